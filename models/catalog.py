@@ -1,0 +1,117 @@
+"""The models that export.py writes: for each its builder, inputs, dynamic sizes, cases and what tests may ask of it.
+
+A row holds data and builders only. Weights are random, from a fixed seed; no file is fetched.
+"""
+from dataclasses import dataclass, field
+from typing import Callable
+
+import torch
+import transformers as tf
+
+import handmade
+
+TEXT_SIZES = ((1, 1), (1, 7), (2, 16), (3, 33), (1, 64))
+LAYER_SIZES = ((1, 1), (2, 5), (3, 33))
+VISION_SIZES = ((1,), (2,), (5,))
+
+
+@dataclass
+class Model:
+    name: str
+    build: Callable                         # () -> nn.Module
+    inputs: Callable                        # (generator, sizes) -> {name: tensor}
+    dims: tuple                             # names of the dynamic sizes, in the order of `sizes`
+    dynamic: dict                           # input -> {axis: name of the size}
+    sizes: tuple = TEXT_SIZES
+    role: str = "decoder"                   # decoder (can generate) | encoder | vision | layer
+    attentions: int = 0                     # attention ops in the graph after fusion
+    causal: bool = False                    # every attention is causal: no [s,s] tensor may be made for a mask
+    tokens: int = 0                         # generate: number of new ids to compare
+    special: dict = field(default_factory=dict)
+
+
+def ids_input(vocab, name="input_ids"):
+    return lambda g, size: {name: torch.randint(0, vocab, size, generator=g)}
+
+
+def ids_and_mask(vocab, side):
+    """Token ids and a mask whose rows are padded by a different amount each, the first by none."""
+    def make(g, size):
+        batch, length = size
+        mask = torch.ones(size, dtype=torch.int64)
+        for row in range(1, batch):
+            pad = min(length - 1, 3 * row + 1)
+            if pad and side == "right":
+                mask[row, length - pad:] = 0
+            elif pad:
+                mask[row, :pad] = 0
+        return {"input_ids": torch.randint(0, vocab, size, generator=g), "attention_mask": mask}
+    return make
+
+
+def vectors(width, name="x"):
+    return lambda g, size: {name: torch.randn(*size, width, generator=g)}
+
+
+def vectors_and_mask(width):
+    def make(g, size):
+        mask = ids_and_mask(2, "right")(g, size)["attention_mask"]
+        return {"x": torch.randn(*size, width, generator=g), "mask": mask}
+    return make
+
+
+def images(side):
+    return lambda g, size: {"pixel_values": torch.randn(size[0], 3, side, side, generator=g)}
+
+
+def text(name, config, vocab, layers, **more):
+    """A causal language model of transformers with token ids as its only input."""
+    return Model(name, lambda: tf.AutoModelForCausalLM.from_config(config), ids_input(vocab), ("b", "s"),
+                 {"input_ids": {0: "b", 1: "s"}}, attentions=layers, causal=True, tokens=24, **more)
+
+
+def common(**more):
+    """Settings that the configurations of the Llama line share."""
+    return dict(vocab_size=512, hidden_size=128, num_hidden_layers=2, num_attention_heads=8, num_key_value_heads=2,
+                max_position_embeddings=256, use_cache=False, pad_token_id=0, bos_token_id=1, eos_token_id=2) | more
+
+
+def llama_config(**more):
+    return tf.LlamaConfig(**common(intermediate_size=200, **more))
+
+
+IDS_AND_MASK = {"input_ids": {0: "b", 1: "s"}, "attention_mask": {0: "b", 1: "s"}}
+
+MODELS = [
+    # hand-written layers
+    Model("linear", lambda: handmade.OneLinear(64, 48), vectors(64), ("b", "s"), {"x": {0: "b", 1: "s"}}, LAYER_SIZES, "layer"),
+    *(Model("mlp_" + name, lambda f=f: handmade.Mlp(64, 176, f), vectors(64), ("b", "s"), {"x": {0: "b", 1: "s"}}, LAYER_SIZES, "layer")
+      for name, f in handmade.MLPS.items()),
+    Model("mlp_gated", lambda: handmade.GatedMlp(72, 200), vectors(72), ("b", "s"), {"x": {0: "b", 1: "s"}}, LAYER_SIZES, "layer"),
+    Model("encoder_block", lambda: handmade.EncoderBlock(96, 6, 256), vectors_and_mask(96), ("b", "s"),
+          {"x": {0: "b", 1: "s"}, "mask": {0: "b", 1: "s"}}, LAYER_SIZES, "encoder", attentions=1),
+
+    # hand-written language models
+    Model("nanogpt", handmade.nanogpt, ids_input(509, "idx"), ("b", "s"), {"idx": {0: "b", 1: "s"}}, attentions=2, causal=True, tokens=24),
+    Model("tril_gpt", handmade.tril_gpt, ids_input(320, "idx"), ("b", "s"), {"idx": {0: "b", 1: "s"}}, attentions=2, causal=True, tokens=24,
+          special={"max_s": 95}),     # torch tells a slice of the whole buffer from one of a part of it
+
+    # transformers: decoders
+    text("gpt2", tf.GPT2Config(vocab_size=501, n_positions=128, n_embd=96, n_layer=3, n_head=6, use_cache=False,
+                               bos_token_id=1, eos_token_id=2), 501, 3),
+    text("llama", llama_config(), 512, 2),
+    text("qwen3", tf.Qwen3Config(**common(intermediate_size=256, head_dim=32, num_attention_heads=4)), 512, 2),
+    text("mistral", tf.MistralConfig(**common(intermediate_size=192, sliding_window=16, head_dim=16)), 512, 2),
+    text("gemma2", tf.Gemma2Config(**common(intermediate_size=256, sliding_window=16, head_dim=32, num_attention_heads=4,
+                                            query_pre_attn_scalar=32, num_hidden_layers=3)), 512, 3),
+    Model("llama_padded", lambda: tf.AutoModelForCausalLM.from_config(llama_config()), ids_and_mask(512, "right"), ("b", "s"),
+          IDS_AND_MASK, attentions=2, causal=True),
+
+    # transformers: encoders
+    Model("bert", lambda: tf.BertModel(tf.BertConfig(vocab_size=500, hidden_size=96, num_hidden_layers=2, num_attention_heads=6,
+                                                     intermediate_size=224, max_position_embeddings=128)),
+          ids_and_mask(500, "right"), ("b", "s"), IDS_AND_MASK, role="encoder", attentions=2, special={"max_s": 128}),
+    Model("vit", lambda: tf.ViTForImageClassification(tf.ViTConfig(hidden_size=80, num_hidden_layers=2, num_attention_heads=5,
+                                                                   intermediate_size=192, image_size=32, patch_size=8, num_labels=10)),
+          images(32), ("b",), {"pixel_values": {0: "b"}}, VISION_SIZES, "vision", attentions=2),
+]
