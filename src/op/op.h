@@ -1,0 +1,179 @@
+/* Ops: what they are called, what they take, what shape they give, what they compute and how much work that is.
+ * An op knows nothing of graphs, kernels or devices. One row of op.def per op. */
+#ifndef OP_OP_H
+#define OP_OP_H
+
+#include "base/base.h"
+#include "num/num.h"
+
+typedef enum op_id {
+#define OP(name, min_in, max_in, min_out, max_out, family, attributes, traits, meaning) OP_##name,
+#include "op/op.def"
+#undef OP
+    OP_COUNT
+} op_id;
+
+enum op_trait {
+    OP_TRAIT_POINTWISE = 1,     /* element i of the result depends on element i of the (broadcast) operands alone */
+    OP_TRAIT_COMMUTES = 2,      /* the two operands may be swapped */
+    OP_TRAIT_PREDICATE = 4,     /* the result is bool */
+    OP_TRAIT_CREATE = 8,        /* no operands */
+    OP_TRAIT_VIEW = 16,         /* the result is its operand under another index */
+    OP_TRAIT_REDUCE = 32,
+    OP_TRAIT_ROWWISE = 64,      /* rows along the last axis are independent */
+    OP_TRAIT_CONTRACTION = 128  /* its FLOPs are those that roofline and coverage count */
+};
+
+/* ---- types ---- */
+
+/* What a value is: format and shape. Rank 0 is a scalar. */
+typedef struct op_type {
+    dw_format format;
+    dw_scale_layout scale_layout;
+    int rank;
+    dim dims[DW_MAX_RANK];
+} op_type;
+
+bool op_type_equal(const op_type *a, const op_type *b);
+/* "bf16[s0,4096]"; a scale layout other than plain follows the format: "mxfp8@tile128x4[128,64]" */
+void op_type_print(text *text, const dim_table *dims, const op_type *type);
+dw_status op_type_parse(scanner *scanner, dim_table *dims, op_type *type);
+
+/* ---- attributes ---- */
+
+typedef enum op_attr_kind { OP_KIND_INT, OP_KIND_INTS, OP_KIND_BOOL, OP_KIND_REAL, OP_KIND_TEXT, OP_KIND_FORMAT, OP_KIND_DIM, OP_KIND_DIMS } op_attr_kind;
+typedef enum op_attr_id {
+#define OP_ATTR(name, kind, meaning) OP_ATTR_##name,
+#include "op/attr.def"
+#undef OP_ATTR
+    OP_ATTR_COUNT
+} op_attr_id;
+
+typedef struct op_attr {
+    op_attr_id id;
+    int count;                       /* of INTS and DIMS */
+    union {
+        int64_t integer;             /* INT, BOOL */
+        double real;
+        const char *text;
+        dw_format format;
+        dim dim;
+        const int64_t *integers;
+        const dim *dims;
+    };
+} op_attr;
+
+/* In ascending order of id, each at most once. */
+typedef struct op_attrs { int count; const op_attr *items; } op_attrs;
+
+const char *op_attr_name(op_attr_id id);
+op_attr_kind op_attr_kind_of(op_attr_id id);
+op_attr_id op_attr_find(const char *name);                       /* OP_ATTR_COUNT when there is none */
+const op_attr *op_attrs_get(const op_attrs *attrs, op_attr_id id);  /* NULL when absent */
+/* Absent attributes read as 0, false, 0.0, "", DW_FORMAT_COUNT, NULL (dim), count 0. */
+int64_t op_attr_int(const op_attrs *attrs, op_attr_id id);
+bool op_attr_bool(const op_attrs *attrs, op_attr_id id);
+double op_attr_real(const op_attrs *attrs, op_attr_id id);
+const char *op_attr_text(const op_attrs *attrs, op_attr_id id);
+dw_format op_attr_format(const op_attrs *attrs, op_attr_id id);
+dim op_attr_dim(const op_attrs *attrs, op_attr_id id);
+int op_attr_ints(const op_attrs *attrs, op_attr_id id, const int64_t **values);
+int op_attr_dims(const op_attrs *attrs, op_attr_id id, const dim **values);
+/* Attributes to hand to a builder. */
+static inline op_attr op_set_int(op_attr_id id, int64_t value) { return (op_attr){.id = id, .integer = value}; }
+static inline op_attr op_set_bool(op_attr_id id, bool value) { return (op_attr){.id = id, .integer = value}; }
+static inline op_attr op_set_real(op_attr_id id, double value) { return (op_attr){.id = id, .real = value}; }
+static inline op_attr op_set_text(op_attr_id id, const char *value) { return (op_attr){.id = id, .text = value}; }
+static inline op_attr op_set_format(op_attr_id id, dw_format value) { return (op_attr){.id = id, .format = value}; }
+static inline op_attr op_set_dim(op_attr_id id, dim value) { return (op_attr){.id = id, .dim = value}; }
+static inline op_attr op_set_ints(op_attr_id id, int count, const int64_t *values) { return (op_attr){.id = id, .count = count, .integers = values}; }
+static inline op_attr op_set_dims(op_attr_id id, int count, const dim *values) { return (op_attr){.id = id, .count = count, .dims = values}; }
+bool op_attrs_equal(const op_attrs *a, const op_attrs *b);
+
+/* ---- post lists ---- */
+
+typedef enum op_post_operand { OP_POST_NONE, OP_POST_COLUMN, OP_POST_FULL } op_post_operand;
+typedef enum op_post {
+#define OP_POST(name, operand, halves, meaning) OP_POST_##name,
+#include "op/post.def"
+#undef OP_POST
+    OP_POST_COUNT
+} op_post;
+enum { OP_MAX_POST = 8 };
+typedef struct op_post_list { int count; op_post steps[OP_MAX_POST]; } op_post_list;
+
+/* INVALID names the step that does not exist. text may be "". */
+dw_status op_post_parse(dw_context *context, const char *text, op_post_list *list);
+const char *op_post_name(op_post step);
+op_post_operand op_post_operand_of(op_post step);
+bool op_post_halves(op_post step);
+/* The step on one value; g and u for steps that halve (y = g, x = u). */
+float op_post_apply(op_post step, float y, float x);
+
+/* ---- the op itself ---- */
+
+typedef struct op_def op_def;
+
+/* infer: fill out[0..n_out) from in[0..n_in) (NULL where an operand is absent) and attrs, or say what is wrong. Attributes have been
+ * checked against the row already, counts as well. */
+typedef struct op_infer {
+    dw_context *context;
+    dim_table *dims;
+    const op_def *op;
+    const op_attrs *attrs;
+    int n_in;
+    const op_type *const *in;
+    int n_out;
+    op_type *out;
+} op_infer;
+
+/* A call with everything known: tensors of concrete shape, values of all symbols. */
+typedef struct op_call {
+    dw_context *context;
+    const op_def *op;
+    const op_attrs *attrs;
+    const int64_t *symbols;               /* for attributes that are dimensions: dim_eval(.., symbols, ..) */
+    int n_in;
+    const dw_tensor *const *in;           /* NULL where absent */
+    int n_out;
+    const dw_tensor *const *out;          /* shapes set, data to be written; strides may be any */
+} op_call;
+
+typedef struct op_work { double flops, bytes_read, bytes_written; } op_work;
+
+struct op_def {
+    const char *name, *meaning, *attributes;
+    op_id id;
+    int min_in, max_in, min_out, max_out;
+    unsigned traits;
+    dw_status (*infer)(op_infer *infer);
+    /* The plain meaning: computes in double (integers in int64), rounds once to the result's format; allocates nothing; any strides. */
+    dw_status (*reference)(const op_call *call);
+    /* FLOPs (a multiply-add is two) and bytes, each operand read once; tensors need no data. */
+    void (*work)(const op_call *call, op_work *work);
+};
+
+const op_def *op_get(op_id id);
+op_id op_find(const char *name);          /* OP_COUNT when there is none */
+/* Checks counts and attributes against the row, then infers. The message names the op and the operand. */
+dw_status op_infer_types(op_infer *infer);
+/* How many results a call with these operands has (norms: 2 when there is a residual). */
+int op_result_count(op_id id, int n_in, const bool *present);
+
+/* ---- tensors, for references and kernels (tensor.c) ---- */
+
+/* A contiguous tensor of a concrete shape over memory that holds num_layout's three parts. false: sizes overflow. */
+bool op_tensor_init(dw_tensor *tensor, dw_format format, dw_scale_layout layout, int rank, const int64_t *dims, void *memory);
+/* The concrete shape of a type; memory as above. */
+dw_status op_tensor_bind(dw_context *context, const op_type *type, const int64_t *symbols, void *memory, dw_tensor *tensor);
+bool op_tensor_is_contiguous(const dw_tensor *tensor);
+int64_t op_tensor_count(const dw_tensor *tensor);
+/* The value at index[0..rank), scales applied; and its writing (element formats only). */
+double op_tensor_load(const dw_tensor *tensor, const int64_t *index);
+void op_tensor_store(const dw_tensor *tensor, const int64_t *index, double value);
+int64_t op_tensor_load_int(const dw_tensor *tensor, const int64_t *index);
+void op_tensor_store_int(const dw_tensor *tensor, const int64_t *index, int64_t value);
+/* tensor seen through a view op (reshape of a contiguous tensor, transpose, broadcast, slice): false when no strides express it. */
+bool op_tensor_view(const op_call *call, dw_tensor *view);
+
+#endif
