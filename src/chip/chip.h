@@ -1,0 +1,48 @@
+/* Chips: what each GPU and each level of CPU can do, as rows, and the capabilities of a machine as one value.
+ * Probing a machine is the device layer's; planning takes capabilities from a row as well as from a probe. */
+#ifndef CHIP_CHIP_H
+#define CHIP_CHIP_H
+
+#include "base/base.h"
+#include "deepwell/format.h"
+
+typedef enum chip_kind { CHIP_CPU, CHIP_GPU } chip_kind;
+
+/* Instruction sets and units that kernels ask for. One row of feature.def each. */
+typedef enum chip_feature {
+#define CHIP_FEATURE(name, meaning) CHIP_##name,
+#include "chip/feature.def"
+#undef CHIP_FEATURE
+    CHIP_FEATURE_COUNT
+} chip_feature;
+
+/* Capabilities: all that planning may know of a machine. */
+typedef struct chip_caps {
+    char name[32];                /* a row's name: "h200", "b200", "cpu-avx512bf16" */
+    char model[96];               /* what the machine calls itself; "" for a row */
+    chip_kind kind;
+    int arch;                     /* GPUs: compute capability x 10 (90, 100, ..); CPUs: 0 */
+    uint64_t features;            /* bit i: chip_feature i */
+    int units;                    /* multiprocessors, or threads in use */
+    double clock_hz;              /* assumed for the rates below; 0: unknown */
+    double bytes_per_s;           /* main memory, whole chip */
+    double launch_s;              /* the cost of starting one kernel */
+    double flops_f32, flops_bf16, flops_fp8, flops_fp4;   /* per second, whole chip, dense; 0: no such unit */
+    size_t memory_bytes, cache_bytes, shared_bytes;       /* device memory, last-level cache, shared memory of a block */
+    bool measured;                /* rates come from a measurement on this machine rather than from the row */
+} chip_caps;
+
+int chip_count(void);
+const char *chip_name(int index);
+/* NOT_FOUND lists the names. threads scales a CPU row; 0 means the row's own. */
+dw_status chip_find(dw_context *context, const char *name, int threads, chip_caps *caps);
+const char *chip_feature_name(chip_feature feature);
+const char *chip_feature_meaning(chip_feature feature);
+static inline bool chip_has(const chip_caps *caps, chip_feature feature) { return caps->features >> feature & 1; }
+/* FLOP/s for products of operands in this format (block formats by their elements): the rate of the unit that would do them. */
+double chip_flops(const chip_caps *caps, dw_format format);
+/* Of everything that planning looks at: a plan is bound to it. */
+uint64_t chip_hash(const chip_caps *caps);
+void chip_print(text *text, const chip_caps *caps);
+
+#endif

@@ -1,0 +1,83 @@
+/* Kernels: rows that say which op they run, where, and when they refuse; the ordered choice among them; and what a run is given.
+ * Choosing is pure: it looks at types, attributes and capabilities, never at a device. */
+#ifndef KERNEL_KERNEL_H
+#define KERNEL_KERNEL_H
+
+#include "chip/chip.h"
+#include "op/op.h"
+
+typedef struct kernel_row kernel_row;
+
+/* What is asked of a kernel. */
+typedef struct kernel_problem {
+    const op_def *op;
+    const op_attrs *attrs;
+    op_post_list post;
+    int n_in, n_out;
+    const op_type *const *in;         /* NULL where absent */
+    const op_type *const *out;
+    unsigned constant_in;             /* bit i: operand i is known at load time, so it may be packed */
+    dim_table *dims;
+    const int64_t *symbols;           /* typical values, for cost only; refusal must hold for all values in range */
+    const chip_caps *chip;
+} kernel_problem;
+
+/* What a run is given. */
+typedef struct kernel_run {
+    op_call call;                     /* tensors and attributes; a packed operand's tensor has data NULL */
+    op_post_list post;
+    const void *packed;               /* the packed operand, when the row packs one */
+    void *workspace;                  /* at least workspace() bytes, aligned to 64, uninitialised */
+    pool *pool;
+    const chip_caps *chip;
+} kernel_run;
+
+struct kernel_row {
+    const char *name;                 /* "matmul_f32_avx512" */
+    op_id op;
+    chip_kind device;
+    uint64_t needs;                   /* features, bit mask */
+    uint64_t strided_in;              /* bit i: operand i may have any strides (others: contiguous; block formats always are) */
+    int in_place;                     /* operand whose memory the first result may take over when it dies there; -1: none */
+    int packs;                        /* operand that is repacked once at load when it is constant; -1: none */
+    /* NULL: accepted. Else the reason, a sentence without a full stop ("k is not known at plan time"); may be written to why. */
+    const char *(*reject)(const kernel_problem *problem, text *why);
+    /* Seconds at the typical sizes, by roofline: see kernel_roofline. */
+    double (*cost)(const kernel_problem *problem);
+    /* The packed form of a weight; bytes includes everything. Only with packs >= 0. */
+    bool (*pack_bytes)(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes);
+    dw_status (*pack)(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed);
+    /* Bytes of scratch for a call of this shape; NULL: none. */
+    size_t (*workspace)(const kernel_run *run);
+    dw_status (*run)(const kernel_run *run);
+    bool reference;                   /* the op's plain meaning rather than a kernel of its own */
+    void *user;                       /* of registered kernels */
+};
+
+/* The rows of kernels/kernel.def that belong to this build, best first for equal cost; references last. */
+int kernel_count(void);
+const kernel_row *kernel_at(int index);
+
+/* A user's additions to the rows, looked at first. Per compile, never global. */
+typedef struct kernel_registry { const kernel_row *rows; int count; } kernel_registry;
+
+/* One considered row: its cost, or why not. */
+typedef struct kernel_verdict { const kernel_row *row; double seconds; const char *reason; } kernel_verdict;
+typedef struct kernel_choice {
+    const kernel_row *row;
+    double seconds;
+    int verdict_count;
+    kernel_verdict *verdicts;         /* all that were considered, in the arena given */
+} kernel_choice;
+
+/* The accepted row of least cost; UNSUPPORTED lists every row's reason. registry and only may be NULL; only: a kernel's name that must be taken,
+ * or the reason it cannot be is the error. */
+dw_status kernel_choose(arena *arena, const kernel_problem *problem, const kernel_registry *registry, const char *only, kernel_choice *choice);
+
+/* max(flops / (rate of the format * efficiency), bytes / (bandwidth * efficiency)) + launch, for the problem at its typical sizes. */
+double kernel_roofline(const kernel_problem *problem, dw_format multiplies, double compute_efficiency, double memory_efficiency);
+/* Concrete tensors (no data) of the problem at its typical sizes, for cost functions. */
+dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_tensor *out, const dw_tensor **in_pointers, const dw_tensor **out_pointers, op_call *call);
+enum { KERNEL_MAX_OPERANDS = 64 };
+
+#endif
