@@ -32,12 +32,21 @@
         if ((pointer) == NULL) return DW_NO_MEMORY;                                        \
     } while (0)
 
+/* d = an expression of dim_..., or return the status of its failure. */
+#define TRY_DIM(context, d, expression)                                 \
+    do {                                                                \
+        (d) = (expression);                                             \
+        if ((d) == NULL) return base_last_status(context);              \
+    } while (0)
+
 /* ---- errors (context.c) ---------------------------------------------------------------------------------------- */
 
 /* Record the message "STATUS: <text>" and return status. The text says what, where, the values, and what to do. */
 dw_status base_fail(dw_context *context, dw_status status, const char *format, ...) BASE_PRINTF(3, 4);
 /* Append " (<text>)" to the last message and return status: where a failure is given its place on the way up. */
 dw_status base_fail_at(dw_context *context, dw_status status, const char *format, ...) BASE_PRINTF(3, 4);
+/* The status of the last failure, for callers of functions that return NULL instead of it; DW_OK before the first. */
+dw_status base_last_status(const dw_context *context);
 void base_log(dw_context *context, dw_log_level level, const char *format, ...) BASE_PRINTF(3, 4);
 /* CANCELLED when the caller asked to stop, else OK. */
 dw_status base_poll(dw_context *context);

@@ -17,6 +17,7 @@ struct dw_context {
     int (*cancelled)(void *user);
     void *cancelled_user;
     pool *pool;                 /* NULL until base_pool */
+    dw_status status;           /* of error */
     char error[ERROR_BYTES];
 };
 
@@ -76,6 +77,7 @@ dw_status base_fail(dw_context *context, dw_status status, const char *format, .
     print_clipped(message + prefix, sizeof message - (size_t)prefix, format, arguments);
     va_end(arguments);
     memcpy(context->error, message, strlen(message) + 1);
+    context->status = status;
     return status;
 }
 
@@ -103,6 +105,8 @@ void base_log(dw_context *context, dw_log_level level, const char *format, ...) 
     va_end(arguments);
     context->log(context->log_user, level, line);
 }
+
+dw_status base_last_status(const dw_context *context) { return context->status; }
 
 dw_status base_poll(dw_context *context) {
     if (context->cancelled == NULL || !context->cancelled(context->cancelled_user)) return DW_OK;
