@@ -38,6 +38,7 @@ struct kernel_row {
     chip_kind device;
     uint64_t needs;                   /* features, bit mask */
     uint64_t strided_in;              /* bit i: operand i may have any strides (others: contiguous; block formats always are) */
+    bool strided_out;                 /* the first result may have any strides with the last axis contiguous (else: contiguous) */
     int in_place;                     /* operand whose memory the first result may take over when it dies there; -1: none */
     int packs;                        /* operand that is repacked once at load when it is constant; -1: none */
     /* NULL: accepted. Else the reason, a sentence without a full stop ("k is not known at plan time"); may be written to why. */

@@ -1,0 +1,125 @@
+/* Plans: which kernel runs each node and why, which values share memory, and where everything lies once the sizes are known.
+ * Pure functions of (graph, capabilities, options): no device is touched, so a plan for any chip is made anywhere. */
+#ifndef PLAN_PLAN_H
+#define PLAN_PLAN_H
+
+#include "ir/ir.h"
+#include "kernel/kernel.h"
+
+/* Where a value's bytes are. */
+typedef enum plan_place {
+    PLAN_WORKSPACE,      /* at an offset of the session's workspace, known once sizes are bound */
+    PLAN_INPUT,          /* the caller's memory */
+    PLAN_OUTPUT,         /* the caller's memory */
+    PLAN_STATE,          /* the session's memory */
+    PLAN_CONSTANT,       /* the model's memory: a weight, or what was computed from weights at load */
+    PLAN_NOWHERE,        /* only its packed form is kept, or nothing reads it */
+    PLAN_PLACE_COUNT
+} plan_place;
+
+typedef struct plan_value plan_value;
+struct plan_value {
+    const ir_value *value;
+    int index;                        /* dense, in order of definition */
+    plan_place place;                 /* of views: of their base */
+    int slot;                         /* of inputs, outputs and states: which */
+    plan_value *base;                 /* of views and results computed in place: the value whose memory this is; else NULL */
+    bool view;                        /* under the strides of its base; no step makes it */
+    bool contiguous;                  /* row-major without gaps at all sizes */
+    const int64_t *layout;            /* axes in the order in which memory runs, when not row-major; else NULL */
+    int first, last;                  /* of bases in the workspace: the steps during which it is alive */
+    const char *key;                  /* of constants: the expression over weights that it is, the same in every plan of a model */
+};
+
+typedef struct plan_step {
+    ir_node *node;
+    const kernel_row *row;
+    op_post_list post;
+    bool at_load;                     /* depends on weights alone: run once when the model is loaded */
+    double seconds;                   /* estimated at the typical sizes */
+    const char *pack_key;             /* of a packed operand: its name among the model's constants; NULL: nothing is packed */
+    int verdict_count;
+    const kernel_verdict *verdicts;   /* every row that was considered */
+} plan_step;
+
+typedef struct plan {
+    dw_context *context;
+    arena arena;
+    ir_graph *graph;                  /* owned; every value's mark is its plan_value */
+    chip_caps chip;
+    const char *precision;            /* the policy in words */
+    int64_t *typical;                 /* a value of each symbol, for estimates */
+    plan_value *values;
+    int value_count;
+    plan_step *steps;                 /* those at load first, then those of every run */
+    int step_count, load_count;
+} plan;
+
+typedef struct plan_options {
+    const chip_caps *chip;
+    const kernel_registry *registry;  /* may be NULL */
+    const char *precision;
+    const char *dims;                 /* "s=128,b=2": typical sizes; may be NULL */
+    const char *kernels;              /* "matmul=matmul_f32_portable,..": kernels that must be taken; may be NULL */
+} plan_options;
+
+/* Takes the graph over, also on failure. The graph must have passed ir_check. */
+dw_status plan_compile(ir_graph *graph, const plan_options *options, plan **result);
+void plan_destroy(plan *plan);                          /* NULL is allowed */
+
+/* "s=128,b=2" into values of the graph's symbols; symbols not named keep what is there. NOT_FOUND names the known ones. */
+dw_status plan_read_dims(const ir_graph *graph, const char *dims, int64_t *symbols);
+/* Sizes that nobody gave: the least of each symbol's range for a leading axis of an input, else 128 brought into the range. */
+void plan_typical_dims(const ir_graph *graph, int64_t *symbols);
+static inline plan_value *plan_value_of(const ir_value *value) { return value->mark; }
+
+/* The text form, which plan_parse reads back: chip and hash, precision, graph, and a line per step with its kernel. */
+dw_status plan_print(const plan *plan, text *text);
+/* weights: where params take their data from. MISMATCH when chip is not the one the plan was made for; UNSUPPORTED names a kernel that is not here. */
+dw_status plan_parse(dw_context *context, const char *source, const char *bytes, size_t length, ir_weights *weights,
+                     const chip_caps *chip, const kernel_registry *registry, plan **result);
+
+/* ---- binding: sizes known (bind.c, memory.c) ---- */
+
+/* One step ready to run. */
+typedef struct plan_call {
+    kernel_run run;
+    const dw_tensor **in;
+    const dw_tensor **out;
+} plan_call;
+
+/* All storage is made by plan_binding_create; plan_bind and plan_attach allocate nothing. */
+typedef struct plan_binding {
+    const plan *plan;
+    arena arena;
+    int64_t *symbols;
+    dw_tensor *tensors;               /* by plan_value index */
+    size_t *offsets;                  /* by plan_value index: from the base's place (workspace offset), or from the base's first byte for views */
+    plan_call *calls;                 /* by step */
+    size_t value_bytes;               /* of workspace for values, */
+    size_t scratch_bytes;             /* and behind it for the kernels' scratch */
+    int *order;                       /* scratch of the memory planner */
+    bool bound;
+} plan_binding;
+
+/* Memory that tensors are attached to. constants by value index (NULL for others), packed by step index. */
+typedef struct plan_bases {
+    uint8_t *workspace;
+    void *const *inputs, *const *outputs, *const *states;
+    const dw_tensor *constants;
+    const void *const *packed;
+    pool *pool;
+} plan_bases;
+
+dw_status plan_binding_create(const plan *plan, plan_binding *binding);
+void plan_binding_destroy(plan_binding *binding);
+/* Shapes, strides, offsets and scratch for these sizes. INVALID names a symbol out of its range. */
+dw_status plan_bind(plan_binding *binding, const int64_t *symbols);
+/* Fills in the data pointers of everything that a run touches. Call again whenever a base changes. */
+void plan_attach(plan_binding *binding, const plan_bases *bases);
+/* Places workspace values by their lives and bytes; sets offsets and value_bytes. */
+void plan_place_values(plan_binding *binding, const size_t *bytes);
+/* Every workspace value of a binding: offset, bytes, life. */
+dw_status plan_print_memory(const plan_binding *binding, text *text);
+
+#endif
