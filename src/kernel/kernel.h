@@ -30,6 +30,7 @@ typedef struct kernel_run {
     void *workspace;                  /* at least workspace() bytes, aligned to 64, uninitialised */
     pool *pool;
     const chip_caps *chip;
+    void *user;                       /* the row's */
 } kernel_run;
 
 struct kernel_row {

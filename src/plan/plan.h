@@ -73,6 +73,7 @@ dw_status plan_read_dims(const ir_graph *graph, const char *dims, int64_t *symbo
 void plan_typical_dims(const ir_graph *graph, int64_t *symbols);
 static inline plan_value *plan_value_of(const ir_value *value) { return value->mark; }
 
+const char *plan_place_name(plan_place place);
 /* The text form, which plan_parse reads back: chip and hash, precision, graph, and a line per step with its kernel. */
 dw_status plan_print(const plan *plan, text *text);
 /* weights: where params take their data from. MISMATCH when chip is not the one the plan was made for; UNSUPPORTED names a kernel that is not here. */
@@ -94,6 +95,7 @@ typedef struct plan_binding {
     arena arena;
     int64_t *symbols;
     dw_tensor *tensors;               /* by plan_value index */
+    size_t *bytes;                    /* by plan_value index */
     size_t *offsets;                  /* by plan_value index: from the base's place (workspace offset), or from the base's first byte for views */
     plan_call *calls;                 /* by step */
     size_t value_bytes;               /* of workspace for values, */
@@ -113,8 +115,10 @@ typedef struct plan_bases {
 
 dw_status plan_binding_create(const plan *plan, plan_binding *binding);
 void plan_binding_destroy(plan_binding *binding);
-/* Shapes, strides, offsets and scratch for these sizes. INVALID names a symbol out of its range. */
+/* Shapes, strides and offsets for these sizes. INVALID names a symbol out of its range. */
 dw_status plan_bind(plan_binding *binding, const int64_t *symbols);
+/* Sets scratch_bytes, which may depend on the number of threads. */
+void plan_size_scratch(plan_binding *binding, pool *pool);
 /* Fills in the data pointers of everything that a run touches. Call again whenever a base changes. */
 void plan_attach(plan_binding *binding, const plan_bases *bases);
 /* Places workspace values by their lives and bytes; sets offsets and value_bytes. */

@@ -1,0 +1,201 @@
+/* Binds a plan to sizes: concrete shapes, strides and offsets, and calls that need only base pointers to run. */
+#include "plan/internal.h"
+
+#include <string.h>
+
+/* An address that stands for "the first byte of the base" while only offsets are known. */
+#define NOMINAL ((uint8_t *)4096)
+
+static dw_status make_call(plan_binding *binding, const plan_step *step, plan_call *call)
+{
+    const ir_node *node = step->node;
+    TRY_NEW(call->in, &binding->arena, node->n_in + 1);
+    TRY_NEW(call->out, &binding->arena, node->n_out);
+    for (int i = 0; i < node->n_in; i++)
+        call->in[i] = ir_in(node, i) ? &binding->tensors[plan_value_of(ir_in(node, i))->index] : NULL;
+    for (int i = 0; i < node->n_out; i++) call->out[i] = &binding->tensors[plan_value_of(node->out[i])->index];
+    call->run = (kernel_run){
+        .call = {.context = binding->plan->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
+                 .n_in = node->n_in, .in = call->in, .n_out = node->n_out, .out = call->out},
+        .post = step->post, .chip = &binding->plan->chip, .user = step->row->user,
+    };
+    return DW_OK;
+}
+
+static dw_status create(plan_binding *binding)
+{
+    const plan *plan = binding->plan;
+    TRY_NEW(binding->symbols, &binding->arena, dim_symbol_count(plan->graph->dims) + 1);
+    TRY_NEW(binding->tensors, &binding->arena, plan->value_count);
+    TRY_NEW(binding->offsets, &binding->arena, plan->value_count);
+    TRY_NEW(binding->bytes, &binding->arena, plan->value_count);
+    TRY_NEW(binding->order, &binding->arena, plan->value_count);
+    TRY_NEW(binding->calls, &binding->arena, plan->step_count);
+    for (int i = 0; i < plan->step_count; i++) TRY(make_call(binding, &plan->steps[i], &binding->calls[i]));
+    return DW_OK;
+}
+
+dw_status plan_binding_create(const plan *plan, plan_binding *binding)
+{
+    *binding = (plan_binding){.plan = plan};
+    arena_init(&binding->arena, plan->context);
+    dw_status status = create(binding);
+    if (status != DW_OK) plan_binding_destroy(binding);
+    return status;
+}
+
+void plan_binding_destroy(plan_binding *binding)
+{
+    arena_free(&binding->arena);
+    *binding = (plan_binding){0};
+}
+
+static dw_status check_ranges(const plan *plan, const int64_t *symbols)
+{
+    const dim_table *dims = plan->graph->dims;
+    for (int i = 0; i < dim_symbol_count(dims); i++) {
+        int64_t min, max;
+        dim_symbol_range(dims, i, &min, &max);
+        if (symbols[i] < min || symbols[i] > max)
+            return base_fail(plan->context, DW_INVALID, "size %s is %lld, outside its range %lld..%lld", dim_symbol_name(dims, i),
+                             (long long)symbols[i], (long long)min, (long long)max);
+    }
+    return DW_OK;
+}
+
+/* Row-major strides along the order in which the value's memory runs. */
+static void set_layout(const plan_value *v, dw_tensor *tensor)
+{
+    int64_t stride = 1;
+    for (int i = tensor->rank - 1; i >= 0; i--) {
+        int64_t axis = v->layout[i];
+        tensor->strides[axis] = stride;
+        stride *= tensor->dims[axis];
+    }
+}
+
+static dw_status bind_view(plan_binding *binding, const plan_value *v)
+{
+    dw_context *context = binding->plan->context;
+    const ir_node *node = v->value->node;
+    dw_tensor base = binding->tensors[v->base->index], *view = &binding->tensors[v->index];
+    base.data = NOMINAL;
+    const dw_tensor *in[] = {&base}, *out[] = {view};
+    TRY(op_tensor_bind(context, &v->value->type, binding->symbols, NULL, view));
+    op_call call = {.context = context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
+                    .n_in = 1, .in = in, .n_out = 1, .out = out};
+    dw_tensor seen = *view;
+    if (!op_tensor_view(&call, &seen))
+        return base_fail(context, DW_INTERNAL, "no strides express view %%%d (%s) at these sizes", v->value->id, call.op->name);
+    *view = seen;
+    binding->offsets[v->index] = (size_t)((uint8_t *)seen.data - NOMINAL);
+    return DW_OK;
+}
+
+static dw_status bind_values(plan_binding *binding, size_t *bytes, bool *moved)
+{
+    const plan *plan = binding->plan;
+    for (int i = 0; i < plan->value_count; i++) {
+        const plan_value *v = &plan->values[i];
+        dw_tensor *tensor = &binding->tensors[i];
+        if (v->view) {
+            TRY(bind_view(binding, v));
+            continue;
+        }
+        TRY(op_tensor_bind(plan->context, &v->value->type, binding->symbols, NULL, tensor));
+        if (v->layout != NULL) set_layout(v, tensor);
+        if (v->base != NULL) binding->offsets[i] = 0;
+        num_parts parts;
+        if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
+            return base_fail(plan->context, DW_LIMIT, "the bytes of %%%d overflow at these sizes", v->value->id);
+        if (bytes[i] != parts.total_bytes) *moved = true;
+        bytes[i] = parts.total_bytes;
+    }
+    return DW_OK;
+}
+
+dw_status plan_bind(plan_binding *binding, const int64_t *symbols)
+{
+    const plan *plan = binding->plan;
+    size_t *bytes = binding->bytes;
+    bool moved = !binding->bound;
+    TRY(check_ranges(plan, symbols));
+    binding->bound = false;
+    memcpy(binding->symbols, symbols, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *symbols);
+    TRY(bind_values(binding, bytes, &moved));
+    if (moved) plan_place_values(binding, bytes);
+    binding->bound = true;
+    return DW_OK;
+}
+
+/* The first byte of the memory that v is in, or NULL when v is nowhere. */
+static uint8_t *base_of(const plan_binding *binding, const plan_bases *bases, const plan_value *v)
+{
+    const plan_value *root = v;
+    size_t offset = v->view ? binding->offsets[v->index] : 0;
+    while (root->base != NULL) {
+        root = root->base;
+        if (root->view) offset += binding->offsets[root->index];
+    }
+    uint8_t *memory = NULL;
+    switch (root->place) {
+    case PLAN_WORKSPACE: memory = root->first >= 0 && bases->workspace ? bases->workspace + binding->offsets[root->index] : NULL; break;
+    case PLAN_INPUT:     memory = bases->inputs[root->slot]; break;
+    case PLAN_OUTPUT:    memory = bases->outputs[root->slot]; break;
+    case PLAN_STATE:     memory = bases->states[root->slot]; break;
+    case PLAN_CONSTANT:  memory = bases->constants[root->index].data; break;
+    case PLAN_NOWHERE:
+    case PLAN_PLACE_COUNT: break;
+    }
+    return memory ? memory + offset : NULL;
+}
+
+void plan_attach(plan_binding *binding, const plan_bases *bases)
+{
+    const plan *plan = binding->plan;
+    for (int i = 0; i < plan->value_count; i++) {
+        const plan_value *v = &plan->values[i];
+        dw_tensor *tensor = &binding->tensors[i];
+        if (v->place == PLAN_CONSTANT && !v->view && v->base == NULL) {
+            *tensor = bases->constants[i];
+            continue;
+        }
+        uint8_t *memory = base_of(binding, bases, v);
+        if (dw_format_is_block(tensor->format) && memory != NULL)
+            op_tensor_init(tensor, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, memory);
+        else
+            tensor->data = memory;
+    }
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        kernel_run *run = &binding->calls[i].run;
+        run->packed = bases->packed ? bases->packed[i] : NULL;
+        run->workspace = bases->workspace ? bases->workspace + base_align_up(binding->value_bytes, 64) : NULL;
+        run->pool = bases->pool;
+    }
+}
+
+void plan_size_scratch(plan_binding *binding, pool *pool)
+{
+    const plan *plan = binding->plan;
+    binding->scratch_bytes = 0;
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const kernel_row *row = plan->steps[i].row;
+        kernel_run *run = &binding->calls[i].run;
+        run->pool = pool;
+        size_t bytes = row->workspace ? row->workspace(run) : 0;
+        if (bytes > binding->scratch_bytes) binding->scratch_bytes = bytes;
+    }
+}
+
+dw_status plan_print_memory(const plan_binding *binding, text *text)
+{
+    const plan *plan = binding->plan;
+    const size_t *bytes = binding->bytes;
+    for (int i = 0; i < plan->value_count; i++) {
+        const plan_value *v = &plan->values[i];
+        if (v->place != PLAN_WORKSPACE || v->base != NULL || v->first < 0) continue;
+        text_printf(text, "  @0x%08zx %10zu bytes  steps %d..%d  %%%d %s\n", binding->offsets[i], bytes[i], v->first - plan->load_count + 1,
+                    v->last - plan->load_count + 1, v->value->id, op_get(v->value->node->op)->name);
+    }
+    return text_status(text);
+}

@@ -1,0 +1,95 @@
+/* Chooses the kernel of each node: the cheapest that accepts, or the one that was asked for. */
+#include "plan/internal.h"
+
+#include <string.h>
+
+void plan_problem(const plan *plan, const plan_step *step, const op_type **in, const op_type **out, kernel_problem *problem)
+{
+    const ir_node *node = step->node;
+    *problem = (kernel_problem){
+        .op = op_get(node->op), .attrs = &node->attrs, .post = step->post, .n_in = node->n_in, .n_out = node->n_out,
+        .in = in, .out = out, .dims = plan->graph->dims, .symbols = plan->typical, .chip = &plan->chip,
+    };
+    for (int i = 0; i < node->n_in; i++) {
+        const ir_value *value = ir_in(node, i);
+        in[i] = value ? &value->type : NULL;
+        if (value && plan_value_of(value)->key != NULL) problem->constant_in |= 1u << (i & 31);
+    }
+    for (int i = 0; i < node->n_out; i++) out[i] = &node->out[i]->type;
+}
+
+dw_status plan_new_steps(plan *plan)
+{
+    ir_graph *graph = plan->graph;
+    int count = 0;
+    for (ir_node *node = graph->first; node != NULL; node = node->next) count++;
+    TRY_NEW(plan->steps, &plan->arena, count);
+    plan->step_count = 0;
+    for (int load = 1; load >= 0; load--) {
+        for (ir_node *node = graph->first; node != NULL; node = node->next) {
+            bool at_load = plan_value_of(ir_out(node))->key != NULL;
+            if (at_load != (load == 1)) continue;
+            plan_step *step = &plan->steps[plan->step_count++];
+            *step = (plan_step){.node = node, .at_load = at_load};
+            node->mark = step;
+            const op_def *op = op_get(node->op);
+            if (strstr(op->attributes, "post") != NULL)
+                TRY(op_post_parse(plan->context, ir_attr_text(node, OP_ATTR_post), &step->post));
+        }
+        if (load == 1) plan->load_count = plan->step_count;
+    }
+    return DW_OK;
+}
+
+dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row)
+{
+    step->row = row;
+    step->pack_key = NULL;
+    if (step->at_load || row->packs < 0 || row->packs >= step->node->n_in) return DW_OK;
+    const ir_value *weight = ir_in(step->node, row->packs);
+    const char *key = weight ? plan_value_of(weight)->key : NULL;
+    if (key == NULL) return DW_OK;
+    step->pack_key = arena_printf(&plan->arena, "%s>%s", key, row->name);
+    return step->pack_key ? DW_OK : DW_NO_MEMORY;
+}
+
+/* The kernel that "op=kernel,op=kernel" asks for, or NULL. */
+static dw_status asked_kernel(plan *plan, const char *kernels, const char *op, const char **name)
+{
+    *name = NULL;
+    size_t length = strlen(op);
+    for (const char *at = kernels; at != NULL && *at != '\0';) {
+        const char *end = strchr(at, ',');
+        size_t size = end ? (size_t)(end - at) : strlen(at);
+        if (size > length && strncmp(at, op, length) == 0 && at[length] == '=') {
+            *name = arena_text_n(&plan->arena, at + length + 1, size - length - 1);
+            return *name ? DW_OK : DW_NO_MEMORY;
+        }
+        at = end ? end + 1 : NULL;
+    }
+    return DW_OK;
+}
+
+dw_status plan_choose(plan *plan, const void *argument)
+{
+    const plan_options *options = argument;
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    TRY(plan_new_steps(plan));
+    for (int i = 0; i < plan->step_count; i++) {
+        plan_step *step = &plan->steps[i];
+        kernel_problem problem;
+        kernel_choice choice;
+        const char *asked;
+        plan_problem(plan, step, in, out, &problem);
+        TRY(asked_kernel(plan, options->kernels, problem.op->name, &asked));
+        dw_status status = kernel_choose(&plan->arena, &problem, options->registry, step->at_load ? NULL : asked, &choice);
+        if (status != DW_OK)
+            return base_fail_at(plan->context, status, "op %%%d %s, %s", step->node->out[0]->id, problem.op->name,
+                                step->node->origin.module ? step->node->origin.module : "no module");
+        step->seconds = choice.seconds;
+        step->verdict_count = choice.verdict_count;
+        step->verdicts = choice.verdicts;
+        TRY(plan_set_row(plan, step, choice.row));
+    }
+    return DW_OK;
+}

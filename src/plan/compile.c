@@ -1,0 +1,331 @@
+/* Makes a plan of a graph: chooses a kernel per node, decides which views are mere strides, which results take over an operand's
+ * memory, and where each value is. Offsets are not its business: sizes are unknown here (bind.c). */
+#include "plan/internal.h"
+
+#include <string.h>
+
+void plan_destroy(plan *plan)
+{
+    if (plan == NULL) return;
+    dw_context *context = plan->context;
+    ir_graph_destroy(plan->graph);
+    arena_free(&plan->arena);
+    base_release(context, plan, sizeof *plan, _Alignof(max_align_t));
+}
+
+dw_status plan_create(ir_graph *graph, plan **result)
+{
+    dw_context *context = graph->context;
+    void *memory;
+    *result = NULL;
+    dw_status status = base_alloc(context, sizeof(plan), _Alignof(max_align_t), &memory);
+    if (status != DW_OK) {
+        ir_graph_destroy(graph);
+        return status;
+    }
+    plan *plan = memory;
+    *plan = (struct plan){.context = context, .graph = graph};
+    arena_init(&plan->arena, context);
+    *result = plan;
+    return DW_OK;
+}
+
+/* ---- values ---- */
+
+static void add_value(plan *plan, ir_value *value, plan_place place, int slot)
+{
+    plan_value *v = &plan->values[plan->value_count];
+    *v = (plan_value){.value = value, .index = plan->value_count++, .place = place, .slot = slot, .contiguous = true, .first = -1, .last = -1};
+    value->mark = v;
+}
+
+dw_status plan_number_values(plan *plan)
+{
+    ir_graph *graph = plan->graph;
+    size_t count = graph->input_count + graph->param_count + graph->state_count;
+    for (ir_node *node = graph->first; node != NULL; node = node->next) count += (size_t)node->n_out;
+    TRY_NEW(plan->values, &plan->arena, count);
+    plan->value_count = 0;
+    for (size_t i = 0; i < graph->input_count; i++) add_value(plan, graph->inputs[i], PLAN_INPUT, (int)i);
+    for (size_t i = 0; i < graph->param_count; i++) add_value(plan, graph->params[i], PLAN_CONSTANT, (int)i);
+    for (size_t i = 0; i < graph->state_count; i++) add_value(plan, graph->states[i], PLAN_STATE, (int)i);
+    for (ir_node *node = graph->first; node != NULL; node = node->next)
+        for (int i = 0; i < node->n_out; i++) add_value(plan, node->out[i], PLAN_WORKSPACE, 0);
+    return DW_OK;
+}
+
+/* ---- constants ---- */
+
+static bool has_symbols(const op_type *type)
+{
+    for (int i = 0; i < type->rank; i++)
+        if (!dim_is_constant(type->dims[i], NULL)) return true;
+    return false;
+}
+
+static bool attrs_have_symbols(const op_attrs *attrs)
+{
+    for (int i = 0; i < attrs->count; i++) {
+        const op_attr *attr = &attrs->items[i];
+        op_attr_kind kind = op_attr_kind_of(attr->id);
+        if (kind == OP_KIND_DIM && !dim_is_constant(attr->dim, NULL)) return true;
+        if (kind == OP_KIND_DIMS)
+            for (int d = 0; d < attr->count; d++)
+                if (!dim_is_constant(attr->dims[d], NULL)) return true;
+    }
+    return false;
+}
+
+static bool node_is_constant(const ir_node *node)
+{
+    for (int i = 0; i < node->n_in; i++)
+        if (node->in[i].value != NULL && plan_value_of(node->in[i].value)->key == NULL) return false;
+    for (int i = 0; i < node->n_out; i++)
+        if (has_symbols(&node->out[i]->type)) return false;
+    return !attrs_have_symbols(&node->attrs);
+}
+
+/* The key of a result: op, attributes and operands' keys, hashed. Equal expressions over the same weights have equal keys in every plan. */
+static dw_status constant_key(plan *plan, const ir_node *node, int result, const char **key)
+{
+    text words;
+    text_init(&words, plan->context);
+    text_printf(&words, "%s.%d", op_get(node->op)->name, result);
+    for (int i = 0; i < node->n_in; i++)
+        text_printf(&words, ",%s", node->in[i].value ? plan_value_of(node->in[i].value)->key : "-");
+    plan_attrs_print(&words, plan->graph->dims, &node->attrs);
+    dw_status status = text_status(&words);
+    if (status == DW_OK) {
+        *key = arena_printf(&plan->arena, "%s:%016llx", op_get(node->op)->name,
+                            (unsigned long long)base_hash(text_string(&words), words.length, 0));
+        if (*key == NULL) status = DW_NO_MEMORY;
+    }
+    text_free(&words);
+    return status;
+}
+
+dw_status plan_find_constants(plan *plan)
+{
+    for (int i = 0; i < plan->value_count; i++)
+        if (plan->values[i].value->kind == IR_PARAM) plan->values[i].key = plan->values[i].value->name;
+    for (ir_node *node = plan->graph->first; node != NULL; node = node->next) {
+        if (!node_is_constant(node)) continue;
+        for (int i = 0; i < node->n_out; i++) {
+            plan_value *v = plan_value_of(node->out[i]);
+            TRY(constant_key(plan, node, i, &v->key));
+            v->place = PLAN_CONSTANT;
+        }
+    }
+    return DW_OK;
+}
+
+/* ---- results: outputs and next-states ---- */
+
+/* The operand of value's node whose memory it may take over, or NULL: one use of it, in this slot; same type; nobody reads it later. */
+static bool dies_at(const ir_value *operand, const ir_node *node, int slot)
+{
+    for (const ir_use *use = operand->uses; use != NULL; use = use->next) {
+        if (use->node == node && use->index != slot) return false;
+        if (use->node->order > node->order) return false;
+        /* a view of it may be read later */
+        if (use->node != node && (op_get(use->node->op)->traits & OP_TRAIT_VIEW))
+            for (int i = 0; i < use->node->n_out; i++)
+                for (const ir_use *u = use->node->out[i]->uses; u != NULL; u = u->next)
+                    if (u->node == node || !dies_at(use->node->out[i], node, -1)) return false;
+    }
+    return true;
+}
+
+static bool is_result(const ir_graph *graph, const ir_value *value)
+{
+    if (ir_is_output(graph, value)) return true;
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (graph->states[i]->next == value && graph->states[i] != value) return true;
+    return false;
+}
+
+/* Is the new value of state written over the old one by the node that makes it? */
+static bool updates_in_place(const ir_graph *graph, const ir_value *state, const kernel_row *(*row_of)(const ir_node *))
+{
+    const ir_value *next = state->next;
+    if (next->kind != IR_RESULT || next->result != 0 || ir_is_output(graph, next)) return false;
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (graph->states[i] != state && graph->states[i]->next == next) return false;
+    const kernel_row *row = row_of(next->node);
+    int slot = row ? row->in_place : -1;
+    return slot >= 0 && ir_in(next->node, slot) == state && dies_at(state, next->node, slot) && op_type_equal(&state->type, &next->type);
+}
+
+static const kernel_row *chosen_row(const ir_node *node)
+{
+    return node->mark ? ((const plan_step *)node->mark)->row : NULL;
+}
+
+/* A copy of value at the end of the graph, which the engine may place where it likes. */
+static dw_status emit_copy(ir_graph *graph, ir_value *value, ir_value **copy)
+{
+    ir_cursor_end(graph);
+    graph->origin = value->kind == IR_RESULT ? value->node->origin : (ir_origin){0};
+    op_attr shape = op_set_dims(OP_ATTR_shape, value->type.rank, value->type.dims);
+    return ir_emit(graph, OP_reshape, 1, (ir_value *[]){value}, 1, &shape, copy);
+}
+
+static const ir_value *view_root(const ir_value *value)
+{
+    while (value->kind == IR_RESULT && (op_get(value->node->op)->traits & OP_TRAIT_VIEW)) value = ir_in(value->node, 0);
+    return value;
+}
+
+/* Before: outputs and next-states may be inputs, constants, states, or one value twice.
+ * After: each is a result of its own, made by a step that can write straight to where it belongs. */
+static dw_status isolate_results(plan *plan, bool *changed)
+{
+    ir_graph *graph = plan->graph;
+    *changed = false;
+    for (size_t i = 0; i < graph->output_count; i++) {
+        ir_value *value = graph->outputs[i].value, *copy;
+        bool own = value->kind == IR_RESULT && plan_value_of(value)->key == NULL;
+        for (size_t k = 0; own && k < i; k++) own = graph->outputs[k].value != value;
+        for (size_t k = 0; own && k < graph->state_count; k++) own = graph->states[k]->next != value;
+        if (own) {
+            const kernel_row *row = chosen_row(value->node);
+            const ir_value *taken = row && row->in_place >= 0 ? ir_in(value->node, row->in_place) : NULL;
+            own = taken == NULL || view_root(taken)->kind != IR_STATE;
+        }
+        if (own) continue;
+        TRY(emit_copy(graph, value, &copy));
+        graph->outputs[i].value = copy;
+        *changed = true;
+    }
+    for (size_t i = 0; i < graph->state_count; i++) {
+        ir_value *state = graph->states[i];
+        if (state->next == state || updates_in_place(graph, state, chosen_row)) continue;
+        ir_value *copy;
+        TRY(emit_copy(graph, state->next, &copy));
+        if (view_root(state->next)->kind == IR_STATE) TRY(emit_copy(graph, copy, &copy));   /* states may swap: read all before writing any */
+        state->next = copy;
+        *changed = true;
+    }
+    ir_renumber(graph);
+    return DW_OK;
+}
+
+/* ---- in place, places, lives ---- */
+
+static void place_results(plan *plan)
+{
+    ir_graph *graph = plan->graph;
+    for (size_t i = 0; i < graph->output_count; i++) {
+        plan_value *v = plan_value_of(graph->outputs[i].value);
+        v->place = PLAN_OUTPUT;
+        v->slot = (int)i;
+    }
+    for (size_t i = 0; i < graph->state_count; i++) {
+        ir_value *state = graph->states[i];
+        if (state->next == state) continue;
+        plan_value *v = plan_value_of(state->next);
+        v->place = PLAN_STATE;
+        v->slot = (int)i;
+        if (updates_in_place(graph, state, chosen_row)) v->base = plan_value_of(state);
+    }
+}
+
+static void take_over(plan *plan)
+{
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        plan_step *step = &plan->steps[i];
+        int slot = step->row->in_place;
+        if (slot < 0 || slot >= step->node->n_in || ir_in(step->node, slot) == NULL) continue;
+        plan_value *result = plan_value_of(ir_out(step->node)), *operand = plan_value_of(ir_in(step->node, slot));
+        if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view) continue;
+        if (!result->contiguous || !operand->contiguous || !op_type_equal(&result->value->type, &operand->value->type)) continue;
+        if (is_result(plan->graph, operand->value) || !dies_at(operand->value, step->node, slot)) continue;
+        result->base = operand;
+    }
+}
+
+plan_value *plan_root(plan_value *value)
+{
+    while (value->base != NULL) value = value->base;
+    return value;
+}
+
+static void mark_lives(plan *plan)
+{
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const ir_node *node = plan->steps[i].node;
+        for (int k = 0; k < node->n_out; k++) {
+            plan_value *root = plan_root(plan_value_of(node->out[k]));
+            if (root->first < 0) root->first = i;
+            root->last = i;
+        }
+        for (int k = 0; k < node->n_in; k++)
+            if (ir_in(node, k) != NULL) plan_root(plan_value_of(ir_in(node, k)))->last = i;
+    }
+}
+
+/* Views live where their base lives; constants that only a packing step reads need no plain form at run time. */
+static void settle_places(plan *plan)
+{
+    for (int i = 0; i < plan->value_count; i++) {
+        plan_value *v = &plan->values[i];
+        if (v->view) v->place = plan_root(v)->place;
+    }
+    for (int i = 0; i < plan->value_count; i++) {
+        plan_value *v = &plan->values[i];
+        if (v->key == NULL) continue;
+        bool read = false;
+        for (const ir_use *use = v->value->uses; use != NULL && !read; use = use->next) {
+            const plan_step *step = use->node->mark;
+            read = step == NULL ? plan_value_of(ir_out(use->node))->key == NULL : !step->at_load && !(step->pack_key && step->row->packs == use->index);
+        }
+        if (!read) v->place = PLAN_NOWHERE;
+    }
+}
+
+/* ---- the whole ---- */
+
+dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void *), const void *argument)
+{
+    ir_renumber(plan->graph);
+    TRY(plan_number_values(plan));
+    TRY(plan_find_constants(plan));
+    TRY(choose(plan, argument));
+    bool changed;
+    TRY(isolate_results(plan, &changed));
+    if (changed) {
+        TRY(plan_number_values(plan));
+        TRY(plan_find_constants(plan));
+        TRY(choose(plan, argument));
+    }
+    plan_lay_out(plan);
+    TRY(plan_drop_views(plan));
+    place_results(plan);
+    take_over(plan);
+    settle_places(plan);
+    mark_lives(plan);
+    return DW_OK;
+}
+
+dw_status plan_compile(ir_graph *graph, const plan_options *options, plan **result)
+{
+    plan *plan;
+    *result = NULL;
+    TRY(plan_create(graph, &plan));
+    plan->chip = *options->chip;
+    plan->precision = arena_text(&plan->arena, options->precision ? options->precision : "");
+    int symbols = dim_symbol_count(graph->dims);
+    plan->typical = arena_new(&plan->arena, (size_t)symbols + 1, sizeof *plan->typical);
+    dw_status status = plan->precision && plan->typical ? DW_OK : DW_NO_MEMORY;
+    if (status == DW_OK) {
+        plan_typical_dims(graph, plan->typical);
+        status = plan_read_dims(graph, options->dims, plan->typical);
+    }
+    if (status == DW_OK) status = plan_finish(plan, plan_choose, options);
+    if (status != DW_OK) {
+        plan_destroy(plan);
+        return status;
+    }
+    *result = plan;
+    return DW_OK;
+}

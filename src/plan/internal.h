@@ -1,0 +1,29 @@
+/* What the files of this layer share among themselves. */
+#ifndef PLAN_INTERNAL_H
+#define PLAN_INTERNAL_H
+
+#include "plan/plan.h"
+
+/* compile.c */
+dw_status plan_create(ir_graph *graph, plan **result);   /* takes the graph over in any case */
+dw_status plan_number_values(plan *plan);
+dw_status plan_find_constants(plan *plan);
+plan_value *plan_root(plan_value *value);
+/* Everything after the kernels are known; choose fills plan->steps for all nodes. */
+dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void *), const void *argument);
+
+/* choose.c: a step for every node, views included; each node's mark is its step. argument: plan_options. */
+dw_status plan_choose(plan *plan, const void *argument);
+dw_status plan_new_steps(plan *plan);                    /* steps without rows, those at load first */
+/* Why row cannot run step, or NULL; sets the pack key otherwise. */
+dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row);
+void plan_problem(const plan *plan, const plan_step *step, const op_type **in, const op_type **out, kernel_problem *problem);
+
+/* layout.c: which views are strides, and which results are laid out for their reader. */
+void plan_lay_out(plan *plan);
+dw_status plan_drop_views(plan *plan);                   /* removes the steps of views that need none */
+
+/* print.c */
+void plan_attrs_print(text *text, const dim_table *dims, const op_attrs *attrs);
+
+#endif

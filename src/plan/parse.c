@@ -1,0 +1,160 @@
+/* Reads the text form of a plan (print.c). Kernels are taken as named; layout and lives are derived anew by the same rules. */
+#include "plan/internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+typedef struct named_step { int64_t id; bool at_load; const char *kernel; } named_step;
+typedef struct named_steps {
+    named_step *items;
+    size_t count, capacity;
+    const kernel_registry *registry;
+    const char *source;
+} named_steps;
+
+static const kernel_row *find_row(const kernel_registry *registry, const char *name)
+{
+    for (int i = 0; registry != NULL && i < registry->count; i++)
+        if (strcmp(registry->rows[i].name, name) == 0) return &registry->rows[i];
+    for (int i = 0; i < kernel_count(); i++)
+        if (strcmp(kernel_at(i)->name, name) == 0) return kernel_at(i);
+    return NULL;
+}
+
+static const named_step *find_named(const named_steps *named, int id)
+{
+    for (size_t i = 0; i < named->count; i++)
+        if (named->items[i].id == id) return &named->items[i];
+    return NULL;
+}
+
+/* Names are given to steps that print; views that are mere strides have none and take the first row that copies. */
+static dw_status set_named(plan *plan, plan_step *step, const named_steps *named)
+{
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    kernel_problem problem;
+    const named_step *name = find_named(named, step->node->out[0]->id);
+    plan_problem(plan, step, in, out, &problem);
+    if (name == NULL) {
+        if (!(problem.op->traits & OP_TRAIT_VIEW))
+            return base_fail(plan->context, DW_CORRUPT, "%s: no step for %%%d (%s)", named->source, step->node->out[0]->id, problem.op->name);
+        kernel_choice choice;
+        TRY(kernel_choose(&plan->arena, &problem, named->registry, NULL, &choice));
+        return plan_set_row(plan, step, choice.row);
+    }
+    const kernel_row *row = find_row(named->registry, name->kernel);
+    if (row == NULL)
+        return base_fail(plan->context, DW_UNSUPPORTED, "%s: kernel %s of step %%%d is not in this build", named->source, name->kernel,
+                         step->node->out[0]->id);
+    text why;
+    text_init(&why, plan->context);
+    const char *reason = row->op != step->node->op ? "it runs another op" : row->reject ? row->reject(&problem, &why) : NULL;
+    dw_status status = reason ? base_fail(plan->context, DW_MISMATCH, "%s: kernel %s cannot run %%%d (%s): %s", named->source, row->name,
+                                          step->node->out[0]->id, problem.op->name, reason)
+                              : DW_OK;
+    text_free(&why);
+    if (status != DW_OK) return status;
+    step->seconds = row->cost ? row->cost(&problem) : 0;
+    return plan_set_row(plan, step, row);
+}
+
+static dw_status choose_named(plan *plan, const void *argument)
+{
+    TRY(plan_new_steps(plan));
+    for (int i = 0; i < plan->step_count; i++) TRY(set_named(plan, &plan->steps[i], argument));
+    return DW_OK;
+}
+
+static dw_status parse_steps(scanner *scan, named_steps *named)
+{
+    TRY(scan_expect(scan, "steps"));
+    TRY(scan_end_of_line(scan));
+    while (scan->kind != SCAN_END) {
+        named_step step = {0};
+        TRY(scan_accept(scan, "load", &step.at_load));
+        if (!step.at_load) TRY(scan_expect(scan, "run"));
+        if (scan->kind != SCAN_VALUE) return scan_fail(scan, "expected the value that the step makes");
+        step.id = scan->integer;
+        TRY(scan_next(scan));
+        TRY(scan_name(scan, &step.kernel));
+        TRY(scan_end_of_line(scan));
+        named_step *grown = arena_grow(scan->arena, named->items, named->count, &named->capacity, sizeof *grown);
+        if (grown == NULL) return DW_NO_MEMORY;
+        named->items = grown;
+        named->items[named->count++] = step;
+    }
+    return DW_OK;
+}
+
+typedef struct plan_header { const char *name, *chip, *hash, *precision, *typical; } plan_header;
+
+static dw_status parse_header(scanner *scan, plan_header *header)
+{
+    TRY(scan_expect(scan, "plan"));
+    TRY(scan_name(scan, &header->name));
+    TRY(scan_end_of_line(scan));
+    TRY(scan_expect(scan, "chip"));
+    TRY(scan_string(scan, &header->chip));
+    TRY(scan_string(scan, &header->hash));
+    TRY(scan_end_of_line(scan));
+    TRY(scan_expect(scan, "precision"));
+    TRY(scan_string(scan, &header->precision));
+    TRY(scan_end_of_line(scan));
+    TRY(scan_expect(scan, "typical"));
+    TRY(scan_string(scan, &header->typical));
+    return scan_end_of_line(scan);
+}
+
+static dw_status check_chip(dw_context *context, const char *source, const plan_header *header, const chip_caps *chip)
+{
+    char hash[32];
+    snprintf(hash, sizeof hash, "%016" PRIx64, chip_hash(chip));
+    if (strcmp(hash, header->hash) == 0) return DW_OK;
+    return base_fail(context, DW_MISMATCH, "%s: the plan was made for %s (capabilities %s), this is %s (%s): compile it again for this machine",
+                     source, header->chip, header->hash, chip->name, hash);
+}
+
+static dw_status parse(scanner *scan, ir_weights *weights, const chip_caps *chip, const kernel_registry *registry, plan **result)
+{
+    plan_header header;
+    named_steps named = {.registry = registry, .source = scan->source};
+    ir_graph *graph;
+    TRY(parse_header(scan, &header));
+    TRY(check_chip(scan->context, scan->source, &header, chip));
+    TRY(ir_parse_at(scan, weights, &graph));
+    dw_status status = parse_steps(scan, &named);
+    if (status != DW_OK) {
+        ir_graph_destroy(graph);
+        return status;
+    }
+    plan *plan;
+    TRY(plan_create(graph, &plan));
+    plan->chip = *chip;
+    plan->precision = arena_text(&plan->arena, header.precision);
+    plan->typical = arena_new(&plan->arena, (size_t)dim_symbol_count(graph->dims) + 1, sizeof *plan->typical);
+    status = plan->precision && plan->typical ? DW_OK : DW_NO_MEMORY;
+    if (status == DW_OK) {
+        plan_typical_dims(graph, plan->typical);
+        status = plan_read_dims(graph, header.typical, plan->typical);
+    }
+    if (status == DW_OK) status = plan_finish(plan, choose_named, &named);
+    if (status != DW_OK) {
+        plan_destroy(plan);
+        return status;
+    }
+    *result = plan;
+    return DW_OK;
+}
+
+dw_status plan_parse(dw_context *context, const char *source, const char *bytes, size_t length, ir_weights *weights,
+                     const chip_caps *chip, const kernel_registry *registry, plan **result)
+{
+    arena arena;
+    scanner scan;
+    *result = NULL;
+    arena_init(&arena, context);
+    dw_status status = scan_open(&scan, &arena, source, bytes, length);
+    if (status == DW_OK) status = parse(&scan, weights, chip, registry, result);
+    arena_free(&arena);
+    return status;
+}

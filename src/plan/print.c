@@ -1,0 +1,73 @@
+/* The text form of a plan:
+ *     plan llama
+ *       chip      "cpu-avx512bf16" "6bff3c1e08d2a951"
+ *       precision "mxfp8"
+ *       typical   "b=1,s=128"
+ *     graph llama
+ *       ...
+ *     steps
+ *       load %3 quantize_rows
+ *       run  %7 matmul_bf16_avx512bf16   # 41.2 us, packs b, y in workspace
+ * What follows a '#' is for people: plan_parse derives it again from the graph and the kernels. */
+#include "plan/internal.h"
+
+#include <inttypes.h>
+
+void plan_attrs_print(text *text, const dim_table *dims, const op_attrs *attrs)
+{
+    for (int i = 0; i < attrs->count; i++) {
+        const op_attr *attr = &attrs->items[i];
+        text_printf(text, "{%s=", op_attr_name(attr->id));
+        switch (op_attr_kind_of(attr->id)) {
+        case OP_KIND_INT:
+        case OP_KIND_BOOL:   text_printf(text, "%" PRId64, attr->integer); break;
+        case OP_KIND_REAL:   text_printf(text, "%a", attr->real); break;
+        case OP_KIND_TEXT:   text_add(text, attr->text); break;
+        case OP_KIND_FORMAT: text_add(text, dw_format_name(attr->format)); break;
+        case OP_KIND_DIM:    dim_print(text, dims, attr->dim); break;
+        case OP_KIND_INTS:   for (int k = 0; k < attr->count; k++) text_printf(text, "%" PRId64 ",", attr->integers[k]); break;
+        case OP_KIND_DIMS:
+            for (int k = 0; k < attr->count; k++) {
+                dim_print(text, dims, attr->dims[k]);
+                text_add(text, ",");
+            }
+            break;
+        }
+        text_add(text, "}");
+    }
+}
+
+const char *plan_place_name(plan_place place)
+{
+    static const char *const names[PLAN_PLACE_COUNT] = {
+        [PLAN_WORKSPACE] = "workspace", [PLAN_INPUT] = "input", [PLAN_OUTPUT] = "output",
+        [PLAN_STATE] = "state", [PLAN_CONSTANT] = "constant", [PLAN_NOWHERE] = "nowhere",
+    };
+    return names[place];
+}
+
+static void print_step(text *text, const plan_step *step)
+{
+    const ir_node *node = step->node;
+    const plan_value *result = plan_value_of(node->out[0]);
+    text_printf(text, "  %s %%%d %s   #", step->at_load ? "load" : "run ", node->out[0]->id, step->row->name);
+    if (!step->at_load) text_printf(text, " %.1f us,", step->seconds * 1e6);
+    if (step->pack_key != NULL) text_printf(text, " packs operand %d,", step->row->packs);
+    text_printf(text, " in %s%s%s\n", plan_place_name(result->place), result->base ? " over its operand" : "",
+                step->row->reference ? ", reference kernel" : "");
+}
+
+dw_status plan_print(const plan *plan, text *text)
+{
+    const dim_table *dims = plan->graph->dims;
+    text_printf(text, "plan %s\n  chip      \"%s\" \"%016" PRIx64 "\"\n  precision ", plan->graph->name, plan->chip.name, chip_hash(&plan->chip));
+    text_json_string(text, plan->precision);
+    text_add(text, "\n  typical   \"");
+    for (int i = 0; i < dim_symbol_count(dims); i++)
+        text_printf(text, "%s%s=%" PRId64, i ? "," : "", dim_symbol_name(dims, i), plan->typical[i]);
+    text_add(text, "\"\n");
+    TRY(ir_print(plan->graph, text));
+    text_add(text, "steps\n");
+    for (int i = 0; i < plan->step_count; i++) print_step(text, &plan->steps[i]);
+    return text_status(text);
+}
