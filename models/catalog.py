@@ -3,13 +3,16 @@
 A row holds data and builders only. Weights are random, from a fixed seed; no file is fetched.
 """
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Callable
 
 import torch
 import transformers as tf
 
+import bytegpt
 import handmade
 
+CARRIED = Path(__file__).resolve().parent / "kjv.pt2"
 TEXT_SIZES = ((1, 1), (1, 7), (2, 16), (3, 33), (1, 64))
 LAYER_SIZES = ((1, 1), (2, 5), (3, 33))
 VISION_SIZES = ((1,), (2,), (5,))
@@ -27,7 +30,16 @@ class Model:
     attentions: int = 0                     # attention ops in the graph after fusion
     causal: bool = False                    # every attention is causal: no [s,s] tensor may be made for a mask
     tokens: int = 0                         # generate: number of new ids to compare
-    special: dict = field(default_factory=dict)
+    prompt: tuple = (5, 17, 101, 3, 255)
+    archive: Path | None = None             # a carried model: its archive, which is copied and not exported anew
+    special: dict = field(default_factory=dict)     # max_s: largest size that torch allows
+
+
+def carried():
+    """The carried model with the weights of its archive."""
+    module = bytegpt.to_bf16(bytegpt.ByteGpt())
+    module.load_state_dict(torch.export.load(CARRIED).state_dict)
+    return module
 
 
 def ids_input(vocab, name="input_ids"):
@@ -83,6 +95,9 @@ def llama_config(**more):
 IDS_AND_MASK = {"input_ids": {0: "b", 1: "s"}, "attention_mask": {0: "b", 1: "s"}}
 
 MODELS = [
+    Model("kjv", carried, ids_input(256), ("b", "s"), {"input_ids": {0: "b", 1: "s"}}, TEXT_SIZES + ((1, 300),), attentions=4, causal=True,
+          tokens=48, prompt=tuple(b"And it came to pass in those days"), archive=CARRIED),
+
     # hand-written layers
     Model("linear", lambda: handmade.OneLinear(64, 48), vectors(64), ("b", "s"), {"x": {0: "b", 1: "s"}}, LAYER_SIZES, "layer"),
     *(Model("mlp_" + name, lambda f=f: handmade.Mlp(64, 176, f), vectors(64), ("b", "s"), {"x": {0: "b", 1: "s"}}, LAYER_SIZES, "layer")

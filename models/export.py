@@ -9,6 +9,7 @@ A directory whose manifest was written by the same scripts and versions is left 
 import hashlib
 import json
 import os
+import shutil
 import sys
 import warnings
 import zipfile
@@ -23,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 def stamp():
     """Hash of all that decides the output: these scripts and the pinned packages."""
     h = hashlib.sha256()
-    for name in ("export.py", "catalog.py", "handmade.py", "requirements.txt"):
+    for name in ("export.py", "catalog.py", "handmade.py", "bytegpt.py", "kjv.pt2", "requirements.txt"):
         h.update((HERE / name).read_bytes())
     return h.hexdigest()
 
@@ -148,9 +149,12 @@ def greedy(model, module, prompt):
 
 def write_model(model, out):
     module = model.build().eval()
-    randomise(module, seed=len(model.name) * 1000 + sum(map(ord, model.name)))
     path = out / f"{model.name}.pt2"
-    export_model(model, module, path)
+    if model.archive:
+        shutil.copyfile(model.archive, path)
+    else:
+        randomise(module, seed=len(model.name) * 1000 + sum(map(ord, model.name)))
+        export_model(model, module, path)
     inputs, outputs = archive_names(path)
     module64 = model.build().eval()
     module64.load_state_dict(module.state_dict())
@@ -159,7 +163,7 @@ def write_model(model, out):
              "dims": list(model.dims), "inputs": inputs, "outputs": outputs,
              "cases": write_cases(model, module, module64, out, inputs, outputs)}
     if model.tokens:
-        entry["generate"] = greedy(model, module, (5, 17, 101, 3, 255))
+        entry["generate"] = greedy(model, module, model.prompt)
     return entry
 
 
