@@ -14,10 +14,11 @@ typedef enum num_round { NUM_ROUND_UP, NUM_ROUND_FLOOR } num_round;  /* of an e8
 typedef struct num_format {
     const char *name, *doc;
     num_class class;
-    int bits, exponent_bits, mantissa_bits, bias;
+    int bits;           /* of an element, for block formats too */
+    int exponent_bits, mantissa_bits, bias;
     bool has_infinity;
     num_nan nan;
-    double max;
+    double max;         /* largest finite value; of a block format, of its elements */
     /* block formats: */
     dw_format element, scale;
     int rows, cols;     /* block size; cols 0: the whole last axis; rows 0: the whole tensor */
@@ -30,17 +31,33 @@ const num_format *num_info(dw_format format);
 
 /* The value of a code (low bits of code). Exact for every format but i64 beyond 2^53. */
 double num_decode(dw_format format, uint64_t code);
-/* Nearest, ties to even; beyond the largest finite value formats saturate if saturate, else give infinity or NaN (as cvt.satfinite and plain cvt).
- * NaN: the format's canonical NaN; formats without one give +max (e2m1, e3m2, e2m3) as PTX does. Integers: round to nearest even, saturate, NaN is 0. */
+/* Nearest, ties to even, rounded once. Beyond the largest finite value (infinity included) a format saturates if saturate, else
+ * gives infinity, or NaN where it has none (as cvt.satfinite and plain cvt); e2m1, e3m2 and e2m3 always saturate.
+ * NaN: the canonical NaN of PTX, positive with all other bits set; formats without one give +max (e2m1, e3m2, e2m3) as PTX does.
+ * Integers: round to nearest even, saturate, NaN is 0. bool: 1 for all but zero. e8m0: the magnitude rounded up (cvt.rp), 0x00 for all up to 2^-127.
+ * In a block format these two, and num_load and num_store, speak of its elements. */
 uint64_t num_encode(dw_format format, double value, bool saturate);
+/* The same bits as the two above, faster: bf16 and f16 do not saturate, the others do (satfinite). */
 float num_bf16_to_f32(uint16_t code);
 uint16_t num_f32_to_bf16(float value);
 float num_f16_to_f32(uint16_t code);
 uint16_t num_f32_to_f16(float value);
-uint8_t num_f32_to_e4m3(float value);     /* satfinite */
+uint8_t num_f32_to_e4m3(float value);
 float num_e4m3_to_f32(uint8_t code);
-uint8_t num_f32_to_e2m1(float value);     /* satfinite; one nibble */
+uint8_t num_f32_to_e5m2(float value);
+float num_e5m2_to_f32(uint8_t code);
+uint8_t num_f32_to_e3m2(float value);
+float num_e3m2_to_f32(uint8_t code);
+uint8_t num_f32_to_e2m3(float value);
+float num_e2m3_to_f32(uint8_t code);
+uint8_t num_f32_to_e2m1(float value);     /* one nibble */
+float num_e2m1_to_f32(uint8_t code);
 float num_e8m0_to_f32(uint8_t code);
+/* count values in a row, by the conversions above, fast; x and codes do not overlap. */
+void num_f32_to_bf16_row(const float *x, uint16_t *codes, int64_t count);
+void num_bf16_to_f32_row(const uint16_t *codes, float *x, int64_t count);
+void num_f32_to_f16_row(const float *x, uint16_t *codes, int64_t count);
+void num_f16_to_f32_row(const uint16_t *codes, float *x, int64_t count);
 /* Element index of a packed or plain buffer <-> value. index counts elements of a row that starts at data. */
 double num_load(dw_format format, const void *data, int64_t index);
 void num_store(dw_format format, void *data, int64_t index, double value, bool saturate);
@@ -54,15 +71,19 @@ typedef struct num_parts {
     int64_t scale_rows, scale_cols;       /* scales as stored, padding of tile128x4 included */
 } num_parts;
 
-/* dims of a row-major tensor; leading axes are batches of matrices [rows, cols] (rank 1 is one row). false: sizes overflow. */
+/* Can scales of this format lie so? tile128x4 needs scales of one byte; element formats have none, and take any layout. */
+bool num_has_layout(dw_format format, dw_scale_layout layout);
+/* dims of a row-major tensor; leading axes are batches of matrices [rows, cols] (rank 1 is one row, rank 0 one element). Each matrix has its own scales;
+ * fp8_tensor has one scale and nvfp4 one second level over all of them. false: sizes overflow, a dimension is negative, or the layout does not go with the format. */
 bool num_layout(dw_format format, dw_scale_layout layout, int rank, const int64_t *dims, num_parts *parts);
 size_t num_row_bytes(dw_format format, int64_t cols);          /* bytes of cols packed elements, rounded up to a byte */
-/* Index of the scale of block (row_block, col_block) within the scales of one matrix. */
+/* Index of the scale of block (row_block, col_block) within the scales of one matrix; scale_cols as stored, padding included. */
 size_t num_scale_index(dw_scale_layout layout, int64_t row_block, int64_t col_block, int64_t scale_cols);
 
-/* ---- blocks (block.c): quantise and dequantise a matrix ---- */
+/* ---- blocks: quantise and dequantise matrices (block.c is the meaning, quantize.c the same bits at speed) ---- */
 
-/* A matrix [rows, cols] of a block format in memory; second: one float (per tensor) or rows floats (per row), or NULL. */
+/* Matrices [rows, cols] of a block format in memory, one after the other; rows of data start on a byte; scales as num_layout sizes them.
+ * second: one float (nvfp4) or batches * rows floats (nvfp4_row); NULL in other formats. */
 typedef struct num_matrix {
     dw_format format;
     dw_scale_layout layout;
@@ -70,37 +91,60 @@ typedef struct num_matrix {
     uint8_t *data;
     void *scales;
     float *second;
+    int64_t batches;        /* how many; 0 means 1 */
 } num_matrix;
 
-/* The reference quantiser, the meaning of each block format. x is fp32 [rows, cols] with row stride x_stride.
- * MX: scale by round (RCEIL or floor), elements RN of x * 2^-e, satfinite; a zero block has scale 0x00 and signed zeros; a NaN in a block makes its scale NaN.
- * NVFP4: Transformer Engine's rule (numerics note in block.c); when *second is given (calibrated) by has_second it is used as it is.
- * fp8 blocks: scale = amax / 448 in fp32, elements RN(x / scale as x * (448 / amax)); an all-zero block has scale 1.
- * The last block of a row (and of a column) may be ragged. rows or cols may be 0. */
+/* Quantise x, fp32 [batches * rows, cols] with row stride x_stride (elements), into out. What the formats mean:
+ * MX: the scale by round from the block's largest magnitude amax (round up: the smallest power of two that lets no element saturate, which is cvt.rp of amax / max;
+ *   floor: 2^(floor(log2 amax) - emax)), clamped to 2^-127..2^127; elements RN(x * 2^-e), satfinite. A zero block has scale 0x00. amax infinite: scale 0xfe.
+ * NVFP4: Transformer Engine's rule in fp32, each operation rounded, in this order. amax: of the tensor (nvfp4) or of the row (nvfp4_row), NaN left out.
+ *   S_enc = min(2688 / amax, FLT_MAX), but 1 if amax or the quotient is 0;  *second = S_dec = 1 / S_enc
+ *   s = e4m3(amax_block * (S_enc * fl(1/6))), satfinite;  elements e2m1(x * min(1 / (s * S_dec), FLT_MAX))
+ *   Where s is 0 (a zero block, or one too small beside the tensor) all elements are zeros. has_second: *second is given (calibrated; positive and finite)
+ *   and S_enc = min(1 / S_dec, FLT_MAX).
+ * fp8 with fp32 scales: amax is taken as at most FLT_MAX and at least 448 * 2^-126 (so that scales are normal numbers); scale = amax / 448,
+ *   elements e4m3(x * (448 / amax)), satfinite. An all-zero or empty block has scale 1.
+ * In all: zeros keep their signs. A NaN makes its block's scale NaN (e8m0 0xff, e4m3 0x7f, fp32 NaN) and all the block's elements NaN (e2m1, e3m2, e2m3: +max),
+ *   so the block decodes to NaN. Infinities saturate. The last block of a row (and of a column) may be ragged. rows or cols may be 0.
+ *   Unused bits of a row's last byte and the padding of tile128x4 are zero. */
 void num_quantize(const float *x, int64_t x_stride, num_round round, bool has_second, num_matrix *out);
-/* Exact: element times scale in fp32; NVFP4's second level multiplied last, in fp32. */
+/* The same function spelled out with num_encode: slow, and what num_quantize is tested against. */
+void num_quantize_reference(const float *x, int64_t x_stride, num_round round, bool has_second, num_matrix *out);
+/* Can rows be quantised one by one? Not when a block or a computed second level spans rows. */
+bool num_is_row_wise(dw_format format, bool has_second);
+/* Rows [begin, end) of what num_quantize does, for threads that share the work of a row-wise format. x and out are the whole ones (rows of all batches counted through).
+ * Does not write padding: zero the scales of tile128x4 before. */
+void num_quantize_rows(const float *x, int64_t x_stride, num_round round, bool has_second, num_matrix *out, int64_t begin, int64_t end);
+/* Element times scale in fp32: exact for MX (infinity beyond FLT_MAX) and NVFP4's first level, one rounding for fp32 scales;
+ * NVFP4's second level multiplied last, in fp32 (second NULL: left out). */
 void num_dequantize(const num_matrix *in, float *x, int64_t x_stride);
-/* Element times block scale as a BF16 number, the operand of exact block-scaled products (second level NOT applied): exact for MX scales in
- * 2^-110..2^112 and always for NVFP4. fp8 formats with fp32 scales: the element alone. */
+/* Element times block scale as a BF16 number, the operand of exact block-scaled products (second level NOT applied): always exact for NVFP4, and for MX where the
+ * product is a normal BF16 number, which scales in 2^-110..2^112 ensure. Beyond: the exact product rounded to nearest even, subnormal or infinite as it falls.
+ * fp8 formats with fp32 scales: the element alone. */
 void num_dequantize_bf16(const num_matrix *in, uint16_t *x, int64_t x_stride);
-/* Does every element times its scale fit BF16 exactly (idea 6 of the design)? */
+/* Is every element times its block scale zero, a normal BF16 number, infinite by its own code, or NaN: the same on hardware that flushes subnormals? */
 bool num_is_bf16_exact(const num_matrix *in);
 
 /* ---- random numbers (random.c): a counter-based generator, the same on every machine ---- */
+
+/* Output number counter of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), started from mix(seed); seed 0 is the published sequence. */
 uint64_t num_random(uint64_t seed, uint64_t counter);           /* 64 uniform bits */
 float num_random_uniform(uint64_t seed, uint64_t counter);      /* [0, 1) with 24 bits */
+/* Standard normal: the inverse distribution function (Wichura, AS 241, Applied Statistics 37, 1988) of 53 bits, rounded to fp32. */
 float num_random_normal(uint64_t seed, uint64_t counter);
 
 /* ---- error measures (error.c) ---- */
+
+/* Equal infinities and NaN against NaN are no error; any other non-finite value is an infinite one. Sums in double, in order. */
 typedef struct num_error {
     double relative;          /* |x - ref|_2 / |ref|_2; 0 when both are zero, infinity when only ref is */
-    double sqnr_db;           /* 10 log10(|ref|^2 / |x - ref|^2) */
-    double max_abs, max_ref;  /* largest |x - ref| and largest |ref| */
-    int64_t max_index;        /* where the largest error is (flat index) */
+    double sqnr_db;           /* 10 log10(|ref|^2 / |x - ref|^2); infinity when there is no error */
+    double max_abs, max_ref;  /* largest |x - ref| and largest finite |ref| */
+    int64_t max_index;        /* where the largest error is (flat index); -1 when there is no error */
     int64_t count, nan_count, inf_count;      /* of x where ref has none */
 } num_error;
 void num_compare(const float *x, const float *reference, int64_t count, num_error *error);
-/* How many of count values overflow the format (|x| beyond its largest value), or underflow to zero, when cast without a scale. */
+/* How many of count values overflow the format (beyond its range, infinities among them), or underflow to zero, when cast without a scale. NaN does neither. */
 void num_range(dw_format format, const float *x, int64_t count, int64_t *overflow, int64_t *underflow);
 
 #endif
