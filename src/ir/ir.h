@@ -21,6 +21,7 @@ typedef struct ir_weight {
     dw_tensor tensor;               /* data points into storage; strides may be any for element formats */
     uint64_t version;               /* grows when the bytes change (training) */
     bool buffer;                    /* a buffer rather than a parameter of the module */
+    bool is_local;                  /* lies in the arena of the graph that uses it, not among weights */
 } ir_weight;
 
 typedef struct ir_weights {
@@ -62,15 +63,16 @@ struct ir_value {
     int id;                         /* of results: %id; dense after ir_renumber */
     const char *name;               /* of inputs, params and states, unique among them */
     op_type type;
+    bool is_constant;               /* see ir_is_constant */
     ir_node *node;                  /* of results: who makes it */
     int result;                     /* and as which result */
     ir_use *uses;                   /* by nodes; outputs and next-states are counted by ir_use_count */
     ir_weight *weight;              /* of params: the data, NULL when the text form came without weights */
-    ir_value *next;                 /* of states: the value it has after the run (itself: unchanged) */
+    ir_value *next;                 /* of states: the value it has after the run (itself: unchanged); of the state's type */
     void *mark;                     /* scratch of the pass that runs */
 };
 
-/* Where a node comes from. Any member may be NULL. Kept through all passes: what is fused keeps the origin of its most telling part. */
+/* Where a node comes from. Any member may be NULL; the strings live as long as the graph (ir_intern). Kept through all passes: what is fused keeps the origin of its most telling part. */
 typedef struct ir_origin {
     const char *module;             /* path of the module, "model.layers.0.mlp.up_proj" */
     const char *type;               /* the module's class, "Linear" */
@@ -103,6 +105,7 @@ struct dw_graph {
     ir_value **states;  size_t state_count,  state_capacity;
     ir_output *outputs; size_t output_count, output_capacity;
     map names;                      /* of inputs, params and states -> ir_value */
+    map texts;                      /* strings of origins, each once */
     map notes;                      /* facts of the model: "tokenizer" -> "bytes", "source" -> file, .. (char *) */
     ir_node *first, *last;
     ir_node *cursor;                /* new nodes go before it; NULL: at the end */
@@ -110,19 +113,23 @@ struct dw_graph {
     int next_id, const_id;
 };
 
-/* ---- building (build.c) ---- */
+/* ---- building (graph.c; nodes: build.c) ---- */
 
 dw_status ir_graph_create(dw_context *context, const char *name, ir_graph **graph);
 void ir_graph_destroy(ir_graph *graph);                  /* NULL is allowed */
 /* A deep copy with a dim table of its own; weights are shared. */
 dw_status ir_graph_clone(const ir_graph *graph, ir_graph **copy);
 
-/* INVALID when the name is taken. */
+/* A copy of text in the graph's arena, the same pointer for the same text. */
+dw_status ir_intern(ir_graph *graph, const char *text, const char **interned);
+dw_status ir_set_note(ir_graph *graph, const char *name, const char *text);
+/* INVALID when the name is taken. Params and their weights have constant dims. A state begins with the weight of its own name
+ * (so that the text form finds it again), or with zeros when initial is NULL; its next is itself until it is set. */
 dw_status ir_add_input(ir_graph *graph, const char *name, const op_type *type, ir_value **value);
 dw_status ir_add_param(ir_graph *graph, const char *name, const op_type *type, ir_weight *weight, ir_value **value);
 dw_status ir_add_state(ir_graph *graph, const char *name, const op_type *type, ir_weight *initial, ir_value **value);
 dw_status ir_add_output(ir_graph *graph, const char *name, ir_value *value);
-/* A param named const.<n> holding a new contiguous tensor for the caller to fill; needs graph->weights. */
+/* A param named const.<n> holding a new contiguous tensor of zeros for the caller to fill, in graph->weights, or in the graph itself when that is NULL. */
 dw_status ir_add_constant(ir_graph *graph, dw_format format, int rank, const int64_t *dims, ir_value **value, dw_tensor *tensor);
 
 /* A node at the cursor, checked and inferred. in[i] may be NULL for an absent operand. Its first result comes back; the others are value->node->out[i].
@@ -139,14 +146,15 @@ dw_status ir_emit_transpose(ir_graph *graph, ir_value *x, const int64_t *order, 
 dw_status ir_emit_broadcast(ir_graph *graph, ir_value *x, int rank, const dim *dims, ir_value **result);
 dw_status ir_emit_slice(ir_graph *graph, ir_value *x, int axis, dim start, dim end, int64_t step, ir_value **result);
 
-/* ---- changing (build.c) ---- */
+/* ---- changing (change.c) ---- */
 
 void ir_set_operand(ir_node *node, int index, ir_value *value);
 /* Every use of from, outputs and next-states included, becomes a use of to. */
 void ir_replace(ir_graph *graph, ir_value *from, ir_value *to);
 /* INTERNAL when a result is still used. */
 dw_status ir_remove(ir_graph *graph, ir_node *node);
-dw_status ir_remove_param(ir_graph *graph, ir_value *param);      /* when nothing uses it */
+dw_status ir_remove_param(ir_graph *graph, ir_value *param);      /* INTERNAL when something uses it */
+dw_status ir_remove_state(ir_graph *graph, ir_value *state);      /* INTERNAL when something uses it or it changes */
 void ir_cursor_before(ir_graph *graph, ir_node *node);            /* and takes over its origin */
 void ir_cursor_after(ir_graph *graph, ir_node *node);
 void ir_cursor_end(ir_graph *graph);
@@ -157,6 +165,7 @@ dw_status ir_infer(ir_graph *graph, ir_node *node);
 dw_status ir_infer_all(ir_graph *graph);
 /* Puts nodes in an order where operands come first, keeping the present order where possible; INTERNAL on a cycle. */
 dw_status ir_sort(ir_graph *graph);
+/* Dense ids and orders from 1, in the order of the list. */
 void ir_renumber(ir_graph *graph);
 
 /* ---- asking (walk.c) ---- */
@@ -165,7 +174,8 @@ int ir_use_count(const ir_graph *graph, const ir_value *value);   /* uses by nod
 bool ir_is_output(const ir_graph *graph, const ir_value *value);
 /* The node that makes value, if it is of that op, else NULL. */
 ir_node *ir_def(const ir_value *value, op_id op);
-/* Is the value known before any input is: made of params, constants and shapes without symbols alone? */
+/* Is the value known before any input is: made of params, constants and shapes without symbols alone?
+ * After ir_replace or ir_set_operand: exact for the nodes touched, for those after them only after ir_infer or ir_renumber. */
 bool ir_is_constant(const ir_value *value);
 /* The number that every element of value is (a fill, or a constant param of one element or of equal elements, through views and casts). */
 bool ir_is_scalar(const ir_value *value, double *number);
@@ -193,7 +203,7 @@ dw_status ir_work(const ir_graph *graph, const ir_node *node, const int64_t *sym
  *       %2, %3 = topk %1 {axis=1,length=8,largest=true}
  *       next   k0 %9
  *       output y %2
- * An absent operand is '-'. Types of results are not written; they are inferred. */
+ * An absent operand is '-'. Types of results are not written; they are inferred. Names that are no plain names are quoted. */
 dw_status ir_print(const ir_graph *graph, text *text);
 /* weights may be NULL; else params take their data from it by name and must agree with it in format and shape, and consts are added to it. */
 dw_status ir_parse(dw_context *context, const char *source, const char *bytes, size_t length, ir_weights *weights, ir_graph **graph);

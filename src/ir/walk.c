@@ -1,0 +1,105 @@
+/* Questions about a graph: uses, definitions, constants, numbers, work. Changes nothing. */
+#include "ir/internal.h"
+
+#include <math.h>
+
+int ir_use_count(const ir_graph *graph, const ir_value *value) {
+    int count = 0;
+    for (const ir_use *use = value->uses; use != NULL; use = use->next) count++;
+    for (size_t i = 0; i < graph->output_count; i++) count += graph->outputs[i].value == value;
+    for (size_t i = 0; i < graph->state_count; i++) count += graph->states[i]->next == value && graph->states[i] != value;
+    return count;
+}
+
+bool ir_is_output(const ir_graph *graph, const ir_value *value) {
+    for (size_t i = 0; i < graph->output_count; i++) {
+        if (graph->outputs[i].value == value) return true;
+    }
+    return false;
+}
+
+ir_node *ir_def(const ir_value *value, op_id op) {
+    return value != NULL && value->kind == IR_RESULT && value->node->op == op ? value->node : NULL;
+}
+
+bool ir_is_constant(const ir_value *value) { return value->is_constant; }
+
+/* ---- the one number that a value holds ---- */
+
+enum {
+    MAX_CASTS = 16,                 /* in the chain from a number to its value */
+    MAX_COMPARED = 1 << 20          /* elements of a param */
+};
+
+/* number as it is in that format: as the cast op does it. */
+static double rounded(dw_format format, double number) {
+    const num_format *info = num_info(format);
+    if (info->class == NUM_BOOL) return number != 0.0;
+    if (info->class == NUM_SIGNED || info->class == NUM_UNSIGNED) number = isnan(number) ? 0.0 : trunc(number);
+    return num_decode(format, num_encode(format, number, false));
+}
+
+static bool same_bits(double a, double b) { return a == b ? signbit(a) == signbit(b) : isnan(a) && isnan(b); }
+
+static bool is_uniform(const dw_tensor *tensor, double *number) {
+    int64_t count = op_tensor_count(tensor);
+    if (tensor->data == NULL || count < 1 || count > MAX_COMPARED || dw_format_is_block(tensor->format)) return false;
+    int64_t index[DW_MAX_RANK] = {0};
+    *number = op_tensor_load(tensor, index);
+    if (tensor->format == DW_FORMAT_i64 && fabs(*number) > 0x1p53) return false;
+    for (int64_t i = 1; i < count; i++) {
+        for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
+        if (!same_bits(*number, op_tensor_load(tensor, index))) return false;
+    }
+    return true;
+}
+
+bool ir_is_scalar(const ir_value *value, double *number) {
+    dw_format casts[MAX_CASTS];
+    int cast_count = 0;
+    while (value->kind == IR_RESULT && value->node->n_in > 0) {
+        const ir_node *node = value->node;
+        if (node->op == OP_cast) {
+            if (cast_count == MAX_CASTS) return false;
+            casts[cast_count++] = value->type.format;
+        } else if ((op_get(node->op)->traits & OP_TRAIT_VIEW) == 0) {
+            return false;
+        }
+        value = node->in[0].value;
+    }
+    int64_t size;
+    if (value->kind == IR_PARAM) {
+        if (value->weight == NULL || !is_uniform(&value->weight->tensor, number)) return false;
+    } else if (ir_def(value, OP_fill) != NULL) {
+        *number = rounded(value->type.format, ir_real(value->node, OP_ATTR_value));
+    } else if (ir_def(value, OP_size) != NULL && dim_is_constant(op_attr_dim(&value->node->attrs, OP_ATTR_size), &size)) {
+        if (size > INT64_C(1) << 53 || size < -(INT64_C(1) << 53)) return false;
+        *number = (double)size;
+    } else {
+        return false;
+    }
+    while (cast_count > 0) *number = rounded(casts[--cast_count], *number);
+    return true;
+}
+
+/* ---- work ---- */
+
+dw_status ir_work(const ir_graph *graph, const ir_node *node, const int64_t *symbols, op_work *work) {
+    dw_tensor tensors[IR_MAX_IN + IR_MAX_OUT];
+    const dw_tensor *in[IR_MAX_IN], *out[IR_MAX_OUT];
+    for (int i = 0; i < node->n_in; i++) {
+        const ir_value *value = node->in[i].value;
+        in[i] = value != NULL ? &tensors[i] : NULL;
+        if (value != NULL) TRY(op_tensor_bind(graph->context, &value->type, symbols, NULL, &tensors[i]));
+    }
+    for (int i = 0; i < node->n_out; i++) {
+        out[i] = &tensors[IR_MAX_IN + i];
+        TRY(op_tensor_bind(graph->context, &node->out[i]->type, symbols, NULL, &tensors[IR_MAX_IN + i]));
+    }
+    const op_def *def = op_get(node->op);
+    op_call call = {.context = graph->context, .op = def, .attrs = &node->attrs, .symbols = symbols,
+                    .n_in = node->n_in, .in = in, .n_out = node->n_out, .out = out};
+    *work = (op_work){0};
+    def->work(&call, work);
+    return DW_OK;
+}

@@ -1,0 +1,74 @@
+/* Named tensors in host memory and the storages they lie in. Does not read files: who does hands the storage over. */
+#include "ir/internal.h"
+
+#include <string.h>
+
+#define WEIGHT_ALIGN 64
+
+typedef struct owned_memory { dw_context *context; void *memory; size_t bytes; } owned_memory;
+
+static void release_memory(void *owner) {
+    owned_memory *owned = owner;
+    base_release(owned->context, owned->memory, owned->bytes, WEIGHT_ALIGN);
+}
+
+void ir_weights_init(ir_weights *weights, dw_context *context) {
+    *weights = (ir_weights){.context = context};
+    arena_init(&weights->arena, context);
+    map_init(&weights->by_name, &weights->arena);
+}
+
+void ir_weights_free(ir_weights *weights) {
+    for (size_t i = weights->storage_count; i-- > 0;) {
+        if (weights->storages[i].release != NULL) weights->storages[i].release(weights->storages[i].owner);
+    }
+    arena_free(&weights->arena);
+    ir_weights_init(weights, weights->context);
+}
+
+dw_status ir_weights_own(ir_weights *weights, ir_storage storage) {
+    ir_storage *grown = arena_grow(&weights->arena, weights->storages, weights->storage_count, &weights->storage_capacity, sizeof storage);
+    if (grown == NULL) {
+        if (storage.release != NULL) storage.release(storage.owner);
+        return DW_NO_MEMORY;
+    }
+    weights->storages = grown;
+    weights->storages[weights->storage_count++] = storage;
+    return DW_OK;
+}
+
+dw_status ir_weights_add(ir_weights *weights, const char *name, const dw_tensor *tensor, ir_weight **weight) {
+    *weight = NULL;
+    if (map_find(&weights->by_name, name) != NULL) {
+        return base_fail(weights->context, DW_INVALID, "there is a weight named '%s' already; names of weights are unique", name);
+    }
+    ir_weight *made;
+    TRY_NEW(made, &weights->arena, 1);
+    made->name = arena_text(&weights->arena, name);
+    if (made->name == NULL) return DW_NO_MEMORY;
+    made->tensor = *tensor;
+    TRY(map_set(&weights->by_name, name, made));
+    *weight = made;
+    return DW_OK;
+}
+
+dw_status ir_weights_new(ir_weights *weights, const char *name, dw_format format, int rank, const int64_t *dims, ir_weight **weight) {
+    *weight = NULL;
+    num_parts parts;
+    if (!num_layout(format, DW_SCALE_plain, rank, dims, &parts)) {
+        return base_fail(weights->context, DW_LIMIT, "weight '%s': the size of a tensor of its shape overflows", name);
+    }
+    owned_memory *owned;
+    TRY_NEW(owned, &weights->arena, 1);
+    *owned = (owned_memory){.context = weights->context, .bytes = parts.total_bytes > 0 ? parts.total_bytes : WEIGHT_ALIGN};
+    TRY(base_alloc(weights->context, owned->bytes, WEIGHT_ALIGN, &owned->memory));
+    memset(owned->memory, 0, owned->bytes);
+    TRY(ir_weights_own(weights, (ir_storage){owned->memory, owned->bytes, release_memory, owned}));
+    dw_tensor tensor;
+    if (!op_tensor_init(&tensor, format, DW_SCALE_plain, rank, dims, owned->memory)) {
+        return base_fail(weights->context, DW_LIMIT, "weight '%s': the size of a tensor of its shape overflows", name);
+    }
+    return ir_weights_add(weights, name, &tensor, weight);
+}
+
+ir_weight *ir_weights_find(const ir_weights *weights, const char *name) { return map_find(&weights->by_name, name); }
