@@ -41,7 +41,8 @@
 
 /* ---- errors (context.c) ---------------------------------------------------------------------------------------- */
 
-/* Record the message "STATUS: <text>" and return status. The text says what, where, the values, and what to do. */
+/* Record the message "STATUS: <text>" and return status. The text says what, where, the values, and what to do; it may quote the
+ * last message. Needs no memory; a message beyond 4 KiB ends in "...". With context NULL nothing is recorded. */
 dw_status base_fail(dw_context *context, dw_status status, const char *format, ...) BASE_PRINTF(3, 4);
 /* Append " (<text>)" to the last message and return status: where a failure is given its place on the way up. */
 dw_status base_fail_at(dw_context *context, dw_status status, const char *format, ...) BASE_PRINTF(3, 4);
@@ -53,9 +54,10 @@ dw_status base_poll(dw_context *context);
 
 /* ---- memory (context.c, arena.c) --------------------------------------------------------------------------------- */
 
-/* Uninitialised bytes from the context's allocator, aligned to align; NULL and a recorded message on failure. bytes 0 gives NULL without failure only via dw_status. */
+/* Uninitialised bytes from the context's allocator, aligned to align (a power of two, at most 4096). *memory is NULL on failure,
+ * and, with OK, for 0 bytes. */
 dw_status base_alloc(dw_context *context, size_t bytes, size_t align, void **memory);
-void base_release(dw_context *context, void *memory, size_t bytes, size_t align);
+void base_release(dw_context *context, void *memory, size_t bytes, size_t align);   /* NULL is allowed */
 
 /* size_t arithmetic that notices overflow: false when the result does not fit. */
 bool base_mul_size(size_t a, size_t b, size_t *product);
@@ -64,7 +66,7 @@ bool base_mul_i64(int64_t a, int64_t b, int64_t *product);
 bool base_add_i64(int64_t a, int64_t b, int64_t *sum);
 size_t base_align_up(size_t value, size_t align);
 
-/* Grows by blocks, frees all at once; the home of small things. Zero-initialised members are not usable: arena_init first. */
+/* Grows by blocks, frees all at once; the home of small things. arena_init comes first; after arena_free it is empty and usable. */
 typedef struct arena_block arena_block;
 typedef struct arena {
     dw_context *context;
@@ -98,11 +100,16 @@ void text_add(text *text, const char *string);
 void text_add_n(text *text, const char *string, size_t length);
 void text_printf(text *text, const char *format, ...) BASE_PRINTF(2, 3);
 void text_json_string(text *text, const char *string);   /* quoted and escaped */
+/* The shortest of 15 to 17 digits that reads back as the same number, always told from an integer: "0.1", "2.0", "1e-05", "inf", "-inf",
+ * "nan". Unlike text_printf it does not follow the locale: what a parser reads back is printed by this. */
+void text_real(text *text, double number);
 dw_status text_status(const text *text);
 const char *text_string(const text *text);               /* "" when empty */
 
-/* Reads tokens of the project's text forms. Tokens: names [A-Za-z_][A-Za-z0-9_.$/]*, %numbers, integers, reals, "strings" with
- * JSON escapes, and single punctuation characters; '#' begins a comment that ends with the line; newlines count as tokens. */
+/* Reads tokens of the project's text forms. Tokens: names [A-Za-z_][A-Za-z0-9_.$]*, %numbers, integers (also 0x...), reals,
+ * "strings" with JSON escapes, and single punctuation characters; '#' begins a comment that ends with the line; newlines count as
+ * tokens. A minus belongs to the number after it, except after an operand (a name, a value, a number, a string, ')' or ']'):
+ * "[-1,s-1]" holds the integer -1, then s, '-', 1. */
 typedef enum scan_kind { SCAN_END, SCAN_NEWLINE, SCAN_NAME, SCAN_VALUE, SCAN_INTEGER, SCAN_REAL, SCAN_STRING, SCAN_PUNCTUATION } scan_kind;
 typedef struct scanner {
     dw_context *context;
@@ -111,7 +118,8 @@ typedef struct scanner {
     const char *at, *end;
     int line;
     scan_kind kind;           /* the current token: */
-    const char *token;        /* NUL-terminated text of NAME, STRING; of PUNCTUATION the one character */
+    const char *token;        /* NUL-terminated text of NAME and STRING (stays in the arena); of PUNCTUATION the one character */
+    char punctuation[2];
     int64_t integer;          /* of VALUE (%7 -> 7) and INTEGER */
     double real;              /* of REAL and INTEGER; inf, -inf and nan are REAL */
 } scanner;
@@ -151,7 +159,7 @@ uint64_t base_hash(const void *bytes, size_t length, uint64_t seed);
 
 /* ---- files (file.c) ---------------------------------------------------------------------------------------------------- */
 
-/* A read-only mapping of a whole file. */
+/* A read-only mapping of a whole file. It must not shrink while mapped. An empty file has length 0 and bytes that may not be read. */
 typedef struct file_map { const uint8_t *bytes; size_t length; void *handle; } file_map;
 dw_status file_map_open(dw_context *context, const char *path, file_map *file);
 void file_map_close(file_map *file);
