@@ -189,8 +189,9 @@ dw_status base_pool(dw_context *context, pool **pool);
 
 /* ---- symbolic dimensions (dim.c) --------------------------------------------------------------------------------------- */
 
-/* An integer expression over symbols, in canonical form inside its table: equal expressions are one pointer. Sums of integer
- * multiples of products of atoms; an atom is a symbol, floor(a / b), a mod b, min(a, b) or max(a, b). Constants fold. */
+/* An integer expression over symbols, in canonical form inside its table: equal forms are one pointer, so == compares. A sum of integer
+ * multiples of products of atoms; an atom is a symbol, floor(a / b), a mod b, min(a, b) or max(a, b). Constants fold. Expressions
+ * fold by what the ranges of the symbols prove, at the time they are made. */
 typedef struct dim_node dim_node;
 typedef const dim_node *dim;
 typedef struct dim_table dim_table;
@@ -200,29 +201,35 @@ typedef struct dim_table dim_table;
 dw_status dim_table_create(dw_context *context, dim_table **table);
 void dim_table_destroy(dim_table *table);
 
-/* These return NULL on failure (no memory, overflow of int64, division by zero), with the message recorded. */
+/* These return NULL on failure (INVALID: division by zero; LIMIT: a coefficient beyond int64, more than 256 terms, 16 factors or 64
+ * nested functions; NO_MEMORY), with the message recorded. A NULL operand gives NULL, so calls nest; TRY_DIM tells the status. */
 dim dim_constant(dim_table *table, int64_t value);
-/* The symbol of that name; made with the range when it is new, else its range is left as it is. */
+/* The symbol of that name (a NAME of the scanner); made with the range when it is new, else its range is left as it is. */
 dim dim_symbol(dim_table *table, const char *name, int64_t min, int64_t max);
 dim dim_add(dim_table *table, dim a, dim b);
 dim dim_sub(dim_table *table, dim a, dim b);
 dim dim_mul(dim_table *table, dim a, dim b);
-dim dim_floordiv(dim_table *table, dim a, dim b);   /* rounds toward minus infinity, as Python does; exact where the polynomial divides */
+/* Rounds toward minus infinity, as Python does; exact where the polynomial divides. b is taken to be nowhere zero. */
+dim dim_floordiv(dim_table *table, dim a, dim b);
 dim dim_mod(dim_table *table, dim a, dim b);        /* a - b * floordiv(a, b) */
 dim dim_min(dim_table *table, dim a, dim b);
 dim dim_max(dim_table *table, dim a, dim b);
-dim dim_product(dim_table *table, const dim *dims, int count);
-/* a / b when b divides a as a polynomial (or both are constants that divide); else NULL without a message. */
+dim dim_product(dim_table *table, const dim *dims, int count);   /* 1 for none */
+/* *quotient is a / b when b divides a as a polynomial (or both are constants that divide); else NULL, with OK. */
+dw_status dim_divide(dim_table *table, dim a, dim b, dim *quotient);
+/* The same for those who can do without the answer: NULL also when memory ran out. */
 dim dim_divide_exact(dim_table *table, dim a, dim b);
 
 int dim_symbol_count(const dim_table *table);
 const char *dim_symbol_name(const dim_table *table, int index);
 int dim_symbol_find(const dim_table *table, const char *name);     /* -1 when absent */
 void dim_symbol_range(const dim_table *table, int index, int64_t *min, int64_t *max);
+/* Narrows a range (INVALID when it would widen or leave nothing: what is folded already relies on it). Expressions made before stay as
+ * they are; dim_rewrite folds them anew. */
 dw_status dim_symbol_set_range(dim_table *table, int index, int64_t min, int64_t max);
 
 bool dim_is_constant(dim d, int64_t *value);        /* value may be NULL */
-bool dim_is_symbol(dim d, int *index);
+bool dim_is_symbol(dim d, int *index);              /* index may be NULL */
 /* Bounds by interval arithmetic over the symbols' ranges (saturating at INT64_MIN, INT64_MAX). */
 void dim_range(const dim_table *table, dim d, int64_t *min, int64_t *max);
 /* Is a <= b (a < b) for every value of the symbols? false when unknown. */
@@ -230,13 +237,30 @@ bool dim_always_le(dim_table *table, dim a, dim b);
 bool dim_always_lt(dim_table *table, dim a, dim b);
 /* values[i] is the value of symbol i. LIMIT on overflow, INVALID on division by zero. */
 dw_status dim_eval(dw_context *context, dim d, const int64_t *values, int64_t *result);
-/* d rewritten into table (which may be another table) with symbol i replaced by replacement[i]; a NULL replacement keeps the symbol by name and range. replacement may be NULL. */
+/* d rewritten into table (which may be from itself) with symbol i of from replaced by replacement[i]; a NULL there keeps the symbol by
+ * name and range, and so does replacement NULL for all. */
 dim dim_rewrite(dim_table *table, const dim_table *from, dim d, const dim *replacement);
-/* The polynomial's terms, for those who need linear forms: coefficient * product of atoms. */
-int dim_term_count(dim d);
-/* "b*s+1", "(s+7)/8" (floor), "s%4", "min(a,b)", "max(a,b)" */
+
+/* For those who take expressions apart: a dim is the sum of its terms, a term coefficient * product, a product the product of its
+ * factors, a factor a symbol or a function of two operands. All of these are dims of the same table. */
+typedef enum dim_kind {
+    DIM_CONSTANT, DIM_SYMBOL, DIM_FLOORDIV, DIM_MOD, DIM_MIN, DIM_MAX,
+    DIM_PRODUCT,   /* one term, but none of the above: 3*a, a*b */
+    DIM_SUM        /* two terms or more */
+} dim_kind;
+dim_kind dim_kind_of(dim d);
+int dim_term_count(dim d);                          /* 0 for the constant 0 */
+/* product is 1 for the constant term, which comes last; terms of higher degree come first. */
+void dim_term(dim d, int index, int64_t *coefficient, dim *product);
+int dim_factor_count(dim product);                  /* of the only term of product: 0 when it is constant */
+dim dim_factor(dim product, int index);
+void dim_operands(dim d, dim *a, dim *b);           /* of FLOORDIV, MOD, MIN, MAX */
+
+/* "b*s+1", "(s+7)/8" (floor), "s%4", "min(a,b)", "max(a,b)"; the same text for equal forms, whatever their table. A leading minus is
+ * that of the whole term: "-s/8" is 0-(s/8). */
 void dim_print(text *text, const dim_table *table, dim d);
-/* Parses what dim_print prints; unknown symbols are added with range [0, DIM_UNBOUNDED]. */
+/* Parses what dim_print prints, from the current token to the first that does not belong; unknown symbols are added with range
+ * [0, DIM_UNBOUNDED]. */
 dw_status dim_parse(scanner *scanner, dim_table *table, dim *result);
 
 #endif
