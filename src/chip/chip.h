@@ -36,6 +36,8 @@ int chip_count(void);
 const char *chip_name(int index);
 /* NOT_FOUND lists the names. threads scales a CPU row; 0 means the row's own. */
 dw_status chip_find(dw_context *context, const char *name, int threads, chip_caps *caps);
+/* The row's capabilities; index < chip_count(). */
+void chip_row_caps(int index, int threads, chip_caps *caps);
 const char *chip_feature_name(chip_feature feature);
 const char *chip_feature_meaning(chip_feature feature);
 static inline bool chip_has(const chip_caps *caps, chip_feature feature) { return caps->features >> feature & 1; }

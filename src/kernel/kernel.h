@@ -10,6 +10,7 @@ typedef struct kernel_row kernel_row;
 
 /* What is asked of a kernel. */
 typedef struct kernel_problem {
+    dw_context *context;              /* for messages; NULL in a problem handed to kernel_choose means the arena's */
     const op_def *op;
     const op_attrs *attrs;
     op_post_list post;

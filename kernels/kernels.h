@@ -1,0 +1,23 @@
+/* The functions that the rows of kernel.def name. Included by the registry and by every kernel's host half. */
+#ifndef KERNELS_KERNELS_H
+#define KERNELS_KERNELS_H
+
+#include "kernel/kernel.h"
+
+#define KERNEL_FUNCTIONS(family, function)                                     \
+    const char *family##_reject(const kernel_problem *problem, text *why);     \
+    double family##_cost(const kernel_problem *problem);                       \
+    size_t family##_workspace(const kernel_run *run);                          \
+    dw_status function##_run(const kernel_run *run);
+#define KERNEL(name, op, needs, strided_in, strided_out, in_place, family, function) KERNEL_FUNCTIONS(family, function)
+#define PACKED(name, op, needs, strided_in, strided_out, in_place, packs, family, function)                          \
+    KERNEL_FUNCTIONS(family, function)                                                                               \
+    bool family##_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes);                 \
+    dw_status family##_pack(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed);
+#include "kernels/kernel.def"
+#undef KERNEL
+#undef PACKED
+
+KERNEL_FUNCTIONS(reference, reference)
+
+#endif

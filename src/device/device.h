@@ -1,0 +1,50 @@
+/* Devices: memory that kernels can reach and something that runs them. One implementation per row of device.def.
+ * Knows nothing of graphs, plans or models. */
+#ifndef DEVICE_DEVICE_H
+#define DEVICE_DEVICE_H
+
+#include "kernel/kernel.h"
+
+typedef struct device device;
+
+/* What an implementation provides. Addresses are the device's own; on the CPU they are host addresses. */
+typedef struct device_calls {
+    void (*close)(device *device);
+    /* At least bytes bytes, aligned to 64 or more, uninitialised. bytes 0 gives NULL. */
+    dw_status (*alloc)(device *device, size_t bytes, void **memory);
+    void (*release)(device *device, void *memory, size_t bytes);
+    dw_status (*write)(device *device, void *to, const void *from_host, size_t bytes);
+    dw_status (*read)(device *device, void *to_host, const void *from, size_t bytes);
+    dw_status (*copy)(device *device, void *to, const void *from, size_t bytes);
+    dw_status (*fill)(device *device, void *to, int byte, size_t bytes);
+    /* Runs one kernel on operands in device memory. May return before it is done: synchronize waits. run->pool is filled in by the CPU device. */
+    dw_status (*run)(device *device, const kernel_row *row, kernel_run *run);
+    dw_status (*synchronize)(device *device);
+} device_calls;
+
+struct device {
+    const device_calls *calls;
+    dw_context *context;
+    chip_caps caps;
+    bool host_memory;             /* the host may read and write device memory directly, and device kernels the host's */
+    pool *pool;                   /* of the CPU device; else NULL */
+    void *own;                    /* of the implementation */
+};
+
+/* "cpu", "cpu:avx2", ..: NOT_FOUND lists the kinds. The context's number of threads is the CPU's. */
+dw_status device_open(dw_context *context, const char *name, device **device);
+void device_close(device *device);                  /* NULL is allowed */
+int device_kind_count(void);
+const char *device_kind_name(int index);
+const char *device_kind_meaning(int index);
+
+/* Capabilities without opening anything: of the machine's CPU (level "" or a CPU row's name without "cpu-": the row's features only; UNSUPPORTED
+ * when the machine lacks them), threads as given. */
+dw_status device_probe_cpu(dw_context *context, const char *level, int threads, chip_caps *caps);
+/* Replaces bandwidth and rates by measured ones: a tenth of a second. Plans made for the row keep their hash only without it. */
+dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps);
+
+/* Implementations, named by device.def. detail is what follows the colon, "" without one. */
+dw_status device_cpu_open(dw_context *context, const char *detail, device **device);
+
+#endif

@@ -1,0 +1,125 @@
+/* What this machine's CPU has: instruction sets that the operating system lets us use, caches, memory, model name; and a short
+ * measurement of its bandwidth. Does not look for GPUs. */
+#include "device/device.h"
+
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* __builtin_cpu_supports asks cpuid and, for the wide registers, xgetbv. */
+static uint64_t cpu_features(void) {
+    uint64_t features = 0;
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    bool avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl") &&
+                  __builtin_cpu_supports("avx512dq");
+    if (avx2) features |= UINT64_C(1) << CHIP_avx2;
+    if (avx512) features |= UINT64_C(1) << CHIP_avx512;
+    if (avx512 && __builtin_cpu_supports("avx512vbmi")) features |= UINT64_C(1) << CHIP_avx512vbmi;
+    if (avx512 && __builtin_cpu_supports("avx512vnni")) features |= UINT64_C(1) << CHIP_avx512vnni;
+    if (avx512 && __builtin_cpu_supports("avx512bf16")) features |= UINT64_C(1) << CHIP_avx512bf16;
+#endif
+    return features;
+}
+
+/* The model's name as Linux tells it; left as it is elsewhere. */
+static void read_model(char *model, size_t room) {
+    FILE *file = fopen("/proc/cpuinfo", "r");
+    if (file == NULL) return;
+    char line[256];
+    while (fgets(line, sizeof line, file) != NULL) {
+        if (strncmp(line, "model name", 10) != 0) continue;
+        const char *colon = strchr(line, ':');
+        if (colon == NULL) break;
+        colon += strspn(colon, ": \t");
+        snprintf(model, room, "%.*s", (int)strcspn(colon, "\n"), colon);
+        break;
+    }
+    fclose(file);
+}
+
+static size_t positive(long value) { return value > 0 ? (size_t)value : 0; }
+
+static size_t cache_bytes(void) {
+#if defined(_SC_LEVEL3_CACHE_SIZE)
+    size_t l3 = positive(sysconf(_SC_LEVEL3_CACHE_SIZE));
+    return l3 > 0 ? l3 : positive(sysconf(_SC_LEVEL2_CACHE_SIZE));
+#else
+    return 0;
+#endif
+}
+
+dw_status device_probe_cpu(dw_context *context, const char *level, int threads, chip_caps *caps) {
+    uint64_t have = cpu_features();
+    char name[sizeof caps->name];
+    snprintf(name, sizeof name, "cpu-%s", level);
+    bool found = false;
+    for (int i = 0; i < chip_count() && !found; i++) {
+        chip_row_caps(i, threads, caps);
+        if (caps->kind != CHIP_CPU) continue;
+        bool complete = (caps->features & have) == caps->features;
+        if (level[0] == '\0') {
+            found = complete;
+            continue;
+        }
+        if (strcmp(caps->name, name) != 0) continue;
+        found = true;
+        for (int bit = 0; bit < CHIP_FEATURE_COUNT && !complete; bit++) {
+            uint64_t lacks = caps->features & ~have;
+            if (lacks >> bit & 1) {
+                return base_fail(context, DW_UNSUPPORTED, "device 'cpu:%s' needs %s, which this processor or its operating system lacks; use 'cpu'", level,
+                                 chip_feature_meaning((chip_feature)bit));
+            }
+        }
+    }
+    if (!found) return base_fail(context, DW_NOT_FOUND, "device 'cpu:%s' is not known; levels are the rows cpu-* of the chip table", level);
+    read_model(caps->model, sizeof caps->model);
+    long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
+    caps->memory_bytes = positive(pages) * positive(page);
+    size_t cache = cache_bytes();
+    if (cache > 0) caps->cache_bytes = cache;
+    return DW_OK;
+}
+
+enum { MEASURE_BYTES = 64 << 20, MEASURE_TASK_WORDS = 1 << 15, MEASURE_REPEATS = 3 };
+
+typedef struct read_job { const uint64_t *words; uint64_t *sums; } read_job;
+
+static void read_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    read_job *job = argument;
+    const uint64_t *words = job->words + task * MEASURE_TASK_WORDS;
+    uint64_t sums[8] = {0};
+    for (int i = 0; i < MEASURE_TASK_WORDS; i += 8) {
+        for (int lane = 0; lane < 8; lane++) sums[lane] ^= words[i + lane];
+    }
+    for (int lane = 1; lane < 8; lane++) sums[0] ^= sums[lane];
+    job->sums[task] = sums[0];
+}
+
+static double now_s(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps) {
+    enum { TASKS = MEASURE_BYTES / 8 / MEASURE_TASK_WORDS };
+    void *memory;
+    uint64_t sums[TASKS];
+    TRY(base_alloc(context, MEASURE_BYTES, 4096, &memory));
+    memset(memory, 1, MEASURE_BYTES);
+    read_job job = {memory, sums};
+    double best = 0;
+    for (int repeat = 0; repeat < MEASURE_REPEATS; repeat++) {
+        double start = now_s();
+        pool_run(pool, TASKS, read_task, &job);
+        double rate = MEASURE_BYTES / (now_s() - start);
+        if (rate > best) best = rate;
+    }
+    base_release(context, memory, MEASURE_BYTES, 4096);
+    caps->bytes_per_s = best;
+    caps->measured = true;
+    return DW_OK;
+}

@@ -1,0 +1,42 @@
+/* How long work takes at least: the larger of arithmetic and memory traffic, plus the start of a kernel. No measurement. */
+#include "kernel/kernel.h"
+
+dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_tensor *out, const dw_tensor **in_pointers,
+                              const dw_tensor **out_pointers, op_call *call) {
+    for (int i = 0; i < problem->n_in; i++) {
+        in_pointers[i] = NULL;
+        if (problem->in[i] == NULL) continue;
+        TRY(op_tensor_bind(problem->context, problem->in[i], problem->symbols, NULL, &in[i]));
+        in_pointers[i] = &in[i];
+    }
+    for (int i = 0; i < problem->n_out; i++) {
+        TRY(op_tensor_bind(problem->context, problem->out[i], problem->symbols, NULL, &out[i]));
+        out_pointers[i] = &out[i];
+    }
+    *call = (op_call){
+        .context = problem->context,
+        .op = problem->op,
+        .attrs = problem->attrs,
+        .symbols = problem->symbols,
+        .n_in = problem->n_in,
+        .in = in_pointers,
+        .n_out = problem->n_out,
+        .out = out_pointers,
+    };
+    return DW_OK;
+}
+
+double kernel_roofline(const kernel_problem *problem, dw_format multiplies, double compute_efficiency, double memory_efficiency) {
+    enum { MAX_RESULTS = 4 };
+    dw_tensor in[KERNEL_MAX_OPERANDS], out[MAX_RESULTS];
+    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[MAX_RESULTS];
+    op_call call;
+    const chip_caps *chip = problem->chip;
+    if (problem->symbols == NULL || problem->n_in > KERNEL_MAX_OPERANDS || problem->n_out > MAX_RESULTS) return chip->launch_s;
+    if (kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return chip->launch_s;
+    op_work work = {0};
+    problem->op->work(&call, &work);
+    double compute_s = work.flops / (chip_flops(chip, multiplies) * compute_efficiency);
+    double memory_s = (work.bytes_read + work.bytes_written) / (chip->bytes_per_s * memory_efficiency);
+    return (compute_s > memory_s ? compute_s : memory_s) + chip->launch_s;
+}
