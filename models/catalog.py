@@ -76,10 +76,10 @@ def images(side):
     return lambda g, size: {"pixel_values": torch.randn(size[0], 3, side, side, generator=g)}
 
 
-def text(name, config, vocab, layers, **more):
+def text(name, config, vocab, layers, build=None, **more):
     """A causal language model of transformers with token ids as its only input."""
-    return Model(name, lambda: tf.AutoModelForCausalLM.from_config(config), ids_input(vocab), ("b", "s"),
-                 {"input_ids": {0: "b", 1: "s"}}, attentions=layers, causal=True, tokens=24, **more)
+    settings = dict(dims=("b", "s"), dynamic={"input_ids": {0: "b", 1: "s"}}, attentions=layers, causal=True, tokens=24) | more
+    return Model(name, build or (lambda: tf.AutoModelForCausalLM.from_config(config)), ids_input(vocab), **settings)
 
 
 def common(**more):
@@ -90,6 +90,10 @@ def common(**more):
 
 def llama_config(**more):
     return tf.LlamaConfig(**common(intermediate_size=200, **more))
+
+
+def llama(dtype=torch.float32, attention="sdpa"):
+    return lambda: tf.AutoModelForCausalLM.from_config(llama_config(), attn_implementation=attention).to(dtype)
 
 
 IDS_AND_MASK = {"input_ids": {0: "b", 1: "s"}, "attention_mask": {0: "b", 1: "s"}}
@@ -119,12 +123,29 @@ MODELS = [
     text("mistral", tf.MistralConfig(**common(intermediate_size=192, sliding_window=16, head_dim=16)), 512, 2),
     text("gemma2", tf.Gemma2Config(**common(intermediate_size=256, sliding_window=16, head_dim=32, num_attention_heads=4,
                                             query_pre_attn_scalar=32, num_hidden_layers=3)), 512, 3),
-    Model("llama_padded", lambda: tf.AutoModelForCausalLM.from_config(llama_config()), ids_and_mask(512, "right"), ("b", "s"),
+    Model("llama_padded", llama(), ids_and_mask(512, "right"), ("b", "s"),
           IDS_AND_MASK, attentions=2, causal=True),
+
+    text("qwen2", tf.Qwen2Config(**common(intermediate_size=200)), 512, 2),
+    text("phi3", tf.Phi3Config(**common(intermediate_size=192, num_key_value_heads=8)), 512, 2),
+    text("opt", tf.OPTConfig(vocab_size=512, hidden_size=96, num_hidden_layers=2, num_attention_heads=6, ffn_dim=256,
+                             max_position_embeddings=128, word_embed_proj_dim=96, use_cache=False, pad_token_id=0), 512, 2),
+    text("gpt_neox", tf.GPTNeoXConfig(**common(intermediate_size=256)), 512, 2),
+    text("falcon", tf.FalconConfig(**common(new_decoder_architecture=True, num_kv_heads=2, alibi=False)), 512, 2),
+
+    # other ways to export the same: attention spelled out, functional core ATen, fixed sizes, bf16, left padding
+    text("llama_eager", None, 512, 2, llama(attention="eager")),
+    text("llama_functional", None, 512, 2, llama(), special={"decompose": True}),
+    text("llama_static", None, 512, 2, llama(), dims=(), dynamic={}, sizes=((2, 19),), tokens=0),
+    text("llama_bf16", None, 512, 2, llama(torch.bfloat16), tokens=0),
+    Model("llama_padded_left", llama(), ids_and_mask(512, "left"), ("b", "s"), IDS_AND_MASK, attentions=2, causal=True),
 
     # transformers: encoders
     Model("bert", lambda: tf.BertModel(tf.BertConfig(vocab_size=500, hidden_size=96, num_hidden_layers=2, num_attention_heads=6,
                                                      intermediate_size=224, max_position_embeddings=128)),
+          ids_and_mask(500, "right"), ("b", "s"), IDS_AND_MASK, role="encoder", attentions=2, special={"max_s": 128}),
+    Model("roberta", lambda: tf.RobertaModel(tf.RobertaConfig(vocab_size=500, hidden_size=96, num_hidden_layers=2, num_attention_heads=6,
+                                                              intermediate_size=224, max_position_embeddings=130, pad_token_id=1)),
           ids_and_mask(500, "right"), ("b", "s"), IDS_AND_MASK, role="encoder", attentions=2, special={"max_s": 128}),
     Model("vit", lambda: tf.ViTForImageClassification(tf.ViTConfig(hidden_size=80, num_hidden_layers=2, num_attention_heads=5,
                                                                    intermediate_size=192, image_size=32, patch_size=8, num_labels=10)),

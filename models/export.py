@@ -48,11 +48,11 @@ from catalog import MODELS
 
 
 class InFloat64(TorchFunctionMode):
-    """Runs a module in fp64 throughout: casts to fp32 that the module spells out become casts to fp64."""
+    """Runs a module in fp64 throughout: casts to less that the module spells out become casts to fp64."""
 
     def __torch_function__(self, func, types, args=(), kwargs=None):
         def widen(x):
-            return torch.float64 if x is torch.float32 else x
+            return torch.float64 if isinstance(x, torch.dtype) and x.is_floating_point else x
         if func is torch.Tensor.float:
             func = torch.Tensor.double
         args = tuple(widen(a) for a in args)
@@ -100,9 +100,8 @@ def relative_error(a, b):
 def export_model(model, module, path):
     """Traces at sizes that no dimension of a weight has, so that nothing is specialised by accident."""
     g = torch.Generator().manual_seed(1)
-    example = model.inputs(g, (3, 21)[:len(model.dims)])
-    dims = {name: torch.export.Dim.AUTO if model.special.get("auto") else torch.export.Dim(name, max=model.special.get("max_" + name))
-            for name in model.dims}
+    example = model.inputs(g, (3, 21)[:len(model.dims)] if model.dims else model.sizes[0])
+    dims = {name: torch.export.Dim(name, max=model.special.get("max_" + name)) for name in model.dims}
     dynamic = {name: {axis: dims[d] for axis, d in axes.items()} for name, axes in model.dynamic.items()}
     program = torch.export.export(module, (), kwargs=example, dynamic_shapes=dynamic or None)
     if model.special.get("decompose"):
@@ -162,6 +161,9 @@ def write_model(model, out):
     entry = {"name": model.name, "file": path.name, "role": model.role, "attentions": model.attentions, "causal": model.causal,
              "dims": list(model.dims), "inputs": inputs, "outputs": outputs,
              "cases": write_cases(model, module, module64, out, inputs, outputs)}
+    worst = max(max(c["torch_error"].values()) for c in entry["cases"])
+    if next(module.parameters()).dtype == torch.bfloat16 and not model.archive:
+        entry["bound"] = 2 * worst      # PyTorch's own error and as much again, in a format where each is large
     if model.tokens:
         entry["generate"] = greedy(model, module, model.prompt)
     return entry
@@ -181,8 +183,7 @@ def main(out, names):
         if names and model.name not in names:
             continue
         entries.append(write_model(model, out))
-        worst = max(max(c["torch_error"].values()) for c in entries[-1]["cases"])
-        print(f"{model.name:20} {len(entries[-1]['cases'])} cases, torch fp32 against fp64 {worst:.1e}", flush=True)
+        print(f"{model.name:24} {len(entries[-1]['cases'])} cases", flush=True)
     if not names:
         manifest.write_text(json.dumps({"stamp": stamp(), "torch": torch.__version__, "transformers": transformers.__version__,
                                         "models": entries}, indent=1))

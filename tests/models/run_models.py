@@ -1,0 +1,93 @@
+"""Holds the built command against PyTorch on every exported model: outputs of `run` in fp32, ids of `generate`, attention ops after fusion.
+
+Usage: run_models.py COMMAND FIXTURES [NAME...]      (FIXTURES as models/export.py writes it)
+
+Prints one line a model and a line `N passed, N failed`; exits 1 if any failed. A check is one case of a model, one generation or one graph.
+"""
+import json
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import tensors
+
+# PyTorch's fp32 is within 1e-6 of fp64 on these models (manifest: torch_error) and an fp32 implementation that sums in another order is as
+# far off; two such errors and a margin of half as much again.
+BOUND = 3e-6
+
+
+class Failure(Exception):
+    pass
+
+
+def call(command, *args, seconds=120):
+    done = subprocess.run([command, *map(str, args)], capture_output=True, text=True, timeout=seconds)
+    if done.returncode != 0:
+        raise Failure(f"{' '.join(map(str, args))}: exit {done.returncode}: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout
+
+
+def check_case(command, fixtures, model, case, scratch):
+    """The worst relative error of the outputs of one case."""
+    out = scratch / "out.safetensors"
+    out.unlink(missing_ok=True)
+    call(command, "run", fixtures / model["file"], "--in", fixtures / case["in"], "--out", out)
+    got, want = tensors.read(out), tensors.read(fixtures / case["out"])
+    if sorted(got) != sorted(want):
+        raise Failure(f"outputs are {sorted(got)}, expected {sorted(want)}")
+    worst = max(tensors.relative_error(got[name], want[name]) for name in want)
+    if not worst <= model.get("bound", BOUND):
+        raise Failure(f"{case['dims']}: relative error {worst:.2e}, allowed {model.get('bound', BOUND):.0e}")
+    return worst
+
+
+def check_generate(command, fixtures, model):
+    """Greedy ids through the cached step against PyTorch's full recomputation."""
+    want = model["generate"]
+    text = call(command, "generate", fixtures / model["file"], "--ids", ",".join(map(str, want["prompt"])), "--tokens", len(want["ids"]))
+    got = [int(x) for x in text.strip().splitlines()[-1].split(",")]
+    if got != want["ids"]:
+        at = next((i for i, (a, b) in enumerate(zip(got, want["ids"])) if a != b), min(len(got), len(want["ids"])))
+        raise Failure(f"generate: ids differ from {at} on: {got[at:at + 4]}, expected {want['ids'][at:at + 4]}")
+
+
+def main(command, fixtures, names):
+    manifest = json.loads((fixtures / "manifest.json").read_text())
+    models = [m for m in manifest["models"] if not names or m["name"] in names]
+    passed = failed = 0
+    print(f"{'model':24} {'cases':>5} {'worst error':>11} {'PyTorch':>8}  generate")
+    with tempfile.TemporaryDirectory() as scratch:
+        for model in models:
+            failures, worst = [], 0.0
+
+            def attempt(check, *args):
+                nonlocal passed, failed
+                try:
+                    result = check(*args)
+                    passed += 1
+                    return result
+                except (Failure, subprocess.TimeoutExpired, ValueError, KeyError, IndexError, OSError) as e:
+                    failed += 1
+                    failures.append(str(e))
+                    return None
+
+            for case in model["cases"]:
+                worst = max(worst, attempt(check_case, command, fixtures, model, case, Path(scratch)) or 0.0)
+            generated = "-"
+            if "generate" in model:
+                before = failed
+                attempt(check_generate, command, fixtures, model)
+                generated = "equal" if failed == before else "FAILED"
+            torch_error = max(max(c["torch_error"].values()) for c in model["cases"])
+            print(f"{model['name']:24} {len(model['cases']):5} {worst:11.1e} {torch_error:8.1e}  {generated}", flush=True)
+            for failure in failures:
+                print(f"    FAILED {failure}", flush=True)
+    print(f"{passed} passed, {failed} failed")
+    return 1 if failed or not passed else 0
+
+
+if __name__ == "__main__":
+    if len(sys.argv) < 3:
+        sys.exit(__doc__)
+    sys.exit(main(sys.argv[1], Path(sys.argv[2]), sys.argv[3:]))
