@@ -1,4 +1,4 @@
-# The front door: make, make test, make install. CMakeLists.txt is the build itself.
+# The front door: make, make test, make bench, make install. CMakeLists.txt is the build itself.
 BUILD ?= build
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -13,6 +13,11 @@ $(BUILD)/CMakeCache.txt:
 test: all
 	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
 
+# Ours beside PyTorch eager on this machine; writes a model of 500 MB once.
+bench: all
+	scripts/venv.sh
+	build/venv/bin/python bench/bench.py --command $(BUILD)/deepwell
+
 install: all
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
@@ -23,4 +28,4 @@ setup:
 clean:
 	cmake --build $(BUILD) --target clean
 
-.PHONY: all test install setup clean
+.PHONY: all test bench install setup clean
