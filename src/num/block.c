@@ -18,7 +18,8 @@ static float larger(float a, float b) { return isnan(a) || a > b ? a : b; }
 static float second_amax(const float *x, int64_t x_stride, int64_t first_row, int64_t rows, int64_t cols) {
     float amax = 0;
     for (int64_t r = first_row; r < first_row + rows; r++)
-        for (int64_t c = 0; c < cols; c++) amax = fmaxf(amax, fabsf(x[r * x_stride + c]));
+        for (int64_t c = 0; c < cols; c++)
+            if (fabsf(x[r * x_stride + c]) > amax) amax = fabsf(x[r * x_stride + c]);   /* not fmaxf: it gives NaN for a signalling one */
     return amax;
 }
 
