@@ -1,0 +1,177 @@
+/* attention: softmax(q k^T * scale + bias) v for grouped heads, with the masks of attr.def. Scores are never stored: each query makes two passes over
+ * its keys, the first for the largest score and the sum, the second for the output. A key whose score is -inf is a key not seen. */
+#include "op/family.h"
+
+#include <math.h>
+
+enum { CHUNK = 256 };   /* of the width of v, and of q: what is on the stack */
+
+/* ---- inference ---- */
+
+static dw_status check_heads(op_infer *infer, dim heads, dim groups) {
+    int64_t h, g;
+    if (heads == groups || (dim_is_constant(groups, &g) && g == 1)) return DW_OK;
+    if (dim_is_constant(heads, &h) && dim_is_constant(groups, &g) && g > 0 && h % g == 0) return DW_OK;
+    if (dim_divide_exact(infer->dims, heads, groups) != NULL) return DW_OK;
+    return op_check_same(infer, "the number of heads of q", heads, "that of k, which must divide it,", groups);
+}
+
+dw_status attention_infer(op_infer *infer) {
+    static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
+    const op_type *q = infer->in[0], *k = infer->in[1], *v = infer->in[2];
+    for (int i = 0; i < 3; i++) {
+        TRY(op_check_rank(infer, names[i], infer->in[i], 4, 4));
+        TRY(op_check_element(infer, names[i], infer->in[i]));
+        TRY(op_check_float(infer, names[i], infer->in[i]));
+    }
+    TRY(op_check_same_format(infer, "k", k, "v", v));
+    TRY(op_check_same(infer, "b of q", q->dims[0], "b of k", k->dims[0]));
+    TRY(op_check_same(infer, "b of k", k->dims[0], "b of v", v->dims[0]));
+    TRY(op_check_same(infer, "g of k", k->dims[1], "g of v", v->dims[1]));
+    TRY(op_check_same(infer, "t of k", k->dims[2], "t of v", v->dims[2]));
+    TRY(op_check_same(infer, "d of q", q->dims[3], "d of k", k->dims[3]));
+    TRY(check_heads(infer, q->dims[1], k->dims[1]));
+    const dim scores[] = {q->dims[0], q->dims[1], q->dims[2], k->dims[2]};
+    for (int i = 3; i < infer->n_in; i++) {
+        const op_type *type = infer->in[i];
+        if (type == NULL) continue;
+        if (i == 3 && type->format != DW_FORMAT_bool)
+            return base_fail(infer->context, DW_MISMATCH, "attention: mask is %s, it must be bool; a mask of numbers is a bias", dw_format_name(type->format));
+        if (i > 3) TRY(op_check_number(infer, names[i], type));
+        if (i > 3) TRY(op_check_float(infer, names[i], type));
+        if (i < 5) TRY(op_check_broadcasts_to(infer, i == 3 ? "mask " : "bias ", type, 4, scores));
+        if (i == 5) TRY(op_check_rank(infer, names[i], type, 1, 1));
+        if (i == 5) TRY(op_check_same(infer, "the number of heads of q", q->dims[1], "the size of sink", type->dims[0]));
+    }
+    if (op_attr_int(infer->attrs, OP_ATTR_window) < 0 || op_attr_int(infer->attrs, OP_ATTR_ahead) < 0)
+        return base_fail(infer->context, DW_INVALID, "attention: window and ahead must be 0 (no limit) or more");
+    dw_format to = op_attr_format(infer->attrs, OP_ATTR_to);
+    if (to != DW_FORMAT_COUNT) TRY(op_check_to(infer, to));
+    *infer->out = *q;
+    infer->out->format = to != DW_FORMAT_COUNT ? to : q->format;
+    infer->out->dims[3] = v->dims[3];
+    TRY(op_check_number(infer, "the result", infer->out));
+    return op_check_float(infer, "the result", infer->out);
+}
+
+/* ---- reference ---- */
+
+/* Which keys a query sees by position: [begin, end). */
+typedef struct span { int64_t begin, end; } span;
+
+static span visible(const op_attrs *attrs, int64_t query, int64_t offset, int64_t keys) {
+    int64_t window = op_attr_int(attrs, OP_ATTR_window), ahead = op_attr_int(attrs, OP_ATTR_ahead), position = query + offset;
+    span seen = {0, keys};
+    if (op_attr_bool(attrs, OP_ATTR_causal) && seen.end > position + 1) seen.end = position + 1;
+    if (ahead > 0 && seen.end > position + ahead) seen.end = position + ahead;
+    if (window > 0 && seen.begin < position - window + 1) seen.begin = position - window + 1;
+    if (seen.end < seen.begin) seen.end = seen.begin;
+    return seen;
+}
+
+/* One query, and where its keys, mask and bias begin. */
+typedef struct query {
+    const op_call *call;
+    double scale, softcap;
+    int64_t q, k, v, mask, bias;
+    int64_t mask_stride, bias_stride;   /* along keys; 0 when broadcast */
+} query;
+
+static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
+
+/* The score of a key before the softmax, -inf when the mask hides it. */
+static double score(const query *at, int64_t key) {
+    const dw_tensor *q = at->call->in[0], *k = at->call->in[1], *mask = operand(at->call, 3), *bias = operand(at->call, 4);
+    if (mask != NULL && !op_load_int_at(mask, at->mask + key * at->mask_stride)) return -INFINITY;
+    double sum = 0, of_q[CHUNK], of_k[CHUNK];
+    for (int64_t begin = 0; begin < q->dims[3]; begin += CHUNK) {
+        int64_t count = q->dims[3] - begin < CHUNK ? q->dims[3] - begin : CHUNK;
+        op_load_row(q, at->q + begin * q->strides[3], q->strides[3], count, of_q);
+        op_load_row(k, at->k + key * k->strides[2] + begin * k->strides[3], k->strides[3], count, of_k);
+        for (int64_t i = 0; i < count; i++) sum += of_q[i] * of_k[i];
+    }
+    sum *= at->scale;
+    if (at->softcap > 0) sum = at->softcap * tanh(sum / at->softcap);
+    return bias != NULL ? sum + op_load_at(bias, at->bias + key * at->bias_stride) : sum;
+}
+
+/* The largest score of the keys and the sink (NaN if any is NaN), and the sum of e^(score - largest). */
+static void measure(const query *at, span seen, double sink, double *max, double *sum) {
+    *max = sink;
+    *sum = 0;
+    for (int64_t key = seen.begin; key < seen.end; key++) {
+        double value = score(at, key);
+        if (isnan(value) || value > *max) *max = value;
+        if (isnan(value)) return;
+    }
+    if (*max == -INFINITY) return;
+    for (int64_t key = seen.begin; key < seen.end; key++) *sum += exp(score(at, key) - *max);
+    *sum += exp(sink - *max);
+}
+
+static void attend(const query *at, span seen, double sink, int64_t out_offset) {
+    const dw_tensor *v = at->call->in[2], *out = at->call->out[0];
+    double max, sum, sums[CHUNK], values[CHUNK];
+    measure(at, seen, sink, &max, &sum);
+    for (int64_t begin = 0; begin < v->dims[3]; begin += CHUNK) {
+        int64_t count = v->dims[3] - begin < CHUNK ? v->dims[3] - begin : CHUNK;
+        for (int64_t i = 0; i < count; i++) sums[i] = isnan(max) ? max : 0;
+        for (int64_t key = seen.begin; key < seen.end && max > -INFINITY; key++) {
+            double weight = exp(score(at, key) - max) / sum;
+            if (weight == 0) continue;
+            op_load_row(v, at->v + key * v->strides[2] + begin * v->strides[3], v->strides[3], count, values);
+            for (int64_t i = 0; i < count; i++) sums[i] += weight * values[i];
+        }
+        for (int64_t i = 0; i < count; i++) op_store_at(out, out_offset + (begin + i) * out->strides[3], sums[i]);
+    }
+}
+
+dw_status attention_reference(const op_call *call) {
+    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2], *mask = operand(call, 3), *bias = operand(call, 4), *sink = operand(call, 5);
+    const dw_tensor *out = call->out[0];
+    int64_t offset = 0;
+    dim given = op_attr_dim(call->attrs, OP_ATTR_offset);
+    if (given != NULL) TRY(dim_eval(call->context, given, call->symbols, &offset));
+    if (k->dims[1] < 1 || q->dims[1] % k->dims[1] != 0)
+        return base_fail(call->context, DW_MISMATCH, "attention: q has %lld heads, k has %lld, which does not divide them", (long long)q->dims[1], (long long)k->dims[1]);
+    int64_t shared = q->dims[1] / k->dims[1];
+    const int64_t scores[] = {q->dims[0], q->dims[1], q->dims[2], k->dims[2]};
+    walk w;
+    walk_start(&w, 4, scores);
+    walk_skip(&w, 3);
+    int at_q = walk_add(&w, q), at_out = walk_add(&w, out), at_mask = mask != NULL ? walk_add(&w, mask) : 0, at_bias = bias != NULL ? walk_add(&w, bias) : 0;
+    for (; w.left > 0; walk_next(&w)) {
+        int64_t batch = w.index[0], head = w.index[1];
+        query at = {
+            .call = call,
+            .scale = op_attr_real(call->attrs, OP_ATTR_scale),
+            .softcap = op_attr_real(call->attrs, OP_ATTR_softcap),
+            .q = w.offset[at_q],
+            .k = batch * k->strides[0] + head / shared * k->strides[1],
+            .v = batch * v->strides[0] + head / shared * v->strides[1],
+            .mask = w.offset[at_mask],
+            .bias = w.offset[at_bias],
+            .mask_stride = w.stride[at_mask][3],
+            .bias_stride = w.stride[at_bias][3],
+        };
+        double of_sink = sink != NULL ? op_load_at(sink, head * sink->strides[0]) : -INFINITY;
+        attend(&at, visible(call->attrs, w.index[2], offset, k->dims[2]), of_sink, w.offset[at_out]);
+    }
+    return DW_OK;
+}
+
+/* 2 (d + e) for each head and each pair of a query and a key that it sees by causal, window and ahead; what a mask operand hides is counted
+ * all the same. A causal square is thus s (s + 1) / 2 pairs. The softmax is not counted. */
+void attention_work(const op_call *call, op_work *work) {
+    const dw_tensor *q = call->in[0], *v = call->in[2];
+    int64_t offset = 0;
+    dim given = op_attr_dim(call->attrs, OP_ATTR_offset);
+    if (given != NULL && dim_eval(call->context, given, call->symbols, &offset) != DW_OK) offset = 0;
+    double pairs = 0;
+    for (int64_t i = 0; i < q->dims[2]; i++) {
+        span seen = visible(call->attrs, i, offset, v->dims[2]);
+        pairs += (double)(seen.end - seen.begin);
+    }
+    op_work_each(call, 0, work);
+    work->flops = 2.0 * (double)(q->dims[3] + v->dims[3]) * pairs * (double)q->dims[0] * (double)q->dims[1];
+}

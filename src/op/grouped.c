@@ -1,0 +1,58 @@
+/* grouped_matmul: rows of a in consecutive groups, each times its own matrix of b, as the experts of a mixture do. */
+#include "op/family.h"
+
+dw_status grouped_infer(op_infer *infer) {
+    const op_type *a = infer->in[0], *b = infer->in[1], *offsets = infer->in[2];
+    bool bt = op_attr_bool(infer->attrs, OP_ATTR_bt);
+    TRY(op_check_rank(infer, "a", a, 2, 2));
+    TRY(op_check_rank(infer, "b", b, 3, 3));
+    TRY(op_check_rank(infer, "offsets", offsets, 1, 1));
+    if (offsets->format != DW_FORMAT_i32)
+        return base_fail(infer->context, DW_MISMATCH, "grouped_matmul: offsets is %s, it must be i32", dw_format_name(offsets->format));
+    TRY(op_check_factors(infer, a, b, true, bt));
+    TRY(op_check_same(infer, "k of a", a->dims[1], "k of b", b->dims[bt ? 2 : 1]));
+    TRY(op_check_same(infer, "the number of groups of b", b->dims[0], "that of offsets", offsets->dims[0]));
+    TRY(op_check_product_format(infer, a, &infer->out->format));
+    TRY(op_add_axis(infer, infer->out, a->dims[0]));
+    TRY(op_add_axis(infer, infer->out, b->dims[bt ? 1 : 2]));
+    return op_post_infer(infer, 3, b->dims[0], infer->out);
+}
+
+dw_status grouped_reference(const op_call *call) {
+    const dw_tensor *a = call->in[0], *b = call->in[1], *offsets = call->in[2], *out = call->out[0];
+    bool bt = op_attr_bool(call->attrs, OP_ATTR_bt);
+    int64_t begin = 0, rows = a->dims[0], b_strides[DW_MAX_RANK] = {0};
+    op_strides(b, b_strides);
+    walk w;
+    walk_start(&w, 2, out->dims);
+    op_post_run post;
+    TRY(op_post_run_start(call, 3, b->dims[bt ? 1 : 2], &w, &post));
+    for (int64_t group = 0; group < b->dims[0]; group++) {
+        int64_t end = op_load_int_at(offsets, group * offsets->strides[0]);
+        if (end < begin || end > rows)
+            return base_fail(call->context, DW_INVALID, "grouped_matmul: offsets[%lld] is %lld; it must be from %lld (the one before) to %lld (the rows of a)",
+                             (long long)group, (long long)end, (long long)begin, (long long)rows);
+        op_product product = {
+            .a = op_rows_of(a, 0, true),
+            .b = op_rows_of(b, group * b_strides[0], bt),
+            .k = a->dims[1],
+            .group = group,
+            .post = &post,
+            .out = out,
+            .out_row_stride = out->strides[0],
+            .out_col_stride = out->strides[1],
+        };
+        op_product_rows(&product, begin, end, out->dims[1]);
+        begin = end;
+    }
+    for (int64_t row = begin; row < rows; row++)
+        for (int64_t col = 0; col < out->dims[1]; col++) op_store_at(out, row * out->strides[0] + col * out->strides[1], 0);
+    return DW_OK;
+}
+
+/* 2 t n k: as if every row were in a group, which only the data tells. */
+void grouped_work(const op_call *call, op_work *work) {
+    bool bt = op_attr_bool(call->attrs, OP_ATTR_bt);
+    op_work_each(call, 0, work);
+    work->flops = 2.0 * (double)call->in[0]->dims[0] * (double)call->in[0]->dims[1] * (double)call->in[1]->dims[bt ? 1 : 2];
+}

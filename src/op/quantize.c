@@ -1,0 +1,185 @@
+/* quantize and dequantize: between element formats and block formats. The rules of scales and elements are num's; this file brings any tensor to them
+ * without memory of its own: a block at a time, preceded by what the scales above the block depend on. */
+#include "op/family.h"
+
+#include <math.h>
+#include <string.h>
+
+enum { BLOCK_ROWS = 128, BLOCK_COLS = 128 };   /* the largest block of any format */
+
+/* ---- inference ---- */
+
+static dw_status infer_quantize(op_infer *infer) {
+    const op_type *x = infer->in[0];
+    dw_format to = op_attr_format(infer->attrs, OP_ATTR_to);
+    TRY(op_check_number(infer, "x", x));
+    TRY(op_check_float(infer, "x", x));
+    TRY(op_check_rank(infer, "x", x, 1, DW_MAX_RANK));
+    if (!op_is_block(to))
+        return base_fail(infer->context, DW_INVALID, "quantize: to is %s, which is no block format; use cast", dw_format_name(to));
+    if (infer->n_in == 2 && infer->in[1] != NULL) {
+        if (num_info(to)->second != 1)
+            return base_fail(infer->context, DW_INVALID, "quantize: %s has no second-level scale of the whole tensor; leave operand 1 out", dw_format_name(to));
+        TRY(op_check_rank(infer, "the second-level scale", infer->in[1], 0, 0));
+        if (infer->in[1]->format != DW_FORMAT_f32)
+            return base_fail(infer->context, DW_MISMATCH, "quantize: the second-level scale is %s, it must be f32", dw_format_name(infer->in[1]->format));
+    }
+    *infer->out = *x;
+    infer->out->format = to;
+    return DW_OK;
+}
+
+dw_status quantize_infer(op_infer *infer) {
+    if (infer->op->id == OP_quantize) return infer_quantize(infer);
+    const op_type *x = infer->in[0];
+    if (!op_is_block(x->format))
+        return base_fail(infer->context, DW_MISMATCH, "dequantize: x is %s, which is no block format; use cast", dw_format_name(x->format));
+    *infer->out = *x;
+    infer->out->format = op_attr_format(infer->attrs, OP_ATTR_to);
+    infer->out->scale_layout = DW_SCALE_plain;
+    TRY(op_check_number(infer, "the result", infer->out));
+    return op_check_float(infer, "the result", infer->out);
+}
+
+/* ---- quantize ---- */
+
+/* x as matrices of rows; lines are the rows of all matrices, counted through. */
+typedef struct source {
+    const dw_tensor *x;
+    int64_t matrices, rows, cols;
+    num_round round;
+    bool has_second;
+    num_matrix out;
+    const num_format *info;
+    int64_t scale_rows, scale_cols;
+} source;
+
+static int64_t line_offset(const dw_tensor *x, int64_t line) {
+    int64_t offset = 0;
+    for (int axis = x->rank - 2; axis >= 0; axis--) {
+        offset += line % x->dims[axis] * x->strides[axis];
+        line /= x->dims[axis];
+    }
+    return offset;
+}
+
+static float source_at(const source *s, int64_t line_begin, int64_t col) {
+    return (float)op_load_at(s->x, line_begin + col * s->x->strides[s->x->rank - 1]);
+}
+
+/* The largest magnitude of lines [begin, end); NaN if any is NaN and keeps_nan. */
+static float lines_amax(const source *s, int64_t begin, int64_t end, bool keeps_nan) {
+    float amax = 0;
+    for (int64_t line = begin; line < end; line++) {
+        int64_t offset = line_offset(s->x, line);
+        for (int64_t col = 0; col < s->cols; col++) {
+            float value = fabsf(source_at(s, offset, col));
+            if (isnan(value) && keeps_nan) return value;
+            if (value > amax) amax = value;
+        }
+    }
+    return amax;
+}
+
+/* The block of rows x cols elements from (row, col) of a matrix on. lead: elements put before it, the first of which is amax; they take part in the scales
+ * (and, when they fill a block of their own, only in the level above) and are dropped. */
+typedef struct block { int64_t matrix, row, col, rows, cols, lead; float amax; } block;
+
+static void quantize_block(const source *s, const block *b) {
+    float values[BLOCK_ROWS * BLOCK_COLS];
+    uint8_t codes[BLOCK_ROWS * BLOCK_COLS], scales[4 * sizeof(float)];
+    float second[1] = {s->has_second ? s->out.second[0] : 0};
+    int64_t width = b->lead + b->cols;
+    for (int64_t row = 0; row < b->rows; row++) {
+        int64_t offset = line_offset(s->x, b->matrix * s->rows + b->row + row);
+        for (int64_t col = 0; col < b->lead; col++) values[row * width + col] = col == 0 ? b->amax : 0;
+        for (int64_t col = 0; col < b->cols; col++) values[row * width + b->lead + col] = source_at(s, offset, b->col + col);
+    }
+    num_matrix part = {.format = s->out.format, .layout = DW_SCALE_plain, .rows = b->rows, .cols = width, .data = codes, .scales = scales,
+                       .second = s->info->second > 0 ? second : NULL, .batches = 1};
+    num_quantize(values, width, s->round, s->has_second, &part);
+
+    size_t row_bytes = num_row_bytes(part.format, width), lead_bytes = num_row_bytes(part.format, b->lead), out_bytes = num_row_bytes(part.format, s->cols);
+    for (int64_t row = 0; row < b->rows; row++) {
+        uint8_t *to = s->out.data + (size_t)(b->matrix * s->rows + b->row + row) * out_bytes + num_row_bytes(part.format, b->col);
+        memcpy(to, codes + (size_t)row * row_bytes + lead_bytes, row_bytes - lead_bytes);
+    }
+    size_t scale_bytes = (size_t)num_info(s->info->scale)->bits / 8, from = b->lead > 0 && s->info->cols > 0 ? 1 : 0;
+    int64_t row_block = s->info->rows > 0 ? b->row / s->info->rows : 0, col_block = s->info->cols > 0 ? b->col / s->info->cols : 0;
+    size_t to = num_scale_index(s->out.layout, row_block, col_block, s->scale_cols);
+    if (s->info->rows > 0) to += (size_t)(b->matrix * s->scale_rows * s->scale_cols);
+    memcpy((uint8_t *)s->out.scales + to * scale_bytes, scales + from * scale_bytes, scale_bytes);
+    if (s->info->second > 0 && !s->has_second) s->out.second[s->info->second == 1 ? 0 : b->matrix * s->rows + b->row] = second[0];
+}
+
+static void quantize_blocks(const source *s) {
+    bool over_tensor = s->info->rows == 0 || s->info->second == 1, over_row = s->info->cols == 0 || s->info->second == 2;
+    bool needs_lead = s->info->cols == 0 || (s->info->second > 0 && !s->has_second), keeps_nan = s->info->cols == 0;
+    int64_t lead = !needs_lead ? 0 : s->info->cols > 0 ? s->info->cols : 1;
+    int64_t rows = s->info->rows > 0 ? s->info->rows : 1, cols = s->info->cols > 0 ? s->info->cols : BLOCK_COLS - 1;
+    float amax = needs_lead && over_tensor ? lines_amax(s, 0, s->matrices * s->rows, keeps_nan) : 0;
+    for (int64_t matrix = 0; matrix < s->matrices; matrix++) {
+        for (int64_t row = 0; row < s->rows; row += rows) {
+            int64_t line = matrix * s->rows + row;
+            if (needs_lead && over_row && !over_tensor) amax = lines_amax(s, line, line + 1, keeps_nan);
+            for (int64_t col = 0; col < s->cols; col += cols) {
+                block b = {matrix, row, col, s->rows - row < rows ? s->rows - row : rows, s->cols - col < cols ? s->cols - col : cols, lead, amax};
+                quantize_block(s, &b);
+            }
+        }
+    }
+}
+
+/* fp32 rows at one distance, elements side by side: what num_quantize reads directly. */
+static bool is_plain_rows(const dw_tensor *x, int64_t *row_stride) {
+    int last = x->rank - 1;
+    *row_stride = x->rank > 1 ? x->strides[last - 1] : 0;
+    if (x->format != DW_FORMAT_f32 || (x->dims[last] > 1 && x->strides[last] != 1)) return false;
+    for (int i = last - 2; i >= 0; i--)
+        if (x->strides[i] != x->strides[i + 1] * x->dims[i + 1]) return false;
+    return true;
+}
+
+static dw_status quantize_all(const op_call *call) {
+    const dw_tensor *x = call->in[0], *second = call->n_in > 1 ? call->in[1] : NULL, *out = call->out[0];
+    num_parts parts;
+    if (!num_layout(out->format, out->scale_layout, out->rank, out->dims, &parts))
+        return base_fail(call->context, DW_LIMIT, "quantize: the result is too large to address");
+    source s = {
+        .x = x,
+        .matrices = 1,
+        .rows = x->rank > 1 ? x->dims[x->rank - 2] : 1,
+        .cols = x->dims[x->rank - 1],
+        .round = op_attr_bool(call->attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP,
+        .has_second = second != NULL,
+        .info = num_info(out->format),
+        .scale_rows = parts.scale_rows,
+        .scale_cols = parts.scale_cols,
+    };
+    for (int i = 0; i < x->rank - 2; i++) s.matrices *= x->dims[i];
+    s.out = (num_matrix){.format = out->format, .layout = out->scale_layout, .rows = s.rows, .cols = s.cols, .data = out->data,
+                         .scales = out->scales, .second = out->second, .batches = s.matrices};
+    if (second != NULL) out->second[0] = (float)op_load_at(second, 0);
+    int64_t row_stride;
+    if (s.matrices == 0) return DW_OK;
+    if (is_plain_rows(x, &row_stride) || s.rows == 0 || s.cols == 0) {
+        num_quantize(x->data, row_stride, s.round, s.has_second, &s.out);
+        return DW_OK;
+    }
+    if (parts.scale_bytes > 0) memset(out->scales, 0, parts.scale_bytes);   /* the padding of tile128x4 */
+    quantize_blocks(&s);
+    return DW_OK;
+}
+
+dw_status quantize_reference(const op_call *call) {
+    if (call->op->id == OP_quantize) return quantize_all(call);
+    const dw_tensor *x = call->in[0], *out = call->out[0];
+    walk w;
+    walk_start(&w, out->rank, out->dims);
+    int at_out = walk_add(&w, out), at_x = walk_add(&w, x);
+    for (; w.left > 0; walk_next(&w)) op_store_at(out, w.offset[at_out], op_load_at(x, w.offset[at_x]));
+    return DW_OK;
+}
+
+/* About two operations an element: the largest magnitude, and the product with the scale. */
+void quantize_work(const op_call *call, op_work *work) { op_work_each(call, 2, work); }
