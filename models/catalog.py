@@ -30,6 +30,7 @@ class Model:
     attentions: int = 0                     # attention ops in the graph after fusion
     causal: bool = False                    # every attention is causal: no [s,s] tensor may be made for a mask
     tokens: int = 0                         # generate: number of new ids to compare
+    cached: bool = True                     # generate: a cached step exists
     prompt: tuple = (5, 17, 101, 3, 255)
     archive: Path | None = None             # a carried model: its archive, which is copied and not exported anew
     special: dict = field(default_factory=dict)     # max_s: largest size that torch allows
@@ -114,6 +115,10 @@ MODELS = [
     Model("nanogpt", handmade.nanogpt, ids_input(509, "idx"), ("b", "s"), {"idx": {0: "b", 1: "s"}}, attentions=2, causal=True, tokens=24),
     Model("tril_gpt", handmade.tril_gpt, ids_input(320, "idx"), ("b", "s"), {"idx": {0: "b", 1: "s"}}, attentions=2, causal=True, tokens=24,
           special={"max_s": 95}),     # torch tells a slice of the whole buffer from one of a part of it
+
+    # decoders that have no cached step: generation recomputes
+    *(Model(name, build, ids_input(320, "idx"), ("b", "s"), {"idx": {0: "b", 1: "s"}}, attentions=2, causal=True, tokens=12, cached=False)
+      for name, build in (("shifted_gpt", handmade.shifted_gpt), ("pooled_gpt", handmade.pooled_gpt))),
 
     # transformers: decoders
     text("gpt2", tf.GPT2Config(vocab_size=501, n_positions=128, n_embd=96, n_layer=3, n_head=6, use_cache=False,

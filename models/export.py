@@ -159,7 +159,7 @@ def write_model(model, out):
     module64.load_state_dict(module.state_dict())
     module64.double()
     entry = {"name": model.name, "file": path.name, "role": model.role, "attentions": model.attentions, "causal": model.causal,
-             "dims": list(model.dims), "inputs": inputs, "outputs": outputs,
+             "cached": model.cached, "dims": list(model.dims), "inputs": inputs, "outputs": outputs,
              "cases": write_cases(model, module, module64, out, inputs, outputs)}
     worst = max(max(c["torch_error"].values()) for c in entry["cases"])
     if next(module.parameters()).dtype == torch.bfloat16 and not model.archive:

@@ -157,6 +157,28 @@ class OneLinear(nn.Module):
         return self.fc(x)
 
 
+class ShiftedGpt(Gpt):
+    """Mixes each token with the one before it, which a cached step cannot do without remembering that token."""
+
+    def forward(self, idx):
+        x = self.wte(idx)
+        x = x + 0.5 * F.pad(x, (0, 0, 1, 0))[:, :-1]
+        for block in self.h:
+            x = block(x)
+        return self.lm_head(self.ln_f(x))
+
+
+class PooledGpt(Gpt):
+    """Adds the mean over all tokens: later tokens change what earlier ones give, so nothing can be cached."""
+
+    def forward(self, idx):
+        x = self.wte(idx)
+        x = x + x.mean(dim=1, keepdim=True)
+        for block in self.h:
+            x = block(x)
+        return self.lm_head(self.ln_f(x))
+
+
 def nanogpt():
     return Gpt(509, 128, 80, 2, lambda: CausalSelfAttention(80, 5))
 
@@ -174,3 +196,11 @@ MLPS = {
     "silu": F.silu,
     "relu": F.relu,
 }
+
+
+def shifted_gpt():
+    return ShiftedGpt(320, 8, 64, 2, lambda: CausalSelfAttention(64, 4))
+
+
+def pooled_gpt():
+    return PooledGpt(320, 8, 64, 2, lambda: CausalSelfAttention(64, 4))
