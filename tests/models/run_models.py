@@ -5,6 +5,7 @@ Usage: run_models.py COMMAND FIXTURES [NAME...]      (FIXTURES as models/export.
 Prints one line a model and a line `N passed, N failed`; exits 1 if any failed. A check is one case of a model, one generation or one graph.
 """
 import json
+import re
 import subprocess
 import sys
 import tempfile
@@ -52,6 +53,20 @@ def check_generate(command, fixtures, model):
         raise Failure(f"generate: ids differ from {at} on: {got[at:at + 4]}, expected {want['ids'][at:at + 4]}")
 
 
+def check_graph(command, fixtures, model):
+    """After the passes every attention is one op, none is left spelled out, and a causal one has no mask operand unless there is padding."""
+    graph = call(command, "inspect", fixtures / model["file"], "--graph", "after")
+    ops = [m.groups() for m in re.finditer(r"^\s*%[\d, %]+ = (\w+) ([^{\n]*)", graph, re.M)]
+    attentions = [re.split(r",\s*", operands.strip()) for op, operands in ops if op == "attention"]
+    if len(attentions) != model["attentions"]:
+        raise Failure(f"graph: {len(attentions)} attention ops, expected {model['attentions']}")
+    if any(op == "softmax" for op, _ in ops):
+        raise Failure("graph: a softmax is left outside the attention ops")
+    masked = [operands for operands in attentions if len(operands) > 3 and operands[3] != "-"]
+    if model["causal"] and len(model["inputs"]) == 1 and masked:
+        raise Failure(f"graph: {len(masked)} causal attention ops have a mask operand: {masked[0]}")
+
+
 def main(command, fixtures, names):
     manifest = json.loads((fixtures / "manifest.json").read_text())
     models = [m for m in manifest["models"] if not names or m["name"] in names]
@@ -74,6 +89,7 @@ def main(command, fixtures, names):
 
             for case in model["cases"]:
                 worst = max(worst, attempt(check_case, command, fixtures, model, case, Path(scratch)) or 0.0)
+            attempt(check_graph, command, fixtures, model)
             generated = "-"
             if "generate" in model:
                 before = failed
