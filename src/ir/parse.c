@@ -402,14 +402,20 @@ static dw_status parse_line(parser *parser, bool *is_line) {
     return DW_OK;
 }
 
+/* The place behind the message, unless the scanner has named it already. */
+static dw_status fail_at_line(const parser *parser, dw_status status, int line) {
+    char place[256];
+    int length = snprintf(place, sizeof place, "%.200s:%d", parser->scanner->source, line);
+    if (length < 0 || status == DW_NO_MEMORY || strstr(dw_context_error(parser->context), place) != NULL) return status;
+    return base_fail_at(parser->context, status, "%s", place);
+}
+
 static dw_status parse_lines(parser *parser) {
     bool more = true;
     while (more) {
         int line = parser->scanner->line;
         dw_status status = parse_line(parser, &more);
-        if (status == DW_OK) continue;
-        if (status == DW_SYNTAX || status == DW_NO_MEMORY) return status;   /* the scanner has named the place */
-        return base_fail_at(parser->context, status, "%s:%d", parser->scanner->source, line);
+        if (status != DW_OK) return fail_at_line(parser, status, line);
     }
     parser->graph->origin = (ir_origin){0};
     return DW_OK;

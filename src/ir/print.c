@@ -15,7 +15,7 @@ static bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c 
 static bool is_plain_name(const char *name) {
     if (!is_letter(name[0]) || strcmp(name, "inf") == 0 || strcmp(name, "nan") == 0) return false;
     for (const char *at = name; *at != '\0'; at++) {
-        if (!is_letter(*at) && (*at < '0' || *at > '9') && *at != '.' && *at != '$' && *at != '/') return false;
+        if (!is_letter(*at) && (*at < '0' || *at > '9') && *at != '.' && *at != '$') return false;
     }
     return true;
 }

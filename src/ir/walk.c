@@ -31,12 +31,17 @@ enum {
     MAX_COMPARED = 1 << 20          /* elements of a param */
 };
 
-/* number as it is in that format: as the cast op does it. */
-static double rounded(dw_format format, double number) {
+/* number in that format, as the cast op rounds it; false where it would overflow, which casts treat by their own rules. */
+static bool round_to(dw_format format, double *number) {
     const num_format *info = num_info(format);
-    if (info->class == NUM_BOOL) return number != 0.0;
-    if (info->class == NUM_SIGNED || info->class == NUM_UNSIGNED) number = isnan(number) ? 0.0 : trunc(number);
-    return num_decode(format, num_encode(format, number, false));
+    bool is_integer = info->class == NUM_SIGNED || info->class == NUM_UNSIGNED;
+    if (info->class == NUM_BOOL) *number = *number != 0.0;
+    if (is_integer) *number = trunc(*number);
+    if (is_integer && !(*number <= info->max && *number >= (info->class == NUM_SIGNED ? -info->max - 1 : 0))) return false;
+    if (!is_integer && !info->has_infinity && !(fabs(*number) <= info->max)) return false;
+    if (format == DW_FORMAT_i64) return fabs(*number) <= 0x1p53;
+    *number = num_decode(format, num_encode(format, *number, false));
+    return true;
 }
 
 static bool same_bits(double a, double b) { return a == b ? signbit(a) == signbit(b) : isnan(a) && isnan(b); }
@@ -71,14 +76,17 @@ bool ir_is_scalar(const ir_value *value, double *number) {
     if (value->kind == IR_PARAM) {
         if (value->weight == NULL || !is_uniform(&value->weight->tensor, number)) return false;
     } else if (ir_def(value, OP_fill) != NULL) {
-        *number = rounded(value->type.format, ir_real(value->node, OP_ATTR_value));
+        *number = ir_real(value->node, OP_ATTR_value);
+        if (!round_to(value->type.format, number)) return false;
     } else if (ir_def(value, OP_size) != NULL && dim_is_constant(op_attr_dim(&value->node->attrs, OP_ATTR_size), &size)) {
         if (size > INT64_C(1) << 53 || size < -(INT64_C(1) << 53)) return false;
         *number = (double)size;
     } else {
         return false;
     }
-    while (cast_count > 0) *number = rounded(casts[--cast_count], *number);
+    while (cast_count > 0) {
+        if (!round_to(casts[--cast_count], number)) return false;
+    }
     return true;
 }
 
