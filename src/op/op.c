@@ -86,7 +86,7 @@ op_id op_find(const char *name) {
 
 int op_result_count(op_id id, int n_in, const bool *present) {
     const op_def *op = &ops[id];
-    bool has_last = n_in == op->max_in && present[n_in - 1];
+    bool has_last = n_in > 0 && n_in == op->max_in && present[n_in - 1];
     return op->min_out == op->max_out || has_last ? op->max_out : op->min_out;
 }
 
