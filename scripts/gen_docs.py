@@ -1,0 +1,167 @@
+#!/usr/bin/env python3
+"""Writes the tables in docs/*.md and README.md from the rows of .def files. A table stands between the lines
+
+    <!-- table NAME -->
+    <!-- end -->
+
+and NAME is an entry of TABLES below. Without arguments it rewrites the files; with --check it changes nothing, names what is stale and exits 1.
+To add a table: an entry in TABLES, the two lines in a document, and run this."""
+import glob
+import os
+import re
+import sys
+
+ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+# ---- rows ---------------------------------------------------------------------------------------------------------------------
+
+
+def without_comments(text):
+    """C comments become blanks; strings stay."""
+    return re.sub(r'"(?:\\.|[^"\\])*"|/\*.*?\*/|//[^\n]*', lambda m: m[0] if m[0][0] == '"' else " ", text, flags=re.S)
+
+
+def arguments(text, at):
+    """Splits MACRO's arguments, text[at] being the character after its parenthesis, at commas outside strings and parentheses."""
+    found, current, depth = [], "", 0
+    while True:
+        token = re.compile(r'"(?:\\.|[^"\\])*"|.', re.S).match(text, at)[0]
+        at += len(token)
+        if depth == 0 and token in ",)":
+            found.append(current.strip())
+            current = ""
+            if token == ")":
+                return found
+            continue
+        depth += (token in "([{") - (token in ")]}")
+        current += token
+
+
+def plain(argument):
+    """Adjacent string literals as their text; anything else as it is."""
+    if not argument.startswith('"'):
+        return argument
+    return "".join(re.sub(r"\\(.)", r"\1", s) for s in re.findall(r'"((?:\\.|[^"\\])*)"', argument))
+
+
+def rows(path, macro, names):
+    """The rows MACRO(...) of a .def file, each a dict by the given column names."""
+    with open(os.path.join(ROOT, path)) as file:
+        text = without_comments(file.read())
+    found = []
+    for match in re.finditer(rf"^{macro}\s*\(", text, flags=re.M):
+        values = [plain(a) for a in arguments(text, match.end())]
+        if len(values) != len(names):
+            raise SystemExit(f"gen_docs: {path}: {macro}({', '.join(values)}) has {len(values)} columns, TABLES in gen_docs.py names {len(names)}: {' '.join(names)}")
+        found.append(dict(zip(names, values)))
+    if not found:
+        raise SystemExit(f"gen_docs: {path} has no rows {macro}(...)")
+    return found
+
+
+# ---- tables -------------------------------------------------------------------------------------------------------------------
+
+
+class Table:
+    """columns: heading -> a pattern for str.format with the row, or a function of the row. where: which rows, all by default."""
+
+    def __init__(self, path, macro, names, columns, where=lambda row: True):
+        self.path, self.macro, self.names, self.columns, self.where = path, macro, names.split(), columns, where
+
+    def text(self):
+        lines = ["| " + " | ".join(self.columns) + " |", "|" + "---|" * len(self.columns)]
+        for row in filter(self.where, rows(self.path, self.macro, self.names)):
+            cells = [column(row) if callable(column) else column.format(**row) for column in self.columns.values()]
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        return "\n".join(lines)
+
+
+def power(exponent):
+    return f"2^{exponent}"
+
+
+def smallest(row, normal):
+    """The smallest positive number of a FLOAT row."""
+    bias, mantissa = int(row["bias"]), int(row["mantissa"])
+    return power(1 - bias - (0 if normal else mantissa))
+
+
+def largest(row):
+    value = float(row["max"])
+    return f"{value:g}" if value < 1e6 else f"{value:.5g}"
+
+
+def block_shape(row):
+    if row["rows"] == "0":
+        return "all elements"
+    return f"{row['rows']} x {'the row' if row['cols'] == '0' else row['cols']}"
+
+
+def bits_per_element(row):
+    """Elements and scales; fp32 per row and per tensor count as nothing."""
+    bits = {"e4m3": 8, "e5m2": 8, "e3m2": 6, "e2m3": 6, "e2m1": 4, "e8m0": 8, "f32": 32}
+    count = int(row["rows"]) * int(row["cols"])
+    return f"{bits[row['element']] + (bits[row['scale']] / count if count else 0):g}"
+
+
+ELEMENT = "name bits class exponent mantissa bias infinity nan max doc"
+FORMATS = "include/deepwell/format.def"
+
+TABLES = {
+    "float-formats": Table(FORMATS, "DW_ELEMENT", ELEMENT, {
+        "format": "`{name}`", "bits": "{bits}", "exponent, mantissa, bias": "{exponent}, {mantissa}, {bias}", "largest": largest,
+        "smallest normal": lambda row: smallest(row, True), "smallest": lambda row: smallest(row, False),
+        "infinity": lambda row: {"0": "no", "1": "yes"}[row["infinity"]],
+        "NaN": lambda row: {"NONE": "none", "IEEE": "as IEEE 754", "ALL_ONES": "all ones"}[row["nan"]], "meaning": "{doc}",
+    }, where=lambda row: row["class"] == "FLOAT"),
+    "other-formats": Table(FORMATS, "DW_ELEMENT", ELEMENT, {"format": "`{name}`", "bits": "{bits}", "largest": largest, "meaning": "{doc}"},
+                           where=lambda row: row["class"] != "FLOAT"),
+    "block-formats": Table(FORMATS, "DW_BLOCK", "name element scale rows cols second doc", {
+        "format": "`{name}`", "elements": "`{element}`", "scales": "`{scale}`", "block": block_shape,
+        "second level": lambda row: {"0": "no", "1": "fp32 per tensor", "2": "fp32 per row"}[row["second"]], "bits per element": bits_per_element, "meaning": "{doc}",
+    }),
+}
+
+
+# ---- documents ----------------------------------------------------------------------------------------------------------------
+
+MARKED = re.compile(r"^<!-- table (\S+) -->\n(.*?)^<!-- end -->$", flags=re.M | re.S)
+
+
+def renewed(path, text, used):
+    def fill(match):
+        name = match[1]
+        if name not in TABLES:
+            raise SystemExit(f"gen_docs: {path}: there is no table '{name}'; gen_docs.py knows {', '.join(TABLES)}")
+        used.add(name)
+        return f"<!-- table {name} -->\n{TABLES[name].text()}\n<!-- end -->"
+
+    return MARKED.sub(fill, text)
+
+
+def main():
+    check = sys.argv[1:] == ["--check"]
+    if sys.argv[1:] and not check:
+        raise SystemExit(__doc__)
+    used, stale = set(), []
+    for path in sorted(glob.glob(os.path.join(ROOT, "docs", "*.md")) + glob.glob(os.path.join(ROOT, "*.md"))):
+        with open(path) as file:
+            old = file.read()
+        shown = os.path.relpath(path, ROOT)
+        new = renewed(shown, old, used)
+        if new != old and check:
+            stale.append(shown)
+        elif new != old:
+            with open(path, "w") as file:
+                file.write(new)
+            print(f"wrote {shown}")
+    unused = set(TABLES) - used
+    if unused:
+        raise SystemExit(f"gen_docs: no document has the table {', '.join(sorted(unused))}")
+    if stale:
+        raise SystemExit(f"gen_docs: stale: {', '.join(stale)}: run scripts/gen_docs.py and commit the result")
+
+
+if __name__ == "__main__":
+    main()
