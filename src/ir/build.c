@@ -60,16 +60,14 @@ dw_status ir_copy_attrs(ir_graph *graph, const dim_table *from, int count, const
 
 dw_status ir_infer_results(const ir_graph *graph, op_id op, const op_attrs *attrs, int n_in, ir_value *const *in, int *n_out, op_type *out) {
     const op_def *def = op_get(op);
-    if (n_in < def->min_in || n_in > def->max_in) {
-        return base_fail(graph->context, DW_INVALID, "%s takes from %d to %d operands, %d are given", def->name, def->min_in, def->max_in, n_in);
-    }
+    if (n_in > IR_MAX_IN) return base_fail(graph->context, DW_INVALID, "%s: %d operands, no op takes more than %d", def->name, n_in, IR_MAX_IN);
     const op_type *types[IR_MAX_IN];
     bool present[IR_MAX_IN];
     for (int i = 0; i < n_in; i++) {
         present[i] = in[i] != NULL;
         types[i] = in[i] != NULL ? &in[i]->type : NULL;
     }
-    *n_out = op_result_count(op, n_in, present);
+    *n_out = n_in < def->min_in || n_in > def->max_in ? def->min_out : op_result_count(op, n_in, present);   /* a wrong count is told below */
     for (int i = 0; i < IR_MAX_OUT; i++) out[i] = (op_type){0};
     op_infer infer = {.context = graph->context, .dims = graph->dims, .op = def, .attrs = attrs, .n_in = n_in, .in = types, .n_out = *n_out, .out = out};
     return op_infer_types(&infer);

@@ -112,7 +112,8 @@ static bool is_uniform(const dw_tensor *tensor, double *number) {
 /* A fill, or a new constant, with the elements of tensor. */
 static dw_status emit_constant(folder *folder, const ir_value *like, const dw_tensor *tensor, ir_value **constant) {
     double number;
-    if (is_uniform(tensor, &number)) return fold_fill(folder->graph, like, number, constant);
+    if (is_uniform(tensor, &number)) TRY(fold_fill(folder->graph, like, number, constant));
+    if (*constant != NULL) return DW_OK;
     dw_tensor made;
     num_parts parts;
     TRY(ir_add_constant(folder->graph, tensor->format, tensor->rank, tensor->dims, constant, &made));

@@ -13,7 +13,7 @@ bool fold_may_read(const ir_value *param);
 bool fold_number(const ir_value *value, double *number);
 /* The integer that every element of an i64 value is, as an expression of sizes: NULL in *size when it is none. */
 dw_status fold_size_of(ir_graph *graph, const ir_value *value, dim *size);
-/* A fill with the type of like. */
+/* A fill with the type of like; NULL in *fill for formats that a fill cannot have. */
 dw_status fold_fill(ir_graph *graph, const ir_value *like, double number, ir_value **fill);
 /* x with the shape of like: x itself, or broadcast; NULL in *same when the formats differ. */
 dw_status fold_as(ir_graph *graph, ir_value *x, const ir_value *like, ir_value **same);

@@ -26,6 +26,9 @@ dw_status fold_size_of(ir_graph *graph, const ir_value *value, dim *size) {
 }
 
 dw_status fold_fill(ir_graph *graph, const ir_value *like, double number, ir_value **fill) {
+    const num_format *info = num_info(like->type.format);
+    *fill = NULL;
+    if (info->class == NUM_BLOCK || info->class == NUM_SCALE || (info->class == NUM_FLOAT && info->bits < 16)) return DW_OK;
     op_attr attrs[] = {
         op_set_dims(OP_ATTR_shape, like->type.rank, like->type.dims),
         op_set_real(OP_ATTR_value, number),
