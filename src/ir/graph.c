@@ -292,6 +292,7 @@ static dw_status copy_node(cloner *cloner, const ir_node *node) {
     TRY(ir_new_node(to, node->op, &attrs, node->n_in, node->n_out, types, &made));
     made->order = node->order;
     for (int i = 0; i < node->n_in; i++) ir_set_operand(made, i, copied(cloner, node->in[i].value));
+    ir_update_constant(made);
     for (int i = 0; i < node->n_out; i++) {
         made->out[i]->id = node->out[i]->id;
         cloner->results[node->out[i]->id] = made->out[i];

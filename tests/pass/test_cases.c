@@ -1,0 +1,97 @@
+/* Text cases of passes: tests/pass/cases/<pass>/<case>.txt holds a line "pass <name> <name> ..", a graph, "----", and the graph after those
+ * passes, or the error. Each pass must change nothing when it runs once more; before and after, the graph is evaluated by references on
+ * random inputs, and the outputs must agree. */
+#include <math.h>
+#include <string.h>
+
+#include "pass/pass.h"
+#include "support/cases.h"
+#include "support/evaluate.h"
+
+/* These keep every bit. The others may change the order of sums in fp32. */
+static const char *const exact_passes[] = {"fold", "cse", "dead"};
+#define MAX_ERROR 3e-6
+
+enum { MAX_PASSES = 16 };
+
+typedef struct plan {
+    const pass_row *rows[MAX_PASSES];
+    int count;
+    bool is_exact;
+} plan;
+
+static bool is_exact(const char *name) {
+    for (size_t i = 0; i < COUNT_OF(exact_passes); i++) {
+        if (strcmp(exact_passes[i], name) == 0) return true;
+    }
+    return false;
+}
+
+/* "pass fold dead" */
+static dw_status parse_plan(dw_context *context, char *line, plan *plan) {
+    plan->is_exact = true;
+    strtok(line, " ");
+    for (char *name; (name = strtok(NULL, " ")) != NULL;) {
+        const pass_row *row = pass_find(name);
+        if (row == NULL) return base_fail(context, DW_NOT_FOUND, "there is no pass '%s'", name);
+        if (plan->count == MAX_PASSES) return base_fail(context, DW_LIMIT, "more than %d passes in a case", MAX_PASSES);
+        plan->rows[plan->count++] = row;
+        plan->is_exact = plan->is_exact && is_exact(name);
+    }
+    return plan->count > 0 ? DW_OK : base_fail(context, DW_INVALID, "the line names no pass");
+}
+
+/* The outputs of after on the inputs that before ran with. */
+static dw_status compare(dw_context *context, const ir_graph *before, const ir_graph *after, const plan *plan) {
+    evaluation *first = NULL, *second = NULL;
+    dw_status status = evaluation_create(before, &first);
+    if (status == DW_OK) status = evaluation_create(after, &second);
+    if (status == DW_OK) status = evaluation_bind_random(first, 1);
+    if (status == DW_OK) status = evaluation_bind_random(second, 1);
+    if (status == DW_OK) status = evaluation_run(first);
+    if (status == DW_OK) status = evaluation_run(second);
+    for (size_t i = 0; status == DW_OK && i < before->output_count; i++) {
+        const dw_tensor *expected = evaluation_value(first, before->outputs[i].value), *made = evaluation_value(second, after->outputs[i].value);
+        if (plan->is_exact ? tensor_is_same(made, expected) : tensor_error(made, expected) <= MAX_ERROR) continue;
+        status = base_fail(context, DW_INTERNAL, "output '%s' is another after the passes: relative error %g", before->outputs[i].name, tensor_error(made, expected));
+    }
+    evaluation_destroy(first);
+    evaluation_destroy(second);
+    return status;
+}
+
+static dw_status run_passes(const plan *plan, ir_graph *graph) {
+    pass_options options = {.check = true};
+    bool changed;
+    for (int i = 0; i < plan->count; i++) {
+        TRY(pass_run_one(graph, plan->rows[i], &options, &changed));
+        TRY(pass_run_one(graph, plan->rows[i], &options, &changed));
+        if (changed) return base_fail(graph->context, DW_INTERNAL, "pass %s changes its own result once more", plan->rows[i]->name);
+    }
+    return DW_OK;
+}
+
+static dw_status run_graph(dw_context *context, const plan *plan, const ir_graph *before, text *output) {
+    ir_graph *after;
+    TRY(ir_graph_clone(before, &after));
+    dw_status status = run_passes(plan, after);
+    if (status == DW_OK) status = ir_print(after, output);
+    if (status == DW_OK) status = compare(context, before, after, plan);
+    ir_graph_destroy(after);
+    return status;
+}
+
+static dw_status run(dw_context *context, const char *name, const char *input, size_t length, text *output) {
+    char line[256];
+    plan plan = {.count = 0};
+    ir_graph *before;
+    (void)name;
+    if (!case_take_line(&input, &length, "pass ", line, sizeof line)) return base_fail(context, DW_SYNTAX, "the first line is not \"pass <name> ..\"");
+    TRY(parse_plan(context, line, &plan));
+    TRY(ir_parse(context, "case", input, length, NULL, &before));
+    dw_status status = run_graph(context, &plan, before, output);
+    ir_graph_destroy(before);
+    return status;
+}
+
+int main(int argc, char **argv) { return cases_main(argc, argv, TEST_SOURCE_DIR "/tests/pass/cases", run); }
