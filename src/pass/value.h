@@ -88,6 +88,7 @@ value_expr value_and(value_analysis *analysis, value_expr x, value_expr y);
 value_expr value_or(value_analysis *analysis, value_expr x, value_expr y);
 value_expr value_not(value_analysis *analysis, value_expr x);
 value_expr value_select(value_analysis *analysis, value_expr condition, value_expr yes, value_expr no);
+value_expr value_bound(value_analysis *analysis, dim size);
 value_expr value_lookup(value_analysis *analysis, const ir_value *source, value_class class, int count, const value_expr *args);
 value_expr value_scan(value_analysis *analysis, value_expr body, int axis, value_expr last);   /* body over the scope's axis */
 /* A pointwise op of the graph; args are converted as the op needs it. */
@@ -117,9 +118,9 @@ void value_print(text *text, const value_analysis *analysis, value_expr x);
 
 /* ---- formulas become ops again (value_emit.c) ---- */
 
-/* A value of the given shape (rank axes of dims, some of them 1 where x has no such index) and format whose elements are x. Emitted at the
- * graph's cursor. UNSUPPORTED when an expression has no ops (a SCAN not along a whole input). */
-dw_status value_emit(value_analysis *analysis, ir_graph *graph, value_expr x, int rank, const dim *dims, dw_format format, ir_value **value);
+/* A value of that format whose elements are x, emitted at the graph's cursor. It has rank axes: of size dims[d] where INDEX d occurs in x,
+ * else of size 1. *value is NULL when x has no ops (a SCAN). */
+dw_status value_emit(value_analysis *analysis, value_expr x, int rank, const dim *dims, dw_format format, ir_value **value);
 
 /* ---- inside value*.c ---- */
 

@@ -36,6 +36,10 @@ value_expr value_index(value_analysis *analysis, int axis) {
     return value_intern(analysis, &(value_node){.kind = VALUE_INDEX, .class = VALUE_INT, .axis = axis});
 }
 
+value_expr value_bound(value_analysis *analysis, dim size) {
+    return value_intern(analysis, &(value_node){.kind = VALUE_BOUND, .class = VALUE_INT, .size = size});
+}
+
 value_expr value_lookup(value_analysis *analysis, const ir_value *source, value_class class, int count, const value_expr *args) {
     for (int i = 0; i < count; i++) {
         if (args[i] == NULL) return NULL;
@@ -431,7 +435,7 @@ static value_expr make_scan(value_analysis *analysis, value_expr body, value_exp
 value_expr value_scan(value_analysis *analysis, value_expr body, int axis, value_expr last) {
     if (body == NULL || body->bound) return NULL;
     value_expr map[DW_MAX_RANK] = {NULL};
-    map[axis] = value_intern(analysis, &(value_node){.kind = VALUE_BOUND, .class = VALUE_INT, .size = analysis->dims[axis]});
+    map[axis] = value_bound(analysis, analysis->dims[axis]);
     if (map[axis] == NULL) return NULL;
     return make_scan(analysis, value_substitute(analysis, body, map), last);
 }

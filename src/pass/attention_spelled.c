@@ -1,0 +1,388 @@
+/* Attention spelled out becomes the op, with its masks and biases as operands as they stand:
+ *
+ *     %1 = matmul q, kt; %2 = mul %1, 0.25; %3 = where mask, %2, -inf; %4 = softmax %3; %5 = matmul %4, v
+ *     %5 = attention q, k, v, mask {scale=0.25}
+ *
+ * Matched backwards from the last product by what the ops between do to the scores, in any order that keeps the meaning: factors on the
+ * scores, on q or on k; a soft cap; masks chosen or added; casts; heads merged into the batch; the largest score subtracted first. What
+ * resembles attention but cannot be is noted with the reason. Masks are read later (attention_masks.c). */
+#include "pass/attention.h"
+
+enum { MAX_STEPS = 32, MAX_PARTS = 8 };
+
+/* A mask or bias met on the way, with the shape of the scores there. */
+typedef struct part {
+    ir_value *value;
+    int rank;              /* of the scores */
+    double factor;         /* that the scores get after it */
+    bool hides;            /* a truth that is true where a key is hidden */
+} part;
+
+typedef struct spelled {
+    ir_graph *graph;
+    ir_node *product;      /* softmax times v */
+    ir_node *scores;       /* q times k */
+    double factor;         /* of the scores so far, from the softmax downwards */
+    double softcap;
+    part masks[MAX_PARTS], biases[MAX_PARTS];
+    int mask_count, bias_count;
+    ir_value *sink;        /* the extra column */
+    bool has_batch;
+    dim batch[2];          /* b and h, where some shape on the way tells them */
+    const char *obstacle;  /* why this is no attention op; NULL: none so far */
+} spelled;
+
+/* ---- small questions --------------------------------------------------------------------------------------------------- */
+
+static dim last_dim(const ir_value *value, int from_end) {
+    return value->type.dims[value->type.rank - from_end];
+}
+
+static bool same_shape(const ir_value *a, const ir_value *b) {
+    if (a->type.rank != b->type.rank) return false;
+    for (int i = 0; i < a->type.rank; i++) {
+        if (a->type.dims[i] != b->type.dims[i]) return false;
+    }
+    return true;
+}
+
+/* Is one operand a number? Then the other is *x. A divisor counts as a factor. */
+static bool is_scaled(const ir_node *node, ir_value **x, double *factor) {
+    if (node == NULL || (node->op != OP_mul && node->op != OP_div)) return false;
+    if (ir_is_scalar(ir_in(node, 1), factor)) {
+        *x = ir_in(node, 0);
+        if (node->op == OP_div) *factor = 1 / *factor;
+    } else if (node->op == OP_mul && ir_is_scalar(ir_in(node, 0), factor)) {
+        *x = ir_in(node, 1);
+    } else {
+        return false;
+    }
+    return *factor > 0 && same_shape(*x, ir_out(node));
+}
+
+static bool is_last_axis(const ir_node *node, const ir_value *x) {
+    const int64_t *axes;
+    return op_attr_ints(&node->attrs, OP_ATTR_axes, &axes) == 1 && axes[0] == x->type.rank - 1 && ir_bool(node, OP_ATTR_keep);
+}
+
+/* x, if value is x minus the largest of its rows; else value. */
+static ir_value *without_max(ir_value *value) {
+    const ir_node *node = ir_def(value, OP_sub);
+    if (node == NULL) return value;
+    const ir_node *max = ir_def(ir_in(node, 1), OP_amax);
+    const bool same = max != NULL && ir_in(max, 0) == ir_in(node, 0) && is_last_axis(max, ir_in(node, 0));
+    return same ? ir_in(node, 0) : value;
+}
+
+/* The scores that p is the softmax of, by the op or as e^x / sum e^x; NULL when it is none. */
+static ir_value *softmax_operand(const ir_value *p) {
+    const ir_node *node = ir_def(p, OP_softmax);
+    if (node != NULL) return ir_int(node, OP_ATTR_axis) == p->type.rank - 1 ? without_max(ir_in(node, 0)) : NULL;
+    node = ir_def(p, OP_div);
+    const ir_node *exp = node == NULL ? NULL : ir_def(ir_in(node, 0), OP_exp), *sum = node == NULL ? NULL : ir_def(ir_in(node, 1), OP_sum);
+    if (exp == NULL || sum == NULL || ir_in(sum, 0) != ir_out(exp) || !is_last_axis(sum, ir_out(exp))) return NULL;
+    return without_max(ir_in(exp, 0));
+}
+
+static bool is_low(const ir_value *value) {
+    double number;
+    return ir_is_scalar(value, &number) && (number <= -1e30 || number == -65504);
+}
+
+/* A reshape that touches only what stands before the last two axes; a rank of 4 tells batch and heads. */
+static bool is_batch_reshape(spelled *spelled, const ir_node *node) {
+    const ir_value *x = ir_in(node, 0), *y = ir_out(node);
+    if (x->type.rank < 3 || y->type.rank < 3 || last_dim(x, 1) != last_dim(y, 1) || last_dim(x, 2) != last_dim(y, 2)) return false;
+    const ir_value *four = x->type.rank == 4 ? x : y;
+    if (four->type.rank == 4) {
+        spelled->has_batch = true;
+        spelled->batch[0] = four->type.dims[0];
+        spelled->batch[1] = four->type.dims[1];
+    }
+    return true;
+}
+
+/* ---- from the softmax down to q k^T ------------------------------------------------------------------------------------------ */
+
+/* Does a product of two activations lie behind value, through ops that scores may pass? */
+static bool leads_to_scores(const ir_value *value, int steps) {
+    if (steps == 0 || value == NULL || value->kind != IR_RESULT) return false;
+    const ir_node *node = value->node;
+    switch (node->op) {
+    case OP_matmul: return value->type.rank >= 3 && ir_in(node, 1)->kind == IR_RESULT && ir_in(node, 1)->type.rank >= 3;
+    case OP_add:
+    case OP_mul: return leads_to_scores(ir_in(node, 0), steps - 1) || leads_to_scores(ir_in(node, 1), steps - 1);
+    case OP_where: return leads_to_scores(ir_in(node, 1), steps - 1) || leads_to_scores(ir_in(node, 2), steps - 1);
+    case OP_div:
+    case OP_sub:
+    case OP_maximum:
+    case OP_tanh:
+    case OP_cast:
+    case OP_reshape:
+    case OP_broadcast: return leads_to_scores(ir_in(node, 0), steps - 1);
+    default: return false;
+    }
+}
+
+static bool add_part(spelled *spelled, part *list, int *count, part part) {
+    if (spelled->softcap > 0) {
+        spelled->obstacle = "a mask or bias is added before the soft cap";
+        return false;
+    }
+    if (*count == MAX_PARTS) {
+        spelled->obstacle = "it adds too many masks and biases";
+        return false;
+    }
+    list[(*count)++] = part;
+    return true;
+}
+
+static bool step_where(spelled *spelled, const ir_node *node, ir_value **x) {
+    const bool first = is_low(ir_in(node, 1)), second = is_low(ir_in(node, 2));
+    if (first == second) return false;
+    *x = ir_in(node, first ? 2 : 1);
+    if (!same_shape(*x, ir_out(node))) return false;
+    return add_part(spelled, spelled->masks, &spelled->mask_count, (part){.value = ir_in(node, 0), .rank = (*x)->type.rank, .hides = first});
+}
+
+static bool step_add(spelled *spelled, const ir_node *node, ir_value **x) {
+    const int side = leads_to_scores(ir_in(node, 0), MAX_STEPS) && same_shape(ir_in(node, 0), ir_out(node)) ? 0 : 1;
+    *x = ir_in(node, side);
+    if (!same_shape(*x, ir_out(node))) return false;
+    return add_part(spelled, spelled->biases, &spelled->bias_count,
+                    (part){.value = ir_in(node, 1 - side), .rank = (*x)->type.rank, .factor = spelled->factor});
+}
+
+/* cap * tanh(x / cap), seen from the factor. */
+static bool step_softcap(spelled *spelled, ir_value *tanh_value, double cap, ir_value **x) {
+    double inner;
+    while (ir_def(tanh_value, OP_cast) != NULL) tanh_value = ir_in(tanh_value->node, 0);
+    const ir_node *node = ir_def(tanh_value, OP_tanh);
+    if (node == NULL) return false;
+    if (spelled->factor != 1 || spelled->softcap > 0 || !is_scaled(ir_in(node, 0)->node, x, &inner)) return false;
+    spelled->softcap = cap;
+    spelled->factor = cap * inner;   /* 1 where it is a soft cap of unscaled scores */
+    return true;
+}
+
+/* One op on the way from the softmax to the scores; *x moves to its operand. false: this op ends the way. */
+static bool step(spelled *spelled, ir_value **x) {
+    const ir_node *node = (*x)->node;
+    double factor;
+    ir_value *inner;
+    switch (node->op) {
+    case OP_cast: *x = ir_in(node, 0); return true;
+    case OP_broadcast:
+        if (!same_shape(ir_in(node, 0), *x)) return false;
+        *x = ir_in(node, 0);
+        return true;
+    case OP_reshape:
+        if (!is_batch_reshape(spelled, node)) return false;
+        *x = ir_in(node, 0);
+        return true;
+    case OP_maximum:
+        if (!is_low(ir_in(node, 1))) return false;
+        *x = ir_in(node, 0);
+        return true;
+    case OP_where: return step_where(spelled, node, x);
+    case OP_add: return step_add(spelled, node, x);
+    case OP_mul:
+    case OP_div:
+        if (!is_scaled(node, &inner, &factor)) return false;
+        if (step_softcap(spelled, inner, factor, x)) return true;
+        spelled->factor *= factor;
+        *x = inner;
+        return true;
+    default: return false;
+    }
+}
+
+static bool walk_to_scores(spelled *spelled, ir_value *x) {
+    for (int i = 0; i < MAX_STEPS; i++) {
+        if (x->kind != IR_RESULT) return false;
+        if (x->node->op == OP_matmul) {
+            spelled->scores = x->node;
+            return true;
+        }
+        if (!step(spelled, &x)) {
+            if (spelled->obstacle == NULL && leads_to_scores(x, MAX_STEPS)) spelled->obstacle = op_get(x->node->op)->name;
+            return false;
+        }
+    }
+    return false;
+}
+
+/* ---- q, k and v ---------------------------------------------------------------------------------------------------------------- */
+
+/* Factors that stand on q or k belong to the scores. */
+static ir_value *without_factor(spelled *spelled, ir_value *x) {
+    double factor;
+    ir_value *inner;
+    while (x->kind == IR_RESULT && is_scaled(x->node, &inner, &factor)) {
+        spelled->factor *= factor;
+        x = inner;
+    }
+    return x;
+}
+
+/* x with its last two axes exchanged; transposes that meet become one, or none. */
+static dw_status swap_last(ir_graph *graph, ir_value *x, ir_value **swapped) {
+    const int rank = x->type.rank;
+    int64_t order[DW_MAX_RANK];
+    bool straight = true;
+    const ir_node *node = ir_def(x, OP_transpose);
+    const int64_t *inner = NULL;
+    if (node != NULL) op_attr_ints(&node->attrs, OP_ATTR_order, &inner);
+    for (int i = 0; i < rank; i++) {
+        const int at = i == rank - 1 ? rank - 2 : i == rank - 2 ? rank - 1 : i;
+        order[i] = inner == NULL ? at : inner[at];
+        straight = straight && order[i] == i;
+    }
+    *swapped = node == NULL ? x : ir_in(node, 0);
+    return straight ? DW_OK : ir_emit_transpose(graph, *swapped, order, swapped);
+}
+
+/* [b*h, m, n] as [b, h, m, n]: the value that was merged, where there is one. */
+static dw_status split_batch(const spelled *spelled, ir_value *x, ir_value **four) {
+    const dim dims[4] = {spelled->batch[0], spelled->batch[1], last_dim(x, 2), last_dim(x, 1)};
+    for (ir_value *at = x; at != NULL; at = ir_def(at, OP_reshape) == NULL ? NULL : ir_in(at->node, 0)) {
+        if (at->type.rank != 4) continue;
+        bool same = true;
+        for (int i = 0; i < 4; i++) same = same && at->type.dims[i] == dims[i];
+        if (same) return *four = at, DW_OK;
+    }
+    return ir_emit_reshape(spelled->graph, x, 4, dims, four);
+}
+
+/* A mask or bias that broadcasts to scores of three axes, for scores of four. */
+static dw_status split_part(const spelled *spelled, const part *part, ir_value *x, ir_value **four) {
+    int64_t one;
+    if (part->rank == 4 || x->type.rank < 3) return *four = x, DW_OK;
+    if (!dim_is_constant(x->type.dims[0], &one) || one != 1) return split_batch(spelled, x, four);
+    const dim dims[4] = {x->type.dims[0], x->type.dims[0], x->type.dims[1], x->type.dims[2]};
+    return ir_emit_reshape(spelled->graph, x, 4, dims, four);
+}
+
+/* Batch and heads for products of three axes: told by a shape on the way, or by a reshape of q; else each batch entry is one head. */
+static dw_status find_batch(spelled *spelled, const ir_value *q) {
+    if (spelled->has_batch) return DW_OK;
+    const ir_node *node = ir_def(q, OP_reshape);
+    const ir_value *from = node == NULL ? NULL : ir_in(node, 0);
+    if (from != NULL && from->type.rank == 4 && last_dim(from, 1) == last_dim(q, 1) && last_dim(from, 2) == last_dim(q, 2)) {
+        spelled->batch[0] = from->type.dims[0];
+        spelled->batch[1] = from->type.dims[1];
+        return DW_OK;
+    }
+    spelled->batch[0] = q->type.dims[0];
+    TRY_DIM(spelled->graph->context, spelled->batch[1], dim_constant(spelled->graph->dims, 1));
+    return DW_OK;
+}
+
+static bool products_fit(spelled *spelled) {
+    const ir_value *q = ir_in(spelled->scores, 0), *k = ir_in(spelled->scores, 1), *v = ir_in(spelled->product, 1);
+    const int rank = q->type.rank;
+    if (ir_bool(spelled->scores, OP_ATTR_at) || ir_bool(spelled->product, OP_ATTR_at) || spelled->scores->n_in > 2 || spelled->product->n_in > 2) {
+        spelled->obstacle = "its products are transposed or fused already";
+    } else if (rank < 3 || rank > 4 || k->type.rank != rank || v->type.rank != ir_in(spelled->product, 0)->type.rank ||
+               v->type.rank < 3 || v->type.rank > 4) {
+        spelled->obstacle = "its products have other than 3 or 4 axes";
+    } else if (q->type.dims[0] != k->type.dims[0] || (rank == 4 && q->type.dims[1] != k->type.dims[1])) {
+        spelled->obstacle = "q and k differ in batch or heads";
+    } else if (k->type.format != v->type.format || q->type.format != k->type.format) {
+        spelled->obstacle = "q, k and v differ in format";
+    }
+    return spelled->obstacle == NULL;
+}
+
+/* ---- the op ------------------------------------------------------------------------------------------------------------------------ */
+
+/* Masks joined by and, biases by add, each with the four axes of the scores. */
+static dw_status join_parts(const spelled *spelled, ir_value **mask, ir_value **bias) {
+    ir_graph *graph = spelled->graph;
+    *mask = *bias = NULL;
+    for (int i = 0; i < spelled->mask_count; i++) {
+        ir_value *x;
+        TRY(split_part(spelled, &spelled->masks[i], spelled->masks[i].value, &x));
+        if (spelled->masks[i].hides) TRY(ir_emit_1(graph, OP_not, x, &x));
+        if (*mask != NULL) TRY(ir_emit_2(graph, OP_and, *mask, x, &x));
+        *mask = x;
+    }
+    for (int i = 0; i < spelled->bias_count; i++) {
+        ir_value *x, *factor;
+        TRY(split_part(spelled, &spelled->biases[i], spelled->biases[i].value, &x));
+        if (spelled->biases[i].factor != 1) {
+            TRY(ir_emit_scalar(graph, x->type.format, spelled->biases[i].factor, &factor));
+            TRY(ir_emit_2(graph, OP_mul, x, factor, &x));
+        }
+        if (*bias != NULL) TRY(ir_emit_2(graph, OP_add, *bias, x, &x));
+        *bias = x;
+    }
+    return DW_OK;
+}
+
+static dw_status emit_attention(spelled *spelled) {
+    ir_graph *graph = spelled->graph;
+    ir_value *in[ATTENTION_OPERANDS] = {NULL}, *result, *out = ir_out(spelled->product);
+    ir_cursor_before(graph, spelled->product);
+    ir_value *q = without_factor(spelled, ir_in(spelled->scores, 0)), *k = without_factor(spelled, ir_in(spelled->scores, 1));
+    ir_value *v = ir_in(spelled->product, 1);
+    if (!ir_bool(spelled->scores, OP_ATTR_bt)) TRY(swap_last(graph, k, &k));
+    k = without_factor(spelled, k);
+    if (ir_bool(spelled->product, OP_ATTR_bt)) TRY(swap_last(graph, v, &v));
+    TRY(find_batch(spelled, q));
+    ir_value *const three[3] = {q, k, v};
+    for (int i = 0; i < 3; i++) {
+        in[i] = three[i];
+        if (in[i]->type.rank == 3) TRY(split_batch(spelled, in[i], &in[i]));
+    }
+    TRY(join_parts(spelled, &in[ATTENTION_MASK], &in[ATTENTION_BIAS]));
+    in[ATTENTION_SINK] = spelled->sink;
+
+    op_attr attrs[3] = {op_set_real(OP_ATTR_scale, spelled->factor)};
+    int count = 1;
+    if (spelled->softcap > 0) attrs[count++] = op_set_real(OP_ATTR_softcap, spelled->softcap);
+    if (out->type.format != in[0]->type.format) attrs[count++] = op_set_format(OP_ATTR_to, out->type.format);
+    int n_in = ATTENTION_OPERANDS;
+    while (in[n_in - 1] == NULL) n_in--;
+    TRY(ir_emit(graph, OP_attention, n_in, in, count, attrs, &result));
+    result->node->origin.role = "attention";
+    if (out->type.rank == 3) TRY(ir_emit_reshape(graph, result, 3, out->type.dims, &result));
+    ir_replace(graph, out, result);
+    return DW_OK;
+}
+
+/* The softmax behind the left operand of a product, through casts and merged heads. */
+static ir_value *find_softmax(spelled *spelled, ir_value *p) {
+    for (int i = 0; i < MAX_STEPS && p->kind == IR_RESULT; i++) {
+        ir_value *x = softmax_operand(p);
+        if (x != NULL) {
+            if (ir_def(p, OP_div) == NULL && ir_use_count(spelled->graph, p) > 1) spelled->obstacle = "its weights are used elsewhere";
+            return x;
+        }
+        const ir_node *node = p->node;
+        if (node->op != OP_cast && !(node->op == OP_reshape && is_batch_reshape(spelled, node)) &&
+            !(node->op == OP_broadcast && same_shape(ir_in(node, 0), p))) return NULL;
+        p = ir_in(node, 0);
+    }
+    return NULL;
+}
+
+static dw_status fuse_product(ir_graph *graph, ir_node *product, bool *changed) {
+    spelled spelled = {.graph = graph, .product = product, .factor = 1};
+    ir_value *x = find_softmax(&spelled, ir_in(product, 0));
+    if (x == NULL || ir_out(product)->type.rank < 3) return DW_OK;
+    if (spelled.obstacle == NULL && walk_to_scores(&spelled, x) && products_fit(&spelled)) {
+        TRY(emit_attention(&spelled));
+        *changed = true;
+        return DW_OK;
+    }
+    if (spelled.obstacle == NULL) return DW_OK;
+    return attention_note(graph, product, "is not fused: %s", spelled.obstacle);
+}
+
+dw_status attention_fuse_spelled(ir_graph *graph, bool *changed) {
+    for (ir_node *node = graph->first; node != NULL; node = node->next) {
+        if (node->op == OP_matmul && node->n_in >= 2) TRY(fuse_product(graph, node, changed));
+    }
+    return DW_OK;
+}
