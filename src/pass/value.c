@@ -75,6 +75,7 @@ static void summarise(value_node *node) {
 value_expr value_intern(value_analysis *analysis, const value_node *probe) {
     if (analysis->status != DW_OK) return NULL;
     value_node node = *probe;
+    if (node.count == 0) node.factors = NULL;
     node.hash = hash_node(&node);
     if (2 * (analysis->node_count + 1) > analysis->slot_count && grow_nodes(analysis) != DW_OK) return value_failed(analysis);
     size_t slot = node.hash & (analysis->slot_count - 1);

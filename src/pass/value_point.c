@@ -93,6 +93,7 @@ value_expr value_cast(value_analysis *analysis, value_expr x, dw_format format) 
     const value_class to = value_class_of(format);
     double number;
     if (x->class == to && (to == VALUE_BOOL || (to == VALUE_INT && is_wide(format)))) return x;
+    if ((x->kind == VALUE_POINT && x->format == format) || (x->kind == VALUE_LOOKUP && x->source->type.format == format)) return x;
     if (value_is_number(x, &number)) return make_number(analysis, format, number);
     if (x->kind == VALUE_SELECT) {
         return value_select(analysis, x->args[0], value_cast(analysis, x->args[1], format), value_cast(analysis, x->args[2], format));
@@ -257,7 +258,7 @@ value_expr value_point(value_analysis *analysis, op_id op, dw_format format, int
     value_class class = args[0]->class;
     for (int i = 1; i < count; i++) class = args[i]->class > class ? args[i]->class : class;
     if (!is_comparison(op) && value_class_of(format) > class) class = value_class_of(format);
-    value_expr same[2];
+    value_expr same[2] = {NULL};
     for (int i = 0; i < count; i++) {
         const dw_format wanted = class == VALUE_INT ? DW_FORMAT_i64 : class == VALUE_REAL && !is_comparison(op) ? format : DW_FORMAT_f64;
         same[i] = args[i]->class == class ? args[i] : value_cast(analysis, args[i], wanted);
