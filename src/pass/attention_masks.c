@@ -213,17 +213,41 @@ static dw_status write_operands(reading *reading, ir_value **mask, ir_value **bi
     return join(graph, OP_add, reading->biases, reading->bias_count, bias);
 }
 
-static dw_status set_limits(const reading *reading) {
+/* Do the limits that were read add to those of the node? */
+static bool sharpens(const reading *reading) {
+    const ir_node *node = reading->node;
+    const int64_t window = ir_int(node, OP_ATTR_window);
+    return (reading->causal && !ir_bool(node, OP_ATTR_causal)) || (reading->window != 0 && (window == 0 || reading->window < window));
+}
+
+/* The attention with these operands, absent ones at the end left out, and the limits among its attributes. */
+static dw_status replace_node(const reading *reading, ir_value *mask, ir_value *bias) {
     ir_graph *graph = reading->analysis->graph;
     ir_node *node = reading->node;
+    ir_value *in[ATTENTION_OPERANDS] = {NULL}, *result;
+    for (int i = 0; i < node->n_in; i++) in[i] = ir_in(node, i);
+    in[ATTENTION_MASK] = mask;
+    in[ATTENTION_BIAS] = bias;
+    int n_in = ATTENTION_OPERANDS;
+    while (in[n_in - 1] == NULL) n_in--;
+
+    op_attr attrs[OP_ATTR_COUNT];
+    int count = 0;
     int64_t window = ir_int(node, OP_ATTR_window), ahead = ir_int(node, OP_ATTR_ahead);
     limit(&window, reading->window);
     limit(&ahead, reading->ahead);
     const bool causal = reading->causal || ir_bool(node, OP_ATTR_causal);
-    if (causal) TRY(ir_set_attr(graph, node, op_set_bool(OP_ATTR_causal, true)));
-    if (window != 0) TRY(ir_set_attr(graph, node, op_set_int(OP_ATTR_window, window)));
-    if (ahead != 0 && !causal) TRY(ir_set_attr(graph, node, op_set_int(OP_ATTR_ahead, ahead)));
-    return DW_OK;
+    for (int i = 0; i < node->attrs.count; i++) {
+        const op_attr_id id = node->attrs.items[i].id;
+        if (id != OP_ATTR_causal && id != OP_ATTR_window && id != OP_ATTR_ahead) attrs[count++] = node->attrs.items[i];
+    }
+    if (causal) attrs[count++] = op_set_bool(OP_ATTR_causal, true);
+    if (window != 0) attrs[count++] = op_set_int(OP_ATTR_window, window);
+    if (ahead != 0 && !causal) attrs[count++] = op_set_int(OP_ATTR_ahead, ahead);
+    ir_cursor_before(graph, node);
+    TRY(ir_emit(graph, OP_attention, n_in, in, count, attrs, &result));
+    ir_replace(graph, ir_out(node), result);
+    return ir_remove(graph, node);
 }
 
 dw_status attention_read_masks(value_analysis *analysis, ir_node *node, bool *changed) {
@@ -238,12 +262,9 @@ dw_status attention_read_masks(value_analysis *analysis, ir_node *node, bool *ch
         if (varies_with_both(reading.masks[i])) TRY(note_mask(&reading, reading.masks[i]));
     }
     if (!reading.reads) return DW_OK;
-
     bool written;
     TRY(write_operands(&reading, &mask, &bias, &written));
-    if (written && node->n_in > ATTENTION_MASK) ir_set_operand(node, ATTENTION_MASK, mask);
-    if (written && node->n_in > ATTENTION_BIAS) ir_set_operand(node, ATTENTION_BIAS, bias);
-    TRY(set_limits(&reading));
+    if (!written && !sharpens(&reading)) return DW_OK;
     *changed = true;
-    return ir_infer(analysis->graph, node);
+    return replace_node(&reading, mask, bias);
 }

@@ -324,17 +324,16 @@ static dw_status emit_attention(spelled *spelled) {
     ir_graph *graph = spelled->graph;
     ir_value *in[ATTENTION_OPERANDS] = {NULL}, *result, *out = ir_out(spelled->product);
     ir_cursor_before(graph, spelled->product);
-    ir_value *q = without_factor(spelled, ir_in(spelled->scores, 0)), *k = without_factor(spelled, ir_in(spelled->scores, 1));
-    ir_value *v = ir_in(spelled->product, 1);
-    if (!ir_bool(spelled->scores, OP_ATTR_bt)) TRY(swap_last(graph, k, &k));
-    k = without_factor(spelled, k);
-    if (ir_bool(spelled->product, OP_ATTR_bt)) TRY(swap_last(graph, v, &v));
-    TRY(find_batch(spelled, q));
-    ir_value *const three[3] = {q, k, v};
-    for (int i = 0; i < 3; i++) {
-        in[i] = three[i];
+    in[ATTENTION_Q] = without_factor(spelled, ir_in(spelled->scores, 0));
+    in[ATTENTION_K] = without_factor(spelled, ir_in(spelled->scores, 1));
+    in[ATTENTION_V] = ir_in(spelled->product, 1);
+    TRY(find_batch(spelled, in[ATTENTION_Q]));
+    for (int i = ATTENTION_Q; i <= ATTENTION_V; i++) {
         if (in[i]->type.rank == 3) TRY(split_batch(spelled, in[i], &in[i]));
     }
+    if (!ir_bool(spelled->scores, OP_ATTR_bt)) TRY(swap_last(graph, in[ATTENTION_K], &in[ATTENTION_K]));
+    in[ATTENTION_K] = without_factor(spelled, in[ATTENTION_K]);
+    if (ir_bool(spelled->product, OP_ATTR_bt)) TRY(swap_last(graph, in[ATTENTION_V], &in[ATTENTION_V]));
     TRY(join_parts(spelled, &in[ATTENTION_MASK], &in[ATTENTION_BIAS]));
     in[ATTENTION_SINK] = spelled->sink;
 

@@ -16,7 +16,8 @@ dw_status attention_note(ir_graph *graph, const ir_node *node, const char *forma
 }
 
 static dw_status fuse_all(ir_graph *graph, value_analysis *analysis, bool *changed) {
-    for (ir_node *node = graph->first; node != NULL; node = node->next) {
+    for (ir_node *node = graph->first, *next; node != NULL; node = next) {
+        next = node->next;
         if (node->op != OP_attention) continue;
         if (node->origin.role == NULL) node->origin.role = "attention";
         TRY(attention_ungroup_heads(analysis, node, changed));
