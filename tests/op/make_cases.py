@@ -1,0 +1,687 @@
+#!/usr/bin/env python3
+"""Writes tests/op/cases/*.txt: inputs from fixed seeds and the results of PyTorch, which is the independent implementation that the references
+are held against. Floating-point ops are computed by PyTorch in f64 on the rounded inputs and rounded once, which is what a reference promises.
+
+Run it when an op is added:  build/venv/bin/python tests/op/make_cases.py   (needs torch and numpy; the files are committed, so tests need neither).
+types.txt and errors.txt are written by hand."""
+
+import pathlib
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+
+FOLDER = pathlib.Path(__file__).parent / "cases"
+NAMES = {
+    torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64", torch.bool: "bool", torch.uint8: "u8",
+    torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2",
+}
+FLOATS = [torch.float32, torch.bfloat16, torch.float16, torch.float64]
+INTS = [torch.int64, torch.int32, torch.uint8]
+TOLERANCE = {torch.float32: 2e-7, torch.float64: 2e-15}
+nan, inf = float("nan"), float("inf")
+
+
+def number(x, dtype):
+    if dtype == torch.bool or not dtype.is_floating_point:
+        return str(int(x))
+    x = float(x)
+    if x != x:
+        return "nan"
+    if x in (inf, -inf):
+        return "inf" if x > 0 else "-inf"
+    if x == int(x) and abs(x) < 1e6:
+        return "-0.0" if x == 0 and str(x)[0] == "-" else str(int(x))
+    return repr(x) if dtype == torch.float64 else str(np.float32(x))
+
+
+def tensor(x, name=None):
+    """name: the format when it is a block format, whose values x holds."""
+    if x is None:
+        return "-"
+    values = ",".join(number(v, x.dtype) for v in (x.to(torch.float32) if x.dtype.itemsize == 1 and x.dtype.is_floating_point else x).flatten().tolist())
+    return f"{name or NAMES[x.dtype]}[{','.join(map(str, x.shape))}]({values})"
+
+
+def attribute(value):
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join(map(str, value)) + "]"
+    if isinstance(value, torch.dtype):
+        return NAMES[value]
+    return str(value)
+
+
+class Cases:
+    def __init__(self, name):
+        self.name, self.lines = name, []
+
+    def note(self, text):
+        self.lines.append(f"# {text}")
+
+    def add(self, op, inputs, outputs, tolerance=None, **attrs):
+        """inputs, outputs: tensors, None, or (tensor, format)."""
+        outputs = outputs if isinstance(outputs, list) else [outputs]
+        text = [op]
+        if attrs:
+            text.append("{" + ",".join(f"{k}={attribute(v)}" for k, v in attrs.items() if v is not None) + "}")
+        for x in inputs:
+            text.append(tensor(*x) if isinstance(x, tuple) else tensor(x))
+        text.append("->")
+        text += [tensor(*y) if isinstance(y, tuple) else tensor(y) for y in outputs]
+        first = outputs[0][0] if isinstance(outputs[0], tuple) else outputs[0]
+        tolerance = TOLERANCE.get(first.dtype, 0) if tolerance is None else tolerance
+        if tolerance:
+            text.append(f"~ {tolerance:g}")
+        self.lines.append(" ".join(text))
+
+    def write(self):
+        FOLDER.mkdir(exist_ok=True)
+        head = "# Written by tests/op/make_cases.py from PyTorch's results; do not edit.\n"
+        (FOLDER / f"{self.name}.txt").write_text(head + "\n".join(self.lines) + "\n")
+
+
+def normal(*shape, dtype=torch.float32, scale=1.0):
+    return (torch.randn(shape, dtype=torch.float64) * scale).round(decimals=3).to(torch.float32).to(dtype)   # few digits, all bits
+
+
+def integers(low, high, *shape, dtype=torch.int64):
+    return torch.randint(low, high, shape, dtype=torch.int64).to(dtype)
+
+
+def special(dtype):
+    return torch.tensor([0.0, -0.0, 1.0, -1.0, 0.5, -2.5, 3.5, 88.0, -88.0, inf, -inf, nan], dtype=dtype)
+
+
+# ---- pointwise ----
+
+def pointwise():
+    c = Cases("pointwise")
+    unary = {
+        "neg": torch.neg, "abs": torch.abs, "sign": lambda x: torch.where(x.isnan(), x, torch.sign(x)), "exp": torch.exp, "log": torch.log,
+        "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh,
+        "sigmoid": torch.sigmoid, "erf": torch.erf, "relu": torch.relu, "silu": F.silu, "gelu": F.gelu,
+        "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "softplus": lambda x: F.softplus(x, threshold=1000), "floor": torch.floor,
+        "ceil": torch.ceil, "round": torch.round, "isnan": torch.isnan, "isinf": torch.isinf,
+    }
+    c.note("one operand: ordinary values, then signed zeros, halves, large values, infinities, NaN")
+    for name, f in unary.items():
+        for dtype in FLOATS:
+            x = torch.cat([normal(5, dtype=dtype, scale=2), special(dtype)])
+            y = f(x.double())
+            c.add(name, [x], y if y.dtype == torch.bool else y.to(dtype))
+        if name in ("neg", "abs", "sign", "relu", "floor", "ceil", "round"):
+            for dtype in INTS:
+                x = integers(0 if dtype == torch.uint8 else -5, 6, 2, 3, dtype=dtype)
+                c.add(name, [x], f(x))
+    c.add("neg", [torch.tensor([-(2**63), 2**63 - 1])], torch.tensor([-(2**63), -(2**63) + 1]))
+    c.add("abs", [torch.tensor([-128, 127], dtype=torch.int8)], torch.tensor([-128, 127], dtype=torch.int8).abs())
+    c.add("isnan", [integers(0, 2, 3)], torch.zeros(3, dtype=torch.bool))
+    c.add("not", [torch.tensor([True, False])], torch.tensor([False, True]))
+    for dtype in INTS:
+        x = integers(0, 9, 4, dtype=dtype)
+        c.add("not", [x], ~x)
+    c.add("exp", [torch.zeros(0, 3)], torch.zeros(0, 3))
+    c.add("neg", [torch.tensor(1.5)], torch.tensor(-1.5))
+
+    c.note("casts")
+    values = torch.cat([special(torch.float32)[:9], normal(4, scale=30)])
+    for to in (torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.bool):
+        c.add("cast", [values], values.to(to), tolerance=0, to=to)
+    for to in (torch.bfloat16, torch.float16, torch.float64, torch.bool):
+        c.add("cast", [special(torch.float32)], special(torch.float32).to(to), tolerance=0, to=to)
+    small = normal(6, scale=20)
+    for to in (torch.float8_e4m3fn, torch.float8_e5m2):
+        c.add("cast", [small], small.to(to), tolerance=0, to=to)
+        c.add("cast", [small.to(to)], small.to(to).to(torch.float32), tolerance=0, to=torch.float32)
+    large = torch.tensor([2**53 + 1, -(2**53) - 1, 2**62 + 2**38 + 1, 2**63 - 1, -(2**63), 0, 300, -300, 16777217])
+    for to in (torch.float64, torch.float32, torch.bfloat16, torch.int32, torch.int16, torch.uint8, torch.int8, torch.bool):
+        c.add("cast", [large], large.to(to), tolerance=0, to=to)
+    c.add("cast", [torch.tensor([True, False])], torch.tensor([1.0, 0.0]), to=torch.float32)
+    c.add("cast", [torch.tensor([nan, inf, -inf, 1e30], dtype=torch.float32)], torch.tensor([0, 2**63 - 1, -(2**63), 2**63 - 1]), to=torch.int64)
+    c.note("to narrower integers: toward zero into 64 bits, which then wrap")
+    c.add("cast", [torch.tensor([300.7, -1.5])], torch.tensor([44, 255], dtype=torch.uint8), to=torch.uint8)
+
+    c.note("two operands, broadcast")
+    binary = {
+        "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "floordiv": torch.floor_divide, "remainder": torch.remainder,
+        "pow": torch.pow, "minimum": torch.minimum, "maximum": torch.maximum, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,
+        "gt": torch.gt, "ge": torch.ge,
+    }
+    shapes = [((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((), (3,)), ((2, 1, 3), (2, 1)), ((0, 3), (1, 3)), ((1,), (0,))]
+    for name, f in binary.items():
+        for dtype in FLOATS:
+            for sx, sy in shapes if dtype == torch.float32 else shapes[:2]:
+                x, y = normal(*sx, dtype=dtype, scale=3), normal(*sy, dtype=dtype, scale=2)
+                if name == "pow":
+                    x = x.abs()
+                z = f(x.double(), y.double())
+                c.add(name, [x, y], z if z.dtype == torch.bool else z.to(dtype))
+        x, y = torch.meshgrid(torch.tensor([0.0, -0.0, 1.0, -2.0, inf, -inf, nan]), torch.tensor([1.0, -1.0, 0.5, inf, -inf, nan]), indexing="ij")
+        x, y = x.reshape(-1).contiguous(), y.reshape(-1).contiguous()
+        z = f(x.double(), y.double())
+        c.add(name, [x, y], z if z.dtype == torch.bool else z.float())
+        if name == "div":
+            continue
+        for dtype in INTS:
+            x, y = integers(0 if dtype == torch.uint8 else -7, 8, 3, 4, dtype=dtype), integers(1, 4, 4, dtype=dtype)
+            if dtype != torch.uint8 and name != "pow":
+                y[0] = -2
+            c.add(name, [x, y], f(x, y))
+    top = torch.tensor([2**63 - 1, -(2**63), -(2**63)])
+    c.add("add", [top, torch.tensor([1, -1, 0])], torch.tensor([-(2**63), 2**63 - 1, -(2**63)]))
+    c.add("mul", [top, torch.tensor([2, -1, 3])], top * torch.tensor([2, -1, 3]))
+    c.add("floordiv", [top, torch.tensor([-1, -1, 2])], torch.tensor([-(2**63) + 1, -(2**63), -(2**62)]))
+    c.add("remainder", [top, torch.tensor([-1, -1, 7])], torch.tensor([0, 0, -(2**63) % 7]))
+    c.add("add", [torch.tensor([200, 100], dtype=torch.uint8), torch.tensor([100, 100], dtype=torch.uint8)], torch.tensor([44, 200], dtype=torch.uint8))
+    c.add("pow", [torch.tensor([2, -1, 1, 3, -1]), torch.tensor([-1, -3, -5, -2, -2])], torch.tensor([0, -1, 1, 0, 1]))
+    c.add("floordiv", [torch.tensor([1.0, -1.0, 7.0, 0.3]), torch.tensor([0.0, 0.0, -2.0, 0.1])], torch.floor_divide(torch.tensor([1.0, -1.0, 7.0, 0.3]).double(), torch.tensor([0.0, 0.0, -2.0, 0.1]).double()).float())
+    t, f = torch.tensor([True, True, False, False]), torch.tensor([True, False, True, False])
+    for name, g in (("add", torch.logical_or), ("mul", torch.logical_and), ("and", torch.logical_and), ("or", torch.logical_or), ("xor", torch.logical_xor), ("eq", torch.eq), ("ne", torch.ne), ("maximum", torch.logical_or), ("minimum", torch.logical_and), ("lt", torch.lt)):
+        c.add(name, [t, f], g(t, f))
+    for name, g in (("and", torch.bitwise_and), ("or", torch.bitwise_or), ("xor", torch.bitwise_xor)):
+        for dtype in INTS:
+            x, y = integers(0, 99, 2, 3, dtype=dtype), integers(0, 99, 3, dtype=dtype)
+            c.add(name, [x, y], g(x, y))
+
+    c.note("where")
+    condition = torch.tensor([[True], [False]])
+    for dtype in FLOATS + [torch.int64, torch.bool]:
+        x = normal(2, 3, dtype=dtype) if dtype.is_floating_point else integers(0, 2, 2, 3, dtype=dtype)
+        y = normal(3, dtype=dtype) if dtype.is_floating_point else integers(0, 2, 3, dtype=dtype)
+        c.add("where", [condition, x, y], torch.where(condition, x, y))
+    c.add("where", [torch.tensor([True, False, True]), torch.tensor([nan, 1.0, -inf]), torch.tensor(2.0)], torch.tensor([nan, 2.0, -inf]))
+    c.write()
+
+
+# ---- create, view, move ----
+
+def create():
+    c = Cases("create")
+    for dtype in FLOATS + [torch.int64, torch.uint8]:
+        c.add("fill", [], torch.full((2, 3), 3, dtype=dtype), shape=[2, 3], value=3, to=dtype)
+    c.add("fill", [], torch.full((2,), -inf), shape=[2], value="-inf", to=torch.float32)
+    c.add("fill", [], torch.full((), 0.1, dtype=torch.bfloat16), shape=[], value=0.1, to=torch.bfloat16)
+    c.add("fill", [], torch.full((2, 0), 1.0), shape=[2, 0], value=1, to=torch.float32)
+    c.add("fill", [], torch.full((2,), True), shape=[2], value=1, to=torch.bool)
+    for dtype in (torch.int64, torch.int32, torch.float32, torch.bfloat16):
+        c.add("iota", [], torch.arange(3, 13, 2, dtype=dtype), length=5, start=3, step=2, to=dtype)
+    c.add("iota", [], torch.arange(2, -4, -3), length=2, start=2, step=-3, to=torch.int64)
+    c.add("iota", [], torch.arange(0), length=0, start=0, step=1, to=torch.int64)
+    c.add("size", [], torch.tensor(42), size=42)
+    c.write()
+
+
+def view():
+    c = Cases("view")
+    for x in (normal(2, 3, 4), integers(-9, 9, 2, 3, 4), normal(2, 3, 4, dtype=torch.bfloat16), integers(0, 2, 2, 3, 4, dtype=torch.bool), normal(2, 3, 4, dtype=torch.float64)):
+        c.add("reshape", [x], x.reshape(6, 4), tolerance=0, shape=[6, 4])
+        c.add("reshape", [x], x.reshape(2, 2, 1, 6), tolerance=0, shape=[2, 2, 1, 6])
+        c.add("transpose", [x], x.permute(2, 0, 1), tolerance=0, order=[2, 0, 1])
+        c.add("slice", [x], x[:, 1:3], tolerance=0, axis=1, start=1, end=3, step=1)
+        c.add("slice", [x], x[:, :, 0:4:3], tolerance=0, axis=2, start=0, end=4, step=3)
+    x = normal(1, 3, 1)
+    c.add("reshape", [x], x.reshape(3), tolerance=0, shape=[3])
+    c.add("reshape", [torch.tensor(2.5)], torch.tensor([[2.5]]), tolerance=0, shape=[1, 1])
+    c.add("reshape", [torch.tensor([[2.5]])], torch.tensor(2.5), tolerance=0, shape=[])
+    c.add("reshape", [torch.zeros(0, 3)], torch.zeros(3, 0, 2), tolerance=0, shape=[3, 0, 2])
+    c.add("transpose", [torch.tensor(2.5)], torch.tensor(2.5), tolerance=0, order=[])
+    c.add("broadcast", [x], x.expand(2, 3, 4), tolerance=0, shape=[2, 3, 4])
+    c.add("broadcast", [x[0]], x[0].expand(2, 3, 2), tolerance=0, shape=[2, 3, 2])
+    c.add("broadcast", [torch.tensor(7)], torch.tensor(7).expand(2, 2), tolerance=0, shape=[2, 2])
+    c.add("broadcast", [normal(1, 2)], torch.zeros(0, 2), tolerance=0, shape=[0, 2])
+    c.add("slice", [normal(4)], torch.zeros(0), tolerance=0, axis=0, start=4, end=4, step=1)
+    c.add("slice", [torch.zeros(0)], torch.zeros(0), tolerance=0, axis=0, start=0, end=0, step=2)
+    c.add("slice", [torch.arange(7)], torch.arange(7)[1:6:2], tolerance=0, axis=0, start=1, end=6, step=2)
+    c.add("reshape", [torch.tensor([nan, -inf])], torch.tensor([[nan], [-inf]]), tolerance=0, shape=[2, 1])
+    c.write()
+
+
+def move():
+    c = Cases("move")
+    for dtype in (torch.float32, torch.bfloat16, torch.int64, torch.bool):
+        make = (lambda *s: normal(*s, dtype=dtype)) if dtype.is_floating_point else (lambda *s: integers(0, 2, *s, dtype=dtype))
+        x, y, z = make(2, 3), make(2, 1), make(2, 0)
+        c.add("concat", [x, y, z, x], torch.cat([x, y, z, x], 1), tolerance=0, axis=1)
+        c.add("concat", [x], x, tolerance=0, axis=0)
+        padded = F.pad(x, (2, 1, 1, 0), value=1)
+        c.add("pad", [x], padded, tolerance=0, before=[1, 2], after=[0, 1], value=1)
+        square = make(2, 3, 4)
+        for offset in (-1, 0, 2, 9, -9):
+            c.add("tril", [square], square.tril(offset), tolerance=0, offset=offset)
+            c.add("triu", [square], square.triu(offset), tolerance=0, offset=offset)
+        base, part = make(3, 5), make(3, 2)
+        c.add("slice_scatter", [base, part], torch.slice_scatter(base, part, 1, 1, 5, 2), tolerance=0, axis=1, start=1, step=2)
+        c.add("slice_scatter", [base, make(0, 5)], base, tolerance=0, axis=0, start=3, step=1)
+    c.add("pad", [normal(0, 2)], torch.full((1, 2), -inf), tolerance=0, before=[1, 0], after=[0, 0], value="-inf")
+    c.add("tril", [torch.full((2, 2), nan)], torch.tensor([[nan, 0], [nan, nan]]), tolerance=0, offset=0)
+    c.write()
+
+
+def index():
+    c = Cases("index")
+    for dtype in (torch.float32, torch.bfloat16, torch.int64):
+        make = (lambda *s: normal(*s, dtype=dtype)) if dtype.is_floating_point else (lambda *s: integers(-9, 9, *s, dtype=dtype))
+        x = make(4, 3, 2)
+        for itype in (torch.int64, torch.int32):
+            i = torch.tensor([[0, 3], [-1, -4], [2, 2]], dtype=itype)
+            c.add("take", [x, i], x[i.long()], tolerance=0, axis=0)
+            j = torch.tensor([2, -1, -3, 0], dtype=itype)
+            c.add("take", [x, j], x[:, j.long()], tolerance=0, axis=1)
+            c.add("take", [x, j[0]], x[:, int(j[0])], tolerance=0, axis=1)
+        c.add("take", [x, torch.zeros(0, dtype=torch.int64)], x[:, :, :0], tolerance=0, axis=2)
+        i = integers(0, 3, 2, 5, 2)
+        c.add("gather", [x, i], torch.gather(x, 1, i), tolerance=0, axis=1)
+        c.add("gather", [x, torch.tensor([[[-1]]])], x[:1, -1:, :1], tolerance=0, axis=1)
+        y = make(2, 5, 2)
+        unique = torch.stack([torch.randperm(3) for _ in range(4)]).reshape(2, 2, 3).permute(0, 2, 1)[:, :2].contiguous()
+        c.add("scatter", [x, unique, y], torch.scatter(x, 1, unique, y), tolerance=0, axis=1)
+        c.add("scatter", [x, i, y], torch.scatter_add(x.double() if dtype.is_floating_point else x, 1, i, y.double() if dtype.is_floating_point else y).to(dtype), axis=1, accumulate=True, tolerance=1e-6 if dtype == torch.float32 else 0.03 if dtype == torch.bfloat16 else 0)
+        a, b = torch.tensor([[0], [-1]]), torch.tensor([1, -2, 0])
+        c.add("index", [x, a, b], x[a, b], tolerance=0, axis=0)
+        c.add("index", [x, torch.tensor([2, 0]), torch.tensor([1, -1])], x[:, [2, 0], [1, -1]], tolerance=0, axis=1)
+        c.add("index", [x, torch.tensor([1, 1])], x[:, :, [1, 1]], tolerance=0, axis=2)
+        c.add("index", [x, torch.tensor(1), torch.tensor(2), torch.tensor(0)], x[1, 2, 0], tolerance=0, axis=0)
+        v = make(2, 3, 2)
+        c.add("index_put", [x, v, a, b], x.index_put((a, b), v), tolerance=0, axis=0)
+        c.add("index_put", [x, make(2)[:1].reshape(()) * 0 + 1, a], x.index_put((a,), torch.ones((), dtype=dtype)), tolerance=0, axis=0)
+        twice = torch.tensor([1, 1, -3])
+        w = make(3, 3, 2)
+        exact = x.double().index_put((twice,), w.double(), accumulate=True).to(dtype)
+        c.add("index_put", [x, w, twice], exact, tolerance=1e-6 if dtype == torch.float32 else 0.03 if dtype == torch.bfloat16 else 0, axis=0, accumulate=True)
+        rows = torch.arange(4)[:, None]
+        column = torch.tensor([[0], [2], [1], [-1]])
+        c.add("index_put", [x, v[:1, :1], rows, column], x.index_put((rows, column), v[:1, :1]), tolerance=0, axis=0)
+    c.write()
+
+
+# ---- reduce, scan, norm ----
+
+def reduce():
+    c = Cases("reduce")
+    functions = {"sum": torch.sum, "mean": torch.mean, "amax": torch.amax, "amin": torch.amin}
+    for dtype in FLOATS:
+        x = normal(2, 3, 4, dtype=dtype)
+        for name, f in functions.items():
+            for axes in ([0], [1], [2], [0, 2], [0, 1, 2]):
+                c.add(name, [x], f(x.double(), axes).to(dtype), axes=axes)
+            c.add(name, [x], f(x.double(), [1], keepdim=True).to(dtype), axes=[1], keep=True)
+            special_x = torch.tensor([[1.0, nan, 2.0], [inf, 1.0, -inf], [-inf, -inf, -inf]], dtype=dtype)
+            c.add(name, [special_x], f(special_x.double(), [1]).to(dtype), axes=[1])
+        c.add("prod", [x], x.double().prod(1).to(dtype), axes=[1])
+        c.add("argmax", [x], x.argmax(2), axis=2)
+        c.add("argmin", [x], x.argmin(1, keepdim=True), axis=1, keep=True)
+        ties = torch.tensor([[1.0, 2.0, 2.0], [nan, 3.0, nan], [-inf, -inf, -inf], [0.0, -0.0, 0.0]], dtype=dtype)
+        c.add("argmax", [ties], torch.tensor([1, 0, 0, 0]), axis=1)
+        c.add("argmin", [ties], torch.tensor([0, 0, 0, 0]), axis=1)
+        c.add("any", [ties], ties.bool().any(1), axes=[1])
+        c.add("all", [ties], ties.bool().all(1), axes=[1])
+    for dtype in INTS + [torch.bool]:
+        x = integers(0, 2 if dtype == torch.bool else 50, 3, 4, dtype=dtype)
+        c.add("sum", [x], x.sum(1), axes=[1])
+        c.add("prod", [x], x.prod(0), axes=[0])
+        c.add("any", [x], x.bool().any(1), axes=[1])
+        c.add("all", [x], x.bool().all(0, keepdim=True), axes=[0], keep=True)
+        c.add("amax", [x], x.amax([0, 1]), axes=[0, 1])
+        c.add("amin", [x], x.amin([1]), axes=[1])
+        if dtype != torch.bool:
+            c.add("argmax", [x], x.argmax(1), axis=1)
+            c.add("argmin", [x], x.argmin(1), axis=1)
+    big = torch.tensor([[2**62, 2**62, 2**53 + 1]])
+    c.add("sum", [big], big.sum(1), axes=[1])
+    c.add("amax", [torch.tensor([2**53 + 1, 2**53])], torch.tensor(2**53 + 1), axes=[0])
+    empty = torch.zeros(2, 0)
+    c.add("sum", [empty], empty.sum(1), axes=[1])
+    c.add("prod", [empty], empty.prod(1), axes=[1])
+    c.add("mean", [empty], empty.mean(1), axes=[1])
+    c.add("any", [empty], empty.bool().any(1), axes=[1])
+    c.add("all", [empty], empty.bool().all(1), axes=[1])
+    c.add("amax", [empty], empty.amax(0), axes=[0])
+    c.add("argmax", [empty], empty.argmax(0), axis=0)
+    x = normal(2, 3)
+    c.add("sum", [x], x, tolerance=0, axes=[])
+    c.write()
+
+
+def scan():
+    c = Cases("scan")
+    for dtype in FLOATS:
+        x = normal(3, 4, dtype=dtype)
+        for axis in (0, 1):
+            y = x.double().cumsum(axis)
+            c.add("cumsum", [x], y.to(dtype), axis=axis)
+            c.add("cumsum", [x], (y - x.double()).to(dtype), axis=axis, exclusive=True, tolerance=1e-6)
+            for descending in (False, True):
+                v, i = x.sort(dim=axis, descending=descending, stable=True)
+                c.add("sort", [x], [v, i], tolerance=0, axis=axis, descending=descending)
+                v, i = x.topk(2, axis, largest=descending)
+                c.add("topk", [x], [v, i], tolerance=0, axis=axis, length=2, largest=descending)
+        odd = torch.tensor([2.0, nan, -inf, inf, 2.0, nan, -0.0, 0.0], dtype=dtype)
+        for descending in (False, True):
+            v, i = odd.sort(descending=descending, stable=True)
+            c.add("sort", [odd], [v, i], tolerance=0, axis=0, descending=descending)
+            c.add("topk", [odd], [v[:5], i[:5]], tolerance=0, axis=0, length=5, largest=descending)
+    for dtype in INTS + [torch.bool]:
+        x = integers(0, 2 if dtype == torch.bool else 9, 2, 7, dtype=dtype)
+        c.add("cumsum", [x], x.cumsum(1), axis=1)
+        c.add("cumsum", [x], x.cumsum(0) - x.long(), axis=0, exclusive=True)
+        v, i = x.sort(dim=1, stable=True)
+        c.add("sort", [x], [v, i], axis=1)
+        v, i = x.sort(dim=1, descending=True, stable=True)
+        c.add("topk", [x], [v[:, :3], i[:, :3]], axis=1, length=3, largest=True)
+    long = torch.randperm(300).float() % 37
+    v, i = long.sort(stable=True)
+    c.add("sort", [long], [v, i], tolerance=0, axis=0)
+    v, i = long.sort(descending=True, stable=True)
+    c.add("topk", [long], [v[:40], i[:40]], tolerance=0, axis=0, length=40, largest=True)
+    c.add("topk", [normal(2, 3)], [torch.zeros(2, 0), torch.zeros(2, 0, dtype=torch.int64)], tolerance=0, axis=1, length=0, largest=True)
+    c.add("sort", [torch.zeros(0)], [torch.zeros(0), torch.zeros(0, dtype=torch.int64)], tolerance=0, axis=0)
+    c.add("cumsum", [torch.zeros(2, 0)], torch.zeros(2, 0), tolerance=0, axis=1)
+    big = torch.tensor([2**53 + 1, 2**53, 2**53 + 1])
+    v, i = big.sort(stable=True)
+    c.add("sort", [big], [v, i], axis=0)
+    n = integers(0, 5, 3, 4)
+    c.add("bincount", [n], torch.bincount(n.flatten(), minlength=6), length=6)
+    c.add("bincount", [torch.tensor([-1, 0, 7, 2, 2], dtype=torch.int32)], torch.tensor([1, 0, 2]), length=3)
+    c.add("bincount", [torch.zeros(0, dtype=torch.int64)], torch.tensor([0, 0]), length=2)
+    c.write()
+
+
+def norm():
+    c = Cases("norm")
+    for dtype in FLOATS:
+        x, r = normal(2, 3, 5, dtype=dtype), normal(2, 3, 5, dtype=dtype)
+        w, b = normal(5, dtype=dtype), normal(5, dtype=dtype)
+        d, eps = [5], 1e-5
+        layer = lambda x, w, b: F.layer_norm(x.double(), d, w if w is None else w.double(), b if b is None else b.double(), eps)
+        rms = lambda x, w: F.rms_norm(x.double(), d, w if w is None else w.double(), eps)
+        total = (x.double() + r.double()).to(dtype)
+        c.add("layer_norm", [x, w, b], layer(x, w, b).to(dtype), eps=eps)
+        c.add("layer_norm", [x], layer(x, None, None).to(dtype), eps=eps)
+        c.add("layer_norm", [x, w], layer(x, w, None).to(dtype), eps=eps)
+        c.add("layer_norm", [x, None, b], layer(x, None, b).to(dtype), eps=eps)
+        c.add("layer_norm", [x, w, b, r], [layer(total, w, b).to(dtype), total], eps=eps)
+        c.add("layer_norm", [x, None, None, r], [layer(total, None, None).to(dtype), total], eps=eps)
+        c.add("rms_norm", [x, w], rms(x, w).to(dtype), eps=eps)
+        c.add("rms_norm", [x], rms(x, None).to(dtype), eps=eps)
+        c.add("rms_norm", [x, w, r], [rms(total, w).to(dtype), total], eps=eps)
+        c.add("rms_norm", [x, w], rms(x, w).to(torch.float32), eps=eps, to=torch.float32)
+        g, gw, gb = normal(2, 6, 4, dtype=dtype), normal(6, dtype=dtype), normal(6, dtype=dtype)
+        group = lambda n, w, b: F.group_norm(g.double(), n, w if w is None else w.double(), b if b is None else b.double(), eps)
+        c.add("group_norm", [g, gw, gb], group(3, gw, gb).to(dtype), groups=3, eps=eps)
+        c.add("group_norm", [g], group(1, None, None).to(dtype), groups=1, eps=eps)
+        s = normal(2, 3, 4, dtype=dtype, scale=3)
+        for axis in (0, 1, 2):
+            c.add("softmax", [s], s.double().softmax(axis).to(dtype), axis=axis)
+            c.add("log_softmax", [s], s.double().log_softmax(axis).to(dtype), axis=axis)
+        m = torch.tensor([[0.0, -inf, 1.0], [nan, 1.0, 2.0], [1000.0, 999.0, -1000.0], [inf, 1.0, 2.0]], dtype=dtype)
+        c.add("softmax", [m], m.double().softmax(1).to(dtype), axis=1)
+        c.add("log_softmax", [m], m.double().log_softmax(1).to(dtype), axis=1)
+        c.add("softmax", [torch.full((2,), -inf, dtype=dtype)], torch.zeros(2, dtype=dtype), axis=0)
+    mixed = normal(2, 4, dtype=torch.bfloat16)
+    weight = normal(4)
+    c.note("weights in another format than x")
+    c.add("rms_norm", [mixed, weight], F.rms_norm(mixed.double(), [4], weight.double(), 1e-6).to(torch.bfloat16), eps=1e-6)
+    c.add("layer_norm", [torch.zeros(0, 4)], torch.zeros(0, 4), eps=1e-5)
+    c.add("layer_norm", [torch.zeros(1, 4)], torch.zeros(1, 4), eps=1e-5)
+    c.add("rms_norm", [torch.tensor([[1.0, nan, 2.0]])], torch.full((1, 3), nan), eps=1e-5)
+    c.add("softmax", [torch.zeros(2, 0)], torch.zeros(2, 0), axis=1)
+    image = normal(1, 4, 2, 3)
+    c.add("group_norm", [image], F.group_norm(image.double(), 2, None, None, 1e-5).float(), groups=2, eps=1e-5)
+    c.write()
+
+
+# ---- contractions ----
+
+MX = ["mxfp8", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "nvfp4", "nvfp4_row"]
+FP8 = ["fp8_1x128", "fp8_128x128", "fp8_row", "fp8_tensor"]
+
+
+def exact_in(name, *shape):
+    """Values that the block format holds without error: small integers times a power of two, the largest in each block."""
+    grid = torch.tensor([0.0, 32, -32, 64, -64, 128, -128, 256, -256])
+    x = grid[torch.randint(0, len(grid), shape)]
+    x[..., ::16] = 448.0 if name in FP8 else 384.0
+    return x
+
+
+def matmul():
+    c = Cases("matmul")
+    for dtype in FLOATS:
+        for sa, sb in (((2, 3), (3, 4)), ((1, 5), (5, 1)), ((9, 7), (7, 17)), ((2, 1, 2, 3), (3, 3, 2)), ((3, 2), (2, 2, 2)), ((0, 3), (3, 2)), ((2, 0), (0, 3))):
+            if dtype != torch.float32 and sa not in ((2, 3), (9, 7)):
+                continue
+            a, b = normal(*sa, dtype=dtype), normal(*sb, dtype=dtype)
+            c.add("matmul", [a, b], (a.double() @ b.double()).to(dtype), tolerance=None if dtype != torch.float32 else 5e-7)
+    a, b = normal(3, 4), normal(4, 6)
+    y = a.double() @ b.double()
+    c.note("transposed operands, result formats")
+    c.add("matmul", [a.T.contiguous(), b], y.float(), at=True)
+    c.add("matmul", [a, b.T.contiguous()], y.float(), bt=True)
+    c.add("matmul", [a.T.contiguous(), b.T.contiguous()], y.float(), at=True, bt=True)
+    c.add("matmul", [a, b], y.to(torch.bfloat16), to=torch.bfloat16)
+    h, g = a.to(torch.bfloat16), b.to(torch.bfloat16)
+    c.add("matmul", [h, g], (h.double() @ g.double()).float(), to=torch.float32)
+    c.add("matmul", [torch.tensor([[inf, 1.0], [nan, 1.0]]), torch.tensor([[1.0, 0.0], [2.0, 1.0]])], torch.tensor([[inf, nan], [nan, nan]]))
+    long_a, long_b = normal(2, 300), normal(300, 3)
+    c.add("matmul", [long_a, long_b], (long_a.double() @ long_b.double()).float(), tolerance=5e-7)
+
+    c.note("post lists")
+    bias, full = normal(6), normal(3, 6)
+    z = y + bias.double()
+    half = normal(3, 3)
+    steps = {
+        "bias": ([bias], z), "add": ([full], y + full.double()), "mul": ([full], y * full.double()), "relu": ([], y.relu()), "silu": ([], F.silu(y)),
+        "gelu": ([], F.gelu(y)), "gelu_tanh": ([], F.gelu(y, approximate="tanh")), "tanh": ([], y.tanh()), "sigmoid": ([], y.sigmoid()),
+        "swiglu": ([], F.silu(y[:, :3]) * y[:, 3:]), "geglu": ([], F.gelu(y[:, :3]) * y[:, 3:]),
+        "geglu_tanh": ([], F.gelu(y[:, :3], approximate="tanh") * y[:, 3:]), "reglu": ([], y[:, :3].relu() * y[:, 3:]),
+        "bias,gelu": ([bias], F.gelu(z)), "bias,add": ([bias, full], z + full.double()), "bias,swiglu": ([bias], F.silu(z[:, :3]) * z[:, 3:]),
+        "bias,swiglu,bias,mul": ([bias, bias[:3], half], (F.silu(z[:, :3]) * z[:, 3:] + bias[:3].double()) * half.double()),
+    }
+    for post, (extra, result) in steps.items():
+        c.add("matmul", [a, b] + extra, result.float(), post=f'"{post}"')
+        c.add("matmul", [h, g] + [e.to(torch.bfloat16) for e in extra], {}.get(post, result).to(torch.bfloat16), tolerance=0.05, post=f'"{post}"') if post in ("bias", "bias,gelu") else None
+    batch = normal(2, 3, 4)
+    scalar = torch.tensor(0.5)
+    c.add("matmul", [batch, b, full[:, :1].contiguous()], (batch.double() @ b.double() + full[:, :1].double()).float(), post='"add"')
+    c.add("matmul", [a, b, scalar], (y * 0.5).float(), post='"mul"')
+
+    c.note("weights in a low-precision format, then both operands; the values are exact in the formats, so the results are those of fp64")
+    for name in MX + FP8:
+        k = 64 if name in MX else 160
+        a, w = normal(3, k), exact_in(name, 5, k)
+        exact = (a.double() @ w.double().T).float()
+        scale = 1e-6 if name.startswith("nvfp4") else 2e-7
+        c.add("matmul", [a, (w, name)], exact, tolerance=scale, bt=True)
+        q = exact_in(name, 3, k)
+        c.add("matmul", [(q, name), (w, name)], (q.double() @ w.double().T).float(), tolerance=scale, bt=True)
+    q, w = exact_in("mxfp8", 2, 3, 40), exact_in("mxfp4", 2, 4, 40)
+    c.add("matmul", [(q, "mxfp8"), (w, "mxfp4")], (q.double() @ w.double().transpose(1, 2)).to(torch.bfloat16), bt=True, to=torch.bfloat16)
+    c.add("matmul", [(exact_in("mxfp8", 2, 33), "mxfp8"), (torch.zeros(2, 33), "mxfp8")], torch.zeros(2, 2), bt=True)
+    q, w = exact_in("nvfp4_row", 2, 3, 32) * torch.tensor([1.0, 2.0, 0.25])[:, None], exact_in("nvfp4", 4, 32)
+    c.add("matmul", [(q, "nvfp4_row"), (w, "nvfp4")], (q.double() @ w.double().T).float(), tolerance=1e-6, bt=True)
+    low = normal(4, 3).to(torch.float8_e4m3fn)
+    a = normal(2, 4)
+    c.add("matmul", [a, low], (a.double() @ low.double()).float())
+    c.write()
+
+
+def grouped():
+    c = Cases("grouped")
+    a, b = normal(7, 3), normal(4, 3, 5)
+    offsets = torch.tensor([2, 2, 5, 6], dtype=torch.int32)
+
+    def product(a, b, offsets, after=lambda y, g: y):
+        y, begin = torch.zeros(a.shape[0], after(torch.zeros(1, b.shape[2], dtype=torch.float64), 0).shape[1], dtype=torch.float64), 0
+        for g, end in enumerate(offsets.tolist()):
+            y[begin:end] = after(a[begin:end].double() @ b[g].double(), g)
+            begin = end
+        return y
+
+    c.add("grouped_matmul", [a, b, offsets], product(a, b, offsets).float())
+    c.add("grouped_matmul", [a, b.transpose(1, 2).contiguous(), offsets], product(a, b, offsets).float(), bt=True)
+    h, g = a.to(torch.bfloat16), b.to(torch.bfloat16)
+    c.add("grouped_matmul", [h, g, offsets], product(h, g, offsets).to(torch.bfloat16))
+    c.add("grouped_matmul", [h, g, offsets], product(h, g, offsets).float(), to=torch.float32)
+    bias, group_bias, full = normal(5), normal(4, 5), normal(7, 5)
+    c.add("grouped_matmul", [a, b, offsets, bias], product(a, b, offsets, lambda y, g: y + bias.double()).float(), post='"bias"')
+    c.add("grouped_matmul", [a, b, offsets, group_bias], product(a, b, offsets, lambda y, g: (y + group_bias[g].double()).relu()).float(), post='"bias,relu"')
+    y = product(a, b, offsets) + full.double()
+    y[6:] = 0
+    c.add("grouped_matmul", [a, b, offsets, full], y.float(), post='"add"')
+    wide = normal(4, 3, 4)
+    c.add("grouped_matmul", [a, wide, offsets], product(a, wide, offsets, lambda y, g: F.silu(y[:, :2]) * y[:, 2:]).float(), post='"swiglu"')
+    c.add("grouped_matmul", [a, b, torch.zeros(4, dtype=torch.int32)], torch.zeros(7, 5))
+    c.add("grouped_matmul", [torch.zeros(0, 3), b, torch.zeros(4, dtype=torch.int32)], torch.zeros(0, 5))
+    q, w = exact_in("mxfp8", 4, 64), exact_in("mxfp4", 2, 3, 64)
+    two = torch.tensor([1, 4], dtype=torch.int32)
+    c.add("grouped_matmul", [(q, "mxfp8"), (w, "mxfp4"), two], product(q, w.transpose(1, 2), two).float(), bt=True)
+    q, w = exact_in("nvfp4", 4, 64), exact_in("nvfp4_row", 2, 3, 64)
+    c.add("grouped_matmul", [(q, "nvfp4"), (w, "nvfp4_row"), two], product(q, w.transpose(1, 2), two).float(), tolerance=1e-6, bt=True)
+    c.write()
+
+
+def attention():
+    c = Cases("attention")
+
+    def expected(q, k, v, scale, mask=None, bias=None, sink=None, causal=False, window=0, ahead=0, offset=0, softcap=0.0):
+        q, k, v = q.double(), k.double(), v.double()
+        n = q.shape[1] // k.shape[1]
+        k, v = k.repeat_interleave(n, 1), v.repeat_interleave(n, 1)
+        s = q @ k.transpose(2, 3) * scale
+        if softcap:
+            s = softcap * torch.tanh(s / softcap)
+        if bias is not None:
+            s = s + bias.double()
+        i, j = torch.arange(s.shape[2])[:, None] + offset, torch.arange(s.shape[3])[None]
+        seen = torch.ones_like(s, dtype=torch.bool)
+        if causal:
+            seen &= j <= i
+        if window:
+            seen &= i - j < window
+        if ahead:
+            seen &= j - i < ahead
+        if mask is not None:
+            seen &= mask
+        s = s.masked_fill(~seen, -inf)
+        if sink is not None:
+            s = torch.cat([s, sink.double().reshape(1, -1, 1, 1).expand(*s.shape[:3], 1)], 3)
+        p = torch.softmax(s, 3).nan_to_num(0.0)
+        return p[..., :k.shape[2]] @ v
+
+    for dtype in FLOATS:
+        q, k, v = normal(2, 4, 3, 6, dtype=dtype), normal(2, 2, 5, 6, dtype=dtype), normal(2, 2, 5, 3, dtype=dtype)
+        c.add("attention", [q, k, v], expected(q, k, v, 0.5).to(dtype), scale=0.5)
+        c.add("attention", [q, k, v], expected(q, k, v, 0.5, causal=True, offset=2).to(dtype), scale=0.5, causal=True, offset=2)
+    q, k, v = normal(1, 2, 4, 3), normal(1, 1, 6, 3), normal(1, 1, 6, 2)
+    forms = [
+        dict(causal=True), dict(causal=True, window=2), dict(causal=True, window=2, offset=2), dict(ahead=2, offset=1), dict(window=2, ahead=3),
+        dict(softcap=1.5), dict(causal=True, offset=-2), dict(causal=True, offset=9), dict(window=1, offset=7),
+    ]
+    for form in forms:
+        c.add("attention", [q, k, v], expected(q, k, v, 0.7, **form).float(), scale=0.7, **form)
+    c.note("mask, bias and sink; rows that see nothing give 0")
+    padding = torch.tensor([1, 1, 0, 1, 0, 1], dtype=torch.bool)
+    mask = torch.rand(1, 1, 4, 6) < 0.6
+    mask[0, 0, 1] = False
+    bias, sink = normal(2, 4, 6), normal(2)
+    c.add("attention", [q, k, v, padding], expected(q, k, v, 0.7, mask=padding).float(), scale=0.7)
+    c.add("attention", [q, k, v, mask], expected(q, k, v, 0.7, mask=mask).float(), scale=0.7)
+    c.add("attention", [q, k, v, None, bias], expected(q, k, v, 0.7, bias=bias).float(), scale=0.7)
+    c.add("attention", [q, k, v, mask, bias, sink], expected(q, k, v, 0.7, mask=mask, bias=bias, sink=sink, causal=True, offset=1, softcap=2.0).float(), scale=0.7, causal=True, offset=1, softcap=2.0)
+    c.add("attention", [q, k, v, None, None, sink], expected(q, k, v, 0.7, sink=sink).float(), scale=0.7)
+    hidden = torch.zeros(4, 6).masked_fill(~mask[0, 0], -inf)
+    c.add("attention", [q, k, v, None, hidden], expected(q, k, v, 0.7, bias=hidden).float(), scale=0.7)
+    h = [x.to(torch.bfloat16) for x in (q, k, v)]
+    c.add("attention", h, expected(*h, 0.7).float(), scale=0.7, to=torch.float32)
+    c.add("attention", [torch.zeros(1, 2, 0, 3), k, v], torch.zeros(1, 2, 0, 2), scale=1)
+    c.add("attention", [q, torch.zeros(1, 1, 0, 3), torch.zeros(1, 1, 0, 2)], torch.zeros(1, 2, 4, 2), scale=1)
+    bad = q.clone()
+    bad[0, 0, 0, 0] = nan
+    y = expected(bad, k, v, 0.7)
+    y[0, 0, 0] = nan
+    c.add("attention", [bad, k, v], y.float(), scale=0.7)
+    wide = [normal(1, 1, 1, 260, scale=0.2), normal(1, 1, 2, 260, scale=0.2), normal(1, 1, 2, 260)]
+    c.add("attention", wide, expected(*wide, 0.1).float(), scale=0.1)
+    c.write()
+
+
+def rotary():
+    c = Cases("rotary")
+
+    def halves(x, cosine, sine, width):
+        t, rest = x[..., :width].double(), x[..., width:].double()
+        a, b = t.chunk(2, -1)
+        return torch.cat([t * cosine.double() + torch.cat([-b, a], -1) * sine.double(), rest], -1)
+
+    def neighbours(x, cosine, sine, width):
+        t, rest = x[..., :width].double(), x[..., width:].double()
+        turned = torch.stack([-t[..., 1::2], t[..., ::2]], -1).flatten(-2)
+        return torch.cat([t * cosine.double() + turned * sine.double(), rest], -1)
+
+    for dtype in FLOATS:
+        x = normal(2, 2, 3, 8, dtype=dtype)
+        for width in (8, 4):
+            angle = normal(3, width, scale=2)
+            cosine, sine = angle.cos().to(dtype), angle.sin().to(dtype)
+            c.add("rotary", [x, cosine, sine], halves(x, cosine, sine, width).to(dtype), width=width)
+            c.add("rotary", [x, cosine, sine], neighbours(x, cosine, sine, width).to(dtype), width=width, interleaved=True)
+    x, angle = normal(2, 2, 3, 4), normal(2, 1, 3, 4)
+    c.add("rotary", [x, angle.cos(), angle.sin()], halves(x, angle.cos(), angle.sin(), 4).float(), width=4)
+    h = x.to(torch.bfloat16)
+    c.add("rotary", [h, angle.cos(), angle.sin()], halves(h, angle.cos(), angle.sin(), 4).to(torch.bfloat16), width=4)
+    c.add("rotary", [torch.zeros(2, 0, 4), torch.zeros(0, 4), torch.zeros(0, 4)], torch.zeros(2, 0, 4), width=4)
+    c.write()
+
+
+def conv():
+    c = Cases("conv")
+    for dtype in FLOATS:
+        x, w, b = normal(2, 4, 7, dtype=dtype), normal(6, 2, 3, dtype=dtype), normal(6, dtype=dtype)
+        for stride, padding, dilation in ((1, 0, 1), (2, 1, 1), (1, 2, 2), (3, 3, 2)):
+            y = F.conv1d(x.double(), w.double(), b.double(), stride, padding, dilation, 2).to(dtype)
+            c.add("conv", [x, w, b], y, stride=[stride], padding=[padding], dilation=[dilation], groups=2, tolerance=5e-7 if dtype == torch.float32 else None)
+        x, w = normal(1, 3, 5, 6, dtype=dtype), normal(2, 3, 2, 3, dtype=dtype)
+        y = F.conv2d(x.double(), w.double(), None, (2, 1), (1, 0), (1, 2)).to(dtype)
+        c.add("conv", [x, w], y, stride=[2, 1], padding=[1, 0], dilation=[1, 2], groups=1, tolerance=5e-7 if dtype == torch.float32 else None)
+    x, w = normal(1, 3, 4, 4), normal(5, 3, 2, 2)
+    c.add("conv", [x, w], F.conv2d(x.double(), w.double(), stride=2).float(), stride=[2, 2], padding=[0, 0], dilation=[1, 1], groups=1, tolerance=5e-7)
+    depthwise = normal(3, 1, 4)
+    x = normal(2, 3, 5)
+    c.add("conv", [x, depthwise], F.conv1d(x.double(), depthwise.double(), padding=3, groups=3).float(), stride=[1], padding=[3], dilation=[1], groups=3, tolerance=5e-7)
+    c.add("conv", [torch.zeros(0, 3, 5), depthwise], torch.zeros(0, 3, 2), stride=[1], padding=[0], dilation=[1], groups=3)
+    c.write()
+
+
+def quantize():
+    c = Cases("quantize")
+    c.note("values that the format holds exactly come back unchanged")
+    for name in MX + FP8:
+        x = exact_in(name, 2, 3, 40) if name != "fp8_128x128" else exact_in(name, 3, 130)
+        tolerance = 1e-6 if name.startswith("nvfp4") else 0
+        for dtype in (torch.float32, torch.bfloat16):
+            c.add("quantize", [x.to(dtype)], (x, name), tolerance=tolerance, to=name)
+        c.add("dequantize", [(x, name)], x.float(), tolerance=tolerance, to=torch.float32)
+        c.add("dequantize", [(x, name)], x.to(torch.bfloat16), tolerance=0, to=torch.bfloat16)
+    c.note("rounding by hand: amax 3.5 needs the scale 1 rounded up and 0.5 by the floor rule, where 3.5 saturates to 3; 1.25 is a tie")
+    x = torch.tensor([3.5, 1.25, -0.25, 0.2])
+    c.add("quantize", [x], (torch.tensor([4.0, 1.0, 0.0, 0.0]), "mxfp4"), tolerance=0, to="mxfp4")
+    c.add("quantize", [x], (torch.tensor([3.0, 1.0, -0.25, 0.25]), "mxfp4"), tolerance=0, to="mxfp4", floor=True)
+    c.note("a second-level scale that was calibrated")
+    x = exact_in("nvfp4", 2, 32)
+    c.add("quantize", [x, torch.tensor(0.5)], (x, "nvfp4"), tolerance=1e-6, to="nvfp4")
+    c.add("quantize", [torch.zeros(2, 0)], (torch.zeros(2, 0), "mxfp8"), to="mxfp8")
+    c.add("quantize", [torch.zeros(0, 32)], (torch.zeros(0, 32), "nvfp4"), to="nvfp4")
+    nan_block = torch.ones(40)
+    nan_block[35] = nan
+    back = nan_block.clone()
+    back[32:] = nan
+    c.add("quantize", [nan_block], (back, "mxfp8"), to="mxfp8")
+    c.write()
+
+
+if __name__ == "__main__":
+    for family in (pointwise, create, view, move, index, reduce, scan, norm, matmul, grouped, attention, rotary, conv, quantize):
+        torch.manual_seed(1)
+        family()
