@@ -201,8 +201,8 @@ typedef struct dim_table dim_table;
 dw_status dim_table_create(dw_context *context, dim_table **table);
 void dim_table_destroy(dim_table *table);
 
-/* These return NULL on failure (INVALID: division by zero; LIMIT: a coefficient beyond int64, more than 256 terms, 16 factors or 64
- * nested functions; NO_MEMORY), with the message recorded. A NULL operand gives NULL, so calls nest; TRY_DIM tells the status. */
+/* These return NULL on failure (INVALID: division by zero; LIMIT: a coefficient beyond int64, more than 256 terms, 16 factors, 64
+ * nested functions or 2000 symbols within one; NO_MEMORY), with the message recorded. A NULL operand gives NULL, so calls nest; TRY_DIM tells the status. */
 dim dim_constant(dim_table *table, int64_t value);
 /* The symbol of that name (a NAME of the scanner); made with the range when it is new, else its range is left as it is. */
 dim dim_symbol(dim_table *table, const char *name, int64_t min, int64_t max);

@@ -96,6 +96,7 @@ static dw_status product_intern(dim_table *table, const atom *const *atoms, int 
     made->degree = degree;
     for (int i = 0; i < degree; i++) {
         made->atoms[i] = atoms[i];
+        made->weight += atoms[i]->weight;
         if (atoms[i]->depth > made->depth) made->depth = atoms[i]->depth;
     }
     made->term = (term){1, made};
@@ -130,21 +131,23 @@ static dw_status atom_intern(dim_table *table, const atom *wanted, const atom **
     return DW_OK;
 }
 
-static int depth_of(dim d) {
-    int depth = 0;
+static void measure(dim d, int *depth, int *weight) {
     for (int i = 0; i < d->term_count; i++) {
-        if (d->terms[i].product->depth > depth) depth = d->terms[i].product->depth;
+        if (d->terms[i].product->depth > *depth) *depth = d->terms[i].product->depth;
+        *weight += d->terms[i].product->weight;
     }
-    return depth;
 }
 
 dim dim_atom(dim_table *table, dim_kind kind, dim a, dim b) {
-    int depth = 1 + (depth_of(a) > depth_of(b) ? depth_of(a) : depth_of(b));
-    if (depth > DEPTH_MAX) {
-        base_fail(table->context, DW_LIMIT, "dimension: divisions, min and max are nested deeper than %d", DEPTH_MAX);
+    int depth = 0, weight = 1;
+    measure(a, &depth, &weight);
+    measure(b, &depth, &weight);
+    if (++depth > DEPTH_MAX || weight > WEIGHT_MAX) {
+        base_fail(table->context, DW_LIMIT, "dimension: divisions, min and max nested %d deep over %d symbols; at most %d and %d", depth,
+                  weight, DEPTH_MAX, WEIGHT_MAX);
         return NULL;
     }
-    atom wanted = {.kind = kind, .depth = depth, .symbol = -1, .a = a, .b = b};
+    atom wanted = {.kind = kind, .depth = depth, .weight = weight, .symbol = -1, .a = a, .b = b};
     const atom *made;
     return atom_intern(table, &wanted, &made) == DW_OK ? made->as_dim : NULL;
 }
@@ -334,7 +337,7 @@ static dw_status symbol_add(dim_table *table, const char *name, int64_t min, int
     symbol *symbols = arena_grow(&table->arena, table->symbols, table->symbol_count, &table->symbol_capacity, sizeof *symbols);
     if (symbols == NULL) return DW_NO_MEMORY;
     table->symbols = symbols;
-    atom wanted = {.kind = DIM_SYMBOL, .depth = 1, .symbol = (int)table->symbol_count};
+    atom wanted = {.kind = DIM_SYMBOL, .depth = 1, .weight = 1, .symbol = (int)table->symbol_count};
     wanted.name = arena_text(&table->arena, name);
     if (wanted.name == NULL) return DW_NO_MEMORY;
     const atom *made;

@@ -10,7 +10,8 @@
 
 #define TERMS_MAX 256     /* of one dim */
 #define DEGREE_MAX 16     /* atoms in one product */
-#define DEPTH_MAX 64      /* of atoms in atoms; bounds every recursion here */
+#define DEPTH_MAX 64      /* of atoms in atoms; bounds the depth of every recursion here, */
+#define WEIGHT_MAX 2000   /* of an atom: the atoms in its text, shared ones counted each time; bounds the time of every recursion */
 
 /* What an intern table holds begins with this. */
 typedef struct interned {
@@ -21,7 +22,7 @@ typedef struct interned {
 typedef struct atom {
     interned interned;
     dim_kind kind;            /* SYMBOL, FLOORDIV, MOD, MIN or MAX */
-    int depth;                /* 1 for a symbol */
+    int depth, weight;        /* 1 for a symbol */
     int symbol;               /* of SYMBOL: its index and name */
     const char *name;
     dim a, b;                 /* of the others */
@@ -46,7 +47,7 @@ struct product {
     struct dim_node dim;      /* 1 * this product */
     term term;                /* of that dim */
     int degree;               /* 0: the constant 1 */
-    int depth;
+    int depth, weight;        /* the greatest and the sum over the atoms */
     const atom *atoms[DEGREE_MAX];   /* sorted by compare_atoms */
 };
 

@@ -1,0 +1,207 @@
+/* The thread pool; also run under the thread sanitizer. */
+#include "support/support.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "base/base.h"
+
+enum { TASKS = 1000 };
+
+typedef struct tally {
+    int runs[TASKS];            /* not atomic: each task is one thread's, and pool_run's return orders it before the check */
+    int workers[TASKS];
+} tally;
+
+static void count_task(void *argument, int64_t task, int worker) {
+    tally *tally = argument;
+    tally->runs[task]++;
+    tally->workers[task] = worker;
+}
+
+static void every_task_runs_once_on_a_worker_of_the_pool(void **state) {
+    (void)state;
+    static const int threads[] = {1, 2, 3, 7};
+    static tally tally;
+    for (size_t i = 0; i < COUNT_OF(threads); i++) {
+        dw_context *context;
+        pool *pool;
+        assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+        assert_int_equal(pool_create(context, threads[i], &pool), DW_OK);
+        assert_int_equal(pool_threads(pool), threads[i]);
+        memset(&tally, 0, sizeof tally);
+        int expected[TASKS] = {0};
+        for (int round = 0; round < 300; round++) {
+            int count = round * 37 % (TASKS + 1);
+            pool_run(pool, count, count_task, &tally);
+            for (int task = 0; task < count; task++) expected[task]++;
+        }
+        assert_memory_equal(tally.runs, expected, sizeof expected);
+        for (int task = 0; task < TASKS; task++) assert_in_range(tally.workers[task], 0, threads[i] - 1);
+        pool_destroy(pool);
+        dw_context_destroy(context);
+    }
+}
+
+static void sleeping_workers_wake(void **state) {
+    (void)state;
+    dw_context *context;
+    pool *pool;
+    static tally tally;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_int_equal(pool_create(context, 3, &pool), DW_OK);
+    memset(&tally, 0, sizeof tally);
+    for (int round = 0; round < 20; round++) {
+        nanosleep(&(struct timespec){.tv_nsec = 2000000}, NULL);   /* far longer than they spin */
+        pool_run(pool, 100, count_task, &tally);
+    }
+    for (int task = 0; task < 100; task++) assert_int_equal(tally.runs[task], 20);
+    pool_destroy(pool);
+    dw_context_destroy(context);
+}
+
+/* Waits, for task 0, until another thread has run task 1. */
+static void meet(void *argument, int64_t task, int worker) {
+    _Atomic int *met = argument;
+    (void)worker;
+    atomic_fetch_add(met, 1);
+    while (task < 2 && atomic_load(met) < 2) nanosleep(&(struct timespec){.tv_nsec = 100000}, NULL);
+}
+
+static void the_caller_and_a_worker_run_at_the_same_time(void **state) {
+    (void)state;
+    dw_context *context;
+    pool *pool;
+    _Atomic int met = 0;
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 2}, &context), DW_OK);
+    assert_int_equal(base_pool(context, &pool), DW_OK);
+    struct pool *again;
+    assert_int_equal(base_pool(context, &again), DW_OK);
+    assert_ptr_equal(pool, again);
+    pool_run(pool, 2, meet, &met);   /* hangs when one thread has to run both */
+    assert_int_equal(met, 2);
+    dw_context_destroy(context);
+}
+
+static void nothing_runs_for_no_task_and_one_runs_on_the_caller(void **state) {
+    (void)state;
+    dw_context *context;
+    pool *pool;
+    static tally tally;
+    memset(&tally, 0, sizeof tally);
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 2}, &context), DW_OK);
+    assert_int_equal(base_pool(context, &pool), DW_OK);
+    pool_run(pool, 0, count_task, &tally);
+    pool_run(pool, -5, count_task, &tally);
+    assert_int_equal(tally.runs[0], 0);
+    pool_run(pool, 1, count_task, &tally);
+    assert_true(tally.runs[0] == 1 && tally.workers[0] == 0);
+    dw_context_destroy(context);
+}
+
+typedef struct sums { double parts[64]; } sums;
+
+static void sum_part(void *argument, int64_t task, int worker) {
+    sums *sums = argument;
+    (void)worker;
+    double sum = 0;
+    for (int i = 1; i < 2000; i++) sum += 1.0 / (double)(task * 2000 + i);
+    sums->parts[task] = sum;
+}
+
+static void sums_of_a_fixed_split_are_the_same_bits_at_any_number_of_threads(void **state) {
+    (void)state;
+    sums expected;
+    for (int threads = 1; threads <= 4; threads++) {
+        dw_context *context;
+        pool *pool;
+        sums sums;
+        assert_int_equal(dw_context_create(&(dw_context_options){.threads = threads}, &context), DW_OK);
+        assert_int_equal(base_pool(context, &pool), DW_OK);
+        pool_run(pool, 64, sum_part, &sums);
+        if (threads == 1) expected = sums;
+        assert_memory_equal(&sums, &expected, sizeof sums);
+        dw_context_destroy(context);
+    }
+}
+
+static void a_forked_child_runs_on_threads_of_its_own(void **state) {
+    (void)state;
+    dw_context *context;
+    pool *pool;
+    _Atomic int met = 0;
+    static tally tally;
+    memset(&tally, 0, sizeof tally);
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 3}, &context), DW_OK);
+    assert_int_equal(base_pool(context, &pool), DW_OK);
+    pool_run(pool, TASKS, count_task, &tally);
+    pid_t child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        alarm(20);
+        pool_run(pool, 2, meet, &met);
+        pool_run(pool, TASKS, count_task, &tally);
+        int wrong = met != 2;
+        for (int task = 0; task < TASKS; task++) wrong += tally.runs[task] != 2;
+        dw_context_destroy(context);
+        _exit(wrong > 0);
+    }
+    int status;
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    pool_run(pool, TASKS, count_task, &tally);   /* the parent's threads are as they were */
+    for (int task = 0; task < TASKS; task++) assert_int_equal(tally.runs[task], 2);
+
+    child = fork();   /* and a child that only lets go of it ends */
+    if (child == 0) {
+        alarm(20);
+        dw_context_destroy(context);
+        _exit(0);
+    }
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
+    dw_context_destroy(context);
+}
+
+static void a_pool_needs_a_thread(void **state) {
+    (void)state;
+    dw_context *context;
+    pool *pool = (struct pool *)1;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    test_assert_fails(context, pool_create(context, 0, &pool), DW_INVALID, "0 threads asked for");
+    assert_null(pool);
+    pool_destroy(NULL);
+    dw_context_destroy(context);
+}
+
+static dw_status use_pool(dw_context *context, void *argument) {
+    pool *pool;
+    TRY(base_pool(context, &pool));
+    pool_run(pool, 3, count_task, argument);
+    return DW_OK;
+}
+
+static void every_failing_allocation_is_an_error_without_leak(void **state) {
+    (void)state;
+    static tally tally;
+    test_every_allocation(use_pool, &tally);
+}
+
+int main(void) {
+    alarm(120);   /* a lost wake-up would hang */
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_task_runs_once_on_a_worker_of_the_pool),
+        cmocka_unit_test(sleeping_workers_wake),
+        cmocka_unit_test(the_caller_and_a_worker_run_at_the_same_time),
+        cmocka_unit_test(nothing_runs_for_no_task_and_one_runs_on_the_caller),
+        cmocka_unit_test(sums_of_a_fixed_split_are_the_same_bits_at_any_number_of_threads),
+        cmocka_unit_test(a_forked_child_runs_on_threads_of_its_own),
+        cmocka_unit_test(a_pool_needs_a_thread),
+        cmocka_unit_test(every_failing_allocation_is_an_error_without_leak),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
