@@ -121,7 +121,7 @@ static dw_status fold_transpose(ir_graph *graph, const ir_node *node, ir_value *
     const ir_node *inner = ir_def(x, OP_transpose);
     if (inner == NULL) return DW_OK;
     op_attr_ints(&inner->attrs, OP_ATTR_order, &inner_order);
-    for (int i = 0; i < rank; i++) both[i] = order[inner_order[i]];
+    for (int i = 0; i < rank; i++) both[i] = inner_order[order[i]];
     return ir_emit_transpose(graph, inner->in[0].value, both, same);
 }
 
