@@ -2,16 +2,38 @@
 BUILD ?= build
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
-GENERATOR := $(if $(shell command -v ninja),Ninja,Unix Makefiles)
+CTEST = ctest --output-on-failure --no-tests=error -j $(JOBS)
 
-all: $(BUILD)/CMakeCache.txt
-	cmake --build $(BUILD) -j $(JOBS)
+# Configures the build folder of the target with the options given, unless that was done. cmake --build then notices new files itself.
+CONFIGURE = [ -f $(1)/CMakeCache.txt ] || cmake -S . -B $(1) -G "$$(command -v ninja >/dev/null && echo Ninja || echo 'Unix Makefiles')" $(2)
 
-$(BUILD)/CMakeCache.txt:
-	cmake -S . -B $(BUILD) -G "$(GENERATOR)"
+all:
+	@command -v cmake >/dev/null || { echo "make: cmake is missing; 'make setup' installs what is needed" >&2; exit 1; }
+	@$(call CONFIGURE,$(BUILD),)
+	@cmake --build $(BUILD) -j $(JOBS)
 
-test: all
-	ctest --test-dir $(BUILD) --output-on-failure -j $(JOBS)
+# Everything that needs no GPU: all tests with gcc; all that is C again with clang under the address and undefined-behaviour sanitizers;
+# what runs on threads under the thread sanitizer.
+test:
+	$(MAKE) setup
+	$(MAKE) all
+	scripts/fixtures.sh
+	$(CTEST) --test-dir $(BUILD)
+	$(MAKE) test-sanitized
+	$(MAKE) test-threads
+
+# Not again: what tests text, headers and documents, or spends its time in Python.
+test-sanitized:
+	@$(call CONFIGURE,$(BUILD)/sanitized,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=address$(comma)undefined)
+	@cmake --build $(BUILD)/sanitized -j $(JOBS)
+	$(CTEST) --test-dir $(BUILD)/sanitized -LE 'project|docs|python'
+
+test-threads:
+	@$(call CONFIGURE,$(BUILD)/threads,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=thread)
+	@cmake --build $(BUILD)/threads -j $(JOBS) --target test_base_pool
+	$(CTEST) --test-dir $(BUILD)/threads -R '^base_pool$$'
+
+comma := ,
 
 # Ours beside PyTorch eager on this machine; writes a model of 500 MB once.
 bench: all
@@ -23,9 +45,9 @@ install: all
 
 # The packages that the build and the tests need, on Debian; nothing is done when all are there.
 setup:
-	scripts/setup.sh
+	@scripts/setup.sh
 
 clean:
 	cmake --build $(BUILD) --target clean
 
-.PHONY: all test bench install setup clean
+.PHONY: all test test-sanitized test-threads bench install setup clean

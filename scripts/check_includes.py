@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Checks who includes whom. Usage: check_includes.py [ROOT]; prints FILE:LINE: what is wrong, and exits 1 if anything is.
+
+A layer is a folder of src/. It may include the header of its own name and the row files (.def) of the layers listed for it below, and
+anything of its own; <layer>/<layer>.h is all that others see of a layer. The public headers include each other only."""
+import re
+import sys
+from pathlib import Path
+
+LAYERS = {
+    "base": "",
+    "num": "base",
+    "chip": "base num",
+    "op": "base num chip",
+    "ir": "base num chip op",
+    "capture": "base num chip op ir",
+    "pass": "base num chip op ir",
+    "kernel": "base num chip op kernels",
+    "kernels": "base num chip op kernel",
+    "device": "base num chip op kernel",
+    "plan": "base num chip op ir pass kernel",
+    "engine": "base num chip op ir pass kernel capture device plan",
+    "cli": "",
+    "sim": "",
+}
+
+INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
+
+
+def layer_of(path):
+    """The layer that a file belongs to, by its path from the root; None for the public headers."""
+    parts = path.parts
+    return None if parts[0] == "include" else parts[1] if parts[0] == "src" else parts[0]
+
+
+def fault(layer, file, included):
+    """Why a file of that layer may not include this, or None."""
+    parts = Path(included).parts
+    if parts[0] == "deepwell":
+        return None if layer != "sim" else "the simulator is a driver and knows nothing of the library"
+    if layer is None:
+        return "a public header includes public headers only"
+    if len(parts) == 1:
+        return None if (file.parent / included).exists() else "no such file beside it; name it from its layer, as in \"base/base.h\""
+    owner = parts[0]
+    if owner == layer:
+        return None
+    if owner not in LAYERS:
+        return f"{owner} is no layer"
+    if layer == "cli":
+        return "the command uses the public interface only"
+    if owner not in LAYERS[layer].split():
+        return f"{layer} may not include {owner}"
+    if len(parts) == 2 and (parts[1] == f"{owner}.h" or parts[1].endswith(".def")):
+        return None
+    return f"{owner}/{owner}.h is all that other layers may include"
+
+
+def main():
+    root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
+    files = [file for folder in ("include", "src", "kernels", "sim") for file in sorted((root / folder).rglob("*"))]
+    checked = faults = 0
+    for file in files:
+        if file.suffix not in (".c", ".h", ".def", ".cu", ".cuh"):
+            continue
+        path = file.relative_to(root)
+        layer = layer_of(path)
+        if layer is not None and layer not in LAYERS:
+            print(f"{path}: {layer} is no layer; add it to scripts/check_includes.py with what it may include")
+            faults += 1
+            continue
+        for number, line in enumerate(file.read_text().splitlines(), 1):
+            match = INCLUDE.match(line)
+            if not match:
+                continue
+            checked += 1
+            why = fault(layer, file, match.group(1))
+            if why:
+                print(f"{path}:{number}: includes \"{match.group(1)}\": {why}")
+                faults += 1
+    if checked == 0:
+        print(f"{root}: no include found: not the root of the project")
+        return 1
+    return 1 if faults else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

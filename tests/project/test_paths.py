@@ -1,0 +1,51 @@
+"""Every path that ARCHITECTURE.md, CONTRIBUTING.md and README.md name exists, and every folder of src/ is in ARCHITECTURE.md."""
+import re
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent.parent
+MADE = ("build/", "dist/")   # by the build, not in the repository
+PAGES = ["ARCHITECTURE.md", "CONTRIBUTING.md", "README.md"]
+
+
+def paths_in(text):
+    """What stands in backquotes or in a link and looks like a path of this repository: it has a '/', or an extension of ours."""
+    named = re.findall(r"`([^`\n]+)`", text) + re.findall(r"\]\(([^)#\s]+)\)", text)
+    for name in named:
+        name = name.strip().rstrip("/")
+        if re.fullmatch(r"[A-Za-z0-9_.][A-Za-z0-9_./+-]*", name) is None or "://" in name:
+            continue
+        top = name.split("/")[0]
+        if ("/" in name and (ROOT / top).exists()) or re.search(r"\.(md|def|py|sh|txt)$", name):
+            yield name
+
+
+def exists(name):
+    if name.startswith(MADE) or (ROOT / name).exists():
+        return True
+    return "/" not in name and any(ROOT.glob(f"*/**/{name}"))   # a file named without its folder
+
+
+def main():
+    assert list(paths_in("`src/base` `a b` `x.def` [page](docs/formats.md) `https://x/y.md`")) == ["src/base", "x.def", "docs/formats.md"]
+    assert exists("src/base/base.h") and exists("base.h") and not exists("src/base/absent.h") and not exists("absent.def")
+    pages = [ROOT / page for page in PAGES if (ROOT / page).exists()]
+    if ROOT / "ARCHITECTURE.md" not in pages:
+        print("skipped: there is no ARCHITECTURE.md yet")
+        return 77
+    faults = 0
+    for page in pages:
+        for number, line in enumerate(page.read_text().splitlines(), 1):
+            for name in paths_in(line):
+                if not exists(name):
+                    print(f"{page.name}:{number}: {name} does not exist")
+                    faults += 1
+    architecture = (ROOT / "ARCHITECTURE.md").read_text()
+    for layer in sorted((ROOT / "src").iterdir()):
+        if re.search(rf"\b{layer.name}/", architecture) is None:
+            print(f"ARCHITECTURE.md: does not name src/{layer.name}/")
+            faults += 1
+    return 1 if faults else 0
+
+
+sys.exit(main())
