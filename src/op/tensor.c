@@ -32,7 +32,7 @@ bool op_tensor_init(dw_tensor *tensor, dw_format format, dw_scale_layout layout,
     num_parts parts;
     *tensor = (dw_tensor){.format = format, .scale_layout = layout, .rank = rank};
     if (rank < 0 || rank > DW_MAX_RANK || !num_layout(format, layout, rank, dims, &parts)) return false;
-    memcpy(tensor->dims, dims, (size_t)rank * sizeof *dims);
+    for (int i = 0; i < rank; i++) tensor->dims[i] = dims[i];
     if (!contiguous_strides(rank, dims, tensor->strides)) return false;
     if (memory == NULL) return true;
     tensor->data = memory;

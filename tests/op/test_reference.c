@@ -1,0 +1,251 @@
+/* What the text cases cannot say: the quantiser bit for bit, FLOPs and bytes, the strides of views, tensors of every format. */
+#include "support/support.h"
+
+#include "op/op.h"
+
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct fixture {
+    test_memory memory;
+    dw_context *context;
+    dim_table *dims;
+} fixture;
+
+static int set_up(void **state) {
+    fixture *f = calloc(1, sizeof *f);
+    if (f == NULL) return -1;
+    f->context = test_context_create(&f->memory, 1);
+    if (dim_table_create(f->context, &f->dims) != DW_OK) return -1;
+    *state = f;
+    return 0;
+}
+
+static int tear_down(void **state) {
+    fixture *f = *state;
+    dim_table_destroy(f->dims);
+    dw_context_destroy(f->context);
+    int live = (int)f->memory.live_count;
+    free(f);
+    return live;
+}
+
+/* ---- quantize ---- */
+
+enum { BATCHES = 2, ROWS = 130, COLS = 200, COUNT = BATCHES * ROWS * COLS };
+
+/* Normal numbers of very different rows, with zeros, a NaN and an infinity in the first matrix when special. */
+static void fill_samples(float *x, bool special) {
+    for (int64_t i = 0; i < COUNT; i++) x[i] = num_random_normal(7, (uint64_t)i) * ldexpf(1.0f, (int)(i / COLS % 9) - 4);
+    for (int64_t i = 0; i < COLS; i++) x[3 * COLS + i] = 0;
+    if (!special) return;
+    x[5 * COLS + 17] = NAN;
+    x[6 * COLS + 100] = INFINITY;
+}
+
+/* The same values in bf16 and in f32 whose last axis is not contiguous go the way of blocks, plain f32 that of num: all bits must agree. */
+static void quantize_every_way(fixture *f, dw_format format, dw_scale_layout layout, bool floor, const float *calibrated, bool special) {
+    const int64_t dims[] = {BATCHES, ROWS, COLS};
+    num_parts parts;
+    if (!num_layout(format, layout, 3, dims, &parts)) return;
+    float *x = malloc(COUNT * sizeof *x), *spread = malloc(2 * COUNT * sizeof *spread);
+    uint16_t *rounded = malloc(COUNT * sizeof *rounded);
+    uint8_t *codes[3];
+    fill_samples(x, special);
+    for (int64_t i = 0; i < COUNT; i++) {
+        rounded[i] = num_f32_to_bf16(x[i]);
+        x[i] = spread[2 * i] = num_bf16_to_f32(rounded[i]);
+        spread[2 * i + 1] = 1e30f;
+    }
+    dw_tensor in[3], out, second;
+    assert_true(op_tensor_init(&in[0], DW_FORMAT_f32, DW_SCALE_plain, 3, dims, x));
+    assert_true(op_tensor_init(&in[1], DW_FORMAT_bf16, DW_SCALE_plain, 3, dims, rounded));
+    assert_true(op_tensor_init(&in[2], DW_FORMAT_f32, DW_SCALE_plain, 3, dims, spread));
+    for (int i = 0; i < 3; i++) in[2].strides[i] *= 2;
+    float second_value = calibrated != NULL ? *calibrated : 0;
+    assert_true(op_tensor_init(&second, DW_FORMAT_f32, DW_SCALE_plain, 0, NULL, &second_value));
+    const op_attr attrs[] = {op_set_format(OP_ATTR_to, format), op_set_bool(OP_ATTR_floor, floor)};
+    op_attrs list = {2, attrs};
+    for (int i = 0; i < 3; i++) {
+        codes[i] = malloc(parts.total_bytes);
+        memset(codes[i], 0, parts.total_bytes);
+        assert_true(op_tensor_init(&out, format, layout, 3, dims, codes[i]));
+        const dw_tensor *operands[] = {&in[i], &second}, *results[] = {&out};
+        op_call call = {f->context, op_get(OP_quantize), &list, NULL, calibrated != NULL ? 2 : 1, operands, 1, results};
+        assert_int_equal(op_get(OP_quantize)->reference(&call), DW_OK);
+        if (memcmp(codes[0], codes[i], parts.total_bytes) != 0)
+            fail_msg("%s, layout %d, floor %d: operand %d gives other bits", dw_format_name(format), (int)layout, floor, i);
+    }
+    for (int i = 0; i < 3; i++) free(codes[i]);
+    free(x);
+    free(spread);
+    free(rounded);
+}
+
+static void quantize_gives_the_same_bits_for_every_operand(void **state) {
+    const float calibrated = 0.01f;
+    for (int format = 0; format < DW_FORMAT_COUNT; format++) {
+        if (!dw_format_is_block((dw_format)format)) continue;
+        for (int layout = 0; layout < DW_SCALE_LAYOUT_COUNT; layout++) {
+            for (int special = 0; special < 2; special++) {
+                quantize_every_way(*state, (dw_format)format, (dw_scale_layout)layout, false, NULL, special);
+                quantize_every_way(*state, (dw_format)format, (dw_scale_layout)layout, true, NULL, special);
+            }
+        }
+    }
+    quantize_every_way(*state, DW_FORMAT_nvfp4, DW_SCALE_plain, false, &calibrated, false);
+}
+
+/* ---- tensors ---- */
+
+static void loads_agree_with_num_dequantize(void **state) {
+    (void)state;
+    const int64_t dims[] = {BATCHES, ROWS, COLS};
+    float *x = malloc(COUNT * sizeof *x), *back = malloc(COUNT * sizeof *back);
+    fill_samples(x, false);
+    for (int format = 0; format < DW_FORMAT_COUNT; format++) {
+        for (int layout = 0; layout < DW_SCALE_LAYOUT_COUNT; layout++) {
+            num_parts parts;
+            if (!dw_format_is_block((dw_format)format) || !num_layout((dw_format)format, (dw_scale_layout)layout, 3, dims, &parts)) continue;
+            uint8_t *memory = calloc(1, parts.total_bytes);
+            dw_tensor tensor;
+            assert_true(op_tensor_init(&tensor, (dw_format)format, (dw_scale_layout)layout, 3, dims, memory));
+            num_matrix matrix = {tensor.format, tensor.scale_layout, ROWS, COLS, tensor.data, tensor.scales, tensor.second, BATCHES};
+            num_quantize(x, COLS, NUM_ROUND_UP, false, &matrix);
+            num_dequantize(&matrix, back, COLS);
+            for (int64_t i = 0; i < COUNT; i += 7) {
+                const int64_t index[] = {i / (ROWS * COLS), i / COLS % ROWS, i % COLS};
+                if ((float)op_tensor_load(&tensor, index) != back[i]) fail_msg("%s: element %lld", dw_format_name(tensor.format), (long long)i);
+            }
+            free(memory);
+        }
+    }
+    free(x);
+    free(back);
+}
+
+static void stores_round_to_the_format(void **state) {
+    (void)state;
+    const int64_t dims[] = {2, 3}, index[] = {1, 2};
+    for (int format = 0; format < DW_FORMAT_COUNT; format++) {
+        if (dw_format_is_block((dw_format)format) || format == DW_FORMAT_e8m0) continue;
+        uint8_t memory[64] = {0};
+        dw_tensor tensor;
+        assert_true(op_tensor_init(&tensor, (dw_format)format, DW_SCALE_plain, 2, dims, memory));
+        op_tensor_store(&tensor, index, 1.0);
+        assert_true(op_tensor_load(&tensor, index) == 1.0);
+        op_tensor_store_int(&tensor, index, 1);
+        assert_int_equal(op_tensor_load_int(&tensor, index), 1);
+        const int64_t before[] = {1, 1};
+        assert_true(op_tensor_load(&tensor, before) == 0.0);
+    }
+}
+
+static void tensors_too_large_are_refused(void **state) {
+    (void)state;
+    dw_tensor tensor;
+    const int64_t huge[] = {INT64_C(1) << 40, INT64_C(1) << 40}, negative[] = {-1};
+    assert_false(op_tensor_init(&tensor, DW_FORMAT_f32, DW_SCALE_plain, 2, huge, NULL));
+    assert_false(op_tensor_init(&tensor, DW_FORMAT_f32, DW_SCALE_plain, 1, negative, NULL));
+    assert_false(op_tensor_init(&tensor, DW_FORMAT_f32, DW_SCALE_plain, DW_MAX_RANK + 1, huge, NULL));
+}
+
+static void binding_a_negative_size_is_an_error(void **state) {
+    fixture *f = *state;
+    dim s = dim_symbol(f->dims, "s", 0, 10);
+    const int64_t symbols[] = {2};
+    op_type type = {.format = DW_FORMAT_f32, .rank = 1, .dims = {dim_sub(f->dims, s, dim_constant(f->dims, 3))}};
+    dw_tensor tensor;
+    test_assert_fails(f->context, op_tensor_bind(f->context, &type, symbols, NULL, &tensor), DW_INVALID, "axis 0 of a tensor comes out as -1");
+}
+
+/* ---- views ---- */
+
+static void a_reshape_that_crosses_a_gap_has_no_view(void **state) {
+    fixture *f = *state;
+    const int64_t from[] = {4, 6}, merged[] = {24}, split[] = {2, 2, 3, 2};
+    float memory[64];
+    dw_tensor x, out, view;
+    op_attr attr = op_set_dims(OP_ATTR_shape, 0, NULL);
+    op_attrs attrs = {1, &attr};
+    const dw_tensor *in[] = {&x}, *results[] = {&out};
+    op_call call = {f->context, op_get(OP_reshape), &attrs, NULL, 1, in, 1, results};
+    assert_true(op_tensor_init(&x, DW_FORMAT_f32, DW_SCALE_plain, 2, from, memory));
+    x.strides[0] = 8;
+    assert_false(op_tensor_is_contiguous(&x));
+    assert_true(op_tensor_init(&out, DW_FORMAT_f32, DW_SCALE_plain, 1, merged, NULL));
+    assert_false(op_tensor_view(&call, &view));
+    assert_true(op_tensor_init(&out, DW_FORMAT_f32, DW_SCALE_plain, 4, split, NULL));
+    assert_true(op_tensor_view(&call, &view));
+    const int64_t strides[] = {16, 8, 2, 1};
+    assert_memory_equal(view.strides, strides, sizeof strides);
+    assert_ptr_equal(view.data, memory);
+}
+
+/* ---- work ---- */
+
+static op_work work_of(fixture *f, op_id id, const op_attrs *attrs, int n_in, const dw_tensor *const *in, const dw_tensor *out) {
+    op_work work;
+    const dw_tensor *results[] = {out};
+    op_call call = {f->context, op_get(id), attrs, NULL, n_in, in, 1, results};
+    op_get(id)->work(&call, &work);
+    return work;
+}
+
+static dw_tensor shaped(dw_format format, int rank, const int64_t *dims) {
+    dw_tensor tensor;
+    assert_true(op_tensor_init(&tensor, format, DW_SCALE_plain, rank, dims, NULL));
+    return tensor;
+}
+
+static void a_matmul_costs_two_m_n_k(void **state) {
+    const op_attr attrs[] = {op_set_bool(OP_ATTR_bt, true), op_set_text(OP_ATTR_post, "swiglu")};
+    dw_tensor a = shaped(DW_FORMAT_f32, 3, (const int64_t[]){2, 3, 64}), b = shaped(DW_FORMAT_mxfp8, 2, (const int64_t[]){10, 64});
+    dw_tensor out = shaped(DW_FORMAT_f32, 3, (const int64_t[]){2, 3, 5});
+    op_work work = work_of(*state, OP_matmul, &(op_attrs){2, attrs}, 2, (const dw_tensor *const[]){&a, &b}, &out);
+    assert_true(work.flops == 2.0 * 6 * 10 * 64);
+    assert_true(work.bytes_read == 6 * 64 * 4 + 10 * 64 + 10 * 2);   /* an 8-bit scale for each 32 elements */
+    assert_true(work.bytes_written == 6 * 5 * 4);
+}
+
+static void causal_attention_counts_the_pairs_it_sees(void **state) {
+    const op_attr causal[] = {op_set_bool(OP_ATTR_causal, true)}, windowed[] = {op_set_bool(OP_ATTR_causal, true), op_set_int(OP_ATTR_window, 2)};
+    dw_tensor q = shaped(DW_FORMAT_f32, 4, (const int64_t[]){2, 4, 6, 8}), k = shaped(DW_FORMAT_f32, 4, (const int64_t[]){2, 2, 6, 8});
+    const dw_tensor *in[] = {&q, &k, &k};
+    op_attrs none = {0, NULL};
+    assert_true(work_of(*state, OP_attention, &none, 3, in, &q).flops == 2.0 * 16 * 36 * 8);
+    assert_true(work_of(*state, OP_attention, &(op_attrs){1, causal}, 3, in, &q).flops == 2.0 * 16 * 21 * 8);
+    assert_true(work_of(*state, OP_attention, &(op_attrs){2, windowed}, 3, in, &q).flops == 2.0 * 16 * 11 * 8);
+}
+
+static void take_reads_only_what_it_takes(void **state) {
+    const op_attr attrs[] = {op_set_int(OP_ATTR_axis, 0)};
+    dw_tensor x = shaped(DW_FORMAT_bf16, 2, (const int64_t[]){1000, 16}), i = shaped(DW_FORMAT_i64, 1, (const int64_t[]){3});
+    dw_tensor out = shaped(DW_FORMAT_bf16, 2, (const int64_t[]){3, 16});
+    op_work work = work_of(*state, OP_take, &(op_attrs){1, attrs}, 2, (const dw_tensor *const[]){&x, &i}, &out);
+    assert_true(work.flops == 0 && work.bytes_read == 3 * 8 + 3 * 32 && work.bytes_written == 3 * 32);
+}
+
+static void a_conv_costs_two_for_each_tap(void **state) {
+    op_attrs none = {0, NULL};
+    dw_tensor x = shaped(DW_FORMAT_f32, 3, (const int64_t[]){1, 4, 10}), w = shaped(DW_FORMAT_f32, 3, (const int64_t[]){6, 4, 3});
+    dw_tensor out = shaped(DW_FORMAT_f32, 3, (const int64_t[]){1, 6, 8});
+    assert_true(work_of(*state, OP_conv, &none, 2, (const dw_tensor *const[]){&x, &w}, &out).flops == 2.0 * 6 * 8 * 4 * 3);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(quantize_gives_the_same_bits_for_every_operand, set_up, tear_down),
+        cmocka_unit_test(loads_agree_with_num_dequantize),
+        cmocka_unit_test(stores_round_to_the_format),
+        cmocka_unit_test(tensors_too_large_are_refused),
+        cmocka_unit_test_setup_teardown(binding_a_negative_size_is_an_error, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_reshape_that_crosses_a_gap_has_no_view, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_matmul_costs_two_m_n_k, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(causal_attention_counts_the_pairs_it_sees, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(take_reads_only_what_it_takes, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_conv_costs_two_for_each_tap, set_up, tear_down),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
