@@ -105,6 +105,18 @@ def bits_per_element(row):
     return f"{bits[row['element']] + (bits[row['scale']] / count if count else 0):g}"
 
 
+def span(first, last):
+    """"2" or "2 to 4"."""
+    return lambda row: row[first] if row[first] == row[last] else f"{row[first]} to {row[last]}"
+
+
+def ops(*families):
+    return Table("src/op/op.def", "OP", "name min_in max_in min_out max_out family attributes traits meaning", {
+        "op": "`{name}`", "operands": span("min_in", "max_in"), "results": span("min_out", "max_out"),
+        "attributes": lambda row: f"`{row['attributes']}`" if row["attributes"] else "", "meaning": "{meaning}",
+    }, where=lambda row: row["family"] in families)
+
+
 ELEMENT = "name bits class exponent mantissa bias infinity nan max doc"
 FORMATS = "include/deepwell/format.def"
 
@@ -120,6 +132,21 @@ TABLES = {
     "block-formats": Table(FORMATS, "DW_BLOCK", "name element scale rows cols second doc", {
         "format": "`{name}`", "elements": "`{element}`", "scales": "`{scale}`", "block": block_shape,
         "second level": lambda row: {"0": "no", "1": "fp32 per tensor", "2": "fp32 per row"}[row["second"]], "bits per element": bits_per_element, "meaning": "{doc}",
+    }),
+    "pointwise-ops": ops("pointwise"),
+    "create-ops": ops("create"),
+    "view-ops": ops("view"),
+    "move-ops": ops("move", "index"),
+    "reduce-ops": ops("reduce", "scan"),
+    "norm-ops": ops("norm"),
+    "contraction-ops": ops("matmul", "grouped", "attention", "rotary", "conv"),
+    "quantize-ops": ops("quantize"),
+    "attributes": Table("src/op/attr.def", "OP_ATTR", "name kind meaning", {
+        "attribute": "`{name}`", "kind": lambda row: row["kind"].lower(), "meaning": "{meaning}",
+    }),
+    "post-steps": Table("src/op/post.def", "OP_POST", "name operand halves meaning", {
+        "step": "`{name}`", "operand": lambda row: {"NONE": "", "COLUMN": "[n]", "FULL": "broadcast to the result"}[row["operand"]],
+        "columns left": lambda row: {"0": "n", "1": "n/2"}[row["halves"]], "y becomes": "`{meaning}`",
     }),
 }
 

@@ -33,6 +33,23 @@ static void every_listed_attribute_exists(void **state) {
     }
 }
 
+static bool has_word(const char *list, const char *word) {
+    size_t length = strlen(word);
+    for (const char *at = list; (at = strstr(at, word)) != NULL; at++)
+        if ((at == list || at[-1] == ' ') && strchr(" ?", at[length]) != NULL) return true;
+    return false;
+}
+
+static void every_attribute_is_taken_by_some_op(void **state) {
+    (void)state;
+    for (int i = 0; i < OP_ATTR_COUNT; i++) {
+        const char *name = op_attr_name((op_attr_id)i);
+        bool taken = false;
+        for (int j = 0; j < OP_COUNT && !taken; j++) taken = has_word(op_get((op_id)j)->attributes, name);
+        if (!taken) fail_msg("no op takes the attribute %s", name);
+    }
+}
+
 static void absent_attributes_read_as_nothing(void **state) {
     (void)state;
     op_attrs none = {0, NULL};
@@ -168,6 +185,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(every_name_finds_its_row),
         cmocka_unit_test(every_listed_attribute_exists),
+        cmocka_unit_test(every_attribute_is_taken_by_some_op),
         cmocka_unit_test(absent_attributes_read_as_nothing),
         cmocka_unit_test(equal_attributes_compare_by_value),
         cmocka_unit_test(a_residual_makes_a_second_result),
