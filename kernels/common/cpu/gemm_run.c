@@ -1,0 +1,203 @@
+/* The matrix product over threads: tasks of one panel (or a pair of halves) and up to GEMM_CHUNK_ROWS rows, each computing all of k into
+ * a tile on its stack, then the post list and the result's format. Chooses the instruction set; does no arithmetic of its own on sums. */
+#include <string.h>
+
+#include "kernels/common/cpu/gemm.h"
+
+const gemm_isa *gemm_isa_of(const chip_caps *chip) {
+#if defined(__x86_64__)
+    static const gemm_isa *const sets[] = {&gemm_isa_avx512bf16, &gemm_isa_avx512, &gemm_isa_avx2};
+    for (size_t i = 0; i < COUNT_OF(sets); i++) {
+        if ((sets[i]->needs & chip->features) == sets[i]->needs) return sets[i];
+    }
+#else
+    (void)chip;
+#endif
+    return &gemm_isa_portable;
+}
+
+typedef struct work {
+    const gemm_job *job;
+    int64_t units;                /* panels, or pairs of halves */
+    int64_t units_per_task, tasks_per_rows, row_chunks, chunk_rows, tasks_per_slice;
+    bool direct;
+} work;
+
+/* c [rows][32] = a times a panel, chunk by chunk. */
+static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int64_t row, int64_t rows, float *c) {
+    _Alignas(64) uint8_t decoded[GEMM_DEPTH * GEMM_COLS * sizeof(float)];
+    const gemm_pack *pack = &job->pack;
+    int rows_max = job->isa->rows_max[job->compute];
+    size_t element = job->compute == GEMM_F32 ? sizeof(float) : sizeof(uint16_t);
+    bool direct = pack->panel == (job->compute == GEMM_F32 ? GEMM_PANEL_F32 : GEMM_PANEL_BF16);
+    const uint8_t *a = (const uint8_t *)slice->a + (size_t)(row * job->a_stride) * element;
+    const float *col_scales = pack->block_scales ? (const float *)(panel + pack->scale_offset) : NULL;
+    bool scaled = col_scales != NULL || slice->row_scales != NULL;
+    static const float ones[GEMM_COLS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
+    for (int64_t chunk = 0; chunk < pack->chunks; chunk++) {
+        int64_t at = chunk * pack->depth;
+        int64_t depth = pack->k - at < pack->depth ? pack->k - at : pack->depth;
+        const uint8_t *source = panel + gemm_chunk_offset(pack, at);
+        if (!direct) {
+            if (slice->special && pack->panel != GEMM_PANEL_BF16) gemm_decode_special(pack->panel, job->compute, source, depth, decoded);
+            else job->isa->decode[pack->panel][job->compute](source, depth, decoded);
+        }
+        gemm_tile tile = {
+            .steps = job->compute == GEMM_F32 ? depth : (depth + 1) / 2,
+            .a_stride = job->a_stride,
+            .b = direct ? source : decoded,
+            .add = chunk > 0,
+            .row_scale_stride = job->row_scale_stride,
+            .col_scale = scaled ? (col_scales != NULL ? col_scales + chunk * GEMM_COLS : ones) : NULL,
+        };
+        for (int64_t r = 0; r < rows; r += tile.rows) {
+            tile.rows = (int)(rows - r < rows_max ? rows - r : rows_max);
+            tile.a = a + (size_t)(r * job->a_stride + at) * element;
+            tile.c = c + r * GEMM_COLS;
+            tile.row_scale = slice->row_scales != NULL ? slice->row_scales + (row + r) * job->row_scale_stride + chunk : NULL;
+            job->isa->tile[job->compute](&tile);
+        }
+    }
+    if (pack->chunks == 0) memset(c, 0, (size_t)rows * GEMM_COLS * sizeof(float));
+}
+
+/* Sums times the factors of rows and columns: second levels, scales per row and per tensor. */
+static void apply_factors(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int64_t row, int64_t rows, float *c) {
+    dw_format format = job->pack.format;
+    bool columns = format == DW_FORMAT_fp8_row || format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_nvfp4 || format == DW_FORMAT_nvfp4_row;
+    if (!columns && slice->row_factor == NULL) return;
+    const float *factors = (const float *)(panel + job->pack.factor_offset);
+    for (int64_t r = 0; r < rows; r++, c += GEMM_COLS) {
+        float row_factor = slice->row_factor != NULL ? slice->row_factor[row + r] : 1.0f;
+        for (int i = 0; i < GEMM_COLS; i++) c[i] *= row_factor * factors[i];
+    }
+}
+
+/* count elements of an operand, col_stride apart, as floats; zeros behind them up to a panel's width. */
+static void load_operand(const gemm_operand *operand, int64_t offset, int64_t count, float x[GEMM_COLS]) {
+    for (int64_t i = count; i < GEMM_COLS; i++) x[i] = 0;
+    int64_t stride = operand->col_stride;
+    if (operand->format == DW_FORMAT_f32) {
+        const float *data = (const float *)operand->data + offset;
+        for (int64_t i = 0; i < count; i++) x[i] = data[i * stride];
+        return;
+    }
+    const uint16_t *data = (const uint16_t *)operand->data + offset;
+    for (int64_t i = 0; i < count; i++) x[i] = operand->format == DW_FORMAT_bf16 ? num_bf16_to_f32(data[i * stride]) : num_f16_to_f32(data[i * stride]);
+}
+
+/* Columns [column, column + count) of the value so far live in c [rows][32]. */
+static void apply_operand(const gemm_job *job, op_post step, const gemm_operand *operand, int64_t row, int64_t rows, int64_t column, int64_t count, float *c) {
+    float x[GEMM_COLS];
+    if (operand->row_stride == 0) load_operand(operand, column * operand->col_stride, count, x);
+    for (int64_t r = 0; r < rows; r++) {
+        if (operand->row_stride != 0) load_operand(operand, (row + r) * operand->row_stride + column * operand->col_stride, count, x);
+        job->isa->post(step, c + r * GEMM_COLS, x, GEMM_COLS);
+    }
+}
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static void finish(const gemm_job *job, const gemm_slice *slice, int64_t row, int64_t rows, int64_t unit, float *c, float *u) {
+    int64_t column = unit * GEMM_COLS, width = job->pack.halves ? job->pack.n / 2 : job->pack.n;
+    int64_t count = least(width - column, GEMM_COLS);
+    bool halved = !job->pack.halves;
+    for (int i = 0, operand = 0; i < job->post.count; i++) {
+        op_post step = job->post.steps[i];
+        if (op_post_halves(step)) {
+            job->isa->post(step, c, u, rows * GEMM_COLS);
+            halved = true;
+        } else if (op_post_operand_of(step) != OP_POST_NONE) {
+            apply_operand(job, step, &slice->operands[operand], row, rows, column, count, c);
+            if (!halved) apply_operand(job, step, &slice->operands[operand], row, rows, width + column, count, u);
+            operand++;
+        } else {
+            job->isa->post(step, c, NULL, rows * GEMM_COLS);
+            if (!halved) job->isa->post(step, u, NULL, rows * GEMM_COLS);
+        }
+    }
+    size_t size = job->out_format == DW_FORMAT_f32 ? 4 : 2;
+    uint8_t *out = (uint8_t *)slice->out + ((size_t)(row * job->out_row_stride) + (size_t)column) * size;
+    for (int64_t r = 0; r < rows; r++, c += GEMM_COLS, out += (size_t)job->out_row_stride * size) {
+        if (job->out_format == DW_FORMAT_f32) {
+            memcpy(out, c, (size_t)count * sizeof(float));
+        } else if (job->out_format == DW_FORMAT_bf16) {
+            uint16_t narrow[GEMM_COLS];
+            job->isa->to_bf16(c, narrow, GEMM_COLS);
+            memcpy(out, narrow, (size_t)count * sizeof narrow[0]);
+        } else {
+            for (int64_t i = 0; i < count; i++) ((uint16_t *)out)[i] = num_f32_to_f16(c[i]);
+        }
+    }
+}
+
+/* Few rows: one or two quantised panels at once, decoded in registers. */
+static void multiply_direct(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int panels, int64_t rows, float *c[2]) {
+    gemm_direct direct = {
+        .rows = (int)rows,
+        .panels = panels,
+        .k = job->pack.k,
+        .a = slice->a,
+        .a_stride = job->a_stride,
+        .b = {panel, panel + job->pack.panel_bytes},
+        .c = {c[0], c[1]},
+    };
+    job->isa->direct[job->pack.panel](&direct);
+}
+
+static void run_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    const work *w = argument;
+    const gemm_job *job = w->job;
+    _Alignas(64) float tiles[2][GEMM_CHUNK_ROWS * GEMM_COLS];
+    float *c[2] = {tiles[0], tiles[1]};
+    gemm_slice slice;
+    memset(&slice, 0, sizeof slice);
+    job->slice(job, task / w->tasks_per_slice, &slice);
+    int64_t in_slice = task % w->tasks_per_slice;
+    int64_t row = in_slice / w->tasks_per_rows * w->chunk_rows;
+    int64_t rows = least(slice.rows - row, w->chunk_rows);
+    if (rows <= 0) return;
+    int64_t first = in_slice % w->tasks_per_rows * w->units_per_task, end = least(first + w->units_per_task, w->units);
+    int per_unit = job->pack.halves ? 2 : 1;
+    bool direct = w->direct && !slice.special && slice.row_scales == NULL && rows <= GEMM_DIRECT_ROWS;
+    for (int64_t unit = first; unit < end;) {
+        const uint8_t *panel = slice.panels + (size_t)(unit * per_unit) * job->pack.panel_bytes;
+        int panels = direct && per_unit == 1 && unit + 1 < end ? 2 : per_unit;
+        if (direct) {
+            multiply_direct(job, &slice, panel, panels, rows, c);
+        } else {
+            for (int i = 0; i < panels; i++) multiply(job, &slice, panel + (size_t)i * job->pack.panel_bytes, row, rows, c[i]);
+        }
+        for (int i = 0; i < panels; i++) apply_factors(job, &slice, panel + (size_t)i * job->pack.panel_bytes, row, rows, c[i]);
+        if (per_unit == 2) {
+            finish(job, &slice, row, rows, unit, c[0], c[1]);
+            unit++;
+        } else {
+            for (int i = 0; i < panels; i++) finish(job, &slice, row, rows, unit + i, c[i], NULL);
+            unit += panels;
+        }
+    }
+}
+
+static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+void gemm_run(const gemm_job *job, pool *pool) {
+    enum { TASKS_PER_THREAD = 8 };
+    if (job->slices == 0 || job->rows_max == 0 || job->pack.panels == 0) return;
+    work w = {.job = job, .units = job->pack.halves ? job->pack.panels / 2 : job->pack.panels};
+    int64_t row_unit = job->isa->rows_max[job->compute];
+    w.row_chunks = ceil_div(job->rows_max, GEMM_CHUNK_ROWS);
+    w.chunk_rows = w.row_chunks == 1 ? job->rows_max : ceil_div(ceil_div(job->rows_max, w.row_chunks), row_unit) * row_unit;
+    if (w.chunk_rows > GEMM_CHUNK_ROWS) w.chunk_rows = GEMM_CHUNK_ROWS;
+    w.row_chunks = ceil_div(job->rows_max, w.chunk_rows);
+    w.direct = job->compute == GEMM_BF16 && job->rows_max <= GEMM_DIRECT_ROWS && !job->pack.block_scales && job->isa->direct[job->pack.panel] != NULL;
+    /* Tasks of several panels when rows are few: which thread takes them changes no bit. */
+    int64_t wanted = (int64_t)pool_threads(pool) * TASKS_PER_THREAD;
+    w.units_per_task = job->rows_max > 16 ? 1 : w.units * job->slices / wanted;
+    if (w.units_per_task < 1) w.units_per_task = 1;
+    if (w.direct && w.units_per_task % 2 == 1 && !job->pack.halves) w.units_per_task++;
+    w.tasks_per_rows = ceil_div(w.units, w.units_per_task);
+    w.tasks_per_slice = w.tasks_per_rows * w.row_chunks;
+    pool_run(pool, w.tasks_per_slice * job->slices, run_task, &w);
+}
