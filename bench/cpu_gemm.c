@@ -38,7 +38,7 @@ static double bandwidth(dw_context *context, pool *pool) {
 
 static void measure(dw_context *context, const device *device, dw_format format, gemm_compute compute, int64_t m, int64_t n, int64_t k) {
     gemm_pack pack;
-    if (!gemm_pack_init(&pack, format, compute, k, n, 1, true, false)) return;
+    if (!gemm_pack_init(&pack, format, compute, k, n, 1, GEMM_TRANSPOSED)) return;
     int copies = m <= 16 ? (int)(ROTATE_BYTES / pack.bytes) + 2 : 1;
     const int64_t dims[2] = {n, k};
     num_parts parts;

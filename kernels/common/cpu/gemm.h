@@ -100,7 +100,12 @@ const gemm_isa *gemm_isa_of(const chip_caps *chip);
 /* ---- packing (gemm_pack.c) ---- */
 
 /* false: the format has no panel, or sizes overflow. */
-bool gemm_pack_init(gemm_pack *pack, dw_format format, gemm_compute compute, int64_t k, int64_t n, int64_t batches, bool transposed, bool halves);
+bool gemm_pack_init(gemm_pack *pack, dw_format format, gemm_compute compute, int64_t k, int64_t n, int64_t batches, unsigned flags);
+enum {
+    GEMM_TRANSPOSED = 1,          /* B lies as [n,k] */
+    GEMM_HALVES = 2,              /* a post step takes both halves of the columns */
+    GEMM_A_SCALES = 4             /* A has fp32 scales for every 128 of k: chunks as deep */
+};
 /* Packs weight [.., k, n] or, transposed, [.., n, k] (its leading axes are the batches, any strides for element formats) into packed, pack->bytes long and aligned to 64. */
 void gemm_pack_run(const gemm_pack *pack, const dw_tensor *weight, pool *pool, void *packed);
 /* Bytes of one chunk of k elements within a panel, and where the chunk that begins at k element `at` is. */
@@ -123,6 +128,7 @@ typedef struct gemm_slice {
     int64_t rows;
     const void *a;                /* [rows][k] in the compute's format */
     const float *row_factor;      /* NULL, or [rows]: multiplies the sums at the end */
+    const float *factor;          /* NULL, or one for all rows */
     const float *row_scales;      /* with block scales on A: [rows][a_chunks] */
     const uint8_t *panels;        /* packed B */
     bool special;

@@ -42,13 +42,14 @@ static bool panel_of(dw_format format, gemm_compute compute, gemm_panel *panel) 
 
 static bool has_block_scales(dw_format format) { return format == DW_FORMAT_fp8_1x128 || format == DW_FORMAT_fp8_128x128; }
 
-bool gemm_pack_init(gemm_pack *pack, dw_format format, gemm_compute compute, int64_t k, int64_t n, int64_t batches, bool transposed, bool halves) {
-    *pack = (gemm_pack){.format = format, .k = k, .n = n, .batches = batches, .transposed = transposed, .halves = halves};
+bool gemm_pack_init(gemm_pack *pack, dw_format format, gemm_compute compute, int64_t k, int64_t n, int64_t batches, unsigned flags) {
+    bool halves = (flags & GEMM_HALVES) != 0;
+    *pack = (gemm_pack){.format = format, .k = k, .n = n, .batches = batches, .transposed = (flags & GEMM_TRANSPOSED) != 0, .halves = halves};
     if (!panel_of(format, compute, &pack->panel)) return false;
     if (k < 0 || n < 0 || batches < 0 || k > INT64_MAX / 1024 || n > INT64_MAX / 1024) return false;
     pack->block_scales = has_block_scales(format);
     pack->panels = halves ? 2 * (round_up(n / 2, GEMM_COLS) / GEMM_COLS) : round_up(n, GEMM_COLS) / GEMM_COLS;
-    pack->depth = pack->block_scales ? GEMM_SCALE_DEPTH : GEMM_DEPTH;
+    pack->depth = pack->block_scales || (flags & GEMM_A_SCALES) ? GEMM_SCALE_DEPTH : GEMM_DEPTH;
     pack->chunks = round_up(k, pack->depth) / pack->depth;
     int64_t whole = k / pack->depth;
     size_t codes = (size_t)whole * gemm_chunk_bytes(pack->panel, pack->depth) + gemm_chunk_bytes(pack->panel, k - whole * pack->depth);

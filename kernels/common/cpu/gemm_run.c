@@ -50,8 +50,9 @@ static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t
             .row_scale_stride = job->row_scale_stride,
             .col_scale = scaled ? (col_scales != NULL ? col_scales + chunk * GEMM_COLS : ones) : NULL,
         };
-        for (int64_t r = 0; r < rows; r += tile.rows) {
-            tile.rows = (int)(rows - r < rows_max ? rows - r : rows_max);
+        int64_t tiles = (rows + rows_max - 1) / rows_max;
+        for (int64_t r = 0, left = tiles; r < rows; r += tile.rows, left--) {
+            tile.rows = (int)((rows - r + left - 1) / left);   /* even: 16 rows are 8 and 8 rather than 12 and 4 */
             tile.a = a + (size_t)(r * job->a_stride + at) * element;
             tile.c = c + r * GEMM_COLS;
             tile.row_scale = slice->row_scales != NULL ? slice->row_scales + (row + r) * job->row_scale_stride + chunk : NULL;
@@ -65,10 +66,10 @@ static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t
 static void apply_factors(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int64_t row, int64_t rows, float *c) {
     dw_format format = job->pack.format;
     bool columns = format == DW_FORMAT_fp8_row || format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_nvfp4 || format == DW_FORMAT_nvfp4_row;
-    if (!columns && slice->row_factor == NULL) return;
+    if (!columns && slice->row_factor == NULL && slice->factor == NULL) return;
     const float *factors = (const float *)(panel + job->pack.factor_offset);
     for (int64_t r = 0; r < rows; r++, c += GEMM_COLS) {
-        float row_factor = slice->row_factor != NULL ? slice->row_factor[row + r] : 1.0f;
+        float row_factor = slice->row_factor != NULL ? slice->row_factor[row + r] : slice->factor != NULL ? *slice->factor : 1.0f;
         for (int i = 0; i < GEMM_COLS; i++) c[i] *= row_factor * factors[i];
     }
 }
@@ -191,7 +192,7 @@ void gemm_run(const gemm_job *job, pool *pool) {
     w.chunk_rows = w.row_chunks == 1 ? job->rows_max : ceil_div(ceil_div(job->rows_max, w.row_chunks), row_unit) * row_unit;
     if (w.chunk_rows > GEMM_CHUNK_ROWS) w.chunk_rows = GEMM_CHUNK_ROWS;
     w.row_chunks = ceil_div(job->rows_max, w.chunk_rows);
-    w.direct = job->compute == GEMM_BF16 && job->rows_max <= GEMM_DIRECT_ROWS && !job->pack.block_scales && job->isa->direct[job->pack.panel] != NULL;
+    w.direct = job->compute == GEMM_BF16 && job->rows_max <= GEMM_DIRECT_ROWS && job->pack.depth == GEMM_DEPTH && job->isa->direct[job->pack.panel] != NULL;
     /* Tasks of several panels when rows are few: which thread takes them changes no bit. */
     int64_t wanted = (int64_t)pool_threads(pool) * TASKS_PER_THREAD;
     w.units_per_task = job->rows_max > 16 ? 1 : w.units * job->slices / wanted;

@@ -1,0 +1,140 @@
+/* A for the product core: read where it lies, or cast, transposed, gathered or decoded into rows. Multiplies nothing. */
+#include "kernels/common/cpu/product.h"
+
+#include <string.h>
+
+enum { ROWS_PER_TASK = 16 };
+
+bool product_has_operand_format(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
+
+bool product_has_halves(const op_post_list *post) {
+    for (int i = 0; i < post->count; i++) {
+        if (op_post_halves(post->steps[i])) return true;
+    }
+    return false;
+}
+
+bool product_compute(dw_format a, dw_format b, gemm_compute *compute) {
+    bool narrow_a = a == DW_FORMAT_bf16 || dw_format_is_block(a), narrow_b = b == DW_FORMAT_bf16 || dw_format_is_block(b);
+    *compute = narrow_a && narrow_b ? GEMM_BF16 : GEMM_F32;
+    if (!dw_format_is_block(a) && !product_has_operand_format(a)) return false;
+    if (a == DW_FORMAT_fp8_128x128) return false;
+    /* A bf16 beside an f32 or f16 B: fp32 panels. */
+    gemm_pack pack;
+    return gemm_pack_init(&pack, b, *compute, 1, 1, 1, GEMM_TRANSPOSED);
+}
+
+static int64_t batch_offset(const dw_tensor *a, int64_t batch, int row_axis, int k_axis) {
+    int64_t offset = 0;
+    for (int axis = a->rank - 1; axis >= 0; axis--) {
+        if (axis == row_axis || axis == k_axis) continue;
+        offset += batch % a->dims[axis] * a->strides[axis];
+        batch /= a->dims[axis];
+    }
+    return offset;
+}
+
+void product_rows_init(product_rows *rows, const dw_tensor *a, gemm_compute compute, gemm_panel panel, int row_axis, int k_axis) {
+    int64_t k = a->dims[k_axis], count = op_tensor_count(a);
+    *rows = (product_rows){.compute = compute, .k = k, .rows = k > 0 ? count / k : 0};
+    bool quantised = panel != GEMM_PANEL_F32 && panel != GEMM_PANEL_BF16;
+    bool fits = a->strides[k_axis] == 1 || k <= 1;
+    if (compute == GEMM_F32) {
+        fits = fits && a->format == DW_FORMAT_f32;
+    } else {
+        fits = fits && a->format == DW_FORMAT_bf16 && k % (quantised ? GEMM_GROUP : 2) == 0;
+        for (int axis = 0; axis < a->rank; axis++) fits = fits && (axis == k_axis || a->strides[axis] % 2 == 0);   /* pairs are read as 32 bits */
+    }
+    if (fits) {
+        rows->stride = a->strides[row_axis];
+        return;
+    }
+    rows->stride = (k + GEMM_GROUP - 1) / GEMM_GROUP * GEMM_GROUP;
+    if (rows->stride % 512 == 0) rows->stride += GEMM_GROUP;   /* so that the rows of a tile do not share cache sets */
+    rows->bytes = base_align_up((size_t)(rows->rows * rows->stride) * (compute == GEMM_F32 ? sizeof(float) : sizeof(uint16_t)), 64);
+}
+
+typedef struct rows_job {
+    const product_rows *rows;
+    const dw_tensor *a;
+    int row_axis, k_axis;
+    uint8_t *to;
+    size_t scale_row_bytes;
+} rows_job;
+
+static void cast_row(const rows_job *job, int64_t row, uint8_t *to) {
+    const dw_tensor *a = job->a;
+    int64_t m = a->dims[job->row_axis], k_stride = a->strides[job->k_axis], k = job->rows->k;
+    int64_t offset = batch_offset(a, row / m, job->row_axis, job->k_axis) + row % m * a->strides[job->row_axis];
+    if (job->rows->compute == GEMM_BF16) {
+        const uint16_t *from = (const uint16_t *)a->data + offset;
+        for (int64_t i = 0; i < k; i++) ((uint16_t *)to)[i] = from[i * k_stride];
+        return;
+    }
+    float *out = (float *)to;
+    if (a->format == DW_FORMAT_f32) {
+        const float *from = (const float *)a->data + offset;
+        for (int64_t i = 0; i < k; i++) out[i] = from[i * k_stride];
+    } else if (a->format == DW_FORMAT_bf16) {
+        const uint16_t *from = (const uint16_t *)a->data + offset;
+        for (int64_t i = 0; i < k; i++) out[i] = num_bf16_to_f32(from[i * k_stride]);
+    } else {
+        const uint16_t *from = (const uint16_t *)a->data + offset;
+        for (int64_t i = 0; i < k; i++) out[i] = num_f16_to_f32(from[i * k_stride]);
+    }
+}
+
+static void rows_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    const rows_job *job = argument;
+    const product_rows *rows = job->rows;
+    size_t size = rows->compute == GEMM_F32 ? sizeof(float) : sizeof(uint16_t), row_bytes = (size_t)rows->stride * size;
+    int64_t first = task * ROWS_PER_TASK, end = first + ROWS_PER_TASK < rows->rows ? first + ROWS_PER_TASK : rows->rows;
+    if (dw_format_is_block(job->a->format)) {
+        const dw_tensor *a = job->a;
+        num_matrix part = {
+            .format = a->format,
+            .rows = end - first,
+            .cols = rows->k,
+            .data = (uint8_t *)a->data + (size_t)first * num_row_bytes(a->format, rows->k),
+            .scales = (uint8_t *)a->scales + (size_t)first * job->scale_row_bytes,
+        };
+        num_dequantize_bf16(&part, (uint16_t *)(job->to + (size_t)first * row_bytes), rows->stride);
+    }
+    for (int64_t row = first; row < end; row++) {
+        uint8_t *to = job->to + (size_t)row * row_bytes;
+        if (!dw_format_is_block(job->a->format)) cast_row(job, row, to);
+        memset(to + (size_t)rows->k * size, 0, row_bytes - (size_t)rows->k * size);
+    }
+}
+
+/* Scales in tiles do not cut into rows: one matrix after the other, on one thread. */
+static void decode_tiled(const product_rows *rows, const dw_tensor *a, uint16_t *to) {
+    num_matrix all = {
+        .format = a->format,
+        .layout = a->scale_layout,
+        .rows = a->dims[a->rank - 2],
+        .cols = rows->k,
+        .data = a->data,
+        .scales = a->scales,
+        .batches = rows->rows / (a->dims[a->rank - 2] > 0 ? a->dims[a->rank - 2] : 1),
+    };
+    num_dequantize_bf16(&all, to, rows->stride);
+    for (int64_t row = 0; row < rows->rows; row++) memset(to + row * rows->stride + rows->k, 0, (size_t)(rows->stride - rows->k) * sizeof *to);
+}
+
+void product_rows_run(const product_rows *rows, const dw_tensor *a, int row_axis, int k_axis, pool *pool, void *to) {
+    if (rows->bytes == 0 || rows->rows == 0) return;
+    if (dw_format_is_block(a->format) && a->scale_layout != DW_SCALE_plain) {
+        decode_tiled(rows, a, to);
+        return;
+    }
+    rows_job job = {.rows = rows, .a = a, .row_axis = row_axis, .k_axis = k_axis, .to = to};
+    if (dw_format_is_block(a->format)) {
+        const num_format *info = num_info(a->format);
+        int64_t blocks = info->cols > 0 ? (rows->k + info->cols - 1) / info->cols : 1;
+        /* One scale for the whole tensor is not part of the bf16 operand. */
+        job.scale_row_bytes = info->rows == 0 ? 0 : (size_t)blocks * (size_t)dw_format_bits(info->scale) / 8;
+    }
+    pool_run(pool, (rows->rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK, rows_task, &job);
+}

@@ -1,0 +1,394 @@
+/* The conformance program: every line of the .txt files here on every kernel row that accepts it, at every instruction set level that this machine
+ * has, beside the op's reference. Operands are random from three seeds; results, workspace and packed weights are filled with NaN before
+ * and are watched for writes behind their ends; one and two threads must give the same bits. A row of kernel.def that no line reaches is a failure.
+ * With arguments: only the lines of the files named, or one line given as words; errors are printed.
+ *
+ * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
+ * 4096 terms of random sign eight times over. Results in bf16 and f16 add half a step of their format. Integers, bools and quantised
+ * results must be equal. */
+#include "support/support.h"
+
+#include <dirent.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "conform/case.h"
+#include "device/device.h"
+
+enum { GUARD = 256, SEEDS = 3, THREADS = 2, LINE_BYTES = 1024 };
+
+/* Memory with a watched end. */
+typedef struct block { uint8_t *bytes; size_t length; } block;
+
+static block block_create(size_t length, int fill) {
+    block b = {aligned_alloc(64, base_align_up(length + GUARD, 64)), length};
+    assert_non_null(b.bytes);
+    memset(b.bytes, fill, length);
+    memset(b.bytes + length, 0x5a, GUARD);
+    return b;
+}
+
+static bool block_is_whole(const block *b) {
+    for (int i = 0; i < GUARD; i++) {
+        if (b->bytes[b->length + (size_t)i] != 0x5a) return false;
+    }
+    return true;
+}
+
+typedef struct program {
+    dw_context *context;
+    pool *pools[THREADS];         /* of 1, 2, .. threads */
+    chip_caps levels[8];
+    int level_count;
+    bool *reached;                /* by row */
+    int64_t runs, failures;
+    bool verbose;
+} program;
+
+/* ---- operands ---- */
+
+typedef struct operand { dw_tensor dense, strided; block memory, gaps; } operand;
+
+static void fill_dense(const conform_case *c, int index, uint64_t seed, dw_tensor *t) {
+    int64_t count = op_tensor_count(t);
+    const conform_range *range = &c->ranges[index];
+    uint64_t stream = seed * 64 + (uint64_t)index;
+    if (dw_format_is_block(t->format)) {
+        int64_t cols = t->dims[t->rank - 1], rows = t->rank > 1 ? t->dims[t->rank - 2] : 1;
+        float *x = malloc((size_t)(count + 1) * sizeof *x);
+        for (int64_t i = 0; i < count; i++) x[i] = num_random_normal(stream, (uint64_t)i);
+        num_matrix m = {.format = t->format, .layout = t->scale_layout, .rows = rows, .cols = cols, .data = t->data, .scales = t->scales, .second = t->second,
+                        .batches = cols * rows > 0 ? count / (cols * rows) : 1};
+        num_quantize(x, cols, NUM_ROUND_UP, false, &m);
+        free(x);
+        return;
+    }
+    num_class class = num_info(t->format)->class;
+    for (int64_t i = 0; i < count; i++) {
+        double low = range->given ? range->low : class == NUM_BOOL ? 0 : -3, high = range->given ? range->high : class == NUM_BOOL ? 1 : 3;
+        double value = class == NUM_FLOAT && !range->given ? (double)num_random_normal(stream, (uint64_t)i)
+                                                           : low + (double)num_random_uniform(stream, (uint64_t)i) * (high - low + (class == NUM_FLOAT ? 0 : 1));
+        if (class != NUM_FLOAT) value = floor(value < high ? value : high);
+        num_store(t->format, t->data, i, value, true);
+    }
+}
+
+/* The same elements with a gap behind each element and each row. */
+static void make_strided(operand *o) {
+    dw_tensor *t = &o->strided;
+    *t = o->dense;
+    int64_t stride = 2;
+    for (int axis = t->rank - 1; axis >= 0; axis--) {
+        t->strides[axis] = stride;
+        stride *= t->dims[axis] + 1;
+    }
+    size_t size = (size_t)dw_format_bits(t->format) / 8;
+    o->gaps = block_create((size_t)stride * size, 0xff);
+    t->data = o->gaps.bytes;
+    int64_t count = op_tensor_count(t);
+    for (int64_t i = 0; i < count; i++) {
+        int64_t left = i, offset = 0;
+        for (int axis = t->rank - 1; axis >= 0; axis--) {
+            offset += left % t->dims[axis] * t->strides[axis];
+            left /= t->dims[axis];
+        }
+        memcpy(o->gaps.bytes + (size_t)offset * size, (uint8_t *)o->dense.data + (size_t)i * size, size);
+    }
+}
+
+static void operand_create(const conform_case *c, int index, uint64_t seed, operand *o) {
+    *o = (operand){0};
+    if (c->in[index] == NULL) return;
+    assert_int_equal(op_tensor_bind(NULL, c->in[index], NULL, NULL, &o->dense), DW_OK);
+    num_parts parts;
+    assert_true(num_layout(o->dense.format, o->dense.scale_layout, o->dense.rank, o->dense.dims, &parts));
+    o->memory = block_create(parts.total_bytes, 0);
+    dw_tensor shape = o->dense;
+    assert_true(op_tensor_init(&o->dense, shape.format, shape.scale_layout, shape.rank, shape.dims, o->memory.bytes));
+    fill_dense(c, index, seed, &o->dense);
+    if ((c->strided >> index & 1) && !dw_format_is_block(shape.format) && dw_format_bits(shape.format) >= 8) make_strided(o);
+}
+
+static void operand_destroy(operand *o) {
+    free(o->memory.bytes);
+    free(o->gaps.bytes);
+}
+
+/* ---- results ---- */
+
+typedef struct result { dw_tensor tensor; block memory; } result;
+
+static void result_create(const conform_case *c, int index, bool padded, result *r) {
+    dw_tensor shape;
+    assert_int_equal(op_tensor_bind(NULL, c->out[index], NULL, NULL, &shape), DW_OK);
+    num_parts parts;
+    assert_true(num_layout(shape.format, shape.scale_layout, shape.rank, shape.dims, &parts));
+    padded = padded && shape.rank >= 2 && !dw_format_is_block(shape.format);
+    size_t bytes = parts.total_bytes;
+    if (padded) bytes = bytes / (size_t)(shape.dims[shape.rank - 1] > 0 ? shape.dims[shape.rank - 1] : 1) * (size_t)(shape.dims[shape.rank - 1] + 3);
+    r->memory = block_create(bytes, 0xff);
+    assert_true(op_tensor_init(&r->tensor, shape.format, shape.scale_layout, shape.rank, shape.dims, r->memory.bytes));
+    if (!padded) return;
+    int64_t stride = shape.dims[shape.rank - 1] + 3;
+    for (int axis = shape.rank - 2; axis >= 0; axis--) {
+        r->tensor.strides[axis] = stride;
+        stride *= shape.dims[axis];
+    }
+}
+
+/* Are the gaps of a padded result untouched? */
+static bool gaps_are_whole(const result *r) {
+    const dw_tensor *t = &r->tensor;
+    if (t->rank < 2 || op_tensor_is_contiguous(t) || dw_format_is_block(t->format)) return true;
+    size_t size = (size_t)dw_format_bits(t->format) / 8, row = (size_t)t->strides[t->rank - 2] * size, used = (size_t)t->dims[t->rank - 1] * size;
+    for (size_t at = 0; at + row <= r->memory.length; at += row) {
+        for (size_t i = used; i < row; i++) {
+            if (r->memory.bytes[at + i] != 0xff) return false;
+        }
+    }
+    return true;
+}
+
+static void index_of(const dw_tensor *t, int64_t flat, int64_t *index) {
+    for (int axis = t->rank - 1; axis >= 0; axis--) {
+        index[axis] = flat % t->dims[axis];
+        flat /= t->dims[axis];
+    }
+}
+
+/* The first difference beyond the bound, as text; false when there is none. */
+static bool differs(const conform_case *c, const result *got, const result *reference, char *text, size_t room) {
+    const dw_tensor *a = &got->tensor, *b = &reference->tensor;
+    const num_format *info = num_info(a->format);
+    if (info->class == NUM_BLOCK) {
+        if (memcmp(got->memory.bytes, reference->memory.bytes, got->memory.length) == 0) return false;
+        size_t at = 0;
+        while (got->memory.bytes[at] == reference->memory.bytes[at]) at++;
+        snprintf(text, room, "byte %zu is %02x, the reference has %02x", at, got->memory.bytes[at], reference->memory.bytes[at]);
+        return true;
+    }
+    int64_t count = op_tensor_count(a), index[DW_MAX_RANK];
+    double largest = 0;
+    for (int64_t i = 0; i < count; i++) {
+        index_of(b, i, index);
+        double y = fabs(op_tensor_load(b, index));
+        if (isfinite(y) && y > largest) largest = y;
+    }
+    double step = info->class == NUM_FLOAT && info->bits <= 16 ? ldexp(1.0, -info->mantissa_bits - 1) : 0;
+    for (int64_t i = 0; i < count; i++) {
+        index_of(b, i, index);
+        double x = op_tensor_load(a, index), y = op_tensor_load(b, index);
+        bool equal = x == y || (isnan(x) && isnan(y));
+        if (info->class == NUM_FLOAT && isfinite(y) && isfinite(x)) equal = fabs(x - y) <= c->bound * largest + 2 * step * fabs(y);
+        if (equal) continue;
+        snprintf(text, room, "element %lld is %.9g, the reference has %.9g (largest %.3g)", (long long)i, x, y, largest);
+        return true;
+    }
+    return false;
+}
+
+/* ---- one row ---- */
+
+static void report(program *p, const conform_case *c, const kernel_row *row, const char *level, uint64_t seed, int threads, const char *what) {
+    p->failures++;
+    print_error("%s:%d: %s\n    %s on %s, seed %d, %d threads: %s\n", c->source, c->number, c->line, row->name, level, (int)seed, threads, what);
+}
+
+static void run_row(program *p, const conform_case *c, const kernel_row *row, const chip_caps *level, const kernel_problem *problem, operand *operands,
+                    const result *references, uint64_t seed) {
+    const dw_tensor *in[CASE_OPERANDS] = {0}, *out[CASE_RESULTS];
+    dw_tensor hidden;
+    for (int i = 0; i < c->n_in; i++) {
+        if (c->in[i] == NULL) continue;
+        in[i] = operands[i].gaps.bytes != NULL && (row->strided_in >> i & 1) ? &operands[i].strided : &operands[i].dense;
+    }
+    char text[256];
+    block packed = {0};
+    bool packs = row->packs >= 0 && (c->constant >> row->packs & 1);
+    if (packs) {
+        size_t bytes;
+        assert_true(row->pack_bytes(problem, in[row->packs], &bytes));
+        packed = block_create(bytes, 0xff);
+        assert_int_equal(row->pack(problem, p->pools[1], in[row->packs], packed.bytes), DW_OK);
+        if (!block_is_whole(&packed)) report(p, c, row, level->name, seed, 2, "packing wrote behind its end");
+        hidden = *in[row->packs];
+        hidden.data = NULL;
+        hidden.scales = NULL;
+        hidden.second = NULL;
+        in[row->packs] = &hidden;
+    }
+    result results[THREADS][CASE_RESULTS];
+    for (int t = 0; t < THREADS; t++) {
+        for (int i = 0; i < c->n_out; i++) {
+            result_create(c, i, row->strided_out && i == 0 && (c->strided != 0), &results[t][i]);
+            out[i] = &results[t][i].tensor;
+        }
+        kernel_run run = {
+            .call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out},
+            .post = c->post,
+            .is_packed = packs,
+            .packed = packed.bytes,
+            .pool = p->pools[t],
+            .chip = level,
+            .user = row->user,
+        };
+        block workspace = block_create(row->workspace != NULL ? row->workspace(&run) : 0, 0xff);
+        run.workspace = workspace.bytes;
+        p->runs++;
+        dw_status status = row->run(&run);
+        if (status != DW_OK) report(p, c, row, level->name, seed, t + 1, dw_context_error(p->context));
+        if (!block_is_whole(&workspace)) report(p, c, row, level->name, seed, t + 1, "the workspace was overrun");
+        for (int i = 0; i < c->n_out && status == DW_OK; i++) {
+            if (!block_is_whole(&results[t][i].memory) || !gaps_are_whole(&results[t][i])) report(p, c, row, level->name, seed, t + 1, "wrote outside of its result");
+            if (differs(c, &results[t][i], &references[i], text, sizeof text)) report(p, c, row, level->name, seed, t + 1, text);
+            if (t > 0 && memcmp(results[t][i].memory.bytes, results[0][i].memory.bytes, results[0][i].memory.length) != 0) {
+                report(p, c, row, level->name, seed, t + 1, "other bits than with one thread");
+            }
+        }
+        free(workspace.bytes);
+    }
+    for (int t = 0; t < THREADS; t++) {
+        for (int i = 0; i < c->n_out; i++) free(results[t][i].memory.bytes);
+    }
+    free(packed.bytes);
+}
+
+static void run_case(program *p, const conform_case *c) {
+    bool any = false;
+    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+        operand operands[CASE_OPERANDS];
+        result references[CASE_RESULTS];
+        const dw_tensor *in[CASE_OPERANDS] = {0}, *out[CASE_RESULTS];
+        for (int i = 0; i < c->n_in; i++) {
+            operand_create(c, i, seed, &operands[i]);
+            if (c->in[i] != NULL) in[i] = &operands[i].dense;
+        }
+        for (int i = 0; i < c->n_out; i++) {
+            result_create(c, i, false, &references[i]);
+            out[i] = &references[i].tensor;
+        }
+        op_call call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out};
+        if (c->op->reference(&call) != DW_OK) fail_msg("%s:%d: the reference: %s", c->source, c->number, dw_context_error(p->context));
+        for (int l = 0; l < p->level_count; l++) {
+            kernel_problem problem = {.context = p->context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in,
+                                      .out = c->out, .constant_in = c->constant, .dims = c->dims, .symbols = NULL, .chip = &p->levels[l]};
+            for (int i = 0; i < kernel_count(); i++) {
+                const kernel_row *row = kernel_at(i);
+                if (row->op != c->op->id || row->reference || row->device != CHIP_CPU || (row->needs & ~p->levels[l].features) != 0) continue;
+                text why;
+                text_init(&why, p->context);
+                bool accepted = row->reject == NULL || row->reject(&problem, &why) == NULL;
+                text_free(&why);
+                if (!accepted) continue;
+                any = p->reached[i] = true;
+                run_row(p, c, row, &p->levels[l], &problem, operands, references, seed);
+            }
+        }
+        for (int i = 0; i < c->n_in; i++) operand_destroy(&operands[i]);
+        for (int i = 0; i < c->n_out; i++) free(references[i].memory.bytes);
+    }
+    if (!any) {
+        p->failures++;
+        print_error("%s:%d: %s\n    no kernel takes it\n", c->source, c->number, c->line);
+    }
+}
+
+/* ---- files ---- */
+
+static void run_line(program *p, const char *source, int number, const char *line) {
+    arena arena;
+    arena_init(&arena, p->context);
+    dim_table *dims;
+    assert_int_equal(dim_table_create(p->context, &dims), DW_OK);
+    conform_case c;
+    if (case_parse(&arena, dims, source, number, line, &c) != DW_OK) fail_msg("%s", dw_context_error(p->context));
+    run_case(p, &c);
+    dim_table_destroy(dims);
+    arena_free(&arena);
+}
+
+static void run_file(program *p, const char *path) {
+    FILE *file = fopen(path, "r");
+    if (file == NULL) fail_msg("%s cannot be opened", path);
+    char line[LINE_BYTES];
+    for (int number = 1; fgets(line, sizeof line, file) != NULL; number++) {
+        line[strcspn(line, "#\n")] = '\0';
+        size_t length = strlen(line);
+        while (length > 0 && line[length - 1] == ' ') line[--length] = '\0';
+        if (length > 0) run_line(p, strrchr(path, '/') + 1, number, line);
+    }
+    fclose(file);
+}
+
+static void program_create(program *p) {
+    *p = (program){0};
+    assert_int_equal(dw_context_create(NULL, &p->context), DW_OK);
+    for (int t = 0; t < THREADS; t++) assert_int_equal(pool_create(p->context, t + 1, &p->pools[t]), DW_OK);
+    for (int i = 0; i < chip_count(); i++) {
+        chip_caps caps;
+        chip_row_caps(i, 1, &caps);
+        if (caps.kind != CHIP_CPU || p->level_count == (int)COUNT_OF(p->levels)) continue;
+        if (device_probe_cpu(p->context, caps.name + strlen("cpu-"), 1, &caps) == DW_OK) p->levels[p->level_count++] = caps;
+        else print_message("not run: level %s (%s)\n", caps.name, dw_context_error(p->context));
+    }
+    p->reached = calloc((size_t)kernel_count(), sizeof *p->reached);
+}
+
+static void program_destroy(program *p) {
+    free(p->reached);
+    for (int t = 0; t < THREADS; t++) pool_destroy(p->pools[t]);
+    dw_context_destroy(p->context);
+}
+
+static void every_kernel_conforms(void **state) {
+    (void)state;
+    program p;
+    program_create(&p);
+    DIR *folder = opendir(TEST_SOURCE_DIR "/tests/conform");
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        char path[LINE_BYTES];
+        size_t length = strlen(entry->d_name);
+        if (length < 4 || strcmp(entry->d_name + length - 4, ".txt") != 0) continue;
+        snprintf(path, sizeof path, "%s/tests/conform/%s", TEST_SOURCE_DIR, entry->d_name);
+        run_file(&p, path);
+    }
+    closedir(folder);
+    for (int i = 0; i < kernel_count(); i++) {
+        const kernel_row *row = kernel_at(i);
+        if (row->reference || p.reached[i]) continue;
+        if ((row->needs & ~p.levels[0].features) != 0) {
+            print_message("not run: %s (this machine lacks what it needs)\n", row->name);
+            continue;
+        }
+        p.failures++;
+        print_error("%s: no line of tests/conform reaches it\n", row->name);
+    }
+    print_message("%lld runs\n", (long long)p.runs);
+    int64_t failures = p.failures;
+    program_destroy(&p);
+    assert_int_equal(failures, 0);
+}
+
+int main(int argc, char **argv) {
+    if (argc > 1) {
+        program p;
+        program_create(&p);
+        char line[LINE_BYTES] = "";
+        for (int i = 1; i < argc; i++) {
+            if (strstr(argv[i], ".txt") != NULL) {
+                run_file(&p, argv[i]);
+            } else {
+                snprintf(line + strlen(line), sizeof line - strlen(line), "%s%s", line[0] != '\0' ? " " : "", argv[i]);
+            }
+        }
+        if (line[0] != '\0') run_line(&p, "line", 1, line);
+        printf("%lld runs, %lld failures\n", (long long)p.runs, (long long)p.failures);
+        int status = p.failures > 0;
+        program_destroy(&p);
+        return status;
+    }
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_kernel_conforms)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
