@@ -146,7 +146,8 @@ value_expr value_scale(value_analysis *analysis, value_expr x, dim factor) {
     if (x == NULL) return NULL;
     if (factor == NULL) return value_failed(analysis);
     if (x->kind == VALUE_SELECT) {
-        return value_select(analysis, x->args[0], value_scale(analysis, x->args[1], factor), value_scale(analysis, x->args[2], factor));
+        const value_expr otherwise = value_scale(analysis, x->args[2], factor);
+        return value_select(analysis, x->args[0], value_scale(analysis, x->args[1], factor), otherwise);
     }
     const dim zero = dim_constant(analysis->graph->dims, 0);
     if (zero == NULL) return value_failed(analysis);
@@ -302,8 +303,8 @@ static value_expr open_absolute(value_analysis *analysis, value_expr x) {
         const value_expr atom = x->args[i];
         if (atom->kind != VALUE_POINT || atom->op != OP_abs || !dim_is_constant(x->factors[i], &factor) || factor != 1) continue;
         const value_expr rest = value_sum(analysis, x, 1, atom, -1);
-        return value_and(analysis, value_le_zero(analysis, value_sum(analysis, rest, 1, atom->args[0], 1)),
-                         value_le_zero(analysis, value_sum(analysis, rest, 1, atom->args[0], -1)));
+        const value_expr above = value_le_zero(analysis, value_sum(analysis, rest, 1, atom->args[0], -1));
+        return value_and(analysis, value_le_zero(analysis, value_sum(analysis, rest, 1, atom->args[0], 1)), above);
     }
     return NULL;
 }
@@ -311,7 +312,8 @@ static value_expr open_absolute(value_analysis *analysis, value_expr x) {
 value_expr value_le_zero(value_analysis *analysis, value_expr x) {
     if (x == NULL) return NULL;
     if (x->kind == VALUE_SELECT) {
-        return value_select(analysis, x->args[0], value_le_zero(analysis, x->args[1]), value_le_zero(analysis, x->args[2]));
+        const value_expr otherwise = value_le_zero(analysis, x->args[2]);
+        return value_select(analysis, x->args[0], value_le_zero(analysis, x->args[1]), otherwise);
     }
     const value_expr opened = open_absolute(analysis, x);
     if (opened != NULL) return opened;
@@ -327,7 +329,8 @@ value_expr value_le_zero(value_analysis *analysis, value_expr x) {
 value_expr value_eq_zero(value_analysis *analysis, value_expr x) {
     if (x == NULL) return NULL;
     if (x->kind == VALUE_SELECT) {
-        return value_select(analysis, x->args[0], value_eq_zero(analysis, x->args[1]), value_eq_zero(analysis, x->args[2]));
+        const value_expr otherwise = value_eq_zero(analysis, x->args[2]);
+        return value_select(analysis, x->args[0], value_eq_zero(analysis, x->args[1]), otherwise);
     }
     dim low, high;
     if (value_range(analysis, x, &low, &high)) {
@@ -371,13 +374,20 @@ value_expr value_or(value_analysis *analysis, value_expr x, value_expr y) {
 
 value_expr value_not(value_analysis *analysis, value_expr x) {
     if (x == NULL) return NULL;
+    value_expr other;   /* made first: what is made depends on the order, which C leaves open among arguments */
     switch (x->kind) {
     case VALUE_CONSTANT: return value_bool(analysis, x->number == 0);
     case VALUE_NOT: return x->args[0];
     case VALUE_LE: return value_le_zero(analysis, value_sum(analysis, value_int(analysis, 1), 1, x->args[0], -1));
-    case VALUE_AND: return value_or(analysis, value_not(analysis, x->args[0]), value_not(analysis, x->args[1]));
-    case VALUE_OR: return value_and(analysis, value_not(analysis, x->args[0]), value_not(analysis, x->args[1]));
-    case VALUE_SELECT: return value_select(analysis, x->args[0], value_not(analysis, x->args[1]), value_not(analysis, x->args[2]));
+    case VALUE_AND:
+        other = value_not(analysis, x->args[1]);
+        return value_or(analysis, value_not(analysis, x->args[0]), other);
+    case VALUE_OR:
+        other = value_not(analysis, x->args[1]);
+        return value_and(analysis, value_not(analysis, x->args[0]), other);
+    case VALUE_SELECT:
+        other = value_not(analysis, x->args[2]);
+        return value_select(analysis, x->args[0], value_not(analysis, x->args[1]), other);
     default: return value_intern(analysis, &(value_node){.kind = VALUE_NOT, .class = VALUE_BOOL, .count = 1, .args = &x});
     }
 }

@@ -96,7 +96,8 @@ value_expr value_cast(value_analysis *analysis, value_expr x, dw_format format) 
     if ((x->kind == VALUE_POINT && x->format == format) || (x->kind == VALUE_LOOKUP && x->source->type.format == format)) return x;
     if (value_is_number(x, &number)) return make_number(analysis, format, number);
     if (x->kind == VALUE_SELECT) {
-        return value_select(analysis, x->args[0], value_cast(analysis, x->args[1], format), value_cast(analysis, x->args[2], format));
+        const value_expr otherwise = value_cast(analysis, x->args[2], format);
+        return value_select(analysis, x->args[0], value_cast(analysis, x->args[1], format), otherwise);
     }
     if (x->class == VALUE_BOOL) {
         return value_select(analysis, x, make_number(analysis, format, 1), make_number(analysis, format, 0));
@@ -244,8 +245,8 @@ value_expr value_point(value_analysis *analysis, op_id op, dw_format format, int
     }
     if (op == OP_cast) return value_cast(analysis, args[0], format);
     if (op == OP_where) {
-        return value_select(analysis, value_cast(analysis, args[0], DW_FORMAT_bool), value_cast(analysis, args[1], format),
-                            value_cast(analysis, args[2], format));
+        const value_expr no = value_cast(analysis, args[2], format), yes = value_cast(analysis, args[1], format);
+        return value_select(analysis, value_cast(analysis, args[0], DW_FORMAT_bool), yes, no);
     }
     if (count > 2) return NULL;
 

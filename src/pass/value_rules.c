@@ -28,7 +28,8 @@ static bool is_one(dim size) {
 
 /* x < size, for an index x that is never negative. */
 static value_expr below(value_analysis *analysis, value_expr x, dim size) {
-    return value_le_zero(analysis, value_sum(analysis, value_sum(analysis, x, 1, value_size(analysis, size), -1), 1, value_int(analysis, 1), 1));
+    const value_expr one = value_int(analysis, 1);
+    return value_le_zero(analysis, value_sum(analysis, value_sum(analysis, x, 1, value_size(analysis, size), -1), 1, one, 1));
 }
 
 /* An index as take, gather and index read it: negative ones count from the end. */
@@ -66,7 +67,8 @@ static void map_run(value_analysis *analysis, const value_formula *x, int in, in
     dim_table *table = analysis->graph->dims;
     value_expr flat = value_int(analysis, 0);
     for (int i = out; i < out_end; i++) {
-        flat = value_sum(analysis, value_scale(analysis, flat, analysis->dims[i]), 1, value_index(analysis, i), 1);
+        const value_expr index = value_index(analysis, i);
+        flat = value_sum(analysis, value_scale(analysis, flat, analysis->dims[i]), 1, index, 1);
     }
     for (int i = in_end - 1; i >= in; i--) {
         if (i == in) {
@@ -175,14 +177,15 @@ static value_expr rule_slice_scatter(value_analysis *analysis, const ir_node *no
     own_indices(analysis, y->rank, map);
     map[axis] = is_one(y->dims[axis]) ? value_int(analysis, 0) : value_sum(analysis, index, 1, first, -1);
     if (map[axis] == NULL) return NULL;
-    const value_expr inside = value_and(analysis, value_le_zero(analysis, value_sum(analysis, first, 1, index, -1)),
-                                        below(analysis, index, dim_add(table, start, y->dims[axis])));
+    const value_expr before_end = below(analysis, index, dim_add(table, start, y->dims[axis]));
+    const value_expr inside = value_and(analysis, value_le_zero(analysis, value_sum(analysis, first, 1, index, -1)), before_end);
     return value_select(analysis, inside, value_substitute(analysis, y->expr, map), x->expr);
 }
 
 static value_expr rule_triangle(value_analysis *analysis, const ir_node *node, const value_formula *x) {
     if (analysis->rank < 2) return NULL;
-    const value_expr difference = value_sum(analysis, value_index(analysis, analysis->rank - 1), 1, value_index(analysis, analysis->rank - 2), -1);
+    const value_expr row = value_index(analysis, analysis->rank - 2);
+    const value_expr difference = value_sum(analysis, value_index(analysis, analysis->rank - 1), 1, row, -1);
     const value_expr offset = value_size(analysis, op_attr_dim(&node->attrs, OP_ATTR_offset));
     const value_expr beyond = node->op == OP_tril ? value_sum(analysis, difference, 1, offset, -1) : value_sum(analysis, offset, 1, difference, -1);
     return value_select(analysis, value_le_zero(analysis, beyond), x->expr, zero_of(analysis, x->expr->class));
