@@ -51,7 +51,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
         clone_and_clean(context, graph);
     } else {
         require(context, status != DW_INTERNAL, "a text makes us contradict ourselves");
-        require(context, strstr(dw_context_error(context), "fuzz:") != NULL, "a message without its place");
+        const char *message = dw_context_error(context);
+        bool is_clipped = strlen(message) > 3 && strcmp(message + strlen(message) - 3, "...") == 0;
+        require(context, is_clipped || strstr(message, "fuzz:") != NULL, "a message without its place");
     }
     ir_graph_destroy(graph);
     dw_context_destroy(context);
