@@ -365,7 +365,7 @@ dw_status capture_axes_arg(capture_call *call, const char *name, int rank, int *
     int n = 0;
     if (capture_has(call, name)) TRY(capture_ints_arg(call, name, &n, given));
     for (int i = 0; i < n; i++) {
-        int axis;
+        int axis = 0;
         TRY(wrap_axis(call, name, rank, given[i], &axis));
         chosen[axis] = true;
     }

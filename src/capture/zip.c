@@ -161,7 +161,7 @@ static dw_status check_overlap(const reader *r, const zip_archive *archive) {
 
 dw_status zip_open(dw_context *context, const char *source, const uint8_t *bytes, size_t length, arena *arena, zip_archive *archive) {
     reader r = {.context = context, .source = source, .bytes = bytes, .length = length, .arena = arena};
-    directory found;
+    directory found = {0};
     TRY(find_directory(&r, &found));
     *archive = (zip_archive){.count = (size_t)found.count};
     map_init(&archive->by_name, arena);
