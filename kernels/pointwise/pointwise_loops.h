@@ -52,7 +52,7 @@ static inline double floor_quotient(double x, double y) {
 
 REAL1(neg, -x, -x)
 REAL1(abs, cpu_abs(x), fabs(x))
-REAL1(sign, cpu_select(x != x, x, (float)((x > 0) - (x < 0))), x != x ? x : (x > 0) - (x < 0))
+REAL1(sign, (float)((x > 0) - (x < 0)), (x > 0) - (x < 0))
 REAL1(exp, cpu_exp(x), exp(x))
 REAL1(log, logf(x), log(x))
 REAL1(sqrt, sqrtf(x), sqrt(x))

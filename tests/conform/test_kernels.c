@@ -70,6 +70,8 @@ static void fill_dense(const conform_case *c, int index, uint64_t seed, dw_tenso
         double value = class == NUM_FLOAT && !range->given ? (double)num_random_normal(stream, (uint64_t)i)
                                                            : low + (double)num_random_uniform(stream, (uint64_t)i) * (high - low + (class == NUM_FLOAT ? 0 : 1));
         if (class != NUM_FLOAT) value = floor(value < high ? value : high);
+        static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0};
+        if ((c->special >> index & 1) != 0 && class == NUM_FLOAT && i % 7 == 3) value = specials[num_random(stream, (uint64_t)i) % COUNT_OF(specials)];
         num_store(t->format, t->data, i, value, true);
     }
 }
