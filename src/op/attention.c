@@ -1,5 +1,5 @@
 /* attention: softmax(q k^T * scale + bias) v for grouped heads, with the masks of attr.def. Scores are never stored: each query makes two passes over
- * its keys, the first for the largest score and the sum, the second for the output. A key whose score is -inf is a key not seen. */
+ * its keys, one for the largest score and the sum, one (for each part of the width of v) for the output. A key whose score is -inf is a key not seen. */
 #include "op/family.h"
 
 #include <math.h>
@@ -56,15 +56,26 @@ dw_status attention_infer(op_infer *infer) {
 
 /* ---- reference ---- */
 
+/* The position of query 0. Beyond any number of keys it is all the same, and sums stay in range. */
+static dw_status eval_offset(const op_call *call, int64_t *offset) {
+    const int64_t far = INT64_C(1) << 60;
+    dim given = op_attr_dim(call->attrs, OP_ATTR_offset);
+    *offset = 0;
+    if (given != NULL) TRY(dim_eval(call->context, given, call->symbols, offset));
+    if (*offset > far) *offset = far;
+    if (*offset < -far) *offset = -far;
+    return DW_OK;
+}
+
 /* Which keys a query sees by position: [begin, end). */
 typedef struct span { int64_t begin, end; } span;
 
 static span visible(const op_attrs *attrs, int64_t query, int64_t offset, int64_t keys) {
     int64_t window = op_attr_int(attrs, OP_ATTR_window), ahead = op_attr_int(attrs, OP_ATTR_ahead), position = query + offset;
     span seen = {0, keys};
-    if (op_attr_bool(attrs, OP_ATTR_causal) && seen.end > position + 1) seen.end = position + 1;
-    if (ahead > 0 && seen.end > position + ahead) seen.end = position + ahead;
-    if (window > 0 && seen.begin < position - window + 1) seen.begin = position - window + 1;
+    if (op_attr_bool(attrs, OP_ATTR_causal) && seen.end - 1 > position) seen.end = position + 1;
+    if (ahead > 0 && seen.end - ahead > position) seen.end = position + ahead;
+    if (window > 0 && position >= window) seen.begin = position - window + 1;
     if (seen.end < seen.begin) seen.end = seen.begin;
     return seen;
 }
@@ -95,18 +106,20 @@ static double score(const query *at, int64_t key) {
     return bias != NULL ? sum + op_load_at(bias, at->bias + key * at->bias_stride) : sum;
 }
 
-/* The largest score of the keys and the sink (NaN if any is NaN), and the sum of e^(score - largest). */
+/* The largest score of the keys and the sink (NaN if any is NaN), and the sum of e^(score - largest), which is scaled down whenever a larger score comes. */
 static void measure(const query *at, span seen, double sink, double *max, double *sum) {
     *max = sink;
-    *sum = 0;
-    for (int64_t key = seen.begin; key < seen.end; key++) {
+    *sum = sink > -INFINITY ? 1 : 0;
+    for (int64_t key = seen.begin; key < seen.end && !isnan(*max); key++) {
         double value = score(at, key);
-        if (isnan(value) || value > *max) *max = value;
-        if (isnan(value)) return;
+        if (value == -INFINITY) continue;
+        if (value > *max || isnan(value)) {
+            *sum = *sum * exp(*max - value) + 1;
+            *max = value;
+        } else {
+            *sum += exp(value - *max);
+        }
     }
-    if (*max == -INFINITY) return;
-    for (int64_t key = seen.begin; key < seen.end; key++) *sum += exp(score(at, key) - *max);
-    *sum += exp(sink - *max);
 }
 
 static void attend(const query *at, span seen, double sink, int64_t out_offset) {
@@ -129,9 +142,8 @@ static void attend(const query *at, span seen, double sink, int64_t out_offset) 
 dw_status attention_reference(const op_call *call) {
     const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2], *mask = operand(call, 3), *bias = operand(call, 4), *sink = operand(call, 5);
     const dw_tensor *out = call->out[0];
-    int64_t offset = 0;
-    dim given = op_attr_dim(call->attrs, OP_ATTR_offset);
-    if (given != NULL) TRY(dim_eval(call->context, given, call->symbols, &offset));
+    int64_t offset;
+    TRY(eval_offset(call, &offset));
     if (k->dims[1] < 1 || q->dims[1] % k->dims[1] != 0)
         return base_fail(call->context, DW_MISMATCH, "attention: q has %lld heads, k has %lld, which does not divide them", (long long)q->dims[1], (long long)k->dims[1]);
     int64_t shared = q->dims[1] / k->dims[1];
@@ -164,9 +176,8 @@ dw_status attention_reference(const op_call *call) {
  * all the same. A causal square is thus s (s + 1) / 2 pairs. The softmax is not counted. */
 void attention_work(const op_call *call, op_work *work) {
     const dw_tensor *q = call->in[0], *v = call->in[2];
-    int64_t offset = 0;
-    dim given = op_attr_dim(call->attrs, OP_ATTR_offset);
-    if (given != NULL && dim_eval(call->context, given, call->symbols, &offset) != DW_OK) offset = 0;
+    int64_t offset;
+    if (eval_offset(call, &offset) != DW_OK) offset = 0;
     double pairs = 0;
     for (int64_t i = 0; i < q->dims[2]; i++) {
         span seen = visible(call->attrs, i, offset, v->dims[2]);

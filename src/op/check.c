@@ -51,6 +51,26 @@ dw_status op_check_le(op_infer *infer, const char *what_a, dim a, const char *wh
     return dim_always_lt(infer->dims, b, a) ? fail_dims(infer, what_a, a, what_b, b) : DW_OK;
 }
 
+/* What axes are called in messages. */
+typedef struct axis_names { char a[64], b[64]; } axis_names;
+
+static axis_names name_axes(int axis, const char *name_a, const char *name_b) {
+    axis_names names;
+    snprintf(names.a, sizeof names.a, "axis %d of %s", axis, name_a);
+    snprintf(names.b, sizeof names.b, "axis %d of %s", axis, name_b);
+    return names;
+}
+
+dw_status op_check_same_axis(op_infer *infer, int axis, const char *name_a, const op_type *a, const char *name_b, const op_type *b) {
+    axis_names names = name_axes(axis, name_a, name_b);
+    return op_check_same(infer, names.a, a->dims[axis], names.b, b->dims[axis]);
+}
+
+dw_status op_check_le_axis(op_infer *infer, int axis, const char *name_a, const op_type *a, const char *name_b, const op_type *b) {
+    axis_names names = name_axes(axis, name_a, name_b);
+    return op_check_le(infer, names.a, a->dims[axis], names.b, b->dims[axis]);
+}
+
 dw_status op_check_axis(op_infer *infer, int64_t axis, int rank) {
     if (axis >= 0 && axis < rank) return DW_OK;
     return base_fail(infer->context, DW_INVALID, "%s: axis is %lld, x has rank %d; axes are counted from 0", infer->op->name, (long long)axis, rank);
@@ -101,9 +121,6 @@ dw_status op_check_to(op_infer *infer, dw_format to) {
 }
 
 dw_status op_add_axis(op_infer *infer, op_type *type, dim d) {
-    int64_t value;
-    if (dim_is_constant(d, &value) && value < 0)
-        return base_fail(infer->context, DW_INVALID, "%s: axis %d of the result would have size %lld", infer->op->name, type->rank, (long long)value);
     if (type->rank == DW_MAX_RANK)
         return base_fail(infer->context, DW_LIMIT, "%s: the result has more than %d dimensions", infer->op->name, DW_MAX_RANK);
     type->dims[type->rank++] = d;

@@ -3,27 +3,32 @@
 
 /* ---- inference ---- */
 
+enum { SPATIAL_MAX = 1 << 24 };   /* of stride, padding and dilation: sums stay in range */
+
 /* A list attribute with one number >= min for each spatial axis. */
 static dw_status spatial(op_infer *infer, op_attr_id id, int axes, int64_t min, const int64_t **values) {
     int count = op_attr_ints(infer->attrs, id, values);
     if (count != axes)
         return base_fail(infer->context, DW_INVALID, "conv: %s has %d numbers, x has %d spatial axes", op_attr_name(id), count, axes);
     for (int i = 0; i < count; i++)
-        if ((*values)[i] < min)
-            return base_fail(infer->context, DW_INVALID, "conv: %s[%d] is %lld, it must be %lld or more", op_attr_name(id), i, (long long)(*values)[i], (long long)min);
+        if ((*values)[i] < min || (*values)[i] > SPATIAL_MAX)
+            return base_fail(infer->context, DW_INVALID, "conv: %s[%d] is %lld, it must be %lld to %d", op_attr_name(id), i, (long long)(*values)[i],
+                             (long long)min, SPATIAL_MAX);
     return DW_OK;
 }
 
-/* floor((size + 2 padding - dilation (taps - 1) - 1) / stride) + 1 */
-static dw_status window_count(op_infer *infer, dim size, dim taps, int64_t stride, int64_t padding, int64_t dilation, dim *count) {
+typedef struct windows { const int64_t *stride, *padding, *dilation; } windows;
+
+/* floor((size + 2 padding - dilation (taps - 1) - 1) / stride) + 1 along a spatial axis */
+static dw_status window_count(op_infer *infer, const windows *w, int axis, dim *count) {
     dim_table *dims = infer->dims;
     dim term;
-    TRY_DIM(infer->context, term, dim_constant(dims, 2 * padding + dilation - 1));
-    TRY_DIM(infer->context, *count, dim_add(dims, size, term));
-    TRY_DIM(infer->context, term, dim_constant(dims, dilation));
-    TRY_DIM(infer->context, term, dim_mul(dims, taps, term));
+    TRY_DIM(infer->context, term, dim_constant(dims, 2 * w->padding[axis] + w->dilation[axis] - 1));
+    TRY_DIM(infer->context, *count, dim_add(dims, infer->in[0]->dims[2 + axis], term));
+    TRY_DIM(infer->context, term, dim_constant(dims, w->dilation[axis]));
+    TRY_DIM(infer->context, term, dim_mul(dims, infer->in[1]->dims[2 + axis], term));
     TRY_DIM(infer->context, *count, dim_sub(dims, *count, term));
-    TRY_DIM(infer->context, term, dim_constant(dims, stride));
+    TRY_DIM(infer->context, term, dim_constant(dims, w->stride[axis]));
     TRY_DIM(infer->context, *count, dim_floordiv(dims, *count, term));
     TRY_DIM(infer->context, term, dim_constant(dims, 1));
     TRY_DIM(infer->context, *count, dim_add(dims, *count, term));
@@ -44,16 +49,16 @@ static dw_status check_channels(op_infer *infer, const op_type *x, const op_type
 
 dw_status conv_infer(op_infer *infer) {
     const op_type *x = infer->in[0], *weight = infer->in[1];
-    const int64_t *stride, *padding, *dilation;
+    windows w;
     TRY(op_check_number(infer, "x", x));
     TRY(op_check_float(infer, "x", x));
     TRY(op_check_same_format(infer, "x", x, "w", weight));
     TRY(op_check_rank(infer, "x", x, 3, 4));
     TRY(op_check_rank(infer, "w", weight, x->rank, x->rank));
     int axes = x->rank - 2;
-    TRY(spatial(infer, OP_ATTR_stride, axes, 1, &stride));
-    TRY(spatial(infer, OP_ATTR_padding, axes, 0, &padding));
-    TRY(spatial(infer, OP_ATTR_dilation, axes, 1, &dilation));
+    TRY(spatial(infer, OP_ATTR_stride, axes, 1, &w.stride));
+    TRY(spatial(infer, OP_ATTR_padding, axes, 0, &w.padding));
+    TRY(spatial(infer, OP_ATTR_dilation, axes, 1, &w.dilation));
     TRY(check_channels(infer, x, weight, op_attr_int(infer->attrs, OP_ATTR_groups)));
     if (infer->n_in == 3 && infer->in[2] != NULL) {
         TRY(op_check_same_format(infer, "x", x, "bias", infer->in[2]));
@@ -66,7 +71,7 @@ dw_status conv_infer(op_infer *infer) {
     TRY(op_add_axis(infer, out, weight->dims[0]));
     for (int i = 0; i < axes; i++) {
         dim count = NULL;
-        TRY(window_count(infer, x->dims[2 + i], weight->dims[2 + i], stride[i], padding[i], dilation[i], &count));
+        TRY(window_count(infer, &w, i, &count));
         TRY(op_add_axis(infer, out, count));
     }
     return DW_OK;

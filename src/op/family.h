@@ -16,6 +16,8 @@
 
 /* "<op>: <what_a> is <a>, <what_b> is <b>" unless the two are the same expression. */
 dw_status op_check_same(op_infer *infer, const char *what_a, dim a, const char *what_b, dim b);
+/* "<op>: axis 1 of <name_a> is 3, axis 1 of <name_b> is 4" unless the two are the same. */
+dw_status op_check_same_axis(op_infer *infer, int axis, const char *name_a, const op_type *a, const char *name_b, const op_type *b);
 /* An axis attribute within [0, rank). */
 dw_status op_check_axis(op_infer *infer, int64_t axis, int rank);
 dw_status op_check_rank(op_infer *infer, const char *name, const op_type *type, int min, int max);
@@ -31,6 +33,7 @@ dw_status op_check_same_format(op_infer *infer, const char *name_a, const op_typ
 dw_status op_check_to(op_infer *infer, dw_format to);
 /* MISMATCH when symbols or numbers say that a > b whatever the symbols are; what cannot be decided is left to the run. */
 dw_status op_check_le(op_infer *infer, const char *what_a, dim a, const char *what_b, dim b);
+dw_status op_check_le_axis(op_infer *infer, int axis, const char *name_a, const op_type *a, const char *name_b, const op_type *b);
 /* dims of out = a and b broadcast against each other. */
 dw_status op_check_broadcast(op_infer *infer, const op_type *a, const op_type *b, op_type *out);
 /* type broadcasts to dims[0..rank) and adds nothing to it. prefix: the operand's name and a space, or "". */
@@ -100,13 +103,8 @@ typedef struct op_rows {
     int64_t offset, row_stride, k_stride;
 } op_rows;
 
-enum { OP_TILE = 8 };
-
-/* The matrix of a tensor at the offset of its batch; transposed: k is its last axis but one. */
+/* The matrix of a tensor at the offset of its batch; k is its last axis, or the one before. */
 op_rows op_rows_of(const dw_tensor *tensor, int64_t offset, bool k_is_last);
-/* sums[i][j] = row (first_a + i) of a times row (first_b + j) of b, in double, in ascending k, second-level factors last. */
-void op_rows_dot(const op_rows *a, int64_t first_a, int count_a, const op_rows *b, int64_t first_b, int count_b, int64_t k,
-                 double sums[OP_TILE][OP_TILE]);
 
 /* ---- post lists in references (post.c) ---- */
 
@@ -132,7 +130,8 @@ double op_post_run_at(const op_post_run *run, int64_t row, int64_t group, int64_
 dw_status op_check_factors(op_infer *infer, const op_type *a, const op_type *b, bool k_last_in_a, bool k_last_in_b);
 /* The result's format: to, or a's, or f32 for blocks. */
 dw_status op_check_product_format(op_infer *infer, const op_type *a, dw_format *format);
-/* The tile of results from (row, col) on: op_rows_dot, the post list, the rounding. */
+
+/* Products of rows of a with rows of b, the post list on them, and where the results go. */
 typedef struct op_product {
     op_rows a, b;
     int64_t k, group;
@@ -140,6 +139,7 @@ typedef struct op_product {
     const dw_tensor *out;
     int64_t out_offset, out_row_stride, out_col_stride;
 } op_product;
+/* Rows [first_row, end_row) of the result, which has cols columns. */
 void op_product_rows(const op_product *product, int64_t first_row, int64_t end_row, int64_t cols);
 
 #endif

@@ -23,7 +23,7 @@ static dw_status infer_gather(op_infer *infer) {
     TRY(op_check_integer(infer, "i", i));
     TRY(op_check_rank(infer, "i", i, x->rank, x->rank));
     for (int a = 0; a < x->rank; a++) {
-        if (a != axis) TRY(op_check_le(infer, "a dimension of i", i->dims[a], "that of x", x->dims[a]));
+        if (a != axis) TRY(op_check_le_axis(infer, a, "i", i, "x", x));
         TRY(op_add_axis(infer, infer->out, i->dims[a]));
     }
     return DW_OK;
@@ -34,7 +34,7 @@ static dw_status infer_scatter(op_infer *infer) {
     TRY(infer_gather(infer));
     TRY(op_check_same_format(infer, "x", x, "y", y));
     TRY(op_check_rank(infer, "y", y, x->rank, x->rank));
-    for (int a = 0; a < x->rank; a++) TRY(op_check_le(infer, "a dimension of i", i->dims[a], "that of y", y->dims[a]));
+    for (int a = 0; a < x->rank; a++) TRY(op_check_le_axis(infer, a, "i", i, "y", y));
     *infer->out = *x;
     return DW_OK;
 }

@@ -11,11 +11,13 @@ static dw_status infer_concat(op_infer *infer) {
     for (int i = 0; i < infer->n_in; i++) {
         const op_type *x = infer->in[i];
         if (x == NULL) return base_fail(infer->context, DW_INVALID, "concat: operand %d is absent", i);
-        TRY(op_check_element(infer, "an operand", x));
-        TRY(op_check_same_format(infer, "operand 0", first, "a later operand", x));
-        TRY(op_check_rank(infer, "a later operand", x, first->rank, first->rank));
+        char name[32];
+        snprintf(name, sizeof name, "operand %d", i);
+        TRY(op_check_element(infer, name, x));
+        TRY(op_check_same_format(infer, "operand 0", first, name, x));
+        TRY(op_check_rank(infer, name, x, first->rank, first->rank));
         for (int a = 0; a < x->rank; a++)
-            if (a != axis) TRY(op_check_same(infer, "a dimension of operand 0", first->dims[a], "that of a later operand", x->dims[a]));
+            if (a != axis) TRY(op_check_same_axis(infer, a, "operand 0", first, name, x));
         if (i > 0) TRY_DIM(infer->context, infer->out->dims[axis], dim_add(infer->dims, infer->out->dims[axis], x->dims[axis]));
     }
     return DW_OK;
@@ -54,8 +56,8 @@ static dw_status infer_slice_scatter(op_infer *infer) {
     if (dim_always_lt(infer->dims, start, zero))
         return base_fail(infer->context, DW_INVALID, "slice_scatter: start is negative; count from the front");
     for (int i = 0; i < x->rank; i++)
-        if (i != axis) TRY(op_check_same(infer, "a dimension of x", x->dims[i], "that of y", y->dims[i]));
-    TRY(op_check_le(infer, "the size of y along axis", y->dims[axis], "that of x", x->dims[axis]));
+        if (i != axis) TRY(op_check_same_axis(infer, i, "x", x, "y", y));
+    TRY(op_check_le_axis(infer, (int)axis, "y", y, "x", x));
     *infer->out = *x;
     return DW_OK;
 }

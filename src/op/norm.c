@@ -33,7 +33,7 @@ static dw_status infer_rows(op_infer *infer) {
     const op_type *r = infer->in[residual];
     TRY(op_check_same_format(infer, "x", x, "residual", r));
     TRY(op_check_rank(infer, "residual", r, x->rank, x->rank));
-    for (int i = 0; i < x->rank; i++) TRY(op_check_same(infer, "a dimension of x", x->dims[i], "that of residual", r->dims[i]));
+    for (int i = 0; i < x->rank; i++) TRY(op_check_same_axis(infer, i, "x", x, "residual", r));
     infer->out[1] = *x;
     return DW_OK;
 }

@@ -3,6 +3,8 @@
 
 #include <string.h>
 
+enum { MAX_OPERANDS = 64 };   /* of any row */
+
 enum {
     POINTWISE = OP_TRAIT_POINTWISE, COMMUTES = OP_TRAIT_COMMUTES, PREDICATE = OP_TRAIT_PREDICATE, CREATE = OP_TRAIT_CREATE,
     VIEW = OP_TRAIT_VIEW, REDUCE = OP_TRAIT_REDUCE, ROWWISE = OP_TRAIT_ROWWISE, CONTRACTION = OP_TRAIT_CONTRACTION
@@ -63,16 +65,28 @@ static dw_status check_counts(const op_infer *infer) {
     const op_def *op = infer->op;
     if (infer->n_in < op->min_in || infer->n_in > op->max_in) {
         if (op->min_in == op->max_in)
-            return base_fail(infer->context, DW_INVALID, "%s: %d operands, it takes %d", op->name, infer->n_in, op->min_in);
-        return base_fail(infer->context, DW_INVALID, "%s: %d operands, it takes %d to %d", op->name, infer->n_in, op->min_in, op->max_in);
+            return base_fail(infer->context, DW_INVALID, "%s: %d operand%s, it takes %d", op->name, infer->n_in, infer->n_in == 1 ? "" : "s", op->min_in);
+        return base_fail(infer->context, DW_INVALID, "%s: %d operand%s, it takes %d to %d", op->name, infer->n_in, infer->n_in == 1 ? "" : "s", op->min_in, op->max_in);
     }
     for (int i = 0; i < op->min_in; i++)
         if (infer->in[i] == NULL) return base_fail(infer->context, DW_INVALID, "%s: operand %d is absent and must be there", op->name, i);
-    bool present[64];
+    bool present[MAX_OPERANDS];
     for (int i = 0; i < infer->n_in; i++) present[i] = infer->in[i] != NULL;
     int results = op_result_count(op->id, infer->n_in, present);
     if (infer->n_out != results)
         return base_fail(infer->context, DW_INVALID, "%s: %d results, it gives %d", op->name, infer->n_out, results);
+    return DW_OK;
+}
+
+/* No size is known to be negative. */
+static dw_status check_results(const op_infer *infer) {
+    for (int i = 0; i < infer->n_out; i++) {
+        for (int axis = 0; axis < infer->out[i].rank; axis++) {
+            int64_t size;
+            if (dim_is_constant(infer->out[i].dims[axis], &size) && size < 0)
+                return base_fail(infer->context, DW_INVALID, "%s: axis %d of the result would have size %lld", infer->op->name, axis, (long long)size);
+        }
+    }
     return DW_OK;
 }
 
@@ -94,5 +108,6 @@ dw_status op_infer_types(op_infer *infer) {
     TRY(check_counts(infer));
     TRY(check_attributes(infer));
     for (int i = 0; i < infer->n_out; i++) infer->out[i] = (op_type){0};
-    return infer->op->infer(infer);
+    TRY(infer->op->infer(infer));
+    return check_results(infer);
 }

@@ -1,18 +1,22 @@
 /* Walks over index spaces: the offsets of several tensors kept up without a multiplication or division per element. Reads no data. */
 #include "op/family.h"
 
+/* Unsigned: a space whose rows are about to be skipped may be larger than any tensor. */
+static void count_visits(walk *walk) {
+    uint64_t visits = 1;
+    for (int i = 0; i < walk->rank; i++) visits *= (uint64_t)walk->dims[i];
+    walk->left = (int64_t)visits;
+}
+
 void walk_start(walk *walk, int rank, const int64_t *dims) {
-    *walk = (struct walk){.rank = rank, .left = 1};
-    for (int i = 0; i < rank; i++) {
-        walk->dims[i] = dims[i];
-        walk->left *= dims[i];
-    }
+    *walk = (struct walk){.rank = rank};
+    for (int i = 0; i < rank; i++) walk->dims[i] = dims[i];
+    count_visits(walk);
 }
 
 void walk_skip(walk *walk, int axis) {
     walk->dims[axis] = 1;
-    walk->left = 1;
-    for (int i = 0; i < walk->rank; i++) walk->left *= walk->dims[i];
+    count_visits(walk);
 }
 
 int walk_add_strides(walk *walk, const int64_t *strides) {
