@@ -1,0 +1,48 @@
+/* The parts of the pass that fuses structure (fuse.c): one function per row of fuse.def, and what they share. */
+#ifndef PASS_FUSE_H
+#define PASS_FUSE_H
+
+#include "pass/pass.h"
+
+/* Is node the root of that pattern? Then it is rewritten and *changed set. Nodes that are removed: node itself and those before it. */
+typedef dw_status (*fuse_function)(ir_graph *graph, ir_node *node, bool *changed);
+
+#define FUSE(name, meaning) dw_status fuse_##name(ir_graph *graph, ir_node *node, bool *changed);
+#include "pass/fuse.def"
+#undef FUSE
+
+/* ---- rewriting ---- */
+
+/* same takes value's place, and what nothing uses any more is removed. Values of another type stay as they are: then same is removed. */
+dw_status fuse_replace(ir_graph *graph, ir_value *value, ir_value *same, bool *changed);
+/* New nodes go before root and have the origin of telling. */
+void fuse_cursor(ir_graph *graph, ir_node *root, const ir_node *telling);
+
+/* ---- matching ---- */
+
+bool fuse_is_single_use(const ir_graph *graph, const ir_value *value);
+/* The node of that op that makes value, if nothing else uses value. */
+ir_node *fuse_def_single(const ir_graph *graph, const ir_value *value, op_id op);
+bool fuse_is_float(dw_format format);                       /* an element format of at least 16 bits */
+/* Below casts that lose nothing. */
+ir_value *fuse_skip_widening(ir_value *value);
+/* Is value that number, but for rounding to 1e-6 of it? */
+bool fuse_is_number(const ir_value *value, double number);
+/* Of a two-operand node: *other is the operand besides the one that is number. */
+bool fuse_with_number(const ir_node *node, double *number, ir_value **other);
+bool fuse_last_axis(const ir_value *value, int64_t *size);  /* false when it is symbolic or the value a scalar */
+/* The vector [n] that value is, once broadcast along the last axis to a shape of that rank; NULL when it is none. May emit a reshape. */
+dw_status fuse_column(ir_graph *graph, ir_value *value, dim n, ir_value **column);
+
+/* Elements [start, end) of the last axis of source, every step-th; a value that is no slice is all of itself. */
+typedef struct fuse_span { ir_value *source; int64_t start, end, step; } fuse_span;
+bool fuse_span_of(ir_value *value, fuse_span *span);
+
+/* A product with a weight: matmul or grouped_matmul whose b is constant. NULL when value is none, or has other uses. */
+ir_node *fuse_linear(const ir_graph *graph, const ir_value *value);
+/* Is there nothing but column operands in its post list, and no step that halves? */
+bool fuse_has_plain_post(ir_graph *graph, const ir_node *linear);
+/* The same product with one more post step, operand NULL when the step takes none, before root. NULL when there is no room. */
+dw_status fuse_add_post(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, ir_value **result);
+
+#endif
