@@ -162,7 +162,7 @@ int op_result_count(op_id id, int n_in, const bool *present);
 
 /* ---- tensors, for references and kernels (tensor.c) ---- */
 
-/* A contiguous tensor of a concrete shape over memory that holds num_layout's three parts. false: sizes overflow. */
+/* A contiguous tensor of a concrete shape over memory that holds num_layout's three parts; dims may be tensor->dims. false: sizes overflow. */
 bool op_tensor_init(dw_tensor *tensor, dw_format format, dw_scale_layout layout, int rank, const int64_t *dims, void *memory);
 /* The concrete shape of a type; memory as above. */
 dw_status op_tensor_bind(dw_context *context, const op_type *type, const int64_t *symbols, void *memory, dw_tensor *tensor);

@@ -30,11 +30,12 @@ static bool contiguous_strides(int rank, const int64_t *dims, int64_t *strides) 
 
 bool op_tensor_init(dw_tensor *tensor, dw_format format, dw_scale_layout layout, int rank, const int64_t *dims, void *memory) {
     num_parts parts;
-    *tensor = (dw_tensor){.format = format, .scale_layout = layout, .rank = rank};
-    if (rank < 0 || rank > DW_MAX_RANK || !num_layout(format, layout, rank, dims, &parts)) return false;
-    for (int i = 0; i < rank; i++) tensor->dims[i] = dims[i];
-    if (!contiguous_strides(rank, dims, tensor->strides)) return false;
-    if (memory == NULL) return true;
+    dw_tensor made = {.format = format, .scale_layout = layout, .rank = rank};   /* apart from *tensor: dims may be the tensor's own */
+    bool fits = rank >= 0 && rank <= DW_MAX_RANK && num_layout(format, layout, rank, dims, &parts);
+    for (int i = 0; i < rank && fits; i++) made.dims[i] = dims[i];
+    fits = fits && contiguous_strides(rank, made.dims, made.strides);
+    *tensor = made;
+    if (!fits || memory == NULL) return fits;
     tensor->data = memory;
     if (parts.scale_bytes > 0) tensor->scales = (uint8_t *)memory + parts.scale_offset;
     if (parts.second_bytes > 0) tensor->second = (float *)(void *)((uint8_t *)memory + parts.second_offset);
