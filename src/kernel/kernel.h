@@ -21,6 +21,7 @@ typedef struct kernel_problem {
     dim_table *dims;
     const int64_t *symbols;           /* typical values, for cost only; refusal must hold for all values in range */
     const chip_caps *chip;
+    void *user;                       /* of the row that is being asked */
 } kernel_problem;
 
 /* What a run is given. */
@@ -55,6 +56,7 @@ struct kernel_row {
     size_t (*workspace)(const kernel_run *run);
     dw_status (*run)(const kernel_run *run);
     bool reference;                   /* the op's plain meaning rather than a kernel of its own */
+    bool registered;                  /* the caller's: taken wherever it accepts */
     void *user;                       /* of registered kernels */
 };
 

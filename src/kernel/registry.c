@@ -53,7 +53,9 @@ static const char *refusal(const kernel_row *row, const kernel_problem *problem,
         text_printf(why, "needs %s, which %s does not have", chip_feature_name((chip_feature)bit), problem->chip->name);
         return text_string(why);
     }
-    return row->reject != NULL ? row->reject(problem, why) : NULL;
+    kernel_problem asked = *problem;
+    asked.user = row->user;
+    return row->reject != NULL ? row->reject(&asked, why) : NULL;
 }
 
 static dw_status judge(arena *arena, const kernel_row *row, const kernel_problem *problem, kernel_verdict *verdict) {
@@ -73,8 +75,9 @@ static dw_status judge(arena *arena, const kernel_row *row, const kernel_problem
     return status;
 }
 
-/* A kernel of its own before a reference, then the lesser cost, then the earlier row. */
+/* The caller's kernel before ours, ours before a reference, then the lesser cost, then the earlier row. */
 static bool is_better(const kernel_verdict *a, const kernel_verdict *b) {
+    if (a->row->registered != b->row->registered) return a->row->registered;
     if (a->row->reference != b->row->reference) return !a->row->reference;
     return a->seconds < b->seconds;
 }
