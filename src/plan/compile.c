@@ -264,23 +264,28 @@ static void mark_lives(plan *plan)
     }
 }
 
-/* Views live where their base lives; constants that only a packing step reads need no plain form at run time. */
+bool plan_reads_plain(const plan_value *value)
+{
+    for (const ir_use *use = value->value->uses; use != NULL; use = use->next) {
+        const plan_step *step = use->node->mark;
+        if (step == NULL) {   /* a view: who reads that? */
+            if (plan_reads_plain(plan_value_of(ir_out(use->node)))) return true;
+        } else if (!step->at_load && !(step->pack_key && step->row->packs == use->index)) {
+            return true;
+        }
+    }
+    return false;
+}
+
+/* Views live where their base lives; constants that runs read only in packed form are nowhere. */
 static void settle_places(plan *plan)
 {
     for (int i = 0; i < plan->value_count; i++) {
         plan_value *v = &plan->values[i];
-        if (v->view) v->place = plan_root(v)->place;
+        if (v->key != NULL && !plan_reads_plain(v)) v->place = PLAN_NOWHERE;
     }
-    for (int i = 0; i < plan->value_count; i++) {
-        plan_value *v = &plan->values[i];
-        if (v->key == NULL) continue;
-        bool read = false;
-        for (const ir_use *use = v->value->uses; use != NULL && !read; use = use->next) {
-            const plan_step *step = use->node->mark;
-            read = step == NULL ? plan_value_of(ir_out(use->node))->key == NULL : !step->at_load && !(step->pack_key && step->row->packs == use->index);
-        }
-        if (!read) v->place = PLAN_NOWHERE;
-    }
+    for (int i = 0; i < plan->value_count; i++)
+        if (plan->values[i].view) plan->values[i].place = plan_root(&plan->values[i])->place;
 }
 
 /* ---- the whole ---- */

@@ -17,7 +17,6 @@ dw_status plan_choose(plan *plan, const void *argument);
 dw_status plan_new_steps(plan *plan);                    /* steps without rows, those at load first */
 /* Why row cannot run step, or NULL; sets the pack key otherwise. */
 dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row);
-void plan_problem(const plan *plan, const plan_step *step, const op_type **in, const op_type **out, kernel_problem *problem);
 
 /* layout.c: which views are strides, and which results are laid out for their reader. */
 void plan_lay_out(plan *plan);

@@ -74,6 +74,10 @@ void plan_typical_dims(const ir_graph *graph, int64_t *symbols);
 static inline plan_value *plan_value_of(const ir_value *value) { return value->mark; }
 
 const char *plan_place_name(plan_place place);
+/* The question that a step's kernel was chosen for. in and out have room for the node's operands and results. */
+void plan_problem(const plan *plan, const plan_step *step, const op_type **in, const op_type **out, kernel_problem *problem);
+/* Is the plain form of a constant read by a step of every run? */
+bool plan_reads_plain(const plan_value *value);
 /* The text form, which plan_parse reads back: chip and hash, precision, graph, and a line per step with its kernel. */
 dw_status plan_print(const plan *plan, text *text);
 /* weights: where params take their data from. MISMATCH when chip is not the one the plan was made for; UNSUPPORTED names a kernel that is not here. */
