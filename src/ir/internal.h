@@ -30,6 +30,10 @@ dw_status ir_new_local_weight(ir_graph *graph, const char *name, dw_format forma
 /* Can a param or state of this type begin with that weight? MISMATCH says why not. */
 dw_status ir_match_weight(const ir_graph *graph, const op_type *type, const ir_weight *weight);
 
+/* Attributes as in a graph's text but for the braces, "bt=true,post=\"bias\"". attrs has room for OP_ATTR_COUNT; their lists lie in
+ * lists, their strings in the graph. */
+dw_status ir_parse_attrs(ir_graph *graph, arena *lists, const char *text, op_attr *attrs, int *count);
+
 /* What print.c leaves out or adds. */
 typedef struct ir_print_options {
     bool without_origins;

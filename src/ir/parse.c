@@ -462,3 +462,17 @@ dw_status ir_parse(dw_context *context, const char *source, const char *bytes, s
     *graph = parsed;
     return DW_OK;
 }
+
+dw_status ir_parse_attrs(ir_graph *graph, arena *lists, const char *text, op_attr *attrs, int *count) {
+    scanner scanner;
+    *count = 0;
+    size_t length = strlen(text);
+    char *braced = arena_printf(&graph->arena, "{%s}", text);
+    if (braced == NULL) return DW_NO_MEMORY;
+    TRY(scan_open(&scanner, &graph->arena, "attributes", braced, length + 2));
+    parser parser = {.scanner = &scanner, .context = graph->context, .graph = graph, .scratch = *lists};
+    dw_status status = parse_attrs(&parser, attrs, count);
+    if (status == DW_OK && scanner.kind != SCAN_END) status = scan_fail(&scanner, "expected the end of the attributes");
+    *lists = parser.scratch;
+    return status;
+}
