@@ -1,0 +1,144 @@
+/* Models and sessions: open a file, look at it, run it, generate with it, check it, save it.
+ * A model is immutable and may be shared by sessions; a session owns its state, its workspace and its position. */
+#ifndef DEEPWELL_MODEL_H
+#define DEEPWELL_MODEL_H
+
+#include "deepwell/device.h"
+#include "deepwell/format.h"
+#include "deepwell/graph.h"
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+typedef struct dw_model dw_model;
+typedef struct dw_session dw_session;
+
+/* Receives text piece by piece; each piece is NUL-terminated. */
+typedef void (*dw_sink)(void *user, const char *text, size_t length);
+
+/* A tensor with the name that the export gave it. */
+typedef struct dw_named_tensor {
+    const char *name;
+    dw_tensor tensor;
+} dw_named_tensor;
+
+enum dw_model_flags {
+    DW_MODEL_GENERATE = 1,      /* also plan the KV-cached step, where the model can be made incremental */
+    DW_MODEL_PLAN_ONLY = 2,     /* plan, but load no weights onto a device: for explaining */
+    DW_MODEL_GENERATE_ONLY = 4, /* plan the cached step alone */
+    DW_MODEL_VERIFY = 8         /* check the graph's invariants after every pass */
+};
+
+/* Zero-initialise, then set what matters. Strings are copied. */
+typedef struct dw_model_options {
+    const char *precision;      /* fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, or a weight-only form such as mxfp8-weights; NULL: as exported */
+    const char *policy;         /* text of a policy (docs/precision.md), first match wins; NULL: none */
+    const char *device;         /* "cpu"; NULL: cpu */
+    const char *chip;           /* plan for this chip instead of the machine's; needs DW_MODEL_PLAN_ONLY */
+    const char *dims;           /* typical sizes for the estimates, "b=1,s=128" */
+    const char *weights;        /* a safetensors file, for graphs in text form */
+    const char *kernels;        /* kernels that must be taken: "matmul=matmul_f32_avx2" */
+    const dw_registry *registry;/* the caller's kernels; must outlive the model */
+    unsigned flags;
+} dw_model_options;
+
+/* file: a .pt2 archive, a compiled .dw, or a graph in text form, told apart by their first bytes. options may be NULL. */
+DW_API dw_status dw_model_open(dw_context *context, const char *file, const dw_model_options *options, dw_model **model);
+/* Takes the graph over, also on failure. */
+DW_API dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_options *options, dw_model **model);
+DW_API void dw_model_destroy(dw_model *model);
+/* Writes graph, plans and packed weights to one file that dw_model_open maps in milliseconds. */
+DW_API dw_status dw_model_save(const dw_model *model, const char *file);
+
+/* What goes in and comes out. shape: "f32[b,s,256]"; both strings live as long as the model. */
+DW_API int dw_model_input_count(const dw_model *model);
+DW_API int dw_model_output_count(const dw_model *model);
+DW_API const char *dw_model_input(const dw_model *model, int index, const char **shape);
+DW_API const char *dw_model_output(const dw_model *model, int index, const char **shape);
+/* A fact that the file states, such as "tokenizer"; NULL when it does not. */
+DW_API const char *dw_model_note(const dw_model *model, const char *name);
+/* Can it generate with a cache? If not, *reason (if not NULL) names the op that prevents it. */
+DW_API int dw_model_can_generate(const dw_model *model, const char **reason);
+/* Bytes that the model's weights take in the form that runs. */
+DW_API uint64_t dw_model_weight_bytes(const dw_model *model);
+
+typedef enum dw_print {
+    DW_PRINT_SUMMARY,           /* parameters, operators, inputs, outputs, FLOPs */
+    DW_PRINT_CAPTURED,          /* the graph before passes, */
+    DW_PRINT_FUSED,             /* after structural fusion, */
+    DW_PRINT_GRAPH,             /* in the chosen precision, */
+    DW_PRINT_STEP,              /* and its cached step */
+    DW_PRINT_PLAN,              /* the plan's text form */
+    DW_PRINT_EXPLAIN,           /* every choice with its reason */
+    DW_PRINT_MEMORY             /* the workspace, value by value, at the sizes of options.dims */
+} dw_print;
+/* json: facts as one JSON object, for SUMMARY and EXPLAIN; the others are text whatever json says. */
+DW_API dw_status dw_model_print(const dw_model *model, dw_print what, int json, dw_sink sink, void *user);
+
+/* Every operator that capture reads. */
+DW_API dw_status dw_operators(dw_context *context, int json, dw_sink sink, void *user);
+/* The sizes "b=2,s=7" that inputs of these shapes bind, for dw_session_options.dims; LIMIT when they do not fit size bytes. */
+DW_API dw_status dw_model_sizes(const dw_model *model, int input_count, const dw_named_tensor *inputs, char *dims, size_t size);
+
+/* ---- sessions ---- */
+
+typedef struct dw_session_options {
+    const char *dims;           /* the largest sizes of runs: "b=4,s=512"; sizes not named get their typical value */
+    int64_t max_tokens;         /* generation: room in the cache, prompt included; 0: no generation */
+    int64_t batch;              /* generation: rows; 0: 1 */
+} dw_session_options;
+
+/* All memory that runs need is taken here. The context may be another than the model's: each thread its own. */
+DW_API dw_status dw_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, dw_session **session);
+DW_API void dw_session_destroy(dw_session *session);
+/* The shapes that the outputs will have for inputs of these shapes (their data is not read): fills dims, rank and format of outputs[0..output_count). */
+DW_API dw_status dw_session_shapes(dw_session *session, int input_count, const dw_named_tensor *inputs, dw_named_tensor *outputs);
+/* Inputs by name, in any order, contiguous; outputs by name, contiguous memory of the shapes told by dw_session_shapes. Everything that does not fit
+ * is named in one MISMATCH. LIMIT when a size is beyond what the session reserved. */
+DW_API dw_status dw_session_run(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs);
+/* State as the export had it; position 0. */
+DW_API dw_status dw_session_reset(dw_session *session);
+DW_API uint64_t dw_session_workspace_bytes(const dw_session *session);
+
+typedef struct dw_generate_options {
+    int64_t tokens;             /* how many to make */
+    double temperature;         /* 0: greedy */
+    int top_k;                  /* 0: all */
+    double top_p;               /* 0: all */
+    uint64_t seed;
+    const int64_t *stop_ids;    /* generation ends after one of these */
+    int stop_count;
+    int (*on_token)(void *user, int64_t id);   /* non-zero ends generation; may be NULL */
+    void *user;
+} dw_generate_options;
+
+typedef struct dw_generate_times { double prefill_s, decode_s; int64_t prompt_tokens, new_tokens; int cached; } dw_generate_times;
+
+/* Continues one prompt from position 0. ids has room for options->tokens; *made says how many were written. times may be NULL.
+ * Without a cached step each token recomputes the whole sequence: times->cached says which it was. */
+DW_API dw_status dw_session_generate(dw_session *session, int64_t prompt_count, const int64_t *prompt, const dw_generate_options *options,
+                                     int64_t *ids, int64_t *made, dw_generate_times *times);
+/* Mean negative log-likelihood in nats of ids[1..count) given what comes before each, over windows of the given length. */
+DW_API dw_status dw_session_score(dw_session *session, int64_t count, const int64_t *ids, int64_t window, double *nats);
+
+/* ---- accuracy and speed ---- */
+
+typedef struct dw_bench_options {
+    int64_t prefill, tokens;    /* prompt and new tokens of generating models; 0: 128 and 64 */
+    int repeat;                 /* counted runs; 0: 5 */
+} dw_bench_options;
+
+/* Times of loading, of a run at the sizes of model_options->dims, and of prefill and decode where the model generates; the share of FLOPs on
+ * reference kernels. */
+DW_API dw_status dw_bench(dw_context *context, const char *file, const dw_model_options *model_options, const dw_bench_options *options, int json,
+                          dw_sink sink, void *user);
+
+/* Runs the file's fp32 form beside the options' precision on these inputs (count 0: random ones) and reports per layer and at the outputs. */
+DW_API dw_status dw_check(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs,
+                          int json, dw_sink sink, void *user);
+
+#ifdef __cplusplus
+}
+#endif
+#endif

@@ -1,0 +1,39 @@
+/* What the files of the command line share. It uses the public interface alone. */
+#ifndef CLI_CLI_H
+#define CLI_CLI_H
+
+#include "deepwell/deepwell.h"
+
+/* Exit codes. */
+enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
+
+/* The options as given; NULL: not given. Those without a value are "". */
+typedef struct cli {
+    const char *command, *file;
+#define CLI_OPTION(name, value, commands, meaning) const char *name;
+#include "option.def"
+#undef CLI_OPTION
+    dw_context *context;
+} cli;
+
+#define CLI_COMMAND(name, letter, operand, meaning) int cli_##name(cli *cli);
+#include "cmd.def"
+#undef CLI_COMMAND
+
+/* options.c. parse: fills cli, or prints what is wrong (or the help that was asked for) and gives the exit code; -1: go on. */
+int cli_parse(int argc, char **argv, cli *cli);
+/* An option's value as a number; prints and gives false when it is none or lies outside [least, most]. */
+int cli_integer(const char *option, const char *value, long long least, long long most, long long *number);
+int cli_real(const char *option, const char *value, double *number);
+/* "1,2,3" into *ids (malloc) and *count. */
+int cli_ids(const char *option, const char *value, int64_t **ids, int64_t *count);
+
+/* main.c */
+int cli_fail(const cli *cli);                               /* prints the context's message; CLI_FAILED */
+int cli_refuse(const char *format, ...);                    /* prints a usage message; CLI_USAGE */
+void cli_print(void *user, const char *text, size_t length);/* a dw_sink to stdout */
+/* Model options from the command line; *policy (malloc) holds the policy file's text and outlives the options. */
+int cli_model_options(const cli *cli, dw_model_options *options, char **policy);
+int cli_open(cli *cli, unsigned flags, dw_model **model);
+
+#endif

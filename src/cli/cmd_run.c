@@ -1,0 +1,74 @@
+/* The commands that run a file's whole graph: run and check; and compile, which writes it down. */
+#include "cli.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static int64_t bytes_of(const dw_tensor *tensor)
+{
+    int64_t count = dw_format_bits(tensor->format) / 8;
+    for (int i = 0; i < tensor->rank; i++) count *= tensor->dims[i];
+    return count;
+}
+
+/* inputs: what the file holds, borrowed. */
+static dw_named_tensor *gather(const dw_tensors *file, int *count)
+{
+    *count = dw_tensors_count(file);
+    dw_named_tensor *inputs = calloc((size_t)*count + 1, sizeof *inputs);
+    for (int i = 0; inputs != NULL && i < *count; i++) inputs[i] = dw_tensors_at(file, i);
+    return inputs;
+}
+
+static dw_status run_on(cli *cli, const dw_model *model, int count, const dw_named_tensor *inputs)
+{
+    dw_session *session;
+    char dims[512];
+    dw_status status = dw_model_sizes(model, count, inputs, dims, sizeof dims);
+    if (status != DW_OK) return status;
+    status = dw_session_create(cli->context, model, &(dw_session_options){.dims = dims}, &session);
+    if (status != DW_OK) return status;
+    int outputs_count = dw_model_output_count(model);
+    dw_named_tensor *outputs = calloc((size_t)outputs_count + 1, sizeof *outputs);
+    if (outputs == NULL) status = DW_NO_MEMORY;
+    if (status == DW_OK) status = dw_session_shapes(session, count, inputs, outputs);
+    for (int i = 0; status == DW_OK && i < outputs_count; i++) {
+        outputs[i].tensor.data = malloc((size_t)bytes_of(&outputs[i].tensor) + 1);
+        if (outputs[i].tensor.data == NULL) status = DW_NO_MEMORY;
+    }
+    if (status == DW_OK) status = dw_session_run(session, count, inputs, outputs_count, outputs);
+    if (status == DW_OK) status = dw_tensors_write(cli->context, cli->out, outputs_count, outputs);
+    for (int i = 0; outputs != NULL && i < outputs_count; i++) free(outputs[i].tensor.data);
+    free(outputs);
+    dw_session_destroy(session);
+    return status;
+}
+
+int cli_run(cli *cli)
+{
+    if (cli->in == NULL || cli->out == NULL) return cli_refuse("deepwell run needs --in FILE and --out FILE");
+    dw_tensors *file;
+    dw_model *model = NULL;
+    if (dw_tensors_open(cli->context, cli->in, &file) != DW_OK) return cli_fail(cli);
+    int count, code = cli_open(cli, 0, &model);
+    if (code < 0) {
+        dw_named_tensor *inputs = gather(file, &count);
+        code = inputs != NULL && run_on(cli, model, count, inputs) == DW_OK ? CLI_DONE : cli_fail(cli);
+        free(inputs);
+    }
+    dw_model_destroy(model);
+    dw_tensors_close(file);
+    return code;
+}
+
+int cli_compile(cli *cli)
+{
+    dw_model *model;
+    if (cli->out == NULL) return cli_refuse("deepwell compile needs -o FILE");
+    int code = cli_open(cli, DW_MODEL_GENERATE, &model);
+    if (code >= 0) return code;
+    dw_status status = dw_model_save(model, cli->out);
+    dw_model_destroy(model);
+    return status == DW_OK ? CLI_DONE : cli_fail(cli);
+}

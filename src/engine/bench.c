@@ -1,0 +1,193 @@
+/* Times of a file on this device: loading, whole runs, prefill and decode. Every time is of counted runs after one that is not; the least
+ * and the median are told. Inputs are random. */
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct bench {
+    dw_context *context;
+    const dw_bench_options *options;
+    int repeat;
+    arena arena;
+    json_t *facts;
+} bench;
+
+static int compare_times(const void *a, const void *b)
+{
+    double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+static json_t *times_json(double *seconds, int count)
+{
+    qsort(seconds, (size_t)count, sizeof *seconds, compare_times);
+    return json_pack("{s:f, s:f, s:f, s:i}", "seconds", seconds[count / 2], "min", seconds[0], "max", seconds[count - 1], "runs", count);
+}
+
+/* Integers are small ids, so that every table has them; other formats are normal numbers; bool is 1. */
+static void randomise(const dw_tensor *tensor, uint64_t seed)
+{
+    int64_t count = op_tensor_count(tensor);
+    for (int64_t i = 0; i < count; i++) {
+        double value = (double)num_random_normal(seed, (uint64_t)i);
+        if (num_info(tensor->format)->class == NUM_BOOL) value = 1;
+        else if (num_info(tensor->format)->class != NUM_FLOAT) value = (double)(num_random(seed, (uint64_t)i) % 2);
+        num_store(tensor->format, tensor->data, i, value, true);
+    }
+}
+
+static dw_status make_tensor(bench *bench, const op_type *type, const int64_t *symbols, dw_tensor *tensor)
+{
+    num_parts parts;
+    TRY(op_tensor_bind(bench->context, type, symbols, NULL, tensor));
+    if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts)) return base_fail(bench->context, DW_LIMIT, "an input overflows");
+    tensor->data = arena_new(&bench->arena, parts.total_bytes + 8, 1);
+    return tensor->data ? DW_OK : DW_NO_MEMORY;
+}
+
+static dw_status bench_run(bench *bench, const dw_model *model, const char *dims)
+{
+    const plan *plan = model->full.plan;
+    const ir_graph *graph = plan->graph;
+    dw_session *session;
+    dw_named_tensor *inputs, *outputs;
+    double *seconds;
+    TRY_NEW(inputs, &bench->arena, graph->input_count);
+    TRY_NEW(outputs, &bench->arena, graph->output_count);
+    TRY_NEW(seconds, &bench->arena, bench->repeat);
+    for (size_t i = 0; i < graph->input_count; i++) {
+        inputs[i].name = graph->inputs[i]->name;
+        TRY(make_tensor(bench, &graph->inputs[i]->type, plan->typical, &inputs[i].tensor));
+        randomise(&inputs[i].tensor, i);
+    }
+    for (size_t i = 0; i < graph->output_count; i++) {
+        outputs[i].name = graph->outputs[i].name;
+        TRY(make_tensor(bench, &graph->outputs[i].value->type, plan->typical, &outputs[i].tensor));
+    }
+    TRY(dw_session_create(bench->context, model, &(dw_session_options){.dims = dims}, &session));
+    dw_status status = DW_OK;
+    for (int i = -1; i < bench->repeat && status == DW_OK; i++) {
+        double start = engine_now();
+        status = dw_session_run(session, (int)graph->input_count, inputs, (int)graph->output_count, outputs);
+        if (i >= 0) seconds[i] = engine_now() - start;
+    }
+    if (status == DW_OK) {
+        json_object_set_new(bench->facts, "run", times_json(seconds, bench->repeat));
+        json_object_set_new(bench->facts, "workspace_bytes", json_integer((json_int_t)session->workspace_bytes));
+    }
+    dw_session_destroy(session);
+    return status;
+}
+
+static dw_status bench_generation(bench *bench, const dw_model *model)
+{
+    dw_session *session;
+    dw_generate_options generate = {.tokens = bench->options->tokens > 0 ? bench->options->tokens : 64};
+    int64_t prefill = bench->options->prefill > 0 ? bench->options->prefill : 128, made, *prompt, *ids;
+    double *first, *next;
+    TRY_NEW(prompt, &bench->arena, prefill);
+    TRY_NEW(ids, &bench->arena, generate.tokens);
+    TRY_NEW(first, &bench->arena, bench->repeat);
+    TRY_NEW(next, &bench->arena, bench->repeat);
+    TRY(dw_session_create(bench->context, model, &(dw_session_options){.max_tokens = prefill + generate.tokens}, &session));
+    for (int64_t i = 0; i < prefill; i++) prompt[i] = (int64_t)(num_random(1, (uint64_t)i) % 100);
+    dw_status status = DW_OK;
+    dw_generate_times times = {0};
+    for (int i = -1; i < bench->repeat && status == DW_OK; i++) {
+        status = dw_session_generate(session, prefill, prompt, &generate, ids, &made, &times);
+        if (i < 0 || status != DW_OK) continue;
+        first[i] = times.prefill_s;
+        next[i] = made > 1 ? times.decode_s / (double)(made - 1) : 0;
+    }
+    if (status == DW_OK) {
+        json_object_set_new(bench->facts, "prefill", times_json(first, bench->repeat));
+        json_object_set_new(bench->facts, "prefill_tokens", json_integer(prefill));
+        json_object_set_new(bench->facts, "decode", times_json(next, bench->repeat));
+        json_object_set_new(bench->facts, "cached", json_boolean(times.cached));
+    }
+    dw_session_destroy(session);
+    return status;
+}
+
+static double reference_share(const plan *plan)
+{
+    double all = 0, reference = 0;
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const plan_step *step = &plan->steps[i];
+        op_work work;
+        if (!(op_get(step->node->op)->traits & OP_TRAIT_CONTRACTION) || ir_work(plan->graph, step->node, plan->typical, &work) != DW_OK) continue;
+        all += work.flops;
+        if (step->row->reference) reference += work.flops;
+    }
+    return all > 0 ? reference / all : 0;
+}
+
+static dw_status bench_model(bench *bench, const char *file, const dw_model_options *options)
+{
+    dw_model *model;
+    dw_model_options asked = *options;
+    asked.flags |= DW_MODEL_GENERATE;
+    double start = engine_now();
+    TRY(dw_model_open(bench->context, file, &asked, &model));
+    json_object_set_new(bench->facts, "file", json_string(file));
+    json_object_set_new(bench->facts, "device", json_string(model->chip.name));
+    json_object_set_new(bench->facts, "threads", json_integer(dw_context_threads(bench->context)));
+    json_object_set_new(bench->facts, "precision", json_string(model->precision));
+    json_object_set_new(bench->facts, "load_seconds", json_real(engine_now() - start));
+    json_object_set_new(bench->facts, "weight_bytes", json_integer((json_int_t)dw_model_weight_bytes(model)));
+    json_object_set_new(bench->facts, "reference_flops_share", json_real(reference_share(model->full.plan)));
+    dw_status status = bench_run(bench, model, options->dims);
+    if (status == DW_OK && model->step.plan != NULL) status = bench_generation(bench, model);
+    dw_model_destroy(model);
+    return status;
+}
+
+static double seconds_of(const json_t *facts, const char *key, const char *which) { return json_real_value(json_object_get(json_object_get(facts, key), which)); }
+
+static void print_times(text *out, const json_t *facts)
+{
+    text_printf(out, "%s on %s, %d threads, precision %s\n", json_string_value(json_object_get(facts, "file")), json_string_value(json_object_get(facts, "device")),
+                (int)json_integer_value(json_object_get(facts, "threads")), json_string_value(json_object_get(facts, "precision")));
+    text_printf(out, "  capture, compile and load %.1f ms; weights %.2f MB; %.1f %% of FLOPs on reference kernels\n",
+                json_real_value(json_object_get(facts, "load_seconds")) * 1e3, (double)json_integer_value(json_object_get(facts, "weight_bytes")) / 1e6,
+                100 * json_real_value(json_object_get(facts, "reference_flops_share")));
+    text_printf(out, "  %-28s %12s %12s\n", "", "median ms", "least ms");
+    text_printf(out, "  %-28s %12.3f %12.3f\n", "whole run", seconds_of(facts, "run", "seconds") * 1e3, seconds_of(facts, "run", "min") * 1e3);
+    if (json_object_get(facts, "prefill") == NULL) return;
+    char name[64];
+    double prefill = seconds_of(facts, "prefill", "seconds"), decode = seconds_of(facts, "decode", "seconds");
+    int64_t tokens = json_integer_value(json_object_get(facts, "prefill_tokens"));
+    snprintf(name, sizeof name, "prefill of %" PRId64 " tokens", tokens);
+    text_printf(out, "  %-28s %12.3f %12.3f   %.0f tokens/s\n", name, prefill * 1e3, seconds_of(facts, "prefill", "min") * 1e3, (double)tokens / prefill);
+    text_printf(out, "  %-28s %12.3f %12.3f   %.0f tokens/s\n", "decode, per token", decode * 1e3, seconds_of(facts, "decode", "min") * 1e3, 1 / decode);
+}
+
+dw_status dw_bench(dw_context *context, const char *file, const dw_model_options *model_options, const dw_bench_options *options, int json, dw_sink sink,
+                   void *user)
+{
+    static const dw_model_options no_model_options = {0};
+    static const dw_bench_options no_options = {0};
+    text out;
+    bench bench = {.context = context, .options = options ? options : &no_options, .facts = json_object()};
+    bench.repeat = bench.options->repeat > 0 ? bench.options->repeat : 5;
+    arena_init(&bench.arena, context);
+    text_init(&out, context);
+    dw_status status = bench_model(&bench, file, model_options ? model_options : &no_model_options);
+    if (status == DW_OK && json) {
+        char *words = json_dumps(bench.facts, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+        text_add(&out, words ? words : "");
+        text_add(&out, "\n");
+        free(words);
+    } else if (status == DW_OK) {
+        print_times(&out, bench.facts);
+    }
+    if (status == DW_OK) status = text_status(&out);
+    if (status == DW_OK) sink(user, text_string(&out), out.length);
+    json_decref(bench.facts);
+    text_free(&out);
+    arena_free(&bench.arena);
+    return status;
+}

@@ -1,0 +1,104 @@
+/* From a file to plans: capture, the passes in their stages, and a plan for whole runs and for the cached step. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+#include "capture/capture.h"
+#include "device/device.h"
+#include "pass/pass.h"
+
+/* ---- capture ---- */
+
+static bool is_zip(const uint8_t *bytes, size_t length) { return length >= 4 && memcmp(bytes, "PK\3\4", 4) == 0; }
+
+static dw_status capture_text(dw_model *model, const char *file, const file_map *bytes, const dw_model_options *options)
+{
+    if (options->weights != NULL) TRY(safetensors_open(model->context, options->weights, &model->weights));
+    return ir_parse(model->context, file, (const char *)bytes->bytes, bytes->length, &model->weights, &model->captured);
+}
+
+dw_status engine_capture(dw_model *model, const char *file, const dw_model_options *options)
+{
+    file_map bytes;
+    TRY(file_map_open(model->context, file, &bytes));
+    bool zip = is_zip(bytes.bytes, bytes.length);
+    dw_status status;
+    if (zip && options->weights != NULL)
+        status = base_fail(model->context, DW_INVALID, "%s holds its own weights; a weights file goes with a graph in text form", file);
+    else if (zip)
+        status = capture_pt2(model->context, file, NULL, &model->weights, &model->captured);
+    else
+        status = capture_text(model, file, &bytes, options);
+    file_map_close(&bytes);
+    return status;
+}
+
+/* ---- passes ---- */
+
+static pass_options options_of(const dw_model *model) { return (pass_options){.check = (model->flags & DW_MODEL_VERIFY) != 0}; }
+
+dw_status engine_fuse(dw_model *model)
+{
+    pass_options options = options_of(model);
+    TRY(ir_graph_clone(model->captured, &model->fused));
+    return pass_run(model->fused, PASS_STAGE_CLEAN | PASS_STAGE_FUSE, &options);
+}
+
+/* fused -> the same in the asked precision, projections merged. */
+static dw_status lower(dw_model *model, const ir_graph *fused, const dw_model_options *options, ir_graph **lowered)
+{
+    pass_options pass = options_of(model);
+    (void)options;
+    TRY(ir_graph_clone(fused, lowered));
+    dw_status status = pass_run(*lowered, PASS_STAGE_PRECISION | PASS_STAGE_MERGE | PASS_STAGE_CLEAN, &pass);
+    if (status == DW_OK) return DW_OK;
+    ir_graph_destroy(*lowered);
+    *lowered = NULL;
+    return status;
+}
+
+/* ---- plans ---- */
+
+static dw_status find_chip(dw_model *model, const dw_model_options *options)
+{
+    if (options->chip == NULL) {
+        const char *device = options->device ? options->device : "cpu", *colon = strchr(device, ':');
+        if (strncmp(device, "cpu", 3) != 0 || (device[3] != '\0' && device[3] != ':'))
+            return base_fail(model->context, DW_UNSUPPORTED, "device %s: this build runs on cpu, cpu:avx2, cpu:portable and other CPU levels", device);
+        return device_probe_cpu(model->context, colon ? colon + 1 : "", dw_context_threads(model->context), &model->chip);
+    }
+    if (!(model->flags & DW_MODEL_PLAN_ONLY)) return base_fail(model->context, DW_INVALID, "chip %s: a plan for another chip is not run", options->chip);
+    return chip_find(model->context, options->chip, 0, &model->chip);
+}
+
+static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_model_options *options, engine_program *program)
+{
+    ir_graph *lowered;
+    TRY(lower(model, fused, options, &lowered));
+    return plan_compile(lowered, &(plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision,
+                                                .dims = options->dims, .kernels = options->kernels}, &program->plan);
+}
+
+static dw_status plan_all(dw_model *model, const dw_model_options *options)
+{
+    ir_graph *step = NULL;
+    dw_status status = DW_OK;
+    if (step != NULL) status = plan_program(model, step, options, &model->step);
+    ir_graph_destroy(step);
+    if (status == DW_OK && (!(model->flags & DW_MODEL_GENERATE_ONLY) || step == NULL)) status = plan_program(model, model->fused, options, &model->full);
+    return status;
+}
+
+dw_status engine_compile(dw_model *model, const dw_model_options *options)
+{
+    pool *pool;
+    TRY(find_chip(model, options));
+    model->precision = arena_text(&model->arena, options->precision ? options->precision : "as exported");
+    if (model->precision == NULL) return DW_NO_MEMORY;
+    TRY(plan_all(model, options));
+    if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
+    TRY(base_pool(model->context, &pool));
+    if (model->step.plan != NULL) TRY(engine_load(&model->constants, pool, &model->step));
+    if (model->full.plan != NULL) TRY(engine_load(&model->constants, pool, &model->full));
+    return DW_OK;
+}

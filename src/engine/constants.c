@@ -1,0 +1,250 @@
+/* What depends on weights alone is computed once per model: quantised weights, merged projections, folded tables, packed panels.
+ * A constant's key is the expression that it is (plan.h), so the plans of a model share it. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+void engine_constants_init(engine_constants *constants, dw_context *context)
+{
+    constants->context = context;
+    arena_init(&constants->arena, context);
+    map_init(&constants->by_key, &constants->arena);
+}
+
+void engine_constants_free(engine_constants *constants)
+{
+    for (size_t i = 0; i < constants->by_key.count; i++) {
+        engine_constant *constant = constants->by_key.entries[i].value;
+        base_release(constants->context, constant->owned, constant->owned_bytes, ENGINE_ALIGN);
+    }
+    arena_free(&constants->arena);
+}
+
+dw_status engine_constants_add(engine_constants *constants, const engine_constant *constant)
+{
+    engine_constant *kept = arena_new(&constants->arena, 1, sizeof *kept);
+    dw_status status = kept ? DW_OK : DW_NO_MEMORY;
+    if (status == DW_OK) {
+        *kept = *constant;
+        kept->key = arena_text(&constants->arena, constant->key);
+        status = kept->key ? map_set(&constants->by_key, constant->key, kept) : DW_NO_MEMORY;
+    }
+    if (status != DW_OK) base_release(constants->context, constant->owned, constant->owned_bytes, ENGINE_ALIGN);
+    return status;
+}
+
+/* The load of one plan; arrays are by value index. */
+typedef struct loading {
+    engine_constants *constants;
+    engine_program *program;
+    pool *pool;
+    arena arena;
+    bool *wanted;              /* must be there or be computed */
+    dw_tensor *tensors;
+    void **owned;
+    size_t *owned_bytes;
+    int64_t *symbols;
+} loading;
+
+static const engine_constant *find_constant(const loading *load, const char *key) { return map_find(&load->constants->by_key, key); }
+
+/* Marks v and, unless its result is there already, all that it is computed from. */
+static void want(loading *load, const plan_value *v)
+{
+    if (load->wanted[v->index]) return;
+    load->wanted[v->index] = true;
+    if (v->value->kind != IR_RESULT || find_constant(load, v->key) != NULL) return;
+    const ir_node *node = v->value->node;
+    for (int i = 0; i < node->n_in; i++)
+        if (ir_in(node, i) != NULL) want(load, plan_value_of(ir_in(node, i)));
+}
+
+static void want_all(loading *load)
+{
+    const plan *plan = load->program->plan;
+    for (int i = 0; i < plan->value_count; i++)
+        if (plan->values[i].key != NULL && plan_reads_plain(&plan->values[i])) want(load, &plan->values[i]);
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const plan_step *step = &plan->steps[i];
+        if (step->pack_key != NULL && find_constant(load, step->pack_key) == NULL) want(load, plan_value_of(ir_in(step->node, step->row->packs)));
+    }
+}
+
+static dw_status allocate(loading *load, const plan_value *v)
+{
+    dw_context *context = load->constants->context;
+    dw_tensor *tensor = &load->tensors[v->index];
+    num_parts parts;
+    TRY(op_tensor_bind(context, &v->value->type, load->symbols, NULL, tensor));
+    if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
+        return base_fail(context, DW_LIMIT, "the bytes of constant %%%d overflow", v->value->id);
+    size_t bytes = parts.total_bytes ? parts.total_bytes : 1;
+    TRY(base_alloc(context, bytes, ENGINE_ALIGN, &load->owned[v->index]));
+    load->owned_bytes[v->index] = bytes;
+    op_tensor_init(tensor, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, load->owned[v->index]);
+    return DW_OK;
+}
+
+static dw_status run_step(loading *load, const plan_step *step)
+{
+    dw_context *context = load->constants->context;
+    const ir_node *node = step->node;
+    const dw_tensor *in[KERNEL_MAX_OPERANDS], *out[2];
+    for (int i = 0; i < node->n_in; i++) in[i] = ir_in(node, i) ? &load->tensors[plan_value_of(ir_in(node, i))->index] : NULL;
+    for (int i = 0; i < node->n_out; i++) {
+        TRY(allocate(load, plan_value_of(node->out[i])));
+        out[i] = &load->tensors[plan_value_of(node->out[i])->index];
+    }
+    kernel_run run = {
+        .call = {.context = context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = load->symbols, .n_in = node->n_in, .in = in,
+                 .n_out = node->n_out, .out = out},
+        .post = step->post, .pool = load->pool, .chip = &load->program->plan->chip, .user = step->row->user,
+    };
+    size_t bytes = step->row->workspace ? step->row->workspace(&run) : 0;
+    if (bytes > 0) TRY(base_alloc(context, bytes, ENGINE_ALIGN, &run.workspace));
+    dw_status status = step->row->run(&run);
+    if (bytes > 0) base_release(context, run.workspace, bytes, ENGINE_ALIGN);
+    return status;
+}
+
+static dw_status see_view(loading *load, const plan_value *v)
+{
+    dw_context *context = load->constants->context;
+    const ir_node *node = v->value->node;
+    dw_tensor view;
+    const dw_tensor *in[] = {&load->tensors[v->base->index]}, *out[] = {&load->tensors[v->index]};
+    TRY(op_tensor_bind(context, &v->value->type, load->symbols, NULL, &load->tensors[v->index]));
+    op_call call = {.context = context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = load->symbols, .n_in = 1, .in = in, .n_out = 1,
+                    .out = out};
+    if (!op_tensor_view(&call, &view)) return base_fail(context, DW_INTERNAL, "no strides express constant view %%%d", v->value->id);
+    load->tensors[v->index] = view;
+    return DW_OK;
+}
+
+static void copy_strided(const dw_tensor *from, const dw_tensor *to)
+{
+    int64_t index[DW_MAX_RANK] = {0}, count = op_tensor_count(to);
+    size_t size = (size_t)dw_format_bits(to->format) / 8;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t offset = 0;
+        for (int d = 0; d < to->rank; d++) offset += index[d] * from->strides[d];
+        memcpy((uint8_t *)to->data + (size_t)i * size, (const uint8_t *)from->data + offset * (int64_t)size, size);
+        for (int d = to->rank - 1; d >= 0 && ++index[d] == to->dims[d]; d--) index[d] = 0;
+    }
+}
+
+/* A weight whose strides are not row-major is copied: kernels are promised contiguous weights. */
+static dw_status see_weight(loading *load, const plan_value *v)
+{
+    const ir_weight *weight = v->value->weight;
+    const engine_constant *there = find_constant(load, v->key);
+    if (there != NULL) {
+        load->tensors[v->index] = there->tensor;
+        return DW_OK;
+    }
+    if (weight == NULL)
+        return base_fail(load->constants->context, DW_NOT_FOUND, "weight %s has no data: name the file that holds it", v->value->name);
+    load->tensors[v->index] = weight->tensor;
+    if (op_tensor_is_contiguous(&weight->tensor)) return DW_OK;
+    TRY(allocate(load, v));
+    copy_strided(&weight->tensor, &load->tensors[v->index]);
+    return DW_OK;
+}
+
+static bool must_run(const loading *load, const ir_node *node)
+{
+    for (int i = 0; i < node->n_out; i++) {
+        const plan_value *v = plan_value_of(node->out[i]);
+        if (load->wanted[v->index] && find_constant(load, v->key) == NULL) return true;
+    }
+    return false;
+}
+
+static dw_status compute(loading *load)
+{
+    const plan *plan = load->program->plan;
+    for (int i = 0; i < plan->value_count; i++)
+        if (plan->values[i].value->kind == IR_PARAM && load->wanted[i]) TRY(see_weight(load, &plan->values[i]));
+    for (const ir_node *node = plan->graph->first; node != NULL; node = node->next) {
+        const plan_value *v = plan_value_of(ir_out(node));
+        if (v->key == NULL) continue;
+        for (int i = 0; i < node->n_out; i++) {
+            const engine_constant *there = find_constant(load, plan_value_of(node->out[i])->key);
+            if (there != NULL) load->tensors[plan_value_of(node->out[i])->index] = there->tensor;
+        }
+        if (!must_run(load, node)) continue;
+        TRY(v->view ? see_view(load, v) : run_step(load, node->mark));
+        TRY(base_poll(load->constants->context));
+    }
+    return DW_OK;
+}
+
+static dw_status pack_step(loading *load, const plan_step *step)
+{
+    dw_context *context = load->constants->context;
+    const plan *plan = load->program->plan;
+    const dw_tensor *weight = &load->tensors[plan_value_of(ir_in(step->node, step->row->packs))->index];
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    kernel_problem problem;
+    engine_constant packed = {.key = step->pack_key, .packed = true};
+    if (find_constant(load, step->pack_key) != NULL) return DW_OK;
+    plan_problem(plan, step, in, out, &problem);
+    if (!step->row->pack_bytes(&problem, weight, &packed.bytes)) return base_fail(context, DW_LIMIT, "the packed form of %s overflows", step->pack_key);
+    packed.owned_bytes = packed.bytes ? packed.bytes : 1;
+    TRY(base_alloc(context, packed.owned_bytes, ENGINE_ALIGN, &packed.owned));
+    packed.tensor.data = packed.owned;
+    dw_status status = step->row->pack(&problem, load->pool, weight, packed.owned);
+    if (status == DW_OK) return engine_constants_add(load->constants, &packed);
+    base_release(context, packed.owned, packed.owned_bytes, ENGINE_ALIGN);
+    return status;
+}
+
+/* Results that runs read stay with the model; the rest is released. A view keeps the value that it is a view of. */
+static dw_status keep(loading *load)
+{
+    const plan *plan = load->program->plan;
+    for (int i = 0; i < plan->value_count; i++) {
+        const plan_value *v = &plan->values[i];
+        if (load->owned[i] == NULL || !plan_reads_plain(v)) continue;
+        engine_constant constant = {.key = v->key, .tensor = load->tensors[i], .bytes = load->owned_bytes[i],
+                                    .owned = load->owned[i], .owned_bytes = load->owned_bytes[i]};
+        load->owned[i] = NULL;
+        TRY(engine_constants_add(load->constants, &constant));
+    }
+    return DW_OK;
+}
+
+static dw_status load_program(loading *load)
+{
+    engine_program *program = load->program;
+    const plan *plan = program->plan;
+    arena *lasting = &load->constants->arena;
+    TRY_NEW(program->constants, lasting, plan->value_count);
+    TRY_NEW(program->packed, lasting, plan->step_count);
+    TRY_NEW(load->wanted, &load->arena, plan->value_count);
+    TRY_NEW(load->tensors, &load->arena, plan->value_count);
+    TRY_NEW(load->owned_bytes, &load->arena, plan->value_count);
+    TRY_NEW(load->symbols, &load->arena, dim_symbol_count(plan->graph->dims) + 1);
+    TRY_NEW(load->owned, &load->arena, plan->value_count);
+    want_all(load);
+    TRY(compute(load));
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const plan_step *step = &plan->steps[i];
+        if (step->pack_key == NULL) continue;
+        TRY(pack_step(load, step));
+        program->packed[i] = find_constant(load, step->pack_key)->tensor.data;
+    }
+    memcpy(program->constants, load->tensors, (size_t)plan->value_count * sizeof *load->tensors);
+    return keep(load);
+}
+
+dw_status engine_load(engine_constants *constants, pool *pool, engine_program *program)
+{
+    loading load = {.constants = constants, .program = program, .pool = pool};
+    arena_init(&load.arena, constants->context);
+    dw_status status = load_program(&load);
+    for (int i = 0; load.owned != NULL && i < program->plan->value_count; i++)
+        base_release(constants->context, load.owned[i], load.owned_bytes[i], ENGINE_ALIGN);
+    arena_free(&load.arena);
+    return status;
+}

@@ -1,0 +1,127 @@
+/* The engine: models (weights, plans and what was computed from weights), sessions (state, workspace, position), runs, generation,
+ * accuracy, packages. The only layer that executes anything. */
+#ifndef ENGINE_ENGINE_H
+#define ENGINE_ENGINE_H
+
+#include "deepwell/model.h"
+#include "plan/plan.h"
+
+enum { ENGINE_ALIGN = 64 };
+
+/* ---- constants.c: what is computed from weights once, shared by all plans of a model ---- */
+
+typedef struct engine_constant {
+    const char *key;
+    dw_tensor tensor;          /* plain form; of packed ones only data is set */
+    size_t bytes;
+    bool packed;
+    void *owned;               /* memory to release; NULL: mapped */
+    size_t owned_bytes;
+} engine_constant;
+
+typedef struct engine_constants {
+    dw_context *context;
+    arena arena;
+    map by_key;                /* -> engine_constant */
+} engine_constants;
+
+/* A plan with its constants looked up. */
+typedef struct engine_program {
+    plan *plan;
+    dw_tensor *constants;      /* by value index */
+    const void **packed;       /* by step index */
+} engine_program;
+
+void engine_constants_init(engine_constants *constants, dw_context *context);
+void engine_constants_free(engine_constants *constants);
+/* Takes owned over, also on failure. */
+dw_status engine_constants_add(engine_constants *constants, const engine_constant *constant);
+/* Runs the steps at load that run-time steps of the plan need and whose results are not there yet; packs weights; fills program. */
+dw_status engine_load(engine_constants *constants, pool *pool, engine_program *program);
+
+/* ---- model.c ---- */
+
+struct dw_model {
+    dw_context *context;
+    arena arena;
+    const char *file;
+    ir_weights weights;
+    ir_graph *captured;        /* as the file has it; NULL in a model from a .dw */
+    ir_graph *fused;           /* after structural fusion, before precision; NULL in a model from a .dw */
+    engine_constants constants;
+    engine_program full, step; /* plan NULL: none was asked for or none is possible */
+    const char *no_step;       /* why not */
+    chip_caps chip;
+    const char *precision;     /* in words, for print */
+    const char *fusion_notes;  /* what fusion left alone, and why; "" */
+    const char *policy_report; /* which precision each layer got by which rule; "" */
+    const kernel_registry *registry;
+    unsigned flags;
+    file_map package;          /* of a .dw */
+};
+
+/* package.c */
+bool engine_is_package(const uint8_t *bytes, size_t length);
+/* A mapped .dw: its plans, constants and weights enter the model. */
+dw_status engine_package_open(dw_model *model, const char *file, const dw_model_options *options);
+
+/* registry.c */
+const kernel_registry *engine_registry_rows(const dw_registry *registry);   /* NULL for NULL */
+
+/* compile.c: file -> graph -> passes -> plans */
+dw_status engine_capture(dw_model *model, const char *file, const dw_model_options *options);
+/* captured -> fused */
+dw_status engine_fuse(dw_model *model);
+/* fused -> plans, loaded unless DW_MODEL_PLAN_ONLY. */
+dw_status engine_compile(dw_model *model, const dw_model_options *options);
+
+/* ---- session.c ---- */
+
+enum { ENGINE_BINDINGS = 4 };  /* sizes that a session keeps bound at a time, per plan */
+
+typedef struct engine_slot { plan_binding binding; uint64_t used; } engine_slot;
+
+/* One plan at work in a session. */
+typedef struct engine_runner {
+    const engine_program *program;
+    engine_slot slots[ENGINE_BINDINGS];
+    uint64_t clock;
+    int64_t *symbols;          /* the sizes of the run that is being prepared */
+    void **inputs, **outputs;  /* the memory of that run */
+    void **states;
+    size_t *state_bytes;
+} engine_runner;
+
+struct dw_session {
+    dw_context *context;
+    const dw_model *model;
+    arena arena;
+    pool *pool;
+    engine_runner full, step;
+    void *workspace;
+    size_t workspace_bytes;
+    int64_t max_tokens, batch;
+    void *generation;          /* generate.c's memory: ids, logits, candidates */
+    size_t generation_bytes;
+};
+
+/* The binding for runner->symbols: one that is kept, or the least recently used bound anew. LIMIT when the workspace is too small. */
+dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding **binding);
+/* Runs all steps on runner->inputs and outputs. */
+dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding);
+
+/* match.c */
+enum { ENGINE_MAX_INPUTS = 64, ENGINE_MAX_SYMBOLS = 64 };
+/* Finds each of the graph's inputs among those given by name: inputs[i] for graph->inputs[i]. Names what is missing, unknown or there twice. */
+dw_status engine_gather(dw_context *context, const ir_graph *graph, int count, const dw_named_tensor *given, const dw_tensor **inputs);
+/* The sizes that inputs of these shapes bind; MISMATCH names all that does not fit. */
+dw_status engine_match(dw_context *context, const plan *plan, const dw_tensor *const *inputs, int64_t *symbols);
+
+/* generate.c */
+/* Reserves for generation: scratch of its own, and in *bytes the workspace of its largest runs. Sets the sizes that the caches are made at. */
+dw_status engine_generation_create(dw_session *session, const dw_session_options *options, size_t *bytes);
+
+/* Seconds of a monotonic clock. */
+double engine_now(void);
+
+#endif

@@ -1,0 +1,151 @@
+/* Models: opened from a file or a graph, compiled, loaded, and asked about. */
+#include "engine/engine.h"
+
+#include <string.h>
+
+static dw_status create_empty(dw_context *context, const dw_model_options *options, dw_model **result)
+{
+    void *memory;
+    *result = NULL;
+    TRY(base_alloc(context, sizeof(dw_model), _Alignof(max_align_t), &memory));
+    dw_model *model = memory;
+    *model = (dw_model){.context = context, .flags = options->flags, .no_step = "no generation was asked for", .precision = "", .fusion_notes = "", .policy_report = "",
+                        .registry = engine_registry_rows(options->registry)};
+    arena_init(&model->arena, context);
+    ir_weights_init(&model->weights, context);
+    engine_constants_init(&model->constants, context);
+    *result = model;
+    return DW_OK;
+}
+
+void dw_model_destroy(dw_model *model)
+{
+    if (model == NULL) return;
+    dw_context *context = model->context;
+    plan_destroy(model->full.plan);
+    plan_destroy(model->step.plan);
+    ir_graph_destroy(model->captured);
+    ir_graph_destroy(model->fused);
+    engine_constants_free(&model->constants);
+    ir_weights_free(&model->weights);
+    file_map_close(&model->package);
+    arena_free(&model->arena);
+    base_release(context, model, sizeof *model, _Alignof(max_align_t));
+}
+
+static dw_status open_file(dw_model *model, const char *file, const dw_model_options *options)
+{
+    file_map bytes;
+    model->file = arena_text(&model->arena, file);
+    if (model->file == NULL) return DW_NO_MEMORY;
+    TRY(file_map_open(model->context, file, &bytes));
+    bool package = engine_is_package(bytes.bytes, bytes.length);
+    file_map_close(&bytes);
+    if (package) return engine_package_open(model, file, options);
+    TRY(engine_capture(model, file, options));
+    TRY(engine_fuse(model));
+    return engine_compile(model, options);
+}
+
+dw_status dw_model_open(dw_context *context, const char *file, const dw_model_options *options, dw_model **model)
+{
+    static const dw_model_options none = {0};
+    if (options == NULL) options = &none;
+    TRY(create_empty(context, options, model));
+    dw_status status = open_file(*model, file, options);
+    if (status == DW_OK) return DW_OK;
+    dw_model_destroy(*model);
+    *model = NULL;
+    return status;
+}
+
+dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_options *options, dw_model **model)
+{
+    static const dw_model_options none = {0};
+    if (options == NULL) options = &none;
+    dw_status status = create_empty(context, options, model);
+    if (status != DW_OK) {
+        ir_graph_destroy(graph);
+        return status;
+    }
+    (*model)->captured = graph;
+    (*model)->file = graph->name;
+    status = engine_fuse(*model);
+    if (status == DW_OK) status = engine_compile(*model, options);
+    if (status == DW_OK) return DW_OK;
+    dw_model_destroy(*model);
+    *model = NULL;
+    return status;
+}
+
+/* ---- asking ---- */
+
+static const ir_graph *graph_of(const dw_model *model) { return model->full.plan ? model->full.plan->graph : model->step.plan->graph; }
+
+int dw_model_input_count(const dw_model *model) { return (int)graph_of(model)->input_count; }
+int dw_model_output_count(const dw_model *model) { return (int)graph_of(model)->output_count; }
+
+static const char *shape_text(const dw_model *model, const op_type *type)
+{
+    text words;
+    text_init(&words, model->context);
+    op_type_print(&words, graph_of(model)->dims, type);
+    const char *kept = text_status(&words) == DW_OK ? arena_text(&((dw_model *)(uintptr_t)model)->arena, text_string(&words)) : NULL;
+    text_free(&words);
+    return kept ? kept : "?";
+}
+
+const char *dw_model_input(const dw_model *model, int index, const char **shape)
+{
+    const ir_graph *graph = graph_of(model);
+    if (index < 0 || (size_t)index >= graph->input_count) return NULL;
+    if (shape != NULL) *shape = shape_text(model, &graph->inputs[index]->type);
+    return graph->inputs[index]->name;
+}
+
+const char *dw_model_output(const dw_model *model, int index, const char **shape)
+{
+    const ir_graph *graph = graph_of(model);
+    if (index < 0 || (size_t)index >= graph->output_count) return NULL;
+    if (shape != NULL) *shape = shape_text(model, &graph->outputs[index].value->type);
+    return graph->outputs[index].name;
+}
+
+const char *dw_model_note(const dw_model *model, const char *name) { return map_find(&graph_of(model)->notes, name); }
+
+int dw_model_can_generate(const dw_model *model, const char **reason)
+{
+    if (reason != NULL) *reason = model->step.plan ? "" : model->no_step;
+    return model->step.plan != NULL;
+}
+
+static void count_bytes(const dw_model *model, const engine_program *program, map *seen, uint64_t *bytes)
+{
+    const plan *plan = program->plan;
+    if (plan == NULL) return;
+    for (int i = 0; i < plan->value_count; i++) {
+        const plan_value *v = &plan->values[i];
+        num_parts parts;
+        const dw_tensor *t = program->constants ? &program->constants[i] : NULL;
+        if (t == NULL || v->key == NULL || v->view || !plan_reads_plain(v) || map_find(seen, v->key) != NULL) continue;
+        if (map_set(seen, v->key, (void *)v->key) == DW_OK && num_layout(t->format, t->scale_layout, t->rank, t->dims, &parts)) *bytes += parts.total_bytes;
+    }
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const char *key = plan->steps[i].pack_key;
+        const engine_constant *constant = key ? map_find(&model->constants.by_key, key) : NULL;
+        if (constant == NULL || map_find(seen, key) != NULL) continue;
+        if (map_set(seen, key, (void *)(uintptr_t)key) == DW_OK) *bytes += constant->bytes;
+    }
+}
+
+uint64_t dw_model_weight_bytes(const dw_model *model)
+{
+    uint64_t bytes = 0;
+    arena arena;
+    map seen;
+    arena_init(&arena, model->context);
+    map_init(&seen, &arena);
+    count_bytes(model, model->full.plan ? &model->full : &model->step, &seen, &bytes);
+    arena_free(&arena);
+    return bytes;
+}

@@ -1,0 +1,286 @@
+/* The .dw package: plans in text form, and the constants that they read, as they lie in memory, in one file that is mapped.
+ *
+ *     magic "DEEPWELL" | u32 version | u32 zero | u64 bytes of the header | header | padding | data
+ *
+ * All numbers little-endian. The header is text: lines "full N", "step N" (bytes of the plans that follow the lines), "reason ..", and one
+ * line per constant: name, kind (plain or packed), type, and where its bytes are. Data begins on a multiple of 64 bytes, as does each
+ * constant. Holds no fp32 weights unless a plan runs on them. */
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+#include "device/device.h"
+
+enum { PACKAGE_VERSION = 1, PACKAGE_HEAD = 24 };
+static const char MAGIC[8] = {'D', 'E', 'E', 'P', 'W', 'E', 'L', 'L'};
+
+bool engine_is_package(const uint8_t *bytes, size_t length) { return length >= sizeof MAGIC && memcmp(bytes, MAGIC, sizeof MAGIC) == 0; }
+
+/* ---- writing ---- */
+
+typedef struct entry { const char *key; dw_tensor tensor; const void *bytes; size_t length; bool packed; } entry;
+typedef struct listing { arena arena; map seen; entry *items; size_t count, capacity; } listing;
+
+static dw_status list(listing *all, const entry *item)
+{
+    if (map_find(&all->seen, item->key) != NULL) return DW_OK;
+    TRY(map_set(&all->seen, item->key, all));
+    entry *grown = arena_grow(&all->arena, all->items, all->count, &all->capacity, sizeof *grown);
+    if (grown == NULL) return DW_NO_MEMORY;
+    all->items = grown;
+    all->items[all->count++] = *item;
+    return DW_OK;
+}
+
+static dw_status list_program(const dw_model *model, const engine_program *program, listing *all)
+{
+    const plan *plan = program->plan;
+    for (int i = 0; plan != NULL && i < plan->value_count; i++) {
+        const plan_value *v = &plan->values[i];
+        num_parts parts;
+        if (v->key == NULL || v->view || !plan_reads_plain(v)) continue;
+        const dw_tensor *tensor = &program->constants[i];
+        if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
+            return base_fail(model->context, DW_LIMIT, "the bytes of constant %s overflow", v->key);
+        TRY(list(all, &(entry){.key = v->key, .tensor = *tensor, .bytes = tensor->data, .length = parts.total_bytes}));
+    }
+    for (int i = plan ? plan->load_count : 0; plan != NULL && i < plan->step_count; i++) {
+        const char *key = plan->steps[i].pack_key;
+        const engine_constant *packed = key ? map_find(&model->constants.by_key, key) : NULL;
+        if (packed != NULL) TRY(list(all, &(entry){.key = key, .bytes = packed->tensor.data, .length = packed->bytes, .packed = true}));
+    }
+    return DW_OK;
+}
+
+static void print_entry(text *header, const entry *item, uint64_t offset)
+{
+    text_add(header, "constant ");
+    text_json_string(header, item->key);
+    text_printf(header, " %s %" PRIu64 " %zu", item->packed ? "packed" : "plain", offset, item->length);
+    if (!item->packed) {
+        text_printf(header, " %s %d %d", dw_format_name(item->tensor.format), (int)item->tensor.scale_layout, item->tensor.rank);
+        for (int i = 0; i < item->tensor.rank; i++) text_printf(header, " %" PRId64, item->tensor.dims[i]);
+    }
+    text_add(header, "\n");
+}
+
+static void put_u32(uint8_t *at, uint32_t value)
+{
+    for (int i = 0; i < 4; i++) at[i] = (uint8_t)(value >> 8 * i);
+}
+
+static uint32_t get_u32(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24; }
+
+static dw_status write_all(const dw_model *model, const listing *all, const text *header, file_writer *writer)
+{
+    uint8_t head[PACKAGE_HEAD] = {0};
+    memcpy(head, MAGIC, sizeof MAGIC);
+    put_u32(head + 8, PACKAGE_VERSION);
+    put_u32(head + 16, (uint32_t)header->length);
+    put_u32(head + 20, (uint32_t)((uint64_t)header->length >> 32));
+    TRY(file_writer_add(writer, head, sizeof head));
+    TRY(file_writer_add(writer, text_string(header), header->length));
+    for (size_t i = 0; i < all->count; i++) {
+        TRY(file_writer_pad(writer, ENGINE_ALIGN));
+        TRY(file_writer_add(writer, all->items[i].bytes, all->items[i].length));
+        TRY(base_poll(model->context));
+    }
+    return DW_OK;
+}
+
+static dw_status print_header(const dw_model *model, const listing *all, text *header)
+{
+    text full, step;
+    text_init(&full, model->context);
+    text_init(&step, model->context);
+    dw_status status = model->full.plan ? plan_print(model->full.plan, &full) : DW_OK;
+    if (status == DW_OK && model->step.plan != NULL) status = plan_print(model->step.plan, &step);
+    if (status == DW_OK) {
+        text_printf(header, "full %zu\nstep %zu\nreason ", full.length, step.length);
+        text_json_string(header, model->step.plan ? "" : model->no_step);
+        text_printf(header, "\nconstants %zu\n", all->count);
+        uint64_t offset = 0;   /* from the first byte of data */
+        for (size_t i = 0; i < all->count; i++) {
+            print_entry(header, &all->items[i], offset);
+            offset += base_align_up(all->items[i].length, ENGINE_ALIGN);
+        }
+        text_add_n(header, text_string(&full), full.length);
+        text_add_n(header, text_string(&step), step.length);
+        status = text_status(header);
+    }
+    text_free(&full);
+    text_free(&step);
+    return status;
+}
+
+dw_status dw_model_save(const dw_model *model, const char *file)
+{
+    listing all = {0};
+    text header;
+    file_writer *writer = NULL;
+    if (model->flags & DW_MODEL_PLAN_ONLY) return base_fail(model->context, DW_INVALID, "a model that was opened for planning only has no weights to save");
+    arena_init(&all.arena, model->context);
+    map_init(&all.seen, &all.arena);
+    text_init(&header, model->context);
+    dw_status status = list_program(model, &model->full, &all);
+    if (status == DW_OK) status = list_program(model, &model->step, &all);
+    if (status == DW_OK) status = print_header(model, &all, &header);
+    if (status == DW_OK) status = file_writer_create(model->context, file, &writer);
+    if (status == DW_OK) {
+        status = write_all(model, &all, &header, writer);
+        if (status == DW_OK)
+            status = file_writer_commit(writer);
+        else
+            file_writer_abandon(writer);
+    }
+    text_free(&header);
+    arena_free(&all.arena);
+    return status;
+}
+
+/* ---- reading ---- */
+
+typedef struct reading {
+    dw_model *model;
+    const char *file;
+    scanner scan;
+    const uint8_t *data;       /* where constants' offsets count from */
+    size_t data_bytes;
+} reading;
+
+static dw_status corrupt(const reading *read, const char *what)
+{
+    return base_fail(read->model->context, DW_CORRUPT, "%s: %s (line %d of its header): compile it again", read->file, what, read->scan.line);
+}
+
+static dw_status scan_count(reading *read, int64_t most, int64_t *number)
+{
+    TRY(scan_integer(&read->scan, number));
+    return *number < 0 || *number > most ? corrupt(read, "a number is out of its range") : DW_OK;
+}
+
+static dw_status read_constant(reading *read)
+{
+    scanner *scan = &read->scan;
+    const char *kind, *format;
+    engine_constant constant = {0};
+    int64_t offset, length, layout, rank, dims[DW_MAX_RANK] = {0};
+    TRY(scan_expect(scan, "constant"));
+    TRY(scan_string(scan, &constant.key));
+    TRY(scan_name(scan, &kind));
+    TRY(scan_count(read, INT64_MAX, &offset));
+    TRY(scan_count(read, INT64_MAX, &length));
+    if ((uint64_t)offset % ENGINE_ALIGN != 0 || (uint64_t)offset > read->data_bytes || (uint64_t)length > read->data_bytes - (uint64_t)offset)
+        return corrupt(read, "a constant lies outside the file");
+    constant.bytes = (size_t)length;
+    constant.packed = strcmp(kind, "packed") == 0;
+    constant.tensor.data = (void *)(uintptr_t)(read->data + offset);
+    if (!constant.packed) {
+        TRY(scan_name(scan, &format));
+        TRY(scan_count(read, DW_SCALE_LAYOUT_COUNT - 1, &layout));
+        TRY(scan_count(read, DW_MAX_RANK, &rank));
+        for (int64_t i = 0; i < rank; i++) TRY(scan_count(read, INT64_MAX, &dims[i]));
+        num_parts parts;
+        dw_format found = dw_format_find(format);
+        if (found == DW_FORMAT_COUNT || !num_layout(found, (dw_scale_layout)layout, (int)rank, dims, &parts) || parts.total_bytes != constant.bytes ||
+            !op_tensor_init(&constant.tensor, found, (dw_scale_layout)layout, (int)rank, dims, constant.tensor.data))
+            return corrupt(read, "a constant's bytes do not fit its type");
+    }
+    TRY(scan_end_of_line(scan));
+    if (map_find(&read->model->constants.by_key, constant.key) != NULL) return corrupt(read, "a constant is there twice");
+    TRY(engine_constants_add(&read->model->constants, &constant));
+    if (constant.packed || strchr(constant.key, ':') != NULL) return DW_OK;
+    ir_weight *weight;   /* a weight under its own name: the plans' params find it */
+    return ir_weights_add(&read->model->weights, constant.key, &constant.tensor, &weight);
+}
+
+/* Every constant that the plan reads must be in the file with the shape that the plan gives it. */
+static dw_status check_constants(reading *read, const plan *plan)
+{
+    for (int i = 0; i < plan->value_count; i++) {
+        const plan_value *v = &plan->values[i];
+        dw_tensor expected;
+        if (v->key == NULL || v->view || !plan_reads_plain(v)) continue;
+        const engine_constant *constant = map_find(&read->model->constants.by_key, v->key);
+        if (constant == NULL || constant->packed) return corrupt(read, "a constant that the plan reads is missing");
+        TRY(op_tensor_bind(read->model->context, &v->value->type, plan->typical, NULL, &expected));
+        bool same = expected.format == constant->tensor.format && expected.rank == constant->tensor.rank;
+        for (int d = 0; same && d < expected.rank; d++) same = expected.dims[d] == constant->tensor.dims[d];
+        if (!same) return corrupt(read, "a constant has another shape than the plan says");
+    }
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const char *key = plan->steps[i].pack_key;
+        const engine_constant *packed = key ? map_find(&read->model->constants.by_key, key) : NULL;
+        if (key != NULL && (packed == NULL || !packed->packed)) return corrupt(read, "packed weights that the plan reads are missing");
+    }
+    return DW_OK;
+}
+
+static dw_status read_plan(reading *read, const char *bytes, size_t length, engine_program *program)
+{
+    dw_model *model = read->model;
+    pool *pool;
+    if (length == 0) return DW_OK;
+    TRY(plan_parse(model->context, read->file, bytes, length, &model->weights, &model->chip, model->registry, &program->plan));
+    TRY(check_constants(read, program->plan));
+    if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
+    TRY(base_pool(model->context, &pool));
+    return engine_load(&model->constants, pool, program);
+}
+
+static dw_status read_header(reading *read, const char *header, size_t length)
+{
+    dw_model *model = read->model;
+    scanner *scan = &read->scan;
+    int64_t full, step, count;
+    TRY(scan_open(scan, &model->arena, read->file, header, length));
+    TRY(scan_expect(scan, "full"));
+    TRY(scan_count(read, (int64_t)length, &full));
+    TRY(scan_end_of_line(scan));
+    TRY(scan_expect(scan, "step"));
+    TRY(scan_count(read, (int64_t)length, &step));
+    TRY(scan_end_of_line(scan));
+    TRY(scan_expect(scan, "reason"));
+    TRY(scan_string(scan, &model->no_step));
+    TRY(scan_end_of_line(scan));
+    TRY(scan_expect(scan, "constants"));
+    TRY(scan_count(read, (int64_t)length, &count));
+    TRY(scan_end_of_line(scan));
+    if ((uint64_t)full + (uint64_t)step > length) return corrupt(read, "the plans lie outside the header");
+    for (int64_t i = 0; i < count; i++) TRY(read_constant(read));
+    const char *plans = header + length - full - step;
+    if (!(model->flags & DW_MODEL_GENERATE_ONLY) || step == 0) TRY(read_plan(read, plans, (size_t)full, &model->full));
+    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) TRY(read_plan(read, plans + full, (size_t)step, &model->step));
+    if (model->full.plan == NULL && model->step.plan == NULL) return corrupt(read, "there is no plan in it");
+    model->precision = (model->full.plan ? model->full.plan : model->step.plan)->precision;
+    return DW_OK;
+}
+
+static dw_status refuse_options(const dw_model *model, const char *file, const dw_model_options *options)
+{
+    const char *asked = options->precision ? "precision" : options->policy ? "policy" : options->kernels ? "kernels" : options->chip ? "chip" : options->weights ? "weights" : NULL;
+    if (asked == NULL) return DW_OK;
+    return base_fail(model->context, DW_INVALID, "%s is compiled: its %s is settled and it holds no fp32 weights; give the .pt2 it was made from", file, asked);
+}
+
+dw_status engine_package_open(dw_model *model, const char *file, const dw_model_options *options)
+{
+    reading read = {.model = model, .file = file};
+    TRY(refuse_options(model, file, options));
+    TRY(device_probe_cpu(model->context, "", dw_context_threads(model->context), &model->chip));
+    TRY(file_map_open(model->context, file, &model->package));
+    const uint8_t *bytes = model->package.bytes;
+    size_t length = model->package.length;
+    if (length < PACKAGE_HEAD) return base_fail(model->context, DW_CORRUPT, "%s: the file ends within its first %d bytes", file, PACKAGE_HEAD);
+    uint32_t version = get_u32(bytes + 8);
+    uint64_t header = get_u32(bytes + 16) | (uint64_t)get_u32(bytes + 20) << 32;
+    if (version != PACKAGE_VERSION)
+        return base_fail(model->context, DW_MISMATCH, "%s has version %u of the package format, this build reads %d: compile it again", file, version, PACKAGE_VERSION);
+    if (header > length - PACKAGE_HEAD)
+        return base_fail(model->context, DW_CORRUPT, "%s: its header of %" PRIu64 " bytes goes beyond the file of %zu", file, header, length);
+    size_t data = base_align_up(PACKAGE_HEAD + (size_t)header, ENGINE_ALIGN);
+    read.data = bytes + (data < length ? data : length);
+    read.data_bytes = data < length ? length - data : 0;
+    return read_header(&read, (const char *)bytes + PACKAGE_HEAD, (size_t)header);
+}

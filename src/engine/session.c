@@ -1,0 +1,250 @@
+/* Sessions: the memory of runs, and runs. Everything is allocated when the session is made; a run binds sizes if they are new,
+ * attaches pointers and executes the steps in order. */
+#include "engine/engine.h"
+
+#include <string.h>
+#include <time.h>
+
+double engine_now(void)
+{
+    struct timespec now;
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
+}
+
+/* ---- runners ---- */
+
+static dw_status make_runner(dw_session *session, const engine_program *program, engine_runner *runner)
+{
+    const ir_graph *graph = program->plan->graph;
+    runner->program = program;
+    TRY_NEW(runner->symbols, &session->arena, dim_symbol_count(graph->dims) + 1);
+    TRY_NEW(runner->inputs, &session->arena, graph->input_count);
+    TRY_NEW(runner->outputs, &session->arena, graph->output_count);
+    TRY_NEW(runner->states, &session->arena, graph->state_count);
+    TRY_NEW(runner->state_bytes, &session->arena, graph->state_count);
+    for (int i = 0; i < ENGINE_BINDINGS; i++) TRY(plan_binding_create(program->plan, &runner->slots[i].binding));
+    return DW_OK;
+}
+
+/* Makes the states at the sizes in runner->symbols; their memory stays for the life of the session. */
+static dw_status make_states(dw_session *session, engine_runner *runner)
+{
+    const ir_graph *graph = runner->program->plan->graph;
+    for (size_t i = 0; i < graph->state_count; i++) {
+        dw_tensor tensor;
+        num_parts parts;
+        TRY(op_tensor_bind(session->context, &graph->states[i]->type, runner->symbols, NULL, &tensor));
+        if (!num_layout(tensor.format, tensor.scale_layout, tensor.rank, tensor.dims, &parts))
+            return base_fail(session->context, DW_LIMIT, "the bytes of state %s overflow", graph->states[i]->name);
+        TRY(base_alloc(session->context, parts.total_bytes + 1, ENGINE_ALIGN, &runner->states[i]));
+        runner->state_bytes[i] = parts.total_bytes;
+    }
+    return DW_OK;
+}
+
+static void reset_states(engine_runner *runner)
+{
+    if (runner->program == NULL) return;
+    const ir_graph *graph = runner->program->plan->graph;
+    for (size_t i = 0; i < graph->state_count; i++) {
+        const ir_weight *initial = graph->states[i]->weight;
+        if (initial != NULL)
+            memcpy(runner->states[i], initial->tensor.data, runner->state_bytes[i]);
+        else
+            memset(runner->states[i], 0, runner->state_bytes[i]);
+    }
+}
+
+static void free_runner(dw_session *session, engine_runner *runner)
+{
+    if (runner->program == NULL) return;
+    size_t count = runner->program->plan->graph->state_count;
+    for (size_t i = 0; runner->states != NULL && i < count; i++)
+        base_release(session->context, runner->states[i], runner->state_bytes[i] + 1, ENGINE_ALIGN);
+    for (int i = 0; i < ENGINE_BINDINGS; i++) plan_binding_destroy(&runner->slots[i].binding);
+}
+
+dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding **binding)
+{
+    size_t symbols = (size_t)dim_symbol_count(runner->program->plan->graph->dims);
+    engine_slot *oldest = &runner->slots[0];
+    *binding = NULL;
+    for (int i = 0; i < ENGINE_BINDINGS; i++) {
+        engine_slot *slot = &runner->slots[i];
+        if (slot->binding.bound && memcmp(slot->binding.symbols, runner->symbols, symbols * sizeof *runner->symbols) == 0) *binding = &slot->binding;
+        if (*binding == &slot->binding) oldest = slot;
+        if (*binding != NULL) break;
+        if (slot->used < oldest->used) oldest = slot;
+    }
+    oldest->used = ++runner->clock;
+    if (*binding == NULL) {
+        TRY(plan_bind(&oldest->binding, runner->symbols));
+        plan_size_scratch(&oldest->binding, session->pool);
+        *binding = &oldest->binding;
+    }
+    return DW_OK;
+}
+
+static size_t workspace_of(const plan_binding *binding)
+{
+    return base_align_up(binding->value_bytes, ENGINE_ALIGN) + base_align_up(binding->scratch_bytes, ENGINE_ALIGN);
+}
+
+dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding)
+{
+    const plan *plan = runner->program->plan;
+    if (workspace_of(binding) > session->workspace_bytes)
+        return base_fail(session->context, DW_LIMIT, "a run at these sizes needs %zu bytes of workspace, the session reserved %zu: create it with larger dims",
+                         workspace_of(binding), session->workspace_bytes);
+    plan_bases bases = {.workspace = session->workspace, .inputs = runner->inputs, .outputs = runner->outputs, .states = runner->states,
+                        .constants = runner->program->constants, .packed = runner->program->packed, .pool = session->pool};
+    plan_attach(binding, &bases);
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        kernel_run *run = &binding->calls[i].run;
+        run->call.context = session->context;
+        dw_status status = plan->steps[i].row->run(run);
+        if (status != DW_OK)
+            return base_fail_at(session->context, status, "step %d, %%%d %s", i - plan->load_count + 1, plan->steps[i].node->out[0]->id,
+                                plan->steps[i].row->name);
+        TRY(base_poll(session->context));
+    }
+    return DW_OK;
+}
+
+/* ---- public ---- */
+
+static dw_status reserve(dw_session *session, engine_runner *runner, size_t *bytes)
+{
+    plan_binding *binding;
+    TRY(engine_bind(session, runner, &binding));
+    if (workspace_of(binding) > *bytes) *bytes = workspace_of(binding);
+    return DW_OK;
+}
+
+/* The workspace is that of the largest sizes; smaller sizes were seen to need up to a little more where lives pack worse, so those that a
+ * session is sure to meet (one token, one row) are bound as well. */
+static dw_status reserve_full(dw_session *session, const dw_session_options *options, size_t *bytes)
+{
+    engine_runner *runner = &session->full;
+    const plan *plan = runner->program->plan;
+    memcpy(runner->symbols, plan->typical, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *runner->symbols);
+    TRY(plan_read_dims(plan->graph, options->dims, runner->symbols));
+    TRY(reserve(session, runner, bytes));
+    return make_states(session, runner);
+}
+
+static dw_status build(dw_session *session, const dw_session_options *options)
+{
+    const dw_model *model = session->model;
+    size_t bytes = 0;
+    TRY(base_pool(session->context, &session->pool));
+    if (model->full.plan != NULL) {
+        TRY(make_runner(session, &model->full, &session->full));
+        TRY(reserve_full(session, options, &bytes));
+    }
+    if (options->max_tokens > 0) {
+        session->max_tokens = options->max_tokens;
+        session->batch = options->batch > 0 ? options->batch : 1;
+        if (model->step.plan != NULL) TRY(make_runner(session, &model->step, &session->step));
+        TRY(engine_generation_create(session, options, &bytes));
+        if (session->step.program != NULL) TRY(make_states(session, &session->step));
+    }
+    TRY(base_alloc(session->context, bytes + ENGINE_ALIGN, ENGINE_ALIGN, &session->workspace));
+    session->workspace_bytes = bytes;
+    return dw_session_reset(session);
+}
+
+dw_status dw_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, dw_session **result)
+{
+    static const dw_session_options none = {0};
+    void *memory;
+    *result = NULL;
+    if (model->flags & DW_MODEL_PLAN_ONLY) return base_fail(context, DW_INVALID, "the model was opened for planning only: open it without DW_MODEL_PLAN_ONLY to run it");
+    TRY(base_alloc(context, sizeof(dw_session), _Alignof(max_align_t), &memory));
+    dw_session *session = memory;
+    *session = (dw_session){.context = context, .model = model};
+    arena_init(&session->arena, context);
+    dw_status status = build(session, options ? options : &none);
+    if (status != DW_OK) {
+        dw_session_destroy(session);
+        return status;
+    }
+    *result = session;
+    return DW_OK;
+}
+
+void dw_session_destroy(dw_session *session)
+{
+    if (session == NULL) return;
+    dw_context *context = session->context;
+    free_runner(session, &session->full);
+    free_runner(session, &session->step);
+    base_release(context, session->workspace, session->workspace_bytes + ENGINE_ALIGN, ENGINE_ALIGN);
+    base_release(context, session->generation, session->generation_bytes, ENGINE_ALIGN);
+    arena_free(&session->arena);
+    base_release(context, session, sizeof *session, _Alignof(max_align_t));
+}
+
+dw_status dw_session_reset(dw_session *session)
+{
+    reset_states(&session->full);
+    reset_states(&session->step);
+    return DW_OK;
+}
+
+uint64_t dw_session_workspace_bytes(const dw_session *session) { return session->workspace_bytes; }
+
+static dw_status prepare(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **binding)
+{
+    const dw_tensor *ordered[ENGINE_MAX_INPUTS];
+    if (session->full.program == NULL) return base_fail(session->context, DW_INVALID, "the model was opened for generation only: open it without DW_MODEL_GENERATE_ONLY to run it");
+    const struct plan *plan = session->full.program->plan;
+    const ir_graph *graph = plan->graph;
+    TRY(engine_gather(session->context, graph, input_count, inputs, ordered));
+    TRY(engine_match(session->context, plan, ordered, session->full.symbols));
+    for (size_t i = 0; i < graph->input_count; i++) {
+        if (ordered[i]->data != NULL && !op_tensor_is_contiguous(ordered[i]))
+            return base_fail(session->context, DW_MISMATCH, "input %s is not contiguous", graph->inputs[i]->name);
+        session->full.inputs[i] = ordered[i]->data;
+    }
+    return engine_bind(session, &session->full, binding);
+}
+
+dw_status dw_session_shapes(dw_session *session, int input_count, const dw_named_tensor *inputs, dw_named_tensor *outputs)
+{
+    plan_binding *binding;
+    TRY(prepare(session, input_count, inputs, &binding));
+    const ir_graph *graph = binding->plan->graph;
+    for (size_t i = 0; i < graph->output_count; i++) {
+        outputs[i].name = graph->outputs[i].name;
+        TRY(op_tensor_bind(session->context, &graph->outputs[i].value->type, binding->symbols, NULL, &outputs[i].tensor));
+    }
+    return DW_OK;
+}
+
+static dw_status take_outputs(dw_session *session, plan_binding *binding, int count, const dw_named_tensor *given)
+{
+    const ir_graph *graph = binding->plan->graph;
+    for (size_t i = 0; i < graph->output_count; i++) {
+        const dw_named_tensor *output = NULL;
+        for (int k = 0; k < count; k++)
+            if (strcmp(given[k].name, graph->outputs[i].name) == 0) output = &given[k];
+        if (output == NULL) return base_fail(session->context, DW_MISMATCH, "output %s is missing", graph->outputs[i].name);
+        dw_tensor expected;
+        TRY(op_tensor_bind(session->context, &graph->outputs[i].value->type, binding->symbols, NULL, &expected));
+        bool fits = output->tensor.format == expected.format && output->tensor.rank == expected.rank && op_tensor_is_contiguous(&output->tensor);
+        for (int d = 0; fits && d < expected.rank; d++) fits = output->tensor.dims[d] == expected.dims[d];
+        if (!fits) return base_fail(session->context, DW_MISMATCH, "output %s is not contiguous memory of the shape that dw_session_shapes tells", output->name);
+        session->full.outputs[i] = output->tensor.data;
+    }
+    return DW_OK;
+}
+
+dw_status dw_session_run(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs)
+{
+    plan_binding *binding;
+    TRY(prepare(session, input_count, inputs, &binding));
+    TRY(take_outputs(session, binding, output_count, outputs));
+    return engine_execute(session, &session->full, binding);
+}
