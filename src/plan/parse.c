@@ -114,6 +114,13 @@ static dw_status check_chip(dw_context *context, const char *source, const plan_
                      source, header->chip, header->hash, chip->name, hash);
 }
 
+/* Params that are read only in packed form have no weight under their name, and need none. */
+static void find_weights(ir_graph *graph, const ir_weights *weights)
+{
+    for (size_t i = 0; weights != NULL && i < graph->param_count; i++)
+        if (graph->params[i]->weight == NULL) graph->params[i]->weight = ir_weights_find(weights, graph->params[i]->name);
+}
+
 static dw_status parse(scanner *scan, ir_weights *weights, const chip_caps *chip, const kernel_registry *registry, plan **result)
 {
     plan_header header;
@@ -121,7 +128,8 @@ static dw_status parse(scanner *scan, ir_weights *weights, const chip_caps *chip
     ir_graph *graph;
     TRY(parse_header(scan, &header));
     TRY(check_chip(scan->context, scan->source, &header, chip));
-    TRY(ir_parse_at(scan, weights, &graph));
+    TRY(ir_parse_at(scan, NULL, &graph));
+    find_weights(graph, weights);
     dw_status status = parse_steps(scan, &named);
     if (status != DW_OK) {
         ir_graph_destroy(graph);

@@ -80,7 +80,7 @@ void plan_problem(const plan *plan, const plan_step *step, const op_type **in, c
 bool plan_reads_plain(const plan_value *value);
 /* The text form, which plan_parse reads back: chip and hash, precision, graph, and a line per step with its kernel. */
 dw_status plan_print(const plan *plan, text *text);
-/* weights: where params take their data from. MISMATCH when chip is not the one the plan was made for; UNSUPPORTED names a kernel that is not here. */
+/* weights: where params take their data from; those that are not there have none. MISMATCH when chip is not the one the plan was made for; UNSUPPORTED names a kernel that is not here. */
 dw_status plan_parse(dw_context *context, const char *source, const char *bytes, size_t length, ir_weights *weights,
                      const chip_caps *chip, const kernel_registry *registry, plan **result);
 
