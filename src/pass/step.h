@@ -1,0 +1,99 @@
+/* Inside incremental*.c: what each axis of each value holds, and how the nodes of the whole-sequence graph are made again for a step.
+ * Both stand in one graph, a copy, until the old nodes go.
+ *
+ * An axis is a list of atoms: plain sizes, and sequence atoms. Size 1 is the empty list. Labels come from where values come from, never from
+ * their sizes: at a step the sequence length may be 1. Values made of token ids are active: their sequence atoms are NEW (the new tokens)
+ * or ALL (all so far). Values made of positions, tables and other inputs are passive: theirs are FREE, and each use says which of the two it
+ * needs; a passive value is made once for each need. */
+#ifndef PASS_STEP_H
+#define PASS_STEP_H
+
+#include "pass/incremental.h"
+
+enum { STEP_MAX_ATOMS = 4, STEP_MAX_SEQUENCES = 3, STEP_VARIANTS = 1 << STEP_MAX_SEQUENCES };
+
+typedef enum step_kind { STEP_FREE, STEP_NEW, STEP_ALL } step_kind;
+
+typedef struct step_atom {
+    bool sequence;
+    dim size;
+} step_atom;
+
+typedef struct step_axis {
+    int count;
+    step_atom atoms[STEP_MAX_ATOMS];
+} step_axis;
+
+/* kinds: of the sequence atoms, numbered along the axes. */
+typedef struct step_label {
+    int rank;
+    step_axis axes[DW_MAX_RANK];
+    int sequences;
+    step_kind kinds[STEP_MAX_SEQUENCES];
+} step_label;
+
+/* Where an operand's sequence atoms come from in the result: its number there, or all of the history whatever the result needs. */
+enum { STEP_LINK_ALL = -1 };
+typedef struct step_links { int8_t to[STEP_MAX_SEQUENCES]; } step_links;
+
+/* What is known of one old value; found by value->mark. */
+typedef struct step_record {
+    bool active;
+    step_label label;
+    const char *refusal;                 /* why the value cannot be made; NULL: it can */
+    const ir_node *culprit;              /* the node that is so */
+    unsigned whole;                      /* bit n: sequence n can only be computed over all of it; the new part is a slice */
+    bool shifts;                         /* iota or slice of a table: begins at past where the new tokens are needed */
+    step_links *links;                   /* of the node's operands */
+    ir_value *made[STEP_VARIANTS];       /* for the step; by bits, set where ALL is needed; active values in [0] */
+    ir_value *cached;                    /* of keys and values: all so far */
+} step_record;
+
+typedef struct stepper {
+    ir_graph *graph;
+    arena arena;
+    ir_value *tokens;
+    dim length, past, max, total;        /* length: of the sequence in old nodes, of the new tokens in new ones; total = past + length */
+    int length_symbol;
+    int cache_count;
+    text *why;
+} stepper;
+
+static inline step_record *step_of(const ir_value *value) { return value->mark; }
+
+/* ---- labels (incremental_label.c) ---- */
+
+/* Does the size depend on the sequence length? */
+dw_status step_uses_length(stepper *stepper, dim size, bool *uses);
+/* Where operand axes go: a result axis; nowhere (then they must hold no sequence); or they are looked up, so that all of them is needed. */
+enum { STEP_DROP = -1, STEP_WHOLE = -2 };
+typedef struct step_map { int8_t to[DW_MAX_RANK]; } step_map;
+/* The label of node's results from its operands' along the maps (one per operand). Axes that no operand fills take their size from the
+ * source; where that is the length itself they are a new sequence if may_create. Sets refusal where axes do not correspond. */
+dw_status step_join(stepper *stepper, const ir_node *node, const step_map *maps, bool may_create, step_record *record);
+/* The label of a reshape: atoms are concatenated and regrouped, only plain numbers are split. */
+dw_status step_regroup(stepper *stepper, const ir_node *node, step_record *record);
+/* Refusal of record because of node. */
+dw_status step_refuse(stepper *stepper, step_record *record, const ir_node *node, const char *format, ...) BASE_PRINTF(4, 5);
+int step_axis_sequences(const step_axis *axis);
+/* The number of the first sequence atom of axis. */
+int step_first_sequence(const step_label *label, int axis);
+
+/* ---- rules (incremental_rules.c) ---- */
+
+/* Label and links of the node's results, or their refusal. */
+dw_status step_rule(stepper *stepper, const ir_node *node, step_record *record);
+
+/* ---- attention (incremental_attention.c) ---- */
+
+dw_status step_rule_attention(stepper *stepper, const ir_node *node, step_record *record);
+dw_status step_make_attention(stepper *stepper, ir_node *node);
+
+/* ---- making (incremental_make.c) ---- */
+
+/* value for the step, its sequences as kinds say (ignored for active values, which are made already). */
+dw_status step_make(stepper *stepper, ir_value *value, const step_kind *kinds, ir_value **made);
+/* An active node whose operands are made or passive. */
+dw_status step_make_node(stepper *stepper, ir_node *node, const step_kind *kinds);
+
+#endif
