@@ -1,4 +1,4 @@
-# The front door: make, make test, make bench, make install. CMakeLists.txt is the build itself.
+# The front door: make, make demo, make test, make bench, make install. CMakeLists.txt is the build itself.
 BUILD ?= build
 JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
@@ -11,6 +11,12 @@ all:
 	@command -v cmake >/dev/null || { echo "make: cmake is missing; 'make setup' installs what is needed" >&2; exit 1; }
 	@$(call CONFIGURE,$(BUILD),)
 	@cmake --build $(BUILD) -j $(JOBS)
+
+# Installs what is missing, builds, and runs the main job on the carried model.
+demo:
+	$(MAKE) setup
+	$(MAKE) all
+	$(BUILD)/examples/demo models/kjv.pt2 models/kjv.heldout.txt
 
 # Everything that needs no GPU: all tests with gcc; all that is C again with clang under the address and undefined-behaviour sanitizers;
 # what runs on threads under the thread sanitizer.
@@ -50,4 +56,4 @@ setup:
 clean:
 	cmake --build $(BUILD) --target clean
 
-.PHONY: all test test-sanitized test-threads bench install setup clean
+.PHONY: all demo test test-sanitized test-threads bench install setup clean

@@ -1,0 +1,7 @@
+#!/bin/sh
+# The examples do what they say. The one that loads a file runs on the carried model: after "In the beginnin" comes "g".
+set -eu
+examples="${DEEPWELL_BUILD:-build}/examples"
+"$examples/graph" | grep -q 'y\[0\] = '
+"$examples/kernel" | grep -q 'my_matmul ran 1 time; y\[0\] = '
+"$examples/run" models/kjv.pt2 73 110 32 116 104 101 32 98 101 103 105 110 110 105 110 | grep -qx 'the likeliest next id is 103'
