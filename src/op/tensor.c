@@ -98,6 +98,18 @@ int64_t op_int_of_real(double value) {
     return (int64_t)value;
 }
 
+/* The float to whose 16-bit neighbour value rounds: rounded to odd, so that rounding again is the same as rounding once. */
+static float odd_float(double value) {
+    float nearest = (float)value;
+    if ((double)nearest == value || isnan(value)) return nearest;
+    uint32_t bits;
+    memcpy(&bits, &nearest, sizeof bits);
+    if (fabs((double)nearest) > fabs(value)) bits--;
+    bits |= 1;
+    memcpy(&nearest, &bits, sizeof bits);
+    return nearest;
+}
+
 /* ---- elements of packed formats ---- */
 
 /* Where an element of a packed tensor lies, from its row-major number. */
@@ -162,6 +174,10 @@ double op_load_at(const dw_tensor *tensor, int64_t offset) {
 void op_store_at(const dw_tensor *tensor, int64_t offset, double value) {
     if (tensor->format == DW_FORMAT_f32) {
         ((float *)tensor->data)[offset] = (float)value;
+    } else if (tensor->format == DW_FORMAT_bf16) {
+        ((uint16_t *)tensor->data)[offset] = num_f32_to_bf16(odd_float(value));
+    } else if (tensor->format == DW_FORMAT_f16) {
+        ((uint16_t *)tensor->data)[offset] = num_f32_to_f16(odd_float(value));
     } else if (tensor->format == DW_FORMAT_bool) {
         ((uint8_t *)tensor->data)[offset] = value != 0;
     } else if (op_is_integer(tensor->format)) {

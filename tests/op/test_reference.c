@@ -142,6 +142,32 @@ static void stores_round_to_the_format(void **state) {
     }
 }
 
+/* Doubles near the ties of 16-bit formats, where rounding to float first would go wrong. */
+static void sixteen_bit_stores_round_once(void **state) {
+    (void)state;
+    const int64_t one[] = {1}, first[] = {0};
+    static const dw_format formats[] = {DW_FORMAT_bf16, DW_FORMAT_f16};
+    for (size_t f = 0; f < COUNT_OF(formats); f++) {
+        uint16_t code;
+        dw_tensor tensor;
+        assert_true(op_tensor_init(&tensor, formats[f], DW_SCALE_plain, 1, one, &code));
+        for (uint64_t i = 0; i < 400000; i++) {
+            double value = num_decode(formats[f], num_random(3, i) & 0xffff), next = num_decode(formats[f], (num_random(3, i) & 0xffff) + 1);
+            double tie = (value + next) / 2, away = ldexp((double)num_random_uniform(4, i) - 0.5, (int)(i % 40) - 45);
+            double stored = i % 3 == 0 ? tie : tie * (1 + away);
+            if (isnan(stored)) continue;
+            op_tensor_store(&tensor, first, stored);
+            uint64_t expected = num_encode(formats[f], stored, false);
+            if (code != expected) fail_msg("%s: %a is stored as %04x, expected %04x", dw_format_name(formats[f]), stored, code, (unsigned)expected);
+        }
+        for (size_t i = 0; i < 4; i++) {
+            static const double edges[] = {1e300, -1e300, 1e-300, -1e-300};
+            op_tensor_store(&tensor, first, edges[i]);
+            assert_int_equal(code, num_encode(formats[f], edges[i], false));
+        }
+    }
+}
+
 static void tensors_too_large_are_refused(void **state) {
     (void)state;
     dw_tensor tensor;
@@ -239,6 +265,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(quantize_gives_the_same_bits_for_every_operand, set_up, tear_down),
         cmocka_unit_test(loads_agree_with_num_dequantize),
         cmocka_unit_test(stores_round_to_the_format),
+        cmocka_unit_test(sixteen_bit_stores_round_once),
         cmocka_unit_test(tensors_too_large_are_refused),
         cmocka_unit_test_setup_teardown(binding_a_negative_size_is_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_reshape_that_crosses_a_gap_has_no_view, set_up, tear_down),
