@@ -59,12 +59,12 @@ dw_status base_poll(dw_context *context);
 dw_status base_alloc(dw_context *context, size_t bytes, size_t align, void **memory);
 void base_release(dw_context *context, void *memory, size_t bytes, size_t align);   /* NULL is allowed */
 
-/* size_t arithmetic that notices overflow: false when the result does not fit. */
+/* Arithmetic that notices overflow: false, with the result untouched, when it does not fit. */
 bool base_mul_size(size_t a, size_t b, size_t *product);
 bool base_add_size(size_t a, size_t b, size_t *sum);
 bool base_mul_i64(int64_t a, int64_t b, int64_t *product);
 bool base_add_i64(int64_t a, int64_t b, int64_t *sum);
-size_t base_align_up(size_t value, size_t align);
+size_t base_align_up(size_t value, size_t align);   /* the next multiple of align; value is taken to be below SIZE_MAX - align */
 
 /* Grows by blocks, frees all at once; the home of small things. arena_init comes first; after arena_free it is empty and usable. */
 typedef struct arena_block arena_block;
@@ -81,7 +81,8 @@ void *arena_new(arena *arena, size_t count, size_t size);
 char *arena_text(arena *arena, const char *text);                     /* copies; NULL on failure */
 char *arena_text_n(arena *arena, const char *text, size_t length);
 char *arena_printf(arena *arena, const char *format, ...) BASE_PRINTF(2, 3);
-/* Room for one more in a growing array: returns the array, moved when *capacity had to grow (doubling); NULL on failure (the old array stays valid). */
+/* Room for one more in an array of count objects: returns the array, moved when *capacity had to grow (doubling); NULL on failure, when the
+ * old array stays valid. */
 void *arena_grow(arena *arena, void *array, size_t count, size_t *capacity, size_t size);
 
 /* ---- text (text.c, scanner.c) -------------------------------------------------------------------------------------- */
@@ -126,9 +127,11 @@ typedef struct scanner {
 
 dw_status scan_open(scanner *scanner, arena *arena, const char *source, const char *bytes, size_t length);   /* and reads the first token */
 dw_status scan_next(scanner *scanner);
+/* Is the current token this name or punctuation? A string of the same text is not. */
 bool scan_is(const scanner *scanner, const char *name_or_punctuation);
-dw_status scan_accept(scanner *scanner, const char *name_or_punctuation, bool *accepted);  /* reads on if it is */
+dw_status scan_accept(scanner *scanner, const char *name_or_punctuation, bool *accepted);   /* reads on if it is */
 dw_status scan_expect(scanner *scanner, const char *name_or_punctuation);
+/* These take the current token's value and read on; SYNTAX when it is of another kind. */
 dw_status scan_name(scanner *scanner, const char **name);
 dw_status scan_string(scanner *scanner, const char **string);
 dw_status scan_integer(scanner *scanner, int64_t *integer);
@@ -139,7 +142,7 @@ dw_status scan_fail(scanner *scanner, const char *format, ...) BASE_PRINTF(2, 3)
 
 /* ---- maps (map.c) ---------------------------------------------------------------------------------------------------- */
 
-/* String -> pointer, in an arena; keys are copied. Iterates in order of insertion. */
+/* String -> pointer, in an arena; keys are copied. entries[0 .. count - 1] stand in order of insertion. */
 typedef struct map_entry { const char *key; void *value; uint64_t hash; } map_entry;
 typedef struct map {
     arena *arena;
@@ -154,7 +157,7 @@ void map_init(map *map, arena *arena);
 dw_status map_set(map *map, const char *key, void *value);
 void *map_find(const map *map, const char *key);          /* NULL when absent */
 
-/* 64-bit XXH3 of bytes, continued from seed. */
+/* 64-bit XXH3 of bytes with the seed, which may be the hash of what came before. */
 uint64_t base_hash(const void *bytes, size_t length, uint64_t seed);
 
 /* ---- files (file.c) ---------------------------------------------------------------------------------------------------- */
@@ -163,26 +166,28 @@ uint64_t base_hash(const void *bytes, size_t length, uint64_t seed);
 typedef struct file_map { const uint8_t *bytes; size_t length; void *handle; } file_map;
 dw_status file_map_open(dw_context *context, const char *path, file_map *file);
 void file_map_close(file_map *file);
-/* Writes through a temporary name in the same folder and renames: the file appears whole or not at all. write may be called many times. */
+/* Writes through a temporary name in the same folder and renames: the file appears whole or not at all, replacing one of that name. Adding
+ * is buffered; what failed once fails at commit too. Refuses what exists and is no file (a folder, a device). */
 typedef struct file_writer file_writer;
 dw_status file_writer_create(dw_context *context, const char *path, file_writer **writer);
 dw_status file_writer_add(file_writer *writer, const void *bytes, size_t length);
 dw_status file_writer_pad(file_writer *writer, size_t align);          /* zeros up to a multiple of align */
 uint64_t file_writer_offset(const file_writer *writer);
-dw_status file_writer_commit(file_writer *writer);                     /* flush, rename; destroys the writer in any case */
+dw_status file_writer_commit(file_writer *writer);                     /* to the disk, then renames; destroys the writer in any case */
 void file_writer_abandon(file_writer *writer);                         /* removes the temporary file; NULL is allowed */
 
 /* ---- threads (pool.c) ---------------------------------------------------------------------------------------------------- */
 
 typedef struct pool pool;
-/* task i of count runs once on some thread; worker < pool_threads(pool) names the thread, for scratch memory. What a task computes
+/* Task i of count runs once on some thread; worker < pool_threads(pool) names the thread, for scratch memory. What a task computes
  * must not depend on worker: results are the same bits at any number of threads. */
 typedef void (*pool_task)(void *argument, int64_t task, int worker);
 
 dw_status pool_create(dw_context *context, int threads, pool **pool);
 void pool_destroy(pool *pool);
 int pool_threads(const pool *pool);
-/* Returns when all tasks are done; the caller works too. Tasks are handed out in order. Not reentrant. */
+/* Returns when all tasks are done; the caller works too, as worker 0. Tasks are handed out in order, whoever is free takes the next. With
+ * one thread or one task all runs in the caller. Not from within a task. In a forked child the pool starts threads of its own. */
 void pool_run(pool *pool, int64_t count, pool_task task, void *argument);
 /* The context's own pool, made at the first call. */
 dw_status base_pool(dw_context *context, pool **pool);
@@ -202,7 +207,8 @@ dw_status dim_table_create(dw_context *context, dim_table **table);
 void dim_table_destroy(dim_table *table);
 
 /* These return NULL on failure (INVALID: division by zero; LIMIT: a coefficient beyond int64, more than 256 terms, 16 factors, 64
- * nested functions or 2000 symbols within one; NO_MEMORY), with the message recorded. A NULL operand gives NULL, so calls nest; TRY_DIM tells the status. */
+ * nested functions or 2000 symbols within one; NO_MEMORY), with the message recorded. A NULL operand gives
+ * NULL, so calls nest; TRY_DIM tells the status. */
 dim dim_constant(dim_table *table, int64_t value);
 /* The symbol of that name (a NAME of the scanner); made with the range when it is new, else its range is left as it is. */
 dim dim_symbol(dim_table *table, const char *name, int64_t min, int64_t max);

@@ -47,15 +47,9 @@ static void default_release(void *user, void *memory, size_t bytes, size_t align
 
 /* The CPUs in this process's affinity mask; 1 when the system does not tell. */
 static int usable_cpus(void) {
-    for (int cpus = 1024; cpus <= 1 << 20; cpus *= 4) {
-        cpu_set_t *set = CPU_ALLOC((size_t)cpus);
-        if (set == NULL) return 1;
-        size_t bytes = CPU_ALLOC_SIZE((size_t)cpus);
-        int count = sched_getaffinity(0, bytes, set) == 0 ? CPU_COUNT_S(bytes, set) : 0;
-        CPU_FREE(set);
-        if (count > 0) return count;
-    }
-    return 1;
+    cpu_set_t sets[64];   /* the kernel refuses a mask smaller than its own: this one has 65536 CPUs */
+    int count = sched_getaffinity(0, sizeof sets, sets) == 0 ? CPU_COUNT_S(sizeof sets, sets) : 0;
+    return count > 0 ? count : 1;
 }
 
 /* vsnprintf into room bytes; a text that does not fit ends in "...". */

@@ -326,7 +326,8 @@ static bool is_symbol_name(const char *name) {
 
 static dw_status check_range(dim_table *table, const char *name, int64_t min, int64_t max) {
     if (min <= max) return DW_OK;
-    return base_fail(table->context, DW_INVALID, "dimension %s: the range from %lld to %lld is empty", name, (long long)min, (long long)max);
+    return base_fail(table->context, DW_INVALID, "dimension %s: the range from %lld to %lld is empty", name, (long long)min,
+                     (long long)max);
 }
 
 static dw_status symbol_add(dim_table *table, const char *name, int64_t min, int64_t max) {

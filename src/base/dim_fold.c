@@ -28,7 +28,8 @@ static bool has_one_quotient(const dim_table *table, dim a, int64_t divisor, int
     return floor_divide(max, divisor) == *quotient;
 }
 
-/* a = divisor * quotient + rest by coefficients: the rest's constant lies in [0, divisor), its other coefficients in (-divisor, divisor). */
+/* a = divisor * quotient + rest by coefficients: the rest's constant lies in [0, divisor), its other coefficients in
+ * (-divisor, divisor). */
 static dw_status split_by(dim_table *table, dim a, int64_t divisor, dim *quotient, dim *rest) {
     poly quotients = {.count = 0}, rests = {.count = 0};
     for (int i = 0; i < a->term_count; i++) {

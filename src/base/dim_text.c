@@ -91,7 +91,9 @@ static dw_status placed(dim_parser *parser, dim made, dim *result) {
 static dw_status parse_call(dim_parser *parser, bool is_min, dim *result) {
     TRY(scan_expect(parser->scanner, "("));
     TRY(parse_sum(parser, result));
-    if (!scan_is(parser->scanner, ",")) return scan_fail(parser->scanner, "expected ',' and a second operand of %s", is_min ? "min" : "max");
+    if (!scan_is(parser->scanner, ",")) {
+        return scan_fail(parser->scanner, "expected ',' and a second operand of %s", is_min ? "min" : "max");
+    }
     while (scan_is(parser->scanner, ",")) {
         dim other;
         TRY(scan_next(parser->scanner));
