@@ -5,6 +5,7 @@
 
 #include "capture/capture.h"
 #include "device/device.h"
+#include "pass/incremental.h"
 #include "pass/pass.h"
 
 /* ---- capture ---- */
@@ -79,9 +80,29 @@ static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_m
                                                 .dims = options->dims, .kernels = options->kernels}, &program->plan);
 }
 
+static dw_status make_step(dw_model *model, ir_graph **step)
+{
+    text why;
+    text_init(&why, model->context);
+    bool changed;
+    dw_status status = pass_incremental(model->fused, step, &why);
+    if (status == DW_OK && *step != NULL) status = pass_last_token(*step, &changed);
+    if (status == DW_OK && *step == NULL) {
+        model->no_step = arena_text(&model->arena, text_string(&why));
+        if (model->no_step == NULL) status = DW_NO_MEMORY;
+    }
+    text_free(&why);
+    if (status != DW_OK) {
+        ir_graph_destroy(*step);
+        *step = NULL;
+    }
+    return status;
+}
+
 static dw_status plan_all(dw_model *model, const dw_model_options *options)
 {
     ir_graph *step = NULL;
+    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) TRY(make_step(model, &step));
     dw_status status = DW_OK;
     if (step != NULL) status = plan_program(model, step, options, &model->step);
     ir_graph_destroy(step);

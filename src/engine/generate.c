@@ -39,12 +39,6 @@ static feed feed_of(const ir_value *input)
     return is_integer(input->type.format) && input->type.rank == 2 ? FEED_IDS : FEED_UNKNOWN;
 }
 
-static int find_symbol(const ir_graph *graph, const char *note)
-{
-    const char *name = map_find(&graph->notes, note);
-    return name ? dim_symbol_find(graph->dims, name) : -1;
-}
-
 static dw_status find_inputs(dw_session *session, const ir_graph *graph, generation *g)
 {
     const ir_value *ids = NULL;
@@ -62,8 +56,6 @@ static dw_status find_inputs(dw_session *session, const ir_graph *graph, generat
     if (!dim_is_symbol(ids->type.dims[0], &g->batch_symbol)) g->batch_symbol = -1;
     if (!dim_is_symbol(ids->type.dims[1], &g->new_symbol))
         return base_fail(session->context, DW_UNSUPPORTED, "generation needs a model exported with a dynamic number of tokens; %s has a fixed one", ids->name);
-    g->past_symbol = find_symbol(graph, "past");
-    g->max_symbol = find_symbol(graph, "max");
     return DW_OK;
 }
 
@@ -147,6 +139,10 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     if (graph->output_count > COUNT_OF(measured.spare)) return base_fail(session->context, DW_LIMIT, "generation with more than %zu outputs", COUNT_OF(measured.spare));
     TRY(find_inputs(session, graph, &measured));
     TRY(find_logits(session, graph, &measured));
+    if (session->step.program != NULL) {   /* the names that pass_incremental gives */
+        measured.past_symbol = dim_symbol_find(graph->dims, "past");
+        measured.max_symbol = dim_symbol_find(graph->dims, "max");
+    }
     size_t total;
     TRY(lay_out(session, runner, &measured, NULL, &total));
     TRY(base_alloc(session->context, total, ENGINE_ALIGN, &session->generation));
@@ -170,17 +166,17 @@ static void store_integer(dw_format format, void *buffer, int64_t index, int64_t
     }
 }
 
+/* Ids are the new ones; every other input has the whole history, as the cached step takes it. */
 static void fill_inputs(const ir_graph *graph, const generation *g, int64_t count, const int64_t *ids, int64_t past)
 {
     for (size_t i = 0; i < graph->input_count; i++) {
         dw_format format = graph->inputs[i]->type.format;
-        int64_t length = g->feeds[i] == FEED_MASK ? past + count : count;
-        for (int64_t k = 0; k < length; k++) {
+        for (int64_t k = 0; k < (g->feeds[i] == FEED_IDS ? count : past + count); k++) {
             int64_t value = 0;
             switch (g->feeds[i]) {
             case FEED_IDS:       value = ids[k]; break;
             case FEED_MASK:      value = 1; break;
-            case FEED_POSITIONS: value = past + k; break;
+            case FEED_POSITIONS: value = k; break;
             case FEED_ZEROS:
             case FEED_UNKNOWN:   break;
             }
