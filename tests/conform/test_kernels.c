@@ -72,7 +72,7 @@ static void fill_dense(const conform_case *c, int index, uint64_t seed, dw_tenso
         if (class != NUM_FLOAT) value = floor(value < high ? value : high);
         static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0};
         if ((c->special >> index & 1) != 0 && class == NUM_FLOAT && i % 7 == 3) value = specials[num_random(stream, (uint64_t)i) % COUNT_OF(specials)];
-        num_store(t->format, t->data, i, value, true);
+        num_store(t->format, t->data, i, value, isfinite(value) != 0);
     }
 }
 

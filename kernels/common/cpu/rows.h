@@ -18,8 +18,8 @@ typedef struct cpu_rows {
     double (*sum_squares)(const float *x, float mean, int64_t count);    /* of (x - mean)^2 */
     float (*max)(const float *x, int64_t count);                         /* NaN if any is; -inf of none */
     float (*min)(const float *x, int64_t count);                         /* NaN if any is; inf of none */
-    /* y = (x - mean) * scale * weight + bias; weight and bias may be NULL */
-    void (*normalise)(const float *x, float mean, float scale, const float *weight, const float *bias, float *y, int64_t count);
+    /* y = (x - mean - low) * scale * weight + bias; low is what mean + low is nearer to the true mean by; weight and bias may be NULL */
+    void (*normalise)(const float *x, float mean, float low, float scale, const float *weight, const float *bias, float *y, int64_t count);
     double (*exp_sum)(const float *x, float max, float *y, int64_t count);   /* y = e^(x - max), returns the sum of y; y may be x */
     void (*scale_shift)(const float *x, float scale, float shift, float *y, int64_t count);   /* y = x * scale + shift; y may be x */
     /* The rotation of pairs (a, b): y = a cos_a - b sin_a, z = b cos_b + a sin_b. Nothing overlaps. */

@@ -111,16 +111,16 @@ EXTREME(max, larger, -INFINITY)
 EXTREME(min, smaller, INFINITY)
 #undef EXTREME
 
-static void normalise(const float *restrict x, float mean, float scale, const float *restrict weight, const float *restrict bias, float *restrict y,
-                      int64_t count) {
+static void normalise(const float *restrict x, float mean, float low, float scale, const float *restrict weight, const float *restrict bias,
+                      float *restrict y, int64_t count) {
     if (weight != NULL && bias != NULL) {
-        for (int64_t i = 0; i < count; i++) y[i] = (x[i] - mean) * scale * weight[i] + bias[i];
+        for (int64_t i = 0; i < count; i++) y[i] = (x[i] - mean - low) * scale * weight[i] + bias[i];
     } else if (weight != NULL) {
-        for (int64_t i = 0; i < count; i++) y[i] = (x[i] - mean) * scale * weight[i];
+        for (int64_t i = 0; i < count; i++) y[i] = (x[i] - mean - low) * scale * weight[i];
     } else if (bias != NULL) {
-        for (int64_t i = 0; i < count; i++) y[i] = (x[i] - mean) * scale + bias[i];
+        for (int64_t i = 0; i < count; i++) y[i] = (x[i] - mean - low) * scale + bias[i];
     } else {
-        for (int64_t i = 0; i < count; i++) y[i] = (x[i] - mean) * scale;
+        for (int64_t i = 0; i < count; i++) y[i] = (x[i] - mean - low) * scale;
     }
 }
 

@@ -1,0 +1,219 @@
+/* layer_norm and rms_norm over the last axis, group_norm. Problem: y = (x - mean) / sqrt(var + eps) * weight + bias for each row (group), after
+ * x + residual where there is one, which is rounded to x's format and is the second result. Statistics in fp32, in two passes (the mean first), summed in
+ * 64 lanes and those in double; a row is read block by block of 1024 and stays in a cache between passes. Rows are shared over threads, so the bits do
+ * not depend on how many there are. Measured speed: README.md. */
+#include <math.h>
+
+#include "kernels/common/cpu/nest.h"
+#include "kernels/common/cpu/rows.h"
+#include "kernels/kernels.h"
+
+enum { GRAIN = 16384 };       /* elements of a task */
+
+const char *norm_reject(const kernel_problem *problem, text *why) {
+    (void)why;
+    return problem->in[0]->format == DW_FORMAT_f64 ? "x is f64, for which statistics in fp32 are too coarse" : NULL;
+}
+
+double norm_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.2, 0.7); }
+
+size_t norm_workspace(const kernel_run *run) {
+    (void)run;
+    return 0;
+}
+
+/* ---- layer_norm, rms_norm ---- */
+
+typedef struct norm_job {
+    const cpu_rows *rows;
+    const dw_tensor *x, *weight, *bias, *residual, *out, *sum;    /* sum: what is normalised, x when there is no residual */
+    bool centred;
+    double eps;
+    int64_t cols;
+    cpu_nest nest;                /* over rows: out, x, sum, residual */
+} norm_job;
+
+static int64_t last_stride(const dw_tensor *tensor) { return tensor->strides[tensor->rank - 1]; }
+
+static int64_t block_at(const norm_job *job, int64_t at) { return job->cols - at < CPU_BLOCK ? job->cols - at : CPU_BLOCK; }
+
+static void add_residual(const norm_job *job, int64_t at_x, int64_t at_residual, int64_t at_sum) {
+    float x_buffer[CPU_BLOCK], residual_buffer[CPU_BLOCK], sums[CPU_BLOCK];
+    int64_t x_step = last_stride(job->x), residual_step = last_stride(job->residual), sum_step = last_stride(job->sum);
+    for (int64_t at = 0; at < job->cols; at += CPU_BLOCK) {
+        int64_t count = block_at(job, at);
+        const float *x = cpu_load(job->rows, job->x, at_x + at * x_step, x_step, count, x_buffer);
+        const float *residual = cpu_load(job->rows, job->residual, at_residual + at * residual_step, residual_step, count, residual_buffer);
+        job->rows->add(x, residual, sums, count);
+        cpu_store(job->rows, sums, job->sum, at_sum + at * sum_step, sum_step, count);
+    }
+}
+
+/* The mean is mean + low, so that numbers far from 0 lose nothing by its rounding; 0 when not centred. */
+typedef struct moments { float mean, low, scale; } moments;
+
+/* From sums of x, and of squares around mean. */
+static moments moments_of(double sum, double squares, double count, float mean, double eps) {
+    double low = sum / count - (double)mean, variance = squares / count - low * low;
+    return (moments){mean, (float)low, (float)(1 / sqrt((variance < 0 ? 0 : variance) + eps))};
+}
+
+static moments row_moments(const norm_job *job, int64_t offset) {
+    float buffer[CPU_BLOCK];
+    int64_t step = last_stride(job->sum);
+    double sum = 0, squares = 0;
+    for (int64_t at = 0; job->centred && at < job->cols; at += CPU_BLOCK) {
+        int64_t count = block_at(job, at);
+        sum += job->rows->sum(cpu_load(job->rows, job->sum, offset + at * step, step, count, buffer), count);
+    }
+    float mean = (float)(sum / (double)job->cols);
+    for (int64_t at = 0; at < job->cols; at += CPU_BLOCK) {
+        int64_t count = block_at(job, at);
+        squares += job->rows->sum_squares(cpu_load(job->rows, job->sum, offset + at * step, step, count, buffer), mean, count);
+    }
+    return moments_of(sum, squares, (double)job->cols, mean, job->eps);
+}
+
+static const float *load_column(const norm_job *job, const dw_tensor *column, int64_t at, int64_t count, float *buffer) {
+    return column != NULL ? cpu_load(job->rows, column, at * column->strides[0], column->strides[0], count, buffer) : NULL;
+}
+
+static void run_row(const norm_job *job, int64_t at_out, int64_t at_x, int64_t at_sum, int64_t at_residual) {
+    float x_buffer[CPU_BLOCK], weight_buffer[CPU_BLOCK], bias_buffer[CPU_BLOCK], y[CPU_BLOCK];
+    int64_t sum_step = last_stride(job->sum), out_step = last_stride(job->out);
+    if (job->residual != NULL) add_residual(job, at_x, at_residual, at_sum);
+    moments m = row_moments(job, at_sum);
+    for (int64_t at = 0; at < job->cols; at += CPU_BLOCK) {
+        int64_t count = block_at(job, at);
+        const float *x = cpu_load(job->rows, job->sum, at_sum + at * sum_step, sum_step, count, x_buffer);
+        const float *weight = load_column(job, job->weight, at, count, weight_buffer), *bias = load_column(job, job->bias, at, count, bias_buffer);
+        float *target = cpu_target(job->out, at_out + at * out_step, out_step, y);
+        if (target == x) target = y;   /* in place: the loops want apart what they read and write */
+        job->rows->normalise(x, m.mean, m.low, m.scale, weight, bias, target, count);
+        cpu_store(job->rows, target, job->out, at_out + at * out_step, out_step, count);
+    }
+}
+
+static void run_rows(void *argument, const int64_t *offset, int64_t count) {
+    const norm_job *job = argument;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t at[4];
+        for (int k = 0; k < 4; k++) at[k] = k < job->nest.count ? offset[k] + i * cpu_nest_step(&job->nest, k) : 0;
+        run_row(job, at[0], at[1], at[2], at[3]);
+    }
+}
+
+static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
+
+dw_status norm_rows_run(const kernel_run *run) {
+    const op_call *call = &run->call;
+    bool is_layer = call->op->id == OP_layer_norm;
+    norm_job job = {
+        .rows = cpu_rows_of(run->chip),
+        .x = call->in[0],
+        .weight = operand(call, 1),
+        .bias = is_layer ? operand(call, 2) : NULL,
+        .residual = operand(call, is_layer ? 3 : 2),
+        .out = call->out[0],
+        .centred = is_layer,
+        .eps = op_attr_real(call->attrs, OP_ATTR_eps),
+    };
+    job.sum = job.residual != NULL ? call->out[1] : job.x;
+    int last = job.x->rank - 1;
+    job.cols = job.x->dims[last];
+    if (job.cols == 0) return DW_OK;
+    cpu_nest_start(&job.nest, last, job.x->dims);
+    cpu_nest_add_strides(&job.nest, job.out->strides);
+    cpu_nest_add_strides(&job.nest, job.x->strides);
+    cpu_nest_add_strides(&job.nest, job.sum->strides);
+    if (job.residual != NULL) cpu_nest_add_strides(&job.nest, job.residual->strides);
+    cpu_nest_merge(&job.nest);
+    cpu_nest_run(&job.nest, run->pool, GRAIN / job.cols, run_rows, &job);
+    return DW_OK;
+}
+
+/* ---- group_norm ---- */
+
+typedef struct group_job {
+    const cpu_rows *rows;
+    const dw_tensor *x, *weight, *bias, *out;
+    int64_t groups, channels;     /* of a group */
+    double eps;
+    cpu_nest channel;             /* the elements of one channel: out, x */
+} group_job;
+
+typedef enum group_pass { GROUP_SUM, GROUP_SQUARES, GROUP_WRITE } group_pass;
+
+/* One pass over one channel, line by line and block by block. */
+static double channel_pass(const group_job *job, group_pass pass, int64_t at_x, int64_t at_out, const moments *m, float shift) {
+    const cpu_nest *nest = &job->channel;
+    float buffer[CPU_BLOCK], y[CPU_BLOCK];
+    int last = nest->rank - 1;
+    int64_t x_step = cpu_nest_step(nest, 1), out_step = cpu_nest_step(nest, 0), lines = cpu_nest_size(nest) / nest->dims[last];
+    double total = 0;
+    for (int64_t line = 0; line < lines; line++) {
+        int64_t rest = line, from = at_x, to = at_out;
+        for (int axis = last - 1; axis >= 0; axis--) {
+            from += rest % nest->dims[axis] * nest->strides[1][axis];
+            to += rest % nest->dims[axis] * nest->strides[0][axis];
+            rest /= nest->dims[axis];
+        }
+        for (int64_t at = 0; at < nest->dims[last]; at += CPU_BLOCK) {
+            int64_t count = nest->dims[last] - at < CPU_BLOCK ? nest->dims[last] - at : CPU_BLOCK;
+            const float *x = cpu_load(job->rows, job->x, from + at * x_step, x_step, count, buffer);
+            if (pass == GROUP_SUM) {
+                total += job->rows->sum(x, count);
+            } else if (pass == GROUP_SQUARES) {
+                total += job->rows->sum_squares(x, m->mean, count);
+            } else {
+                for (int64_t i = 0; i < count; i++) y[i] = (x[i] - m->mean - m->low) * m->scale + shift;
+                cpu_store(job->rows, y, job->out, to + at * out_step, out_step, count);
+            }
+        }
+    }
+    return total;
+}
+
+static float column_at(const group_job *job, const dw_tensor *column, int64_t channel, float absent) {
+    float value;
+    return column != NULL ? *cpu_load(job->rows, column, channel * column->strides[0], 1, 1, &value) : absent;
+}
+
+static void group_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    const group_job *job = argument;
+    int64_t batch = task / job->groups, first = task % job->groups * job->channels;
+    int64_t at_x = batch * job->x->strides[0] + first * job->x->strides[1], at_out = batch * job->out->strides[0] + first * job->out->strides[1];
+    double sum = 0, squares = 0, count = (double)(job->channels * cpu_nest_size(&job->channel));
+    for (int64_t c = 0; c < job->channels; c++) sum += channel_pass(job, GROUP_SUM, at_x + c * job->x->strides[1], 0, NULL, 0);
+    moments m = {.mean = (float)(sum / count)};
+    for (int64_t c = 0; c < job->channels; c++) squares += channel_pass(job, GROUP_SQUARES, at_x + c * job->x->strides[1], 0, &m, 0);
+    m = moments_of(sum, squares, count, m.mean, job->eps);
+    for (int64_t c = 0; c < job->channels; c++) {
+        float weight = column_at(job, job->weight, first + c, 1), bias = column_at(job, job->bias, first + c, 0);
+        moments weighted = {m.mean, m.low, m.scale * weight};
+        channel_pass(job, GROUP_WRITE, at_x + c * job->x->strides[1], at_out + c * job->out->strides[1], &weighted, bias);
+    }
+}
+
+dw_status norm_group_run(const kernel_run *run) {
+    const op_call *call = &run->call;
+    group_job job = {
+        .rows = cpu_rows_of(run->chip),
+        .x = call->in[0],
+        .weight = operand(call, 1),
+        .bias = operand(call, 2),
+        .out = call->out[0],
+        .groups = op_attr_int(call->attrs, OP_ATTR_groups),
+        .eps = op_attr_real(call->attrs, OP_ATTR_eps),
+    };
+    if (job.x->dims[1] % job.groups != 0) return call->op->reference(call);   /* says so */
+    if (op_tensor_count(job.x) == 0) return DW_OK;
+    job.channels = job.x->dims[1] / job.groups;
+    cpu_nest_start(&job.channel, job.x->rank - 2, job.x->dims + 2);
+    cpu_nest_add_strides(&job.channel, job.out->strides + 2);
+    cpu_nest_add_strides(&job.channel, job.x->strides + 2);
+    cpu_nest_merge(&job.channel);
+    pool_run(run->pool, job.x->dims[0] * job.groups, group_task, &job);
+    return DW_OK;
+}
