@@ -37,7 +37,11 @@ void ir_print_place(text *text, const ir_node *node) {
     if (node->origin.name != NULL) text_printf(text, ", name \"%s\"", node->origin.name);
 }
 
-/* The fewest digits that read back as the same number of that format. */
+static bool reads_back(dw_format format, const char *digits, double number) {
+    return num_decode(format, num_encode(format, strtod(digits, NULL), false)) == number;
+}
+
+/* The fewest digits that read back as the same number of that format, without an exponent for numbers of everyday size. */
 static void print_real(text *text, dw_format format, double number) {
     if (isnan(number)) {
         text_add(text, "nan");
@@ -47,11 +51,12 @@ static void print_real(text *text, dw_format format, double number) {
         text_add(text, signbit(number) ? "-0.0" : "0");
     } else {
         char digits[40];
-        for (int precision = 1; precision <= 17; precision++) {
+        int precision = 1, whole = fabs(number) < 1e9 ? (int)log10(fabs(number)) + 1 : 0;
+        for (; precision < 17; precision++) {
             snprintf(digits, sizeof digits, "%.*g", precision, number);
-            double read = strtod(digits, NULL);
-            if (num_decode(format, num_encode(format, read, false)) == number) break;
+            if (reads_back(format, digits, number)) break;
         }
+        snprintf(digits, sizeof digits, "%.*g", precision > whole ? precision : whole, number);
         text_add(text, digits);
     }
 }

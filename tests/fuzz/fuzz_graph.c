@@ -52,7 +52,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     } else {
         require(context, status != DW_INTERNAL, "a text makes us contradict ourselves");
         const char *message = dw_context_error(context);
-        bool is_clipped = strlen(message) > 3 && strcmp(message + strlen(message) - 3, "...") == 0;
+        bool is_clipped = strlen(message) > 4000;   /* the place comes last and has no room */
         require(context, is_clipped || strstr(message, "fuzz:") != NULL, "a message without its place");
     }
     ir_graph_destroy(graph);
