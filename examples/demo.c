@@ -77,7 +77,7 @@ static dw_status measure(dw_context *context, const char *file, const char *prec
                          float *logits, row *row) {
     dw_model *model;
     dw_session *session = NULL;
-    double nats;
+    double nats = 0;
     dw_status status = dw_model_open(context, file, &(dw_model_options){.precision = precision, .dims = "b=1,s=128", .flags = DW_MODEL_GENERATE}, &model);
     if (status != DW_OK) return status;
     if (explain) status = dw_model_print(model, DW_PRINT_EXPLAIN, 0, print, NULL);
