@@ -226,11 +226,14 @@ static const char *role_of_post(const ir_graph *graph, const ir_node *linear) {
     return NULL;
 }
 
-/* Sets no *changed: the graph computes the same, and no other row asks. */
+/* Sets no *changed: the graph computes the same, and no other row asks. A "router" with an activation is the gate of an mlp: modules of
+ * both kinds are named mlp.gate. */
 dw_status fuse_role(ir_graph *graph, ir_node *node, bool *changed) {
     (void)changed;
-    if (!is_linear(node) || node->origin.role != NULL) return DW_OK;
+    if (!is_linear(node)) return DW_OK;
     const char *role = role_of_post(graph, node);
+    if (role != NULL && node->origin.role != NULL && strcmp(node->origin.role, "router") == 0) node->origin.role = role;
+    if (node->origin.role != NULL) return DW_OK;
     if (role == NULL) role = role_of_source(ir_in(node, 0));
     if (role == NULL) role = role_of_use(node, MAX_STEPS);
     node->origin.role = role;

@@ -234,13 +234,15 @@ dw_status fuse_rotary_partial(ir_graph *graph, ir_node *node, bool *changed) {
     const ir_node *pair = pair_of(ir_out(node));
     const ir_node *rotary = pair != NULL ? ir_def(ir_in(pair, 0), OP_rotary) : NULL;
     fuse_span turned, rest;
-    int64_t size;
+    ir_value *x;
     if (rotary == NULL || !fuse_span_of(ir_in(rotary, 0), &turned) || !fuse_span_of(ir_in(pair, 1), &rest)) return DW_OK;
-    bool is_whole = fuse_last_axis(turned.source, &size) && turned.source == rest.source && turned.step == 1 && rest.step == 1 && turned.start == 0 &&
-                    turned.end == rest.start && rest.end == size && ir_int(rotary, OP_ATTR_width) == turned.end;
+    int64_t width = turned.end - turned.start;
+    bool is_whole = turned.source == rest.source && turned.step == 1 && rest.step == 1 && turned.end == rest.start && ir_int(rotary, OP_ATTR_width) == width;
     if (!is_whole) return DW_OK;
+    turned.end = rest.end;
     fuse_cursor(graph, node, rotary);
-    return emit_rotary(graph, node, turned.source, ir_in(rotary, 1), ir_in(rotary, 2), turned.end, ir_bool(rotary, OP_ATTR_interleaved), changed);
+    TRY(emit_span(graph, &turned, &x));
+    return emit_rotary(graph, node, x, ir_in(rotary, 1), ir_in(rotary, 2), width, ir_bool(rotary, OP_ATTR_interleaved), changed);
 }
 
 dw_status fuse_concat_empty(ir_graph *graph, ir_node *node, bool *changed) {
