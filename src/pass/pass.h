@@ -14,6 +14,44 @@ typedef enum pass_stage {
     PASS_STAGE_ALL = 31
 } pass_stage;
 
+/* ---- precision policies (policy.c) ---- */
+
+/* A row of precision.def, or its weight-only form. */
+typedef struct pass_precision_row {
+    const char *name;
+    dw_format weight, activation;   /* f32: as exported */
+    const char *head, *meaning;
+} pass_precision_row;
+
+const pass_precision_row *pass_precision_get(int index);            /* NULL beyond the last */
+const pass_precision_row *pass_precision_find(const char *name);    /* NULL when there is none */
+
+/* Which layer gets which precision: rules in order, the first that matches wins. A rule is a pattern over the layer's name, which is its
+ * module path ('*' stands for any characters, '?' for one), or "role:" and a pattern over its role.
+ * It remembers which patterns matched, so one policy belongs to one model at a time. */
+typedef struct pass_policy pass_policy;
+
+/* defaults: "mxfp8", or rules and at most one precision for what they leave: "lm_head=bf16,mxfp8"; NULL: as exported. rules: lines
+ * "pattern = precision" with comments from '#', named source in messages; NULL: none. Rules of the text come first.
+ * SYNTAX and NOT_FOUND name the place, and the precisions that there are. */
+dw_status pass_policy_create(dw_context *context, const char *defaults, const char *source, const char *rules, pass_policy **policy);
+void pass_policy_destroy(pass_policy *policy);                  /* NULL is allowed */
+/* The precision of a layer, role NULL when it has none, and the rule that gave it, in words that live as long as the policy. */
+const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char **rule);
+/* Warns once for each pattern that has matched no layer so far. */
+void pass_policy_warn(pass_policy *policy);
+/* The policy in words: "mxfp8", "lm_head = bf16, mxfp8". */
+const char *pass_policy_words(const pass_policy *policy);
+
+/* Outputs that the precision pass adds, named "check." and the layer's name; equal graphs get equal names whatever the policy is. */
+typedef enum pass_probe {
+    PASS_PROBE_NONE,
+    PASS_PROBE_LAYERS,              /* each product's result as it is computed in the chosen precision */
+    PASS_PROBE_ISOLATED             /* all products in fp32, and beside each the product in the chosen precision of the same operands */
+} pass_probe;
+
+/* ---- running ---- */
+
 /* Zero-initialise, then set what matters; zero means the default. */
 typedef struct pass_options {
     bool check;                     /* ir_check after every pass */
@@ -21,6 +59,9 @@ typedef struct pass_options {
     const char *dump;               /* a pass's name, or "all": after it show gets the graph's text */
     void (*show)(void *user, const char *pass, const char *graph);
     void *user;
+    pass_policy *policy;            /* of the precision pass; NULL: it does nothing */
+    pass_probe probe;
+    text *report;                   /* the precision pass appends a line per layer: name, precision, role, rule; may be NULL */
 } pass_options;
 
 /* *changed: was anything rewritten? A pass that runs again on its own result changes nothing. Nodes are left in an order where operands
