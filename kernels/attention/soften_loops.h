@@ -1,0 +1,48 @@
+/* One step of the running softmax as plain loops over a block, compiled by each instruction set's file. Sums and maxima run in 16 lanes that are
+ * joined in halves, whatever the width of registers. Defines the static function soften. */
+#include <math.h>
+
+#include "kernels/attention/flash.h"
+#include "kernels/common/cpu/math.h"
+
+enum { LANES = 16 };
+
+static float soften(flash_row *row, float *restrict scores) {
+    float most[LANES], sums[LANES];
+    const float scale = row->scale;
+    for (int i = 0; i < FLASH_KEYS; i++) scores[i] *= scale;
+    if (row->softcap > 0) {
+        const float cap = row->softcap;
+        for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cap * cpu_tanh(scores[i] / cap);
+    }
+    if (row->bias != NULL) {
+        for (int i = 0; i < FLASH_KEYS; i++) scores[i] += row->bias[i];
+    }
+    if (row->begin > 0 || row->end < FLASH_KEYS) {
+        for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cpu_select((i >= row->begin) & (i < row->end), scores[i], -INFINITY);
+    }
+    if (row->mask != NULL) {
+        for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cpu_select(row->mask[i] != 0, scores[i], -INFINITY);
+    }
+    for (int l = 0; l < LANES; l++) most[l] = row->max;
+    for (int i = 0; i < FLASH_KEYS; i += LANES) {
+        for (int l = 0; l < LANES; l++) most[l] = scores[i + l] > most[l] ? scores[i + l] : most[l];
+    }
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int l = 0; l < half; l++) most[l] = most[l + half] > most[l] ? most[l + half] : most[l];
+    }
+    /* Nothing seen so far: any finite number keeps -inf - max from being NaN. */
+    const float max = most[0] == -INFINITY ? 0.0f : most[0];
+    for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cpu_exp(scores[i] - max);
+    for (int l = 0; l < LANES; l++) sums[l] = 0;
+    for (int i = 0; i < FLASH_KEYS; i += LANES) {
+        for (int l = 0; l < LANES; l++) sums[l] += scores[i + l];
+    }
+    for (int half = LANES / 2; half > 0; half /= 2) {
+        for (int l = 0; l < half; l++) sums[l] += sums[l + half];
+    }
+    float factor = cpu_exp(row->max - max);
+    row->sum = row->sum * factor + sums[0];
+    row->max = most[0];
+    return factor;
+}
