@@ -1,0 +1,185 @@
+/* quantize and dequantize. Problem: rows [..,k] to and from a block format; the rules, bit for bit, are num.h's. Formats whose rows are independent are
+ * quantised row by row over threads, straight from x where it is fp32 side by side, else through workspace; those with scales over several rows
+ * (fp8_128x128, fp8_tensor, nvfp4 without a given second level) go through num_quantize in one piece, x having been widened over threads.
+ * Measured speed: README.md. */
+#include <string.h>
+
+#include "kernels/common/cpu/nest.h"
+#include "kernels/common/cpu/rows.h"
+#include "kernels/kernels.h"
+#include "num/num.h"
+
+enum { GRAIN = 16384 };       /* elements of a task */
+
+const char *quantize_reject(const kernel_problem *problem, text *why) {
+    (void)why;
+    if (problem->op->id == OP_quantize && problem->in[0]->format == DW_FORMAT_f64) return "x is f64; rules are stated for fp32, so cast it first";
+    if (problem->op->id == OP_dequantize && problem->out[0]->format == DW_FORMAT_f64) return "the result is f64, which is computed in double";
+    return NULL;
+}
+
+double quantize_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.5); }
+
+/* A block-format tensor as matrices one after the other. */
+static num_matrix matrix_of(const dw_tensor *t) {
+    num_matrix m = {
+        .format = t->format,
+        .layout = t->scale_layout,
+        .rows = t->rank > 1 ? t->dims[t->rank - 2] : 1,
+        .cols = t->dims[t->rank - 1],
+        .data = t->data,
+        .scales = t->scales,
+        .second = t->second,
+        .batches = 1,
+    };
+    for (int i = 0; i < t->rank - 2; i++) m.batches *= t->dims[i];
+    return m;
+}
+
+/* fp32 rows at one distance, elements side by side. */
+static bool is_plain_rows(const dw_tensor *x, int64_t *row_stride) {
+    int last = x->rank - 1;
+    *row_stride = last > 0 ? x->strides[last - 1] : x->dims[last];
+    if (x->format != DW_FORMAT_f32 || (x->dims[last] > 1 && x->strides[last] != 1)) return false;
+    for (int i = last - 2; i >= 0; i--)
+        if (x->strides[i] != x->strides[i + 1] * x->dims[i + 1]) return false;
+    return true;
+}
+
+size_t quantize_workspace(const kernel_run *run) {
+    const dw_tensor *x = run->call.in[0];
+    int64_t stride;
+    if (run->call.op->id == OP_dequantize) return op_tensor_is_contiguous(run->call.out[0]) && run->call.out[0]->format == DW_FORMAT_f32 ? 0 : (size_t)op_tensor_count(x) * sizeof(float);
+    return is_plain_rows(x, &stride) ? 0 : (size_t)op_tensor_count(x) * sizeof(float);
+}
+
+/* ---- fp32 copies of tensors ---- */
+
+typedef struct convert_job {
+    const cpu_rows *rows;
+    const dw_tensor *tensor;
+    float *values;                /* contiguous */
+    cpu_nest nest;                /* values, tensor */
+    bool back;                    /* from values into tensor */
+} convert_job;
+
+static void convert_line(void *argument, const int64_t *offset, int64_t count) {
+    const convert_job *job = argument;
+    int64_t values_step = cpu_nest_step(&job->nest, 0), step = cpu_nest_step(&job->nest, 1);
+    float buffer[CPU_BLOCK];
+    for (int64_t at = 0; at < count; at += CPU_BLOCK) {
+        int64_t part = count - at < CPU_BLOCK ? count - at : CPU_BLOCK, place = offset[1] + at * step;
+        float *values = job->values + offset[0] + at * values_step;
+        if (job->back) {
+            cpu_store(job->rows, values, job->tensor, place, step, part);
+        } else {
+            const float *from = cpu_load(job->rows, job->tensor, place, step, part, buffer);
+            memcpy(values, from, (size_t)part * sizeof *from);
+        }
+    }
+}
+
+static void convert(const kernel_run *run, const dw_tensor *tensor, float *values, bool back) {
+    convert_job job = {.rows = cpu_rows_of(run->chip), .tensor = tensor, .values = values, .back = back};
+    int64_t strides[DW_MAX_RANK], stride = 1;
+    for (int i = tensor->rank - 1; i >= 0; i--) {
+        strides[i] = stride;
+        stride *= tensor->dims[i];
+    }
+    cpu_nest_start(&job.nest, tensor->rank, tensor->dims);
+    cpu_nest_add_strides(&job.nest, strides);
+    cpu_nest_add(&job.nest, tensor);
+    cpu_nest_merge(&job.nest);
+    cpu_nest_run(&job.nest, run->pool, GRAIN, convert_line, &job);
+}
+
+/* ---- quantize ---- */
+
+typedef struct quantize_job {
+    const float *x;
+    int64_t x_stride, rows, task_rows;
+    num_round round;
+    bool has_second;
+    num_matrix out;
+} quantize_job;
+
+static void quantize_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    quantize_job *job = argument;
+    int64_t begin = task * job->task_rows, end = begin + job->task_rows < job->rows ? begin + job->task_rows : job->rows;
+    num_matrix out = job->out;
+    num_quantize_rows(job->x, job->x_stride, job->round, job->has_second, &out, begin, end);
+}
+
+dw_status quantize_run(const kernel_run *run) {
+    const op_call *call = &run->call;
+    const dw_tensor *x = call->in[0], *second = call->n_in > 1 ? call->in[1] : NULL, *out = call->out[0];
+    num_parts parts;
+    if (!num_layout(out->format, out->scale_layout, out->rank, out->dims, &parts))
+        return base_fail(call->context, DW_LIMIT, "quantize: the result is too large to address");
+    quantize_job job = {
+        .x = x->data,
+        .round = op_attr_bool(call->attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP,
+        .has_second = second != NULL,
+        .out = matrix_of(out),
+    };
+    if (job.out.batches == 0) return DW_OK;
+    job.rows = job.out.batches * job.out.rows;
+    if (second != NULL) memcpy(out->second, second->data, sizeof(float));
+    if (!is_plain_rows(x, &job.x_stride)) {
+        convert(run, x, run->workspace, false);
+        job.x = run->workspace;
+        job.x_stride = job.out.cols;
+    }
+    if (!num_is_row_wise(out->format, job.has_second) || job.rows == 0 || job.out.cols == 0) {
+        num_quantize(job.x, job.x_stride, job.round, job.has_second, &job.out);
+        return DW_OK;
+    }
+    if (out->scale_layout != DW_SCALE_plain) memset(out->scales, 0, parts.scale_bytes);   /* padding, which rows do not write */
+    job.task_rows = job.out.cols < GRAIN ? GRAIN / job.out.cols : 1;
+    pool_run(run->pool, (job.rows + job.task_rows - 1) / job.task_rows, quantize_task, &job);
+    return DW_OK;
+}
+
+/* ---- dequantize ---- */
+
+typedef struct dequantize_job {
+    num_matrix in;
+    float *values;
+    int64_t band, bands;          /* rows of a task within a matrix, a multiple of the block's; and tasks of a matrix */
+    num_parts parts;
+} dequantize_job;
+
+/* A band of one matrix as a matrix of its own. */
+static void dequantize_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    const dequantize_job *job = argument;
+    const num_format *info = num_info(job->in.format);
+    int64_t matrix = task / job->bands, first = task % job->bands * job->band, row = matrix * job->in.rows + first;
+    num_matrix part = job->in;
+    part.batches = 1;
+    part.rows = job->in.rows - first < job->band ? job->in.rows - first : job->band;
+    part.data += (size_t)row * num_row_bytes(job->in.format, job->in.cols);
+    int64_t block_rows = info->rows > 0 ? first / info->rows : 0, matrix_scales = info->rows > 0 ? matrix * job->parts.scale_rows * job->parts.scale_cols : 0;
+    size_t scale = (size_t)matrix_scales + (info->rows > 0 ? num_scale_index(job->in.layout, block_rows, 0, job->parts.scale_cols) : 0);
+    part.scales = (uint8_t *)job->in.scales + scale * ((size_t)num_info(info->scale)->bits / 8);
+    if (info->second == 2 && part.second != NULL) part.second += row;
+    num_dequantize(&part, job->values + row * job->in.cols, job->in.cols);
+}
+
+dw_status quantize_back_run(const kernel_run *run) {
+    const op_call *call = &run->call;
+    const dw_tensor *x = call->in[0], *out = call->out[0];
+    dequantize_job job = {.in = matrix_of(x)};
+    if (!num_layout(x->format, x->scale_layout, x->rank, x->dims, &job.parts))
+        return base_fail(call->context, DW_LIMIT, "dequantize: x is too large to address");
+    if (op_tensor_count(x) == 0) return DW_OK;
+    bool direct = op_tensor_is_contiguous(out) && out->format == DW_FORMAT_f32;
+    job.values = direct ? out->data : run->workspace;
+    /* 128 rows are whole blocks of every format and whole tiles of tile128x4. */
+    job.band = 128;
+    job.bands = (job.in.rows + job.band - 1) / job.band;
+    pool_run(run->pool, job.in.batches * job.bands, dequantize_task, &job);
+    if (!direct) convert(run, out, job.values, true);
+    return DW_OK;
+}
