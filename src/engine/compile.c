@@ -45,13 +45,27 @@ dw_status engine_fuse(dw_model *model)
     return pass_run(model->fused, PASS_STAGE_CLEAN | PASS_STAGE_FUSE, &options);
 }
 
+/* Keeps the words of the first graph that was lowered: the others have the same layers. */
+static dw_status keep_report(dw_model *model, const text *report)
+{
+    TRY(text_status(report));
+    if (model->policy_report[0] != '\0') return DW_OK;
+    model->policy_report = arena_text(&model->arena, text_string(report));
+    return model->policy_report != NULL ? DW_OK : DW_NO_MEMORY;
+}
+
 /* fused -> the same in the asked precision, projections merged. */
-static dw_status lower(dw_model *model, const ir_graph *fused, const dw_model_options *options, ir_graph **lowered)
+static dw_status lower(dw_model *model, const ir_graph *fused, pass_policy *policy, ir_graph **lowered)
 {
     pass_options pass = options_of(model);
-    (void)options;
-    TRY(ir_graph_clone(fused, lowered));
-    dw_status status = pass_run(*lowered, PASS_STAGE_PRECISION | PASS_STAGE_MERGE | PASS_STAGE_CLEAN, &pass);
+    text report;
+    text_init(&report, model->context);
+    pass.policy = policy;
+    pass.report = &report;
+    dw_status status = ir_graph_clone(fused, lowered);
+    if (status == DW_OK) status = pass_run(*lowered, PASS_STAGE_PRECISION | PASS_STAGE_MERGE | PASS_STAGE_CLEAN, &pass);
+    if (status == DW_OK) status = keep_report(model, &report);
+    text_free(&report);
     if (status == DW_OK) return DW_OK;
     ir_graph_destroy(*lowered);
     *lowered = NULL;
@@ -72,10 +86,10 @@ static dw_status find_chip(dw_model *model, const dw_model_options *options)
     return chip_find(model->context, options->chip, 0, &model->chip);
 }
 
-static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_model_options *options, engine_program *program)
+static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_model_options *options, pass_policy *policy, engine_program *program)
 {
     ir_graph *lowered;
-    TRY(lower(model, fused, options, &lowered));
+    TRY(lower(model, fused, policy, &lowered));
     return plan_compile(lowered, &(plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision,
                                                 .dims = options->dims, .kernels = options->kernels}, &program->plan);
 }
@@ -97,14 +111,25 @@ static dw_status make_step(dw_model *model, ir_graph **step)
     return status;
 }
 
-static dw_status plan_all(dw_model *model, const dw_model_options *options)
+static dw_status plan_all(dw_model *model, const dw_model_options *options, pass_policy *policy)
 {
     ir_graph *step = NULL;
     if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) TRY(make_step(model, &step));
     dw_status status = DW_OK;
-    if (step != NULL) status = plan_program(model, step, options, &model->step);
+    if (step != NULL) status = plan_program(model, step, options, policy, &model->step);
     ir_graph_destroy(step);
-    if (status == DW_OK && (!(model->flags & DW_MODEL_GENERATE_ONLY) || step == NULL)) status = plan_program(model, model->fused, options, &model->full);
+    if (status == DW_OK && (!(model->flags & DW_MODEL_GENERATE_ONLY) || step == NULL)) status = plan_program(model, model->fused, options, policy, &model->full);
+    return status;
+}
+
+static dw_status plan_by_policy(dw_model *model, const dw_model_options *options)
+{
+    pass_policy *policy = NULL;
+    bool asked = options->precision != NULL || options->policy != NULL;
+    if (asked) TRY(pass_policy_create(model->context, options->precision, "policy", options->policy, &policy));
+    model->precision = arena_text(&model->arena, asked ? pass_policy_words(policy) : "as exported");
+    dw_status status = model->precision != NULL ? plan_all(model, options, policy) : DW_NO_MEMORY;
+    pass_policy_destroy(policy);
     return status;
 }
 
@@ -112,9 +137,7 @@ dw_status engine_compile(dw_model *model, const dw_model_options *options)
 {
     pool *pool;
     TRY(find_chip(model, options));
-    model->precision = arena_text(&model->arena, options->precision ? options->precision : "as exported");
-    if (model->precision == NULL) return DW_NO_MEMORY;
-    TRY(plan_all(model, options));
+    TRY(plan_by_policy(model, options));
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
     if (model->step.plan != NULL) TRY(engine_load(&model->constants, pool, &model->step));
