@@ -34,6 +34,9 @@ static inline float cpu_select(int condition, float if_true, float if_false) {
 static inline float cpu_abs(float x) { return cpu_float(cpu_bits(x) & 0x7fffffff); }
 static inline float cpu_copysign(float magnitude, float sign) { return cpu_float((cpu_bits(magnitude) & 0x7fffffff) | (cpu_bits(sign) & INT32_MIN)); }
 
+/* 2^n for n from -126 to 127; some number for any other n, as a NaN on its way brings. */
+static inline float cpu_power_of_two(int32_t n) { return cpu_float((int32_t)((uint32_t)(n + 127) << 23)); }
+
 /* e^x within 1.5 ulp (subnormal results within one step); infinity above 88.72, 0 below -103.98, NaN for NaN. */
 static inline float cpu_exp(float x) {
     const float magic = 12582912.0f;   /* 1.5 * 2^23: adding it rounds to an integer, which is then in the low bits */
@@ -51,7 +54,7 @@ static inline float cpu_exp(float x) {
     p = CPU_FMA(p, r, 0.5f);
     p = CPU_FMA(p, r * r, r) + 1.0f;
     int32_t exponent = cpu_bits(shifted) - cpu_bits(magic), half = exponent >> 1;   /* in two steps: 2^n itself may be out of range */
-    return p * cpu_float((half + 127) << 23) * cpu_float((exponent - half + 127) << 23);
+    return p * cpu_power_of_two(half) * cpu_power_of_two(exponent - half);
 }
 
 /* 1 / (1 + e^-x) within 2.5 ulp. */
