@@ -16,18 +16,6 @@ typedef struct setup {
     bool packs_here;              /* B is packed into the workspace at each run */
 } setup;
 
-static unsigned pack_flags(const op_attrs *attrs, const op_post_list *post, dw_format a) {
-    return (op_attr_bool(attrs, OP_ATTR_bt) ? GEMM_TRANSPOSED : 0) | (product_has_halves(post) ? GEMM_HALVES : 0) | (a == DW_FORMAT_fp8_1x128 ? GEMM_A_SCALES : 0);
-}
-
-static bool pack_of(const op_attrs *attrs, const op_post_list *post, dw_format a, const dw_tensor *b, gemm_compute *compute, gemm_pack *pack) {
-    if (!product_compute(a, b->format, compute)) return false;
-    bool bt = op_attr_bool(attrs, OP_ATTR_bt);
-    int64_t k = b->dims[b->rank - (bt ? 1 : 2)], n = b->dims[b->rank - (bt ? 2 : 1)], batches = 1;
-    for (int i = 0; i < b->rank - 2; i++) batches *= b->dims[i];
-    return gemm_pack_init(pack, b->format, *compute, k, n, batches, pack_flags(attrs, post, a));
-}
-
 static int64_t axis_stride(const dw_tensor *tensor, int from_end) {
     int axis = tensor->rank - from_end;
     return axis >= 0 && tensor->dims[axis] != 1 ? tensor->strides[axis] : 0;
@@ -76,7 +64,7 @@ static bool setup_of(const kernel_run *run, setup *s) {
     bool at = op_attr_bool(call->attrs, OP_ATTR_at);
     s->a_row_axis = a->rank - (at ? 1 : 2);
     s->a_k_axis = a->rank - (at ? 2 : 1);
-    if (!pack_of(call->attrs, &run->post, a->format, b, &s->compute, &s->pack)) return false;
+    if (!product_pack_of(call->attrs, &run->post, a->format, b, &s->compute, &s->pack)) return false;
     s->m = a->dims[s->a_row_axis];
     s->k = s->pack.k;
     s->n = s->pack.n;
@@ -123,8 +111,6 @@ static void matrix_strides(const dw_tensor *tensor, int64_t strides[DW_MAX_RANK]
     }
 }
 
-static size_t element_bytes(dw_format format) { return (size_t)dw_format_bits(format) / 8; }
-
 static void slice_of(const gemm_job *job, int64_t index, gemm_slice *slice) {
     const batches *b = job->owner;
     const setup *s = b->setup;
@@ -141,7 +127,7 @@ static void slice_of(const gemm_job *job, int64_t index, gemm_slice *slice) {
     slice->a = b->a + (size_t)a_offset * a_size;
     slice->panels = b->panels + (size_t)b_matrix * s->pack.batch_bytes;
     slice->special = b->special;
-    slice->out = (uint8_t *)out->data + (size_t)batch_offset(out, index, out, out->strides) * element_bytes(out->format);
+    slice->out = (uint8_t *)out->data + (size_t)batch_offset(out, index, out, out->strides) * product_element_bytes(out->format);
     if (a->format == DW_FORMAT_nvfp4_row && a->second != NULL) slice->row_factor = a->second + a_matrix * s->m;
     if (a->format == DW_FORMAT_fp8_row) slice->row_factor = (const float *)a->scales + a_matrix * s->m;
     if (a->format == DW_FORMAT_nvfp4) slice->factor = a->second;
@@ -150,7 +136,7 @@ static void slice_of(const gemm_job *job, int64_t index, gemm_slice *slice) {
     for (int i = 2; i < call->n_in; i++) {
         const dw_tensor *x = call->in[i];
         slice->operands[i - 2] = (gemm_operand){
-            .data = (const uint8_t *)x->data + (size_t)batch_offset(out, index, x, x->strides) * element_bytes(x->format),
+            .data = (const uint8_t *)x->data + (size_t)batch_offset(out, index, x, x->strides) * product_element_bytes(x->format),
             .format = x->format,
             .row_stride = s->flat ? flat_row_stride(x) : axis_stride(x, 2),
             .col_stride = axis_stride(x, 1),
@@ -211,57 +197,14 @@ dw_status matmul_avx512bf16_run(const kernel_run *run) { return run_on(run, &gem
 /* ---- choosing and packing ---- */
 
 /* Kinds of row by what B is made of: each family refuses what another one packs. */
-static const char *reject_unless(const kernel_problem *problem, text *why, unsigned panels, const char *other) {
-    const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
-    gemm_compute compute;
-    gemm_pack pack;
-    if (!product_compute(a->format, b->format, &compute) || !gemm_pack_init(&pack, b->format, compute, 1, 1, 1, GEMM_TRANSPOSED)) {
-        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
-        return text_string(why);
-    }
-    if (!(panels >> pack.panel & 1)) return other;
-    if (!product_has_operand_format(out->format)) {
-        text_printf(why, "the result is %s; it gives f32, bf16 and f16", dw_format_name(out->format));
-        return text_string(why);
-    }
-    for (int i = 2; i < problem->n_in; i++) {
-        if (problem->in[i] == NULL || product_has_operand_format(problem->in[i]->format)) continue;
-        text_printf(why, "operand %d of the post list is %s; it takes f32, bf16 and f16", i, dw_format_name(problem->in[i]->format));
-        return text_string(why);
-    }
-    return NULL;
-}
-
-static double cost(const kernel_problem *problem) {
-    gemm_compute compute = GEMM_F32;
-    product_compute(problem->in[0]->format, problem->in[1]->format, &compute);
-    return kernel_roofline(problem, compute == GEMM_F32 ? DW_FORMAT_f32 : DW_FORMAT_bf16, 0.9, 0.9);
-}
-
-static bool pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes) {
-    gemm_compute compute;
-    gemm_pack pack;
-    if (!pack_of(problem->attrs, &problem->post, problem->in[0]->format, weight, &compute, &pack)) return false;
-    *bytes = pack.bytes;
-    return true;
-}
-
-static dw_status pack_weight(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed) {
-    gemm_compute compute;
-    gemm_pack pack;
-    if (!pack_of(problem->attrs, &problem->post, problem->in[0]->format, weight, &compute, &pack)) {
-        return base_fail(problem->context, DW_INTERNAL, "matmul: a weight of %s has no packed form", dw_format_name(weight->format));
-    }
-    gemm_pack_run(&pack, weight, pool, packed);
-    return DW_OK;
-}
-
 #define PANEL(name) (1u << GEMM_PANEL_##name)
 #define FAMILY(name, panels, other)                                                                                                                       \
-    const char *name##_reject(const kernel_problem *problem, text *why) { return reject_unless(problem, why, panels, other); }                            \
-    double name##_cost(const kernel_problem *problem) { return cost(problem); }                                                                           \
-    bool name##_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes) { return pack_bytes(problem, weight, bytes); }          \
-    dw_status name##_pack(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed) { return pack_weight(problem, pool, weight, packed); } \
+    const char *name##_reject(const kernel_problem *problem, text *why) { return product_reject(problem, why, 2, panels, other); }                        \
+    double name##_cost(const kernel_problem *problem) { return product_cost(problem); }                                                                   \
+    bool name##_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes) { return product_pack_bytes(problem, weight, bytes); }  \
+    dw_status name##_pack(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed) {                                             \
+        return product_pack_weight(problem, pool, weight, packed);                                                                                        \
+    }                                                                                                                                                     \
     size_t name##_workspace(const kernel_run *run) { return workspace_of(run); }
 FAMILY(matmul_f32, PANEL(F32), "b is not multiplied as f32")
 FAMILY(matmul_bf16, PANEL(BF16), "b is not bf16")

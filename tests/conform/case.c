@@ -94,6 +94,7 @@ static dw_status read_word(reader *r, char *word) {
     const char *value = equals + 1;
     if (strcmp(word, "pack") == 0) return read_mask(r, value, &r->c->constant);
     if (strcmp(word, "strided") == 0) return read_mask(r, value, &r->c->strided);
+    if (strcmp(word, "ascending") == 0) return read_mask(r, value, &r->c->ascending);
     if (strcmp(word, "special") == 0) return read_mask(r, value, &r->c->special);
     if (strcmp(word, "range") == 0) return read_range(r, value);
     if (strcmp(word, "bound") == 0) {

@@ -4,6 +4,7 @@
  *     pack=I         operand I is constant, so rows that pack it get it packed
  *     strided=I,..   these operands lie with gaps between elements and rows, where the row allows it
  *     range=I:LO:HI  integers (and bools) of operand I from LO to HI; floats uniform in it
+ *     ascending=I,.. the integers of these operands ascend
  *     special=I,..   these floating-point operands hold NaN, infinities and both zeros now and then
  *     bound=X        of the error beside the largest result, where 1e-5 is not it */
 #ifndef CONFORM_CASE_H
@@ -26,7 +27,7 @@ typedef struct conform_case {
     op_attr items[CASE_ATTRS];
     op_attrs attrs;
     op_post_list post;
-    unsigned constant, strided, special;
+    unsigned constant, ascending, strided, special;
     conform_range ranges[CASE_OPERANDS];
     double bound;
 } conform_case;

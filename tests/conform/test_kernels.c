@@ -50,6 +50,11 @@ typedef struct program {
 
 typedef struct operand { dw_tensor dense, strided; block memory, gaps; } operand;
 
+static int by_value(const void *a, const void *b) {
+    int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
 static void fill_dense(const conform_case *c, int index, uint64_t seed, dw_tensor *t) {
     int64_t count = op_tensor_count(t);
     const conform_range *range = &c->ranges[index];
@@ -73,6 +78,10 @@ static void fill_dense(const conform_case *c, int index, uint64_t seed, dw_tenso
         static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0};
         if ((c->special >> index & 1) != 0 && class == NUM_FLOAT && i % 7 == 3) value = specials[num_random(stream, (uint64_t)i) % COUNT_OF(specials)];
         num_store(t->format, t->data, i, value, isfinite(value) != 0);
+    }
+    if (c->ascending >> index & 1) {
+        assert_int_equal(t->format, DW_FORMAT_i32);
+        qsort(t->data, (size_t)count, sizeof(int32_t), by_value);
     }
 }
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { ROWS_PER_TASK = 16 };
+enum { ROWS_PER_TASK = 16 };   /* that one task brings into form */
 
 bool product_has_operand_format(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
@@ -22,6 +22,17 @@ bool product_compute(dw_format a, dw_format b, gemm_compute *compute) {
     /* A bf16 beside an f32 or f16 B: fp32 panels. */
     gemm_pack pack;
     return gemm_pack_init(&pack, b, *compute, 1, 1, 1, GEMM_TRANSPOSED);
+}
+
+size_t product_element_bytes(dw_format format) { return (size_t)dw_format_bits(format) / 8; }
+
+bool product_pack_of(const op_attrs *attrs, const op_post_list *post, dw_format a, const dw_tensor *b, gemm_compute *compute, gemm_pack *pack) {
+    if (!product_compute(a, b->format, compute)) return false;
+    bool bt = op_attr_bool(attrs, OP_ATTR_bt);
+    int64_t k = b->dims[b->rank - (bt ? 1 : 2)], n = b->dims[b->rank - (bt ? 2 : 1)], batches = 1;
+    for (int i = 0; i < b->rank - 2; i++) batches *= b->dims[i];
+    unsigned flags = (bt ? GEMM_TRANSPOSED : 0) | (product_has_halves(post) ? GEMM_HALVES : 0) | (a == DW_FORMAT_fp8_1x128 ? GEMM_A_SCALES : 0);
+    return gemm_pack_init(pack, b->format, *compute, k, n, batches, flags);
 }
 
 static int64_t batch_offset(const dw_tensor *a, int64_t batch, int row_axis, int k_axis) {
@@ -137,4 +148,51 @@ void product_rows_run(const product_rows *rows, const dw_tensor *a, int row_axis
         job.scale_row_bytes = info->rows == 0 ? 0 : (size_t)blocks * (size_t)dw_format_bits(info->scale) / 8;
     }
     pool_run(pool, (rows->rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK, rows_task, &job);
+}
+
+/* ---- choosing and packing ---- */
+
+const char *product_reject(const kernel_problem *problem, text *why, int first_post, unsigned panels, const char *other) {
+    const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
+    gemm_compute compute;
+    gemm_pack pack;
+    if (!product_compute(a->format, b->format, &compute) || !gemm_pack_init(&pack, b->format, compute, 1, 1, 1, GEMM_TRANSPOSED)) {
+        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
+        return text_string(why);
+    }
+    if (!(panels >> pack.panel & 1)) return other;
+    if (!product_has_operand_format(out->format)) {
+        text_printf(why, "the result is %s; it gives f32, bf16 and f16", dw_format_name(out->format));
+        return text_string(why);
+    }
+    for (int i = first_post; i < problem->n_in; i++) {
+        if (problem->in[i] == NULL || product_has_operand_format(problem->in[i]->format)) continue;
+        text_printf(why, "operand %d of the post list is %s; it takes f32, bf16 and f16", i, dw_format_name(problem->in[i]->format));
+        return text_string(why);
+    }
+    return NULL;
+}
+
+double product_cost(const kernel_problem *problem) {
+    gemm_compute compute = GEMM_F32;
+    product_compute(problem->in[0]->format, problem->in[1]->format, &compute);
+    return kernel_roofline(problem, compute == GEMM_F32 ? DW_FORMAT_f32 : DW_FORMAT_bf16, 0.9, 0.9);
+}
+
+bool product_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes) {
+    gemm_compute compute;
+    gemm_pack pack;
+    if (!product_pack_of(problem->attrs, &problem->post, problem->in[0]->format, weight, &compute, &pack)) return false;
+    *bytes = pack.bytes;
+    return true;
+}
+
+dw_status product_pack_weight(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed) {
+    gemm_compute compute;
+    gemm_pack pack;
+    if (!product_pack_of(problem->attrs, &problem->post, problem->in[0]->format, weight, &compute, &pack)) {
+        return base_fail(problem->context, DW_INTERNAL, "%s: a weight of %s has no packed form", problem->op->name, dw_format_name(weight->format));
+    }
+    gemm_pack_run(&pack, weight, pool, packed);
+    return DW_OK;
 }

@@ -9,6 +9,17 @@
 bool product_compute(dw_format a, dw_format b, gemm_compute *compute);
 bool product_has_operand_format(dw_format format);   /* of post operands, and of results: f32, bf16, f16 */
 bool product_has_halves(const op_post_list *post);
+size_t product_element_bytes(dw_format format);      /* of an element format */
+
+/* How b is packed beside an a of this format: [.., k, n], with bt=true [.., n, k]. false: not at all. */
+bool product_pack_of(const op_attrs *attrs, const op_post_list *post, dw_format a, const dw_tensor *b, gemm_compute *compute, gemm_pack *pack);
+
+/* What rows of kernel.def need whose operands 0 and 1 are a and b. first_post: the first operand of the post list; panels: the panels that the row is for,
+ * bit by gemm_panel; other: why not when b's is another. */
+const char *product_reject(const kernel_problem *problem, text *why, int first_post, unsigned panels, const char *other);
+double product_cost(const kernel_problem *problem);
+bool product_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes);
+dw_status product_pack_weight(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed);
 
 /* A [rows][k] as the core reads it. Rows of all batches are counted through. */
 typedef struct product_rows {
