@@ -144,6 +144,9 @@ TABLES = {
     "attributes": Table("src/op/attr.def", "OP_ATTR", "name kind meaning", {
         "attribute": "`{name}`", "kind": lambda row: row["kind"].lower(), "meaning": "{meaning}",
     }),
+    "aten-operators": Table("src/capture/aten.def", "ATEN", "target arguments in_place rule op becomes", {
+        "operator": "`{target}`", "arguments": "`{arguments}`", "in place": lambda row: {"0": "", "1": "yes"}[row["in_place"]], "becomes": "{becomes}",
+    }),
     "post-steps": Table("src/op/post.def", "OP_POST", "name operand halves meaning", {
         "step": "`{name}`", "operand": lambda row: {"NONE": "", "COLUMN": "[n]", "FULL": "broadcast to the result"}[row["operand"]],
         "columns left": lambda row: {"0": "n", "1": "n/2"}[row["halves"]], "y becomes": "`{meaning}`",

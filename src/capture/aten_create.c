@@ -106,15 +106,21 @@ static bool is_integer(const capture_call *call, const char *name) {
     return arg == NULL || arg->kind == ARG_INT || arg->kind == ARG_NONE;
 }
 
+/* A step of 1 may be spelled 1.0. */
+static bool is_whole(const capture_call *call, const char *name) {
+    const capture_arg *arg = capture_find_arg(call, name);
+    return is_integer(call, name) || (arg->kind == ARG_REAL && fabs(arg->real) < 1e9 && arg->real == floor(arg->real));
+}
+
 dw_status capture_rule_arange(capture_call *call) {
-    if (is_integer(call, "start") && is_integer(call, "end") && is_integer(call, "step")) {
+    if (is_integer(call, "start") && is_integer(call, "end") && is_whole(call, "step")) {
         dim start, end;
-        int64_t step = 1;
+        double step = 1;
         TRY_DIM(call->capture->context, start, dim_constant(call->dims, 0));
         if (capture_has(call, "start")) TRY(capture_dim_arg(call, "start", &start));
-        if (capture_has(call, "step")) TRY(capture_int_arg(call, "step", &step));
+        if (capture_has(call, "step")) TRY(capture_real_arg(call, "step", &step));
         TRY(capture_dim_arg(call, "end", &end));
-        return integer_range(call, start, end, step);
+        return integer_range(call, start, end, (int64_t)step);
     }
     double start = 0, end, step = 1;
     dim length;

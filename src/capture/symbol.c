@@ -163,6 +163,15 @@ static const struct { const char *name; call_kind kind; int least, most; } funct
     {"ToFloat", CALL_SAME, 1, 1},      {"Identity", CALL_SAME, 1, 1},
 };
 
+/* a - b * floor(a / b): so that s + (-s) % 8, the next multiple of 8, is known to be one. */
+static dw_status modulo(const parser *p, dim a, dim b, dim *result) {
+    dim_table *dims = p->capture->graph->dims;
+    TRY_DIM(p->capture->context, *result, dim_floordiv(dims, a, b));
+    TRY_DIM(p->capture->context, *result, dim_mul(dims, *result, b));
+    TRY_DIM(p->capture->context, *result, dim_sub(dims, a, *result));
+    return check_terms(p, *result);
+}
+
 static dw_status fold_pair(const parser *p, call_kind kind, fraction a, fraction b, fraction *result) {
     dim_table *dims = p->capture->graph->dims;
     dim x, y, d;
@@ -175,8 +184,10 @@ static dw_status fold_pair(const parser *p, call_kind kind, fraction a, fraction
     if (kind == CALL_FLOORDIV || kind == CALL_CEILDIV) {
         fraction quotient = {.over = x, .under = y};
         TRY(kind == CALL_FLOORDIV ? floor_of(p, quotient, &d) : ceil_of(p, quotient, &d));
+    } else if (kind == CALL_MOD) {
+        TRY(modulo(p, x, y, &d));
     } else {
-        TRY_DIM(p->capture->context, d, kind == CALL_MAX ? dim_max(dims, x, y) : kind == CALL_MIN ? dim_min(dims, x, y) : dim_mod(dims, x, y));
+        TRY_DIM(p->capture->context, d, kind == CALL_MAX ? dim_max(dims, x, y) : dim_min(dims, x, y));
     }
     return as_fraction(p, d, result);
 }
@@ -192,7 +203,7 @@ static dw_status finish_call(const parser *p, call_kind kind, const fraction *ar
     TRY(whole(p, arguments[1], &y));
     TRY(whole(p, arguments[2], &z));
     TRY_DIM(p->capture->context, d, dim_floordiv(p->capture->graph->dims, x, y));
-    TRY_DIM(p->capture->context, d, dim_mod(p->capture->graph->dims, d, z));
+    TRY(modulo(p, d, z, &d));
     return as_fraction(p, d, result);
 }
 

@@ -1,5 +1,5 @@
-/* Every exported model of the fixtures is captured, run by the reference interpreter and held against PyTorch's outputs.
- * Usage: test_capture_models [MODEL...]: those alone; with --print before them their graphs are printed as well.
+/* Every exported model of the fixtures, and every spelling of an operator, is captured, run by the reference interpreter and held against
+ * PyTorch's outputs. Usage: test_capture_models [MODEL...]: those alone; with --print before them their graphs are printed as well.
  * The fixtures lie in build/fixtures (models/export.py makes them), or where DEEPWELL_FIXTURES says. */
 #include "support/support.h"
 
@@ -20,7 +20,9 @@ static const char *fixtures(void) {
     return named != NULL ? named : TEST_SOURCE_DIR "/build/fixtures";
 }
 
-static void path_of(const char *file, char *path, size_t room) { snprintf(path, room, "%s/%s", fixtures(), file); }
+static const char *folder = "";   /* within the fixtures */
+
+static void path_of(const char *file, char *path, size_t room) { snprintf(path, room, "%s/%s%s", fixtures(), folder, file); }
 
 /* ---- one case ---- */
 
@@ -132,13 +134,13 @@ static bool is_wanted(const char *name) {
     return wanted_count == 0;
 }
 
-static void every_model_agrees_with_pytorch(void **state) {
-    (void)state;
+static void run_manifest(const char *named) {
     char path[4096];
+    folder = named;
     path_of("manifest.json", path, sizeof path);
     json_t *manifest = json_load_file(path, 0, NULL), *entry;
     if (manifest == NULL) {
-        printf("skipped: there is no %s; scripts/venv.sh and models/export.py make it\n", path);
+        printf("skipped: there is no %s; scripts/fixtures.sh makes it\n", path);
         skip();
     }
     size_t index;
@@ -150,10 +152,20 @@ static void every_model_agrees_with_pytorch(void **state) {
     assert_int_equal(failures, 0);
 }
 
+static void every_model_agrees_with_pytorch(void **state) {
+    (void)state;
+    run_manifest("");
+}
+
+static void every_operator_agrees_with_pytorch(void **state) {
+    (void)state;
+    run_manifest("operators/");
+}
+
 int main(int argc, char **argv) {
     print_graphs = argc > 1 && strcmp(argv[1], "--print") == 0;
     wanted_count = argc - (print_graphs ? 2 : 1);
     wanted = argv + (print_graphs ? 2 : 1);
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_model_agrees_with_pytorch)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_model_agrees_with_pytorch), cmocka_unit_test(every_operator_agrees_with_pytorch)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
