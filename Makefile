@@ -36,8 +36,8 @@ test-sanitized:
 
 test-threads:
 	@$(call CONFIGURE,$(BUILD)/threads,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=thread)
-	@cmake --build $(BUILD)/threads -j $(JOBS) --target test_base_pool
-	$(CTEST) --test-dir $(BUILD)/threads -R '^base_pool$$'
+	@cmake --build $(BUILD)/threads -j $(JOBS) --target test_base_pool test_conform_kernels
+	$(CTEST) --test-dir $(BUILD)/threads -R '^(base_pool|conform_kernels)$$'
 
 comma := ,
 
