@@ -1,4 +1,5 @@
-/* Text cases of the cached step: a graph in, its step graph or the refusal out. Where there is a step, a sequence is run whole and in chunks,
+/* Text cases of the cached step: a graph in, its step graph or the refusal out; behind a line "last token", the step that gives the last token
+ * alone. Where there is a step, a sequence is run whole and in chunks,
  * both by the references, and the outputs must agree to the order of sums. */
 #include "pass/incremental.h"
 #include "pass/pass.h"
@@ -27,13 +28,25 @@ static dw_status compare(const ir_graph *whole, const ir_graph *step) {
     return base_fail(whole->context, DW_INTERNAL, "the step differs from the whole by %g of its norm", error);
 }
 
-static dw_status run_graph(ir_graph *graph, text *output) {
+/* The outputs of step for the last token alone. */
+static dw_status restrict_step(ir_graph *step) {
+    const pass_options options = {.check = true};
+    bool changed;
+    TRY(pass_last_token(step, &changed));
+    if (!changed) return base_fail(step->context, DW_INTERNAL, "pass_last_token changed nothing");
+    TRY(pass_run_one(step, pass_find("dead"), &options, &changed));
+    TRY(pass_last_token(step, &changed));
+    return changed ? base_fail(step->context, DW_INTERNAL, "pass_last_token changes its own result") : DW_OK;
+}
+
+static dw_status run_graph(ir_graph *graph, bool last_token, text *output) {
     text why;
     ir_graph *step = NULL;
     TRY(clean(graph));
     text_init(&why, graph->context);
     dw_status status = pass_incremental(graph, &step, &why);
     if (status == DW_OK && step == NULL) text_printf(output, "refused: %s\n", text_string(&why));
+    if (status == DW_OK && step != NULL && last_token) status = restrict_step(step);
     if (status == DW_OK && step != NULL) status = compare(graph, step);
     if (status == DW_OK && step != NULL) status = ir_print(step, output);
     text_free(&why);
@@ -43,8 +56,10 @@ static dw_status run_graph(ir_graph *graph, text *output) {
 
 static dw_status run_case(dw_context *context, const char *name, const char *input, size_t length, text *output) {
     ir_graph *graph = NULL;
+    char line[80];
+    const bool last_token = case_take_line(&input, &length, "last token", line, sizeof line);
     dw_status status = ir_parse(context, name, input, length, NULL, &graph);
-    if (status == DW_OK) status = run_graph(graph, output);
+    if (status == DW_OK) status = run_graph(graph, last_token, output);
     ir_graph_destroy(graph);
     return status;
 }
