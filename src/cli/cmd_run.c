@@ -62,6 +62,26 @@ int cli_run(cli *cli)
     return code;
 }
 
+int cli_check(cli *cli)
+{
+    dw_tensors *file = NULL;
+    dw_named_tensor *inputs = NULL;
+    dw_model_options options;
+    char *policy;
+    int count = 0, code = cli_model_options(cli, &options, &policy);
+    if (code >= 0) return code;
+    dw_status status = DW_OK;
+    if (cli->in != NULL) {
+        status = dw_tensors_open(cli->context, cli->in, &file);
+        if (status == DW_OK) inputs = gather(file, &count);
+    }
+    if (status == DW_OK) status = dw_check(cli->context, cli->file, &options, count, inputs, cli->json != NULL, cli_print, NULL);
+    free(inputs);
+    free(policy);
+    dw_tensors_close(file);
+    return status == DW_OK ? CLI_DONE : cli_fail(cli);
+}
+
 int cli_compile(cli *cli)
 {
     dw_model *model;

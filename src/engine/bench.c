@@ -27,27 +27,6 @@ static json_t *times_json(double *seconds, int count)
     return json_pack("{s:f, s:f, s:f, s:i}", "seconds", seconds[count / 2], "min", seconds[0], "max", seconds[count - 1], "runs", count);
 }
 
-/* Integers are small ids, so that every table has them; other formats are normal numbers; bool is 1. */
-static void randomise(const dw_tensor *tensor, uint64_t seed)
-{
-    int64_t count = op_tensor_count(tensor);
-    for (int64_t i = 0; i < count; i++) {
-        double value = (double)num_random_normal(seed, (uint64_t)i);
-        if (num_info(tensor->format)->class == NUM_BOOL) value = 1;
-        else if (num_info(tensor->format)->class != NUM_FLOAT) value = (double)(num_random(seed, (uint64_t)i) % 2);
-        num_store(tensor->format, tensor->data, i, value, true);
-    }
-}
-
-static dw_status make_tensor(bench *bench, const op_type *type, const int64_t *symbols, dw_tensor *tensor)
-{
-    num_parts parts;
-    TRY(op_tensor_bind(bench->context, type, symbols, NULL, tensor));
-    if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts)) return base_fail(bench->context, DW_LIMIT, "an input overflows");
-    tensor->data = arena_new(&bench->arena, parts.total_bytes + 8, 1);
-    return tensor->data ? DW_OK : DW_NO_MEMORY;
-}
-
 static dw_status bench_run(bench *bench, const dw_model *model, const char *dims)
 {
     const plan *plan = model->full.plan;
@@ -58,15 +37,8 @@ static dw_status bench_run(bench *bench, const dw_model *model, const char *dims
     TRY_NEW(inputs, &bench->arena, graph->input_count);
     TRY_NEW(outputs, &bench->arena, graph->output_count);
     TRY_NEW(seconds, &bench->arena, bench->repeat);
-    for (size_t i = 0; i < graph->input_count; i++) {
-        inputs[i].name = graph->inputs[i]->name;
-        TRY(make_tensor(bench, &graph->inputs[i]->type, plan->typical, &inputs[i].tensor));
-        randomise(&inputs[i].tensor, i);
-    }
-    for (size_t i = 0; i < graph->output_count; i++) {
-        outputs[i].name = graph->outputs[i].name;
-        TRY(make_tensor(bench, &graph->outputs[i].value->type, plan->typical, &outputs[i].tensor));
-    }
+    TRY(engine_random_inputs(&bench->arena, plan, plan->typical, inputs));
+    TRY(engine_new_outputs(&bench->arena, plan, plan->typical, outputs));
     TRY(dw_session_create(bench->context, model, &(dw_session_options){.dims = dims}, &session));
     dw_status status = DW_OK;
     for (int i = -1; i < bench->repeat && status == DW_OK; i++) {

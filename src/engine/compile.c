@@ -54,13 +54,13 @@ static dw_status keep_report(dw_model *model, const text *report)
     return model->policy_report != NULL ? DW_OK : DW_NO_MEMORY;
 }
 
-/* fused -> the same in the asked precision, projections merged. */
-static dw_status lower(dw_model *model, const ir_graph *fused, pass_policy *policy, ir_graph **lowered)
+dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *policy, pass_probe probe, ir_graph **lowered)
 {
     pass_options pass = options_of(model);
     text report;
     text_init(&report, model->context);
     pass.policy = policy;
+    pass.probe = probe;
     pass.report = &report;
     dw_status status = ir_graph_clone(fused, lowered);
     if (status == DW_OK) status = pass_run(*lowered, PASS_STAGE_PRECISION | PASS_STAGE_MERGE | PASS_STAGE_CLEAN, &pass);
@@ -89,7 +89,7 @@ static dw_status find_chip(dw_model *model, const dw_model_options *options)
 static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_model_options *options, pass_policy *policy, engine_program *program)
 {
     ir_graph *lowered;
-    TRY(lower(model, fused, policy, &lowered));
+    TRY(engine_lower(model, fused, policy, PASS_PROBE_NONE, &lowered));
     return plan_compile(lowered, &(plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision,
                                                 .dims = options->dims, .kernels = options->kernels}, &program->plan);
 }

@@ -4,6 +4,7 @@
 #define ENGINE_ENGINE_H
 
 #include "deepwell/model.h"
+#include "pass/pass.h"
 #include "plan/plan.h"
 
 enum { ENGINE_ALIGN = 64 };
@@ -72,6 +73,8 @@ const kernel_registry *engine_registry_rows(const dw_registry *registry);   /* N
 dw_status engine_capture(dw_model *model, const char *file, const dw_model_options *options);
 /* captured -> fused */
 dw_status engine_fuse(dw_model *model);
+/* fused -> the same in the policy's precision, projections merged. The first report becomes the model's. */
+dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *policy, pass_probe probe, ir_graph **lowered);
 /* fused -> plans, loaded unless DW_MODEL_PLAN_ONLY. */
 dw_status engine_compile(dw_model *model, const dw_model_options *options);
 
@@ -116,6 +119,11 @@ enum { ENGINE_MAX_INPUTS = 64, ENGINE_MAX_SYMBOLS = 64 };
 dw_status engine_gather(dw_context *context, const ir_graph *graph, int count, const dw_named_tensor *given, const dw_tensor **inputs);
 /* The sizes that inputs of these shapes bind; MISMATCH names all that does not fit. */
 dw_status engine_match(dw_context *context, const plan *plan, const dw_tensor *const *inputs, int64_t *symbols);
+
+/* inputs.c: inputs of the plan's typical sizes, in the arena: normal numbers, true, and integers that every table looked up by them has. */
+dw_status engine_random_inputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *inputs);
+/* Outputs with room for their values at these sizes. */
+dw_status engine_new_outputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *outputs);
 
 /* generate.c */
 /* Reserves for generation: scratch of its own, and in *bytes the workspace of its largest runs. Sets the sizes that the caches are made at. */
