@@ -126,8 +126,7 @@ static const struct { const char *name; fuse_function run; } rows[] = {
 #undef FUSE
 };
 
-/* One row over the nodes that there are now; what it emits is seen the next time. */
-static dw_status run_row(ir_graph *graph, arena *scratch, fuse_function run, bool *changed) {
+static dw_status run_each(ir_graph *graph, arena *scratch, fuse_function run, bool *changed) {
     ir_node **nodes;
     size_t count = 0;
     for (const ir_node *node = graph->first; node != NULL; node = node->next) count++;
@@ -140,13 +139,18 @@ static dw_status run_row(ir_graph *graph, arena *scratch, fuse_function run, boo
     return DW_OK;
 }
 
+dw_status fuse_each(ir_graph *graph, fuse_function run, bool *changed) {
+    arena scratch;
+    arena_init(&scratch, graph->context);
+    dw_status status = run_each(graph, &scratch, run, changed);
+    arena_free(&scratch);
+    return status;
+}
+
 static dw_status run_rows(ir_graph *graph, bool *changed) {
     for (size_t i = 0; i < COUNT_OF(rows);) {
-        arena scratch;
         bool row_changed = false;
-        arena_init(&scratch, graph->context);
-        dw_status status = run_row(graph, &scratch, rows[i].run, &row_changed);
-        arena_free(&scratch);
+        dw_status status = fuse_each(graph, rows[i].run, &row_changed);
         if (status != DW_OK) return status == DW_NO_MEMORY ? status : base_fail_at(graph->context, status, "fusion %s", rows[i].name);
         *changed = *changed || row_changed;
         i = row_changed ? 0 : i + 1;

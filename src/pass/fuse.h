@@ -13,6 +13,9 @@ typedef dw_status (*fuse_function)(ir_graph *graph, ir_node *node, bool *changed
 
 /* ---- rewriting ---- */
 
+/* One function over the nodes that there are now and are used; what it emits is seen the next time. */
+dw_status fuse_each(ir_graph *graph, fuse_function run, bool *changed);
+
 /* same takes value's place, and what nothing uses any more is removed. Values of another type stay as they are: then same is removed. */
 dw_status fuse_replace(ir_graph *graph, ir_value *value, ir_value *same, bool *changed);
 /* New nodes go before root and have the origin of telling. */
@@ -44,5 +47,10 @@ ir_node *fuse_linear(const ir_graph *graph, const ir_value *value);
 bool fuse_has_plain_post(ir_graph *graph, const ir_node *linear);
 /* The same product with one more post step, operand NULL when the step takes none, before root. NULL when there is no room. */
 dw_status fuse_add_post(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, ir_value **result);
+
+/* root becomes the product with that step, if there is room. */
+dw_status fuse_take_in(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, bool *changed);
+/* The step that halves and begins with that activation; OP_POST_COUNT when there is none. */
+op_post fuse_gated_step(op_post activation);
 
 #endif

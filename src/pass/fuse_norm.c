@@ -192,20 +192,25 @@ dw_status fuse_norm_bias(ir_graph *graph, ir_node *node, bool *changed) {
 
 /* ---- formats ---- */
 
+/* The norm whose first result this cast alone reads, and narrows. */
+static ir_node *norm_narrowed_by(const ir_graph *graph, const ir_node *cast) {
+    if (cast->op != OP_cast || !fuse_is_float(ir_out(cast)->type.format)) return NULL;
+    ir_value *x = ir_in(cast, 0);
+    bool is_alone = x->kind == IR_RESULT && is_norm(x->node) && x->result == 0 && fuse_is_single_use(graph, x);
+    return is_alone && fuse_skip_widening(ir_out(cast)) == ir_out(cast) ? x->node : NULL;
+}
+
+/* Another operand's format would be the sum's too, so a norm with a residual keeps that. */
 dw_status fuse_norm_cast(ir_graph *graph, ir_node *node, bool *changed) {
     ir_value *in[MAX_NORM_IN], *made;
-    ir_node *norm = is_norm(node) ? node : NULL;
-    if (norm == NULL && node->op == OP_cast && fuse_is_float(ir_out(node)->type.format)) {
-        ir_value *x = ir_in(node, 0);
-        bool is_alone = x->kind == IR_RESULT && is_norm(x->node) && x->result == 0 && x->node->n_out == 1 && fuse_is_single_use(graph, x);
-        norm = is_alone && fuse_skip_widening(ir_out(node)) == ir_out(node) ? x->node : NULL;
-    }
+    const ir_node *norm = is_norm(node) ? node : norm_narrowed_by(graph, node);
     if (norm == NULL) return DW_OK;
     operands_of(norm, in);
-    in[NORM_X] = fuse_skip_widening(in[NORM_X]);
-    if (norm == node && (norm->n_out > 1 || in[NORM_X] == ir_in(norm, NORM_X))) return DW_OK;
-    if (norm->n_out > 1) in[NORM_X] = ir_in(norm, NORM_X);
+    if (norm->n_out == 1) in[NORM_X] = fuse_skip_widening(in[NORM_X]);
+    if (norm == node && in[NORM_X] == ir_in(norm, NORM_X)) return DW_OK;
+    ir_value *sum = norm->n_out > 1 ? norm->out[1] : NULL;
     TRY(emit_again(graph, node, norm, in, ir_out(node)->type.format, &made));
+    if (sum != NULL) TRY(fuse_replace(graph, sum, made->node->out[1], changed));
     return fuse_replace(graph, ir_out(node), made, changed);
 }
 
