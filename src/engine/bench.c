@@ -33,7 +33,8 @@ static dw_status bench_run(bench *bench, const dw_model *model, const char *dims
     const ir_graph *graph = plan->graph;
     dw_session *session;
     dw_named_tensor *inputs, *outputs;
-    double *seconds;
+    double *seconds, *steps;
+    TRY_NEW(steps, &bench->arena, plan->step_count);
     TRY_NEW(inputs, &bench->arena, graph->input_count);
     TRY_NEW(outputs, &bench->arena, graph->output_count);
     TRY_NEW(seconds, &bench->arena, bench->repeat);
@@ -45,8 +46,10 @@ static dw_status bench_run(bench *bench, const dw_model *model, const char *dims
         double start = engine_now();
         status = dw_session_run(session, (int)graph->input_count, inputs, (int)graph->output_count, outputs);
         if (i >= 0) seconds[i] = engine_now() - start;
+        if (i < 0) session->full.profile = steps;   /* from the second run on */
     }
     if (status == DW_OK) {
+        json_object_set_new(bench->facts, "run_kernels", engine_profile_json(plan, steps, bench->repeat, plan->typical));
         json_object_set_new(bench->facts, "run", times_json(seconds, bench->repeat));
         json_object_set_new(bench->facts, "workspace_bytes", json_integer((json_int_t)session->workspace_bytes));
     }
@@ -54,12 +57,33 @@ static dw_status bench_run(bench *bench, const dw_model *model, const char *dims
     return status;
 }
 
+/* One more generation of two tokens behind a prompt that fills the cache but for one: the second is a decode step alone. */
+static dw_status profile_decode(bench *bench, dw_session *session, int64_t past, double *steps)
+{
+    const plan *plan = session->step.program->plan;
+    dw_generate_options generate = {.tokens = 1};
+    int64_t *prompt, id, made;
+    TRY_NEW(prompt, &bench->arena, past);
+    TRY(dw_session_generate(session, past, prompt, &generate, &id, &made, NULL));
+    for (int i = 0; i < bench->repeat; i++) {
+        session->step.profile = steps;
+        TRY(engine_decode_again(session, id, past));
+    }
+    session->step.profile = NULL;
+    plan_binding *binding;
+    TRY(engine_bind(session, &session->step, &binding));
+    json_object_set_new(bench->facts, "decode_kernels", engine_profile_json(plan, steps, bench->repeat, binding->symbols));
+    return DW_OK;
+}
+
 static dw_status bench_generation(bench *bench, const dw_model *model)
 {
     dw_session *session;
     dw_generate_options generate = {.tokens = bench->options->tokens > 0 ? bench->options->tokens : 64};
     int64_t prefill = bench->options->prefill > 0 ? bench->options->prefill : 128, made, *prompt, *ids;
-    double *first, *next;
+    double *first, *next, *steps;
+    const plan *plan = model->step.plan;
+    TRY_NEW(steps, &bench->arena, plan->step_count);
     TRY_NEW(prompt, &bench->arena, prefill);
     TRY_NEW(ids, &bench->arena, generate.tokens);
     TRY_NEW(first, &bench->arena, bench->repeat);
@@ -79,6 +103,7 @@ static dw_status bench_generation(bench *bench, const dw_model *model)
         json_object_set_new(bench->facts, "prefill_tokens", json_integer(prefill));
         json_object_set_new(bench->facts, "decode", times_json(next, bench->repeat));
         json_object_set_new(bench->facts, "cached", json_boolean(times.cached));
+        status = profile_decode(bench, session, prefill + generate.tokens - 1, steps);
     }
     dw_session_destroy(session);
     return status;
@@ -128,6 +153,7 @@ static void print_times(text *out, const json_t *facts)
                 100 * json_real_value(json_object_get(facts, "reference_flops_share")));
     text_printf(out, "  %-28s %12s %12s\n", "", "median ms", "least ms");
     text_printf(out, "  %-28s %12.3f %12.3f\n", "whole run", seconds_of(facts, "run", "seconds") * 1e3, seconds_of(facts, "run", "min") * 1e3);
+    engine_profile_print(out, json_object_get(facts, "run_kernels"));
     if (json_object_get(facts, "prefill") == NULL) return;
     char name[64];
     double prefill = seconds_of(facts, "prefill", "seconds"), decode = seconds_of(facts, "decode", "seconds");
@@ -135,6 +161,7 @@ static void print_times(text *out, const json_t *facts)
     snprintf(name, sizeof name, "prefill of %" PRId64 " tokens", tokens);
     text_printf(out, "  %-28s %12.3f %12.3f   %.0f tokens/s\n", name, prefill * 1e3, seconds_of(facts, "prefill", "min") * 1e3, (double)tokens / prefill);
     text_printf(out, "  %-28s %12.3f %12.3f   %.0f tokens/s\n", "decode, per token", decode * 1e3, seconds_of(facts, "decode", "min") * 1e3, 1 / decode);
+    engine_profile_print(out, json_object_get(facts, "decode_kernels"));
 }
 
 dw_status dw_bench(dw_context *context, const char *file, const dw_model_options *model_options, const dw_bench_options *options, int json, dw_sink sink,

@@ -93,6 +93,7 @@ typedef struct engine_runner {
     void **inputs, **outputs;  /* the memory of that run */
     void **states;
     size_t *state_bytes;
+    double *profile;           /* by step: seconds are added up here; NULL: nobody asks */
 } engine_runner;
 
 struct dw_session {
@@ -125,9 +126,17 @@ dw_status engine_random_inputs(arena *arena, const plan *plan, const int64_t *sy
 /* Outputs with room for their values at these sizes. */
 dw_status engine_new_outputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *outputs);
 
+/* profile.c: where the time of one plan goes, by kernel and format: calls, share, rates. */
+struct json_t;
+struct json_t *engine_profile_json(const plan *plan, const double *seconds, int runs, const int64_t *symbols);
+void engine_profile_print(text *out, const struct json_t *rows);
+
 /* generate.c */
 /* Reserves for generation: scratch of its own, and in *bytes the workspace of its largest runs. Sets the sizes that the caches are made at. */
 dw_status engine_generation_create(dw_session *session, const dw_session_options *options, size_t *bytes);
+
+/* One decode step behind past tokens that are cached already; for profiles. */
+dw_status engine_decode_again(dw_session *session, int64_t id, int64_t past);
 
 /* Seconds of a monotonic clock. */
 double engine_now(void);

@@ -203,6 +203,12 @@ static dw_status run_tokens(dw_session *session, const int64_t *ids, int64_t cou
     return DW_OK;
 }
 
+dw_status engine_decode_again(dw_session *session, int64_t id, int64_t past)
+{
+    int64_t positions;
+    return run_tokens(session, &id, 1, past, &positions);
+}
+
 /* ---- sampling ---- */
 
 static float logit_at(const generation *g, int64_t position, int64_t id)

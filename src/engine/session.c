@@ -103,7 +103,9 @@ dw_status engine_execute(dw_session *session, engine_runner *runner, plan_bindin
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;
         run->call.context = session->context;
+        double start = runner->profile ? engine_now() : 0;
         dw_status status = plan->steps[i].row->run(run);
+        if (runner->profile) runner->profile[i] += engine_now() - start;
         if (status != DW_OK)
             return base_fail_at(session->context, status, "step %d, %%%d %s", i - plan->load_count + 1, plan->steps[i].node->out[0]->id,
                                 plan->steps[i].row->name);

@@ -55,7 +55,7 @@ def check_generate(command, fixtures, model):
 
 def check_graph(command, fixtures, model):
     """After the passes every attention is one op, none is left spelled out, and a causal one has no mask operand unless there is padding."""
-    graph = call(command, "inspect", fixtures / model["file"], "--graph", "after")
+    graph = call(command, "inspect", fixtures / model["file"], "--graph", "lowered")
     ops = [m.groups() for m in re.finditer(r"^\s*%[\d, %]+ = (\w+) ([^{\n]*)", graph, re.M)]
     attentions = [re.split(r",\s*", operands.strip()) for op, operands in ops if op == "attention"]
     if len(attentions) != model["attentions"]:
