@@ -1,0 +1,5 @@
+#!/bin/sh
+# Every exported model through the built command, held against PyTorch (run_models.py says how).
+set -eu
+scripts/fixtures.sh
+exec build/venv/bin/python tests/models/run_models.py "${DEEPWELL_BUILD:-build}/deepwell" build/fixtures
