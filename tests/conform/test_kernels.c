@@ -1,6 +1,7 @@
 /* The conformance program: every line of the .txt files here on every kernel row that accepts it, at every instruction set level that this machine
  * has, beside the op's reference. Operands are random from three seeds; results, workspace and packed weights are filled with NaN before
- * and are watched for writes behind their ends; one and two threads must give the same bits. A row of kernel.def that no line reaches is a failure.
+ * and are watched for writes behind their ends; one and two threads must give the same bits, the latter in place where
+ * the row may. A row of kernel.def that no line reaches is a failure.
  * With arguments: only the lines of the files named, or one line given as words; errors are printed.
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
@@ -201,6 +202,19 @@ static bool differs(const conform_case *c, const result *got, const result *refe
 
 /* ---- one row ---- */
 
+/* The operand's memory becomes the first result's, where the row may be asked for that. */
+static void take_over(const kernel_row *row, result *r, const dw_tensor **in) {
+    if (row->in_place < 0 || in[row->in_place] == NULL) return;
+    const dw_tensor *operand = in[row->in_place];
+    if (operand->format != r->tensor.format || operand->rank != r->tensor.rank) return;
+    if (!op_tensor_is_contiguous(operand) || !op_tensor_is_contiguous(&r->tensor) || dw_format_is_block(operand->format)) return;
+    for (int i = 0; i < operand->rank; i++) {
+        if (operand->dims[i] != r->tensor.dims[i]) return;
+    }
+    memcpy(r->memory.bytes, operand->data, r->memory.length);
+    in[row->in_place] = &r->tensor;
+}
+
 static void report(program *p, const conform_case *c, const kernel_row *row, const char *level, uint64_t seed, int threads, const char *what) {
     p->failures++;
     print_error("%s:%d: %s\n    %s on %s, seed %d, %d threads: %s\n", c->source, c->number, c->line, row->name, level, (int)seed, threads, what);
@@ -235,6 +249,9 @@ static void run_row(program *p, const conform_case *c, const kernel_row *row, co
             result_create(c, i, row->strided_out && i == 0 && (c->strided != 0), &results[t][i]);
             out[i] = &results[t][i].tensor;
         }
+        /* the second run works in place where it may: it has to give the same bits, too */
+        const dw_tensor *given = row->in_place >= 0 ? in[row->in_place] : NULL;
+        if (t > 0) take_over(row, &results[t][0], in);
         kernel_run run = {
             .call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out},
             .post = c->post,
@@ -258,6 +275,7 @@ static void run_row(program *p, const conform_case *c, const kernel_row *row, co
             }
         }
         free(workspace.bytes);
+        if (row->in_place >= 0) in[row->in_place] = given;
     }
     for (int t = 0; t < THREADS; t++) {
         for (int i = 0; i < c->n_out; i++) free(results[t][i].memory.bytes);
