@@ -117,6 +117,14 @@ def ops(*families):
     }, where=lambda row: row["family"] in families)
 
 
+def as_exported(row, column):
+    return "as exported" if row[column] == "f32" else f"`{row[column]}`"
+
+
+def has_weights_form(row):
+    return row["weight"] not in ("f32", "bf16") and row["weight"].split("_")[0] == row["activation"].split("_")[0]
+
+
 ELEMENT = "name bits class exponent mantissa bias infinity nan max doc"
 FORMATS = "include/deepwell/format.def"
 
@@ -147,6 +155,13 @@ TABLES = {
     "aten-operators": Table("src/capture/aten.def", "ATEN", "target arguments in_place rule op becomes", {
         "operator": "`{target}`", "arguments": "`{arguments}`", "in place": lambda row: {"0": "", "1": "yes"}[row["in_place"]], "becomes": "{becomes}",
     }),
+    "precisions": Table("src/pass/precision.def", "PRECISION", "name weight activation head meaning", {
+        "precision": "`{name}`", "weight": lambda row: as_exported(row, "weight"), "activation": lambda row: as_exported(row, "activation"),
+        "weights alone": lambda row: f"`{row['name']}-weights`" if has_weights_form(row) else "", "`lm_head`": "`{head}`", "meaning": "{meaning}",
+    }),
+    "passes": Table("src/pass/pass.def", "PASS", "name stages meaning", {
+        "pass": "`{name}`", "stages": lambda row: row["stages"].lower().replace("|", ", "), "what it does": "{meaning}"}),
+    "fusions": Table("src/pass/fuse.def", "FUSE", "name meaning", {"fusion": "`{name}`", "what it makes of what": "{meaning}"}),
     "post-steps": Table("src/op/post.def", "OP_POST", "name operand halves meaning", {
         "step": "`{name}`", "operand": lambda row: {"NONE": "", "COLUMN": "[n]", "FULL": "broadcast to the result"}[row["operand"]],
         "columns left": lambda row: {"0": "n", "1": "n/2"}[row["halves"]], "y becomes": "`{meaning}`",
