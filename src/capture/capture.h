@@ -16,6 +16,10 @@ typedef struct capture_options {
  * "tokenizer". On failure *graph is NULL, and weights may hold some of the file's tensors. */
 dw_status capture_pt2(dw_context *context, const char *path, const capture_options *options, ir_weights *weights, ir_graph **graph);
 
+/* The same from an archive in memory that the caller keeps valid while weights lives; source is the name used in messages. */
+dw_status capture_pt2_read(dw_context *context, const char *source, const void *bytes, size_t length, const capture_options *options,
+                           ir_weights *weights, ir_graph **graph);
+
 /* The exported-program JSON of such an archive from memory; source is the name used in messages. Parameters, buffers and constants take
  * their tensors from weights by name; one that is missing there is an error when a node needs it. */
 dw_status capture_program(dw_context *context, const char *source, const char *json, size_t length, ir_weights *weights, ir_graph **graph);

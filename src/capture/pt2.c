@@ -209,9 +209,9 @@ static dw_status add_notes(archive *archive, ir_graph *graph) {
     return text != NULL ? map_set(&graph->notes, "tokenizer", text) : DW_NO_MEMORY;
 }
 
-static dw_status read_archive(archive *archive, const capture_options *options, const file_map *file, ir_graph **graph) {
+static dw_status read_archive(archive *archive, const capture_options *options, const void *bytes, size_t length, ir_graph **graph) {
     const zip_entry *program;
-    TRY(zip_open(archive->context, archive->path, file->bytes, file->length, &archive->arena, &archive->zip));
+    TRY(zip_open(archive->context, archive->path, bytes, length, &archive->arena, &archive->zip));
     TRY(find_root(archive));
     TRY(check_records(archive));
     TRY(find_model(archive, options != NULL ? options->model : NULL, &program));
@@ -224,13 +224,19 @@ static dw_status read_archive(archive *archive, const capture_options *options, 
     return status;
 }
 
+dw_status capture_pt2_read(dw_context *context, const char *source, const void *bytes, size_t length, const capture_options *options,
+                           ir_weights *weights, ir_graph **graph) {
+    archive archive = {.context = context, .path = source, .weights = weights};
+    *graph = NULL;
+    arena_init(&archive.arena, context);
+    dw_status status = read_archive(&archive, options, bytes, length, graph);
+    arena_free(&archive.arena);
+    return status;
+}
+
 dw_status capture_pt2(dw_context *context, const char *path, const capture_options *options, ir_weights *weights, ir_graph **graph) {
-    archive archive = {.context = context, .path = path, .weights = weights};
     file_map file;
     *graph = NULL;
     TRY(place_map(context, path, weights, &file));
-    arena_init(&archive.arena, context);
-    dw_status status = read_archive(&archive, options, &file, graph);
-    arena_free(&archive.arena);
-    return status;
+    return capture_pt2_read(context, path, file.bytes, file.length, options, weights, graph);
 }
