@@ -130,7 +130,8 @@ typedef struct dw_bench_options {
 } dw_bench_options;
 
 /* Times of loading, of a run at the sizes of model_options->dims, and of prefill and decode where the model generates; the share of FLOPs on
- * reference kernels. */
+ * reference kernels. file may also be one op as a line of conformance (docs/text.md), "matmul f32[8,768] mxfp8[768,768] bt=true pack=1": then the times of
+ * each kernel that accepts it, and why the others refuse. */
 DW_API dw_status dw_bench(dw_context *context, const char *file, const dw_model_options *model_options, const dw_bench_options *options, int json,
                           dw_sink sink, void *user);
 

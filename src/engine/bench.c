@@ -169,6 +169,7 @@ dw_status dw_bench(dw_context *context, const char *file, const dw_model_options
 {
     static const dw_model_options no_model_options = {0};
     static const dw_bench_options no_options = {0};
+    if (engine_is_op_line(file)) return engine_bench_op(context, file, model_options ? model_options->device : NULL, json, sink, user);
     text out;
     bench bench = {.context = context, .options = options ? options : &no_options, .facts = json_object()};
     bench.repeat = bench.options->repeat > 0 ? bench.options->repeat : 5;

@@ -4,6 +4,7 @@
 #define ENGINE_ENGINE_H
 
 #include "deepwell/model.h"
+#include "deepwell/ops.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
 
@@ -125,6 +126,10 @@ dw_status engine_match(dw_context *context, const plan *plan, const dw_tensor *c
 dw_status engine_random_inputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *inputs);
 /* Outputs with room for their values at these sizes. */
 dw_status engine_new_outputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *outputs);
+
+/* bench_op.c: is this an op's line ("matmul f32[7,96] ..") rather than a file? and its times. */
+bool engine_is_op_line(const char *line);
+dw_status engine_bench_op(dw_context *context, const char *line, const char *device, int json, dw_sink sink, void *user);
 
 /* profile.c: where the time of one plan goes, by kernel and format: calls, share, rates. */
 struct json_t;

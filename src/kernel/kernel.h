@@ -1,7 +1,7 @@
 /* Kernels: rows that say which op they run, where, and when they refuse; the ordered choice among them; and what a run is given.
  * Choosing is pure: it looks at types, attributes and capabilities, never at a device. */
-#ifndef KERNEL_KERNEL_H
-#define KERNEL_KERNEL_H
+#ifndef KERNEL_H
+#define KERNEL_H
 
 #include "chip/chip.h"
 #include "op/op.h"
@@ -85,5 +85,39 @@ double kernel_roofline(const kernel_problem *problem, dw_format multiplies, doub
 /* Concrete tensors (no data) of the problem at its typical sizes, for cost functions. */
 dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_tensor *out, const dw_tensor **in_pointers, const dw_tensor **out_pointers, op_call *call);
 enum { KERNEL_MAX_OPERANDS = 64 };
+
+/* ---- cases (case.c) ---- */
+
+/* One call as a line of text, which conformance checks, bench times and a bug report quotes: an op, its operands and attributes.
+ *     matmul f32[7,96] f32[64,96] bt=true post=bias f32[64] pack=1 strided=0
+ * Operands are types with numbers for dimensions, or '-'. What has the form key=value is an attribute of the op (lists with commas), or one of
+ *     pack=I         operand I is constant, so rows that pack it get it packed
+ *     strided=I,..   these operands lie with gaps between elements and rows, where the row allows it
+ *     range=I:LO:HI  integers (and bools) of operand I from LO to HI; floats uniform in it
+ *     ascending=I,.. the integers of these operands ascend
+ *     special=I,..   these floating-point operands hold NaN, infinities and both zeros now and then
+ *     bound=X        of the error beside the largest result, where 1e-5 is not it */
+enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 2 };
+
+typedef struct kernel_range { bool given; double low, high; } kernel_range;
+
+typedef struct kernel_case {
+    const char *line, *source;
+    int number;                   /* of the line in source */
+    const op_def *op;
+    dim_table *dims;
+    int n_in, n_out, n_attrs;
+    op_type types[KERNEL_CASE_OPERANDS], results[KERNEL_CASE_RESULTS];
+    const op_type *in[KERNEL_CASE_OPERANDS], *out[KERNEL_CASE_RESULTS];
+    op_attr items[KERNEL_CASE_ATTRS];
+    op_attrs attrs;
+    op_post_list post;
+    unsigned constant, ascending, strided, special;
+    kernel_range ranges[KERNEL_CASE_OPERANDS];
+    double bound;
+} kernel_case;
+
+/* Parses and infers; everything lives in arena and dims. */
+dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, kernel_case *result);
 
 #endif

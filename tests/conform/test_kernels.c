@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "conform/case.h"
+#include "kernel/kernel.h"
 #include "device/device.h"
 
 enum { GUARD = 256, SEEDS = 3, THREADS = 2, LINE_BYTES = 1024 };
@@ -56,9 +56,9 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-static void fill_dense(const conform_case *c, int index, uint64_t seed, dw_tensor *t) {
+static void fill_dense(const kernel_case *c, int index, uint64_t seed, dw_tensor *t) {
     int64_t count = op_tensor_count(t);
-    const conform_range *range = &c->ranges[index];
+    const kernel_range *range = &c->ranges[index];
     uint64_t stream = seed * 64 + (uint64_t)index;
     if (dw_format_is_block(t->format)) {
         int64_t cols = t->dims[t->rank - 1], rows = t->rank > 1 ? t->dims[t->rank - 2] : 1;
@@ -109,7 +109,7 @@ static void make_strided(operand *o) {
     }
 }
 
-static void operand_create(const conform_case *c, int index, uint64_t seed, operand *o) {
+static void operand_create(const kernel_case *c, int index, uint64_t seed, operand *o) {
     *o = (operand){0};
     if (c->in[index] == NULL) return;
     assert_int_equal(op_tensor_bind(NULL, c->in[index], NULL, NULL, &o->dense), DW_OK);
@@ -131,7 +131,7 @@ static void operand_destroy(operand *o) {
 
 typedef struct result { dw_tensor tensor; block memory; } result;
 
-static void result_create(const conform_case *c, int index, bool padded, result *r) {
+static void result_create(const kernel_case *c, int index, bool padded, result *r) {
     dw_tensor shape;
     assert_int_equal(op_tensor_bind(NULL, c->out[index], NULL, NULL, &shape), DW_OK);
     num_parts parts;
@@ -170,7 +170,7 @@ static void index_of(const dw_tensor *t, int64_t flat, int64_t *index) {
 }
 
 /* The first difference beyond the bound, as text; false when there is none. */
-static bool differs(const conform_case *c, const result *got, const result *reference, char *text, size_t room) {
+static bool differs(const kernel_case *c, const result *got, const result *reference, char *text, size_t room) {
     const dw_tensor *a = &got->tensor, *b = &reference->tensor;
     const num_format *info = num_info(a->format);
     if (info->class == NUM_BLOCK) {
@@ -215,14 +215,14 @@ static void take_over(const kernel_row *row, result *r, const dw_tensor **in) {
     in[row->in_place] = &r->tensor;
 }
 
-static void report(program *p, const conform_case *c, const kernel_row *row, const char *level, uint64_t seed, int threads, const char *what) {
+static void report(program *p, const kernel_case *c, const kernel_row *row, const char *level, uint64_t seed, int threads, const char *what) {
     p->failures++;
     print_error("%s:%d: %s\n    %s on %s, seed %d, %d threads: %s\n", c->source, c->number, c->line, row->name, level, (int)seed, threads, what);
 }
 
-static void run_row(program *p, const conform_case *c, const kernel_row *row, const chip_caps *level, const kernel_problem *problem, operand *operands,
+static void run_row(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const kernel_problem *problem, operand *operands,
                     const result *references, uint64_t seed) {
-    const dw_tensor *in[CASE_OPERANDS] = {0}, *out[CASE_RESULTS];
+    const dw_tensor *in[KERNEL_CASE_OPERANDS] = {0}, *out[KERNEL_CASE_RESULTS];
     dw_tensor hidden;
     for (int i = 0; i < c->n_in; i++) {
         if (c->in[i] == NULL) continue;
@@ -243,7 +243,7 @@ static void run_row(program *p, const conform_case *c, const kernel_row *row, co
         hidden.second = NULL;
         in[row->packs] = &hidden;
     }
-    result results[THREADS][CASE_RESULTS];
+    result results[THREADS][KERNEL_CASE_RESULTS];
     for (int t = 0; t < THREADS; t++) {
         for (int i = 0; i < c->n_out; i++) {
             result_create(c, i, row->strided_out && i == 0 && (c->strided != 0), &results[t][i]);
@@ -283,12 +283,12 @@ static void run_row(program *p, const conform_case *c, const kernel_row *row, co
     free(packed.bytes);
 }
 
-static void run_case(program *p, const conform_case *c) {
+static void run_case(program *p, const kernel_case *c) {
     bool any = false;
     for (uint64_t seed = 1; seed <= SEEDS; seed++) {
-        operand operands[CASE_OPERANDS];
-        result references[CASE_RESULTS];
-        const dw_tensor *in[CASE_OPERANDS] = {0}, *out[CASE_RESULTS];
+        operand operands[KERNEL_CASE_OPERANDS];
+        result references[KERNEL_CASE_RESULTS];
+        const dw_tensor *in[KERNEL_CASE_OPERANDS] = {0}, *out[KERNEL_CASE_RESULTS];
         for (int i = 0; i < c->n_in; i++) {
             operand_create(c, i, seed, &operands[i]);
             if (c->in[i] != NULL) in[i] = &operands[i].dense;
@@ -330,8 +330,8 @@ static void run_line(program *p, const char *source, int number, const char *lin
     arena_init(&arena, p->context);
     dim_table *dims;
     assert_int_equal(dim_table_create(p->context, &dims), DW_OK);
-    conform_case c;
-    if (case_parse(&arena, dims, source, number, line, &c) != DW_OK) fail_msg("%s", dw_context_error(p->context));
+    kernel_case c;
+    if (kernel_case_parse(&arena, dims, source, number, line, &c) != DW_OK) fail_msg("%s", dw_context_error(p->context));
     run_case(p, &c);
     dim_table_destroy(dims);
     arena_free(&arena);

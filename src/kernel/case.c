@@ -1,12 +1,12 @@
-/* Parses a line of conformance; see case.h. */
-#include "conform/case.h"
+/* Parses a call written as one line; see kernel.h. */
+#include "kernel/kernel.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 typedef struct reader {
     arena *arena;
-    conform_case *c;
+    kernel_case *c;
 } reader;
 
 static dw_status fail(const reader *r, const char *what, const char *word) {
@@ -14,8 +14,8 @@ static dw_status fail(const reader *r, const char *what, const char *word) {
 }
 
 static dw_status read_type(reader *r, const char *word) {
-    conform_case *c = r->c;
-    if (c->n_in == CASE_OPERANDS) return fail(r, "too many operands", word);
+    kernel_case *c = r->c;
+    if (c->n_in == KERNEL_CASE_OPERANDS) return fail(r, "too many operands", word);
     int index = c->n_in++;
     if (strcmp(word, "-") == 0) return DW_OK;
     scanner scanner;
@@ -39,8 +39,8 @@ static dw_status read_list(reader *r, const char *text, int *count, int64_t **va
 }
 
 static dw_status read_attr(reader *r, op_attr_id id, const char *value) {
-    conform_case *c = r->c;
-    if (c->n_attrs == CASE_ATTRS) return fail(r, "too many attributes", value);
+    kernel_case *c = r->c;
+    if (c->n_attrs == KERNEL_CASE_ATTRS) return fail(r, "too many attributes", value);
     op_attr *attr = &c->items[c->n_attrs++];
     int count;
     int64_t *list;
@@ -70,8 +70,8 @@ static dw_status read_attr(reader *r, op_attr_id id, const char *value) {
 static dw_status read_range(reader *r, const char *value) {
     char *end;
     long index = strtol(value, &end, 10);
-    if (index < 0 || index >= CASE_OPERANDS || *end != ':') return fail(r, "range=I:LO:HI is expected", value);
-    conform_range *range = &r->c->ranges[index];
+    if (index < 0 || index >= KERNEL_CASE_OPERANDS || *end != ':') return fail(r, "range=I:LO:HI is expected", value);
+    kernel_range *range = &r->c->ranges[index];
     range->given = true;
     range->low = strtod(end + 1, &end);
     if (*end != ':') return fail(r, "range=I:LO:HI is expected", value);
@@ -108,8 +108,8 @@ static dw_status read_word(reader *r, char *word) {
 
 static int by_id(const void *a, const void *b) { return (int)((const op_attr *)a)->id - (int)((const op_attr *)b)->id; }
 
-dw_status case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, conform_case *c) {
-    *c = (conform_case){.source = source, .number = number, .line = line, .dims = dims, .bound = 1e-5};
+dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, kernel_case *c) {
+    *c = (kernel_case){.source = source, .number = number, .line = line, .dims = dims, .bound = 1e-5};
     reader r = {arena, c};
     char *copy = arena_text(arena, line), *rest = NULL;
     if (copy == NULL) return DW_NO_MEMORY;
@@ -121,7 +121,7 @@ dw_status case_parse(arena *arena, dim_table *dims, const char *source, int numb
     qsort(c->items, (size_t)c->n_attrs, sizeof c->items[0], by_id);
     c->attrs = (op_attrs){c->n_attrs, c->items};
     TRY(op_post_parse(arena->context, op_attr_text(&c->attrs, OP_ATTR_post), &c->post));
-    bool present[CASE_OPERANDS];
+    bool present[KERNEL_CASE_OPERANDS];
     for (int i = 0; i < c->n_in; i++) present[i] = c->in[i] != NULL;
     c->n_out = op_result_count(id, c->n_in, present);
     for (int i = 0; i < c->n_out; i++) c->out[i] = &c->results[i];
