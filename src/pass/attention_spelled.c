@@ -225,6 +225,12 @@ static ir_value *without_factor(spelled *spelled, ir_value *x) {
     return x;
 }
 
+/* x before it was made wider to the format of the scores, where it had that format before: products are exact either way. */
+static ir_value *without_upcast(ir_value *x, dw_format format) {
+    const ir_node *node = ir_def(x, OP_cast);
+    return x->type.format == DW_FORMAT_f32 && node != NULL && ir_in(node, 0)->type.format == format ? ir_in(node, 0) : x;
+}
+
 /* x with its last two axes exchanged; transposes that meet become one, or none. */
 static dw_status swap_last(ir_graph *graph, ir_value *x, ir_value **swapped) {
     const int rank = x->type.rank;
@@ -288,13 +294,26 @@ static bool products_fit(spelled *spelled) {
         spelled->obstacle = "its products have other than 3 or 4 axes";
     } else if (q->type.dims[0] != k->type.dims[0] || (rank == 4 && q->type.dims[1] != k->type.dims[1])) {
         spelled->obstacle = "q and k differ in batch or heads";
-    } else if (k->type.format != v->type.format || q->type.format != k->type.format) {
+    } else if (q->type.format != k->type.format || (k->type.format != v->type.format && k->type.format != DW_FORMAT_f32)) {
         spelled->obstacle = "q, k and v differ in format";
     }
     return spelled->obstacle == NULL;
 }
 
 /* ---- the op ------------------------------------------------------------------------------------------------------------------------ */
+
+/* q and k that were widened to f32 for the scores are taken as they were; else v is widened too. */
+static dw_status match_formats(ir_graph *graph, ir_value **in) {
+    const dw_format format = in[ATTENTION_V]->type.format;
+    if (in[ATTENTION_K]->type.format == format) return DW_OK;
+    ir_value *q = without_upcast(in[ATTENTION_Q], format), *k = without_upcast(in[ATTENTION_K], format);
+    if (q->type.format != format || k->type.format != format) {
+        return ir_emit_cast(graph, in[ATTENTION_V], in[ATTENTION_K]->type.format, &in[ATTENTION_V]);
+    }
+    in[ATTENTION_Q] = q;
+    in[ATTENTION_K] = k;
+    return DW_OK;
+}
 
 /* Masks joined by and, biases by add, each with the four axes of the scores. */
 static dw_status join_parts(const spelled *spelled, ir_value **mask, ir_value **bias) {
@@ -334,6 +353,7 @@ static dw_status emit_attention(spelled *spelled) {
     if (!ir_bool(spelled->scores, OP_ATTR_bt)) TRY(swap_last(graph, in[ATTENTION_K], &in[ATTENTION_K]));
     in[ATTENTION_K] = without_factor(spelled, in[ATTENTION_K]);
     if (ir_bool(spelled->product, OP_ATTR_bt)) TRY(swap_last(graph, in[ATTENTION_V], &in[ATTENTION_V]));
+    TRY(match_formats(graph, in));
     TRY(join_parts(spelled, &in[ATTENTION_MASK], &in[ATTENTION_BIAS]));
     in[ATTENTION_SINK] = spelled->sink;
 
@@ -347,7 +367,7 @@ static dw_status emit_attention(spelled *spelled) {
     result->node->origin.role = "attention";
     if (out->type.rank == 3) TRY(ir_emit_reshape(graph, result, 3, out->type.dims, &result));
     ir_replace(graph, out, result);
-    return DW_OK;
+    return ir_remove(graph, spelled->product);
 }
 
 /* The softmax behind the left operand of a product, through casts and merged heads. */
@@ -380,7 +400,8 @@ static dw_status fuse_product(ir_graph *graph, ir_node *product, bool *changed) 
 }
 
 dw_status attention_fuse_spelled(ir_graph *graph, bool *changed) {
-    for (ir_node *node = graph->first; node != NULL; node = node->next) {
+    for (ir_node *node = graph->first, *next; node != NULL; node = next) {
+        next = node->next;
         if (node->op == OP_matmul && node->n_in >= 2) TRY(fuse_product(graph, node, changed));
     }
     return DW_OK;

@@ -81,6 +81,7 @@ typedef struct table {
     const dw_tensor *tensor;
     int64_t index[DW_MAX_RANK];
     int q_axis, k_axis;              /* of the tensor */
+    bool others[DW_MAX_RANK];        /* axes of the tensor that other indices run over: all must say the same */
     double element;                  /* what the lookup gives while x is evaluated */
     int known;
     double elements[2], truths[2];
@@ -106,6 +107,8 @@ static bool open_table(reader *reader, value_expr x, table *table) {
             table->q_axis = i;
         } else if (arg->kind == VALUE_INDEX && arg->axis == reader->k && table->k_axis < 0) {
             table->k_axis = i;
+        } else if (arg->kind == VALUE_INDEX && arg->axis != reader->q && arg->axis != reader->k) {
+            table->others[i] = true;
         } else if (value_is_number(arg, &number) && number >= 0 && number < (double)table->tensor->dims[i]) {
             table->index[i] = (int64_t)number;
         } else {
@@ -113,6 +116,16 @@ static bool open_table(reader *reader, value_expr x, table *table) {
         }
     }
     return table->q_axis >= 0 && table->k_axis >= 0;
+}
+
+/* The next place along the other axes; false: back at the first. */
+static bool next_other(table *table) {
+    for (int i = table->tensor->rank - 1; i >= 0; i--) {
+        if (!table->others[i]) continue;
+        if (++table->index[i] < table->tensor->dims[i]) return true;
+        table->index[i] = 0;
+    }
+    return false;
 }
 
 static dw_status table_truth(table *table, int64_t q, int64_t k, bool *truth) {
@@ -164,13 +177,15 @@ static dw_status read_table(reader *reader, value_expr x, bool *known) {
     }
     bool causal = true, always = true;
     const int64_t window = rows - first;
-    for (int64_t q = 0; q < rows && (causal || always); q++) {
-        for (int64_t k = 0; k < cols; k++) {
-            TRY(table_truth(&table, q, k, &truth));
-            causal = causal && truth == (k <= q && q - k < window);
-            always = always && truth;
+    do {
+        for (int64_t q = 0; q < rows && (causal || always); q++) {
+            for (int64_t k = 0; k < cols; k++) {
+                TRY(table_truth(&table, q, k, &truth));
+                causal = causal && truth == (k <= q && q - k < window);
+                always = always && truth;
+            }
         }
-    }
+    } while (next_other(&table) && (causal || always));
     *known = causal || always;
     if (causal && !always) reader->mask->causal = true;
     if (causal && first > 0) limit(&reader->mask->window, window);
@@ -278,14 +293,16 @@ static dw_status read_real_table(reader *reader, value_expr x, bool *known) {
     const value_expr args[2] = {x, value_real(analysis, 0)};
     const value_expr shown = value_point(analysis, OP_eq, DW_FORMAT_bool, 2, args);
     if (shown == NULL || !open_table(reader, shown, &table)) return value_status(analysis);
-    for (int64_t q = 0; q < table.tensor->dims[table.q_axis]; q++) {
-        for (int64_t k = 0; k < table.tensor->dims[table.k_axis]; k++) {
-            table.index[table.q_axis] = q;
-            table.index[table.k_axis] = k;
-            const double number = op_tensor_load(table.tensor, table.index);
-            if (number != 0 && !(number <= -1e30) && number != -65504) return DW_OK;
+    do {
+        for (int64_t q = 0; q < table.tensor->dims[table.q_axis]; q++) {
+            for (int64_t k = 0; k < table.tensor->dims[table.k_axis]; k++) {
+                table.index[table.q_axis] = q;
+                table.index[table.k_axis] = k;
+                const double number = op_tensor_load(table.tensor, table.index);
+                if (number != 0 && !(number <= -1e30) && number != -65504) return DW_OK;
+            }
         }
-    }
+    } while (next_other(&table));
     return read_table(reader, shown, known);
 }
 

@@ -96,6 +96,8 @@ value_expr value_point(value_analysis *analysis, op_id op, dw_format format, int
 value_expr value_cast(value_analysis *analysis, value_expr x, dw_format format);
 /* x with INDEX d replaced by map[d] where map[d] is not NULL. */
 value_expr value_substitute(value_analysis *analysis, value_expr x, const value_expr *map);
+/* The body of a SCAN with INDEX axis for BOUND; NULL also when that index occurs in it already. */
+value_expr value_open_scan(value_analysis *analysis, value_expr scan, int axis);
 value_class value_class_of(dw_format format);
 /* Is x that number everywhere? */
 bool value_is_number(value_expr x, double *number);
@@ -119,7 +121,7 @@ void value_print(text *text, const value_analysis *analysis, value_expr x);
 /* ---- formulas become ops again (value_emit.c) ---- */
 
 /* A value of that format whose elements are x, emitted at the graph's cursor. It has rank axes: of size dims[d] where INDEX d occurs in x,
- * else of size 1. *value is NULL when x has no ops (a SCAN). */
+ * else of size 1. *value is NULL when x has no ops (a SCAN up to anything but an index). */
 dw_status value_emit(value_analysis *analysis, value_expr x, int rank, const dim *dims, dw_format format, ir_value **value);
 
 /* ---- inside value*.c ---- */

@@ -106,6 +106,21 @@ static dw_status emit_lookup(const emitter *to, value_expr x, ir_value **value) 
     return ir_emit_cast(graph, *value, format, value);
 }
 
+/* A running sum up to an index: along that axis. */
+static dw_status emit_scan(const emitter *to, value_expr x, ir_value **value) {
+    const value_expr last = x->args[1];
+    ir_value *elements;
+    *value = NULL;
+    if (last->kind != VALUE_INDEX) return DW_OK;
+    value_set_scope(to->analysis, to->rank, to->dims);
+    const value_expr body = value_open_scan(to->analysis, x, last->axis);
+    if (body == NULL || !(body->axes & 1u << last->axis)) return value_status(to->analysis);
+    TRY(emit(to, body, &elements));
+    if (elements == NULL) return DW_OK;
+    const op_attr axis = op_set_int(OP_ATTR_axis, last->axis);
+    return ir_emit(to->graph, OP_cumsum, 1, &elements, 1, &axis, value);
+}
+
 static dw_status emit(const emitter *to, value_expr x, ir_value **value) {
     ir_graph *graph = to->graph;
     ir_value *in[3] = {NULL}, *zero;
@@ -115,8 +130,8 @@ static dw_status emit(const emitter *to, value_expr x, ir_value **value) {
     case VALUE_INDEX: return emit_index(to, x->axis, value);
     case VALUE_AFFINE: return emit_affine(to, x, value);
     case VALUE_LOOKUP: return emit_lookup(to, x, value);
-    case VALUE_BOUND:
-    case VALUE_SCAN: return DW_OK;
+    case VALUE_SCAN: return emit_scan(to, x, value);
+    case VALUE_BOUND: return DW_OK;
     default: break;
     }
     for (int i = 0; i < x->count; i++) {

@@ -452,24 +452,34 @@ value_expr value_scan(value_analysis *analysis, value_expr body, int axis, value
 
 /* ---- substitution ---------------------------------------------------------------------------------------------------- */
 
-static value_expr substitute_affine(value_analysis *analysis, value_expr x, const value_expr *map) {
+/* What stands for each INDEX, and for BOUND outside of scans; NULL: itself. */
+typedef struct substitution {
+    const value_expr *indices;
+    value_expr bound;
+} substitution;
+
+static value_expr substitute(value_analysis *analysis, value_expr x, const substitution *by);
+
+static value_expr substitute_affine(value_analysis *analysis, value_expr x, const substitution *by) {
     value_expr sum = value_size(analysis, x->size);
     for (int i = 0; i < x->count; i++) {
-        sum = value_sum(analysis, sum, 1, value_scale(analysis, value_substitute(analysis, x->args[i], map), x->factors[i]), 1);
+        sum = value_sum(analysis, sum, 1, value_scale(analysis, substitute(analysis, x->args[i], by), x->factors[i]), 1);
     }
     return sum;
 }
 
-value_expr value_substitute(value_analysis *analysis, value_expr x, const value_expr *map) {
+static value_expr substitute(value_analysis *analysis, value_expr x, const substitution *by) {
     if (x == NULL) return NULL;
-    bool touched = false;
-    for (int i = 0; i < DW_MAX_RANK; i++) touched |= (x->axes & 1u << i) && map[i] != NULL;
+    bool touched = x->bound && by->bound != NULL;
+    for (int i = 0; i < DW_MAX_RANK && by->indices != NULL; i++) touched |= (x->axes & 1u << i) && by->indices[i] != NULL;
     if (!touched) return x;
-    if (x->kind == VALUE_INDEX) return map[x->axis];
-    if (x->kind == VALUE_AFFINE) return substitute_affine(analysis, x, map);
+    if (x->kind == VALUE_INDEX) return by->indices[x->axis];
+    if (x->kind == VALUE_BOUND) return by->bound;
+    if (x->kind == VALUE_AFFINE) return substitute_affine(analysis, x, by);
+    const substitution inside = {.indices = by->indices};
     value_expr args[DW_MAX_RANK];
     for (int i = 0; i < x->count; i++) {
-        args[i] = value_substitute(analysis, x->args[i], map);
+        args[i] = substitute(analysis, x->args[i], x->kind == VALUE_SCAN && i == 0 ? &inside : by);
         if (args[i] == NULL) return NULL;
     }
     switch (x->kind) {
@@ -484,4 +494,14 @@ value_expr value_substitute(value_analysis *analysis, value_expr x, const value_
     case VALUE_POINT: return value_point(analysis, x->op, x->format, x->count, args);
     default: return x;
     }
+}
+
+value_expr value_substitute(value_analysis *analysis, value_expr x, const value_expr *map) {
+    return substitute(analysis, x, &(substitution){.indices = map});
+}
+
+value_expr value_open_scan(value_analysis *analysis, value_expr scan, int axis) {
+    const value_expr body = scan->args[0];
+    if (body->axes & 1u << axis) return NULL;
+    return substitute(analysis, body, &(substitution){.bound = value_index(analysis, axis)});
 }
