@@ -179,6 +179,7 @@ static dw_status build(stepper *stepper, bool *proved) {
         return text_status(stepper->why);
     }
     TRY(add_symbols(stepper));
+    TRY(value_analyse(graph, &stepper->analysis));
     TRY(add_sources(stepper));
     TRY(prove(stepper, proved));
     if (!*proved) return DW_OK;
@@ -197,6 +198,7 @@ dw_status pass_incremental(const ir_graph *graph, ir_graph **step, text *why) {
     arena_init(&stepper.arena, graph->context);
     bool proved = false;
     const dw_status status = build(&stepper, &proved);
+    value_analysis_destroy(stepper.analysis);
     arena_free(&stepper.arena);
     if (status != DW_OK || !proved) {
         ir_graph_destroy(stepper.graph);

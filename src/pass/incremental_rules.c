@@ -118,12 +118,41 @@ static dw_status rule_reduce(stepper *stepper, const ir_node *node, step_record 
     return step_join(stepper, node, &map, false, record);
 }
 
+static bool reads_input(value_expr x) {
+    if (x->kind == VALUE_LOOKUP && x->source->kind == IR_INPUT) return true;
+    for (int i = 0; i < x->count; i++) {
+        if (reads_input(x->args[i])) return true;
+    }
+    return false;
+}
+
+/* May an index of a lookup along the sequence count from the end, so that it means another place at another length? What the caller gives
+ * is taken to be a place. */
+static dw_status check_places(stepper *stepper, const ir_node *node, int axis, step_record *record) {
+    const step_record *table = step_of(ir_in(node, 0));
+    const int count = node->op == OP_index ? node->n_in - 1 : 1;
+    for (int i = 0; i < count; i++) {
+        const value_formula *formula = value_of(stepper->analysis, ir_in(node, i + 1));
+        dim low, high, none;
+        if (step_axis_sequences(&table->label.axes[axis + i]) == 0) continue;
+        if (formula == NULL) return step_refuse(stepper, record, node, "where it looks up the sequence is not known");
+        TRY_DIM(stepper->graph->context, none, dim_constant(stepper->graph->dims, 0));
+        value_set_scope(stepper->analysis, formula->rank, formula->dims);
+        const bool known = value_range(stepper->analysis, formula->expr, &low, &high);
+        TRY(value_status(stepper->analysis));
+        const bool is_place = known ? dim_always_le(stepper->graph->dims, none, low) : reads_input(formula->expr);
+        if (!is_place) return step_refuse(stepper, record, node, "it looks up the sequence from its end");
+    }
+    return DW_OK;
+}
+
 /* x[.., i, ..]: the looked-up axis gives way to the index's. Passive tables over tokens are looked up in all of their history. */
 static dw_status rule_take(stepper *stepper, const ir_node *node, step_record *record) {
     step_map maps[2] = {no_axes(), no_axes()};
     const int axis = (int)ir_int(node, OP_ATTR_axis), rank = ir_in(node, 1)->type.rank;
     for (int i = 0; i < ir_in(node, 0)->type.rank; i++) maps[0].to[i] = (int8_t)(i < axis ? i : i == axis ? STEP_WHOLE : i + rank - 1);
     for (int i = 0; i < rank; i++) maps[1].to[i] = (int8_t)(axis + i);
+    TRY(check_places(stepper, node, axis, record));
     return step_join(stepper, node, maps, false, record);
 }
 
@@ -141,6 +170,7 @@ static dw_status rule_index(stepper *stepper, const ir_node *node, step_record *
         const int rank = ir_in(node, i)->type.rank;
         for (int j = 0; j < rank; j++) maps[i].to[j] = (int8_t)(axis + common - rank + j);
     }
+    TRY(check_places(stepper, node, axis, record));
     return step_join(stepper, node, maps, false, record);
 }
 
@@ -155,6 +185,7 @@ static dw_status rule_gather(stepper *stepper, const ir_node *node, step_record 
     if (node->op == OP_gather) {
         maps[0].to[axis] = STEP_WHOLE;
         maps[1].to[axis] = (int8_t)axis;
+        TRY(check_places(stepper, node, axis, record));
     }
     return step_join(stepper, node, maps, false, record);
 }

@@ -9,6 +9,7 @@
 #define PASS_STEP_H
 
 #include "pass/incremental.h"
+#include "pass/value.h"
 
 enum { STEP_MAX_ATOMS = 4, STEP_MAX_SEQUENCES = 3, STEP_VARIANTS = 1 << STEP_MAX_SEQUENCES };
 
@@ -52,6 +53,7 @@ typedef struct step_record {
 typedef struct stepper {
     ir_graph *graph;
     arena arena;
+    value_analysis *analysis;            /* of the old nodes */
     ir_value *tokens;
     dim length, past, max, total;        /* length: of the sequence in old nodes, of the new tokens in new ones; total = past + length */
     int length_symbol;

@@ -166,6 +166,12 @@ static dw_status record_formula(value_analysis *analysis, const ir_value *value,
 static dw_status record_source(value_analysis *analysis, const ir_value *value) {
     if (dw_format_is_block(value->type.format)) return DW_OK;
     value_set_scope(analysis, value->type.rank, value->type.dims);
+    double number;
+    if (value->kind == IR_PARAM && ir_is_scalar(value, &number)) {
+        const value_expr constant = value_cast(analysis, value_real(analysis, number), value->type.format);
+        TRY(analysis->status);
+        return constant == NULL ? DW_OK : record_formula(analysis, value, constant);
+    }
     value_expr args[DW_MAX_RANK];
     for (int i = 0; i < value->type.rank; i++) args[i] = value_index(analysis, i);
     const value_expr expr = value_lookup(analysis, value, value_class_of(value->type.format), value->type.rank, args);

@@ -87,6 +87,20 @@ static bool is_plain_lookup(const emitter *to, value_expr x) {
     return true;
 }
 
+/* An index of a lookup. A choice around the lookup may leave it out of range where it is not taken: it must not count from the end then, for
+ * where that is depends on the length. */
+static dw_status emit_place(const emitter *to, value_expr x, ir_value **value) {
+    ir_value *zero;
+    dim low, high, none;
+    TRY(emit(to, x, value));
+    value_set_scope(to->analysis, to->rank, to->dims);
+    TRY_DIM(to->graph->context, none, dim_constant(to->graph->dims, 0));
+    const bool known = *value != NULL && value_range(to->analysis, x, &low, &high);
+    if (!known || dim_always_le(to->graph->dims, none, low)) return value_status(to->analysis);
+    TRY(ir_emit_scalar(to->graph, DW_FORMAT_i64, 0, &zero));
+    return ir_emit_2(to->graph, OP_maximum, *value, zero, value);
+}
+
 static dw_status emit_lookup(const emitter *to, value_expr x, ir_value **value) {
     ir_graph *graph = to->graph;
     ir_value *source = (ir_value *)x->source, *in[DW_MAX_RANK + 1] = {source};
@@ -98,7 +112,7 @@ static dw_status emit_lookup(const emitter *to, value_expr x, ir_value **value) 
         return ir_emit_cast(graph, *value, format, value);
     }
     for (int i = 0; i < x->count; i++) {
-        TRY(emit(to, x->args[i], &in[i + 1]));
+        TRY(emit_place(to, x->args[i], &in[i + 1]));
         if (in[i + 1] == NULL) return *value = NULL, DW_OK;
     }
     const op_attr axis = op_set_int(OP_ATTR_axis, 0);
