@@ -60,6 +60,7 @@ REAL1(rsqrt, 1 / sqrtf(x), 1 / sqrt(x))
 REAL1(reciprocal, 1 / x, 1 / x)
 REAL1(sin, sinf(x), sin(x))
 REAL1(cos, cosf(x), cos(x))
+REAL1(atan, atanf(x), atan(x))
 REAL1(tanh, cpu_tanh(x), tanh(x))
 REAL1(sigmoid, cpu_sigmoid(x), 1 / (1 + exp(-x)))
 REAL1(erf, cpu_erf(x), erf(x))
@@ -164,7 +165,7 @@ LOOP2(ge, b, uint8_t, uint8_t, (x != 0) | (y == 0))
 #define REAL(op) [OP_##op] = {op##_f, op##_d, NULL, NULL}
 #define NUMBER(op) [OP_##op] = {op##_f, op##_d, op##_i, NULL}
 const pointwise_table POINTWISE_TABLE = {{
-    NUMBER(neg), NUMBER(abs), NUMBER(sign), REAL(exp), REAL(log), REAL(sqrt), REAL(rsqrt), REAL(reciprocal), REAL(sin), REAL(cos), REAL(tanh),
+    NUMBER(neg), NUMBER(abs), NUMBER(sign), REAL(exp), REAL(log), REAL(sqrt), REAL(rsqrt), REAL(reciprocal), REAL(sin), REAL(cos), REAL(atan), REAL(tanh),
     REAL(sigmoid), REAL(erf), NUMBER(relu), REAL(silu), REAL(gelu), REAL(gelu_tanh), REAL(softplus), NUMBER(floor),
     [OP_ceil] = {ceil_f, ceil_d, floor_i, NULL}, [OP_round] = {round_f, round_d, floor_i, NULL}, [OP_not] = {NULL, NULL, not_i, not_b},
     [OP_isnan] = {isnan_f, isnan_d, isnan_i, isnan_b}, [OP_isinf] = {isinf_f, isinf_d, isnan_i, isnan_b},

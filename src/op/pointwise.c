@@ -108,6 +108,7 @@ static const pointwise_row rows[OP_COUNT] = {
     [OP_reciprocal] = {FLOAT, real_reciprocal, NULL, NULL, NULL},
     [OP_sin] = {FLOAT, sin, NULL, NULL, NULL},
     [OP_cos] = {FLOAT, cos, NULL, NULL, NULL},
+    [OP_atan] = {FLOAT, atan, NULL, NULL, NULL},
     [OP_tanh] = {FLOAT, tanh, NULL, NULL, NULL},
     [OP_sigmoid] = {FLOAT, real_sigmoid, NULL, NULL, NULL},
     [OP_erf] = {FLOAT, erf, NULL, NULL, NULL},

@@ -100,7 +100,7 @@ def pointwise():
     c = Cases("pointwise")
     unary = {
         "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "exp": torch.exp, "log": torch.log,
-        "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "sin": torch.sin, "cos": torch.cos, "tanh": torch.tanh,
+        "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "sin": torch.sin, "cos": torch.cos, "atan": torch.atan, "tanh": torch.tanh,
         "sigmoid": torch.sigmoid, "erf": torch.erf, "relu": torch.relu, "silu": F.silu, "gelu": F.gelu,
         "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "softplus": lambda x: F.softplus(x, threshold=1000), "floor": torch.floor,
         "ceil": torch.ceil, "round": torch.round, "isnan": torch.isnan, "isinf": torch.isinf,
