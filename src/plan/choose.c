@@ -82,7 +82,7 @@ dw_status plan_choose(plan *plan, const void *argument)
         const char *asked;
         plan_problem(plan, step, in, out, &problem);
         TRY(asked_kernel(plan, options->kernels, problem.op->name, &asked));
-        dw_status status = kernel_choose(&plan->arena, &problem, options->registry, step->at_load ? NULL : asked, &choice);
+        dw_status status = kernel_choose(&plan->arena, &problem, options->registry, asked, &choice);
         if (status != DW_OK)
             return base_fail_at(plan->context, status, "op %%%d %s, %s", step->node->out[0]->id, problem.op->name,
                                 step->node->origin.module ? step->node->origin.module : "no module");

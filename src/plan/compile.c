@@ -76,12 +76,21 @@ static bool attrs_have_symbols(const op_attrs *attrs)
     return false;
 }
 
-static bool node_is_constant(const ir_node *node)
+/* Outputs and next values of states are made anew by each run: they lie where the caller and the session want them. */
+static bool is_result(const ir_graph *graph, const ir_value *value)
+{
+    if (ir_is_output(graph, value)) return true;
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (graph->states[i]->next == value && graph->states[i] != value) return true;
+    return false;
+}
+
+static bool node_is_constant(const ir_graph *graph, const ir_node *node)
 {
     for (int i = 0; i < node->n_in; i++)
         if (node->in[i].value != NULL && plan_value_of(node->in[i].value)->key == NULL) return false;
     for (int i = 0; i < node->n_out; i++)
-        if (has_symbols(&node->out[i]->type)) return false;
+        if (has_symbols(&node->out[i]->type) || is_result(graph, node->out[i])) return false;
     return !attrs_have_symbols(&node->attrs);
 }
 
@@ -109,7 +118,7 @@ dw_status plan_find_constants(plan *plan)
     for (int i = 0; i < plan->value_count; i++)
         if (plan->values[i].value->kind == IR_PARAM) plan->values[i].key = plan->values[i].value->name;
     for (ir_node *node = plan->graph->first; node != NULL; node = node->next) {
-        if (!node_is_constant(node)) continue;
+        if (!node_is_constant(plan->graph, node)) continue;
         for (int i = 0; i < node->n_out; i++) {
             plan_value *v = plan_value_of(node->out[i]);
             TRY(constant_key(plan, node, i, &v->key));
@@ -134,14 +143,6 @@ static bool dies_at(const ir_value *operand, const ir_node *node, int slot)
                     if (u->node == node || !dies_at(use->node->out[i], node, -1)) return false;
     }
     return true;
-}
-
-static bool is_result(const ir_graph *graph, const ir_value *value)
-{
-    if (ir_is_output(graph, value)) return true;
-    for (size_t i = 0; i < graph->state_count; i++)
-        if (graph->states[i]->next == value && graph->states[i] != value) return true;
-    return false;
 }
 
 /* Is the new value of state written over the old one by the node that makes it? */
@@ -176,38 +177,65 @@ static const ir_value *view_root(const ir_value *value)
     return value;
 }
 
-/* Before: outputs and next-states may be inputs, constants, states, or one value twice.
- * After: each is a result of its own, made by a step that can write straight to where it belongs. */
-static dw_status isolate_results(plan *plan, bool *changed)
+/* Is output i a result that its step can write straight to the caller's memory? */
+static bool is_own_output(const ir_graph *graph, size_t i)
 {
-    ir_graph *graph = plan->graph;
-    *changed = false;
+    const ir_value *value = graph->outputs[i].value;
+    if (value->kind != IR_RESULT) return false;
+    for (size_t k = 0; k < i; k++)
+        if (graph->outputs[k].value == value) return false;
+    for (size_t k = 0; k < graph->state_count; k++)
+        if (graph->states[k]->next == value) return false;
+    const kernel_row *row = chosen_row(value->node);
+    const ir_value *taken = row && row->in_place >= 0 ? ir_in(value->node, row->in_place) : NULL;
+    return taken == NULL || view_root(taken)->kind != IR_STATE;
+}
+
+static dw_status isolate_outputs(ir_graph *graph, bool *changed)
+{
     for (size_t i = 0; i < graph->output_count; i++) {
-        ir_value *value = graph->outputs[i].value, *copy;
-        bool own = value->kind == IR_RESULT && plan_value_of(value)->key == NULL;
-        for (size_t k = 0; own && k < i; k++) own = graph->outputs[k].value != value;
-        for (size_t k = 0; own && k < graph->state_count; k++) own = graph->states[k]->next != value;
-        if (own) {
-            const kernel_row *row = chosen_row(value->node);
-            const ir_value *taken = row && row->in_place >= 0 ? ir_in(value->node, row->in_place) : NULL;
-            own = taken == NULL || view_root(taken)->kind != IR_STATE;
-        }
-        if (own) continue;
-        TRY(emit_copy(graph, value, &copy));
-        graph->outputs[i].value = copy;
-        *changed = true;
-    }
-    for (size_t i = 0; i < graph->state_count; i++) {
-        ir_value *state = graph->states[i];
-        if (state->next == state || updates_in_place(graph, state, chosen_row)) continue;
         ir_value *copy;
-        TRY(emit_copy(graph, state->next, &copy));
-        if (view_root(state->next)->kind == IR_STATE) TRY(emit_copy(graph, copy, &copy));   /* states may swap: read all before writing any */
-        state->next = copy;
+        if (is_own_output(graph, i)) continue;
+        TRY(emit_copy(graph, graph->outputs[i].value, &copy));
+        graph->outputs[i].value = copy;
         *changed = true;
     }
     ir_renumber(graph);
     return DW_OK;
+}
+
+/* Next values that are (views of) present values of states are read before any state is written, so that states may swap:
+ *     next a b                  %1 = reshape b; %2 = reshape a      read both,
+ *     next b a                  next a: reshape %1; next b: reshape %2     write both
+ * A state that is read so is read at the end, so it can no more be updated in place: again, until nothing changes. */
+static dw_status isolate_states(plan *plan, bool *changed)
+{
+    ir_graph *graph = plan->graph;
+    bool *copied, again = true;
+    TRY_NEW(copied, &plan->arena, graph->state_count);
+    while (again) {
+        again = false;
+        for (size_t i = 0; i < graph->state_count; i++) {
+            ir_value *state = graph->states[i];
+            if (copied[i] || state->next == state || updates_in_place(graph, state, chosen_row)) continue;
+            copied[i] = again = *changed = true;
+            if (view_root(state->next)->kind == IR_STATE) TRY(emit_copy(graph, state->next, &state->next));
+        }
+        ir_renumber(graph);
+    }
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (copied[i]) TRY(emit_copy(graph, graph->states[i]->next, &graph->states[i]->next));
+    ir_renumber(graph);
+    return DW_OK;
+}
+
+/* Before: outputs and next-states may be inputs, constants, states, or one value twice.
+ * After: each is a result of its own, made by a step that can write straight to where it belongs. */
+static dw_status isolate_results(plan *plan, bool *changed)
+{
+    *changed = false;
+    TRY(isolate_outputs(plan->graph, changed));
+    return isolate_states(plan, changed);
 }
 
 /* ---- in place, places, lives ---- */
