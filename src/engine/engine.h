@@ -88,6 +88,8 @@ typedef struct engine_slot { plan_binding binding; uint64_t used; } engine_slot;
 /* One plan at work in a session. */
 typedef struct engine_runner {
     const engine_program *program;
+    plan_layout layout;        /* of the sizes that were reserved for */
+    size_t scratch_bytes;      /* the most that kernels need at those */
     engine_slot slots[ENGINE_BINDINGS];
     uint64_t clock;
     int64_t *symbols;          /* the sizes of the run that is being prepared */
@@ -112,6 +114,9 @@ struct dw_session {
 
 /* The binding for runner->symbols: one that is kept, or the least recently used bound anew. LIMIT when the workspace is too small. */
 dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding **binding);
+/* While a session is made: room for runs at the sizes in runner->symbols, or at all sizes up to them. */
+dw_status engine_reserve(dw_session *session, engine_runner *runner);
+dw_status engine_reserve_up_to(dw_session *session, engine_runner *runner);
 /* Runs all steps on runner->inputs and outputs. */
 dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding);
 
@@ -137,8 +142,8 @@ struct json_t *engine_profile_json(const plan *plan, const double *seconds, int 
 void engine_profile_print(text *out, const struct json_t *rows);
 
 /* generate.c */
-/* Reserves for generation: scratch of its own, and in *bytes the workspace of its largest runs. Sets the sizes that the caches are made at. */
-dw_status engine_generation_create(dw_session *session, const dw_session_options *options, size_t *bytes);
+/* Reserves for generation: memory of its own, and the workspace of its largest runs. Sets the sizes that the caches are made at. */
+dw_status engine_generation_create(dw_session *session);
 
 /* One decode step behind past tokens that are cached already; for profiles. */
 dw_status engine_decode_again(dw_session *session, int64_t id, int64_t past);

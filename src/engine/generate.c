@@ -119,21 +119,25 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
     return DW_OK;
 }
 
-static dw_status reserve(dw_session *session, engine_runner *runner, const generation *g, int64_t count, int64_t past, size_t *bytes)
+/* Prefill is of any number of tokens, none of them cached; then each run is of one token behind any number of others. */
+static dw_status reserve(dw_session *session, engine_runner *runner, const generation *g)
 {
-    plan_binding *binding;
-    set_sizes(session, runner, g, count, past);
-    TRY(engine_bind(session, runner, &binding));
-    size_t needed = base_align_up(binding->value_bytes, ENGINE_ALIGN) + base_align_up(binding->scratch_bytes, ENGINE_ALIGN);
-    if (needed > *bytes) *bytes = needed;
+    if (g->past_symbol < 0) {
+        set_sizes(session, runner, g, session->max_tokens, 0);
+        return engine_reserve_up_to(session, runner);
+    }
+    const struct { int64_t count, past; } most[] = {{1, 0}, {1, session->max_tokens - 1}, {session->max_tokens, 0}};
+    for (size_t i = 0; i < COUNT_OF(most); i++) {
+        set_sizes(session, runner, g, most[i].count, most[i].past);
+        TRY(engine_reserve(session, runner));
+    }
     return DW_OK;
 }
 
-dw_status engine_generation_create(dw_session *session, const dw_session_options *options, size_t *bytes)
+dw_status engine_generation_create(dw_session *session)
 {
     engine_runner *runner = runner_of(session);
     generation measured = {.batch_symbol = -1, .past_symbol = -1, .max_symbol = -1};
-    (void)options;
     if (runner->program == NULL) return base_fail(session->context, DW_UNSUPPORTED, "generation: %s", session->model->no_step);
     const ir_graph *graph = runner->program->plan->graph;
     if (graph->output_count > COUNT_OF(measured.spare)) return base_fail(session->context, DW_LIMIT, "generation with more than %zu outputs", COUNT_OF(measured.spare));
@@ -150,9 +154,7 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     generation *g = session->generation;
     *g = measured;
     TRY(lay_out(session, runner, g, session->generation, &total));
-    TRY(reserve(session, runner, g, session->max_tokens, 0, bytes));
-    if (g->past_symbol >= 0) TRY(reserve(session, runner, g, 1, session->max_tokens - 1, bytes));
-    return reserve(session, runner, g, 1, 0, bytes);
+    return reserve(session, runner, g);
 }
 
 /* ---- one run ---- */

@@ -24,7 +24,7 @@ static dw_status make_runner(dw_session *session, const engine_program *program,
     TRY_NEW(runner->states, &session->arena, graph->state_count);
     TRY_NEW(runner->state_bytes, &session->arena, graph->state_count);
     for (int i = 0; i < ENGINE_BINDINGS; i++) TRY(plan_binding_create(program->plan, &runner->slots[i].binding));
-    return DW_OK;
+    return plan_layout_create(program->plan, &session->arena, &runner->layout);
 }
 
 /* Makes the states at the sizes in runner->symbols; their memory stays for the life of the session. */
@@ -116,24 +116,66 @@ dw_status engine_execute(dw_session *session, engine_runner *runner, plan_bindin
 
 /* ---- public ---- */
 
-static dw_status reserve(dw_session *session, engine_runner *runner, size_t *bytes)
+dw_status engine_reserve(dw_session *session, engine_runner *runner)
 {
     plan_binding *binding;
     TRY(engine_bind(session, runner, &binding));
-    if (workspace_of(binding) > *bytes) *bytes = workspace_of(binding);
+    plan_layout_widen(&runner->layout, binding);
+    if (binding->scratch_bytes > runner->scratch_bytes) runner->scratch_bytes = binding->scratch_bytes;
     return DW_OK;
 }
 
-/* The workspace is that of the largest sizes; smaller sizes were seen to need up to a little more where lives pack worse, so those that a
- * session is sure to meet (one token, one row) are bound as well. */
-static dw_status reserve_full(dw_session *session, const dw_session_options *options, size_t *bytes)
+/* Sizes at which the graph means nothing (a division by 0) are no runs to reserve for. */
+static dw_status reserve_if_possible(dw_session *session, engine_runner *runner)
+{
+    dw_status status = engine_reserve(session, runner);
+    return status == DW_NO_MEMORY || status == DW_CANCELLED ? status : DW_OK;
+}
+
+/* A kernel's scratch is largest where each size is at one of its ends (kernel.h): all at their most, one at its least, all at their least. */
+dw_status engine_reserve_up_to(dw_session *session, engine_runner *runner)
+{
+    const dim_table *dims = runner->program->plan->graph->dims;
+    int64_t most[ENGINE_MAX_SYMBOLS], min, max;
+    int count = dim_symbol_count(dims);
+    if (count > ENGINE_MAX_SYMBOLS) return base_fail(session->context, DW_LIMIT, "the model has %d symbolic sizes, at most %d can be bound", count, ENGINE_MAX_SYMBOLS);
+    memcpy(most, runner->symbols, (size_t)count * sizeof *most);
+    TRY(plan_layout_widen_up_to(&runner->layout, most));
+    TRY(engine_reserve(session, runner));
+    for (int i = 0; i < count; i++) {
+        dim_symbol_range(dims, i, &min, &max);
+        runner->symbols[i] = min;
+        TRY(reserve_if_possible(session, runner));
+        runner->symbols[i] = most[i];
+    }
+    for (int i = 0; i < count; i++) dim_symbol_range(dims, i, &runner->symbols[i], &max);
+    TRY(reserve_if_possible(session, runner));
+    memcpy(runner->symbols, most, (size_t)count * sizeof *most);
+    return DW_OK;
+}
+
+static dw_status reserve_full(dw_session *session, const dw_session_options *options)
 {
     engine_runner *runner = &session->full;
     const plan *plan = runner->program->plan;
     memcpy(runner->symbols, plan->typical, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *runner->symbols);
     TRY(plan_read_dims(plan->graph, options->dims, runner->symbols));
-    TRY(reserve(session, runner, bytes));
+    TRY(engine_reserve_up_to(session, runner));
     return make_states(session, runner);
+}
+
+/* From here on all sizes that were reserved for lie under one layout; what was bound before was placed without it. */
+static dw_status settle(engine_runner *runner, size_t *bytes)
+{
+    if (runner->program == NULL) return DW_OK;
+    TRY(plan_layout_place(&runner->layout));
+    for (int i = 0; i < ENGINE_BINDINGS; i++) {
+        runner->slots[i].binding.layout = &runner->layout;
+        runner->slots[i].binding.bound = false;
+    }
+    size_t needed = base_align_up(runner->layout.value_bytes, ENGINE_ALIGN) + base_align_up(runner->scratch_bytes, ENGINE_ALIGN);
+    if (needed > *bytes) *bytes = needed;
+    return DW_OK;
 }
 
 static dw_status build(dw_session *session, const dw_session_options *options)
@@ -143,15 +185,17 @@ static dw_status build(dw_session *session, const dw_session_options *options)
     TRY(base_pool(session->context, &session->pool));
     if (model->full.plan != NULL) {
         TRY(make_runner(session, &model->full, &session->full));
-        TRY(reserve_full(session, options, &bytes));
+        TRY(reserve_full(session, options));
     }
     if (options->max_tokens > 0) {
         session->max_tokens = options->max_tokens;
         session->batch = options->batch > 0 ? options->batch : 1;
         if (model->step.plan != NULL) TRY(make_runner(session, &model->step, &session->step));
-        TRY(engine_generation_create(session, options, &bytes));
+        TRY(engine_generation_create(session));
         if (session->step.program != NULL) TRY(make_states(session, &session->step));
     }
+    TRY(settle(&session->full, &bytes));
+    TRY(settle(&session->step, &bytes));
     TRY(base_alloc(session->context, bytes + ENGINE_ALIGN, ENGINE_ALIGN, &session->workspace));
     session->workspace_bytes = bytes;
     return dw_session_reset(session);

@@ -52,7 +52,7 @@ struct kernel_row {
     /* The packed form of a weight; bytes includes everything. Only with packs >= 0. */
     bool (*pack_bytes)(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes);
     dw_status (*pack)(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed);
-    /* Bytes of scratch for a call of this shape; NULL: none. */
+    /* Bytes of scratch for a call of this shape; NULL: none. Over ranges of sizes it is largest at an end of each: sessions reserve by that. */
     size_t (*workspace)(const kernel_run *run);
     dw_status (*run)(const kernel_run *run);
     bool reference;                   /* the op's plain meaning rather than a kernel of its own */

@@ -114,6 +114,25 @@ static dw_status bind_values(plan_binding *binding, size_t *bytes, bool *moved)
     return DW_OK;
 }
 
+static bool serves(const plan_layout *layout, const size_t *bytes)
+{
+    for (int i = 0; layout != NULL && i < layout->plan->value_count; i++)
+        if (plan_needs_place(&layout->plan->values[i]) && bytes[i] > layout->bytes[i]) return false;
+    return layout != NULL;
+}
+
+static void place(plan_binding *binding)
+{
+    const plan_layout *layout = binding->layout;
+    if (!serves(layout, binding->bytes)) {
+        plan_place_values(binding->plan, binding->bytes, binding->order, binding->offsets, &binding->value_bytes);
+        return;
+    }
+    for (int i = 0; i < binding->plan->value_count; i++)
+        if (plan_needs_place(&binding->plan->values[i])) binding->offsets[i] = layout->offsets[i];
+    binding->value_bytes = layout->value_bytes;
+}
+
 dw_status plan_bind(plan_binding *binding, const int64_t *symbols)
 {
     const plan *plan = binding->plan;
@@ -123,7 +142,7 @@ dw_status plan_bind(plan_binding *binding, const int64_t *symbols)
     binding->bound = false;
     memcpy(binding->symbols, symbols, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *symbols);
     TRY(bind_values(binding, bytes, &moved));
-    if (moved) plan_place_values(binding, bytes);
+    if (moved) place(binding);
     binding->bound = true;
     return DW_OK;
 }

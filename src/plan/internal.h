@@ -22,6 +22,9 @@ dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row);
 void plan_lay_out(plan *plan);
 dw_status plan_drop_views(plan *plan);                   /* removes the steps of views that need none */
 
+/* memory.c: does the value take up workspace of its own? */
+bool plan_needs_place(const plan_value *value);
+
 /* print.c */
 void plan_attrs_print(text *text, const dim_table *dims, const op_attrs *attrs);
 

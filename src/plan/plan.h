@@ -93,9 +93,18 @@ typedef struct plan_call {
     const dw_tensor **out;
 } plan_call;
 
+/* Places in the workspace that serve all sizes at which no value is larger than bytes says; arrays by plan_value index. Placing anew at
+ * each size would not do: smaller values may pack worse, and so need more than the workspace that the largest sizes were given. */
+typedef struct plan_layout {
+    const plan *plan;
+    size_t *bytes, *offsets;
+    size_t value_bytes;               /* of workspace */
+} plan_layout;
+
 /* All storage is made by plan_binding_create; plan_bind and plan_attach allocate nothing. */
 typedef struct plan_binding {
     const plan *plan;
+    const plan_layout *layout;        /* taken where it serves the sizes; NULL: values are placed anew */
     arena arena;
     int64_t *symbols;
     dw_tensor *tensors;               /* by plan_value index */
@@ -125,8 +134,16 @@ dw_status plan_bind(plan_binding *binding, const int64_t *symbols);
 void plan_size_scratch(plan_binding *binding, pool *pool);
 /* Fills in the data pointers of everything that a run touches. Call again whenever a base changes. */
 void plan_attach(plan_binding *binding, const plan_bases *bases);
-/* Places workspace values by their lives and bytes; sets offsets and value_bytes. */
-void plan_place_values(plan_binding *binding, const size_t *bytes);
+/* Places workspace values by their lives and bytes; sets offsets (of those values alone) and value_bytes. order is scratch, one per value. */
+void plan_place_values(const plan *plan, const size_t *bytes, int *order, size_t *offsets, size_t *value_bytes);
+
+/* Layouts (reserve.c): empty ones serve no size; widen them, then place. */
+dw_status plan_layout_create(const plan *plan, arena *arena, plan_layout *layout);
+/* The sizes that binding is bound to. */
+void plan_layout_widen(plan_layout *layout, const plan_binding *binding);
+/* All sizes up to these, whatever values do in between; values whose bound is not known are left as they are. */
+dw_status plan_layout_widen_up_to(plan_layout *layout, const int64_t *symbols);
+dw_status plan_layout_place(plan_layout *layout);
 /* Every workspace value of a binding: offset, bytes, life. */
 dw_status plan_print_memory(const plan_binding *binding, text *text);
 
