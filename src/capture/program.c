@@ -203,7 +203,9 @@ static dw_status run_rule(capture_call *call, bool in_place) {
         poison_written(call, in_place);
         return bind_results(call, true);
     }
-    if (status == DW_OK) status = call->row->rule(call);
+    bool complex = status == DW_OK && capture_has_complex(call);
+    if (complex && in_place) status = capture_fail(call, DW_UNSUPPORTED, "a write to a complex tensor");
+    if (status == DW_OK) status = complex ? capture_run_complex(call) : call->row->rule(call);
     if (status == DW_OK && in_place) status = write_in_place(call);
     if (status == DW_OK) return bind_results(call, false);
     if (status != DW_UNSUPPORTED) return status;
@@ -355,6 +357,24 @@ static dw_status add_user_input(capture *capture, capture_scope *scope, const js
     return map_set(&scope->tensors, name, tensor);
 }
 
+/* A complex weight: two real ones. */
+static dw_status add_complex_input(capture *capture, op_type type, const char *weight_name, capture_tensor **tensor) {
+    capture_tensor *parts[2];
+    type.format = DW_FORMAT_f32;
+    for (int i = 0; i < 2; i++) {
+        const char *name = arena_printf(&capture->arena, "%s%s", weight_name, capture_part_names[i]);
+        if (name == NULL) return DW_NO_MEMORY;
+        const ir_weight *weight = ir_weights_find(capture->weights, name);
+        if (weight == NULL) return base_fail(capture->context, DW_NOT_FOUND, "%s: the program uses the weight '%s', which the file does not hold", capture->source, name);
+        TRY(capture_root(capture, HOME_WEIGHT, name, &type, NULL, &parts[i]));
+        parts[i]->type.rank = weight->tensor.rank;
+        for (int a = 0; a < weight->tensor.rank; a++) TRY_DIM(capture->context, parts[i]->type.dims[a], dim_constant(capture->graph->dims, weight->tensor.dims[a]));
+    }
+    *tensor = parts[0];
+    parts[0]->imaginary = parts[1];
+    return DW_OK;
+}
+
 /* A weight under the name that the graph has for it. Its own dtype and shape count, and must be those that the program was traced with. */
 static dw_status add_weight_input(capture *capture, capture_scope *scope, const char *name, const char *weight_name) {
     capture_tensor *tensor = NULL;
@@ -368,7 +388,9 @@ static dw_status add_weight_input(capture *capture, capture_scope *scope, const 
         return base_fail(capture->context, DW_CORRUPT, "%s: the weight '%s' has another dtype or shape than the program says; the archive is damaged",
                          capture->source, weight_name);
     }
-    if (weight == NULL && type.format == DW_FORMAT_COUNT) {
+    if (weight == NULL && json_integer_value(json_object_get(meta, "dtype")) == CAPTURE_COMPLEX64) {
+        TRY(add_complex_input(capture, type, weight_name, &tensor));
+    } else if (weight == NULL && type.format == DW_FORMAT_COUNT) {
         TRY(capture_poison(capture, &tensor));
     } else {
         TRY(capture_root(capture, HOME_WEIGHT, weight_name, &type, NULL, &tensor));
@@ -403,6 +425,7 @@ static dw_status add_input(capture *capture, capture_scope *scope, const json_t 
 static dw_status find_output(capture *capture, const capture_scope *scope, const char *name, ir_value **value) {
     capture_tensor *tensor = name == NULL ? NULL : map_find(&scope->tensors, name);
     if (tensor == NULL) return base_fail(capture->context, DW_CORRUPT, "%s: output '%s' is no value of the program; it is damaged", capture->source, name != NULL ? name : "?");
+    if (tensor->imaginary != NULL) return base_fail(capture->context, DW_UNSUPPORTED, "%s: output '%s' is complex; give its parts by torch.view_as_real", capture->source, name);
     if (!is_poisoned(tensor)) return capture_read(capture, tensor, value);
     if (capture->missing.count > 0 || capture->unsupported_count > 0) return report_unsupported(capture);
     return base_fail(capture->context, DW_UNSUPPORTED, "%s: output '%s' depends on a tensor whose dtype has no format here", capture->source, name);

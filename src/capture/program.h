@@ -30,6 +30,7 @@ struct capture_tensor {
     dim start, end;
     int64_t step;
     const json_t *meta;         /* its TensorMeta, or NULL */
+    capture_tensor *imaginary;  /* of a complex tensor: this one is its real part (complex.c) */
     bool poisoned;              /* comes from something unsupported */
     capture_tensor *next;       /* all tensors of the capture, newest first */
     /* of a root: */
@@ -210,6 +211,18 @@ dw_status capture_emit_index(ir_graph *graph, int rank, int axis, dim length, dw
 /* The shape that a and b broadcast to; axes that are not known to agree take the one that is not 1. */
 dw_status capture_broadcast_dims(capture_call *call, const op_type *a, const op_type *b, op_type *result);
 bool capture_dim_is(dim d, int64_t value);
+
+/* ---- complex.c ---- */
+
+enum { CAPTURE_COMPLEX64 = 10 };            /* torch's ScalarType of pairs of fp32 */
+extern const char *const capture_part_names[2];     /* behind the name of a complex weight, those of its two parts */
+
+bool capture_has_complex(const capture_call *call);
+/* The call's rule on complex arguments: part by part, or as a product. */
+dw_status capture_run_complex(capture_call *call);
+dw_status capture_rule_view_as_real(capture_call *call);
+dw_status capture_rule_complex_part(capture_call *call);
+dw_status capture_rule_conj(capture_call *call);
 
 /* ---- role.c ---- */
 

@@ -122,7 +122,8 @@ static dw_status read_meta(const archive *archive, const char *name, const json_
     *known = false;
     if (!json_is_array(sizes)) return bad_weight(archive, DW_CORRUPT, name, "has no sizes; the archive is damaged");
     if (json_array_size(sizes) > DW_MAX_RANK) return DW_OK;
-    *tensor = (dw_tensor){.format = capture_format_of(json_integer_value(json_object_get(meta, "dtype"))), .rank = (int)json_array_size(sizes)};
+    json_int_t dtype = json_integer_value(json_object_get(meta, "dtype"));
+    *tensor = (dw_tensor){.format = dtype == CAPTURE_COMPLEX64 ? DW_FORMAT_f32 : capture_format_of(dtype), .rank = (int)json_array_size(sizes)};
     if (tensor->format == DW_FORMAT_COUNT) return DW_OK;
     if (!read_integers(sizes, tensor->rank, tensor->dims)) return bad_weight(archive, DW_CORRUPT, name, "has sizes that are no integers; the archive is damaged");
     if (strides != NULL && !json_is_null(strides)) {
@@ -150,6 +151,27 @@ static dw_status place_tensor(archive *archive, const char *name, const zip_entr
     return DW_OK;
 }
 
+static dw_status add_tensor(archive *archive, const payload *payload, const char *name, const json_t *entry, const zip_entry *storage, dw_tensor *tensor, int64_t offset) {
+    ir_weight *weight;
+    TRY(place_tensor(archive, name, storage, tensor, offset));
+    TRY(ir_weights_add(archive->weights, name, tensor, &weight));
+    weight->buffer = payload->buffers || !json_is_true(json_object_get(entry, "is_param"));
+    return DW_OK;
+}
+
+/* Pairs of fp32 become two weights, every second number of the storage each. */
+static dw_status add_complex(archive *archive, const payload *payload, const char *name, const json_t *entry, const zip_entry *storage, dw_tensor *tensor, int64_t offset) {
+    bool fits = base_mul_i64(offset, 2, &offset);
+    for (int i = 0; i < tensor->rank; i++) fits = fits && base_mul_i64(tensor->strides[i], 2, &tensor->strides[i]);
+    if (!fits || offset == INT64_MAX) return bad_weight(archive, DW_CORRUPT, name, "has strides that overflow; the archive is damaged");
+    for (int part = 0; part < 2; part++) {
+        const char *part_name = arena_printf(&archive->arena, "%s%s", name, capture_part_names[part]);
+        if (part_name == NULL) return DW_NO_MEMORY;
+        TRY(add_tensor(archive, payload, part_name, entry, storage, tensor, offset + part));
+    }
+    return DW_OK;
+}
+
 static dw_status add_weight(archive *archive, const payload *payload, const char *name, const json_t *entry) {
     const char *path = json_string_value(json_object_get(entry, "path_name"));
     const json_t *meta = json_object_get(entry, "tensor_meta");
@@ -165,11 +187,8 @@ static dw_status add_weight(archive *archive, const payload *payload, const char
     bool known;
     TRY(read_meta(archive, name, meta, &tensor, &offset, &known));
     if (!known) return DW_OK;
-    TRY(place_tensor(archive, name, storage, &tensor, offset));
-    ir_weight *weight;
-    TRY(ir_weights_add(archive->weights, name, &tensor, &weight));
-    weight->buffer = payload->buffers || !json_is_true(json_object_get(entry, "is_param"));
-    return DW_OK;
+    bool is_complex = json_integer_value(json_object_get(meta, "dtype")) == CAPTURE_COMPLEX64;
+    return is_complex ? add_complex(archive, payload, name, entry, storage, &tensor, offset) : add_tensor(archive, payload, name, entry, storage, &tensor, offset);
 }
 
 static dw_status read_payload(archive *archive, const payload *payload) {

@@ -123,6 +123,25 @@ def attend(q, k, v, **more):
     return F.scaled_dot_product_attention(q, k, v, **more)
 
 
+def rotate_complex(x, angle):
+    """The rotary embedding of the first Llama."""
+    table = torch.polar(torch.ones_like(angle), angle)[None, :, None, :]
+    pairs = torch.view_as_complex(x.float().reshape(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * table).flatten(3)
+
+
+class ComplexTable(torch.nn.Module):
+    """The same with the table in a buffer."""
+
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("table", torch.polar(torch.ones(9, 4), f(9, 4)))
+
+    def forward(self, x):
+        pairs = torch.view_as_complex(x.reshape(*x.shape[:-1], -1, 2))
+        return torch.view_as_real(pairs * self.table[:x.shape[1]].view(1, x.shape[1], 1, 4)).flatten(3)
+
+
 def permutation(n):
     return torch.randperm(n, generator=G)
 
@@ -327,6 +346,9 @@ ROWS = [
     ("avg_pool", lambda x: (F.avg_pool1d(x, 2), F.avg_pool1d(x, 3, 2, 1)), (f(2, 3, 8),)),
     ("max_pool2d", lambda x: F.max_pool2d(x, 2), (f(2, 3, 8, 4),)),
     ("weight_norm", lambda v, g: torch._weight_norm(v, g, 2), (f(4, 3, 5), f(1, 1, 5))),
+    ("complex_rotary", rotate_complex, (f(2, 5, 3, 8), f(5, 4))),
+    ("complex_table", ComplexTable(), (f(2, 5, 3, 8),)),
+    ("complex_parts", lambda x, y: (torch.complex(x, y) * 2.0).conj().imag, (f(4), f(4))),
     # writes and views
     ("write_slices", slices, (f(4, 6),)),
     ("write_views", views, (f(4, 6),)),
@@ -370,8 +392,6 @@ class Call(torch.nn.Module):
 
 def write(out, name, act, sets, dynamic):
     module = (act if isinstance(act, torch.nn.Module) else Call(act)).eval()
-    if not isinstance(module, (Call, State)):
-        module = Call(act)
     given = [dict(zip("xyzuv", inputs)) for inputs in sets]
     shapes = {k: {0: torch.export.Dim.AUTO} for k in given[0]} if dynamic else None
     program = torch.export.export(module, (), kwargs={k: v.clone() for k, v in given[0].items()}, dynamic_shapes=shapes)
