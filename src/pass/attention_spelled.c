@@ -26,10 +26,12 @@ typedef struct spelled {
     double softcap;
     part masks[MAX_PARTS], biases[MAX_PARTS];
     int mask_count, bias_count;
-    ir_value *sink;        /* the extra column */
+    ir_value *sink;        /* the extra column of scores, [1,h,1,1]; NULL: none */
+    bool cut;              /* the column was cut off behind the softmax */
     bool has_batch;
     dim batch[2];          /* b and h, where some shape on the way tells them */
     const char *obstacle;  /* why this is no attention op; NULL: none so far */
+    op_id strange;         /* the op that scores may not pass, where that is why; else OP_COUNT */
 } spelled;
 
 /* ---- small questions --------------------------------------------------------------------------------------------------- */
@@ -109,10 +111,11 @@ static bool leads_to_scores(const ir_value *value, int steps) {
     if (steps == 0 || value == NULL || value->kind != IR_RESULT) return false;
     const ir_node *node = value->node;
     switch (node->op) {
-    case OP_matmul: return value->type.rank >= 3 && ir_in(node, 1)->kind == IR_RESULT && ir_in(node, 1)->type.rank >= 3;
+    case OP_matmul: return value->type.rank >= 3 && ir_in(node, 1)->kind != IR_PARAM && ir_in(node, 1)->type.rank >= 3;
     case OP_add:
     case OP_mul: return leads_to_scores(ir_in(node, 0), steps - 1) || leads_to_scores(ir_in(node, 1), steps - 1);
     case OP_where: return leads_to_scores(ir_in(node, 1), steps - 1) || leads_to_scores(ir_in(node, 2), steps - 1);
+    case OP_concat:
     case OP_div:
     case OP_sub:
     case OP_maximum:
@@ -127,6 +130,10 @@ static bool leads_to_scores(const ir_value *value, int steps) {
 static bool add_part(spelled *spelled, part *list, int *count, part part) {
     if (spelled->softcap > 0) {
         spelled->obstacle = "a mask or bias is added before the soft cap";
+        return false;
+    }
+    if (spelled->cut && spelled->sink == NULL) {
+        spelled->obstacle = "a mask or bias is added to the extra column too";
         return false;
     }
     if (*count == MAX_PARTS) {
@@ -159,9 +166,29 @@ static bool step_softcap(spelled *spelled, ir_value *tanh_value, double cap, ir_
     while (ir_def(tanh_value, OP_cast) != NULL) tanh_value = ir_in(tanh_value->node, 0);
     const ir_node *node = ir_def(tanh_value, OP_tanh);
     if (node == NULL) return false;
-    if (spelled->factor != 1 || spelled->softcap > 0 || !is_scaled(ir_in(node, 0)->node, x, &inner)) return false;
+    if (spelled->factor != 1 || spelled->softcap > 0) return false;
+    if (!is_scaled(ir_in(node, 0)->node, x, &inner)) {
+        *x = ir_in(node, 0);
+        inner = 1;
+    }
     spelled->softcap = cap;
     spelled->factor = cap * inner;   /* 1 where it is a soft cap of unscaled scores */
+    return true;
+}
+
+/* The scores and one column that is the same for all queries of a head, where the column is cut off again behind the softmax. */
+static bool step_sink(spelled *spelled, const ir_node *node, ir_value **x) {
+    if (!spelled->cut || spelled->sink != NULL || spelled->factor != 1 || spelled->softcap > 0 || node->n_in != 2) return false;
+    if (ir_int(node, OP_ATTR_axis) != ir_out(node)->type.rank - 1 || ir_out(node)->type.rank != 4) return false;
+    ir_value *column = ir_in(node, 1);
+    while (ir_def(column, OP_broadcast) != NULL) column = ir_in(column->node, 0);
+    const dim *dims = column->type.dims;
+    int64_t one[3];
+    if (column->type.rank != 4 || dims[1] != ir_in(node, 0)->type.dims[1]) return false;
+    if (!dim_is_constant(dims[0], &one[0]) || !dim_is_constant(dims[2], &one[1]) || !dim_is_constant(dims[3], &one[2])) return false;
+    if (one[0] != 1 || one[1] != 1 || one[2] != 1) return false;
+    spelled->sink = column;
+    *x = ir_in(node, 0);
     return true;
 }
 
@@ -185,6 +212,7 @@ static bool step(spelled *spelled, ir_value **x) {
         *x = ir_in(node, 0);
         return true;
     case OP_where: return step_where(spelled, node, x);
+    case OP_concat: return step_sink(spelled, node, x);
     case OP_add: return step_add(spelled, node, x);
     case OP_mul:
     case OP_div:
@@ -202,10 +230,11 @@ static bool walk_to_scores(spelled *spelled, ir_value *x) {
         if (x->kind != IR_RESULT) return false;
         if (x->node->op == OP_matmul) {
             spelled->scores = x->node;
-            return true;
+            if (spelled->cut && spelled->sink == NULL) spelled->obstacle = "its weights are cut";
+            return spelled->obstacle == NULL;
         }
         if (!step(spelled, &x)) {
-            if (spelled->obstacle == NULL && leads_to_scores(x, MAX_STEPS)) spelled->obstacle = op_get(x->node->op)->name;
+            if (spelled->obstacle == NULL && leads_to_scores(x, MAX_STEPS)) spelled->strange = x->node->op;
             return false;
         }
     }
@@ -355,7 +384,7 @@ static dw_status emit_attention(spelled *spelled) {
     if (ir_bool(spelled->product, OP_ATTR_bt)) TRY(swap_last(graph, in[ATTENTION_V], &in[ATTENTION_V]));
     TRY(match_formats(graph, in));
     TRY(join_parts(spelled, &in[ATTENTION_MASK], &in[ATTENTION_BIAS]));
-    in[ATTENTION_SINK] = spelled->sink;
+    if (spelled->sink != NULL) TRY(ir_emit_reshape(graph, spelled->sink, 1, &spelled->sink->type.dims[1], &in[ATTENTION_SINK]));
 
     op_attr attrs[3] = {op_set_real(OP_ATTR_scale, spelled->factor)};
     int count = 1;
@@ -370,6 +399,15 @@ static dw_status emit_attention(spelled *spelled) {
     return ir_remove(graph, spelled->product);
 }
 
+/* Is the last column cut off? */
+static bool is_cut(const spelled *spelled, const ir_node *node) {
+    if (node->op != OP_slice || ir_int(node, OP_ATTR_axis) != ir_out(node)->type.rank - 1 || ir_int(node, OP_ATTR_step) != 1) return false;
+    int64_t start, more;
+    const dim rest = dim_sub(spelled->graph->dims, last_dim(ir_in(node, 0), 1), last_dim(ir_out(node), 1));
+    return rest != NULL && dim_is_constant(rest, &more) && more == 1 && dim_is_constant(op_attr_dim(&node->attrs, OP_ATTR_start), &start) &&
+           start == 0;
+}
+
 /* The softmax behind the left operand of a product, through casts and merged heads. */
 static ir_value *find_softmax(spelled *spelled, ir_value *p) {
     for (int i = 0; i < MAX_STEPS && p->kind == IR_RESULT; i++) {
@@ -379,6 +417,11 @@ static ir_value *find_softmax(spelled *spelled, ir_value *p) {
             return x;
         }
         const ir_node *node = p->node;
+        if (is_cut(spelled, node) && !spelled->cut) {
+            spelled->cut = true;
+            p = ir_in(node, 0);
+            continue;
+        }
         if (node->op != OP_cast && !(node->op == OP_reshape && is_batch_reshape(spelled, node)) &&
             !(node->op == OP_broadcast && same_shape(ir_in(node, 0), p))) return NULL;
         p = ir_in(node, 0);
@@ -387,7 +430,7 @@ static ir_value *find_softmax(spelled *spelled, ir_value *p) {
 }
 
 static dw_status fuse_product(ir_graph *graph, ir_node *product, bool *changed) {
-    spelled spelled = {.graph = graph, .product = product, .factor = 1};
+    spelled spelled = {.graph = graph, .product = product, .factor = 1, .strange = OP_COUNT};
     ir_value *x = find_softmax(&spelled, ir_in(product, 0));
     if (x == NULL || ir_out(product)->type.rank < 3) return DW_OK;
     if (spelled.obstacle == NULL && walk_to_scores(&spelled, x) && products_fit(&spelled)) {
@@ -395,6 +438,7 @@ static dw_status fuse_product(ir_graph *graph, ir_node *product, bool *changed) 
         *changed = true;
         return DW_OK;
     }
+    if (spelled.strange != OP_COUNT) return attention_note(graph, product, "is not fused: its scores pass through %s", op_get(spelled.strange)->name);
     if (spelled.obstacle == NULL) return DW_OK;
     return attention_note(graph, product, "is not fused: %s", spelled.obstacle);
 }
