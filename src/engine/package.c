@@ -144,6 +144,7 @@ dw_status dw_model_save(const dw_model *model, const char *file)
 typedef struct reading {
     dw_model *model;
     const char *file;
+    const char *dims;          /* typical sizes that were asked for; NULL: those of the plan */
     scanner scan;
     const uint8_t *data;       /* where constants' offsets count from */
     size_t data_bytes;
@@ -223,6 +224,7 @@ static dw_status read_plan(reading *read, const char *bytes, size_t length, engi
     pool *pool;
     if (length == 0) return DW_OK;
     TRY(plan_parse(model->context, read->file, bytes, length, &model->weights, &model->chip, model->registry, &program->plan));
+    TRY(plan_read_dims(program->plan->graph, read->dims, program->plan->typical));
     TRY(check_constants(read, program->plan));
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
@@ -266,7 +268,7 @@ static dw_status refuse_options(const dw_model *model, const char *file, const d
 
 dw_status engine_package_open(dw_model *model, const char *file, const dw_model_options *options)
 {
-    reading read = {.model = model, .file = file};
+    reading read = {.model = model, .file = file, .dims = options->dims};
     TRY(refuse_options(model, file, options));
     TRY(device_probe_cpu(model->context, "", dw_context_threads(model->context), &model->chip));
     TRY(file_map_open(model->context, file, &model->package));
