@@ -46,6 +46,10 @@ bench: all
 	scripts/venv.sh
 	build/venv/bin/python bench/bench.py --command $(BUILD)/deepwell
 
+# A Debian package, in the build folder.
+package: all
+	cd $(BUILD) && cpack -G DEB
+
 install: all
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
@@ -56,4 +60,4 @@ setup:
 clean:
 	cmake --build $(BUILD) --target clean
 
-.PHONY: all demo test test-sanitized test-threads bench install setup clean
+.PHONY: all demo test test-sanitized test-threads bench install package setup clean
