@@ -74,7 +74,7 @@ dw_status fuse_take_in(ir_graph *graph, const ir_node *linear, ir_node *root, op
 /* ---- rows ---- */
 
 dw_status fuse_matmul_transpose(ir_graph *graph, ir_node *node, bool *changed) {
-    const ir_node *transpose = node->op == OP_matmul ? ir_def(ir_in(node, 1), OP_transpose) : NULL;
+    const ir_node *transpose = node->op == OP_matmul || node->op == OP_grouped_matmul ? ir_def(ir_in(node, 1), OP_transpose) : NULL;
     const int64_t *order;
     if (transpose == NULL) return DW_OK;
     int rank = op_attr_ints(&transpose->attrs, OP_ATTR_order, &order);
