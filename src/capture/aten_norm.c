@@ -278,26 +278,71 @@ dw_status capture_rule_avg_pool(capture_call *call) {
         pads = pads || w.padding[i] != 0;
         TRY_DIM(call->capture->context, dims[2 + i], dim_constant(call->dims, sizes[i]));
     }
-    if (ceil_mode || (pads && !include) || capture_has(call, "divisor_override")) return capture_fail(call, DW_UNSUPPORTED, "ceil_mode, count_include_pad=False or divisor_override");
+    if (ceil_mode || capture_has(call, "divisor_override")) return capture_fail(call, DW_UNSUPPORTED, "ceil_mode or divisor_override");
     if (x->type.rank != w.axes + 2 || !dim_is_constant(x->type.dims[1], &channels)) return capture_fail(call, DW_UNSUPPORTED, "an input that is not [b,c,..] with a constant c");
     dims[0] = x->type.dims[1];
     TRY_DIM(call->capture->context, dims[1], dim_constant(call->dims, 1));
     TRY(capture_emit_fill(call->graph, w.axes + 2, dims, 1 / window, x->type.format, &taps));
-    TRY(emit_conv(call->graph, &w, channels, x, taps, NULL, &x));
-    return capture_result(call, 0, x);
+    ir_value *ones, *share;
+    TRY(emit_conv(call->graph, &w, channels, x, taps, NULL, &share));
+    if (pads && !include) {     /* divided by the share of each window that is no padding */
+        TRY(capture_emit_fill(call->graph, x->type.rank, x->type.dims, 1, x->type.format, &ones));
+        TRY(emit_conv(call->graph, &w, channels, ones, taps, NULL, &ones));
+        TRY(ir_emit_2(call->graph, OP_div, share, ones, &share));
+    }
+    return capture_result(call, 0, share);
 }
+
+/* One axis: the largest of the elements k, k + stride, .. for each k of the window. */
+static dw_status max_along(capture_call *call, ir_value *x, int axis, int64_t window, int64_t stride, int64_t dilation, ir_value **result) {
+    dim count, first, end, reach, by;
+    ir_value *part;
+    TRY_DIM(call->capture->context, by, dim_constant(call->dims, stride));
+    TRY_DIM(call->capture->context, reach, dim_constant(call->dims, dilation * (window - 1) + 1 - stride));
+    TRY_DIM(call->capture->context, count, dim_sub(call->dims, x->type.dims[axis], reach));
+    TRY_DIM(call->capture->context, count, dim_floordiv(call->dims, count, by));
+    for (int64_t k = 0; k < window; k++) {
+        TRY_DIM(call->capture->context, first, dim_constant(call->dims, k * dilation));
+        TRY_DIM(call->capture->context, end, dim_constant(call->dims, k * dilation + 1 - stride));     /* one past the last that is taken */
+        TRY_DIM(call->capture->context, reach, dim_mul(call->dims, count, by));
+        TRY_DIM(call->capture->context, end, dim_add(call->dims, end, reach));
+        TRY(ir_emit_slice(call->graph, x, axis, first, end, stride, &part));
+        if (k > 0) TRY(ir_emit_2(call->graph, OP_maximum, *result, part, &part));
+        *result = part;
+    }
+    return DW_OK;
+}
+
+enum { WINDOW_MAX = 64 };
 
 dw_status capture_rule_max_pool(capture_call *call) {
     ir_value *x;
-    int64_t sizes[DW_MAX_RANK], stride[DW_MAX_RANK], padding[DW_MAX_RANK];
-    int axes = strstr(call->row->target, "1d") != NULL ? 1 : 2;
+    int64_t sizes[DW_MAX_RANK];
+    windows w = {.axes = strstr(call->row->target, "1d") != NULL ? 1 : 2};
+    bool ceil_mode, pads = false;
+    dim before[DW_MAX_RANK], after[DW_MAX_RANK];
     TRY(capture_value_arg(call, "self", &x));
-    TRY(read_spatial(call, "kernel_size", axes, 1, sizes));
-    TRY(read_spatial(call, "stride", axes, 0, stride));
-    TRY(read_spatial(call, "padding", axes, 0, padding));
-    for (int i = 0; i < axes; i++) {
-        if ((stride[i] != 0 && stride[i] != sizes[i]) || padding[i] != 0 || x->type.rank < axes) return capture_fail(call, DW_UNSUPPORTED, "windows that overlap or are padded");
-        TRY(pool_axis(call, OP_amax, x, x->type.rank - axes + i, sizes[i], &x));
+    TRY(read_spatial(call, "kernel_size", w.axes, 1, sizes));
+    TRY(read_spatial(call, "stride", w.axes, 0, w.stride));
+    TRY(read_spatial(call, "padding", w.axes, 0, w.padding));
+    TRY(read_spatial(call, "dilation", w.axes, 1, w.dilation));
+    TRY(capture_bool_arg(call, "ceil_mode", &ceil_mode));
+    int first = x->type.rank - w.axes;
+    if (ceil_mode || first < 0) return capture_fail(call, DW_UNSUPPORTED, "ceil_mode");
+    for (int i = 0; i < x->type.rank; i++) {
+        int64_t padding = i >= first ? w.padding[i - first] : 0;
+        TRY_DIM(call->capture->context, before[i], dim_constant(call->dims, padding));
+        after[i] = before[i];
+        pads = pads || padding != 0;
+    }
+    op_attr attrs[] = {op_set_dims(OP_ATTR_before, x->type.rank, before), op_set_dims(OP_ATTR_after, x->type.rank, after), op_set_real(OP_ATTR_value, -INFINITY)};
+    if (pads && !capture_is_float(x->type.format)) return capture_fail(call, DW_UNSUPPORTED, "padded windows of integers");
+    if (pads) TRY(ir_emit(call->graph, OP_pad, 1, (ir_value *[]){x}, COUNT_OF(attrs), attrs, &x));
+    for (int i = 0; i < w.axes; i++) {
+        int64_t stride = w.stride[i] != 0 ? w.stride[i] : sizes[i];
+        bool small = sizes[i] >= 1 && sizes[i] <= WINDOW_MAX && stride >= 1 && stride < 1 << 20 && w.dilation[i] >= 1 && w.dilation[i] < 1 << 20;
+        if (!small) return capture_fail(call, DW_UNSUPPORTED, "windows of %lld elements", (long long)sizes[i]);
+        TRY(max_along(call, x, first + i, sizes[i], stride, w.dilation[i], &x));
     }
     return capture_result(call, 0, x);
 }

@@ -508,3 +508,32 @@ dw_status capture_rule_unbind(capture_call *call) {
     }
     return DW_OK;
 }
+
+/* Vectors as the axes of a grid; "xy" exchanges the first two. */
+dw_status capture_rule_meshgrid(capture_call *call) {
+    capture_tensor *const *tensors;
+    const char *indexing = "ij";
+    dim dims[DW_MAX_RANK];
+    int count;
+    TRY(capture_tensors_arg(call, "tensors", &count, &tensors));
+    if (capture_has(call, "indexing")) TRY(capture_text_arg(call, "indexing", &indexing));
+    bool exchanged = strcmp(indexing, "xy") == 0 && count >= 2;
+    if (count > DW_MAX_RANK || count > call->result_count) return capture_fail(call, DW_UNSUPPORTED, "a grid with %d axes", count);
+    for (int i = 0; i < count; i++) {
+        if (tensors[i] == NULL || tensors[i]->type.rank > 1) return capture_fail(call, DW_CORRUPT, "operand %d is not a vector", i);
+        int axis = exchanged && i < 2 ? 1 - i : i;
+        if (tensors[i]->type.rank == 1) dims[axis] = tensors[i]->type.dims[0];
+        else TRY_DIM(call->capture->context, dims[axis], dim_constant(call->dims, 1));
+    }
+    for (int i = 0; i < count; i++) {
+        dim own[DW_MAX_RANK];
+        capture_tensor *view;
+        int axis = exchanged && i < 2 ? 1 - i : i;
+        for (int a = 0; a < count; a++) TRY_DIM(call->capture->context, own[a], dim_constant(call->dims, 1));
+        own[axis] = dims[axis];
+        TRY(capture_view_reshape(call->capture, tensors[i], count, own, &view));
+        TRY(capture_view_broadcast(call->capture, view, count, dims, &view));
+        TRY(capture_result_tensor(call, i, view));
+    }
+    return DW_OK;
+}

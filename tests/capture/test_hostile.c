@@ -140,7 +140,7 @@ static void weights_that_lie_are_refused(void **state) {
           "reaches beyond its record");
     fails(f, weights("\"use_pickle\": false", "\"use_pickle\": true"), DW_UNSUPPORTED, "pickled tensor subclass");
     fails(f, weights("\"path_name\": \"weight_1\"", "\"path_name\": \"weight_99\""), DW_CORRUPT, "which the archive lacks");
-    fails(f, weights("\"dtype\": 7, \"sizes\": [{\"as_int\": 24}, ", "\"dtype\": 10, \"sizes\": [{\"as_int\": 24}, "), DW_NOT_FOUND, "does not hold");
+    fails(f, weights("\"dtype\": 7, \"sizes\": [{\"as_int\": 24}, ", "\"dtype\": 11, \"sizes\": [{\"as_int\": 24}, "), DW_NOT_FOUND, "does not hold");
     fails(f, weights("\"qkv.bias\"", "\"norm.bias\""), DW_CORRUPT, "payload configuration");
     fails(f, (archive_change){.name = "data/weights/weight_1", .contents = ""}, DW_CORRUPT, "reaches beyond its record");
 }
