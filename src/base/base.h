@@ -58,6 +58,8 @@ dw_status base_poll(dw_context *context);
  * and, with OK, for 0 bytes. */
 dw_status base_alloc(dw_context *context, size_t bytes, size_t align, void **memory);
 void base_release(dw_context *context, void *memory, size_t bytes, size_t align);   /* NULL is allowed */
+/* How many allocations have failed so far: for those who gather many things and check once, at the end. */
+size_t base_failed_allocations(const dw_context *context);
 
 /* Arithmetic that notices overflow: false, with the result untouched, when it does not fit. */
 bool base_mul_size(size_t a, size_t b, size_t *product);

@@ -17,6 +17,7 @@ struct dw_context {
     int (*cancelled)(void *user);
     void *cancelled_user;
     pool *pool;                 /* NULL until base_pool */
+    size_t failed_allocations;
     dw_status status;           /* of error */
     char error[ERROR_BYTES];
 };
@@ -112,6 +113,7 @@ dw_status base_alloc(dw_context *context, size_t bytes, size_t align, void **mem
     if (bytes == 0) return DW_OK;
     *memory = context->allocator.alloc(context->allocator.user, bytes, align);
     if (*memory != NULL) return DW_OK;
+    context->failed_allocations++;
     return base_fail(context, DW_NO_MEMORY, "%zu bytes aligned to %zu could not be allocated; free memory or ask for smaller sizes",
                      bytes, align);
 }
@@ -119,6 +121,8 @@ dw_status base_alloc(dw_context *context, size_t bytes, size_t align, void **mem
 void base_release(dw_context *context, void *memory, size_t bytes, size_t align) {
     if (memory != NULL) context->allocator.release(context->allocator.user, memory, bytes, align);
 }
+
+size_t base_failed_allocations(const dw_context *context) { return context->failed_allocations; }
 
 dw_status base_pool(dw_context *context, pool **pool) {
     if (context->pool == NULL) TRY(pool_create(context, context->threads, &context->pool));

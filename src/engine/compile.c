@@ -5,7 +5,6 @@
 
 #include "capture/capture.h"
 #include "device/device.h"
-#include "pass/incremental.h"
 #include "pass/pass.h"
 
 /* ---- capture ---- */

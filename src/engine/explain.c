@@ -158,6 +158,16 @@ static json_t *explain_json(const dw_model *model)
     return facts;
 }
 
+/* All the facts, or NULL: never some of them because memory ran out on the way. */
+static json_t *facts_of(const dw_model *model, dw_print what)
+{
+    size_t failed = base_failed_allocations(model->context);
+    json_t *facts = what == DW_PRINT_SUMMARY ? summary_json(model) : explain_json(model);
+    if (base_failed_allocations(model->context) == failed) return facts;
+    json_decref(facts);
+    return NULL;
+}
+
 /* ---- words ---- */
 
 static const char *member(const json_t *facts, const char *key)
@@ -234,6 +244,7 @@ static void print_choices(text *out, const json_t *steps)
                         strncmp(member(step, "kernel"), "reference_", 10) == 0 ? "reference kernel, no other accepts" : member(step, "kernel"), text_string(&why));
         }
         free(key);
+        if (text_status(&why) != DW_OK) out->status = text_status(&why);
         text_free(&why);
     }
     json_decref(seen);
@@ -330,7 +341,7 @@ static dw_status print_text(const dw_model *model, dw_print what, text *out)
     case DW_PRINT_SUMMARY:
     case DW_PRINT_EXPLAIN: break;
     }
-    json_t *facts = what == DW_PRINT_SUMMARY ? summary_json(model) : explain_json(model);
+    json_t *facts = facts_of(model, what);
     if (facts == NULL) return base_fail(model->context, DW_NO_MEMORY, "the facts of the model do not fit in memory");
     (what == DW_PRINT_SUMMARY ? print_summary : print_explain)(out, facts);
     json_decref(facts);
@@ -339,8 +350,7 @@ static dw_status print_text(const dw_model *model, dw_print what, text *out)
 
 dw_status dw_model_print(const dw_model *model, dw_print what, int json, dw_sink sink, void *user)
 {
-    if (json && what == DW_PRINT_SUMMARY) return emit_json(model->context, summary_json(model), sink, user);
-    if (json && what == DW_PRINT_EXPLAIN) return emit_json(model->context, explain_json(model), sink, user);
+    if (json && (what == DW_PRINT_SUMMARY || what == DW_PRINT_EXPLAIN)) return emit_json(model->context, facts_of(model, what), sink, user);
     text out;
     text_init(&out, model->context);
     dw_status status = print_text(model, what, &out);

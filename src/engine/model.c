@@ -33,6 +33,20 @@ void dw_model_destroy(dw_model *model)
     base_release(context, model, sizeof *model, _Alignof(max_align_t));
 }
 
+/* The model, or none where its making failed: also where an allocation failed that some proof or choice did without, as then it would not be the
+ * model that there is with memory enough. */
+static dw_status finish(dw_model **model, dw_status status, size_t failed_before)
+{
+    dw_context *context = (*model)->context;
+    if (status == DW_OK && base_failed_allocations(context) != failed_before) {
+        status = base_fail(context, DW_NO_MEMORY, "memory ran out while %s was compiled; free memory or take a smaller model", (*model)->file);
+    }
+    if (status == DW_OK) return DW_OK;
+    dw_model_destroy(*model);
+    *model = NULL;
+    return status;
+}
+
 static dw_status open_file(dw_model *model, const char *file, const dw_model_options *options)
 {
     file_map bytes;
@@ -51,18 +65,16 @@ dw_status dw_model_open(dw_context *context, const char *file, const dw_model_op
 {
     static const dw_model_options none = {0};
     if (options == NULL) options = &none;
+    size_t failed = base_failed_allocations(context);
     TRY(create_empty(context, options, model));
-    dw_status status = open_file(*model, file, options);
-    if (status == DW_OK) return DW_OK;
-    dw_model_destroy(*model);
-    *model = NULL;
-    return status;
+    return finish(model, open_file(*model, file, options), failed);
 }
 
 dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_options *options, dw_model **model)
 {
     static const dw_model_options none = {0};
     if (options == NULL) options = &none;
+    size_t failed = base_failed_allocations(context);
     dw_status status = create_empty(context, options, model);
     if (status != DW_OK) {
         ir_graph_destroy(graph);
@@ -72,10 +84,7 @@ dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_o
     (*model)->file = graph->name;
     status = engine_fuse(*model);
     if (status == DW_OK) status = engine_compile(*model, options);
-    if (status == DW_OK) return DW_OK;
-    dw_model_destroy(*model);
-    *model = NULL;
-    return status;
+    return finish(model, status, failed);
 }
 
 /* ---- asking ---- */
