@@ -42,8 +42,8 @@ def main():
                     faults += 1
     architecture = (ROOT / "ARCHITECTURE.md").read_text()
     for layer in sorted((ROOT / "src").iterdir()):
-        if re.search(rf"\b{layer.name}/", architecture) is None:
-            print(f"ARCHITECTURE.md: does not name src/{layer.name}/")
+        if re.search(rf"\b{layer.name}\b", architecture) is None:
+            print(f"ARCHITECTURE.md: does not name the layer {layer.name}")
             faults += 1
     return 1 if faults else 0
 
