@@ -1,13 +1,13 @@
 /* usage: cpu_kernels [--threads N] FILE | LINE..
- * Times every kernel that accepts a line of conformance (tests/conform/case.h) beside a copy of as many bytes by memcpy over the same threads, turn by turn:
+ * Times every kernel that accepts a line of conformance (kernel_case in kernel.h) beside a copy of as many bytes by memcpy over the same threads, turn by turn:
  * the best of each, and how near the kernel comes. Bytes are those of the op's work: each operand read once, each result written once. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
 
-#include "conform/case.h"
 #include "device/device.h"
+#include "kernel/kernel.h"
 
 enum { PROBE_TASK_BYTES = 1 << 17, LINE_BYTES = 1024, LEAST_TURNS = 5, MOST_TURNS = 2000 };
 static const double TURN_SECONDS = 0.4;     /* of all turns of a kernel together */
@@ -54,7 +54,7 @@ static double probe_s(const bench *b, probe *p) {
     return now_s() - start;
 }
 
-static void fill(const conform_case *c, int index, dw_tensor *t) {
+static void fill(const kernel_case *c, int index, dw_tensor *t) {
     int64_t count = op_tensor_count(t);
     num_class class = num_info(t->format)->class;
     if (class == NUM_BLOCK) {
@@ -72,7 +72,7 @@ static void fill(const conform_case *c, int index, dw_tensor *t) {
     }
 }
 
-static void measure(const bench *b, const conform_case *c, const kernel_row *row, const kernel_problem *problem, kernel_run *run) {
+static void measure(const bench *b, const kernel_case *c, const kernel_row *row, const kernel_problem *problem, kernel_run *run) {
     void *packed = NULL;
     dw_tensor hidden;
     const dw_tensor **in = (const dw_tensor **)run->call.in, *weight = NULL;
@@ -114,10 +114,10 @@ static void measure(const bench *b, const conform_case *c, const kernel_row *row
     free(p.from);
 }
 
-static void run_case(const bench *b, const conform_case *c) {
-    dw_tensor in[CASE_OPERANDS], out[CASE_RESULTS];
-    const dw_tensor *in_pointers[CASE_OPERANDS] = {0}, *out_pointers[CASE_RESULTS];
-    void *memory[CASE_OPERANDS + CASE_RESULTS] = {0};
+static void run_case(const bench *b, const kernel_case *c) {
+    dw_tensor in[KERNEL_CASE_OPERANDS], out[KERNEL_CASE_RESULTS];
+    const dw_tensor *in_pointers[KERNEL_CASE_OPERANDS] = {0}, *out_pointers[KERNEL_CASE_RESULTS];
+    void *memory[KERNEL_CASE_OPERANDS + KERNEL_CASE_RESULTS] = {0};
     num_parts parts;
     for (int i = 0; i < c->n_in + c->n_out; i++) {
         const op_type *type = i < c->n_in ? c->in[i] : c->out[i - c->n_in];
@@ -155,9 +155,9 @@ static void run_line(const bench *b, const char *source, int number, const char 
     arena arena;
     arena_init(&arena, b->context);
     dim_table *dims;
-    conform_case c;
+    kernel_case c;
     check(dim_table_create(b->context, &dims), b->context);
-    check(case_parse(&arena, dims, source, number, line, &c), b->context);
+    check(kernel_case_parse(&arena, dims, source, number, line, &c), b->context);
     run_case(b, &c);
     dim_table_destroy(dims);
     arena_free(&arena);
