@@ -86,7 +86,6 @@ DW_API dw_status dw_model_sizes(const dw_model *model, int input_count, const dw
 typedef struct dw_session_options {
     const char *dims;           /* the largest sizes of runs: "b=4,s=512"; sizes not named get their typical value */
     int64_t max_tokens;         /* generation: room in the cache, prompt included; 0: no generation */
-    int64_t batch;              /* generation: rows; 0: 1 */
 } dw_session_options;
 
 /* All memory that runs need is taken here. The context may be another than the model's: each thread its own. */

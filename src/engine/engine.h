@@ -107,7 +107,7 @@ struct dw_session {
     engine_runner full, step;
     void *workspace;
     size_t workspace_bytes;
-    int64_t max_tokens, batch;
+    int64_t max_tokens;
     void *generation;          /* generate.c's memory: ids, logits, candidates */
     size_t generation_bytes;
 };
@@ -121,11 +121,10 @@ dw_status engine_reserve_up_to(dw_session *session, engine_runner *runner);
 dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding);
 
 /* match.c */
-enum { ENGINE_MAX_INPUTS = 64, ENGINE_MAX_SYMBOLS = 64 };
-/* Finds each of the graph's inputs among those given by name: inputs[i] for graph->inputs[i]. Names what is missing, unknown or there twice. */
-dw_status engine_gather(dw_context *context, const ir_graph *graph, int count, const dw_named_tensor *given, const dw_tensor **inputs);
-/* The sizes that inputs of these shapes bind; MISMATCH names all that does not fit. */
-dw_status engine_match(dw_context *context, const plan *plan, const dw_tensor *const *inputs, int64_t *symbols);
+enum { ENGINE_MAX_INPUTS = 1024, ENGINE_MAX_SYMBOLS = 64 };
+/* Finds each of the graph's inputs among those given by name, inputs[i] for graph->inputs[i], and the sizes that their shapes bind. MISMATCH
+ * names all that is missing, unknown, there twice, or of another type, rank or size. */
+dw_status engine_match(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols);
 
 /* inputs.c: inputs of the plan's typical sizes, in the arena: normal numbers, true, and integers that every table looked up by them has. */
 dw_status engine_random_inputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *inputs);

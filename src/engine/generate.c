@@ -22,6 +22,7 @@ typedef struct generation {
     uint8_t *logits;
     dw_format logits_format;
     candidate *candidates;
+    int64_t *sequence;              /* prompt and what was made: max_tokens */
 } generation;
 
 static engine_runner *runner_of(dw_session *session) { return session->step.program ? &session->step : &session->full; }
@@ -33,10 +34,13 @@ static bool is_integer(dw_format format) { return format == DW_FORMAT_i64 || for
 /* Token ids are looked up in a table; the usual companions are known by the names that PyTorch users give them. */
 static feed feed_of(const ir_value *input)
 {
+    int rank = input->type.rank;
+    bool by_token = rank == 2 || (rank == 1 && dim_is_symbol(input->type.dims[0], NULL));
+    if (!by_token) return FEED_UNKNOWN;
     if (strstr(input->name, "mask") != NULL) return FEED_MASK;
     if (strstr(input->name, "position") != NULL && is_integer(input->type.format)) return FEED_POSITIONS;
     if (strstr(input->name, "type_ids") != NULL) return FEED_ZEROS;
-    return is_integer(input->type.format) && input->type.rank == 2 ? FEED_IDS : FEED_UNKNOWN;
+    return is_integer(input->type.format) && rank == 2 ? FEED_IDS : FEED_UNKNOWN;
 }
 
 static dw_status find_inputs(dw_session *session, const ir_graph *graph, generation *g)
@@ -46,14 +50,18 @@ static dw_status find_inputs(dw_session *session, const ir_graph *graph, generat
     for (size_t i = 0; i < graph->input_count; i++) {
         g->feeds[i] = feed_of(graph->inputs[i]);
         if (g->feeds[i] == FEED_UNKNOWN)
-            return base_fail(session->context, DW_UNSUPPORTED, "generation does not know what to feed input %s", graph->inputs[i]->name);
+            return base_fail(session->context, DW_UNSUPPORTED, "generation does not know what to feed input %s: it knows token ids, and masks, positions and type ids by token",
+                             graph->inputs[i]->name);
         if (g->feeds[i] != FEED_IDS) continue;
         if (ids != NULL)
             return base_fail(session->context, DW_UNSUPPORTED, "generation takes one input of token ids, this model has %s and %s", ids->name, graph->inputs[i]->name);
         ids = graph->inputs[i];
     }
     if (ids == NULL) return base_fail(session->context, DW_UNSUPPORTED, "generation needs an input of token ids [batch, tokens]; this model has none");
+    int64_t rows;
     if (!dim_is_symbol(ids->type.dims[0], &g->batch_symbol)) g->batch_symbol = -1;
+    if (dim_is_constant(ids->type.dims[0], &rows) && rows != 1)
+        return base_fail(session->context, DW_UNSUPPORTED, "generation continues one prompt; %s has %" PRId64 " rows: export it with 1 or with a dynamic batch", ids->name, rows);
     if (!dim_is_symbol(ids->type.dims[1], &g->new_symbol))
         return base_fail(session->context, DW_UNSUPPORTED, "generation needs a model exported with a dynamic number of tokens; %s has a fixed one", ids->name);
     return DW_OK;
@@ -115,7 +123,9 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
         at += bytes;
     }
     if (memory != NULL) g->candidates = (candidate *)(void *)(memory + at);
-    *total = at + (size_t)g->vocabulary * sizeof(candidate);
+    at = base_align_up(at + (size_t)g->vocabulary * sizeof(candidate), ENGINE_ALIGN);
+    if (memory != NULL) g->sequence = (int64_t *)(void *)(memory + at);
+    *total = at + (size_t)session->max_tokens * sizeof *g->sequence;
     return DW_OK;
 }
 
@@ -301,12 +311,8 @@ dw_status dw_session_generate(dw_session *session, int64_t prompt_count, const i
     *made = 0;
     TRY(check_request(session, prompt_count, prompt, options));
     generation *g = session->generation;
-    int64_t *sequence = NULL;
-    void *memory;
+    int64_t *sequence = g->sequence;
     TRY(dw_session_reset(session));
-    size_t bytes = (size_t)session->max_tokens * sizeof *sequence;
-    TRY(base_alloc(session->context, bytes, ENGINE_ALIGN, &memory));
-    sequence = memory;
     memcpy(sequence, prompt, (size_t)prompt_count * sizeof *prompt);
     dw_status status = DW_OK;
     int64_t length = prompt_count, past = 0;
@@ -324,7 +330,6 @@ dw_status dw_session_generate(dw_session *session, int64_t prompt_count, const i
     }
     spent.new_tokens = *made;
     if (times != NULL) *times = spent;
-    base_release(session->context, memory, bytes, ENGINE_ALIGN);
     return status;
 }
 

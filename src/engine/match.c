@@ -19,27 +19,6 @@ static dw_status complain(dw_context *context, dw_status *status, const char *fo
     return *status;
 }
 
-dw_status engine_gather(dw_context *context, const ir_graph *graph, int count, const dw_named_tensor *given, const dw_tensor **inputs)
-{
-    dw_status status = DW_OK;
-    if (graph->input_count > ENGINE_MAX_INPUTS) return base_fail(context, DW_LIMIT, "the model has %zu inputs, at most %d can be given", graph->input_count, ENGINE_MAX_INPUTS);
-    for (size_t i = 0; i < graph->input_count; i++) {
-        inputs[i] = NULL;
-        for (int k = 0; k < count; k++) {
-            if (strcmp(given[k].name, graph->inputs[i]->name) != 0) continue;
-            if (inputs[i] != NULL) complain(context, &status, "%s is given twice", given[k].name);
-            inputs[i] = &given[k].tensor;
-        }
-        if (inputs[i] == NULL) complain(context, &status, "%s is missing", graph->inputs[i]->name);
-    }
-    for (int k = 0; k < count; k++) {
-        bool known = false;
-        for (size_t i = 0; i < graph->input_count; i++) known |= strcmp(given[k].name, graph->inputs[i]->name) == 0;
-        if (!known) complain(context, &status, "%.200s is no input of the model", given[k].name);
-    }
-    return status;
-}
-
 typedef struct matching {
     dw_context *context;
     const dim_table *dims;
@@ -47,6 +26,24 @@ typedef struct matching {
     bool known[ENGINE_MAX_SYMBOLS];
     dw_status status;
 } matching;
+
+static void gather(matching *match, const ir_graph *graph, int count, const dw_named_tensor *given, const dw_tensor **inputs)
+{
+    for (size_t i = 0; i < graph->input_count; i++) {
+        inputs[i] = NULL;
+        for (int k = 0; k < count; k++) {
+            if (strcmp(given[k].name, graph->inputs[i]->name) != 0) continue;
+            if (inputs[i] != NULL) complain(match->context, &match->status, "%s is given twice", given[k].name);
+            inputs[i] = &given[k].tensor;
+        }
+        if (inputs[i] == NULL) complain(match->context, &match->status, "%s is missing", graph->inputs[i]->name);
+    }
+    for (int k = 0; k < count; k++) {
+        bool known = false;
+        for (size_t i = 0; i < graph->input_count; i++) known |= strcmp(given[k].name, graph->inputs[i]->name) == 0;
+        if (!known) complain(match->context, &match->status, "%.200s is no input of the model", given[k].name);
+    }
+}
 
 static void match_axis(matching *match, const ir_value *input, int axis, int64_t size)
 {
@@ -88,15 +85,20 @@ static dw_status match_expressions(matching *match, const ir_value *input, const
     return DW_OK;
 }
 
-dw_status engine_match(dw_context *context, const plan *plan, const dw_tensor *const *inputs, int64_t *symbols)
+dw_status engine_match(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols)
 {
     const ir_graph *graph = plan->graph;
     matching match = {.context = context, .dims = graph->dims, .symbols = symbols};
+    if (graph->input_count > ENGINE_MAX_INPUTS)
+        return base_fail(context, DW_LIMIT, "the model has %zu inputs, at most %d can be given", graph->input_count, ENGINE_MAX_INPUTS);
     if (dim_symbol_count(graph->dims) > ENGINE_MAX_SYMBOLS)
         return base_fail(context, DW_LIMIT, "the model has %d symbolic sizes, at most %d can be bound", dim_symbol_count(graph->dims), ENGINE_MAX_SYMBOLS);
     memcpy(symbols, plan->typical, (size_t)dim_symbol_count(graph->dims) * sizeof *symbols);
-    for (size_t i = 0; i < graph->input_count; i++) match_input(&match, graph->inputs[i], inputs[i]);
-    for (size_t i = 0; i < graph->input_count; i++) TRY(match_expressions(&match, graph->inputs[i], inputs[i]));
+    gather(&match, graph, count, given, inputs);
+    for (size_t i = 0; i < graph->input_count; i++)
+        if (inputs[i] != NULL) match_input(&match, graph->inputs[i], inputs[i]);
+    for (size_t i = 0; i < graph->input_count; i++)
+        if (inputs[i] != NULL) TRY(match_expressions(&match, graph->inputs[i], inputs[i]));
     return match.status;
 }
 
@@ -106,8 +108,7 @@ dw_status dw_model_sizes(const dw_model *model, int input_count, const dw_named_
     int64_t symbols[ENGINE_MAX_SYMBOLS];
     const plan *plan = model->full.plan ? model->full.plan : model->step.plan;
     text words;
-    TRY(engine_gather(model->context, plan->graph, input_count, inputs, ordered));
-    TRY(engine_match(model->context, plan, ordered, symbols));
+    TRY(engine_match(model->context, plan, input_count, inputs, ordered, symbols));
     text_init(&words, model->context);
     for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++)
         text_printf(&words, "%s%s=%" PRId64, i ? "," : "", dim_symbol_name(plan->graph->dims, i), symbols[i]);

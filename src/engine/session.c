@@ -189,7 +189,6 @@ static dw_status build(dw_session *session, const dw_session_options *options)
     }
     if (options->max_tokens > 0) {
         session->max_tokens = options->max_tokens;
-        session->batch = options->batch > 0 ? options->batch : 1;
         if (model->step.plan != NULL) TRY(make_runner(session, &model->step, &session->step));
         TRY(engine_generation_create(session));
         if (session->step.program != NULL) TRY(make_states(session, &session->step));
@@ -247,8 +246,7 @@ static dw_status prepare(dw_session *session, int input_count, const dw_named_te
     if (session->full.program == NULL) return base_fail(session->context, DW_INVALID, "the model was opened for generation only: open it without DW_MODEL_GENERATE_ONLY to run it");
     const struct plan *plan = session->full.program->plan;
     const ir_graph *graph = plan->graph;
-    TRY(engine_gather(session->context, graph, input_count, inputs, ordered));
-    TRY(engine_match(session->context, plan, ordered, session->full.symbols));
+    TRY(engine_match(session->context, plan, input_count, inputs, ordered, session->full.symbols));
     for (size_t i = 0; i < graph->input_count; i++) {
         if (ordered[i]->data != NULL && !op_tensor_is_contiguous(ordered[i]))
             return base_fail(session->context, DW_MISMATCH, "input %s is not contiguous", graph->inputs[i]->name);
