@@ -47,6 +47,33 @@ static dw_status finish(dw_model **model, dw_status status, size_t failed_before
     return status;
 }
 
+static const ir_graph *graph_of(const dw_model *model) { return model->full.plan ? model->full.plan->graph : model->step.plan->graph; }
+
+static dw_status print_shape(dw_model *model, const op_type *type, const char **shape)
+{
+    text words;
+    text_init(&words, model->context);
+    op_type_print(&words, graph_of(model)->dims, type);
+    dw_status status = text_status(&words);
+    if (status == DW_OK) {
+        *shape = arena_text(&model->arena, text_string(&words));
+        if (*shape == NULL) status = DW_NO_MEMORY;
+    }
+    text_free(&words);
+    return status;
+}
+
+/* What goes in and comes out, in words: made here, as a model that is open does not change. */
+static dw_status describe(dw_model *model)
+{
+    const ir_graph *graph = graph_of(model);
+    TRY_NEW(model->input_shapes, &model->arena, graph->input_count);
+    TRY_NEW(model->output_shapes, &model->arena, graph->output_count);
+    for (size_t i = 0; i < graph->input_count; i++) TRY(print_shape(model, &graph->inputs[i]->type, &model->input_shapes[i]));
+    for (size_t i = 0; i < graph->output_count; i++) TRY(print_shape(model, &graph->outputs[i].value->type, &model->output_shapes[i]));
+    return DW_OK;
+}
+
 static dw_status open_file(dw_model *model, const char *file, const dw_model_options *options)
 {
     file_map bytes;
@@ -89,26 +116,14 @@ dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_o
 
 /* ---- asking ---- */
 
-static const ir_graph *graph_of(const dw_model *model) { return model->full.plan ? model->full.plan->graph : model->step.plan->graph; }
-
 int dw_model_input_count(const dw_model *model) { return (int)graph_of(model)->input_count; }
 int dw_model_output_count(const dw_model *model) { return (int)graph_of(model)->output_count; }
-
-static const char *shape_text(const dw_model *model, const op_type *type)
-{
-    text words;
-    text_init(&words, model->context);
-    op_type_print(&words, graph_of(model)->dims, type);
-    const char *kept = text_status(&words) == DW_OK ? arena_text(&((dw_model *)(uintptr_t)model)->arena, text_string(&words)) : NULL;
-    text_free(&words);
-    return kept ? kept : "?";
-}
 
 const char *dw_model_input(const dw_model *model, int index, const char **shape)
 {
     const ir_graph *graph = graph_of(model);
     if (index < 0 || (size_t)index >= graph->input_count) return NULL;
-    if (shape != NULL) *shape = shape_text(model, &graph->inputs[index]->type);
+    if (shape != NULL) *shape = model->input_shapes[index];
     return graph->inputs[index]->name;
 }
 
@@ -116,7 +131,7 @@ const char *dw_model_output(const dw_model *model, int index, const char **shape
 {
     const ir_graph *graph = graph_of(model);
     if (index < 0 || (size_t)index >= graph->output_count) return NULL;
-    if (shape != NULL) *shape = shape_text(model, &graph->outputs[index].value->type);
+    if (shape != NULL) *shape = model->output_shapes[index];
     return graph->outputs[index].name;
 }
 
