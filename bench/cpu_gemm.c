@@ -1,4 +1,4 @@
-/* usage: cpu_gemm [THREADS] [LEVEL]
+/* usage: cpu_gemm [THREADS [LEVEL [ROWS [FORMAT]]]]    0 and "" stand for what is not said
  * The CPU's matrix product alone: GFLOP/s and GB/s of weights for the shapes of a small and a large model, each beside a read-bandwidth probe
  * taken right before it. Weights rotate through half a gigabyte for few rows, so that caches do not hold them. */
 #include <stdio.h>
@@ -80,18 +80,24 @@ int main(int argc, char **argv) {
     dw_context *context;
     if (dw_context_create(&options, &context) != DW_OK) return 1;
     char name[64];
-    snprintf(name, sizeof name, "cpu%s%s", argc > 2 ? ":" : "", argc > 2 ? argv[2] : "");
+    const char *level = argc > 2 ? argv[2] : "", *only = argc > 4 ? argv[4] : "";
+    long only_rows = argc > 3 ? atol(argv[3]) : 0;
+    snprintf(name, sizeof name, "cpu%s%s", level[0] != '\0' ? ":" : "", level);
     device *device;
     check(device_open(context, name, &device), context);
     printf("%s, %d threads\n", device->caps.name, dw_context_threads(context));
     static const struct { dw_format format; gemm_compute compute; } kinds[] = {
         {DW_FORMAT_f32, GEMM_F32}, {DW_FORMAT_bf16, GEMM_BF16}, {DW_FORMAT_mxfp8, GEMM_BF16}, {DW_FORMAT_mxfp4, GEMM_BF16}, {DW_FORMAT_nvfp4, GEMM_BF16},
         {DW_FORMAT_mxfp8, GEMM_F32}, {DW_FORMAT_nvfp4, GEMM_F32}};
-    static const int64_t shapes[][2] = {{3072, 768}, {768, 3072}, {4096, 4096}};
+    static const int64_t shapes[][2] = {{2304, 768}, {768, 768}, {3072, 768}, {768, 3072}, {4096, 4096}};
     static const int64_t rows[] = {1, 4, 16, 512};
     for (size_t r = 0; r < COUNT_OF(rows); r++) {
+        if (only_rows > 0 && rows[r] != only_rows) continue;
         for (size_t s = 0; s < COUNT_OF(shapes); s++) {
-            for (size_t i = 0; i < COUNT_OF(kinds); i++) measure(context, device, kinds[i].format, kinds[i].compute, rows[r], shapes[s][0], shapes[s][1]);
+            for (size_t i = 0; i < COUNT_OF(kinds); i++) {
+                if (only[0] != '\0' && strcmp(only, dw_format_name(kinds[i].format)) != 0) continue;
+                measure(context, device, kinds[i].format, kinds[i].compute, rows[r], shapes[s][0], shapes[s][1]);
+            }
         }
     }
     device_close(device);
