@@ -53,16 +53,17 @@ static bool is_float32(const dw_tensor *tensor, int axis) { return tensor->forma
 
 /* count elements from offset on, stride apart, as floats. */
 static void load(const dw_tensor *tensor, int64_t offset, int64_t stride, int64_t count, float *to) {
-    if (tensor->format == DW_FORMAT_f32) {
-        const float *from = (const float *)tensor->data + offset;
-        for (int64_t i = 0; i < count; i++) to[i] = from[i * stride];
+    const float *from = (const float *)tensor->data + offset;
+    const uint16_t *codes = (const uint16_t *)tensor->data + offset;
+    if (stride == 1 || count == 1) {
+        if (tensor->format == DW_FORMAT_f32) memcpy(to, from, (size_t)count * sizeof *to);
+        else if (tensor->format == DW_FORMAT_bf16) num_bf16_to_f32_row(codes, to, count);
+        else num_f16_to_f32_row(codes, to, count);
         return;
     }
-    const uint16_t *from = (const uint16_t *)tensor->data + offset;
-    if (tensor->format == DW_FORMAT_bf16) {
-        for (int64_t i = 0; i < count; i++) to[i] = num_bf16_to_f32(from[i * stride]);
-    } else {
-        for (int64_t i = 0; i < count; i++) to[i] = num_f16_to_f32(from[i * stride]);
+    for (int64_t i = 0; i < count; i++) {
+        if (tensor->format == DW_FORMAT_f32) to[i] = from[i * stride];
+        else to[i] = tensor->format == DW_FORMAT_bf16 ? num_bf16_to_f32(codes[i * stride]) : num_f16_to_f32(codes[i * stride]);
     }
 }
 
@@ -92,20 +93,30 @@ static void load_q(tile *t, int64_t at, int64_t width) {
     for (int r = 0; r < t->rows; r++) load(q, at3(q, t->batch, head_of(t, r), query_of(t, r)) + at * q->strides[3], q->strides[3], width, t->q + r * WIDTH);
 }
 
+/* Row `key` of k or v as what is read next; NULL when it is not read where it lies, or when there are rows enough to hide its coming. */
+static const flash_next *next_of(const tile *t, const dw_tensor *tensor, int64_t key, int64_t column, flash_next *next) {
+    if (t->rows > FLASH_ROWS || key >= t->call->keys || !is_float32(tensor, 3)) return NULL;
+    *next = (flash_next){(const float *)tensor->data + at3(tensor, t->batch, t->group, key) + column, tensor->strides[2]};
+    return next;
+}
+
 /* keys [width][FLASH_KEYS] = columns at .. of k from key `first` on. */
 static void load_keys(tile *t, int64_t first, int count, int64_t at, int64_t width) {
     const dw_tensor *k = t->call->k;
     bool in_place = is_float32(k, 3);
+    flash_next memory;
     for (int key = 0; key < FLASH_KEYS; key += LOAD_ROWS) {
         int here = count - key < LOAD_ROWS ? count - key : LOAD_ROWS;
         if (here < 0) here = 0;
         int64_t offset = at3(k, t->batch, t->group, first + key) + at * k->strides[3];
         if (in_place && here > 0) {
-            t->call->isa->transpose(here, width, (const float *)k->data + offset, k->strides[2], key, t->keys);
+            bool last = key + LOAD_ROWS >= count;
+            const flash_next *next = last ? next_of(t, t->call->v, first, t->column, &memory) : next_of(t, k, first + key + LOAD_ROWS, at, &memory);
+            t->call->isa->transpose(here, width, (const float *)k->data + offset, k->strides[2], next, key, t->keys);
             continue;
         }
         for (int i = 0; i < here; i++) load(k, offset + i * k->strides[2], k->strides[3], width, t->loaded + i * WIDTH);
-        t->call->isa->transpose(here, width, t->loaded, WIDTH, key, t->keys);
+        t->call->isa->transpose(here, width, t->loaded, WIDTH, NULL, key, t->keys);
     }
 }
 
@@ -163,9 +174,12 @@ static void add_values(tile *t, int64_t first, int count) {
     for (int64_t at = 0; at < t->columns; at += FLASH_COLUMNS) {
         int64_t width = least(t->columns - at, FLASH_COLUMNS), padded = (width + 15) / 16 * 16;
         int64_t offset = at3(v, t->batch, t->group, first) + (t->column + at) * v->strides[3], stride = v->strides[2];
+        const flash_next *next = NULL;
+        flash_next memory;
         const float *values = (const float *)v->data;
         if (is_float32(v, 3) && padded == width && t->rows <= FLASH_ROWS) {
             values += offset;
+            next = next_of(t, t->call->k, first + FLASH_KEYS, 0, &memory);
         } else {
             for (int key = 0; key < count; key++) {
                 float *to = t->v + key * padded;
@@ -177,7 +191,8 @@ static void add_values(tile *t, int64_t first, int count) {
         }
         for (int r = 0, rows; r < t->rows; r += rows) {
             rows = rows_of_product(t->rows, r);
-            t->call->isa->values(rows, count, (int)padded, t->scores + r * FLASH_KEYS, values, stride, t->factors + r, t->out + r * t->out_stride + at, t->out_stride);
+            t->call->isa->values(rows, count, (int)padded, t->scores + r * FLASH_KEYS, values, stride, next, t->factors + r,
+                                 t->out + r * t->out_stride + at, t->out_stride);
         }
     }
 }

@@ -71,7 +71,9 @@ static void scores(int rows, int64_t d, const float *q, int64_t q_stride, const 
     BY_ROWS(scores_of, d, q, q_stride, keys, add, to)
 }
 
-static void values(int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride, const float *factor, float *out, int64_t out_stride) {
+static void values(int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride, const flash_next *next, const float *factor, float *out,
+                   int64_t out_stride) {
+    (void)next;
     BY_ROWS(values_of, columns, keys, weights, v, v_stride, factor, out, out_stride)
 }
 
@@ -98,7 +100,8 @@ SIMD_INLINE void transpose8(__m256 r[8]) {
     }
 }
 
-static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, int first, float *transposed) {
+static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed) {
+    (void)next;
     static const int32_t masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     for (int half = 0; half < 16; half += 8) {
         for (int64_t at = 0; at < d; at += 8) {

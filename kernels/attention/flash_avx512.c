@@ -5,6 +5,10 @@
 #include "kernels/attention/soften_loops.h"
 #include "kernels/common/cpu/simd.h"
 
+SIMD_INLINE void fetch(const float *from, int64_t count) {
+    for (int64_t i = 0; i < count; i += 16) _mm_prefetch((const char *)(from + i), _MM_HINT_T0);
+}
+
 SIMD_INLINE void scores_of(const int rows, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) {
     __m512 sum[FLASH_ROWS][4];
     SIMD_UNROLL
@@ -30,8 +34,8 @@ SIMD_INLINE void scores_of(const int rows, int64_t d, const float *q, int64_t q_
     }
 }
 
-SIMD_INLINE void values_of(const int rows, const int vectors, int keys, const float *weights, const float *v, int64_t v_stride, const float *factor, float *out,
-                           int64_t out_stride) {
+SIMD_INLINE void values_of(const int rows, const int vectors, const int fetches, int keys, const float *weights, const float *v, int64_t v_stride, const flash_next *next,
+                           const float *factor, float *out, int64_t out_stride) {
     __m512 sum[FLASH_ROWS][4];
     SIMD_UNROLL
     for (int r = 0; r < rows; r++) {
@@ -40,6 +44,7 @@ SIMD_INLINE void values_of(const int rows, const int vectors, int keys, const fl
         for (int i = 0; i < vectors; i++) sum[r][i] = _mm512_mul_ps(_mm512_loadu_ps(out + r * out_stride + 16 * i), by);
     }
     for (int key = 0; key < keys; key++, v += v_stride) {
+        if (fetches) fetch(key + FLASH_FETCH < keys ? v + FLASH_FETCH * v_stride : next->data + (key + FLASH_FETCH - keys) * next->stride, 16 * vectors);
         __m512 value[4];
         SIMD_UNROLL
         for (int i = 0; i < vectors; i++) value[i] = _mm512_loadu_ps(v + 16 * i);
@@ -71,13 +76,20 @@ static void scores(int rows, int64_t d, const float *q, int64_t q_stride, const 
     BY_ROWS(scores_of, d, q, q_stride, keys, add, to)
 }
 
-static void values(int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride, const float *factor, float *out, int64_t out_stride) {
+SIMD_INLINE void values_by_vectors(const int fetches, int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride,
+                                   const flash_next *next, const float *factor, float *out, int64_t out_stride) {
     switch (columns / 16) {
-    case 4: BY_ROWS(values_of, 4, keys, weights, v, v_stride, factor, out, out_stride) break;
-    case 3: BY_ROWS(values_of, 3, keys, weights, v, v_stride, factor, out, out_stride) break;
-    case 2: BY_ROWS(values_of, 2, keys, weights, v, v_stride, factor, out, out_stride) break;
-    default: BY_ROWS(values_of, 1, keys, weights, v, v_stride, factor, out, out_stride) break;
+    case 4: BY_ROWS(values_of, 4, fetches, keys, weights, v, v_stride, next, factor, out, out_stride) break;
+    case 3: BY_ROWS(values_of, 3, fetches, keys, weights, v, v_stride, next, factor, out, out_stride) break;
+    case 2: BY_ROWS(values_of, 2, fetches, keys, weights, v, v_stride, next, factor, out, out_stride) break;
+    default: BY_ROWS(values_of, 1, fetches, keys, weights, v, v_stride, next, factor, out, out_stride) break;
     }
+}
+
+static void values(int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride, const flash_next *next, const float *factor, float *out,
+                   int64_t out_stride) {
+    if (next != NULL) values_by_vectors(1, rows, keys, columns, weights, v, v_stride, next, factor, out, out_stride);
+    else values_by_vectors(0, rows, keys, columns, weights, v, v_stride, next, factor, out, out_stride);
 }
 
 /* Four steps: pairs of floats, of doubles, and of quarters twice. */
@@ -112,20 +124,73 @@ SIMD_INLINE void transpose16(__m512 r[16]) {
     }
 }
 
-static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, int first, float *transposed) {
-    for (int64_t at = 0; at < d; at += 16) {
-        int count = d - at < 16 ? (int)(d - at) : 16;
-        __mmask16 mask = (__mmask16)(0xffffu >> (16 - count));
-        __m512 r[16];
-        SIMD_UNROLL
-        for (int i = 0; i < 16; i++) r[i] = i < keys ? _mm512_maskz_loadu_ps(mask, k + i * k_stride + at) : _mm512_setzero_ps();
-        transpose16(r);
-        float *to = transposed + at * FLASH_KEYS + first;
-        SIMD_UNROLL
-        for (int i = 0; i < 16; i++) {
-            if (i < count) _mm512_storeu_ps(to + i * FLASH_KEYS, r[i]);
-        }
+SIMD_INLINE void transpose_part(const int all, int keys, int count, const float *k, int64_t k_stride, float *to) {
+    const __mmask16 mask = (__mmask16)(0xffffu >> (16 - count));
+    __m512 r[16];
+    SIMD_UNROLL
+    for (int i = 0; i < 16; i++) {
+        if (all) r[i] = _mm512_loadu_ps(k + i * k_stride);
+        else r[i] = i < keys ? _mm512_maskz_loadu_ps(mask, k + i * k_stride) : _mm512_setzero_ps();
+    }
+    transpose16(r);
+    SIMD_UNROLL
+    for (int i = 0; i < 16; i++) {
+        if (all || i < count) _mm512_storeu_ps(to + i * FLASH_KEYS, r[i]);
     }
 }
 
-const flash_isa flash_isa_avx512 = {.scores = scores, .values = values, .transpose = transpose, .soften = soften};
+static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed) {
+    for (int64_t at = 0; at < d; at += 16) {
+        for (int64_t i = at / 16; i < FLASH_FETCH && next != NULL; i += (d + 15) / 16) fetch(next->data + i * next->stride, d);
+        float *to = transposed + at * FLASH_KEYS + first;
+        if (keys == 16 && d - at >= 16) transpose_part(1, 16, 16, k + at, k_stride, to);
+        else transpose_part(0, keys, d - at < 16 ? (int)(d - at) : 16, k + at, k_stride, to);
+    }
+}
+
+/* cpu_exp of 16 numbers that are 0 or less, or NaN. */
+SIMD_INLINE __m512 exp16(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-105.0f), x);   /* a NaN is the second operand's, and stays */
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), x);
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.97903413e-4f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.39446591e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.33349675e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.16662954e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.66666657e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
+    return _mm512_scalef_ps(_mm512_add_ps(p, _mm512_set1_ps(1.0f)), n);
+}
+
+/* What soften of soften_loops.h does, in registers: the loops' joining of lanes took longer than the products. */
+static float soften_block(flash_row *row, float *scores) {
+    if (row->softcap > 0) return soften(row, scores);
+    const __m512 scale = _mm512_set1_ps(row->scale), hidden = _mm512_set1_ps(-INFINITY);
+    __mmask64 seen = (~UINT64_C(0) << row->begin) & (~UINT64_C(0) >> (FLASH_KEYS - row->end));
+    if (row->mask != NULL) seen &= _mm512_cmpneq_epi8_mask(_mm512_loadu_si512(row->mask), _mm512_setzero_si512());
+    __m512 s[4], most = _mm512_set1_ps(row->max);
+    SIMD_UNROLL
+    for (int i = 0; i < 4; i++) {
+        s[i] = _mm512_mul_ps(_mm512_loadu_ps(scores + 16 * i), scale);
+        if (row->bias != NULL) s[i] = _mm512_add_ps(s[i], _mm512_loadu_ps(row->bias + 16 * i));
+        s[i] = _mm512_mask_mov_ps(hidden, (__mmask16)(seen >> (16 * i)), s[i]);
+        most = _mm512_max_ps(s[i], most);
+    }
+    float new_max = _mm512_reduce_max_ps(most);
+    const __m512 max = _mm512_set1_ps(new_max == -INFINITY ? 0.0f : new_max);
+    __m512 sums = _mm512_setzero_ps();
+    SIMD_UNROLL
+    for (int i = 0; i < 4; i++) {
+        s[i] = exp16(_mm512_sub_ps(s[i], max));
+        sums = _mm512_add_ps(sums, s[i]);
+        _mm512_storeu_ps(scores + 16 * i, s[i]);
+    }
+    float factor = _mm512_cvtss_f32(exp16(_mm512_sub_ps(_mm512_set1_ps(row->max), max)));
+    row->sum = row->sum * factor + _mm512_reduce_add_ps(sums);
+    row->max = new_max;
+    return factor;
+}
+
+const flash_isa flash_isa_avx512 = {.scores = scores, .values = values, .transpose = transpose, .soften = soften_block};

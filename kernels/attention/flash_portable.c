@@ -14,7 +14,9 @@ static void scores(int rows, int64_t d, const float *q, int64_t q_stride, const 
     }
 }
 
-static void values(int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride, const float *factor, float *out, int64_t out_stride) {
+static void values(int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride, const flash_next *next, const float *factor, float *out,
+                   int64_t out_stride) {
+    (void)next;
     for (int r = 0; r < rows; r++, weights += FLASH_KEYS, out += out_stride) {
         float sums[FLASH_COLUMNS] = {0};
         for (int c = 0; c < columns; c++) sums[c] = out[c] * factor[r];
@@ -25,7 +27,8 @@ static void values(int rows, int keys, int columns, const float *weights, const 
     }
 }
 
-static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, int first, float *transposed) {
+static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed) {
+    (void)next;
     for (int64_t i = 0; i < d; i++) {
         for (int key = 0; key < LANES; key++) transposed[i * FLASH_KEYS + first + key] = key < keys ? k[key * k_stride + i] : 0.0f;
     }
