@@ -1,4 +1,5 @@
-"""Ours beside PyTorch eager on a random GPT-2 of 124M parameters: prefill of 512 tokens and decode per token, in one run on the same threads.
+"""Ours beside PyTorch eager on a random GPT-2 of 124M parameters, in one run on the same threads: a whole run of 512 tokens (all logits, no
+cache), prefill of 512 tokens (cache, last logits), and decode per token.
 
 Usage: bench.py [--command build/deepwell] [--threads 2] [--rounds 5] [--prefill 512] [--decode 32] [--json FILE]
 
@@ -31,14 +32,24 @@ def arguments():
     return p.parse_args()
 
 
+WHAT = ("run", "prefill", "decode")
+
+
 def time_ours(args, precision):
-    """(seconds of one prefill, seconds of one decode step) by our own command."""
-    done = subprocess.run([args.command, "bench", str(args.archive), "--json", "--precision", precision, "--threads", str(args.threads),
-                           "--dim", f"s={args.prefill},b=1", "--tokens", str(args.decode)], capture_output=True, text=True)
+    """{what: seconds} by our own command."""
+    done = subprocess.run([args.command, "bench", str(args.archive), "--json", "--precision", precision, "--threads", str(args.threads), "--repeat", "1",
+                           "--dim", f"s={args.prefill},b=1", "--prefill", str(args.prefill), "--tokens", str(args.decode)], capture_output=True, text=True)
     if done.returncode:
         sys.exit(f"bench.py: {args.command} bench --precision {precision}: {done.stderr.strip()}")
     facts = json.loads(done.stdout)
-    return facts["prefill"]["seconds"], facts["decode"]["seconds"]
+    if facts["reference_flops_share"] > 0:
+        print(f"ours {precision}: {100 * facts['reference_flops_share']:.1f} % of FLOPs ran on reference kernels", file=sys.stderr)
+    return {what: facts[what]["seconds"] for what in WHAT}
+
+
+def time_peer(args, peer):
+    run, prefill, steps = peer.time(args.prefill, args.decode)
+    return {"run": run, "prefill": prefill, "decode": statistics.median(steps)}
 
 
 def main():
@@ -48,27 +59,24 @@ def main():
     for peer in peers.values():
         peer.time(32, 2)                    # what the first call alone pays for is in no figure; ours warms up likewise
     names = list(peers) + [f"ours {p}" for p in args.precisions.split(",") if p]
-    figures = {name: {"prefill": [], "decode": []} for name in names}
+    figures = {name: {what: [] for what in WHAT} for name in names}
     for round_number in range(args.rounds):
         for name in names:
-            if name in peers:
-                prefill, steps = peers[name].time(args.prefill, args.decode)
-                decode = statistics.median(steps)
-            else:
-                prefill, decode = time_ours(args, name.split()[1])
-            figures[name]["prefill"].append(prefill)
-            figures[name]["decode"].append(decode)
+            times = time_peer(args, peers[name]) if name in peers else time_ours(args, name.split()[1])
+            for what in WHAT:
+                figures[name][what].append(times[what])
         print(f"round {round_number + 1} of {args.rounds}", file=sys.stderr)
-    base = {what: statistics.median(figures["PyTorch fp32"][what]) for what in ("prefill", "decode")}
-    print(f"GPT-2 124M, batch 1, {args.threads} threads, median of {args.rounds} rounds [smallest, largest]; x = time over PyTorch fp32's")
-    print(f"{'':14} {f'prefill {args.prefill}, ms':>28} {'x':>6}   {'decode, ms a token':>24} {'x':>6}")
+    base = {what: statistics.median(figures["PyTorch fp32"][what]) for what in WHAT}
+    print(f"GPT-2 124M, batch 1, {args.threads} threads, median of {args.rounds} rounds [smallest, largest] in ms; x = time over PyTorch fp32's")
+    titles = (f"whole run of {args.prefill}", f"prefill of {args.prefill}", "decode, a token")
+    print(f"{'':14}" + "".join(f"{title:>26} {'x':>5}" for title in titles))
     for name, f in figures.items():
-        cells = []
-        for what, width in (("prefill", 28), ("decode", 24)):
+        line = f"{name:14}"
+        for what in WHAT:
             ms = [1e3 * s for s in f[what]]
             middle = statistics.median(ms)
-            cells.append(f"{f'{middle:.1f} [{min(ms):.1f}, {max(ms):.1f}]':>{width}} {middle / 1e3 / base[what]:6.2f}")
-        print(f"{name:14} {'   '.join(cells)}")
+            line += f"{f'{middle:.1f} [{min(ms):.1f}, {max(ms):.1f}]':>26} {middle / 1e3 / base[what]:5.2f}"
+        print(line)
     if args.json:
         args.json.write_text(json.dumps(figures, indent=1))
 

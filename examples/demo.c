@@ -81,6 +81,7 @@ static dw_status measure(dw_context *context, const char *file, const char *prec
     dw_status status = dw_model_open(context, file, &(dw_model_options){.precision = precision, .dims = "b=1,s=128", .flags = DW_MODEL_GENERATE}, &model);
     if (status != DW_OK) return status;
     if (explain) status = dw_model_print(model, DW_PRINT_EXPLAIN, 0, print, NULL);
+    if (explain && status == DW_OK) status = dw_model_print(model, DW_PRINT_MEMORY, 0, print, NULL);
     row->megabytes = (double)dw_model_weight_bytes(model) / 1e6;
     if (status == DW_OK) status = logits_of(context, model, ids, logits);
     row->error = reference ? relative_error(logits, reference, ERROR_TOKENS * 256) : 0;

@@ -122,4 +122,5 @@ void chip_print(text *text, const chip_caps *caps) {
         text_printf(text, "%s%s", separator, chip_feature_name((chip_feature)i));
         separator = ", ";
     }
+    text_add(text, "\n");
 }

@@ -45,6 +45,7 @@ static inline bool chip_has(const chip_caps *caps, chip_feature feature) { retur
 double chip_flops(const chip_caps *caps, dw_format format);
 /* Of everything that planning looks at: a plan is bound to it. */
 uint64_t chip_hash(const chip_caps *caps);
+/* One line. */
 void chip_print(text *text, const chip_caps *caps);
 
 #endif

@@ -32,6 +32,7 @@ bash -n "$place/usr/share/bash-completion/completions/deepwell"
 # The Debian package holds the same. dpkg-shlibdeps, which finds what it depends on, comes with dpkg-dev.
 if command -v dpkg-shlibdeps >/dev/null; then
     cpack --config "$build/CPackConfig.cmake" -G DEB -B "$place/package" >"$place/log" 2>&1 || { cat "$place/log"; exit 1; }
-    dpkg-deb -c "$place"/package/*.deb | grep -q '/usr/bin/deepwell$'
+    dpkg-deb -c "$place"/package/*.deb >"$place/list"
+    grep -q "/usr/bin/deepwell$" "$place/list"
     dpkg-deb -f "$place"/package/*.deb Depends | grep -q libjansson4
 fi
