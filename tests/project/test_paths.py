@@ -1,4 +1,5 @@
 """Every path that ARCHITECTURE.md, CONTRIBUTING.md and README.md name exists, and every folder of src/ is in ARCHITECTURE.md."""
+import os
 import re
 import sys
 from pathlib import Path
@@ -20,10 +21,21 @@ def paths_in(text):
             yield name
 
 
+def file_names():
+    names = set()
+    for folder, folders, files in os.walk(ROOT):
+        folders[:] = [name for name in folders if name not in ("build", "dist", ".git")]
+        names.update(files)
+    return names
+
+
+NAMES = file_names()
+
+
 def exists(name):
     if name.startswith(MADE) or (ROOT / name).exists():
         return True
-    return "/" not in name and any(ROOT.glob(f"*/**/{name}"))   # a file named without its folder
+    return "/" not in name and name in NAMES   # a file named without its folder
 
 
 def main():
