@@ -33,20 +33,6 @@ void dw_model_destroy(dw_model *model)
     base_release(context, model, sizeof *model, _Alignof(max_align_t));
 }
 
-/* The model, or none where its making failed: also where an allocation failed that some proof or choice did without, as then it would not be the
- * model that there is with memory enough. */
-static dw_status finish(dw_model **model, dw_status status, size_t failed_before)
-{
-    dw_context *context = (*model)->context;
-    if (status == DW_OK && base_failed_allocations(context) != failed_before) {
-        status = base_fail(context, DW_NO_MEMORY, "memory ran out while %s was compiled; free memory or take a smaller model", (*model)->file);
-    }
-    if (status == DW_OK) return DW_OK;
-    dw_model_destroy(*model);
-    *model = NULL;
-    return status;
-}
-
 static const ir_graph *graph_of(const dw_model *model) { return model->full.plan ? model->full.plan->graph : model->step.plan->graph; }
 
 static dw_status print_shape(dw_model *model, const op_type *type, const char **shape)
@@ -72,6 +58,21 @@ static dw_status describe(dw_model *model)
     for (size_t i = 0; i < graph->input_count; i++) TRY(print_shape(model, &graph->inputs[i]->type, &model->input_shapes[i]));
     for (size_t i = 0; i < graph->output_count; i++) TRY(print_shape(model, &graph->outputs[i].value->type, &model->output_shapes[i]));
     return DW_OK;
+}
+
+/* The model, or none where its making failed: also where an allocation failed that some proof or choice did without, as then it would not be the
+ * model that there is with memory enough. */
+static dw_status finish(dw_model **model, dw_status status, size_t failed_before)
+{
+    dw_context *context = (*model)->context;
+    if (status == DW_OK) status = describe(*model);
+    if (status == DW_OK && base_failed_allocations(context) != failed_before) {
+        status = base_fail(context, DW_NO_MEMORY, "memory ran out while %s was compiled; free memory or take a smaller model", (*model)->file);
+    }
+    if (status == DW_OK) return DW_OK;
+    dw_model_destroy(*model);
+    *model = NULL;
+    return status;
 }
 
 static dw_status open_file(dw_model *model, const char *file, const dw_model_options *options)
