@@ -112,6 +112,7 @@ static dw_status label_node(stepper *stepper, const ir_node *node) {
         TRY(add_record(stepper, node->out[i], &other));
         *other = *first;
     }
+    step_set_meanings(node);
     return DW_OK;
 }
 

@@ -58,35 +58,69 @@ static dw_status unify(const joint *joint, int number, step_kind kind) {
     return step_refuse(joint->stepper, joint->record, joint->node, "new tokens meet all tokens so far along axis %d", joint->axis);
 }
 
-static bool same_atoms(const step_axis *a, const step_axis *b) {
+bool step_same_atoms(const step_axis *a, const step_axis *b) {
     if (a->count != b->count) return false;
     for (int i = 0; i < a->count; i++) {
-        if (a->atoms[i].sequence != b->atoms[i].sequence || (!a->atoms[i].sequence && a->atoms[i].size != b->atoms[i].size)) return false;
+        const step_atom *x = &a->atoms[i], *y = &b->atoms[i];
+        if (x->sequence != y->sequence || x->sort != y->sort || x->size != y->size) return false;
     }
     return true;
+}
+
+static bool is_loose(const step_axis *axis) {
+    return axis->count == 1 && axis->atoms[0].loose;
+}
+
+static dw_status product_of(stepper *stepper, const step_axis *axis, dim *product) {
+    TRY_DIM(stepper->graph->context, *product, dim_constant(stepper->graph->dims, 1));
+    for (int i = 0; i < axis->count; i++) {
+        TRY_DIM(stepper->graph->context, *product, dim_mul(stepper->graph->dims, *product, axis->atoms[i].size));
+    }
+    return DW_OK;
+}
+
+/* Do the two hold the same: the same atoms, or one of them as many places as it takes? */
+static dw_status agree(stepper *stepper, const step_axis *a, const step_axis *b, bool *same) {
+    dim x, y;
+    *same = step_same_atoms(a, b);
+    if (*same || (!is_loose(a) && !is_loose(b))) return DW_OK;
+    TRY(product_of(stepper, a, &x));
+    TRY(product_of(stepper, b, &y));
+    *same = x == y && step_axis_sequences(a) > 0 && step_axis_sequences(b) > 0;
+    return DW_OK;
+}
+
+/* The result's axis is this one; what was linked to a loose axis there before stays linked to its first sequence. */
+static dw_status set_axis(const joint *joint, const step_axis *axis) {
+    step_label *label = &joint->record->label;
+    const int before = step_axis_sequences(&label->axes[joint->axis]);
+    label->axes[joint->axis] = *axis;
+    label->sequences += step_axis_sequences(axis) - before;
+    if (label->sequences > STEP_MAX_SEQUENCES) {
+        return step_refuse(joint->stepper, joint->record, joint->node, "more than %d axes run over tokens", STEP_MAX_SEQUENCES);
+    }
+    for (int i = joint->first + before; i < label->sequences; i++) label->kinds[i] = STEP_FREE;
+    return DW_OK;
 }
 
 /* Takes axis `from` of operand `index` into the joint. */
 static dw_status join_axis(const joint *joint, int index, int from) {
     const step_record *operand = step_of(ir_in(joint->node, index));
     const step_axis *axis = &operand->label.axes[from];
-    step_label *label = &joint->record->label;
-    step_axis *result = &label->axes[joint->axis];
+    const step_axis *result = &joint->record->label.axes[joint->axis];
+    bool same = true;
     if (axis->count == 0) return DW_OK;
-    if (result->count == 0) {
-        *result = *axis;
-        label->sequences += step_axis_sequences(axis);
-        if (label->sequences > STEP_MAX_SEQUENCES) {
-            return step_refuse(joint->stepper, joint->record, joint->node, "more than %d axes run over tokens", STEP_MAX_SEQUENCES);
-        }
-        for (int i = joint->first; i < label->sequences; i++) label->kinds[i] = STEP_FREE;
-    } else if (!same_atoms(result, axis)) {
-        return step_refuse(joint->stepper, joint->record, joint->node, "axis %d of the operands holds different things", joint->axis);
-    }
+    if (result->count > 0) TRY(agree(joint->stepper, result, axis, &same));
+    if (!same) return step_refuse(joint->stepper, joint->record, joint->node, "axis %d of the operands holds different things", joint->axis);
+    const bool loose = is_loose(axis) || is_loose(result);
+    if (result->count == 0 || (is_loose(result) && !is_loose(axis))) TRY(set_axis(joint, axis));
+    if (joint->record->refusal != NULL) return DW_OK;
     const int own = step_first_sequence(&operand->label, from);
     for (int i = 0; i < step_axis_sequences(axis); i++) {
         joint->record->links[index].to[own + i] = (int8_t)(joint->first + i);
         TRY(unify(joint, joint->first + i, operand->label.kinds[own + i]));
+        if (!loose || joint->record->label.kinds[joint->first + i] != STEP_ALL) continue;
+        return step_refuse(joint->stepper, joint->record, joint->node, "flattened tokens meet all tokens so far along axis %d", joint->axis);
     }
     return DW_OK;
 }
@@ -99,12 +133,14 @@ static dw_status create_axis(const joint *joint, bool may_create) {
     bool uses;
     if (is_one(size)) return DW_OK;
     TRY(step_uses_length(joint->stepper, size, &uses));
-    const bool sequence = size == joint->stepper->length;
-    if (uses && !(sequence && may_create && label->sequences < STEP_MAX_SEQUENCES)) {
+    const bool alone = size == joint->stepper->length;
+    const bool loose = uses && !alone && dim_divide_exact(joint->stepper->graph->dims, size, joint->stepper->length) != NULL &&
+                       (joint->node->op == OP_fill || joint->node->op == OP_iota);
+    if (uses && !((alone || loose) && may_create && label->sequences < STEP_MAX_SEQUENCES)) {
         return step_refuse(joint->stepper, joint->record, joint->node, "the size of axis %d depends on the sequence length", joint->axis);
     }
-    *axis = (step_axis){.count = 1, .atoms = {{.sequence = sequence, .size = size}}};
-    if (sequence) label->kinds[label->sequences++] = STEP_FREE;
+    *axis = (step_axis){.count = 1, .atoms = {{.sequence = uses, .loose = loose, .size = size}}};
+    if (uses) label->kinds[label->sequences++] = STEP_FREE;
     return DW_OK;
 }
 

@@ -89,7 +89,14 @@ static dw_status rule_iota(stepper *stepper, const ir_node *node, step_record *r
     bool uses;
     TRY(step_uses_length(stepper, op_attr_dim(&node->attrs, OP_ATTR_start), &uses));
     if (uses) return step_refuse(stepper, record, node, "its first number depends on the sequence length");
+    TRY(step_uses_length(stepper, op_attr_dim(&node->attrs, OP_ATTR_length), &uses));
     record->shifts = is_attr(node, OP_ATTR_length, stepper->length);
+    if (uses && !record->shifts) {
+        int64_t start;
+        const bool counts = dim_is_constant(op_attr_dim(&node->attrs, OP_ATTR_start), &start) && start == 0 && ir_int(node, OP_ATTR_step) == 1;
+        if (!counts) return step_refuse(stepper, record, node, "it numbers flattened tokens");
+        record->meaning = STEP_FLAT;
+    }
     return step_join(stepper, node, NULL, true, record);
 }
 
@@ -337,7 +344,9 @@ dw_status step_rule(stepper *stepper, const ir_node *node, step_record *record) 
         record->culprit = from->culprit;
     }
     if (record->refusal != NULL) return DW_OK;
-    TRY(node->op == OP_attention ? step_rule_attention(stepper, node, record) : rule(stepper, node, record));
+    bool known;
+    TRY(step_rule_experts(stepper, node, record, &known));
+    if (!known) TRY(node->op == OP_attention ? step_rule_attention(stepper, node, record) : rule(stepper, node, record));
     if (record->refusal == NULL) TRY(check_attrs(stepper, node, record));
     for (int i = 0; record->active && i < record->label.sequences; i++) {
         if (record->label.kinds[i] == STEP_FREE) record->label.kinds[i] = STEP_NEW;

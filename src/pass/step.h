@@ -15,8 +15,11 @@ enum { STEP_MAX_ATOMS = 4, STEP_MAX_SEQUENCES = 3, STEP_VARIANTS = 1 << STEP_MAX
 
 typedef enum step_kind { STEP_FREE, STEP_NEW, STEP_ALL } step_kind;
 
+/* A sequence atom is the length itself; or, with sort set, the flattened tokens in the order that sort gave them; or, loose, some flattened
+ * tokens of a value that is the same everywhere. */
 typedef struct step_atom {
-    bool sequence;
+    bool sequence, loose;
+    const ir_node *sort;
     dim size;
 } step_atom;
 
@@ -33,6 +36,18 @@ typedef struct step_label {
     step_kind kinds[STEP_MAX_SEQUENCES];
 } step_label;
 
+/* What a value says about the order of tokens, where it is no plain data. Such values may only be used as incremental_experts.c knows. */
+typedef enum step_meaning {
+    STEP_DATA,
+    STEP_KEYS,         /* sorted keys (experts): data as well */
+    STEP_ORDER,        /* the permutation of sort */
+    STEP_ORDER_DIV,    /* it divided by divisor: tokens rather than (token, choice) */
+    STEP_COUNTS,       /* how many keys of each kind */
+    STEP_OFFSETS,      /* where each kind ends */
+    STEP_FLAT,         /* 0, 1, .. over flattened tokens */
+    STEP_INVERSE       /* the inverse of the permutation */
+} step_meaning;
+
 /* Where an operand's sequence atoms come from in the result: its number there, or all of the history whatever the result needs. */
 enum { STEP_LINK_ALL = -1 };
 typedef struct step_links { int8_t to[STEP_MAX_SEQUENCES]; } step_links;
@@ -46,6 +61,9 @@ typedef struct step_record {
     unsigned whole;                      /* bit n: sequence n can only be computed over all of it; the new part is a slice */
     bool shifts;                         /* iota or slice of a table: begins at past where the new tokens are needed */
     step_links *links;                   /* of the node's operands */
+    step_meaning meaning;
+    const ir_node *sort;                 /* of meaning */
+    int64_t divisor;
     ir_value *made[STEP_VARIANTS];       /* for the step; by bits, set where ALL is needed; active values in [0] */
     ir_value *cached;                    /* of keys and values: all so far */
 } step_record;
@@ -78,6 +96,7 @@ dw_status step_regroup(stepper *stepper, const ir_node *node, step_record *recor
 /* Refusal of record because of node. */
 dw_status step_refuse(stepper *stepper, step_record *record, const ir_node *node, const char *format, ...) BASE_PRINTF(4, 5);
 int step_axis_sequences(const step_axis *axis);
+bool step_same_atoms(const step_axis *a, const step_axis *b);
 /* The number of the first sequence atom of axis. */
 int step_first_sequence(const step_label *label, int axis);
 
@@ -85,6 +104,13 @@ int step_first_sequence(const step_label *label, int axis);
 
 /* Label and links of the node's results, or their refusal. */
 dw_status step_rule(stepper *stepper, const ir_node *node, step_record *record);
+
+/* ---- experts (incremental_experts.c) ---- */
+
+/* The rule of a node that sorts tokens by expert, or uses what is known of such an order. *known is false: it is another node. */
+dw_status step_rule_experts(stepper *stepper, const ir_node *node, step_record *record, bool *known);
+/* What results after the first one mean. */
+void step_set_meanings(const ir_node *node);
 
 /* ---- attention (incremental_attention.c) ---- */
 
