@@ -121,6 +121,14 @@ def as_exported(row, column):
     return "as exported" if row[column] == "f32" else f"`{row[column]}`"
 
 
+def commands_of(row):
+    """The names behind an option's letters."""
+    if row["commands"] == "*":
+        return "all"
+    names = {command["letter"].strip("'"): command["name"] for command in rows("src/cli/cmd.def", "CLI_COMMAND", ["name", "letter", "operand", "meaning"])}
+    return ", ".join(names[letter] for letter in row["commands"])
+
+
 def has_weights_form(row):
     return row["weight"] not in ("f32", "bf16") and row["weight"].split("_")[0] == row["activation"].split("_")[0]
 
@@ -141,6 +149,11 @@ TABLES = {
         "format": "`{name}`", "elements": "`{element}`", "scales": "`{scale}`", "block": block_shape,
         "second level": lambda row: {"0": "no", "1": "fp32 per tensor", "2": "fp32 per row"}[row["second"]], "bits per element": bits_per_element, "meaning": "{doc}",
     }),
+    "commands": Table("src/cli/cmd.def", "CLI_COMMAND", "name letter operand meaning", {
+        "command": lambda row: f"`deepwell {row['name']}{'' if row['operand'] == 'NULL' else ' ' + row['operand']}`", "what it gives": "{meaning}"}),
+    "options": Table("src/cli/option.def", "CLI_OPTION", "name value commands meaning", {
+        "option": lambda row: f"`--{row['name'].replace('_', '-')}{'' if row['value'] == 'NULL' else ' ' + row['value']}`",
+        "commands": commands_of, "meaning": "{meaning}"}),
     "pointwise-ops": ops("pointwise"),
     "create-ops": ops("create"),
     "view-ops": ops("view"),
