@@ -95,7 +95,7 @@ static dw_status run_on(const kernel_run *run, const gemm_isa *isa) {
     groups g = {.run = run, .setup = &s, .a = a->data};
     uint8_t *workspace = run->workspace;
     if (s.rows.bytes > 0) {
-        product_rows_run(&s.rows, a, 0, 1, run->pool, workspace);
+        product_rows_run(&s.rows, isa, a, 0, 1, run->pool, workspace);
         g.a = workspace;
     }
     const void *packed = run->packed;

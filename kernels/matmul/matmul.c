@@ -151,7 +151,7 @@ static dw_status run_on(const kernel_run *run, const gemm_isa *isa) {
     batches b = {.run = run, .setup = &s, .a = run->call.in[0]->data};
     uint8_t *workspace = run->workspace;
     if (s.rows.bytes > 0) {
-        product_rows_run(&s.rows, run->call.in[0], s.a_row_axis, s.a_k_axis, run->pool, workspace);
+        product_rows_run(&s.rows, isa, run->call.in[0], s.a_row_axis, s.a_k_axis, run->pool, workspace);
         b.a = workspace;
     }
     const void *packed = run->packed;

@@ -76,6 +76,14 @@ typedef struct gemm_direct {
     float *c[2];                  /* [rows][32] */
 } gemm_direct;
 
+/* k elements of a quantised row of A as BF16, each times its block's scale. */
+typedef struct gemm_codes {
+    dw_format format;             /* of the row: blocks of 8 or 4 bits */
+    int64_t k;
+    const uint8_t *codes, *scales;
+    uint16_t *to;
+} gemm_codes;
+
 /* What an instruction set provides. Entries of decode may be NULL where panel and compute agree. */
 typedef struct gemm_isa {
     const char *name;
@@ -85,6 +93,8 @@ typedef struct gemm_isa {
     /* The chunk of k elements at source as the panel chunk that tile reads; padded to GEMM_GROUP in k. */
     void (*decode[GEMM_PANEL_COUNT][GEMM_COMPUTE_COUNT])(const uint8_t *source, int64_t k, void *chunk);
     void (*direct[GEMM_PANEL_COUNT])(const gemm_direct *direct);   /* NULL: none */
+    /* As many elements from the front as are whole groups of GEMM_GROUP without special codes or scales; returns how many. NULL: none. */
+    int64_t (*decode_row)(const gemm_codes *row);
     /* y[i] = step(y[i], x[i]); x NULL for steps without an operand. */
     void (*post)(op_post step, float *y, const float *x, int64_t count);
     void (*to_bf16)(const float *x, uint16_t *y, int64_t count);

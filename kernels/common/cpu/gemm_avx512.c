@@ -127,6 +127,77 @@ SIMD_INLINE void decode(gemm_panel panel, gemm_compute compute, const uint8_t *s
     }
 GEMM_AVX512_DECODERS(DEFINE)
 
+/* ---- rows of A ---- */
+
+/* 32 elements, even ones in the lower halves of lanes, times the lanes' factors, as BF16: exact, so the lower halves of the products are zero. */
+SIMD_INLINE __m512i scale_pairs(__m512i pairs, __m512 factor) {
+    gemm_pair p = gemm_split(pairs);
+    return gemm_join((gemm_pair){_mm512_mul_ps(p.even, factor), _mm512_mul_ps(p.odd, factor)});
+}
+
+/* 32 codes of 8 bits as BF16 numbers too small by the factor of gemm_scales; false: one is a NaN or an infinity. */
+SIMD_INLINE bool read_codes8(gemm_panel panel, const uint8_t *codes, __m512i *pairs) {
+    __m256i bytes = _mm256_loadu_si256((const __m256i *)codes), magnitude = _mm256_and_si256(bytes, _mm256_set1_epi8(0x7f));
+    __m256i limit = _mm256_set1_epi8(panel == GEMM_PANEL_E4M3 ? 0x7e : 0x7b);
+    __m512i words = _mm512_slli_epi16(_mm512_cvtepu8_epi16(bytes), 8);
+    if (panel == GEMM_PANEL_E4M3) *pairs = _mm512_and_si512(_mm512_srai_epi16(words, 4), _mm512_set1_epi16((short)0x87f0));
+    else *pairs = _mm512_and_si512(_mm512_srai_epi16(words, 3), _mm512_set1_epi16((short)0x8fe0));
+    return _mm256_cmpgt_epi8_mask(magnitude, limit) == 0;
+}
+
+/* 32 codes of 4 bits, the element of even k in the lower half of a byte. */
+SIMD_INLINE __m512i read_codes4(__m512i table, const uint8_t *codes) {
+    __m512i lanes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)codes));
+    return _mm512_permutexvar_epi16(_mm512_or_si512(lanes, _mm512_slli_epi32(lanes, 12)), table);
+}
+
+SIMD_INLINE __m512 factor_of(uint32_t bits) { return _mm512_castsi512_ps(_mm512_set1_epi32((int)bits)); }
+
+SIMD_INLINE int64_t decode_row8(gemm_panel panel, bool scaled, const gemm_codes *row) {
+    const uint32_t bias = panel == GEMM_PANEL_E4M3 ? 120 : 112, most = panel == GEMM_PANEL_E4M3 ? 127 + 7 : 127 + 15;
+    int64_t at = 0;
+    for (; at + GEMM_GROUP <= row->k; at += GEMM_GROUP) {
+        __m512i pairs;
+        uint32_t scale = scaled ? row->scales[at / GEMM_GROUP] : 127;
+        if (!read_codes8(panel, row->codes + at, &pairs)) break;
+        if (scale > most || (scale < 127 - 110 && _mm512_test_epi16_mask(pairs, _mm512_set1_epi16(0x7fff)) != 0)) break;
+        _mm512_storeu_si512(row->to + at, scale_pairs(pairs, factor_of((scale + bias) << 23)));
+    }
+    return at;
+}
+
+SIMD_INLINE int64_t decode_row4(gemm_panel panel, const gemm_codes *row) {
+    const __m512i table = gemm_e2m1_table();
+    int64_t at = 0;
+    for (; at + GEMM_GROUP <= row->k; at += GEMM_GROUP) {
+        __m512i pairs = read_codes4(table, row->codes + at / 2);
+        __m512 factor;
+        if (panel == GEMM_PANEL_E2M1_E8M0) {
+            uint32_t scale = row->scales[at / GEMM_GROUP];
+            if (scale > 127 + 112 || (scale < 127 - 110 && _mm512_test_epi16_mask(pairs, _mm512_set1_epi16(0x7fff)) != 0)) break;
+            factor = factor_of(scale << 23);
+        } else {
+            uint32_t low = row->scales[at / 16], high = row->scales[at / 16 + 1];
+            if (low >= 0x7f || high >= 0x7f) break;
+            factor = _mm512_mask_mov_ps(factor_of(low << 20), 0xff00, factor_of(high << 20));
+            factor = _mm512_mul_ps(factor, _mm512_set1_ps(0x1p120f));
+        }
+        _mm512_storeu_si512(row->to + at, scale_pairs(pairs, factor));
+    }
+    return at;
+}
+
+int64_t gemm_avx512_decode_row(const gemm_codes *row) {
+    switch (row->format) {
+    case DW_FORMAT_mxfp8: return decode_row8(GEMM_PANEL_E4M3, true, row);
+    case DW_FORMAT_mxfp8_e5m2: return decode_row8(GEMM_PANEL_E5M2, true, row);
+    case DW_FORMAT_fp8_1x128: case DW_FORMAT_fp8_row: case DW_FORMAT_fp8_tensor: return decode_row8(GEMM_PANEL_E4M3, false, row);
+    case DW_FORMAT_mxfp4: return decode_row4(GEMM_PANEL_E2M1_E8M0, row);
+    case DW_FORMAT_nvfp4: case DW_FORMAT_nvfp4_row: return decode_row4(GEMM_PANEL_E2M1_E4M3, row);
+    default: return 0;
+    }
+}
+
 void gemm_avx512_post(op_post step, float *y, const float *x, int64_t count) { post_steps(step, y, x, count); }
 void gemm_avx512_to_bf16(const float *x, uint16_t *y, int64_t count) { narrow_bf16(x, y, count); }
 
@@ -137,6 +208,7 @@ const gemm_isa gemm_isa_avx512 = {
     .rows_max = {12, 12},
     .tile = {[GEMM_F32] = gemm_avx512_tile_f32, [GEMM_BF16] = gemm_avx512_tile_bf16},
     .decode = {GEMM_AVX512_DECODERS(ENTRY)},
+    .decode_row = gemm_avx512_decode_row,
     .post = gemm_avx512_post,
     .to_bf16 = gemm_avx512_to_bf16,
 };

@@ -67,6 +67,7 @@ void product_rows_init(product_rows *rows, const dw_tensor *a, gemm_compute comp
 
 typedef struct rows_job {
     const product_rows *rows;
+    const gemm_isa *isa;
     const dw_tensor *a;
     int row_axis, k_axis;
     uint8_t *to;
@@ -95,26 +96,38 @@ static void cast_row(const rows_job *job, int64_t row, uint8_t *to) {
     }
 }
 
+/* By the instruction set's decoder as far as that goes, group by group with num's where it stops. */
+static void decode_row(const rows_job *job, int64_t row, uint16_t *to) {
+    const dw_tensor *a = job->a;
+    const num_format *info = num_info(a->format);
+    int64_t k = job->rows->k;
+    const uint8_t *codes = (const uint8_t *)a->data + (size_t)row * num_row_bytes(a->format, k), *scales = (const uint8_t *)a->scales + (size_t)row * job->scale_row_bytes;
+    for (int64_t at = 0; at < k;) {
+        size_t codes_at = num_row_bytes(a->format, at);
+        size_t scales_at = info->cols > 0 && job->scale_row_bytes > 0 ? (size_t)(at / info->cols) * (size_t)dw_format_bits(info->scale) / 8 : 0;
+        if (job->isa->decode_row != NULL) {
+            gemm_codes rest = {.format = a->format, .k = k - at, .codes = codes + codes_at, .scales = scales + scales_at, .to = to + at};
+            int64_t done = job->isa->decode_row(&rest);
+            at += done;
+            if (done > 0) continue;
+        }
+        int64_t count = job->isa->decode_row == NULL || k - at < GEMM_GROUP ? k - at : GEMM_GROUP;
+        num_matrix part = {.format = a->format, .rows = 1, .cols = count, .data = (uint8_t *)(uintptr_t)(codes + codes_at), .scales = (uint8_t *)(uintptr_t)(scales + scales_at)};
+        num_dequantize_bf16(&part, to + at, count);
+        at += count;
+    }
+}
+
 static void rows_task(void *argument, int64_t task, int worker) {
     (void)worker;
     const rows_job *job = argument;
     const product_rows *rows = job->rows;
     size_t size = rows->compute == GEMM_F32 ? sizeof(float) : sizeof(uint16_t), row_bytes = (size_t)rows->stride * size;
     int64_t first = task * ROWS_PER_TASK, end = first + ROWS_PER_TASK < rows->rows ? first + ROWS_PER_TASK : rows->rows;
-    if (dw_format_is_block(job->a->format)) {
-        const dw_tensor *a = job->a;
-        num_matrix part = {
-            .format = a->format,
-            .rows = end - first,
-            .cols = rows->k,
-            .data = (uint8_t *)a->data + (size_t)first * num_row_bytes(a->format, rows->k),
-            .scales = (uint8_t *)a->scales + (size_t)first * job->scale_row_bytes,
-        };
-        num_dequantize_bf16(&part, (uint16_t *)(job->to + (size_t)first * row_bytes), rows->stride);
-    }
     for (int64_t row = first; row < end; row++) {
         uint8_t *to = job->to + (size_t)row * row_bytes;
-        if (!dw_format_is_block(job->a->format)) cast_row(job, row, to);
+        if (dw_format_is_block(job->a->format)) decode_row(job, row, (uint16_t *)to);
+        else cast_row(job, row, to);
         memset(to + (size_t)rows->k * size, 0, row_bytes - (size_t)rows->k * size);
     }
 }
@@ -134,13 +147,13 @@ static void decode_tiled(const product_rows *rows, const dw_tensor *a, uint16_t 
     for (int64_t row = 0; row < rows->rows; row++) memset(to + row * rows->stride + rows->k, 0, (size_t)(rows->stride - rows->k) * sizeof *to);
 }
 
-void product_rows_run(const product_rows *rows, const dw_tensor *a, int row_axis, int k_axis, pool *pool, void *to) {
+void product_rows_run(const product_rows *rows, const gemm_isa *isa, const dw_tensor *a, int row_axis, int k_axis, pool *pool, void *to) {
     if (rows->bytes == 0 || rows->rows == 0) return;
     if (dw_format_is_block(a->format) && a->scale_layout != DW_SCALE_plain) {
         decode_tiled(rows, a, to);
         return;
     }
-    rows_job job = {.rows = rows, .a = a, .row_axis = row_axis, .k_axis = k_axis, .to = to};
+    rows_job job = {.rows = rows, .isa = isa, .a = a, .row_axis = row_axis, .k_axis = k_axis, .to = to};
     if (dw_format_is_block(a->format)) {
         const num_format *info = num_info(a->format);
         int64_t blocks = info->cols > 0 ? (rows->k + info->cols - 1) / info->cols : 1;

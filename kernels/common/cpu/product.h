@@ -31,6 +31,6 @@ typedef struct product_rows {
 /* rank 2 or more; k_axis, row_axis: axes of a. in_place: A may be read where it lies if its memory allows. */
 void product_rows_init(product_rows *rows, const dw_tensor *a, gemm_compute compute, gemm_panel panel, int row_axis, int k_axis);
 /* Brings A into to, rows->bytes long. */
-void product_rows_run(const product_rows *rows, const dw_tensor *a, int row_axis, int k_axis, pool *pool, void *to);
+void product_rows_run(const product_rows *rows, const gemm_isa *isa, const dw_tensor *a, int row_axis, int k_axis, pool *pool, void *to);
 
 #endif
