@@ -4,7 +4,7 @@
 
 #include "kernel/kernel.h"
 
-enum { MOVE_TASK_BYTES = 1 << 17, MOVE_TILE = 32 };
+enum { MOVE_TASK_BYTES = 1 << 17, MOVE_TILE = 64 };
 
 /* from, broadcast to the shape of to, goes into to. They do not overlap, or are the same elements at the same places. */
 void move_copy(pool *pool, const dw_tensor *to, const dw_tensor *from);

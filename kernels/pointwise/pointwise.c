@@ -10,6 +10,8 @@
 #include "kernels/kernels.h"
 #include "num/num.h"
 
+enum { BLOCK = 512 };   /* elements that are widened at a time: short, so that memory is asked for throughout */
+
 const char *pointwise_reject(const kernel_problem *problem, text *why) {
     for (int i = 0; i < problem->n_in; i++) {
         if (cpu_is_plain(problem->in[i]->format)) continue;
@@ -101,12 +103,12 @@ static void store(const pointwise_job *job, const void *values, int64_t offset, 
 static void run_line(void *argument, const int64_t *offset, int64_t count) {
     pointwise_job *job = argument;
     int64_t out_step = cpu_nest_step(&job->nest, 0), x_step = cpu_nest_step(&job->nest, 1), y_step = job->y != NULL ? cpu_nest_step(&job->nest, 2) : 0;
-    int64_t x_buffer[CPU_BLOCK], y_buffer[CPU_BLOCK], out_buffer[CPU_BLOCK];
+    int64_t x_buffer[BLOCK], y_buffer[BLOCK], out_buffer[BLOCK];
     size_t result_bytes = job->predicate ? 1 : pointwise_class_bytes(job->class);
     bool direct = out_step == 1 && result_bytes == cpu_element_bytes(job->out->format);
     const void *x = NULL, *y = NULL;
-    for (int64_t at = 0; at < count; at += CPU_BLOCK) {
-        int64_t part = count - at < CPU_BLOCK ? count - at : CPU_BLOCK;
+    for (int64_t at = 0; at < count; at += BLOCK) {
+        int64_t part = count - at < BLOCK ? count - at : BLOCK;
         int64_t at_out = offset[0] + at * out_step;
         if (at == 0 || x_step != 0) x = load(job, job->x, offset[1] + at * x_step, x_step, part, x_buffer);
         if (job->y != NULL && (at == 0 || y_step != 0)) y = load(job, job->y, offset[2] + at * y_step, y_step, part, y_buffer);

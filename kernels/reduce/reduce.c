@@ -6,7 +6,7 @@
 #include "kernels/kernels.h"
 #include "num/num.h"
 
-enum { GRAIN = 32768, LEAST_COLUMNS = 256 };     /* elements of a task; and results, column by column */
+enum { GRAIN = 32768, LEAST_COLUMNS = 1024 };     /* elements of a task; and results, column by column */
 
 const char *reduce_reject(const kernel_problem *problem, text *why) {
     (void)why;

@@ -56,10 +56,20 @@ static void add(const float *restrict x, const float *restrict y, float *restric
     for (int64_t i = 0; i < count; i++) z[i] = x[i] + y[i];
 }
 
+/* Folds an array of LANES in halves, in a fixed order. */
+#define FOLD_HALF(width, statement)                  \
+    for (int j = 0; j < (width); j++) {              \
+        int other = j + (width);                     \
+        statement;                                   \
+    }
+#define FOLD(statement)                                                                                                             \
+    FOLD_HALF(16, statement) FOLD_HALF(8, statement) FOLD_HALF(4, statement) FOLD_HALF(2, statement) FOLD_HALF(1, statement)
+
 static double lanes_total(const float *lane) {
-    double total = 0;
-    for (int j = 0; j < LANES; j++) total += (double)lane[j];
-    return total;
+    double total[LANES / 2];
+    for (int j = 0; j < LANES / 2; j++) total[j] = (double)lane[j] + (double)lane[j + LANES / 2];
+    FOLD(total[j] += total[other])
+    return total[0];
 }
 
 static double sum(const float *x, int64_t count) {
@@ -92,24 +102,32 @@ static double sum_squares(const float *x, float mean, int64_t count) {
     return total;
 }
 
-/* A NaN wins over all, from either side. */
-static inline float larger(float a, float b) { return cpu_select((a > b) | (a != a), a, b); }
-static inline float smaller(float a, float b) { return cpu_select((a < b) | (a != a), a, b); }
-
-#define EXTREME(name, pick, start)                                                       \
-    static float name(const float *x, int64_t count) {                                   \
-        float lane[LANES], result = start;                                               \
-        int64_t i = 0;                                                                   \
-        for (int j = 0; j < LANES; j++) lane[j] = start;                                 \
-        for (; i + LANES <= count; i += LANES)                                           \
-            for (int j = 0; j < LANES; j++) lane[j] = pick(lane[j], x[i + j]);           \
-        for (; i < count; i++) result = pick(result, x[i]);                              \
-        for (int j = 0; j < LANES; j++) result = pick(result, lane[j]);                  \
-        return result;                                                                   \
+/* The largest (smallest) of numbers in lanes, and beside it whether any is a NaN. */
+#define EXTREME(name, before, start)                                                          \
+    static float name(const float *x, int64_t count) {                                        \
+        float lane[LANES];                                                                    \
+        int32_t nan[LANES] = {0};                                                             \
+        int64_t i = 0;                                                                        \
+        for (int j = 0; j < LANES; j++) lane[j] = start;                                      \
+        for (; i + LANES <= count; i += LANES) {                                              \
+            for (int j = 0; j < LANES; j++) lane[j] = x[i + j] before lane[j] ? x[i + j] : lane[j]; \
+            for (int j = 0; j < LANES; j++) nan[j] |= x[i + j] != x[i + j];                   \
+        }                                                                                     \
+        for (int j = 0; i + j < count; j++) {                                                 \
+            lane[j] = x[i + j] before lane[j] ? x[i + j] : lane[j];                           \
+            nan[j] |= x[i + j] != x[i + j];                                                   \
+        }                                                                                     \
+        FOLD_HALF(32, lane[j] = lane[other] before lane[j] ? lane[other] : lane[j])           \
+        FOLD(lane[j] = lane[other] before lane[j] ? lane[other] : lane[j])                    \
+        FOLD_HALF(32, nan[j] |= nan[other])                                                   \
+        FOLD(nan[j] |= nan[other])                                                            \
+        return nan[0] ? NAN : lane[0];                                                        \
     }
-EXTREME(max, larger, -INFINITY)
-EXTREME(min, smaller, INFINITY)
+EXTREME(max, >, -INFINITY)
+EXTREME(min, <, INFINITY)
 #undef EXTREME
+#undef FOLD
+#undef FOLD_HALF
 
 static void normalise(const float *restrict x, float mean, float low, float scale, const float *restrict weight, const float *restrict bias,
                       float *restrict y, int64_t count) {
