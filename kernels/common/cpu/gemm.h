@@ -93,6 +93,8 @@ typedef struct gemm_isa {
     /* The chunk of k elements at source as the panel chunk that tile reads; padded to GEMM_GROUP in k. */
     void (*decode[GEMM_PANEL_COUNT][GEMM_COMPUTE_COUNT])(const uint8_t *source, int64_t k, void *chunk);
     void (*direct[GEMM_PANEL_COUNT])(const gemm_direct *direct);   /* NULL: none */
+    /* Brings memory that is read soon into the L2 cache. NULL: does not. */
+    void (*fetch)(const uint8_t *from, size_t bytes);
     /* As many elements from the front as are whole groups of GEMM_GROUP without special codes or scales; returns how many. NULL: none. */
     int64_t (*decode_row)(const gemm_codes *row);
     /* y[i] = step(y[i], x[i]); x NULL for steps without an operand. */

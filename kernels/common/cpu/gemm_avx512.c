@@ -127,6 +127,10 @@ SIMD_INLINE void decode(gemm_panel panel, gemm_compute compute, const uint8_t *s
     }
 GEMM_AVX512_DECODERS(DEFINE)
 
+void gemm_avx512_fetch(const uint8_t *from, size_t bytes) {
+    for (size_t at = 0; at < bytes; at += 64) _mm_prefetch((const char *)from + at, _MM_HINT_T1);
+}
+
 /* ---- rows of A ---- */
 
 /* 32 elements, even ones in the lower halves of lanes, times the lanes' factors, as BF16: exact, so the lower halves of the products are zero. */
@@ -208,6 +212,7 @@ const gemm_isa gemm_isa_avx512 = {
     .rows_max = {12, 12},
     .tile = {[GEMM_F32] = gemm_avx512_tile_f32, [GEMM_BF16] = gemm_avx512_tile_bf16},
     .decode = {GEMM_AVX512_DECODERS(ENTRY)},
+    .fetch = gemm_avx512_fetch,
     .decode_row = gemm_avx512_decode_row,
     .post = gemm_avx512_post,
     .to_bf16 = gemm_avx512_to_bf16,

@@ -147,6 +147,7 @@ const gemm_isa gemm_isa_avx512bf16 = {
     .decode = {GEMM_AVX512_DECODERS(ENTRY)},
     .direct = {[GEMM_PANEL_E4M3] = direct_E4M3, [GEMM_PANEL_E5M2] = direct_E5M2, [GEMM_PANEL_E2M1_E8M0] = direct_E2M1_E8M0,
                [GEMM_PANEL_E2M1_E4M3] = direct_E2M1_E4M3},
+    .fetch = gemm_avx512_fetch,
     .decode_row = gemm_avx512_decode_row,
     .post = gemm_avx512_post,
     .to_bf16 = gemm_avx512_to_bf16,

@@ -23,8 +23,8 @@ typedef struct work {
     bool direct;
 } work;
 
-/* c [rows][32] = a times a panel, chunk by chunk. */
-static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int64_t row, int64_t rows, float *c) {
+/* c [rows][32] = a times a panel, chunk by chunk. While a chunk is worked on the next one is fetched, at the end that of next_panel (NULL: none). */
+static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, const uint8_t *next_panel, int64_t row, int64_t rows, float *c) {
     _Alignas(64) uint8_t decoded[GEMM_DEPTH * GEMM_COLS * sizeof(float)];
     const gemm_pack *pack = &job->pack;
     int rows_max = job->isa->rows_max[job->compute];
@@ -32,6 +32,7 @@ static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t
     bool direct = pack->panel == (job->compute == GEMM_F32 ? GEMM_PANEL_F32 : GEMM_PANEL_BF16);
     const uint8_t *a = (const uint8_t *)slice->a + (size_t)(row * job->a_stride) * element;
     const float *col_scales = pack->block_scales ? (const float *)(panel + pack->scale_offset) : NULL;
+    size_t chunk_bytes = gemm_chunk_bytes(pack->panel, pack->depth);
     bool scaled = col_scales != NULL || slice->row_scales != NULL;
     static const float ones[GEMM_COLS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     for (int64_t chunk = 0; chunk < pack->chunks; chunk++) {
@@ -51,7 +52,10 @@ static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t
             .col_scale = scaled ? (col_scales != NULL ? col_scales + chunk * GEMM_COLS : ones) : NULL,
         };
         int64_t tiles = (rows + rows_max - 1) / rows_max;
+        const uint8_t *next = chunk + 1 < pack->chunks ? panel + gemm_chunk_offset(pack, at + pack->depth) : next_panel;
+        size_t share = base_align_up((chunk_bytes + (size_t)tiles - 1) / (size_t)tiles, 64);
         for (int64_t r = 0, left = tiles; r < rows; r += tile.rows, left--) {
+            if (job->isa->fetch != NULL && next != NULL) job->isa->fetch(next + (size_t)(tiles - left) * share, share);
             tile.rows = (int)((rows - r + left - 1) / left);   /* even: 16 rows are 8 and 8 rather than 12 and 4 */
             tile.a = a + (size_t)(r * job->a_stride + at) * element;
             tile.c = c + r * GEMM_COLS;
@@ -80,6 +84,10 @@ static void load_operand(const gemm_operand *operand, int64_t offset, int64_t co
     int64_t stride = operand->col_stride;
     if (operand->format == DW_FORMAT_f32) {
         const float *data = (const float *)operand->data + offset;
+        if (stride == 1 && count == GEMM_COLS) {
+            memcpy(x, data, GEMM_COLS * sizeof *x);
+            return;
+        }
         for (int64_t i = 0; i < count; i++) x[i] = data[i * stride];
         return;
     }
@@ -121,7 +129,8 @@ static void finish(const gemm_job *job, const gemm_slice *slice, int64_t row, in
     uint8_t *out = (uint8_t *)slice->out + ((size_t)(row * job->out_row_stride) + (size_t)column) * size;
     for (int64_t r = 0; r < rows; r++, c += GEMM_COLS, out += (size_t)job->out_row_stride * size) {
         if (job->out_format == DW_FORMAT_f32) {
-            memcpy(out, c, (size_t)count * sizeof(float));
+            if (count == GEMM_COLS) memcpy(out, c, GEMM_COLS * sizeof(float));   /* of a size that needs no call */
+            else memcpy(out, c, (size_t)count * sizeof(float));
         } else if (job->out_format == DW_FORMAT_bf16) {
             uint16_t narrow[GEMM_COLS];
             job->isa->to_bf16(c, narrow, GEMM_COLS);
@@ -168,7 +177,11 @@ static void run_task(void *argument, int64_t task, int worker) {
         if (direct) {
             multiply_direct(job, &slice, panel, panels, rows, c);
         } else {
-            for (int i = 0; i < panels; i++) multiply(job, &slice, panel + (size_t)i * job->pack.panel_bytes, row, rows, c[i]);
+            for (int i = 0; i < panels; i++) {
+                const uint8_t *here = panel + (size_t)i * job->pack.panel_bytes;
+                bool last = unit + 1 == end && i + 1 == panels;
+                multiply(job, &slice, here, last ? NULL : here + job->pack.panel_bytes, row, rows, c[i]);
+            }
         }
         for (int i = 0; i < panels; i++) apply_factors(job, &slice, panel + (size_t)i * job->pack.panel_bytes, row, rows, c[i]);
         if (per_unit == 2) {
@@ -193,9 +206,9 @@ void gemm_run(const gemm_job *job, pool *pool) {
     if (w.chunk_rows > GEMM_CHUNK_ROWS) w.chunk_rows = GEMM_CHUNK_ROWS;
     w.row_chunks = ceil_div(job->rows_max, w.chunk_rows);
     w.direct = job->compute == GEMM_BF16 && job->rows_max <= GEMM_DIRECT_ROWS && job->pack.depth == GEMM_DEPTH && job->isa->direct[job->pack.panel] != NULL;
-    /* Tasks of several panels when rows are few: which thread takes them changes no bit. */
+    /* Tasks of several panels, so that each fetches what it reads next: which thread takes them changes no bit. */
     int64_t wanted = (int64_t)pool_threads(pool) * TASKS_PER_THREAD;
-    w.units_per_task = job->rows_max > 16 ? 1 : w.units * job->slices / wanted;
+    w.units_per_task = w.units * job->slices * w.row_chunks / (job->rows_max > 16 ? 2 * wanted : wanted);
     if (w.units_per_task < 1) w.units_per_task = 1;
     if (w.direct && w.units_per_task % 2 == 1 && !job->pack.halves) w.units_per_task++;
     w.tasks_per_rows = ceil_div(w.units, w.units_per_task);
