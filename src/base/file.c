@@ -72,7 +72,7 @@ static dw_status writer_open(file_writer *writer) {
         if (writer->temporary == NULL) return DW_NO_MEMORY;
         writer->descriptor = open(writer->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
         if (writer->descriptor >= 0) return DW_OK;
-        if (errno != EEXIST) return fail_errno(writer->context, "create", writer->temporary);
+        if (errno != EEXIST) return fail_errno(writer->context, "create", writer->path);
     }
     return base_fail(writer->context, DW_IO, "%s: exists, as do %d others like it; remove them", writer->temporary, NAMES_TRIED - 1);
 }
@@ -106,7 +106,7 @@ static void write_all(file_writer *writer, const uint8_t *bytes, size_t length) 
         ssize_t written = write(writer->descriptor, bytes, length);
         if (written < 0 && errno == EINTR) continue;
         if (written < 0) {
-            writer->status = fail_errno(writer->context, "write", writer->temporary);
+            writer->status = fail_errno(writer->context, "write", writer->path);
             return;
         }
         bytes += written;
@@ -147,8 +147,8 @@ uint64_t file_writer_offset(const file_writer *writer) { return writer->offset; 
 dw_status file_writer_commit(file_writer *writer) {
     flush_buffer(writer);
     dw_status status = writer->status;
-    if (status == DW_OK && fsync(writer->descriptor) != 0) status = fail_errno(writer->context, "flush", writer->temporary);
-    if (close(writer->descriptor) != 0 && status == DW_OK) status = fail_errno(writer->context, "close", writer->temporary);
+    if (status == DW_OK && fsync(writer->descriptor) != 0) status = fail_errno(writer->context, "flush", writer->path);
+    if (close(writer->descriptor) != 0 && status == DW_OK) status = fail_errno(writer->context, "close", writer->path);
     if (status == DW_OK && rename(writer->temporary, writer->path) != 0) {
         status = fail_errno(writer->context, "rename its temporary file to it", writer->path);
     }

@@ -43,7 +43,8 @@ const char *chip_feature_meaning(chip_feature feature);
 static inline bool chip_has(const chip_caps *caps, chip_feature feature) { return caps->features >> feature & 1; }
 /* FLOP/s for products of operands in this format (block formats by their elements): the rate of the unit that would do them. */
 double chip_flops(const chip_caps *caps, dw_format format);
-/* Of everything that planning looks at: a plan is bound to it. */
+/* A plan is bound to it: of everything that planning looks at; of a CPU, of its level and features, as a plan made on one machine is good on
+ * another with more memory or fewer threads. */
 uint64_t chip_hash(const chip_caps *caps);
 /* One line. */
 void chip_print(text *text, const chip_caps *caps);

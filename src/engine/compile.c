@@ -73,7 +73,7 @@ dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *poli
 
 /* ---- plans ---- */
 
-static dw_status find_chip(dw_model *model, const dw_model_options *options)
+dw_status engine_find_chip(dw_model *model, const dw_model_options *options)
 {
     if (options->chip == NULL) {
         const char *device = options->device ? options->device : "cpu", *colon = strchr(device, ':');
@@ -137,7 +137,7 @@ static dw_status plan_by_policy(dw_model *model, const dw_model_options *options
 dw_status engine_compile(dw_model *model, const dw_model_options *options)
 {
     pool *pool;
-    TRY(find_chip(model, options));
+    TRY(engine_find_chip(model, options));
     TRY(plan_by_policy(model, options));
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));

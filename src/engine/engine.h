@@ -78,6 +78,7 @@ dw_status engine_fuse(dw_model *model);
 /* fused -> the same in the policy's precision, projections merged. The first report becomes the model's. */
 dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *policy, pass_probe probe, ir_graph **lowered);
 /* fused -> plans, loaded unless DW_MODEL_PLAN_ONLY. */
+dw_status engine_find_chip(dw_model *model, const dw_model_options *options);   /* the chip that options name, or this machine's */
 dw_status engine_compile(dw_model *model, const dw_model_options *options);
 
 /* ---- session.c ---- */

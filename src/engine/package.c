@@ -1,18 +1,16 @@
 /* The .dw package: plans in text form, and the constants that they read, as they lie in memory, in one file that is mapped.
  *
- *     magic "DEEPWELL" | u32 version | u32 zero | u64 bytes of the header | header | padding | data
+ *     magic "DEEPWELL" | u32 version | u32 zero | u64 bytes of the header | u64 xxh3 of the header | header | padding | data
  *
  * All numbers little-endian. The header is text: lines "full N", "step N" (bytes of the plans that follow the lines), "reason ..", and one
  * line per constant: name, kind (plain or packed), type, and where its bytes are. Data begins on a multiple of 64 bytes, as does each
- * constant. Holds no fp32 weights unless a plan runs on them. */
+ * constant: one directly after the other, up to the end of the file. Holds no fp32 weights unless a plan runs on them. */
 #include "engine/engine.h"
 
 #include <inttypes.h>
 #include <string.h>
 
-#include "device/device.h"
-
-enum { PACKAGE_VERSION = 1, PACKAGE_HEAD = 24 };
+enum { PACKAGE_VERSION = 1, PACKAGE_HEAD = 32 };
 static const char MAGIC[8] = {'D', 'E', 'E', 'P', 'W', 'E', 'L', 'L'};
 
 bool engine_is_package(const uint8_t *bytes, size_t length) { return length >= sizeof MAGIC && memcmp(bytes, MAGIC, sizeof MAGIC) == 0; }
@@ -33,10 +31,26 @@ static dw_status list(listing *all, const entry *item)
     return DW_OK;
 }
 
+/* What a state begins with is a constant under the state's name. */
+static dw_status list_states(const ir_graph *graph, listing *all)
+{
+    for (size_t i = 0; i < graph->state_count; i++) {
+        const ir_weight *initial = graph->states[i]->weight;
+        num_parts parts;
+        if (initial == NULL) continue;
+        const dw_tensor *tensor = &initial->tensor;
+        if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
+            return base_fail(graph->context, DW_LIMIT, "the bytes of state %s overflow", graph->states[i]->name);
+        TRY(list(all, &(entry){.key = graph->states[i]->name, .tensor = *tensor, .bytes = tensor->data, .length = parts.total_bytes}));
+    }
+    return DW_OK;
+}
+
 static dw_status list_program(const dw_model *model, const engine_program *program, listing *all)
 {
     const plan *plan = program->plan;
-    for (int i = 0; plan != NULL && i < plan->value_count; i++) {
+    if (plan == NULL) return DW_OK;
+    for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
         num_parts parts;
         if (v->key == NULL || v->view || !plan_reads_plain(v)) continue;
@@ -45,12 +59,12 @@ static dw_status list_program(const dw_model *model, const engine_program *progr
             return base_fail(model->context, DW_LIMIT, "the bytes of constant %s overflow", v->key);
         TRY(list(all, &(entry){.key = v->key, .tensor = *tensor, .bytes = tensor->data, .length = parts.total_bytes}));
     }
-    for (int i = plan ? plan->load_count : 0; plan != NULL && i < plan->step_count; i++) {
+    for (int i = plan->load_count; i < plan->step_count; i++) {
         const char *key = plan->steps[i].pack_key;
         const engine_constant *packed = key ? map_find(&model->constants.by_key, key) : NULL;
         if (packed != NULL) TRY(list(all, &(entry){.key = key, .bytes = packed->tensor.data, .length = packed->bytes, .packed = true}));
     }
-    return DW_OK;
+    return list_states(plan->graph, all);
 }
 
 static void print_entry(text *header, const entry *item, uint64_t offset)
@@ -70,15 +84,23 @@ static void put_u32(uint8_t *at, uint32_t value)
     for (int i = 0; i < 4; i++) at[i] = (uint8_t)(value >> 8 * i);
 }
 
+static void put_u64(uint8_t *at, uint64_t value)
+{
+    put_u32(at, (uint32_t)value);
+    put_u32(at + 4, (uint32_t)(value >> 32));
+}
+
 static uint32_t get_u32(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8 | (uint32_t)at[2] << 16 | (uint32_t)at[3] << 24; }
+
+static uint64_t get_u64(const uint8_t *at) { return get_u32(at) | (uint64_t)get_u32(at + 4) << 32; }
 
 static dw_status write_all(const dw_model *model, const listing *all, const text *header, file_writer *writer)
 {
     uint8_t head[PACKAGE_HEAD] = {0};
     memcpy(head, MAGIC, sizeof MAGIC);
     put_u32(head + 8, PACKAGE_VERSION);
-    put_u32(head + 16, (uint32_t)header->length);
-    put_u32(head + 20, (uint32_t)((uint64_t)header->length >> 32));
+    put_u64(head + 16, header->length);
+    put_u64(head + 24, base_hash(text_string(header), header->length, 0));
     TRY(file_writer_add(writer, head, sizeof head));
     TRY(file_writer_add(writer, text_string(header), header->length));
     for (size_t i = 0; i < all->count; i++) {
@@ -148,6 +170,7 @@ typedef struct reading {
     scanner scan;
     const uint8_t *data;       /* where constants' offsets count from */
     size_t data_bytes;
+    uint64_t end;              /* of the constants so far */
 } reading;
 
 static dw_status corrupt(const reading *read, const char *what)
@@ -172,8 +195,10 @@ static dw_status read_constant(reading *read)
     TRY(scan_name(scan, &kind));
     TRY(scan_count(read, INT64_MAX, &offset));
     TRY(scan_count(read, INT64_MAX, &length));
-    if ((uint64_t)offset % ENGINE_ALIGN != 0 || (uint64_t)offset > read->data_bytes || (uint64_t)length > read->data_bytes - (uint64_t)offset)
-        return corrupt(read, "a constant lies outside the file");
+    if ((uint64_t)offset != base_align_up((size_t)read->end, ENGINE_ALIGN)) return corrupt(read, "a constant does not begin where the one before it ends");
+    if ((uint64_t)offset > read->data_bytes || (uint64_t)length > read->data_bytes - (uint64_t)offset)
+        return corrupt(read, "a constant goes beyond the end of the file");
+    read->end = (uint64_t)offset + (uint64_t)length;
     constant.bytes = (size_t)length;
     constant.packed = strcmp(kind, "packed") == 0;
     constant.tensor.data = (void *)(uintptr_t)(read->data + offset);
@@ -196,25 +221,47 @@ static dw_status read_constant(reading *read)
     return ir_weights_add(&read->model->weights, constant.key, &constant.tensor, &weight);
 }
 
+static dw_status check_shape(reading *read, const plan *plan, const ir_value *value, const dw_tensor *found)
+{
+    dw_tensor expected;
+    TRY(op_tensor_bind(read->model->context, &value->type, plan->typical, NULL, &expected));
+    bool same = expected.format == found->format && expected.scale_layout == found->scale_layout && expected.rank == found->rank;
+    for (int d = 0; same && d < expected.rank; d++) same = expected.dims[d] == found->dims[d];
+    return same ? DW_OK : corrupt(read, "a constant has another shape than the plan says");
+}
+
+/* The packed weight has as many bytes as the kernel will read. */
+static dw_status check_packed(reading *read, const plan *plan, const plan_step *step)
+{
+    const engine_constant *packed = map_find(&read->model->constants.by_key, step->pack_key);
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    kernel_problem problem;
+    dw_tensor weight;
+    size_t bytes;
+    if (packed == NULL || !packed->packed) return corrupt(read, "packed weights that the plan reads are missing");
+    plan_problem(plan, step, in, out, &problem);
+    TRY(op_tensor_bind(read->model->context, in[step->row->packs], plan->typical, NULL, &weight));
+    if (!step->row->pack_bytes(&problem, &weight, &bytes) || bytes != packed->bytes) return corrupt(read, "packed weights have another size than their kernel reads");
+    return DW_OK;
+}
+
 /* Every constant that the plan reads must be in the file with the shape that the plan gives it. */
 static dw_status check_constants(reading *read, const plan *plan)
 {
     for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
-        dw_tensor expected;
         if (v->key == NULL || v->view || !plan_reads_plain(v)) continue;
         const engine_constant *constant = map_find(&read->model->constants.by_key, v->key);
         if (constant == NULL || constant->packed) return corrupt(read, "a constant that the plan reads is missing");
-        TRY(op_tensor_bind(read->model->context, &v->value->type, plan->typical, NULL, &expected));
-        bool same = expected.format == constant->tensor.format && expected.rank == constant->tensor.rank;
-        for (int d = 0; same && d < expected.rank; d++) same = expected.dims[d] == constant->tensor.dims[d];
-        if (!same) return corrupt(read, "a constant has another shape than the plan says");
+        TRY(check_shape(read, plan, v->value, &constant->tensor));
     }
-    for (int i = plan->load_count; i < plan->step_count; i++) {
-        const char *key = plan->steps[i].pack_key;
-        const engine_constant *packed = key ? map_find(&read->model->constants.by_key, key) : NULL;
-        if (key != NULL && (packed == NULL || !packed->packed)) return corrupt(read, "packed weights that the plan reads are missing");
+    for (size_t i = 0; i < plan->graph->state_count; i++) {
+        ir_value *state = plan->graph->states[i];
+        state->weight = ir_weights_find(&read->model->weights, state->name);
+        if (state->weight != NULL) TRY(check_shape(read, plan, state, &state->weight->tensor));
     }
+    for (int i = plan->load_count; i < plan->step_count; i++)
+        if (plan->steps[i].pack_key != NULL) TRY(check_packed(read, plan, &plan->steps[i]));
     return DW_OK;
 }
 
@@ -251,6 +298,7 @@ static dw_status read_header(reading *read, const char *header, size_t length)
     TRY(scan_end_of_line(scan));
     if ((uint64_t)full + (uint64_t)step > length) return corrupt(read, "the plans lie outside the header");
     for (int64_t i = 0; i < count; i++) TRY(read_constant(read));
+    if (read->end != read->data_bytes) return corrupt(read, "the file goes on behind its last constant");
     const char *plans = header + length - full - step;
     if (!(model->flags & DW_MODEL_GENERATE_ONLY) || step == 0) TRY(read_plan(read, plans, (size_t)full, &model->full));
     if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) TRY(read_plan(read, plans + full, (size_t)step, &model->step));
@@ -270,19 +318,23 @@ dw_status engine_package_open(dw_model *model, const char *file, const dw_model_
 {
     reading read = {.model = model, .file = file, .dims = options->dims};
     TRY(refuse_options(model, file, options));
-    TRY(device_probe_cpu(model->context, "", dw_context_threads(model->context), &model->chip));
+    TRY(engine_find_chip(model, options));
     TRY(file_map_open(model->context, file, &model->package));
     const uint8_t *bytes = model->package.bytes;
     size_t length = model->package.length;
     if (length < PACKAGE_HEAD) return base_fail(model->context, DW_CORRUPT, "%s: the file ends within its first %d bytes", file, PACKAGE_HEAD);
     uint32_t version = get_u32(bytes + 8);
-    uint64_t header = get_u32(bytes + 16) | (uint64_t)get_u32(bytes + 20) << 32;
+    uint64_t header = get_u64(bytes + 16);
     if (version != PACKAGE_VERSION)
         return base_fail(model->context, DW_MISMATCH, "%s has version %u of the package format, this build reads %d: compile it again", file, version, PACKAGE_VERSION);
     if (header > length - PACKAGE_HEAD)
         return base_fail(model->context, DW_CORRUPT, "%s: its header of %" PRIu64 " bytes goes beyond the file of %zu", file, header, length);
+    if (base_hash(bytes + PACKAGE_HEAD, (size_t)header, 0) != get_u64(bytes + 24))
+        return base_fail(model->context, DW_CORRUPT, "%s: its header has been changed since it was written: compile it again", file);
     size_t data = base_align_up(PACKAGE_HEAD + (size_t)header, ENGINE_ALIGN);
     read.data = bytes + (data < length ? data : length);
     read.data_bytes = data < length ? length - data : 0;
-    return read_header(&read, (const char *)bytes + PACKAGE_HEAD, (size_t)header);
+    dw_status status = read_header(&read, (const char *)bytes + PACKAGE_HEAD, (size_t)header);
+    if (status != DW_OK && strstr(dw_context_error(model->context), file) == NULL) base_fail_at(model->context, status, "in %s", file);
+    return status;
 }
