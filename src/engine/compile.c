@@ -82,7 +82,12 @@ dw_status engine_find_chip(dw_model *model, const dw_model_options *options)
         return device_probe_cpu(model->context, colon ? colon + 1 : "", dw_context_threads(model->context), &model->chip);
     }
     if (!(model->flags & DW_MODEL_PLAN_ONLY)) return base_fail(model->context, DW_INVALID, "chip %s: a plan for another chip is not run", options->chip);
-    return chip_find(model->context, options->chip, 0, &model->chip);
+    TRY(chip_find(model->context, options->chip, 0, &model->chip));
+    for (int i = 0; i < kernel_count(); i++) {
+        if (kernel_at(i)->device == model->chip.kind) return DW_OK;
+    }
+    return base_fail(model->context, DW_UNSUPPORTED, "chip %s: this build has no kernels for GPUs, so there is nothing to plan; it plans for cpu-avx512bf16, cpu-avx512, "
+                     "cpu-avx2 and cpu-portable", model->chip.name);
 }
 
 static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_model_options *options, pass_policy *policy, engine_program *program)
