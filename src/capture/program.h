@@ -116,6 +116,11 @@ struct capture_call {
 
 /* Names the symbols after the axes of the inputs and sets their ranges. */
 dw_status capture_name_symbols(capture *capture);
+/* By torch's names: a symbol is at most max; two symbols are one. */
+void capture_bound_symbol(capture *capture, const char *original, int64_t max);
+dw_status capture_unite_symbols(capture *capture, const char *a, const char *b);
+/* Applies both to what the guards of the export say (guards.c). */
+dw_status capture_read_guards(capture *capture);
 /* {"as_int": ..} or {"as_expr": ..}; also the text of an expression alone. */
 dw_status capture_read_size(capture *capture, const json_t *size, dim *result);
 /* A TensorMeta; an unknown dtype gives DW_FORMAT_COUNT. what names the tensor in messages. */

@@ -413,6 +413,23 @@ static dw_status set_range(capture *capture, const char *key, const json_t *rang
     return DW_OK;
 }
 
+void capture_bound_symbol(capture *capture, const char *original, int64_t max) {
+    capture_symbol *symbol = map_find(&capture->symbols, original);
+    if (symbol != NULL && max < symbol->max && max >= symbol->min) symbol->max = max;
+}
+
+dw_status capture_unite_symbols(capture *capture, const char *a, const char *b) {
+    capture_symbol *one = map_find(&capture->symbols, a), *other = map_find(&capture->symbols, b);
+    if (one == NULL || other == NULL || one == other) return DW_OK;
+    if (other->min > one->min) one->min = other->min;
+    if (other->max < one->max) one->max = other->max;
+    if (one->max < one->min) return DW_OK;
+    for (size_t i = 0; i < capture->symbols.count; i++) {
+        if (capture->symbols.entries[i].value == other) TRY(map_set(&capture->symbols, capture->symbols.entries[i].key, one));
+    }
+    return DW_OK;
+}
+
 dw_status capture_name_symbols(capture *capture) {
     const json_t *module = json_object_get(capture->program, "graph_module");
     const json_t *specs = json_object_get(json_object_get(module, "signature"), "input_specs");
@@ -421,5 +438,5 @@ dw_status capture_name_symbols(capture *capture) {
     const char *key;
     json_t *range;
     json_object_foreach(json_object_get(capture->program, "range_constraints"), key, range) TRY(set_range(capture, key, range));
-    return DW_OK;
+    return capture_read_guards(capture);
 }
