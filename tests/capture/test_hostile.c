@@ -202,6 +202,65 @@ static void deep_nesting_is_an_error(void **state) {
     text_free(&expression);
 }
 
+/* What the first symbol's greatest value, and the number of symbols, are once the program has this guard; -1 when it is refused. */
+static int64_t guarded(fixture *f, const char *guard, int *symbols) {
+    text put, made;
+    ir_weights weights;
+    ir_graph *graph;
+    int64_t min, max = -1;
+    text_init(&put, f->context);
+    text_init(&made, f->context);
+    ir_weights_init(&weights, f->context);
+    text_add(&put, "\"guards_code\":[");
+    text_json_string(&put, guard);
+    text_add(&put, "]");
+    archive_change change = program("\"guards_code\":[]", text_string(&put));
+    archive_rebuild(f->context, f->file.bytes, f->file.length, 1, &change, &made);
+    if (capture_pt2_read(f->context, "some.pt2", made.bytes, made.length, NULL, &weights, &graph) == DW_OK) {
+        dim_symbol_range(graph->dims, 0, &min, &max);
+        *symbols = dim_symbol_count(graph->dims);
+    }
+    ir_graph_destroy(graph);
+    ir_weights_free(&weights);
+    text_free(&made);
+    text_free(&put);
+    return max;
+}
+
+static void guards_bound_and_unite_sizes_and_hurt_nothing(void **state) {
+    static const struct { const char *guard; int64_t max; int symbols; } rows[] = {
+        {"L['ids'].size()[0] == (64 + ((-1)*max(0, 64 + ((-1)*L['ids'].size()[0]))))", 64, 2},
+        {"(4*L['ids'].size()[0]*L['ids'].size()[1]) == (4*L['ids'].size()[0]*L['ids'].size()[0])", DIM_UNBOUNDED, 1},
+        {"L['ids'].size()[0] == L['ids'].size()[1]", DIM_UNBOUNDED, 1},
+        {"L['ids'].size()[0] == min(8, L['ids'].size()[1])", 8, 2},
+        {"L['ids'].size()[0] != min(8, L['ids'].size()[1])", DIM_UNBOUNDED, 2},
+        {"L['ids'].size()[0] == 8 or L['ids'].size()[1] == 8", DIM_UNBOUNDED, 2},
+        {"L['ids'].size()[0] == L['ids'].size()[1] + 1", DIM_UNBOUNDED, 2},
+        {"L['ids'].size()[0] == 1 // 0", DIM_UNBOUNDED, 2},
+        {"L['ids'].size()[0] == 1 % 0", DIM_UNBOUNDED, 2},
+        {"L['ids'].size()[0] == 99999999999999999999999", DIM_UNBOUNDED, 2},
+        {"L['ids'].size()[0] == -5", DIM_UNBOUNDED, 2},
+        {"L['ids'].size()[99999999999999999999] == 2", DIM_UNBOUNDED, 2},
+        {"L['ids'].size()[7] == L['nobody'].size()[0]", DIM_UNBOUNDED, 2},
+        {"L['ids", DIM_UNBOUNDED, 2},
+        {"== ==", DIM_UNBOUNDED, 2},
+        {"", DIM_UNBOUNDED, 2},
+    };
+    fixture *f = *state;
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        int symbols = 0;
+        int64_t max = guarded(f, rows[i].guard, &symbols);
+        if (max != rows[i].max || symbols != rows[i].symbols) fail_msg("%s: at most %lld, %d symbols", rows[i].guard, (long long)max, symbols);
+    }
+    text deep;
+    text_init(&deep, f->context);
+    for (int i = 0; i < 1900; i++) text_add(&deep, "(");
+    text_add(&deep, "1 == 1");
+    int symbols = 0;
+    assert_int_equal(guarded(f, text_string(&deep), &symbols), DIM_UNBOUNDED);
+    text_free(&deep);
+}
+
 /* ---- damage at random places of the program ---- */
 
 static uint64_t next(uint64_t *random) {
@@ -310,6 +369,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(programs_that_do_not_hold_together_are_refused, open_small, close_small),
         cmocka_unit_test_setup_teardown(what_is_not_supported_is_listed_at_once, open_small, close_small),
         cmocka_unit_test_setup_teardown(deep_nesting_is_an_error, open_small, close_small),
+        cmocka_unit_test_setup_teardown(guards_bound_and_unite_sizes_and_hurt_nothing, open_small, close_small),
         cmocka_unit_test_setup_teardown(programs_damaged_anywhere_are_errors_or_other_programs, open_small, close_small),
         cmocka_unit_test(every_allocation_may_fail),
     };
