@@ -205,7 +205,7 @@ static dw_status read_default(capture_call *call, const char *literal, capture_a
     return DW_OK;
 }
 
-/* "self, other, *, alpha=1" -> names, and the defaults into args; those without one stay ARG_NONE with text "missing". */
+/* "self, other, *, alpha=1" -> names, and the defaults into args; those without one are ARG_NONE. */
 static dw_status read_row(capture_call *call) {
     char *at = arena_text(&call->capture->arena, call->row->arguments);
     const char **names;

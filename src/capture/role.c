@@ -5,9 +5,9 @@
 #include <ctype.h>
 #include <string.h>
 
-/* Words of a module stack, in lower case; the first row that matches any module of the stack, innermost first where `nearest`, decides. */
+/* Words of module paths and classes, in lower case. The first row decides whose word occurs in the stack, or in its innermost module alone. */
 static const struct { const char *word, *role; bool innermost; } words[] = {
-    /* word             role         only of the innermost module */
+    /* word             role         innermost */
     {"norm",            "norm",      true},
     {".ln_",            "norm",      true},
     {"embed",           "embedding", true},
