@@ -24,7 +24,7 @@ HERE = Path(__file__).resolve().parent
 def stamp():
     """Hash of all that decides the output: these scripts and the pinned packages."""
     h = hashlib.sha256()
-    for name in ("export.py", "catalog.py", "handmade.py", "bytegpt.py", "kjv.pt2", "requirements.txt"):
+    for name in ("export.py", "catalog.py", "families.py", "handmade.py", "bytegpt.py", "kjv.pt2", "requirements.txt"):
         h.update((HERE / name).read_bytes())
     return h.hexdigest()
 
@@ -44,7 +44,10 @@ import transformers
 from safetensors.torch import save_file
 from torch.overrides import TorchFunctionMode
 
-from catalog import MODELS
+import catalog
+import families
+
+MODELS = catalog.MODELS + families.FAMILIES
 
 
 class InFloat64(TorchFunctionMode):
@@ -57,6 +60,8 @@ class InFloat64(TorchFunctionMode):
             func = torch.Tensor.double
         args = tuple(widen(a) for a in args)
         kwargs = {k: widen(v) for k, v in (kwargs or {}).items()}
+        if func is torch.full and isinstance(args[1], float):
+            kwargs.setdefault("dtype", torch.float64)
         return func(*args, **kwargs)
 
 
@@ -100,7 +105,7 @@ def relative_error(a, b):
 def export_model(model, module, path):
     """Traces at sizes that no dimension of a weight has, so that nothing is specialised by accident."""
     g = torch.Generator().manual_seed(1)
-    example = model.inputs(g, (3, 21)[:len(model.dims)] if model.dims else model.sizes[0])
+    example = model.inputs(g, (3, 21, 13)[:len(model.dims)] if model.dims else model.sizes[0])
     dims = {name: torch.export.Dim(name, max=model.special.get("max_" + name)) for name in model.dims}
     dynamic = {name: {axis: dims[d] for axis, d in axes.items()} for name, axes in model.dynamic.items()}
     program = torch.export.export(module, (), kwargs=example, dynamic_shapes=dynamic or None)
@@ -127,7 +132,7 @@ def write_cases(model, module, module64, out, inputs_of_archive, outputs_of_arch
         assert all(t.dtype == torch.float64 for t in exact), (model.name, [t.dtype for t in exact])
         files = {kind: f"{model.name}.cases/{label}.{kind}.safetensors" for kind in ("in", "out")}
         save_file({k: v.contiguous() for k, v in given.items()}, out / files["in"])
-        save_file({k: v.contiguous() for k, v in zip(outputs_of_archive, got)}, out / files["out"])
+        save_file({k: v.clone().contiguous() for k, v in zip(outputs_of_archive, got)}, out / files["out"])
         errors = {k: relative_error(a, b) for k, a, b in zip(outputs_of_archive, got, exact)}
         cases.append({"in": files["in"], "out": files["out"], "dims": dict(zip(model.dims, size)), "torch_error": errors})
     return cases
@@ -158,6 +163,8 @@ def write_model(model, out):
     module64 = model.build().eval()
     module64.load_state_dict(module.state_dict())
     module64.double()
+    if hasattr(module64, "set_experts_implementation"):
+        module64.set_experts_implementation("eager")    # PyTorch's grouped product takes no fp64
     entry = {"name": model.name, "file": path.name, "role": model.role, "attentions": model.attentions, "causal": model.causal,
              "cached": model.cached, "dims": list(model.dims), "inputs": inputs, "outputs": outputs,
              "cases": write_cases(model, module, module64, out, inputs, outputs)}
