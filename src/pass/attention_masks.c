@@ -6,6 +6,8 @@
  * A part that varies with the key alone is written out small; a part that varies with both stays explicit, and a note says why. */
 #include "pass/attention.h"
 
+#include <math.h>
+
 enum { MAX_PARTS = 16 };
 
 /* What the operands of one attention have come to. */
@@ -116,6 +118,29 @@ static bool open_where(const ir_value *value, ir_value **condition, ir_value **i
 
 static dw_status read_bias(reading *reading, ir_value *value);
 
+/* May a row be left without a key by a part that varies with query and key? Not by one that lets each query see its own position. */
+static bool may_blind(value_analysis *analysis, const mask *mask) {
+    for (int i = 0; i < mask->part_count; i++) {
+        double truth;
+        value_expr map[DW_MAX_RANK] = {NULL};
+        if (!mask_is_large(mask->parts[i], 4)) continue;
+        map[3] = value_index(analysis, 2);
+        const value_expr own = value_substitute(analysis, mask->parts[i], map);
+        if (own == NULL || !value_is_number(own, &truth) || truth == 0) return true;
+    }
+    return false;
+}
+
+/* Where hidden scores are finite, a row of nothing else averages all keys; a mask operand would give it zeros. */
+static bool is_finite_where(const ir_value *value) {
+    const ir_node *node = ir_def(value, OP_where);
+    double number;
+    for (int arm = 1; node != NULL && arm <= 2; arm++) {
+        if (ir_is_scalar(ir_in(node, arm), &number) && isfinite(number) && (number <= -1e30 || number == -65504)) return true;
+    }
+    return false;
+}
+
 /* Parts without a formula: sums and choices are taken apart, the rest is kept. */
 static dw_status read_unknown_bias(reading *reading, ir_value *value) {
     ir_graph *graph = reading->analysis->graph;
@@ -126,6 +151,7 @@ static dw_status read_unknown_bias(reading *reading, ir_value *value) {
         TRY(read_bias(reading, ir_in(node, 0)));
         return read_bias(reading, ir_in(node, 1));
     }
+    if (is_finite_where(value)) return keep(reading, reading->biases, &reading->bias_count, value);
     if (open_where(value, &condition, &inner, &negated)) {
         if (negated) {
             const value_expr x = formula_over_scores(reading, condition);
@@ -159,6 +185,7 @@ static dw_status read_bias(reading *reading, ir_value *value) {
     if (x != NULL) TRY(mask_read(analysis, x, 4, reading->dims, &mask, &known));
     TRY(value_status(analysis));
     if (!known || mask.never) return read_unknown_bias(reading, value);
+    if (is_finite_where(value) && may_blind(analysis, &mask)) return keep(reading, reading->biases, &reading->bias_count, value);
 
     const bool masked = has_limits(&mask) || mask.part_count > 0;
     if (!masked && mask.bias == NULL) {

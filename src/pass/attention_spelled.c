@@ -4,18 +4,23 @@
  *     %5 = attention q, k, v, mask {scale=0.25}
  *
  * Matched backwards from the last product by what the ops between do to the scores, in any order that keeps the meaning: factors on the
- * scores, on q or on k; a soft cap; masks chosen or added; casts; heads merged into the batch; the largest score subtracted first. What
- * resembles attention but cannot be is noted with the reason. Masks are read later (attention_masks.c). */
+ * scores, on q or on k; factors of each head or query; a soft cap; masks chosen or added; casts; heads merged into the batch; the largest
+ * score subtracted first; a column of sinks beside the scores. A score that a finite number replaces is not hidden for good: a row of
+ * nothing else averages all keys. So such a mask is a bias until it is read. What resembles attention but cannot be is noted with the
+ * reason. Masks are read later (attention_masks.c). */
 #include "pass/attention.h"
+
+#include <math.h>
 
 enum { MAX_STEPS = 32, MAX_PARTS = 8 };
 
 /* A mask or bias met on the way, with the shape of the scores there. */
 typedef struct part {
     ir_value *value;
-    int rank;              /* of the scores */
+    const op_type *scores; /* what the scores are there */
     double factor;         /* that the scores get after it */
     bool hides;            /* a truth that is true where a key is hidden */
+    double low;            /* what hidden scores become; 0 for a bias */
 } part;
 
 typedef struct spelled {
@@ -28,6 +33,9 @@ typedef struct spelled {
     int mask_count, bias_count;
     ir_value *sink;        /* the extra column of scores, [1,h,1,1]; NULL: none */
     bool cut;              /* the column was cut off behind the softmax */
+    ir_value *rows;        /* a factor of the scores that does not vary along the keys; NULL: none */
+    int rows_rank;         /* of the scores there */
+    bool rows_divide;      /* .. or a divisor */
     bool has_batch;
     dim batch[2];          /* b and h, where some shape on the way tells them */
     const char *obstacle;  /* why this is no attention op; NULL: none so far */
@@ -149,15 +157,21 @@ static bool step_where(spelled *spelled, const ir_node *node, ir_value **x) {
     if (first == second) return false;
     *x = ir_in(node, first ? 2 : 1);
     if (!same_shape(*x, ir_out(node))) return false;
-    return add_part(spelled, spelled->masks, &spelled->mask_count, (part){.value = ir_in(node, 0), .rank = (*x)->type.rank, .hides = first});
+    part part = {.value = ir_in(node, 0), .scores = &(*x)->type, .hides = first};
+    ir_is_scalar(ir_in(node, first ? 1 : 2), &part.low);
+    return add_part(spelled, spelled->masks, &spelled->mask_count, part);
 }
 
 static bool step_add(spelled *spelled, const ir_node *node, ir_value **x) {
     const int side = leads_to_scores(ir_in(node, 0), MAX_STEPS) && same_shape(ir_in(node, 0), ir_out(node)) ? 0 : 1;
     *x = ir_in(node, side);
     if (!same_shape(*x, ir_out(node))) return false;
+    if (spelled->rows != NULL) {
+        spelled->obstacle = "a bias is added before a factor of each row";
+        return false;
+    }
     return add_part(spelled, spelled->biases, &spelled->bias_count,
-                    (part){.value = ir_in(node, 1 - side), .rank = (*x)->type.rank, .factor = spelled->factor});
+                    (part){.value = ir_in(node, 1 - side), .scores = &(*x)->type, .factor = spelled->factor});
 }
 
 /* cap * tanh(x / cap), seen from the factor. */
@@ -166,7 +180,7 @@ static bool step_softcap(spelled *spelled, ir_value *tanh_value, double cap, ir_
     while (ir_def(tanh_value, OP_cast) != NULL) tanh_value = ir_in(tanh_value->node, 0);
     const ir_node *node = ir_def(tanh_value, OP_tanh);
     if (node == NULL) return false;
-    if (spelled->factor != 1 || spelled->softcap > 0) return false;
+    if (spelled->factor != 1 || spelled->softcap > 0 || spelled->rows != NULL) return false;
     if (!is_scaled(ir_in(node, 0)->node, x, &inner)) {
         *x = ir_in(node, 0);
         inner = 1;
@@ -189,6 +203,20 @@ static bool step_sink(spelled *spelled, const ir_node *node, ir_value **x) {
     if (one[0] != 1 || one[1] != 1 || one[2] != 1) return false;
     spelled->sink = column;
     *x = ir_in(node, 0);
+    return true;
+}
+
+/* A factor or divisor of each row, [h,1,1] and the like: q can carry it. */
+static bool step_rows(spelled *spelled, const ir_node *node, ir_value **x) {
+    const int side = node->op == OP_div || same_shape(ir_in(node, 0), ir_out(node)) ? 0 : 1;
+    ir_value *scores = ir_in(node, side), *rows = ir_in(node, 1 - side);
+    int64_t one;
+    if (!same_shape(scores, ir_out(node)) || rows->type.rank == 0 || !dim_is_constant(last_dim(rows, 1), &one) || one != 1) return false;
+    if (spelled->rows != NULL) return false;
+    spelled->rows = rows;
+    spelled->rows_rank = scores->type.rank;
+    spelled->rows_divide = node->op == OP_div;
+    *x = scores;
     return true;
 }
 
@@ -216,7 +244,7 @@ static bool step(spelled *spelled, ir_value **x) {
     case OP_add: return step_add(spelled, node, x);
     case OP_mul:
     case OP_div:
-        if (!is_scaled(node, &inner, &factor)) return false;
+        if (!is_scaled(node, &inner, &factor)) return step_rows(spelled, node, x);
         if (step_softcap(spelled, inner, factor, x)) return true;
         spelled->factor *= factor;
         *x = inner;
@@ -289,10 +317,26 @@ static dw_status split_batch(const spelled *spelled, ir_value *x, ir_value **fou
     return ir_emit_reshape(spelled->graph, x, 4, dims, four);
 }
 
-/* A mask or bias that broadcasts to scores of three axes, for scores of four. */
+/* A part of scores [b,w,h,s,t], those of windows w told apart, for scores [b*w,h,s,t]. */
+static dw_status merge_windows(const spelled *spelled, const op_type *scores, ir_value *x, ir_value **four) {
+    ir_graph *graph = spelled->graph;
+    dim dims[5];
+    for (int i = 0; i < 5; i++) {
+        const int own = i - 5 + x->type.rank;
+        TRY_DIM(graph->context, dims[i], dim_constant(graph->dims, 1));
+        if (own >= 0) dims[i] = x->type.dims[own];
+        if (i < 2) dims[i] = scores->dims[i];
+    }
+    TRY(ir_emit_broadcast(graph, x, 5, dims, &x));
+    TRY_DIM(graph->context, dims[1], dim_product(graph->dims, dims, 2));
+    return ir_emit_reshape(graph, x, 4, dims + 1, four);
+}
+
+/* A mask or bias that broadcasts to scores of three or five axes, for scores of four. */
 static dw_status split_part(const spelled *spelled, const part *part, ir_value *x, ir_value **four) {
     int64_t one;
-    if (part->rank == 4 || x->type.rank < 3) return *four = x, DW_OK;
+    if (part->scores->rank == 4 || x->type.rank < 3) return *four = x, DW_OK;
+    if (part->scores->rank == 5) return merge_windows(spelled, part->scores, x, four);
     if (!dim_is_constant(x->type.dims[0], &one) || one != 1) return split_batch(spelled, x, four);
     const dim dims[4] = {x->type.dims[0], x->type.dims[0], x->type.dims[1], x->type.dims[2]};
     return ir_emit_reshape(spelled->graph, x, 4, dims, four);
@@ -325,6 +369,8 @@ static bool products_fit(spelled *spelled) {
         spelled->obstacle = "q and k differ in batch or heads";
     } else if (q->type.format != k->type.format || (k->type.format != v->type.format && k->type.format != DW_FORMAT_f32)) {
         spelled->obstacle = "q, k and v differ in format";
+    } else if (spelled->rows != NULL && spelled->rows_rank != rank) {
+        spelled->obstacle = "a factor of each row stands where heads and batch are merged otherwise than in q";
     }
     return spelled->obstacle == NULL;
 }
@@ -344,17 +390,31 @@ static dw_status match_formats(ir_graph *graph, ir_value **in) {
     return DW_OK;
 }
 
+/* One more mask, or a bias where hidden scores are finite. */
+static dw_status join_mask(const spelled *spelled, const part *part, ir_value **mask, ir_value **bias) {
+    ir_graph *graph = spelled->graph;
+    ir_value *x, *zero, *low;
+    TRY(split_part(spelled, part, part->value, &x));
+    if (isinf(part->low)) {
+        if (part->hides) TRY(ir_emit_1(graph, OP_not, x, &x));
+        if (*mask != NULL) TRY(ir_emit_2(graph, OP_and, *mask, x, &x));
+        *mask = x;
+        return DW_OK;
+    }
+    TRY(ir_emit_scalar(graph, DW_FORMAT_f32, 0, &zero));
+    TRY(ir_emit_scalar(graph, DW_FORMAT_f32, part->low, &low));
+    ir_value *in[3] = {x, part->hides ? low : zero, part->hides ? zero : low};
+    TRY(ir_emit(graph, OP_where, 3, in, 0, NULL, &x));
+    if (*bias != NULL) TRY(ir_emit_2(graph, OP_add, *bias, x, &x));
+    *bias = x;
+    return DW_OK;
+}
+
 /* Masks joined by and, biases by add, each with the four axes of the scores. */
 static dw_status join_parts(const spelled *spelled, ir_value **mask, ir_value **bias) {
     ir_graph *graph = spelled->graph;
     *mask = *bias = NULL;
-    for (int i = 0; i < spelled->mask_count; i++) {
-        ir_value *x;
-        TRY(split_part(spelled, &spelled->masks[i], spelled->masks[i].value, &x));
-        if (spelled->masks[i].hides) TRY(ir_emit_1(graph, OP_not, x, &x));
-        if (*mask != NULL) TRY(ir_emit_2(graph, OP_and, *mask, x, &x));
-        *mask = x;
-    }
+    for (int i = 0; i < spelled->mask_count; i++) TRY(join_mask(spelled, &spelled->masks[i], mask, bias));
     for (int i = 0; i < spelled->bias_count; i++) {
         ir_value *x, *factor;
         TRY(split_part(spelled, &spelled->biases[i], spelled->biases[i].value, &x));
@@ -375,6 +435,11 @@ static dw_status emit_attention(spelled *spelled) {
     in[ATTENTION_Q] = without_factor(spelled, ir_in(spelled->scores, 0));
     in[ATTENTION_K] = without_factor(spelled, ir_in(spelled->scores, 1));
     in[ATTENTION_V] = ir_in(spelled->product, 1);
+    if (spelled->rows != NULL) {
+        ir_value *rows;
+        TRY(ir_emit_cast(graph, spelled->rows, in[ATTENTION_Q]->type.format, &rows));
+        TRY(ir_emit_2(graph, spelled->rows_divide ? OP_div : OP_mul, in[ATTENTION_Q], rows, &in[ATTENTION_Q]));
+    }
     TRY(find_batch(spelled, in[ATTENTION_Q]));
     for (int i = ATTENTION_Q; i <= ATTENTION_V; i++) {
         if (in[i]->type.rank == 3) TRY(split_batch(spelled, in[i], &in[i]));
