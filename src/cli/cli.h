@@ -24,12 +24,13 @@ typedef struct cli {
 int cli_parse(int argc, char **argv, cli *cli);
 /* An option's value as a number; prints and gives false when it is none or lies outside [least, most]. */
 int cli_integer(const char *option, const char *value, long long least, long long most, long long *number);
-int cli_real(const char *option, const char *value, double *number);
+int cli_real(const char *option, const char *value, double most, double *number);   /* from 0 */
 /* "1,2,3" into *ids (malloc) and *count. */
 int cli_ids(const char *option, const char *value, int64_t **ids, int64_t *count);
 
 /* main.c */
 int cli_fail(const cli *cli);                               /* prints the context's message; CLI_FAILED */
+int cli_no_memory(void);                                    /* says so; CLI_FAILED */
 int cli_refuse(const char *format, ...);                    /* prints a usage message; CLI_USAGE */
 void cli_print(void *user, const char *text, size_t length);/* a dw_sink to stdout */
 /* Model options from the command line; *policy (malloc) holds the policy file's text and outlives the options. */

@@ -15,6 +15,7 @@ int cli_inspect(cli *cli)
         {"captured", DW_PRINT_CAPTURED}, {"fused", DW_PRINT_FUSED}, {"lowered", DW_PRINT_GRAPH}, {"step", DW_PRINT_STEP}, {"plan", DW_PRINT_PLAN},
     };
     dw_print what = DW_PRINT_SUMMARY;
+    if (cli->graph != NULL && cli->json != NULL) return cli_refuse("--graph prints text: leave out --json");
     if (cli->operators != NULL) return dw_operators(cli->context, cli->json != NULL, cli_print, NULL) == DW_OK ? CLI_DONE : cli_fail(cli);
     if (cli->graph != NULL) {
         size_t i = 0;
@@ -33,6 +34,7 @@ int cli_inspect(cli *cli)
 int cli_explain(cli *cli)
 {
     dw_model *model;
+    if (cli->memory != NULL && cli->json != NULL) return cli_refuse("--memory prints text: leave out --json");
     int code = cli_open(cli, DW_MODEL_PLAN_ONLY | DW_MODEL_GENERATE, &model);
     if (code >= 0) return code;
     dw_status status = dw_model_print(model, DW_PRINT_EXPLAIN, cli->json != NULL, cli_print, NULL);

@@ -5,13 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-static int64_t bytes_of(const dw_tensor *tensor)
-{
-    int64_t count = dw_format_bits(tensor->format) / 8;
-    for (int i = 0; i < tensor->rank; i++) count *= tensor->dims[i];
-    return count;
-}
-
 /* inputs: what the file holds, borrowed. */
 static dw_named_tensor *gather(const dw_tensors *file, int *count)
 {
@@ -19,6 +12,20 @@ static dw_named_tensor *gather(const dw_tensors *file, int *count)
     dw_named_tensor *inputs = calloc((size_t)*count + 1, sizeof *inputs);
     for (int i = 0; inputs != NULL && i < *count; i++) inputs[i] = dw_tensors_at(file, i);
     return inputs;
+}
+
+/* Memory for the outputs (malloc), of the shapes that the session tells. */
+static dw_status make_outputs(cli *cli, dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, dw_named_tensor *outputs)
+{
+    dw_status status = dw_session_shapes(session, input_count, inputs, outputs);
+    for (int i = 0; status == DW_OK && i < output_count; i++) {
+        uint64_t bytes = 0;
+        status = dw_tensor_bytes(cli->context, &outputs[i].tensor, &bytes);
+        if (status != DW_OK) return status;
+        outputs[i].tensor.data = bytes < SIZE_MAX ? malloc((size_t)bytes + 1) : NULL;
+        if (outputs[i].tensor.data == NULL) return DW_NO_MEMORY;
+    }
+    return status;
 }
 
 static dw_status run_on(cli *cli, const dw_model *model, int count, const dw_named_tensor *inputs)
@@ -29,17 +36,12 @@ static dw_status run_on(cli *cli, const dw_model *model, int count, const dw_nam
     if (status != DW_OK) return status;
     status = dw_session_create(cli->context, model, &(dw_session_options){.dims = dims}, &session);
     if (status != DW_OK) return status;
-    int outputs_count = dw_model_output_count(model);
-    dw_named_tensor *outputs = calloc((size_t)outputs_count + 1, sizeof *outputs);
-    if (outputs == NULL) status = DW_NO_MEMORY;
-    if (status == DW_OK) status = dw_session_shapes(session, count, inputs, outputs);
-    for (int i = 0; status == DW_OK && i < outputs_count; i++) {
-        outputs[i].tensor.data = malloc((size_t)bytes_of(&outputs[i].tensor) + 1);
-        if (outputs[i].tensor.data == NULL) status = DW_NO_MEMORY;
-    }
-    if (status == DW_OK) status = dw_session_run(session, count, inputs, outputs_count, outputs);
-    if (status == DW_OK) status = dw_tensors_write(cli->context, cli->out, outputs_count, outputs);
-    for (int i = 0; outputs != NULL && i < outputs_count; i++) free(outputs[i].tensor.data);
+    int output_count = dw_model_output_count(model);
+    dw_named_tensor *outputs = calloc((size_t)output_count + 1, sizeof *outputs);
+    status = outputs != NULL ? make_outputs(cli, session, count, inputs, output_count, outputs) : DW_NO_MEMORY;
+    if (status == DW_OK) status = dw_session_run(session, count, inputs, output_count, outputs);
+    if (status == DW_OK) status = dw_tensors_write(cli->context, cli->out, output_count, outputs);
+    for (int i = 0; outputs != NULL && i < output_count; i++) free(outputs[i].tensor.data);
     free(outputs);
     dw_session_destroy(session);
     return status;
@@ -47,7 +49,7 @@ static dw_status run_on(cli *cli, const dw_model *model, int count, const dw_nam
 
 int cli_run(cli *cli)
 {
-    if (cli->in == NULL || cli->out == NULL) return cli_refuse("deepwell run needs --in FILE and --out FILE");
+    if (cli->in == NULL || cli->out == NULL) return cli_refuse("run needs --in FILE and --out FILE");
     dw_tensors *file;
     dw_model *model = NULL;
     if (dw_tensors_open(cli->context, cli->in, &file) != DW_OK) return cli_fail(cli);
@@ -73,7 +75,7 @@ int cli_check(cli *cli)
     dw_status status = DW_OK;
     if (cli->in != NULL) {
         status = dw_tensors_open(cli->context, cli->in, &file);
-        if (status == DW_OK) inputs = gather(file, &count);
+        if (status == DW_OK && (inputs = gather(file, &count)) == NULL) status = DW_NO_MEMORY;
     }
     if (status == DW_OK) status = dw_check(cli->context, cli->file, &options, count, inputs, cli->json != NULL, cli_print, NULL);
     free(inputs);
@@ -85,7 +87,7 @@ int cli_check(cli *cli)
 int cli_compile(cli *cli)
 {
     dw_model *model;
-    if (cli->out == NULL) return cli_refuse("deepwell compile needs -o FILE");
+    if (cli->out == NULL) return cli_refuse("compile needs -o FILE");
     int code = cli_open(cli, DW_MODEL_GENERATE, &model);
     if (code >= 0) return code;
     dw_status status = dw_model_save(model, cli->out);

@@ -1,6 +1,7 @@
 /* The command `deepwell`: parses, makes a context, runs one command. */
 #include "cli.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -28,7 +29,14 @@ static void print_log(void *user, dw_log_level level, const char *text)
 
 int cli_fail(const cli *cli)
 {
-    fprintf(stderr, "deepwell: %s\n", dw_context_error(cli->context));
+    const char *error = dw_context_error(cli->context);
+    fprintf(stderr, "deepwell: %s\n", error[0] != '\0' ? error : "out of memory");   /* memory of our own: no call has failed */
+    return CLI_FAILED;
+}
+
+int cli_no_memory(void)
+{
+    fputs("deepwell: out of memory\n", stderr);
     return CLI_FAILED;
 }
 
@@ -49,22 +57,36 @@ void cli_print(void *user, const char *text, size_t length)
     fwrite(text, 1, length, stdout);
 }
 
-static char *read_text(const char *path)
+enum { POLICY_BYTES = 1 << 20 };
+
+/* The policy file's text (malloc) in *text, or the exit code. */
+static int read_policy(const char *path, char **text)
 {
     FILE *file = fopen(path, "rb");
-    char *text = file ? malloc(1 << 20) : NULL;
-    if (text != NULL) text[fread(text, 1, (1 << 20) - 1, file)] = '\0';
-    if (file != NULL) fclose(file);
-    return text;
+    if (file == NULL) {
+        fprintf(stderr, "deepwell: --policy %s: cannot open: %s\n", path, strerror(errno));
+        return CLI_FAILED;
+    }
+    *text = malloc(POLICY_BYTES + 1);
+    size_t length = *text ? fread(*text, 1, POLICY_BYTES + 1, file) : 0;
+    int failed = ferror(file);
+    fclose(file);
+    if (*text == NULL) return cli_no_memory();
+    if (!failed && length <= POLICY_BYTES && memchr(*text, 0, length) == NULL) {
+        (*text)[length] = '\0';
+        return -1;
+    }
+    fprintf(stderr, "deepwell: --policy %s: %s\n", path, failed ? "cannot be read" : "is no text of at most 1 MiB");
+    free(*text);
+    *text = NULL;
+    return CLI_FAILED;
 }
 
 int cli_model_options(const cli *cli, dw_model_options *options, char **policy)
 {
     *policy = NULL;
-    if (cli->policy != NULL && (*policy = read_text(cli->policy)) == NULL) {
-        fprintf(stderr, "deepwell: --policy: %s cannot be read\n", cli->policy);
-        return CLI_FAILED;
-    }
+    int code = cli->policy != NULL ? read_policy(cli->policy, policy) : -1;
+    if (code >= 0) return code;
     *options = (dw_model_options){.precision = cli->precision, .policy = *policy, .device = cli->device, .chip = cli->chip, .dims = cli->dim,
                                   .weights = cli->weights, .kernels = cli->kernels};
     return -1;
@@ -95,11 +117,19 @@ static int run_command(cli *cli)
     return CLI_USAGE;
 }
 
+/* What was printed has arrived, or that is the failure. */
+static int finish(int code)
+{
+    if (fflush(stdout) == 0 && !ferror(stdout)) return code;
+    fprintf(stderr, "deepwell: stdout cannot be written\n");
+    return CLI_FAILED;
+}
+
 int main(int argc, char **argv)
 {
     cli cli = {0};
     int code = cli_parse(argc, argv, &cli);
-    if (code >= 0) return code;
+    if (code >= 0) return finish(code);
     long long threads = 0;
     if (cli.threads != NULL && !cli_integer("threads", cli.threads, 1, 1024, &threads)) return CLI_USAGE;
     dw_context_options options = {.threads = (int)threads, .log = print_log, .log_user = cli.verbose ? &cli : NULL, .cancelled = is_cancelled};
@@ -115,9 +145,5 @@ int main(int argc, char **argv)
     }
     code = run_command(&cli);
     dw_context_destroy(cli.context);
-    if (fflush(stdout) != 0 || ferror(stdout)) {
-        fprintf(stderr, "deepwell: stdout cannot be written\n");
-        return CLI_FAILED;
-    }
-    return code;
+    return finish(code);
 }

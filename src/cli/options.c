@@ -48,11 +48,11 @@ static void print_help(const command_row *command)
     if (command->operand != NULL) printf("\nFILE is a .pt2 archive of torch.export, a compiled .dw, or a graph in its text form.\n");
 }
 
-static void print_overview(void)
+static void print_overview(FILE *to)
 {
-    printf("deepwell: PyTorch-exported transformers in low precision\n\n");
-    for (int i = 0; i < COMMAND_COUNT; i++) printf("  deepwell %-9s %-5s %s\n", commands[i].name, commands[i].operand ? commands[i].operand : "", commands[i].meaning);
-    printf("\n'deepwell COMMAND --help' lists a command's options; 'deepwell --version' tells the version.\n"
+    fprintf(to, "deepwell: PyTorch-exported transformers in low precision\n\n");
+    for (int i = 0; i < COMMAND_COUNT; i++) fprintf(to, "  deepwell %-9s %-5s %s\n", commands[i].name, commands[i].operand ? commands[i].operand : "", commands[i].meaning);
+    fprintf(to, "\n'deepwell COMMAND --help' lists a command's options; 'deepwell --version' tells the version.\n"
            "Results go to stdout, messages to stderr. Exit status: 0 done, 1 failed, 2 wrong usage.\n");
 }
 
@@ -80,6 +80,8 @@ static int parse_options(int argc, char **argv, const command_row *command, cli 
             cli->help = "";
         else if (found == ':')
             return cli_refuse("%s needs a value; see 'deepwell %s --help'", argv[optind - 1], command->name);
+        else if (optopt != 0 && argv[optind - 1][1] != '-')
+            return cli_refuse("'-%c' is not an option of 'deepwell %s'; see 'deepwell %s --help'", optopt, command->name, command->name);
         else
             return cli_refuse("'%s' is not an option of 'deepwell %s'; see 'deepwell %s --help'", argv[optind - 1], command->name, command->name);
     }
@@ -93,11 +95,11 @@ static int parse_options(int argc, char **argv, const command_row *command, cli 
 int cli_parse(int argc, char **argv, cli *cli)
 {
     if (argc < 2) {
-        print_overview();
+        print_overview(stderr);
         return CLI_USAGE;
     }
     if (strcmp(argv[1], "--help") == 0 || strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "help") == 0) {
-        print_overview();
+        print_overview(stdout);
         return CLI_DONE;
     }
     if (strcmp(argv[1], "--version") == 0) {
@@ -114,7 +116,7 @@ int cli_parse(int argc, char **argv, cli *cli)
             return CLI_DONE;
         }
         if (commands[i].operand != NULL && cli->file == NULL && cli->operators == NULL)
-            return cli_refuse("deepwell %s needs a file; see 'deepwell %s --help'", commands[i].name, commands[i].name);
+            return cli_refuse("%s needs a file; see 'deepwell %s --help'", commands[i].name, commands[i].name);
         return -1;
     }
     return cli_refuse("there is no command '%s'; 'deepwell --help' lists them", argv[1]);
@@ -130,12 +132,12 @@ int cli_integer(const char *option, const char *value, long long least, long lon
     return 0;
 }
 
-int cli_real(const char *option, const char *value, double *number)
+int cli_real(const char *option, const char *value, double most, double *number)
 {
     char *end;
     *number = strtod(value, &end);
-    if (end != value && *end == '\0' && *number >= 0 && *number <= 1e30) return 1;
-    cli_refuse("--%s %s: expected a number of at least 0", option, value);
+    if (end != value && *end == '\0' && *number >= 0 && *number <= most) return 1;
+    cli_refuse(most < 1e30 ? "--%s %s: expected a number from 0 to %g" : "--%s %s: expected a number of at least 0", option, value, most);
     return 0;
 }
 
@@ -144,7 +146,10 @@ int cli_ids(const char *option, const char *value, int64_t **ids, int64_t *count
     size_t most = strlen(value) / 2 + 1;
     *count = 0;
     *ids = malloc(most * sizeof **ids);
-    if (*ids == NULL) return 0;
+    if (*ids == NULL) {
+        cli_no_memory();
+        return 0;
+    }
     for (const char *at = value; *at != '\0';) {
         char *end;
         errno = 0;

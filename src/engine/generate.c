@@ -298,6 +298,8 @@ static dw_status check_request(dw_session *session, int64_t prompt_count, const 
         return base_fail(session->context, DW_LIMIT, "%" PRId64 " prompt tokens and %" PRId64 " new ones exceed the session's max_tokens of %" PRId64,
                          prompt_count, options->tokens, session->max_tokens);
     if (!(options->temperature >= 0) || !isfinite(options->temperature)) return base_fail(session->context, DW_INVALID, "temperature %g is not a number of at least 0", options->temperature);
+    if (!(options->top_p >= 0 && options->top_p <= 1)) return base_fail(session->context, DW_INVALID, "top_p %g is no probability", options->top_p);
+    if (options->top_k < 0) return base_fail(session->context, DW_INVALID, "top_k %d is negative; 0 draws among all", options->top_k);
     for (int64_t i = 0; i < prompt_count; i++)
         if (prompt[i] < 0 || prompt[i] >= g->vocabulary)
             return base_fail(session->context, DW_INVALID, "prompt id %" PRId64 " at %" PRId64 " is outside the vocabulary of %" PRId64, prompt[i], i, g->vocabulary);

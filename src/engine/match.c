@@ -55,8 +55,10 @@ static void match_axis(matching *match, const ir_value *input, int axis, int64_t
     if (match->known[symbol] && match->symbols[symbol] != size)
         complain(match->context, &match->status, "axis %d of %s is %" PRId64 ", but %s is %" PRId64 " elsewhere", axis, input->name, size, name,
                  match->symbols[symbol]);
-    else if (size < min || size > max)
-        complain(match->context, &match->status, "axis %d of %s (%s) is %" PRId64 ", its range is %" PRId64 "..%" PRId64, axis, input->name, name, size, min, max);
+    else if (size < min)
+        complain(match->context, &match->status, "axis %d of %s (%s) is %" PRId64 ", it is at least %" PRId64, axis, input->name, name, size, min);
+    else if (size > max)
+        complain(match->context, &match->status, "axis %d of %s (%s) is %" PRId64 ", it is at most %" PRId64, axis, input->name, name, size, max);
     if (!match->known[symbol]) match->symbols[symbol] = size;
     match->known[symbol] = true;
 }

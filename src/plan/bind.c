@@ -50,19 +50,6 @@ void plan_binding_destroy(plan_binding *binding)
     *binding = (plan_binding){0};
 }
 
-static dw_status check_ranges(const plan *plan, const int64_t *symbols)
-{
-    const dim_table *dims = plan->graph->dims;
-    for (int i = 0; i < dim_symbol_count(dims); i++) {
-        int64_t min, max;
-        dim_symbol_range(dims, i, &min, &max);
-        if (symbols[i] < min || symbols[i] > max)
-            return base_fail(plan->context, DW_INVALID, "size %s is %lld, outside its range %lld..%lld", dim_symbol_name(dims, i),
-                             (long long)symbols[i], (long long)min, (long long)max);
-    }
-    return DW_OK;
-}
-
 /* Row-major strides along the order in which the value's memory runs. */
 static void set_layout(const plan_value *v, dw_tensor *tensor)
 {
@@ -138,7 +125,7 @@ dw_status plan_bind(plan_binding *binding, const int64_t *symbols)
     const plan *plan = binding->plan;
     size_t *bytes = binding->bytes;
     bool moved = !binding->bound;
-    TRY(check_ranges(plan, symbols));
+    for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++) TRY(plan_check_size(plan->graph, i, symbols[i]));
     binding->bound = false;
     memcpy(binding->symbols, symbols, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *symbols);
     TRY(bind_values(binding, bytes, &moved));

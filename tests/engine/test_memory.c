@@ -197,7 +197,7 @@ static void all_that_does_not_fit_is_said_at_once(void **state) {
         "graph g\n  symbol s 1..8\n  input x f32[s,4]\n  input y i64[s]\n  input z f32[2]\n  input w f32[s]\n  %1 = reshape z {shape=[2]}\n  output o %1\n  output p x\n"
         "  output q y\n  output r w\n";
     static const char *const parts[] = {"z is missing",  "nonsense is no input of the model", "y is f32, the model takes i64", "axis 1 of x is 5, the model takes 4",
-                                        "w has rank 2, the model takes 1", "axis 0 of x (s) is 9, its range is 1..8"};
+                                        "w has rank 2, the model takes 1", "axis 0 of x (s) is 9, it is at most 8"};
     dw_model *model = model_of_text(context, text, NULL);
     dw_session *session = session_of(context, model, "s=8");
     dw_named_tensor in[5] = {{"x", {0}}, {"y", {0}}, {"w", {0}}, {"nonsense", {0}}, {"z", {0}}}, out[4];

@@ -1,0 +1,282 @@
+"""The command line: help, usage, failures, JSON, inputs that do not fit, generation, interruption. Standard library only."""
+import json
+import os
+import re
+import signal
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+
+ROOT = os.getcwd()
+COMMAND = os.path.join(os.environ.get("DEEPWELL_BUILD", os.path.join(ROOT, "build")), "deepwell")
+KJV = os.path.join(ROOT, "models", "kjv.pt2")
+GRAPH = """graph small
+  symbol s 1..8
+  input x f32[s,4]
+  input ids i64[s]
+  const w f32[2,4] = 1,2,3,4,5,6,7,8
+  %1 = matmul x, w {bt=true}
+  %2 = relu %1
+  %3 = cast ids {to=f32}
+  output y %2
+  output n %3
+"""
+failures = []
+
+
+def run(*arguments, stdin=None, **options):
+    return subprocess.run([COMMAND, *arguments], capture_output=True, stdin=subprocess.DEVNULL, timeout=300, **options)
+
+
+def expect(condition, claim, result=None):
+    if condition:
+        return
+    caller = sys._getframe(1).f_code.co_name
+    shown = "" if result is None else f"\n  {' '.join(result.args)}\n  exit {result.returncode}\n  stdout: {result.stdout[:400]!r}\n  stderr: {result.stderr[:600]!r}"
+    failures.append(f"{caller}: {claim}{shown}")
+
+
+def succeeds(*arguments):
+    result = run(*arguments)
+    expect(result.returncode == 0, "exit status 0", result)
+    return result.stdout
+
+
+def fails(code, parts, *arguments):
+    """Exit status, words on stderr, nothing on stdout."""
+    result = run(*arguments)
+    expect(result.returncode == code, f"exit status {code}", result)
+    expect(result.stdout == b"", "nothing on stdout", result)
+    for part in [parts] if isinstance(parts, str) else parts:
+        expect(part.encode() in result.stderr, f"'{part}' is said", result)
+    expect(result.stderr.startswith(b"deepwell: ") and result.stderr.endswith(b"\n") and result.stderr.count(b"deepwell: deepwell") == 0, "one message", result)
+
+
+def save(path, tensors):
+    """safetensors: name -> (dtype, shape, bytes)"""
+    header, at = {}, 0
+    for name, (dtype, shape, data) in tensors.items():
+        header[name] = {"dtype": dtype, "shape": shape, "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with open(path, "wb") as file:
+        file.write(struct.pack("<Q", len(text)) + text + b"".join(data for _, _, data in tensors.values()))
+
+
+def load(path):
+    with open(path, "rb") as file:
+        data = file.read()
+    length = struct.unpack("<Q", data[:8])[0]
+    header = json.loads(data[8:8 + length])
+    return {name: (t["dtype"], t["shape"], data[8 + length + t["data_offsets"][0]:8 + length + t["data_offsets"][1]])
+            for name, t in header.items() if name != "__metadata__"}
+
+
+def f32(values):
+    return struct.pack(f"<{len(values)}f", *values)
+
+
+def i64(values):
+    return struct.pack(f"<{len(values)}q", *values)
+
+
+def rows(file, macro):
+    text = open(os.path.join(ROOT, "src", "cli", file)).read()
+    text = re.sub(r"/\*.*?\*/", "", text, flags=re.S)
+    return re.findall(macro + r'\(\s*(\w+),\s*("[^"]*"|NULL|\'\w\'),\s*("[^"]*"|NULL)', text)
+
+
+def test_help_lists_every_command_and_option():
+    overview = succeeds("--help").decode()
+    commands = rows("cmd.def", "CLI_COMMAND")
+    expect(len(commands) >= 8, "cmd.def was read")
+    for name, letter, _ in commands:
+        expect(f"deepwell {name}" in overview, f"{name} is in the overview")
+        text = succeeds(name, "--help").decode()
+        expect(succeeds(name, "-h").decode() == text, "-h is --help")
+        for option, value, letters in rows("option.def", "CLI_OPTION"):
+            takes = "*" in letters or letter.strip("'") in letters.strip('"')
+            shown = re.search(rf"--{option.replace('_', '-')}\b", text) is not None
+            expect(takes == shown, f"--{option} is in the help of {name}: {shown}, taken: {takes}")
+    expect(re.fullmatch(r"deepwell \d+\.\d+\.\d+\n", succeeds("--version").decode()), "a version")
+
+
+def test_wrong_usage_exits_with_2():
+    result = run()
+    expect(result.returncode == 2 and result.stdout == b"" and b"deepwell run" in result.stderr, "the overview on stderr", result)
+    fails(2, "no command 'nonsense'", "nonsense")
+    fails(2, "needs a file", "run")
+    fails(2, "'--bogus' is not an option", "run", KJV, "--bogus")
+    fails(2, "'-x' is not an option", "run", "-xy", KJV)
+    fails(2, "needs a value", "inspect", KJV, "--precision")
+    fails(2, "one operand too many", "inspect", KJV, KJV)
+    fails(2, "one operand too many", "probe", KJV)
+    fails(2, "--in FILE and --out FILE", "run", KJV, "--in", "x")
+    fails(2, "-o FILE", "compile", KJV)
+    fails(2, "--prompt TEXT or --ids", "generate", KJV)
+    fails(2, "--prompt TEXT or --ids", "generate", KJV, "--prompt", "a", "--ids", "1")
+    fails(2, "integers separated by commas", "generate", KJV, "--ids", "1,,2")
+    fails(2, "from 0 to 1", "generate", KJV, "--ids", "1", "--top-p", "1.5")
+    fails(2, "at least 0", "generate", KJV, "--ids", "1", "--temperature", "nan")
+    fails(2, "an integer from 0", "generate", KJV, "--ids", "1", "--tokens", "-3")
+    fails(2, "an integer from 1 to 1024", "generate", KJV, "--ids", "1", "--threads", "0")
+    fails(2, "expected captured, fused", "inspect", KJV, "--graph", "nonsense")
+    fails(2, "leave out --json", "inspect", KJV, "--graph", "fused", "--json")
+    fails(2, "leave out --json", "explain", KJV, "--memory", "--json")
+    fails(2, "an integer from 1", "bench", KJV, "--repeat", "0")
+
+
+def test_failures_exit_with_1_and_say_file_and_cause(folder):
+    empty, text = os.path.join(folder, "empty.pt2"), os.path.join(folder, "words.txt")
+    open(empty, "w").close()
+    open(text, "w").write("hello world\n")
+    for command in (["inspect"], ["explain"], ["generate", "--ids", "1"], ["compile", "-o", os.path.join(folder, "x.dw")], ["bench"]):
+        name, rest = command[0], command[1:]
+        fails(1, ["nothing.pt2", "No such file"], name, os.path.join(folder, "nothing.pt2"), *rest)
+        fails(1, [folder, "is a folder"], name, folder, *rest)
+        fails(1, "empty.pt2", name, empty, *rest)
+        fails(1, "words.txt:1", name, text, *rest)
+    fails(1, "chip 'foo' is not known; choose one of", "explain", KJV, "--chip", "foo")
+    fails(1, "no precision 'foo'; there are", "explain", KJV, "--precision", "foo")
+    fails(1, "device cuda", "generate", KJV, "--ids", "1", "--device", "cuda")
+    fails(1, "no size named q; its sizes: b, s", "explain", KJV, "--dim", "q=3")
+    fails(1, "size s is 0, outside its range 1..", "explain", KJV, "--dim", "s=0")
+    fails(1, "expected name=size", "explain", KJV, "--dim", "s")
+    fails(1, "kernel 'foo' is not one of its kernels", "explain", KJV, "--kernels", "matmul=foo")
+    fails(1, "holds its own weights", "explain", KJV, "--weights", KJV)
+    fails(1, ["nothing.policy", "No such file"], "explain", KJV, "--policy", os.path.join(folder, "nothing.policy"))
+    fails(1, "outside the vocabulary of 256", "generate", KJV, "--ids", "1,999")
+    fails(1, "at least one token", "generate", KJV, "--prompt", "")
+    fails(1, ["no/such/x.dw", "cannot create"], "compile", KJV, "-o", os.path.join(folder, "no/such/x.dw"))
+    expect(not os.path.exists(os.path.join(folder, "x.dw")), "no file is left by a compile that failed")
+
+
+def test_inputs_that_do_not_fit_are_all_named(folder):
+    graph, inputs, out = (os.path.join(folder, name) for name in ("g.txt", "x.safetensors", "y.safetensors"))
+    open(graph, "w").write(GRAPH)
+    good = {"x": ("F32", [3, 4], f32([1, -2, 3, 4] * 3)), "ids": ("I64", [3], i64([5, 6, 7]))}
+    save(inputs, good)
+    succeeds("run", graph, "--in", inputs, "--out", out)
+    found = load(out)
+    expect(found["y"] == ("F32", [3, 2], f32([22, 46] * 3)), f"y is right: {found['y']}")
+    expect(found["n"] == ("F32", [3], f32([5, 6, 7])), f"n is right: {found['n']}")
+    os.remove(out)
+    wrong = [
+        ({"x": good["x"]}, ["ids is missing"]),
+        ({**good, "z": good["x"], "w": good["x"]}, ["z is no input", "w is no input"]),
+        ({"x": ("F32", [4, 3], f32([0] * 12)), "ids": ("F32", [3], f32([0] * 3))}, ["axis 1 of x is 3, the model takes 4", "ids is f32, the model takes i64",
+                                                                                   "axis 0 of ids is 3, but s is 4 elsewhere"]),
+        ({"x": ("F32", [9, 4], f32([0] * 36)), "ids": ("I64", [9, 1], i64([0] * 9))}, ["axis 0 of x (s) is 9, it is at most 8", "ids has rank 2, the model takes 1"]),
+        ({"x": ("F32", [0, 4], b""), "y": good["x"]}, ["axis 0 of x (s) is 0, it is at least 1", "y is no input", "ids is missing"]),
+    ]
+    for tensors, parts in wrong:
+        save(inputs, tensors)
+        fails(1, parts, "run", graph, "--in", inputs, "--out", out)
+        expect(not os.path.exists(out), "nothing is written")
+    save(inputs, good)
+    fails(1, "cannot create", "run", graph, "--in", inputs, "--out", os.path.join(folder, "no/such/y.safetensors"))
+    fails(1, "is a folder", "run", graph, "--in", inputs, "--out", folder)
+    fails(1, "nothing.safetensors", "run", graph, "--in", os.path.join(folder, "nothing.safetensors"), "--out", out)
+    fails(1, "g.txt", "run", graph, "--in", graph, "--out", out)
+    expect(sorted(os.listdir(folder)) == sorted(set(os.listdir(folder)) - {"y.safetensors"}), "nothing is written")
+    expect(not [name for name in os.listdir(folder) if name.endswith(".tmp")], "no temporary file stays")
+
+
+def test_facts_are_json():
+    def facts(*arguments):
+        text = succeeds(*arguments)
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            expect(False, f"{' '.join(arguments)} prints JSON: {error}")
+            return {}
+    expect("version" in facts("probe", "--json"), "probe tells the version")
+    summary = facts("inspect", KJV, "--json")
+    expect(summary["inputs"][0]["name"] == "input_ids" and summary["outputs"], f"inspect tells inputs and outputs: {list(summary)}")
+    plan = facts("explain", KJV, "--json", "--precision", "mxfp8")
+    expect(len(plan) > 2, "explain tells a plan")
+    expect(isinstance(facts("inspect", "--operators", "--json"), (list, dict)), "the operators")
+    times = facts("bench", KJV, "--json", "--repeat", "1", "--prefill", "8", "--tokens", "4")
+    for key in ("device", "threads", "precision", "load_seconds", "weight_bytes", "reference_flops_share", "run", "prefill", "decode"):
+        expect(key in times, f"bench tells {key}")
+
+
+def test_generation():
+    greedy = succeeds("generate", KJV, "--prompt", "In the beginning", "--tokens", "24")
+    expect(greedy.startswith(b"In the beginning") and len(greedy) == 16 + 24 + 1, f"prompt, 24 bytes and a newline: {greedy!r}")
+    ids = ",".join(str(byte) for byte in b"In the beginning")
+    new = succeeds("generate", KJV, "--ids", ids, "--tokens", "24").decode()
+    expect(bytes(int(i) for i in new.strip().split(",")) == greedy[16:-1], "the ids are the text")
+    for threads in ("1", "2", "3"):
+        expect(succeeds("generate", KJV, "--ids", ids, "--tokens", "24", "--threads", threads).decode() == new, f"the same on {threads} threads")
+    expect(succeeds("generate", KJV, "--ids", ids, "--tokens", "24", "--top-k", "1", "--temperature", "1").decode() == new, "the likeliest one is the greedy one")
+    draw = ["generate", KJV, "--ids", ids, "--tokens", "32", "--temperature", "1.2", "--top-p", "0.95", "--top-k", "40"]
+    first = succeeds(*draw, "--seed", "3")
+    expect(first == succeeds(*draw, "--seed", "3"), "a seed gives one text")
+    expect(first != succeeds(*draw, "--seed", "4"), "another seed another")
+    stop = new.strip().split(",")[4]
+    stopped = succeeds("generate", KJV, "--ids", ids, "--tokens", "24", "--stop", f"300,{stop}").decode().strip().split(",")
+    expect(stopped == new.strip().split(",")[:new.strip().split(",").index(stop) + 1], f"ends after a stop id: {stopped}")
+    expect(succeeds("generate", KJV, "--prompt", "Amen", "--tokens", "0") == b"Amen\n", "no tokens")
+    expect(succeeds("generate", KJV, "--ids", "65", "--tokens", "0") == b"\n", "no ids")
+
+
+def test_a_compiled_file_does_what_its_source_does(folder):
+    package = os.path.join(folder, "kjv.dw")
+    succeeds("compile", KJV, "-o", package, "--precision", "mxfp8")
+    for command in (["generate", "--prompt", "And", "--tokens", "12"],):
+        expect(succeeds(command[0], package, *command[1:]) == succeeds(command[0], KJV, *command[1:], "--precision", "mxfp8"), "the same")
+    succeeds("inspect", package)
+    succeeds("explain", package)
+    fails(1, "its precision is settled", "generate", package, "--ids", "1", "--precision", "fp32")
+    data = open(package, "rb").read()
+    open(package, "wb").write(data[:len(data) // 2])
+    fails(1, "kjv.dw", "generate", package, "--ids", "1")
+
+
+def test_output_that_cannot_be_written_is_a_failure():
+    if os.path.exists("/dev/full"):
+        with open("/dev/full", "wb") as full:
+            for arguments in (["probe"], ["generate", KJV, "--ids", "1", "--tokens", "2"], ["generate", KJV, "--prompt", "a", "--tokens", "2"], ["--help"], ["--version"]):
+                result = subprocess.run([COMMAND, *arguments], stdout=full, stderr=subprocess.PIPE, timeout=300)
+                expect(result.returncode == 1 and b"stdout" in result.stderr, f"{arguments}: exit {result.returncode}, {result.stderr!r}")
+    result = subprocess.run(f"'{COMMAND}' probe >&-", shell=True, stderr=subprocess.PIPE, timeout=300)
+    expect(result.returncode == 1, f"closed stdout: exit {result.returncode}")
+
+
+def test_an_interrupt_ends_it_with_nothing_half_written(folder):
+    out = os.path.join(folder, "interrupted.dw")
+    long = subprocess.Popen([COMMAND, "generate", KJV, "--prompt", "In", "--tokens", "100000"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    long.stdout.read(4)
+    long.send_signal(signal.SIGINT)
+    _, message = long.communicate(timeout=60)
+    expect(long.returncode == 1 and b"CANCELLED" in message, f"exit {long.returncode}, {message!r}")
+    for delay in (0.0, 0.01, 0.03, 0.1):
+        job = subprocess.Popen([COMMAND, "compile", KJV, "-o", out, "--precision", "nvfp4"], stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        time.sleep(delay)
+        job.send_signal(signal.SIGINT)
+        job.communicate(timeout=60)
+        if job.returncode == 0:
+            succeeds("generate", out, "--ids", "1", "--tokens", "1")
+            os.remove(out)
+        expect(not os.path.exists(out) and not [name for name in os.listdir(folder) if ".tmp" in name], f"after {delay} s: {os.listdir(folder)}")
+
+
+def main():
+    for name, test in list(globals().items()):
+        if not name.startswith("test_"):
+            continue
+        if test.__code__.co_argcount:
+            with tempfile.TemporaryDirectory() as folder:
+                test(folder)
+        else:
+            test()
+    for failure in failures:
+        print(failure)
+    sys.exit(1 if failures else 0)
+
+
+main()
