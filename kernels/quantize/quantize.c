@@ -1,5 +1,6 @@
 /* quantize and dequantize. Problem: rows [..,k] to and from a block format; the rules, bit for bit, are num.h's. Formats whose rows are independent are
- * quantised row by row over threads, straight from x where it is fp32 side by side, else through workspace; those with scales over several rows
+ * quantised row by row over threads, straight from x where it is fp32 side by side, else through workspace, by the loops of rows_loops.h or, for what
+ * those leave, num_quantize_rows; those with scales over several rows
  * (fp8_128x128, fp8_tensor, nvfp4 without a given second level) go through num_quantize in one piece, x having been widened over threads.
  * Measured speed: README.md. */
 #include <string.h>
@@ -7,6 +8,7 @@
 #include "kernels/common/cpu/nest.h"
 #include "kernels/common/cpu/rows.h"
 #include "kernels/kernels.h"
+#include "kernels/quantize/rows.h"
 #include "num/num.h"
 
 enum { GRAIN = 16384 };       /* elements of a task */
@@ -101,14 +103,44 @@ typedef struct quantize_job {
     num_round round;
     bool has_second;
     num_matrix out;
+    quantize_row_function fast;
 } quantize_job;
+
+static quantize_row_function fast_of(const chip_caps *chip) {
+#if defined(__x86_64__)
+    if (chip_has(chip, CHIP_avx512)) return quantize_row_avx512;
+    if (chip_has(chip, CHIP_avx2)) return quantize_row_avx2;
+#else
+    (void)chip;
+#endif
+    return quantize_row_portable;
+}
+
+/* Rows of the plain layout whose blocks are whole, if nothing in them is special. */
+static bool run_fast(const quantize_job *job, int64_t row) {
+    const num_format *info = num_info(job->out.format);
+    if (job->out.layout != DW_SCALE_plain || info->cols == 0) return false;
+    int64_t blocks = (job->out.cols + info->cols - 1) / info->cols;
+    quantize_row fast = {
+        .format = job->out.format,
+        .x = job->x + row * job->x_stride,
+        .cols = job->out.cols,
+        .round = job->round,
+        .has_second = job->has_second,
+        .data = job->out.data + (size_t)row * num_row_bytes(job->out.format, job->out.cols),
+        .scales = (uint8_t *)job->out.scales + (size_t)(row * blocks) * ((size_t)num_info(info->scale)->bits / 8),
+        .second = info->second == 2 ? job->out.second + row : job->out.second,
+    };
+    return job->fast(&fast);
+}
 
 static void quantize_task(void *argument, int64_t task, int worker) {
     (void)worker;
     quantize_job *job = argument;
     int64_t begin = task * job->task_rows, end = begin + job->task_rows < job->rows ? begin + job->task_rows : job->rows;
     num_matrix out = job->out;
-    num_quantize_rows(job->x, job->x_stride, job->round, job->has_second, &out, begin, end);
+    for (int64_t row = begin; row < end; row++)
+        if (!run_fast(job, row)) num_quantize_rows(job->x, job->x_stride, job->round, job->has_second, &out, row, row + 1);
 }
 
 dw_status quantize_run(const kernel_run *run) {
@@ -122,6 +154,7 @@ dw_status quantize_run(const kernel_run *run) {
         .round = op_attr_bool(call->attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP,
         .has_second = second != NULL,
         .out = matrix_of(out),
+        .fast = fast_of(run->chip),
     };
     if (job.out.batches == 0) return DW_OK;
     job.rows = job.out.batches * job.out.rows;

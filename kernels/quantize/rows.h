@@ -1,0 +1,29 @@
+/* Rows in block formats at speed: the same bits as num_quantize_rows, for what is common; compiled once for each instruction set from rows_loops.h. */
+#ifndef QUANTIZE_ROWS_H
+#define QUANTIZE_ROWS_H
+
+#include "chip/chip.h"
+#include "num/num.h"
+
+/* One row of a matrix in the plain scale layout. */
+typedef struct quantize_row {
+    dw_format format;
+    const float *x;
+    int64_t cols;
+    num_round round;
+    bool has_second;
+    uint8_t *data;
+    void *scales;
+    float *second;
+} quantize_row;
+
+/* false: nothing was decided, num_quantize_rows has to do it. So it is for NaN and infinities, ragged blocks, and FP6. */
+typedef bool (*quantize_row_function)(const quantize_row *row);
+
+bool quantize_row_portable(const quantize_row *row);
+#if defined(__x86_64__)
+bool quantize_row_avx2(const quantize_row *row);
+bool quantize_row_avx512(const quantize_row *row);
+#endif
+
+#endif

@@ -1,0 +1,165 @@
+/* The loops of rows.h in plain C for the compiler to vectorise; each rows_<instruction set>.c defines QUANTIZE_ROW, the name of its function, and includes
+ * this. A chunk of 1024 elements at a time:
+ *     x [1024] -> pairwise maxima 512, 256, .. -> amax [blocks] -> scale code and inverse [blocks] -> codes [1024] -> packed
+ * so that every loop runs over many blocks. The rules are num.h's, operation by operation; num_quantize_rows is what it is tested against. */
+#include <float.h>
+#include <string.h>
+
+#include "kernels/common/cpu/math.h"
+#include "kernels/quantize/rows.h"
+
+enum { CHUNK = 1024, BLOCKS_MAX = CHUNK / 16, INFINITY_BITS = 0x7f800000 };
+
+static inline int32_t pick(int condition, int32_t yes, int32_t no) { return no ^ ((yes ^ no) & -condition); }
+
+/* A code of 8 bits or less: sign, exponent, mantissa; nearest even, no further than the magnitude with these bits. No NaN. */
+static inline int32_t encode(float value, int bits, int mantissa, int bias, int32_t max_bits) {
+    int32_t all = cpu_bits(value), magnitude = all & 0x7fffffff, drop = 23 - mantissa;
+    magnitude = magnitude < max_bits ? magnitude : max_bits;
+    int32_t normal = (magnitude + ((1 << (drop - 1)) - 1) + ((magnitude >> drop) & 1) - ((127 - bias) << 23)) >> drop;
+    /* below the smallest normal number the step is fixed: adding 2^23 steps makes the adder round to it */
+    int32_t shift = (1 - bias - mantissa + 23 + 127) << 23;
+    int32_t subnormal = cpu_bits(cpu_float(magnitude) + cpu_float(shift)) - shift;
+    return pick(magnitude < ((1 - bias + 127) << 23), subnormal, normal) | (int32_t)((uint32_t)all >> 31) << (bits - 1);
+}
+
+static inline int32_t e4m3(float value) { return encode(value, 8, 3, 7, 0x43e00000); }
+static inline int32_t e5m2(float value) { return encode(value, 8, 2, 15, 0x47600000); }
+static inline int32_t e2m1(float value) { return encode(value, 4, 1, 1, 0x40c00000); }
+
+static inline float e4m3_value(int32_t code) {
+    int32_t normal = (code << 20) + (120 << 23);
+    return cpu_float(pick(code < 8, cpu_bits((float)code * 0x1p-9f), normal));
+}
+
+/* The bits of the largest magnitude of each block, which order as magnitudes do. count is a multiple of block. */
+static void block_maxima(const float *x, int64_t count, int64_t block, int32_t *restrict amax) {
+    int32_t maxima[CHUNK / 2];
+    int64_t left = count / 2;
+    for (int64_t i = 0; i < left; i++) {
+        int32_t a = cpu_bits(x[2 * i]) & 0x7fffffff, b = cpu_bits(x[2 * i + 1]) & 0x7fffffff;
+        maxima[i] = a > b ? a : b;
+    }
+    for (int64_t width = 2; width < block; width *= 2) {
+        int32_t halves[CHUNK / 4];
+        left /= 2;
+        for (int64_t i = 0; i < left; i++) halves[i] = maxima[2 * i] > maxima[2 * i + 1] ? maxima[2 * i] : maxima[2 * i + 1];
+        memcpy(maxima, halves, (size_t)left * sizeof *halves);
+    }
+    memcpy(amax, maxima, (size_t)left * sizeof *amax);
+}
+
+/* ---- scales: from amax [blocks], the codes and what elements are multiplied by ---- */
+
+static void mx_scales(const int32_t *restrict amax, int64_t blocks, int32_t max_bits, int32_t rounds_up, uint8_t *restrict scales, float *restrict inverse) {
+    for (int64_t i = 0; i < blocks; i++) {
+        int32_t above = ((amax[i] & 0x7fffff) > (max_bits & 0x7fffff)) & rounds_up;
+        int32_t code = (amax[i] >> 23) - (max_bits >> 23) + above + 127;
+        code = code < 0 ? 0 : code;
+        scales[i] = (uint8_t)code;
+        inverse[i] = cpu_float((254 - code) << 23);
+    }
+}
+
+/* factor is S_enc / 6, rounded; decode is S_dec. */
+static void nv_scales(const int32_t *restrict amax, int64_t blocks, float factor, float decode, uint8_t *restrict scales, float *restrict inverse) {
+    for (int64_t i = 0; i < blocks; i++) {
+        int32_t code = e4m3(cpu_float(amax[i]) * factor);
+        float quotient = 1.0f / (e4m3_value(code) * decode);
+        quotient = quotient < FLT_MAX ? quotient : FLT_MAX;
+        scales[i] = (uint8_t)code;
+        inverse[i] = cpu_select(code == 0, 0.0f, quotient);
+    }
+}
+
+static void f32_scales(const int32_t *restrict amax, int64_t blocks, float *restrict scales, float *restrict inverse) {
+    const float least = 448.0f * 0x1p-126f;
+    for (int64_t i = 0; i < blocks; i++) {
+        float value = cpu_float(amax[i]);
+        float bounded = cpu_select(amax[i] == 0, 448.0f, value > least ? value : least);
+        scales[i] = bounded / 448.0f;
+        inverse[i] = 448.0f / bounded;
+    }
+}
+
+/* ---- elements ---- */
+
+/* The sizes of blocks are spelled out, so that none is too short for the vectors that a loop of unknown length would take. */
+#define CODES(element, size) for (int64_t i = 0; i < (size); i++) codes[i] = (uint8_t)element(x[i] * inverse)
+#define ELEMENTS(element)                                                                                                     \
+    static void element##_block(const float *restrict x, int64_t count, float inverse, uint8_t *restrict codes) {             \
+        if (count == 16) CODES(element, 16);                                                                                  \
+        else if (count == 32) CODES(element, 32);                                                                             \
+        else CODES(element, count);                                                                                           \
+    }
+ELEMENTS(e4m3)
+ELEMENTS(e5m2)
+ELEMENTS(e2m1)
+#undef ELEMENTS
+#undef CODES
+
+static void pack_nibbles(const uint8_t *codes, int64_t count, uint8_t *restrict packed) {
+    uint16_t pairs[CHUNK / 2];
+    memcpy(pairs, codes, (size_t)count);
+    for (int64_t i = 0; i < count / 2; i++) packed[i] = (uint8_t)(pairs[i] | pairs[i] >> 4);   /* little-endian: the first in the low nibble */
+}
+
+static void encode_chunk(dw_format element, const float *x, int64_t count, int64_t block, const float *inverse, uint8_t *data) {
+    uint8_t codes[CHUNK];
+    if (element == DW_FORMAT_e4m3) {
+        for (int64_t i = 0; i < count / block; i++) e4m3_block(x + i * block, block, inverse[i], data + i * block);
+    } else if (element == DW_FORMAT_e5m2) {
+        for (int64_t i = 0; i < count / block; i++) e5m2_block(x + i * block, block, inverse[i], data + i * block);
+    } else {
+        for (int64_t i = 0; i < count / block; i++) e2m1_block(x + i * block, block, inverse[i], codes + i * block);
+        pack_nibbles(codes, count, data);
+    }
+}
+
+/* ---- rows ---- */
+
+/* NVFP4's second level: false when the row has a NaN or an infinity, whose part in it num knows. */
+static bool second_level(const quantize_row *row, float *encode_scale) {
+    int32_t amax[BLOCKS_MAX], largest = 0;
+    if (row->has_second) {
+        float quotient = 1.0f / *row->second;
+        *encode_scale = quotient < FLT_MAX ? quotient : FLT_MAX;
+        return true;
+    }
+    for (int64_t at = 0; at < row->cols; at += CHUNK) {
+        int64_t count = row->cols - at < CHUNK ? row->cols - at : CHUNK;
+        block_maxima(row->x + at, count, 16, amax);
+        for (int64_t i = 0; i < count / 16; i++) largest = largest > amax[i] ? largest : amax[i];
+    }
+    if (largest >= INFINITY_BITS) return false;
+    float quotient = 2688.0f / cpu_float(largest);
+    *encode_scale = largest == 0 ? 1.0f : quotient < FLT_MAX ? quotient : FLT_MAX;
+    *row->second = 1.0f / *encode_scale;
+    return true;
+}
+
+bool QUANTIZE_ROW(const quantize_row *row) {
+    const num_format *info = num_info(row->format);
+    int64_t block = info->cols;
+    bool element_fits = info->element == DW_FORMAT_e4m3 || info->element == DW_FORMAT_e5m2 || info->element == DW_FORMAT_e2m1;
+    if (!element_fits || info->rows != 1 || block == 0 || row->cols % block != 0) return false;
+    float encode_scale = 1;
+    if (info->second != 0 && !second_level(row, &encode_scale)) return false;
+    float factor = encode_scale * (1.0f / 6.0f), max = (float)num_info(info->element)->max;
+    uint8_t *scales = row->scales, *data = row->data;
+    for (int64_t at = 0; at < row->cols; at += CHUNK) {
+        int64_t count = row->cols - at < CHUNK ? row->cols - at : CHUNK, blocks = count / block;
+        int32_t amax[BLOCKS_MAX];
+        float inverse[BLOCKS_MAX];
+        block_maxima(row->x + at, count, block, amax);
+        for (int64_t i = 0; i < blocks; i++)
+            if (amax[i] >= INFINITY_BITS) return false;
+        if (info->scale == DW_FORMAT_e8m0) mx_scales(amax, blocks, cpu_bits(max), row->round == NUM_ROUND_UP, scales, inverse);
+        else if (info->scale == DW_FORMAT_e4m3) nv_scales(amax, blocks, factor, *row->second, scales, inverse);
+        else f32_scales(amax, blocks, (float *)(void *)scales, inverse);
+        encode_chunk(info->element, row->x + at, count, block, inverse, data);
+        scales += (size_t)blocks * ((size_t)num_info(info->scale)->bits / 8);
+        data += num_row_bytes(row->format, count);
+    }
+    return true;
+}
