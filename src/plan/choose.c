@@ -53,6 +53,22 @@ dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row)
     return step->pack_key ? DW_OK : DW_NO_MEMORY;
 }
 
+/* "op=kernel,op=kernel" is well formed and names ops that there are. */
+static dw_status check_kernels(const plan *plan, const char *kernels)
+{
+    for (const char *at = kernels; at != NULL && *at != '\0';) {
+        size_t size = strcspn(at, ","), length = strcspn(at, "=,");
+        char name[64];
+        if (length == 0 || length + 1 >= size || at[length] != '=' || length >= sizeof name)
+            return base_fail(plan->context, DW_INVALID, "kernels \"%s\": expected op=kernel, comma-separated", kernels);
+        memcpy(name, at, length);
+        name[length] = '\0';
+        if (op_find(name) == OP_COUNT) return base_fail(plan->context, DW_NOT_FOUND, "kernels \"%s\": there is no op named %s", kernels, name);
+        at += size + (at[size] == ',');
+    }
+    return DW_OK;
+}
+
 /* The kernel that "op=kernel,op=kernel" asks for, or NULL. */
 static dw_status asked_kernel(plan *plan, const char *kernels, const char *op, const char **name)
 {
@@ -74,6 +90,7 @@ dw_status plan_choose(plan *plan, const void *argument)
 {
     const plan_options *options = argument;
     const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    TRY(check_kernels(plan, options->kernels));
     TRY(plan_new_steps(plan));
     for (int i = 0; i < plan->step_count; i++) {
         plan_step *step = &plan->steps[i];

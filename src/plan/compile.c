@@ -145,13 +145,37 @@ static bool dies_at(const ir_value *operand, const ir_node *node, int slot)
     return true;
 }
 
+/* Does a node at or behind this order read value, or a view of it? */
+static bool is_read_from(const ir_value *value, int order)
+{
+    for (const ir_use *use = value->uses; use != NULL; use = use->next) {
+        if (use->node->order >= order) return true;
+        if ((op_get(use->node->op)->traits & OP_TRAIT_VIEW) && is_read_from(ir_out(use->node), order)) return true;
+    }
+    return false;
+}
+
+/* Is the next value of state a result that is nothing else? */
+static bool has_own_next(const ir_graph *graph, const ir_value *state)
+{
+    const ir_value *next = state->next;
+    if (next->kind != IR_RESULT || ir_is_output(graph, next)) return false;
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (graph->states[i] != state && graph->states[i]->next == next) return false;
+    return true;
+}
+
+/* Can the step that makes the next value write it to the state's memory, as the present value has been read by then? */
+static bool writes_straight(const ir_graph *graph, const ir_value *state)
+{
+    return has_own_next(graph, state) && !is_read_from(state, state->next->node->order);
+}
+
 /* Is the new value of state written over the old one by the node that makes it? */
 static bool updates_in_place(const ir_graph *graph, const ir_value *state, const kernel_row *(*row_of)(const ir_node *))
 {
     const ir_value *next = state->next;
-    if (next->kind != IR_RESULT || next->result != 0 || ir_is_output(graph, next)) return false;
-    for (size_t i = 0; i < graph->state_count; i++)
-        if (graph->states[i] != state && graph->states[i]->next == next) return false;
+    if (!has_own_next(graph, state) || next->result != 0) return false;
     const kernel_row *row = row_of(next->node);
     int slot = row ? row->in_place : -1;
     return slot >= 0 && ir_in(next->node, slot) == state && dies_at(state, next->node, slot) && op_type_equal(&state->type, &next->type);
@@ -186,9 +210,7 @@ static bool is_own_output(const ir_graph *graph, size_t i)
         if (graph->outputs[k].value == value) return false;
     for (size_t k = 0; k < graph->state_count; k++)
         if (graph->states[k]->next == value) return false;
-    const kernel_row *row = chosen_row(value->node);
-    const ir_value *taken = row && row->in_place >= 0 ? ir_in(value->node, row->in_place) : NULL;
-    return taken == NULL || view_root(taken)->kind != IR_STATE;
+    return true;
 }
 
 static dw_status isolate_outputs(ir_graph *graph, bool *changed)
@@ -204,10 +226,27 @@ static dw_status isolate_outputs(ir_graph *graph, bool *changed)
     return DW_OK;
 }
 
+/* A copy that is never a mere view: padded by nothing. */
+static dw_status emit_taken(ir_graph *graph, ir_value *value, ir_value **copy)
+{
+    dim none[DW_MAX_RANK];
+    int rank = value->type.rank;
+    for (int i = 0; i < rank; i++) TRY_DIM(graph->context, none[i], dim_constant(graph->dims, 0));
+    ir_cursor_end(graph);
+    const op_attr attrs[] = {op_set_dims(OP_ATTR_before, rank, none), op_set_dims(OP_ATTR_after, rank, none), op_set_real(OP_ATTR_value, 0)};
+    return ir_emit(graph, OP_pad, 1, (ir_value *[]){value}, COUNT_OF(attrs), attrs, copy);
+}
+
+/* Is the state written where nothing will read its present value any more? */
+static bool is_written_well(const ir_graph *graph, const ir_value *state)
+{
+    return state->next == state || writes_straight(graph, state) || updates_in_place(graph, state, chosen_row);
+}
+
 /* Next values that are (views of) present values of states are read before any state is written, so that states may swap:
- *     next a b                  %1 = reshape b; %2 = reshape a      read both,
- *     next b a                  next a: reshape %1; next b: reshape %2     write both
- * A state that is read so is read at the end, so it can no more be updated in place: again, until nothing changes. */
+ *     next a b                  %1 = pad b; %2 = pad a              read both,
+ *     next b a                  next a: reshape %1; next b: %2      write both
+ * A state that is read so is read at the end, so nothing before that may write it any more: again, until nothing changes. */
 static dw_status isolate_states(plan *plan, bool *changed)
 {
     ir_graph *graph = plan->graph;
@@ -217,14 +256,14 @@ static dw_status isolate_states(plan *plan, bool *changed)
         again = false;
         for (size_t i = 0; i < graph->state_count; i++) {
             ir_value *state = graph->states[i];
-            if (copied[i] || state->next == state || updates_in_place(graph, state, chosen_row)) continue;
+            if (copied[i] || is_written_well(graph, state)) continue;
             copied[i] = again = *changed = true;
-            if (view_root(state->next)->kind == IR_STATE) TRY(emit_copy(graph, state->next, &state->next));
+            if (view_root(state->next)->kind == IR_STATE) TRY(emit_taken(graph, state->next, &state->next));
         }
         ir_renumber(graph);
     }
     for (size_t i = 0; i < graph->state_count; i++)
-        if (copied[i]) TRY(emit_copy(graph, graph->states[i]->next, &graph->states[i]->next));
+        if (copied[i] && !writes_straight(graph, graph->states[i])) TRY(emit_copy(graph, graph->states[i]->next, &graph->states[i]->next));
     ir_renumber(graph);
     return DW_OK;
 }

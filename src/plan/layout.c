@@ -97,21 +97,6 @@ static bool readers_accept_strides(const plan *plan, const ir_value *value)
     return true;
 }
 
-static bool is_read_from(const ir_value *value, int order)
-{
-    for (const ir_use *use = value->uses; use != NULL; use = use->next)
-        if (use->node->order >= order || (is_view(use->node) && is_read_from(ir_out(use->node), order))) return true;
-    return false;
-}
-
-/* Would value, seen as a view of base, be read when the state that base lies in is written already? */
-static bool is_overwritten(plan_value *base, const ir_value *value)
-{
-    const ir_value *root = plan_root(base)->value;
-    if (root->kind != IR_STATE || root->next == root) return false;
-    return root->next->kind == IR_RESULT && is_read_from(value, root->next->node->order);
-}
-
 static void alias_forward(plan *plan)
 {
     for (ir_node *node = plan->graph->first; node != NULL; node = node->next) {
@@ -119,7 +104,7 @@ static void alias_forward(plan *plan)
         plan_value *v = plan_value_of(ir_out(node)), *operand = plan_value_of(ir_in(node, 0));
         bool contiguous, possible = can_alias(plan, node, &contiguous);
         if (node->op == OP_transpose && operand->layout != NULL) contiguous = true;   /* laid out for this very view */
-        v->view = possible && !must_be_contiguous(plan, v->value) && !is_overwritten(operand, v->value);
+        v->view = possible && !must_be_contiguous(plan, v->value);
         v->base = v->view ? operand : NULL;
         v->contiguous = v->view ? contiguous : true;
     }
@@ -168,7 +153,7 @@ void plan_lay_out(plan *plan)
         if (!is_view(node) || v->view) continue;
         bool contiguous;
         plan_value *operand = plan_value_of(ir_in(node, 0));
-        if (can_alias(plan, node, &contiguous) && contiguous && !must_be_contiguous(plan, v->value) && !is_overwritten(operand, v->value)) {
+        if (can_alias(plan, node, &contiguous) && contiguous && !must_be_contiguous(plan, v->value)) {
             v->view = true;   /* what came before it has become contiguous meanwhile */
             v->base = operand;
         }

@@ -1,0 +1,281 @@
+/* Plans: their text form, what it refuses, and memory in which values that live at the same time lie apart. */
+#include "support/support.h"
+
+#include <string.h>
+
+#include "plan/plan.h"
+#include "support/random_graph.h"
+
+static void ok(dw_context *context, dw_status status) {
+    if (status != DW_OK) fail_msg("%s", dw_context_error(context));
+}
+
+static chip_caps chip_of(dw_context *context, const char *name) {
+    chip_caps chip;
+    ok(context, chip_find(context, name, 0, &chip));
+    return chip;
+}
+
+static plan *plan_of(dw_context *context, ir_graph *graph, const chip_caps *chip) {
+    plan *made;
+    ok(context, plan_compile(graph, &(plan_options){.chip = chip, .precision = "as exported", .dims = NULL}, &made));
+    return made;
+}
+
+static plan *plan_of_text(dw_context *context, const char *text, const chip_caps *chip) {
+    ir_graph *graph;
+    ok(context, ir_parse(context, "text", text, strlen(text), NULL, &graph));
+    return plan_of(context, graph, chip);
+}
+
+/* ---- text ---- */
+
+static void a_plan_survives_its_text(void **state) {
+    dw_context *context = *state;
+    static const char *const chips[] = {"cpu-portable", "cpu-avx2", "cpu-avx512bf16"};
+    for (uint64_t seed = 0; seed < 60; seed++) {
+        const chip_caps chip = chip_of(context, chips[seed % COUNT_OF(chips)]);
+        ir_graph *graph;
+        plan *again;
+        text first, second;
+        ok(context, random_graph(context, seed, 3, &graph));
+        plan *made = plan_of(context, graph, &chip);
+        text_init(&first, context);
+        text_init(&second, context);
+        ok(context, plan_print(made, &first));
+        ok(context, plan_parse(context, "plan", text_string(&first), first.length, NULL, &chip, NULL, &again));
+        ok(context, plan_print(again, &second));
+        assert_string_equal(text_string(&first), text_string(&second));
+        assert_int_equal(made->step_count, again->step_count);
+        for (int i = 0; i < made->step_count; i++) assert_ptr_equal(made->steps[i].row, again->steps[i].row);
+        for (int i = 0; i < made->value_count; i++) {
+            assert_int_equal(made->values[i].place, again->values[i].place);
+            assert_int_equal(made->values[i].view, again->values[i].view);
+            assert_int_equal(made->values[i].first, again->values[i].first);
+            assert_int_equal(made->values[i].last, again->values[i].last);
+        }
+        text_free(&first);
+        text_free(&second);
+        plan_destroy(again);
+        plan_destroy(made);
+    }
+}
+
+static const char SMALL[] =
+    "graph g\n  symbol s 1..8\n  input x f32[s,4]\n  const c f32[4] = 1, 2, 3, 4\n  %1 = exp c\n  %2 = add x, %1\n  %3 = reshape %2 {shape=[4*s]}\n  %4 = neg %3\n"
+    "  output y %4\n";
+
+typedef struct refusal { const char *from, *to; dw_status status; const char *message; } refusal;
+
+static void a_wrong_plan_is_refused_with_its_cause(void **state) {
+    dw_context *context = *state;
+    static const refusal refusals[] = {
+        {"plan g", "plam g", DW_SYNTAX, "expected 'plan'"},
+        {"pointwise_add", "pointwise_adder", DW_UNSUPPORTED, "kernel pointwise_adder of step"},
+        {"pointwise_add", "pointwise_mul", DW_MISMATCH, "it runs another op"},
+        {"  run  %2", "  run  %77", DW_CORRUPT, "no step for %2"},
+        {"  typical   \"s=1\"", "  typical   \"q=8\"", DW_NOT_FOUND, "no size named q"},
+        {"  typical   \"s=1\"", "  typical   \"s=9\"", DW_INVALID, "outside its range 1..8"},
+        {"cpu-avx2\" \"", "cpu-avx2\" \"0", DW_MISMATCH, "compile it again for this machine"},
+        {"  run  ", "  walk ", DW_SYNTAX, "expected"},
+        {"x f32[s,4]", "x f32[s,5]", DW_MISMATCH, "add"},
+    };
+    const chip_caps chip = chip_of(context, "cpu-avx2");
+    plan *made = plan_of_text(context, SMALL, &chip), *none;
+    text right;
+    text_init(&right, context);
+    ok(context, plan_print(made, &right));
+    for (size_t i = 0; i < COUNT_OF(refusals); i++) {
+        const char *at = strstr(text_string(&right), refusals[i].from);
+        if (at == NULL) fail_msg("'%s' is not in:\n%s", refusals[i].from, text_string(&right));
+        text wrong;
+        text_init(&wrong, context);
+        text_add_n(&wrong, text_string(&right), (size_t)(at - text_string(&right)));
+        text_add(&wrong, refusals[i].to);
+        text_add(&wrong, at + strlen(refusals[i].from));
+        test_assert_fails(context, plan_parse(context, "p.plan", text_string(&wrong), wrong.length, NULL, &chip, NULL, &none), refusals[i].status,
+                          refusals[i].message);
+        assert_null(none);
+        text_free(&wrong);
+    }
+    const chip_caps other = chip_of(context, "cpu-portable");
+    test_assert_fails(context, plan_parse(context, "p.plan", text_string(&right), right.length, NULL, &other, NULL, &none), DW_MISMATCH, "p.plan: the plan was made for cpu-avx2");
+    text_free(&right);
+    plan_destroy(made);
+}
+
+static void kernels_that_are_asked_for_are_taken_or_refused(void **state) {
+    dw_context *context = *state;
+    static const struct { const char *kernels; dw_status status; const char *message; } cases[] = {
+        {"neg=reference_neg", DW_OK, NULL},
+        {"neg=reference_neg,add=pointwise_add", DW_OK, NULL},
+        {"neg=nonsense", DW_NOT_FOUND, "kernel 'nonsense' is not one of its kernels"},
+        {"nonsense=reference_neg", DW_NOT_FOUND, "there is no op named nonsense"},
+        {"neg", DW_INVALID, "expected op=kernel"},
+        {"neg=", DW_INVALID, "expected op=kernel"},
+        {",", DW_INVALID, "expected op=kernel"},
+    };
+    const chip_caps chip = chip_of(context, "cpu-avx2");
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        ir_graph *graph;
+        plan *made;
+        ok(context, ir_parse(context, "text", SMALL, strlen(SMALL), NULL, &graph));
+        dw_status status = plan_compile(graph, &(plan_options){.chip = &chip, .kernels = cases[i].kernels}, &made);
+        if (cases[i].status != DW_OK) test_assert_fails(context, status, cases[i].status, cases[i].message);
+        else ok(context, status);
+        for (int k = 0; made != NULL && k < made->step_count; k++)
+            if (made->steps[k].node->op == OP_neg) assert_string_equal(made->steps[k].row->name, "reference_neg");
+        plan_destroy(made);
+    }
+}
+
+/* ---- memory ---- */
+
+static bool has_place(const plan_value *v) { return v->place == PLAN_WORKSPACE && v->base == NULL && v->first >= 0; }
+
+static void assert_apart(const plan_binding *binding, uint64_t seed) {
+    const plan *plan = binding->plan;
+    for (int i = 0; i < plan->value_count; i++) {
+        const plan_value *a = &plan->values[i];
+        if (!has_place(a)) continue;
+        assert_true(binding->offsets[i] % 64 == 0 && binding->offsets[i] + binding->bytes[i] <= binding->value_bytes);
+        for (int k = 0; k < i; k++) {
+            const plan_value *b = &plan->values[k];
+            if (!has_place(b) || a->last < b->first || b->last < a->first) continue;
+            bool apart = binding->offsets[i] + binding->bytes[i] <= binding->offsets[k] || binding->offsets[k] + binding->bytes[k] <= binding->offsets[i];
+            if (!apart) fail_msg("graph %llu: %%%d and %%%d are alive together and overlap", (unsigned long long)seed, a->value->id, b->value->id);
+        }
+    }
+}
+
+/* Every value is made before it is read, and its memory is alive from the one to the other, views and takeovers included. */
+static void assert_alive(const plan *plan) {
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const ir_node *node = plan->steps[i].node;
+        for (int k = 0; k < node->n_in; k++) {
+            const plan_value *v = node->in[k].value ? plan_value_of(node->in[k].value) : NULL;
+            while (v != NULL && v->base != NULL) v = v->base;
+            if (v != NULL && has_place(v)) assert_true(v->first < i && v->last >= i);
+        }
+    }
+}
+
+static void values_that_are_alive_together_lie_apart(void **state) {
+    dw_context *context = *state;
+    const chip_caps chip = chip_of(context, "cpu-avx2");
+    for (uint64_t seed = 100; seed < 160; seed++) {
+        ir_graph *graph;
+        plan_binding binding;
+        plan_layout layout;
+        arena arena;
+        ok(context, random_graph(context, seed, 3, &graph));
+        plan *made = plan_of(context, graph, &chip);
+        arena_init(&arena, context);
+        assert_alive(made);
+        ok(context, plan_binding_create(made, &binding));
+        for (int64_t s = 8; s >= 1; s -= 3) {
+            ok(context, plan_bind(&binding, &s));
+            assert_apart(&binding, seed);
+        }
+        ok(context, plan_layout_create(made, &arena, &layout));
+        ok(context, plan_layout_widen_up_to(&layout, &(int64_t){8}));
+        ok(context, plan_layout_place(&layout));
+        binding.layout = &layout;
+        for (int64_t s = 1; s <= 8; s++) {
+            ok(context, plan_bind(&binding, &s));
+            assert_apart(&binding, seed);
+            assert_int_equal(binding.value_bytes, layout.value_bytes);   /* no size needs more than what is reserved */
+        }
+        plan_binding_destroy(&binding);
+        arena_free(&arena);
+        plan_destroy(made);
+    }
+}
+
+/* A chain of n equal values needs two places, not n. */
+static void memory_is_used_again(void **state) {
+    dw_context *context = *state;
+    const chip_caps chip = chip_of(context, "cpu-portable");
+    plan_binding binding;
+    text words;
+    text_init(&words, context);
+    text_add(&words, "graph g\n  input x f32[64,64]\n  %1 = cumsum x {axis=0}\n");
+    for (int i = 2; i < 20; i++) text_printf(&words, "  %%%d = cumsum %%%d {axis=0}\n", i, i - 1);
+    text_add(&words, "  output y %19\n");
+    plan *made = plan_of_text(context, text_string(&words), &chip);
+    ok(context, plan_binding_create(made, &binding));
+    ok(context, plan_bind(&binding, NULL));
+    assert_int_equal(binding.value_bytes, 2 * 64 * 64 * sizeof(float));
+    plan_binding_destroy(&binding);
+    plan_destroy(made);
+    text_free(&words);
+}
+
+/* Sizes that go down where others go up: room is reserved for the largest each may be. */
+static void a_value_that_shrinks_as_its_symbol_grows_has_room(void **state) {
+    dw_context *context = *state;
+    const chip_caps chip = chip_of(context, "cpu-portable");
+    plan_binding binding;
+    plan_layout layout;
+    arena arena;
+    plan *made = plan_of_text(context,
+                              "graph g\n  symbol s 1..16\n  input x f32[s,64]\n  %1 = iota {start=0,step=1,length=16-s,to=i64}\n  %2 = cumsum %1 {axis=0}\n"
+                              "  %3 = cumsum %2 {axis=0}\n  %4 = cumsum x {axis=0}\n  %5 = cumsum %4 {axis=0}\n  output y %5\n  output z %3\n",
+                              &chip);
+    arena_init(&arena, context);
+    ok(context, plan_layout_create(made, &arena, &layout));
+    ok(context, plan_layout_widen_up_to(&layout, &(int64_t){12}));
+    ok(context, plan_layout_place(&layout));
+    ok(context, plan_binding_create(made, &binding));
+    binding.layout = &layout;
+    for (int64_t s = 1; s <= 12; s++) {
+        ok(context, plan_bind(&binding, &s));
+        assert_apart(&binding, 0);
+        assert_int_equal(binding.value_bytes, layout.value_bytes);
+    }
+    plan_binding_destroy(&binding);
+    arena_free(&arena);
+    plan_destroy(made);
+}
+
+static dw_status compile_and_bind(dw_context *context, void *argument) {
+    chip_caps chip;
+    ir_graph *graph;
+    plan *made;
+    plan_binding binding;
+    TRY(chip_find(context, argument, 0, &chip));
+    TRY(ir_parse(context, "text", SMALL, strlen(SMALL), NULL, &graph));
+    TRY(plan_compile(graph, &(plan_options){.chip = &chip, .dims = "s=3"}, &made));
+    dw_status status = plan_binding_create(made, &binding);
+    if (status == DW_OK) {
+        status = plan_bind(&binding, made->typical);
+        plan_binding_destroy(&binding);
+    }
+    plan_destroy(made);
+    return status;
+}
+
+static void every_allocation_of_planning_may_fail(void **state) {
+    (void)state;
+    test_every_allocation(compile_and_bind, "cpu-avx2");
+}
+
+static int setup(void **state) { return dw_context_create(NULL, (dw_context **)state) == DW_OK ? 0 : -1; }
+
+static int teardown(void **state) {
+    dw_context_destroy(*state);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(a_plan_survives_its_text, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_wrong_plan_is_refused_with_its_cause, setup, teardown),
+        cmocka_unit_test_setup_teardown(kernels_that_are_asked_for_are_taken_or_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_value_that_shrinks_as_its_symbol_grows_has_room, setup, teardown),
+        cmocka_unit_test(every_allocation_of_planning_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
