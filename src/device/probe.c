@@ -82,20 +82,25 @@ dw_status device_probe_cpu(dw_context *context, const char *level, int threads, 
     return DW_OK;
 }
 
-enum { MEASURE_BYTES = 64 << 20, MEASURE_TASK_WORDS = 1 << 15, MEASURE_REPEATS = 3 };
+enum { MEASURE_BYTES = 256 << 20, MEASURE_TASK_WORDS = 1 << 15, MEASURE_REPEATS = 3 };
 
 typedef struct read_job { const uint64_t *words; uint64_t *sums; } read_job;
 
+/* Four streams at once, a line of each in turn: one alone does not keep enough of the memory busy. */
 static void read_task(void *argument, int64_t task, int worker) {
     (void)worker;
+    enum { STREAMS = 4, LINE_WORDS = 8, STREAM_WORDS = MEASURE_TASK_WORDS / STREAMS };
     read_job *job = argument;
     const uint64_t *words = job->words + task * MEASURE_TASK_WORDS;
-    uint64_t sums[8] = {0};
-    for (int i = 0; i < MEASURE_TASK_WORDS; i += 8) {
-        for (int lane = 0; lane < 8; lane++) sums[lane] ^= words[i + lane];
+    uint64_t a = 0, b = 0, c = 0, d = 0;
+    for (int i = 0; i < STREAM_WORDS; i += LINE_WORDS) {
+        const uint64_t *line = words + i;   /* one word brings all of its line */
+        a ^= line[0];
+        b ^= line[STREAM_WORDS];
+        c ^= line[2 * STREAM_WORDS];
+        d ^= line[3 * STREAM_WORDS];
     }
-    for (int lane = 1; lane < 8; lane++) sums[0] ^= sums[lane];
-    job->sums[task] = sums[0];
+    job->sums[task] = a ^ b ^ c ^ d;
 }
 
 static double now_s(void) {

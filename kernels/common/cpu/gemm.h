@@ -16,7 +16,8 @@ enum {
     GEMM_GROUP = 32,          /* k that quantised panels are padded to, and the unit of their scales */
     GEMM_ROWS_MAX = 12,       /* rows of the largest microkernel */
     GEMM_CHUNK_ROWS = 264,    /* rows of A that a task works on */
-    GEMM_DIRECT_ROWS = 4      /* up to so many rows quantised panels are decoded in registers */
+    GEMM_DIRECT_ROWS = 4,     /* up to so many rows quantised panels are decoded in registers */
+    GEMM_DIRECT_PAIR_ROWS = 2 /* and up to so many, two panels at once: more would not fit the registers */
 };
 
 /* What the elements of a panel are. */
@@ -68,12 +69,16 @@ typedef struct gemm_tile {
 
 /* The whole of k for a few rows and one or two quantised panels, decoded in registers. Same bits as decode and tile. */
 typedef struct gemm_direct {
-    int rows, panels;             /* 1 .. GEMM_DIRECT_ROWS; 1 or 2 */
-    int64_t k;
+    int rows, panels;             /* 1 .. GEMM_DIRECT_ROWS; 2 panels for up to GEMM_DIRECT_PAIR_ROWS, else 1 */
+    int64_t k, depth;             /* of all, of a chunk */
     const uint16_t *a;
     int64_t a_stride;
     const uint8_t *b[2];
+    size_t panel_bytes;           /* from one panel to the next */
     float *c[2];                  /* [rows][32] */
+    const float *col_scales[2];   /* NULL, or [chunks][32]: sums of a chunk are multiplied with row scale * column scale */
+    const float *row_scales;      /* NULL: ones; or [rows][row_scale_stride] */
+    int64_t row_scale_stride;
 } gemm_direct;
 
 /* k elements of a quantised row of A as BF16, each times its block's scale. */

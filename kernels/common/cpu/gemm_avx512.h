@@ -55,6 +55,18 @@ SIMD_INLINE gemm_pair gemm_pair4(__m512i table, __m512i line, int pair, __m512 s
     return (gemm_pair){_mm512_mul_ps(p.even, scale), _mm512_mul_ps(p.odd, scale)};
 }
 
+/* 16 bytes of scale exponents as what is added to the exponents of pairs of BF16. */
+SIMD_INLINE __m512i gemm_exponents(const uint8_t *scales) {
+    __m512i codes = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)scales)), _mm512_set1_epi32(127)), 7);
+    return _mm512_or_si512(_mm512_slli_epi32(codes, 16), _mm512_and_si512(codes, _mm512_set1_epi32(0xffff)));
+}
+
+/* gemm_join(gemm_pair4(..)) for scales that are powers of two, with half the instructions; a zero loses its sign, which no sum tells. */
+SIMD_INLINE __m512i gemm_scaled4(__m512i table, __m512i line, int pair, __m512i exponents) {
+    __m512i values = _mm512_permutexvar_epi16(_mm512_srli_epi16(line, (unsigned)(4 * pair)), table);
+    return _mm512_maskz_add_epi16(_mm512_test_epi16_mask(values, _mm512_set1_epi16(0x7fff)), values, exponents);
+}
+
 static inline int64_t gemm_groups(int64_t k) { return (k + GEMM_GROUP - 1) / GEMM_GROUP; }
 
 /* Bytes of scales before the codes of a chunk. */

@@ -46,11 +46,12 @@ static void tile_bf16_rows(const gemm_tile *t) {
     }
 }
 
-enum { AHEAD = 4608 };   /* bytes that a panel's stream is prefetched ahead */
-
-/* One chunk of up to GEMM_DEPTH of one or two panels for a few rows. */
-SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels, const uint8_t *const source[2], int64_t k, const uint16_t *a, int64_t stride,
-                              bool add, float *const c[2]) {
+/* The chunk of up to d->depth of k that begins at `at`, of one or two panels, for a few rows. source: where it lies in each panel; next: what is read
+ * behind it, and prefetched. */
+SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels, const gemm_direct *d, const uint8_t *const source[2], const uint8_t *const next[2],
+                              int64_t at, int64_t k) {
+    const uint16_t *a = d->a + at;
+    const int64_t stride = d->a_stride, chunk = at / d->depth;
     const bool nibbles = panel == GEMM_PANEL_E2M1_E8M0 || panel == GEMM_PANEL_E2M1_E4M3;
     const int per_group = panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1;
     const int lines = nibbles ? 4 : 8, pairs = nibbles ? 4 : 2;   /* of a group and half; of a line */
@@ -65,22 +66,28 @@ SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels
     for (int64_t group = 0; group < groups; group++) {
         for (int part = 0; part < per_group; part++) {
             __m512 scale[4];
+            __m512i exponents[4];
             SIMD_UNROLL
-            for (int i = 0; i < 2 * panels; i++) scale[i] = gemm_scales(panel, source[i / 2] + (group * per_group + part) * GEMM_COLS + i % 2 * 16);
+            for (int i = 0; i < 2 * panels; i++) {
+                const uint8_t *scales = source[i / 2] + (group * per_group + part) * GEMM_COLS + i % 2 * 16;
+                if (panel == GEMM_PANEL_E2M1_E8M0) exponents[i] = gemm_exponents(scales);
+                else scale[i] = gemm_scales(panel, scales);
+            }
             for (int line = part * lines / per_group; line < (part + 1) * lines / per_group; line++) {
                 const int64_t at = codes_at + (group * lines + line) * 128;
                 __m512i codes[4];
                 SIMD_UNROLL
                 for (int i = 0; i < 2 * panels; i++) {
                     codes[i] = _mm512_loadu_si512(source[i / 2] + at + i % 2 * 64);
-                    _mm_prefetch((const char *)source[i / 2] + at + i % 2 * 64 + AHEAD, _MM_HINT_T0);
+                    _mm_prefetch((const char *)next[i / 2] + at + i % 2 * 64, _MM_HINT_T0);
                 }
                 SIMD_UNROLL
                 for (int pair = 0; pair < pairs; pair++) {
                     __m512i b[4];
                     SIMD_UNROLL
                     for (int i = 0; i < 2 * panels; i++) {
-                        b[i] = gemm_join(nibbles ? gemm_pair4(table, codes[i], pair, scale[i]) : gemm_pair8(panel, codes[i], pair, scale[i]));
+                        if (panel == GEMM_PANEL_E2M1_E8M0) b[i] = gemm_scaled4(table, codes[i], pair, exponents[i]);
+                        else b[i] = gemm_join(nibbles ? gemm_pair4(table, codes[i], pair, scale[i]) : gemm_pair8(panel, codes[i], pair, scale[i]));
                     }
                     SIMD_UNROLL
                     for (int r = 0; r < rows; r++) {
@@ -96,39 +103,44 @@ SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels
     for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
         for (int i = 0; i < 2 * panels; i++) {
-            float *to = c[i / 2] + r * GEMM_COLS + i % 2 * 16;
-            _mm512_storeu_ps(to, add ? _mm512_add_ps(_mm512_loadu_ps(to), sum[r][i]) : sum[r][i]);
+            float *to = d->c[i / 2] + r * GEMM_COLS + i % 2 * 16;
+            __m512 value = sum[r][i];
+            if (d->col_scales[i / 2] != NULL) {
+                __m512 scale = _mm512_set1_ps(d->row_scales != NULL ? d->row_scales[r * d->row_scale_stride + chunk] : 1.0f);
+                value = _mm512_mul_ps(value, _mm512_mul_ps(scale, _mm512_loadu_ps(d->col_scales[i / 2] + chunk * GEMM_COLS + i % 2 * 16)));
+            }
+            _mm512_storeu_ps(to, at > 0 ? _mm512_add_ps(_mm512_loadu_ps(to), value) : value);
         }
     }
 }
 
 SIMD_INLINE void direct_all(gemm_panel panel, const int rows, const int panels, const gemm_direct *d) {
     size_t offset = 0;
-    for (int64_t at = 0; at < d->k; at += GEMM_DEPTH) {
-        int64_t k = d->k - at < GEMM_DEPTH ? d->k - at : GEMM_DEPTH;
+    for (int64_t at = 0; at < d->k; at += d->depth) {
+        int64_t k = d->k - at < d->depth ? d->k - at : d->depth;
         const uint8_t *const source[2] = {d->b[0] + offset, panels == 2 ? d->b[1] + offset : d->b[0] + offset};
-        direct_chunk(panel, rows, panels, source, k, d->a + at, d->a_stride, at > 0, d->c);
         int64_t groups = gemm_groups(k);
         bool nibbles = panel == GEMM_PANEL_E2M1_E8M0 || panel == GEMM_PANEL_E2M1_E4M3;
-        offset += (size_t)(gemm_scale_bytes(panel, groups) + groups * GEMM_GROUP * GEMM_COLS / (nibbles ? 2 : 1));
+        size_t bytes = (size_t)(gemm_scale_bytes(panel, groups) + groups * GEMM_GROUP * GEMM_COLS / (nibbles ? 2 : 1));
+        /* Behind the last chunk comes the first one of the panels behind these. */
+        size_t ahead = at + k < d->k ? bytes : (size_t)panels * d->panel_bytes - offset;
+        const uint8_t *const next[2] = {source[0] + ahead, source[1] + ahead};
+        direct_chunk(panel, rows, panels, d, source, next, at, k);
+        offset += bytes;
     }
 }
 
 SIMD_INLINE void direct(gemm_panel panel, const gemm_direct *d) {
     if (d->panels == 2) {
-        switch (d->rows) {
-        case 1: direct_all(panel, 1, 2, d); break;
-        case 2: direct_all(panel, 2, 2, d); break;
-        case 3: direct_all(panel, 3, 2, d); break;
-        default: direct_all(panel, 4, 2, d); break;
-        }
-    } else {
-        switch (d->rows) {
-        case 1: direct_all(panel, 1, 1, d); break;
-        case 2: direct_all(panel, 2, 1, d); break;
-        case 3: direct_all(panel, 3, 1, d); break;
-        default: direct_all(panel, 4, 1, d); break;
-        }
+        if (d->rows == 1) direct_all(panel, 1, 2, d);
+        else direct_all(panel, 2, 2, d);
+        return;
+    }
+    switch (d->rows) {
+    case 1: direct_all(panel, 1, 1, d); break;
+    case 2: direct_all(panel, 2, 1, d); break;
+    case 3: direct_all(panel, 3, 1, d); break;
+    default: direct_all(panel, 4, 1, d); break;
     }
 }
 

@@ -16,6 +16,8 @@ const gemm_isa *gemm_isa_of(const chip_caps *chip) {
     return &gemm_isa_portable;
 }
 
+enum { FETCH_ROWS = 16 };        /* of panels that are read as they lie: with fewer the hardware sees the stream itself */
+
 typedef struct work {
     const gemm_job *job;
     int64_t units;                /* panels, or pairs of halves */
@@ -55,7 +57,7 @@ static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t
         const uint8_t *next = chunk + 1 < pack->chunks ? panel + gemm_chunk_offset(pack, at + pack->depth) : next_panel;
         size_t share = base_align_up((chunk_bytes + (size_t)tiles - 1) / (size_t)tiles, 64);
         for (int64_t r = 0, left = tiles; r < rows; r += tile.rows, left--) {
-            if (job->isa->fetch != NULL && next != NULL) job->isa->fetch(next + (size_t)(tiles - left) * share, share);
+            if ((rows > FETCH_ROWS || !direct) && job->isa->fetch != NULL && next != NULL) job->isa->fetch(next + (size_t)(tiles - left) * share, share);
             tile.rows = (int)((rows - r + left - 1) / left);   /* even: 16 rows are 8 and 8 rather than 12 and 4 */
             tile.a = a + (size_t)(r * job->a_stride + at) * element;
             tile.c = c + r * GEMM_COLS;
@@ -142,17 +144,29 @@ static void finish(const gemm_job *job, const gemm_slice *slice, int64_t row, in
 }
 
 /* Few rows: one or two quantised panels at once, decoded in registers. */
-static void multiply_direct(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int panels, int64_t rows, float *c[2]) {
-    gemm_direct direct = {
-        .rows = (int)rows,
-        .panels = panels,
-        .k = job->pack.k,
-        .a = slice->a,
-        .a_stride = job->a_stride,
-        .b = {panel, panel + job->pack.panel_bytes},
-        .c = {c[0], c[1]},
-    };
-    job->isa->direct[job->pack.panel](&direct);
+static void multiply_direct(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int panels, int64_t row, int64_t rows, float *c[2]) {
+    const gemm_pack *pack = &job->pack;
+    int together = rows <= GEMM_DIRECT_PAIR_ROWS ? panels : 1;
+    for (int i = 0; i < panels; i += together) {
+        const uint8_t *here = panel + (size_t)i * pack->panel_bytes;
+        gemm_direct direct = {
+            .rows = (int)rows,
+            .panels = together,
+            .k = pack->k,
+            .depth = pack->depth,
+            .a = (const uint16_t *)slice->a + row * job->a_stride,
+            .a_stride = job->a_stride,
+            .b = {here, here + pack->panel_bytes},
+            .panel_bytes = pack->panel_bytes,
+            .c = {c[i], c[i + together - 1]},
+            .row_scales = slice->row_scales != NULL ? slice->row_scales + row * job->row_scale_stride : NULL,
+            .row_scale_stride = job->row_scale_stride,
+        };
+        if (pack->block_scales) {
+            for (int p = 0; p < together; p++) direct.col_scales[p] = (const float *)(here + (size_t)p * pack->panel_bytes + pack->scale_offset);
+        }
+        job->isa->direct[pack->panel](&direct);
+    }
 }
 
 static void run_task(void *argument, int64_t task, int worker) {
@@ -170,12 +184,12 @@ static void run_task(void *argument, int64_t task, int worker) {
     if (rows <= 0) return;
     int64_t first = in_slice % w->tasks_per_rows * w->units_per_task, end = least(first + w->units_per_task, w->units);
     int per_unit = job->pack.halves ? 2 : 1;
-    bool direct = w->direct && !slice.special && slice.row_scales == NULL && rows <= GEMM_DIRECT_ROWS;
+    bool direct = w->direct && !slice.special && (slice.row_scales == NULL || job->pack.block_scales) && rows <= GEMM_DIRECT_ROWS;
     for (int64_t unit = first; unit < end;) {
         const uint8_t *panel = slice.panels + (size_t)(unit * per_unit) * job->pack.panel_bytes;
         int panels = direct && per_unit == 1 && unit + 1 < end ? 2 : per_unit;
         if (direct) {
-            multiply_direct(job, &slice, panel, panels, rows, c);
+            multiply_direct(job, &slice, panel, panels, row, rows, c);
         } else {
             for (int i = 0; i < panels; i++) {
                 const uint8_t *here = panel + (size_t)i * job->pack.panel_bytes;
@@ -205,7 +219,7 @@ void gemm_run(const gemm_job *job, pool *pool) {
     w.chunk_rows = w.row_chunks == 1 ? job->rows_max : ceil_div(ceil_div(job->rows_max, w.row_chunks), row_unit) * row_unit;
     if (w.chunk_rows > GEMM_CHUNK_ROWS) w.chunk_rows = GEMM_CHUNK_ROWS;
     w.row_chunks = ceil_div(job->rows_max, w.chunk_rows);
-    w.direct = job->compute == GEMM_BF16 && job->rows_max <= GEMM_DIRECT_ROWS && job->pack.depth == GEMM_DEPTH && job->isa->direct[job->pack.panel] != NULL;
+    w.direct = job->compute == GEMM_BF16 && job->rows_max <= GEMM_DIRECT_ROWS && job->isa->direct[job->pack.panel] != NULL;
     /* Tasks of several panels, so that each fetches what it reads next: which thread takes them changes no bit. */
     int64_t wanted = (int64_t)pool_threads(pool) * TASKS_PER_THREAD;
     w.units_per_task = w.units * job->slices * w.row_chunks / (job->rows_max > 16 ? 2 * wanted : wanted);
