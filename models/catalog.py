@@ -2,6 +2,7 @@
 
 A row holds data and builders only. Weights are random, from a fixed seed; no file is fetched.
 """
+import copy
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable
@@ -80,7 +81,7 @@ def images(side):
 def text(name, config, vocab, layers, build=None, **more):
     """A causal language model of transformers with token ids as its only input."""
     settings = dict(dims=("b", "s"), dynamic={"input_ids": {0: "b", 1: "s"}}, attentions=layers, causal=True, tokens=24) | more
-    return Model(name, build or (lambda: tf.AutoModelForCausalLM.from_config(config)), ids_input(vocab), **settings)
+    return Model(name, build or (lambda: tf.AutoModelForCausalLM.from_config(copy.deepcopy(config))), ids_input(vocab), **settings)
 
 
 def common(**more):

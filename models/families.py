@@ -5,7 +5,8 @@ A row holds data and builders only. What makes a family worth a row is named by 
 import torch
 import transformers as tf
 
-from catalog import IDS_AND_MASK, VISION_SIZES, Model, common, ids_and_mask, ids_input, images, text, vectors
+import handmade
+from catalog import IDS_AND_MASK, VISION_SIZES, Model, common, ids_and_mask, ids_input, images, llama_config, text
 
 FEW_SIZES = ((1, 1), (2, 16), (3, 33))
 ENCODER = dict(vocab_size=500, hidden_size=96, num_hidden_layers=2, num_attention_heads=6, intermediate_size=224, max_position_embeddings=128)
@@ -70,6 +71,10 @@ WHISPER = tf.WhisperConfig(vocab_size=500, d_model=96, encoder_layers=2, decoder
                            decoder_start_token_id=1, suppress_tokens=None, begin_suppress_tokens=None)
 
 
+def ids_and_positions(g, size):
+    return {"input_ids": torch.randint(0, 512, (1, size[0]), generator=g), "cache_position": torch.arange(size[0])}
+
+
 def whisper_inputs(g, size):
     return {"input_features": torch.randn(size[0], 20, 60, generator=g)}
 
@@ -78,7 +83,7 @@ def whisper_both(g, size):
     return {"input_features": torch.randn(size[0], 20, 60, generator=g), "decoder_input_ids": torch.randint(3, 500, size, generator=g)}
 
 
-MIXTRAL = tf.MixtralConfig(**common(intermediate_size=96, num_local_experts=4))
+MIXTRAL = common(intermediate_size=96, num_local_experts=4)
 SPEECH = dict(hidden_size=96, num_hidden_layers=2, num_attention_heads=6, intermediate_size=224, conv_dim=(32, 32), conv_stride=(5, 2),
               conv_kernel=(10, 3), num_feat_extract_layers=2, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=4,
               apply_spec_augment=False)
@@ -121,8 +126,8 @@ FAMILIES = [
     decoder("falcon_alibi", tf.FalconConfig(**common(new_decoder_architecture=False, multi_query=True, alibi=True, parallel_attn=True))),
 
     # experts
-    mixture("mixtral", MIXTRAL),
-    mixture("mixtral_bf16", MIXTRAL, build=lambda: tf.AutoModelForCausalLM.from_config(MIXTRAL).to(torch.bfloat16), tokens=0),
+    mixture("mixtral", tf.MixtralConfig(**MIXTRAL)),
+    mixture("mixtral_bf16", None, build=lambda: tf.AutoModelForCausalLM.from_config(tf.MixtralConfig(**MIXTRAL)).to(torch.bfloat16), tokens=0),
     mixture("qwen2_moe", tf.Qwen2MoeConfig(**common(intermediate_size=192, moe_intermediate_size=64, shared_expert_intermediate_size=96,
                                                      num_experts=6, num_experts_per_tok=2))),
     mixture("qwen3_moe", tf.Qwen3MoeConfig(**common(intermediate_size=192, moe_intermediate_size=64, num_experts=8, num_experts_per_tok=2,
@@ -131,9 +136,15 @@ FAMILIES = [
                                                          num_experts_per_tok=2, first_k_dense_replace=1, num_key_value_heads=8, kv_lora_rank=32,
                                                          q_lora_rank=48, qk_rope_head_dim=8, qk_nope_head_dim=16, v_head_dim=24))),
     mixture("gpt_oss", tf.GptOssConfig(**common(intermediate_size=96, num_local_experts=4, num_experts_per_tok=2, sliding_window=8, head_dim=16))),
+    Model("expert_loop", handmade.expert_gpt, ids_input(320, "idx"), ("b", "s"), {"idx": {0: "b", 1: "s"}}, FEW_SIZES, attentions=2, causal=True,
+          tokens=16),
     mixture("olmoe", tf.OlmoeConfig(**common(intermediate_size=64, num_experts=6, num_experts_per_tok=2))),
     mixture("granitemoe", tf.GraniteMoeConfig(**common(intermediate_size=64, num_local_experts=6, num_experts_per_tok=2))),
     mixture("phimoe", tf.PhimoeConfig(**common(intermediate_size=64, num_local_experts=4, num_experts_per_tok=2, sliding_window=None))),
+
+    # a cache of fixed length, kept between runs
+    Model("llama_static_cache", lambda: handmade.StaticCache(tf.AutoModelForCausalLM.from_config(llama_config(use_cache=True)), 48), ids_and_positions,
+          ("s",), {"input_ids": {1: "s"}, "cache_position": {0: "s"}}, ((7,), (33,)), attentions=2, special={"max_s": 48}),
 
     # encoders of text
     encoder("distilbert", lambda: tf.DistilBertModel(tf.DistilBertConfig(vocab_size=500, dim=96, n_layers=2, n_heads=6, hidden_dim=224,
@@ -157,6 +168,7 @@ FAMILIES = [
     vision("deit", lambda: tf.DeiTForImageClassification(tf.DeiTConfig(**VISION, num_labels=10))),
     vision("siglip_vision", lambda: tf.SiglipVisionModel(tf.SiglipVisionConfig(**SIGLIP)), attentions=3),
     vision("dinov2", lambda: tf.Dinov2Model(tf.Dinov2Config(**{k: v for k, v in VISION.items() if k != "intermediate_size"}))),
+    vision("beit", lambda: tf.BeitModel(tf.BeitConfig(**VISION, use_relative_position_bias=True))),
     vision("swin", lambda: tf.SwinModel(tf.SwinConfig(**SWIN)), attentions=4),
     vision("swinv2", lambda: tf.Swinv2Model(tf.Swinv2Config(**SWIN)), attentions=4),
     vision("segformer", lambda: tf.SegformerModel(tf.SegformerConfig(num_encoder_blocks=2, depths=[1, 1], sr_ratios=[4, 2], hidden_sizes=[16, 32],

@@ -6,6 +6,7 @@ import math
 
 import torch
 import torch.nn.functional as F
+from transformers.integrations.executorch import TorchExportableModuleForDecoderOnlyLM
 from torch import nn
 
 
@@ -204,3 +205,65 @@ def shifted_gpt():
 
 def pooled_gpt():
     return PooledGpt(320, 8, 64, 2, lambda: CausalSelfAttention(64, 4))
+
+
+class ExpertLoop(nn.Module):
+    """A mixture of experts as written by hand: every expert sees every token, and each token weighs what its own experts say."""
+
+    def __init__(self, width, hidden, experts, chosen):
+        super().__init__()
+        self.chosen = chosen
+        self.router = nn.Linear(width, experts, bias=False)
+        self.experts = nn.ModuleList(GatedMlp(width, hidden) for _ in range(experts))
+
+    def forward(self, x):
+        b, s, d = x.shape
+        flat = x.reshape(-1, d)
+        weights, ids = torch.topk(F.softmax(self.router(flat), dim=-1), self.chosen, dim=-1)
+        weights = weights / weights.sum(dim=-1, keepdim=True)
+        result = torch.zeros_like(flat)
+        for index, expert in enumerate(self.experts):
+            share = (weights * (ids == index)).sum(dim=-1, keepdim=True)
+            result = result + share * expert(flat)
+        return result.reshape(b, s, d)
+
+
+class ExpertBlock(Block):
+    """The block with a mixture of experts for its two linears."""
+
+    def __init__(self, width, attention):
+        super().__init__(width, attention)
+        self.mlp = ExpertLoop(width, 2 * width, 4, 2)
+
+
+class ExpertGpt(Gpt):
+    """A language model of such blocks."""
+
+    def __init__(self, vocab, max_length, width, blocks, attention):
+        super().__init__(vocab, max_length, width, 0, attention)
+        self.h = nn.ModuleList(ExpertBlock(width, attention()) for _ in range(blocks))
+
+
+def expert_gpt():
+    return ExpertGpt(320, 96, 64, 2, lambda: CausalSelfAttention(64, 4))
+
+
+class StaticCache(nn.Module):
+    """A language model around the cache of fixed length that transformers exports; in fp64, which that cache is not made for, without it."""
+
+    def __init__(self, model, length):
+        super().__init__()
+        model.generation_config.use_cache = True
+        model.generation_config.cache_implementation = "static"
+        model.generation_config.cache_config = {"batch_size": 1, "max_cache_len": length}
+        self.exported = TorchExportableModuleForDecoderOnlyLM(model, batch_size=1, max_cache_len=length).model
+        self.is_exact = False
+
+    def double(self):
+        self.is_exact = True
+        return super().double()
+
+    def forward(self, input_ids, cache_position):
+        if self.is_exact:
+            return self.exported.model(input_ids).logits
+        return self.exported(input_ids=input_ids, cache_position=cache_position)
