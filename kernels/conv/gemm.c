@@ -12,7 +12,7 @@
 #include "kernels/kernels.h"
 #include "kernels/move/move.h"
 
-enum { PATCH_BYTES = 4 << 20, TASK_BYTES = 1 << 16 };
+enum { PATCH_BYTES = 4 << 20, TASK_BYTES = 1 << 16, SHORT_RUN = 8 };
 
 typedef struct setup {
     conv_shape shape;
@@ -74,12 +74,41 @@ static void copy_taps(const patch_job *job, int64_t row_offset, int64_t at, uint
     }
 }
 
-static void copy_patch(const patch_job *job, int64_t row, int64_t group, uint8_t *to) {
+/* Of a window that lies inside, its taps side by side, in the format that is multiplied: short runs, so loops rather than calls. */
+#define COPY_INSIDE(type)                                                                                      \
+    static type *copy_inside_##type(const conv_shape *s, int64_t offset, type *to) {                           \
+        const type *x = (const type *)s->x->data + offset;                                                     \
+        for (int64_t channel = 0; channel < s->channels; channel++, x += s->x_strides[1]) {                    \
+            const type *line = x;                                                                              \
+            for (int64_t tap = 0; tap < s->taps[0]; tap++, line += s->dilation[0] * s->x_strides[2])           \
+                for (int64_t i = 0; i < s->taps[1]; i++) *to++ = line[i];                                      \
+        }                                                                                                      \
+        return to;                                                                                             \
+    }
+COPY_INSIDE(float)
+COPY_INSIDE(uint16_t)
+#undef COPY_INSIDE
+
+/* Can the window be copied so? */
+static bool lies_plain(const setup *setup, int64_t top, int64_t left) {
+    const conv_shape *s = &setup->shape;
+    bool inside = top >= 0 && left >= 0 && top + (s->taps[0] - 1) * s->dilation[0] < s->size[0] && left + s->taps[1] <= s->size[1];
+    return inside && s->x_strides[3] == 1 && s->dilation[1] == 1 && cpu_element_bytes(s->x->format) == setup->element && s->taps[1] <= SHORT_RUN;
+}
+
+static void copy_patch(const patch_job *job, int64_t row, int64_t group, void *first_tap) {
     const setup *setup = job->setup;
     const conv_shape *s = &setup->shape;
     int64_t column = row % s->places[1], line = row / s->places[1] % s->places[0], batch = row / s->places[1] / s->places[0];
     int64_t top = line * s->stride[0] - s->padding[0], left = column * s->stride[1] - s->padding[1];
-    size_t run = (size_t)s->taps[1] * setup->element;
+    uint8_t *to = first_tap;
+    size_t run = (size_t)s->taps[1] * setup->element, padding = (size_t)(setup->patch_stride - setup->pack.k) * setup->element;
+    if (lies_plain(setup, top, left)) {
+        int64_t first = batch * s->x_strides[0] + group * s->channels * s->x_strides[1] + top * s->x_strides[2] + left;
+        if (setup->compute == GEMM_F32) memset(copy_inside_float(s, first, first_tap), 0, padding);
+        else memset(copy_inside_uint16_t(s, first, first_tap), 0, padding);
+        return;
+    }
     for (int64_t channel = 0; channel < s->channels; channel++) {
         int64_t offset = batch * s->x_strides[0] + (group * s->channels + channel) * s->x_strides[1];
         for (int64_t tap = 0; tap < s->taps[0]; tap++, to += run) {
@@ -88,7 +117,7 @@ static void copy_patch(const patch_job *job, int64_t row, int64_t group, uint8_t
             else copy_taps(job, offset + y * s->x_strides[2], left, to);
         }
     }
-    memset(to, 0, (size_t)(setup->patch_stride - setup->pack.k) * setup->element);
+    memset(to, 0, padding);
 }
 
 static void patch_task(void *argument, int64_t task, int worker) {

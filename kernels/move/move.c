@@ -176,6 +176,18 @@ dw_status move_triangle_run(const kernel_run *run) {
 
 /* ---- values out of nothing ---- */
 
+/* start + step * i; of size, its one number. */
+dw_status move_iota_run(const kernel_run *run) {
+    const op_call *call = &run->call;
+    const dw_tensor *out = call->out[0];
+    int64_t value;
+    TRY(dim_eval(call->context, op_attr_dim(call->attrs, call->op->id == OP_size ? OP_ATTR_size : OP_ATTR_start), call->symbols, &value));
+    uint64_t step = (uint64_t)op_attr_int(call->attrs, OP_ATTR_step), next = (uint64_t)value;
+    int64_t count = op_tensor_count(out);
+    for (int64_t i = 0; i < count; i++, next += step) op_tensor_store_int(out, &i, (int64_t)next);
+    return DW_OK;
+}
+
 dw_status move_fill_run(const kernel_run *run) {
     move_fill(run->pool, run->call.out[0], op_attr_real(run->call.attrs, OP_ATTR_value));
     return DW_OK;
