@@ -237,7 +237,7 @@ static void a_forged_header_breaks_nothing(void **state) {
     uint8_t *bytes = small_package(context, &length);
     size_t header = 0;
     for (int i = 0; i < 4; i++) header |= (size_t)bytes[16 + i] << 8 * i;
-    for (uint64_t i = 0; i < 3000; i++) {
+    for (uint64_t i = 0; i < 1000; i++) {
         size_t at = 32 + num_random(5, i) % header;
         uint8_t kept = bytes[at];
         bytes[at] = (uint8_t)digits[num_random(6, i) % (sizeof digits - 1)];

@@ -204,7 +204,7 @@ static void memory_is_used_again(void **state) {
     text_add(&words, "  output y %19\n");
     plan *made = plan_of_text(context, text_string(&words), &chip);
     ok(context, plan_binding_create(made, &binding));
-    ok(context, plan_bind(&binding, NULL));
+    ok(context, plan_bind(&binding, &(int64_t){0}));
     assert_int_equal(binding.value_bytes, 2 * 64 * 64 * sizeof(float));
     plan_binding_destroy(&binding);
     plan_destroy(made);
