@@ -4,14 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
-int cli_probe(cli *cli)
-{
-    return dw_probe(cli->context, cli->json != NULL, cli_print, NULL) == DW_OK ? CLI_DONE : cli_fail(cli);
-}
+int cli_probe(cli *cli) { return dw_probe(cli->context, cli->json != NULL, cli_print, NULL) == DW_OK ? CLI_DONE : cli_fail(cli); }
 
-int cli_inspect(cli *cli)
-{
-    static const struct { const char *name; dw_print what; } graphs[] = {
+int cli_inspect(cli *cli) {
+    static const struct {
+        const char *name;
+        dw_print what;
+    } graphs[] = {
         {"captured", DW_PRINT_CAPTURED}, {"fused", DW_PRINT_FUSED}, {"lowered", DW_PRINT_GRAPH}, {"step", DW_PRINT_STEP}, {"plan", DW_PRINT_PLAN},
     };
     dw_print what = DW_PRINT_SUMMARY;
@@ -31,8 +30,7 @@ int cli_inspect(cli *cli)
     return status == DW_OK ? CLI_DONE : cli_fail(cli);
 }
 
-int cli_explain(cli *cli)
-{
+int cli_explain(cli *cli) {
     dw_model *model;
     if (cli->memory != NULL && cli->json != NULL) return cli_refuse("--memory prints text: leave out --json");
     int code = cli_open(cli, DW_MODEL_PLAN_ONLY | DW_MODEL_GENERATE, &model);

@@ -6,10 +6,12 @@
 #include <string.h>
 
 /* Text that goes on: the prompt is printed when the first token is there, so that a failure prints nothing. */
-typedef struct printing { const char *prompt; int begun; } printing;
+typedef struct printing {
+    const char *prompt;
+    int begun;
+} printing;
 
-static int print_byte(void *user, int64_t id)
-{
+static int print_byte(void *user, int64_t id) {
     printing *text = user;
     if (!text->begun) fputs(text->prompt, stdout);
     text->begun = 1;
@@ -19,8 +21,7 @@ static int print_byte(void *user, int64_t id)
 }
 
 /* The prompt as ids (malloc), from --ids or from --prompt through the model's tokenizer. */
-static int read_prompt(const cli *cli, const dw_model *model, int64_t **ids, int64_t *count)
-{
+static int read_prompt(const cli *cli, const dw_model *model, int64_t **ids, int64_t *count) {
     if (cli->ids != NULL) return cli_ids("ids", cli->ids, ids, count) ? -1 : CLI_USAGE;
     const char *tokenizer = dw_model_note(model, "tokenizer");
     if (tokenizer == NULL) return cli_refuse("%s names no tokenizer: give the prompt as --ids", cli->file);
@@ -32,8 +33,7 @@ static int read_prompt(const cli *cli, const dw_model *model, int64_t **ids, int
     return *ids ? -1 : cli_no_memory();
 }
 
-static int read_sampling(const cli *cli, dw_generate_options *options, int64_t **stop)
-{
+static int read_sampling(const cli *cli, dw_generate_options *options, int64_t **stop) {
     long long number;
     int64_t stop_count = 0;
     if (cli->tokens != NULL) {
@@ -56,16 +56,14 @@ static int read_sampling(const cli *cli, dw_generate_options *options, int64_t *
     return -1;
 }
 
-static void report_times(const dw_generate_times *times)
-{
-    fprintf(stderr, "deepwell: prefill %lld tokens in %.1f ms (%.0f tokens/s), %lld new in %.1f ms", (long long)times->prompt_tokens, times->prefill_s * 1e3,
-            (double)times->prompt_tokens / times->prefill_s, (long long)times->new_tokens, times->decode_s * 1e3);
+static void report_times(const dw_generate_times *times) {
+    fprintf(stderr, "deepwell: prefill %lld tokens in %.1f ms (%.0f tokens/s), %lld new in %.1f ms", (long long)times->prompt_tokens,
+            times->prefill_s * 1e3, (double)times->prompt_tokens / times->prefill_s, (long long)times->new_tokens, times->decode_s * 1e3);
     if (times->new_tokens > 1) fprintf(stderr, " (%.0f tokens/s)", (double)(times->new_tokens - 1) / times->decode_s);
     fprintf(stderr, "%s\n", times->cached ? "" : "; no cache: every token recomputed the whole sequence");
 }
 
-static dw_status generate(cli *cli, const dw_model *model, int64_t count, const int64_t *prompt, dw_generate_options *options, int64_t *ids)
-{
+static dw_status generate(cli *cli, const dw_model *model, int64_t count, const int64_t *prompt, dw_generate_options *options, int64_t *ids) {
     dw_session *session;
     const char *reason;
     int64_t made;
@@ -87,8 +85,7 @@ static dw_status generate(cli *cli, const dw_model *model, int64_t count, const 
     return status;
 }
 
-int cli_generate(cli *cli)
-{
+int cli_generate(cli *cli) {
     dw_generate_options options = {.tokens = 64};
     int64_t *prompt = NULL, *stop = NULL, *ids = NULL, count = 0;
     dw_model *model = NULL;
@@ -105,8 +102,7 @@ int cli_generate(cli *cli)
     return code;
 }
 
-int cli_bench(cli *cli)
-{
+int cli_bench(cli *cli) {
     dw_bench_options options = {0};
     dw_model_options model_options;
     long long number;

@@ -6,8 +6,7 @@
 #include <string.h>
 
 /* inputs: what the file holds, borrowed. */
-static dw_named_tensor *gather(const dw_tensors *file, int *count)
-{
+static dw_named_tensor *gather(const dw_tensors *file, int *count) {
     *count = dw_tensors_count(file);
     dw_named_tensor *inputs = calloc((size_t)*count + 1, sizeof *inputs);
     for (int i = 0; inputs != NULL && i < *count; i++) inputs[i] = dw_tensors_at(file, i);
@@ -15,8 +14,8 @@ static dw_named_tensor *gather(const dw_tensors *file, int *count)
 }
 
 /* Memory for the outputs (malloc), of the shapes that the session tells. */
-static dw_status make_outputs(cli *cli, dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, dw_named_tensor *outputs)
-{
+static dw_status make_outputs(cli *cli, dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count,
+                              dw_named_tensor *outputs) {
     dw_status status = dw_session_shapes(session, input_count, inputs, outputs);
     for (int i = 0; status == DW_OK && i < output_count; i++) {
         uint64_t bytes = 0;
@@ -28,8 +27,7 @@ static dw_status make_outputs(cli *cli, dw_session *session, int input_count, co
     return status;
 }
 
-static dw_status run_on(cli *cli, const dw_model *model, int count, const dw_named_tensor *inputs)
-{
+static dw_status run_on(cli *cli, const dw_model *model, int count, const dw_named_tensor *inputs) {
     dw_session *session;
     char dims[512];
     dw_status status = dw_model_sizes(model, count, inputs, dims, sizeof dims);
@@ -47,8 +45,7 @@ static dw_status run_on(cli *cli, const dw_model *model, int count, const dw_nam
     return status;
 }
 
-int cli_run(cli *cli)
-{
+int cli_run(cli *cli) {
     if (cli->in == NULL || cli->out == NULL) return cli_refuse("run needs --in FILE and --out FILE");
     dw_tensors *file;
     dw_model *model = NULL;
@@ -64,8 +61,7 @@ int cli_run(cli *cli)
     return code;
 }
 
-int cli_check(cli *cli)
-{
+int cli_check(cli *cli) {
     dw_tensors *file = NULL;
     dw_named_tensor *inputs = NULL;
     dw_model_options options;
@@ -84,8 +80,7 @@ int cli_check(cli *cli)
     return status == DW_OK ? CLI_DONE : cli_fail(cli);
 }
 
-int cli_compile(cli *cli)
-{
+int cli_compile(cli *cli) {
     dw_model *model;
     if (cli->out == NULL) return cli_refuse("compile needs -o FILE");
     int code = cli_open(cli, DW_MODEL_GENERATE, &model);

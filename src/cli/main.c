@@ -10,38 +10,32 @@
 
 static volatile sig_atomic_t interrupted;
 
-static void interrupt(int signal)
-{
+static void interrupt(int signal) {
     (void)signal;
     interrupted = 1;
 }
 
-static int is_cancelled(void *user)
-{
+static int is_cancelled(void *user) {
     (void)user;
     return interrupted;
 }
 
-static void print_log(void *user, dw_log_level level, const char *text)
-{
+static void print_log(void *user, dw_log_level level, const char *text) {
     if (level == DW_LOG_WARNING || user != NULL) fprintf(stderr, "deepwell: %s\n", text);
 }
 
-int cli_fail(const cli *cli)
-{
+int cli_fail(const cli *cli) {
     const char *error = dw_context_error(cli->context);
     fprintf(stderr, "deepwell: %s\n", error[0] != '\0' ? error : "out of memory");   /* memory of our own: no call has failed */
     return CLI_FAILED;
 }
 
-int cli_no_memory(void)
-{
+int cli_no_memory(void) {
     fputs("deepwell: out of memory\n", stderr);
     return CLI_FAILED;
 }
 
-int cli_refuse(const char *format, ...)
-{
+int cli_refuse(const char *format, ...) {
     va_list arguments;
     va_start(arguments, format);
     fputs("deepwell: ", stderr);
@@ -51,8 +45,7 @@ int cli_refuse(const char *format, ...)
     return CLI_USAGE;
 }
 
-void cli_print(void *user, const char *text, size_t length)
-{
+void cli_print(void *user, const char *text, size_t length) {
     (void)user;
     fwrite(text, 1, length, stdout);
 }
@@ -60,8 +53,7 @@ void cli_print(void *user, const char *text, size_t length)
 enum { POLICY_BYTES = 1 << 20 };
 
 /* The policy file's text (malloc) in *text, or the exit code. */
-static int read_policy(const char *path, char **text)
-{
+static int read_policy(const char *path, char **text) {
     FILE *file = fopen(path, "rb");
     if (file == NULL) {
         fprintf(stderr, "deepwell: --policy %s: cannot open: %s\n", path, strerror(errno));
@@ -82,18 +74,21 @@ static int read_policy(const char *path, char **text)
     return CLI_FAILED;
 }
 
-int cli_model_options(const cli *cli, dw_model_options *options, char **policy)
-{
+int cli_model_options(const cli *cli, dw_model_options *options, char **policy) {
     *policy = NULL;
     int code = cli->policy != NULL ? read_policy(cli->policy, policy) : -1;
     if (code >= 0) return code;
-    *options = (dw_model_options){.precision = cli->precision, .policy = *policy, .device = cli->device, .chip = cli->chip, .dims = cli->dim,
-                                  .weights = cli->weights, .kernels = cli->kernels};
+    *options = (dw_model_options){.precision = cli->precision,
+                                  .policy = *policy,
+                                  .device = cli->device,
+                                  .chip = cli->chip,
+                                  .dims = cli->dim,
+                                  .weights = cli->weights,
+                                  .kernels = cli->kernels};
     return -1;
 }
 
-int cli_open(cli *cli, unsigned flags, dw_model **model)
-{
+int cli_open(cli *cli, unsigned flags, dw_model **model) {
     dw_model_options options;
     char *policy;
     int code = cli_model_options(cli, &options, &policy);
@@ -104,29 +99,29 @@ int cli_open(cli *cli, unsigned flags, dw_model **model)
     return status == DW_OK ? -1 : cli_fail(cli);
 }
 
-static const struct { const char *name; int (*run)(cli *cli); } commands[] = {
+static const struct {
+    const char *name;
+    int (*run)(cli *cli);
+} commands[] = {
 #define CLI_COMMAND(name, letter, operand, meaning) {#name, cli_##name},
 #include "cmd.def"
 #undef CLI_COMMAND
 };
 
-static int run_command(cli *cli)
-{
+static int run_command(cli *cli) {
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
         if (strcmp(commands[i].name, cli->command) == 0) return commands[i].run(cli);
     return CLI_USAGE;
 }
 
 /* What was printed has arrived, or that is the failure. */
-static int finish(int code)
-{
+static int finish(int code) {
     if (fflush(stdout) == 0 && !ferror(stdout)) return code;
     fprintf(stderr, "deepwell: stdout cannot be written\n");
     return CLI_FAILED;
 }
 
-int main(int argc, char **argv)
-{
+int main(int argc, char **argv) {
     cli cli = {0};
     int code = cli_parse(argc, argv, &cli);
     if (code >= 0) return finish(code);

@@ -7,8 +7,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef struct option_row { const char *name, *value, *commands, *meaning; size_t member; } option_row;
-typedef struct command_row { const char *name; char letter; const char *operand, *meaning; } command_row;
+typedef struct option_row {
+    const char *name, *value, *commands, *meaning;
+    size_t member;
+} option_row;
+typedef struct command_row {
+    const char *name;
+    char letter;
+    const char *operand, *meaning;
+} command_row;
 
 static const option_row options[] = {
 #define CLI_OPTION(name, value, commands, meaning) {#name, value, commands, meaning, offsetof(cli, name)},
@@ -22,49 +29,48 @@ static const command_row commands[] = {
 };
 enum { OPTION_COUNT = sizeof options / sizeof options[0], COMMAND_COUNT = sizeof commands / sizeof commands[0] };
 
-static int takes(const command_row *command, const option_row *option)
-{
+static int takes(const command_row *command, const option_row *option) {
     return option->commands[0] == '*' || strchr(option->commands, command->letter) != NULL;
 }
 
 /* Rows are C names; users type dashes. */
-static const char *dashed(const char *name, char *buffer, size_t size)
-{
+static const char *dashed(const char *name, char *buffer, size_t size) {
     snprintf(buffer, size, "%s", name);
     for (char *at = buffer; *at != '\0'; at++)
         if (*at == '_') *at = '-';
     return buffer;
 }
 
-static void print_help(const command_row *command)
-{
+static void print_help(const command_row *command) {
     char name[32], left[48];
-    printf("deepwell %s%s%s [options]: %s\n\n", command->name, command->operand ? " " : "", command->operand ? command->operand : "", command->meaning);
+    printf("deepwell %s%s%s [options]: %s\n\n", command->name, command->operand ? " " : "", command->operand ? command->operand : "",
+           command->meaning);
     for (int i = 0; i < OPTION_COUNT; i++) {
         if (!takes(command, &options[i])) continue;
-        snprintf(left, sizeof left, "--%s%s%s", dashed(options[i].name, name, sizeof name), options[i].value ? " " : "", options[i].value ? options[i].value : "");
+        snprintf(left, sizeof left, "--%s%s%s", dashed(options[i].name, name, sizeof name), options[i].value ? " " : "",
+                 options[i].value ? options[i].value : "");
         printf("  %-22s %s\n", left, options[i].meaning);
     }
     if (command->operand != NULL) printf("\nFILE is a .pt2 archive of torch.export, a compiled .dw, or a graph in its text form.\n");
 }
 
-static void print_overview(FILE *to)
-{
+static void print_overview(FILE *to) {
     fprintf(to, "deepwell: PyTorch-exported transformers in low precision\n\n");
-    for (int i = 0; i < COMMAND_COUNT; i++) fprintf(to, "  deepwell %-9s %-5s %s\n", commands[i].name, commands[i].operand ? commands[i].operand : "", commands[i].meaning);
+    for (int i = 0; i < COMMAND_COUNT; i++)
+        fprintf(to, "  deepwell %-9s %-5s %s\n", commands[i].name, commands[i].operand ? commands[i].operand : "", commands[i].meaning);
     fprintf(to, "\n'deepwell COMMAND --help' lists a command's options; 'deepwell --version' tells the version.\n"
-           "Results go to stdout, messages to stderr. Exit status: 0 done, 1 failed, 2 wrong usage.\n");
+                "Results go to stdout, messages to stderr. Exit status: 0 done, 1 failed, 2 wrong usage.\n");
 }
 
-static int parse_options(int argc, char **argv, const command_row *command, cli *cli)
-{
+static int parse_options(int argc, char **argv, const command_row *command, cli *cli) {
     struct option rows[OPTION_COUNT + 1];
     char names[OPTION_COUNT][32];
     int count = 0, index[OPTION_COUNT], found;
     memset(rows, 0, sizeof rows);
     for (int i = 0; i < OPTION_COUNT; i++) {
         if (!takes(command, &options[i])) continue;
-        rows[count] = (struct option){.name = dashed(options[i].name, names[i], sizeof names[i]), .has_arg = options[i].value ? required_argument : no_argument};
+        rows[count] = (struct option){.name = dashed(options[i].name, names[i], sizeof names[i]),
+                                      .has_arg = options[i].value ? required_argument : no_argument};
         index[count++] = i;
     }
     int at = 0;
@@ -72,18 +78,13 @@ static int parse_options(int argc, char **argv, const command_row *command, cli 
     opterr = 0;
     const char *letters = strchr("k", command->letter) ? ":ho:" : ":h";
     while ((found = getopt_long(argc, argv, letters, rows, &at)) != -1) {
-        if (found == 0)
-            *(const char **)(void *)((char *)cli + options[index[at]].member) = options[index[at]].value ? optarg : "";
-        else if (found == 'o')
-            cli->out = optarg;
-        else if (found == 'h')
-            cli->help = "";
-        else if (found == ':')
-            return cli_refuse("%s needs a value; see 'deepwell %s --help'", argv[optind - 1], command->name);
+        if (found == 0) *(const char **)(void *)((char *)cli + options[index[at]].member) = options[index[at]].value ? optarg : "";
+        else if (found == 'o') cli->out = optarg;
+        else if (found == 'h') cli->help = "";
+        else if (found == ':') return cli_refuse("%s needs a value; see 'deepwell %s --help'", argv[optind - 1], command->name);
         else if (optopt != 0 && argv[optind - 1][1] != '-')
             return cli_refuse("'-%c' is not an option of 'deepwell %s'; see 'deepwell %s --help'", optopt, command->name, command->name);
-        else
-            return cli_refuse("'%s' is not an option of 'deepwell %s'; see 'deepwell %s --help'", argv[optind - 1], command->name, command->name);
+        else return cli_refuse("'%s' is not an option of 'deepwell %s'; see 'deepwell %s --help'", argv[optind - 1], command->name, command->name);
     }
     for (; optind < argc; optind++) {
         if (command->operand == NULL || cli->file != NULL) return cli_refuse("'%s' is one operand too many", argv[optind]);
@@ -92,8 +93,7 @@ static int parse_options(int argc, char **argv, const command_row *command, cli 
     return -1;
 }
 
-int cli_parse(int argc, char **argv, cli *cli)
-{
+int cli_parse(int argc, char **argv, cli *cli) {
     if (argc < 2) {
         print_overview(stderr);
         return CLI_USAGE;
@@ -122,8 +122,7 @@ int cli_parse(int argc, char **argv, cli *cli)
     return cli_refuse("there is no command '%s'; 'deepwell --help' lists them", argv[1]);
 }
 
-int cli_integer(const char *option, const char *value, long long least, long long most, long long *number)
-{
+int cli_integer(const char *option, const char *value, long long least, long long most, long long *number) {
     char *end;
     errno = 0;
     *number = strtoll(value, &end, 10);
@@ -132,8 +131,7 @@ int cli_integer(const char *option, const char *value, long long least, long lon
     return 0;
 }
 
-int cli_real(const char *option, const char *value, double most, double *number)
-{
+int cli_real(const char *option, const char *value, double most, double *number) {
     char *end;
     *number = strtod(value, &end);
     if (end != value && *end == '\0' && *number >= 0 && *number <= most) return 1;
@@ -141,8 +139,7 @@ int cli_real(const char *option, const char *value, double most, double *number)
     return 0;
 }
 
-int cli_ids(const char *option, const char *value, int64_t **ids, int64_t *count)
-{
+int cli_ids(const char *option, const char *value, int64_t **ids, int64_t *count) {
     size_t most = strlen(value) / 2 + 1;
     *count = 0;
     *ids = malloc(most * sizeof **ids);

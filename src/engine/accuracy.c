@@ -140,8 +140,8 @@ static json_t *place_json(const dw_tensor *tensor, int64_t flat) {
 
 static json_t *error_json(const num_error *error, const dw_tensor *tensor) {
     return json_pack("{s:o, s:o, s:f, s:f, s:o, s:I, s:I}", "relative", json_real(error->relative), "sqnr_db",
-                     error->sqnr_db < 1e9 ? json_real(error->sqnr_db) : json_null(), "max_abs", error->max_abs, "max_reference", error->max_ref, "max_at",
-                     place_json(tensor, error->max_index), "nan", (json_int_t)error->nan_count, "inf", (json_int_t)error->inf_count);
+                     error->sqnr_db < 1e9 ? json_real(error->sqnr_db) : json_null(), "max_abs", error->max_abs, "max_reference", error->max_ref,
+                     "max_at", place_json(tensor, error->max_index), "nan", (json_int_t)error->nan_count, "inf", (json_int_t)error->inf_count);
 }
 
 /* One block before and after quantisation. What was clipped is the largest of its block; smaller elements may be subnormal and so be off by more. */
@@ -168,15 +168,21 @@ static dw_status count_lost(check *check, dw_format format, const dw_tensor *x, 
     num_parts parts;
     uint8_t *memory;
     float *back;
-    if (!num_layout(format, DW_SCALE_plain, 2, (int64_t[]){rows, cols}, &parts)) return base_fail(check->context, DW_LIMIT, "an activation overflows");
+    if (!num_layout(format, DW_SCALE_plain, 2, (int64_t[]){rows, cols}, &parts))
+        return base_fail(check->context, DW_LIMIT, "an activation overflows");
     TRY_NEW(memory, &check->arena, parts.total_bytes + 1);
     TRY_NEW(back, &check->arena, count);
-    num_matrix matrix = {.format = format, .rows = rows, .cols = cols, .data = memory, .scales = memory + parts.scale_offset,
+    num_matrix matrix = {.format = format,
+                         .rows = rows,
+                         .cols = cols,
+                         .data = memory,
+                         .scales = memory + parts.scale_offset,
                          .second = parts.second_bytes ? (float *)(void *)(memory + parts.second_offset) : NULL};
     num_quantize(x->data, cols, NUM_ROUND_UP, false, &matrix);
     num_dequantize(&matrix, back, cols);
     int64_t block = num_info(format)->cols > 0 ? num_info(format)->cols : cols;
-    double step = 1.0 / (double)(1u << num_info(num_info(format)->element)->mantissa_bits);   /* an ulp, relative: more than half of it below x is clipping */
+    double step = 1.0 /
+                  (double)(1u << num_info(num_info(format)->element)->mantissa_bits); /* an ulp, relative: more than half of it below x is clipping */
     for (int64_t row = 0; row < rows; row++) {
         for (int64_t start = 0; start < cols; start += block) {
             int64_t end = start + block < cols ? start + block : cols;
@@ -218,9 +224,9 @@ static dw_status layer_json(check *check, const char *name, const dw_tensor *exa
     const dw_tensor *x = find_output(&check->isolated, activation);
     dw_format format = activation_format(&check->isolated, name);
     if (x != NULL) TRY(count_lost(check, format, x, &over, &under));
-    json_array_append_new(layers, json_pack("{s:s, s:s, s:s, s:o, s:o, s:I, s:I}", "layer", layer, "weight", weight_format(&check->isolated, name), "activation",
-                                            dw_format_name(format), "isolated", error_json(&alone, exact), "accumulated", error_json(&accumulated, exact),
-                                            "overflow", (json_int_t)over, "underflow", (json_int_t)under));
+    json_array_append_new(layers, json_pack("{s:s, s:s, s:s, s:o, s:o, s:I, s:I}", "layer", layer, "weight", weight_format(&check->isolated, name),
+                                            "activation", dw_format_name(format), "isolated", error_json(&alone, exact), "accumulated",
+                                            error_json(&accumulated, exact), "overflow", (json_int_t)over, "underflow", (json_int_t)under));
     return DW_OK;
 }
 
@@ -251,13 +257,13 @@ static double real_of(const json_t *error, const char *key) { return json_number
 static void print_errors(text *out, const json_t *facts) {
     size_t i;
     json_t *row;
-    text_printf(out, "%-40s %-12s %-12s %11s %8s %11s %8s %10s %10s %6s\n", "layer", "weight", "activation", "isolated", "dB", "accumulated", "dB", "overflow",
-                "underflow", "NaN");
+    text_printf(out, "%-40s %-12s %-12s %11s %8s %11s %8s %10s %10s %6s\n", "layer", "weight", "activation", "isolated", "dB", "accumulated", "dB",
+                "overflow", "underflow", "NaN");
     json_array_foreach(json_object_get(facts, "layers"), i, row) {
         const json_t *isolated = json_object_get(row, "isolated"), *accumulated = json_object_get(row, "accumulated");
         text_printf(out, "%-40s %-12s %-12s %11.3e %8.1f %11.3e %8.1f %10lld %10lld %6lld\n", json_string_value(json_object_get(row, "layer")),
-                    json_string_value(json_object_get(row, "weight")), json_string_value(json_object_get(row, "activation")), real_of(isolated, "relative"),
-                    real_of(isolated, "sqnr_db"), real_of(accumulated, "relative"), real_of(accumulated, "sqnr_db"),
+                    json_string_value(json_object_get(row, "weight")), json_string_value(json_object_get(row, "activation")),
+                    real_of(isolated, "relative"), real_of(isolated, "sqnr_db"), real_of(accumulated, "relative"), real_of(accumulated, "sqnr_db"),
                     (long long)json_integer_value(json_object_get(row, "overflow")), (long long)json_integer_value(json_object_get(row, "underflow")),
                     (long long)(json_integer_value(json_object_get(isolated, "nan")) + json_integer_value(json_object_get(isolated, "inf"))));
     }
@@ -265,9 +271,9 @@ static void print_errors(text *out, const json_t *facts) {
         const json_t *error = json_object_get(row, "error");
         char *place = json_dumps(json_object_get(error, "max_at"), JSON_COMPACT);
         text_printf(out, "output %s: relative error %.3e, SQNR %.1f dB, largest error %.3e (of values up to %.3e) at %s, %lld NaN, %lld infinite\n",
-                    json_string_value(json_object_get(row, "output")), real_of(error, "relative"), real_of(error, "sqnr_db"), real_of(error, "max_abs"),
-                    real_of(error, "max_reference"), place ? place : "?", (long long)json_integer_value(json_object_get(error, "nan")),
-                    (long long)json_integer_value(json_object_get(error, "inf")));
+                    json_string_value(json_object_get(row, "output")), real_of(error, "relative"), real_of(error, "sqnr_db"),
+                    real_of(error, "max_abs"), real_of(error, "max_reference"), place ? place : "?",
+                    (long long)json_integer_value(json_object_get(error, "nan")), (long long)json_integer_value(json_object_get(error, "inf")));
         free(place);
     }
 }
@@ -316,15 +322,17 @@ static dw_status emit(check *check, const json_t *facts, int json, dw_sink sink,
     return status;
 }
 
-dw_status dw_check(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs, int json, dw_sink sink,
-                   void *user) {
+dw_status dw_check(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs, int json,
+                   dw_sink sink, void *user) {
     dw_model_options asked = *options;
     check check = {.context = context};
     asked.flags |= DW_MODEL_PLAN_ONLY;
-    if (options->precision == NULL && options->policy == NULL) return base_fail(context, DW_INVALID, "check compares a precision with fp32: give --precision or --policy");
+    if (options->precision == NULL && options->policy == NULL)
+        return base_fail(context, DW_INVALID, "check compares a precision with fp32: give --precision or --policy");
     TRY(dw_model_open(context, file, &asked, &check.model));
-    dw_status status = check.model->fused ? DW_OK
-                                          : base_fail(context, DW_UNSUPPORTED, "%s is compiled and holds no fp32 weights: check the .pt2 it was made from", file);
+    dw_status status = check.model->fused
+                           ? DW_OK
+                           : base_fail(context, DW_UNSUPPORTED, "%s is compiled and holds no fp32 weights: check the .pt2 it was made from", file);
     arena_init(&check.arena, context);
     engine_constants_init(&check.constants, context);
     json_t *facts = json_pack("{s:s, s:b}", "file", file, "random_inputs", input_count == 0);

@@ -15,20 +15,17 @@ typedef struct bench {
     json_t *facts;
 } bench;
 
-static int compare_times(const void *a, const void *b)
-{
+static int compare_times(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
     return (x > y) - (x < y);
 }
 
-static json_t *times_json(double *seconds, int count)
-{
+static json_t *times_json(double *seconds, int count) {
     qsort(seconds, (size_t)count, sizeof *seconds, compare_times);
     return json_pack("{s:f, s:f, s:f, s:i}", "seconds", seconds[count / 2], "min", seconds[0], "max", seconds[count - 1], "runs", count);
 }
 
-static dw_status bench_run(bench *bench, const dw_model *model, const char *dims)
-{
+static dw_status bench_run(bench *bench, const dw_model *model, const char *dims) {
     const plan *plan = model->full.plan;
     const ir_graph *graph = plan->graph;
     dw_session *session;
@@ -58,8 +55,7 @@ static dw_status bench_run(bench *bench, const dw_model *model, const char *dims
 }
 
 /* One more generation of two tokens behind a prompt that fills the cache but for one: the second is a decode step alone. */
-static dw_status profile_decode(bench *bench, dw_session *session, int64_t past, double *steps)
-{
+static dw_status profile_decode(bench *bench, dw_session *session, int64_t past, double *steps) {
     const plan *plan = session->step.program->plan;
     dw_generate_options generate = {.tokens = 1};
     int64_t *prompt, id, made;
@@ -76,8 +72,7 @@ static dw_status profile_decode(bench *bench, dw_session *session, int64_t past,
     return DW_OK;
 }
 
-static dw_status bench_generation(bench *bench, const dw_model *model)
-{
+static dw_status bench_generation(bench *bench, const dw_model *model) {
     dw_session *session;
     dw_generate_options generate = {.tokens = bench->options->tokens > 0 ? bench->options->tokens : 64};
     int64_t prefill = bench->options->prefill > 0 ? bench->options->prefill : 128, made, *prompt, *ids;
@@ -109,8 +104,7 @@ static dw_status bench_generation(bench *bench, const dw_model *model)
     return status;
 }
 
-static double reference_share(const plan *plan)
-{
+static double reference_share(const plan *plan) {
     double all = 0, reference = 0;
     for (int i = plan->load_count; i < plan->step_count; i++) {
         const plan_step *step = &plan->steps[i];
@@ -122,8 +116,7 @@ static double reference_share(const plan *plan)
     return all > 0 ? reference / all : 0;
 }
 
-static dw_status bench_model(bench *bench, const char *file, const dw_model_options *options)
-{
+static dw_status bench_model(bench *bench, const char *file, const dw_model_options *options) {
     dw_model *model;
     dw_model_options asked = *options;
     asked.flags |= DW_MODEL_GENERATE;
@@ -142,14 +135,17 @@ static dw_status bench_model(bench *bench, const char *file, const dw_model_opti
     return status;
 }
 
-static double seconds_of(const json_t *facts, const char *key, const char *which) { return json_real_value(json_object_get(json_object_get(facts, key), which)); }
+static double seconds_of(const json_t *facts, const char *key, const char *which) {
+    return json_real_value(json_object_get(json_object_get(facts, key), which));
+}
 
-static void print_times(text *out, const json_t *facts)
-{
-    text_printf(out, "%s on %s, %d threads, precision %s\n", json_string_value(json_object_get(facts, "file")), json_string_value(json_object_get(facts, "device")),
-                (int)json_integer_value(json_object_get(facts, "threads")), json_string_value(json_object_get(facts, "precision")));
+static void print_times(text *out, const json_t *facts) {
+    text_printf(out, "%s on %s, %d threads, precision %s\n", json_string_value(json_object_get(facts, "file")),
+                json_string_value(json_object_get(facts, "device")), (int)json_integer_value(json_object_get(facts, "threads")),
+                json_string_value(json_object_get(facts, "precision")));
     text_printf(out, "  capture, compile and load %.1f ms; weights %.2f MB; %.1f %% of FLOPs on reference kernels\n",
-                json_real_value(json_object_get(facts, "load_seconds")) * 1e3, (double)json_integer_value(json_object_get(facts, "weight_bytes")) / 1e6,
+                json_real_value(json_object_get(facts, "load_seconds")) * 1e3,
+                (double)json_integer_value(json_object_get(facts, "weight_bytes")) / 1e6,
                 100 * json_real_value(json_object_get(facts, "reference_flops_share")));
     text_printf(out, "  %-28s %12s %12s\n", "", "median ms", "least ms");
     text_printf(out, "  %-28s %12.3f %12.3f\n", "whole run", seconds_of(facts, "run", "seconds") * 1e3, seconds_of(facts, "run", "min") * 1e3);
@@ -159,14 +155,15 @@ static void print_times(text *out, const json_t *facts)
     double prefill = seconds_of(facts, "prefill", "seconds"), decode = seconds_of(facts, "decode", "seconds");
     int64_t tokens = json_integer_value(json_object_get(facts, "prefill_tokens"));
     snprintf(name, sizeof name, "prefill of %" PRId64 " tokens", tokens);
-    text_printf(out, "  %-28s %12.3f %12.3f   %.0f tokens/s\n", name, prefill * 1e3, seconds_of(facts, "prefill", "min") * 1e3, (double)tokens / prefill);
-    text_printf(out, "  %-28s %12.3f %12.3f   %.0f tokens/s\n", "decode, per token", decode * 1e3, seconds_of(facts, "decode", "min") * 1e3, 1 / decode);
+    text_printf(out, "  %-28s %12.3f %12.3f   %.0f tokens/s\n", name, prefill * 1e3, seconds_of(facts, "prefill", "min") * 1e3,
+                (double)tokens / prefill);
+    text_printf(out, "  %-28s %12.3f %12.3f   %.0f tokens/s\n", "decode, per token", decode * 1e3, seconds_of(facts, "decode", "min") * 1e3,
+                1 / decode);
     engine_profile_print(out, json_object_get(facts, "decode_kernels"));
 }
 
-dw_status dw_bench(dw_context *context, const char *file, const dw_model_options *model_options, const dw_bench_options *options, int json, dw_sink sink,
-                   void *user)
-{
+dw_status dw_bench(dw_context *context, const char *file, const dw_model_options *model_options, const dw_bench_options *options, int json,
+                   dw_sink sink, void *user) {
     static const dw_model_options no_model_options = {0};
     static const dw_bench_options no_options = {0};
     if (engine_is_op_line(file)) return engine_bench_op(context, file, model_options ? model_options->device : NULL, json, sink, user);

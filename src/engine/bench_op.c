@@ -72,9 +72,17 @@ static dw_status time_row(op_bench *bench, const kernel_problem *problem, const 
     enum { MOST = 1000 };
     double seconds[MOST];
     int count = 0;
-    kernel_run run = {.call = {.context = bench->context, .op = bench->c.op, .attrs = &bench->c.attrs, .n_in = bench->c.n_in, .in = bench->ins,
-                               .n_out = bench->c.n_out, .out = bench->outs},
-                      .post = bench->c.post, .pool = bench->pool, .chip = &bench->chip, .user = row->user};
+    kernel_run run = {.call = {.context = bench->context,
+                               .op = bench->c.op,
+                               .attrs = &bench->c.attrs,
+                               .n_in = bench->c.n_in,
+                               .in = bench->ins,
+                               .n_out = bench->c.n_out,
+                               .out = bench->outs},
+                      .post = bench->c.post,
+                      .pool = bench->pool,
+                      .chip = &bench->chip,
+                      .user = row->user};
     bool packs = row->packs >= 0 && (bench->c.constant >> row->packs & 1) != 0;
     if (packs) {
         size_t bytes;
@@ -109,10 +117,24 @@ static dw_status time_row(op_bench *bench, const kernel_problem *problem, const 
 
 static dw_status time_rows(op_bench *bench) {
     static const int64_t no_symbols[1] = {0};
-    kernel_problem problem = {.op = bench->c.op, .attrs = &bench->c.attrs, .post = bench->c.post, .n_in = bench->c.n_in, .n_out = bench->c.n_out,
-                              .in = bench->c.in, .out = bench->c.out, .constant_in = bench->c.constant, .dims = bench->dims, .symbols = no_symbols, .chip = &bench->chip,
+    kernel_problem problem = {.op = bench->c.op,
+                              .attrs = &bench->c.attrs,
+                              .post = bench->c.post,
+                              .n_in = bench->c.n_in,
+                              .n_out = bench->c.n_out,
+                              .in = bench->c.in,
+                              .out = bench->c.out,
+                              .constant_in = bench->c.constant,
+                              .dims = bench->dims,
+                              .symbols = no_symbols,
+                              .chip = &bench->chip,
                               .context = bench->context};
-    op_call call = {.context = bench->context, .op = bench->c.op, .attrs = &bench->c.attrs, .n_in = bench->c.n_in, .in = bench->ins, .n_out = bench->c.n_out,
+    op_call call = {.context = bench->context,
+                    .op = bench->c.op,
+                    .attrs = &bench->c.attrs,
+                    .n_in = bench->c.n_in,
+                    .in = bench->ins,
+                    .n_out = bench->c.n_out,
                     .out = bench->outs};
     kernel_choice choice;
     op_work work;
@@ -128,9 +150,9 @@ static dw_status time_rows(op_bench *bench) {
         }
         if (verdict->row->reference && !choice.row->reference && work.flops > 1e8) continue;   /* minutes; it is chosen for nothing here */
         TRY(time_row(bench, &problem, verdict->row, &median, &least));
-        json_array_append_new(kernels, json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f}", "kernel", verdict->row->name, "chosen", verdict->row == choice.row,
-                                                 "seconds", median, "min", least, "estimate", verdict->seconds, "gflops", work.flops / median / 1e9, "gbytes",
-                                                 (work.bytes_read + work.bytes_written) / median / 1e9));
+        json_array_append_new(kernels, json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f}", "kernel", verdict->row->name, "chosen",
+                                                 verdict->row == choice.row, "seconds", median, "min", least, "estimate", verdict->seconds, "gflops",
+                                                 work.flops / median / 1e9, "gbytes", (work.bytes_read + work.bytes_written) / median / 1e9));
     }
     return DW_OK;
 }
@@ -149,7 +171,8 @@ static void print_rows(text *out, const op_bench *bench) {
             continue;
         }
         text_printf(out, "  %-28s %12.1f %12.1f %12.1f %10.1f %8.1f%s\n", name, real_of(row, "seconds") * 1e6, real_of(row, "min") * 1e6,
-                    real_of(row, "estimate") * 1e6, real_of(row, "gflops"), real_of(row, "gbytes"), json_is_true(json_object_get(row, "chosen")) ? "  chosen" : "");
+                    real_of(row, "estimate") * 1e6, real_of(row, "gflops"), real_of(row, "gbytes"),
+                    json_is_true(json_object_get(row, "chosen")) ? "  chosen" : "");
     }
 }
 

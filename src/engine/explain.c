@@ -7,15 +7,13 @@
 #include "capture/capture.h"
 #include "device/device.h"
 
-static dw_status emit(const text *out, dw_sink sink, void *user)
-{
+static dw_status emit(const text *out, dw_sink sink, void *user) {
     TRY(text_status(out));
     sink(user, text_string(out), out->length);
     return DW_OK;
 }
 
-static dw_status emit_json(dw_context *context, json_t *facts, dw_sink sink, void *user)
-{
+static dw_status emit_json(dw_context *context, json_t *facts, dw_sink sink, void *user) {
     char *words = facts ? json_dumps(facts, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
     json_decref(facts);
     if (words == NULL) return base_fail(context, DW_NO_MEMORY, "the facts of the model do not fit in memory");
@@ -25,8 +23,7 @@ static dw_status emit_json(dw_context *context, json_t *facts, dw_sink sink, voi
     return DW_OK;
 }
 
-static dw_status print_memory(const plan *plan, text *out)
-{
+static dw_status print_memory(const plan *plan, text *out) {
     plan_binding binding;
     TRY(plan_binding_create(plan, &binding));
     dw_status status = plan_bind(&binding, plan->typical);
@@ -38,12 +35,11 @@ static dw_status print_memory(const plan *plan, text *out)
     return status;
 }
 
-static dw_status print_text(const dw_model *model, dw_print what, text *out)
-{
+static dw_status print_text(const dw_model *model, dw_print what, text *out) {
     const plan *full = model->full.plan ? model->full.plan : model->step.plan;
     switch (what) {
     case DW_PRINT_CAPTURED:
-    case DW_PRINT_FUSED: {
+    case DW_PRINT_FUSED:    {
         const ir_graph *graph = what == DW_PRINT_CAPTURED ? model->captured : model->fused;
         if (graph == NULL) return base_fail(model->context, DW_UNSUPPORTED, "%s is compiled: it holds no graph before precision", model->file);
         return ir_print(graph, out);
@@ -52,8 +48,8 @@ static dw_status print_text(const dw_model *model, dw_print what, text *out)
     case DW_PRINT_STEP:
         if (model->step.plan == NULL) return base_fail(model->context, DW_UNSUPPORTED, "%s has no cached step: %s", model->file, model->no_step);
         return ir_print(model->step.plan->graph, out);
-    case DW_PRINT_PLAN:   return plan_print(full, out);
-    case DW_PRINT_MEMORY: return print_memory(full, out);
+    case DW_PRINT_PLAN:    return plan_print(full, out);
+    case DW_PRINT_MEMORY:  return print_memory(full, out);
     case DW_PRINT_SUMMARY:
     case DW_PRINT_EXPLAIN: break;
     }
@@ -64,8 +60,7 @@ static dw_status print_text(const dw_model *model, dw_print what, text *out)
     return DW_OK;
 }
 
-dw_status dw_model_print(const dw_model *model, dw_print what, int json, dw_sink sink, void *user)
-{
+dw_status dw_model_print(const dw_model *model, dw_print what, int json, dw_sink sink, void *user) {
     if (json && (what == DW_PRINT_SUMMARY || what == DW_PRINT_EXPLAIN)) return emit_json(model->context, facts_of(model, what), sink, user);
     text out;
     text_init(&out, model->context);
@@ -75,14 +70,14 @@ dw_status dw_model_print(const dw_model *model, dw_print what, int json, dw_sink
     return status;
 }
 
-dw_status dw_operators(dw_context *context, int json, dw_sink sink, void *user)
-{
+dw_status dw_operators(dw_context *context, int json, dw_sink sink, void *user) {
     text out;
     json_t *rows = json_array();
     text_init(&out, context);
     for (int i = 0; i < capture_operator_count(); i++) {
         capture_operator row = capture_operator_at(i);
-        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:b}", "target", row.target, "arguments", row.arguments, "becomes", row.becomes, "in_place", row.in_place));
+        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:b}", "target", row.target, "arguments", row.arguments, "becomes", row.becomes,
+                                              "in_place", row.in_place));
         text_printf(&out, "%-48s %s%s\n", row.target, row.becomes, row.in_place ? " (in place too)" : "");
     }
     dw_status status = json ? emit_json(context, json_incref(rows), sink, user) : emit(&out, sink, user);
@@ -91,8 +86,7 @@ dw_status dw_operators(dw_context *context, int json, dw_sink sink, void *user)
     return status;
 }
 
-dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, void *user)
-{
+dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, void *user) {
     chip_caps caps;
     text out;
     TRY(device_probe_cpu(context, "", dw_context_threads(context), &caps));
@@ -100,8 +94,8 @@ dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, void *use
         json_t *features = json_array();
         for (int i = 0; i < CHIP_FEATURE_COUNT; i++)
             if (chip_has(&caps, (chip_feature)i)) json_array_append_new(features, json_string(chip_feature_name((chip_feature)i)));
-        json_t *cpu = json_pack("{s:s, s:s, s:i, s:o, s:I}", "level", caps.name, "model", caps.model, "threads", caps.units, "features", features, "memory_bytes",
-                                (json_int_t)caps.memory_bytes);
+        json_t *cpu = json_pack("{s:s, s:s, s:i, s:o, s:I}", "level", caps.name, "model", caps.model, "threads", caps.units, "features", features,
+                                "memory_bytes", (json_int_t)caps.memory_bytes);
         return emit_json(context, json_pack("{s:s, s:o, s:[]}", "version", dw_version(), "cpu", cpu, "gpus"), sink, user);
     }
     text_init(&out, context);

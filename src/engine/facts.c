@@ -1,8 +1,7 @@
 /* Facts of a model and of its plans, as JSON. Words are made of them elsewhere (words.c). */
 #include "engine/facts.h"
 
-static json_t *shape_json(dw_context *context, const dim_table *dims, const char *name, const op_type *type)
-{
+static json_t *shape_json(dw_context *context, const dim_table *dims, const char *name, const op_type *type) {
     text shape;
     text_init(&shape, context);
     op_type_print(&shape, dims, type);
@@ -11,13 +10,13 @@ static json_t *shape_json(dw_context *context, const dim_table *dims, const char
     return row;
 }
 
-static json_t *symbols_json(const plan *plan)
-{
+static json_t *symbols_json(const plan *plan) {
     json_t *symbols = json_array();
     for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++) {
         int64_t min, max;
         dim_symbol_range(plan->graph->dims, i, &min, &max);
-        json_t *row = json_pack("{s:s, s:I, s:I}", "name", dim_symbol_name(plan->graph->dims, i), "min", (json_int_t)min, "typical", (json_int_t)plan->typical[i]);
+        json_t *row = json_pack("{s:s, s:I, s:I}", "name", dim_symbol_name(plan->graph->dims, i), "min", (json_int_t)min, "typical",
+                                (json_int_t)plan->typical[i]);
         if (max != DIM_UNBOUNDED) json_object_set_new(row, "max", json_integer(max));
         json_array_append_new(symbols, row);
     }
@@ -25,8 +24,7 @@ static json_t *symbols_json(const plan *plan)
 }
 
 /* Ops by how often they occur. */
-static json_t *ops_json(const ir_graph *graph)
-{
+static json_t *ops_json(const ir_graph *graph) {
     int counts[OP_COUNT] = {0};
     json_t *ops = json_object();
     for (const ir_node *node = graph->first; node != NULL; node = node->next) counts[node->op]++;
@@ -35,8 +33,7 @@ static json_t *ops_json(const ir_graph *graph)
     return ops;
 }
 
-static void count_params(const ir_graph *graph, int64_t *elements, int64_t *bytes)
-{
+static void count_params(const ir_graph *graph, int64_t *elements, int64_t *bytes) {
     *elements = *bytes = 0;
     for (size_t i = 0; i < graph->param_count; i++) {
         const op_type *type = &graph->params[i]->type;
@@ -49,8 +46,7 @@ static void count_params(const ir_graph *graph, int64_t *elements, int64_t *byte
 }
 
 /* FLOPs of a run at the typical sizes; the work of contractions counts, as that of the rest is memory. */
-static double count_flops(const plan *plan)
-{
+static double count_flops(const plan *plan) {
     double flops = 0;
     for (const ir_node *node = plan->graph->first; node != NULL; node = node->next) {
         op_work work;
@@ -60,8 +56,7 @@ static double count_flops(const plan *plan)
     return flops;
 }
 
-static json_t *summary_json(const dw_model *model)
-{
+static json_t *summary_json(const dw_model *model) {
     const plan *plan = model->full.plan ? model->full.plan : model->step.plan;
     const ir_graph *graph = model->captured ? model->captured : plan->graph;
     int64_t elements, bytes;
@@ -74,7 +69,8 @@ static json_t *summary_json(const dw_model *model)
         json_array_append_new(inputs, shape_json(model->context, graph->dims, graph->inputs[i]->name, &graph->inputs[i]->type));
     for (size_t i = 0; i < graph->output_count; i++)
         json_array_append_new(outputs, shape_json(model->context, graph->dims, graph->outputs[i].name, &graph->outputs[i].value->type));
-    for (size_t i = 0; i < graph->notes.count; i++) json_object_set_new(notes, graph->notes.entries[i].key, json_string(graph->notes.entries[i].value));
+    for (size_t i = 0; i < graph->notes.count; i++)
+        json_object_set_new(notes, graph->notes.entries[i].key, json_string(graph->notes.entries[i].value));
     json_object_set_new(facts, "inputs", inputs);
     json_object_set_new(facts, "outputs", outputs);
     json_object_set_new(facts, "notes", notes);
@@ -83,41 +79,35 @@ static json_t *summary_json(const dw_model *model)
     return facts;
 }
 
-static json_t *verdicts_json(const plan_step *step)
-{
+static json_t *verdicts_json(const plan_step *step) {
     json_t *rows = json_array();
     for (int i = 0; i < step->verdict_count; i++) {
         const kernel_verdict *v = &step->verdicts[i];
         if (v->row == step->row) continue;
-        if (v->reason != NULL)
-            json_array_append_new(rows, json_pack("{s:s, s:s}", "kernel", v->row->name, "refused", v->reason));
-        else
-            json_array_append_new(rows, json_pack("{s:s, s:f}", "kernel", v->row->name, "us", v->seconds * 1e6));
+        if (v->reason != NULL) json_array_append_new(rows, json_pack("{s:s, s:s}", "kernel", v->row->name, "refused", v->reason));
+        else json_array_append_new(rows, json_pack("{s:s, s:f}", "kernel", v->row->name, "us", v->seconds * 1e6));
     }
     return rows;
 }
 
 /* The formats that a step multiplies or makes. */
-static const char *format_of(const ir_node *node)
-{
+static const char *format_of(const ir_node *node) {
     bool contraction = (op_get(node->op)->traits & OP_TRAIT_CONTRACTION) && node->n_in > 1 && ir_in(node, 1) != NULL;
     return dw_format_name((contraction ? ir_in(node, 1) : ir_out(node))->type.format);
 }
 
-static json_t *step_json(const plan *plan, const plan_step *step)
-{
+static json_t *step_json(const plan *plan, const plan_step *step) {
     op_work work = {0};
     const ir_node *node = step->node;
     ir_work(plan->graph, node, plan->typical, &work);
-    json_t *row = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:f, s:s, s:o}", "value", ir_out(node)->id, "op", op_get(node->op)->name, "kernel",
-                            step->row->name, "format", format_of(node), "module", node->origin.module ? node->origin.module : "", "role",
-                            node->origin.role ? node->origin.role : "", "at_load", step->at_load, "us", step->seconds * 1e6, "flops", work.flops, "memory",
-                            plan_place_name(plan_value_of(ir_out(node))->place), "others", verdicts_json(step));
+    json_t *row = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:f, s:s, s:o}", "value", ir_out(node)->id, "op", op_get(node->op)->name,
+                            "kernel", step->row->name, "format", format_of(node), "module", node->origin.module ? node->origin.module : "", "role",
+                            node->origin.role ? node->origin.role : "", "at_load", step->at_load, "us", step->seconds * 1e6, "flops", work.flops,
+                            "memory", plan_place_name(plan_value_of(ir_out(node))->place), "others", verdicts_json(step));
     return row;
 }
 
-static json_t *plan_json(const plan *plan)
-{
+static json_t *plan_json(const plan *plan) {
     json_t *steps = json_array();
     double seconds = 0, flops = 0, reference = 0;
     int views = 0;
@@ -143,13 +133,12 @@ static json_t *plan_json(const plan *plan)
     return facts;
 }
 
-static json_t *explain_json(const dw_model *model)
-{
+static json_t *explain_json(const dw_model *model) {
     text chip;
     text_init(&chip, model->context);
     chip_print(&chip, &model->chip);
-    json_t *facts = json_pack("{s:s, s:s, s:s, s:s, s:s}", "file", model->file, "chip", model->chip.name, "capabilities", text_string(&chip), "precision",
-                              model->precision, "not_fused", model->fusion_notes);
+    json_t *facts = json_pack("{s:s, s:s, s:s, s:s, s:s}", "file", model->file, "chip", model->chip.name, "capabilities", text_string(&chip),
+                              "precision", model->precision, "not_fused", model->fusion_notes);
     text_free(&chip);
     if (model->captured != NULL) json_object_set_new(facts, "captured_ops", ops_json(model->captured));
     if (model->fused != NULL) json_object_set_new(facts, "fused_ops", ops_json(model->fused));
@@ -160,8 +149,7 @@ static json_t *explain_json(const dw_model *model)
     return facts;
 }
 
-json_t *facts_of(const dw_model *model, dw_print what)
-{
+json_t *facts_of(const dw_model *model, dw_print what) {
     size_t failed = base_failed_allocations(model->context);
     json_t *facts = what == DW_PRINT_SUMMARY ? summary_json(model) : explain_json(model);
     if (base_failed_allocations(model->context) == failed) return facts;

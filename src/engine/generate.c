@@ -9,7 +9,10 @@
 /* What each input of a generating graph is fed. */
 typedef enum feed { FEED_IDS, FEED_MASK, FEED_POSITIONS, FEED_ZEROS, FEED_UNKNOWN } feed;
 
-typedef struct candidate { float logit; int32_t id; } candidate;
+typedef struct candidate {
+    float logit;
+    int32_t id;
+} candidate;
 
 /* Lies in session->generation. */
 typedef struct generation {
@@ -32,8 +35,7 @@ static engine_runner *runner_of(dw_session *session) { return session->step.prog
 static bool is_integer(dw_format format) { return format == DW_FORMAT_i64 || format == DW_FORMAT_i32; }
 
 /* Token ids are looked up in a table; the usual companions are known by the names that PyTorch users give them. */
-static feed feed_of(const ir_value *input)
-{
+static feed feed_of(const ir_value *input) {
     int rank = input->type.rank;
     bool by_token = rank == 2 || (rank == 1 && dim_is_symbol(input->type.dims[0], NULL));
     if (!by_token) return FEED_UNKNOWN;
@@ -43,33 +45,37 @@ static feed feed_of(const ir_value *input)
     return is_integer(input->type.format) && rank == 2 ? FEED_IDS : FEED_UNKNOWN;
 }
 
-static dw_status find_inputs(dw_session *session, const ir_graph *graph, generation *g)
-{
+static dw_status find_inputs(dw_session *session, const ir_graph *graph, generation *g) {
     const ir_value *ids = NULL;
-    if (graph->input_count > COUNT_OF(g->feeds)) return base_fail(session->context, DW_LIMIT, "generation with more than %zu inputs", COUNT_OF(g->feeds));
+    if (graph->input_count > COUNT_OF(g->feeds))
+        return base_fail(session->context, DW_LIMIT, "generation with more than %zu inputs", COUNT_OF(g->feeds));
     for (size_t i = 0; i < graph->input_count; i++) {
         g->feeds[i] = feed_of(graph->inputs[i]);
         if (g->feeds[i] == FEED_UNKNOWN)
-            return base_fail(session->context, DW_UNSUPPORTED, "generation does not know what to feed input %s: it knows token ids, and masks, positions and type ids by token",
+            return base_fail(session->context, DW_UNSUPPORTED,
+                             "generation does not know what to feed input %s: it knows token ids, and masks, positions and type ids by token",
                              graph->inputs[i]->name);
         if (g->feeds[i] != FEED_IDS) continue;
         if (ids != NULL)
-            return base_fail(session->context, DW_UNSUPPORTED, "generation takes one input of token ids, this model has %s and %s", ids->name, graph->inputs[i]->name);
+            return base_fail(session->context, DW_UNSUPPORTED, "generation takes one input of token ids, this model has %s and %s", ids->name,
+                             graph->inputs[i]->name);
         ids = graph->inputs[i];
     }
-    if (ids == NULL) return base_fail(session->context, DW_UNSUPPORTED, "generation needs an input of token ids [batch, tokens]; this model has none");
+    if (ids == NULL)
+        return base_fail(session->context, DW_UNSUPPORTED, "generation needs an input of token ids [batch, tokens]; this model has none");
     int64_t rows;
     if (!dim_is_symbol(ids->type.dims[0], &g->batch_symbol)) g->batch_symbol = -1;
     if (dim_is_constant(ids->type.dims[0], &rows) && rows != 1)
-        return base_fail(session->context, DW_UNSUPPORTED, "generation continues one prompt; %s has %" PRId64 " rows: export it with 1 or with a dynamic batch", ids->name, rows);
+        return base_fail(session->context, DW_UNSUPPORTED,
+                         "generation continues one prompt; %s has %" PRId64 " rows: export it with 1 or with a dynamic batch", ids->name, rows);
     if (!dim_is_symbol(ids->type.dims[1], &g->new_symbol))
-        return base_fail(session->context, DW_UNSUPPORTED, "generation needs a model exported with a dynamic number of tokens; %s has a fixed one", ids->name);
+        return base_fail(session->context, DW_UNSUPPORTED, "generation needs a model exported with a dynamic number of tokens; %s has a fixed one",
+                         ids->name);
     return DW_OK;
 }
 
 /* The logits: the first floating-point output whose last axis has a fixed size and whose first is the batch. */
-static dw_status find_logits(dw_session *session, const ir_graph *graph, generation *g)
-{
+static dw_status find_logits(dw_session *session, const ir_graph *graph, generation *g) {
     for (size_t i = 0; i < graph->output_count; i++) {
         const op_type *type = &graph->outputs[i].value->type;
         bool floats = type->format == DW_FORMAT_f32 || type->format == DW_FORMAT_bf16 || type->format == DW_FORMAT_f16;
@@ -84,8 +90,7 @@ static dw_status find_logits(dw_session *session, const ir_graph *graph, generat
 /* ---- memory ---- */
 
 /* Sizes of a run: count new tokens behind past ones. */
-static void set_sizes(dw_session *session, engine_runner *runner, const generation *g, int64_t count, int64_t past)
-{
+static void set_sizes(dw_session *session, engine_runner *runner, const generation *g, int64_t count, int64_t past) {
     const plan *plan = runner->program->plan;
     memcpy(runner->symbols, plan->typical, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *runner->symbols);
     if (g->batch_symbol >= 0) runner->symbols[g->batch_symbol] = 1;
@@ -94,8 +99,7 @@ static void set_sizes(dw_session *session, engine_runner *runner, const generati
     if (g->max_symbol >= 0) runner->symbols[g->max_symbol] = session->max_tokens;
 }
 
-static dw_status tensor_bytes(dw_session *session, engine_runner *runner, const op_type *type, size_t *bytes)
-{
+static dw_status tensor_bytes(dw_session *session, engine_runner *runner, const op_type *type, size_t *bytes) {
     dw_tensor tensor;
     num_parts parts;
     TRY(op_tensor_bind(session->context, type, runner->symbols, NULL, &tensor));
@@ -106,8 +110,7 @@ static dw_status tensor_bytes(dw_session *session, engine_runner *runner, const 
 }
 
 /* Lays out the block that generation uses: with memory NULL only measures. */
-static dw_status lay_out(dw_session *session, engine_runner *runner, generation *g, uint8_t *memory, size_t *total)
-{
+static dw_status lay_out(dw_session *session, engine_runner *runner, generation *g, uint8_t *memory, size_t *total) {
     const ir_graph *graph = runner->program->plan->graph;
     size_t at = base_align_up(sizeof *g, ENGINE_ALIGN), bytes;
     set_sizes(session, runner, g, session->max_tokens, 0);
@@ -130,13 +133,14 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
 }
 
 /* Prefill is of any number of tokens, none of them cached; then each run is of one token behind any number of others. */
-static dw_status reserve(dw_session *session, engine_runner *runner, const generation *g)
-{
+static dw_status reserve(dw_session *session, engine_runner *runner, const generation *g) {
     if (g->past_symbol < 0) {
         set_sizes(session, runner, g, session->max_tokens, 0);
         return engine_reserve_up_to(session, runner);
     }
-    const struct { int64_t count, past; } most[] = {{1, 0}, {1, session->max_tokens - 1}, {session->max_tokens, 0}};
+    const struct {
+        int64_t count, past;
+    } most[] = {{1, 0}, {1, session->max_tokens - 1}, {session->max_tokens, 0}};
     for (size_t i = 0; i < COUNT_OF(most); i++) {
         set_sizes(session, runner, g, most[i].count, most[i].past);
         TRY(engine_reserve(session, runner));
@@ -144,13 +148,13 @@ static dw_status reserve(dw_session *session, engine_runner *runner, const gener
     return DW_OK;
 }
 
-dw_status engine_generation_create(dw_session *session)
-{
+dw_status engine_generation_create(dw_session *session) {
     engine_runner *runner = runner_of(session);
     generation measured = {.batch_symbol = -1, .past_symbol = -1, .max_symbol = -1};
     if (runner->program == NULL) return base_fail(session->context, DW_UNSUPPORTED, "generation: %s", session->model->no_step);
     const ir_graph *graph = runner->program->plan->graph;
-    if (graph->output_count > COUNT_OF(measured.spare)) return base_fail(session->context, DW_LIMIT, "generation with more than %zu outputs", COUNT_OF(measured.spare));
+    if (graph->output_count > COUNT_OF(measured.spare))
+        return base_fail(session->context, DW_LIMIT, "generation with more than %zu outputs", COUNT_OF(measured.spare));
     TRY(find_inputs(session, graph, &measured));
     TRY(find_logits(session, graph, &measured));
     if (session->step.program != NULL) {   /* the names that pass_incremental gives */
@@ -169,18 +173,16 @@ dw_status engine_generation_create(dw_session *session)
 
 /* ---- one run ---- */
 
-static void store_integer(dw_format format, void *buffer, int64_t index, int64_t value)
-{
+static void store_integer(dw_format format, void *buffer, int64_t index, int64_t value) {
     switch (format) {
-    case DW_FORMAT_i64:  ((int64_t *)buffer)[index] = value; break;
-    case DW_FORMAT_i32:  ((int32_t *)buffer)[index] = (int32_t)value; break;
-    default:             num_store(format, buffer, index, (double)value, true); break;
+    case DW_FORMAT_i64: ((int64_t *)buffer)[index] = value; break;
+    case DW_FORMAT_i32: ((int32_t *)buffer)[index] = (int32_t)value; break;
+    default:            num_store(format, buffer, index, (double)value, true); break;
     }
 }
 
 /* Ids are the new ones; every other input has the whole history, as the cached step takes it. */
-static void fill_inputs(const ir_graph *graph, const generation *g, int64_t count, const int64_t *ids, int64_t past)
-{
+static void fill_inputs(const ir_graph *graph, const generation *g, int64_t count, const int64_t *ids, int64_t past) {
     for (size_t i = 0; i < graph->input_count; i++) {
         dw_format format = graph->inputs[i]->type.format;
         for (int64_t k = 0; k < (g->feeds[i] == FEED_IDS ? count : past + count); k++) {
@@ -198,8 +200,7 @@ static void fill_inputs(const ir_graph *graph, const generation *g, int64_t coun
 }
 
 /* Runs count tokens behind past ones; *positions is how many rows of logits came out. */
-static dw_status run_tokens(dw_session *session, const int64_t *ids, int64_t count, int64_t past, int64_t *positions)
-{
+static dw_status run_tokens(dw_session *session, const int64_t *ids, int64_t count, int64_t past, int64_t *positions) {
     engine_runner *runner = runner_of(session);
     generation *g = session->generation;
     const ir_graph *graph = runner->program->plan->graph;
@@ -215,16 +216,14 @@ static dw_status run_tokens(dw_session *session, const int64_t *ids, int64_t cou
     return DW_OK;
 }
 
-dw_status engine_decode_again(dw_session *session, int64_t id, int64_t past)
-{
+dw_status engine_decode_again(dw_session *session, int64_t id, int64_t past) {
     int64_t positions;
     return run_tokens(session, &id, 1, past, &positions);
 }
 
 /* ---- sampling ---- */
 
-static float logit_at(const generation *g, int64_t position, int64_t id)
-{
+static float logit_at(const generation *g, int64_t position, int64_t id) {
     int64_t index = position * g->vocabulary + id;
     if (g->logits_format == DW_FORMAT_f32) return ((const float *)(const void *)g->logits)[index];
     return (float)num_load(g->logits_format, g->logits, index);
@@ -233,8 +232,7 @@ static float logit_at(const generation *g, int64_t position, int64_t id)
 static bool ranks_before(candidate a, candidate b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
 
 /* Sorts the best count candidates to the front (selection by a heap of all: best first). */
-static void sift(candidate *heap, int64_t size, int64_t root)
-{
+static void sift(candidate *heap, int64_t size, int64_t root) {
     for (int64_t child; (child = 2 * root + 1) < size; root = child) {
         if (child + 1 < size && ranks_before(heap[child + 1], heap[child])) child++;
         if (!ranks_before(heap[child], heap[root])) return;
@@ -244,8 +242,7 @@ static void sift(candidate *heap, int64_t size, int64_t root)
     }
 }
 
-static int64_t pick_greedy(const generation *g, int64_t position)
-{
+static int64_t pick_greedy(const generation *g, int64_t position) {
     int64_t best = 0;
     for (int64_t i = 1; i < g->vocabulary; i++)
         if (logit_at(g, position, i) > logit_at(g, position, best)) best = i;
@@ -254,8 +251,7 @@ static int64_t pick_greedy(const generation *g, int64_t position)
 
 /* Softmax at a temperature over the top_k best, cut where their mass reaches top_p, then one draw. Candidates leave the heap best first, so
  * only as many are ordered as are needed; the mass of all k is known before the cut. */
-static int64_t pick_sampled(generation *g, int64_t position, const dw_generate_options *options, uint64_t draw)
-{
+static int64_t pick_sampled(generation *g, int64_t position, const dw_generate_options *options, uint64_t draw) {
     candidate *heap = g->candidates;
     int64_t count = g->vocabulary, k = options->top_k > 0 && options->top_k < count ? options->top_k : count;
     for (int64_t i = 0; i < count; i++) heap[i] = (candidate){logit_at(g, position, i), (int32_t)i};
@@ -280,8 +276,7 @@ static int64_t pick_sampled(generation *g, int64_t position, const dw_generate_o
     return heap[count - last].id;
 }
 
-static bool is_stop(const dw_generate_options *options, int64_t id)
-{
+static bool is_stop(const dw_generate_options *options, int64_t id) {
     for (int i = 0; i < options->stop_count; i++)
         if (options->stop_ids[i] == id) return true;
     return false;
@@ -289,26 +284,26 @@ static bool is_stop(const dw_generate_options *options, int64_t id)
 
 /* ---- public ---- */
 
-static dw_status check_request(dw_session *session, int64_t prompt_count, const int64_t *prompt, const dw_generate_options *options)
-{
+static dw_status check_request(dw_session *session, int64_t prompt_count, const int64_t *prompt, const dw_generate_options *options) {
     const generation *g = session->generation;
     if (g == NULL) return base_fail(session->context, DW_INVALID, "the session was made without room to generate: set max_tokens");
     if (prompt_count < 1) return base_fail(session->context, DW_INVALID, "generation needs a prompt of at least one token");
     if (options->tokens < 0 || prompt_count + options->tokens > session->max_tokens)
         return base_fail(session->context, DW_LIMIT, "%" PRId64 " prompt tokens and %" PRId64 " new ones exceed the session's max_tokens of %" PRId64,
                          prompt_count, options->tokens, session->max_tokens);
-    if (!(options->temperature >= 0) || !isfinite(options->temperature)) return base_fail(session->context, DW_INVALID, "temperature %g is not a number of at least 0", options->temperature);
+    if (!(options->temperature >= 0) || !isfinite(options->temperature))
+        return base_fail(session->context, DW_INVALID, "temperature %g is not a number of at least 0", options->temperature);
     if (!(options->top_p >= 0 && options->top_p <= 1)) return base_fail(session->context, DW_INVALID, "top_p %g is no probability", options->top_p);
     if (options->top_k < 0) return base_fail(session->context, DW_INVALID, "top_k %d is negative; 0 draws among all", options->top_k);
     for (int64_t i = 0; i < prompt_count; i++)
         if (prompt[i] < 0 || prompt[i] >= g->vocabulary)
-            return base_fail(session->context, DW_INVALID, "prompt id %" PRId64 " at %" PRId64 " is outside the vocabulary of %" PRId64, prompt[i], i, g->vocabulary);
+            return base_fail(session->context, DW_INVALID, "prompt id %" PRId64 " at %" PRId64 " is outside the vocabulary of %" PRId64, prompt[i], i,
+                             g->vocabulary);
     return DW_OK;
 }
 
 dw_status dw_session_generate(dw_session *session, int64_t prompt_count, const int64_t *prompt, const dw_generate_options *options, int64_t *ids,
-                              int64_t *made, dw_generate_times *times)
-{
+                              int64_t *made, dw_generate_times *times) {
     dw_generate_times spent = {.prompt_tokens = prompt_count, .cached = session->step.program != NULL};
     *made = 0;
     TRY(check_request(session, prompt_count, prompt, options));
@@ -336,8 +331,7 @@ dw_status dw_session_generate(dw_session *session, int64_t prompt_count, const i
 }
 
 /* -log p(id) by a log-sum-exp in double. */
-static double surprise(const float *logits, int64_t vocabulary, int64_t id)
-{
+static double surprise(const float *logits, int64_t vocabulary, int64_t id) {
     double largest = -INFINITY, sum = 0;
     for (int64_t i = 0; i < vocabulary; i++) largest = logits[i] > largest ? logits[i] : largest;
     for (int64_t i = 0; i < vocabulary; i++) sum += exp((double)logits[i] - largest);
@@ -345,8 +339,8 @@ static double surprise(const float *logits, int64_t vocabulary, int64_t id)
 }
 
 /* One window through the full plan: [1, count] ids in, [1, count, vocabulary] logits out. */
-static dw_status score_window(dw_session *session, const generation *g, int64_t count, const int64_t *ids, float *logits, void **buffers, double *nats)
-{
+static dw_status score_window(dw_session *session, const generation *g, int64_t count, const int64_t *ids, float *logits, void **buffers,
+                              double *nats) {
     engine_runner *runner = &session->full;
     const ir_graph *graph = runner->program->plan->graph;
     plan_binding *binding;
@@ -362,8 +356,7 @@ static dw_status score_window(dw_session *session, const generation *g, int64_t 
     return DW_OK;
 }
 
-dw_status dw_session_score(dw_session *session, int64_t count, const int64_t *ids, int64_t window, double *nats)
-{
+dw_status dw_session_score(dw_session *session, int64_t count, const int64_t *ids, int64_t window, double *nats) {
     dw_context *context = session->context;
     generation g = {.batch_symbol = -1, .past_symbol = -1, .max_symbol = -1};
     void *buffers[32] = {0}, *logits = NULL;
@@ -382,7 +375,8 @@ dw_status dw_session_score(dw_session *session, int64_t count, const int64_t *id
     for (int64_t at = 0; status == DW_OK && at + 1 < count; at += window - 1) {
         int64_t length = count - at < window ? count - at : window;
         for (int64_t i = 0; i < length && status == DW_OK; i++)
-            if (ids[at + i] < 0 || ids[at + i] >= g.vocabulary) status = base_fail(context, DW_INVALID, "id %" PRId64 " is outside the vocabulary", ids[at + i]);
+            if (ids[at + i] < 0 || ids[at + i] >= g.vocabulary)
+                status = base_fail(context, DW_INVALID, "id %" PRId64 " is outside the vocabulary", ids[at + i]);
         if (status == DW_OK) status = score_window(session, &g, length, ids + at, logits, buffers, nats);
         scored += length - 1;
     }

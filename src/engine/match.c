@@ -7,8 +7,7 @@
 static dw_status complain(dw_context *context, dw_status *status, const char *format, ...) BASE_PRINTF(3, 4);
 
 /* The first complaint begins the message, later ones are added to it. */
-static dw_status complain(dw_context *context, dw_status *status, const char *format, ...)
-{
+static dw_status complain(dw_context *context, dw_status *status, const char *format, ...) {
     char problem[512];
     va_list arguments;
     va_start(arguments, format);
@@ -27,8 +26,7 @@ typedef struct matching {
     dw_status status;
 } matching;
 
-static void gather(matching *match, const ir_graph *graph, int count, const dw_named_tensor *given, const dw_tensor **inputs)
-{
+static void gather(matching *match, const ir_graph *graph, int count, const dw_named_tensor *given, const dw_tensor **inputs) {
     for (size_t i = 0; i < graph->input_count; i++) {
         inputs[i] = NULL;
         for (int k = 0; k < count; k++) {
@@ -45,8 +43,7 @@ static void gather(matching *match, const ir_graph *graph, int count, const dw_n
     }
 }
 
-static void match_axis(matching *match, const ir_value *input, int axis, int64_t size)
-{
+static void match_axis(matching *match, const ir_value *input, int axis, int64_t size) {
     int symbol;
     int64_t min, max;
     if (!dim_is_symbol(input->type.dims[axis], &symbol)) return;
@@ -63,10 +60,10 @@ static void match_axis(matching *match, const ir_value *input, int axis, int64_t
     match->known[symbol] = true;
 }
 
-static void match_input(matching *match, const ir_value *input, const dw_tensor *tensor)
-{
+static void match_input(matching *match, const ir_value *input, const dw_tensor *tensor) {
     if (tensor->format != input->type.format)
-        complain(match->context, &match->status, "%s is %s, the model takes %s", input->name, dw_format_name(tensor->format), dw_format_name(input->type.format));
+        complain(match->context, &match->status, "%s is %s, the model takes %s", input->name, dw_format_name(tensor->format),
+                 dw_format_name(input->type.format));
     if (tensor->rank != input->type.rank) {
         complain(match->context, &match->status, "%s has rank %d, the model takes %d", input->name, tensor->rank, input->type.rank);
         return;
@@ -75,8 +72,7 @@ static void match_input(matching *match, const ir_value *input, const dw_tensor 
 }
 
 /* Axes that are numbers or expressions are held against the sizes that the plain symbols gave. */
-static dw_status match_expressions(matching *match, const ir_value *input, const dw_tensor *tensor)
-{
+static dw_status match_expressions(matching *match, const ir_value *input, const dw_tensor *tensor) {
     for (int i = 0; i < tensor->rank && tensor->rank == input->type.rank; i++) {
         int64_t size;
         if (dim_is_symbol(input->type.dims[i], NULL)) continue;
@@ -87,14 +83,14 @@ static dw_status match_expressions(matching *match, const ir_value *input, const
     return DW_OK;
 }
 
-dw_status engine_match(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols)
-{
+dw_status engine_match(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols) {
     const ir_graph *graph = plan->graph;
     matching match = {.context = context, .dims = graph->dims, .symbols = symbols};
     if (graph->input_count > ENGINE_MAX_INPUTS)
         return base_fail(context, DW_LIMIT, "the model has %zu inputs, at most %d can be given", graph->input_count, ENGINE_MAX_INPUTS);
     if (dim_symbol_count(graph->dims) > ENGINE_MAX_SYMBOLS)
-        return base_fail(context, DW_LIMIT, "the model has %d symbolic sizes, at most %d can be bound", dim_symbol_count(graph->dims), ENGINE_MAX_SYMBOLS);
+        return base_fail(context, DW_LIMIT, "the model has %d symbolic sizes, at most %d can be bound", dim_symbol_count(graph->dims),
+                         ENGINE_MAX_SYMBOLS);
     memcpy(symbols, plan->typical, (size_t)dim_symbol_count(graph->dims) * sizeof *symbols);
     gather(&match, graph, count, given, inputs);
     for (size_t i = 0; i < graph->input_count; i++)
@@ -104,8 +100,7 @@ dw_status engine_match(dw_context *context, const plan *plan, int count, const d
     return match.status;
 }
 
-dw_status dw_model_sizes(const dw_model *model, int input_count, const dw_named_tensor *inputs, char *dims, size_t size)
-{
+dw_status dw_model_sizes(const dw_model *model, int input_count, const dw_named_tensor *inputs, char *dims, size_t size) {
     const dw_tensor *ordered[ENGINE_MAX_INPUTS];
     int64_t symbols[ENGINE_MAX_SYMBOLS];
     const plan *plan = model->full.plan ? model->full.plan : model->step.plan;
@@ -115,7 +110,8 @@ dw_status dw_model_sizes(const dw_model *model, int input_count, const dw_named_
     for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++)
         text_printf(&words, "%s%s=%" PRId64, i ? "," : "", dim_symbol_name(plan->graph->dims, i), symbols[i]);
     dw_status status = text_status(&words);
-    if (status == DW_OK && words.length >= size) status = base_fail(model->context, DW_LIMIT, "the sizes need %zu bytes, there are %zu", words.length + 1, size);
+    if (status == DW_OK && words.length >= size)
+        status = base_fail(model->context, DW_LIMIT, "the sizes need %zu bytes, there are %zu", words.length + 1, size);
     if (status == DW_OK) memcpy(dims, text_string(&words), words.length + 1);
     text_free(&words);
     return status;

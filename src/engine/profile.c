@@ -14,7 +14,9 @@ static json_t *find_row(json_t *rows, const char *kernel, const char *format) {
     size_t i;
     json_t *row;
     json_array_foreach(rows, i, row) {
-        if (strcmp(json_string_value(json_object_get(row, "kernel")), kernel) == 0 && strcmp(json_string_value(json_object_get(row, "format")), format) == 0) return row;
+        if (strcmp(json_string_value(json_object_get(row, "kernel")), kernel) == 0 &&
+            strcmp(json_string_value(json_object_get(row, "format")), format) == 0)
+            return row;
     }
     row = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f}", "kernel", kernel, "format", format, "steps", 0, "seconds", 0.0, "flops", 0.0, "bytes", 0.0);
     json_array_append_new(rows, row);

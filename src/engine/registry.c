@@ -3,7 +3,11 @@
 
 #include <string.h>
 
-typedef struct registered { dw_kernel_options options; dw_format format; kernel_row row; } registered;
+typedef struct registered {
+    dw_kernel_options options;
+    dw_format format;
+    kernel_row row;
+} registered;
 
 struct dw_registry {
     dw_context *context;
@@ -12,8 +16,7 @@ struct dw_registry {
     size_t capacity;
 };
 
-dw_status dw_registry_create(dw_context *context, dw_registry **registry)
-{
+dw_status dw_registry_create(dw_context *context, dw_registry **registry) {
     void *memory;
     *registry = NULL;
     TRY(base_alloc(context, sizeof(dw_registry), _Alignof(max_align_t), &memory));
@@ -23,8 +26,7 @@ dw_status dw_registry_create(dw_context *context, dw_registry **registry)
     return DW_OK;
 }
 
-void dw_registry_destroy(dw_registry *registry)
-{
+void dw_registry_destroy(dw_registry *registry) {
     if (registry == NULL) return;
     dw_context *context = registry->context;
     arena_free(&registry->arena);
@@ -34,8 +36,7 @@ void dw_registry_destroy(dw_registry *registry)
 const kernel_registry *engine_registry_rows(const dw_registry *registry) { return registry ? &registry->rows : NULL; }
 
 /* The least work at any size: symbols at their minimum. */
-static double least_work(const kernel_problem *problem)
-{
+static double least_work(const kernel_problem *problem) {
     const op_type *out = problem->out[0];
     double work = 1;
     int64_t min, max;
@@ -50,8 +51,7 @@ static double least_work(const kernel_problem *problem)
     return work;
 }
 
-static const char *reject_registered(const kernel_problem *problem, text *why)
-{
+static const char *reject_registered(const kernel_problem *problem, text *why) {
     const registered *kernel = problem->user;
     if (kernel->format != DW_FORMAT_COUNT)
         for (int i = 0; i < problem->n_in && i < 2; i++)
@@ -68,31 +68,40 @@ static const char *reject_registered(const kernel_problem *problem, text *why)
     return NULL;
 }
 
-static dw_status run_registered(const kernel_run *run)
-{
+static dw_status run_registered(const kernel_run *run) {
     const registered *kernel = run->user;
     text post;
     text_init(&post, run->call.context);
     for (int i = 0; i < run->post.count; i++) text_printf(&post, "%s%s", i ? "," : "", op_post_name(run->post.steps[i]));
     dw_kernel_call call = {
-        .op = run->call.op->name, .post = text_string(&post), .input_count = run->call.n_in, .output_count = run->call.n_out,
-        .inputs = run->call.in, .outputs = run->call.out, .threads = pool_threads(run->pool), .user = kernel->options.user,
+        .op = run->call.op->name,
+        .post = text_string(&post),
+        .input_count = run->call.n_in,
+        .output_count = run->call.n_out,
+        .inputs = run->call.in,
+        .outputs = run->call.out,
+        .threads = pool_threads(run->pool),
+        .user = kernel->options.user,
     };
     dw_status status = kernel->options.run(&call);
     text_free(&post);
-    if (status != DW_OK) return base_fail(run->call.context, status, "registered kernel %s returned %s", kernel->options.name, dw_status_name(status));
+    if (status != DW_OK)
+        return base_fail(run->call.context, status, "registered kernel %s returned %s", kernel->options.name, dw_status_name(status));
     return DW_OK;
 }
 
-static double cost_registered(const kernel_problem *problem) { return kernel_roofline(problem, problem->in[0] ? problem->in[0]->format : DW_FORMAT_f32, 1, 1); }
+static double cost_registered(const kernel_problem *problem) {
+    return kernel_roofline(problem, problem->in[0] ? problem->in[0]->format : DW_FORMAT_f32, 1, 1);
+}
 
-dw_status dw_registry_add(dw_registry *registry, const dw_kernel_options *options)
-{
+dw_status dw_registry_add(dw_registry *registry, const dw_kernel_options *options) {
     dw_context *context = registry->context;
     registered *kernel;
-    if (options->name == NULL || options->name[0] == '\0' || options->run == NULL) return base_fail(context, DW_INVALID, "a registered kernel needs a name and a function");
+    if (options->name == NULL || options->name[0] == '\0' || options->run == NULL)
+        return base_fail(context, DW_INVALID, "a registered kernel needs a name and a function");
     for (int i = 0; i < registry->rows.count; i++)
-        if (strcmp(registry->rows.rows[i].name, options->name) == 0) return base_fail(context, DW_INVALID, "a kernel named %s is registered already", options->name);
+        if (strcmp(registry->rows.rows[i].name, options->name) == 0)
+            return base_fail(context, DW_INVALID, "a kernel named %s is registered already", options->name);
     op_id op = op_find(options->op ? options->op : "matmul");
     if (op == OP_COUNT) return base_fail(context, DW_NOT_FOUND, "registered kernel %s: there is no op named %s", options->name, options->op);
     dw_format format = options->precision ? dw_format_find(options->precision) : DW_FORMAT_COUNT;
@@ -102,11 +111,20 @@ dw_status dw_registry_add(dw_registry *registry, const dw_kernel_options *option
     *kernel = (registered){.options = *options, .format = format};
     kernel->options.name = arena_text(&registry->arena, options->name);
     if (kernel->options.name == NULL) return DW_NO_MEMORY;
-    kernel_row *rows = arena_grow(&registry->arena, (void *)(uintptr_t)registry->rows.rows, (size_t)registry->rows.count, &registry->capacity, sizeof *rows);
+    kernel_row *rows = arena_grow(&registry->arena, (void *)(uintptr_t)registry->rows.rows, (size_t)registry->rows.count, &registry->capacity,
+                                  sizeof *rows);
     if (rows == NULL) return DW_NO_MEMORY;
     rows[registry->rows.count++] = (kernel_row){
-        .name = kernel->options.name, .op = op, .device = CHIP_CPU, .in_place = -1, .packs = -1, .reject = reject_registered, .cost = cost_registered,
-        .run = run_registered, .registered = true, .user = kernel,
+        .name = kernel->options.name,
+        .op = op,
+        .device = CHIP_CPU,
+        .in_place = -1,
+        .packs = -1,
+        .reject = reject_registered,
+        .cost = cost_registered,
+        .run = run_registered,
+        .registered = true,
+        .user = kernel,
     };
     registry->rows.rows = rows;
     return DW_OK;

@@ -5,8 +5,7 @@
 #include <string.h>
 #include <time.h>
 
-double engine_now(void)
-{
+double engine_now(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
@@ -14,8 +13,7 @@ double engine_now(void)
 
 /* ---- runners ---- */
 
-static dw_status make_runner(dw_session *session, const engine_program *program, engine_runner *runner)
-{
+static dw_status make_runner(dw_session *session, const engine_program *program, engine_runner *runner) {
     const ir_graph *graph = program->plan->graph;
     runner->program = program;
     TRY_NEW(runner->symbols, &session->arena, dim_symbol_count(graph->dims) + 1);
@@ -28,8 +26,7 @@ static dw_status make_runner(dw_session *session, const engine_program *program,
 }
 
 /* Makes the states at the sizes in runner->symbols; their memory stays for the life of the session. */
-static dw_status make_states(dw_session *session, engine_runner *runner)
-{
+static dw_status make_states(dw_session *session, engine_runner *runner) {
     const ir_graph *graph = runner->program->plan->graph;
     for (size_t i = 0; i < graph->state_count; i++) {
         dw_tensor tensor;
@@ -43,21 +40,17 @@ static dw_status make_states(dw_session *session, engine_runner *runner)
     return DW_OK;
 }
 
-static void reset_states(engine_runner *runner)
-{
+static void reset_states(engine_runner *runner) {
     if (runner->program == NULL) return;
     const ir_graph *graph = runner->program->plan->graph;
     for (size_t i = 0; i < graph->state_count; i++) {
         const ir_weight *initial = graph->states[i]->weight;
-        if (initial != NULL)
-            memcpy(runner->states[i], initial->tensor.data, runner->state_bytes[i]);
-        else
-            memset(runner->states[i], 0, runner->state_bytes[i]);
+        if (initial != NULL) memcpy(runner->states[i], initial->tensor.data, runner->state_bytes[i]);
+        else memset(runner->states[i], 0, runner->state_bytes[i]);
     }
 }
 
-static void free_runner(dw_session *session, engine_runner *runner)
-{
+static void free_runner(dw_session *session, engine_runner *runner) {
     if (runner->program == NULL) return;
     size_t count = runner->program->plan->graph->state_count;
     for (size_t i = 0; runner->states != NULL && i < count; i++)
@@ -65,8 +58,7 @@ static void free_runner(dw_session *session, engine_runner *runner)
     for (int i = 0; i < ENGINE_BINDINGS; i++) plan_binding_destroy(&runner->slots[i].binding);
 }
 
-dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding **binding)
-{
+dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding **binding) {
     size_t symbols = (size_t)dim_symbol_count(runner->program->plan->graph->dims);
     engine_slot *oldest = &runner->slots[0];
     *binding = NULL;
@@ -86,19 +78,23 @@ dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding *
     return DW_OK;
 }
 
-static size_t workspace_of(const plan_binding *binding)
-{
+static size_t workspace_of(const plan_binding *binding) {
     return base_align_up(binding->value_bytes, ENGINE_ALIGN) + base_align_up(binding->scratch_bytes, ENGINE_ALIGN);
 }
 
-dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding)
-{
+dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding) {
     const plan *plan = runner->program->plan;
     if (workspace_of(binding) > session->workspace_bytes)
-        return base_fail(session->context, DW_LIMIT, "a run at these sizes needs %zu bytes of workspace, the session reserved %zu: create it with larger dims",
+        return base_fail(session->context, DW_LIMIT,
+                         "a run at these sizes needs %zu bytes of workspace, the session reserved %zu: create it with larger dims",
                          workspace_of(binding), session->workspace_bytes);
-    plan_bases bases = {.workspace = session->workspace, .inputs = runner->inputs, .outputs = runner->outputs, .states = runner->states,
-                        .constants = runner->program->constants, .packed = runner->program->packed, .pool = session->pool};
+    plan_bases bases = {.workspace = session->workspace,
+                        .inputs = runner->inputs,
+                        .outputs = runner->outputs,
+                        .states = runner->states,
+                        .constants = runner->program->constants,
+                        .packed = runner->program->packed,
+                        .pool = session->pool};
     plan_attach(binding, &bases);
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;
@@ -116,8 +112,7 @@ dw_status engine_execute(dw_session *session, engine_runner *runner, plan_bindin
 
 /* ---- public ---- */
 
-dw_status engine_reserve(dw_session *session, engine_runner *runner)
-{
+dw_status engine_reserve(dw_session *session, engine_runner *runner) {
     plan_binding *binding;
     TRY(engine_bind(session, runner, &binding));
     plan_layout_widen(&runner->layout, binding);
@@ -126,19 +121,18 @@ dw_status engine_reserve(dw_session *session, engine_runner *runner)
 }
 
 /* Sizes at which the graph means nothing (a division by 0) are no runs to reserve for. */
-static dw_status reserve_if_possible(dw_session *session, engine_runner *runner)
-{
+static dw_status reserve_if_possible(dw_session *session, engine_runner *runner) {
     dw_status status = engine_reserve(session, runner);
     return status == DW_NO_MEMORY || status == DW_CANCELLED ? status : DW_OK;
 }
 
 /* A kernel's scratch is largest where each size is at one of its ends (kernel.h): all at their most, one at its least, all at their least. */
-dw_status engine_reserve_up_to(dw_session *session, engine_runner *runner)
-{
+dw_status engine_reserve_up_to(dw_session *session, engine_runner *runner) {
     const dim_table *dims = runner->program->plan->graph->dims;
     int64_t most[ENGINE_MAX_SYMBOLS], min, max;
     int count = dim_symbol_count(dims);
-    if (count > ENGINE_MAX_SYMBOLS) return base_fail(session->context, DW_LIMIT, "the model has %d symbolic sizes, at most %d can be bound", count, ENGINE_MAX_SYMBOLS);
+    if (count > ENGINE_MAX_SYMBOLS)
+        return base_fail(session->context, DW_LIMIT, "the model has %d symbolic sizes, at most %d can be bound", count, ENGINE_MAX_SYMBOLS);
     memcpy(most, runner->symbols, (size_t)count * sizeof *most);
     TRY(plan_layout_widen_up_to(&runner->layout, most));
     TRY(engine_reserve(session, runner));
@@ -154,8 +148,7 @@ dw_status engine_reserve_up_to(dw_session *session, engine_runner *runner)
     return DW_OK;
 }
 
-static dw_status reserve_full(dw_session *session, const dw_session_options *options)
-{
+static dw_status reserve_full(dw_session *session, const dw_session_options *options) {
     engine_runner *runner = &session->full;
     const plan *plan = runner->program->plan;
     memcpy(runner->symbols, plan->typical, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *runner->symbols);
@@ -165,8 +158,7 @@ static dw_status reserve_full(dw_session *session, const dw_session_options *opt
 }
 
 /* From here on all sizes that were reserved for lie under one layout; what was bound before was placed without it. */
-static dw_status settle(engine_runner *runner, size_t *bytes)
-{
+static dw_status settle(engine_runner *runner, size_t *bytes) {
     if (runner->program == NULL) return DW_OK;
     TRY(plan_layout_place(&runner->layout));
     for (int i = 0; i < ENGINE_BINDINGS; i++) {
@@ -178,8 +170,7 @@ static dw_status settle(engine_runner *runner, size_t *bytes)
     return DW_OK;
 }
 
-static dw_status build(dw_session *session, const dw_session_options *options)
-{
+static dw_status build(dw_session *session, const dw_session_options *options) {
     const dw_model *model = session->model;
     size_t bytes = 0;
     TRY(base_pool(session->context, &session->pool));
@@ -200,12 +191,12 @@ static dw_status build(dw_session *session, const dw_session_options *options)
     return dw_session_reset(session);
 }
 
-dw_status dw_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, dw_session **result)
-{
+dw_status dw_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, dw_session **result) {
     static const dw_session_options none = {0};
     void *memory;
     *result = NULL;
-    if (model->flags & DW_MODEL_PLAN_ONLY) return base_fail(context, DW_INVALID, "the model was opened for planning only: open it without DW_MODEL_PLAN_ONLY to run it");
+    if (model->flags & DW_MODEL_PLAN_ONLY)
+        return base_fail(context, DW_INVALID, "the model was opened for planning only: open it without DW_MODEL_PLAN_ONLY to run it");
     TRY(base_alloc(context, sizeof(dw_session), _Alignof(max_align_t), &memory));
     dw_session *session = memory;
     *session = (dw_session){.context = context, .model = model};
@@ -219,8 +210,7 @@ dw_status dw_session_create(dw_context *context, const dw_model *model, const dw
     return DW_OK;
 }
 
-void dw_session_destroy(dw_session *session)
-{
+void dw_session_destroy(dw_session *session) {
     if (session == NULL) return;
     dw_context *context = session->context;
     free_runner(session, &session->full);
@@ -231,8 +221,7 @@ void dw_session_destroy(dw_session *session)
     base_release(context, session, sizeof *session, _Alignof(max_align_t));
 }
 
-dw_status dw_session_reset(dw_session *session)
-{
+dw_status dw_session_reset(dw_session *session) {
     reset_states(&session->full);
     reset_states(&session->step);
     return DW_OK;
@@ -240,10 +229,10 @@ dw_status dw_session_reset(dw_session *session)
 
 uint64_t dw_session_workspace_bytes(const dw_session *session) { return session->workspace_bytes; }
 
-static dw_status prepare(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **binding)
-{
+static dw_status prepare(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **binding) {
     const dw_tensor *ordered[ENGINE_MAX_INPUTS];
-    if (session->full.program == NULL) return base_fail(session->context, DW_INVALID, "the model was opened for generation only: open it without DW_MODEL_GENERATE_ONLY to run it");
+    if (session->full.program == NULL)
+        return base_fail(session->context, DW_INVALID, "the model was opened for generation only: open it without DW_MODEL_GENERATE_ONLY to run it");
     const struct plan *plan = session->full.program->plan;
     const ir_graph *graph = plan->graph;
     TRY(engine_match(session->context, plan, input_count, inputs, ordered, session->full.symbols));
@@ -255,8 +244,7 @@ static dw_status prepare(dw_session *session, int input_count, const dw_named_te
     return engine_bind(session, &session->full, binding);
 }
 
-dw_status dw_session_shapes(dw_session *session, int input_count, const dw_named_tensor *inputs, dw_named_tensor *outputs)
-{
+dw_status dw_session_shapes(dw_session *session, int input_count, const dw_named_tensor *inputs, dw_named_tensor *outputs) {
     plan_binding *binding;
     TRY(prepare(session, input_count, inputs, &binding));
     const ir_graph *graph = binding->plan->graph;
@@ -267,8 +255,7 @@ dw_status dw_session_shapes(dw_session *session, int input_count, const dw_named
     return DW_OK;
 }
 
-static dw_status take_outputs(dw_session *session, plan_binding *binding, int count, const dw_named_tensor *given)
-{
+static dw_status take_outputs(dw_session *session, plan_binding *binding, int count, const dw_named_tensor *given) {
     const ir_graph *graph = binding->plan->graph;
     for (size_t i = 0; i < graph->output_count; i++) {
         const dw_named_tensor *output = NULL;
@@ -279,14 +266,15 @@ static dw_status take_outputs(dw_session *session, plan_binding *binding, int co
         TRY(op_tensor_bind(session->context, &graph->outputs[i].value->type, binding->symbols, NULL, &expected));
         bool fits = output->tensor.format == expected.format && output->tensor.rank == expected.rank && op_tensor_is_contiguous(&output->tensor);
         for (int d = 0; fits && d < expected.rank; d++) fits = output->tensor.dims[d] == expected.dims[d];
-        if (!fits) return base_fail(session->context, DW_MISMATCH, "output %s is not contiguous memory of the shape that dw_session_shapes tells", output->name);
+        if (!fits)
+            return base_fail(session->context, DW_MISMATCH, "output %s is not contiguous memory of the shape that dw_session_shapes tells",
+                             output->name);
         session->full.outputs[i] = output->tensor.data;
     }
     return DW_OK;
 }
 
-dw_status dw_session_run(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs)
-{
+dw_status dw_session_run(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs) {
     plan_binding *binding;
     TRY(prepare(session, input_count, inputs, &binding));
     TRY(take_outputs(session, binding, output_count, outputs));

@@ -8,8 +8,7 @@ struct dw_tensors {
     ir_weights weights;
 };
 
-dw_status dw_tensors_open(dw_context *context, const char *file, dw_tensors **tensors)
-{
+dw_status dw_tensors_open(dw_context *context, const char *file, dw_tensors **tensors) {
     void *memory;
     *tensors = NULL;
     TRY(base_alloc(context, sizeof(dw_tensors), _Alignof(max_align_t), &memory));
@@ -25,8 +24,7 @@ dw_status dw_tensors_open(dw_context *context, const char *file, dw_tensors **te
     return DW_OK;
 }
 
-void dw_tensors_close(dw_tensors *tensors)
-{
+void dw_tensors_close(dw_tensors *tensors) {
     if (tensors == NULL) return;
     ir_weights_free(&tensors->weights);
     base_release(tensors->context, tensors, sizeof *tensors, _Alignof(max_align_t));
@@ -34,14 +32,12 @@ void dw_tensors_close(dw_tensors *tensors)
 
 int dw_tensors_count(const dw_tensors *tensors) { return (int)tensors->weights.by_name.count; }
 
-dw_named_tensor dw_tensors_at(const dw_tensors *tensors, int index)
-{
+dw_named_tensor dw_tensors_at(const dw_tensors *tensors, int index) {
     const ir_weight *weight = tensors->weights.by_name.entries[index].value;
     return (dw_named_tensor){.name = weight->name, .tensor = weight->tensor};
 }
 
-dw_status dw_tensors_write(dw_context *context, const char *file, int count, const dw_named_tensor *tensors)
-{
+dw_status dw_tensors_write(dw_context *context, const char *file, int count, const dw_named_tensor *tensors) {
     arena arena;
     arena_init(&arena, context);
     const char **names = arena_new(&arena, (size_t)count, sizeof *names);

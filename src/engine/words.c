@@ -5,14 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static const char *member(const json_t *facts, const char *key)
-{
+static const char *member(const json_t *facts, const char *key) {
     const char *value = json_string_value(json_object_get(facts, key));
     return value ? value : "";
 }
 
-static void print_ops(text *out, const char *title, json_t *ops)
-{
+static void print_ops(text *out, const char *title, json_t *ops) {
     const char *name;
     json_t *count;
     int64_t total = 0;
@@ -22,22 +20,19 @@ static void print_ops(text *out, const char *title, json_t *ops)
     text_add(out, "\n");
 }
 
-static void print_symbols(text *out, const json_t *symbols)
-{
+static void print_symbols(text *out, const json_t *symbols) {
     size_t i;
     json_t *row;
-    json_array_foreach((json_t *)(uintptr_t)symbols, i, row)
-    {
+    json_array_foreach((json_t *)(uintptr_t)symbols, i, row) {
         const json_t *max = json_object_get(row, "max");
-        text_printf(out, "%s%s=%" PRId64 " (%" PRId64 "..", i ? ", " : "", member(row, "name"), (int64_t)json_integer_value(json_object_get(row, "typical")),
-                    (int64_t)json_integer_value(json_object_get(row, "min")));
+        text_printf(out, "%s%s=%" PRId64 " (%" PRId64 "..", i ? ", " : "", member(row, "name"),
+                    (int64_t)json_integer_value(json_object_get(row, "typical")), (int64_t)json_integer_value(json_object_get(row, "min")));
         if (max != NULL) text_printf(out, "%" PRId64, (int64_t)json_integer_value(max));
         text_add(out, ")");
     }
 }
 
-void words_print_summary(text *out, const json_t *facts)
-{
+void words_print_summary(text *out, const json_t *facts) {
     size_t i;
     json_t *row;
     text_printf(out, "%s: graph %s\n", member(facts, "file"), member(facts, "graph"));
@@ -54,20 +49,18 @@ void words_print_summary(text *out, const json_t *facts)
 }
 
 /* Two steps with the same kernel and the same words for the others are explained once. */
-static void print_choices(text *out, const json_t *steps)
-{
+static void print_choices(text *out, const json_t *steps) {
     json_t *seen = json_object();
     size_t i, k;
     json_t *step, *other;
-    json_array_foreach((json_t *)(uintptr_t)steps, i, step)
-    {
+    json_array_foreach((json_t *)(uintptr_t)steps, i, step) {
         text why;
         text_init(&why, out->context);
-        json_array_foreach(json_object_get(step, "others"), k, other)
-        {
+        json_array_foreach(json_object_get(step, "others"), k, other) {
             const char *refused = json_string_value(json_object_get(other, "refused"));
             if (refused != NULL) text_printf(&why, "      not %s: %s\n", member(other, "kernel"), refused);
-            else if (strncmp(member(other, "kernel"), "reference_", 10) != 0) text_printf(&why, "      not %s: slower by estimate\n", member(other, "kernel"));
+            else if (strncmp(member(other, "kernel"), "reference_", 10) != 0)
+                text_printf(&why, "      not %s: slower by estimate\n", member(other, "kernel"));
         }
         char *key = NULL;
         json_t *joined = json_sprintf("%s\n%s", member(step, "kernel"), text_string(&why));
@@ -76,7 +69,8 @@ static void print_choices(text *out, const json_t *steps)
         if (key != NULL && json_object_get(seen, key) == NULL) {
             json_object_set_new(seen, key, json_true());
             text_printf(out, "    %s %s: %s\n%s", member(step, "op"), member(step, "format"),
-                        strncmp(member(step, "kernel"), "reference_", 10) == 0 ? "reference kernel, no other accepts" : member(step, "kernel"), text_string(&why));
+                        strncmp(member(step, "kernel"), "reference_", 10) == 0 ? "reference kernel, no other accepts" : member(step, "kernel"),
+                        text_string(&why));
         }
         free(key);
         if (text_status(&why) != DW_OK) out->status = text_status(&why);
@@ -85,35 +79,32 @@ static void print_choices(text *out, const json_t *steps)
     json_decref(seen);
 }
 
-static void print_plan(text *out, const char *title, const json_t *facts)
-{
+static void print_plan(text *out, const char *title, const json_t *facts) {
     size_t i;
     json_t *step;
     text_printf(out, "%s at ", title);
     print_symbols(out, json_object_get(facts, "symbols"));
     text_printf(out, ": %" PRId64 " steps per run, %" PRId64 " at load, %" PRId64 " views; %.1f us estimated, %.4g GFLOP, workspace %.1f kB\n",
-                (int64_t)json_integer_value(json_object_get(facts, "steps_per_run")), (int64_t)json_integer_value(json_object_get(facts, "steps_at_load")),
-                (int64_t)json_integer_value(json_object_get(facts, "views")), json_real_value(json_object_get(facts, "us")),
-                json_real_value(json_object_get(facts, "flops")) / 1e9, (double)json_integer_value(json_object_get(facts, "workspace_bytes")) / 1e3);
+                (int64_t)json_integer_value(json_object_get(facts, "steps_per_run")),
+                (int64_t)json_integer_value(json_object_get(facts, "steps_at_load")), (int64_t)json_integer_value(json_object_get(facts, "views")),
+                json_real_value(json_object_get(facts, "us")), json_real_value(json_object_get(facts, "flops")) / 1e9,
+                (double)json_integer_value(json_object_get(facts, "workspace_bytes")) / 1e3);
     text_printf(out, "  FLOPs on reference kernels: %.1f %%\n", 100 * json_real_value(json_object_get(facts, "reference_flops_share")));
     text_printf(out, "  %-6s %-16s %-12s %-28s %9s  %s\n", "value", "op", "format", "kernel", "est. us", "module");
-    json_array_foreach(json_object_get(facts, "steps"), i, step)
-    {
+    json_array_foreach(json_object_get(facts, "steps"), i, step) {
         bool load = json_is_true(json_object_get(step, "at_load"));
         text_printf(out, "  %%%-5" PRId64 " %-16s %-12s %-28s ", (int64_t)json_integer_value(json_object_get(step, "value")), member(step, "op"),
                     member(step, "format"), member(step, "kernel"));
-        if (load)
-            text_printf(out, "%9s  %s\n", "at load", member(step, "module"));
-        else
-            text_printf(out, "%9.1f  %s\n", json_real_value(json_object_get(step, "us")), member(step, "module"));
+        if (load) text_printf(out, "%9s  %s\n", "at load", member(step, "module"));
+        else text_printf(out, "%9.1f  %s\n", json_real_value(json_object_get(step, "us")), member(step, "module"));
     }
     text_add(out, "  why these kernels\n");
     print_choices(out, json_object_get(facts, "steps"));
 }
 
-void words_print_explain(text *out, const json_t *facts)
-{
-    text_printf(out, "%s for %s, precision %s\n%s", member(facts, "file"), member(facts, "chip"), member(facts, "precision"), member(facts, "capabilities"));
+void words_print_explain(text *out, const json_t *facts) {
+    text_printf(out, "%s for %s, precision %s\n%s", member(facts, "file"), member(facts, "chip"), member(facts, "precision"),
+                member(facts, "capabilities"));
     if (json_object_get(facts, "captured_ops")) print_ops(out, "captured  ", json_object_get(facts, "captured_ops"));
     if (json_object_get(facts, "fused_ops")) print_ops(out, "fused to  ", json_object_get(facts, "fused_ops"));
     if (member(facts, "not_fused")[0] != '\0') text_printf(out, "not fused\n%s", member(facts, "not_fused"));
