@@ -1,70 +1,85 @@
-/* Attention's products for AVX2 with FMA: up to 6 rows and 16 keys or columns at a time, 12 accumulators; k is transposed in registers, 8 by 8.
+/* Attention's products for AVX2 with FMA: 12 accumulators for 3 and more rows, 16 keys or columns at a time; 8 for fewer; k is transposed in registers, 8 by 8.
  * Measured: README.md. */
 #include <immintrin.h>
 
 #include "kernels/attention/soften_loops.h"
 #include "kernels/common/cpu/simd.h"
 
-SIMD_INLINE void scores_of(const int rows, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) {
-    for (int first = 0; first < FLASH_KEYS; first += 16) {
-        __m256 sum[FLASH_ROWS][2];
+/* vectors: of 8 keys or columns at a time. Few rows take more of them, so that enough sums are under way to hide the latency of one. */
+SIMD_INLINE void scores_of(const int rows, const int vectors, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) {
+    for (int first = 0; first < FLASH_KEYS; first += 8 * vectors) {
+        __m256 sum[FLASH_ROWS][8];
         SIMD_UNROLL
         for (int r = 0; r < rows; r++) {
             SIMD_UNROLL
-            for (int i = 0; i < 2; i++) sum[r][i] = add ? _mm256_loadu_ps(to + r * FLASH_KEYS + first + 8 * i) : _mm256_setzero_ps();
+            for (int i = 0; i < vectors; i++) sum[r][i] = add ? _mm256_loadu_ps(to + r * FLASH_KEYS + first + 8 * i) : _mm256_setzero_ps();
         }
         for (int64_t at = 0; at < d; at++) {
-            __m256 key0 = _mm256_loadu_ps(keys + at * FLASH_KEYS + first), key1 = _mm256_loadu_ps(keys + at * FLASH_KEYS + first + 8);
+            __m256 key[8];
+            SIMD_UNROLL
+            for (int i = 0; i < vectors; i++) key[i] = _mm256_loadu_ps(keys + at * FLASH_KEYS + first + 8 * i);
             SIMD_UNROLL
             for (int r = 0; r < rows; r++) {
                 __m256 value = _mm256_broadcast_ss(&q[r * q_stride + at]);
-                sum[r][0] = _mm256_fmadd_ps(value, key0, sum[r][0]);
-                sum[r][1] = _mm256_fmadd_ps(value, key1, sum[r][1]);
+                SIMD_UNROLL
+                for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_fmadd_ps(value, key[i], sum[r][i]);
             }
         }
         SIMD_UNROLL
         for (int r = 0; r < rows; r++) {
             SIMD_UNROLL
-            for (int i = 0; i < 2; i++) _mm256_storeu_ps(to + r * FLASH_KEYS + first + 8 * i, sum[r][i]);
+            for (int i = 0; i < vectors; i++) _mm256_storeu_ps(to + r * FLASH_KEYS + first + 8 * i, sum[r][i]);
         }
     }
 }
 
-SIMD_INLINE void values_of(const int rows, int columns, int keys, const float *weights, const float *v, int64_t v_stride, const float *factor, float *out,
-                           int64_t out_stride) {
-    for (int first = 0; first < columns; first += 16) {
-        __m256 sum[FLASH_ROWS][2];
+static void fetch(const float *from, int count) {
+    for (int i = 0; i < count; i += 16) _mm_prefetch((const char *)(from + i), _MM_HINT_T0);
+}
+
+SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const float *weights, const float *v, int64_t v_stride, const flash_next *next,
+                             const float *factor, float *out, int64_t out_stride) {
+    __m256 sum[FLASH_ROWS][8];
+    SIMD_UNROLL
+    for (int r = 0; r < rows; r++) {
+        __m256 by = _mm256_broadcast_ss(&factor[r]);
+        SIMD_UNROLL
+        for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_mul_ps(_mm256_loadu_ps(out + r * out_stride + 8 * i), by);
+    }
+    for (int key = 0; key < keys; key++) {
+        if (next != NULL) fetch(key + FLASH_FETCH < keys ? v + (key + FLASH_FETCH) * v_stride : next->data + (key + FLASH_FETCH - keys) * next->stride, 8 * vectors);
+        __m256 value[8];
+        SIMD_UNROLL
+        for (int i = 0; i < vectors; i++) value[i] = _mm256_loadu_ps(v + key * v_stride + 8 * i);
         SIMD_UNROLL
         for (int r = 0; r < rows; r++) {
-            __m256 by = _mm256_broadcast_ss(&factor[r]);
+            __m256 weight = _mm256_broadcast_ss(&weights[r * FLASH_KEYS + key]);
             SIMD_UNROLL
-            for (int i = 0; i < 2; i++) sum[r][i] = _mm256_mul_ps(_mm256_loadu_ps(out + r * out_stride + first + 8 * i), by);
+            for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_fmadd_ps(weight, value[i], sum[r][i]);
         }
-        for (int key = 0; key < keys; key++) {
-            __m256 value0 = _mm256_loadu_ps(v + key * v_stride + first), value1 = _mm256_loadu_ps(v + key * v_stride + first + 8);
-            SIMD_UNROLL
-            for (int r = 0; r < rows; r++) {
-                __m256 weight = _mm256_broadcast_ss(&weights[r * FLASH_KEYS + key]);
-                sum[r][0] = _mm256_fmadd_ps(weight, value0, sum[r][0]);
-                sum[r][1] = _mm256_fmadd_ps(weight, value1, sum[r][1]);
-            }
-        }
+    }
+    SIMD_UNROLL
+    for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
-        for (int r = 0; r < rows; r++) {
-            SIMD_UNROLL
-            for (int i = 0; i < 2; i++) _mm256_storeu_ps(out + r * out_stride + first + 8 * i, sum[r][i]);
-        }
+        for (int i = 0; i < vectors; i++) _mm256_storeu_ps(out + r * out_stride + 8 * i, sum[r][i]);
     }
 }
 
-#define BY_ROWS(function, ...)                    \
-    switch (rows) {                               \
-    case 1: function(1, __VA_ARGS__); break;      \
-    case 2: function(2, __VA_ARGS__); break;      \
-    case 3: function(3, __VA_ARGS__); break;      \
-    case 4: function(4, __VA_ARGS__); break;      \
-    case 5: function(5, __VA_ARGS__); break;      \
-    default: function(6, __VA_ARGS__); break;     \
+SIMD_INLINE void values_of(const int rows, const int vectors, int columns, int keys, const float *weights, const float *v, int64_t v_stride, const flash_next *next,
+                           const float *factor, float *out, int64_t out_stride) {
+    int first = 0;
+    for (; first + 8 * vectors <= columns; first += 8 * vectors) values_part(rows, vectors, keys, weights, v + first, v_stride, next, factor, out + first, out_stride);
+    for (; first < columns; first += 16) values_part(rows, 2, keys, weights, v + first, v_stride, next, factor, out + first, out_stride);
+}
+
+#define BY_ROWS(function, ...)                       \
+    switch (rows) {                                  \
+    case 1: function(1, 8, __VA_ARGS__); break;      \
+    case 2: function(2, 4, __VA_ARGS__); break;      \
+    case 3: function(3, 2, __VA_ARGS__); break;      \
+    case 4: function(4, 2, __VA_ARGS__); break;      \
+    case 5: function(5, 2, __VA_ARGS__); break;      \
+    default: function(6, 2, __VA_ARGS__); break;     \
     }
 
 static void scores(int rows, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *to) {
@@ -73,8 +88,7 @@ static void scores(int rows, int64_t d, const float *q, int64_t q_stride, const 
 
 static void values(int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride, const flash_next *next, const float *factor, float *out,
                    int64_t out_stride) {
-    (void)next;
-    BY_ROWS(values_of, columns, keys, weights, v, v_stride, factor, out, out_stride)
+    BY_ROWS(values_of, columns, keys, weights, v, v_stride, next, factor, out, out_stride)
 }
 
 /* Pairs of floats, fours, halves. */
@@ -101,7 +115,7 @@ SIMD_INLINE void transpose8(__m256 r[8]) {
 }
 
 static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed) {
-    (void)next;
+    for (int i = 0; i < FLASH_FETCH && next != NULL; i++) fetch(next->data + i * next->stride, (int)d);
     static const int32_t masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     for (int half = 0; half < 16; half += 8) {
         for (int64_t at = 0; at < d; at += 8) {

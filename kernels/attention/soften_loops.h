@@ -28,9 +28,10 @@ static float soften(flash_row *row, float *restrict scores) {
     for (int i = 0; i < FLASH_KEYS; i += LANES) {
         for (int l = 0; l < LANES; l++) most[l] = scores[i + l] > most[l] ? scores[i + l] : most[l];
     }
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        for (int l = 0; l < half; l++) most[l] = most[l + half] > most[l] ? most[l + half] : most[l];
-    }
+    for (int l = 0; l < 8; l++) most[l] = most[l + 8] > most[l] ? most[l + 8] : most[l];
+    for (int l = 0; l < 4; l++) most[l] = most[l + 4] > most[l] ? most[l + 4] : most[l];
+    for (int l = 0; l < 2; l++) most[l] = most[l + 2] > most[l] ? most[l + 2] : most[l];
+    most[0] = most[1] > most[0] ? most[1] : most[0];
     /* Nothing seen so far: any finite number keeps -inf - max from being NaN. */
     const float max = most[0] == -INFINITY ? 0.0f : most[0];
     for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cpu_exp(scores[i] - max);
@@ -38,9 +39,10 @@ static float soften(flash_row *row, float *restrict scores) {
     for (int i = 0; i < FLASH_KEYS; i += LANES) {
         for (int l = 0; l < LANES; l++) sums[l] += scores[i + l];
     }
-    for (int half = LANES / 2; half > 0; half /= 2) {
-        for (int l = 0; l < half; l++) sums[l] += sums[l + half];
-    }
+    for (int l = 0; l < 8; l++) sums[l] += sums[l + 8];
+    for (int l = 0; l < 4; l++) sums[l] += sums[l + 4];
+    for (int l = 0; l < 2; l++) sums[l] += sums[l + 2];
+    sums[0] += sums[1];
     float factor = cpu_exp(row->max - max);
     row->sum = row->sum * factor + sums[0];
     row->max = most[0];

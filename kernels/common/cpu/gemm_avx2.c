@@ -12,11 +12,11 @@ SIMD_INLINE pair split(__m256i pairs) {
     return (pair){_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)), _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32((int)0xffff0000)))};
 }
 
-/* The finished sums of 16 columns from column on. */
-SIMD_INLINE void put(const gemm_tile *t, int row, int column, const __m256 sums[2]) {
+/* The finished sums of 8 * vectors columns from column on. */
+SIMD_INLINE void put(const gemm_tile *t, int row, int column, const int vectors, const __m256 *sums) {
     float *c = t->c + row * GEMM_COLS + column;
     SIMD_UNROLL
-    for (int i = 0; i < 2; i++, c += 8) {
+    for (int i = 0; i < vectors; i++, c += 8) {
         __m256 sum = sums[i];
         if (t->col_scale != NULL) {
             __m256 scale = _mm256_set1_ps(t->row_scale != NULL ? t->row_scale[row * t->row_scale_stride] : 1.0f);
@@ -26,69 +26,80 @@ SIMD_INLINE void put(const gemm_tile *t, int row, int column, const __m256 sums[
     }
 }
 
-SIMD_INLINE void tile_f32(const gemm_tile *t, const int rows) {
+/* vectors: of 8 columns at a time. Few rows take all four, so that enough sums are under way to hide the latency of one. */
+SIMD_INLINE void tile_f32(const gemm_tile *t, const int rows, const int vectors) {
     const int64_t stride = t->a_stride, steps = t->steps;
-    for (int column = 0; column < GEMM_COLS; column += 16) {
-        __m256 sum[6][2];
+    for (int column = 0; column < GEMM_COLS; column += 8 * vectors) {
+        __m256 sum[6][4];
         const float *a = t->a, *b = (const float *)t->b + column;
         SIMD_UNROLL
-        for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
+        for (int r = 0; r < rows; r++) {
+            SIMD_UNROLL
+            for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_setzero_ps();
+        }
         for (int64_t k = 0; k < steps; k++, b += GEMM_COLS) {
-            __m256 b0 = _mm256_loadu_ps(b), b1 = _mm256_loadu_ps(b + 8);
+            __m256 of_b[4];
+            SIMD_UNROLL
+            for (int i = 0; i < vectors; i++) of_b[i] = _mm256_loadu_ps(b + 8 * i);
             SIMD_UNROLL
             for (int r = 0; r < rows; r++) {
                 __m256 value = _mm256_broadcast_ss(&a[r * stride + k]);
-                sum[r][0] = _mm256_fmadd_ps(value, b0, sum[r][0]);
-                sum[r][1] = _mm256_fmadd_ps(value, b1, sum[r][1]);
+                SIMD_UNROLL
+                for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_fmadd_ps(value, of_b[i], sum[r][i]);
             }
         }
         SIMD_UNROLL
-        for (int r = 0; r < rows; r++) put(t, r, column, sum[r]);
+        for (int r = 0; r < rows; r++) put(t, r, column, vectors, sum[r]);
     }
 }
 
-SIMD_INLINE void tile_bf16(const gemm_tile *t, const int rows) {
+SIMD_INLINE void tile_bf16(const gemm_tile *t, const int rows, const int vectors) {
     const int64_t stride = t->a_stride, steps = t->steps;
-    for (int column = 0; column < GEMM_COLS; column += 16) {
-        __m256 sum[4][2];
+    for (int column = 0; column < GEMM_COLS; column += 8 * vectors) {
+        __m256 sum[4][4];
         const uint16_t *a = t->a, *b = (const uint16_t *)t->b + 2 * column;
         SIMD_UNROLL
-        for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm256_setzero_ps();
+        for (int r = 0; r < rows; r++) {
+            SIMD_UNROLL
+            for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_setzero_ps();
+        }
         for (int64_t k = 0; k < steps; k++, b += 2 * GEMM_COLS) {
-            pair b0 = split(_mm256_loadu_si256((const __m256i *)b)), b1 = split(_mm256_loadu_si256((const __m256i *)(b + 16)));
+            pair of_b[4];
+            SIMD_UNROLL
+            for (int i = 0; i < vectors; i++) of_b[i] = split(_mm256_loadu_si256((const __m256i *)(b + 16 * i)));
             SIMD_UNROLL
             for (int r = 0; r < rows; r++) {
                 int32_t bits;
                 memcpy(&bits, &a[r * stride + 2 * k], sizeof bits);
                 pair value = split(_mm256_set1_epi32(bits));
-                sum[r][0] = _mm256_fmadd_ps(value.odd, b0.odd, sum[r][0]);
-                sum[r][1] = _mm256_fmadd_ps(value.odd, b1.odd, sum[r][1]);
-                sum[r][0] = _mm256_fmadd_ps(value.even, b0.even, sum[r][0]);
-                sum[r][1] = _mm256_fmadd_ps(value.even, b1.even, sum[r][1]);
+                SIMD_UNROLL
+                for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_fmadd_ps(value.odd, of_b[i].odd, sum[r][i]);
+                SIMD_UNROLL
+                for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_fmadd_ps(value.even, of_b[i].even, sum[r][i]);
             }
         }
         SIMD_UNROLL
-        for (int r = 0; r < rows; r++) put(t, r, column, sum[r]);
+        for (int r = 0; r < rows; r++) put(t, r, column, vectors, sum[r]);
     }
 }
 
 static void tile_f32_rows(const gemm_tile *t) {
     switch (t->rows) {
-    case 1: tile_f32(t, 1); break;
-    case 2: tile_f32(t, 2); break;
-    case 3: tile_f32(t, 3); break;
-    case 4: tile_f32(t, 4); break;
-    case 5: tile_f32(t, 5); break;
-    default: tile_f32(t, 6); break;
+    case 1: tile_f32(t, 1, 4); break;
+    case 2: tile_f32(t, 2, 4); break;
+    case 3: tile_f32(t, 3, 2); break;
+    case 4: tile_f32(t, 4, 2); break;
+    case 5: tile_f32(t, 5, 2); break;
+    default: tile_f32(t, 6, 2); break;
     }
 }
 
 static void tile_bf16_rows(const gemm_tile *t) {
     switch (t->rows) {
-    case 1: tile_bf16(t, 1); break;
-    case 2: tile_bf16(t, 2); break;
-    case 3: tile_bf16(t, 3); break;
-    default: tile_bf16(t, 4); break;
+    case 1: tile_bf16(t, 1, 4); break;
+    case 2: tile_bf16(t, 2, 2); break;
+    case 3: tile_bf16(t, 3, 2); break;
+    default: tile_bf16(t, 4, 2); break;
     }
 }
 
