@@ -1,12 +1,15 @@
 /* layer_norm and rms_norm over the last axis, group_norm. Problem: y = (x - mean) / sqrt(var + eps) * weight + bias for each row (group), after
  * x + residual where there is one, which is rounded to x's format and is the second result. Statistics in fp32, in two passes (the mean first), summed in
- * 64 lanes and those in double; a row is read block by block of 1024 and stays in a cache between passes. Rows are shared over threads, so the bits do
- * not depend on how many there are. Measured speed: README.md. */
+ * 64 lanes and those in double; a row is read block by block of 1024 and stays in a cache between passes. A result in a block format: the row is made in
+ * workspace, rounded to x's format, and quantised from there. Rows are shared over threads, so the bits do not depend on how many there are.
+ * Measured speed: README.md. */
 #include <math.h>
 
 #include "kernels/common/cpu/nest.h"
 #include "kernels/common/cpu/rows.h"
 #include "kernels/kernels.h"
+#include "kernels/quantize/rows.h"
+#include "num/num.h"
 
 enum { GRAIN = 16384 };       /* elements of a task */
 
@@ -17,10 +20,13 @@ const char *norm_reject(const kernel_problem *problem, text *why) {
 
 double norm_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.2, 0.7); }
 
-size_t norm_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
+/* Of a result in a block format: one row for each thread. */
+static size_t wide_floats(const op_call *call) {
+    const dw_tensor *out = call->out[0];
+    return dw_format_is_block(out->format) ? base_align_up((size_t)out->dims[out->rank - 1], 16) : 0;
 }
+
+size_t norm_workspace(const kernel_run *run) { return wide_floats(&run->call) * sizeof(float) * (size_t)pool_threads(run->pool); }
 
 /* ---- layer_norm, rms_norm ---- */
 
@@ -31,6 +37,12 @@ typedef struct norm_job {
     double eps;
     int64_t cols;
     cpu_nest nest;                /* over rows: out, x, sum, residual */
+    /* Of a result in a block format: */
+    num_matrix matrix;
+    quantize_row_function fast;
+    float *wide;                  /* [threads, wide_floats] */
+    size_t wide_floats;
+    int64_t row_count, task_rows;
 } norm_job;
 
 static int64_t last_stride(const dw_tensor *tensor) { return tensor->strides[tensor->rank - 1]; }
@@ -78,7 +90,20 @@ static const float *load_column(const norm_job *job, const dw_tensor *column, in
     return column != NULL ? cpu_load(job->rows, column, at * column->strides[0], column->strides[0], count, buffer) : NULL;
 }
 
-static void run_row(const norm_job *job, int64_t at_out, int64_t at_x, int64_t at_sum, int64_t at_residual) {
+/* Rounds values to x's format, which a quantised result goes through. */
+static void round_as_x(const norm_job *job, float *values, int64_t count) {
+    uint16_t codes[CPU_BLOCK];
+    if (job->x->format == DW_FORMAT_bf16) {
+        job->rows->to_bf16(values, codes, count);
+        job->rows->from_bf16(codes, values, count);
+    } else if (job->x->format == DW_FORMAT_f16) {
+        job->rows->to_f16(values, codes, count);
+        job->rows->from_f16(codes, values, count);
+    }
+}
+
+/* wide: where the row goes in fp32, rounded to x's format; NULL when it goes into the result. */
+static void run_row(const norm_job *job, float *wide, int64_t at_out, int64_t at_x, int64_t at_sum, int64_t at_residual) {
     float x_buffer[CPU_BLOCK], weight_buffer[CPU_BLOCK], bias_buffer[CPU_BLOCK], y[CPU_BLOCK];
     int64_t sum_step = last_stride(job->sum), out_step = last_stride(job->out);
     if (job->residual != NULL) add_residual(job, at_x, at_residual, at_sum);
@@ -87,10 +112,11 @@ static void run_row(const norm_job *job, int64_t at_out, int64_t at_x, int64_t a
         int64_t count = block_at(job, at);
         const float *x = cpu_load(job->rows, job->sum, at_sum + at * sum_step, sum_step, count, x_buffer);
         const float *weight = load_column(job, job->weight, at, count, weight_buffer), *bias = load_column(job, job->bias, at, count, bias_buffer);
-        float *target = cpu_target(job->out, at_out + at * out_step, out_step, y);
+        float *target = wide != NULL ? wide + at : cpu_target(job->out, at_out + at * out_step, out_step, y);
         if (target == x) target = y;   /* in place: the loops want apart what they read and write */
         job->rows->normalise(x, m.mean, m.low, m.scale, weight, bias, target, count);
-        cpu_store(job->rows, target, job->out, at_out + at * out_step, out_step, count);
+        if (wide != NULL) round_as_x(job, target, count);
+        else cpu_store(job->rows, target, job->out, at_out + at * out_step, out_step, count);
     }
 }
 
@@ -99,8 +125,44 @@ static void run_rows(void *argument, const int64_t *offset, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
         int64_t at[4];
         for (int k = 0; k < 4; k++) at[k] = k < job->nest.count ? offset[k] + i * cpu_nest_step(&job->nest, k) : 0;
-        run_row(job, at[0], at[1], at[2], at[3]);
+        run_row(job, NULL, at[0], at[1], at[2], at[3]);
     }
+}
+
+/* Where row number index of a tensor begins. */
+static int64_t row_offset(const dw_tensor *tensor, int64_t index) {
+    int64_t offset = 0;
+    for (int axis = tensor->rank - 2; axis >= 0; axis--) {
+        offset += index % tensor->dims[axis] * tensor->strides[axis];
+        index /= tensor->dims[axis];
+    }
+    return offset;
+}
+
+static void quantise_rows(void *argument, int64_t task, int worker) {
+    const norm_job *job = argument;
+    float *wide = job->wide + (size_t)worker * job->wide_floats;
+    int64_t begin = task * job->task_rows, end = job->row_count - begin < job->task_rows ? job->row_count : begin + job->task_rows;
+    for (int64_t row = begin; row < end; row++) {
+        run_row(job, wide, 0, row_offset(job->x, row), row_offset(job->sum, row), job->residual != NULL ? row_offset(job->residual, row) : 0);
+        quantize_one_row(job->fast, wide, NUM_ROUND_UP, false, &job->matrix, row);
+    }
+}
+
+static void run_quantised(const kernel_run *run, norm_job *job) {
+    const float none = 0;
+    job->matrix = op_tensor_matrix(job->out);
+    job->row_count = job->matrix.batches * job->matrix.rows;
+    if (job->row_count == 0) return;
+    if (job->cols == 0) {
+        num_quantize(&none, 0, NUM_ROUND_UP, false, &job->matrix);
+        return;
+    }
+    job->fast = quantize_row_of(run->chip);
+    job->wide = run->workspace;
+    job->wide_floats = wide_floats(&run->call);
+    job->task_rows = job->cols < GRAIN ? GRAIN / job->cols : 1;
+    pool_run(run->pool, (job->row_count + job->task_rows - 1) / job->task_rows, quantise_rows, job);
 }
 
 static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
@@ -121,6 +183,10 @@ dw_status norm_rows_run(const kernel_run *run) {
     job.sum = job.residual != NULL ? call->out[1] : job.x;
     int last = job.x->rank - 1;
     job.cols = job.x->dims[last];
+    if (dw_format_is_block(job.out->format)) {
+        run_quantised(run, &job);
+        return DW_OK;
+    }
     if (job.cols == 0) return DW_OK;
     cpu_nest_start(&job.nest, last, job.x->dims);
     cpu_nest_add_strides(&job.nest, job.out->strides);

@@ -22,22 +22,6 @@ const char *quantize_reject(const kernel_problem *problem, text *why) {
 
 double quantize_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.5); }
 
-/* A block-format tensor as matrices one after the other. */
-static num_matrix matrix_of(const dw_tensor *t) {
-    num_matrix m = {
-        .format = t->format,
-        .layout = t->scale_layout,
-        .rows = t->rank > 1 ? t->dims[t->rank - 2] : 1,
-        .cols = t->dims[t->rank - 1],
-        .data = t->data,
-        .scales = t->scales,
-        .second = t->second,
-        .batches = 1,
-    };
-    for (int i = 0; i < t->rank - 2; i++) m.batches *= t->dims[i];
-    return m;
-}
-
 /* fp32 rows at one distance, elements side by side. */
 static bool is_plain_rows(const dw_tensor *x, int64_t *row_stride) {
     int last = x->rank - 1;
@@ -106,41 +90,11 @@ typedef struct quantize_job {
     quantize_row_function fast;
 } quantize_job;
 
-static quantize_row_function fast_of(const chip_caps *chip) {
-#if defined(__x86_64__)
-    if (chip_has(chip, CHIP_avx512)) return quantize_row_avx512;
-    if (chip_has(chip, CHIP_avx2)) return quantize_row_avx2;
-#else
-    (void)chip;
-#endif
-    return quantize_row_portable;
-}
-
-/* Rows of the plain layout whose blocks are whole, if nothing in them is special. */
-static bool run_fast(const quantize_job *job, int64_t row) {
-    const num_format *info = num_info(job->out.format);
-    if (job->out.layout != DW_SCALE_plain || info->cols == 0) return false;
-    int64_t blocks = (job->out.cols + info->cols - 1) / info->cols;
-    quantize_row fast = {
-        .format = job->out.format,
-        .x = job->x + row * job->x_stride,
-        .cols = job->out.cols,
-        .round = job->round,
-        .has_second = job->has_second,
-        .data = job->out.data + (size_t)row * num_row_bytes(job->out.format, job->out.cols),
-        .scales = (uint8_t *)job->out.scales + (size_t)(row * blocks) * ((size_t)num_info(info->scale)->bits / 8),
-        .second = info->second == 2 ? job->out.second + row : job->out.second,
-    };
-    return job->fast(&fast);
-}
-
 static void quantize_task(void *argument, int64_t task, int worker) {
     (void)worker;
     quantize_job *job = argument;
     int64_t begin = task * job->task_rows, end = begin + job->task_rows < job->rows ? begin + job->task_rows : job->rows;
-    num_matrix out = job->out;
-    for (int64_t row = begin; row < end; row++)
-        if (!run_fast(job, row)) num_quantize_rows(job->x, job->x_stride, job->round, job->has_second, &out, row, row + 1);
+    for (int64_t row = begin; row < end; row++) quantize_one_row(job->fast, job->x + row * job->x_stride, job->round, job->has_second, &job->out, row);
 }
 
 dw_status quantize_run(const kernel_run *run) {
@@ -153,8 +107,8 @@ dw_status quantize_run(const kernel_run *run) {
         .x = x->data,
         .round = op_attr_bool(call->attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP,
         .has_second = second != NULL,
-        .out = matrix_of(out),
-        .fast = fast_of(run->chip),
+        .out = op_tensor_matrix(out),
+        .fast = quantize_row_of(run->chip),
     };
     if (job.out.batches == 0) return DW_OK;
     job.rows = job.out.batches * job.out.rows;
@@ -203,7 +157,7 @@ static void dequantize_task(void *argument, int64_t task, int worker) {
 dw_status quantize_back_run(const kernel_run *run) {
     const op_call *call = &run->call;
     const dw_tensor *x = call->in[0], *out = call->out[0];
-    dequantize_job job = {.in = matrix_of(x)};
+    dequantize_job job = {.in = op_tensor_matrix(x)};
     if (!num_layout(x->format, x->scale_layout, x->rank, x->dims, &job.parts))
         return base_fail(call->context, DW_LIMIT, "dequantize: x is too large to address");
     if (op_tensor_count(x) == 0) return DW_OK;

@@ -26,4 +26,9 @@ bool quantize_row_avx2(const quantize_row *row);
 bool quantize_row_avx512(const quantize_row *row);
 #endif
 
+/* The best that the chip has. */
+quantize_row_function quantize_row_of(const chip_caps *chip);
+/* x, elements side by side, becomes that row of out, a matrix of a row-wise format (rows of all batches counted through): what num_quantize_rows does. */
+void quantize_one_row(quantize_row_function fast, const float *x, num_round round, bool has_second, const num_matrix *out, int64_t row);
+
 #endif

@@ -93,6 +93,13 @@ double op_tensor_bytes(const dw_tensor *tensor);      /* scales included */
 /* Every operand read once and every result written once, and flops for each element of the first result. */
 void op_work_each(const op_call *call, double flops, op_work *work);
 
+/* ---- results of block formats (quantize.c) ---- */
+
+/* Element col of a row; rows of all matrices are counted through. Called in their order, but a row more than once. */
+typedef float (*op_element)(void *argument, int64_t line, int64_t col);
+/* What quantize makes of such elements, scales rounded up. */
+dw_status op_quantize_elements(const op_call *call, const dw_tensor *out, op_element element, void *argument);
+
 /* ---- contractions (contract.c) ---- */
 
 /* Rows of k numbers inside a tensor: number i of row r lies at offset + r * row_stride + i * k_stride. */

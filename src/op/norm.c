@@ -1,5 +1,6 @@
 /* Normalisations: layer_norm and rms_norm over the last axis, group_norm, softmax, log_softmax. Statistics in double, in two passes.
- * A residual is added first and the sum rounded to x's format: that sum is the second result, and it is what is normalised. */
+ * A residual is added first and the sum rounded to x's format: that sum is the second result, and it is what is normalised.
+ * A result in a block format is what quantize makes of the result in x's format. */
 #include "op/family.h"
 
 #include <math.h>
@@ -15,6 +16,16 @@ static dw_status check_column(op_infer *infer, int operand, const char *name, di
     return op_check_same(infer, "the size of the normalised axis", size, name, type->dims[0]);
 }
 
+/* Blocks lie within rows, so that a row's result does not depend on other rows. */
+static dw_status check_to(op_infer *infer, dw_format to) {
+    if (op_is_block(to) && num_is_row_wise(to, false)) return DW_OK;
+    if (op_is_block(to))
+        return base_fail(infer->context, DW_INVALID, "%s: to is %s, whose scales span rows; quantize the plain result", infer->op->name, dw_format_name(to));
+    TRY(op_check_to(infer, to));
+    const op_type type = {.format = to};
+    return op_check_float(infer, "the result", &type);
+}
+
 static dw_status infer_rows(op_infer *infer) {
     const op_type *x = infer->in[0];
     bool is_layer = infer->op->id == OP_layer_norm;
@@ -25,9 +36,8 @@ static dw_status infer_rows(op_infer *infer) {
     infer->out[0] = *x;
     dw_format to = op_attr_format(infer->attrs, OP_ATTR_to);
     if (to != DW_FORMAT_COUNT) {
-        TRY(op_check_to(infer, to));
+        TRY(check_to(infer, to));
         infer->out[0].format = to;
-        TRY(op_check_float(infer, "the result", infer->out));
     }
     if (infer->n_out == 1) return DW_OK;
     const op_type *r = infer->in[residual];
@@ -84,29 +94,72 @@ static void line_moments(const line *x, bool centred, double eps, double *mean, 
     *scale = 1 / sqrt(squares / (double)x->count + eps);
 }
 
-static void rows_reference(const op_call *call) {
+/* The rows of one call, one at a time. */
+typedef struct norm_rows {
+    const dw_tensor *sum, *weight, *bias;    /* sum: what is normalised */
+    bool centred;
+    double eps, mean, scale;                 /* mean and scale: of row */
+    int64_t current;
+    line row;
+} norm_rows;
+
+static void start_row(norm_rows *rows, int64_t offset) {
+    int last = rows->sum->rank - 1;
+    rows->row = (line){rows->sum, offset, rows->sum->strides[last], rows->sum->dims[last]};
+    line_moments(&rows->row, rows->centred, rows->eps, &rows->mean, &rows->scale);
+}
+
+static double normalised_at(const norm_rows *rows, int64_t i) {
+    return (line_at(&rows->row, i) - rows->mean) * rows->scale * column_at(rows->weight, i, 1) + column_at(rows->bias, i, 0);
+}
+
+/* Element i of row number index, rounded to x's format: what a result in a block format is made of. */
+static float rounded_at(void *argument, int64_t index, int64_t i) {
+    norm_rows *rows = argument;
+    if (index != rows->current) {
+        int64_t offset = 0, rest = index;
+        for (int axis = rows->sum->rank - 2; axis >= 0; axis--) {
+            offset += rest % rows->sum->dims[axis] * rows->sum->strides[axis];
+            rest /= rows->sum->dims[axis];
+        }
+        start_row(rows, offset);
+        rows->current = index;
+    }
+    dw_format format = rows->sum->format;
+    return (float)num_decode(format, num_encode(format, normalised_at(rows, i), false));
+}
+
+static void add_residual(const dw_tensor *x, const dw_tensor *residual, const dw_tensor *sum) {
+    walk w;
+    walk_start(&w, x->rank, x->dims);
+    int at_x = walk_add(&w, x), at_residual = walk_add(&w, residual), at_sum = walk_add(&w, sum);
+    for (; w.left > 0; walk_next(&w)) op_store_at(sum, w.offset[at_sum], op_load_at(x, w.offset[at_x]) + op_load_at(residual, w.offset[at_residual]));
+}
+
+static dw_status rows_reference(const op_call *call) {
     bool is_layer = call->op->id == OP_layer_norm;
-    const dw_tensor *x = call->in[0], *weight = operand(call, 1), *bias = is_layer ? operand(call, 2) : NULL;
-    const dw_tensor *residual = operand(call, is_layer ? 3 : 2), *out = call->out[0], *sum = residual != NULL ? call->out[1] : x;
+    const dw_tensor *x = call->in[0], *residual = operand(call, is_layer ? 3 : 2), *out = call->out[0];
+    norm_rows rows = {
+        .sum = residual != NULL ? call->out[1] : x,
+        .weight = operand(call, 1),
+        .bias = is_layer ? operand(call, 2) : NULL,
+        .centred = is_layer,
+        .eps = op_attr_real(call->attrs, OP_ATTR_eps),
+        .current = -1,
+    };
+    if (residual != NULL) add_residual(x, residual, rows.sum);
+    if (op_is_block(out->format)) return op_quantize_elements(call, out, rounded_at, &rows);
     int last = x->rank - 1;
-    double eps = op_attr_real(call->attrs, OP_ATTR_eps);
     walk w;
     walk_start(&w, x->rank, x->dims);
     bool empty = w.left == 0;
     walk_skip(&w, last);
-    int at_x = walk_add(&w, x), at_out = walk_add(&w, out), at_sum = walk_add(&w, sum), at_residual = residual != NULL ? walk_add(&w, residual) : 0;
+    int at_out = walk_add(&w, out), at_sum = walk_add(&w, rows.sum);
     for (; !empty && w.left > 0; walk_next(&w)) {
-        line row = {sum, w.offset[at_sum], sum->strides[last], x->dims[last]};
-        for (int64_t i = 0; residual != NULL && i < row.count; i++)
-            op_store_at(sum, row.offset + i * row.stride,
-                        op_load_at(x, w.offset[at_x] + i * x->strides[last]) + op_load_at(residual, w.offset[at_residual] + i * residual->strides[last]));
-        double mean, scale;
-        line_moments(&row, is_layer, eps, &mean, &scale);
-        for (int64_t i = 0; i < row.count; i++) {
-            double value = (line_at(&row, i) - mean) * scale * column_at(weight, i, 1) + column_at(bias, i, 0);
-            op_store_at(out, w.offset[at_out] + i * out->strides[last], value);
-        }
+        start_row(&rows, w.offset[at_sum]);
+        for (int64_t i = 0; i < rows.row.count; i++) op_store_at(out, w.offset[at_out] + i * out->strides[last], normalised_at(&rows, i));
     }
+    return DW_OK;
 }
 
 /* ---- group_norm ---- */
@@ -186,10 +239,10 @@ static void softmax_reference(const op_call *call) {
 
 dw_status norm_reference(const op_call *call) {
     if (call->op->id == OP_group_norm) return group_reference(call);
-    if (call->op->id == OP_layer_norm || call->op->id == OP_rms_norm) rows_reference(call);
-    else softmax_reference(call);
+    if (call->op->id == OP_layer_norm || call->op->id == OP_rms_norm) return rows_reference(call);
+    softmax_reference(call);
     return DW_OK;
 }
 
-/* About five operations an element. */
-void norm_work(const op_call *call, op_work *work) { op_work_each(call, 5, work); }
+/* About five operations an element, and two more to quantise it. */
+void norm_work(const op_call *call, op_work *work) { op_work_each(call, op_is_block(call->out[0]->format) ? 7 : 5, work); }

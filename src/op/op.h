@@ -167,6 +167,8 @@ bool op_tensor_init(dw_tensor *tensor, dw_format format, dw_scale_layout layout,
 /* The concrete shape of a type; memory as above. */
 dw_status op_tensor_bind(dw_context *context, const op_type *type, const int64_t *symbols, void *memory, dw_tensor *tensor);
 bool op_tensor_is_contiguous(const dw_tensor *tensor);
+/* A tensor of block format, rank 1 or more, as matrices one after the other. */
+num_matrix op_tensor_matrix(const dw_tensor *tensor);
 int64_t op_tensor_count(const dw_tensor *tensor);
 /* The value at index[0..rank), scales applied; and its writing (element formats only). */
 double op_tensor_load(const dw_tensor *tensor, const int64_t *index);

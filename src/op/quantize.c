@@ -1,5 +1,5 @@
-/* quantize and dequantize: between element formats and block formats. The rules of scales and elements are num's; this file brings any tensor to them
- * without memory of its own: a block at a time, preceded by what the scales above the block depend on. */
+/* quantize and dequantize: between element formats and block formats. The rules of scales and elements are num's; this file brings any tensor to them,
+ * and what other ops compute element by element, without memory of its own: a block at a time, preceded by what the scales above the block depend on. */
 #include "op/family.h"
 
 #include <math.h>
@@ -43,9 +43,10 @@ dw_status quantize_infer(op_infer *infer) {
 
 /* ---- quantize ---- */
 
-/* x as matrices of rows; lines are the rows of all matrices, counted through. */
+/* Elements as matrices of rows; lines are the rows of all matrices, counted through. */
 typedef struct source {
-    const dw_tensor *x;
+    op_element element;
+    void *argument;
     int64_t matrices, rows, cols;
     num_round round;
     bool has_second;
@@ -63,17 +64,17 @@ static int64_t line_offset(const dw_tensor *x, int64_t line) {
     return offset;
 }
 
-static float source_at(const source *s, int64_t line_begin, int64_t col) {
-    return (float)op_load_at(s->x, line_begin + col * s->x->strides[s->x->rank - 1]);
+static float tensor_element(void *argument, int64_t line, int64_t col) {
+    const dw_tensor *x = argument;
+    return (float)op_load_at(x, line_offset(x, line) + col * x->strides[x->rank - 1]);
 }
 
 /* The largest magnitude of lines [begin, end); NaN if any is NaN and keeps_nan. */
 static float lines_amax(const source *s, int64_t begin, int64_t end, bool keeps_nan) {
     float amax = 0;
     for (int64_t line = begin; line < end; line++) {
-        int64_t offset = line_offset(s->x, line);
         for (int64_t col = 0; col < s->cols; col++) {
-            float value = fabsf(source_at(s, offset, col));
+            float value = fabsf(s->element(s->argument, line, col));
             if (isnan(value) && keeps_nan) return value;
             if (value > amax) amax = value;
         }
@@ -91,9 +92,9 @@ static void quantize_block(const source *s, const block *b) {
     float second[1] = {s->has_second ? s->out.second[0] : 0};
     int64_t width = b->lead + b->cols;
     for (int64_t row = 0; row < b->rows; row++) {
-        int64_t offset = line_offset(s->x, b->matrix * s->rows + b->row + row);
+        int64_t line = b->matrix * s->rows + b->row + row;
         for (int64_t col = 0; col < b->lead; col++) values[row * width + col] = col == 0 ? b->amax : 0;
-        for (int64_t col = 0; col < b->cols; col++) values[row * width + b->lead + col] = source_at(s, offset, b->col + col);
+        for (int64_t col = 0; col < b->cols; col++) values[row * width + b->lead + col] = s->element(s->argument, line, b->col + col);
     }
     num_matrix part = {.format = s->out.format, .layout = DW_SCALE_plain, .rows = b->rows, .cols = width, .data = codes, .scales = scales,
                        .second = s->info->second > 0 ? second : NULL, .batches = 1};
@@ -140,34 +141,50 @@ static bool is_plain_rows(const dw_tensor *x, int64_t *row_stride) {
     return true;
 }
 
-static dw_status quantize_all(const op_call *call) {
-    const dw_tensor *x = call->in[0], *second = call->n_in > 1 ? call->in[1] : NULL, *out = call->out[0];
+static dw_status start(const op_call *call, const dw_tensor *out, op_element element, void *argument, source *s) {
     num_parts parts;
     if (!num_layout(out->format, out->scale_layout, out->rank, out->dims, &parts))
-        return base_fail(call->context, DW_LIMIT, "quantize: the result is too large to address");
-    source s = {
-        .x = x,
-        .matrices = 1,
-        .rows = x->rank > 1 ? x->dims[x->rank - 2] : 1,
-        .cols = x->dims[x->rank - 1],
-        .round = op_attr_bool(call->attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP,
-        .has_second = second != NULL,
+        return base_fail(call->context, DW_LIMIT, "%s: the result is too large to address", call->op->name);
+    *s = (source){
+        .element = element,
+        .argument = argument,
+        .out = op_tensor_matrix(out),
         .info = num_info(out->format),
         .scale_rows = parts.scale_rows,
         .scale_cols = parts.scale_cols,
     };
-    for (int i = 0; i < x->rank - 2; i++) s.matrices *= x->dims[i];
-    s.out = (num_matrix){.format = out->format, .layout = out->scale_layout, .rows = s.rows, .cols = s.cols, .data = out->data,
-                         .scales = out->scales, .second = out->second, .batches = s.matrices};
-    if (second != NULL) out->second[0] = (float)op_load_at(second, 0);
-    int64_t row_stride;
-    if (s.matrices == 0) return DW_OK;
-    if (is_plain_rows(x, &row_stride) || s.rows == 0 || s.cols == 0) {
-        num_quantize(x->data, row_stride, s.round, s.has_second, &s.out);
-        return DW_OK;
-    }
+    s->matrices = s->out.batches;
+    s->rows = s->out.rows;
+    s->cols = s->out.cols;
     if (parts.scale_bytes > 0) memset(out->scales, 0, parts.scale_bytes);   /* the padding of tile128x4 */
-    quantize_blocks(&s);
+    return DW_OK;
+}
+
+static void finish(source *s) {
+    const float none = 0;
+    if (s->matrices == 0) return;
+    if (s->rows == 0 || s->cols == 0) num_quantize(&none, 0, s->round, s->has_second, &s->out);
+    else quantize_blocks(s);
+}
+
+dw_status op_quantize_elements(const op_call *call, const dw_tensor *out, op_element element, void *argument) {
+    source s;
+    TRY(start(call, out, element, argument, &s));
+    finish(&s);
+    return DW_OK;
+}
+
+static dw_status quantize_all(const op_call *call) {
+    const dw_tensor *second = call->n_in > 1 ? call->in[1] : NULL, *out = call->out[0];
+    dw_tensor x = *call->in[0];
+    source s;
+    int64_t row_stride;
+    TRY(start(call, out, tensor_element, &x, &s));
+    s.round = op_attr_bool(call->attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP;
+    s.has_second = second != NULL;
+    if (second != NULL) out->second[0] = (float)op_load_at(second, 0);
+    if (s.matrices > 0 && is_plain_rows(&x, &row_stride)) num_quantize(x.data, row_stride, s.round, s.has_second, &s.out);
+    else finish(&s);
     return DW_OK;
 }
 

@@ -59,6 +59,21 @@ int64_t op_tensor_count(const dw_tensor *tensor) {
     return count;
 }
 
+num_matrix op_tensor_matrix(const dw_tensor *tensor) {
+    num_matrix matrix = {
+        .format = tensor->format,
+        .layout = tensor->scale_layout,
+        .rows = tensor->rank > 1 ? tensor->dims[tensor->rank - 2] : 1,
+        .cols = tensor->dims[tensor->rank - 1],
+        .data = tensor->data,
+        .scales = tensor->scales,
+        .second = tensor->second,
+        .batches = 1,
+    };
+    for (int i = 0; i < tensor->rank - 2; i++) matrix.batches *= tensor->dims[i];
+    return matrix;
+}
+
 bool op_tensor_is_contiguous(const dw_tensor *tensor) {
     if (is_packed(tensor->format) || op_tensor_count(tensor) == 0) return true;
     int64_t stride = 1;

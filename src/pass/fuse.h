@@ -11,6 +11,9 @@ typedef dw_status (*fuse_function)(ir_graph *graph, ir_node *node, bool *changed
 #include "pass/fuse.def"
 #undef FUSE
 
+/* Of the pass merge: formats are chosen by then. */
+dw_status fuse_norm_quantize(ir_graph *graph, ir_node *node, bool *changed);
+
 /* ---- rewriting ---- */
 
 /* One function over the nodes that there are now and are used; what it emits is seen the next time. */

@@ -214,6 +214,22 @@ dw_status fuse_norm_cast(ir_graph *graph, ir_node *node, bool *changed) {
     return fuse_replace(graph, ir_out(node), made, changed);
 }
 
+/* A norm whose first result only a quantize reads takes its format. What is quantised is the result in x's format, so that no bit changes;
+ * a norm that widens or narrows stays, and so do formats whose scales span rows. */
+dw_status fuse_norm_quantize(ir_graph *graph, ir_node *node, bool *changed) {
+    ir_value *in[MAX_NORM_IN], *made;
+    if (node->op != OP_quantize || ir_in(node, 1) != NULL || ir_bool(node, OP_ATTR_floor)) return DW_OK;
+    const ir_value *x = ir_in(node, 0);
+    const ir_node *norm = x->kind == IR_RESULT && is_norm(x->node) && x->result == 0 && fuse_is_single_use(graph, x) ? x->node : NULL;
+    dw_format to = ir_out(node)->type.format;
+    if (norm == NULL || format_of(norm) != ir_in(norm, NORM_X)->type.format || !num_is_row_wise(to, false)) return DW_OK;
+    operands_of(norm, in);
+    ir_value *sum = norm->n_out > 1 ? norm->out[1] : NULL;
+    TRY(emit_again(graph, node, norm, in, to, &made));
+    if (sum != NULL) TRY(fuse_replace(graph, sum, made->node->out[1], changed));
+    return fuse_replace(graph, ir_out(node), made, changed);
+}
+
 /* ---- the residual ---- */
 
 /* Do both operands have the sum's own shape? */

@@ -6,7 +6,8 @@
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
  * 4096 terms of random sign eight times over. Results in bf16 and f16 add half a step of their format. Integers, bools and quantised
- * results must be equal. */
+ * results must be equal. What a norm quantises is a computed number, and its codes are held to what they are of: to the bits that quantize makes
+ * of the same kernel's plain result, and the reference's to those of the reference's. */
 #include "support/support.h"
 
 #include <dirent.h>
@@ -200,6 +201,50 @@ static bool differs(const kernel_case *c, const result *got, const result *refer
     return false;
 }
 
+/* ---- norms with results in block formats ---- */
+
+static bool is_quantised_norm(const kernel_case *c) {
+    return (c->op->id == OP_layer_norm || c->op->id == OP_rms_norm) && dw_format_is_block(c->results[0].format);
+}
+
+/* c without its attribute to: what is quantised. */
+static void plain_case(const kernel_case *c, kernel_case *plain) {
+    *plain = *c;
+    plain->results[0].format = c->types[0].format;
+    plain->n_attrs = 0;
+    for (int i = 0; i < c->n_attrs; i++) {
+        if (c->items[i].id != OP_ATTR_to) plain->items[plain->n_attrs++] = c->items[i];
+    }
+    plain->attrs = (op_attrs){plain->n_attrs, plain->items};
+    for (int i = 0; i < plain->n_out; i++) plain->out[i] = &plain->results[i];
+}
+
+/* What the reference of quantize makes of a plain result of c, into quantised, which is created. */
+static void quantise_result(program *p, const kernel_case *c, const result *plain, result *quantised) {
+    op_attr to = op_set_format(OP_ATTR_to, c->results[0].format);
+    op_attrs attrs = {1, &to};
+    const dw_tensor *in = &plain->tensor, *out = &quantised->tensor;
+    result_create(c, 0, false, quantised);
+    op_call call = {.context = p->context, .op = op_get(OP_quantize), .attrs = &attrs, .n_in = 1, .in = &in, .n_out = 1, .out = &out};
+    assert_int_equal(call.op->reference(&call), DW_OK);
+}
+
+/* What the plain call's result becomes: by row on level, or by the op's reference when row is NULL. */
+static void quantised_oracle(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const dw_tensor *const *in, result *oracle) {
+    kernel_case plain;
+    result results[KERNEL_CASE_RESULTS];
+    const dw_tensor *out[KERNEL_CASE_RESULTS];
+    plain_case(c, &plain);
+    for (int i = 0; i < plain.n_out; i++) {
+        result_create(&plain, i, false, &results[i]);
+        out[i] = &results[i].tensor;
+    }
+    kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out}, .pool = p->pools[0], .chip = level};
+    assert_int_equal(row != NULL ? row->run(&run) : c->op->reference(&run.call), DW_OK);
+    quantise_result(p, c, &results[0], oracle);
+    for (int i = 0; i < plain.n_out; i++) free(results[i].memory.bytes);
+}
+
 /* ---- one row ---- */
 
 /* The operand's memory becomes the first result's, where the row may be asked for that. */
@@ -243,7 +288,8 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
         hidden.second = NULL;
         in[row->packs] = &hidden;
     }
-    result results[THREADS][KERNEL_CASE_RESULTS];
+    result results[THREADS][KERNEL_CASE_RESULTS], oracle = references[0];
+    if (is_quantised_norm(c)) quantised_oracle(p, c, row, level, in, &oracle);
     for (int t = 0; t < THREADS; t++) {
         for (int i = 0; i < c->n_out; i++) {
             result_create(c, i, row->strided_out && i == 0 && (c->strided != 0), &results[t][i]);
@@ -269,7 +315,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
         if (!block_is_whole(&workspace)) report(p, c, row, level->name, seed, t + 1, "the workspace was overrun");
         for (int i = 0; i < c->n_out && status == DW_OK; i++) {
             if (!block_is_whole(&results[t][i].memory) || !gaps_are_whole(&results[t][i])) report(p, c, row, level->name, seed, t + 1, "wrote outside of its result");
-            if (differs(c, &results[t][i], &references[i], text, sizeof text)) report(p, c, row, level->name, seed, t + 1, text);
+            if (differs(c, &results[t][i], i == 0 ? &oracle : &references[i], text, sizeof text)) report(p, c, row, level->name, seed, t + 1, text);
             if (t > 0 && memcmp(results[t][i].memory.bytes, results[0][i].memory.bytes, results[0][i].memory.length) != 0) {
                 report(p, c, row, level->name, seed, t + 1, "other bits than with one thread");
             }
@@ -280,6 +326,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
     for (int t = 0; t < THREADS; t++) {
         for (int i = 0; i < c->n_out; i++) free(results[t][i].memory.bytes);
     }
+    if (is_quantised_norm(c)) free(oracle.memory.bytes);
     free(packed.bytes);
 }
 
@@ -299,6 +346,13 @@ static void run_case(program *p, const kernel_case *c) {
         }
         op_call call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out};
         if (c->op->reference(&call) != DW_OK) fail_msg("%s:%d: the reference: %s", c->source, c->number, dw_context_error(p->context));
+        if (is_quantised_norm(c)) {
+            result oracle;
+            char text[256];
+            quantised_oracle(p, c, NULL, NULL, in, &oracle);
+            if (differs(c, &references[0], &oracle, text, sizeof text)) fail_msg("%s:%d: the reference: %s", c->source, c->number, text);
+            free(oracle.memory.bytes);
+        }
         for (int l = 0; l < p->level_count; l++) {
             kernel_problem problem = {.context = p->context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in,
                                       .out = c->out, .constant_in = c->constant, .dims = c->dims, .symbols = NULL, .chip = &p->levels[l]};

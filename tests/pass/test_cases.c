@@ -4,6 +4,7 @@
  *     policy <precision>      the policy's default, and rules with commas between them; what the pass reports follows the graph
  *     rule <pattern> = <precision>     a line of the policy's text
  *     probe layers|isolated   outputs that the precision pass adds
+ *     exact                   the outputs keep every bit
  *     error <number>          the bound on the outputs' relative error, for passes that round. An element rounded to E4M3 is off by 2.6 % in the mean
  *                             square, one rounded to E2M1 in blocks by 11 %; n such operands in a chain give sqrt(n) times that: 0.065 and 0.27
  *                             for the three products of a gated mlp, for which the cases allow 0.1 and 0.4 */
@@ -112,6 +113,8 @@ static dw_status parse_options(dw_context *context, const char **input, size_t *
             snprintf(plan->rules + used, sizeof plan->rules - used, "%.200s\n", line + strlen("rule "));
         } else if (case_take_line(input, length, "error ", line, sizeof line)) {
             if (sscanf(line, "error %lf", &plan->max_error) != 1) return base_fail(context, DW_SYNTAX, "no number behind \"error\"");
+        } else if (case_take_line(input, length, "exact", line, sizeof line)) {
+            plan->is_exact = true;
         } else if (case_take_line(input, length, "probe ", line, sizeof line)) {
             plan->probe = strcmp(line, "probe isolated") == 0 ? PASS_PROBE_ISOLATED : PASS_PROBE_LAYERS;
         } else {
