@@ -121,6 +121,20 @@ static void find_weights(ir_graph *graph, const ir_weights *weights)
         if (graph->params[i]->weight == NULL) graph->params[i]->weight = ir_weights_find(weights, graph->params[i]->name);
 }
 
+/* The lines are the plan's steps: no step twice, none that is not there, and each in its phase. */
+static dw_status check_steps(const plan *plan, const named_steps *named)
+{
+    if (named->count != (size_t)plan->step_count)
+        return base_fail(plan->context, DW_CORRUPT, "%s: there are lines for %zu steps, the graph has %d", named->source, named->count, plan->step_count);
+    for (int i = 0; i < plan->step_count; i++) {
+        const plan_step *step = &plan->steps[i];
+        const named_step *line = find_named(named, step->node->out[0]->id);
+        if (line == NULL || line->at_load != step->at_load)
+            return base_fail(plan->context, DW_CORRUPT, "%s: step %%%d runs %s", named->source, step->node->out[0]->id, step->at_load ? "at load" : "each time");
+    }
+    return DW_OK;
+}
+
 static dw_status parse(scanner *scan, ir_weights *weights, const chip_caps *chip, const kernel_registry *registry, plan **result)
 {
     plan_header header;
@@ -146,6 +160,7 @@ static dw_status parse(scanner *scan, ir_weights *weights, const chip_caps *chip
         status = plan_read_dims(graph, header.typical, plan->typical);
     }
     if (status == DW_OK) status = plan_finish(plan, choose_named, &named);
+    if (status == DW_OK) status = check_steps(plan, &named);
     if (status != DW_OK) {
         plan_destroy(plan);
         return status;

@@ -78,6 +78,9 @@ static void a_wrong_plan_is_refused_with_its_cause(void **state) {
         {"  typical   \"s=1\"", "  typical   \"s=9\"", DW_INVALID, "outside its range 1..8"},
         {"cpu-avx2\" \"", "cpu-avx2\" \"0", DW_MISMATCH, "compile it again for this machine"},
         {"  run  ", "  walk ", DW_SYNTAX, "expected"},
+        {"  run  %2", "  load %2", DW_CORRUPT, "step %2 runs each time"},
+        {"  load %1", "  run %1", DW_CORRUPT, "step %1 runs at load"},
+        {"steps\n", "steps\n  run %99 pointwise_add\n", DW_CORRUPT, "lines for 4 steps, the graph has 3"},
         {"x f32[s,4]", "x f32[s,5]", DW_MISMATCH, "add"},
     };
     const chip_caps chip = chip_of(context, "cpu-avx2");

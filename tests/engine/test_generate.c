@@ -1,0 +1,247 @@
+/* Generation: with a cached step and without one, greedy and drawn, its ends and what it refuses; and the likelihood of a text. */
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "support/session.h"
+
+#define TABLE "const t f32[8,4] = 1,2,-1,3, -2,1,0.5,1, 3,-1,2,-2, 0.25,1,-3,1, -1,-1,2,1, 2,0.5,1,-2, -3,1,1,0.5, 0.5,-2,1,2"
+/* Each token's logits depend on it alone. */
+static const char LOCAL[] = "graph g\n  symbol b 1..4\n  symbol s 1..64\n  input ids i64[b,s]\n  " TABLE
+                            "\n  %1 = take t, ids {axis=0}\n  %2 = sin %1\n  %3 = matmul %2, t {bt=true}\n  output logits %3\n";
+/* Every token sees all others: no cache can be. */
+static const char MIXED[] = "graph g\n  symbol b 1..4\n  symbol s 1..64\n  input ids i64[b,s]\n  " TABLE
+                            "\n  %1 = take t, ids {axis=0}\n  %2 = mean %1 {axes=[1],keep=true}\n  %3 = add %1, %2\n  %4 = sin %3\n  %5 = matmul %4, t {bt=true}\n"
+                            "  output logits %5\n";
+enum { VOCABULARY = 8, NEW = 20, ROOM = 48 };
+
+static dw_session *generating(dw_context *context, const dw_model *model) {
+    dw_session *session;
+    assert_ok(context, dw_session_create(context, model, &(dw_session_options){.dims = model->full.plan ? "b=1,s=48" : NULL, .max_tokens = ROOM}, &session));
+    return session;
+}
+
+/* The logits of the last of count tokens, by a whole run. */
+static void last_logits(dw_context *context, dw_session *session, int64_t *ids, int64_t count, float *logits) {
+    float all[ROOM * VOCABULARY];
+    dw_named_tensor in = {.name = "ids"}, out = {.name = "logits"};
+    assert_true(op_tensor_init(&in.tensor, DW_FORMAT_i64, DW_SCALE_plain, 2, (int64_t[]){1, count}, ids));
+    assert_true(op_tensor_init(&out.tensor, DW_FORMAT_f32, DW_SCALE_plain, 3, (int64_t[]){1, count, VOCABULARY}, all));
+    assert_ok(context, dw_session_run(session, 1, &in, 1, &out));
+    memcpy(logits, all + (count - 1) * VOCABULARY, VOCABULARY * sizeof *logits);
+}
+
+static int64_t likeliest(const float *logits) {
+    int64_t best = 0;
+    for (int64_t i = 1; i < VOCABULARY; i++)
+        if (logits[i] > logits[best]) best = i;
+    return best;
+}
+
+static void greedy_takes_the_likeliest(void **state) {
+    dw_context *context = *state;
+    static const char *const texts[] = {LOCAL, MIXED};
+    for (int i = 0; i < 2; i++) {
+        dw_model *model = model_of_text(context, texts[i], &(dw_model_options){.flags = DW_MODEL_GENERATE});
+        dw_session *session = generating(context, model);
+        const char *reason;
+        assert_int_equal(dw_model_can_generate(model, &reason), i == 0);
+        if (i == 1) assert_non_null(strstr(reason, "mean"));   /* the op that prevents it is named */
+        int64_t sequence[ROOM] = {3, 1, 4}, ids[NEW], made;
+        dw_generate_times times;
+        assert_ok(context, dw_session_generate(session, 3, sequence, &(dw_generate_options){.tokens = NEW}, ids, &made, &times));
+        assert_int_equal(made, NEW);
+        assert_int_equal(times.cached, i == 0);
+        assert_int_equal(times.prompt_tokens, 3);
+        assert_int_equal(times.new_tokens, NEW);
+        for (int64_t k = 0; k < NEW; k++) {
+            float logits[VOCABULARY];
+            last_logits(context, session, sequence, 3 + k, logits);
+            assert_int_equal(ids[k], likeliest(logits));
+            sequence[3 + k] = ids[k];
+        }
+        dw_session_destroy(session);
+        dw_model_destroy(model);
+    }
+}
+
+typedef struct draw { double temperature; int top_k; double top_p; } draw;
+
+/* The probabilities that a draw of the first token should have. */
+static void expected_of(const float *logits, const draw *how, double *p) {
+    int order[VOCABULARY];
+    double sum = 0, kept = 0, mass = 0;
+    for (int i = 0; i < VOCABULARY; i++) {
+        int at = i;
+        for (; at > 0 && logits[order[at - 1]] < logits[i]; at--) order[at] = order[at - 1];
+        order[at] = i;
+    }
+    int k = how->top_k > 0 ? how->top_k : VOCABULARY;
+    for (int i = 0; i < VOCABULARY; i++) p[i] = 0;
+    for (int i = 0; i < k; i++) sum += exp((double)logits[order[i]] / how->temperature);
+    for (int i = 0; i < k && (how->top_p == 0 || mass < how->top_p); i++) {
+        p[order[i]] = exp((double)logits[order[i]] / how->temperature) / sum;
+        mass += p[order[i]];
+    }
+    for (int i = 0; i < VOCABULARY; i++) kept += p[i];
+    for (int i = 0; i < VOCABULARY; i++) p[i] /= kept;
+}
+
+/* Frequencies over many seeds lie within five standard deviations; what is cut off never comes. */
+static void draws_have_their_probabilities(void **state) {
+    dw_context *context = *state;
+    static const draw draws[] = {{1, 0, 0}, {3, 0, 0}, {0.5, 0, 0}, {4, 3, 0}, {4, 0, 0.6}, {4, 5, 0.7}, {2, 1, 0}};
+    enum { TIMES = 3000 };
+    dw_model *model = model_of_text(context, LOCAL, &(dw_model_options){.flags = DW_MODEL_GENERATE});
+    dw_session *session = generating(context, model);
+    int64_t prompt[1] = {5}, id, again, made;
+    float logits[VOCABULARY];
+    last_logits(context, session, prompt, 1, logits);
+    for (size_t i = 0; i < COUNT_OF(draws); i++) {
+        double p[VOCABULARY];
+        int counts[VOCABULARY] = {0};
+        expected_of(logits, &draws[i], p);
+        for (uint64_t seed = 0; seed < TIMES; seed++) {
+            dw_generate_options options = {.tokens = 1, .temperature = draws[i].temperature, .top_k = draws[i].top_k, .top_p = draws[i].top_p, .seed = seed};
+            assert_ok(context, dw_session_generate(session, 1, prompt, &options, &id, &made, NULL));
+            counts[id]++;
+            if (seed % 500 != 0) continue;
+            assert_ok(context, dw_session_generate(session, 1, prompt, &options, &again, &made, NULL));
+            assert_int_equal(id, again);
+        }
+        for (int k = 0; k < VOCABULARY; k++) {
+            double deviation = sqrt(TIMES * p[k] * (1 - p[k]));
+            if (p[k] == 0) assert_int_equal(counts[k], 0);
+            else if (fabs(counts[k] - TIMES * p[k]) > 5 * deviation + 1e-9) fail_msg("draw %zu: id %d came %d times, expected %.1f", i, k, counts[k], TIMES * p[k]);
+        }
+    }
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+}
+
+static int stop_at_third(void *user, int64_t id) {
+    (void)id;
+    return ++*(int *)user == 3;
+}
+
+static void generation_ends_where_it_is_told(void **state) {
+    dw_context *context = *state;
+    dw_model *model = model_of_text(context, LOCAL, &(dw_model_options){.flags = DW_MODEL_GENERATE_ONLY});
+    dw_session *session = generating(context, model);
+    int64_t prompt[2] = {1, 2}, ids[ROOM], stopped[ROOM], made;
+    int calls = 0;
+    dw_generate_options options = {.tokens = 10, .temperature = 2, .seed = 9};
+    assert_ok(context, dw_session_generate(session, 2, prompt, &options, ids, &made, NULL));
+    assert_int_equal(made, 10);
+    options.stop_ids = (int64_t[]){99, ids[4]};
+    options.stop_count = 2;
+    int64_t first = 0;
+    while (ids[first] != ids[4]) first++;
+    assert_ok(context, dw_session_generate(session, 2, prompt, &options, stopped, &made, NULL));
+    assert_int_equal(made, first + 1);
+    assert_memory_equal(ids, stopped, (size_t)made * sizeof *ids);
+    options = (dw_generate_options){.tokens = 10, .on_token = stop_at_third, .user = &calls};
+    assert_ok(context, dw_session_generate(session, 2, prompt, &options, stopped, &made, NULL));
+    assert_int_equal(made, 3);
+    assert_ok(context, dw_session_generate(session, 2, prompt, &(dw_generate_options){.tokens = ROOM - 2}, ids, &made, NULL));   /* all the room there is */
+    assert_int_equal(made, ROOM - 2);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+}
+
+static void requests_that_make_no_sense_are_refused(void **state) {
+    dw_context *context = *state;
+    dw_model *model = model_of_text(context, LOCAL, &(dw_model_options){.flags = DW_MODEL_GENERATE});
+    dw_session *session = generating(context, model), *plain = session_of(context, model, NULL);
+    int64_t prompt[2] = {1, 8}, ids[4], made;
+    static const struct { int64_t count; dw_generate_options options; dw_status status; const char *message; } cases[] = {
+        {2, {.tokens = 1}, DW_INVALID, "prompt id 8 at 1 is outside the vocabulary of 8"},
+        {0, {.tokens = 1}, DW_INVALID, "at least one token"},
+        {1, {.tokens = ROOM}, DW_LIMIT, "exceed the session's max_tokens of 48"},
+        {1, {.tokens = -1}, DW_LIMIT, "exceed"},
+        {1, {.tokens = 1, .temperature = -1}, DW_INVALID, "temperature -1"},
+        {1, {.tokens = 1, .temperature = NAN}, DW_INVALID, "temperature"},
+        {1, {.tokens = 1, .top_p = 1.5}, DW_INVALID, "top_p 1.5"},
+        {1, {.tokens = 1, .top_k = -2}, DW_INVALID, "top_k -2"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        test_assert_fails(context, dw_session_generate(session, cases[i].count, prompt, &cases[i].options, ids, &made, NULL), cases[i].status, cases[i].message);
+        assert_int_equal(made, 0);
+    }
+    test_assert_fails(context, dw_session_generate(plain, 1, prompt, &(dw_generate_options){.tokens = 1}, ids, &made, NULL), DW_INVALID, "set max_tokens");
+    dw_session_destroy(plain);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+}
+
+static void models_that_cannot_generate_say_why(void **state) {
+    dw_context *context = *state;
+    static const struct { const char *text, *message; } cases[] = {
+        {"graph g\n  symbol s 1..9\n  input x f32[1,s]\n  %1 = neg x\n  output y %1\n", "does not know what to feed input x"},
+        {"graph g\n  symbol s 1..9\n  input a i64[1,s]\n  input b i64[1,s]\n  %1 = add a, b\n  output y %1\n", "one input of token ids, this model has a and b"},
+        {"graph g\n  input a i64[1,7]\n  %1 = neg a\n  output y %1\n", "exported with a dynamic number of tokens; a has a fixed one"},
+        {"graph g\n  symbol s 1..9\n  input a i64[2,s]\n  %1 = neg a\n  output y %1\n", "a has 2 rows"},
+        {"graph g\n  symbol s 1..9\n  input a i64[1,s]\n  input mask bool[1,1,s,s]\n  %1 = neg a\n  %2 = not mask\n  output y %1\n  output z %2\n",
+         "does not know what to feed input mask"},
+        {"graph g\n  symbol s 1..9\n  input a i64[1,s]\n  %1 = neg a\n  output y %1\n", "an output of logits"},
+        {"graph g\n  symbol s 1..9\n  const c f32[2] = 1, 2\n  input mask i64[1,s]\n  %1 = neg mask\n  output y %1\n", "an input of token ids"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        dw_session *session;
+        dw_model *model = model_of_text(context, cases[i].text, &(dw_model_options){.flags = DW_MODEL_GENERATE});
+        dw_status status = dw_session_create(context, model, &(dw_session_options){.max_tokens = 8}, &session);
+        test_assert_fails(context, status, DW_UNSUPPORTED, cases[i].message);
+        assert_null(session);
+        dw_model_destroy(model);
+    }
+}
+
+static void a_text_is_as_likely_as_its_logits_say(void **state) {
+    dw_context *context = *state;
+    enum { COUNT = 23, WINDOW = 9 };
+    dw_model *model = model_of_text(context, MIXED, NULL);
+    dw_session *session = session_of(context, model, "s=9");
+    int64_t ids[COUNT];
+    double nats, expected = 0;
+    for (int i = 0; i < COUNT; i++) ids[i] = (int64_t)(num_random(4, (uint64_t)i) % VOCABULARY);
+    for (int64_t at = 0; at + 1 < COUNT; at += WINDOW - 1) {
+        int64_t length = COUNT - at < WINDOW ? COUNT - at : WINDOW;
+        float all[WINDOW * VOCABULARY];
+        dw_named_tensor in = {.name = "ids"}, out = {.name = "logits"};
+        assert_true(op_tensor_init(&in.tensor, DW_FORMAT_i64, DW_SCALE_plain, 2, (int64_t[]){1, length}, ids + at));
+        assert_true(op_tensor_init(&out.tensor, DW_FORMAT_f32, DW_SCALE_plain, 3, (int64_t[]){1, length, VOCABULARY}, all));
+        assert_ok(context, dw_session_run(session, 1, &in, 1, &out));
+        for (int64_t i = 0; i + 1 < length; i++) {
+            double sum = 0;
+            for (int k = 0; k < VOCABULARY; k++) sum += exp((double)all[i * VOCABULARY + k]);
+            expected += log(sum) - (double)all[i * VOCABULARY + ids[at + i + 1]];
+        }
+    }
+    assert_ok(context, dw_session_score(session, COUNT, ids, WINDOW, &nats));
+    assert_true(fabs(nats - expected / (COUNT - 1)) < 1e-9);   /* both sum in double */
+    ids[20] = VOCABULARY;
+    test_assert_fails(context, dw_session_score(session, COUNT, ids, WINDOW, &nats), DW_INVALID, "id 8 is outside the vocabulary");
+    test_assert_fails(context, dw_session_score(session, 1, ids, WINDOW, &nats), DW_INVALID, "at least two ids");
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+}
+
+static int setup(void **state) { return dw_context_create(&(dw_context_options){.threads = 1}, (dw_context **)state) == DW_OK ? 0 : -1; }
+
+static int teardown(void **state) {
+    dw_context_destroy(*state);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(greedy_takes_the_likeliest, setup, teardown),
+        cmocka_unit_test_setup_teardown(draws_have_their_probabilities, setup, teardown),
+        cmocka_unit_test_setup_teardown(generation_ends_where_it_is_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(requests_that_make_no_sense_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(models_that_cannot_generate_say_why, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_text_is_as_likely_as_its_logits_say, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
