@@ -163,7 +163,7 @@ dw_status capture_finish_writes(capture *capture) {
             continue;
         }
         ir_value *state = map_find(&capture->graph->names, root->home_name);
-        state->next = value;
+        ir_set_next(state, value);
     }
     return DW_OK;
 }

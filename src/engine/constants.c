@@ -48,25 +48,22 @@ typedef struct loading {
 
 static const engine_constant *find_constant(const loading *load, const char *key) { return map_find(&load->constants->by_key, key); }
 
-/* Marks v and, unless its result is there already, all that it is computed from. */
-static void want(loading *load, const plan_value *v)
-{
-    if (load->wanted[v->index]) return;
-    load->wanted[v->index] = true;
-    if (v->value->kind != IR_RESULT || find_constant(load, v->key) != NULL) return;
-    const ir_node *node = v->value->node;
-    for (int i = 0; i < node->n_in; i++)
-        if (ir_in(node, i) != NULL) want(load, plan_value_of(ir_in(node, i)));
-}
-
+/* Marks what runs read and, unless a result is there already, all that it is computed from: operands come before results. */
 static void want_all(loading *load)
 {
     const plan *plan = load->program->plan;
     for (int i = 0; i < plan->value_count; i++)
-        if (plan->values[i].key != NULL && plan_reads_plain(&plan->values[i])) want(load, &plan->values[i]);
+        load->wanted[i] = plan->values[i].key != NULL && plan->values[i].read_plain;
     for (int i = plan->load_count; i < plan->step_count; i++) {
         const plan_step *step = &plan->steps[i];
-        if (step->pack_key != NULL && find_constant(load, step->pack_key) == NULL) want(load, plan_value_of(ir_in(step->node, step->row->packs)));
+        if (step->pack_key != NULL && find_constant(load, step->pack_key) == NULL) load->wanted[plan_value_of(ir_in(step->node, step->row->packs))->index] = true;
+    }
+    for (int i = plan->value_count - 1; i >= 0; i--) {
+        const plan_value *v = &plan->values[i];
+        if (!load->wanted[i] || v->value->kind != IR_RESULT || find_constant(load, v->key) != NULL) continue;
+        const ir_node *node = v->value->node;
+        for (int k = 0; k < node->n_in; k++)
+            if (ir_in(node, k) != NULL) load->wanted[plan_value_of(ir_in(node, k))->index] = true;
     }
 }
 
@@ -205,7 +202,7 @@ static dw_status keep(loading *load)
     const plan *plan = load->program->plan;
     for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
-        if (load->owned[i] == NULL || !plan_reads_plain(v)) continue;
+        if (load->owned[i] == NULL || !v->read_plain) continue;
         engine_constant constant = {.key = v->key, .tensor = load->tensors[i], .bytes = load->owned_bytes[i],
                                     .owned = load->owned[i], .owned_bytes = load->owned_bytes[i]};
         load->owned[i] = NULL;

@@ -152,7 +152,7 @@ static void count_bytes(const dw_model *model, const engine_program *program, ma
         const plan_value *v = &plan->values[i];
         num_parts parts;
         const dw_tensor *t = program->constants ? &program->constants[i] : NULL;
-        if (t == NULL || v->key == NULL || v->view || !plan_reads_plain(v) || map_find(seen, v->key) != NULL) continue;
+        if (t == NULL || v->key == NULL || v->view || !v->read_plain || map_find(seen, v->key) != NULL) continue;
         if (map_set(seen, v->key, (void *)v->key) == DW_OK && num_layout(t->format, t->scale_layout, t->rank, t->dims, &parts)) *bytes += parts.total_bytes;
     }
     for (int i = plan->load_count; i < plan->step_count; i++) {

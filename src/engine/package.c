@@ -53,7 +53,7 @@ static dw_status list_program(const dw_model *model, const engine_program *progr
     for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
         num_parts parts;
-        if (v->key == NULL || v->view || !plan_reads_plain(v)) continue;
+        if (v->key == NULL || v->view || !v->read_plain) continue;
         const dw_tensor *tensor = &program->constants[i];
         if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
             return base_fail(model->context, DW_LIMIT, "the bytes of constant %s overflow", v->key);
@@ -250,7 +250,7 @@ static dw_status check_constants(reading *read, const plan *plan)
 {
     for (int i = 0; i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
-        if (v->key == NULL || v->view || !plan_reads_plain(v)) continue;
+        if (v->key == NULL || v->view || !v->read_plain) continue;
         const engine_constant *constant = map_find(&read->model->constants.by_key, v->key);
         if (constant == NULL || constant->packed) return corrupt(read, "a constant that the plan reads is missing");
         TRY(check_shape(read, plan, v->value, &constant->tensor));

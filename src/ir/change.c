@@ -9,6 +9,7 @@ static void unlink_use(ir_use *use) {
     if (use->value == NULL) return;
     if (use->previous != NULL) use->previous->next = use->next;
     else use->value->uses = use->next;
+    use->value->use_count--;
     if (use->next != NULL) use->next->previous = use->previous;
     use->value = NULL;
     use->next = use->previous = NULL;
@@ -22,19 +23,32 @@ void ir_set_operand(ir_node *node, int index, ir_value *value) {
         use->next = value->uses;
         if (use->next != NULL) use->next->previous = use;
         value->uses = use;
+        value->use_count++;
     }
     ir_update_constant(node);
+}
+
+void ir_set_output(ir_graph *graph, size_t index, ir_value *value) {
+    graph->outputs[index].value->output_count--;
+    graph->outputs[index].value = value;
+    value->output_count++;
+}
+
+void ir_set_next(ir_value *state, ir_value *next) {
+    if (state->next != state) state->next->next_count--;
+    if (next != state) next->next_count++;
+    state->next = next;
 }
 
 void ir_replace(ir_graph *graph, ir_value *from, ir_value *to) {
     if (from == to) return;
     while (from->uses != NULL) ir_set_operand(from->uses->node, from->uses->index, to);
-    for (size_t i = 0; i < graph->output_count; i++) {
-        if (graph->outputs[i].value == from) graph->outputs[i].value = to;
+    for (size_t i = 0; from->output_count > 0 && i < graph->output_count; i++) {
+        if (graph->outputs[i].value == from) ir_set_output(graph, i, to);
     }
-    for (size_t i = 0; i < graph->state_count; i++) {
+    for (size_t i = 0; from->next_count > 0 && i < graph->state_count; i++) {
         ir_value *state = graph->states[i];
-        if (state->next == from && state != from) state->next = to;
+        if (state->next == from && state != from) ir_set_next(state, to);
     }
 }
 

@@ -8,6 +8,7 @@ typedef struct checker {
     const ir_node **makers;     /* by id: the node that made it, of those walked so far */
     size_t used;                /* operand slots that hold a value */
     size_t linked;              /* entries of the lists of uses */
+    size_t ends;                /* outputs and next values, as the values walked so far count them */
 } checker;
 
 static dw_status fail_node(const checker *checker, const ir_node *node, const char *what) {
@@ -33,13 +34,16 @@ static bool is_known(const checker *checker, const ir_value *value) {
 
 static bool are_uses_linked(checker *checker, const ir_value *value) {
     const ir_use *previous = NULL;
+    int count = 0;
     for (const ir_use *use = value->uses; use != NULL; use = use->next) {
         if (use->value != value || use->previous != previous || use->index < 0 || use->index >= use->node->n_in) return false;
         if (&use->node->in[use->index] != use) return false;
         checker->linked++;
+        count++;
         previous = use;
     }
-    return true;
+    checker->ends += (size_t)(value->output_count + value->next_count);
+    return count == value->use_count;
 }
 
 static dw_status check_types(const checker *checker, const ir_node *node) {
@@ -104,17 +108,22 @@ static dw_status check_named(checker *checker, ir_kind kind, ir_value *const *va
 
 static dw_status check_ends(const checker *checker) {
     const ir_graph *graph = checker->graph;
+    size_t ends = graph->output_count;
     for (size_t i = 0; i < graph->state_count; i++) {
         const ir_value *state = graph->states[i];
         if (state->next == NULL || !is_known(checker, state->next)) return fail_name(checker, state->name, "the next value of a state is not in the graph");
         if (!op_type_equal(&state->type, &state->next->type)) return fail_name(checker, state->name, "the next value of a state has another type");
+        ends += state->next != state;
+        if (state->next != state && state->next->next_count < 1) return fail_name(checker, state->name, "next values are not counted at their values");
     }
     for (size_t i = 0; i < graph->output_count; i++) {
         if (graph->outputs[i].value == NULL || !is_known(checker, graph->outputs[i].value)) return fail_name(checker, graph->outputs[i].name, "an output is not in the graph");
-        for (size_t j = 0; j < i; j++) {
-            if (strcmp(graph->outputs[i].name, graph->outputs[j].name) == 0) return fail_name(checker, graph->outputs[i].name, "the name of an output is not unique");
+        if (graph->outputs[i].value->output_count < 1) return fail_name(checker, graph->outputs[i].name, "outputs are not counted at their values");
+        if (map_find(&graph->output_names, graph->outputs[i].name) != graph->outputs[i].name) {
+            return fail_name(checker, graph->outputs[i].name, "the name of an output is not unique");
         }
     }
+    if (ends != checker->ends) return fail_name(checker, graph->name, "outputs and next values are not counted at their values");
     return DW_OK;
 }
 

@@ -11,6 +11,7 @@ dw_status ir_graph_create(dw_context *context, const char *name, ir_graph **grap
     *made = (ir_graph){.context = context, .next_id = 1};
     arena_init(&made->arena, context);
     map_init(&made->names, &made->arena);
+    map_init(&made->output_names, &made->arena);
     map_init(&made->notes, &made->arena);
     map_init(&made->texts, &made->arena);
     dw_status status = dim_table_create(context, &made->dims);
@@ -156,17 +157,17 @@ dw_status ir_add_state(ir_graph *graph, const char *name, const op_type *type, i
 }
 
 dw_status ir_add_output(ir_graph *graph, const char *name, ir_value *value) {
-    for (size_t i = 0; i < graph->output_count; i++) {
-        if (strcmp(graph->outputs[i].name, name) == 0) {
-            return base_fail(graph->context, DW_INVALID, "there is an output named '%s' already; names of outputs are unique", name);
-        }
+    if (map_find(&graph->output_names, name) != NULL) {
+        return base_fail(graph->context, DW_INVALID, "there is an output named '%s' already; names of outputs are unique", name);
     }
     ir_output *grown = arena_grow(&graph->arena, graph->outputs, graph->output_count, &graph->output_capacity, sizeof *grown);
     if (grown == NULL) return DW_NO_MEMORY;
     graph->outputs = grown;
     char *copy = arena_text(&graph->arena, name);
     if (copy == NULL) return DW_NO_MEMORY;
+    TRY(map_set(&graph->output_names, name, copy));
     graph->outputs[graph->output_count++] = (ir_output){copy, value};
+    value->output_count++;
     return DW_OK;
 }
 
@@ -306,11 +307,12 @@ static dw_status copy_all(cloner *cloner) {
     to->weights = from->weights;
     TRY(copy_names(cloner));
     for (const ir_node *node = from->first; node != NULL; node = node->next) TRY(copy_node(cloner, node));
-    for (size_t i = 0; i < from->state_count; i++) to->states[i]->next = copied(cloner, from->states[i]->next);
+    for (size_t i = 0; i < from->state_count; i++) ir_set_next(to->states[i], copied(cloner, from->states[i]->next));
     for (size_t i = 0; i < from->output_count; i++) TRY(ir_add_output(to, from->outputs[i].name, copied(cloner, from->outputs[i].value)));
     to->origin = (ir_origin){0};
     to->next_id = from->next_id;
     to->const_id = from->const_id;
+    to->folded = from->folded;
     return DW_OK;
 }
 

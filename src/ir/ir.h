@@ -66,9 +66,11 @@ struct ir_value {
     bool is_constant;               /* see ir_is_constant */
     ir_node *node;                  /* of results: who makes it */
     int result;                     /* and as which result */
-    ir_use *uses;                   /* by nodes; outputs and next-states are counted by ir_use_count */
+    ir_use *uses;                   /* by nodes */
+    int use_count;                  /* how many these are */
+    int output_count, next_count;   /* outputs, and next values of other states, that it is: kept by ir_add_output, ir_set_output and ir_set_next */
     ir_weight *weight;              /* of params: the data, NULL when the text form came without weights */
-    ir_value *next;                 /* of states: the value it has after the run (itself: unchanged); of the state's type */
+    ir_value *next;                 /* of states: the value it has after the run (itself: unchanged); of the state's type; set by ir_set_next */
     void *mark;                     /* scratch of the pass that runs */
 };
 
@@ -105,12 +107,14 @@ struct dw_graph {
     ir_value **states;  size_t state_count,  state_capacity;
     ir_output *outputs; size_t output_count, output_capacity;
     map names;                      /* of inputs, params and states -> ir_value */
+    map output_names;               /* -> the name itself */
     map texts;                      /* strings of origins, each once */
     map notes;                      /* facts of the model: "tokenizer" -> "bytes", "source" -> file, .. (char *) */
     ir_node *first, *last;
     ir_node *cursor;                /* new nodes go before it; NULL: at the end */
     ir_origin origin;               /* what new nodes are given */
     int next_id, const_id;
+    double folded;                  /* what folding has spent on this graph: elements touched and made, so that it ends (fold.c) */
 };
 
 /* ---- building (graph.c; nodes: build.c) ---- */
@@ -128,7 +132,7 @@ dw_status ir_set_note(ir_graph *graph, const char *name, const char *text);
 dw_status ir_add_input(ir_graph *graph, const char *name, const op_type *type, ir_value **value);
 dw_status ir_add_param(ir_graph *graph, const char *name, const op_type *type, ir_weight *weight, ir_value **value);
 dw_status ir_add_state(ir_graph *graph, const char *name, const op_type *type, ir_weight *initial, ir_value **value);
-dw_status ir_add_output(ir_graph *graph, const char *name, ir_value *value);
+dw_status ir_add_output(ir_graph *graph, const char *name, ir_value *value);   /* INVALID when an output has that name */
 /* A param named const.<n> holding a new contiguous tensor of zeros for the caller to fill, in graph->weights, or in the graph itself when that is NULL. */
 dw_status ir_add_constant(ir_graph *graph, dw_format format, int rank, const int64_t *dims, ir_value **value, dw_tensor *tensor);
 
@@ -149,6 +153,8 @@ dw_status ir_emit_slice(ir_graph *graph, ir_value *x, int axis, dim start, dim e
 /* ---- changing (change.c) ---- */
 
 void ir_set_operand(ir_node *node, int index, ir_value *value);
+void ir_set_output(ir_graph *graph, size_t index, ir_value *value);
+void ir_set_next(ir_value *state, ir_value *next);                /* next of the state's type */
 /* Every use of from, outputs and next-states included, becomes a use of to. */
 void ir_replace(ir_graph *graph, ir_value *from, ir_value *to);
 /* INTERNAL when a result is still used. */

@@ -365,7 +365,7 @@ static dw_status parse_next(parser *parser) {
         text_free(&value_type);
         return status;
     }
-    state->next = value;
+    ir_set_next(state, value);
     return DW_OK;
 }
 

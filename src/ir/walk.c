@@ -2,20 +2,16 @@
 #include "ir/internal.h"
 
 #include <math.h>
+#include <string.h>
 
 int ir_use_count(const ir_graph *graph, const ir_value *value) {
-    int count = 0;
-    for (const ir_use *use = value->uses; use != NULL; use = use->next) count++;
-    for (size_t i = 0; i < graph->output_count; i++) count += graph->outputs[i].value == value;
-    for (size_t i = 0; i < graph->state_count; i++) count += graph->states[i]->next == value && graph->states[i] != value;
-    return count;
+    (void)graph;
+    return value->use_count + value->output_count + value->next_count;
 }
 
 bool ir_is_output(const ir_graph *graph, const ir_value *value) {
-    for (size_t i = 0; i < graph->output_count; i++) {
-        if (graph->outputs[i].value == value) return true;
-    }
-    return false;
+    (void)graph;
+    return value->output_count > 0;
 }
 
 ir_node *ir_def(const ir_value *value, op_id op) {
@@ -52,6 +48,10 @@ static bool is_uniform(const dw_tensor *tensor, double *number) {
     int64_t index[DW_MAX_RANK] = {0};
     *number = op_tensor_load(tensor, index);
     if (tensor->format == DW_FORMAT_i64 && fabs(*number) > 0x1p53) return false;
+    if (op_tensor_is_contiguous(tensor) && dw_format_bits(tensor->format) >= 8) {
+        size_t size = (size_t)dw_format_bits(tensor->format) / 8;   /* each element is the one before it */
+        return memcmp(tensor->data, (const uint8_t *)tensor->data + size, ((size_t)count - 1) * size) == 0;
+    }
     for (int64_t i = 1; i < count; i++) {
         for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
         if (!same_bits(*number, op_tensor_load(tensor, index))) return false;

@@ -16,6 +16,10 @@
 #define DEFAULT_FOLD_BYTES 65536
 #define EXACT 0x1p53      /* integers up to here are doubles */
 
+/* Steps of references, of one node and of all nodes of a graph together: a second or so, and less than 64 MB of constants. */
+#define MAX_NODE_WORK  0x1p23
+#define MAX_GRAPH_WORK 0x1p26
+
 typedef struct folder {
     ir_graph *graph;
     size_t limit;
@@ -30,8 +34,8 @@ bool fold_may_read(const ir_value *param) {
 
 bool fold_number(const ir_value *value, double *number) {
     const ir_value *source = value;
-    while (source->kind == IR_RESULT && source->node->n_in > 0) source = source->node->in[0].value;
-    if (source == NULL || (source->kind == IR_PARAM && !fold_may_read(source))) return false;
+    while (source->kind == IR_RESULT && (source->node->op == OP_cast || (op_get(source->node->op)->traits & OP_TRAIT_VIEW) != 0)) source = source->node->in[0].value;
+    if (source->kind == IR_PARAM && !fold_may_read(source)) return false;
     return ir_is_scalar(value, number);
 }
 
@@ -122,6 +126,16 @@ static dw_status emit_constant(folder *folder, const ir_value *like, const dw_te
     return DW_OK;
 }
 
+/* Is there room in the graph's budget for evaluating the node? It is spent then. */
+static bool spend(const folder *folder, const ir_node *node) {
+    op_work work;
+    if (ir_work(folder->graph, node, NULL, &work) != DW_OK) return false;
+    double steps = 1 + work.flops + work.bytes_read + work.bytes_written;
+    if (!(steps <= MAX_NODE_WORK) || !(folder->graph->folded + steps <= MAX_GRAPH_WORK)) return false;
+    folder->graph->folded += steps;
+    return true;
+}
+
 /* A node of constants; same gets all its results. */
 static dw_status fold_constants(folder *folder, const ir_node *node, ir_value **same) {
     const dw_tensor *in[FOLD_MAX_IN] = {NULL};
@@ -133,7 +147,7 @@ static dw_status fold_constants(folder *folder, const ir_node *node, ir_value **
         TRY(read_constant(folder, node->in[i].value, &in[i]));
         is_constant = in[i] != NULL;
     }
-    if (!is_constant) return DW_OK;
+    if (!is_constant || !spend(folder, node)) return DW_OK;
     for (int i = 0; i < node->n_out; i++) TRY(new_tensor(folder, &node->out[i]->type, &out[i]));
     dw_status status = evaluate(folder, node, in, out);
     if (status != DW_OK) return status == DW_NO_MEMORY ? status : DW_OK;   /* a failure, such as a division by zero, stays with the run */

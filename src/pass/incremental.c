@@ -157,7 +157,7 @@ static dw_status make_nodes(stepper *stepper, const ir_node *last) {
         ir_value *made;
         ir_cursor_end(graph);
         TRY(step_make(stepper, graph->outputs[i].value, new_tokens, &made));
-        graph->outputs[i].value = made;
+        ir_set_output(graph, i, made);
     }
     return DW_OK;
 }

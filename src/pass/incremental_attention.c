@@ -76,7 +76,7 @@ static dw_status cache_value(stepper *stepper, const ir_node *node, ir_value *va
     graph->origin = node->origin;
     TRY(ir_emit(graph, OP_slice_scatter, 2, in, COUNT_OF(attrs), attrs, &updated));
     TRY(ir_emit_slice(graph, updated, 2, zero, stepper->total, 1, &record->cached));
-    state->next = updated;
+    ir_set_next(state, updated);
     *cached = record->cached;
     return DW_OK;
 }

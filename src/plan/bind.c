@@ -134,26 +134,23 @@ dw_status plan_bind(plan_binding *binding, const int64_t *symbols)
     return DW_OK;
 }
 
-/* The first byte of the memory that v is in, or NULL when v is nowhere. */
-static uint8_t *base_of(const plan_binding *binding, const plan_bases *bases, const plan_value *v)
+/* The first byte of the memory that v is in, or NULL when v is nowhere. Its base, which comes before it, is attached already. */
+static uint8_t *memory_of(const plan_binding *binding, const plan_bases *bases, const plan_value *v)
 {
-    const plan_value *root = v;
-    size_t offset = v->view ? binding->offsets[v->index] : 0;
-    while (root->base != NULL) {
-        root = root->base;
-        if (root->view) offset += binding->offsets[root->index];
+    if (v->base != NULL) {
+        uint8_t *memory = binding->tensors[v->base->index].data;
+        return memory && v->view ? memory + binding->offsets[v->index] : memory;
     }
-    uint8_t *memory = NULL;
-    switch (root->place) {
-    case PLAN_WORKSPACE: memory = root->first >= 0 && bases->workspace ? bases->workspace + binding->offsets[root->index] : NULL; break;
-    case PLAN_INPUT:     memory = bases->inputs[root->slot]; break;
-    case PLAN_OUTPUT:    memory = bases->outputs[root->slot]; break;
-    case PLAN_STATE:     memory = bases->states[root->slot]; break;
-    case PLAN_CONSTANT:  memory = bases->constants[root->index].data; break;
+    switch (v->place) {
+    case PLAN_WORKSPACE: return v->first >= 0 && bases->workspace ? bases->workspace + binding->offsets[v->index] : NULL;
+    case PLAN_INPUT:     return bases->inputs[v->slot];
+    case PLAN_OUTPUT:    return bases->outputs[v->slot];
+    case PLAN_STATE:     return bases->states[v->slot];
+    case PLAN_CONSTANT:  return bases->constants[v->index].data;
     case PLAN_NOWHERE:
     case PLAN_PLACE_COUNT: break;
     }
-    return memory ? memory + offset : NULL;
+    return NULL;
 }
 
 void plan_attach(plan_binding *binding, const plan_bases *bases)
@@ -166,7 +163,7 @@ void plan_attach(plan_binding *binding, const plan_bases *bases)
             *tensor = bases->constants[i];
             continue;
         }
-        uint8_t *memory = base_of(binding, bases, v);
+        uint8_t *memory = memory_of(binding, bases, v);
         if (dw_format_is_block(tensor->format) && memory != NULL)
             op_tensor_init(tensor, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, memory);
         else

@@ -86,27 +86,56 @@ static dw_status asked_kernel(plan *plan, const char *kernels, const char *op, c
     return DW_OK;
 }
 
+/* The verdicts of a step, with each reason once: thousands of nodes are refused for a few reasons. */
+static dw_status keep_verdicts(plan *plan, map *reasons, const kernel_choice *choice, plan_step *step)
+{
+    kernel_verdict *kept;
+    TRY_NEW(kept, &plan->arena, choice->verdict_count);
+    for (int i = 0; i < choice->verdict_count; i++) {
+        kept[i] = choice->verdicts[i];
+        if (kept[i].reason == NULL) continue;
+        char *reason = map_find(reasons, kept[i].reason);
+        if (reason == NULL) {
+            reason = arena_text(&plan->arena, kept[i].reason);
+            if (reason == NULL) return DW_NO_MEMORY;
+            TRY(map_set(reasons, reason, reason));
+        }
+        kept[i].reason = reason;
+    }
+    step->verdicts = kept;
+    step->verdict_count = choice->verdict_count;
+    return DW_OK;
+}
+
+static dw_status choose_step(plan *plan, const plan_options *options, arena *scratch, map *reasons, plan_step *step)
+{
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    kernel_problem problem;
+    kernel_choice choice;
+    const char *asked;
+    plan_problem(plan, step, in, out, &problem);
+    TRY(asked_kernel(plan, options->kernels, problem.op->name, &asked));
+    dw_status status = kernel_choose(scratch, &problem, options->registry, asked, &choice);
+    if (status != DW_OK)
+        return base_fail_at(plan->context, status, "op %%%d %s, %s", step->node->out[0]->id, problem.op->name,
+                            step->node->origin.module ? step->node->origin.module : "no module");
+    step->seconds = choice.seconds;
+    TRY(keep_verdicts(plan, reasons, &choice, step));
+    return plan_set_row(plan, step, choice.row);
+}
+
 dw_status plan_choose(plan *plan, const void *argument)
 {
-    const plan_options *options = argument;
-    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
-    TRY(check_kernels(plan, options->kernels));
+    map reasons;
+    map_init(&reasons, &plan->arena);
+    TRY(check_kernels(plan, ((const plan_options *)argument)->kernels));
     TRY(plan_new_steps(plan));
     for (int i = 0; i < plan->step_count; i++) {
-        plan_step *step = &plan->steps[i];
-        kernel_problem problem;
-        kernel_choice choice;
-        const char *asked;
-        plan_problem(plan, step, in, out, &problem);
-        TRY(asked_kernel(plan, options->kernels, problem.op->name, &asked));
-        dw_status status = kernel_choose(&plan->arena, &problem, options->registry, asked, &choice);
-        if (status != DW_OK)
-            return base_fail_at(plan->context, status, "op %%%d %s, %s", step->node->out[0]->id, problem.op->name,
-                                step->node->origin.module ? step->node->origin.module : "no module");
-        step->seconds = choice.seconds;
-        step->verdict_count = choice.verdict_count;
-        step->verdicts = choice.verdicts;
-        TRY(plan_set_row(plan, step, choice.row));
+        arena scratch;
+        arena_init(&scratch, plan->context);
+        dw_status status = choose_step(plan, argument, &scratch, &reasons, &plan->steps[i]);
+        arena_free(&scratch);
+        if (status != DW_OK) return status;
     }
     return DW_OK;
 }

@@ -79,10 +79,7 @@ static bool attrs_have_symbols(const op_attrs *attrs)
 /* Outputs and next values of states are made anew by each run: they lie where the caller and the session want them. */
 static bool is_result(const ir_graph *graph, const ir_value *value)
 {
-    if (ir_is_output(graph, value)) return true;
-    for (size_t i = 0; i < graph->state_count; i++)
-        if (graph->states[i]->next == value && graph->states[i] != value) return true;
-    return false;
+    return ir_is_output(graph, value) || value->next_count > 0;
 }
 
 static bool node_is_constant(const ir_graph *graph, const ir_node *node)
@@ -130,45 +127,50 @@ dw_status plan_find_constants(plan *plan)
 
 /* ---- results: outputs and next-states ---- */
 
-/* The operand of value's node whose memory it may take over, or NULL: one use of it, in this slot; same type; nobody reads it later. */
-static bool dies_at(const ir_value *operand, const ir_node *node, int slot)
+static bool is_view(const ir_node *node) { return (op_get(node->op)->traits & OP_TRAIT_VIEW) != 0; }
+
+/* Sets last_read of all values that have a number; those of nodes added since are read by nobody. */
+static void find_reads(plan *plan)
 {
-    for (const ir_use *use = operand->uses; use != NULL; use = use->next) {
-        if (use->node == node && use->index != slot) return false;
-        if (use->node->order > node->order) return false;
-        /* a view of it may be read later */
-        if (use->node != node && (op_get(use->node->op)->traits & OP_TRAIT_VIEW))
-            for (int i = 0; i < use->node->n_out; i++)
-                for (const ir_use *u = use->node->out[i]->uses; u != NULL; u = u->next)
-                    if (u->node == node || !dies_at(use->node->out[i], node, -1)) return false;
+    for (int i = 0; i < plan->value_count; i++) plan->values[i].last_read = 0;
+    for (const ir_node *node = plan->graph->last; node != NULL; node = node->previous) {
+        const plan_value *result = plan_value_of(ir_out(node));
+        int last = is_view(node) && result != NULL && result->last_read > node->order ? result->last_read : node->order;
+        for (int i = 0; i < node->n_in; i++) {
+            plan_value *v = ir_in(node, i) != NULL ? plan_value_of(ir_in(node, i)) : NULL;
+            if (v != NULL && v->last_read < last) v->last_read = last;
+        }
     }
-    return true;
 }
 
-/* Does a node at or behind this order read value, or a view of it? */
-static bool is_read_from(const ir_value *value, int order)
+/* Is value base itself, or a view of it? */
+static bool is_of(const ir_value *value, const ir_value *base)
 {
-    for (const ir_use *use = value->uses; use != NULL; use = use->next) {
-        if (use->node->order >= order) return true;
-        if ((op_get(use->node->op)->traits & OP_TRAIT_VIEW) && is_read_from(ir_out(use->node), order)) return true;
-    }
-    return false;
+    int order = base->kind == IR_RESULT ? base->node->order : 0;
+    while (value != base && value->kind == IR_RESULT && value->node->order > order && is_view(value->node)) value = ir_in(value->node, 0);
+    return value == base;
+}
+
+/* May the node write its result over operand, which it reads in that slot: does it read it, or a view of it, in no other, and nobody later? */
+static bool dies_at(const ir_value *operand, const ir_node *node, int slot)
+{
+    if (plan_value_of(operand)->last_read > node->order) return false;
+    for (int i = 0; i < node->n_in; i++)
+        if (i != slot && ir_in(node, i) != NULL && is_of(ir_in(node, i), operand)) return false;
+    return true;
 }
 
 /* Is the next value of state a result that is nothing else? */
 static bool has_own_next(const ir_graph *graph, const ir_value *state)
 {
     const ir_value *next = state->next;
-    if (next->kind != IR_RESULT || ir_is_output(graph, next)) return false;
-    for (size_t i = 0; i < graph->state_count; i++)
-        if (graph->states[i] != state && graph->states[i]->next == next) return false;
-    return true;
+    return next->kind == IR_RESULT && !ir_is_output(graph, next) && next->next_count == 1;
 }
 
 /* Can the step that makes the next value write it to the state's memory, as the present value has been read by then? */
 static bool writes_straight(const ir_graph *graph, const ir_value *state)
 {
-    return has_own_next(graph, state) && !is_read_from(state, state->next->node->order);
+    return has_own_next(graph, state) && plan_value_of(state)->last_read < state->next->node->order;
 }
 
 /* Is the new value of state written over the old one by the node that makes it? */
@@ -195,9 +197,17 @@ static dw_status emit_copy(ir_graph *graph, ir_value *value, ir_value **copy)
     return ir_emit(graph, OP_reshape, 1, (ir_value *[]){value}, 1, &shape, copy);
 }
 
+static dw_status copy_next(ir_graph *graph, ir_value *state)
+{
+    ir_value *copy;
+    TRY(emit_copy(graph, state->next, &copy));
+    ir_set_next(state, copy);
+    return DW_OK;
+}
+
 static const ir_value *view_root(const ir_value *value)
 {
-    while (value->kind == IR_RESULT && (op_get(value->node->op)->traits & OP_TRAIT_VIEW)) value = ir_in(value->node, 0);
+    while (value->kind == IR_RESULT && is_view(value->node)) value = ir_in(value->node, 0);
     return value;
 }
 
@@ -205,11 +215,9 @@ static const ir_value *view_root(const ir_value *value)
 static bool is_own_output(const ir_graph *graph, size_t i)
 {
     const ir_value *value = graph->outputs[i].value;
-    if (value->kind != IR_RESULT) return false;
-    for (size_t k = 0; k < i; k++)
+    if (value->kind != IR_RESULT || value->next_count > 0) return false;
+    for (size_t k = 0; value->output_count > 1 && k < i; k++)
         if (graph->outputs[k].value == value) return false;
-    for (size_t k = 0; k < graph->state_count; k++)
-        if (graph->states[k]->next == value) return false;
     return true;
 }
 
@@ -219,7 +227,7 @@ static dw_status isolate_outputs(ir_graph *graph, bool *changed)
         ir_value *copy;
         if (is_own_output(graph, i)) continue;
         TRY(emit_copy(graph, graph->outputs[i].value, &copy));
-        graph->outputs[i].value = copy;
+        ir_set_output(graph, i, copy);
         *changed = true;
     }
     ir_renumber(graph);
@@ -252,18 +260,24 @@ static dw_status isolate_states(plan *plan, bool *changed)
     ir_graph *graph = plan->graph;
     bool *copied, again = true;
     TRY_NEW(copied, &plan->arena, graph->state_count);
+    find_reads(plan);
     while (again) {
         again = false;
         for (size_t i = 0; i < graph->state_count; i++) {
             ir_value *state = graph->states[i];
             if (copied[i] || is_written_well(graph, state)) continue;
             copied[i] = again = *changed = true;
-            if (view_root(state->next)->kind == IR_STATE) TRY(emit_taken(graph, state->next, &state->next));
+            const ir_value *root = view_root(state->next);
+            if (root->kind != IR_STATE) continue;
+            ir_value *taken;
+            TRY(emit_taken(graph, state->next, &taken));
+            ir_set_next(state, taken);
+            plan_value_of(root)->last_read = taken->node->order;
         }
         ir_renumber(graph);
     }
     for (size_t i = 0; i < graph->state_count; i++)
-        if (copied[i] && !writes_straight(graph, graph->states[i])) TRY(emit_copy(graph, graph->states[i]->next, &graph->states[i]->next));
+        if (copied[i] && !writes_straight(graph, graph->states[i])) TRY(copy_next(graph, graph->states[i]));
     ir_renumber(graph);
     return DW_OK;
 }
@@ -311,10 +325,13 @@ static void take_over(plan *plan)
     }
 }
 
-plan_value *plan_root(plan_value *value)
+/* Bases come before what lies in them. */
+static void find_roots(plan *plan)
 {
-    while (value->base != NULL) value = value->base;
-    return value;
+    for (int i = 0; i < plan->value_count; i++) {
+        plan_value *v = &plan->values[i];
+        v->root = v->base != NULL ? v->base->root : v;
+    }
 }
 
 static void mark_lives(plan *plan)
@@ -322,21 +339,21 @@ static void mark_lives(plan *plan)
     for (int i = plan->load_count; i < plan->step_count; i++) {
         const ir_node *node = plan->steps[i].node;
         for (int k = 0; k < node->n_out; k++) {
-            plan_value *root = plan_root(plan_value_of(node->out[k]));
+            plan_value *root = plan_value_of(node->out[k])->root;
             if (root->first < 0) root->first = i;
             root->last = i;
         }
         for (int k = 0; k < node->n_in; k++)
-            if (ir_in(node, k) != NULL) plan_root(plan_value_of(ir_in(node, k)))->last = i;
+            if (ir_in(node, k) != NULL) plan_value_of(ir_in(node, k))->root->last = i;
     }
 }
 
-bool plan_reads_plain(const plan_value *value)
+static bool is_read_plain(const plan_value *value)
 {
     for (const ir_use *use = value->value->uses; use != NULL; use = use->next) {
         const plan_step *step = use->node->mark;
         if (step == NULL) {   /* a view: who reads that? */
-            if (plan_reads_plain(plan_value_of(ir_out(use->node)))) return true;
+            if (plan_value_of(ir_out(use->node))->read_plain) return true;
         } else if (!step->at_load && !(step->pack_key && step->row->packs == use->index)) {
             return true;
         }
@@ -347,12 +364,13 @@ bool plan_reads_plain(const plan_value *value)
 /* Views live where their base lives; constants that runs read only in packed form are nowhere. */
 static void settle_places(plan *plan)
 {
-    for (int i = 0; i < plan->value_count; i++) {
+    for (int i = plan->value_count - 1; i >= 0; i--) {   /* views come after what they are of */
         plan_value *v = &plan->values[i];
-        if (v->key != NULL && !plan_reads_plain(v)) v->place = PLAN_NOWHERE;
+        v->read_plain = is_read_plain(v);
+        if (v->key != NULL && !v->read_plain) v->place = PLAN_NOWHERE;
     }
     for (int i = 0; i < plan->value_count; i++)
-        if (plan->values[i].view) plan->values[i].place = plan_root(&plan->values[i])->place;
+        if (plan->values[i].view) plan->values[i].place = plan->values[i].root->place;
 }
 
 /* ---- the whole ---- */
@@ -372,8 +390,10 @@ dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void 
     }
     plan_lay_out(plan);
     TRY(plan_drop_views(plan));
+    find_reads(plan);
     place_results(plan);
     take_over(plan);
+    find_roots(plan);
     settle_places(plan);
     mark_lives(plan);
     return DW_OK;

@@ -8,7 +8,6 @@
 dw_status plan_create(ir_graph *graph, plan **result);   /* takes the graph over in any case */
 dw_status plan_number_values(plan *plan);
 dw_status plan_find_constants(plan *plan);
-plan_value *plan_root(plan_value *value);
 /* Everything after the kernels are known; choose fills plan->steps for all nodes. */
 dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void *), const void *argument);
 

@@ -79,10 +79,7 @@ static bool can_alias(plan *plan, const ir_node *node, bool *contiguous)
 /* Values that no reader may see as strided: they are written to where the caller or the next run finds them. */
 static bool must_be_contiguous(const plan *plan, const ir_value *value)
 {
-    if (ir_is_output(plan->graph, value)) return true;
-    for (size_t i = 0; i < plan->graph->state_count; i++)
-        if (plan->graph->states[i]->next == value) return true;
-    return false;
+    return ir_is_output(plan->graph, value) || value->next_count > 0;
 }
 
 static bool readers_accept_strides(const plan *plan, const ir_value *value)

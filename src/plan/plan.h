@@ -24,6 +24,9 @@ struct plan_value {
     plan_place place;                 /* of views: of their base */
     int slot;                         /* of inputs, outputs and states: which */
     plan_value *base;                 /* of views and results computed in place: the value whose memory this is; else NULL */
+    plan_value *root;                 /* the last base's base that has memory of its own, or the value itself */
+    int last_read;                    /* order of the last node that reads it, or a view of it; 0 when none does */
+    bool read_plain;                  /* of constants: is their plain form read by a step of every run? */
     bool view;                        /* under the strides of its base; no step makes it */
     bool contiguous;                  /* row-major without gaps at all sizes */
     const int64_t *layout;            /* axes in the order in which memory runs, when not row-major; else NULL */
@@ -76,8 +79,6 @@ static inline plan_value *plan_value_of(const ir_value *value) { return value->m
 const char *plan_place_name(plan_place place);
 /* The question that a step's kernel was chosen for. in and out have room for the node's operands and results. */
 void plan_problem(const plan *plan, const plan_step *step, const op_type **in, const op_type **out, kernel_problem *problem);
-/* Is the plain form of a constant read by a step of every run? */
-bool plan_reads_plain(const plan_value *value);
 /* The text form, which plan_parse reads back: chip and hash, precision, graph, and a line per step with its kernel. */
 dw_status plan_print(const plan *plan, text *text);
 /* weights: where params take their data from; those that are not there have none. MISMATCH when chip is not the one the plan was made for; UNSUPPORTED names a kernel that is not here. */

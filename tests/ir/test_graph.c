@@ -255,7 +255,7 @@ static void replace_reaches_nodes_outputs_and_states(void **state) {
     op_type type = type_of(f, DW_FORMAT_f32, 1, dims);
     ok(f, ir_add_state(f->graph, "k", &type, NULL, &kept));
     ir_value *a = emit_1(f, OP_exp, x), *b = emit_2(f, OP_add, a, a);
-    kept->next = a;
+    ir_set_next(kept, a);
     ok(f, ir_add_output(f->graph, "out", a));
     assert_int_equal(ir_use_count(f->graph, a), 4);
     assert_true(ir_is_output(f->graph, a));
@@ -477,8 +477,14 @@ static void check_finds_what_is_broken(void **state) {
     f->graph->last = b->node;
     ir_use *use = x->uses;
     x->uses = NULL;
+    test_assert_fails(f->context, ir_check(f->graph), DW_INTERNAL, "the uses of a named value are not linked ('x')");
+    x->use_count = 0;
     test_assert_fails(f->context, ir_check(f->graph), DW_INTERNAL, "more or fewer uses than operands");
     x->uses = use;
+    x->use_count = 1;
+    f->graph->outputs[0].value = a;
+    test_assert_fails(f->context, ir_check(f->graph), DW_INTERNAL, "not counted at their values");
+    f->graph->outputs[0].value = b;
     ok(f, ir_check(f->graph));
 }
 

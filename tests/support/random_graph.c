@@ -166,7 +166,7 @@ static void set_next(generator *g, ir_value *state) {
         int half = g->count / 2;
         ir_value *value = g->values[tries < 20 ? half + pick(g, g->count - half) : pick(g, g->count)];
         if (!op_type_equal(&value->type, &state->type)) continue;
-        state->next = value;
+        ir_set_next(state, value);
         return;
     }
 }

@@ -12,6 +12,7 @@ static void *counted_alloc(void *user, size_t bytes, size_t align) {
     memset(made, 0xa5, bytes);   /* so that nobody counts on zeros */
     memory->live_count++;
     memory->live_bytes += bytes;
+    if (memory->peak_bytes < memory->live_bytes) memory->peak_bytes = memory->live_bytes;
     return made;
 }
 

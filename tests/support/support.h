@@ -14,7 +14,7 @@
 /* Counts what is live, and fails the fail_at-th allocation (counted from 1; 0: none). Zero-initialise it. */
 typedef struct test_memory {
     size_t calls, fail_at;
-    size_t live_count, live_bytes;
+    size_t live_count, live_bytes, peak_bytes;
     dw_allocator allocator;   /* filled in by test_context_create */
 } test_memory;
 
