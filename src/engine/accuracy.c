@@ -254,6 +254,28 @@ static dw_status compare_all(check *check, json_t *facts) {
 
 static double real_of(const json_t *error, const char *key) { return json_number_value(json_object_get(error, key)); }
 
+static double isolated_of(const json_t *layer) { return real_of(json_object_get(layer, "isolated"), "relative"); }
+
+/* The layers of largest isolated error, the largest first. */
+static void print_costliest(text *out, const json_t *layers) {
+    const json_t *largest[3] = {NULL};
+    size_t i;
+    json_t *row;
+    json_array_foreach(layers, i, row) {
+        const json_t *moved = row;
+        for (size_t k = 0; k < COUNT_OF(largest) && moved != NULL; k++) {
+            if (largest[k] != NULL && isolated_of(moved) <= isolated_of(largest[k])) continue;
+            const json_t *other = largest[k];
+            largest[k] = moved;
+            moved = other;
+        }
+    }
+    for (size_t k = 0; k < COUNT_OF(largest) && largest[k] != NULL; k++) {
+        text_printf(out, "%s%s (%.3e)", k == 0 ? "cost most alone: " : ", ", json_string_value(json_object_get(largest[k], "layer")), isolated_of(largest[k]));
+    }
+    if (largest[0] != NULL) text_add(out, "\n");
+}
+
 static void print_errors(text *out, const json_t *facts) {
     size_t i;
     json_t *row;
@@ -315,6 +337,7 @@ static dw_status emit(check *check, const json_t *facts, int json, dw_sink sink,
         text_printf(&out, "%s in %s, against fp32%s\n", check->model->file, check->model->precision,
                     json_is_true(json_object_get(facts, "random_inputs")) ? ", on random inputs" : "");
         print_errors(&out, facts);
+        print_costliest(&out, json_object_get(facts, "layers"));
     }
     dw_status status = text_status(&out);
     if (status == DW_OK) sink(user, text_string(&out), out.length);
