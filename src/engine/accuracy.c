@@ -256,13 +256,13 @@ static double real_of(const json_t *error, const char *key) { return json_number
 
 static double isolated_of(const json_t *layer) { return real_of(json_object_get(layer, "isolated"), "relative"); }
 
-/* The layers of largest isolated error, the largest first. */
+/* The layers of largest isolated error, the largest first; those without error are none. */
 static void print_costliest(text *out, const json_t *layers) {
     const json_t *largest[3] = {NULL};
     size_t i;
     json_t *row;
     json_array_foreach(layers, i, row) {
-        const json_t *moved = row;
+        const json_t *moved = isolated_of(row) > 0 ? row : NULL;
         for (size_t k = 0; k < COUNT_OF(largest) && moved != NULL; k++) {
             if (largest[k] != NULL && isolated_of(moved) <= isolated_of(largest[k])) continue;
             const json_t *other = largest[k];
