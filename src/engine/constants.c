@@ -2,6 +2,7 @@
  * A constant's key is the expression that it is (plan.h), so the plans of a model share it. */
 #include "engine/engine.h"
 
+#include <limits.h>
 #include <string.h>
 
 void engine_constants_init(engine_constants *constants, dw_context *context)
@@ -43,8 +44,11 @@ typedef struct loading {
     dw_tensor *tensors;
     void **owned;
     size_t *owned_bytes;
+    int *last_read;            /* of values with memory of their own: order of the last node of the load that reads them; NEVER_DONE: runs do */
     int64_t *symbols;
 } loading;
+
+enum { NEVER_DONE = INT_MAX };
 
 static const engine_constant *find_constant(const loading *load, const char *key) { return map_find(&load->constants->by_key, key); }
 
@@ -157,6 +161,34 @@ static bool must_run(const loading *load, const ir_node *node)
     return false;
 }
 
+static void find_last_reads(loading *load)
+{
+    const plan *plan = load->program->plan;
+    for (const ir_node *node = plan->graph->first; node != NULL; node = node->next) {
+        if (plan_value_of(ir_out(node))->key == NULL || !must_run(load, node)) continue;
+        for (int i = 0; i < node->n_in; i++)
+            if (ir_in(node, i) != NULL) load->last_read[plan_value_of(ir_in(node, i))->root->index] = node->order;
+    }
+    for (int i = 0; i < plan->value_count; i++)
+        if (plan->values[i].read_plain) load->last_read[plan->values[i].root->index] = NEVER_DONE;
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const plan_step *step = &plan->steps[i];
+        if (step->pack_key != NULL) load->last_read[plan_value_of(ir_in(step->node, step->row->packs))->root->index] = NEVER_DONE;
+    }
+}
+
+/* Releases what node was the last to read: thousands of steps need no more than their widest place. */
+static void release_operands(loading *load, const ir_node *node)
+{
+    for (int i = 0; i < node->n_in; i++) {
+        if (ir_in(node, i) == NULL) continue;
+        int root = plan_value_of(ir_in(node, i))->root->index;
+        if (load->last_read[root] != node->order) continue;
+        base_release(load->constants->context, load->owned[root], load->owned_bytes[root], ENGINE_ALIGN);
+        load->owned[root] = NULL;
+    }
+}
+
 static dw_status compute(loading *load)
 {
     const plan *plan = load->program->plan;
@@ -171,6 +203,7 @@ static dw_status compute(loading *load)
         }
         if (!must_run(load, node)) continue;
         TRY(v->view ? see_view(load, v) : run_step(load, node->mark));
+        release_operands(load, node);
         TRY(base_poll(load->constants->context));
     }
     return DW_OK;
@@ -221,9 +254,11 @@ static dw_status load_program(loading *load)
     TRY_NEW(load->wanted, &load->arena, plan->value_count);
     TRY_NEW(load->tensors, &load->arena, plan->value_count);
     TRY_NEW(load->owned_bytes, &load->arena, plan->value_count);
+    TRY_NEW(load->last_read, &load->arena, plan->value_count);
     TRY_NEW(load->symbols, &load->arena, dim_symbol_count(plan->graph->dims) + 1);
     TRY_NEW(load->owned, &load->arena, plan->value_count);
     want_all(load);
+    find_last_reads(load);
     TRY(compute(load));
     for (int i = plan->load_count; i < plan->step_count; i++) {
         const plan_step *step = &plan->steps[i];
