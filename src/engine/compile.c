@@ -98,12 +98,12 @@ static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_m
                                                 .dims = options->dims, .kernels = options->kernels}, &program->plan);
 }
 
-static dw_status make_step(dw_model *model, ir_graph **step)
+static dw_status make_step(dw_model *model, ir_graph **step, ir_graph **prelude)
 {
     text why;
     text_init(&why, model->context);
     bool changed;
-    dw_status status = pass_incremental(model->fused, step, &why);
+    dw_status status = pass_incremental(model->fused, step, prelude, &why);
     if (status == DW_OK && *step != NULL) status = pass_last_token(*step, &changed);
     if (status == DW_OK && *step == NULL) {
         model->no_step = arena_text(&model->arena, text_string(&why));
@@ -112,18 +112,21 @@ static dw_status make_step(dw_model *model, ir_graph **step)
     text_free(&why);
     if (status != DW_OK) {
         ir_graph_destroy(*step);
-        *step = NULL;
+        ir_graph_destroy(*prelude);
+        *step = *prelude = NULL;
     }
     return status;
 }
 
 static dw_status plan_all(dw_model *model, const dw_model_options *options, pass_policy *policy)
 {
-    ir_graph *step = NULL;
-    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) TRY(make_step(model, &step));
+    ir_graph *step = NULL, *prelude = NULL;
+    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) TRY(make_step(model, &step, &prelude));
     dw_status status = DW_OK;
     if (step != NULL) status = plan_program(model, step, options, policy, &model->step);
+    if (status == DW_OK && prelude != NULL) status = plan_program(model, prelude, options, policy, &model->prelude);
     ir_graph_destroy(step);
+    ir_graph_destroy(prelude);
     if (status == DW_OK && (!(model->flags & DW_MODEL_GENERATE_ONLY) || step == NULL)) status = plan_program(model, model->fused, options, policy, &model->full);
     return status;
 }
@@ -147,6 +150,7 @@ dw_status engine_compile(dw_model *model, const dw_model_options *options)
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
     if (model->step.plan != NULL) TRY(engine_load(&model->constants, pool, &model->step));
+    if (model->prelude.plan != NULL) TRY(engine_load(&model->constants, pool, &model->prelude));
     if (model->full.plan != NULL) TRY(engine_load(&model->constants, pool, &model->full));
     return DW_OK;
 }

@@ -52,7 +52,8 @@ struct dw_model {
     ir_graph *fused;           /* after structural fusion, before precision; NULL in a model from a .dw */
     engine_constants constants;
     engine_program full, step; /* plan NULL: none was asked for or none is possible */
-    const char *no_step;       /* why not */
+    engine_program prelude;    /* what the step is given once for each generation; plan NULL: nothing */
+    const char *no_step;       /* why there is no step */
     chip_caps chip;
     const char *precision;     /* in words, for print */
     const char *fusion_notes;  /* what fusion left alone, and why; "" */

@@ -28,6 +28,14 @@ void ir_set_operand(ir_node *node, int index, ir_value *value) {
     ir_update_constant(node);
 }
 
+dw_status ir_remove_output(ir_graph *graph, size_t index) {
+    TRY(map_set(&graph->output_names, graph->outputs[index].name, NULL));
+    graph->outputs[index].value->output_count--;
+    memmove(&graph->outputs[index], &graph->outputs[index + 1], (graph->output_count - index - 1) * sizeof *graph->outputs);
+    graph->output_count--;
+    return DW_OK;
+}
+
 void ir_set_output(ir_graph *graph, size_t index, ir_value *value) {
     graph->outputs[index].value->output_count--;
     graph->outputs[index].value = value;
@@ -95,6 +103,11 @@ static dw_status remove_named(ir_graph *graph, ir_value *value, ir_value **value
 dw_status ir_remove_param(ir_graph *graph, ir_value *param) {
     if (ir_use_count(graph, param) > 0) return fail_used(graph, param, "a param");
     return remove_named(graph, param, graph->params, &graph->param_count);
+}
+
+dw_status ir_remove_input(ir_graph *graph, ir_value *input) {
+    if (ir_use_count(graph, input) > 0) return fail_used(graph, input, "an input");
+    return remove_named(graph, input, graph->inputs, &graph->input_count);
 }
 
 dw_status ir_remove_state(ir_graph *graph, ir_value *state) {

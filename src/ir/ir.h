@@ -153,6 +153,7 @@ dw_status ir_emit_slice(ir_graph *graph, ir_value *x, int axis, dim start, dim e
 /* ---- changing (change.c) ---- */
 
 void ir_set_operand(ir_node *node, int index, ir_value *value);
+dw_status ir_remove_output(ir_graph *graph, size_t index);
 void ir_set_output(ir_graph *graph, size_t index, ir_value *value);
 void ir_set_next(ir_value *state, ir_value *next);                /* next of the state's type */
 /* Every use of from, outputs and next-states included, becomes a use of to. */
@@ -160,6 +161,7 @@ void ir_replace(ir_graph *graph, ir_value *from, ir_value *to);
 /* INTERNAL when a result is still used. */
 dw_status ir_remove(ir_graph *graph, ir_node *node);
 dw_status ir_remove_param(ir_graph *graph, ir_value *param);      /* INTERNAL when something uses it */
+dw_status ir_remove_input(ir_graph *graph, ir_value *input);      /* INTERNAL when something uses it */
 dw_status ir_remove_state(ir_graph *graph, ir_value *state);      /* INTERNAL when something uses it or it changes */
 void ir_cursor_before(ir_graph *graph, ir_node *node);            /* and takes over its origin */
 void ir_cursor_after(ir_graph *graph, ir_node *node);

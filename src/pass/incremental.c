@@ -19,13 +19,25 @@ static bool looks_up(const ir_value *value, int steps) {
     return false;
 }
 
+/* Does the first output run along the last axis of value? */
+static bool is_along_output(const ir_graph *graph, const ir_value *value) {
+    const op_type *output = &graph->outputs[0].value->type;
+    for (int i = 0; i < output->rank; i++) {
+        if (output->dims[i] == value->type.dims[value->type.rank - 1]) return true;
+    }
+    return false;
+}
+
 ir_value *incremental_find_tokens(const ir_graph *graph) {
     enum { MAX_STEPS = 4 };
+    ir_value *first = NULL;
     for (size_t i = 0; i < graph->input_count; i++) {
         ir_value *input = graph->inputs[i];
-        if (is_integer(input) && input->type.rank > 0 && looks_up(input, MAX_STEPS)) return input;
+        if (!is_integer(input) || input->type.rank == 0 || !looks_up(input, MAX_STEPS)) continue;
+        if (graph->output_count == 0 || is_along_output(graph, input)) return input;
+        if (first == NULL) first = input;
     }
-    return NULL;
+    return first;
 }
 
 /* What hinders before any node is looked at; NULL: nothing. */
@@ -63,6 +75,7 @@ static dw_status label_source(stepper *stepper, ir_value *value) {
     step_record *record;
     TRY(add_record(stepper, value, &record));
     record->active = value == stepper->tokens;
+    record->given = value->kind == IR_INPUT && !record->active;
     record->label.rank = value->type.rank;
     for (int i = 0; i < value->type.rank; i++) {
         const dim size = value->type.dims[i];
@@ -71,6 +84,7 @@ static dw_status label_source(stepper *stepper, ir_value *value) {
         if (dim_is_constant(size, &number) && number == 1) continue;
         TRY(step_uses_length(stepper, size, &uses));
         const bool sequence = size == stepper->length;
+        record->given = record->given && !uses;
         if ((uses && !sequence) || (sequence && record->label.sequences == STEP_MAX_SEQUENCES)) {
             record->refusal = "the size of an input depends on the sequence length";
             return DW_OK;
@@ -153,6 +167,9 @@ static dw_status make_nodes(stepper *stepper, const ir_node *last) {
         if (record->active && node->op != OP_attention) TRY(step_make_node(stepper, node, record->label.kinds));
         if (node == last) break;
     }
+    for (size_t i = graph->output_count; i-- > 0;) {
+        if (step_of(graph->outputs[i].value)->given) TRY(ir_remove_output(graph, i));
+    }
     for (size_t i = 0; i < graph->output_count; i++) {
         ir_value *made;
         ir_cursor_end(graph);
@@ -171,7 +188,7 @@ static dw_status remove_old(ir_graph *graph, ir_node *last) {
     return DW_OK;
 }
 
-static dw_status build(stepper *stepper, bool *proved) {
+static dw_status build(stepper *stepper, const ir_graph *whole, ir_graph **prelude, bool *proved) {
     ir_graph *graph = stepper->graph;
     *proved = false;
     const char *obstacle = find_sequence(stepper);
@@ -188,21 +205,25 @@ static dw_status build(stepper *stepper, bool *proved) {
     for (size_t i = 0; i < graph->input_count; i++) make_source(stepper, graph->inputs[i]);
     for (size_t i = 0; i < graph->param_count; i++) make_source(stepper, graph->params[i]);
     TRY(make_nodes(stepper, last));
+    if (stepper->given_count > 0) TRY(step_make_prelude(stepper, whole, prelude));
     TRY(remove_old(graph, last));
+    if (stepper->given_count > 0) TRY(step_remove_given(stepper));
     return ir_check(graph);
 }
 
-dw_status pass_incremental(const ir_graph *graph, ir_graph **step, text *why) {
-    *step = NULL;
+dw_status pass_incremental(const ir_graph *graph, ir_graph **step, ir_graph **prelude, text *why) {
+    *step = *prelude = NULL;
     stepper stepper = {.why = why};
     TRY(ir_graph_clone(graph, &stepper.graph));
     arena_init(&stepper.arena, graph->context);
     bool proved = false;
-    const dw_status status = build(&stepper, &proved);
+    const dw_status status = build(&stepper, graph, prelude, &proved);
     value_analysis_destroy(stepper.analysis);
     arena_free(&stepper.arena);
     if (status != DW_OK || !proved) {
         ir_graph_destroy(stepper.graph);
+        ir_graph_destroy(*prelude);
+        *prelude = NULL;
         return status;
     }
     *step = stepper.graph;

@@ -118,7 +118,9 @@ dw_status step_make(stepper *stepper, ir_value *value, const step_kind *kinds, i
     const unsigned bits = variant(record, kinds), whole = record->whole & ~bits;
     *made = record->made[bits];
     if (*made != NULL) return DW_OK;
-    if (whole != 0) {
+    if (record->given) {
+        TRY(step_make_given(stepper, value, made));
+    } else if (whole != 0) {
         TRY(make_part(stepper, value, kinds, whole, made));
     } else if (value->kind == IR_RESULT && !record->active) {
         TRY(step_make_node(stepper, value->node, kinds));

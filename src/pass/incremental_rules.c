@@ -345,6 +345,8 @@ dw_status step_rule(stepper *stepper, const ir_node *node, step_record *record) 
     }
     if (record->refusal != NULL) return DW_OK;
     bool known;
+    TRY(step_rule_alone(stepper, node, record, &known));
+    if (known) return DW_OK;
     TRY(step_rule_experts(stepper, node, record, &known));
     if (!known) TRY(node->op == OP_attention ? step_rule_attention(stepper, node, record) : rule(stepper, node, record));
     if (record->refusal == NULL) TRY(check_attrs(stepper, node, record));

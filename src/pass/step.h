@@ -55,6 +55,7 @@ typedef struct step_links { int8_t to[STEP_MAX_SEQUENCES]; } step_links;
 /* What is known of one old value; found by value->mark. */
 typedef struct step_record {
     bool active;
+    bool given;                          /* depends on inputs, but neither on tokens nor on positions: the prelude computes it */
     step_label label;
     const char *refusal;                 /* why the value cannot be made; NULL: it can */
     const ir_node *culprit;              /* the node that is so */
@@ -76,6 +77,8 @@ typedef struct stepper {
     dim length, past, max, total;        /* length: of the sequence in old nodes, of the new tokens in new ones; total = past + length */
     int length_symbol;
     int cache_count;
+    ir_value **given;                    /* old values that the prelude gives to the step, in the order of their names */
+    size_t given_count, given_capacity;
     text *why;
 } stepper;
 
@@ -116,6 +119,17 @@ void step_set_meanings(const ir_node *node);
 
 dw_status step_rule_attention(stepper *stepper, const ir_node *node, step_record *record);
 dw_status step_make_attention(stepper *stepper, ir_node *node);
+
+/* ---- what is given (incremental_prelude.c) ---- */
+
+/* The rule of a node that has no sequence in any operand and none in itself. *known is false: it is another node. */
+dw_status step_rule_alone(stepper *stepper, const ir_node *node, step_record *record, bool *known);
+/* The input of the step that takes a given value. */
+dw_status step_make_given(stepper *stepper, ir_value *value, ir_value **made);
+/* The graph of all given values, from the graph that the stepper's is a copy of; while old nodes are still there. */
+dw_status step_make_prelude(const stepper *stepper, const ir_graph *whole, ir_graph **prelude);
+/* The inputs that the prelude takes leave the step, when the old nodes are gone. */
+dw_status step_remove_given(stepper *stepper);
 
 /* ---- making (incremental_make.c) ---- */
 

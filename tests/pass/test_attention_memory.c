@@ -46,10 +46,10 @@ static dw_status run_passes(ir_graph *graph) {
     const pass_options options = {.check = true};
     bool changed;
     text why;
-    ir_graph *step = NULL;
+    ir_graph *step = NULL, *prelude = NULL;
     for (size_t i = 0; i < COUNT_OF(names); i++) TRY(pass_run_one(graph, pass_find(names[i]), &options, &changed));
     text_init(&why, graph->context);
-    dw_status status = pass_incremental(graph, &step, &why);
+    dw_status status = pass_incremental(graph, &step, &prelude, &why);
     text_free(&why);
     if (status == DW_OK) {
         assert_non_null(step);
@@ -57,6 +57,7 @@ static dw_status run_passes(ir_graph *graph) {
         status = pass_last_token(step, &changed);
     }
     ir_graph_destroy(step);
+    ir_graph_destroy(prelude);
     return status;
 }
 

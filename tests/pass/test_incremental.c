@@ -1,4 +1,4 @@
-/* Text cases of the cached step: a graph in, its step graph or the refusal out; behind a line "last token", the step that gives the last token
+/* Text cases of the cached step: a graph in, its prelude, if it has one, and its step graph or the refusal out; behind a line "last token", the step that gives the last token
  * alone. Where there is a step, a sequence is run whole and in chunks,
  * both by the references, and the outputs must agree to the order of sums. */
 #include "pass/incremental.h"
@@ -21,9 +21,9 @@ static dw_status clean(ir_graph *graph) {
     return DW_OK;
 }
 
-static dw_status compare(const ir_graph *whole, const ir_graph *step) {
+static dw_status compare(const ir_graph *whole, const ir_graph *step, const ir_graph *prelude) {
     double error;
-    TRY(stepwise_compare(whole, step, COUNT_OF(chunks), chunks, &error));
+    TRY(stepwise_compare(whole, step, prelude, COUNT_OF(chunks), chunks, &error));
     if (error <= TOLERANCE) return DW_OK;
     return base_fail(whole->context, DW_INTERNAL, "the step differs from the whole by %g of its norm", error);
 }
@@ -41,16 +41,18 @@ static dw_status restrict_step(ir_graph *step) {
 
 static dw_status run_graph(ir_graph *graph, bool last_token, text *output) {
     text why;
-    ir_graph *step = NULL;
+    ir_graph *step = NULL, *prelude = NULL;
     TRY(clean(graph));
     text_init(&why, graph->context);
-    dw_status status = pass_incremental(graph, &step, &why);
+    dw_status status = pass_incremental(graph, &step, &prelude, &why);
     if (status == DW_OK && step == NULL) text_printf(output, "refused: %s\n", text_string(&why));
     if (status == DW_OK && step != NULL && last_token) status = restrict_step(step);
-    if (status == DW_OK && step != NULL) status = compare(graph, step);
+    if (status == DW_OK && step != NULL) status = compare(graph, step, prelude);
+    if (status == DW_OK && prelude != NULL) status = ir_print(prelude, output);
     if (status == DW_OK && step != NULL) status = ir_print(step, output);
     text_free(&why);
     ir_graph_destroy(step);
+    ir_graph_destroy(prelude);
     return status;
 }
 

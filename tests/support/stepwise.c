@@ -29,8 +29,8 @@ static int axis_of(const ir_graph *graph, const ir_value *value, const char *sym
 /* ---- whole and in chunks ------------------------------------------------------------------------------------------------ */
 
 typedef struct comparison {
-    const ir_graph *whole, *step;
-    evaluation *all, *parts;
+    const ir_graph *whole, *step, *prelude;
+    evaluation *all, *parts, *given;
     const char *length;          /* the symbol */
     int count;
     const int64_t *chunks;
@@ -47,22 +47,48 @@ static dw_status run_whole(comparison *comparison) {
     return evaluation_run(comparison->all);
 }
 
+/* Params that came without data have the data of the whole run. */
+static dw_status bind_params(comparison *comparison, const ir_graph *graph, evaluation *evaluation) {
+    const ir_graph *whole = comparison->whole;
+    for (size_t i = 0; i < whole->param_count; i++) {
+        const ir_value *param = whole->params[i];
+        if (map_find(&graph->names, param->name) == NULL || param->weight != NULL) continue;
+        TRY(evaluation_bind(evaluation, param->name, evaluation_value(comparison->all, param)));
+    }
+    return DW_OK;
+}
+
+/* Runs the prelude; its outputs are inputs of the step. */
+static dw_status run_prelude(comparison *comparison) {
+    const ir_graph *prelude = comparison->prelude;
+    for (size_t i = 0; i < prelude->input_count; i++) {
+        const ir_value *input = map_find(&comparison->whole->names, prelude->inputs[i]->name);
+        TRY(evaluation_bind(comparison->given, input->name, evaluation_value(comparison->all, input)));
+    }
+    for (int i = 0; i < dim_symbol_count(prelude->dims); i++) {
+        TRY(evaluation_set_symbol(comparison->given, dim_symbol_name(prelude->dims, i), evaluation_symbols(comparison->all)[i]));
+    }
+    TRY(bind_params(comparison, prelude, comparison->given));
+    TRY(evaluation_run(comparison->given));
+    for (size_t i = 0; i < prelude->output_count; i++) {
+        const char *name = prelude->outputs[i].name;
+        TRY(evaluation_bind(comparison->parts, name, evaluation_output(comparison->given, name)));
+    }
+    return DW_OK;
+}
+
 static dw_status bind_chunk(comparison *comparison, int64_t past, int64_t count) {
     const ir_graph *whole = comparison->whole;
     const ir_value *tokens = incremental_find_tokens(whole);
     for (size_t i = 0; i < whole->input_count; i++) {
         const ir_value *input = whole->inputs[i];
+        if (map_find(&comparison->step->names, input->name) == NULL) continue;
         const int axis = axis_of(whole, input, comparison->length);
         const bool fresh = input == tokens;
         const dw_tensor given = part(evaluation_value(comparison->all, input), axis, fresh ? past : 0, fresh ? count : past + count);
         TRY(evaluation_bind(comparison->parts, input->name, &given));
     }
-    for (size_t i = 0; i < whole->param_count; i++) {
-        const ir_value *param = whole->params[i];
-        if (map_find(&comparison->step->names, param->name) == NULL || param->weight != NULL) continue;
-        TRY(evaluation_bind(comparison->parts, param->name, evaluation_value(comparison->all, param)));
-    }
-    return DW_OK;
+    return bind_params(comparison, comparison->step, comparison->parts);
 }
 
 static dw_status run_chunk(comparison *comparison, int64_t past, int64_t count, bool is_last) {
@@ -75,6 +101,7 @@ static dw_status run_chunk(comparison *comparison, int64_t past, int64_t count, 
         const int axis = axis_of(whole, output->value, comparison->length);
         if (axis < 0 && !is_last) continue;    /* of the last token: not there in the middle of a whole run */
         const dw_tensor *made = evaluation_output(comparison->parts, output->name);
+        if (made == NULL && comparison->prelude != NULL) continue;    /* given, no result of a step */
         const int64_t made_count = axis < 0 ? 0 : made->dims[axis];     /* 1 where the step gives the last token alone */
         const dw_tensor expected = part(evaluation_value(comparison->all, output->value), axis, past + count - made_count, made_count);
         const double error = tensor_error(made, &expected);
@@ -94,21 +121,24 @@ static dw_status run_chunks(comparison *comparison) {
     return DW_OK;
 }
 
-dw_status stepwise_compare(const ir_graph *whole, const ir_graph *step, int count, const int64_t *chunks, double *error) {
+dw_status stepwise_compare(const ir_graph *whole, const ir_graph *step, const ir_graph *prelude, int count, const int64_t *chunks, double *error) {
     const ir_value *tokens = incremental_find_tokens(whole);
     int symbol;
     dim_is_symbol(tokens->type.dims[tokens->type.rank - 1], &symbol);
-    comparison comparison = {.whole = whole, .step = step, .length = dim_symbol_name(whole->dims, symbol),
+    comparison comparison = {.whole = whole, .step = step, .prelude = prelude, .length = dim_symbol_name(whole->dims, symbol),
                              .count = count, .chunks = chunks, .error = error};
     *error = 0;
     dw_status status = evaluation_create(whole, &comparison.all);
     if (status == DW_OK) status = evaluation_create(step, &comparison.parts);
+    if (status == DW_OK && prelude != NULL) status = evaluation_create(prelude, &comparison.given);
     if (status == DW_OK) status = run_whole(&comparison);
+    if (status == DW_OK && prelude != NULL) status = run_prelude(&comparison);
     if (status == DW_OK) status = run_chunks(&comparison);
     if (status == DW_OK && comparison.compared == 0) {
         status = base_fail(whole->context, DW_INTERNAL, "no output was compared");
     }
     evaluation_destroy(comparison.parts);
+    evaluation_destroy(comparison.given);
     evaluation_destroy(comparison.all);
     return status;
 }
