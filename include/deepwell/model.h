@@ -68,7 +68,7 @@ typedef enum dw_print {
     DW_PRINT_CAPTURED,          /* the graph before passes, */
     DW_PRINT_FUSED,             /* after structural fusion, */
     DW_PRINT_GRAPH,             /* in the chosen precision, */
-    DW_PRINT_STEP,              /* and its cached step */
+    DW_PRINT_STEP,              /* and its cached step; before it what runs once for each generation, where there is such a part */
     DW_PRINT_PLAN,              /* the plan's text form */
     DW_PRINT_EXPLAIN,           /* every choice with its reason */
     DW_PRINT_MEMORY             /* the workspace, value by value, at the sizes of options.dims */
@@ -78,7 +78,8 @@ DW_API dw_status dw_model_print(const dw_model *model, dw_print what, int json, 
 
 /* Every operator that capture reads. */
 DW_API dw_status dw_operators(dw_context *context, int json, dw_sink sink, void *user);
-/* The sizes "b=2,s=7" that inputs of these shapes bind, for dw_session_options.dims; LIMIT when they do not fit size bytes. */
+/* The sizes "b=2,s=7" that inputs of these shapes bind, for dw_session_options.dims; LIMIT when they do not fit size bytes. Of a model
+ * that was opened for generation only, inputs are those of dw_generate_options. */
 DW_API dw_status dw_model_sizes(const dw_model *model, int input_count, const dw_named_tensor *inputs, char *dims, size_t size);
 
 /* ---- sessions ---- */
@@ -110,6 +111,8 @@ typedef struct dw_generate_options {
     int stop_count;
     int (*on_token)(void *user, int64_t id);   /* non-zero ends generation; may be NULL */
     void *user;
+    const dw_named_tensor *inputs;             /* those besides the prompt, of an encoder-decoder the encoder's: by name, contiguous, one row; */
+    int input_count;                           /* their sizes are at most those of the session's dims */
 } dw_generate_options;
 
 typedef struct dw_generate_times { double prefill_s, decode_s; int64_t prompt_tokens, new_tokens; int cached; } dw_generate_times;

@@ -7,12 +7,16 @@
 /* Exit codes. */
 enum { CLI_DONE = 0, CLI_FAILED = 1, CLI_USAGE = 2 };
 
+enum { CLI_MOST_PROMPTS = 256 };
+
 /* The options as given; NULL: not given. Those without a value are "". */
 typedef struct cli {
     const char *command, *file;
 #define CLI_OPTION(name, value, commands, meaning) const char *name;
 #include "option.def"
 #undef CLI_OPTION
+    const char *all_ids[CLI_MOST_PROMPTS];   /* each --ids, in order; ids is the last */
+    int ids_count;
     dw_context *context;
 } cli;
 
@@ -36,5 +40,7 @@ void cli_print(void *user, const char *text, size_t length);/* a dw_sink to stdo
 /* Model options from the command line; *policy (malloc) holds the policy file's text and outlives the options. */
 int cli_model_options(const cli *cli, dw_model_options *options, char **policy);
 int cli_open(cli *cli, unsigned flags, dw_model **model);
+/* What a file holds as an array (malloc) of borrowed tensors; NULL: no memory. */
+dw_named_tensor *cli_inputs(const dw_tensors *file, int *count);
 
 #endif

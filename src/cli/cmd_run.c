@@ -5,8 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* inputs: what the file holds, borrowed. */
-static dw_named_tensor *gather(const dw_tensors *file, int *count) {
+dw_named_tensor *cli_inputs(const dw_tensors *file, int *count) {
     *count = dw_tensors_count(file);
     dw_named_tensor *inputs = calloc((size_t)*count + 1, sizeof *inputs);
     for (int i = 0; inputs != NULL && i < *count; i++) inputs[i] = dw_tensors_at(file, i);
@@ -52,7 +51,7 @@ int cli_run(cli *cli) {
     if (dw_tensors_open(cli->context, cli->in, &file) != DW_OK) return cli_fail(cli);
     int count, code = cli_open(cli, 0, &model);
     if (code < 0) {
-        dw_named_tensor *inputs = gather(file, &count);
+        dw_named_tensor *inputs = cli_inputs(file, &count);
         code = inputs != NULL && run_on(cli, model, count, inputs) == DW_OK ? CLI_DONE : cli_fail(cli);
         free(inputs);
     }
@@ -71,7 +70,7 @@ int cli_check(cli *cli) {
     dw_status status = DW_OK;
     if (cli->in != NULL) {
         status = dw_tensors_open(cli->context, cli->in, &file);
-        if (status == DW_OK && (inputs = gather(file, &count)) == NULL) status = DW_NO_MEMORY;
+        if (status == DW_OK && (inputs = cli_inputs(file, &count)) == NULL) status = DW_NO_MEMORY;
     }
     if (status == DW_OK) status = dw_check(cli->context, cli->file, &options, count, inputs, cli->json != NULL, cli_print, NULL);
     free(inputs);

@@ -54,11 +54,24 @@ static dw_status bench_run(bench *bench, const dw_model *model, const char *dims
     return status;
 }
 
+/* What an encoder-decoder takes besides the prompt: random. */
+static dw_status make_inputs(bench *bench, const dw_session *session, dw_generate_options *generate) {
+    dw_named_tensor *inputs;
+    if (session->prelude.program == NULL) return DW_OK;
+    const plan *plan = session->prelude.program->plan;
+    TRY_NEW(inputs, &bench->arena, plan->graph->input_count);
+    TRY(engine_random_inputs(&bench->arena, plan, session->prelude_most, inputs));
+    generate->inputs = inputs;
+    generate->input_count = (int)plan->graph->input_count;
+    return DW_OK;
+}
+
 /* One more generation of two tokens behind a prompt that fills the cache but for one: the second is a decode step alone. */
-static dw_status profile_decode(bench *bench, dw_session *session, int64_t past, double *steps) {
+static dw_status profile_decode(bench *bench, dw_session *session, const dw_generate_options *options, int64_t past, double *steps) {
     const plan *plan = session->step.program->plan;
-    dw_generate_options generate = {.tokens = 1};
+    dw_generate_options generate = *options;
     int64_t *prompt, id, made;
+    generate.tokens = 1;
     TRY_NEW(prompt, &bench->arena, past);
     TRY(dw_session_generate(session, past, prompt, &generate, &id, &made, NULL));
     for (int i = 0; i < bench->repeat; i++) {
@@ -72,7 +85,7 @@ static dw_status profile_decode(bench *bench, dw_session *session, int64_t past,
     return DW_OK;
 }
 
-static dw_status bench_generation(bench *bench, const dw_model *model) {
+static dw_status bench_generation(bench *bench, const dw_model *model, const char *dims) {
     dw_session *session;
     dw_generate_options generate = {.tokens = bench->options->tokens > 0 ? bench->options->tokens : 64};
     int64_t prefill = bench->options->prefill > 0 ? bench->options->prefill : 128, made, *prompt, *ids;
@@ -83,9 +96,9 @@ static dw_status bench_generation(bench *bench, const dw_model *model) {
     TRY_NEW(ids, &bench->arena, generate.tokens);
     TRY_NEW(first, &bench->arena, bench->repeat);
     TRY_NEW(next, &bench->arena, bench->repeat);
-    TRY(dw_session_create(bench->context, model, &(dw_session_options){.max_tokens = prefill + generate.tokens}, &session));
+    TRY(dw_session_create(bench->context, model, &(dw_session_options){.dims = dims, .max_tokens = prefill + generate.tokens}, &session));
     for (int64_t i = 0; i < prefill; i++) prompt[i] = (int64_t)(num_random(1, (uint64_t)i) % 100);
-    dw_status status = DW_OK;
+    dw_status status = make_inputs(bench, session, &generate);
     dw_generate_times times = {0};
     for (int i = -1; i < bench->repeat && status == DW_OK; i++) {
         status = dw_session_generate(session, prefill, prompt, &generate, ids, &made, &times);
@@ -98,7 +111,7 @@ static dw_status bench_generation(bench *bench, const dw_model *model) {
         json_object_set_new(bench->facts, "prefill_tokens", json_integer(prefill));
         json_object_set_new(bench->facts, "decode", times_json(next, bench->repeat));
         json_object_set_new(bench->facts, "cached", json_boolean(times.cached));
-        status = profile_decode(bench, session, prefill + generate.tokens - 1, steps);
+        status = profile_decode(bench, session, &generate, prefill + generate.tokens - 1, steps);
     }
     dw_session_destroy(session);
     return status;
@@ -130,7 +143,7 @@ static dw_status bench_model(bench *bench, const char *file, const dw_model_opti
     json_object_set_new(bench->facts, "weight_bytes", json_integer((json_int_t)dw_model_weight_bytes(model)));
     json_object_set_new(bench->facts, "reference_flops_share", json_real(reference_share(model->full.plan)));
     dw_status status = bench_run(bench, model, options->dims);
-    if (status == DW_OK && model->step.plan != NULL) status = bench_generation(bench, model);
+    if (status == DW_OK && model->step.plan != NULL) status = bench_generation(bench, model, options->dims);
     dw_model_destroy(model);
     return status;
 }

@@ -107,7 +107,8 @@ struct dw_session {
     const dw_model *model;
     arena arena;
     pool *pool;
-    engine_runner full, step;
+    engine_runner full, step, prelude;
+    int64_t *prelude_most;     /* by symbol of the prelude: the sizes that generation has room for */
     void *workspace;
     size_t workspace_bytes;
     int64_t max_tokens;
@@ -145,10 +146,17 @@ void engine_profile_print(text *out, const struct json_t *rows);
 
 /* generate.c */
 /* Reserves for generation: memory of its own, and the workspace of its largest runs. Sets the sizes that the caches are made at. */
-dw_status engine_generation_create(dw_session *session);
+dw_status engine_generation_create(dw_session *session, const char *dims);
 
 /* One decode step behind past tokens that are cached already; for profiles. */
 dw_status engine_decode_again(dw_session *session, int64_t id, int64_t past);
+
+/* prelude.c: its largest sizes are those of dims, for one prompt: the size named batch is 1. They are in session->prelude.symbols then. */
+dw_status engine_prelude_create(dw_session *session, const char *dims, const char *batch);
+/* Sizes of the prelude's last run, or the largest ones where there was none, into those of the same names of runner. */
+void engine_prelude_sizes(const dw_session *session, const engine_runner *runner, int64_t *sizes);
+/* Runs it on inputs by name; its outputs are where session->prelude.outputs says. */
+dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs);
 
 /* Seconds of a monotonic clock. */
 double engine_now(void);

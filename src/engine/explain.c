@@ -47,6 +47,7 @@ static dw_status print_text(const dw_model *model, dw_print what, text *out) {
     case DW_PRINT_GRAPH: return ir_print(full->graph, out);
     case DW_PRINT_STEP:
         if (model->step.plan == NULL) return base_fail(model->context, DW_UNSUPPORTED, "%s has no cached step: %s", model->file, model->no_step);
+        if (model->prelude.plan != NULL) TRY(ir_print(model->prelude.plan->graph, out));
         return ir_print(model->step.plan->graph, out);
     case DW_PRINT_PLAN:    return plan_print(full, out);
     case DW_PRINT_MEMORY:  return print_memory(full, out);

@@ -7,21 +7,24 @@
 #include <string.h>
 
 /* What each input of a generating graph is fed. */
-typedef enum feed { FEED_IDS, FEED_MASK, FEED_POSITIONS, FEED_ZEROS, FEED_UNKNOWN } feed;
+typedef enum feed { FEED_IDS, FEED_MASK, FEED_POSITIONS, FEED_ZEROS, FEED_GIVEN, FEED_UNKNOWN } feed;
 
 typedef struct candidate {
     float logit;
     int32_t id;
 } candidate;
 
+enum { MAX_TENSORS = 256 };   /* inputs, and outputs */
+
 /* Lies in session->generation. */
 typedef struct generation {
     int64_t vocabulary, room;       /* positions that logits has room for */
     int output;                     /* which output is the logits */
     int batch_symbol, new_symbol, past_symbol, max_symbol;   /* -1: none */
-    feed feeds[16];
-    void *buffers[16];              /* one per input */
-    void *spare[16];                /* one per other output */
+    int64_t sizes[ENGINE_MAX_SYMBOLS];   /* of the other symbols */
+    feed feeds[MAX_TENSORS];
+    void *buffers[MAX_TENSORS];     /* one per input */
+    void *spare[MAX_TENSORS];       /* one per other output */
     uint8_t *logits;
     dw_format logits_format;
     candidate *candidates;
@@ -34,9 +37,18 @@ static engine_runner *runner_of(dw_session *session) { return session->step.prog
 
 static bool is_integer(dw_format format) { return format == DW_FORMAT_i64 || format == DW_FORMAT_i32; }
 
+/* Which output of the prelude it is; -1: none. */
+static int given_index(const dw_session *session, const char *name) {
+    const ir_graph *prelude = session->prelude.program ? session->prelude.program->plan->graph : NULL;
+    for (size_t i = 0; prelude != NULL && i < prelude->output_count; i++)
+        if (strcmp(prelude->outputs[i].name, name) == 0) return (int)i;
+    return -1;
+}
+
 /* Token ids are looked up in a table; the usual companions are known by the names that PyTorch users give them. */
-static feed feed_of(const ir_value *input) {
+static feed feed_of(const dw_session *session, const ir_value *input) {
     int rank = input->type.rank;
+    if (given_index(session, input->name) >= 0) return FEED_GIVEN;
     bool by_token = rank == 2 || (rank == 1 && dim_is_symbol(input->type.dims[0], NULL));
     if (!by_token) return FEED_UNKNOWN;
     if (strstr(input->name, "mask") != NULL) return FEED_MASK;
@@ -50,7 +62,7 @@ static dw_status find_inputs(dw_session *session, const ir_graph *graph, generat
     if (graph->input_count > COUNT_OF(g->feeds))
         return base_fail(session->context, DW_LIMIT, "generation with more than %zu inputs", COUNT_OF(g->feeds));
     for (size_t i = 0; i < graph->input_count; i++) {
-        g->feeds[i] = feed_of(graph->inputs[i]);
+        g->feeds[i] = feed_of(session, graph->inputs[i]);
         if (g->feeds[i] == FEED_UNKNOWN)
             return base_fail(session->context, DW_UNSUPPORTED,
                              "generation does not know what to feed input %s: it knows token ids, and masks, positions and type ids by token",
@@ -89,10 +101,18 @@ static dw_status find_logits(dw_session *session, const ir_graph *graph, generat
 
 /* ---- memory ---- */
 
+static dw_status start_sizes(const engine_runner *runner, generation *g) {
+    const plan *plan = runner->program->plan;
+    int count = dim_symbol_count(plan->graph->dims);
+    if (count > ENGINE_MAX_SYMBOLS)
+        return base_fail(plan->graph->context, DW_LIMIT, "the model has %d symbolic sizes, at most %d can be bound", count, ENGINE_MAX_SYMBOLS);
+    memcpy(g->sizes, plan->typical, (size_t)count * sizeof *g->sizes);
+    return DW_OK;
+}
+
 /* Sizes of a run: count new tokens behind past ones. */
 static void set_sizes(dw_session *session, engine_runner *runner, const generation *g, int64_t count, int64_t past) {
-    const plan *plan = runner->program->plan;
-    memcpy(runner->symbols, plan->typical, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *runner->symbols);
+    memcpy(runner->symbols, g->sizes, (size_t)dim_symbol_count(runner->program->plan->graph->dims) * sizeof *runner->symbols);
     if (g->batch_symbol >= 0) runner->symbols[g->batch_symbol] = 1;
     runner->symbols[g->new_symbol] = count;
     if (g->past_symbol >= 0) runner->symbols[g->past_symbol] = past;
@@ -133,11 +153,7 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
 }
 
 /* Prefill is of any number of tokens, none of them cached; then each run is of one token behind any number of others. */
-static dw_status reserve(dw_session *session, engine_runner *runner, const generation *g) {
-    if (g->past_symbol < 0) {
-        set_sizes(session, runner, g, session->max_tokens, 0);
-        return engine_reserve_up_to(session, runner);
-    }
+static dw_status reserve_runs(dw_session *session, engine_runner *runner, const generation *g) {
     const struct {
         int64_t count, past;
     } most[] = {{1, 0}, {1, session->max_tokens - 1}, {session->max_tokens, 0}};
@@ -148,7 +164,43 @@ static dw_status reserve(dw_session *session, engine_runner *runner, const gener
     return DW_OK;
 }
 
-dw_status engine_generation_create(dw_session *session) {
+/* Each size of what is given at its least too: a kernel's scratch is largest at one of the ends. */
+static dw_status reserve_given(dw_session *session, engine_runner *runner, const generation *g) {
+    const dim_table *dims = runner->program->plan->graph->dims, *given = session->prelude.program->plan->graph->dims;
+    generation less = *g;
+    int64_t max;
+    for (int i = 0; i < dim_symbol_count(given); i++) {
+        int symbol = dim_symbol_find(dims, dim_symbol_name(given, i));
+        if (symbol < 0) continue;
+        dim_symbol_range(dims, symbol, &less.sizes[symbol], &max);
+        TRY(reserve_runs(session, runner, &less));
+        less.sizes[symbol] = g->sizes[symbol];
+    }
+    return DW_OK;
+}
+
+static dw_status reserve(dw_session *session, engine_runner *runner, const generation *g) {
+    if (g->past_symbol < 0) {
+        set_sizes(session, runner, g, session->max_tokens, 0);
+        return engine_reserve_up_to(session, runner);
+    }
+    if (session->prelude.program != NULL) TRY(reserve_given(session, runner, g));
+    return reserve_runs(session, runner, g);
+}
+
+/* What the prelude makes lies where the step reads it. */
+static dw_status connect_given(dw_session *session, const ir_graph *graph, const generation *g) {
+    size_t found = 0;
+    for (size_t i = 0; i < graph->input_count; i++) {
+        if (g->feeds[i] != FEED_GIVEN) continue;
+        session->prelude.outputs[given_index(session, graph->inputs[i]->name)] = g->buffers[i];
+        found++;
+    }
+    if (session->prelude.program == NULL || found == session->prelude.program->plan->graph->output_count) return DW_OK;
+    return base_fail(session->context, DW_CORRUPT, "the step does not read all that the prelude makes: compile the model again");
+}
+
+dw_status engine_generation_create(dw_session *session, const char *dims) {
     engine_runner *runner = runner_of(session);
     generation measured = {.batch_symbol = -1, .past_symbol = -1, .max_symbol = -1};
     if (runner->program == NULL) return base_fail(session->context, DW_UNSUPPORTED, "generation: %s", session->model->no_step);
@@ -157,6 +209,12 @@ dw_status engine_generation_create(dw_session *session) {
         return base_fail(session->context, DW_LIMIT, "generation with more than %zu outputs", COUNT_OF(measured.spare));
     TRY(find_inputs(session, graph, &measured));
     TRY(find_logits(session, graph, &measured));
+    TRY(start_sizes(runner, &measured));
+    if (session->prelude.program != NULL) {
+        const char *batch = measured.batch_symbol < 0 ? NULL : dim_symbol_name(graph->dims, measured.batch_symbol);
+        TRY(engine_prelude_create(session, dims, batch));
+        engine_prelude_sizes(session, runner, measured.sizes);
+    }
     if (session->step.program != NULL) {   /* the names that pass_incremental gives */
         measured.past_symbol = dim_symbol_find(graph->dims, "past");
         measured.max_symbol = dim_symbol_find(graph->dims, "max");
@@ -168,6 +226,7 @@ dw_status engine_generation_create(dw_session *session) {
     generation *g = session->generation;
     *g = measured;
     TRY(lay_out(session, runner, g, session->generation, &total));
+    TRY(connect_given(session, graph, g));
     return reserve(session, runner, g);
 }
 
@@ -185,6 +244,7 @@ static void store_integer(dw_format format, void *buffer, int64_t index, int64_t
 static void fill_inputs(const ir_graph *graph, const generation *g, int64_t count, const int64_t *ids, int64_t past) {
     for (size_t i = 0; i < graph->input_count; i++) {
         dw_format format = graph->inputs[i]->type.format;
+        if (g->feeds[i] == FEED_GIVEN) continue;
         for (int64_t k = 0; k < (g->feeds[i] == FEED_IDS ? count : past + count); k++) {
             int64_t value = 0;
             switch (g->feeds[i]) {
@@ -192,6 +252,7 @@ static void fill_inputs(const ir_graph *graph, const generation *g, int64_t coun
             case FEED_MASK:      value = 1; break;
             case FEED_POSITIONS: value = k; break;
             case FEED_ZEROS:
+            case FEED_GIVEN:
             case FEED_UNKNOWN:   break;
             }
             store_integer(format, g->buffers[i], k, value);
@@ -284,6 +345,18 @@ static bool is_stop(const dw_generate_options *options, int64_t id) {
 
 /* ---- public ---- */
 
+/* What the caller gives besides the prompt; checked by the prelude. */
+static dw_status take_inputs(dw_session *session, const dw_generate_options *options) {
+    generation *g = session->generation;
+    if (session->prelude.program == NULL && options->input_count > 0)
+        return base_fail(session->context, DW_INVALID, "generation with this model takes no input besides the prompt; %s is given",
+                         options->inputs[0].name);
+    if (session->prelude.program == NULL) return DW_OK;
+    TRY(engine_prelude_run(session, options->input_count, options->inputs));
+    engine_prelude_sizes(session, &session->step, g->sizes);
+    return DW_OK;
+}
+
 static dw_status check_request(dw_session *session, int64_t prompt_count, const int64_t *prompt, const dw_generate_options *options) {
     const generation *g = session->generation;
     if (g == NULL) return base_fail(session->context, DW_INVALID, "the session was made without room to generate: set max_tokens");
@@ -311,9 +384,11 @@ dw_status dw_session_generate(dw_session *session, int64_t prompt_count, const i
     int64_t *sequence = g->sequence;
     TRY(dw_session_reset(session));
     memcpy(sequence, prompt, (size_t)prompt_count * sizeof *prompt);
-    dw_status status = DW_OK;
+    double begin = engine_now();
+    dw_status status = take_inputs(session, options);
+    spent.prefill_s = engine_now() - begin;
     int64_t length = prompt_count, past = 0;
-    while (*made < options->tokens) {
+    while (status == DW_OK && *made < options->tokens) {
         int64_t from = spent.cached ? past : 0, positions;
         double start = engine_now();
         status = run_tokens(session, sequence + from, length - from, from, &positions);
@@ -348,7 +423,7 @@ static dw_status score_window(dw_session *session, const generation *g, int64_t 
     memcpy(full.buffers, buffers, sizeof full.buffers);
     fill_inputs(graph, &full, count, ids, 0);
     for (size_t i = 0; i < graph->input_count; i++) runner->inputs[i] = buffers[i];
-    for (size_t i = 0; i < graph->output_count; i++) runner->outputs[i] = (int)i == g->output ? (void *)logits : buffers[COUNT_OF(full.buffers) + i];
+    runner->outputs[g->output] = logits;
     set_sizes(session, runner, &full, count, 0);
     TRY(engine_bind(session, runner, &binding));
     TRY(engine_execute(session, runner, binding));
@@ -359,13 +434,14 @@ static dw_status score_window(dw_session *session, const generation *g, int64_t 
 dw_status dw_session_score(dw_session *session, int64_t count, const int64_t *ids, int64_t window, double *nats) {
     dw_context *context = session->context;
     generation g = {.batch_symbol = -1, .past_symbol = -1, .max_symbol = -1};
-    void *buffers[32] = {0}, *logits = NULL;
+    void *buffers[MAX_TENSORS] = {0}, *logits = NULL;
     *nats = 0;
     if (session->full.program == NULL) return base_fail(context, DW_INVALID, "scoring needs the full model: open it without DW_MODEL_GENERATE_ONLY");
     if (count < 2 || window < 2) return base_fail(context, DW_INVALID, "scoring needs at least two ids and a window of at least two");
     const ir_graph *graph = session->full.program->plan->graph;
     TRY(find_inputs(session, graph, &g));
     TRY(find_logits(session, graph, &g));
+    TRY(start_sizes(&session->full, &g));
     if (graph->output_count != 1 || g.logits_format != DW_FORMAT_f32)
         return base_fail(context, DW_UNSUPPORTED, "scoring takes models with one output, fp32 logits");
     size_t logits_bytes = (size_t)window * (size_t)g.vocabulary * sizeof(float), input_bytes = (size_t)window * 8;

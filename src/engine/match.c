@@ -103,7 +103,7 @@ dw_status engine_match(dw_context *context, const plan *plan, int count, const d
 dw_status dw_model_sizes(const dw_model *model, int input_count, const dw_named_tensor *inputs, char *dims, size_t size) {
     const dw_tensor *ordered[ENGINE_MAX_INPUTS];
     int64_t symbols[ENGINE_MAX_SYMBOLS];
-    const plan *plan = model->full.plan ? model->full.plan : model->step.plan;
+    const plan *plan = model->full.plan ? model->full.plan : model->prelude.plan ? model->prelude.plan : model->step.plan;
     text words;
     TRY(engine_match(model->context, plan, input_count, inputs, ordered, symbols));
     text_init(&words, model->context);

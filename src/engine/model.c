@@ -24,6 +24,7 @@ void dw_model_destroy(dw_model *model)
     dw_context *context = model->context;
     plan_destroy(model->full.plan);
     plan_destroy(model->step.plan);
+    plan_destroy(model->prelude.plan);
     ir_graph_destroy(model->captured);
     ir_graph_destroy(model->fused);
     engine_constants_free(&model->constants);
@@ -171,6 +172,7 @@ uint64_t dw_model_weight_bytes(const dw_model *model)
     arena_init(&arena, model->context);
     map_init(&seen, &arena);
     count_bytes(model, model->full.plan ? &model->full : &model->step, &seen, &bytes);
+    if (model->full.plan == NULL) count_bytes(model, &model->prelude, &seen, &bytes);
     arena_free(&arena);
     return bytes;
 }

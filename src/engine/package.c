@@ -2,7 +2,7 @@
  *
  *     magic "DEEPWELL" | u32 version | u32 zero | u64 bytes of the header | u64 xxh3 of the header | header | padding | data
  *
- * All numbers little-endian. The header is text: lines "full N", "step N" (bytes of the plans that follow the lines), "reason ..", and one
+ * All numbers little-endian. The header is text: lines "full N", "step N", "prelude N" (bytes of the plans that follow the lines), "reason ..", and one
  * line per constant: name, kind (plain or packed), type, and where its bytes are. Data begins on a multiple of 64 bytes, as does each
  * constant: one directly after the other, up to the end of the file. Holds no fp32 weights unless a plan runs on them. */
 #include "engine/engine.h"
@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { PACKAGE_VERSION = 1, PACKAGE_HEAD = 32 };
+enum { PACKAGE_VERSION = 2, PACKAGE_HEAD = 32 };
 static const char MAGIC[8] = {'D', 'E', 'E', 'P', 'W', 'E', 'L', 'L'};
 
 bool engine_is_package(const uint8_t *bytes, size_t length) { return length >= sizeof MAGIC && memcmp(bytes, MAGIC, sizeof MAGIC) == 0; }
@@ -113,13 +113,15 @@ static dw_status write_all(const dw_model *model, const listing *all, const text
 
 static dw_status print_header(const dw_model *model, const listing *all, text *header)
 {
-    text full, step;
+    text full, step, prelude;
     text_init(&full, model->context);
+    text_init(&prelude, model->context);
     text_init(&step, model->context);
     dw_status status = model->full.plan ? plan_print(model->full.plan, &full) : DW_OK;
     if (status == DW_OK && model->step.plan != NULL) status = plan_print(model->step.plan, &step);
+    if (status == DW_OK && model->prelude.plan != NULL) status = plan_print(model->prelude.plan, &prelude);
     if (status == DW_OK) {
-        text_printf(header, "full %zu\nstep %zu\nreason ", full.length, step.length);
+        text_printf(header, "full %zu\nstep %zu\nprelude %zu\nreason ", full.length, step.length, prelude.length);
         text_json_string(header, model->step.plan ? "" : model->no_step);
         text_printf(header, "\nconstants %zu\n", all->count);
         uint64_t offset = 0;   /* from the first byte of data */
@@ -129,10 +131,12 @@ static dw_status print_header(const dw_model *model, const listing *all, text *h
         }
         text_add_n(header, text_string(&full), full.length);
         text_add_n(header, text_string(&step), step.length);
+        text_add_n(header, text_string(&prelude), prelude.length);
         status = text_status(header);
     }
     text_free(&full);
     text_free(&step);
+    text_free(&prelude);
     return status;
 }
 
@@ -147,6 +151,7 @@ dw_status dw_model_save(const dw_model *model, const char *file)
     text_init(&header, model->context);
     dw_status status = list_program(model, &model->full, &all);
     if (status == DW_OK) status = list_program(model, &model->step, &all);
+    if (status == DW_OK) status = list_program(model, &model->prelude, &all);
     if (status == DW_OK) status = print_header(model, &all, &header);
     if (status == DW_OK) status = file_writer_create(model->context, file, &writer);
     if (status == DW_OK) {
@@ -282,7 +287,7 @@ static dw_status read_header(reading *read, const char *header, size_t length)
 {
     dw_model *model = read->model;
     scanner *scan = &read->scan;
-    int64_t full, step, count;
+    int64_t full, step, prelude, count;
     TRY(scan_open(scan, &model->arena, read->file, header, length));
     TRY(scan_expect(scan, "full"));
     TRY(scan_count(read, (int64_t)length, &full));
@@ -290,18 +295,25 @@ static dw_status read_header(reading *read, const char *header, size_t length)
     TRY(scan_expect(scan, "step"));
     TRY(scan_count(read, (int64_t)length, &step));
     TRY(scan_end_of_line(scan));
+    TRY(scan_expect(scan, "prelude"));
+    TRY(scan_count(read, (int64_t)length, &prelude));
+    TRY(scan_end_of_line(scan));
     TRY(scan_expect(scan, "reason"));
     TRY(scan_string(scan, &model->no_step));
     TRY(scan_end_of_line(scan));
     TRY(scan_expect(scan, "constants"));
     TRY(scan_count(read, (int64_t)length, &count));
     TRY(scan_end_of_line(scan));
-    if ((uint64_t)full + (uint64_t)step > length) return corrupt(read, "the plans lie outside the header");
+    if ((uint64_t)full + (uint64_t)step + (uint64_t)prelude > length) return corrupt(read, "the plans lie outside the header");
     for (int64_t i = 0; i < count; i++) TRY(read_constant(read));
     if (read->end != read->data_bytes) return corrupt(read, "the file goes on behind its last constant");
-    const char *plans = header + length - full - step;
+    const char *plans = header + length - full - step - prelude;
     if (!(model->flags & DW_MODEL_GENERATE_ONLY) || step == 0) TRY(read_plan(read, plans, (size_t)full, &model->full));
-    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) TRY(read_plan(read, plans + full, (size_t)step, &model->step));
+    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) {
+        TRY(read_plan(read, plans + full, (size_t)step, &model->step));
+        TRY(read_plan(read, plans + full + step, (size_t)prelude, &model->prelude));
+        if (model->step.plan == NULL && model->prelude.plan != NULL) return corrupt(read, "there is a prelude but no step");
+    }
     if (model->full.plan == NULL && model->step.plan == NULL) return corrupt(read, "there is no plan in it");
     model->precision = (model->full.plan ? model->full.plan : model->step.plan)->precision;
     return DW_OK;

@@ -181,11 +181,13 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     if (options->max_tokens > 0) {
         session->max_tokens = options->max_tokens;
         if (model->step.plan != NULL) TRY(make_runner(session, &model->step, &session->step));
-        TRY(engine_generation_create(session));
+        if (model->prelude.plan != NULL) TRY(make_runner(session, &model->prelude, &session->prelude));
+        TRY(engine_generation_create(session, options->dims));
         if (session->step.program != NULL) TRY(make_states(session, &session->step));
     }
     TRY(settle(&session->full, &bytes));
     TRY(settle(&session->step, &bytes));
+    TRY(settle(&session->prelude, &bytes));
     TRY(base_alloc(session->context, bytes + ENGINE_ALIGN, ENGINE_ALIGN, &session->workspace));
     session->workspace_bytes = bytes;
     return dw_session_reset(session);
@@ -215,6 +217,7 @@ void dw_session_destroy(dw_session *session) {
     dw_context *context = session->context;
     free_runner(session, &session->full);
     free_runner(session, &session->step);
+    free_runner(session, &session->prelude);
     base_release(context, session->workspace, session->workspace_bytes + ENGINE_ALIGN, ENGINE_ALIGN);
     base_release(context, session->generation, session->generation_bytes, ENGINE_ALIGN);
     arena_free(&session->arena);

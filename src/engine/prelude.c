@@ -1,0 +1,62 @@
+/* What a generation is given once: the prelude (pass/incremental.h) turns the caller's inputs, an encoder's, into what every step reads. */
+#include "engine/engine.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static int64_t *size_by_name(const engine_runner *runner, const char *name, int64_t *sizes) {
+    int index = dim_symbol_find(runner->program->plan->graph->dims, name);
+    return index < 0 ? NULL : &sizes[index];
+}
+
+/* The most that dims tells: read for the whole graph already, where there is one. */
+static dw_status read_sizes(dw_session *session, const char *dims, int64_t *sizes) {
+    const plan *plan = session->prelude.program->plan;
+    const dim_table *table = plan->graph->dims;
+    memcpy(sizes, plan->typical, (size_t)dim_symbol_count(table) * sizeof *sizes);
+    if (session->full.program == NULL) return plan_read_dims(plan->graph, dims, sizes);
+    for (int i = 0; i < dim_symbol_count(table); i++) {
+        const int64_t *known = size_by_name(&session->full, dim_symbol_name(table, i), session->full.symbols);
+        if (known != NULL) sizes[i] = *known;
+    }
+    return DW_OK;
+}
+
+dw_status engine_prelude_create(dw_session *session, const char *dims, const char *batch) {
+    engine_runner *runner = &session->prelude;
+    TRY_NEW(session->prelude_most, &session->arena, dim_symbol_count(runner->program->plan->graph->dims));
+    TRY(read_sizes(session, dims, session->prelude_most));
+    int64_t *rows = batch ? size_by_name(runner, batch, session->prelude_most) : NULL;
+    if (rows != NULL) *rows = 1;
+    memcpy(runner->symbols, session->prelude_most, (size_t)dim_symbol_count(runner->program->plan->graph->dims) * sizeof *runner->symbols);
+    return engine_reserve_up_to(session, runner);
+}
+
+void engine_prelude_sizes(const dw_session *session, const engine_runner *runner, int64_t *sizes) {
+    const dim_table *dims = session->prelude.program->plan->graph->dims;
+    for (int i = 0; i < dim_symbol_count(dims); i++) {
+        int64_t *size = size_by_name(runner, dim_symbol_name(dims, i), sizes);
+        if (size != NULL) *size = session->prelude.symbols[i];
+    }
+}
+
+dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs) {
+    engine_runner *runner = &session->prelude;
+    const plan *plan = runner->program->plan;
+    const ir_graph *graph = plan->graph;
+    const dw_tensor *ordered[ENGINE_MAX_INPUTS];
+    plan_binding *binding;
+    TRY(engine_match(session->context, plan, input_count, inputs, ordered, runner->symbols));
+    for (size_t i = 0; i < graph->input_count; i++) {
+        if (!op_tensor_is_contiguous(ordered[i])) return base_fail(session->context, DW_MISMATCH, "input %s is not contiguous", graph->inputs[i]->name);
+        runner->inputs[i] = ordered[i]->data;
+    }
+    for (int i = 0; i < dim_symbol_count(graph->dims); i++) {
+        if (runner->symbols[i] <= session->prelude_most[i]) continue;
+        return base_fail(session->context, DW_LIMIT, "the given inputs have %s=%" PRId64 ", this session generates with at most %" PRId64 "%s",
+                         dim_symbol_name(graph->dims, i), runner->symbols[i], session->prelude_most[i],
+                         session->prelude_most[i] == 1 ? ", one prompt at a time" : ": create it with larger dims");
+    }
+    TRY(engine_bind(session, runner, &binding));
+    return engine_execute(session, runner, binding);
+}
