@@ -40,6 +40,17 @@ void engine_prelude_sizes(const dw_session *session, const engine_runner *runner
     }
 }
 
+/* Do the inputs tell the symbol? Others, the number of tokens, are nothing to the prelude. */
+static bool is_told(const ir_graph *graph, int symbol) {
+    for (size_t i = 0; i < graph->input_count; i++) {
+        const op_type *type = &graph->inputs[i]->type;
+        for (int axis = 0, index; axis < type->rank; axis++) {
+            if (dim_is_symbol(type->dims[axis], &index) && index == symbol) return true;
+        }
+    }
+    return false;
+}
+
 dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs) {
     engine_runner *runner = &session->prelude;
     const plan *plan = runner->program->plan;
@@ -52,7 +63,7 @@ dw_status engine_prelude_run(dw_session *session, int input_count, const dw_name
         runner->inputs[i] = ordered[i]->data;
     }
     for (int i = 0; i < dim_symbol_count(graph->dims); i++) {
-        if (runner->symbols[i] <= session->prelude_most[i]) continue;
+        if (runner->symbols[i] <= session->prelude_most[i] || !is_told(graph, i)) continue;
         return base_fail(session->context, DW_LIMIT, "the given inputs have %s=%" PRId64 ", this session generates with at most %" PRId64 "%s",
                          dim_symbol_name(graph->dims, i), runner->symbols[i], session->prelude_most[i],
                          session->prelude_most[i] == 1 ? ", one prompt at a time" : ": create it with larger dims");

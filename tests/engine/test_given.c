@@ -1,0 +1,154 @@
+/* Generation of an encoder-decoder: what the encoder gives is computed once, and the tokens are those of whole runs. */
+#include "support/support.h"
+
+#include <stdio.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "support/session.h"
+
+static const char pair[] =
+    "graph pair\n"
+    "  symbol b 1..4\n"
+    "  symbol e 1..16\n"
+    "  symbol s 1..32\n"
+    "  input sound f32[b,e,4]\n"
+    "  input ids i64[b,s]\n"
+    "  const const.0 f32[7,4] = -0.79, -1.19, -0.31, -1.04, -1.30, -0.30, 1.25, 0.90, 0.80, -0.83, 0.11, -0.67, -0.98, -1.18, "
+    "-0.86, 1.28, 0.99, 0.92, 0.90, -0.92, -0.57, 0.38, 0.70, 1.06, 1.14, -1.24, 0.32, 0.52\n"
+    "  const const.1 f32[4,4] = 0.02, -0.97, -0.08, -1.23, 1.30, 1.10, 0.14, -0.60, "
+    "1.23, 0.22, 1.15, 1.04, 0.03, -0.26, 0.30, -0.21\n"
+    "  const const.2 f32[4,4] = -1.02, -0.58, 0.94, -1.37, -1.36, 0.38, -0.66, 0.10, "
+    "-0.09, -0.47, 1.49, -0.91, -0.26, -0.89, 0.40, -0.67\n"
+    "  %1 = matmul sound, const.1 {bt=true}\n"
+    "  %2 = reshape %1 {shape=[b,e,1,4]}\n"
+    "  %3 = transpose %2 {order=[0,2,1,3]}\n"
+    "  %4 = matmul sound, const.2 {bt=true}\n"
+    "  %5 = reshape %4 {shape=[b,e,1,4]}\n"
+    "  %6 = transpose %5 {order=[0,2,1,3]}\n"
+    "  %7 = take const.0, ids {axis=0}\n"
+    "  %8 = reshape %7 {shape=[b,s,1,4]}\n"
+    "  %9 = transpose %8 {order=[0,2,1,3]}\n"
+    "  %10 = attention %9, %9, %9 {scale=0.5,causal=true}\n"
+    "  %11 = attention %10, %3, %6 {scale=0.5}\n"
+    "  %12 = transpose %11 {order=[0,2,1,3]}\n"
+    "  %13 = reshape %12 {shape=[b,s,4]}\n"
+    "  %14 = matmul %13, const.0 {bt=true}\n"
+    "  output logits %14\n"
+    "  output heard %6\n";
+
+enum { SOUND = 9, TOKENS = 10, VOCABULARY = 7 };
+
+static dw_named_tensor sound_of(float *data, int64_t rows, int64_t length) {
+    dw_named_tensor sound = {.name = "sound"};
+    for (int64_t i = 0; i < rows * length * 4; i++) data[i] = num_random_normal(7, (uint64_t)(i + length));
+    assert_true(op_tensor_init(&sound.tensor, DW_FORMAT_f32, DW_SCALE_plain, 3, (const int64_t[]){rows, length, 4}, data));
+    return sound;
+}
+
+/* The next token by a run of the whole graph. */
+static int64_t next_token(dw_context *context, dw_session *session, const dw_named_tensor *sound, int64_t *sequence, int64_t length) {
+    float logits[32 * VOCABULARY], heard[SOUND * 4];
+    dw_named_tensor inputs[2] = {*sound, {.name = "ids"}}, outputs[2];
+    assert_true(op_tensor_init(&inputs[1].tensor, DW_FORMAT_i64, DW_SCALE_plain, 2, (const int64_t[]){1, length}, sequence));
+    assert_ok(context, dw_session_shapes(session, 2, inputs, outputs));
+    outputs[0].tensor.data = logits;
+    outputs[1].tensor.data = heard;
+    assert_ok(context, dw_session_run(session, 2, inputs, 2, outputs));
+    const float *last = logits + (length - 1) * VOCABULARY;
+    int64_t best = 0;
+    for (int64_t i = 1; i < VOCABULARY; i++) best = last[i] > last[best] ? i : best;
+    return best;
+}
+
+static void assert_generates_as_runs(dw_context *context, dw_session *session, int64_t length, int64_t prompt_count) {
+    float data[SOUND * 4];
+    int64_t sequence[32] = {3, 1, 5, 2}, ids[TOKENS], made;
+    const dw_named_tensor sound = sound_of(data, 1, length);
+    const dw_generate_options options = {.tokens = TOKENS, .inputs = &sound, .input_count = 1};
+    assert_ok(context, dw_session_generate(session, prompt_count, sequence, &options, ids, &made, NULL));
+    assert_int_equal(made, TOKENS);
+    for (int64_t i = 0; i < TOKENS; i++) {
+        sequence[prompt_count + i] = next_token(context, session, &sound, sequence, prompt_count + i);
+        assert_int_equal(ids[i], sequence[prompt_count + i]);
+    }
+}
+
+/* The graph by way of a file. */
+static dw_model *open_pair(dw_context *context) {
+    char path[512];
+    dw_model *model;
+    snprintf(path, sizeof path, "%s/tests/given-%ld.graph", TEST_BUILD_DIR, (long)getpid());
+    FILE *file = fopen(path, "w");
+    assert_non_null(file);
+    assert_true(fputs(pair, file) >= 0);
+    assert_int_equal(fclose(file), 0);
+    assert_ok(context, dw_model_open(context, path, &(dw_model_options){.flags = DW_MODEL_GENERATE}, &model));
+    assert_int_equal(unlink(path), 0);
+    return model;
+}
+
+static dw_session *open_session(dw_context *context, const dw_model *model) {
+    dw_session *session;
+    assert_true(dw_model_can_generate(model, NULL));
+    assert_ok(context, dw_session_create(context, model, &(dw_session_options){.dims = "b=1,e=9,s=16", .max_tokens = 16}, &session));
+    return session;
+}
+
+static void tokens_are_those_of_whole_runs(void **state) {
+    dw_context *context = *state;
+    const dw_model_options options = {.flags = DW_MODEL_GENERATE};
+    dw_model *model = open_pair(context), *parsed = model_of_text(context, pair, &options), *opened;
+    char path[512];
+    snprintf(path, sizeof path, "%s/tests/given-%ld.dw", TEST_BUILD_DIR, (long)getpid());
+    assert_ok(context, dw_model_save(model, path));
+    assert_ok(context, dw_model_open(context, path, &options, &opened));
+    assert_int_equal(unlink(path), 0);
+    dw_session *sessions[] = {open_session(context, model), open_session(context, opened), open_session(context, parsed)};
+    for (size_t i = 0; i < COUNT_OF(sessions); i++) {
+        assert_generates_as_runs(context, sessions[i], SOUND, 3);
+        assert_generates_as_runs(context, sessions[i], 2, 1);
+        assert_generates_as_runs(context, sessions[i], 5, 4);
+        dw_session_destroy(sessions[i]);
+    }
+    dw_model_destroy(opened);
+    dw_model_destroy(parsed);
+    dw_model_destroy(model);
+}
+
+static void inputs_that_do_not_fit_are_refused(void **state) {
+    dw_context *context = *state;
+    dw_model *model = open_pair(context);
+    dw_session *session = open_session(context, model);
+    float data[2 * 16 * 4];
+    int64_t prompt[2] = {1, 2}, ids[2], made;
+    test_assert_fails(context, dw_session_generate(session, 2, prompt, &(dw_generate_options){.tokens = 2}, ids, &made, NULL), DW_MISMATCH, "sound is missing");
+    dw_named_tensor sound = sound_of(data, 1, 16);
+    const dw_generate_options options = {.tokens = 2, .inputs = &sound, .input_count = 1};
+    test_assert_fails(context, dw_session_generate(session, 2, prompt, &options, ids, &made, NULL), DW_LIMIT, "e=16, this session generates with at most 9");
+    sound = sound_of(data, 2, 4);
+    test_assert_fails(context, dw_session_generate(session, 2, prompt, &options, ids, &made, NULL), DW_LIMIT, "b=2, this session generates with at most 1");
+    sound = sound_of(data, 1, 4);
+    sound.name = "noise";
+    test_assert_fails(context, dw_session_generate(session, 2, prompt, &options, ids, &made, NULL), DW_MISMATCH, "noise is no input");
+    sound.name = "sound";
+    assert_ok(context, dw_session_generate(session, 2, prompt, &options, ids, &made, NULL));
+    assert_int_equal(made, 2);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+}
+
+static int setup(void **state) { return dw_context_create(&(dw_context_options){.threads = 2}, (dw_context **)state) == DW_OK ? 0 : -1; }
+
+static int teardown(void **state) {
+    dw_context_destroy(*state);
+    return 0;
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(tokens_are_those_of_whole_runs, setup, teardown),
+        cmocka_unit_test_setup_teardown(inputs_that_do_not_fit_are_refused, setup, teardown),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
