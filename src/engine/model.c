@@ -110,7 +110,6 @@ dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_o
         return status;
     }
     (*model)->captured = graph;
-    if (graph->weights == NULL) graph->weights = &(*model)->weights;   /* whole graph, step and prelude give their constants names of their own */
     (*model)->file = graph->name;
     status = engine_fuse(*model);
     if (status == DW_OK) status = engine_compile(*model, options);

@@ -322,9 +322,11 @@ static dw_status restrict_outputs(restrictor *to, bool *changed) {
         if (restricted) TRY(emit_restricted(to, node, restricted_axis(node), axes));
     }
     for (size_t i = 0; i < graph->output_count; i++) {
-        ir_value *value = graph->outputs[i].value;
+        ir_value *value = graph->outputs[i].value, *last;
         const int axis = token_axis(to, value);
-        if (axis >= 0) TRY(last_of(to, value, axis, &graph->outputs[i].value));
+        if (axis < 0) continue;
+        TRY(last_of(to, value, axis, &last));
+        ir_set_output(graph, i, last);
     }
     ir_cursor_end(graph);
     return DW_OK;

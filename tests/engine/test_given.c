@@ -98,13 +98,13 @@ static dw_session *open_session(dw_context *context, const dw_model *model) {
 static void tokens_are_those_of_whole_runs(void **state) {
     dw_context *context = *state;
     const dw_model_options options = {.flags = DW_MODEL_GENERATE};
-    dw_model *model = open_pair(context), *parsed = model_of_text(context, pair, &options), *opened;
+    dw_model *model = open_pair(context), *opened;
     char path[512];
     snprintf(path, sizeof path, "%s/tests/given-%ld.dw", TEST_BUILD_DIR, (long)getpid());
     assert_ok(context, dw_model_save(model, path));
     assert_ok(context, dw_model_open(context, path, &options, &opened));
     assert_int_equal(unlink(path), 0);
-    dw_session *sessions[] = {open_session(context, model), open_session(context, opened), open_session(context, parsed)};
+    dw_session *sessions[] = {open_session(context, model), open_session(context, opened)};
     for (size_t i = 0; i < COUNT_OF(sessions); i++) {
         assert_generates_as_runs(context, sessions[i], SOUND, 3);
         assert_generates_as_runs(context, sessions[i], 2, 1);
@@ -112,7 +112,6 @@ static void tokens_are_those_of_whole_runs(void **state) {
         dw_session_destroy(sessions[i]);
     }
     dw_model_destroy(opened);
-    dw_model_destroy(parsed);
     dw_model_destroy(model);
 }
 
