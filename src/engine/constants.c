@@ -90,7 +90,7 @@ static dw_status run_step(loading *load, const plan_step *step)
 {
     dw_context *context = load->constants->context;
     const ir_node *node = step->node;
-    const dw_tensor *in[KERNEL_MAX_OPERANDS], *out[2];
+    const dw_tensor *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     for (int i = 0; i < node->n_in; i++) in[i] = ir_in(node, i) ? &load->tensors[plan_value_of(ir_in(node, i))->index] : NULL;
     for (int i = 0; i < node->n_out; i++) {
         TRY(allocate(load, plan_value_of(node->out[i])));
@@ -214,7 +214,7 @@ static dw_status pack_step(loading *load, const plan_step *step)
     dw_context *context = load->constants->context;
     const plan *plan = load->program->plan;
     const dw_tensor *weight = &load->tensors[plan_value_of(ir_in(step->node, step->row->packs))->index];
-    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
     engine_constant packed = {.key = step->pack_key, .packed = true};
     if (find_constant(load, step->pack_key) != NULL) return DW_OK;

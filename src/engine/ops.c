@@ -17,9 +17,9 @@ static dw_status add_operand(ir_graph *graph, int index, const dw_tensor *tensor
 static dw_status build(ir_graph *graph, const char *op, const char *attributes, int input_count, const dw_tensor *const *inputs, int output_count,
                        dw_value **results) {
     dw_value *operands[KERNEL_MAX_OPERANDS] = {0};
-    if (input_count < 0 || input_count > KERNEL_MAX_OPERANDS || output_count < 1 || output_count > 2)
-        return base_fail(graph->context, DW_INVALID, "%s: %d operands and %d results; at most %d and 2", op, input_count, output_count,
-                         KERNEL_MAX_OPERANDS);
+    if (input_count < 0 || input_count > KERNEL_MAX_OPERANDS || output_count < 1 || output_count > KERNEL_MAX_RESULTS)
+        return base_fail(graph->context, DW_INVALID, "%s: %d operands and %d results; at most %d and %d", op, input_count, output_count,
+                         KERNEL_MAX_OPERANDS, KERNEL_MAX_RESULTS);
     for (int i = 0; i < input_count; i++)
         if (inputs[i] != NULL) TRY(add_operand(graph, i, inputs[i], &operands[i]));
     return dw_graph_op(graph, op, attributes, input_count, operands, output_count, results);
@@ -32,7 +32,7 @@ static dw_status describe(const ir_value *value, dw_context *context, dw_tensor 
 dw_status dw_op_shapes(dw_context *context, const char *op, const char *attributes, int input_count, const dw_tensor *const *inputs, int output_count,
                        dw_tensor *outputs) {
     ir_graph *graph;
-    dw_value *results[2] = {0};
+    dw_value *results[KERNEL_MAX_RESULTS] = {0};
     TRY(ir_graph_create(context, "op", &graph));
     dw_status status = build(graph, op, attributes, input_count, inputs, output_count, results);
     for (int i = 0; i < output_count && status == DW_OK; i++)
@@ -53,7 +53,7 @@ static dw_status run_kernel(dw_context *context, const ir_graph *graph, const ir
     chip_caps chip;
     arena arena;
     kernel_choice choice;
-    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem = {.op = op_get(node->op),
                               .attrs = &node->attrs,
                               .n_in = node->n_in,
@@ -87,7 +87,7 @@ static dw_status run_kernel(dw_context *context, const ir_graph *graph, const ir
 dw_status dw_op_run(dw_context *context, const char *op, const char *attributes, const dw_registry *registry, int input_count,
                     const dw_tensor *const *inputs, int output_count, const dw_tensor *const *outputs) {
     ir_graph *graph;
-    dw_value *results[2] = {0};
+    dw_value *results[KERNEL_MAX_RESULTS] = {0};
     TRY(ir_graph_create(context, "op", &graph));
     dw_status status = build(graph, op, attributes, input_count, inputs, output_count, results);
     for (int i = 0; i < output_count && status == DW_OK; i++) {

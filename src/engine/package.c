@@ -239,7 +239,7 @@ static dw_status check_shape(reading *read, const plan *plan, const ir_value *va
 static dw_status check_packed(reading *read, const plan *plan, const plan_step *step)
 {
     const engine_constant *packed = map_find(&read->model->constants.by_key, step->pack_key);
-    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
     dw_tensor weight;
     size_t bytes;

@@ -84,7 +84,7 @@ dw_status kernel_choose(arena *arena, const kernel_problem *problem, const kerne
 double kernel_roofline(const kernel_problem *problem, dw_format multiplies, double compute_efficiency, double memory_efficiency);
 /* Concrete tensors (no data) of the problem at its typical sizes, for cost functions. */
 dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_tensor *out, const dw_tensor **in_pointers, const dw_tensor **out_pointers, op_call *call);
-enum { KERNEL_MAX_OPERANDS = 64 };
+enum { KERNEL_MAX_OPERANDS = 64, KERNEL_MAX_RESULTS = 4 };   /* of one op */
 
 /* ---- cases (case.c) ---- */
 
@@ -97,7 +97,7 @@ enum { KERNEL_MAX_OPERANDS = 64 };
  *     ascending=I,.. the integers of these operands ascend
  *     special=I,..   these floating-point operands hold NaN, infinities and both zeros now and then
  *     bound=X        of the error beside the largest result, where 1e-5 is not it */
-enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 2 };
+enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 4 };
 
 typedef struct kernel_range { bool given; double low, high; } kernel_range;
 

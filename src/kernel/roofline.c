@@ -27,12 +27,11 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
 }
 
 double kernel_roofline(const kernel_problem *problem, dw_format multiplies, double compute_efficiency, double memory_efficiency) {
-    enum { MAX_RESULTS = 4 };
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[MAX_RESULTS];
+    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
+    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
     op_call call;
     const chip_caps *chip = problem->chip;
-    if (problem->symbols == NULL || problem->n_in > KERNEL_MAX_OPERANDS || problem->n_out > MAX_RESULTS) return chip->launch_s;
+    if (problem->symbols == NULL || problem->n_in > KERNEL_MAX_OPERANDS || problem->n_out > KERNEL_MAX_RESULTS) return chip->launch_s;
     if (kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return chip->launch_s;
     op_work work = {0};
     problem->op->work(&call, &work);

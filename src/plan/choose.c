@@ -109,7 +109,7 @@ static dw_status keep_verdicts(plan *plan, map *reasons, const kernel_choice *ch
 
 static dw_status choose_step(plan *plan, const plan_options *options, arena *scratch, map *reasons, plan_step *step)
 {
-    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
     kernel_choice choice;
     const char *asked;

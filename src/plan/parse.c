@@ -31,7 +31,7 @@ static const named_step *find_named(const named_steps *named, int id)
 /* Names are given to steps that print; views that are mere strides have none and take the first row that copies. */
 static dw_status set_named(plan *plan, plan_step *step, const named_steps *named)
 {
-    const op_type *in[KERNEL_MAX_OPERANDS], *out[2];
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
     const named_step *name = find_named(named, step->node->out[0]->id);
     plan_problem(plan, step, in, out, &problem);

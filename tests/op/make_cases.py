@@ -388,6 +388,19 @@ def scan():
     c.write()
 
 
+def route():
+    c = Cases("route")
+    for ids, experts in ((integers(0, 5, 7, 2), 5), (integers(0, 3, 1, 4, dtype=torch.int32), 8), (torch.tensor([[2, -1], [0, 9], [2, 2]]), 3)):
+        keys = torch.where((ids < 0) | (ids >= experts), experts, ids).flatten()
+        order = keys.argsort(stable=True)
+        counts = torch.bincount(keys, minlength=experts)[:experts]
+        c.add("dispatch", [ids], [order // ids.shape[1], order.argsort().view(ids.shape), counts.cumsum(0).int()], tolerance=0, length=experts)
+    for dtype in FLOATS:
+        y, weights, place = normal(6, 5, dtype=dtype), normal(3, 2, dtype=dtype), torch.tensor([[0, 3], [5, 5], [2, 1]])
+        c.add("combine", [y, place, weights], (y.double()[place] * weights.double()[:, :, None]).sum(1).to(dtype))
+    c.write()
+
+
 def norm():
     c = Cases("norm")
     for dtype in FLOATS:
@@ -682,6 +695,6 @@ def quantize():
 
 
 if __name__ == "__main__":
-    for family in (pointwise, create, view, move, index, reduce, scan, norm, matmul, grouped, attention, rotary, conv, quantize):
+    for family in (pointwise, create, view, move, index, reduce, scan, route, norm, matmul, grouped, attention, rotary, conv, quantize):
         torch.manual_seed(1)
         family()

@@ -15,7 +15,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPERANDS = 64, MAX_SYMBOLS = 16 };
+enum { MAX_OPERANDS = 64, MAX_RESULTS = 4, MAX_SYMBOLS = 16 };
 
 typedef struct number { int64_t integer; double real; } number;
 
@@ -33,7 +33,7 @@ typedef struct test_case {
     dim_table *dims;
     op_attr attrs[OP_ATTR_COUNT];
     op_attrs list;
-    operand in[MAX_OPERANDS], out[2];
+    operand in[MAX_OPERANDS], out[MAX_RESULTS];
     int n_in, n_out;
     int64_t symbols[MAX_SYMBOLS];
     dw_status status;
@@ -156,7 +156,7 @@ static dw_status read_expected(scanner *scanner, test_case *t) {
         TRY(scan_next(scanner));
         return scan_string(scanner, &t->message);
     }
-    while (scanner->kind == SCAN_NAME && t->n_out < 2) TRY(read_operand(scanner, t->dims, &t->out[t->n_out++]));
+    while (scanner->kind == SCAN_NAME && t->n_out < MAX_RESULTS) TRY(read_operand(scanner, t->dims, &t->out[t->n_out++]));
     TRY(scan_accept(scanner, "~", &accepted));
     return accepted ? scan_real(scanner, &t->tolerance) : DW_OK;
 }
@@ -273,8 +273,8 @@ static void check_work(const test_case *t, const op_call *call) {
 /* Runs the reference; true when it succeeded and its results are as expected. */
 static bool run_values(dw_context *context, const test_case *t, const op_type *out_types, bool strided) {
     const char *how = strided ? "strided" : "contiguous";
-    stored in[MAX_OPERANDS] = {{{0}, NULL, 0}}, out[2] = {{{0}, NULL, 0}};
-    const dw_tensor *in_tensors[MAX_OPERANDS] = {NULL}, *out_tensors[2];
+    stored in[MAX_OPERANDS] = {{{0}, NULL, 0}}, out[MAX_RESULTS] = {{{0}, NULL, 0}};
+    const dw_tensor *in_tensors[MAX_OPERANDS] = {NULL}, *out_tensors[MAX_RESULTS];
     for (int i = 0; i < t->n_in; i++) {
         if (!t->in[i].present) continue;
         in[i] = make_tensor(context, t, &t->in[i], &t->in[i].type, strided);
@@ -314,7 +314,7 @@ static void check_type(dw_context *context, const test_case *t, int result, cons
 /* true when the case compared values. */
 static bool run_case(dw_context *context, const test_case *t) {
     const op_type *in[MAX_OPERANDS];
-    op_type out[2];
+    op_type out[MAX_RESULTS];
     bool present[MAX_OPERANDS], has_values = t->n_in > 0 ? t->in[0].has_values : t->n_out > 0 && t->out[0].has_values;
     for (int i = 0; i < t->n_in; i++) {
         present[i] = t->in[i].present;
@@ -365,7 +365,7 @@ static void run_file(const char *name, int *counts) {
 /* ---- tests ---- */
 
 static const char *const files[] = {
-    "pointwise.txt", "create.txt", "view.txt", "move.txt", "index.txt", "reduce.txt", "scan.txt", "norm.txt", "matmul.txt", "grouped.txt",
+    "pointwise.txt", "create.txt", "view.txt", "move.txt", "index.txt", "reduce.txt", "scan.txt", "norm.txt", "matmul.txt", "grouped.txt", "route.txt",
     "attention.txt", "rotary.txt", "conv.txt", "quantize.txt", "types.txt", "errors.txt",
 };
 
