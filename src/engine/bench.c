@@ -85,12 +85,27 @@ static dw_status profile_decode(bench *bench, dw_session *session, const dw_gene
     return DW_OK;
 }
 
+/* The most tokens that the cached step can hold, prompt included. */
+static int64_t room_of(const plan *step) {
+    const dim_table *dims = step->graph->dims;
+    int64_t room = INT64_MAX;
+    for (int i = 0; i < dim_symbol_count(dims); i++) {
+        int64_t min, max;
+        dim_symbol_range(dims, i, &min, &max);
+        if (strcmp(dim_symbol_name(dims, i), "max") == 0) room = max;   /* as pass_incremental names it */
+    }
+    return room;
+}
+
 static dw_status bench_generation(bench *bench, const dw_model *model, const char *dims) {
     dw_session *session;
     dw_generate_options generate = {.tokens = bench->options->tokens > 0 ? bench->options->tokens : 64};
     int64_t prefill = bench->options->prefill > 0 ? bench->options->prefill : 128, made, *prompt, *ids;
     double *first, *next, *steps;
     const plan *plan = model->step.plan;
+    int64_t room = room_of(plan);
+    if (bench->options->prefill == 0 && prefill > room / 2) prefill = room / 2;   /* nobody asked for more than the model takes */
+    if (bench->options->tokens == 0 && generate.tokens > room - prefill) generate.tokens = room - prefill;
     TRY_NEW(steps, &bench->arena, plan->step_count);
     TRY_NEW(prompt, &bench->arena, prefill);
     TRY_NEW(ids, &bench->arena, generate.tokens);

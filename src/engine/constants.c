@@ -46,6 +46,7 @@ typedef struct loading {
     size_t *owned_bytes;
     int *last_read;            /* of values with memory of their own: order of the last node of the load that reads them; NEVER_DONE: runs do */
     int64_t *symbols;
+    size_t held, limit;        /* bytes of constants at a time, and how many a model with these weights may have */
 } loading;
 
 enum { NEVER_DONE = INT_MAX };
@@ -80,8 +81,12 @@ static dw_status allocate(loading *load, const plan_value *v)
     if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
         return base_fail(context, DW_LIMIT, "the bytes of constant %%%d overflow", v->value->id);
     size_t bytes = parts.total_bytes ? parts.total_bytes : 1;
+    if (bytes > load->limit - load->held)
+        return base_fail(context, DW_LIMIT, "constant %%%d (%s) of %zu bytes: what is computed from weights may take %zu bytes in this model, sixteen times its weights and 256 MiB",
+                         v->value->id, op_get(v->value->node ? v->value->node->op : OP_cast)->name, bytes, load->limit);
     TRY(base_alloc(context, bytes, ENGINE_ALIGN, &load->owned[v->index]));
     load->owned_bytes[v->index] = bytes;
+    load->held += bytes;
     op_tensor_init(tensor, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, load->owned[v->index]);
     return DW_OK;
 }
@@ -185,6 +190,7 @@ static void release_operands(loading *load, const ir_node *node)
         int root = plan_value_of(ir_in(node, i))->root->index;
         if (load->last_read[root] != node->order) continue;
         base_release(load->constants->context, load->owned[root], load->owned_bytes[root], ENGINE_ALIGN);
+        if (load->owned[root] != NULL) load->held -= load->owned_bytes[root];
         load->owned[root] = NULL;
     }
 }
@@ -244,6 +250,26 @@ static dw_status keep(loading *load)
     return DW_OK;
 }
 
+/* A small file must not make us compute tables of gigabytes: what is computed from weights stays within a multiple of them and what tables of
+ * positions and masks may take. */
+static size_t limit_of(const ir_graph *graph)
+{
+    enum { MULTIPLE = 16 };
+    size_t limit = (size_t)256 << 20;
+    for (size_t i = 0; i < graph->param_count; i++) {
+        int64_t dims[DW_MAX_RANK];
+        const op_type *type = &graph->params[i]->type;
+        num_parts parts;
+        size_t more, sum;
+        for (int d = 0; d < type->rank; d++)
+            if (!dim_is_constant(type->dims[d], &dims[d])) dims[d] = 0;
+        if (!num_layout(type->format, type->scale_layout, type->rank, dims, &parts)) continue;
+        if (!base_mul_size(parts.total_bytes, MULTIPLE, &more) || !base_add_size(limit, more, &sum)) return SIZE_MAX;
+        limit = sum;
+    }
+    return limit;
+}
+
 static dw_status load_program(loading *load)
 {
     engine_program *program = load->program;
@@ -272,7 +298,7 @@ static dw_status load_program(loading *load)
 
 dw_status engine_load(engine_constants *constants, pool *pool, engine_program *program)
 {
-    loading load = {.constants = constants, .program = program, .pool = pool};
+    loading load = {.constants = constants, .program = program, .pool = pool, .limit = limit_of(program->plan->graph)};
     arena_init(&load.arena, constants->context);
     dw_status status = load_program(&load);
     for (int i = 0; load.owned != NULL && i < program->plan->value_count; i++)

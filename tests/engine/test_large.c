@@ -132,6 +132,21 @@ static void symbols_are_quick(void **state) { (void)state; holds(write_symbols, 
 static void folding_ends(void **state) { (void)state; holds(write_constants, 0); }
 static void products_are_quick(void **state) { (void)state; holds(write_products, 0); }
 
+/* Tables computed at load are bounded by what the weights are. */
+static void a_small_file_cannot_ask_for_gigabytes(void **state) {
+    (void)state;
+    static const char source[] = "graph g\n  input x f32[4]\n  %1 = iota {start=0,step=1,length=4000000000,to=i64}\n  %2 = slice %1 {axis=0,start=0,end=4,step=1}\n"
+                                 "  %3 = cast %2 {to=f32}\n  %4 = add x, %3\n  output y %4\n";
+    dw_context *context;
+    dw_graph *graph;
+    dw_model *model;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_int_equal(dw_graph_parse(context, "small", source, sizeof source - 1, &graph), DW_OK);
+    assert_int_equal(dw_model_create(context, graph, NULL, &model), DW_LIMIT);
+    assert_non_null(strstr(dw_context_error(context), "iota"));
+    dw_context_destroy(context);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(chains_are_quick),
@@ -142,6 +157,7 @@ int main(void) {
         cmocka_unit_test(symbols_are_quick),
         cmocka_unit_test(folding_ends),
         cmocka_unit_test(products_are_quick),
+        cmocka_unit_test(a_small_file_cannot_ask_for_gigabytes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
