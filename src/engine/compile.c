@@ -37,11 +37,30 @@ dw_status engine_capture(dw_model *model, const char *file, const dw_model_optio
 
 static pass_options options_of(const dw_model *model) { return (pass_options){.check = (model->flags & DW_MODEL_VERIFY) != 0}; }
 
+/* The notes "attention.<module>" in which the fusions say what they left alone, and why. */
+static dw_status gather_notes(dw_model *model)
+{
+    static const char prefix[] = "attention.";
+    text words;
+    text_init(&words, model->context);
+    for (size_t i = 0; i < model->fused->notes.count; i++) {
+        const map_entry *note = &model->fused->notes.entries[i];
+        if (strncmp(note->key, prefix, sizeof prefix - 1) != 0) continue;
+        const char *module = note->key + sizeof prefix - 1;
+        text_printf(&words, "  %s: %s\n", *module ? module : "attention", (const char *)note->value);
+    }
+    dw_status status = text_status(&words);
+    if (status == DW_OK) model->fusion_notes = arena_text(&model->arena, text_string(&words));
+    text_free(&words);
+    return status == DW_OK && model->fusion_notes == NULL ? DW_NO_MEMORY : status;
+}
+
 dw_status engine_fuse(dw_model *model)
 {
     pass_options options = options_of(model);
     TRY(ir_graph_clone(model->captured, &model->fused));
-    return pass_run(model->fused, PASS_STAGE_CLEAN | PASS_STAGE_FUSE, &options);
+    TRY(pass_run(model->fused, PASS_STAGE_CLEAN | PASS_STAGE_FUSE, &options));
+    return gather_notes(model);
 }
 
 /* Keeps the words of the first graph that was lowered: the others have the same layers. */

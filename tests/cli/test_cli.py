@@ -204,6 +204,15 @@ def test_facts_are_json():
         expect(key in times, f"bench tells {key}")
 
 
+def test_what_was_not_fused_is_said_with_its_reason(folder):
+    """The weights of this attention are an output as well, so it stays three steps."""
+    path = os.path.join(folder, "attention.txt")
+    with open(path, "w") as file:
+        file.write("graph attention\n  symbol s 1..64\n  input q f32[1,2,s,8]\n  input k f32[1,2,s,8]\n  input v f32[1,2,s,8]\n"
+                   "  %1 = matmul q, k {bt=true}\n  %2 = softmax %1 {axis=3}\n  %3 = matmul %2, v\n  output y %3\n  output w %2\n")
+    expect(b"its weights are used elsewhere" in succeeds("explain", path), "explain says why an attention was not fused")
+
+
 def test_generation():
     greedy = succeeds("generate", KJV, "--prompt", "In the beginning", "--tokens", "24")
     expect(greedy.startswith(b"In the beginning") and len(greedy) == 16 + 24 + 1, f"prompt, 24 bytes and a newline: {greedy!r}")
