@@ -19,7 +19,8 @@
 typedef struct worker_start { pool *pool; int worker; } worker_start;
 
 /* The ticket is (job number << 32) | next task. A claim is a compare-and-swap, so a late worker that still looks at an old job
- * fails to claim; and a claimed task keeps its job, and so the job's fields, alive until it is counted as done. */
+ * fails to claim; and a claimed task keeps its job, and so the job's fields, alive until it is counted as done. Before the fields
+ * change, the old job's ticket is closed: else a late worker could hold its last ticket against the next job's larger count. */
 struct pool {
     _Alignas(CACHE_LINE) _Atomic uint64_t ticket;
     _Alignas(CACHE_LINE) _Atomic int64_t pending;    /* tasks of the job that are not done */
@@ -51,10 +52,10 @@ static void work(pool *pool, uint32_t job, int worker) {
     int64_t done = 0;
     uint64_t ticket = atomic_load_explicit(&pool->ticket, memory_order_acquire);
     for (;;) {
-        pool_task task = atomic_load_explicit(&pool->task, memory_order_relaxed);
-        void *argument = atomic_load_explicit(&pool->argument, memory_order_relaxed);
-        int64_t first = atomic_load_explicit(&pool->first, memory_order_relaxed);
-        int64_t count = atomic_load_explicit(&pool->count, memory_order_relaxed);
+        pool_task task = atomic_load_explicit(&pool->task, memory_order_acquire);
+        void *argument = atomic_load_explicit(&pool->argument, memory_order_acquire);
+        int64_t first = atomic_load_explicit(&pool->first, memory_order_acquire);
+        int64_t count = atomic_load_explicit(&pool->count, memory_order_acquire);
         int64_t next = (int64_t)(uint32_t)ticket;
         if (job_of(ticket) != job || next >= count) break;
         if (!atomic_compare_exchange_weak_explicit(&pool->ticket, &ticket, ticket + 1, memory_order_acq_rel, memory_order_acquire)) {
@@ -138,10 +139,12 @@ static void wait_until_done(pool *pool) {
 /* At most ROUND_MAX tasks. */
 static void run_round(pool *pool, int64_t first, int64_t count, pool_task task, void *argument) {
     uint32_t job = job_of(atomic_load_explicit(&pool->ticket, memory_order_relaxed)) + 1;
-    atomic_store_explicit(&pool->task, task, memory_order_relaxed);
-    atomic_store_explicit(&pool->argument, argument, memory_order_relaxed);
-    atomic_store_explicit(&pool->first, first, memory_order_relaxed);
-    atomic_store_explicit(&pool->count, count, memory_order_relaxed);
+    atomic_store_explicit(&pool->ticket, (uint64_t)(job - 1) << 32 | UINT32_MAX, memory_order_release);   /* closed: beyond any count */
+    /* released behind the closing, so that whoever sees a new field cannot claim by the old ticket */
+    atomic_store_explicit(&pool->task, task, memory_order_release);
+    atomic_store_explicit(&pool->argument, argument, memory_order_release);
+    atomic_store_explicit(&pool->first, first, memory_order_release);
+    atomic_store_explicit(&pool->count, count, memory_order_release);
     atomic_store_explicit(&pool->pending, count, memory_order_relaxed);
     atomic_store(&pool->ticket, (uint64_t)job << 32);
     if (atomic_load(&pool->sleepers) > 0) {
