@@ -191,9 +191,38 @@ static void every_failing_allocation_is_an_error_without_leak(void **state) {
     test_every_allocation(use_pool, &tally);
 }
 
+typedef struct shares { _Atomic int runs[16]; } shares;
+
+static void count_share(void *argument, int64_t task, int worker) {
+    (void)worker;
+    shares *all = argument;
+    atomic_fetch_add(&all->runs[task], 1);
+}
+
+/* Short jobs of changing counts, one right behind the other, on more threads than CPUs: a worker that is late for one meets the next. What
+ * it took of the next would run twice, or the job would never end. */
+static void late_workers_take_nothing_of_the_next_job(void **state) {
+    (void)state;
+    dw_context *context;
+    pool *pool;
+    shares all[2];
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_int_equal(pool_create(context, 12, &pool), DW_OK);
+    for (int job = 0; job < 400000; job++) {
+        int count = 2 + job % 13;
+        shares *now = &all[job % 2];
+        memset(now, 0, sizeof *now);
+        pool_run(pool, count, count_share, now);
+        for (int i = 0; i < 16; i++) assert_int_equal(now->runs[i], i < count);
+    }
+    pool_destroy(pool);
+    dw_context_destroy(context);
+}
+
 int main(void) {
     alarm(120);   /* a lost wake-up would hang */
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(late_workers_take_nothing_of_the_next_job),
         cmocka_unit_test(every_task_runs_once_on_a_worker_of_the_pool),
         cmocka_unit_test(sleeping_workers_wake),
         cmocka_unit_test(the_caller_and_a_worker_run_at_the_same_time),
