@@ -21,6 +21,7 @@ LAYERS = {
     "plan": "base num chip op ir pass kernel",
     "engine": "base num chip op ir pass kernel capture device plan",
     "cli": "",
+    "python": "cli",
     "sim": "",
 }
 
@@ -58,7 +59,7 @@ def fault(layer, file, included):
 
 def main():
     root = Path(sys.argv[1] if len(sys.argv) > 1 else Path(__file__).resolve().parent.parent)
-    files = [file for folder in ("include", "src", "kernels", "sim") for file in sorted((root / folder).rglob("*"))]
+    files = [file for folder in ("include", "src", "kernels", "sim", "python") for file in sorted((root / folder).rglob("*"))]
     checked = faults = 0
     for file in files:
         if file.suffix not in (".c", ".h", ".def", ".cu", ".cuh"):

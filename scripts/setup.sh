@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Installs the Debian packages that the build and the tests need, if any is missing. Installs nothing from elsewhere.
 set -eu
-packages="gcc g++ clang-19 libclang-rt-19-dev cmake ninja-build make pkg-config ccache python3 python3-venv
+packages="gcc g++ clang-19 libclang-rt-19-dev cmake ninja-build make pkg-config ccache python3 python3-dev python3-venv
           libjansson-dev libminizip-dev libxxhash-dev libzstd-dev libcmocka-dev dpkg-dev"
 
 missing=""

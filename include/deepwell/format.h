@@ -37,6 +37,12 @@ typedef struct dw_tensor {
     float *second;  /* NVFP4: one (per tensor) or one per row */
 } dw_tensor;
 
+/* A tensor with the name that the export gave it. */
+typedef struct dw_named_tensor {
+    const char *name;
+    dw_tensor tensor;
+} dw_named_tensor;
+
 /* "mxfp8"; "?" for a number that is no format. */
 DW_API const char *dw_format_name(dw_format format);
 /* NOT_FOUND-free lookup: DW_FORMAT_COUNT when no format has this name. */

@@ -1,4 +1,4 @@
-/* Graphs: made from text or node by node. What ops mean is in docs/ops.md; how the text looks is in docs/text.md. */
+/* Graphs: made from files, exported programs or text, or node by node. What ops mean is in docs/ops.md; how the text looks is in docs/text.md. */
 #ifndef DEEPWELL_GRAPH_H
 #define DEEPWELL_GRAPH_H
 
@@ -14,9 +14,26 @@ typedef struct ir_value dw_value;
 
 /* An empty graph. Calls on a graph whose dw_model_create took it over are errors of the caller. */
 DW_API dw_status dw_graph_create(dw_context *context, const char *name, dw_graph **graph);
-/* A graph in its text form; source is the name used in messages. Params have no data: the model takes them from dw_model_options.weights. */
+/* A graph in its text form; source is the name used in messages. Params have no data: dw_graph_bind gives it. */
 DW_API dw_status dw_graph_parse(dw_context *context, const char *source, const char *text, size_t length, dw_graph **graph);
+/* A .pt2 archive, mapped for the life of the graph and of the model that takes it over, or a graph in its text form. */
+DW_API dw_status dw_graph_open(dw_context *context, const char *file, dw_graph **graph);
+/* An exported program in memory: the JSON that a .pt2 holds as models/<name>.json, and the tensors that such an archive holds as records: parameters,
+ * buffers and constants under the names that the program's signature gives them, of its dtypes and shapes, with any strides that are not negative. Their memory is borrowed:
+ * it outlives the graph and every model made of it, and may change only as dw_model_update says. source is the name used in messages. */
+DW_API dw_status dw_graph_program(dw_context *context, const char *source, const char *json, size_t length, int tensor_count,
+                                  const dw_named_tensor *tensors, dw_graph **graph);
+/* Gives params and states their data by name, borrowed as above. NOT_FOUND for a name that is none of the graph's, MISMATCH when format or
+ * shape differ. Those without data: a state begins with zeros, a param is an error when it is needed. */
+DW_API dw_status dw_graph_bind(dw_graph *graph, int tensor_count, const dw_named_tensor *tensors);
 DW_API void dw_graph_destroy(dw_graph *graph);
+
+/* What goes in and comes out: the name, which lives as long as the graph, and its type such as "f32[b,s,64]" into type. LIMIT when that needs
+ * more than size bytes, INVALID for an index out of range. */
+DW_API int dw_graph_input_count(const dw_graph *graph);
+DW_API int dw_graph_output_count(const dw_graph *graph);
+DW_API dw_status dw_graph_input_at(const dw_graph *graph, int index, const char **name, char *type, size_t size);
+DW_API dw_status dw_graph_output_at(const dw_graph *graph, int index, const char **name, char *type, size_t size);
 
 /* An input of a type such as "f32[b,s,64]"; sizes that are names are symbols, any size of at least 0 unless dw_graph_symbol says otherwise. */
 DW_API dw_status dw_graph_input(dw_graph *graph, const char *name, const char *type, dw_value **value);

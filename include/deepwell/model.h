@@ -17,12 +17,6 @@ typedef struct dw_session dw_session;
 /* Receives text piece by piece; each piece is NUL-terminated. */
 typedef void (*dw_sink)(void *user, const char *text, size_t length);
 
-/* A tensor with the name that the export gave it. */
-typedef struct dw_named_tensor {
-    const char *name;
-    dw_tensor tensor;
-} dw_named_tensor;
-
 enum dw_model_flags {
     DW_MODEL_GENERATE = 1,      /* also plan the KV-cached step, where the model can be made incremental */
     DW_MODEL_PLAN_ONLY = 2,     /* plan, but load no weights onto a device: for explaining */
@@ -95,8 +89,11 @@ DW_API void dw_session_destroy(dw_session *session);
 /* The shapes that the outputs will have for inputs of these shapes (their data is not read): fills dims, rank and format of outputs[0..output_count). */
 DW_API dw_status dw_session_shapes(dw_session *session, int input_count, const dw_named_tensor *inputs, dw_named_tensor *outputs);
 /* Inputs by name, in any order, contiguous; outputs by name, contiguous memory of the shapes told by dw_session_shapes. Everything that does not fit
- * is named in one MISMATCH. LIMIT when a size is beyond what the session reserved. */
+ * is named in one MISMATCH. LIMIT when a size is beyond what the session reserved: dw_session_reserve makes room. */
 DW_API dw_status dw_session_run(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs);
+/* Room for runs on inputs of these shapes too (their data is not read), at all sizes up to those and the ones reserved for before. State stays as it
+ * is. On failure the session runs what it ran before. */
+DW_API dw_status dw_session_reserve(dw_session *session, int input_count, const dw_named_tensor *inputs);
 /* State as the export had it; position 0. */
 DW_API dw_status dw_session_reset(dw_session *session);
 DW_API uint64_t dw_session_workspace_bytes(const dw_session *session);

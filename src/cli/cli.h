@@ -32,7 +32,8 @@ int cli_real(const char *option, const char *value, double most, double *number)
 /* "1,2,3" into *ids (malloc) and *count. */
 int cli_ids(const char *option, const char *value, int64_t **ids, int64_t *count);
 
-/* main.c */
+/* cli.c */
+int cli_main(int argc, char **argv);                        /* the whole command; its exit code. Handles SIGINT and SIGTERM from then on */
 int cli_fail(const cli *cli);                               /* prints the context's message; CLI_FAILED */
 int cli_no_memory(void);                                    /* says so; CLI_FAILED */
 int cli_refuse(const char *format, ...);                    /* prints a usage message; CLI_USAGE */

@@ -95,7 +95,8 @@ typedef struct engine_runner {
     size_t scratch_bytes;      /* the most that kernels need at those */
     engine_slot slots[ENGINE_BINDINGS];
     uint64_t clock;
-    int64_t *symbols;          /* the sizes of the run that is being prepared */
+    int64_t *symbols;          /* the sizes of the run that is being prepared, */
+    int64_t *most;             /* and the largest that whole runs have room for (not kept of steps and preludes) */
     void **inputs, **outputs;  /* the memory of that run */
     void **states;
     size_t *state_bytes;

@@ -25,8 +25,8 @@ void dw_model_destroy(dw_model *model)
     plan_destroy(model->full.plan);
     plan_destroy(model->step.plan);
     plan_destroy(model->prelude.plan);
-    ir_graph_destroy(model->captured);
     ir_graph_destroy(model->fused);
+    ir_graph_destroy(model->captured);   /* whose weights the fused one reads */
     engine_constants_free(&model->constants);
     ir_weights_free(&model->weights);
     file_map_close(&model->package);

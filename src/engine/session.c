@@ -17,6 +17,7 @@ static dw_status make_runner(dw_session *session, const engine_program *program,
     const ir_graph *graph = program->plan->graph;
     runner->program = program;
     TRY_NEW(runner->symbols, &session->arena, dim_symbol_count(graph->dims) + 1);
+    TRY_NEW(runner->most, &session->arena, dim_symbol_count(graph->dims) + 1);
     TRY_NEW(runner->inputs, &session->arena, graph->input_count);
     TRY_NEW(runner->outputs, &session->arena, graph->output_count);
     TRY_NEW(runner->states, &session->arena, graph->state_count);
@@ -154,17 +155,23 @@ static dw_status reserve_full(dw_session *session, const dw_session_options *opt
     memcpy(runner->symbols, plan->typical, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *runner->symbols);
     TRY(plan_read_dims(plan->graph, options->dims, runner->symbols));
     TRY(engine_reserve_up_to(session, runner));
+    memcpy(runner->most, runner->symbols, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *runner->most);
     return make_states(session, runner);
 }
 
-/* From here on all sizes that were reserved for lie under one layout; what was bound before was placed without it. */
+/* What was bound before was placed under another layout (NULL: each size under its own). */
+static void set_layout(engine_runner *runner, const plan_layout *layout) {
+    for (int i = 0; i < ENGINE_BINDINGS; i++) {
+        runner->slots[i].binding.layout = layout;
+        runner->slots[i].binding.bound = false;
+    }
+}
+
+/* From here on all sizes that were reserved for lie under one layout. */
 static dw_status settle(engine_runner *runner, size_t *bytes) {
     if (runner->program == NULL) return DW_OK;
     TRY(plan_layout_place(&runner->layout));
-    for (int i = 0; i < ENGINE_BINDINGS; i++) {
-        runner->slots[i].binding.layout = &runner->layout;
-        runner->slots[i].binding.bound = false;
-    }
+    set_layout(runner, &runner->layout);
     size_t needed = base_align_up(runner->layout.value_bytes, ENGINE_ALIGN) + base_align_up(runner->scratch_bytes, ENGINE_ALIGN);
     if (needed > *bytes) *bytes = needed;
     return DW_OK;
@@ -245,6 +252,56 @@ static dw_status prepare(dw_session *session, int input_count, const dw_named_te
         session->full.inputs[i] = ordered[i]->data;
     }
     return engine_bind(session, &session->full, binding);
+}
+
+static dw_status widen(dw_session *session, engine_runner *runner) {
+    size_t bytes = session->workspace_bytes;
+    void *workspace;
+    TRY(engine_reserve_up_to(session, runner));
+    TRY(settle(runner, &bytes));
+    if (bytes <= session->workspace_bytes) return DW_OK;
+    TRY(base_alloc(session->context, bytes + ENGINE_ALIGN, ENGINE_ALIGN, &workspace));
+    base_release(session->context, session->workspace, session->workspace_bytes + ENGINE_ALIGN, ENGINE_ALIGN);
+    session->workspace = workspace;
+    session->workspace_bytes = bytes;
+    return DW_OK;
+}
+
+/* The layout before is kept until all is there. */
+static dw_status reserve_more(dw_session *session, engine_runner *runner, arena *kept) {
+    plan_layout before, *layout = &runner->layout;
+    size_t count = (size_t)layout->plan->value_count, scratch_bytes = runner->scratch_bytes;
+    TRY(plan_layout_create(layout->plan, kept, &before));
+    memcpy(before.bytes, layout->bytes, count * sizeof *before.bytes);
+    memcpy(before.offsets, layout->offsets, count * sizeof *before.offsets);
+    before.value_bytes = layout->value_bytes;
+    set_layout(runner, NULL);
+    dw_status status = widen(session, runner);
+    if (status == DW_OK) return DW_OK;
+    memcpy(layout->bytes, before.bytes, count * sizeof *before.bytes);
+    memcpy(layout->offsets, before.offsets, count * sizeof *before.offsets);
+    layout->value_bytes = before.value_bytes;
+    runner->scratch_bytes = scratch_bytes;
+    set_layout(runner, layout);
+    return status;
+}
+
+dw_status dw_session_reserve(dw_session *session, int input_count, const dw_named_tensor *inputs) {
+    const dw_tensor *ordered[ENGINE_MAX_INPUTS];
+    engine_runner *runner = &session->full;
+    if (runner->program == NULL)
+        return base_fail(session->context, DW_INVALID, "the model was opened for generation only: open it without DW_MODEL_GENERATE_ONLY to run it");
+    const struct plan *plan = runner->program->plan;
+    int symbols = dim_symbol_count(plan->graph->dims);
+    TRY(engine_match(session->context, plan, input_count, inputs, ordered, runner->symbols));
+    for (int i = 0; i < symbols; i++)
+        if (runner->most[i] > runner->symbols[i]) runner->symbols[i] = runner->most[i];
+    arena kept;
+    arena_init(&kept, session->context);
+    dw_status status = reserve_more(session, runner, &kept);
+    arena_free(&kept);
+    if (status == DW_OK) memcpy(runner->most, runner->symbols, (size_t)symbols * sizeof *runner->most);
+    return status;
 }
 
 dw_status dw_session_shapes(dw_session *session, int input_count, const dw_named_tensor *inputs, dw_named_tensor *outputs) {

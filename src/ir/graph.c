@@ -31,6 +31,7 @@ void ir_graph_destroy(ir_graph *graph) {
     if (graph == NULL) return;
     if (graph->dims != NULL) dim_table_destroy(graph->dims);
     arena_free(&graph->arena);
+    ir_weights_destroy(graph->own_weights);
     base_release(graph->context, graph, sizeof *graph, _Alignof(ir_graph));
 }
 

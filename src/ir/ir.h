@@ -32,6 +32,9 @@ typedef struct ir_weights {
     size_t storage_count, storage_capacity;
 } ir_weights;
 
+/* Empty ones in memory of their own; for graphs that keep their weights. NULL may be destroyed. */
+dw_status ir_weights_create(dw_context *context, ir_weights **weights);
+void ir_weights_destroy(ir_weights *weights);
 void ir_weights_init(ir_weights *weights, dw_context *context);
 void ir_weights_free(ir_weights *weights);                /* releases the storages */
 /* Takes the storage over, also on failure (then it is released). */
@@ -102,6 +105,7 @@ struct dw_graph {
     dim_table *dims;
     const char *name;
     ir_weights *weights;            /* borrowed: the model keeps them; NULL in a graph parsed without weights */
+    ir_weights *own_weights;        /* those that live and die with the graph (ir_weights_create); NULL: none. Copies of the graph borrow them */
     ir_value **inputs;  size_t input_count,  input_capacity;
     ir_value **params;  size_t param_count,  param_capacity;
     ir_value **states;  size_t state_count,  state_capacity;

@@ -27,17 +27,37 @@ dw_status dw_graph_input(dw_graph *graph, const char *name, const char *type, dw
     return status;
 }
 
+/* The weight of a tensor of the caller's, in the graph's memory. */
+static dw_status borrow(dw_graph *graph, const char *name, const dw_tensor *tensor, ir_weight **weight) {
+    *weight = NULL;
+    if (tensor->rank < 0 || tensor->rank > DW_MAX_RANK)
+        return base_fail(graph->context, DW_INVALID, "tensor %s: rank %d is not in 0..%d", name, tensor->rank, DW_MAX_RANK);
+    TRY_NEW(*weight, &graph->arena, 1);
+    (*weight)->name = arena_text(&graph->arena, name);
+    (*weight)->tensor = *tensor;
+    return (*weight)->name != NULL ? DW_OK : DW_NO_MEMORY;
+}
+
 dw_status dw_graph_param(dw_graph *graph, const char *name, const dw_tensor *tensor, dw_value **value) {
     ir_weight *weight;
     op_type type = {.format = tensor->format, .scale_layout = tensor->scale_layout, .rank = tensor->rank};
     *value = NULL;
-    if (tensor->rank < 0 || tensor->rank > DW_MAX_RANK) return base_fail(graph->context, DW_INVALID, "param %s: rank %d is not in 0..%d", name, tensor->rank, DW_MAX_RANK);
+    TRY(borrow(graph, name, tensor, &weight));
     for (int i = 0; i < tensor->rank; i++) TRY_DIM(graph->context, type.dims[i], dim_constant(graph->dims, tensor->dims[i]));
-    TRY_NEW(weight, &graph->arena, 1);
-    weight->name = arena_text(&graph->arena, name);
-    if (weight->name == NULL) return DW_NO_MEMORY;
-    weight->tensor = *tensor;
     return ir_add_param(graph, name, &type, weight, value);
+}
+
+dw_status dw_graph_bind(dw_graph *graph, int tensor_count, const dw_named_tensor *tensors) {
+    for (int i = 0; i < tensor_count; i++) {
+        ir_value *value = map_find(&graph->names, tensors[i].name);
+        ir_weight *weight;
+        if (value == NULL || (value->kind != IR_PARAM && value->kind != IR_STATE))
+            return base_fail(graph->context, DW_NOT_FOUND, "%s has no param or state named '%s'", graph->name, tensors[i].name);
+        TRY(borrow(graph, tensors[i].name, &tensors[i].tensor, &weight));
+        TRY(ir_match_weight(graph, &value->type, weight));
+        value->weight = weight;
+    }
+    return DW_OK;
 }
 
 dw_status dw_graph_symbol(dw_graph *graph, const char *name, int64_t min, int64_t max) {
@@ -76,4 +96,33 @@ dw_status dw_graph_print(const dw_graph *graph, void (*sink)(void *user, const c
     if (status == DW_OK) sink(user, text_string(&words), words.length);
     text_free(&words);
     return status;
+}
+
+int dw_graph_input_count(const dw_graph *graph) { return (int)graph->input_count; }
+int dw_graph_output_count(const dw_graph *graph) { return (int)graph->output_count; }
+
+static dw_status describe(const dw_graph *graph, const op_type *type, char *room, size_t size) {
+    text words;
+    text_init(&words, graph->context);
+    op_type_print(&words, graph->dims, type);
+    dw_status status = text_status(&words);
+    if (status == DW_OK && words.length >= size)
+        status = base_fail(graph->context, DW_LIMIT, "the type needs %zu bytes, there are %zu", words.length + 1, size);
+    if (status == DW_OK) memcpy(room, text_string(&words), words.length + 1);
+    text_free(&words);
+    return status;
+}
+
+dw_status dw_graph_input_at(const dw_graph *graph, int index, const char **name, char *type, size_t size) {
+    if (index < 0 || (size_t)index >= graph->input_count)
+        return base_fail(graph->context, DW_INVALID, "%s has %zu inputs, none of index %d", graph->name, graph->input_count, index);
+    *name = graph->inputs[index]->name;
+    return describe(graph, &graph->inputs[index]->type, type, size);
+}
+
+dw_status dw_graph_output_at(const dw_graph *graph, int index, const char **name, char *type, size_t size) {
+    if (index < 0 || (size_t)index >= graph->output_count)
+        return base_fail(graph->context, DW_INVALID, "%s has %zu outputs, none of index %d", graph->name, graph->output_count, index);
+    *name = graph->outputs[index].name;
+    return describe(graph, &graph->outputs[index].value->type, type, size);
 }

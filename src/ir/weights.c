@@ -26,6 +26,21 @@ void ir_weights_free(ir_weights *weights) {
     ir_weights_init(weights, weights->context);
 }
 
+dw_status ir_weights_create(dw_context *context, ir_weights **weights) {
+    void *memory;
+    *weights = NULL;
+    TRY(base_alloc(context, sizeof **weights, _Alignof(ir_weights), &memory));
+    *weights = memory;
+    ir_weights_init(*weights, context);
+    return DW_OK;
+}
+
+void ir_weights_destroy(ir_weights *weights) {
+    if (weights == NULL) return;
+    ir_weights_free(weights);
+    base_release(weights->context, weights, sizeof *weights, _Alignof(ir_weights));
+}
+
 dw_status ir_weights_own(ir_weights *weights, ir_storage storage) {
     ir_storage *grown = arena_grow(&weights->arena, weights->storages, weights->storage_count, &weights->storage_capacity, sizeof storage);
     if (grown == NULL) {

@@ -221,8 +221,59 @@ static int teardown(void **state) {
     return 0;
 }
 
+/* A session made for little, given more and more room; its results are those of one made for all of it. */
+static void a_session_reserves_more_and_keeps_what_it_had(void **state) {
+    (void)state;
+    test_memory memory = {0};
+    dw_context *context = test_context_create(&memory, 2);
+    dw_model *model = open_carried(context, 0);
+    dw_session *small = session_of(context, model, "b=1,s=8"), *large = session_of(context, model, "b=3,s=40");
+    static const int64_t sizes[][2] = {{1, 8}, {3, 4}, {1, 40}, {3, 40}, {2, 17}, {1, 8}};
+    int failed = 0;
+    for (size_t i = 0; i < sizeof sizes / sizeof sizes[0]; i++) {
+        run_io io, expected;
+        create_ids(&io, model, sizes[i][0], sizes[i][1]);
+        create_ids(&expected, model, sizes[i][0], sizes[i][1]);
+        run_io_add_outputs(&io, small);
+        run_io_add_outputs(&expected, large);
+        run(context, large, &expected);
+        dw_status status = dw_session_run(small, 1, io.inputs, io.output_count, io.outputs);
+        if (status != DW_OK) {
+            failed++;
+            test_assert_fails(context, status, DW_LIMIT, "of workspace");
+            uint64_t before = dw_session_workspace_bytes(small);
+            memory.fail_at = memory.calls + 2;   /* whatever it is that fails */
+            test_assert_fails(context, dw_session_reserve(small, 1, io.inputs), DW_NO_MEMORY, "could not be allocated");
+            memory.fail_at = 0;
+            assert_int_equal(dw_session_workspace_bytes(small), before);
+            assert_ok(context, dw_session_reserve(small, 1, io.inputs));
+            assert_true(dw_session_workspace_bytes(small) > before);
+            run(context, small, &io);
+        }
+        assert_same(&io, &expected);
+        run_io_free(&io);
+        run_io_free(&expected);
+    }
+    assert_in_range(failed, 2, 4);
+    size_t calls = memory.calls;
+    run_io io;
+    create_ids(&io, model, 3, 40);
+    run_io_add_outputs(&io, small);
+    run(context, small, &io);
+    assert_int_equal(memory.calls, calls);
+    io.inputs[0].tensor.rank = 1;
+    test_assert_fails(context, dw_session_reserve(small, 1, io.inputs), DW_MISMATCH, "rank 1");
+    run_io_free(&io);
+    dw_session_destroy(small);
+    dw_session_destroy(large);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+    assert_int_equal(memory.live_count, 0);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_session_reserves_more_and_keeps_what_it_had),
         cmocka_unit_test(runs_have_the_same_bits_at_any_number_of_threads),
         cmocka_unit_test(runs_and_generation_allocate_nothing),
         cmocka_unit_test_setup_teardown(sizes_beyond_those_reserved_are_refused, setup, teardown),

@@ -1,0 +1,184 @@
+/* Model: a compiled graph. */
+#include "core.h"
+
+#include <string.h>
+
+PyTypeObject *core_model_type;
+
+/* The keyword arguments, as C has them. */
+typedef struct model_options {
+    dw_model_options options;
+    int generate, plan_only, threads;
+} model_options;
+
+static dw_status make(core_model *self, const dw_model_options *options) {
+    const char *path = core_graph_path(self->source);
+    dw_graph *graph;
+    if (path != NULL) return dw_model_open(self->own.context, path, options, &self->model);
+    dw_status status = core_graph_make(self->source, self->own.context, &graph);
+    return status == DW_OK ? dw_model_create(self->own.context, graph, options, &self->model) : status;
+}
+
+static int model_traverse(PyObject *object, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT(((core_model *)object)->source);
+    return 0;
+}
+
+static void model_dealloc(PyObject *object) {
+    core_model *self = (core_model *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    dw_model_destroy(self->model);
+    Py_XDECREF(self->source);
+    core_context_close(&self->own);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+/* A path becomes a Graph that stands for the file, without reading it: packages are no graphs. */
+static PyObject *source_of(PyObject *given) {
+    if (!PyObject_TypeCheck(given, core_graph_type)) return core_graph_of_file(given);
+    Py_INCREF(given);
+    return given;
+}
+
+static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+    static char *names[] = {"source", "precision", "policy", "chip", "device", "dims", "kernels", "generate", "plan_only", "threads", NULL};
+    PyObject *source;
+    model_options given = {.threads = 0};
+    dw_model_options *options = &given.options;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$zzzzzzppi", names, &source, &options->precision, &options->policy, &options->chip,
+                                     &options->device, &options->dims, &options->kernels, &given.generate, &given.plan_only, &given.threads))
+        return NULL;
+    options->flags = (given.generate ? DW_MODEL_GENERATE : 0u) | (given.plan_only ? DW_MODEL_PLAN_ONLY : 0u);
+    source = source_of(source);
+    core_model *self = source ? PyObject_GC_New(core_model, type) : NULL;
+    if (self == NULL) {
+        Py_XDECREF(source);
+        return NULL;
+    }
+    memset((char *)self + sizeof(PyObject), 0, sizeof *self - sizeof(PyObject));
+    self->source = source;
+    self->threads = given.threads;
+    PyObject_GC_Track((PyObject *)self);
+    if (core_context_open(&self->own, given.threads) && core_begin(&self->own) && core_end(&self->own, make(self, options))) return (PyObject *)self;
+    Py_DECREF(self);
+    return NULL;
+}
+
+/* ---- asking ---- */
+
+typedef const char *(*row_at)(const dw_model *model, int index, const char **shape);
+
+static PyObject *list_of(const core_model *self, int count, row_at at) {
+    PyObject *list = PyList_New(count);
+    for (int i = 0; list != NULL && i < count; i++) {
+        const char *shape, *name = at(self->model, i, &shape);
+        PyObject *row = Py_BuildValue("(ss)", name, shape);
+        if (row == NULL || PyList_SetItem(list, i, row) < 0) Py_CLEAR(list);
+    }
+    return list;
+}
+
+static PyObject *model_inputs(PyObject *object, void *none) {
+    core_model *self = (core_model *)object;
+    (void)none;
+    return list_of(self, dw_model_input_count(self->model), dw_model_input);
+}
+
+static PyObject *model_outputs(PyObject *object, void *none) {
+    core_model *self = (core_model *)object;
+    (void)none;
+    return list_of(self, dw_model_output_count(self->model), dw_model_output);
+}
+
+static PyObject *model_generate_reason(PyObject *object, void *none) {
+    const char *reason;
+    (void)none;
+    if (dw_model_can_generate(((core_model *)object)->model, &reason)) Py_RETURN_NONE;
+    return PyUnicode_FromString(reason);
+}
+
+static PyObject *model_weight_bytes(PyObject *object, void *none) {
+    (void)none;
+    return PyLong_FromUnsignedLongLong(dw_model_weight_bytes(((core_model *)object)->model));
+}
+
+static PyObject *model_source(PyObject *object, void *none) {
+    PyObject *source = ((core_model *)object)->source;
+    (void)none;
+    Py_INCREF(source);
+    return source;
+}
+
+static PyObject *model_note(PyObject *object, PyObject *arguments) {
+    const char *name;
+    if (!PyArg_ParseTuple(arguments, "s", &name)) return NULL;
+    const char *note = dw_model_note(((core_model *)object)->model, name);
+    if (note == NULL) Py_RETURN_NONE;
+    return PyUnicode_FromString(note);
+}
+
+static const struct { const char *name; dw_print what; } prints[] = {
+    {"summary", DW_PRINT_SUMMARY}, {"captured", DW_PRINT_CAPTURED}, {"fused", DW_PRINT_FUSED},     {"graph", DW_PRINT_GRAPH},
+    {"step", DW_PRINT_STEP},       {"plan", DW_PRINT_PLAN},         {"explain", DW_PRINT_EXPLAIN}, {"memory", DW_PRINT_MEMORY},
+};
+
+static PyObject *model_print(PyObject *object, PyObject *arguments, PyObject *keywords) {
+    static char *names[] = {"what", "json", NULL};
+    core_model *self = (core_model *)object;
+    const char *what = "summary";
+    int json = 0;
+    core_text text = {0};
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|sp", names, &what, &json)) return NULL;
+    for (size_t i = 0; i < sizeof prints / sizeof prints[0]; i++) {
+        if (strcmp(prints[i].name, what) != 0) continue;
+        if (!core_begin(&self->own)) return NULL;
+        if (core_end(&self->own, dw_model_print(self->model, prints[i].what, json, core_gather, &text))) return core_text_take(&text);
+        core_text_free(&text);
+        return NULL;
+    }
+    return core_fail(DW_INVALID, "print(\"%s\"): it is summary, captured, fused, graph, step, plan, explain or memory", what);
+}
+
+static PyObject *model_save(PyObject *object, PyObject *arguments) {
+    core_model *self = (core_model *)object;
+    PyObject *path;
+    if (!PyArg_ParseTuple(arguments, "O&", PyUnicode_FSConverter, &path)) return NULL;
+    int done = core_begin(&self->own) && core_end(&self->own, dw_model_save(self->model, PyBytes_AsString(path)));
+    Py_DECREF(path);
+    if (!done) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyMethodDef methods[] = {
+    {"print", (PyCFunction)(void (*)(void))model_print, METH_VARARGS | METH_KEYWORDS,
+     "print(what=\"summary\", json=False): summary, captured, fused, graph, step, plan, explain or memory; json is for summary and explain."},
+    {"save", model_save, METH_VARARGS, "save(path): graph, plans and packed weights in one file."},
+    {"note", model_note, METH_VARARGS, "note(name): a fact that the file states, such as \"tokenizer\", or None."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef members[] = {
+    {"inputs", model_inputs, NULL, "[(name, \"f32[b,s,64]\"), ..]", NULL},
+    {"outputs", model_outputs, NULL, "[(name, \"f32[b,s,64]\"), ..]", NULL},
+    {"generate_reason", model_generate_reason, NULL, "Why it cannot generate with a cache; None when it can.", NULL},
+    {"weight_bytes", model_weight_bytes, NULL, "Bytes that the weights take in the form that runs.", NULL},
+    {"source", model_source, NULL, "The Graph that it was made of.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "A compiled graph: immutable, shared by its sessions."},
+    {Py_tp_new, model_new},
+    {Py_tp_dealloc, model_dealloc},
+    {Py_tp_traverse, model_traverse},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, members},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {"deepwell._core.Model", sizeof(core_model), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+
+int core_add_model(PyObject *module) { return core_add_type(module, &spec, &core_model_type); }

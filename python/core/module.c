@@ -1,0 +1,110 @@
+/* The module deepwell._core: what it holds, and calls that need no model. */
+#include "core.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "cli/cli.h"
+
+int core_add_type(PyObject *module, PyType_Spec *spec, PyTypeObject **type) {
+    PyObject *made = PyType_FromSpec(spec);
+    if (made == NULL) return 0;
+    *type = (PyTypeObject *)made;
+    Py_INCREF(made);
+    return PyModule_AddObject(module, strrchr(spec->name, '.') + 1, made) == 0;
+}
+
+PyObject *core_no_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+    (void)type, (void)arguments, (void)keywords;
+    PyErr_SetString(PyExc_TypeError, "it is made by its class methods");
+    return NULL;
+}
+
+static PyObject *version(PyObject *module, PyObject *none) {
+    (void)module, (void)none;
+    return PyUnicode_FromString(dw_version());
+}
+
+typedef dw_status (*tell)(dw_context *context, int json, dw_sink sink, void *user);
+
+static PyObject *facts(tell tell) {
+    core_context own = {0};
+    core_text text = {0};
+    PyObject *told = NULL;
+    if (core_context_open(&own, 0) && core_begin(&own) && core_end(&own, tell(own.context, 1, core_gather, &text))) told = core_text_take(&text);
+    core_text_free(&text);
+    core_context_close(&own);
+    return told;
+}
+
+static PyObject *probe(PyObject *module, PyObject *none) {
+    (void)module, (void)none;
+    return facts(dw_probe);
+}
+
+static PyObject *operators(PyObject *module, PyObject *none) {
+    (void)module, (void)none;
+    return facts(dw_operators);
+}
+
+/* argv[0..count] as C has them; *kept holds their bytes. */
+static char **read_words(PyObject *list, Py_ssize_t count, PyObject **kept) {
+    char **words = calloc((size_t)count + 2, sizeof *words);
+    *kept = PyList_New(0);
+    if (words == NULL) PyErr_NoMemory();
+    if (words == NULL || *kept == NULL) goto fail;
+    words[0] = "deepwell";
+    for (Py_ssize_t i = 0; i < count; i++) {
+        PyObject *bytes;
+        if (!PyUnicode_FSConverter(PyList_GetItem(list, i), &bytes)) goto fail;
+        int added = PyList_Append(*kept, bytes);
+        Py_DECREF(bytes);
+        if (added < 0) goto fail;
+        words[i + 1] = PyBytes_AsString(bytes);
+    }
+    return words;
+fail:
+    free(words);
+    Py_CLEAR(*kept);
+    return NULL;
+}
+
+static PyObject *run_main(PyObject *module, PyObject *arguments) {
+    static const int signals[] = {SIGINT, SIGTERM};
+    struct sigaction before[2];
+    PyObject *list, *kept;
+    (void)module;
+    if (!PyArg_ParseTuple(arguments, "O!", &PyList_Type, &list)) return NULL;
+    Py_ssize_t count = PyList_Size(list);
+    char **words = read_words(list, count, &kept);
+    if (words == NULL) return NULL;
+    for (int i = 0; i < 2; i++) sigaction(signals[i], NULL, &before[i]);
+    PyThreadState *thread = PyEval_SaveThread();
+    int code = cli_main((int)count + 1, words);
+    PyEval_RestoreThread(thread);
+    for (int i = 0; i < 2; i++) sigaction(signals[i], &before[i], NULL);
+    free(words);
+    Py_DECREF(kept);
+    return PyLong_FromLong(code);
+}
+
+static PyMethodDef functions[] = {
+    {"version", version, METH_NOARGS, "version(): \"0.1.0\""},
+    {"probe", probe, METH_NOARGS, "probe(): what this machine has, as JSON."},
+    {"operators", operators, METH_NOARGS, "operators(): every operator that capture reads, as JSON."},
+    {"main", run_main, METH_VARARGS, "main(arguments): the command line; gives its exit code. Not from two threads at a time."},
+    {NULL, NULL, 0, NULL},
+};
+
+static struct PyModuleDef definition = {
+    PyModuleDef_HEAD_INIT, "deepwell._core", "Deepwell's C core: every decision is made there.", -1, functions, NULL, NULL, NULL, NULL,
+};
+
+PyMODINIT_FUNC PyInit__core(void);
+PyMODINIT_FUNC PyInit__core(void) {
+    PyObject *module = PyModule_Create(&definition);
+    if (module != NULL && core_add_errors(module) && core_add_graph(module) && core_add_model(module) && core_add_session(module)) return module;
+    Py_XDECREF(module);
+    return NULL;
+}

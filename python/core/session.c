@@ -1,0 +1,156 @@
+/* Session: a model at work. Inputs and outputs are used where they lie. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+PyTypeObject *core_session_type;
+
+typedef struct core_session {
+    PyObject_HEAD
+    core_context own;
+    dw_session *session;
+    core_model *model;
+    int input_count, output_count;
+    long long growths;   /* how often runs asked for more room than there was */
+} core_session;
+
+static int session_traverse(PyObject *object, visitproc visit, void *arg) {
+    Py_VISIT(Py_TYPE(object));
+    Py_VISIT((PyObject *)((core_session *)object)->model);
+    return 0;
+}
+
+static void session_dealloc(PyObject *object) {
+    core_session *self = (core_session *)object;
+    PyTypeObject *type = Py_TYPE(object);
+    PyObject_GC_UnTrack(object);
+    dw_session_destroy(self->session);
+    core_context_close(&self->own);
+    Py_XDECREF((PyObject *)self->model);
+    PyObject_GC_Del(object);
+    Py_DECREF(type);
+}
+
+static PyObject *session_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
+    static char *names[] = {"model", "dims", "max_tokens", NULL};
+    PyObject *model;
+    dw_session_options options = {0};
+    long long most = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$zL", names, core_model_type, &model, &options.dims, &most)) return NULL;
+    options.max_tokens = most;
+    core_session *self = PyObject_GC_New(core_session, type);
+    if (self == NULL) return NULL;
+    memset((char *)self + sizeof(PyObject), 0, sizeof *self - sizeof(PyObject));
+    Py_INCREF(model);
+    self->model = (core_model *)model;
+    self->input_count = dw_model_input_count(self->model->model);
+    self->output_count = dw_model_output_count(self->model->model);
+    PyObject_GC_Track((PyObject *)self);
+    if (core_context_open(&self->own, self->model->threads) && core_begin(&self->own) &&
+        core_end(&self->own, dw_session_create(self->own.context, self->model->model, &options, &self->session)))
+        return (PyObject *)self;
+    Py_DECREF(self);
+    return NULL;
+}
+
+/* ---- runs ---- */
+
+static int read_inputs(core_session *self, PyObject *given, dw_named_tensor *inputs, PyObject **owners) {
+    if (PyTuple_Size(given) != self->input_count) {
+        core_fail(DW_MISMATCH, "the model has %d inputs, %zd are given", self->input_count, PyTuple_Size(given));
+        return 0;
+    }
+    for (int i = 0; i < self->input_count; i++) {
+        inputs[i].name = dw_model_input(self->model->model, i, NULL);
+        if (!core_tensor_read(PyTuple_GetItem(given, i), inputs[i].name, &inputs[i].tensor, &owners[i])) return 0;
+    }
+    return 1;
+}
+
+static PyObject *make_outputs(core_session *self, PyObject *make, dw_named_tensor *outputs) {
+    PyObject *made = PyTuple_New(self->output_count);
+    for (int i = 0; made != NULL && i < self->output_count; i++) {
+        PyObject *tensor = core_tensor_make(make, &outputs[i].tensor);
+        if (tensor == NULL || PyTuple_SetItem(made, i, tensor) < 0) Py_CLEAR(made);
+    }
+    return made;
+}
+
+/* Without the GIL. */
+static dw_status run_or_grow(core_session *self, const dw_named_tensor *inputs, const dw_named_tensor *outputs) {
+    dw_status status = dw_session_run(self->session, self->input_count, inputs, self->output_count, outputs);
+    if (status != DW_LIMIT || dw_session_reserve(self->session, self->input_count, inputs) != DW_OK) return status;
+    self->growths++;
+    return dw_session_run(self->session, self->input_count, inputs, self->output_count, outputs);
+}
+
+static PyObject *run(core_session *self, PyObject *given, PyObject *make, dw_named_tensor *inputs, dw_named_tensor *outputs, PyObject **owners) {
+    if (!read_inputs(self, given, inputs, owners)) return NULL;
+    if (!core_begin(&self->own)) return NULL;
+    if (!core_end(&self->own, dw_session_shapes(self->session, self->input_count, inputs, outputs))) return NULL;
+    PyObject *made = make_outputs(self, make, outputs);
+    if (made == NULL) return NULL;
+    if (core_begin(&self->own) && core_end(&self->own, run_or_grow(self, inputs, outputs))) return made;
+    Py_DECREF(made);
+    return NULL;
+}
+
+static PyObject *session_run(PyObject *object, PyObject *arguments) {
+    core_session *self = (core_session *)object;
+    PyObject *given, *make = Py_None;
+    if (!PyArg_ParseTuple(arguments, "O!|O", &PyTuple_Type, &given, &make)) return NULL;
+    size_t inputs = (size_t)self->input_count, outputs = (size_t)self->output_count;
+    dw_named_tensor *rows = calloc(inputs + outputs + 1, sizeof *rows);
+    PyObject **owners = calloc(inputs + 1, sizeof *owners);
+    PyObject *made = rows != NULL && owners != NULL ? run(self, given, make, rows, rows + inputs, owners) : PyErr_NoMemory();
+    for (size_t i = 0; owners != NULL && i < inputs; i++) Py_XDECREF(owners[i]);
+    free(rows);
+    free(owners);
+    return made;
+}
+
+static PyObject *session_reset(PyObject *object, PyObject *none) {
+    core_session *self = (core_session *)object;
+    (void)none;
+    if (!core_begin(&self->own) || !core_end(&self->own, dw_session_reset(self->session))) return NULL;
+    Py_RETURN_NONE;
+}
+
+static PyObject *session_workspace_bytes(PyObject *object, void *none) {
+    (void)none;
+    return PyLong_FromUnsignedLongLong(dw_session_workspace_bytes(((core_session *)object)->session));
+}
+
+static PyObject *session_growths(PyObject *object, void *none) {
+    (void)none;
+    return PyLong_FromLongLong(((core_session *)object)->growths);
+}
+
+static PyMethodDef methods[] = {
+    {"run", session_run, METH_VARARGS,
+     "run(inputs, make=None): a tuple of tensors in the order of model.inputs, contiguous, to a tuple of tensors in the order of model.outputs. make(shape, format) "
+     "gives a new tensor; None: torch.empty. The GIL is released meanwhile; a second thread waits."},
+    {"reset", session_reset, METH_NOARGS, "reset(): state as the export had it, position 0."},
+    {NULL, NULL, 0, NULL},
+};
+
+static PyGetSetDef members[] = {
+    {"workspace_bytes", session_workspace_bytes, NULL, "Bytes that are reserved for runs.", NULL},
+    {"growths", session_growths, NULL, "How often a run asked for more room than had been reserved, and got it.", NULL},
+    {NULL, NULL, NULL, NULL, NULL},
+};
+
+static PyType_Slot slots[] = {
+    {Py_tp_doc, "A model at work: its state, its workspace and its position."},
+    {Py_tp_new, session_new},
+    {Py_tp_dealloc, session_dealloc},
+    {Py_tp_traverse, session_traverse},
+    {Py_tp_methods, methods},
+    {Py_tp_getset, members},
+    {0, NULL},
+};
+
+static PyType_Spec spec = {"deepwell._core.Session", sizeof(core_session), 0, Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC, slots};
+
+int core_add_session(PyObject *module) { return core_add_type(module, &spec, &core_session_type); }

@@ -1,0 +1,117 @@
+"""The C core as Python sees it. Tensors are anything with data_ptr(), shape, stride(), dtype and is_cpu (torch's), or with __dlpack__."""
+
+import os
+from typing import Any, Callable, Sequence
+
+class Error(Exception):
+    """What Deepwell refused or could not do: what, where, the values, and what to do."""
+
+    status: str
+
+class Invalid(Error): ...
+class Mismatch(Error): ...
+class Unsupported(Error): ...
+class Corrupt(Error): ...
+class Syntax(Error): ...
+class NotFound(Error): ...
+class Io(Error): ...
+class NoMemory(Error): ...
+class Limit(Error): ...
+class Cancelled(Error): ...
+class Internal(Error): ...
+
+Tensors = Sequence[tuple[str, Any]] | dict[str, Any]
+Make = Callable[[tuple[int, ...], str], Any]
+
+def version() -> str: ...
+def probe() -> str:
+    """What this machine has, as JSON."""
+
+def operators() -> str:
+    """Every operator that capture reads, as JSON."""
+
+def main(arguments: list[str]) -> int:
+    """The command line without the program's name; gives its exit code."""
+
+class Graph:
+    """What a model is made of. Made by its class methods, which raise what is wrong with it; may be compiled any number of times."""
+
+    @classmethod
+    def program(cls, source: str, json: str | bytes, tensors: Tensors = []) -> Graph:
+        """The exported program's JSON, as a .pt2 holds it at models/<name>.json, over tensors in memory: parameters, buffers and constants under the
+        names that the signature gives them, any strides. They are borrowed, not copied: the graph, and every model of it, keeps references. A complex
+        tensor is given as two, name.real and name.imag."""
+
+    @classmethod
+    def text(cls, source: str, text: str | bytes, tensors: Tensors = []) -> Graph:
+        """A graph in its text form (docs/text.md); tensors give params and states their data."""
+
+    @classmethod
+    def open(cls, path: str | os.PathLike[str]) -> Graph:
+        """A .pt2 archive, or a graph in its text form."""
+
+    def print(self) -> str: ...
+    @property
+    def inputs(self) -> list[tuple[str, str]]:
+        """[(name, "f32[b,s,64]"), ..]"""
+
+    @property
+    def outputs(self) -> list[tuple[str, str]]: ...
+
+class Model:
+    """A compiled graph: immutable, shared by its sessions, each of which may run in a thread of its own."""
+
+    def __init__(
+        self,
+        source: Graph | str | os.PathLike[str],
+        *,
+        precision: str | None = None,
+        policy: str | None = None,
+        chip: str | None = None,
+        device: str | None = None,
+        dims: str | None = None,
+        kernels: str | None = None,
+        generate: bool = False,
+        plan_only: bool = False,
+        threads: int = 0,
+    ) -> None:
+        """source: a Graph, or the path of a .pt2, a graph's text or a compiled .dw. policy is the text of one (docs/precision.md). dims are typical
+        sizes, "b=1,s=128". kernels must be taken, "matmul=matmul_f32_avx2". plan_only: for explaining, chip may be another than this machine's."""
+
+    @property
+    def source(self) -> Graph: ...
+    @property
+    def inputs(self) -> list[tuple[str, str]]: ...
+    @property
+    def outputs(self) -> list[tuple[str, str]]: ...
+    @property
+    def generate_reason(self) -> str | None:
+        """Why it cannot generate with a cache; None when it can."""
+
+    @property
+    def weight_bytes(self) -> int: ...
+    def print(self, what: str = "summary", json: bool = False) -> str:
+        """summary, captured, fused, graph, step, plan, explain or memory; json is for summary and explain."""
+
+    def save(self, path: str | os.PathLike[str]) -> None: ...
+    def note(self, name: str) -> str | None:
+        """A fact that the file states, such as "tokenizer"."""
+
+class Session:
+    """A model at work: its state, its workspace and its position. One thread at a time is inside: a second one waits for the first."""
+
+    def __init__(self, model: Model, *, dims: str | None = None, max_tokens: int = 0) -> None:
+        """dims: the largest sizes of runs, "b=4,s=512". max_tokens: room in the cache of generation, prompt included."""
+
+    def run(self, inputs: tuple[Any, ...], make: Make | None = None) -> tuple[Any, ...]:
+        """Tensors in the order of model.inputs, contiguous, to tensors in the order of model.outputs. make(shape, format) gives a new
+        contiguous tensor to write to; None: torch.empty. What is reserved grows when the inputs need more (see growths). The GIL is released meanwhile, and Ctrl-C ends it with KeyboardInterrupt."""
+
+    def reset(self) -> None:
+        """State as the export had it, position 0."""
+
+    @property
+    def workspace_bytes(self) -> int: ...
+    @property
+    def growths(self) -> int:
+        """How often a run needed more room than had been reserved, and got it."""

@@ -1,0 +1,18 @@
+#!/bin/sh
+# The wheel is one for all Pythons from 3.9 on, holds what it should, and passes the tests beside this file where it is installed.
+set -eu
+scripts/python.sh
+python=build/python/bin/python
+ls build/python/wheel/deepwell-*-cp39-abi3-*.whl >/dev/null || { ls build/python/wheel; exit 1; }
+"$python" - build/python/wheel/*.whl <<'END'
+import sys
+import zipfile
+
+names = zipfile.ZipFile(sys.argv[1]).namelist()
+files = [name for name in names if ".dist-info/" not in name]
+for wanted in ("deepwell/__init__.py", "deepwell/_core.abi3.so", "deepwell/_core.pyi", "deepwell/py.typed"):
+    assert wanted in names, f"the wheel lacks {wanted}: {names}"
+assert all(name.startswith("deepwell/") for name in files), files
+END
+# Outside the source tree, so that nothing but the installed package is found.
+exec env PYTHONPATH= PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider "$PWD/tests/python" "$@"
