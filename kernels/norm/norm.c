@@ -141,11 +141,12 @@ static int64_t row_offset(const dw_tensor *tensor, int64_t index) {
 
 static void quantise_rows(void *argument, int64_t task, int worker) {
     const norm_job *job = argument;
+    const num_scaling scaling = {.round = NUM_ROUND_UP};
     float *wide = job->wide + (size_t)worker * job->wide_floats;
     int64_t begin = task * job->task_rows, end = job->row_count - begin < job->task_rows ? job->row_count : begin + job->task_rows;
     for (int64_t row = begin; row < end; row++) {
         run_row(job, wide, 0, row_offset(job->x, row), row_offset(job->sum, row), job->residual != NULL ? row_offset(job->residual, row) : 0);
-        quantize_one_row(job->fast, wide, NUM_ROUND_UP, false, &job->matrix, row);
+        quantize_one_row(job->fast, wide, &scaling, &job->matrix, row);
     }
 }
 

@@ -1,7 +1,7 @@
 /* quantize and dequantize. Problem: rows [..,k] to and from a block format; the rules, bit for bit, are num.h's. Formats whose rows are independent are
  * quantised row by row over threads, straight from x where it is fp32 side by side, else through workspace, by the loops of rows_loops.h or, for what
- * those leave, num_quantize_rows; those with scales over several rows
- * (fp8_128x128, fp8_tensor, nvfp4 without a given second level) go through num_quantize in one piece, x having been widened over threads.
+ * those leave, num_quantize_rows; so is nvfp4, once the threads have found the largest magnitude of all rows, where no second level is given. fp8_128x128 and
+ * fp8_tensor go through num_quantize in one piece, x having been widened over threads.
  * Measured speed: README.md. */
 #include <string.h>
 
@@ -11,7 +11,7 @@
 #include "kernels/quantize/rows.h"
 #include "num/num.h"
 
-enum { GRAIN = 16384 };       /* elements of a task */
+enum { GRAIN = 16384, AMAX_TASKS = 64 };       /* elements of a task; tasks that look for a largest magnitude */
 
 const char *quantize_reject(const kernel_problem *problem, text *why) {
     (void)why;
@@ -84,17 +84,43 @@ static void convert(const kernel_run *run, const dw_tensor *tensor, float *value
 typedef struct quantize_job {
     const float *x;
     int64_t x_stride, rows, task_rows;
-    num_round round;
-    bool has_second;
+    num_scaling scaling;
     num_matrix out;
     quantize_row_function fast;
+    float amax[AMAX_TASKS];
 } quantize_job;
 
 static void quantize_task(void *argument, int64_t task, int worker) {
     (void)worker;
     quantize_job *job = argument;
     int64_t begin = task * job->task_rows, end = begin + job->task_rows < job->rows ? begin + job->task_rows : job->rows;
-    for (int64_t row = begin; row < end; row++) quantize_one_row(job->fast, job->x + row * job->x_stride, job->round, job->has_second, &job->out, row);
+    for (int64_t row = begin; row < end; row++) quantize_one_row(job->fast, job->x + row * job->x_stride, &job->scaling, &job->out, row);
+}
+
+static void amax_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    quantize_job *job = argument;
+    float largest = 0;
+    for (int64_t row = job->rows * task / AMAX_TASKS, end = job->rows * (task + 1) / AMAX_TASKS; row < end; row++) {
+        float amax = num_amax(job->x + row * job->x_stride, job->out.cols);
+        largest = amax > largest ? amax : largest;
+    }
+    job->amax[task] = largest;
+}
+
+/* The second level over all rows, given from now on. */
+static void find_second(quantize_job *job, pool *pool) {
+    float largest = 0;
+    pool_run(pool, AMAX_TASKS, amax_task, job);
+    for (int task = 0; task < AMAX_TASKS; task++) largest = job->amax[task] > largest ? job->amax[task] : largest;
+    job->scaling.encode = num_second_level(largest, job->out.second);
+    job->scaling.has_second = true;
+}
+
+/* The attributes that say how scales are found. */
+static num_round round_of(const op_attrs *attrs) {
+    if (op_attr_bool(attrs, OP_ATTR_search)) return NUM_ROUND_SEARCH;
+    return op_attr_bool(attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP;
 }
 
 dw_status quantize_run(const kernel_run *run) {
@@ -105,8 +131,7 @@ dw_status quantize_run(const kernel_run *run) {
         return base_fail(call->context, DW_LIMIT, "quantize: the result is too large to address");
     quantize_job job = {
         .x = x->data,
-        .round = op_attr_bool(call->attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP,
-        .has_second = second != NULL,
+        .scaling = {.round = round_of(call->attrs), .has_second = second != NULL},
         .out = op_tensor_matrix(out),
         .fast = quantize_row_of(run->chip),
     };
@@ -118,8 +143,10 @@ dw_status quantize_run(const kernel_run *run) {
         job.x = run->workspace;
         job.x_stride = job.out.cols;
     }
-    if (!num_is_row_wise(out->format, job.has_second) || job.rows == 0 || job.out.cols == 0) {
-        num_quantize(job.x, job.x_stride, job.round, job.has_second, &job.out);
+    bool is_empty = job.rows == 0 || job.out.cols == 0;
+    if (!is_empty && num_info(out->format)->second == 1 && second == NULL) find_second(&job, run->pool);
+    if (is_empty || !num_is_row_wise(out->format, job.scaling.has_second)) {
+        num_quantize(job.x, job.x_stride, job.scaling.round, job.scaling.has_second, &job.out);
         return DW_OK;
     }
     if (out->scale_layout != DW_SCALE_plain) memset(out->scales, 0, parts.scale_bytes);   /* padding, which rows do not write */

@@ -12,7 +12,7 @@ quantize_row_function quantize_row_of(const chip_caps *chip) {
 }
 
 /* Rows of the plain layout whose blocks are whole, if nothing in them is special. */
-static bool run_fast(quantize_row_function fast, const float *x, num_round round, bool has_second, const num_matrix *out, int64_t row) {
+static bool run_fast(quantize_row_function fast, const float *x, const num_scaling *scaling, const num_matrix *out, int64_t row) {
     const num_format *info = num_info(out->format);
     if (out->layout != DW_SCALE_plain || info->cols == 0) return false;
     int64_t blocks = (out->cols + info->cols - 1) / info->cols;
@@ -20,8 +20,7 @@ static bool run_fast(quantize_row_function fast, const float *x, num_round round
         .format = out->format,
         .x = x,
         .cols = out->cols,
-        .round = round,
-        .has_second = has_second,
+        .scaling = *scaling,
         .data = out->data + (size_t)row * num_row_bytes(out->format, out->cols),
         .scales = (uint8_t *)out->scales + (size_t)(row * blocks) * ((size_t)num_info(info->scale)->bits / 8),
         .second = info->second == 2 ? out->second + row : out->second,
@@ -29,7 +28,7 @@ static bool run_fast(quantize_row_function fast, const float *x, num_round round
     return fast(&problem);
 }
 
-void quantize_one_row(quantize_row_function fast, const float *x, num_round round, bool has_second, const num_matrix *out, int64_t row) {
+void quantize_one_row(quantize_row_function fast, const float *x, const num_scaling *scaling, const num_matrix *out, int64_t row) {
     num_matrix matrix = *out;
-    if (!run_fast(fast, x, round, has_second, out, row)) num_quantize_rows(x, 0, round, has_second, &matrix, row, row + 1);
+    if (!run_fast(fast, x, scaling, out, row)) num_quantize_rows(x, 0, scaling, &matrix, row, row + 1);
 }

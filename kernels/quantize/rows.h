@@ -10,8 +10,7 @@ typedef struct quantize_row {
     dw_format format;
     const float *x;
     int64_t cols;
-    num_round round;
-    bool has_second;
+    num_scaling scaling;
     uint8_t *data;
     void *scales;
     float *second;
@@ -29,6 +28,6 @@ bool quantize_row_avx512(const quantize_row *row);
 /* The best that the chip has. */
 quantize_row_function quantize_row_of(const chip_caps *chip);
 /* x, elements side by side, becomes that row of out, a matrix of a row-wise format (rows of all batches counted through): what num_quantize_rows does. */
-void quantize_one_row(quantize_row_function fast, const float *x, num_round round, bool has_second, const num_matrix *out, int64_t row);
+void quantize_one_row(quantize_row_function fast, const float *x, const num_scaling *scaling, const num_matrix *out, int64_t row);
 
 #endif

@@ -82,6 +82,94 @@ static void f32_scales(const int32_t *restrict amax, int64_t blocks, float *rest
     }
 }
 
+/* ---- the search for better scales (num.h): blocks side by side in lanes, their elements one after the other ---- */
+
+enum { SEARCHED_NV = 9, SEARCHED_MX = 2 };
+
+/* What blocks are compared by: candidates for their scales against their magnitudes. */
+typedef struct search {
+    int64_t blocks, block;
+    float magnitudes[CHUNK];                                  /* [block, blocks] */
+    float unit[BLOCKS_MAX], least[BLOCKS_MAX];
+    float inverse[BLOCKS_MAX], value[BLOCKS_MAX];             /* of a candidate */
+    int32_t code[BLOCKS_MAX], is_offered[BLOCKS_MAX];
+} search;
+
+static void search_start(search *s, const float *restrict x, int64_t blocks, int64_t block) {
+    s->blocks = blocks;
+    s->block = block;
+    for (int64_t b = 0; b < blocks; b++)
+        for (int64_t i = 0; i < block; i++) s->magnitudes[i * blocks + b] = cpu_float(cpu_bits(x[b * block + i]) & 0x7fffffff);
+}
+
+/* The squared errors under the candidates: sums in the order of the elements. The nearest value of e2m1 is found by an addition that rounds: its step is
+ * 2^(e-1) for magnitudes in [2^e, 2^(e+1)), and 1/2 below 2. */
+static void search_errors(const search *restrict s, float *restrict error) {
+    for (int64_t b = 0; b < s->blocks; b++) error[b] = 0;
+    for (int64_t i = 0; i < s->block; i++) {
+        const float *restrict row = s->magnitudes + i * s->blocks;
+        for (int64_t b = 0; b < s->blocks; b++) {
+            float scaled = row[b] * s->inverse[b];
+            scaled = scaled < 6.0f ? scaled : 6.0f;
+            int32_t exponent = cpu_bits(scaled) & 0x7f800000, one = 127 << 23;
+            float shift = cpu_float((exponent > one ? exponent : one) + (22 << 23));
+            float nearest = (scaled + shift) - shift;
+            float difference = row[b] * s->unit[b] - nearest * s->value[b];
+            error[b] += difference * difference;
+        }
+    }
+}
+
+/* The candidates are the scales from now on where they are offered and better; first: the scales as they are. */
+static void search_compare(search *s, int first, uint8_t *restrict scales, float *restrict inverse) {
+    float error[BLOCKS_MAX];
+    search_errors(s, error);
+    for (int64_t b = 0; b < s->blocks; b++) {
+        int32_t better = first | (s->is_offered[b] & (error[b] < s->least[b]));
+        s->least[b] = better ? error[b] : s->least[b];
+        inverse[b] = better && !first ? s->inverse[b] : inverse[b];
+        scales[b] = (uint8_t)(better ? s->code[b] : scales[b]);
+    }
+}
+
+static void search_nv(const float *x, int64_t blocks, int64_t block, float encode_scale, float decode, uint8_t *scales, float *inverse) {
+    static const int steps[SEARCHED_NV] = {0, -1, 1, -2, 2, 3, 4, 5, 6};
+    int32_t plain[BLOCKS_MAX];
+    search s;
+    search_start(&s, x, blocks, block);
+    for (int64_t b = 0; b < blocks; b++) {
+        plain[b] = scales[b];
+        s.unit[b] = encode_scale;
+    }
+    for (int step = 0; step < SEARCHED_NV; step++) {
+        for (int64_t b = 0; b < blocks; b++) {
+            int32_t code = plain[b] + steps[step];
+            s.is_offered[b] = (plain[b] > 0) & (code > 0) & (code <= 0x7e);
+            s.code[b] = code;
+            s.value[b] = e4m3_value(code & 0x7f);
+            float quotient = 1.0f / (s.value[b] * decode);
+            s.inverse[b] = quotient < FLT_MAX ? quotient : FLT_MAX;
+        }
+        search_compare(&s, step == 0, scales, inverse);
+    }
+}
+
+static void search_mx(const float *x, int64_t blocks, int64_t block, uint8_t *scales, float *inverse) {
+    search s;
+    search_start(&s, x, blocks, block);
+    for (int64_t b = 0; b < blocks; b++) s.unit[b] = inverse[b];
+    for (int step = 0; step < SEARCHED_MX; step++) {
+        for (int64_t b = 0; b < blocks; b++) {
+            int32_t code = scales[b];
+            s.is_offered[b] = code > 0;
+            s.code[b] = code - step;
+            s.value[b] = step == 0 ? 1.0f : 0.5f;
+            s.inverse[b] = step == 0 ? s.unit[b] : s.unit[b] * 2.0f;
+        }
+        search_compare(&s, step == 0, scales, inverse);
+    }
+}
+
 /* ---- elements ---- */
 
 /* The sizes of blocks are spelled out, so that none is too short for the vectors that a loop of unknown length would take. */
@@ -121,9 +209,9 @@ static void encode_chunk(dw_format element, const float *x, int64_t count, int64
 /* NVFP4's second level: false when the row has a NaN or an infinity, whose part in it num knows. */
 static bool second_level(const quantize_row *row, float *encode_scale) {
     int32_t amax[BLOCKS_MAX], largest = 0;
-    if (row->has_second) {
+    if (row->scaling.has_second) {
         float quotient = 1.0f / *row->second;
-        *encode_scale = quotient < FLT_MAX ? quotient : FLT_MAX;
+        *encode_scale = row->scaling.encode > 0 ? row->scaling.encode : quotient < FLT_MAX ? quotient : FLT_MAX;
         return true;
     }
     for (int64_t at = 0; at < row->cols; at += CHUNK) {
@@ -154,9 +242,13 @@ bool QUANTIZE_ROW(const quantize_row *row) {
         block_maxima(row->x + at, count, block, amax);
         for (int64_t i = 0; i < blocks; i++)
             if (amax[i] >= INFINITY_BITS) return false;
-        if (info->scale == DW_FORMAT_e8m0) mx_scales(amax, blocks, cpu_bits(max), row->round == NUM_ROUND_UP, scales, inverse);
+        if (info->scale == DW_FORMAT_e8m0) mx_scales(amax, blocks, cpu_bits(max), row->scaling.round != NUM_ROUND_FLOOR, scales, inverse);
         else if (info->scale == DW_FORMAT_e4m3) nv_scales(amax, blocks, factor, *row->second, scales, inverse);
         else f32_scales(amax, blocks, (float *)(void *)scales, inverse);
+        if (row->scaling.round == NUM_ROUND_SEARCH) {
+            if (info->scale == DW_FORMAT_e8m0) search_mx(row->x + at, blocks, block, scales, inverse);
+            else search_nv(row->x + at, blocks, block, encode_scale, *row->second, scales, inverse);
+        }
         encode_chunk(info->element, row->x + at, count, block, inverse, data);
         scales += (size_t)blocks * ((size_t)num_info(info->scale)->bits / 8);
         data += num_row_bytes(row->format, count);

@@ -23,6 +23,32 @@ static float second_amax(const float *x, int64_t x_stride, int64_t first_row, in
     return amax;
 }
 
+/* The squared error of elements [begin, end) of a row under a candidate. */
+static float candidate_error(const scale_candidate *candidate, float unit, const float *x, int64_t begin, int64_t end) {
+    float sum = 0;
+    for (int64_t c = begin; c < end; c++) {
+        float nearest = (float)num_decode(DW_FORMAT_e2m1, num_encode(DW_FORMAT_e2m1, (double)(fabsf(x[c]) * candidate->inverse), true));
+        float scaled = fabsf(x[c]) * unit, rounded = nearest * candidate->value, error = scaled - rounded, square = error * error;
+        sum = sum + square;
+    }
+    return sum;
+}
+
+/* The block's scale becomes the best candidate; returns what its elements are multiplied by. */
+static float search(const num_view *v, size_t index, float amax, const scale_rule *rule, float inverse, const float *x, int64_t begin, int64_t end) {
+    scale_candidate candidates[SCALE_CANDIDATES];
+    float unit, least;
+    int count = scale_near(v, index, amax, rule, candidates, &unit);
+    for (int i = 0; i < count && count > 1; i++) {
+        float error = candidate_error(&candidates[i], unit, x, begin, end);
+        if (i > 0 && !(error < least)) continue;
+        least = error;
+        inverse = candidates[i].inverse;
+        ((uint8_t *)v->m->scales)[index] = candidates[i].code;
+    }
+    return inverse;
+}
+
 void num_quantize_reference(const float *x, int64_t x_stride, num_round round, bool has_second, num_matrix *out) {
     num_view v = num_view_of(out);
     num_view_clear(&v);
@@ -38,7 +64,9 @@ void num_quantize_reference(const float *x, int64_t x_stride, num_round round, b
                 float amax = 0;
                 for (int64_t r = top; r < bottom; r++)
                     for (int64_t c = begin; c < end; c++) amax = larger(fabsf(x[r * x_stride + c]), amax);
-                float inverse = scale_block(&v, num_view_scale(&v, i, rb, cb), amax, &rule);
+                size_t index = num_view_scale(&v, i, rb, cb);
+                float inverse = scale_block(&v, index, amax, &rule);
+                if (num_can_search(out->format)) inverse = search(&v, index, amax, &rule, inverse, x + top * x_stride, begin, end);   /* whose blocks have one row */
                 for (int64_t r = top; r < bottom; r++)
                     for (int64_t c = begin; c < end; c++)
                         num_store(v.f->element, num_view_row(&v, r), c, (double)(x[r * x_stride + c] * inverse), true);

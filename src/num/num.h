@@ -8,7 +8,8 @@
 
 typedef enum num_class { NUM_BOOL, NUM_UNSIGNED, NUM_SIGNED, NUM_FLOAT, NUM_SCALE, NUM_BLOCK } num_class;
 typedef enum num_nan { NUM_NAN_NONE, NUM_NAN_IEEE, NUM_NAN_ALL_ONES } num_nan;
-typedef enum num_round { NUM_ROUND_UP, NUM_ROUND_FLOOR } num_round;  /* of an e8m0 scale: cvt.rp (the default) or OCP MX 1.0 */
+/* How a block's scale follows from its values: an e8m0 scale as cvt.rp rounds (the default) or as OCP MX 1.0 says; or the best of those near the default. */
+typedef enum num_round { NUM_ROUND_UP, NUM_ROUND_FLOOR, NUM_ROUND_SEARCH } num_round;
 
 /* A row of format.def. */
 typedef struct num_format {
@@ -102,19 +103,35 @@ typedef struct num_matrix {
  *   s = e4m3(amax_block * (S_enc * fl(1/6))), satfinite;  elements e2m1(x * min(1 / (s * S_dec), FLT_MAX))
  *   Where s is 0 (a zero block, or one too small beside the tensor) all elements are zeros. has_second: *second is given (calibrated; positive and finite)
  *   and S_enc = min(1 / S_dec, FLT_MAX).
+ * search (formats of e2m1 elements, num_can_search): of the scales near the one that rounding up gives, the one with the least squared error. The candidates are that
+ *   scale's code c plus 0, -1, 1, -2, 2, 3, 4, 5, 6 as far as it lies in 1..0x7e (NVFP4), plus 0, -1 as far as it is not negative (MX); none but c where c is 0 or the
+ *   block holds NaN or infinity. An element's error is |x| * U - q * S, where q is the magnitude that it rounds to under the candidate; U = S_enc and S = the candidate's
+ *   value (NVFP4), U = 2^-e and S = 1 or 1/2 (MX). Squares are summed in the order of the elements, each operation in fp32; of equal sums the earlier candidate stays.
  * fp8 with fp32 scales: amax is taken as at most FLT_MAX and at least 448 * 2^-126 (so that scales are normal numbers); scale = amax / 448,
  *   elements e4m3(x * (448 / amax)), satfinite. An all-zero or empty block has scale 1.
  * In all: zeros keep their signs. A NaN makes its block's scale NaN (e8m0 0xff, e4m3 0x7f, fp32 NaN) and all the block's elements NaN (e2m1, e3m2, e2m3: +max),
  *   so the block decodes to NaN. Infinities saturate. The last block of a row (and of a column) may be ragged. rows or cols may be 0.
  *   Unused bits of a row's last byte and the padding of tile128x4 are zero. */
 void num_quantize(const float *x, int64_t x_stride, num_round round, bool has_second, num_matrix *out);
+/* Can scales of this format be searched for? */
+bool num_can_search(dw_format format);
 /* The same function spelled out with num_encode: slow, and what num_quantize is tested against. */
 void num_quantize_reference(const float *x, int64_t x_stride, num_round round, bool has_second, num_matrix *out);
 /* Can rows be quantised one by one? Not when a block or a computed second level spans rows. */
 bool num_is_row_wise(dw_format format, bool has_second);
+/* How rows are scaled: by round, under second levels that are given in out if has_second. encode: the S_enc that goes with those, 0 where it is to follow from them. */
+typedef struct num_scaling {
+    num_round round;
+    bool has_second;
+    float encode;
+} num_scaling;
 /* Rows [begin, end) of what num_quantize does, for threads that share the work of a row-wise format. x and out are the whole ones (rows of all batches counted through).
  * Does not write padding: zero the scales of tile128x4 before. */
-void num_quantize_rows(const float *x, int64_t x_stride, num_round round, bool has_second, num_matrix *out, int64_t begin, int64_t end);
+void num_quantize_rows(const float *x, int64_t x_stride, const num_scaling *scaling, num_matrix *out, int64_t begin, int64_t end);
+/* NVFP4's second level over a whole tensor in two steps, so that threads can share it: the largest magnitude of count values, NaN left out; then S_dec (which becomes
+ * *second) and S_enc from the largest of all. */
+float num_amax(const float *x, int64_t count);
+float num_second_level(float amax, float *second);
 /* Element times scale in fp32: exact for MX (infinity beyond FLT_MAX) and NVFP4's first level, one rounding for fp32 scales;
  * NVFP4's second level multiplied last, in fp32 (second NULL: left out). */
 void num_dequantize(const num_matrix *in, float *x, int64_t x_stride);

@@ -35,6 +35,8 @@ static int32_t amax_bits_finite(const float *x, int64_t count) {
     return result;
 }
 
+float num_amax(const float *x, int64_t count) { return small_float(amax_bits_finite(x, count)); }
+
 /* ---- elements: count values times inverse, a code in each byte ---- */
 
 #define ENCODE(element)                                                                                                       \
@@ -82,6 +84,35 @@ static void encode_run(const num_view *v, const float *x, int64_t begin, int64_t
 
 /* ---- blocks ---- */
 
+/* The squared error of count elements under a candidate. */
+static float candidate_error(const scale_candidate *candidate, float unit, const float *x, int64_t count) {
+    float sum = 0;
+    for (int64_t i = 0; i < count; i++) {
+        float magnitude = small_float(small_bits(x[i]) & 0x7fffffff);
+        float nearest = small_decode(small_e2m1(magnitude * candidate->inverse), 1, 1);
+        float error = magnitude * unit - nearest * candidate->value;
+        sum += error * error;
+    }
+    return sum;
+}
+
+/* The block's scale becomes the best candidate; returns what its elements are multiplied by. */
+static float search(const num_view *v, size_t index, float amax, const scale_rule *rule, float inverse, const float *x, int64_t count) {
+    scale_candidate candidates[SCALE_CANDIDATES];
+    float unit;
+    int candidate_count = scale_near(v, index, amax, rule, candidates, &unit), best = 0;
+    if (candidate_count == 1) return inverse;
+    float least = candidate_error(&candidates[0], unit, x, count);
+    for (int i = 1; i < candidate_count; i++) {
+        float error = candidate_error(&candidates[i], unit, x, count);
+        if (!(error < least)) continue;
+        least = error;
+        best = i;
+    }
+    ((uint8_t *)v->m->scales)[index] = candidates[best].code;
+    return candidates[best].inverse;
+}
+
 /* One row block: the rows that share scales. */
 static void quantize_row_block(const num_view *v, const float *x, int64_t x_stride, int64_t matrix, int64_t row_block, bool has_second, scale_rule rule) {
     int64_t top = matrix * v->rows + row_block * v->block_rows;
@@ -94,7 +125,9 @@ static void quantize_row_block(const num_view *v, const float *x, int64_t x_stri
         int64_t begin = cb * v->block_cols, end = num_least(begin + v->block_cols, v->cols);
         int32_t amax = 0;
         for (int64_t r = top; r < bottom && begin < end; r++) amax = larger(amax, amax_bits(x + r * x_stride + begin, end - begin));
-        float inverse = scale_block(v, num_view_scale(v, matrix, row_block, cb), small_float(amax), &rule);
+        size_t index = num_view_scale(v, matrix, row_block, cb);
+        float inverse = scale_block(v, index, small_float(amax), &rule);
+        if (num_can_search(v->m->format)) inverse = search(v, index, small_float(amax), &rule, inverse, x + top * x_stride + begin, end - begin);   /* whose blocks have one row */
         for (int64_t r = top; r < bottom && begin < end; r++) encode_run(v, x + r * x_stride, begin, end, inverse, num_view_row(v, r));
     }
 }
@@ -117,10 +150,11 @@ bool num_is_row_wise(dw_format format, bool has_second) {
     return f->class == NUM_BLOCK && f->rows == 1 && (f->second != 1 || has_second);
 }
 
-void num_quantize_rows(const float *x, int64_t x_stride, num_round round, bool has_second, num_matrix *out, int64_t begin, int64_t end) {
-    assert(num_is_row_wise(out->format, has_second));
+void num_quantize_rows(const float *x, int64_t x_stride, const num_scaling *scaling, num_matrix *out, int64_t begin, int64_t end) {
+    assert(num_is_row_wise(out->format, scaling->has_second));
     num_view v = num_view_of(out);
-    scale_rule rule = {.round = round, .encode = 1.0f, .decode = 1.0f};
-    if (v.f->second == 1) scale_second(0, has_second, out->second, &rule);
-    for (int64_t row = begin; row < end; row++) quantize_row_block(&v, x, x_stride, row / v.rows, row % v.rows, has_second, rule);
+    scale_rule rule = {.round = scaling->round, .encode = 1.0f, .decode = 1.0f};
+    if (v.f->second == 1) scale_second(0, scaling->has_second, out->second, &rule);
+    if (v.f->second == 1 && scaling->encode > 0) rule.encode = scaling->encode;
+    for (int64_t row = begin; row < end; row++) quantize_row_block(&v, x, x_stride, row / v.rows, row % v.rows, scaling->has_second, rule);
 }

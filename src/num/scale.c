@@ -15,7 +15,7 @@ static uint8_t mx_scale(float amax, float max, num_round round) {
     if (isinf(amax)) return 0xfe;
     int32_t a = small_bits(amax), m = small_bits(max);
     int exponent = (a >> 23) - (m >> 23);
-    if (round == NUM_ROUND_UP && (a & 0x7fffff) > (m & 0x7fffff)) exponent++;
+    if (round != NUM_ROUND_FLOOR && (a & 0x7fffff) > (m & 0x7fffff)) exponent++;
     int code = exponent + 127;
     return (uint8_t)(code < 0 ? 0 : code);
 }
@@ -42,6 +42,12 @@ void scale_second(float amax, bool has_second, float *second, scale_rule *rule) 
     rule->decode = *second;
 }
 
+float num_second_level(float amax, float *second) {
+    scale_rule rule = {0};
+    scale_second(amax, false, second, &rule);
+    return rule.encode;
+}
+
 float scale_block(const num_view *v, size_t index, float amax, const scale_rule *rule) {
     if (v->f->scale == DW_FORMAT_e8m0) {
         uint8_t code = mx_scale(amax, (float)num_info(v->f->element)->max, rule->round);
@@ -59,4 +65,25 @@ float scale_block(const num_view *v, size_t index, float amax, const scale_rule 
     float bounded = amax == 0 ? 448.0f : fminf(fmaxf(amax, 448.0f * 0x1p-126f), FLT_MAX);
     *scale = bounded / 448.0f;
     return 448.0f / bounded;
+}
+
+bool num_can_search(dw_format format) { return num_info(format)->class == NUM_BLOCK && num_info(format)->element == DW_FORMAT_e2m1; }
+
+int scale_near(const num_view *v, size_t index, float amax, const scale_rule *rule, scale_candidate found[SCALE_CANDIDATES], float *unit) {
+    static const int steps[SCALE_CANDIDATES] = {0, -1, 1, -2, 2, 3, 4, 5, 6};
+    int code = ((const uint8_t *)v->m->scales)[index], count = 0;
+    if (rule->round != NUM_ROUND_SEARCH || code == 0 || !isfinite(amax)) return 1;
+    if (v->f->scale == DW_FORMAT_e8m0) {
+        for (; count < 2; count++) found[count] = (scale_candidate){(uint8_t)(code - count), mx_inverse((uint8_t)(code - count)), count == 0 ? 1.0f : 0.5f};
+        *unit = found[0].inverse;
+        return count;
+    }
+    for (int i = 0; i < SCALE_CANDIDATES; i++) {
+        int near = code + steps[i];
+        if (near < 1 || near > 0x7e) continue;
+        float value = num_e4m3_to_f32((uint8_t)near);
+        found[count++] = (scale_candidate){(uint8_t)near, nv_inverse(value, rule->decode), value};
+    }
+    *unit = rule->encode;
+    return count;
 }

@@ -17,6 +17,11 @@ static dw_status infer_quantize(op_infer *infer) {
     TRY(op_check_rank(infer, "x", x, 1, DW_MAX_RANK));
     if (!op_is_block(to))
         return base_fail(infer->context, DW_INVALID, "quantize: to is %s, which is no block format; use cast", dw_format_name(to));
+    bool searches = op_attr_bool(infer->attrs, OP_ATTR_search);
+    if (searches && !num_can_search(to))
+        return base_fail(infer->context, DW_INVALID, "quantize: scales of %s cannot be searched for, only those over e2m1 elements; leave search out", dw_format_name(to));
+    if (searches && op_attr_bool(infer->attrs, OP_ATTR_floor))
+        return base_fail(infer->context, DW_INVALID, "quantize: floor and search are two rules for the same scales; give one");
     if (infer->n_in == 2 && infer->in[1] != NULL) {
         if (num_info(to)->second != 1)
             return base_fail(infer->context, DW_INVALID, "quantize: %s has no second-level scale of the whole tensor; leave operand 1 out", dw_format_name(to));
@@ -180,7 +185,7 @@ static dw_status quantize_all(const op_call *call) {
     source s;
     int64_t row_stride;
     TRY(start(call, out, tensor_element, &x, &s));
-    s.round = op_attr_bool(call->attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP;
+    s.round = op_attr_bool(call->attrs, OP_ATTR_search) ? NUM_ROUND_SEARCH : op_attr_bool(call->attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP;
     s.has_second = second != NULL;
     if (second != NULL) out->second[0] = (float)op_load_at(second, 0);
     if (s.matrices > 0 && is_plain_rows(&x, &row_stride)) num_quantize(x.data, row_stride, s.round, s.has_second, &s.out);

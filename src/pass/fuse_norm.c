@@ -218,7 +218,7 @@ dw_status fuse_norm_cast(ir_graph *graph, ir_node *node, bool *changed) {
  * a norm that widens or narrows stays, and so do formats whose scales span rows. */
 dw_status fuse_norm_quantize(ir_graph *graph, ir_node *node, bool *changed) {
     ir_value *in[MAX_NORM_IN], *made;
-    if (node->op != OP_quantize || ir_in(node, 1) != NULL || ir_bool(node, OP_ATTR_floor)) return DW_OK;
+    if (node->op != OP_quantize || ir_in(node, 1) != NULL || ir_bool(node, OP_ATTR_floor) || ir_bool(node, OP_ATTR_search)) return DW_OK;
     const ir_value *x = ir_in(node, 0);
     const ir_node *norm = x->kind == IR_RESULT && is_norm(x->node) && x->result == 0 && fuse_is_single_use(graph, x) ? x->node : NULL;
     dw_format to = ir_out(node)->type.format;

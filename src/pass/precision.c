@@ -2,11 +2,12 @@
  * format it had. What is no product with a weight keeps its format: embeddings, norms, softmax, the scores and sums of attention.
  *
  *     %1 = matmul x, w {bt=true}             %1 = quantize x {to=nvfp4_row}
- *     output y %1                      ->    %2 = quantize w {to=nvfp4}
+ *     output y %1                      ->    %2 = quantize w {to=nvfp4,search=true}
  *                                            %3 = matmul %1, %2 {to=f32,bt=true}
  *                                            output y %3
  *
- * Blocks run along k, so a weight stored [k,n] is transposed first; both are computed once, at load. Equal quantisations of one activation
+ * Blocks run along k, so a weight stored [k,n] is transposed first; both are computed once, at load, which is why the scales of weights in four bits
+ * are searched for the least error: it costs a run nothing. Activations keep the plain rule. Equal quantisations of one activation
  * become one by cse. The graph's note "precision" says the policy, and that this pass is done. */
 #include "pass/fuse.h"
 
@@ -59,10 +60,10 @@ static dw_status swap_last_axes(ir_graph *graph, ir_value *value, ir_value **swa
 
 /* value in that format: a cast or a quantisation of it before it was widened. */
 static dw_status emit_as(ir_graph *graph, ir_value *value, dw_format to, ir_value **made) {
+    op_attr attrs[2] = {op_set_format(OP_ATTR_to, to), op_set_bool(OP_ATTR_search, true)};
     value = fuse_skip_widening(value);
     if (!dw_format_is_block(to)) return ir_emit_cast(graph, value, to, made);
-    op_attr attr = op_set_format(OP_ATTR_to, to);
-    return ir_emit(graph, OP_quantize, 1, &value, 1, &attr, made);
+    return ir_emit(graph, OP_quantize, 1, &value, ir_is_constant(value) && num_can_search(to) ? 2 : 1, attrs, made);
 }
 
 /* ---- the product ---- */

@@ -114,6 +114,43 @@ def tile128x4(scales):
     return tiles.reshape(-1, 4, 32, 4).transpose(0, 2, 1, 3).reshape(-1)
 
 
+def search(blocks, starting, unit, candidates):
+    """The search of num.h, all blocks at once. blocks float32 [.., elements]; candidates: (offered [..], inverse [..], value [..]), the first being
+    the scale to start from. Returns the index of each block's choice."""
+    grid = ELEMENTS["e2m1"]
+    best, chosen = None, np.zeros(starting.shape, int)
+    for number, (offered, inverse, value) in enumerate(candidates):
+        nearest = grid.values[grid.encode(np.abs(blocks * inverse[..., None]))].astype(F32)
+        squares = (np.abs(blocks) * unit[..., None] - nearest * value[..., None]).astype(F32) ** 2
+        # The running sum of an axis adds one element after the other, which np.sum does not promise.
+        error = np.cumsum(squares, axis=-1, dtype=F32)[..., -1] if blocks.shape[-1] else np.zeros(starting.shape, F32)
+        better = np.ones(starting.shape, bool) if best is None else offered & (error < best)
+        best = np.where(better, error, F32(0) if best is None else best)
+        chosen = np.where(better, number, chosen)
+    return chosen
+
+
+def searched_mx(blocks, amax, exponent):
+    halves = (exponent > -127) & np.isfinite(amax)
+    inverse = np.ldexp(1.0, -np.where(exponent == 128, 0, exponent)).astype(F32)
+    one = np.ones(amax.shape, F32)
+    chosen = search(blocks[..., 0, :], exponent, inverse, [(halves, inverse, one), (halves, (inverse * F32(2)).astype(F32), one / F32(2))])
+    return np.where(halves & (chosen == 1), exponent - 1, exponent)
+
+
+def searched_nv(blocks, amax, scales, encode, decode):
+    steps, table = np.array([0, -1, 1, -2, 2, 3, 4, 5, 6]), ELEMENTS["e4m3"].table()
+    searched = (scales > 0) & np.isfinite(amax)
+    candidates = []
+    for step in steps:
+        code = scales.astype(int) + step
+        offered = searched & (code >= 1) & (code <= 0x7E)
+        value = table[np.clip(code, 1, 0x7E)]
+        candidates.append((offered, np.minimum(F32(1) / (value * decode), FLT_MAX).astype(F32), value))
+    chosen = search(blocks[..., 0, :], scales, np.broadcast_to(encode, scales.shape).astype(F32), candidates)
+    return np.where(searched, scales + steps[chosen], scales).astype(np.uint8)
+
+
 def quantize_matrix(x, name, rule, second):
     """x float32 [rows, cols]; second: S_enc, S_dec broadcastable to [rows, 1], or None. Returns codes, raw scales [row blocks, col blocks], values of
     element times scale in float32."""
@@ -123,13 +160,17 @@ def quantize_matrix(x, name, rule, second):
     amax = np.abs(blocks).max(axis=(2, 3), initial=0)   # keeps NaN
     with np.errstate(all="ignore"):
         if scale_name == "e8m0":
-            exponent = mx_scales(amax.astype(np.float64), element, rule)
+            exponent = mx_scales(amax.astype(np.float64), element, "up" if rule == "search" else rule)
+            if rule == "search":
+                exponent = searched_mx(blocks, amax, exponent)
             scales = (exponent + 127).astype(np.uint8)
             values = np.where(exponent == 128, np.nan, np.ldexp(1.0, exponent)).astype(F32)
             codes = element.encode(np.where((exponent == 128)[..., None, None], np.nan, blocks.astype(np.float64) / np.ldexp(1.0, exponent)[..., None, None]))
         elif scale_name == "e4m3":
             encode, decode = second
             scales = ELEMENTS["e4m3"].encode(amax * (encode * F32(1.0 / 6.0)))
+            if rule == "search":
+                scales = searched_nv(blocks, amax, scales, encode, decode)
             values = ELEMENTS["e4m3"].table()[scales]
             factor = np.minimum(F32(1) / (values * decode), FLT_MAX)
             factor = np.where(values == 0, F32(0), np.where(np.isnan(values), F32(np.nan), factor)).astype(F32)

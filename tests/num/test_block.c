@@ -75,7 +75,7 @@ static void golden_cases(void **state) {
         static uint8_t data[4096], scales[4096];
         for (int reference = 0; reference < 2; reference++) {
             room *r = make(dw_format_find(name), strcmp(layout, "plain") == 0 ? DW_SCALE_plain : DW_SCALE_tile128x4, batches, rows, cols);
-            num_round round = strcmp(rule, "up") == 0 ? NUM_ROUND_UP : NUM_ROUND_FLOOR;
+            num_round round = strcmp(rule, "up") == 0 ? NUM_ROUND_UP : strcmp(rule, "floor") == 0 ? NUM_ROUND_FLOOR : NUM_ROUND_SEARCH;
             (reference ? num_quantize_reference : num_quantize)(x, cols, round, false, &r->matrix);
             assert_int_equal(read_hex(parts[1], data, sizeof data), r->parts.data_bytes);
             assert_int_equal(read_hex(parts[2], scales, sizeof scales), r->parts.scale_bytes);
@@ -284,6 +284,51 @@ static void a_calibrated_second_level_is_used_as_it_is(void **state) {
     free(r);
 }
 
+/* ---- searched scales ---- */
+
+static double squared_error(const num_matrix *matrix, const float *x, int64_t count) {
+    float back[64];
+    double sum = 0;
+    num_dequantize(matrix, back, count);
+    for (int64_t i = 0; i < count; i++) sum += ((double)back[i] - x[i]) * ((double)back[i] - x[i]);
+    return sum;
+}
+
+/* Blocks of normal numbers: never worse than the plain rule but for the rounding of sums, and often better. */
+static void searched_scales_have_no_larger_error(void **state) {
+    (void)state;
+    static const dw_format formats[] = {DW_FORMAT_mxfp4, DW_FORMAT_nvfp4, DW_FORMAT_nvfp4_row};
+    for (size_t f = 0; f < COUNT_OF(formats); f++) {
+        int better = 0;
+        for (uint64_t trial = 0; trial < 1000; trial++) {
+            float x[64];
+            for (uint64_t i = 0; i < 64; i++) x[i] = num_random_normal(trial, i);
+            room *plain = quantized(formats[f], x, 64), *searched = make(formats[f], DW_SCALE_plain, 1, 1, 64);
+            num_quantize(x, 64, NUM_ROUND_SEARCH, false, &searched->matrix);
+            double before = squared_error(&plain->matrix, x, 64), after = squared_error(&searched->matrix, x, 64);
+            assert_true(after <= before * (1 + 1e-5));
+            if (num_info(formats[f])->second > 0) assert_true(plain->second[0] == searched->second[0]);
+            better += after < before;
+            free(plain);
+            free(searched);
+        }
+        assert_true(better > 100);
+    }
+}
+
+/* All but exact under 1.25, where the largest is 4 of 6; and 6.5 saturates under 1.0, where all others are exact. */
+static void a_search_moves_scales_both_ways(void **state) {
+    (void)state;
+    const float up[17] = {5, 5, 5, -5, 5, 2.5f, 2.5f, 1.25f, 0, 5, 5, 5, 5, 5, 5, 5, 6 * 448}, down[17] = {6.5f, 6, 4, 3, 2, 1, -6, -4, 3, 2, 1, 6, 4, 3, 2, 1, 6 * 448};
+    room *r = make(DW_FORMAT_nvfp4, DW_SCALE_plain, 1, 1, 17);
+    num_quantize(up, 17, NUM_ROUND_SEARCH, false, &r->matrix);
+    assert_true(num_decode(DW_FORMAT_e4m3, r->scales[0]) == 1.25);   /* 5 / 6 is 0.8125 in e4m3 */
+    assert_true(num_load(DW_FORMAT_e2m1, r->data, 0) == 4 && num_load(DW_FORMAT_e2m1, r->data, 5) == 2 && num_load(DW_FORMAT_e2m1, r->data, 7) == 1);
+    num_quantize(down, 17, NUM_ROUND_SEARCH, false, &r->matrix);
+    assert_true(num_decode(DW_FORMAT_e4m3, r->scales[0]) == 1.0);   /* 6.5 / 6 is 1.125 in e4m3 */
+    free(r);
+}
+
 /* ---- by rows, strides, batches ---- */
 
 static void rows_in_any_pieces_make_the_whole(void **state) {
@@ -299,11 +344,12 @@ static void rows_in_any_pieces_make_the_whole(void **state) {
                 if (given && num_info(format)->second == 0) continue;
                 room *whole = make(format, (dw_scale_layout)layout, BATCHES, ROWS, COLS), *pieces = make(format, (dw_scale_layout)layout, BATCHES, ROWS, COLS);
                 for (size_t i = 0; given && i < 64; i++) whole->second[i] = pieces->second[i] = 0.001f * (float)(i + 1);
+                const num_scaling scaling = {.round = NUM_ROUND_UP, .has_second = given};
                 num_quantize(x, STRIDE, NUM_ROUND_UP, given, &whole->matrix);
                 memset(pieces->scales, 0, pieces->parts.scale_bytes);
-                num_quantize_rows(x, STRIDE, NUM_ROUND_UP, given, &pieces->matrix, 3, 9);
-                num_quantize_rows(x, STRIDE, NUM_ROUND_UP, given, &pieces->matrix, 9, BATCHES * ROWS);
-                num_quantize_rows(x, STRIDE, NUM_ROUND_UP, given, &pieces->matrix, 0, 3);
+                num_quantize_rows(x, STRIDE, &scaling, &pieces->matrix, 3, 9);
+                num_quantize_rows(x, STRIDE, &scaling, &pieces->matrix, 9, BATCHES * ROWS);
+                num_quantize_rows(x, STRIDE, &scaling, &pieces->matrix, 0, 3);
                 assert_same(whole, pieces);
                 free(whole);
                 free(pieces);
@@ -382,6 +428,8 @@ int main(void) {
         cmocka_unit_test(nvfp4_blocks_too_small_for_their_tensor_are_zero),
         cmocka_unit_test(nvfp4_row_does_not_see_other_rows),
         cmocka_unit_test(a_calibrated_second_level_is_used_as_it_is),
+        cmocka_unit_test(searched_scales_have_no_larger_error),
+        cmocka_unit_test(a_search_moves_scales_both_ways),
         cmocka_unit_test(rows_in_any_pieces_make_the_whole),
         cmocka_unit_test(layouts_hold_the_same_scales),
         cmocka_unit_test(every_code_under_every_scale),

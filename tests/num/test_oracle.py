@@ -155,11 +155,16 @@ def with_specials(x, generator):
 SHAPES = [(1, 1, 1), (1, 3, 15), (1, 5, 16), (1, 7, 33), (2, 130, 70), (3, 33, 129), (1, 4, 300), (1, 0, 64), (1, 3, 0), (1, 0, 0)]
 
 
+def rules_of(name):
+    element_name, scale_name, *_ = block_rules.FORMATS[name]
+    return ["up"] + ["floor"] * (scale_name == "e8m0") + ["search"] * (element_name == "e2m1")
+
+
 def check_all_blocks():
     generator = np.random.default_rng(11)
     for name, (element_name, scale_name, height, width, level) in block_rules.FORMATS.items():
         layouts = ["plain", "tile128x4"] if scale_name != "f32" else ["plain"]
-        rules = ["up", "floor"] if scale_name == "e8m0" else ["up"]
+        rules = rules_of(name)
         for layout in layouts:
             for rule in rules:
                 for shape in SHAPES:
@@ -179,11 +184,14 @@ def check_all_blocks():
         if level is not None:
             x = generator.standard_normal((2, 9, 50)).astype(F32)
             count = 1 if level == "tensor" else 18
-            check_blocks("calibrated", x, name, "plain", "up", given=(0.5 + generator.random(count).astype(F32)) / F32(700))
-            check_blocks("calibrated too small", x, name, "plain", "up", given=np.full(count, 1e-6, F32))
-            check_blocks("calibrated too large", x, name, "plain", "up", given=np.full(count, 10, F32))
+            for rule in rules:
+                check_blocks("calibrated", x, name, "plain", rule, given=(0.5 + generator.random(count).astype(F32)) / F32(700))
+                check_blocks("calibrated too small", x, name, "plain", rule, given=np.full(count, 1e-6, F32))
+                check_blocks("calibrated far too small", x, name, "plain", rule, given=np.full(count, 1e-38, F32))
+                check_blocks("calibrated too large", x, name, "plain", rule, given=np.full(count, 10, F32))
             x[0, 0, 0] = 1e6   # the other blocks' scales underflow under its second level
-            check_blocks("blocks that underflow", x, name)
+            for rule in rules:
+                check_blocks("blocks that underflow", x, name, "plain", rule)
         print(f"{name}: blocks")
 
 
@@ -196,7 +204,7 @@ def golden_text():
              "# format layout rule batches rows cols : floats : data : scales : second level, all in hexadecimal, bytes in memory order ('-': none)"]
     for name, (_, scale_name, _, _, _) in block_rules.FORMATS.items():
         for layout in ["plain", "tile128x4"] if name in ("mxfp8", "nvfp4") else ["plain"]:
-            for rule in ["up", "floor"] if scale_name == "e8m0" else ["up"]:
+            for rule in rules_of(name):
                 for shape in [(1, 2, 35), (2, 1, 5)]:
                     x = generator.standard_normal(shape).astype(F32)
                     x.reshape(-1)[generator.integers(0, x.size, 3)] = generator.choice(F32([-0.0, 448, 6, 1e-40, np.inf]), 3)

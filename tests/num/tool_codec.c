@@ -2,7 +2,7 @@
  * Numbers come from stdin and go to stdout, in the machine's byte order:
  *   encode FORMAT sat|plain       floats -> a 16-bit code each
  *   decode FORMAT                 nothing -> a double for every code
- *   quantize FORMAT LAYOUT up|floor computed|given BATCHES ROWS COLS
+ *   quantize FORMAT LAYOUT up|floor|search computed|given BATCHES ROWS COLS
  *     floats of the matrices, and, given, those of the second level -> data, scales, second level, dequantized floats, dequantized bf16 codes,
  *     one byte: whether they are exact. The fast quantiser and the reference must agree: if not, exit 1. */
 #include <stdio.h>
@@ -78,6 +78,10 @@ static int quantize(dw_format format, dw_scale_layout layout, num_round round, b
     return ferror(stdout) ? fail("cannot write") : 0;
 }
 
+static num_round round_named(const char *name) {
+    return strcmp(name, "search") == 0 ? NUM_ROUND_SEARCH : strcmp(name, "floor") == 0 ? NUM_ROUND_FLOOR : NUM_ROUND_UP;
+}
+
 int main(int count, char **arguments) {
     dw_format format = count > 2 ? dw_format_find(arguments[2]) : DW_FORMAT_COUNT;
     if (format == DW_FORMAT_COUNT) return fail("no such format");
@@ -85,7 +89,7 @@ int main(int count, char **arguments) {
     if (count == 3 && strcmp(arguments[1], "decode") == 0) return decode(format);
     if (count == 9 && strcmp(arguments[1], "quantize") == 0)
         return quantize(format, strcmp(arguments[3], "tile128x4") == 0 ? DW_SCALE_tile128x4 : DW_SCALE_plain,
-                        strcmp(arguments[4], "floor") == 0 ? NUM_ROUND_FLOOR : NUM_ROUND_UP, strcmp(arguments[5], "given") == 0,
+                        round_named(arguments[4]), strcmp(arguments[5], "given") == 0,
                         atoll(arguments[6]), atoll(arguments[7]), atoll(arguments[8]));
     return fail("see the head of tool_codec.c for how to call it");
 }
