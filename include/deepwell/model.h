@@ -134,9 +134,16 @@ typedef struct dw_bench_options {
 DW_API dw_status dw_bench(dw_context *context, const char *file, const dw_model_options *model_options, const dw_bench_options *options, int json,
                           dw_sink sink, void *user);
 
+/* The same of a graph, which is taken over, also on failure. */
+DW_API dw_status dw_bench_graph(dw_context *context, dw_graph *graph, const dw_model_options *model_options, const dw_bench_options *options, int json,
+                                dw_sink sink, void *user);
+
 /* Runs the file's fp32 form beside the options' precision on these inputs (count 0: random ones) and reports per layer and at the outputs. */
 DW_API dw_status dw_check(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs,
                           int json, dw_sink sink, void *user);
+/* The same of a graph, which is taken over, also on failure. */
+DW_API dw_status dw_check_graph(dw_context *context, dw_graph *graph, const dw_model_options *options, int input_count, const dw_named_tensor *inputs,
+                                int json, dw_sink sink, void *user);
 
 #ifdef __cplusplus
 }

@@ -46,6 +46,9 @@ typedef enum dw_log_level { DW_LOG_WARNING, DW_LOG_INFO, DW_LOG_DEBUG } dw_log_l
 typedef struct dw_context_options {
     const dw_allocator *allocator;                                   /* default: the C library's */
     int threads;                                                     /* of the CPU device; default: the CPUs this process may use */
+    struct dw_context *threads_of;                                   /* use the threads of this context, which outlives the new one; NULL: its own. Contexts that
+                                                                        share may run in several threads at a time: whoever finds the threads busy works alone,
+                                                                        with the same results. Making a context that shares is a use of threads_of */
     void (*log)(void *user, dw_log_level level, const char *text);   /* default: silence; the library itself never prints */
     void *log_user;
     int (*cancelled)(void *user);                                    /* polled in long work; non-zero ends it with CANCELLED */

@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <time.h>
 
-enum { POLL_MS = 50 };   /* between looks at signals, which need the GIL */
+enum { POLL_MS = 50, ROOT_COUNT = 16 };   /* POLL_MS lie between looks at signals, which need the GIL */
 
 static double now(void) {
     struct timespec time;
@@ -32,11 +32,30 @@ static void log_line(void *user, dw_log_level level, const char *text) {
     core_drop(own);
 }
 
+/* The context whose threads all contexts with that number share: a hundred models need no hundred pools. Kept until the process ends. */
+static dw_context *root_of(int threads) {
+    static struct { int threads; dw_context *context; } roots[ROOT_COUNT];
+    for (int i = 0; i < ROOT_COUNT; i++) {
+        if (roots[i].context != NULL && roots[i].threads != threads) continue;
+        if (roots[i].context == NULL) {
+            dw_status status = dw_context_create(&(dw_context_options){.threads = threads}, &roots[i].context);
+            roots[i].threads = threads;
+            if (status == DW_INVALID) core_fail(status, "threads is %d; at most 4096, 0 for all CPUs that the process may use", threads);
+            else if (status != DW_OK) core_raise(status, NULL);
+        }
+        return roots[i].context;
+    }
+    core_fail(DW_LIMIT, "models with %d different numbers of threads are there already; take one of theirs", ROOT_COUNT);
+    return NULL;
+}
+
 int core_context_open(core_context *own, int threads) {
-    dw_context_options options = {.threads = threads, .log = log_line, .log_user = own, .cancelled = is_cancelled, .cancelled_user = own};
+    dw_context *root = root_of(threads);
+    if (root == NULL) return 0;
+    dw_context_options options = {.threads_of = root, .log = log_line, .log_user = own, .cancelled = is_cancelled, .cancelled_user = own};
     dw_status status = dw_context_create(&options, &own->context);
     if (status != DW_OK) {
-        core_fail(status, status == DW_INVALID ? "threads is %d; at most 4096, 0 for all CPUs that the process may use" : "no memory for a context with %d threads", threads);
+        core_raise(status, dw_context_error(root));
         return 0;
     }
     pthread_mutex_init(&own->mutex, NULL);

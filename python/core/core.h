@@ -85,7 +85,9 @@ typedef struct core_model {
     PyObject_HEAD
     core_context own;
     dw_model *model;
-    PyObject *source;          /* the Graph or the path */
+    PyObject *source;          /* the Graph */
+    PyObject *strings;         /* list of bytes: those of options */
+    dw_model_options options;
     int threads;
 } core_model;
 

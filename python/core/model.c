@@ -5,11 +5,21 @@
 
 PyTypeObject *core_model_type;
 
-/* The keyword arguments, as C has them. */
-typedef struct model_options {
-    dw_model_options options;
-    int generate, plan_only, threads;
-} model_options;
+/* Strings of the options, which the caller's arguments hold for the call alone, in memory of the model's. */
+static int keep_options(core_model *self, const dw_model_options *given) {
+    const char *const from[] = {given->precision, given->policy, given->device, given->chip, given->dims, given->kernels};
+    const char **const to[] = {&self->options.precision, &self->options.policy, &self->options.device, &self->options.chip, &self->options.dims, &self->options.kernels};
+    self->options = *given;
+    self->strings = PyList_New(0);
+    for (size_t i = 0; self->strings != NULL && i < sizeof from / sizeof from[0]; i++) {
+        PyObject *bytes = from[i] ? PyBytes_FromString(from[i]) : NULL;
+        *to[i] = bytes ? PyBytes_AsString(bytes) : NULL;
+        int failed = from[i] != NULL && (bytes == NULL || PyList_Append(self->strings, bytes) < 0);
+        Py_XDECREF(bytes);
+        if (failed) return 0;
+    }
+    return self->strings != NULL;
+}
 
 static dw_status make(core_model *self, const dw_model_options *options) {
     const char *path = core_graph_path(self->source);
@@ -31,6 +41,7 @@ static void model_dealloc(PyObject *object) {
     PyObject_GC_UnTrack(object);
     dw_model_destroy(self->model);
     Py_XDECREF(self->source);
+    Py_XDECREF(self->strings);
     core_context_close(&self->own);
     PyObject_GC_Del(object);
     Py_DECREF(type);
@@ -46,12 +57,12 @@ static PyObject *source_of(PyObject *given) {
 static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
     static char *names[] = {"source", "precision", "policy", "chip", "device", "dims", "kernels", "generate", "plan_only", "threads", NULL};
     PyObject *source;
-    model_options given = {.threads = 0};
-    dw_model_options *options = &given.options;
+    int generate = 0, plan_only = 0, threads = 0;
+    dw_model_options given = {0}, *options = &given;
     if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$zzzzzzppi", names, &source, &options->precision, &options->policy, &options->chip,
-                                     &options->device, &options->dims, &options->kernels, &given.generate, &given.plan_only, &given.threads))
+                                     &options->device, &options->dims, &options->kernels, &generate, &plan_only, &threads))
         return NULL;
-    options->flags = (given.generate ? DW_MODEL_GENERATE : 0u) | (given.plan_only ? DW_MODEL_PLAN_ONLY : 0u);
+    options->flags = (generate ? DW_MODEL_GENERATE : 0u) | (plan_only ? DW_MODEL_PLAN_ONLY : 0u);
     source = source_of(source);
     core_model *self = source ? PyObject_GC_New(core_model, type) : NULL;
     if (self == NULL) {
@@ -60,9 +71,13 @@ static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     }
     memset((char *)self + sizeof(PyObject), 0, sizeof *self - sizeof(PyObject));
     self->source = source;
-    self->threads = given.threads;
+    self->threads = threads;
     PyObject_GC_Track((PyObject *)self);
-    if (core_context_open(&self->own, given.threads) && core_begin(&self->own) && core_end(&self->own, make(self, options))) return (PyObject *)self;
+    if (!keep_options(self, options)) {
+        Py_DECREF(self);
+        return NULL;
+    }
+    if (core_context_open(&self->own, threads) && core_begin(&self->own) && core_end(&self->own, make(self, &self->options))) return (PyObject *)self;
     Py_DECREF(self);
     return NULL;
 }
@@ -152,10 +167,63 @@ static PyObject *model_save(PyObject *object, PyObject *arguments) {
     Py_RETURN_NONE;
 }
 
+/* ---- accuracy and speed: of the source, compiled anew ---- */
+
+typedef struct report { int json; core_text text; core_tensors inputs; dw_bench_options bench; } report;
+
+static dw_status check(core_model *self, report *report) {
+    const char *path = core_graph_path(self->source);
+    dw_graph *graph;
+    if (path != NULL)
+        return dw_check(self->own.context, path, &self->options, report->inputs.count, report->inputs.rows, report->json, core_gather, &report->text);
+    dw_status status = core_graph_make(self->source, self->own.context, &graph);
+    if (status != DW_OK) return status;
+    return dw_check_graph(self->own.context, graph, &self->options, report->inputs.count, report->inputs.rows, report->json, core_gather, &report->text);
+}
+
+static dw_status bench(core_model *self, report *report) {
+    const char *path = core_graph_path(self->source);
+    dw_graph *graph;
+    if (path != NULL) return dw_bench(self->own.context, path, &self->options, &report->bench, report->json, core_gather, &report->text);
+    dw_status status = core_graph_make(self->source, self->own.context, &graph);
+    return status == DW_OK ? dw_bench_graph(self->own.context, graph, &self->options, &report->bench, report->json, core_gather, &report->text) : status;
+}
+
+static PyObject *run_report(core_model *self, report *report, dw_status (*make)(core_model *self, struct report *report)) {
+    PyObject *told = NULL;
+    if (core_begin(&self->own) && core_end(&self->own, make(self, report))) told = core_text_take(&report->text);
+    core_text_free(&report->text);
+    return told;
+}
+
+static PyObject *model_check(PyObject *object, PyObject *arguments, PyObject *keywords) {
+    static char *names[] = {"inputs", "json", NULL};
+    report report = {0};
+    PyObject *inputs = NULL;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|Op", names, &inputs, &report.json) || !core_tensors_read(inputs, &report.inputs)) return NULL;
+    PyObject *told = run_report((core_model *)object, &report, check);
+    core_tensors_free(&report.inputs);
+    return told;
+}
+
+static PyObject *model_bench(PyObject *object, PyObject *arguments, PyObject *keywords) {
+    static char *names[] = {"json", "prefill", "tokens", "repeat", NULL};
+    report report = {0};
+    long long prefill = 0, tokens = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|pLLi", names, &report.json, &prefill, &tokens, &report.bench.repeat)) return NULL;
+    report.bench.prefill = prefill;
+    report.bench.tokens = tokens;
+    return run_report((core_model *)object, &report, bench);
+}
+
 static PyMethodDef methods[] = {
     {"print", (PyCFunction)(void (*)(void))model_print, METH_VARARGS | METH_KEYWORDS,
      "print(what=\"summary\", json=False): summary, captured, fused, graph, step, plan, explain or memory; json is for summary and explain."},
     {"save", model_save, METH_VARARGS, "save(path): graph, plans and packed weights in one file."},
+    {"check", (PyCFunction)(void (*)(void))model_check, METH_VARARGS | METH_KEYWORDS,
+     "check(inputs=(), json=False): the source in fp32 beside the model's precision, on (name, tensor) pairs or on random inputs: errors per layer and at the outputs."},
+    {"bench", (PyCFunction)(void (*)(void))model_bench, METH_VARARGS | METH_KEYWORDS,
+     "bench(json=False, prefill=0, tokens=0, repeat=0): the source compiled and timed: a run at the sizes of dims, prefill and decode where it generates."},
     {"note", model_note, METH_VARARGS, "note(name): a fact that the file states, such as \"tokenizer\", or None."},
     {NULL, NULL, 0, NULL},
 };

@@ -1,19 +1,10 @@
 /* Session: a model at work. Inputs and outputs are used where they lie. */
-#include "core.h"
+#include "session.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 PyTypeObject *core_session_type;
-
-typedef struct core_session {
-    PyObject_HEAD
-    core_context own;
-    dw_session *session;
-    core_model *model;
-    int input_count, output_count;
-    long long growths;   /* how often runs asked for more room than there was */
-} core_session;
 
 static int session_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
@@ -131,12 +122,16 @@ static PyMethodDef methods[] = {
     {"run", session_run, METH_VARARGS,
      "run(inputs, make=None): a tuple of tensors in the order of model.inputs, contiguous, to a tuple of tensors in the order of model.outputs. make(shape, format) "
      "gives a new tensor; None: torch.empty. The GIL is released meanwhile; a second thread waits."},
+    {"generate", (PyCFunction)(void (*)(void))core_session_generate, METH_VARARGS | METH_KEYWORDS,
+     "generate(ids, tokens, *, temperature=0, top_k=0, top_p=0, seed=0, stop_ids=(), on_token=None, inputs=()): the ids that continue a prompt, or a list of "
+     "them for a list of prompts. on_token(row, id) is told each; what it gives ends that prompt's generation when it is true. inputs: (name, tensor) pairs of an encoder."},
     {"reset", session_reset, METH_NOARGS, "reset(): state as the export had it, position 0."},
     {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef members[] = {
     {"workspace_bytes", session_workspace_bytes, NULL, "Bytes that are reserved for runs.", NULL},
+    {"times", core_session_times, NULL, "Of the last generation: prefill_s, decode_s, prompt_tokens, new_tokens, cached.", NULL},
     {"growths", session_growths, NULL, "How often a run asked for more room than had been reserved, and got it.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

@@ -93,6 +93,12 @@ class Model:
     def print(self, what: str = "summary", json: bool = False) -> str:
         """summary, captured, fused, graph, step, plan, explain or memory; json is for summary and explain."""
 
+    def check(self, inputs: Tensors = (), json: bool = False) -> str:
+        """The source in fp32 beside the model's precision, on these inputs or on random ones: errors per layer and at the outputs."""
+
+    def bench(self, json: bool = False, prefill: int = 0, tokens: int = 0, repeat: int = 0) -> str:
+        """The source, compiled and timed: a run at the sizes of dims, prefill and decode where it generates."""
+
     def save(self, path: str | os.PathLike[str]) -> None: ...
     def note(self, name: str) -> str | None:
         """A fact that the file states, such as "tokenizer"."""
@@ -106,6 +112,27 @@ class Session:
     def run(self, inputs: tuple[Any, ...], make: Make | None = None) -> tuple[Any, ...]:
         """Tensors in the order of model.inputs, contiguous, to tensors in the order of model.outputs. make(shape, format) gives a new
         contiguous tensor to write to; None: torch.empty. What is reserved grows when the inputs need more (see growths). The GIL is released meanwhile, and Ctrl-C ends it with KeyboardInterrupt."""
+
+    def generate(
+        self,
+        ids: Sequence[int] | list[Sequence[int]],
+        tokens: int,
+        *,
+        temperature: float = 0.0,
+        top_k: int = 0,
+        top_p: float = 0.0,
+        seed: int = 0,
+        stop_ids: Sequence[int] = (),
+        on_token: Callable[[int, int], Any] | None = None,
+        inputs: Tensors = (),
+    ) -> list[int] | list[list[int]]:
+        """The ids that continue a prompt, or a list of them for a list of prompts, which are done one after the other. The model was made with generate=True, the
+        session with max_tokens. on_token(row, id) is told each new id; what it gives ends that prompt's generation when it is true. inputs: those
+        besides the prompt, an encoder's."""
+
+    @property
+    def times(self) -> dict[str, Any]:
+        """Of the last generation: prefill_s, decode_s, prompt_tokens, new_tokens, cached."""
 
     def reset(self) -> None:
         """State as the export had it, position 0."""

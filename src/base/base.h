@@ -189,7 +189,8 @@ dw_status pool_create(dw_context *context, int threads, pool **pool);
 void pool_destroy(pool *pool);
 int pool_threads(const pool *pool);
 /* Returns when all tasks are done; the caller works too, as worker 0. Tasks are handed out in order, whoever is free takes the next. With
- * one thread or one task all runs in the caller. Not from within a task. In a forked child the pool starts threads of its own. */
+ * one thread or one task all runs in the caller, and so it does while another caller has the workers. In a forked child the pool starts threads of
+ * its own. */
 void pool_run(pool *pool, int64_t count, pool_task task, void *argument);
 /* The context's own pool, made at the first call. */
 dw_status base_pool(dw_context *context, pool **pool);

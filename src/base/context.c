@@ -17,6 +17,7 @@ struct dw_context {
     int (*cancelled)(void *user);
     void *cancelled_user;
     pool *pool;                 /* NULL until base_pool */
+    bool shares_pool;           /* it is another context's */
     size_t failed_allocations;
     dw_status status;           /* of error */
     char error[ERROR_BYTES];
@@ -152,12 +153,19 @@ dw_status dw_context_create(const dw_context_options *options, dw_context **cont
         .cancelled_user = options->cancelled_user,
     };
     *context = made;
-    return DW_OK;
+    if (options->threads_of == NULL) return DW_OK;
+    made->threads = options->threads_of->threads;
+    dw_status status = base_pool(options->threads_of, &made->pool);
+    made->shares_pool = true;
+    if (status == DW_OK) return DW_OK;
+    dw_context_destroy(made);
+    *context = NULL;
+    return status;
 }
 
 void dw_context_destroy(dw_context *context) {
     if (context == NULL) return;
-    pool_destroy(context->pool);
+    if (!context->shares_pool) pool_destroy(context->pool);
     context->allocator.release(context->allocator.user, context, sizeof *context, _Alignof(dw_context));
 }
 

@@ -2,7 +2,6 @@
  * briefly for the next job, then sleep. Does not split work: callers do, in a way that no thread count changes. */
 #include "base/base.h"
 
-#include <assert.h>
 #include <pthread.h>
 #include <signal.h>
 #include <stdatomic.h>
@@ -32,7 +31,7 @@ struct pool {
     dw_context *context;
     int threads, started;                            /* started: worker threads that exist, threads - 1 or fewer after a fork */
     pid_t process;                                   /* that the threads live in: a fork has none of them */
-    bool running;
+    _Atomic bool running;
     pthread_mutex_t mutex;
     pthread_cond_t wake, done;
     pthread_t *handles;                              /* [threads - 1] */
@@ -156,18 +155,24 @@ static void run_round(pool *pool, int64_t first, int64_t count, pool_task task, 
     wait_until_done(pool);
 }
 
+static void run_alone(int64_t count, pool_task task, void *argument) {
+    for (int64_t i = 0; i < count; i++) task(argument, i, 0);
+}
+
 void pool_run(pool *pool, int64_t count, pool_task task, void *argument) {
-    assert(!pool->running);
     if (pool->threads == 1 || count <= 1) {
-        for (int64_t i = 0; i < count; i++) task(argument, i, 0);
+        run_alone(count, task, argument);
+        return;
+    }
+    if (atomic_exchange_explicit(&pool->running, true, memory_order_acquire)) {   /* another thread has the workers */
+        run_alone(count, task, argument);
         return;
     }
     if (pool->process != getpid()) start_workers(pool);   /* a fork: should some not start, the others do their tasks */
-    pool->running = true;
     for (int64_t first = 0; first < count; first += ROUND_MAX) {
         run_round(pool, first, count - first < ROUND_MAX ? count - first : ROUND_MAX, task, argument);
     }
-    pool->running = false;
+    atomic_store_explicit(&pool->running, false, memory_order_release);
 }
 
 int pool_threads(const pool *pool) { return pool->threads; }

@@ -345,28 +345,55 @@ static dw_status emit(check *check, const json_t *facts, int json, dw_sink sink,
     return status;
 }
 
+/* check->model is open. */
+static dw_status check_model(check *check, const dw_model_options *options, int input_count, const dw_named_tensor *inputs, int json, dw_sink sink,
+                             void *user) {
+    const char *file = check->model->file;
+    if (check->model->fused == NULL)
+        return base_fail(check->context, DW_UNSUPPORTED, "%s is compiled and holds no fp32 weights: check the .pt2 it was made from", file);
+    arena_init(&check->arena, check->context);
+    engine_constants_init(&check->constants, check->context);
+    json_t *facts = json_pack("{s:s, s:b}", "file", file, "random_inputs", input_count == 0);
+    dw_status status = run_check(check, options, input_count, inputs, facts);
+    if (status == DW_OK) status = emit(check, facts, json, sink, user);
+    json_decref(facts);
+    plan_destroy(check->exact.plan);
+    plan_destroy(check->low.plan);
+    plan_destroy(check->isolated.plan);
+    engine_constants_free(&check->constants);
+    arena_free(&check->arena);
+    return status;
+}
+
+static dw_status need_precision(dw_context *context, const dw_model_options *options) {
+    if (options->precision != NULL || options->policy != NULL) return DW_OK;
+    return base_fail(context, DW_INVALID, "check compares a precision with fp32: give --precision or --policy");
+}
+
 dw_status dw_check(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs, int json,
                    dw_sink sink, void *user) {
-    dw_model_options asked = *options;
     check check = {.context = context};
+    dw_model_options asked = *options;
     asked.flags |= DW_MODEL_PLAN_ONLY;
-    if (options->precision == NULL && options->policy == NULL)
-        return base_fail(context, DW_INVALID, "check compares a precision with fp32: give --precision or --policy");
+    TRY(need_precision(context, options));
     TRY(dw_model_open(context, file, &asked, &check.model));
-    dw_status status = check.model->fused
-                           ? DW_OK
-                           : base_fail(context, DW_UNSUPPORTED, "%s is compiled and holds no fp32 weights: check the .pt2 it was made from", file);
-    arena_init(&check.arena, context);
-    engine_constants_init(&check.constants, context);
-    json_t *facts = json_pack("{s:s, s:b}", "file", file, "random_inputs", input_count == 0);
-    if (status == DW_OK) status = run_check(&check, options, input_count, inputs, facts);
-    if (status == DW_OK) status = emit(&check, facts, json, sink, user);
-    json_decref(facts);
-    plan_destroy(check.exact.plan);
-    plan_destroy(check.low.plan);
-    plan_destroy(check.isolated.plan);
-    engine_constants_free(&check.constants);
-    arena_free(&check.arena);
+    dw_status status = check_model(&check, options, input_count, inputs, json, sink, user);
+    dw_model_destroy(check.model);
+    return status;
+}
+
+dw_status dw_check_graph(dw_context *context, dw_graph *graph, const dw_model_options *options, int input_count, const dw_named_tensor *inputs, int json,
+                         dw_sink sink, void *user) {
+    check check = {.context = context};
+    dw_model_options asked = *options;
+    asked.flags |= DW_MODEL_PLAN_ONLY;
+    dw_status status = need_precision(context, options);
+    if (status != DW_OK) {
+        dw_graph_destroy(graph);
+        return status;
+    }
+    TRY(dw_model_create(context, graph, &asked, &check.model));
+    status = check_model(&check, options, input_count, inputs, json, sink, user);
     dw_model_destroy(check.model);
     return status;
 }

@@ -144,13 +144,14 @@ static double reference_share(const plan *plan) {
     return all > 0 ? reference / all : 0;
 }
 
-static dw_status bench_model(bench *bench, const char *file, const dw_model_options *options) {
+/* Of a file, or of a graph when that is not NULL. */
+static dw_status bench_model(bench *bench, const char *file, dw_graph *graph, const dw_model_options *options) {
     dw_model *model;
     dw_model_options asked = *options;
     asked.flags |= DW_MODEL_GENERATE;
     double start = engine_now();
-    TRY(dw_model_open(bench->context, file, &asked, &model));
-    json_object_set_new(bench->facts, "file", json_string(file));
+    TRY(graph != NULL ? dw_model_create(bench->context, graph, &asked, &model) : dw_model_open(bench->context, file, &asked, &model));
+    json_object_set_new(bench->facts, "file", json_string(model->file));
     json_object_set_new(bench->facts, "device", json_string(model->chip.name));
     json_object_set_new(bench->facts, "threads", json_integer(dw_context_threads(bench->context)));
     json_object_set_new(bench->facts, "precision", json_string(model->precision));
@@ -190,17 +191,16 @@ static void print_times(text *out, const json_t *facts) {
     engine_profile_print(out, json_object_get(facts, "decode_kernels"));
 }
 
-dw_status dw_bench(dw_context *context, const char *file, const dw_model_options *model_options, const dw_bench_options *options, int json,
-                   dw_sink sink, void *user) {
+static dw_status run_bench(dw_context *context, const char *file, dw_graph *graph, const dw_model_options *model_options, const dw_bench_options *options,
+                           int json, dw_sink sink, void *user) {
     static const dw_model_options no_model_options = {0};
     static const dw_bench_options no_options = {0};
-    if (engine_is_op_line(file)) return engine_bench_op(context, file, model_options ? model_options->device : NULL, json, sink, user);
     text out;
     bench bench = {.context = context, .options = options ? options : &no_options, .facts = json_object()};
     bench.repeat = bench.options->repeat > 0 ? bench.options->repeat : 5;
     arena_init(&bench.arena, context);
     text_init(&out, context);
-    dw_status status = bench_model(&bench, file, model_options ? model_options : &no_model_options);
+    dw_status status = bench_model(&bench, file, graph, model_options ? model_options : &no_model_options);
     if (status == DW_OK && json) {
         char *words = json_dumps(bench.facts, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
         text_add(&out, words ? words : "");
@@ -215,4 +215,15 @@ dw_status dw_bench(dw_context *context, const char *file, const dw_model_options
     text_free(&out);
     arena_free(&bench.arena);
     return status;
+}
+
+dw_status dw_bench(dw_context *context, const char *file, const dw_model_options *model_options, const dw_bench_options *options, int json,
+                   dw_sink sink, void *user) {
+    if (engine_is_op_line(file)) return engine_bench_op(context, file, model_options ? model_options->device : NULL, json, sink, user);
+    return run_bench(context, file, NULL, model_options, options, json, sink, user);
+}
+
+dw_status dw_bench_graph(dw_context *context, dw_graph *graph, const dw_model_options *model_options, const dw_bench_options *options, int json,
+                         dw_sink sink, void *user) {
+    return run_bench(context, NULL, graph, model_options, options, json, sink, user);
 }

@@ -25,7 +25,7 @@ static dw_status emit_json(dw_context *context, json_t *facts, dw_sink sink, voi
 
 static dw_status print_memory(const plan *plan, text *out) {
     plan_binding binding;
-    TRY(plan_binding_create(plan, &binding));
+    TRY(plan_binding_create(plan->context, plan, &binding));
     dw_status status = plan_bind(&binding, plan->typical);
     if (status == DW_OK) {
         text_printf(out, "workspace of %zu bytes\n", binding.value_bytes);

@@ -126,7 +126,7 @@ static json_t *plan_json(const plan *plan) {
                               plan->step_count - plan->load_count);
     json_object_set_new(facts, "symbols", symbols_json(plan));
     plan_binding binding;
-    if (plan_binding_create(plan, &binding) == DW_OK) {
+    if (plan_binding_create(plan->context, plan, &binding) == DW_OK) {
         if (plan_bind(&binding, plan->typical) == DW_OK) json_object_set_new(facts, "workspace_bytes", json_integer((json_int_t)binding.value_bytes));
         plan_binding_destroy(&binding);
     }

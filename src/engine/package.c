@@ -276,7 +276,7 @@ static dw_status read_plan(reading *read, const char *bytes, size_t length, engi
     pool *pool;
     if (length == 0) return DW_OK;
     TRY(plan_parse(model->context, read->file, bytes, length, &model->weights, &model->chip, model->registry, &program->plan));
-    TRY(plan_read_dims(program->plan->graph, read->dims, program->plan->typical));
+    TRY(plan_read_dims(program->plan->context, program->plan->graph, read->dims, program->plan->typical));
     TRY(check_constants(read, program->plan));
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));

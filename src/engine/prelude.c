@@ -14,7 +14,7 @@ static dw_status read_sizes(dw_session *session, const char *dims, int64_t *size
     const plan *plan = session->prelude.program->plan;
     const dim_table *table = plan->graph->dims;
     memcpy(sizes, plan->typical, (size_t)dim_symbol_count(table) * sizeof *sizes);
-    if (session->full.program == NULL) return plan_read_dims(plan->graph, dims, sizes);
+    if (session->full.program == NULL) return plan_read_dims(session->context, plan->graph, dims, sizes);
     for (int i = 0; i < dim_symbol_count(table); i++) {
         const int64_t *known = size_by_name(&session->full, dim_symbol_name(table, i), session->full.symbols);
         if (known != NULL) sizes[i] = *known;

@@ -22,7 +22,7 @@ static dw_status make_runner(dw_session *session, const engine_program *program,
     TRY_NEW(runner->outputs, &session->arena, graph->output_count);
     TRY_NEW(runner->states, &session->arena, graph->state_count);
     TRY_NEW(runner->state_bytes, &session->arena, graph->state_count);
-    for (int i = 0; i < ENGINE_BINDINGS; i++) TRY(plan_binding_create(program->plan, &runner->slots[i].binding));
+    for (int i = 0; i < ENGINE_BINDINGS; i++) TRY(plan_binding_create(session->context, program->plan, &runner->slots[i].binding));
     return plan_layout_create(program->plan, &session->arena, &runner->layout);
 }
 
@@ -153,7 +153,7 @@ static dw_status reserve_full(dw_session *session, const dw_session_options *opt
     engine_runner *runner = &session->full;
     const plan *plan = runner->program->plan;
     memcpy(runner->symbols, plan->typical, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *runner->symbols);
-    TRY(plan_read_dims(plan->graph, options->dims, runner->symbols));
+    TRY(plan_read_dims(session->context, plan->graph, options->dims, runner->symbols));
     TRY(engine_reserve_up_to(session, runner));
     memcpy(runner->most, runner->symbols, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *runner->most);
     return make_states(session, runner);

@@ -15,7 +15,7 @@ static dw_status make_call(plan_binding *binding, const plan_step *step, plan_ca
         call->in[i] = ir_in(node, i) ? &binding->tensors[plan_value_of(ir_in(node, i))->index] : NULL;
     for (int i = 0; i < node->n_out; i++) call->out[i] = &binding->tensors[plan_value_of(node->out[i])->index];
     call->run = (kernel_run){
-        .call = {.context = binding->plan->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
+        .call = {.context = binding->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
                  .n_in = node->n_in, .in = call->in, .n_out = node->n_out, .out = call->out},
         .post = step->post, .is_packed = step->pack_key != NULL, .chip = &binding->plan->chip, .user = step->row->user,
     };
@@ -35,10 +35,10 @@ static dw_status create(plan_binding *binding)
     return DW_OK;
 }
 
-dw_status plan_binding_create(const plan *plan, plan_binding *binding)
+dw_status plan_binding_create(dw_context *context, const plan *plan, plan_binding *binding)
 {
-    *binding = (plan_binding){.plan = plan};
-    arena_init(&binding->arena, plan->context);
+    *binding = (plan_binding){.context = context, .plan = plan};
+    arena_init(&binding->arena, context);
     dw_status status = create(binding);
     if (status != DW_OK) plan_binding_destroy(binding);
     return status;
@@ -63,7 +63,7 @@ static void set_layout(const plan_value *v, dw_tensor *tensor)
 
 static dw_status bind_view(plan_binding *binding, const plan_value *v)
 {
-    dw_context *context = binding->plan->context;
+    dw_context *context = binding->context;
     const ir_node *node = v->value->node;
     dw_tensor base = binding->tensors[v->base->index], *view = &binding->tensors[v->index];
     base.data = NOMINAL;
@@ -89,12 +89,12 @@ static dw_status bind_values(plan_binding *binding, size_t *bytes, bool *moved)
             TRY(bind_view(binding, v));
             continue;
         }
-        TRY(op_tensor_bind(plan->context, &v->value->type, binding->symbols, NULL, tensor));
+        TRY(op_tensor_bind(binding->context, &v->value->type, binding->symbols, NULL, tensor));
         if (v->layout != NULL) set_layout(v, tensor);
         if (v->base != NULL) binding->offsets[i] = 0;
         num_parts parts;
         if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
-            return base_fail(plan->context, DW_LIMIT, "the bytes of %%%d overflow at these sizes", v->value->id);
+            return base_fail(binding->context, DW_LIMIT, "the bytes of %%%d overflow at these sizes", v->value->id);
         if (bytes[i] != parts.total_bytes) *moved = true;
         bytes[i] = parts.total_bytes;
     }
@@ -125,7 +125,7 @@ dw_status plan_bind(plan_binding *binding, const int64_t *symbols)
     const plan *plan = binding->plan;
     size_t *bytes = binding->bytes;
     bool moved = !binding->bound;
-    for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++) TRY(plan_check_size(plan->graph, i, symbols[i]));
+    for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++) TRY(plan_check_size(binding->context, plan->graph, i, symbols[i]));
     binding->bound = false;
     memcpy(binding->symbols, symbols, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *symbols);
     TRY(bind_values(binding, bytes, &moved));

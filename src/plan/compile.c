@@ -411,7 +411,7 @@ dw_status plan_compile(ir_graph *graph, const plan_options *options, plan **resu
     dw_status status = plan->precision && plan->typical ? DW_OK : DW_NO_MEMORY;
     if (status == DW_OK) {
         plan_typical_dims(graph, plan->typical);
-        status = plan_read_dims(graph, options->dims, plan->typical);
+        status = plan_read_dims(graph->context, graph, options->dims, plan->typical);
     }
     if (status == DW_OK) status = plan_finish(plan, plan_choose, options);
     if (status != DW_OK) {

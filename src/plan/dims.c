@@ -7,32 +7,32 @@
 #include <string.h>
 
 /* A range without an upper end is written as one. */
-dw_status plan_check_size(const ir_graph *graph, int symbol, int64_t size)
+dw_status plan_check_size(dw_context *context, const ir_graph *graph, int symbol, int64_t size)
 {
     int64_t min, max;
     char end[32] = "";
     dim_symbol_range(graph->dims, symbol, &min, &max);
     if (size >= min && size <= max) return DW_OK;
     if (max != INT64_MAX) snprintf(end, sizeof end, "%" PRId64, max);
-    return base_fail(graph->context, DW_INVALID, "size %s is %" PRId64 ", outside its range %" PRId64 "..%s", dim_symbol_name(graph->dims, symbol), size, min, end);
+    return base_fail(context, DW_INVALID, "size %s is %" PRId64 ", outside its range %" PRId64 "..%s", dim_symbol_name(graph->dims, symbol), size, min, end);
 }
 
-static dw_status fail_unknown(const ir_graph *graph, const char *words, const char *name)
+static dw_status fail_unknown(dw_context *context, const ir_graph *graph, const char *words, const char *name)
 {
     char known[512] = "none";
     size_t at = 0;
     for (int i = 0; i < dim_symbol_count(graph->dims) && at < sizeof known; i++)
         at += (size_t)snprintf(known + at, sizeof known - at, "%s%s", i ? ", " : "", dim_symbol_name(graph->dims, i));
-    return base_fail(graph->context, DW_NOT_FOUND, "dims \"%s\": the graph has no size named %s; its sizes: %s", words, name, known);
+    return base_fail(context, DW_NOT_FOUND, "dims \"%s\": the graph has no size named %s; its sizes: %s", words, name, known);
 }
 
-dw_status plan_read_dims(const ir_graph *graph, const char *words, int64_t *symbols)
+dw_status plan_read_dims(dw_context *context, const ir_graph *graph, const char *words, int64_t *symbols)
 {
     const dim_table *dims = graph->dims;
     for (const char *at = words; at != NULL && *at != '\0';) {
         const char *equals = strchr(at, '=');
         if (equals == NULL || equals == at || (size_t)(equals - at) >= 64)
-            return base_fail(graph->context, DW_INVALID, "dims \"%s\": expected name=size, comma-separated", words);
+            return base_fail(context, DW_INVALID, "dims \"%s\": expected name=size, comma-separated", words);
         char name[64];
         memcpy(name, at, (size_t)(equals - at));
         name[equals - at] = '\0';
@@ -40,10 +40,10 @@ dw_status plan_read_dims(const ir_graph *graph, const char *words, int64_t *symb
         errno = 0;
         long long value = strtoll(equals + 1, &end, 10);
         if (errno != 0 || end == equals + 1 || (*end != '\0' && *end != ','))
-            return base_fail(graph->context, DW_INVALID, "dims \"%s\": the size of %s is not an integer", words, name);
+            return base_fail(context, DW_INVALID, "dims \"%s\": the size of %s is not an integer", words, name);
         int index = dim_symbol_find(dims, name);
-        if (index < 0) return fail_unknown(graph, words, name);
-        TRY(plan_check_size(graph, index, value));
+        if (index < 0) return fail_unknown(context, graph, words, name);
+        TRY(plan_check_size(context, graph, index, value));
         symbols[index] = value;
         at = *end == ',' ? end + 1 : end;
     }

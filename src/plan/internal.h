@@ -25,7 +25,7 @@ dw_status plan_drop_views(plan *plan);                   /* removes the steps of
 bool plan_needs_place(const plan_value *value);
 
 /* dims.c: INVALID when the size lies outside the symbol's range */
-dw_status plan_check_size(const ir_graph *graph, int symbol, int64_t size);
+dw_status plan_check_size(dw_context *context, const ir_graph *graph, int symbol, int64_t size);
 
 /* print.c */
 void plan_attrs_print(text *text, const dim_table *dims, const op_attrs *attrs);

@@ -157,7 +157,7 @@ static dw_status parse(scanner *scan, ir_weights *weights, const chip_caps *chip
     status = plan->precision && plan->typical ? DW_OK : DW_NO_MEMORY;
     if (status == DW_OK) {
         plan_typical_dims(graph, plan->typical);
-        status = plan_read_dims(graph, header.typical, plan->typical);
+        status = plan_read_dims(graph->context, graph, header.typical, plan->typical);
     }
     if (status == DW_OK) status = plan_finish(plan, choose_named, &named);
     if (status == DW_OK) status = check_steps(plan, &named);

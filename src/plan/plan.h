@@ -71,7 +71,7 @@ dw_status plan_compile(ir_graph *graph, const plan_options *options, plan **resu
 void plan_destroy(plan *plan);                          /* NULL is allowed */
 
 /* "s=128,b=2" into values of the graph's symbols; symbols not named keep what is there. NOT_FOUND names the known ones. */
-dw_status plan_read_dims(const ir_graph *graph, const char *dims, int64_t *symbols);
+dw_status plan_read_dims(dw_context *context, const ir_graph *graph, const char *dims, int64_t *symbols);
 /* Sizes that nobody gave: the least of each symbol's range for a leading axis of an input, else 128 brought into the range. */
 void plan_typical_dims(const ir_graph *graph, int64_t *symbols);
 static inline plan_value *plan_value_of(const ir_value *value) { return value->mark; }
@@ -97,6 +97,7 @@ typedef struct plan_call {
 /* Places in the workspace that serve all sizes at which no value is larger than bytes says; arrays by plan_value index. Placing anew at
  * each size would not do: smaller values may pack worse, and so need more than the workspace that the largest sizes were given. */
 typedef struct plan_layout {
+    dw_context *context;
     const plan *plan;
     size_t *bytes, *offsets;
     size_t value_bytes;               /* of workspace */
@@ -104,6 +105,7 @@ typedef struct plan_layout {
 
 /* All storage is made by plan_binding_create; plan_bind and plan_attach allocate nothing. */
 typedef struct plan_binding {
+    dw_context *context;              /* of who runs it, which need not be the plan's */
     const plan *plan;
     const plan_layout *layout;        /* taken where it serves the sizes; NULL: values are placed anew */
     arena arena;
@@ -127,7 +129,7 @@ typedef struct plan_bases {
     pool *pool;
 } plan_bases;
 
-dw_status plan_binding_create(const plan *plan, plan_binding *binding);
+dw_status plan_binding_create(dw_context *context, const plan *plan, plan_binding *binding);
 void plan_binding_destroy(plan_binding *binding);
 /* Shapes, strides and offsets for these sizes. INVALID names a symbol out of its range. */
 dw_status plan_bind(plan_binding *binding, const int64_t *symbols);

@@ -4,7 +4,7 @@
 
 dw_status plan_layout_create(const plan *plan, arena *arena, plan_layout *layout)
 {
-    *layout = (plan_layout){.plan = plan};
+    *layout = (plan_layout){.context = arena->context, .plan = plan};
     TRY_NEW(layout->bytes, arena, plan->value_count);
     TRY_NEW(layout->offsets, arena, plan->value_count);
     return DW_OK;
@@ -22,14 +22,14 @@ void plan_layout_widen(plan_layout *layout, const plan_binding *binding)
 }
 
 /* The largest bytes of a type whose dims are rewritten into dims; false when there is no bound. */
-static dw_status largest(const plan *plan, dim_table *dims, const dim *replacement, const op_type *type, size_t *bytes)
+static dw_status largest(dw_context *context, const plan *plan, dim_table *dims, const dim *replacement, const op_type *type, size_t *bytes)
 {
     int64_t least, most[DW_MAX_RANK];
     num_parts parts;
     *bytes = 0;
     for (int i = 0; i < type->rank; i++) {
         dim size;
-        TRY_DIM(plan->context, size, dim_rewrite(dims, plan->graph->dims, type->dims[i], replacement));
+        TRY_DIM(context, size, dim_rewrite(dims, plan->graph->dims, type->dims[i], replacement));
         dim_range(dims, size, &least, &most[i]);
         if (most[i] == INT64_MAX) return DW_OK;
     }
@@ -46,12 +46,12 @@ static dw_status widen_all(plan_layout *layout, const int64_t *symbols, dim_tabl
     for (int i = 0; i < count; i++) {
         int64_t min, max;
         dim_symbol_range(plan->graph->dims, i, &min, &max);
-        TRY_DIM(plan->context, replacement[i], dim_symbol(dims, dim_symbol_name(plan->graph->dims, i), min, symbols[i]));
+        TRY_DIM(layout->context, replacement[i], dim_symbol(dims, dim_symbol_name(plan->graph->dims, i), min, symbols[i]));
     }
     for (int i = 0; i < plan->value_count; i++) {
         size_t bytes;
         if (!plan_needs_place(&plan->values[i])) continue;
-        TRY(largest(plan, dims, replacement, &plan->values[i].value->type, &bytes));
+        TRY(largest(layout->context, plan, dims, replacement, &plan->values[i].value->type, &bytes));
         widen(layout, i, bytes);
     }
     return DW_OK;
@@ -61,8 +61,8 @@ dw_status plan_layout_widen_up_to(plan_layout *layout, const int64_t *symbols)
 {
     dim_table *dims;
     arena arena;
-    TRY(dim_table_create(layout->plan->context, &dims));
-    arena_init(&arena, layout->plan->context);
+    TRY(dim_table_create(layout->context, &dims));
+    arena_init(&arena, layout->context);
     dw_status status = widen_all(layout, symbols, dims, &arena);
     arena_free(&arena);
     dim_table_destroy(dims);
@@ -72,7 +72,7 @@ dw_status plan_layout_widen_up_to(plan_layout *layout, const int64_t *symbols)
 dw_status plan_layout_place(plan_layout *layout)
 {
     arena arena;
-    arena_init(&arena, layout->plan->context);
+    arena_init(&arena, layout->context);
     int *order = arena_new(&arena, (size_t)layout->plan->value_count, sizeof *order);
     if (order != NULL) plan_place_values(layout->plan, layout->bytes, order, layout->offsets, &layout->value_bytes);
     arena_free(&arena);

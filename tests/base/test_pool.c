@@ -1,6 +1,7 @@
 /* The thread pool; also run under the thread sanitizer. */
 #include "support/support.h"
 
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
@@ -219,6 +220,55 @@ static void late_workers_take_nothing_of_the_next_job(void **state) {
     dw_context_destroy(context);
 }
 
+enum { SHARERS = 3, ROUNDS = 400 };
+
+typedef struct sharer {
+    dw_context *context;
+    int64_t sums[ROUNDS];
+} sharer;
+
+static void square_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    ((int64_t *)argument)[task] = task * task;
+}
+
+static void *share_main(void *argument) {
+    sharer *sharer = argument;
+    pool *pool;
+    int64_t squares[TASKS];
+    if (base_pool(sharer->context, &pool) != DW_OK) return NULL;
+    for (int round = 0; round < ROUNDS; round++) {
+        memset(squares, 0, sizeof squares);
+        pool_run(pool, 1 + round % TASKS, square_task, squares);
+        for (int i = 0; i < TASKS; i++) sharer->sums[round] += squares[i];
+    }
+    return NULL;
+}
+
+/* Contexts of three threads on the threads of one: each finds its own results, whether it had the workers or not. */
+static void contexts_that_share_threads_run_side_by_side(void **state) {
+    (void)state;
+    dw_context *root;
+    sharer sharers[SHARERS];
+    pthread_t threads[SHARERS];
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 2}, &root), DW_OK);
+    for (int i = 0; i < SHARERS; i++) {
+        memset(&sharers[i], 0, sizeof sharers[i]);
+        assert_int_equal(dw_context_create(&(dw_context_options){.threads = 7, .threads_of = root}, &sharers[i].context), DW_OK);
+        assert_int_equal(dw_context_threads(sharers[i].context), 2);
+    }
+    for (int i = 0; i < SHARERS; i++) assert_int_equal(pthread_create(&threads[i], NULL, share_main, &sharers[i]), 0);
+    for (int i = 0; i < SHARERS; i++) pthread_join(threads[i], NULL);
+    for (int i = 0; i < SHARERS; i++) {
+        for (int64_t round = 0, n; round < ROUNDS; round++) {
+            n = 1 + round % TASKS;
+            assert_int_equal(sharers[i].sums[round], (n - 1) * n * (2 * n - 1) / 6);
+        }
+        dw_context_destroy(sharers[i].context);
+    }
+    dw_context_destroy(root);
+}
+
 int main(void) {
     alarm(120);   /* a lost wake-up would hang */
     const struct CMUnitTest tests[] = {
@@ -229,6 +279,7 @@ int main(void) {
         cmocka_unit_test(nothing_runs_for_no_task_and_one_runs_on_the_caller),
         cmocka_unit_test(sums_of_a_fixed_split_are_the_same_bits_at_any_number_of_threads),
         cmocka_unit_test(a_forked_child_runs_on_threads_of_its_own),
+        cmocka_unit_test(contexts_that_share_threads_run_side_by_side),
         cmocka_unit_test(a_pool_needs_a_thread),
         cmocka_unit_test(every_failing_allocation_is_an_error_without_leak),
     };

@@ -30,7 +30,7 @@ static void print_again(dw_context *context, const plan *parsed, const chip_caps
 
 static void bind(const plan *parsed) {
     plan_binding binding;
-    if (plan_binding_create(parsed, &binding) != DW_OK) return;
+    if (plan_binding_create(parsed->context, parsed, &binding) != DW_OK) return;
     (void)!plan_bind(&binding, parsed->typical);
     plan_binding_destroy(&binding);
 }

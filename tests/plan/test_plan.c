@@ -175,7 +175,7 @@ static void values_that_are_alive_together_lie_apart(void **state) {
         plan *made = plan_of(context, graph, &chip);
         arena_init(&arena, context);
         assert_alive(made);
-        ok(context, plan_binding_create(made, &binding));
+        ok(context, plan_binding_create(context, made, &binding));
         for (int64_t s = 8; s >= 1; s -= 3) {
             ok(context, plan_bind(&binding, &s));
             assert_apart(&binding, seed);
@@ -206,7 +206,7 @@ static void memory_is_used_again(void **state) {
     for (int i = 2; i < 20; i++) text_printf(&words, "  %%%d = cumsum %%%d {axis=0}\n", i, i - 1);
     text_add(&words, "  output y %19\n");
     plan *made = plan_of_text(context, text_string(&words), &chip);
-    ok(context, plan_binding_create(made, &binding));
+    ok(context, plan_binding_create(context, made, &binding));
     ok(context, plan_bind(&binding, &(int64_t){0}));
     assert_int_equal(binding.value_bytes, 2 * 64 * 64 * sizeof(float));
     plan_binding_destroy(&binding);
@@ -229,7 +229,7 @@ static void a_value_that_shrinks_as_its_symbol_grows_has_room(void **state) {
     ok(context, plan_layout_create(made, &arena, &layout));
     ok(context, plan_layout_widen_up_to(&layout, &(int64_t){12}));
     ok(context, plan_layout_place(&layout));
-    ok(context, plan_binding_create(made, &binding));
+    ok(context, plan_binding_create(context, made, &binding));
     binding.layout = &layout;
     for (int64_t s = 1; s <= 12; s++) {
         ok(context, plan_bind(&binding, &s));
@@ -249,7 +249,7 @@ static dw_status compile_and_bind(dw_context *context, void *argument) {
     TRY(chip_find(context, argument, 0, &chip));
     TRY(ir_parse(context, "text", SMALL, strlen(SMALL), NULL, &graph));
     TRY(plan_compile(graph, &(plan_options){.chip = &chip, .dims = "s=3"}, &made));
-    dw_status status = plan_binding_create(made, &binding);
+    dw_status status = plan_binding_create(context, made, &binding);
     if (status == DW_OK) {
         status = plan_bind(&binding, made->typical);
         plan_binding_destroy(&binding);

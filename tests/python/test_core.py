@@ -1,6 +1,7 @@
 """The extension: graphs, models and sessions over tensors of torch, where they lie."""
 
 import json
+import pathlib
 import threading
 import zipfile
 
@@ -163,3 +164,25 @@ def test_what_is_reserved_grows_and_is_counted():
     assert session.workspace_bytes > before
     with pytest.raises(deepwell.Mismatch, match="at most 64"):
         session.run((torch.randn(65, 3),))
+
+
+def test_check_and_bench_of_a_graph_in_memory():
+    model = linear(torch.randn(2, 3), precision="bf16")
+    report = json.loads(model.check({"x": torch.randn(4, 3)}, json=True))
+    assert report["random_inputs"] is False
+    assert json.loads(model.bench(json=True, repeat=1))["run"]["seconds"] > 0
+    with pytest.raises(deepwell.Invalid, match="precision"):
+        linear(torch.randn(2, 3)).check()
+
+
+def test_many_models_share_their_threads():
+    def count():
+        return len(list(pathlib.Path("/proc/self/task").iterdir()))
+
+    weight = torch.randn(2, 3)
+    kept = [_core.Session(linear(weight, threads=3))]
+    before = count()
+    kept += [_core.Session(linear(weight, threads=3)) for _ in range(20)]
+    assert count() == before
+    with pytest.raises(deepwell.Invalid, match="5000"):
+        linear(weight, threads=5000)

@@ -210,6 +210,14 @@ static void run_task(void *argument, int64_t task, int worker) {
 
 static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
+/* A microsecond or two of work, less than it takes to wake a thread. */
+static bool is_tiny(const gemm_job *job) {
+    enum { WEIGHTS = 1 << 15, PRODUCTS = 1 << 17 };
+    const gemm_pack *pack = &job->pack;
+    double weights = (double)pack->panels * GEMM_COLS * (double)pack->k * (double)job->slices;
+    return weights <= WEIGHTS && weights * (double)job->rows_max <= PRODUCTS;
+}
+
 void gemm_run(const gemm_job *job, pool *pool) {
     enum { TASKS_PER_THREAD = 8 };
     if (job->slices == 0 || job->rows_max == 0 || job->pack.panels == 0) return;
@@ -224,6 +232,7 @@ void gemm_run(const gemm_job *job, pool *pool) {
     int64_t wanted = (int64_t)pool_threads(pool) * TASKS_PER_THREAD;
     w.units_per_task = w.units * job->slices * w.row_chunks / (job->rows_max > 16 ? 2 * wanted : wanted);
     if (w.units_per_task < 1) w.units_per_task = 1;
+    if (is_tiny(job)) w.units_per_task = w.units;
     if (w.direct && w.units_per_task % 2 == 1 && !job->pack.halves) w.units_per_task++;
     w.tasks_per_rows = ceil_div(w.units, w.units_per_task);
     w.tasks_per_slice = w.tasks_per_rows * w.row_chunks;
