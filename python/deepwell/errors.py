@@ -1,6 +1,13 @@
-"""Exceptions: Error, and one subclass per status of the C core. `error.status` is the status's name, such as "MISMATCH"."""
+"""One family of exceptions: those of the core, whose texts say what, where, the values and what to do.
 
-from . import _core
+``Error`` is the base; ``error.status`` is the name of the status (docs: ``status.def``). Warnings are ``DeepwellWarning``.
+"""
+from ._core import (Cancelled, Corrupt, Error, Internal, Invalid, Io, Limit, Mismatch, NoMemory, NotFound, Syntax, Unsupported)
 
-__all__ = [name for name, value in vars(_core).items() if isinstance(value, type) and issubclass(value, _core.Error)]
-globals().update({name: getattr(_core, name) for name in __all__})
+
+class DeepwellWarning(UserWarning):
+    """What a user should know and may well accept; never an error in disguise."""
+
+
+__all__ = ["Cancelled", "Corrupt", "DeepwellWarning", "Error", "Internal", "Invalid", "Io", "Limit", "Mismatch", "NoMemory", "NotFound", "Syntax",
+           "Unsupported"]

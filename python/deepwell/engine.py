@@ -1,0 +1,234 @@
+"""``compile`` and ``Engine``: a captured model, planned for this machine's hardware in a precision, and called like the module it came from."""
+from __future__ import annotations
+
+import os
+import statistics
+import time
+import warnings
+from dataclasses import dataclass
+from typing import Any, Callable, Sequence
+
+from . import _core
+from .capture import IR, capture
+from .errors import DeepwellWarning, Invalid, Mismatch, Unsupported
+from .kernels import KernelRegistry
+from .precision import PrecisionPolicy, precision_name
+from .probe import Hardware
+
+
+@dataclass(frozen=True)
+class Benchmark:
+    """Medians, in milliseconds, of ``repeat`` calls after one that is not counted; torch_ms is the module's own, None for an engine of a file."""
+    ms: float
+    torch_ms: float | None
+    repeat: int
+    times_ms: tuple[float, ...]
+
+    def __str__(self) -> str:
+        text = f"{self.ms:.3f} ms a call (median of {self.repeat}, {min(self.times_ms):.3f} to {max(self.times_ms):.3f})"
+        return text if self.torch_ms is None else f"{text}; PyTorch eager {self.torch_ms:.3f} ms, {self.torch_ms / self.ms:.2f}x"
+
+
+def _milliseconds(call: Callable[[], Any], repeat: int) -> list[float]:
+    call()
+    times = []
+    for _ in range(repeat):
+        start = time.perf_counter()
+        call()
+        times.append((time.perf_counter() - start) * 1e3)
+    return times
+
+
+class Engine:
+    """Called with what the module was captured with; returns what the module returns. Made by ``compile`` and ``load``.
+
+    Calls from several threads run one after another. State (buffers that the model writes) lives in the engine; ``reset()`` restores it."""
+
+    def __init__(self, region: Any, ir: IR | None, plan_only: Any = None) -> None:
+        self._region, self.ir, self._plan_only = region, ir, plan_only
+        self._trace = ir.trace if ir is not None else None
+        self._generator: tuple[Any, int, Any] | None = None     # model, room, session
+
+    @property
+    def inputs(self) -> list[tuple[str, str]]:
+        """[(name, "f32[b,s,64]"), ..]"""
+        return self._core_model.inputs
+
+    @property
+    def outputs(self) -> list[tuple[str, str]]:
+        return self._core_model.outputs
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of the weights in the form that runs."""
+        return self._core_model.weight_bytes
+
+    @property
+    def _core_model(self) -> Any:
+        return self._plan_only if self._plan_only is not None else self._region.model
+
+    def __repr__(self) -> str:
+        return f"<deepwell.Engine of {self._region.source}>"
+
+    # -- calls --
+
+    def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        from .region import check_tensor
+        if self._plan_only is not None:
+            raise Unsupported(f"{self._region.source} was planned for another chip; it cannot run on this machine")
+        if self._trace is not None:
+            from .trace import flatten_call
+            form, flat = flatten_call(self.ir.model, args, kwargs)
+            for name, leaf in zip(flat.names, flat.leaves):
+                check_tensor(leaf, name)
+            if form != self._trace.form:
+                if sorted(flat.names) != sorted(self._trace.names):
+                    raise Mismatch(f"{self._region.source} was captured with the inputs {', '.join(self._trace.names)}; given are "
+                                   f"{', '.join(flat.names) or 'none'}: capture it again with these")
+                if flat.names != self._trace.names:     # by position there, by name here
+                    by_name = dict(zip(flat.names, flat.leaves))
+                    return [by_name[n] for n in self._trace.names]
+            return flat.leaves
+        names = [n for n in self._region.program.inputs]
+        if len(args) > len(names) or set(kwargs) - set(names[len(args):]) or len(args) + len(kwargs) != len(names):
+            raise Mismatch(f"{self._region.source} takes {', '.join(f'{n} {t}' for n, t in self.inputs)}; given are {len(args)} by position and "
+                           f"{', '.join(kwargs) or 'none'} by name")
+        leaves = list(args) + [kwargs[n] for n in names[len(args):]]
+        for name, leaf in zip(names, leaves):
+            check_tensor(leaf, name)
+        return leaves
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        leaves = self._leaves(args, kwargs)
+        made = self._region.run(leaves)
+        if self._trace is None:
+            return made[0] if len(made) == 1 else tuple(made)
+        from .structure import rebuild_call
+        return rebuild_call(self._trace.result, made, args, kwargs)
+
+    def reset(self) -> None:
+        """State as the export had it."""
+        self._region.session.reset()
+
+    def update(self, *names: str) -> None:
+        """These weights were written in place: what was computed from them is made again before the next call. None named: all."""
+        self._region.update(names or [n for n, _ in self._region.program.tensors])
+
+    # -- reports --
+
+    def explain(self, json: bool = False) -> str:
+        """Every choice with its reason: precision by layer, kernel by op, memory."""
+        return self._core_model.print("explain", json=json)
+
+    def check(self, *args: Any, json: bool = False, **kwargs: Any) -> str:
+        """The error of this precision on these inputs (none: random ones): per layer, alone and accumulated, and at the outputs."""
+        inputs = tuple(t.contiguous() for t in self._leaves(args, kwargs)) if args or kwargs else ()
+        return self._region.model.check(inputs, json=json)
+
+    def benchmark(self, *args: Any, repeat: int = 5, **kwargs: Any) -> Benchmark:
+        """Times calls with these inputs, and the module's own beside them."""
+        import torch
+        times = _milliseconds(lambda: self(*args, **kwargs), repeat)
+        torch_ms = None
+        if self.ir is not None and self.ir.model is not None:
+            with torch.inference_mode():
+                torch_ms = statistics.median(_milliseconds(lambda: self.ir.model(*args, **kwargs), repeat))
+        return Benchmark(statistics.median(times), torch_ms, repeat, tuple(times))
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Graph, plans and packed weights in one file, which ``load`` maps in milliseconds on a machine of this CPU level."""
+        model = self._generation_model() if self._region.graph is not None else self._region.model
+        model.save(os.fspath(path))
+
+    # -- generation --
+
+    def _generation_model(self) -> Any:
+        if self._generator is None:
+            if self._region.graph is None:
+                model = self._region.model
+            else:
+                model = self._region.options.model(self._region.graph, self._region.dims, self._region.text, generate=True)
+            self._generator = (model, 0, None)
+        return self._generator[0]
+
+    def generate(self, ids: Any, max_new_tokens: int, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, seed: int = 0,
+                 eos_token_id: int | Sequence[int] | None = None, on_token: Callable[[int], Any] | None = None, **inputs: Any) -> Any:
+        """Continues token ids with a cache of Deepwell's own.
+
+        ids: an int64 tensor [s] or [b,s], or a list of ids, or a list of such lists of any lengths. Gives the same kind, prompt included (rows that
+        end early are filled up with the id that ended them). temperature 0 is greedy. on_token(id) may return True to end. inputs: what else the
+        model takes, of an encoder-decoder the encoder's, by name."""
+        import torch
+        rows = ids.tolist() if isinstance(ids, torch.Tensor) else list(ids)
+        single = not rows or not isinstance(rows[0], (list, tuple))
+        prompts = [rows] if single else [list(r) for r in rows]
+        if not all(prompts) or max_new_tokens < 1:
+            raise Invalid(f"generate: a prompt has {min(map(len, prompts), default=0)} ids and {max_new_tokens} are wanted; both are at least 1")
+        model = self._generation_model()
+        room = max(map(len, prompts)) + max_new_tokens
+        _, known, session = self._generator
+        if session is None or room > known:
+            known = max(room, 2 * known)
+            session = _core.Session(model, max_tokens=known)
+            self._generator = (model, known, session)
+        stops = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
+        made = []
+        for prompt in prompts:
+            new = session.generate(prompt, tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop_ids=stops,
+                                   on_token=on_token, inputs={k: v.contiguous() for k, v in inputs.items()})
+            made.append(prompt + list(new))
+        if isinstance(ids, torch.Tensor):
+            longest = max(map(len, made))
+            result = torch.tensor([r + [r[-1]] * (longest - len(r)) for r in made], dtype=torch.int64)
+            return result[0] if single else result
+        return made[0] if single else made
+
+
+def _options(precision: str | None, policy: PrecisionPolicy | str | None, registry: KernelRegistry | None, threads: int,
+             sizes: dict[str, int | None], kernels: str | None = None) -> Any:
+    from .region import Options
+    precision = precision_name(precision)
+    if isinstance(policy, PrecisionPolicy) and policy.default is not None:
+        if precision is not None and precision != policy.default:
+            raise Invalid(f"precision is '{precision}' and the policy's default '{policy.default}'; give one of them")
+        precision = policy.default
+    return Options(precision=precision, policy=policy if not isinstance(policy, PrecisionPolicy) or policy.rules else None, kernels=kernels,
+                   registry=None if registry is None or len(registry) == 0 else registry._core, threads=threads,
+                   sizes={k: int(v) for k, v in sizes.items() if v})
+
+
+def warn_cutlass(use_cutlass: bool) -> None:
+    if use_cutlass:
+        warnings.warn("use_cutlass: this build holds no CUTLASS kernels; Deepwell's own are chosen (explain() says which)", DeepwellWarning, stacklevel=3)
+
+
+def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | None = None, precision_policy: PrecisionPolicy | str | None = None,
+            kernel_registry: KernelRegistry | None = None, use_cutlass: bool = False, batch_size: int | None = None, seq_len: int | None = None,
+            threads: int = 0, kernels: str | None = None) -> Engine:
+    """Plans a captured model and loads its weights.
+
+    ir: what ``capture`` gave, or a module or file to capture. hw: what ``probe`` gave (None: this machine), or the name of a chip such as "b200" to
+    plan for it without running. precision: fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, .. (docs/precision.md); None: as exported. precision_policy: by
+    layer, and a text in the core's form. batch_size, seq_len: typical sizes, for estimates and the first reservation; any size runs.
+    kernels: kernels that must be taken, "matmul=matmul_f32_avx2". An engine of which something asked for cannot be had is an error."""
+    from .region import Region
+    if not isinstance(ir, IR):
+        ir = capture(ir)
+    warn_cutlass(use_cutlass)
+    if hw is not None and not isinstance(hw, (Hardware, str)):
+        raise Invalid(f"hw: what probe() gives, or the name of a chip, not a {type(hw).__name__}")
+    options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels)
+    if ir.trace is not None:
+        region = Region(ir.source, ir.trace.program, options, graph=ir.graph)
+    else:
+        region = Region(ir.source, None, options, graph=ir.graph)
+    if isinstance(hw, str):
+        return Engine(region, ir, options.model(region.graph, region.dims, region.text, chip=hw, plan_only=True))
+    region.session          # errors of planning and loading belong here, not to the first call
+    return Engine(region, ir)
+
+
+def load(path: str | os.PathLike[str], *, threads: int = 0) -> Engine:
+    """An engine that ``save`` wrote. Inputs are tensors in the order of ``engine.inputs``, or by name; results a tensor or a tuple of them."""
+    from .region import Options, Region
+    return Engine(Region(os.fspath(path), None, Options(threads=threads), model=_core.Model(os.fspath(path), **({"threads": threads} if threads else {}))), None)

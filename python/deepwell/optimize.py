@@ -1,0 +1,339 @@
+"""``optimize``: a copy of a module whose ``forward`` runs on Deepwell.
+
+A call is captured for the form of its arguments (``structure.py``); calls of that form and of sizes that the capture allows run on it from then on. What
+cannot be captured whole goes to the torch.compile backend, which captures what it can, and what that cannot do is taken module by module.
+"""
+from __future__ import annotations
+
+import copy
+import functools
+import inspect
+import threading
+import warnings
+from typing import Any, Callable
+
+import torch
+from torch import nn
+
+from .engine import _options, warn_cutlass
+from .errors import DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
+from .flops import graph_flops
+from .kernels import KernelRegistry
+from .precision import PrecisionPolicy
+from .region import Options, Region, check_options, check_tensor
+from .report import Report, Row
+from .structure import TENSOR, rebuild_call
+from .trace import Trace, flatten_call, trace
+from .weights import Watch
+
+# Captures that one model may have: forms of arguments times what torch.export had to fix. Calls beyond run on PyTorch, and that is said.
+MAX_SPECIALISATIONS = 16
+# Exact shapes whose capture is looked up at once.
+MAX_SHAPES = 256
+
+
+def in_eval_mode(model: nn.Module) -> nn.Module:
+    """The same modules anew, in eval mode, on the same parameters and buffers."""
+    shared: dict[int, Any] = {}
+    for module in model.modules():
+        for tensor in (*module._parameters.values(), *module._buffers.values(), *module.__dict__.values()):
+            if isinstance(tensor, torch.Tensor):
+                shared[id(tensor)] = tensor
+    try:
+        made = copy.deepcopy(model, shared)
+    except Exception as error:      # whatever an attribute of somebody's module raises when it is copied
+        raise Unsupported(f"{type(model).__name__} cannot be copied, as its parts must be to be put in eval mode: {error}; call .eval() on it") from error
+    return made.eval()
+
+
+class Capture:
+    """One capture of a model."""
+
+    def __init__(self, owner: "Optimized", made: Trace, region: Region, row: Row) -> None:
+        self.owner, self.trace, self.region, self.row = owner, made, region, row
+        self.single = made.result[0] is TENSOR and not made.result[1]
+
+    def run(self, leaves: list[Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.trace.lifted:
+            leaves = [*leaves, *map(self.owner.tensor, self.trace.lifted)]
+        made = self.region.run(leaves)
+        self.row.calls += 1
+        return made[0] if self.single else rebuild_call(self.trace.result, made, args, kwargs)
+
+
+class Optimized:
+    """``model.deepwell``: what became of a model. ``report()`` tells it."""
+
+    def __init__(self, eager: nn.Module, outer: nn.Module, options: Options, strict: bool, dynamic: Any, fallback: bool = True) -> None:
+        self.eager, self.outer, self.options, self.strict, self.dynamic, self.fallback = eager, outer, options, strict, dynamic, fallback
+        self.name = type(eager).__name__
+        self.captures: dict[Any, list[Capture]] = {}
+        self.rest: dict[Any, Callable[..., Any]] = {}       # forms that cannot be captured whole -> what runs them
+        self.shapes: dict[Any, Capture] = {}
+        self.rows: list[Row] = []
+        self.parts: list[Optimized] = []                    # of a model taken module by module
+        self.notes: list[str] = []
+        self.watch = Watch(eager)
+        self.count = 0
+        self._said: set[str] = set()
+        self._lock = threading.RLock()
+
+    # -- what users ask --
+
+    def report(self) -> Report:
+        """What has run so far, on Deepwell and on PyTorch."""
+        return Report(self.name, self.rows + [r for p in self.parts for r in p.report().rows], list(self.notes))
+
+    def explain(self, which: int = 0) -> str:
+        """Every choice in a capture with its reason."""
+        regions = self.regions
+        if not regions:
+            return f"{self.name}: nothing is captured yet: call the model once"
+        return regions[which].model.print("explain")
+
+    @property
+    def regions(self) -> list[Region]:
+        """All captures, in the order in which they were made."""
+        own = [c.region for captures in self.captures.values() for c in captures]
+        return own + [r for p in self.parts for r in p.regions]
+
+    def update(self) -> None:
+        """All weights may have changed, in ways that leave no trace: what was computed from them is made again."""
+        with self._lock:
+            self._refresh([name for *_, name in self.watch._rows], [])
+            self.watch.look()
+
+    def __repr__(self) -> str:
+        return f"<deepwell.Optimized {self.name}: {self.count} captures, {len(self.rest)} forms of call left to PyTorch in part>"
+
+    # -- calls --
+
+    def tensor(self, name: str) -> torch.Tensor:
+        path, _, key = name.rpartition(".")
+        return getattr(self.eager.get_submodule(path), key)
+
+    def call(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """Any call; the common one is answered by ``make_forward``."""
+        reason = self._refusal()
+        if reason is not None:
+            return self._on_pytorch(reason, args, kwargs)
+        try:
+            form, flat = flatten_call(self.eager, args, kwargs)
+            for name, leaf in zip(flat.names, flat.leaves):
+                check_tensor(leaf, name)
+        except Unsupported as error:
+            return self._on_pytorch(str(error), args, kwargs)
+        if torch.is_grad_enabled() and any(t.requires_grad for t in flat.leaves):
+            return self._on_pytorch("an input requires a gradient; Deepwell's results carry none", args, kwargs)
+        with self._lock:
+            if not self.watch.is_same():
+                self._look()
+            rest = self.rest.get(form)
+            found = None if rest is not None else self._find(form, flat.leaves) or self._capture(form, flat, args, kwargs)
+        if found is None:
+            return (rest or self.rest[form])(*args, **kwargs)
+        try:
+            value = found.run(flat.leaves, args, kwargs)
+        except (Mismatch, Limit) as error:      # sizes that the capture's symbols did not tell of
+            with self._lock:
+                found = self._capture(form, flat, args, kwargs, str(error))
+            if found is None:
+                return self.rest[form](*args, **kwargs)
+            value = found.run(flat.leaves, args, kwargs)
+        if len(flat.leaves) == 1 and not kwargs and len(args) == 1 and args[0] is flat.leaves[0]:
+            if len(self.shapes) >= MAX_SHAPES:
+                self.shapes.clear()
+            self.shapes[args[0].shape, args[0].dtype] = found
+        return value
+
+    def _refusal(self) -> str | None:
+        """Why no call can be taken now; None when it can."""
+        if self.outer.training:
+            return "the model is in training mode; call .eval() on it"
+        if torch.is_autocast_enabled("cpu"):
+            return "torch.autocast is on; choose a precision in optimize() instead"
+        if torch.jit.is_tracing() or torch.compiler.is_compiling():
+            return "PyTorch is tracing the model"
+        return None
+
+    def _on_pytorch(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        if self.strict:
+            raise Unsupported(f"{self.name}: {reason}")
+        if not torch.compiler.is_compiling():
+            self._say(f"runs on PyTorch: {reason}")
+            row = next((r for r in self.rows if r.reason == reason), None)
+            if row is None:
+                row = Row(self.name, "pytorch", 0.0, reason)
+                self.rows.append(row)
+            row.calls += 1
+        self.eager.training = self.outer.training
+        return self.eager(*args, **kwargs)
+
+    def _say(self, text: str) -> None:
+        if text not in self._said:
+            self._said.add(text)
+            warnings.warn(f"{self.name}: {text}", DeepwellWarning, stacklevel=5)
+
+    def _find(self, form: Any, leaves: list[Any]) -> Capture | None:
+        for capture in self.captures.get(form, ()):
+            if capture.region.bind([*leaves, *map(self.tensor, capture.trace.lifted)]) is not None:
+                return capture
+        return None
+
+    # -- captures --
+
+    def _capture(self, form: Any, flat: Any, args: tuple[Any, ...], kwargs: dict[str, Any], again: str = "") -> Capture | None:
+        """None: the form is left to PyTorch, and self.rest has what runs it."""
+        if self.count >= MAX_SPECIALISATIONS:
+            reason = f"{MAX_SPECIALISATIONS} captures are made already, for other arguments or sizes"
+            self._leave(form, self._plain_pytorch(reason), reason)
+            return None
+        regions: list[Region] = []
+
+        def accept(made: Trace) -> None:
+            region = Region(self.name, made.program, self.options, flat.leaves)
+            if region.states:
+                made.relower(region.states)
+                region = Region(self.name, made.program, self.options, [*flat.leaves, *map(self.tensor, made.lifted)])
+            if region.bind([*flat.leaves, *map(self.tensor, made.lifted)]) is None:
+                raise Unsupported("the captured sizes do not fit the call that was captured")
+            region.session          # what cannot be planned or loaded is known now
+            regions.append(region)
+        try:
+            made = trace(self.eager, args, kwargs, self.dynamic if not again else False, accept)
+        except Unsupported as error:
+            self._leave(form, self._partial(str(error)), str(error))
+            return None
+        if made.lifted:
+            self.watch.ignored |= set(made.lifted)
+            self.watch.look()
+        row = Row(f"{self.name}({', '.join(f'{n} {list(t.shape)}' for n, t in zip(flat.names, flat.leaves) if 'past' not in n)[:200]})", "deepwell",
+                  graph_flops(made.exported.graph.nodes, made.exported.graph_module), "; ".join(made.fixed))
+        self.rows.append(row)
+        for line in made.fixed:
+            self._say(line)
+        capture = Capture(self, made, regions[-1], row)
+        self.captures.setdefault(form, []).append(capture)
+        self.count += 1
+        return capture
+
+    def _leave(self, form: Any, run: Callable[..., Any], reason: str) -> None:
+        if self.strict:
+            raise Unsupported(f"{self.name}: {reason}")
+        self._say(f"is not captured whole: {reason}")
+        if f"not captured whole: {reason}" not in self.notes:
+            self.notes.append(f"not captured whole: {reason}")
+        self.rest[form] = run
+
+    def _plain_pytorch(self, reason: str) -> Callable[..., Any]:
+        row = Row(self.name, "pytorch", 0.0, reason)
+        self.rows.append(row)
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            row.calls += 1
+            return self.eager(*args, **kwargs)
+        return run
+
+    def _partial(self, reason: str) -> Callable[..., Any]:
+        """What runs a call that cannot be captured whole: torch.compile with our backend, and where that fails, module by module."""
+        if not self.fallback:
+            return self._plain_pytorch(reason)
+        from . import backend, modules
+        chosen: list[Callable[..., Any]] = []
+
+        def run(*args: Any, **kwargs: Any) -> Any:
+            if chosen:
+                return chosen[0](*args, **kwargs)
+            taken = len(self.rows)
+            compiled = torch.compile(self.eager, backend=functools.partial(backend.compile_region, options=self.options, rows=self.rows, name=self.name))
+            try:
+                value = compiled(*args, **kwargs)
+                if any(r.where == "deepwell" for r in self.rows[taken:]):
+                    chosen.append(compiled)
+                    return value
+                why = "torch.compile captured nothing of it"
+            except Exception as error:      # Dynamo fails with any of a dozen types
+                why = f"torch.compile: {type(error).__name__}: {str(error).strip().splitlines()[0][:300] if str(error).strip() else ''}"
+            del self.rows[taken:]
+            self.notes.append(f"module by module: {why}")
+            self.parts = modules.replace(self.eager, self.options, self.dynamic)
+            chosen.append(self._plain_pytorch(f"what is around the captured modules: {reason}"))
+            return chosen[0](*args, **kwargs)
+        return run
+
+    # -- weights --
+
+    def _look(self) -> None:
+        written, moved = self.watch.changes()
+        self._refresh(written, moved)
+        self.watch.look()
+
+    def _refresh(self, written: list[str], moved: list[str]) -> None:
+        now = self.watch.tensors() if moved else {}
+        for form, captures in list(self.captures.items()):
+            kept = [c for c in captures if c.region.renew(written, {n: now[n] for n in moved if n in now}, len(moved))]
+            self.count -= len(captures) - len(kept)
+            self.captures[form] = kept
+        self.shapes.clear()
+
+
+def make_forward(handle: Optimized, original: Callable[..., Any]) -> Callable[..., Any]:
+    """The forward of an optimised module. A call with one tensor of a shape seen before takes the short way."""
+    shapes, outer, watch = handle.shapes, handle.outer, handle.watch
+    is_autocast, is_grad, tensor = torch.is_autocast_enabled, torch.is_grad_enabled, torch.Tensor
+
+    @functools.wraps(original)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if not kwargs and len(args) == 1:
+            x = args[0]
+            if type(x) is tensor and not outer.training:
+                found = shapes.get((x.shape, x.dtype))
+                if found is not None and x.device.type == "cpu" and not (x.requires_grad and is_grad()) and watch.is_same() and not is_autocast("cpu"):
+                    return found.run(args, args, kwargs)
+        return handle.call(args, kwargs)
+    return forward
+
+
+def optimize(model: nn.Module, *, precision: str | None = None, precision_policy: PrecisionPolicy | str | None = None,
+             kernel_registry: KernelRegistry | None = None, use_cutlass: bool = False, batch_size: int | None = None, seq_len: int | None = None,
+             example_inputs: Any = None, dynamic: Any = True, strict: bool = False, threads: int = 0, kernels: str | None = None) -> nn.Module:
+    """A module that computes what model computes, in eval mode, on Deepwell where it can.
+
+    It is of model's class, on the same parameters and buffers (not copies), with the same state_dict keys; arguments and results are those of model.
+    It is captured at its first call, and again for calls of another form, at most MAX_SPECIALISATIONS times; batch and positions may change freely.
+    What cannot be captured runs on PyTorch: ``model.deepwell.report()`` says what, with its share of FLOPs and the reason, and so does a warning;
+    strict makes it an error. Weights written in place or replaced are noticed before the next call. Results carry no gradients: in training mode, or
+    with an input that requires a gradient, PyTorch runs.
+
+    precision: fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, .. (docs/precision.md); None: as the module has it. precision_policy: by layer.
+    batch_size, seq_len: typical sizes, for the choice of kernels and the first reservation. example_inputs: captured at once, as in ``capture``.
+    """
+    if not isinstance(model, nn.Module):
+        raise Invalid(f"optimize: an nn.Module is wanted, not a {type(model).__name__}")
+    if isinstance(getattr(model, "deepwell", None), Optimized):
+        raise Invalid(f"optimize: this {type(model).__name__} is optimised already; give the module it was made of")
+    warn_cutlass(use_cutlass)
+    options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels)
+    check_options(options)
+    if model.training:
+        warnings.warn(f"{type(model).__name__} is in training mode; the optimised copy is in eval mode", DeepwellWarning, stacklevel=2)
+    return _wrap(in_eval_mode(model), options, strict, dynamic, example_inputs)
+
+
+def _wrap(eager: nn.Module, options: Options, strict: bool, dynamic: Any, example_inputs: Any = None, fallback: bool = True) -> nn.Module:
+    outer = copy.copy(eager)
+    for hooks in ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called"):
+        if hasattr(eager, hooks):
+            setattr(eager, hooks, type(getattr(eager, hooks))())        # the outer module calls them
+    handle = Optimized(eager, outer, options, strict, dynamic, fallback)
+    object.__setattr__(outer, "deepwell", handle)
+    object.__setattr__(outer, "forward", make_forward(handle, eager.forward))
+    if example_inputs is not None:
+        from .capture import _as_call
+        args, kwargs = _as_call(example_inputs)
+        with torch.no_grad():
+            outer(*args, **kwargs)
+    return outer
+
+
+optimize_for_blackwell = optimize

@@ -1,0 +1,223 @@
+"""A program compiled by the core and called with tensors: which sizes it takes, running it, and weights that change.
+
+Does not know modules or structures: leaves in, leaves out.
+"""
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import Any, Callable, Iterable, Sequence
+
+import torch
+
+from . import _core
+from .errors import NotFound, Unsupported
+from .precision import PrecisionPolicy
+from .program import Output, Program
+
+_FORMATS = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64, "i32": torch.int32,
+            "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+if hasattr(torch, "float8_e8m0fnu"):
+    _FORMATS["e8m0"] = torch.float8_e8m0fnu
+_TYPE = re.compile(r"(\w+)\[(.*)\]$")
+_SYMBOL = re.compile(r"^  symbol (\S+) (\d*)\.\.(\d*)", re.MULTILINE)
+_MODULE = re.compile(r' at "([^"]+)"')
+_STATE = re.compile(r'^  state  "?([^\s"]+)"? ', re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Options:
+    """How the core is to compile; what ``_core.Model`` takes."""
+    precision: str | None = None
+    policy: PrecisionPolicy | str | None = None
+    kernels: str | None = None
+    registry: Any = None
+    device: str | None = None
+    threads: int = 0
+    sizes: dict[str, int] = field(default_factory=dict)     # typical sizes by name, "b" and "s"
+
+    def model(self, graph: Any, dims: str | None, text: str = "", **more: Any) -> Any:
+        """text: the graph's, whose module paths complete the names in a policy."""
+        policy = self.policy.text(_MODULE.findall(text)) if isinstance(self.policy, PrecisionPolicy) else self.policy
+        known = {"precision": self.precision, "policy": policy, "kernels": self.kernels, "registry": self.registry, "device": self.device,
+                 "threads": self.threads, "dims": dims}
+        return _core.Model(graph, **{k: v for k, v in known.items() if v}, **more)
+
+
+_PROBE = "graph probe\n  input x f32[1,1]\n  output y x\n"
+
+
+def check_options(options: Options) -> None:
+    """Raises what the core says of an unknown precision, a broken policy, a kernel or device that is not there, before any model is captured."""
+    _core.Model(_core.Graph.text("options", _PROBE), plan_only=True, **({"precision": options.precision} if options.precision else {}))
+
+
+def split_type(text: str) -> tuple[str, list[str]]:
+    """"f32[b,s,64]" -> ("f32", ["b", "s", "64"])."""
+    match = _TYPE.match(text)
+    if match is None:
+        return text, []
+    parts, depth, start = [], 0, 0
+    for at, c in enumerate(match[2]):
+        depth += (c == "(") - (c == ")")
+        if c == "," and depth == 0:
+            parts.append(match[2][start:at])
+            start = at + 1
+    tail = match[2][start:]
+    return match[1], parts + ([tail] if tail else [])
+
+
+def check_tensor(tensor: torch.Tensor, name: str) -> None:
+    """Says what to do about a tensor that the CPU core cannot read."""
+    if tensor.device.type != "cpu":
+        raise Unsupported(f"input '{name}' is on device '{tensor.device}'; Deepwell runs on the CPU: move it by .cpu()"
+                          if tensor.device.type != "meta" else f"input '{name}' is a meta tensor, which holds no data")
+    if tensor.layout != torch.strided:
+        raise Unsupported(f"input '{name}' has layout {tensor.layout}; give a dense tensor by .to_dense()")
+
+
+class Region:
+    """One program, planned once, run at any sizes that its dimensions allow. Calls from several threads run one after another."""
+
+    def __init__(self, source: str, program: Program | None, options: Options, example: Sequence[torch.Tensor] | None = None, graph: Any = None,
+                 model: Any = None) -> None:
+        """program: what to compile; None: graph (of a file) or model (compiled already) tells inputs and outputs. example: tensors whose sizes are
+        the typical ones. Raises Unsupported with every operator that the core does not read."""
+        self.source, self.options = source, options
+        self.graph = graph if graph is not None or model is not None else _core.Graph.program(source, program.json, program.tensors)
+        known = self.graph if model is None else model
+        if program is None:
+            program = Program(b"", [], [n for n, _ in known.inputs], [Output(name=n) for n, _ in known.outputs], [() for _ in known.inputs])
+        self.program = program
+        self.text = self.graph.print() if model is None else ""
+        self.states = _STATE.findall(self.text)
+        self.ranges = {name: (int(low or 0), int(high) if high else None) for name, low, high in _SYMBOL.findall(self.text)}
+        types = dict(known.inputs)
+        self.positions = [i for i, name in enumerate(program.inputs) if name is not None]
+        self.types = [split_type(types[program.inputs[i]]) for i in self.positions]
+        self.dtypes = [_FORMATS.get(t[0]) for t in self.types]
+        self._model: Any = model
+        self._session: Any = None
+        self.dims = self._dims(example)
+        outputs = [name for name, _ in known.outputs]
+        index = {name: i for i, name in enumerate(outputs)}
+        self._results: list[tuple[str, Any]] = []
+        for output in program.outputs:
+            if output.name is not None:
+                self._results.append(("tensor", index[output.name]))
+            elif output.given is not None:
+                self._results.append(("given", output.given))
+            elif output.size is not None:
+                self._results.append(("size", self._size_function(output.size)))
+            else:
+                self._results.append(("constant", output.constant))
+        self._plain = all(kind == "tensor" for kind, _ in self._results) and [i for _, i in self._results] == list(range(len(outputs)))
+        self._written = [(program.inputs.index(name[:-len(".next")]), i) for name, i in index.items()
+                         if name.endswith(".next") and name[:-len(".next")] in program.inputs]
+
+    # -- sizes --
+
+    def bind(self, leaves: Sequence[torch.Tensor]) -> dict[str, int] | None:
+        """Sizes by symbol, as these tensors give them; None when they do not fit the program."""
+        sizes: dict[str, int] = {}
+        for position, (_, dims), dtype in zip(self.positions, self.types, self.dtypes):
+            leaf = leaves[position]     # those of other positions are numbers
+            if leaf.dtype != dtype or leaf.dim() != len(dims):
+                return None
+            for size, dim in zip(leaf.shape, dims):
+                if dim.isdigit():
+                    if int(dim) != size:
+                        return None
+                elif dim.isidentifier():
+                    low, high = self.ranges.get(dim, (0, None))
+                    if sizes.setdefault(dim, size) != size or size < low or (high is not None and size > high):
+                        return None
+        return sizes
+
+    def _dims(self, example: Sequence[torch.Tensor] | None) -> str | None:
+        symbols = {d for _, dims in self.types for d in dims if d.isidentifier()}
+        sizes = (self.bind(example) if example is not None else None) or {}
+        sizes |= {k: v for k, v in self.options.sizes.items() if k in symbols}
+        for name, value in sizes.items():
+            high = self.ranges.get(name, (0, None))[1]
+            sizes[name] = max(1, value if high is None else min(value, high))
+        return ",".join(f"{k}={v}" for k, v in sizes.items()) or None
+
+    def _size_function(self, expression: Any) -> Callable[[Sequence[torch.Tensor]], Any]:
+        """A number computed from sizes, as a function of the inputs."""
+        if not expression.free_symbols:
+            return lambda leaves: int(expression) if expression.is_Integer else float(expression)
+        places = {}
+        for position, shape in enumerate(self.program.shapes):
+            for axis, size in enumerate(shape):
+                if not isinstance(size, int) and size.is_Symbol:
+                    places.setdefault(size, (position, axis))
+        missing = [str(s) for s in expression.free_symbols if s not in places]
+        if missing:
+            raise Unsupported(f"{self.source}: a result depends on {', '.join(missing)}, which is the size of no input")
+        if expression.is_Symbol:
+            position, axis = places[expression]
+            return lambda leaves: leaves[position].shape[axis]
+
+        def evaluate(leaves: Sequence[torch.Tensor]) -> Any:
+            value = expression.subs({s: leaves[places[s][0]].shape[places[s][1]] for s in expression.free_symbols})
+            return int(value) if value.is_integer else float(value)
+        return evaluate
+
+    # -- running --
+
+    @property
+    def model(self) -> Any:
+        if self._model is None:
+            self._model = self.options.model(self.graph, self.dims, self.text)
+        return self._model
+
+    @property
+    def session(self) -> Any:
+        if self._session is None:
+            self._session = _core.Session(self.model, dims=self.dims)
+        return self._session
+
+    def run(self, leaves: Sequence[torch.Tensor]) -> Sequence[Any]:
+        """The results for these inputs, which are read in place (a copy is made of those that are not contiguous)."""
+        inputs = []
+        for position in self.positions:
+            leaf = leaves[position]
+            inputs.append(leaf if leaf.is_contiguous() else leaf.contiguous())
+        made = self.session.run(tuple(inputs))
+        if self._plain:
+            return made
+        for position, index in self._written:
+            leaves[position].copy_(made[index])
+        return [made[which] if kind == "tensor" else leaves[which] if kind == "given" else which(leaves) if kind == "size" else which
+                for kind, which in self._results]
+
+    def renew(self, written: Iterable[str], moved: dict[str, torch.Tensor], moved_count: int) -> bool:
+        """Weights were written in place, or are other tensors now. False: another dtype or shape, the program is no longer true."""
+        for index, (name, tensor) in enumerate(self.program.tensors):
+            now = moved.get(name)
+            if now is None:
+                continue
+            if now.shape != tensor.shape or now.dtype != tensor.dtype or now.device != tensor.device:
+                return False
+            self.program.tensors[index] = (name, now)
+        names = {name for name, _ in self.program.tensors}
+        if names & set(moved):
+            self._rebuild()
+        else:
+            self.update([n for n in written if n in names])
+        return True
+
+    def _rebuild(self) -> None:
+        self.graph = _core.Graph.program(self.source, self.program.json, self.program.tensors)
+        self._model = self._session = None
+
+    def update(self, names: Iterable[str]) -> None:
+        """The memory of these weights was written: what was computed from them is made again."""
+        changed = list(names)
+        if not changed or self._model is None:
+            return
+        try:
+            self._model.update(changed)
+        except (AttributeError, NotFound):      # a weight so small that the graph holds its values
+            self._rebuild()
