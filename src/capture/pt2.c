@@ -200,6 +200,7 @@ static dw_status read_payload(archive *archive, const payload *payload) {
         return base_fail(archive->context, DW_UNSUPPORTED, "%s: %s%s is a pickle, as torch before 2.9 wrote it; re-save with torch >= 2.9", archive->path, payload->folder, pickle);
     }
     if (entry == NULL) return base_fail(archive->context, DW_CORRUPT, "%s: the record %s%s is missing; the archive is damaged or was saved with torch < 2.9", archive->path, payload->folder, file);
+    TRY(zip_check(archive->context, archive->path, entry));
     json_error_t error;
     json_t *config = json_loadb((const char *)entry->bytes, entry->length, JSON_REJECT_DUPLICATES, &error);
     const json_t *tensors = json_object_get(config, "config");
@@ -234,6 +235,7 @@ static dw_status read_archive(archive *archive, const capture_options *options, 
     TRY(find_root(archive));
     TRY(check_records(archive));
     TRY(find_model(archive, options != NULL ? options->model : NULL, &program));
+    TRY(zip_check(archive->context, archive->path, program));
     for (size_t i = 0; i < COUNT_OF(payloads); i++) TRY(read_payload(archive, &payloads[i]));
     TRY(capture_program(archive->context, archive->path, (const char *)program->bytes, program->length, archive->weights, graph));
     dw_status status = add_notes(archive, *graph);

@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <zlib.h>
 
 enum {
     END_BYTES = 22, END64_BYTES = 56, LOCATOR64_BYTES = 20, CENTRAL_BYTES = 46, LOCAL_BYTES = 30, COMMENT_MAX = 65535,
@@ -23,7 +24,7 @@ typedef struct reader {
 typedef struct directory { uint64_t offset, bytes, count; } directory;
 
 /* An entry of the directory before its local header was read. */
-typedef struct central { uint64_t local, packed, unpacked; unsigned method, flags; } central;
+typedef struct central { uint64_t local, packed, unpacked; unsigned method, flags; uint32_t checksum; } central;
 
 static uint64_t get(const uint8_t *at, int bytes) {
     uint64_t value = 0;
@@ -113,6 +114,7 @@ static dw_status open_entry(const reader *r, const central *from, zip_entry *ent
     }
     entry->bytes = r->bytes + data;
     entry->length = (size_t)from->packed;
+    entry->checksum = from->checksum;
     return DW_OK;
 }
 
@@ -130,7 +132,7 @@ static dw_status read_entry(const reader *r, const directory *found, uint64_t *a
     }
     entry->name = arena_text_n(r->arena, (const char *)from + CENTRAL_BYTES, name_bytes);
     if (entry->name == NULL) return DW_NO_MEMORY;
-    central claimed = {.flags = (unsigned)get(from + 8, 2), .method = (unsigned)get(from + 10, 2), .packed = get(from + 20, 4),
+    central claimed = {.flags = (unsigned)get(from + 8, 2), .method = (unsigned)get(from + 10, 2), .checksum = (uint32_t)get(from + 16, 4), .packed = get(from + 20, 4),
                        .unpacked = get(from + 24, 4), .local = get(from + 42, 4)};
     if (!read_zip64(from + CENTRAL_BYTES + name_bytes, extra_bytes, &claimed)) {
         return base_fail(r->context, DW_CORRUPT, "%s: entry '%s' lacks its 64-bit sizes; the archive is damaged", r->source, entry->name);
@@ -176,6 +178,13 @@ dw_status zip_open(dw_context *context, const char *source, const uint8_t *bytes
         TRY(map_set(&archive->by_name, entry->name, entry));
     }
     return check_overlap(&r, archive);
+}
+
+dw_status zip_check(dw_context *context, const char *source, const zip_entry *entry) {
+    uint32_t found = (uint32_t)crc32_z(0, entry->bytes, entry->length);
+    if (found == entry->checksum) return DW_OK;
+    return base_fail(context, DW_CORRUPT, "%s: the bytes of entry '%s' have the checksum %08x, the zip directory says %08x; the archive is damaged", source, entry->name,
+                     (unsigned)found, (unsigned)entry->checksum);
 }
 
 const zip_entry *zip_find(const zip_archive *archive, const char *name) { return map_find(&archive->by_name, name); }

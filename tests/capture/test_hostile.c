@@ -101,11 +101,19 @@ static void entries_that_cannot_be_mapped_are_refused(void **state) {
     fixture *f = *state;
     fails(f, (archive_change){.name = "data/weights/weight_0", .method = 8}, DW_UNSUPPORTED, "compressed");
     fails(f, (archive_change){.name = "data/weights/weight_0", .claim = 1 << 20}, DW_CORRUPT, "claims bytes");
-    fails(f, (archive_change){.name = "models/model.json", .claim = -100}, DW_CORRUPT, "JSON");
+    fails(f, (archive_change){.name = "models/model.json", .claim = -100}, DW_CORRUPT, "checksum");
     fails(f, (archive_change){.name = "data/weights/weight_1", .move = 1}, DW_CORRUPT, "has no header");
     fails(f, (archive_change){.name = "data/weights/weight_1", .move = -30000}, DW_CORRUPT, "data/weights/weight_1");
     fails(f, (archive_change){.name = "data/weights/weight_1", .rename = "data/weights/weight_0"}, DW_CORRUPT, "two entries");
     fails(f, (archive_change){.name = "data/weights/weight_0", .claim = 200}, DW_CORRUPT, "overlap");
+}
+
+/* Texts are held against their checksums, so that no damage makes another program of one; weights are not, which zip.h says. */
+static void checksums_of_texts_are_compared(void **state) {
+    fixture *f = *state;
+    fails(f, (archive_change){.name = "models/model.json", .checksum = 1}, DW_CORRUPT, "checksum");
+    fails(f, (archive_change){.name = "data/weights/model_weights_config.json", .checksum = 0x80000000}, DW_CORRUPT, "checksum");
+    assert_int_equal(read_changed(f, (archive_change){.name = "data/weights/weight_0", .checksum = 1}), DW_OK);
 }
 
 static void other_archives_are_told_apart(void **state) {
@@ -364,6 +372,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(an_archive_truncated_anywhere_is_an_error, open_small, close_small),
         cmocka_unit_test_setup_teardown(flipped_bits_are_errors_or_another_program, open_small, close_small),
         cmocka_unit_test_setup_teardown(entries_that_cannot_be_mapped_are_refused, open_small, close_small),
+        cmocka_unit_test_setup_teardown(checksums_of_texts_are_compared, open_small, close_small),
         cmocka_unit_test_setup_teardown(other_archives_are_told_apart, open_small, close_small),
         cmocka_unit_test_setup_teardown(weights_that_lie_are_refused, open_small, close_small),
         cmocka_unit_test_setup_teardown(programs_that_do_not_hold_together_are_refused, open_small, close_small),

@@ -7,6 +7,7 @@
 #include "capture/capture.h"
 #include "capture/zip.h"
 #include "num/num.h"
+#include "support/zip_writer.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
 size_t LLVMFuzzerMutate(uint8_t *bytes, size_t length, size_t room);
@@ -18,48 +19,11 @@ typedef struct dice { uint64_t seed, counter; } dice;
 
 static size_t pick(dice *d, size_t count) { return count > 0 ? (size_t)(num_random(d->seed, d->counter++) % count) : 0; }
 
-static void put(text *out, uint64_t value, int bytes) {
-    for (int i = 0; i < bytes; i++) {
-        char byte = (char)(i < 8 ? value >> (8 * i) : 0);
-        text_add_n(out, &byte, 1);
-    }
-}
-
-/* What both headers of an entry say, from the version to the lengths of name and extra field: stored. Nobody reads checksums. */
-static void put_fields(text *out, const zip_entry *entry) {
-    put(out, 0, 14);
-    put(out, entry->length, 4);
-    put(out, entry->length, 4);
-    put(out, strlen(entry->name), 2);
-    put(out, 0, 2);
-}
-
 static void write_zip(text *out, const zip_archive *archive) {
-    text directory;
-    text_init(&directory, out->context);
-    for (size_t i = 0; i < archive->count; i++) {
-        const zip_entry *entry = &archive->entries[i];
-        put(&directory, 0x02014b50, 4);
-        put(&directory, 0, 2);
-        put_fields(&directory, entry);
-        put(&directory, 0, 10);
-        put(&directory, out->length, 4);
-        text_add(&directory, entry->name);
-        put(out, 0x04034b50, 4);
-        put_fields(out, entry);
-        text_add(out, entry->name);
-        text_add_n(out, (const char *)entry->bytes, entry->length);
-    }
-    size_t begin = out->length;
-    text_add_n(out, text_string(&directory), directory.length);
-    put(out, 0x06054b50, 4);
-    put(out, 0, 4);
-    put(out, archive->count, 2);
-    put(out, archive->count, 2);
-    put(out, directory.length, 4);
-    put(out, begin, 4);
-    put(out, 0, 2);
-    text_free(&directory);
+    zip_writer writer;
+    zip_writer_start(&writer, out);
+    for (size_t i = 0; i < archive->count; i++) zip_writer_add(&writer, archive->entries[i].name, archive->entries[i].bytes, archive->entries[i].length, NULL);
+    zip_writer_finish(&writer);
 }
 
 /* piece in place of removed bytes at at; false when there is no room. */

@@ -14,6 +14,7 @@ typedef struct archive_change {
     int method;                 /* the zip method that the headers claim; 0 is stored */
     int64_t claim;              /* added to the size that the headers claim */
     int64_t move;               /* added to the offset that the directory claims */
+    uint32_t checksum;          /* xor on the checksum that the headers claim */
 } archive_change;
 
 /* A zip archive, rebuilt with changes into *made: appended, so that it may be empty or hold something before. */
