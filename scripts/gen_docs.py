@@ -160,7 +160,7 @@ TABLES = {
     "move-ops": ops("move", "index"),
     "reduce-ops": ops("reduce", "scan"),
     "norm-ops": ops("norm"),
-    "contraction-ops": ops("matmul", "grouped", "route", "attention", "rotary", "conv"),
+    "contraction-ops": ops("matmul", "grouped", "route", "attention", "cache", "rotary", "conv"),
     "quantize-ops": ops("quantize"),
     "attributes": Table("src/op/attr.def", "OP_ATTR", "name kind meaning", {
         "attribute": "`{name}`", "kind": lambda row: row["kind"].lower(), "meaning": "{meaning}",

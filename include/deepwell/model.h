@@ -80,7 +80,9 @@ DW_API dw_status dw_model_sizes(const dw_model *model, int input_count, const dw
 
 typedef struct dw_session_options {
     const char *dims;           /* the largest sizes of runs: "b=4,s=512"; sizes not named get their typical value */
-    int64_t max_tokens;         /* generation: room in the cache, prompt included; 0: no generation */
+    int64_t max_tokens;         /* generation: room for each text, prompt included; 0: no generation */
+    int64_t rows;               /* generation: texts at work at a time; 0: 1 */
+    int64_t chunk;              /* generation: the most new tokens of a run, so that prompts are read piece by piece; 0: 512 */
 } dw_session_options;
 
 /* All memory that runs need is taken here. The context may be another than the model's: each thread its own. */
@@ -106,7 +108,8 @@ typedef struct dw_generate_options {
     uint64_t seed;
     const int64_t *stop_ids;    /* generation ends after one of these */
     int stop_count;
-    int (*on_token)(void *user, int64_t id);   /* non-zero ends generation; may be NULL */
+    int (*on_token)(void *user, int64_t id);   /* non-zero ends the text; may be NULL */
+    int (*on_prompt_token)(void *user, int prompt, int64_t id);   /* the same, and which prompt it continues */
     void *user;
     const dw_named_tensor *inputs;             /* those besides the prompt, of an encoder-decoder the encoder's: by name, contiguous, one row; */
     int input_count;                           /* their sizes are at most those of the session's dims */
@@ -118,6 +121,24 @@ typedef struct dw_generate_times { double prefill_s, decode_s; int64_t prompt_to
  * Without a cached step each token recomputes the whole sequence: times->cached says which it was. */
 DW_API dw_status dw_session_generate(dw_session *session, int64_t prompt_count, const int64_t *prompt, const dw_generate_options *options,
                                      int64_t *ids, int64_t *made, dw_generate_times *times);
+/* One of several prompts. */
+typedef struct dw_prompt {
+    int64_t count;
+    const int64_t *ids;
+    uint64_t seed;                             /* of its own draws */
+    const int64_t *stop_ids;                   /* besides those of the options */
+    int stop_count;
+    const dw_named_tensor *inputs;             /* its own; none: those of the options */
+    int input_count;
+    int64_t *made_ids;                         /* room for options->tokens */
+    int64_t made;                              /* how many were written */
+} dw_prompt;
+
+/* Continues any number of prompts of any lengths: as many at a time as the session has rows, the next one wherever a text ends. New tokens of all
+ * texts go through one run, so the weights are read once for all of them. Each text gets the tokens that dw_session_generate gives it alone with
+ * its seed. Models without a cached step, and those whose step cannot tell texts apart, do one after another. options->seed is not read. */
+DW_API dw_status dw_session_generate_batch(dw_session *session, int count, dw_prompt *prompts, const dw_generate_options *options,
+                                           dw_generate_times *times);
 /* Mean negative log-likelihood in nats of ids[1..count) given what comes before each, over windows of the given length. */
 DW_API dw_status dw_session_score(dw_session *session, int64_t count, const int64_t *ids, int64_t window, double *nats);
 

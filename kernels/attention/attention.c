@@ -6,7 +6,10 @@
  *         keys [d,64]     = k transposed, as fp32
  *         scores [rows,64] = q keys, scaled, capped, biased; hidden keys are -inf
  *         weights         = e^(scores - running max); factor = e^(old max - new max)
- *         out [rows,e]    = out * factor + weights v */
+ *         out [rows,e]    = out * factor + weights v
+ *
+ * With the operands row and position (caches of several texts) a tile goes through its queries cache row by cache row; blocks are of positions,
+ * wherever a ring keeps them, so the bits are those of a cache without an end. */
 #include <math.h>
 #include <string.h>
 
@@ -25,7 +28,7 @@ typedef struct span { int64_t begin, end; } span;
 /* A call, from its operands alone. */
 typedef struct attention {
     const flash_isa *isa;
-    const dw_tensor *q, *k, *v, *mask, *bias, *sink, *out;
+    const dw_tensor *q, *k, *v, *mask, *bias, *sink, *row, *position, *out;
     int64_t mask_strides[4], bias_strides[4];     /* over [b,h,s,t] */
     int64_t shared, rows, d, e, keys;             /* shared: heads of q for each of k; rows: shared * s; keys: t */
     int64_t tiles, tile_rows;                     /* tiles of one kv head */
@@ -37,7 +40,7 @@ typedef struct attention {
 /* What a task works in. */
 typedef struct tile {
     const attention *call;
-    int64_t batch, group, first;                  /* first row */
+    int64_t batch, cache, group, first, end;      /* of q and out; of k, v, mask and bias; first row; the end of what any row sees */
     int rows;
     int64_t column, columns, out_stride;          /* of v, in this pass */
     span spans[TILE_ROWS];
@@ -75,10 +78,16 @@ static int64_t at3(const dw_tensor *tensor, int64_t i0, int64_t i1, int64_t i2) 
 static int64_t query_of(const tile *t, int row) { return (t->first + row) / t->call->shared; }
 static int64_t head_of(const tile *t, int row) { return t->group * t->call->shared + (t->first + row) % t->call->shared; }
 
-/* Which keys a query sees by position. */
+static int64_t number_at(const dw_tensor *tensor, int64_t index) {
+    if (tensor->format == DW_FORMAT_i64) return ((const int64_t *)tensor->data)[index * tensor->strides[0]];
+    return op_tensor_load_int(tensor, &index);
+}
+
+/* Which keys a query sees, by position. */
 static span visible(const attention *call, int64_t query) {
-    int64_t position = query + call->offset;
-    span seen = {0, call->keys};
+    int64_t position = call->position != NULL ? number_at(call->position, query) : query + call->offset;
+    span seen = {0, call->position != NULL && position < INT64_MAX ? position + 1 : call->keys};
+    if (call->position != NULL && seen.begin < seen.end - call->keys) seen.begin = seen.end - call->keys;
     if (call->causal) seen.end = least(seen.end, position + 1);
     if (call->ahead > 0) seen.end = least(seen.end, position + call->ahead);
     if (call->window > 0 && seen.begin < position - call->window + 1) seen.begin = position - call->window + 1;
@@ -95,8 +104,8 @@ static void load_q(tile *t, int64_t at, int64_t width) {
 
 /* Row `key` of k or v as what is read next; NULL when it is not read where it lies, or when there are rows enough to hide its coming. */
 static const flash_next *next_of(const tile *t, const dw_tensor *tensor, int64_t key, int64_t column, flash_next *next) {
-    if (t->rows > FLASH_ROWS || key >= t->call->keys || !is_float32(tensor, 3)) return NULL;
-    *next = (flash_next){(const float *)tensor->data + at3(tensor, t->batch, t->group, key) + column, tensor->strides[2]};
+    if (t->rows > FLASH_ROWS || key >= t->end || !is_float32(tensor, 3)) return NULL;
+    *next = (flash_next){(const float *)tensor->data + at3(tensor, t->cache, t->group, key % t->call->keys) + column, tensor->strides[2]};
     return next;
 }
 
@@ -108,14 +117,17 @@ static void load_keys(tile *t, int64_t first, int count, int64_t at, int64_t wid
     for (int key = 0; key < FLASH_KEYS; key += LOAD_ROWS) {
         int here = count - key < LOAD_ROWS ? count - key : LOAD_ROWS;
         if (here < 0) here = 0;
-        int64_t offset = at3(k, t->batch, t->group, first + key) + at * k->strides[3];
-        if (in_place && here > 0) {
+        int64_t slot = (first + key) % t->call->keys, offset = at3(k, t->cache, t->group, slot) + at * k->strides[3];
+        if (in_place && here > 0 && slot + here <= t->call->keys) {
             bool last = key + LOAD_ROWS >= count;
             const flash_next *next = last ? next_of(t, t->call->v, first, t->column, &memory) : next_of(t, k, first + key + LOAD_ROWS, at, &memory);
             t->call->isa->transpose(here, width, (const float *)k->data + offset, k->strides[2], next, key, t->keys);
             continue;
         }
-        for (int i = 0; i < here; i++) load(k, offset + i * k->strides[2], k->strides[3], width, t->loaded + i * WIDTH);
+        for (int i = 0; i < here; i++) {
+            slot = (first + key + i) % t->call->keys;
+            load(k, at3(k, t->cache, t->group, slot) + at * k->strides[3], k->strides[3], width, t->loaded + i * WIDTH);
+        }
         t->call->isa->transpose(here, width, t->loaded, WIDTH, NULL, key, t->keys);
     }
 }
@@ -155,13 +167,13 @@ static void soften(tile *t, int64_t first, int count) {
         }
         if (call->bias != NULL) {
             const int64_t *strides = call->bias_strides;
-            load(call->bias, t->batch * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3], strides[3], count, bias);
+            load(call->bias, t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3], strides[3], count, bias);
             row->bias = bias;
         }
         if (call->mask != NULL) {
             const int64_t *strides = call->mask_strides;
             const uint8_t *data = call->mask->data;
-            data += t->batch * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
+            data += t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
             for (int i = 0; i < count; i++) mask[i] = data[i * strides[3]];
             row->mask = mask;
         }
@@ -173,17 +185,17 @@ static void add_values(tile *t, int64_t first, int count) {
     const dw_tensor *v = t->call->v;
     for (int64_t at = 0; at < t->columns; at += FLASH_COLUMNS) {
         int64_t width = least(t->columns - at, FLASH_COLUMNS), padded = (width + 15) / 16 * 16;
-        int64_t offset = at3(v, t->batch, t->group, first) + (t->column + at) * v->strides[3], stride = v->strides[2];
+        int64_t slot = first % t->call->keys, column = (t->column + at) * v->strides[3], stride = v->strides[2];
         const flash_next *next = NULL;
         flash_next memory;
         const float *values = (const float *)v->data;
-        if (is_float32(v, 3) && padded == width && t->rows <= FLASH_ROWS) {
-            values += offset;
+        if (is_float32(v, 3) && padded == width && t->rows <= FLASH_ROWS && slot + count <= t->call->keys) {
+            values += at3(v, t->cache, t->group, slot) + column;
             next = next_of(t, t->call->k, first + FLASH_KEYS, 0, &memory);
         } else {
             for (int key = 0; key < count; key++) {
                 float *to = t->v + key * padded;
-                load(v, offset + key * v->strides[2], v->strides[3], width, to);
+                load(v, at3(v, t->cache, t->group, (first + key) % t->call->keys) + column, v->strides[3], width, to);
                 for (int64_t i = width; i < padded; i++) to[i] = 0;
             }
             values = t->v;
@@ -205,7 +217,7 @@ static bool shows_any(const tile *t, int64_t first, int count) {
     bool same = strides[1] == 0 && strides[2] == 0;
     for (int r = 0; r < (same ? 1 : t->rows); r++) {
         const uint8_t *data = call->mask->data;
-        data += t->batch * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
+        data += t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
         for (int i = 0; i < count; i++) {
             if (data[i * strides[3]]) return true;
         }
@@ -224,23 +236,24 @@ static void again(const tile *t, int row, float *out) {
     for (int64_t c = 0; c < t->columns; c++) out[c] = 0;
     for (int64_t key = t->spans[row].begin; key < t->spans[row].end; key++) {
         float dot = 0, a, b;
+        const int64_t slot = key % call->keys;
         const int64_t *m = call->mask_strides, *s = call->bias_strides;
-        if (call->mask != NULL && !((const uint8_t *)call->mask->data)[t->batch * m[0] + head * m[1] + query * m[2] + key * m[3]]) continue;
+        if (call->mask != NULL && !((const uint8_t *)call->mask->data)[t->cache * m[0] + head * m[1] + query * m[2] + key * m[3]]) continue;
         for (int64_t i = 0; i < call->d; i++) {
             load(q, at3(q, t->batch, head, query) + i * q->strides[3], 1, 1, &a);
-            load(k, at3(k, t->batch, t->group, key) + i * k->strides[3], 1, 1, &b);
+            load(k, at3(k, t->cache, t->group, slot) + i * k->strides[3], 1, 1, &b);
             dot = fmaf(a, b, dot);
         }
         dot *= call->scale;
         if (call->softcap > 0) dot = call->softcap * tanhf(dot / call->softcap);
         if (call->bias != NULL) {
-            load(call->bias, t->batch * s[0] + head * s[1] + query * s[2] + key * s[3], 1, 1, &b);
+            load(call->bias, t->cache * s[0] + head * s[1] + query * s[2] + key * s[3], 1, 1, &b);
             dot += b;
         }
         float weight = expf(dot - state->max);
         if (weight == 0) continue;
         for (int64_t c = 0; c < t->columns; c++) {
-            load(v, at3(v, t->batch, t->group, key) + (t->column + c) * v->strides[3], 1, 1, &b);
+            load(v, at3(v, t->cache, t->group, slot) + (t->column + c) * v->strides[3], 1, 1, &b);
             out[c] = fmaf(weight, b, out[c]);
         }
     }
@@ -276,7 +289,7 @@ static void pass(tile *t, span seen) {
     memset(t->out, 0, (size_t)(t->rows * t->out_stride) * sizeof *t->out);
     if (call->d <= WIDTH) load_q(t, 0, call->d);
     for (int64_t first = seen.begin / FLASH_KEYS * FLASH_KEYS; first < seen.end; first += FLASH_KEYS) {
-        int count = (int)least(call->keys - first, FLASH_KEYS);
+        int count = (int)least(t->end - first, FLASH_KEYS);
         if (!shows_any(t, first, count)) continue;
         score(t, first, count);
         soften(t, first, count);
@@ -285,26 +298,43 @@ static void pass(tile *t, span seen) {
     for (int r = 0; r < t->rows; r++) finish(t, r);
 }
 
+/* Rows that read one row of the cache. */
+static void run_rows(tile *t, int64_t first, int rows) {
+    const attention *call = t->call;
+    span seen = {INT64_MAX, 0};
+    t->first = first;
+    t->rows = rows;
+    for (int r = 0; r < rows; r++) {
+        t->spans[r] = visible(call, query_of(t, r));
+        if (t->spans[r].end == t->spans[r].begin) continue;
+        if (t->spans[r].begin < seen.begin) seen.begin = t->spans[r].begin;
+        if (t->spans[r].end > seen.end) seen.end = t->spans[r].end;
+    }
+    if (seen.begin > seen.end) seen.begin = seen.end;
+    t->end = call->position != NULL ? seen.end : call->keys;
+    for (t->column = 0; t->column < call->e; t->column += OUT_WIDTH) {
+        t->columns = least(call->e - t->column, OUT_WIDTH);
+        pass(t, seen);
+    }
+}
+
 static void run_tile(void *argument, int64_t task, int worker) {
     (void)worker;
     const attention *call = argument;
     tile t;
     t.call = call;
     int64_t pair = task / call->tiles, index = call->tiles - 1 - task % call->tiles;   /* the last queries see the most keys: first */
-    t.batch = pair / call->k->dims[1];
+    t.batch = t.cache = pair / call->k->dims[1];
     t.group = pair % call->k->dims[1];
-    t.first = index * call->tile_rows;
-    t.rows = (int)least(call->rows - t.first, call->tile_rows);
-    span seen = {call->keys, 0};
-    for (int r = 0; r < t.rows; r++) {
-        t.spans[r] = visible(call, query_of(&t, r));
-        if (t.spans[r].end == t.spans[r].begin) continue;
-        if (t.spans[r].begin < seen.begin) seen.begin = t.spans[r].begin;
-        if (t.spans[r].end > seen.end) seen.end = t.spans[r].end;
+    int64_t first = index * call->tile_rows, end = least(call->rows, first + call->tile_rows);
+    if (call->row == NULL) {
+        run_rows(&t, first, (int)(end - first));
+        return;
     }
-    for (t.column = 0; t.column < call->e; t.column += OUT_WIDTH) {
-        t.columns = least(call->e - t.column, OUT_WIDTH);
-        pass(&t, seen);
+    for (int64_t begin = first; first < end; begin = first) {
+        t.cache = number_at(call->row, begin / call->shared);
+        while (first < end && number_at(call->row, first / call->shared) == t.cache) first++;
+        run_rows(&t, begin, (int)(first - begin));
     }
 }
 
@@ -318,6 +348,29 @@ static void broadcast_strides(const dw_tensor *tensor, int64_t strides[4]) {
 
 static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
 
+/* Do all rows and positions lie within k, mask and bias? */
+static bool fits(const attention *a) {
+    const dw_tensor *const limits[] = {a->mask, a->bias};
+    int64_t end = INT64_MAX;
+    for (int i = 0; i < 2; i++) {
+        if (limits[i] != NULL && limits[i]->rank > 0 && limits[i]->dims[limits[i]->rank - 1] != 1) end = least(end, limits[i]->dims[limits[i]->rank - 1]);
+    }
+    for (int64_t i = 0; i < a->q->dims[2]; i++) {
+        if (a->row != NULL && (number_at(a->row, i) < 0 || number_at(a->row, i) >= a->k->dims[0])) return false;
+        if (a->position != NULL && number_at(a->position, i) >= end) return false;
+    }
+    return true;
+}
+
+/* Tiles as large as is good for the products; where few tokens of many texts come together, one for each token. */
+static void cut_tiles(attention *a) {
+    int64_t tiles = (a->rows + TILE_ROWS - 1) / TILE_ROWS;
+    a->tile_rows = (a->rows + tiles - 1) / tiles;
+    a->tile_rows = least((a->tile_rows + FLASH_ROWS - 1) / FLASH_ROWS * FLASH_ROWS, TILE_ROWS);
+    if (a->row != NULL && a->q->dims[2] <= a->k->dims[0]) a->tile_rows = least(a->shared, TILE_ROWS);
+    a->tiles = (a->rows + a->tile_rows - 1) / a->tile_rows;
+}
+
 static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
     const op_call *call = &run->call;
     attention a = {
@@ -328,6 +381,8 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
         .mask = operand(call, 3),
         .bias = operand(call, 4),
         .sink = operand(call, 5),
+        .row = operand(call, 6),
+        .position = operand(call, 7),
         .out = call->out[0],
         .window = op_attr_int(call->attrs, OP_ATTR_window),
         .ahead = op_attr_int(call->attrs, OP_ATTR_ahead),
@@ -348,11 +403,9 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
     a.d = a.q->dims[3];
     a.e = a.v->dims[3];
     a.keys = a.k->dims[2];
+    if (!fits(&a)) return call->op->reference(call);   /* says which, before it writes */
     if (a.rows == 0 || a.e == 0) return DW_OK;
-    int64_t least_tiles = (a.rows + TILE_ROWS - 1) / TILE_ROWS;
-    a.tile_rows = (a.rows + least_tiles - 1) / least_tiles;
-    a.tile_rows = least((a.tile_rows + FLASH_ROWS - 1) / FLASH_ROWS * FLASH_ROWS, TILE_ROWS);
-    a.tiles = (a.rows + a.tile_rows - 1) / a.tile_rows;
+    cut_tiles(&a);
     pool_run(run->pool, a.q->dims[0] * groups * a.tiles, run_tile, &a);
     return DW_OK;
 }
@@ -370,7 +423,7 @@ static bool is_taken(const op_type *type) { return type->format == DW_FORMAT_f32
 const char *attention_reject(const kernel_problem *problem, text *why) {
     static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
     for (int i = 0; i < problem->n_in; i++) {
-        if (i == 3 || problem->in[i] == NULL || is_taken(problem->in[i])) continue;
+        if (i == 3 || i > 5 || problem->in[i] == NULL || is_taken(problem->in[i])) continue;
         text_printf(why, "%s is %s; it takes f32, bf16 and f16", names[i], dw_format_name(problem->in[i]->format));
         return text_string(why);
     }

@@ -92,7 +92,7 @@ static int64_t room_of(const plan *step) {
     for (int i = 0; i < dim_symbol_count(dims); i++) {
         int64_t min, max;
         dim_symbol_range(dims, i, &min, &max);
-        if (strcmp(dim_symbol_name(dims, i), "max") == 0) room = max;   /* as pass_incremental names it */
+        if (strcmp(dim_symbol_name(dims, i), STEP_SYMBOL_MAX) == 0) room = max;   /* as pass_incremental names it */
     }
     return room;
 }

@@ -113,7 +113,7 @@ struct dw_session {
     void *workspace;
     size_t workspace_bytes;
     int64_t max_tokens;
-    void *generation;          /* generate.c's memory: ids, logits, candidates */
+    void *generation;          /* generation.h: texts, inputs, logits, candidates */
     size_t generation_bytes;
 };
 
@@ -130,6 +130,8 @@ enum { ENGINE_MAX_INPUTS = 1024, ENGINE_MAX_SYMBOLS = 64 };
 /* Finds each of the graph's inputs among those given by name, inputs[i] for graph->inputs[i], and the sizes that their shapes bind. MISMATCH
  * names all that is missing, unknown, there twice, or of another type, rank or size. */
 dw_status engine_match(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols);
+/* The same where inputs may be missing: those are NULL, and sizes that nobody tells are typical ones. */
+dw_status engine_match_some(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols);
 
 /* inputs.c: inputs of the plan's typical sizes, in the arena: normal numbers, true, and integers that every table looked up by them has. */
 dw_status engine_random_inputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *inputs);
@@ -145,19 +147,19 @@ struct json_t;
 struct json_t *engine_profile_json(const plan *plan, const double *seconds, int runs, const int64_t *symbols);
 void engine_profile_print(text *out, const struct json_t *rows);
 
-/* generate.c */
+/* generation.c */
 /* Reserves for generation: memory of its own, and the workspace of its largest runs. Sets the sizes that the caches are made at. */
-dw_status engine_generation_create(dw_session *session, const char *dims);
+dw_status engine_generation_create(dw_session *session, const dw_session_options *options);
 
-/* One decode step behind past tokens that are cached already; for profiles. */
+/* generate.c: one decode step behind past tokens that are cached already; for profiles. */
 dw_status engine_decode_again(dw_session *session, int64_t id, int64_t past);
 
-/* prelude.c: its largest sizes are those of dims, for one prompt: the size named batch is 1. They are in session->prelude.symbols then. */
+/* prelude.c: its largest sizes are those of dims, for one prompt at a time: the size named batch is 1. They are in session->prelude.symbols then. */
 dw_status engine_prelude_create(dw_session *session, const char *dims, const char *batch);
 /* Sizes of the prelude's last run, or the largest ones where there was none, into those of the same names of runner. */
 void engine_prelude_sizes(const dw_session *session, const engine_runner *runner, int64_t *sizes);
-/* Runs it on inputs by name; its outputs are where session->prelude.outputs says. */
-dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs);
+/* Runs it on inputs by name; its outputs are where session->prelude.outputs says, of the sizes in made. */
+dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **made);
 
 /* Seconds of a monotonic clock. */
 double engine_now(void);

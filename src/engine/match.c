@@ -26,7 +26,7 @@ typedef struct matching {
     dw_status status;
 } matching;
 
-static void gather(matching *match, const ir_graph *graph, int count, const dw_named_tensor *given, const dw_tensor **inputs) {
+static void gather(matching *match, const ir_graph *graph, int count, const dw_named_tensor *given, bool all, const dw_tensor **inputs) {
     for (size_t i = 0; i < graph->input_count; i++) {
         inputs[i] = NULL;
         for (int k = 0; k < count; k++) {
@@ -34,7 +34,7 @@ static void gather(matching *match, const ir_graph *graph, int count, const dw_n
             if (inputs[i] != NULL) complain(match->context, &match->status, "%s is given twice", given[k].name);
             inputs[i] = &given[k].tensor;
         }
-        if (inputs[i] == NULL) complain(match->context, &match->status, "%s is missing", graph->inputs[i]->name);
+        if (inputs[i] == NULL && all) complain(match->context, &match->status, "%s is missing", graph->inputs[i]->name);
     }
     for (int k = 0; k < count; k++) {
         bool known = false;
@@ -83,7 +83,8 @@ static dw_status match_expressions(matching *match, const ir_value *input, const
     return DW_OK;
 }
 
-dw_status engine_match(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols) {
+static dw_status match_inputs(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, bool all, const dw_tensor **inputs,
+                              int64_t *symbols) {
     const ir_graph *graph = plan->graph;
     matching match = {.context = context, .dims = graph->dims, .symbols = symbols};
     if (graph->input_count > ENGINE_MAX_INPUTS)
@@ -92,7 +93,7 @@ dw_status engine_match(dw_context *context, const plan *plan, int count, const d
         return base_fail(context, DW_LIMIT, "the model has %d symbolic sizes, at most %d can be bound", dim_symbol_count(graph->dims),
                          ENGINE_MAX_SYMBOLS);
     memcpy(symbols, plan->typical, (size_t)dim_symbol_count(graph->dims) * sizeof *symbols);
-    gather(&match, graph, count, given, inputs);
+    gather(&match, graph, count, given, all, inputs);
     for (size_t i = 0; i < graph->input_count; i++)
         if (inputs[i] != NULL) match_input(&match, graph->inputs[i], inputs[i]);
     for (size_t i = 0; i < graph->input_count; i++)
@@ -100,12 +101,21 @@ dw_status engine_match(dw_context *context, const plan *plan, int count, const d
     return match.status;
 }
 
+dw_status engine_match(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols) {
+    return match_inputs(context, plan, count, given, true, inputs, symbols);
+}
+
+dw_status engine_match_some(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols) {
+    return match_inputs(context, plan, count, given, false, inputs, symbols);
+}
+
 dw_status dw_model_sizes(const dw_model *model, int input_count, const dw_named_tensor *inputs, char *dims, size_t size) {
     const dw_tensor *ordered[ENGINE_MAX_INPUTS];
     int64_t symbols[ENGINE_MAX_SYMBOLS];
     const plan *plan = model->full.plan ? model->full.plan : model->prelude.plan ? model->prelude.plan : model->step.plan;
     text words;
-    TRY(engine_match(model->context, plan, input_count, inputs, ordered, symbols));
+    const bool generates = (model->flags & DW_MODEL_GENERATE_ONLY) != 0;
+    TRY((generates && model->full.plan != NULL ? engine_match_some : engine_match)(model->context, plan, input_count, inputs, ordered, symbols));
     text_init(&words, model->context);
     for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++)
         text_printf(&words, "%s%s=%" PRId64, i ? "," : "", dim_symbol_name(plan->graph->dims, i), symbols[i]);

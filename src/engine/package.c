@@ -10,7 +10,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-enum { PACKAGE_VERSION = 2, PACKAGE_HEAD = 32 };
+enum { PACKAGE_VERSION = 3, PACKAGE_HEAD = 32 };
 static const char MAGIC[8] = {'D', 'E', 'E', 'P', 'W', 'E', 'L', 'L'};
 
 bool engine_is_package(const uint8_t *bytes, size_t length) { return length >= sizeof MAGIC && memcmp(bytes, MAGIC, sizeof MAGIC) == 0; }

@@ -51,12 +51,11 @@ static bool is_told(const ir_graph *graph, int symbol) {
     return false;
 }
 
-dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs) {
+dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **made) {
     engine_runner *runner = &session->prelude;
     const plan *plan = runner->program->plan;
     const ir_graph *graph = plan->graph;
     const dw_tensor *ordered[ENGINE_MAX_INPUTS];
-    plan_binding *binding;
     TRY(engine_match(session->context, plan, input_count, inputs, ordered, runner->symbols));
     for (size_t i = 0; i < graph->input_count; i++) {
         if (!op_tensor_is_contiguous(ordered[i])) return base_fail(session->context, DW_MISMATCH, "input %s is not contiguous", graph->inputs[i]->name);
@@ -68,6 +67,6 @@ dw_status engine_prelude_run(dw_session *session, int input_count, const dw_name
                          dim_symbol_name(graph->dims, i), runner->symbols[i], session->prelude_most[i],
                          session->prelude_most[i] == 1 ? ", one prompt at a time" : ": create it with larger dims");
     }
-    TRY(engine_bind(session, runner, &binding));
-    return engine_execute(session, runner, binding);
+    TRY(engine_bind(session, runner, made));
+    return engine_execute(session, runner, *made);
 }

@@ -189,7 +189,7 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
         session->max_tokens = options->max_tokens;
         if (model->step.plan != NULL) TRY(make_runner(session, &model->step, &session->step));
         if (model->prelude.plan != NULL) TRY(make_runner(session, &model->prelude, &session->prelude));
-        TRY(engine_generation_create(session, options->dims));
+        TRY(engine_generation_create(session, options));
         if (session->step.program != NULL) TRY(make_states(session, &session->step));
     }
     TRY(settle(&session->full, &bytes));

@@ -1,5 +1,8 @@
 /* attention: softmax(q k^T * scale + bias) v for grouped heads, with the masks of attr.def. Scores are never stored: each query makes two passes over
- * its keys, one for the largest score and the sum, one (for each part of the width of v) for the output. A key whose score is -inf is a key not seen. */
+ * its keys, one for the largest score and the sum, one (for each part of the width of v) for the output. A key whose score is -inf is a key not seen.
+ *
+ * With row and position, k and v are caches of several texts, and q [1,h,s,d] has new tokens of any of them: query i reads row[i] of k, v, mask and
+ * bias, and stands at position[i]. The key of position p lies at p mod t, so a cache may be a ring; mask and bias count positions. */
 #include "op/family.h"
 
 #include <math.h>
@@ -16,6 +19,37 @@ static dw_status check_heads(op_infer *infer, dim heads, dim groups) {
     return op_check_same(infer, "the number of heads of q", heads, "that of k, which must divide it,", groups);
 }
 
+enum { MASK = 3, BIAS, SINK, ROW, POSITION };
+
+/* A number for each query. */
+static dw_status check_tokens(op_infer *infer, const char *name, const op_type *type) {
+    TRY(op_check_rank(infer, name, type, 1, 1));
+    TRY(op_check_integer(infer, name, type));
+    return op_check_same(infer, "s of q", infer->in[0]->dims[2], name, type->dims[0]);
+}
+
+/* The batch of the keys and how many there are for mask and bias: with positions as many as those have. */
+static dw_status check_places(op_infer *infer, dim scores[4]) {
+    const op_type *q = infer->in[0], *row = infer->n_in > ROW ? infer->in[ROW] : NULL, *position = infer->n_in > POSITION ? infer->in[POSITION] : NULL;
+    int64_t rows;
+    if (row != NULL) {
+        TRY(check_tokens(infer, "row", row));
+        if (!dim_is_constant(q->dims[0], &rows) || rows != 1)
+            return base_fail(infer->context, DW_MISMATCH, "attention: with row, b of q must be 1: the tokens of all rows lie along s");
+    } else {
+        TRY(op_check_same(infer, "b of q", q->dims[0], "b of k", infer->in[1]->dims[0]));
+    }
+    if (position == NULL) return DW_OK;
+    TRY(check_tokens(infer, "position", position));
+    if (!op_attr_bool(infer->attrs, OP_ATTR_causal) || op_attrs_get(infer->attrs, OP_ATTR_offset) != NULL)
+        return base_fail(infer->context, DW_INVALID, "attention: position goes with causal=true and without offset");
+    for (int i = MASK; i <= BIAS; i++) {
+        const op_type *type = infer->in[i];
+        if (type != NULL && type->rank > 0) scores[3] = type->dims[type->rank - 1];
+    }
+    return DW_OK;
+}
+
 dw_status attention_infer(op_infer *infer) {
     static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
     const op_type *q = infer->in[0], *k = infer->in[1], *v = infer->in[2];
@@ -25,14 +59,14 @@ dw_status attention_infer(op_infer *infer) {
         TRY(op_check_float(infer, names[i], infer->in[i]));
     }
     TRY(op_check_same_format(infer, "k", k, "v", v));
-    TRY(op_check_same(infer, "b of q", q->dims[0], "b of k", k->dims[0]));
     TRY(op_check_same(infer, "b of k", k->dims[0], "b of v", v->dims[0]));
     TRY(op_check_same(infer, "g of k", k->dims[1], "g of v", v->dims[1]));
     TRY(op_check_same(infer, "t of k", k->dims[2], "t of v", v->dims[2]));
     TRY(op_check_same(infer, "d of q", q->dims[3], "d of k", k->dims[3]));
     TRY(check_heads(infer, q->dims[1], k->dims[1]));
-    const dim scores[] = {q->dims[0], q->dims[1], q->dims[2], k->dims[2]};
-    for (int i = 3; i < infer->n_in; i++) {
+    dim scores[] = {k->dims[0], q->dims[1], q->dims[2], k->dims[2]};
+    TRY(check_places(infer, scores));
+    for (int i = MASK; i < infer->n_in && i <= SINK; i++) {
         const op_type *type = infer->in[i];
         if (type == NULL) continue;
         if (i == 3 && type->format != DW_FORMAT_bool)
@@ -70,8 +104,8 @@ static dw_status eval_offset(const op_call *call, int64_t *offset) {
 /* Which keys a query sees by position: [begin, end). */
 typedef struct span { int64_t begin, end; } span;
 
-static span visible(const op_attrs *attrs, int64_t query, int64_t offset, int64_t keys) {
-    int64_t window = op_attr_int(attrs, OP_ATTR_window), ahead = op_attr_int(attrs, OP_ATTR_ahead), position = query + offset;
+static span visible(const op_attrs *attrs, int64_t position, int64_t keys) {
+    int64_t window = op_attr_int(attrs, OP_ATTR_window), ahead = op_attr_int(attrs, OP_ATTR_ahead);
     span seen = {0, keys};
     if (op_attr_bool(attrs, OP_ATTR_causal) && seen.end - 1 > position) seen.end = position + 1;
     if (ahead > 0 && seen.end - ahead > position) seen.end = position + ahead;
@@ -86,19 +120,20 @@ typedef struct query {
     double scale, softcap;
     int64_t q, k, v, mask, bias;
     int64_t mask_stride, bias_stride;   /* along keys; 0 when broadcast */
+    int64_t ring;                       /* the key of position p lies at p mod ring */
 } query;
 
 static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
 
 /* The score of a key before the softmax, -inf when the mask hides it. */
 static double score(const query *at, int64_t key) {
-    const dw_tensor *q = at->call->in[0], *k = at->call->in[1], *mask = operand(at->call, 3), *bias = operand(at->call, 4);
+    const dw_tensor *q = at->call->in[0], *k = at->call->in[1], *mask = operand(at->call, MASK), *bias = operand(at->call, BIAS);
     if (mask != NULL && !op_load_int_at(mask, at->mask + key * at->mask_stride)) return -INFINITY;
     double sum = 0, of_q[CHUNK], of_k[CHUNK];
     for (int64_t begin = 0; begin < q->dims[3]; begin += CHUNK) {
         int64_t count = q->dims[3] - begin < CHUNK ? q->dims[3] - begin : CHUNK;
         op_load_row(q, at->q + begin * q->strides[3], q->strides[3], count, of_q);
-        op_load_row(k, at->k + key * k->strides[2] + begin * k->strides[3], k->strides[3], count, of_k);
+        op_load_row(k, at->k + key % at->ring * k->strides[2] + begin * k->strides[3], k->strides[3], count, of_k);
         for (int64_t i = 0; i < count; i++) sum += of_q[i] * of_k[i];
     }
     sum *= at->scale;
@@ -132,55 +167,95 @@ static void attend(const query *at, span seen, double sink, int64_t out_offset) 
         for (int64_t key = seen.begin; key < seen.end && max > -INFINITY; key++) {
             double weight = exp(score(at, key) - max) / sum;
             if (weight == 0) continue;
-            op_load_row(v, at->v + key * v->strides[2] + begin * v->strides[3], v->strides[3], count, values);
+            op_load_row(v, at->v + key % at->ring * v->strides[2] + begin * v->strides[3], v->strides[3], count, values);
             for (int64_t i = 0; i < count; i++) sums[i] += weight * values[i];
         }
         for (int64_t i = 0; i < count; i++) op_store_at(out, out_offset + (begin + i) * out->strides[3], sums[i]);
     }
 }
 
+/* Where query i stands and what it reads; without the operands that say so, by its place. */
+static dw_status place_of(const op_call *call, int64_t query, int64_t offset, int64_t *row, int64_t *position, span *seen) {
+    const dw_tensor *k = call->in[1], *rows = operand(call, ROW), *positions = operand(call, POSITION);
+    *position = query + offset;
+    if (rows != NULL) *row = op_load_int_at(rows, query * rows->strides[0]);
+    if (*row < 0 || *row >= k->dims[0])
+        return base_fail(call->context, DW_INVALID, "attention: row %lld of query %lld is outside k, which has %lld", (long long)*row, (long long)query,
+                         (long long)k->dims[0]);
+    if (positions == NULL) {
+        *seen = visible(call->attrs, *position, k->dims[2]);
+        return DW_OK;
+    }
+    *position = op_load_int_at(positions, query * positions->strides[0]);
+    *seen = visible(call->attrs, *position, *position < INT64_MAX ? *position + 1 : *position);
+    if (seen->end - k->dims[2] > seen->begin) seen->begin = seen->end - k->dims[2];
+    for (int i = MASK; i <= BIAS; i++) {
+        const dw_tensor *x = operand(call, i);
+        if (x == NULL || x->rank == 0 || x->dims[x->rank - 1] == 1 || x->dims[x->rank - 1] >= seen->end) continue;
+        return base_fail(call->context, DW_MISMATCH, "attention: query %lld stands at %lld, %s has %lld positions", (long long)query, (long long)*position,
+                         i == MASK ? "mask" : "bias", (long long)x->dims[x->rank - 1]);
+    }
+    return DW_OK;
+}
+
+/* Offset of a mask or bias at key 0 of a query. */
+static int64_t broadcast_offset(const dw_tensor *x, int64_t row, int64_t head, int64_t query) {
+    const int64_t index[] = {row, head, query};
+    int64_t offset = 0;
+    for (int axis = 0; x != NULL && axis < 3; axis++) {
+        int own = axis - (4 - x->rank);
+        if (own >= 0 && x->dims[own] != 1) offset += index[axis] * x->strides[own];
+    }
+    return offset;
+}
+
+static int64_t key_stride(const dw_tensor *x) { return x != NULL && x->rank > 0 && x->dims[x->rank - 1] != 1 ? x->strides[x->rank - 1] : 0; }
+
 dw_status attention_reference(const op_call *call) {
-    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2], *mask = operand(call, 3), *bias = operand(call, 4), *sink = operand(call, 5);
-    const dw_tensor *out = call->out[0];
+    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2], *mask = operand(call, MASK), *bias = operand(call, BIAS);
+    const dw_tensor *sink = operand(call, SINK), *out = call->out[0];
     int64_t offset;
     TRY(eval_offset(call, &offset));
     if (k->dims[1] < 1 || q->dims[1] % k->dims[1] != 0)
         return base_fail(call->context, DW_MISMATCH, "attention: q has %lld heads, k has %lld, which does not divide them", (long long)q->dims[1], (long long)k->dims[1]);
     int64_t shared = q->dims[1] / k->dims[1];
-    const int64_t scores[] = {q->dims[0], q->dims[1], q->dims[2], k->dims[2]};
     walk w;
-    walk_start(&w, 4, scores);
-    walk_skip(&w, 3);
-    int at_q = walk_add(&w, q), at_out = walk_add(&w, out), at_mask = mask != NULL ? walk_add(&w, mask) : 0, at_bias = bias != NULL ? walk_add(&w, bias) : 0;
+    walk_start(&w, 3, q->dims);
+    int at_q = walk_add_strides(&w, q->strides), at_out = walk_add_strides(&w, out->strides);
     for (; w.left > 0; walk_next(&w)) {
-        int64_t batch = w.index[0], head = w.index[1];
+        int64_t row = w.index[0], head = w.index[1], position = 0;
+        span seen = {0, 0};
+        TRY(place_of(call, w.index[2], offset, &row, &position, &seen));
         query at = {
             .call = call,
             .scale = op_attr_real(call->attrs, OP_ATTR_scale),
             .softcap = op_attr_real(call->attrs, OP_ATTR_softcap),
             .q = w.offset[at_q],
-            .k = batch * k->strides[0] + head / shared * k->strides[1],
-            .v = batch * v->strides[0] + head / shared * v->strides[1],
-            .mask = w.offset[at_mask],
-            .bias = w.offset[at_bias],
-            .mask_stride = w.stride[at_mask][3],
-            .bias_stride = w.stride[at_bias][3],
+            .k = row * k->strides[0] + head / shared * k->strides[1],
+            .v = row * v->strides[0] + head / shared * v->strides[1],
+            .mask = broadcast_offset(mask, row, head, w.index[2]),
+            .bias = broadcast_offset(bias, row, head, w.index[2]),
+            .mask_stride = key_stride(mask),
+            .bias_stride = key_stride(bias),
+            .ring = k->dims[2],
         };
         double of_sink = sink != NULL ? op_load_at(sink, head * sink->strides[0]) : -INFINITY;
-        attend(&at, visible(call->attrs, w.index[2], offset, k->dims[2]), of_sink, w.offset[at_out]);
+        attend(&at, seen, of_sink, w.offset[at_out]);
     }
     return DW_OK;
 }
 
 /* 2 (d + e) for each head and each pair of a query and a key that it sees by causal, window and ahead; what a mask operand hides is counted
- * all the same. A causal square is thus s (s + 1) / 2 pairs. The softmax is not counted. */
+ * all the same. A causal square is thus s (s + 1) / 2 pairs. Positions that are an operand are not known: then each query sees all that a cache
+ * holds of its window. The softmax is not counted. */
 void attention_work(const op_call *call, op_work *work) {
     const dw_tensor *q = call->in[0], *v = call->in[2];
     int64_t offset;
     if (eval_offset(call, &offset) != DW_OK) offset = 0;
+    if (operand(call, POSITION) != NULL) offset = v->dims[2] > q->dims[2] ? v->dims[2] - q->dims[2] : 0;
     double pairs = 0;
     for (int64_t i = 0; i < q->dims[2]; i++) {
-        span seen = visible(call->attrs, i, offset, v->dims[2]);
+        span seen = visible(call->attrs, i + offset, v->dims[2]);
         pairs += (double)(seen.end - seen.begin);
     }
     op_work_each(call, 0, work);

@@ -42,13 +42,18 @@ ir_value *incremental_find_tokens(const ir_graph *graph) {
 
 /* What hinders before any node is looked at; NULL: nothing. */
 static const char *find_sequence(stepper *stepper) {
+    static const char *const symbols[] = {STEP_SYMBOL_ROWS, STEP_SYMBOL_MAX, STEP_SYMBOL_CHUNK, STEP_SYMBOL_TOTAL, STEP_SYMBOL_ENDS};
     ir_graph *graph = stepper->graph;
     stepper->tokens = incremental_find_tokens(graph);
     if (stepper->tokens == NULL) return "no integer input looks up an embedding: there are no tokens";
     stepper->length = stepper->tokens->type.dims[stepper->tokens->type.rank - 1];
     if (!dim_is_symbol(stepper->length, &stepper->length_symbol)) return "the length of the token input is fixed: export it as dynamic";
+    if (stepper->tokens->type.rank != 2 || !dim_is_symbol(stepper->tokens->type.dims[0], &stepper->batch_symbol)) stepper->batch_symbol = -1;
+    if (stepper->batch_symbol == stepper->length_symbol) return "the batch and the length of the token input are one symbol";
     if (graph->state_count > 0) return "it keeps state of its own already";
-    if (dim_symbol_find(graph->dims, "past") >= 0 || dim_symbol_find(graph->dims, "max") >= 0) return "it has a dimension named past or max";
+    for (size_t i = 0; i < COUNT_OF(symbols); i++) {
+        if (dim_symbol_find(graph->dims, symbols[i]) >= 0) return "it has a dimension whose name begins with cache_";
+    }
     return NULL;
 }
 
@@ -56,10 +61,13 @@ static dw_status add_symbols(stepper *stepper) {
     ir_graph *graph = stepper->graph;
     int64_t min, most;
     dim_symbol_range(graph->dims, stepper->length_symbol, &min, &most);
-    TRY_DIM(graph->context, stepper->past, dim_symbol(graph->dims, "past", 0, most == DIM_UNBOUNDED ? most : most - 1));
-    TRY_DIM(graph->context, stepper->max, dim_symbol(graph->dims, "max", 1, most));
-    TRY_DIM(graph->context, stepper->total, dim_add(graph->dims, stepper->past, stepper->length));
-    return DW_OK;
+    TRY_DIM(graph->context, stepper->rows, dim_symbol(graph->dims, STEP_SYMBOL_ROWS, 1, DIM_UNBOUNDED));
+    TRY_DIM(graph->context, stepper->max, dim_symbol(graph->dims, STEP_SYMBOL_MAX, 1, most));
+    TRY_DIM(graph->context, stepper->chunk, dim_symbol(graph->dims, STEP_SYMBOL_CHUNK, 1, most));
+    TRY_DIM(graph->context, stepper->total, dim_symbol(graph->dims, STEP_SYMBOL_TOTAL, 1, most));
+    const op_type tokens = {.format = DW_FORMAT_i64, .rank = 1, .dims = {stepper->length}};
+    TRY(ir_add_input(graph, STEP_INPUT_ROW, &tokens, &stepper->row));
+    return ir_add_input(graph, STEP_INPUT_POSITION, &tokens, &stepper->position);
 }
 
 /* ---- sources ----------------------------------------------------------------------------------------------------------- */
@@ -95,16 +103,18 @@ static dw_status label_source(stepper *stepper, ir_value *value) {
     return DW_OK;
 }
 
-/* Inputs over the sequence take the whole history; the token input the new tokens alone. */
-static void make_source(stepper *stepper, ir_value *value) {
+/* Inputs over the sequence take the whole history; the token input the new tokens alone; the batch is 1. */
+static dw_status make_source(stepper *stepper, ir_value *value) {
     step_record *record = step_of(value);
     unsigned all = 0;
     for (int i = 0; i < record->label.sequences && !record->active; i++) all |= 1u << i;
     record->whole = all;
     record->made[all] = value;
-    for (int i = 0; i < value->type.rank && all != 0; i++) {
-        if (value->type.dims[i] == stepper->length) value->type.dims[i] = stepper->total;
+    for (int i = 0; i < value->type.rank; i++) {
+        if (value->type.dims[i] == stepper->length && all != 0) value->type.dims[i] = stepper->total;
+        TRY(step_size(stepper, value->type.dims[i], &value->type.dims[i]));
     }
+    return DW_OK;
 }
 
 static dw_status add_sources(stepper *stepper) {
@@ -196,14 +206,16 @@ static dw_status build(stepper *stepper, const ir_graph *whole, ir_graph **prelu
         text_add(stepper->why, obstacle);
         return text_status(stepper->why);
     }
-    TRY(add_symbols(stepper));
     TRY(value_analyse(graph, &stepper->analysis));
     TRY(add_sources(stepper));
     TRY(prove(stepper, proved));
     if (!*proved) return DW_OK;
     ir_node *last = graph->last;
-    for (size_t i = 0; i < graph->input_count; i++) make_source(stepper, graph->inputs[i]);
-    for (size_t i = 0; i < graph->param_count; i++) make_source(stepper, graph->params[i]);
+    TRY(add_symbols(stepper));
+    for (size_t i = 0; i < graph->input_count; i++) {
+        if (step_of(graph->inputs[i]) != NULL && !step_of(graph->inputs[i])->given) TRY(make_source(stepper, graph->inputs[i]));
+    }
+    for (size_t i = 0; i < graph->param_count; i++) TRY(make_source(stepper, graph->params[i]));
     TRY(make_nodes(stepper, last));
     if (stepper->given_count > 0) TRY(step_make_prelude(stepper, whole, prelude));
     TRY(remove_old(graph, last));

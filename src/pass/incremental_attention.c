@@ -1,8 +1,9 @@
-/* Attention in a step: queries are the new tokens, keys and values all so far. New keys and values are written into a state at past:
+/* Attention in a step: queries are the new tokens, of any texts; keys and values all of their texts. New ones are written into a state first:
  *
  *     attention q, k, v {causal=true}
- *     %1 = slice_scatter cache.0, k {axis=2,start=past}; %2 = slice %1 {end=past+s}; .. v; attention q, %2, %4 {causal=true,offset=past}
+ *     %1 = cache_write cache.0, k, step.row, step.position; .. v; attention q, %1, %2, -, -, -, step.row, step.position {causal=true}
  *
+ * Keys and values that are given (cross attention) have a row for each text, and end where given.<n>.last says.
  * Causality is read off the attributes alone: masks that were not read there do not count. */
 #include "pass/attention.h"
 #include "pass/step.h"
@@ -38,6 +39,14 @@ static dw_status check_causal(stepper *stepper, const ir_node *node, step_record
     return step_refuse(stepper, record, node, "a token sees those after it");
 }
 
+/* One more attention reads these keys or values; window 0: all of them. */
+static void widen_reach(step_record *record, int64_t window) {
+    if (!record->read) record->reach = window;
+    else if (window == 0 || record->reach == 0) record->reach = 0;
+    else if (window > record->reach) record->reach = window;
+    record->read = true;
+}
+
 dw_status step_rule_attention(stepper *stepper, const ir_node *node, step_record *record) {
     const step_record *q = step_of(ir_in(node, ATTENTION_Q)), *k = step_of(ir_in(node, ATTENTION_K)), *v = step_of(ir_in(node, ATTENTION_V));
     const bool cached = k->active || v->active;
@@ -47,6 +56,10 @@ dw_status step_rule_attention(stepper *stepper, const ir_node *node, step_record
         return step_refuse(stepper, record, node, "its keys and values run over tokens but do not depend on them");
     }
     if (cached) TRY(check_causal(stepper, node, record));
+    if (cached && record->refusal == NULL) {
+        widen_reach(step_of(ir_in(node, ATTENTION_K)), ir_int(node, OP_ATTR_window));
+        widen_reach(step_of(ir_in(node, ATTENTION_V)), ir_int(node, OP_ATTR_window));
+    }
     if (!cached && (ir_bool(node, OP_ATTR_causal) || ir_int(node, OP_ATTR_window) != 0 || ir_int(node, OP_ATTR_ahead) != 0)) {
         return step_refuse(stepper, record, node, "it limits keys that are no tokens by position");
     }
@@ -58,52 +71,75 @@ dw_status step_rule_attention(stepper *stepper, const ir_node *node, step_record
     return DW_OK;
 }
 
-/* The keys or values of all tokens so far: value written into its state, which is read up to the newest token. */
+/* How many tokens a cache holds: all, or those that a token sees and as many more as one run writes before it reads. */
+static dw_status cache_size(stepper *stepper, const step_record *record, dim *size) {
+    ir_graph *graph = stepper->graph;
+    dim before;
+    *size = stepper->max;
+    if (record->reach == 0) return DW_OK;
+    TRY_DIM(graph->context, before, dim_constant(graph->dims, record->reach - 1));
+    TRY_DIM(graph->context, before, dim_add(graph->dims, before, stepper->chunk));
+    TRY_DIM(graph->context, *size, dim_min(graph->dims, stepper->max, before));
+    return DW_OK;
+}
+
+/* The keys or values of all tokens so far: value written into its state. */
 static dw_status cache_value(stepper *stepper, const ir_node *node, ir_value *value, ir_value **cached) {
     ir_graph *graph = stepper->graph;
     step_record *record = step_of(value);
     if (record->cached != NULL) return *cached = record->cached, DW_OK;
     char name[32];
-    ir_value *fresh = record->made[0], *state, *updated;
+    ir_value *fresh = record->made[0], *state;
     op_type type = fresh->type;
-    type.dims[2] = stepper->max;
+    type.dims[0] = stepper->rows;
+    TRY(cache_size(stepper, record, &type.dims[2]));
     snprintf(name, sizeof name, "cache.%d", stepper->cache_count++);
     TRY(ir_add_state(graph, name, &type, NULL, &state));
-    ir_value *const in[2] = {state, fresh};
-    const op_attr attrs[] = {op_set_int(OP_ATTR_axis, 2), op_set_dim(OP_ATTR_start, stepper->past), op_set_int(OP_ATTR_step, 1)};
-    dim zero;
-    TRY_DIM(graph->context, zero, dim_constant(graph->dims, 0));
+    ir_value *const in[] = {state, fresh, stepper->row, stepper->position};
     graph->origin = node->origin;
-    TRY(ir_emit(graph, OP_slice_scatter, 2, in, COUNT_OF(attrs), attrs, &updated));
-    TRY(ir_emit_slice(graph, updated, 2, zero, stepper->total, 1, &record->cached));
-    ir_set_next(state, updated);
+    TRY(ir_emit(graph, OP_cache_write, COUNT_OF(in), in, 0, NULL, &record->cached));
+    ir_set_next(state, record->cached);
     *cached = record->cached;
     return DW_OK;
 }
 
+/* An operand that attends along the tokens or along nothing of a text; rows: what is given comes in a row for each text. */
+static dw_status make_operand(stepper *stepper, const ir_node *node, int index, bool rows, ir_value **made) {
+    const step_record *record = step_of(ir_out(node));
+    ir_value *operand = ir_in(node, index);
+    step_kind needed[STEP_MAX_SEQUENCES] = {STEP_FREE};
+    if (rows && step_of(operand)->given && operand->type.rank == 4) return step_make_rows(stepper, operand, made);
+    for (int j = 0; j < step_of(operand)->label.sequences; j++) needed[j] = record->links[index].to[j] == STEP_LINK_ALL ? STEP_ALL : STEP_NEW;
+    return step_make(stepper, operand, needed, made);
+}
+
+/* Keys and values that depend on no input are the same for all texts, and stay as they are. */
 dw_status step_make_attention(stepper *stepper, ir_node *node) {
     ir_graph *graph = stepper->graph;
-    step_record *record = step_of(ir_out(node));
     ir_value *in[ATTENTION_OPERANDS] = {NULL}, *result;
     op_attr attrs[OP_ATTR_COUNT];
-    int count = node->attrs.count;
+    int count = 0;
     ir_cursor_end(graph);
     const bool cached = step_of(ir_in(node, ATTENTION_K))->active;
+    const bool rows = step_of(ir_in(node, ATTENTION_K))->given && step_of(ir_in(node, ATTENTION_V))->given;
     for (int i = 0; i < node->n_in; i++) {
-        step_kind needed[STEP_MAX_SEQUENCES] = {STEP_FREE};
-        ir_value *operand = ir_in(node, i);
-        if (operand == NULL) continue;
-        for (int j = 0; j < step_of(operand)->label.sequences; j++) needed[j] = record->links[i].to[j] == STEP_LINK_ALL ? STEP_ALL : STEP_NEW;
+        if (ir_in(node, i) == NULL) continue;
         if (cached && (i == ATTENTION_K || i == ATTENTION_V)) {
-            TRY(cache_value(stepper, node, operand, &in[i]));
+            TRY(cache_value(stepper, node, ir_in(node, i), &in[i]));
         } else {
-            TRY(step_make(stepper, operand, needed, &in[i]));
+            TRY(make_operand(stepper, node, i, rows, &in[i]));
         }
     }
-    for (int i = 0; i < count; i++) attrs[i] = node->attrs.items[i];
-    if (cached) attrs[count++] = op_set_dim(OP_ATTR_offset, stepper->past);
+    if (cached || rows) in[ATTENTION_ROW] = stepper->row;
+    if (cached) in[ATTENTION_POSITION] = stepper->position;
+    if (rows) TRY(step_make_limit(stepper, ir_in(node, ATTENTION_K), &in[ATTENTION_POSITION]));
+    for (int i = 0; i < node->attrs.count; i++) {
+        if (node->attrs.items[i].id != OP_ATTR_causal) attrs[count++] = node->attrs.items[i];
+    }
+    if (in[ATTENTION_POSITION] != NULL) attrs[count++] = op_set_bool(OP_ATTR_causal, true);
     graph->origin = node->origin;
-    TRY(ir_emit(graph, OP_attention, node->n_in, in, count, attrs, &result));
-    record->made[0] = result;
+    TRY(ir_emit(graph, OP_attention, in[ATTENTION_POSITION] != NULL ? ATTENTION_OPERANDS : in[ATTENTION_ROW] != NULL ? ATTENTION_POSITION : node->n_in, in,
+                count, attrs, &result));
+    step_of(ir_out(node))->made[0] = result;
     return DW_OK;
 }

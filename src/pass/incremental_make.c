@@ -1,5 +1,16 @@
-/* Old nodes are made again for the step: sizes come from labels, positions begin at past, passive values come in the variant that is needed. */
+/* Old nodes are made again for the step: sizes come from labels, positions are those of the new tokens, passive values come in the variant that is needed. */
 #include "pass/step.h"
+
+dw_status step_size(stepper *stepper, dim size, dim *made) {
+    ir_graph *graph = stepper->graph;
+    dim *replacement;
+    *made = size;
+    if (stepper->batch_symbol < 0 || dim_is_constant(size, NULL)) return DW_OK;
+    TRY_NEW(replacement, &stepper->arena, dim_symbol_count(graph->dims));
+    TRY_DIM(graph->context, replacement[stepper->batch_symbol], dim_constant(graph->dims, 1));
+    TRY_DIM(graph->context, *made, dim_rewrite(graph->dims, graph->dims, size, replacement));
+    return DW_OK;
+}
 
 /* The size of an axis whose sequences, from number `first` on, are as kinds say. */
 static dw_status axis_size(stepper *stepper, const step_axis *axis, const step_kind *kinds, int first, dim *size) {
@@ -10,7 +21,7 @@ static dw_status axis_size(stepper *stepper, const step_axis *axis, const step_k
         first += axis->atoms[i].sequence;
         TRY_DIM(graph->context, *size, dim_mul(graph->dims, *size, all ? stepper->total : axis->atoms[i].size));
     }
-    return DW_OK;
+    return step_size(stepper, *size, size);
 }
 
 static dw_status set_shape(stepper *stepper, const step_record *record, const step_kind *kinds, op_attr *attr) {
@@ -25,18 +36,9 @@ static dw_status set_shape(stepper *stepper, const step_record *record, const st
     return DW_OK;
 }
 
-/* Positions: the first of the new tokens is past steps further. */
-static dw_status set_iota(stepper *stepper, const ir_node *node, const step_kind *kinds, op_attr *attr) {
-    ir_graph *graph = stepper->graph;
-    const bool all = kinds[0] == STEP_ALL;
-    if (attr->id == OP_ATTR_length) {
-        attr->dim = all ? stepper->total : stepper->length;
-    } else if (attr->id == OP_ATTR_start && !all) {
-        dim step;
-        TRY_DIM(graph->context, step, dim_constant(graph->dims, ir_int(node, OP_ATTR_step)));
-        TRY_DIM(graph->context, step, dim_mul(graph->dims, step, stepper->past));
-        TRY_DIM(graph->context, attr->dim, dim_add(graph->dims, attr->dim, step));
-    }
+/* iota over all positions; over the new tokens it is no iota (make_shifted). */
+static dw_status set_iota(stepper *stepper, op_attr *attr) {
+    if (attr->id == OP_ATTR_length) attr->dim = stepper->total;
     return DW_OK;
 }
 
@@ -45,23 +47,69 @@ static dw_status set_slice(stepper *stepper, const ir_node *node, const step_kin
     ir_graph *graph = stepper->graph;
     const step_record *record = step_of(ir_out(node)), *operand = step_of(ir_in(node, 0));
     const int axis = (int)ir_int(node, OP_ATTR_axis);
-    if (record->shifts) {
-        const bool all = kinds[step_first_sequence(&record->label, axis)] == STEP_ALL;
-        dim start = op_attr_dim(&node->attrs, OP_ATTR_start);
-        if (!all) TRY_DIM(graph->context, start, dim_add(graph->dims, start, stepper->past));
-        if (attr->id == OP_ATTR_start) attr->dim = start;
-        if (attr->id == OP_ATTR_end) TRY_DIM(graph->context, attr->dim, dim_add(graph->dims, start, all ? stepper->total : stepper->length));
-    } else if (step_axis_sequences(&operand->label.axes[axis]) > 0 && record->label.axes[axis].count > 0 && attr->id == OP_ATTR_end) {
+    if (record->shifts && attr->id == OP_ATTR_end) {
+        TRY_DIM(graph->context, attr->dim, dim_add(graph->dims, op_attr_dim(&node->attrs, OP_ATTR_start), stepper->total));
+    } else if (!record->shifts && step_axis_sequences(&operand->label.axes[axis]) > 0 && record->label.axes[axis].count > 0 && attr->id == OP_ATTR_end) {
         TRY(axis_size(stepper, &record->label.axes[axis], kinds, step_first_sequence(&record->label, axis), &attr->dim));
     }
     return DW_OK;
 }
 
+/* Sizes with the batch that is 1 in the step. */
+static dw_status set_sizes(stepper *stepper, op_attr *attr) {
+    if (op_attr_kind_of(attr->id) == OP_KIND_DIM) return step_size(stepper, attr->dim, &attr->dim);
+    if (op_attr_kind_of(attr->id) != OP_KIND_DIMS) return DW_OK;
+    dim *sizes;
+    TRY_NEW(sizes, &stepper->arena, attr->count);
+    for (int i = 0; i < attr->count; i++) TRY(step_size(stepper, attr->dims[i], &sizes[i]));
+    attr->dims = sizes;
+    return DW_OK;
+}
+
 static dw_status set_attr(stepper *stepper, const ir_node *node, const step_kind *kinds, op_attr *attr) {
     if (attr->id == OP_ATTR_shape) return set_shape(stepper, step_of(ir_out(node)), kinds, attr);
-    if (node->op == OP_slice) return set_slice(stepper, node, kinds, attr);
-    if (node->op == OP_iota && step_of(ir_out(node))->shifts) return set_iota(stepper, node, kinds, attr);
-    return DW_OK;
+    if (node->op == OP_slice) TRY(set_slice(stepper, node, kinds, attr));
+    if (node->op == OP_iota && step_of(ir_out(node))->shifts) TRY(set_iota(stepper, attr));
+    return set_sizes(stepper, attr);
+}
+
+/* start + step * position of each new token. */
+static dw_status places_of(stepper *stepper, dim start, int64_t step, ir_value **places) {
+    ir_graph *graph = stepper->graph;
+    int64_t number;
+    *places = stepper->position;
+    if (step != 1) {
+        ir_value *factor;
+        TRY(ir_emit_scalar(graph, DW_FORMAT_i64, (double)step, &factor));
+        TRY(ir_emit_2(graph, OP_mul, *places, factor, places));
+    }
+    if (dim_is_constant(start, &number) && number == 0) return DW_OK;
+    ir_value *first;
+    TRY(ir_emit_size(graph, start, &first));
+    return ir_emit_2(graph, OP_add, *places, first, places);
+}
+
+static dw_status emit_take(ir_graph *graph, ir_value *table, ir_value *places, int axis, ir_value **result) {
+    ir_value *const in[2] = {table, places};
+    const op_attr attr = op_set_int(OP_ATTR_axis, axis);
+    return ir_emit(graph, OP_take, 2, in, 1, &attr, result);
+}
+
+/* What counts along the sequence, for the new tokens: each has a place of its own. */
+static dw_status make_shifted(stepper *stepper, const ir_node *node, ir_value *table, ir_value **made) {
+    ir_graph *graph = stepper->graph;
+    dim start;
+    TRY(step_size(stepper, op_attr_dim(&node->attrs, OP_ATTR_start), &start));
+    TRY(places_of(stepper, start, ir_int(node, OP_ATTR_step), made));
+    if (node->op == OP_iota) return ir_emit_cast(graph, *made, op_attr_format(&node->attrs, OP_ATTR_to), made);
+    return emit_take(graph, table, *made, (int)ir_int(node, OP_ATTR_axis), made);
+}
+
+/* Is the sequence that node begins wanted of the new tokens? */
+static bool is_shifted(const ir_node *node, const step_kind *kinds) {
+    const step_record *record = step_of(ir_out(node));
+    if (!record->shifts) return false;
+    return kinds[node->op == OP_iota ? 0 : step_first_sequence(&record->label, (int)ir_int(node, OP_ATTR_axis))] != STEP_ALL;
 }
 
 static unsigned variant(const step_record *record, const step_kind *kinds) {
@@ -92,6 +140,10 @@ dw_status step_make_node(stepper *stepper, ir_node *node, const step_kind *kinds
     }
     ir_cursor_end(graph);
     graph->origin = node->origin;
+    if (is_shifted(node, kinds)) {
+        TRY(make_shifted(stepper, node, node->n_in > 0 ? in[0] : NULL, &step_of(ir_out(node))->made[variant(step_of(ir_out(node)), kinds)]));
+        return DW_OK;
+    }
     TRY(ir_emit(graph, node->op, node->n_in, in, node->attrs.count, attrs, &result));
     for (int i = 0; i < node->n_out; i++) {
         step_record *own = step_of(node->out[i]);
@@ -108,7 +160,7 @@ static dw_status make_part(stepper *stepper, ir_value *value, const step_kind *k
     TRY(step_make(stepper, value, all, made));
     for (int axis = 0; axis < record->label.rank; axis++) {
         if (step_axis_sequences(&record->label.axes[axis]) == 0 || !(whole & 1u << step_first_sequence(&record->label, axis))) continue;
-        TRY(ir_emit_slice(stepper->graph, *made, axis, stepper->past, stepper->total, 1, made));
+        TRY(emit_take(stepper->graph, *made, stepper->position, axis, made));
     }
     return DW_OK;
 }

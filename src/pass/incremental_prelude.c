@@ -2,7 +2,7 @@
  * a graph of their own, the prelude. The step takes them as inputs where nodes of its own need them:
  *
  *     input sound f32[b,e,d]; input ids i64[b,s]              prelude: input sound; %1 = matmul sound, wk; ..; output given.0 %3
- *     %1 = matmul sound, wk; ..; attention q, %3, ..   ->     step:    input ids; input given.0 f32[b,h,e,d]; attention q, given.0, .. */
+ *     %1 = matmul sound, wk; ..; attention q, %3, ..   ->     step:    input ids; input given.0 f32[cache_rows,h,e,d]; attention q, given.0, .. */
 #include <string.h>
 
 #include "pass/pass.h"
@@ -53,14 +53,53 @@ dw_status step_rule_alone(stepper *stepper, const ir_node *node, step_record *re
 
 /* ---- the step's side -------------------------------------------------------------------------------------------------------- */
 
-dw_status step_make_given(stepper *stepper, ir_value *value, ir_value **made) {
+static dw_status add_given(stepper *stepper, ir_value *value, const op_type *type, ir_value **made) {
     char name[32];
     ir_value **grown = arena_grow(&stepper->arena, stepper->given, stepper->given_count, &stepper->given_capacity, sizeof *grown);
     if (grown == NULL) return DW_NO_MEMORY;
     stepper->given = grown;
-    snprintf(name, sizeof name, "given.%zu", stepper->given_count);
+    snprintf(name, sizeof name, STEP_GIVEN "%zu", stepper->given_count);
     stepper->given[stepper->given_count++] = value;
-    return ir_add_input(stepper->graph, name, &value->type, made);
+    return ir_add_input(stepper->graph, name, type, made);
+}
+
+dw_status step_make_given(stepper *stepper, ir_value *value, ir_value **made) {
+    op_type type = value->type;
+    for (int i = 0; i < type.rank; i++) TRY(step_size(stepper, type.dims[i], &type.dims[i]));
+    return add_given(stepper, value, &type, made);
+}
+
+dw_status step_make_rows(stepper *stepper, ir_value *value, ir_value **made) {
+    step_record *record = step_of(value);
+    if (record->by_row == NULL) {
+        op_type type = value->type;
+        for (int i = 1; i < type.rank; i++) TRY(step_size(stepper, type.dims[i], &type.dims[i]));
+        type.dims[0] = stepper->rows;
+        TRY(add_given(stepper, value, &type, &record->by_row));
+    }
+    *made = record->by_row;
+    return DW_OK;
+}
+
+dw_status step_make_limit(stepper *stepper, const ir_value *value, ir_value **last) {
+    const ir_value *given = step_of(value)->by_row;
+    const dim size = value->type.dims[2];
+    const op_type type = {.format = DW_FORMAT_i64, .rank = 1, .dims = {stepper->length}};
+    char name[64];
+    *last = NULL;
+    if (dim_is_constant(size, NULL)) return DW_OK;
+    for (size_t i = 0; i < stepper->limit_count; i++) {
+        if (stepper->limits[i].size != size) continue;
+        *last = stepper->limits[i].last;
+        return DW_OK;
+    }
+    step_limit *grown = arena_grow(&stepper->arena, stepper->limits, stepper->limit_count, &stepper->limit_capacity, sizeof *grown);
+    if (grown == NULL) return DW_NO_MEMORY;
+    stepper->limits = grown;
+    snprintf(name, sizeof name, "%s" STEP_GIVEN_LAST, given->name);
+    TRY(ir_add_input(stepper->graph, name, &type, last));
+    stepper->limits[stepper->limit_count++] = (step_limit){.size = size, .last = *last};
+    return DW_OK;
 }
 
 dw_status step_remove_given(stepper *stepper) {
@@ -95,7 +134,7 @@ static dw_status restrict_to_given(const stepper *stepper, ir_graph *prelude) {
     for (size_t i = 0; i < stepper->given_count; i++) {
         char name[32];
         value = counterpart(stepper->graph, prelude, stepper->given[i]);
-        snprintf(name, sizeof name, "given.%zu", i);
+        snprintf(name, sizeof name, STEP_GIVEN "%zu", i);
         TRY(ir_add_output(prelude, name, value));
     }
     TRY(pass_run_one(prelude, pass_find("dead"), &options, &changed));

@@ -1,7 +1,8 @@
-/* Outputs of the last token alone: a slice at each output over the sequence, moved up as long as what it passes treats tokens one by one.
+/* Outputs of a step for the last token of each text alone: they are taken at each output over the new tokens, and the taking is moved up as long as
+ * what it passes treats tokens one by one.
  *
- *     %8 = attention %q, %k, %v {causal}; %9 = matmul %8, wo; .. ; output logits %20              [b,s,v]
- *     %q1 = slice %q; %8 = attention %q1, %k, %v {causal,offset=s-1}; %9 = matmul %8, wo; ..      [b,1,v]
+ *     %8 = attention %q, %k, %v, -, -, -, step.row, step.position {causal}; %9 = matmul %8, wo; .. ; output logits %20      [1,s,v]
+ *     %q1 = take %q, step.last; %r = take step.row, step.last; ..; %8 = attention %q1, %k, %v, -, -, -, %r, %p {causal}; ..  [1,cache_ends,v]
  *
  * What others need whole is computed whole and cut, which costs nothing. */
 #include "pass/attention.h"
@@ -20,7 +21,8 @@ typedef struct need {
 typedef struct restrictor {
     ir_graph *graph;
     arena arena;
-    dim length, one;
+    dim length, one, ends;
+    ir_value *last;          /* input step.last [ends] */
 } restrictor;
 
 static need *need_of(const ir_value *value) {
@@ -29,7 +31,7 @@ static need *need_of(const ir_value *value) {
 
 /* ---- shapes ---------------------------------------------------------------------------------------------------------- */
 
-/* The size of an axis without its tokens: 1, or the batch that it was merged with; NULL when it has no tokens. */
+/* The size of an axis without its tokens: 1, or what it was merged with; NULL when it has no tokens. */
 static dim outer_of(const restrictor *to, dim size) {
     return size == to->length ? to->one : dim_divide_exact(to->graph->dims, size, to->length);
 }
@@ -131,6 +133,7 @@ static dw_status find_axes(const restrictor *to, const ir_node *node, int axis, 
             const int own = ir_in(node, i) == NULL ? -1 : 2 - (4 - ir_in(node, i)->type.rank);
             if (own >= 0 && ir_in(node, i)->type.dims[own] == to->length) axes[i] = own;
         }
+        for (int i = ATTENTION_ROW; i < node->n_in && *fits; i++) axes[i] = ir_in(node, i) == NULL ? -1 : 0;
         return DW_OK;
     case OP_layer_norm:
     case OP_rms_norm:
@@ -161,49 +164,46 @@ static void move_cursor(ir_graph *graph, const ir_value *value) {
     }
 }
 
-/* The last token of a value that is there whole; merged axes are split for it. */
-static dw_status emit_slice(const restrictor *to, ir_value *value, int axis, ir_value **last) {
+static dw_status emit_take(const restrictor *to, ir_value *value, int axis, ir_value **last) {
+    ir_value *const in[2] = {value, to->last};
+    const op_attr attr = op_set_int(OP_ATTR_axis, axis);
+    return ir_emit(to->graph, OP_take, 2, in, 1, &attr, last);
+}
+
+static dw_status with_ends(const restrictor *to, dim outer, dim *size) {
+    TRY_DIM(to->graph->context, *size, dim_mul(to->graph->dims, outer, to->ends));
+    return DW_OK;
+}
+
+/* The last tokens of a value that is there whole; merged axes are split for it. */
+static dw_status emit_last(const restrictor *to, ir_value *value, int axis, ir_value **last) {
     ir_graph *graph = to->graph;
     const op_type *type = &value->type;
     const dim outer = outer_of(to, type->dims[axis]);
-    dim start, split[DW_MAX_RANK + 1], merged[DW_MAX_RANK];
-    TRY_DIM(graph->context, start, dim_sub(graph->dims, to->length, to->one));
+    dim split[DW_MAX_RANK + 1], merged[DW_MAX_RANK];
     move_cursor(graph, value);
-    if (type->dims[axis] == to->length) return ir_emit_slice(graph, value, axis, start, to->length, 1, last);
+    if (type->dims[axis] == to->length) return emit_take(to, value, axis, last);
     for (int i = 0; i < type->rank; i++) {
-        merged[i] = i == axis ? outer : type->dims[i];
+        merged[i] = type->dims[i];
         split[i < axis ? i : i + 1] = type->dims[i];
     }
+    TRY(with_ends(to, outer, &merged[axis]));
     split[axis] = outer;
     split[axis + 1] = to->length;
     TRY(ir_emit_reshape(graph, value, type->rank + 1, split, last));
-    TRY(ir_emit_slice(graph, *last, axis + 1, start, to->length, 1, last));
+    TRY(emit_take(to, *last, axis + 1, last));
     return ir_emit_reshape(graph, *last, type->rank, merged, last);
 }
 
 /* The last token of an operand: its node was restricted before, or it is cut. */
 static dw_status last_of(const restrictor *to, ir_value *value, int axis, ir_value **last) {
     need *need = need_of(value);
-    if (need->made == NULL) TRY(emit_slice(to, value, axis, &need->made));
+    if (need->made == NULL) TRY(emit_last(to, value, axis, &need->made));
     *last = need->made;
     return DW_OK;
 }
 
-/* The query of an attention is the last of its tokens. */
-static dw_status add_offset(const restrictor *to, const ir_node *node, op_attr *attrs, int *count) {
-    ir_graph *graph = to->graph;
-    dim offset;
-    const dim before = op_attr_dim(&node->attrs, OP_ATTR_offset);
-    TRY_DIM(graph->context, offset, dim_sub(graph->dims, to->length, to->one));
-    if (before != NULL) TRY_DIM(graph->context, offset, dim_add(graph->dims, offset, before));
-    int i = 0;
-    while (i < *count && attrs[i].id != OP_ATTR_offset) i++;
-    attrs[i] = op_set_dim(OP_ATTR_offset, offset);
-    *count += i == *count;
-    return DW_OK;
-}
-
-/* node again for the last token: operands restricted, the shape and the position of the query with them. */
+/* node again for the last tokens: operands restricted, the shape with them. */
 static dw_status emit_restricted(restrictor *to, ir_node *node, int axis, const int *axes) {
     ir_graph *graph = to->graph;
     ir_value *in[MAX_OPERANDS], *result;
@@ -218,10 +218,12 @@ static dw_status emit_restricted(restrictor *to, ir_node *node, int axis, const 
         if (attrs[count].id != OP_ATTR_shape) continue;
         dim *shape;
         TRY_NEW(shape, &to->arena, attrs[count].count);
-        for (int i = 0; i < attrs[count].count; i++) shape[i] = i == axis ? outer_of(to, attrs[count].dims[i]) : attrs[count].dims[i];
+        for (int i = 0; i < attrs[count].count; i++) {
+            shape[i] = attrs[count].dims[i];
+            if (i == axis) TRY(with_ends(to, outer_of(to, shape[i]), &shape[i]));
+        }
         attrs[count].dims = shape;
     }
-    if (node->op == OP_attention) TRY(add_offset(to, node, attrs, &count));
     ir_cursor_after(graph, node);
     TRY(ir_emit(graph, node->op, node->n_in, in, count, attrs, &result));
     for (int i = 0; i < node->n_out; i++) need_of(node->out[i])->made = result->node->out[i];
@@ -332,13 +334,23 @@ static dw_status restrict_outputs(restrictor *to, bool *changed) {
     return DW_OK;
 }
 
+static dw_status add_last(restrictor *to) {
+    ir_graph *graph = to->graph;
+    TRY_DIM(graph->context, to->one, dim_constant(graph->dims, 1));
+    TRY_DIM(graph->context, to->ends, dim_symbol(graph->dims, STEP_SYMBOL_ENDS, 1, DIM_UNBOUNDED));
+    const op_type type = {.format = DW_FORMAT_i64, .rank = 1, .dims = {to->ends}};
+    return ir_add_input(graph, STEP_INPUT_LAST, &type, &to->last);
+}
+
 dw_status pass_last_token(ir_graph *graph, bool *changed) {
     *changed = false;
-    const ir_value *tokens = incremental_find_tokens(graph);
-    if (tokens == NULL) return DW_OK;
-    restrictor to = {.graph = graph, .length = tokens->type.dims[tokens->type.rank - 1]};
-    if (!dim_is_symbol(to.length, NULL)) return DW_OK;
-    TRY_DIM(graph->context, to.one, dim_constant(graph->dims, 1));
+    const ir_value *row = map_find(&graph->names, STEP_INPUT_ROW);
+    bool any = false;
+    if (row == NULL || map_find(&graph->names, STEP_INPUT_LAST) != NULL) return DW_OK;
+    restrictor to = {.graph = graph, .length = row->type.dims[0]};
+    for (size_t i = 0; i < graph->output_count; i++) any = any || token_axis(&to, graph->outputs[i].value) >= 0;
+    if (!any) return DW_OK;
+    TRY(add_last(&to));
     arena_init(&to.arena, graph->context);
     const dw_status status = restrict_outputs(&to, changed);
     arena_free(&to.arena);

@@ -60,22 +60,34 @@ typedef struct step_record {
     const char *refusal;                 /* why the value cannot be made; NULL: it can */
     const ir_node *culprit;              /* the node that is so */
     unsigned whole;                      /* bit n: sequence n can only be computed over all of it; the new part is a slice */
-    bool shifts;                         /* iota or slice of a table: begins at past where the new tokens are needed */
+    bool shifts;                         /* iota or slice of a table: where the new tokens are needed, each has its own place */
     step_links *links;                   /* of the node's operands */
     step_meaning meaning;
     const ir_node *sort;                 /* of meaning */
     int64_t divisor;
     ir_value *made[STEP_VARIANTS];       /* for the step; by bits, set where ALL is needed; active values in [0] */
     ir_value *cached;                    /* of keys and values: all so far */
+    ir_value *by_row;                    /* of given values that attention reads: those of all texts */
+    int64_t reach;                       /* of keys and values: how many of the last ones are seen; 0: all */
+    bool read;                           /* as keys or values: reach is known */
 } step_record;
+
+/* An axis of what is given along which texts differ, and the input that says where each ends. */
+typedef struct step_limit {
+    dim size;
+    ir_value *last;
+} step_limit;
 
 typedef struct stepper {
     ir_graph *graph;
     arena arena;
     value_analysis *analysis;            /* of the old nodes */
     ir_value *tokens;
-    dim length, past, max, total;        /* length: of the sequence in old nodes, of the new tokens in new ones; total = past + length */
-    int length_symbol;
+    dim length, rows, max, chunk, total; /* length: of the sequence in old nodes, of the new tokens in new ones */
+    int length_symbol, batch_symbol;     /* batch_symbol -1: the batch is a number */
+    ir_value *row, *position;            /* inputs of the step */
+    step_limit *limits;
+    size_t limit_count, limit_capacity;
     int cache_count;
     ir_value **given;                    /* old values that the prelude gives to the step, in the order of their names */
     size_t given_count, given_capacity;
@@ -126,6 +138,9 @@ dw_status step_make_attention(stepper *stepper, ir_node *node);
 dw_status step_rule_alone(stepper *stepper, const ir_node *node, step_record *record, bool *known);
 /* The input of the step that takes a given value. */
 dw_status step_make_given(stepper *stepper, ir_value *value, ir_value **made);
+/* The same for attention: a row for each text; and the input that says where the size along axis 2 ends, NULL where that is a number. */
+dw_status step_make_rows(stepper *stepper, ir_value *value, ir_value **made);
+dw_status step_make_limit(stepper *stepper, const ir_value *value, ir_value **last);
 /* The graph of all given values, from the graph that the stepper's is a copy of; while old nodes are still there. */
 dw_status step_make_prelude(const stepper *stepper, const ir_graph *whole, ir_graph **prelude);
 /* The inputs that the prelude takes leave the step, when the old nodes are gone. */
@@ -133,6 +148,8 @@ dw_status step_remove_given(stepper *stepper);
 
 /* ---- making (incremental_make.c) ---- */
 
+/* A size of the old graph in the step, where the batch is 1. */
+dw_status step_size(stepper *stepper, dim size, dim *made);
 /* value for the step, its sequences as kinds say (ignored for active values, which are made already). */
 dw_status step_make(stepper *stepper, ir_value *value, const step_kind *kinds, ir_value **made);
 /* An active node whose operands are made or passive. */

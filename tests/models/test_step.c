@@ -15,7 +15,7 @@
 #define TOLERANCE 1e-6
 #define TOLERANCE_BF16 2e-2
 
-static const int64_t chunks[] = {7, 1, 1, 3, 1};
+static const int64_t chunks[] = {3, 4, 1, 1, 2, 1, 4, 5, 1};
 
 /* refusal: what the reason begins with; NULL: there is a step. */
 typedef struct expectation {

@@ -617,6 +617,39 @@ def attention():
     c.add("attention", [bad, k, v], y.float(), scale=0.7)
     wide = [normal(1, 1, 1, 260, scale=0.2), normal(1, 1, 2, 260, scale=0.2), normal(1, 1, 2, 260)]
     c.add("attention", wide, expected(*wide, 0.1).float(), scale=0.1)
+    c.note("tokens of two texts beside caches of six places; the first text is longer, so its cache is a ring")
+    lengths, room = (9, 4), 6
+    texts = [(normal(1, 1, n, 3), normal(1, 1, n, 2)) for n in lengths]
+    k, v = torch.zeros(2, 1, room, 3), torch.zeros(2, 1, room, 2)
+    for r, (keys, values) in enumerate(texts):
+        for p in range(lengths[r]):
+            k[r, :, p % room], v[r, :, p % room] = keys[0, :, p], values[0, :, p]
+    row, position = torch.tensor([0, 1, 1, 0]), torch.tensor([8, 3, 0, 7])
+    q, sink = normal(1, 2, 4, 3), normal(2)
+    padding = torch.rand(2, 1, 1, 9) < 0.7
+    bias = normal(2, 1, 9)
+    for form in (dict(window=3), dict(window=4, softcap=1.5)):
+        for operands in ((None, None, None), (padding, bias, sink)):
+            made = []
+            for i in range(4):
+                r, p = int(row[i]), int(position[i])
+                mask = None if operands[0] is None else operands[0][r:r + 1, ..., :p + 1]
+                b = None if operands[1] is None else operands[1][..., :p + 1]
+                made.append(expected(q[:, :, i:i + 1], texts[r][0][:, :, :p + 1], texts[r][1][:, :, :p + 1], 0.7, mask=mask, bias=b, sink=operands[2], offset=p, **form))
+            c.add("attention", [q, k, v, *operands, row, position], torch.cat(made, 2).float(), scale=0.7, causal=True, **form)
+    c.write()
+
+
+def cache():
+    c = Cases("cache")
+    x, y = normal(2, 2, 4, 3), normal(1, 2, 6, 3)
+    row, position = torch.tensor([0, 1, 1, 0, 1, 0]), torch.tensor([0, 5, 6, 9, 2, 1])
+    want = x.clone()
+    for i in range(6):
+        want[row[i], :, position[i] % 4] = y[0, :, i]
+    c.add("cache_write", [x, y, row, position], want, tolerance=0)
+    c.add("cache_write", [x.to(torch.bfloat16), y.to(torch.bfloat16), row.int(), position.int()], want.to(torch.bfloat16), tolerance=0)
+    c.add("cache_write", [x, y[:, :, :0], row[:0], position[:0]], x, tolerance=0)
     c.write()
 
 
@@ -695,6 +728,6 @@ def quantize():
 
 
 if __name__ == "__main__":
-    for family in (pointwise, create, view, move, index, reduce, scan, route, norm, matmul, grouped, attention, rotary, conv, quantize):
+    for family in (pointwise, create, view, move, index, reduce, scan, route, norm, matmul, grouped, attention, cache, rotary, conv, quantize):
         torch.manual_seed(1)
         family()

@@ -9,7 +9,7 @@
 /* The references round each result once, so the two differ only where keys that a whole run hides are not there at all in a step. */
 #define TOLERANCE 1e-6
 
-static const int64_t chunks[] = {4, 1, 1, 3, 1};
+static const int64_t chunks[] = {3, 4, 1, 1, 2, 1, 4};
 
 /* ---- cases ------------------------------------------------------------------------------------------------------------------ */
 

@@ -4,11 +4,12 @@
 
 #include "ir/ir.h"
 
-enum { STEPWISE_BATCH = 2, STEPWISE_ROOM = 16 };   /* the symbol b where there is one; how many tokens fit into the caches */
+enum { STEPWISE_TEXTS = 2, STEPWISE_ROOM = 32 };   /* the batch where it is a symbol; how many tokens fit into the caches */
 
-/* Random inputs of as many tokens as all chunks have (at most STEPWISE_ROOM), by the references. *error is the largest of all chunks and outputs
- * over the sequence: |whole - step| / |whole|. The prelude, NULL
- * for none, runs once. A step that gives the last token alone is held against the last token of each chunk. */
+/* Random texts of as many tokens as all chunks have (at most STEPWISE_ROOM), by the references: whole as a batch, and by the step in one run for each
+ * chunk, which has that many tokens of the first text and the chunk from the other end of the list of the second, so that the two are never
+ * as far. A step that serves one text at a time does one after the other. *error is the largest of all runs and outputs over the sequence:
+ * |whole - step| / |whole|. The prelude, NULL for none, runs once for each text. A step that gives last tokens alone is held against those. */
 dw_status stepwise_compare(const ir_graph *whole, const ir_graph *step, const ir_graph *prelude, int count, const int64_t *chunks, double *error);
 
 #endif

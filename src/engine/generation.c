@@ -1,0 +1,201 @@
+/* The memory of generation: what every run reads and writes besides the workspace, and the workspace of the largest runs. */
+#include "engine/generation.h"
+
+#include <string.h>
+
+enum { CHUNK = 512 };   /* new tokens of a run: enough for full speed, few enough for rings and workspace to stay small */
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* ---- sizes ---- */
+
+static void set(int64_t *symbols, int symbol, int64_t value) {
+    if (symbol >= 0) symbols[symbol] = value;
+}
+
+void generation_set_sizes(const dw_session *session, engine_runner *runner, const generation *g, int64_t fresh, int64_t ends, int64_t total) {
+    memcpy(runner->symbols, g->sizes, (size_t)dim_symbol_count(runner->program->plan->graph->dims) * sizeof *runner->symbols);
+    set(runner->symbols, g->batch, 1);
+    set(runner->symbols, g->fresh, fresh);
+    if (g->mode != GENERATION_STEP) return;
+    set(runner->symbols, g->rows, g->texts);
+    set(runner->symbols, g->max, session->max_tokens);
+    set(runner->symbols, g->ring, g->chunk);
+    set(runner->symbols, g->ends, ends);
+    set(runner->symbols, g->total, total);
+}
+
+/* The most that a symbol may be. */
+static int64_t most_of(const ir_graph *graph, int symbol) {
+    int64_t min, max = INT64_MAX;
+    if (symbol >= 0) dim_symbol_range(graph->dims, symbol, &min, &max);
+    return max == DIM_UNBOUNDED ? INT64_MAX : max;
+}
+
+/* Does the step serve several texts: is all that is given there for each, and are there logits for each? */
+static bool serves_many(const ir_graph *graph, generation *g) {
+    int symbol;
+    g->by_text = true;
+    for (size_t i = 0; i < graph->input_count; i++) {
+        const op_type *type = &graph->inputs[i]->type;
+        if (g->feeds[i] == FEED_GIVEN) g->by_text = g->by_text && type->rank > 0 && dim_is_symbol(type->dims[0], &symbol) && symbol == g->rows;
+    }
+    const op_type *logits = &graph->outputs[g->output].value->type;
+    for (int i = 0; i < logits->rank; i++)
+        if (dim_is_symbol(logits->dims[i], &symbol) && symbol == g->ends) return g->by_text;
+    return false;
+}
+
+static dw_status choose_sizes(dw_session *session, const engine_runner *runner, const dw_session_options *options, generation *g) {
+    const ir_graph *graph = runner->program->plan->graph;
+    const int64_t wanted = options->rows > 0 ? options->rows : 1, asked = options->chunk > 0 ? options->chunk : CHUNK;
+    const bool known = session->full.program != NULL && runner == &session->full;   /* then its largest sizes are in symbols */
+    if (options->rows < 0 || options->chunk < 0)
+        return base_fail(session->context, DW_INVALID, "a session has no %lld prompts and no runs of %lld tokens", (long long)options->rows, (long long)options->chunk);
+    memcpy(g->sizes, known ? runner->symbols : runner->program->plan->typical, (size_t)dim_symbol_count(graph->dims) * sizeof *g->sizes);
+    g->texts = g->mode == GENERATION_STEP && serves_many(graph, g) ? wanted : 1;
+    const int64_t most = most_of(graph, g->fresh);
+    if (session->max_tokens > least(most_of(graph, g->max), g->mode == GENERATION_STEP ? INT64_MAX : most) && g->mode != GENERATION_STATE)
+        return base_fail(session->context, DW_LIMIT, "the model takes texts of at most %lld tokens, max_tokens is %lld: take fewer",
+                         (long long)least(most_of(graph, g->max), most), (long long)session->max_tokens);
+    if (session->max_tokens > g->room)
+        return base_fail(session->context, DW_LIMIT, "the model's own cache holds %lld tokens, max_tokens is %lld: take fewer", (long long)g->room,
+                         (long long)session->max_tokens);
+    g->chunk = g->mode == GENERATION_WHOLE ? session->max_tokens : least(least(asked, session->max_tokens), most);
+    if (g->fixed > 0) g->chunk = g->fixed;
+    if (session->max_tokens > INT64_MAX / g->texts) return base_fail(session->context, DW_LIMIT, "%lld prompts of %lld tokens overflow", (long long)g->texts, (long long)session->max_tokens);
+    g->run_most = least(least(asked > g->texts ? asked : g->texts, session->max_tokens * g->texts), most);
+    if (g->texts == 1) g->run_most = g->chunk;
+    return DW_OK;
+}
+
+/* ---- memory ---- */
+
+/* A block that is measured with memory NULL and laid out with it. */
+typedef struct block { uint8_t *memory; size_t at; } block;
+
+static void *take(block *block, size_t bytes) {
+    void *place = block->memory != NULL ? block->memory + block->at : NULL;
+    block->at += base_align_up(bytes, ENGINE_ALIGN);
+    return place;
+}
+
+static dw_status take_tensor(dw_session *session, const engine_runner *runner, const op_type *type, block *block, void **place) {
+    dw_tensor tensor;
+    num_parts parts;
+    TRY(op_tensor_bind(session->context, type, runner->symbols, NULL, &tensor));
+    if (!num_layout(tensor.format, tensor.scale_layout, tensor.rank, tensor.dims, &parts))
+        return base_fail(session->context, DW_LIMIT, "a tensor of generation overflows");
+    *place = take(block, parts.total_bytes + 8);
+    return DW_OK;
+}
+
+static dw_status lay_out(dw_session *session, engine_runner *runner, generation *g, block *block) {
+    const ir_graph *graph = runner->program->plan->graph, *prelude = session->prelude.program != NULL ? session->prelude.program->plan->graph : NULL;
+    const size_t given = prelude != NULL ? prelude->output_count : 0;
+    if (given > GENERATION_TENSORS) return base_fail(session->context, DW_LIMIT, "generation with more than %d given tensors", GENERATION_TENSORS);
+    take(block, sizeof *g);
+    generation_set_sizes(session, runner, g, g->run_most, g->texts, session->max_tokens);
+    for (size_t i = 0; i < graph->input_count; i++) {
+        if (g->feeds[i] == FEED_CALLER) continue;
+        TRY(take_tensor(session, runner, &graph->inputs[i]->type, block, &g->buffers[i]));
+    }
+    for (size_t i = 0; i < graph->output_count; i++) TRY(take_tensor(session, runner, &graph->outputs[i].value->type, block, &g->results[i]));
+    for (size_t i = 0; i < given && g->by_text; i++) TRY(take_tensor(session, &session->prelude, &prelude->outputs[i].value->type, block, &g->prelude[i]));
+    g->candidates = take(block, (size_t)g->vocabulary * sizeof *g->candidates);
+    generation_text *text = take(block, (size_t)g->texts * sizeof *text);
+    for (int64_t i = 0; i < g->texts; i++) {
+        void *sequence = take(block, (size_t)session->max_tokens * sizeof(int64_t)), *limits = take(block, (given + 1) * sizeof(int64_t));
+        if (text != NULL) text[i] = (generation_text){.sequence = sequence, .limits = limits};
+    }
+    g->text = text;
+    return DW_OK;
+}
+
+/* ---- the workspace of the largest runs ---- */
+
+/* A kernel's scratch is largest where each size is at one of its ends. */
+static dw_status reserve_runs(dw_session *session, engine_runner *runner, const generation *g) {
+    const int64_t fresh[] = {1, g->run_most}, ends[] = {1, g->texts}, total[] = {1, session->max_tokens};
+    for (int i = 0; i < 8; i++) {
+        if ((i & 2 && g->ends < 0) || (i & 4 && g->total < 0)) continue;
+        if (ends[i >> 1 & 1] > fresh[i & 1]) continue;
+        generation_set_sizes(session, runner, g, fresh[i & 1], ends[i >> 1 & 1], total[i >> 2 & 1]);
+        TRY(engine_reserve(session, runner));
+    }
+    return DW_OK;
+}
+
+/* Each size of what is given at its least too, where it is not that of a row for each text. */
+static dw_status reserve_given(dw_session *session, engine_runner *runner, const generation *g) {
+    const dim_table *dims = runner->program->plan->graph->dims, *given = session->prelude.program->plan->graph->dims;
+    generation less = *g;
+    int64_t max;
+    for (int i = 0; i < dim_symbol_count(given); i++) {
+        int symbol = dim_symbol_find(dims, dim_symbol_name(given, i));
+        if (symbol < 0) continue;
+        dim_symbol_range(dims, symbol, &less.sizes[symbol], &max);
+        TRY(reserve_runs(session, runner, &less));
+        less.sizes[symbol] = g->sizes[symbol];
+    }
+    return DW_OK;
+}
+
+static dw_status reserve(dw_session *session, engine_runner *runner, const generation *g) {
+    if (g->mode == GENERATION_WHOLE) {
+        generation_set_sizes(session, runner, g, session->max_tokens, 1, session->max_tokens);
+        return engine_reserve_up_to(session, runner);
+    }
+    if (session->prelude.program != NULL && !g->by_text) TRY(reserve_given(session, runner, g));
+    return reserve_runs(session, runner, g);
+}
+
+/* What the prelude makes lies where the step reads it, or where it is copied from, row by row. */
+static dw_status connect_given(dw_session *session, const ir_graph *graph, const generation *g) {
+    size_t found = 0;
+    if (session->prelude.program == NULL) return DW_OK;
+    for (size_t i = 0; i < graph->input_count; i++) {
+        if (g->feeds[i] != FEED_GIVEN) continue;
+        session->prelude.outputs[g->given[i]] = g->by_text ? g->prelude[g->given[i]] : g->buffers[i];
+        found++;
+    }
+    if (found == session->prelude.program->plan->graph->output_count) return DW_OK;
+    return base_fail(session->context, DW_CORRUPT, "the step does not read all that the prelude makes: compile the model again");
+}
+
+/* By its own state, if it keeps one and is told positions; else by running it whole. */
+static generation_mode mode_of(const dw_session *session) {
+    if (session->step.program != NULL) return GENERATION_STEP;
+    const ir_graph *graph = session->full.program->plan->graph;
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (graph->states[i]->next != graph->states[i] && graph->states[i]->type.rank > 0) return GENERATION_STATE;
+    return GENERATION_WHOLE;
+}
+
+dw_status engine_generation_create(dw_session *session, const dw_session_options *options) {
+    engine_runner *runner = generation_runner(session);
+    if (runner->program == NULL) return base_fail(session->context, DW_UNSUPPORTED, "generation: %s", session->model->no_step);
+    const ir_graph *graph = runner->program->plan->graph;
+    generation measured = {.mode = mode_of(session)};
+    TRY(generation_find(session, graph, &measured));
+    TRY(choose_sizes(session, runner, options, &measured));
+    if (session->prelude.program != NULL) {
+        TRY(engine_prelude_create(session, options->dims, measured.batch < 0 ? NULL : dim_symbol_name(graph->dims, measured.batch)));
+        engine_prelude_sizes(session, runner, measured.sizes);
+    }
+    block block = {0};
+    TRY(lay_out(session, runner, &measured, &block));
+    TRY(base_alloc(session->context, block.at, ENGINE_ALIGN, &session->generation));
+    session->generation_bytes = block.at;
+    memset(session->generation, 0, block.at);
+    generation *g = session->generation;
+    block.memory = session->generation;
+    block.at = 0;
+    TRY(lay_out(session, runner, &measured, &block));
+    *g = measured;
+    generation_fill_constants(graph, g, g->buffers, g->mode == GENERATION_STATE ? g->run_most : session->max_tokens);
+    TRY(connect_given(session, graph, g));
+    TRY(reserve(session, runner, g));
+    generation_set_sizes(session, runner, g, 1, 1, 1);   /* the caches are made at these sizes */
+    return DW_OK;
+}

@@ -1,0 +1,89 @@
+/* What the files of generation share: what the graph is fed, the texts at work, one run, and the choice of a token. */
+#ifndef ENGINE_GENERATION_H
+#define ENGINE_GENERATION_H
+
+#include "engine/engine.h"
+
+/* How the next token is come by. */
+typedef enum generation_mode {
+    GENERATION_STEP,     /* by the cached step: new tokens of several texts in one run */
+    GENERATION_STATE,    /* by the whole graph, which keeps its own cache and is told positions: new tokens of one text */
+    GENERATION_WHOLE     /* by the whole graph: all tokens of one text again */
+} generation_mode;
+
+/* What an input is fed. */
+typedef enum feed {
+    FEED_UNKNOWN,
+    FEED_IDS,
+    FEED_ONES,           /* masks over all positions, */
+    FEED_POSITIONS,      /* their numbers, */
+    FEED_ZEROS,          /* type ids: filled once */
+    FEED_PLACES,         /* positions of the new tokens */
+    FEED_ROWS,           /* whose the new tokens are */
+    FEED_LAST,           /* which of them end what is new of a text */
+    FEED_GIVEN,          /* what the prelude makes */
+    FEED_LIMIT,          /* how far that goes in the text of each new token */
+    FEED_CALLER          /* the caller's, as it is */
+} feed;
+
+enum { GENERATION_TENSORS = 256 };   /* inputs, and outputs, at most */
+
+typedef struct candidate {
+    float logit;
+    int32_t id;
+} candidate;
+
+/* A text at work. */
+typedef struct generation_text {
+    dw_prompt *prompt;              /* NULL: no text is there */
+    int64_t *sequence;              /* the prompt and what was made: max_tokens */
+    int64_t length, past;           /* how many tokens there are, and how many of them are cached */
+    int64_t *limits;                /* by output of the prelude: its last place along axis 2 */
+    int64_t count, first;           /* of the run that is being prepared: its new tokens, and where they begin */
+    int64_t picked;                 /* its row of the logits; -1: none, more of the prompt comes first */
+    bool ended;
+} generation_text;
+
+/* Lies in session->generation. */
+typedef struct generation {
+    generation_mode mode;
+    int64_t vocabulary;
+    int output;                     /* which output is the logits */
+    dw_format logits_format;
+    int64_t texts;                  /* how many may be at work at a time */
+    int64_t chunk, run_most;        /* the most new tokens of one text, and of all, in a run */
+    int64_t fixed;                  /* the number of tokens that the token input has; 0: any */
+    bool by_text;                   /* what is given has a row for each text */
+    int64_t room;                   /* tokens that the graph's own state holds */
+    int64_t sizes[ENGINE_MAX_SYMBOLS];   /* of symbols that are not set by each run */
+    int batch, fresh, rows, max, ring, total, ends;   /* symbols; -1: none */
+    feed feeds[GENERATION_TENSORS];
+    int given[GENERATION_TENSORS];  /* of GIVEN and LIMIT: which output of the prelude */
+    void *buffers[GENERATION_TENSORS];   /* one for each input */
+    void *results[GENERATION_TENSORS];   /* one for each output */
+    void *prelude[GENERATION_TENSORS];   /* where by_text, one for each output of the prelude */
+    candidate *candidates;
+    generation_text *text;          /* [texts] */
+    int64_t new_tokens;             /* of the run that is being prepared */
+} generation;
+
+static inline engine_runner *generation_runner(dw_session *session) { return session->step.program != NULL ? &session->step : &session->full; }
+
+/* feed.c: what the graph's inputs and outputs are; UNSUPPORTED says which is none that generation knows. */
+dw_status generation_find(dw_session *session, const ir_graph *graph, generation *g);
+/* Fills what is the same in every run: masks, positions and type ids of count tokens. */
+void generation_fill_constants(const ir_graph *graph, const generation *g, void *const *buffers, int64_t count);
+void generation_store(dw_format format, void *buffer, int64_t index, int64_t value);
+
+/* generation.c: sizes of a run. */
+void generation_set_sizes(const dw_session *session, engine_runner *runner, const generation *g, int64_t fresh, int64_t ends, int64_t total);
+
+/* generation_run.c: runs the new tokens of every text: text->count of them from text->past on. */
+dw_status generation_run(dw_session *session);
+/* What a text is given besides its prompt. */
+dw_status generation_take_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs);
+
+/* sample.c: the next token from a row of the logits; draw numbers the draws of one text. */
+int64_t generation_pick(generation *g, int64_t row, const dw_generate_options *options, uint64_t seed, uint64_t draw);
+
+#endif

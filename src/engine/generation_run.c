@@ -1,0 +1,170 @@
+/* One run of generation: the new tokens of all texts, one behind another; and what each text is given once. */
+#include "engine/generation.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+enum { TOTAL_STEP = 64 };   /* sizes that grow with the texts grow by so much, so that most runs have a binding already */
+
+/* ---- what a run is fed ---- */
+
+static int64_t fed_of(const generation *g, feed feed, int given, const generation_text *text, int64_t k) {
+    switch (feed) {
+    case FEED_IDS:    return text->sequence[text->past + k];
+    case FEED_PLACES: return text->past + k;
+    case FEED_ROWS:   return text - g->text;
+    case FEED_LIMIT:  return text->limits[given];
+    case FEED_ONES:
+    case FEED_ZEROS:
+    case FEED_POSITIONS:
+    case FEED_LAST:
+    case FEED_GIVEN:
+    case FEED_CALLER:
+    case FEED_UNKNOWN: break;
+    }
+    return 0;
+}
+
+static void fill_input(const ir_graph *graph, const generation *g, size_t index) {
+    const dw_format format = graph->inputs[index]->type.format;
+    const feed feed = g->feeds[index];
+    int64_t at = 0;
+    for (int64_t i = 0; i < g->texts; i++) {
+        const generation_text *text = &g->text[i];
+        if (feed == FEED_LAST && text->picked >= 0) generation_store(format, g->buffers[index], text->picked, text->first + text->count - 1);
+        for (int64_t k = 0; feed != FEED_LAST && k < text->count; k++) generation_store(format, g->buffers[index], at++, fed_of(g, feed, g->given[index], text, k));
+    }
+}
+
+/* How many rows of logits are wanted: one for each text whose tokens are all in. A run that only reads prompts gives one that nobody looks at. */
+static int64_t number_picks(const ir_graph *graph, generation *g) {
+    int64_t picks = 0;
+    for (int64_t i = 0; i < g->texts; i++) {
+        generation_text *text = &g->text[i];
+        text->picked = text->count > 0 && text->past + text->count == text->length ? picks++ : -1;
+    }
+    for (size_t i = 0; i < graph->input_count && picks == 0; i++)
+        if (g->feeds[i] == FEED_LAST) generation_store(graph->inputs[i]->type.format, g->buffers[i], 0, 0);
+    return picks > 0 ? picks : 1;
+}
+
+/* Positions that inputs over the sequence need. */
+static int64_t total_of(const dw_session *session, const generation *g) {
+    int64_t total = 1;
+    for (int64_t i = 0; i < g->texts; i++)
+        if (g->text[i].count > 0 && g->text[i].past + g->text[i].count > total) total = g->text[i].past + g->text[i].count;
+    const int64_t rounded = total / TOTAL_STEP * TOTAL_STEP + (total % TOTAL_STEP > 0 ? TOTAL_STEP : 0);
+    return rounded < session->max_tokens ? rounded : session->max_tokens;
+}
+
+dw_status generation_run(dw_session *session) {
+    engine_runner *runner = generation_runner(session);
+    generation *g = session->generation;
+    const ir_graph *graph = runner->program->plan->graph;
+    plan_binding *binding;
+    const int64_t picks = number_picks(graph, g);
+    g->new_tokens = 0;
+    for (int64_t i = 0; i < g->texts; i++) {
+        g->text[i].first = g->new_tokens;
+        g->new_tokens += g->text[i].count;
+    }
+    for (size_t i = 0; i < graph->input_count; i++) {
+        const feed feed = g->feeds[i];
+        if (feed == FEED_IDS || feed == FEED_PLACES || feed == FEED_ROWS || feed == FEED_LIMIT || feed == FEED_LAST) fill_input(graph, g, i);
+        runner->inputs[i] = g->buffers[i];
+    }
+    for (size_t i = 0; i < graph->output_count; i++) runner->outputs[i] = g->results[i];
+    generation_set_sizes(session, runner, g, g->new_tokens, picks, total_of(session, g));
+    TRY(engine_bind(session, runner, &binding));
+    TRY(engine_execute(session, runner, binding));
+    if (g->mode == GENERATION_STEP) return DW_OK;
+    const dw_tensor *logits = &binding->tensors[plan_value_of(graph->outputs[g->output].value)->index];
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < logits->rank; i++) rows *= logits->dims[i];
+    if (g->text[0].picked >= 0) g->text[0].picked = rows - 1;   /* the last of all */
+    return DW_OK;
+}
+
+/* ---- what a text is given ---- */
+
+/* A contiguous tensor into a row of one that may be larger along each axis. */
+static void copy_row(const dw_tensor *to, int64_t row, const dw_tensor *from) {
+    const size_t bytes = (size_t)dw_format_bits(to->format) / 8;
+    const int last = from->rank - 1;
+    int64_t index[DW_MAX_RANK] = {0};
+    if (op_tensor_count(from) == 0) return;
+    for (bool more = true; more;) {
+        int64_t target = row * to->strides[0], source = 0;
+        for (int i = 0; i < last; i++) {
+            target += i > 0 ? index[i] * to->strides[i] : 0;
+            source += index[i] * from->strides[i];
+        }
+        memcpy((char *)to->data + (size_t)target * bytes, (const char *)from->data + (size_t)source * bytes, (size_t)from->dims[last] * bytes);
+        int axis = last - 1;
+        while (axis > 0 && ++index[axis] == from->dims[axis]) index[axis--] = 0;
+        more = axis > 0;
+    }
+}
+
+/* The prelude's results into the text's rows of what the step reads; where they end. */
+static dw_status place_given(dw_session *session, generation_text *text, const plan_binding *made) {
+    generation *g = session->generation;
+    const ir_graph *graph = session->step.program->plan->graph, *prelude = session->prelude.program->plan->graph;
+    generation_set_sizes(session, &session->step, g, 1, 1, 1);
+    for (size_t i = 0; i < graph->input_count; i++) {
+        if (g->feeds[i] != FEED_GIVEN) continue;
+        dw_tensor rows, from;
+        const op_type *type = &prelude->outputs[g->given[i]].value->type;
+        TRY(op_tensor_bind(session->context, type, made->symbols, session->prelude.outputs[g->given[i]], &from));
+        if (from.rank > 2) text->limits[g->given[i]] = from.dims[2] - 1;
+        if (!g->by_text) continue;
+        TRY(op_tensor_bind(session->context, &graph->inputs[i]->type, session->step.symbols, g->buffers[i], &rows));
+        copy_row(&rows, text - g->text, &from);
+    }
+    return DW_OK;
+}
+
+/* Inputs that the whole graph reads as they are. */
+static dw_status take_whole(dw_session *session, int count, const dw_named_tensor *inputs) {
+    generation *g = session->generation;
+    engine_runner *runner = &session->full;
+    const plan *plan = runner->program->plan;
+    const ir_graph *graph = plan->graph;
+    const dw_tensor *ordered[ENGINE_MAX_INPUTS];
+    int64_t sizes[ENGINE_MAX_SYMBOLS];
+    TRY(engine_match_some(session->context, plan, count, inputs, ordered, sizes));
+    for (size_t i = 0; i < graph->input_count; i++) {
+        const char *name = graph->inputs[i]->name;
+        if (g->feeds[i] != FEED_CALLER && ordered[i] != NULL)
+            return base_fail(session->context, DW_INVALID, "generation makes input %s itself: do not give it", name);
+        if (g->feeds[i] != FEED_CALLER) continue;
+        if (ordered[i] == NULL) return base_fail(session->context, DW_MISMATCH, "generation needs input %s besides the prompt; %s is missing", name, name);
+        if (!op_tensor_is_contiguous(ordered[i])) return base_fail(session->context, DW_MISMATCH, "input %s is not contiguous", name);
+        for (int axis = 0, symbol; axis < graph->inputs[i]->type.rank; axis++) {
+            if (!dim_is_symbol(graph->inputs[i]->type.dims[axis], &symbol)) continue;
+            const int64_t limit = symbol == g->batch ? 1 : runner->most[symbol];
+            if (sizes[symbol] > limit)
+                return base_fail(session->context, DW_LIMIT, "the given inputs have %s=%" PRId64 ", this session generates with at most %" PRId64 "%s",
+                                 dim_symbol_name(graph->dims, symbol), sizes[symbol], limit,
+                                 symbol == g->batch ? ", one prompt at a time" : ": create it with larger dims");
+            g->sizes[symbol] = sizes[symbol];
+        }
+        g->buffers[i] = ordered[i]->data;
+    }
+    return DW_OK;
+}
+
+dw_status generation_take_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs) {
+    generation *g = session->generation;
+    plan_binding *made;
+    bool reads = session->prelude.program != NULL;
+    const ir_graph *graph = generation_runner(session)->program->plan->graph;
+    for (size_t i = 0; i < graph->input_count; i++) reads = reads || g->feeds[i] == FEED_CALLER;
+    if (!reads && count > 0)
+        return base_fail(session->context, DW_INVALID, "generation with this model takes no input besides the prompt; %s is given", inputs[0].name);
+    if (!reads) return DW_OK;
+    if (session->prelude.program == NULL) return take_whole(session, count, inputs);
+    TRY(engine_prelude_run(session, count, inputs, &made));
+    if (!g->by_text) engine_prelude_sizes(session, &session->step, g->sizes);
+    return place_given(session, text, made);
+}
