@@ -19,11 +19,11 @@ from .probe import Hardware, probe
 
 if TYPE_CHECKING:
     from . import ops
-    from .optimize import optimize, optimize_for_blackwell
+    from .optimized import optimize, optimize_for_blackwell
 
 __version__ = _version()
 
-_LAZY = {"optimize": "optimize", "optimize_for_blackwell": "optimize", "Report": "report"}
+_LAZY = {"optimize": "optimized", "optimize_for_blackwell": "optimized", "Report": "report"}
 
 __all__ = ["IR", "Benchmark", "Cancelled", "Corrupt", "DeepwellWarning", "Engine", "Error", "Hardware", "Internal", "Invalid", "Io", "KernelRegistry",
            "Limit", "Mismatch", "NoMemory", "NotFound", "PrecisionPolicy", "Syntax", "Unsupported", "capture", "compile", "load", "ops", "optimize",

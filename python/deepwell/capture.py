@@ -143,7 +143,7 @@ def capture(model: Any, example_inputs: Any = None, *, dynamic: Any = True) -> I
         return IR(os.fspath(model), _core.Graph.open(os.fspath(model)))
     import torch
     from .inputs import infer_inputs
-    from .optimize import in_eval_mode
+    from .optimized import in_eval_mode
     from .region import check_tensor
     from .trace import flatten_call, trace, warn_fixed
     if not isinstance(model, torch.nn.Module):

@@ -32,7 +32,7 @@ def _replace_children(module: nn.Module, options: Any, dynamic: Any, handles: li
 
 
 def _part(child: nn.Module, options: Any, dynamic: Any, handles: list[Any]) -> nn.Module:
-    from .optimize import Optimized, _wrap
+    from .optimized import Optimized, _wrap
     part = _wrap(child, options, False, dynamic, fallback=False)
     handle: Optimized = part.deepwell
     handles.append(handle)

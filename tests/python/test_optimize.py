@@ -204,7 +204,7 @@ def test_the_last_resort_is_module_by_module():
 
 @torch.no_grad()
 def test_captures_are_bounded():
-    from deepwell.optimize import MAX_SPECIALISATIONS
+    from deepwell.optimized import MAX_SPECIALISATIONS
     model = Nested().eval()
     fast = dw.optimize(model)
     x, y = torch.randn(3, 16), torch.randn(3, 16)
