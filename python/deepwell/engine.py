@@ -122,7 +122,10 @@ class Engine:
 
     def check(self, *args: Any, json: bool = False, **kwargs: Any) -> str:
         """The error of this precision on these inputs (none: random ones): per layer, alone and accumulated, and at the outputs."""
-        inputs = tuple(t.contiguous() for t in self._leaves(args, kwargs)) if args or kwargs else ()
+        inputs = []
+        if args or kwargs:
+            leaves = self._leaves(args, kwargs)
+            inputs = [(self._region.program.inputs[i], leaves[i].contiguous()) for i in self._region.positions]
         return self._region.model.check(inputs, json=json)
 
     def benchmark(self, *args: Any, repeat: int = 5, **kwargs: Any) -> Benchmark:
@@ -152,12 +155,12 @@ class Engine:
         return self._generator[0]
 
     def generate(self, ids: Any, max_new_tokens: int, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, seed: int = 0,
-                 eos_token_id: int | Sequence[int] | None = None, on_token: Callable[[int], Any] | None = None, **inputs: Any) -> Any:
+                 eos_token_id: int | Sequence[int] | None = None, on_token: Callable[[int, int], Any] | None = None, **inputs: Any) -> Any:
         """Continues token ids with a cache of Deepwell's own.
 
         ids: an int64 tensor [s] or [b,s], or a list of ids, or a list of such lists of any lengths. Gives the same kind, prompt included (rows that
-        end early are filled up with the id that ended them). temperature 0 is greedy. on_token(id) may return True to end. inputs: what else the
-        model takes, of an encoder-decoder the encoder's, by name."""
+        end early are filled up with the id that ended them). temperature 0 is greedy. on_token(row, id) may return True to end the row. inputs: what else
+        the model takes, of an encoder-decoder the encoder's, by name, one row each."""
         import torch
         rows = ids.tolist() if isinstance(ids, torch.Tensor) else list(ids)
         single = not rows or not isinstance(rows[0], (list, tuple))
@@ -173,9 +176,11 @@ class Engine:
             self._generator = (model, known, session)
         stops = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
         made = []
-        for prompt in prompts:
-            new = session.generate(prompt, tokens=max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop_ids=stops,
-                                   on_token=on_token, inputs={k: v.contiguous() for k, v in inputs.items()})
+        for row, prompt in enumerate(prompts):
+            own = [(k, (v[row:row + 1] if v.shape[0] == len(prompts) else v).contiguous()) for k, v in inputs.items()]
+            tell = None if on_token is None else lambda _, token, row=row: on_token(row, token)
+            new = session.generate(prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop_ids=stops, on_token=tell,
+                                   inputs=own)
             made.append(prompt + list(new))
         if isinstance(ids, torch.Tensor):
             longest = max(map(len, made))

@@ -1,0 +1,155 @@
+"""torch.compile(backend="deepwell"): graphs as Dynamo and AOTAutograd hand them over."""
+
+import pytest
+import torch
+
+import deepwell as dw
+from deepwell import backend
+
+pytestmark = pytest.mark.filterwarnings("ignore::deepwell.DeepwellWarning")
+
+
+@pytest.fixture(autouse=True)
+def fresh():
+    torch._dynamo.reset()
+    backend.report().rows.clear()
+
+
+def close(a, b, bound=1e-5):
+    return float((a - b).norm()) <= bound * float(b.norm())
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.embed = torch.nn.Embedding(50, 32)
+        self.layers = torch.nn.ModuleList(torch.nn.Linear(32, 32) for _ in range(2))
+        self.norm, self.scale = torch.nn.RMSNorm(32), 0.5
+        self.register_buffer("shift", torch.ones(32))
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for layer in self.layers:
+            x = torch.nn.functional.gelu(layer(self.norm(x))) * self.scale + self.shift
+        return {"x": x, "length": ids.shape[1]}
+
+
+@torch.no_grad()
+def test_it_is_registered_and_sizes_change_freely():
+    model = Net().eval()
+    fast = torch.compile(model, backend="deepwell", options={"precision": "fp32"})
+    for shape in ((2, 7), (2, 9), (3, 11), (4, 12), (9, 30)):
+        ids = torch.randint(0, 50, shape)
+        got = fast(ids)
+        assert close(got["x"], model(ids)["x"]) and got["length"] == shape[1]
+    report = backend.report()
+    assert report.whole and len(report.rows) <= 3, str(report)      # static, one size dynamic, both
+
+
+@torch.no_grad()
+def test_options_are_checked():
+    ids = torch.randint(0, 50, (2, 7))
+    with pytest.raises(Exception, match="no option colour"):
+        torch.compile(Net().eval(), backend="deepwell", options={"colour": "red"})(ids)
+    a = torch.compile(Net().eval(), backend="deepwell", options={"precision": "mxfp8"})(ids)["x"]
+    b = Net().eval()(ids)["x"]
+    assert not close(a, b) and close(a, b, 0.2)
+
+
+def test_gradients_are_pytorchs():
+    model, other = Net().eval(), Net().eval()
+    fast = torch.compile(model, backend="deepwell")
+    ids = torch.randint(0, 50, (2, 7))
+    fast(ids)["x"].square().sum().backward()
+    other(ids)["x"].square().sum().backward()
+    for (name, a), b in zip(model.named_parameters(), other.parameters()):
+        assert close(a.grad, b.grad), name
+
+
+@torch.no_grad()
+def test_changed_weights_are_noticed():
+    model = Net().eval()
+    fast = torch.compile(model, backend="deepwell")
+    ids = torch.randint(0, 50, (2, 7))
+    fast(ids)
+    model.layers[0].weight.mul_(3)
+    assert close(fast(ids)["x"], model(ids)["x"])
+    model.shift.add_(1)
+    assert close(fast(ids)["x"], model(ids)["x"])
+    model.layers[1].weight = torch.nn.Parameter(torch.randn(32, 32))
+    assert close(fast(ids)["x"], model(ids)["x"])
+
+
+class Odd(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.b = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
+
+    def forward(self, x):
+        return self.b(torch.fft.fft(self.a(x), dim=-1).real)
+
+
+@torch.no_grad()
+def test_what_is_refused_stays_with_pytorch_with_its_reason():
+    model = Odd().eval()
+    fast = torch.compile(model, backend="deepwell")
+    for rows in (3, 5, 6):
+        x = torch.randn(rows, 32)
+        assert close(fast(x), model(x))
+    report = backend.report()
+    assert 0 < report.share and any("fft" in reason for reason in report.reasons), str(report)
+    torch._dynamo.reset()
+    with pytest.raises(Exception, match="fft"):
+        torch.compile(model, backend="deepwell", options={"strict": True})(x)
+
+
+@torch.no_grad()
+def test_graph_breaks():
+    class Breaks(Net):
+        def forward(self, ids):
+            x = super().forward(ids)["x"]
+            if float(x.sum()) > 0:
+                x = self.layers[0](x)
+            return x
+    model = Breaks().eval()
+    fast = torch.compile(model, backend="deepwell")
+    ids = torch.randint(0, 50, (2, 7))
+    assert close(fast(ids), model(ids)) and len(backend.report().rows) >= 2
+
+
+@torch.no_grad()
+def test_arguments_are_written():
+    def step(x, out, w):
+        out.add_(x @ w)
+        return out * 2
+    fast = torch.compile(step, backend="deepwell")
+    x, w = torch.randn(3, 8), torch.randn(8, 8)
+    a, b = torch.zeros(3, 8), torch.zeros(3, 8)
+    assert close(fast(x, a, w), step(x, b, w)) and close(a, b)
+
+
+@torch.no_grad()
+def test_aot_autograds_graphs_are_taken():
+    from torch._dynamo.backends.common import aot_autograd
+    model = Net().eval()
+    fast = torch.compile(model, backend=aot_autograd(fw_compiler=backend.compile))
+    ids = torch.randint(0, 50, (2, 7))
+    assert close(fast(ids)["x"], model(ids)["x"])
+    assert any(r.where == "deepwell" for r in backend.report().rows), str(backend.report())
+
+
+@torch.no_grad()
+def test_autocast_is_explicit_in_the_graph():
+    model = Net().eval()
+
+    def run(ids):
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            return model(ids)["x"]
+    ids = torch.randint(0, 50, (2, 7))
+    assert close(torch.compile(run, backend="deepwell")(ids).float(), run(ids).float(), 2e-2)
+
+
+def test_the_report_prints():
+    assert "torch.compile" in str(backend.report())
+    assert issubclass(dw.DeepwellWarning, UserWarning)

@@ -1,0 +1,222 @@
+"""The example of the README line by line: probe, capture, compile, explain, check, save, load, benchmark, policies, kernels, generation."""
+
+import subprocess
+import sys
+import warnings
+
+import pytest
+import torch
+
+import deepwell as dw
+from deepwell.kernels import KernelRegistry
+from deepwell.precision import PrecisionPolicy
+
+pytestmark = pytest.mark.filterwarnings("ignore::deepwell.DeepwellWarning")
+
+
+class Attention(torch.nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.qkv, self.out, self.heads = torch.nn.Linear(width, 3 * width), torch.nn.Linear(width, width), heads
+
+    def forward(self, x):
+        b, s, w = x.shape
+        q, k, v = (t.view(b, s, self.heads, -1).transpose(1, 2) for t in self.qkv(x).chunk(3, -1))
+        y = torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+        return self.out(y.transpose(1, 2).reshape(b, s, w))
+
+
+class Block(torch.nn.Module):
+    def __init__(self, width, heads):
+        super().__init__()
+        self.norm1, self.attention = torch.nn.LayerNorm(width), Attention(width, heads)
+        self.norm2 = torch.nn.LayerNorm(width)
+        self.mlp = torch.nn.Sequential(torch.nn.Linear(width, 4 * width), torch.nn.GELU(), torch.nn.Linear(4 * width, width))
+
+    def forward(self, x):
+        x = x + self.attention(self.norm1(x))
+        return x + self.mlp(self.norm2(x))
+
+
+class Tiny(torch.nn.Module):
+    """A causal language model: ids [b,s] -> logits [b,s,100]."""
+
+    def __init__(self, width=64, layers=2):
+        super().__init__()
+        self.embed = torch.nn.Embedding(100, width)
+        self.blocks = torch.nn.ModuleList(Block(width, 4) for _ in range(layers))
+        self.norm, self.lm_head = torch.nn.LayerNorm(width), torch.nn.Linear(width, 100, bias=False)
+
+    def forward(self, ids):
+        x = self.embed(ids)
+        for block in self.blocks:
+            x = block(x)
+        return self.lm_head(self.norm(x))
+
+
+@pytest.fixture(scope="module")
+def model():
+    torch.manual_seed(0)
+    return Tiny().eval()
+
+
+@pytest.fixture(scope="module")
+def ir(model):
+    return dw.capture(model)
+
+
+def close(a, b, bound=1e-5):
+    return float((a - b).norm()) <= bound * float(b.norm())
+
+
+def test_probe_tells_of_cpu_and_gpus():
+    hw = dw.probe()
+    assert hw.cpu.level.startswith("cpu-") and hw.cpu.threads >= 1
+    assert isinstance(hw.gpus, list) and ("none" in str(hw)) == (not hw.gpus)
+    for gpu in hw.gpus:
+        assert gpu.name and gpu.is_blackwell in (True, False)
+
+
+def test_capture_infers_inputs_and_keeps_sizes_dynamic(ir):
+    assert ir.inputs == [("ids", "i64[b,s]")] and ir.outputs[0][1] == "f32[b,s,100]"
+    assert "matmul" in str(ir) and "Tiny" in repr(ir)
+
+
+def test_dependencies_and_fusion(ir):
+    graph = ir.dependencies()
+    assert graph.depth > 10 and len(graph.outputs) == 1
+    assert all(o.startswith("%") is False or o in graph.reads for operands in graph.reads.values() for o in operands)
+    assert "ids" in {o for operands in graph.reads.values() for o in operands}
+    report = ir.fusion_report()
+    assert report.fused["attention"] == 2 and sum(report.fused.values()) < sum(report.captured.values())
+    assert "longest chain" in str(graph) and "after fusion" in str(report)
+
+
+def test_an_engine_computes_what_the_module_does(ir, model):
+    engine = dw.compile(ir, dw.probe())
+    with torch.no_grad():
+        for shape in ((1, 5), (3, 17), (2, 1)):
+            ids = torch.randint(0, 100, shape)
+            assert close(engine(ids), model(ids)) and close(engine(ids=ids), model(ids))
+    with pytest.raises(dw.Mismatch):
+        engine(torch.randint(0, 100, (1, 5)), torch.zeros(1))
+    with pytest.raises(dw.Error):
+        engine(torch.zeros(1, 5))       # not int64
+    assert "matmul" in engine.explain() and "ms a call" in str(engine.benchmark(torch.randint(0, 100, (1, 5)), repeat=2))
+
+
+def test_a_policy_reaches_the_layers(ir):
+    policy = PrecisionPolicy()
+    policy.set_default("mxfp8")
+    policy.set_layer_precision("attention", "bf16")
+    policy.set_layer_precision("mlp", "fp4")
+    with pytest.warns(dw.DeepwellWarning, match="CUTLASS"):
+        engine = dw.compile(ir, dw.probe(), precision="mxfp8", precision_policy=policy, use_cutlass=True)
+    text = engine.explain()
+    layers = {line.split()[0]: line.split()[1] for line in text.splitlines() if line.startswith("  blocks.0") and "=" in line}
+    assert layers["blocks.0.mlp.0"] == "nvfp4" and layers["blocks.0.attention.qkv"] == "bf16", text
+    with pytest.raises(dw.Invalid):
+        dw.compile(ir, precision="fp32", precision_policy=policy)
+
+
+def test_a_plain_name_is_a_module_and_what_is_in_it():
+    policy = PrecisionPolicy().set_layer_precision("mlp.0", "bf16").set_layer_precision("blocks.1", "fp32")
+    text = policy.text(["blocks.0.mlp.0", "blocks.1.mlp.0", "blocks.10.mlp.0", "lm_head"])
+    assert text == "blocks.1.* = fp32\n*.mlp.0 = bf16\n"
+
+
+def test_check_names_layers(ir):
+    engine = dw.compile(ir, precision="mxfp8")
+    assert "blocks.0.mlp" in engine.check(torch.randint(0, 100, (2, 9)))
+
+
+def test_save_and_load(ir, model, tmp_path):
+    path = tmp_path / "m.dw"
+    engine = dw.compile(ir, precision="bf16")
+    engine.save(path)
+    ids = torch.randint(0, 100, (2, 9))
+    loaded = dw.load(path)
+    assert torch.equal(loaded(ids), engine(ids)) and loaded.inputs == engine.inputs
+    ir.save(tmp_path / "ir.dw")
+    with torch.no_grad():
+        assert close(dw.load(tmp_path / "ir.dw")(ids), model(ids))
+    ir.save(tmp_path / "ir.txt")
+    assert "matmul" in (tmp_path / "ir.txt").read_text()
+
+
+def test_a_file_is_captured(model, tmp_path):
+    path = tmp_path / "m.pt2"
+    program = torch.export.export(model, (torch.randint(0, 100, (3, 21)),), dynamic_shapes=({0: torch.export.Dim.AUTO, 1: torch.export.Dim.AUTO},))
+    torch.export.save(program, path)
+    ids = torch.randint(0, 100, (2, 9))
+    with torch.no_grad():
+        assert close(dw.compile(dw.capture(path))(ids), model(ids))
+
+
+def greedy(model, ids, count):
+    with torch.no_grad():
+        for _ in range(count):
+            ids = torch.cat([ids, model(ids)[:, -1:].argmax(-1)], 1)
+    return ids
+
+
+def test_generate_uses_a_cache_of_its_own(ir, model):
+    engine = dw.compile(ir)
+    ids = torch.randint(0, 100, (2, 6))
+    assert torch.equal(engine.generate(ids, max_new_tokens=12), greedy(model, ids, 12))
+    assert engine.generate(ids[0].tolist(), 5) == greedy(model, ids[:1], 5)[0].tolist()
+    assert engine.generate([[1, 2, 3], [4]], 4)[1] == greedy(model, torch.tensor([[4]]), 4)[0].tolist()
+    seen = []
+    engine.generate(ids, 3, on_token=lambda row, token: seen.append(row))
+    assert seen == [0, 0, 0, 1, 1, 1]
+    with pytest.raises(dw.Invalid):
+        engine.generate([], 3)
+
+
+def test_another_chip_is_planned_for_but_does_not_run(ir):
+    engine = dw.compile(ir, "cpu-portable")
+    assert "cpu-portable" in engine.explain()
+    with pytest.raises(dw.Unsupported):
+        engine(torch.randint(0, 100, (1, 5)))
+
+
+def test_inputs_that_cannot_be_inferred_are_asked_for():
+    class Two(torch.nn.Module):
+        def forward(self, left, right):
+            return left + right
+    with pytest.raises(dw.Invalid, match="right"):
+        dw.capture(Two())
+    with pytest.raises(dw.Invalid, match="example inputs"):
+        dw.capture(torch.nn.ReLU())
+    assert dw.capture(Two(), (torch.ones(3, 4), torch.ones(3, 4))).inputs[1][0] == "right"
+    assert "f32[b,3,32,32]" in str(dw.capture(Convolutions()))
+
+
+class Convolutions(torch.nn.Module):
+    image_size = 32
+
+    def __init__(self):
+        super().__init__()
+        self.stem, self.head = torch.nn.Conv2d(3, 8, 4, stride=4), torch.nn.Linear(8 * 64, 5)
+
+    def forward(self, x):
+        return self.head(self.stem(x).flatten(1))
+
+
+def test_importing_needs_no_torch():
+    code = "import sys; sys.modules['torch'] = None; import deepwell; print(deepwell.probe().cpu.level, deepwell.__version__)"
+    assert "cpu-" in subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+
+
+def test_the_command_line_is_the_same():
+    made = subprocess.run([sys.executable, "-m", "deepwell", "probe"], capture_output=True, text=True)
+    assert made.returncode == 0 and "cpu" in made.stdout
+
+
+def test_every_public_name_is_there():
+    for name in dw.__all__:
+        assert getattr(dw, name) is not None
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        assert callable(dw.optimize) and dw.optimize is dw.optimize_for_blackwell
+    assert KernelRegistry is dw.KernelRegistry
