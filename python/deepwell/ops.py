@@ -1,0 +1,217 @@
+"""Single operators as ``torch.library`` ops, with fake kernels: they trace, export and compile as PyTorch's own do.
+
+Each call is a graph of a few ops in the core's text form, planned once for its shapes and kept; the CPU runs it at once. Results carry no gradients.
+"""
+from __future__ import annotations
+
+import functools
+import threading
+from typing import Optional
+
+import torch
+from torch import Tensor
+
+from . import _core
+from .errors import Invalid, Mismatch
+from .precision import precision_name
+
+# Planned graphs that are kept; the one not used for longest goes.
+MAX_PLANS = 256
+
+_NAMES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
+          torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool"}
+ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
+# precision -> formats of the left and of the right operand, along the axis that is summed over (docs/precision.md).
+_OPERANDS = {"bf16": ("bf16", "bf16"), "fp8": ("fp8_1x128", "fp8_128x128"), "fp8-row": ("fp8_row", "fp8_row"), "mxfp8": ("mxfp8", "mxfp8"),
+             "mxfp8_e5m2": ("mxfp8_e5m2", "mxfp8_e5m2"), "mxfp6_e3m2": ("mxfp6_e3m2", "mxfp6_e3m2"), "mxfp6_e2m3": ("mxfp6_e2m3", "mxfp6_e2m3"),
+             "mxfp4": ("mxfp4", "mxfp4"), "mxfp4-mxfp8": ("mxfp8", "mxfp4"), "nvfp4": ("nvfp4_row", "nvfp4_row")}
+
+
+# ---- planned graphs ----
+
+@functools.lru_cache(MAX_PLANS)
+def _session(text: str) -> object:
+    return _core.Session(_core.Model(_core.Graph.text("op", text)))
+
+
+def _run(lines: list[str], inputs: dict[str, Tensor], result: str) -> Tensor:
+    """Runs the nodes in lines on these inputs; result is the value that is given back."""
+    text = ["graph op"]
+    for name, tensor in inputs.items():
+        if tensor.device.type != "cpu":
+            raise Invalid(f"deepwell op: '{name}' is on device '{tensor.device}'; it must be on the CPU")
+        if tensor.dtype not in _NAMES:
+            raise Invalid(f"deepwell op: '{name}' is {tensor.dtype}, which has no format here")
+        text.append(f"  input {name} {_NAMES[tensor.dtype]}[{','.join(map(str, tensor.shape))}]")
+    text += [f"  {line}" for line in lines] + [f"  output y {result}", ""]
+    (made,) = _session("\n".join(text)).run(tuple(t.contiguous() for t in inputs.values()))
+    return made
+
+
+def _precision(precision: Optional[str]) -> Optional[str]:
+    name = precision_name(precision)
+    if name in (None, "fp32"):
+        return None
+    if name not in _OPERANDS:
+        raise Invalid(f"deepwell op: no precision '{precision}'; there are fp32, {', '.join(_OPERANDS)}")
+    return name
+
+
+class _Text:
+    """Lines of a graph, values numbered."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+
+    def add(self, node: str) -> str:
+        self.lines.append(f"%{len(self.lines) + 1} = {node}")
+        return f"%{len(self.lines)}"
+
+    def to(self, value: str, form: str) -> str:
+        return self.add(f"cast {value} {{to={form}}}" if form == "bf16" else f"quantize {value} {{to={form}}}")
+
+
+# ---- gemm ----
+
+def _activation(name: str) -> str:
+    if name not in ACTIVATIONS:
+        raise Invalid(f"deepwell op: no activation '{name}'; there are {', '.join(ACTIVATIONS)}")
+    return name
+
+
+def _check_product(what: str, a: Tensor, b: Tensor, k: int, transpose_b: bool) -> None:
+    if a.shape[-1] != k:
+        raise Mismatch(f"{what}: k of a {list(a.shape)} is {a.shape[-1]}, k of b {list(b.shape)}{' transposed' if transpose_b else ''} is {k}")
+    if a.dtype != b.dtype:
+        raise Mismatch(f"{what}: a is {a.dtype}, b is {b.dtype}")
+
+
+@torch.library.custom_op("deepwell::gemm", mutates_args=())
+def gemm(a: Tensor, b: Tensor, bias: Optional[Tensor] = None, activation: str = "none", precision: Optional[str] = None,
+         transpose_b: bool = False) -> Tensor:
+    """activation(a @ b + bias): a [..,m,k], b [k,n] (transpose_b: [n,k], as Linear has it), bias [n] -> [..,m,n] in a's dtype, accumulated in fp32.
+
+    precision: the formats of both operands, quantised along k; None: as they are."""
+    k, n = (b.shape[1], b.shape[0]) if transpose_b else (b.shape[0], b.shape[1])
+    _check_product("gemm", a, b, k, transpose_b)
+    _activation(activation)
+    name = _precision(precision)
+    rows = a.reshape(-1, k)
+    inputs = {"a": rows, "b": b}
+    text = _Text()
+    left, right, turned = "a", "b", transpose_b
+    if name is not None and not transpose_b:
+        right, turned = text.add("transpose b {order=[1,0]}"), True
+    if name is not None:
+        left, right = text.to(left, _OPERANDS[name][0]), text.to(right, _OPERANDS[name][1])
+    post = [p for p in ("bias" if bias is not None else "", activation if activation != "none" else "") if p]
+    attributes = ",".join((["bt=true"] if turned else []) + ([f'post="{",".join(post)}"'] if post else []) + [f"to={_NAMES[a.dtype]}"])
+    operands = f"{left}, {right}" + (", bias" if bias is not None else "")
+    if bias is not None:
+        inputs["bias"] = bias
+    value = text.add(f"matmul {operands} {{{attributes}}}")
+    return _run(text.lines, inputs, value).reshape(*a.shape[:-1], n)
+
+
+@gemm.register_fake
+def _(a: Tensor, b: Tensor, bias: Optional[Tensor] = None, activation: str = "none", precision: Optional[str] = None, transpose_b: bool = False) -> Tensor:
+    return a.new_empty((*a.shape[:-1], b.shape[0] if transpose_b else b.shape[1]))
+
+
+@torch.library.custom_op("deepwell::grouped_gemm", mutates_args=())
+def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str] = None, transpose_b: bool = False) -> Tensor:
+    """a [t,k], rows sorted by group; b [g,k,n] (transpose_b: [g,n,k]); offsets int32 [g], the end of each group's rows -> [t,n] in a's dtype.
+
+    Rows past the last offset are 0."""
+    k, n = (b.shape[2], b.shape[1]) if transpose_b else (b.shape[1], b.shape[2])
+    _check_product("grouped_gemm", a, b, k, transpose_b)
+    name = _precision(precision)
+    text = _Text()
+    left, right, turned = "a", "b", transpose_b
+    if name is not None and not transpose_b:
+        right, turned = text.add("transpose b {order=[0,2,1]}"), True
+    if name is not None:
+        left, right = text.to(left, _OPERANDS[name][0]), text.to(right, _OPERANDS[name][1])
+    value = text.add(f"grouped_matmul {left}, {right}, offsets {{{'bt=true,' if turned else ''}to={_NAMES[a.dtype]}}}")
+    return _run(text.lines, {"a": a, "b": b, "offsets": offsets.to(torch.int32)}, value)
+
+
+@grouped_gemm.register_fake
+def _(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str] = None, transpose_b: bool = False) -> Tensor:
+    return a.new_empty((a.shape[0], b.shape[1] if transpose_b else b.shape[2]))
+
+
+# ---- attention ----
+
+@torch.library.custom_op("deepwell::attention", mutates_args=())
+def attention(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None,
+              window: int = 0, softcap: float = 0.0) -> Tensor:
+    """softmax(q k^T * scale) v: query [b,h,s,d], key [b,g,t,d], value [b,g,t,e], g dividing h -> [b,h,s,e]. Scores and sums are fp32.
+
+    mask: bool (True: attend) or additive, broadcastable to [b,h,s,t]. causal: query i sees keys up to i + t - s. window: of the last keys alone, 0:
+    all. softcap: scores become softcap * tanh(scores / softcap), 0: they stay. scale None: 1 / sqrt(d)."""
+    inputs = {"q": query, "k": key, "v": value}
+    attributes = [f"scale={scale if scale is not None else query.shape[-1] ** -0.5!r}"]
+    operands = "q, k, v"
+    if mask is not None:
+        inputs["mask"] = mask.expand(*query.shape[:-1], key.shape[-2])
+        operands += ", mask" if mask.dtype == torch.bool else ", -, mask"
+    if causal:
+        attributes += ["causal=true", f"offset={key.shape[-2] - query.shape[-2]}"]
+    if window:
+        attributes.append(f"window={window}")
+    if softcap:
+        attributes.append(f"softcap={softcap!r}")
+    text = _Text()
+    made = text.add(f"attention {operands} {{{','.join(attributes)}}}")
+    return _run(text.lines, inputs, made)
+
+
+@attention.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None, window: int = 0,
+      softcap: float = 0.0) -> Tensor:
+    return query.new_empty((*query.shape[:-1], value.shape[-1]))
+
+
+# ---- norms ----
+
+@torch.library.custom_op("deepwell::rms_norm", mutates_args=())
+def rms_norm(x: Tensor, weight: Optional[Tensor] = None, eps: float = 1e-6) -> Tensor:
+    """x / sqrt(mean(x^2) + eps) * weight along the last axis: x [..,d], weight [d] -> [..,d]."""
+    text = _Text()
+    made = text.add(f"rms_norm x{', weight' if weight is not None else ''} {{eps={eps!r}}}")
+    return _run(text.lines, {"x": x} | ({"weight": weight} if weight is not None else {}), made)
+
+
+@rms_norm.register_fake
+def _(x: Tensor, weight: Optional[Tensor] = None, eps: float = 1e-6) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("deepwell::layer_norm", mutates_args=())
+def layer_norm(x: Tensor, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, eps: float = 1e-5) -> Tensor:
+    """(x - mean) / sqrt(var + eps) * weight + bias along the last axis: x [..,d], weight and bias [d] -> [..,d]."""
+    if bias is not None and weight is None:
+        raise Invalid("layer_norm: a bias without a weight")
+    given = {"x": x} | {k: v for k, v in (("weight", weight), ("bias", bias)) if v is not None}
+    text = _Text()
+    made = text.add(f"layer_norm {', '.join(given)} {{eps={eps!r}}}")
+    return _run(text.lines, given, made)
+
+
+@layer_norm.register_fake
+def _(x: Tensor, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, eps: float = 1e-5) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+@torch.library.custom_op("deepwell::fake_quantize", mutates_args=())
+def fake_quantize(x: Tensor, format: str) -> Tensor:
+    """x rounded to a format and back, in x's dtype: what a product of that precision sees. Blocks run along the last axis: x [..,k] -> [..,k]."""
+    text = _Text()
+    quantised = text.add(f"quantize x {{to={format}}}")
+    return _run(text.lines + [f"%2 = dequantize {quantised} {{to={_NAMES[x.dtype]}}}"], {"x": x}, "%2")
+
+
+@fake_quantize.register_fake
+def _(x: Tensor, format: str) -> Tensor:
+    return torch.empty_like(x, memory_format=torch.contiguous_format)

@@ -1,0 +1,92 @@
+"""dw.ops: right against PyTorch, and torch.library ops that trace, export and compile."""
+
+import pytest
+import torch
+import torch.nn.functional as F
+
+import deepwell as dw
+
+torch.manual_seed(0)
+A, B, BIAS = torch.randn(5, 7, 64), torch.randn(64, 48), torch.randn(48)
+X, EXPERTS, OFFSETS = torch.randn(10, 64), torch.randn(3, 64, 32), torch.tensor([4, 4, 10], dtype=torch.int32)
+Q, K, V = torch.randn(2, 8, 5, 16), torch.randn(2, 2, 9, 16), torch.randn(2, 2, 9, 16)
+MASK = torch.rand(2, 1, 5, 9).gt(0.3).index_fill(3, torch.tensor([0]), True)
+WEIGHT, SHIFT = torch.randn(64), torch.randn(64)
+
+
+def close(a, b, bound=1e-6):
+    return a.shape == b.shape and a.dtype == b.dtype and float((a - b).double().norm()) <= bound * float(b.double().norm())
+
+
+@pytest.mark.parametrize("activation, function", [("none", lambda x: x), ("relu", F.relu), ("gelu", F.gelu), ("silu", F.silu), ("tanh", torch.tanh),
+                                                  ("sigmoid", torch.sigmoid), ("gelu_tanh", lambda x: F.gelu(x, approximate="tanh"))])
+def test_gemm(activation, function):
+    assert close(dw.ops.gemm(A, B, activation=activation), function(A @ B))
+    assert close(dw.ops.gemm(A, B, BIAS, activation), function(A @ B + BIAS))
+    assert close(dw.ops.gemm(A, B.T.contiguous(), BIAS, activation, transpose_b=True), function(A @ B + BIAS))
+    assert close(dw.ops.gemm(A.transpose(0, 1), B), A.transpose(0, 1) @ B)
+    assert dw.ops.gemm(A[:, :0], B).shape == (5, 0, 48)
+
+
+@pytest.mark.parametrize("precision", ["bf16", "mxfp8", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4"])
+def test_gemm_in_a_precision_multiplies_what_the_format_keeps(precision):
+    def keep(x):
+        return x.bfloat16().float() if precision == "bf16" else dw.ops.fake_quantize(x, precision)
+    wanted = keep(A) @ keep(B.T.contiguous()).T
+    assert close(dw.ops.gemm(A, B, precision=precision), wanted, 1e-5) and not close(wanted, A @ B, 1e-4)
+    assert close(dw.ops.grouped_gemm(X, EXPERTS, OFFSETS, precision), grouped(keep(X), keep(EXPERTS.mT.contiguous()).mT), 1e-5)
+
+
+def grouped(x, experts):
+    return torch.cat([x[:4] @ experts[0], x[4:] @ experts[2]])
+
+
+def test_grouped_gemm():
+    assert close(dw.ops.grouped_gemm(X, EXPERTS, OFFSETS), grouped(X, EXPERTS))
+    assert close(dw.ops.grouped_gemm(X, EXPERTS.mT.contiguous(), OFFSETS, transpose_b=True), grouped(X, EXPERTS))
+
+
+def test_attention():
+    k, v = K.repeat_interleave(4, 1), V.repeat_interleave(4, 1)
+    causal = torch.ones(5, 9, dtype=torch.bool).tril(4)
+    bias = torch.randn(1, 1, 5, 9)
+    assert close(dw.ops.attention(Q, K, V), F.scaled_dot_product_attention(Q, k, v))
+    assert close(dw.ops.attention(Q, K, V, MASK), F.scaled_dot_product_attention(Q, k, v, attn_mask=MASK))
+    assert close(dw.ops.attention(Q, K, V, bias, scale=0.3), F.scaled_dot_product_attention(Q, k, v, attn_mask=bias, scale=0.3))
+    assert close(dw.ops.attention(Q, K, V, causal=True), F.scaled_dot_product_attention(Q, k, v, attn_mask=causal))
+    windowed = causal & ~torch.ones(5, 9, dtype=torch.bool).tril(4 - 3)
+    assert close(dw.ops.attention(Q, K, V, causal=True, window=3), F.scaled_dot_product_attention(Q, k, v, attn_mask=windowed))
+
+
+def test_norms():
+    assert close(dw.ops.rms_norm(X, WEIGHT), F.rms_norm(X, (64,), WEIGHT, 1e-6)) and close(dw.ops.rms_norm(X), F.rms_norm(X, (64,), None, 1e-6))
+    assert close(dw.ops.layer_norm(X, WEIGHT, SHIFT), F.layer_norm(X, (64,), WEIGHT, SHIFT)) and close(dw.ops.layer_norm(X), F.layer_norm(X, (64,)))
+
+
+@pytest.mark.parametrize("op, arguments", [
+    ("gemm", (A, B, BIAS, "gelu", "mxfp8", False)), ("gemm", (A, B)), ("grouped_gemm", (X, EXPERTS, OFFSETS)), ("attention", (Q, K, V, MASK, False)),
+    ("attention", (Q, K, V)), ("rms_norm", (X, WEIGHT)), ("layer_norm", (X, WEIGHT, SHIFT)), ("fake_quantize", (X, "nvfp4"))])
+def test_opcheck(op, arguments):
+    torch.library.opcheck(getattr(torch.ops.deepwell, op).default, arguments)
+
+
+def test_they_compile_and_export():
+    class Net(torch.nn.Module):
+        def forward(self, a, b):
+            return dw.ops.gemm(a, b, activation="relu") + 1
+    wanted = F.relu(A @ B) + 1
+    assert close(torch.compile(Net(), backend="eager", fullgraph=True)(A, B), wanted)
+    assert close(torch.export.export(Net(), (A, B)).module()(A, B), wanted)
+
+
+def test_nonsense_is_refused():
+    with pytest.raises(dw.Mismatch, match="k of a"):
+        dw.ops.gemm(A, B.T.contiguous())
+    with pytest.raises(dw.Invalid, match="activation"):
+        dw.ops.gemm(A, B, activation="swish")
+    with pytest.raises(dw.Invalid, match="precision"):
+        dw.ops.gemm(A, B, precision="fp3")
+    with pytest.raises(dw.Error):
+        dw.ops.attention(Q, K, V[:, :, :3])
+    with pytest.raises(dw.Error):
+        dw.ops.fake_quantize(X, "fp3")
