@@ -70,6 +70,12 @@ typedef enum dw_print {
 /* json: facts as one JSON object, for SUMMARY and EXPLAIN; the others are text whatever json says. */
 DW_API dw_status dw_model_print(const dw_model *model, dw_print what, int json, dw_sink sink, void *user);
 
+/* These weights have new values, or lie elsewhere: what was computed from them is computed again, for the runs and generations that begin after it. Names are those that
+ * the graph has its weights by, shapes and formats those of before; their memory is borrowed as before. No session of the model runs meanwhile; a
+ * session's state is what it was until it is reset. MISMATCH also for a weight whose values decided how the model was compiled (a mask
+ * that became causal attention): compile again. UNSUPPORTED for a compiled file, which has no weights of the caller's. On failure the model is as it was. */
+DW_API dw_status dw_model_update(dw_model *model, int tensor_count, const dw_named_tensor *tensors);
+
 /* Every operator that capture reads. */
 DW_API dw_status dw_operators(dw_context *context, int json, dw_sink sink, void *user);
 /* The sizes "b=2,s=7" that inputs of these shapes bind, for dw_session_options.dims; LIMIT when they do not fit size bytes. Of a model

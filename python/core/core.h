@@ -87,9 +87,15 @@ typedef struct core_model {
     dw_model *model;
     PyObject *source;          /* the Graph */
     PyObject *strings;         /* list of bytes: those of options */
+    PyObject *replaced;        /* dict: weights given by update, which the model borrows instead of the source's; NULL: none */
+    int running, updating;     /* how many sessions are inside a run; whether update is under way. With the GIL */
     dw_model_options options;
     int threads;
 } core_model;
+
+/* Around runs of sessions: waits while the weights are being updated. false: raised. */
+int core_model_enter(core_model *model);
+void core_model_leave(core_model *model);
 
 /* ---- session.c and module.c ---- */
 

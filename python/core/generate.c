@@ -120,7 +120,11 @@ PyObject *core_session_generate(PyObject *object, PyObject *arguments, PyObject 
     options.input_count = tensors.count;
     options.on_token = on_token != Py_None ? tell_token : NULL;
     options.user = &generation;
-    PyObject *made = generate_all(&generation, prompts, &options);
+    PyObject *made = NULL;
+    if (core_model_enter(generation.session->model)) {
+        made = generate_all(&generation, prompts, &options);
+        core_model_leave(generation.session->model);
+    }
     core_tensors_free(&tensors);
     free(stop_ids);
     return made;

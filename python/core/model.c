@@ -32,6 +32,7 @@ static dw_status make(core_model *self, const dw_model_options *options) {
 static int model_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(((core_model *)object)->source);
+    Py_VISIT(((core_model *)object)->replaced);
     return 0;
 }
 
@@ -42,6 +43,7 @@ static void model_dealloc(PyObject *object) {
     dw_model_destroy(self->model);
     Py_XDECREF(self->source);
     Py_XDECREF(self->strings);
+    Py_XDECREF(self->replaced);
     core_context_close(&self->own);
     PyObject_GC_Del(object);
     Py_DECREF(type);
@@ -116,8 +118,11 @@ static PyObject *model_generate_reason(PyObject *object, void *none) {
 }
 
 static PyObject *model_weight_bytes(PyObject *object, void *none) {
+    core_model *self = (core_model *)object;
     (void)none;
-    return PyLong_FromUnsignedLongLong(dw_model_weight_bytes(((core_model *)object)->model));
+    if (!core_begin(&self->own)) return NULL;
+    uint64_t bytes = dw_model_weight_bytes(self->model);
+    return core_end(&self->own, DW_OK) ? PyLong_FromUnsignedLongLong(bytes) : NULL;
 }
 
 static PyObject *model_source(PyObject *object, void *none) {
@@ -163,6 +168,47 @@ static PyObject *model_save(PyObject *object, PyObject *arguments) {
     if (!PyArg_ParseTuple(arguments, "O&", PyUnicode_FSConverter, &path)) return NULL;
     int done = core_begin(&self->own) && core_end(&self->own, dw_model_save(self->model, PyBytes_AsString(path)));
     Py_DECREF(path);
+    if (!done) return NULL;
+    Py_RETURN_NONE;
+}
+
+/* ---- new values of weights ---- */
+
+int core_model_enter(core_model *model) {
+    while (model->updating)
+        if (!core_begin(&model->own) || !core_end(&model->own, DW_OK)) return 0;   /* which update holds until it is done */
+    model->running++;
+    return 1;
+}
+
+void core_model_leave(core_model *model) { model->running--; }
+
+/* The model borrows their memory from now on. */
+static int keep_tensors(core_model *self, const core_tensors *tensors) {
+    if (self->replaced == NULL) self->replaced = PyDict_New();
+    int kept = self->replaced != NULL;
+    for (int i = 0; kept && i < tensors->count; i++) kept = PyDict_SetItem(self->replaced, PyList_GetItem(tensors->names, i), tensors->owners[i]) == 0;
+    return kept;
+}
+
+static int update(core_model *self, const core_tensors *tensors) {
+    PyObject *before = self->replaced ? PyDict_Copy(self->replaced) : NULL;   /* lives until the old memory is not read any more */
+    int done = before != NULL || self->replaced == NULL;
+    self->updating = 1;
+    if (done) done = core_begin(&self->own) && core_end(&self->own, dw_model_update(self->model, tensors->count, tensors->rows));
+    if (done) done = keep_tensors(self, tensors);
+    self->updating = 0;
+    Py_XDECREF(before);
+    return done;
+}
+
+static PyObject *model_update(PyObject *object, PyObject *given) {
+    core_model *self = (core_model *)object;
+    core_tensors tensors;
+    if (self->running > 0 || self->updating) return core_fail(DW_INVALID, "a session of the model is running: weights are updated between runs");
+    if (!core_tensors_read(given, &tensors)) return NULL;
+    int done = update(self, &tensors);
+    core_tensors_free(&tensors);
     if (!done) return NULL;
     Py_RETURN_NONE;
 }
@@ -219,6 +265,9 @@ static PyObject *model_bench(PyObject *object, PyObject *arguments, PyObject *ke
 static PyMethodDef methods[] = {
     {"print", (PyCFunction)(void (*)(void))model_print, METH_VARARGS | METH_KEYWORDS,
      "print(what=\"summary\", json=False): summary, captured, fused, graph, step, plan, explain or memory; json is for summary and explain."},
+    {"update", model_update, METH_O,
+     "update(tensors): these weights, (name, tensor) pairs, have new values or lie elsewhere: what was computed from them is computed again. Mismatch for a weight whose "
+     "values decided how the model was compiled: make another Model. No session of the model runs meanwhile."},
     {"save", model_save, METH_VARARGS, "save(path): graph, plans and packed weights in one file."},
     {"check", (PyCFunction)(void (*)(void))model_check, METH_VARARGS | METH_KEYWORDS,
      "check(inputs=(), json=False): the source in fp32 beside the model's precision, on (name, tensor) pairs or on random inputs: errors per layer and at the outputs."},

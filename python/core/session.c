@@ -94,7 +94,13 @@ static PyObject *session_run(PyObject *object, PyObject *arguments) {
     size_t inputs = (size_t)self->input_count, outputs = (size_t)self->output_count;
     dw_named_tensor *rows = calloc(inputs + outputs + 1, sizeof *rows);
     PyObject **owners = calloc(inputs + 1, sizeof *owners);
-    PyObject *made = rows != NULL && owners != NULL ? run(self, given, make, rows, rows + inputs, owners) : PyErr_NoMemory();
+    PyObject *made = NULL;
+    if (rows == NULL || owners == NULL) {
+        PyErr_NoMemory();
+    } else if (core_model_enter(self->model)) {
+        made = run(self, given, make, rows, rows + inputs, owners);
+        core_model_leave(self->model);
+    }
     for (size_t i = 0; owners != NULL && i < inputs; i++) Py_XDECREF(owners[i]);
     free(rows);
     free(owners);

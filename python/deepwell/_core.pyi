@@ -99,6 +99,11 @@ class Model:
     def bench(self, json: bool = False, prefill: int = 0, tokens: int = 0, repeat: int = 0) -> str:
         """The source, compiled and timed: a run at the sizes of dims, prefill and decode where it generates."""
 
+    def update(self, tensors: Tensors) -> None:
+        """These weights have new values, or lie elsewhere: what was computed from them is computed again, for the runs that begin after it. Mismatch for a
+        weight of another shape, or whose values decided how the model was compiled: make another Model. Invalid while a session of it runs. State of
+        sessions is what it was until reset(). check and bench compile the source as it was given."""
+
     def save(self, path: str | os.PathLike[str]) -> None: ...
     def note(self, name: str) -> str | None:
         """A fact that the file states, such as "tokenizer"."""

@@ -402,8 +402,8 @@ static dw_status add_weight_input(capture *capture, capture_scope *scope, const 
 }
 
 /* How each kind of weight among the input specs names its tensor. */
-static const struct { const char *kind, *name; } weight_specs[] = {
-    {"parameter", "parameter_name"}, {"buffer", "buffer_name"}, {"tensor_constant", "tensor_constant_name"},
+static const struct { const char *kind, *name; bool is_parameter; } weight_specs[] = {
+    {"parameter", "parameter_name", true}, {"buffer", "buffer_name", false}, {"tensor_constant", "tensor_constant_name", false},
 };
 
 static dw_status add_input(capture *capture, capture_scope *scope, const json_t *spec) {
@@ -415,6 +415,8 @@ static dw_status add_input(capture *capture, capture_scope *scope, const json_t 
         const char *name = json_string_value(json_object_get(json_object_get(weight, "arg"), "name"));
         const char *weight_name = json_string_value(json_object_get(weight, weight_specs[i].name));
         if (name == NULL || weight_name == NULL) return corrupt(capture, "an input spec lacks a name");
+        ir_weight *data = ir_weights_find(capture->weights, weight_name);
+        if (data != NULL) data->buffer = !weight_specs[i].is_parameter;
         return add_weight_input(capture, scope, name, weight_name);
     }
     return DW_OK;       /* tokens, custom objects, constants: a node that needs one finds no such tensor */

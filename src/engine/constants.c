@@ -21,6 +21,13 @@ void engine_constants_free(engine_constants *constants)
     arena_free(&constants->arena);
 }
 
+void engine_constants_move(engine_constants *to, engine_constants *from)
+{
+    *to = *from;
+    to->by_key.arena = &to->arena;
+    engine_constants_init(from, from->context);
+}
+
 dw_status engine_constants_add(engine_constants *constants, const engine_constant *constant)
 {
     engine_constant *kept = arena_new(&constants->arena, 1, sizeof *kept);

@@ -36,6 +36,8 @@ typedef struct engine_program {
 
 void engine_constants_init(engine_constants *constants, dw_context *context);
 void engine_constants_free(engine_constants *constants);
+/* to has nothing to free; from is empty then. */
+void engine_constants_move(engine_constants *to, engine_constants *from);
 /* Takes owned over, also on failure. */
 dw_status engine_constants_add(engine_constants *constants, const engine_constant *constant);
 /* Runs the steps at load that run-time steps of the plan need and whose results are not there yet; packs weights; fills program. */

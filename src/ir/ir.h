@@ -19,8 +19,8 @@ typedef struct ir_storage {
 typedef struct ir_weight {
     const char *name;
     dw_tensor tensor;               /* data points into storage; strides may be any for element formats */
-    uint64_t version;               /* grows when the bytes change (training) */
     bool buffer;                    /* a buffer rather than a parameter of the module */
+    bool decides;                   /* its values decided how a graph of it was compiled (ir_rely_on): with other values that has to be done again */
     bool is_local;                  /* lies in the arena of the graph that uses it, not among weights */
 } ir_weight;
 
@@ -189,6 +189,8 @@ ir_node *ir_def(const ir_value *value, op_id op);
 /* Is the value known before any input is: made of params, constants and shapes without symbols alone?
  * After ir_replace or ir_set_operand: exact for the nodes touched, for those after them only after ir_infer or ir_renumber. */
 bool ir_is_constant(const ir_value *value);
+/* To be called where a pass concludes something from the data of a param. */
+void ir_rely_on(const ir_value *param);
 /* The number that every element of value is (a fill, or a constant param of one element or of equal elements, through views and casts). */
 bool ir_is_scalar(const ir_value *value, double *number);
 static inline ir_value *ir_in(const ir_node *node, int index) { return index < node->n_in ? node->in[index].value : NULL; }

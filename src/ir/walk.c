@@ -59,6 +59,10 @@ static bool is_uniform(const dw_tensor *tensor, double *number) {
     return true;
 }
 
+void ir_rely_on(const ir_value *param) {
+    if (param->weight != NULL) param->weight->decides = true;
+}
+
 bool ir_is_scalar(const ir_value *value, double *number) {
     dw_format casts[MAX_CASTS];
     int cast_count = 0;
@@ -75,6 +79,7 @@ bool ir_is_scalar(const ir_value *value, double *number) {
     int64_t size;
     if (value->kind == IR_PARAM) {
         if (value->weight == NULL || !is_uniform(&value->weight->tensor, number)) return false;
+        ir_rely_on(value);
     } else if (ir_def(value, OP_fill) != NULL) {
         *number = ir_real(value->node, OP_ATTR_value);
         if (!round_to(value->type.format, number)) return false;

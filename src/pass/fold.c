@@ -78,6 +78,7 @@ static dw_status read_constant(folder *folder, const ir_value *value, const dw_t
     if (value->kind == IR_PARAM) {
         const ir_weight *weight = value->weight;
         *tensor = weight != NULL && weight->tensor.data != NULL && fold_may_read(value) ? &weight->tensor : NULL;
+        if (*tensor != NULL) ir_rely_on(value);
         return DW_OK;
     }
     if (value->kind != IR_RESULT || (op_get(value->node->op)->traits & OP_TRAIT_CREATE) == 0) return DW_OK;

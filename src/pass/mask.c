@@ -99,6 +99,7 @@ static bool open_table(reader *reader, value_expr x, table *table) {
     if (!find_lookup(x, &lookup) || lookup == NULL) return false;
     const ir_value *source = lookup->source;
     if (source->kind != IR_PARAM || source->weight == NULL || source->weight->tensor.data == NULL) return false;
+    ir_rely_on(source);
     *table = (struct table){.analysis = reader->analysis, .x = x, .tensor = &source->weight->tensor, .q_axis = -1, .k_axis = -1};
     for (int i = 0; i < lookup->count; i++) {
         const value_expr arg = lookup->args[i];

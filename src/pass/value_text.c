@@ -134,6 +134,7 @@ static dw_status eval_lookup(const value_analysis *analysis, value_expr x, value
                              source->name, (long long)tensor->dims[i]);
         }
     }
+    ir_rely_on(source);
     *number = x->class == VALUE_REAL ? op_tensor_load(tensor, index) : (double)op_tensor_load_int(tensor, index);
     return DW_OK;
 }
