@@ -11,6 +11,7 @@
 #include "pass/attention.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { MAX_STEPS = 32, MAX_PARTS = 8 };
 
@@ -317,16 +318,30 @@ static dw_status split_batch(const spelled *spelled, ir_value *x, ir_value **fou
     return ir_emit_reshape(spelled->graph, x, 4, dims, four);
 }
 
+/* [b,w,h,m,n], windows w told apart, as [b*w,h,m,n]. */
+static dw_status merge_batch(ir_graph *graph, ir_value *x, ir_value **four) {
+    dim dims[4];
+    TRY_DIM(graph->context, dims[0], dim_product(graph->dims, x->type.dims, 2));
+    memcpy(dims + 1, x->type.dims + 2, 3 * sizeof *dims);
+    return ir_emit_reshape(graph, x, 4, dims, four);
+}
+
 /* A part of scores [b,w,h,s,t], those of windows w told apart, for scores [b*w,h,s,t]. */
 static dw_status merge_windows(const spelled *spelled, const op_type *scores, ir_value *x, ir_value **four) {
     ir_graph *graph = spelled->graph;
     dim dims[5];
+    bool varies = false;
     for (int i = 0; i < 5; i++) {
         const int own = i - 5 + x->type.rank;
+        int64_t one;
         TRY_DIM(graph->context, dims[i], dim_constant(graph->dims, 1));
-        if (own >= 0) dims[i] = x->type.dims[own];
-        if (i < 2) dims[i] = scores->dims[i];
+        if (own < 0) continue;
+        dims[i] = x->type.dims[own];
+        varies |= i < 2 && (!dim_is_constant(dims[i], &one) || one != 1);
     }
+    if (!varies) return ir_emit_reshape(graph, x, 4, dims + 1, four);
+    dims[0] = scores->dims[0];
+    dims[1] = scores->dims[1];
     TRY(ir_emit_broadcast(graph, x, 5, dims, &x));
     TRY_DIM(graph->context, dims[1], dim_product(graph->dims, dims, 2));
     return ir_emit_reshape(graph, x, 4, dims + 1, four);
@@ -357,15 +372,23 @@ static dw_status find_batch(spelled *spelled, const ir_value *q) {
     return DW_OK;
 }
 
+/* Do two operands of a product agree in all axes but the last two? */
+static bool same_batch(const ir_value *a, const ir_value *b) {
+    for (int i = 0; i < a->type.rank - 2; i++) {
+        if (a->type.dims[i] != b->type.dims[i]) return false;
+    }
+    return true;
+}
+
 static bool products_fit(spelled *spelled) {
     const ir_value *q = ir_in(spelled->scores, 0), *k = ir_in(spelled->scores, 1), *v = ir_in(spelled->product, 1);
     const int rank = q->type.rank;
     if (ir_bool(spelled->scores, OP_ATTR_at) || ir_bool(spelled->product, OP_ATTR_at) || spelled->scores->n_in > 2 || spelled->product->n_in > 2) {
         spelled->obstacle = "its products are transposed or fused already";
-    } else if (rank < 3 || rank > 4 || k->type.rank != rank || v->type.rank != ir_in(spelled->product, 0)->type.rank ||
-               v->type.rank < 3 || v->type.rank > 4) {
-        spelled->obstacle = "its products have other than 3 or 4 axes";
-    } else if (q->type.dims[0] != k->type.dims[0] || (rank == 4 && q->type.dims[1] != k->type.dims[1])) {
+    } else if (rank < 3 || rank > 5 || k->type.rank != rank || v->type.rank != ir_in(spelled->product, 0)->type.rank ||
+               v->type.rank < 3 || v->type.rank > 5 || (v->type.rank == 5) != (rank == 5)) {
+        spelled->obstacle = "its products have other than 3, 4 or 5 axes";
+    } else if (!same_batch(q, k) || (rank == 5 && !same_batch(q, v))) {
         spelled->obstacle = "q and k differ in batch or heads";
     } else if (q->type.format != k->type.format || (k->type.format != v->type.format && k->type.format != DW_FORMAT_f32)) {
         spelled->obstacle = "q, k and v differ in format";
@@ -442,11 +465,13 @@ static dw_status emit_attention(spelled *spelled) {
     }
     TRY(find_batch(spelled, in[ATTENTION_Q]));
     for (int i = ATTENTION_Q; i <= ATTENTION_V; i++) {
+        const bool turned = i == ATTENTION_K ? !ir_bool(spelled->scores, OP_ATTR_bt) : i == ATTENTION_V && ir_bool(spelled->product, OP_ATTR_bt);
         if (in[i]->type.rank == 3) TRY(split_batch(spelled, in[i], &in[i]));
+        if (i != ATTENTION_V) in[i] = without_factor(spelled, in[i]);
+        if (turned) TRY(swap_last(graph, in[i], &in[i]));
+        if (i != ATTENTION_V) in[i] = without_factor(spelled, in[i]);
+        if (in[i]->type.rank == 5) TRY(merge_batch(graph, in[i], &in[i]));
     }
-    if (!ir_bool(spelled->scores, OP_ATTR_bt)) TRY(swap_last(graph, in[ATTENTION_K], &in[ATTENTION_K]));
-    in[ATTENTION_K] = without_factor(spelled, in[ATTENTION_K]);
-    if (ir_bool(spelled->product, OP_ATTR_bt)) TRY(swap_last(graph, in[ATTENTION_V], &in[ATTENTION_V]));
     TRY(match_formats(graph, in));
     TRY(join_parts(spelled, &in[ATTENTION_MASK], &in[ATTENTION_BIAS]));
     if (spelled->sink != NULL) TRY(ir_emit_reshape(graph, spelled->sink, 1, &spelled->sink->type.dims[1], &in[ATTENTION_SINK]));
@@ -459,7 +484,7 @@ static dw_status emit_attention(spelled *spelled) {
     while (in[n_in - 1] == NULL) n_in--;
     TRY(ir_emit(graph, OP_attention, n_in, in, count, attrs, &result));
     result->node->origin.role = "attention";
-    if (out->type.rank == 3) TRY(ir_emit_reshape(graph, result, 3, out->type.dims, &result));
+    if (out->type.rank != 4) TRY(ir_emit_reshape(graph, result, out->type.rank, out->type.dims, &result));
     ir_replace(graph, out, result);
     return ir_remove(graph, spelled->product);
 }

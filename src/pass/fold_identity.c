@@ -60,13 +60,6 @@ static dw_status fold_arithmetic(ir_graph *graph, const ir_node *node, ir_value 
     return DW_OK;
 }
 
-static dw_status fold_where(ir_graph *graph, const ir_node *node, ir_value **same) {
-    double condition;
-    ir_value *x = node->in[1].value, *y = node->in[2].value;
-    if (fold_number(node->in[0].value, &condition)) return fold_as(graph, condition != 0.0 ? x : y, node->out[0], same);
-    return x == y ? fold_as(graph, x, node->out[0], same) : DW_OK;
-}
-
 /* f(f(x)) = x */
 static dw_status fold_involution(const ir_node *node, ir_value **same) {
     const ir_node *inner = ir_def(node->in[0].value, node->op);
@@ -103,6 +96,53 @@ static dw_status fold_cast(ir_graph *graph, const ir_node *node, ir_value **same
     const ir_node *inner = ir_def(x, OP_cast);
     if (inner == NULL || !is_exact(inner->in[0].value->type.format, x->type.format)) return DW_OK;
     return ir_emit_cast(graph, inner->in[0].value, to, same);
+}
+
+/* ---- choices ---- */
+
+/* Is condition, for a row of some x, "every element is -inf"? Then that x; else NULL. */
+static const ir_value *blind_rows(const ir_value *condition, int axis) {
+    const ir_node *negation = ir_def(condition, OP_not), *reduce = ir_def(condition, OP_all);
+    if (negation != NULL) reduce = ir_def(negation->in[0].value, OP_any);
+    const int64_t *axes;
+    if (reduce == NULL || op_attr_ints(&reduce->attrs, OP_ATTR_axes, &axes) != 1 || axes[0] != axis || !ir_bool(reduce, OP_ATTR_keep)) return NULL;
+    const ir_value *low = reduce->in[0].value;
+    op_id test = OP_eq;
+    if (negation != NULL) {
+        const ir_node *inner = ir_def(low, OP_not);
+        if (inner == NULL) test = OP_ne;
+        else low = inner->in[0].value;
+    }
+    const ir_node *compare = ir_def(low, test);
+    for (int i = 0; compare != NULL && i < 2; i++) {
+        double number;
+        if (fold_number(compare->in[i].value, &number) && isinf(number) && number < 0) return compare->in[1 - i].value;
+    }
+    return NULL;
+}
+
+/* Below casts to formats that hold every value of the one before. */
+static const ir_value *below_casts(const ir_value *value) {
+    for (const ir_node *cast; (cast = ir_def(value, OP_cast)) != NULL && is_exact(cast->in[0].value->type.format, value->type.format);) value = cast->in[0].value;
+    return value;
+}
+
+/* A softmax that is 0 in rows of -inf, as PyTorch spells out its attention: the op gives zeros there anyway. */
+static ir_value *blind_softmax(ir_value *blind, ir_value *zero, ir_value *seen) {
+    double number;
+    const ir_node *softmax = ir_def(seen, OP_cast);
+    softmax = ir_def(softmax != NULL ? softmax->in[0].value : seen, OP_softmax);
+    if (softmax == NULL || !fold_number(zero, &number) || number != 0) return NULL;
+    const ir_value *scores = softmax->in[0].value, *x = blind_rows(blind, (int)ir_int(softmax, OP_ATTR_axis));
+    return x != NULL && below_casts(x) == below_casts(scores) ? seen : NULL;
+}
+
+static dw_status fold_where(ir_graph *graph, const ir_node *node, ir_value **same) {
+    double condition;
+    ir_value *x = node->in[1].value, *y = node->in[2].value, *softmax = blind_softmax(node->in[0].value, x, y);
+    if (softmax != NULL) return fold_as(graph, softmax, node->out[0], same);
+    if (fold_number(node->in[0].value, &condition)) return fold_as(graph, condition != 0.0 ? x : y, node->out[0], same);
+    return x == y ? fold_as(graph, x, node->out[0], same) : DW_OK;
 }
 
 /* ---- views ---- */
