@@ -88,12 +88,33 @@ static const json_t *find_symbol(const capture_scope *scope, const char *name, b
     return NULL;
 }
 
-/* {"as_int": ..} or {"as_name": ..} */
+static capture_tensor *find_item(const capture_scope *scope, const char *name) {
+    capture_tensor *item = NULL;
+    for (; item == NULL && scope != NULL && name != NULL; scope = scope->outer) item = map_find(&scope->items, name);
+    return item;
+}
+
+/* {"as_int": ..} or {"as_name": ..}; NULL where only the data tell the size. */
 static dw_status read_sym_int(capture_call *call, const json_t *from, dim *value) {
     if (json_is_integer(json_object_get(from, "as_int"))) return capture_read_size(call->capture, from, value);
     const char *name = json_string_value(json_object_get(from, "as_name"));
     const json_t *symbol = find_symbol(call->scope, name, false);
-    return symbol != NULL ? capture_read_size(call->capture, symbol, value) : dangling(call, name);
+    if (symbol == NULL) return dangling(call, name);
+    if (capture_needs_data(call->capture, symbol)) return *value = NULL, DW_OK;
+    return capture_read_size(call->capture, symbol, value);
+}
+
+static const char data_size[] = "a number that only the data tell";
+
+/* A number that was taken from a tensor stands for that tensor; other numbers that only the data tell stay opaque. */
+static dw_status read_one_sym_int(capture_call *call, const json_t *from, capture_arg *arg) {
+    dim size;
+    TRY(read_sym_int(call, from, &size));
+    *arg = (capture_arg){.kind = ARG_INT, .integer = size};
+    if (size != NULL) return DW_OK;
+    capture_tensor *item = find_item(call->scope, json_string_value(json_object_get(from, "as_name")));
+    *arg = item != NULL ? (capture_arg){.kind = ARG_TENSOR, .tensor = item, .is_item = true} : (capture_arg){.kind = ARG_OPAQUE, .text = data_size};
+    return DW_OK;
 }
 
 static dw_status read_real(capture_call *call, const json_t *from, double *value) {
@@ -114,7 +135,9 @@ static dw_status read_real(capture_call *call, const json_t *from, double *value
 static dw_status read_sym_float(capture_call *call, const json_t *from, capture_arg *arg) {
     const json_t *known = json_object_get(from, "as_float");
     const json_t *symbol = find_symbol(call->scope, json_string_value(json_object_get(from, "as_name")), true);
+    capture_tensor *item = find_item(call->scope, json_string_value(json_object_get(from, "as_name")));
     if (known == NULL) known = json_object_get(symbol, "as_float");
+    if (item != NULL) return *arg = (capture_arg){.kind = ARG_TENSOR, .tensor = item, .is_item = true}, DW_OK;
     arg->kind = ARG_REAL;
     if (known != NULL) return read_real(call, known, &arg->real);
     *arg = (capture_arg){.kind = ARG_OPAQUE, .text = "a floating-point number computed from sizes"};
@@ -133,7 +156,10 @@ static dw_status read_sizes(capture_call *call, const json_t *list, size_reader 
     size_t count = json_array_size(list);
     dim *values;
     TRY_NEW(values, &call->capture->arena, count);
-    for (size_t i = 0; i < count; i++) TRY(read(call, json_array_get(list, i), &values[i]));
+    for (size_t i = 0; i < count; i++) {
+        TRY(read(call, json_array_get(list, i), &values[i]));
+        if (values[i] == NULL) return *arg = (capture_arg){.kind = ARG_OPAQUE, .text = data_size}, DW_OK;
+    }
     *arg = (capture_arg){.kind = ARG_INTS, .count = (int)count, .integers = values};
     return DW_OK;
 }
@@ -172,7 +198,7 @@ static dw_status read_arg(capture_call *call, const json_t *from, capture_arg *a
         return DW_OK;
     }
     if (strcmp(tag, "as_int") == 0) return arg->kind = ARG_INT, read_int(call, value, &arg->integer);
-    if (strcmp(tag, "as_sym_int") == 0) return arg->kind = ARG_INT, read_sym_int(call, value, &arg->integer);
+    if (strcmp(tag, "as_sym_int") == 0) return read_one_sym_int(call, value, arg);
     if (strcmp(tag, "as_ints") == 0) return read_sizes(call, value, read_int, arg);
     if (strcmp(tag, "as_sym_ints") == 0) return read_sizes(call, value, read_sym_int, arg);
     if (strcmp(tag, "as_float") == 0) return arg->kind = ARG_REAL, read_real(call, value, &arg->real);
@@ -269,7 +295,9 @@ static dw_status need(capture_call *call, const char *name, capture_arg_kind kin
     *arg = capture_find_arg(call, name);
     if (*arg != NULL && ((*arg)->kind == kind || (*arg)->kind == other)) return DW_OK;
     if (*arg == NULL || (*arg)->kind == ARG_NONE) return capture_fail(call, DW_CORRUPT, "argument '%s' is missing", name);
-    if ((*arg)->kind == ARG_OPAQUE) return capture_fail(call, DW_UNSUPPORTED, "argument '%s' is %s", name, (*arg)->text);
+    if ((*arg)->kind == ARG_OPAQUE || (*arg)->is_item) {
+        return capture_fail(call, DW_UNSUPPORTED, "argument '%s' is %s", name, (*arg)->is_item ? data_size : (*arg)->text);
+    }
     return capture_fail(call, DW_UNSUPPORTED, "argument '%s' is not %s", name, what);
 }
 
@@ -417,6 +445,14 @@ dw_format capture_result_format(const capture_call *call, int index, dw_format f
 
 dw_status capture_result_tensor(capture_call *call, int index, capture_tensor *tensor) {
     if (index < call->result_count) call->results[index] = tensor;
+    return DW_OK;
+}
+
+dw_status capture_result_copy(capture_call *call, int index, ir_value *value, capture_tensor *of) {
+    if (index >= call->result_count) return DW_OK;
+    TRY(capture_result(call, index, value));
+    call->results[index]->is_copy = true;
+    of->root->is_copied = true;
     return DW_OK;
 }
 

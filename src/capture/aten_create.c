@@ -133,6 +133,21 @@ dw_status capture_rule_arange(capture_call *call) {
     return real_range(call, start, step, length);
 }
 
+/* start + step * i, integers */
+dw_status capture_rule_prims_iota(capture_call *call) {
+    dim length, start;
+    int64_t step;
+    ir_value *made;
+    dw_format format = capture_result_format(call, 0, DW_FORMAT_i64);
+    TRY(capture_dim_arg(call, "length", &length));
+    TRY(capture_dim_arg(call, "start", &start));
+    TRY(capture_int_arg(call, "step", &step));
+    op_attr attrs[] = {op_set_dim(OP_ATTR_length, length), op_set_dim(OP_ATTR_start, start), op_set_int(OP_ATTR_step, step),
+                       op_set_format(OP_ATTR_to, capture_is_float(format) ? DW_FORMAT_i64 : format)};
+    TRY(ir_emit(call->graph, OP_iota, 0, NULL, COUNT_OF(attrs), attrs, &made));
+    return capture_result(call, 0, made);
+}
+
 dw_status capture_rule_linspace(capture_call *call) {
     double start, end;
     int64_t steps;

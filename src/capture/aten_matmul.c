@@ -359,7 +359,8 @@ dw_status capture_rule_attention(capture_call *call) {
     TRY(capture_bool_arg(call, "is_causal", &causal));
     TRY(read_scale(call, in[0], &scale));
     if (dropout != 0) return capture_fail(call, DW_UNSUPPORTED, "dropout in attention: call .eval() before torch.export.export");
-    TRY(capture_optional_arg(call, "attn_mask", &mask));
+    if (capture_has(call, "dropout_mask")) return capture_fail(call, DW_UNSUPPORTED, "dropout in attention: call .eval() before torch.export.export");
+    TRY(capture_optional_arg(call, capture_find_arg(call, "attn_bias") != NULL ? "attn_bias" : "attn_mask", &mask));
     if (mask != NULL) TRY(mask_to_heads(call->graph, in[0], mask, &in[mask->type.format == DW_FORMAT_bool ? 3 : 4]));
     for (int i = 0; i < 3; i++) TRY(to_heads(call->graph, in[i], &in[i]));
     op_attr attrs[] = {op_set_real(OP_ATTR_scale, scale), op_set_bool(OP_ATTR_causal, true)};

@@ -1,4 +1,5 @@
 /* Rules that join, repeat, pad, look up and write at indices. */
+#include <math.h>
 #include <string.h>
 
 #include "capture/program.h"
@@ -162,15 +163,7 @@ dw_status capture_rule_flip(capture_call *call) {
     int count;
     TRY(capture_value_arg(call, "self", &x));
     TRY(capture_axes_arg(call, "dims", x->type.rank, &count, axes));
-    for (int i = 0; i < count; i++) {
-        dim size = x->type.dims[axes[i]], one, last;
-        ir_value *index;
-        TRY_DIM(call->capture->context, one, dim_constant(call->dims, 1));
-        TRY_DIM(call->capture->context, last, dim_sub(call->dims, size, one));
-        op_attr attrs[] = {op_set_dim(OP_ATTR_length, size), op_set_dim(OP_ATTR_start, last), op_set_int(OP_ATTR_step, -1), op_set_format(OP_ATTR_to, DW_FORMAT_i64)};
-        TRY(ir_emit(call->graph, OP_iota, 0, NULL, COUNT_OF(attrs), attrs, &index));
-        TRY(take(call->graph, x, index, (int)axes[i], &x));
-    }
+    for (int i = 0; i < count; i++) TRY(capture_emit_flip(call->graph, x, (int)axes[i], &x));
     return capture_result(call, 0, x);
 }
 
@@ -188,7 +181,7 @@ dw_status capture_rule_pad(capture_call *call) {
     TRY(capture_value_arg(call, "self", &x));
     TRY(capture_dims_arg(call, "pad", &count, &pairs));
     if (capture_has(call, "mode")) TRY(capture_text_arg(call, "mode", &mode));
-    if (strcmp(mode, "constant") != 0) return capture_fail(call, DW_UNSUPPORTED, "mode '%.20s'; only 'constant' is supported", mode);
+    if (strcmp(mode, "constant") != 0) return capture_pad_by_mode(call, mode);
     if (capture_has(call, "value")) TRY(capture_real_arg(call, "value", &value));
     if (count % 2 != 0 || count / 2 > x->type.rank) return capture_fail(call, DW_CORRUPT, "%d numbers for %d axes", count, x->type.rank);
     TRY_DIM(call->capture->context, zero, dim_constant(call->dims, 0));
@@ -310,12 +303,15 @@ static dw_status index_put(ir_graph *graph, ir_value *x, ir_value *values, int c
     return ir_emit(graph, OP_index_put, count + 2, in, accumulate ? 2 : 1, attrs, result);
 }
 
-/* x[mask] = one value: no index is needed. mask covers the leading axes of x. */
+/* x[mask] = one value for all, or rows in order. mask covers the leading axes of x. */
 static dw_status masked_put(capture_call *call, ir_value *x, ir_value *mask, ir_value *value) {
     dim dims[DW_MAX_RANK];
-    if (value->type.rank > 1 || (value->type.rank == 1 && !capture_dim_is(value->type.dims[0], 1)) || mask->type.rank > x->type.rank) {
-        return capture_fail(call, DW_UNSUPPORTED, "a boolean mask with more than one value: which goes where depends on the data");
+    if (mask->type.rank > x->type.rank) return capture_fail(call, DW_CORRUPT, "a mask with more axes than what it is for");
+    if (value->type.rank == x->type.rank - mask->type.rank + 1 && !capture_dim_is(value->type.dims[0], 1)) {
+        TRY(capture_emit_masked_rows(call, x, mask, value, &x));
+        return capture_result(call, 0, x);
     }
+    while (value->type.rank > x->type.rank - mask->type.rank) TRY(capture_emit_squeeze(call->graph, value, 0, &value));
     for (int i = 0; i < x->type.rank; i++) {
         if (i < mask->type.rank) dims[i] = mask->type.dims[i];
         else TRY_DIM(call->capture->context, dims[i], dim_constant(call->dims, 1));
@@ -392,16 +388,70 @@ static dw_status scatter(capture_call *call, bool accumulate) {
 dw_status capture_rule_scatter(capture_call *call) { return scatter(call, false); }
 dw_status capture_rule_scatter_add(capture_call *call) { return scatter(call, true); }
 
-dw_status capture_rule_scatter_reduce(capture_call *call) {
-    const char *reduce;
-    bool include = true;
-    TRY(capture_text_arg(call, "reduce", &reduce));
-    if (capture_has(call, "include_self")) TRY(capture_bool_arg(call, "include_self", &include));
-    if ((strcmp(reduce, "sum") != 0 && strcmp(reduce, "add") != 0) || !include) return capture_fail(call, DW_UNSUPPORTED, "reduce '%.20s'; only sums onto self are supported", reduce);
-    return scatter(call, true);
+/* Along an axis: which of the elements of index are i, for each i of x: [.., n, m], and src likewise with identity elsewhere. */
+static dw_status spread_by_index(capture_call *call, const ir_value *x, int axis, ir_value *index, ir_value *src, double identity, ir_value **hits, ir_value **parts) {
+    ir_value *at, *other;
+    TRY(capture_emit_index(call->graph, x->type.rank + 1, axis, x->type.dims[axis], index->type.format, &at));
+    TRY(capture_emit_unsqueeze(call->graph, index, axis, &index));
+    TRY(capture_emit_unsqueeze(call->graph, src, axis, &src));
+    TRY(ir_emit_2(call->graph, OP_eq, index, at, hits));
+    TRY(ir_emit_scalar(call->graph, src->type.format, identity, &other));
+    return ir_emit(call->graph, OP_where, 3, (ir_value *[]){*hits, src, other}, 0, NULL, parts);
 }
 
-/* ---- triangles, windows ---- */
+static dw_status read_scatter(capture_call *call, ir_value **x, ir_value **index, ir_value **src, int *axis) {
+    TRY(capture_value_arg(call, "self", x));
+    TRY(capture_axis_arg(call, "dim", (*x)->type.rank, axis));
+    TRY(capture_value_arg(call, "index", index));
+    TRY(capture_operand_arg(call, "src", (*x)->type.format, src));
+    for (int i = 0; i < (*index)->type.rank; i++) {
+        dim zero;
+        if (i != *axis && (*index)->type.dims[i] != (*x)->type.dims[i]) return capture_fail(call, DW_UNSUPPORTED, "an index that does not reach over axis %d", i);
+        TRY_DIM(call->capture->context, zero, dim_constant(call->dims, 0));
+        if ((*src)->type.dims[i] != (*index)->type.dims[i]) TRY(ir_emit_slice(call->graph, *src, i, zero, (*index)->type.dims[i], 1, src));
+    }
+    return DW_OK;
+}
+
+/* Sums are the op; what else is gathered at one place is reduced over a table of hits. */
+dw_status capture_rule_scatter_reduce(capture_call *call) {
+    static const struct { const char *name; op_id reduce, join; double identity; } kinds[] = {
+        {"sum", OP_sum, OP_add, 0}, {"add", OP_sum, OP_add, 0}, {"mean", OP_sum, OP_add, 0}, {"prod", OP_prod, OP_mul, 1}, {"multiply", OP_prod, OP_mul, 1},
+        {"amax", OP_amax, OP_maximum, -INFINITY}, {"amin", OP_amin, OP_minimum, INFINITY}};
+    const char *reduce;
+    bool include = true;
+    ir_value *x, *index, *src, *hits, *parts, *any, *count;
+    int axis;
+    size_t kind = 0;
+    TRY(capture_text_arg(call, "reduce", &reduce));
+    if (capture_has(call, "include_self")) TRY(capture_bool_arg(call, "include_self", &include));
+    while (kind < COUNT_OF(kinds) && strcmp(kinds[kind].name, reduce) != 0) kind++;
+    if (kind == COUNT_OF(kinds)) return capture_fail(call, DW_UNSUPPORTED, "reduce '%.20s'", reduce);
+    if (kind < 2 && include) return scatter(call, true);
+    TRY(read_scatter(call, &x, &index, &src, &axis));
+    double identity = kinds[kind].identity;
+    if (isinf(identity) && !capture_is_float(x->type.format)) {
+        const int bits = dw_format_bits(x->type.format);
+        const double top = x->type.format == DW_FORMAT_bool ? 1 : x->type.format == DW_FORMAT_u8 ? 255 : ldexp(1, bits > 53 ? 53 : bits - 1) - 1;
+        identity = identity > 0 ? top : x->type.format == DW_FORMAT_bool || x->type.format == DW_FORMAT_u8 ? 0 : -top;
+    }
+    const int64_t last = axis + 1;
+    TRY(spread_by_index(call, x, axis, index, src, identity, &hits, &parts));
+    TRY(capture_emit_reduce(call->graph, kinds[kind].reduce, parts, 1, &last, false, &parts));
+    TRY(ir_emit_cast(call->graph, parts, x->type.format, &parts));
+    TRY(capture_emit_reduce(call->graph, OP_any, hits, 1, &last, false, &any));
+    if (include) TRY(ir_emit_2(call->graph, kinds[kind].join, x, parts, &parts));
+    if (strcmp(reduce, "mean") == 0) {
+        TRY(capture_emit_reduce(call->graph, OP_sum, hits, 1, &last, false, &count));
+        TRY(ir_emit_cast(call->graph, count, x->type.format, &count));
+        TRY(capture_emit_number(call->graph, include ? OP_add : OP_maximum, count, 1, &count));
+        TRY(ir_emit_2(call->graph, capture_is_float(x->type.format) ? OP_div : OP_floordiv, parts, count, &parts));
+    }
+    TRY(ir_emit(call->graph, OP_where, 3, (ir_value *[]){any, parts, x}, 0, NULL, &x));
+    return capture_result(call, 0, x);
+}
+
+/* ---- triangles ---- */
 
 dw_status capture_rule_triangle(capture_call *call) {
     ir_value *x;
@@ -409,34 +459,5 @@ dw_status capture_rule_triangle(capture_call *call) {
     TRY(capture_value_arg(call, "self", &x));
     TRY(capture_dim_arg(call, "diagonal", &offset));
     TRY(capture_emit_attr(call->graph, call->row->op, x, op_set_dim(OP_ATTR_offset, offset), &x));
-    return capture_result(call, 0, x);
-}
-
-/* Tensor.unfold: windows along an axis, their elements on a new last axis. */
-dw_status capture_rule_unfold(capture_call *call) {
-    ir_value *x, *first, *within;
-    int64_t size, step, order[DW_MAX_RANK];
-    int axis;
-    dim width, by, length;
-    TRY(capture_value_arg(call, "self", &x));
-    TRY(capture_axis_arg(call, "dimension", x->type.rank, &axis));
-    TRY(capture_int_arg(call, "size", &size));
-    TRY(capture_int_arg(call, "step", &step));
-    if (x->type.rank == 0 || x->type.rank == DW_MAX_RANK || step <= 0 || size < 0) return capture_fail(call, DW_UNSUPPORTED, "windows of %lld by %lld", (long long)size, (long long)step);
-    TRY_DIM(call->capture->context, width, dim_constant(call->dims, size));
-    TRY_DIM(call->capture->context, by, dim_constant(call->dims, step));
-    TRY_DIM(call->capture->context, length, dim_sub(call->dims, x->type.dims[axis], width));
-    TRY_DIM(call->capture->context, length, dim_add(call->dims, length, by));
-    TRY_DIM(call->capture->context, length, dim_floordiv(call->dims, length, by));
-    TRY(capture_emit_index(call->graph, 2, 0, length, DW_FORMAT_i64, &first));
-    TRY(capture_emit_number(call->graph, OP_mul, first, (double)step, &first));
-    TRY(capture_emit_index(call->graph, 2, 1, width, DW_FORMAT_i64, &within));
-    TRY(ir_emit_2(call->graph, OP_add, first, within, &first));
-    TRY(take(call->graph, x, first, axis, &x));
-    for (int i = 0, at = 0; i < x->type.rank; i++) {
-        if (i != axis + 1) order[at++] = i;
-    }
-    order[x->type.rank - 1] = axis + 1;
-    TRY(ir_emit_transpose(call->graph, x, order, &x));
     return capture_result(call, 0, x);
 }

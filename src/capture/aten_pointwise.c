@@ -303,20 +303,6 @@ dw_status capture_rule_leaky_relu(capture_call *call) {
     return where_positive(call, x, negative);
 }
 
-dw_status capture_rule_elu(capture_call *call) {
-    ir_value *x, *negative;
-    double alpha, scale, input_scale;
-    TRY(capture_value_arg(call, "self", &x));
-    TRY(capture_real_arg(call, "alpha", &alpha));
-    TRY(capture_real_arg(call, "scale", &scale));
-    TRY(capture_real_arg(call, "input_scale", &input_scale));
-    if (scale != 1 || input_scale != 1) return capture_fail(call, DW_UNSUPPORTED, "scale and input_scale other than 1");
-    TRY(ir_emit_1(call->graph, OP_exp, x, &negative));
-    TRY(capture_emit_number(call->graph, OP_sub, negative, 1, &negative));
-    if (alpha != 1) TRY(capture_emit_number(call->graph, OP_mul, negative, alpha, &negative));
-    return where_positive(call, x, negative);
-}
-
 /* min(max(x + 3, 0), 6) / 6 */
 static dw_status hard_sigmoid(ir_graph *graph, ir_value *x, ir_value **result) {
     TRY(capture_emit_number(graph, OP_add, x, 3, &x));

@@ -165,13 +165,17 @@ dw_status capture_rule_vector_norm(capture_call *call) {
 
 /* ---- softmax ---- */
 
+/* Along the last axis, where rows lie side by side. */
 dw_status capture_rule_softmax(capture_call *call) {
     ir_value *x;
     int axis;
     TRY(capture_value_arg(call, "self", &x));
     TRY(capture_axis_arg(call, "dim", x->type.rank, &axis));
     TRY(ir_emit_cast(call->graph, x, capture_result_format(call, 0, x->type.format), &x));
-    TRY(capture_emit_attr(call->graph, call->row->op, x, op_set_int(OP_ATTR_axis, axis), &x));
+    const int last = x->type.rank > 0 ? x->type.rank - 1 : 0;
+    TRY(capture_emit_swap(call->graph, x, axis, last, &x));
+    TRY(capture_emit_attr(call->graph, call->row->op, x, op_set_int(OP_ATTR_axis, last), &x));
+    TRY(capture_emit_swap(call->graph, x, axis, last, &x));
     return capture_result(call, 0, x);
 }
 

@@ -5,8 +5,7 @@
 
 /* ---- reshapes ---- */
 
-/* Does the tensor lie in row-major order? Its recorded strides tell; a tensor without them is taken to. */
-static dw_status is_contiguous(capture_call *call, const capture_tensor *x, bool *contiguous) {
+dw_status capture_is_contiguous(capture_call *call, const capture_tensor *x, bool *contiguous) {
     const json_t *strides = json_object_get(x->meta, "strides");
     *contiguous = true;
     if (!json_is_array(strides) || json_array_size(strides) != (size_t)x->type.rank) return DW_OK;
@@ -35,7 +34,7 @@ static bool only_ones_differ(const op_type *from, int rank, const dim *dims) {
 static dw_status to_shape(capture_call *call, capture_tensor *x, int rank, const dim *dims) {
     bool contiguous;
     capture_tensor *view;
-    TRY(is_contiguous(call, x, &contiguous));
+    TRY(capture_is_contiguous(call, x, &contiguous));
     if (contiguous || only_ones_differ(&x->type, rank, dims)) {
         TRY(capture_view_reshape(call->capture, x, rank, dims, &view));
         return capture_result_tensor(call, 0, view);
@@ -115,7 +114,7 @@ dw_status capture_rule_contiguous(capture_call *call) {
     capture_tensor *x, *view;
     bool contiguous;
     TRY(capture_tensor_arg(call, "self", &x));
-    TRY(is_contiguous(call, x, &contiguous));
+    TRY(capture_is_contiguous(call, x, &contiguous));
     if (contiguous) {
         TRY(capture_view_alias(call->capture, x, &view));
         return capture_result_tensor(call, 0, view);
@@ -536,4 +535,25 @@ dw_status capture_rule_meshgrid(capture_call *call) {
         TRY(capture_result_tensor(call, i, view));
     }
     return DW_OK;
+}
+
+/* Axis i of self is axis broadcast_dimensions[i] of the shape; the others repeat. */
+dw_status capture_rule_broadcast_in_dim(capture_call *call) {
+    ir_value *x;
+    const dim *shape;
+    dim dims[DW_MAX_RANK];
+    int64_t axes[DW_MAX_RANK];
+    int rank, count;
+    TRY(capture_value_arg(call, "self", &x));
+    TRY(capture_dims_arg(call, "shape", &rank, &shape));
+    TRY(capture_ints_arg(call, "broadcast_dimensions", &count, axes));
+    if (rank > DW_MAX_RANK || count != x->type.rank) return capture_fail(call, DW_CORRUPT, "%d axes for an operand with %d", count, x->type.rank);
+    for (int i = 0; i < rank; i++) TRY_DIM(call->capture->context, dims[i], dim_constant(call->dims, 1));
+    for (int i = 0; i < count; i++) {
+        if (axes[i] < 0 || axes[i] >= rank || (i > 0 && axes[i] <= axes[i - 1])) return capture_fail(call, DW_CORRUPT, "broadcast_dimensions that do not ascend");
+        dims[axes[i]] = x->type.dims[i];
+    }
+    TRY(ir_emit_reshape(call->graph, x, rank, dims, &x));
+    TRY(ir_emit_broadcast(call->graph, x, rank, shape, &x));
+    return capture_result(call, 0, x);
 }

@@ -13,7 +13,7 @@ static const char *const by_parts[] = {
     "aten.index.Tensor", "aten.index_select.default", "aten.embedding.default", "aten.cat.default", "aten.stack.default", "aten.chunk.default",
     "aten.split.Tensor", "aten.unbind.int", "aten.contiguous.default", "aten.clone.default", "aten.alias.default", "aten.detach.default",
     "aten.to.dtype", "aten.to.device", "aten.to.dtype_layout", "aten._to_copy.default", "aten.repeat.default", "aten.lift_fresh_copy.default",
-    "aten.add.Tensor", "aten.sub.Tensor", "aten.neg.default", "aten.sum.dim_IntList", "aten.mean.dim",
+    "aten.add.Tensor", "aten.sub.Tensor", "aten.neg.default", "aten.resolve_conj.default", "aten.resolve_neg.default", "aten.sum.dim_IntList", "aten.mean.dim",
 };
 
 static bool is_complex(const capture_tensor *tensor) { return tensor != NULL && tensor->imaginary != NULL; }
@@ -29,8 +29,7 @@ bool capture_has_complex(const capture_call *call) {
     return false;
 }
 
-/* A fresh tensor with two parts as result index. */
-static dw_status pair_result(capture_call *call, ir_value *real, ir_value *imaginary) {
+dw_status capture_pair_result(capture_call *call, ir_value *real, ir_value *imaginary) {
     if (call->result_count == 0) return DW_OK;
     TRY(capture_fresh(call->capture, real, &call->results[0]));
     return capture_fresh(call->capture, imaginary, &call->results[0]->imaginary);
@@ -45,14 +44,14 @@ dw_status capture_rule_polar(capture_call *call) {
         TRY(ir_emit_1(call->graph, i == 0 ? OP_cos : OP_sin, angle, &parts[i]));
         TRY(ir_emit_2(call->graph, OP_mul, abs, parts[i], &parts[i]));
     }
-    return pair_result(call, parts[0], parts[1]);
+    return capture_pair_result(call, parts[0], parts[1]);
 }
 
 dw_status capture_rule_complex(capture_call *call) {
     ir_value *real, *imaginary;
     TRY(capture_value_arg(call, "real", &real));
     TRY(capture_value_arg(call, "imag", &imaginary));
-    return pair_result(call, real, imaginary);
+    return capture_pair_result(call, real, imaginary);
 }
 
 /* [..,2] -> pairs */
@@ -68,11 +67,10 @@ dw_status capture_rule_view_as_complex(capture_call *call) {
         TRY(ir_emit_slice(call->graph, x, axis, start, end, 1, &parts[i]));
         TRY(capture_emit_squeeze(call->graph, parts[i], axis, &parts[i]));
     }
-    return pair_result(call, parts[0], parts[1]);
+    return capture_pair_result(call, parts[0], parts[1]);
 }
 
-/* The parts of a complex argument; the imaginary one of a real tensor is NULL. */
-static dw_status read_parts(capture_call *call, const char *name, ir_value *parts[2]) {
+dw_status capture_read_parts(capture_call *call, const char *name, ir_value *parts[2]) {
     capture_tensor *tensor;
     TRY(capture_tensor_arg(call, name, &tensor));
     parts[1] = NULL;
@@ -83,7 +81,7 @@ static dw_status read_parts(capture_call *call, const char *name, ir_value *part
 /* pairs -> [..,2] */
 dw_status capture_rule_view_as_real(capture_call *call) {
     ir_value *parts[2], *joined;
-    TRY(read_parts(call, "self", parts));
+    TRY(capture_read_parts(call, "self", parts));
     if (parts[1] == NULL) return capture_fail(call, DW_CORRUPT, "the operand is not complex");
     int axis = parts[0]->type.rank;
     for (int i = 0; i < 2; i++) TRY(capture_emit_unsqueeze(call->graph, parts[i], axis, &parts[i]));
@@ -94,32 +92,42 @@ dw_status capture_rule_view_as_real(capture_call *call) {
 
 dw_status capture_rule_complex_part(capture_call *call) {
     ir_value *parts[2];
-    TRY(read_parts(call, "self", parts));
+    TRY(capture_read_parts(call, "self", parts));
     bool imaginary = strcmp(call->row->target, "aten.imag.default") == 0;
     if (parts[1] == NULL) return capture_fail(call, DW_UNSUPPORTED, "the operand is not complex");
     return capture_result(call, 0, parts[imaginary]);
 }
 
+/* sqrt(re^2 + im^2) */
+dw_status capture_rule_complex_abs(capture_call *call) {
+    ir_value *parts[2];
+    TRY(capture_read_parts(call, "self", parts));
+    for (int i = 0; i < 2; i++) TRY(ir_emit_2(call->graph, OP_mul, parts[i], parts[i], &parts[i]));
+    TRY(ir_emit_2(call->graph, OP_add, parts[0], parts[1], &parts[0]));
+    TRY(ir_emit_1(call->graph, OP_sqrt, parts[0], &parts[0]));
+    return capture_result(call, 0, parts[0]);
+}
+
 dw_status capture_rule_conj(capture_call *call) {
     ir_value *parts[2];
-    TRY(read_parts(call, "self", parts));
+    TRY(capture_read_parts(call, "self", parts));
     if (parts[1] == NULL) return capture_fail(call, DW_UNSUPPORTED, "the operand is not complex");
     TRY(ir_emit_1(call->graph, OP_neg, parts[1], &parts[1]));
-    return pair_result(call, parts[0], parts[1]);
+    return capture_pair_result(call, parts[0], parts[1]);
 }
 
 /* (a + bi)(c + di) = ac - bd + (ad + bc)i */
 static dw_status multiply(capture_call *call) {
     ir_value *x[2], *y[2], *real[2], *imaginary[2];
-    TRY(read_parts(call, "self", x));
-    TRY(read_parts(call, "other", y));
+    TRY(capture_read_parts(call, "self", x));
+    TRY(capture_read_parts(call, "other", y));
     for (int i = 0; i < 2; i++) {
         TRY(ir_emit_2(call->graph, OP_mul, x[i], y[i], &real[i]));
         TRY(ir_emit_2(call->graph, OP_mul, x[i], y[1 - i], &imaginary[i]));
     }
     TRY(ir_emit_2(call->graph, OP_sub, real[0], real[1], &real[0]));
     TRY(ir_emit_2(call->graph, OP_add, imaginary[0], imaginary[1], &imaginary[0]));
-    return pair_result(call, real[0], imaginary[0]);
+    return capture_pair_result(call, real[0], imaginary[0]);
 }
 
 /* The rule once for each part, complex arguments replaced by it. */
@@ -167,7 +175,12 @@ static int complex_count(const capture_call *call, int *tensors) {
 dw_status capture_run_complex(capture_call *call) {
     int tensors, complex = complex_count(call, &tensors);
     const char *target = call->row->target;
-    if (call->row->rule == capture_rule_view_as_real || call->row->rule == capture_rule_complex_part || call->row->rule == capture_rule_conj) return call->row->rule(call);
+    static dw_status (*const own[])(capture_call *) = {capture_rule_view_as_real, capture_rule_complex_part, capture_rule_conj,
+                                                       capture_rule_fft, capture_rule_fft_internal};
+    for (size_t i = 0; i < COUNT_OF(own); i++) {
+        if (call->row->rule == own[i]) return own[i](call);
+    }
+    if (strcmp(target, "aten.abs.default") == 0) return capture_rule_complex_abs(call);
     for (int i = 0; i < call->result_count; i++) {
         if (call->types[i].format != DW_FORMAT_COUNT) return capture_fail(call, DW_UNSUPPORTED, "complex operands of a real result");
         call->types[i].format = DW_FORMAT_f32;      /* of a part; recorded is complex64 */

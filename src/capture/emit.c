@@ -131,6 +131,37 @@ dw_status capture_emit_index(ir_graph *graph, int rank, int axis, dim length, dw
     return ir_emit_reshape(graph, *result, rank, dims, result);
 }
 
+dw_status capture_emit_pad(ir_graph *graph, ir_value *x, const int64_t *before, const int64_t *after, double value, ir_value **result) {
+    dim front[DW_MAX_RANK], back[DW_MAX_RANK];
+    bool pads = false;
+    for (int i = 0; i < x->type.rank; i++) {
+        if (before[i] < 0 || after[i] < 0) {
+            dim start, end = x->type.dims[i], less;
+            TRY_DIM(graph->context, start, dim_constant(graph->dims, before[i] < 0 ? -before[i] : 0));
+            TRY_DIM(graph->context, less, dim_constant(graph->dims, after[i] < 0 ? -after[i] : 0));
+            TRY_DIM(graph->context, end, dim_sub(graph->dims, end, less));
+            TRY(ir_emit_slice(graph, x, i, start, end, 1, &x));
+        }
+        TRY_DIM(graph->context, front[i], dim_constant(graph->dims, before[i] > 0 ? before[i] : 0));
+        TRY_DIM(graph->context, back[i], dim_constant(graph->dims, after[i] > 0 ? after[i] : 0));
+        pads = pads || before[i] > 0 || after[i] > 0;
+    }
+    *result = x;
+    op_attr attrs[] = {op_set_dims(OP_ATTR_before, x->type.rank, front), op_set_dims(OP_ATTR_after, x->type.rank, back), op_set_real(OP_ATTR_value, value)};
+    return pads ? ir_emit(graph, OP_pad, 1, (ir_value *[]){x}, COUNT_OF(attrs), attrs, result) : DW_OK;
+}
+
+dw_status capture_emit_flip(ir_graph *graph, ir_value *x, int axis, ir_value **result) {
+    dim size = x->type.dims[axis], one, last;
+    ir_value *index;
+    TRY_DIM(graph->context, one, dim_constant(graph->dims, 1));
+    TRY_DIM(graph->context, last, dim_sub(graph->dims, size, one));
+    op_attr attrs[] = {op_set_dim(OP_ATTR_length, size), op_set_dim(OP_ATTR_start, last), op_set_int(OP_ATTR_step, -1), op_set_format(OP_ATTR_to, DW_FORMAT_i64)};
+    TRY(ir_emit(graph, OP_iota, 0, NULL, COUNT_OF(attrs), attrs, &index));
+    op_attr attr = op_set_int(OP_ATTR_axis, axis);
+    return ir_emit(graph, OP_take, 2, (ir_value *[]){x, index}, 1, &attr, result);
+}
+
 dw_status capture_broadcast_dims(capture_call *call, const op_type *a, const op_type *b, op_type *result) {
     int rank = a->rank > b->rank ? a->rank : b->rank;
     op_type made = {.format = a->format, .rank = rank};

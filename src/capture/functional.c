@@ -138,6 +138,10 @@ static dw_status note_first_write(capture *capture, capture_tensor *root) {
 
 dw_status capture_write(capture *capture, capture_tensor *tensor, ir_value *value) {
     capture_tensor *root = tensor->root;
+    if (root->is_copied || root->is_copy) {
+        return base_fail(capture->context, DW_UNSUPPORTED, "%s: a write to a tensor that as_strided, unfold or diagonal views share; write before them, or to a clone",
+                         capture->source);
+    }
     TRY(note_first_write(capture, root));
     for (capture_tensor *at = tensor;; at = at->parent) {
         ir_value *above = value;

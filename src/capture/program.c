@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-enum { SCHEMA_MAJOR = 8, NESTING_MAX = 32, PLACES_SHOWN = 3 };
+enum { SCHEMA_MAJOR = 8, NESTING_MAX = 32, PLACES_SHOWN = 3, NOTED = 12 };
 
 /* An operator without a row: how often, and where first. */
 typedef struct missing { int count, places; const char *place[PLACES_SHOWN]; } missing;
@@ -57,11 +57,16 @@ static dw_status note_missing(capture *capture, const char *target) {
     return DW_OK;
 }
 
+/* Only NOTED of them are told one by one: a program may have thousands. */
+static dw_status note_text(capture *capture, const char *message) {
+    if (capture->unsupported_count++ < NOTED) text_printf(&capture->unsupported, "%s%s", capture->unsupported_count > 1 ? "; " : "", message);
+    return text_status(&capture->unsupported);
+}
+
 /* The last message, which tells why one node could not be captured, without its status. */
 static dw_status note_unsupported(capture *capture) {
     const char *message = dw_context_error(capture->context), *text = strstr(message, ": ");
-    text_printf(&capture->unsupported, "%s%s", capture->unsupported_count++ > 0 ? "; " : "", text != NULL ? text + 2 : message);
-    return text_status(&capture->unsupported);
+    return note_text(capture, text != NULL ? text + 2 : message);
 }
 
 static dw_status report_unsupported(capture *capture) {
@@ -73,6 +78,7 @@ static dw_status report_unsupported(capture *capture) {
         for (int p = 0; p < entry->places; p++) text_printf(&list, "%s%s", p > 0 ? ", " : ": ", entry->place[p]);
         text_add(&list, ")");
     }
+    if (capture->unsupported_count > NOTED) text_printf(&capture->unsupported, "; and %zu more like these", capture->unsupported_count - NOTED);
     dw_status status = text_status(&list);
     if (status == DW_OK && capture->missing.count > 0) {
         status = base_fail(capture->context, DW_UNSUPPORTED, "%s: %zu %s not supported: %s%s%s (`deepwell inspect --operators` lists those that are)",
@@ -89,15 +95,23 @@ static dw_status report_unsupported(capture *capture) {
 
 static bool is_poisoned(const capture_tensor *tensor) { return tensor != NULL && (tensor->poisoned || tensor->root->poisoned); }
 
-static bool has_poison(const capture_call *call) {
+/* A result that its operator's rule does not compute is told when something asks for it. */
+static dw_status meet_poison(capture *capture, capture_tensor *tensor, bool *poisoned) {
+    if (!is_poisoned(tensor)) return DW_OK;
+    *poisoned = true;
+    const char *message = tensor->unset;
+    tensor->unset = NULL;
+    return message != NULL ? note_text(capture, message) : DW_OK;
+}
+
+static dw_status find_poison(capture_call *call, bool *poisoned) {
+    *poisoned = false;
     for (int i = 0; i < call->arg_count; i++) {
         const capture_arg *arg = &call->args[i];
-        if (arg->kind == ARG_TENSOR && is_poisoned(arg->tensor)) return true;
-        for (int t = 0; arg->kind == ARG_TENSORS && t < arg->count; t++) {
-            if (is_poisoned(arg->tensors[t])) return true;
-        }
+        if (arg->kind == ARG_TENSOR) TRY(meet_poison(call->capture, arg->tensor, poisoned));
+        for (int t = 0; arg->kind == ARG_TENSORS && t < arg->count; t++) TRY(meet_poison(call->capture, arg->tensors[t], poisoned));
     }
-    return false;
+    return DW_OK;
 }
 
 static dw_status count_results(capture *capture, const json_t *outputs, int *count) {
@@ -164,12 +178,23 @@ static dw_status check_result(capture_call *call, int index) {
     return status;
 }
 
+static dw_status name_unset(capture_call *call, int index) {
+    char *message = arena_printf(&call->capture->arena, "%s: %s: result %d is not computed here, and something needs it (node '%s')",
+                                 call->capture->source, call->target, index, call->name);
+    call->results[index]->unset = message;
+    return message == NULL ? DW_NO_MEMORY : DW_OK;
+}
+
 /* Makes the results known by name; those that no rule has set are poisoned. */
 static dw_status bind_results(capture_call *call, bool poisoned) {
     for (int i = 0; i < call->result_count; i++) {
         if (call->result_names[i] == NULL) continue;
-        if (poisoned || call->results[i] == NULL) TRY(capture_poison(call->capture, &call->results[i]));
-        else TRY(check_result(call, i));
+        if (poisoned || call->results[i] == NULL) {
+            TRY(capture_poison(call->capture, &call->results[i]));
+            if (!poisoned) TRY(name_unset(call, i));
+        } else {
+            TRY(check_result(call, i));
+        }
         if (call->results[i]->name == NULL) call->results[i]->name = call->result_names[i];
         if (call->results[i]->meta == NULL) call->results[i]->meta = call->result_metas[i];
         if (map_find(&call->scope->tensors, call->result_names[i]) != NULL) return capture_fail(call, DW_CORRUPT, "the name '%.100s' is given twice", call->result_names[i]);
@@ -199,7 +224,10 @@ static void poison_written(capture_call *call, bool in_place) {
 
 static dw_status run_rule(capture_call *call, bool in_place) {
     dw_status status = capture_read_args(call);
-    if (status == DW_OK && has_poison(call)) {
+    bool poisoned = false;
+    if (status == DW_OK) status = find_poison(call, &poisoned);
+    if (poisoned) {
+        TRY(status);
         poison_written(call, in_place);
         return bind_results(call, true);
     }
@@ -228,6 +256,7 @@ static dw_status open_scope(capture *capture, const json_t *graph, capture_scope
     *scope = (capture_scope){.tensor_values = json_object_get(graph, "tensor_values"), .sym_ints = json_object_get(graph, "sym_int_values"),
                              .sym_floats = json_object_get(graph, "sym_float_values"), .outer = outer};
     map_init(&scope->tensors, &capture->arena);
+    map_init(&scope->items, &capture->arena);
     if (json_is_array(json_object_get(graph, "nodes")) && json_is_object(scope->tensor_values)) return DW_OK;
     return corrupt(capture, "a graph has no nodes or no tensor_values");
 }
@@ -428,7 +457,9 @@ static dw_status find_output(capture *capture, const capture_scope *scope, const
     capture_tensor *tensor = name == NULL ? NULL : map_find(&scope->tensors, name);
     if (tensor == NULL) return base_fail(capture->context, DW_CORRUPT, "%s: output '%s' is no value of the program; it is damaged", capture->source, name != NULL ? name : "?");
     if (tensor->imaginary != NULL) return base_fail(capture->context, DW_UNSUPPORTED, "%s: output '%s' is complex; give its parts by torch.view_as_real", capture->source, name);
-    if (!is_poisoned(tensor)) return capture_read(capture, tensor, value);
+    bool poisoned = false;
+    TRY(meet_poison(capture, tensor, &poisoned));
+    if (!poisoned) return capture_read(capture, tensor, value);
     if (capture->missing.count > 0 || capture->unsupported_count > 0) return report_unsupported(capture);
     return base_fail(capture->context, DW_UNSUPPORTED, "%s: output '%s' depends on a tensor whose dtype has no format here", capture->source, name);
 }

@@ -32,6 +32,8 @@ struct capture_tensor {
     const json_t *meta;         /* its TensorMeta, or NULL */
     capture_tensor *imaginary;  /* of a complex tensor: this one is its real part (complex.c) */
     bool poisoned;              /* comes from something unsupported */
+    const char *unset;          /* of a poisoned one: the message that its rule computes no such result; told at the first use */
+    bool is_copy, is_copied;    /* of a root: it is a copy where PyTorch has a view; such a copy of it exists */
     capture_tensor *next;       /* all tensors of the capture, newest first */
     /* of a root: */
     int64_t writes;
@@ -48,6 +50,7 @@ typedef struct capture_arg {
     capture_arg_kind kind;
     int count;                          /* of the lists */
     capture_tensor *tensor;
+    bool is_item;                       /* of TENSOR: in place of a number that was taken from it */
     capture_tensor **tensors;           /* absent ones are NULL */
     dim integer;
     const dim *integers;
@@ -72,6 +75,7 @@ typedef struct capture_row {
 typedef struct capture_scope {
     const json_t *tensor_values, *sym_ints, *sym_floats;
     map tensors;                        /* name -> capture_tensor */
+    map items;                          /* name of a number -> the capture_tensor that it was taken from */
     struct capture_scope *outer;
 } capture_scope;
 
@@ -121,6 +125,8 @@ void capture_bound_symbol(capture *capture, const char *original, int64_t max);
 dw_status capture_unite_symbols(capture *capture, const char *a, const char *b);
 /* Applies both to what the guards of the export say (guards.c). */
 dw_status capture_read_guards(capture *capture);
+/* Does the size have a symbol that occurs in no input's size, so that only the data tell it? */
+bool capture_needs_data(const capture *capture, const json_t *size);
 /* {"as_int": ..} or {"as_expr": ..}; also the text of an expression alone. */
 dw_status capture_read_size(capture *capture, const json_t *size, dim *result);
 /* A TensorMeta; an unknown dtype gives DW_FORMAT_COUNT. what names the tensor in messages. */
@@ -186,8 +192,20 @@ dw_status capture_format_arg(capture_call *call, const char *name, dw_format fal
 /* Result index is value, cast to the recorded format; with storage of its own. */
 dw_status capture_result(capture_call *call, int index, ir_value *value);
 dw_status capture_result_tensor(capture_call *call, int index, capture_tensor *tensor);
+/* The same where PyTorch gives a view of `of`, and value is a copy: writes to either are refused from here on. */
+dw_status capture_result_copy(capture_call *call, int index, ir_value *value, capture_tensor *of);
 /* The recorded format of a result, or fallback when there is none. */
 dw_format capture_result_format(const capture_call *call, int index, dw_format fallback);
+
+/* ---- rules that others call ---- */
+
+/* Does the tensor lie in row-major order? Its recorded strides tell; a tensor without them is taken to. */
+dw_status capture_is_contiguous(capture_call *call, const capture_tensor *x, bool *contiguous);
+/* pad with mode reflect, replicate or circular. */
+dw_status capture_pad_by_mode(capture_call *call, const char *mode);
+dw_status capture_rule_batch_norm(capture_call *call);
+/* Refuses: the size of the result depends on the data. */
+dw_status capture_rule_data_size(capture_call *call);
 
 /* ---- emit.c: what several rules need ---- */
 
@@ -213,9 +231,21 @@ dw_status capture_emit_fill(ir_graph *graph, int rank, const dim *dims, double v
 dw_status capture_emit_reshape_scalar(ir_graph *graph, ir_value *x, ir_value **result);
 /* 0, 1, .. length - 1 along axis of a tensor of that rank, other axes of size 1. */
 dw_status capture_emit_index(ir_graph *graph, int rank, int axis, dim length, dw_format format, ir_value **result);
+/* x with elements of that value around it, as many along each axis as before and after say; negative ones cut. */
+dw_status capture_emit_pad(ir_graph *graph, ir_value *x, const int64_t *before, const int64_t *after, double value, ir_value **result);
+/* x backwards along axis. */
+dw_status capture_emit_flip(ir_graph *graph, ir_value *x, int axis, ir_value **result);
+/* Windows along the spatial axes, which are the last ones. */
+typedef struct capture_windows { int axes; int64_t stride[DW_MAX_RANK], padding[DW_MAX_RANK], dilation[DW_MAX_RANK]; } capture_windows;
+/* A list with one number for each spatial axis; a single number holds for all, fallback where there is none. (aten_conv.c) */
+dw_status capture_spatial_arg(capture_call *call, const char *name, int axes, int64_t fallback, int64_t *values);
+dw_status capture_emit_conv(ir_graph *graph, const capture_windows *w, int64_t groups, ir_value *x, ir_value *weight, ir_value *bias, ir_value **result);
 /* The shape that a and b broadcast to; axes that are not known to agree take the one that is not 1. */
 dw_status capture_broadcast_dims(capture_call *call, const op_type *a, const op_type *b, op_type *result);
 bool capture_dim_is(dim d, int64_t value);
+
+/* x, whose elements (rows, where mask has fewer axes) under a true mask are the rows of values [n, ..], one after another. (aten_data.c) */
+dw_status capture_emit_masked_rows(capture_call *call, ir_value *x, ir_value *mask, ir_value *values, ir_value **result);
 
 /* ---- complex.c ---- */
 
@@ -228,6 +258,13 @@ dw_status capture_run_complex(capture_call *call);
 dw_status capture_rule_view_as_real(capture_call *call);
 dw_status capture_rule_complex_part(capture_call *call);
 dw_status capture_rule_conj(capture_call *call);
+dw_status capture_rule_complex_abs(capture_call *call);
+dw_status capture_rule_fft(capture_call *call);
+dw_status capture_rule_fft_internal(capture_call *call);
+/* A fresh complex tensor as the first result; no imaginary part makes it real. */
+dw_status capture_pair_result(capture_call *call, ir_value *real, ir_value *imaginary);
+/* The parts of a complex argument; the imaginary one of a real tensor is NULL. */
+dw_status capture_read_parts(capture_call *call, const char *name, ir_value *parts[2]);
 
 /* ---- role.c ---- */
 

@@ -12,6 +12,7 @@ enum { DEPTH_MAX = 64, TERMS_MAX = 256, POWER_MAX = 8, UNBOUNDED_FROM_BITS = 62 
 typedef struct capture_symbol {
     const char *name;           /* as the graph calls it */
     int64_t min, max;
+    bool of_input;              /* occurs in the size of an input; else only the data tell it */
 } capture_symbol;
 
 /* ---- expressions ---- */
@@ -266,6 +267,22 @@ static dw_status read_expression(capture *capture, const char *text, dim *result
     return map_set(&capture->parsed, text, (void *)*result);
 }
 
+bool capture_needs_data(const capture *capture, const json_t *size) {
+    const char *at = json_string_value(json_object_get(json_object_get(size, "as_expr"), "expr_str"));
+    static const char mark[] = "Symbol('";
+    while (at != NULL && (at = strstr(at, mark)) != NULL) {
+        char name[64];
+        at += sizeof mark - 1;
+        size_t length = strcspn(at, "'");
+        if (length >= sizeof name) continue;
+        memcpy(name, at, length);
+        name[length] = '\0';
+        const capture_symbol *symbol = map_find(&capture->symbols, name);
+        if (symbol == NULL || !symbol->of_input) return true;
+    }
+    return false;
+}
+
 dw_status capture_read_size(capture *capture, const json_t *size, dim *result) {
     const json_t *known = json_object_get(size, "as_int");
     if (json_is_integer(known)) {
@@ -360,6 +377,7 @@ static dw_status name_axis(capture *capture, const json_t *size, int rank, int a
         } else {
             TRY(name_symbol(capture, original, length_names, COUNT_OF(length_names)));
         }
+        ((capture_symbol *)map_find(&capture->symbols, original))->of_input = true;
     }
     return DW_OK;
 }

@@ -9,6 +9,7 @@
  * nothing else averages all keys. So such a mask is a bias until it is read. What resembles attention but cannot be is noted with the
  * reason. Masks are read later (attention_masks.c). */
 #include "pass/attention.h"
+#include "pass/fuse.h"
 
 #include <math.h>
 #include <string.h>
@@ -69,30 +70,6 @@ static bool is_scaled(const ir_node *node, ir_value **x, double *factor) {
         return false;
     }
     return *factor > 0 && same_shape(*x, ir_out(node));
-}
-
-static bool is_last_axis(const ir_node *node, const ir_value *x) {
-    const int64_t *axes;
-    return op_attr_ints(&node->attrs, OP_ATTR_axes, &axes) == 1 && axes[0] == x->type.rank - 1 && ir_bool(node, OP_ATTR_keep);
-}
-
-/* x, if value is x minus the largest of its rows; else value. */
-static ir_value *without_max(ir_value *value) {
-    const ir_node *node = ir_def(value, OP_sub);
-    if (node == NULL) return value;
-    const ir_node *max = ir_def(ir_in(node, 1), OP_amax);
-    const bool same = max != NULL && ir_in(max, 0) == ir_in(node, 0) && is_last_axis(max, ir_in(node, 0));
-    return same ? ir_in(node, 0) : value;
-}
-
-/* The scores that p is the softmax of, by the op or as e^x / sum e^x; NULL when it is none. */
-static ir_value *softmax_operand(const ir_value *p) {
-    const ir_node *node = ir_def(p, OP_softmax);
-    if (node != NULL) return ir_int(node, OP_ATTR_axis) == p->type.rank - 1 ? without_max(ir_in(node, 0)) : NULL;
-    node = ir_def(p, OP_div);
-    const ir_node *exp = node == NULL ? NULL : ir_def(ir_in(node, 0), OP_exp), *sum = node == NULL ? NULL : ir_def(ir_in(node, 1), OP_sum);
-    if (exp == NULL || sum == NULL || ir_in(sum, 0) != ir_out(exp) || !is_last_axis(sum, ir_out(exp))) return NULL;
-    return without_max(ir_in(exp, 0));
 }
 
 static bool is_low(const ir_value *value) {
@@ -501,7 +478,7 @@ static bool is_cut(const spelled *spelled, const ir_node *node) {
 /* The softmax behind the left operand of a product, through casts and merged heads. */
 static ir_value *find_softmax(spelled *spelled, ir_value *p) {
     for (int i = 0; i < MAX_STEPS && p->kind == IR_RESULT; i++) {
-        ir_value *x = softmax_operand(p);
+        ir_value *x = fuse_softmax_operand(p);
         if (x != NULL) {
             if (ir_def(p, OP_div) == NULL && ir_use_count(spelled->graph, p) > 1) spelled->obstacle = "its weights are used elsewhere";
             return x;

@@ -56,4 +56,7 @@ dw_status fuse_take_in(ir_graph *graph, const ir_node *linear, ir_node *root, op
 /* The step that halves and begins with that activation; OP_POST_COUNT when there is none. */
 op_post fuse_gated_step(op_post activation);
 
+/* The scores that p is the softmax of along the last axis, by the op or as e^x / sum e^x; NULL when it is none. (fuse_softmax.c) */
+ir_value *fuse_softmax_operand(const ir_value *p);
+
 #endif

@@ -89,6 +89,28 @@ dw_status fuse_matmul_transpose(ir_graph *graph, ir_node *node, bool *changed) {
     return fuse_replace(graph, ir_out(node), made, changed);
 }
 
+dw_status fuse_matmul_repeated(ir_graph *graph, ir_node *node, bool *changed) {
+    const ir_node *repeat = node->op == OP_matmul ? ir_def(ir_in(node, 1), OP_broadcast) : NULL;
+    if (repeat == NULL || ir_bool(node, OP_ATTR_at)) return DW_OK;
+    ir_value *in[64], *made, *weight = ir_in(repeat, 0);
+    const int rank = ir_out(repeat)->type.rank;
+    while (weight->type.rank > 2) {
+        int64_t one;
+        const ir_node *view = ir_def(weight, OP_reshape);
+        if (!dim_is_constant(weight->type.dims[0], &one) || one != 1 || view == NULL) return DW_OK;
+        weight = ir_in(view, 0);
+    }
+    if (weight->type.rank != 2 || rank < 3) return DW_OK;
+    for (int i = 1; i <= 2; i++) {
+        if (weight->type.dims[2 - i] != ir_out(repeat)->type.dims[rank - i]) return DW_OK;
+    }
+    int n_in = copy_operands(node, in);
+    in[1] = weight;
+    fuse_cursor(graph, node, node);
+    TRY(ir_emit(graph, OP_matmul, n_in, in, node->attrs.count, node->attrs.items, &made));
+    return fuse_replace(graph, ir_out(node), made, changed);
+}
+
 dw_status fuse_linear_bias(ir_graph *graph, ir_node *node, bool *changed) {
     for (int i = 0; node->op == OP_add && i < 2; i++) {
         const ir_node *linear = fuse_linear(graph, ir_in(node, i));

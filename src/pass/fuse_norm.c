@@ -150,10 +150,19 @@ dw_status fuse_norm_centre(ir_graph *graph, ir_node *node, bool *changed) {
 
 /* ---- weight and bias ---- */
 
+/* Is value a norm without a weight that several products with weights read? Each then becomes a norm of its own. */
+static bool is_shared_norm(const ir_value *value) {
+    if (value->kind != IR_RESULT || !is_norm(value->node) || value->output_count > 0 || ir_in(value->node, NORM_WEIGHT) != NULL) return false;
+    for (const ir_use *use = value->uses; use != NULL; use = use->next) {
+        if (use->node->op != OP_mul || !ir_is_constant(ir_in(use->node, 1 - use->index))) return false;
+    }
+    return true;
+}
+
 /* The norm that makes value, through casts that only bring it to its operand's format and back. */
 static ir_node *norm_below(const ir_graph *graph, ir_value *value) {
     for (;;) {
-        if (value->kind != IR_RESULT || !fuse_is_single_use(graph, value)) return NULL;
+        if (value->kind != IR_RESULT || (!fuse_is_single_use(graph, value) && !is_shared_norm(value))) return NULL;
         if (is_norm(value->node)) return value->node->n_out == 1 ? value->node : NULL;
         if (value->node->op != OP_cast || !fuse_is_float(value->type.format)) return NULL;
         ir_value *below = ir_in(value->node, 0);

@@ -357,6 +357,63 @@ ROWS = [
     ("complex_rotary", rotate_complex, (f(2, 5, 3, 8), f(5, 4))),
     ("complex_table", ComplexTable(), (f(2, 5, 3, 8),)),
     ("complex_parts", lambda x, y: (torch.complex(x, y) * 2.0).conj().imag, (f(4), f(4))),
+    # functions made of others
+    *((n, fn, (f(3, 5).clamp(-0.99, 0.99),)) for n, fn in {
+        "tan": torch.tan, "asin": torch.asin, "acos": torch.acos, "sinh": torch.sinh, "cosh": torch.cosh, "asinh": torch.asinh, "atanh": torch.atanh,
+        "erfc": torch.erfc, "selu": F.selu, "celu": lambda x: F.celu(x, 0.7), "hardshrink": F.hardshrink, "softshrink": lambda x: F.softshrink(x, 0.3),
+        "threshold": lambda x: F.threshold(x, 0.1, -2.0), "logit": lambda x: torch.logit(x.abs(), eps=0.01)}.items()),
+    ("acosh", torch.acosh, (f(3, 5).abs() + 1,)),
+    ("atan2", torch.atan2, (torch.tensor([1.0, -1.0, 1.0, -1.0, 0.0, 0.0, 2.0, -2.0, 0.3]), torch.tensor([1.0, 1.0, -1.0, -1.0, 1.0, 0.0, 0.0, 0.0, -0.5]))),
+    ("logaddexp", torch.logaddexp, (f(7) * 9, f(7))),
+    ("isfinite", lambda x: (torch.isfinite(x / (x - x[0])), torch.isneginf(-1 / (x - x[0]).abs()), torch.nan_to_num(x / (x - x[0]).abs(), nan=5.0)), (f(6),)),
+    ("prelu", F.prelu, (f(2, 3, 4), f(3))),
+    ("bucketize", lambda x, e: (torch.bucketize(x, e.sort().values), torch.bucketize(x, e.sort().values, right=True)), (i(9), i(4).float())),
+    ("searchsorted", lambda e, x: torch.searchsorted(e.sort(-1).values, x), (f(2, 5), f(2, 3))),
+    ("isin", lambda x, y: (torch.isin(x, y), torch.isin(x, 3, invert=True)), (i(9), i(2))),
+    ("repeat_each", lambda x, n: torch.repeat_interleave(x, n, dim=0, output_size=6), (f(4, 3), torch.tensor([2, 0, 3, 1]))),
+    ("cosine_similarity", lambda x, y: F.cosine_similarity(x, y, dim=-1), (f(3, 4, 5), f(4, 5))),
+    ("cdist", lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, p=1.0)), (f(2, 3, 5), f(2, 4, 5))),
+    # windows and places
+    ("as_strided", lambda x: torch.as_strided(x, (3, 4), (2, 1), 1), (f(12),)),
+    ("diagonal", lambda x: (x.diagonal(dim1=1, dim2=2), x.diagonal(1, 0, 2), x.diagonal(-1, 1, 2)), (f(3, 4, 5),)),
+    ("im2col", lambda x: (F.unfold(x, 3, padding=1), F.unfold(x, (2, 3), dilation=(1, 2), stride=(2, 1))), (f(2, 3, 6, 7),)),
+    ("col2im_tiles", lambda x: F.fold(x, (4, 6), 2, stride=2), (f(2, 12, 6),)),
+    ("col2im", lambda x: F.fold(x, (5, 6), (2, 3), padding=1, stride=(1, 2)), (f(2, 12, 18),)),
+    ("pixel_shuffle", lambda x: (F.pixel_shuffle(x, 2), F.pixel_unshuffle(x, 2)), (f(2, 8, 4, 6),)),
+    ("pad_reflect", lambda x: (F.pad(x, (2, 1), mode="reflect"), F.pad(x, (0, 3), mode="replicate"), F.pad(x, (2, 2), mode="circular")), (f(2, 3, 5),)),
+    ("pad_reflect2d", lambda x: (F.pad(x, (2, 1, 1, 0), mode="reflect"), F.pad(x, (1, 3, 2, 2), mode="replicate")), (f(2, 3, 5, 4),)),
+    ("grid_sample", lambda x, g: (F.grid_sample(x, g), F.grid_sample(x, g, align_corners=True), F.grid_sample(x, g, mode="nearest"),
+                                  F.grid_sample(x, g, padding_mode="border")), (f(2, 3, 5, 4), f(2, 3, 7, 2))),
+    # convolutions and pooling beyond the plain ones
+    ("conv3d", lambda x, w, c: (F.conv3d(x, w, c, stride=(2, 1, 2), padding=1), F.conv3d(x, w, dilation=(2, 1, 1))), (f(2, 3, 6, 5, 4), f(4, 3, 2, 3, 2), f(4))),
+    ("conv3d_groups", lambda x, w: F.conv3d(x, w, groups=2), (f(1, 4, 3, 5, 4), f(6, 2, 2, 3, 3))),
+    ("conv_transpose1d", lambda x, w, c: (F.conv_transpose1d(x, w, c, stride=2), F.conv_transpose1d(x, w, c, 3, 1, 2), F.conv_transpose1d(x, w, dilation=2)),
+     (f(2, 4, 5), f(4, 3, 4), f(3))),
+    ("conv_transpose1d_groups", lambda x, w: F.conv_transpose1d(x, w, stride=2, padding=2, groups=2), (f(2, 4, 5), f(4, 3, 3))),
+    ("conv_transpose2d", lambda x, w, c: (F.conv_transpose2d(x, w, c, stride=(2, 1), padding=(1, 0), output_padding=(1, 0)), F.conv_transpose2d(x, w, c, 1, 2)),
+     (f(2, 3, 4, 5), f(3, 6, 3, 2), f(6))),
+    ("conv_transpose2d_tiles", lambda x, w, c: F.conv_transpose2d(x, w, c, stride=(2, 3)), (f(2, 3, 4, 5), f(3, 6, 2, 3), f(6))),
+    ("max_pool_ceil", lambda x: (F.max_pool2d(x, 2, ceil_mode=True), F.max_pool2d(x, 3, 2, 1, ceil_mode=True), F.max_pool1d(x[0], 2, 3, ceil_mode=True)), (f(2, 3, 7, 5),)),
+    ("avg_pool_ceil", lambda x: (F.avg_pool2d(x, 2, ceil_mode=True), F.avg_pool2d(x, 3, 2, 1, ceil_mode=True), F.avg_pool2d(x, 3, 2, 1, True, False),
+                                 F.avg_pool2d(x, (2, 3), divisor_override=5)), (f(2, 3, 7, 5),)),
+    ("adaptive_uneven", lambda x: (F.adaptive_avg_pool2d(x, (3, 4)), F.adaptive_avg_pool1d(x[0], 9), F.adaptive_max_pool2d(x, (2, 3)), F.adaptive_avg_pool2d(x, (None, 2))),
+     (f(2, 3, 7, 6),)),
+    ("adaptive_avg_pool3d", lambda x: F.adaptive_avg_pool3d(x, (1, 2, 3)), (f(2, 3, 4, 4, 5),)),
+    ("group_norm", lambda x, w, c: F.group_norm(x, 2, w, c), (f(2, 4, 5), f(4), f(4))),
+    ("instance_norm", lambda x: F.instance_norm(x), (f(2, 4, 5),)),
+    # Fourier transforms
+    ("fft_real", lambda x: (torch.fft.fftn(x, dim=(1, 2)).real, torch.fft.fft(x, norm="ortho").imag, torch.fft.fft2(x).abs()), (f(2, 6, 5),)),
+    ("fft_half", lambda x: (torch.fft.irfft(torch.fft.rfft(x), n=7), torch.fft.irfft(torch.fft.rfft(x)), torch.view_as_real(torch.fft.rfft(x, n=9, dim=1))), (f(2, 5, 7),)),
+    ("fft_back", lambda x: (torch.view_as_real(torch.fft.ifft(torch.fft.fft(x) * torch.fft.fft(x), dim=-1)), torch.fft.irfft2(torch.fft.rfft2(x))), (f(3, 4, 6),)),
+    # what only the data tell, and needs no size of its own
+    ("item_operand", lambda x: x * x.argmax().item(), (f(7),)),
+    ("item_asserted", lambda x: (torch._check(x.max().item() < 100), x + 1)[1], (i(7),)),
+    ("masked_scatter", lambda x, m, y: x.masked_scatter(m, y), (f(3, 4), b(3, 4), f(12))),
+    ("masked_scatter_rows", lambda x, m, y: x.masked_scatter(m[..., None], y), (f(2, 5, 3), b(2, 5), f(10, 3))),
+    ("index_put_rows", lambda x, y: inplace(x, lambda z: z.__setitem__(torch.tensor([[True, False, True], [False, True, False]]), y)), (f(2, 3, 4), f(3, 4))),
+    ("scatter_amax", lambda x, at, y: (x.scatter_reduce(1, at, y, "amax"), x.scatter_reduce(1, at, y, "amin")), (f(3, 6), i(3, 4), f(3, 4))),
+    ("scatter_mean", lambda x, at, y: (x.scatter_reduce(1, at, y, "mean"), x.scatter_reduce(1, at, y, "sum", include_self=False),
+                                       x.scatter_reduce(1, at, y, "amax", include_self=False)), (f(3, 6), i(3, 4, high=3), f(3, 4))),
     # writes and views
     ("write_slices", slices, (f(4, 6),)),
     ("write_views", views, (f(4, 6),)),
@@ -381,6 +438,9 @@ DYNAMIC = [
     ("dynamic_chunk", lambda x: x.chunk(2, dim=1), ((6, 4), (3, 4))),
     ("dynamic_mean", lambda x: (x.mean(0), x.var(0), x.sum(0) / x.shape[0], x / math_sqrt(x)), ((6, 4), (3, 4))),
     ("dynamic_diff", lambda x: (x.diff(dim=0), x.cumsum(0), x.flip(0), F.pad(x, (0, 0, 1, 2))), ((6, 4), (3, 4))),
+    ("dynamic_fft", lambda x: (torch.fft.fftn(x, dim=(0, 1)).real, torch.fft.fft(x, dim=0, norm="ortho").imag), ((6, 4), (3, 4))),
+    ("dynamic_unfold", lambda x: x.unfold(0, 2, 1), ((6, 4), (5, 4))),
+    ("dynamic_transposed", lambda x: F.conv_transpose1d(x.t()[None], torch.ones(4, 3, 4), stride=2, padding=1), ((6, 4), (3, 4))),
     ("dynamic_write", lambda x: inplace(x, lambda z: z[1:].add_(z[:-1].clone())), ((6, 4), (3, 4))),
 ]
 
@@ -398,11 +458,26 @@ class Call(torch.nn.Module):
         return self.act(*(t for t in (x, y, z, u, v) if t is not None))
 
 
-def write(out, name, act, sets, dynamic):
+class Together(torch.nn.Module):
+    """Many rows as one module: decomposing each alone would take minutes."""
+
+    def __init__(self, rows):
+        super().__init__()
+        self.rows = rows
+        self.modules_of_rows = torch.nn.ModuleList(act for _, act, _ in rows if isinstance(act, torch.nn.Module))
+
+    def forward(self, **inputs):
+        return [act(*(inputs[f"{name}_{k}"] for k in "xyzuv"[:len(given)])) for name, act, given in self.rows]
+
+
+def write(out, name, act, sets, dynamic, core=False):
     module = (act if isinstance(act, torch.nn.Module) else Call(act)).eval()
-    given = [dict(zip("xyzuv", inputs)) for inputs in sets]
+    given = [inputs if isinstance(inputs, dict) else dict(zip("xyzuv", inputs)) for inputs in sets]
     shapes = {k: {0: torch.export.Dim.AUTO} for k in given[0]} if dynamic else None
     program = torch.export.export(module, (), kwargs={k: v.clone() for k, v in given[0].items()}, dynamic_shapes=shapes)
+    if core:
+        with torch.no_grad():
+            program = program.run_decompositions()
     torch.export.save(program, out / f"{name}.pt2")
     names = [s.arg.name for s in program.graph_signature.output_specs if s.kind == torch.export.graph_signature.OutputKind.USER_OUTPUT]
     cases = []
@@ -412,12 +487,27 @@ def write(out, name, act, sets, dynamic):
         with torch.no_grad():
             got = [t for t in torch.utils._pytree.tree_leaves(module(**{k: v.clone() for k, v in inputs.items()})) if isinstance(t, torch.Tensor)]
         files = {kind: f"{name}.{index}.{kind}.safetensors" for kind in ("in", "out")}
-        save_file({k: v.contiguous() for k, v in inputs.items()}, out / files["in"])
+        save_file({k: v.contiguous() for k, v in zip(program.graph_signature.user_inputs, inputs.values())}, out / files["in"])
         save_file({k: v.clone().contiguous() for k, v in zip(names, got)}, out / files["out"])
         cases.append(files)
     # bf16 results are one rounding away; elsewhere fp32 is within a few roundings
     half = any(t.dtype == torch.bfloat16 for t in got)
     return {"name": name, "file": f"{name}.pt2", "cases": cases, "bound": 8e-3 if half else 2e-6}
+
+
+TOGETHER = 24
+
+
+def write_core(out):
+    """The rows in fp32 once more, in the dialect of run_decompositions()."""
+    entries = []
+    rows = [row for row in ROWS if not isinstance(row[1], State) and row[0] != "complex_table"]
+    rest = [row for row in rows if "half" not in row[0]]
+    for index, start in enumerate(range(0, len(rest), TOGETHER)):
+        some = rest[start:start + TOGETHER]
+        inputs = {f"{name}_{k}": t for name, _, given in some for k, t in zip("xyzuv", given)}
+        entries.append(write(out, f"core_{index}", Together(some), [inputs], False, core=True))
+    return entries
 
 
 def main(out, wanted):
@@ -429,6 +519,8 @@ def main(out, wanted):
     for name, act, sizes in DYNAMIC:
         if not wanted or name in wanted:
             entries.append(write(out, name, act, [(f(*size),) for size in sizes], True))
+    if not wanted:
+        entries.extend(write_core(out))
     (out / "manifest.json").write_text(json.dumps({"stamp": stamp() if not wanted else "", "torch": torch.__version__, "models": entries}, indent=1))
 
 
