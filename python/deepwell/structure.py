@@ -9,6 +9,7 @@ from __future__ import annotations
 import enum
 import functools
 import types
+from collections import UserDict
 from dataclasses import fields, is_dataclass
 from typing import Any, Iterator
 
@@ -81,7 +82,7 @@ def flatten(value: Any, flat: Flat, name: str = "") -> tuple[Any, ...]:
         return _constant(value)
     if isinstance(value, (tuple, list)):
         return ("sequence", kind, tuple([flatten(v, flat, f"{name}_{i}") for i, v in enumerate(value)]))
-    if isinstance(value, dict):
+    if isinstance(value, (dict, UserDict)):
         return ("mapping", kind, tuple(value), tuple([flatten(v, flat, f"{name}_{k}" if name else str(k)) for k, v in value.items()]))
     if id(value) in flat.given:
         return ("given", flat.given[id(value)])
@@ -126,7 +127,7 @@ def states_of(value: Any, found: list[Any] | None = None) -> list[Any]:
     if isinstance(value, (tuple, list)):
         for v in value:
             states_of(v, found)
-    elif isinstance(value, dict):
+    elif isinstance(value, (dict, UserDict)):
         for v in value.values():
             states_of(v, found)
     elif is_state(value):
