@@ -13,13 +13,35 @@ static dw_status emit(const text *out, dw_sink sink, void *user) {
     return DW_OK;
 }
 
+/* JSON on its way to a sink, some kilobytes at a time: its text can be many times the facts. */
+typedef struct page { char bytes[8192]; size_t used; dw_sink sink; void *user; } page;
+
+static void turn(page *page) {
+    if (page->used > 0) page->sink(page->user, page->bytes, page->used);
+    page->used = 0;
+}
+
+static int write_page(const char *bytes, size_t length, void *user) {
+    page *page = user;
+    while (length > 0) {
+        size_t room = sizeof page->bytes - page->used, part = length < room ? length : room;
+        memcpy(page->bytes + page->used, bytes, part);
+        page->used += part;
+        bytes += part;
+        length -= part;
+        if (page->used == sizeof page->bytes) turn(page);
+    }
+    return 0;
+}
+
+/* Takes facts, which may be NULL. */
 static dw_status emit_json(dw_context *context, json_t *facts, dw_sink sink, void *user) {
-    char *words = facts ? json_dumps(facts, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) : NULL;
+    page page = {.sink = sink, .user = user};
+    bool done = facts != NULL && json_dump_callback(facts, write_page, &page, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
     json_decref(facts);
-    if (words == NULL) return base_fail(context, DW_NO_MEMORY, "the facts of the model do not fit in memory");
-    sink(user, words, strlen(words));
-    sink(user, "\n", 1);
-    free(words);
+    if (!done) return base_fail(context, DW_NO_MEMORY, "the facts of the model do not fit in memory");
+    write_page("\n", 1, &page);
+    turn(&page);
     return DW_OK;
 }
 

@@ -79,13 +79,35 @@ static json_t *summary_json(const dw_model *model) {
     return facts;
 }
 
-static json_t *verdicts_json(const plan_step *step) {
+/* Words and verdicts that many steps have are one value each: a plan of a small file has tens of thousands of steps, each with a verdict on every kernel of its op. */
+typedef struct shared { json_t *words, *refusals; } shared;
+
+static json_t *word(const shared *shared, const char *text) {
+    json_t *found = json_object_get(shared->words, text);
+    if (found == NULL && json_object_set_new(shared->words, text, json_string(text)) == 0) found = json_object_get(shared->words, text);
+    return json_incref(found);
+}
+
+static json_t *refusal(const plan *plan, const shared *shared, const kernel_verdict *verdict) {
+    text key;
+    text_init(&key, plan->context);
+    text_printf(&key, "%s\n%s", verdict->row->name, verdict->reason);
+    json_t *found = json_object_get(shared->refusals, text_string(&key));
+    if (found == NULL) {
+        json_t *made = json_pack("{s:o, s:s}", "kernel", word(shared, verdict->row->name), "refused", verdict->reason);
+        if (json_object_set_new(shared->refusals, text_string(&key), made) == 0) found = made;
+    }
+    text_free(&key);
+    return json_incref(found);
+}
+
+static json_t *verdicts_json(const plan *plan, const shared *shared, const plan_step *step) {
     json_t *rows = json_array();
     for (int i = 0; i < step->verdict_count; i++) {
         const kernel_verdict *v = &step->verdicts[i];
         if (v->row == step->row) continue;
-        if (v->reason != NULL) json_array_append_new(rows, json_pack("{s:s, s:s}", "kernel", v->row->name, "refused", v->reason));
-        else json_array_append_new(rows, json_pack("{s:s, s:f}", "kernel", v->row->name, "us", v->seconds * 1e6));
+        if (v->reason != NULL) json_array_append_new(rows, refusal(plan, shared, v));
+        else json_array_append_new(rows, json_pack("{s:o, s:f}", "kernel", word(shared, v->row->name), "us", v->seconds * 1e6));
     }
     return rows;
 }
@@ -96,24 +118,26 @@ static const char *format_of(const ir_node *node) {
     return dw_format_name((contraction ? ir_in(node, 1) : ir_out(node))->type.format);
 }
 
-static json_t *step_json(const plan *plan, const plan_step *step) {
+static json_t *step_json(const plan *plan, const shared *shared, const plan_step *step) {
     op_work work = {0};
     const ir_node *node = step->node;
     ir_work(plan->graph, node, plan->typical, &work);
-    json_t *row = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:b, s:f, s:f, s:s, s:o}", "value", ir_out(node)->id, "op", op_get(node->op)->name,
-                            "kernel", step->row->name, "format", format_of(node), "module", node->origin.module ? node->origin.module : "", "role",
-                            node->origin.role ? node->origin.role : "", "at_load", step->at_load, "us", step->seconds * 1e6, "flops", work.flops,
-                            "memory", plan_place_name(plan_value_of(ir_out(node))->place), "others", verdicts_json(step));
+    json_t *row = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:o, s:o}", "value", ir_out(node)->id, "op", word(shared, op_get(node->op)->name),
+                            "kernel", word(shared, step->row->name), "format", word(shared, format_of(node)), "module",
+                            word(shared, node->origin.module ? node->origin.module : ""), "role", word(shared, node->origin.role ? node->origin.role : ""),
+                            "at_load", step->at_load, "us", step->seconds * 1e6, "flops", work.flops, "memory",
+                            word(shared, plan_place_name(plan_value_of(ir_out(node))->place)), "others", verdicts_json(plan, shared, step));
     return row;
 }
 
 static json_t *plan_json(const plan *plan) {
+    const shared shared = {.words = json_object(), .refusals = json_object()};
     json_t *steps = json_array();
     double seconds = 0, flops = 0, reference = 0;
     int views = 0;
     for (int i = 0; i < plan->step_count; i++) {
         const plan_step *step = &plan->steps[i];
-        json_array_append_new(steps, step_json(plan, step));
+        json_array_append_new(steps, step_json(plan, &shared, step));
         op_work work;
         if (step->at_load || ir_work(plan->graph, step->node, plan->typical, &work) != DW_OK) continue;
         seconds += step->seconds;
@@ -121,6 +145,8 @@ static json_t *plan_json(const plan *plan) {
         if ((op_get(step->node->op)->traits & OP_TRAIT_CONTRACTION) && step->row->reference) reference += work.flops;
     }
     for (int i = 0; i < plan->value_count; i++) views += plan->values[i].view;
+    json_decref(shared.words);
+    json_decref(shared.refusals);
     json_t *facts = json_pack("{s:o, s:f, s:f, s:f, s:i, s:i, s:i}", "steps", steps, "us", seconds * 1e6, "flops", flops, "reference_flops_share",
                               flops > 0 ? reference / flops : 0.0, "views", views, "steps_at_load", plan->load_count, "steps_per_run",
                               plan->step_count - plan->load_count);

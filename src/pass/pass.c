@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-enum { MAX_ROUNDS = 64 };           /* of one stage; more is a pass that undoes another's work */
+/* Of one stage. A round does all that it sees, so that graphs need a handful; one that opens up step by step, however long, is refused rather than followed,
+ * since each round walks the whole graph. */
+enum { MAX_ROUNDS = 64 };
 
 enum {
     CLEAN = PASS_STAGE_CLEAN, FUSE = PASS_STAGE_FUSE, INCREMENTAL = PASS_STAGE_INCREMENTAL,
@@ -50,6 +52,7 @@ dw_status pass_run_one(ir_graph *graph, const pass_row *row, const pass_options 
 }
 
 static dw_status run_stage(ir_graph *graph, unsigned stage, const pass_options *options) {
+    const char *last = "";
     for (int round = 0; round < MAX_ROUNDS; round++) {
         bool any_changed = false;
         for (size_t i = 0; i < COUNT_OF(rows); i++) {
@@ -57,10 +60,12 @@ static dw_status run_stage(ir_graph *graph, unsigned stage, const pass_options *
             if ((rows[i].stages & stage) == 0) continue;
             TRY(pass_run_one(graph, &rows[i], options, &changed));
             any_changed = any_changed || changed;
+            if (changed) last = rows[i].name;
         }
         if (!any_changed) return DW_OK;
     }
-    return base_fail(graph->context, DW_INTERNAL, "the passes of stage %u go on changing graph '%s' after %d rounds", stage, graph->name, MAX_ROUNDS);
+    return base_fail(graph->context, DW_LIMIT, "pass %s still finds something to change in graph '%s' after %d rounds; split the graph, or write it with fewer steps that wait for each other",
+                     last, graph->name, MAX_ROUNDS);
 }
 
 dw_status pass_run(ir_graph *graph, unsigned stages, const pass_options *options) {

@@ -97,7 +97,12 @@ static void write_products(text *source) {
     text_printf(source, "  output y %%%d\n", NODES);
 }
 
-/* Large graphs are as fast per byte as a megabyte may be. */
+static void count_bytes(void *user, const char *bytes, size_t length) {
+    (void)bytes;
+    *(size_t *)user += length;
+}
+
+/* Large graphs are as fast per byte as a megabyte may be, and so is explaining them. */
 static void holds(void (*write)(text *source), unsigned flags) {
     test_memory memory = {.calls = 0};
     dw_context *context = test_context_create(&memory, 1);
@@ -112,7 +117,11 @@ static void holds(void (*write)(text *source), unsigned flags) {
     assert_ok(context, ir_parse(context, "large", text_string(&source), source.length, NULL, &graph));
     assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.flags = flags}, &model));
     if ((flags & DW_MODEL_PLAN_ONLY) == 0) assert_ok(context, dw_session_create(context, model, NULL, &session));
+    size_t words = 0;
+    assert_ok(context, dw_model_print(model, DW_PRINT_EXPLAIN, 0, count_bytes, &words));
     double seconds = now() - start;
+    assert_ok(context, dw_model_print(model, DW_PRINT_EXPLAIN, 1, count_bytes, &words));
+    assert_true(words > 0);
     print_message("%zu bytes: %.2f s, %zu MB\n", source.length, seconds, memory.peak_bytes >> 20);
     assert_true(seconds < SECONDS * share);
     assert_true((double)memory.peak_bytes < 256.0 * MEGABYTE * share);
