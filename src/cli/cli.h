@@ -15,8 +15,8 @@ typedef struct cli {
 #define CLI_OPTION(name, value, commands, meaning) const char *name;
 #include "option.def"
 #undef CLI_OPTION
-    const char *all_ids[CLI_MOST_PROMPTS];   /* each --ids, in order; ids is the last */
-    int ids_count;
+    const char *prompts[CLI_MOST_PROMPTS];   /* each --ids or --prompt, in order; ids and prompt are the last */
+    int prompt_count;
     dw_context *context;
 } cli;
 

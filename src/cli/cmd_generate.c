@@ -1,47 +1,56 @@
-/* The commands that make tokens: generate and bench. The one tokenizer known here is "bytes": a token is a byte. */
+/* The command generate: prompts in, tokens out as they come. The one tokenizer known here is "bytes": a token is a byte. */
 #include "cli.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* Text that goes on: the prompt is printed when the first token is there, so that a failure prints nothing. */
-typedef struct printing {
-    const char *prompt;
-    int begun;
-} printing;
+/* All that a call works with; the arrays are malloc's. */
+typedef struct work {
+    const cli *cli;
+    int count;
+    dw_prompt *prompts;
+    int64_t **ids;                  /* each prompt's */
+    dw_generate_options options;
+    int64_t *stop, *made;           /* made: room for all new tokens */
+    dw_named_tensor *inputs, *rows; /* of --in; and the row of each prompt, where it has one for each */
+    int front;                      /* the prompt whose line is being printed: the others wait for it */
+    int64_t printed;                /* how many of its tokens are out */
+} work;
 
-static int print_byte(void *user, int64_t id) {
-    printing *text = user;
-    if (!text->begun) fputs(text->prompt, stdout);
-    text->begun = 1;
-    putchar((int)(id & 0xff));
-    fflush(stdout);
-    return ferror(stdout);
-}
+/* ---- prompts ---- */
 
-/* The ids of one prompt (malloc). */
-typedef struct prompt {
-    int64_t *ids, count;
-} prompt;
-
-static int read_bytes(const cli *cli, const dw_model *model, prompt *prompt) {
+static int read_bytes(const cli *cli, const dw_model *model, const char *text, int64_t **ids, int64_t *count) {
     const char *tokenizer = dw_model_note(model, "tokenizer");
     if (tokenizer == NULL) return cli_refuse("%s names no tokenizer: give the prompt as --ids", cli->file);
     if (strcmp(tokenizer, "bytes") != 0)
         return cli_refuse("%s names the tokenizer '%s', which is not built in ('bytes' is): give the prompt as --ids", cli->file, tokenizer);
-    prompt->count = (int64_t)strlen(cli->prompt);
-    prompt->ids = malloc((size_t)prompt->count * sizeof *prompt->ids + 1);
-    for (int64_t i = 0; prompt->ids != NULL && i < prompt->count; i++) prompt->ids[i] = (unsigned char)cli->prompt[i];
-    return prompt->ids ? -1 : cli_no_memory();
+    *count = (int64_t)strlen(text);
+    *ids = malloc((size_t)*count * sizeof **ids + 1);
+    for (int64_t i = 0; *ids != NULL && i < *count; i++) (*ids)[i] = (unsigned char)text[i];
+    return *ids ? -1 : cli_no_memory();
 }
 
-/* The prompts, from each --ids or from --prompt through the model's tokenizer. */
-static int read_prompts(const cli *cli, const dw_model *model, prompt *prompts, int *count) {
-    *count = 1;
-    if (cli->prompt != NULL) return read_bytes(cli, model, prompts);
-    for (*count = 0; *count < cli->ids_count; ++*count)
-        if (!cli_ids("ids", cli->all_ids[*count], &prompts[*count].ids, &prompts[*count].count)) return CLI_USAGE;
+/* The prompts, from each --ids or from each --prompt through the model's tokenizer; each has the seed of its number. */
+static int read_prompts(const dw_model *model, work *work) {
+    const cli *cli = work->cli;
+    work->count = cli->prompt_count;
+    work->prompts = calloc((size_t)work->count, sizeof *work->prompts);
+    work->ids = calloc((size_t)work->count, sizeof *work->ids);
+    if (work->prompts == NULL || work->ids == NULL) return cli_no_memory();
+    for (int i = 0; i < work->count; i++) {
+        dw_prompt *prompt = &work->prompts[i];
+        int code = -1;
+        if (cli->prompt != NULL) code = read_bytes(cli, model, cli->prompts[i], &work->ids[i], &prompt->count);
+        else if (!cli_ids("ids", cli->prompts[i], &work->ids[i], &prompt->count)) code = CLI_USAGE;
+        if (code >= 0) return code;
+        prompt->ids = work->ids[i];
+        prompt->seed = work->options.seed + (uint64_t)i;
+    }
+    if (work->options.tokens > 0 && (uint64_t)work->count > SIZE_MAX / sizeof *work->made / (uint64_t)work->options.tokens) return cli_no_memory();
+    work->made = malloc((size_t)work->count * (size_t)work->options.tokens * sizeof *work->made + 1);
+    if (work->made == NULL) return cli_no_memory();
+    for (int i = 0; i < work->count; i++) work->prompts[i].made_ids = work->made + (size_t)i * (size_t)work->options.tokens;
     return -1;
 }
 
@@ -68,99 +77,139 @@ static int read_sampling(const cli *cli, dw_generate_options *options, int64_t *
     return -1;
 }
 
+/* ---- output ---- */
+
+/* The tokens of the line that are there and not out yet. The text of a prompt is printed with its first token, so that a failure prints nothing. */
+static void print_new(work *work) {
+    const dw_prompt *prompt = &work->prompts[work->front];
+    if (work->cli->prompt != NULL && work->printed == 0 && prompt->made > 0) fputs(work->cli->prompts[work->front], stdout);
+    for (; work->printed < prompt->made; work->printed++) {
+        const long long id = prompt->made_ids[work->printed];
+        if (work->cli->prompt != NULL) putchar((int)(id & 0xff));
+        else printf("%s%lld", work->printed > 0 ? "," : "", id);
+    }
+}
+
+static int has_ended(const work *work, const dw_prompt *prompt) {
+    if (prompt->made == work->options.tokens) return 1;
+    for (int i = 0; i < work->options.stop_count && prompt->made > 0; i++)
+        if (prompt->made_ids[prompt->made - 1] == work->options.stop_ids[i]) return 1;
+    return 0;
+}
+
+static void end_line(work *work) {
+    if (work->cli->prompt != NULL && work->printed == 0) fputs(work->cli->prompts[work->front], stdout);
+    putchar('\n');
+    work->front++;
+    work->printed = 0;
+}
+
+/* Lines come in the order of the prompts, the first that has not ended token by token. */
+static int print_token(void *user, int number, int64_t id) {
+    work *work = user;
+    if (work->cli->json != NULL) {
+        printf("{\"prompt\": %d, \"index\": %lld, \"id\": %lld}\n", number, (long long)work->prompts[number].made - 1, (long long)id);
+    } else if (number == work->front) {
+        print_new(work);
+        while (work->front < work->count && has_ended(work, &work->prompts[work->front])) {
+            end_line(work);
+            if (work->front < work->count) print_new(work);
+        }
+    }
+    fflush(stdout);
+    return ferror(stdout);
+}
+
+static void finish_output(work *work, dw_status status) {
+    if (work->cli->json != NULL) return;
+    if (status != DW_OK && work->front < work->count && work->printed > 0) putchar('\n');
+    while (status == DW_OK && work->front < work->count) {
+        print_new(work);
+        end_line(work);
+    }
+}
+
 static void report_times(const dw_generate_times *times) {
     fprintf(stderr, "deepwell: prefill %lld tokens in %.1f ms (%.0f tokens/s), %lld new in %.1f ms", (long long)times->prompt_tokens,
             times->prefill_s * 1e3, (double)times->prompt_tokens / times->prefill_s, (long long)times->new_tokens, times->decode_s * 1e3);
-    if (times->new_tokens > 1) fprintf(stderr, " (%.0f tokens/s)", (double)(times->new_tokens - 1) / times->decode_s);
+    if (times->new_tokens > 1 && times->decode_s > 0) fprintf(stderr, " (%.0f tokens/s)", (double)(times->new_tokens - 1) / times->decode_s);
     fprintf(stderr, "%s\n", times->cached ? "" : "; no cache: every token recomputed the whole sequence");
 }
 
-static dw_status continue_prompt(const cli *cli, dw_session *session, const prompt *prompt, dw_generate_options *options, int64_t *ids) {
-    int64_t made;
-    dw_generate_times times;
-    printing text = {.prompt = cli->prompt};
-    if (cli->prompt != NULL) {
-        options->on_token = print_byte;
-        options->user = &text;
-    }
-    dw_status status = dw_session_generate(session, prompt->count, prompt->ids, options, ids, &made, &times);
-    for (int64_t i = 0; status == DW_OK && cli->prompt == NULL && i < made; i++) printf("%s%lld", i ? "," : "", (long long)ids[i]);
-    if (status == DW_OK && cli->prompt != NULL && !text.begun) fputs(cli->prompt, stdout);
-    if (status == DW_OK || text.begun) putchar('\n');
-    if (status == DW_OK && cli->verbose != NULL) report_times(&times);
-    return status;
-}
+/* ---- generation ---- */
 
-/* Prompts one after another, in one session with room for the longest. */
-static dw_status generate(cli *cli, const dw_model *model, int count, const prompt *prompts, dw_generate_options *options, int64_t *ids) {
-    dw_session *session;
+/* All prompts in one session with a row for each. */
+static dw_status generate(work *work, cli *cli, const dw_model *model) {
+    dw_session *session = NULL;
+    dw_generate_times times;
     const char *reason;
     char dims[512] = "";
     int64_t longest = 0;
     dw_status status = DW_OK;
-    for (int i = 0; i < count; i++) longest = prompts[i].count > longest ? prompts[i].count : longest;
+    for (int i = 0; i < work->count; i++) longest = work->prompts[i].count > longest ? work->prompts[i].count : longest;
     if (!dw_model_can_generate(model, &reason)) fprintf(stderr, "deepwell: no cached step (%s): every token recomputes the whole sequence\n", reason);
-    if (options->input_count > 0) status = dw_model_sizes(model, options->input_count, options->inputs, dims, sizeof dims);
+    const dw_generate_options *options = &work->options;
+    if (work->rows != NULL) status = dw_model_sizes(model, options->input_count, work->rows, dims, sizeof dims);
+    else if (options->input_count > 0) status = dw_model_sizes(model, options->input_count, options->inputs, dims, sizeof dims);
     if (status != DW_OK) return status;
-    status = dw_session_create(cli->context, model, &(dw_session_options){.dims = dims, .max_tokens = longest + options->tokens}, &session);
-    for (int i = 0; status == DW_OK && i < count; i++) status = continue_prompt(cli, session, &prompts[i], options, ids);
+    status = dw_session_create(cli->context, model, &(dw_session_options){.dims = dims, .max_tokens = longest + options->tokens, .rows = work->count}, &session);
+    if (status == DW_OK) status = dw_session_generate_batch(session, work->count, work->prompts, options, &times);
+    finish_output(work, status);
+    if (status == DW_OK && cli->verbose != NULL) report_times(&times);
     dw_session_destroy(session);
     return status;
 }
 
+/* Inputs that have a row for each prompt are cut into them; others are all prompts'. */
+static dw_status cut_inputs(work *work) {
+    const int inputs = work->options.input_count;
+    for (int i = 0; i < inputs; i++)
+        if (work->inputs[i].tensor.rank < 1 || work->inputs[i].tensor.dims[0] != work->count) return DW_OK;
+    if (work->count < 2) return DW_OK;
+    work->rows = malloc((size_t)work->count * (size_t)inputs * sizeof *work->rows);
+    if (work->rows == NULL) return DW_NO_MEMORY;
+    for (int p = 0; p < work->count; p++) {
+        for (int i = 0; i < inputs; i++) {
+            dw_named_tensor *row = &work->rows[p * inputs + i];
+            *row = work->inputs[i];
+            row->tensor.dims[0] = 1;
+            row->tensor.data = (char *)row->tensor.data + (size_t)p * (size_t)row->tensor.strides[0] * (size_t)dw_format_bits(row->tensor.format) / 8;
+        }
+        work->prompts[p].inputs = &work->rows[p * inputs];
+        work->prompts[p].input_count = inputs;
+    }
+    return DW_OK;
+}
+
 /* The inputs besides the prompt are those of --in. */
-static dw_status generate_with_inputs(cli *cli, const dw_model *model, int count, const prompt *prompts, dw_generate_options *options, int64_t *ids) {
+static dw_status generate_with_inputs(work *work, cli *cli, const dw_model *model) {
     dw_tensors *file;
-    if (cli->in == NULL) return generate(cli, model, count, prompts, options, ids);
+    if (cli->in == NULL) return generate(work, cli, model);
     dw_status status = dw_tensors_open(cli->context, cli->in, &file);
     if (status != DW_OK) return status;
-    dw_named_tensor *inputs = cli_inputs(file, &options->input_count);
-    options->inputs = inputs;
-    status = inputs != NULL ? generate(cli, model, count, prompts, options, ids) : DW_NO_MEMORY;
-    free(inputs);
+    work->inputs = cli_inputs(file, &work->options.input_count);
+    work->options.inputs = work->inputs;
+    status = work->inputs != NULL ? cut_inputs(work) : DW_NO_MEMORY;
+    if (status == DW_OK) status = generate(work, cli, model);
     dw_tensors_close(file);
     return status;
 }
 
 int cli_generate(cli *cli) {
-    dw_generate_options options = {.tokens = 64};
-    prompt prompts[CLI_MOST_PROMPTS] = {{0}};
-    int64_t *stop = NULL, *ids = NULL;
-    int count = 0;
+    work work = {.cli = cli, .options = {.tokens = 64, .on_prompt_token = print_token, .user = &work}};
     dw_model *model = NULL;
     if ((cli->ids != NULL) == (cli->prompt != NULL)) return cli_refuse("generate needs either --prompt TEXT or --ids N,..");
-    int code = read_sampling(cli, &options, &stop);
+    int code = read_sampling(cli, &work.options, &work.stop);
     if (code < 0) code = cli_open(cli, DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY, &model);
-    if (code < 0) code = read_prompts(cli, model, prompts, &count);
-    if (code < 0 && (ids = malloc((size_t)options.tokens * sizeof *ids + 1)) == NULL) code = cli_no_memory();
-    if (code < 0) code = generate_with_inputs(cli, model, count, prompts, &options, ids) == DW_OK ? CLI_DONE : cli_fail(cli);
+    if (code < 0) code = read_prompts(model, &work);
+    if (code < 0) code = generate_with_inputs(&work, cli, model) == DW_OK ? CLI_DONE : cli_fail(cli);
     dw_model_destroy(model);
-    for (int i = 0; i < CLI_MOST_PROMPTS; i++) free(prompts[i].ids);
-    free(ids);
-    free(stop);
+    for (int i = 0; i < work.count && work.ids != NULL; i++) free(work.ids[i]);
+    free(work.ids);
+    free(work.prompts);
+    free(work.made);
+    free(work.stop);
+    free(work.inputs);
+    free(work.rows);
     return code;
-}
-
-int cli_bench(cli *cli) {
-    dw_bench_options options = {0};
-    dw_model_options model_options;
-    long long number;
-    char *policy;
-    if (cli->prefill != NULL) {
-        if (!cli_integer("prefill", cli->prefill, 1, 1 << 24, &number)) return CLI_USAGE;
-        options.prefill = number;
-    }
-    if (cli->tokens != NULL) {
-        if (!cli_integer("tokens", cli->tokens, 1, 1 << 24, &number)) return CLI_USAGE;
-        options.tokens = number;
-    }
-    if (cli->repeat != NULL) {
-        if (!cli_integer("repeat", cli->repeat, 1, 100000, &number)) return CLI_USAGE;
-        options.repeat = (int)number;
-    }
-    int code = cli_model_options(cli, &model_options, &policy);
-    if (code >= 0) return code;
-    dw_status status = dw_bench(cli->context, cli->file, &model_options, &options, cli->json != NULL, cli_print, NULL);
-    free(policy);
-    return status == DW_OK ? CLI_DONE : cli_fail(cli);
 }

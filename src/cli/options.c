@@ -78,8 +78,9 @@ static int parse_options(int argc, char **argv, const command_row *command, cli 
     opterr = 0;
     const char *letters = strchr("k", command->letter) ? ":ho:" : ":h";
     while ((found = getopt_long(argc, argv, letters, rows, &at)) != -1) {
-        if (found == 0 && strcmp(options[index[at]].name, "ids") == 0 && cli->ids_count < CLI_MOST_PROMPTS) cli->all_ids[cli->ids_count++] = optarg;
-        else if (found == 0 && strcmp(options[index[at]].name, "ids") == 0) return cli_refuse("--ids is given more than %d times", CLI_MOST_PROMPTS);
+        const int is_prompt = found == 0 && (strcmp(options[index[at]].name, "ids") == 0 || strcmp(options[index[at]].name, "prompt") == 0);
+        if (is_prompt && cli->prompt_count == CLI_MOST_PROMPTS) return cli_refuse("more than %d prompts are given", CLI_MOST_PROMPTS);
+        if (is_prompt) cli->prompts[cli->prompt_count++] = optarg;
         if (found == 0) *(const char **)(void *)((char *)cli + options[index[at]].member) = options[index[at]].value ? optarg : "";
         else if (found == 'o') cli->out = optarg;
         else if (found == 'h') cli->help = "";
