@@ -53,6 +53,58 @@ def check_generate(command, fixtures, model):
         raise Failure(f"generate: ids differ from {at} on: {got[at:at + 4]}, expected {want['ids'][at:at + 4]}")
 
 
+def greedy_ids(fixtures, model, given, prompts, tokens):
+    """Greedy ids of the exported program itself, run by PyTorch over whole sequences, for prompts of one length: a row each."""
+    import warnings
+    import torch
+    import transformers.modeling_outputs        # the outputs of the exported modules are of its classes
+    warnings.simplefilter("ignore")             # about buffers, which are not what is tested
+    module = torch.export.load(fixtures / model["file"]).module()
+    ids = torch.tensor(prompts)
+    name = "decoder_input_ids" if "decoder_input_ids" in model["inputs"] else "input_ids"
+    with torch.no_grad():
+        for _ in range(tokens):
+            rest = {"cache_position": torch.arange(ids.shape[1])} if "cache_position" in model["inputs"] else given
+            output = module(**{name: ids}, **rest)
+            logits = torch.utils._pytree.tree_leaves(output)[0]
+            ids = torch.cat([ids, logits[:, -1].argmax(-1, keepdim=True)], 1)
+    return ids[:, len(prompts[0]):].tolist()
+
+
+def check_encoder_decoder(command, fixtures, model, scratch):
+    """Two prompts with inputs of their own, together, against PyTorch's greedy ids: short prompts with many tokens, longer ones with few."""
+    from safetensors.torch import load_file, save_file
+    case = next(c for c in model["cases"] if c["dims"]["b"] == 2)
+    inputs = load_file(fixtures / case["in"])
+    target = inputs.pop("decoder_input_ids")
+    save_file(inputs, scratch / "given.safetensors")
+    seen = set()
+    for length, tokens in ((2, 16), (4, 3), (7, 3), (9, 3)):
+        prompts = target[:, :length].tolist()
+        want = greedy_ids(fixtures, model, inputs, prompts, tokens)
+        text = call(command, "generate", fixtures / model["file"], *(x for p in prompts for x in ("--ids", ",".join(map(str, p)))), "--tokens", tokens,
+                    "--in", scratch / "given.safetensors")
+        got = [[int(x) for x in line.split(",")] for line in text.strip().splitlines()]
+        if got != want:
+            raise Failure(f"generate: ids are {got}, expected {want}")
+        seen.update(x for row in want for x in row)
+    if len(seen) < 3:
+        raise Failure(f"generate: ids that never change test nothing: {seen}")
+
+
+def check_own_cache(command, fixtures, model):
+    """A model that keeps its own cache generates by it; the end of its room is said."""
+    prompt, tokens = [5, 17, 101, 3, 255], 24
+    want = greedy_ids(fixtures, model, {}, [prompt], tokens)[0]
+    text = call(command, "generate", fixtures / model["file"], "--ids", ",".join(map(str, prompt)), "--tokens", tokens)
+    got = [int(x) for x in text.strip().split(",")]
+    if got != want:
+        raise Failure(f"generate: ids are {got}, expected {want}")
+    done = subprocess.run([command, "generate", str(fixtures / model["file"]), "--ids", "1", "--tokens", "100"], capture_output=True, text=True)
+    if done.returncode != 1 or "holds 48 tokens" not in done.stderr:
+        raise Failure(f"generate beyond the model's own cache: exit {done.returncode}: {done.stderr}")
+
+
 def check_graph(command, fixtures, model):
     """After the passes every attention is one op, none is left spelled out, and a causal one has no mask operand unless there is padding."""
     graph = call(command, "inspect", fixtures / model["file"], "--graph", "lowered")
@@ -82,7 +134,7 @@ def main(command, fixtures, names):
                     result = check(*args)
                     passed += 1
                     return result
-                except (Failure, subprocess.TimeoutExpired, ValueError, KeyError, IndexError, OSError) as e:
+                except (Failure, subprocess.TimeoutExpired, ValueError, KeyError, IndexError, OSError, RuntimeError) as e:
                     failed += 1
                     failures.append(str(e))
                     return None
@@ -94,6 +146,12 @@ def main(command, fixtures, names):
             if "generate" in model:
                 before = failed
                 attempt(check_generate, command, fixtures, model)
+                generated = "equal" if failed == before else "FAILED"
+            own = {"seq2seq": (check_encoder_decoder, (Path(scratch),)), "static": (check_own_cache, ())}.get(
+                "static" if "cache_position" in model["inputs"] else model["role"])
+            if own is not None:
+                before = failed
+                attempt(own[0], command, fixtures, model, *own[1])
                 generated = "equal" if failed == before else "FAILED"
             torch_error = max(max(c["torch_error"].values()) for c in model["cases"])
             print(f"{model['name']:24} {len(model['cases']):5} {worst:11.1e} {torch_error:8.1e}  {generated}", flush=True)
