@@ -64,16 +64,18 @@ class Capture:
 class Optimized:
     """``model.deepwell``: what became of a model. ``report()`` tells it."""
 
-    def __init__(self, eager: nn.Module, outer: nn.Module, options: Options, strict: bool, dynamic: Any, fallback: bool = True) -> None:
+    def __init__(self, eager: nn.Module, outer: nn.Module, options: Options, strict: bool, dynamic: Any, fallback: bool = True, base: str = "") -> None:
+        """eager: what is captured and what PyTorch runs. outer: what the user calls. base: the path of a part within its model."""
         self.eager, self.outer, self.options, self.strict, self.dynamic, self.fallback = eager, outer, options, strict, dynamic, fallback
-        self.name = type(eager).__name__
+        self.base = base
+        self.name = f"{type(eager).__name__} {base}".strip()
         self.captures: dict[Any, list[Capture]] = {}
         self.rest: dict[Any, Callable[..., Any]] = {}       # forms that cannot be captured whole -> what runs them
         self.shapes: dict[Any, Capture] = {}
         self.rows: list[Row] = []
-        self.parts: list[Optimized] = []                    # of a model taken module by module
+        self.parts: list[Optimized] = []                    # called by themselves, or of a model taken module by module
         self.notes: list[str] = []
-        self.watch = Watch(eager)
+        self.watch = Watch(eager, outer)
         self.count = 0
         self._said: set[str] = set()
         self._lock = threading.RLock()
@@ -117,6 +119,7 @@ class Optimized:
         reason = self._refusal()
         if reason is not None:
             return self._on_pytorch(reason, args, kwargs)
+        self.watch.check_modules()
         try:
             form, flat = flatten_call(self.eager, args, kwargs)
             for name, leaf in zip(flat.names, flat.leaves):
@@ -166,7 +169,8 @@ class Optimized:
                 row = Row(self.name, "pytorch", 0.0, reason)
                 self.rows.append(row)
             row.calls += 1
-        self.eager.training = self.outer.training
+        for module, of_user in self.watch.pairs:
+            module.training = of_user.training
         return self.eager(*args, **kwargs)
 
     def _say(self, text: str) -> None:
@@ -200,7 +204,7 @@ class Optimized:
             region.session          # what cannot be planned or loaded is known now
             regions.append(region)
         try:
-            made = trace(self.eager, args, kwargs, self.dynamic if not again else False, accept)
+            made = trace(self.eager, args, kwargs, self.dynamic if not again else False, accept, self.base)
         except Unsupported as error:
             self._leave(form, self._partial(str(error)), str(error))
             return None
@@ -303,7 +307,8 @@ def optimize(model: nn.Module, *, precision: str | None = None, precision_policy
     It is captured at its first call, and again for calls of another form, at most MAX_SPECIALISATIONS times; batch and positions may change freely.
     What cannot be captured runs on PyTorch: ``model.deepwell.report()`` says what, with its share of FLOPs and the reason, and so does a warning;
     strict makes it an error. Weights written in place or replaced are noticed before the next call. Results carry no gradients: in training mode, or
-    with an input that requires a gradient, PyTorch runs.
+    with an input that requires a gradient, PyTorch runs. A submodule that is called by itself is optimised in the same way. Hooks of submodules run when
+    a capture is made, not in each call.
 
     precision: fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, .. (docs/precision.md); None: as the module has it. precision_policy: by layer.
     batch_size, seq_len: typical sizes, for the choice of kernels and the first reservation. example_inputs: captured at once, as in ``capture``.
@@ -320,14 +325,46 @@ def optimize(model: nn.Module, *, precision: str | None = None, precision_policy
     return _wrap(in_eval_mode(model), options, strict, dynamic, example_inputs)
 
 
+_HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called")
+
+
+def _without_hooks(module: nn.Module) -> None:
+    for hooks in _HOOKS:
+        if hasattr(module, hooks):
+            setattr(module, hooks, type(getattr(module, hooks))())
+
+
+def _part(eager: nn.Module, root: Optimized, base: str, made: dict[int, nn.Module]) -> nn.Module:
+    """A submodule of an optimised model as its user sees it: called by itself, as generate calls an encoder, it runs on Deepwell too."""
+    if id(eager) in made:
+        return made[id(eager)]
+    part = made[id(eager)] = copy.copy(eager)
+    part._modules = type(eager._modules)((n, None if c is None else _part(c, root, f"{base}.{n}".strip("."), made)) for n, c in eager._modules.items())
+    if isinstance(eager, (nn.ModuleList, nn.ModuleDict)) or "forward" in eager.__dict__ or type(eager).forward is nn.Module.forward:
+        return part
+    _without_hooks(part)        # those of the module itself run, as part of it
+    handles: list[Optimized] = []
+
+    @functools.wraps(eager.forward)
+    def forward(*args: Any, **kwargs: Any) -> Any:
+        if not handles:
+            handles.append(Optimized(eager, part, root.options, root.strict, root.dynamic, root.fallback, base))
+            root.parts.append(handles[0])
+        return handles[0].call(args, kwargs)
+    object.__setattr__(part, "forward", forward)
+    return part
+
+
 def _wrap(eager: nn.Module, options: Options, strict: bool, dynamic: Any, example_inputs: Any = None, fallback: bool = True) -> nn.Module:
     outer = copy.copy(eager)
-    for hooks in ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called"):
-        if hasattr(eager, hooks):
-            setattr(eager, hooks, type(getattr(eager, hooks))())        # the outer module calls them
+    _without_hooks(eager)       # the outer module calls them
+    original = eager.forward
     handle = Optimized(eager, outer, options, strict, dynamic, fallback)
+    made = {id(eager): outer}
+    outer._modules = type(eager._modules)((n, None if c is None else _part(c, handle, n, made)) for n, c in eager._modules.items())
+    handle.watch.look()
     object.__setattr__(outer, "deepwell", handle)
-    object.__setattr__(outer, "forward", make_forward(handle, eager.forward))
+    object.__setattr__(outer, "forward", make_forward(handle, original))
     if example_inputs is not None:
         from .capture import _as_call
         args, kwargs = _as_call(example_inputs)

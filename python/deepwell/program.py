@@ -126,7 +126,7 @@ class _GraphWriter:
         self.sym_floats: dict[str, Any] = {}
         self.sym_bools: dict[str, Any] = {}
         self.custom: dict[str, Any] = {}
-        self.prefix = ""
+        self.prefix = self.base = ""        # taken off module paths; put before them
         self.alias: dict[fx.Node, fx.Node] = {}     # a second getitem of one result -> the first
         self.constants: dict[str, torch.Tensor] = {}
         self.constant_specs: list[dict[str, Any]] = []
@@ -187,7 +187,7 @@ class _GraphWriter:
             target = getattr(target, step)
         if isinstance(target, fx.GraphModule):
             inner = _GraphWriter(target, self.sizes)
-            inner.prefix = self.prefix
+            inner.prefix, inner.base = self.prefix, self.base
             graph = inner.graph()
             if inner.constants:
                 raise ValueError(f"the nested graph '{node.target}' holds a constant of its own")
@@ -319,6 +319,8 @@ class _GraphWriter:
                 if not (path + ".").startswith(self.prefix):
                     continue        # the module around it
                 path = path[len(self.prefix):]
+            if self.base:
+                path = f"{self.base}.{path}" if path else self.base
             entries.append(f"{key},{path},{name}".replace(";", ":"))
         return {"nn_module_stack": ";".join(entries)}
 
@@ -439,12 +441,12 @@ def _output(node: Any, written: dict[str, Any], inputs: dict[fx.Node, int]) -> O
 
 
 def from_exported(program: ExportedProgram, names: list[str] | None = None, prefix: str = "", lifted: frozenset[str] = frozenset(),
-                  equal: Iterable[Sequence[tuple[int, int]]] = ()) -> Program:
+                  equal: Iterable[Sequence[tuple[int, int]]] = (), base: str = "") -> Program:
     """The program of ``torch.export.export``, in the training dialect or after ``run_decompositions``.
 
     names: what to call the user inputs, in order, instead of what the export calls them. prefix: taken off module paths and weight names, for a
     module that was exported from within another. lifted: buffers that become inputs behind the user's, in the order of the signature. equal: groups
-    of (user input, axis) whose sizes are one, which torch need not have seen.
+    of (user input, axis) whose sizes are one, which torch need not have seen. base: put before module paths, for a part of a module.
     Raises ValueError for what the form cannot express; operators that the core does not know are the core's to refuse."""
     sizes = _Sizes()
     module, signature = program.graph_module, program.graph_signature
@@ -452,7 +454,7 @@ def from_exported(program: ExportedProgram, names: list[str] | None = None, pref
     user = [n for n, spec in zip(placeholders, signature.input_specs) if spec.kind == InputKind.USER_INPUT]
     rename = _unique_names(module, user, names) if names is not None else {}
     writer = _GraphWriter(module, sizes, rename)
-    writer.prefix = prefix
+    writer.prefix, writer.base = prefix, base
     graph = writer.graph()
     state, constants = program.state_dict, program.constants
     input_specs: list[dict[str, Any]] = []

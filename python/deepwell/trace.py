@@ -37,11 +37,12 @@ class Trace:
     seconds: float                  # that torch.export took
     exported: Any = None            # the ExportedProgram
     equal: list[list[tuple[int, int]]] = field(default_factory=list)    # (leaf, axis) whose sizes are one
+    base: str = ""                  # path of the module within the model it is part of
     lifted: tuple[str, ...] = ()    # buffers that the program writes: inputs behind the leaves, in the order of the signature
 
     def relower(self, lifted: Sequence[str]) -> None:
         """Makes the program anew with these buffers as inputs."""
-        self.program = _program.from_exported(self.exported, self.names, "model.", frozenset(lifted), self.equal)
+        self.program = _program.from_exported(self.exported, self.names, "model.", frozenset(lifted), self.equal, self.base)
         targets = [(s.target or "").removeprefix("model.") for s in self.exported.graph_signature.input_specs]
         self.lifted = tuple(t for t in targets if t in set(lifted))
 
@@ -180,10 +181,10 @@ def _attempts(names: Sequence[str], leaves: list[torch.Tensor], dynamic: Any) ->
     return attempts
 
 
-def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Any = True, accept: Any = None) -> Trace:
+def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Any = True, accept: Any = None, base: str = "") -> Trace:
     """Captures model(*args, **kwargs).
 
-    dynamic: True (batch and positions where torch.export can), False, or {input: {axis: True}}. accept(trace) may refuse one with an exception,
+    dynamic: True (batch and positions where torch.export can), False, or {input: {axis: True}}. base: put before module paths. accept(trace) may refuse one with an exception,
     and the next more static one is tried. Raises Unsupported with torch's reason when no way of capture succeeds."""
     form, flat = flatten_call(model, args, kwargs)
     failures = []
@@ -193,14 +194,14 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynam
         try:
             equal = _equal_axes(flat.names, leaves)
             exported = _export(call, leaves, specs)
-            program = _program.from_exported(exported, flat.names, "model.", equal=equal)
+            program = _program.from_exported(exported, flat.names, "model.", equal=equal, base=base)
             half = [group for group in equal if len({isinstance(program.shapes[i][axis], int) for i, axis in group}) > 1]
             if half:        # torch fixed the length of the keys alone, say
                 specs = [{a: w for a, w in axes.items() if not any((i, a) in group for group in half)} for i, axes in enumerate(specs)]
                 exported = _export(call, leaves, specs)
-                program = _program.from_exported(exported, flat.names, "model.", equal=equal)
+                program = _program.from_exported(exported, flat.names, "model.", equal=equal, base=base)
             seconds = time.perf_counter() - start
-            made = Trace(program, form, flat.names, call.kept.result, _fixed(flat.names, specs, program), seconds, exported, equal)
+            made = Trace(program, form, flat.names, call.kept.result, _fixed(flat.names, specs, program), seconds, exported, equal, base)
             if accept is not None:
                 accept(made)
         except Exception as error:      # torch.export fails with any of a dozen types

@@ -6,6 +6,8 @@ from typing import Any, Iterable
 import torch
 from torch import nn
 
+from .errors import Invalid
+
 
 def _version(tensor: torch.Tensor) -> int:
     return 0 if tensor.is_inference() else tensor._version
@@ -16,10 +18,17 @@ class Watch:
 
     A write inside ``torch.inference_mode`` to a tensor made there leaves no trace: call ``model.deepwell.update()`` after it."""
 
-    def __init__(self, module: nn.Module, ignored: Iterable[str] = ()) -> None:
-        self.module = module
+    def __init__(self, module: nn.Module, outer: nn.Module | None = None, ignored: Iterable[str] = ()) -> None:
+        """outer: the module as the user sees it, on the same parameters."""
+        self.module, self.outer = module, outer if outer is not None else module
         self.ignored = set(ignored)
         self.look()
+
+    def check_modules(self) -> None:
+        """Raises Invalid where the user put another submodule into place, or took one away: what is captured is another model then."""
+        for owner, key, child in self._children:
+            if owner.get(key) is not child:
+                raise Invalid(f"submodule '{key}' of an optimised {type(self.outer).__name__} is another one now; change the model and optimize it again")
 
     def look(self) -> None:
         """Takes what is there now as known."""
@@ -33,11 +42,16 @@ class Watch:
                         self._rows.append((owner, key, tensor, tensor.data_ptr() if tensor.device.type != "meta" else 0, name))
                         versions.append(_version(tensor))
         self._versions = versions
+        self._children = [(m._modules, key, child) for m in self.outer.modules() for key, child in m._modules.items()]
+        self.pairs = list(zip(self.module.modules(), self.outer.modules()))
         self._quick = [(owner, key, tensor, pointer, version) for (owner, key, tensor, pointer, _), version in zip(self._rows, versions)
                        if not tensor.is_inference()]
 
     def is_same(self) -> bool:
         """Nothing changed. Quick: it is asked before every call."""
+        for owner, key, child in self._children:
+            if owner.get(key) is not child:
+                return False
         for owner, key, tensor, pointer, version in self._quick:
             if owner.get(key) is not tensor or tensor._version != version or tensor.data_ptr() != pointer:
                 return False

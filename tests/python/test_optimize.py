@@ -259,3 +259,29 @@ def test_warnings_are_warnings(capsys):
             fast(torch.randn(3, 32))
     assert any(issubclass(w.category, dw.DeepwellWarning) for w in caught)
     assert capsys.readouterr() == ("", "")
+
+
+@torch.no_grad()
+def test_parts_called_by_themselves_run_on_deepwell_too():
+    class TwoTowers(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.left, self.right = mlp(16), torch.nn.ModuleList([mlp(16)])
+
+        def forward(self, x):
+            return self.left(x) + self.right[0](x)
+
+        def features(self, x):
+            return self.right[0](x)
+    model = TwoTowers().eval()
+    fast = dw.optimize(model)
+    x = torch.randn(3, 16)
+    assert close(fast.features(x), model.features(x)) and close(fast(x), model(x))
+    report = fast.deepwell.report()
+    assert report.whole and any("right.0" in row.name for row in report.rows)
+    assert list(fast.state_dict()) == list(model.state_dict())
+    model.right[0][0].weight.mul_(2)
+    assert close(fast.features(x), model.features(x)) and close(fast(x), model(x))
+    fast.left = mlp(16)
+    with pytest.raises(dw.Invalid, match="left"):
+        fast(x)
