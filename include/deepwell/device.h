@@ -17,8 +17,9 @@ DW_API dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, vo
 
 typedef struct dw_registry dw_registry;
 
-/* What a kernel is called with: operands and results with shapes, strides and memory of the CPU. Absent operands are NULL. post: the epilogue
- * list of the op, as in docs/ops.md; a kernel registered without can_post is never given one. */
+/* What a kernel is called with: operands and results with shapes, strides and memory of the CPU, valid during the call. Absent operands are NULL.
+ * post: the epilogue list of the op, as in docs/ops.md; a kernel registered without can_post is never given one. attributes: the op's others as a
+ * JSON object, "{\"bt\":true}", sizes as the numbers they are in this call; absent ones have their defaults (docs/ops.md). */
 typedef struct dw_kernel_call {
     const char *op;
     const char *post;
@@ -27,6 +28,7 @@ typedef struct dw_kernel_call {
     const dw_tensor *const *outputs;
     int threads;
     void *user;
+    const char *attributes;
 } dw_kernel_call;
 
 /* A kernel of the caller's. It is chosen wherever it accepts, before Deepwell's own. */

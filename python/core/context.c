@@ -6,6 +6,10 @@
 
 enum { POLL_MS = 50, ROOT_COUNT = 16 };   /* POLL_MS lie between looks at signals, which need the GIL */
 
+static _Thread_local core_context *current;
+
+core_context *core_current(void) { return current; }
+
 static double now(void) {
     struct timespec time;
     clock_gettime(CLOCK_MONOTONIC, &time);
@@ -99,6 +103,8 @@ int core_begin(core_context *own) {
     }
     __atomic_store_n(&own->owner, self, __ATOMIC_RELAXED);
     own->polled_at = now();
+    own->outer = current;
+    current = own;
     own->thread = PyEval_SaveThread();
     return 1;
 }
@@ -106,6 +112,7 @@ int core_begin(core_context *own) {
 int core_end(core_context *own, dw_status status) {
     PyEval_RestoreThread(own->thread);
     own->thread = NULL;
+    current = own->outer;
     if (own->type != NULL) {
         PyErr_Restore(own->type, own->value, own->traceback);
         own->type = own->value = own->traceback = NULL;

@@ -30,6 +30,9 @@ typedef struct core_context {
     PyThreadState *thread;                      /* of the owner, while it is without the GIL */
     PyObject *type, *value, *traceback;         /* raised by a callback: goes on when the call returns */
     double polled_at;
+    struct core_context *outer;                 /* that this thread was inside of before */
+    PyObject *keep;                             /* borrowed: what the operands of the run under way live as long as; NULL: they do not */
+    long *exports;                              /* with keep: how many tensors over them are out */
     int made;                                   /* the mutex exists */
 } core_context;
 
@@ -40,6 +43,8 @@ void core_context_close(core_context *own);
 int core_begin(core_context *own);
 /* Takes the GIL and gives the context back; raises what a callback raised, or the status with the context's message. true: status is OK. */
 int core_end(core_context *own, dw_status status);
+/* The one that this thread is inside of; NULL: none. */
+core_context *core_current(void);
 /* For callbacks inside: with the GIL from core_hold to core_drop. */
 void core_hold(core_context *own);
 void core_drop(core_context *own);
@@ -77,6 +82,8 @@ int core_add_session(PyObject *module);
 /* The graph anew in that context, or NULL with the status of it. Without the GIL. */
 dw_status core_graph_make(PyObject *graph, dw_context *context, dw_graph **made);
 PyObject *core_graph_of_file(PyObject *path);   /* one that stands for the file at this path, not read yet */
+/* The tensor that it was given under this name, borrowed; NULL: raised. */
+PyObject *core_graph_tensor(PyObject *graph, PyObject *name);
 const char *core_graph_path(PyObject *graph);   /* of one that stands for a file; else NULL */
 
 /* ---- model.c ---- */
@@ -87,6 +94,8 @@ typedef struct core_model {
     dw_model *model;
     PyObject *source;          /* the Graph */
     PyObject *strings;         /* list of bytes: those of options */
+    PyObject *registry;        /* or NULL */
+    long exports;              /* tensors over its sessions' memory that kernels have kept. With the GIL */
     PyObject *replaced;        /* dict: weights given by update, which the model borrows instead of the source's; NULL: none */
     int running, updating;     /* how many sessions are inside a run; whether update is under way. With the GIL */
     dw_model_options options;
@@ -96,6 +105,14 @@ typedef struct core_model {
 /* Around runs of sessions: waits while the weights are being updated. false: raised. */
 int core_model_enter(core_model *model);
 void core_model_leave(core_model *model);
+
+/* ---- registry.c ---- */
+
+extern PyTypeObject *core_registry_type;
+int core_add_registry(PyObject *module);
+dw_registry *core_registry_of(PyObject *registry);
+/* While a model is made of it nothing is added. */
+void core_registry_use(PyObject *registry, int change);
 
 /* ---- session.c and module.c ---- */
 

@@ -66,9 +66,15 @@ static PyObject *generate_one(generation *generation, PyObject *prompt, dw_gener
     int64_t *room = malloc((size_t)options->tokens * sizeof *room + 1);
     if (room == NULL) {
         PyErr_NoMemory();
-    } else if (core_begin(&self->own) && core_end(&self->own, dw_session_generate(self->session, count, ids, options, room, &made, &times))) {
-        self->times = times;
-        list = id_list(room, made);
+    } else if (core_begin(&self->own)) {
+        self->own.keep = (PyObject *)self;
+        self->own.exports = &self->model->exports;
+        int done = core_end(&self->own, dw_session_generate(self->session, count, ids, options, room, &made, &times));
+        self->own.keep = NULL;
+        if (done) {
+            self->times = times;
+            list = id_list(room, made);
+        }
     }
     free(room);
     free(ids);

@@ -32,6 +32,20 @@ dw_status core_graph_make(PyObject *object, dw_context *context, dw_graph **made
     return status;
 }
 
+PyObject *core_graph_tensor(PyObject *graph, PyObject *name) {
+    const core_graph *self = (core_graph *)graph;
+    PyObject *bytes = PyUnicode_AsUTF8String(name);
+    if (bytes == NULL) return NULL;
+    for (int i = 0; i < self->tensors.count; i++) {
+        if (strcmp(self->tensors.rows[i].name, PyBytes_AsString(bytes)) != 0) continue;
+        Py_DECREF(bytes);
+        return self->tensors.owners[i];
+    }
+    core_fail(DW_NOT_FOUND, "the graph was given no tensor named '%s'", PyBytes_AsString(bytes));
+    Py_DECREF(bytes);
+    return NULL;
+}
+
 const char *core_graph_path(PyObject *graph) {
     const core_graph *self = (core_graph *)graph;
     return self->kind == GRAPH_FILE ? PyBytes_AsString(self->source) : NULL;

@@ -32,6 +32,7 @@ static dw_status make(core_model *self, const dw_model_options *options) {
 static int model_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT(((core_model *)object)->source);
+    Py_VISIT(((core_model *)object)->registry);
     Py_VISIT(((core_model *)object)->replaced);
     return 0;
 }
@@ -42,6 +43,7 @@ static void model_dealloc(PyObject *object) {
     PyObject_GC_UnTrack(object);
     dw_model_destroy(self->model);
     Py_XDECREF(self->source);
+    Py_XDECREF(self->registry);
     Py_XDECREF(self->strings);
     Py_XDECREF(self->replaced);
     core_context_close(&self->own);
@@ -57,14 +59,19 @@ static PyObject *source_of(PyObject *given) {
 }
 
 static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"source", "precision", "policy", "chip", "device", "dims", "kernels", "generate", "plan_only", "threads", NULL};
-    PyObject *source;
+    static char *names[] = {"source", "precision", "policy", "chip", "device", "dims", "kernels", "registry", "generate", "plan_only", "threads", NULL};
+    PyObject *source, *registry = Py_None;
     int generate = 0, plan_only = 0, threads = 0;
     dw_model_options given = {0}, *options = &given;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$zzzzzzppi", names, &source, &options->precision, &options->policy, &options->chip,
-                                     &options->device, &options->dims, &options->kernels, &generate, &plan_only, &threads))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$zzzzzzOppi", names, &source, &options->precision, &options->policy, &options->chip,
+                                     &options->device, &options->dims, &options->kernels, &registry, &generate, &plan_only, &threads))
         return NULL;
     options->flags = (generate ? DW_MODEL_GENERATE : 0u) | (plan_only ? DW_MODEL_PLAN_ONLY : 0u);
+    if (registry != Py_None && !PyObject_TypeCheck(registry, core_registry_type)) {
+        PyErr_SetString(PyExc_TypeError, "registry is a Registry or None");
+        return NULL;
+    }
+    if (registry != Py_None) options->registry = core_registry_of(registry);
     source = source_of(source);
     core_model *self = source ? PyObject_GC_New(core_model, type) : NULL;
     if (self == NULL) {
@@ -73,13 +80,20 @@ static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *ke
     }
     memset((char *)self + sizeof(PyObject), 0, sizeof *self - sizeof(PyObject));
     self->source = source;
+    if (registry != Py_None) {
+        Py_INCREF(registry);
+        self->registry = registry;
+    }
     self->threads = threads;
     PyObject_GC_Track((PyObject *)self);
     if (!keep_options(self, options)) {
         Py_DECREF(self);
         return NULL;
     }
-    if (core_context_open(&self->own, threads) && core_begin(&self->own) && core_end(&self->own, make(self, &self->options))) return (PyObject *)self;
+    if (self->registry != NULL) core_registry_use(self->registry, 1);
+    int made = core_context_open(&self->own, threads) && core_begin(&self->own) && core_end(&self->own, make(self, &self->options));
+    if (self->registry != NULL) core_registry_use(self->registry, -1);
+    if (made) return (PyObject *)self;
     Py_DECREF(self);
     return NULL;
 }
@@ -202,12 +216,39 @@ static int update(core_model *self, const core_tensors *tensors) {
     return done;
 }
 
+/* (name, tensor) for a name alone: the tensor that the model has by it. A new reference, or NULL: raised. */
+static PyObject *pair_of(core_model *self, PyObject *item) {
+    if (!PyUnicode_Check(item)) {
+        Py_INCREF(item);
+        return item;
+    }
+    PyObject *bytes = PyUnicode_AsUTF8String(item), *tensor = bytes && self->replaced ? PyDict_GetItemWithError(self->replaced, bytes) : NULL;
+    Py_XDECREF(bytes);
+    if (tensor == NULL && !PyErr_Occurred()) tensor = core_graph_tensor(self->source, item);
+    return tensor ? PyTuple_Pack(2, item, tensor) : NULL;
+}
+
+static PyObject *pairs_of(core_model *self, PyObject *given) {
+    PyObject *list = PyDict_Check(given) ? PyDict_Items(given) : PySequence_List(given), *pairs = list ? PyList_New(0) : NULL;
+    for (Py_ssize_t i = 0; pairs != NULL && i < PyList_Size(list); i++) {
+        PyObject *pair = pair_of(self, PyList_GetItem(list, i));
+        if (pair == NULL || PyList_Append(pairs, pair) < 0) Py_CLEAR(pairs);
+        Py_XDECREF(pair);
+    }
+    Py_XDECREF(list);
+    return pairs;
+}
+
 static PyObject *model_update(PyObject *object, PyObject *given) {
     core_model *self = (core_model *)object;
     core_tensors tensors;
     if (self->running > 0 || self->updating) return core_fail(DW_INVALID, "a session of the model is running: weights are updated between runs");
-    if (!core_tensors_read(given, &tensors)) return NULL;
-    int done = update(self, &tensors);
+    if (self->exports > 0) return core_fail(DW_INVALID, "a kernel has kept %ld tensors of its operands, so weights cannot move; copy what must outlive the call", self->exports);
+    PyObject *pairs = pairs_of(self, given);
+    int done = pairs != NULL && core_tensors_read(pairs, &tensors);
+    Py_XDECREF(pairs);
+    if (!done) return NULL;
+    done = update(self, &tensors);
     core_tensors_free(&tensors);
     if (!done) return NULL;
     Py_RETURN_NONE;
@@ -237,7 +278,9 @@ static dw_status bench(core_model *self, report *report) {
 
 static PyObject *run_report(core_model *self, report *report, dw_status (*make)(core_model *self, struct report *report)) {
     PyObject *told = NULL;
+    if (self->registry != NULL) core_registry_use(self->registry, 1);
     if (core_begin(&self->own) && core_end(&self->own, make(self, report))) told = core_text_take(&report->text);
+    if (self->registry != NULL) core_registry_use(self->registry, -1);
     core_text_free(&report->text);
     return told;
 }
@@ -266,7 +309,7 @@ static PyMethodDef methods[] = {
     {"print", (PyCFunction)(void (*)(void))model_print, METH_VARARGS | METH_KEYWORDS,
      "print(what=\"summary\", json=False): summary, captured, fused, graph, step, plan, explain or memory; json is for summary and explain."},
     {"update", model_update, METH_O,
-     "update(tensors): these weights, (name, tensor) pairs, have new values or lie elsewhere: what was computed from them is computed again. Mismatch for a weight whose "
+     "update(tensors): these weights, by name, have new values, or lie elsewhere where (name, tensor) pairs say so: what was computed from them is computed again. Mismatch for a weight whose "
      "values decided how the model was compiled: make another Model. No session of the model runs meanwhile."},
     {"save", model_save, METH_VARARGS, "save(path): graph, plans and packed weights in one file."},
     {"check", (PyCFunction)(void (*)(void))model_check, METH_VARARGS | METH_KEYWORDS,

@@ -68,10 +68,10 @@ static PyObject *make_outputs(core_session *self, PyObject *make, dw_named_tenso
     return made;
 }
 
-/* Without the GIL. */
-static dw_status run_or_grow(core_session *self, const dw_named_tensor *inputs, const dw_named_tensor *outputs) {
+/* Without the GIL. What kernels have kept must not move. */
+static dw_status run_or_grow(core_session *self, int may_grow, const dw_named_tensor *inputs, const dw_named_tensor *outputs) {
     dw_status status = dw_session_run(self->session, self->input_count, inputs, self->output_count, outputs);
-    if (status != DW_LIMIT || dw_session_reserve(self->session, self->input_count, inputs) != DW_OK) return status;
+    if (status != DW_LIMIT || !may_grow || dw_session_reserve(self->session, self->input_count, inputs) != DW_OK) return status;
     self->growths++;
     return dw_session_run(self->session, self->input_count, inputs, self->output_count, outputs);
 }
@@ -82,7 +82,17 @@ static PyObject *run(core_session *self, PyObject *given, PyObject *make, dw_nam
     if (!core_end(&self->own, dw_session_shapes(self->session, self->input_count, inputs, outputs))) return NULL;
     PyObject *made = make_outputs(self, make, outputs);
     if (made == NULL) return NULL;
-    if (core_begin(&self->own) && core_end(&self->own, run_or_grow(self, inputs, outputs))) return made;
+    PyObject *keep = self->model->registry ? PyTuple_Pack(3, self, given, made) : NULL;
+    int done = keep != NULL || self->model->registry == NULL, may_grow = self->model->exports == 0;
+    if (done) done = core_begin(&self->own);
+    if (done) {
+        self->own.keep = keep;
+        self->own.exports = &self->model->exports;
+        done = core_end(&self->own, run_or_grow(self, may_grow, inputs, outputs));
+        self->own.keep = NULL;
+    }
+    Py_XDECREF(keep);
+    if (done) return made;
     Py_DECREF(made);
     return NULL;
 }
@@ -124,6 +134,13 @@ static PyObject *session_growths(PyObject *object, void *none) {
     return PyLong_FromLongLong(((core_session *)object)->growths);
 }
 
+static PyObject *session_model(PyObject *object, void *none) {
+    PyObject *model = (PyObject *)((core_session *)object)->model;
+    (void)none;
+    Py_INCREF(model);
+    return model;
+}
+
 static PyMethodDef methods[] = {
     {"run", session_run, METH_VARARGS,
      "run(inputs, make=None): a tuple of tensors in the order of model.inputs, contiguous, to a tuple of tensors in the order of model.outputs. make(shape, format) "
@@ -138,6 +155,7 @@ static PyMethodDef methods[] = {
 static PyGetSetDef members[] = {
     {"workspace_bytes", session_workspace_bytes, NULL, "Bytes that are reserved for runs.", NULL},
     {"times", core_session_times, NULL, "Of the last generation: prefill_s, decode_s, prompt_tokens, new_tokens, cached.", NULL},
+    {"model", session_model, NULL, "Whose session it is.", NULL},
     {"growths", session_growths, NULL, "How often a run asked for more room than had been reserved, and got it.", NULL},
     {NULL, NULL, NULL, NULL, NULL},
 };

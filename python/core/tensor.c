@@ -1,5 +1,6 @@
-/* Tensors across the border, never copied: torch's by their attributes, everybody else's by DLPack (structs as dlpack.h, version 0.8, has them). */
+/* Tensors across the border, never copied: torch's by their attributes, everybody else's by DLPack. */
 #include "core.h"
+#include "dlpack.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -120,18 +121,17 @@ end:
 
 /* ---- DLPack ---- */
 
-typedef struct dl_device { int32_t type, id; } dl_device;
-typedef struct dl_type { uint8_t code, bits; uint16_t lanes; } dl_type;
-typedef struct dl_tensor { void *data; dl_device device; int32_t rank; dl_type type; int64_t *shape, *strides; uint64_t offset; } dl_tensor;
-typedef struct dl_managed { dl_tensor tensor; void *manager; void (*release)(struct dl_managed *self); } dl_managed;
-
-enum { DL_CPU = 1, DL_CUDA_HOST = 3, DL_INT = 0, DL_UINT = 1, DL_FLOAT = 2, DL_BFLOAT = 4, DL_BOOL = 6 };
-
 static const struct { uint8_t code, bits; dw_format format; } dl_formats[] = {
     {DL_FLOAT, 32, DW_FORMAT_f32}, {DL_FLOAT, 64, DW_FORMAT_f64}, {DL_FLOAT, 16, DW_FORMAT_f16}, {DL_BFLOAT, 16, DW_FORMAT_bf16},
     {DL_INT, 64, DW_FORMAT_i64},   {DL_INT, 32, DW_FORMAT_i32},   {DL_INT, 16, DW_FORMAT_i16},   {DL_INT, 8, DW_FORMAT_i8},
     {DL_UINT, 8, DW_FORMAT_u8},    {DL_BOOL, 8, DW_FORMAT_bool},
 };
+
+void core_dl_type(dw_format format, dl_type *type) {
+    *type = (dl_type){DL_UINT, 8, 1};
+    for (size_t i = 0; i < sizeof dl_formats / sizeof dl_formats[0]; i++)
+        if (dl_formats[i].format == format) *type = (dl_type){dl_formats[i].code, dl_formats[i].bits, 1};
+}
 
 static int take_dl(const dl_tensor *from, const char *what, dw_tensor *tensor) {
     tensor->format = DW_FORMAT_COUNT;

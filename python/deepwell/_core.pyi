@@ -33,6 +33,52 @@ def operators() -> str:
 def main(arguments: list[str]) -> int:
     """The command line without the program's name; gives its exit code."""
 
+class Operand:
+    """An operand or a result of a kernel, where it lies, while the kernel's call lasts: torch.from_dlpack(operand) is a tensor over it, results writable. What must
+    outlive the call is copied: a tensor that is kept keeps the session's memory from growing and its model's weights from being updated."""
+
+    shape: tuple[int, ...]
+    format: str
+    """ "f32", "mxfp8", .. """
+
+    @property
+    def data(self) -> Operand:
+        """The elements; packed ones (under 8 bits) as bytes, row by row. FP8 elements and their scales go through DLPack as bytes: .view(torch.float8_e4m3fn)."""
+
+    @property
+    def scales(self) -> Operand | None:
+        """Of a block format: one scale per block, [.., blocks of rows, blocks of columns]; tile128x4 as it lies, flat."""
+
+    @property
+    def second(self) -> Operand | None:
+        """Of NVFP4: the second-level scale, or one per row."""
+
+    scale_layout: str | None
+    """Of a block format: "plain" or "tile128x4"."""
+
+    def __dlpack__(self, **options: Any) -> Any: ...
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+class Registry:
+    """Kernels of the caller's, for models that are made with it."""
+
+    def __init__(self) -> None: ...
+    def add(
+        self,
+        name: str,
+        *,
+        op: str | None = "matmul",
+        precision: str | None = None,
+        min_size: int = 0,
+        can_post: bool = False,
+        run: Callable[..., None] | int,
+    ) -> None:
+        """A kernel that is taken wherever it accepts, before Deepwell's own. precision: the format of its operands; None: any. min_size: least number of multiply-adds (of
+        other ops, of elements) known when the model is made. run: the address of a C function as in deepwell/device.h, or a callable
+        run(*operands, outputs, op, post, attributes, threads): operands are Operands or None, outputs a tuple of Operands that it fills, post the names of the epilogue
+        ("" unless can_post), attributes a dict ({"bt": True}; absent ones have their defaults), threads how many it may use. It gives None; what it raises
+        is what the run raises. It is called in the thread that runs, with the GIL."""
+
 class Graph:
     """What a model is made of. Made by its class methods, which raise what is wrong with it; may be compiled any number of times."""
 
@@ -71,6 +117,7 @@ class Model:
         device: str | None = None,
         dims: str | None = None,
         kernels: str | None = None,
+        registry: Registry | None = None,
         generate: bool = False,
         plan_only: bool = False,
         threads: int = 0,
@@ -99,8 +146,8 @@ class Model:
     def bench(self, json: bool = False, prefill: int = 0, tokens: int = 0, repeat: int = 0) -> str:
         """The source, compiled and timed: a run at the sizes of dims, prefill and decode where it generates."""
 
-    def update(self, tensors: Tensors) -> None:
-        """These weights have new values, or lie elsewhere: what was computed from them is computed again, for the runs that begin after it. Mismatch for a
+    def update(self, tensors: Sequence[str | tuple[str, Any]] | dict[str, Any]) -> None:
+        """These weights have new values where they lie (by name), or lie elsewhere ((name, tensor)): what was computed from them is computed again, for the runs that begin after it. Mismatch for a
         weight of another shape, or whose values decided how the model was compiled: make another Model. Invalid while a session of it runs. State of
         sessions is what it was until reset(). check and bench compile the source as it was given."""
 
@@ -142,6 +189,8 @@ class Session:
     def reset(self) -> None:
         """State as the export had it, position 0."""
 
+    @property
+    def model(self) -> Model: ...
     @property
     def workspace_bytes(self) -> int: ...
     @property

@@ -11,7 +11,7 @@ from typing import Any, Callable, Iterable, Sequence
 import torch
 
 from . import _core
-from .errors import NotFound, Unsupported
+from .errors import Mismatch, Unsupported
 from .precision import PrecisionPolicy
 from .program import Output, Program
 
@@ -219,5 +219,5 @@ class Region:
             return
         try:
             self._model.update(changed)
-        except (AttributeError, NotFound):      # a weight so small that the graph holds its values
+        except Mismatch:      # its values decided how the model was compiled
             self._rebuild()

@@ -1,6 +1,7 @@
 /* Registered kernels: the caller's functions as rows of the choice, looked at before Deepwell's own. */
 #include "engine/engine.h"
 
+#include <math.h>
 #include <string.h>
 
 typedef struct registered {
@@ -68,14 +69,57 @@ static const char *reject_registered(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
+static dw_status print_size(const kernel_run *run, text *out, dim size) {
+    int64_t number;
+    TRY(dim_eval(run->call.context, size, run->call.symbols, &number));
+    text_printf(out, "%lld", (long long)number);
+    return DW_OK;
+}
+
+/* {"bt":true,"shape":[2,3]} */
+static dw_status print_attributes(const kernel_run *run, text *out) {
+    const op_attrs *attrs = run->call.attrs;
+    bool first = true;
+    text_add(out, "{");
+    for (int i = 0; i < attrs->count; i++) {
+        const op_attr *attr = &attrs->items[i];
+        if (attr->id == OP_ATTR_post) continue;
+        text_printf(out, "%s\"%s\":", first ? "" : ",", op_attr_name(attr->id));
+        first = false;
+        switch (op_attr_kind_of(attr->id)) {
+        case OP_KIND_INT:    text_printf(out, "%lld", (long long)attr->integer); break;
+        case OP_KIND_BOOL:   text_add(out, attr->integer ? "true" : "false"); break;
+        case OP_KIND_REAL:
+            if (isfinite(attr->real)) text_real(out, attr->real);
+            else text_printf(out, "\"%s\"", isnan(attr->real) ? "nan" : attr->real > 0 ? "inf" : "-inf");
+            break;
+        case OP_KIND_TEXT:   text_json_string(out, attr->text); break;
+        case OP_KIND_FORMAT: text_json_string(out, dw_format_name(attr->format)); break;
+        case OP_KIND_DIM:    TRY(print_size(run, out, attr->dim)); break;
+        case OP_KIND_INTS:
+        case OP_KIND_DIMS:
+            text_add(out, "[");
+            for (int k = 0; k < attr->count; k++) {
+                text_add(out, k ? "," : "");
+                if (op_attr_kind_of(attr->id) == OP_KIND_DIMS) TRY(print_size(run, out, attr->dims[k]));
+                else text_printf(out, "%lld", (long long)attr->integers[k]);
+            }
+            text_add(out, "]");
+            break;
+        }
+    }
+    text_add(out, "}");
+    return text_status(out);
+}
+
 static dw_status run_registered(const kernel_run *run) {
     const registered *kernel = run->user;
-    text post;
+    text post, attributes;
     text_init(&post, run->call.context);
+    text_init(&attributes, run->call.context);
     for (int i = 0; i < run->post.count; i++) text_printf(&post, "%s%s", i ? "," : "", op_post_name(run->post.steps[i]));
     dw_kernel_call call = {
         .op = run->call.op->name,
-        .post = text_string(&post),
         .input_count = run->call.n_in,
         .output_count = run->call.n_out,
         .inputs = run->call.in,
@@ -83,8 +127,15 @@ static dw_status run_registered(const kernel_run *run) {
         .threads = pool_threads(run->pool),
         .user = kernel->options.user,
     };
-    dw_status status = kernel->options.run(&call);
+    dw_status status = print_attributes(run, &attributes);
+    if (status == DW_OK) status = text_status(&post);
+    call.post = text_string(&post);
+    call.attributes = text_string(&attributes);
+    bool called = status == DW_OK;
+    if (called) status = kernel->options.run(&call);
     text_free(&post);
+    text_free(&attributes);
+    if (!called) return status;
     if (status != DW_OK)
         return base_fail(run->call.context, status, "registered kernel %s returned %s", kernel->options.name, dw_status_name(status));
     return DW_OK;

@@ -29,7 +29,7 @@ def test_a_weight_changed_in_place_counts_after_update(precision):
     session = _core.Session(changed)
     before = session.run((x,))[0]
     weight.mul_(-2)
-    changed.update([("w", weight)])
+    changed.update(["w"])
     (y,) = session.run((x,))
     assert torch.equal(y, _core.Session(model(weight, precision=precision)).run((x,))[0])
     assert torch.equal(y, before * -2)
@@ -44,6 +44,7 @@ def test_a_weight_may_lie_elsewhere_and_is_kept_alive():
         weight = torch.randn(64, 32).T
         expected = x @ weight.T
         changed.update({"w": weight})
+        changed.update(["w"])
         alive = weakref.ref(weight)
         del weight
         gc.collect()
@@ -59,5 +60,7 @@ def test_what_does_not_fit_is_refused():
     changed = model(torch.randn(32, 64))
     with pytest.raises(deepwell.NotFound, match="no weight named 'v'"):
         changed.update([("v", torch.randn(32, 64))])
+    with pytest.raises(deepwell.NotFound, match="no tensor named 'v'"):
+        changed.update(["v"])
     with pytest.raises(deepwell.Mismatch, match="another format or shape"):
         changed.update([("w", torch.randn(32, 63))])
