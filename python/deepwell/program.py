@@ -423,7 +423,10 @@ def _unique_names(module: fx.GraphModule, nodes: list[fx.Node], wanted: list[str
 
 def _shape(node: fx.Node) -> tuple[Any, ...]:
     value = value_of(node)
-    return tuple(s if isinstance(s, int) else s.node.expr for s in value.shape) if isinstance(value, torch.Tensor) else ()
+    if not isinstance(value, torch.Tensor):
+        return ()
+    sizes = [s if isinstance(s, int) else s.node.expr for s in value.shape]
+    return tuple(int(s) if isinstance(s, int) or s.is_Integer else s for s in sizes)
 
 
 def _output(node: Any, written: dict[str, Any], inputs: dict[fx.Node, int]) -> Output:

@@ -138,7 +138,7 @@ def _fixed(names: Sequence[str], specs: list[Axes], program: _program.Program) -
 @contextlib.contextmanager
 def _quiet_torch() -> Iterator[None]:
     """torch logs what it is about to raise."""
-    loggers = [logging.getLogger(n) for n in ("torch.fx.experimental.symbolic_shapes", "torch.export", "torch._dynamo")]
+    loggers = [logging.getLogger(n) for n in ("torch.fx.experimental.symbolic_shapes", "torch.export", "torch._export", "torch._dynamo")]
     levels = [logger.level for logger in loggers]
     for logger in loggers:
         logger.setLevel(logging.CRITICAL)
@@ -155,7 +155,7 @@ def _export(call: _Call, leaves: Sequence[torch.Tensor], specs: list[Axes]) -> A
     shapes = []
     for leaf, axes in zip(leaves, specs):
         shapes.append({axis: (auto if wanted is True else dims.setdefault(wanted, auto) if isinstance(wanted, str) else wanted)
-                       for axis, wanted in axes.items() if leaf.shape[axis] != 1} or None)
+                       for axis, wanted in axes.items() if leaf.shape[axis] > 1} or None)
     # torch prints the graph that it could not finish; the reason reaches the user as text of an error or of a report.
     with _quiet_torch(), torch.no_grad(), warnings.catch_warnings(), contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
         warnings.simplefilter("ignore")
