@@ -22,11 +22,13 @@ class KernelRegistry:
 
     def register(self, name: str, kernel: Callable[..., Any] | int | Any, precision: str | None = None, min_size: int = 0, op: str = "matmul",
                  can_post: bool = False) -> None:
-        """kernel: a Python callable, or a C function (a ctypes function, or its address) of type ``dw_status (*)(const dw_kernel_call *)`` as in
-        ``deepwell/device.h``. A callable is called as ``kernel(*operands, **call)`` and fills its results in place (see ``_core.Registry.add``).
+        """kernel: a Python callable ``kernel(*operands, outputs, op, post, attributes, threads)``, or a C function (a ctypes function, or its address)
+        of type ``dw_status (*)(const dw_kernel_call *)`` as in ``deepwell/device.h``.
 
+        A callable gets each operand as an ``Operand``: ``torch.from_dlpack(operand)`` is a tensor over it, ``.data`` and ``.scales`` are the parts of a
+        block format; it fills the tensors over ``outputs`` and returns None. For a matmul with ``attributes["bt"]`` the right operand is [n,k].
         precision: the format of the operands it takes ("f32", "mxfp8", ..); None: any. min_size: least number of multiply-adds (for other ops than
-        matmul, of elements) known at plan time. can_post: it applies post lists (bias, activation) itself."""
+        matmul, of elements) known at plan time. can_post: it applies post lists (bias, activation) itself; others are given none."""
         run = kernel
         if isinstance(kernel, ctypes._CFuncPtr):
             run = ctypes.cast(kernel, ctypes.c_void_p).value

@@ -130,7 +130,7 @@ def _fixed(names: Sequence[str], specs: list[Axes], program: _program.Program) -
     result = []
     for name, axes, shape in zip(names, specs, program.shapes):
         for axis in axes:
-            if axis < min(2, len(shape)) and isinstance(shape[axis], int) and shape[axis] > 1 and not (axis == 1 and len(shape) == 3):
+            if not name.endswith("cumulative_length") and axis < min(2, len(shape)) and isinstance(shape[axis], int) and shape[axis] > 1 and not (axis == 1 and len(shape) == 3):
                 result.append(f"{name} axis {axis} = {shape[axis]}")
     return result
 

@@ -119,6 +119,26 @@ def test_a_policy_reaches_the_layers(ir):
         dw.compile(ir, precision="fp32", precision_policy=policy)
 
 
+def test_a_kernel_of_the_users_is_chosen(model):
+    calls = []
+
+    def my_kernel(a, b, *others, outputs, op, post, attributes, threads):
+        calls.append((op, a.format))
+        b = torch.from_dlpack(b)
+        torch.from_dlpack(outputs[0]).copy_(torch.from_dlpack(a) @ (b.mT if attributes.get("bt") else b))
+    registry = KernelRegistry()
+    registry.register("custom_gemm", my_kernel, precision="fp32", min_size=1024)
+    engine = dw.compile(dw.capture(model), kernel_registry=registry, seq_len=16)
+    ids = torch.randint(0, 100, (2, 16))
+    with torch.no_grad():
+        assert close(engine(ids), model(ids)) and calls and set(calls) == {("matmul", "f32")}
+        assert "custom_gemm" in engine.explain()
+        fast = dw.optimize(model, kernel_registry=registry)
+        assert close(fast(ids), model(ids)) and "custom_gemm" in fast.deepwell.explain()
+    with pytest.raises(dw.Invalid):
+        registry.register("nothing", "my_kernel")
+
+
 def test_a_plain_name_is_a_module_and_what_is_in_it():
     policy = PrecisionPolicy().set_layer_precision("mlp.0", "bf16").set_layer_precision("blocks.1", "fp32")
     text = policy.text(["blocks.0.mlp.0", "blocks.1.mlp.0", "blocks.10.mlp.0", "lm_head"])
