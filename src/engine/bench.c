@@ -97,15 +97,12 @@ static int64_t room_of(const plan *step) {
     return room;
 }
 
-static dw_status bench_generation(bench *bench, const dw_model *model, const char *dims) {
+static dw_status time_generation(bench *bench, const dw_model *model, const char *dims, int64_t prefill, int64_t tokens) {
     dw_session *session;
-    dw_generate_options generate = {.tokens = bench->options->tokens > 0 ? bench->options->tokens : 64};
-    int64_t prefill = bench->options->prefill > 0 ? bench->options->prefill : 128, made, *prompt, *ids;
+    dw_generate_options generate = {.tokens = tokens};
+    int64_t made, *prompt, *ids;
     double *first, *next, *steps;
     const plan *plan = model->step.plan;
-    int64_t room = room_of(plan);
-    if (bench->options->prefill == 0 && prefill > room / 2) prefill = room / 2;   /* nobody asked for more than the model takes */
-    if (bench->options->tokens == 0 && generate.tokens > room - prefill) generate.tokens = room - prefill;
     TRY_NEW(steps, &bench->arena, plan->step_count);
     TRY_NEW(prompt, &bench->arena, prefill);
     TRY_NEW(ids, &bench->arena, generate.tokens);
@@ -129,6 +126,21 @@ static dw_status bench_generation(bench *bench, const dw_model *model, const cha
         status = profile_decode(bench, session, &generate, prefill + generate.tokens - 1, steps);
     }
     dw_session_destroy(session);
+    return status;
+}
+
+/* At the sizes that were asked for; else at ones that the model takes. Where its tables end is known, or shows in a run that fails. */
+static dw_status bench_generation(bench *bench, const dw_model *model, const char *dims) {
+    const dw_bench_options *options = bench->options;
+    int64_t prefill = options->prefill > 0 ? options->prefill : 128, tokens = options->tokens > 0 ? options->tokens : 64, room = room_of(model->step.plan);
+    if (options->prefill == 0 && prefill > room / 2) prefill = room > 1 ? room / 2 : 1;
+    if (options->tokens == 0 && tokens > room - prefill) tokens = room - prefill;
+    dw_status status = time_generation(bench, model, dims, prefill, tokens);
+    while (status == DW_INVALID && options->prefill == 0 && options->tokens == 0 && prefill > 8) {
+        prefill /= 2;
+        tokens /= 2;
+        status = time_generation(bench, model, dims, prefill, tokens);
+    }
     return status;
 }
 

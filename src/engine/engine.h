@@ -60,7 +60,9 @@ struct dw_model {
     const char *precision;     /* in words, for print */
     const char *fusion_notes;  /* what fusion left alone, and why; "" */
     const char *policy_report; /* which precision each layer got by which rule; "" */
-    const char **input_shapes, **output_shapes;   /* "f32[b,s,256]", of the plan's inputs and outputs */
+    const char **input_names, **input_shapes;     /* what callers give: "f32[b,s,256]" */
+    const char **output_shapes;
+    int input_count;
     const kernel_registry *registry;
     unsigned flags;
     file_map package;          /* of a .dw */

@@ -159,6 +159,25 @@ static json_t *plan_json(const plan *plan) {
     return facts;
 }
 
+/* How much of its text each layer's cache keeps. */
+static json_t *caches_json(const plan *step) {
+    json_t *rows = json_array();
+    for (size_t i = 0; i < step->graph->state_count; i++) {
+        const ir_value *state = step->graph->states[i];
+        const ir_node *reader = NULL, *writer = state->next->kind == IR_RESULT ? state->next->node : NULL;
+        int symbol;
+        if (writer == NULL || writer->op != OP_cache_write) continue;
+        for (const ir_use *use = state->next->uses; use != NULL; use = use->next)
+            if (use->node->op == OP_attention && (reader == NULL || ir_int(use->node, OP_ATTR_window) > ir_int(reader, OP_ATTR_window))) reader = use->node;
+        json_t *row = shape_json(step->graph->context, step->graph->dims, state->name, &state->type);
+        json_object_set_new(row, "module", json_string(writer->origin.module ? writer->origin.module : ""));
+        const bool whole = dim_is_symbol(state->type.dims[2], &symbol);
+        json_object_set_new(row, "window", json_integer(whole || reader == NULL ? 0 : (json_int_t)ir_int(reader, OP_ATTR_window)));
+        json_array_append_new(rows, row);
+    }
+    return rows;
+}
+
 static json_t *explain_json(const dw_model *model) {
     text chip;
     text_init(&chip, model->context);
@@ -169,7 +188,9 @@ static json_t *explain_json(const dw_model *model) {
     if (model->captured != NULL) json_object_set_new(facts, "captured_ops", ops_json(model->captured));
     if (model->fused != NULL) json_object_set_new(facts, "fused_ops", ops_json(model->fused));
     if (model->full.plan != NULL) json_object_set_new(facts, "plan", plan_json(model->full.plan));
+    if (model->prelude.plan != NULL) json_object_set_new(facts, "prelude_plan", plan_json(model->prelude.plan));
     if (model->step.plan != NULL) json_object_set_new(facts, "step_plan", plan_json(model->step.plan));
+    if (model->step.plan != NULL) json_object_set_new(facts, "caches", caches_json(model->step.plan));
     json_object_set_new(facts, "cached_generation", model->step.plan ? json_string("yes") : json_sprintf("no: %s", model->no_step));
     json_object_set_new(facts, "policy", json_string(model->policy_report));
     return facts;

@@ -1,5 +1,7 @@
-/* Inputs when nobody gave any, for bench and check: random but valid. */
+/* Inputs when nobody gave any, for bench and check: random but valid, positions in their order. */
 #include "engine/engine.h"
+
+#include <string.h>
 
 static dw_status new_tensor(arena *arena, const op_type *type, const int64_t *symbols, dw_tensor *tensor) {
     num_parts parts;
@@ -33,11 +35,14 @@ dw_status engine_random_inputs(arena *arena, const plan *plan, const int64_t *sy
         num_class class = num_info(input->type.format)->class;
         inputs[i].name = input->name;
         TRY(new_tensor(arena, &input->type, symbols, tensor));
+        const bool counts = class != NUM_FLOAT && class != NUM_BOOL && strstr(input->name, "position") != NULL && tensor->rank > 0;
+        const int64_t length = counts ? tensor->dims[tensor->rank - 1] : 1;
         int64_t limit = least_table(input, INT64_MAX);
         if (limit == INT64_MAX) limit = 2;   /* a mask, most likely: mostly ones would hide nothing, zeros would hide all */
         for (int64_t k = 0, count = op_tensor_count(tensor); k < count; k++) {
             double value = 1;
-            if (class == NUM_FLOAT) value = (double)num_random_normal(i, (uint64_t)k);
+            if (counts) value = (double)(k % length);
+            else if (class == NUM_FLOAT) value = (double)num_random_normal(i, (uint64_t)k);
             else if (class != NUM_BOOL && limit > 2) value = (double)(num_random(i, (uint64_t)k) % (uint64_t)limit);
             num_store(tensor->format, tensor->data, k, value, true);
         }

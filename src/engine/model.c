@@ -36,11 +36,11 @@ void dw_model_destroy(dw_model *model)
 
 static const ir_graph *graph_of(const dw_model *model) { return model->full.plan ? model->full.plan->graph : model->step.plan->graph; }
 
-static dw_status print_shape(dw_model *model, const op_type *type, const char **shape)
+static dw_status print_shape(dw_model *model, const dim_table *dims, const op_type *type, const char **shape)
 {
     text words;
     text_init(&words, model->context);
-    op_type_print(&words, graph_of(model)->dims, type);
+    op_type_print(&words, dims, type);
     dw_status status = text_status(&words);
     if (status == DW_OK) {
         *shape = arena_text(&model->arena, text_string(&words));
@@ -50,14 +50,30 @@ static dw_status print_shape(dw_model *model, const op_type *type, const char **
     return status;
 }
 
-/* What goes in and comes out, in words: made here, as a model that is open does not change. */
-static dw_status describe(dw_model *model)
-{
-    const ir_graph *graph = graph_of(model);
-    TRY_NEW(model->input_shapes, &model->arena, graph->input_count);
+/* Inputs of the step that are nobody's but generation's. */
+static bool is_internal(const char *name) { return strncmp(name, STEP_GIVEN, strlen(STEP_GIVEN)) == 0 || strncmp(name, "step.", 5) == 0; }
+
+static dw_status add_inputs(dw_model *model, const ir_graph *graph, bool step) {
+    for (size_t i = 0; i < graph->input_count; i++) {
+        const ir_value *input = graph->inputs[i];
+        if (step && is_internal(input->name)) continue;
+        model->input_names[model->input_count] = input->name;
+        TRY(print_shape(model, graph->dims, &input->type, &model->input_shapes[model->input_count++]));
+    }
+    return DW_OK;
+}
+
+/* What goes in and comes out, in words: made here, as a model that is open does not change. Where there is the step alone, the inputs of the prelude
+ * are the model's too. */
+static dw_status describe(dw_model *model) {
+    const ir_graph *graph = graph_of(model), *prelude = model->full.plan == NULL && model->prelude.plan != NULL ? model->prelude.plan->graph : NULL;
+    const size_t most = graph->input_count + (prelude != NULL ? prelude->input_count : 0);
+    TRY_NEW(model->input_names, &model->arena, most);
+    TRY_NEW(model->input_shapes, &model->arena, most);
     TRY_NEW(model->output_shapes, &model->arena, graph->output_count);
-    for (size_t i = 0; i < graph->input_count; i++) TRY(print_shape(model, &graph->inputs[i]->type, &model->input_shapes[i]));
-    for (size_t i = 0; i < graph->output_count; i++) TRY(print_shape(model, &graph->outputs[i].value->type, &model->output_shapes[i]));
+    if (prelude != NULL) TRY(add_inputs(model, prelude, false));
+    TRY(add_inputs(model, graph, model->full.plan == NULL));
+    for (size_t i = 0; i < graph->output_count; i++) TRY(print_shape(model, graph->dims, &graph->outputs[i].value->type, &model->output_shapes[i]));
     return DW_OK;
 }
 
@@ -118,15 +134,13 @@ dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_o
 
 /* ---- asking ---- */
 
-int dw_model_input_count(const dw_model *model) { return (int)graph_of(model)->input_count; }
+int dw_model_input_count(const dw_model *model) { return model->input_count; }
 int dw_model_output_count(const dw_model *model) { return (int)graph_of(model)->output_count; }
 
-const char *dw_model_input(const dw_model *model, int index, const char **shape)
-{
-    const ir_graph *graph = graph_of(model);
-    if (index < 0 || (size_t)index >= graph->input_count) return NULL;
+const char *dw_model_input(const dw_model *model, int index, const char **shape) {
+    if (index < 0 || index >= model->input_count) return NULL;
     if (shape != NULL) *shape = model->input_shapes[index];
-    return graph->inputs[index]->name;
+    return model->input_names[index];
 }
 
 const char *dw_model_output(const dw_model *model, int index, const char **shape)

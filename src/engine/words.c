@@ -102,6 +102,25 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
     print_choices(out, json_object_get(facts, "steps"));
 }
 
+/* Caches of one kind and module are told on one line. */
+static void print_caches(text *out, json_t *caches) {
+    size_t i;
+    json_t *row;
+    const char *before = NULL;
+    text_add(out, "caches of the step, for each text\n");
+    json_array_foreach(caches, i, row) {
+        const int64_t window = (int64_t)json_integer_value(json_object_get(row, "window"));
+        if (before != NULL && strcmp(before, member(row, "module")) == 0) text_printf(out, ", %s", member(row, "name"));
+        else text_printf(out, "%s  %s: %s", before ? "\n" : "", member(row, "module")[0] != '\0' ? member(row, "module") : "attention", member(row, "name"));
+        before = member(row, "module");
+        json_t *next = json_array_get(caches, i + 1);
+        if (next != NULL && strcmp(before, member(next, "module")) == 0 && json_integer_value(json_object_get(next, "window")) == window) continue;
+        if (window > 0) text_printf(out, " keep the last %" PRId64 " tokens and those of one run (%s)", window, member(row, "type"));
+        else text_printf(out, " keep every token (%s)", member(row, "type"));
+    }
+    text_add(out, "\n");
+}
+
 void words_print_explain(text *out, const json_t *facts) {
     text_printf(out, "%s for %s, precision %s\n%s", member(facts, "file"), member(facts, "chip"), member(facts, "precision"),
                 member(facts, "capabilities"));
@@ -110,6 +129,9 @@ void words_print_explain(text *out, const json_t *facts) {
     if (member(facts, "not_fused")[0] != '\0') text_printf(out, "not fused\n%s", member(facts, "not_fused"));
     if (member(facts, "policy")[0] != '\0') text_printf(out, "precision by layer\n%s", member(facts, "policy"));
     if (json_object_get(facts, "plan")) print_plan(out, "plan of a whole run", json_object_get(facts, "plan"));
+    if (json_object_get(facts, "prelude_plan"))
+        print_plan(out, "plan of what is computed once for each text, before its first token", json_object_get(facts, "prelude_plan"));
     if (json_object_get(facts, "step_plan")) print_plan(out, "plan of the cached step", json_object_get(facts, "step_plan"));
+    if (json_array_size(json_object_get(facts, "caches")) > 0) print_caches(out, json_object_get(facts, "caches"));
     text_printf(out, "generation with a cache: %s\n", member(facts, "cached_generation"));
 }

@@ -61,10 +61,12 @@ static dw_status add_symbols(stepper *stepper) {
     ir_graph *graph = stepper->graph;
     int64_t min, most;
     dim_symbol_range(graph->dims, stepper->length_symbol, &min, &most);
+    int64_t room = most;
+    TRY(step_find_room(stepper, graph->last, &room));
     TRY_DIM(graph->context, stepper->rows, dim_symbol(graph->dims, STEP_SYMBOL_ROWS, 1, DIM_UNBOUNDED));
-    TRY_DIM(graph->context, stepper->max, dim_symbol(graph->dims, STEP_SYMBOL_MAX, 1, most));
+    TRY_DIM(graph->context, stepper->max, dim_symbol(graph->dims, STEP_SYMBOL_MAX, 1, room));
     TRY_DIM(graph->context, stepper->chunk, dim_symbol(graph->dims, STEP_SYMBOL_CHUNK, 1, most));
-    TRY_DIM(graph->context, stepper->total, dim_symbol(graph->dims, STEP_SYMBOL_TOTAL, 1, most));
+    TRY_DIM(graph->context, stepper->total, dim_symbol(graph->dims, STEP_SYMBOL_TOTAL, 1, room));
     const op_type tokens = {.format = DW_FORMAT_i64, .rank = 1, .dims = {stepper->length}};
     TRY(ir_add_input(graph, STEP_INPUT_ROW, &tokens, &stepper->row));
     return ir_add_input(graph, STEP_INPUT_POSITION, &tokens, &stepper->position);

@@ -120,6 +120,11 @@ int step_first_sequence(const step_label *label, int axis);
 /* Label and links of the node's results, or their refusal. */
 dw_status step_rule(stepper *stepper, const ir_node *node, step_record *record);
 
+/* ---- room (incremental_room.c) ---- */
+
+/* Lowers *room to the most tokens that tables looked up by position, in the nodes up to last, have places for. */
+dw_status step_find_room(stepper *stepper, const ir_node *last, int64_t *room);
+
 /* ---- experts (incremental_experts.c) ---- */
 
 /* The rule of a node that sorts tokens by expert, or uses what is known of such an order. *known is false: it is another node. */

@@ -6,6 +6,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "pass/incremental.h"
+
 /* A range without an upper end is written as one. */
 dw_status plan_check_size(dw_context *context, const ir_graph *graph, int symbol, int64_t size)
 {
@@ -60,10 +62,25 @@ static bool leads_an_input(const ir_graph *graph, int symbol)
     return false;
 }
 
+/* In a cached step one text is typical, and so is the token that is wanted of it; the model's batch is 1 there. */
+static bool is_one_in_step(const ir_graph *graph, int symbol)
+{
+    const char *name = dim_symbol_name(graph->dims, symbol);
+    if (map_find(&graph->names, STEP_INPUT_ROW) == NULL) return false;
+    if (strcmp(name, STEP_SYMBOL_ROWS) == 0 || strcmp(name, STEP_SYMBOL_ENDS) == 0) return true;
+    for (size_t i = 0; i < graph->input_count + graph->state_count; i++) {
+        const op_type *type = i < graph->input_count ? &graph->inputs[i]->type : &graph->states[i - graph->input_count]->type;
+        int index;
+        for (int axis = 0; axis < type->rank; axis++)
+            if (dim_is_symbol(type->dims[axis], &index) && index == symbol) return false;
+    }
+    return strncmp(name, "cache_", 6) != 0;
+}
+
 void plan_typical_dims(const ir_graph *graph, int64_t *symbols)
 {
     for (int i = 0; i < dim_symbol_count(graph->dims); i++) {
-        int64_t min, max, size = leads_an_input(graph, i) ? 1 : 128;
+        int64_t min, max, size = leads_an_input(graph, i) || is_one_in_step(graph, i) ? 1 : 128;
         dim_symbol_range(graph->dims, i, &min, &max);
         if (size < min) size = min;
         if (size > max) size = max;

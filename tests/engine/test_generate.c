@@ -150,6 +150,93 @@ static void generation_ends_where_it_is_told(void **state) {
     dw_model_destroy(model);
 }
 
+/* One layer sees the last five tokens, the other all; each has keys of its own. */
+static const char WINDOWED[] = "graph g\n  symbol b 1..4\n  symbol s 1..8192\n  input ids i64[b,s]\n  " TABLE
+                               "\n  %1 = take t, ids {axis=0}\n  %2 = reshape %1 {shape=[b,s,2,2]}\n  %3 = transpose %2 {order=[0,2,1,3]}\n  %4 = sin %3\n"
+                               "  %5 = attention %3, %4, %4 {scale=1.5,causal=true,window=5}\n  %6 = cos %3\n  %7 = attention %5, %6, %6 {scale=0.5,causal=true}\n"
+                               "  %8 = transpose %7 {order=[0,2,1,3]}\n  %9 = reshape %8 {shape=[b,s,4]}\n  %10 = matmul %9, t {bt=true}\n  output logits %10\n";
+
+static size_t bytes_of_state(const dw_session *session, size_t index) { return session->step.state_bytes[index]; }
+
+/* The cache of a window holds the window and one run, whatever the length of the text; the tokens are those of a cache that holds all. */
+static void caches_of_windows_are_bounded(void **state) {
+    dw_context *context = *state;
+    enum { PROMPT = 21, MADE = 200, CHUNK = 8, WINDOW = 5, TOKEN_BYTES = 2 * 2 * sizeof(float) };
+    dw_model *model = model_of_text(context, WINDOWED, &(dw_model_options){.flags = DW_MODEL_GENERATE_ONLY});
+    int64_t prompt[PROMPT], ids[3][MADE], made;
+    uint64_t workspace = 0;
+    for (int i = 0; i < PROMPT; i++) prompt[i] = (int64_t)(num_random(8, (uint64_t)i) % VOCABULARY);
+    const dw_session_options options[] = {{.max_tokens = 8000, .chunk = CHUNK}, {.max_tokens = PROMPT + MADE, .chunk = CHUNK}, {.max_tokens = PROMPT + MADE, .chunk = 500}};
+    for (int i = 0; i < 3; i++) {
+        dw_session *session;
+        assert_ok(context, dw_session_create(context, model, &options[i], &session));
+        assert_int_equal(session->step.program->plan->graph->state_count, 2);   /* keys are values too */
+        assert_int_equal(bytes_of_state(session, 0), (i < 2 ? WINDOW - 1 + CHUNK : PROMPT + MADE) * TOKEN_BYTES);
+        assert_int_equal(bytes_of_state(session, 1), options[i].max_tokens * (int64_t)TOKEN_BYTES);
+        if (i == 0) workspace = dw_session_workspace_bytes(session);
+        if (i == 1) assert_int_equal(dw_session_workspace_bytes(session), workspace);   /* it does not grow with the texts either */
+        const dw_generate_options how = {.tokens = MADE, .temperature = 3, .seed = 5};
+        assert_ok(context, dw_session_generate(session, PROMPT, prompt, &how, ids[i], &made, NULL));
+        assert_int_equal(made, MADE);
+        if (i > 0) assert_memory_equal(ids[i], ids[0], sizeof ids[0]);
+        dw_session_destroy(session);
+    }
+    dw_model_destroy(model);
+}
+
+typedef struct stream { int count[4], most; int64_t last[4]; } stream;
+
+static int follow(void *user, int prompt, int64_t id) {
+    stream *seen = user;
+    seen->last[prompt] = id;
+    return ++seen->count[prompt] == seen->most && prompt == 1;
+}
+
+/* Each prompt ends by its own stop ids, those of all, its callback or its tokens; more prompts than rows wait. */
+static void prompts_end_on_their_own(void **state) {
+    dw_context *context = *state;
+    enum { COUNT = 4, MADE = 10 };
+    static const char *const texts[] = {WINDOWED, MIXED};
+    for (int t = 0; t < 2; t++) {
+        dw_model *model = model_of_text(context, texts[t], &(dw_model_options){.flags = DW_MODEL_GENERATE_ONLY});
+        dw_session *session;
+        const dw_session_options sizes = {.dims = t == 0 ? NULL : "s=24", .max_tokens = 24, .rows = 2, .chunk = 4};
+        const int64_t starts[COUNT][6] = {{1, 2, 3, 4, 5, 6}, {7}, {0, 0, 1}, {2, 6}}, counts[COUNT] = {6, 1, 3, 2};
+        int64_t alone[COUNT][MADE], ids[COUNT][MADE], made;
+        assert_ok(context, dw_session_create(context, model, &sizes, &session));
+        for (int i = 0; i < COUNT; i++) {
+            const dw_generate_options how = {.tokens = MADE, .temperature = 2, .seed = (uint64_t)i};
+            assert_ok(context, dw_session_generate(session, counts[i], starts[i], &how, alone[i], &made, NULL));
+        }
+        dw_prompt prompts[COUNT];
+        for (int i = 0; i < COUNT; i++) prompts[i] = (dw_prompt){.count = counts[i], .ids = starts[i], .seed = (uint64_t)i, .made_ids = ids[i]};
+        prompts[2].stop_ids = &alone[2][3];
+        prompts[2].stop_count = 1;
+        stream seen = {.most = 5};
+        dw_generate_times times;
+        const dw_generate_options how = {.tokens = MADE, .temperature = 2, .on_prompt_token = follow, .user = &seen};
+        assert_ok(context, dw_session_generate_batch(session, COUNT, prompts, &how, &times));
+        int64_t first = 0;
+        while (alone[2][first] != alone[2][3]) first++;
+        const int64_t expected[COUNT] = {MADE, 5, first + 1, MADE};
+        for (int i = 0; i < COUNT; i++) {
+            assert_int_equal(prompts[i].made, expected[i]);
+            assert_int_equal(seen.count[i], expected[i]);
+            assert_int_equal(seen.last[i], ids[i][expected[i] - 1]);
+            assert_memory_equal(ids[i], alone[i], (size_t)expected[i] * sizeof(int64_t));
+        }
+        assert_int_equal(times.prompt_tokens, 12);
+        assert_int_equal(times.new_tokens, 2 * MADE + 5 + first + 1);
+        assert_int_equal(times.cached, t == 0);
+        prompts[3].count = 20;
+        test_assert_fails(context, dw_session_generate_batch(session, COUNT, prompts, &how, NULL), DW_LIMIT, "20 prompt tokens and 10 new ones");
+        assert_int_equal(prompts[0].made, 0);
+        assert_ok(context, dw_session_generate_batch(session, 0, NULL, &how, &times));
+        dw_session_destroy(session);
+        dw_model_destroy(model);
+    }
+}
+
 static void requests_that_make_no_sense_are_refused(void **state) {
     dw_context *context = *state;
     dw_model *model = model_of_text(context, LOCAL, &(dw_model_options){.flags = DW_MODEL_GENERATE});
@@ -239,6 +326,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(greedy_takes_the_likeliest, setup, teardown),
         cmocka_unit_test_setup_teardown(draws_have_their_probabilities, setup, teardown),
         cmocka_unit_test_setup_teardown(generation_ends_where_it_is_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(caches_of_windows_are_bounded, setup, teardown),
+        cmocka_unit_test_setup_teardown(prompts_end_on_their_own, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_that_make_no_sense_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(models_that_cannot_generate_say_why, setup, teardown),
         cmocka_unit_test_setup_teardown(a_text_is_as_likely_as_its_logits_say, setup, teardown),

@@ -75,18 +75,20 @@ static void assert_generates_as_runs(dw_context *context, dw_session *session, i
 }
 
 /* The graph by way of a file. */
-static dw_model *open_pair(dw_context *context) {
+static dw_model *open_graph(dw_context *context, const char *graph, unsigned flags) {
     char path[512];
     dw_model *model;
     snprintf(path, sizeof path, "%s/tests/given-%ld.graph", TEST_BUILD_DIR, (long)getpid());
     FILE *file = fopen(path, "w");
     assert_non_null(file);
-    assert_true(fputs(pair, file) >= 0);
+    assert_true(fputs(graph, file) >= 0);
     assert_int_equal(fclose(file), 0);
-    assert_ok(context, dw_model_open(context, path, &(dw_model_options){.flags = DW_MODEL_GENERATE}, &model));
+    assert_ok(context, dw_model_open(context, path, &(dw_model_options){.flags = flags}, &model));
     assert_int_equal(unlink(path), 0);
     return model;
 }
+
+static dw_model *open_pair(dw_context *context) { return open_graph(context, pair, DW_MODEL_GENERATE); }
 
 static dw_session *open_session(dw_context *context, const dw_model *model) {
     dw_session *session;
@@ -112,6 +114,89 @@ static void tokens_are_those_of_whole_runs(void **state) {
         dw_session_destroy(sessions[i]);
     }
     dw_model_destroy(opened);
+    dw_model_destroy(model);
+}
+
+/* pair with a decoder whose tokens see those after them. */
+static char *without_step(void) {
+    static char graph[sizeof pair];
+    memcpy(graph, pair, sizeof pair);
+    char *causal = strstr(graph, ",causal=true");
+    assert_non_null(causal);
+    memmove(causal, causal + strlen(",causal=true"), strlen(causal + strlen(",causal=true")) + 1);
+    return graph;
+}
+
+/* Without a cached step whole runs on the same inputs make the tokens. */
+static void what_has_no_step_recomputes(void **state) {
+    dw_context *context = *state;
+    const char *reason;
+    const unsigned flags[] = {DW_MODEL_GENERATE, DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY};
+    for (int i = 0; i < 2; i++) {
+        dw_model *model = open_graph(context, without_step(), flags[i]);
+        dw_session *session;
+        assert_false(dw_model_can_generate(model, &reason));
+        assert_non_null(strstr(reason, "sees those after it"));
+        assert_ok(context, dw_session_create(context, model, &(dw_session_options){.dims = "b=1,e=9,s=16", .max_tokens = 16}, &session));
+        assert_generates_as_runs(context, session, SOUND, 3);
+        assert_generates_as_runs(context, session, 2, 1);
+        float data[2 * 16 * 4];
+        int64_t prompt[1] = {1}, ids[2], made;
+        dw_generate_options options = {.tokens = 2};
+        test_assert_fails(context, dw_session_generate(session, 1, prompt, &options, ids, &made, NULL), DW_MISMATCH, "sound is missing");
+        dw_named_tensor sound = sound_of(data, 1, 16);
+        options.inputs = &sound;
+        options.input_count = 1;
+        test_assert_fails(context, dw_session_generate(session, 1, prompt, &options, ids, &made, NULL), DW_LIMIT, "e=16, this session generates with at most 9");
+        sound = sound_of(data, 2, 4);
+        test_assert_fails(context, dw_session_generate(session, 1, prompt, &options, ids, &made, NULL), DW_LIMIT, "at most 1, one prompt at a time");
+        char sizes[64];
+        sound = sound_of(data, 1, 5);
+        if (i == 1) assert_ok(context, dw_model_sizes(model, 1, &sound, sizes, sizeof sizes));
+        if (i == 1) assert_non_null(strstr(sizes, "e=5"));
+        dw_session_destroy(session);
+        dw_model_destroy(model);
+    }
+}
+
+/* Callers give the encoder's inputs and the prompt, and are told of nothing else. */
+static void inputs_of_the_step_are_not_told(void **state) {
+    dw_context *context = *state;
+    dw_model *model = open_graph(context, pair, DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY);
+    const char *shape;
+    assert_int_equal(dw_model_input_count(model), 2);
+    assert_string_equal(dw_model_input(model, 0, &shape), "sound");
+    assert_string_equal(shape, "f32[b,e,4]");
+    assert_string_equal(dw_model_input(model, 1, &shape), "ids");
+    assert_null(dw_model_input(model, 2, NULL));
+    dw_model_destroy(model);
+}
+
+/* Prompts with sounds of their own, of other lengths, together. */
+static void each_prompt_hears_its_own(void **state) {
+    dw_context *context = *state;
+    enum { COUNT = 3 };
+    dw_model *model = open_pair(context);
+    dw_session *session;
+    const int64_t lengths[COUNT] = {9, 2, 5}, prompt[] = {3, 1, 5, 2};
+    float data[COUNT][SOUND * 4];
+    int64_t alone[TOKENS], ids[COUNT][TOKENS], made;
+    dw_named_tensor sounds[COUNT];
+    dw_prompt prompts[COUNT];
+    assert_ok(context, dw_session_create(context, model, &(dw_session_options){.dims = "b=1,e=9,s=16", .max_tokens = 16, .rows = COUNT, .chunk = 4}, &session));
+    for (int i = 0; i < COUNT; i++) {
+        sounds[i] = sound_of(data[i], 1, lengths[i]);
+        prompts[i] = (dw_prompt){.count = 1 + i, .ids = prompt, .inputs = &sounds[i], .input_count = 1, .made_ids = ids[i]};
+    }
+    const dw_generate_options options = {.tokens = TOKENS};
+    assert_ok(context, dw_session_generate_batch(session, COUNT, prompts, &options, NULL));
+    for (int i = 0; i < COUNT; i++) {
+        const dw_generate_options own = {.tokens = TOKENS, .inputs = &sounds[i], .input_count = 1};
+        assert_ok(context, dw_session_generate(session, 1 + i, prompt, &own, alone, &made, NULL));
+        assert_int_equal(prompts[i].made, made);
+        assert_memory_equal(alone, ids[i], sizeof alone);
+    }
+    dw_session_destroy(session);
     dw_model_destroy(model);
 }
 
@@ -147,6 +232,9 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(tokens_are_those_of_whole_runs, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_has_no_step_recomputes, setup, teardown),
+        cmocka_unit_test_setup_teardown(inputs_of_the_step_are_not_told, setup, teardown),
+        cmocka_unit_test_setup_teardown(each_prompt_hears_its_own, setup, teardown),
         cmocka_unit_test_setup_teardown(inputs_that_do_not_fit_are_refused, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

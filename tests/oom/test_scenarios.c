@@ -157,6 +157,22 @@ static dw_status generate(dw_context *context, void *argument) {
     return status;
 }
 
+/* Two rows, three prompts. */
+static dw_status generate_batch(dw_context *context, void *argument) {
+    static const int64_t ids[3] = {1, 2, 3};
+    int64_t made[3][2];
+    dw_prompt prompts[3];
+    dw_model *model = NULL;
+    dw_session *session = NULL;
+    for (int i = 0; i < 3; i++) prompts[i] = (dw_prompt){.count = 1 + i, .ids = ids, .made_ids = made[i]};
+    dw_status status = dw_model_open(context, fixture(argument), &(dw_model_options){.flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &model);
+    if (status == DW_OK) status = dw_session_create(context, model, &(dw_session_options){.max_tokens = 8, .rows = 2, .chunk = 2}, &session);
+    if (status == DW_OK) status = dw_session_generate_batch(session, 3, prompts, &(dw_generate_options){.tokens = 2}, NULL);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    return status;
+}
+
 static dw_status check(dw_context *context, void *argument) {
     return dw_check(context, fixture("mlp_gated.pt2"), &(dw_model_options){.precision = argument}, 0, NULL, 0, ignore, NULL);
 }
@@ -209,6 +225,8 @@ static void generation_with_a_cache(void **state) {
     (void)state;
     need_fixtures();
     test_every_allocation(generate, "bf16");
+    test_every_allocation(generate_batch, "tril_gpt.pt2");
+    test_every_allocation(generate_batch, "llama_static_cache.pt2");
 }
 
 static void accuracy_beside_fp32(void **state) {
