@@ -1,0 +1,638 @@
+/* Decodes a function once: each instruction is matched against the rows of ptx.def, its operands become rows, and its family chooses the handler
+ * that its types and modifiers ask for. What no row describes fails here, with its line. */
+#include "decode.h"
+
+#include <stdlib.h>
+
+static const char *const modifier_words[] = {
+#define SIM_MODIFIER(name, word) word,
+#include "modifier.def"
+#undef SIM_MODIFIER
+};
+
+static const sim_form forms[] = {
+#define PTX(pattern, types, operands, family, evidence, section, meaning) {pattern, types, operands, select_##family, evidence, section, meaning},
+#include "ptx.def"
+#undef PTX
+};
+
+static const struct { const char *text; ptx_type type; } specials[] = {
+    {"", PTX_NO_TYPE},
+#define SIM_SPECIAL(name, text, type) {text, PTX_##type},
+#include "special.def"
+#undef SIM_SPECIAL
+};
+
+typedef struct constant { uint64_t low; uint8_t bytes; uint32_t row; } constant;
+
+typedef struct sim_decoder {
+    dw_context *context;
+    ptx_module *module;
+    ptx_function *function;
+    sim_code *code;
+    arena *arena;
+    uint32_t *rows;                    /* of the function's registers */
+    size_t op_capacity;
+    constant *constants;
+    size_t constant_count, constant_capacity, constant_room;
+    size_t given_capacity;
+    uint32_t carry;                    /* SIM_NO_ROW: not used */
+    size_t *first_op;                  /* of each instruction: index of the first op it became */
+    int depth;
+} sim_decoder;
+
+enum { MAX_CONSTANT_BYTES = 1 << 26, MAX_WORDS = 24, MAX_CALL_DEPTH = 200, MAX_REGISTER_BYTES = 1 << 26 };
+
+const sim_form *sim_forms(size_t *count) {
+    *count = COUNT_OF(forms);
+    return forms;
+}
+
+/* ---- messages ---- */
+
+dw_status sim_decode_fail(const sim_decoding *d, dw_status status, const char *format, ...) {
+    char what[512], source[300] = "";
+    va_list arguments;
+    const ptx_instruction *in = d->instruction;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    if (in->file > 0 && (size_t)in->file < d->module->file_count && d->module->files[in->file] != NULL) {
+        snprintf(source, sizeof source, " (%s:%d)", d->module->files[in->file], in->source_line);
+    }
+    return base_fail(d->context, status, "%s: PTX line %d%s: %s: %s", d->function->name, in->line, source, in->opcode, what);
+}
+
+/* ---- memory of a function ---- */
+
+void *sim_decode_new(sim_decoding *d, size_t bytes) { return arena_new(&d->module->arena, bytes, 1); }
+
+static sim_op *add_op(sim_decoding *d) {
+    sim_decoder *k = d->decoder;
+    k->code->ops = arena_grow(k->arena, k->code->ops, k->code->op_count, &k->op_capacity, sizeof *k->code->ops);
+    if (k->code->ops == NULL) return NULL;
+    sim_op *op = &k->code->ops[k->code->op_count++];
+    *op = (sim_op){.guard = SIM_NO_ROW, .instruction = (int)(d->instruction - d->function->instructions)};
+    for (int i = 0; i < SIM_MAX_ARGS; i++) op->arg[i] = SIM_NO_ROW;
+    return op;
+}
+
+sim_op *sim_decode_before(sim_decoding *d) {
+    sim_op copy = *d->op;
+    if (add_op(d) == NULL) return NULL;
+    d->op = &d->code->ops[d->code->op_count - 1];
+    *d->op = copy;
+    sim_op *before = d->op - 1;
+    *before = (sim_op){.guard = copy.guard, .guard_negated = copy.guard_negated, .instruction = copy.instruction};
+    for (int i = 0; i < SIM_MAX_ARGS; i++) before->arg[i] = SIM_NO_ROW;
+    return before;
+}
+
+static uint32_t new_row(sim_decoder *k, ptx_type type) {
+    size_t bytes = type == PTX_pred ? 4 : (size_t)(ptx_types[type].bits < 16 ? 16 : ptx_types[type].bits) / 8 * LANES;
+    size_t align = bytes < 64 ? bytes : 64;
+    size_t at = base_align_up(k->code->register_bytes, align);
+    k->code->register_bytes = at + bytes;
+    return (uint32_t)at;
+}
+
+uint32_t sim_decode_scratch(sim_decoding *d, ptx_type type) { return new_row(d->decoder, type); }
+
+uint32_t sim_decode_carry(sim_decoding *d) {
+    if (d->decoder->carry == SIM_NO_ROW) d->decoder->carry = new_row(d->decoder, PTX_pred);
+    return d->decoder->carry;
+}
+
+/* The row of 32 equal values; bytes 4 of a predicate: a mask. */
+static dw_status constant_row(sim_decoding *d, uint64_t value, ptx_type type, uint32_t *row) {
+    sim_decoder *k = d->decoder;
+    size_t bytes = type == PTX_pred ? 1 : (size_t)(ptx_types[type].bits < 16 ? 16 : ptx_types[type].bits) / 8;
+    if (bytes < 8 && bytes > 1) value &= (1ull << bytes * 8) - 1;
+    for (size_t i = k->constant_count; i > 0 && i + 64 > k->constant_count; i--) {   /* near ones: enough to share most */
+        if (k->constants[i - 1].low == value && k->constants[i - 1].bytes == bytes) {
+            *row = k->constants[i - 1].row;
+            return DW_OK;
+        }
+    }
+    size_t row_bytes = bytes == 1 ? 64 : bytes * LANES, at = k->code->constant_bytes;
+    if (at + row_bytes > MAX_CONSTANT_BYTES) return sim_decode_fail(d, DW_LIMIT, "more than %d bytes of constants in a function", MAX_CONSTANT_BYTES);
+    if (at + row_bytes > k->constant_room) {
+        size_t room = k->constant_room == 0 ? 4096 : k->constant_room * 2;
+        uint8_t *larger = arena_new(k->arena, room / 64 + 2, 64);
+        if (larger == NULL) return DW_NO_MEMORY;
+        larger += (64 - (uintptr_t)larger % 64) % 64;
+        if (at > 0) memcpy(larger, k->code->constants, at);
+        k->code->constants = larger;
+        k->constant_room = room;
+    }
+    uint8_t *to = k->code->constants + at;
+    if (bytes == 1) memcpy(to, &(uint32_t){value != 0 ? SIM_ALL_LANES : 0}, 4);
+    for (int i = 0; i < LANES && bytes > 1; i++) memcpy(to + (size_t)i * bytes, &value, bytes < 8 ? bytes : 8);
+    k->code->constant_bytes = at + row_bytes;
+    k->constants = arena_grow(k->arena, k->constants, k->constant_count, &k->constant_capacity, sizeof *k->constants);
+    if (k->constants == NULL) return DW_NO_MEMORY;
+    *row = (uint32_t)at | SIM_CONSTANT_ROW;
+    k->constants[k->constant_count++] = (constant){value, (uint8_t)bytes, *row};
+    return DW_OK;
+}
+
+static dw_status given_row(sim_decoding *d, int what, int64_t value, ptx_type type, uint32_t *row) {
+    sim_code *code = d->code;
+    for (size_t i = 0; i < code->given_count; i++) {
+        if (code->given[i].what == what && code->given[i].value == value) {
+            *row = code->given[i].row;
+            return DW_OK;
+        }
+    }
+    code->given = arena_grow(d->decoder->arena, code->given, code->given_count, &d->decoder->given_capacity, sizeof *code->given);
+    if (code->given == NULL) return DW_NO_MEMORY;
+    *row = new_row(d->decoder, type);
+    code->given[code->given_count++] = (sim_given){what, *row, value};
+    return DW_OK;
+}
+
+/* ---- operands ---- */
+
+ptx_type sim_decode_register_type(const sim_decoding *d, const ptx_operand *operand) {
+    return operand->kind == PTX_OPERAND_REGISTER ? d->function->registers[operand->reg].type : PTX_NO_TYPE;
+}
+
+static int container_bits(ptx_type type) { return type != PTX_pred && ptx_types[type].bits < 16 ? 16 : ptx_types[type].bits; }
+
+static dw_status check_register(sim_decoding *d, const ptx_operand *o, ptx_type type) {
+    ptx_type held = d->function->registers[o->reg].type;
+    if (container_bits(held) == container_bits(type) && (held == PTX_pred) == (type == PTX_pred)) return DW_OK;
+    return sim_decode_fail(d, DW_SYNTAX, "operand %s is .%s, where .%s is expected", o->name, ptx_types[held].name, ptx_types[type].name);
+}
+
+static uint64_t real_bits(const ptx_operand *o, ptx_type type) {
+    if (o->real_bits == ptx_types[type].bits) return (uint64_t)o->value;
+    uint64_t bits = (uint64_t)o->value;
+    uint32_t narrow_bits = (uint32_t)bits;
+    float narrow;
+    double wide;
+    if (o->real_bits == 32) {
+        memcpy(&narrow, &narrow_bits, sizeof narrow);
+        wide = (double)narrow;
+    } else {
+        memcpy(&wide, &bits, sizeof wide);
+        narrow = (float)wide;
+    }
+    if (ptx_types[type].bits == 64) {
+        memcpy(&bits, &wide, sizeof bits);
+        return bits;
+    }
+    memcpy(&narrow_bits, &narrow, sizeof narrow_bits);
+    return narrow_bits;
+}
+
+static uint64_t integer_bits(int64_t value, ptx_type type) {
+    if (type != PTX_f32 && type != PTX_f64) return (uint64_t)value;
+    double wide = (double)value;
+    float narrow = (float)value;
+    uint64_t bits = 0;
+    if (type == PTX_f64) memcpy(&bits, &wide, sizeof wide);
+    else memcpy(&bits, &narrow, sizeof narrow);
+    return bits;
+}
+
+static dw_status special_row(sim_decoding *d, const ptx_operand *o, ptx_type type, uint32_t *row) {
+    int what = 0;
+    for (int i = 1; i < SPECIAL_COUNT; i++) {
+        if (strcmp(specials[i].text, o->name) == 0) what = i;
+    }
+    if (what == 0) return sim_decode_fail(d, DW_UNSUPPORTED, "%s is neither declared nor a special register that is known", o->name);
+    if (ptx_types[specials[what].type].bits != ptx_types[type].bits && !(specials[what].type == PTX_u32 && type == PTX_u16)) {
+        return sim_decode_fail(d, DW_SYNTAX, "%s is .%s, where .%s is expected", o->name, ptx_types[specials[what].type].name, ptx_types[type].name);
+    }
+    return given_row(d, what, ptx_types[type].bits, type, row);
+}
+
+/* The address of a variable, as its own space counts. */
+static dw_status variable_row(sim_decoding *d, const ptx_operand *o, ptx_type type, uint32_t *row) {
+    const ptx_variable *v = o->variable;
+    bool stacked = v->space == PTX_LOCAL || (v->space == PTX_PARAM && !d->function->entry);
+    for (size_t i = 0; i < d->function->variable_count && d->function->entry; i++) stacked |= v->space == PTX_PARAM && d->function->variables[i] == v;
+    /* The address of a shared variable carries the CTA's rank in its cluster. */
+    if (v->space == PTX_SHARED) return given_row(d, ptx_types[type].bits == 64 ? GIVEN_SHARED : GIVEN_SHARED_32, (int64_t)v->address + o->value, type, row);
+    if (stacked && ptx_types[type].bits != 64) return sim_decode_fail(d, DW_UNSUPPORTED, "the address of local variable %s in 32 bits", v->name);
+    if (stacked) return given_row(d, GIVEN_LOCAL, (int64_t)v->address + o->value, type, row);
+    return constant_row(d, v->address + (uint64_t)o->value, type, row);
+}
+
+dw_status sim_decode_source(sim_decoding *d, const ptx_operand *o, ptx_type type, uint32_t *row) {
+    if (o->negated && (type != PTX_pred || o->kind != PTX_OPERAND_REGISTER)) return sim_decode_fail(d, DW_SYNTAX, "only a predicate can be negated");
+    switch (o->kind) {
+    case PTX_OPERAND_REGISTER:
+        TRY(check_register(d, o, type));
+        *row = d->decoder->rows[o->reg];
+        return DW_OK;
+    case PTX_OPERAND_INTEGER: return constant_row(d, integer_bits(o->value, type), type, row);
+    case PTX_OPERAND_REAL: return constant_row(d, real_bits(o, type), type, row);
+    case PTX_OPERAND_SPECIAL: return special_row(d, o, type, row);
+    case PTX_OPERAND_VARIABLE: return variable_row(d, o, type, row);
+    case PTX_OPERAND_FUNCTION: return sim_decode_fail(d, DW_UNSUPPORTED, "the address of a function (%s): calls through pointers are not modelled", o->name);
+    default: return sim_decode_fail(d, DW_SYNTAX, "an operand of another kind than the form asks for");
+    }
+}
+
+dw_status sim_decode_target(sim_decoding *d, const ptx_operand *o, ptx_type type, uint32_t *row) {
+    if (o->kind == PTX_OPERAND_SINK) {
+        *row = new_row(d->decoder, type);
+        return DW_OK;
+    }
+    if (o->kind != PTX_OPERAND_REGISTER || o->negated) return sim_decode_fail(d, DW_SYNTAX, "the result goes to no register");
+    TRY(check_register(d, o, type));
+    *row = d->decoder->rows[o->reg];
+    return DW_OK;
+}
+
+/* [base + offset] of one instruction's only address. */
+static dw_status decode_address(sim_decoding *d, const ptx_operand *o, uint32_t *row) {
+    if (o->kind != PTX_OPERAND_ADDRESS || o->count != 1) return sim_decode_fail(d, DW_SYNTAX, "expected an address in brackets");
+    const ptx_operand *base = &o->items[0];
+    ptx_type held = sim_decode_register_type(d, base);
+    d->op->address_wide = held == PTX_NO_TYPE || ptx_types[held].bits == 64;
+    d->op->offset = o->value;
+    if (held != PTX_NO_TYPE && ptx_types[held].bits != 64 && ptx_types[held].bits != 32) return sim_decode_fail(d, DW_SYNTAX, "an address is 32 or 64 bits wide");
+    if (base->kind == PTX_OPERAND_VARIABLE && d->op->space == PTX_GENERIC && base->variable->space != PTX_GLOBAL && base->variable->space != PTX_CONST) {
+        d->op->space = base->variable->space;
+    }
+    if (base->kind == PTX_OPERAND_VARIABLE && d->op->space == PTX_PARAM) {   /* of a call, or of a function: they lie on the stack */
+        bool own = !d->function->entry;
+        for (size_t i = 0; i < d->function->variable_count; i++) own |= d->function->variables[i] == base->variable;
+        if (own) d->op->space = PTX_LOCAL;
+    } else if (d->op->space == PTX_PARAM && !d->function->entry) {
+        d->op->space = PTX_LOCAL;
+    }
+    return sim_decode_source(d, base, d->op->address_wide ? PTX_u64 : PTX_u32, row);
+}
+
+/* ---- matching ---- */
+
+typedef struct words { const char *at[MAX_WORDS]; size_t length[MAX_WORDS]; int count; } words;
+
+static bool split(const char *opcode, words *w) {
+    w->count = 0;
+    for (const char *at = opcode; *at != '\0';) {
+        const char *end = at;
+        while (*end != '\0' && *end != '.') end++;
+        if (w->count == MAX_WORDS) return false;
+        w->at[w->count] = at;
+        w->length[w->count++] = (size_t)(end - at);
+        at = *end == '.' ? end + 1 : end;
+    }
+    return true;
+}
+
+static bool is_word(const words *w, int i, const char *text, size_t length) {
+    return i < w->count && w->length[i] == length && memcmp(w->at[i], text, length) == 0;
+}
+
+static void note_modifier(sim_modifiers *mods, const char *text, size_t length) {
+    for (size_t i = 0; i < COUNT_OF(modifier_words); i++) {
+        if (strlen(modifier_words[i]) == length && memcmp(modifier_words[i], text, length) == 0) mods->bits[i / 64] |= 1ull << (i % 64);
+    }
+}
+
+/* One of "a|b|c" at word *i. */
+static bool match_choice(const char *choices, size_t length, const words *w, int *i, sim_modifiers *mods) {
+    for (const char *at = choices, *end = choices + length; at < end;) {
+        const char *stop = at;
+        while (stop < end && *stop != '|') stop++;
+        if (is_word(w, *i, at, (size_t)(stop - at))) {
+            note_modifier(mods, at, (size_t)(stop - at));
+            ++*i;
+            return true;
+        }
+        at = stop + 1;
+    }
+    return false;
+}
+
+static bool is_cache_word(const char *at, size_t length) {
+    static const char *const plain[] = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "unified", "L1", "L2"};
+    if (length > 4 && (memcmp(at, "L1::", 4) == 0 || memcmp(at, "L2::", 4) == 0)) return true;
+    for (size_t i = 0; i < COUNT_OF(plain); i++) {
+        if (strlen(plain[i]) == length && memcmp(plain[i], at, length) == 0) return true;
+    }
+    return false;
+}
+
+static void match_space(const words *w, int *i, sim_op *op) {
+    static const struct { const char *word; ptx_space space; } spaces[] = {
+        {"global", PTX_GLOBAL}, {"shared", PTX_SHARED}, {"shared::cta", PTX_SHARED}, {"shared::cluster", PTX_SHARED}, {"local", PTX_LOCAL},
+        {"param", PTX_PARAM}, {"param::entry", PTX_PARAM}, {"param::func", PTX_PARAM}, {"const", PTX_CONST},
+    };
+    for (size_t s = 0; s < COUNT_OF(spaces); s++) {
+        if (is_word(w, *i, spaces[s].word, strlen(spaces[s].word))) {
+            op->space = (uint8_t)spaces[s].space;
+            op->of_cluster = strcmp(spaces[s].word, "shared::cluster") == 0;
+            ++*i;
+            return;
+        }
+    }
+}
+
+/* Is the type at the word in the n-th list of the row's types? */
+static bool match_type(const char *types, int list, const words *w, int i, ptx_type *type) {
+    for (; list > 0 && *types != '\0'; types++) list -= *types == ';';
+    while (*types != '\0' && *types != ';') {
+        while (*types == ' ') types++;
+        size_t length = strcspn(types, " ;");
+        if (length > 0 && is_word(w, i, types, length)) {
+            *type = ptx_type_find(types, length);
+            return *type != PTX_NO_TYPE;
+        }
+        types += length;
+    }
+    return false;
+}
+
+static bool match(const sim_form *form, const words *w, sim_decoding *d, sim_op *op) {
+    int i = 0;
+    *op = (sim_op){.count = 1};
+    d->mods = (sim_modifiers){0};
+    d->type = d->type2 = d->type3 = PTX_NO_TYPE;
+    for (const char *at = form->pattern; *at != '\0';) {
+        size_t length = strcspn(at, " ");
+        if (*at == '{') {
+            match_choice(at + 1, length - 2, w, &i, &d->mods);
+        } else if (*at == '(') {
+            if (!match_choice(at + 1, length - 2, w, &i, &d->mods)) return false;
+        } else if (length == 1 && *at >= 'T' && *at <= 'V') {
+            ptx_type *type = *at == 'T' ? &d->type : *at == 'U' ? &d->type2 : &d->type3;
+            if (!match_type(form->types, *at - 'T', w, i, type)) return false;
+            i++;
+        } else if (strncmp(at, "space*", length) == 0 && length == 6) {
+            match_space(w, &i, op);
+        } else if (strncmp(at, "sem*", length) == 0 && length == 4) {
+            match_choice("weak|relaxed|acquire|release|acq_rel|volatile|mmio", 50, w, &i, &d->mods);
+        } else if (strncmp(at, "scope*", length) == 0 && length == 6) {
+            match_choice("cta|cluster|gpu|sys", 19, w, &i, &d->mods);
+        } else if (strncmp(at, "vec*", length) == 0 && length == 4) {
+            if (i < w->count && w->length[i] == 2 && w->at[i][0] == 'v' && strchr("248", w->at[i][1]) != NULL) op->count = (uint8_t)(w->at[i++][1] - '0');
+        } else if (strncmp(at, "cache*", length) == 0 && length == 6) {
+            while (i < w->count && is_cache_word(w->at[i], w->length[i])) i++;
+        } else {
+            if (!is_word(w, i, at, length)) return false;
+            note_modifier(&d->mods, at, length);
+            i++;
+        }
+        at += length;
+        while (*at == ' ') at++;
+    }
+    op->mods = d->mods;
+    op->type = (uint8_t)d->type;
+    op->type2 = (uint8_t)d->type2;
+    op->bytes = (uint8_t)(ptx_types[d->type].bits / 8);
+    return i == w->count;
+}
+
+/* ---- operands by the row ---- */
+
+static ptx_type wide_type(ptx_type type) {
+    switch (type) {
+    case PTX_u16: return PTX_u32;
+    case PTX_s16: return PTX_s32;
+    case PTX_u32: return PTX_u64;
+    default: return PTX_s64;
+    }
+}
+
+static ptx_type operand_type(const sim_decoding *d, const char *at, size_t length) {
+    if (length == 1) return *at == 'T' ? d->type : *at == 'U' ? d->type2 : *at == 'V' ? d->type3 : wide_type(d->type);
+    return ptx_type_find(at, length);
+}
+
+/* A predicate that is read negated becomes one of its own. */
+static sim_flow not_predicate(sim_warp *w, const sim_op *op, uint32_t mask) {
+    sim_store_mask(w, op->arg[0], ~*ROW(uint32_t, 1), mask);
+    return SIM_NEXT;
+}
+
+static dw_status decode_simple_source(sim_decoding *d, const ptx_operand *o, ptx_type type, int arg) {
+    uint32_t row;
+    TRY(sim_decode_source(d, o, type, &row));
+    if (o->negated) {
+        sim_op *before = sim_decode_before(d);
+        if (before == NULL) return DW_NO_MEMORY;
+        before->run = not_predicate;
+        before->guard = SIM_NO_ROW;
+        before->arg[0] = new_row(d->decoder, PTX_pred);
+        before->arg[1] = row;
+        row = before->arg[0];
+    }
+    d->op->arg[arg] = row;
+    return DW_OK;
+}
+
+static dw_status decode_operands(sim_decoding *d) {
+    const ptx_instruction *in = d->instruction;
+    const char *at = d->form->operands;
+    int given = 0, arg = 0;
+    if (*at == '*') return DW_OK;
+    while (*at != '\0') {
+        size_t length = strcspn(at, " ");
+        bool target = *at == '=', optional = at[length - 1] == '?', dual = length > 6 && strncmp(at + length - 5, "|pred", 5) == 0;
+        const char *name = at + target;
+        size_t name_length = length - target - optional - (dual ? 5 : 0);
+        if (given >= in->count) {
+            if (!optional) return sim_decode_fail(d, DW_SYNTAX, "%d operands, which are too few", in->count);
+            arg++;
+        } else {
+            const ptx_operand *o = &in->operands[given++];
+            if (o->second != NULL && !dual) return sim_decode_fail(d, DW_SYNTAX, "this form has no second result");
+            if (*name == '[') {
+                TRY(decode_address(d, o, &d->op->arg[arg++]));
+            } else if (target) {
+                TRY(sim_decode_target(d, o, operand_type(d, name, name_length), &d->op->arg[arg++]));
+                if (o->second != NULL) TRY(sim_decode_target(d, o->second, PTX_pred, &d->op->arg[arg]));
+                arg += dual;
+            } else {
+                TRY(decode_simple_source(d, o, operand_type(d, name, name_length), arg++));
+            }
+        }
+        at += length;
+        while (*at == ' ') at++;
+    }
+    if (given < in->count) return sim_decode_fail(d, DW_SYNTAX, "%d operands, where %d are expected", in->count, given);
+    d->op->arg_count = (uint8_t)arg;
+    return DW_OK;
+}
+
+dw_status sim_decode_address(sim_decoding *d, const ptx_operand *o, uint32_t *row) { return decode_address(d, o, row); }
+
+static dw_status decode_instruction(sim_decoding *d) {
+    words w;
+    sim_op matched;
+    const ptx_instruction *in = d->instruction;
+    const char *why = NULL;
+    if (!split(in->opcode, &w)) return sim_decode_fail(d, DW_UNSUPPORTED, "not an instruction that is known");
+    for (size_t i = 0; i < COUNT_OF(forms); i++) {
+        size_t name = strcspn(forms[i].pattern, " ");
+        if (!is_word(&w, 0, forms[i].pattern, name) || !match(&forms[i], &w, d, &matched)) continue;
+        d->form = &forms[i];
+        d->op = add_op(d);
+        if (d->op == NULL) return DW_NO_MEMORY;
+        matched.instruction = d->op->instruction;
+        memcpy(matched.arg, d->op->arg, sizeof matched.arg);
+        matched.guard = in->guard >= 0 ? d->decoder->rows[in->guard] : SIM_NO_ROW;
+        matched.guard_negated = in->guard_negated;
+        *d->op = matched;
+        d->why = NULL;
+        size_t at = d->code->op_count;
+        TRY(decode_operands(d));
+        size_t failures = base_failed_allocations(d->context);
+        sim_handler run = d->form->select(d);
+        if (run != NULL) {
+            d->op->run = run;
+            return DW_OK;
+        }
+        if (base_failed_allocations(d->context) != failures) return DW_NO_MEMORY;
+        if (d->why == NULL) return base_last_status(d->context);   /* the family said it */
+        why = d->why;
+        d->code->op_count = at - 1;
+    }
+    return sim_decode_fail(d, DW_UNSUPPORTED, "%s", why != NULL ? why : "no row of sim/ptx.def describes this instruction or form");
+}
+
+/* ---- functions ---- */
+
+/* Offsets of variables in the frame (and of an entry's in shared memory); of formal parameters too. */
+static dw_status lay_out(sim_decoder *k) {
+    ptx_function *f = k->function;
+    sim_code *code = k->code;
+    size_t local = 0;
+    for (int i = 0; i < f->param_count + f->return_count; i++) {
+        ptx_variable *v = i < f->param_count ? f->params[i] : f->returns[i - f->param_count];
+        if (v->reg >= 0) continue;
+        size_t *at = f->entry ? &code->param_bytes : &local;
+        v->address = base_align_up(*at, v->align);
+        *at = v->address + v->bytes;
+    }
+    for (size_t i = 0; i < f->variable_count; i++) {
+        ptx_variable *v = f->variables[i];
+        if (v->space != PTX_LOCAL && v->space != PTX_PARAM) continue;
+        v->address = base_align_up(local, v->align);
+        local = v->address + v->bytes;
+    }
+    code->local_bytes = base_align_up(local, 16);
+    code->stack_bytes = code->local_bytes;
+    if (code->stack_bytes > 1 << 20 || code->param_bytes > 32764) {
+        return base_fail(k->context, DW_LIMIT, "%s: %zu bytes of local memory and %zu of parameters; 1 MiB and 32764 bytes are the limits", f->name, code->stack_bytes, code->param_bytes);
+    }
+    return DW_OK;
+}
+
+static dw_status decode_body(sim_decoder *k) {
+    ptx_function *f = k->function;
+    TRY_NEW(k->rows, k->arena, f->register_count);
+    TRY_NEW(k->first_op, k->arena, f->instruction_count + 1);
+    for (size_t i = 0; i < f->register_count; i++) k->rows[i] = new_row(k, f->registers[i].type);
+    for (int i = 0; i < f->param_count + f->return_count; i++) {   /* calls find the rows of formals in registers here */
+        ptx_variable *v = i < f->param_count ? f->params[i] : f->returns[i - f->param_count];
+        if (v->reg >= 0) v->address = k->rows[v->reg];
+    }
+    sim_decoding d = {.context = k->context, .module = k->module, .function = f, .code = k->code, .decoder = k};
+    for (size_t i = 0; i < f->instruction_count; i++) {
+        k->first_op[i] = k->code->op_count;
+        d.instruction = &f->instructions[i];
+        TRY(decode_instruction(&d));
+    }
+    k->first_op[f->instruction_count] = k->code->op_count;
+    if (k->code->register_bytes > MAX_REGISTER_BYTES) {
+        return base_fail(k->context, DW_LIMIT, "%s: its registers take %zu bytes of a warp; %d is the limit", f->name, k->code->register_bytes, MAX_REGISTER_BYTES);
+    }
+    ptx_instruction end = {.opcode = "ret", .line = f->instruction_count > 0 ? f->instructions[f->instruction_count - 1].line : f->line};
+    d.instruction = &end;
+    sim_op *op = add_op(&d);
+    if (op == NULL) return DW_NO_MEMORY;
+    op->run = select_ret(&d);
+    op->instruction = f->instruction_count > 0 ? (int)f->instruction_count - 1 : -1;
+    for (size_t i = 0; i < k->code->op_count; i++) {   /* targets were instructions; now they are ops */
+        sim_op *branch = &k->code->ops[i];
+        if (branch->target == SIM_ONE_TARGET) branch->offset = (int64_t)k->first_op[branch->offset];
+        if (branch->target == SIM_TABLE_TARGET) {
+            uint32_t *targets = (uint32_t *)(uintptr_t)branch->extra;
+            for (int t = 0; t < (int)branch->offset; t++) targets[t] = (uint32_t)k->first_op[targets[t]];
+        }
+    }
+    return DW_OK;
+}
+
+static dw_status decode_function(dw_context *context, ptx_module *module, ptx_function *f, int depth, sim_code **code) {
+    if (f->code != NULL && f->code->ops != NULL && !f->code->decoding) {
+        *code = f->code;
+        return DW_OK;
+    }
+    if (f->code != NULL && f->code->decoding) {   /* it calls itself */
+        *code = f->code;
+        return DW_OK;
+    }
+    if (f->external || f->instruction_count == 0) {
+        if (f->external) return base_fail(context, DW_NOT_FOUND, "%s is declared and nowhere defined", f->name);
+    }
+    if (depth > MAX_CALL_DEPTH) return base_fail(context, DW_LIMIT, "%s: calls go deeper than %d", f->name, MAX_CALL_DEPTH);
+    sim_decoder k = {.context = context, .module = module, .function = f, .arena = &module->arena, .carry = SIM_NO_ROW, .depth = depth};
+    TRY_NEW(k.code, k.arena, 1);
+    k.code->module = module;
+    k.code->function = f;
+    k.code->decoding = true;
+    f->code = k.code;
+    dw_status status = lay_out(&k);
+    if (status == DW_OK) status = decode_body(&k);
+    k.code->decoding = false;
+    if (status != DW_OK) {
+        f->code = NULL;
+        return status;
+    }
+    *code = k.code;
+    return DW_OK;
+}
+
+dw_status sim_decode_function(sim_decoding *d, ptx_function *function, sim_code **code) {
+    return decode_function(d->context, d->module, function, d->decoder->depth + 1, code);
+}
+
+uint32_t sim_decode_register_row(const sim_decoding *d, int reg) { return d->decoder->rows[reg]; }
+
+/* Shared variables of the module and of all functions get their place: one after another, the arrays without a size behind all others. */
+static void place_shared(ptx_module *module, sim_code *code) {
+    size_t at = SIM_SHARED_RESERVED, align = 16;
+    for (int pass = 0; pass < 2; pass++) {
+        for (size_t i = 0; i <= module->function_count; i++) {
+            size_t count = i == 0 ? module->variable_count : module->functions[i - 1]->variable_count;
+            ptx_variable **variables = i == 0 ? module->variables : module->functions[i - 1]->variables;
+            if (i > 0 && module->functions[i - 1]->entry && module->functions[i - 1] != code->function) continue;
+            for (size_t v = 0; v < count; v++) {
+                if (variables[v]->space != PTX_SHARED) continue;
+                bool dynamic = variables[v]->bytes == 0;
+                if (dynamic && variables[v]->align > align) align = variables[v]->align;
+                if (pass == 0 && !dynamic) {
+                    variables[v]->address = base_align_up(at, variables[v]->align);
+                    at = variables[v]->address + variables[v]->bytes;
+                }
+                if (pass == 1 && dynamic) variables[v]->address = base_align_up(at, align);
+            }
+        }
+    }
+    code->shared_bytes = base_align_up(at, align);
+}
+
+dw_status sim_decode(dw_context *context, ptx_module *module, ptx_function *function, sim_code **code) {
+    *code = NULL;
+    if (function->code != NULL) {
+        *code = function->code;
+        return DW_OK;
+    }
+    if (!function->entry) return base_fail(context, DW_INVALID, "%s is no kernel", function->name);
+    sim_code placed = {.function = function};
+    for (size_t i = 0; i < module->function_count; i++) {   /* shared variables of functions lie elsewhere under each kernel */
+        if (!module->functions[i]->entry) module->functions[i]->code = NULL;
+    }
+    place_shared(module, &placed);
+    TRY(decode_function(context, module, function, 0, code));
+    (*code)->shared_bytes = placed.shared_bytes;
+    return DW_OK;
+}

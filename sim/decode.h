@@ -1,0 +1,42 @@
+/* What the families of instructions may ask of the decoder while one of their forms is being decoded. */
+#ifndef SIM_DECODE_H
+#define SIM_DECODE_H
+
+#include "machine.h"
+
+/* The families' functions that rows of ptx.def name: the handler for what was matched; NULL, with d->why, for a combination that does not exist. */
+#define PTX(pattern, types, operands, family, evidence, section, meaning) sim_handler select_##family(sim_decoding *d);
+#include "ptx.def"
+#undef PTX
+
+/* Row of an operand that is read, as a value of that type; its register has the type's size. */
+dw_status sim_decode_source(sim_decoding *d, const ptx_operand *operand, ptx_type type, uint32_t *row);
+/* Row that is written; of "_" one that nobody reads. */
+dw_status sim_decode_target(sim_decoding *d, const ptx_operand *operand, ptx_type type, uint32_t *row);
+/* A row of its own. */
+uint32_t sim_decode_scratch(sim_decoding *d, ptx_type type);
+/* The operand's type by its register; PTX_NO_TYPE of others. */
+ptx_type sim_decode_register_type(const sim_decoding *d, const ptx_operand *operand);
+dw_status sim_decode_fail(const sim_decoding *d, dw_status status, const char *format, ...) BASE_PRINTF(3, 4);
+/* Puts another instruction before (call it first) the one that is decoded: returns it, zeroed, or NULL. d->op moves. */
+sim_op *sim_decode_before(sim_decoding *d);
+void *sim_decode_new(sim_decoding *d, size_t bytes);
+/* [base + offset], an instruction's only address: sets the op's offset, space and address_wide, and *row to the base. */
+dw_status sim_decode_address(sim_decoding *d, const ptx_operand *operand, uint32_t *row);
+uint32_t sim_decode_register_row(const sim_decoding *d, int reg);
+/* The code of a function that is called. */
+dw_status sim_decode_function(sim_decoding *d, ptx_function *function, sim_code **code);
+uint32_t sim_decode_carry(sim_decoding *d);   /* the row of the condition code's carry */
+
+enum { GIVEN_LOCAL = 1000, GIVEN_SHARED, GIVEN_SHARED_32 };   /* of sim_given.what; below it a special register */
+
+typedef enum sim_special {
+    SPECIAL_NONE,
+#define SIM_SPECIAL(name, text, type) SPECIAL_##name,
+#include "special.def"
+#undef SIM_SPECIAL
+    SPECIAL_COUNT
+} sim_special;
+void sim_special_fill(sim_warp *w, int what, void *row, uint32_t lanes);
+
+#endif

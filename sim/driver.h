@@ -1,0 +1,71 @@
+/* The simulated driver's state and what its files share. One process has one driver, as it has one libcuda; a lock makes its calls take turns. All
+ * work is done when it is asked for: streams and events are always complete. */
+#ifndef SIM_DRIVER_H
+#define SIM_DRIVER_H
+
+#include "chip/chip.h"
+#include "device/cuda_abi.h"
+#include "machine.h"
+
+#define SIM_EXPORT __attribute__((visibility("default")))
+
+#define CUDA_CALL(name, since, needed, parameters) SIM_EXPORT cuda_result cu##name parameters;
+#include "device/cuda.def"
+#undef CUDA_CALL
+#define SIM_CALL(name, parameters) SIM_EXPORT cuda_result cu##name parameters;
+#include "more.def"
+#undef SIM_CALL
+
+/* What follows the chip in "h200,seed=3": before the first cuInit. The variable DEEPWELL_SIM says the same where nobody calls this. 0: done; else the text
+ * is not understood, and cuInit will say so. */
+SIM_EXPORT int deepwell_sim_configure(const char *options);
+
+typedef struct driver {
+    pthread_mutex_t lock;
+    bool started;
+    char configured[256];
+    dw_context *context;
+    chip_caps chip;
+    sim_options options;
+    sim_memory memory;
+    uint64_t epoch;
+    int64_t fail_alloc, fail_launch;   /* the n-th from now fails; 0: none */
+    cuda_result broken;                /* what a finding left behind: every later call returns it */
+    cuda_log_callback log;
+    void *log_user;
+    int contexts;                      /* pushed */
+    uint64_t thread_instructions, warp_instructions;
+} driver;
+
+extern driver sim_driver;
+
+struct cuda_function_st {
+    ptx_function *function;
+    sim_code *code;
+    struct cuda_library_st *library;
+    int max_dynamic_shared;            /* 0: the default of 48 KiB with the static part */
+    bool non_portable_cluster;
+    struct cuda_function_st *next;
+};
+
+struct cuda_library_st {
+    ptx_module *module;
+    struct cuda_function_st *functions;
+};
+
+/* A launch as it was asked for, with the parameters' bytes. */
+typedef struct driver_launch { cuda_function function; uint32_t grid[3], block[3], cluster[3]; size_t shared_bytes; uint8_t *params; } driver_launch;
+
+/* Takes the lock; the call goes on only with CUDA_OK. */
+cuda_result driver_enter(void);
+cuda_result driver_leave(cuda_result result);
+/* Tells the message to whoever listens, and returns the result. */
+cuda_result driver_say(cuda_result result, const char *format, ...) BASE_PRINTF(2, 3);
+/* The context's last message. */
+cuda_result driver_fail(dw_status status, cuda_result result);
+cuda_result driver_prepare(const cuda_launch_config *config, cuda_function function, void **parameters, void **extra, driver_launch *launch);
+cuda_result driver_execute(const driver_launch *launch);
+cuda_result driver_copy(cuda_pointer to_device, void *to_host, cuda_pointer from_device, const void *from_host, size_t bytes);
+cuda_result driver_set(cuda_pointer to, uint32_t value, int element_bytes, size_t count);
+
+#endif

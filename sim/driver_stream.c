@@ -1,0 +1,107 @@
+/* The driver's calls on streams and events. Work is done when it is asked for, so all of them are complete at once, in an order that every program
+ * must accept; nothing has a duration, and a question for one is refused. */
+#include "driver.h"
+
+#include <stdlib.h>
+
+struct cuda_stream_st { unsigned flags; };
+struct cuda_event_st { bool recorded; };
+
+static cuda_result check(void) { return driver_leave(driver_enter()); }
+
+cuda_result cuStreamCreateWithPriority(cuda_stream *stream, unsigned flags, int priority) {
+    (void)priority;
+    cuda_result result = check();
+    if (result != CUDA_OK || stream == NULL) return result != CUDA_OK ? result : CUDA_INVALID_VALUE;
+    *stream = calloc(1, sizeof **stream);
+    if (*stream == NULL) return CUDA_OUT_OF_MEMORY;
+    (*stream)->flags = flags;
+    return CUDA_OK;
+}
+
+cuda_result cuStreamCreate(cuda_stream *stream, unsigned flags) { return cuStreamCreateWithPriority(stream, flags, 0); }
+
+cuda_result cuStreamDestroy_v2(cuda_stream stream) {
+    if (stream == NULL) return CUDA_INVALID_HANDLE;
+    free(stream);
+    return CUDA_OK;
+}
+
+cuda_result cuStreamSynchronize(cuda_stream stream) {
+    (void)stream;
+    return check();
+}
+
+cuda_result cuStreamQuery(cuda_stream stream) {
+    (void)stream;
+    return check();
+}
+
+cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned flags) {
+    (void)stream;
+    (void)flags;
+    return event != NULL ? check() : CUDA_INVALID_HANDLE;
+}
+
+/* No stream is ever being captured: there is no call here that begins it. */
+cuda_result cuStreamGetCaptureInfo_v3(cuda_stream stream, cuda_capture_status *status, uint64_t *id, cuda_graph *graph, const cuda_node **dependencies, const cuda_edge **edges,
+                                      size_t *count) {
+    (void)stream;
+    if (status == NULL) return CUDA_INVALID_VALUE;
+    *status = CUDA_CAPTURE_NONE;
+    if (id != NULL) *id = 0;
+    if (graph != NULL) *graph = NULL;
+    if (dependencies != NULL) *dependencies = NULL;
+    if (edges != NULL) *edges = NULL;
+    if (count != NULL) *count = 0;
+    return check();
+}
+
+cuda_result cuStreamUpdateCaptureDependencies_v2(cuda_stream stream, cuda_node *dependencies, const cuda_edge *edges, size_t count, unsigned flags) {
+    (void)stream;
+    (void)dependencies;
+    (void)edges;
+    (void)count;
+    (void)flags;
+    return CUDA_INVALID_VALUE;   /* the stream is not being captured */
+}
+
+cuda_result cuThreadExchangeStreamCaptureMode(cuda_capture_mode *mode) {
+    static _Thread_local cuda_capture_mode current = CUDA_CAPTURE_GLOBAL;
+    if (mode == NULL) return CUDA_INVALID_VALUE;
+    cuda_capture_mode before = current;
+    current = *mode;
+    *mode = before;
+    return CUDA_OK;
+}
+
+cuda_result cuEventCreate(cuda_event *event, unsigned flags) {
+    (void)flags;
+    cuda_result result = check();
+    if (result != CUDA_OK || event == NULL) return result != CUDA_OK ? result : CUDA_INVALID_VALUE;
+    *event = calloc(1, sizeof **event);
+    return *event != NULL ? CUDA_OK : CUDA_OUT_OF_MEMORY;
+}
+
+cuda_result cuEventRecord(cuda_event event, cuda_stream stream) {
+    (void)stream;
+    if (event == NULL) return CUDA_INVALID_HANDLE;
+    event->recorded = true;
+    return check();
+}
+
+cuda_result cuEventSynchronize(cuda_event event) { return event != NULL ? check() : CUDA_INVALID_HANDLE; }
+cuda_result cuEventQuery(cuda_event event) { return event != NULL ? check() : CUDA_INVALID_HANDLE; }
+
+cuda_result cuEventElapsedTime(float *milliseconds, cuda_event start, cuda_event end) {
+    (void)milliseconds;
+    (void)start;
+    (void)end;
+    return driver_say(CUDA_NOT_SUPPORTED, "the simulator is no model of time: it has no elapsed time");
+}
+
+cuda_result cuEventDestroy_v2(cuda_event event) {
+    if (event == NULL) return CUDA_INVALID_HANDLE;
+    free(event);
+    return CUDA_OK;
+}

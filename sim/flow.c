@@ -1,0 +1,367 @@
+/* How a warp runs: its lanes as fragments that diverge at branches and merge where they meet, calls and returns, and waiting.
+ *
+ * Of the fragments that can run, the one in the innermost call and there at the lowest instruction goes first, and those that reach the same
+ * instruction of the same activation become one: so lanes meet again behind an if or a loop as compilers lay code out. A fragment that spins is
+ * passed over in favour of the others. */
+#include "call.h"
+
+#include <stdlib.h>
+
+enum { SPIN_LIMIT = 64 };
+
+/* ---- frames ---- */
+
+static sim_frame *take_frame(sim_warp *w, sim_code *code, sim_frame *parent, uint32_t lanes) {
+    sim_frame *frame = NULL;
+    size_t room = base_align_up(code->register_bytes, 64) + 64;
+    for (sim_frame **at = &w->free_frames; *at != NULL; at = &(*at)->parent) {
+        if ((*at)->room >= room && (*at)->room < room * 4 + 4096) {
+            frame = *at;
+            *at = frame->parent;
+            break;
+        }
+    }
+    if (frame == NULL) {
+        frame = malloc(sizeof *frame);
+        if (frame == NULL) return NULL;
+        *frame = (sim_frame){.room = room, .registers = aligned_alloc(64, room)};
+        if (frame->registers == NULL) {
+            free(frame);
+            return NULL;
+        }
+    }
+    memset(frame->registers, 0, room);
+    frame->code = code;
+    frame->parent = parent;
+    frame->lanes = lanes;
+    frame->depth = parent != NULL ? parent->depth + 1 : 0;
+    frame->local_base = parent != NULL ? parent->local_base + parent->code->local_bytes : 0;
+    frame->call = NULL;
+    return frame;
+}
+
+static void give_frame(sim_warp *w, sim_frame *frame) {
+    frame->parent = w->free_frames;
+    w->free_frames = frame;
+}
+
+extern void sim_given_fill(sim_warp *w, sim_frame *frame, uint32_t lanes);
+
+static void enter(sim_warp *w, sim_frame *frame) {
+    w->base[0] = frame->registers;
+    w->base[1] = frame->code->constants;
+}
+
+void sim_warp_start(sim_warp *w) {
+    sim_code *code = w->launch->code;
+    sim_frame *frame = take_frame(w, code, NULL, w->lanes);
+    w->live = w->lanes;
+    w->fragment_count = 0;
+    if (frame == NULL) {
+        w->live = 0;
+        sim_find(w, NULL, -1, "no memory for the registers of a warp (%zu bytes)", code->register_bytes);
+        return;
+    }
+    w->fragments[0] = (sim_fragment){.mask = w->lanes, .frame = frame};
+    w->fragment_count = 1;
+    enter(w, frame);
+    sim_given_fill(w, frame, w->lanes);
+}
+
+static void free_chain(sim_frame *frame) {
+    while (frame != NULL) {
+        sim_frame *next = frame->parent;
+        free(frame->registers);
+        free(frame);
+        frame = next;
+    }
+}
+
+void sim_warp_free(sim_warp *w) {
+    while (w->fragment_count > 0) {   /* of a launch that was stopped: frames are shared, so they are collected first */
+        sim_frame *frame = w->fragments[0].frame;
+        if (frame == NULL) {
+            w->fragments[0] = w->fragments[--w->fragment_count];
+            continue;
+        }
+        for (int i = 0; i < w->fragment_count; i++) {
+            if (w->fragments[i].frame->depth > frame->depth) frame = w->fragments[i].frame;
+        }
+        sim_frame *parent = frame->parent;
+        for (int i = 0; i < w->fragment_count; i++) {
+            if (w->fragments[i].frame != frame) continue;
+            w->fragments[i].frame = parent;
+            if (parent == NULL) w->fragments[i--] = w->fragments[--w->fragment_count];
+        }
+        give_frame(w, frame);
+    }
+    free_chain(w->free_frames);
+    w->free_frames = NULL;
+    free(w->local);
+    free(w->copies);
+    free(w->local_shadow);
+    w->local = w->local_shadow = NULL;
+}
+
+/* ---- fragments ---- */
+
+/* Lanes mask of the running fragment part from it and go to pc; the rest stays the running one. False: there was no rest. */
+static sim_fragment *split(sim_warp *w, uint32_t mask) {
+    sim_fragment *now = w->now;
+    if (mask == now->mask) return now;
+    sim_fragment *other = &w->fragments[w->fragment_count++];
+    *other = *now;
+    other->mask = mask;
+    now->mask &= ~mask;
+    return other;
+}
+
+static void remove_fragment(sim_warp *w, sim_fragment *fragment) { *fragment = w->fragments[--w->fragment_count]; }
+
+static bool before(const sim_fragment *a, const sim_fragment *b) {
+    if (a->passed_over != b->passed_over) return b->passed_over;
+    return a->frame->depth != b->frame->depth ? a->frame->depth > b->frame->depth : a->pc < b->pc;
+}
+
+/* Fragments at one place become one. A waiting one that others join looks again. */
+static void merge(sim_warp *w) {
+    for (int i = 0; i < w->fragment_count; i++) {
+        for (int k = i + 1; k < w->fragment_count; k++) {
+            sim_fragment *a = &w->fragments[i], *b = &w->fragments[k];
+            bool waits = a->wait > SIM_WAIT_LANES || b->wait > SIM_WAIT_LANES;
+            if (a->pc != b->pc || a->frame != b->frame || waits) continue;
+            a->mask |= b->mask;
+            a->wait = SIM_READY;
+            a->passed_over = a->passed_over && b->passed_over;
+            remove_fragment(w, b);
+            k = i;
+        }
+    }
+}
+
+static sim_fragment *choose(sim_warp *w) {
+    sim_fragment *best = NULL;
+    for (int pass = 0; pass < 2 && best == NULL; pass++) {
+        for (int i = 0; i < w->fragment_count; i++) {
+            sim_fragment *f = &w->fragments[i];
+            if (f->wait == SIM_READY && (best == NULL || before(f, best))) best = f;
+        }
+    }
+    if (best != NULL && best->passed_over) {   /* all spin: take turns */
+        for (int i = 0; i < w->fragment_count; i++) w->fragments[i].passed_over = false;
+    }
+    return best;
+}
+
+/* The instruction at which the running fragment meets another of its activation; beyond it the other goes first. */
+static uint32_t meeting(const sim_warp *w) {
+    uint32_t limit = UINT32_MAX;
+    for (int i = 0; i < w->fragment_count; i++) {
+        const sim_fragment *f = &w->fragments[i];
+        if (f == w->now || f->frame != w->now->frame || f->wait > SIM_WAIT_LANES) continue;
+        if (f->pc >= w->now->pc && f->pc < limit && (f->pc > w->now->pc || f->wait == SIM_READY)) limit = f->pc;
+    }
+    return limit;
+}
+
+bool sim_together(sim_warp *w, uint32_t members, uint32_t mask) {
+    members &= w->live;
+    if ((members & ~mask) == 0) return true;
+    sim_fragment *mine = split(w, mask);
+    if (mine != w->now) w->now->pc++;   /* those whose guard does not hold go on */
+    mine->wait = SIM_WAIT_LANES;
+    mine->wait_mask = members;
+    return false;
+}
+
+static void wake_pollers(sim_warp *w) {
+    for (int i = 0; i < w->fragment_count; i++) {
+        if (w->fragments[i].wait == SIM_WAIT_POLL) w->fragments[i].wait = SIM_READY;
+    }
+}
+
+/* Some lanes left: those who wait for others may be complete. */
+static void recheck_waiting(sim_warp *w) {
+    for (int i = 0; i < w->fragment_count; i++) {
+        sim_fragment *f = &w->fragments[i];
+        if (f->wait == SIM_WAIT_LANES && (f->wait_mask & w->live & ~f->mask) == 0) f->wait = SIM_READY;
+    }
+}
+
+bool sim_warp_run(sim_warp *w, uint64_t quantum) {
+    uint64_t executed = 0, threads = 0;
+    bool poll = false;
+    wake_pollers(w);
+    while (executed < quantum && !poll && !w->cta->cluster->stopped) {
+        if (w->fragment_count > 1) merge(w);
+        sim_fragment *now = choose(w);
+        if (now == NULL) break;
+        w->now = now;
+        sim_frame *frame = now->frame;
+        enter(w, frame);
+        const sim_op *ops = frame->code->ops;
+        uint32_t limit = w->fragment_count > 1 ? meeting(w) : UINT32_MAX;
+        uint32_t pc = now->pc, all = now->mask;
+        sim_flow flow = SIM_NEXT;
+        while (executed < quantum) {
+            const sim_op *op = &ops[pc];
+            uint32_t mask = all;
+            if (op->guard != SIM_NO_ROW) {
+                uint32_t guard = *(const uint32_t *)sim_row(w, op->guard);
+                mask &= op->guard_negated ? ~guard : guard;
+            }
+            executed++;
+            if (mask != 0) {
+                threads += (uint64_t)__builtin_popcount(mask);
+                now->pc = pc;
+                flow = op->run(w, op, mask);
+                if (flow != SIM_NEXT) break;
+            }
+            pc++;
+            if (pc >= limit) {
+                flow = SIM_NEXT;
+                break;
+            }
+        }
+        if (flow == SIM_NEXT) {
+            now->pc = pc;
+        } else if (flow == SIM_STOP) {
+            w->cta->cluster->stopped = true;
+        } else if (flow == SIM_WAIT) {
+            for (int i = 0; i < w->fragment_count; i++) poll |= w->fragments[i].wait == SIM_WAIT_POLL;
+            if (poll) {
+                bool others = false;
+                for (int i = 0; i < w->fragment_count; i++) others |= w->fragments[i].wait == SIM_READY;
+                poll = !others;
+            }
+        }
+        if (w->fragment_count == 0) break;
+    }
+    w->executed += executed;
+    w->thread_instructions += threads;
+    return executed > 0;
+}
+
+/* ---- branches ---- */
+
+sim_flow sim_bra(sim_warp *w, const sim_op *op, uint32_t mask) {
+    bool back = (uint32_t)op->offset <= w->now->pc;
+    sim_fragment *taken = split(w, mask);
+    if (taken != w->now) w->now->pc++;
+    taken->pc = (uint32_t)op->offset;
+    if (back && w->fragment_count > 1 && ++w->spins > SPIN_LIMIT) {
+        w->spins = 0;
+        taken->passed_over = true;
+    }
+    return SIM_JUMPED;
+}
+
+sim_flow sim_brx(sim_warp *w, const sim_op *op, uint32_t mask) {
+    const uint32_t *index = ROW(uint32_t, 0), *targets = op->extra;
+    uint32_t left = mask, here = w->now->pc;
+    sim_fragment *origin = w->now;
+    while (left != 0) {
+        int first = __builtin_ctz(left);
+        uint32_t same = 0;
+        if (index[first] >= (uint64_t)op->offset) {
+            return sim_find(w, op, first, "the index %u is outside the table of %lld targets", index[first], (long long)op->offset);
+        }
+        for (int i = first; i < LANES; i++) {
+            if (left >> i & 1 && index[i] == index[first]) same |= 1u << i;
+        }
+        left &= ~same;
+        w->now = origin;
+        sim_fragment *taken = split(w, same);
+        taken->pc = targets[index[first]];
+        if (taken == origin) return SIM_JUMPED;
+    }
+    origin->pc = here + 1;
+    return SIM_JUMPED;
+}
+
+/* ---- leaving ---- */
+
+static void leave_frames(sim_warp *w, sim_frame *frame, uint32_t mask) {
+    while (frame != NULL) {
+        sim_frame *parent = frame->parent;
+        frame->lanes &= ~mask;
+        if (frame->lanes == 0) give_frame(w, frame);
+        frame = parent;
+    }
+}
+
+sim_flow sim_exit(sim_warp *w, const sim_op *op, uint32_t mask) {
+    (void)op;
+    sim_fragment *leaving = split(w, mask);
+    sim_frame *frame = leaving->frame;
+    if (leaving != w->now) w->now->pc++;
+    remove_fragment(w, leaving);
+    leave_frames(w, frame, mask);
+    w->live &= ~mask;
+    recheck_waiting(w);
+    if (w->live == 0) sim_warp_left(w);
+    return SIM_JUMPED;
+}
+
+static uint8_t *local_at(sim_warp *w, int lane, size_t at) { return w->local + (size_t)lane * w->local_bytes + at; }
+static uint8_t *local_shadow_at(sim_warp *w, int lane, size_t at) { return w->local_shadow + (size_t)lane * w->local_bytes + at; }
+
+static void pass(sim_warp *w, const sim_pass *p, sim_frame *from, sim_frame *to, size_t from_at, size_t to_at, uint32_t from_row, uint32_t to_row, uint32_t mask) {
+    for (int lane = 0; lane < LANES; lane++) {
+        if ((mask >> lane & 1) == 0) continue;
+        if (p->bytes > 0) {
+            memcpy(local_at(w, lane, to->local_base + to_at), local_at(w, lane, from->local_base + from_at), p->bytes);
+            memcpy(local_shadow_at(w, lane, to->local_base + to_at), local_shadow_at(w, lane, from->local_base + from_at), p->bytes);
+        } else {
+            const uint8_t *source = (from_row & SIM_CONSTANT_ROW) != 0 ? from->code->constants + (from_row & ~SIM_CONSTANT_ROW) : from->registers + from_row;
+            size_t bytes = (size_t)p->row_bits / 8;
+            memcpy(to->registers + to_row + (size_t)lane * bytes, source + (size_t)lane * bytes, bytes);
+        }
+    }
+}
+
+sim_flow sim_ret(sim_warp *w, const sim_op *op, uint32_t mask) {
+    sim_frame *frame = w->now->frame;
+    if (frame->parent == NULL) return sim_exit(w, op, mask);
+    const sim_call *call = frame->call;
+    sim_frame *parent = frame->parent;
+    for (int i = 0; i < call->result_count; i++) {
+        const sim_pass *p = &call->results[i];
+        pass(w, p, frame, parent, p->callee, p->caller, p->callee_row, p->caller_row, mask);
+    }
+    sim_fragment *leaving = split(w, mask);
+    if (leaving != w->now) w->now->pc++;
+    leaving->frame = parent;
+    leaving->pc = frame->return_pc;
+    frame->lanes &= ~mask;
+    if (frame->lanes == 0) give_frame(w, frame);
+    return SIM_JUMPED;
+}
+
+sim_flow sim_call_function(sim_warp *w, const sim_op *op, uint32_t mask) {
+    const sim_call *call = op->extra;
+    sim_frame *from = w->now->frame;
+    size_t need = from->local_base + from->code->local_bytes + call->callee->local_bytes;
+    if (need > w->local_bytes) {
+        return sim_find(w, op, __builtin_ctz(mask), "the call of %s needs %zu bytes of local memory, and a thread has %zu: recursion too deep?", call->name, need, w->local_bytes);
+    }
+    sim_frame *to = take_frame(w, call->callee, from, mask);
+    if (to == NULL) return sim_find(w, op, -1, "no memory for the registers of %s", call->name);
+    to->call = call;
+    to->return_pc = w->now->pc + 1;
+    for (int lane = 0; lane < LANES; lane++) {
+        if (mask >> lane & 1) memset(local_shadow_at(w, lane, to->local_base), 0, call->callee->local_bytes);
+    }
+    for (int i = 0; i < call->argument_count; i++) {
+        const sim_pass *p = &call->arguments[i];
+        pass(w, p, from, to, p->caller, p->callee, p->caller_row, p->callee_row, mask);
+    }
+    sim_fragment *calling = split(w, mask);
+    if (calling != w->now) w->now->pc++;
+    calling->frame = to;
+    calling->pc = 0;
+    enter(w, to);
+    sim_given_fill(w, to, mask);
+    enter(w, from);
+    return SIM_JUMPED;
+}

@@ -1,0 +1,413 @@
+/* Launches: checks what is asked for, makes clusters of CTAs of warps, and runs them: clusters side by side on all cores when they cannot talk to
+ * each other, else by turns in an order that the seed decides. The same bits in either case, at any number of threads. */
+#include "call.h"
+#include "decode.h"
+
+#include <stdlib.h>
+
+enum { QUANTUM = 4096, TURN_PASSES = 64 };
+
+/* ---- findings ---- */
+
+sim_flow sim_find(sim_warp *w, const sim_op *op, int lane, const char *format, ...) {
+    char what[640], place[300] = "", source[260] = "";
+    sim_launch *launch = w->launch;
+    sim_cta *cta = w->cta;
+    va_list arguments;
+    va_start(arguments, format);
+    vsnprintf(what, sizeof what, format, arguments);
+    va_end(arguments);
+    const ptx_function *f = w->now != NULL && w->now->frame != NULL ? w->now->frame->code->function : launch->code->function;
+    if (op != NULL && op->instruction >= 0) {
+        const ptx_instruction *in = &f->instructions[op->instruction];
+        const ptx_module *module = launch->code->module;
+        if (in->file > 0 && (size_t)in->file < module->file_count && module->files[in->file] != NULL) {
+            snprintf(source, sizeof source, " (%s:%d)", module->files[in->file], in->source_line);
+        }
+        snprintf(place, sizeof place, ", PTX line %d%s, %.60s", in->line, source, in->opcode);
+    }
+    uint32_t id[3] = {0};
+    if (lane >= 0) {
+        uint32_t thread = (uint32_t)(w->index * LANES + lane);
+        id[0] = thread % launch->block[0];
+        id[1] = thread / launch->block[0] % launch->block[1];
+        id[2] = thread / launch->block[0] / launch->block[1];
+    }
+    pthread_mutex_lock(&launch->lock);
+    if (!launch->finding.made || cta->cluster->index < launch->finding.cluster) {
+        char who[96] = "";
+        if (lane >= 0) snprintf(who, sizeof who, ", lane %d (thread %u,%u,%u)", lane, id[0], id[1], id[2]);
+        launch->finding.made = true;
+        launch->finding.cluster = cta->cluster->index;
+        snprintf(launch->finding.text, sizeof launch->finding.text, "kernel %s%s, CTA %u,%u,%u, warp %d%s: %s", launch->code->function->name, place, cta->id[0],
+                 cta->id[1], cta->id[2], w->index, who, what);
+    }
+    uint64_t stop = atomic_load(&launch->stop_at);
+    if (cta->cluster->index < stop) atomic_store(&launch->stop_at, cta->cluster->index);
+    pthread_mutex_unlock(&launch->lock);
+    cta->cluster->stopped = true;
+    return SIM_STOP;
+}
+
+/* ---- what a function is given ---- */
+
+static uint64_t special_value(const sim_warp *w, int what, int lane) {
+    const sim_launch *l = w->launch;
+    const sim_cta *c = w->cta;
+    uint32_t thread = (uint32_t)(w->index * LANES + lane), bit = 1u << lane;
+    uint64_t clock = w->executed + c->cluster->executed;
+    switch (what) {
+    case SPECIAL_tid_x: return thread % l->block[0];
+    case SPECIAL_tid_y: return thread / l->block[0] % l->block[1];
+    case SPECIAL_tid_z: return thread / l->block[0] / l->block[1];
+    case SPECIAL_ntid_x: return l->block[0];
+    case SPECIAL_ntid_y: return l->block[1];
+    case SPECIAL_ntid_z: return l->block[2];
+    case SPECIAL_ctaid_x: return c->id[0];
+    case SPECIAL_ctaid_y: return c->id[1];
+    case SPECIAL_ctaid_z: return c->id[2];
+    case SPECIAL_nctaid_x: return l->grid[0];
+    case SPECIAL_nctaid_y: return l->grid[1];
+    case SPECIAL_nctaid_z: return l->grid[2];
+    case SPECIAL_laneid: return (uint64_t)lane;
+    case SPECIAL_warpid: return (uint64_t)w->index;
+    case SPECIAL_nwarpid: return 64;
+    case SPECIAL_smid: return c->linear % (uint64_t)l->options->sm_count;
+    case SPECIAL_nsmid: return (uint64_t)l->options->sm_count;
+    case SPECIAL_gridid: return l->epoch;
+    case SPECIAL_lanemask_eq: return bit;
+    case SPECIAL_lanemask_le: return bit | (bit - 1);
+    case SPECIAL_lanemask_lt: return bit - 1;
+    case SPECIAL_lanemask_ge: return ~(bit - 1);
+    case SPECIAL_lanemask_gt: return ~(bit | (bit - 1));
+    case SPECIAL_warp_size: return LANES;
+    case SPECIAL_cluster_ctaid_x: return c->id[0] % l->cluster[0];
+    case SPECIAL_cluster_ctaid_y: return c->id[1] % l->cluster[1];
+    case SPECIAL_cluster_ctaid_z: return c->id[2] % l->cluster[2];
+    case SPECIAL_cluster_nctaid_x: return l->cluster[0];
+    case SPECIAL_cluster_nctaid_y: return l->cluster[1];
+    case SPECIAL_cluster_nctaid_z: return l->cluster[2];
+    case SPECIAL_cluster_ctarank: return (uint64_t)c->rank;
+    case SPECIAL_cluster_nctarank: return (uint64_t)c->cluster->cta_count;
+    case SPECIAL_clusterid_x: return c->id[0] / l->cluster[0];
+    case SPECIAL_clusterid_y: return c->id[1] / l->cluster[1];
+    case SPECIAL_clusterid_z: return c->id[2] / l->cluster[2];
+    case SPECIAL_nclusterid_x: return l->grid[0] / l->cluster[0];
+    case SPECIAL_nclusterid_y: return l->grid[1] / l->cluster[1];
+    case SPECIAL_nclusterid_z: return l->grid[2] / l->cluster[2];
+    case SPECIAL_explicit_cluster: return l->code->function->explicit_cluster;
+    case SPECIAL_dynamic_smem: return l->dynamic_shared;
+    case SPECIAL_total_smem: return c->shared_bytes - SIM_SHARED_RESERVED;
+    case SPECIAL_aggr_smem: return c->shared_bytes;
+    case SPECIAL_clock: case SPECIAL_clock64: case SPECIAL_globaltimer: return clock;
+    case SPECIAL_globaltimer_lo: return (uint32_t)clock;
+    default: return clock >> 32;   /* clock_hi, globaltimer_hi */
+    }
+}
+
+void sim_special_fill(sim_warp *w, int what, void *row, uint32_t bits) {
+    uint32_t mask = 0;
+    for (int lane = 0; lane < LANES; lane++) {
+        uint64_t value = special_value(w, what, lane);
+        if (bits == 1) mask |= (uint32_t)(value != 0) << lane;
+        else memcpy((uint8_t *)row + (size_t)lane * (bits / 8), &value, bits / 8);
+    }
+    if (bits == 1) memcpy(row, &mask, sizeof mask);
+}
+
+void sim_given_fill(sim_warp *w, sim_frame *frame, uint32_t lanes);
+
+void sim_given_fill(sim_warp *w, sim_frame *frame, uint32_t lanes) {
+    (void)lanes;
+    for (size_t i = 0; i < frame->code->given_count; i++) {
+        const sim_given *g = &frame->code->given[i];
+        if (g->what < GIVEN_LOCAL) {
+            sim_special_fill(w, g->what, frame->registers + g->row, (uint32_t)g->value);
+            continue;
+        }
+        for (int lane = 0; lane < LANES; lane++) {
+            uint64_t base = g->what == GIVEN_LOCAL ? frame->local_base : (uint64_t)w->cta->rank << SIM_RANK_SHIFT, address = base + (uint64_t)g->value;
+            size_t bytes = g->what == GIVEN_SHARED_32 ? 4 : 8;
+            memcpy(frame->registers + g->row + (size_t)lane * bytes, &address, bytes);
+        }
+    }
+}
+
+/* ---- clusters ---- */
+
+static void free_cluster(sim_cluster *cluster) {
+    for (int i = 0; i < cluster->cta_count; i++) {
+        sim_cta *cta = &cluster->ctas[i];
+        for (int k = 0; k < cta->warp_count; k++) sim_warp_free(&cta->warps[k]);
+        free(cta->warps);
+        free(cta->shared);
+        free(cta->shared_shadow);
+    }
+    free(cluster->ctas);
+    free(cluster);
+}
+
+static bool start_warp(sim_cta *cta, int index, int threads) {
+    sim_warp *w = &cta->warps[index];
+    int left = threads - index * LANES;
+    w->cta = cta;
+    w->launch = cta->launch;
+    w->index = index;
+    w->lanes = left >= LANES ? SIM_ALL_LANES : (1u << left) - 1;
+    w->local_bytes = base_align_up(cta->launch->code->stack_bytes, 16);
+    if (w->local_bytes > 0) {
+        w->local = calloc(LANES, w->local_bytes);
+        w->local_shadow = calloc(LANES, w->local_bytes);
+        if (w->local == NULL || w->local_shadow == NULL) return false;
+    }
+    sim_warp_start(w);
+    return w->live != 0;
+}
+
+static bool start_cta(sim_cluster *cluster, int rank, const uint32_t first[3]) {
+    sim_launch *l = cluster->launch;
+    sim_cta *cta = &cluster->ctas[rank];
+    uint32_t r = (uint32_t)rank;
+    int threads = (int)(l->block[0] * l->block[1] * l->block[2]);
+    cta->launch = l;
+    cta->cluster = cluster;
+    cta->rank = rank;
+    cta->id[0] = first[0] + r % l->cluster[0];
+    cta->id[1] = first[1] + r / l->cluster[0] % l->cluster[1];
+    cta->id[2] = first[2] + r / l->cluster[0] / l->cluster[1];
+    cta->linear = cta->id[0] + (uint64_t)l->grid[0] * (cta->id[1] + (uint64_t)l->grid[1] * cta->id[2]);
+    cta->shared_bytes = l->code->shared_bytes + l->dynamic_shared;
+    cta->shared = malloc(cta->shared_bytes);
+    cta->shared_shadow = calloc(cta->shared_bytes, 1);
+    cta->warp_count = cta->warps_live = (threads + LANES - 1) / LANES;
+    cta->warps = calloc((size_t)cta->warp_count, sizeof *cta->warps);
+    if (cta->shared == NULL || cta->shared_shadow == NULL || cta->warps == NULL) {
+        cta->warp_count = cta->warps != NULL ? cta->warp_count : 0;
+        return false;
+    }
+    memset(cta->shared, 0xcd, cta->shared_bytes);
+    for (int i = 0; i < SIM_BARRIERS; i++) cta->barriers[i].all = true;
+    for (int i = 0; i < cta->warp_count; i++) {
+        if (!start_warp(cta, i, threads)) return false;
+    }
+    return true;
+}
+
+static sim_cluster *start_cluster(sim_launch *l, uint64_t index) {
+    sim_cluster *cluster = calloc(1, sizeof *cluster);
+    uint32_t per_x = l->grid[0] / l->cluster[0], per_y = l->grid[1] / l->cluster[1];
+    uint32_t first[3] = {(uint32_t)(index % per_x) * l->cluster[0], (uint32_t)(index / per_x % per_y) * l->cluster[1],
+                         (uint32_t)(index / per_x / per_y) * l->cluster[2]};
+    if (cluster == NULL) return NULL;
+    cluster->launch = l;
+    cluster->index = index;
+    cluster->order = l->options->seed * 0x9e3779b97f4a7c15ull + index;
+    cluster->cta_count = (int)(l->cluster[0] * l->cluster[1] * l->cluster[2]);
+    cluster->ctas = calloc((size_t)cluster->cta_count, sizeof *cluster->ctas);
+    bool started = cluster->ctas != NULL;
+    for (int i = 0; i < cluster->cta_count && started; i++) started = start_cta(cluster, i, first);
+    if (started) return cluster;
+    if (cluster->ctas == NULL) cluster->cta_count = 0;
+    free_cluster(cluster);
+    return NULL;
+}
+
+void sim_warp_left(sim_warp *w) {
+    w->cta->warps_live--;
+    sim_barriers_after_exit(w->cta);
+    sim_release_cluster(w->cta->cluster);
+}
+
+/* Who waits for what, when nobody can go on. */
+static void report_deadlock(sim_cluster *cluster) {
+    char text[480];
+    size_t used = 0;
+    sim_warp *first = NULL;
+    const sim_op *first_op = NULL;
+    text[0] = '\0';
+    for (int i = 0; i < cluster->cta_count; i++) {
+        for (int k = 0; k < cluster->ctas[i].warp_count; k++) {
+            sim_warp *w = &cluster->ctas[i].warps[k];
+            for (int f = 0; f < w->fragment_count && used + 100 < sizeof text; f++) {
+                sim_fragment *fragment = &w->fragments[f];
+                const sim_op *op = &fragment->frame->code->ops[fragment->pc];
+                const ptx_function *function = fragment->frame->code->function;
+                if (first == NULL) {
+                    first = w;
+                    first_op = op;
+                    w->now = fragment;
+                }
+                used += (size_t)snprintf(text + used, sizeof text - used, "%sCTA %d warp %d lanes %08x at PTX line %d", used > 0 ? "; " : "", i, k, fragment->mask,
+                                         op->instruction >= 0 ? function->instructions[op->instruction].line : 0);
+                if (fragment->wait == SIM_WAIT_LANES) used += (size_t)snprintf(text + used, sizeof text - used, " for lanes %08x", fragment->wait_mask & w->live & ~fragment->mask);
+                if (fragment->wait == SIM_WAIT_BARRIER) used += (size_t)snprintf(text + used, sizeof text - used, " at barrier %d", fragment->barrier);
+                if (fragment->wait == SIM_WAIT_CLUSTER) used += (size_t)snprintf(text + used, sizeof text - used, " at the cluster's barrier");
+            }
+        }
+    }
+    if (first != NULL) sim_find(first, first_op, -1, "deadlock: nobody in the cluster can go on: %s", text);
+}
+
+static bool finished(const sim_cluster *cluster) {
+    for (int i = 0; i < cluster->cta_count; i++) {
+        if (cluster->ctas[i].warps_live > 0) return false;
+    }
+    return true;
+}
+
+/* One turn of every warp, in an order that the seed changes. */
+static bool run_pass(sim_cluster *cluster) {
+    bool progress = false;
+    cluster->order = cluster->order * 6364136223846793005ull + 1442695040888963407ull;
+    uint64_t shift = cluster->launch->options->seed == 0 ? 0 : cluster->order >> 33;
+    for (int i = 0; i < cluster->cta_count && !cluster->stopped; i++) {
+        sim_cta *cta = &cluster->ctas[(i + (int)(shift % (uint64_t)cluster->cta_count)) % cluster->cta_count];
+        for (int k = 0; k < cta->warp_count && !cluster->stopped; k++) {
+            sim_warp *w = &cta->warps[(k + (int)(shift % (uint64_t)cta->warp_count)) % cta->warp_count];
+            if (w->live == 0) continue;
+            uint64_t before = w->executed;
+            progress |= sim_warp_run(w, QUANTUM);
+            cluster->executed += w->executed - before;
+        }
+    }
+    return progress;
+}
+
+/* True when it is over. */
+static bool run_turn(sim_cluster *cluster, uint64_t passes) {
+    sim_launch *l = cluster->launch;
+    for (uint64_t pass = 0; pass < passes; pass++) {
+        uint64_t before = cluster->executed;
+        if (atomic_load(&l->stop_at) < cluster->index) cluster->stopped = true;
+        bool progress = run_pass(cluster);
+        uint64_t total = atomic_fetch_add(&l->executed, cluster->executed - before) + cluster->executed - before;
+        if (cluster->stopped || finished(cluster)) return true;
+        if (!progress) {
+            report_deadlock(cluster);
+            return true;
+        }
+        if (total > l->options->budget) {
+            sim_warp *w = &cluster->ctas[0].warps[0];
+            for (int i = 0; i < cluster->ctas[0].warp_count && w->live == 0; i++) w = &cluster->ctas[0].warps[i];
+            w->now = w->fragment_count > 0 ? &w->fragments[0] : NULL;
+            sim_find(w, w->now != NULL ? &w->now->frame->code->ops[w->now->pc] : NULL, -1, "the launch has executed %llu warp instructions, and its budget is %llu: does it end? "
+                     "(option budget=)", (unsigned long long)total, (unsigned long long)l->options->budget);
+            return true;
+        }
+    }
+    return false;
+}
+
+static void end_cluster(sim_cluster *cluster) {
+    uint64_t threads = 0;
+    for (int i = 0; i < cluster->cta_count; i++) {
+        for (int k = 0; k < cluster->ctas[i].warp_count; k++) threads += cluster->ctas[i].warps[k].thread_instructions;
+    }
+    atomic_fetch_add(&cluster->launch->thread_instructions, threads);
+    free_cluster(cluster);
+}
+
+static void out_of_memory(sim_launch *l, uint64_t index) {
+    pthread_mutex_lock(&l->lock);
+    if (!l->finding.made || index < l->finding.cluster) {
+        l->finding = (sim_finding){.made = true, .cluster = index};
+        snprintf(l->finding.text, sizeof l->finding.text, "kernel %s: no host memory to simulate cluster %llu", l->code->function->name, (unsigned long long)index);
+    }
+    atomic_store(&l->stop_at, 0);
+    pthread_mutex_unlock(&l->lock);
+}
+
+static void run_alone(void *argument, int64_t task, int worker) {
+    (void)worker;
+    sim_launch *l = argument;
+    if (atomic_load(&l->stop_at) < (uint64_t)task) return;
+    sim_cluster *cluster = start_cluster(l, (uint64_t)task);
+    if (cluster == NULL) {
+        out_of_memory(l, (uint64_t)task);
+        return;
+    }
+    run_turn(cluster, UINT64_MAX);
+    end_cluster(cluster);
+}
+
+/* As many at a time as the chip would hold; another is started when those that run do not end within their turns. */
+static dw_status run_by_turns(sim_launch *l, uint64_t count, size_t resident) {
+    sim_cluster **running = calloc(resident, sizeof *running);
+    if (running == NULL) return base_fail(l->context, DW_NO_MEMORY, "no memory for %zu clusters at a time", resident);
+    size_t active = 0;
+    uint64_t next = 0;
+    while ((active > 0 || next < count) && !l->finding.made) {
+        if (active < resident && next < count) {
+            running[active] = start_cluster(l, next);
+            if (running[active] == NULL) {
+                out_of_memory(l, next);
+                break;
+            }
+            active++;
+            next++;
+        }
+        for (size_t i = 0; i < active;) {
+            if (!run_turn(running[i], TURN_PASSES)) {
+                i++;
+                continue;
+            }
+            end_cluster(running[i]);
+            memmove(&running[i], &running[i + 1], (--active - i) * sizeof *running);
+        }
+    }
+    while (active > 0) end_cluster(running[--active]);
+    free(running);
+    return DW_OK;
+}
+
+/* ---- launches ---- */
+
+static dw_status check_launch(const sim_launch *l, size_t *resident) {
+    const ptx_function *f = l->code->function;
+    uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2], ctas = (uint64_t)l->cluster[0] * l->cluster[1] * l->cluster[2];
+    uint64_t most = (uint64_t)f->max_threads[0] * (uint64_t)f->max_threads[1] * (uint64_t)f->max_threads[2];
+    if (threads == 0 || l->block[0] > 1024 || l->block[1] > 1024 || l->block[2] > 64 || threads > 1024) {
+        return base_fail(l->context, DW_INVALID, "%s: a block of %ux%ux%u threads; 1 to 1024 are possible, z up to 64", f->name, l->block[0], l->block[1], l->block[2]);
+    }
+    if (l->grid[0] == 0 || l->grid[1] == 0 || l->grid[2] == 0 || l->grid[0] > INT32_MAX || l->grid[1] > 65535 || l->grid[2] > 65535) {
+        return base_fail(l->context, DW_INVALID, "%s: a grid of %ux%ux%u; x is 1 to 2147483647, y and z 1 to 65535", f->name, l->grid[0], l->grid[1], l->grid[2]);
+    }
+    if (most > 0 && threads > most) return base_fail(l->context, DW_INVALID, "%s: %llu threads, and .maxntid allows %llu", f->name, (unsigned long long)threads, (unsigned long long)most);
+    for (int i = 0; i < 3; i++) {
+        if (f->required_threads[0] > 0 && l->block[i] != (uint32_t)f->required_threads[i]) {
+            return base_fail(l->context, DW_INVALID, "%s: .reqntid asks for %dx%dx%d threads, not %ux%ux%u", f->name, f->required_threads[0], f->required_threads[1],
+                             f->required_threads[2], l->block[0], l->block[1], l->block[2]);
+        }
+        if (l->cluster[i] == 0 || l->grid[i] % l->cluster[i] != 0) {
+            return base_fail(l->context, DW_INVALID, "%s: a grid of %ux%ux%u is no multiple of clusters of %ux%ux%u", f->name, l->grid[0], l->grid[1], l->grid[2],
+                             l->cluster[0], l->cluster[1], l->cluster[2]);
+        }
+    }
+    if (ctas > SIM_MAX_CLUSTER) return base_fail(l->context, DW_INVALID, "%s: clusters of %llu CTAs; %d is the limit", f->name, (unsigned long long)ctas, SIM_MAX_CLUSTER);
+    size_t shared = l->code->shared_bytes - SIM_SHARED_RESERVED + l->dynamic_shared;
+    if (shared > l->options->shared_limit) {
+        return base_fail(l->context, DW_INVALID, "%s: %zu bytes of shared memory, and the chip has %zu for a block", f->name, shared, l->options->shared_limit);
+    }
+    size_t per_sm = 2048 / threads, by_shared = (l->options->shared_limit + 1024) / (shared + 1024);
+    if (by_shared < per_sm) per_sm = by_shared;
+    *resident = (per_sm > 0 ? per_sm : 1) * (size_t)l->options->sm_count / ctas;
+    if (*resident == 0) *resident = 1;
+    return DW_OK;
+}
+
+dw_status sim_run(sim_launch *l) {
+    size_t resident = 1;
+    pool *workers;
+    TRY(check_launch(l, &resident));
+    TRY(base_pool(l->context, &workers));
+    uint64_t count = (uint64_t)(l->grid[0] / l->cluster[0]) * (l->grid[1] / l->cluster[1]) * (l->grid[2] / l->cluster[2]);
+    atomic_store(&l->stop_at, UINT64_MAX);
+    l->finding.made = false;
+    pthread_mutex_init(&l->lock, NULL);
+    dw_status status = DW_OK;
+    if (l->code->talks) status = run_by_turns(l, count, resident < count ? resident : (size_t)count);
+    else pool_run(workers, (int64_t)count, run_alone, l);
+    pthread_mutex_destroy(&l->lock);
+    if (status == DW_OK && l->finding.made) status = base_fail(l->context, DW_INVALID, "%s", l->finding.text);
+    return status;
+}

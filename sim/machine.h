@@ -1,0 +1,343 @@
+/* The simulated machine: decoded code, memory, launches, clusters, CTAs, warps, and what the handlers of instructions work on.
+ *
+ * A warp's registers are rows: one value per lane side by side, so that a handler is a loop over 32 lanes. A row is named by its byte offset in the
+ * registers of the frame, or, with the top bit, in the constants of the function. A predicate's row is one 32-bit mask. */
+#ifndef SIM_MACHINE_H
+#define SIM_MACHINE_H
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <string.h>
+
+#include "ptx.h"
+
+enum {
+    LANES = 32,
+    SIM_MAX_ARGS = 8,
+    SIM_BARRIERS = 16,
+    SIM_MAX_WARPS = 32,              /* of a CTA */
+    SIM_MAX_CLUSTER = 16,
+    SIM_SHARED_RESERVED = 1024,      /* of a CTA's shared window, before its own */
+};
+
+#define SIM_ALL_LANES 0xffffffffu
+#define SIM_CONSTANT_ROW 0x80000000u
+#define SIM_NO_ROW 0xffffffffu
+
+/* Where the windows of other spaces lie in generic addresses. Inside the shared one, the CTA's rank in its cluster stands from bit 24 up. */
+#define SIM_SHARED_WINDOW 0x0000700000000000ull
+#define SIM_LOCAL_WINDOW  0x0000710000000000ull
+#define SIM_PARAM_WINDOW  0x0000720000000000ull
+#define SIM_WINDOW_BYTES  0x0000000010000000ull
+#define SIM_GLOBAL_BASE   0x0000300000000000ull   /* device addresses are no host addresses: a program that mixes them up fails, as on a GPU */
+#define SIM_RANK_SHIFT 24
+
+typedef struct sim_op sim_op;
+typedef struct sim_warp sim_warp;
+typedef struct sim_cta sim_cta;
+typedef struct sim_cluster sim_cluster;
+typedef struct sim_launch sim_launch;
+typedef struct sim_code sim_code;
+typedef struct sim_frame sim_frame;
+typedef struct sim_memory sim_memory;
+
+/* What becomes of the fragment that ran an instruction: it goes on; it is somewhere else (the handler set it); it repeats the instruction when
+ * something has changed; the launch ends with a finding. */
+typedef enum sim_flow { SIM_NEXT, SIM_JUMPED, SIM_WAIT, SIM_STOP } sim_flow;
+/* mask: the active lanes whose guard holds; never 0. */
+typedef sim_flow (*sim_handler)(sim_warp *w, const sim_op *op, uint32_t mask);
+
+/* ---- decoded code ---- */
+
+/* Every modifier that some form has, as a bit. */
+typedef enum sim_modifier {
+#define SIM_MODIFIER(name, word) SIM_MOD_##name,
+#include "modifier.def"
+#undef SIM_MODIFIER
+    SIM_MODIFIER_COUNT
+} sim_modifier;
+/* Two words: there are more than 64. */
+typedef struct sim_modifiers { uint64_t bits[4]; } sim_modifiers;
+struct sim_decoding;
+static inline bool sim_has(const sim_modifiers *m, sim_modifier modifier) { return m->bits[modifier / 64] >> (modifier % 64) & 1; }
+
+/* A row of ptx.def. */
+typedef struct sim_form {
+    const char *pattern, *types, *operands;
+    sim_handler (*select)(struct sim_decoding *d);
+    char evidence;                  /* H a hardware vector, P an independent kernel, I the ISA text alone */
+    const char *section, *meaning;
+} sim_form;
+
+/* What offset and extra say of where an instruction may go: offset is an op; extra holds offset many (uint32_t). */
+typedef enum sim_target { SIM_NO_TARGET, SIM_ONE_TARGET, SIM_TABLE_TARGET } sim_target;
+
+struct sim_op {
+    sim_handler run;
+    uint32_t guard;                 /* row of the predicate; SIM_NO_ROW: none */
+    bool guard_negated;
+    uint8_t space;                  /* ptx_space */
+    uint8_t bytes;                  /* of one element in memory */
+    uint8_t count;                  /* elements of a vector */
+    uint8_t small;                  /* whatever a family needs: a comparison, a rounding */
+    uint8_t type, type2;
+    uint8_t target;                 /* sim_target */
+    bool of_cluster;                /* the space is .shared::cluster: rank 0 is CTA 0, and not the own one */
+    bool address_wide;              /* the base of the address is a 64-bit row */
+    uint8_t arg_count;
+    uint32_t arg[SIM_MAX_ARGS];
+    const uint32_t *rows;           /* of a vector operand; of two, one behind the other */
+    int64_t offset;                 /* added to an address; the target of a branch */
+    const void *extra;              /* of the family */
+    sim_modifiers mods;
+    int instruction;                /* index into the function's */
+};
+
+/* A register that has a value when a function begins: a special register, or an address in local memory. */
+typedef struct sim_given { int what; uint32_t row; int64_t value; } sim_given;
+
+struct sim_code {
+    const ptx_module *module;
+    const ptx_function *function;
+    sim_op *ops;                    /* op_count; the last one is a return that nobody wrote */
+    size_t op_count;
+    uint8_t *constants;
+    size_t constant_bytes, register_bytes;
+    sim_given *given;
+    size_t given_count;
+    size_t local_bytes;             /* of its own frame: .local and .param variables */
+    size_t stack_bytes;             /* with the deepest chain of calls */
+    /* of entries: */
+    size_t param_bytes, shared_bytes;
+    bool shared_dynamic;
+    bool talks;                     /* its CTAs may talk to each other: atomics, volatile or ordered accesses, fences */
+    bool deferred;                  /* has asynchronous instructions */
+    bool decoding;
+};
+
+/* Decodes a kernel and all that it calls, on first use. UNSUPPORTED names the first instruction or form that no row of ptx.def describes, with its
+ * lines. *code stays the module's. */
+dw_status sim_decode(dw_context *context, ptx_module *module, ptx_function *function, sim_code **code);
+/* Lays out a module's global and constant variables in memory and writes their values. */
+dw_status sim_place_variables(dw_context *context, ptx_module *module, sim_memory *memory);
+const sim_form *sim_forms(size_t *count);
+
+/* ---- memory (mem.c) ---- */
+
+enum { SHADOW_WRITTEN = 1, SHADOW_GENERIC = 2, SHADOW_FLIGHT = 4 };   /* of a byte: has a value; written by ordinary stores since the last proxy fence; being written or read asynchronously */
+
+typedef struct sim_allocation {
+    uint64_t address;
+    size_t bytes;
+    uint8_t *host, *shadow;
+    _Atomic uint64_t *touched;       /* per 4 bytes: launch, writing CTA, reading CTA; NULL until a launch looks for races */
+    bool read_only;
+    char name[48];                   /* of a variable, or "" */
+} sim_allocation;
+
+struct sim_memory {
+    dw_context *context;
+    sim_allocation **allocations;    /* by address */
+    size_t count, capacity;
+    uint64_t next;
+    size_t used, limit;
+};
+
+void sim_memory_init(sim_memory *memory, dw_context *context, size_t limit);
+void sim_memory_free(sim_memory *memory);
+/* NO_MEMORY beyond the limit. Uninitialised. Alignment 512; a gap no access may touch follows. */
+dw_status sim_memory_alloc(sim_memory *memory, size_t bytes, uint64_t *address);
+bool sim_memory_release(sim_memory *memory, uint64_t address);
+sim_allocation *sim_memory_find(const sim_memory *memory, uint64_t address);   /* the one that holds this byte; NULL */
+/* The allocation that holds all of these bytes; NULL. */
+sim_allocation *sim_memory_range(const sim_memory *memory, uint64_t address, size_t bytes);
+
+/* Where an access lands. */
+typedef struct sim_place { uint8_t *bytes, *shadow; sim_allocation *allocation; ptx_space space; uint64_t offset; } sim_place;
+typedef enum sim_access { SIM_READ, SIM_WRITE, SIM_ATOMIC } sim_access;
+/* Checks bounds and alignment; false: a finding was made. */
+bool sim_reach(sim_warp *w, const sim_op *op, int lane, ptx_space space, uint64_t address, size_t bytes, size_t align, sim_access access, sim_place *place);
+/* Are these bytes written? Else a finding, and false. */
+bool sim_check_written(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address);
+/* Has another CTA touched these bytes of global memory in this launch? Else notes that this one did. false: a finding. */
+bool sim_check_race(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address, sim_access access, bool same_value);
+
+/* ---- warps ---- */
+
+typedef enum sim_wait { SIM_READY, SIM_WAIT_LANES, SIM_WAIT_BARRIER, SIM_WAIT_CLUSTER, SIM_WAIT_POLL } sim_wait;
+
+/* Lanes that are at one place. */
+typedef struct sim_fragment {
+    uint32_t pc, mask;
+    sim_frame *frame;
+    sim_wait wait;
+    uint32_t wait_mask;           /* WAIT_LANES: those that must come */
+    int barrier;                  /* WAIT_BARRIER */
+    bool wants_result, has_result;   /* WAIT_BARRIER: of bar.red, which reads what the barrier gathered when it has opened */
+    bool passed_over;             /* it spins: others first */
+} sim_fragment;
+
+/* One activation of a function by some lanes of a warp. */
+struct sim_frame {
+    sim_code *code;
+    sim_frame *parent;
+    uint32_t return_pc, lanes;    /* lanes still in it */
+    const struct sim_call *call;
+    size_t local_base;            /* of its variables in each lane's local memory */
+    int depth;
+    uint8_t *registers;
+    size_t room;
+};
+
+struct sim_warp {
+    uint8_t *base[2];             /* of the rows: registers of the running frame, constants of its function */
+    sim_fragment *now;            /* the running fragment */
+    sim_cta *cta;
+    sim_launch *launch;
+    int index;
+    uint32_t lanes, live;         /* threads that exist; that have not left */
+    sim_fragment fragments[LANES];
+    int fragment_count;
+    int spins;
+    uint8_t *local, *local_shadow;   /* LANES times local_bytes */
+    size_t local_bytes;
+    sim_frame *free_frames;
+    uint64_t executed;            /* warp instructions */
+    uint64_t thread_instructions;
+    sim_allocation *last;         /* the allocation found last */
+    struct sim_copy *copies;      /* cp.async of this warp's lanes that were not waited for */
+    size_t copy_count, copy_capacity;
+    uint32_t async_group[LANES];
+    uint64_t cluster_phase[LANES];   /* of the cluster's barrier, when the lane last arrived, plus 1 */
+};
+
+/* arrived counts threads; expected 0: all that live. red_*: what was gathered, and what it was when the barrier last opened. */
+typedef struct sim_barrier {
+    int arrived, expected;
+    uint32_t count, count_before;
+    bool all, all_before, any, any_before;
+} sim_barrier;
+
+struct sim_cta {
+    sim_launch *launch;
+    sim_cluster *cluster;
+    int rank;                     /* in the cluster */
+    uint32_t id[3];
+    uint64_t linear;
+    uint8_t *shared, *shared_shadow;
+    size_t shared_bytes;          /* with the reserved part */
+    sim_warp *warps;
+    int warp_count, warps_live;
+    sim_barrier barriers[SIM_BARRIERS];
+};
+
+struct sim_cluster {
+    sim_launch *launch;
+    sim_cta *ctas;
+    int cta_count;
+    uint64_t index;
+    uint32_t arrived;             /* threads at the cluster's barrier */
+    uint64_t phase;
+    uint64_t order;               /* of the seeded choices */
+    uint64_t executed;
+    bool done, stopped;
+    void *async;                  /* of the asynchronous machinery */
+};
+
+/* ---- launches (machine.c) ---- */
+
+typedef struct sim_options {
+    uint64_t seed;
+    uint64_t budget;              /* warp instructions of a launch */
+    bool races, uninitialised;    /* findings of those kinds are made */
+    int sm_count, arch;
+    size_t shared_limit;          /* bytes of shared memory a CTA may have */
+    int threads;
+} sim_options;
+
+typedef struct sim_finding {
+    char text[1024];
+    uint64_t cluster;
+    bool made;
+} sim_finding;
+
+struct sim_launch {
+    dw_context *context;
+    sim_code *code;
+    sim_memory *memory;
+    const sim_options *options;
+    uint32_t grid[3], block[3], cluster[3];
+    size_t dynamic_shared;
+    const uint8_t *params;
+    uint64_t epoch;               /* number of the launch: 1, 2, .. */
+    sim_finding finding;
+    _Atomic uint64_t stop_at;     /* clusters from this index on need not go on: one before them has a finding */
+    _Atomic uint64_t executed, thread_instructions;
+    void (*print)(void *user, const char *text);
+    void *print_user;
+    pthread_mutex_t lock;         /* of the finding */
+};
+
+/* Runs to the end. UNSUPPORTED, LIMIT: the launch is not possible. INVALID: a finding ended it, whose text is the message. */
+dw_status sim_run(sim_launch *launch);
+
+/* Makes a finding about an instruction of one lane (-1: of all); returns SIM_STOP. */
+sim_flow sim_find(sim_warp *w, const sim_op *op, int lane, const char *format, ...) BASE_PRINTF(4, 5);
+
+/* ---- flow (flow.c) ---- */
+
+/* Runs a warp until it waits, ends or has executed quantum instructions. true: something happened. false: it can do nothing now. */
+bool sim_warp_run(sim_warp *w, uint64_t quantum);
+void sim_warp_start(sim_warp *w);
+void sim_warp_free(sim_warp *w);
+/* For instructions that all of members (and not more) execute together: true when they are all here, else the fragment waits: return SIM_WAIT. */
+bool sim_together(sim_warp *w, uint32_t members, uint32_t mask);
+/* Frees those who wait at a barrier of the CTA. */
+void sim_release_barrier(sim_cta *cta, int barrier);
+/* The same after threads left: whoever waits for all that live may go on. */
+void sim_barriers_after_exit(sim_cta *cta);
+void sim_warp_left(sim_warp *w);
+void sim_release_cluster(sim_cluster *cluster);
+
+/* ---- rows ---- */
+
+static inline void *sim_row(sim_warp *w, uint32_t row) { return w->base[row >> 31] + (row & 0x7fffffffu); }
+#define ROW(type, index) ((type *)sim_row(w, op->arg[index]))
+
+/* values of the lanes in mask to the row of argument index. */
+#define STORE_ROW(type, index, values, mask)                              \
+    do {                                                                  \
+        type *row_ = ROW(type, index);                                    \
+        if ((mask) == SIM_ALL_LANES) {                                    \
+            memcpy(row_, (values), LANES * sizeof(type));                 \
+        } else {                                                          \
+            for (int lane_ = 0; lane_ < LANES; lane_++) {                 \
+                if ((mask) >> lane_ & 1) row_[lane_] = (values)[lane_];   \
+            }                                                             \
+        }                                                                 \
+    } while (0)
+
+static inline void sim_store_mask(sim_warp *w, uint32_t row, uint32_t value, uint32_t mask) {
+    uint32_t *bits = sim_row(w, row);
+    *bits = (*bits & ~mask) | (value & mask);
+}
+
+/* ---- decoding, as the families see it (decode.c) ---- */
+
+typedef struct sim_decoding {
+    dw_context *context;
+    ptx_module *module;
+    ptx_function *function;
+    const ptx_instruction *instruction;
+    const sim_form *form;
+    ptx_type type, type2, type3;
+    sim_modifiers mods;
+    sim_code *code;
+    sim_op *op;
+    struct sim_decoder *decoder;
+    const char *why;                /* set by a family that returns NULL: what is wrong */
+} sim_decoding;
+
+static inline bool sim_mod(const sim_decoding *d, sim_modifier modifier) { return sim_has(&d->mods, modifier); }
+
+#endif

@@ -1,0 +1,39 @@
+#!/usr/bin/env bash
+# The cases of tests/sim/ptx on the simulator under several schedules; and, where nvcc is, programs of tests/sim/programs from fatbins of every compression.
+set -eu
+tool="$DEEPWELL_BUILD/tests/tool_sim_ptx"
+library="$DEEPWELL_BUILD/libdeepwell-sim.so"
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+for options in h200,budget=1000000 h200,budget=1000000,seed=7,threads=2 h100,budget=1000000,seed=12345,threads=1; do
+    echo "$options"
+    DEEPWELL_SIM=$options "$tool" "$library" tests/sim/ptx/*.ptx
+done
+# A chip with another architecture refuses what is made for one alone.
+if DEEPWELL_SIM=b200 "$tool" "$library" tests/sim/ptx/warp.ptx 2>"$folder/message"; then
+    echo "b200 ran PTX for sm_90a"
+    exit 1
+fi
+grep -q "the PTX is for sm_90a, and b200 is sm_100" "$folder/message"
+if DEEPWELL_SIM=h200,sede=3 "$tool" "$library" tests/sim/ptx/warp.ptx 2>"$folder/message"; then
+    echo "an option that does not exist was accepted"
+    exit 1
+fi
+grep -q "option 'sede=3' is not understood" "$folder/message"
+DEEPWELL_SIM=h200,fail_alloc=2 "$tool" "$library" tests/sim/ptx/warp.ptx 2>"$folder/message" && exit 1
+grep -q "as the option fail_alloc asks" "$folder/message"
+DEEPWELL_SIM=h200,fail_launch=1 "$tool" "$library" tests/sim/ptx/warp.ptx 2>"$folder/message" && exit 1
+grep -q "as the option fail_launch asks" "$folder/message"
+
+if ! command -v nvcc >/dev/null; then
+    echo "no nvcc: the programs of tests/sim/programs are not compiled"
+    exit 0
+fi
+shopt -s nullglob
+for program in tests/sim/programs/*.cu; do
+    for mode in --compress-mode=default --compress-mode=none --compress-mode=speed --compress-mode=size; do
+        # machine code and another architecture's PTX are there to be passed over
+        nvcc -fatbin -lineinfo -gencode 'arch=compute_90a,code=[sm_90a,compute_90a]' -gencode arch=compute_80,code=compute_80 $mode "$program" -o "$folder/image"
+        DEEPWELL_SIM=h200 "$tool" "$library" --image "$folder/image" "$program"
+    done
+done
