@@ -63,7 +63,7 @@ static dw_status begin_texts(work *work) {
             dw_prompt *prompt = &work->prompts[work->next++];
             const bool own = prompt->input_count > 0;
             if (work->options->tokens == 0) continue;
-            if (g->mode != GENERATION_STEP) TRY(dw_session_reset(work->session));
+            if (g->mode != GENERATION_STEP) TRY(dw_session_reset(work->session));   /* caches of the step are read where they were written alone */
             text->prompt = prompt;
             text->length = prompt->count;
             text->past = text->count = 0;
@@ -134,7 +134,6 @@ dw_status dw_session_generate_batch(dw_session *session, int count, dw_prompt *p
     work.spent.cached = g->mode != GENERATION_WHOLE;
     for (int i = 0; i < count; i++) work.spent.prompt_tokens += prompts[i].count;
     for (int64_t i = 0; i < g->texts; i++) g->text[i].prompt = NULL;
-    TRY(dw_session_reset(session));
     const dw_status status = run_texts(&work);
     for (int64_t i = 0; i < g->texts; i++) g->text[i].prompt = NULL;
     if (times != NULL) *times = work.spent;

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pass/incremental.h"
+#include "pass/pass.h"
 
 /* A range without an upper end is written as one. */
 dw_status plan_check_size(dw_context *context, const ir_graph *graph, int symbol, int64_t size)
