@@ -52,7 +52,7 @@ DW_API const char *dw_model_input(const dw_model *model, int index, const char *
 DW_API const char *dw_model_output(const dw_model *model, int index, const char **shape);
 /* A fact that the file states, such as "tokenizer"; NULL when it does not. */
 DW_API const char *dw_model_note(const dw_model *model, const char *name);
-/* Can it generate with a cache? If not, *reason (if not NULL) names the op that prevents it. */
+/* Can it generate with a cache, one that was made for it or its own? If not, *reason (if not NULL) names the op that prevents it. */
 DW_API int dw_model_can_generate(const dw_model *model, const char **reason);
 /* Bytes that the model's weights take in the form that runs. */
 DW_API uint64_t dw_model_weight_bytes(const dw_model *model);

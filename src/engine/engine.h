@@ -155,6 +155,8 @@ void engine_profile_print(text *out, const struct json_t *rows);
 /* Reserves for generation: memory of its own, and the workspace of its largest runs. Sets the sizes that the caches are made at. */
 dw_status engine_generation_create(dw_session *session, const dw_session_options *options);
 
+/* Has it no step, but a cache of its own (state that changes) and an input that says where new tokens stand? Then it generates by that. */
+bool engine_keeps_cache(const dw_model *model);
 /* generate.c: one decode step behind past tokens that are cached already; for profiles. */
 dw_status engine_decode_again(dw_session *session, int64_t id, int64_t past);
 

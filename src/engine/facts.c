@@ -56,6 +56,11 @@ static double count_flops(const plan *plan) {
     return flops;
 }
 
+static json_t *generation_json(const dw_model *model) {
+    if (model->step.plan != NULL) return json_string("yes");
+    return engine_keeps_cache(model) ? json_string("yes, its own") : json_sprintf("no: %s", model->no_step);
+}
+
 static json_t *summary_json(const dw_model *model) {
     const plan *plan = model->full.plan ? model->full.plan : model->step.plan;
     const ir_graph *graph = model->captured ? model->captured : plan->graph;
@@ -75,7 +80,7 @@ static json_t *summary_json(const dw_model *model) {
     json_object_set_new(facts, "outputs", outputs);
     json_object_set_new(facts, "notes", notes);
     json_object_set_new(facts, "fused_ops", ops_json(plan->graph));
-    json_object_set_new(facts, "cached_generation", model->step.plan ? json_string("yes") : json_sprintf("no: %s", model->no_step));
+    json_object_set_new(facts, "cached_generation", generation_json(model));
     return facts;
 }
 
@@ -191,7 +196,7 @@ static json_t *explain_json(const dw_model *model) {
     if (model->prelude.plan != NULL) json_object_set_new(facts, "prelude_plan", plan_json(model->prelude.plan));
     if (model->step.plan != NULL) json_object_set_new(facts, "step_plan", plan_json(model->step.plan));
     if (model->step.plan != NULL) json_object_set_new(facts, "caches", caches_json(model->step.plan));
-    json_object_set_new(facts, "cached_generation", model->step.plan ? json_string("yes") : json_sprintf("no: %s", model->no_step));
+    json_object_set_new(facts, "cached_generation", generation_json(model));
     json_object_set_new(facts, "policy", json_string(model->policy_report));
     return facts;
 }

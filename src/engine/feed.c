@@ -102,7 +102,7 @@ static dw_status find_inputs(dw_session *session, const ir_graph *graph, generat
     if (ids == NULL)
         return base_fail(session->context, DW_UNSUPPORTED, "generation needs an input of token ids [batch, tokens]; this model has none");
     if (g->mode == GENERATION_STATE && !told)
-        return base_fail(session->context, DW_UNSUPPORTED, "generation with a model that keeps its own state needs an input of positions (cache_position)");
+        return base_fail(session->context, DW_UNSUPPORTED, "generation with a model that keeps its own cache needs an input of integer positions by token");
     return take_ids(session, ids, g);
 }
 

@@ -111,6 +111,7 @@ static dw_status run_texts(work *work) {
     while (plan_run(g)) {
         bool reads = false;
         for (int64_t i = 0; i < g->texts; i++) reads = reads || (g->text[i].count > 0 && g->text[i].prompt->made == 0);
+        if (g->mode == GENERATION_WHOLE) TRY(dw_session_reset(work->session));   /* the next run begins where this one began */
         TRY(generation_run(work->session));
         *(reads ? &work->spent.prefill_s : &work->spent.decode_s) += engine_now() - begin;
         for (int64_t i = 0; i < g->texts; i++) {

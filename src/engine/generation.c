@@ -163,13 +163,18 @@ static dw_status connect_given(dw_session *session, const ir_graph *graph, const
     return base_fail(session->context, DW_CORRUPT, "the step does not read all that the prelude makes: compile the model again");
 }
 
-/* By its own state, if it keeps one and is told positions; else by running it whole. */
+bool engine_keeps_cache(const dw_model *model) {
+    if (model->step.plan != NULL || model->full.plan == NULL) return false;
+    const ir_graph *graph = model->full.plan->graph;
+    bool keeps = false, told = false;
+    for (size_t i = 0; i < graph->state_count; i++) keeps = keeps || (graph->states[i]->next != graph->states[i] && graph->states[i]->type.rank > 0);
+    for (size_t i = 0; i < graph->input_count; i++) told = told || strstr(graph->inputs[i]->name, "position") != NULL;
+    return keeps && told;
+}
+
 static generation_mode mode_of(const dw_session *session) {
     if (session->step.program != NULL) return GENERATION_STEP;
-    const ir_graph *graph = session->full.program->plan->graph;
-    for (size_t i = 0; i < graph->state_count; i++)
-        if (graph->states[i]->next != graph->states[i] && graph->states[i]->type.rank > 0) return GENERATION_STATE;
-    return GENERATION_WHOLE;
+    return engine_keeps_cache(session->model) ? GENERATION_STATE : GENERATION_WHOLE;
 }
 
 dw_status engine_generation_create(dw_session *session, const dw_session_options *options) {

@@ -153,10 +153,10 @@ const char *dw_model_output(const dw_model *model, int index, const char **shape
 
 const char *dw_model_note(const dw_model *model, const char *name) { return map_find(&graph_of(model)->notes, name); }
 
-int dw_model_can_generate(const dw_model *model, const char **reason)
-{
-    if (reason != NULL) *reason = model->step.plan ? "" : model->no_step;
-    return model->step.plan != NULL;
+int dw_model_can_generate(const dw_model *model, const char **reason) {
+    const bool can = model->step.plan != NULL || engine_keeps_cache(model);
+    if (reason != NULL) *reason = can ? "" : model->no_step;
+    return can;
 }
 
 static void count_bytes(const dw_model *model, const engine_program *program, map *seen, uint64_t *bytes)

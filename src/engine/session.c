@@ -41,14 +41,16 @@ static dw_status make_states(dw_session *session, engine_runner *runner) {
     return DW_OK;
 }
 
-static void reset_states(engine_runner *runner) {
-    if (runner->program == NULL) return;
+static dw_status reset_states(dw_session *session, engine_runner *runner) {
+    if (runner->program == NULL) return DW_OK;
     const ir_graph *graph = runner->program->plan->graph;
     for (size_t i = 0; i < graph->state_count; i++) {
         const ir_weight *initial = graph->states[i]->weight;
         if (initial != NULL) memcpy(runner->states[i], initial->tensor.data, runner->state_bytes[i]);
         else memset(runner->states[i], 0, runner->state_bytes[i]);
+        TRY(base_poll(session->context));   /* large caches take their time */
     }
+    return DW_OK;
 }
 
 static void free_runner(dw_session *session, engine_runner *runner) {
@@ -232,9 +234,8 @@ void dw_session_destroy(dw_session *session) {
 }
 
 dw_status dw_session_reset(dw_session *session) {
-    reset_states(&session->full);
-    reset_states(&session->step);
-    return DW_OK;
+    TRY(reset_states(session, &session->full));
+    return reset_states(session, &session->step);
 }
 
 uint64_t dw_session_workspace_bytes(const dw_session *session) { return session->workspace_bytes; }
