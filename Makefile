@@ -46,6 +46,12 @@ bench: all
 	scripts/venv.sh
 	build/venv/bin/python bench/bench.py --command $(BUILD)/deepwell
 
+# Every architecture of the catalogue through PyTorch's front door; the table goes to docs/zoo.md. Tens of minutes.
+zoo:
+	$(MAKE) setup
+	scripts/python.sh
+	build/python/bin/python models/zoo.py --jobs $(JOBS) --write docs/zoo.md
+
 # A Debian package, in the build folder.
 package: all
 	cd $(BUILD) && cpack -G DEB
@@ -60,4 +66,4 @@ setup:
 clean:
 	cmake --build $(BUILD) --target clean
 
-.PHONY: all demo test test-sanitized test-threads bench install package setup clean
+.PHONY: all demo test test-sanitized test-threads bench zoo install package setup clean
