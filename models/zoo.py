@@ -163,7 +163,7 @@ def one(name):
         try:
             return call()
         except Exception as error:      # one architecture must not end the table; the row has failed and says so
-            found["failures"].append(f"{what}: {type(error).__name__}: {str(error).strip().splitlines()[0][:300] if str(error).strip() else ''}")
+            found["failures"].append(f"{what}: {type(error).__name__}: {' '.join(str(error).split())[:300]}")
             found.setdefault("trace", traceback.format_exc())
             return None
 

@@ -294,7 +294,7 @@ class _Graph:
         known = [v if _is_weight(v) else None for v in values]
         try:
             whole = _Compiled(module, known, self.options, self.name)
-        except (Unsupported, ValueError) as error:
+        except (Error, ValueError) as error:
             if self.strict:
                 raise
             if any(_writes(n) for n in module.graph.nodes):

@@ -123,8 +123,11 @@ dw_status capture_name_symbols(capture *capture);
 /* By torch's names: a symbol is at most max; two symbols are one. */
 void capture_bound_symbol(capture *capture, const char *original, int64_t max);
 dw_status capture_unite_symbols(capture *capture, const char *a, const char *b);
-/* Applies both to what the guards of the export say (guards.c). */
+/* Sizes of the program are equal: where they differ by one symbol in the place of another, the two are one. For use before any size of the graph is made. */
+dw_status capture_unite_sizes(capture *capture, const json_t *a, const json_t *b);
+/* Applies these to what the guards of the export say (guards.c), and to what operators need (needs.c). */
 dw_status capture_read_guards(capture *capture);
+dw_status capture_read_needs(capture *capture, const json_t *graph);
 /* Does the size have a symbol that occurs in no input's size, so that only the data tell it? */
 bool capture_needs_data(const capture *capture, const json_t *size);
 /* {"as_int": ..} or {"as_expr": ..}; also the text of an expression alone. */

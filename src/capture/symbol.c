@@ -448,6 +448,58 @@ dw_status capture_unite_symbols(capture *capture, const char *a, const char *b) 
     return DW_OK;
 }
 
+/* The symbols that a size has in place of another's, where that is all the difference. Sizes are read into a table of their own: those of the graph
+ * are made when it is known which symbols are one. */
+static dw_status find_difference(capture *capture, const json_t *a, const json_t *b, const char **one, const char **other) {
+    dim_table *dims = capture->graph->dims;
+    dim left, right, gap = NULL;
+    *one = *other = NULL;
+    TRY(capture_read_size(capture, a, &left));
+    TRY(capture_read_size(capture, b, &right));
+    if (left == right) return DW_OK;
+    TRY_DIM(capture->context, gap, dim_sub(dims, left, right));
+    for (int x = 0; x < dim_symbol_count(dims); x++) {
+        for (int y = 0; y < dim_symbol_count(dims); y++) {
+            dim first, second, difference;
+            TRY_DIM(capture->context, first, dim_symbol(dims, dim_symbol_name(dims, x), 1, DIM_UNBOUNDED));
+            TRY_DIM(capture->context, second, dim_symbol(dims, dim_symbol_name(dims, y), 1, DIM_UNBOUNDED));
+            TRY_DIM(capture->context, difference, dim_sub(dims, first, second));
+            if (x == y || difference != gap) continue;
+            *one = arena_text(&capture->arena, dim_symbol_name(dims, x));
+            *other = arena_text(&capture->arena, dim_symbol_name(dims, y));
+            return *one != NULL && *other != NULL ? DW_OK : DW_NO_MEMORY;
+        }
+    }
+    return DW_OK;
+}
+
+/* What torch calls the symbol of this name. */
+static const char *original_of(const capture *capture, const char *name) {
+    for (size_t i = 0; i < capture->symbols.count; i++) {
+        const capture_symbol *symbol = capture->symbols.entries[i].value;
+        if (symbol->name != NULL && strcmp(symbol->name, name) == 0) return capture->symbols.entries[i].key;
+    }
+    return NULL;
+}
+
+dw_status capture_unite_sizes(capture *capture, const json_t *a, const json_t *b) {
+    dim_table *own, *kept = capture->graph->dims;
+    map parsed = capture->parsed;
+    const char *one, *other;
+    if (json_object_get(a, "as_expr") == NULL || json_object_get(b, "as_expr") == NULL) return DW_OK;
+    TRY(dim_table_create(capture->context, &own));
+    capture->graph->dims = own;
+    map_init(&capture->parsed, &capture->arena);
+    dw_status status = find_difference(capture, a, b, &one, &other);
+    dim_table_destroy(own);
+    capture->graph->dims = kept;
+    capture->parsed = parsed;
+    if (status != DW_OK || one == NULL) return status;
+    one = original_of(capture, one);
+    other = original_of(capture, other);
+    return one == NULL || other == NULL ? DW_OK : capture_unite_symbols(capture, one, other);
+}
+
 dw_status capture_name_symbols(capture *capture) {
     const json_t *module = json_object_get(capture->program, "graph_module");
     const json_t *specs = json_object_get(json_object_get(module, "signature"), "input_specs");
@@ -456,5 +508,6 @@ dw_status capture_name_symbols(capture *capture) {
     const char *key;
     json_t *range;
     json_object_foreach(json_object_get(capture->program, "range_constraints"), key, range) TRY(set_range(capture, key, range));
-    return capture_read_guards(capture);
+    TRY(capture_read_guards(capture));
+    return capture_read_needs(capture, json_object_get(module, "graph"));
 }

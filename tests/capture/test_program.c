@@ -183,12 +183,53 @@ static void a_text_takes_tensors_by_name(void **state) {
     dw_model_destroy(model);
 }
 
+/* Caches as inputs: attention(q [2,4,1,8], k [2,4,<keys>,8], v [2,4,<values>,8]). */
+static dw_status attend(fixture *f, const char *keys, const char *values, dw_graph **graph) {
+    text words;
+    text_init(&words, f->context);
+    static const char *const names[] = {"q", "k", "v", "y"};
+    const char *const lengths[] = {"{\"as_int\":1}", keys, values, "{\"as_int\":1}"};
+    text_add(&words, "{\"schema_version\":{\"major\":8,\"minor\":17},\"range_constraints\":{},\"guards_code\":[],\"graph_module\":{\"graph\":{\"tensor_values\":{");
+    for (int i = 0; i < 4; i++)
+        text_printf(&words, "%s\"%s\":{\"dtype\":7,\"sizes\":[{\"as_int\":2},{\"as_int\":4},%s,{\"as_int\":8}]}", i ? "," : "", names[i], lengths[i]);
+    text_add(&words, "},\"nodes\":[{\"target\":\"torch.ops.aten.scaled_dot_product_attention.default\",\"inputs\":["
+                     "{\"name\":\"query\",\"arg\":{\"as_tensor\":{\"name\":\"q\"}}},{\"name\":\"key\",\"arg\":{\"as_tensor\":{\"name\":\"k\"}}},"
+                     "{\"name\":\"value\",\"arg\":{\"as_tensor\":{\"name\":\"v\"}}}],\"outputs\":[{\"as_tensor\":{\"name\":\"y\"}}],\"metadata\":{}}]},"
+                     "\"signature\":{\"input_specs\":[");
+    for (int i = 0; i < 3; i++) text_printf(&words, "%s{\"user_input\":{\"arg\":{\"as_tensor\":{\"name\":\"%s\"}}}}", i ? "," : "", names[i]);
+    text_add(&words, "],\"output_specs\":[{\"user_output\":{\"arg\":{\"as_tensor\":{\"name\":\"y\"}}}}]}}}");
+    assert_int_equal(text_status(&words), DW_OK);
+    dw_status status = dw_graph_program(f->context, "caches", text_string(&words), words.length, 0, NULL, graph);
+    text_free(&words);
+    return status;
+}
+
+#define SYMBOL(name) "Symbol('" name "', integer=True, positive=True)"
+#define SIZE(expression) "{\"as_expr\":{\"expr_str\":\"" expression "\"}}"
+
+static void lengths_of_keys_and_values_are_one(void **state) {
+    fixture *f = *state;
+    dw_graph *graph;
+    char keys[64], values[64];
+    assert_int_equal(attend(f, SIZE(SYMBOL("s1")), SIZE(SYMBOL("s2")), &graph), DW_OK);
+    assert_int_equal(dw_graph_input_at(graph, 1, &(const char *){NULL}, keys, sizeof keys), DW_OK);
+    assert_int_equal(dw_graph_input_at(graph, 2, &(const char *){NULL}, values, sizeof values), DW_OK);
+    assert_string_equal(keys, values);
+    dw_graph_destroy(graph);
+    /* Sums of the same symbols, one by another in its place. */
+    assert_int_equal(attend(f, SIZE("Add(" SYMBOL("s1") ", " SYMBOL("s3") ")"), SIZE("Add(" SYMBOL("s0") ", " SYMBOL("s3") ")"), &graph), DW_OK);
+    dw_graph_destroy(graph);
+    /* A length and twice another are told apart by nothing here: that is an error, not a guess. */
+    test_assert_fails(f->context, attend(f, SIZE("Mul(Integer(2), " SYMBOL("s1") ")"), SIZE(SYMBOL("s2")), &graph), DW_MISMATCH, "attention");
+    test_assert_fails(f->context, attend(f, SIZE(SYMBOL("s1")), "{\"as_int\":7}", &graph), DW_MISMATCH, "attention");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_program_in_memory_is_the_archives_graph), cmocka_unit_test(a_file_is_opened_with_its_weights),
         cmocka_unit_test(a_model_of_a_program_keeps_the_graphs_weights), cmocka_unit_test(inputs_and_outputs_are_told),
         cmocka_unit_test(what_does_not_fit_the_program_is_refused), cmocka_unit_test(every_allocation_may_fail),
-        cmocka_unit_test(a_text_takes_tensors_by_name),
+        cmocka_unit_test(a_text_takes_tensors_by_name),                 cmocka_unit_test(lengths_of_keys_and_values_are_one),
     };
     return cmocka_run_group_tests(tests, take_apart, put_away);
 }
