@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import functools
 import threading
-from typing import Optional
+from typing import Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -30,12 +30,13 @@ _OPERANDS = {"bf16": ("bf16", "bf16"), "fp8": ("fp8_1x128", "fp8_128x128"), "fp8
 # ---- planned graphs ----
 
 @functools.lru_cache(MAX_PLANS)
-def _session(text: str) -> object:
-    return _core.Session(_core.Model(_core.Graph.text("op", text)))
+def _session(text: str, parts: str = "") -> object:
+    registry = {"": None, "quantize": _PARTS_IN, "dequantize": _PARTS_OUT}[parts]
+    return _core.Session(_core.Model(_core.Graph.text("op", text), **({"registry": registry} if registry is not None else {})))
 
 
-def _run(lines: list[str], inputs: dict[str, Tensor], result: str) -> Tensor:
-    """Runs the nodes in lines on these inputs; result is the value that is given back."""
+def _run(lines: list[str], inputs: dict[str, Tensor], result: str, parts: str = "") -> Tensor:
+    """Runs the nodes in lines on these inputs; result is the value that is given back. parts: the op at which a block format's parts are taken over."""
     text = ["graph op"]
     for name, tensor in inputs.items():
         if tensor.device.type != "cpu":
@@ -44,7 +45,7 @@ def _run(lines: list[str], inputs: dict[str, Tensor], result: str) -> Tensor:
             raise Invalid(f"deepwell op: '{name}' is {tensor.dtype}, which has no format here")
         text.append(f"  input {name} {_NAMES[tensor.dtype]}[{','.join(map(str, tensor.shape))}]")
     text += [f"  {line}" for line in lines] + [f"  output y {result}", ""]
-    (made,) = _session("\n".join(text)).run(tuple(t.contiguous() for t in inputs.values()))
+    (made,) = _session("\n".join(text), parts).run(tuple(t.contiguous() for t in inputs.values()))
     return made
 
 
@@ -202,6 +203,107 @@ def layer_norm(x: Tensor, weight: Optional[Tensor] = None, bias: Optional[Tensor
 @layer_norm.register_fake
 def _(x: Tensor, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None, eps: float = 1e-5) -> Tensor:
     return torch.empty_like(x, memory_format=torch.contiguous_format)
+
+
+# ---- block formats ----
+
+# format -> (dtype of elements, uint8 for packed ones; bits of one; dtype of scales; rows and columns of a block, 0: all; second level: 0 none, 1 one, 2 a row)
+_BLOCKS = {"mxfp8": (torch.float8_e4m3fn, 8, torch.float8_e8m0fnu, 1, 32, 0), "mxfp8_e5m2": (torch.float8_e5m2, 8, torch.float8_e8m0fnu, 1, 32, 0),
+           "mxfp6_e3m2": (torch.uint8, 6, torch.float8_e8m0fnu, 1, 32, 0), "mxfp6_e2m3": (torch.uint8, 6, torch.float8_e8m0fnu, 1, 32, 0),
+           "mxfp4": (torch.uint8, 4, torch.float8_e8m0fnu, 1, 32, 0), "nvfp4": (torch.uint8, 4, torch.float8_e4m3fn, 1, 16, 1),
+           "nvfp4_row": (torch.uint8, 4, torch.float8_e4m3fn, 1, 16, 2), "fp8_1x128": (torch.float8_e4m3fn, 8, torch.float32, 1, 128, 0),
+           "fp8_128x128": (torch.float8_e4m3fn, 8, torch.float32, 128, 128, 0), "fp8_row": (torch.float8_e4m3fn, 8, torch.float32, 1, 0, 0)}
+
+_taken = threading.local()      # the parts on their way into or out of the graph that this thread runs
+
+
+def _bytes(tensor: Tensor) -> Tensor:
+    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
+
+
+def _take_out(operand: object, *, outputs: tuple[object, ...], **_: object) -> None:
+    """The kernel of dequantize: copies what quantize made."""
+    _taken.parts = [None if part is None else torch.from_dlpack(part).clone() for part in (operand.data, operand.scales, operand.second)]
+    torch.from_dlpack(outputs[0]).zero_()
+
+
+def _put_in(operand: object, *_: object, outputs: tuple[object, ...], **__: object) -> None:
+    """The kernel of quantize: its result is what dequantize was given."""
+    for part, given in zip((outputs[0].data, outputs[0].scales, outputs[0].second), _taken.parts):
+        if part is not None:
+            torch.from_dlpack(part).copy_(_bytes(given))
+
+
+def _registry(name: str, op: str, kernel: object) -> object:
+    registry = _core.Registry()
+    registry.add(name, op=op, run=kernel)
+    return registry
+
+
+_PARTS_OUT, _PARTS_IN = _registry("parts_out", "dequantize", _take_out), _registry("parts_in", "quantize", _put_in)
+
+
+def _block_shapes(shape: Sequence[int], format: str) -> tuple[list[int], list[int], list[int]]:
+    """Shapes of elements, scales and second level of a tensor in a block format."""
+    if format not in _BLOCKS:
+        raise Invalid(f"deepwell op: no block format '{format}'; there are {', '.join(_BLOCKS)}")
+    _, bits, _, rows, cols, second = _BLOCKS[format]
+    if len(shape) < 1 or (rows > 1 and len(shape) < 2):
+        raise Mismatch(f"quantize: {format} needs {'two axes' if rows > 1 else 'an axis'}, the tensor has {len(shape)}")
+    *outer, k = shape
+    scales = [*outer, 1 if cols == 0 else (k + cols - 1) // cols]
+    if rows > 1:
+        scales[-2] = (scales[-2] + rows - 1) // rows
+    return [*outer, (k * bits + 7) // 8], scales, [] if second == 1 else [*outer] if second == 2 else [0]
+
+
+@torch.library.custom_op("deepwell::quantize", mutates_args=())
+def quantize(x: Tensor, format: str) -> tuple[Tensor, Tensor, Tensor]:
+    """x [..,k] in a block format, blocks along the last axis: (elements, scales, second level).
+
+    elements: float8 [..,k], or packed into bytes, FP4 two to a byte [..,k/2], FP6 [..,k*6/8]. scales: float8_e8m0fnu, float8_e4m3fn or float32, one a
+    block [..,ceil(k/block)]. second level: float32, of nvfp4 [], of nvfp4_row one a row, of others empty [0]."""
+    data, scales, second = _block_shapes(x.shape, format)
+    text = _Text()
+    value = text.add(f"quantize x {{to={format}}}")
+    back = text.add(f"dequantize {value} {{to=f32}}")
+    _run(text.lines, {"x": x}, back, "dequantize")
+    parts, _taken.parts = _taken.parts, None
+    elements, _, scale = _BLOCKS[format][:3]
+    level = torch.empty(0) if parts[2] is None else parts[2].reshape(second)
+    return (parts[0].view(torch.uint8).reshape(data).view(elements),
+            (parts[1].view(torch.uint8).view(scale) if scale != torch.float32 else parts[1]).reshape(scales), level)
+
+
+@quantize.register_fake
+def _(x: Tensor, format: str) -> tuple[Tensor, Tensor, Tensor]:
+    data, scales, second = _block_shapes(x.shape, format)
+    elements, _, scale = _BLOCKS[format][:3]
+    return x.new_empty(data, dtype=elements), x.new_empty(scales, dtype=scale), x.new_empty(second, dtype=torch.float32)
+
+
+@torch.library.custom_op("deepwell::dequantize", mutates_args=())
+def dequantize(elements: Tensor, scales: Tensor, second: Tensor, format: str, k: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    """What ``quantize`` gave, as numbers: [..,k] in dtype (float32 or bfloat16). k is what the packed last axis does not tell for certain."""
+    shape = [*elements.shape[:-1], k]
+    for name, given, wanted in zip(("elements", "scales", "second"), (elements, scales, second), _block_shapes(shape, format)):
+        if list(given.shape) != wanted:
+            raise Mismatch(f"dequantize: {name} is {list(given.shape)}, of {format} {shape} it is {wanted}")
+    if elements.dtype != _BLOCKS[format][0] or scales.dtype != _BLOCKS[format][2]:
+        raise Mismatch(f"dequantize: elements are {elements.dtype}, scales {scales.dtype}; of {format} they are {_BLOCKS[format][0]} and {_BLOCKS[format][2]}")
+    text = _Text()
+    value = text.add(f"quantize x {{to={format}}}")
+    back = text.add(f"dequantize {value} {{to={_NAMES[dtype]}}}")
+    _taken.parts = [elements.contiguous(), scales.contiguous(), second.contiguous()]
+    try:
+        return _run(text.lines, {"x": torch.empty(shape)}, back, "quantize")
+    finally:
+        _taken.parts = None
+
+
+@dequantize.register_fake
+def _(elements: Tensor, scales: Tensor, second: Tensor, format: str, k: int, dtype: torch.dtype = torch.float32) -> Tensor:
+    return elements.new_empty((*elements.shape[:-1], k), dtype=dtype)
 
 
 @torch.library.custom_op("deepwell::fake_quantize", mutates_args=())

@@ -90,3 +90,41 @@ def test_nonsense_is_refused():
         dw.ops.attention(Q, K, V[:, :, :3])
     with pytest.raises(dw.Error):
         dw.ops.fake_quantize(X, "fp3")
+
+
+BLOCK_FORMATS = ["mxfp8", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "nvfp4", "nvfp4_row", "fp8_1x128", "fp8_128x128", "fp8_row"]
+
+
+@pytest.mark.parametrize("form", BLOCK_FORMATS)
+def test_quantize_and_back(form):
+    for shape in ((4, 64), (2, 3, 96), (130, 256), (3, 40)):
+        x = torch.randn(shape)
+        parts = dw.ops.quantize(x, form)
+        assert torch.equal(dw.ops.dequantize(*parts, form, shape[-1]), dw.ops.fake_quantize(x, form))
+        assert torch.equal(dw.ops.dequantize(*parts, form, shape[-1], torch.bfloat16), dw.ops.fake_quantize(x, form).bfloat16())
+    torch.library.opcheck(torch.ops.deepwell.quantize.default, (x, form))
+    # Not test_schema: it compares arguments by allclose, which PyTorch does not have for float8.
+    torch.library.opcheck(torch.ops.deepwell.dequantize.default, (*parts, form, 40),
+                          test_utils=("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic"))
+
+
+def test_parts_are_torchs_own_numbers():
+    x = torch.randn(6, 128)
+    elements, scales, _ = dw.ops.quantize(x, "mxfp8")
+    assert torch.equal(elements.float() * scales.float().repeat_interleave(32, 1), dw.ops.fake_quantize(x, "mxfp8"))
+    elements, scales, _ = dw.ops.quantize(x, "fp8_row")
+    assert torch.equal(elements.float() * scales, dw.ops.fake_quantize(x, "fp8_row"))
+    packed, scales, _ = dw.ops.quantize(x, "mxfp4")
+    codes = torch.stack([packed & 15, packed >> 4], -1).flatten(1).long()
+    values = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6, -0.0, -0.5, -1, -1.5, -2, -3, -4, -6])[codes]
+    assert torch.equal(values * scales.float().repeat_interleave(32, 1), dw.ops.fake_quantize(x, "mxfp4"))
+
+
+def test_parts_that_do_not_fit_are_refused():
+    elements, scales, second = dw.ops.quantize(X, "mxfp8")
+    with pytest.raises(dw.Mismatch, match="scales"):
+        dw.ops.dequantize(elements, scales[:, :1], second, "mxfp8", 64)
+    with pytest.raises(dw.Mismatch, match="elements"):
+        dw.ops.dequantize(elements, scales, second, "mxfp8", 63)
+    with pytest.raises(dw.Invalid, match="no block format"):
+        dw.ops.quantize(X, "bf16")
