@@ -6,7 +6,8 @@
 typedef struct generation {
     core_session *session;
     PyObject *on_token;      /* or None */
-    int row;                 /* of the prompt under way */
+    int count;               /* of prompts */
+    dw_prompt *prompts;      /* their ids and made_ids are malloc memory */
 } generation;
 
 /* int64 numbers of a sequence, or of a tensor, in malloc memory; false: raised. */
@@ -43,42 +44,17 @@ static PyObject *id_list(const int64_t *ids, int64_t count) {
 }
 
 /* Non-zero ends the generation: the callable gave something true, or raised. */
-static int tell_token(void *user, int64_t id) {
+static int tell_token(void *user, int prompt, int64_t id) {
     generation *generation = user;
     core_context *own = &generation->session->own;
     int stop = 1;
     core_hold(own);
-    PyObject *answer = PyObject_CallFunction(generation->on_token, "iL", generation->row, (long long)id);
+    PyObject *answer = PyObject_CallFunction(generation->on_token, "iL", prompt, (long long)id);
     if (answer != NULL) stop = PyObject_IsTrue(answer);
     Py_XDECREF(answer);
     if (answer == NULL || stop < 0) core_keep_error(own);
     core_drop(own);
     return stop != 0;
-}
-
-static PyObject *generate_one(generation *generation, PyObject *prompt, dw_generate_options *options) {
-    core_session *self = generation->session;
-    int64_t *ids, count, made = 0;
-    PyObject *list = NULL;
-    dw_generate_times times;
-    if (options->tokens < 0 || options->tokens > (1 << 30)) return core_fail(DW_INVALID, "tokens is %lld; from 0 to 2^30", (long long)options->tokens);
-    if (!read_ids(prompt, "the prompt", &ids, &count)) return NULL;
-    int64_t *room = malloc((size_t)options->tokens * sizeof *room + 1);
-    if (room == NULL) {
-        PyErr_NoMemory();
-    } else if (core_begin(&self->own)) {
-        self->own.keep = (PyObject *)self;
-        self->own.exports = &self->model->exports;
-        int done = core_end(&self->own, dw_session_generate(self->session, count, ids, options, room, &made, &times));
-        self->own.keep = NULL;
-        if (done) {
-            self->times = times;
-            list = id_list(room, made);
-        }
-    }
-    free(room);
-    free(ids);
-    return list;
 }
 
 static int is_list_of_prompts(PyObject *prompts) {
@@ -87,18 +63,65 @@ static int is_list_of_prompts(PyObject *prompts) {
     return PySequence_Check(first) && !PyUnicode_Check(first);
 }
 
-/* One prompt, or a list of prompts, each from position 0. */
-static PyObject *generate_all(generation *generation, PyObject *prompts, dw_generate_options *options) {
-    if (!is_list_of_prompts(prompts)) return generate_one(generation, prompts, options);
-    Py_ssize_t count = PyList_Size(prompts);
-    PyObject *all = PyList_New(0);
-    for (Py_ssize_t i = 0; all != NULL && i < count; i++) {
-        generation->row = (int)i;
-        PyObject *prompt = PyList_GetItem(prompts, i), *made = prompt ? generate_one(generation, prompt, options) : NULL;
-        if (made == NULL || PyList_Append(all, made) < 0) Py_CLEAR(all);
-        Py_XDECREF(made);
+/* Adds a prompt with room for what continues it; false: raised. */
+static int add_prompt(generation *generation, PyObject *ids, const dw_generate_options *options) {
+    dw_prompt *prompt = &generation->prompts[generation->count];
+    int64_t *read;
+    if (!read_ids(ids, "the prompt", &read, &prompt->count)) return 0;
+    prompt->ids = read;
+    prompt->seed = options->seed + (uint64_t)generation->count;
+    prompt->made_ids = malloc((size_t)options->tokens * sizeof *prompt->made_ids + 1);
+    generation->count++;
+    if (prompt->made_ids != NULL) return 1;
+    PyErr_NoMemory();
+    return 0;
+}
+
+static int read_prompts(generation *generation, PyObject *given, int many, const dw_generate_options *options) {
+    Py_ssize_t count = many ? PyList_Size(given) : 1;
+    if (count > INT32_MAX || options->tokens < 0 || options->tokens > (1 << 30)) {
+        core_fail(DW_INVALID, "tokens is %lld for %zd prompts; from 0 to 2^30 for less than 2^31 prompts", (long long)options->tokens, count);
+        return 0;
+    }
+    generation->prompts = calloc((size_t)count, sizeof *generation->prompts);
+    if (generation->prompts == NULL) PyErr_NoMemory();
+    int done = generation->prompts != NULL;
+    for (Py_ssize_t i = 0; done && i < count; i++) {
+        PyObject *ids = many ? PyList_GetItem(given, i) : given;   /* NULL where the list has shrunk meanwhile */
+        done = ids != NULL && add_prompt(generation, ids, options);
+    }
+    return done;
+}
+
+static PyObject *made_of(const generation *generation, int many) {
+    if (!many) return id_list(generation->prompts[0].made_ids, generation->prompts[0].made);
+    PyObject *all = PyList_New(generation->count);
+    for (int i = 0; all != NULL && i < generation->count; i++) {
+        PyObject *made = id_list(generation->prompts[i].made_ids, generation->prompts[i].made);
+        if (made == NULL || PyList_SetItem(all, i, made) < 0) Py_CLEAR(all);
     }
     return all;
+}
+
+/* One prompt, or a list of prompts, each from position 0. */
+static PyObject *generate_all(generation *generation, PyObject *given, const dw_generate_options *options) {
+    core_session *self = generation->session;
+    int many = is_list_of_prompts(given), done = 0;
+    dw_generate_times times;
+    if (read_prompts(generation, given, many, options) && core_begin(&self->own)) {
+        self->own.keep = (PyObject *)self;
+        self->own.exports = &self->model->exports;
+        done = core_end(&self->own, dw_session_generate_batch(self->session, generation->count, generation->prompts, options, &times));
+        self->own.keep = NULL;
+    }
+    if (done) self->times = times;
+    PyObject *made = done ? made_of(generation, many) : NULL;
+    for (int i = 0; i < generation->count; i++) {
+        free((void *)generation->prompts[i].ids);
+        free(generation->prompts[i].made_ids);
+    }
+    free(generation->prompts);
+    return made;
 }
 
 PyObject *core_session_generate(PyObject *object, PyObject *arguments, PyObject *keywords) {
@@ -124,7 +147,7 @@ PyObject *core_session_generate(PyObject *object, PyObject *arguments, PyObject 
     options.stop_count = (int)stop_count;
     options.inputs = tensors.rows;
     options.input_count = tensors.count;
-    options.on_token = on_token != Py_None ? tell_token : NULL;
+    options.on_prompt_token = on_token != Py_None ? tell_token : NULL;
     options.user = &generation;
     PyObject *made = NULL;
     if (core_model_enter(generation.session->model)) {

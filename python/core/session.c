@@ -24,12 +24,14 @@ static void session_dealloc(PyObject *object) {
 }
 
 static PyObject *session_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"model", "dims", "max_tokens", NULL};
+    static char *names[] = {"model", "dims", "max_tokens", "rows", "chunk", NULL};
     PyObject *model;
     dw_session_options options = {0};
-    long long most = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$zL", names, core_model_type, &model, &options.dims, &most)) return NULL;
+    long long most = 0, rows = 0, chunk = 0;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$zLLL", names, core_model_type, &model, &options.dims, &most, &rows, &chunk)) return NULL;
     options.max_tokens = most;
+    options.rows = rows;
+    options.chunk = chunk;
     core_session *self = PyObject_GC_New(core_session, type);
     if (self == NULL) return NULL;
     memset((char *)self + sizeof(PyObject), 0, sizeof *self - sizeof(PyObject));

@@ -158,8 +158,9 @@ class Model:
 class Session:
     """A model at work: its state, its workspace and its position. One thread at a time is inside: a second one waits for the first."""
 
-    def __init__(self, model: Model, *, dims: str | None = None, max_tokens: int = 0) -> None:
-        """dims: the largest sizes of runs, "b=4,s=512". max_tokens: room in the cache of generation, prompt included."""
+    def __init__(self, model: Model, *, dims: str | None = None, max_tokens: int = 0, rows: int = 0, chunk: int = 0) -> None:
+        """dims: the largest sizes of runs, "b=4,s=512". Generation: max_tokens is the room of each text, prompt included; rows, how many texts are at work at a time
+        (0: 1); chunk, the most new tokens of a run, so that prompts are read piece by piece (0: 512)."""
 
     def run(self, inputs: tuple[Any, ...], make: Make | None = None) -> tuple[Any, ...]:
         """Tensors in the order of model.inputs, contiguous, to tensors in the order of model.outputs. make(shape, format) gives a new
@@ -178,8 +179,8 @@ class Session:
         on_token: Callable[[int, int], Any] | None = None,
         inputs: Tensors = (),
     ) -> list[int] | list[list[int]]:
-        """The ids that continue a prompt, or a list of them for a list of prompts, which are done one after the other. The model was made with generate=True, the
-        session with max_tokens. on_token(row, id) is told each new id; what it gives ends that prompt's generation when it is true. inputs: those
+        """The ids that continue a prompt, or a list of them for a list of prompts of any lengths, of which as many are at work at a time as the session has rows.
+        The model was made with generate=True, the session with max_tokens. Prompt i draws from seed + i. on_token(row, id) is told each new id; what it gives ends that prompt's generation when it is true. inputs: those
         besides the prompt, an encoder's."""
 
     @property

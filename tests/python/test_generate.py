@@ -31,7 +31,15 @@ def test_generation_with_the_cache_is_that_of_whole_runs(session):
 
 def test_a_list_of_prompts_gives_a_list(session):
     other = list(b"And God said, ")
-    assert session.generate([PROMPT, other], 6) == [session.generate(PROMPT, 6), session.generate(other, 6)]
+    alone = [session.generate(PROMPT, 6), session.generate(other, 6)]
+    assert session.generate([PROMPT, other], 6) == alone
+    together = _core.Session(session.model, max_tokens=64, rows=2)
+    assert together.generate([PROMPT, other], 6) == alone
+    told = []
+    together.generate([PROMPT, other], 6, on_token=lambda row, id: told.append((row, id)) and None)
+    assert [[id for row, id in told if row == i] for i in range(2)] == alone
+    drawn = together.generate([PROMPT, PROMPT], 6, temperature=2.0, seed=5)
+    assert drawn == [session.generate(PROMPT, 6, temperature=2.0, seed=seed) for seed in (5, 6)] and drawn[0] != drawn[1]
 
 
 def test_tokens_are_told_and_can_end_it(session):
