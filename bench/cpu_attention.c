@@ -25,7 +25,7 @@ static void check(dw_status status, const dw_context *context) {
 static const kernel_row *best_row(const device *device) {
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
-        if (row->op == OP_attention && (row->needs & ~device->caps.features) == 0) return row;
+        if (row->op == OP_attention && row->device == CHIP_CPU && (row->needs & ~device->caps.features) == 0) return row;
     }
     return NULL;
 }

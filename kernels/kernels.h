@@ -4,17 +4,21 @@
 
 #include "kernel/kernel.h"
 
-#define KERNEL_FUNCTIONS(family, function)                                     \
+#define KERNEL_CHOICE(family)                                                  \
     const char *family##_reject(const kernel_problem *problem, text *why);     \
     double family##_cost(const kernel_problem *problem);                       \
-    size_t family##_workspace(const kernel_run *run);                          \
-    dw_status function##_run(const kernel_run *run);
+    size_t family##_workspace(const kernel_run *run);
+#define KERNEL_FUNCTIONS(family, function) KERNEL_CHOICE(family) dw_status function##_run(const kernel_run *run);
 #define KERNEL(name, op, needs, strided_in, strided_out, in_place, family, function) KERNEL_FUNCTIONS(family, function)
 #define PACKED(name, op, needs, strided_in, strided_out, in_place, packs, family, function)                          \
     KERNEL_FUNCTIONS(family, function)                                                                               \
     bool family##_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes);                 \
     dw_status family##_pack(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed);
+#define CUDA(name, op, needs, strided_in, strided_out, in_place, family, function)                                   \
+    KERNEL_CHOICE(family)                                                                                            \
+    dw_status function##_shape(const kernel_run *run, kernel_launcher *launcher);
 #include "kernels/kernel.def"
+#undef CUDA
 #undef KERNEL
 #undef PACKED
 

@@ -118,6 +118,7 @@ static cuda_result read_option(char *option, sim_options *o) {
 }
 
 int deepwell_sim_configure(const char *options) {
+    if (sim_driver.started && options != NULL && strcmp(options, sim_driver.configured) == 0) return 0;
     if (sim_driver.started || options == NULL || strlen(options) >= sizeof sim_driver.configured) return 1;
     snprintf(sim_driver.configured, sizeof sim_driver.configured, "%s", options);
     return 0;

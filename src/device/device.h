@@ -6,6 +6,7 @@
 #include "kernel/kernel.h"
 
 typedef struct device device;
+typedef struct device_graph device_graph;
 
 /* What an implementation provides. Addresses are the device's own; on the CPU they are host addresses. */
 typedef struct device_calls {
@@ -19,7 +20,15 @@ typedef struct device_calls {
     dw_status (*fill)(device *device, void *to, int byte, size_t bytes);
     /* Runs one kernel on operands in device memory. May return before it is done: synchronize waits. run->pool is filled in by the CPU device. */
     dw_status (*run)(device *device, const kernel_row *row, kernel_run *run);
+    /* Waits for all that was started. INVALID when a kernel has met what a host kernel would have returned as an error; fault_step says where. */
     dw_status (*synchronize)(device *device);
+    /* Steps as one thing to start; NULL where steps run one by one. A run records its steps: begin, add each, launch. Recording the same steps again, with
+     * other addresses or sizes, changes the graph in place and allocates nothing. */
+    dw_status (*graph_create)(device *device, device_graph **graph);
+    dw_status (*graph_begin)(device *device, device_graph *graph);
+    dw_status (*graph_add)(device *device, device_graph *graph, const kernel_row *row, kernel_run *run);
+    dw_status (*graph_launch)(device *device, device_graph *graph);
+    void (*graph_release)(device *device, device_graph *graph);
 } device_calls;
 
 struct device {
@@ -28,6 +37,7 @@ struct device {
     chip_caps caps;
     bool host_memory;             /* the host may read and write device memory directly, and device kernels the host's */
     pool *pool;                   /* of the CPU device; else NULL */
+    uint32_t fault_step;          /* of the last fault: the number of the step in its graph, from 1; 0: outside of one */
     void *own;                    /* of the implementation */
 };
 
@@ -46,5 +56,7 @@ dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps);
 
 /* Implementations, named by device.def. detail is what follows the colon, "" without one. */
 dw_status device_cpu_open(dw_context *context, const char *detail, device **device);
+dw_status device_cuda_open(dw_context *context, const char *detail, device **device);
+dw_status device_sim_open(dw_context *context, const char *detail, device **device);
 
 #endif

@@ -353,6 +353,7 @@ static dw_status check_model(check *check, const dw_model_options *options, int 
         return base_fail(check->context, DW_UNSUPPORTED, "%s is compiled and holds no fp32 weights: check the .pt2 it was made from", file);
     arena_init(&check->arena, check->context);
     engine_constants_init(&check->constants, check->context);
+    check->constants.device = check->model->device;
     json_t *facts = json_pack("{s:s, s:b}", "file", file, "random_inputs", input_count == 0);
     dw_status status = run_check(check, options, input_count, inputs, facts);
     if (status == DW_OK) status = emit(check, facts, json, sink, user);

@@ -178,6 +178,8 @@ static void print_rows(text *out, const op_bench *bench) {
 
 static dw_status run_bench(op_bench *bench, const char *line, const char *device) {
     const char *colon = device ? strchr(device, ':') : NULL;
+    if (device != NULL && strncmp(device, "cpu", 3) != 0)
+        return base_fail(bench->context, DW_UNSUPPORTED, "device %s: one op is timed on the CPU alone; bench of a model runs there", device);
     TRY(device_probe_cpu(bench->context, colon ? colon + 1 : "", dw_context_threads(bench->context), &bench->chip));
     TRY(base_pool(bench->context, &bench->pool));
     TRY(dim_table_create(bench->context, &bench->dims));

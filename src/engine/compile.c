@@ -92,21 +92,25 @@ dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *poli
 
 /* ---- plans ---- */
 
+static dw_status open_device(dw_model *model, const char *name)
+{
+    model->device_name = arena_text(&model->arena, name);
+    if (model->device_name == NULL) return DW_NO_MEMORY;
+    TRY(device_open(model->context, name, &model->device));
+    model->chip = model->device->caps;
+    model->constants.device = model->device;
+    return DW_OK;
+}
+
 dw_status engine_find_chip(dw_model *model, const dw_model_options *options)
 {
     if (options->chip == NULL) {
         const char *device = options->device ? options->device : "cpu", *colon = strchr(device, ':');
-        if (strncmp(device, "cpu", 3) != 0 || (device[3] != '\0' && device[3] != ':'))
-            return base_fail(model->context, DW_UNSUPPORTED, "device %s: this build runs on cpu, cpu:avx2, cpu:portable and other CPU levels", device);
+        if (strncmp(device, "cpu", 3) != 0 || (device[3] != '\0' && device[3] != ':')) return open_device(model, device);
         return device_probe_cpu(model->context, colon ? colon + 1 : "", dw_context_threads(model->context), &model->chip);
     }
     if (!(model->flags & DW_MODEL_PLAN_ONLY)) return base_fail(model->context, DW_INVALID, "chip %s: a plan for another chip is not run", options->chip);
-    TRY(chip_find(model->context, options->chip, 0, &model->chip));
-    for (int i = 0; i < kernel_count(); i++) {
-        if (kernel_at(i)->device == model->chip.kind) return DW_OK;
-    }
-    return base_fail(model->context, DW_UNSUPPORTED, "chip %s: this build has no kernels for GPUs, so there is nothing to plan; it plans for cpu-avx512bf16, cpu-avx512, "
-                     "cpu-avx2 and cpu-portable", model->chip.name);
+    return chip_find(model->context, options->chip, 0, &model->chip);
 }
 
 static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_model_options *options, pass_policy *policy, engine_program *program)

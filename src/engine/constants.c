@@ -7,9 +7,10 @@
 
 void engine_constants_init(engine_constants *constants, dw_context *context)
 {
-    constants->context = context;
+    *constants = (engine_constants){.context = context};
     arena_init(&constants->arena, context);
     map_init(&constants->by_key, &constants->arena);
+    map_init(&constants->on_device, &constants->arena);
 }
 
 void engine_constants_free(engine_constants *constants)
@@ -18,13 +19,17 @@ void engine_constants_free(engine_constants *constants)
         engine_constant *constant = constants->by_key.entries[i].value;
         base_release(constants->context, constant->owned, constant->owned_bytes, ENGINE_ALIGN);
     }
+    for (size_t i = 0; i < constants->on_device.count; i++) {
+        engine_constant *constant = constants->on_device.entries[i].value;
+        constants->device->calls->release(constants->device, constant->owned, constant->owned_bytes);
+    }
     arena_free(&constants->arena);
 }
 
 void engine_constants_move(engine_constants *to, engine_constants *from)
 {
     *to = *from;
-    to->by_key.arena = &to->arena;
+    to->by_key.arena = to->on_device.arena = &to->arena;
     engine_constants_init(from, from->context);
 }
 
@@ -46,6 +51,7 @@ typedef struct loading {
     engine_constants *constants;
     engine_program *program;
     pool *pool;
+    chip_caps chip;            /* the host's */
     arena arena;
     bool *wanted;              /* must be there or be computed */
     dw_tensor *tensors;
@@ -111,7 +117,7 @@ static dw_status run_step(loading *load, const plan_step *step)
     kernel_run run = {
         .call = {.context = context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = load->symbols, .n_in = node->n_in, .in = in,
                  .n_out = node->n_out, .out = out},
-        .post = step->post, .pool = load->pool, .chip = &load->program->plan->chip, .user = step->row->user,
+        .post = step->post, .pool = load->pool, .chip = &load->chip, .user = step->row->user,
     };
     size_t bytes = step->row->workspace ? step->row->workspace(&run) : 0;
     if (bytes > 0) TRY(base_alloc(context, bytes, ENGINE_ALIGN, &run.workspace));
@@ -305,11 +311,12 @@ static dw_status load_program(loading *load)
 
 dw_status engine_load(engine_constants *constants, pool *pool, engine_program *program)
 {
-    loading load = {.constants = constants, .program = program, .pool = pool, .limit = limit_of(program->plan->graph)};
+    loading load = {.constants = constants, .program = program, .pool = pool, .chip = program->plan->chip, .limit = limit_of(program->plan->graph)};
+    if (load.chip.kind != CHIP_CPU) TRY(device_probe_cpu(constants->context, "", pool_threads(pool), &load.chip));
     arena_init(&load.arena, constants->context);
     dw_status status = load_program(&load);
     for (int i = 0; load.owned != NULL && i < program->plan->value_count; i++)
         base_release(constants->context, load.owned[i], load.owned_bytes[i], ENGINE_ALIGN);
     arena_free(&load.arena);
-    return status;
+    return status == DW_OK ? engine_upload(constants, program) : status;
 }

@@ -5,6 +5,7 @@
 
 #include "deepwell/model.h"
 #include "deepwell/ops.h"
+#include "device/device.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
 
@@ -25,13 +26,16 @@ typedef struct engine_constants {
     dw_context *context;
     arena arena;
     map by_key;                /* -> engine_constant */
+    device *device;            /* where runs read them, when that is not the host's memory; else NULL */
+    map on_device;             /* -> engine_constant whose memory is the device's */
 } engine_constants;
 
 /* A plan with its constants looked up. */
 typedef struct engine_program {
     plan *plan;
-    dw_tensor *constants;      /* by value index */
+    dw_tensor *constants;      /* by value index; in the memory of the host */
     const void **packed;       /* by step index */
+    dw_tensor *on_device;      /* by value index, those that runs read: in the device's memory; NULL: runs are on the host */
 } engine_program;
 
 void engine_constants_init(engine_constants *constants, dw_context *context);
@@ -40,8 +44,11 @@ void engine_constants_free(engine_constants *constants);
 void engine_constants_move(engine_constants *to, engine_constants *from);
 /* Takes owned over, also on failure. */
 dw_status engine_constants_add(engine_constants *constants, const engine_constant *constant);
-/* Runs the steps at load that run-time steps of the plan need and whose results are not there yet; packs weights; fills program. */
+/* Runs, on the host, the steps at load that run-time steps of the plan need and whose results are not there yet; packs weights; fills program. */
 dw_status engine_load(engine_constants *constants, pool *pool, engine_program *program);
+
+/* upload.c: brings what runs of the program read to constants->device; nothing when that is NULL. */
+dw_status engine_upload(engine_constants *constants, engine_program *program);
 
 /* ---- model.c ---- */
 
@@ -57,6 +64,8 @@ struct dw_model {
     engine_program prelude;    /* what the step is given once for each generation; plan NULL: nothing */
     const char *no_step;       /* why there is no step */
     chip_caps chip;
+    device *device;            /* that is not the host; else NULL */
+    const char *device_name;   /* sessions open it by this name for themselves */
     const char *precision;     /* in words, for print */
     const char *fusion_notes;  /* what fusion left alone, and why; "" */
     const char *policy_report; /* which precision each layer got by which rule; "" */
@@ -90,7 +99,14 @@ dw_status engine_compile(dw_model *model, const dw_model_options *options);
 
 enum { ENGINE_BINDINGS = 4 };  /* sizes that a session keeps bound at a time, per plan */
 
-typedef struct engine_slot { plan_binding binding; uint64_t used; } engine_slot;
+typedef struct engine_slot {
+    plan_binding binding;
+    uint64_t used;
+    device_graph *graph;       /* its steps on a device that has graphs; else NULL */
+} engine_slot;
+
+/* Memory on the device for the inputs and outputs of a run, where the caller's is the host's. */
+typedef struct engine_stage { void *memory; size_t bytes, room; } engine_stage;   /* bytes are wanted, room is there */
 
 /* One plan at work in a session. */
 typedef struct engine_runner {
@@ -104,6 +120,7 @@ typedef struct engine_runner {
     void **inputs, **outputs;  /* the memory of that run */
     void **states;
     size_t *state_bytes;
+    engine_stage *staged_inputs, *staged_outputs;   /* on a device; else NULL */
     double *profile;           /* by step: seconds are added up here; NULL: nobody asks */
 } engine_runner;
 
@@ -112,6 +129,7 @@ struct dw_session {
     const dw_model *model;
     arena arena;
     pool *pool;
+    device *device;            /* NULL: the host */
     engine_runner full, step, prelude;
     int64_t *prelude_most;     /* by symbol of the prelude: the sizes that generation has room for */
     void *workspace;
@@ -128,6 +146,14 @@ dw_status engine_reserve(dw_session *session, engine_runner *runner);
 dw_status engine_reserve_up_to(dw_session *session, engine_runner *runner);
 /* Runs all steps on runner->inputs and outputs. */
 dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding);
+
+/* remote.c: runs on a device that has memory of its own */
+/* Inputs and outputs of this binding want room: engine_stage_create makes it, also when there is some already. */
+void engine_stage_widen(engine_runner *runner, const plan_binding *binding);
+dw_status engine_stage_create(dw_session *session, engine_runner *runner);
+void engine_stage_free(dw_session *session, engine_runner *runner);
+/* What engine_execute does there: inputs go to the device, one graph is launched, outputs come back. */
+dw_status engine_execute_remote(dw_session *session, engine_runner *runner, plan_binding *binding);
 
 /* match.c */
 enum { ENGINE_MAX_INPUTS = 1024, ENGINE_MAX_SYMBOLS = 64 };

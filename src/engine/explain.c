@@ -109,22 +109,56 @@ dw_status dw_operators(dw_context *context, int json, dw_sink sink, void *user) 
     return status;
 }
 
+static json_t *features_json(const chip_caps *caps) {
+    json_t *features = json_array();
+    for (int i = 0; i < CHIP_FEATURE_COUNT; i++)
+        if (chip_has(caps, (chip_feature)i)) json_array_append_new(features, json_string(chip_feature_name((chip_feature)i)));
+    return features;
+}
+
+/* Each GPU that can be opened, as a line or an object; when there is none, why. */
+static dw_status list_gpus(dw_context *context, text *out, json_t *list) {
+    enum { MOST = 64 };
+    for (int i = 0; i < MOST; i++) {
+        char name[16];
+        device *gpu;
+        snprintf(name, sizeof name, "cuda:%d", i);
+        dw_status status = device_open(context, name, &gpu);
+        if (status == DW_NO_MEMORY || status == DW_CANCELLED) return status;
+        if (status != DW_OK) {
+            if (i == 0 && out != NULL) text_printf(out, "gpus: none (%s)\n", dw_context_error(context));
+            return DW_OK;
+        }
+        if (out != NULL) {
+            text_printf(out, "%s ", name);
+            chip_print(out, &gpu->caps);
+        }
+        if (list != NULL)
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:i, s:i, s:o, s:I}", "device", name, "level", gpu->caps.name, "model", gpu->caps.model, "arch", gpu->caps.arch,
+                                                  "multiprocessors", gpu->caps.units, "features", features_json(&gpu->caps), "memory_bytes", (json_int_t)gpu->caps.memory_bytes));
+        device_close(gpu);
+    }
+    return DW_OK;
+}
+
 dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, void *user) {
     chip_caps caps;
     text out;
     TRY(device_probe_cpu(context, "", dw_context_threads(context), &caps));
     if (json) {
-        json_t *features = json_array();
-        for (int i = 0; i < CHIP_FEATURE_COUNT; i++)
-            if (chip_has(&caps, (chip_feature)i)) json_array_append_new(features, json_string(chip_feature_name((chip_feature)i)));
+        json_t *features = features_json(&caps), *gpus = json_array();
+        dw_status status = list_gpus(context, NULL, gpus);
         json_t *cpu = json_pack("{s:s, s:s, s:i, s:o, s:I}", "level", caps.name, "model", caps.model, "threads", caps.units, "features", features,
                                 "memory_bytes", (json_int_t)caps.memory_bytes);
-        return emit_json(context, json_pack("{s:s, s:o, s:[]}", "version", dw_version(), "cpu", cpu, "gpus"), sink, user);
+        json_t *facts = json_pack("{s:s, s:o, s:o}", "version", dw_version(), "cpu", cpu, "gpus", gpus);
+        if (status == DW_OK) return emit_json(context, facts, sink, user);
+        json_decref(facts);
+        return status;
     }
     text_init(&out, context);
     chip_print(&out, &caps);
-    text_add(&out, "gpus: none; this build runs on the CPU alone\n");
-    dw_status status = emit(&out, sink, user);
+    dw_status status = list_gpus(context, &out, NULL);
+    if (status == DW_OK) status = emit(&out, sink, user);
     text_free(&out);
     return status;
 }

@@ -28,6 +28,7 @@ void dw_model_destroy(dw_model *model)
     ir_graph_destroy(model->fused);
     ir_graph_destroy(model->captured);   /* whose weights the fused one reads */
     engine_constants_free(&model->constants);
+    device_close(model->device);
     ir_weights_free(&model->weights);
     file_map_close(&model->package);
     arena_free(&model->arena);

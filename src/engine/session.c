@@ -22,8 +22,23 @@ static dw_status make_runner(dw_session *session, const engine_program *program,
     TRY_NEW(runner->outputs, &session->arena, graph->output_count);
     TRY_NEW(runner->states, &session->arena, graph->state_count);
     TRY_NEW(runner->state_bytes, &session->arena, graph->state_count);
+    if (session->device != NULL) {
+        TRY_NEW(runner->staged_inputs, &session->arena, graph->input_count);
+        TRY_NEW(runner->staged_outputs, &session->arena, graph->output_count);
+    }
     for (int i = 0; i < ENGINE_BINDINGS; i++) TRY(plan_binding_create(session->context, program->plan, &runner->slots[i].binding));
     return plan_layout_create(program->plan, &session->arena, &runner->layout);
+}
+
+/* Memory that steps read and write: the device's, or the host's. */
+static dw_status take_memory(dw_session *session, size_t bytes, void **memory) {
+    if (session->device != NULL) return session->device->calls->alloc(session->device, bytes, memory);
+    return base_alloc(session->context, bytes, ENGINE_ALIGN, memory);
+}
+
+static void release_memory(dw_session *session, void *memory, size_t bytes) {
+    if (session->device != NULL) session->device->calls->release(session->device, memory, bytes);
+    else base_release(session->context, memory, bytes, ENGINE_ALIGN);
 }
 
 /* Makes the states at the sizes in runner->symbols; their memory stays for the life of the session. */
@@ -35,7 +50,7 @@ static dw_status make_states(dw_session *session, engine_runner *runner) {
         TRY(op_tensor_bind(session->context, &graph->states[i]->type, runner->symbols, NULL, &tensor));
         if (!num_layout(tensor.format, tensor.scale_layout, tensor.rank, tensor.dims, &parts))
             return base_fail(session->context, DW_LIMIT, "the bytes of state %s overflow", graph->states[i]->name);
-        TRY(base_alloc(session->context, parts.total_bytes + 1, ENGINE_ALIGN, &runner->states[i]));
+        TRY(take_memory(session, parts.total_bytes + 1, &runner->states[i]));
         runner->state_bytes[i] = parts.total_bytes;
     }
     return DW_OK;
@@ -44,20 +59,26 @@ static dw_status make_states(dw_session *session, engine_runner *runner) {
 static dw_status reset_states(dw_session *session, engine_runner *runner) {
     if (runner->program == NULL) return DW_OK;
     const ir_graph *graph = runner->program->plan->graph;
+    device *device = session->device;
     for (size_t i = 0; i < graph->state_count; i++) {
         const ir_weight *initial = graph->states[i]->weight;
-        if (initial != NULL) memcpy(runner->states[i], initial->tensor.data, runner->state_bytes[i]);
-        else memset(runner->states[i], 0, runner->state_bytes[i]);
+        void *state = runner->states[i];
+        size_t bytes = runner->state_bytes[i];
+        if (device != NULL && initial != NULL) TRY(device->calls->write(device, state, initial->tensor.data, bytes));
+        else if (device != NULL) TRY(device->calls->fill(device, state, 0, bytes));
+        else if (initial != NULL) memcpy(state, initial->tensor.data, bytes);
+        else memset(state, 0, bytes);
         TRY(base_poll(session->context));   /* large caches take their time */
     }
-    return DW_OK;
+    return device != NULL ? device->calls->synchronize(device) : DW_OK;
 }
 
 static void free_runner(dw_session *session, engine_runner *runner) {
     if (runner->program == NULL) return;
     size_t count = runner->program->plan->graph->state_count;
     for (size_t i = 0; runner->states != NULL && i < count; i++)
-        base_release(session->context, runner->states[i], runner->state_bytes[i] + 1, ENGINE_ALIGN);
+        release_memory(session, runner->states[i], runner->state_bytes[i] + 1);
+    engine_stage_free(session, runner);
     for (int i = 0; i < ENGINE_BINDINGS; i++) plan_binding_destroy(&runner->slots[i].binding);
 }
 
@@ -91,6 +112,7 @@ dw_status engine_execute(dw_session *session, engine_runner *runner, plan_bindin
         return base_fail(session->context, DW_LIMIT,
                          "a run at these sizes needs %zu bytes of workspace, the session reserved %zu: create it with larger dims",
                          workspace_of(binding), session->workspace_bytes);
+    if (session->device != NULL) return engine_execute_remote(session, runner, binding);
     plan_bases bases = {.workspace = session->workspace,
                         .inputs = runner->inputs,
                         .outputs = runner->outputs,
@@ -119,6 +141,7 @@ dw_status engine_reserve(dw_session *session, engine_runner *runner) {
     plan_binding *binding;
     TRY(engine_bind(session, runner, &binding));
     plan_layout_widen(&runner->layout, binding);
+    engine_stage_widen(runner, binding);
     if (binding->scratch_bytes > runner->scratch_bytes) runner->scratch_bytes = binding->scratch_bytes;
     return DW_OK;
 }
@@ -170,19 +193,20 @@ static void set_layout(engine_runner *runner, const plan_layout *layout) {
 }
 
 /* From here on all sizes that were reserved for lie under one layout. */
-static dw_status settle(engine_runner *runner, size_t *bytes) {
+static dw_status settle(dw_session *session, engine_runner *runner, size_t *bytes) {
     if (runner->program == NULL) return DW_OK;
     TRY(plan_layout_place(&runner->layout));
     set_layout(runner, &runner->layout);
     size_t needed = base_align_up(runner->layout.value_bytes, ENGINE_ALIGN) + base_align_up(runner->scratch_bytes, ENGINE_ALIGN);
     if (needed > *bytes) *bytes = needed;
-    return DW_OK;
+    return session->device != NULL ? engine_stage_create(session, runner) : DW_OK;
 }
 
 static dw_status build(dw_session *session, const dw_session_options *options) {
     const dw_model *model = session->model;
     size_t bytes = 0;
     TRY(base_pool(session->context, &session->pool));
+    if (model->device != NULL) TRY(device_open(session->context, model->device_name, &session->device));
     if (model->full.plan != NULL) {
         TRY(make_runner(session, &model->full, &session->full));
         TRY(reserve_full(session, options));
@@ -194,10 +218,10 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
         TRY(engine_generation_create(session, options));
         if (session->step.program != NULL) TRY(make_states(session, &session->step));
     }
-    TRY(settle(&session->full, &bytes));
-    TRY(settle(&session->step, &bytes));
-    TRY(settle(&session->prelude, &bytes));
-    TRY(base_alloc(session->context, bytes + ENGINE_ALIGN, ENGINE_ALIGN, &session->workspace));
+    TRY(settle(session, &session->full, &bytes));
+    TRY(settle(session, &session->step, &bytes));
+    TRY(settle(session, &session->prelude, &bytes));
+    TRY(take_memory(session, bytes + ENGINE_ALIGN, &session->workspace));
     session->workspace_bytes = bytes;
     return dw_session_reset(session);
 }
@@ -227,7 +251,8 @@ void dw_session_destroy(dw_session *session) {
     free_runner(session, &session->full);
     free_runner(session, &session->step);
     free_runner(session, &session->prelude);
-    base_release(context, session->workspace, session->workspace_bytes + ENGINE_ALIGN, ENGINE_ALIGN);
+    release_memory(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
+    device_close(session->device);
     base_release(context, session->generation, session->generation_bytes, ENGINE_ALIGN);
     arena_free(&session->arena);
     base_release(context, session, sizeof *session, _Alignof(max_align_t));
@@ -259,10 +284,10 @@ static dw_status widen(dw_session *session, engine_runner *runner) {
     size_t bytes = session->workspace_bytes;
     void *workspace;
     TRY(engine_reserve_up_to(session, runner));
-    TRY(settle(runner, &bytes));
+    TRY(settle(session, runner, &bytes));
     if (bytes <= session->workspace_bytes) return DW_OK;
-    TRY(base_alloc(session->context, bytes + ENGINE_ALIGN, ENGINE_ALIGN, &workspace));
-    base_release(session->context, session->workspace, session->workspace_bytes + ENGINE_ALIGN, ENGINE_ALIGN);
+    TRY(take_memory(session, bytes + ENGINE_ALIGN, &workspace));
+    release_memory(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
     session->workspace = workspace;
     session->workspace_bytes = bytes;
     return DW_OK;

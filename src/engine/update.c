@@ -120,6 +120,7 @@ static dw_status recompute(update *update) {
         TRY(mark_stale(update, all[i]));
     }
     engine_constants_init(&fresh, model->context);
+    fresh.device = model->constants.device;   /* where everything is brought anew */
     dw_status status = load_again(update, &fresh, made);
     if (status != DW_OK) {
         engine_constants_free(&fresh);

@@ -1,5 +1,5 @@
-/* Kernels: rows that say which op they run, where, and when they refuse; the ordered choice among them; and what a run is given.
- * Choosing is pure: it looks at types, attributes and capabilities, never at a device. */
+/* Kernels: rows that say which op they run, where, and when they refuse; the ordered choice among them; what a run is given, and how one on a GPU is
+ * started. Choosing is pure: it looks at types, attributes and capabilities, never at a device. */
 #ifndef KERNEL_H
 #define KERNEL_H
 
@@ -36,6 +36,72 @@ typedef struct kernel_run {
     void *user;                       /* the row's */
 } kernel_run;
 
+/* ---- launches: a run on a GPU, in data ---- */
+
+enum { KERNEL_ARGUMENT_BYTES = 3072, KERNEL_SLOTS = 40 };
+
+/* What the device writes into a launch's arguments, as addresses change from run to run while all else stays. */
+typedef enum kernel_slot_kind {
+    KERNEL_SLOT_DATA,                 /* the address of an operand's elements, */
+    KERNEL_SLOT_SCALES,               /* of its scales, */
+    KERNEL_SLOT_SECOND,               /* of its second-level scales */
+    KERNEL_SLOT_WORKSPACE,            /* the address of the run's workspace */
+    KERNEL_SLOT_FAULT,                /* a kernel_fault_place */
+    KERNEL_SLOT_MAP                   /* a tensor map: 128 bytes, of launch->maps[index] */
+} kernel_slot_kind;
+
+/* index: operand index of the call; its result index - KERNEL_RESULT from there on. */
+enum { KERNEL_RESULT = 64 };
+typedef struct kernel_slot {
+    uint16_t kind, index;
+    uint32_t at;                      /* where in the arguments */
+    int64_t offset;                   /* bytes added to the address */
+} kernel_slot;
+
+/* A tensor map of a view of an operand: innermost axis first, as the hardware counts them. Strides in bytes, of axes 1 to rank - 1; type, swizzle,
+ * promotion and fill are numbers of the driver interface. */
+enum { KERNEL_MAP_RANK = 5, KERNEL_MAPS = 4 };
+typedef struct kernel_map {
+    uint16_t operand;                 /* as kernel_slot.index */
+    int64_t offset;                   /* bytes from the operand's first element */
+    int type, rank, swizzle, promotion, fill;
+    uint64_t dims[KERNEL_MAP_RANK], strides[KERNEL_MAP_RANK];
+    uint32_t box[KERNEL_MAP_RANK];
+} kernel_map;
+
+typedef struct kernel_launch {
+    const char *image, *entry;        /* which row of image.def, and which of its functions; constants */
+    uint32_t grid[3], block[3];
+    uint32_t cluster[3];              /* zeros: none */
+    uint32_t shared_bytes;            /* dynamic */
+    bool overlaps;                    /* begins before the launch in front of it has ended, and waits for it by itself */
+    int slot_count, map_count;
+    kernel_slot slots[KERNEL_SLOTS];
+    kernel_map maps[KERNEL_MAPS];
+    uint32_t argument_bytes;
+    uint8_t arguments[KERNEL_ARGUMENT_BYTES];
+} kernel_launch;
+
+/* Who receives the launches of a run, in the order in which they happen. The launch is copied. */
+typedef struct kernel_launcher {
+    dw_status (*add)(struct kernel_launcher *launcher, const kernel_launch *launch);
+} kernel_launcher;
+
+/* Where a kernel reports what a host would return as an error: the first of a run stays. */
+typedef enum kernel_fault_kind {
+    KERNEL_FAULT_NONE,
+#define FAULT(name, words) KERNEL_FAULT_##name,
+#include "kernel/fault.def"
+#undef FAULT
+} kernel_fault_kind;
+typedef struct kernel_fault { uint32_t kind, step; int64_t value, limit; } kernel_fault;
+typedef struct kernel_fault_place { uint64_t fault; uint32_t step, unused; } kernel_fault_place;
+/* "index 57 is outside its axis of size 50" */
+void kernel_fault_print(text *text, const kernel_fault *fault);
+
+/* GPU code that this build has: the fatbin of a row of image.def, or NULL with *why when there is none. */
+const void *kernel_image(const char *stem, size_t *bytes, const char **why);
+
 struct kernel_row {
     const char *name;                 /* "matmul_f32_avx512" */
     op_id op;
@@ -54,7 +120,9 @@ struct kernel_row {
     dw_status (*pack)(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed);
     /* Bytes of scratch for a call of this shape; NULL: none. Over ranges of sizes it is largest at an end of each: sessions reserve by that. */
     size_t (*workspace)(const kernel_run *run);
-    dw_status (*run)(const kernel_run *run);
+    dw_status (*run)(const kernel_run *run);      /* of rows for CPUs: writes every element of every result */
+    /* Of rows for GPUs: hands over the launches that do. Looks at shapes and attributes, never at data. */
+    dw_status (*shape)(const kernel_run *run, kernel_launcher *launcher);
     bool reference;                   /* the op's plain meaning rather than a kernel of its own */
     bool registered;                  /* the caller's: taken wherever it accepts */
     void *user;                       /* of registered kernels */

@@ -18,6 +18,10 @@
      .strided_out = strided_first_out, .in_place = operand, .packs = packed, .reject = family##_reject,                  \
      .cost = family##_cost, .pack_bytes = family##_pack_bytes, .pack = family##_pack, .workspace = family##_workspace,   \
      .run = function##_run},
+#define CUDA(row, op_name, needs_features, strided, strided_first_out, operand, family, function)                        \
+    {.name = #row, .op = OP_##op_name, .device = CHIP_GPU, .needs = needs_features, .strided_in = strided,               \
+     .strided_out = strided_first_out, .in_place = operand, .packs = NONE, .reject = family##_reject,                    \
+     .cost = family##_cost, .workspace = family##_workspace, .shape = function##_shape},
 #define OP(name_of_op, min_in, max_in, min_out, max_out, family, attributes, traits, meaning)                            \
     {.name = "reference_" #name_of_op, .op = OP_##name_of_op, .device = CHIP_CPU, .strided_in = ALL, .strided_out = true, \
      .in_place = NONE, .packs = NONE, .reject = reference_reject, .cost = reference_cost, .workspace = reference_workspace, \
@@ -28,6 +32,7 @@ static const kernel_row rows[] = {
 };
 #undef KERNEL
 #undef PACKED
+#undef CUDA
 #undef OP
 
 int kernel_count(void) { return (int)COUNT_OF(rows); }

@@ -163,7 +163,7 @@ uint64_t num_encode(dw_format format, double value, bool saturate) {
 
 /* ---- the fast conversions ---- */
 
-float num_bf16_to_f32(uint16_t code) { return small_float((int32_t)((uint32_t)code << 16)); }
+float num_bf16_to_f32(uint16_t code) { return small_from_bf16(code); }
 uint16_t num_f32_to_bf16(float value) { return (uint16_t)small_bf16(value); }
 uint16_t num_f32_to_f16(float value) { return (uint16_t)small_f16(value); }
 uint8_t num_f32_to_e4m3(float value) { return (uint8_t)small_e4m3(value); }
@@ -172,31 +172,13 @@ uint8_t num_f32_to_e3m2(float value) { return (uint8_t)small_e3m2(value); }
 uint8_t num_f32_to_e2m3(float value) { return (uint8_t)small_e2m3(value); }
 uint8_t num_f32_to_e2m1(float value) { return (uint8_t)small_e2m1(value); }
 
-static inline float with_sign(float magnitude, int negative) {
-    return small_float(small_bits(magnitude) | (int32_t)((uint32_t)negative << 31));
-}
-
-/* infinity: its magnitude code; all above are NaN. */
-static inline float decode_ieee(int32_t magnitude, int mantissa_bits, int bias, int32_t infinity) {
-    int32_t special = small_select(magnitude == infinity, SMALL_F32_INFINITY, 0x7fffffff);
-    return small_float(small_select(magnitude >= infinity, special, small_bits(small_decode(magnitude, mantissa_bits, bias))));
-}
-
-float num_f16_to_f32(uint16_t code) { return with_sign(decode_ieee(code & 0x7fff, 10, 15, 0x7c00), code >> 15); }
-float num_e5m2_to_f32(uint8_t code) { return with_sign(decode_ieee(code & 0x7f, 2, 15, 0x7c), code >> 7); }
-float num_e3m2_to_f32(uint8_t code) { return with_sign(small_decode(code & 0x1f, 2, 3), code >> 5 & 1); }
-float num_e2m3_to_f32(uint8_t code) { return with_sign(small_decode(code & 0x1f, 3, 1), code >> 5 & 1); }
-float num_e2m1_to_f32(uint8_t code) { return with_sign(small_decode(code & 0x7, 1, 1), code >> 3 & 1); }
-
-float num_e4m3_to_f32(uint8_t code) {
-    int32_t magnitude = code & 0x7f;
-    return with_sign(magnitude == 0x7f ? small_float(0x7fffffff) : small_decode(magnitude, 3, 7), code >> 7);
-}
-
-float num_e8m0_to_f32(uint8_t code) {
-    if (code == 0) return 0x1p-127f;
-    return small_float(code == 0xff ? 0x7fffffff : code << 23);
-}
+float num_f16_to_f32(uint16_t code) { return small_from_f16(code); }
+float num_e4m3_to_f32(uint8_t code) { return small_from_e4m3(code); }
+float num_e5m2_to_f32(uint8_t code) { return small_from_e5m2(code); }
+float num_e3m2_to_f32(uint8_t code) { return small_from_e3m2(code); }
+float num_e2m3_to_f32(uint8_t code) { return small_from_e2m3(code); }
+float num_e2m1_to_f32(uint8_t code) { return small_from_e2m1(code); }
+float num_e8m0_to_f32(uint8_t code) { return small_from_e8m0(code); }
 
 /* By 16, so that compilers vectorise whatever count is. */
 #define ROW(name, from, to, convert)                                                           \

@@ -13,7 +13,14 @@ void plan_destroy(plan *plan)
     base_release(context, plan, sizeof *plan, _Alignof(max_align_t));
 }
 
-dw_status plan_create(ir_graph *graph, plan **result)
+/* Weights are prepared on the host, whatever the plan runs on. */
+static dw_status set_chip(plan *plan, const chip_caps *chip)
+{
+    plan->chip = plan->load_chip = *chip;
+    return chip->kind == CHIP_CPU ? DW_OK : chip_find(plan->context, "cpu-portable", 0, &plan->load_chip);
+}
+
+dw_status plan_create(ir_graph *graph, const chip_caps *chip, plan **result)
 {
     dw_context *context = graph->context;
     void *memory;
@@ -26,6 +33,11 @@ dw_status plan_create(ir_graph *graph, plan **result)
     plan *plan = memory;
     *plan = (struct plan){.context = context, .graph = graph};
     arena_init(&plan->arena, context);
+    status = set_chip(plan, chip);
+    if (status != DW_OK) {
+        plan_destroy(plan);
+        return status;
+    }
     *result = plan;
     return DW_OK;
 }
@@ -403,8 +415,7 @@ dw_status plan_compile(ir_graph *graph, const plan_options *options, plan **resu
 {
     plan *plan;
     *result = NULL;
-    TRY(plan_create(graph, &plan));
-    plan->chip = *options->chip;
+    TRY(plan_create(graph, options->chip, &plan));
     plan->precision = arena_text(&plan->arena, options->precision ? options->precision : "");
     int symbols = dim_symbol_count(graph->dims);
     plan->typical = arena_new(&plan->arena, (size_t)symbols + 1, sizeof *plan->typical);

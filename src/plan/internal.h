@@ -5,7 +5,7 @@
 #include "plan/plan.h"
 
 /* compile.c */
-dw_status plan_create(ir_graph *graph, plan **result);   /* takes the graph over in any case */
+dw_status plan_create(ir_graph *graph, const chip_caps *chip, plan **result);   /* takes the graph over in any case */
 dw_status plan_number_values(plan *plan);
 dw_status plan_find_constants(plan *plan);
 /* Everything after the kernels are known; choose fills plan->steps for all nodes. */

@@ -48,7 +48,10 @@ static dw_status set_named(plan *plan, plan_step *step, const named_steps *named
                          step->node->out[0]->id);
     text why;
     text_init(&why, plan->context);
-    const char *reason = row->op != step->node->op ? "it runs another op" : row->reject ? row->reject(&problem, &why) : NULL;
+    const char *reason = row->op != step->node->op              ? "it runs another op"
+                         : row->device != problem.chip->kind ? "it runs on another kind of device"
+                         : row->reject                       ? row->reject(&problem, &why)
+                                                             : NULL;
     dw_status status = reason ? base_fail(plan->context, DW_MISMATCH, "%s: kernel %s cannot run %%%d (%s): %s", named->source, row->name,
                                           step->node->out[0]->id, problem.op->name, reason)
                               : DW_OK;
@@ -150,8 +153,7 @@ static dw_status parse(scanner *scan, ir_weights *weights, const chip_caps *chip
         return status;
     }
     plan *plan;
-    TRY(plan_create(graph, &plan));
-    plan->chip = *chip;
+    TRY(plan_create(graph, chip, &plan));
     plan->precision = arena_text(&plan->arena, header.precision);
     plan->typical = arena_new(&plan->arena, (size_t)dim_symbol_count(graph->dims) + 1, sizeof *plan->typical);
     status = plan->precision && plan->typical ? DW_OK : DW_NO_MEMORY;

@@ -50,6 +50,7 @@ typedef struct plan {
     arena arena;
     ir_graph *graph;                  /* owned; every value's mark is its plan_value */
     chip_caps chip;
+    chip_caps load_chip;              /* what steps at load are chosen for: chip, or for a GPU the plainest CPU, so that any host can run them */
     const char *precision;            /* the policy in words */
     int64_t *typical;                 /* a value of each symbol, for estimates */
     plan_value *values;

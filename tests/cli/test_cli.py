@@ -141,7 +141,7 @@ def test_failures_exit_with_1_and_say_file_and_cause(folder):
         fails(1, "words.txt:1", name, text, *rest)
     fails(1, "chip 'foo' is not known; choose one of", "explain", KJV, "--chip", "foo")
     fails(1, "no precision 'foo'; there are", "explain", KJV, "--precision", "foo")
-    fails(1, "device cuda", "generate", KJV, "--ids", "1", "--device", "cuda")
+    fails(1, ["the CUDA driver cannot be loaded", "nothing.so"], "generate", KJV, "--ids", "1", "--device", "cuda:0,driver=nothing.so")
     fails(1, "no size named q; its sizes: b, s", "explain", KJV, "--dim", "q=3")
     fails(1, "size s is 0, outside its range 1..", "explain", KJV, "--dim", "s=0")
     fails(1, "expected name=size", "explain", KJV, "--dim", "s")

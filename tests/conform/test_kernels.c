@@ -2,7 +2,8 @@
  * has, beside the op's reference. Operands are random from three seeds; results, workspace and packed weights are filled with NaN before
  * and are watched for writes behind their ends; one and two threads must give the same bits, the latter in place where
  * the row may. A row of kernel.def that no line reaches is a failure.
- * With arguments: only the lines of the files named, or one line given as words; errors are printed.
+ * With arguments: only the lines of the files named, or one line given as words; errors are printed. --device D in front of them: the rows of that
+ * device instead, with the operands in its memory; then --seeds N, where three take too long.
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
  * 4096 terms of random sign eight times over. Results in bf16 and f16 add half a step of their format. Integers, bools and quantised
@@ -43,6 +44,7 @@ typedef struct program {
     pool *pools[THREADS];         /* of 1, 2, .. threads */
     chip_caps levels[8];
     int level_count;
+    device *device;               /* with memory of its own, whose rows run instead of the CPU's; NULL: the CPU */
     bool *reached;                /* by row */
     int64_t runs, failures;
     bool verbose;
@@ -229,8 +231,66 @@ static void quantise_result(program *p, const kernel_case *c, const result *plai
     assert_int_equal(call.op->reference(&call), DW_OK);
 }
 
+/* ---- one row on a device ---- */
+
+/* A tensor in host memory [begin, begin + length) as it is seen in device memory. */
+static dw_tensor seen_at(const dw_tensor *t, const uint8_t *begin, uint8_t *there) {
+    dw_tensor seen = *t;
+    if (t->data != NULL) seen.data = there + ((uint8_t *)t->data - begin);
+    if (t->scales != NULL) seen.scales = there + ((uint8_t *)t->scales - begin);
+    if (t->second != NULL) seen.second = (float *)(void *)(there + ((uint8_t *)(void *)t->second - begin));
+    return seen;
+}
+
+/* A block on the device, guard included. */
+static uint8_t *bring(program *p, const block *b) {
+    void *memory;
+    assert_int_equal(p->device->calls->alloc(p->device, b->length + GUARD, &memory), DW_OK);
+    assert_int_equal(p->device->calls->write(p->device, memory, b->bytes, b->length + GUARD), DW_OK);
+    return memory;
+}
+
+static void take_back(program *p, block *b, uint8_t *memory) {
+    assert_int_equal(p->device->calls->read(p->device, b->bytes, memory, b->length + GUARD), DW_OK);
+    assert_int_equal(p->device->calls->synchronize(p->device), DW_OK);
+    p->device->calls->release(p->device, memory, b->length + GUARD);
+}
+
+/* What row->run does on the CPU: operands go to the device with results, and results come back. operands may be NULL where in is dense in its own block. */
+static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, int n_in, operand *operands, result *results, block *workspace) {
+    const dw_tensor *const *in = run->call.in, *const *out = run->call.out;
+    dw_tensor in_there[KERNEL_CASE_OPERANDS], out_there[KERNEL_CASE_RESULTS];
+    const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[KERNEL_CASE_RESULTS];
+    uint8_t *of_in[KERNEL_CASE_OPERANDS] = {0}, *of_out[KERNEL_CASE_RESULTS], *scratch = bring(p, workspace);
+    for (int i = 0; i < run->call.n_out; i++) {
+        of_out[i] = bring(p, &results[i].memory);
+        out_there[i] = seen_at(out[i], results[i].memory.bytes, of_out[i]);
+        outs[i] = &out_there[i];
+    }
+    for (int i = 0; i < n_in; i++) {
+        if (in[i] == NULL) continue;
+        const block *memory = in[i] == &operands[i].strided ? &operands[i].gaps : &operands[i].memory;
+        bool in_place = in[i] == out[0];
+        if (!in_place) of_in[i] = bring(p, memory);
+        in_there[i] = in_place ? out_there[0] : seen_at(in[i], memory->bytes, of_in[i]);
+        ins[i] = &in_there[i];
+    }
+    run->call.in = ins;
+    run->call.out = outs;
+    run->workspace = scratch;
+    dw_status status = p->device->calls->run(p->device, row, run);
+    if (status == DW_OK) status = p->device->calls->synchronize(p->device);
+    run->call.in = in;
+    run->call.out = out;
+    for (int i = 0; i < run->call.n_out; i++) take_back(p, &results[i].memory, of_out[i]);
+    for (int i = 0; i < n_in; i++)
+        if (of_in[i] != NULL) p->device->calls->release(p->device, of_in[i], 0);
+    take_back(p, workspace, scratch);
+    return status;
+}
+
 /* What the plain call's result becomes: by row on level, or by the op's reference when row is NULL. */
-static void quantised_oracle(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const dw_tensor *const *in, result *oracle) {
+static void quantised_oracle(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const dw_tensor *const *in, operand *operands, result *oracle) {
     kernel_case plain;
     result results[KERNEL_CASE_RESULTS];
     const dw_tensor *out[KERNEL_CASE_RESULTS];
@@ -240,7 +300,10 @@ static void quantised_oracle(program *p, const kernel_case *c, const kernel_row 
         out[i] = &results[i].tensor;
     }
     kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out}, .pool = p->pools[0], .chip = level};
-    assert_int_equal(row != NULL ? row->run(&run) : c->op->reference(&run.call), DW_OK);
+    block workspace = block_create(row != NULL && row->workspace != NULL ? row->workspace(&run) : 0, 0xff);
+    run.workspace = workspace.bytes;
+    assert_int_equal(row == NULL ? c->op->reference(&run.call) : p->device ? run_there(p, row, &run, c->n_in, operands, results, &workspace) : row->run(&run), DW_OK);
+    free(workspace.bytes);
     quantise_result(p, c, &results[0], oracle);
     for (int i = 0; i < plain.n_out; i++) free(results[i].memory.bytes);
 }
@@ -289,7 +352,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
         in[row->packs] = &hidden;
     }
     result results[THREADS][KERNEL_CASE_RESULTS], oracle = references[0];
-    if (is_quantised_norm(c)) quantised_oracle(p, c, row, level, in, &oracle);
+    if (is_quantised_norm(c)) quantised_oracle(p, c, row, level, in, operands, &oracle);
     for (int t = 0; t < THREADS; t++) {
         for (int i = 0; i < c->n_out; i++) {
             result_create(c, i, row->strided_out && i == 0 && (c->strided != 0), &results[t][i]);
@@ -310,7 +373,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
         block workspace = block_create(row->workspace != NULL ? row->workspace(&run) : 0, 0xff);
         run.workspace = workspace.bytes;
         p->runs++;
-        dw_status status = row->run(&run);
+        dw_status status = p->device ? run_there(p, row, &run, c->n_in, operands, results[t], &workspace) : row->run(&run);
         if (status != DW_OK) report(p, c, row, level->name, seed, t + 1, dw_context_error(p->context));
         if (!block_is_whole(&workspace)) report(p, c, row, level->name, seed, t + 1, "the workspace was overrun");
         for (int i = 0; i < c->n_out && status == DW_OK; i++) {
@@ -330,9 +393,11 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
     free(packed.bytes);
 }
 
+static uint64_t seeds = SEEDS;
+
 static void run_case(program *p, const kernel_case *c) {
     bool any = false;
-    for (uint64_t seed = 1; seed <= SEEDS; seed++) {
+    for (uint64_t seed = 1; seed <= seeds; seed++) {
         operand operands[KERNEL_CASE_OPERANDS];
         result references[KERNEL_CASE_RESULTS];
         const dw_tensor *in[KERNEL_CASE_OPERANDS] = {0}, *out[KERNEL_CASE_RESULTS];
@@ -349,7 +414,7 @@ static void run_case(program *p, const kernel_case *c) {
         if (is_quantised_norm(c)) {
             result oracle;
             char text[256];
-            quantised_oracle(p, c, NULL, NULL, in, &oracle);
+            quantised_oracle(p, c, NULL, NULL, in, operands, &oracle);
             if (differs(c, &references[0], &oracle, text, sizeof text)) fail_msg("%s:%d: the reference: %s", c->source, c->number, text);
             free(oracle.memory.bytes);
         }
@@ -358,7 +423,7 @@ static void run_case(program *p, const kernel_case *c) {
                                       .out = c->out, .constant_in = c->constant, .dims = c->dims, .symbols = NULL, .chip = &p->levels[l]};
             for (int i = 0; i < kernel_count(); i++) {
                 const kernel_row *row = kernel_at(i);
-                if (row->op != c->op->id || row->reference || row->device != CHIP_CPU || (row->needs & ~p->levels[l].features) != 0) continue;
+                if (row->op != c->op->id || row->reference || row->device != p->levels[l].kind || (row->needs & ~p->levels[l].features) != 0) continue;
                 text why;
                 text_init(&why, p->context);
                 bool accepted = row->reject == NULL || row->reject(&problem, &why) == NULL;
@@ -371,7 +436,8 @@ static void run_case(program *p, const kernel_case *c) {
         for (int i = 0; i < c->n_in; i++) operand_destroy(&operands[i]);
         for (int i = 0; i < c->n_out; i++) free(references[i].memory.bytes);
     }
-    if (!any) {
+    if (!any && p->device != NULL) print_message("%s:%d: %s\n    no kernel of this device takes it\n", c->source, c->number, c->line);
+    if (!any && p->device == NULL) {
         p->failures++;
         print_error("%s:%d: %s\n    no kernel takes it\n", c->source, c->number, c->line);
     }
@@ -404,11 +470,17 @@ static void run_file(program *p, const char *path) {
     fclose(file);
 }
 
+static const char *device_name;   /* of --device */
+
 static void program_create(program *p) {
     *p = (program){0};
     assert_int_equal(dw_context_create(NULL, &p->context), DW_OK);
     for (int t = 0; t < THREADS; t++) assert_int_equal(pool_create(p->context, t + 1, &p->pools[t]), DW_OK);
-    for (int i = 0; i < chip_count(); i++) {
+    if (device_name != NULL) {
+        if (device_open(p->context, device_name, &p->device) != DW_OK) fail_msg("%s", dw_context_error(p->context));
+        p->levels[p->level_count++] = p->device->caps;
+    }
+    for (int i = 0; i < chip_count() && device_name == NULL; i++) {
         chip_caps caps;
         chip_row_caps(i, 1, &caps);
         if (caps.kind != CHIP_CPU || p->level_count == (int)COUNT_OF(p->levels)) continue;
@@ -420,6 +492,7 @@ static void program_create(program *p) {
 
 static void program_destroy(program *p) {
     free(p->reached);
+    device_close(p->device);
     for (int t = 0; t < THREADS; t++) pool_destroy(p->pools[t]);
     dw_context_destroy(p->context);
 }
@@ -440,7 +513,7 @@ static void every_kernel_conforms(void **state) {
     closedir(folder);
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
-        if (row->reference || p.reached[i]) continue;
+        if (row->reference || row->device != p.levels[0].kind || p.reached[i]) continue;
         if ((row->needs & ~p.levels[0].features) != 0) {
             print_message("not run: %s (this machine lacks what it needs)\n", row->name);
             continue;
@@ -455,11 +528,20 @@ static void every_kernel_conforms(void **state) {
 }
 
 int main(int argc, char **argv) {
-    if (argc > 1) {
+    int first = 1;
+    if (argc > 2 && strcmp(argv[1], "--device") == 0) {
+        device_name = argv[2];
+        first = 3;
+    }
+    if (argc > first + 1 && strcmp(argv[first], "--seeds") == 0) {
+        seeds = strtoull(argv[first + 1], NULL, 10);
+        first += 2;
+    }
+    if (argc > first) {
         program p;
         program_create(&p);
         char line[LINE_BYTES] = "";
-        for (int i = 1; i < argc; i++) {
+        for (int i = first; i < argc; i++) {
             if (strstr(argv[i], ".txt") != NULL) {
                 run_file(&p, argv[i]);
             } else {

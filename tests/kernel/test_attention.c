@@ -59,7 +59,7 @@ static void attend(const fixture *f, const kernel_row *row, int first, int count
 static const kernel_row *next_row(const fixture *f, int *index) {
     while (*index < kernel_count()) {
         const kernel_row *row = kernel_at((*index)++);
-        if (row->op == OP_attention && !row->reference && (row->needs & ~f->device->caps.features) == 0) return row;
+        if (row->op == OP_attention && row->device == CHIP_CPU && !row->reference && (row->needs & ~f->device->caps.features) == 0) return row;
     }
     return NULL;
 }

@@ -1,0 +1,195 @@
+/* take, gather, scatter, index and index_put on a GPU: the host half of index.cu. Which axes are items and which are places is decided here. */
+#include "kernels/index/index_cuda.h"
+
+#include "kernels/common/cuda/host.h"
+#include "kernels/common/cuda/parts.h"
+#include "kernels/kernels.h"
+
+const char *index_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
+
+double index_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
+
+size_t index_cuda_workspace(const kernel_run *run) {
+    (void)run;
+    return 0;
+}
+
+typedef int64_t axes[CUDA_OPERANDS][CUDA_RANK];
+
+/* ---- reading ---- */
+
+static dw_status add_read(const kernel_run *run, kernel_launcher *launcher, kernel_launch *launch, read_arguments *arguments, int rank, const int64_t *dims, axes strides) {
+    cuda_nest_build(&arguments->nest, rank, dims, 2 + arguments->indices, (const int64_t(*)[CUDA_RANK])strides);
+    if (arguments->nest.count == 0) return DW_OK;
+    cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
+    cuda_take_array(launch, run, 0, &arguments->x);
+    for (int k = 0; k < arguments->indices; k++) cuda_take_array(launch, run, 1 + k, &arguments->index[k]);
+    cuda_take_fault(launch, &arguments->fault);
+    cuda_grid_items(launch, arguments->nest.count);
+    return launcher->add(launcher, launch);
+}
+
+static dw_status shape_take(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    read_arguments *arguments = cuda_launch(&launch, "index", "index_read", sizeof *arguments);
+    const dw_tensor *x = run->call.in[0], *i = run->call.in[1], *out = run->call.out[0];
+    int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
+    axes strides = {{0}};
+    for (int a = 0; a < out->rank; a++) strides[0][a] = out->strides[a];
+    for (int a = 0; a < axis; a++) strides[1][a] = x->strides[a];
+    for (int a = 0; a < i->rank; a++) strides[2][axis + a] = i->strides[a];
+    for (int a = axis + 1; a < x->rank; a++) strides[1][a + i->rank - 1] = x->strides[a];
+    arguments->indices = 1;
+    arguments->sizes[0] = x->dims[axis];
+    arguments->strides[0] = x->strides[axis];
+    return add_read(run, launcher, &launch, arguments, out->rank, out->dims, strides);
+}
+
+/* i reaches no further than other on any axis but skipped, which inference could not prove for symbols. */
+static dw_status check_covers(const kernel_run *run, const char *name, const dw_tensor *other, int skipped) {
+    const dw_tensor *i = run->call.in[1];
+    for (int a = 0; a < i->rank; a++)
+        if (a != skipped && i->dims[a] > other->dims[a])
+            return base_fail(run->call.context, DW_MISMATCH, "%s: axis %d of i has size %lld, that of %s %lld", run->call.op->name, a, (long long)i->dims[a], name,
+                             (long long)other->dims[a]);
+    return DW_OK;
+}
+
+static dw_status shape_gather(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    read_arguments *arguments = cuda_launch(&launch, "index", "index_read", sizeof *arguments);
+    const dw_tensor *x = run->call.in[0], *i = run->call.in[1], *out = run->call.out[0];
+    int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
+    axes strides = {{0}};
+    TRY(check_covers(run, "x", x, axis));
+    for (int a = 0; a < i->rank; a++) {
+        strides[0][a] = out->strides[a];
+        strides[1][a] = a == axis ? 0 : x->strides[a];
+        strides[2][a] = i->strides[a];
+    }
+    arguments->indices = 1;
+    arguments->sizes[0] = x->dims[axis];
+    arguments->strides[0] = x->strides[axis];
+    return add_read(run, launcher, &launch, arguments, i->rank, i->dims, strides);
+}
+
+/* The shape that index tensors broadcast to; returns its rank. */
+static int places_of(const kernel_run *run, int first, int64_t *dims) {
+    int rank = 0;
+    for (int k = first; k < run->call.n_in; k++)
+        if (run->call.in[k]->rank > rank) rank = run->call.in[k]->rank;
+    for (int a = 0; a < rank; a++) dims[a] = 1;
+    for (int k = first; k < run->call.n_in; k++) {
+        const dw_tensor *index = run->call.in[k];
+        for (int a = 0; a < index->rank; a++)
+            if (index->dims[a] != 1) dims[rank - index->rank + a] = index->dims[a];
+    }
+    return rank;
+}
+
+static dw_status shape_index(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    read_arguments *arguments = cuda_launch(&launch, "index", "index_read", sizeof *arguments);
+    const dw_tensor *x = run->call.in[0], *out = run->call.out[0];
+    int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis), indices = run->call.n_in - 1;
+    int64_t places[CUDA_RANK];
+    int rank = places_of(run, 1, places);
+    axes strides = {{0}};
+    for (int a = 0; a < out->rank; a++) strides[0][a] = out->strides[a];
+    for (int a = 0; a < axis; a++) strides[1][a] = x->strides[a];
+    for (int a = axis + indices; a < x->rank; a++) strides[1][a - indices + rank] = x->strides[a];
+    arguments->indices = indices;
+    for (int k = 0; k < indices; k++) {
+        cuda_broadcast(run->call.in[1 + k], rank, places, strides[2 + k] + axis);
+        arguments->sizes[k] = x->dims[axis + k];
+        arguments->strides[k] = x->strides[axis + k];
+    }
+    return add_read(run, launcher, &launch, arguments, out->rank, out->dims, strides);
+}
+
+/* ---- writing ---- */
+
+/* Items and places with strides by operand, axis by axis. */
+typedef struct write_space {
+    int items, places;
+    int64_t item_dims[CUDA_RANK], place_dims[CUDA_RANK];
+    axes item_strides, place_strides;
+} write_space;
+
+static dw_status add_write(const kernel_run *run, kernel_launcher *launcher, kernel_launch *launch, write_arguments *arguments, const write_space *space, int values, int first_index) {
+    int operands = 2 + arguments->indices;
+    cuda_nest_build(&arguments->items, space->items, space->item_dims, operands, space->item_strides);
+    cuda_nest_build(&arguments->places, space->places, space->place_dims, operands, space->place_strides);
+    arguments->accumulate = op_attr_bool(run->call.attrs, OP_ATTR_accumulate);
+    if (!cuda_is_in_place(run)) {
+        cuda_part to = cuda_whole(run, KERNEL_RESULT), from = cuda_whole(run, 0);
+        TRY(cuda_copy_part(run, launcher, &to, &from));
+    }
+    if (arguments->items.count == 0 || arguments->places.count == 0) return DW_OK;
+    cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
+    cuda_take_array(launch, run, values, &arguments->values);
+    for (int k = 0; k < arguments->indices; k++) cuda_take_array(launch, run, first_index + k, &arguments->index[k]);
+    cuda_take_fault(launch, &arguments->fault);
+    cuda_grid_items(launch, arguments->items.count);
+    return launcher->add(launcher, launch);
+}
+
+static dw_status shape_scatter(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    write_arguments *arguments = cuda_launch(&launch, "index", "index_write", sizeof *arguments);
+    const dw_tensor *i = run->call.in[1], *y = run->call.in[2], *out = run->call.out[0];
+    int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
+    write_space space = {.places = 1, .place_dims = {i->dims[axis]}, .place_strides = {{0}, {y->strides[axis]}, {i->strides[axis]}}};
+    TRY(check_covers(run, "x", run->call.in[0], axis));
+    TRY(check_covers(run, "y", y, -1));
+    for (int a = 0; a < i->rank; a++) {
+        if (a == axis) continue;
+        space.item_dims[space.items] = i->dims[a];
+        space.item_strides[0][space.items] = out->strides[a];
+        space.item_strides[1][space.items] = y->strides[a];
+        space.item_strides[2][space.items++] = i->strides[a];
+    }
+    arguments->indices = 1;
+    arguments->sizes[0] = out->dims[axis];
+    arguments->strides[0] = out->strides[axis];
+    return add_write(run, launcher, &launch, arguments, &space, 2, 1);
+}
+
+static dw_status shape_index_put(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    write_arguments *arguments = cuda_launch(&launch, "index", "index_write", sizeof *arguments);
+    const dw_tensor *values = run->call.in[1], *out = run->call.out[0];
+    int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis), indices = run->call.n_in - 2;
+    write_space space = {0};
+    space.places = places_of(run, 2, space.place_dims);
+    int64_t region[CUDA_RANK], of_values[CUDA_RANK];
+    int rank = 0;
+    for (int a = 0; a < axis; a++) region[rank++] = out->dims[a];
+    for (int a = 0; a < space.places; a++) region[rank++] = space.place_dims[a];
+    for (int a = axis + indices; a < out->rank; a++) region[rank++] = out->dims[a];
+    cuda_broadcast(values, rank, region, of_values);
+    for (int a = 0; a < out->rank; a++) {
+        if (a >= axis && a < axis + indices) continue;
+        space.item_dims[space.items] = out->dims[a];
+        space.item_strides[0][space.items] = out->strides[a];
+        space.item_strides[1][space.items++] = of_values[a < axis ? a : a - indices + space.places];
+    }
+    for (int a = 0; a < space.places; a++) space.place_strides[1][a] = of_values[axis + a];
+    arguments->indices = indices;
+    for (int k = 0; k < indices; k++) {
+        cuda_broadcast(run->call.in[2 + k], space.places, space.place_dims, space.place_strides[2 + k]);
+        arguments->sizes[k] = out->dims[axis + k];
+        arguments->strides[k] = out->strides[axis + k];
+    }
+    return add_write(run, launcher, &launch, arguments, &space, 1, 2);
+}
+
+dw_status index_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    switch (run->call.op->id) {
+    case OP_take: return shape_take(run, launcher);
+    case OP_gather: return shape_gather(run, launcher);
+    case OP_index: return shape_index(run, launcher);
+    case OP_scatter: return shape_scatter(run, launcher);
+    default: return shape_index_put(run, launcher);
+    }
+}

@@ -1,0 +1,27 @@
+/* The arguments of the GPU kernels that read and write at places named by integer tensors. */
+#ifndef KERNELS_INDEX_CUDA_H
+#define KERNELS_INDEX_CUDA_H
+
+#include "kernels/common/cuda/arguments.h"
+
+enum { INDEX_MOST = 8 };
+
+typedef struct read_arguments {
+    cuda_nest nest;               /* out, x, then each index tensor */
+    cuda_array out, x, index[INDEX_MOST];
+    int64_t sizes[INDEX_MOST], strides[INDEX_MOST];   /* of the axes of x that they name */
+    int32_t indices;
+    cuda_fault_place fault;
+} read_arguments;
+
+/* Each item of items writes to other elements than every other; the places of one are written in order. */
+typedef struct write_arguments {
+    cuda_nest items;              /* out, values, then each index tensor */
+    cuda_nest places;             /* the same */
+    cuda_array out, values, index[INDEX_MOST];
+    int64_t sizes[INDEX_MOST], strides[INDEX_MOST];   /* of the axes of out */
+    int32_t indices, accumulate;
+    cuda_fault_place fault;
+} write_arguments;
+
+#endif

@@ -1,0 +1,209 @@
+/* Ops that move elements on a GPU, as copies between parts of tensors: the host half of move.cu. slice_scatter whose result takes over its operand's
+ * memory writes the slice alone. */
+#include "kernels/move/move_cuda.h"
+
+#include "kernels/common/cuda/host.h"
+#include "kernels/common/cuda/parts.h"
+#include "kernels/kernels.h"
+
+const char *move_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
+
+double move_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
+
+size_t move_cuda_workspace(const kernel_run *run) {
+    (void)run;
+    return 0;
+}
+
+/* ---- what other families use, too (parts.h) ---- */
+
+dw_status cuda_copy_part(const kernel_run *run, kernel_launcher *launcher, const cuda_part *to, const cuda_part *from) {
+    kernel_launch launch;
+    copy_arguments *arguments = cuda_launch(&launch, "move", "move_copy", sizeof *arguments);
+    int64_t strides[2][CUDA_RANK];
+    int64_t bytes = dw_format_bits(to->tensor.format) / 8;
+    for (int i = 0; i < from->tensor.rank; i++) {
+        strides[0][i] = to->tensor.strides[i];
+        strides[1][i] = from->tensor.strides[i];
+    }
+    cuda_nest_build(&arguments->nest, from->tensor.rank, from->tensor.dims, 2, (const int64_t(*)[CUDA_RANK])strides);
+    if (arguments->nest.count == 0) return DW_OK;
+    cuda_take_array(&launch, run, to->operand, &arguments->to);
+    launch.slots[launch.slot_count - 1].offset = to->first * bytes;
+    cuda_take_array(&launch, run, from->operand, &arguments->from);
+    launch.slots[launch.slot_count - 1].offset = from->first * bytes;
+    cuda_grid_items(&launch, arguments->nest.count);
+    return launcher->add(launcher, &launch);
+}
+
+cuda_part cuda_whole(const kernel_run *run, int operand) { return (cuda_part){.operand = operand, .tensor = *cuda_operand(run, operand)}; }
+
+dw_status cuda_fill_with(const kernel_run *run, kernel_launcher *launcher, int operand, uint64_t element) {
+    kernel_launch launch;
+    fill_arguments *arguments = cuda_launch(&launch, "move", "move_fill", sizeof *arguments);
+    const dw_tensor *to = cuda_operand(run, operand);
+    cuda_nest_tensors(&arguments->nest, 1, &to);
+    if (arguments->nest.count == 0) return DW_OK;
+    cuda_take_array(&launch, run, operand, &arguments->to);
+    arguments->element = element;
+    cuda_grid_items(&launch, arguments->nest.count);
+    return launcher->add(launcher, &launch);
+}
+
+bool cuda_is_in_place(const kernel_run *run) { return run->call.in[0]->data != NULL && run->call.in[0]->data == run->call.out[0]->data; }
+
+/* ---- views ---- */
+
+dw_status move_view_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    uint8_t *const nominal = (uint8_t *)4096;
+    dw_tensor base = *run->call.in[0];
+    cuda_part from = {.operand = 0};
+    const dw_tensor *in[] = {&base};
+    op_call call = run->call;
+    base.data = nominal;
+    call.in = in;
+    if (!op_tensor_view(&call, &from.tensor))
+        return base_fail(run->call.context, DW_INVALID, "%s: its bounds do not lie within the operand at these sizes", run->call.op->name);
+    from.first = ((uint8_t *)from.tensor.data - nominal) / (dw_format_bits(base.format) / 8);
+    cuda_part to = cuda_whole(run, KERNEL_RESULT);
+    return cuda_copy_part(run, launcher, &to, &from);
+}
+
+/* The result is contiguous: seen in the operand's shape, elements have the same places. */
+dw_status move_reshape_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    cuda_part from = cuda_whole(run, 0), to = {.operand = KERNEL_RESULT};
+    if (!op_tensor_init(&to.tensor, from.tensor.format, from.tensor.scale_layout, from.tensor.rank, from.tensor.dims, NULL))
+        return base_fail(run->call.context, DW_LIMIT, "reshape: the operand is too large to address");
+    return cuda_copy_part(run, launcher, &to, &from);
+}
+
+/* ---- parts ---- */
+
+dw_status move_concat_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
+    int64_t begin = 0;
+    for (int i = 0; i < run->call.n_in; i++) {
+        cuda_part to = cuda_whole(run, KERNEL_RESULT), from = cuda_whole(run, i);
+        to.first = begin * to.tensor.strides[axis];
+        TRY(cuda_copy_part(run, launcher, &to, &from));
+        begin += from.tensor.dims[axis];
+    }
+    return DW_OK;
+}
+
+/* The bits of a number in a format. */
+static uint64_t bits_of(dw_format format, double value) {
+    uint64_t bits = 0;
+    dw_tensor scalar = {.format = format, .data = &bits};
+    op_tensor_store(&scalar, NULL, value);
+    return bits;
+}
+
+dw_status move_fill_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    return cuda_fill_with(run, launcher, KERNEL_RESULT, bits_of(run->call.out[0]->format, op_attr_real(run->call.attrs, OP_ATTR_value)));
+}
+
+dw_status move_pad_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const dim *before;
+    cuda_part to = cuda_whole(run, KERNEL_RESULT), from = cuda_whole(run, 0);
+    op_attr_dims(run->call.attrs, OP_ATTR_before, &before);
+    for (int i = 0; i < from.tensor.rank; i++) {
+        int64_t added;
+        TRY(dim_eval(run->call.context, before[i], run->call.symbols, &added));
+        if (added < 0 || added > to.tensor.dims[i] - from.tensor.dims[i])
+            return base_fail(run->call.context, DW_INVALID, "pad: axis %d of size %lld with %lld elements before does not lie within the result's %lld", i,
+                             (long long)from.tensor.dims[i], (long long)added, (long long)to.tensor.dims[i]);
+        to.first += added * to.tensor.strides[i];
+    }
+    TRY(move_fill_cuda_shape(run, launcher));
+    return cuda_copy_part(run, launcher, &to, &from);
+}
+
+dw_status move_slice_scatter_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
+    int64_t start, step = op_attr_int(run->call.attrs, OP_ATTR_step);
+    cuda_part to = cuda_whole(run, KERNEL_RESULT), x = cuda_whole(run, 0), y = cuda_whole(run, 1);
+    int64_t count = y.tensor.dims[axis], size = x.tensor.dims[axis];
+    TRY(dim_eval(run->call.context, op_attr_dim(run->call.attrs, OP_ATTR_start), run->call.symbols, &start));
+    if (start < 0 || (count > 0 && (start >= size || count - 1 > (size - 1 - start) / step)))
+        return base_fail(run->call.context, DW_INVALID, "slice_scatter: %lld elements from %lld in steps of %lld do not lie within axis %d of size %lld",
+                         (long long)count, (long long)start, (long long)step, axis, (long long)size);
+    if (!cuda_is_in_place(run)) TRY(cuda_copy_part(run, launcher, &to, &x));
+    to.first = start * to.tensor.strides[axis];
+    to.tensor.strides[axis] *= step;
+    return cuda_copy_part(run, launcher, &to, &y);
+}
+
+dw_status move_cache_write_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    cache_arguments *arguments = cuda_launch(&launch, "move", "move_cache_write", sizeof *arguments);
+    const dw_tensor *y = run->call.in[1], *out = run->call.out[0];
+    if (!cuda_is_in_place(run)) {
+        cuda_part to = cuda_whole(run, KERNEL_RESULT), from = cuda_whole(run, 0);
+        TRY(cuda_copy_part(run, launcher, &to, &from));
+    }
+    arguments->rows = out->dims[0];
+    arguments->groups = out->dims[1];
+    arguments->slots = out->dims[2];
+    arguments->cols = out->dims[3];
+    arguments->tokens = y->dims[2];
+    if (arguments->tokens == 0 || arguments->groups * arguments->cols == 0) return DW_OK;
+    if (arguments->slots == 0) return base_fail(run->call.context, DW_INVALID, "cache_write: the cache has no place for a token");
+    for (int i = 0; i < 4; i++) {
+        arguments->out_strides[i] = out->strides[i];
+        arguments->y_strides[i] = y->strides[i];
+    }
+    arguments->row_step = run->call.in[2]->strides[0];
+    arguments->position_step = run->call.in[3]->strides[0];
+    cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
+    cuda_take_array(&launch, run, 1, &arguments->y);
+    cuda_take_array(&launch, run, 2, &arguments->row);
+    cuda_take_array(&launch, run, 3, &arguments->position);
+    cuda_take_fault(&launch, &arguments->fault);
+    cuda_grid_items(&launch, arguments->groups * arguments->cols);
+    return launcher->add(launcher, &launch);
+}
+
+/* ---- numbers ---- */
+
+dw_status move_iota_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    iota_arguments *arguments = cuda_launch(&launch, "move", "move_iota", sizeof *arguments);
+    const dw_tensor *out = run->call.out[0];
+    bool is_size = run->call.op->id == OP_size;
+    TRY(dim_eval(run->call.context, op_attr_dim(run->call.attrs, is_size ? OP_ATTR_size : OP_ATTR_start), run->call.symbols, &arguments->start));
+    arguments->step = op_attr_int(run->call.attrs, OP_ATTR_step);
+    arguments->count = is_size ? 1 : out->dims[0];
+    arguments->stride = is_size ? 0 : out->strides[0];
+    if (arguments->count == 0) return DW_OK;
+    cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->to);
+    cuda_grid_items(&launch, arguments->count);
+    return launcher->add(launcher, &launch);
+}
+
+dw_status move_triangle_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    triangle_arguments *arguments = cuda_launch(&launch, "move", "move_triangle", sizeof *arguments);
+    const dw_tensor *x = run->call.in[0], *out = run->call.out[0];
+    int row = x->rank - 2, col = x->rank - 1;
+    int64_t strides[2][CUDA_RANK];
+    for (int i = 0; i < row; i++) {
+        strides[0][i] = out->strides[i];
+        strides[1][i] = x->strides[i];
+    }
+    cuda_nest_build(&arguments->nest, row, x->dims, 2, (const int64_t(*)[CUDA_RANK])strides);
+    TRY(dim_eval(run->call.context, op_attr_dim(run->call.attrs, OP_ATTR_offset), run->call.symbols, &arguments->offset));
+    arguments->lower = run->call.op->id == OP_tril;
+    arguments->rows = x->dims[row];
+    arguments->cols = x->dims[col];
+    arguments->to_row = out->strides[row];
+    arguments->to_col = out->strides[col];
+    arguments->from_row = x->strides[row];
+    arguments->from_col = x->strides[col];
+    int64_t count = op_tensor_count(x);
+    if (count == 0) return DW_OK;
+    cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->to);
+    cuda_take_array(&launch, run, 0, &arguments->from);
+    cuda_grid_items(&launch, count);
+    return launcher->add(launcher, &launch);
+}

@@ -1,0 +1,38 @@
+/* The arguments of the GPU kernels that move elements. */
+#ifndef KERNELS_MOVE_CUDA_H
+#define KERNELS_MOVE_CUDA_H
+
+#include "kernels/common/cuda/arguments.h"
+
+typedef struct copy_arguments {
+    cuda_nest nest;               /* to, from */
+    cuda_array to, from;
+} copy_arguments;
+
+typedef struct fill_arguments {
+    cuda_nest nest;               /* to */
+    cuda_array to;
+    uint64_t element;             /* its bits */
+} fill_arguments;
+
+/* Token i of y goes into row[i] of a cache at position[i] mod slots. */
+typedef struct cache_arguments {
+    cuda_array out, y, row, position;
+    int64_t rows, groups, slots, cols, tokens;
+    int64_t out_strides[4], y_strides[4], row_step, position_step;
+    cuda_fault_place fault;
+} cache_arguments;
+
+typedef struct iota_arguments {
+    cuda_array to;
+    int64_t count, stride, start, step;
+} iota_arguments;
+
+typedef struct triangle_arguments {
+    cuda_nest nest;               /* to, from: all axes but the last two */
+    cuda_array to, from;
+    int64_t rows, cols, to_row, to_col, from_row, from_col, offset;
+    int32_t lower;
+} triangle_arguments;
+
+#endif

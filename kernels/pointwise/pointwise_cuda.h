@@ -1,0 +1,26 @@
+/* The arguments of the pointwise GPU kernels. */
+#ifndef KERNELS_POINTWISE_CUDA_H
+#define KERNELS_POINTWISE_CUDA_H
+
+#include "kernels/common/cuda/arguments.h"
+
+/* The functions that device code knows: every pointwise op but cast and where, by the op's name. */
+enum {
+#define CUDA_REAL1(name, expression) POINTWISE_##name,
+#define CUDA_REAL2(name, expression) POINTWISE_##name,
+#define CUDA_INTEGER(name) POINTWISE_##name,
+#include "kernels/pointwise/pointwise_cuda.def"
+#undef CUDA_REAL1
+#undef CUDA_REAL2
+#undef CUDA_INTEGER
+    POINTWISE_COUNT
+};
+
+typedef struct pointwise_arguments {
+    cuda_nest nest;               /* out, x, y, z */
+    cuda_array out, in[3];
+    cuda_fault_place fault;
+    int32_t function, is_bool;
+} pointwise_arguments;
+
+#endif

@@ -1,0 +1,36 @@
+/* The arguments of the GPU quantisers, and what norms use of them. */
+#ifndef KERNELS_QUANTIZE_CUDA_H
+#define KERNELS_QUANTIZE_CUDA_H
+
+#include "kernels/common/cuda/arguments.h"
+
+enum { QUANTIZE_PARTS = 256 };    /* partial maxima of a tensor */
+
+typedef struct quantize_arguments {
+    cuda_nest nest;               /* rows of x, of all matrices */
+    cuda_array x;
+    cuda_rows out;
+    uint64_t partial;             /* int32 [QUANTIZE_PARTS]: bits of the largest magnitudes of parts of x; where one scale serves the tensor */
+    cuda_array given;             /* the second level, when it is an operand */
+    int64_t x_step, rows, cols;   /* rows of all matrices */
+    int64_t row_blocks, col_blocks;   /* of a matrix */
+    int32_t element_bits, floors, has_given, over_tensor;
+} quantize_arguments;
+
+typedef struct clear_arguments { uint64_t bytes; int64_t count; } clear_arguments;
+
+typedef struct dequantize_arguments {
+    cuda_nest nest;               /* out, by rows */
+    cuda_array out;
+    cuda_rows x;
+    int64_t rows, cols, out_step;
+} dequantize_arguments;
+
+#if !defined(__CUDACC__) && !defined(DEVICE)
+#include "kernel/kernel.h"
+/* A result in a block format out of a contiguous x in the workspace, at offset, with scratch of these bytes at another. */
+size_t quantize_scratch_bytes(const dw_tensor *out);
+dw_status quantize_scratch_shape(const kernel_run *run, kernel_launcher *launcher, dw_format x, int64_t x_at, int64_t scratch_at);
+#endif
+
+#endif

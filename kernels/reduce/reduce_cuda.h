@@ -1,0 +1,17 @@
+/* The arguments of the GPU reductions. */
+#ifndef KERNELS_REDUCE_CUDA_H
+#define KERNELS_REDUCE_CUDA_H
+
+#include "kernels/common/cuda/arguments.h"
+
+enum { REDUCE_sum, REDUCE_mean, REDUCE_prod, REDUCE_amax, REDUCE_amin, REDUCE_any, REDUCE_all, REDUCE_argmax, REDUCE_argmin };
+
+typedef struct reduce_arguments {
+    cuda_nest outer;              /* out, x: one item a result */
+    cuda_nest inner;              /* x: what goes into one */
+    cuda_array out, x;
+    int32_t function;
+    int32_t together;             /* a block works on each result; else a thread does */
+} reduce_arguments;
+
+#endif

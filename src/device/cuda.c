@@ -1,0 +1,222 @@
+/* NVIDIA GPUs through the driver interface: memory, copies, launches and graphs on one stream of the device's primary context, which a PyTorch in this
+ * process uses, too. Knows a GPU by cuda.def alone, so a stand-in for the driver ("sim:b200") is the same device. */
+#include "device/cuda.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+dw_status cuda_enter(device *device) {
+    cuda_state *state = cuda_state_of(device);
+    CUDA_TRY(device->context, &state->driver, CtxPushCurrent_v2, state->primary);
+    return DW_OK;
+}
+
+void cuda_leave(device *device) {
+    cuda_context left;
+    cuda_state_of(device)->driver.CtxPopCurrent_v2(&left);
+}
+
+/* One call of the driver in the device's context. */
+#define IN_CONTEXT(device, call, ...)                                                                                        \
+    do {                                                                                                                     \
+        TRY(cuda_enter(device));                                                                                             \
+        cuda_result in_context_ = cuda_state_of(device)->driver.call(__VA_ARGS__);                                           \
+        cuda_leave(device);                                                                                                  \
+        if (in_context_ != CUDA_OK) return cuda_fail((device)->context, &cuda_state_of(device)->driver, in_context_, "cu" #call); \
+    } while (0)
+
+static cuda_pointer address_of(const void *memory) { return (cuda_pointer)(uintptr_t)memory; }
+
+static dw_status cuda_alloc(device *device, size_t bytes, void **memory) {
+    cuda_pointer pointer = 0;
+    *memory = NULL;
+    if (bytes == 0) return DW_OK;
+    TRY(cuda_enter(device));
+    cuda_result result = cuda_state_of(device)->driver.MemAlloc_v2(&pointer, bytes);
+    cuda_leave(device);
+    if (result != CUDA_OK)
+        return base_fail_at(device->context, cuda_fail(device->context, &cuda_state_of(device)->driver, result, "cuMemAlloc_v2"), "%zu bytes on %s", bytes, device->caps.model);
+    *memory = (void *)(uintptr_t)pointer;
+    return DW_OK;
+}
+
+static void cuda_release(device *device, void *memory, size_t bytes) {
+    (void)bytes;
+    if (memory == NULL || cuda_enter(device) != DW_OK) return;
+    cuda_state_of(device)->driver.MemFree_v2(address_of(memory));
+    cuda_leave(device);
+}
+
+/* Returns when host memory may be changed. */
+static dw_status cuda_write(device *device, void *to, const void *from_host, size_t bytes) {
+    if (bytes == 0) return DW_OK;
+    IN_CONTEXT(device, MemcpyHtoDAsync_v2, address_of(to), from_host, bytes, cuda_state_of(device)->stream);
+    return DW_OK;
+}
+
+static dw_status cuda_read(device *device, void *to_host, const void *from, size_t bytes) {
+    if (bytes == 0) return DW_OK;
+    IN_CONTEXT(device, MemcpyDtoHAsync_v2, to_host, address_of(from), bytes, cuda_state_of(device)->stream);
+    return DW_OK;
+}
+
+static dw_status cuda_move(device *device, void *to, const void *from, size_t bytes) {
+    if (bytes == 0 || to == from) return DW_OK;
+    IN_CONTEXT(device, MemcpyDtoDAsync_v2, address_of(to), address_of(from), bytes, cuda_state_of(device)->stream);
+    return DW_OK;
+}
+
+static dw_status cuda_fill(device *device, void *to, int byte, size_t bytes) {
+    if (bytes == 0) return DW_OK;
+    IN_CONTEXT(device, MemsetD8Async, address_of(to), (unsigned char)byte, bytes, cuda_state_of(device)->stream);
+    return DW_OK;
+}
+
+/* Waits, and says which fault a kernel has reported since the last time. */
+static dw_status cuda_synchronize(device *device) {
+    cuda_state *state = cuda_state_of(device);
+    kernel_fault fault = {0};
+    TRY(cuda_read(device, &fault, (const void *)(uintptr_t)state->fault, sizeof fault));
+    IN_CONTEXT(device, StreamSynchronize, state->stream);
+    if (fault.kind == KERNEL_FAULT_NONE) return DW_OK;
+    TRY(cuda_fill(device, (void *)(uintptr_t)state->fault, 0, sizeof fault));
+    text words;
+    text_init(&words, device->context);
+    kernel_fault_print(&words, &fault);
+    device->fault_step = fault.step;
+    dw_status status = base_fail(device->context, DW_INVALID, "%s", text_string(&words));
+    text_free(&words);
+    return status;
+}
+
+static dw_status cuda_start(device *device, device_graph *graph) {
+    TRY(cuda_enter(device));
+    dw_status status = cuda_graph_launch(device, graph);
+    cuda_leave(device);
+    return status;
+}
+
+static dw_status cuda_record(device *device, device_graph *graph, const kernel_row *row, kernel_run *run) {
+    TRY(cuda_enter(device));
+    dw_status status = cuda_graph_add(device, graph, row, run);
+    cuda_leave(device);
+    return status;
+}
+
+static void cuda_close(device *device) {
+    cuda_state *state = cuda_state_of(device);
+    dw_context *context = device->context;
+    if (state != NULL && state->retained) {
+        if (cuda_enter(device) == DW_OK) {
+            if (state->stream != NULL) state->driver.StreamSynchronize(state->stream);
+            for (size_t i = 0; i < state->libraries.count; i++) state->driver.LibraryUnload(state->libraries.entries[i].value);
+            if (state->fault != 0) state->driver.MemFree_v2(state->fault);
+            if (state->stream != NULL) state->driver.StreamDestroy_v2(state->stream);
+            cuda_leave(device);
+        }
+        state->driver.DevicePrimaryCtxRelease_v2(state->ordinal);
+    }
+    if (state != NULL) {
+        cuda_driver_close(&state->driver);
+        arena_free(&state->arena);
+        base_release(context, state, sizeof *state, _Alignof(cuda_state));
+    }
+    base_release(context, device, sizeof *device, _Alignof(struct device));
+}
+
+static const device_calls cuda_calls = {
+    .close = cuda_close,
+    .alloc = cuda_alloc,
+    .release = cuda_release,
+    .write = cuda_write,
+    .read = cuda_read,
+    .copy = cuda_move,
+    .fill = cuda_fill,
+    .run = cuda_run_row,
+    .synchronize = cuda_synchronize,
+    .graph_create = cuda_graph_create,
+    .graph_begin = cuda_graph_begin,
+    .graph_add = cuda_record,
+    .graph_launch = cuda_start,
+    .graph_release = cuda_graph_release,
+};
+
+/* ---- opening ---- */
+
+static dw_status start(device *device, int number) {
+    cuda_state *state = cuda_state_of(device);
+    const cuda_driver *driver = &state->driver;
+    dw_context *context = device->context;
+    int count;
+    CUDA_TRY(context, driver, DeviceGetCount, &count);
+    if (number >= count)
+        return base_fail(context, DW_NOT_FOUND, "device cuda:%d: the driver sees %d GPU%s, counted from 0", number, count, count == 1 ? "" : "s");
+    CUDA_TRY(context, driver, DeviceGet, &state->ordinal, number);
+    TRY(cuda_probe(context, driver, state->ordinal, &device->caps));
+    CUDA_TRY(context, driver, DevicePrimaryCtxRetain, &state->primary, state->ordinal);
+    state->retained = true;
+    void *fault;
+    TRY(cuda_alloc(device, sizeof(kernel_fault), &fault));
+    state->fault = address_of(fault);
+    IN_CONTEXT(device, StreamCreateWithPriority, &state->stream, CUDA_STREAM_NON_BLOCKING, 0);
+    return cuda_fill(device, fault, 0, sizeof(kernel_fault));
+}
+
+static dw_status open_driver(dw_context *context, const char *path, const char *options, int number, device **result) {
+    void *memory, *own;
+    *result = NULL;
+    TRY(base_alloc(context, sizeof(device), _Alignof(device), &memory));
+    device *made = memory;
+    *made = (device){.calls = &cuda_calls, .context = context};
+    dw_status status = base_alloc(context, sizeof(cuda_state), _Alignof(cuda_state), &own);
+    if (status == DW_OK) {
+        cuda_state *state = made->own = own;
+        *state = (cuda_state){0};
+        arena_init(&state->arena, context);
+        map_init(&state->libraries, &state->arena);
+        map_init(&state->functions, &state->arena);
+        status = cuda_driver_open(&state->arena, path, options, &state->driver);
+    }
+    if (status == DW_OK) status = start(made, number);
+    if (status != DW_OK) {
+        cuda_close(made);
+        return status;
+    }
+    *result = made;
+    return DW_OK;
+}
+
+/* detail: "", "1", or "1,driver=/path/library.so". */
+dw_status device_cuda_open(dw_context *context, const char *detail, device **result) {
+    static const char named[] = "driver=";
+    const char *at = detail, *path = "libcuda.so.1";
+    long number = 0;
+    *result = NULL;
+    if (*at >= '0' && *at <= '9') {
+        char *end;
+        number = strtol(at, &end, 10);
+        at = *end == ',' ? end + 1 : end;
+    }
+    if (strncmp(at, named, sizeof named - 1) == 0 && at[sizeof named - 1] != '\0') path = at + sizeof named - 1;
+    else if (*at != '\0' || number > 4095)
+        return base_fail(context, DW_INVALID, "device 'cuda:%s': expected cuda, cuda:N, or cuda:N,driver=LIBRARY", detail);
+    return open_driver(context, path, NULL, (int)number, result);
+}
+
+/* detail: the chip, and the simulator's options. It lies beside this library. */
+dw_status device_sim_open(dw_context *context, const char *detail, device **result) {
+    static const char name[] = "libdeepwell-sim.so";
+    char path[4096] = "";
+    Dl_info place;
+    void *here;
+    dw_status (*self)(dw_context *, const char *, device **) = device_sim_open;
+    memcpy(&here, &self, sizeof here);
+    *result = NULL;
+    if (dladdr(here, &place) != 0 && place.dli_fname != NULL && strchr(place.dli_fname, '/') != NULL) {
+        size_t folder = (size_t)(strrchr(place.dli_fname, '/') - place.dli_fname) + 1;
+        if (folder + sizeof name <= sizeof path) snprintf(path, sizeof path, "%.*s", (int)folder, place.dli_fname);
+    }
+    snprintf(path + strlen(path), sizeof path - strlen(path), "%s", name);
+    return open_driver(context, path, detail, 0, result);
+}

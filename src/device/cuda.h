@@ -1,0 +1,75 @@
+/* The CUDA device among its own files: the driver as a table of functions, and what a device keeps. */
+#ifndef DEVICE_CUDA_H
+#define DEVICE_CUDA_H
+
+#include "device/cuda_abi.h"
+#include "device/device.h"
+
+/* ---- the driver (cuda_load.c) ---- */
+
+typedef struct cuda_driver {
+#define CUDA_CALL(name, since, need, parameters) cuda_result (*name) parameters;
+#include "device/cuda.def"
+#undef CUDA_CALL
+    void *library;
+    const char *path;             /* what was loaded; in the arena given to cuda_driver_open */
+    int version;                  /* 13000: CUDA 13.0 */
+} cuda_driver;
+
+/* The library path ("libcuda.so.1"), with every call of cuda.def. UNSUPPORTED: it is not there, or too old, and which call it lacks. options go to a stand-in
+ * that exports int deepwell_sim_configure(const char *), which returns 0 when it takes them; NULL: there are none. */
+dw_status cuda_driver_open(arena *arena, const char *path, const char *options, cuda_driver *driver);
+void cuda_driver_close(cuda_driver *driver);
+/* A failed call: its name and the driver's name and words for the error. NO_MEMORY for the driver's out of memory, else UNSUPPORTED. */
+dw_status cuda_fail(dw_context *context, const cuda_driver *driver, cuda_result result, const char *call);
+
+/* Returns from the function with the driver's error when the call fails. */
+#define CUDA_TRY(context, driver, call, ...)                                                                  \
+    do {                                                                                                      \
+        cuda_result cuda_try_ = (driver)->call(__VA_ARGS__);                                                  \
+        if (cuda_try_ != CUDA_OK) return cuda_fail((context), (driver), cuda_try_, "cu" #call);               \
+    } while (0)
+
+/* ---- probing (cuda_probe.c) ---- */
+
+/* The capabilities of a device: those of its chip's row, with what this one has more or less of. */
+dw_status cuda_probe(dw_context *context, const cuda_driver *driver, cuda_device device, chip_caps *caps);
+
+/* ---- the device (cuda.c) ---- */
+
+typedef struct cuda_state {
+    arena arena;
+    cuda_driver driver;
+    cuda_device ordinal;
+    cuda_context primary;         /* the one that PyTorch uses, too */
+    bool retained;
+    cuda_stream stream;
+    map libraries, functions;     /* by image; by entry, -> cuda_entry */
+    cuda_pointer fault;           /* a kernel_fault */
+} cuda_state;
+
+typedef struct cuda_entry { cuda_function function; } cuda_entry;
+
+static inline cuda_state *cuda_state_of(const device *device) { return device->own; }
+
+/* The calls of one device happen in its context. enter fails when the driver does. */
+dw_status cuda_enter(device *device);
+void cuda_leave(device *device);
+
+/* ---- launches (cuda_launch.c) ---- */
+
+/* The function of a launch; its image is loaded when it is first asked for. */
+dw_status cuda_find_entry(device *device, const kernel_launch *launch, cuda_function *function);
+/* Writes addresses, fault place and tensor maps into launch->arguments. */
+dw_status cuda_fill_slots(device *device, const kernel_run *run, uint32_t step, kernel_launch *launch);
+dw_status cuda_run_row(device *device, const kernel_row *row, kernel_run *run);
+
+/* ---- device graphs (cuda_graph.c) ---- */
+
+dw_status cuda_graph_create(device *device, device_graph **graph);
+dw_status cuda_graph_begin(device *device, device_graph *graph);
+dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *row, kernel_run *run);
+dw_status cuda_graph_launch(device *device, device_graph *graph);
+void cuda_graph_release(device *device, device_graph *graph);
+
+#endif

@@ -1,0 +1,166 @@
+/* Device graphs: the launches of a run as one thing to start. The graph is a chain of kernel nodes. Recording a run again compares each launch with
+ * the node that has its place: what differs in arguments or grid alone is patched into the executable graph, anything else makes it anew. So a run whose
+ * sizes and addresses are those of the run before costs one call of the driver. */
+#include "device/cuda.h"
+
+#include <string.h>
+
+typedef struct graph_node { kernel_launch launch; cuda_function function; cuda_node node; } graph_node;
+
+struct device_graph {
+    arena arena;
+    graph_node **nodes;
+    size_t count, capacity;       /* nodes of the executable graph, or of the one that is being made */
+    size_t place;                 /* the next launch is compared with this node */
+    uint32_t step;
+    bool differs;                 /* from exec, in more than can be patched */
+    cuda_graph graph;
+    cuda_graph_exec exec;
+};
+
+dw_status cuda_graph_create(device *device, device_graph **result) {
+    void *memory;
+    *result = NULL;
+    TRY(base_alloc(device->context, sizeof **result, _Alignof(max_align_t), &memory));
+    *result = memory;
+    **result = (device_graph){0};
+    arena_init(&(*result)->arena, device->context);
+    return DW_OK;
+}
+
+static void drop_exec(device *device, device_graph *graph) {
+    const cuda_driver *driver = &cuda_state_of(device)->driver;
+    if (graph->exec != NULL) driver->GraphExecDestroy(graph->exec);
+    if (graph->graph != NULL) driver->GraphDestroy(graph->graph);
+    graph->exec = NULL;
+    graph->graph = NULL;
+}
+
+void cuda_graph_release(device *device, device_graph *graph) {
+    if (graph == NULL) return;
+    if (graph->graph != NULL && cuda_enter(device) == DW_OK) {
+        cuda_state_of(device)->driver.StreamSynchronize(cuda_state_of(device)->stream);
+        drop_exec(device, graph);
+        cuda_leave(device);
+    }
+    arena_free(&graph->arena);
+    base_release(device->context, graph, sizeof *graph, _Alignof(max_align_t));
+}
+
+dw_status cuda_graph_begin(device *device, device_graph *graph) {
+    (void)device;
+    graph->place = 0;
+    graph->step = 0;
+    graph->differs = graph->exec == NULL;
+    return DW_OK;
+}
+
+static cuda_kernel_node node_of(const graph_node *node, void **parameters) {
+    const kernel_launch *l = &node->launch;
+    parameters[0] = (void *)(uintptr_t)l->arguments;
+    return (cuda_kernel_node){.function = node->function, .grid_x = l->grid[0], .grid_y = l->grid[1], .grid_z = l->grid[2], .block_x = l->block[0],
+                              .block_y = l->block[1], .block_z = l->block[2], .shared_bytes = l->shared_bytes, .parameters = parameters};
+}
+
+/* Can a node of a become one of b? Its attributes stay as they are. */
+static bool can_become(const kernel_launch *a, const kernel_launch *b) {
+    return a->entry == b->entry && a->image == b->image && a->argument_bytes == b->argument_bytes && a->overlaps == b->overlaps &&
+           memcmp(a->cluster, b->cluster, sizeof a->cluster) == 0 && a->shared_bytes == b->shared_bytes && memcmp(a->block, b->block, sizeof a->block) == 0;
+}
+
+static bool is_same(const kernel_launch *a, const kernel_launch *b) {
+    return memcmp(a->grid, b->grid, sizeof a->grid) == 0 && memcmp(a->arguments, b->arguments, a->argument_bytes) == 0;
+}
+
+static dw_status patch(device *device, device_graph *graph, const graph_node *node) {
+    void *parameters[1];
+    cuda_kernel_node params = node_of(node, parameters);
+    CUDA_TRY(device->context, &cuda_state_of(device)->driver, GraphExecKernelNodeSetParams_v2, graph->exec, node->node, &params);
+    return DW_OK;
+}
+
+static dw_status take_place(device *device, device_graph *graph, graph_node **node) {
+    if (graph->place == graph->count) {
+        graph_node **grown = arena_grow(&graph->arena, graph->nodes, graph->count, &graph->capacity, sizeof *grown);
+        if (grown == NULL) return DW_NO_MEMORY;
+        graph->nodes = grown;
+        TRY_NEW(graph->nodes[graph->count], &graph->arena, 1);
+        graph->count++;
+        graph->differs = true;
+    }
+    (void)device;
+    *node = graph->nodes[graph->place++];
+    return DW_OK;
+}
+
+typedef struct graph_launcher {
+    kernel_launcher launcher;
+    device *device;
+    device_graph *graph;
+    const kernel_run *run;
+} graph_launcher;
+
+static dw_status record(kernel_launcher *launcher, const kernel_launch *given) {
+    graph_launcher *to = (graph_launcher *)launcher;
+    graph_node *node;
+    kernel_launch launch = *given;
+    TRY(cuda_fill_slots(to->device, to->run, to->graph->step, &launch));
+    TRY(take_place(to->device, to->graph, &node));
+    if (!to->graph->differs && can_become(&node->launch, &launch)) {
+        if (is_same(&node->launch, &launch)) return DW_OK;
+        node->launch = launch;
+        return patch(to->device, to->graph, node);
+    }
+    to->graph->differs = true;
+    node->launch = launch;
+    return cuda_find_entry(to->device, &launch, &node->function);
+}
+
+dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *row, kernel_run *run) {
+    graph_launcher launcher = {{record}, device, graph, run};
+    run->chip = &device->caps;
+    graph->step++;
+    return row->shape(run, &launcher.launcher);
+}
+
+static dw_status add_node(device *device, device_graph *graph, graph_node *node, const cuda_node *before) {
+    const cuda_driver *driver = &cuda_state_of(device)->driver;
+    const kernel_launch *launch = &node->launch;
+    void *parameters[1];
+    cuda_node_params params = {.type = CUDA_NODE_KERNEL, .kernel = node_of(node, parameters)};
+    const cuda_edge edge = {.from_port = launch->overlaps ? CUDA_PORT_PROGRAMMATIC : 0, .type = launch->overlaps ? CUDA_EDGE_PROGRAMMATIC : 0};
+    CUDA_TRY(device->context, driver, GraphAddNode_v2, &node->node, graph->graph, before, before ? &edge : NULL, before ? 1 : 0, &params);
+    if (launch->cluster[0] == 0) return DW_OK;
+    const cuda_launch_value value = {.cluster = {launch->cluster[0], launch->cluster[1], launch->cluster[2]}};
+    CUDA_TRY(device->context, driver, GraphKernelNodeSetAttribute, node->node, CUDA_LAUNCH_CLUSTER, &value);
+    return DW_OK;
+}
+
+/* The nodes that were recorded, as a new executable graph. */
+static dw_status instantiate(device *device, device_graph *graph) {
+    cuda_state *state = cuda_state_of(device);
+    cuda_instantiate_params params = {.flags = CUDA_INSTANTIATE_UPLOAD, .upload_stream = state->stream};
+    if (graph->exec != NULL) CUDA_TRY(device->context, &state->driver, StreamSynchronize, state->stream);
+    drop_exec(device, graph);
+    graph->count = graph->place;
+    CUDA_TRY(device->context, &state->driver, GraphCreate, &graph->graph, 0);
+    for (size_t i = 0; i < graph->count; i++) TRY(add_node(device, graph, graph->nodes[i], i > 0 ? &graph->nodes[i - 1]->node : NULL));
+    CUDA_TRY(device->context, &state->driver, GraphInstantiateWithParams, &graph->exec, graph->graph, &params);
+    return DW_OK;
+}
+
+dw_status cuda_graph_launch(device *device, device_graph *graph) {
+    cuda_state *state = cuda_state_of(device);
+    if (graph->place != graph->count) graph->differs = true;
+    if (graph->differs) {
+        dw_status status = instantiate(device, graph);
+        if (status != DW_OK) {
+            drop_exec(device, graph);
+            return base_fail_at(device->context, status, "a device graph of %zu launches", graph->count);
+        }
+    }
+    graph->differs = false;
+    if (graph->count == 0) return DW_OK;
+    CUDA_TRY(device->context, &state->driver, GraphLaunch, graph->exec, state->stream);
+    return DW_OK;
+}

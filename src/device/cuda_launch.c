@@ -1,0 +1,120 @@
+/* Launches on the device: their functions, the addresses in their arguments, tensor maps, and starting one outside of a graph. */
+#include "device/cuda.h"
+
+#include <string.h>
+
+/* ---- functions ---- */
+
+static dw_status load_image(device *device, const char *stem, cuda_library *library) {
+    cuda_state *state = cuda_state_of(device);
+    size_t bytes;
+    const char *why;
+    *library = map_find(&state->libraries, stem);
+    if (*library != NULL) return DW_OK;
+    const void *image = kernel_image(stem, &bytes, &why);
+    if (image == NULL) return base_fail(device->context, DW_UNSUPPORTED, "GPU code '%s': %s", stem, why);
+    cuda_result result = state->driver.LibraryLoadData(library, image, NULL, NULL, 0, NULL, NULL, 0);
+    if (result != CUDA_OK)
+        return base_fail_at(device->context, cuda_fail(device->context, &state->driver, result, "cuLibraryLoadData"), "GPU code '%s' on %s, driver of CUDA %d.%d", stem,
+                            device->caps.model, state->driver.version / 1000, state->driver.version % 1000 / 10);
+    return map_set(&state->libraries, stem, *library);
+}
+
+static dw_status find_function(device *device, const kernel_launch *launch, cuda_function *function) {
+    cuda_state *state = cuda_state_of(device);
+    cuda_library library;
+    cuda_kernel kernel;
+    TRY(load_image(device, launch->image, &library));
+    CUDA_TRY(device->context, &state->driver, LibraryGetKernel, &kernel, library, launch->entry);
+    CUDA_TRY(device->context, &state->driver, KernelGetFunction, function, kernel);
+    if (launch->shared_bytes > 48 * 1024)
+        CUDA_TRY(device->context, &state->driver, KernelSetAttribute, CUDA_FUNCTION_MAX_DYNAMIC_SHARED_BYTES, (int)launch->shared_bytes, kernel, state->ordinal);
+    if (launch->cluster[0] * launch->cluster[1] * launch->cluster[2] > 8)
+        CUDA_TRY(device->context, &state->driver, KernelSetAttribute, CUDA_FUNCTION_NON_PORTABLE_CLUSTER, 1, kernel, state->ordinal);
+    return DW_OK;
+}
+
+dw_status cuda_find_entry(device *device, const kernel_launch *launch, cuda_function *function) {
+    cuda_state *state = cuda_state_of(device);
+    cuda_entry *entry = map_find(&state->functions, launch->entry);
+    if (entry == NULL) {
+        TRY_NEW(entry, &state->arena, 1);
+        dw_status status = find_function(device, launch, &entry->function);
+        if (status != DW_OK) return base_fail_at(device->context, status, "kernel %s", launch->entry);
+        TRY(map_set(&state->functions, launch->entry, entry));
+    }
+    *function = entry->function;
+    return DW_OK;
+}
+
+/* ---- slots ---- */
+
+static const dw_tensor *operand_of(const kernel_run *run, int index) {
+    return index >= KERNEL_RESULT ? run->call.out[index - KERNEL_RESULT] : run->call.in[index];
+}
+
+static dw_status encode_map(device *device, const kernel_run *run, const kernel_map *map, void *to) {
+    static const uint32_t ones[KERNEL_MAP_RANK] = {1, 1, 1, 1, 1};
+    cuda_state *state = cuda_state_of(device);
+    cuda_tensor_map encoded;
+    uint8_t *address = (uint8_t *)operand_of(run, map->operand)->data + map->offset;
+    CUDA_TRY(device->context, &state->driver, TensorMapEncodeTiled, &encoded, (cuda_tensor_type)map->type, (uint32_t)map->rank, address, map->dims, map->strides, map->box,
+             ones, CUDA_INTERLEAVE_NONE, (cuda_tensor_swizzle)map->swizzle, (cuda_tensor_promotion)map->promotion, (cuda_tensor_fill)map->fill);
+    memcpy(to, &encoded, sizeof encoded);
+    return DW_OK;
+}
+
+dw_status cuda_fill_slots(device *device, const kernel_run *run, uint32_t step, kernel_launch *launch) {
+    for (int i = 0; i < launch->slot_count; i++) {
+        const kernel_slot *slot = &launch->slots[i];
+        uint8_t *to = launch->arguments + slot->at;
+        const uint8_t *address = NULL;
+        kernel_fault_place place = {cuda_state_of(device)->fault, step, 0};
+        switch ((kernel_slot_kind)slot->kind) {
+        case KERNEL_SLOT_DATA: address = operand_of(run, slot->index)->data; break;
+        case KERNEL_SLOT_SCALES: address = operand_of(run, slot->index)->scales; break;
+        case KERNEL_SLOT_SECOND: address = (const uint8_t *)operand_of(run, slot->index)->second; break;
+        case KERNEL_SLOT_WORKSPACE: address = run->workspace; break;
+        case KERNEL_SLOT_FAULT: memcpy(to, &place, sizeof place); continue;
+        case KERNEL_SLOT_MAP: TRY(encode_map(device, run, &launch->maps[slot->index], to)); continue;
+        }
+        uint64_t value = (uint64_t)(uintptr_t)address + (address ? (uint64_t)slot->offset : 0);
+        memcpy(to, &value, sizeof value);
+    }
+    return DW_OK;
+}
+
+/* ---- outside of a graph ---- */
+
+typedef struct stream_launcher {
+    kernel_launcher launcher;
+    device *device;
+    const kernel_run *run;
+} stream_launcher;
+
+static dw_status launch_now(kernel_launcher *launcher, const kernel_launch *given) {
+    stream_launcher *to = (stream_launcher *)launcher;
+    cuda_state *state = cuda_state_of(to->device);
+    kernel_launch launch = *given;
+    cuda_function function;
+    cuda_launch_attribute attributes[2];
+    unsigned count = 0;
+    TRY(cuda_find_entry(to->device, &launch, &function));
+    TRY(cuda_fill_slots(to->device, to->run, 0, &launch));
+    if (launch.cluster[0] > 0)
+        attributes[count++] = (cuda_launch_attribute){.id = CUDA_LAUNCH_CLUSTER, .value.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]}};
+    if (launch.overlaps) attributes[count++] = (cuda_launch_attribute){.id = CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION, .value.programmatic_serialization = 1};
+    cuda_launch_config config = {launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
+                                 state->stream, attributes, count};
+    CUDA_TRY(to->device->context, &state->driver, LaunchKernelEx, &config, function, (void *[]){launch.arguments}, NULL);
+    return DW_OK;
+}
+
+dw_status cuda_run_row(device *device, const kernel_row *row, kernel_run *run) {
+    stream_launcher launcher = {{launch_now}, device, run};
+    run->chip = &device->caps;
+    TRY(cuda_enter(device));
+    dw_status status = row->shape(run, &launcher.launcher);
+    cuda_leave(device);
+    return status;
+}

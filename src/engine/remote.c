@@ -1,0 +1,145 @@
+/* Runs on a device with memory of its own: inputs are brought there, all steps are one device graph and one launch, outputs are brought back. A binding
+ * that runs again with the sizes and addresses that it had costs no more than that; others patch its graph. */
+#include "engine/engine.h"
+
+/* ---- staging ---- */
+
+void engine_stage_widen(engine_runner *runner, const plan_binding *binding) {
+    const ir_graph *graph = binding->plan->graph;
+    if (runner->staged_inputs == NULL) return;
+    for (size_t i = 0; i < graph->input_count; i++) {
+        size_t bytes = binding->bytes[plan_value_of(graph->inputs[i])->index];
+        if (bytes > runner->staged_inputs[i].bytes) runner->staged_inputs[i].bytes = bytes;
+    }
+    for (size_t i = 0; i < graph->output_count; i++) {
+        size_t bytes = binding->bytes[plan_value_of(graph->outputs[i].value)->index];
+        if (bytes > runner->staged_outputs[i].bytes) runner->staged_outputs[i].bytes = bytes;
+    }
+}
+
+static dw_status make_room(device *device, engine_stage *stage) {
+    void *memory;
+    if (stage->memory != NULL && stage->bytes <= stage->room) return DW_OK;
+    TRY(device->calls->alloc(device, stage->bytes + 1, &memory));
+    device->calls->release(device, stage->memory, stage->room + 1);
+    stage->memory = memory;
+    stage->room = stage->bytes;
+    return DW_OK;
+}
+
+dw_status engine_stage_create(dw_session *session, engine_runner *runner) {
+    const ir_graph *graph = runner->program->plan->graph;
+    device *device = session->device;
+    for (size_t i = 0; i < graph->input_count; i++) TRY(make_room(device, &runner->staged_inputs[i]));
+    for (size_t i = 0; i < graph->output_count; i++) TRY(make_room(device, &runner->staged_outputs[i]));
+    for (int i = 0; device->calls->graph_create != NULL && i < ENGINE_BINDINGS; i++)
+        if (runner->slots[i].graph == NULL) TRY(device->calls->graph_create(device, &runner->slots[i].graph));
+    return DW_OK;
+}
+
+void engine_stage_free(dw_session *session, engine_runner *runner) {
+    const ir_graph *graph = runner->program->plan->graph;
+    device *device = session->device;
+    if (device == NULL) return;
+    for (int i = 0; i < ENGINE_BINDINGS; i++)
+        if (runner->slots[i].graph != NULL) device->calls->graph_release(device, runner->slots[i].graph);
+    for (size_t i = 0; runner->staged_inputs != NULL && i < graph->input_count; i++)
+        device->calls->release(device, runner->staged_inputs[i].memory, runner->staged_inputs[i].room + 1);
+    for (size_t i = 0; runner->staged_outputs != NULL && i < graph->output_count; i++)
+        device->calls->release(device, runner->staged_outputs[i].memory, runner->staged_outputs[i].room + 1);
+}
+
+/* ---- a run ---- */
+
+static dw_status check_room(dw_session *session, const char *name, size_t bytes, const engine_stage *stage) {
+    if (bytes <= stage->room) return DW_OK;
+    return base_fail(session->context, DW_LIMIT, "%s has %zu bytes, the session reserved %zu: create it with larger dims", name, bytes, stage->room);
+}
+
+static dw_status bring_inputs(dw_session *session, engine_runner *runner, const plan_binding *binding, void **inputs) {
+    const ir_graph *graph = binding->plan->graph;
+    for (size_t i = 0; i < graph->input_count; i++) {
+        const engine_stage *stage = &runner->staged_inputs[i];
+        size_t bytes = binding->bytes[plan_value_of(graph->inputs[i])->index];
+        TRY(check_room(session, graph->inputs[i]->name, bytes, stage));
+        TRY(session->device->calls->write(session->device, stage->memory, runner->inputs[i], bytes));
+        inputs[i] = stage->memory;
+    }
+    return DW_OK;
+}
+
+static dw_status place_outputs(dw_session *session, engine_runner *runner, const plan_binding *binding, void **outputs) {
+    const ir_graph *graph = binding->plan->graph;
+    for (size_t i = 0; i < graph->output_count; i++) {
+        TRY(check_room(session, graph->outputs[i].name, binding->bytes[plan_value_of(graph->outputs[i].value)->index], &runner->staged_outputs[i]));
+        outputs[i] = runner->staged_outputs[i].memory;
+    }
+    return DW_OK;
+}
+
+static dw_status bring_outputs(dw_session *session, engine_runner *runner, const plan_binding *binding) {
+    const ir_graph *graph = binding->plan->graph;
+    for (size_t i = 0; i < graph->output_count; i++) {
+        size_t bytes = binding->bytes[plan_value_of(graph->outputs[i].value)->index];
+        TRY(session->device->calls->read(session->device, runner->outputs[i], runner->staged_outputs[i].memory, bytes));
+    }
+    return DW_OK;
+}
+
+static dw_status fail_step(dw_session *session, const plan *plan, dw_status status, int step) {
+    return base_fail_at(session->context, status, "step %d, %%%d %s", step - plan->load_count + 1, plan->steps[step].node->out[0]->id, plan->steps[step].row->name);
+}
+
+static dw_status launch_graph(dw_session *session, engine_slot *slot) {
+    const plan *plan = slot->binding.plan;
+    device *device = session->device;
+    TRY(device->calls->graph_begin(device, slot->graph));
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        kernel_run *run = &slot->binding.calls[i].run;
+        run->call.context = session->context;
+        dw_status status = device->calls->graph_add(device, slot->graph, plan->steps[i].row, run);
+        if (status != DW_OK) return fail_step(session, plan, status, i);
+    }
+    return device->calls->graph_launch(device, slot->graph);
+}
+
+/* One by one, each waited for: for devices without graphs, and for profiles. */
+static dw_status run_steps(dw_session *session, engine_runner *runner, plan_binding *binding) {
+    const plan *plan = binding->plan;
+    device *device = session->device;
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        kernel_run *run = &binding->calls[i].run;
+        run->call.context = session->context;
+        double start = engine_now();
+        dw_status status = device->calls->run(device, plan->steps[i].row, run);
+        if (status == DW_OK) status = device->calls->synchronize(device);
+        if (status != DW_OK) return fail_step(session, plan, status, i);
+        if (runner->profile) runner->profile[i] += engine_now() - start;
+    }
+    return DW_OK;
+}
+
+static engine_slot *slot_of(engine_runner *runner, const plan_binding *binding) {
+    for (int i = 0; i < ENGINE_BINDINGS; i++)
+        if (&runner->slots[i].binding == binding) return &runner->slots[i];
+    return NULL;
+}
+
+dw_status engine_execute_remote(dw_session *session, engine_runner *runner, plan_binding *binding) {
+    const plan *plan = binding->plan;
+    device *device = session->device;
+    engine_slot *slot = slot_of(runner, binding);
+    void *inputs[ENGINE_MAX_INPUTS], *outputs[ENGINE_MAX_INPUTS];
+    if (plan->graph->input_count > ENGINE_MAX_INPUTS || plan->graph->output_count > ENGINE_MAX_INPUTS)
+        return base_fail(session->context, DW_LIMIT, "a model with more than %d inputs or outputs on a device", ENGINE_MAX_INPUTS);
+    TRY(bring_inputs(session, runner, binding, inputs));
+    TRY(place_outputs(session, runner, binding, outputs));
+    plan_attach(binding, &(plan_bases){.workspace = session->workspace, .inputs = inputs, .outputs = outputs, .states = runner->states,
+                                       .constants = runner->program->on_device, .packed = NULL, .pool = session->pool});
+    TRY(slot->graph != NULL && runner->profile == NULL ? launch_graph(session, slot) : run_steps(session, runner, binding));
+    TRY(bring_outputs(session, runner, binding));
+    dw_status status = device->calls->synchronize(device);
+    if (status == DW_OK) return base_poll(session->context);
+    int step = plan->load_count + (int)device->fault_step - 1;
+    return step >= plan->load_count && step < plan->step_count ? fail_step(session, plan, status, step) : status;
+}

@@ -1,0 +1,29 @@
+/* The GPU code that the build embedded: images.def, which the build writes into a folder of its own, names those of image.def that there are. */
+#include "kernel/kernel.h"
+
+#include <string.h>
+
+#define IMAGE(stem) extern const uint8_t image_##stem[], image_##stem##_end[];
+#include <images.def>
+#undef IMAGE
+
+typedef struct image { const char *stem; const uint8_t *begin, *end; } image;
+
+static const image images[] = {
+#define IMAGE(stem) {#stem, image_##stem, image_##stem##_end},
+#include <images.def>
+#undef IMAGE
+    {NULL, NULL, NULL},
+};
+
+const void *kernel_image(const char *stem, size_t *bytes, const char **why) {
+    *bytes = 0;
+    *why = images[0].stem == NULL ? "this build of Deepwell has no GPU code, as nvcc was not there: build it again where the CUDA toolkit is installed"
+                                  : "this build of Deepwell has no such image";
+    for (int i = 0; images[i].stem != NULL; i++) {
+        if (strcmp(images[i].stem, stem) != 0) continue;
+        *bytes = (size_t)(images[i].end - images[i].begin);
+        return images[i].begin;
+    }
+    return NULL;
+}

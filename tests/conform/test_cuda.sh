@@ -1,0 +1,9 @@
+#!/usr/bin/env bash
+# Conformance of the plain GPU kernels: their source compiled for the host, run by the stand-in for the driver (tests/cuda). What it cannot show, such as races,
+# a GPU has to: test_conform_kernels --device cuda tests/conform/*.txt.
+set -eu
+driver=$DEEPWELL_BUILD/tests/libfake_cuda.so
+[ -f "$driver" ] || { echo "skipped: a build with sanitizers has no stand-in for the driver"; exit 77; }
+grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code, as nvcc was not there"; exit 77; }
+for file in tests/conform/*.txt; do echo "$file"; done |
+    xargs -P 2 -n 1 "$DEEPWELL_BUILD/tests/test_conform_kernels" --device "cuda:0,driver=$driver" --seeds 1

@@ -1,0 +1,20 @@
+/* What a test sees of the stand-in for the driver, and how it makes it fail. Found by the name fake_cuda in the library. */
+#ifndef TESTS_CUDA_CONTROL_H
+#define TESTS_CUDA_CONTROL_H
+
+#include <stddef.h>
+
+enum { FAKE_CUDA_LOG = 65536 };
+
+typedef struct fake_cuda_control {
+    const char *name;             /* of its only GPU: "NVIDIA H200" */
+    int major, minor, units, version;
+    size_t memory_bytes;
+    int fail_at;                  /* this call, counted from 1, fails with CUDA_UNKNOWN; 0: none */
+    int calls;                    /* so far */
+    int launches;                 /* of kernels, in graphs or not */
+    int live;                     /* allocations, graphs, streams, contexts and whatever else has to be given back */
+    const char *log[FAKE_CUDA_LOG];   /* the calls by name, from log[0] on */
+} fake_cuda_control;
+
+#endif

@@ -1,0 +1,417 @@
+/* A stand-in for the CUDA driver: records every call, fails the one it is told to, counts what is not given back, and runs the plain kernels on the host
+ * (host.h). It is no model of a GPU: it knows neither clusters nor tensor maps, and refuses launches that ask for them. */
+#include <dlfcn.h>
+#include <setjmp.h>
+#include <stdbool.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <ucontext.h>
+
+#include "device/cuda_abi.h"
+#include "tests/cuda/control.h"
+#include "tests/cuda/host.h"
+
+#define CUDA_CALL(name, since, need, parameters) cuda_result cu##name parameters;
+#include "device/cuda.def"
+#undef CUDA_CALL
+
+fake_cuda_control fake_cuda = {.name = "NVIDIA H200", .major = 9, .minor = 0, .units = 132, .version = 13000, .memory_bytes = (size_t)141 << 30};
+
+#define ENTER(name)                                                                                  \
+    do {                                                                                             \
+        if (fake_cuda.calls < FAKE_CUDA_LOG) fake_cuda.log[fake_cuda.calls] = name;                  \
+        if (++fake_cuda.calls == fake_cuda.fail_at) return CUDA_UNKNOWN;                             \
+    } while (0)
+
+/* ---- threads of a block, as coroutines ---- */
+
+host_index threadIdx, blockIdx, blockDim, gridDim;
+
+enum { MOST_THREADS = 1024, STACK_BYTES = 256 << 10 };
+typedef void (*kernel_function)(const void *arguments);
+
+static struct {
+    ucontext_t first;             /* where a coroutine is entered from, once; after that jumps are cheaper */
+    jmp_buf scheduler, threads[MOST_THREADS];
+    bool started[MOST_THREADS], done[MOST_THREADS];
+    uint8_t *stacks;
+    unsigned current;
+    bool inside;                  /* a coroutine: barriers yield */
+    kernel_function function;
+    const void *arguments;
+} block;
+
+static void set_thread(unsigned number) {
+    block.current = number;
+    threadIdx = (host_index){number % blockDim.x, number / blockDim.x % blockDim.y, number / blockDim.x / blockDim.y};
+}
+
+void host_barrier(void) {
+    if (!block.inside) {
+        fprintf(stderr, "fake CUDA: a thread met a barrier that thread 0 did not\n");
+        abort();
+    }
+    if (_setjmp(block.threads[block.current]) == 0) _longjmp(block.scheduler, 1);
+}
+
+static void thread_main(void) {
+    block.function(block.arguments);
+    block.done[block.current] = true;
+    _longjmp(block.scheduler, 1);
+}
+
+static void start_thread(unsigned number) {
+    block.started[number] = block.done[number] = false;
+}
+
+static void enter(unsigned number) {
+    getcontext(&block.first);
+    block.first.uc_stack.ss_sp = block.stacks + (size_t)number * STACK_BYTES;
+    block.first.uc_stack.ss_size = STACK_BYTES;
+    block.first.uc_link = NULL;
+    block.started[number] = true;
+    makecontext(&block.first, thread_main, 0);
+    setcontext(&block.first);
+}
+
+static void resume(unsigned number) {
+    set_thread(number);
+    block.inside = true;
+    if (_setjmp(block.scheduler) == 0) {
+        if (block.started[number]) _longjmp(block.threads[number], 1);
+        enter(number);
+    }
+    block.inside = false;
+}
+
+/* A barrier is for all threads: where thread 0 meets none, the others are plain calls. */
+static void run_block(unsigned threads) {
+    start_thread(0);
+    resume(0);
+    if (block.done[0]) {
+        for (unsigned i = 1; i < threads; i++) {
+            set_thread(i);
+            block.function(block.arguments);
+        }
+        return;
+    }
+    for (unsigned i = 1; i < threads; i++) {
+        start_thread(i);
+        resume(i);
+    }
+    for (bool left = true; left;) {
+        left = false;
+        for (unsigned i = 0; i < threads; i++) {
+            if (block.done[i]) continue;
+            resume(i);
+            left = left || !block.done[i];
+        }
+    }
+}
+
+static cuda_result run_kernel(kernel_function function, const void *arguments, const unsigned *grid, const unsigned *threads) {
+    unsigned count = threads[0] * threads[1] * threads[2];
+    if (count == 0 || count > MOST_THREADS || grid[0] == 0 || grid[1] == 0 || grid[2] == 0 || grid[1] > 65535 || grid[2] > 65535) return CUDA_INVALID_VALUE;
+    if (block.stacks == NULL) block.stacks = malloc((size_t)MOST_THREADS * STACK_BYTES);
+    block.function = function;
+    block.arguments = arguments;
+    gridDim = (host_index){grid[0], grid[1], grid[2]};
+    blockDim = (host_index){threads[0], threads[1], threads[2]};
+    fake_cuda.launches++;
+    for (unsigned z = 0; z < grid[2]; z++)
+        for (unsigned y = 0; y < grid[1]; y++)
+            for (unsigned x = 0; x < grid[0]; x++) {
+                blockIdx = (host_index){x, y, z};
+                run_block(count);
+            }
+    return CUDA_OK;
+}
+
+/* ---- what there is ---- */
+
+struct cuda_function_st { kernel_function run; size_t bytes; struct cuda_function_st *next; char name[64]; };
+struct cuda_node_st { cuda_kernel_node params; void *arguments; struct cuda_node_st *next; cuda_graph graph; };
+struct cuda_graph_st { struct cuda_node_st *first, *last; };
+struct cuda_graph_exec_st { struct cuda_node_st *first, *last; };   /* copies; extra of a copy is the node that it was made from */
+
+static char a_context, a_stream, a_library, an_event, a_pool;
+static struct cuda_function_st *functions;
+
+cuda_result cuInit(unsigned flags) { ENTER("Init"); return flags == 0 ? CUDA_OK : CUDA_INVALID_VALUE; }
+cuda_result cuDriverGetVersion(int *version) { ENTER("DriverGetVersion"); *version = fake_cuda.version; return CUDA_OK; }
+cuda_result cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, cuda_symbol_status *status) {
+    ENTER("GetProcAddress");
+    (void)symbol, (void)version, (void)flags;
+    *function = NULL;
+    *status = CUDA_SYMBOL_NOT_FOUND;
+    return CUDA_NOT_FOUND;
+}
+cuda_result cuGetErrorName(cuda_result error, const char **name) { *name = error == CUDA_UNKNOWN ? "CUDA_ERROR_UNKNOWN" : "CUDA_ERROR"; return CUDA_OK; }
+cuda_result cuGetErrorString(cuda_result error, const char **words) { *words = error == CUDA_UNKNOWN ? "unknown error" : "error"; return CUDA_OK; }
+cuda_result cuLogsRegisterCallback(cuda_log_callback callback, void *user, cuda_log_handle *handle) {
+    ENTER("LogsRegisterCallback");
+    (void)callback, (void)user;
+    *handle = NULL;
+    return CUDA_OK;
+}
+cuda_result cuDeviceGetCount(int *count) { ENTER("DeviceGetCount"); *count = 1; return CUDA_OK; }
+cuda_result cuDeviceGet(cuda_device *device, int ordinal) { ENTER("DeviceGet"); *device = ordinal; return ordinal == 0 ? CUDA_OK : CUDA_INVALID_DEVICE; }
+cuda_result cuDeviceGetName(char *name, int room, cuda_device device) { ENTER("DeviceGetName"); (void)device; snprintf(name, (size_t)room, "%s", fake_cuda.name); return CUDA_OK; }
+cuda_result cuDeviceGetUuid_v2(cuda_uuid *uuid, cuda_device device) { ENTER("DeviceGetUuid"); (void)device; memset(uuid, 0, sizeof *uuid); return CUDA_OK; }
+cuda_result cuDeviceTotalMem_v2(size_t *bytes, cuda_device device) { ENTER("DeviceTotalMem"); (void)device; *bytes = fake_cuda.memory_bytes; return CUDA_OK; }
+cuda_result cuDeviceGetAttribute(int *value, cuda_device_attribute attribute, cuda_device device) {
+    ENTER("DeviceGetAttribute");
+    (void)device;
+    switch (attribute) {
+    case CUDA_DEVICE_CAPABILITY_MAJOR: *value = fake_cuda.major; return CUDA_OK;
+    case CUDA_DEVICE_CAPABILITY_MINOR: *value = fake_cuda.minor; return CUDA_OK;
+    case CUDA_DEVICE_MULTIPROCESSORS: *value = fake_cuda.units; return CUDA_OK;
+    default: *value = 0; return CUDA_OK;
+    }
+}
+cuda_result cuDevicePrimaryCtxRetain(cuda_context *context, cuda_device device) {
+    ENTER("DevicePrimaryCtxRetain");
+    (void)device;
+    fake_cuda.live++;
+    *context = (cuda_context)(void *)&a_context;
+    return CUDA_OK;
+}
+cuda_result cuDevicePrimaryCtxRelease_v2(cuda_device device) { (void)device; fake_cuda.live--; ENTER("DevicePrimaryCtxRelease"); return CUDA_OK; }
+cuda_result cuCtxPushCurrent_v2(cuda_context context) { (void)context; return CUDA_OK; }
+cuda_result cuCtxPopCurrent_v2(cuda_context *context) { *context = (cuda_context)(void *)&a_context; return CUDA_OK; }
+cuda_result cuCtxSynchronize(void) { ENTER("CtxSynchronize"); return CUDA_OK; }
+
+cuda_result cuLibraryLoadData(cuda_library *library, const void *code, int *jit_options, void **jit_values, unsigned jit_count, int *options, void **values, unsigned count) {
+    ENTER("LibraryLoadData");
+    (void)jit_options, (void)jit_values, (void)jit_count, (void)options, (void)values, (void)count;
+    uint32_t magic;
+    memcpy(&magic, code, sizeof magic);
+    if (magic != 0xba55ed50) return CUDA_INVALID_IMAGE;
+    fake_cuda.live++;
+    *library = (cuda_library)(void *)&a_library;
+    return CUDA_OK;
+}
+cuda_result cuLibraryUnload(cuda_library library) { (void)library; fake_cuda.live--; ENTER("LibraryUnload"); return CUDA_OK; }
+cuda_result cuLibraryGetKernel(cuda_kernel *kernel, cuda_library library, const char *name) {
+    ENTER("LibraryGetKernel");
+    (void)library;
+    for (struct cuda_function_st *f = functions; f != NULL; f = f->next)
+        if (strcmp(f->name, name) == 0) {
+            *kernel = (cuda_kernel)(void *)f;
+            return CUDA_OK;
+        }
+    Dl_info here;
+    char bytes_name[80];
+    snprintf(bytes_name, sizeof bytes_name, "%s_bytes", name);
+    if (dladdr(&fake_cuda, &here) == 0) return CUDA_NOT_FOUND;
+    void *self = dlopen(here.dli_fname, RTLD_NOW | RTLD_NOLOAD), *run = self ? dlsym(self, name) : NULL, *bytes = self ? dlsym(self, bytes_name) : NULL;
+    if (run == NULL || bytes == NULL) return CUDA_NOT_FOUND;
+    struct cuda_function_st *made = calloc(1, sizeof *made);   /* kept for the life of the process */
+    memcpy(&made->run, &run, sizeof run);
+    made->bytes = *(const size_t *)bytes;
+    snprintf(made->name, sizeof made->name, "%s", name);
+    made->next = functions;
+    functions = made;
+    *kernel = (cuda_kernel)(void *)made;
+    return CUDA_OK;
+}
+cuda_result cuKernelGetFunction(cuda_function *function, cuda_kernel kernel) { ENTER("KernelGetFunction"); *function = (cuda_function)(void *)kernel; return CUDA_OK; }
+cuda_result cuKernelGetAttribute(int *value, cuda_function_attribute attribute, cuda_kernel kernel, cuda_device device) {
+    ENTER("KernelGetAttribute");
+    (void)attribute, (void)kernel, (void)device;
+    *value = 0;
+    return CUDA_OK;
+}
+cuda_result cuKernelSetAttribute(cuda_function_attribute attribute, int value, cuda_kernel kernel, cuda_device device) {
+    ENTER("KernelSetAttribute");
+    (void)attribute, (void)value, (void)kernel, (void)device;
+    return CUDA_OK;
+}
+cuda_result cuKernelGetParamInfo(cuda_kernel kernel, size_t index, size_t *offset, size_t *bytes) {
+    ENTER("KernelGetParamInfo");
+    *offset = 0;
+    *bytes = ((struct cuda_function_st *)(void *)kernel)->bytes;
+    return index == 0 ? CUDA_OK : CUDA_INVALID_VALUE;
+}
+cuda_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, cuda_function function, int threads, size_t shared_bytes) {
+    ENTER("OccupancyMaxActiveBlocksPerMultiprocessor");
+    (void)function, (void)threads, (void)shared_bytes;
+    *blocks = 1;
+    return CUDA_OK;
+}
+cuda_result cuOccupancyMaxActiveClusters(int *clusters, cuda_function function, const cuda_launch_config *config) {
+    ENTER("OccupancyMaxActiveClusters");
+    (void)function, (void)config;
+    *clusters = 1;
+    return CUDA_OK;
+}
+cuda_result cuLaunchKernelEx(const cuda_launch_config *config, cuda_function function, void **parameters, void **extra) {
+    ENTER("LaunchKernelEx");
+    (void)extra;
+    if (config->attribute_count > 0) return CUDA_NOT_SUPPORTED;
+    void *arguments = malloc(function->bytes);
+    memcpy(arguments, parameters[0], function->bytes);
+    cuda_result result = run_kernel(function->run, arguments, &config->grid_x, &config->block_x);
+    free(arguments);
+    return result;
+}
+
+/* ---- memory: poisoned with what a NaN is made of ---- */
+
+cuda_result cuMemAlloc_v2(cuda_pointer *memory, size_t bytes) {
+    ENTER("MemAlloc");
+    void *made = aligned_alloc(256, (bytes + 255) / 256 * 256);
+    if (made == NULL) return CUDA_OUT_OF_MEMORY;
+    memset(made, 0xff, bytes);
+    fake_cuda.live++;
+    *memory = (cuda_pointer)(uintptr_t)made;
+    return CUDA_OK;
+}
+cuda_result cuMemFree_v2(cuda_pointer memory) {
+    fake_cuda.live -= memory != 0;
+    free((void *)(uintptr_t)memory);
+    ENTER("MemFree");
+    return CUDA_OK;
+}
+cuda_result cuMemAllocHost_v2(void **memory, size_t bytes) { ENTER("MemAllocHost"); *memory = malloc(bytes); fake_cuda.live++; return CUDA_OK; }
+cuda_result cuMemFreeHost(void *memory) { fake_cuda.live--; free(memory); ENTER("MemFreeHost"); return CUDA_OK; }
+cuda_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) { ENTER("MemGetInfo"); *free_bytes = *total_bytes = fake_cuda.memory_bytes; return CUDA_OK; }
+#define AT(pointer) ((void *)(uintptr_t)(pointer))
+cuda_result cuMemcpyHtoDAsync_v2(cuda_pointer to, const void *from, size_t bytes, cuda_stream stream) { ENTER("MemcpyHtoDAsync"); (void)stream; memcpy(AT(to), from, bytes); return CUDA_OK; }
+cuda_result cuMemcpyDtoHAsync_v2(void *to, cuda_pointer from, size_t bytes, cuda_stream stream) { ENTER("MemcpyDtoHAsync"); (void)stream; memcpy(to, AT(from), bytes); return CUDA_OK; }
+cuda_result cuMemcpyDtoDAsync_v2(cuda_pointer to, cuda_pointer from, size_t bytes, cuda_stream stream) { ENTER("MemcpyDtoDAsync"); (void)stream; memmove(AT(to), AT(from), bytes); return CUDA_OK; }
+cuda_result cuMemsetD8Async(cuda_pointer to, unsigned char value, size_t count, cuda_stream stream) { ENTER("MemsetD8Async"); (void)stream; memset(AT(to), value, count); return CUDA_OK; }
+cuda_result cuMemsetD32Async(cuda_pointer to, unsigned value, size_t count, cuda_stream stream) {
+    ENTER("MemsetD32Async");
+    (void)stream;
+    for (size_t i = 0; i < count; i++) ((unsigned *)AT(to))[i] = value;
+    return CUDA_OK;
+}
+cuda_result cuMemAllocFromPoolAsync(cuda_pointer *memory, size_t bytes, cuda_memory_pool pool, cuda_stream stream) { (void)pool, (void)stream; return cuMemAlloc_v2(memory, bytes); }
+cuda_result cuMemFreeAsync(cuda_pointer memory, cuda_stream stream) { (void)stream; return cuMemFree_v2(memory); }
+cuda_result cuMemPoolCreate(cuda_memory_pool *pool, const cuda_memory_pool_props *props) { ENTER("MemPoolCreate"); (void)props; *pool = (cuda_memory_pool)(void *)&a_pool; fake_cuda.live++; return CUDA_OK; }
+cuda_result cuMemPoolDestroy(cuda_memory_pool pool) { (void)pool; fake_cuda.live--; ENTER("MemPoolDestroy"); return CUDA_OK; }
+cuda_result cuMemPoolSetAttribute(cuda_memory_pool pool, cuda_memory_pool_attribute attribute, void *value) { ENTER("MemPoolSetAttribute"); (void)pool, (void)attribute, (void)value; return CUDA_OK; }
+cuda_result cuMemPoolTrimTo(cuda_memory_pool pool, size_t bytes) { ENTER("MemPoolTrimTo"); (void)pool, (void)bytes; return CUDA_OK; }
+cuda_result cuPointerGetAttributes(unsigned count, cuda_pointer_attribute *attributes, void **values, cuda_pointer pointer) {
+    ENTER("PointerGetAttributes");
+    (void)count, (void)attributes, (void)values, (void)pointer;
+    return CUDA_INVALID_VALUE;
+}
+
+/* ---- streams and events: all work is done when its call returns ---- */
+
+cuda_result cuStreamCreateWithPriority(cuda_stream *stream, unsigned flags, int priority) { ENTER("StreamCreateWithPriority"); (void)flags, (void)priority; *stream = (cuda_stream)(void *)&a_stream; fake_cuda.live++; return CUDA_OK; }
+cuda_result cuStreamDestroy_v2(cuda_stream stream) { (void)stream; fake_cuda.live--; ENTER("StreamDestroy"); return CUDA_OK; }
+cuda_result cuStreamSynchronize(cuda_stream stream) { ENTER("StreamSynchronize"); (void)stream; return CUDA_OK; }
+cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned flags) { ENTER("StreamWaitEvent"); (void)stream, (void)event, (void)flags; return CUDA_OK; }
+cuda_result cuStreamGetCaptureInfo_v3(cuda_stream stream, cuda_capture_status *status, uint64_t *id, cuda_graph *graph, const cuda_node **dependencies, const cuda_edge **edges, size_t *count) {
+    ENTER("StreamGetCaptureInfo");
+    (void)stream, (void)id, (void)graph, (void)dependencies, (void)edges, (void)count;
+    *status = CUDA_CAPTURE_NONE;
+    return CUDA_OK;
+}
+cuda_result cuStreamUpdateCaptureDependencies_v2(cuda_stream stream, cuda_node *dependencies, const cuda_edge *edges, size_t count, unsigned flags) {
+    ENTER("StreamUpdateCaptureDependencies");
+    (void)stream, (void)dependencies, (void)edges, (void)count, (void)flags;
+    return CUDA_OK;
+}
+cuda_result cuThreadExchangeStreamCaptureMode(cuda_capture_mode *mode) { ENTER("ThreadExchangeStreamCaptureMode"); (void)mode; return CUDA_OK; }
+cuda_result cuEventCreate(cuda_event *event, unsigned flags) { ENTER("EventCreate"); (void)flags; *event = (cuda_event)(void *)&an_event; fake_cuda.live++; return CUDA_OK; }
+cuda_result cuEventRecord(cuda_event event, cuda_stream stream) { ENTER("EventRecord"); (void)event, (void)stream; return CUDA_OK; }
+cuda_result cuEventSynchronize(cuda_event event) { ENTER("EventSynchronize"); (void)event; return CUDA_OK; }
+cuda_result cuEventElapsedTime(float *milliseconds, cuda_event start, cuda_event end) { ENTER("EventElapsedTime"); (void)start, (void)end; *milliseconds = 0; return CUDA_OK; }
+cuda_result cuEventDestroy_v2(cuda_event event) { (void)event; fake_cuda.live--; ENTER("EventDestroy"); return CUDA_OK; }
+cuda_result cuTensorMapEncodeTiled(cuda_tensor_map *map, cuda_tensor_type type, uint32_t rank, void *address, const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
+                                   const uint32_t *element_strides, cuda_tensor_interleave interleave, cuda_tensor_swizzle swizzle, cuda_tensor_promotion promotion, cuda_tensor_fill fill) {
+    ENTER("TensorMapEncodeTiled");
+    (void)type, (void)rank, (void)dims, (void)strides, (void)box, (void)element_strides, (void)interleave, (void)swizzle, (void)promotion, (void)fill;
+    *map = (cuda_tensor_map){{(uint64_t)(uintptr_t)address}};
+    return CUDA_OK;
+}
+cuda_result cuTensorMapReplaceAddress(cuda_tensor_map *map, void *address) { ENTER("TensorMapReplaceAddress"); map->opaque[0] = (uint64_t)(uintptr_t)address; return CUDA_OK; }
+
+/* ---- graphs: chains of kernels ---- */
+
+static struct cuda_node_st *new_node(const cuda_kernel_node *params) {
+    struct cuda_node_st *node = calloc(1, sizeof *node);
+    node->params = *params;
+    node->arguments = malloc(params->function->bytes);
+    memcpy(node->arguments, params->parameters[0], params->function->bytes);
+    return node;
+}
+static void free_nodes(struct cuda_node_st *node) {
+    while (node != NULL) {
+        struct cuda_node_st *next = node->next;
+        free(node->arguments);
+        free(node);
+        node = next;
+    }
+}
+cuda_result cuGraphCreate(cuda_graph *graph, unsigned flags) { ENTER("GraphCreate"); (void)flags; *graph = calloc(1, sizeof **graph); fake_cuda.live++; return CUDA_OK; }
+cuda_result cuGraphDestroy(cuda_graph graph) { free_nodes(graph->first); free(graph); fake_cuda.live--; ENTER("GraphDestroy"); return CUDA_OK; }
+cuda_result cuGraphAddNode_v2(cuda_node *node, cuda_graph graph, const cuda_node *dependencies, const cuda_edge *edges, size_t count, cuda_node_params *params) {
+    ENTER("GraphAddNode");
+    (void)edges;
+    if (params->type != CUDA_NODE_KERNEL) return CUDA_NOT_SUPPORTED;
+    if (graph->last == NULL ? count != 0 : count != 1 || dependencies[0] != graph->last) return CUDA_INVALID_VALUE;
+    *node = new_node(&params->kernel);
+    if (graph->last != NULL) graph->last->next = *node;
+    else graph->first = *node;
+    graph->last = *node;
+    return CUDA_OK;
+}
+cuda_result cuGraphAddChildGraphNode(cuda_node *node, cuda_graph graph, const cuda_node *dependencies, size_t count, cuda_graph child) {
+    ENTER("GraphAddChildGraphNode");
+    (void)node, (void)graph, (void)dependencies, (void)count, (void)child;
+    return CUDA_NOT_SUPPORTED;
+}
+cuda_result cuGraphKernelNodeSetAttribute(cuda_node node, cuda_launch_attribute_id id, const cuda_launch_value *value) {
+    ENTER("GraphKernelNodeSetAttribute");
+    (void)node, (void)id, (void)value;
+    return CUDA_NOT_SUPPORTED;
+}
+cuda_result cuGraphInstantiateWithParams(cuda_graph_exec *exec, cuda_graph graph, cuda_instantiate_params *params) {
+    ENTER("GraphInstantiate");
+    (void)params;
+    *exec = calloc(1, sizeof **exec);
+    fake_cuda.live++;
+    for (struct cuda_node_st *node = graph->first; node != NULL; node = node->next) {
+        void *parameters[] = {node->arguments};
+        cuda_kernel_node copied = node->params;
+        copied.parameters = parameters;
+        struct cuda_node_st *copy = new_node(&copied);
+        copy->params.extra = (void **)(void *)node;
+        if ((*exec)->last != NULL) (*exec)->last->next = copy;
+        else (*exec)->first = copy;
+        (*exec)->last = copy;
+    }
+    return CUDA_OK;
+}
+cuda_result cuGraphUpload(cuda_graph_exec exec, cuda_stream stream) { ENTER("GraphUpload"); (void)exec, (void)stream; return CUDA_OK; }
+cuda_result cuGraphLaunch(cuda_graph_exec exec, cuda_stream stream) {
+    ENTER("GraphLaunch");
+    (void)stream;
+    for (const struct cuda_node_st *node = exec->first; node != NULL; node = node->next) {
+        cuda_result result = run_kernel(node->params.function->run, node->arguments, &node->params.grid_x, &node->params.block_x);
+        if (result != CUDA_OK) return result;
+    }
+    return CUDA_OK;
+}
+cuda_result cuGraphExecKernelNodeSetParams_v2(cuda_graph_exec exec, cuda_node node, const cuda_kernel_node *params) {
+    ENTER("GraphExecKernelNodeSetParams");
+    for (struct cuda_node_st *at = exec->first; at != NULL; at = at->next) {
+        if ((struct cuda_node_st *)(void *)at->params.extra != node) continue;
+        if (at->params.function != params->function) return CUDA_INVALID_VALUE;
+        at->params = *params;
+        at->params.extra = (void **)(void *)node;
+        memcpy(at->arguments, params->parameters[0], params->function->bytes);
+        return CUDA_OK;
+    }
+    return CUDA_INVALID_VALUE;
+}
+cuda_result cuGraphExecMemcpyNodeSetParams(cuda_graph_exec exec, cuda_node node, const cuda_copy *params, cuda_context context) { ENTER("GraphExecMemcpyNodeSetParams"); (void)exec, (void)node, (void)params, (void)context; return CUDA_NOT_SUPPORTED; }
+cuda_result cuGraphExecMemsetNodeSetParams(cuda_graph_exec exec, cuda_node node, const cuda_memset_v1 *params, cuda_context context) { ENTER("GraphExecMemsetNodeSetParams"); (void)exec, (void)node, (void)params, (void)context; return CUDA_NOT_SUPPORTED; }
+cuda_result cuGraphExecUpdate_v2(cuda_graph_exec exec, cuda_graph graph, cuda_update_result *result) { ENTER("GraphExecUpdate"); (void)exec, (void)graph; result->result = 1; return CUDA_UPDATE_FAILURE; }
+cuda_result cuGraphExecDestroy(cuda_graph_exec exec) { free_nodes(exec->first); free(exec); fake_cuda.live--; ENTER("GraphExecDestroy"); return CUDA_OK; }

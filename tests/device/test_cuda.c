@@ -1,0 +1,247 @@
+/* The CUDA device on a stand-in for the driver (tests/cuda), which records calls, fails the one that it is told to and runs plain kernels on the host: what
+ * is called in what order, that runs allocate nothing, that every failure is an error with the call's name, and that all is given back. */
+#include "support/support.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/device.h"
+#include "support/session.h"
+#include "tests/cuda/control.h"
+
+#define DRIVER TEST_BUILD_DIR "/tests/libfake_cuda.so"
+#define DEVICE_NAME "cuda:0,driver=" DRIVER
+
+static fake_cuda_control *fake;
+
+static const char graph_text[] = "graph mlp\n"
+                                 "  input x f32[s,8]\n"
+                                 "  input w f32[8,16]\n"
+                                 "  input b f32[16]\n"
+                                 "  %1 = matmul x, w, b {post=\"bias\"}\n"
+                                 "  %2 = relu %1\n"
+                                 "  output y %2\n";
+
+static void begin_log(void) { fake->calls = fake->launches = 0; }
+
+static int count_calls(const char *name) {
+    int count = 0;
+    for (int i = 0; i < fake->calls && i < FAKE_CUDA_LOG; i++) count += strcmp(fake->log[i], name) == 0;
+    return count;
+}
+
+static int open_driver(void **state) {
+    const char *why;
+    size_t bytes;
+    (void)state;
+    if (kernel_image("move", &bytes, &why) == NULL) {
+        print_message("skipped: %s\n", why);
+        return 0;
+    }
+    if (access(DRIVER, F_OK) != 0) {
+        print_message("skipped: a build with sanitizers has no stand-in for the driver, whose coroutines they do not follow\n");
+        return 0;
+    }
+    void *library = dlopen(DRIVER, RTLD_NOW);
+    fake = library ? dlsym(library, "fake_cuda") : NULL;
+    if (fake == NULL) print_message("%s\n", dlerror());
+    return fake ? 0 : -1;
+}
+
+static dw_context *context_of(void) {
+    dw_context *context;
+    if (fake == NULL) skip();
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    return context;
+}
+
+/* ---- opening ---- */
+
+static void a_driver_that_is_not_there_is_named(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    device *device;
+    test_assert_fails(context, device_open(context, "cuda:0,driver=libnothing.so", &device), DW_UNSUPPORTED, "libnothing.so");
+    dw_context_destroy(context);
+}
+
+static void a_library_that_is_no_driver_is_refused(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    device *device;
+    test_assert_fails(context, device_open(context, "cuda:0,driver=libm.so.6", &device), DW_UNSUPPORTED, "is no CUDA driver");
+    dw_context_destroy(context);
+}
+
+static void a_gpu_that_is_not_there_is_an_error(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    device *device;
+    test_assert_fails(context, device_open(context, "cuda:3,driver=" DRIVER, &device), DW_NOT_FOUND, "the driver sees 1 GPU, counted from 0");
+    test_assert_fails(context, device_open(context, "cuda:x", &device), DW_INVALID, "expected cuda, cuda:N");
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+static void chips_are_told_apart(void **state) {
+    (void)state;
+    static const struct { const char *name; int major, minor, units; const char *chip; int arch; } gpus[] = {
+        {"NVIDIA A100-SXM4-80GB", 8, 0, 108, "a100", 80},      {"NVIDIA GeForce RTX 3090", 8, 6, 82, "rtx3090", 86},
+        {"NVIDIA L40S", 8, 9, 142, "l40s", 89},                {"NVIDIA GeForce RTX 4090", 8, 9, 128, "rtx4090", 89},
+        {"NVIDIA H100 80GB HBM3", 9, 0, 132, "h100", 90},      {"NVIDIA H200", 9, 0, 132, "h200", 90},
+        {"NVIDIA B200", 10, 0, 148, "b200", 100},              {"NVIDIA GB200", 10, 0, 148, "gb200", 100},
+        {"NVIDIA B300 SXM6 AC", 10, 3, 148, "b300", 103},      {"NVIDIA Thor", 10, 1, 20, "thor", 110},
+        {"NVIDIA Thor", 11, 0, 20, "thor", 110},               {"NVIDIA GeForce RTX 5090", 12, 0, 170, "rtx5090", 120},
+        {"NVIDIA GB10", 12, 1, 48, "gb10", 121},               {"NVIDIA RTX PRO 6000 Blackwell Server Edition", 12, 0, 188, "rtxpro6000", 120},
+        {"NVIDIA H800", 9, 0, 132, "sm_90", 90},
+    };
+    dw_context *context = context_of();
+    const fake_cuda_control before = *fake;
+    for (size_t i = 0; i < COUNT_OF(gpus); i++) {
+        device *device;
+        fake->name = gpus[i].name;
+        fake->major = gpus[i].major;
+        fake->minor = gpus[i].minor;
+        fake->units = gpus[i].units;
+        assert_ok(context, device_open(context, DEVICE_NAME, &device));
+        assert_string_equal(device->caps.name, gpus[i].chip);
+        assert_int_equal(device->caps.arch, gpus[i].arch);
+        chip_caps row;
+        if (chip_find(context, gpus[i].chip, 0, &row) == DW_OK) assert_true(chip_hash(&row) == chip_hash(&device->caps));
+        device_close(device);
+    }
+    fake->name = "NVIDIA T4";
+    fake->major = 7;
+    fake->minor = 5;
+    device *device;
+    test_assert_fails(context, device_open(context, DEVICE_NAME, &device), DW_UNSUPPORTED, "compute capability 7.5");
+    fake->name = before.name;
+    fake->major = before.major;
+    fake->minor = before.minor;
+    fake->units = before.units;
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* ---- runs ---- */
+
+static void a_run_is_one_graph_launch(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, graph_text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *session = session_of(context, model, "s=6");
+    evaluation *oracle;
+    assert_ok(context, evaluation_create(model->captured, &oracle));
+    const int64_t sizes[] = {6, 3, 6};
+    begin_log();
+    for (size_t i = 0; i < COUNT_OF(sizes); i++) assert_runs_as_references(context, session, oracle, model->captured, &sizes[i], RUN_SMALL_INTEGERS, i);
+    assert_int_equal(count_calls("GraphLaunch"), 3);
+    assert_int_equal(count_calls("GraphInstantiate"), 2);   /* one for each size */
+    assert_int_equal(count_calls("LaunchKernelEx"), 0);
+    assert_int_equal(count_calls("MemAlloc"), 0);
+    assert_int_equal(fake->launches, 6);
+    begin_log();
+    assert_runs_as_references(context, session, oracle, model->captured, &sizes[0], RUN_SMALL_INTEGERS, 9);
+    static const char *const expected[] = {"MemcpyHtoDAsync", "MemcpyHtoDAsync", "MemcpyHtoDAsync", "GraphLaunch", "MemcpyDtoHAsync", "MemcpyDtoHAsync", "StreamSynchronize"};
+    assert_int_equal(fake->calls, COUNT_OF(expected));
+    for (size_t i = 0; i < COUNT_OF(expected); i++) assert_string_equal(fake->log[i], expected[i]);
+    evaluation_destroy(oracle);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* Five sizes in turn take one place more than a session keeps bound: the graph that gives way is patched, not made anew. */
+static void another_size_patches_a_graph(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, graph_text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *session = session_of(context, model, "s=40");
+    evaluation *oracle;
+    assert_ok(context, evaluation_create(model->captured, &oracle));
+    begin_log();
+    for (int64_t s = 20; s < 30; s++) assert_runs_as_references(context, session, oracle, model->captured, &s, RUN_SMALL_INTEGERS, (uint64_t)s);
+    assert_int_equal(count_calls("GraphInstantiate"), ENGINE_BINDINGS);
+    assert_true(count_calls("GraphExecKernelNodeSetParams") > 0);
+    evaluation_destroy(oracle);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
+static void a_fault_names_the_step(void **state) {
+    (void)state;
+    static const char text[] = "graph g\n  input x f32[5,3]\n  input i i64[2]\n  %1 = neg x\n  %2 = take %1, i {axis=0}\n  output y %2\n";
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *session = session_of(context, model, "");
+    float x[15] = {0}, y[6];
+    int64_t index[2] = {1, 7};
+    const dw_named_tensor inputs[] = {{"x", {.format = DW_FORMAT_f32, .rank = 2, .dims = {5, 3}, .strides = {3, 1}, .data = x}},
+                                      {"i", {.format = DW_FORMAT_i64, .rank = 1, .dims = {2}, .strides = {1}, .data = index}}};
+    const dw_named_tensor output = {"y", {.format = DW_FORMAT_f32, .rank = 2, .dims = {2, 3}, .strides = {3, 1}, .data = y}};
+    test_assert_fails(context, dw_session_run(session, 2, inputs, 1, &output), DW_INVALID, "index 7 is outside its axis, which has size 5 (step 2, %2 cuda_take)");
+    index[1] = -5;
+    assert_ok(context, dw_session_run(session, 2, inputs, 1, &output));
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
+/* ---- failures ---- */
+
+static dw_status run_once(dw_context *context) {
+    dw_graph *graph = NULL;
+    dw_model *model = NULL;
+    dw_session *session = NULL;
+    float x[16] = {1}, w[128] = {2}, b[16] = {3}, y[32];
+    const dw_named_tensor inputs[] = {{"x", {.format = DW_FORMAT_f32, .rank = 2, .dims = {2, 8}, .strides = {8, 1}, .data = x}},
+                                      {"w", {.format = DW_FORMAT_f32, .rank = 2, .dims = {8, 16}, .strides = {16, 1}, .data = w}},
+                                      {"b", {.format = DW_FORMAT_f32, .rank = 1, .dims = {16}, .strides = {1}, .data = b}}};
+    const dw_named_tensor output = {"y", {.format = DW_FORMAT_f32, .rank = 2, .dims = {2, 16}, .strides = {16, 1}, .data = y}};
+    dw_status status = ir_parse(context, "text", graph_text, strlen(graph_text), NULL, &graph);
+    if (status == DW_OK) status = dw_model_create(context, graph, &(dw_model_options){.device = DEVICE_NAME}, &model);
+    if (status == DW_OK) status = dw_session_create(context, model, &(dw_session_options){.dims = "s=2"}, &session);
+    if (status == DW_OK) status = dw_session_run(session, 3, inputs, 1, &output);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    return status;
+}
+
+static void every_call_of_the_driver_may_fail(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    begin_log();
+    assert_ok(context, run_once(context));
+    int calls = fake->calls, failed = 0;
+    assert_in_range(calls, 20, 200);
+    for (int at = 1; at <= calls; at++) {
+        begin_log();
+        fake->fail_at = at;
+        dw_status status = run_once(context);
+        fake->fail_at = 0;
+        if (fake->live != 0) fail_msg("%d things are left when call %d fails: %s", fake->live, at, fake->log[at - 1]);
+        if (status == DW_OK) continue;   /* giving back has no error to return */
+        failed++;
+        if (strstr(dw_context_error(context), fake->log[at - 1]) == NULL && strcmp(fake->log[at - 1], "DriverGetVersion") != 0)
+            fail_msg("call %d, %s: the error is '%s'", at, fake->log[at - 1], dw_context_error(context));
+    }
+    assert_in_range(failed, calls / 2, calls);
+    dw_context_destroy(context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_driver_that_is_not_there_is_named),
+        cmocka_unit_test(a_library_that_is_no_driver_is_refused),
+        cmocka_unit_test(a_gpu_that_is_not_there_is_an_error),
+        cmocka_unit_test(chips_are_told_apart),
+        cmocka_unit_test(a_run_is_one_graph_launch),
+        cmocka_unit_test(another_size_patches_a_graph),
+        cmocka_unit_test(a_fault_names_the_step),
+        cmocka_unit_test(every_call_of_the_driver_may_fail),
+    };
+    return cmocka_run_group_tests(tests, open_driver, NULL);
+}
