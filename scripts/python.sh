@@ -18,5 +18,5 @@ if [ ! -x "$place/bin/python" ] || [ ! -f "$place/ready" ]; then
     touch "$place/ready"
 fi
 rm -rf "$place/wheel"
-nice "$place/bin/pip" wheel -q --no-deps -Cbuild-dir="$place/build" -w "$place/wheel" . >"$place/log" 2>&1 || { cat "$place/log" >&2; exit 1; }
+nice "$place/bin/pip" wheel -q --no-deps --config-settings=build-dir="$place/build" -w "$place/wheel" . >"$place/log" 2>&1 || { cat "$place/log" >&2; exit 1; }
 "$place/bin/pip" install -q --no-deps --force-reinstall "$place"/wheel/deepwell-*.whl

@@ -114,6 +114,10 @@ dw_registry *core_registry_of(PyObject *registry);
 /* While a model is made of it nothing is added. */
 void core_registry_use(PyObject *registry, int change);
 
+/* ---- op.c ---- */
+
+PyObject *core_op(PyObject *module, PyObject *arguments, PyObject *keywords);
+
 /* ---- session.c and module.c ---- */
 
 /* The type of spec in *type and under its name in the module. */

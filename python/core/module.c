@@ -93,6 +93,8 @@ static PyMethodDef functions[] = {
     {"version", version, METH_NOARGS, "version(): \"0.1.0\""},
     {"probe", probe, METH_NOARGS, "probe(): what this machine has, as JSON."},
     {"operators", operators, METH_NOARGS, "operators(): every operator that capture reads, as JSON."},
+    {"op", (PyCFunction)(void (*)(void))core_op, METH_VARARGS | METH_KEYWORDS,
+     "op(name, attributes, inputs, results=1, make=None, threads=0): one op at once, as in docs/ops.md."},
     {"main", run_main, METH_VARARGS, "main(arguments): the command line; gives its exit code. Not from two threads at a time."},
     {NULL, NULL, 0, NULL},
 };

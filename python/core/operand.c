@@ -132,7 +132,7 @@ static dw_tensor plain(dw_format format, int rank, const int64_t *dims, void *da
 }
 
 /* The bytes of the elements: those of plain formats under their own type, packed ones row by row as u8. */
-static dw_tensor data_of(const dw_tensor *tensor) {
+dw_tensor core_data_of(const dw_tensor *tensor) {
     int bits = dw_format_bits(tensor->format);
     int64_t dims[DW_MAX_RANK];
     if (!dw_format_is_block(tensor->format) && bits >= 8) return *tensor;
@@ -145,7 +145,7 @@ static dw_tensor data_of(const dw_tensor *tensor) {
 static int64_t ceil_div(int64_t a, int64_t b) { return b == 0 ? 1 : (a + b - 1) / b; }
 
 /* [.., blocks of rows, blocks of columns]; in tiles as they lie, flat. */
-static dw_tensor scales_of(const dw_tensor *tensor) {
+dw_tensor core_scales_of(const dw_tensor *tensor) {
     int rank = tensor->rank;
     int64_t dims[DW_MAX_RANK];
     memcpy(dims, tensor->dims, sizeof dims);
@@ -162,7 +162,7 @@ static dw_tensor scales_of(const dw_tensor *tensor) {
 }
 
 /* One number, or one per row. */
-static dw_tensor second_of(const dw_tensor *tensor) {
+dw_tensor core_second_of(const dw_tensor *tensor) {
     return plain(DW_FORMAT_f32, blocks[tensor->format].second == 2 && tensor->rank > 0 ? tensor->rank - 1 : 0, tensor->dims, tensor->second);
 }
 
@@ -175,18 +175,18 @@ static PyObject *part_of(PyObject *object, const void *memory, dw_tensor (*part)
 
 static PyObject *operand_data(PyObject *object, void *none) {
     (void)none;
-    dw_tensor tensor = data_of(&((core_operand *)object)->tensor);
+    dw_tensor tensor = core_data_of(&((core_operand *)object)->tensor);
     return (PyObject *)new_operand(&tensor, ((core_operand *)object)->keep, ((core_operand *)object)->exports, object);
 }
 
 static PyObject *operand_scales(PyObject *object, void *none) {
     (void)none;
-    return part_of(object, ((core_operand *)object)->tensor.scales, scales_of);
+    return part_of(object, ((core_operand *)object)->tensor.scales, core_scales_of);
 }
 
 static PyObject *operand_second(PyObject *object, void *none) {
     (void)none;
-    return part_of(object, ((core_operand *)object)->tensor.second, second_of);
+    return part_of(object, ((core_operand *)object)->tensor.second, core_second_of);
 }
 
 static void copy_part(dw_tensor from, dw_tensor to) {
@@ -195,11 +195,13 @@ static void copy_part(dw_tensor from, dw_tensor to) {
     if (bytes > 0) memcpy(to.data, from.data, bytes);
 }
 
+int core_has_second(dw_format format) { return blocks[format].second != 0; }
+
 void core_tensor_copy(const dw_tensor *from, const dw_tensor *to) {
-    copy_part(data_of(from), data_of(to));
+    copy_part(core_data_of(from), core_data_of(to));
     if (!dw_format_is_block(from->format)) return;
-    if (from->scales != NULL) copy_part(scales_of(from), scales_of(to));
-    if (from->second != NULL) copy_part(second_of(from), second_of(to));
+    if (from->scales != NULL) copy_part(core_scales_of(from), core_scales_of(to));
+    if (from->second != NULL) copy_part(core_second_of(from), core_second_of(to));
 }
 
 static PyObject *operand_shape(PyObject *object, void *none) {

@@ -30,6 +30,16 @@ def probe() -> str:
 def operators() -> str:
     """Every operator that capture reads, as JSON."""
 
+Block = tuple[str, Sequence[int], Any, Any, Any]
+
+def op(
+    name: str, attributes: str, inputs: Sequence[Any | Block | None], results: int = 1, make: Make | None = None, threads: int = 0
+) -> tuple[Any | Block, ...]:
+    """One op at once (docs/ops.md), its attributes as in a graph's text: "bt=true,to=mxfp8". Operands are contiguous tensors, None where absent, and
+    in a block format (format, shape, data, scales, second): data the elements, those under 8 bits packed row by row as bytes; scales
+    [.., blocks of rows, blocks of columns]; second of NVFP4, else None. Results come in the same forms, from make or torch.empty. The kernel is
+    chosen at each call, as for a model; work that is done often belongs into a Graph."""
+
 def main(arguments: list[str]) -> int:
     """The command line without the program's name; gives its exit code."""
 
