@@ -70,6 +70,12 @@ def _fakes(module: fx.GraphModule) -> tuple[list[Any], Any]:
     return fakes, mode
 
 
+def _lost(module: fx.GraphModule) -> bool:
+    """Are there constants without data: values whose making was not traced?"""
+    from torch._subclasses.fake_tensor import FakeTensor
+    return any(n.op == "get_attr" and n.users and isinstance(getattr(module, n.target, None), FakeTensor) for n in module.graph.nodes)
+
+
 def to_aten(module: fx.GraphModule) -> fx.GraphModule:
     """The same in ATen dialect, placeholders in the same order, with their names."""
     from torch.fx.experimental.proxy_tensor import make_fx
@@ -81,12 +87,18 @@ def to_aten(module: fx.GraphModule) -> fx.GraphModule:
 
     def run(*args: Any) -> Any:
         return fx.Interpreter(module).run(*args)
-    with torch.no_grad(), torch.fx.traceback.preserve_node_meta():
-        if mode is None:
-            made = make_fx(run, tracing_mode="fake", pre_dispatch=not autocast)(*fakes)
-        else:
+
+    def traced(pre_dispatch: bool) -> fx.GraphModule:
+        with torch.no_grad(), torch.fx.traceback.preserve_node_meta():
+            if mode is None:
+                return make_fx(run, tracing_mode="fake", pre_dispatch=pre_dispatch)(*fakes)
             with mode:
-                made = make_fx(run, pre_dispatch=not autocast)(*fakes)
+                return make_fx(run, pre_dispatch=pre_dispatch)(*fakes)
+    made = traced(not autocast)
+    if _lost(made):                     # a higher-order operator was run rather than traced before dispatch; behind it, it is traced
+        made = traced(False)
+    if _lost(made):
+        raise Unsupported("torch's tracing loses values of it")
     for old, new in zip((n for n in module.graph.nodes if n.op == "placeholder"), [n for n in made.graph.nodes if n.op == "placeholder"]):
         new.meta["source"] = old.meta.get("grapharg")
         new._rename(old.name)
