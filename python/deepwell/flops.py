@@ -3,7 +3,7 @@ coverage are counted in; elementwise work is not counted."""
 from __future__ import annotations
 
 import math
-from typing import Any, Iterable
+from typing import Any, Callable, Iterable
 
 import torch
 from torch import fx
@@ -65,3 +65,11 @@ def graph_flops(nodes: Iterable[fx.Node], module: fx.GraphModule | None = None) 
             if isinstance(inner, fx.GraphModule):
                 total += graph_flops(inner.graph.nodes, inner)
     return total
+
+
+def counted(call: Callable[[], Any]) -> tuple[Any, float]:
+    """What call gives, and the FLOPs of the products that PyTorch computed in it."""
+    from torch.utils.flop_counter import FlopCounterMode
+    with FlopCounterMode(display=False) as counter:
+        value = call()
+    return value, float(counter.get_total_flops())

@@ -17,7 +17,7 @@ from torch import nn
 
 from .engine import _options, warn_cutlass
 from .errors import DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
-from .flops import graph_flops
+from .flops import counted, graph_flops
 from .kernels import KernelRegistry
 from .precision import PrecisionPolicy
 from .region import Options, Region, check_options, check_tensor
@@ -162,16 +162,24 @@ class Optimized:
     def _on_pytorch(self, reason: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if self.strict:
             raise Unsupported(f"{self.name}: {reason}")
-        if not torch.compiler.is_compiling():
-            self._say(f"runs on PyTorch: {reason}")
-            row = next((r for r in self.rows if r.reason == reason), None)
-            if row is None:
-                row = Row(self.name, "pytorch", 0.0, reason)
-                self.rows.append(row)
-            row.calls += 1
         for module, of_user in self.watch.pairs:
             module.training = of_user.training
-        return self.eager(*args, **kwargs)
+        if torch.compiler.is_compiling() or torch.jit.is_tracing():
+            return self.eager(*args, **kwargs)
+        self._say(f"runs on PyTorch: {reason}")
+        row = next((r for r in self.rows if r.reason == reason), None)
+        if row is None:
+            row = Row(self.name, "pytorch", 0.0, reason)
+            self.rows.append(row)
+        return self._count(row, args, kwargs)
+
+    def _count(self, row: Row, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """A call on PyTorch; the first tells the row its FLOPs."""
+        row.calls += 1
+        if row.calls > 1:
+            return self.eager(*args, **kwargs)
+        value, row.flops = counted(lambda: self.eager(*args, **kwargs))
+        return value
 
     def _say(self, text: str) -> None:
         if text not in self._said:
@@ -234,8 +242,7 @@ class Optimized:
         self.rows.append(row)
 
         def run(*args: Any, **kwargs: Any) -> Any:
-            row.calls += 1
-            return self.eager(*args, **kwargs)
+            return self._count(row, args, kwargs)
         return run
 
     def _partial(self, reason: str) -> Callable[..., Any]:
@@ -352,6 +359,7 @@ def _part(eager: nn.Module, root: Optimized, base: str, made: dict[int, nn.Modul
             root.parts.append(handles[0])
         return handles[0].call(args, kwargs)
     object.__setattr__(part, "forward", forward)
+    object.__setattr__(part, "__deepcopy__", lambda memo: copy.deepcopy(eager, memo))
     return part
 
 
@@ -365,6 +373,8 @@ def _wrap(eager: nn.Module, options: Options, strict: bool, dynamic: Any, exampl
     handle.watch.look()
     object.__setattr__(outer, "deepwell", handle)
     object.__setattr__(outer, "forward", make_forward(handle, original))
+    # A copy has weights of its own, so captures of its own.
+    object.__setattr__(outer, "__deepcopy__", lambda memo: _wrap(copy.deepcopy(eager, memo), options, strict, dynamic, fallback=fallback))
     if example_inputs is not None:
         from .capture import _as_call
         args, kwargs = _as_call(example_inputs)

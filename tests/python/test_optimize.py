@@ -156,7 +156,7 @@ class Broken(torch.nn.Module):
         self.a, self.b = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
 
     def forward(self, x):
-        h = torch.fft.fft(self.a(x), dim=-1).real
+        h = torch.special.i1e(self.a(x))
         h = self.b(h)
         return self.a(h) if float(h.sum()) > 0 else self.b(h)
 
@@ -169,8 +169,8 @@ def test_what_cannot_be_captured_whole_is_captured_in_part():
         x = torch.randn(rows, 32)
         assert close(fast(x), model(x))
     report = fast.deepwell.report()
-    assert not report.whole and report.share > 0 and any("fft" in r for r in report.reasons)
-    assert "fft" in str(report)
+    assert not report.whole and report.share > 0 and any("i1e" in r for r in report.reasons)
+    assert "i1e" in str(report)
     with pytest.raises(dw.Unsupported):
         dw.optimize(model, strict=True)(x)
 
@@ -285,3 +285,27 @@ def test_parts_called_by_themselves_run_on_deepwell_too():
     fast.left = mlp(16)
     with pytest.raises(dw.Invalid, match="left"):
         fast(x)
+
+
+@torch.no_grad()
+def test_a_copy_is_a_model_of_its_own():
+    model = mlp()
+    fast = dw.optimize(model)
+    x = torch.randn(3, 64)
+    fast(x)
+    other = copy.deepcopy(fast)
+    other[0].weight.mul_(2)
+    wanted = copy.deepcopy(model)
+    wanted[0].weight.mul_(2)
+    assert close(fast(x), model(x)) and close(other(x), wanted(x)) and other.deepwell is not fast.deepwell
+
+
+@torch.no_grad()
+def test_shares_count_what_runs_on_pytorch():
+    fast = dw.optimize(mlp())
+    x = torch.randn(3, 64)
+    fast(x)
+    fast.train()
+    fast(x)
+    report = fast.deepwell.report()
+    assert [r.flops for r in report.rows] == [4 * 3 * 64 * 48] * 2 and report.share == 0.5
