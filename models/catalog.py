@@ -29,6 +29,7 @@ class Model:
     sizes: tuple = TEXT_SIZES
     role: str = "decoder"                   # decoder (can generate) | encoder | vision | layer
     attentions: int = 0                     # attention ops in the graph after fusion
+    softmax: bool = False                   # a softmax that belongs to no attention stays: kernels made of tokens, pooling by weights
     causal: bool = False                    # every attention is causal: no [s,s] tensor may be made for a mask
     tokens: int = 0                         # generate: number of new ids to compare
     cached: bool = True                     # generate: a cached step exists

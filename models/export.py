@@ -165,7 +165,7 @@ def write_model(model, out):
     module64.double()
     if hasattr(module64, "set_experts_implementation"):
         module64.set_experts_implementation("eager")    # PyTorch's grouped product takes no fp64
-    entry = {"name": model.name, "file": path.name, "role": model.role, "attentions": model.attentions, "causal": model.causal,
+    entry = {"name": model.name, "file": path.name, "role": model.role, "attentions": model.attentions, "causal": model.causal, "softmax": model.softmax,
              "cached": model.cached, "dims": list(model.dims), "inputs": inputs, "outputs": outputs,
              "cases": write_cases(model, module, module64, out, inputs, outputs)}
     worst = max(max(c["torch_error"].values()) for c in entry["cases"])

@@ -24,8 +24,9 @@ def mixture(name, config, layers=2, **more):
 
 
 def encoder(name, build, layers=2, **more):
-    settings = dict(sizes=FEW_SIZES, role="encoder", attentions=layers, special={"max_s": 120}) | more
-    return Model(name, build, ids_and_mask(500, "right"), ("b", "s"), IDS_AND_MASK, **settings)
+    settings = dict(inputs=ids_and_mask(500, "right"), dims=("b", "s"), dynamic=IDS_AND_MASK, sizes=FEW_SIZES, role="encoder", attentions=layers,
+                    special={"max_s": 120}) | more
+    return Model(name, build, **settings)
 
 
 def vision(name, build, side=32, **more):
@@ -44,9 +45,9 @@ def source_and_target(vocab):
 
 
 def sequence_to_sequence(name, build, attentions, **more):
-    settings = dict(sizes=((1, 7, 1), (2, 16, 9), (3, 11, 33)), role="seq2seq", attentions=attentions) | more
-    return Model(name, build, source_and_target(500), ("b", "e", "s"),
-                 {"input_ids": {0: "b", 1: "e"}, "decoder_input_ids": {0: "b", 1: "s"}}, **settings)
+    settings = dict(dims=("b", "e", "s"), dynamic={"input_ids": {0: "b", 1: "e"}, "decoder_input_ids": {0: "b", 1: "s"}},
+                    sizes=((1, 7, 1), (2, 16, 9), (3, 11, 33)), role="seq2seq", attentions=attentions) | more
+    return Model(name, build, source_and_target(500), **settings)
 
 
 def image_and_text(vocab, side, length):
@@ -88,8 +89,16 @@ SPEECH = dict(hidden_size=96, num_hidden_layers=2, num_attention_heads=6, interm
               conv_kernel=(10, 3), num_feat_extract_layers=2, num_conv_pos_embeddings=8, num_conv_pos_embedding_groups=4,
               apply_spec_augment=False)
 SWIN = dict(image_size=32, patch_size=2, embed_dim=24, depths=[2, 2], num_heads=[2, 4], window_size=4)
+IDS = {"input_ids": {0: "b", 1: "s"}}
 # one length, because the export refuses a dynamic one
 STATIC = dict(dims=(), dynamic={}, sizes=((2, 19),), tokens=0)
+
+SEQ_STATIC = dict(dims=(), dynamic={}, sizes=((2, 16, 9),))
+
+
+def videos(g, size):
+    return {"pixel_values": torch.randn(size[0], 4, 3, 32, 32, generator=g)}
+
 
 FAMILIES = [
     # decoders: other norms, rotations, residuals and activations
@@ -195,4 +204,38 @@ FAMILIES = [
     decoder("mamba", tf.MambaConfig(vocab_size=512, hidden_size=64, state_size=8, num_hidden_layers=2, use_cache=False), 0, **STATIC),
     decoder("mamba2", tf.Mamba2Config(vocab_size=512, hidden_size=64, state_size=8, num_hidden_layers=2, num_heads=8,
                                       head_dim=16, expand=2, n_groups=2, chunk_size=8, use_cache=False), 0, **STATIC),
+
+    # what few others use: transforms instead of attention, windows as columns, convolutions over frames, numbers taken from tensors
+    encoder("fnet", lambda: tf.FNetModel(tf.FNetConfig(vocab_size=500, hidden_size=96, num_hidden_layers=2, intermediate_size=224,
+                                                       max_position_embeddings=128)), 0, inputs=ids_input(500), dynamic=IDS),
+    encoder("convbert", lambda: tf.ConvBertModel(tf.ConvBertConfig(**dict(ENCODER, num_attention_heads=4), embedding_size=48, head_ratio=2)), softmax=True),
+    encoder("funnel", lambda: tf.FunnelModel(tf.FunnelConfig(vocab_size=500, block_sizes=[1, 1], num_decoder_layers=1, d_model=64, n_head=4, d_head=16,
+                                                             d_inner=128)), 3, inputs=ids_input(500), **STATIC),
+    encoder("tapas", lambda: tf.TapasModel(tf.TapasConfig(**ENCODER, type_vocab_sizes=[3, 8, 8, 2, 8, 8, 4]))),
+    encoder("squeezebert", lambda: tf.SqueezeBertModel(tf.SqueezeBertConfig(**dict(ENCODER, embedding_size=96)))),
+    encoder("xlnet", lambda: tf.XLNetModel(tf.XLNetConfig(vocab_size=500, d_model=96, n_layer=2, n_head=6, d_inner=192)), inputs=ids_input(500), **STATIC),
+    encoder("flaubert", lambda: tf.FlaubertModel(tf.FlaubertConfig(vocab_size=500, emb_dim=96, n_layers=2, n_heads=6, max_position_embeddings=128)),
+            inputs=ids_input(500), dynamic=IDS, special={"max_s": 120}),
+    vision("hiera", lambda: tf.HieraModel(tf.HieraConfig(image_size=[64, 64], patch_size=[7, 7], patch_stride=[4, 4], embed_dim=16, depths=[1, 1, 1],
+                                                         num_heads=[1, 2, 4], num_query_pool=1, masked_unit_size=[4, 4],
+                                                         masked_unit_attention=[True, True, False])), 64, attentions=3),
+    vision("mobilevitv2", lambda: tf.MobileViTV2Model(tf.MobileViTV2Config(image_size=64, expand_ratio=2.0, width_multiplier=0.25, ffn_multiplier=2)), 64,
+           attentions=0, softmax=True),
+    vision("swin2sr", lambda: tf.Swin2SRForImageSuperResolution(tf.Swin2SRConfig(image_size=16, embed_dim=24, depths=[2, 2], num_heads=[2, 2],
+                                                                                window_size=4, mlp_ratio=2.0, upscale=2, num_channels=3)), 16, attentions=4),
+    vision("cvt", lambda: tf.CvtModel(tf.CvtConfig(embed_dim=[16, 32, 48], num_heads=[1, 2, 3], depth=[1, 2, 3])), 64, attentions=6),
+    vision("poolformer", lambda: tf.PoolFormerModel(tf.PoolFormerConfig(hidden_sizes=[16, 32], depths=[1, 1], patch_sizes=[7, 3], strides=[4, 2], padding=[2, 1],
+                                                                        num_encoder_blocks=2)), 64, attentions=0),
+    vision("dpt", lambda: tf.DPTForDepthEstimation(tf.DPTConfig(**dict(VISION, num_hidden_layers=4), backbone_out_indices=[0, 1, 2, 3],
+                                                                neck_hidden_sizes=[16, 24, 32, 48], fusion_hidden_size=16, head_in_index=-1)), attentions=4),
+    Model("videomae", lambda: tf.VideoMAEModel(tf.VideoMAEConfig(**VISION, num_frames=4, tubelet_size=2)), videos, ("b",), {"pixel_values": {0: "b"}},
+          ((1,), (3,)), role="vision", attentions=2),
+    Model("hubert", lambda: tf.HubertModel(tf.HubertConfig(**SPEECH)), lambda g, size: {"input_values": torch.randn(size[0], 400, generator=g)},
+          ("b",), {"input_values": {0: "b"}}, VISION_SIZES, role="vision", attentions=2),
+    sequence_to_sequence("prophetnet", lambda: tf.ProphetNetModel(tf.ProphetNetConfig(
+        vocab_size=500, hidden_size=96, num_encoder_layers=2, num_decoder_layers=2, num_encoder_attention_heads=6, num_decoder_attention_heads=6,
+        encoder_ffn_dim=192, decoder_ffn_dim=192, max_position_embeddings=64, use_cache=False)), 8, **SEQ_STATIC),
+    sequence_to_sequence("pegasus", lambda: tf.PegasusForConditionalGeneration(tf.PegasusConfig(**BART)), 6),
+    decoder("openai_gpt", tf.OpenAIGPTConfig(vocab_size=512, n_positions=128, n_embd=96, n_layer=2, n_head=6), special={"max_s": 127}),
+    decoder("lfm2", tf.Lfm2Config(**common(intermediate_size=128, layer_types=["conv", "full_attention"])), 1),
 ]

@@ -557,3 +557,22 @@ dw_status capture_rule_broadcast_in_dim(capture_call *call) {
     TRY(ir_emit_broadcast(call->graph, x, rank, shape, &x));
     return capture_result(call, 0, x);
 }
+
+/* Every operand in the shape that they broadcast to together. */
+dw_status capture_rule_broadcast_tensors(capture_call *call) {
+    capture_tensor *const *tensors;
+    int count;
+    op_type shape = {.rank = 0};
+    TRY(capture_tensors_arg(call, "tensors", &count, &tensors));
+    if (count > call->result_count) return capture_fail(call, DW_CORRUPT, "%d operands and %d results", count, call->result_count);
+    for (int i = 0; i < count; i++) {
+        if (tensors[i] == NULL) return capture_fail(call, DW_CORRUPT, "operand %d is absent", i);
+        TRY(capture_broadcast_dims(call, &shape, &tensors[i]->type, &shape));
+    }
+    for (int i = 0; i < count; i++) {
+        capture_tensor *view;
+        TRY(capture_view_broadcast(call->capture, tensors[i], shape.rank, shape.dims, &view));
+        TRY(capture_result_tensor(call, i, view));
+    }
+    return DW_OK;
+}

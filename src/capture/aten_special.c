@@ -330,6 +330,20 @@ dw_status capture_rule_cdist(capture_call *call) {
     return capture_result(call, 0, x);
 }
 
+/* (x - y)^2 or |x - y|, their mean (1), their sum (2), or each (0) */
+dw_status capture_rule_loss(capture_call *call) {
+    ir_value *x, *y;
+    int64_t reduction, axes[DW_MAX_RANK];
+    TRY(capture_value_arg(call, "self", &x));
+    TRY(capture_value_arg(call, "target", &y));
+    TRY(capture_int_arg(call, "reduction", &reduction));
+    TRY(ir_emit_2(call->graph, OP_sub, x, y, &x));
+    TRY(call->row->op == OP_abs ? ir_emit_1(call->graph, OP_abs, x, &x) : ir_emit_2(call->graph, OP_mul, x, x, &x));
+    for (int i = 0; i < x->type.rank; i++) axes[i] = i;
+    if (reduction != 0 && x->type.rank > 0) TRY(capture_emit_reduce(call->graph, reduction == 1 ? OP_mean : OP_sum, x, x->type.rank, axes, false, &x));
+    return capture_result(call, 0, x);
+}
+
 /* ---- places in a sorted list ---- */
 
 /* How many of the boundaries [..,n] are below x (with right: not above it). */

@@ -9,6 +9,7 @@
  * nothing else averages all keys. So such a mask is a bias until it is read. What resembles attention but cannot be is noted with the
  * reason. Masks are read later (attention_masks.c). */
 #include "pass/attention.h"
+#include "pass/fold.h"
 #include "pass/fuse.h"
 
 #include <math.h>
@@ -140,7 +141,46 @@ static bool step_where(spelled *spelled, const ir_node *node, ir_value **x) {
     return add_part(spelled, spelled->masks, &spelled->mask_count, part);
 }
 
+enum { TABLE_MAX = 1 << 22 };
+
+/* Is value a part of a table of zeros and ones that the model carries? */
+static bool is_zero_one(const ir_value *value) {
+    while (value->kind == IR_RESULT && (value->node->op == OP_cast || (op_get(value->node->op)->traits & OP_TRAIT_VIEW) != 0)) value = ir_in(value->node, 0);
+    if (value->kind != IR_PARAM || value->weight == NULL || !fold_may_read(value)) return false;
+    const dw_tensor *table = &value->weight->tensor;
+    int64_t index[DW_MAX_RANK] = {0}, count = 1;
+    for (int i = 0; i < table->rank; i++) {
+        if (table->dims[i] < 1 || table->dims[i] > TABLE_MAX / count) return false;
+        count *= table->dims[i];
+    }
+    for (; count > 0; count--) {
+        const double element = op_tensor_load(table, index);
+        if (element != 0 && element != 1) return false;
+        for (int i = table->rank; i-- > 0 && ++index[i] == table->dims[i];) index[i] = 0;
+    }
+    return true;
+}
+
+/* x * t + low * (1 - t), t of zeros and ones: what t hides becomes low. */
+static bool step_table(spelled *spelled, const ir_node *node, ir_value **x) {
+    for (int side = 0; side < 2; side++) {
+        const ir_node *shown = ir_def(ir_in(node, side), OP_mul), *hidden = ir_def(ir_in(node, 1 - side), OP_mul);
+        double low, one;
+        ir_value *rest;
+        for (int i = 0; shown != NULL && hidden != NULL && i < 2; i++) {
+            ir_value *table = ir_in(shown, i), *scores = ir_in(shown, 1 - i);
+            if (!fuse_with_number(hidden, &low, &rest) || low > -1000 || !same_shape(scores, ir_out(node))) continue;
+            const ir_node *less = ir_def(rest, OP_sub);
+            if (less == NULL || !ir_is_scalar(ir_in(less, 0), &one) || one != 1 || ir_in(less, 1) != table || !is_zero_one(table)) continue;
+            *x = scores;
+            return add_part(spelled, spelled->masks, &spelled->mask_count, (part){.value = table, .scores = &scores->type, .low = low});
+        }
+    }
+    return false;
+}
+
 static bool step_add(spelled *spelled, const ir_node *node, ir_value **x) {
+    if (step_table(spelled, node, x)) return true;
     const int side = leads_to_scores(ir_in(node, 0), MAX_STEPS) && same_shape(ir_in(node, 0), ir_out(node)) ? 0 : 1;
     *x = ir_in(node, side);
     if (!same_shape(*x, ir_out(node))) return false;
@@ -394,7 +434,8 @@ static dw_status match_formats(ir_graph *graph, ir_value **in) {
 static dw_status join_mask(const spelled *spelled, const part *part, ir_value **mask, ir_value **bias) {
     ir_graph *graph = spelled->graph;
     ir_value *x, *zero, *low;
-    TRY(split_part(spelled, part, part->value, &x));
+    TRY(ir_emit_cast(graph, part->value, DW_FORMAT_bool, &x));
+    TRY(split_part(spelled, part, x, &x));
     if (isinf(part->low)) {
         if (part->hides) TRY(ir_emit_1(graph, OP_not, x, &x));
         if (*mask != NULL) TRY(ir_emit_2(graph, OP_and, *mask, x, &x));

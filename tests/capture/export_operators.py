@@ -372,6 +372,8 @@ ROWS = [
     ("isin", lambda x, y: (torch.isin(x, y), torch.isin(x, 3, invert=True)), (i(9), i(2))),
     ("repeat_each", lambda x, n: torch.repeat_interleave(x, n, dim=0, output_size=6), (f(4, 3), torch.tensor([2, 0, 3, 1]))),
     ("cosine_similarity", lambda x, y: F.cosine_similarity(x, y, dim=-1), (f(3, 4, 5), f(4, 5))),
+    ("losses", lambda x, y: (F.mse_loss(x, y), F.mse_loss(x, y, reduction="sum"), F.l1_loss(x, y, reduction="none")), (f(3, 4), f(3, 4))),
+    ("broadcast_tensors", lambda x, y: [t * 1 for t in torch.broadcast_tensors(x, y)], (f(3, 1), f(4))),
     ("cdist", lambda x, y: (torch.cdist(x, y), torch.cdist(x, y, p=1.0)), (f(2, 3, 5), f(2, 4, 5))),
     # windows and places
     ("as_strided", lambda x: torch.as_strided(x, (3, 4), (2, 1), 1), (f(12),)),
