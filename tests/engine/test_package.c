@@ -81,6 +81,40 @@ static void a_package_runs_as_its_archive_in_every_precision(void **state) {
     unlink(path);
 }
 
+/* Weights are used where the file is mapped: what is allocated to open, make a session and run is the session's workspace and a fixed amount, less than any
+ * copy of the weights would be. (On GPT-2 of 124 million parameters it is 2 MB beside 130 to 490 MB of weights.) */
+static void a_package_runs_in_its_workspace_and_little_more(void **state) {
+    static const char *const precisions[] = {"fp32", "bf16", "fp8", "mxfp8", "mxfp4", "nvfp4"};
+    const uint64_t little = 1 << 20;
+    static results found;
+    const char *path = path_of("small.dw");
+    for (size_t i = 0; i < COUNT_OF(precisions); i++) {
+        dw_model *model;
+        dw_session *session;
+        assert_ok(*state, dw_model_open(*state, CARRIED, &(dw_model_options){.precision = precisions[i]}, &model));
+        assert_ok(*state, dw_model_save(model, path));
+        dw_model_destroy(model);
+        test_memory memory = {0};
+        dw_context *context = test_context_create(&memory, 2);
+        assert_ok(context, dw_model_open(context, path, NULL, &model));
+        int64_t ids[ROWS * LENGTH] = {0};
+        dw_named_tensor in = {.name = dw_model_input(model, 0, NULL)}, out = {.name = dw_model_output(model, 0, NULL)};
+        assert_true(op_tensor_init(&in.tensor, DW_FORMAT_i64, DW_SCALE_plain, 2, (int64_t[]){ROWS, LENGTH}, ids));
+        assert_true(op_tensor_init(&out.tensor, DW_FORMAT_f32, DW_SCALE_plain, 3, (int64_t[]){ROWS, LENGTH, VOCABULARY}, found.logits));
+        assert_ok(context, dw_session_create(context, model, &(dw_session_options){.dims = "b=2,s=19"}, &session));
+        assert_ok(context, dw_session_run(session, 1, &in, 1, &out));
+        uint64_t workspace = dw_session_workspace_bytes(session), weights = dw_model_weight_bytes(model);
+        print_message("%s: %zu bytes allocated, %llu of them workspace; %llu of weights\n", precisions[i], memory.peak_bytes, (unsigned long long)workspace,
+                      (unsigned long long)weights);
+        assert_true(weights > little);
+        assert_true(memory.peak_bytes <= workspace + little);
+        dw_session_destroy(session);
+        dw_model_destroy(model);
+        dw_context_destroy(context);
+    }
+    unlink(path);
+}
+
 static void a_package_of_a_package_is_the_same_file(void **state) {
     dw_context *context = *state;
     dw_model *model;
@@ -320,6 +354,7 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_package_runs_as_its_archive_in_every_precision, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_package_runs_in_its_workspace_and_little_more, setup, teardown),
         cmocka_unit_test_setup_teardown(a_package_of_a_package_is_the_same_file, setup, teardown),
         cmocka_unit_test_setup_teardown(states_begin_in_a_package_as_in_the_model, setup, teardown),
         cmocka_unit_test_setup_teardown(a_truncated_package_is_refused, setup, teardown),
