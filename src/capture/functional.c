@@ -10,6 +10,8 @@
 
 #include <string.h>
 
+#include "capture/place.h"
+
 static dw_status new_tensor(capture *capture, capture_tensor **tensor) {
     TRY_NEW(*tensor, &capture->arena, 1);
     (*tensor)->root = *tensor;
@@ -155,6 +157,26 @@ dw_status capture_write(capture *capture, capture_tensor *tensor, ir_value *valu
     return DW_OK;
 }
 
+static bool shares_memory(const ir_weight *a, const ir_weight *b) {
+    dw_tensor first = a->tensor, second = b->tensor;
+    if (a->read_from != NULL) first.data = (void *)(uintptr_t)a->read_from;
+    if (b->read_from != NULL) second.data = (void *)(uintptr_t)b->read_from;
+    return place_overlaps(&first, &second);
+}
+
+/* A written weight is a state of its own, which no other weight would see change. */
+static dw_status check_alone(const capture *capture, const capture_tensor *written) {
+    const ir_weight *weight = ir_weights_find(capture->weights, written->home_name);
+    for (const capture_tensor *t = capture->tensors; t != NULL && weight != NULL; t = t->next) {
+        if (t == written || t->root != t || t->home != HOME_WEIGHT || t->value == NULL || strcmp(t->home_name, written->home_name) == 0) continue;
+        const ir_weight *other = ir_weights_find(capture->weights, t->home_name);
+        if (other == NULL || !shares_memory(weight, other)) continue;
+        return base_fail(capture->context, DW_UNSUPPORTED, "%s: '%s' is written and shares its memory with '%s', which the program uses too; make one a clone, or a view of the other in forward",
+                         capture->source, written->home_name, t->home_name);
+    }
+    return DW_OK;
+}
+
 dw_status capture_finish_writes(capture *capture) {
     for (size_t i = 0; i < capture->written_count; i++) {
         capture_tensor *root = capture->written[i];
@@ -166,6 +188,7 @@ dw_status capture_finish_writes(capture *capture) {
             TRY(ir_add_output(capture->graph, name, value));
             continue;
         }
+        TRY(check_alone(capture, root));
         ir_value *state = map_find(&capture->graph->names, root->home_name);
         ir_set_next(state, value);
     }

@@ -39,6 +39,36 @@ bool place_contiguous(dw_tensor *tensor) {
     return true;
 }
 
+static size_t common_divisor(size_t a, size_t b) {
+    while (b != 0) {
+        size_t rest = a % b;
+        a = b;
+        b = rest;
+    }
+    return a;
+}
+
+/* Of the distances in bytes between elements. */
+static size_t common_distance(const dw_tensor *tensor, size_t distance) {
+    for (int i = 0; i < tensor->rank; i++) {
+        if (tensor->dims[i] > 1) distance = common_divisor((size_t)tensor->strides[i] * ((size_t)dw_format_bits(tensor->format) / 8), distance);
+    }
+    return distance;
+}
+
+/* Elements begin at first + n * distance, later + n * distance: apart where those of one end before those of the other begin. */
+bool place_overlaps(const dw_tensor *a, const dw_tensor *b) {
+    size_t a_bytes, b_bytes;
+    if (a->data == NULL || b->data == NULL) return false;
+    if (!place_extent(a, &a_bytes) || !place_extent(b, &b_bytes) || a_bytes == 0 || b_bytes == 0) return false;
+    if ((uintptr_t)a->data > (uintptr_t)b->data) return place_overlaps(b, a);
+    size_t apart = (size_t)((uintptr_t)b->data - (uintptr_t)a->data), distance = common_distance(b, common_distance(a, 0));
+    if (apart >= a_bytes) return false;
+    if (distance == 0) return true;
+    size_t rest = apart % distance, a_width = (size_t)dw_format_bits(a->format) / 8, b_width = (size_t)dw_format_bits(b->format) / 8;
+    return rest < a_width || distance - rest < b_width;
+}
+
 dw_status place_align(ir_weights *weights, const void *bytes, size_t length, size_t align, const void **aligned) {
     *aligned = bytes;
     if (length == 0 || (uintptr_t)bytes % align == 0) return DW_OK;

@@ -137,7 +137,7 @@ static dw_status read_meta(const archive *archive, const char *name, const json_
 }
 
 /* The tensor over its storage, every element within it. */
-static dw_status place_tensor(archive *archive, const char *name, const zip_entry *storage, dw_tensor *tensor, int64_t offset) {
+static dw_status place_tensor(archive *archive, const char *name, const zip_entry *storage, dw_tensor *tensor, int64_t offset, const void **read_from) {
     size_t element = (size_t)dw_format_bits(tensor->format) / 8, extent, begin, end;
     bool fits = offset >= 0 && place_extent(tensor, &extent) && base_mul_size((size_t)offset, element, &begin) && base_add_size(begin, extent, &end);
     if (!fits || (extent > 0 && end > storage->length)) {
@@ -148,13 +148,16 @@ static dw_status place_tensor(archive *archive, const char *name, const zip_entr
     const void *aligned;
     TRY(place_align(archive->weights, storage->bytes + begin, extent, element, &aligned));
     tensor->data = (void *)aligned;
+    *read_from = aligned != storage->bytes + begin ? storage->bytes + begin : NULL;
     return DW_OK;
 }
 
 static dw_status add_tensor(archive *archive, const payload *payload, const char *name, const json_t *entry, const zip_entry *storage, dw_tensor *tensor, int64_t offset) {
     ir_weight *weight;
-    TRY(place_tensor(archive, name, storage, tensor, offset));
+    const void *read_from = NULL;
+    TRY(place_tensor(archive, name, storage, tensor, offset, &read_from));
     TRY(ir_weights_add(archive->weights, name, tensor, &weight));
+    weight->read_from = read_from;
     weight->buffer = payload->buffers || !json_is_true(json_object_get(entry, "is_param"));
     return DW_OK;
 }

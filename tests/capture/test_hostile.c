@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "capture/capture.h"
+#include "capture/place.h"
 #include "capture/zip.h"
 #include "support/archives.h"
 
@@ -151,6 +152,34 @@ static void weights_that_lie_are_refused(void **state) {
     fails(f, weights("\"dtype\": 7, \"sizes\": [{\"as_int\": 24}, ", "\"dtype\": 11, \"sizes\": [{\"as_int\": 24}, "), DW_NOT_FOUND, "does not hold");
     fails(f, weights("\"qkv.bias\"", "\"norm.bias\""), DW_CORRUPT, "payload configuration");
     fails(f, (archive_change){.name = "data/weights/weight_1", .contents = ""}, DW_CORRUPT, "reaches beyond its record");
+}
+
+/* A buffer that is written in the memory of one that is read: each would be right alone. */
+static void written_buffers_that_share_memory_are_refused(void **state) {
+    fixture *f = *state;
+    fails(f, weights("\"runs\": {\"path_name\": \"weight_5\"", "\"runs\": {\"path_name\": \"weight_3\""), DW_UNSUPPORTED, "'runs' is written and shares its memory with 'qkv.weight'");
+}
+
+static bool overlap(dw_format format, int64_t length, int64_t a, int64_t a_stride, int64_t b, int64_t b_stride) {
+    static float memory[64];
+    const dw_tensor first = {.format = format, .rank = 1, .dims = {length}, .strides = {a_stride}, .data = memory + a};
+    const dw_tensor second = {.format = DW_FORMAT_f32, .rank = 1, .dims = {length}, .strides = {b_stride}, .data = memory + b};
+    assert_int_equal(place_overlaps(&first, &second), place_overlaps(&second, &first));
+    return place_overlaps(&first, &second);
+}
+
+static void overlap_is_of_elements(void **state) {
+    (void)state;
+    assert_true(overlap(DW_FORMAT_f32, 4, 0, 1, 0, 1));
+    assert_true(overlap(DW_FORMAT_f32, 4, 0, 1, 3, 1));
+    assert_false(overlap(DW_FORMAT_f32, 4, 0, 1, 4, 1));
+    assert_false(overlap(DW_FORMAT_f32, 4, 0, 2, 1, 2));   /* the two halves of complex numbers */
+    assert_true(overlap(DW_FORMAT_f32, 4, 0, 2, 2, 2));
+    assert_true(overlap(DW_FORMAT_f32, 4, 1, 4, 3, 2));
+    assert_false(overlap(DW_FORMAT_f32, 4, 0, 4, 1, 2));
+    assert_true(overlap(DW_FORMAT_i64, 4, 0, 2, 1, 2));    /* eight bytes reach into the next four */
+    assert_true(overlap(DW_FORMAT_f32, 1, 5, 0, 5, 0));
+    assert_false(overlap(DW_FORMAT_f32, 0, 5, 1, 5, 1));
 }
 
 /* ---- the program ---- */
@@ -375,6 +404,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(checksums_of_texts_are_compared, open_small, close_small),
         cmocka_unit_test_setup_teardown(other_archives_are_told_apart, open_small, close_small),
         cmocka_unit_test_setup_teardown(weights_that_lie_are_refused, open_small, close_small),
+        cmocka_unit_test_setup_teardown(written_buffers_that_share_memory_are_refused, open_small, close_small),
+        cmocka_unit_test(overlap_is_of_elements),
         cmocka_unit_test_setup_teardown(programs_that_do_not_hold_together_are_refused, open_small, close_small),
         cmocka_unit_test_setup_teardown(what_is_not_supported_is_listed_at_once, open_small, close_small),
         cmocka_unit_test_setup_teardown(deep_nesting_is_an_error, open_small, close_small),
