@@ -2,6 +2,7 @@
  * not see each other, states that reset, and room that is reserved for all sizes. */
 #include "support/support.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -83,6 +84,45 @@ static void runs_and_generation_allocate_nothing(void **state) {
     assert_ok(context, dw_session_reset(session));
     assert_int_equal(memory.calls - before, 0);
     for (int i = 0; i < 5; i++) run_io_free(&io[i]);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+    assert_int_equal(memory.live_count, 0);
+}
+
+/* A thousand runs of random batch and sequence: far more sizes than a session keeps bindings of, none allocates, and each gives the bits of a session that
+ * has run nothing else. */
+static void a_thousand_runs_of_random_sizes_are_right_and_allocate_nothing(void **state) {
+    (void)state;
+    enum { ROWS = 4, TOKENS = 12, RUNS = 1000 };
+    test_memory memory = {0};
+    dw_context *context = test_context_create(&memory, 2);
+    dw_model *model = open_carried(context, 0);
+    static run_io expected[ROWS][TOKENS], io[ROWS][TOKENS];
+    for (int64_t rows = 1; rows <= ROWS; rows++)
+        for (int64_t tokens = 1; tokens <= TOKENS; tokens++) {
+            char dims[64];
+            snprintf(dims, sizeof dims, "b=%d,s=%d", (int)rows, (int)tokens);
+            dw_session *alone = session_of(context, model, dims);
+            create_ids(&expected[rows - 1][tokens - 1], model, rows, tokens);
+            create_ids(&io[rows - 1][tokens - 1], model, rows, tokens);
+            run_io_add_outputs(&expected[rows - 1][tokens - 1], alone);
+            run_io_add_outputs(&io[rows - 1][tokens - 1], alone);
+            run(context, alone, &expected[rows - 1][tokens - 1]);
+            dw_session_destroy(alone);
+        }
+    dw_session *session = session_of(context, model, "b=4,s=12");
+    size_t before = memory.calls;
+    for (uint64_t i = 0; i < RUNS; i++) {
+        uint64_t rows = num_random(3, 2 * i) % ROWS, tokens = num_random(3, 2 * i + 1) % TOKENS;
+        run(context, session, &io[rows][tokens]);
+        assert_same(&expected[rows][tokens], &io[rows][tokens]);
+    }
+    assert_int_equal(memory.calls - before, 0);
+    for (int i = 0; i < ROWS * TOKENS; i++) {
+        run_io_free(&expected[i / TOKENS][i % TOKENS]);
+        run_io_free(&io[i / TOKENS][i % TOKENS]);
+    }
     dw_session_destroy(session);
     dw_model_destroy(model);
     dw_context_destroy(context);
@@ -276,6 +316,7 @@ int main(void) {
         cmocka_unit_test(a_session_reserves_more_and_keeps_what_it_had),
         cmocka_unit_test(runs_have_the_same_bits_at_any_number_of_threads),
         cmocka_unit_test(runs_and_generation_allocate_nothing),
+        cmocka_unit_test(a_thousand_runs_of_random_sizes_are_right_and_allocate_nothing),
         cmocka_unit_test_setup_teardown(sizes_beyond_those_reserved_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(all_sizes_up_to_those_reserved_have_room, setup, teardown),
         cmocka_unit_test_setup_teardown(sessions_of_one_model_do_not_see_each_other, setup, teardown),
