@@ -312,6 +312,7 @@ static bool match_choice(const char *choices, size_t length, const words *w, int
 
 static bool is_cache_word(const char *at, size_t length) {
     static const char *const plain[] = {"ca", "cg", "cs", "lu", "cv", "wb", "wt", "unified", "L1", "L2"};
+    if (length == 10 && memcmp(at, "cache_hint", 10) == 0) return true;
     if (length > 4 && (memcmp(at, "L1::", 4) == 0 || memcmp(at, "L2::", 4) == 0)) return true;
     for (size_t i = 0; i < COUNT_OF(plain); i++) {
         if (strlen(plain[i]) == length && memcmp(plain[i], at, length) == 0) return true;
@@ -372,6 +373,16 @@ static bool match(const sim_form *form, const words *w, sim_decoding *d, sim_op 
             match_choice("cta|cluster|gpu|sys", 19, w, &i, &d->mods);
         } else if (strncmp(at, "vec*", length) == 0 && length == 4) {
             if (i < w->count && w->length[i] == 2 && w->at[i][0] == 'v' && strchr("248", w->at[i][1]) != NULL) op->count = (uint8_t)(w->at[i++][1] - '0');
+        } else if (strncmp(at, "shape*", length) == 0 && length == 6) {   /* m64n128k16: the columns */
+            int m, n, k, used = 0;
+            char word[16] = {0};
+            if (i >= w->count || w->length[i] >= sizeof word) return false;
+            memcpy(word, w->at[i], w->length[i]);
+            i++;
+            if (sscanf(word, "m%3dn%3dk%3d%n", &m, &n, &k, &used) != 3 || word[used] != '\0') return false;
+            op->shape[0] = (uint16_t)m;
+            op->shape[1] = (uint16_t)n;
+            op->shape[2] = (uint16_t)k;
         } else if (strncmp(at, "cache*", length) == 0 && length == 6) {
             while (i < w->count && is_cache_word(w->at[i], w->length[i])) i++;
         } else {
@@ -462,6 +473,17 @@ static dw_status decode_operands(sim_decoding *d) {
 }
 
 dw_status sim_decode_address(sim_decoding *d, const ptx_operand *o, uint32_t *row) { return decode_address(d, o, row); }
+
+dw_status sim_decode_place(sim_decoding *d, const ptx_operand *o, ptx_space space, sim_address *a) {
+    ptx_operand base = *o;
+    base.count = base.count > 1 ? 1 : base.count;
+    d->op->space = (uint8_t)space;
+    TRY(decode_address(d, &base, &a->row));
+    a->offset = d->op->offset;
+    a->wide = d->op->address_wide;
+    a->space = d->op->space;
+    return DW_OK;
+}
 
 static dw_status decode_instruction(sim_decoding *d) {
     words w;

@@ -23,6 +23,13 @@ sim_op *sim_decode_before(sim_decoding *d);
 void *sim_decode_new(sim_decoding *d, size_t bytes);
 /* [base + offset], an instruction's only address: sets the op's offset, space and address_wide, and *row to the base. */
 dw_status sim_decode_address(sim_decoding *d, const ptx_operand *operand, uint32_t *row);
+/* One of several addresses of an instruction; extra items in its brackets are the family's. */
+typedef struct sim_address { uint32_t row; int64_t offset; bool wide, of_cluster; uint8_t space; } sim_address;
+dw_status sim_decode_place(sim_decoding *d, const ptx_operand *operand, ptx_space space, sim_address *address);
+static inline uint64_t sim_address_of(sim_warp *w, const sim_address *a, int lane) {
+    if (a->wide) return ((const uint64_t *)sim_row(w, a->row))[lane] + (uint64_t)a->offset;
+    return (uint32_t)(((const uint32_t *)sim_row(w, a->row))[lane] + (uint32_t)a->offset);
+}
 uint32_t sim_decode_register_row(const sim_decoding *d, int reg);
 /* The code of a function that is called. */
 dw_status sim_decode_function(sim_decoding *d, ptx_function *function, sim_code **code);

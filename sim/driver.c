@@ -118,10 +118,23 @@ static cuda_result read_option(char *option, sim_options *o) {
 }
 
 int deepwell_sim_configure(const char *options) {
-    if (sim_driver.started && options != NULL && strcmp(options, sim_driver.configured) == 0) return 0;
-    if (sim_driver.started || options == NULL || strlen(options) >= sizeof sim_driver.configured) return 1;
-    snprintf(sim_driver.configured, sizeof sim_driver.configured, "%s", options);
-    return 0;
+    int refused = 0;
+    pthread_mutex_lock(&sim_driver.lock);
+    if (options == NULL || strlen(options) >= sizeof sim_driver.configured) {
+        refused = 1;
+    } else if (sim_driver.started && strcmp(options, sim_driver.configured) != 0) {
+        refused = sim_driver.memory.count > 0;
+        if (refused == 0) {   /* nobody uses what there was */
+            sim_memory_free(&sim_driver.memory);
+            dw_context_destroy(sim_driver.context);
+            sim_driver.context = NULL;
+            sim_driver.started = false;
+            sim_driver.broken = CUDA_OK;
+        }
+    }
+    if (refused == 0) snprintf(sim_driver.configured, sizeof sim_driver.configured, "%s", options);
+    pthread_mutex_unlock(&sim_driver.lock);
+    return refused;
 }
 
 static cuda_result start(void) {

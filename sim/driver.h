@@ -16,8 +16,9 @@
 #include "more.def"
 #undef SIM_CALL
 
-/* What follows the chip in "h200,seed=3": before the first cuInit. The variable DEEPWELL_SIM says the same where nobody calls this. 0: done; else the text
- * is not understood, and cuInit will say so. */
+/* The chip and its options, "h200,seed=3", before cuInit; the variable DEEPWELL_SIM says the same where nobody calls this. Another chip can be asked for
+ * once all memory and code is given back. 0: taken; 1: the text is too long, or memory or code of another chip or other options is in use. What the
+ * text means, cuInit says. */
 SIM_EXPORT int deepwell_sim_configure(const char *options);
 
 typedef struct driver {

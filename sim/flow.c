@@ -99,6 +99,7 @@ void sim_warp_free(sim_warp *w) {
     w->free_frames = NULL;
     free(w->local);
     free(w->copies);
+    free(w->products);
     free(w->local_shadow);
     w->local = w->local_shadow = NULL;
 }

@@ -83,6 +83,17 @@ static void mark_written(const sim_place *place, size_t bytes) {
     if (place->shadow != NULL) memset(place->shadow, SHADOW_WRITTEN | (place->space == PTX_SHARED ? SHADOW_GENERIC : 0), bytes);
 }
 
+/* Does an asynchronous copy still read or write these bytes? Then a finding. */
+static bool in_flight(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address) {
+    for (size_t i = 0; i < bytes; i++) {
+        if ((place->shadow[i] & (SHADOW_FLIGHT | SHADOW_SOURCE)) == 0) continue;
+        sim_find(w, op, lane, "writes %zu bytes of shared memory at 0x%llx, which an asynchronous copy may still %s: wait for it first", bytes, (unsigned long long)address,
+                 (place->shadow[i] & SHADOW_FLIGHT) != 0 ? "write" : "read");
+        return true;
+    }
+    return false;
+}
+
 static sim_flow do_st(sim_warp *w, const sim_op *op, uint32_t mask) {
     size_t bytes = (size_t)op->bytes * op->count;
     for (uint32_t left = mask; left != 0; left &= left - 1) {
@@ -99,6 +110,7 @@ static sim_flow do_st(sim_warp *w, const sim_op *op, uint32_t mask) {
             bool same = (place.shadow[0] & SHADOW_WRITTEN) != 0 && memcmp(place.bytes, value, bytes) == 0;
             if (!sim_check_race(w, op, lane, &place, bytes, address, SIM_WRITE, same)) return SIM_STOP;
         }
+        if (place.space == PTX_SHARED && in_flight(w, op, lane, &place, bytes, address)) return SIM_STOP;
         memcpy(place.bytes, value, bytes);
         mark_written(&place, bytes);
     }

@@ -143,6 +143,7 @@ static void free_cluster(sim_cluster *cluster) {
         free(cta->shared);
         free(cta->shared_shadow);
     }
+    sim_async_free(cluster);
     free(cluster->ctas);
     free(cluster);
 }
@@ -257,7 +258,7 @@ static bool finished(const sim_cluster *cluster) {
 
 /* One turn of every warp, in an order that the seed changes. */
 static bool run_pass(sim_cluster *cluster) {
-    bool progress = false;
+    bool progress = sim_async_step(cluster, false);
     cluster->order = cluster->order * 6364136223846793005ull + 1442695040888963407ull;
     uint64_t shift = cluster->launch->options->seed == 0 ? 0 : cluster->order >> 33;
     for (int i = 0; i < cluster->cta_count && !cluster->stopped; i++) {
@@ -281,8 +282,9 @@ static bool run_turn(sim_cluster *cluster, uint64_t passes) {
         if (atomic_load(&l->stop_at) < cluster->index) cluster->stopped = true;
         bool progress = run_pass(cluster);
         uint64_t total = atomic_fetch_add(&l->executed, cluster->executed - before) + cluster->executed - before;
+        if (finished(cluster)) sim_async_step(cluster, true);   /* stores that nobody waited for */
         if (cluster->stopped || finished(cluster)) return true;
-        if (!progress) {
+        if (!progress && !sim_async_step(cluster, true)) {
             report_deadlock(cluster);
             return true;
         }

@@ -81,6 +81,7 @@ struct sim_op {
     uint8_t count;                  /* elements of a vector */
     uint8_t small;                  /* whatever a family needs: a comparison, a rounding */
     uint8_t type, type2;
+    uint16_t shape[3];              /* m, n, k of a product */
     uint8_t target;                 /* sim_target */
     bool of_cluster;                /* the space is .shared::cluster: rank 0 is CTA 0, and not the own one */
     bool address_wide;              /* the base of the address is a 64-bit row */
@@ -124,7 +125,8 @@ const sim_form *sim_forms(size_t *count);
 
 /* ---- memory (mem.c) ---- */
 
-enum { SHADOW_WRITTEN = 1, SHADOW_GENERIC = 2, SHADOW_FLIGHT = 4 };   /* of a byte: has a value; written by ordinary stores since the last proxy fence; being written or read asynchronously */
+/* Of a byte: it has a value; was written by ordinary stores since the last proxy fence; may still be written, or read, asynchronously; belongs to an mbarrier. */
+enum { SHADOW_WRITTEN = 1, SHADOW_GENERIC = 2, SHADOW_FLIGHT = 4, SHADOW_SOURCE = 8, SHADOW_MBARRIER = 16 };
 
 typedef struct sim_allocation {
     uint64_t address;
@@ -208,6 +210,10 @@ struct sim_warp {
     struct sim_copy *copies;      /* cp.async of this warp's lanes that were not waited for */
     size_t copy_count, copy_capacity;
     uint32_t async_group[LANES];
+    uint32_t bulk_group[LANES];   /* bulk groups committed by the lane */
+    struct sim_product *products; /* wgmma that was not waited for */
+    size_t product_count, product_capacity;
+    uint32_t product_group;
     uint64_t cluster_phase[LANES];   /* of the cluster's barrier, when the lane last arrived, plus 1 */
 };
 
@@ -241,7 +247,8 @@ struct sim_cluster {
     uint64_t order;               /* of the seeded choices */
     uint64_t executed;
     bool done, stopped;
-    void *async;                  /* of the asynchronous machinery */
+    struct sim_async *async;      /* copies under way, in order of issue (async.c) */
+    size_t async_count, async_capacity;
 };
 
 /* ---- launches (machine.c) ---- */
@@ -298,6 +305,14 @@ void sim_release_barrier(sim_cta *cta, int barrier);
 void sim_barriers_after_exit(sim_cta *cta);
 void sim_warp_left(sim_warp *w);
 void sim_release_cluster(sim_cluster *cluster);
+
+/* ---- the asynchronous machinery (async.c, isa_mbarrier.c) ---- */
+
+/* Finishes some of the copies that are under way: which ones, the seed decides. all: every one of them. true: something was finished. */
+bool sim_async_step(sim_cluster *cluster, bool all);
+void sim_async_free(sim_cluster *cluster);
+/* bytes of a transaction arrive at the mbarrier at that offset of the CTA's shared memory. false: a finding, made for w. */
+bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t offset, uint32_t bytes);
 
 /* ---- rows ---- */
 

@@ -33,7 +33,7 @@ shopt -s nullglob
 for program in tests/sim/programs/*.cu; do
     for mode in --compress-mode=default --compress-mode=none --compress-mode=speed --compress-mode=size; do
         # machine code and another architecture's PTX are there to be passed over
-        nvcc -fatbin -lineinfo -gencode 'arch=compute_90a,code=[sm_90a,compute_90a]' -gencode arch=compute_80,code=compute_80 $mode "$program" -o "$folder/image"
+        nvcc -fatbin -lineinfo -gencode 'arch=compute_90a,code=[sm_90a,compute_90a]' -gencode arch=compute_80,code=compute_80 $mode "$program" -o "$folder/image" 2>"$folder/ptxas" || { cat "$folder/ptxas"; exit 1; }
         DEEPWELL_SIM=h200 "$tool" "$library" --image "$folder/image" "$program"
     done
 done

@@ -1,0 +1,332 @@
+/* Bulk and tensor copies (PTX ISA 9.7.9.25): issued by one instruction, done later, in an order that the seed decides. Until then their target may not be
+ * read, nor their source in shared memory written. */
+#include "decode.h"
+#include "tensor_map.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+
+/* A copy under way. Of a tensor: map and coordinates; else address and bytes of global memory. */
+struct sim_async {
+    sim_warp *warp;
+    const sim_op *op;
+    int lane;
+    bool store, tensor;
+    bool read;                     /* of a store: the source was read, the target not written yet */
+    sim_tensor_map map;
+    int32_t at[5];
+    uint64_t global;
+    size_t bytes;                  /* in shared memory */
+    sim_cta *cta;                  /* of the source, or of the first target */
+    uint64_t shared;               /* offset there, and in each CTA of the mask */
+    uint64_t mbarrier;
+    sim_cta *mbarrier_cta;
+    uint32_t multicast;            /* mask of CTAs; 0: none */
+    uint32_t group;
+    int delay;                     /* steps until it is done */
+};
+
+typedef struct copy_op { sim_address shared, global, mbarrier; uint32_t at[5]; int rank; uint32_t mask, bytes; bool tensor, store; } copy_op;
+
+static const uint8_t element_bits[] = {8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6};
+
+/* The XOR of a swizzle acts on bits of the address itself. */
+static uint64_t swizzled(uint64_t address, int swizzle) {
+    switch (swizzle) {
+    case 1: return address ^ (address >> 3 & 0x10);
+    case 2: return address ^ (address >> 3 & 0x30);
+    case 3: return address ^ (address >> 3 & 0x70);
+    default: return address;
+    }
+}
+
+static size_t box_bytes(const sim_tensor_map *m) {
+    size_t elements = 1;
+    for (int i = 0; i < m->rank; i++) elements *= m->box[i];
+    return elements * element_bits[m->type] / 8;
+}
+
+/* ---- doing a copy ---- */
+
+static void set_flags(sim_cta *cta, uint64_t offset, size_t bytes, uint8_t clear, uint8_t set) {
+    for (size_t i = 0; i < bytes; i++) cta->shared_shadow[offset + i] = (uint8_t)((cta->shared_shadow[offset + i] & ~clear) | set);
+}
+
+static bool global_range(struct sim_async *a, uint64_t address, size_t bytes, bool write, sim_place *place) {
+    if (!sim_reach(a->warp, a->op, a->lane, PTX_GLOBAL, address, bytes, 1, write ? SIM_WRITE : SIM_READ, place)) return false;
+    if (!write && !sim_check_written(a->warp, a->op, a->lane, place, bytes, address)) return false;
+    return sim_check_race(a->warp, a->op, a->lane, place, bytes, address, write ? SIM_WRITE : SIM_READ, false);
+}
+
+/* One row of the box along dimension 0, its coordinates those of at with index in each further dimension. true: done, or a finding was made (stopped). */
+static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5], uint64_t row_offset) {
+    const sim_tensor_map *m = &a->map;
+    size_t element = element_bits[m->type] / 8, row = m->box[0] * element;
+    uint64_t address = m->address;
+    bool outside = false;
+    for (int i = 1; i < m->rank; i++) {
+        int64_t at = (int64_t)a->at[i] + index[i];
+        outside |= at < 0 || (uint64_t)at >= m->dims[i];
+        address += (uint64_t)at * m->strides[i - 1];
+    }
+    int64_t first = a->at[0] < 0 ? -(int64_t)a->at[0] : 0, end = (int64_t)m->dims[0] - a->at[0];
+    if (end > m->box[0]) end = m->box[0];
+    if (outside || end <= first) first = end = 0;
+    if (!a->store && (first > 0 || end < m->box[0])) {
+        for (size_t b = 0; b < row; b++) cta->shared[swizzled(a->shared + row_offset + b, m->swizzle)] = 0;
+    }
+    if (end == first) return true;
+    sim_place place;
+    size_t bytes = (size_t)(end - first) * element;
+    uint64_t begin = address + (uint64_t)((int64_t)a->at[0] + first) * element;
+    if (!global_range(a, begin, bytes, a->store, &place)) return false;
+    for (size_t b = 0; b < bytes; b++) {
+        uint8_t *shared = &cta->shared[swizzled(a->shared + row_offset + (size_t)first * element + b, m->swizzle)];
+        if (a->store) place.bytes[b] = *shared;
+        else *shared = place.bytes[b];
+    }
+    if (a->store) memset(place.shadow, SHADOW_WRITTEN, bytes);
+    return true;
+}
+
+static bool copy_box(struct sim_async *a, sim_cta *cta) {
+    const sim_tensor_map *m = &a->map;
+    uint32_t index[5] = {0};
+    size_t row = (size_t)m->box[0] * element_bits[m->type] / 8, rows = box_bytes(m) / row;
+    for (size_t r = 0; r < rows; r++) {
+        if (!copy_row(a, cta, index, r * row)) return false;
+        for (int i = 1; i < m->rank && ++index[i] == m->box[i]; i++) index[i] = 0;
+    }
+    return true;
+}
+
+static bool copy_bytes(struct sim_async *a, sim_cta *cta) {
+    sim_place place;
+    if (!global_range(a, a->global, a->bytes, a->store, &place)) return false;
+    memcpy(a->store ? place.bytes : cta->shared + a->shared, a->store ? cta->shared + a->shared : place.bytes, a->bytes);
+    if (a->store) memset(place.shadow, SHADOW_WRITTEN, a->bytes);
+    return true;
+}
+
+static bool copy_all(struct sim_async *a, sim_cta *cta) { return a->tensor ? copy_box(a, cta) : copy_bytes(a, cta); }
+
+static bool finish(struct sim_async *a) {
+    sim_cluster *cluster = a->warp->cta->cluster;
+    if (a->store) {
+        if (!copy_all(a, a->cta)) return false;
+        set_flags(a->cta, a->shared, a->bytes, SHADOW_SOURCE, 0);
+        return true;
+    }
+    for (int i = 0; i < cluster->cta_count; i++) {
+        sim_cta *cta = &cluster->ctas[i];
+        if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
+        if (!copy_all(a, cta)) return false;
+        set_flags(cta, a->shared, a->bytes, SHADOW_FLIGHT | SHADOW_GENERIC, SHADOW_WRITTEN);
+        if (!sim_mbarrier_complete(a->warp, a->op, a->multicast != 0 ? cta : a->mbarrier_cta, a->mbarrier, (uint32_t)a->bytes)) return false;
+    }
+    return true;
+}
+
+static void finish_at(sim_cluster *cluster, size_t i) {
+    struct sim_async done = cluster->async[i];
+    memmove(&cluster->async[i], &cluster->async[i + 1], (--cluster->async_count - i) * sizeof *cluster->async);
+    finish(&done);
+}
+
+bool sim_async_step(sim_cluster *cluster, bool all) {
+    bool progress = false;
+    for (size_t i = 0; i < cluster->async_count && !cluster->stopped;) {
+        if (!all && --cluster->async[i].delay > 0) {
+            i++;
+            continue;
+        }
+        finish_at(cluster, i);
+        progress = true;
+    }
+    return progress || (!all && cluster->async_count > 0);
+}
+
+void sim_async_free(sim_cluster *cluster) {
+    free(cluster->async);
+    cluster->async = NULL;
+    cluster->async_count = 0;
+}
+
+/* ---- issuing ---- */
+
+/* The shared side: in bounds, aligned, and, of a source, written and fenced. */
+static bool check_shared(sim_warp *w, const sim_op *op, int lane, const struct sim_async *a, sim_cta *cta, size_t align) {
+    if (a->shared % align != 0) {
+        sim_find(w, op, lane, "the address 0x%" PRIx64 " of shared memory is no multiple of %zu", a->shared, align);
+        return false;
+    }
+    if (a->shared < SIM_SHARED_RESERVED || a->shared + a->bytes > cta->shared_bytes) {
+        sim_find(w, op, lane, "copies %zu bytes at 0x%" PRIx64 " of shared memory, and the CTA has 0x%x to 0x%zx: out of bounds", a->bytes, a->shared, SIM_SHARED_RESERVED, cta->shared_bytes);
+        return false;
+    }
+    for (size_t i = 0; i < a->bytes; i++) {
+        uint8_t s = cta->shared_shadow[a->shared + i];
+        const char *what = (s & SHADOW_FLIGHT) != 0 ? "another asynchronous copy still writes: wait for it first"
+                           : !a->store && (s & SHADOW_SOURCE) != 0 ? "another asynchronous copy still reads: wait for it first"
+                           : a->store && (s & SHADOW_GENERIC) != 0 ? "ordinary stores wrote, with no fence.proxy.async behind them"
+                           : a->store && (s & SHADOW_WRITTEN) == 0 && w->launch->options->uninitialised ? "nobody ever wrote"
+                           : !a->store && (s & SHADOW_MBARRIER) != 0 ? "an mbarrier lies: invalidate it first" : NULL;
+        if (what == NULL) continue;
+        sim_find(w, op, lane, "the copy of %zu bytes at 0x%" PRIx64 " of shared memory touches byte %zu, which %s", a->bytes, a->shared, i, what);
+        return false;
+    }
+    return true;
+}
+
+static sim_cta *shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t *offset) {
+    if (address >= SIM_SHARED_WINDOW && address - SIM_SHARED_WINDOW < SIM_WINDOW_BYTES) address -= SIM_SHARED_WINDOW;
+    uint64_t rank = address >> SIM_RANK_SHIFT;
+    *offset = address & ((1u << SIM_RANK_SHIFT) - 1);
+    if (rank >= (uint64_t)w->cta->cluster->cta_count) {
+        sim_find(w, op, lane, "0x%" PRIx64 " is no address of shared memory in a cluster of %d", address, w->cta->cluster->cta_count);
+        return NULL;
+    }
+    return &w->cta->cluster->ctas[rank];
+}
+
+static bool read_map(sim_warp *w, const sim_op *op, int lane, uint64_t address, int rank, sim_tensor_map *map) {
+    sim_place place;
+    if (!sim_reach(w, op, lane, PTX_GENERIC, address, 128, 64, SIM_READ, &place)) return false;
+    memcpy(map, place.bytes, sizeof *map);
+    if (map->magic != SIM_TENSOR_MAP) {
+        sim_find(w, op, lane, "there is no tensor map at 0x%" PRIx64 ": encode one with cuTensorMapEncodeTiled", address);
+        return false;
+    }
+    if (map->rank != rank) {
+        sim_find(w, op, lane, "the tensor map has %d dimensions, and the instruction %d", map->rank, rank);
+        return false;
+    }
+    bool steps = false;
+    for (int i = 0; i < rank; i++) steps |= map->steps[i] != 1;
+    if (steps || element_bits[map->type] < 8 || map->swizzle > 3 || map->fill != 0) {
+        sim_find(w, op, lane, "tensor maps with element strides, elements below a byte, other swizzle atoms or NaN fill are not modelled");
+        return false;
+    }
+    return true;
+}
+
+static bool add_async(sim_cluster *cluster, const struct sim_async *a) {
+    if (cluster->async_count == cluster->async_capacity) {
+        size_t capacity = cluster->async_capacity == 0 ? 64 : cluster->async_capacity * 2;
+        struct sim_async *larger = realloc(cluster->async, capacity * sizeof *larger);
+        if (larger == NULL) return false;
+        cluster->async = larger;
+        cluster->async_capacity = capacity;
+    }
+    cluster->async[cluster->async_count++] = *a;
+    return true;
+}
+
+static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
+    const copy_op *c = op->extra;
+    sim_cluster *cluster = w->cta->cluster;
+    for (uint32_t left = mask; left != 0; left &= left - 1) {
+        int lane = __builtin_ctz(left);
+        struct sim_async a = {.warp = w, .op = op, .lane = lane, .store = c->store, .tensor = c->tensor, .group = w->bulk_group[lane]};
+        uint64_t global = sim_address_of(w, &c->global, lane);
+        if (c->tensor) {
+            if (!read_map(w, op, lane, global, c->rank, &a.map)) return SIM_STOP;
+            for (int i = 0; i < c->rank; i++) a.at[i] = ((const int32_t *)sim_row(w, c->at[i]))[lane];
+            a.bytes = box_bytes(&a.map);
+        } else {
+            a.global = global;
+            a.bytes = ((const uint32_t *)sim_row(w, c->bytes))[lane];
+            if (a.bytes % 16 != 0 || global % 16 != 0) return sim_find(w, op, lane, "bulk copies move multiples of 16 bytes from and to multiples of 16, not %zu at 0x%" PRIx64, a.bytes, global);
+        }
+        a.cta = shared_side(w, op, lane, sim_address_of(w, &c->shared, lane), &a.shared);
+        if (a.cta == NULL) return SIM_STOP;
+        if (c->mask != SIM_NO_ROW) a.multicast = ((const uint16_t *)sim_row(w, c->mask))[lane];
+        if (!c->store) {
+            a.mbarrier_cta = shared_side(w, op, lane, sim_address_of(w, &c->mbarrier, lane), &a.mbarrier);
+            if (a.mbarrier_cta == NULL) return SIM_STOP;
+        }
+        if (a.multicast >> cluster->cta_count != 0) return sim_find(w, op, lane, "the mask 0x%x names CTAs that a cluster of %d does not have", a.multicast, cluster->cta_count);
+        for (int i = 0; i < cluster->cta_count; i++) {
+            sim_cta *cta = &cluster->ctas[i];
+            if (a.multicast != 0 ? (a.multicast >> i & 1) == 0 : cta != a.cta) continue;
+            if (!check_shared(w, op, lane, &a, cta, c->tensor ? 128 : 16)) return SIM_STOP;
+            set_flags(cta, a.shared, a.bytes, 0, c->store ? SHADOW_SOURCE : SHADOW_FLIGHT);
+        }
+        cluster->order = cluster->order * 6364136223846793005ull + 1442695040888963407ull;
+        a.delay = 1 + (int)(cluster->order >> 60);
+        if (!add_async(cluster, &a)) return sim_find(w, op, lane, "no memory for the list of copies");
+    }
+    return SIM_NEXT;
+}
+
+/* ---- groups ---- */
+
+static sim_flow do_commit(sim_warp *w, const sim_op *op, uint32_t mask) {
+    (void)op;
+    for (int lane = 0; lane < LANES; lane++) w->bulk_group[lane] += mask >> lane & 1;
+    return SIM_NEXT;
+}
+
+/* Copies that are waited for are done now, at the latest. */
+static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
+    sim_cluster *cluster = w->cta->cluster;
+    for (size_t i = 0; i < cluster->async_count && !cluster->stopped;) {
+        const struct sim_async *a = &cluster->async[i];
+        bool mine = a->store && a->warp == w && (mask >> a->lane & 1) != 0;
+        if (mine && a->group + ROW(uint32_t, 0)[a->lane] < w->bulk_group[a->lane]) finish_at(cluster, i);
+        else i++;
+    }
+    return cluster->stopped ? SIM_STOP : SIM_NEXT;
+}
+
+sim_handler select_bulk_commit(sim_decoding *d) {
+    (void)d;
+    return do_commit;
+}
+
+sim_handler select_bulk_wait(sim_decoding *d) {
+    (void)d;
+    return do_wait;
+}
+
+/* ---- decoding ---- */
+
+static dw_status decode_coordinates(sim_decoding *d, const ptx_operand *o, copy_op *c) {
+    if (o->kind != PTX_OPERAND_ADDRESS || o->count != 2 || o->items[1].kind != PTX_OPERAND_VECTOR || o->items[1].count != c->rank) {
+        return sim_decode_fail(d, DW_SYNTAX, "expected [tensor map, {%d coordinates}]", c->rank);
+    }
+    for (int i = 0; i < c->rank; i++) TRY(sim_decode_source(d, &o->items[1].items[i], PTX_s32, &c->at[i]));
+    return DW_OK;
+}
+
+static sim_handler select_copy(sim_decoding *d, bool tensor, bool store) {
+    const ptx_instruction *in = d->instruction;
+    copy_op *c = sim_decode_new(d, sizeof *c);
+    int next = 2;
+    if (c == NULL) return NULL;
+    *c = (copy_op){.tensor = tensor, .store = store, .mask = SIM_NO_ROW, .bytes = SIM_NO_ROW};
+    for (int i = 0; i < 5; i++) {
+        if (sim_mod(d, (sim_modifier)(SIM_MOD_d1 + i))) c->rank = i + 1;
+    }
+    if (in->count < (tensor ? 2 : 3) + !store) {
+        d->why = "too few operands";
+        return NULL;
+    }
+    const ptx_operand *shared = &in->operands[store ? 1 : 0], *global = &in->operands[store ? 0 : 1];
+    if (tensor && decode_coordinates(d, global, c) != DW_OK) return NULL;
+    if (!tensor && sim_decode_source(d, &in->operands[next++], PTX_u32, &c->bytes) != DW_OK) return NULL;
+    if (sim_decode_place(d, shared, PTX_SHARED, &c->shared) != DW_OK || sim_decode_place(d, global, tensor ? PTX_GENERIC : PTX_GLOBAL, &c->global) != DW_OK) return NULL;
+    if (!store && sim_decode_place(d, &in->operands[next++], PTX_SHARED, &c->mbarrier) != DW_OK) return NULL;
+    if (sim_mod(d, SIM_MOD_multicast_cluster) && (next >= in->count || sim_decode_source(d, &in->operands[next++], PTX_u16, &c->mask) != DW_OK)) return NULL;
+    if (in->count > next + 1) {   /* one more: a cache policy */
+        d->why = "too many operands";
+        return NULL;
+    }
+    d->op->extra = c;
+    return do_copy;
+}
+
+sim_handler select_bulk_load(sim_decoding *d) { return select_copy(d, false, false); }
+sim_handler select_bulk_store(sim_decoding *d) { return select_copy(d, false, true); }
+sim_handler select_tensor_load(sim_decoding *d) { return select_copy(d, true, false); }
+sim_handler select_tensor_store(sim_decoding *d) { return select_copy(d, true, true); }

@@ -1,0 +1,15 @@
+/* Sums of products as the matrix units add them: all terms aligned to the largest exponent, cut to so many bits behind it, added exactly, and the sum cut to
+ * the result's bits (rules published by microsoft/MMA-Sim, arXiv 2511.10909). */
+#ifndef SIM_PRODUCT_H
+#define SIM_PRODUCT_H
+
+#include <stdint.h>
+
+/* A finite number as significand * 2^exponent; kind 0 finite, 1 infinite, 2 NaN. The significand carries the sign. exponent is that of the leading bit's place,
+ * of subnormals too that of the smallest normal number. */
+typedef struct product_number { int32_t significand; int16_t exponent; uint8_t kind, negative; } product_number;
+
+/* fraction: bits kept behind the largest exponent. result_bits: of the result's fraction. Returns the bits of an fp32. a and b: count factors each. */
+uint32_t product_sum(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction, int result_bits);
+
+#endif
