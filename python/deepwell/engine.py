@@ -151,7 +151,7 @@ class Engine:
                 model = self._region.model
             else:
                 model = self._region.options.model(self._region.graph, self._region.dims, self._region.text, generate=True)
-            self._generator = (model, 0, None)
+            self._generator = (model, (0, 0), None)
         return self._generator[0]
 
     def generate(self, ids: Any, max_new_tokens: int, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, seed: int = 0,
@@ -159,8 +159,9 @@ class Engine:
         """Continues token ids with a cache of Deepwell's own.
 
         ids: an int64 tensor [s] or [b,s], or a list of ids, or a list of such lists of any lengths. Gives the same kind, prompt included (rows that
-        end early are filled up with the id that ended them). temperature 0 is greedy. on_token(row, id) may return True to end the row. inputs: what else
-        the model takes, of an encoder-decoder the encoder's, by name, one row each."""
+        end early are filled up with the id that ended them). temperature 0 is greedy. on_token(row, id) may return True to end the row. Rows go through
+        one step together, and row i draws by seed + i. inputs: what else the model takes, of an encoder-decoder the encoder's, by name, one row each;
+        with them rows are done one after another."""
         import torch
         rows = ids.tolist() if isinstance(ids, torch.Tensor) else list(ids)
         single = not rows or not isinstance(rows[0], (list, tuple))
@@ -170,18 +171,25 @@ class Engine:
         model = self._generation_model()
         room = max(map(len, prompts)) + max_new_tokens
         _, known, session = self._generator
-        if session is None or room > known:
-            known = max(room, 2 * known)
-            session = _core.Session(model, max_tokens=known)
+        if session is None or room > known[0] or len(prompts) > known[1]:
+            known = (room if room <= known[0] else max(room, 2 * known[0]), max(len(prompts), known[1]))
+            try:
+                session = _core.Session(model, max_tokens=known[0], rows=known[1])
+            except _core.Limit:                        # the model ends before twice what there was
+                known = (room, known[1])
+                session = _core.Session(model, max_tokens=room, rows=known[1])
             self._generator = (model, known, session)
         stops = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
-        made = []
-        for row, prompt in enumerate(prompts):
-            own = [(k, (v[row:row + 1] if v.shape[0] == len(prompts) else v).contiguous()) for k, v in inputs.items()]
-            tell = None if on_token is None else lambda _, token, row=row: on_token(row, token)
-            new = session.generate(prompt, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, seed=seed, stop_ids=stops, on_token=tell,
-                                   inputs=own)
-            made.append(prompt + list(new))
+        how = dict(temperature=temperature, top_k=top_k, top_p=top_p, stop_ids=stops)
+        if not inputs:
+            new = session.generate(prompts, max_new_tokens, seed=seed, on_token=on_token, **how)
+        else:
+            new = []
+            for row, prompt in enumerate(prompts):
+                own = [(k, (v[row:row + 1] if v.shape[0] == len(prompts) else v).contiguous()) for k, v in inputs.items()]
+                tell = None if on_token is None else lambda _, token, row=row: on_token(row, token)
+                new.append(session.generate(prompt, max_new_tokens, seed=seed + row, on_token=tell, inputs=own, **how))
+        made = [prompt + list(tail) for prompt, tail in zip(prompts, new)]
         if isinstance(ids, torch.Tensor):
             longest = max(map(len, made))
             result = torch.tensor([r + [r[-1]] * (longest - len(r)) for r in made], dtype=torch.int64)
