@@ -5,14 +5,13 @@
 
 #include "capture/program.h"
 
-typedef enum kernel { KERNEL_NEAREST, KERNEL_NEAREST_EXACT, KERNEL_LINEAR, KERNEL_CUBIC } kernel;
+typedef enum kernel { KERNEL_NEAREST, KERNEL_NEAREST_EXACT, KERNEL_LINEAR, KERNEL_CUBIC, KERNEL_LINEAR_SMOOTH, KERNEL_CUBIC_SMOOTH } kernel;
 
 /* Along one axis. */
 typedef struct resize { kernel kernel; int64_t from, to; double step; bool corners; } resize;
 
-/* The cubic convolution kernel with A = -0.75 at distance x. */
-static double cubic(double x) {
-    const double a = -0.75;
+/* The cubic convolution kernel with parameter a at distance x. */
+static double cubic(double x, double a) {
     x = fabs(x);
     if (x <= 1) return ((a + 2) * x - (a + 3)) * x * x + 1;
     if (x < 2) return ((a * x - 5 * a) * x + 8 * a) * x - 4 * a;
@@ -21,8 +20,27 @@ static double cubic(double x) {
 
 static int64_t within(int64_t index, int64_t size) { return index < 0 ? 0 : index >= size ? size - 1 : index; }
 
+/* With antialiasing the kernel is as wide as the step, and the weights of what lies inside add up to 1. */
+static void fill_smooth_row(const resize *r, int64_t i, double *row) {
+    const double wide = r->step > 1 ? r->step : 1, reach = (r->kernel == KERNEL_CUBIC_SMOOTH ? 2 : 1) * wide, centre = r->step * ((double)i + 0.5);
+    int64_t first = (int64_t)(centre - reach + 0.5), end = (int64_t)(centre + reach + 0.5);
+    double sum = 0;
+    if (first < 0) first = 0;
+    if (end > r->from) end = r->from;
+    for (int64_t k = first; k < end; k++) {
+        const double distance = ((double)k - centre + 0.5) / wide;
+        row[k] = r->kernel == KERNEL_CUBIC_SMOOTH ? cubic(distance, -0.5) : fmax(0, 1 - fabs(distance));
+        sum += row[k];
+    }
+    for (int64_t k = first; k < end && sum != 0; k++) row[k] /= sum;
+}
+
 /* Weights of the inputs for output i, added to row[from]. */
 static void fill_row(const resize *r, int64_t i, double *row) {
+    if (r->kernel == KERNEL_LINEAR_SMOOTH || r->kernel == KERNEL_CUBIC_SMOOTH) {
+        fill_smooth_row(r, i, row);
+        return;
+    }
     double at = r->corners ? r->step * (double)i : r->step * ((double)i + 0.5) - 0.5;
     if (r->kernel == KERNEL_NEAREST || r->kernel == KERNEL_NEAREST_EXACT) {
         row[within((int64_t)floor(r->step * ((double)i + (r->kernel == KERNEL_NEAREST ? 0 : 0.5))), r->from)] = 1;
@@ -32,7 +50,7 @@ static void fill_row(const resize *r, int64_t i, double *row) {
     int64_t first = (int64_t)floor(at);
     for (int64_t tap = -1; tap <= 2; tap++) {
         double distance = at - (double)(first + tap);
-        double weight = r->kernel == KERNEL_CUBIC ? cubic(distance) : fmax(0, 1 - fabs(distance));
+        double weight = r->kernel == KERNEL_CUBIC ? cubic(distance, -0.75) : fmax(0, 1 - fabs(distance));
         row[within(first + tap, r->from)] += weight;
     }
 }
@@ -69,6 +87,7 @@ static dw_status resize_axis(capture_call *call, ir_value *x, int axis, const re
 }
 
 static kernel kernel_of(const char *target) {
+    if (strstr(target, "_aa.") != NULL) return strstr(target, "cubic") != NULL ? KERNEL_CUBIC_SMOOTH : KERNEL_LINEAR_SMOOTH;
     if (strstr(target, "exact") != NULL) return KERNEL_NEAREST_EXACT;
     if (strstr(target, "nearest") != NULL) return KERNEL_NEAREST;
     return strstr(target, "cubic") != NULL ? KERNEL_CUBIC : KERNEL_LINEAR;

@@ -350,6 +350,8 @@ ROWS = [
     ("resize_linear", lambda x: (F.interpolate(x, 7, mode="linear"), F.interpolate(x, 3, mode="linear", align_corners=True)), (f(2, 3, 5),)),
     ("resize_bilinear", lambda x: (F.interpolate(x, (7, 3), mode="bilinear"), F.interpolate(x, scale_factor=(2.0, 1.5), mode="bilinear")), (f(2, 3, 5, 4),)),
     ("resize_bicubic", lambda x: (F.interpolate(x, (7, 3), mode="bicubic"), F.interpolate(x, (6, 9), mode="bicubic", align_corners=True)), (f(2, 3, 5, 4),)),
+    ("resize_smooth", lambda x: (F.interpolate(x, (3, 9), mode="bilinear", antialias=True), F.interpolate(x, (4, 3), mode="bicubic", antialias=True),
+                                 F.interpolate(x, (3, 9), mode="bilinear", antialias=True, align_corners=True)), (f(2, 3, 7, 8),)),
     ("resize_nearest", lambda x: (F.interpolate(x, (7, 3)), F.interpolate(x, scale_factor=2.0), F.interpolate(x, 8, mode="nearest-exact")), (f(2, 3, 5, 4),)),
     ("meshgrid", lambda x, y: (*torch.meshgrid(x, y, indexing="ij"), *torch.meshgrid(x, y, indexing="xy")), (f(3), f(4))),
     ("arange_float_step", lambda x: torch.arange(x.shape[0], -x.shape[0], -1.0), (f(5),)),
