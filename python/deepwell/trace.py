@@ -100,7 +100,7 @@ def flatten_call(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]
 def dynamic_axes(name: str, tensor: torch.Tensor) -> tuple[int, ...]:
     """The axes of an argument that may change from call to call: batch and positions, not channels nor the sides of an image."""
     rank = tensor.dim()
-    if rank == 4 and ("keys" in name or "values" in name):
+    if rank == 4 and (_CACHED.match(name) or "past" in name or "cache" in name):
         return (0, 2)               # a cache: [batch, heads, positions, width]
     if rank == 4 and ("mask" in name or "bias" in name):
         return (0, 2, 3)

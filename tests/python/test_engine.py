@@ -212,6 +212,14 @@ def test_inputs_that_cannot_be_inferred_are_asked_for():
     assert "f32[b,3,32,32]" in str(dw.capture(Convolutions()))
 
 
+def test_the_sides_of_images_stay_fixed():
+    from deepwell.trace import dynamic_axes
+    assert dynamic_axes("pixel_values", torch.zeros(2, 3, 8, 8)) == (0,)
+    assert dynamic_axes("past_key_values_0_values", torch.zeros(2, 3, 8, 8)) == (0, 2)
+    assert dynamic_axes("attention_mask", torch.zeros(2, 1, 8, 8)) == (0, 2, 3)
+    assert dynamic_axes("hidden_states", torch.zeros(2, 8, 8)) == (0, 1, 2)
+
+
 class Convolutions(torch.nn.Module):
     image_size = 32
 
