@@ -114,6 +114,24 @@ static void read_registers(const product_op *p, const struct sim_product *issued
 
 /* ---- computing ---- */
 
+/* The numbers as columns, for the fast sum; false: some are not finite. */
+typedef struct columns { int32_t significand[MAX_N * MAX_K], exponent[MAX_N * MAX_K], negative[MAX_N * MAX_K]; } columns;
+
+static bool to_columns(const product_number *numbers, int count, columns *c) {
+    bool finite = true;
+    for (int i = 0; i < count; i++) {
+        bool negative = numbers[i].significand < 0;
+        finite &= numbers[i].kind == 0;
+        c->significand[i] = negative ? -numbers[i].significand : numbers[i].significand;
+        c->exponent[i] = numbers[i].significand == 0 ? -16384 : numbers[i].exponent;
+        c->negative[i] = -(int32_t)negative;
+    }
+    return finite;
+}
+
+static product_factors row_of(const columns *c, int row, int k) { return (product_factors){c->significand + row * k, c->exponent + row * k, c->negative + row * k}; }
+
+
 /* Products of 8-bit floats keep 13 bits behind the largest exponent, and as many in the result; of 16-bit ones 25, and 23. */
 static bool compute(sim_warp *w, const struct sim_product *issued) {
     static _Thread_local product_number a[ROWS * MAX_K], b[MAX_N * MAX_K];
@@ -131,11 +149,17 @@ static bool compute(sim_warp *w, const struct sim_product *issued) {
         for (int i = 0; i < n * k; i++) b[i].significand *= 1 << (longer - fb->mantissa);
         significand = longer;
     }
+    static _Thread_local columns a_columns, b_columns;
+    bool finite = to_columns(a, ROWS * k, &a_columns);
+    finite &= to_columns(b, n * k, &b_columns);
+    int fraction = narrow ? 13 : 25, result = narrow ? 13 : 23;
     for (int i = 0; i < n / 2; i++) {
         uint32_t *d = (uint32_t *)(void *)(issued->registers + p->d[i]);
         for (int lane = 0; lane < LANES; lane++) {
             int row = lane / 4 + 8 * (i / 2 % 2), column = lane % 4 * 2 + i % 2 + 8 * (i / 4);
-            d[lane] = product_sum(&a[row * k], &b[column * k], k, issued->accumulate ? d[lane] : 0, significand, narrow ? 13 : 25, narrow ? 13 : 23);
+            uint32_t c = issued->accumulate ? d[lane] : 0;
+            d[lane] = finite ? product_sum_finite(row_of(&a_columns, row, k), row_of(&b_columns, column, k), k, c, significand, fraction, result)
+                             : product_sum(&a[row * k], &b[column * k], k, c, significand, fraction, result);
         }
     }
     return true;

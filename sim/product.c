@@ -58,3 +58,43 @@ uint32_t product_sum(const product_number *a, const product_number *b, int count
     }
     return to_f32(sum, unit, result_bits);
 }
+
+/* ---- finite factors: loops for the vectoriser ---- */
+
+#define FINITE_LOOPS(name)                                                                                                                       \
+    static int32_t name(product_factors a, product_factors b, int count, int c_place, int move, int *largest_exponent) {                        \
+        int32_t largest = c_place, sum = 0;                                                                                                      \
+        for (int i = 0; i < count; i++) {                                                                                                        \
+            int32_t exponent = a.exponent[i] + b.exponent[i];                                                                                    \
+            largest = exponent > largest ? exponent : largest;                                                                                   \
+        }                                                                                                                                        \
+        for (int i = 0; i < count; i++) {                                                                                                        \
+            int32_t below = largest - a.exponent[i] - b.exponent[i], by = below > 31 ? 31 : below;                                               \
+            int32_t term = (int32_t)((uint32_t)(a.significand[i] * b.significand[i]) << move >> by), sign = a.negative[i] ^ b.negative[i];       \
+            sum += (term ^ sign) - sign;                                                                                                         \
+        }                                                                                                                                        \
+        *largest_exponent = largest;                                                                                                             \
+        return sum;                                                                                                                              \
+    }
+
+FINITE_LOOPS(add_finite)
+#if defined(__x86_64__)
+__attribute__((target("avx2"))) FINITE_LOOPS(add_finite_avx2)
+#endif
+
+uint32_t product_sum_finite(product_factors a, product_factors b, int count, uint32_t c, int significand_bits, int fraction, int result_bits) {
+    uint32_t c_exponent = c >> 23 & 255;
+    int64_t c_significand = c_exponent == 0 ? (int64_t)(c & 0x7fffff) : (int64_t)((c & 0x7fffff) | 0x800000);
+    int c_place = c_significand == 0 ? -4096 : c_exponent == 0 ? -126 : (int)c_exponent - 127, largest, move = fraction - 2 * significand_bits;
+    if ((c & 0x7fffffff) > 0x7f800000) return NAN_BITS;
+    if (c_exponent == 255) return c;
+    if ((c >> 31) != 0) c_significand = -c_significand;
+#if defined(__x86_64__)
+    int64_t sum = __builtin_cpu_supports("avx2") ? add_finite_avx2(a, b, count, c_place, move, &largest) : add_finite(a, b, count, c_place, move, &largest);
+#else
+    int64_t sum = add_finite(a, b, count, c_place, move, &largest);
+#endif
+    if (largest <= -4096) return 0;
+    int unit = largest - fraction;
+    return to_f32(sum + shifted(c_significand, c_place - C_BITS - unit), unit, result_bits);
+}

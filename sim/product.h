@@ -12,4 +12,9 @@ typedef struct product_number { int32_t significand; int16_t exponent; uint8_t k
 /* fraction: bits kept behind the largest exponent. result_bits: of the result's fraction. Returns the bits of an fp32. a and b: count factors each. */
 uint32_t product_sum(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction, int result_bits);
 
+/* The same for finite factors, faster: significands without sign, with exponents of at most -8192 where they are zero; negative is 0 or -1. The significands
+ * have significand_bits behind the point, and count times the largest product, moved to fraction bits, fits in 31 bits: so it is for wgmma's types. */
+typedef struct product_factors { const int32_t *significand, *exponent, *negative; } product_factors;
+uint32_t product_sum_finite(product_factors a, product_factors b, int count, uint32_t c, int significand_bits, int fraction, int result_bits);
+
 #endif
