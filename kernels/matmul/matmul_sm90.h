@@ -1,0 +1,64 @@
+/* The arguments of the Hopper matmul kernels: read by the host halves, which fill them in, and by the device halves. Plain C that nvcc takes, too. */
+#ifndef KERNELS_MATMUL_SM90_H
+#define KERNELS_MATMUL_SM90_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+#define MATMUL_ALIGNED(bytes) alignas(bytes)
+#else
+#define MATMUL_ALIGNED(bytes) _Alignas(bytes)
+#endif
+
+/* Steps of a post list, and formats by their place in format.def, as enum constants without the rest of the library. */
+enum {
+#define OP_POST(name, operand, halves, meaning) MATMUL_POST_##name,
+#include "op/post.def"
+#undef OP_POST
+    MATMUL_POST_COUNT
+};
+enum {
+#define DW_ELEMENT(name, bits, class, exponent, mantissa, bias, infinity, nan, max, doc) MATMUL_##name,
+#define DW_BLOCK(name, element, scale, rows, cols, second, doc) MATMUL_##name,
+#include "deepwell/format.def"
+#undef DW_ELEMENT
+#undef DW_BLOCK
+    MATMUL_FORMAT_COUNT
+};
+
+enum { MATMUL_STEPS = 8 };
+
+/* One step: its operand x at data + row * row_stride + col * col_stride, in elements of f32, bf16 or f16. */
+typedef struct matmul_step {
+    uint64_t data;
+    int64_t row_stride, col_stride;
+    int32_t step, format;
+} matmul_step;
+
+/* What becomes of a finished sum y of row r and column c, in fp32 and in this order: times alpha; times each factor that is there (alpha_at[i][0],
+ * row_factors[r], col_factors[c]); through the steps; rounded once to the format of out. half: n / 2 when step number halving joins columns c and c + half. */
+typedef struct matmul_epilogue {
+    float alpha;
+    int32_t count, halving;       /* halving: -1, or the number of the step that halves */
+    int32_t out_format;           /* f32, bf16, f16 */
+    int32_t by_engine;            /* 1: out's rows are multiples of 16 bytes, and its tensor map is there; 0: stores of single elements */
+    int32_t half;
+    int64_t out_row_stride;       /* elements */
+    uint64_t out;
+    uint64_t alpha_at[2], row_factors, col_factors;   /* addresses of floats, or 0 */
+    matmul_step steps[MATMUL_STEPS];
+} matmul_epilogue;
+
+/* out [m,n] = epilogue(a [m,k] b [n,k]^T). Maps of a: boxes of 128 bytes by a_rows; of b: by half the tile's columns; of out: 128 bytes by
+ * 64 rows. Scales by block, fp32: of a one per row and 128 of k, of b one per 128 rows and 128 of k. */
+typedef struct matmul_sm90_arguments {
+    MATMUL_ALIGNED(128) uint64_t map_a[16];           /* tensor maps */
+    uint64_t map_b[16], map_out[16];
+    matmul_epilogue epilogue;
+    uint64_t a_scales, b_scales;
+    int64_t a_scale_stride, b_scale_stride;           /* floats from one row (of blocks) to the next */
+    int32_t m, n, k;
+    int32_t a_rows;               /* rows of the boxes of a: those of the tile, or, where m is less, m rounded up to 8 */
+} matmul_sm90_arguments;
+
+#endif

@@ -1,0 +1,549 @@
+/* out [m,n] = epilogue(a [m,k] b [n,k]^T) on Hopper, operands both brought by the copy engine: bf16, f16 and e4m3 with fp32 scales. The body of the entries of
+ * matmul_{bf16,f16,e4m3}_sm90.cu, which give it its constants.
+ *
+ *   warpgroup 0, one thread   empty[s] -> TMA a box [tile_m, 128 B], b boxes 2 x [tile_n / 2, 128 B] -> full[s]      ring of stages in smem
+ *   warpgroups 1, 2           full[s] -> wgmma m64n(tile_n) -> empty[s];  at the end of a tile: epilogue -> smem -> TMA out
+ *
+ * Persistent: a block takes tiles until there are none; the ring runs on from tile to tile, so the loads of the next one overlap the epilogue.
+ * pair: two blocks of a cluster take tiles one below the other, and each loads half of b for both. splits: the blocks of a cluster share one tile's k, and
+ * add their sums, in the order of k, through each other's smem.
+ * e4m3: sums of 128 of k are brought to fp32 registers (the tensor core's own sums of fp8 products are short), times both scales where there are some.
+ * scaled: a second warp of warpgroup 0 brings the scales of each block of k into the ring.
+ * Registers: 40 (loads), 232 (products). Speed: README.md. */
+#ifndef KERNELS_MATMUL_TMA_SM90_CUH
+#define KERNELS_MATMUL_TMA_SM90_CUH
+
+#include "kernels/common/cuda/ptx_cluster.cuh"
+#include "kernels/common/cuda/ptx_tma.cuh"
+#include "kernels/common/cuda/ptx_wgmma.cuh"
+#include "kernels/matmul/epilogue_sm90.cuh"
+
+enum { TMA_BF16, TMA_F16, TMA_E4M3 };
+enum { THREADS = 384, ROW_BYTES = 128, COLUMN_BYTES = 2048, BOX_BYTES = 8192, SCALE_BYTES = 544, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048 };
+
+/* The constants of an entry; everything in here is known to the compiler. */
+typedef struct tma_shape {
+    int element, tile_m, tile_n, stages, boxes, pair, splits;
+    int scaled;                   /* e4m3 with scales by block */
+} tma_shape;
+
+typedef struct tma_ring {
+    uint32_t data, staging, columns, scales, full, empty;
+} tma_ring;
+
+typedef struct tma_tile {
+    int row, col, up;             /* first row; first column of the tile's two halves */
+    int out_col;
+} tma_tile;
+
+INLINE int ceil_div(int x, int y) { return (x + y - 1) / y; }
+
+/* Tiles in groups GROUP_ROWS high, so that those in flight at a time need few rows of a and of b. */
+INLINE tma_tile tile_at(const matmul_sm90_arguments *g, const tma_shape s, int unit, int rank) {
+    const int step_n = g->epilogue.halving >= 0 ? s.tile_n / 2 : s.tile_n;
+    const int group_units = GROUP_ROWS / (s.tile_m * s.pair);
+    int end = g->epilogue.halving >= 0 ? g->epilogue.half : g->n;
+    int units_m = ceil_div(g->m, s.tile_m * s.pair), tiles_n = ceil_div(end, step_n);
+    int group = unit / (group_units * tiles_n), first = group * group_units;
+    int height = min(group_units, units_m - first), rest = unit - group * group_units * tiles_n;
+    tma_tile tile;
+    tile.row = ((first + rest % height) * s.pair + (s.pair > 1 ? rank : 0)) * s.tile_m;
+    tile.out_col = tile.col = rest / height * step_n;
+    tile.up = g->epilogue.halving >= 0 ? tile.col + g->epilogue.half : tile.col + s.tile_n / 2;
+    return tile;
+}
+
+INLINE int tile_units(const matmul_sm90_arguments *g, const tma_shape s) {
+    const int step_n = g->epilogue.halving >= 0 ? s.tile_n / 2 : s.tile_n;
+    return ceil_div(g->m, s.tile_m * s.pair) * ceil_div(g->epilogue.halving >= 0 ? g->epilogue.half : g->n, step_n);
+}
+
+/* The blocks of k [first, end) of this block of the cluster. */
+INLINE void depth_range(const matmul_sm90_arguments *g, const tma_shape s, int rank, int *first, int *end) {
+    int all = ceil_div(g->k, s.element == TMA_E4M3 ? 128 : 64);
+    int part = ceil_div(all, s.splits);
+    *first = s.splits > 1 ? min(rank * part, all) : 0;
+    *end = s.splits > 1 ? min(*first + part, all) : all;
+}
+
+/* ---- loads: one thread ---- */
+
+/* Boxes of a have g->a_rows rows: of few rows those that are there, as boxes that hang over an edge cost more. What lies in the rest of the tile's rows is
+ * never stored. */
+INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int rank) {
+    const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
+    const int a_bytes = s.tile_m * ROW_BYTES, half_bytes = s.tile_n / 2 * ROW_BYTES, stage_bytes = a_bytes + 2 * half_bytes;
+    const int depth = s.element == TMA_E4M3 ? 128 : 64, cluster = s.pair * s.splits;
+    int stage = 0, first, end, units = tile_units(g, s);
+    uint32_t phase = 1;
+    depth_range(g, s, rank, &first, &end);
+    tma_prefetch(map_a);
+    tma_prefetch(map_b);
+    for (int unit = blockIdx.x / cluster; unit < units; unit += gridDim.x / cluster) {
+        tma_tile tile = tile_at(g, s, unit, rank);
+        for (int block = first; block < end; block++) {
+            uint32_t full = ring.full + 8 * stage, a = ring.data + stage * stage_bytes, b = a + a_bytes;
+            mbarrier_wait(ring.empty + 8 * stage, phase);
+            mbarrier_arrive_expect(full, g->a_rows * ROW_BYTES + 2 * half_bytes);
+            tma_load_2d(a, map_a, full, block * depth, tile.row, TMA_EVICT_NORMAL);
+            if (s.pair > 1) {
+                tma_load_2d_multicast(b + rank * half_bytes, map_b, full, block * depth, rank == 0 ? tile.col : tile.up, 3, TMA_EVICT_NORMAL);
+            } else {
+                tma_load_2d(b, map_b, full, block * depth, tile.col, TMA_EVICT_NORMAL);
+                tma_load_2d(b + half_bytes, map_b, full, block * depth, tile.up, TMA_EVICT_NORMAL);
+            }
+            if (++stage == s.stages) {
+                stage = 0;
+                phase ^= 1;
+            }
+        }
+    }
+}
+
+/* A warp brings the scales by block: [128] of the tile's rows and, at 512 bytes, of its two halves of columns. A row's scales lie side by side along k, so most of
+ * these small copies hit in L1. */
+INLINE void load_scales(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int rank) {
+    const int cluster = s.pair * s.splits;
+    int stage = 0, first, end, units = tile_units(g, s), lane = threadIdx.x % 32;
+    uint32_t phase = 1;
+    depth_range(g, s, rank, &first, &end);
+    for (int unit = blockIdx.x / cluster; unit < units; unit += gridDim.x / cluster) {
+        tma_tile tile = tile_at(g, s, unit, rank);
+        const float *a = (const float *)g->a_scales, *b = (const float *)g->b_scales;
+        uint32_t half = min(lane == 0 ? tile.col : tile.up, g->n - 1) / 128 * (uint32_t)g->b_scale_stride;
+        for (int block = first; block < end; block++) {
+            uint32_t to = ring.scales + stage * SCALE_BYTES + lane * 4;
+            mbarrier_wait(ring.empty + 8 * stage, phase);
+#pragma unroll 1
+            for (int i = lane; i < 128; i += 32, to += 128) cp_async(to, a + min(tile.row + i, g->m - 1) * (uint32_t)g->a_scale_stride + block, 4, 4);
+            if (lane < 2) cp_async(to, b + half + block, 4, 4);
+            cp_async_arrive(ring.full + 8 * stage);
+            if (++stage == s.stages) {
+                stage = 0;
+                phase ^= 1;
+            }
+        }
+    }
+}
+
+/* ---- products: two warpgroups ---- */
+
+INLINE void multiply(const tma_shape s, float *d, uint64_t a, uint64_t b, int accumulate) {
+#define SHAPE(n)                                                                                   \
+    if (s.tile_n == n && s.element == TMA_BF16) wgmma_n##n##_bf16(d, a, b, accumulate);            \
+    if (s.tile_n == n && s.element == TMA_F16) wgmma_n##n##_f16(d, a, b, accumulate);              \
+    if (s.tile_n == n && s.element == TMA_E4M3) wgmma_n##n##_e4m3(d, a, b, accumulate);
+    SHAPE(64)
+    SHAPE(128)
+    SHAPE(192)
+    SHAPE(256)
+#undef SHAPE
+}
+
+/* Where a consumer stands in the ring: addresses are carried along rather than computed from the stage, which costs the loop more than its products. */
+typedef struct tma_reader {
+    int stage;
+    uint32_t phase;
+    uint32_t full;                /* the stage's barrier, */
+    uint32_t a, b;                /* its tiles, as lower halves of descriptors, */
+    int behind;                   /* the oldest stage not handed back, */
+    uint32_t scales;              /* its scales, */
+    uint32_t release;             /* and barrier empty of the block that this lane tells; 0: none */
+} tma_reader;
+
+INLINE uint64_t descriptor_of(uint32_t low) { return (uint64_t)(1u << 30 | 64) << 32 | low; }
+
+INLINE void next_stage(tma_reader *reader, const tma_shape s) {
+    const uint32_t step = (s.tile_m + s.tile_n) * ROW_BYTES / 16;
+    reader->a += step, reader->b += step, reader->full += 8;
+    if (++reader->stage < s.stages) return;
+    reader->stage = 0;
+    reader->phase ^= 1;
+    reader->a -= s.stages * step, reader->b -= s.stages * step, reader->full -= 8 * s.stages;
+}
+
+/* Hands the oldest stage back to every block that writes into it. */
+INLINE void hand_back(tma_reader *reader, const tma_shape s) {
+    if (reader->release != 0) {
+        if (s.pair > 1) mbarrier_arrive_cluster(reader->release);
+        else mbarrier_arrive(reader->release);
+        reader->release += 8;
+    }
+    reader->scales += SCALE_BYTES;
+    if (++reader->behind < s.stages) return;
+    reader->behind = 0;
+    reader->scales -= s.stages * SCALE_BYTES;
+    if (reader->release != 0) reader->release -= 8 * s.stages;
+}
+
+/* One block of k into d, as one wgmma group; nothing is waited for but the block's arrival. */
+INLINE void issue_block(const tma_shape s, tma_reader *reader, float *d, int accumulate) {
+    uint64_t a = descriptor_of(reader->a), b = descriptor_of(reader->b);
+    mbarrier_wait(reader->full, reader->phase);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 4; step++) multiply(s, d, a + 2 * step, b + 2 * step, step > 0 || accumulate);
+    wgmma_commit();
+    next_stage(reader, s);
+}
+
+/* All blocks of k, one group in flight behind the one that is issued. */
+INLINE void multiply_tile(const tma_shape s, tma_reader *reader, int first, int end, float *sums) {
+#pragma unroll 1
+    for (int block = first; block < end; block++) {
+        issue_block(s, reader, sums, block > first);
+        wgmma_wait(1);
+        if (block > first) hand_back(reader, s);
+    }
+    wgmma_wait(0);
+    if (end > first) hand_back(reader, s);
+}
+
+/* Scales of the oldest block: of this thread's rows, of the two halves of the tile's columns. */
+typedef struct tma_scales { float rows[2]; float2 halves; } tma_scales;
+
+INLINE tma_scales read_scales(const tma_shape s, const tma_reader *reader, int row) {
+    tma_scales scales = {{1, 1}, {1, 1}};
+    if (!s.scaled) return scales;
+    for (int i = 0; i < 2; i++) scales.rows[i] = ld_shared_f32(reader->scales + (row + 8 * i) * 4);
+    scales.halves = ld_shared_f32x2(reader->scales + 512);
+    return scales;
+}
+
+/* A finished block's part to the sums. */
+INLINE void promote_block(const tma_shape s, const tma_scales *scales, const float *part, float *sums) {
+    const int values = s.tile_n / 2;
+#pragma unroll
+    for (int i = 0; i < values; i++) {
+        float factor = scales->rows[i >> 1 & 1] * (i < values / 2 ? scales->halves.x : scales->halves.y);
+        sums[i] = s.scaled ? fmaf(factor, part[i], sums[i]) : sums[i] + part[i];
+    }
+}
+
+/* The oldest block whose products are under way: its scales, the wait for it, its stage handed back, its part added. */
+INLINE void finish_block(const tma_shape s, tma_reader *reader, const int behind, int row, const float *part, float *sums) {
+    tma_scales scales = read_scales(s, reader, row);
+    if (behind == 2) wgmma_wait(1);
+    else wgmma_wait(0);
+    hand_back(reader, s);
+    promote_block(s, &scales, part, sums);
+}
+
+/* The same with each block of k on its own and then added in fp32. row: this thread's first, in the tile. With scales the two warpgroups alone overlap
+ * products and sums: a second part in flight, as below, was slower (README.md). */
+INLINE void multiply_tile_scaled(const tma_shape s, tma_reader *reader, int first, int end, int row, float *sums) {
+    float part[128];
+#pragma unroll 1
+    for (int block = first; block < end; block++) {
+        issue_block(s, reader, part, 0);
+        finish_block(s, reader, 1, row, part, sums);
+    }
+}
+
+/* Without scales: while one block's part is added, the products of the next one run. */
+INLINE void multiply_tile_promoted(const tma_shape s, tma_reader *reader, int first, int end, float *sums) {
+    float even[128], odd[128];
+    int left = end - first;
+    if (left <= 0) return;
+    issue_block(s, reader, even, 0);
+#pragma unroll 1
+    for (;; left -= 2) {
+        if (left == 1) {
+            finish_block(s, reader, 1, 0, even, sums);
+            return;
+        }
+        issue_block(s, reader, odd, 0);
+        finish_block(s, reader, 2, 0, even, sums);
+        if (left == 2) {
+            finish_block(s, reader, 1, 0, odd, sums);
+            return;
+        }
+        issue_block(s, reader, even, 0);
+        finish_block(s, reader, 2, 0, odd, sums);
+    }
+}
+
+/* ---- results ---- */
+
+INLINE uint32_t pack_pair(int format, float low, float high) { return format == MATMUL_bf16 ? cvt_bf16x2(low, high) : cvt_f16x2(low, high); }
+
+/* 64 rows by 32 columns, half of a box of 16-bit results or a box of 32-bit ones, swizzled as the map of out is. */
+INLINE void stage_part(int format, uint32_t staging, int part, const float *values, int warp, int lane) {
+    if (format == MATMUL_f32) {
+#pragma unroll
+        for (int i = 0; i < PART_VALUES / 2; i++) {
+            int row = warp * 16 + lane / 4 + i % 2 * 8, chunk = i / 2 * 2 + lane % 4 / 2;
+            st_shared_f32x2(staging + part * BOX_BYTES + row * ROW_BYTES + ((chunk ^ row % 8) << 4) + lane % 2 * 8, values[2 * i], values[2 * i + 1]);
+        }
+        return;
+    }
+    int row = warp * 16 + lane % 16;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float *v = values + 8 * i;
+        stmatrix_x4(staging + row * ROW_BYTES + (((4 * part + 2 * i + lane / 16) ^ (row % 8)) << 4), pack_pair(format, v[0], v[1]),
+                    pack_pair(format, v[2], v[3]), pack_pair(format, v[4], v[5]), pack_pair(format, v[6], v[7]));
+    }
+}
+
+/* Stores of single elements, for results that no tensor map describes. */
+INLINE void store_values(const matmul_epilogue *e, const int count, const float *values, int row, int col, int rows, int end) {
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        int r = row + (i & 2) * 4, c = col + i / 4 * 8 + (i & 1);
+        if (r >= rows || c >= end) continue;
+        int64_t at = r * e->out_row_stride + c;
+        if (e->out_format == MATMUL_f32) ((float *)e->out)[at] = values[i];
+        else ((uint16_t *)e->out)[at] = (uint16_t)pack_pair(e->out_format, values[i], 0);
+    }
+}
+
+/* One part of a tile's sums, chosen by number without indexing registers. */
+INLINE void take_part(const int parts, const float *sums, int part, float *values) {
+#pragma unroll
+    for (int i = 0; i < parts; i++)
+        if (part == i)
+#pragma unroll
+            for (int j = 0; j < PART_VALUES; j++) values[j] = sums[i * PART_VALUES + j];
+}
+
+/* The first things done to sums, which every path shares: factors, and a bias where it is the first step. What belongs to columns is loaded when a tile
+ * begins, one column a thread, and lies in smem when it ends: factors [tile_n], bias [tile_n]. */
+typedef struct tma_head {
+    bool by_column;
+    int steps;                    /* done by it: 0 or 1 */
+    float factor, bias;           /* of this thread's column */
+    float rows[2];                /* of this thread's rows */
+} tma_head;
+
+INLINE tma_head begin_head(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile, int row) {
+    const matmul_epilogue *e = &g->epilogue;
+    tma_head head = {false, 0, 1, 0, {0, 0}};
+    float all = e->alpha;
+    int column = threadIdx.x - 128, at = column < s.tile_n / 2 ? tile->col + column : tile->up + column - s.tile_n / 2;
+    for (int i = 0; i < 2; i++)
+        if (e->alpha_at[i] != 0) all *= *(const float *)e->alpha_at[i];
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int r = row + i * 8;
+        head.rows[i] = e->row_factors != 0 ? all * factor_at(e->row_factors, r, r < g->m) : all;
+    }
+    head.steps = e->count > 0 && e->steps[0].step == MATMUL_POST_bias;
+    head.by_column = head.steps > 0 || e->col_factors != 0;
+    if (!head.by_column || column >= s.tile_n || at >= g->n) return head;
+    if (e->col_factors != 0) head.factor = ((const float *)e->col_factors)[at];
+    if (head.steps > 0) head.bias = load_operand(&e->steps[0], at * e->steps[0].col_stride);
+    return head;
+}
+
+INLINE void share_head(const tma_shape s, const tma_head *head, uint32_t columns) {
+    int column = threadIdx.x - 128;
+    if (!head->by_column) return;
+    barrier_sync(3, 256);
+    if (column < s.tile_n) {
+        st_shared_f32(columns + column * 4, head->factor);
+        st_shared_f32(columns + COLUMN_BYTES / 2 + column * 4, head->bias);
+    }
+    barrier_sync(3, 256);
+}
+
+/* Of one part: 32 columns of the tile, of which this thread's first is number column. */
+INLINE void apply_head(const tma_head *head, uint32_t columns, float *values, int column) {
+#pragma unroll
+    for (int i = 0; i < PART_VALUES; i++) values[i] *= head->rows[i >> 1 & 1];
+    if (!head->by_column) return;
+#pragma unroll
+    for (int i = 0; i < PART_VALUES / 4; i++) {
+        float2 factor = ld_shared_f32x2(columns + (column + 8 * i) * 4), bias = ld_shared_f32x2(columns + COLUMN_BYTES / 2 + (column + 8 * i) * 4);
+        values[4 * i] = fmaf(values[4 * i], factor.x, bias.x);
+        values[4 * i + 1] = fmaf(values[4 * i + 1], factor.y, bias.y);
+        values[4 * i + 2] = fmaf(values[4 * i + 2], factor.x, bias.x);
+        values[4 * i + 3] = fmaf(values[4 * i + 3], factor.y, bias.y);
+    }
+}
+
+/* A warpgroup's staging is a ring of boxes: one takes 64 columns of 16-bit results, the first two in turn those of 32-bit ones. */
+INLINE uint32_t begin_box(const tma_shape s, tma_ring ring, bool wide, int box, int thread, int group) {
+    if (thread == 0) {
+        if (wide) tma_wait_read(0);
+        else if (s.boxes == 2) tma_wait_read(1);
+        else if (s.boxes == 3) tma_wait_read(2);
+        else tma_wait_read(3);
+    }
+    barrier_sync(1 + group, 128);
+    return ring.staging + (group * s.boxes + (wide ? 0 : box % s.boxes)) * BOX_BYTES;
+}
+
+INLINE void end_box(const tensor_map *map, bool wide, uint32_t buffer, int thread, int group, int col, int row) {
+    fence_proxy_async();
+    barrier_sync(1 + group, 128);
+    if (thread != 0) return;
+    tma_store_2d(map, buffer, col, row);
+    if (wide) tma_store_2d(map, buffer + BOX_BYTES, col + 32, row);
+    tma_commit();
+}
+
+/* No steps but the head, and a map of out: all in registers whose numbers are known. */
+INLINE void store_plain_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, float *sums) {
+    const int parts = s.tile_n / 32;
+    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, format = g->epilogue.out_format;
+    bool wide = format == MATMUL_f32;
+    uint32_t buffer = 0;
+#pragma unroll
+    for (int part = 0; part < parts; part++) {
+        int row = tile->row + group * 64, col = tile->out_col + part * 32;
+        float *values = sums + part * PART_VALUES;
+        if (part % 2 == 0) buffer = begin_box(s, ring, wide, part / 2, thread, group);
+        apply_head(head, ring.columns, values, part * 32 + lane % 4 * 2);
+        stage_part(format, buffer, part % 2, values, warp, lane);
+        if (part % 2 == 1) end_box((const tensor_map *)g->map_out, wide, buffer, thread, group, col - 32, row);
+    }
+}
+
+INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *sums) {
+    const int parts = s.tile_n / 32;
+    const matmul_epilogue *e = &g->epilogue;
+    bool halves = e->halving >= 0, wide = e->out_format == MATMUL_f32;
+    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, end = halves ? e->half : g->n;
+    uint32_t buffer = 0;
+#pragma unroll 1
+    for (int part = 0; part < (halves ? parts / 2 : parts); part++) {
+        float values[PART_VALUES], up[PART_VALUES];
+        int row = tile->row + group * 64, col = tile->out_col + part * 32, side = part % 2, column = part * 32 + lane % 4 * 2;
+        if (e->by_engine && side == 0) buffer = begin_box(s, ring, wide, part / 2, thread, group);
+        take_part(parts, sums, part, values);
+        apply_head(head, ring.columns, values, column);
+        if (halves) {
+            take_part(parts, sums, part + parts / 2, up);
+            apply_head(head, ring.columns, up, column + s.tile_n / 2);
+        }
+        apply_steps(e, head->steps, PART_VALUES, values, up, row + warp * 16 + lane / 4, col + lane % 4 * 2, g->m, end);
+        if (!e->by_engine) {
+            store_values(e, PART_VALUES, values, row + warp * 16 + lane / 4, col + lane % 4 * 2, g->m, end);
+            continue;
+        }
+        stage_part(e->out_format, buffer, side, values, warp, lane);
+        if (side == 1) end_box((const tensor_map *)g->map_out, wide, buffer, thread, group, col - 32, row);
+    }
+}
+
+/* Sums of the blocks of a cluster: each leaves its own in its smem, [values / 4][128] x 4 for each warpgroup, and finishes its share of the columns. */
+INLINE void store_split_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, int rank, const float *sums) {
+    const int values = s.tile_n / 2, quads = values / 4, share = quads / s.splits > 0 ? quads / s.splits : 1;
+    const matmul_epilogue *e = &g->epilogue;
+    bool halves = e->halving >= 0;
+    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, end = halves ? e->half : g->n;
+    uint32_t place = ring.data + group * (values * 512) + thread * 16;
+#pragma unroll
+    for (int i = 0; i < quads; i++) st_shared_f32x4(place + i * 2048, sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+    cluster_arrive();
+    cluster_wait();
+    int mine = halves ? share / 2 : share, row = tile->row + group * 64 + warp * 16 + lane / 4;
+#pragma unroll 1
+    for (int i = 0; i < mine; i++) {
+        int quad = rank * mine + i, col = tile->out_col + quad * 8 + lane % 4 * 2;
+        float total[4] = {0, 0, 0, 0}, up[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int from = 0; from < s.splits; from++) {
+            float4 part = ld_cluster_f32x4(cluster_map(place + quad * 2048, from));
+            total[0] += part.x, total[1] += part.y, total[2] += part.z, total[3] += part.w;
+            if (!halves) continue;
+            part = ld_cluster_f32x4(cluster_map(place + (quad + quads / 2) * 2048, from));
+            up[0] += part.x, up[1] += part.y, up[2] += part.z, up[3] += part.w;
+        }
+        epilogue_apply(e, 4, total, up, row, col, g->m, end);
+        store_values(e, 4, total, row, col, g->m, end);
+    }
+}
+
+INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
+    const int cluster = s.pair * s.splits, values = s.tile_n / 2;
+    int thread = threadIdx.x % 128, lane = thread % 32, first, end, units = tile_units(g, s);
+    tma_reader reader = {0, 0, ring.full, 0, 0, 0, ring.scales, 0};
+    reader.a = (uint32_t)wgmma_descriptor(ring.data + group * 64 * ROW_BYTES);
+    reader.b = (uint32_t)wgmma_descriptor(ring.data + s.tile_m * ROW_BYTES);
+    if (s.pair > 1 && lane < s.pair) reader.release = cluster_map(ring.empty, lane);
+    if (s.pair == 1 && lane == 0) reader.release = ring.empty;
+    depth_range(g, s, rank, &first, &end);
+    for (int unit = blockIdx.x / cluster; unit < units; unit += gridDim.x / cluster) {
+        float sums[128];
+        tma_tile tile = tile_at(g, s, unit, rank);
+        if (s.element == TMA_E4M3 || first >= end)
+#pragma unroll
+            for (int i = 0; i < values; i++) sums[i] = 0;
+        int row = tile.row + group * 64 + thread / 32 * 16 + lane / 4;
+        tma_head head;
+        if (s.splits == 1 && s.element != TMA_E4M3) head = begin_head(g, s, &tile, row);
+        if (s.element == TMA_E4M3) {
+            if (s.scaled) multiply_tile_scaled(s, &reader, first, end, row - tile.row, sums);
+            else multiply_tile_promoted(s, &reader, first, end, sums);
+        } else {
+            multiply_tile(s, &reader, first, end, sums);
+        }
+        if (s.splits > 1) {
+            barrier_sync(1, 256);
+            store_split_tile(g, s, ring, &tile, group, rank, sums);
+        } else {
+            if (s.element == TMA_E4M3) head = begin_head(g, s, &tile, row);   /* before, no registers were left for it */
+            share_head(s, &head, ring.columns);
+            if (g->epilogue.count == head.steps && g->epilogue.by_engine) store_plain_tile(g, s, ring, &tile, group, &head, sums);
+            else store_tile(g, s, ring, &tile, group, &head, sums);
+        }
+    }
+    if (thread == 0) tma_wait_read(0);
+}
+
+INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const int stage_bytes = (s.tile_m + s.tile_n) * ROW_BYTES, cluster = s.pair * s.splits;
+    tma_ring ring;
+    ring.data = shared_address(shared);
+    ring.staging = ring.data + s.stages * stage_bytes;
+    ring.columns = ring.staging + 2 * s.boxes * BOX_BYTES;
+    ring.scales = ring.columns + COLUMN_BYTES;
+    ring.full = ring.scales + (s.scaled ? s.stages * SCALE_BYTES : 0);
+    ring.empty = ring.full + 8 * s.stages;
+    int rank = cluster > 1 ? cluster_rank() : 0, role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+    if (threadIdx.x == 0) {
+        for (int i = 0; i < s.stages; i++) {
+            mbarrier_init(ring.full + 8 * i, s.scaled ? 33 : 1);
+            mbarrier_init(ring.empty + 8 * i, 8 * s.pair);
+        }
+        fence_mbarrier_init();
+    }
+    if (cluster > 1) {
+        cluster_arrive_relaxed();
+        cluster_wait();
+    } else {
+        __syncthreads();
+    }
+    grid_wait();
+    if (role == 0) {
+        setmaxnreg_dec(40);
+        if (threadIdx.x < 32) {
+            if (elect_one()) load_tiles(g, s, ring, rank);
+            __syncwarp();
+        }
+        if (s.scaled && threadIdx.x / 32 == 1) load_scales(g, s, ring, rank);
+        if (s.splits > 1) {
+            cluster_arrive();
+            cluster_wait();
+        }
+    } else {
+        setmaxnreg_inc(232);
+        multiply_tiles(g, s, ring, role - 1, rank);
+    }
+    if (cluster > 1) {            /* nobody leaves whose smem and barriers others may still reach */
+        cluster_arrive_relaxed();
+        cluster_wait();
+    }
+}
+
+#define MATMUL_TMA(name, element, tile_m, tile_n, stages, boxes, pair, splits, scaled)                                                  \
+    extern "C" __global__ void __cluster_dims__((pair) * (splits), 1, 1) __launch_bounds__(THREADS, 1)                           \
+        name(const __grid_constant__ matmul_sm90_arguments arguments) {                                                          \
+        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, scaled};                                         \
+        matmul_tma(&arguments, shape);                                                                                           \
+    }
+
+#endif
