@@ -104,16 +104,16 @@ enum { FORMATS = sizeof formats / sizeof *formats };
 typedef struct entry_row { const char *stem, *name; int format, tile_m, tile_n, stages, boxes, pair, splits; } entry_row;
 
 static const entry_row entries[] = {
-#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits) {"matmul_bf16_sm90", "matmul_bf16_" #name, 0, tile_m, tile_n, stages, boxes, pair, splits},
+#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_bf16_sm90", "matmul_bf16_" #name, 0, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits) {"matmul_f16_sm90", "matmul_f16_" #name, 1, tile_m, tile_n, stages, boxes, pair, splits},
+#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_f16_sm90", "matmul_f16_" #name, 1, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits) {"matmul_e4m3_sm90", "matmul_e4m3_" #name, 2, tile_m, tile_n, stages, boxes, pair, splits},
+#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_e4m3_sm90", "matmul_e4m3_" #name, 2, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_BYTE
-#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits)                                                             \
+#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us)                                                             \
     {"matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, 3, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_BYTE
@@ -122,7 +122,7 @@ enum { ENTRIES = sizeof entries / sizeof *entries };
 
 static cuda_function functions[ENTRIES], reference_kernel, compare_kernel, fill_kernel;
 
-static uint32_t shared_bytes_of(const entry_row *e) { return (uint32_t)(e->stages * (e->tile_m + e->tile_n) * 128 + e->boxes * 16384 + 2048 + (formats[e->format].scale_format == MATMUL_f32 ? 544 : 0) * e->stages + 16 * e->stages); }
+static uint32_t shared_bytes_of(const entry_row *e) { return (uint32_t)(e->stages * (e->tile_m + e->tile_n) * 128 + e->boxes * 2 * MATMUL_BOX_BYTES + MATMUL_COLUMN_BYTES + (formats[e->format].scale_format == MATMUL_f32 ? MATMUL_SCALE_BYTES : 0) * e->stages + 16 * e->stages); }
 
 static void load_kernels(const char *folder) {
     cuda_library library = NULL;

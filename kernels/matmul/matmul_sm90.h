@@ -26,7 +26,9 @@ enum {
     MATMUL_FORMAT_COUNT
 };
 
-enum { MATMUL_STEPS = 8 };
+enum { MATMUL_STEPS = 8, MATMUL_THREADS = 384 };
+/* Shared memory, besides a ring's tiles and two barriers a stage: a box of results, columns' factors and biases, the scales by block of a stage. */
+enum { MATMUL_BOX_BYTES = 8192, MATMUL_COLUMN_BYTES = 2048, MATMUL_SCALE_BYTES = 544 };
 
 /* One step: its operand x at data + row * row_stride + col * col_stride, in elements of f32, bf16 or f16. */
 typedef struct matmul_step {

@@ -19,7 +19,7 @@
 #include "kernels/matmul/epilogue_sm90.cuh"
 
 enum { TMA_BF16, TMA_F16, TMA_E4M3 };
-enum { THREADS = 384, ROW_BYTES = 128, COLUMN_BYTES = 2048, BOX_BYTES = 8192, SCALE_BYTES = 544, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048 };
+enum { ROW_BYTES = 128, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048 };
 
 /* The constants of an entry; everything in here is known to the compiler. */
 typedef struct tma_shape {
@@ -112,7 +112,7 @@ INLINE void load_scales(const matmul_sm90_arguments *g, const tma_shape s, tma_r
         const float *a = (const float *)g->a_scales, *b = (const float *)g->b_scales;
         uint32_t half = min(lane == 0 ? tile.col : tile.up, g->n - 1) / 128 * (uint32_t)g->b_scale_stride;
         for (int block = first; block < end; block++) {
-            uint32_t to = ring.scales + stage * SCALE_BYTES + lane * 4;
+            uint32_t to = ring.scales + stage * MATMUL_SCALE_BYTES + lane * 4;
             mbarrier_wait(ring.empty + 8 * stage, phase);
 #pragma unroll 1
             for (int i = lane; i < 128; i += 32, to += 128) cp_async(to, a + min(tile.row + i, g->m - 1) * (uint32_t)g->a_scale_stride + block, 4, 4);
@@ -169,10 +169,10 @@ INLINE void hand_back(tma_reader *reader, const tma_shape s) {
         else mbarrier_arrive(reader->release);
         reader->release += 8;
     }
-    reader->scales += SCALE_BYTES;
+    reader->scales += MATMUL_SCALE_BYTES;
     if (++reader->behind < s.stages) return;
     reader->behind = 0;
-    reader->scales -= s.stages * SCALE_BYTES;
+    reader->scales -= s.stages * MATMUL_SCALE_BYTES;
     if (reader->release != 0) reader->release -= 8 * s.stages;
 }
 
@@ -273,7 +273,7 @@ INLINE void stage_part(int format, uint32_t staging, int part, const float *valu
 #pragma unroll
         for (int i = 0; i < PART_VALUES / 2; i++) {
             int row = warp * 16 + lane / 4 + i % 2 * 8, chunk = i / 2 * 2 + lane % 4 / 2;
-            st_shared_f32x2(staging + part * BOX_BYTES + row * ROW_BYTES + ((chunk ^ row % 8) << 4) + lane % 2 * 8, values[2 * i], values[2 * i + 1]);
+            st_shared_f32x2(staging + part * MATMUL_BOX_BYTES + row * ROW_BYTES + ((chunk ^ row % 8) << 4) + lane % 2 * 8, values[2 * i], values[2 * i + 1]);
         }
         return;
     }
@@ -342,7 +342,7 @@ INLINE void share_head(const tma_shape s, const tma_head *head, uint32_t columns
     barrier_sync(3, 256);
     if (column < s.tile_n) {
         st_shared_f32(columns + column * 4, head->factor);
-        st_shared_f32(columns + COLUMN_BYTES / 2 + column * 4, head->bias);
+        st_shared_f32(columns + MATMUL_COLUMN_BYTES / 2 + column * 4, head->bias);
     }
     barrier_sync(3, 256);
 }
@@ -354,7 +354,7 @@ INLINE void apply_head(const tma_head *head, uint32_t columns, float *values, in
     if (!head->by_column) return;
 #pragma unroll
     for (int i = 0; i < PART_VALUES / 4; i++) {
-        float2 factor = ld_shared_f32x2(columns + (column + 8 * i) * 4), bias = ld_shared_f32x2(columns + COLUMN_BYTES / 2 + (column + 8 * i) * 4);
+        float2 factor = ld_shared_f32x2(columns + (column + 8 * i) * 4), bias = ld_shared_f32x2(columns + MATMUL_COLUMN_BYTES / 2 + (column + 8 * i) * 4);
         values[4 * i] = fmaf(values[4 * i], factor.x, bias.x);
         values[4 * i + 1] = fmaf(values[4 * i + 1], factor.y, bias.y);
         values[4 * i + 2] = fmaf(values[4 * i + 2], factor.x, bias.x);
@@ -371,7 +371,7 @@ INLINE uint32_t begin_box(const tma_shape s, tma_ring ring, bool wide, int box, 
         else tma_wait_read(3);
     }
     barrier_sync(1 + group, 128);
-    return ring.staging + (group * s.boxes + (wide ? 0 : box % s.boxes)) * BOX_BYTES;
+    return ring.staging + (group * s.boxes + (wide ? 0 : box % s.boxes)) * MATMUL_BOX_BYTES;
 }
 
 INLINE void end_box(const tensor_map *map, bool wide, uint32_t buffer, int thread, int group, int col, int row) {
@@ -379,7 +379,7 @@ INLINE void end_box(const tensor_map *map, bool wide, uint32_t buffer, int threa
     barrier_sync(1 + group, 128);
     if (thread != 0) return;
     tma_store_2d(map, buffer, col, row);
-    if (wide) tma_store_2d(map, buffer + BOX_BYTES, col + 32, row);
+    if (wide) tma_store_2d(map, buffer + MATMUL_BOX_BYTES, col + 32, row);
     tma_commit();
 }
 
@@ -499,9 +499,9 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     tma_ring ring;
     ring.data = shared_address(shared);
     ring.staging = ring.data + s.stages * stage_bytes;
-    ring.columns = ring.staging + 2 * s.boxes * BOX_BYTES;
-    ring.scales = ring.columns + COLUMN_BYTES;
-    ring.full = ring.scales + (s.scaled ? s.stages * SCALE_BYTES : 0);
+    ring.columns = ring.staging + 2 * s.boxes * MATMUL_BOX_BYTES;
+    ring.scales = ring.columns + MATMUL_COLUMN_BYTES;
+    ring.full = ring.scales + (s.scaled ? s.stages * MATMUL_SCALE_BYTES : 0);
     ring.empty = ring.full + 8 * s.stages;
     int rank = cluster > 1 ? cluster_rank() : 0, role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
@@ -540,7 +540,7 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
 }
 
 #define MATMUL_TMA(name, element, tile_m, tile_n, stages, boxes, pair, splits, scaled)                                                  \
-    extern "C" __global__ void __cluster_dims__((pair) * (splits), 1, 1) __launch_bounds__(THREADS, 1)                           \
+    extern "C" __global__ void __cluster_dims__((pair) * (splits), 1, 1) __launch_bounds__(MATMUL_THREADS, 1)                           \
         name(const __grid_constant__ matmul_sm90_arguments arguments) {                                                          \
         const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, scaled};                                         \
         matmul_tma(&arguments, shape);                                                                                           \
