@@ -7,7 +7,7 @@
 enum { FAKE_CUDA_LOG = 65536 };
 
 typedef struct fake_cuda_control {
-    const char *name;             /* of its only GPU: "NVIDIA H200" */
+    const char *name;             /* of its only GPU: "NVIDIA A100-SXM4-80GB" */
     int major, minor, units, version;
     size_t memory_bytes;
     int fail_at;                  /* this call, counted from 1, fails with CUDA_UNKNOWN; 0: none */
