@@ -149,7 +149,7 @@ def main(command, fixtures, names):
                 generated = "equal" if failed == before else "FAILED"
             own = {"seq2seq": (check_encoder_decoder, (Path(scratch),)), "static": (check_own_cache, ())}.get(
                 "static" if "cache_position" in model["inputs"] else model["role"])
-            if own is not None:
+            if own is not None and model["cases"][0]["dims"]:      # an export of one size takes no prompt of another
                 before = failed
                 attempt(own[0], command, fixtures, model, *own[1])
                 generated = "equal" if failed == before else "FAILED"
