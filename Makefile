@@ -35,7 +35,7 @@ test-sanitized:
 	$(CTEST) --test-dir $(BUILD)/sanitized -LE 'project|docs|install' -E '^num_oracle$$'
 
 test-threads:
-	@$(call CONFIGURE,$(BUILD)/threads,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=thread)
+	@$(call CONFIGURE,$(BUILD)/threads,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=thread -DDEEPWELL_NVCC=)
 	@cmake --build $(BUILD)/threads -j $(JOBS) --target test_base_pool test_conform_kernels
 	$(CTEST) --test-dir $(BUILD)/threads -R '^(base_pool|conform_kernels)$$'
 

@@ -341,11 +341,20 @@ def _without_hooks(module: nn.Module) -> None:
             setattr(module, hooks, type(getattr(module, hooks))())
 
 
+def _shell(module: nn.Module) -> nn.Module:
+    """Another module of the same class on the same parameters, buffers and parts. copy.copy refuses modules with parametrizations."""
+    shell = type(module).__new__(type(module))
+    shell.__dict__.update(module.__dict__)
+    return shell
+
+
 def _part(eager: nn.Module, root: Optimized, base: str, made: dict[int, nn.Module]) -> nn.Module:
     """A submodule of an optimised model as its user sees it: called by itself, as generate calls an encoder, it runs on Deepwell too."""
     if id(eager) in made:
         return made[id(eager)]
-    part = made[id(eager)] = copy.copy(eager)
+    if isinstance(eager, nn.utils.parametrize.ParametrizationList):     # it makes a weight whenever that is read
+        return eager
+    part = made[id(eager)] = _shell(eager)
     part._modules = type(eager._modules)((n, None if c is None else _part(c, root, f"{base}.{n}".strip("."), made)) for n, c in eager._modules.items())
     if isinstance(eager, (nn.ModuleList, nn.ModuleDict)) or "forward" in eager.__dict__ or type(eager).forward is nn.Module.forward:
         return part
@@ -364,7 +373,7 @@ def _part(eager: nn.Module, root: Optimized, base: str, made: dict[int, nn.Modul
 
 
 def _wrap(eager: nn.Module, options: Options, strict: bool, dynamic: Any, example_inputs: Any = None, fallback: bool = True) -> nn.Module:
-    outer = copy.copy(eager)
+    outer = _shell(eager)
     _without_hooks(eager)       # the outer module calls them
     original = eager.forward
     handle = Optimized(eager, outer, options, strict, dynamic, fallback)

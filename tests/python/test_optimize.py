@@ -309,3 +309,15 @@ def test_shares_count_what_runs_on_pytorch():
     fast(x)
     report = fast.deepwell.report()
     assert [r.flops for r in report.rows] == [4 * 3 * 64 * 48] * 2 and report.share == 0.5
+
+
+def test_a_module_with_parametrizations_is_optimised():
+    inner = torch.nn.utils.parametrizations.weight_norm(torch.nn.Linear(8, 4))
+    model = torch.nn.Sequential(inner, torch.nn.ReLU()).eval()
+    made = dw.optimize(model, precision="fp32")
+    x = torch.randn(3, 8)
+    with torch.no_grad():
+        assert torch.allclose(made(x), model(x), atol=1e-6)
+        assert torch.equal(made[0].weight, model[0].weight)
+    assert made.deepwell.report().whole
+    assert list(made.state_dict()) == list(model.state_dict())
