@@ -230,8 +230,8 @@ def versions():
 def in_process(name, limit):
     try:
         done = subprocess.run([sys.executable, __file__, "--row", name], capture_output=True, text=True, timeout=limit)
-        row = json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 and done.stdout else None
-        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+        row = json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 and done.stdout.strip() else None
+        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}, nothing printed"])[-1]
     except subprocess.TimeoutExpired:
         row, why = None, f"more than {limit} s"
     row = row or {"name": name, "failures": [why]}
