@@ -5,7 +5,6 @@ Each call is a graph of a few ops in the core's text form, planned once for its 
 from __future__ import annotations
 
 import functools
-import threading
 from typing import Optional, Sequence
 
 import torch
@@ -30,22 +29,25 @@ _OPERANDS = {"bf16": ("bf16", "bf16"), "fp8": ("fp8_1x128", "fp8_128x128"), "fp8
 # ---- planned graphs ----
 
 @functools.lru_cache(MAX_PLANS)
-def _session(text: str, parts: str = "") -> object:
-    registry = {"": None, "quantize": _PARTS_IN, "dequantize": _PARTS_OUT}[parts]
-    return _core.Session(_core.Model(_core.Graph.text("op", text), **({"registry": registry} if registry is not None else {})))
+def _session(text: str) -> object:
+    return _core.Session(_core.Model(_core.Graph.text("op", text)))
 
 
-def _run(lines: list[str], inputs: dict[str, Tensor], result: str, parts: str = "") -> Tensor:
-    """Runs the nodes in lines on these inputs; result is the value that is given back. parts: the op at which a block format's parts are taken over."""
+def _check(name: str, tensor: Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise Invalid(f"deepwell op: '{name}' is on device '{tensor.device}'; it must be on the CPU")
+    if tensor.dtype not in _NAMES:
+        raise Invalid(f"deepwell op: '{name}' is {tensor.dtype}, which has no format here")
+
+
+def _run(lines: list[str], inputs: dict[str, Tensor], result: str) -> Tensor:
+    """Runs the nodes in lines on these inputs; result is the value that is given back."""
     text = ["graph op"]
     for name, tensor in inputs.items():
-        if tensor.device.type != "cpu":
-            raise Invalid(f"deepwell op: '{name}' is on device '{tensor.device}'; it must be on the CPU")
-        if tensor.dtype not in _NAMES:
-            raise Invalid(f"deepwell op: '{name}' is {tensor.dtype}, which has no format here")
+        _check(name, tensor)
         text.append(f"  input {name} {_NAMES[tensor.dtype]}[{','.join(map(str, tensor.shape))}]")
     text += [f"  {line}" for line in lines] + [f"  output y {result}", ""]
-    (made,) = _session("\n".join(text), parts).run(tuple(t.contiguous() for t in inputs.values()))
+    (made,) = _session("\n".join(text)).run(tuple(t.contiguous() for t in inputs.values()))
     return made
 
 
@@ -214,35 +216,6 @@ _BLOCKS = {"mxfp8": (torch.float8_e4m3fn, 8, torch.float8_e8m0fnu, 1, 32, 0), "m
            "nvfp4_row": (torch.uint8, 4, torch.float8_e4m3fn, 1, 16, 2), "fp8_1x128": (torch.float8_e4m3fn, 8, torch.float32, 1, 128, 0),
            "fp8_128x128": (torch.float8_e4m3fn, 8, torch.float32, 128, 128, 0), "fp8_row": (torch.float8_e4m3fn, 8, torch.float32, 1, 0, 0)}
 
-_taken = threading.local()      # the parts on their way into or out of the graph that this thread runs
-
-
-def _bytes(tensor: Tensor) -> Tensor:
-    return tensor.view(torch.uint8) if tensor.element_size() == 1 else tensor
-
-
-def _take_out(operand: object, *, outputs: tuple[object, ...], **_: object) -> None:
-    """The kernel of dequantize: copies what quantize made."""
-    _taken.parts = [None if part is None else torch.from_dlpack(part).clone() for part in (operand.data, operand.scales, operand.second)]
-    torch.from_dlpack(outputs[0]).zero_()
-
-
-def _put_in(operand: object, *_: object, outputs: tuple[object, ...], **__: object) -> None:
-    """The kernel of quantize: its result is what dequantize was given."""
-    for part, given in zip((outputs[0].data, outputs[0].scales, outputs[0].second), _taken.parts):
-        if part is not None:
-            torch.from_dlpack(part).copy_(_bytes(given))
-
-
-def _registry(name: str, op: str, kernel: object) -> object:
-    registry = _core.Registry()
-    registry.add(name, op=op, run=kernel)
-    return registry
-
-
-_PARTS_OUT, _PARTS_IN = _registry("parts_out", "dequantize", _take_out), _registry("parts_in", "quantize", _put_in)
-
-
 def _block_shapes(shape: Sequence[int], format: str) -> tuple[list[int], list[int], list[int]]:
     """Shapes of elements, scales and second level of a tensor in a block format."""
     if format not in _BLOCKS:
@@ -263,16 +236,10 @@ def quantize(x: Tensor, format: str) -> tuple[Tensor, Tensor, Tensor]:
 
     elements: float8 [..,k], or packed into bytes, FP4 two to a byte [..,k/2], FP6 [..,k*6/8]. scales: float8_e8m0fnu, float8_e4m3fn or float32, one a
     block [..,ceil(k/block)]. second level: float32, of nvfp4 [], of nvfp4_row one a row, of others empty [0]."""
+    _check("x", x)
     data, scales, second = _block_shapes(x.shape, format)
-    text = _Text()
-    value = text.add(f"quantize x {{to={format}}}")
-    back = text.add(f"dequantize {value} {{to=f32}}")
-    _run(text.lines, {"x": x}, back, "dequantize")
-    parts, _taken.parts = _taken.parts, None
-    elements, _, scale = _BLOCKS[format][:3]
-    level = torch.empty(0) if parts[2] is None else parts[2].reshape(second)
-    return (parts[0].view(torch.uint8).reshape(data).view(elements),
-            (parts[1].view(torch.uint8).view(scale) if scale != torch.float32 else parts[1]).reshape(scales), level)
+    (_, _, elements, scale, level), = _core.op("quantize", f"to={format}", [x.contiguous()])
+    return elements.reshape(data), scale.reshape(scales), torch.empty(0) if level is None else level.reshape(second)
 
 
 @quantize.register_fake
@@ -291,14 +258,8 @@ def dequantize(elements: Tensor, scales: Tensor, second: Tensor, format: str, k:
             raise Mismatch(f"dequantize: {name} is {list(given.shape)}, of {format} {shape} it is {wanted}")
     if elements.dtype != _BLOCKS[format][0] or scales.dtype != _BLOCKS[format][2]:
         raise Mismatch(f"dequantize: elements are {elements.dtype}, scales {scales.dtype}; of {format} they are {_BLOCKS[format][0]} and {_BLOCKS[format][2]}")
-    text = _Text()
-    value = text.add(f"quantize x {{to={format}}}")
-    back = text.add(f"dequantize {value} {{to={_NAMES[dtype]}}}")
-    _taken.parts = [elements.contiguous(), scales.contiguous(), second.contiguous()]
-    try:
-        return _run(text.lines, {"x": torch.empty(shape)}, back, "quantize")
-    finally:
-        _taken.parts = None
+    block = (format, shape, elements.contiguous(), scales.contiguous(), second.contiguous() if second.numel() else None)
+    return _core.op("dequantize", f"to={_NAMES[dtype]}", [block])[0]
 
 
 @dequantize.register_fake
