@@ -12,6 +12,8 @@ struct sim_async {
     const sim_op *op;
     int lane;
     bool store, tensor;
+    bool arrival;                  /* no copy of its own: cp.async of the lane, before serial, arrive at mbarrier */
+    uint64_t serial;
     bool read;                     /* of a store: the source was read, the target not written yet */
     sim_tensor_map map;
     int32_t at[5];
@@ -112,6 +114,10 @@ static bool copy_all(struct sim_async *a, sim_cta *cta) { return a->tensor ? cop
 
 static bool finish(struct sim_async *a) {
     sim_cluster *cluster = a->warp->cta->cluster;
+    if (a->arrival) {
+        sim_copies_finish(a->warp, a->lane, a->serial);
+        return sim_mbarrier_arrive(a->warp, a->op, a->lane, a->mbarrier_cta, a->mbarrier);
+    }
     if (a->store) {
         if (!copy_all(a, a->cta)) return false;
         set_flags(a->cta, a->shared, a->bytes, SHADOW_SOURCE, 0);
@@ -210,6 +216,7 @@ static bool read_map(sim_warp *w, const sim_op *op, int lane, uint64_t address, 
     return true;
 }
 
+/* How long it takes, the seed decides. */
 static bool add_async(sim_cluster *cluster, const struct sim_async *a) {
     if (cluster->async_count == cluster->async_capacity) {
         size_t capacity = cluster->async_capacity == 0 ? 64 : cluster->async_capacity * 2;
@@ -218,7 +225,9 @@ static bool add_async(sim_cluster *cluster, const struct sim_async *a) {
         cluster->async = larger;
         cluster->async_capacity = capacity;
     }
-    cluster->async[cluster->async_count++] = *a;
+    cluster->order = cluster->order * 6364136223846793005ull + 1442695040888963407ull;
+    cluster->async[cluster->async_count] = *a;
+    cluster->async[cluster->async_count++].delay = 1 + (int)(cluster->order >> 60);
     return true;
 }
 
@@ -252,11 +261,27 @@ static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
             if (!check_shared(w, op, lane, &a, cta, c->tensor ? 128 : 16)) return SIM_STOP;
             set_flags(cta, a.shared, a.bytes, 0, c->store ? SHADOW_SOURCE : SHADOW_FLIGHT);
         }
-        cluster->order = cluster->order * 6364136223846793005ull + 1442695040888963407ull;
-        a.delay = 1 + (int)(cluster->order >> 60);
         if (!add_async(cluster, &a)) return sim_find(w, op, lane, "no memory for the list of copies");
     }
     return SIM_NEXT;
+}
+
+/* small: noinc, the arrival is one of those that the mbarrier was made for. */
+static sim_flow do_arrival(sim_warp *w, const sim_op *op, uint32_t mask) {
+    for (uint32_t left = mask; left != 0; left &= left - 1) {
+        int lane = __builtin_ctz(left);
+        struct sim_async a = {.warp = w, .op = op, .lane = lane, .arrival = true, .serial = w->copy_serial};
+        uint64_t address = op->address_wide ? ROW(uint64_t, 0)[lane] + (uint64_t)op->offset : (uint32_t)(ROW(uint32_t, 0)[lane] + (uint32_t)op->offset);
+        a.mbarrier_cta = shared_side(w, op, lane, address, &a.mbarrier);
+        if (a.mbarrier_cta == NULL || (op->small == 0 && !sim_mbarrier_await(w, op, lane, a.mbarrier_cta, a.mbarrier))) return SIM_STOP;
+        if (!add_async(w->cta->cluster, &a)) return sim_find(w, op, lane, "no memory for the list of copies");
+    }
+    return SIM_NEXT;
+}
+
+sim_handler select_copies_arrive(sim_decoding *d) {
+    d->op->small = sim_mod(d, SIM_MOD_noinc);
+    return do_arrival;
 }
 
 /* ---- groups ---- */

@@ -56,6 +56,37 @@ bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t
     return true;
 }
 
+static bool reach_own(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset) {
+    if (offset % 8 == 0 && offset + 8 <= cta->shared_bytes && (cta->shared_shadow[offset] & SHADOW_MBARRIER) != 0) return true;
+    sim_find(w, op, lane, "copies are to arrive at 0x%" PRIx64 " of CTA %d's shared memory, where there is no mbarrier", offset, cta->rank);
+    return false;
+}
+
+bool sim_mbarrier_await(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset) {
+    if (!reach_own(w, op, lane, cta, offset)) return false;
+    barrier b = unpack(cta->shared + offset);
+    if (b.pending == MAX_COUNT) {
+        sim_find(w, op, lane, "more than %d arrivals awaited at an mbarrier", MAX_COUNT);
+        return false;
+    }
+    b.pending++;
+    pack(cta->shared + offset, b);
+    return true;
+}
+
+bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset) {
+    if (!reach_own(w, op, lane, cta, offset)) return false;
+    barrier b = unpack(cta->shared + offset);
+    if (b.pending == 0) {
+        sim_find(w, op, lane, "copies arrive at an mbarrier whose phase awaits nobody: more arrive than it was initialised for (%u)", b.expected);
+        return false;
+    }
+    b.pending--;
+    settle(&b);
+    pack(cta->shared + offset, b);
+    return true;
+}
+
 static uint64_t address_of(sim_warp *w, const sim_op *op, int lane) {
     if (op->address_wide) return ROW(uint64_t, 0)[lane] + (uint64_t)op->offset;
     return (uint32_t)(ROW(uint32_t, 0)[lane] + (uint32_t)op->offset);

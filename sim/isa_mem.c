@@ -272,7 +272,7 @@ sim_handler select_red(sim_decoding *d) { return select_atomic(d, false); }
 
 typedef struct copy_op { uint32_t source; int64_t source_offset; size_t bytes; uint32_t source_bytes; bool ignores; } copy_op;
 
-struct sim_copy { int lane; uint32_t group; uint8_t *shadow; size_t bytes; };
+struct sim_copy { int lane; uint32_t group; uint64_t serial; uint8_t *shadow; size_t bytes; };
 
 static bool add_copy(sim_warp *w, int lane, uint8_t *shadow, size_t bytes) {
     if (w->copy_count == w->copy_capacity) {
@@ -282,7 +282,7 @@ static bool add_copy(sim_warp *w, int lane, uint8_t *shadow, size_t bytes) {
         w->copies = larger;
         w->copy_capacity = capacity;
     }
-    w->copies[w->copy_count++] = (struct sim_copy){lane, w->async_group[lane], shadow, bytes};
+    w->copies[w->copy_count++] = (struct sim_copy){lane, w->async_group[lane], w->copy_serial++, shadow, bytes};
     return true;
 }
 
@@ -351,6 +351,16 @@ static sim_flow do_commit(sim_warp *w, const sim_op *op, uint32_t mask) {
     (void)op;
     for (int lane = 0; lane < LANES; lane++) w->async_group[lane] += mask >> lane & 1;
     return SIM_NEXT;
+}
+
+void sim_copies_finish(sim_warp *w, int lane, uint64_t serial) {
+    size_t kept = 0;
+    for (size_t i = 0; i < w->copy_count; i++) {
+        struct sim_copy *c = &w->copies[i];
+        if (c->lane != lane || c->serial >= serial) w->copies[kept++] = *c;
+        else for (size_t b = 0; b < c->bytes; b++) c->shadow[b] &= (uint8_t)~SHADOW_FLIGHT;
+    }
+    w->copy_count = kept;
 }
 
 /* All groups of the lane but its newest `pending` are done; SIM_NO_ROW: everything. */

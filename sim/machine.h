@@ -209,6 +209,7 @@ struct sim_warp {
     sim_allocation *last;         /* the allocation found last */
     struct sim_copy *copies;      /* cp.async of this warp's lanes that were not waited for */
     size_t copy_count, copy_capacity;
+    uint64_t copy_serial;
     uint32_t async_group[LANES];
     uint32_t bulk_group[LANES];   /* bulk groups committed by the lane */
     struct sim_product *products; /* wgmma that was not waited for */
@@ -313,6 +314,11 @@ bool sim_async_step(sim_cluster *cluster, bool all);
 void sim_async_free(sim_cluster *cluster);
 /* bytes of a transaction arrive at the mbarrier at that offset of the CTA's shared memory. false: a finding, made for w. */
 bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t offset, uint32_t bytes);
+/* What becomes of the arrival that a lane's copies cause: one more is awaited, or one has come. false: a finding. */
+bool sim_mbarrier_await(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset);
+bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset);
+/* The lane's copies of single threads that were issued before the serial number are done. */
+void sim_copies_finish(sim_warp *w, int lane, uint64_t serial);
 
 /* ---- rows ---- */
 

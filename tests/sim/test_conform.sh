@@ -1,0 +1,31 @@
+#!/usr/bin/env bash
+# Conformance of every GPU kernel on the simulated H200, under two schedules side by side: all lines of tests/conform on the PTX of the fatbins that ship. A row of
+# kernel.def that no line reaches fails. With --all, under more schedules.
+set -eu
+program=$DEEPWELL_BUILD/tests/test_conform_kernels
+driver=$DEEPWELL_BUILD/libdeepwell-sim.so
+grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code, as nvcc was not there"; exit 77; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+lines=()
+seeds="0 7"
+if [ ! -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ]; then   # a sanitizer's, which takes ten times as long: a few files, one schedule
+    lines=(tests/conform/rotary.txt tests/conform/route.txt tests/conform/softmax.txt tests/conform/index.txt)
+    seeds=7
+fi
+[ "${1:-}" != --all ] || seeds="0 1 2 3 5 7 11 13 17"
+
+one() {
+    local seed=$1 folder=$2
+    shift 2
+    begin=$(date +%s)
+    if DEEPWELL_SIM=h200,seed=$seed,threads=1 "$program" --device "cuda:0,driver=$driver" --seeds 1 "$@" >"$folder/$seed" 2>&1; then
+        echo "schedule $seed: $(grep -E '^[0-9]+ runs' "$folder/$seed") in $(($(date +%s) - begin)) s: ${*:-every line of tests/conform}"
+    else
+        cat "$folder/$seed"
+        return 1
+    fi
+}
+export -f one
+export program driver
+echo $seeds | tr ' ' '\n' | xargs -P 2 -I{} bash -c 'one {} "$@"' one "$folder" ${lines[@]+"${lines[@]}"}
