@@ -1,8 +1,8 @@
 """Architectures of transformers through ``deepwell.optimize`` and ``torch.compile(backend="deepwell")``, beside eager PyTorch.
 
-    build/venv/bin/python models/zoo.py [NAME..] [--write docs/zoo.md] [--jobs 2]
+    build/python/bin/python models/zoo.py [NAME..] [--rows build/zoo.jsonl] [--write docs/zoo.md] [--jobs 2]
 
-Each row is one small random model, in a process of its own:
+With --rows a sweep that was broken off goes on where it ended: rows of the file that are right, and of the same code and versions, are not run again. Each row is one small random model, in a process of its own:
   fp32     largest relative error of any output over the sizes, eager PyTorch's result being exact;
   decode   the same of the logits of single tokens behind a prompt, through the cache objects of transformers, where the model has a cache;
   mxfp8    relative error beside fp32 eager, and that of the same quantisation done in PyTorch (quantised.py), over all sizes and, with a cache, decode steps;
@@ -10,15 +10,17 @@ Each row is one small random model, in a process of its own:
 Exit code 1 when a row fails: an error, fp32 beyond 1e-5, or mxfp8 beyond 1.2 times PyTorch's.
 """
 import argparse
+import functools
+import hashlib
 import json
+import multiprocessing.connection
+import os
 import platform
 import re
-import subprocess
 import sys
 import time
 import traceback
 import warnings
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
@@ -227,16 +229,55 @@ def versions():
     return f"deepwell {deepwell.__version__}, torch {torch.__version__.split('+')[0]}, transformers {transformers.__version__}, Python {platform.python_version()}"
 
 
-def in_process(name, limit):
-    try:
-        done = subprocess.run([sys.executable, __file__, "--row", name], capture_output=True, text=True, timeout=limit)
-        row = json.loads(done.stdout.strip().splitlines()[-1]) if done.returncode == 0 and done.stdout.strip() else None
-        why = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}, nothing printed"])[-1]
-    except subprocess.TimeoutExpired:
-        row, why = None, f"more than {limit} s"
-    row = row or {"name": name, "failures": [why]}
-    print(f"{name:24} {'right' if not row['failures'] else 'FAILS ' + '; '.join(row['failures'])[:400]}", file=sys.stderr, flush=True)
-    return row
+def tell(name, pipe):
+    """In a process of its own: the row goes into the pipe."""
+    warnings.simplefilter("ignore")
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    pipe.send(one(name))
+
+
+def rows_of(names, jobs, limit):
+    """Rows as they are done, each made by a process that is forked when everything is imported, and nothing has run yet."""
+    import deepwell.optimized       # noqa: F401
+    import torch._dynamo            # noqa: F401
+    fork, waiting, running = multiprocessing.get_context("fork"), list(names), {}
+    while waiting or running:
+        while waiting and len(running) < jobs:
+            name = waiting.pop(0)
+            receiver, sender = fork.Pipe(duplex=False)
+            process = fork.Process(target=tell, args=(name, sender))
+            process.start()
+            sender.close()
+            running[receiver] = name, process, time.monotonic() + limit
+        done = multiprocessing.connection.wait(running, max(0, min(end for *_, end in running.values()) - time.monotonic()))
+        for receiver in done or [r for r, (*_, end) in running.items() if end <= time.monotonic()]:
+            name, process, _ = running.pop(receiver)
+            try:
+                row = receiver.recv() if done else {"name": name, "failures": [f"more than {limit} s"]}
+            except EOFError:        # it ended without a row
+                process.join()
+                row = {"name": name, "failures": [f"exit code {process.exitcode}, and no row"]}
+            process.kill()
+            process.join()
+            print(f"{name:24} {'right' if not row['failures'] else 'FAILS ' + '; '.join(row['failures'])[:400]}", file=sys.stderr, flush=True)
+            yield row | {"made_by": made_by()}
+
+
+@functools.cache
+def made_by():
+    """What a row depends on: versions, and a hash of Deepwell as it is installed and of the files beside this one."""
+    import deepwell
+    digest = hashlib.sha256()
+    for folder in (Path(deepwell.__file__).parent, HERE):
+        for path in sorted(p for p in folder.rglob("*") if p.suffix in (".py", ".so")):
+            digest.update(path.read_bytes())
+    return f"{versions()}, {digest.hexdigest()[:16]}"
+
+
+def rows_kept(path):
+    """Of a file of rows, those that are right and made by the same, by name; the last line of a name counts."""
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path and path.exists() else []
+    return {r["name"]: r for r in {r["name"]: r for r in rows}.values() if not r["failures"] and r["made_by"] == made_by()}
 
 
 def write(path, rows):
@@ -250,26 +291,25 @@ def write(path, rows):
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("names", nargs="*", help="architectures; default: all")
-    parser.add_argument("--row", help=argparse.SUPPRESS)
     parser.add_argument("--write", type=Path, help="document to put the table into")
-    parser.add_argument("--json", type=Path, help="file for all that was measured")
+    parser.add_argument("--rows", type=Path, help="file for all that was measured, a line of JSON for each row, and to go on from")
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--limit", type=int, default=600, help="seconds for one architecture")
     args = parser.parse_args()
     sys.path.insert(0, str(HERE))
-    if args.row:
-        warnings.simplefilter("ignore")
-        print(json.dumps(one(args.row)))
-        return 0
     known = architectures()
     unknown = [name for name in args.names if name not in known]
     if unknown:
         parser.error(f"no such architecture: {', '.join(unknown)}; there are {', '.join(known)}")
-    with ThreadPoolExecutor(args.jobs) as pool:
-        rows = list(pool.map(lambda name: in_process(name, args.limit), args.names or known))
+    names = args.names or list(known)
+    rows = rows_kept(args.rows)
+    for row in rows_of([name for name in names if name not in rows], args.jobs, args.limit):
+        rows[row["name"]] = row
+        if args.rows:
+            with args.rows.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    rows = [rows[name] for name in names]
     print(table(rows))
-    if args.json:
-        args.json.write_text(json.dumps(rows, indent=1))
     if args.write:
         write(args.write, rows)
     return int(any(r["failures"] for r in rows))

@@ -30,7 +30,8 @@ _OPTION_NAMES = ("precision", "precision_policy", "kernel_registry", "threads", 
 
 
 class CompileReport(Report):
-    """Of all graphs that torch.compile has handed over since the last ``reset``."""
+    """Of all graphs that torch.compile has handed over in this process. What it runs between graphs it does not hand over: a row says where and why a
+    graph was broken off, and its FLOPs are not known."""
 
 
 _REPORT = CompileReport("torch.compile")
@@ -108,6 +109,19 @@ def to_aten(module: fx.GraphModule) -> fx.GraphModule:
     made.graph.eliminate_dead_code()
     made.recompile()
     return made
+
+
+BREAK = "torch.compile breaks the graph"
+
+
+def break_reason(module: fx.GraphModule) -> str | None:
+    """Why Dynamo's graph ends before the function does, and where in the user's code; None when it is the whole, or the last part."""
+    why = getattr(module, "compile_subgraph_reason", None)
+    if why is None or not why.graph_break:
+        return None
+    words = str(why.reason).strip().splitlines() or [""]
+    place = f" at {why.user_stack[-1].filename}:{why.user_stack[-1].lineno}" if why.user_stack else ""
+    return f"{BREAK}{place}: {words[0][:200]}"
 
 
 # ---- weights ----
@@ -291,6 +305,7 @@ class _Graph:
         self.run: Callable[..., Any] | None = None
         self.constants: dict[int, float] = {}
         self.recompiled = 0
+        self.rest: Row | None = None        # what follows a graph that was broken off
         result = next(n for n in module.graph.nodes if n.op == "output").args[0]
         self.differentiable = [getattr(value_of(r), "requires_grad", False) if isinstance(r, fx.Node) else False for r in result]
 
@@ -393,7 +408,17 @@ class _Graph:
             return split(*args)
         self.run = run
 
+    def break_off(self, reason: str) -> None:
+        if self.strict:
+            raise Unsupported(f"{self.name}: {reason}")
+        self.rest = next((r for r in self.rows if r.where == "pytorch" and r.reason == reason), None)
+        if self.rest is None:
+            self.rest = Row(f"{self.name}: between graphs", "pytorch", 0.0, reason)
+            self.rows.append(self.rest)
+
     def __call__(self, *args: Any) -> Any:
+        if self.rest is not None:
+            self.rest.calls += 1
         stale = self.run is None or any(args[i].item() != v for i, v in self.constants.items()) or any(not p.same_weights(args) for p in self.parts)
         if stale:
             self.recompiled += self.run is not None
@@ -450,6 +475,9 @@ def compile_region(module: fx.GraphModule, example_inputs: Sequence[Any], *, opt
     if not any(n.op == "call_function" or n.op == "call_method" for n in module.graph.nodes):
         return module.forward           # Dynamo hands over empty graphs too
     graph = _Graph(module, options, rows, name, strict)
+    broken = break_reason(module)
+    if broken is not None:
+        graph.break_off(broken)
     real = [v for v in example_inputs]
     if all(not isinstance(v, torch.Tensor) or type(v).__name__ != "FakeTensor" for v in real):
         graph.compile(real)

@@ -7,6 +7,7 @@ from typing import Any, Callable, Iterable
 
 import torch
 from torch import fx
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from .program import value_of
 
@@ -67,9 +68,40 @@ def graph_flops(nodes: Iterable[fx.Node], module: fx.GraphModule | None = None) 
     return total
 
 
+class _Counter(TorchDispatchMode):
+    """Counts what PyTorch computes. (FlopCounterMode also hooks all modules, for which torch.compile compiles them anew.)"""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.total = 0.0
+
+    @classmethod
+    def ignore_compile_internals(cls) -> bool:
+        """So that graphs of torch.compile run as they do without the mode."""
+        return True
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        from torch.utils.flop_counter import flop_registry
+        kwargs = kwargs or {}
+        formula = flop_registry.get(func._overloadpacket)
+        if formula is None and func is not torch.ops.prim.device.default:
+            with self:              # operators that PyTorch composes of others, which inference mode does not take apart
+                value = func.decompose(*args, **kwargs)
+            if value is not NotImplemented:
+                return value
+        value = func(*args, **kwargs)
+        if formula is not None:
+            self.total += formula(*args, **kwargs, out_val=value)
+        return value
+
+
+def can_count_compiled() -> bool:
+    """Does this torch run torch.compile's graphs under a mode? Where it does not, it runs the Python that they came from."""
+    return hasattr(TorchDispatchMode, "ignore_compile_internals")
+
+
 def counted(call: Callable[[], Any]) -> tuple[Any, float]:
     """What call gives, and the FLOPs of the products that PyTorch computed in it."""
-    from torch.utils.flop_counter import FlopCounterMode
-    with FlopCounterMode(display=False) as counter:
+    with _Counter() as counter:
         value = call()
-    return value, float(counter.get_total_flops())
+    return value, float(counter.total)

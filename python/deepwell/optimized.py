@@ -17,7 +17,7 @@ from torch import nn
 
 from .engine import _options, warn_cutlass
 from .errors import DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
-from .flops import counted, graph_flops
+from .flops import can_count_compiled, counted, graph_flops
 from .kernels import KernelRegistry
 from .precision import PrecisionPolicy
 from .region import Options, Region, check_options, check_tensor
@@ -249,18 +249,24 @@ class Optimized:
         """What runs a call that cannot be captured whole: torch.compile with our backend, and where that fails, module by module."""
         if not self.fallback:
             return self._plain_pytorch(reason)
+        from torch._dynamo.utils import counters
         from . import backend, modules
         chosen: list[Callable[..., Any]] = []
 
         def run(*args: Any, **kwargs: Any) -> Any:
             if chosen:
                 return chosen[0](*args, **kwargs)
-            taken = len(self.rows)
+            taken, breaks = len(self.rows), sum(counters["graph_break"].values())
             compiled = torch.compile(self.eager, backend=functools.partial(backend.compile_region, options=self.options, rows=self.rows, name=self.name))
             try:
                 value = compiled(*args, **kwargs)
-                if any(r.where == "deepwell" for r in self.rows[taken:]):
-                    chosen.append(compiled)
+                rows = self.rows[taken:]
+                if any(r.where == "deepwell" for r in rows):
+                    between = next((r for r in rows if r.reason.startswith(backend.BREAK)), None)
+                    if between is None and sum(counters["graph_break"].values()) > breaks:
+                        between = Row(f"{self.name}: between graphs", "pytorch", 0.0, f"{backend.BREAK}, before anything of it was taken", 1)
+                        self.rows.append(between)
+                    chosen.append(compiled if between is None else self._counting(compiled, between))
                     return value
                 why = "torch.compile captured nothing of it"
             except Exception as error:      # Dynamo fails with any of a dozen types
@@ -271,6 +277,23 @@ class Optimized:
             chosen.append(self._plain_pytorch(f"what is around the captured modules: {reason}"))
             return chosen[0](*args, **kwargs)
         return run
+
+    def _counting(self, compiled: Callable[..., Any], between: Row) -> Callable[..., Any]:
+        """The same, and a call that compiles nothing tells the FLOPs of what runs between the graphs, where torch can be asked."""
+        run: list[Callable[..., Any]] = []
+        if not can_count_compiled():
+            return compiled
+
+        def count(*args: Any, **kwargs: Any) -> Any:
+            rows, calls = list(self.rows), [r.calls for r in self.rows]
+            value, flops = counted(lambda: compiled(*args, **kwargs))
+            ran = [r for r, before in zip(rows, calls) if r.calls > before]
+            if len(self.rows) == len(rows) and any(r.where == "deepwell" for r in ran):
+                between.flops = max(0.0, flops - sum(r.flops for r in ran if r.where == "pytorch"))
+                run[0] = compiled
+            return value
+        run.append(count)
+        return lambda *args, **kwargs: run[0](*args, **kwargs)
 
     # -- weights --
 

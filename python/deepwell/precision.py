@@ -5,7 +5,7 @@ from typing import Iterable
 
 from .errors import Invalid
 
-ROLES = ("attention", "mlp", "expert", "router", "lm_head")
+ROLES = ("attention", "mlp", "expert", "router", "lm_head", "convolution")
 
 # What people call them -> what the core calls them (docs/precision.md).
 _ALIASES = {"float32": "fp32", "f32": "fp32", "full": "fp32", "bfloat16": "bf16", "float8": "fp8", "fp4": "nvfp4", "mxfp6": "mxfp6_e2m3"}
@@ -36,7 +36,7 @@ class PrecisionPolicy:
 
     >>> policy = PrecisionPolicy()
     >>> policy.set_default("mxfp8")
-    >>> policy.set_layer_precision("attention", "bf16")     # a role: attention, mlp, expert, router or lm_head
+    >>> policy.set_layer_precision("attention", "bf16")     # a role: attention, mlp, expert, router, lm_head or convolution
     >>> policy.set_layer_precision("model.layers.0.*", "bf16")  # or a pattern of module paths, * and ? as in file names
 
     The layer that was named last wins; the default is for what no name matches. A name without wildcards is a module and all that is in it, wherever

@@ -31,7 +31,8 @@ class Report:
 
     @property
     def whole(self) -> bool:
-        """Was everything that ran captured?"""
+        """Was each call that ran captured as one graph, with nothing of it left to PyTorch? Several regions with Python between them are not the
+        whole, whatever their share."""
         return bool(self.rows) and all(r.where == "deepwell" for r in self.rows)
 
     @property

@@ -45,6 +45,9 @@ dw_status capture_emit_conv(ir_graph *graph, const capture_windows *w, int64_t g
     return ir_emit(graph, OP_conv, bias != NULL ? 3 : 2, (ir_value *[]){x, weight, bias}, COUNT_OF(attrs), attrs, result);
 }
 
+/* The role of a convolution in the form of a product, whatever part its module plays: policies leave it as they leave other convolutions. */
+static const char product_role[] = "convolution";
+
 /* One window that covers the whole input, in any number of axes: a linear layer on patches. */
 static bool covers_input(const capture_windows *w, const ir_value *x, const ir_value *weight) {
     for (int i = 0; i < w->axes; i++) {
@@ -63,6 +66,7 @@ static dw_status emit_patch(capture_call *call, const capture_windows *w, ir_val
     wide[0] = weight->type.dims[0];
     TRY(ir_emit_reshape(call->graph, weight, 2, wide, &weight));
     op_attr attrs[] = {op_set_bool(OP_ATTR_bt, true), op_set_text(OP_ATTR_post, "bias")};
+    call->graph->origin.role = product_role;
     TRY(ir_emit(call->graph, OP_matmul, bias != NULL ? 3 : 2, (ir_value *[]){x, weight, bias}, bias != NULL ? 2 : 1, attrs, &x));
     return ir_emit_reshape(call->graph, x, 2 + w->axes, dims, result);
 }
@@ -183,6 +187,7 @@ static dw_status emit_tiles(capture_call *call, int axes, ir_value *x, ir_value 
     ir_value *stored;
     TRY(capture_value_arg(call, "weight", &stored));
     for (int i = 1; i < axes + 2; i++) dims[rank++] = stored->type.dims[i];            /* [b,n..,o,taps..] */
+    call->graph->origin.role = product_role;
     TRY(capture_emit_matmul(call->graph, x, weight, NULL, &x));
     TRY(ir_emit_reshape(call->graph, x, rank, dims, &x));
     order[at++] = 0;

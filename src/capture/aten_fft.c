@@ -27,7 +27,7 @@ static double weight_of(const transform *t, int64_t input) {
 static dw_status constant_matrix(capture_call *call, const transform *t, bool sine, dw_format format, ir_value **matrix) {
     dw_tensor tensor;
     if (t->outputs > MATRIX_MAX / t->inputs) return capture_fail(call, DW_LIMIT, "a transform of %lld elements", (long long)t->n);
-    TRY(ir_add_constant(call->graph, format, 2, (int64_t[]){t->inputs, t->outputs}, matrix, &tensor));
+    TRY(ir_add_constant(call->graph, NULL, format, 2, (int64_t[]){t->inputs, t->outputs}, matrix, &tensor));
     for (int64_t j = 0; j < t->inputs; j++) {
         for (int64_t k = 0; k < t->outputs; k++) {
             const double angle = full_turn * (double)(j * k % t->n) / (double)t->n;

@@ -184,7 +184,7 @@ static dw_status average_runs(capture_call *call, ir_value *x, int axis, int64_t
     ir_value *matrix;
     int last = x->type.rank - 1;
     if (size > MATRIX_MAX / runs) return capture_fail(call, DW_LIMIT, "an axis of %lld pooled to %lld", (long long)size, (long long)runs);
-    TRY(ir_add_constant(call->graph, x->type.format, 2, (int64_t[]){runs, size}, &matrix, &tensor));
+    TRY(ir_add_constant(call->graph, NULL, x->type.format, 2, (int64_t[]){runs, size}, &matrix, &tensor));
     for (int64_t i = 0; i < runs; i++) {
         const int64_t start = run_start(i, size, runs), end = run_end(i, size, runs);
         for (int64_t k = 0; k < size; k++) op_tensor_store(&tensor, (int64_t[]){i, k}, k >= start && k < end ? 1.0 / (double)(end - start) : 0);

@@ -63,7 +63,7 @@ static dw_status weight_matrix(capture_call *call, const resize *r, dw_format fo
     double *row;
     int64_t dims[] = {r->to, r->from};
     if (r->to > MATRIX_MAX / r->from) return capture_fail(call, DW_LIMIT, "an axis resized from %lld to %lld", (long long)r->from, (long long)r->to);
-    TRY(ir_add_constant(call->graph, format, 2, dims, matrix, &tensor));
+    TRY(ir_add_constant(call->graph, NULL, format, 2, dims, matrix, &tensor));
     TRY_NEW(row, &call->capture->arena, r->from);
     for (int64_t i = 0; i < r->to; i++) {
         memset(row, 0, (size_t)r->from * sizeof *row);

@@ -196,11 +196,12 @@ dw_status ir_new_local_weight(ir_graph *graph, const char *name, dw_format forma
     return DW_OK;
 }
 
-dw_status ir_add_constant(ir_graph *graph, dw_format format, int rank, const int64_t *dims, ir_value **value, dw_tensor *tensor) {
+dw_status ir_add_constant(ir_graph *graph, const char *of, dw_format format, int rank, const int64_t *dims, ir_value **value, dw_tensor *tensor) {
     *value = NULL;
-    char name[32];
+    const char *name;
     do {
-        snprintf(name, sizeof name, "const.%d", graph->const_id++);
+        name = arena_printf(&graph->arena, "const.%d%s%s", graph->const_id++, of != NULL ? "." : "", of != NULL ? of : "");
+        if (name == NULL) return DW_NO_MEMORY;
     } while (map_find(&graph->names, name) != NULL || (graph->weights != NULL && ir_weights_find(graph->weights, name) != NULL));
     op_type type = {.format = format, .rank = rank};
     for (int i = 0; i < rank; i++) TRY_DIM(graph->context, type.dims[i], dim_constant(graph->dims, dims[i]));

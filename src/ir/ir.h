@@ -83,7 +83,7 @@ typedef struct ir_origin {
     const char *module;             /* path of the module, "model.layers.0.mlp.up_proj" */
     const char *type;               /* the module's class, "Linear" */
     const char *name;               /* the exported name, "linear_4" */
-    const char *role;               /* attention, mlp, embedding, norm, lm_head, router, expert */
+    const char *role;               /* attention, mlp, embedding, norm, lm_head, router, expert, convolution */
 } ir_origin;
 
 struct ir_node {
@@ -138,8 +138,9 @@ dw_status ir_add_input(ir_graph *graph, const char *name, const op_type *type, i
 dw_status ir_add_param(ir_graph *graph, const char *name, const op_type *type, ir_weight *weight, ir_value **value);
 dw_status ir_add_state(ir_graph *graph, const char *name, const op_type *type, ir_weight *initial, ir_value **value);
 dw_status ir_add_output(ir_graph *graph, const char *name, ir_value *value);   /* INVALID when an output has that name */
-/* A param named const.<n> holding a new contiguous tensor of zeros for the caller to fill, in graph->weights, or in the graph itself when that is NULL. */
-dw_status ir_add_constant(ir_graph *graph, dw_format format, int rank, const int64_t *dims, ir_value **value, dw_tensor *tensor);
+/* A constant of our own making: a param named const.<n> holding a new contiguous tensor of zeros for the caller to fill, in graph->weights, or in the graph
+ * itself when that is NULL. of: the model's tensor that it is computed from (ir_model_tensor), which the name keeps, const.<n>.<of>; NULL: none. */
+dw_status ir_add_constant(ir_graph *graph, const char *of, dw_format format, int rank, const int64_t *dims, ir_value **value, dw_tensor *tensor);
 
 /* A node at the cursor, checked and inferred. in[i] may be NULL for an absent operand. Its first result comes back; the others are value->node->out[i].
  * The message of a failure names op, operands and origin. */
@@ -190,6 +191,10 @@ ir_node *ir_def(const ir_value *value, op_id op);
 /* Is the value known before any input is: made of params, constants and shapes without symbols alone?
  * After ir_replace or ir_set_operand: exact for the nodes touched, for those after them only after ir_infer or ir_renumber. */
 bool ir_is_constant(const ir_value *value);
+/* Is the param a constant of our own making (ir_add_constant)? */
+bool ir_is_made(const ir_value *param);
+/* The parameter or buffer of the model that a param holds or was computed from; NULL: made of nothing but the program, as the matrix of a Fourier transform is. */
+const char *ir_model_tensor(const ir_value *param);
 /* To be called where a pass concludes something from the data of a param. */
 void ir_rely_on(const ir_value *param);
 /* The number that every element of value is (a fill, or a constant param of one element or of equal elements, through views and casts). */

@@ -115,7 +115,7 @@ static void print_origin(text *text, const ir_origin *origin) {
 
 static bool is_const(const ir_value *param, const ir_print_options *options) {
     if (param->weight == NULL || param->weight->tensor.data == NULL || dw_format_is_block(param->type.format)) return false;
-    if (options->without_data && strncmp(param->name, "const.", 6) != 0) return false;
+    if (options->without_data && !ir_is_made(param)) return false;
     return op_tensor_count(&param->weight->tensor) <= MAX_CONST_ELEMENTS;
 }
 

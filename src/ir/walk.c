@@ -20,6 +20,22 @@ ir_node *ir_def(const ir_value *value, op_id op) {
 
 bool ir_is_constant(const ir_value *value) { return value->is_constant; }
 
+/* What follows "const.<n>" in the name of a constant of our own making; NULL of any other name. */
+static const char *behind_number(const char *name) {
+    static const char made[] = "const.";
+    const size_t length = strlen(made), digits = strncmp(name, made, length) == 0 ? strspn(name + length, "0123456789") : 0;
+    const char *rest = name + length + digits;
+    return digits > 0 && (*rest == '\0' || *rest == '.') ? rest : NULL;
+}
+
+bool ir_is_made(const ir_value *param) { return behind_number(param->name) != NULL; }
+
+const char *ir_model_tensor(const ir_value *param) {
+    const char *rest = behind_number(param->name);
+    if (rest == NULL) return param->name;
+    return *rest == '.' ? rest + 1 : NULL;
+}
+
 /* ---- the one number that a value holds ---- */
 
 enum {

@@ -109,7 +109,7 @@ static dw_status merge_nodes(ir_graph *graph, arena *scratch, bool *changed) {
 /* Made by this library, contiguous: other params keep their names even if they hold the same. */
 static bool is_constant(const ir_value *param) {
     if (param->weight == NULL || param->weight->tensor.data == NULL || dw_format_is_block(param->type.format)) return false;
-    return strncmp(param->name, "const.", 6) == 0 && op_tensor_is_contiguous(&param->weight->tensor);
+    return ir_is_made(param) && op_tensor_is_contiguous(&param->weight->tensor);
 }
 
 static size_t data_bytes(const dw_tensor *tensor) {

@@ -29,7 +29,7 @@ typedef struct folder {
 /* ---- what may be read ---- */
 
 bool fold_may_read(const ir_value *param) {
-    return strncmp(param->name, "const.", 6) == 0 || (param->weight != NULL && param->weight->buffer);
+    return ir_is_made(param) || (param->weight != NULL && param->weight->buffer);
 }
 
 bool fold_number(const ir_value *value, double *number) {
@@ -114,6 +114,15 @@ static bool is_uniform(const dw_tensor *tensor, double *number) {
     return true;
 }
 
+/* The model's tensor that a node of constants reads; NULL: none. */
+static const char *model_tensor_of(const ir_node *node) {
+    const char *name = NULL;
+    for (int i = 0; name == NULL && i < node->n_in; i++) {
+        if (ir_in(node, i) != NULL && ir_in(node, i)->kind == IR_PARAM) name = ir_model_tensor(ir_in(node, i));
+    }
+    return name;
+}
+
 /* A fill, or a new constant, with the elements of tensor. */
 static dw_status emit_constant(folder *folder, const ir_value *like, const dw_tensor *tensor, ir_value **constant) {
     double number;
@@ -121,7 +130,7 @@ static dw_status emit_constant(folder *folder, const ir_value *like, const dw_te
     if (*constant != NULL) return DW_OK;
     dw_tensor made;
     num_parts parts;
-    TRY(ir_add_constant(folder->graph, tensor->format, tensor->rank, tensor->dims, constant, &made));
+    TRY(ir_add_constant(folder->graph, model_tensor_of(like->node), tensor->format, tensor->rank, tensor->dims, constant, &made));
     num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts);
     if (parts.total_bytes > 0) memcpy(made.data, tensor->data, parts.total_bytes);
     return DW_OK;

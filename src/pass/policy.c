@@ -121,7 +121,10 @@ static dw_status read_lines(pass_policy *policy, const char *source, const char 
 static dw_status add_defaults(pass_policy *policy, const char *name) {
     const pass_precision_row *row = pass_precision_find(name);
     if (row == NULL) return fail_precision(policy->context, "precision", name);
-    if (row->weight != DW_FORMAT_f32) TRY(add_rule(policy, "role:router", "fp32", "default: few bits move tokens to other experts", true));
+    if (row->weight != DW_FORMAT_f32) {
+        TRY(add_rule(policy, "role:router", "fp32", "default: few bits move tokens to other experts", true));
+        TRY(add_rule(policy, "role:convolution", "fp32", "default: convolutions stay as exported, in whatever form they are computed", true));
+    }
     if (strcmp(row->head, row->name) != 0 && strncmp(row->name, row->head, strlen(row->head)) != 0)
         TRY(add_rule(policy, "role:lm_head", row->head, "default: four bits cost most in the logits", true));
     return add_rule(policy, "*", name, "default", true);

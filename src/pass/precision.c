@@ -1,5 +1,6 @@
 /* Precision made explicit: each product with a weight gets operands in the formats that the policy chooses for it, its result stays in the
- * format it had. What is no product with a weight keeps its format: embeddings, norms, softmax, the scores and sums of attention.
+ * format it had. What is no product with a weight keeps its format: embeddings, norms, softmax, the scores and sums of attention. A constant that no
+ * parameter or buffer of the model went into is no weight: such are the matrices by which capture writes Fourier transforms and interpolation.
  *
  *     %1 = matmul x, w {bt=true}             %1 = quantize x {to=nvfp4_row}
  *     output y %1                      ->    %2 = quantize w {to=nvfp4,search=true}
@@ -71,6 +72,18 @@ static dw_status emit_as(ir_graph *graph, ir_value *value, dw_format to, ir_valu
 static bool is_weighted(const ir_node *node) {
     return (node->op == OP_matmul || node->op == OP_grouped_matmul) && ir_is_constant(ir_in(node, 1)) && !ir_is_constant(ir_in(node, 0)) &&
            fuse_is_float(ir_in(node, 0)->type.format) && fuse_is_float(ir_in(node, 1)->type.format);
+}
+
+/* Marks every value that a parameter, buffer or input of the model went into. */
+static void mark_of_model(const ir_graph *graph) {
+    for (size_t i = 0; i < graph->input_count; i++) graph->inputs[i]->mark = graph->inputs[i];
+    for (size_t i = 0; i < graph->state_count; i++) graph->states[i]->mark = graph->states[i];
+    for (size_t i = 0; i < graph->param_count; i++) graph->params[i]->mark = ir_model_tensor(graph->params[i]) != NULL ? graph->params[i] : NULL;
+    for (ir_node *node = graph->first; node != NULL; node = node->next) {
+        void *mark = NULL;
+        for (int i = 0; mark == NULL && i < node->n_in; i++) mark = ir_in(node, i) != NULL ? ir_in(node, i)->mark : NULL;
+        for (int i = 0; i < node->n_out; i++) node->out[i]->mark = mark;
+    }
 }
 
 /* Attributes with the operands' orders and the result's format as given. */
@@ -153,9 +166,9 @@ static dw_status add_probe(ir_graph *graph, const char *layer, ir_value *value) 
 
 /* ---- layers ---- */
 
-static void report(const lowering *lowering, const char *layer, const char *role, const pass_precision_row *precision, const char *rule) {
+static void report(const lowering *lowering, const char *layer, const char *role, const char *precision, const char *rule) {
     if (lowering->options->report == NULL) return;
-    text_printf(lowering->options->report, "  %-44s %-14s %-10s %s\n", layer, precision->name, role != NULL ? role : "-", rule);
+    text_printf(lowering->options->report, "  %-44s %-14s %-10s %s\n", layer, precision, role != NULL ? role : "-", rule);
 }
 
 static dw_status lower_layer(lowering *lowering, ir_node *node) {
@@ -164,8 +177,12 @@ static dw_status lower_layer(lowering *lowering, ir_node *node) {
     pass_probe probe = lowering->options->probe;
     bool changed = false;
     TRY(name_layer(lowering, node, &layer));
+    if (ir_in(node, 1)->mark == NULL) {
+        report(lowering, layer, role, "fp32", "no weight: the matrix is made of no parameter or buffer of the model");
+        return DW_OK;
+    }
     const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, &rule);
-    report(lowering, layer, role, precision, rule);
+    report(lowering, layer, role, precision->name, rule);
     if (probe != PASS_PROBE_NONE) TRY(split_residual(graph, &node));
     ir_value *result = ir_out(node);
     if (precision->weight != DW_FORMAT_f32) {
@@ -179,6 +196,7 @@ static dw_status lower_layer(lowering *lowering, ir_node *node) {
 
 static dw_status lower_layers(lowering *lowering) {
     ir_graph *graph = lowering->graph;
+    mark_of_model(graph);
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
         next = node->next;
         if (is_weighted(node)) TRY(lower_layer(lowering, node));

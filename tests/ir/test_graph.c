@@ -238,7 +238,7 @@ static void constants_get_free_names(void **state) {
     int64_t dims[] = {2}, index[] = {1};
     input(f, "const.1", 4);
     for (int i = 0; i < 2; i++) {
-        ok(f, ir_add_constant(f->graph, DW_FORMAT_f32, 1, dims, &value, &tensor));
+        ok(f, ir_add_constant(f->graph, NULL, DW_FORMAT_f32, 1, dims, &value, &tensor));
         op_tensor_store(&tensor, index, 3.0 + i);
     }
     assert_string_equal(value->name, "const.2");

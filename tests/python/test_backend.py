@@ -115,7 +115,12 @@ def test_graph_breaks():
     model = Breaks().eval()
     fast = torch.compile(model, backend="deepwell")
     ids = torch.randint(0, 50, (2, 7))
-    assert close(fast(ids), model(ids)) and len(backend.report().rows) >= 2
+    assert close(fast(ids), model(ids))
+    report = backend.report()
+    assert len([r for r in report.rows if r.where == "deepwell"]) == 2 and not report.whole, str(report)
+    assert [r for r in report.reasons if "breaks the graph" in r and "test_backend.py" in r], str(report)
+    with pytest.raises(Exception, match="breaks the graph"):
+        torch.compile(Breaks().eval(), backend="deepwell", options={"strict": True})(ids)
 
 
 @torch.no_grad()

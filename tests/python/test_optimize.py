@@ -175,6 +175,47 @@ def test_what_cannot_be_captured_whole_is_captured_in_part():
         dw.optimize(model, strict=True)(x)
 
 
+@torch.no_grad()
+def test_several_regions_are_not_the_whole():
+    class Branches(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = torch.nn.Linear(32, 32), torch.nn.Linear(32, 32)
+
+        @torch._dynamo.disable
+        def between(self, x):
+            return x @ x.T @ x
+
+        def forward(self, x):
+            h = self.between(self.a(x))
+            return self.b(h) if float(h.sum()) > 0 else self.a(h)
+    model = Branches().eval()
+    fast = dw.optimize(model)
+    x = torch.randn(4, 32)
+    for _ in range(3):
+        assert close(fast(x), model(x))
+    report = fast.deepwell.report()
+    ours = 2 * (2 * 4 * 32 * 32)
+    assert not report.whole and str(report).count("deepwell") >= 2, str(report)
+    assert report.share == ours / (ours + 2 * (2 * 4 * 32 * 4)), str(report)
+    assert any("breaks the graph" in r for r in report.reasons), str(report)
+
+
+@torch.no_grad()
+def test_one_graph_of_torch_compile_is_the_whole():
+    class Sized(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = torch.nn.Linear(32, 32)
+
+        def forward(self, x):
+            return self.a(x)
+    fast = dw.optimize(Sized().eval())
+    run = fast.deepwell._partial("export is left out here")
+    x = torch.randn(4, 32)
+    assert close(run(x), fast.deepwell.eager(x)) and fast.deepwell.report().whole, str(fast.deepwell.report())
+
+
 class Untraceable(torch.nn.Module):
     """Python that neither tracer follows."""
 

@@ -54,7 +54,7 @@ static dw_status add_sources(generator *g) {
     const dw_format formats[] = {DW_FORMAT_f32, DW_FORMAT_bf16, DW_FORMAT_i64};
     for (size_t i = 0; i < COUNT_OF(formats); i++) {
         dw_tensor tensor;
-        TRY(ir_add_constant(graph, formats[i], 1, (int64_t[]){4}, &value, &tensor));
+        TRY(ir_add_constant(graph, NULL, formats[i], 1, (int64_t[]){4}, &value, &tensor));
         for (int64_t j = 0; j < 4; j++) op_tensor_store(&tensor, &j, (double)pick(g, 4) - 1);
         add(g, value);
     }
