@@ -39,17 +39,11 @@ cuda_result cuMemFreeAsync(cuda_pointer memory, cuda_stream stream) {
 cuda_result cuMemAllocHost_v2(void **memory, size_t bytes) {
     cuda_result result = driver_enter();
     if (result == CUDA_OK && (memory == NULL || bytes == 0)) result = CUDA_INVALID_VALUE;
-    if (result == CUDA_OK) {
-        *memory = malloc(bytes);
-        if (*memory == NULL) result = CUDA_OUT_OF_MEMORY;
-    }
+    if (result == CUDA_OK) result = driver_fail(sim_memory_alloc_host(&sim_driver.memory, bytes, memory), CUDA_OUT_OF_MEMORY);
     return driver_leave(result);
 }
 
-cuda_result cuMemFreeHost(void *memory) {
-    free(memory);
-    return CUDA_OK;
-}
+cuda_result cuMemFreeHost(void *memory) { return release((cuda_pointer)(uintptr_t)memory); }
 
 cuda_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) {
     cuda_result result = driver_enter();
@@ -162,7 +156,8 @@ cuda_result cuPointerGetAttributes(unsigned count, cuda_pointer_attribute *attri
     cuda_result result = driver_enter();
     if (result == CUDA_OK && (attributes == NULL || values == NULL)) result = CUDA_INVALID_VALUE;
     if (result != CUDA_OK) return driver_leave(result);
-    bool device = sim_memory_find(&sim_driver.memory, pointer) != NULL;
+    const sim_allocation *a = sim_memory_find(&sim_driver.memory, pointer);
+    bool device = a != NULL && !a->of_host;
     for (unsigned i = 0; i < count; i++) {   /* of what is no device memory: zeros, as the driver gives */
         void *context = device ? &sim_driver : NULL;
         switch (attributes[i]) {

@@ -134,6 +134,7 @@ typedef struct sim_allocation {
     uint8_t *host, *shadow;
     _Atomic uint64_t *touched;       /* per 4 bytes: launch, writing CTA, reading CTA; NULL until a launch looks for races */
     bool read_only;
+    bool of_host;                    /* its address is the host's */
     char name[48];                   /* of a variable, or "" */
 } sim_allocation;
 
@@ -149,6 +150,8 @@ void sim_memory_init(sim_memory *memory, dw_context *context, size_t limit);
 void sim_memory_free(sim_memory *memory);
 /* NO_MEMORY beyond the limit. Uninitialised. Alignment 512; a gap no access may touch follows. */
 dw_status sim_memory_alloc(sim_memory *memory, size_t bytes, uint64_t *address);
+/* Memory of the host that kernels reach at its own address. */
+dw_status sim_memory_alloc_host(sim_memory *memory, size_t bytes, void **host);
 bool sim_memory_release(sim_memory *memory, uint64_t address);
 sim_allocation *sim_memory_find(const sim_memory *memory, uint64_t address);   /* the one that holds this byte; NULL */
 /* The allocation that holds all of these bytes; NULL. */

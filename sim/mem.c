@@ -24,11 +24,19 @@ void sim_memory_free(sim_memory *m) {
     sim_memory_init(m, m->context, m->limit);
 }
 
-dw_status sim_memory_alloc(sim_memory *m, size_t bytes, uint64_t *address) {
-    *address = 0;
-    if (bytes > m->limit - m->used) {
-        return base_fail(m->context, DW_NO_MEMORY, "%zu bytes of device memory asked for, and %zu of %zu are left", bytes, m->limit - m->used, m->limit);
+static size_t position(const sim_memory *m, uint64_t address) {
+    size_t low = 0, high = m->count;
+    while (low < high) {
+        size_t middle = (low + high) / 2;
+        if (m->allocations[middle]->address <= address) low = middle + 1;
+        else high = middle;
     }
+    return low;
+}
+
+/* One with memory and room in the table, without an address. */
+static dw_status new_allocation(sim_memory *m, size_t bytes, sim_allocation **made) {
+    *made = NULL;
     if (m->count == m->capacity) {
         size_t capacity = m->capacity == 0 ? 64 : m->capacity * 2;
         sim_allocation **larger = realloc(m->allocations, capacity * sizeof *larger);
@@ -46,23 +54,42 @@ dw_status sim_memory_alloc(sim_memory *m, size_t bytes, uint64_t *address) {
         if (a != NULL) free_allocation(a);
         return base_fail(m->context, DW_NO_MEMORY, "no host memory for %zu bytes of device memory and their shadow", bytes);
     }
-    a->address = m->next;
     a->bytes = bytes;
+    *made = a;
+    return DW_OK;
+}
+
+static void insert(sim_memory *m, sim_allocation *a) {
+    size_t at = position(m, a->address);
+    memmove(&m->allocations[at + 1], &m->allocations[at], (m->count++ - at) * sizeof *m->allocations);
+    m->allocations[at] = a;
+}
+
+dw_status sim_memory_alloc(sim_memory *m, size_t bytes, uint64_t *address) {
+    sim_allocation *a;
+    *address = 0;
+    if (bytes > m->limit - m->used) {
+        return base_fail(m->context, DW_NO_MEMORY, "%zu bytes of device memory asked for, and %zu of %zu are left", bytes, m->limit - m->used, m->limit);
+    }
+    TRY(new_allocation(m, bytes, &a));
+    a->address = m->next;
     m->next = base_align_up(m->next + bytes + ALLOCATION_GAP, ALLOCATION_ALIGN);
     m->used += bytes;
-    m->allocations[m->count++] = a;   /* addresses only grow */
+    insert(m, a);
     *address = a->address;
     return DW_OK;
 }
 
-static size_t position(const sim_memory *m, uint64_t address) {
-    size_t low = 0, high = m->count;
-    while (low < high) {
-        size_t middle = (low + high) / 2;
-        if (m->allocations[middle]->address <= address) low = middle + 1;
-        else high = middle;
-    }
-    return low;
+dw_status sim_memory_alloc_host(sim_memory *m, size_t bytes, void **memory) {
+    sim_allocation *a;
+    *memory = NULL;
+    TRY(new_allocation(m, bytes, &a));
+    a->address = (uint64_t)(uintptr_t)a->host;
+    a->of_host = true;
+    memset(a->shadow, SHADOW_WRITTEN, bytes);   /* what the host writes there is not seen */
+    insert(m, a);
+    *memory = a->host;
+    return DW_OK;
 }
 
 sim_allocation *sim_memory_find(const sim_memory *m, uint64_t address) {
@@ -80,7 +107,7 @@ sim_allocation *sim_memory_range(const sim_memory *m, uint64_t address, size_t b
 bool sim_memory_release(sim_memory *m, uint64_t address) {
     size_t at = position(m, address);
     if (at == 0 || m->allocations[at - 1]->address != address || m->allocations[at - 1]->name[0] != '\0') return false;
-    m->used -= m->allocations[at - 1]->bytes;
+    if (!m->allocations[at - 1]->of_host) m->used -= m->allocations[at - 1]->bytes;
     free_allocation(m->allocations[at - 1]);
     memmove(&m->allocations[at - 1], &m->allocations[at], (--m->count - at + 1) * sizeof *m->allocations);
     return true;
@@ -102,7 +129,7 @@ static bool reach_global(sim_warp *w, const sim_op *op, int lane, uint64_t addre
         sim_allocation *near = a;
         size_t at = position(w->launch->memory, address);
         if (near == NULL && at > 0) near = w->launch->memory->allocations[at - 1];
-        if (near == NULL || address < SIM_GLOBAL_BASE) {
+        if (near == NULL || near->of_host || address < SIM_GLOBAL_BASE) {
             sim_find(w, op, lane, "%s %zu bytes at 0x%" PRIx64 ", which is no address of device memory%s", verb(access), bytes, address,
                      address < 4096 ? ": a null pointer?" : ": a host pointer, or an address of another space?");
         } else {

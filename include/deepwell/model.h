@@ -84,11 +84,16 @@ DW_API dw_status dw_model_sizes(const dw_model *model, int input_count, const dw
 
 /* ---- sessions ---- */
 
+enum dw_session_flags {
+    DW_SESSION_DEVICE_MEMORY = 1    /* of a model for a GPU: all runs are dw_session_enqueue's, so no memory is taken for copies of inputs and outputs */
+};
+
 typedef struct dw_session_options {
     const char *dims;           /* the largest sizes of runs: "b=4,s=512"; sizes not named get their typical value */
     int64_t max_tokens;         /* generation: room for each text, prompt included; 0: no generation */
     int64_t rows;               /* generation: texts at work at a time; 0: 1 */
     int64_t chunk;              /* generation: the most new tokens of a run, so that prompts are read piece by piece; 0: 512 */
+    unsigned flags;             /* of dw_session_flags */
 } dw_session_options;
 
 /* All memory that runs need is taken here. The context may be another than the model's: each thread its own. */
@@ -99,6 +104,21 @@ DW_API dw_status dw_session_shapes(dw_session *session, int input_count, const d
 /* Inputs by name, in any order, contiguous; outputs by name, contiguous memory of the shapes told by dw_session_shapes. Everything that does not fit
  * is named in one MISMATCH. LIMIT when a size is beyond what the session reserved: dw_session_reserve makes room. */
 DW_API dw_status dw_session_run(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs);
+/* The same on a GPU, with inputs and outputs in its memory, as one more thing in a stream of the caller's. Nothing is copied, and nothing waits: it returns when
+ * the run is in the stream.
+ *   stream     a CUstream or cudaStream_t of the GPU's primary context, which is what the CUDA runtime and PyTorch use; NULL is the legacy default stream
+ *   order      the run is behind all that the stream holds, and in front of all that it is given later. Runs of one session follow each other, on whatever streams.
+ *   lifetime   inputs and outputs are there until the stream has passed the run, the session until it has passed all of them: dw_session_destroy waits
+ *   addresses  are multiples of 16 bytes; contiguous, as everywhere
+ *   errors     of kernels (an index outside of its table) are returned by a later call of the session, or by dw_session_synchronize
+ *   capture    of a stream that is being captured, the graph gets the run as a child graph. It holds the addresses of now, of the session's workspace and state and of
+ *              the model's weights too: the session outlives the graph (what it reserves later does not move what the graph uses), launches of the graph and other
+ *              runs of the session are put in order by the caller, and after dw_model_update the run is captured again.
+ * INVALID for a model that was made for the CPU. */
+DW_API dw_status dw_session_enqueue(dw_session *session, void *stream, int input_count, const dw_named_tensor *inputs, int output_count,
+                                    const dw_named_tensor *outputs);
+/* Waits for all runs on streams, and says what their kernels have met. On the CPU there is nothing to wait for. */
+DW_API dw_status dw_session_synchronize(dw_session *session);
 /* Room for runs on inputs of these shapes too (their data is not read), at all sizes up to those and the ones reserved for before. State stays as it
  * is. On failure the session runs what it ran before. */
 DW_API dw_status dw_session_reserve(dw_session *session, int input_count, const dw_named_tensor *inputs);

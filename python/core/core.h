@@ -60,10 +60,12 @@ void core_text_free(core_text *text);
 
 /* ---- tensor.c: tensors of torch, or of anybody who speaks DLPack, without a copy ---- */
 
-/* Fills tensor; *owner (a new reference) keeps its memory alive. false: raised. what names it in messages. */
-int core_tensor_read(PyObject *object, const char *what, dw_tensor *tensor, PyObject **owner);
+/* Where a tensor's memory has to be: the host's, or that of the GPU of this number. */
+enum { CORE_HOST = -1 };
+/* Fills tensor; *owner (a new reference) keeps its memory alive. false: raised, also where it lies elsewhere. what names it in messages. */
+int core_tensor_read(PyObject *object, const char *what, int place, dw_tensor *tensor, PyObject **owner);
 /* A new tensor of this shape from make(shape, format's name), torch.empty when make is None, and its memory; tensor has format, rank and dims. NULL: raised. */
-PyObject *core_tensor_make(PyObject *make, dw_tensor *tensor);
+PyObject *core_tensor_make(PyObject *make, int place, dw_tensor *tensor);
 PyObject *core_shape(const dw_tensor *tensor);
 
 /* Tensors by name: a list of (name, tensor) or a dict. Freed by core_tensors_free. */

@@ -17,7 +17,7 @@ typedef struct call {
 static int read_tensor(call *call, PyObject *object, dw_tensor *tensor) {
     char what[32];
     PyOS_snprintf(what, sizeof what, "operand %d", call->input_count);
-    if (!core_tensor_read(object, what, tensor, &call->owners[call->owner_count])) return 0;
+    if (!core_tensor_read(object, what, CORE_HOST, tensor, &call->owners[call->owner_count])) return 0;
     call->owner_count++;
     return 1;
 }
@@ -102,7 +102,7 @@ static int read_operands(call *call, PyObject *list) {
 /* ---- results ---- */
 
 static PyObject *make_part(PyObject *make, dw_tensor part, void **memory) {
-    PyObject *made = core_tensor_make(make, &part);
+    PyObject *made = core_tensor_make(make, CORE_HOST, &part);
     *memory = made ? part.data : NULL;
     return made;
 }
@@ -131,7 +131,7 @@ static PyObject *make_results(call *call, PyObject *make) {
     PyObject *results = PyTuple_New(call->output_count);
     for (int i = 0; results != NULL && i < call->output_count; i++) {
         dw_tensor *tensor = &call->out[i];
-        PyObject *made = dw_format_is_block(tensor->format) ? make_block(make, tensor) : core_tensor_make(make, tensor);
+        PyObject *made = dw_format_is_block(tensor->format) ? make_block(make, tensor) : core_tensor_make(make, CORE_HOST, tensor);
         call->outputs[i] = tensor;
         if (made == NULL || PyTuple_SetItem(results, i, made) < 0) Py_CLEAR(results);
     }

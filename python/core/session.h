@@ -10,6 +10,7 @@ typedef struct core_session {
     dw_session *session;
     core_model *model;
     int input_count, output_count;
+    int place;                 /* where inputs and outputs of runs are: CORE_HOST or a GPU's number */
     long long growths;         /* how often runs asked for more room than there was */
     dw_generate_times times;   /* of the last generation */
 } core_session;

@@ -17,7 +17,7 @@ enum { DTYPE_COUNT = sizeof dtypes / sizeof dtypes[0] };
 
 /* ---- names of attributes, made once ---- */
 
-static PyObject *name_data_ptr, *name_shape, *name_stride, *name_dtype, *name_is_cpu, *name_dlpack, *name_empty;
+static PyObject *name_data_ptr, *name_shape, *name_stride, *name_dtype, *name_is_cpu, *name_is_cuda, *name_get_device, *name_dlpack, *name_empty;
 static PyObject *formats;                           /* dtype -> int */
 static PyObject *torch_empty, *empty_options[DW_FORMAT_COUNT];   /* {"dtype": ..} */
 
@@ -28,9 +28,11 @@ static int prepare(void) {
     name_stride = PyUnicode_InternFromString("stride");
     name_dtype = PyUnicode_InternFromString("dtype");
     name_is_cpu = PyUnicode_InternFromString("is_cpu");
+    name_is_cuda = PyUnicode_InternFromString("is_cuda");
+    name_get_device = PyUnicode_InternFromString("get_device");
     name_dlpack = PyUnicode_InternFromString("__dlpack__");
     name_empty = PyUnicode_InternFromString("empty");
-    if (!name_data_ptr || !name_shape || !name_stride || !name_dtype || !name_is_cpu || !name_dlpack || !name_empty) return 0;
+    if (!name_data_ptr || !name_shape || !name_stride || !name_dtype || !name_is_cpu || !name_is_cuda || !name_get_device || !name_dlpack || !name_empty) return 0;
     formats = PyDict_New();
     return formats != NULL;
 }
@@ -90,14 +92,41 @@ static int has_memory(const dw_tensor *tensor, const char *what) {
     return 0;
 }
 
-static int read_torch(PyObject *object, PyObject *data_ptr, const char *what, dw_tensor *tensor) {
-    PyObject *is_cpu = PyObject_GetAttr(object, name_is_cpu), *shape = NULL, *stride = NULL, *dtype = NULL, *address = NULL;
-    int done = 0;
-    if (is_cpu == NULL) return 0;
-    if (is_cpu != Py_True) {
-        core_fail(DW_UNSUPPORTED, "%s is not in the CPU's memory, where this build runs: move it by .cpu()", what);
-        goto end;
+/* Is object.name True? -1: raised. */
+static int is_true(PyObject *object, PyObject *name) {
+    PyObject *value = PyObject_GetAttr(object, name);
+    int is = value == NULL ? -1 : value == Py_True;
+    Py_XDECREF(value);
+    return is;
+}
+
+static int is_on_gpu(PyObject *object, const char *what, int place) {
+    int is_cuda = is_true(object, name_is_cuda);
+    if (is_cuda < 0) return 0;
+    if (is_cuda == 0) {
+        core_fail(DW_MISMATCH, "%s is not in the memory of GPU %d, where the model is: move it by .to(\"cuda:%d\")", what, place, place);
+        return 0;
     }
+    PyObject *number = PyObject_CallMethodObjArgs(object, name_get_device, NULL);
+    long index = number ? PyLong_AsLong(number) : -1;
+    Py_XDECREF(number);
+    if (PyErr_Occurred()) return 0;
+    if (index == place) return 1;
+    core_fail(DW_MISMATCH, "%s is in the memory of GPU %ld, the model in that of GPU %d: move it by .to(\"cuda:%d\")", what, index, place, place);
+    return 0;
+}
+
+static int is_in_place(PyObject *object, const char *what, int place) {
+    if (place != CORE_HOST) return is_on_gpu(object, what, place);
+    int is_cpu = is_true(object, name_is_cpu);
+    if (is_cpu == 0) core_fail(DW_UNSUPPORTED, "%s is not in the CPU's memory, where it is read: move it by .cpu()", what);
+    return is_cpu > 0;
+}
+
+static int read_torch(PyObject *object, PyObject *data_ptr, const char *what, int place, dw_tensor *tensor) {
+    PyObject *shape = NULL, *stride = NULL, *dtype = NULL, *address = NULL;
+    int done = 0;
+    if (!is_in_place(object, what, place)) return 0;
     shape = PyObject_GetAttr(object, name_shape);
     dtype = shape ? PyObject_GetAttr(object, name_dtype) : NULL;
     stride = dtype ? PyObject_CallMethodObjArgs(object, name_stride, NULL) : NULL;
@@ -115,7 +144,6 @@ end:
     Py_XDECREF(dtype);
     Py_XDECREF(stride);
     Py_XDECREF(shape);
-    Py_DECREF(is_cpu);
     return done;
 }
 
@@ -142,7 +170,7 @@ static int take_dl(const dl_tensor *from, const char *what, dw_tensor *tensor) {
         return 0;
     }
     if (from->device.type != DL_CPU && from->device.type != DL_CUDA_HOST) {
-        core_fail(DW_UNSUPPORTED, "%s is not in the CPU's memory, where this build runs", what);
+        core_fail(DW_UNSUPPORTED, "%s is not in the CPU's memory, where it is read", what);
         return 0;
     }
     if (from->rank < 0 || from->rank > DW_MAX_RANK) {
@@ -172,13 +200,13 @@ static int read_dlpack(PyObject *object, const char *what, dw_tensor *tensor, Py
     return 1;
 }
 
-int core_tensor_read(PyObject *object, const char *what, dw_tensor *tensor, PyObject **owner) {
+int core_tensor_read(PyObject *object, const char *what, int place, dw_tensor *tensor, PyObject **owner) {
     *owner = NULL;
     *tensor = (dw_tensor){0};
     if (!prepare()) return 0;
     PyObject *data_ptr = PyObject_GetAttr(object, name_data_ptr);
     if (data_ptr != NULL) {
-        int done = read_torch(object, data_ptr, what, tensor);
+        int done = read_torch(object, data_ptr, what, place, tensor);
         Py_DECREF(data_ptr);
         if (!done) return 0;
         Py_INCREF(object);
@@ -187,8 +215,9 @@ int core_tensor_read(PyObject *object, const char *what, dw_tensor *tensor, PyOb
     }
     if (!PyErr_ExceptionMatches(PyExc_AttributeError)) return 0;
     PyErr_Clear();
-    if (PyObject_HasAttr(object, name_dlpack)) return read_dlpack(object, what, tensor, owner);
-    PyErr_Format(PyExc_TypeError, "%s is no tensor: it has neither data_ptr() nor __dlpack__()", what);
+    if (place == CORE_HOST && PyObject_HasAttr(object, name_dlpack)) return read_dlpack(object, what, tensor, owner);
+    if (place != CORE_HOST) PyErr_Format(PyExc_TypeError, "%s is no tensor of a GPU that can be read: it has no data_ptr()", what);
+    else PyErr_Format(PyExc_TypeError, "%s is no tensor: it has neither data_ptr() nor __dlpack__()", what);
     return 0;
 }
 
@@ -230,7 +259,7 @@ static PyObject *empty_of_torch(PyObject *shape, dw_format format) {
     return made;
 }
 
-PyObject *core_tensor_make(PyObject *make, dw_tensor *tensor) {
+PyObject *core_tensor_make(PyObject *make, int place, dw_tensor *tensor) {
     PyObject *shape = prepare() ? core_shape(tensor) : NULL, *made = NULL, *owner;
     dw_tensor got;
     if (shape == NULL) return NULL;
@@ -243,7 +272,7 @@ PyObject *core_tensor_make(PyObject *make, dw_tensor *tensor) {
     }
     Py_DECREF(shape);
     if (made == NULL) return NULL;
-    if (!core_tensor_read(made, "a tensor from make", &got, &owner)) {
+    if (!core_tensor_read(made, "a tensor from make", place, &got, &owner)) {
         Py_DECREF(made);
         return NULL;
     }
@@ -287,7 +316,7 @@ static int read_pair(core_tensors *tensors, PyObject *pair) {
     Py_DECREF(bytes);   /* the list has it */
     dw_named_tensor *row = &tensors->rows[tensors->count];
     row->name = PyBytes_AsString(bytes);
-    if (!core_tensor_read(PyTuple_GetItem(pair, 1), row->name, &row->tensor, &tensors->owners[tensors->count])) return 0;
+    if (!core_tensor_read(PyTuple_GetItem(pair, 1), row->name, CORE_HOST, &row->tensor, &tensors->owners[tensors->count])) return 0;
     tensors->count++;
     return 1;
 }

@@ -168,13 +168,19 @@ class Model:
 class Session:
     """A model at work: its state, its workspace and its position. One thread at a time is inside: a second one waits for the first."""
 
-    def __init__(self, model: Model, *, dims: str | None = None, max_tokens: int = 0, rows: int = 0, chunk: int = 0) -> None:
+    def __init__(self, model: Model, *, dims: str | None = None, max_tokens: int = 0, rows: int = 0, chunk: int = 0, device_memory: bool = False) -> None:
         """dims: the largest sizes of runs, "b=4,s=512". Generation: max_tokens is the room of each text, prompt included; rows, how many texts are at work at a time
-        (0: 1); chunk, the most new tokens of a run, so that prompts are read piece by piece (0: 512)."""
+        (0: 1); chunk, the most new tokens of a run, so that prompts are read piece by piece (0: 512). device_memory, of a model on a GPU: inputs and outputs of
+        run are tensors of that GPU."""
 
-    def run(self, inputs: tuple[Any, ...], make: Make | None = None) -> tuple[Any, ...]:
+    def run(self, inputs: tuple[Any, ...], make: Make | None = None, stream: int = 0) -> tuple[Any, ...]:
         """Tensors in the order of model.inputs, contiguous, to tensors in the order of model.outputs. make(shape, format) gives a new
-        contiguous tensor to write to; None: torch.empty. What is reserved grows when the inputs need more (see growths). The GIL is released meanwhile, and Ctrl-C ends it with KeyboardInterrupt."""
+        contiguous tensor to write to; None: torch.empty. What is reserved grows when the inputs need more (see growths). The GIL is released meanwhile, and Ctrl-C ends it with KeyboardInterrupt.
+        On device memory tensors lie at multiples of 16 bytes, and the run goes to the CUDA stream of that address and is not waited for: what its kernels meet is raised by a
+        later call. Into a stream that is being captured it goes as a child graph, for which the session and its model stay alive and unchanged."""
+
+    def synchronize(self) -> None:
+        """Waits for all runs on streams, and raises what their kernels have met."""
 
     def generate(
         self,

@@ -18,6 +18,7 @@ from . import _core
 from .engine import _options
 from .errors import DeepwellWarning, Error, Invalid, Unsupported
 from .flops import graph_flops
+from .placement import device_of
 from .program import clean_path, from_graph, ranges_of, value_of
 from .region import Options, Region
 from .report import Report, Row
@@ -224,7 +225,7 @@ class _Compiled:
     def __init__(self, module: fx.GraphModule, values: Sequence[Any], options: Options, name: str) -> None:
         """values: of the placeholders, as far as they are known (weights); None otherwise."""
         placeholders = [n for n in module.graph.nodes if n.op == "placeholder"]
-        weights = {n.name: (_weight_name(n), v) for n, v in zip(placeholders, values) if isinstance(v, torch.Tensor) and v.device.type == "cpu"}
+        weights = {n.name: (_weight_name(n), v) for n, v in zip(placeholders, values) if isinstance(v, torch.Tensor) and v.device.type in ("cpu", "cuda")}
         self._bind(module, placeholders, values, weights, options, name)
         if self.region.states:          # buffers that the graph writes are inputs that it writes
             weights = {k: v for k, v in weights.items() if v[0] not in self.region.states}
@@ -243,7 +244,7 @@ class _Compiled:
         self.names = {i: weights[placeholders[i].name][0] for i, _, _ in self.weights}
         self.inputs = [i for i, n in enumerate(placeholders) if n.name not in weights]
         example = [_example(value_of(placeholders[i])) for i in self.inputs]
-        self.region = Region(name, self.program, options, example)
+        self.region = Region(name, self.program, options, example, device=device_of((n.name, value_of(n)) for n in placeholders))
 
     def same_weights(self, args: Sequence[Any]) -> bool:
         for place, (index, tensor, version) in enumerate(self.weights):

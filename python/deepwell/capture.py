@@ -144,21 +144,25 @@ def capture(model: Any, example_inputs: Any = None, *, dynamic: Any = True) -> I
     import torch
     from .inputs import infer_inputs
     from .optimized import in_eval_mode
-    from .region import check_tensor
+    from .placement import CPU, device_of
+    from .region import check_tensor, graph_of
     from .trace import flatten_call, trace, warn_fixed
     if not isinstance(model, torch.nn.Module):
         raise Invalid(f"capture: an nn.Module or the path of a file is wanted, not a {type(model).__name__}")
     if model.training:
         warnings.warn(f"{type(model).__name__} is in training mode; it is captured as in eval mode", DeepwellWarning, stacklevel=2)
         model = in_eval_mode(model)
-    args, kwargs = infer_inputs(model) if example_inputs is None else _as_call(example_inputs)
+    device = device_of([*model.named_parameters(), *model.named_buffers()])
+    with device or CPU:
+        args, kwargs = infer_inputs(model) if example_inputs is None else _as_call(example_inputs)
     form, flat = flatten_call(model, args, kwargs)
     for name, leaf in zip(flat.names, flat.leaves):
         check_tensor(leaf, name)
+    device_of(zip(flat.names, flat.leaves), device, "the model's weights are")
     graphs: list[Any] = []
 
     def accept(made: Any) -> None:
-        graphs.append(_core.Graph.program(type(model).__name__, made.program.json, made.program.tensors))
+        graphs.append(graph_of(type(model).__name__, made.program))
     made = trace(model, args, kwargs, dynamic, accept)
     warn_fixed(made, f"{type(model).__name__}: captured with a fixed size")
     if not any(o.name for o in made.program.outputs):

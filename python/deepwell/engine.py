@@ -64,6 +64,11 @@ class Engine:
         return self._core_model.weight_bytes
 
     @property
+    def device(self) -> Any:
+        """The torch.device that it runs on, where its inputs and outputs are."""
+        return self._region.device
+
+    @property
     def _core_model(self) -> Any:
         return self._plan_only if self._plan_only is not None else self._region.model
 
@@ -73,6 +78,7 @@ class Engine:
     # -- calls --
 
     def _leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
+        from .placement import device_of
         from .region import check_tensor
         if self._plan_only is not None:
             raise Unsupported(f"{self._region.source} was planned for another chip; it cannot run on this machine")
@@ -81,6 +87,7 @@ class Engine:
             form, flat = flatten_call(self.ir.model, args, kwargs)
             for name, leaf in zip(flat.names, flat.leaves):
                 check_tensor(leaf, name)
+            device_of(zip(flat.names, flat.leaves), self.device, "the engine is")
             if form != self._trace.form:
                 if sorted(flat.names) != sorted(self._trace.names):
                     raise Mismatch(f"{self._region.source} was captured with the inputs {', '.join(self._trace.names)}; given are "
@@ -96,6 +103,7 @@ class Engine:
         leaves = list(args) + [kwargs[n] for n in names[len(args):]]
         for name, leaf in zip(names, leaves):
             check_tensor(leaf, name)
+        device_of(zip(names, leaves), self.device, "the engine is")
         return leaves
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -125,7 +133,7 @@ class Engine:
         inputs = []
         if args or kwargs:
             leaves = self._leaves(args, kwargs)
-            inputs = [(self._region.program.inputs[i], leaves[i].contiguous()) for i in self._region.positions]
+            inputs = [(self._region.program.inputs[i], leaves[i].cpu().contiguous()) for i in self._region.positions]
         return self._region.model.check(inputs, json=json)
 
     def benchmark(self, *args: Any, repeat: int = 5, **kwargs: Any) -> Benchmark:
@@ -150,7 +158,7 @@ class Engine:
             if self._region.graph is None:
                 model = self._region.model
             else:
-                model = self._region.options.model(self._region.graph, self._region.dims, self._region.text, generate=True)
+                model = self._region.options.model(self._region.graph, self._region.dims, self._region.text, generate=True, device=self._region.core_device)
             self._generator = (model, (0, 0), None)
         return self._generator[0]
 
@@ -186,13 +194,13 @@ class Engine:
         else:
             new = []
             for row, prompt in enumerate(prompts):
-                own = [(k, (v[row:row + 1] if v.shape[0] == len(prompts) else v).contiguous()) for k, v in inputs.items()]
+                own = [(k, (v[row:row + 1] if v.shape[0] == len(prompts) else v).cpu().contiguous()) for k, v in inputs.items()]
                 tell = None if on_token is None else lambda _, token, row=row: on_token(row, token)
                 new.append(session.generate(prompt, max_new_tokens, seed=seed + row, on_token=tell, inputs=own, **how))
         made = [prompt + list(tail) for prompt, tail in zip(prompts, new)]
         if isinstance(ids, torch.Tensor):
             longest = max(map(len, made))
-            result = torch.tensor([r + [r[-1]] * (longest - len(r)) for r in made], dtype=torch.int64)
+            result = torch.tensor([r + [r[-1]] * (longest - len(r)) for r in made], dtype=torch.int64, device=ids.device)
             return result[0] if single else result
         return made[0] if single else made
 
@@ -217,13 +225,15 @@ def warn_cutlass(use_cutlass: bool) -> None:
 
 def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | None = None, precision_policy: PrecisionPolicy | str | None = None,
             kernel_registry: KernelRegistry | None = None, use_cutlass: bool = False, batch_size: int | None = None, seq_len: int | None = None,
-            threads: int = 0, kernels: str | None = None) -> Engine:
+            threads: int = 0, kernels: str | None = None, device: Any = None) -> Engine:
     """Plans a captured model and loads its weights.
 
     ir: what ``capture`` gave, or a module or file to capture. hw: what ``probe`` gave (None: this machine), or the name of a chip such as "b200" to
     plan for it without running. precision: fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, .. (docs/precision.md); None: as exported. precision_policy: by
     layer, and a text in the core's form. batch_size, seq_len: typical sizes, for estimates and the first reservation; any size runs.
-    kernels: kernels that must be taken, "matmul=matmul_f32_avx2". An engine of which something asked for cannot be had is an error."""
+    kernels: kernels that must be taken, "matmul=matmul_f32_avx2". device: "cpu", "cuda:1" or a torch.device, where it runs and takes its inputs; None: where the
+    module's weights are, the CPU for a file. An engine of which something asked for cannot be had is an error."""
+    from .placement import parse_device
     from .region import Region
     if not isinstance(ir, IR):
         ir = capture(ir)
@@ -231,17 +241,19 @@ def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | 
     if hw is not None and not isinstance(hw, (Hardware, str)):
         raise Invalid(f"hw: what probe() gives, or the name of a chip, not a {type(hw).__name__}")
     options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels)
-    if ir.trace is not None:
-        region = Region(ir.source, ir.trace.program, options, graph=ir.graph)
-    else:
-        region = Region(ir.source, None, options, graph=ir.graph)
+    region = Region(ir.source, ir.trace.program if ir.trace is not None else None, options, graph=ir.graph, device=parse_device(device))
     if isinstance(hw, str):
         return Engine(region, ir, options.model(region.graph, region.dims, region.text, chip=hw, plan_only=True))
     region.session          # errors of planning and loading belong here, not to the first call
     return Engine(region, ir)
 
 
-def load(path: str | os.PathLike[str], *, threads: int = 0) -> Engine:
-    """An engine that ``save`` wrote. Inputs are tensors in the order of ``engine.inputs``, or by name; results a tensor or a tuple of them."""
+def load(path: str | os.PathLike[str], *, threads: int = 0, device: Any = None) -> Engine:
+    """An engine that ``save`` wrote. Inputs are tensors in the order of ``engine.inputs``, or by name; results a tensor or a tuple of them.
+    device: what it was compiled for; None: the CPU."""
+    from .placement import core_device, parse_device
     from .region import Options, Region
-    return Engine(Region(os.fspath(path), None, Options(threads=threads), model=_core.Model(os.fspath(path), **({"threads": threads} if threads else {}))), None)
+    place = parse_device(device)
+    known = {"threads": threads, "device": core_device(place)}
+    model = _core.Model(os.fspath(path), **{k: v for k, v in known.items() if v})
+    return Engine(Region(os.fspath(path), None, Options(threads=threads), model=model, device=place), None)

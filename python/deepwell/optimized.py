@@ -20,6 +20,7 @@ from .errors import DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupporte
 from .flops import can_count_compiled, counted, graph_flops
 from .kernels import KernelRegistry
 from .precision import PrecisionPolicy
+from .placement import device_of
 from .region import Options, Region, check_options, check_tensor
 from .report import Report, Row
 from .structure import TENSOR, rebuild_call
@@ -77,6 +78,7 @@ class Optimized:
         self.notes: list[str] = []
         self.watch = Watch(eager, outer)
         self.count = 0
+        self._placed: tuple[Any, Any] = (None, None)        # what the watch saw, and where it was
         self._said: set[str] = set()
         self._lock = threading.RLock()
 
@@ -108,6 +110,13 @@ class Optimized:
     def __repr__(self) -> str:
         return f"<deepwell.Optimized {self.name}: {self.count} captures, {len(self.rest)} forms of call left to PyTorch in part>"
 
+    @property
+    def device(self) -> torch.device | None:
+        """Where the weights are; None: there are none."""
+        if self._placed[0] is not self.watch._rows:
+            self._placed = (self.watch._rows, device_of((name, tensor) for _, _, tensor, _, name in self.watch._rows))
+        return self._placed[1]
+
     # -- calls --
 
     def tensor(self, name: str) -> torch.Tensor:
@@ -131,6 +140,8 @@ class Optimized:
         with self._lock:
             if not self.watch.is_same():
                 self._look()
+            device = device_of(zip(flat.names, flat.leaves), self.device, "the model's weights are")
+            form = (form, device)
             rest = self.rest.get(form)
             found = None if rest is not None else self._find(form, flat.leaves) or self._capture(form, flat, args, kwargs)
         if found is None:
@@ -146,14 +157,14 @@ class Optimized:
         if len(flat.leaves) == 1 and not kwargs and len(args) == 1 and args[0] is flat.leaves[0]:
             if len(self.shapes) >= MAX_SHAPES:
                 self.shapes.clear()
-            self.shapes[args[0].shape, args[0].dtype] = found
+            self.shapes[args[0].shape, args[0].dtype, args[0].device] = found
         return value
 
     def _refusal(self) -> str | None:
         """Why no call can be taken now; None when it can."""
         if self.outer.training:
             return "the model is in training mode; call .eval() on it"
-        if torch.is_autocast_enabled("cpu"):
+        if torch.is_autocast_enabled("cpu") or torch.is_autocast_enabled("cuda"):
             return "torch.autocast is on; choose a precision in optimize() instead"
         if torch.jit.is_tracing() or torch.compiler.is_compiling():
             return "PyTorch is tracing the model"
@@ -203,10 +214,10 @@ class Optimized:
         regions: list[Region] = []
 
         def accept(made: Trace) -> None:
-            region = Region(self.name, made.program, self.options, flat.leaves)
+            region = Region(self.name, made.program, self.options, flat.leaves, device=form[1])
             if region.states:
                 made.relower(region.states)
-                region = Region(self.name, made.program, self.options, [*flat.leaves, *map(self.tensor, made.lifted)])
+                region = Region(self.name, made.program, self.options, [*flat.leaves, *map(self.tensor, made.lifted)], device=form[1])
             if region.bind([*flat.leaves, *map(self.tensor, made.lifted)]) is None:
                 raise Unsupported("the captured sizes do not fit the call that was captured")
             region.session          # what cannot be planned or loaded is known now
@@ -321,8 +332,8 @@ def make_forward(handle: Optimized, original: Callable[..., Any]) -> Callable[..
         if not kwargs and len(args) == 1:
             x = args[0]
             if type(x) is tensor and not outer.training:
-                found = shapes.get((x.shape, x.dtype))
-                if found is not None and x.device.type == "cpu" and not (x.requires_grad and is_grad()) and watch.is_same() and not is_autocast("cpu"):
+                found = shapes.get((x.shape, x.dtype, x.device))
+                if found is not None and not (x.requires_grad and is_grad()) and watch.is_same() and not is_autocast("cpu") and not is_autocast("cuda"):
                     return found.run(args, args, kwargs)
         return handle.call(args, kwargs)
     return forward
@@ -341,6 +352,7 @@ def optimize(model: nn.Module, *, precision: str | None = None, precision_policy
     a capture is made, not in each call.
 
     precision: fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, .. (docs/precision.md); None: as the module has it. precision_policy: by layer.
+    It runs where its weights are: a model on a GPU takes and gives tensors of that GPU, in PyTorch's current stream, inside torch.cuda.graph too.
     batch_size, seq_len: typical sizes, for the choice of kernels and the first reservation. example_inputs: captured at once, as in ``capture``.
     """
     if not isinstance(model, nn.Module):
@@ -349,7 +361,7 @@ def optimize(model: nn.Module, *, precision: str | None = None, precision_policy
         raise Invalid(f"optimize: this {type(model).__name__} is optimised already; give the module it was made of")
     warn_cutlass(use_cutlass)
     options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels)
-    check_options(options)
+    check_options(options, device_of([*model.named_parameters(), *model.named_buffers()]))
     if model.training:
         warnings.warn(f"{type(model).__name__} is in training mode; the optimised copy is in eval mode", DeepwellWarning, stacklevel=2)
     return _wrap(in_eval_mode(model), options, strict, dynamic, example_inputs)

@@ -49,6 +49,7 @@ class Program:
     inputs: list[str | None]                    # graph inputs in order; None for one that is a constant, a symbol or absent
     outputs: list[Output]
     shapes: list[tuple[Any, ...]] = field(default_factory=list)     # of the inputs as traced: ints, and sympy expressions of symbols
+    host: list[tuple[str, torch.Tensor]] = field(default_factory=list)      # tensors where the core reads them: copies of those of GPUs
 
 
 # ---- sizes ----

@@ -12,6 +12,7 @@ import torch
 
 from . import _core
 from .errors import Mismatch, Unsupported
+from .placement import CPU, core_device, device_of, to_host
 from .precision import PrecisionPolicy
 from .program import Output, Program
 
@@ -41,15 +42,16 @@ class Options:
         policy = self.policy.text(_MODULE.findall(text)) if isinstance(self.policy, PrecisionPolicy) else self.policy
         known = {"precision": self.precision, "policy": policy, "kernels": self.kernels, "registry": self.registry, "device": self.device,
                  "threads": self.threads, "dims": dims}
-        return _core.Model(graph, **{k: v for k, v in known.items() if v}, **more)
+        return _core.Model(graph, **{k: v for k, v in (known | more).items() if v})
 
 
 _PROBE = "graph probe\n  input x f32[1,1]\n  output y x\n"
 
 
-def check_options(options: Options) -> None:
+def check_options(options: Options, device: torch.device | None = None) -> None:
     """Raises what the core says of an unknown precision, a broken policy, a kernel or device that is not there, before any model is captured."""
-    _core.Model(_core.Graph.text("options", _PROBE), plan_only=True, **({"precision": options.precision} if options.precision else {}))
+    known = {"precision": options.precision, "device": options.device or core_device(device)}
+    _core.Model(_core.Graph.text("options", _PROBE), plan_only=True, **{k: v for k, v in known.items() if v})
 
 
 def split_type(text: str) -> tuple[str, list[str]]:
@@ -68,27 +70,36 @@ def split_type(text: str) -> tuple[str, list[str]]:
 
 
 def check_tensor(tensor: torch.Tensor, name: str) -> None:
-    """Says what to do about a tensor that the CPU core cannot read."""
-    if tensor.device.type != "cpu":
-        raise Unsupported(f"input '{name}' is on device '{tensor.device}'; Deepwell runs on the CPU: move it by .cpu()"
-                          if tensor.device.type != "meta" else f"input '{name}' is a meta tensor, which holds no data")
+    """Says what to do about a tensor that the core cannot read."""
+    if tensor.device.type == "meta":
+        raise Unsupported(f"input '{name}' is a meta tensor, which holds no data")
     if tensor.layout != torch.strided:
         raise Unsupported(f"input '{name}' has layout {tensor.layout}; give a dense tensor by .to_dense()")
+
+
+def graph_of(source: str, program: Program) -> Any:
+    """The core's graph of a program, over its tensors; those of a GPU are copied to the host for it, where weights are prepared."""
+    program.host = to_host(program.tensors)
+    return _core.Graph.program(source, program.json, program.host)
 
 
 class Region:
     """One program, planned once, run at any sizes that its dimensions allow. Calls from several threads run one after another."""
 
     def __init__(self, source: str, program: Program | None, options: Options, example: Sequence[torch.Tensor] | None = None, graph: Any = None,
-                 model: Any = None) -> None:
+                 model: Any = None, device: torch.device | None = None) -> None:
         """program: what to compile; None: graph (of a file) or model (compiled already) tells inputs and outputs. example: tensors whose sizes are
-        the typical ones. Raises Unsupported with every operator that the core does not read."""
+        the typical ones. device: where it runs, and inputs and outputs are; None: where the program's tensors are. Raises Unsupported with every operator that the core does not read."""
         self.source, self.options = source, options
-        self.graph = graph if graph is not None or model is not None else _core.Graph.program(source, program.json, program.tensors)
+        self.graph = graph if graph is not None or model is not None else graph_of(source, program)
         known = self.graph if model is None else model
         if program is None:
             program = Program(b"", [], [n for n, _ in known.inputs], [Output(name=n) for n, _ in known.outputs], [() for _ in known.inputs])
         self.program = program
+        self.device = device if device is not None else device_of(program.tensors) or CPU
+        self._on_gpu = self.device.type == "cuda"
+        self._kept: list[Any] = []              # sessions that graphs of torch.cuda.graph run on
+        self._is_captured = False
         self.text = self.graph.print() if model is None else ""
         self.states = _STATE.findall(self.text)
         self.ranges = {name: (int(low or 0), int(high) if high else None) for name, low, high in _SYMBOL.findall(self.text)}
@@ -167,30 +178,54 @@ class Region:
     # -- running --
 
     @property
+    def core_device(self) -> str | None:
+        return self.options.device or core_device(self.device)
+
+    @property
     def model(self) -> Any:
         if self._model is None:
-            self._model = self.options.model(self.graph, self.dims, self.text)
+            self._model = self.options.model(self.graph, self.dims, self.text, device=self.core_device)
         return self._model
 
     @property
     def session(self) -> Any:
         if self._session is None:
-            self._session = _core.Session(self.model, dims=self.dims)
+            self._session = _core.Session(self.model, dims=self.dims, device_memory=self._on_gpu)
         return self._session
 
     def run(self, leaves: Sequence[torch.Tensor]) -> Sequence[Any]:
         """The results for these inputs, which are read in place (a copy is made of those that are not contiguous)."""
-        inputs = []
-        for position in self.positions:
-            leaf = leaves[position]
-            inputs.append(leaf if leaf.is_contiguous() else leaf.contiguous())
-        made = self.session.run(tuple(inputs))
+        if self._on_gpu:
+            made = self._enqueue(leaves)
+        else:
+            inputs = []
+            for position in self.positions:
+                leaf = leaves[position]
+                inputs.append(leaf if leaf.is_contiguous() else leaf.contiguous())
+            made = self.session.run(tuple(inputs))
         if self._plain:
             return made
         for position, index in self._written:
             leaves[position].copy_(made[index])
         return [made[which] if kind == "tensor" else leaves[which] if kind == "given" else which(leaves) if kind == "size" else which
                 for kind, which in self._results]
+
+    def _make(self, shape: tuple[int, ...], name: str) -> torch.Tensor:
+        return torch.empty(shape, dtype=_FORMATS[name], device=self.device)
+
+    def _enqueue(self, leaves: Sequence[torch.Tensor]) -> Sequence[Any]:
+        """Into PyTorch's current stream of the GPU, not waited for. A copy is made of inputs that are not contiguous or begin between multiples of 16 bytes."""
+        inputs = []
+        for position in self.positions:
+            leaf = leaves[position]
+            if not leaf.is_cuda and leaf.dim() == 0:
+                leaf = leaf.to(self.device, non_blocking=True)
+            if not leaf.is_contiguous() or leaf.data_ptr() % 16:
+                leaf = leaf.clone(memory_format=torch.contiguous_format)
+            inputs.append(leaf)
+        if torch.cuda.is_current_stream_capturing():
+            self._is_captured = True
+        return self.session.run(tuple(inputs), self._make, torch.cuda.current_stream(self.device).cuda_stream)
 
     def renew(self, written: Iterable[str], moved: dict[str, torch.Tensor], moved_count: int) -> bool:
         """Weights were written in place, or are other tensors now. False: another dtype or shape, the program is no longer true."""
@@ -209,14 +244,29 @@ class Region:
         return True
 
     def _rebuild(self) -> None:
-        self.graph = _core.Graph.program(self.source, self.program.json, self.program.tensors)
+        self._keep()
+        self.graph = graph_of(self.source, self.program)
         self._model = self._session = None
+
+    def _keep(self) -> None:
+        """What a graph of the user's runs on lives as long as this."""
+        if self._is_captured:
+            self._kept.append((self._model, self._session))
+            self._is_captured = False
 
     def update(self, names: Iterable[str]) -> None:
         """The memory of these weights was written: what was computed from them is made again."""
         changed = list(names)
         if not changed or self._model is None:
             return
+        if self._is_captured:       # the weights of a captured graph stay as they were
+            self._rebuild()
+            return
+        if self._on_gpu:
+            now = dict(self.program.tensors)
+            for name, copy in self.program.host:
+                if name in changed and copy is not now[name]:
+                    copy.copy_(now[name])
         try:
             self._model.update(changed)
         except Mismatch:      # its values decided how the model was compiled

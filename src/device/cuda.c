@@ -1,5 +1,5 @@
-/* NVIDIA GPUs through the driver interface: memory, copies, launches and graphs on one stream of the device's primary context, which a PyTorch in this
- * process uses, too. Knows a GPU by cuda.def alone, so a stand-in for the driver ("sim:b200") is the same device. */
+/* NVIDIA GPUs through the driver interface: memory, copies, launches and graphs on a stream of its own or of the caller's, in the device's primary
+ * context, which a PyTorch in this process uses, too. Knows a GPU by cuda.def alone, so a stand-in for the driver ("sim:b200") is the same device. */
 #include "device/cuda.h"
 
 #include <dlfcn.h>
@@ -51,43 +51,51 @@ static void cuda_release(device *device, void *memory, size_t bytes) {
 /* Returns when host memory may be changed. */
 static dw_status cuda_write(device *device, void *to, const void *from_host, size_t bytes) {
     if (bytes == 0) return DW_OK;
-    IN_CONTEXT(device, MemcpyHtoDAsync_v2, address_of(to), from_host, bytes, cuda_state_of(device)->stream);
+    IN_CONTEXT(device, MemcpyHtoDAsync_v2, address_of(to), from_host, bytes, cuda_state_of(device)->current);
     return DW_OK;
 }
 
 static dw_status cuda_read(device *device, void *to_host, const void *from, size_t bytes) {
     if (bytes == 0) return DW_OK;
-    IN_CONTEXT(device, MemcpyDtoHAsync_v2, to_host, address_of(from), bytes, cuda_state_of(device)->stream);
+    IN_CONTEXT(device, MemcpyDtoHAsync_v2, to_host, address_of(from), bytes, cuda_state_of(device)->current);
     return DW_OK;
 }
 
 static dw_status cuda_move(device *device, void *to, const void *from, size_t bytes) {
     if (bytes == 0 || to == from) return DW_OK;
-    IN_CONTEXT(device, MemcpyDtoDAsync_v2, address_of(to), address_of(from), bytes, cuda_state_of(device)->stream);
+    IN_CONTEXT(device, MemcpyDtoDAsync_v2, address_of(to), address_of(from), bytes, cuda_state_of(device)->current);
     return DW_OK;
 }
 
 static dw_status cuda_fill(device *device, void *to, int byte, size_t bytes) {
     if (bytes == 0) return DW_OK;
-    IN_CONTEXT(device, MemsetD8Async, address_of(to), (unsigned char)byte, bytes, cuda_state_of(device)->stream);
+    IN_CONTEXT(device, MemsetD8Async, address_of(to), (unsigned char)byte, bytes, cuda_state_of(device)->current);
     return DW_OK;
 }
 
-/* Waits, and says which fault a kernel has reported since the last time. */
-static dw_status cuda_synchronize(device *device) {
-    cuda_state *state = cuda_state_of(device);
-    kernel_fault fault = {0};
-    TRY(cuda_read(device, &fault, (const void *)(uintptr_t)state->fault, sizeof fault));
-    IN_CONTEXT(device, StreamSynchronize, state->stream);
-    if (fault.kind == KERNEL_FAULT_NONE) return DW_OK;
-    TRY(cuda_fill(device, (void *)(uintptr_t)state->fault, 0, sizeof fault));
+/* Which fault a kernel has reported since the last time. */
+static dw_status tell_fault(device *device) {
+    kernel_fault *fault = cuda_state_of(device)->fault;
+    if (fault->kind == KERNEL_FAULT_NONE) return DW_OK;
     text words;
     text_init(&words, device->context);
-    kernel_fault_print(&words, &fault);
-    device->fault_step = fault.step;
+    kernel_fault_print(&words, fault);
+    device->fault_step = fault->step;
+    *fault = (kernel_fault){0};
     dw_status status = base_fail(device->context, DW_INVALID, "%s", text_string(&words));
     text_free(&words);
     return status;
+}
+
+static dw_status cuda_synchronize(device *device) {
+    IN_CONTEXT(device, StreamSynchronize, cuda_state_of(device)->stream);
+    return tell_fault(device);
+}
+
+/* The kind of a fault is there first, the rest when its kernel has ended. */
+static dw_status cuda_poll(device *device) {
+    const volatile kernel_fault *fault = cuda_state_of(device)->fault;
+    return fault->kind == KERNEL_FAULT_NONE ? DW_OK : cuda_synchronize(device);
 }
 
 static dw_status cuda_start(device *device, device_graph *graph) {
@@ -111,7 +119,8 @@ static void cuda_close(device *device) {
         if (cuda_enter(device) == DW_OK) {
             if (state->stream != NULL) state->driver.StreamSynchronize(state->stream);
             for (size_t i = 0; i < state->libraries.count; i++) state->driver.LibraryUnload(state->libraries.entries[i].value);
-            if (state->fault != 0) state->driver.MemFree_v2(state->fault);
+            if (state->fault != NULL) state->driver.MemFreeHost(state->fault);
+            if (state->done != NULL) state->driver.EventDestroy_v2(state->done);
             if (state->stream != NULL) state->driver.StreamDestroy_v2(state->stream);
             cuda_leave(device);
         }
@@ -135,6 +144,9 @@ static const device_calls cuda_calls = {
     .fill = cuda_fill,
     .run = cuda_run_row,
     .synchronize = cuda_synchronize,
+    .poll = cuda_poll,
+    .follow = cuda_follow,
+    .lead = cuda_lead,
     .graph_create = cuda_graph_create,
     .graph_begin = cuda_graph_begin,
     .graph_add = cuda_record,
@@ -156,11 +168,14 @@ static dw_status start(device *device, int number) {
     TRY(cuda_probe(context, driver, state->ordinal, &device->caps));
     CUDA_TRY(context, driver, DevicePrimaryCtxRetain, &state->primary, state->ordinal);
     state->retained = true;
-    void *fault;
-    TRY(cuda_alloc(device, sizeof(kernel_fault), &fault));
-    state->fault = address_of(fault);
+    void *fault = NULL;
+    IN_CONTEXT(device, MemAllocHost_v2, &fault, sizeof(kernel_fault));
+    state->fault = fault;
+    *state->fault = (kernel_fault){0};
+    IN_CONTEXT(device, EventCreate, &state->done, CUDA_EVENT_NO_TIMING);
     IN_CONTEXT(device, StreamCreateWithPriority, &state->stream, CUDA_STREAM_NON_BLOCKING, 0);
-    return cuda_fill(device, fault, 0, sizeof(kernel_fault));
+    state->current = state->stream;
+    return DW_OK;
 }
 
 static dw_status open_driver(dw_context *context, const char *path, const char *options, int number, device **result) {

@@ -43,9 +43,13 @@ typedef struct cuda_state {
     cuda_device ordinal;
     cuda_context primary;         /* the one that PyTorch uses, too */
     bool retained;
-    cuda_stream stream;
+    cuda_stream stream;           /* its own, which is behind all that was started on others */
+    cuda_stream current;          /* where work goes now: its own, or a caller's */
+    cuda_event done;              /* of the last work on a caller's stream */
+    cuda_graph captured;          /* that the caller's stream is being captured to; NULL: it is not */
+    cuda_capture_mode mode;       /* of the caller's thread meanwhile */
     map libraries, functions;     /* by image; by entry, -> cuda_entry */
-    cuda_pointer fault;           /* a kernel_fault */
+    kernel_fault *fault;          /* in memory of the host, which kernels write, too */
 } cuda_state;
 
 typedef struct cuda_entry { cuda_function function; } cuda_entry;
@@ -63,6 +67,13 @@ dw_status cuda_find_entry(device *device, const kernel_launch *launch, cuda_func
 /* Writes addresses, fault place and tensor maps into launch->arguments. */
 dw_status cuda_fill_slots(device *device, const kernel_run *run, uint32_t step, kernel_launch *launch);
 dw_status cuda_run_row(device *device, const kernel_row *row, kernel_run *run);
+
+/* ---- streams of callers (cuda_stream.c) ---- */
+
+dw_status cuda_follow(device *device, void *stream, bool *captured);
+dw_status cuda_lead(device *device);
+/* The graph becomes a node of the one that the current stream is being captured to. */
+dw_status cuda_add_captured(device *device, cuda_graph graph);
 
 /* ---- device graphs (cuda_graph.c) ---- */
 

@@ -123,35 +123,55 @@ dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *
     return row->shape(run, &launcher.launcher);
 }
 
-static dw_status add_node(device *device, device_graph *graph, graph_node *node, const cuda_node *before) {
+static dw_status add_node(device *device, cuda_graph graph, const graph_node *node, const cuda_node *before, cuda_node *made) {
     const cuda_driver *driver = &cuda_state_of(device)->driver;
     const kernel_launch *launch = &node->launch;
     void *parameters[1];
     cuda_node_params params = {.type = CUDA_NODE_KERNEL, .kernel = node_of(node, parameters)};
     const cuda_edge edge = {.from_port = launch->overlaps ? CUDA_PORT_PROGRAMMATIC : 0, .type = launch->overlaps ? CUDA_EDGE_PROGRAMMATIC : 0};
-    CUDA_TRY(device->context, driver, GraphAddNode_v2, &node->node, graph->graph, before, before ? &edge : NULL, before ? 1 : 0, &params);
+    CUDA_TRY(device->context, driver, GraphAddNode_v2, made, graph, before, before ? &edge : NULL, before ? 1 : 0, &params);
     if (launch->cluster[0] == 0) return DW_OK;
     const cuda_launch_value value = {.cluster = {launch->cluster[0], launch->cluster[1], launch->cluster[2]}};
-    CUDA_TRY(device->context, driver, GraphKernelNodeSetAttribute, node->node, CUDA_LAUNCH_CLUSTER, &value);
+    CUDA_TRY(device->context, driver, GraphKernelNodeSetAttribute, *made, CUDA_LAUNCH_CLUSTER, &value);
     return DW_OK;
 }
 
-/* The nodes that were recorded, as a new executable graph. */
+/* The nodes that were recorded, as a new executable graph. One that is running ends before the driver frees it. */
 static dw_status instantiate(device *device, device_graph *graph) {
     cuda_state *state = cuda_state_of(device);
-    cuda_instantiate_params params = {.flags = CUDA_INSTANTIATE_UPLOAD, .upload_stream = state->stream};
-    if (graph->exec != NULL) CUDA_TRY(device->context, &state->driver, StreamSynchronize, state->stream);
+    cuda_instantiate_params params = {.flags = CUDA_INSTANTIATE_UPLOAD, .upload_stream = state->current};
     drop_exec(device, graph);
     graph->count = graph->place;
     CUDA_TRY(device->context, &state->driver, GraphCreate, &graph->graph, 0);
-    for (size_t i = 0; i < graph->count; i++) TRY(add_node(device, graph, graph->nodes[i], i > 0 ? &graph->nodes[i - 1]->node : NULL));
+    for (size_t i = 0; i < graph->count; i++) TRY(add_node(device, graph->graph, graph->nodes[i], i > 0 ? &graph->nodes[i - 1]->node : NULL, &graph->nodes[i]->node));
     CUDA_TRY(device->context, &state->driver, GraphInstantiateWithParams, &graph->exec, graph->graph, &params);
     return DW_OK;
+}
+
+static dw_status chain(device *device, cuda_graph to, const device_graph *graph) {
+    cuda_node nodes[2] = {NULL, NULL};
+    for (size_t i = 0; i < graph->count; i++) TRY(add_node(device, to, graph->nodes[i], i > 0 ? &nodes[(i - 1) % 2] : NULL, &nodes[i % 2]));
+    return cuda_add_captured(device, to);
+}
+
+/* A graph of the nodes that were recorded, copied into the caller's. The executable one keeps what it can run. */
+static dw_status capture(device *device, device_graph *graph) {
+    const cuda_driver *driver = &cuda_state_of(device)->driver;
+    cuda_graph made;
+    if (graph->differs) drop_exec(device, graph);
+    graph->count = graph->place;
+    if (graph->count == 0) return DW_OK;
+    CUDA_TRY(device->context, driver, GraphCreate, &made, 0);
+    dw_status status = chain(device, made, graph);
+    driver->GraphDestroy(made);
+    return status;
 }
 
 dw_status cuda_graph_launch(device *device, device_graph *graph) {
     cuda_state *state = cuda_state_of(device);
     if (graph->place != graph->count) graph->differs = true;
+    if (state->captured != NULL) return capture(device, graph);
+    if (graph->exec == NULL) graph->differs = true;
     if (graph->differs) {
         dw_status status = instantiate(device, graph);
         if (status != DW_OK) {
@@ -161,6 +181,6 @@ dw_status cuda_graph_launch(device *device, device_graph *graph) {
     }
     graph->differs = false;
     if (graph->count == 0) return DW_OK;
-    CUDA_TRY(device->context, &state->driver, GraphLaunch, graph->exec, state->stream);
+    CUDA_TRY(device->context, &state->driver, GraphLaunch, graph->exec, state->current);
     return DW_OK;
 }

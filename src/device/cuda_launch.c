@@ -69,7 +69,7 @@ dw_status cuda_fill_slots(device *device, const kernel_run *run, uint32_t step, 
         const kernel_slot *slot = &launch->slots[i];
         uint8_t *to = launch->arguments + slot->at;
         const uint8_t *address = NULL;
-        kernel_fault_place place = {cuda_state_of(device)->fault, step, 0};
+        kernel_fault_place place = {(uint64_t)(uintptr_t)cuda_state_of(device)->fault, step, 0};
         switch ((kernel_slot_kind)slot->kind) {
         case KERNEL_SLOT_DATA: address = operand_of(run, slot->index)->data; break;
         case KERNEL_SLOT_SCALES: address = operand_of(run, slot->index)->scales; break;
@@ -105,7 +105,7 @@ static dw_status launch_now(kernel_launcher *launcher, const kernel_launch *give
         attributes[count++] = (cuda_launch_attribute){.id = CUDA_LAUNCH_CLUSTER, .value.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]}};
     if (launch.overlaps) attributes[count++] = (cuda_launch_attribute){.id = CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION, .value.programmatic_serialization = 1};
     cuda_launch_config config = {launch.grid[0], launch.grid[1], launch.grid[2], launch.block[0], launch.block[1], launch.block[2], launch.shared_bytes,
-                                 state->stream, attributes, count};
+                                 state->current, attributes, count};
     CUDA_TRY(to->device->context, &state->driver, LaunchKernelEx, &config, function, (void *[]){launch.arguments}, NULL);
     return DW_OK;
 }

@@ -8,6 +8,8 @@
 typedef struct device device;
 typedef struct device_graph device_graph;
 
+enum { DEVICE_ALIGN = 16 };   /* of operands: kernels may read so many bytes at a time */
+
 /* What an implementation provides. Addresses are the device's own; on the CPU they are host addresses. */
 typedef struct device_calls {
     void (*close)(device *device);
@@ -22,6 +24,13 @@ typedef struct device_calls {
     dw_status (*run)(device *device, const kernel_row *row, kernel_run *run);
     /* Waits for all that was started. INVALID when a kernel has met what a host kernel would have returned as an error; fault_step says where. */
     dw_status (*synchronize)(device *device);
+    /* The same without waiting: what kernels are known to have met by now. */
+    dw_status (*poll)(device *device);
+    /* From here to lead, what is started goes to this stream of the caller's, behind what the stream holds and all that was started on the device before, and
+     * nothing waits for the device. A stream that is being captured gets graphs as nodes of its own graph (*captured: it did); single kernels it gets none. NULL
+     * where there are no streams. */
+    dw_status (*follow)(device *device, void *stream, bool *captured);
+    dw_status (*lead)(device *device);
     /* Steps as one thing to start; NULL where steps run one by one. A run records its steps: begin, add each, launch. Recording the same steps again, with
      * other addresses or sizes, changes the graph in place and allocates nothing. */
     dw_status (*graph_create)(device *device, device_graph **graph);

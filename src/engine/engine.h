@@ -65,6 +65,7 @@ struct dw_model {
     const char *no_step;       /* why there is no step */
     chip_caps chip;
     device *device;            /* that is not the host; else NULL */
+    uint64_t updates;          /* how often constants have moved */
     const char *device_name;   /* sessions open it by this name for themselves */
     const char *precision;     /* in words, for print */
     const char *fusion_notes;  /* what fusion left alone, and why; "" */
@@ -98,11 +99,14 @@ dw_status engine_compile(dw_model *model, const dw_model_options *options);
 /* ---- session.c ---- */
 
 enum { ENGINE_BINDINGS = 4 };  /* sizes that a session keeps bound at a time, per plan */
+enum { ENGINE_RECORDED = 3 };  /* addresses besides those of inputs and outputs that a device graph is made of */
 
 typedef struct engine_slot {
     plan_binding binding;
     uint64_t used;
     device_graph *graph;       /* its steps on a device that has graphs; else NULL */
+    void **recorded;           /* inputs, outputs and bases that the graph has, */
+    bool is_recorded;          /* where it has any */
 } engine_slot;
 
 /* Memory on the device for the inputs and outputs of a run, where the caller's is the host's. */
@@ -124,6 +128,8 @@ typedef struct engine_runner {
     double *profile;           /* by step: seconds are added up here; NULL: nobody asks */
 } engine_runner;
 
+typedef struct engine_memory { void *memory; size_t bytes; } engine_memory;
+
 struct dw_session {
     dw_context *context;
     const dw_model *model;
@@ -137,6 +143,11 @@ struct dw_session {
     int64_t max_tokens;
     void *generation;          /* generation.h: texts, inputs, logits, candidates */
     size_t generation_bytes;
+    unsigned flags;            /* of dw_session_flags */
+    bool enqueued;             /* there were runs on streams */
+    bool captured;             /* a graph of the caller's runs on its memory, which stays until the end */
+    engine_memory *kept;
+    size_t kept_count, kept_room;
 };
 
 /* The binding for runner->symbols: one that is kept, or the least recently used bound anew. LIMIT when the workspace is too small. */
@@ -154,6 +165,8 @@ dw_status engine_stage_create(dw_session *session, engine_runner *runner);
 void engine_stage_free(dw_session *session, engine_runner *runner);
 /* What engine_execute does there: inputs go to the device, one graph is launched, outputs come back. */
 dw_status engine_execute_remote(dw_session *session, engine_runner *runner, plan_binding *binding);
+/* The same on runner->inputs and outputs in the device's memory, on a stream of the caller's, and not waited for. */
+dw_status engine_execute_stream(dw_session *session, engine_runner *runner, plan_binding *binding, void *stream);
 
 /* match.c */
 enum { ENGINE_MAX_INPUTS = 1024, ENGINE_MAX_SYMBOLS = 64 };

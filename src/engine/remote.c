@@ -30,8 +30,8 @@ static dw_status make_room(device *device, engine_stage *stage) {
 dw_status engine_stage_create(dw_session *session, engine_runner *runner) {
     const ir_graph *graph = runner->program->plan->graph;
     device *device = session->device;
-    for (size_t i = 0; i < graph->input_count; i++) TRY(make_room(device, &runner->staged_inputs[i]));
-    for (size_t i = 0; i < graph->output_count; i++) TRY(make_room(device, &runner->staged_outputs[i]));
+    for (size_t i = 0; runner->staged_inputs != NULL && i < graph->input_count; i++) TRY(make_room(device, &runner->staged_inputs[i]));
+    for (size_t i = 0; runner->staged_outputs != NULL && i < graph->output_count; i++) TRY(make_room(device, &runner->staged_outputs[i]));
     for (int i = 0; device->calls->graph_create != NULL && i < ENGINE_BINDINGS; i++)
         if (runner->slots[i].graph == NULL) TRY(device->calls->graph_create(device, &runner->slots[i].graph));
     return DW_OK;
@@ -90,9 +90,28 @@ static dw_status fail_step(dw_session *session, const plan *plan, dw_status stat
     return base_fail_at(session->context, status, "step %d, %%%d %s", step - plan->load_count + 1, plan->steps[step].node->out[0]->id, plan->steps[step].row->name);
 }
 
-static dw_status launch_graph(dw_session *session, engine_slot *slot) {
+/* Is the slot's graph that of these addresses? If not, they are what it will be made of. */
+static bool has_recorded(const dw_session *session, engine_slot *slot, const plan_bases *bases) {
+    const ir_graph *graph = slot->binding.plan->graph;
+    void *fixed[ENGINE_RECORDED] = {bases->workspace, (void *)(uintptr_t)bases->constants, (void *)(uintptr_t)session->model->updates};
+    bool same = slot->is_recorded;
+    void **at = slot->recorded;
+    for (size_t i = 0; i < ENGINE_RECORDED + graph->input_count + graph->output_count; i++) {
+        void *now = i < ENGINE_RECORDED                        ? fixed[i]
+                    : i < ENGINE_RECORDED + graph->input_count ? bases->inputs[i - ENGINE_RECORDED]
+                                                               : bases->outputs[i - ENGINE_RECORDED - graph->input_count];
+        same = same && at[i] == now;
+        at[i] = now;
+    }
+    return same;
+}
+
+static dw_status record(dw_session *session, engine_slot *slot, const plan_bases *bases) {
     const plan *plan = slot->binding.plan;
     device *device = session->device;
+    if (has_recorded(session, slot, bases)) return DW_OK;
+    slot->is_recorded = false;
+    plan_attach(&slot->binding, bases);
     TRY(device->calls->graph_begin(device, slot->graph));
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &slot->binding.calls[i].run;
@@ -100,13 +119,22 @@ static dw_status launch_graph(dw_session *session, engine_slot *slot) {
         dw_status status = device->calls->graph_add(device, slot->graph, plan->steps[i].row, run);
         if (status != DW_OK) return fail_step(session, plan, status, i);
     }
-    return device->calls->graph_launch(device, slot->graph);
+    return DW_OK;
+}
+
+static dw_status launch_graph(dw_session *session, engine_slot *slot, const plan_bases *bases) {
+    TRY(record(session, slot, bases));
+    slot->is_recorded = false;
+    TRY(session->device->calls->graph_launch(session->device, slot->graph));
+    slot->is_recorded = true;
+    return DW_OK;
 }
 
 /* One by one, each waited for: for devices without graphs, and for profiles. */
-static dw_status run_steps(dw_session *session, engine_runner *runner, plan_binding *binding) {
+static dw_status run_steps(dw_session *session, engine_runner *runner, plan_binding *binding, const plan_bases *bases) {
     const plan *plan = binding->plan;
     device *device = session->device;
+    plan_attach(binding, bases);
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;
         run->call.context = session->context;
@@ -125,6 +153,17 @@ static engine_slot *slot_of(engine_runner *runner, const plan_binding *binding) 
     return NULL;
 }
 
+static plan_bases bases_of(const dw_session *session, const engine_runner *runner, void *const *inputs, void *const *outputs) {
+    return (plan_bases){.workspace = session->workspace, .inputs = inputs, .outputs = outputs, .states = runner->states,
+                        .constants = runner->program->on_device, .packed = NULL, .pool = session->pool};
+}
+
+/* Which step a kernel's fault is of. */
+static dw_status name_step(dw_session *session, const plan *plan, dw_status status) {
+    const int step = plan->load_count + (int)session->device->fault_step - 1;
+    return step >= plan->load_count && step < plan->step_count ? fail_step(session, plan, status, step) : status;
+}
+
 dw_status engine_execute_remote(dw_session *session, engine_runner *runner, plan_binding *binding) {
     const plan *plan = binding->plan;
     device *device = session->device;
@@ -134,12 +173,55 @@ dw_status engine_execute_remote(dw_session *session, engine_runner *runner, plan
         return base_fail(session->context, DW_LIMIT, "a model with more than %d inputs or outputs on a device", ENGINE_MAX_INPUTS);
     TRY(bring_inputs(session, runner, binding, inputs));
     TRY(place_outputs(session, runner, binding, outputs));
-    plan_attach(binding, &(plan_bases){.workspace = session->workspace, .inputs = inputs, .outputs = outputs, .states = runner->states,
-                                       .constants = runner->program->on_device, .packed = NULL, .pool = session->pool});
-    TRY(slot->graph != NULL && runner->profile == NULL ? launch_graph(session, slot) : run_steps(session, runner, binding));
+    const plan_bases bases = bases_of(session, runner, inputs, outputs);
+    TRY(slot->graph != NULL && runner->profile == NULL ? launch_graph(session, slot, &bases) : run_steps(session, runner, binding, &bases));
     TRY(bring_outputs(session, runner, binding));
     dw_status status = device->calls->synchronize(device);
-    if (status == DW_OK) return base_poll(session->context);
-    int step = plan->load_count + (int)device->fault_step - 1;
-    return step >= plan->load_count && step < plan->step_count ? fail_step(session, plan, status, step) : status;
+    return status == DW_OK ? base_poll(session->context) : name_step(session, plan, status);
+}
+
+/* ---- on a stream of the caller's ---- */
+
+/* Kernels read 16 bytes at a time, and so does the copy engine. */
+static dw_status check_addresses(dw_session *session, const engine_runner *runner, const plan_binding *binding) {
+    const ir_graph *graph = binding->plan->graph;
+    for (size_t i = 0; i < graph->input_count + graph->output_count; i++) {
+        const bool in = i < graph->input_count;
+        const void *address = in ? runner->inputs[i] : runner->outputs[i - graph->input_count];
+        const ir_value *value = in ? graph->inputs[i] : graph->outputs[i - graph->input_count].value;
+        const char *name = in ? graph->inputs[i]->name : graph->outputs[i - graph->input_count].name;
+        if ((uintptr_t)address % DEVICE_ALIGN != 0)
+            return base_fail(session->context, DW_MISMATCH, "%s %s is at %p; memory of a GPU is taken at multiples of %d bytes: copy it to such a place", in ? "input" : "output",
+                             name, address, DEVICE_ALIGN);
+        if (address == NULL && binding->bytes[plan_value_of(value)->index] > 0)
+            return base_fail(session->context, DW_INVALID, "%s %s has no memory", in ? "input" : "output", name);
+    }
+    return DW_OK;
+}
+
+/* A run before it, on whatever stream, may have met something by now. */
+static dw_status check_runs_before(dw_session *session, const engine_runner *runner) {
+    dw_status status = session->device->calls->poll(session->device);
+    if (status == DW_OK) return DW_OK;
+    return base_fail_at(session->context, name_step(session, runner->program->plan, status), "an earlier run on a stream");
+}
+
+dw_status engine_execute_stream(dw_session *session, engine_runner *runner, plan_binding *binding, void *stream) {
+    device *device = session->device;
+    engine_slot *slot = slot_of(runner, binding);
+    const plan_bases bases = bases_of(session, runner, runner->inputs, runner->outputs);
+    bool captured;
+    TRY(check_runs_before(session, runner));
+    TRY(check_addresses(session, runner, binding));
+    TRY(device->calls->follow(device, stream, &captured));
+    session->enqueued = true;
+    session->captured = session->captured || captured;
+    dw_status status = launch_graph(session, slot, &bases), ended = device->calls->lead(device);
+    return status == DW_OK ? ended : status;
+}
+
+dw_status dw_session_synchronize(dw_session *session) {
+    if (session->device == NULL) return DW_OK;
+    dw_status status = session->device->calls->synchronize(session->device);
+    return status == DW_OK || session->full.program == NULL ? status : name_step(session, session->full.program->plan, status);
 }

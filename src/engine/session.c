@@ -22,10 +22,12 @@ static dw_status make_runner(dw_session *session, const engine_program *program,
     TRY_NEW(runner->outputs, &session->arena, graph->output_count);
     TRY_NEW(runner->states, &session->arena, graph->state_count);
     TRY_NEW(runner->state_bytes, &session->arena, graph->state_count);
-    if (session->device != NULL) {
+    if (session->device != NULL && !(session->flags & DW_SESSION_DEVICE_MEMORY)) {
         TRY_NEW(runner->staged_inputs, &session->arena, graph->input_count);
         TRY_NEW(runner->staged_outputs, &session->arena, graph->output_count);
     }
+    for (int i = 0; session->device != NULL && i < ENGINE_BINDINGS; i++)
+        TRY_NEW(runner->slots[i].recorded, &session->arena, ENGINE_RECORDED + graph->input_count + graph->output_count);
     for (int i = 0; i < ENGINE_BINDINGS; i++) TRY(plan_binding_create(session->context, program->plan, &runner->slots[i].binding));
     return plan_layout_create(program->plan, &session->arena, &runner->layout);
 }
@@ -95,6 +97,7 @@ dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding *
     }
     oldest->used = ++runner->clock;
     if (*binding == NULL) {
+        oldest->is_recorded = false;
         TRY(plan_bind(&oldest->binding, runner->symbols));
         plan_size_scratch(&oldest->binding, session->pool);
         *binding = &oldest->binding;
@@ -106,12 +109,15 @@ static size_t workspace_of(const plan_binding *binding) {
     return base_align_up(binding->value_bytes, ENGINE_ALIGN) + base_align_up(binding->scratch_bytes, ENGINE_ALIGN);
 }
 
+static dw_status check_workspace(dw_session *session, const plan_binding *binding) {
+    if (workspace_of(binding) <= session->workspace_bytes) return DW_OK;
+    return base_fail(session->context, DW_LIMIT, "a run at these sizes needs %zu bytes of workspace, the session reserved %zu: create it with larger dims",
+                     workspace_of(binding), session->workspace_bytes);
+}
+
 dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding) {
     const plan *plan = runner->program->plan;
-    if (workspace_of(binding) > session->workspace_bytes)
-        return base_fail(session->context, DW_LIMIT,
-                         "a run at these sizes needs %zu bytes of workspace, the session reserved %zu: create it with larger dims",
-                         workspace_of(binding), session->workspace_bytes);
+    TRY(check_workspace(session, binding));
     if (session->device != NULL) return engine_execute_remote(session, runner, binding);
     plan_bases bases = {.workspace = session->workspace,
                         .inputs = runner->inputs,
@@ -202,11 +208,22 @@ static dw_status settle(dw_session *session, engine_runner *runner, size_t *byte
     return session->device != NULL ? engine_stage_create(session, runner) : DW_OK;
 }
 
+static dw_status check_flags(dw_session *session, const dw_session_options *options) {
+    if (!(options->flags & DW_SESSION_DEVICE_MEMORY)) return DW_OK;
+    if (session->device == NULL || session->device->calls->follow == NULL)
+        return base_fail(session->context, DW_INVALID, "a session on device memory needs a model that is made for a GPU: set dw_model_options.device to cuda");
+    if (options->max_tokens > 0)
+        return base_fail(session->context, DW_INVALID, "generation reads its logits on the host: make another session for it, without DW_SESSION_DEVICE_MEMORY");
+    session->flags = options->flags;
+    return DW_OK;
+}
+
 static dw_status build(dw_session *session, const dw_session_options *options) {
     const dw_model *model = session->model;
     size_t bytes = 0;
     TRY(base_pool(session->context, &session->pool));
     if (model->device != NULL) TRY(device_open(session->context, model->device_name, &session->device));
+    TRY(check_flags(session, options));
     if (model->full.plan != NULL) {
         TRY(make_runner(session, &model->full, &session->full));
         TRY(reserve_full(session, options));
@@ -248,10 +265,12 @@ dw_status dw_session_create(dw_context *context, const dw_model *model, const dw
 void dw_session_destroy(dw_session *session) {
     if (session == NULL) return;
     dw_context *context = session->context;
+    if (session->enqueued) session->device->calls->synchronize(session->device);
     free_runner(session, &session->full);
     free_runner(session, &session->step);
     free_runner(session, &session->prelude);
     release_memory(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
+    for (size_t i = 0; i < session->kept_count; i++) release_memory(session, session->kept[i].memory, session->kept[i].bytes);
     device_close(session->device);
     base_release(context, session->generation, session->generation_bytes, ENGINE_ALIGN);
     arena_free(&session->arena);
@@ -280,14 +299,25 @@ static dw_status prepare(dw_session *session, int input_count, const dw_named_te
     return engine_bind(session, &session->full, binding);
 }
 
+/* A graph that the caller has captured runs on the workspace that there was. */
+static dw_status make_room_to_keep(dw_session *session) {
+    engine_memory *grown = arena_grow(&session->arena, session->kept, session->kept_count, &session->kept_room, sizeof *grown);
+    if (grown == NULL) return DW_NO_MEMORY;
+    session->kept = grown;
+    return DW_OK;
+}
+
 static dw_status widen(dw_session *session, engine_runner *runner) {
     size_t bytes = session->workspace_bytes;
     void *workspace;
     TRY(engine_reserve_up_to(session, runner));
     TRY(settle(session, runner, &bytes));
     if (bytes <= session->workspace_bytes) return DW_OK;
+    if (session->captured) TRY(make_room_to_keep(session));
+    if (session->device != NULL) TRY(session->device->calls->synchronize(session->device));   /* runs on streams are using the one that goes */
     TRY(take_memory(session, bytes + ENGINE_ALIGN, &workspace));
-    release_memory(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
+    if (session->captured) session->kept[session->kept_count++] = (engine_memory){session->workspace, session->workspace_bytes + ENGINE_ALIGN};
+    else release_memory(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
     session->workspace = workspace;
     session->workspace_bytes = bytes;
     return DW_OK;
@@ -362,7 +392,20 @@ static dw_status take_outputs(dw_session *session, plan_binding *binding, int co
 
 dw_status dw_session_run(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs) {
     plan_binding *binding;
+    if (session->flags & DW_SESSION_DEVICE_MEMORY)
+        return base_fail(session->context, DW_INVALID, "the session was made for tensors in the device's memory: run it by dw_session_enqueue");
     TRY(prepare(session, input_count, inputs, &binding));
     TRY(take_outputs(session, binding, output_count, outputs));
     return engine_execute(session, &session->full, binding);
+}
+
+dw_status dw_session_enqueue(dw_session *session, void *stream, int input_count, const dw_named_tensor *inputs, int output_count,
+                             const dw_named_tensor *outputs) {
+    plan_binding *binding;
+    if (session->device == NULL || session->device->calls->follow == NULL)
+        return base_fail(session->context, DW_INVALID, "the model was made for the CPU, which has no streams: run it by dw_session_run");
+    TRY(prepare(session, input_count, inputs, &binding));
+    TRY(take_outputs(session, binding, output_count, outputs));
+    TRY(check_workspace(session, binding));
+    return engine_execute_stream(session, &session->full, binding, stream);
 }

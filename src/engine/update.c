@@ -127,6 +127,7 @@ static dw_status recompute(update *update) {
         return status;
     }
     for (int i = 0; i < 3; i++) *all[i] = made[i];
+    model->updates++;
     take_over(update, &fresh);
     return DW_OK;
 }

@@ -13,6 +13,8 @@ typedef struct fake_cuda_control {
     int fail_at;                  /* this call, counted from 1, fails with CUDA_UNKNOWN; 0: none */
     int calls;                    /* so far */
     int launches;                 /* of kernels, in graphs or not */
+    void *stream;                 /* where the last graph was launched */
+    void *capturing, *captured;   /* a stream that is being captured, and the graph that it is captured to; NULL: none */
     int live;                     /* allocations, graphs, streams, contexts and whatever else has to be given back */
     const char *log[FAKE_CUDA_LOG];   /* the calls by name, from log[0] on */
 } fake_cuda_control;

@@ -309,14 +309,21 @@ cuda_result cuStreamSynchronize(cuda_stream stream) { ENTER("StreamSynchronize")
 cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned flags) { ENTER("StreamWaitEvent"); (void)stream, (void)event, (void)flags; return CUDA_OK; }
 cuda_result cuStreamGetCaptureInfo_v3(cuda_stream stream, cuda_capture_status *status, uint64_t *id, cuda_graph *graph, const cuda_node **dependencies, const cuda_edge **edges, size_t *count) {
     ENTER("StreamGetCaptureInfo");
-    (void)stream, (void)id, (void)graph, (void)dependencies, (void)edges, (void)count;
-    *status = CUDA_CAPTURE_NONE;
+    const bool active = fake_cuda.captured != NULL && fake_cuda.capturing == (void *)stream;
+    *status = active ? CUDA_CAPTURE_ACTIVE : CUDA_CAPTURE_NONE;
+    if (!active) return CUDA_OK;
+    *id = 1;
+    *graph = fake_cuda.captured;
+    *edges = NULL;
+    *dependencies = &(*graph)->last;
+    *count = (*graph)->last != NULL;
     return CUDA_OK;
 }
 cuda_result cuStreamUpdateCaptureDependencies_v2(cuda_stream stream, cuda_node *dependencies, const cuda_edge *edges, size_t count, unsigned flags) {
     ENTER("StreamUpdateCaptureDependencies");
-    (void)stream, (void)dependencies, (void)edges, (void)count, (void)flags;
-    return CUDA_OK;
+    (void)edges;
+    if (fake_cuda.capturing != (void *)stream || count != 1 || flags != CUDA_CAPTURE_SET_DEPENDENCIES) return CUDA_INVALID_VALUE;
+    return dependencies[0] == ((cuda_graph)fake_cuda.captured)->last ? CUDA_OK : CUDA_INVALID_VALUE;
 }
 cuda_result cuThreadExchangeStreamCaptureMode(cuda_capture_mode *mode) { ENTER("ThreadExchangeStreamCaptureMode"); (void)mode; return CUDA_OK; }
 cuda_result cuEventCreate(cuda_event *event, unsigned flags) { ENTER("EventCreate"); (void)flags; *event = (cuda_event)(void *)&an_event; fake_cuda.live++; return CUDA_OK; }
@@ -342,6 +349,11 @@ static struct cuda_node_st *new_node(const cuda_kernel_node *params) {
     memcpy(node->arguments, params->parameters[0], params->function->bytes);
     return node;
 }
+static void append(struct cuda_graph_st *graph, struct cuda_node_st *node) {
+    if (graph->last != NULL) graph->last->next = node;
+    else graph->first = node;
+    graph->last = node;
+}
 static void free_nodes(struct cuda_node_st *node) {
     while (node != NULL) {
         struct cuda_node_st *next = node->next;
@@ -358,15 +370,20 @@ cuda_result cuGraphAddNode_v2(cuda_node *node, cuda_graph graph, const cuda_node
     if (params->type != CUDA_NODE_KERNEL) return CUDA_NOT_SUPPORTED;
     if (graph->last == NULL ? count != 0 : count != 1 || dependencies[0] != graph->last) return CUDA_INVALID_VALUE;
     *node = new_node(&params->kernel);
-    if (graph->last != NULL) graph->last->next = *node;
-    else graph->first = *node;
-    graph->last = *node;
+    append(graph, *node);
     return CUDA_OK;
 }
 cuda_result cuGraphAddChildGraphNode(cuda_node *node, cuda_graph graph, const cuda_node *dependencies, size_t count, cuda_graph child) {
     ENTER("GraphAddChildGraphNode");
-    (void)node, (void)graph, (void)dependencies, (void)count, (void)child;
-    return CUDA_NOT_SUPPORTED;
+    if (graph->last == NULL ? count != 0 : count != 1 || dependencies[0] != graph->last) return CUDA_INVALID_VALUE;
+    for (struct cuda_node_st *at = child->first; at != NULL; at = at->next) {   /* its kernels in a row, and the last stands for it */
+        void *parameters[] = {at->arguments};
+        cuda_kernel_node copied = at->params;
+        copied.parameters = parameters;
+        append(graph, new_node(&copied));
+    }
+    *node = graph->last;
+    return CUDA_OK;
 }
 cuda_result cuGraphKernelNodeSetAttribute(cuda_node node, cuda_launch_attribute_id id, const cuda_launch_value *value) {
     ENTER("GraphKernelNodeSetAttribute");
@@ -393,7 +410,8 @@ cuda_result cuGraphInstantiateWithParams(cuda_graph_exec *exec, cuda_graph graph
 cuda_result cuGraphUpload(cuda_graph_exec exec, cuda_stream stream) { ENTER("GraphUpload"); (void)exec, (void)stream; return CUDA_OK; }
 cuda_result cuGraphLaunch(cuda_graph_exec exec, cuda_stream stream) {
     ENTER("GraphLaunch");
-    (void)stream;
+    if (fake_cuda.captured != NULL && fake_cuda.capturing == (void *)stream) return CUDA_CAPTURE_UNSUPPORTED;
+    fake_cuda.stream = stream;
     for (const struct cuda_node_st *node = exec->first; node != NULL; node = node->next) {
         cuda_result result = run_kernel(node->params.function->run, node->arguments, &node->params.grid_x, &node->params.block_x);
         if (result != CUDA_OK) return result;

@@ -6,6 +6,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "device/cuda_abi.h"
 #include "device/device.h"
 #include "support/session.h"
 #include "tests/cuda/control.h"
@@ -143,7 +144,7 @@ static void a_run_is_one_graph_launch(void **state) {
     assert_int_equal(fake->launches, 6);
     begin_log();
     assert_runs_as_references(context, session, oracle, model->captured, &sizes[0], RUN_SMALL_INTEGERS, 9);
-    static const char *const expected[] = {"MemcpyHtoDAsync", "MemcpyHtoDAsync", "MemcpyHtoDAsync", "GraphLaunch", "MemcpyDtoHAsync", "MemcpyDtoHAsync", "StreamSynchronize"};
+    static const char *const expected[] = {"MemcpyHtoDAsync", "MemcpyHtoDAsync", "MemcpyHtoDAsync", "GraphLaunch", "MemcpyDtoHAsync", "StreamSynchronize"};
     assert_int_equal(fake->calls, COUNT_OF(expected));
     for (size_t i = 0; i < COUNT_OF(expected); i++) assert_string_equal(fake->log[i], expected[i]);
     evaluation_destroy(oracle);
@@ -190,13 +191,188 @@ static void a_fault_names_the_step(void **state) {
     dw_context_destroy(context);
 }
 
+/* ---- streams of the caller's: the stand-in's device memory is the host's ---- */
+
+static char stream_a, stream_b;
+
+typedef struct mlp { _Alignas(16) float x[48], w[128], b[16], y[96]; dw_named_tensor inputs[3], output; } mlp;
+
+/* s rows of x, and what they give in y. */
+static void fill_mlp(mlp *io, int64_t s, float first) {
+    for (int i = 0; i < 48; i++) io->x[i] = first + (float)(i % 5);
+    for (int i = 0; i < 128; i++) io->w[i] = (float)(i % 7 - 3);
+    for (int i = 0; i < 16; i++) io->b[i] = (float)(i % 3);
+    for (int i = 0; i < 96; i++) io->y[i] = -1;
+    io->inputs[0] = (dw_named_tensor){"x", {.format = DW_FORMAT_f32, .rank = 2, .dims = {s, 8}, .strides = {8, 1}, .data = io->x}};
+    io->inputs[1] = (dw_named_tensor){"w", {.format = DW_FORMAT_f32, .rank = 2, .dims = {8, 16}, .strides = {16, 1}, .data = io->w}};
+    io->inputs[2] = (dw_named_tensor){"b", {.format = DW_FORMAT_f32, .rank = 1, .dims = {16}, .strides = {1}, .data = io->b}};
+    io->output = (dw_named_tensor){"y", {.format = DW_FORMAT_f32, .rank = 2, .dims = {s, 16}, .strides = {16, 1}, .data = io->y}};
+}
+
+static void assert_mlp(const mlp *io) {
+    for (int64_t r = 0; r < io->output.tensor.dims[0]; r++)
+        for (int c = 0; c < 16; c++) {
+            float sum = io->b[c];
+            for (int k = 0; k < 8; k++) sum += io->x[r * 8 + k] * io->w[k * 16 + c];
+            assert_true(io->y[r * 16 + c] == (sum > 0 ? sum : 0));
+        }
+}
+
+static dw_session *stream_session(dw_context *context, const dw_model *model, const char *dims) {
+    dw_session *session;
+    assert_ok(context, dw_session_create(context, model, &(dw_session_options){.dims = dims, .flags = DW_SESSION_DEVICE_MEMORY}, &session));
+    return session;
+}
+
+static void a_run_on_a_stream_copies_and_waits_for_nothing(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, graph_text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *session = stream_session(context, model, "s=6");
+    mlp io, other;
+    fill_mlp(&io, 6, 1);
+    fill_mlp(&other, 6, -3);
+    begin_log();
+    assert_ok(context, dw_session_enqueue(session, &stream_a, 3, io.inputs, 1, &io.output));
+    assert_ptr_equal(fake->stream, &stream_a);
+    assert_mlp(&io);
+    assert_int_equal(count_calls("MemcpyHtoDAsync") + count_calls("MemcpyDtoHAsync") + count_calls("MemAlloc"), 0);
+    assert_int_equal(count_calls("StreamSynchronize") + count_calls("EventSynchronize") + count_calls("CtxSynchronize"), 0);
+    begin_log();
+    io.x[3] = 9;
+    assert_ok(context, dw_session_enqueue(session, NULL, 3, io.inputs, 1, &io.output));
+    assert_null(fake->stream);
+    assert_mlp(&io);
+    static const char *const expected[] = {"StreamGetCaptureInfo", "StreamWaitEvent", "GraphLaunch", "EventRecord", "StreamWaitEvent"};
+    assert_int_equal(fake->calls, COUNT_OF(expected));
+    for (size_t i = 0; i < COUNT_OF(expected); i++) assert_string_equal(fake->log[i], expected[i]);
+    begin_log();
+    assert_ok(context, dw_session_enqueue(session, &stream_b, 3, other.inputs, 1, &other.output));   /* elsewhere: patched, not made anew */
+    assert_mlp(&other);
+    assert_int_equal(count_calls("GraphInstantiate"), 0);
+    assert_true(count_calls("GraphExecKernelNodeSetParams") > 0);
+    assert_ok(context, dw_session_synchronize(session));
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+static void a_stream_wants_a_gpu_and_its_memory(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, graph_text, &(dw_model_options){.device = DEVICE_NAME}), *host = model_of_text(context, graph_text, NULL);
+    dw_session *session = stream_session(context, model, "s=6"), *of_host = session_of(context, host, "s=6"), *none;
+    mlp io;
+    fill_mlp(&io, 5, 1);
+    test_assert_fails(context, dw_session_run(session, 3, io.inputs, 1, &io.output), DW_INVALID, "run it by dw_session_enqueue");
+    test_assert_fails(context, dw_session_enqueue(of_host, NULL, 3, io.inputs, 1, &io.output), DW_INVALID, "was made for the CPU");
+    assert_ok(context, dw_session_synchronize(of_host));
+    test_assert_fails(context, dw_session_create(context, host, &(dw_session_options){.flags = DW_SESSION_DEVICE_MEMORY}, &none), DW_INVALID, "made for a GPU");
+    io.inputs[0].tensor.data = io.x + 1;
+    test_assert_fails(context, dw_session_enqueue(session, NULL, 3, io.inputs, 1, &io.output), DW_MISMATCH, "input x is at");
+    io.inputs[0].tensor.data = NULL;
+    test_assert_fails(context, dw_session_enqueue(session, NULL, 3, io.inputs, 1, &io.output), DW_INVALID, "input x has no memory");
+    dw_session_destroy(session);
+    dw_session_destroy(of_host);
+    dw_model_destroy(model);
+    dw_model_destroy(host);
+    dw_context_destroy(context);
+}
+
+typedef struct captures {
+    cuda_result (*create)(cuda_graph *graph, unsigned flags);
+    cuda_result (*instantiate)(cuda_graph_exec *exec, cuda_graph graph, cuda_instantiate_params *params);
+    cuda_result (*launch)(cuda_graph_exec exec, cuda_stream stream);
+    cuda_result (*destroy_exec)(cuda_graph_exec exec);
+    cuda_result (*destroy)(cuda_graph graph);
+} captures;
+
+static captures find_captures(void) {
+    static const char *const names[] = {"cuGraphCreate", "cuGraphInstantiateWithParams", "cuGraphLaunch", "cuGraphExecDestroy", "cuGraphDestroy"};
+    void *library = dlopen(DRIVER, RTLD_NOW), *found[COUNT_OF(names)];
+    captures calls;
+    for (size_t i = 0; i < COUNT_OF(names); i++) found[i] = dlsym(library, names[i]);
+    _Static_assert(sizeof found == sizeof calls, "one address for each call");
+    memcpy(&calls, found, sizeof calls);
+    return calls;
+}
+
+/* Two runs into one graph of the caller's, one before the session has run and one after; then the graph runs on what is there by then. */
+static void a_captured_stream_gets_child_graphs(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, graph_text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *session = stream_session(context, model, "s=4");
+    const captures calls = find_captures();
+    cuda_graph graph;
+    cuda_graph_exec exec;
+    mlp first, second, later;
+    fill_mlp(&first, 3, 1);
+    fill_mlp(&second, 3, 2);
+    fill_mlp(&later, 6, 2);
+    assert_int_equal(calls.create(&graph, 0), CUDA_OK);
+    fake->capturing = &stream_a;
+    fake->captured = graph;
+    begin_log();
+    assert_ok(context, dw_session_enqueue(session, &stream_a, 3, first.inputs, 1, &first.output));
+    assert_int_equal(fake->launches + count_calls("EventRecord") + count_calls("StreamSynchronize"), 0);
+    assert_int_equal(count_calls("ThreadExchangeStreamCaptureMode"), 2);
+    fake->captured = NULL;
+    assert_ok(context, dw_session_enqueue(session, &stream_a, 3, first.inputs, 1, &first.output));
+    assert_mlp(&first);
+    fake->captured = graph;
+    assert_ok(context, dw_session_enqueue(session, &stream_a, 3, second.inputs, 1, &second.output));
+    fake->captured = NULL;
+    assert_ok(context, dw_session_enqueue(session, &stream_a, 3, first.inputs, 1, &first.output));
+    assert_ok(context, dw_session_reserve(session, 3, later.inputs));   /* the workspace that the graph uses stays */
+    assert_ok(context, dw_session_enqueue(session, &stream_a, 3, later.inputs, 1, &later.output));
+    assert_mlp(&later);
+    memset(first.y, 0xff, sizeof first.y);
+    first.x[1] = 17;
+    assert_int_equal(calls.instantiate(&exec, graph, NULL), CUDA_OK);
+    assert_int_equal(calls.launch(exec, (cuda_stream)(void *)&stream_a), CUDA_OK);
+    assert_mlp(&first);
+    assert_mlp(&second);
+    assert_int_equal(calls.destroy_exec(exec), CUDA_OK);
+    assert_int_equal(calls.destroy(graph), CUDA_OK);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+static void a_fault_on_a_stream_comes_with_a_later_call(void **state) {
+    (void)state;
+    static const char text[] = "graph g\n  input x f32[5,3]\n  input i i64[2]\n  %1 = neg x\n  %2 = take %1, i {axis=0}\n  output y %2\n";
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *session = stream_session(context, model, "");
+    _Alignas(16) float x[15] = {0}, y[6];
+    _Alignas(16) int64_t index[2] = {1, 7};
+    const dw_named_tensor inputs[] = {{"x", {.format = DW_FORMAT_f32, .rank = 2, .dims = {5, 3}, .strides = {3, 1}, .data = x}},
+                                      {"i", {.format = DW_FORMAT_i64, .rank = 1, .dims = {2}, .strides = {1}, .data = index}}};
+    const dw_named_tensor output = {"y", {.format = DW_FORMAT_f32, .rank = 2, .dims = {2, 3}, .strides = {3, 1}, .data = y}};
+    static const char words[] = "index 7 is outside its axis, which has size 5 (step 2, %2 cuda_take)";
+    assert_ok(context, dw_session_enqueue(session, NULL, 2, inputs, 1, &output));
+    test_assert_fails(context, dw_session_enqueue(session, NULL, 2, inputs, 1, &output), DW_INVALID, words);
+    assert_ok(context, dw_session_enqueue(session, NULL, 2, inputs, 1, &output));
+    test_assert_fails(context, dw_session_synchronize(session), DW_INVALID, words);
+    index[1] = 2;
+    assert_ok(context, dw_session_enqueue(session, NULL, 2, inputs, 1, &output));
+    assert_ok(context, dw_session_synchronize(session));
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
 /* ---- failures ---- */
 
 static dw_status run_once(dw_context *context) {
     dw_graph *graph = NULL;
     dw_model *model = NULL;
     dw_session *session = NULL;
-    float x[16] = {1}, w[128] = {2}, b[16] = {3}, y[32];
+    _Alignas(16) float x[16] = {1}, w[128] = {2}, b[16] = {3}, y[32];
     const dw_named_tensor inputs[] = {{"x", {.format = DW_FORMAT_f32, .rank = 2, .dims = {2, 8}, .strides = {8, 1}, .data = x}},
                                       {"w", {.format = DW_FORMAT_f32, .rank = 2, .dims = {8, 16}, .strides = {16, 1}, .data = w}},
                                       {"b", {.format = DW_FORMAT_f32, .rank = 1, .dims = {16}, .strides = {1}, .data = b}}};
@@ -205,6 +381,7 @@ static dw_status run_once(dw_context *context) {
     if (status == DW_OK) status = dw_model_create(context, graph, &(dw_model_options){.device = DEVICE_NAME}, &model);
     if (status == DW_OK) status = dw_session_create(context, model, &(dw_session_options){.dims = "s=2"}, &session);
     if (status == DW_OK) status = dw_session_run(session, 3, inputs, 1, &output);
+    if (status == DW_OK) status = dw_session_enqueue(session, NULL, 3, inputs, 1, &output);
     dw_session_destroy(session);
     dw_model_destroy(model);
     return status;
@@ -241,6 +418,10 @@ int main(void) {
         cmocka_unit_test(a_run_is_one_graph_launch),
         cmocka_unit_test(another_size_patches_a_graph),
         cmocka_unit_test(a_fault_names_the_step),
+        cmocka_unit_test(a_run_on_a_stream_copies_and_waits_for_nothing),
+        cmocka_unit_test(a_stream_wants_a_gpu_and_its_memory),
+        cmocka_unit_test(a_captured_stream_gets_child_graphs),
+        cmocka_unit_test(a_fault_on_a_stream_comes_with_a_later_call),
         cmocka_unit_test(every_call_of_the_driver_may_fail),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);

@@ -1,0 +1,52 @@
+"""Where tensors lie: the device of a model, of a call, and what is said where they do not agree. A tensor of rank 0 in the CPU's memory goes with any
+device, as it does in PyTorch."""
+from __future__ import annotations
+
+from typing import Any, Iterable
+
+import torch
+
+from .errors import Mismatch, Unsupported
+
+CPU = torch.device("cpu")
+
+
+def device_of(tensors: Iterable[tuple[str, Any]], device: torch.device | None = None, of: str = "") -> torch.device | None:
+    """The device that these tensors are on, which is the given one where there is one (of says whose it is); None: there is no tensor.
+
+    Mismatch names two tensors on different devices, Unsupported one on a device that is neither the CPU nor CUDA."""
+    first, scalar = of, None
+    for name, tensor in tensors:
+        if not isinstance(tensor, torch.Tensor) or tensor.device.type == "meta":
+            continue
+        if tensor.dim() == 0 and tensor.device.type == "cpu":
+            scalar = CPU
+            continue
+        if tensor.device == device:
+            continue
+        if tensor.device.type not in ("cpu", "cuda"):
+            raise Unsupported(f"'{name}' is on device '{tensor.device}'; Deepwell runs on the CPU and on CUDA")
+        if device is not None:
+            raise Mismatch(f"'{name}' is on {tensor.device}, {first} on {device}: move it by .to('{device}')")
+        device, first = tensor.device, f"'{name}'"
+    return scalar if device is None else device
+
+
+def core_device(device: torch.device | None) -> str | None:
+    """The core's name of it; None: the CPU."""
+    return None if device is None or device.type == "cpu" else f"cuda:{device.index or 0}"
+
+
+def parse_device(device: Any) -> torch.device | None:
+    """What the user named: None, "cpu", "cuda", "cuda:1", or a torch.device."""
+    if device is None:
+        return None
+    made = torch.device(device)
+    if made.type not in ("cpu", "cuda"):
+        raise Unsupported(f"device '{made}': Deepwell runs on the CPU and on CUDA")
+    return torch.device("cuda", made.index or 0) if made.type == "cuda" else made
+
+
+def to_host(tensors: Iterable[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
+    """Those of GPUs as copies in the CPU's memory, the others themselves."""
+    return [(name, tensor if tensor.device.type != "cuda" else tensor.detach().cpu()) for name, tensor in tensors]
