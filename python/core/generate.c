@@ -8,6 +8,8 @@ typedef struct generation {
     PyObject *on_token;      /* or None */
     int count;               /* of prompts */
     dw_prompt *prompts;      /* their ids and made_ids are malloc memory */
+    PyObject *inputs;        /* of each prompt its own tensors, a list; NULL: all have those of the options */
+    core_tensors *own;       /* read from it, as many as there are prompts */
 } generation;
 
 /* int64 numbers of a sequence, or of a tensor, in malloc memory; false: raised. */
@@ -63,6 +65,13 @@ static int is_list_of_prompts(PyObject *prompts) {
     return PySequence_Check(first) && !PyUnicode_Check(first);
 }
 
+/* Tensors by name for each prompt, rather than for all? */
+static int is_list_of_inputs(PyObject *inputs) {
+    if (inputs == NULL || !PyList_Check(inputs) || PyList_Size(inputs) == 0) return 0;
+    PyObject *first = PyList_GetItem(inputs, 0);
+    return PyList_Check(first) || PyDict_Check(first);
+}
+
 /* Adds a prompt with room for what continues it; false: raised. */
 static int add_prompt(generation *generation, PyObject *ids, const dw_generate_options *options) {
     dw_prompt *prompt = &generation->prompts[generation->count];
@@ -71,10 +80,14 @@ static int add_prompt(generation *generation, PyObject *ids, const dw_generate_o
     prompt->ids = read;
     prompt->seed = options->seed + (uint64_t)generation->count;
     prompt->made_ids = malloc((size_t)options->tokens * sizeof *prompt->made_ids + 1);
-    generation->count++;
-    if (prompt->made_ids != NULL) return 1;
-    PyErr_NoMemory();
-    return 0;
+    const int row = generation->count++;
+    if (prompt->made_ids == NULL) PyErr_NoMemory();
+    if (prompt->made_ids == NULL || generation->inputs == NULL) return prompt->made_ids != NULL;
+    PyObject *inputs = PyList_GetItem(generation->inputs, row);   /* NULL where the list has shrunk meanwhile */
+    if (inputs == NULL || !core_tensors_read(inputs, &generation->own[row])) return 0;
+    prompt->inputs = generation->own[row].rows;
+    prompt->input_count = generation->own[row].count;
+    return 1;
 }
 
 static int read_prompts(generation *generation, PyObject *given, int many, const dw_generate_options *options) {
@@ -83,9 +96,14 @@ static int read_prompts(generation *generation, PyObject *given, int many, const
         core_fail(DW_INVALID, "tokens is %lld for %zd prompts; from 0 to 2^30 for less than 2^31 prompts", (long long)options->tokens, count);
         return 0;
     }
+    if (generation->inputs != NULL && PyList_Size(generation->inputs) != count) {
+        core_fail(DW_MISMATCH, "inputs is a list of %zd, for %zd prompts", PyList_Size(generation->inputs), count);
+        return 0;
+    }
     generation->prompts = calloc((size_t)count, sizeof *generation->prompts);
-    if (generation->prompts == NULL) PyErr_NoMemory();
-    int done = generation->prompts != NULL;
+    generation->own = calloc((size_t)count, sizeof *generation->own);
+    int done = generation->prompts != NULL && generation->own != NULL;
+    if (!done) PyErr_NoMemory();
     for (Py_ssize_t i = 0; done && i < count; i++) {
         PyObject *ids = many ? PyList_GetItem(given, i) : given;   /* NULL where the list has shrunk meanwhile */
         done = ids != NULL && add_prompt(generation, ids, options);
@@ -119,8 +137,10 @@ static PyObject *generate_all(generation *generation, PyObject *given, const dw_
     for (int i = 0; i < generation->count; i++) {
         free((void *)generation->prompts[i].ids);
         free(generation->prompts[i].made_ids);
+        core_tensors_free(&generation->own[i]);
     }
     free(generation->prompts);
+    free(generation->own);
     return made;
 }
 
@@ -137,7 +157,8 @@ PyObject *core_session_generate(PyObject *object, PyObject *arguments, PyObject 
     generation generation = {.session = (core_session *)object, .on_token = on_token};
     core_tensors tensors;
     if (stop != NULL && stop != Py_None && !read_ids(stop, "stop_ids", &stop_ids, &stop_count)) return NULL;
-    if (!core_tensors_read(inputs, &tensors)) {
+    if (is_list_of_inputs(inputs)) generation.inputs = inputs;
+    if (!core_tensors_read(generation.inputs != NULL ? NULL : inputs, &tensors)) {
         free(stop_ids);
         return NULL;
     }

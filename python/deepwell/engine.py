@@ -39,6 +39,29 @@ def _milliseconds(call: Callable[[], Any], repeat: int) -> list[float]:
     return times
 
 
+def _row(name: str, given: Any, row: int, rows: int) -> Any:
+    """What one of the prompts is given of an input."""
+    if isinstance(given, (list, tuple)):
+        if len(given) != rows:
+            raise Mismatch(f"generate: '{name}' is a list of {len(given)} tensors, for {rows} prompts")
+        return given[row].cpu().contiguous()
+    if given.dim() == 0 or given.shape[0] not in (1, rows):
+        raise Mismatch(f"generate: '{name}' is {list(given.shape)}, for {rows} prompts; it has a row for each, or one for all")
+    return (given[row:row + 1] if given.shape[0] == rows else given).cpu().contiguous()
+
+
+def _largest(types: list[tuple[str, str]], given: list[dict[str, Any]]) -> dict[str, int]:
+    """The largest sizes by symbol that tensors of these inputs have."""
+    from .region import split_type
+    sizes: dict[str, int] = {}
+    for name, text in types:
+        for row in given:
+            for dim, size in zip(split_type(text)[1], row[name].shape if name in row else ()):
+                if dim.isidentifier():
+                    sizes[dim] = max(size, sizes.get(dim, 0))
+    return sizes
+
+
 class Engine:
     """Called with what the module was captured with; returns what the module returns. Made by ``compile`` and ``load``.
 
@@ -47,7 +70,7 @@ class Engine:
     def __init__(self, region: Any, ir: IR | None, plan_only: Any = None) -> None:
         self._region, self.ir, self._plan_only = region, ir, plan_only
         self._trace = ir.trace if ir is not None else None
-        self._generator: tuple[Any, int, Any] | None = None     # model, room, session
+        self._generator: tuple[Any, Any, Any] | None = None     # model, what its session has room for, session
 
     @property
     def inputs(self) -> list[tuple[str, str]]:
@@ -159,8 +182,24 @@ class Engine:
                 model = self._region.model
             else:
                 model = self._region.options.model(self._region.graph, self._region.dims, self._region.text, generate=True, device=self._region.core_device)
-            self._generator = (model, (0, 0), None)
+            self._generator = (model, (0, 0, {}), None)
         return self._generator[0]
+
+    def _generation_session(self, room: int, rows: int, sizes: dict[str, int]) -> Any:
+        """A session with at least that room for each text, as many texts at a time, and sizes of other inputs; kept until one needs more."""
+        model, (had_room, had_rows, had_sizes), session = self._generator
+        if session is not None and room <= had_room and rows <= had_rows and all(size <= had_sizes.get(name, 0) for name, size in sizes.items()):
+            return session
+        sizes = {name: max(size, had_sizes.get(name, 0)) for name, size in sizes.items()}
+        dims = ",".join(f"{name}={size}" for name, size in sizes.items()) or None
+        rows, wanted = max(rows, had_rows), room if room <= had_room else max(room, 2 * had_room)
+        try:
+            session = _core.Session(model, max_tokens=wanted, rows=rows, dims=dims)
+        except _core.Limit:                        # the model ends before twice what there was
+            wanted = room
+            session = _core.Session(model, max_tokens=room, rows=rows, dims=dims)
+        self._generator = (model, (wanted, rows, sizes), session)
+        return session
 
     def generate(self, ids: Any, max_new_tokens: int, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, seed: int = 0,
                  eos_token_id: int | Sequence[int] | None = None, on_token: Callable[[int, int], Any] | None = None, **inputs: Any) -> Any:
@@ -168,8 +207,8 @@ class Engine:
 
         ids: an int64 tensor [s] or [b,s], or a list of ids, or a list of such lists of any lengths. Gives the same kind, prompt included (rows that
         end early are filled up with the id that ended them). temperature 0 is greedy. on_token(row, id) may return True to end the row. Rows go through
-        one step together, and row i draws by seed + i. inputs: what else the model takes, of an encoder-decoder the encoder's, by name, one row each;
-        with them rows are done one after another."""
+        one step together, and row i draws by seed + i. inputs: what else the model takes, of an encoder-decoder the encoder's, by name: a tensor with one
+        row for each prompt, or one for all of them; or a list with a tensor of one row for each prompt, of any lengths."""
         import torch
         rows = ids.tolist() if isinstance(ids, torch.Tensor) else list(ids)
         single = not rows or not isinstance(rows[0], (list, tuple))
@@ -177,26 +216,11 @@ class Engine:
         if not all(prompts) or max_new_tokens < 1:
             raise Invalid(f"generate: a prompt has {min(map(len, prompts), default=0)} ids and {max_new_tokens} are wanted; both are at least 1")
         model = self._generation_model()
-        room = max(map(len, prompts)) + max_new_tokens
-        _, known, session = self._generator
-        if session is None or room > known[0] or len(prompts) > known[1]:
-            known = (room if room <= known[0] else max(room, 2 * known[0]), max(len(prompts), known[1]))
-            try:
-                session = _core.Session(model, max_tokens=known[0], rows=known[1])
-            except _core.Limit:                        # the model ends before twice what there was
-                known = (room, known[1])
-                session = _core.Session(model, max_tokens=room, rows=known[1])
-            self._generator = (model, known, session)
+        own = [{name: _row(name, given, row, len(prompts)) for name, given in inputs.items()} for row in range(len(prompts))]
+        session = self._generation_session(max(map(len, prompts)) + max_new_tokens, len(prompts), _largest(model.inputs, own))
         stops = [] if eos_token_id is None else [eos_token_id] if isinstance(eos_token_id, int) else list(eos_token_id)
-        how = dict(temperature=temperature, top_k=top_k, top_p=top_p, stop_ids=stops)
-        if not inputs:
-            new = session.generate(prompts, max_new_tokens, seed=seed, on_token=on_token, **how)
-        else:
-            new = []
-            for row, prompt in enumerate(prompts):
-                own = [(k, (v[row:row + 1] if v.shape[0] == len(prompts) else v).cpu().contiguous()) for k, v in inputs.items()]
-                tell = None if on_token is None else lambda _, token, row=row: on_token(row, token)
-                new.append(session.generate(prompt, max_new_tokens, seed=seed + row, on_token=tell, inputs=own, **how))
+        new = session.generate(prompts, max_new_tokens, temperature=temperature, top_k=top_k, top_p=top_p, stop_ids=stops, seed=seed, on_token=on_token,
+                               inputs=own if inputs else ())
         made = [prompt + list(tail) for prompt, tail in zip(prompts, new)]
         if isinstance(ids, torch.Tensor):
             longest = max(map(len, made))

@@ -193,6 +193,34 @@ def test_generate_uses_a_cache_of_its_own(ir, model):
         engine.generate([], 3)
 
 
+@torch.no_grad()
+def test_generate_of_an_encoder_decoder_takes_rows_together():
+    tf = pytest.importorskip("transformers")
+    torch.manual_seed(3)
+    model = tf.T5ForConditionalGeneration(tf.T5Config(vocab_size=64, d_model=32, d_kv=8, d_ff=64, num_layers=2, num_decoder_layers=2, num_heads=4,
+                                                      use_cache=False, decoder_start_token_id=0)).eval()
+    ids = torch.randint(3, 64, (3, 9))
+    engine = dw.compile(dw.capture(model, {"input_ids": ids[:, :5], "decoder_input_ids": torch.zeros(3, 4, dtype=torch.int64)}))
+
+    def greedy(source):
+        made = torch.zeros(source.shape[0], 1, dtype=torch.int64)
+        for _ in range(6):
+            logits = model(input_ids=source, decoder_input_ids=made).logits[:, -1]
+            made = torch.cat([made, logits.argmax(-1, keepdim=True)], 1)
+        return made
+    start = torch.zeros(3, 1, dtype=torch.int64)
+    told = []
+    assert torch.equal(engine.generate(start, 6, input_ids=ids, on_token=lambda row, token: told.append(row) and False), greedy(ids))
+    assert told[:3] == [0, 1, 2], told          # all of them in one step
+    ragged = [ids[:1, :4], ids[1:2], ids[2:, :7]]
+    assert engine.generate([[0], [0], [0]], 6, input_ids=ragged) == [greedy(r)[0].tolist() for r in ragged]
+    assert torch.equal(engine.generate(start, 6, input_ids=ids[:1]), greedy(ids[:1]).expand(3, -1))
+    longer = torch.randint(3, 64, (1, 40))      # than what was captured
+    assert torch.equal(engine.generate(start[:1], 6, input_ids=longer), greedy(longer))
+    with pytest.raises(dw.Mismatch, match="3 prompts"):
+        engine.generate(start, 2, input_ids=ids[:2])
+
+
 def test_another_chip_is_planned_for_but_does_not_run(ir):
     engine = dw.compile(ir, "cpu-portable")
     assert "cpu-portable" in engine.explain()
