@@ -4,7 +4,7 @@
 #include <errno.h>
 #include <stdlib.h>
 
-driver sim_driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
+driver sim_driver = {.lock = PTHREAD_MUTEX_INITIALIZER, .spares = {.lock = PTHREAD_MUTEX_INITIALIZER}};
 
 /* ---- messages ---- */
 
@@ -126,6 +126,7 @@ int deepwell_sim_configure(const char *options) {
         refused = sim_driver.memory.count > 0;
         if (refused == 0) {   /* nobody uses what there was */
             sim_memory_free(&sim_driver.memory);
+            sim_spares_free(&sim_driver.spares);
             dw_context_destroy(sim_driver.context);
             sim_driver.context = NULL;
             sim_driver.started = false;
@@ -344,5 +345,6 @@ cuda_result cuDevicePrimaryCtxRelease_v2(cuda_device device) {
     pthread_mutex_lock(&sim_driver.lock);
     if (device != 0) return driver_leave(CUDA_INVALID_DEVICE);
     sim_driver.broken = CUDA_OK;
+    sim_spares_free(&sim_driver.spares);
     return driver_leave(sim_driver.started ? CUDA_OK : CUDA_NOT_INITIALIZED);
 }

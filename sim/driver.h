@@ -29,6 +29,7 @@ typedef struct driver {
     chip_caps chip;
     sim_options options;
     sim_memory memory;
+    sim_spares spares;
     uint64_t epoch;
     int64_t fail_alloc, fail_launch;   /* the n-th from now fails; 0: none */
     cuda_result broken;                /* what a finding left behind: every later call returns it */

@@ -303,7 +303,7 @@ cuda_result driver_execute(const driver_launch *launch) {
     if (sim_driver.fail_launch > 0 && --sim_driver.fail_launch == 0) {
         return driver_say(CUDA_LAUNCH_FAILED, "the launch of %s fails, as the option fail_launch asks", launch->function->function->name);
     }
-    sim_launch l = {.context = sim_driver.context, .code = launch->function->code, .memory = &sim_driver.memory, .options = &sim_driver.options,
+    sim_launch l = {.context = sim_driver.context, .code = launch->function->code, .memory = &sim_driver.memory, .options = &sim_driver.options, .spares = &sim_driver.spares,
                     .dynamic_shared = launch->shared_bytes, .params = launch->params, .epoch = ++sim_driver.epoch, .print = print_text};
     memcpy(l.grid, launch->grid, sizeof l.grid);
     memcpy(l.block, launch->block, sizeof l.block);

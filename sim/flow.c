@@ -7,20 +7,63 @@
 
 #include <stdlib.h>
 
-enum { SPIN_LIMIT = 64 };
+enum { SPIN_LIMIT = 64, MAX_SPARE_BYTES = 1 << 28 };
 
-/* ---- frames ---- */
+/* ---- frames: those of warps that ended serve the next ones, since their memory is large and is asked for in every launch ---- */
+
+static bool fits(const sim_frame *frame, size_t room) { return frame->room >= room && frame->room < room * 4 + 4096; }
+
+static sim_frame *take_spare(sim_spares *spares, size_t room) {
+    sim_frame *found = NULL;
+    pthread_mutex_lock(&spares->lock);
+    for (sim_frame **at = &spares->first; *at != NULL; at = &(*at)->parent) {
+        if (!fits(*at, room)) continue;
+        found = *at;
+        *at = found->parent;
+        spares->bytes -= found->room;
+        break;
+    }
+    pthread_mutex_unlock(&spares->lock);
+    return found;
+}
+
+static void free_frame(sim_frame *frame) {
+    free(frame->registers);
+    free(frame);
+}
+
+static void give_spare(sim_spares *spares, sim_frame *frame) {
+    pthread_mutex_lock(&spares->lock);
+    bool kept = spares->bytes + frame->room <= MAX_SPARE_BYTES;
+    if (kept) {
+        frame->parent = spares->first;
+        spares->first = frame;
+        spares->bytes += frame->room;
+    }
+    pthread_mutex_unlock(&spares->lock);
+    if (!kept) free_frame(frame);
+}
+
+void sim_spares_free(sim_spares *spares) {
+    while (spares->first != NULL) {
+        sim_frame *next = spares->first->parent;
+        free_frame(spares->first);
+        spares->first = next;
+    }
+    spares->bytes = 0;
+}
 
 static sim_frame *take_frame(sim_warp *w, sim_code *code, sim_frame *parent, uint32_t lanes) {
     sim_frame *frame = NULL;
     size_t room = base_align_up(code->register_bytes, 64) + 64;
     for (sim_frame **at = &w->free_frames; *at != NULL; at = &(*at)->parent) {
-        if ((*at)->room >= room && (*at)->room < room * 4 + 4096) {
+        if (fits(*at, room)) {
             frame = *at;
             *at = frame->parent;
             break;
         }
     }
+    if (frame == NULL) frame = take_spare(w->launch->spares, room);
     if (frame == NULL) {
         frame = malloc(sizeof *frame);
         if (frame == NULL) return NULL;
@@ -68,15 +111,6 @@ void sim_warp_start(sim_warp *w) {
     sim_given_fill(w, frame, w->lanes);
 }
 
-static void free_chain(sim_frame *frame) {
-    while (frame != NULL) {
-        sim_frame *next = frame->parent;
-        free(frame->registers);
-        free(frame);
-        frame = next;
-    }
-}
-
 void sim_warp_free(sim_warp *w) {
     while (w->fragment_count > 0) {   /* of a launch that was stopped: frames are shared, so they are collected first */
         sim_frame *frame = w->fragments[0].frame;
@@ -95,8 +129,11 @@ void sim_warp_free(sim_warp *w) {
         }
         give_frame(w, frame);
     }
-    free_chain(w->free_frames);
-    w->free_frames = NULL;
+    while (w->free_frames != NULL) {
+        sim_frame *next = w->free_frames->parent;
+        give_spare(w->launch->spares, w->free_frames);
+        w->free_frames = next;
+    }
     free(w->local);
     free(w->copies);
     free(w->products);

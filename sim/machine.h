@@ -266,6 +266,10 @@ typedef struct sim_options {
     int threads;
 } sim_options;
 
+/* Frames of warps that ended, for the next ones. */
+typedef struct sim_spares { pthread_mutex_t lock; sim_frame *first; size_t bytes; } sim_spares;
+void sim_spares_free(sim_spares *spares);
+
 typedef struct sim_finding {
     char text[1024];
     uint64_t cluster;
@@ -277,6 +281,7 @@ struct sim_launch {
     sim_code *code;
     sim_memory *memory;
     const sim_options *options;
+    sim_spares *spares;
     uint32_t grid[3], block[3], cluster[3];
     size_t dynamic_shared;
     const uint8_t *params;

@@ -18,12 +18,14 @@ static void require(dw_context *context, bool holds, const char *what) {
 static void run_kernel(dw_context *context, sim_memory *memory, sim_code *code, uint64_t buffer, size_t length) {
     const sim_options options = {.seed = 3, .budget = BUDGET, .races = true, .uninitialised = (length & 1) != 0, .sm_count = 4, .arch = 90, .shared_limit = 1 << 17};
     uint8_t *params = calloc(1, code->param_bytes + 8);
+    sim_spares spares = {.lock = PTHREAD_MUTEX_INITIALIZER};
     sim_launch launch = {.context = context, .code = code, .memory = memory, .options = &options, .grid = {2, 1, 1}, .block = {40, 1, 1}, .cluster = {1, 1, 1},
-                         .params = params, .epoch = 1};
+                         .params = params, .epoch = 1, .spares = &spares};
     if (params == NULL) return;
     for (size_t i = 0; i + 8 <= code->param_bytes; i += 8) memcpy(params + i, &buffer, 8);
     dw_status status = sim_run(&launch);
     require(context, status == DW_OK || dw_context_error(context)[0] != '\0', "an end without a message");
+    sim_spares_free(&spares);
     free(params);
 }
 
