@@ -78,6 +78,8 @@ DW_API dw_status dw_model_update(dw_model *model, int tensor_count, const dw_nam
 
 /* Every operator that capture reads. */
 DW_API dw_status dw_operators(dw_context *context, int json, dw_sink sink, void *user);
+/* Every precision that a policy may give, with the formats of the weight and of the activation, "f32" as exported. */
+DW_API dw_status dw_precisions(dw_context *context, int json, dw_sink sink, void *user);
 /* The sizes "b=2,s=7" that inputs of these shapes bind, for dw_session_options.dims; LIMIT when they do not fit size bytes. Of a model
  * that was opened for generation only, inputs are those of dw_generate_options. */
 DW_API dw_status dw_model_sizes(const dw_model *model, int input_count, const dw_named_tensor *inputs, char *dims, size_t size);

@@ -48,6 +48,31 @@ static PyObject *operators(PyObject *module, PyObject *none) {
     return facts(dw_operators);
 }
 
+static PyObject *precisions(PyObject *module, PyObject *none) {
+    (void)module, (void)none;
+    return facts(dw_precisions);
+}
+
+/* {name: (bits, element, scale, rows, cols, second)}; of an element format the rest is "", "", 0, 0, 0. */
+static PyObject *formats(PyObject *module, PyObject *none) {
+    static const struct row { const char *name; int bits; const char *element, *scale; int rows, cols, second; } rows[] = {
+#define DW_ELEMENT(name, bits, class, exp, man, bias, inf, nan, max, doc) {#name, bits, "", "", 0, 0, 0},
+#define DW_BLOCK(name, element, scale, rows, cols, second, doc) {#name, 0, #element, #scale, rows, cols, second},
+#include "deepwell/format.def"
+#undef DW_ELEMENT
+#undef DW_BLOCK
+    };
+    (void)module, (void)none;
+    PyObject *made = PyDict_New();
+    for (size_t i = 0; made != NULL && i < sizeof rows / sizeof *rows; i++) {
+        const struct row *row = &rows[i];
+        PyObject *value = Py_BuildValue("(issiii)", dw_format_bits(dw_format_find(row->name)), row->element, row->scale, row->rows, row->cols, row->second);
+        if (value == NULL || PyDict_SetItemString(made, row->name, value) < 0) Py_CLEAR(made);
+        Py_XDECREF(value);
+    }
+    return made;
+}
+
 /* argv[0..count] as C has them; *kept holds their bytes. */
 static char **read_words(PyObject *list, Py_ssize_t count, PyObject **kept) {
     char **words = calloc((size_t)count + 2, sizeof *words);
@@ -93,6 +118,8 @@ static PyMethodDef functions[] = {
     {"version", version, METH_NOARGS, "version(): \"0.1.0\""},
     {"probe", probe, METH_NOARGS, "probe(): what this machine has, as JSON."},
     {"operators", operators, METH_NOARGS, "operators(): every operator that capture reads, as JSON."},
+    {"precisions", precisions, METH_NOARGS, "precisions(): every precision that a policy may give, as JSON."},
+    {"formats", formats, METH_NOARGS, "formats(): {name: (bits of an element, element, scale, rows, cols, second)}, as in docs/formats.md."},
     {"op", (PyCFunction)(void (*)(void))core_op, METH_VARARGS | METH_KEYWORDS,
      "op(name, attributes, inputs, results=1, make=None, threads=0): one op at once, as in docs/ops.md."},
     {"main", run_main, METH_VARARGS, "main(arguments): the command line; gives its exit code. Not from two threads at a time."},

@@ -30,6 +30,13 @@ def probe() -> str:
 def operators() -> str:
     """Every operator that capture reads, as JSON."""
 
+def precisions() -> str:
+    """Every precision that a policy may give, as JSON: name, weight, activation, meaning."""
+
+def formats() -> dict[str, tuple[int, str, str, int, int, int]]:
+    """(bits of an element, element, scale, rows, cols, second) by name: format of a block's elements and of its scale, both "" of an element format; size of
+    a block, cols 0 the whole last axis, rows 0 the whole tensor; second level: 0 none, 1 one, 2 one a row."""
+
 Block = tuple[str, Sequence[int], Any, Any, Any]
 
 def op(

@@ -5,6 +5,7 @@ Each call is a graph of a few ops in the core's text form, planned once for its 
 from __future__ import annotations
 
 import functools
+import json
 from typing import Optional, Sequence
 
 import torch
@@ -13,17 +14,19 @@ from torch import Tensor
 from . import _core
 from .errors import Invalid, Mismatch
 from .precision import precision_name
+from .region import DTYPES
 
 # Planned graphs that are kept; the one not used for longest goes.
 MAX_PLANS = 256
 
-_NAMES = {torch.float64: "f64", torch.float32: "f32", torch.float16: "f16", torch.bfloat16: "bf16", torch.int64: "i64", torch.int32: "i32",
-          torch.int16: "i16", torch.int8: "i8", torch.uint8: "u8", torch.bool: "bool"}
+_NAMES = {dtype: name for name, dtype in DTYPES.items() if not name.startswith("e")}
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
-# precision -> formats of the left and of the right operand, along the axis that is summed over (docs/precision.md).
-_OPERANDS = {"bf16": ("bf16", "bf16"), "fp8": ("fp8_1x128", "fp8_128x128"), "fp8-row": ("fp8_row", "fp8_row"), "mxfp8": ("mxfp8", "mxfp8"),
-             "mxfp8_e5m2": ("mxfp8_e5m2", "mxfp8_e5m2"), "mxfp6_e3m2": ("mxfp6_e3m2", "mxfp6_e3m2"), "mxfp6_e2m3": ("mxfp6_e2m3", "mxfp6_e2m3"),
-             "mxfp4": ("mxfp4", "mxfp4"), "mxfp4-mxfp8": ("mxfp8", "mxfp4"), "nvfp4": ("nvfp4_row", "nvfp4_row")}
+
+
+@functools.cache
+def _operands() -> dict[str, tuple[str, str]]:
+    """precision -> formats of the left and of the right operand, along the axis that is summed over (docs/precision.md)."""
+    return {row["name"]: (row["activation"], row["weight"]) for row in json.loads(_core.precisions()) if row["weight"] != "f32"}
 
 
 # ---- planned graphs ----
@@ -55,8 +58,8 @@ def _precision(precision: Optional[str]) -> Optional[str]:
     name = precision_name(precision)
     if name in (None, "fp32"):
         return None
-    if name not in _OPERANDS:
-        raise Invalid(f"deepwell op: no precision '{precision}'; there are fp32, {', '.join(_OPERANDS)}")
+    if name not in _operands():
+        raise Invalid(f"deepwell op: no precision '{precision}'; there are fp32, {', '.join(_operands())}")
     return name
 
 
@@ -106,7 +109,7 @@ def gemm(a: Tensor, b: Tensor, bias: Optional[Tensor] = None, activation: str = 
     if name is not None and not transpose_b:
         right, turned = text.add("transpose b {order=[1,0]}"), True
     if name is not None:
-        left, right = text.to(left, _OPERANDS[name][0]), text.to(right, _OPERANDS[name][1])
+        left, right = text.to(left, _operands()[name][0]), text.to(right, _operands()[name][1])
     post = [p for p in ("bias" if bias is not None else "", activation if activation != "none" else "") if p]
     attributes = ",".join((["bt=true"] if turned else []) + ([f'post="{",".join(post)}"'] if post else []) + [f"to={_NAMES[a.dtype]}"])
     operands = f"{left}, {right}" + (", bias" if bias is not None else "")
@@ -134,7 +137,7 @@ def grouped_gemm(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str]
     if name is not None and not transpose_b:
         right, turned = text.add("transpose b {order=[0,2,1]}"), True
     if name is not None:
-        left, right = text.to(left, _OPERANDS[name][0]), text.to(right, _OPERANDS[name][1])
+        left, right = text.to(left, _operands()[name][0]), text.to(right, _operands()[name][1])
     value = text.add(f"grouped_matmul {left}, {right}, offsets {{{'bt=true,' if turned else ''}to={_NAMES[a.dtype]}}}")
     return _run(text.lines, {"a": a, "b": b, "offsets": offsets.to(torch.int32)}, value)
 
@@ -209,22 +212,22 @@ def _(x: Tensor, weight: Optional[Tensor] = None, bias: Optional[Tensor] = None,
 
 # ---- block formats ----
 
-# format -> (dtype of elements, uint8 for packed ones; bits of one; dtype of scales; rows and columns of a block, 0: all; second level: 0 none, 1 one, 2 a row)
-_BLOCKS = {"mxfp8": (torch.float8_e4m3fn, 8, torch.float8_e8m0fnu, 1, 32, 0), "mxfp8_e5m2": (torch.float8_e5m2, 8, torch.float8_e8m0fnu, 1, 32, 0),
-           "mxfp6_e3m2": (torch.uint8, 6, torch.float8_e8m0fnu, 1, 32, 0), "mxfp6_e2m3": (torch.uint8, 6, torch.float8_e8m0fnu, 1, 32, 0),
-           "mxfp4": (torch.uint8, 4, torch.float8_e8m0fnu, 1, 32, 0), "nvfp4": (torch.uint8, 4, torch.float8_e4m3fn, 1, 16, 1),
-           "nvfp4_row": (torch.uint8, 4, torch.float8_e4m3fn, 1, 16, 2), "fp8_1x128": (torch.float8_e4m3fn, 8, torch.float32, 1, 128, 0),
-           "fp8_128x128": (torch.float8_e4m3fn, 8, torch.float32, 128, 128, 0), "fp8_row": (torch.float8_e4m3fn, 8, torch.float32, 1, 0, 0)}
+@functools.cache
+def _blocks() -> dict[str, tuple[torch.dtype, int, torch.dtype, int, int, int]]:
+    """format -> (dtype of elements, uint8 for packed ones; bits of one; dtype of scales; rows and columns of a block; second level), as in docs/formats.md."""
+    return {name: (DTYPES.get(element, torch.uint8), bits, DTYPES[scale], rows, cols, second)
+            for name, (bits, element, scale, rows, cols, second) in _core.formats().items() if element}
+
 
 def _block_shapes(shape: Sequence[int], format: str) -> tuple[list[int], list[int], list[int]]:
     """Shapes of elements, scales and second level of a tensor in a block format."""
-    if format not in _BLOCKS:
-        raise Invalid(f"deepwell op: no block format '{format}'; there are {', '.join(_BLOCKS)}")
-    _, bits, _, rows, cols, second = _BLOCKS[format]
+    if format not in _blocks():
+        raise Invalid(f"deepwell op: no block format '{format}'; there are {', '.join(_blocks())}")
+    _, bits, _, rows, cols, second = _blocks()[format]
     if len(shape) < 1 or (rows > 1 and len(shape) < 2):
         raise Mismatch(f"quantize: {format} needs {'two axes' if rows > 1 else 'an axis'}, the tensor has {len(shape)}")
     *outer, k = shape
-    scales = [*outer, 1 if cols == 0 else (k + cols - 1) // cols]
+    scales = [*outer, 1 if cols == 0 else (k + cols - 1) // cols] if rows > 0 else []
     if rows > 1:
         scales[-2] = (scales[-2] + rows - 1) // rows
     return [*outer, (k * bits + 7) // 8], scales, [] if second == 1 else [*outer] if second == 2 else [0]
@@ -235,7 +238,7 @@ def quantize(x: Tensor, format: str) -> tuple[Tensor, Tensor, Tensor]:
     """x [..,k] in a block format, blocks along the last axis: (elements, scales, second level).
 
     elements: float8 [..,k], or packed into bytes, FP4 two to a byte [..,k/2], FP6 [..,k*6/8]. scales: float8_e8m0fnu, float8_e4m3fn or float32, one a
-    block [..,ceil(k/block)]. second level: float32, of nvfp4 [], of nvfp4_row one a row, of others empty [0]."""
+    block [..,ceil(k/block)], of fp8_tensor []. second level: float32, of nvfp4 [], of nvfp4_row one a row, of others empty [0]."""
     _check("x", x)
     data, scales, second = _block_shapes(x.shape, format)
     (_, _, elements, scale, level), = _core.op("quantize", f"to={format}", [x.contiguous()])
@@ -245,7 +248,7 @@ def quantize(x: Tensor, format: str) -> tuple[Tensor, Tensor, Tensor]:
 @quantize.register_fake
 def _(x: Tensor, format: str) -> tuple[Tensor, Tensor, Tensor]:
     data, scales, second = _block_shapes(x.shape, format)
-    elements, _, scale = _BLOCKS[format][:3]
+    elements, _, scale = _blocks()[format][:3]
     return x.new_empty(data, dtype=elements), x.new_empty(scales, dtype=scale), x.new_empty(second, dtype=torch.float32)
 
 
@@ -256,8 +259,8 @@ def dequantize(elements: Tensor, scales: Tensor, second: Tensor, format: str, k:
     for name, given, wanted in zip(("elements", "scales", "second"), (elements, scales, second), _block_shapes(shape, format)):
         if list(given.shape) != wanted:
             raise Mismatch(f"dequantize: {name} is {list(given.shape)}, of {format} {shape} it is {wanted}")
-    if elements.dtype != _BLOCKS[format][0] or scales.dtype != _BLOCKS[format][2]:
-        raise Mismatch(f"dequantize: elements are {elements.dtype}, scales {scales.dtype}; of {format} they are {_BLOCKS[format][0]} and {_BLOCKS[format][2]}")
+    if elements.dtype != _blocks()[format][0] or scales.dtype != _blocks()[format][2]:
+        raise Mismatch(f"dequantize: elements are {elements.dtype}, scales {scales.dtype}; of {format} they are {_blocks()[format][0]} and {_blocks()[format][2]}")
     block = (format, shape, elements.contiguous(), scales.contiguous(), second.contiguous() if second.numel() else None)
     return _core.op("dequantize", f"to={_NAMES[dtype]}", [block])[0]
 

@@ -16,10 +16,11 @@ from .placement import CPU, core_device, device_of, to_host
 from .precision import PrecisionPolicy
 from .program import Output, Program
 
-_FORMATS = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64, "i32": torch.int32,
-            "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
+# The core's names of formats that torch has too.
+DTYPES = {"f64": torch.float64, "f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i64": torch.int64, "i32": torch.int32,
+          "i16": torch.int16, "i8": torch.int8, "u8": torch.uint8, "bool": torch.bool, "e4m3": torch.float8_e4m3fn, "e5m2": torch.float8_e5m2}
 if hasattr(torch, "float8_e8m0fnu"):
-    _FORMATS["e8m0"] = torch.float8_e8m0fnu
+    DTYPES["e8m0"] = torch.float8_e8m0fnu
 _TYPE = re.compile(r"(\w+)\[(.*)\]$")
 _SYMBOL = re.compile(r"^  symbol (\S+) (\d*)\.\.(\d*)", re.MULTILINE)
 _MODULE = re.compile(r' at "([^"]+)"')
@@ -106,7 +107,7 @@ class Region:
         types = dict(known.inputs)
         self.positions = [i for i, name in enumerate(program.inputs) if name is not None]
         self.types = [split_type(types[program.inputs[i]]) for i in self.positions]
-        self.dtypes = [_FORMATS.get(t[0]) for t in self.types]
+        self.dtypes = [DTYPES.get(t[0]) for t in self.types]
         self._model: Any = model
         self._session: Any = None
         self.dims = self._dims(example)
@@ -211,7 +212,7 @@ class Region:
                 for kind, which in self._results]
 
     def _make(self, shape: tuple[int, ...], name: str) -> torch.Tensor:
-        return torch.empty(shape, dtype=_FORMATS[name], device=self.device)
+        return torch.empty(shape, dtype=DTYPES[name], device=self.device)
 
     def _enqueue(self, leaves: Sequence[torch.Tensor]) -> Sequence[Any]:
         """Into PyTorch's current stream of the GPU, not waited for. A copy is made of inputs that are not contiguous or begin between multiples of 16 bytes."""

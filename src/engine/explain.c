@@ -109,6 +109,22 @@ dw_status dw_operators(dw_context *context, int json, dw_sink sink, void *user) 
     return status;
 }
 
+dw_status dw_precisions(dw_context *context, int json, dw_sink sink, void *user) {
+    text out;
+    json_t *rows = json_array();
+    const pass_precision_row *row;
+    text_init(&out, context);
+    for (int i = 0; (row = pass_precision_get(i)) != NULL; i++) {
+        const char *weight = dw_format_name(row->weight), *activation = dw_format_name(row->activation);
+        json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s}", "name", row->name, "weight", weight, "activation", activation, "meaning", row->meaning));
+        text_printf(&out, "%-20s %-12s %-12s %s\n", row->name, weight, activation, row->meaning);
+    }
+    dw_status status = json ? emit_json(context, json_incref(rows), sink, user) : emit(&out, sink, user);
+    json_decref(rows);
+    text_free(&out);
+    return status;
+}
+
 static json_t *features_json(const chip_caps *caps) {
     json_t *features = json_array();
     for (int i = 0; i < CHIP_FEATURE_COUNT; i++)

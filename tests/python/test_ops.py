@@ -1,10 +1,13 @@
 """dw.ops: right against PyTorch, and torch.library ops that trace, export and compile."""
 
+import json
+
 import pytest
 import torch
 import torch.nn.functional as F
 
 import deepwell as dw
+from deepwell import _core
 
 torch.manual_seed(0)
 A, B, BIAS = torch.randn(5, 7, 64), torch.randn(64, 48), torch.randn(48)
@@ -28,13 +31,17 @@ def test_gemm(activation, function):
     assert dw.ops.gemm(A[:, :0], B).shape == (5, 0, 48)
 
 
-@pytest.mark.parametrize("precision", ["bf16", "mxfp8", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4"])
+PRECISIONS = {row["name"]: (row["activation"], row["weight"]) for row in json.loads(_core.precisions()) if row["name"] != "fp32"}
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
 def test_gemm_in_a_precision_multiplies_what_the_format_keeps(precision):
-    def keep(x):
-        return x.bfloat16().float() if precision == "bf16" else dw.ops.fake_quantize(x, precision)
-    wanted = keep(A) @ keep(B.T.contiguous()).T
+    def keep(x, form):
+        return x.bfloat16().float() if form == "bf16" else dw.ops.fake_quantize(x, form)
+    left, right = PRECISIONS[precision]
+    wanted = keep(A, left) @ keep(B.T.contiguous(), right).T
     assert close(dw.ops.gemm(A, B, precision=precision), wanted, 1e-5) and not close(wanted, A @ B, 1e-4)
-    assert close(dw.ops.grouped_gemm(X, EXPERTS, OFFSETS, precision), grouped(keep(X), keep(EXPERTS.mT.contiguous()).mT), 1e-5)
+    assert close(dw.ops.grouped_gemm(X, EXPERTS, OFFSETS, precision), grouped(keep(X, left), keep(EXPERTS.mT.contiguous(), right).mT), 1e-5)
 
 
 def grouped(x, experts):
@@ -92,7 +99,7 @@ def test_nonsense_is_refused():
         dw.ops.fake_quantize(X, "fp3")
 
 
-BLOCK_FORMATS = ["mxfp8", "mxfp8_e5m2", "mxfp6_e3m2", "mxfp6_e2m3", "mxfp4", "nvfp4", "nvfp4_row", "fp8_1x128", "fp8_128x128", "fp8_row"]
+BLOCK_FORMATS = [name for name, (_, element, *_) in _core.formats().items() if element]
 
 
 @pytest.mark.parametrize("form", BLOCK_FORMATS)
