@@ -2,6 +2,7 @@
  * read, nor their source in shared memory written. */
 #include "decode.h"
 #include "tensor_map.h"
+#include "tmem.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -19,6 +20,8 @@ struct sim_async {
     int32_t at[5];
     uint64_t global;
     size_t bytes;                  /* in shared memory */
+    size_t arriving;               /* bytes that the mbarrier hears of: of a tensor without what pads its elements */
+    bool pair;                     /* .cta_group::2: each target's mbarrier is in its pair, in the CTA with the parity of the mbarrier's own */
     sim_cta *cta;                  /* of the source, or of the first target */
     uint64_t shared;               /* offset there, and in each CTA of the mask */
     uint64_t mbarrier;
@@ -30,7 +33,11 @@ struct sim_async {
 
 typedef struct copy_op { sim_address shared, global, mbarrier; uint32_t at[5]; int rank; uint32_t mask, bytes; bool tensor, store; } copy_op;
 
-static const uint8_t element_bits[] = {8, 16, 32, 32, 64, 64, 16, 32, 64, 16, 32, 32, 32, 4, 4, 6};
+/* How elements are copied: so many at a time, from and to so many bytes. Small ones lie side by side in global memory (PTX ISA 5.5.1.1). */
+typedef struct grain { uint8_t elements, from, to; } grain;
+static const grain grains[] = {
+    {1, 1, 1}, {1, 2, 2}, {1, 4, 4}, {1, 4, 4}, {1, 8, 8}, {1, 8, 8}, {1, 2, 2}, {1, 4, 4}, {1, 8, 8}, {1, 2, 2}, {1, 4, 4}, {1, 4, 4}, {1, 4, 4}, {2, 1, 1}, {16, 8, 16}, {16, 12, 16},
+};
 
 /* The XOR of a swizzle acts on bits of the address itself. */
 static uint64_t swizzled(uint64_t address, int swizzle) {
@@ -38,14 +45,15 @@ static uint64_t swizzled(uint64_t address, int swizzle) {
     case 1: return address ^ (address >> 3 & 0x10);
     case 2: return address ^ (address >> 3 & 0x30);
     case 3: return address ^ (address >> 3 & 0x70);
+    case 4: return address ^ (address >> 2 & 0x60);
     default: return address;
     }
 }
 
-static size_t box_bytes(const sim_tensor_map *m) {
+static size_t box_grains(const sim_tensor_map *m) {
     size_t elements = 1;
     for (int i = 0; i < m->rank; i++) elements *= m->box[i];
-    return elements * element_bits[m->type] / 8;
+    return elements / grains[m->type].elements;
 }
 
 /* ---- doing a copy ---- */
@@ -60,10 +68,11 @@ static bool global_range(struct sim_async *a, uint64_t address, size_t bytes, bo
     return sim_check_race(a->warp, a->op, a->lane, place, bytes, address, write ? SIM_WRITE : SIM_READ, false);
 }
 
-/* One row of the box along dimension 0, its coordinates those of at with index in each further dimension. true: done, or a finding was made (stopped). */
+/* One row of the box along dimension 0, its coordinates those of at with index in each further dimension. true: done; false: a finding was made. */
 static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5], uint64_t row_offset) {
     const sim_tensor_map *m = &a->map;
-    size_t element = element_bits[m->type] / 8, row = m->box[0] * element;
+    const grain g = grains[m->type];
+    int64_t count = m->box[0] / g.elements, size = (int64_t)((m->dims[0] + g.elements - 1) / g.elements), start = a->at[0] / g.elements;
     uint64_t address = m->address;
     bool outside = false;
     for (int i = 1; i < m->rank; i++) {
@@ -71,21 +80,22 @@ static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5],
         outside |= at < 0 || (uint64_t)at >= m->dims[i];
         address += (uint64_t)at * m->strides[i - 1];
     }
-    int64_t first = a->at[0] < 0 ? -(int64_t)a->at[0] : 0, end = (int64_t)m->dims[0] - a->at[0];
-    if (end > m->box[0]) end = m->box[0];
+    int64_t first = start < 0 ? -start : 0, end = size - start;
+    if (end > count) end = count;
     if (outside || end <= first) first = end = 0;
-    if (!a->store && (first > 0 || end < m->box[0])) {
-        for (size_t b = 0; b < row; b++) cta->shared[swizzled(a->shared + row_offset + b, m->swizzle)] = 0;
+    if (!a->store && (first > 0 || end < count)) {
+        for (size_t b = 0; b < (size_t)count * g.to; b++) cta->shared[swizzled(a->shared + row_offset + b, m->swizzle)] = 0;
     }
     if (end == first) return true;
     sim_place place;
-    size_t bytes = (size_t)(end - first) * element;
-    uint64_t begin = address + (uint64_t)((int64_t)a->at[0] + first) * element;
-    if (!global_range(a, begin, bytes, a->store, &place)) return false;
-    for (size_t b = 0; b < bytes; b++) {
-        uint8_t *shared = &cta->shared[swizzled(a->shared + row_offset + (size_t)first * element + b, m->swizzle)];
-        if (a->store) place.bytes[b] = *shared;
-        else *shared = place.bytes[b];
+    size_t bytes = (size_t)(end - first) * g.from;
+    if (!global_range(a, address + (uint64_t)((start + first) * g.from), bytes, a->store, &place)) return false;
+    for (int64_t e = first; e < end; e++) {
+        for (int b = 0; b < g.from; b++) {
+            uint8_t *shared = &cta->shared[swizzled(a->shared + row_offset + (size_t)(e * g.to + b), m->swizzle)], *global = &place.bytes[(e - first) * g.from + b];
+            if (a->store) *global = *shared;
+            else *shared = *global;
+        }
     }
     if (a->store) memset(place.shadow, SHADOW_WRITTEN, bytes);
     return true;
@@ -94,7 +104,7 @@ static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5],
 static bool copy_box(struct sim_async *a, sim_cta *cta) {
     const sim_tensor_map *m = &a->map;
     uint32_t index[5] = {0};
-    size_t row = (size_t)m->box[0] * element_bits[m->type] / 8, rows = box_bytes(m) / row;
+    size_t row = (size_t)(m->box[0] / grains[m->type].elements) * grains[m->type].to, rows = row > 0 ? a->bytes / row : 0;
     for (size_t r = 0; r < rows; r++) {
         if (!copy_row(a, cta, index, r * row)) return false;
         for (int i = 1; i < m->rank && ++index[i] == m->box[i]; i++) index[i] = 0;
@@ -128,7 +138,8 @@ static bool finish(struct sim_async *a) {
         if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
         if (!copy_all(a, cta)) return false;
         set_flags(cta, a->shared, a->bytes, SHADOW_FLIGHT | SHADOW_GENERIC, SHADOW_WRITTEN);
-        if (!sim_mbarrier_complete(a->warp, a->op, a->multicast != 0 ? cta : a->mbarrier_cta, a->mbarrier, (uint32_t)a->bytes)) return false;
+        sim_cta *told = a->multicast == 0 ? a->mbarrier_cta : a->pair ? &cluster->ctas[(i & ~1) | (a->mbarrier_cta->rank & 1)] : cta;
+        if (!sim_mbarrier_complete(a->warp, a->op, told, a->mbarrier, (uint32_t)a->arriving)) return false;
     }
     return true;
 }
@@ -149,6 +160,7 @@ bool sim_async_step(sim_cluster *cluster, bool all) {
         finish_at(cluster, i);
         progress = true;
     }
+    progress |= sim_tensor_step(cluster, all);
     return progress || (!all && cluster->async_count > 0);
 }
 
@@ -174,6 +186,7 @@ static bool check_shared(sim_warp *w, const sim_op *op, int lane, const struct s
         uint8_t s = cta->shared_shadow[a->shared + i];
         const char *what = (s & SHADOW_FLIGHT) != 0 ? "another asynchronous copy still writes: wait for it first"
                            : !a->store && (s & SHADOW_SOURCE) != 0 ? "another asynchronous copy still reads: wait for it first"
+                           : !a->store && (s & SHADOW_TENSOR) != 0 ? "a tensor core may still read: wait for its commit first"
                            : a->store && (s & SHADOW_GENERIC) != 0 ? "ordinary stores wrote, with no fence.proxy.async behind them"
                            : a->store && (s & SHADOW_WRITTEN) == 0 && w->launch->options->uninitialised ? "nobody ever wrote"
                            : !a->store && (s & SHADOW_MBARRIER) != 0 ? "an mbarrier lies: invalidate it first" : NULL;
@@ -209,8 +222,8 @@ static bool read_map(sim_warp *w, const sim_op *op, int lane, uint64_t address, 
     }
     bool steps = false;
     for (int i = 0; i < rank; i++) steps |= map->steps[i] != 1;
-    if (steps || element_bits[map->type] < 8 || map->swizzle > 3 || map->fill != 0) {
-        sim_find(w, op, lane, "tensor maps with element strides, elements below a byte, other swizzle atoms or NaN fill are not modelled");
+    if (steps || map->type >= COUNT_OF(grains) || map->swizzle > 4 || map->fill != 0) {
+        sim_find(w, op, lane, "tensor maps with element strides, swizzles in atoms of 64 bytes or that flip 8, or NaN fill are not modelled");
         return false;
     }
     return true;
@@ -236,15 +249,19 @@ static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
     sim_cluster *cluster = w->cta->cluster;
     for (uint32_t left = mask; left != 0; left &= left - 1) {
         int lane = __builtin_ctz(left);
-        struct sim_async a = {.warp = w, .op = op, .lane = lane, .store = c->store, .tensor = c->tensor, .group = w->bulk_group[lane]};
+        struct sim_async a = {.warp = w, .op = op, .lane = lane, .store = c->store, .tensor = c->tensor, .group = w->bulk_group[lane],
+                              .pair = sim_has(&op->mods, SIM_MOD_cta_group_2)};
         uint64_t global = sim_address_of(w, &c->global, lane);
         if (c->tensor) {
             if (!read_map(w, op, lane, global, c->rank, &a.map)) return SIM_STOP;
             for (int i = 0; i < c->rank; i++) a.at[i] = ((const int32_t *)sim_row(w, c->at[i]))[lane];
-            a.bytes = box_bytes(&a.map);
+            a.bytes = box_grains(&a.map) * grains[a.map.type].to;
+            a.arriving = box_grains(&a.map) * grains[a.map.type].from;
+            int step = grains[a.map.type].from == grains[a.map.type].to ? grains[a.map.type].elements : 128;
+            if (a.at[0] % step != 0) return sim_find(w, op, lane, "the first coordinate %d of a tensor of small elements is no multiple of %d", a.at[0], step);
         } else {
             a.global = global;
-            a.bytes = ((const uint32_t *)sim_row(w, c->bytes))[lane];
+            a.bytes = a.arriving = ((const uint32_t *)sim_row(w, c->bytes))[lane];
             if (a.bytes % 16 != 0 || global % 16 != 0) return sim_find(w, op, lane, "bulk copies move multiples of 16 bytes from and to multiples of 16, not %zu at 0x%" PRIx64, a.bytes, global);
         }
         a.cta = shared_side(w, op, lane, sim_address_of(w, &c->shared, lane), &a.shared);

@@ -108,10 +108,11 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "threads") == 0 && is_number && number >= 1 && number <= 1024) o->threads = (int)number;
     else if (strcmp(option, "races") == 0 && (on || off)) o->races = on;
     else if (strcmp(option, "uninitialised") == 0 && (on || off)) o->uninitialised = on;
+    else if (strcmp(option, "lanes") == 0 && (strcmp(value, "routed") == 0 || strcmp(value, "strict") == 0)) o->lanes_routed = strcmp(value, "routed") == 0;
     else if (strcmp(option, "fail_alloc") == 0 && is_number) sim_driver.fail_alloc = (int64_t)number;
     else if (strcmp(option, "fail_launch") == 0 && is_number) sim_driver.fail_launch = (int64_t)number;
     else {
-        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, fail_alloc=N, fail_launch=N",
+        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, fail_alloc=N, fail_launch=N",
                           option, value);
     }
     return CUDA_OK;

@@ -20,7 +20,7 @@ static sim_flow do_matrix(sim_warp *w, const sim_op *op, uint32_t mask) {
             if (!sim_reach(w, op, lane, (ptx_space)op->space, address, 16, 16, store ? SIM_WRITE : SIM_READ, &place)) return SIM_STOP;
             if (!store && !sim_check_written(w, op, lane, &place, 16, address)) return SIM_STOP;
             for (int i = 0; i < 16 && store; i++) {
-                if ((place.shadow[i] & (SHADOW_FLIGHT | SHADOW_SOURCE)) == 0) continue;
+                if ((place.shadow[i] & (SHADOW_FLIGHT | SHADOW_SOURCE | SHADOW_TENSOR)) == 0) continue;
                 return sim_find(w, op, lane, "writes shared memory at 0x%llx, which an asynchronous copy still uses: wait for it first", (unsigned long long)address);
             }
             for (int column = 0; column < 8; column++) {

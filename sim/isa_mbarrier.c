@@ -58,7 +58,7 @@ bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t
 
 static bool reach_own(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset) {
     if (offset % 8 == 0 && offset + 8 <= cta->shared_bytes && (cta->shared_shadow[offset] & SHADOW_MBARRIER) != 0) return true;
-    sim_find(w, op, lane, "copies are to arrive at 0x%" PRIx64 " of CTA %d's shared memory, where there is no mbarrier", offset, cta->rank);
+    sim_find(w, op, lane, "an arrival is to come at 0x%" PRIx64 " of CTA %d's shared memory, where there is no mbarrier", offset, cta->rank);
     return false;
 }
 
@@ -78,7 +78,7 @@ bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, 
     if (!reach_own(w, op, lane, cta, offset)) return false;
     barrier b = unpack(cta->shared + offset);
     if (b.pending == 0) {
-        sim_find(w, op, lane, "copies arrive at an mbarrier whose phase awaits nobody: more arrive than it was initialised for (%u)", b.expected);
+        sim_find(w, op, lane, "an arrival comes at an mbarrier whose phase awaits nobody: more arrive than it was initialised for (%u)", b.expected);
         return false;
     }
     b.pending--;

@@ -86,9 +86,10 @@ static void mark_written(const sim_place *place, size_t bytes) {
 /* Does an asynchronous copy still read or write these bytes? Then a finding. */
 static bool in_flight(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address) {
     for (size_t i = 0; i < bytes; i++) {
-        if ((place->shadow[i] & (SHADOW_FLIGHT | SHADOW_SOURCE)) == 0) continue;
-        sim_find(w, op, lane, "writes %zu bytes of shared memory at 0x%llx, which an asynchronous copy may still %s: wait for it first", bytes, (unsigned long long)address,
-                 (place->shadow[i] & SHADOW_FLIGHT) != 0 ? "write" : "read");
+        if ((place->shadow[i] & (SHADOW_FLIGHT | SHADOW_SOURCE | SHADOW_TENSOR)) == 0) continue;
+        sim_find(w, op, lane, "writes %zu bytes of shared memory at 0x%llx, which %s: wait for it first", bytes, (unsigned long long)address,
+                 (place->shadow[i] & SHADOW_TENSOR) != 0   ? "a tensor core may still read, its commit being yet to arrive"
+                 : (place->shadow[i] & SHADOW_FLIGHT) != 0 ? "an asynchronous copy may still write" : "an asynchronous copy may still read");
         return true;
     }
     return false;

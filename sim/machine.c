@@ -2,6 +2,7 @@
  * each other, else by turns in an order that the seed decides. The same bits in either case, at any number of threads. */
 #include "call.h"
 #include "decode.h"
+#include "tmem.h"
 
 #include <stdlib.h>
 
@@ -142,8 +143,11 @@ static void free_cluster(sim_cluster *cluster) {
         free(cta->warps);
         free(cta->shared);
         free(cta->shared_shadow);
+        free(cta->tensor_reads);
+        tmem_free(cta);
     }
     sim_async_free(cluster);
+    sim_tensor_free(cluster);
     free(cluster->ctas);
     free(cluster);
 }
@@ -215,6 +219,9 @@ static sim_cluster *start_cluster(sim_launch *l, uint64_t index) {
 
 void sim_warp_left(sim_warp *w) {
     w->cta->warps_live--;
+    if (w->cta->warps_live == 0 && tmem_leaked(w->cta) > 0) {
+        sim_find(w, NULL, -1, "the CTA ends with %d columns of tensor memory allocated: tcgen05.dealloc them", tmem_leaked(w->cta));
+    }
     sim_barriers_after_exit(w->cta);
     sim_release_cluster(w->cta->cluster);
 }

@@ -125,8 +125,9 @@ const sim_form *sim_forms(size_t *count);
 
 /* ---- memory (mem.c) ---- */
 
-/* Of a byte: it has a value; was written by ordinary stores since the last proxy fence; may still be written, or read, asynchronously; belongs to an mbarrier. */
-enum { SHADOW_WRITTEN = 1, SHADOW_GENERIC = 2, SHADOW_FLIGHT = 4, SHADOW_SOURCE = 8, SHADOW_MBARRIER = 16 };
+/* Of a byte: it has a value; was written by ordinary stores since the last proxy fence; may still be written, or read, asynchronously; belongs to an mbarrier;
+ * may still be read by a tensor core. */
+enum { SHADOW_WRITTEN = 1, SHADOW_GENERIC = 2, SHADOW_FLIGHT = 4, SHADOW_SOURCE = 8, SHADOW_MBARRIER = 16, SHADOW_TENSOR = 32 };
 
 typedef struct sim_allocation {
     uint64_t address;
@@ -219,6 +220,7 @@ struct sim_warp {
     size_t product_count, product_capacity;
     uint32_t product_group;
     uint64_t cluster_phase[LANES];   /* of the cluster's barrier, when the lane last arrived, plus 1 */
+    uint64_t collective;          /* number of the operation of a pair of CTAs that the warp is in; 0: none */
 };
 
 /* arrived counts threads; expected 0: all that live. red_*: what was gathered, and what it was when the barrier last opened. */
@@ -239,6 +241,8 @@ struct sim_cta {
     sim_warp *warps;
     int warp_count, warps_live;
     sim_barrier barriers[SIM_BARRIERS];
+    struct sim_tmem *tmem;        /* NULL until it is used (tmem.c) */
+    uint16_t *tensor_reads;       /* per 16 bytes of shared memory: operations of tensor cores that may still read them; NULL until there is one */
 };
 
 struct sim_cluster {
@@ -253,6 +257,7 @@ struct sim_cluster {
     bool done, stopped;
     struct sim_async *async;      /* copies under way, in order of issue (async.c) */
     size_t async_count, async_capacity;
+    struct sim_tensor_queue *tensor;   /* operations of tensor cores under way (tensor_queue.c); NULL until there is one */
 };
 
 /* ---- launches (machine.c) ---- */
@@ -261,6 +266,7 @@ typedef struct sim_options {
     uint64_t seed;
     uint64_t budget;              /* warp instructions of a launch */
     bool races, uninitialised;    /* findings of those kinds are made */
+    bool lanes_routed;            /* a warp's loads and stores of tensor memory go to its own lanes, whatever lane their address says */
     int sm_count, arch;
     size_t shared_limit;          /* bytes of shared memory a CTA may have */
     int threads;

@@ -1,6 +1,7 @@
 /* See product.h. */
 #include "product.h"
 
+#include <math.h>
 #include <stddef.h>
 
 enum { C_BITS = 23, NAN_BITS = 0x7fffffff };
@@ -28,50 +29,86 @@ static uint32_t to_f32(int64_t sum, int unit, int result_bits) {
     return sign | (uint32_t)(exponent + 127) << 23 | ((uint32_t)kept & 0x7fffff);
 }
 
-uint32_t product_sum(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction, int result_bits) {
+/* A sum as value * 2^unit; or special: 1 an infinity (of value's sign), 2 NaN. */
+typedef struct total { int64_t value; int unit, special; } total;
+
+static total add_up(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction) {
     int largest = INT32_MIN;
     int infinities = 0;   /* bit 0: positive, 1: negative */
     uint32_t c_exponent = c >> 23 & 255;
-    if ((c & 0x7fffffff) > 0x7f800000) return NAN_BITS;
+    if ((c & 0x7fffffff) > 0x7f800000) return (total){.special = 2};
     if (c_exponent == 255) infinities |= 1 << (c >> 31);
     for (int i = 0; i < count; i++) {
         if ((a[i].kind | b[i].kind) != 0) {
-            if (a[i].kind == 2 || b[i].kind == 2 || (a[i].kind == 0 && a[i].significand == 0) || (b[i].kind == 0 && b[i].significand == 0)) return NAN_BITS;
+            if (a[i].kind == 2 || b[i].kind == 2 || (a[i].kind == 0 && a[i].significand == 0) || (b[i].kind == 0 && b[i].significand == 0)) return (total){.special = 2};
             infinities |= 1 << (a[i].negative ^ b[i].negative);
         } else if (a[i].significand != 0 && b[i].significand != 0) {
             int exponent = a[i].exponent + b[i].exponent;
             if (exponent > largest) largest = exponent;
         }
     }
-    if (infinities == 3) return NAN_BITS;
-    if (infinities != 0) return infinities == 1 ? 0x7f800000u : 0xff800000u;
+    if (infinities == 3) return (total){.special = 2};
+    if (infinities != 0) return (total){.value = infinities == 1 ? 1 : -1, .special = 1};
     int64_t c_significand = c_exponent == 0 ? (int64_t)(c & 0x7fffff) : (int64_t)((c & 0x7fffff) | 0x800000);
     int c_place = c_exponent == 0 ? -126 : (int)c_exponent - 127;
     if ((c >> 31) != 0) c_significand = -c_significand;
     if (c_significand != 0 && c_place > largest) largest = c_place;
-    if (largest == INT32_MIN) return 0;
+    if (largest == INT32_MIN) return (total){0};
     int unit = largest - fraction;
     int64_t sum = shifted(c_significand, c_place - C_BITS - unit);
     for (int i = 0; i < count; i++) {
         int64_t product = (int64_t)a[i].significand * b[i].significand;
         if (product != 0) sum += shifted(product, a[i].exponent + b[i].exponent - 2 * significand_bits - unit);
     }
-    return to_f32(sum, unit, result_bits);
+    return (total){.value = sum, .unit = unit};
+}
+
+uint32_t product_sum(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction, int result_bits) {
+    total t = add_up(a, b, count, c, significand_bits, fraction);
+    if (t.special == 2) return NAN_BITS;
+    if (t.special == 1) return t.value > 0 ? 0x7f800000u : 0xff800000u;
+    return to_f32(t.value, t.unit, result_bits);
+}
+
+double product_sum_exact(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction) {
+    total t = add_up(a, b, count, c, significand_bits, fraction);
+    if (t.special == 2) return NAN;
+    if (t.special == 1) return t.value > 0 ? INFINITY : -INFINITY;
+    return ldexp((double)t.value, t.unit);
+}
+
+uint32_t product_sum_terms(const int64_t *terms, const int *exponents, int count, int point, uint32_t c, int fraction) {
+    uint32_t c_exponent = c >> 23 & 255;
+    int64_t c_significand = c_exponent == 0 ? (int64_t)(c & 0x7fffff) : (int64_t)((c & 0x7fffff) | 0x800000);
+    int c_place = c_exponent == 0 ? -126 : (int)c_exponent - 127, largest = c_place;
+    if ((c & 0x7fffffff) > 0x7f800000) return NAN_BITS;
+    if (c_exponent == 255) return c;
+    if ((c >> 31) != 0) c_significand = -c_significand;
+    for (int i = 0; i < count; i++) largest = exponents[i] > largest ? exponents[i] : largest;
+    int unit = largest - fraction;
+    int64_t sum = shifted(c_significand, c_place - C_BITS - unit);
+    for (int i = 0; i < count; i++) sum += shifted(terms[i], exponents[i] - point - unit);
+    return to_f32(sum, unit, 23);
 }
 
 /* ---- finite factors: loops for the vectoriser ---- */
 
 #define FINITE_LOOPS(name)                                                                                                                       \
-    static int32_t name(product_factors a, product_factors b, int count, int c_place, int move, int *largest_exponent) {                        \
-        int32_t largest = c_place, sum = 0;                                                                                                      \
+    static int64_t name(product_factors a, product_factors b, int count, int c_place, int move, int *largest_exponent) {                        \
+        int32_t largest = c_place;                                                                                                               \
+        int64_t sum = 0;                                                                                                                         \
         for (int i = 0; i < count; i++) {                                                                                                        \
             int32_t exponent = a.exponent[i] + b.exponent[i];                                                                                    \
             largest = exponent > largest ? exponent : largest;                                                                                   \
         }                                                                                                                                        \
-        for (int i = 0; i < count; i++) {                                                                                                        \
-            int32_t below = largest - a.exponent[i] - b.exponent[i], by = below > 31 ? 31 : below;                                               \
-            int32_t term = (int32_t)((uint32_t)(a.significand[i] * b.significand[i]) << move >> by), sign = a.negative[i] ^ b.negative[i];       \
-            sum += (term ^ sign) - sign;                                                                                                         \
+        for (int from = 0; from < count; from += 16) {   /* so many fit in 32 bits */                                                            \
+            int32_t part = 0, end = count < from + 16 ? count : from + 16;                                                                       \
+            for (int i = from; i < end; i++) {                                                                                                   \
+                int32_t below = largest - a.exponent[i] - b.exponent[i], by = below > 31 ? 31 : below;                                           \
+                int32_t term = (int32_t)((uint32_t)(a.significand[i] * b.significand[i]) << move >> by), sign = a.negative[i] ^ b.negative[i];   \
+                part += (term ^ sign) - sign;                                                                                                    \
+            }                                                                                                                                    \
+            sum += part;                                                                                                                         \
         }                                                                                                                                        \
         *largest_exponent = largest;                                                                                                             \
         return sum;                                                                                                                              \

@@ -13,8 +13,15 @@ typedef struct product_number { int32_t significand; int16_t exponent; uint8_t k
 uint32_t product_sum(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction, int result_bits);
 
 /* The same for finite factors, faster: significands without sign, with exponents of at most -8192 where they are zero; negative is 0 or -1. The significands
- * have significand_bits behind the point, and count times the largest product, moved to fraction bits, fits in 31 bits: so it is for wgmma's types. */
+ * have significand_bits behind the point, and 16 times the largest product, moved to fraction bits, fits in 31 bits: so it is for all types and 25 bits. */
 typedef struct product_factors { const int32_t *significand, *exponent, *negative; } product_factors;
 uint32_t product_sum_finite(product_factors a, product_factors b, int count, uint32_t c, int significand_bits, int fraction, int result_bits);
+
+/* The sum of product_sum before it is cut to a result: for results that are rounded otherwise. Infinity and NaN as such. */
+double product_sum_exact(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction);
+
+/* c plus finite terms[i] * 2^(exponents[i] - point), aligned to the largest exponent of all, zeros included, and cut to fraction bits behind it: the sum of
+ * partial sums with block scales. */
+uint32_t product_sum_terms(const int64_t *terms, const int *exponents, int count, int point, uint32_t c, int fraction);
 
 #endif

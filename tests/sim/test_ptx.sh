@@ -9,6 +9,10 @@ for options in h200,budget=1000000 h200,budget=1000000,seed=7,threads=2 h100,bud
     echo "$options"
     DEEPWELL_SIM=$options "$tool" "$library" tests/sim/ptx/*.ptx
 done
+for options in b200,budget=2000000 b200,budget=2000000,seed=7,threads=2; do
+    echo "$options"
+    DEEPWELL_SIM=$options "$tool" "$library" $(grep -l '^// needs: 100' tests/sim/ptx/*.ptx)
+done
 # A chip with another architecture refuses what is made for one alone.
 if DEEPWELL_SIM=b200 "$tool" "$library" tests/sim/ptx/warp.ptx 2>"$folder/message"; then
     echo "b200 ran PTX for sm_90a"

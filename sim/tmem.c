@@ -1,0 +1,81 @@
+/* Tensor memory: who may touch which of its cells. */
+#include "tmem.h"
+
+#include <stdlib.h>
+
+tmem_area tmem_area_of(int lane, int lanes, int column, int columns) {
+    tmem_area area = {{0, 0}, column, column + columns};
+    for (int i = lane; i < lane + lanes && i < TMEM_LANES; i++) area.lanes[i / 64] |= 1ull << (i % 64);
+    return area;
+}
+
+bool tmem_overlap(const tmem_area *a, const tmem_area *b) {
+    return a->first < b->end && b->first < a->end && ((a->lanes[0] & b->lanes[0]) | (a->lanes[1] & b->lanes[1])) != 0;
+}
+
+void tmem_free(sim_cta *cta) {
+    if (cta->tmem == NULL) return;
+    free(cta->tmem->accesses);
+    free(cta->tmem);
+    cta->tmem = NULL;
+}
+
+sim_tmem *tmem_of(sim_warp *w, const sim_op *op, sim_cta *cta) {
+    if (cta->tmem == NULL) cta->tmem = calloc(1, sizeof *cta->tmem);
+    if (cta->tmem == NULL) sim_find(w, op, -1, "no host memory for tensor memory");
+    return cta->tmem;
+}
+
+sim_cta *tmem_peer(sim_warp *w, const sim_op *op, int lane) {
+    int peer = w->cta->rank ^ 1;
+    if (peer < w->cta->cluster->cta_count) return &w->cta->cluster->ctas[peer];
+    sim_find(w, op, lane, ".cta_group::2 needs a pair of CTAs, and this one has rank %d in a cluster of %d: launch clusters of an even size", w->cta->rank, w->cta->cluster->cta_count);
+    return NULL;
+}
+
+bool tmem_check_group(sim_warp *w, const sim_op *op, int lane) {
+    sim_tmem *t = tmem_of(w, op, w->cta);
+    int group = sim_has(&op->mods, SIM_MOD_cta_group_2) ? 2 : 1;
+    if (t == NULL) return false;
+    if (t->group == 0) t->group = group;
+    if (t->group == group) return true;
+    sim_find(w, op, lane, ".cta_group::%d, where the CTA's other tcgen05 instructions say ::%d: all of a kernel say the same", group, t->group);
+    return false;
+}
+
+bool tmem_check_area(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, const tmem_area *area, const char *what) {
+    const sim_tmem *t = cta->tmem;
+    if (area->first < 0 || area->end > TMEM_COLUMNS) {
+        sim_find(w, op, lane, "%s takes columns %d to %d of tensor memory, which has %d: out of bounds", what, area->first, area->end - 1, TMEM_COLUMNS);
+        return false;
+    }
+    for (int unit = area->first / TMEM_UNIT; unit * TMEM_UNIT < area->end; unit++) {
+        if (t != NULL && (t->taken >> unit & 1) != 0) continue;
+        sim_find(w, op, lane, "%s takes columns %d to %d of CTA %d's tensor memory, and from %d on they are not allocated: tcgen05.alloc them, and do not use them after tcgen05.dealloc", what,
+                 area->first, area->end - 1, cta->rank, unit * TMEM_UNIT > area->first ? unit * TMEM_UNIT : area->first);
+        return false;
+    }
+    return true;
+}
+
+bool tmem_check_accesses(sim_warp *w, const sim_op *op, int lane, const sim_cta *cta, const tmem_area *area, bool writes, const char *what) {
+    const sim_tmem *t = cta->tmem;
+    for (size_t i = 0; t != NULL && i < t->access_count; i++) {
+        const tmem_access *a = &t->accesses[i];
+        if (!tmem_overlap(&a->area, area) || (!a->store && !writes)) continue;
+        sim_find(w, op, lane, "%s takes columns %d to %d of tensor memory, which a tcgen05.%s of CTA %d's warp %d may still %s: that warp waits by tcgen05.wait::%s first", what, area->first,
+                 area->end - 1, a->store ? "st" : "ld", cta->rank, a->warp, a->store ? "write" : "read", a->store ? "st" : "ld");
+        return false;
+    }
+    return true;
+}
+
+int tmem_leaked(const sim_cta *cta) { return cta->tmem == NULL ? 0 : __builtin_popcount(cta->tmem->taken) * TMEM_UNIT; }
+
+bool tmem_has_target(sim_decoding *d, bool exact) {
+    int arch = d->module->arch;
+    bool family = arch >= 100 && arch < 120;
+    if (family && (d->module->arch_suffix == 'a' || (d->module->arch_suffix == 'f' && !exact))) return true;
+    d->why = exact ? "this form is for targets like sm_100a, not for families" : "tcgen05 is for targets like sm_100a and sm_100f";
+    return false;
+}
