@@ -113,16 +113,18 @@ static const entry_row entries[] = {
 #define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_e4m3_sm90", "matmul_e4m3_" #name, 2, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_BYTE
-#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us)                                                             \
+#define MATMUL_TILE_SCALED(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us)                                                           \
     {"matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, 3, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/matmul/tiles_sm90.def"
-#undef MATMUL_TILE_BYTE
+#undef MATMUL_TILE_SCALED
 };
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
 static cuda_function functions[ENTRIES], reference_kernel, compare_kernel, fill_kernel;
 
-static uint32_t shared_bytes_of(const entry_row *e) { return (uint32_t)(e->stages * (e->tile_m + e->tile_n) * 128 + e->boxes * 2 * MATMUL_BOX_BYTES + MATMUL_COLUMN_BYTES + (formats[e->format].scale_format == MATMUL_f32 ? MATMUL_SCALE_BYTES : 0) * e->stages + 16 * e->stages); }
+static uint32_t shared_bytes_of(const entry_row *e) {
+    return (uint32_t)MATMUL_SHARED_BYTES(e->tile_m, e->tile_n, e->stages, e->boxes, formats[e->format].scale_format == MATMUL_f32);
+}
 
 static void load_kernels(const char *folder) {
     cuda_library library = NULL;
@@ -226,6 +228,14 @@ static void encode(void *map, int format, uint64_t address, int64_t cols, int64_
     memcpy(map, &encoded, sizeof encoded);
 }
 
+static int64_t units_down(const problem *p, const entry_row *e) { return (p->m + e->tile_m * e->pair - 1) / (e->tile_m * e->pair); }
+
+static int64_t units_across(const problem *p, const data *d, const entry_row *e) {
+    bool halved = d->epilogue.halving >= 0;
+    int64_t end = halved ? p->n / 2 : p->n, step = halved ? e->tile_n / 2 : e->tile_n;
+    return (end + step - 1) / step;
+}
+
 static void make_arguments(const problem *p, const data *d, const entry_row *entry, matmul_sm90_arguments *g) {
     memset(g, 0, sizeof *g);
     g->epilogue = d->epilogue;
@@ -242,12 +252,12 @@ static void make_arguments(const problem *p, const data *d, const entry_row *ent
     g->m = (int32_t)p->m;
     g->n = (int32_t)p->n;
     g->k = (int32_t)p->k;
+    g->units_m = (int32_t)units_down(p, entry);
+    g->units_n = (int32_t)units_across(p, d, entry);
 }
 
 static unsigned grid_of(const problem *p, const data *d, const entry_row *e) {
-    bool halved = d->epilogue.halving >= 0;
-    int64_t end = halved ? p->n / 2 : p->n, step = halved ? e->tile_n / 2 : e->tile_n, high = e->tile_m * e->pair;
-    int64_t units = (p->m + high - 1) / high * ((end + step - 1) / step), cluster = e->pair * e->splits;
+    int64_t units = units_down(p, e) * units_across(p, d, e), cluster = e->pair * e->splits;
     int64_t most = e->splits > 1 ? units : multiprocessors / cluster;
     return (unsigned)((units < most ? units : most) * cluster);
 }

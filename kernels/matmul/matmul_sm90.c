@@ -28,9 +28,9 @@ static const sm90_tile tiles[] = {
 #define MATMUL_TILE_BYTE(name, ...) {SM90_E4M3, "matmul_e4m3_sm90", "matmul_e4m3_" #name, __VA_ARGS__},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_BYTE
-#define MATMUL_TILE_BYTE(name, ...) {SM90_E4M3_BLOCK, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
+#define MATMUL_TILE_SCALED(name, ...) {SM90_E4M3_BLOCK, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
 #include "kernels/matmul/tiles_sm90.def"
-#undef MATMUL_TILE_BYTE
+#undef MATMUL_TILE_SCALED
 };
 
 static bool is_one_scale(dw_format format) { return format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_fp8_row; }
@@ -47,10 +47,9 @@ static int element_bytes(sm90_kind kind) { return kind <= SM90_F16 ? 2 : 1; }
 
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
-/* Blocks of a tile's tiles, and how many of these units a call has. */
-static int64_t units_of(const sm90_tile *t, int64_t m, int64_t n_out, bool halves) {
-    return ceil_div(m, t->tile_m * t->pair) * ceil_div(n_out, halves ? t->tile_n / 2 : t->tile_n);
-}
+/* A unit is a tile, or a pair of them one below the other. */
+static int64_t units_down(const sm90_tile *t, int64_t m) { return ceil_div(m, t->tile_m * t->pair); }
+static int64_t units_across(const sm90_tile *t, int64_t n_out, bool halves) { return ceil_div(n_out, halves ? t->tile_n / 2 : t->tile_n); }
 
 static int64_t units_at_a_time(const sm90_tile *t, int multiprocessors) {
     int cluster = t->pair * t->splits;
@@ -59,7 +58,7 @@ static int64_t units_at_a_time(const sm90_tile *t, int multiprocessors) {
 
 static double microseconds(const sm90_tile *t, int64_t m, int64_t n_out, int64_t k, bool halves, int multiprocessors) {
     int64_t blocks = ceil_div(ceil_div(k * element_bytes(t->kind), 128), t->splits), most = units_at_a_time(t, multiprocessors);
-    int64_t waves = ceil_div(units_of(t, m, n_out, halves), most > 0 ? most : 1);
+    int64_t waves = ceil_div(units_down(t, m) * units_across(t, n_out, halves), most > 0 ? most : 1);
     return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us);
 }
 
@@ -233,8 +232,7 @@ static void take_epilogue(kernel_launch *launch, const kernel_run *run, matmul_s
 }
 
 static uint32_t shared_bytes(const sm90_tile *t) {
-    int scales = t->kind == SM90_E4M3_BLOCK ? MATMUL_SCALE_BYTES : 0;
-    return (uint32_t)(t->stages * ((t->tile_m + t->tile_n) * 128 + scales + 16) + 2 * t->boxes * MATMUL_BOX_BYTES + MATMUL_COLUMN_BYTES);
+    return (uint32_t)MATMUL_SHARED_BYTES(t->tile_m, t->tile_n, t->stages, t->boxes, t->kind == SM90_E4M3_BLOCK);
 }
 
 dw_status matmul_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
@@ -251,12 +249,14 @@ dw_status matmul_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
     g->m = (int32_t)m;
     g->n = (int32_t)n;
     g->k = (int32_t)k;
+    g->units_m = (int32_t)units_down(t, m);
+    g->units_n = (int32_t)units_across(t, n_out, halves);
     g->a_rows = m < t->tile_m ? (int32_t)ceil_div(m, 8) * 8 : t->tile_m;
     take_epilogue(&launch, run, g);
     take_map(&launch, 0, a->format, k, m, k, g->a_rows, g->map_a);
     take_map(&launch, 1, b->format, k, n, k, t->tile_n / 2, g->map_b);
     if (g->epilogue.by_engine) take_map(&launch, KERNEL_RESULT, out->format, n_out, m, n_out, 64, g->map_out);
-    int64_t units = units_of(t, m, n_out, halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
+    int64_t units = units_down(t, m) * units_across(t, n_out, halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
     cuda_grid(&launch, (units < most ? units : most) * t->pair * t->splits, 1, 1);
     launch.block[0] = MATMUL_THREADS;
     launch.shared_bytes = shared_bytes(t);

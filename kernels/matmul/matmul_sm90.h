@@ -27,8 +27,12 @@ enum {
 };
 
 enum { MATMUL_STEPS = 8, MATMUL_THREADS = 384 };
-/* Shared memory, besides a ring's tiles and two barriers a stage: a box of results, columns' factors and biases, the scales by block of a stage. */
-enum { MATMUL_BOX_BYTES = 8192, MATMUL_COLUMN_BYTES = 2048, MATMUL_SCALE_BYTES = 544 };
+/* Shared memory: a ring of stages, each a tile of a and of b, 128 bytes of k wide, and two barriers; boxes of results, of which each warpgroup has some; columns'
+ * factors and biases; and for scales by block a ring of slots, each with those of four blocks of k and two barriers. */
+enum { MATMUL_BOX_BYTES = 8192, MATMUL_COLUMN_BYTES = 2048, MATMUL_SLOTS = 2, MATMUL_SLOT_BLOCKS = 4 };
+#define MATMUL_SLOT_BYTES(tile_m) (((tile_m) + 4) * MATMUL_SLOT_BLOCKS * 4)
+#define MATMUL_SHARED_BYTES(tile_m, tile_n, stages, boxes, scaled) \
+    ((stages) * (((tile_m) + (tile_n)) * 128 + 16) + (boxes) * 2 * MATMUL_BOX_BYTES + MATMUL_COLUMN_BYTES + (scaled) * MATMUL_SLOTS * (MATMUL_SLOT_BYTES(tile_m) + 16))
 
 /* One step: its operand x at data + row * row_stride + col * col_stride, in elements of f32, bf16 or f16. */
 typedef struct matmul_step {
@@ -60,6 +64,7 @@ typedef struct matmul_sm90_arguments {
     uint64_t a_scales, b_scales;
     int64_t a_scale_stride, b_scale_stride;           /* floats from one row (of blocks) to the next */
     int32_t m, n, k;
+    int32_t units_m, units_n;     /* units of a column of the result and of a row: tiles, or pairs of them one below the other */
     int32_t a_rows;               /* rows of the boxes of a: those of the tile, or, where m is less, m rounded up to 8 */
 } matmul_sm90_arguments;
 

@@ -8,8 +8,9 @@
  * pair: two blocks of a cluster take tiles one below the other, and each loads half of b for both. splits: the blocks of a cluster share one tile's k, and
  * add their sums, in the order of k, through each other's smem.
  * e4m3: sums of 128 of k are brought to fp32 registers (the tensor core's own sums of fp8 products are short), times both scales where there are some.
- * scaled: a second warp of warpgroup 0 brings the scales of each block of k into the ring.
- * Registers: 40 (loads), 232 (products). Speed: README.md. */
+ * scaled: a second warp of warpgroup 0 brings the scales, of four blocks of k at a time, into a ring of slots of its own.
+ * tile_m 256: each warpgroup multiplies two waves of 64 rows one after the other, with one set of registers for a block's part.
+ * Registers: 40 (loads), 232 (products); large tiles of e4m3 24 and 240. Speed: README.md. */
 #ifndef KERNELS_MATMUL_TMA_SM90_CUH
 #define KERNELS_MATMUL_TMA_SM90_CUH
 
@@ -19,7 +20,7 @@
 #include "kernels/matmul/epilogue_sm90.cuh"
 
 enum { TMA_BF16, TMA_F16, TMA_E4M3 };
-enum { ROW_BYTES = 128, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048 };
+enum { ROW_BYTES = 128, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048, MOST_VALUES = 128 };
 
 /* The constants of an entry; everything in here is known to the compiler. */
 typedef struct tma_shape {
@@ -28,7 +29,7 @@ typedef struct tma_shape {
 } tma_shape;
 
 typedef struct tma_ring {
-    uint32_t data, staging, columns, scales, full, empty;
+    uint32_t data, staging, columns, scales, full, empty, scales_full, scales_empty;
 } tma_ring;
 
 typedef struct tma_tile {
@@ -38,24 +39,23 @@ typedef struct tma_tile {
 
 INLINE int ceil_div(int x, int y) { return (x + y - 1) / y; }
 
+/* Parts of a tile's columns whose scale by block is one: 64 columns, or half a tile. */
+INLINE constexpr int scale_parts(const tma_shape s) { return s.tile_n > 128 ? s.tile_n / 64 : 2; }
+INLINE constexpr int wave_count(const tma_shape s) { return s.tile_m / 128; }
+/* e4m3 tiles whose sums leave registers for one block's part alone. */
+INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_m * s.tile_n > 128 * 128; }
+
 /* Tiles in groups GROUP_ROWS high, so that those in flight at a time need few rows of a and of b. */
 INLINE tma_tile tile_at(const matmul_sm90_arguments *g, const tma_shape s, int unit, int rank) {
     const int step_n = g->epilogue.halving >= 0 ? s.tile_n / 2 : s.tile_n;
     const int group_units = GROUP_ROWS / (s.tile_m * s.pair);
-    int end = g->epilogue.halving >= 0 ? g->epilogue.half : g->n;
-    int units_m = ceil_div(g->m, s.tile_m * s.pair), tiles_n = ceil_div(end, step_n);
-    int group = unit / (group_units * tiles_n), first = group * group_units;
-    int height = min(group_units, units_m - first), rest = unit - group * group_units * tiles_n;
+    int group = unit / (group_units * g->units_n), first = group * group_units;
+    int height = min(group_units, g->units_m - first), rest = unit - group * group_units * g->units_n, across = rest / height;
     tma_tile tile;
-    tile.row = ((first + rest % height) * s.pair + (s.pair > 1 ? rank : 0)) * s.tile_m;
-    tile.out_col = tile.col = rest / height * step_n;
+    tile.row = ((first + rest - across * height) * s.pair + (s.pair > 1 ? rank : 0)) * s.tile_m;
+    tile.out_col = tile.col = across * step_n;
     tile.up = g->epilogue.halving >= 0 ? tile.col + g->epilogue.half : tile.col + s.tile_n / 2;
     return tile;
-}
-
-INLINE int tile_units(const matmul_sm90_arguments *g, const tma_shape s) {
-    const int step_n = g->epilogue.halving >= 0 ? s.tile_n / 2 : s.tile_n;
-    return ceil_div(g->m, s.tile_m * s.pair) * ceil_div(g->epilogue.halving >= 0 ? g->epilogue.half : g->n, step_n);
 }
 
 /* The blocks of k [first, end) of this block of the cluster. */
@@ -74,12 +74,12 @@ INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
     const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
     const int a_bytes = s.tile_m * ROW_BYTES, half_bytes = s.tile_n / 2 * ROW_BYTES, stage_bytes = a_bytes + 2 * half_bytes;
     const int depth = s.element == TMA_E4M3 ? 128 : 64, cluster = s.pair * s.splits;
-    int stage = 0, first, end, units = tile_units(g, s);
+    int stage = 0, first, end;
     uint32_t phase = 1;
     depth_range(g, s, rank, &first, &end);
     tma_prefetch(map_a);
     tma_prefetch(map_b);
-    for (int unit = blockIdx.x / cluster; unit < units; unit += gridDim.x / cluster) {
+    for (int unit = blockIdx.x / cluster; unit < g->units_m * g->units_n; unit += gridDim.x / cluster) {
         tma_tile tile = tile_at(g, s, unit, rank);
         for (int block = first; block < end; block++) {
             uint32_t full = ring.full + 8 * stage, a = ring.data + stage * stage_bytes, b = a + a_bytes;
@@ -100,28 +100,39 @@ INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
     }
 }
 
-/* A warp brings the scales by block: [128] of the tile's rows and, at 512 bytes, of its two halves of columns. A row's scales lie side by side along k, so most of
- * these small copies hit in L1. */
+/* Scales of one row, or of one part of the columns, for the blocks of k of one slot: floats from from on, of which valid are there; in_quads: all four lie in memory. */
+INLINE void load_scale_row(uint32_t to, const float *from, int valid, bool in_quads) {
+    if (in_quads) {
+        cp_async(to, from, 16, 16);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < MATMUL_SLOT_BLOCKS; i++)
+        if (i < valid) cp_async(to + 4 * i, from + i, 4, 4);
+}
+
+/* A warp brings the scales by block: a slot holds those of four blocks of k, [tile_m][4] of the tile's rows and [parts][4] of its columns. A row's scales lie side by
+ * side along k, a row to a line of the cache, so one at a time they would take as many cycles of L1 as the tiles do. */
 INLINE void load_scales(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int rank) {
     const int cluster = s.pair * s.splits;
-    int stage = 0, first, end, units = tile_units(g, s), lane = threadIdx.x % 32;
-    uint32_t phase = 1;
+    const float *a = (const float *)g->a_scales, *b = (const float *)g->b_scales;
+    bool in_quads = (g->a_scale_stride | g->b_scale_stride) % 4 == 0 && (g->a_scales | g->b_scales) % 16 == 0;
+    int first, end, lane = threadIdx.x % 32, blocks = ceil_div(g->k, 128);
+    uint32_t use = 0;
     depth_range(g, s, rank, &first, &end);
-    for (int unit = blockIdx.x / cluster; unit < units; unit += gridDim.x / cluster) {
+    for (int unit = blockIdx.x / cluster; unit < g->units_m * g->units_n; unit += gridDim.x / cluster) {
         tma_tile tile = tile_at(g, s, unit, rank);
-        const float *a = (const float *)g->a_scales, *b = (const float *)g->b_scales;
-        uint32_t half = min(lane == 0 ? tile.col : tile.up, g->n - 1) / 128 * (uint32_t)g->b_scale_stride;
-        for (int block = first; block < end; block++) {
-            uint32_t to = ring.scales + stage * MATMUL_SCALE_BYTES + lane * 4;
-            mbarrier_wait(ring.empty + 8 * stage, phase);
+        int column = lane * (s.tile_n / scale_parts(s)), at = column < s.tile_n / 2 ? tile.col + column : tile.up + column - s.tile_n / 2;
+        uint32_t part = min(at, g->n - 1) / 128 * (uint32_t)g->b_scale_stride;
 #pragma unroll 1
-            for (int i = lane; i < 128; i += 32, to += 128) cp_async(to, a + min(tile.row + i, g->m - 1) * (uint32_t)g->a_scale_stride + block, 4, 4);
-            if (lane < 2) cp_async(to, b + half + block, 4, 4);
-            cp_async_arrive(ring.full + 8 * stage);
-            if (++stage == s.stages) {
-                stage = 0;
-                phase ^= 1;
-            }
+        for (int block = first / MATMUL_SLOT_BLOCKS * MATMUL_SLOT_BLOCKS; first < end && block < end; block += MATMUL_SLOT_BLOCKS) {
+            uint32_t slot = use % MATMUL_SLOTS, to = ring.scales + slot * MATMUL_SLOT_BYTES(s.tile_m) + lane * 16;
+            mbarrier_wait(ring.scales_empty + 8 * slot, ~(use++ / MATMUL_SLOTS) & 1);
+            if (lane < scale_parts(s)) load_scale_row(to + s.tile_m * 16, b + part + block, blocks - block, in_quads);
+#pragma unroll 1
+            for (int i = lane; i < s.tile_m; i += 32, to += 512)
+                load_scale_row(to, a + min(tile.row + i, g->m - 1) * (uint32_t)g->a_scale_stride + block, blocks - block, in_quads);
+            cp_async_arrive(ring.scales_full + 8 * slot);
         }
     }
 }
@@ -147,7 +158,6 @@ typedef struct tma_reader {
     uint32_t full;                /* the stage's barrier, */
     uint32_t a, b;                /* its tiles, as lower halves of descriptors, */
     int behind;                   /* the oldest stage not handed back, */
-    uint32_t scales;              /* its scales, */
     uint32_t release;             /* and barrier empty of the block that this lane tells; 0: none */
 } tma_reader;
 
@@ -169,10 +179,8 @@ INLINE void hand_back(tma_reader *reader, const tma_shape s) {
         else mbarrier_arrive(reader->release);
         reader->release += 8;
     }
-    reader->scales += MATMUL_SCALE_BYTES;
     if (++reader->behind < s.stages) return;
     reader->behind = 0;
-    reader->scales -= s.stages * MATMUL_SCALE_BYTES;
     if (reader->release != 0) reader->release -= 8 * s.stages;
 }
 
@@ -199,67 +207,90 @@ INLINE void multiply_tile(const tma_shape s, tma_reader *reader, int first, int 
     if (end > first) hand_back(reader, s);
 }
 
-/* Scales of the oldest block: of this thread's rows, of the two halves of the tile's columns. */
-typedef struct tma_scales { float rows[2]; float2 halves; } tma_scales;
-
-INLINE tma_scales read_scales(const tma_shape s, const tma_reader *reader, int row) {
-    tma_scales scales = {{1, 1}, {1, 1}};
-    if (!s.scaled) return scales;
-    for (int i = 0; i < 2; i++) scales.rows[i] = ld_shared_f32(reader->scales + (row + 8 * i) * 4);
-    scales.halves = ld_shared_f32x2(reader->scales + 512);
-    return scales;
+/* A finished block's part to the sums. */
+INLINE void promote(const int values, const float *part, float *sums) {
+#pragma unroll
+    for (int i = 0; i < values; i++) sums[i] += part[i];
 }
 
-/* A finished block's part to the sums. */
-INLINE void promote_block(const tma_shape s, const tma_scales *scales, const float *part, float *sums) {
+INLINE void promote_scaled(const tma_shape s, const float *rows, const float *parts, const float *part, float *sums) {
     const int values = s.tile_n / 2;
 #pragma unroll
-    for (int i = 0; i < values; i++) {
-        float factor = scales->rows[i >> 1 & 1] * (i < values / 2 ? scales->halves.x : scales->halves.y);
-        sums[i] = s.scaled ? fmaf(factor, part[i], sums[i]) : sums[i] + part[i];
+    for (int i = 0; i < values; i++) sums[i] = fmaf(rows[i >> 1 & 1] * parts[i * scale_parts(s) / values], part[i], sums[i]);
+}
+
+/* One wave of a block of k, on its own: 64 rows of each warpgroup. */
+INLINE void multiply_wave(const tma_shape s, const tma_reader *reader, int wave, float *part) {
+    uint64_t a = descriptor_of(reader->a + wave * (128 * ROW_BYTES / 16)), b = descriptor_of(reader->b);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < 4; step++) multiply(s, part, a + 2 * step, b + 2 * step, step > 0);
+    wgmma_commit();
+    wgmma_wait(0);
+}
+
+/* Each block of k on its own and then added in fp32, times its scales where there are some; the two warpgroups overlap products and sums. */
+INLINE void multiply_tile_waves(const tma_shape s, const tma_ring *ring, tma_reader *reader, uint32_t *use, int row, int first, int end, float *sums) {
+    const int values = s.tile_n / 2;
+    float part[MOST_VALUES];
+#pragma unroll 1
+    for (int block = first; block < end; block++) {
+        int quarter = block % MATMUL_SLOT_BLOCKS;
+        uint32_t slot = *use % MATMUL_SLOTS, scales = ring->scales + slot * MATMUL_SLOT_BYTES(s.tile_m) + quarter * 4;
+        float parts[MOST_VALUES / 32];
+        if (s.scaled) {
+            if (quarter == 0 || block == first) mbarrier_wait(ring->scales_full + 8 * slot, *use / MATMUL_SLOTS & 1);
+#pragma unroll
+            for (int i = 0; i < scale_parts(s); i++) parts[i] = ld_shared_f32(scales + (s.tile_m + i) * 16);
+        }
+        mbarrier_wait(reader->full, reader->phase);
+#pragma unroll
+        for (int wave = 0; wave < wave_count(s); wave++) {
+            float rows[2];
+            if (s.scaled)
+                for (int i = 0; i < 2; i++) rows[i] = ld_shared_f32(scales + (row + wave * 128 + 8 * i) * 16);
+            multiply_wave(s, reader, wave, part);
+            if (wave == wave_count(s) - 1) hand_back(reader, s);
+            if (s.scaled) promote_scaled(s, rows, parts, part, sums + wave * values);
+            else promote(values, part, sums + wave * values);
+        }
+        if (s.scaled && (quarter == MATMUL_SLOT_BLOCKS - 1 || block == end - 1)) {
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(ring->scales_empty + 8 * slot);
+            ++*use;
+        }
+        next_stage(reader, s);
     }
 }
 
-/* The oldest block whose products are under way: its scales, the wait for it, its stage handed back, its part added. */
-INLINE void finish_block(const tma_shape s, tma_reader *reader, const int behind, int row, const float *part, float *sums) {
-    tma_scales scales = read_scales(s, reader, row);
+/* The oldest block whose products are under way: the wait for it, its stage handed back, its part added. */
+INLINE void finish_block(const tma_shape s, tma_reader *reader, const int behind, const float *part, float *sums) {
     if (behind == 2) wgmma_wait(1);
     else wgmma_wait(0);
     hand_back(reader, s);
-    promote_block(s, &scales, part, sums);
+    promote(s.tile_n / 2, part, sums);
 }
 
-/* The same with each block of k on its own and then added in fp32. row: this thread's first, in the tile. With scales the two warpgroups alone overlap
- * products and sums: a second part in flight, as below, was slower (README.md). */
-INLINE void multiply_tile_scaled(const tma_shape s, tma_reader *reader, int first, int end, int row, float *sums) {
-    float part[128];
-#pragma unroll 1
-    for (int block = first; block < end; block++) {
-        issue_block(s, reader, part, 0);
-        finish_block(s, reader, 1, row, part, sums);
-    }
-}
-
-/* Without scales: while one block's part is added, the products of the next one run. */
+/* Without scales, and where registers are left for two parts: while one block's part is added, the products of the next one run. */
 INLINE void multiply_tile_promoted(const tma_shape s, tma_reader *reader, int first, int end, float *sums) {
-    float even[128], odd[128];
+    float even[64], odd[64];
     int left = end - first;
     if (left <= 0) return;
     issue_block(s, reader, even, 0);
 #pragma unroll 1
     for (;; left -= 2) {
         if (left == 1) {
-            finish_block(s, reader, 1, 0, even, sums);
+            finish_block(s, reader, 1, even, sums);
             return;
         }
         issue_block(s, reader, odd, 0);
-        finish_block(s, reader, 2, 0, even, sums);
+        finish_block(s, reader, 2, even, sums);
         if (left == 2) {
-            finish_block(s, reader, 1, 0, odd, sums);
+            finish_block(s, reader, 1, odd, sums);
             return;
         }
         issue_block(s, reader, even, 0);
-        finish_block(s, reader, 2, 0, odd, sums);
+        finish_block(s, reader, 2, odd, sums);
     }
 }
 
@@ -312,28 +343,31 @@ INLINE void take_part(const int parts, const float *sums, int part, float *value
 typedef struct tma_head {
     bool by_column;
     int steps;                    /* done by it: 0 or 1 */
+    float all;                    /* of all */
     float factor, bias;           /* of this thread's column */
-    float rows[2];                /* of this thread's rows */
 } tma_head;
 
-INLINE tma_head begin_head(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile, int row) {
+INLINE tma_head begin_head(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) {
     const matmul_epilogue *e = &g->epilogue;
-    tma_head head = {false, 0, 1, 0, {0, 0}};
-    float all = e->alpha;
+    tma_head head = {false, 0, e->alpha, 1, 0};
     int column = threadIdx.x - 128, at = column < s.tile_n / 2 ? tile->col + column : tile->up + column - s.tile_n / 2;
     for (int i = 0; i < 2; i++)
-        if (e->alpha_at[i] != 0) all *= *(const float *)e->alpha_at[i];
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-        int r = row + i * 8;
-        head.rows[i] = e->row_factors != 0 ? all * factor_at(e->row_factors, r, r < g->m) : all;
-    }
+        if (e->alpha_at[i] != 0) head.all *= *(const float *)e->alpha_at[i];
     head.steps = e->count > 0 && e->steps[0].step == MATMUL_POST_bias;
     head.by_column = head.steps > 0 || e->col_factors != 0;
     if (!head.by_column || column >= s.tile_n || at >= g->n) return head;
     if (e->col_factors != 0) head.factor = ((const float *)e->col_factors)[at];
     if (head.steps > 0) head.bias = load_operand(&e->steps[0], at * e->steps[0].col_stride);
     return head;
+}
+
+/* Of this thread's two rows. */
+INLINE void row_factors(const matmul_sm90_arguments *g, const tma_head *head, int row, float *factors) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int r = row + i * 8;
+        factors[i] = g->epilogue.row_factors != 0 ? head->all * factor_at(g->epilogue.row_factors, r, r < g->m) : head->all;
+    }
 }
 
 INLINE void share_head(const tma_shape s, const tma_head *head, uint32_t columns) {
@@ -348,9 +382,9 @@ INLINE void share_head(const tma_shape s, const tma_head *head, uint32_t columns
 }
 
 /* Of one part: 32 columns of the tile, of which this thread's first is number column. */
-INLINE void apply_head(const tma_head *head, uint32_t columns, float *values, int column) {
+INLINE void apply_head(const tma_head *head, const float *factors, uint32_t columns, float *values, int column) {
 #pragma unroll
-    for (int i = 0; i < PART_VALUES; i++) values[i] *= head->rows[i >> 1 & 1];
+    for (int i = 0; i < PART_VALUES; i++) values[i] *= factors[i >> 1 & 1];
     if (!head->by_column) return;
 #pragma unroll
     for (int i = 0; i < PART_VALUES / 4; i++) {
@@ -384,7 +418,8 @@ INLINE void end_box(const tensor_map *map, bool wide, uint32_t buffer, int threa
 }
 
 /* No steps but the head, and a map of out: all in registers whose numbers are known. */
-INLINE void store_plain_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, float *sums) {
+INLINE void store_plain_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *factors,
+                            float *sums) {
     const int parts = s.tile_n / 32;
     int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, format = g->epilogue.out_format;
     bool wide = format == MATMUL_f32;
@@ -394,13 +429,14 @@ INLINE void store_plain_tile(const matmul_sm90_arguments *g, const tma_shape s, 
         int row = tile->row + group * 64, col = tile->out_col + part * 32;
         float *values = sums + part * PART_VALUES;
         if (part % 2 == 0) buffer = begin_box(s, ring, wide, part / 2, thread, group);
-        apply_head(head, ring.columns, values, part * 32 + lane % 4 * 2);
+        apply_head(head, factors, ring.columns, values, part * 32 + lane % 4 * 2);
         stage_part(format, buffer, part % 2, values, warp, lane);
         if (part % 2 == 1) end_box((const tensor_map *)g->map_out, wide, buffer, thread, group, col - 32, row);
     }
 }
 
-INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *sums) {
+INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *factors,
+                      const float *sums) {
     const int parts = s.tile_n / 32;
     const matmul_epilogue *e = &g->epilogue;
     bool halves = e->halving >= 0, wide = e->out_format == MATMUL_f32;
@@ -412,10 +448,10 @@ INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
         int row = tile->row + group * 64, col = tile->out_col + part * 32, side = part % 2, column = part * 32 + lane % 4 * 2;
         if (e->by_engine && side == 0) buffer = begin_box(s, ring, wide, part / 2, thread, group);
         take_part(parts, sums, part, values);
-        apply_head(head, ring.columns, values, column);
+        apply_head(head, factors, ring.columns, values, column);
         if (halves) {
             take_part(parts, sums, part + parts / 2, up);
-            apply_head(head, ring.columns, up, column + s.tile_n / 2);
+            apply_head(head, factors, ring.columns, up, column + s.tile_n / 2);
         }
         apply_steps(e, head->steps, PART_VALUES, values, up, row + warp * 16 + lane / 4, col + lane % 4 * 2, g->m, end);
         if (!e->by_engine) {
@@ -458,36 +494,39 @@ INLINE void store_split_tile(const matmul_sm90_arguments *g, const tma_shape s, 
 
 INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
     const int cluster = s.pair * s.splits, values = s.tile_n / 2;
-    int thread = threadIdx.x % 128, lane = thread % 32, first, end, units = tile_units(g, s);
-    tma_reader reader = {0, 0, ring.full, 0, 0, 0, ring.scales, 0};
+    int thread = threadIdx.x % 128, lane = thread % 32, first, end, row_in_tile = group * 64 + thread / 32 * 16 + lane / 4;
+    tma_reader reader = {0, 0, ring.full, 0, 0, 0, 0};
+    uint32_t use = 0;             /* slots of scales used up */
     reader.a = (uint32_t)wgmma_descriptor(ring.data + group * 64 * ROW_BYTES);
     reader.b = (uint32_t)wgmma_descriptor(ring.data + s.tile_m * ROW_BYTES);
     if (s.pair > 1 && lane < s.pair) reader.release = cluster_map(ring.empty, lane);
     if (s.pair == 1 && lane == 0) reader.release = ring.empty;
     depth_range(g, s, rank, &first, &end);
-    for (int unit = blockIdx.x / cluster; unit < units; unit += gridDim.x / cluster) {
-        float sums[128];
+    for (int unit = blockIdx.x / cluster; unit < g->units_m * g->units_n; unit += gridDim.x / cluster) {
+        float sums[MOST_VALUES];
         tma_tile tile = tile_at(g, s, unit, rank);
         if (s.element == TMA_E4M3 || first >= end)
 #pragma unroll
-            for (int i = 0; i < values; i++) sums[i] = 0;
-        int row = tile.row + group * 64 + thread / 32 * 16 + lane / 4;
+            for (int i = 0; i < values * wave_count(s); i++) sums[i] = 0;
         tma_head head;
-        if (s.splits == 1 && s.element != TMA_E4M3) head = begin_head(g, s, &tile, row);
-        if (s.element == TMA_E4M3) {
-            if (s.scaled) multiply_tile_scaled(s, &reader, first, end, row - tile.row, sums);
-            else multiply_tile_promoted(s, &reader, first, end, sums);
-        } else {
-            multiply_tile(s, &reader, first, end, sums);
-        }
+        if (s.splits == 1 && s.element != TMA_E4M3) head = begin_head(g, s, &tile);
+        if (s.element != TMA_E4M3) multiply_tile(s, &reader, first, end, sums);
+        else if (s.scaled || is_large(s)) multiply_tile_waves(s, &ring, &reader, &use, row_in_tile, first, end, sums);
+        else multiply_tile_promoted(s, &reader, first, end, sums);
         if (s.splits > 1) {
             barrier_sync(1, 256);
             store_split_tile(g, s, ring, &tile, group, rank, sums);
-        } else {
-            if (s.element == TMA_E4M3) head = begin_head(g, s, &tile, row);   /* before, no registers were left for it */
-            share_head(s, &head, ring.columns);
-            if (g->epilogue.count == head.steps && g->epilogue.by_engine) store_plain_tile(g, s, ring, &tile, group, &head, sums);
-            else store_tile(g, s, ring, &tile, group, &head, sums);
+            continue;
+        }
+        if (s.element == TMA_E4M3) head = begin_head(g, s, &tile);   /* before, no registers were left for it */
+        share_head(s, &head, ring.columns);
+#pragma unroll
+        for (int wave = 0; wave < wave_count(s); wave++) {
+            float factors[2];
+            row_factors(g, &head, tile.row + row_in_tile, factors);
+            if (g->epilogue.count == head.steps && g->epilogue.by_engine) store_plain_tile(g, s, ring, &tile, group, &head, factors, sums + wave * values);
+            else store_tile(g, s, ring, &tile, group, &head, factors, sums + wave * values);
+            tile.row += 128;
         }
     }
     if (thread == 0) tma_wait_read(0);
@@ -501,13 +540,19 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     ring.staging = ring.data + s.stages * stage_bytes;
     ring.columns = ring.staging + 2 * s.boxes * MATMUL_BOX_BYTES;
     ring.scales = ring.columns + MATMUL_COLUMN_BYTES;
-    ring.full = ring.scales + (s.scaled ? s.stages * MATMUL_SCALE_BYTES : 0);
+    ring.full = ring.scales + (s.scaled ? MATMUL_SLOTS * MATMUL_SLOT_BYTES(s.tile_m) : 0);
     ring.empty = ring.full + 8 * s.stages;
+    ring.scales_full = ring.empty + 8 * s.stages;
+    ring.scales_empty = ring.scales_full + 8 * MATMUL_SLOTS;
     int rank = cluster > 1 ? cluster_rank() : 0, role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         for (int i = 0; i < s.stages; i++) {
-            mbarrier_init(ring.full + 8 * i, s.scaled ? 33 : 1);
+            mbarrier_init(ring.full + 8 * i, 1);
             mbarrier_init(ring.empty + 8 * i, 8 * s.pair);
+        }
+        for (int i = 0; i < (s.scaled ? MATMUL_SLOTS : 0); i++) {
+            mbarrier_init(ring.scales_full + 8 * i, 32);
+            mbarrier_init(ring.scales_empty + 8 * i, 8);
         }
         fence_mbarrier_init();
     }
@@ -519,7 +564,8 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     }
     grid_wait();
     if (role == 0) {
-        setmaxnreg_dec(40);
+        if (is_large(s)) setmaxnreg_dec(24);
+        else setmaxnreg_dec(40);
         if (threadIdx.x < 32) {
             if (elect_one()) load_tiles(g, s, ring, rank);
             __syncwarp();
@@ -530,7 +576,8 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
             cluster_wait();
         }
     } else {
-        setmaxnreg_inc(232);
+        if (is_large(s)) setmaxnreg_inc(240);
+        else setmaxnreg_inc(232);
         multiply_tiles(g, s, ring, role - 1, rank);
     }
     if (cluster > 1) {            /* nobody leaves whose smem and barriers others may still reach */
