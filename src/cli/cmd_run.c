@@ -72,7 +72,9 @@ int cli_check(cli *cli) {
         status = dw_tensors_open(cli->context, cli->in, &file);
         if (status == DW_OK && (inputs = cli_inputs(file, &count)) == NULL) status = DW_NO_MEMORY;
     }
-    if (status == DW_OK) status = dw_check(cli->context, cli->file, &options, count, inputs, cli->json != NULL, cli_print, NULL);
+    const int beside = cli->device != NULL && strncmp(cli->device, "cpu", 3) != 0;
+    if (status == DW_OK)
+        status = (beside ? dw_check_device : dw_check)(cli->context, cli->file, &options, count, inputs, cli->json != NULL, cli_print, NULL);
     free(inputs);
     free(policy);
     dw_tensors_close(file);

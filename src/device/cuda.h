@@ -56,7 +56,8 @@ typedef struct cuda_entry { cuda_function function; } cuda_entry;
 
 static inline cuda_state *cuda_state_of(const device *device) { return device->own; }
 
-/* The calls of one device happen in its context. enter fails when the driver does. */
+/* The calls of one device happen in its context; a capture that the caller has under way does not forbid them, as they are no part of it. enter fails when the
+ * driver does; one enter at a time. */
 dw_status cuda_enter(device *device);
 void cuda_leave(device *device);
 

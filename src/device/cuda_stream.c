@@ -16,19 +16,10 @@ static dw_status ask_capture(device *device, cuda_stream stream, cuda_graph *gra
     return DW_OK;
 }
 
-/* While a capture is under way, memory and code may be asked for by this thread only if it says so. */
-static dw_status exchange_mode(device *device) {
-    cuda_state *state = cuda_state_of(device);
-    CUDA_TRY(device->context, &state->driver, ThreadExchangeStreamCaptureMode, &state->mode);
-    return DW_OK;
-}
-
 static dw_status begin(device *device, cuda_stream stream) {
     cuda_state *state = cuda_state_of(device);
     TRY(ask_capture(device, stream, &state->captured));
-    state->mode = CUDA_CAPTURE_RELAXED;
-    if (state->captured != NULL) TRY(exchange_mode(device));
-    else CUDA_TRY(device->context, &state->driver, StreamWaitEvent, stream, state->done, 0);
+    if (state->captured == NULL) CUDA_TRY(device->context, &state->driver, StreamWaitEvent, stream, state->done, 0);
     state->current = stream;
     return DW_OK;
 }
@@ -45,7 +36,7 @@ dw_status cuda_follow(device *device, void *stream, bool *captured) {
 
 static dw_status end(device *device, cuda_stream stream) {
     cuda_state *state = cuda_state_of(device);
-    if (state->captured != NULL) return exchange_mode(device);
+    if (state->captured != NULL) return DW_OK;
     CUDA_TRY(device->context, &state->driver, EventRecord, state->done, stream);
     CUDA_TRY(device->context, &state->driver, StreamWaitEvent, state->stream, state->done, 0);
     return DW_OK;

@@ -15,6 +15,7 @@ typedef struct fake_cuda_control {
     int launches;                 /* of kernels, in graphs or not */
     void *stream;                 /* where the last graph was launched */
     void *capturing, *captured;   /* a stream that is being captured, and the graph that it is captured to; NULL: none */
+    int flip;                     /* these bits of the first byte of what is read from device memory are turned round */
     int live;                     /* allocations, graphs, streams, contexts and whatever else has to be given back */
     const char *log[FAKE_CUDA_LOG];   /* the calls by name, from log[0] on */
 } fake_cuda_control;

@@ -136,6 +136,10 @@ struct cuda_node_st { cuda_kernel_node params; void *arguments; struct cuda_node
 struct cuda_graph_st { struct cuda_node_st *first, *last; };
 struct cuda_graph_exec_st { struct cuda_node_st *first, *last; };   /* copies; extra of a copy is the node that it was made from */
 
+/* While a stream is being captured, some calls are for threads alone that say that they know of it. */
+static cuda_capture_mode capture_mode = CUDA_CAPTURE_GLOBAL;
+static bool is_forbidden(void) { return fake_cuda.captured != NULL && capture_mode != CUDA_CAPTURE_RELAXED; }
+
 static char a_context, a_stream, a_library, an_event, a_pool;
 static struct cuda_function_st *functions;
 
@@ -262,6 +266,7 @@ cuda_result cuLaunchKernelEx(const cuda_launch_config *config, cuda_function fun
 
 cuda_result cuMemAlloc_v2(cuda_pointer *memory, size_t bytes) {
     ENTER("MemAlloc");
+    if (is_forbidden()) return CUDA_CAPTURE_UNSUPPORTED;
     void *made = aligned_alloc(256, (bytes + 255) / 256 * 256);
     if (made == NULL) return CUDA_OUT_OF_MEMORY;
     memset(made, 0xff, bytes);
@@ -280,7 +285,7 @@ cuda_result cuMemFreeHost(void *memory) { fake_cuda.live--; free(memory); ENTER(
 cuda_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) { ENTER("MemGetInfo"); *free_bytes = *total_bytes = fake_cuda.memory_bytes; return CUDA_OK; }
 #define AT(pointer) ((void *)(uintptr_t)(pointer))
 cuda_result cuMemcpyHtoDAsync_v2(cuda_pointer to, const void *from, size_t bytes, cuda_stream stream) { ENTER("MemcpyHtoDAsync"); (void)stream; memcpy(AT(to), from, bytes); return CUDA_OK; }
-cuda_result cuMemcpyDtoHAsync_v2(void *to, cuda_pointer from, size_t bytes, cuda_stream stream) { ENTER("MemcpyDtoHAsync"); (void)stream; memcpy(to, AT(from), bytes); return CUDA_OK; }
+cuda_result cuMemcpyDtoHAsync_v2(void *to, cuda_pointer from, size_t bytes, cuda_stream stream) { ENTER("MemcpyDtoHAsync"); (void)stream; memcpy(to, AT(from), bytes); *(uint8_t *)to ^= (uint8_t)fake_cuda.flip; return CUDA_OK; }
 cuda_result cuMemcpyDtoDAsync_v2(cuda_pointer to, cuda_pointer from, size_t bytes, cuda_stream stream) { ENTER("MemcpyDtoDAsync"); (void)stream; memmove(AT(to), AT(from), bytes); return CUDA_OK; }
 cuda_result cuMemsetD8Async(cuda_pointer to, unsigned char value, size_t count, cuda_stream stream) { ENTER("MemsetD8Async"); (void)stream; memset(AT(to), value, count); return CUDA_OK; }
 cuda_result cuMemsetD32Async(cuda_pointer to, unsigned value, size_t count, cuda_stream stream) {
@@ -305,7 +310,7 @@ cuda_result cuPointerGetAttributes(unsigned count, cuda_pointer_attribute *attri
 
 cuda_result cuStreamCreateWithPriority(cuda_stream *stream, unsigned flags, int priority) { ENTER("StreamCreateWithPriority"); (void)flags, (void)priority; *stream = (cuda_stream)(void *)&a_stream; fake_cuda.live++; return CUDA_OK; }
 cuda_result cuStreamDestroy_v2(cuda_stream stream) { (void)stream; fake_cuda.live--; ENTER("StreamDestroy"); return CUDA_OK; }
-cuda_result cuStreamSynchronize(cuda_stream stream) { ENTER("StreamSynchronize"); (void)stream; return CUDA_OK; }
+cuda_result cuStreamSynchronize(cuda_stream stream) { ENTER("StreamSynchronize"); (void)stream; return is_forbidden() ? CUDA_CAPTURE_UNSUPPORTED : CUDA_OK; }
 cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned flags) { ENTER("StreamWaitEvent"); (void)stream, (void)event, (void)flags; return CUDA_OK; }
 cuda_result cuStreamGetCaptureInfo_v3(cuda_stream stream, cuda_capture_status *status, uint64_t *id, cuda_graph *graph, const cuda_node **dependencies, const cuda_edge **edges, size_t *count) {
     ENTER("StreamGetCaptureInfo");
@@ -325,7 +330,12 @@ cuda_result cuStreamUpdateCaptureDependencies_v2(cuda_stream stream, cuda_node *
     if (fake_cuda.capturing != (void *)stream || count != 1 || flags != CUDA_CAPTURE_SET_DEPENDENCIES) return CUDA_INVALID_VALUE;
     return dependencies[0] == ((cuda_graph)fake_cuda.captured)->last ? CUDA_OK : CUDA_INVALID_VALUE;
 }
-cuda_result cuThreadExchangeStreamCaptureMode(cuda_capture_mode *mode) { ENTER("ThreadExchangeStreamCaptureMode"); (void)mode; return CUDA_OK; }
+cuda_result cuThreadExchangeStreamCaptureMode(cuda_capture_mode *mode) {
+    cuda_capture_mode before = capture_mode;
+    capture_mode = *mode;
+    *mode = before;
+    return CUDA_OK;
+}
 cuda_result cuEventCreate(cuda_event *event, unsigned flags) { ENTER("EventCreate"); (void)flags; *event = (cuda_event)(void *)&an_event; fake_cuda.live++; return CUDA_OK; }
 cuda_result cuEventRecord(cuda_event event, cuda_stream stream) { ENTER("EventRecord"); (void)event, (void)stream; return CUDA_OK; }
 cuda_result cuEventSynchronize(cuda_event event) { ENTER("EventSynchronize"); (void)event; return CUDA_OK; }
