@@ -15,7 +15,7 @@ struct sim_async {
     bool store, tensor;
     bool arrival;                  /* no copy of its own: cp.async of the lane, before serial, arrive at mbarrier */
     uint64_t serial;
-    bool read;                     /* of a store: the source was read, the target not written yet */
+    uint8_t *read;                 /* of a store: what was read of the source, when the target is not written yet; else NULL */
     sim_tensor_map map;
     int32_t at[5];
     uint64_t global;
@@ -92,9 +92,10 @@ static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5],
     if (!global_range(a, address + (uint64_t)((start + first) * g.from), bytes, a->store, &place)) return false;
     for (int64_t e = first; e < end; e++) {
         for (int b = 0; b < g.from; b++) {
-            uint8_t *shared = &cta->shared[swizzled(a->shared + row_offset + (size_t)(e * g.to + b), m->swizzle)], *global = &place.bytes[(e - first) * g.from + b];
-            if (a->store) *global = *shared;
-            else *shared = *global;
+            uint64_t at = swizzled(a->shared + row_offset + (size_t)(e * g.to + b), m->swizzle);
+            uint8_t *global = &place.bytes[(e - first) * g.from + b];
+            if (a->store) *global = a->read != NULL ? a->read[at - a->shared] : cta->shared[at];
+            else cta->shared[at] = *global;
         }
     }
     if (a->store) memset(place.shadow, SHADOW_WRITTEN, bytes);
@@ -115,12 +116,19 @@ static bool copy_box(struct sim_async *a, sim_cta *cta) {
 static bool copy_bytes(struct sim_async *a, sim_cta *cta) {
     sim_place place;
     if (!global_range(a, a->global, a->bytes, a->store, &place)) return false;
-    memcpy(a->store ? place.bytes : cta->shared + a->shared, a->store ? cta->shared + a->shared : place.bytes, a->bytes);
+    if (a->store) memcpy(place.bytes, a->read != NULL ? a->read : cta->shared + a->shared, a->bytes);
+    else memcpy(cta->shared + a->shared, place.bytes, a->bytes);
     if (a->store) memset(place.shadow, SHADOW_WRITTEN, a->bytes);
     return true;
 }
 
 static bool copy_all(struct sim_async *a, sim_cta *cta) { return a->tensor ? copy_box(a, cta) : copy_bytes(a, cta); }
+
+/* A store's source may be written again. */
+static bool read_source(struct sim_async *a) {
+    if (a->read == NULL) set_flags(a->cta, a->shared, a->bytes, SHADOW_SOURCE, 0);
+    return true;
+}
 
 static bool finish(struct sim_async *a) {
     sim_cluster *cluster = a->warp->cta->cluster;
@@ -128,11 +136,7 @@ static bool finish(struct sim_async *a) {
         sim_copies_finish(a->warp, a->lane, a->serial);
         return sim_mbarrier_arrive(a->warp, a->op, a->lane, a->mbarrier_cta, a->mbarrier);
     }
-    if (a->store) {
-        if (!copy_all(a, a->cta)) return false;
-        set_flags(a->cta, a->shared, a->bytes, SHADOW_SOURCE, 0);
-        return true;
-    }
+    if (a->store) return copy_all(a, a->cta) && read_source(a);
     for (int i = 0; i < cluster->cta_count; i++) {
         sim_cta *cta = &cluster->ctas[i];
         if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
@@ -147,7 +151,10 @@ static bool finish(struct sim_async *a) {
 static void finish_at(sim_cluster *cluster, size_t i) {
     struct sim_async done = cluster->async[i];
     memmove(&cluster->async[i], &cluster->async[i + 1], (--cluster->async_count - i) * sizeof *cluster->async);
+    cluster->changes++;
+    cluster->launch->outside += cluster->launch->code->talks;
     finish(&done);
+    free(done.read);
 }
 
 bool sim_async_step(sim_cluster *cluster, bool all) {
@@ -164,7 +171,21 @@ bool sim_async_step(sim_cluster *cluster, bool all) {
     return progress || (!all && cluster->async_count > 0);
 }
 
+void sim_async_at_end(sim_warp *w) {
+    sim_cluster *cluster = w->cta->cluster;
+    for (size_t i = 0; i < cluster->async_count; i++) {
+        const struct sim_async *a = &cluster->async[i];
+        bool into = !a->store && (a->multicast != 0 ? (a->multicast >> w->cta->rank & 1) != 0 : (a->arrival ? a->mbarrier_cta : a->cta) == w->cta);
+        bool from = a->store && a->read == NULL && a->cta == w->cta;
+        if (!into && !from) continue;
+        sim_find(a->warp, a->op, a->lane, "the CTA of rank %d ends while this copy %s its shared memory: wait for it first%s", w->cta->rank, into ? "still writes" : "still reads",
+                 from ? " (cp.async.bulk.wait_group.read)" : "");
+        return;
+    }
+}
+
 void sim_async_free(sim_cluster *cluster) {
+    for (size_t i = 0; i < cluster->async_count; i++) free(cluster->async[i].read);
     free(cluster->async);
     cluster->async = NULL;
     cluster->async_count = 0;
@@ -208,6 +229,16 @@ static sim_cta *shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t ad
     return &w->cta->cluster->ctas[rank];
 }
 
+/* Is the mbarrier one that the copy engine has been told of? */
+static bool check_mbarrier(sim_warp *w, const sim_op *op, int lane, uint64_t address) {
+    uint64_t offset;
+    const sim_cta *cta = shared_side(w, op, lane, address, &offset);
+    if (cta == NULL) return false;
+    if (offset + 8 > cta->shared_bytes || (cta->shared_shadow[offset] & (SHADOW_MBARRIER | SHADOW_GENERIC)) != (SHADOW_MBARRIER | SHADOW_GENERIC)) return true;
+    sim_find(w, op, lane, "the mbarrier at 0x%" PRIx64 " was initialised with no fence behind it: fence.mbarrier_init or fence.proxy.async before copies use it", offset);
+    return false;
+}
+
 static bool read_map(sim_warp *w, const sim_op *op, int lane, uint64_t address, int rank, sim_tensor_map *map) {
     sim_place place;
     if (!sim_reach(w, op, lane, PTX_GENERIC, address, 128, 64, SIM_READ, &place)) return false;
@@ -240,7 +271,7 @@ static bool add_async(sim_cluster *cluster, const struct sim_async *a) {
     }
     cluster->order = cluster->order * 6364136223846793005ull + 1442695040888963407ull;
     cluster->async[cluster->async_count] = *a;
-    cluster->async[cluster->async_count++].delay = 1 + (int)(cluster->order >> 60);
+    cluster->async[cluster->async_count++].delay = (int)(cluster->order >> 40 & 31) << (cluster->order >> 61);   /* few of them long, most short */
     return true;
 }
 
@@ -266,6 +297,7 @@ static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
         }
         a.cta = shared_side(w, op, lane, sim_address_of(w, &c->shared, lane), &a.shared);
         if (a.cta == NULL) return SIM_STOP;
+        if (!c->store && !check_mbarrier(w, op, lane, sim_address_of(w, &c->mbarrier, lane))) return SIM_STOP;
         if (c->mask != SIM_NO_ROW) a.multicast = ((const uint16_t *)sim_row(w, c->mask))[lane];
         if (!c->store) {
             a.mbarrier_cta = shared_side(w, op, lane, sim_address_of(w, &c->mbarrier, lane), &a.mbarrier);
@@ -309,13 +341,24 @@ static sim_flow do_commit(sim_warp *w, const sim_op *op, uint32_t mask) {
     return SIM_NEXT;
 }
 
-/* Copies that are waited for are done now, at the latest. */
+static bool take_source(struct sim_async *a) {
+    uint8_t *bytes = malloc(a->bytes + 1);
+    if (bytes == NULL) return false;
+    memcpy(bytes, a->cta->shared + a->shared, a->bytes);
+    read_source(a);
+    a->read = bytes;
+    return true;
+}
+
+/* Copies that are waited for are done now, at the latest; with .read (small), their source is read, and the target is written later. */
 static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
     sim_cluster *cluster = w->cta->cluster;
     for (size_t i = 0; i < cluster->async_count && !cluster->stopped;) {
         const struct sim_async *a = &cluster->async[i];
         bool mine = a->store && a->warp == w && (mask >> a->lane & 1) != 0;
-        if (mine && a->group + ROW(uint32_t, 0)[a->lane] < w->bulk_group[a->lane]) finish_at(cluster, i);
+        bool awaited = mine && a->group + ROW(uint32_t, 0)[a->lane] < w->bulk_group[a->lane];
+        if (awaited && op->small != 0 && a->read == NULL && !take_source(&cluster->async[i])) return sim_find(w, op, -1, "no memory for a copy of %zu bytes", a->bytes);
+        if (awaited && op->small == 0) finish_at(cluster, i);
         else i++;
     }
     return cluster->stopped ? SIM_STOP : SIM_NEXT;
@@ -327,7 +370,7 @@ sim_handler select_bulk_commit(sim_decoding *d) {
 }
 
 sim_handler select_bulk_wait(sim_decoding *d) {
-    (void)d;
+    d->op->small = sim_mod(d, SIM_MOD_read);
     return do_wait;
 }
 

@@ -25,6 +25,9 @@ static const struct { const char *text; ptx_type type; } specials[] = {
 
 typedef struct constant { uint64_t low; uint8_t bytes; uint32_t row; } constant;
 
+/* An instruction reads or writes a register. */
+typedef struct touch { uint32_t instruction, row; bool writes; } touch;
+
 typedef struct sim_decoder {
     dw_context *context;
     ptx_module *module;
@@ -37,6 +40,9 @@ typedef struct sim_decoder {
     size_t constant_count, constant_capacity, constant_room;
     size_t given_capacity;
     uint32_t carry;                    /* SIM_NO_ROW: not used */
+    touch *touched;                    /* which registers instructions use */
+    size_t touched_count, touched_capacity;
+    size_t watched_capacity;
     size_t *first_op;                  /* of each instruction: index of the first op it became */
     int depth;
 } sim_decoder;
@@ -220,13 +226,21 @@ static dw_status variable_row(sim_decoding *d, const ptx_operand *o, ptx_type ty
     return constant_row(d, v->address + (uint64_t)o->value, type, row);
 }
 
+static dw_status note_touch(sim_decoding *d, uint32_t row, bool writes) {
+    sim_decoder *k = d->decoder;
+    k->touched = arena_grow(k->arena, k->touched, k->touched_count, &k->touched_capacity, sizeof *k->touched);
+    if (k->touched == NULL) return DW_NO_MEMORY;
+    k->touched[k->touched_count++] = (touch){(uint32_t)(d->instruction - d->function->instructions), row, writes};
+    return DW_OK;
+}
+
 dw_status sim_decode_source(sim_decoding *d, const ptx_operand *o, ptx_type type, uint32_t *row) {
     if (o->negated && (type != PTX_pred || o->kind != PTX_OPERAND_REGISTER)) return sim_decode_fail(d, DW_SYNTAX, "only a predicate can be negated");
     switch (o->kind) {
     case PTX_OPERAND_REGISTER:
         TRY(check_register(d, o, type));
         *row = d->decoder->rows[o->reg];
-        return DW_OK;
+        return note_touch(d, *row, false);
     case PTX_OPERAND_INTEGER: return constant_row(d, integer_bits(o->value, type), type, row);
     case PTX_OPERAND_REAL: return constant_row(d, real_bits(o, type), type, row);
     case PTX_OPERAND_SPECIAL: return special_row(d, o, type, row);
@@ -244,7 +258,7 @@ dw_status sim_decode_target(sim_decoding *d, const ptx_operand *o, ptx_type type
     if (o->kind != PTX_OPERAND_REGISTER || o->negated) return sim_decode_fail(d, DW_SYNTAX, "the result goes to no register");
     TRY(check_register(d, o, type));
     *row = d->decoder->rows[o->reg];
-    return DW_OK;
+    return note_touch(d, *row, true);
 }
 
 /* [base + offset] of one instruction's only address. */
@@ -547,6 +561,78 @@ static dw_status lay_out(sim_decoder *k) {
     return DW_OK;
 }
 
+/* ---- watched rows ---- */
+
+static int by_row(const void *a, const void *b) {
+    uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
+    return (x > y) - (x < y);
+}
+
+dw_status sim_decode_watch(sim_decoding *d, uint32_t row) {
+    sim_code *code = d->code;
+    code->watched = arena_grow(d->decoder->arena, code->watched, code->watched_count, &d->decoder->watched_capacity, sizeof *code->watched);
+    if (code->watched == NULL) return DW_NO_MEMORY;
+    code->watched[code->watched_count++] = row;
+    return DW_OK;
+}
+
+int sim_watched(const sim_code *code, uint32_t row) {
+    const uint32_t *found = code->watched_count > 0 ? bsearch(&row, code->watched, code->watched_count, sizeof row, by_row) : NULL;
+    return found != NULL ? (int)(found - code->watched) : -1;
+}
+
+/* Before each instruction that touches a watched row (but products themselves) comes an op that checks it. extra: the touches, count of them in offset. */
+static dw_status insert_checks(sim_decoder *k) {
+    sim_code *code = k->code;
+    const ptx_function *f = k->function;
+    if (code->watched_count == 0) return DW_OK;
+    qsort(code->watched, code->watched_count, sizeof *code->watched, by_row);
+    size_t kept = 0, at = 0, op_capacity = 0, op_count = 0;
+    for (size_t i = 0; i < code->watched_count; i++) {
+        if (i == 0 || code->watched[i] != code->watched[kept - 1]) code->watched[kept++] = code->watched[i];
+    }
+    code->watched_count = kept;
+    code->watch_at = base_align_up(code->register_bytes, 64);
+    code->register_bytes = code->watch_at + kept * sizeof(sim_watch);
+    sim_op *ops = NULL;
+    for (size_t i = 0; i < f->instruction_count; i++) {
+        size_t begin = k->first_op[i], end = k->first_op[i + 1], first = at;
+        size_t watched = 0;
+        while (at < k->touched_count && k->touched[at].instruction == i) at++;
+        uint32_t *list = NULL;
+        bool product = strncmp(f->instructions[i].opcode, "wgmma.mma", 9) == 0;
+        for (size_t t = first; t < at && !product; t++) watched += sim_watched(code, k->touched[t].row) >= 0;
+        k->first_op[i] = op_count;
+        if (watched > 0) {
+            TRY_NEW(list, k->arena, watched);
+            watched = 0;
+            for (size_t t = first; t < at; t++) {
+                int number = sim_watched(code, k->touched[t].row);
+                if (number >= 0) list[watched++] = (uint32_t)number << 1 | k->touched[t].writes;
+            }
+            ops = arena_grow(k->arena, ops, op_count, &op_capacity, sizeof *ops);
+            if (ops == NULL) return DW_NO_MEMORY;
+            bool renames = strncmp(f->instructions[i].opcode, "mov.", 4) == 0;
+            ops[op_count++] = (sim_op){.run = sim_touch, .small = renames, .guard = code->ops[begin].guard, .guard_negated = code->ops[begin].guard_negated, .extra = list, .offset = (int64_t)watched,
+                                       .instruction = (int)i};
+        }
+        for (size_t o = begin; o < end; o++) {
+            ops = arena_grow(k->arena, ops, op_count, &op_capacity, sizeof *ops);
+            if (ops == NULL) return DW_NO_MEMORY;
+            ops[op_count++] = code->ops[o];
+        }
+    }
+    ops = arena_grow(k->arena, ops, op_count, &op_capacity, sizeof *ops);
+    if (ops == NULL) return DW_NO_MEMORY;
+    k->first_op[f->instruction_count] = op_count;
+    ops[op_count++] = code->ops[code->op_count - 1];   /* the return at the end */
+    code->ops = ops;
+    code->op_count = op_count;
+    code->rows = k->rows;
+    sim_number_products(code);
+    return DW_OK;
+}
+
 static dw_status decode_body(sim_decoder *k) {
     ptx_function *f = k->function;
     TRY_NEW(k->rows, k->arena, f->register_count);
@@ -572,6 +658,7 @@ static dw_status decode_body(sim_decoder *k) {
     if (op == NULL) return DW_NO_MEMORY;
     op->run = select_ret(&d);
     op->instruction = f->instruction_count > 0 ? (int)f->instruction_count - 1 : -1;
+    TRY(insert_checks(k));
     for (size_t i = 0; i < k->code->op_count; i++) {   /* targets were instructions; now they are ops */
         sim_op *branch = &k->code->ops[i];
         if (branch->target == SIM_ONE_TARGET) branch->offset = (int64_t)k->first_op[branch->offset];

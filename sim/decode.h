@@ -33,6 +33,13 @@ static inline uint64_t sim_address_of(sim_warp *w, const sim_address *a, int lan
 uint32_t sim_decode_register_row(const sim_decoding *d, int reg);
 /* The code of a function that is called. */
 dw_status sim_decode_function(sim_decoding *d, ptx_function *function, sim_code **code);
+/* The row is used by asynchronous products: other instructions that touch it are checked. */
+dw_status sim_decode_watch(sim_decoding *d, uint32_t row);
+/* Its number among the watched, once the function is decoded; -1: none. */
+/* Of wgmma: what checks such instructions, and what gives products the numbers of their registers. */
+void sim_number_products(sim_code *code);
+sim_flow sim_touch(sim_warp *w, const sim_op *op, uint32_t mask);
+int sim_watched(const sim_code *code, uint32_t row);
 uint32_t sim_decode_carry(sim_decoding *d);   /* the row of the condition code's carry */
 
 enum { GIVEN_LOCAL = 1000, GIVEN_SHARED, GIVEN_SHARED_32 };   /* of sim_given.what; below it a special register */

@@ -109,10 +109,11 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "races") == 0 && (on || off)) o->races = on;
     else if (strcmp(option, "uninitialised") == 0 && (on || off)) o->uninitialised = on;
     else if (strcmp(option, "lanes") == 0 && (strcmp(value, "routed") == 0 || strcmp(value, "strict") == 0)) o->lanes_routed = strcmp(value, "routed") == 0;
+    else if (strcmp(option, "ptx") == 0) snprintf(sim_driver.replacement, sizeof sim_driver.replacement, "%s", value);
     else if (strcmp(option, "fail_alloc") == 0 && is_number) sim_driver.fail_alloc = (int64_t)number;
     else if (strcmp(option, "fail_launch") == 0 && is_number) sim_driver.fail_launch = (int64_t)number;
     else {
-        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, fail_alloc=N, fail_launch=N",
+        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, ptx=FILE, fail_alloc=N, fail_launch=N",
                           option, value);
     }
     return CUDA_OK;
@@ -145,6 +146,7 @@ static cuda_result start(void) {
     snprintf(text, sizeof text, "%s", given != NULL ? given : "");
     char *chip = strtok_r(text, ",", &rest);
     if (chip == NULL) return driver_say(CUDA_NO_DEVICE, "which chip? Set DEEPWELL_SIM to one, as in DEEPWELL_SIM=h200,seed=3");
+    sim_driver.replacement[0] = '\0';
     sim_options o = {.budget = 1ull << 32, .races = true, .uninitialised = true};
     for (char *option = strtok_r(NULL, ",", &rest); option != NULL; option = strtok_r(NULL, ",", &rest)) {
         cuda_result result = read_option(option, &o);

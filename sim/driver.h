@@ -25,6 +25,7 @@ typedef struct driver {
     pthread_mutex_t lock;
     bool started;
     char configured[256];
+    char replacement[256];             /* the file of option ptx=, or "" */
     dw_context *context;
     chip_caps chip;
     sim_options options;

@@ -5,6 +5,43 @@
 
 /* ---- libraries ---- */
 
+/* Behind the first ".entry" of a text: the kernel's name; its length, 0 where there is none. */
+static const char *first_kernel(const char *text, size_t *length) {
+    const char *at = strstr(text, ".entry");
+    *length = 0;
+    if (at == NULL) return text;
+    at += strlen(".entry");
+    at += strspn(at, " \t\r\n");
+    *length = strcspn(at, " \t\r\n(");
+    return at;
+}
+
+static bool has_kernel(const char *text, const char *name, size_t length) {
+    size_t found;
+    for (const char *at = first_kernel(text, &found); found > 0; at = first_kernel(at, &found)) {
+        if (found == length && memcmp(at, name, length) == 0) return true;
+    }
+    return false;
+}
+
+/* Option ptx=FILE: the file's text takes the place of that of an image which has the kernel that the file names first. */
+static dw_status replace_text(fatbin_ptx *ptx) {
+    file_map file;
+    size_t length;
+    fatbin_ptx other;
+    if (sim_driver.replacement[0] == '\0') return DW_OK;
+    TRY(file_map_open(sim_driver.context, sim_driver.replacement, &file));
+    dw_status status = fatbin_find_ptx(sim_driver.context, file.bytes, file.length, sim_driver.chip.arch, &other);
+    file_map_close(&file);
+    if (status != DW_OK) return status;
+    const char *name = first_kernel(other.text, &length);
+    if (length == 0) status = base_fail(sim_driver.context, DW_SYNTAX, "%s, of option ptx=, has no kernel", sim_driver.replacement);
+    bool taken = status == DW_OK && has_kernel(ptx->text, name, length);
+    fatbin_release(sim_driver.context, taken ? ptx : &other);
+    if (taken) *ptx = other;
+    return status;
+}
+
 static cuda_result load(cuda_library *library, const void *image) {
     fatbin_ptx ptx;
     struct cuda_library_st *made = calloc(1, sizeof *made);
@@ -13,6 +50,12 @@ static cuda_result load(cuda_library *library, const void *image) {
     if (status != DW_OK) {
         free(made);
         return driver_fail(status, status == DW_CORRUPT ? CUDA_INVALID_IMAGE : CUDA_NO_BINARY_FOR_GPU);
+    }
+    status = replace_text(&ptx);
+    if (status != DW_OK) {
+        fatbin_release(sim_driver.context, &ptx);
+        free(made);
+        return driver_fail(status, CUDA_INVALID_PTX);
     }
     status = ptx_parse(sim_driver.context, "ptx", ptx.text, ptx.length, &made->module);
     fatbin_release(sim_driver.context, &ptx);

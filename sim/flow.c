@@ -214,7 +214,9 @@ bool sim_together(sim_warp *w, uint32_t members, uint32_t mask) {
 
 static void wake_pollers(sim_warp *w) {
     for (int i = 0; i < w->fragment_count; i++) {
-        if (w->fragments[i].wait == SIM_WAIT_POLL) w->fragments[i].wait = SIM_READY;
+        if (w->fragments[i].wait != SIM_WAIT_POLL) continue;
+        w->fragments[i].wait = SIM_READY;
+        w->fragments[i].polled = 0;
     }
 }
 

@@ -53,6 +53,7 @@ bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t
     }
     settle(&b);
     pack(cta->shared + offset, b);
+    sim_changed(w);
     return true;
 }
 
@@ -84,6 +85,7 @@ bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, 
     b.pending--;
     settle(&b);
     pack(cta->shared + offset, b);
+    sim_changed(w);
     return true;
 }
 
@@ -102,7 +104,8 @@ static sim_flow do_init(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (count < 1 || count > MAX_COUNT) return sim_find(w, op, lane, "an mbarrier for %u arrivals; 1 to %d are possible", count, MAX_COUNT);
         if (place.space != PTX_SHARED) return sim_find(w, op, lane, "an mbarrier lies in shared memory, and 0x%" PRIx64 " does not", address);
         pack(place.bytes, (barrier){.pending = count, .expected = count});
-        memset(place.shadow, SHADOW_WRITTEN | SHADOW_MBARRIER, 8);
+        memset(place.shadow, SHADOW_WRITTEN | SHADOW_GENERIC | SHADOW_MBARRIER, 8);
+        sim_changed(w);
     }
     return SIM_NEXT;
 }
@@ -130,6 +133,7 @@ static sim_flow do_tx(sim_warp *w, const sim_op *op, uint32_t mask) {
         b.tx = (int32_t)tx;
         settle(&b);
         pack(place.bytes, b);
+        sim_changed(w);
     }
     return SIM_NEXT;
 }
@@ -155,6 +159,7 @@ static sim_flow do_arrive(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (drops) b.expected -= count;
         settle(&b);
         pack(place.bytes, b);
+        sim_changed(w);
     }
     return SIM_NEXT;
 }
@@ -169,7 +174,11 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
         uint32_t phase;
         if (sim_has(&op->mods, SIM_MOD_parity)) phase = ROW(uint32_t, 2)[lane] & 1;
         else phase = (uint32_t)(ROW(uint64_t, 2)[lane] >> 62 & 1);
-        over |= (uint32_t)(unpack(place.bytes).phase != phase) << lane;
+        bool is_over = unpack(place.bytes).phase != phase;
+        over |= (uint32_t)is_over << lane;
+        if (is_over) continue;
+        w->now->polled = place.offset | (uint64_t)place.cta->rank << SIM_RANK_SHIFT;
+        w->now->polled_phase = phase;
     }
     sim_store_mask(w, op->arg[1], over, mask);
     if (over == mask) return SIM_NEXT;
@@ -179,7 +188,7 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
 }
 
 sim_handler select_mbarrier_init(sim_decoding *d) {
-    (void)d;
+    d->code->mbarriers = true;
     return do_init;
 }
 
@@ -223,6 +232,44 @@ sim_handler select_mbarrier_wait(sim_decoding *d) {
     }
     if (sim_decode_target(d, &in->operands[0], PTX_pred, &d->op->arg[1]) != DW_OK || sim_decode_source(d, &in->operands[2], type, &d->op->arg[2]) != DW_OK) return NULL;
     return sim_decode_address(d, &in->operands[1], &d->op->arg[0]) == DW_OK ? do_wait : NULL;
+}
+
+/* ---- what mbarriers tell when a CTA ends, or nobody goes on ---- */
+
+void sim_mbarrier_describe(const sim_cluster *cluster, uint64_t polled, uint32_t phase, char *text, size_t room) {
+    const sim_cta *cta = &cluster->ctas[polled >> SIM_RANK_SHIFT];
+    uint64_t offset = polled & ((1u << SIM_RANK_SHIFT) - 1);
+    barrier b = unpack(cta->shared + offset);
+    snprintf(text, room, " for the end of phase %u of the mbarrier at 0x%" PRIx64 " of CTA %d, which is in phase %u and awaits %u of %u arrivals and %d bytes", phase, offset, cta->rank,
+             b.phase, b.pending, b.expected, b.tx);
+}
+
+void sim_mbarriers_at_end(sim_warp *w) {
+    const sim_cta *cta = w->cta;
+    for (uint64_t at = SIM_SHARED_RESERVED; at + 8 <= cta->shared_bytes; at += 8) {
+        if ((cta->shared_shadow[at] & SHADOW_MBARRIER) == 0) continue;
+        int32_t tx = unpack(cta->shared + at).tx;
+        if (tx == 0) continue;
+        sim_find(w, NULL, -1, "the CTA ends while the mbarrier at 0x%" PRIx64 " %s %d bytes: expect_tx must say as many as its copies bring", at,
+                 tx > 0 ? "still expects" : "was brought, beyond what it expected,", tx > 0 ? tx : -tx);
+        return;
+    }
+}
+
+/* fence.mbarrier_init: asynchronous copies may use the mbarriers that were initialised before. */
+static sim_flow do_fence_init(sim_warp *w, const sim_op *op, uint32_t mask) {
+    (void)op;
+    (void)mask;
+    uint8_t *shadow = w->cta->shared_shadow;
+    for (size_t i = 0; i < w->cta->shared_bytes; i++) {
+        if ((shadow[i] & SHADOW_MBARRIER) != 0) shadow[i] &= (uint8_t)~SHADOW_GENERIC;
+    }
+    return SIM_NEXT;
+}
+
+sim_handler select_fence_init(sim_decoding *d) {
+    (void)d;
+    return do_fence_init;
 }
 
 /* ---- fence.proxy.async: from here on, asynchronous copies may read what was stored in the CTA's shared memory ---- */

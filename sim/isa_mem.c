@@ -114,6 +114,7 @@ static sim_flow do_st(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (place.space == PTX_SHARED && in_flight(w, op, lane, &place, bytes, address)) return SIM_STOP;
         memcpy(place.bytes, value, bytes);
         mark_written(&place, bytes);
+        sim_changed(w);
     }
     return SIM_NEXT;
 }
@@ -212,6 +213,7 @@ static sim_flow do_atom(sim_warp *w, const sim_op *op, uint32_t mask) {
             if (op->rows[k] != SIM_NO_ROW) memcpy((uint8_t *)sim_row(w, op->rows[k]) + (size_t)lane * row, old_bytes, size);
         }
         mark_written(&place, bytes);
+        sim_changed(w);
     }
     return SIM_NEXT;
 }

@@ -2,6 +2,7 @@
  * is waited for, as late as hardware may: who reads the result, or overwrites an operand, without waiting gets what that deserves. */
 #include "decode.h"
 #include "product.h"
+#include "real.h"
 
 #include "num/num.h"
 
@@ -10,13 +11,17 @@
 typedef struct product_op {
     uint32_t a_registers[4];       /* or SIM_NO_ROW */
     uint32_t a_descriptor, b_descriptor, scale_d;
-    uint32_t *d;                   /* n / 2 rows */
-    bool negate_a, negate_b;
+    uint32_t *d;                   /* count rows */
+    int *d_watch, a_watch[4];      /* their numbers among the watched; -1: none */
+    int count;                     /* of d */
+    ptx_type result;
+    bool negate_a, negate_b, transposed_a, transposed_b;
 } product_op;
 
 /* Issued, with what was in the descriptors. */
 struct sim_product {
     const sim_op *op;
+    sim_frame *frame;
     uint8_t *registers, *constants;
     uint64_t a, b;
     bool accumulate;
@@ -27,56 +32,28 @@ enum { ROWS = 16, MAX_K = 32, MAX_N = 256 };
 
 /* ---- operands ---- */
 
-typedef struct format { int type, bytes, exponent_bits, mantissa, bias; bool ieee; } format;
-static const format formats[] = {
-    {PTX_f16, 2, 5, 10, 15, true}, {PTX_bf16, 2, 8, 7, 127, true}, {PTX_e4m3, 1, 4, 3, 7, false}, {PTX_e5m2, 1, 5, 2, 15, true},
-};
-
-static const format *find_format(int type) {
-    for (size_t i = 0; i < COUNT_OF(formats); i++) {
-        if (formats[i].type == type) return &formats[i];
-    }
-    return NULL;
-}
-
-static product_number read_number(const format *f, uint32_t code, bool negate) {
-    uint32_t mantissa = code & ((1u << f->mantissa) - 1), exponent = code >> f->mantissa & ((1u << f->exponent_bits) - 1), top = (1u << f->exponent_bits) - 1;
-    bool negative = ((code >> (f->mantissa + f->exponent_bits) & 1) != 0) != negate;
-    product_number n = {.negative = negative};
-    if (exponent == top && f->ieee) {
-        n.kind = mantissa == 0 ? 1 : 2;
-        return n;
-    }
-    if (!f->ieee && exponent == top && mantissa == (1u << f->mantissa) - 1) {
-        n.kind = 2;
-        return n;
-    }
-    n.significand = (int32_t)(exponent == 0 ? mantissa : mantissa | 1u << f->mantissa);
-    n.exponent = (int16_t)((exponent == 0 ? 1 : (int)exponent) - f->bias);
-    if (negative) n.significand = -n.significand;
-    return n;
-}
-
-/* Address of byte k of row r of a K-major operand: start, and the distances between core matrices, in the descriptor's 16-byte units (PTX ISA 9.7.15.5.1). */
-static uint64_t operand_address(uint64_t descriptor, int row, int k) {
+/* Address of an element of an operand in shared memory (PTX ISA 9.7.15.5.1): start, and the distances between core matrices, in the descriptor's 16-byte units.
+ * row: along m or n. K-major: rows of 16 bytes of k, in groups of 8. MN-major: rows of 8 elements along m or n, one for each k. */
+static uint64_t operand_address(uint64_t descriptor, bool transposed, int row, int k, int bytes) {
+    static const uint64_t widths[] = {16, 128, 64, 32}, flips[] = {0, 0x70, 0x30, 0x10};
     uint64_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
-    uint64_t r = (uint64_t)row, byte = (uint64_t)k;
-    switch (descriptor >> 62) {
-    case 0: return start + r / 8 * stride + byte / 16 * leading + r % 8 * 16 + byte % 16;
-    case 1: start += r / 8 * stride + r % 8 * 128 + byte; return start ^ (start >> 3 & 0x70);
-    case 2: start += r / 8 * stride + r % 8 * 64 + byte; return start ^ (start >> 3 & 0x30);
-    default: start += r / 8 * stride + r % 8 * 32 + byte; return start ^ (start >> 3 & 0x10);
-    }
+    int mode = (int)(descriptor >> 62);
+    uint64_t width = widths[mode], along = (uint64_t)(transposed ? row : k) * (uint64_t)bytes, across = (uint64_t)(transposed ? k : row), at = start + across % 8 * width;
+    if (mode == 0) at += transposed ? along / 16 * stride + across / 8 * leading + along % 16 : across / 8 * stride + along / 16 * leading + along % 16;
+    else at += across / 8 * stride + along % width + (transposed ? along / width * leading : along / width * width);
+    return at ^ (at >> 3 & flips[mode]);
 }
 
-/* rows x k numbers from shared memory; false: a finding. What nobody ever wrote is NaN: kernels compute rows that they do not store, and a result that is
+typedef struct element { uint32_t code; bool known; } element;
+
+/* rows x k elements from shared memory; false: a finding. What nobody ever wrote is NaN: kernels compute rows that they do not store, and a result that is
  * stored shows it. */
-static bool read_operand(sim_warp *w, const sim_op *op, const format *f, uint64_t descriptor, int first, int rows, int k, bool negate, product_number *numbers) {
+static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t descriptor, bool transposed, int first, int rows, int k, element *elements) {
     sim_cta *cta = w->cta;
     for (int r = 0; r < rows; r++) {
         for (int i = 0; i < k; i++) {
-            uint64_t at = operand_address(descriptor, first + r, i * f->bytes);
-            if (at < SIM_SHARED_RESERVED || at + (uint64_t)f->bytes > cta->shared_bytes) {
+            uint64_t at = operand_address(descriptor, transposed, first + r, i, bytes);
+            if (at < SIM_SHARED_RESERVED || at + (uint64_t)bytes > cta->shared_bytes) {
                 sim_find(w, op, -1, "an operand's row %d lies at 0x%llx of shared memory, and the CTA has 0x%x to 0x%zx: check the descriptor 0x%016llx", first + r,
                          (unsigned long long)at, SIM_SHARED_RESERVED, cta->shared_bytes, (unsigned long long)descriptor);
                 return false;
@@ -88,25 +65,23 @@ static bool read_operand(sim_warp *w, const sim_op *op, const format *f, uint64_
                 sim_find(w, op, -1, "row %d, element %d of an operand lies at 0x%llx of shared memory, which %s", first + r, i, (unsigned long long)at, what);
                 return false;
             }
-            uint32_t code = cta->shared[at];
-            if (f->bytes == 2) code |= (uint32_t)cta->shared[at + 1] << 8;
-            numbers[r * k + i] = read_number(f, code, negate);
-            if ((s & SHADOW_WRITTEN) == 0) numbers[r * k + i].kind = 2;
+            element *e = &elements[r * k + i];
+            *e = (element){.known = (s & SHADOW_WRITTEN) != 0};
+            memcpy(&e->code, &cta->shared[at], (size_t)bytes);
         }
     }
     return true;
 }
 
 /* A's fragment: register i of a lane has row lane / 4 + 8 (i % 2), and 4 bytes of columns from 4 (lane % 4) + 16 (i / 2) bytes on. */
-static void read_registers(const product_op *p, const struct sim_product *issued, const format *f, int k, bool negate, product_number *numbers) {
+static void read_registers(const product_op *p, const struct sim_product *issued, int bytes, int k, element *elements) {
     for (int i = 0; i < 4; i++) {
         const uint8_t *row = ((p->a_registers[i] & SIM_CONSTANT_ROW) != 0 ? issued->constants : issued->registers) + (p->a_registers[i] & ~SIM_CONSTANT_ROW);
         for (int lane = 0; lane < LANES; lane++) {
-            for (int e = 0; e < 4 / f->bytes; e++) {
-                uint32_t code = 0;
-                memcpy(&code, row + lane * 4 + e * f->bytes, (size_t)f->bytes);
-                int r = lane / 4 + 8 * (i % 2), column = (4 * (lane % 4) + 16 * (i / 2)) / f->bytes + e;
-                numbers[r * k + column] = read_number(f, code, negate);
+            for (int e = 0; e < 4 / bytes; e++) {
+                int r = lane / 4 + 8 * (i % 2), column = (4 * (lane % 4) + 16 * (i / 2)) / bytes + e;
+                elements[r * k + column] = (element){.known = true};
+                memcpy(&elements[r * k + column].code, row + lane * 4 + e * bytes, (size_t)bytes);
             }
         }
     }
@@ -131,38 +106,176 @@ static bool to_columns(const product_number *numbers, int count, columns *c) {
 
 static product_factors row_of(const columns *c, int row, int k) { return (product_factors){c->significand + row * k, c->exponent + row * k, c->negative + row * k}; }
 
+/* Numbers of one length of significand; what nobody wrote is NaN. */
+static void to_numbers(const element *elements, int count, const product_format *f, int significand, bool negate, product_number *numbers) {
+    for (int i = 0; i < count; i++) {
+        numbers[i] = product_read(f, elements[i].code, negate);
+        if (!elements[i].known) numbers[i].kind = 2;
+        numbers[i].significand *= 1 << (significand - f->mantissa);
+    }
+}
 
-/* Products of 8-bit floats keep 13 bits behind the largest exponent, and as many in the result; of 16-bit ones 25, and 23. */
-static bool compute(sim_warp *w, const struct sim_product *issued) {
+/* Row and first column of a lane's i-th register of the result; of halves two columns lie in one. */
+static int result_row(int lane, int i, bool half) { return lane / 4 + 8 * ((half ? i : i / 2) % 2); }
+static int result_column(int lane, int i, bool half) { return half ? lane % 4 * 2 + 8 * (i / 2) : lane % 4 * 2 + i % 2 + 8 * (i / 4); }
+
+/* Products of 8-bit floats keep 13 bits behind the largest exponent, and as many in the result; of wider ones 25, and 23. Results in halves are rounded to the
+ * nearest. */
+static void compute_floats(const struct sim_product *issued, const element *a_elements, const element *b_elements) {
     static _Thread_local product_number a[ROWS * MAX_K], b[MAX_N * MAX_K];
+    static _Thread_local columns a_columns, b_columns;
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
-    const format *fa = find_format(op->type), *fb = find_format(op->type2);
-    int n = op->shape[1], k = op->shape[2], significand = fa->mantissa;
-    bool narrow = fa->bytes == 1;
-    if (p->a_registers[0] != SIM_NO_ROW) read_registers(p, issued, fa, k, p->negate_a, a);
-    else if (!read_operand(w, op, fa, issued->a, w->index % 4 * ROWS, ROWS, k, p->negate_a, a)) return false;
-    if (!read_operand(w, op, fb, issued->b, 0, n, k, p->negate_b, b)) return false;
-    if (fb->mantissa != fa->mantissa) {   /* e4m3 with e5m2: one length of significands */
-        int longer = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
-        for (int i = 0; i < ROWS * k; i++) a[i].significand *= 1 << (longer - fa->mantissa);
-        for (int i = 0; i < n * k; i++) b[i].significand *= 1 << (longer - fb->mantissa);
-        significand = longer;
-    }
-    static _Thread_local columns a_columns, b_columns;
+    const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
+    int n = op->shape[1], k = op->shape[2], significand = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
+    bool narrow = fa->bytes == 1, half = p->result == PTX_f16;
+    to_numbers(a_elements, ROWS * k, fa, significand, p->negate_a, a);
+    to_numbers(b_elements, n * k, fb, significand, p->negate_b, b);
     bool finite = to_columns(a, ROWS * k, &a_columns);
     finite &= to_columns(b, n * k, &b_columns);
     int fraction = narrow ? 13 : 25, result = narrow ? 13 : 23;
-    for (int i = 0; i < n / 2; i++) {
+    for (int i = 0; i < p->count; i++) {
         uint32_t *d = (uint32_t *)(void *)(issued->registers + p->d[i]);
         for (int lane = 0; lane < LANES; lane++) {
-            int row = lane / 4 + 8 * (i / 2 % 2), column = lane % 4 * 2 + i % 2 + 8 * (i / 4);
+            int row = result_row(lane, i, half), column = result_column(lane, i, half);
             uint32_t c = issued->accumulate ? d[lane] : 0;
+            if (half) {
+                d[lane] = 0;
+                for (int e = 0; e < 2; e++) {
+                    uint16_t before = (uint16_t)(c >> 16 * e);
+                    double sum = product_sum_exact(&a[row * k], &b[(column + e) * k], k, f32_bits(num_f16_to_f32(before)), significand, fraction);
+                    d[lane] |= (isnan(sum) ? 0x7fff : (uint32_t)num_encode(DW_FORMAT_f16, sum, false)) << 16 * e;
+                }
+                continue;
+            }
             d[lane] = finite ? product_sum_finite(row_of(&a_columns, row, k), row_of(&b_columns, column, k), k, c, significand, fraction, result)
                              : product_sum(&a[row * k], &b[column * k], k, c, significand, fraction, result);
         }
     }
+}
+
+static bool compute_integers(sim_warp *w, const struct sim_product *issued, const element *a, const element *b) {
+    const sim_op *op = issued->op;
+    const product_op *p = op->extra;
+    int k = op->shape[2];
+    bool saturates = sim_has(&op->mods, SIM_MOD_satfinite);
+    for (int i = 0; i < p->count; i++) {
+        int32_t *d = (int32_t *)(void *)(issued->registers + p->d[i]);
+        for (int lane = 0; lane < LANES; lane++) {
+            int row = result_row(lane, i, false), column = result_column(lane, i, false);
+            int64_t sum = issued->accumulate ? d[lane] : 0;
+            for (int j = 0; j < k; j++) {
+                const element *x = &a[row * k + j], *y = &b[column * k + j];
+                if (!x->known || !y->known) {
+                    sim_find(w, op, lane, "row %d of a or %d of b, whose product is computed, was never written at k = %d: integers have no NaN to tell with", row, column, j);
+                    return false;
+                }
+                sum += (int64_t)(op->type == PTX_s8 ? (int8_t)x->code : (int32_t)x->code) * (op->type2 == PTX_s8 ? (int8_t)y->code : (int32_t)y->code);
+            }
+            if (saturates) sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
+            d[lane] = (int32_t)(uint32_t)(uint64_t)sum;
+        }
+    }
     return true;
+}
+
+static bool compute(sim_warp *w, const struct sim_product *issued) {
+    static _Thread_local element a[ROWS * MAX_K], b[MAX_N * MAX_K];
+    const sim_op *op = issued->op;
+    const product_op *p = op->extra;
+    int n = op->shape[1], k = op->shape[2], bytes = 32 / k;
+    if (p->a_registers[0] != SIM_NO_ROW) read_registers(p, issued, bytes, k, a);
+    else if (!read_operand(w, op, bytes, issued->a, p->transposed_a, w->index % 4 * ROWS, ROWS, k, a)) return false;
+    if (!read_operand(w, op, bytes, issued->b, p->transposed_b, 0, n, k, b)) return false;
+    if (p->result == PTX_s32) return compute_integers(w, issued, a, b);
+    compute_floats(issued, a, b);
+    return true;
+}
+
+/* ---- registers (PTX ISA 9.7.15.7.1): ordinary instructions may not touch results while products are under way, nor change A; and wgmma.fence comes between
+ * whatever touched a register and the product that uses it ---- */
+
+static const char *register_name(const sim_frame *frame, int number, char *text, size_t room) {
+    snprintf(text, room, "?");
+    uint32_t row = frame->code->watched[number];
+    const ptx_function *f = frame->code->function;
+    for (size_t i = 0; i < f->register_count; i++) {
+        if (frame->code->rows[i] != row) continue;
+        size_t first = i;
+        while (first > 0 && strcmp(f->registers[first - 1].name, f->registers[i].name) == 0) first--;
+        snprintf(text, room, "%s", f->registers[i].name);
+        if (first < i || (i + 1 < f->register_count && strcmp(f->registers[i + 1].name, f->registers[i].name) == 0)) {
+            snprintf(text, room, "%s%zu", f->registers[i].name, i - first);   /* one of %f<100> */
+        }
+        break;
+    }
+    return text;
+}
+
+sim_flow sim_touch(sim_warp *w, const sim_op *op, uint32_t mask) {
+    sim_frame *frame = w->now->frame;
+    sim_watch *watches = sim_watches(frame);
+    const uint32_t *list = op->extra;
+    char name[64];
+    for (int64_t i = 0; i < op->offset; i++) {
+        int number = (int)(list[i] >> 1);
+        bool writes = (list[i] & 1) != 0;
+        sim_watch *watch = &watches[number];
+        if (watch->written > 0 || (writes && watch->read > 0)) {
+            return sim_find(w, op, __builtin_ctz(mask), "%s register %s, which wgmma products under way still %s: wgmma.wait_group first", writes ? "writes" : "reads",
+                            register_name(frame, number, name, sizeof name), watch->written > 0 ? "write" : "read");
+        }
+        if (op->small == 0) watch->fenced = false;   /* moves are the compiler's renaming: it puts them behind the fence, too */
+    }
+    return SIM_NEXT;
+}
+
+static void number_registers(product_op *p, const sim_code *code) {
+    for (int i = 0; i < p->count; i++) p->d_watch[i] = sim_watched(code, p->d[i]);
+    for (int i = 0; i < 4; i++) p->a_watch[i] = p->a_registers[i] != SIM_NO_ROW ? sim_watched(code, p->a_registers[i]) : -1;
+}
+
+static bool use_registers(sim_warp *w, const sim_op *op) {
+    const product_op *p = op->extra;
+    sim_frame *frame = w->now->frame;
+    sim_watch *watches = sim_watches(frame);
+    int unfenced = -1;
+    for (int i = 0; i < p->count; i++) {
+        sim_watch *watch = &watches[p->d_watch[i]];
+        if (!watch->fenced) unfenced = p->d_watch[i];
+        watch->written++;
+    }
+    for (int i = 0; i < 4; i++) {
+        if (p->a_watch[i] < 0) continue;
+        if (!watches[p->a_watch[i]].fenced) unfenced = p->a_watch[i];
+        watches[p->a_watch[i]].read++;
+    }
+    char name[64];
+    if (unfenced < 0) return true;
+    sim_find(w, op, -1, "uses register %s, which ordinary instructions may have touched, with no wgmma.fence since: wgmma.fence.sync.aligned first", register_name(frame, unfenced, name, sizeof name));
+    return false;
+}
+
+static void release_registers(const struct sim_product *issued) {
+    const product_op *p = issued->op->extra;
+    sim_watch *watches = sim_watches(issued->frame);
+    for (int i = 0; i < p->count; i++) watches[p->d_watch[i]].written--;
+    for (int i = 0; i < 4; i++) {
+        if (p->a_watch[i] >= 0) watches[p->a_watch[i]].read--;
+    }
+}
+
+static sim_flow do_fence(sim_warp *w, const sim_op *op, uint32_t mask) {
+    (void)op;
+    if (!sim_together(w, w->live, mask)) return SIM_WAIT;
+    sim_watch *watches = sim_watches(w->now->frame);
+    for (size_t i = 0; i < w->now->frame->code->watched_count; i++) watches[i].fenced = true;
+    return SIM_NEXT;
+}
+
+sim_handler select_wgmma_fence(sim_decoding *d) {
+    (void)d;
+    return do_fence;
 }
 
 /* ---- issuing and waiting ---- */
@@ -171,7 +284,8 @@ static sim_flow do_wgmma(sim_warp *w, const sim_op *op, uint32_t mask) {
     const product_op *p = op->extra;
     if (!sim_together(w, w->live, mask)) return SIM_WAIT;
     if (mask != SIM_ALL_LANES) return sim_find(w, op, -1, "all 32 lanes execute this together, and only 0x%08x do", mask);
-    struct sim_product issued = {.op = op, .registers = w->base[0], .constants = w->base[1], .group = w->product_group};
+    if (!use_registers(w, op)) return SIM_STOP;
+    struct sim_product issued = {.op = op, .frame = w->now->frame, .registers = w->base[0], .constants = w->base[1], .group = w->product_group};
     issued.b = *(const uint64_t *)sim_row(w, p->b_descriptor);
     if (p->a_descriptor != SIM_NO_ROW) issued.a = *(const uint64_t *)sim_row(w, p->a_descriptor);
     issued.accumulate = (*(const uint32_t *)sim_row(w, p->scale_d) & 1) != 0;
@@ -198,10 +312,17 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
     uint32_t pending = ROW(uint32_t, 0)[__builtin_ctz(mask)];
     size_t done = 0;
     while (done < w->product_count && w->products[done].group + pending < w->product_group) {
-        if (!compute(w, &w->products[done++])) return SIM_STOP;
+        if (!compute(w, &w->products[done])) return SIM_STOP;
+        release_registers(&w->products[done++]);
     }
     memmove(w->products, w->products + done, (w->product_count -= done) * sizeof *w->products);
     return SIM_NEXT;
+}
+
+void sim_number_products(sim_code *code) {
+    for (size_t i = 0; i < code->op_count; i++) {
+        if (code->ops[i].run == do_wgmma) number_registers((product_op *)(uintptr_t)code->ops[i].extra, code);
+    }
 }
 
 sim_handler select_wgmma_commit(sim_decoding *d) {
@@ -219,37 +340,61 @@ static bool is_constant(const ptx_operand *o, int64_t *value) {
     return o->kind == PTX_OPERAND_INTEGER;
 }
 
-/* {d}, a or {a}, b, p, scale-a, scale-b, and of 16-bit types transposes, which are 0 here. */
-sim_handler select_wgmma(sim_decoding *d) {
+/* {d}, a or {a}, b, p; of floats scale-a, scale-b; of 16-bit ones transposes of what lies in shared memory. */
+static bool decode_signs(sim_decoding *d, product_op *p, bool halves) {
     const ptx_instruction *in = d->instruction;
-    const format *fa = find_format(d->type), *fb = find_format(d->type2);
-    int n = d->op->shape[1];
-    int64_t scale_a, scale_b, transpose = 0;
-    if (fa == NULL || fb == NULL || fa->bytes != fb->bytes || (fa->bytes == 2 && fa != fb) || d->op->shape[0] != 64 || d->op->shape[2] != 32 / fa->bytes || n < 8 || n > MAX_N || n % 8 != 0) {
+    int64_t value[4] = {1, 1, 0, 0};
+    int transposes = in->operands[1].kind == PTX_OPERAND_VECTOR ? 1 : 2;
+    if (in->count != 6 && !(halves && in->count == 6 + transposes)) {
+        d->why = "six operands, and of 16-bit floats perhaps the order of what lies in shared memory";
+        return false;
+    }
+    for (int i = 4; i < in->count; i++) {
+        if (!is_constant(&in->operands[i], &value[i - 4 + (i >= 6 && transposes == 1)])) {
+            d->why = "signs and orders are constants";
+            return false;
+        }
+    }
+    p->negate_a = value[0] < 0;
+    p->negate_b = value[1] < 0;
+    p->transposed_a = value[2] != 0;
+    p->transposed_b = value[3] != 0;
+    return true;
+}
+
+static bool is_type_pair(const sim_decoding *d, ptx_type result) {
+    bool a8 = d->type == PTX_s8 || d->type == PTX_u8, b8 = d->type2 == PTX_s8 || d->type2 == PTX_u8;
+    if (result == PTX_s32) return a8 && b8;
+    const product_format *fa = product_format_of(d->type), *fb = product_format_of(d->type2);
+    return fa != NULL && fb != NULL && fa->bytes == fb->bytes && (fa->bytes == 1 || fa == fb) && (result == PTX_f32 || fa->bytes == 1 || d->type == PTX_f16);
+}
+
+static sim_handler select_product(sim_decoding *d, ptx_type result) {
+    const ptx_instruction *in = d->instruction;
+    int n = d->op->shape[1], bytes = ptx_types[d->type].bits / 8, count = result == PTX_f16 ? n / 4 : n / 2;
+    bool wide = result == PTX_s32 && n > 32 && n % 16 != 0;
+    if (d->type == PTX_tf32) bytes = 4;
+    if (!is_type_pair(d, result) || d->op->shape[0] != 64 || d->op->shape[2] != 32 / bytes || n < 8 || n > MAX_N || n % 8 != 0 || wide) {
         d->why = "a shape or types that wgmma does not have";
         return NULL;
     }
-    if (in->count < 6 || in->operands[0].kind != PTX_OPERAND_VECTOR || in->operands[0].count != n / 2) {
-        d->why = "the accumulator has n / 2 registers, and six operands at least follow";
-        return NULL;
-    }
-    for (int i = 6; i < in->count; i++) {
-        int64_t one;
-        if (!is_constant(&in->operands[i], &one)) transpose = 1;
-        transpose |= one;
-    }
-    if (!is_constant(&in->operands[4], &scale_a) || !is_constant(&in->operands[5], &scale_b) || transpose != 0) {
-        d->why = "operands that are not K-major (transposed) are not modelled";
+    if (in->count < (result == PTX_s32 ? 4 : 6) || in->operands[0].kind != PTX_OPERAND_VECTOR || in->operands[0].count != count) {
+        d->why = "the accumulator has n / 2 registers (of halves n / 4), and three operands at least follow";
         return NULL;
     }
     product_op *p = sim_decode_new(d, sizeof *p);
-    if (p == NULL || (p->d = sim_decode_new(d, sizeof *p->d * (size_t)n / 2)) == NULL) return NULL;
-    p->negate_a = scale_a < 0;
-    p->negate_b = scale_b < 0;
+    if (p == NULL || (p->d = sim_decode_new(d, sizeof *p->d * (size_t)count)) == NULL || (p->d_watch = sim_decode_new(d, sizeof *p->d_watch * (size_t)count)) == NULL) return NULL;
+    p->count = count;
+    p->result = result;
     p->a_descriptor = SIM_NO_ROW;
     for (int i = 0; i < 4; i++) p->a_registers[i] = SIM_NO_ROW;
-    for (int i = 0; i < n / 2; i++) {
-        if (sim_decode_target(d, &in->operands[0].items[i], PTX_f32, &p->d[i]) != DW_OK) return NULL;
+    if (result == PTX_s32 && in->count != 4) {
+        d->why = "products of integers have four operands";
+        return NULL;
+    }
+    if (result != PTX_s32 && !decode_signs(d, p, bytes == 2)) return NULL;
+    for (int i = 0; i < count; i++) {
+        if (sim_decode_target(d, &in->operands[0].items[i], PTX_b32, &p->d[i]) != DW_OK || sim_decode_watch(d, p->d[i]) != DW_OK) return NULL;
     }
     const ptx_operand *a = &in->operands[1];
     if (a->kind == PTX_OPERAND_VECTOR) {
@@ -259,6 +404,7 @@ sim_handler select_wgmma(sim_decoding *d) {
         }
         for (int i = 0; i < 4; i++) {
             if (sim_decode_source(d, &a->items[i], PTX_b32, &p->a_registers[i]) != DW_OK) return NULL;
+            if ((p->a_registers[i] & SIM_CONSTANT_ROW) == 0 && sim_decode_watch(d, p->a_registers[i]) != DW_OK) return NULL;
         }
     } else if (sim_decode_source(d, a, PTX_b64, &p->a_descriptor) != DW_OK) {
         return NULL;
@@ -267,3 +413,7 @@ sim_handler select_wgmma(sim_decoding *d) {
     d->op->extra = p;
     return do_wgmma;
 }
+
+sim_handler select_wgmma(sim_decoding *d) { return select_product(d, PTX_f32); }
+sim_handler select_wgmma_f16(sim_decoding *d) { return select_product(d, PTX_f16); }
+sim_handler select_wgmma_s32(sim_decoding *d) { return select_product(d, PTX_s32); }

@@ -6,12 +6,12 @@
 
 #include <stdlib.h>
 
-enum { QUANTUM = 4096, TURN_PASSES = 64 };
+enum { QUANTUM = 4096, TURN_PASSES = 64, QUIET_PASSES = 4096 };
 
 /* ---- findings ---- */
 
 sim_flow sim_find(sim_warp *w, const sim_op *op, int lane, const char *format, ...) {
-    char what[640], place[300] = "", source[260] = "";
+    char what[1100], place[300] = "", source[260] = "";
     sim_launch *launch = w->launch;
     sim_cta *cta = w->cta;
     va_list arguments;
@@ -218,9 +218,11 @@ static sim_cluster *start_cluster(sim_launch *l, uint64_t index) {
 }
 
 void sim_warp_left(sim_warp *w) {
-    w->cta->warps_live--;
-    if (w->cta->warps_live == 0 && tmem_leaked(w->cta) > 0) {
-        sim_find(w, NULL, -1, "the CTA ends with %d columns of tensor memory allocated: tcgen05.dealloc them", tmem_leaked(w->cta));
+    sim_changed(w);
+    if (--w->cta->warps_live == 0 && !w->cta->cluster->stopped) {
+        sim_async_at_end(w);
+        if (w->launch->code->mbarriers) sim_mbarriers_at_end(w);
+        if (tmem_leaked(w->cta) > 0) sim_find(w, NULL, -1, "the CTA ends with %d columns of tensor memory allocated: tcgen05.dealloc them", tmem_leaked(w->cta));
     }
     sim_barriers_after_exit(w->cta);
     sim_release_cluster(w->cta->cluster);
@@ -228,7 +230,7 @@ void sim_warp_left(sim_warp *w) {
 
 /* Who waits for what, when nobody can go on. */
 static void report_deadlock(sim_cluster *cluster) {
-    char text[480];
+    char text[900];
     size_t used = 0;
     sim_warp *first = NULL;
     const sim_op *first_op = NULL;
@@ -249,6 +251,9 @@ static void report_deadlock(sim_cluster *cluster) {
                                          op->instruction >= 0 ? function->instructions[op->instruction].line : 0);
                 if (fragment->wait == SIM_WAIT_LANES) used += (size_t)snprintf(text + used, sizeof text - used, " for lanes %08x", fragment->wait_mask & w->live & ~fragment->mask);
                 if (fragment->wait == SIM_WAIT_BARRIER) used += (size_t)snprintf(text + used, sizeof text - used, " at barrier %d", fragment->barrier);
+                char polled[200] = "";
+                if (fragment->polled != 0) sim_mbarrier_describe(cluster, fragment->polled, fragment->polled_phase, polled, sizeof polled);
+                if (used + strlen(polled) < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, "%s", polled);
                 if (fragment->wait == SIM_WAIT_CLUSTER) used += (size_t)snprintf(text + used, sizeof text - used, " at the cluster's barrier");
             }
         }
@@ -281,6 +286,26 @@ static bool run_pass(sim_cluster *cluster) {
     return progress;
 }
 
+/* Does everybody wait or poll, for something that has not changed for long, with nothing under way that could change it? */
+static bool is_stuck(sim_cluster *cluster) {
+    uint64_t changes = cluster->changes + cluster->launch->outside;
+    if (changes != cluster->seen || cluster->async_count > 0) {
+        cluster->seen = changes;
+        cluster->quiet = 0;
+        return false;
+    }
+    if (++cluster->quiet < QUIET_PASSES) return false;
+    for (int i = 0; i < cluster->cta_count; i++) {
+        for (int k = 0; k < cluster->ctas[i].warp_count; k++) {
+            const sim_warp *w = &cluster->ctas[i].warps[k];
+            for (int f = 0; f < w->fragment_count; f++) {
+                if (w->fragments[f].wait == SIM_READY) return false;
+            }
+        }
+    }
+    return true;
+}
+
 /* True when it is over. */
 static bool run_turn(sim_cluster *cluster, uint64_t passes) {
     sim_launch *l = cluster->launch;
@@ -291,7 +316,7 @@ static bool run_turn(sim_cluster *cluster, uint64_t passes) {
         uint64_t total = atomic_fetch_add(&l->executed, cluster->executed - before) + cluster->executed - before;
         if (finished(cluster)) sim_async_step(cluster, true);   /* stores that nobody waited for */
         if (cluster->stopped || finished(cluster)) return true;
-        if (!progress && !sim_async_step(cluster, true)) {
+        if ((!progress && !sim_async_step(cluster, true)) || is_stuck(cluster)) {
             report_deadlock(cluster);
             return true;
         }

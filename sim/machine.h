@@ -106,13 +106,16 @@ struct sim_code {
     size_t constant_bytes, register_bytes;
     sim_given *given;
     size_t given_count;
+    uint32_t *watched;              /* rows that asynchronous products read or write (isa_wgmma.c), by number; their states lie in the registers at watch_at */
+    size_t watched_count, watch_at;
+    const uint32_t *rows;           /* of the function's registers, where some are watched */
     size_t local_bytes;             /* of its own frame: .local and .param variables */
     size_t stack_bytes;             /* with the deepest chain of calls */
     /* of entries: */
     size_t param_bytes, shared_bytes;
     bool shared_dynamic;
     bool talks;                     /* its CTAs may talk to each other: atomics, volatile or ordered accesses, fences */
-    bool deferred;                  /* has asynchronous instructions */
+    bool mbarriers;                 /* it makes some */
     bool decoding;
 };
 
@@ -159,7 +162,7 @@ sim_allocation *sim_memory_find(const sim_memory *memory, uint64_t address);   /
 sim_allocation *sim_memory_range(const sim_memory *memory, uint64_t address, size_t bytes);
 
 /* Where an access lands. */
-typedef struct sim_place { uint8_t *bytes, *shadow; sim_allocation *allocation; ptx_space space; uint64_t offset; } sim_place;
+typedef struct sim_place { uint8_t *bytes, *shadow; sim_allocation *allocation; sim_cta *cta; ptx_space space; uint64_t offset; } sim_place;   /* cta: of shared memory */
 typedef enum sim_access { SIM_READ, SIM_WRITE, SIM_ATOMIC } sim_access;
 /* Checks bounds and alignment; false: a finding was made. */
 bool sim_reach(sim_warp *w, const sim_op *op, int lane, ptx_space space, uint64_t address, size_t bytes, size_t align, sim_access access, sim_place *place);
@@ -169,6 +172,9 @@ bool sim_check_written(sim_warp *w, const sim_op *op, int lane, const sim_place 
 bool sim_check_race(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address, sim_access access, bool same_value);
 
 /* ---- warps ---- */
+
+/* A row that asynchronous products use: how many under way write it, and read it; whether wgmma.fence came since ordinary instructions touched it. */
+typedef struct sim_watch { uint16_t written, read; bool fenced; } sim_watch;
 
 typedef enum sim_wait { SIM_READY, SIM_WAIT_LANES, SIM_WAIT_BARRIER, SIM_WAIT_CLUSTER, SIM_WAIT_POLL } sim_wait;
 
@@ -181,6 +187,8 @@ typedef struct sim_fragment {
     int barrier;                  /* WAIT_BARRIER */
     bool wants_result, has_result;   /* WAIT_BARRIER: of bar.red, which reads what the barrier gathered when it has opened */
     bool passed_over;             /* it spins: others first */
+    uint64_t polled;              /* WAIT_POLL: the mbarrier's offset with its CTA's rank above (SIM_RANK_SHIFT); 0: no mbarrier */
+    uint32_t polled_phase;
 } sim_fragment;
 
 /* One activation of a function by some lanes of a warp. */
@@ -255,6 +263,8 @@ struct sim_cluster {
     uint64_t order;               /* of the seeded choices */
     uint64_t executed;
     bool done, stopped;
+    uint64_t changes;             /* of memory and barriers: what those who poll may be waiting for */
+    uint64_t seen, quiet;         /* changes at the last pass, and passes since without any */
     struct sim_async *async;      /* copies under way, in order of issue (async.c) */
     size_t async_count, async_capacity;
     struct sim_tensor_queue *tensor;   /* operations of tensor cores under way (tensor_queue.c); NULL until there is one */
@@ -277,7 +287,7 @@ typedef struct sim_spares { pthread_mutex_t lock; sim_frame *first; size_t bytes
 void sim_spares_free(sim_spares *spares);
 
 typedef struct sim_finding {
-    char text[1024];
+    char text[1500];
     uint64_t cluster;
     bool made;
 } sim_finding;
@@ -295,6 +305,7 @@ struct sim_launch {
     sim_finding finding;
     _Atomic uint64_t stop_at;     /* clusters from this index on need not go on: one before them has a finding */
     _Atomic uint64_t executed, thread_instructions;
+    uint64_t outside;             /* changes of global memory; counted where CTAs talk, which run in one thread */
     void (*print)(void *user, const char *text);
     void *print_user;
     pthread_mutex_t lock;         /* of the finding */
@@ -320,6 +331,8 @@ void sim_release_barrier(sim_cta *cta, int barrier);
 void sim_barriers_after_exit(sim_cta *cta);
 void sim_warp_left(sim_warp *w);
 void sim_release_cluster(sim_cluster *cluster);
+/* The frame's state of its watched rows. */
+static inline sim_watch *sim_watches(const sim_frame *frame) { return (sim_watch *)(void *)(frame->registers + frame->code->watch_at); }
 
 /* ---- the asynchronous machinery (async.c, isa_mbarrier.c) ---- */
 
@@ -328,11 +341,22 @@ bool sim_async_step(sim_cluster *cluster, bool all);
 void sim_async_free(sim_cluster *cluster);
 /* bytes of a transaction arrive at the mbarrier at that offset of the CTA's shared memory. false: a finding, made for w. */
 bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t offset, uint32_t bytes);
+/* Who waits for what, of a fragment that polls: sim_fragment.polled. */
+void sim_mbarrier_describe(const sim_cluster *cluster, uint64_t polled, uint32_t phase, char *text, size_t room);
+/* The CTA of w ends: findings about bytes that mbarriers still expect, and about copies from and to its shared memory that are under way. */
+void sim_mbarriers_at_end(sim_warp *w);
+void sim_async_at_end(sim_warp *w);
 /* What becomes of the arrival that a lane's copies cause: one more is awaited, or one has come. false: a finding. */
 bool sim_mbarrier_await(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset);
 bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset);
 /* The lane's copies of single threads that were issued before the serial number are done. */
 void sim_copies_finish(sim_warp *w, int lane, uint64_t serial);
+
+/* What those who poll may be waiting for has changed. */
+static inline void sim_changed(sim_warp *w) {
+    w->cta->cluster->changes++;
+    w->launch->outside += w->launch->code->talks;
+}
 
 /* ---- rows ---- */
 

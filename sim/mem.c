@@ -164,7 +164,12 @@ static bool reach_shared(sim_warp *w, const sim_op *op, int lane, uint64_t addre
                  cta->shared_bytes);
         return false;
     }
+    if (cta->warps_live == 0) {
+        sim_find(w, op, lane, "%s shared memory of CTA %d of the cluster, whose threads have all ended: let it wait for its peers (barrier.cluster) before it ends", verb(access), cta->rank);
+        return false;
+    }
     place->offset = at;
+    place->cta = cta;
     place->bytes = cta->shared + at;
     place->shadow = cta->shared_shadow + at;
     place->space = PTX_SHARED;

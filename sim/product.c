@@ -1,10 +1,46 @@
 /* See product.h. */
 #include "product.h"
 
+#include "ptx.h"
+
 #include <math.h>
 #include <stddef.h>
 
 enum { C_BITS = 23, NAN_BITS = 0x7fffffff };
+
+/* ---- numbers ---- */
+
+static const product_format formats[] = {
+    {PTX_f16, 2, 5, 10, 15, 0, true}, {PTX_bf16, 2, 8, 7, 127, 0, true}, {PTX_tf32, 4, 8, 10, 127, 13, true}, {PTX_e4m3, 1, 4, 3, 7, 0, false}, {PTX_e5m2, 1, 5, 2, 15, 0, true},
+};
+
+const product_format *product_format_of(int type) {
+    for (size_t i = 0; i < COUNT_OF(formats); i++) {
+        if (formats[i].type == type) return &formats[i];
+    }
+    return NULL;
+}
+
+product_number product_read(const product_format *f, uint32_t code, bool negate) {
+    code >>= f->below;
+    uint32_t mantissa = code & ((1u << f->mantissa) - 1), exponent = code >> f->mantissa & ((1u << f->exponent_bits) - 1), top = (1u << f->exponent_bits) - 1;
+    bool negative = ((code >> (f->mantissa + f->exponent_bits) & 1) != 0) != negate;
+    product_number n = {.negative = negative};
+    if (exponent == top && f->ieee) {
+        n.kind = mantissa == 0 ? 1 : 2;
+        return n;
+    }
+    if (!f->ieee && exponent == top && mantissa == (1u << f->mantissa) - 1) {
+        n.kind = 2;
+        return n;
+    }
+    n.significand = (int32_t)(exponent == 0 ? mantissa : mantissa | 1u << f->mantissa);
+    n.exponent = (int16_t)((exponent == 0 ? 1 : (int)exponent) - f->bias);
+    if (negative) n.significand = -n.significand;
+    return n;
+}
+
+/* ---- sums ---- */
 
 static int leading(uint64_t a) { return a == 0 ? -1 : 63 - __builtin_clzll(a); }
 

@@ -3,11 +3,17 @@
 #ifndef SIM_PRODUCT_H
 #define SIM_PRODUCT_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 /* A finite number as significand * 2^exponent; kind 0 finite, 1 infinite, 2 NaN. The significand carries the sign. exponent is that of the leading bit's place,
  * of subnormals too that of the smallest normal number. */
 typedef struct product_number { int32_t significand; int16_t exponent; uint8_t kind, negative; } product_number;
+
+/* A format that matrix units read, by its PTX type (NULL: another); below: bits under the mantissa that they ignore. */
+typedef struct product_format { int type, bytes, exponent_bits, mantissa, bias, below; bool ieee; } product_format;
+const product_format *product_format_of(int type);
+product_number product_read(const product_format *f, uint32_t code, bool negate);
 
 /* fraction: bits kept behind the largest exponent. result_bits: of the result's fraction. Returns the bits of an fp32. a and b: count factors each. */
 uint32_t product_sum(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction, int result_bits);

@@ -1,0 +1,107 @@
+"""Mutants of a PTX text: each wait, fence, arrive, expect_tx, commit, init, barrier, swizzle and descriptor field removed or changed in turn.
+
+mutants(text) gives (class, line, what was done, mutated text, text in which a trap stands there instead). An instruction that takes several is several
+mutants. Only what comes in PTX is changed: no addresses, no arithmetic on data."""
+import re
+
+STATEMENT = re.compile(r"(?P<guard>@!?%?[\w$]+\s+)?(?P<op>[a-z][a-z0-9_]*(?:\.[\w:]+)+)(?P<args>(?:\s+[^;]*)?);")
+WORDS = re.compile(r"\{[^}]*\}|\[[^\]]*\]|[^,\s][^,]*")
+UNIT = 1 << 4   # bytes of a descriptor's fields
+
+
+def operands(args):
+    return [word.strip() for word in WORDS.findall(args)]
+
+
+def changed(guard, op, words, index, kind, change):
+    """The instruction with one operand changed: of a number at once, of a register in a new one."""
+    word = words[index]
+    new = list(words)
+    if re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", word):
+        value = int(word, 0)
+        new[index] = str(value ^ change if kind == "xor" else value + change)
+        return f"{guard}{op} {', '.join(new)};"
+    bits = 64 if op.startswith("wgmma") else 16 if op.startswith("cp.async.bulk") else 32
+    new[index] = "mutated_value"
+    how = f"xor.b{bits}" if kind == "xor" else f"add.u{bits}"
+    return f"{{ .reg .b{bits} mutated_value; {how} mutated_value, {word}, {change}; {guard}{op} {', '.join(new)}; }}"
+
+
+def of_instruction(guard, op, words):
+    """(class, what, text) of one instruction."""
+    def removed(kind):
+        return kind, "removed", ""
+
+    if op.startswith(("mbarrier.try_wait", "mbarrier.test_wait")):
+        yield "wait", "removed", f"{guard}setp.eq.u32 {words[0].split('|')[0]}, 0, 0;"
+        if ".parity" in op:
+            yield "wait", "other parity", changed(guard, op, words, 2, "xor", 1)
+    elif re.match(r"(cp\.async\.bulk|cp\.async|wgmma)\.wait_group", op):
+        yield removed("wait")
+        yield "wait", "one more may be pending", f"{guard}{op} {int(words[0], 0) + 1};"
+    elif op in ("cp.async.wait_all",) or op.startswith("barrier.cluster.wait"):
+        yield removed("wait")
+    elif op.startswith(("fence.", "membar.", "wgmma.fence")):
+        yield removed("fence")
+    elif op.startswith(("mbarrier.arrive.expect_tx", "mbarrier.arrive_drop.expect_tx")):
+        yield removed("expect_tx")
+        yield "expect_tx", "16 bytes more", changed(guard, op, words, len(words) - 1, "add", 16)
+        yield "expect_tx", "16 bytes fewer", changed(guard, op, words, len(words) - 1, "add", -16)
+        yield "expect_tx", "an arrival without bytes", f"{guard}{op.replace('.expect_tx', '')} {', '.join(words[:-1])};"
+    elif op.startswith("mbarrier.expect_tx"):
+        yield removed("expect_tx")
+        yield "expect_tx", "16 bytes more", changed(guard, op, words, 1, "add", 16)
+    elif op.startswith(("mbarrier.arrive", "cp.async.mbarrier.arrive")):
+        yield removed("arrive")
+        yield "arrive", "twice", f"{guard}{op} {', '.join(words)}; {guard}{op} {', '.join(words)};"
+    elif op.startswith(("barrier.cluster.arrive", "bar.arrive", "barrier.arrive", "barrier.cta.arrive")):
+        yield removed("arrive")
+    elif re.match(r"(cp\.async\.bulk|cp\.async|wgmma)\.commit_group", op):
+        yield removed("commit")
+    elif op.startswith("mbarrier.init"):
+        yield removed("init")
+        yield "init", "one arrival more", changed(guard, op, words, 1, "add", 1)
+    elif re.match(r"(bar|barrier)(\.cta)?\.(sync|red)|bar\.warp\.sync", op):
+        if ".red" not in op:
+            yield removed("barrier")
+        if len(words) == 2 and op.startswith("bar.sync"):
+            yield "barrier", "another barrier", changed(guard, op, words, 0, "xor", 8)
+            yield "barrier", "32 threads more", changed(guard, op, words, 1, "add", 32)
+    elif op.startswith("mapa"):
+        yield "arrive", "of another CTA", changed(guard, op, words, 2, "xor", 1)
+    elif op.startswith("xor.b32") and len(words) == 3:
+        if words[2] == "1":
+            yield "wait", "the phase stays", f"{guard}mov.b32 {words[0]}, {words[1]};"
+        elif not re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", words[2]):
+            yield "swizzle", "not applied", f"{guard}mov.b32 {words[0]}, {words[1]};"
+    elif op.startswith("wgmma.mma_async"):
+        for index, name in ((1, "a"), (2, "b")):
+            if words[index].startswith("{"):
+                continue
+            for bit in (62, 63):
+                yield "swizzle", f"bit {bit} of descriptor {name}", changed(guard, op, words, index, "xor", 1 << bit)
+            for what, value in (("start + 32 bytes", 32 // UNIT), ("start + 1024 bytes", 1024 // UNIT)):
+                yield "descriptor", f"{what} of {name}", changed(guard, op, words, index, "add", value)
+            yield "descriptor", f"stride of {name}", changed(guard, op, words, index, "xor", 512 // UNIT << 32)
+            yield "descriptor", f"leading offset of {name}", changed(guard, op, words, index, "xor", 1 << 16)
+        flip = list(words)
+        flip[4] = str(-int(flip[4]))
+        yield "descriptor", "sign of a", f"{guard}{op} {', '.join(flip)};"
+    elif op.startswith("cp.async.bulk") and "multicast::cluster" in op:
+        index = 3 if ".tensor" in op else 4
+        yield "descriptor", "multicast to the first alone", changed(guard, op, words, index, "xor", 2)
+
+
+def statements(text):
+    """(match, offset) of every instruction; comments are blanked, so that nothing in them is one."""
+    blank = re.sub(r"//[^\n]*|/\*.*?\*/", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S)
+    for m in STATEMENT.finditer(blank):
+        yield m
+
+
+def mutants(text):
+    for m in statements(text):
+        guard, op, words = m["guard"] or "", m["op"], operands(m["args"])
+        begin, end = m.start(), m.end()
+        for kind, what, new in of_instruction(guard, op, words):
+            yield (kind, text.count("\n", 0, m.start("op")) + 1, op, what, text[:begin] + new + text[end:], text[:begin] + f"{guard}trap;" + text[begin:])

@@ -1,0 +1,165 @@
+"""Runs mutants (generate.py) of the kernels and cases in cases.txt on the simulator, and tells which went unnoticed.
+
+    run.py [--build build] [--only TEXT] [--every N] [--seeds 0,7,..] [--log FILE]
+
+A mutant is noticed when, under one of the schedules, a launch ends with a finding or results are wrong. One that is not is tried with a trap in its place:
+where that goes unnoticed, too, the case never comes there. What is left is excluded by a row of equivalent.txt, with its reason, or survives. Exit 1 when
+less than 95 % of all, or 90 % of a class with 10 mutants and more, are noticed."""
+import argparse
+import collections
+import ctypes
+import fnmatch
+import json
+import os
+import re
+import struct
+import subprocess
+import sys
+import tempfile
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import generate
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+BUDGET = 20_000_000
+SECONDS = 600   # of one run, on a machine however busy
+
+
+def ptx_of_image(path):
+    """The PTX in a fatbin."""
+    image = open(path, "rb").read()
+    at = 16
+    while at < len(image):
+        kind, _, header, payload, compressed = struct.unpack_from("<HHIQI", image, at)
+        if kind == 1:
+            data = image[at + header:at + header + (compressed or payload)]
+            if data[:4] == b"\x28\xb5\x2f\xfd":
+                size, = struct.unpack_from("<Q", image, at + 56)
+                out = ctypes.create_string_buffer(size)
+                zstd = ctypes.CDLL("libzstd.so.1")
+                zstd.ZSTD_decompress.restype = ctypes.c_size_t
+                assert zstd.ZSTD_decompress(out, ctypes.c_size_t(size), data, ctypes.c_size_t(len(data))) == size
+                data = out.raw
+            return data.rstrip(b"\0").decode()
+        at += header + payload
+    raise ValueError(f"{path} holds no PTX")
+
+
+def one_entry(text, entry):
+    """The module with one kernel alone; functions that it may call stay."""
+    pieces = re.split(r"(?m)^(?=(?:\.visible |\.weak )?\.entry )", text)
+    kept = [piece for piece in pieces if not re.match(r"(\.visible |\.weak )?\.entry ", piece) or re.match(rf"(\.visible |\.weak )?\.entry {entry}\b", piece)]
+    assert len(kept) == 2, f"no kernel {entry}"
+    return "".join(kept)
+
+
+class Case:
+    """A text and what runs it: a line of conformance, or a case of tests/sim/ptx on its own."""
+    def __init__(self, row, build):
+        words = row.split(None, 2)
+        self.build, self.name = build, words[1]
+        if words[0] == "ptx":
+            self.text, self.line = open(f"tests/sim/ptx/{words[1]}.ptx").read(), None
+        else:
+            self.text, self.line = one_entry(ptx_of_image(f"{build}/images/{words[0]}.fatbin"), words[1]), words[2]
+
+    def run(self, text, seed):
+        """What noticed the text: "", "finding", "wrong result"."""
+        driver = f"{self.build}/libdeepwell-sim.so"
+        with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
+            file.write(text)
+            file.flush()
+            options = f"h200,seed={seed},threads=1,budget={BUDGET}"
+            if self.line is None:
+                command = [f"{self.build}/tests/tool_sim_ptx", driver, file.name]
+            else:
+                options += f",ptx={file.name}"
+                command = [f"{self.build}/tests/test_conform_kernels", "--device", f"cuda:0,driver={driver}", "--seeds", "1", *self.line.split()]
+            done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "DEEPWELL_SIM": options})
+        said = done.stdout + done.stderr
+        if done.returncode == 0:
+            return ""
+        if done.returncode < 0 or re.search(r"SYNTAX|UNSUPPORTED|cannot be (read|loaded|fetched)", said):
+            raise RuntimeError(f"{self.name}: {said[-2000:]}")
+        return "finding" if re.search(r"INVALID: kernel|deepwell-sim: ", said) else "wrong result"
+
+
+def read_rows(path):
+    return [line for line in (line.split("#")[0].strip() for line in open(path)) if line]
+
+
+def excluded(rows, case, kind, op, what):
+    for row in rows:
+        name, a_class, an_op, a_what, reason = (cell.strip() for cell in row.split("|", 4))
+        if fnmatch.fnmatch(case, name) and fnmatch.fnmatch(kind, a_class) and fnmatch.fnmatch(op, an_op) and fnmatch.fnmatch(what, a_what):
+            return reason
+    return None
+
+
+def judge(case, seeds, mutated, trapped):
+    for seed in seeds:
+        noticed = case.run(mutated, seed)
+        if noticed:
+            return noticed, seed
+    return ("survives", None) if case.run(trapped, seeds[0]) else ("not reached", None)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--build", default=os.environ.get("DEEPWELL_BUILD", "build"))
+    parser.add_argument("--only", default="")
+    parser.add_argument("--every", type=int, default=1, help="of all mutants, every n-th")
+    parser.add_argument("--seeds", default="0,7,12,33")
+    parser.add_argument("--log")
+    options = parser.parse_args()
+    seeds = [int(seed) for seed in options.seeds.split(",")]
+    equivalent = read_rows(f"{HERE}/equivalent.txt")
+    counts = collections.defaultdict(collections.Counter)
+    log = open(options.log, "a") if options.log else None
+    number = 0
+    for row in read_rows(f"{HERE}/cases.txt"):
+        if options.only not in row:
+            continue
+        case = Case(row, options.build)
+        found = list(generate.mutants(case.text))
+        chosen = [m for i, m in enumerate(found) if (number + i) % options.every == 0]
+        number += len(found)
+        if not chosen:
+            continue
+        for seed in seeds:
+            noticed = case.run(case.text, seed)
+            if noticed:
+                sys.exit(f"{case.name}, seed {seed}: {noticed} without any change")
+        for kind, line, op, what, mutated, trapped in chosen:
+            reason = excluded(equivalent, case.name, kind, op, what)
+            result, seed = ("equivalent", None) if reason else judge(case, seeds, mutated, trapped)
+            counts[kind][result] += 1
+            if log:
+                print(json.dumps({"case": case.name, "class": kind, "line": line, "op": op, "what": what, "result": result, "seed": seed}), file=log, flush=True)
+            if result == "survives":
+                print(f"unnoticed: {case.name}, line {line}: {op}: {what}", flush=True)
+    good = report(counts)
+    sys.exit(0 if good else 1)
+
+
+def report(counts):
+    print("| class | mutants | by a finding | by a wrong result | unnoticed | equivalent | not reached |\n|---|---|---|---|---|---|---|")
+    total, good = collections.Counter(), True
+    for kind, of in sorted(counts.items()):
+        total.update(of)
+        print_row(kind, of)
+        noticed, all_of = of["finding"] + of["wrong result"], of["finding"] + of["wrong result"] + of["survives"]
+        good &= all_of < 10 or noticed >= 0.9 * all_of
+    print_row("all", total)
+    noticed = total["finding"] + total["wrong result"]
+    return good and noticed >= 0.95 * (noticed + total["survives"])
+
+
+def print_row(name, of):
+    noticed = of["finding"] + of["wrong result"]
+    share = f"{of['survives']} ({100 * noticed / (noticed + of['survives']):.0f} % noticed)" if noticed + of["survives"] else "0"
+    print(f"| {name} | {sum(of.values())} | {of['finding']} | {of['wrong result']} | {share} | {of['equivalent']} | {of['not reached']} |")
+
+
+if __name__ == "__main__":
+    main()
