@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Conformance of every GPU kernel on the simulated H200, under two schedules side by side: all lines of tests/conform on the PTX of the fatbins that ship. A row of
-# kernel.def that no line reaches fails. With --all, under more schedules.
+# kernel.def that no line reaches fails. With --all, under more schedules. What runs on Blackwell's tensor cores alone runs on the simulated B200, too.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
 driver=$DEEPWELL_BUILD/libdeepwell-sim.so
@@ -15,17 +15,19 @@ if [ ! -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ]; then   # a sanitizer's, whi
 fi
 [ "${1:-}" != --all ] || seeds="0 1 2 3 5 7 11 13 17"
 
+# chip:seed folder lines..
 one() {
-    local seed=$1 folder=$2
+    local chip=${1%:*} seed=${1#*:} folder=$2
     shift 2
     begin=$(date +%s)
-    if DEEPWELL_SIM=h200,seed=$seed,threads=1 "$program" --device "cuda:0,driver=$driver" --seeds 1 "$@" >"$folder/$seed" 2>&1; then
-        echo "schedule $seed: $(grep -E '^[0-9]+ runs' "$folder/$seed") in $(($(date +%s) - begin)) s: ${*:-every line of tests/conform}"
+    if DEEPWELL_SIM=$chip,seed=$seed,threads=1 "$program" --device "cuda:0,driver=$driver" --seeds 1 "$@" >"$folder/$chip$seed" 2>&1; then
+        echo "$chip, schedule $seed: $(grep -E '^[0-9]+ runs' "$folder/$chip$seed") in $(($(date +%s) - begin)) s: ${*:-every line of tests/conform}"
     else
-        cat "$folder/$seed"
+        cat "$folder/$chip$seed"
         return 1
     fi
 }
 export -f one
 export program driver
-echo $seeds | tr ' ' '\n' | xargs -P 2 -I{} bash -c 'one {} "$@"' one "$folder" ${lines[@]+"${lines[@]}"}
+for seed in $seeds; do echo "h200:$seed"; done | xargs -P 2 -I{} bash -c 'one {} "$@"' one "$folder" ${lines[@]+"${lines[@]}"}
+[ ${#lines[@]} -gt 0 ] || for seed in $seeds; do echo "b200:$seed"; done | xargs -P 2 -I{} bash -c 'one {} "$@"' one "$folder" tests/conform/matmul.txt

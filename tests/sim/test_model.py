@@ -1,7 +1,8 @@
-"""The carried model end to end on the simulated H200 against the CPU: its logits in fp32 and mxfp8, and the text that it makes.
+"""The carried model end to end on the simulated H200 and B200 against the CPU: its logits, and the text that it makes.
 
 Bounds, as relative L2 of all logits: fp32 differs by the order of sums alone, a few 1e-7 a layer. In mxfp8 such a difference flips roundings of activations
-from layer to layer: four layers measured 2.6e-3 (three texts of 33 tokens), and twelve of another model 4e-3. A wrong kernel is wrong by 1e-1 and more."""
+from layer to layer: four layers measured 2.6e-3 (three texts of 33 tokens), and twelve of another model 4e-3; in nvfp4, whose steps are coarser, twelve 2e-2. A wrong kernel
+is wrong by 1e-1 and more."""
 import json
 import os
 import struct
@@ -12,7 +13,7 @@ import tempfile
 BUILD, FIXTURES = os.environ["DEEPWELL_BUILD"], os.environ["DEEPWELL_FIXTURES"]
 COMMAND, MODEL = os.path.join(BUILD, "deepwell"), "models/kjv.pt2"
 INPUTS = os.path.join(FIXTURES, "kjv.cases", "b1_s7.in.safetensors")
-BOUNDS = {"fp32": 1e-5, "mxfp8": 1e-2}
+RUNS = (("fp32", 1e-5, "sim:h200,seed=5"), ("mxfp8", 1e-2, "sim:h200,seed=5"), ("mxfp8", 1e-2, "sim:b200,seed=5"), ("nvfp4", 2e-2, "sim:b200,seed=5"))
 
 
 def deepwell(*arguments):
@@ -43,14 +44,14 @@ if not os.path.exists(INPUTS):
     print(f"skipped: no {INPUTS}; scripts/fixtures.sh makes it")
     sys.exit(77)
 with tempfile.TemporaryDirectory() as folder:
-    for precision, bound in BOUNDS.items():
+    for precision, bound, chip in RUNS:
         results, texts = [], []
-        for device in ("cpu", "sim:h200,seed=5"):
+        for device in ("cpu", chip):
             out = os.path.join(folder, "out.safetensors")
             deepwell("run", MODEL, "--precision", precision, "--device", device, "--in", INPUTS, "--out", out)
             results.append(floats(out))
             texts.append(deepwell("generate", MODEL, "--precision", precision, "--device", device, "--prompt", "And", "--tokens", "2"))
         found = distance(results[1], results[0])
-        print(f"{precision}: logits within {found:.2e} of the CPU's (bound {bound:g}); text {texts[1].strip()!r}")
+        print(f"{chip}, {precision}: logits within {found:.2e} of the CPU's (bound {bound:g}); text {texts[1].strip()!r}")
         assert found <= bound, "too far"
         assert texts[0] == texts[1], f"the CPU says {texts[0]!r}"
