@@ -32,7 +32,7 @@ static void log_line(void *user, dw_log_level level, const char *text) {
     core_context *own = user;
     if (level != DW_LOG_WARNING || own->thread == NULL) return;
     core_hold(own);
-    if (own->type == NULL && PyErr_WarnEx(PyExc_UserWarning, text, 1) != 0) core_keep_error(own);
+    if (own->type == NULL && !core_warn(text)) core_keep_error(own);
     core_drop(own);
 }
 

@@ -19,6 +19,7 @@
 int core_add_errors(PyObject *module);
 /* Raises the exception of the status; message NULL: what the status means. Returns NULL. */
 PyObject *core_raise(dw_status status, const char *message);
+int core_warn(const char *text);                /* as DeepwellWarning; false: raised */
 PyObject *core_fail(dw_status status, const char *format, ...);   /* format as of PyUnicode_FromFormat */
 
 /* ---- context.c: a context, who uses it, and what was raised meanwhile ---- */

@@ -4,7 +4,7 @@
 #include <stdarg.h>
 #include <string.h>
 
-static PyObject *error, *errors[DW_STATUS_COUNT];
+static PyObject *error, *errors[DW_STATUS_COUNT], *warning;
 
 /* NO_MEMORY -> NoMemory */
 static void class_name(const char *status, char *name) {
@@ -47,8 +47,12 @@ int core_add_errors(PyObject *module) {
         errors[i] = add(module, name, dw_status_meaning((dw_status)i), error, dw_status_name((dw_status)i));
         if (errors[i] == NULL) return 0;
     }
-    return 1;
+    warning = PyErr_NewExceptionWithDoc("deepwell._core.DeepwellWarning", "What a user should know and may well accept; never an error in disguise.", PyExc_UserWarning, NULL);
+    Py_XINCREF(warning);
+    return warning != NULL && PyModule_AddObject(module, "DeepwellWarning", warning) == 0;
 }
+
+int core_warn(const char *text) { return PyErr_WarnEx(warning, text, 1) == 0; }
 
 /* Without the status in front, which the class says. */
 static const char *without_status(dw_status status, const char *message) {

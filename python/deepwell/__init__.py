@@ -19,15 +19,16 @@ from .probe import Hardware, probe
 
 if TYPE_CHECKING:
     from . import ops
-    from .optimized import optimize, optimize_for_blackwell
+    from .optimized import Optimized, handle, optimize, optimize_for_blackwell
+    from .report import Report, Row
 
 __version__ = _version()
 
-_LAZY = {"optimize": "optimized", "optimize_for_blackwell": "optimized", "Report": "report"}
+_LAZY = {"optimize": "optimized", "optimize_for_blackwell": "optimized", "handle": "optimized", "Optimized": "optimized", "Report": "report", "Row": "report"}
 
 __all__ = ["IR", "Benchmark", "Cancelled", "Corrupt", "DeepwellWarning", "Engine", "Error", "Hardware", "Internal", "Invalid", "Io", "KernelRegistry",
-           "Limit", "Mismatch", "NoMemory", "NotFound", "PrecisionPolicy", "Syntax", "Unsupported", "capture", "compile", "load", "ops", "optimize",
-           "optimize_for_blackwell", "probe"]
+           "Limit", "Mismatch", "NoMemory", "NotFound", "Optimized", "PrecisionPolicy", "Report", "Row", "Syntax", "Unsupported", "capture", "compile", "handle",
+           "load", "ops", "optimize", "optimize_for_blackwell", "probe"]
 
 
 def __getattr__(name: str) -> Any:

@@ -20,6 +20,9 @@ class Limit(Error): ...
 class Cancelled(Error): ...
 class Internal(Error): ...
 
+class DeepwellWarning(UserWarning):
+    """What a user should know and may well accept; never an error in disguise."""
+
 Tensors = Sequence[tuple[str, Any]] | dict[str, Any]
 Make = Callable[[tuple[int, ...], str], Any]
 

@@ -164,7 +164,7 @@ def capture(model: Any, example_inputs: Any = None, *, dynamic: Any = True) -> I
     def accept(made: Any) -> None:
         graphs.append(graph_of(type(model).__name__, made.program))
     made = trace(model, args, kwargs, dynamic, accept)
-    warn_fixed(made, f"{type(model).__name__}: captured with a fixed size")
+    warn_fixed(made, type(model).__name__)
     if not any(o.name for o in made.program.outputs):
         raise Unsupported(f"{type(model).__name__}: nothing is computed: every result is an argument or a constant")
     return IR(type(model).__name__, graphs[-1], made, model)

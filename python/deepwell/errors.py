@@ -2,12 +2,7 @@
 
 ``Error`` is the base; ``error.status`` is the name of the status (docs: ``status.def``). Warnings are ``DeepwellWarning``.
 """
-from ._core import (Cancelled, Corrupt, Error, Internal, Invalid, Io, Limit, Mismatch, NoMemory, NotFound, Syntax, Unsupported)
-
-
-class DeepwellWarning(UserWarning):
-    """What a user should know and may well accept; never an error in disguise."""
-
+from ._core import (Cancelled, Corrupt, DeepwellWarning, Error, Internal, Invalid, Io, Limit, Mismatch, NoMemory, NotFound, Syntax, Unsupported)
 
 __all__ = ["Cancelled", "Corrupt", "DeepwellWarning", "Error", "Internal", "Invalid", "Io", "Limit", "Mismatch", "NoMemory", "NotFound", "Syntax",
            "Unsupported"]

@@ -10,7 +10,7 @@ import functools
 import inspect
 import threading
 import warnings
-from typing import Any, Callable
+from typing import Any, Callable, TypeVar, cast
 
 import torch
 from torch import nn
@@ -339,9 +339,12 @@ def make_forward(handle: Optimized, original: Callable[..., Any]) -> Callable[..
     return forward
 
 
-def optimize(model: nn.Module, *, precision: str | None = None, precision_policy: PrecisionPolicy | str | None = None,
+M = TypeVar("M", bound=nn.Module)
+
+
+def optimize(model: M, *, precision: str | None = None, precision_policy: PrecisionPolicy | str | None = None,
              kernel_registry: KernelRegistry | None = None, use_cutlass: bool = False, batch_size: int | None = None, seq_len: int | None = None,
-             example_inputs: Any = None, dynamic: Any = True, strict: bool = False, threads: int = 0, kernels: str | None = None) -> nn.Module:
+             example_inputs: Any = None, dynamic: Any = True, strict: bool = False, threads: int = 0, kernels: str | None = None) -> M:
     """A module that computes what model computes, in eval mode, on Deepwell where it can.
 
     It is of model's class, on the same parameters and buffers (not copies), with the same state_dict keys; arguments and results are those of model.
@@ -364,7 +367,15 @@ def optimize(model: nn.Module, *, precision: str | None = None, precision_policy
     check_options(options, device_of([*model.named_parameters(), *model.named_buffers()]))
     if model.training:
         warnings.warn(f"{type(model).__name__} is in training mode; the optimised copy is in eval mode", DeepwellWarning, stacklevel=2)
-    return _wrap(in_eval_mode(model), options, strict, dynamic, example_inputs)
+    return cast(M, _wrap(in_eval_mode(model), options, strict, dynamic, example_inputs))
+
+
+def handle(model: nn.Module) -> Optimized:
+    """What became of an optimised model: its attribute ``deepwell``, which type checkers cannot see on a class of the user's."""
+    found = getattr(model, "deepwell", None)
+    if not isinstance(found, Optimized):
+        raise Invalid(f"handle: this {type(model).__name__} is no result of optimize()")
+    return found
 
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks", "_forward_hooks_with_kwargs", "_forward_pre_hooks_with_kwargs", "_forward_hooks_always_called")

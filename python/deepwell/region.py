@@ -5,13 +5,14 @@ Does not know modules or structures: leaves in, leaves out.
 from __future__ import annotations
 
 import re
+import warnings
 from dataclasses import dataclass, field
 from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
 from . import _core
-from .errors import Mismatch, Unsupported
+from .errors import DeepwellWarning, Mismatch, Unsupported
 from .placement import CPU, core_device, device_of, to_host
 from .precision import PrecisionPolicy
 from .program import Output, Program
@@ -46,13 +47,14 @@ class Options:
         return _core.Model(graph, **{k: v for k, v in (known | more).items() if v})
 
 
-_PROBE = "graph probe\n  input x f32[1,1]\n  output y x\n"
+_PROBE = "graph probe\n  input x f32[4,32]\n  input w f32[32,32]\n  %1 = matmul x, w {bt=true}\n  output y %1\n"
 
 
 def check_options(options: Options, device: torch.device | None = None) -> None:
-    """Raises what the core says of an unknown precision, a broken policy, a kernel or device that is not there, before any model is captured."""
-    known = {"precision": options.precision, "device": options.device or core_device(device)}
-    _core.Model(_core.Graph.text("options", _PROBE), plan_only=True, **{k: v for k, v in known.items() if v})
+    """Raises what the core says of them before any model is captured: an unknown precision, a broken policy, a kernel or device that is not there."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeepwellWarning)        # the probe has none of the layers that a policy names
+        options.model(_core.Graph.text("options", _PROBE), None, plan_only=True, device=options.device or core_device(device))
 
 
 def split_type(text: str) -> tuple[str, list[str]]:

@@ -19,7 +19,7 @@ import torch
 from torch import nn
 
 from . import program as _program
-from .errors import Corrupt, DeepwellWarning, Error, Limit, Mismatch, Unsupported
+from .errors import Corrupt, DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
 from .structure import Flat, flatten, rebuild, states_of
 
 _CACHED = re.compile(r"(.*)_\d+_(?:keys|values)$")
@@ -33,7 +33,7 @@ class Trace:
     form: tuple[Any, ...]           # of (args, kwargs)
     names: list[str]                # of the leaves of form, in order
     result: tuple[Any, ...]         # form of (value, the caches after the call)
-    fixed: list[str]                # "input_ids axis 1 = 21": asked to be dynamic, but static
+    fixed: list[str]                # "captured with a fixed size: input_ids axis 1 = 21", which was asked to be dynamic
     seconds: float                  # that torch.export took
     exported: Any = None            # the ExportedProgram
     equal: list[list[tuple[int, int]]] = field(default_factory=list)    # (leaf, axis) whose sizes are one
@@ -126,12 +126,16 @@ def _enlarge(leaves: list[torch.Tensor]) -> list[torch.Tensor]:
     return [t.expand(2, *t.shape[1:]).clone() if t.dim() >= 2 else t for t in leaves]
 
 
-def _fixed(names: Sequence[str], specs: list[Axes], program: _program.Program) -> list[str]:
+def _fixed(names: Sequence[str], leaves: Sequence[torch.Tensor], specs: list[Axes], program: _program.Program, widths: set[int]) -> list[str]:
+    """widths: sizes of parameters. A last axis of such a size is what the model computes with, not how much it is given."""
     result = []
-    for name, axes, shape in zip(names, specs, program.shapes):
+    for name, leaf, axes, shape in zip(names, leaves, specs, program.shapes):
         for axis in axes:
-            if not name.endswith("cumulative_length") and axis < min(2, len(shape)) and isinstance(shape[axis], int) and shape[axis] > 1 and not (axis == 1 and len(shape) == 3):
-                result.append(f"{name} axis {axis} = {shape[axis]}")
+            if name.endswith("cumulative_length") or axis >= min(2, len(shape)) or not isinstance(shape[axis], int) or shape[axis] <= 1 or axis == 1 and len(shape) == 3:
+                continue
+            if axis == len(shape) - 1 and leaf.is_floating_point() and shape[axis] in widths:
+                continue
+            result.append(f"captured with a fixed size: {name} axis {axis} = {shape[axis]}")
     return result
 
 
@@ -170,7 +174,7 @@ def _attempts(names: Sequence[str], leaves: list[torch.Tensor], dynamic: Any) ->
     if isinstance(dynamic, dict):
         unknown = set(dynamic) - set(names)
         if unknown:
-            raise ValueError(f"dynamic names {', '.join(sorted(unknown))}; the inputs are {', '.join(names)}")
+            raise Invalid(f"dynamic names {', '.join(sorted(unknown))}; the inputs are {', '.join(names)}")
         return [("the dynamic sizes asked for", leaves, [dict(dynamic.get(n) or {}) for n in names])]
     every: list[Axes] = [{a: True for a in dynamic_axes(n, t)} for n, t in zip(names, leaves)]
     batch: list[Axes] = [{0: True} if t.dim() >= 2 else {} for t in leaves]
@@ -188,6 +192,7 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynam
     and the next more static one is tried. Raises Unsupported with torch's reason when no way of capture succeeds."""
     form, flat = flatten_call(model, args, kwargs)
     failures = []
+    widths = {size for parameter in model.parameters() for size in parameter.shape}
     for label, leaves, specs in _attempts(flat.names, flat.leaves, dynamic):
         call = _Call(model, form)
         start = time.perf_counter()
@@ -201,7 +206,7 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynam
                 exported = _export(call, leaves, specs)
                 program = _program.from_exported(exported, flat.names, "model.", equal=equal, base=base)
             seconds = time.perf_counter() - start
-            made = Trace(program, form, flat.names, call.kept.result, _fixed(flat.names, specs, program), seconds, exported, equal, base)
+            made = Trace(program, form, flat.names, call.kept.result, _fixed(flat.names, leaves, specs, program, widths), seconds, exported, equal, base)
             if accept is not None:
                 accept(made)
         except Exception as error:      # torch.export fails with any of a dozen types

@@ -175,6 +175,28 @@ def test_what_cannot_be_captured_whole_is_captured_in_part():
         dw.optimize(model, strict=True)(x)
 
 
+@pytest.mark.parametrize("options, error", [
+    ({"precision": "mxfp5"}, dw.NotFound), ({"precision_policy": "a rule"}, dw.Syntax), ({"precision_policy": "a = mxfp5"}, dw.NotFound),
+    ({"kernels": "matmul"}, dw.Invalid), ({"kernels": "matmul=none"}, dw.NotFound), ({"threads": -1}, dw.Invalid)])
+def test_what_is_wrong_with_the_options_is_said_at_once(options, error):
+    with pytest.raises(error):
+        dw.optimize(mlp(32).eval(), **options)
+
+
+@torch.no_grad()
+def test_warnings_are_of_one_class_and_say_what_they_mean():
+    with warnings.catch_warnings(record=True) as told:
+        warnings.simplefilter("always")
+        dw.optimize(mlp(32).eval(), precision_policy="nothing.here = bf16")(torch.randn(3, 32))
+    assert [w.category for w in told] == [dw.DeepwellWarning] and "matches no layer" in str(told[0].message), [str(w.message) for w in told]
+
+    class Fixed(torch.nn.Module):
+        def forward(self, ids):
+            return torch.nn.functional.one_hot(ids, 9).float().reshape(-1, 7 * 9) + 1
+    with pytest.warns(dw.DeepwellWarning, match="captured with a fixed size: ids axis 1 = 7"):
+        dw.optimize(Fixed().eval())(torch.randint(0, 9, (2, 7)))
+
+
 @torch.no_grad()
 def test_several_regions_are_not_the_whole():
     class Branches(torch.nn.Module):
