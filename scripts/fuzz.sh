@@ -10,13 +10,22 @@ targets=$(printf ' fuzz_%s' "$@")
 [ -f build/fuzzing/CMakeCache.txt ] ||
     cmake -S . -B build/fuzzing -DCMAKE_C_COMPILER="${CC:-clang-19}" -DDEEPWELL_SANITIZE=address,undefined -DDEEPWELL_FUZZ=ON
 cmake --build build/fuzzing --target $targets
-export ASAN_OPTIONS=allocator_may_return_null=1
+# Freed memory waits in a quarantine that holds a whole run's, no more: a larger one costs page faults, which is most of a short run's time.
+export ASAN_OPTIONS=allocator_may_return_null=1:quarantine_size_mb=8:malloc_context_size=4
 for target in "$@"; do
-    found=build/fuzzing/found/$target
-    mkdir -p "$found"
+    found=build/fuzzing/found/$target seeds=build/fuzzing/seeds/$target
+    mkdir -p "$found" "$seeds"
+    longest=
+    case $target in
+    program | archive)
+        # Inputs of more than a few kilobytes, which mutation makes out of any, cost runs and reach nothing that shorter ones do not.
+        longest=-max_len=8192
+        [ ! -d build/fixtures/operators ] || python3 tests/fuzz/seeds.py build/fixtures/operators "$target" "$seeds"
+        ;;
+    esac
     echo "== $target, $runs runs"
     build/fuzzing/fuzz/fuzz_$target -runs="$runs" -dict=build/fuzzing/fuzz/words.dict -artifact_prefix="$found/" -timeout=5 -rss_limit_mb=2048 \
-        -malloc_limit_mb=1024 -print_final_stats=1 "$found" "tests/fuzz/corpus/$target" 2>&1 | tee "$found.log" |
+        -malloc_limit_mb=1024 -print_final_stats=1 $longest "$found" "$seeds" "tests/fuzz/corpus/$target" 2>&1 | tee "$found.log" |
         grep -E '^stat::(number_of|average|peak)|SUMMARY|ERROR|Done' || true
     grep -q '^Done' "$found.log" || exit 1
 done

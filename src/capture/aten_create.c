@@ -78,7 +78,7 @@ static dw_status integer_range(capture_call *call, dim start, dim end, int64_t s
     dim length, by, more;
     ir_value *made;
     dw_format format = capture_result_format(call, 0, DW_FORMAT_i64);
-    if (step == 0) return capture_fail(call, DW_CORRUPT, "a step of 0");
+    if (step == 0 || step == INT64_MIN) return capture_fail(call, DW_CORRUPT, "a step of %lld", (long long)step);
     if (step > 0) TRY_DIM(call->capture->context, length, dim_sub(call->dims, end, start));
     else TRY_DIM(call->capture->context, length, dim_sub(call->dims, start, end));
     int64_t size = step > 0 ? step : -step;
@@ -112,15 +112,22 @@ static bool is_whole(const capture_call *call, const char *name) {
     return is_integer(call, name) || (arg->kind == ARG_REAL && fabs(arg->real) < 1e9 && arg->real == floor(arg->real));
 }
 
+static dw_status whole_arg(capture_call *call, const char *name, int64_t *value) {
+    const capture_arg *arg = capture_find_arg(call, name);
+    if (arg->kind != ARG_REAL) return capture_int_arg(call, name, value);
+    *value = (int64_t)arg->real;
+    return DW_OK;
+}
+
 dw_status capture_rule_arange(capture_call *call) {
     if (is_integer(call, "start") && is_integer(call, "end") && is_whole(call, "step")) {
         dim start, end;
-        double step = 1;
+        int64_t step = 1;
         TRY_DIM(call->capture->context, start, dim_constant(call->dims, 0));
         if (capture_has(call, "start")) TRY(capture_dim_arg(call, "start", &start));
-        if (capture_has(call, "step")) TRY(capture_real_arg(call, "step", &step));
+        if (capture_has(call, "step")) TRY(whole_arg(call, "step", &step));
         TRY(capture_dim_arg(call, "end", &end));
-        return integer_range(call, start, end, (int64_t)step);
+        return integer_range(call, start, end, step);
     }
     double start = 0, end, step = 1;
     dim length;

@@ -126,8 +126,12 @@ static dw_status roll_axis(capture_call *call, ir_value *x, int axis, int64_t sh
     int64_t known;
     ir_value *parts[2];
     *result = x;
-    if (dim_is_constant(size, &known)) shift = known > 0 ? ((shift % known) + known) % known : 0;
+    if (dim_is_constant(size, &known)) {
+        shift = known > 0 ? shift % known : 0;
+        if (shift < 0) shift += known;
+    }
     if (shift == 0) return DW_OK;
+    if (shift == INT64_MIN) return capture_fail(call, DW_CORRUPT, "a shift of %lld", (long long)shift);
     TRY_DIM(call->capture->context, zero, dim_constant(call->dims, 0));
     TRY_DIM(call->capture->context, cut, dim_constant(call->dims, -shift));
     if (shift > 0) TRY_DIM(call->capture->context, cut, dim_add(call->dims, size, cut));

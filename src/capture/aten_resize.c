@@ -55,7 +55,7 @@ static void fill_row(const resize *r, int64_t i, double *row) {
     }
 }
 
-enum { MATRIX_MAX = 1 << 22 };
+enum { MATRIX_MAX = 1 << 22, STEP_MAX = 1 << 30 };   /* the second: coordinates are far within 64 bits */
 
 /* The matrix [to, from] as a constant of x's format. */
 static dw_status weight_matrix(capture_call *call, const resize *r, dw_format format, ir_value **matrix) {
@@ -119,6 +119,7 @@ dw_status capture_rule_resize(capture_call *call) {
         bool known = dim_is_constant(x->type.dims[2 + i], &r.from) && dim_is_constant(call->types[0].dims[2 + i], &r.to);
         if (!known || r.from < 1 || r.to < 1) return capture_fail(call, DW_UNSUPPORTED, "an axis of dynamic size; export with a fixed size of the image");
         r.step = factor > 0 ? 1 / factor : (double)r.from / (double)r.to;
+        if (!(r.step <= STEP_MAX)) return capture_fail(call, DW_CORRUPT, "a scale factor of %g", factor);
         if (corners) r.step = r.to > 1 ? (double)(r.from - 1) / (double)(r.to - 1) : 0;
         if (corners && r.from == r.to) r.step = 1;
         TRY(resize_axis(call, x, 2 + i, &r, &x));
