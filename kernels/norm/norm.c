@@ -40,6 +40,7 @@ typedef struct norm_job {
     /* Of a result in a block format: */
     num_matrix matrix;
     quantize_row_function fast;
+    num_round round;             /* of its scales */
     float *wide;                  /* [threads, wide_floats] */
     size_t wide_floats;
     int64_t row_count, task_rows;
@@ -141,7 +142,7 @@ static int64_t row_offset(const dw_tensor *tensor, int64_t index) {
 
 static void quantise_rows(void *argument, int64_t task, int worker) {
     const norm_job *job = argument;
-    const num_scaling scaling = {.round = NUM_ROUND_UP};
+    const num_scaling scaling = {.round = job->round};
     float *wide = job->wide + (size_t)worker * job->wide_floats;
     int64_t begin = task * job->task_rows, end = job->row_count - begin < job->task_rows ? job->row_count : begin + job->task_rows;
     for (int64_t row = begin; row < end; row++) {
@@ -156,7 +157,7 @@ static void run_quantised(const kernel_run *run, norm_job *job) {
     job->row_count = job->matrix.batches * job->matrix.rows;
     if (job->row_count == 0) return;
     if (job->cols == 0) {
-        num_quantize(&none, 0, NUM_ROUND_UP, false, &job->matrix);
+        num_quantize(&none, 0, job->round, false, &job->matrix);
         return;
     }
     job->fast = quantize_row_of(run->chip);
@@ -180,6 +181,7 @@ dw_status norm_rows_run(const kernel_run *run) {
         .out = call->out[0],
         .centred = is_layer,
         .eps = op_attr_real(call->attrs, OP_ATTR_eps),
+        .round = op_quantize_round(call->attrs),
     };
     job.sum = job.residual != NULL ? call->out[1] : job.x;
     int last = job.x->rank - 1;

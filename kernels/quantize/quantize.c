@@ -117,12 +117,6 @@ static void find_second(quantize_job *job, pool *pool) {
     job->scaling.has_second = true;
 }
 
-/* The attributes that say how scales are found. */
-static num_round round_of(const op_attrs *attrs) {
-    if (op_attr_bool(attrs, OP_ATTR_search)) return NUM_ROUND_SEARCH;
-    return op_attr_bool(attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP;
-}
-
 dw_status quantize_run(const kernel_run *run) {
     const op_call *call = &run->call;
     const dw_tensor *x = call->in[0], *second = call->n_in > 1 ? call->in[1] : NULL, *out = call->out[0];
@@ -131,7 +125,7 @@ dw_status quantize_run(const kernel_run *run) {
         return base_fail(call->context, DW_LIMIT, "quantize: the result is too large to address");
     quantize_job job = {
         .x = x->data,
-        .scaling = {.round = round_of(call->attrs), .has_second = second != NULL},
+        .scaling = {.round = op_quantize_round(call->attrs), .has_second = second != NULL},
         .out = op_tensor_matrix(out),
         .fast = quantize_row_of(run->chip),
     };

@@ -65,6 +65,42 @@ DEVICE float write_scale(const quantize_arguments *a, int64_t row, int64_t col, 
     return rules_is_nan(amax) ? scale : 448.0f / bounded;
 }
 
+/* ---- the search for better scales, num.h's, in blocks of e2m1 ---- */
+
+/* The squared error of elements [begin, end) of a row under a candidate: unit and value are num.h's U and S. */
+DEVICE float candidate_error(const quantize_arguments *a, int64_t row_at, int64_t begin, int64_t end, float inverse, float unit, float value) {
+    float sum = 0;
+    for (int64_t i = begin; i < end; i++) {
+        float size = small_float(magnitude(x_at(a, row_at, i)));
+        float nearest = small_from_e2m1(small_e2m1(size * inverse));
+        float error = size * unit - nearest * value;
+        sum += error * error;
+    }
+    return sum;
+}
+
+/* The best candidate's code becomes the scale of the block; returns what its elements are multiplied by, which is inverse where there is nothing to search. */
+DEVICE float search(const quantize_arguments *a, int64_t row, int64_t row_at, int64_t begin, int64_t end, float inverse, float nv_encode, float nv_decode) {
+    const int steps[] = RULES_NV_STEPS;
+    int is_nv = a->out.scale_format == CUDA_e4m3, count = is_nv ? (int)(sizeof steps / sizeof *steps) : 2;
+    uint8_t *scale = (uint8_t *)a->out.scales + rows_scale_index(&a->out, row, begin);
+    int32_t code = *scale, last = is_nv ? 0x7e : 0xfd;
+    float first = inverse, least = 0;
+    if (code == 0 || code > last) return inverse;   /* zeros, infinities, NaN */
+    for (int i = 0; i < count; i++) {
+        int32_t near = is_nv ? code + steps[i] : code - i;
+        if (near < is_nv || near > last) continue;
+        float value = is_nv ? small_from_e4m3(near) : i == 0 ? 1.0f : 0.5f;
+        float by = is_nv ? rules_nv_inverse(near, nv_decode) : rules_mx_inverse(near);
+        float error = candidate_error(a, row_at, begin, end, by, is_nv ? nv_encode : first, value);
+        if (i > 0 && !(error < least)) continue;
+        least = error;
+        inverse = by;
+        *scale = (uint8_t)near;
+    }
+    return inverse;
+}
+
 /* ---- the largest magnitude of a tensor, in parts ---- */
 
 KERNEL(quantize_parts, quantize_arguments) {
@@ -136,6 +172,7 @@ KERNEL(quantize_short, quantize_arguments) {
             most = most > bits ? most : bits;
         }
         float inverse = write_scale(&arguments, row, begin, small_float(most), encode_by, decode_by);
+        if (arguments.searches && most < SMALL_F32_INFINITY) inverse = search(&arguments, row, at[0], begin, end, inverse, encode_by, decode_by);
         encode_run(&arguments, row, at[0], begin, end, inverse);
     }
 }

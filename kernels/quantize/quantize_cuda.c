@@ -7,7 +7,6 @@
 const char *quantize_cuda_reject(const kernel_problem *problem, text *why) {
     const op_type *plain = problem->op->id == OP_quantize ? problem->in[0] : problem->out[0];
     if (plain->format == DW_FORMAT_f64) return "f64: rules are stated for fp32, so cast first";
-    if (op_attr_bool(problem->attrs, OP_ATTR_search)) return "it searches for scales, which is done where weights are prepared";
     if (cuda_is_plain(plain->format)) return NULL;
     text_printf(why, "%s has elements of less than a byte", dw_format_name(plain->format));
     return text_string(why);
@@ -37,7 +36,8 @@ static void fill_in(kernel_launch *launch, quantize_arguments *arguments, const 
     arguments->row_blocks = info->rows > 0 ? (matrix_rows + info->rows - 1) / info->rows : 1;
     arguments->col_blocks = info->cols > 0 ? (arguments->cols + info->cols - 1) / info->cols : 1;
     arguments->element_bits = info->bits;
-    arguments->floors = run->call.op->id == OP_quantize && op_attr_bool(run->call.attrs, OP_ATTR_floor);
+    arguments->floors = op_quantize_round(run->call.attrs) == NUM_ROUND_FLOOR;
+    arguments->searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;
     arguments->over_tensor = info->rows == 0;
     cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &arguments->partial, scratch_at);
 }

@@ -14,7 +14,7 @@ typedef struct quantize_arguments {
     cuda_array given;             /* the second level, when it is an operand */
     int64_t x_step, rows, cols;   /* rows of all matrices */
     int64_t row_blocks, col_blocks;   /* of a matrix */
-    int32_t element_bits, floors, has_given, over_tensor;
+    int32_t element_bits, floors, searches, has_given, over_tensor;
 } quantize_arguments;
 
 typedef struct clear_arguments { uint64_t bytes; int64_t count; } clear_arguments;

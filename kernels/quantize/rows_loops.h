@@ -7,6 +7,7 @@
 
 #include "kernels/common/cpu/math.h"
 #include "kernels/quantize/rows.h"
+#include "num/rules.h"
 
 enum { CHUNK = 1024, BLOCKS_MAX = CHUNK / 16, INFINITY_BITS = 0x7f800000 };
 
@@ -84,7 +85,7 @@ static void f32_scales(const int32_t *restrict amax, int64_t blocks, float *rest
 
 /* ---- the search for better scales (num.h): blocks side by side in lanes, their elements one after the other ---- */
 
-enum { SEARCHED_NV = 9, SEARCHED_MX = 2 };
+enum { SEARCHED_NV = 6, SEARCHED_MX = 2 };
 
 /* What blocks are compared by: candidates for their scales against their magnitudes. */
 typedef struct search {
@@ -133,7 +134,7 @@ static void search_compare(search *s, int first, uint8_t *restrict scales, float
 }
 
 static void search_nv(const float *x, int64_t blocks, int64_t block, float encode_scale, float decode, uint8_t *scales, float *inverse) {
-    static const int steps[SEARCHED_NV] = {0, -1, 1, -2, 2, 3, 4, 5, 6};
+    static const int steps[SEARCHED_NV] = RULES_NV_STEPS;
     int32_t plain[BLOCKS_MAX];
     search s;
     search_start(&s, x, blocks, block);

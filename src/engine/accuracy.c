@@ -178,7 +178,7 @@ static dw_status count_lost(check *check, dw_format format, const dw_tensor *x, 
                          .data = memory,
                          .scales = memory + parts.scale_offset,
                          .second = parts.second_bytes ? (float *)(void *)(memory + parts.second_offset) : NULL};
-    num_quantize(x->data, cols, NUM_ROUND_UP, false, &matrix);
+    num_quantize(x->data, cols, num_can_search(format) ? NUM_ROUND_SEARCH : NUM_ROUND_UP, false, &matrix);   /* as the precision pass has it */
     num_dequantize(&matrix, back, cols);
     int64_t block = num_info(format)->cols > 0 ? num_info(format)->cols : cols;
     double step = 1.0 /

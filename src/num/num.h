@@ -104,7 +104,7 @@ typedef struct num_matrix {
  *   Where s is 0 (a zero block, or one too small beside the tensor) all elements are zeros. has_second: *second is given (calibrated; positive and finite)
  *   and S_enc = min(1 / S_dec, FLT_MAX).
  * search (formats of e2m1 elements, num_can_search): of the scales near the one that rounding up gives, the one with the least squared error. The candidates are that
- *   scale's code c plus 0, -1, 1, -2, 2, 3, 4, 5, 6 as far as it lies in 1..0x7e (NVFP4), plus 0, -1 as far as it is not negative (MX); none but c where c is 0 or the
+ *   scale's code c plus 0, -1, 1, 4, 5, 3 as far as it lies in 1..0x7e (NVFP4), plus 0, -1 as far as it is not negative (MX); none but c where c is 0 or the
  *   block holds NaN or infinity. An element's error is |x| * U - q * S, where q is the magnitude that it rounds to under the candidate; U = S_enc and S = the candidate's
  *   value (NVFP4), U = 2^-e and S = 1 or 1/2 (MX). Squares are summed in the order of the elements, each operation in fp32; of equal sums the earlier candidate stays.
  * fp8 with fp32 scales: amax is taken as at most FLT_MAX and at least 448 * 2^-126 (so that scales are normal numbers); scale = amax / 448,

@@ -45,6 +45,9 @@ SMALL_INLINE float rules_nv_inverse(int32_t code, float decode) {
     return scale == 0 ? 0.0f : rules_least(1.0f / (scale * decode), RULES_FLT_MAX);
 }
 
+/* What is added to the code of an NVFP4 scale for the candidates of a search, in the order in which they are tried. */
+#define RULES_NV_STEPS {0, -1, 1, 4, 5, 3}
+
 /* Between 448 * 2^-126 and FLT_MAX, so that neither the scale nor its reciprocal leaves the normal numbers: the scale is bounded / 448. */
 SMALL_INLINE float rules_fp8_bounded(float amax) {
     float least = 448.0f * 0x1p-126f;

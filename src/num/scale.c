@@ -43,7 +43,7 @@ float scale_block(const num_view *v, size_t index, float amax, const scale_rule 
 bool num_can_search(dw_format format) { return num_info(format)->class == NUM_BLOCK && num_info(format)->element == DW_FORMAT_e2m1; }
 
 int scale_near(const num_view *v, size_t index, float amax, const scale_rule *rule, scale_candidate found[SCALE_CANDIDATES], float *unit) {
-    static const int steps[SCALE_CANDIDATES] = {0, -1, 1, -2, 2, 3, 4, 5, 6};
+    static const int steps[SCALE_CANDIDATES] = RULES_NV_STEPS;
     int code = ((const uint8_t *)v->m->scales)[index], count = 0;
     if (rule->round != NUM_ROUND_SEARCH || code == 0 || !isfinite(amax)) return 1;
     if (v->f->scale == DW_FORMAT_e8m0) {

@@ -17,7 +17,7 @@ float scale_block(const num_view *v, size_t index, float amax, const scale_rule 
 
 /* A scale that a search compares: its code, what elements are multiplied by under it, and its value as num.h calls S. */
 typedef struct scale_candidate { uint8_t code; float inverse, value; } scale_candidate;
-enum { SCALE_CANDIDATES = 9 };
+enum { SCALE_CANDIDATES = 6 };
 /* The candidates of the block with that stored scale, which is the first of them; *unit is num.h's U. Returns how many: 1 where there is nothing to search. */
 int scale_near(const num_view *v, size_t index, float amax, const scale_rule *rule, scale_candidate found[SCALE_CANDIDATES], float *unit);
 

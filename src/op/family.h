@@ -97,7 +97,7 @@ void op_work_each(const op_call *call, double flops, op_work *work);
 
 /* Element col of a row; rows of all matrices are counted through. Called in their order, but a row more than once. */
 typedef float (*op_element)(void *argument, int64_t line, int64_t col);
-/* What quantize makes of such elements, scales rounded up. */
+/* What quantize makes of such elements, scales by the call's attributes. */
 dw_status op_quantize_elements(const op_call *call, const dw_tensor *out, op_element element, void *argument);
 
 /* ---- contractions (contract.c) ---- */

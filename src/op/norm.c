@@ -39,6 +39,9 @@ static dw_status infer_rows(op_infer *infer) {
         TRY(check_to(infer, to));
         infer->out[0].format = to;
     }
+    if (op_attr_bool(infer->attrs, OP_ATTR_search) && !num_can_search(infer->out[0].format))
+        return base_fail(infer->context, DW_INVALID, "%s: scales of %s cannot be searched for, only those over e2m1 elements; leave search out", infer->op->name,
+                         dw_format_name(infer->out[0].format));
     if (infer->n_out == 1) return DW_OK;
     const op_type *r = infer->in[residual];
     TRY(op_check_same_format(infer, "x", x, "residual", r));

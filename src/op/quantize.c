@@ -146,6 +146,11 @@ static bool is_plain_rows(const dw_tensor *x, int64_t *row_stride) {
     return true;
 }
 
+num_round op_quantize_round(const op_attrs *attrs) {
+    if (op_attr_bool(attrs, OP_ATTR_search)) return NUM_ROUND_SEARCH;
+    return op_attr_bool(attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP;
+}
+
 static dw_status start(const op_call *call, const dw_tensor *out, op_element element, void *argument, source *s) {
     num_parts parts;
     if (!num_layout(out->format, out->scale_layout, out->rank, out->dims, &parts))
@@ -157,6 +162,7 @@ static dw_status start(const op_call *call, const dw_tensor *out, op_element ele
         .info = num_info(out->format),
         .scale_rows = parts.scale_rows,
         .scale_cols = parts.scale_cols,
+        .round = op_quantize_round(call->attrs),
     };
     s->matrices = s->out.batches;
     s->rows = s->out.rows;
@@ -185,7 +191,6 @@ static dw_status quantize_all(const op_call *call) {
     source s;
     int64_t row_stride;
     TRY(start(call, out, tensor_element, &x, &s));
-    s.round = op_attr_bool(call->attrs, OP_ATTR_search) ? NUM_ROUND_SEARCH : op_attr_bool(call->attrs, OP_ATTR_floor) ? NUM_ROUND_FLOOR : NUM_ROUND_UP;
     s.has_second = second != NULL;
     if (second != NULL) out->second[0] = (float)op_load_at(second, 0);
     if (s.matrices > 0 && is_plain_rows(&x, &row_stride)) num_quantize(x.data, row_stride, s.round, s.has_second, &s.out);

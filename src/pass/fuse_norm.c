@@ -98,10 +98,10 @@ static bool is_root_mean_square(ir_value *statistic, bool inverse, const ir_valu
 
 /* ---- the norm itself ---- */
 
-static dw_status emit_norm(ir_graph *graph, op_id op, int n_in, ir_value *const *in, double eps, dw_format to, ir_value **result) {
-    op_attr attrs[2] = {op_set_real(OP_ATTR_eps, eps), op_set_format(OP_ATTR_to, to)};
+static dw_status emit_norm(ir_graph *graph, op_id op, int n_in, ir_value *const *in, double eps, dw_format to, bool searches, ir_value **result) {
+    op_attr attrs[3] = {op_set_real(OP_ATTR_eps, eps), op_set_format(OP_ATTR_to, to), op_set_bool(OP_ATTR_search, true)};
     while (n_in > 1 && in[n_in - 1] == NULL) n_in--;
-    return ir_emit(graph, op, n_in, in, to == in[0]->type.format ? 1 : 2, attrs, result);
+    return ir_emit(graph, op, n_in, in, searches ? 3 : to == in[0]->type.format ? 1 : 2, attrs, result);
 }
 
 dw_status fuse_norm(ir_graph *graph, ir_node *node, bool *changed) {
@@ -112,7 +112,7 @@ dw_status fuse_norm(ir_graph *graph, ir_node *node, bool *changed) {
         if (!is_root_mean_square(ir_in(node, 1 - i), node->op == OP_mul, x, &eps)) continue;
         x = fuse_skip_widening(x);
         fuse_cursor(graph, node, node);
-        TRY(emit_norm(graph, OP_rms_norm, 1, &x, eps, ir_out(node)->type.format, &norm));
+        TRY(emit_norm(graph, OP_rms_norm, 1, &x, eps, ir_out(node)->type.format, false, &norm));
         return fuse_replace(graph, ir_out(node), norm, changed);
     }
     return DW_OK;
@@ -125,10 +125,11 @@ static bool is_norm(const ir_node *node) { return node->op == OP_rms_norm || nod
 static int residual_of(const ir_node *norm) { return norm->op == OP_layer_norm ? LAYER_RESIDUAL : RMS_RESIDUAL; }
 static dw_format format_of(const ir_node *norm) { return ir_out(norm)->type.format; }
 
-/* The same norm with other operands and another format, where node is. in holds MAX_NORM_IN. */
+/* The same norm with other operands and another format, whose scales are searched for if it is node's and node's are, where node is. in holds MAX_NORM_IN. */
 static dw_status emit_again(ir_graph *graph, ir_node *node, const ir_node *norm, ir_value *const *in, dw_format to, ir_value **result) {
+    bool searches = ir_bool(norm, OP_ATTR_search) || ir_bool(node, OP_ATTR_search);
     fuse_cursor(graph, node, norm);
-    return emit_norm(graph, norm->op, residual_of(norm) + 1, in, ir_real(norm, OP_ATTR_eps), to, result);
+    return emit_norm(graph, norm->op, residual_of(norm) + 1, in, ir_real(norm, OP_ATTR_eps), to, searches, result);
 }
 
 static void operands_of(const ir_node *norm, ir_value **in) {
@@ -144,7 +145,7 @@ dw_status fuse_norm_centre(ir_graph *graph, ir_node *node, bool *changed) {
     if (of == NULL || fuse_skip_widening(of) != fuse_skip_widening(x)) return DW_OK;
     ir_value *in[] = {fuse_skip_widening(x), ir_in(node, NORM_WEIGHT)};
     fuse_cursor(graph, node, node);
-    TRY(emit_norm(graph, OP_layer_norm, 2, in, ir_real(node, OP_ATTR_eps), format_of(node), &norm));
+    TRY(emit_norm(graph, OP_layer_norm, 2, in, ir_real(node, OP_ATTR_eps), format_of(node), ir_bool(node, OP_ATTR_search), &norm));
     return fuse_replace(graph, ir_out(node), norm, changed);
 }
 
@@ -227,7 +228,7 @@ dw_status fuse_norm_cast(ir_graph *graph, ir_node *node, bool *changed) {
  * a norm that widens or narrows stays, and so do formats whose scales span rows. */
 dw_status fuse_norm_quantize(ir_graph *graph, ir_node *node, bool *changed) {
     ir_value *in[MAX_NORM_IN], *made;
-    if (node->op != OP_quantize || ir_in(node, 1) != NULL || ir_bool(node, OP_ATTR_floor) || ir_bool(node, OP_ATTR_search)) return DW_OK;
+    if (node->op != OP_quantize || ir_in(node, 1) != NULL || ir_bool(node, OP_ATTR_floor)) return DW_OK;
     const ir_value *x = ir_in(node, 0);
     const ir_node *norm = x->kind == IR_RESULT && is_norm(x->node) && x->result == 0 && fuse_is_single_use(graph, x) ? x->node : NULL;
     dw_format to = ir_out(node)->type.format;

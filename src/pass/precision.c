@@ -2,14 +2,13 @@
  * format it had. What is no product with a weight keeps its format: embeddings, norms, softmax, the scores and sums of attention. A constant that no
  * parameter or buffer of the model went into is no weight: such are the matrices by which capture writes Fourier transforms and interpolation.
  *
- *     %1 = matmul x, w {bt=true}             %1 = quantize x {to=nvfp4_row}
+ *     %1 = matmul x, w {bt=true}             %1 = quantize x {to=nvfp4_row,search=true}
  *     output y %1                      ->    %2 = quantize w {to=nvfp4,search=true}
  *                                            %3 = matmul %1, %2 {to=f32,bt=true}
  *                                            output y %3
  *
- * Blocks run along k, so a weight stored [k,n] is transposed first; both are computed once, at load, which is why the scales of weights in four bits
- * are searched for the least error: it costs a run nothing. Activations keep the plain rule. Equal quantisations of one activation
- * become one by cse. The graph's note "precision" says the policy, and that this pass is done. */
+ * Blocks run along k, so a weight stored [k,n] is transposed first; both are computed once, at load. In four bits scales are searched for the least
+ * error, those of activations too, which lose more than weights do by the plain rule. Equal quantisations of one activation become one by cse. The graph's note "precision" says the policy, and that this pass is done. */
 #include "pass/fuse.h"
 
 #include <string.h>
@@ -64,7 +63,7 @@ static dw_status emit_as(ir_graph *graph, ir_value *value, dw_format to, ir_valu
     op_attr attrs[2] = {op_set_format(OP_ATTR_to, to), op_set_bool(OP_ATTR_search, true)};
     value = fuse_skip_widening(value);
     if (!dw_format_is_block(to)) return ir_emit_cast(graph, value, to, made);
-    return ir_emit(graph, OP_quantize, 1, &value, ir_is_constant(value) && num_can_search(to) ? 2 : 1, attrs, made);
+    return ir_emit(graph, OP_quantize, 1, &value, num_can_search(to) ? 2 : 1, attrs, made);
 }
 
 /* ---- the product ---- */

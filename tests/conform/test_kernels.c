@@ -215,7 +215,7 @@ static void plain_case(const kernel_case *c, kernel_case *plain) {
     plain->results[0].format = c->types[0].format;
     plain->n_attrs = 0;
     for (int i = 0; i < c->n_attrs; i++) {
-        if (c->items[i].id != OP_ATTR_to) plain->items[plain->n_attrs++] = c->items[i];
+        if (c->items[i].id != OP_ATTR_to && c->items[i].id != OP_ATTR_search) plain->items[plain->n_attrs++] = c->items[i];
     }
     plain->attrs = (op_attrs){plain->n_attrs, plain->items};
     for (int i = 0; i < plain->n_out; i++) plain->out[i] = &plain->results[i];
@@ -223,8 +223,8 @@ static void plain_case(const kernel_case *c, kernel_case *plain) {
 
 /* What the reference of quantize makes of a plain result of c, into quantised, which is created. */
 static void quantise_result(program *p, const kernel_case *c, const result *plain, result *quantised) {
-    op_attr to = op_set_format(OP_ATTR_to, c->results[0].format);
-    op_attrs attrs = {1, &to};
+    op_attr items[] = {op_set_format(OP_ATTR_to, c->results[0].format), op_set_bool(OP_ATTR_search, true)};
+    op_attrs attrs = {op_attr_bool(&c->attrs, OP_ATTR_search) ? 2 : 1, items};
     const dw_tensor *in = &plain->tensor, *out = &quantised->tensor;
     result_create(c, 0, false, quantised);
     op_call call = {.context = p->context, .op = op_get(OP_quantize), .attrs = &attrs, .n_in = 1, .in = &in, .n_out = 1, .out = &out};

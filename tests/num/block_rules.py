@@ -139,7 +139,7 @@ def searched_mx(blocks, amax, exponent):
 
 
 def searched_nv(blocks, amax, scales, encode, decode):
-    steps, table = np.array([0, -1, 1, -2, 2, 3, 4, 5, 6]), ELEMENTS["e4m3"].table()
+    steps, table = np.array([0, -1, 1, 4, 5, 3]), ELEMENTS["e4m3"].table()
     searched = (scales > 0) & np.isfinite(amax)
     candidates = []
     for step in steps:
