@@ -96,8 +96,9 @@ class _Counter(TorchDispatchMode):
 
 
 def can_count_compiled() -> bool:
-    """Does this torch run torch.compile's graphs under a mode? Where it does not, it runs the Python that they came from."""
-    return hasattr(TorchDispatchMode, "ignore_compile_internals")
+    """Does this torch run the graphs that torch.compile has made under a mode too? One that does not compiles them anew, or runs the Python that they came
+    from."""
+    return hasattr(torch._C._dynamo.guards, "set_is_in_mode_without_ignore_compile_internals")
 
 
 def counted(call: Callable[[], Any]) -> tuple[Any, float]:

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 import deepwell as dw
+from deepwell.flops import can_count_compiled
 
 pytestmark = pytest.mark.filterwarnings("ignore::deepwell.DeepwellWarning")
 
@@ -219,7 +220,8 @@ def test_several_regions_are_not_the_whole():
     report = fast.deepwell.report()
     ours = 2 * (2 * 4 * 32 * 32)
     assert not report.whole and str(report).count("deepwell") >= 2, str(report)
-    assert report.share == ours / (ours + 2 * (2 * 4 * 32 * 4)), str(report)
+    if can_count_compiled():
+        assert report.share == ours / (ours + 2 * (2 * 4 * 32 * 4)), str(report)
     assert any("breaks the graph" in r for r in report.reasons), str(report)
 
 

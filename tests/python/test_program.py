@@ -1,6 +1,7 @@
 """Our writer of exported programs against torch's own: the core makes the same graph of both."""
 
 import json
+import re
 import zipfile
 
 import pytest
@@ -78,7 +79,10 @@ def test_the_core_makes_the_same_graph(name, decompose, tmp_path):
     theirs = records(tmp_path / "m.pt2")["models/model.json"]
     a = _core.Graph.program("m", ours.json, ours.tensors)
     b = _core.Graph.program("m", theirs, ours.tensors)
-    assert a.print() == b.print()
+    if all("name" in node for node in json.loads(theirs)["graph_module"]["graph"]["nodes"]):
+        assert a.print() == b.print()
+    else:           # archives of torch 2.9 do not tell the names of nodes
+        assert re.sub(r' name "[^"]*"', "", a.print()) == b.print()
     assert len(ours.json) < len(theirs)     # no stack traces
     assert json.loads(ours.json)["schema_version"]["major"] == json.loads(theirs)["schema_version"]["major"]
 
