@@ -15,6 +15,8 @@ struct sim_async {
     bool store, tensor;
     bool arrival;                  /* no copy of its own: cp.async of the lane, before serial, arrive at mbarrier */
     uint64_t serial;
+    bool response;                 /* to a request to cancel a launch: the words */
+    uint32_t words[4];
     uint8_t *read;                 /* of a store: what was read of the source, when the target is not written yet; else NULL */
     sim_tensor_map map;
     int32_t at[5];
@@ -122,7 +124,11 @@ static bool copy_bytes(struct sim_async *a, sim_cta *cta) {
     return true;
 }
 
-static bool copy_all(struct sim_async *a, sim_cta *cta) { return a->tensor ? copy_box(a, cta) : copy_bytes(a, cta); }
+static bool copy_all(struct sim_async *a, sim_cta *cta) {
+    if (!a->response) return a->tensor ? copy_box(a, cta) : copy_bytes(a, cta);
+    memcpy(cta->shared + a->shared, a->words, sizeof a->words);
+    return true;
+}
 
 /* A store's source may be written again. */
 static bool read_source(struct sim_async *a) {
@@ -176,7 +182,7 @@ void sim_async_at_end(sim_warp *w) {
     for (size_t i = 0; i < cluster->async_count; i++) {
         const struct sim_async *a = &cluster->async[i];
         bool into = !a->store && (a->multicast != 0 ? (a->multicast >> w->cta->rank & 1) != 0 : (a->arrival ? a->mbarrier_cta : a->cta) == w->cta);
-        bool from = a->store && a->read == NULL && a->cta == w->cta;
+        bool from = a->store && a->read == NULL && a->cta == w->cta && !w->launch->options->exit_early;
         if (!into && !from) continue;
         sim_find(a->warp, a->op, a->lane, "the CTA of rank %d ends while this copy %s its shared memory: wait for it first%s", w->cta->rank, into ? "still writes" : "still reads",
                  from ? " (cp.async.bulk.wait_group.read)" : "");
@@ -275,6 +281,30 @@ static bool add_async(sim_cluster *cluster, const struct sim_async *a) {
     return true;
 }
 
+/* Notes the copy for each of its targets, or its source. */
+static bool begin_copy(struct sim_async *a, size_t align) {
+    sim_cluster *cluster = a->warp->cta->cluster;
+    for (int i = 0; i < cluster->cta_count; i++) {
+        sim_cta *cta = &cluster->ctas[i];
+        if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
+        if (!check_shared(a->warp, a->op, a->lane, a, cta, align)) return false;
+        set_flags(cta, a->shared, a->bytes, 0, a->store ? SHADOW_SOURCE : SHADOW_FLIGHT);
+    }
+    if (add_async(cluster, a)) return true;
+    sim_find(a->warp, a->op, a->lane, "no memory for the list of copies");
+    return false;
+}
+
+bool sim_async_respond(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t mbarrier, const uint32_t words[4], bool all) {
+    struct sim_async a = {.warp = w, .op = op, .lane = lane, .response = true, .bytes = 16, .arriving = 16};
+    memcpy(a.words, words, sizeof a.words);
+    if (all) a.multicast = (1u << w->cta->cluster->cta_count) - 1;
+    if (!check_mbarrier(w, op, lane, mbarrier)) return false;
+    a.cta = shared_side(w, op, lane, address, &a.shared);
+    a.mbarrier_cta = shared_side(w, op, lane, mbarrier, &a.mbarrier);
+    return a.cta != NULL && a.mbarrier_cta != NULL && begin_copy(&a, 16);
+}
+
 static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
     const copy_op *c = op->extra;
     sim_cluster *cluster = w->cta->cluster;
@@ -304,13 +334,7 @@ static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
             if (a.mbarrier_cta == NULL) return SIM_STOP;
         }
         if (a.multicast >> cluster->cta_count != 0) return sim_find(w, op, lane, "the mask 0x%x names CTAs that a cluster of %d does not have", a.multicast, cluster->cta_count);
-        for (int i = 0; i < cluster->cta_count; i++) {
-            sim_cta *cta = &cluster->ctas[i];
-            if (a.multicast != 0 ? (a.multicast >> i & 1) == 0 : cta != a.cta) continue;
-            if (!check_shared(w, op, lane, &a, cta, c->tensor ? 128 : 16)) return SIM_STOP;
-            set_flags(cta, a.shared, a.bytes, 0, c->store ? SHADOW_SOURCE : SHADOW_FLIGHT);
-        }
-        if (!add_async(cluster, &a)) return sim_find(w, op, lane, "no memory for the list of copies");
+        if (!begin_copy(&a, c->tensor ? 128 : 16)) return SIM_STOP;
     }
     return SIM_NEXT;
 }

@@ -110,6 +110,7 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "uninitialised") == 0 && (on || off)) o->uninitialised = on;
     else if (strcmp(option, "lanes") == 0 && (strcmp(value, "routed") == 0 || strcmp(value, "strict") == 0)) o->lanes_routed = strcmp(value, "routed") == 0;
     else if (strcmp(option, "ptx") == 0) snprintf(sim_driver.replacement, sizeof sim_driver.replacement, "%s", value);
+    else if (strcmp(option, "exit") == 0 && (strcmp(value, "early") == 0 || strcmp(value, "strict") == 0)) o->exit_early = strcmp(value, "early") == 0;
     else if (strcmp(option, "fail_alloc") == 0 && is_number) sim_driver.fail_alloc = (int64_t)number;
     else if (strcmp(option, "fail_launch") == 0 && is_number) sim_driver.fail_launch = (int64_t)number;
     else {

@@ -295,6 +295,7 @@ sim_handler select_call(sim_decoding *d) {
     size_t stack = d->code->local_bytes + (call->callee->decoding ? 65536 : call->callee->stack_bytes);   /* recursion: room for some */
     if (stack > d->code->stack_bytes) d->code->stack_bytes = stack;
     d->code->talks |= call->callee->talks;
+    d->code->cancels |= call->callee->cancels;
     d->code->mbarriers |= call->callee->mbarriers;
     return sim_call_function;
 }

@@ -20,7 +20,10 @@ static bool meet(sim_warp *w, const sim_op *op, sim_flow *flow) {
     sim_cta *peer = tmem_peer(w, op, -1);
     *flow = SIM_STOP;
     if (peer == NULL) return false;
-    if (w->collective == 0) w->collective = ++w->cta->tmem->collective;
+    if (w->collective == 0) {
+        w->collective = ++w->cta->tmem->collective;
+        w->cta->cluster->changes++;
+    }
     if (peer->tmem == NULL || peer->tmem->collective < w->collective) {
         if (peer->warps_live == 0) {
             sim_find(w, op, -1, "waits for the other CTA of the pair to do the same, and that has ended");
@@ -112,6 +115,7 @@ static sim_flow do_dealloc(sim_warp *w, const sim_op *op, uint32_t mask) {
     t->columns_at[column / TMEM_UNIT] = 0;
     t->taken &= (uint16_t)~(((1u << columns / TMEM_UNIT) - 1) << column / TMEM_UNIT);
     for (int lane = 0; lane < TMEM_LANES; lane++) memset(&t->written[lane][column], 0, columns);
+    w->cta->cluster->changes++;
     return SIM_NEXT;
 }
 

@@ -365,20 +365,19 @@ static void run_alone(void *argument, int64_t task, int worker) {
 }
 
 /* As many at a time as the chip would hold; another is started when those that run do not end within their turns. */
-static dw_status run_by_turns(sim_launch *l, uint64_t count, size_t resident) {
+static dw_status run_by_turns(sim_launch *l, size_t resident) {
     sim_cluster **running = calloc(resident, sizeof *running);
     if (running == NULL) return base_fail(l->context, DW_NO_MEMORY, "no memory for %zu clusters at a time", resident);
     size_t active = 0;
-    uint64_t next = 0;
-    while ((active > 0 || next < count) && !l->finding.made) {
-        if (active < resident && next < count) {
-            running[active] = start_cluster(l, next);
+    while ((active > 0 || l->next < l->count) && !l->finding.made) {
+        if (active < resident && l->next < l->count) {
+            running[active] = start_cluster(l, l->next);
             if (running[active] == NULL) {
-                out_of_memory(l, next);
+                out_of_memory(l, l->next);
                 break;
             }
             active++;
-            next++;
+            l->next++;
         }
         for (size_t i = 0; i < active;) {
             if (!run_turn(running[i], TURN_PASSES)) {
@@ -439,7 +438,9 @@ dw_status sim_run(sim_launch *l) {
     l->finding.made = false;
     pthread_mutex_init(&l->lock, NULL);
     dw_status status = DW_OK;
-    if (l->code->talks) status = run_by_turns(l, count, resident < count ? resident : (size_t)count);
+    l->next = 0;
+    l->count = count;
+    if (l->code->talks || l->code->cancels) status = run_by_turns(l, resident < count ? resident : (size_t)count);
     else pool_run(workers, (int64_t)count, run_alone, l);
     pthread_mutex_destroy(&l->lock);
     if (status == DW_OK && l->finding.made) status = base_fail(l->context, DW_INVALID, "%s", l->finding.text);

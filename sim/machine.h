@@ -116,6 +116,7 @@ struct sim_code {
     bool shared_dynamic;
     bool talks;                     /* its CTAs may talk to each other: atomics, volatile or ordered accesses, fences */
     bool mbarriers;                 /* it makes some */
+    bool cancels;                   /* it takes over clusters that were not launched yet */
     bool decoding;
 };
 
@@ -277,6 +278,7 @@ typedef struct sim_options {
     uint64_t budget;              /* warp instructions of a launch */
     bool races, uninitialised;    /* findings of those kinds are made */
     bool lanes_routed;            /* a warp's loads and stores of tensor memory go to its own lanes, whatever lane their address says */
+    bool exit_early;              /* a CTA may end while its stores still read its shared memory */
     int sm_count, arch;
     size_t shared_limit;          /* bytes of shared memory a CTA may have */
     int threads;
@@ -305,6 +307,7 @@ struct sim_launch {
     sim_finding finding;
     _Atomic uint64_t stop_at;     /* clusters from this index on need not go on: one before them has a finding */
     _Atomic uint64_t executed, thread_instructions;
+    uint64_t next, count;         /* clusters run by turns: the next one to be launched, and how many there are */
     uint64_t outside;             /* changes of global memory; counted where CTAs talk, which run in one thread */
     void (*print)(void *user, const char *text);
     void *print_user;
@@ -339,6 +342,8 @@ static inline sim_watch *sim_watches(const sim_frame *frame) { return (sim_watch
 /* Finishes some of the copies that are under way: which ones, the seed decides. all: every one of them. true: something was finished. */
 bool sim_async_step(sim_cluster *cluster, bool all);
 void sim_async_free(sim_cluster *cluster);
+/* 16 bytes come to shared memory some time later, of all CTAs of the cluster or the one, and its mbarrier hears of them. false: a finding. */
+bool sim_async_respond(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t mbarrier, const uint32_t words[4], bool all);
 /* bytes of a transaction arrive at the mbarrier at that offset of the CTA's shared memory. false: a finding, made for w. */
 bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t offset, uint32_t bytes);
 /* Who waits for what, of a fragment that polls: sim_fragment.polled. */

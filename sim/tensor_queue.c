@@ -137,6 +137,7 @@ bool sim_tensor_step(sim_cluster *cluster, bool all) {
             continue;
         }
         progress = true;
+        cluster->changes++;
         if ((blocked & self) != 0 || (!all && t->delay-- > 0)) {
             blocked |= self;
             i++;
