@@ -1,8 +1,12 @@
 /* Bulk and tensor copies (PTX ISA 9.7.9.25): issued by one instruction, done later, in an order that the seed decides. Until then their target may not be
  * read, nor their source in shared memory written. */
 #include "decode.h"
+#include "real.h"
 #include "tensor_map.h"
 #include "tmem.h"
+
+#include "device/cuda_abi.h"
+#include "num/num.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -17,6 +21,7 @@ struct sim_async {
     uint64_t serial;
     bool response;                 /* to a request to cancel a launch: the words */
     uint32_t words[4];
+    bool reduces;                  /* a store that combines with what is there, as the op's modifier says */
     uint8_t *read;                 /* of a store: what was read of the source, when the target is not written yet; else NULL */
     sim_tensor_map map;
     int32_t at[5];
@@ -70,6 +75,46 @@ static bool global_range(struct sim_async *a, uint64_t address, size_t bytes, bo
     return sim_check_race(a->warp, a->op, a->lane, place, bytes, address, write ? SIM_WRITE : SIM_READ, false);
 }
 
+static uint64_t combine_integers(const sim_op *op, uint64_t a, uint64_t b, bool is_signed, bool wide) {
+    bool less = is_signed ? (wide ? (int64_t)a < (int64_t)b : (int32_t)a < (int32_t)b) : a < b;
+    if (sim_has(&op->mods, SIM_MOD_min)) return less ? a : b;
+    if (sim_has(&op->mods, SIM_MOD_max)) return less ? b : a;
+    if (sim_has(&op->mods, SIM_MOD_and)) return a & b;
+    if (sim_has(&op->mods, SIM_MOD_or)) return a | b;
+    return sim_has(&op->mods, SIM_MOD_xor) ? a ^ b : a + b;
+}
+
+static float combine_floats(const sim_op *op, float a, float b) {
+    if (sim_has(&op->mods, SIM_MOD_min)) return fminf(a, b);
+    return sim_has(&op->mods, SIM_MOD_max) ? fmaxf(a, b) : a + b;
+}
+
+/* An element of that type of a tensor map; bytes of it. */
+static void combine(const sim_op *op, int type, uint8_t *global, const uint8_t *value, size_t bytes) {
+    uint64_t a = 0, b = 0;
+    memcpy(&a, global, bytes);
+    memcpy(&b, value, bytes);
+    switch (type) {
+    case CUDA_TENSOR_F16: a = num_f32_to_f16(combine_floats(op, num_f16_to_f32((uint16_t)a), num_f16_to_f32((uint16_t)b))); break;
+    case CUDA_TENSOR_BF16: a = num_f32_to_bf16(combine_floats(op, num_bf16_to_f32((uint16_t)a), num_bf16_to_f32((uint16_t)b))); break;
+    case CUDA_TENSOR_F32: a = f32_bits(combine_floats(op, f32_from((uint32_t)a), f32_from((uint32_t)b))); break;
+    default: a = combine_integers(op, a, b, type == CUDA_TENSOR_I32 || type == CUDA_TENSOR_I64, bytes == 8); break;
+    }
+    memcpy(global, &a, bytes);
+}
+
+/* Has the operation a meaning for that type (PTX ISA 9.7.9.25.6.1)? */
+static bool can_combine(const sim_op *op, int type) {
+    bool bits = sim_has(&op->mods, SIM_MOD_and) || sim_has(&op->mods, SIM_MOD_or) || sim_has(&op->mods, SIM_MOD_xor), adds = sim_has(&op->mods, SIM_MOD_add);
+    switch (type) {
+    case CUDA_TENSOR_U32: case CUDA_TENSOR_I32: case CUDA_TENSOR_U64: return true;
+    case CUDA_TENSOR_I64: return !adds;
+    case CUDA_TENSOR_F16: case CUDA_TENSOR_BF16: return !bits;
+    case CUDA_TENSOR_F32: return adds;
+    default: return false;
+    }
+}
+
 /* One row of the box along dimension 0, its coordinates those of at with index in each further dimension. true: done; false: a finding was made. */
 static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5], uint64_t row_offset) {
     const sim_tensor_map *m = &a->map;
@@ -92,7 +137,13 @@ static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5],
     sim_place place;
     size_t bytes = (size_t)(end - first) * g.from;
     if (!global_range(a, address + (uint64_t)((start + first) * g.from), bytes, a->store, &place)) return false;
+    if (a->reduces && !sim_check_written(a->warp, a->op, a->lane, &place, bytes, address + (uint64_t)((start + first) * g.from))) return false;
     for (int64_t e = first; e < end; e++) {
+        uint64_t from = swizzled(a->shared + row_offset + (size_t)(e * g.to), m->swizzle);   /* an element lies within 16 bytes */
+        if (a->reduces) {
+            combine(a->op, m->type, &place.bytes[(e - first) * g.from], a->read != NULL ? a->read + (from - a->shared) : cta->shared + from, g.from);
+            continue;
+        }
         for (int b = 0; b < g.from; b++) {
             uint64_t at = swizzled(a->shared + row_offset + (size_t)(e * g.to + b), m->swizzle);
             uint8_t *global = &place.bytes[(e - first) * g.from + b];
@@ -319,6 +370,8 @@ static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
             a.bytes = box_grains(&a.map) * grains[a.map.type].to;
             a.arriving = box_grains(&a.map) * grains[a.map.type].from;
             int step = grains[a.map.type].from == grains[a.map.type].to ? grains[a.map.type].elements : 128;
+            a.reduces = sim_has(&op->mods, SIM_MOD_reduce);
+            if (a.reduces && !can_combine(op, a.map.type)) return sim_find(w, op, lane, "tensors of that type (number %d of the driver's) are not combined so", a.map.type);
             if (a.at[0] % step != 0) return sim_find(w, op, lane, "the first coordinate %d of a tensor of small elements is no multiple of %d", a.at[0], step);
         } else {
             a.global = global;
@@ -438,4 +491,8 @@ static sim_handler select_copy(sim_decoding *d, bool tensor, bool store) {
 sim_handler select_bulk_load(sim_decoding *d) { return select_copy(d, false, false); }
 sim_handler select_bulk_store(sim_decoding *d) { return select_copy(d, false, true); }
 sim_handler select_tensor_load(sim_decoding *d) { return select_copy(d, true, false); }
+sim_handler select_tensor_reduce(sim_decoding *d) {
+    d->code->talks = true;   /* who adds first counts */
+    return select_copy(d, true, true);
+}
 sim_handler select_tensor_store(sim_decoding *d) { return select_copy(d, true, true); }
