@@ -85,21 +85,21 @@ def rounds(calls, repeat, count):
 def calls():
     import torch
     import deepwell as dw
-    print("one call of two Linear of 64; microseconds, least of 15 rounds of 4000: CPU, wall")
+    print("one call of two Linear of 64; microseconds, least of 9 rounds of 1000: CPU, wall")
     model = torch.nn.Sequential(torch.nn.Linear(64, 64), torch.nn.Linear(64, 64)).eval()
     fast = dw.optimize(model)
     with torch.no_grad():
         for rows in (1, 8):
             x = torch.randn(rows, 64)
             fast(x)
-            for name, (own, wall) in rounds({"ours": lambda: fast(x), "PyTorch eager": lambda: model(x)}, 15, 4000).items():
+            for name, (own, wall) in rounds({"ours": lambda: fast(x), "PyTorch eager": lambda: model(x)}, 9, 1000).items():
                 print(f"  [{rows},64] {name:14} {own * 1e6:6.2f} {wall * 1e6:6.2f}", flush=True)
 
 
 def threads():
     import torch
     import deepwell as dw
-    print(f"an MLP of 512 on [256,512] on Deepwell and a product of PyTorch's as large, {torch.get_num_threads()} threads; ms, least of 15 rounds of 40: CPU, wall")
+    print(f"an MLP of 512 on [256,512] on Deepwell and a product of PyTorch's as large, {torch.get_num_threads()} threads; ms, least of 9 rounds of 10: CPU, wall")
     mlp = torch.nn.Sequential(torch.nn.Linear(512, 2048), torch.nn.GELU(), torch.nn.Linear(2048, 512)).eval()
     fast, x = dw.optimize(mlp), torch.randn(256, 512)
     a, b = torch.randn(256, 2048), torch.randn(2048, 512)
@@ -109,7 +109,7 @@ def threads():
         def both():
             fast(x)
             torch.mm(a, b)
-        found = rounds({"ours": lambda: fast(x), "PyTorch": lambda: torch.mm(a, b), "in turns": both}, 15, 40)
+        found = rounds({"ours": lambda: fast(x), "PyTorch": lambda: torch.mm(a, b), "in turns": both}, 9, 10)
     for name, (own, wall) in found.items():
         print(f"  {name:14} {own * 1e3:6.3f} {wall * 1e3:6.3f}")
     ratios = [found["in turns"][i] / (found["ours"][i] + found["PyTorch"][i]) for i in range(2)]
