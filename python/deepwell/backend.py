@@ -157,7 +157,7 @@ def _refused(error: Error, module: fx.GraphModule) -> tuple[set[str], set[str]]:
 
 def _reason(error: Exception, source: str) -> str:
     """Its text without the name of the graph, which stands before it already."""
-    return str(error).removeprefix(f"{source}: ").replace(" (`deepwell inspect --operators` lists those that are)", "")
+    return re.sub(r" \(`deepwell inspect --operators` [^)]*\)[^)]*\)", "", str(error).removeprefix(f"{source}: "))
 
 
 def _target_name(node: fx.Node) -> str:

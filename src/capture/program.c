@@ -81,7 +81,8 @@ static dw_status report_unsupported(capture *capture) {
     if (capture->unsupported_count > NOTED) text_printf(&capture->unsupported, "; and %zu more like these", capture->unsupported_count - NOTED);
     dw_status status = text_status(&list);
     if (status == DW_OK && capture->missing.count > 0) {
-        status = base_fail(capture->context, DW_UNSUPPORTED, "%s: %zu %s not supported: %s%s%s (`deepwell inspect --operators` lists those that are)",
+        status = base_fail(capture->context, DW_UNSUPPORTED, "%s: %zu %s not supported: %s%s%s (`deepwell inspect --operators` lists those that are; `run_decompositions({})` "
+                           "on the exported program spells many others out in them)",
                            capture->source, capture->missing.count, capture->missing.count == 1 ? "operator is" : "operators are", text_string(&list),
                            capture->unsupported_count > 0 ? "; and " : "", text_string(&capture->unsupported));
     } else if (status == DW_OK) {
