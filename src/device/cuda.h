@@ -52,7 +52,13 @@ typedef struct cuda_state {
     kernel_fault *fault;          /* in memory of the host, which kernels write, too */
 } cuda_state;
 
-typedef struct cuda_entry { cuda_function function; } cuda_entry;
+/* A function, and what its launches so far have needed to be allowed. */
+typedef struct cuda_entry {
+    cuda_kernel kernel;
+    cuda_function function;
+    uint32_t shared_bytes;
+    bool large_clusters;
+} cuda_entry;
 
 static inline cuda_state *cuda_state_of(const device *device) { return device->own; }
 

@@ -20,31 +20,42 @@ static dw_status load_image(device *device, const char *stem, cuda_library *libr
     return map_set(&state->libraries, stem, *library);
 }
 
-static dw_status find_function(device *device, const kernel_launch *launch, cuda_function *function) {
+static dw_status find_function(device *device, const kernel_launch *launch, cuda_entry *entry) {
     cuda_state *state = cuda_state_of(device);
     cuda_library library;
-    cuda_kernel kernel;
     TRY(load_image(device, launch->image, &library));
-    CUDA_TRY(device->context, &state->driver, LibraryGetKernel, &kernel, library, launch->entry);
-    CUDA_TRY(device->context, &state->driver, KernelGetFunction, function, kernel);
-    if (launch->shared_bytes > 48 * 1024)
-        CUDA_TRY(device->context, &state->driver, KernelSetAttribute, CUDA_FUNCTION_MAX_DYNAMIC_SHARED_BYTES, (int)launch->shared_bytes, kernel, state->ordinal);
-    if (launch->cluster[0] * launch->cluster[1] * launch->cluster[2] > 8)
-        CUDA_TRY(device->context, &state->driver, KernelSetAttribute, CUDA_FUNCTION_NON_PORTABLE_CLUSTER, 1, kernel, state->ordinal);
+    CUDA_TRY(device->context, &state->driver, LibraryGetKernel, &entry->kernel, library, launch->entry);
+    CUDA_TRY(device->context, &state->driver, KernelGetFunction, &entry->function, entry->kernel);
+    entry->shared_bytes = 48 * 1024;
+    return DW_OK;
+}
+
+/* More shared memory, and clusters of more blocks, than every chip has are allowed when a launch first needs them. */
+static dw_status allow(device *device, const kernel_launch *launch, cuda_entry *entry) {
+    cuda_state *state = cuda_state_of(device);
+    if (launch->shared_bytes > entry->shared_bytes) {
+        CUDA_TRY(device->context, &state->driver, KernelSetAttribute, CUDA_FUNCTION_MAX_DYNAMIC_SHARED_BYTES, (int)launch->shared_bytes, entry->kernel, state->ordinal);
+        entry->shared_bytes = launch->shared_bytes;
+    }
+    if (launch->cluster[0] * launch->cluster[1] * launch->cluster[2] > 8 && !entry->large_clusters) {
+        CUDA_TRY(device->context, &state->driver, KernelSetAttribute, CUDA_FUNCTION_NON_PORTABLE_CLUSTER, 1, entry->kernel, state->ordinal);
+        entry->large_clusters = true;
+    }
     return DW_OK;
 }
 
 dw_status cuda_find_entry(device *device, const kernel_launch *launch, cuda_function *function) {
     cuda_state *state = cuda_state_of(device);
     cuda_entry *entry = map_find(&state->functions, launch->entry);
+    dw_status status = DW_OK;
     if (entry == NULL) {
         TRY_NEW(entry, &state->arena, 1);
-        dw_status status = find_function(device, launch, &entry->function);
-        if (status != DW_OK) return base_fail_at(device->context, status, "kernel %s", launch->entry);
-        TRY(map_set(&state->functions, launch->entry, entry));
+        status = find_function(device, launch, entry);
+        if (status == DW_OK) status = map_set(&state->functions, launch->entry, entry);
     }
+    if (status == DW_OK) status = allow(device, launch, entry);
     *function = entry->function;
-    return DW_OK;
+    return status == DW_OK ? DW_OK : base_fail_at(device->context, status, "kernel %s", launch->entry);
 }
 
 /* ---- slots ---- */
