@@ -24,6 +24,9 @@ PTX void cluster_wait(void) { asm volatile("barrier.cluster.wait.aligned;" ::: "
 /* Of threads threads, a multiple of 32; number 0 is __syncthreads. */
 PTX void barrier_sync(int number, int threads) { asm volatile("bar.sync %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
 
+/* Counted by the barrier, without waiting for it. */
+PTX void barrier_arrive(int number, int threads) { asm volatile("bar.arrive %0, %1;" ::"r"(number), "r"(threads) : "memory"); }
+
 /* Registers of each thread of the warpgroup from here on: multiples of 8, the kernel having a limit at its entry. */
 #define setmaxnreg_dec(registers) asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(registers))
 #define setmaxnreg_inc(registers) asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(registers))

@@ -13,6 +13,7 @@ PTX void st_shared_f32x2(uint32_t address, float x, float y) { asm volatile("st.
 PTX void st_shared_f32x4(uint32_t address, float x, float y, float z, float w) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");
 }
+PTX void st_shared_u16(uint32_t address, uint16_t x) { asm volatile("st.shared.u16 [%0], %1;" ::"r"(address), "h"(x) : "memory"); }
 PTX void st_shared_u32(uint32_t address, uint32_t x) { asm volatile("st.shared.u32 [%0], %1;" ::"r"(address), "r"(x) : "memory"); }
 PTX void st_shared_u32x4(uint32_t address, uint4 x) {
     asm volatile("st.shared.v4.u32 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(x.x), "r"(x.y), "r"(x.z), "r"(x.w) : "memory");
@@ -39,6 +40,11 @@ PTX float2 ld_shared_f32x2(uint32_t address) {
     return x;
 }
 /* address: in the cluster's window, see cluster_map. */
+PTX float ld_cluster_f32(uint32_t address) {
+    float x;
+    asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(x) : "r"(address) : "memory");
+    return x;
+}
 PTX float4 ld_cluster_f32x4(uint32_t address) {
     float4 x;
     asm volatile("ld.shared::cluster.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(x.x), "=f"(x.y), "=f"(x.z), "=f"(x.w) : "r"(address) : "memory");

@@ -19,6 +19,12 @@ PTX void tma_load_2d(uint32_t to, const tensor_map *map, uint32_t barrier, int x
                  : "memory");
 }
 
+PTX void tma_load_4d(uint32_t to, const tensor_map *map, uint32_t barrier, int x, int y, int z, int w, uint64_t cache) {
+    asm volatile("cp.async.bulk.tensor.4d.shared::cluster.global.mbarrier::complete_tx::bytes.L2::cache_hint [%0], [%1, {%3, %4, %5, %6}], [%2], %7;" ::"r"(to),
+                 "l"(map), "r"(barrier), "r"(x), "r"(y), "r"(z), "r"(w), "l"(cache)
+                 : "memory");
+}
+
 /* Into the same place of every block of the cluster whose bit is set in blocks; each block's own barrier gets the bytes. */
 PTX void tma_load_2d_multicast(uint32_t to, const tensor_map *map, uint32_t barrier, int x, int y, uint16_t blocks, uint64_t cache) {
     asm volatile("cp.async.bulk.tensor.2d.shared::cluster.global.mbarrier::complete_tx::bytes.multicast::cluster.L2::cache_hint "
@@ -29,6 +35,11 @@ PTX void tma_load_2d_multicast(uint32_t to, const tensor_map *map, uint32_t barr
 
 PTX void tma_store_2d(const tensor_map *map, uint32_t from, int x, int y) {
     asm volatile("cp.async.bulk.tensor.2d.global.shared::cta.bulk_group [%0, {%2, %3}], [%1];" ::"l"(map), "r"(from), "r"(x), "r"(y) : "memory");
+}
+
+PTX void tma_store_4d(const tensor_map *map, uint32_t from, int x, int y, int z, int w) {
+    asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%2, %3, %4, %5}], [%1];" ::"l"(map), "r"(from), "r"(x), "r"(y), "r"(z), "r"(w)
+                 : "memory");
 }
 
 PTX void tma_commit(void) { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }

@@ -14,6 +14,11 @@ PTX void wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::
 /* PTX ISA, "Matrix Descriptor Format": address / 16, 1024 bytes from 8 rows to the next 8, swizzle of 128 bytes. One step of 32 bytes along k adds 2. */
 PTX uint64_t wgmma_descriptor(uint32_t address) { return (uint64_t)1 << 62 | (uint64_t)64 << 32 | (uint64_t)1 << 16 | (address & 0x3ffff) >> 4; }
 
+/* Of a b [k,n] whose rows are 128 bytes of n: columns chunk_bytes further from 64 to the next 64. One step of 16 rows of k adds 128. */
+PTX uint64_t wgmma_descriptor_columns(uint32_t address, uint32_t chunk_bytes) {
+    return (uint64_t)1 << 62 | (uint64_t)64 << 32 | (uint64_t)(chunk_bytes >> 4) << 16 | (address & 0x3ffff) >> 4;
+}
+
 #define WGMMA_D8 \
     "%0, %1, %2, %3"
 #define WGMMA_D16 \
@@ -61,6 +66,7 @@ PTX uint64_t wgmma_descriptor(uint32_t address) { return (uint64_t)1 << 62 | (ui
     WGMMA_SHARED(n, 16, bf16, "bf16", count, a, b, accumulates, ", 0, 0")                                                               \
     WGMMA_SHARED(n, 16, f16, "f16", count, a, b, accumulates, ", 0, 0")                                                                 \
     WGMMA_SHARED(n, 32, e4m3, "e4m3", count, a, b, accumulates, "")
+WGMMA_SHARED_TYPES(32, 16, "%16", "%17", "%18")
 WGMMA_SHARED_TYPES(64, 32, "%32", "%33", "%34")
 WGMMA_SHARED_TYPES(128, 64, "%64", "%65", "%66")
 WGMMA_SHARED_TYPES(192, 96, "%96", "%97", "%98")
@@ -78,5 +84,20 @@ WGMMA_REGISTERS(8, 4, "%4, %5, %6, %7", "%8", "%9")
 WGMMA_REGISTERS(16, 8, "%8, %9, %10, %11", "%12", "%13")
 WGMMA_REGISTERS(32, 16, "%16, %17, %18, %19", "%20", "%21")
 WGMMA_REGISTERS(64, 32, "%32, %33, %34, %35", "%36", "%37")
+
+/* The same with b [k,n], see wgmma_descriptor_columns. */
+#define WGMMA_COLUMNS(n, type, count, a, b, accumulates)                                                                                \
+    PTX void wgmma_n##n##_##type##_columns(float *d, const uint32_t *a_pairs, uint64_t b_tile, int accumulate) {                        \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, " accumulates ", 0;\n"                                                          \
+                     "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." #type "." #type " {" WGMMA_D##n "}, {" a "}, " b ", p, 1, 1, 1;\n}" \
+                     : WGMMA_IO##count(d, 0)                                                                                            \
+                     : "r"(a_pairs[0]), "r"(a_pairs[1]), "r"(a_pairs[2]), "r"(a_pairs[3]), "l"(b_tile), "r"(accumulate));               \
+    }
+#define WGMMA_COLUMNS_TYPES(n, count, a, b, accumulates)                                                                                \
+    WGMMA_COLUMNS(n, bf16, count, a, b, accumulates)                                                                                    \
+    WGMMA_COLUMNS(n, f16, count, a, b, accumulates)
+WGMMA_COLUMNS_TYPES(64, 32, "%32, %33, %34, %35", "%36", "%37")
+WGMMA_COLUMNS_TYPES(128, 64, "%64, %65, %66, %67", "%68", "%69")
+WGMMA_COLUMNS_TYPES(256, 128, "%128, %129, %130, %131", "%132", "%133")
 
 #endif

@@ -1,0 +1,174 @@
+/* Attention on Hopper: the host half of attention_sm90.cuh. Which calls its entries take, which entry a call gets, and the launch. Calls of few queries, and
+ * operands that no tensor map describes, get the launches of attention_fp32.c. Pure: knows no driver. */
+#include "kernels/attention/attention_sm90.h"
+
+#include "kernels/attention/attention_host.h"
+#include "kernels/common/cuda/host.h"
+#include "kernels/kernels.h"
+
+/* ---- entries ---- */
+
+typedef struct sm90_entry {
+    dw_format format;
+    const char *image, *entry;
+    int groups, width, value_width, keys;
+    bool general;
+} sm90_entry;
+
+/* Narrower ones first. */
+static const sm90_entry entries[] = {
+#define ATTENTION_TILE(name, ...) {DW_FORMAT_bf16, "attention_bf16_sm90", "attention_bf16_" #name, __VA_ARGS__},
+#include "kernels/attention/tiles_sm90.def"
+#undef ATTENTION_TILE
+#define ATTENTION_TILE(name, ...) {DW_FORMAT_f16, "attention_f16_sm90", "attention_f16_" #name, __VA_ARGS__},
+#include "kernels/attention/tiles_sm90.def"
+#undef ATTENTION_TILE
+};
+
+static const sm90_entry *find_entry(dw_format format, int64_t width, int64_t value_width, bool general) {
+    for (size_t i = 0; i < COUNT_OF(entries); i++) {
+        const sm90_entry *e = &entries[i];
+        if (e->format == format && e->general == general && width <= e->width && value_width <= e->value_width) return e;
+    }
+    return NULL;
+}
+
+static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+/* ---- what is taken ---- */
+
+static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
+
+const char *attention_sm90_reject(const kernel_problem *problem, text *why) {
+    const op_type *q = problem->in[0], *k = problem->in[1], *v = problem->in[2], *out = problem->out[0], *bias = problem->n_in > 4 ? problem->in[4] : NULL;
+    int64_t width, value_width;
+    if (!is_half(q->format) || k->format != q->format) {
+        text_printf(why, "q is %s and k %s; both must be bf16, or f16", dw_format_name(q->format), dw_format_name(k->format));
+        return text_string(why);
+    }
+    if (!is_half(out->format)) {
+        text_printf(why, "the result is %s, and weights are rounded to 16 bits on the way", dw_format_name(out->format));
+        return text_string(why);
+    }
+    if (bias != NULL && bias->format != DW_FORMAT_f32 && !is_half(bias->format)) return "the bias is not f32, bf16 or f16";
+    if (!dim_is_constant(q->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return "the heads' widths are not known at plan time";
+    if (width % 8 != 0 || value_width % 8 != 0 || width == 0 || value_width == 0 || find_entry(q->format, width, value_width, false) == NULL) {
+        text_printf(why, "heads are %lld and %lld wide; it takes multiples of 8 up to 256", (long long)width, (long long)value_width);
+        return text_string(why);
+    }
+    return NULL;
+}
+
+/* ---- which entry, how long ---- */
+
+/* Tiles of 64 x groups queries go through their blocks of keys at about 0.6 of the chip's rate; queries of several texts once for each text. */
+static double tile_seconds(const chip_caps *chip, const sm90_entry *e, const dw_tensor *q, const dw_tensor *k, bool has_row, bool causal) {
+    double rows = e->groups * 64, tiles = (double)ceil_div(q->dims[2], e->groups * 64), all = tiles * (double)(q->dims[0] * q->dims[1]);
+    double texts = !has_row ? 1 : (double)(k->dims[0] < q->dims[2] ? k->dims[0] : q->dims[2]) / tiles;
+    double blocks = (double)ceil_div(k->dims[2], e->keys), block_s = 2 * rows * e->keys * (e->width + e->value_width) / (0.6 * chip_flops(chip, e->format) / chip->units);
+    double waves = all > chip->units ? all / chip->units : 1;
+    if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles);
+    return 4e-6 + waves * (texts > 1 ? texts : 1) * blocks * block_s;
+}
+
+enum { FEW_QUERIES = 16 };   /* of a row of the cache: not worth a tile where streaming is faster */
+
+/* seconds: of what is chosen. */
+typedef struct sm90_plan { const sm90_entry *entry; bool streams; double seconds; } sm90_plan;
+
+static sm90_plan plan_call(const chip_caps *chip, const op_call *call) {
+    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
+    bool extra = false, has_row = call->n_in > 6 && call->in[6] != NULL;
+    for (int i = 3; i < 5; i++) extra = extra || (i < call->n_in && call->in[i] != NULL);
+    bool general = extra || op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0);
+    sm90_plan plan = {.entry = find_entry(q->format, q->dims[3], v->dims[3], general)};
+    double tile_s = tile_seconds(chip, plan.entry, q, k, has_row, op_attr_bool(call->attrs, OP_ATTR_causal)), stream_s = attention_stream_seconds(chip, q, k, v);
+    plan.streams = q->dims[2] <= FEW_QUERIES * (has_row ? k->dims[0] : 1) && stream_s < tile_s;
+    plan.seconds = plan.streams ? stream_s : tile_s;
+    return plan;
+}
+
+double attention_sm90_cost(const kernel_problem *problem) {
+    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
+    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
+    op_call call;
+    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return problem->chip->launch_s;
+    return plan_call(problem->chip, &call).seconds;
+}
+
+size_t attention_sm90_workspace(const kernel_run *run) {
+    (void)run;
+    return 0;
+}
+
+/* ---- the launch ---- */
+
+/* Numbers of the driver interface. */
+enum { TYPE_F16 = 6, TYPE_BF16 = 9, SWIZZLE_128 = 3, PROMOTION_256 = 3, COLUMN = 64 };
+
+/* Where rows have neighbouring elements, and each axis steps by multiples of 16 bytes, tensor maps can describe an operand. */
+static bool has_map(const dw_tensor *x) {
+    if (x->dims[3] > 1 && x->strides[3] != 1) return false;
+    for (int i = 0; i < 3; i++)
+        if (x->dims[i] > 1 && (x->strides[i] <= 0 || x->strides[i] % 8 != 0)) return false;
+    return true;
+}
+
+static void take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field) {
+    const dw_tensor *x = cuda_operand(run, index);
+    kernel_map *map = &launch->maps[launch->map_count];
+    *map = (kernel_map){
+        .operand = (uint16_t)index,
+        .type = x->format == DW_FORMAT_bf16 ? TYPE_BF16 : TYPE_F16,
+        .rank = 4,
+        .swizzle = SWIZZLE_128,
+        .promotion = PROMOTION_256,
+        .box = {COLUMN, (uint32_t)rows, 1, 1},
+    };
+    for (int i = 0; i < 4; i++) {
+        map->dims[i] = (uint64_t)x->dims[3 - i];
+        if (i > 0) map->strides[i - 1] = x->dims[3 - i] > 1 ? (uint64_t)(x->strides[3 - i] * 2) : 16;
+    }
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
+static uint32_t shared_bytes(const sm90_entry *e) {
+    int rows = e->groups * 64;
+    return (uint32_t)(rows * e->width * 2 + ATTENTION_STAGES * e->keys * (e->width + e->value_width) * 2 + rows * ATTENTION_ROW_BYTES +
+                      (rows + 1) * ATTENTION_SEGMENT_BYTES + ATTENTION_BARRIER_BYTES);
+}
+
+/* Heads whose keys and values take half of the L2. */
+static int64_t heads_together(const kernel_run *run, int64_t heads) {
+    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2];
+    int64_t shared = q->dims[1] / k->dims[1], bytes = k->dims[2] * (k->dims[3] + v->dims[3]) * 2, groups = (24 << 20) / (bytes > 0 ? bytes : 1);
+    int64_t together = (groups > 0 ? groups : 1) * shared;
+    return together < heads ? together : heads;
+}
+
+dw_status attention_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2], *out = run->call.out[0];
+    if (op_tensor_count(out) == 0) return DW_OK;
+    sm90_plan plan = plan_call(run->chip, &run->call);
+    bool maps = k->dims[2] > 0 && has_map(q) && has_map(k) && has_map(v) && has_map(out);
+    if (!maps) return attention_fp32_shape(run, launcher);
+    if (plan.streams) return attention_stream_launch(run, launcher);
+    const sm90_entry *e = plan.entry;
+    int64_t heads = q->dims[0] * q->dims[1], tiles = ceil_div(q->dims[2], e->groups * 64);
+    if (k->dims[2] > INT32_MAX / 2 || heads > INT32_MAX / tiles)
+        return base_fail(run->call.context, DW_LIMIT, "attention: %lld keys, or %lld queries of %lld heads, are more than this kernel counts to", (long long)k->dims[2],
+                         (long long)q->dims[2], (long long)heads);
+    kernel_launch launch;
+    attention_sm90_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
+    TRY(attention_take(&launch, run, &g->call));
+    take_map(&launch, run, 0, e->groups * 64, g->map_q);
+    take_map(&launch, run, 1, e->keys, g->map_k);
+    take_map(&launch, run, 2, e->keys, g->map_v);
+    take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
+    g->tiles = (int32_t)tiles;
+    g->heads_together = (int32_t)heads_together(run, heads);
+    cuda_grid(&launch, heads * tiles, 1, 1);
+    launch.block[0] = (uint32_t)(128 * (e->groups + 1));
+    launch.shared_bytes = shared_bytes(e);
+    return launcher->add(launcher, &launch);
+}

@@ -1,0 +1,497 @@
+/* Fused attention on Hopper: the body of the entries of attention_sm90.cu, which give it its constants. A block makes 64 x groups queries of one head.
+ *
+ *   warpgroup 0, one thread     empty -> TMA q once; k [keys, width], v [keys, value_width] -> full          two stages each in smem, in columns of 64
+ *   warpgroups 1 .. groups      scores [64, keys] = q k^T (wgmma, smem x smem) -> weights in registers -> sums [64, value_width] += weights v (wgmma,
+ *                               registers x smem, v as it lies: keys are rows)
+ *
+ *   of a warpgroup:   q k(i+1)^T issued | weights(i) v(i) issued | softmax of i+1 under the second product | ..
+ *
+ * Warpgroups take turns in issuing products, so that one's softmax runs under another's products. The softmax is online, in fp32, in powers of 2; weights
+ * are rounded to the operands' format for the second product, their sum is not.
+ *
+ * Which keys a query sees is an interval [start, start + count) of slots, modulo the number of slots: a cache may be a ring. Queries of several texts (the
+ * operand row) are taken in segments, runs of queries with the same row of the cache. Blocks of keys begin at multiples of keys; those that no query of
+ * a segment sees are skipped, those that all see are not masked. A hidden key may hold anything: a row with a NaN among its results while its sum is
+ * none is done again without the keys of no weight.
+ *
+ * Registers: 24 to 40 (loads), 240 (products). Speed: README.md. */
+#ifndef KERNELS_ATTENTION_SM90_CUH
+#define KERNELS_ATTENTION_SM90_CUH
+
+#include "kernels/attention/attention_scores.cuh"
+#include "kernels/attention/attention_sm90.h"
+#include "kernels/common/cuda/ptx_cluster.cuh"
+#include "kernels/common/cuda/ptx_tma.cuh"
+#include "kernels/common/cuda/ptx_wgmma.cuh"
+
+enum { ROW_BYTES = 128, CHUNK_COLS = 64, STAGES = ATTENTION_STAGES };
+
+/* The constants of an entry; everything in here is known to the compiler. width, value_width: multiples of 64 that the operands are padded to. */
+typedef struct attention_shape {
+    int element, groups, width, value_width, keys;
+    int general;                  /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
+} attention_shape;
+
+/* Addresses in smem. */
+typedef struct attention_smem { uint32_t q, k, v, rows, segments, q_full, k_full, k_empty, v_full, v_empty; } attention_smem;
+
+/* What a block works on. */
+typedef struct attention_tile { int batch, head, first; } attention_tile;
+
+/* A run of queries [first, end) of the tile that read the same row of the caches, and their blocks of keys. */
+typedef struct attention_segment { int first, end, cache, block, end_block; } attention_segment;
+
+/* ---- who sees what ---- */
+
+INLINE void store_view(uint32_t rows, int row, attention_view view) {
+    st_shared_u32x4(rows + row * ATTENTION_ROW_BYTES, make_uint4((uint32_t)view.start, (uint32_t)view.count, (uint32_t)view.base, (uint32_t)view.cache));
+}
+INLINE attention_view load_view(uint32_t rows, int row) {
+    uint4 x = ld_shared_u32x4(rows + row * ATTENTION_ROW_BYTES);
+    attention_view view = {(int)x.x, (int)x.y, (int)x.z, (int)x.w};
+    return view;
+}
+
+INLINE void store_segment(uint32_t segments, int index, attention_segment segment) {
+    st_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES, make_uint4((uint32_t)segment.first, (uint32_t)segment.end, (uint32_t)segment.cache, (uint32_t)segment.block));
+    st_shared_u32(segments + index * ATTENTION_SEGMENT_BYTES + 16, (uint32_t)segment.end_block);
+}
+INLINE attention_segment load_segment(uint32_t segments, int index) {
+    uint4 x = ld_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES);
+    attention_segment segment = {(int)x.x, (int)x.y, (int)x.z, (int)x.w, (int)ld_shared_u32(segments + index * ATTENTION_SEGMENT_BYTES + 16)};
+    return segment;
+}
+
+/* Without rows and positions there is one segment, from what the first query sees to what the last one sees; who sees nothing has no bounds. By one thread. */
+INLINE void store_whole_tile(const attention_arguments *p, const attention_shape s, attention_smem m, int batch, int first) {
+    int last = min(first + s.groups * 64, (int)p->queries) - 1;
+    attention_view from = view_of(p, batch, first), to = view_of(p, batch, last);
+    int begin = from.count > 0 ? from.start : 0, end = to.count > 0 ? to.start + to.count : (int)p->keys;
+    attention_segment segment = {0, s.groups * 64, batch, begin / s.keys, (end + s.keys - 1) / s.keys}, none = {0, 0, 0, 0, 0};
+    store_segment(m.segments, 0, segment);
+    store_segment(m.segments, 1, none);
+}
+
+/* The segments of the tile, by one warp; behind the last one an empty one. */
+INLINE void find_segments(const attention_shape s, int keys, attention_smem m) {
+    const int rows = s.groups * 64, lane = threadIdx.x;
+    int found = 0, first = 0;
+    while (first < rows) {
+        int cache = load_view(m.rows, first).cache, end = rows, low = INT32_MAX, high = 0;
+        for (int at = 0; at < rows && end == rows; at += 32) {
+            int row = at + lane;
+            unsigned other = __ballot_sync(0xffffffff, row > first && load_view(m.rows, row).cache != cache);
+            if (other != 0) end = at + __ffs((int)other) - 1;
+        }
+        for (int at = 0; at < rows; at += 32) {
+            attention_view view = load_view(m.rows, at + lane);
+            if (at + lane < first || at + lane >= end || view.count == 0) continue;
+            bool wraps = view.start + view.count > keys;
+            low = min(low, wraps ? 0 : view.start);
+            high = max(high, wraps ? keys : view.start + view.count);
+        }
+        for (int step = 16; step > 0; step /= 2) {
+            low = min(low, __shfl_xor_sync(0xffffffff, low, step));
+            high = max(high, __shfl_xor_sync(0xffffffff, high, step));
+        }
+        attention_segment segment = {first, end, cache, low / s.keys, (high + s.keys - 1) / s.keys};
+        if (high > 0 && lane == 0) store_segment(m.segments, found, segment);
+        found += high > 0;
+        first = end;
+    }
+    attention_segment none = {0, 0, 0, 0, 0};
+    if (lane == 0) store_segment(m.segments, found, none);
+}
+
+/* The blocks of all segments, one after another. */
+typedef struct attention_walk { attention_segment segment; int index, block; bool done; } attention_walk;
+
+INLINE attention_walk walk_begin(attention_smem m) {
+    attention_walk walk = {load_segment(m.segments, 0), 0, 0, false};
+    walk.block = walk.segment.block;
+    walk.done = walk.block >= walk.segment.end_block;
+    return walk;
+}
+INLINE void walk_next(attention_walk *walk, attention_smem m) {
+    if (++walk->block < walk->segment.end_block) return;
+    walk->segment = load_segment(m.segments, ++walk->index);
+    walk->block = walk->segment.block;
+    walk->done = walk->block >= walk->segment.end_block;
+}
+
+/* ---- the ring ---- */
+
+typedef struct attention_turn { int stage; uint32_t phase; } attention_turn;
+
+INLINE void turn_next(attention_turn *turn) {
+    turn->stage ^= 1;
+    turn->phase ^= turn->stage == 0;
+}
+
+/* rows x cols, cols a multiple of 64, in columns of 64. */
+INLINE void load_tile(const tensor_map *map, uint32_t to, uint32_t full, int rows, int cols, int row, int head, int batch, uint64_t cache) {
+#pragma unroll
+    for (int i = 0; i < cols / CHUNK_COLS; i++) tma_load_4d(to + i * rows * ROW_BYTES, map, full, i * CHUNK_COLS, row, head, batch, cache);
+}
+
+INLINE void load_blocks(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
+    const int q_rows = s.groups * 64, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
+    const tensor_map *map_k = (const tensor_map *)g->map_k, *map_v = (const tensor_map *)g->map_v;
+    int group = tile.head / (int)g->call.shared_heads;
+    attention_turn turn = {0, 1};
+    attention_walk walk = walk_begin(m);
+    mbarrier_arrive_expect(m.q_full, q_rows * s.width * 2);
+    load_tile((const tensor_map *)g->map_q, m.q, m.q_full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+    for (; !walk.done; walk_next(&walk, m), turn_next(&turn)) {
+        uint32_t full = m.k_full + 8 * turn.stage;
+        mbarrier_wait(m.k_empty + 8 * turn.stage, turn.phase);
+        mbarrier_arrive_expect(full, k_bytes);
+        load_tile(map_k, m.k + turn.stage * k_bytes, full, s.keys, s.width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
+        full = m.v_full + 8 * turn.stage;
+        mbarrier_wait(m.v_empty + 8 * turn.stage, turn.phase);
+        mbarrier_arrive_expect(full, v_bytes);
+        load_tile(map_v, m.v + turn.stage * v_bytes, full, s.keys, s.value_width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
+    }
+}
+
+/* ---- scores ---- */
+
+/* What a score is to be multiplied by to be an exponent of 2: scores of a general shape have been scaled, others are products. */
+INLINE float unit_of(const attention_arguments *p, const attention_shape s) { return s.general ? LOG2_E : p->scale * LOG2_E; }
+
+/* The two rows of a thread: rows row and row + 8 of its warp's 16. */
+typedef struct attention_rows {
+    int start[2], count[2], base[2];
+    float max[2], sum[2], down[2];
+} attention_rows;
+
+/* How far slot is from the beginning of what the row sees. */
+INLINE int distance(int start, int slot, int slots) {
+    int from = slot - start;
+    return from < 0 ? from + slots : from;
+}
+
+/* Scores of hidden keys become -inf. counts: of keys that a row sees, 0 outside of the segment; all: every key is seen by all rows of the warp. */
+INLINE void finish_scores(const attention_arguments *p, const attention_shape s, const attention_rows *rows, const int *counts, attention_extra extra0, attention_extra extra1, int first,
+                          bool all, float *scores) {
+    int col = first + threadIdx.x % 4 * 2, slots = (int)p->keys;
+    if (s.general) {
+#pragma unroll
+        for (int i = 0; i < s.keys / 2; i++) {
+            int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1), from = distance(rows->start[half], slot, slots);
+            scores[i] = from < counts[half] && slot < slots ? score_of(p, scores[i], half ? extra1 : extra0, rows->base[half] + from) : -INFINITE;
+        }
+    } else if (!all) {
+#pragma unroll
+        for (int i = 0; i < s.keys / 2; i++) {
+            int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1);
+            if (distance(rows->start[half], slot, slots) >= counts[half] || slot >= slots) scores[i] = -INFINITE;
+        }
+    }
+}
+
+/* Scores become weights; sums are scaled by down before these weights are added. */
+INLINE void soften(const attention_shape s, float unit, attention_rows *rows, float *scores) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float top = rows->max[half], sum = 0;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
+        float shift = top == -INFINITE ? 0 : top * unit;
+        rows->down[half] = rows->max[half] == top ? 1 : ex2(fmaf(rows->max[half], unit, -shift));
+        rows->max[half] = top;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) {
+            scores[i] = ex2(fmaf(scores[i], unit, -shift));
+            scores[i + 1] = ex2(fmaf(scores[i + 1], unit, -shift));
+            sum += scores[i] + scores[i + 1];
+        }
+        rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sum);
+    }
+}
+
+INLINE uint32_t pack_pair(const int element, float low, float high) { return element == ELEMENT_BF16 ? cvt_bf16x2(low, high) : cvt_f16x2(low, high); }
+
+/* Weights as the first operand of a product: pairs of k of each step of 16 keys. */
+INLINE void pack_weights(const attention_shape s, const float *scores, uint32_t *weights) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 4; i++) weights[i] = pack_pair(s.element, scores[2 * i], scores[2 * i + 1]);
+}
+
+/* ---- products ---- */
+
+INLINE void multiply_keys(const attention_shape s, float *scores, uint32_t q, uint32_t k) {
+    const int q_chunk = s.groups * 64 * ROW_BYTES, k_chunk = s.keys * ROW_BYTES;
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < s.width / 16; step++) {
+        uint64_t a = wgmma_descriptor(q + step / 4 * q_chunk) + step % 4 * 2, b = wgmma_descriptor(k + step / 4 * k_chunk) + step % 4 * 2;
+#define SHAPE(n)                                                                                   \
+    if (s.keys == n && s.element == ELEMENT_BF16) wgmma_n##n##_bf16(scores, a, b, step > 0);       \
+    if (s.keys == n && s.element == ELEMENT_F16) wgmma_n##n##_f16(scores, a, b, step > 0);
+        SHAPE(32)
+        SHAPE(64)
+        SHAPE(128)
+#undef SHAPE
+    }
+    wgmma_commit();
+}
+
+INLINE void add_values(const attention_shape s, float *sums, const uint32_t *weights, uint32_t v) {
+    uint64_t b = wgmma_descriptor_columns(v, s.keys * ROW_BYTES);
+    wgmma_fence();
+#pragma unroll
+    for (int step = 0; step < s.keys / 16; step++, b += 16 * ROW_BYTES / 16) {
+#define SHAPE(n)                                                                                                                   \
+    if (s.value_width == n && s.element == ELEMENT_BF16) wgmma_n##n##_bf16_columns(sums, weights + 4 * step, b, 1);                \
+    if (s.value_width == n && s.element == ELEMENT_F16) wgmma_n##n##_f16_columns(sums, weights + 4 * step, b, 1);
+        SHAPE(64)
+        SHAPE(128)
+        SHAPE(256)
+#undef SHAPE
+    }
+    wgmma_commit();
+}
+
+/* Warpgroups issue products in turn: number i waits at barrier ORDER + i, which the one before it opens. */
+enum { ORDER = 1, GROUP_BARRIER = 5 };
+
+INLINE void order_wait(const attention_shape s, int group) {
+    if (s.groups > 1) barrier_sync(ORDER + group, 256);
+}
+INLINE void order_pass(const attention_shape s, int group) {
+    if (s.groups > 1) barrier_arrive(ORDER + (group + 1) % s.groups, 256);
+}
+
+INLINE void release(uint32_t empty) {
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty);
+}
+
+/* ---- a block of keys ---- */
+
+INLINE void weigh(const attention_sm90_arguments *g, const attention_shape s, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
+                  float *scores) {
+    int slots = (int)g->call.keys, first = walk->block * s.keys, counts[2];
+    bool all = first + s.keys <= slots;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        int at = row + 8 * half;
+        counts[half] = at >= walk->segment.first && at < walk->segment.end ? rows->count[half] : 0;
+        all = all && distance(rows->start[half], first, slots) + s.keys <= counts[half];
+    }
+    attention_extra extra[2] = {extra_of(&g->call, walk->segment.cache, tile.head, tile.first + row), extra_of(&g->call, walk->segment.cache, tile.head, tile.first + row + 8)};
+    finish_scores(&g->call, s, rows, counts, extra[0], extra[1], first, __all_sync(0xffffffff, all), scores);
+    soften(s, unit_of(&g->call, s), rows, scores);
+}
+
+/* sums [64, value_width] of this warpgroup's queries, in registers. */
+INLINE void attend(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, int row, float *sums) {
+    const int k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
+    float scores[64];
+    uint32_t weights[32], q = m.q + group * 64 * ROW_BYTES;
+    attention_turn k_turn = {0, 0}, v_turn = {0, 0};
+    attention_walk walk = walk_begin(m);
+#pragma unroll
+    for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
+    mbarrier_wait(m.q_full, 0);
+    if (walk.done) return;
+    mbarrier_wait(m.k_full, 0);
+    multiply_keys(s, scores, q, m.k);
+    wgmma_wait(0);
+    release(m.k_empty);
+    weigh(g, s, tile, rows, &walk, row, scores);
+    pack_weights(s, scores, weights);
+    turn_next(&k_turn);
+    if (group == s.groups - 1) order_pass(s, group);
+    for (walk_next(&walk, m); !walk.done; walk_next(&walk, m)) {
+        mbarrier_wait(m.k_full + 8 * k_turn.stage, k_turn.phase);
+        order_wait(s, group);
+        multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
+        mbarrier_wait(m.v_full + 8 * v_turn.stage, v_turn.phase);
+        add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
+        order_pass(s, group);
+        wgmma_wait(1);
+        release(m.k_empty + 8 * k_turn.stage);
+        weigh(g, s, tile, rows, &walk, row, scores);
+        wgmma_wait(0);
+        release(m.v_empty + 8 * v_turn.stage);
+        pack_weights(s, scores, weights);
+#pragma unroll
+        for (int i = 0; i < s.value_width / 2; i++) sums[i] *= rows->down[i >> 1 & 1];
+        turn_next(&k_turn);
+        turn_next(&v_turn);
+    }
+    if (group != s.groups - 1) order_wait(s, group);
+    mbarrier_wait(m.v_full + 8 * v_turn.stage, v_turn.phase);
+    add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
+    wgmma_wait(0);
+}
+
+/* ---- results ---- */
+
+/* A row of the tile once more, by one warp, straight from memory and without the keys of no weight, into its place among the results. */
+INLINE void repeat_row(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int row, float max, float sum) {
+    const attention_arguments *p = &g->call;
+    attention_view view = load_view(m.rows, row);
+    int lane = threadIdx.x % 32, slots = (int)p->keys;
+    int64_t group = tile.head / (int)p->shared_heads;
+    uint64_t q = p->q.data + 2 * (tile.batch * p->q_strides[0] + tile.head * p->q_strides[1] + (tile.first + row) * p->q_strides[2]);
+    uint64_t k = p->k.data + 2 * (view.cache * p->k_strides[0] + group * p->k_strides[1]), v = p->v.data + 2 * (view.cache * p->v_strides[0] + group * p->v_strides[1]);
+    attention_extra extra = extra_of(p, view.cache, tile.head, tile.first + row);
+    float unit = unit_of(p, s), shift = max == -INFINITE ? 0 : max * unit;
+#pragma unroll 1
+    for (int first = 0; first < s.value_width; first += 32) {
+        int col = first + lane;
+        float total = 0;
+#pragma unroll 1
+        for (int from = 0; from < view.count; from++) {
+            int slot = view.start + from < slots ? view.start + from : view.start + from - slots;
+            float product = 0;
+#pragma unroll 1
+            for (int i = lane; i < p->width; i += 32) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, k + 2 * (slot * p->k_strides[2] + i)), product);
+            for (int step = 16; step > 0; step /= 2) product += __shfl_xor_sync(0xffffffff, product, step);
+            if (s.general) product = score_of(p, product, extra, view.base + from);
+            float weight = ex2(fmaf(product, unit, -shift));
+            if (weight != 0 && col < p->value_width) total = fmaf(weight, load_half(s.element, v + 2 * (slot * p->v_strides[2] + col)), total);
+        }
+        uint32_t at = m.q + col / CHUNK_COLS * (s.groups * 64 * ROW_BYTES) + row * ROW_BYTES + ((col % CHUNK_COLS / 8 ^ row % 8) << 4) + col % 8 * 2;
+        st_shared_u16(at, (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(total / sum, 0) : cvt_f16x2(total / sum, 0)));
+    }
+}
+
+/* Sums over their rows' sums, through smem (where q was) to memory. */
+INLINE void store_results(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, float *sums) {
+    const int chunk_bytes = s.groups * 64 * ROW_BYTES;
+    int thread = threadIdx.x % 128, lane = thread % 32, first_row = group * 64 + thread / 32 * 16;
+    float factors[2];
+    bool wrong = false;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float sum = rows->sum[half];
+        sum += __shfl_xor_sync(0xffffffff, sum, 1);
+        sum += __shfl_xor_sync(0xffffffff, sum, 2);
+        if (rows->max[half] != rows->max[half]) sum = NOT_A_NUMBER;
+        rows->sum[half] = sum;
+        factors[half] = sum == 0 ? 0 : 1 / sum;
+    }
+#pragma unroll
+    for (int i = 0; i < s.value_width / 2; i++) {
+        wrong = wrong || (sums[i] != sums[i] && rows->sum[i >> 1 & 1] == rows->sum[i >> 1 & 1]);
+        sums[i] *= factors[i >> 1 & 1];
+    }
+    barrier_sync(GROUP_BARRIER + group, 128);   /* all warps' products have read q */
+    int to_row = first_row + lane % 16;
+    bool is_bf16 = g->call.out.format == CUDA_bf16;
+#pragma unroll
+    for (int i = 0; i < s.value_width / 16; i++) {
+        const float *x = sums + 8 * i;
+        uint32_t at = m.q + i / 4 * chunk_bytes + to_row * ROW_BYTES + (((i % 4 * 2 + lane / 16) ^ to_row % 8) << 4);
+        if (is_bf16) stmatrix_x4(at, cvt_bf16x2(x[0], x[1]), cvt_bf16x2(x[2], x[3]), cvt_bf16x2(x[4], x[5]), cvt_bf16x2(x[6], x[7]));
+        else stmatrix_x4(at, cvt_f16x2(x[0], x[1]), cvt_f16x2(x[2], x[3]), cvt_f16x2(x[4], x[5]), cvt_f16x2(x[6], x[7]));
+    }
+    if (__any_sync(0xffffffff, wrong)) {
+        __syncwarp();
+#pragma unroll 1
+        for (int i = 0; i < 16; i++) {
+            int from = i % 8 * 4, half = i / 8;
+            float max = __shfl_sync(0xffffffff, half ? rows->max[1] : rows->max[0], from), sum = __shfl_sync(0xffffffff, half ? rows->sum[1] : rows->sum[0], from);
+            if (sum == sum && sum != 0) repeat_row(g, s, m, tile, first_row + i, max, sum);
+        }
+        __syncwarp();
+    }
+    fence_proxy_async();
+    barrier_sync(GROUP_BARRIER + group, 128);
+    if (thread != 0) return;
+#pragma unroll
+    for (int i = 0; i < s.value_width / CHUNK_COLS; i++)
+        tma_store_4d((const tensor_map *)g->map_out, m.q + i * chunk_bytes + group * 64 * ROW_BYTES, i * CHUNK_COLS, tile.first + group * 64, tile.head, tile.batch);
+    tma_commit();
+    tma_wait_read(0);
+}
+
+INLINE void attend_tile(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int group) {
+    const attention_arguments *p = &g->call;
+    int row = group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+    attention_rows rows;
+    float sums[128], sink = p->has_sink ? load_float(&p->sink, tile.head * p->sink_stride) : -INFINITE;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        attention_view view = load_view(m.rows, row + 8 * half);
+        rows.start[half] = view.start;
+        rows.count[half] = view.count;
+        rows.base[half] = view.base;
+        rows.max[half] = p->has_sink && !s.general ? sink / p->scale : sink;
+        rows.sum[half] = sink != -INFINITE && threadIdx.x % 4 == 0 ? 1 : 0;
+    }
+    attend(g, s, m, tile, &rows, group, row, sums);
+    store_results(g, s, m, tile, &rows, group, sums);
+}
+
+/* ---- a block ---- */
+
+/* Heads in bunches; of a bunch the last tiles first, since with a causal mask they are the longest. */
+INLINE attention_tile tile_at(const attention_sm90_arguments *g, const attention_shape s) {
+    int all = (int)(g->call.batches * g->call.heads), bunch = (int)blockIdx.x / (g->heads_together * g->tiles), first = bunch * g->heads_together;
+    int heads = min(g->heads_together, all - first), rest = (int)blockIdx.x - first * g->tiles, head = first + rest % heads;
+    attention_tile tile = {head / (int)g->call.heads, head % (int)g->call.heads, (g->tiles - 1 - rest / heads) * s.groups * 64};
+    return tile;
+}
+
+INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
+    const int rows = s.groups * 64;
+    attention_smem m;
+    m.q = base;
+    m.k = m.q + rows * s.width * 2;
+    m.v = m.k + STAGES * s.keys * s.width * 2;
+    m.rows = m.v + STAGES * s.keys * s.value_width * 2;
+    m.segments = m.rows + rows * ATTENTION_ROW_BYTES;
+    m.q_full = m.segments + (rows + 1) * ATTENTION_SEGMENT_BYTES;
+    m.k_full = m.q_full + 8;
+    m.k_empty = m.k_full + 8 * STAGES;
+    m.v_full = m.k_empty + 8 * STAGES;
+    m.v_empty = m.v_full + 8 * STAGES;
+    return m;
+}
+
+INLINE void attention_tma(const attention_sm90_arguments *g, const attention_shape s) {
+    extern __shared__ __align__(1024) uint8_t shared[];
+    attention_smem m = smem_of(s, shared_address(shared));
+    attention_tile tile = tile_at(g, s);
+    int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
+    if (threadIdx.x == 0) {
+        mbarrier_init(m.q_full, 1);
+        for (int i = 0; i < STAGES; i++) {
+            mbarrier_init(m.k_full + 8 * i, 1);
+            mbarrier_init(m.v_full + 8 * i, 1);
+            mbarrier_init(m.k_empty + 8 * i, 4 * s.groups);
+            mbarrier_init(m.v_empty + 8 * i, 4 * s.groups);
+        }
+        fence_mbarrier_init();
+    }
+    grid_wait();
+    bool whole = !g->call.has_row && !g->call.has_position;
+    if (threadIdx.x == 0 && whole) store_whole_tile(&g->call, s, m, tile.batch, tile.first);
+    for (int row = (int)threadIdx.x - 128; row >= 0 && row < s.groups * 64; row += blockDim.x) store_view(m.rows, row, view_of(&g->call, tile.batch, tile.first + row));
+    __syncthreads();
+    if (!whole) {
+        if (threadIdx.x < 32) find_segments(s, (int)g->call.keys, m);
+        __syncthreads();
+    }
+    if (role == 0) {
+        setmaxnreg_dec(24);
+        if (threadIdx.x < 32 && elect_one()) load_blocks(g, s, m, tile);
+    } else {
+        setmaxnreg_inc(240);
+        attend_tile(g, s, m, tile, role - 1);
+    }
+}
+
+#define ATTENTION(name, element, groups, width, value_width, keys, general)                                                             \
+    extern "C" __global__ void __launch_bounds__(128 * (groups + 1), 1) name(const __grid_constant__ attention_sm90_arguments arguments) { \
+        const attention_shape shape = {element, groups, width, value_width, keys, general};                                             \
+        attention_tma(&arguments, shape);                                                                                               \
+    }
+
+#endif
