@@ -17,8 +17,13 @@
 #define CUDA(name, op, needs, strided_in, strided_out, in_place, family, function)                                   \
     KERNEL_CHOICE(family)                                                                                            \
     dw_status function##_shape(const kernel_run *run, kernel_launcher *launcher);
+#define TUNED(name, op, needs, strided_in, strided_out, in_place, family, function)                                  \
+    KERNEL_CHOICE(family)                                                                                            \
+    const char *family##_variant(const kernel_problem *problem, int index);                                         \
+    dw_status function##_shape(const kernel_run *run, kernel_launcher *launcher);
 #include "kernels/kernel.def"
 #undef CUDA
+#undef TUNED
 #undef KERNEL
 #undef PACKED
 

@@ -33,6 +33,7 @@ typedef struct dw_model_options {
     const char *dims;           /* typical sizes for the estimates, "b=1,s=128" */
     const char *weights;        /* a safetensors file, for graphs in text form */
     const char *kernels;        /* kernels that must be taken: "matmul=matmul_f32_avx2" */
+    const char *tuning;         /* text that dw_tune gave: measured choices among kernels of a GPU; NULL: by estimates. MISMATCH for another chip, driver or build */
     const dw_registry *registry;/* the caller's kernels; must outlive the model */
     unsigned flags;
 } dw_model_options;
@@ -187,12 +188,18 @@ DW_API dw_status dw_bench(dw_context *context, const char *file, const dw_model_
 DW_API dw_status dw_bench_graph(dw_context *context, dw_graph *graph, const dw_model_options *model_options, const dw_bench_options *options, int json,
                                 dw_sink sink, void *user);
 
+/* Measures the products of a model on the GPU of options->device: every kernel that accepts one and every variant of it, at several numbers of rows. Gives a text for
+ * dw_model_options.tuning; before: such a text, whose products are kept and not measured again, or NULL. UNSUPPORTED for the CPU, and for a simulated GPU. */
+DW_API dw_status dw_tune(dw_context *context, const char *file, const dw_model_options *options, const char *before, dw_sink sink, void *user);
+/* A name for what such a text is good for: chip, driver and the content of this build's kernels; letters, digits, '-', '.' and '_'. */
+DW_API dw_status dw_tuning_key(dw_context *context, const char *device, char *key, size_t size);
+
 /* Runs the model on options->device, a GPU or a simulated one, beside the CPU, in the options' precision, and reports: each kernel on the CPU's operands; outputs on these
  * inputs (count 0: a drawn text where the model makes one, else random ones), and what disturbances by 1e-7 do to those of the CPU; perplexity; greedy text, with
  * the margin between the two best tokens where it differs. MISMATCH, when all is reported, where more differs than sums in another order explain:
  *   kernels     quantisers and integers bit for bit; other results to 1e-5 of the largest (1e-3 for products of 8-bit floats), and a last place of their format
- *   outputs     to 1e-5, perplexity to 0.2 %, or twice as far as disturbances by 1e-7 take those of the CPU, of the input or of all sums, whichever is more (four of each)
- *   text        the same wherever the margin is above ten times what the disturbances do to the logits there */
+ *   outputs     to 1e-5, perplexity to 0.2 %, or four times as far as disturbances by 1e-7 take those of the CPU, of the input or of all sums, whichever is more (four of each)
+ *   text        the same wherever the margin is above ten times what the disturbances do to the logits (root mean square) */
 DW_API dw_status dw_check_device(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs,
                                  int json, dw_sink sink, void *user);
 /* Runs the file's fp32 form beside the options' precision on these inputs (count 0: random ones) and reports per layer and at the outputs. */

@@ -62,13 +62,15 @@ static double microseconds(const sm90_tile *t, int64_t m, int64_t n_out, int64_t
     return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us);
 }
 
+static bool runs(const sm90_tile *t, sm90_kind kind, bool halves) { return t->kind == kind && !(halves && t->tile_n / 2 % 64 != 0 && t->splits == 1); }
+
 /* The tile of least estimated time. */
 static const sm90_tile *choose_tile(sm90_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, int multiprocessors) {
     const sm90_tile *best = NULL;
     double least = 0;
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         const sm90_tile *t = &tiles[i];
-        if (t->kind != kind || (halves && t->tile_n / 2 % 64 != 0 && t->splits == 1)) continue;
+        if (!runs(t, kind, halves)) continue;
         double us = microseconds(t, m, n_out, k, halves, multiprocessors);
         if (best == NULL || us < least) best = t, least = us;
     }
@@ -154,6 +156,12 @@ double matmul_sm90_cost(const kernel_problem *problem) {
     sm90_kind kind = kind_of(problem->in[0]->format, problem->in[1]->format);
     double seconds = 1e-6 * microseconds(choose_tile(kind, m, n, k, halves, problem->chip->units), m, n, k, halves, problem->chip->units);
     return seconds > bound ? seconds : bound;
+}
+
+/* Variants are the tiles, by the names of their entries. */
+const char *matmul_sm90_variant(const kernel_problem *problem, int index) {
+    if (index >= (int)COUNT_OF(tiles)) return NULL;
+    return runs(&tiles[index], kind_of(problem->in[0]->format, problem->in[1]->format), halves_columns(&problem->post)) ? tiles[index].entry : "";
 }
 
 size_t matmul_sm90_workspace(const kernel_run *run) {
@@ -243,7 +251,8 @@ dw_status matmul_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
     if (m > INT32_MAX / 2 || n > INT32_MAX / 2 || k > INT32_MAX / 2)
         return base_fail(run->call.context, DW_LIMIT, "matmul: %lld x %lld x %lld is more than this kernel counts to", (long long)m, (long long)n, (long long)k);
     bool halves = halves_columns(&run->post);
-    const sm90_tile *t = choose_tile(kind_of(a->format, b->format), m, n_out, k, halves, run->chip->units);
+    const int tuned = kernel_tuned_variant(run, m);
+    const sm90_tile *t = tuned >= 0 ? &tiles[tuned] : choose_tile(kind_of(a->format, b->format), m, n_out, k, halves, run->chip->units);
     kernel_launch launch;
     matmul_sm90_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
     g->m = (int32_t)m;

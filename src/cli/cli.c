@@ -50,41 +50,47 @@ void cli_print(void *user, const char *text, size_t length) {
     fwrite(text, 1, length, stdout);
 }
 
-enum { POLICY_BYTES = 1 << 20 };
+enum { TEXT_BYTES = 1 << 20 };
 
-/* The policy file's text (malloc) in *text, or the exit code. */
-static int read_policy(const char *path, char **text) {
+int cli_read_text(const char *option, const char *path, char **text) {
     FILE *file = fopen(path, "rb");
+    *text = NULL;
     if (file == NULL) {
-        fprintf(stderr, "deepwell: --policy %s: cannot open: %s\n", path, strerror(errno));
+        fprintf(stderr, "deepwell: --%s %s: cannot open: %s\n", option, path, strerror(errno));
         return CLI_FAILED;
     }
-    *text = malloc(POLICY_BYTES + 1);
-    size_t length = *text ? fread(*text, 1, POLICY_BYTES + 1, file) : 0;
+    *text = malloc(TEXT_BYTES + 1);
+    size_t length = *text ? fread(*text, 1, TEXT_BYTES + 1, file) : 0;
     int failed = ferror(file);
     fclose(file);
     if (*text == NULL) return cli_no_memory();
-    if (!failed && length <= POLICY_BYTES && memchr(*text, 0, length) == NULL) {
+    if (!failed && length <= TEXT_BYTES && memchr(*text, 0, length) == NULL) {
         (*text)[length] = '\0';
         return -1;
     }
-    fprintf(stderr, "deepwell: --policy %s: %s\n", path, failed ? "cannot be read" : "is no text of at most 1 MiB");
+    fprintf(stderr, "deepwell: --%s %s: %s\n", option, path, failed ? "cannot be read" : "is no text of at most 1 MiB");
     free(*text);
     *text = NULL;
     return CLI_FAILED;
 }
 
-int cli_model_options(const cli *cli, dw_model_options *options, char **policy) {
+int cli_model_options(cli *cli, dw_model_options *options, char **policy) {
     *policy = NULL;
-    int code = cli->policy != NULL ? read_policy(cli->policy, policy) : -1;
-    if (code >= 0) return code;
+    int code = cli->policy != NULL ? cli_read_text("policy", cli->policy, policy) : -1;
+    if (code < 0 && cli->tuning_text == NULL) code = cli_take_tuning(cli);
+    if (code >= 0) {
+        free(*policy);
+        *policy = NULL;
+        return code;
+    }
     *options = (dw_model_options){.precision = cli->precision,
                                   .policy = *policy,
                                   .device = cli->device,
                                   .chip = cli->chip,
                                   .dims = cli->dim,
                                   .weights = cli->weights,
-                                  .kernels = cli->kernels};
+                                  .kernels = cli->kernels,
+                                  .tuning = cli->tuning_text};
     return -1;
 }
 
@@ -140,6 +146,7 @@ int cli_main(int argc, char **argv) {
         return CLI_FAILED;
     }
     code = run_command(&cli);
+    free(cli.tuning_text);
     dw_context_destroy(cli.context);
     return finish(code);
 }

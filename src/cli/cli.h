@@ -17,6 +17,7 @@ typedef struct cli {
 #undef CLI_OPTION
     const char *prompts[CLI_MOST_PROMPTS];   /* each --ids or --prompt, in order; ids and prompt are the last */
     int prompt_count;
+    char *tuning_text;                       /* of --tuning, or of what tune has kept for the device; NULL: none */
     dw_context *context;
 } cli;
 
@@ -39,7 +40,11 @@ int cli_no_memory(void);                                    /* says so; CLI_FAIL
 int cli_refuse(const char *format, ...);                    /* prints a usage message; CLI_USAGE */
 void cli_print(void *user, const char *text, size_t length);/* a dw_sink to stdout */
 /* Model options from the command line; *policy (malloc) holds the policy file's text and outlives the options. */
-int cli_model_options(const cli *cli, dw_model_options *options, char **policy);
+int cli_model_options(cli *cli, dw_model_options *options, char **policy);
+/* A file of at most 1 MiB as a text (malloc); -1: it is read, else the exit code. option names it in messages. */
+int cli_read_text(const char *option, const char *path, char **text);
+/* cmd_tune.c: what was measured for the device, into cli->tuning_text; -1: go on, also where nothing was. */
+int cli_take_tuning(cli *cli);
 int cli_open(cli *cli, unsigned flags, dw_model **model);
 /* What a file holds as an array (malloc) of borrowed tensors; NULL: no memory. */
 dw_named_tensor *cli_inputs(const dw_tensors *file, int *count);

@@ -96,6 +96,12 @@ static dw_status cuda_synchronize(device *device) {
     return tell_fault(device);
 }
 
+static bool cuda_tell_driver(const device *device, char *words, size_t size) {
+    const cuda_driver *driver = &cuda_state_of(device)->driver;
+    snprintf(words, size, "CUDA %d.%d", driver->version / 1000, driver->version % 1000 / 10);
+    return !driver->is_simulated;
+}
+
 /* The kind of a fault is there first, the rest when its kernel has ended. */
 static dw_status cuda_poll(device *device) {
     const volatile kernel_fault *fault = cuda_state_of(device)->fault;
@@ -148,6 +154,7 @@ static const device_calls cuda_calls = {
     .fill = cuda_fill,
     .run = cuda_run_row,
     .synchronize = cuda_synchronize,
+    .driver = cuda_tell_driver,
     .poll = cuda_poll,
     .follow = cuda_follow,
     .lead = cuda_lead,

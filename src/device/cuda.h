@@ -14,6 +14,7 @@ typedef struct cuda_driver {
     void *library;
     const char *path;             /* what was loaded; in the arena given to cuda_driver_open */
     int version;                  /* 13000: CUDA 13.0 */
+    bool is_simulated;            /* it takes options */
 } cuda_driver;
 
 /* The library path ("libcuda.so.1"), with every call of cuda.def. UNSUPPORTED: it is not there, or too old, and which call it lacks. options go to a stand-in

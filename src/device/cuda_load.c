@@ -56,6 +56,7 @@ dw_status cuda_driver_open(arena *arena, const char *path, const char *options, 
         return base_fail(context, DW_UNSUPPORTED, "the CUDA driver cannot be loaded: %s; a machine with an NVIDIA GPU and its driver has it", dlerror());
     dw_status status = find_symbols(context, driver);
     if (status == DW_OK && options != NULL) status = pass_options(context, driver, options);
+    driver->is_simulated = dlsym(driver->library, "deepwell_sim_configure") != NULL;
     cuda_result result = status == DW_OK ? driver->Init(0) : CUDA_OK;
     if (result != CUDA_OK) status = cuda_fail(context, driver, result, "cuInit");
     if (status != DW_OK) cuda_driver_close(driver);

@@ -24,7 +24,9 @@ typedef struct device_calls {
     dw_status (*run)(device *device, const kernel_row *row, kernel_run *run);
     /* Waits for all that was started. INVALID when a kernel has met what a host kernel would have returned as an error; fault_step says where. */
     dw_status (*synchronize)(device *device);
-    /* The same without waiting: what kernels are known to have met by now. */
+    /* The driver's name and version, which measurements are good for, in words; false: the device is simulated. NULL: there is no driver. */
+    bool (*driver)(const device *device, char *words, size_t size);
+    /* As synchronize, without waiting: what kernels are known to have met by now. */
     dw_status (*poll)(device *device);
     /* From here to lead, what is started goes to this stream of the caller's, behind what the stream holds and all that was started on the device before, and
      * nothing waits for the device. A stream that is being captured gets graphs as nodes of its own graph (*captured: it did); single kernels it gets none. NULL

@@ -116,9 +116,11 @@ dw_status engine_find_chip(dw_model *model, const dw_model_options *options)
 static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_model_options *options, pass_policy *policy, engine_program *program)
 {
     ir_graph *lowered;
+    plan_tuning *tuning;
+    TRY(engine_take_tuning(model, options->tuning, &tuning));
     TRY(engine_lower(model, fused, policy, PASS_PROBE_NONE, &lowered));
     return plan_compile(lowered, &(plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision,
-                                                .dims = options->dims, .kernels = options->kernels}, &program->plan);
+                                                .dims = options->dims, .kernels = options->kernels, .tuning = tuning}, &program->plan);
 }
 
 static dw_status make_step(dw_model *model, ir_graph **step, ir_graph **prelude)

@@ -27,3 +27,6 @@ const void *kernel_image(const char *stem, size_t *bytes, const char **why) {
     }
     return NULL;
 }
+
+int kernel_image_count(void) { return (int)COUNT_OF(images) - 1; }
+const char *kernel_image_name(int index) { return images[index].stem; }

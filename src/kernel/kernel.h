@@ -24,6 +24,10 @@ typedef struct kernel_problem {
     void *user;                       /* of the row that is being asked */
 } kernel_problem;
 
+/* Which of a row's variants measurements found the fastest for calls of up to so many rows of the result; the last one serves all beyond. -1: by estimate. */
+enum { KERNEL_TUNED = 8 };
+typedef struct kernel_tuned { int64_t rows; int variant; } kernel_tuned;
+
 /* What a run is given. */
 typedef struct kernel_run {
     op_call call;                     /* tensors and attributes; a packed operand's tensor has data NULL */
@@ -34,7 +38,11 @@ typedef struct kernel_run {
     pool *pool;
     const chip_caps *chip;
     void *user;                       /* the row's */
+    const kernel_tuned *tuned;        /* in ascending rows; NULL: all by estimate */
+    int tuned_count;
 } kernel_run;
+/* The variant for this many rows; -1: by estimate. */
+int kernel_tuned_variant(const kernel_run *run, int64_t rows);
 
 /* ---- launches: a run on a GPU, in data ---- */
 
@@ -101,6 +109,8 @@ void kernel_fault_print(text *text, const kernel_fault *fault);
 
 /* GPU code that this build has: the fatbin of a row of image.def, or NULL with *why when there is none. */
 const void *kernel_image(const char *stem, size_t *bytes, const char **why);
+int kernel_image_count(void);
+const char *kernel_image_name(int index);
 
 struct kernel_row {
     const char *name;                 /* "matmul_f32_avx512" */
@@ -123,6 +133,8 @@ struct kernel_row {
     dw_status (*run)(const kernel_run *run);      /* of rows for CPUs: writes every element of every result */
     /* Of rows for GPUs: hands over the launches that do. Looks at shapes and attributes, never at data. */
     dw_status (*shape)(const kernel_run *run, kernel_launcher *launcher);
+    /* The name of a variant, that run->tuned may ask for: "" where it does not run the problem, NULL past the last. NULL: there are none. */
+    const char *(*variant)(const kernel_problem *problem, int index);
     bool reference;                   /* the op's plain meaning rather than a kernel of its own */
     bool registered;                  /* the caller's: taken wherever it accepts */
     void *user;                       /* of registered kernels */

@@ -22,6 +22,10 @@
     {.name = #row, .op = OP_##op_name, .device = CHIP_GPU, .needs = needs_features, .strided_in = strided,               \
      .strided_out = strided_first_out, .in_place = operand, .packs = NONE, .reject = family##_reject,                    \
      .cost = family##_cost, .workspace = family##_workspace, .shape = function##_shape},
+#define TUNED(row, op_name, needs_features, strided, strided_first_out, operand, family, function)                       \
+    {.name = #row, .op = OP_##op_name, .device = CHIP_GPU, .needs = needs_features, .strided_in = strided,               \
+     .strided_out = strided_first_out, .in_place = operand, .packs = NONE, .reject = family##_reject,                    \
+     .cost = family##_cost, .workspace = family##_workspace, .shape = function##_shape, .variant = family##_variant},
 #define OP(name_of_op, min_in, max_in, min_out, max_out, family, attributes, traits, meaning)                            \
     {.name = "reference_" #name_of_op, .op = OP_##name_of_op, .device = CHIP_CPU, .strided_in = ALL, .strided_out = true, \
      .in_place = NONE, .packs = NONE, .reject = reference_reject, .cost = reference_cost, .workspace = reference_workspace, \
@@ -33,7 +37,14 @@ static const kernel_row rows[] = {
 #undef KERNEL
 #undef PACKED
 #undef CUDA
+#undef TUNED
 #undef OP
+
+int kernel_tuned_variant(const kernel_run *run, int64_t rows) {
+    for (int i = 0; i < run->tuned_count; i++)
+        if (rows <= run->tuned[i].rows || i + 1 == run->tuned_count) return run->tuned[i].variant;
+    return -1;
+}
 
 int kernel_count(void) { return (int)COUNT_OF(rows); }
 const kernel_row *kernel_at(int index) { return &rows[index]; }

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-typedef struct named_step { int64_t id; bool at_load; const char *kernel; } named_step;
+typedef struct named_step { int64_t id; bool at_load; const char *kernel, *tuned; } named_step;
 typedef struct named_steps {
     named_step *items;
     size_t count, capacity;
@@ -58,6 +58,7 @@ static dw_status set_named(plan *plan, plan_step *step, const named_steps *named
     text_free(&why);
     if (status != DW_OK) return status;
     step->seconds = row->cost ? row->cost(&problem) : 0;
+    if (name->tuned != NULL) TRY(plan_read_tuned(plan, row, &problem, name->tuned, step));
     return plan_set_row(plan, step, row);
 }
 
@@ -80,6 +81,9 @@ static dw_status parse_steps(scanner *scan, named_steps *named)
         step.id = scan->integer;
         TRY(scan_next(scan));
         TRY(scan_name(scan, &step.kernel));
+        bool tuned;
+        TRY(scan_accept(scan, "tuned", &tuned));
+        if (tuned) TRY(scan_string(scan, &step.tuned));
         TRY(scan_end_of_line(scan));
         named_step *grown = arena_grow(scan->arena, named->items, named->count, &named->capacity, sizeof *grown);
         if (grown == NULL) return DW_NO_MEMORY;

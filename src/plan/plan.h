@@ -40,6 +40,8 @@ typedef struct plan_step {
     op_post_list post;
     bool at_load;                     /* depends on weights alone: run once when the model is loaded */
     double seconds;                   /* estimated at the typical sizes */
+    const kernel_tuned *tuned;        /* what measurements chose among the row's variants; NULL: nothing */
+    int tuned_count;
     const char *pack_key;             /* of a packed operand: its name among the model's constants; NULL: nothing is packed */
     int verdict_count;
     const kernel_verdict *verdicts;   /* every row that was considered */
@@ -59,12 +61,33 @@ typedef struct plan {
     int step_count, load_count;
 } plan;
 
+/* ---- measured choices (tuning.c) ---- */
+
+/* A kernel and its variant ("" where it has none) for products of up to so many rows. */
+typedef struct plan_tuned { int64_t rows; const char *kernel, *variant; } plan_tuned;
+typedef struct plan_tuned_product { const char *line; int count; plan_tuned rows[KERNEL_TUNED]; } plan_tuned_product;
+/* All of a device; the text form is
+ *     tuning "NVIDIA H200" "CUDA 13.0" "0123456789abcdef"
+ *     product "matmul bf16[*,768] bf16[3072,768] bt=true"
+ *       rows 16 cuda_matmul_sm90 matmul_bf16_m128n64split4
+ * with rows in ascending order; what follows a '#' is for people. */
+typedef struct plan_tuning {
+    const char *chip, *driver, *kernels;      /* measured on which, under which, of which content */
+    map products;                             /* line -> plan_tuned_product */
+} plan_tuning;
+/* Everything lives in the arena. SYNTAX with the place; also for a product or number of rows that is there twice, or rows that do not ascend. */
+dw_status plan_tuning_parse(arena *arena, const char *source, const char *bytes, size_t length, plan_tuning *tuning);
+dw_status plan_tuning_print(const plan_tuning *tuning, text *text);
+/* The product of a step as a line of a case (kernel.h) with '*' for the number of rows; NULL in *line: it is none, or not one whose other sizes are known. */
+dw_status plan_product_line(arena *arena, const plan *plan, const plan_step *step, const char **line);
+
 typedef struct plan_options {
     const chip_caps *chip;
     const kernel_registry *registry;  /* may be NULL */
     const char *precision;
     const char *dims;                 /* "s=128,b=2": typical sizes; may be NULL */
     const char *kernels;              /* "matmul=matmul_f32_portable,..": kernels that must be taken; may be NULL */
+    const plan_tuning *tuning;        /* measured choices; may be NULL */
 } plan_options;
 
 /* Takes the graph over, also on failure. The graph must have passed ir_check. */

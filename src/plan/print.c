@@ -8,6 +8,7 @@
  *     steps
  *       load %3 quantize_rows
  *       run  %7 matmul_bf16_avx512bf16   # 41.2 us, packs b, y in workspace
+ * A kernel whose variants were measured has them behind it: tuned "16:variant,128:variant", for so many rows.
  * What follows a '#' is for people: plan_parse derives it again from the graph and the kernels. */
 #include "plan/internal.h"
 
@@ -46,11 +47,25 @@ const char *plan_place_name(plan_place place)
     return names[place];
 }
 
-static void print_step(text *text, const plan_step *step)
+static void print_tuned(text *text, const plan *plan, const plan_step *step)
+{
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
+    kernel_problem problem;
+    plan_problem(plan, step, in, out, &problem);
+    text_add(text, " tuned \"");
+    for (int i = 0; i < step->tuned_count; i++)
+        text_printf(text, "%s%" PRId64 ":%s", i > 0 ? "," : "", step->tuned[i].rows,
+                    step->tuned[i].variant >= 0 ? step->row->variant(&problem, step->tuned[i].variant) : "");
+    text_add(text, "\"");
+}
+
+static void print_step(text *text, const plan *plan, const plan_step *step)
 {
     const ir_node *node = step->node;
     const plan_value *result = plan_value_of(node->out[0]);
-    text_printf(text, "  %s %%%d %s   #", step->at_load ? "load" : "run ", node->out[0]->id, step->row->name);
+    text_printf(text, "  %s %%%d %s", step->at_load ? "load" : "run ", node->out[0]->id, step->row->name);
+    if (step->tuned_count > 0) print_tuned(text, plan, step);
+    text_add(text, "   #");
     if (!step->at_load) text_printf(text, " %.1f us,", step->seconds * 1e6);
     if (step->pack_key != NULL) text_printf(text, " packs operand %d,", step->row->packs);
     text_printf(text, " in %s%s%s\n", plan_place_name(result->place), result->base ? " over its operand" : "",
@@ -68,6 +83,6 @@ dw_status plan_print(const plan *plan, text *text)
     text_add(text, "\"\n");
     TRY(ir_print(plan->graph, text));
     text_add(text, "steps\n");
-    for (int i = 0; i < plan->step_count; i++) print_step(text, &plan->steps[i]);
+    for (int i = 0; i < plan->step_count; i++) print_step(text, plan, &plan->steps[i]);
     return text_status(text);
 }

@@ -1,0 +1,327 @@
+/* Measures, for each product of a model, every kernel that accepts it and every variant of those, at several numbers of rows on the device itself, and writes the fastest
+ * down (plan_tuning). A product is run over and over in one device graph, on weights that take turns, so that they come from memory as in a run. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "engine/engine.h"
+
+enum { COPIES_MOST = 32, NODES = 32, TURNS = 3 };
+static const size_t COLD_BYTES = (size_t)160 << 20;    /* more than a GPU's cache holds */
+static const int64_t measured_rows[] = {1, 16, 64, 128, 512, 2048};
+
+typedef struct tuning {
+    dw_context *context;
+    arena arena;
+    dw_model *model;
+    plan_tuning choices;
+    text out;
+    int products;
+} tuning;
+
+/* ---- one product at one number of rows ---- */
+
+typedef struct trial {
+    arena arena;
+    dim_table *dims;
+    kernel_case c;
+    dw_tensor in[KERNEL_CASE_OPERANDS], out[KERNEL_CASE_RESULTS];
+    const dw_tensor *ins[KERNEL_CASE_OPERANDS], *outs[KERNEL_CASE_RESULTS];
+    dw_tensor weights[COPIES_MOST];
+    int copies;
+    size_t bytes[KERNEL_CASE_OPERANDS + KERNEL_CASE_RESULTS];
+} trial;
+
+/* "matmul bf16[*,768] .." with the rows put in. */
+static dw_status put_rows(tuning *t, trial *trial, const char *line, int64_t rows, const char **made) {
+    text words;
+    text_init(&words, t->context);
+    for (const char *at = line; *at != '\0'; at++) {
+        if (*at == '*') text_printf(&words, "%" PRId64, rows);
+        else text_printf(&words, "%c", *at);
+    }
+    dw_status status = text_status(&words);
+    if (status == DW_OK) {
+        *made = arena_text(&trial->arena, text_string(&words));
+        if (*made == NULL) status = DW_NO_MEMORY;
+    }
+    text_free(&words);
+    return status;
+}
+
+static dw_status take(tuning *t, const op_type *type, dw_tensor *tensor, size_t *bytes) {
+    num_parts parts;
+    void *memory;
+    TRY(op_tensor_bind(t->context, type, NULL, NULL, tensor));
+    if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts)) return base_fail(t->context, DW_LIMIT, "the bytes of an operand overflow");
+    TRY(t->model->device->calls->alloc(t->model->device, parts.total_bytes + 1, &memory));
+    op_tensor_init(tensor, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, memory);
+    *bytes = parts.total_bytes;
+    return DW_OK;
+}
+
+/* Numbers on the host, quantised where the format is a block's, brought over. */
+static dw_status fill(tuning *t, trial *trial, const dw_tensor *tensor, size_t bytes, uint64_t seed) {
+    const device_calls *calls = t->model->device->calls;
+    const int64_t count = op_tensor_count(tensor);
+    dw_tensor plain, made = *tensor;
+    op_tensor_init(&plain, dw_format_is_block(tensor->format) ? DW_FORMAT_f32 : tensor->format, DW_SCALE_plain, tensor->rank, tensor->dims, NULL);
+    uint8_t *values = arena_new(&trial->arena, (size_t)count * 8 + 8, ENGINE_ALIGN), *memory = values;
+    if (values == NULL) return DW_NO_MEMORY;
+    plain.data = values;
+    for (int64_t i = 0; i < count; i++) num_store(plain.format, values, i, i < 4096 ? (double)num_random_normal(seed, (uint64_t)i) : num_load(plain.format, values, i % 4096), true);
+    if (dw_format_is_block(tensor->format)) {
+        memory = arena_new(&trial->arena, bytes + ENGINE_ALIGN, ENGINE_ALIGN);
+        if (memory == NULL) return DW_NO_MEMORY;
+        op_tensor_init(&made, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, memory);
+        op_attr to = op_set_format(OP_ATTR_to, tensor->format);
+        const op_attrs attrs = {1, &to};
+        const dw_tensor *in = &plain, *out = &made;
+        const op_call call = {.context = t->context, .op = op_get(OP_quantize), .attrs = &attrs, .n_in = 1, .in = &in, .n_out = 1, .out = &out};
+        TRY(call.op->reference(&call));
+    }
+    TRY(calls->write(t->model->device, tensor->data, memory, bytes));
+    return calls->synchronize(t->model->device);
+}
+
+static dw_status make_operands(tuning *t, trial *trial) {
+    const device_calls *calls = t->model->device->calls;
+    for (int i = 0; i < trial->c.n_in; i++) {
+        TRY(take(t, trial->c.in[i], &trial->in[i], &trial->bytes[i]));
+        TRY(fill(t, trial, &trial->in[i], trial->bytes[i], (uint64_t)i + 1));
+        trial->ins[i] = &trial->in[i];
+    }
+    for (int i = 0; i < trial->c.n_out; i++) {
+        TRY(take(t, trial->c.out[i], &trial->out[i], &trial->bytes[KERNEL_CASE_OPERANDS + i]));
+        trial->outs[i] = &trial->out[i];
+    }
+    trial->weights[0] = trial->in[1];
+    trial->copies = 1;
+    while (trial->copies < COPIES_MOST && (size_t)trial->copies * trial->bytes[1] < COLD_BYTES) {
+        dw_tensor *copy = &trial->weights[trial->copies];
+        size_t bytes;
+        TRY(take(t, trial->c.in[1], copy, &bytes));
+        trial->copies++;
+        TRY(calls->copy(t->model->device, copy->data, trial->in[1].data, bytes));
+    }
+    return DW_OK;
+}
+
+static void free_trial(tuning *t, trial *trial) {
+    const device_calls *calls = t->model->device->calls;
+    for (int i = 0; i < trial->c.n_in; i++) calls->release(t->model->device, trial->in[i].data, trial->bytes[i] + 1);
+    for (int i = 0; i < trial->c.n_out; i++) calls->release(t->model->device, trial->out[i].data, trial->bytes[KERNEL_CASE_OPERANDS + i] + 1);
+    for (int i = 1; i < trial->copies; i++) calls->release(t->model->device, trial->weights[i].data, trial->bytes[1] + 1);
+    dim_table_destroy(trial->dims);
+    arena_free(&trial->arena);
+}
+
+static dw_status record(tuning *t, trial *trial, const kernel_row *row, kernel_run *run, device_graph *graph) {
+    device *device = t->model->device;
+    TRY(device->calls->graph_begin(device, graph));
+    for (int i = 0; i < NODES; i++) {
+        trial->ins[1] = &trial->weights[i % trial->copies];
+        TRY(device->calls->graph_add(device, graph, row, run));
+    }
+    return device->calls->graph_launch(device, graph);
+}
+
+/* Seconds of one call: the least of some turns of the graph. */
+static dw_status measure(tuning *t, trial *trial, const kernel_row *row, int variant, double *seconds) {
+    device *device = t->model->device;
+    const kernel_tuned tuned = {INT64_MAX, variant};
+    kernel_run run = {.call = {.context = t->context, .op = trial->c.op, .attrs = &trial->c.attrs, .n_in = trial->c.n_in, .in = trial->ins, .n_out = trial->c.n_out, .out = trial->outs},
+                      .post = trial->c.post, .chip = &device->caps, .user = row->user, .tuned = &tuned, .tuned_count = variant >= 0};
+    const size_t workspace = row->workspace ? row->workspace(&run) : 0;
+    device_graph *graph;
+    *seconds = 0;
+    TRY(device->calls->alloc(device, workspace, &run.workspace));
+    dw_status status = device->calls->graph_create(device, &graph);
+    if (status == DW_OK) {
+        status = record(t, trial, row, &run, graph);
+        if (status == DW_OK) status = device->calls->synchronize(device);
+        for (int i = 0; i < TURNS && status == DW_OK; i++) {
+            const double start = engine_now();
+            status = device->calls->graph_launch(device, graph);
+            if (status == DW_OK) status = device->calls->synchronize(device);
+            const double spent = (engine_now() - start) / NODES;
+            if (i == 0 || spent < *seconds) *seconds = spent;
+        }
+        device->calls->graph_release(device, graph);
+    }
+    device->calls->release(device, run.workspace, workspace);
+    return status;
+}
+
+/* ---- the fastest ---- */
+
+typedef struct fastest { const kernel_row *row; const char *variant; double seconds; int tried; } fastest;
+
+static dw_status try_one(tuning *t, trial *trial, const kernel_row *row, int variant, const char *name, fastest *best) {
+    double seconds;
+    TRY(measure(t, trial, row, variant, &seconds));
+    best->tried++;
+    if (best->row == NULL || seconds < best->seconds) *best = (fastest){row, name, seconds, best->tried};
+    return base_poll(t->context);
+}
+
+static dw_status try_all(tuning *t, trial *trial, fastest *best) {
+    static const int64_t no_symbols[1] = {0};
+    kernel_problem problem = {.context = t->context, .op = trial->c.op, .attrs = &trial->c.attrs, .post = trial->c.post, .n_in = trial->c.n_in, .n_out = trial->c.n_out,
+                              .in = trial->c.in, .out = trial->c.out, .constant_in = 2, .dims = trial->dims, .symbols = no_symbols, .chip = &t->model->chip};
+    kernel_choice choice;
+    TRY(kernel_choose(&trial->arena, &problem, t->model->registry, NULL, &choice));
+    TRY(make_operands(t, trial));
+    for (int i = 0; i < choice.verdict_count; i++) {
+        const kernel_row *row = choice.verdicts[i].row;
+        const char *name;
+        if (choice.verdicts[i].reason != NULL || row->registered) continue;
+        if (choice.verdicts[i].seconds > 50 * choice.seconds) continue;    /* a plain kernel's milliseconds would only be waited for */
+        if (row->variant == NULL) TRY(try_one(t, trial, row, -1, "", best));
+        for (int k = 0; row->variant != NULL && (name = row->variant(&problem, k)) != NULL; k++)
+            if (name[0] != '\0') TRY(try_one(t, trial, row, k, name, best));
+    }
+    return DW_OK;
+}
+
+static dw_status tune_rows(tuning *t, const char *line, int64_t rows, plan_tuned *entry, fastest *best) {
+    trial trial = {0};
+    const char *words;
+    *best = (fastest){0};
+    arena_init(&trial.arena, t->context);
+    dw_status status = put_rows(t, &trial, line, rows, &words);
+    if (status == DW_OK) status = dim_table_create(t->context, &trial.dims);
+    if (status == DW_OK) status = kernel_case_parse(&trial.arena, trial.dims, "product", 1, words, &trial.c);
+    if (status == DW_OK) status = try_all(t, &trial, best);
+    free_trial(t, &trial);
+    if (status != DW_OK) return base_fail_at(t->context, status, "product \"%s\", %" PRId64 " rows", line, rows);
+    if (best->row == NULL) return base_fail(t->context, DW_INTERNAL, "product \"%s\": nothing was measured", line);
+    *entry = (plan_tuned){rows, best->row->name, best->variant};
+    return DW_OK;
+}
+
+static dw_status tune_product(tuning *t, const char *line) {
+    plan_tuned_product *product;
+    if (map_find(&t->choices.products, line) != NULL) return DW_OK;
+    TRY_NEW(product, &t->arena, 1);
+    product->line = line;
+    for (size_t i = 0; i < COUNT_OF(measured_rows); i++) {
+        fastest best;
+        TRY(tune_rows(t, line, measured_rows[i], &product->rows[product->count++], &best));
+        text_printf(&t->out, "#   %-7" PRId64 " %9.2f us %s %s, of %d\n", measured_rows[i], best.seconds * 1e6, best.row->name, best.variant, best.tried);
+    }
+    text_printf(&t->out, "# of %s\n", line);
+    t->products++;
+    return map_set(&t->choices.products, line, product);
+}
+
+static dw_status tune_plan(tuning *t, const plan *plan) {
+    for (int i = plan != NULL ? plan->load_count : 0; plan != NULL && i < plan->step_count; i++) {
+        const char *line;
+        TRY(plan_product_line(&t->arena, plan, &plan->steps[i], &line));
+        if (line != NULL) TRY(tune_product(t, line));
+    }
+    return DW_OK;
+}
+
+/* ---- keys ---- */
+
+static uint64_t hash_kernels(void) {
+    uint64_t hash = 0;
+    for (int i = 0; i < kernel_count(); i++) hash = base_hash(kernel_at(i)->name, strlen(kernel_at(i)->name), hash);
+    for (int i = 0; i < kernel_image_count(); i++) {
+        size_t bytes;
+        const char *why;
+        const void *image = kernel_image(kernel_image_name(i), &bytes, &why);
+        if (image != NULL) hash = base_hash(image, bytes, hash);
+    }
+    return hash;
+}
+
+/* What measurements are good for: this chip, driver, and kernels. */
+static dw_status take_key(tuning *t, plan_tuning *key) {
+    char driver[64];
+    device *device = t->model->device;
+    if (device == NULL) return base_fail(t->context, DW_UNSUPPORTED, "the CPU's kernels are chosen by estimates, and none of them has variants: name a GPU, --device cuda");
+    if (device->calls->driver == NULL || !device->calls->driver(device, driver, sizeof driver))
+        return base_fail(t->context, DW_UNSUPPORTED, "%s is simulated, and a simulation says nothing of time: tune on the GPU itself", device->caps.model);
+    key->chip = arena_text(&t->arena, device->caps.model);
+    key->driver = arena_text(&t->arena, driver);
+    key->kernels = arena_printf(&t->arena, "%016" PRIx64, hash_kernels());
+    return key->chip && key->driver && key->kernels ? DW_OK : DW_NO_MEMORY;
+}
+
+static bool is_same_key(const plan_tuning *a, const plan_tuning *b) {
+    return strcmp(a->chip, b->chip) == 0 && strcmp(a->driver, b->driver) == 0 && strcmp(a->kernels, b->kernels) == 0;
+}
+
+dw_status engine_take_tuning(dw_model *model, const char *words, plan_tuning **result) {
+    plan_tuning key = {0};
+    tuning t = {.context = model->context, .model = model};
+    *result = NULL;
+    if (words == NULL) return DW_OK;
+    arena_init(&t.arena, model->context);
+    TRY_NEW(*result, &model->arena, 1);
+    dw_status status = plan_tuning_parse(&model->arena, "tuning", words, strlen(words), *result);
+    if (status == DW_OK) status = take_key(&t, &key);
+    if (status == DW_OK && !is_same_key(*result, &key))
+        status = base_fail(model->context, DW_MISMATCH, "the tuning is of %s under %s, kernels %s; this is %s under %s, kernels %s: tune again", (*result)->chip, (*result)->driver,
+                           (*result)->kernels, key.chip, key.driver, key.kernels);
+    arena_free(&t.arena);
+    return status;
+}
+
+/* ---- public ---- */
+
+static dw_status open_for_key(dw_context *context, const char *device, dw_model *model) {
+    *model = (dw_model){.context = context};
+    if (device == NULL || strncmp(device, "cpu", 3) == 0) return DW_OK;
+    return device_open(context, device, &model->device);
+}
+
+dw_status dw_tuning_key(dw_context *context, const char *device, char *key, size_t size) {
+    dw_model model;
+    plan_tuning found = {0};
+    tuning t = {.context = context, .model = &model};
+    arena_init(&t.arena, context);
+    dw_status status = open_for_key(context, device, &model);
+    if (status == DW_OK) status = take_key(&t, &found);
+    if (status == DW_OK && (size_t)snprintf(key, size, "%s-%s-%s", model.device->caps.name, found.driver, found.kernels) >= size)
+        status = base_fail(context, DW_LIMIT, "the key of a tuning does not fit %zu bytes", size);
+    for (char *at = key; status == DW_OK && *at != '\0'; at++)
+        if (*at == ' ' || *at == '/') *at = '_';
+    device_close(model.device);
+    arena_free(&t.arena);
+    return status;
+}
+
+static dw_status tune_model(tuning *t, const char *before) {
+    plan_tuning key = {0};
+    TRY(take_key(t, &key));
+    if (before != NULL) TRY(plan_tuning_parse(&t->arena, "tuning", before, strlen(before), &t->choices));
+    if (before != NULL && !is_same_key(&t->choices, &key))
+        return base_fail(t->context, DW_MISMATCH, "the tuning that was there is of %s under %s, kernels %s: put it away, and tune anew", t->choices.chip, t->choices.driver, t->choices.kernels);
+    if (before == NULL) map_init(&t->choices.products, &t->arena);
+    t->choices.chip = key.chip;
+    t->choices.driver = key.driver;
+    t->choices.kernels = key.kernels;
+    TRY(tune_plan(t, t->model->full.plan));
+    TRY(tune_plan(t, t->model->step.plan));
+    TRY(tune_plan(t, t->model->prelude.plan));
+    return plan_tuning_print(&t->choices, &t->out);
+}
+
+dw_status dw_tune(dw_context *context, const char *file, const dw_model_options *options, const char *before, dw_sink sink, void *user) {
+    tuning t = {.context = context};
+    dw_model_options asked = *options;
+    asked.flags = (asked.flags & ~(unsigned)DW_MODEL_GENERATE_ONLY) | DW_MODEL_PLAN_ONLY | DW_MODEL_GENERATE;
+    asked.tuning = NULL;
+    TRY(dw_model_open(context, file, &asked, &t.model));
+    arena_init(&t.arena, context);
+    text_init(&t.out, context);
+    dw_status status = tune_model(&t, before);
+    if (status == DW_OK) sink(user, text_string(&t.out), t.out.length);
+    text_free(&t.out);
+    arena_free(&t.arena);
+    dw_model_destroy(t.model);
+    return status;
+}

@@ -1,0 +1,207 @@
+/* Measured choices: which kernel, and which of its variants, was the fastest for products of given sizes, as text and as what a plan takes from it. Measures
+ * nothing. */
+#include "plan/internal.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- the text form ---- */
+
+static dw_status parse_rows(scanner *scan, plan_tuned_product *product) {
+    while (scan_is(scan, "rows")) {
+        plan_tuned entry;
+        const bool first = product->count == 0;
+        TRY(scan_next(scan));
+        TRY(scan_integer(scan, &entry.rows));
+        if (entry.rows < 1 || (!first && entry.rows <= product->rows[product->count - 1].rows)) return scan_fail(scan, "numbers of rows ascend from 1, and this is %" PRId64, entry.rows);
+        if (product->count == KERNEL_TUNED) return scan_fail(scan, "a product has at most %d numbers of rows", KERNEL_TUNED);
+        TRY(scan_name(scan, &entry.kernel));
+        entry.variant = "";
+        if (scan->kind == SCAN_NAME) TRY(scan_name(scan, &entry.variant));
+        TRY(scan_end_of_line(scan));
+        product->rows[product->count++] = entry;
+    }
+    return product->count > 0 ? DW_OK : scan_fail(scan, "a product has lines of rows behind it");
+}
+
+static dw_status parse_product(scanner *scan, plan_tuning *tuning) {
+    plan_tuned_product *product;
+    TRY_NEW(product, scan->arena, 1);
+    TRY(scan_expect(scan, "product"));
+    if (scan->kind == SCAN_STRING && map_find(&tuning->products, scan->token) != NULL) return scan_fail(scan, "this product is there twice");
+    TRY(scan_string(scan, &product->line));
+    TRY(scan_end_of_line(scan));
+    TRY(parse_rows(scan, product));
+    return map_set(&tuning->products, product->line, product);
+}
+
+dw_status plan_tuning_parse(arena *arena, const char *source, const char *bytes, size_t length, plan_tuning *tuning) {
+    scanner scan;
+    *tuning = (plan_tuning){0};
+    map_init(&tuning->products, arena);
+    TRY(scan_open(&scan, arena, source, bytes, length));
+    if (scan.kind == SCAN_NEWLINE) TRY(scan_end_of_line(&scan));
+    TRY(scan_expect(&scan, "tuning"));
+    TRY(scan_string(&scan, &tuning->chip));
+    TRY(scan_string(&scan, &tuning->driver));
+    TRY(scan_string(&scan, &tuning->kernels));
+    TRY(scan_end_of_line(&scan));
+    while (scan.kind != SCAN_END) TRY(parse_product(&scan, tuning));
+    return DW_OK;
+}
+
+dw_status plan_tuning_print(const plan_tuning *tuning, text *text) {
+    const char *const words[] = {tuning->chip, tuning->driver, tuning->kernels};
+    text_add(text, "tuning");
+    for (size_t i = 0; i < COUNT_OF(words); i++) {
+        text_add(text, " ");
+        text_json_string(text, words[i]);
+    }
+    text_add(text, "\n");
+    for (size_t i = 0; i < tuning->products.count; i++) {
+        const plan_tuned_product *product = tuning->products.entries[i].value;
+        text_add(text, "product ");
+        text_json_string(text, product->line);
+        text_add(text, "\n");
+        for (int k = 0; k < product->count; k++)
+            text_printf(text, "  rows %" PRId64 " %s%s%s\n", product->rows[k].rows, product->rows[k].kernel, product->rows[k].variant[0] != '\0' ? " " : "", product->rows[k].variant);
+    }
+    return text_status(text);
+}
+
+/* ---- the product of a step ---- */
+
+static bool is_known(const op_type *type, int from) {
+    int64_t size;
+    for (int i = from; i < type->rank; i++)
+        if (!dim_is_constant(type->dims[i], &size)) return false;
+    return true;
+}
+
+/* All axes but the last are rows, which '*' stands for; a row alone is what it is. */
+static bool print_operand(text *text, const op_type *type, bool rows) {
+    int64_t size = 1;
+    bool one = true;
+    for (int i = 0; i + 1 < type->rank; i++) one = one && dim_is_constant(type->dims[i], &size) && size == 1;
+    if (type->rank < 1 || !is_known(type, type->rank - 1)) return false;
+    dim_is_constant(type->dims[type->rank - 1], &size);
+    if (rows || !one) text_printf(text, " %s[*,%" PRId64 "]", dw_format_name(type->format), size);
+    else text_printf(text, " %s[%" PRId64 "]", dw_format_name(type->format), size);
+    return true;
+}
+
+static bool print_attr(text *text, const op_attr *attr) {
+    switch (op_attr_kind_of(attr->id)) {
+    case OP_KIND_INT: text_printf(text, " %s=%" PRId64, op_attr_name(attr->id), attr->integer); return true;
+    case OP_KIND_BOOL: text_printf(text, " %s=%s", op_attr_name(attr->id), attr->integer ? "true" : "false"); return true;
+    case OP_KIND_TEXT: text_printf(text, " %s=%s", op_attr_name(attr->id), attr->text); return true;
+    case OP_KIND_FORMAT: text_printf(text, " %s=%s", op_attr_name(attr->id), dw_format_name(attr->format)); return true;
+    case OP_KIND_REAL:
+    case OP_KIND_DIM:
+    case OP_KIND_INTS:
+    case OP_KIND_DIMS: break;
+    }
+    return false;
+}
+
+static bool print_line(text *text, const plan_step *step) {
+    const ir_node *node = step->node;
+    int64_t n, k;
+    if (node->op != OP_matmul || ir_in(node, 1)->type.rank != 2 || !is_known(&ir_in(node, 1)->type, 0)) return false;
+    const op_type *b = &ir_in(node, 1)->type;
+    text_add(text, op_get(node->op)->name);
+    if (!print_operand(text, &ir_in(node, 0)->type, true)) return false;
+    dim_is_constant(b->dims[0], &n);
+    dim_is_constant(b->dims[1], &k);
+    text_printf(text, " %s[%" PRId64 ",%" PRId64 "]", dw_format_name(b->format), n, k);
+    for (int i = 2; i < node->n_in; i++)
+        if (ir_in(node, i) == NULL || !print_operand(text, &ir_in(node, i)->type, false)) return false;
+    for (int i = 0; i < node->attrs.count; i++)
+        if (!print_attr(text, &node->attrs.items[i])) return false;
+    return true;
+}
+
+dw_status plan_product_line(arena *arena, const plan *plan, const plan_step *step, const char **line) {
+    text text;
+    *line = NULL;
+    text_init(&text, plan->context);
+    const bool is_product = print_line(&text, step);
+    dw_status status = text_status(&text);
+    if (status == DW_OK && is_product) {
+        *line = arena_text(arena, text_string(&text));
+        if (*line == NULL) status = DW_NO_MEMORY;
+    }
+    text_free(&text);
+    return status;
+}
+
+/* ---- what a plan takes ---- */
+
+static int find_variant(const kernel_row *row, const kernel_problem *problem, const char *name, size_t length) {
+    const char *known;
+    if (length == 0 || row->variant == NULL) return -1;
+    for (int i = 0; (known = row->variant(problem, i)) != NULL; i++)
+        if (strlen(known) == length && memcmp(known, name, length) == 0) return i;
+    return -1;
+}
+
+static int64_t typical_rows(const plan *plan, const op_type *out) {
+    int64_t rows = 1, size;
+    for (int i = 0; i + 1 < out->rank; i++)
+        if (dim_eval(plan->context, out->dims[i], plan->typical, &size) == DW_OK && size > 0 && rows <= INT64_MAX / size) rows *= size;
+    return rows;
+}
+
+static const kernel_row *find_row(const char *name) {
+    for (int i = 0; i < kernel_count(); i++)
+        if (strcmp(kernel_at(i)->name, name) == 0) return kernel_at(i);
+    return NULL;
+}
+
+/* A plan has one kernel for all sizes of a step: the one measured for the typical ones. Rows for which another was faster are by estimate. */
+dw_status plan_take_tuned(plan *plan, const plan_tuning *tuning, arena *scratch, const kernel_problem *problem, plan_step *step, const char **kernel) {
+    const char *line;
+    kernel_tuned *tuned;
+    TRY(plan_product_line(scratch, plan, step, &line));
+    const plan_tuned_product *product = line != NULL && !step->at_load ? map_find(&tuning->products, line) : NULL;
+    if (product == NULL) return DW_OK;
+    const int64_t rows = typical_rows(plan, problem->out[0]);
+    const plan_tuned *chosen = &product->rows[product->count - 1];
+    for (int i = product->count; i-- > 0;)
+        if (rows <= product->rows[i].rows) chosen = &product->rows[i];
+    const kernel_row *row = find_row(chosen->kernel);
+    if (row == NULL) return base_fail(plan->context, DW_NOT_FOUND, "tuning: there is no kernel %s in this build (product \"%s\"): tune again", chosen->kernel, line);
+    TRY_NEW(tuned, &plan->arena, product->count);
+    for (int i = 0; i < product->count; i++) {
+        const plan_tuned *entry = &product->rows[i];
+        const bool same = strcmp(entry->kernel, row->name) == 0;
+        tuned[i] = (kernel_tuned){entry->rows, same ? find_variant(row, problem, entry->variant, strlen(entry->variant)) : -1};
+        if (same && entry->variant[0] != '\0' && tuned[i].variant < 0)
+            return base_fail(plan->context, DW_NOT_FOUND, "tuning: kernel %s has no variant %s for product \"%s\": tune again", row->name, entry->variant, line);
+    }
+    *kernel = row->name;
+    step->tuned = row->variant != NULL ? tuned : NULL;
+    step->tuned_count = row->variant != NULL ? product->count : 0;
+    return DW_OK;
+}
+
+dw_status plan_read_tuned(plan *plan, const kernel_row *row, const kernel_problem *problem, const char *words, plan_step *step) {
+    kernel_tuned *tuned;
+    int count = 0;
+    TRY_NEW(tuned, &plan->arena, KERNEL_TUNED);
+    for (const char *at = words; *at != '\0';) {
+        char *colon;
+        const int64_t rows = strtoll(at, &colon, 10);
+        const size_t length = *colon == ':' ? strcspn(colon + 1, ",") : 0;
+        const int variant = *colon == ':' ? find_variant(row, problem, colon + 1, length) : -1;
+        if (colon == at || *colon != ':' || rows < 1 || (count > 0 && rows <= tuned[count - 1].rows) || count == KERNEL_TUNED || (length > 0 && variant < 0))
+            return base_fail(plan->context, DW_INVALID, "tuned \"%s\": %s takes up to %d entries rows:variant in ascending order, of its own variants", words, row->name, KERNEL_TUNED);
+        tuned[count++] = (kernel_tuned){rows, variant};
+        at = colon + 1 + length;
+        at += *at == ',';
+    }
+    step->tuned = count > 0 ? tuned : NULL;
+    step->tuned_count = count;
+    return DW_OK;
+}
