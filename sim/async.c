@@ -1,6 +1,7 @@
 /* Bulk and tensor copies (PTX ISA 9.7.9.25): issued by one instruction, done later, in an order that the seed decides. Until then their target may not be
  * read, nor their source in shared memory written. */
 #include "decode.h"
+#include "order.h"
 #include "real.h"
 #include "tensor_map.h"
 #include "tmem.h"
@@ -339,6 +340,7 @@ static bool begin_copy(struct sim_async *a, size_t align) {
         sim_cta *cta = &cluster->ctas[i];
         if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
         if (!check_shared(a->warp, a->op, a->lane, a, cta, align)) return false;
+        if (cta == a->warp->cta && !(a->store ? order_read : order_write)(a->warp, a->op, a->lane, a->shared, a->bytes, true)) return false;
         set_flags(cta, a->shared, a->bytes, 0, a->store ? SHADOW_SOURCE : SHADOW_FLIGHT);
     }
     if (add_async(cluster, a)) return true;

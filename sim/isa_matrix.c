@@ -1,5 +1,6 @@
 /* ldmatrix and stmatrix (PTX ISA 9.7.14.5.15 and 16): matrices of 8 by 8 halves between shared memory, whose rows lanes name, and fragments. */
 #include "decode.h"
+#include "order.h"
 
 /* Lane l gives the address of row l % 8 of matrix l / 8, and holds of each matrix row l / 4, columns 2 (l % 4) and the next; transposed, a column so. */
 static uint64_t row_address(sim_warp *w, const sim_op *op, int lane) {
@@ -23,6 +24,7 @@ static sim_flow do_matrix(sim_warp *w, const sim_op *op, uint32_t mask) {
                 if ((place.shadow[i] & (SHADOW_FLIGHT | SHADOW_SOURCE | SHADOW_TENSOR)) == 0) continue;
                 return sim_find(w, op, lane, "writes shared memory at 0x%llx, which an asynchronous copy still uses: wait for it first", (unsigned long long)address);
             }
+            if (place.space == PTX_SHARED && place.cta == w->cta && !(store ? order_write : order_read)(w, op, lane, place.offset, 16, false)) return SIM_STOP;
             for (int column = 0; column < 8; column++) {
                 int r = transposed ? column : row, c = transposed ? row : column;
                 uint16_t *half = (uint16_t *)&fragment[r * 4 + c / 2] + c % 2;

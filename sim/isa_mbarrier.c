@@ -1,6 +1,7 @@
 /* mbarrier objects: arrivals, bytes of transactions, phases (PTX ISA 9.7.13.15), and the fences that async.c looks at. The 64 bits in shared memory are
  * the simulator's own format; shadow bits tell an object from what merely looks like one. */
 #include "decode.h"
+#include "order.h"
 
 #include <inttypes.h>
 
@@ -83,6 +84,7 @@ bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, 
         return false;
     }
     b.pending--;
+    order_mbarrier_arrive(w, cta, offset);
     settle(&b);
     pack(cta->shared + offset, b);
     sim_changed(w);
@@ -155,6 +157,7 @@ static sim_flow do_arrive(sim_warp *w, const sim_op *op, uint32_t mask) {
             if ((int64_t)b.tx + given > TX_LIMIT) return sim_find(w, op, lane, "%lld bytes under way at an mbarrier; 2^20 - 1 is the limit", (long long)b.tx + given);
             b.tx += (int32_t)given;
         }
+        order_mbarrier_arrive(w, place.cta, place.offset);
         b.pending -= count;
         if (drops) b.expected -= count;
         settle(&b);
@@ -176,6 +179,7 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
         else phase = (uint32_t)(ROW(uint64_t, 2)[lane] >> 62 & 1);
         bool is_over = unpack(place.bytes).phase != phase;
         over |= (uint32_t)is_over << lane;
+        if (is_over) order_mbarrier_pass(w, place.cta, place.offset);
         if (is_over) continue;
         w->now->polled = place.offset | (uint64_t)place.cta->rank << SIM_RANK_SHIFT;
         w->now->polled_phase = phase;

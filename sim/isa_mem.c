@@ -1,5 +1,6 @@
 /* Loads, stores, atomics and asynchronous copies of single threads (PTX ISA 9.7.9.8 to 12, 9.7.9.25, 9.7.13.5 to 7). */
 #include "decode.h"
+#include "order.h"
 #include "lanes.h"
 #include "num/num.h"
 #include "real.h"
@@ -53,6 +54,12 @@ static void put_lane(sim_warp *w, const sim_op *op, int member, int lane, const 
     memcpy(to, from, size);
 }
 
+/* Neither volatile nor ordered. */
+static bool is_plain(const sim_op *op) {
+    const sim_modifiers *m = &op->mods;
+    return !(sim_has(m, SIM_MOD_volatile) || sim_has(m, SIM_MOD_relaxed) || sim_has(m, SIM_MOD_acquire) || sim_has(m, SIM_MOD_release) || sim_has(m, SIM_MOD_mmio));
+}
+
 static sim_flow do_ld(sim_warp *w, const sim_op *op, uint32_t mask) {
     size_t bytes = (size_t)op->bytes * op->count;
     for (uint32_t left = mask; left != 0; left &= left - 1) {
@@ -61,6 +68,8 @@ static sim_flow do_ld(sim_warp *w, const sim_op *op, uint32_t mask) {
         sim_place place;
         if (!sim_reach(w, op, lane, op->space, address, bytes, bytes, SIM_READ, &place)) return SIM_STOP;
         if (!sim_check_written(w, op, lane, &place, bytes, address) || !sim_check_race(w, op, lane, &place, bytes, address, SIM_READ, false)) return SIM_STOP;
+        if (place.space == PTX_SHARED && !is_plain(op)) order_through(w);
+        else if (place.space == PTX_SHARED && place.cta == w->cta && !order_read(w, op, lane, place.offset, bytes, false)) return SIM_STOP;
         for (int k = 0; k < op->count; k++) put_lane(w, op, k, lane, place.bytes + (size_t)k * op->bytes);
     }
     return SIM_NEXT;
@@ -111,7 +120,12 @@ static sim_flow do_st(sim_warp *w, const sim_op *op, uint32_t mask) {
             bool same = (place.shadow[0] & SHADOW_WRITTEN) != 0 && memcmp(place.bytes, value, bytes) == 0;
             if (!sim_check_race(w, op, lane, &place, bytes, address, SIM_WRITE, same)) return SIM_STOP;
         }
-        if (place.space == PTX_SHARED && in_flight(w, op, lane, &place, bytes, address)) return SIM_STOP;
+        if (place.space == PTX_SHARED) {
+            if (in_flight(w, op, lane, &place, bytes, address)) return SIM_STOP;
+            bool same = (place.shadow[0] & SHADOW_WRITTEN) != 0 && memcmp(place.bytes, value, bytes) == 0;
+            if (!is_plain(op)) order_through(w);
+            else if (!same && place.cta == w->cta && !order_write(w, op, lane, place.offset, bytes, false)) return SIM_STOP;
+        }
         memcpy(place.bytes, value, bytes);
         mark_written(&place, bytes);
         sim_changed(w);
@@ -194,6 +208,7 @@ static sim_flow do_atom(sim_warp *w, const sim_op *op, uint32_t mask) {
         sim_place place;
         if (!sim_reach(w, op, lane, op->space, address, bytes, bytes, SIM_ATOMIC, &place)) return SIM_STOP;
         if (op->small != SIM_MOD_exch && !sim_check_written(w, op, lane, &place, bytes, address)) return SIM_STOP;
+        order_through(w);
         for (int k = 0; k < op->count; k++) {
             uint8_t *at = place.bytes + (size_t)k * size, old_bytes[16];
             const uint8_t *value = (const uint8_t *)sim_row(w, op->rows[op->count + k]) + (size_t)lane * row;
@@ -299,6 +314,7 @@ static sim_flow do_cp_async(sim_warp *w, const sim_op *op, uint32_t mask) {
         sim_place into, out;
         if (taken > copy->bytes) return sim_find(w, op, lane, "copies %zu bytes with a source of %zu: at most as many", copy->bytes, taken);
         if (!sim_reach(w, op, lane, PTX_SHARED, to, copy->bytes, copy->bytes, SIM_WRITE, &into)) return SIM_STOP;
+        if (into.cta == w->cta && !order_write(w, op, lane, into.offset, copy->bytes, false)) return SIM_STOP;
         memset(into.bytes, 0, copy->bytes);
         if (taken > 0) {
             if (!sim_reach(w, op, lane, PTX_GLOBAL, from, taken, copy->bytes, SIM_READ, &out) || !sim_check_written(w, op, lane, &out, taken, from) ||

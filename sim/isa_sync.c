@@ -1,5 +1,6 @@
 /* Barriers of the warp, the CTA and the cluster (PTX ISA 9.7.13.1 to 3). */
 #include "decode.h"
+#include "order.h"
 
 static int count_bits(uint32_t mask) { return __builtin_popcount(mask); }
 
@@ -61,6 +62,7 @@ void sim_release_barrier(sim_cta *cta, int barrier) {
             sim_fragment *f = &w->fragments[i];
             if (f->wait != SIM_WAIT_BARRIER || f->barrier != barrier) continue;
             f->wait = SIM_READY;
+            order_barrier_pass(w, barrier);
             f->has_result = f->wants_result;
             f->wants_result = false;
         }
@@ -100,6 +102,7 @@ static bool read_barrier(sim_warp *w, const sim_op *op, uint32_t mask, int at, i
 static int weight(const sim_warp *w, const sim_op *op, uint32_t mask, int expected) { return op->small != 0 && expected > 0 ? LANES : count_bits(mask & w->live); }
 
 static bool arrive(sim_warp *w, sim_barrier *b, int number, int expected, int threads) {
+    order_barrier_arrive(w, number);
     b->expected = expected;
     b->arrived += threads;
     if (!complete(w->cta, b)) return false;
@@ -130,6 +133,7 @@ static sim_flow do_bar_sync(sim_warp *w, const sim_op *op, uint32_t mask) {
     if (!read_barrier(w, op, mask, 0, &number, &expected, &flow)) return flow;
     whole_fragment(w, mask);
     if (arrive(w, &w->cta->barriers[number], number, expected, weight(w, op, mask, expected))) {
+        order_barrier_pass(w, number);
         w->now->pc++;
         return SIM_JUMPED;
     }
@@ -179,6 +183,7 @@ static sim_flow do_bar_red(sim_warp *w, const sim_op *op, uint32_t mask) {
             wait_at(w, number, true);
             return SIM_WAIT;
         }
+        order_barrier_pass(w, number);
     }
     w->now->has_result = false;
     if (sim_has(&op->mods, SIM_MOD_popc)) {
@@ -241,6 +246,7 @@ static sim_flow do_cluster_arrive(sim_warp *w, const sim_op *op, uint32_t mask) 
         if (w->cluster_phase[i] == cluster->phase + 1) return sim_find(w, op, i, "arrives twice at the cluster's barrier without waiting in between: add barrier.cluster.wait");
         w->cluster_phase[i] = cluster->phase + 1;
     }
+    order_through(w);
     cluster->arrived += (uint32_t)count_bits(mask);
     sim_release_cluster(cluster);
     return SIM_NEXT;
@@ -261,6 +267,7 @@ static sim_flow do_cluster_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
     for (int i = 0; i < LANES; i++) {
         if (mask >> i & 1) w->cluster_phase[i] = 0;
     }
+    order_through(w);
     return SIM_NEXT;
 }
 

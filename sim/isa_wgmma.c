@@ -1,6 +1,7 @@
 /* wgmma (PTX ISA 9.7.15): products of a warpgroup, whose four warps each compute 16 of the 64 rows. A product is noted when it is issued and computed when it
  * is waited for, as late as hardware may: who reads the result, or overwrites an operand, without waiting gets what that deserves. */
 #include "decode.h"
+#include "order.h"
 #include "product.h"
 #include "real.h"
 
@@ -65,6 +66,7 @@ static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t desc
                 sim_find(w, op, -1, "row %d, element %d of an operand lies at 0x%llx of shared memory, which %s", first + r, i, (unsigned long long)at, what);
                 return false;
             }
+            if (at % 4 == 0) order_note_read(w, at);
             element *e = &elements[r * k + i];
             *e = (element){.known = (s & SHADOW_WRITTEN) != 0};
             memcpy(&e->code, &cta->shared[at], (size_t)bytes);

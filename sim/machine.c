@@ -2,6 +2,7 @@
  * each other, else by turns in an order that the seed decides. The same bits in either case, at any number of threads. */
 #include "call.h"
 #include "decode.h"
+#include "order.h"
 #include "tmem.h"
 
 #include <stdlib.h>
@@ -143,6 +144,7 @@ static void free_cluster(sim_cluster *cluster) {
         free(cta->warps);
         free(cta->shared);
         free(cta->shared_shadow);
+        order_free(cta);
         free(cta->tensor_reads);
         tmem_free(cta);
     }
@@ -191,6 +193,7 @@ static bool start_cta(sim_cluster *cluster, int rank, const uint32_t first[3]) {
         return false;
     }
     memset(cta->shared, 0xcd, cta->shared_bytes);
+    order_start(cta);
     for (int i = 0; i < SIM_BARRIERS; i++) cta->barriers[i].all = true;
     for (int i = 0; i < cta->warp_count; i++) {
         if (!start_warp(cta, i, threads)) return false;

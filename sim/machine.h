@@ -250,6 +250,7 @@ struct sim_cta {
     sim_warp *warps;
     int warp_count, warps_live;
     sim_barrier barriers[SIM_BARRIERS];
+    struct sim_order *order;      /* of its warps (order.c), or NULL */
     struct sim_tmem *tmem;        /* NULL until it is used (tmem.c) */
     uint16_t *tensor_reads;       /* per 16 bytes of shared memory: operations of tensor cores that may still read them; NULL until there is one */
 };

@@ -65,7 +65,6 @@ def of_instruction(guard, op, words):
         if ".red" not in op:
             yield removed("barrier")
         if len(words) == 2 and op.startswith("bar.sync"):
-            yield "barrier", "another barrier", changed(guard, op, words, 0, "xor", 8)
             yield "barrier", "32 threads more", changed(guard, op, words, 1, "add", 32)
     elif op.startswith("mapa"):
         yield "arrive", "of another CTA", changed(guard, op, words, 2, "xor", 1)

@@ -88,10 +88,10 @@ def read_rows(path):
     return [line for line in (line.split("#")[0].strip() for line in open(path)) if line]
 
 
-def excluded(rows, case, kind, op, what):
+def excluded(rows, case, kind, line, op, what):
     for row in rows:
         name, a_class, an_op, a_what, reason = (cell.strip() for cell in row.split("|", 4))
-        if fnmatch.fnmatch(case, name) and fnmatch.fnmatch(kind, a_class) and fnmatch.fnmatch(op, an_op) and fnmatch.fnmatch(what, a_what):
+        if fnmatch.fnmatch(case, name) and fnmatch.fnmatch(kind, a_class) and fnmatch.fnmatch(op, an_op) and (fnmatch.fnmatch(what, a_what) or f"{what} at {line}" == a_what):
             return reason
     return None
 
@@ -131,7 +131,7 @@ def main():
             if noticed:
                 sys.exit(f"{case.name}, seed {seed}: {noticed} without any change")
         for kind, line, op, what, mutated, trapped in chosen:
-            reason = excluded(equivalent, case.name, kind, op, what)
+            reason = excluded(equivalent, case.name, kind, line, op, what)
             result, seed = ("equivalent", None) if reason else judge(case, seeds, mutated, trapped)
             counts[kind][result] += 1
             if log:

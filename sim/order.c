@@ -1,0 +1,152 @@
+/* Races between warps of a CTA in its shared memory: what orders them is known by a clock vector for each warp, which barriers and mbarriers hand on; a word
+ * knows who wrote it last and when each warp read it last. Lanes of one warp, words of other CTAs and accesses of less than 4 bytes are not followed. */
+#include "order.h"
+
+#include <stdlib.h>
+
+/* readers: [words][warps]. through: what ordered accesses and atomics hand on, and what goes by other CTAs of the cluster. */
+struct sim_order {
+    int warps;
+    uint32_t (*now)[SIM_MAX_WARPS];
+    uint32_t barriers[SIM_BARRIERS][SIM_MAX_WARPS];
+    uint32_t through[SIM_MAX_WARPS];
+    struct handed { uint64_t offset; bool remote; uint32_t clock[SIM_MAX_WARPS]; } *mbarriers;
+    size_t mbarrier_count, mbarrier_capacity;
+    uint32_t *writers, *readers;
+};
+
+enum { WARP_BITS = 5 };
+
+void order_start(sim_cta *cta) {
+    const sim_launch *l = cta->launch;
+    if (!l->options->races || cta->warp_count < 2 || cta->shared_bytes <= SIM_SHARED_RESERVED) return;
+    struct sim_order *o = calloc(1, sizeof *o);
+    size_t words = cta->shared_bytes / 4 + 1;
+    if (o == NULL) return;   /* no room to watch: nothing is reported */
+    o->warps = cta->warp_count;
+    o->now = calloc((size_t)o->warps, sizeof *o->now);
+    o->writers = calloc(words, sizeof *o->writers);
+    o->readers = calloc(words * (size_t)o->warps, sizeof *o->readers);
+    if (o->now == NULL || o->writers == NULL || o->readers == NULL) {
+        cta->order = o;
+        order_free(cta);
+        return;
+    }
+    for (int i = 0; i < o->warps; i++) o->now[i][i] = 1;
+    cta->order = o;
+}
+
+void order_free(sim_cta *cta) {
+    struct sim_order *o = cta->order;
+    if (o == NULL) return;
+    free(o->now);
+    free(o->writers);
+    free(o->readers);
+    free(o->mbarriers);
+    free(o);
+    cta->order = NULL;
+}
+
+static void join(uint32_t *to, const uint32_t *from, int count) {
+    for (int i = 0; i < count; i++) to[i] = to[i] > from[i] ? to[i] : from[i];
+}
+
+static void release(struct sim_order *o, int warp, uint32_t *clock) {
+    join(clock, o->now[warp], o->warps);
+    o->now[warp][warp]++;
+}
+
+/* ---- what hands order on ---- */
+
+void order_barrier_arrive(sim_warp *w, int barrier) {
+    if (w->cta->order != NULL) release(w->cta->order, w->index, w->cta->order->barriers[barrier]);
+}
+
+void order_barrier_pass(sim_warp *w, int barrier) {
+    if (w->cta->order != NULL) join(w->cta->order->now[w->index], w->cta->order->barriers[barrier], w->cta->order->warps);
+}
+
+static struct handed *of_mbarrier(struct sim_order *o, uint64_t offset) {
+    for (size_t i = 0; i < o->mbarrier_count; i++) {
+        if (o->mbarriers[i].offset == offset) return &o->mbarriers[i];
+    }
+    if (o->mbarrier_count == o->mbarrier_capacity) {
+        size_t capacity = o->mbarrier_capacity == 0 ? 32 : o->mbarrier_capacity * 2;
+        struct handed *larger = realloc(o->mbarriers, capacity * sizeof *larger);
+        if (larger == NULL) return NULL;
+        o->mbarriers = larger;
+        o->mbarrier_capacity = capacity;
+    }
+    o->mbarriers[o->mbarrier_count] = (struct handed){.offset = offset};
+    return &o->mbarriers[o->mbarrier_count++];
+}
+
+void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset) {
+    struct handed *m = cta->order != NULL ? of_mbarrier(cta->order, offset) : NULL;
+    if (m == NULL) return;
+    if (w->cta == cta) {
+        release(cta->order, w->index, m->clock);
+        return;
+    }
+    m->remote = true;
+    order_through(w);
+}
+
+void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset) {
+    struct sim_order *o = w->cta->order;
+    if (o == NULL) return;
+    struct handed *m = cta == w->cta ? of_mbarrier(o, offset) : NULL;
+    if (m != NULL) join(o->now[w->index], m->clock, o->warps);
+    if (m == NULL || m->remote) join(o->now[w->index], o->through, o->warps);
+}
+
+void order_through(sim_warp *w) {
+    struct sim_order *o = w->cta->order;
+    if (o == NULL) return;
+    join(o->now[w->index], o->through, o->warps);
+    release(o, w->index, o->through);
+}
+
+/* ---- accesses ---- */
+
+static bool find(sim_warp *w, const sim_op *op, int lane, uint64_t offset, const char *does, int other, const char *did) {
+    sim_find(w, op, lane, "%s shared memory at 0x%llx, which warp %d %s with nothing that orders the two: a race; a barrier must stand between", does, (unsigned long long)offset, other, did);
+    return false;
+}
+
+static bool is_before(const struct sim_order *o, int warp, uint32_t writer) {
+    int other = (int)(writer & (SIM_MAX_WARPS - 1));
+    return writer == 0 || other == warp || o->now[warp][other] >= writer >> WARP_BITS;
+}
+
+bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous) {
+    struct sim_order *o = w->cta->order;
+    if (o == NULL || bytes < 4) return true;
+    for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) {
+        if (!is_before(o, w->index, o->writers[word])) {
+            return find(w, op, lane, word * 4, asynchronous ? "copies from" : "reads", (int)(o->writers[word] & (SIM_MAX_WARPS - 1)), "wrote");
+        }
+        if (!asynchronous) o->readers[word * (size_t)o->warps + (size_t)w->index] = o->now[w->index][w->index];
+    }
+    return true;
+}
+
+void order_note_read(sim_warp *w, uint64_t offset) {
+    struct sim_order *o = w->cta->order;
+    if (o != NULL) o->readers[offset / 4 * (size_t)o->warps + (size_t)w->index] = o->now[w->index][w->index];
+}
+
+bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous) {
+    struct sim_order *o = w->cta->order;
+    if (o == NULL || bytes < 4) return true;
+    for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) {
+        uint32_t *readers = &o->readers[word * (size_t)o->warps];
+        const char *does = asynchronous ? "copies to" : "writes";
+        if (!is_before(o, w->index, o->writers[word])) return find(w, op, lane, word * 4, does, (int)(o->writers[word] & (SIM_MAX_WARPS - 1)), "wrote");
+        for (int i = 0; i < o->warps; i++) {
+            if (i != w->index && readers[i] > o->now[w->index][i]) return find(w, op, lane, word * 4, does, i, "read");
+        }
+        o->writers[word] = asynchronous ? 0 : o->now[w->index][w->index] << WARP_BITS | (uint32_t)w->index;
+    }
+    return true;
+}

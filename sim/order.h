@@ -1,0 +1,25 @@
+/* What orders the warps of a CTA, and races between them in its shared memory (order.c). Of a CTA without such a watch all calls do nothing. */
+#ifndef SIM_ORDER_H
+#define SIM_ORDER_H
+
+#include "machine.h"
+
+void order_start(sim_cta *cta);
+void order_free(sim_cta *cta);
+
+/* A warp is counted by a barrier; goes on behind one. */
+void order_barrier_arrive(sim_warp *w, int barrier);
+void order_barrier_pass(sim_warp *w, int barrier);
+/* The same of the mbarrier at that offset of the CTA. */
+void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset);
+void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset);
+/* Atomics, ordered accesses and what goes by other CTAs: all of those of a CTA are taken to be ordered. */
+void order_through(sim_warp *w);
+
+/* An access of the CTA's own shared memory; asynchronous: by the copy engine, which the warp tells. false: a finding. */
+bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
+bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
+/* A product has read this word. */
+void order_note_read(sim_warp *w, uint64_t offset);
+
+#endif
