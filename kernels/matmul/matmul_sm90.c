@@ -1,10 +1,12 @@
-/* matmul on Hopper: the host half of tma_sm90.cuh. Which products its entries take, which tile a call gets, and the launch. Pure: knows no driver. */
+/* matmul on Hopper: the host half of tma_sm90.cuh. Which products its entries take, which tile a call gets, and the launch; calls of so few rows that reading b is
+ * all go to stream_sm90.c. Pure: knows no driver. */
 #include "kernels/matmul/matmul_sm90.h"
 
 #include <string.h>
 
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
+#include "kernels/matmul/matmul_host.h"
 
 /* ---- entries ---- */
 
@@ -77,55 +79,18 @@ static const sm90_tile *choose_tile(sm90_kind kind, int64_t m, int64_t n_out, in
     return best;
 }
 
-static bool halves_columns(const op_post_list *post) {
-    for (int i = 0; i < post->count; i++)
-        if (op_post_halves(post->steps[i])) return true;
-    return false;
-}
-
 /* ---- what is taken ---- */
 
-static bool is_result_format(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
-
-static bool is_constant_one(dim d) {
-    int64_t value;
-    return dim_is_constant(d, &value) && value == 1;
-}
-
-/* Is an operand of the post list the same for all rows, or one row for each of the result's? */
-static bool has_flat_rows(const op_type *x, const op_type *out) {
-    bool one = true, all = x->rank == out->rank;
-    for (int i = 0; i < x->rank - 1; i++) {
-        one = one && is_constant_one(x->dims[i]);
-        all = all && x->dims[i] == out->dims[i];
-    }
-    return one || all;
-}
-
 static const char *reject_shape(const kernel_problem *problem, sm90_kind kind, text *why) {
-    const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
+    const op_type *a = problem->in[0], *b = problem->in[1];
     int64_t k, n;
-    for (int i = 0; i < b->rank - 2; i++)
-        if (!is_constant_one(b->dims[i])) return "b has batches";
-    if (a->rank != out->rank) return "b has more axes than a";
     if (!dim_is_constant(a->dims[a->rank - 1], &k) || !dim_is_constant(b->dims[b->rank - 2], &n)) return "k or n is not known at plan time";
     if (k == 0 || n == 0) return "k or n is 0";
     if (k * element_bytes(kind) % 16 != 0) {
         text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
         return text_string(why);
     }
-    if (kind == SM90_E4M3_BLOCK && halves_columns(&problem->post) && n % 128 != 0) return "half of n is not a multiple of 64, and scales are for blocks of 128 columns";
-    return NULL;
-}
-
-static const char *reject_post(const kernel_problem *problem, text *why) {
-    if (problem->post.count > MATMUL_STEPS) return "the post list is too long";
-    for (int i = 2; i < problem->n_in; i++) {
-        const op_type *x = problem->in[i];
-        if (x == NULL || (is_result_format(x->format) && has_flat_rows(x, problem->out[0]))) continue;
-        text_printf(why, "operand %d of the post list is %s, or broadcasts along some of several axes of rows", i, dw_format_name(x->format));
-        return text_string(why);
-    }
+    if (kind == SM90_E4M3_BLOCK && matmul_halves_columns(&problem->post) && n % 128 != 0) return "half of n is not a multiple of 64, and scales are for blocks of 128 columns";
     return NULL;
 }
 
@@ -138,9 +103,8 @@ const char *matmul_sm90_reject(const kernel_problem *problem, text *why) {
     }
     if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
     if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    if (!is_result_format(problem->out[0]->format)) return "the result is not f32, bf16 or f16";
     const char *reason = reject_shape(problem, kind, why);
-    return reason != NULL ? reason : reject_post(problem, why);
+    return reason != NULL ? reason : matmul_reject_result(problem, why);
 }
 
 double matmul_sm90_cost(const kernel_problem *problem) {
@@ -151,17 +115,19 @@ double matmul_sm90_cost(const kernel_problem *problem) {
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return bound;
     int64_t m = 1;
     for (int i = 0; i < out[0].rank - 1; i++) m *= out[0].dims[i];
-    bool halves = halves_columns(&problem->post);
+    bool halves = matmul_halves_columns(&problem->post);
     int64_t n = out[0].dims[out[0].rank - 1], k = in[0].dims[in[0].rank - 1];
     sm90_kind kind = kind_of(problem->in[0]->format, problem->in[1]->format);
-    double seconds = 1e-6 * microseconds(choose_tile(kind, m, n, k, halves, problem->chip->units), m, n, k, halves, problem->chip->units);
-    return seconds > bound ? seconds : bound;
+    double us = microseconds(choose_tile(kind, m, n, k, halves, problem->chip->units), m, n, k, halves, problem->chip->units);
+    double stream_us = matmul_stream_us(problem->chip, in[0].format, in[1].format, m, in[1].dims[in[1].rank - 2], k);
+    if (stream_us >= 0 && stream_us < us) return 1e-6 * stream_us;
+    return 1e-6 * us > bound ? 1e-6 * us : bound;
 }
 
 /* Variants are the tiles, by the names of their entries. */
 const char *matmul_sm90_variant(const kernel_problem *problem, int index) {
     if (index >= (int)COUNT_OF(tiles)) return NULL;
-    return runs(&tiles[index], kind_of(problem->in[0]->format, problem->in[1]->format), halves_columns(&problem->post)) ? tiles[index].entry : "";
+    return runs(&tiles[index], kind_of(problem->in[0]->format, problem->in[1]->format), matmul_halves_columns(&problem->post)) ? tiles[index].entry : "";
 }
 
 size_t matmul_sm90_workspace(const kernel_run *run) {
@@ -198,45 +164,10 @@ static void take_map(kernel_launch *launch, int operand, dw_format format, int64
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
 }
 
-static int matmul_format(dw_format format) { return format == DW_FORMAT_f32 ? MATMUL_f32 : format == DW_FORMAT_bf16 ? MATMUL_bf16 : MATMUL_f16; }
-
-/* Strides of an operand whose rows run on with the result's. */
-static void take_step(kernel_launch *launch, const kernel_run *run, int index, matmul_step *step) {
-    const dw_tensor *x = run->call.in[index];
-    int last = x->rank - 1;
-    step->format = matmul_format(x->format);
-    step->col_stride = last >= 0 && x->dims[last] != 1 ? x->strides[last] : 0;
-    for (int i = last - 1; i >= 0 && step->row_stride == 0; i--)
-        if (x->dims[i] != 1) step->row_stride = x->strides[i];
-    cuda_slot(launch, KERNEL_SLOT_DATA, index, &step->data, 0);
-}
-
-static void take_scales(kernel_launch *launch, const kernel_run *run, matmul_sm90_arguments *g) {
-    matmul_epilogue *e = &g->epilogue;
-    dw_format a = run->call.in[0]->format, b = run->call.in[1]->format;
-    if (a == DW_FORMAT_fp8_tensor) cuda_slot(launch, KERNEL_SLOT_SCALES, 0, &e->alpha_at[0], 0);
-    if (b == DW_FORMAT_fp8_tensor) cuda_slot(launch, KERNEL_SLOT_SCALES, 1, &e->alpha_at[1], 0);
-    if (a == DW_FORMAT_fp8_row) cuda_slot(launch, KERNEL_SLOT_SCALES, 0, &e->row_factors, 0);
-    if (b == DW_FORMAT_fp8_row) cuda_slot(launch, KERNEL_SLOT_SCALES, 1, &e->col_factors, 0);
-    if (a != DW_FORMAT_fp8_1x128) return;
+static void take_block_scales(kernel_launch *launch, matmul_sm90_arguments *g) {
     cuda_slot(launch, KERNEL_SLOT_SCALES, 0, &g->a_scales, 0);
     cuda_slot(launch, KERNEL_SLOT_SCALES, 1, &g->b_scales, 0);
     g->a_scale_stride = g->b_scale_stride = ceil_div(g->k, 128);
-}
-
-static void take_epilogue(kernel_launch *launch, const kernel_run *run, matmul_sm90_arguments *g) {
-    matmul_epilogue *e = &g->epilogue;
-    const dw_tensor *out = run->call.out[0];
-    int64_t n_out = out->dims[out->rank - 1];
-    *e = (matmul_epilogue){.alpha = 1, .count = run->post.count, .halving = -1, .half = (int32_t)n_out, .out_format = matmul_format(out->format), .out_row_stride = n_out};
-    for (int i = 0, next = 2; i < run->post.count; i++) {
-        e->steps[i].step = (int32_t)run->post.steps[i];
-        if (op_post_halves(run->post.steps[i])) e->halving = i;
-        if (op_post_operand_of(run->post.steps[i]) != OP_POST_NONE) take_step(launch, run, next++, &e->steps[i]);
-    }
-    e->by_engine = n_out * dw_format_bits(out->format) / 8 % 16 == 0;
-    cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_RESULT, &e->out, 0);
-    take_scales(launch, run, g);
 }
 
 static uint32_t shared_bytes(const sm90_tile *t) {
@@ -250,9 +181,11 @@ dw_status matmul_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
     if (m == 0) return DW_OK;
     if (m > INT32_MAX / 2 || n > INT32_MAX / 2 || k > INT32_MAX / 2)
         return base_fail(run->call.context, DW_LIMIT, "matmul: %lld x %lld x %lld is more than this kernel counts to", (long long)m, (long long)n, (long long)k);
-    bool halves = halves_columns(&run->post);
+    bool halves = matmul_halves_columns(&run->post);
     const int tuned = kernel_tuned_variant(run, m);
     const sm90_tile *t = tuned >= 0 ? &tiles[tuned] : choose_tile(kind_of(a->format, b->format), m, n_out, k, halves, run->chip->units);
+    double stream_us = tuned >= 0 ? -1 : matmul_stream_us(run->chip, a->format, b->format, m, n, k);
+    if (stream_us >= 0 && stream_us < microseconds(t, m, n_out, k, halves, run->chip->units)) return matmul_stream_shape(run, launcher);
     kernel_launch launch;
     matmul_sm90_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
     g->m = (int32_t)m;
@@ -261,7 +194,8 @@ dw_status matmul_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
     g->units_m = (int32_t)units_down(t, m);
     g->units_n = (int32_t)units_across(t, n_out, halves);
     g->a_rows = m < t->tile_m ? (int32_t)ceil_div(m, 8) * 8 : t->tile_m;
-    take_epilogue(&launch, run, g);
+    matmul_take_epilogue(&launch, run, &g->epilogue);
+    if (a->format == DW_FORMAT_fp8_1x128) take_block_scales(&launch, g);
     take_map(&launch, 0, a->format, k, m, k, g->a_rows, g->map_a);
     take_map(&launch, 1, b->format, k, n, k, t->tile_n / 2, g->map_b);
     if (g->epilogue.by_engine) take_map(&launch, KERNEL_RESULT, out->format, n_out, m, n_out, 64, g->map_out);

@@ -10,6 +10,12 @@ PTX uint32_t cluster_rank(void) {
     return rank;
 }
 
+PTX uint32_t cluster_blocks(void) {
+    uint32_t blocks;
+    asm volatile("mov.u32 %0, %%cluster_nctarank;" : "=r"(blocks));
+    return blocks;
+}
+
 /* The same place in the shared memory of block rank of the cluster. */
 PTX uint32_t cluster_map(uint32_t address, uint32_t rank) {
     uint32_t mapped;

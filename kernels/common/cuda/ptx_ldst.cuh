@@ -68,6 +68,11 @@ PTX uint32_t cvt_f16x2_e4m3x2(uint16_t codes) {
     asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"(codes));
     return pair;
 }
+PTX uint32_t cvt_f16x2_e5m2x2(uint16_t codes) {
+    uint32_t pair;
+    asm("cvt.rn.f16x2.e5m2x2 %0, %1;" : "=r"(pair) : "h"(codes));
+    return pair;
+}
 PTX float cvt_f32_f16(uint16_t half) {
     float x;
     asm("cvt.f32.f16 %0, %1;" : "=f"(x) : "h"(half));
@@ -85,6 +90,13 @@ PTX uint32_t prmt(uint32_t low, uint32_t high, uint32_t selector) { return __byt
 /* Asynchronous copies of 4, 8 or 16 bytes into shared memory; of these only valid bytes are read, zeros fill the rest. */
 #define cp_async(to, from, size, valid)                                                                                                  \
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(to), "l"(from), "n"(size), "r"(valid) : "memory")
+/* 16 bytes (valid 16; or zeros, valid 0) that leave no trace in L1. */
+PTX void cp_async_stream(uint32_t to, const void *from, int valid) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(to), "l"(from), "r"(valid) : "memory");
+}
+PTX void cp_async_commit(void) { asm volatile("cp.async.commit_group;" ::: "memory"); }
+/* Until all but pending groups of this thread are done. */
+#define cp_async_wait(pending) asm volatile("cp.async.wait_group %0;" ::"n"(pending) : "memory")
 /* One arrival that was counted in the barrier's number, once the copies of this thread up to here are done. */
 PTX void cp_async_arrive(uint32_t barrier) { asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" ::"r"(barrier) : "memory"); }
 

@@ -1,0 +1,220 @@
+/* usage: cuda_kernels [--device D] [--only WORD] FILE | LINE..
+ * Times every GPU kernel that accepts a line of conformance (kernel_case in kernel.h), or those with WORD in their name: graphs of calls over rotated operands
+ * (more than 200 MB together), after some idle time; the median of rounds in which all kernels of a line take turns. Bytes are those of the op's work. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "device/device.h"
+#include "kernel/kernel.h"
+
+enum { LINE_BYTES = 1024, MOST_SETS = 64, MOST_ROWS = 16, ROUNDS = 5, IDLE_US = 20000 };
+static const double ROTATED_BYTES = 256e6, ROUND_SECONDS = 8e-3;
+
+static dw_context *context;
+static device *gpu;
+static const char *only = "";
+
+static double now_s(void) {
+    struct timespec time;
+    clock_gettime(CLOCK_MONOTONIC, &time);
+    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
+}
+
+static void check(dw_status status) {
+    if (status == DW_OK) return;
+    fprintf(stderr, "%s\n", dw_context_error(context));
+    exit(1);
+}
+
+static uint32_t random_bits(uint32_t *state) {
+    *state ^= *state << 13;
+    *state ^= *state >> 17;
+    *state ^= *state << 5;
+    return *state;
+}
+
+/* Numbers of the size of one, by their bits: quick, and no NaN among them. */
+static void fill_elements(dw_format format, uint8_t *data, size_t bytes, uint32_t *state) {
+    size_t size = format == DW_FORMAT_f32 ? 4 : format == DW_FORMAT_bf16 || format == DW_FORMAT_f16 ? 2 : 1;
+    for (size_t i = 0; i + size <= bytes; i += size) {
+        uint32_t bits = random_bits(state), code = bits;
+        switch (format) {
+        case DW_FORMAT_f32: code = (bits & 0x807fffff) | (124 + (bits >> 24) % 4) << 23; break;
+        case DW_FORMAT_bf16: code = (bits & 0x807f) | (124 + (bits >> 24) % 4) << 7; break;
+        case DW_FORMAT_f16: code = (bits & 0x83ff) | (12 + (bits >> 24) % 4) << 10; break;
+        case DW_FORMAT_e4m3: code = (bits & 0x87) | (5 + (bits >> 24) % 4) << 3; break;
+        case DW_FORMAT_e5m2: code = (bits & 0x83) | (13 + (bits >> 24) % 4) << 2; break;
+        case DW_FORMAT_e8m0: code = 120 + bits % 8; break;
+        default: break;
+        }
+        memcpy(data + i, &code, size);
+    }
+}
+
+static void fill(const dw_tensor *t, uint8_t *host, const num_parts *parts) {
+    static uint32_t state = 12345;
+    const num_format *info = num_info(t->format);
+    fill_elements(info->class == NUM_BLOCK ? info->element : t->format, host, parts->data_bytes, &state);
+    if (info->class != NUM_BLOCK) return;
+    fill_elements(info->scale, host + parts->scale_offset, parts->scale_bytes, &state);
+    for (size_t i = 0; i < parts->second_bytes / 4; i++) ((float *)(void *)(host + parts->second_offset))[i] = 0.01f;
+}
+
+/* One set of operands on the device. */
+typedef struct set {
+    dw_tensor in[KERNEL_CASE_OPERANDS], out[KERNEL_CASE_RESULTS];
+    const dw_tensor *in_pointers[KERNEL_CASE_OPERANDS], *out_pointers[KERNEL_CASE_RESULTS];
+    void *memory[KERNEL_CASE_OPERANDS + KERNEL_CASE_RESULTS];
+} set;
+
+static void make_set(const kernel_case *c, set *s, const set *first) {
+    num_parts parts;
+    *s = (set){0};
+    for (int i = 0; i < c->n_in + c->n_out; i++) {
+        const op_type *type = i < c->n_in ? c->in[i] : c->out[i - c->n_in];
+        dw_tensor *t = i < c->n_in ? &s->in[i] : &s->out[i - c->n_in], shape;
+        if (type == NULL) continue;
+        check(op_tensor_bind(context, type, NULL, NULL, &shape));
+        num_layout(shape.format, shape.scale_layout, shape.rank, shape.dims, &parts);
+        check(gpu->calls->alloc(gpu, parts.total_bytes, &s->memory[i]));
+        op_tensor_init(t, shape.format, shape.scale_layout, shape.rank, shape.dims, s->memory[i]);
+        if (i >= c->n_in) {
+            s->out_pointers[i - c->n_in] = t;
+            continue;
+        }
+        s->in_pointers[i] = t;
+        if (first != NULL) {
+            check(gpu->calls->copy(gpu, s->memory[i], first->memory[i], parts.total_bytes));
+            continue;
+        }
+        uint8_t *host = calloc(1, parts.total_bytes + 8);
+        fill(t, host, &parts);
+        check(gpu->calls->write(gpu, s->memory[i], host, parts.total_bytes));
+        check(gpu->calls->synchronize(gpu));
+        free(host);
+    }
+}
+
+static void free_set(const kernel_case *c, set *s) {
+    for (int i = 0; i < c->n_in + c->n_out; i++)
+        if (s->memory[i] != NULL) gpu->calls->release(gpu, s->memory[i], 0);
+}
+
+typedef struct timed { const kernel_row *row; device_graph *graph; int calls; double us[ROUNDS]; } timed;
+
+static void record(const kernel_case *c, timed *t, set *sets, int count) {
+    static void *workspace;
+    static size_t workspace_bytes;
+    check(gpu->calls->graph_begin(gpu, t->graph));
+    for (int i = 0; i < t->calls; i++) {
+        set *s = &sets[i % count];
+        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers}, .post = c->post, .chip = &gpu->caps};
+        size_t bytes = t->row->workspace != NULL ? t->row->workspace(&run) : 0;
+        if (bytes > workspace_bytes) check(gpu->calls->alloc(gpu, workspace_bytes = bytes, &workspace));
+        run.workspace = workspace;
+        check(gpu->calls->graph_add(gpu, t->graph, t->row, &run));
+    }
+}
+
+static double launch_us(timed *t, int times) {
+    check(gpu->calls->synchronize(gpu));
+    double begin = now_s();
+    for (int i = 0; i < times; i++) check(gpu->calls->graph_launch(gpu, t->graph));
+    check(gpu->calls->synchronize(gpu));
+    return (now_s() - begin) * 1e6 / times / t->calls;
+}
+
+static int by_size(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
+
+static void run_case(const kernel_case *c) {
+    static set sets[MOST_SETS];
+    timed rows[MOST_ROWS];
+    int row_count = 0;
+    make_set(c, &sets[0], NULL);
+    op_call call = {context, c->op, &c->attrs, NULL, c->n_in, sets[0].in_pointers, c->n_out, sets[0].out_pointers};
+    op_work work = {0};
+    c->op->work(&call, &work);
+    double bytes = work.bytes_read + work.bytes_written;
+    int count = bytes * MOST_SETS < ROTATED_BYTES ? MOST_SETS : (int)(ROTATED_BYTES / bytes) + 1;
+    if (count < 2) count = 2;
+    for (int i = 1; i < count; i++) make_set(c, &sets[i], &sets[0]);
+    kernel_problem problem = {.context = context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in, .out = c->out,
+                              .constant_in = c->constant, .dims = c->dims, .symbols = (const int64_t[1]){0}, .chip = &gpu->caps};
+    for (int i = 0; i < kernel_count() && row_count < MOST_ROWS; i++) {
+        const kernel_row *row = kernel_at(i);
+        if (row->op != c->op->id || row->reference || row->device != gpu->caps.kind || (row->needs & ~gpu->caps.features) != 0 || strstr(row->name, only) == NULL) continue;
+        text why;
+        text_init(&why, context);
+        bool accepted = row->reject == NULL || row->reject(&problem, &why) == NULL;
+        text_free(&why);
+        if (!accepted) continue;
+        timed *t = &rows[row_count++];
+        *t = (timed){.row = row, .calls = count};
+        check(gpu->calls->graph_create(gpu, &t->graph));
+        record(c, t, sets, count);
+        launch_us(t, 1);
+    }
+    for (int round = 0; round < ROUNDS; round++) {
+        for (int i = 0; i < row_count; i++) {
+            double guess = launch_us(&rows[i], 1);
+            int times = (int)(ROUND_SECONDS * 1e6 / (guess * rows[i].calls));
+            usleep(IDLE_US);
+            rows[i].us[round] = launch_us(&rows[i], times < 1 ? 1 : times > 100 ? 100 : times);
+        }
+    }
+    for (int i = 0; i < row_count; i++) {
+        qsort(rows[i].us, ROUNDS, sizeof(double), by_size);
+        double us = rows[i].us[ROUNDS / 2];
+        printf("%9.2f us (estimated %8.2f) %7.0f GB/s %7.1f TFLOP/s  %-22s %s\n", us, rows[i].row->cost(&problem) * 1e6, bytes / us * 1e-3, work.flops / us * 1e-6, rows[i].row->name, c->line);
+        gpu->calls->graph_release(gpu, rows[i].graph);
+    }
+    fflush(stdout);
+    for (int i = 0; i < count; i++) free_set(c, &sets[i]);
+}
+
+static void run_line(const char *source, int number, const char *line) {
+    arena arena;
+    arena_init(&arena, context);
+    dim_table *dims;
+    kernel_case c;
+    check(dim_table_create(context, &dims));
+    check(kernel_case_parse(&arena, dims, source, number, line, &c));
+    run_case(&c);
+    dim_table_destroy(dims);
+    arena_free(&arena);
+}
+
+int main(int argc, char **argv) {
+    const char *name = "cuda";
+    int first = 1;
+    for (; first + 1 < argc && strncmp(argv[first], "--", 2) == 0; first += 2) {
+        if (strcmp(argv[first], "--device") == 0) name = argv[first + 1];
+        else if (strcmp(argv[first], "--only") == 0) only = argv[first + 1];
+        else break;
+    }
+    if (first >= argc) {
+        fprintf(stderr, "usage: cuda_kernels [--device D] [--only WORD] FILE | LINE..\n");
+        return 2;
+    }
+    if (dw_context_create(NULL, &context) != DW_OK) return 1;
+    check(device_open(context, name, &gpu));
+    for (int i = first; i < argc; i++) {
+        char line[LINE_BYTES];
+        FILE *file = fopen(argv[i], "r");
+        if (file == NULL) {
+            run_line("the command line", 1, argv[i]);
+            continue;
+        }
+        for (int number = 1; fgets(line, sizeof line, file) != NULL; number++) {
+            line[strcspn(line, "#\n")] = '\0';
+            if (line[strspn(line, " ")] != '\0') run_line(argv[i], number, line);
+        }
+        fclose(file);
+    }
+    device_close(gpu);
+    dw_context_destroy(context);
+    return 0;
+}

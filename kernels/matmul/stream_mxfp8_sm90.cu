@@ -1,0 +1,4 @@
+/* MXFP8 weights past few rows: the entries of stream_sm90.cuh. */
+#include "kernels/matmul/stream_sm90.cuh"
+
+MATMUL_STREAMS(mxfp8, STREAM_MXFP8)

@@ -1,0 +1,4 @@
+/* NVFP4 weights past few rows: the entries of stream_sm90.cuh. */
+#include "kernels/matmul/stream_sm90.cuh"
+
+MATMUL_STREAMS(nvfp4, STREAM_NVFP4)
