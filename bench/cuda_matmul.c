@@ -101,20 +101,20 @@ static const format_row formats[] = {
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-typedef struct entry_row { const char *stem, *name; int format, tile_m, tile_n, stages, boxes, pair, splits; } entry_row;
+typedef struct entry_row { const char *stem, *name; int format, parts, tile_m, tile_n, stages, boxes, pair, splits; } entry_row;
 
 static const entry_row entries[] = {
-#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_bf16_sm90", "matmul_bf16_" #name, 0, tile_m, tile_n, stages, boxes, pair, splits},
+#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_bf16_sm90", "matmul_bf16_" #name, 0, 0, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_f16_sm90", "matmul_f16_" #name, 1, tile_m, tile_n, stages, boxes, pair, splits},
+#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_f16_sm90", "matmul_f16_" #name, 1, 0, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_e4m3_sm90", "matmul_e4m3_" #name, 2, tile_m, tile_n, stages, boxes, pair, splits},
+#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_e4m3_sm90", "matmul_e4m3_" #name, 2, 0, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_BYTE
-#define MATMUL_TILE_SCALED(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us)                                                           \
-    {"matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, 3, tile_m, tile_n, stages, boxes, pair, splits},
+#define MATMUL_TILE_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us)                                                    \
+    {"matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, 3, parts, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_SCALED
 };
@@ -262,7 +262,9 @@ static unsigned grid_of(const problem *p, const data *d, const entry_row *e) {
     return (unsigned)((units < most ? units : most) * cluster);
 }
 
-static bool accepts(const data *d, const entry_row *e) { return d->epilogue.halving < 0 || e->tile_n / 2 % 64 == 0 || e->splits > 1; }
+static bool accepts(const data *d, const entry_row *e) {
+    return d->epilogue.halving < 0 || ((e->parts == 0 || e->parts == 2) && (e->tile_n / 2 % 64 == 0 || e->splits > 1));
+}
 
 /* ---- checking ---- */
 
@@ -426,6 +428,48 @@ static void run_shape(const format_row *format, const shape *s, bool timing, con
         if (functions[i] != NULL && &formats[entries[i].format] == format && accepts(&d, &entries[i]) && (only == NULL || strstr(entries[i].name, only) != NULL))
             check_entry(&p, &d, &entries[i], functions[i], s->words);
     free_data(&d);
+}
+
+/* ---- for cuda_peers.py, which loads this file as a library into PyTorch's process ---- */
+
+int bench_open(const char *images);
+int bench_entry(const char *format, int64_t m, int64_t n, int64_t k, int number);
+const char *bench_entry_name(int entry);
+void bench_launch(int entry, int64_t m, int64_t n, int64_t k, cuda_pointer a, cuda_pointer b, cuda_pointer a_scales, cuda_pointer b_scales, float alpha, cuda_pointer out,
+                  cuda_stream on);
+
+/* Multiprocessors of the device. */
+int bench_open(const char *images) {
+    open_device();
+    load_kernels(images);
+    return multiprocessors;
+}
+
+/* The entry that the library takes (number below 0), or number of those that could be taken; -1: none. */
+int bench_entry(const char *format, int64_t m, int64_t n, int64_t k, int number) {
+    for (int i = 0; i < ENTRIES; i++) {
+        const format_row *f = &formats[entries[i].format];
+        if (functions[i] == NULL || strcmp(f->name, format) != 0) continue;
+        bool taken = strcmp(matmul_sm90_entry(f->element, f->scale_format == MATMUL_f32, m, n, k, 0, multiprocessors), entries[i].name) == 0;
+        if (number < 0 ? taken : number-- == 0) return i;
+    }
+    return -1;
+}
+
+const char *bench_entry_name(int entry) { return entries[entry].name; }
+
+/* out, bf16 [m,n] = alpha a b^T: a [m,k] and b [n,k] in the entry's format, rows without gaps. */
+void bench_launch(int entry, int64_t m, int64_t n, int64_t k, cuda_pointer a, cuda_pointer b, cuda_pointer a_scales, cuda_pointer b_scales, float alpha, cuda_pointer out,
+                  cuda_stream on) {
+    _Alignas(128) static matmul_sm90_arguments g;
+    const entry_row *e = &entries[entry];
+    problem p = {.format = &formats[e->format], .m = m, .n = n, .k = k, .out_format = MATMUL_bf16};
+    data d = {.a = {.data = a, .scales = a_scales, .scale_stride = (k + 127) / 128}, .b = {.data = b, .scales = b_scales, .scale_stride = (k + 127) / 128}, .out = out, .out_bytes = 2};
+    d.epilogue = (matmul_epilogue){.alpha = alpha, .halving = -1, .out_format = MATMUL_bf16, .by_engine = n % 8 == 0, .out_row_stride = n, .out = out};
+    make_arguments(&p, &d, e, &g);
+    void *parameters[] = {&g};
+    cuda_launch_config config = {.grid_x = grid_of(&p, &d, e), .grid_y = 1, .grid_z = 1, .block_x = 384, .block_y = 1, .block_z = 1, .shared_bytes = shared_bytes_of(e), .stream = on};
+    CHECK(cu.LaunchKernelEx(&config, functions[entry], parameters, NULL));
 }
 
 int main(int argc, char **argv) {

@@ -1,5 +1,6 @@
 /* e4m3 by e4m3 on Hopper with fp32 scales, of a by 1 x 128 and of b by 128 x 128. The entries of tiles_sm90.def. */
 #include "kernels/matmul/tma_sm90.cuh"
 
-#define MATMUL_TILE_SCALED(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) MATMUL_TMA(matmul_e4m3_block_##name, TMA_E4M3, tile_m, tile_n, stages, boxes, pair, splits, 1)
+#define MATMUL_TILE_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) \
+    MATMUL_TMA(matmul_e4m3_block_##name, TMA_E4M3, tile_m, tile_n, stages, boxes, pair, splits, parts)
 #include "kernels/matmul/tiles_sm90.def"

@@ -16,18 +16,18 @@ typedef enum sm90_kind { SM90_BF16, SM90_F16, SM90_E4M3, SM90_E4M3_BLOCK, SM90_N
 typedef struct sm90_tile {
     sm90_kind kind;
     const char *image, *entry;
-    int tile_m, tile_n, stages, boxes, pair, splits;
+    int parts, tile_m, tile_n, stages, boxes, pair, splits;
     double block_us, tile_us;     /* measured: one block of k, and what a tile costs besides */
 } sm90_tile;
 
 static const sm90_tile tiles[] = {
-#define MATMUL_TILE_HALF(name, ...) {SM90_BF16, "matmul_bf16_sm90", "matmul_bf16_" #name, __VA_ARGS__},
+#define MATMUL_TILE_HALF(name, ...) {SM90_BF16, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, __VA_ARGS__},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_HALF(name, ...) {SM90_F16, "matmul_f16_sm90", "matmul_f16_" #name, __VA_ARGS__},
+#define MATMUL_TILE_HALF(name, ...) {SM90_F16, "matmul_f16_sm90", "matmul_f16_" #name, 0, __VA_ARGS__},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_BYTE(name, ...) {SM90_E4M3, "matmul_e4m3_sm90", "matmul_e4m3_" #name, __VA_ARGS__},
+#define MATMUL_TILE_BYTE(name, ...) {SM90_E4M3, "matmul_e4m3_sm90", "matmul_e4m3_" #name, 0, __VA_ARGS__},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_BYTE
 #define MATMUL_TILE_SCALED(name, ...) {SM90_E4M3_BLOCK, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
@@ -64,7 +64,9 @@ static double microseconds(const sm90_tile *t, int64_t m, int64_t n_out, int64_t
     return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us);
 }
 
-static bool runs(const sm90_tile *t, sm90_kind kind, bool halves) { return t->kind == kind && !(halves && t->tile_n / 2 % 64 != 0 && t->splits == 1); }
+/* Columns that a step joins lie in the two halves of a tile, each of which is stored in boxes of 64 and has a scale by block of its own. */
+static bool takes_halves(const sm90_tile *t) { return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1); }
+static bool runs(const sm90_tile *t, sm90_kind kind, bool halves) { return t->kind == kind && (!halves || takes_halves(t)); }
 
 /* The tile of least estimated time. */
 static const sm90_tile *choose_tile(sm90_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, int multiprocessors) {
@@ -77,6 +79,12 @@ static const sm90_tile *choose_tile(sm90_kind kind, int64_t m, int64_t n_out, in
         if (best == NULL || us < least) best = t, least = us;
     }
     return best;
+}
+
+const char *matmul_sm90_entry(int element, int scaled, int64_t m, int64_t n_out, int64_t k, int halves, int multiprocessors) {
+    sm90_kind kind = element == MATMUL_bf16 ? SM90_BF16 : element == MATMUL_f16 ? SM90_F16 : element != MATMUL_e4m3 ? SM90_NONE : scaled ? SM90_E4M3_BLOCK : SM90_E4M3;
+    const sm90_tile *tile = choose_tile(kind, m, n_out, k, halves, multiprocessors);
+    return tile == NULL ? NULL : tile->entry;
 }
 
 /* ---- what is taken ---- */

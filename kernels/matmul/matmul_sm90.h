@@ -68,4 +68,10 @@ typedef struct matmul_sm90_arguments {
     int32_t a_rows;               /* rows of the boxes of a: those of the tile, or, where m is less, m rounded up to 8 */
 } matmul_sm90_arguments;
 
+#ifndef __CUDACC__
+/* The name of the entry that a product of these sizes gets, of element bf16, f16 or e4m3, the last with scales by block or without; n_out: columns of the result,
+ * of which a step that halves leaves half. */
+const char *matmul_sm90_entry(int element, int scaled, int64_t m, int64_t n_out, int64_t k, int halves, int multiprocessors);
+#endif
+
 #endif

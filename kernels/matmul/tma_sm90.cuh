@@ -8,7 +8,8 @@
  * pair: two blocks of a cluster take tiles one below the other, and each loads half of b for both. splits: the blocks of a cluster share one tile's k, and
  * add their sums, in the order of k, through each other's smem.
  * e4m3: sums of 128 of k are brought to fp32 registers (the tensor core's own sums of fp8 products are short), times both scales where there are some.
- * scaled: a second warp of warpgroup 0 brings the scales, of four blocks of k at a time, into a ring of slots of its own.
+ * parts: with scales by block, of how many parts the tile's columns have one each; a second warp of warpgroup 0 brings the scales, of four blocks of k at a
+ * time, into a ring of slots of its own.
  * tile_m 256: each warpgroup multiplies two waves of 64 rows one after the other, with one set of registers for a block's part.
  * Registers: 40 (loads), 232 (products); large tiles of e4m3 24 and 240. Speed: README.md. */
 #ifndef KERNELS_MATMUL_TMA_SM90_CUH
@@ -25,7 +26,7 @@ enum { ROW_BYTES = 128, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048, MOST
 /* The constants of an entry; everything in here is known to the compiler. */
 typedef struct tma_shape {
     int element, tile_m, tile_n, stages, boxes, pair, splits;
-    int scaled;                   /* e4m3 with scales by block */
+    int parts;                    /* e4m3 with scales by block: parts of the tile's columns with one each; 0: none */
 } tma_shape;
 
 typedef struct tma_ring {
@@ -39,8 +40,11 @@ typedef struct tma_tile {
 
 INLINE int ceil_div(int x, int y) { return (x + y - 1) / y; }
 
-/* Parts of a tile's columns whose scale by block is one: 64 columns, or half a tile. */
-INLINE constexpr int scale_parts(const tma_shape s) { return s.tile_n > 128 ? s.tile_n / 64 : 2; }
+/* The compiler computes it here and not again wherever it is used, which in the loop over k the products would wait for. */
+INLINE int kept(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
 INLINE constexpr int wave_count(const tma_shape s) { return s.tile_m / 128; }
 /* e4m3 tiles whose sums leave registers for one block's part alone. */
 INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_m * s.tile_n > 128 * 128; }
@@ -122,13 +126,13 @@ INLINE void load_scales(const matmul_sm90_arguments *g, const tma_shape s, tma_r
     depth_range(g, s, rank, &first, &end);
     for (int unit = blockIdx.x / cluster; unit < g->units_m * g->units_n; unit += gridDim.x / cluster) {
         tma_tile tile = tile_at(g, s, unit, rank);
-        int column = lane * (s.tile_n / scale_parts(s)), at = column < s.tile_n / 2 ? tile.col + column : tile.up + column - s.tile_n / 2;
+        int column = lane * (s.tile_n / s.parts), at = column < s.tile_n / 2 ? tile.col + column : tile.up + column - s.tile_n / 2;
         uint32_t part = min(at, g->n - 1) / 128 * (uint32_t)g->b_scale_stride;
 #pragma unroll 1
         for (int block = first / MATMUL_SLOT_BLOCKS * MATMUL_SLOT_BLOCKS; first < end && block < end; block += MATMUL_SLOT_BLOCKS) {
             uint32_t slot = use % MATMUL_SLOTS, to = ring.scales + slot * MATMUL_SLOT_BYTES(s.tile_m) + lane * 16;
             mbarrier_wait(ring.scales_empty + 8 * slot, ~(use++ / MATMUL_SLOTS) & 1);
-            if (lane < scale_parts(s)) load_scale_row(to + s.tile_m * 16, b + part + block, blocks - block, in_quads);
+            if (lane < s.parts) load_scale_row(to + s.tile_m * 16, b + part + block, blocks - block, in_quads);
 #pragma unroll 1
             for (int i = lane; i < s.tile_m; i += 32, to += 512)
                 load_scale_row(to, a + min(tile.row + i, g->m - 1) * (uint32_t)g->a_scale_stride + block, blocks - block, in_quads);
@@ -216,7 +220,7 @@ INLINE void promote(const int values, const float *part, float *sums) {
 INLINE void promote_scaled(const tma_shape s, const float *rows, const float *parts, const float *part, float *sums) {
     const int values = s.tile_n / 2;
 #pragma unroll
-    for (int i = 0; i < values; i++) sums[i] = fmaf(rows[i >> 1 & 1] * parts[i * scale_parts(s) / values], part[i], sums[i]);
+    for (int i = 0; i < values; i++) sums[i] = fmaf(rows[i >> 1 & 1] * parts[i * s.parts / values], part[i], sums[i]);
 }
 
 /* One wave of a block of k, on its own: 64 rows of each warpgroup. */
@@ -238,23 +242,23 @@ INLINE void multiply_tile_waves(const tma_shape s, const tma_ring *ring, tma_rea
         int quarter = block % MATMUL_SLOT_BLOCKS;
         uint32_t slot = *use % MATMUL_SLOTS, scales = ring->scales + slot * MATMUL_SLOT_BYTES(s.tile_m) + quarter * 4;
         float parts[MOST_VALUES / 32];
-        if (s.scaled) {
+        if (s.parts > 0) {
             if (quarter == 0 || block == first) mbarrier_wait(ring->scales_full + 8 * slot, *use / MATMUL_SLOTS & 1);
 #pragma unroll
-            for (int i = 0; i < scale_parts(s); i++) parts[i] = ld_shared_f32(scales + (s.tile_m + i) * 16);
+            for (int i = 0; i < s.parts; i++) parts[i] = ld_shared_f32(scales + (s.tile_m + i) * 16);
         }
         mbarrier_wait(reader->full, reader->phase);
 #pragma unroll
         for (int wave = 0; wave < wave_count(s); wave++) {
             float rows[2];
-            if (s.scaled)
+            if (s.parts > 0)
                 for (int i = 0; i < 2; i++) rows[i] = ld_shared_f32(scales + (row + wave * 128 + 8 * i) * 16);
             multiply_wave(s, reader, wave, part);
             if (wave == wave_count(s) - 1) hand_back(reader, s);
-            if (s.scaled) promote_scaled(s, rows, parts, part, sums + wave * values);
+            if (s.parts > 0) promote_scaled(s, rows, parts, part, sums + wave * values);
             else promote(values, part, sums + wave * values);
         }
-        if (s.scaled && (quarter == MATMUL_SLOT_BLOCKS - 1 || block == end - 1)) {
+        if (s.parts > 0 && (quarter == MATMUL_SLOT_BLOCKS - 1 || block == end - 1)) {
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(ring->scales_empty + 8 * slot);
             ++*use;
@@ -494,7 +498,7 @@ INLINE void store_split_tile(const matmul_sm90_arguments *g, const tma_shape s, 
 
 INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
     const int cluster = s.pair * s.splits, values = s.tile_n / 2;
-    int thread = threadIdx.x % 128, lane = thread % 32, first, end, row_in_tile = group * 64 + thread / 32 * 16 + lane / 4;
+    int thread = threadIdx.x % 128, lane = thread % 32, first, end, row_in_tile = kept(group * 64 + thread / 32 * 16 + lane / 4);
     tma_reader reader = {0, 0, ring.full, 0, 0, 0, 0};
     uint32_t use = 0;             /* slots of scales used up */
     reader.a = (uint32_t)wgmma_descriptor(ring.data + group * 64 * ROW_BYTES);
@@ -511,7 +515,7 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
         tma_head head;
         if (s.splits == 1 && s.element != TMA_E4M3) head = begin_head(g, s, &tile);
         if (s.element != TMA_E4M3) multiply_tile(s, &reader, first, end, sums);
-        else if (s.scaled || is_large(s)) multiply_tile_waves(s, &ring, &reader, &use, row_in_tile, first, end, sums);
+        else if (s.parts > 0 || is_large(s)) multiply_tile_waves(s, &ring, &reader, &use, row_in_tile, first, end, sums);
         else multiply_tile_promoted(s, &reader, first, end, sums);
         if (s.splits > 1) {
             barrier_sync(1, 256);
@@ -540,7 +544,7 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     ring.staging = ring.data + s.stages * stage_bytes;
     ring.columns = ring.staging + 2 * s.boxes * MATMUL_BOX_BYTES;
     ring.scales = ring.columns + MATMUL_COLUMN_BYTES;
-    ring.full = ring.scales + (s.scaled ? MATMUL_SLOTS * MATMUL_SLOT_BYTES(s.tile_m) : 0);
+    ring.full = ring.scales + (s.parts > 0 ? MATMUL_SLOTS * MATMUL_SLOT_BYTES(s.tile_m) : 0);
     ring.empty = ring.full + 8 * s.stages;
     ring.scales_full = ring.empty + 8 * s.stages;
     ring.scales_empty = ring.scales_full + 8 * MATMUL_SLOTS;
@@ -550,7 +554,7 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
             mbarrier_init(ring.full + 8 * i, 1);
             mbarrier_init(ring.empty + 8 * i, 8 * s.pair);
         }
-        for (int i = 0; i < (s.scaled ? MATMUL_SLOTS : 0); i++) {
+        for (int i = 0; i < (s.parts > 0 ? MATMUL_SLOTS : 0); i++) {
             mbarrier_init(ring.scales_full + 8 * i, 32);
             mbarrier_init(ring.scales_empty + 8 * i, 8);
         }
@@ -570,7 +574,7 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
             if (elect_one()) load_tiles(g, s, ring, rank);
             __syncwarp();
         }
-        if (s.scaled && threadIdx.x / 32 == 1) load_scales(g, s, ring, rank);
+        if (s.parts > 0 && threadIdx.x / 32 == 1) load_scales(g, s, ring, rank);
         if (s.splits > 1) {
             cluster_arrive();
             cluster_wait();
@@ -586,10 +590,10 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     }
 }
 
-#define MATMUL_TMA(name, element, tile_m, tile_n, stages, boxes, pair, splits, scaled)                                                  \
+#define MATMUL_TMA(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts)                                                   \
     extern "C" __global__ void __cluster_dims__((pair) * (splits), 1, 1) __launch_bounds__(MATMUL_THREADS, 1)                           \
         name(const __grid_constant__ matmul_sm90_arguments arguments) {                                                          \
-        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, scaled};                                         \
+        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, parts};                                          \
         matmul_tma(&arguments, shape);                                                                                           \
     }
 
