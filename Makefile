@@ -30,7 +30,7 @@ test:
 
 # Not again: what tests text, headers, documents and what is installed, and what spends its time in Python.
 test-sanitized:
-	@$(call CONFIGURE,$(BUILD)/sanitized,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=address$(comma)undefined)
+	@$(call CONFIGURE,$(BUILD)/sanitized,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=address$(comma)undefined -DDEEPWELL_FATBINS=$(BUILD)/images)
 	@cmake --build $(BUILD)/sanitized -j $(JOBS)
 	$(CTEST) --test-dir $(BUILD)/sanitized -LE 'project|docs|install' -E '^num_oracle$$'
 

@@ -8,7 +8,7 @@ shift
 [ $# -gt 0 ] || set -- $(ls tests/fuzz | sed -n 's/^fuzz_\(.*\)\.c$/\1/p')
 targets=$(printf ' fuzz_%s' "$@")
 [ -f build/fuzzing/CMakeCache.txt ] ||
-    cmake -S . -B build/fuzzing -DCMAKE_C_COMPILER="${CC:-clang-19}" -DDEEPWELL_SANITIZE=address,undefined -DDEEPWELL_FUZZ=ON
+    cmake -S . -B build/fuzzing -DCMAKE_C_COMPILER="${CC:-clang-19}" -DDEEPWELL_SANITIZE=address,undefined -DDEEPWELL_FUZZ=ON -DDEEPWELL_NVCC=
 cmake --build build/fuzzing --target $targets
 # Freed memory waits in a quarantine that holds a whole run's, no more: a larger one costs page faults, which is most of a short run's time.
 export ASAN_OPTIONS=allocator_may_return_null=1:quarantine_size_mb=8:malloc_context_size=4
