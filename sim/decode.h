@@ -9,6 +9,8 @@
 #include "ptx.def"
 #undef PTX
 
+/* The next row behind after (NULL: the first of all) that describes the decoded instruction's opcode; *matched and d hold its types, modifiers and shape. */
+const sim_form *sim_match(sim_decoding *d, const sim_form *after, sim_op *matched);
 /* Row of an operand that is read, as a value of that type; its register has the type's size. */
 dw_status sim_decode_source(sim_decoding *d, const ptx_operand *operand, ptx_type type, uint32_t *row);
 /* Row that is written; of "_" one that nobody reads. */
@@ -36,10 +38,10 @@ dw_status sim_decode_function(sim_decoding *d, ptx_function *function, sim_code 
 /* The row is used by asynchronous products: other instructions that touch it are checked. */
 dw_status sim_decode_watch(sim_decoding *d, uint32_t row);
 /* Its number among the watched, once the function is decoded; -1: none. */
+int sim_watched(const sim_code *code, uint32_t row);
 /* Of wgmma: what checks such instructions, and what gives products the numbers of their registers. */
 void sim_number_products(sim_code *code);
 sim_flow sim_touch(sim_warp *w, const sim_op *op, uint32_t mask);
-int sim_watched(const sim_code *code, uint32_t row);
 uint32_t sim_decode_carry(sim_decoding *d);   /* the row of the condition code's carry */
 
 enum { GIVEN_LOCAL = 1000, GIVEN_SHARED, GIVEN_SHARED_32 };   /* of sim_given.what; below it a special register */
