@@ -87,7 +87,7 @@ typedef struct kernel_launch {
     kernel_slot slots[KERNEL_SLOTS];
     kernel_map maps[KERNEL_MAPS];
     uint32_t argument_bytes;
-    uint8_t arguments[KERNEL_ARGUMENT_BYTES];
+    _Alignas(128) uint8_t arguments[KERNEL_ARGUMENT_BYTES];   /* as structures that hold tensor maps need */
 } kernel_launch;
 
 /* Who receives the launches of a run, in the order in which they happen. The launch is copied. */
