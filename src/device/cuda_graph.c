@@ -84,8 +84,10 @@ static dw_status take_place(device *device, device_graph *graph, graph_node **no
         graph_node **grown = arena_grow(&graph->arena, graph->nodes, graph->count, &graph->capacity, sizeof *grown);
         if (grown == NULL) return DW_NO_MEMORY;
         graph->nodes = grown;
-        TRY_NEW(graph->nodes[graph->count], &graph->arena, 1);
-        graph->count++;
+        const uintptr_t align = _Alignof(graph_node);   /* as its arguments may hold tensor maps, more than an arena's */
+        uint8_t *room = arena_new(&graph->arena, 1, sizeof(graph_node) + align);
+        if (room == NULL) return DW_NO_MEMORY;
+        graph->nodes[graph->count++] = (graph_node *)(room + (-(uintptr_t)room & (align - 1)));
         graph->differs = true;
     }
     (void)device;
