@@ -45,6 +45,7 @@ INLINE int kept(int x) {
     asm volatile("" : "+r"(x));
     return x;
 }
+
 INLINE constexpr int wave_count(const tma_shape s) { return s.tile_m / 128; }
 /* e4m3 tiles whose sums leave registers for one block's part alone. */
 INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_m * s.tile_n > 128 * 128; }
