@@ -92,3 +92,31 @@ void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, matmul_e
     cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_RESULT, &e->out, 0);
     take_factors(launch, run, e);
 }
+
+/* ---- rows ---- */
+
+static bool has_block_scales(dw_format format) { return dw_format_is_block(format) && num_info(format)->cols > 0; }
+
+static void take_scales(kernel_launch *launch, const dw_tensor *x, int operand, matmul_scales *scales) {
+    const num_format *info = num_info(x->format);
+    num_parts parts;
+    num_layout(x->format, x->scale_layout, x->rank, x->dims, &parts);
+    scales->tiled = x->scale_layout == DW_SCALE_tile128x4;
+    scales->cols = (int32_t)((x->dims[x->rank - 1] + info->cols - 1) / info->cols);
+    scales->row_blocks = info->rows;
+    scales->row_step = scales->tiled ? (int32_t)((parts.scale_cols + 3) / 4 * 512) : (int32_t)parts.scale_cols;
+    scales->quad_step = scales->tiled ? 512 : 4;
+    scales->matrix_rows = x->dims[x->rank - 2] < INT32_MAX ? (int32_t)x->dims[x->rank - 2] : INT32_MAX;
+    scales->matrix_step = parts.scale_rows * parts.scale_cols;
+    cuda_slot(launch, KERNEL_SLOT_SCALES, operand, &scales->data, 0);
+}
+
+void matmul_take_rows(kernel_launch *launch, const kernel_run *run, int operand, matmul_rows *rows) {
+    const dw_tensor *x = run->call.in[operand];
+    const num_format *info = num_info(x->format);
+    const bool scaled = has_block_scales(x->format);
+    *rows = (matmul_rows){.format = matmul_format(info->element), .scale = scaled ? matmul_format(info->scale) : MATMUL_FORMAT_COUNT, .block = scaled ? info->cols : 1,
+                          .row_bytes = (int64_t)num_row_bytes(x->format, x->dims[x->rank - 1])};
+    cuda_slot(launch, KERNEL_SLOT_DATA, operand, &rows->data, 0);
+    if (scaled) take_scales(launch, x, operand, &rows->scales);
+}

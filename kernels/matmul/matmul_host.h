@@ -4,6 +4,7 @@
 
 #include "kernel/kernel.h"
 #include "kernels/matmul/matmul_sm90.h"
+#include "kernels/matmul/rows.h"
 
 /* Why the result, its post list or batches of b are not taken; NULL: they are. */
 const char *matmul_reject_result(const kernel_problem *problem, text *why);
@@ -12,6 +13,18 @@ bool matmul_halves_columns(const op_post_list *post);
 int matmul_format(dw_format format);
 /* The post list, the result and the factors of whole rows, columns and tensors: fp8_row, fp8_tensor, NVFP4's second level. */
 void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, matmul_epilogue *epilogue);
+
+/* Rows of operand 0 or 1 and the places of their block scales. */
+void matmul_take_rows(kernel_launch *launch, const kernel_run *run, int operand, matmul_rows *rows);
+
+/* Operands to rows of bf16 in the workspace, in front of a product of bf16 (decode.c). An operand is decoded exactly: */
+bool matmul_decodes(dw_format format);
+/* bytes that its rows take there, a multiple of 128; */
+size_t matmul_decoded_bytes(int64_t rows, int64_t k);
+/* the microseconds of a launch that writes so many; */
+double matmul_decode_us(const chip_caps *chip, double bytes);
+/* and the launch: of operand i to at[i] bytes behind the workspace's beginning, where at[i] is not negative. */
+dw_status matmul_decode_shape(const kernel_run *run, kernel_launcher *launcher, const int64_t at[2]);
 
 /* Few rows (stream_sm90.c): does it take a call, in how many microseconds would it (less than 0: it does not), and its launch. */
 bool matmul_stream_takes(const kernel_run *run);

@@ -1,5 +1,5 @@
-/* matmul on Hopper: the host half of tma_sm90.cuh. Which products its entries take, which tile a call gets, and the launch; calls of so few rows that reading b is
- * all go to stream_sm90.c. Pure: knows no driver. */
+/* matmul on Hopper: the host half of tma_sm90.cuh. Which products its entries take, which tile a call gets, and the launches; calls of so few rows that reading b is
+ * all go to stream_sm90.c. Operands that no entry takes as they lie are first decoded to bf16 (decode.c). Pure: knows no driver. */
 #include "kernels/matmul/matmul_sm90.h"
 
 #include <string.h>
@@ -37,6 +37,9 @@ static const sm90_tile tiles[] = {
 
 static bool is_one_scale(dw_format format) { return format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_fp8_row; }
 
+static int element_bytes(sm90_kind kind) { return kind <= SM90_F16 ? 2 : 1; }
+
+/* The entries that take both operands as they lie. */
 static sm90_kind kind_of(dw_format a, dw_format b) {
     if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) return SM90_BF16;
     if (a == DW_FORMAT_f16 && b == DW_FORMAT_f16) return SM90_F16;
@@ -45,7 +48,26 @@ static sm90_kind kind_of(dw_format a, dw_format b) {
     return SM90_NONE;
 }
 
-static int element_bytes(sm90_kind kind) { return kind <= SM90_F16 ? 2 : 1; }
+/* The copy engine wants rows of whole 16 bytes. */
+static bool has_whole_rows(dw_format format, int64_t k) { return k * dw_format_bits(format) / 8 % 16 == 0; }
+
+/* What is multiplied: the kind of entry, and which operands are decoded for it. */
+typedef struct sm90_product { sm90_kind kind; bool decodes[2]; } sm90_product;
+
+static sm90_product product_of(dw_format a, dw_format b, int64_t k) {
+    sm90_product p = {.kind = kind_of(a, b)};
+    const dw_format formats[2] = {a, b};
+    if (p.kind != SM90_NONE && k * element_bytes(p.kind) % 16 == 0) return p;
+    if (!matmul_decodes(a) || !matmul_decodes(b)) return (sm90_product){.kind = SM90_NONE};
+    p.kind = SM90_BF16;
+    for (int i = 0; i < 2; i++) p.decodes[i] = formats[i] != DW_FORMAT_bf16 || !has_whole_rows(formats[i], k);
+    return p;
+}
+
+/* Bytes of rows of bf16 in the workspace: a's, and behind them b's. */
+static size_t decoded_bytes(const sm90_product *p, int64_t m, int64_t n, int64_t k) {
+    return (p->decodes[0] ? matmul_decoded_bytes(m, k) : 0) + (p->decodes[1] ? matmul_decoded_bytes(n, k) : 0);
+}
 
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
@@ -64,9 +86,17 @@ static double microseconds(const sm90_tile *t, int64_t m, int64_t n_out, int64_t
     return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us);
 }
 
+enum { STREAM_VARIANT = COUNT_OF(tiles) };
+
 /* Columns that a step joins lie in the two halves of a tile, each of which is stored in boxes of 64 and has a scale by block of its own. */
 static bool takes_halves(const sm90_tile *t) { return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1); }
 static bool runs(const sm90_tile *t, sm90_kind kind, bool halves) { return t->kind == kind && (!halves || takes_halves(t)); }
+
+/* Decoding and product. */
+static double all_microseconds(const sm90_product *p, const sm90_tile *t, int64_t m, int64_t n, int64_t n_out, int64_t k, bool halves, const chip_caps *chip) {
+    size_t bytes = decoded_bytes(p, m, n, k);
+    return microseconds(t, m, n_out, k, halves, chip->units) + (bytes > 0 ? matmul_decode_us(chip, (double)bytes) : 0);
+}
 
 /* The tile of least estimated time. */
 static const sm90_tile *choose_tile(sm90_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, int multiprocessors) {
@@ -89,13 +119,18 @@ const char *matmul_sm90_entry(int element, int scaled, int64_t m, int64_t n_out,
 
 /* ---- what is taken ---- */
 
-static const char *reject_shape(const kernel_problem *problem, sm90_kind kind, text *why) {
+static const char *reject_products(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
     int64_t k, n;
     if (!dim_is_constant(a->dims[a->rank - 1], &k) || !dim_is_constant(b->dims[b->rank - 2], &n)) return "k or n is not known at plan time";
     if (k == 0 || n == 0) return "k or n is 0";
-    if (k * element_bytes(kind) % 16 != 0) {
+    sm90_kind kind = product_of(a->format, b->format, k).kind;
+    if (kind == SM90_NONE && kind_of(a->format, b->format) != SM90_NONE) {
         text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
+        return text_string(why);
+    }
+    if (kind == SM90_NONE) {
+        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
         return text_string(why);
     }
     if (kind == SM90_E4M3_BLOCK && matmul_halves_columns(&problem->post) && n % 128 != 0) return "half of n is not a multiple of 64, and scales are for blocks of 128 columns";
@@ -103,44 +138,70 @@ static const char *reject_shape(const kernel_problem *problem, sm90_kind kind, t
 }
 
 const char *matmul_sm90_reject(const kernel_problem *problem, text *why) {
-    const op_type *a = problem->in[0], *b = problem->in[1];
-    sm90_kind kind = kind_of(a->format, b->format);
-    if (kind == SM90_NONE) {
-        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
-        return text_string(why);
-    }
     if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
     if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    const char *reason = reject_shape(problem, kind, why);
+    const char *reason = reject_products(problem, why);
     return reason != NULL ? reason : matmul_reject_result(problem, why);
+}
+
+/* What a call comes to: few rows are streamed past b, or a tile takes the product. */
+typedef struct sm90_call {
+    int64_t m, n, n_out, k;
+    bool halves, streams;
+    sm90_product product;
+    const sm90_tile *tile;
+    double us;
+} sm90_call;
+
+/* variant: asked for by measurements, or -1. */
+static sm90_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_post_list *post, const chip_caps *chip, int variant) {
+    sm90_call c = {.m = 1, .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(post)};
+    for (int i = 0; i < out->rank - 1; i++) c.m *= out->dims[i];
+    c.product = product_of(a->format, b->format, c.k);
+    const double stream_us = matmul_stream_us(chip, a->format, b->format, c.m, c.n, c.k);
+    const bool is_tile = variant >= 0 && variant < STREAM_VARIANT && runs(&tiles[variant], c.product.kind, c.halves);
+    c.tile = is_tile ? &tiles[variant] : choose_tile(c.product.kind, c.m, c.n_out, c.k, c.halves, chip->units);
+    c.us = all_microseconds(&c.product, c.tile, c.m, c.n, c.n_out, c.k, c.halves, chip);
+    c.streams = stream_us >= 0 && !is_tile && (variant == STREAM_VARIANT || stream_us < c.us);
+    if (c.streams) c.us = stream_us;
+    return c;
 }
 
 double matmul_sm90_cost(const kernel_problem *problem) {
     dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
     const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
     op_call call;
-    double bound = kernel_roofline(problem, problem->in[0]->format, 0.85, 0.85);
+    const dw_format a = problem->in[0]->format;
+    double bound = kernel_roofline(problem, kind_of(a, problem->in[1]->format) == SM90_NONE ? DW_FORMAT_bf16 : a, 0.85, 0.85);
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return bound;
-    int64_t m = 1;
-    for (int i = 0; i < out[0].rank - 1; i++) m *= out[0].dims[i];
-    bool halves = matmul_halves_columns(&problem->post);
-    int64_t n = out[0].dims[out[0].rank - 1], k = in[0].dims[in[0].rank - 1];
-    sm90_kind kind = kind_of(problem->in[0]->format, problem->in[1]->format);
-    double us = microseconds(choose_tile(kind, m, n, k, halves, problem->chip->units), m, n, k, halves, problem->chip->units);
-    double stream_us = matmul_stream_us(problem->chip, in[0].format, in[1].format, m, in[1].dims[in[1].rank - 2], k);
-    if (stream_us >= 0 && stream_us < us) return 1e-6 * stream_us;
-    return 1e-6 * us > bound ? 1e-6 * us : bound;
+    sm90_call c = plan_call(&in[0], &in[1], &out[0], &problem->post, problem->chip, -1);
+    return c.streams || 1e-6 * c.us > bound ? 1e-6 * c.us : bound;
 }
 
-/* Variants are the tiles, by the names of their entries. */
+/* Variants are the tiles, by the names of their entries, and behind them the kernel for few rows, which past its rows leaves the choice to the estimate. */
 const char *matmul_sm90_variant(const kernel_problem *problem, int index) {
-    if (index >= (int)COUNT_OF(tiles)) return NULL;
-    return runs(&tiles[index], kind_of(problem->in[0]->format, problem->in[1]->format), matmul_halves_columns(&problem->post)) ? tiles[index].entry : "";
+    const op_type *a = problem->in[0], *b = problem->in[1];
+    int64_t k, m = 1;
+    if (index > STREAM_VARIANT) return NULL;
+    if (!dim_is_constant(a->dims[a->rank - 1], &k)) return "";
+    if (index < STREAM_VARIANT) return runs(&tiles[index], product_of(a->format, b->format, k).kind, matmul_halves_columns(&problem->post)) ? tiles[index].entry : "";
+    for (int i = 0; i < a->rank - 1; i++) {
+        int64_t size;
+        m = dim_is_constant(a->dims[i], &size) ? m * size : 1;
+    }
+    return matmul_stream_us(problem->chip, a->format, b->format, m, 1, k) >= 0 ? "matmul_stream" : "";
+}
+
+static sm90_call call_of(const kernel_run *run) {
+    const dw_tensor *out = run->call.out[0];
+    int64_t m = 1;
+    for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
+    return plan_call(run->call.in[0], run->call.in[1], out, &run->post, run->chip, kernel_tuned_variant(run, m));
 }
 
 size_t matmul_sm90_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
+    sm90_call c = call_of(run);
+    return c.streams ? 0 : decoded_bytes(&c.product, c.m, c.n, c.k);
 }
 
 /* ---- the launch ---- */
@@ -157,10 +218,11 @@ static int map_type(dw_format format) {
     }
 }
 
-static void take_map(kernel_launch *launch, int operand, dw_format format, int64_t cols, int64_t rows, int64_t row_stride, int box_rows, const void *field) {
+static void take_map(kernel_launch *launch, kernel_map view, dw_format format, int64_t cols, int64_t rows, int64_t row_stride, int box_rows, const void *field) {
     int bytes = dw_format_bits(format) / 8;
     launch->maps[launch->map_count] = (kernel_map){
-        .operand = (uint16_t)operand,
+        .operand = view.operand,
+        .offset = view.offset,
         .type = map_type(format),
         .rank = 2,
         .swizzle = SWIZZLE_128,
@@ -170,6 +232,13 @@ static void take_map(kernel_launch *launch, int operand, dw_format format, int64
         .box = {(uint32_t)(128 / bytes), (uint32_t)box_rows},
     };
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
+/* Operand i, or what is decoded of it, at bytes behind the workspace's beginning. */
+static void take_operand(kernel_launch *launch, const kernel_run *run, const sm90_call *c, int i, int64_t at, int box_rows, const void *field) {
+    const int64_t rows = i == 0 ? c->m : c->n;
+    if (!c->product.decodes[i]) take_map(launch, (kernel_map){.operand = (uint16_t)i}, run->call.in[i]->format, c->k, rows, c->k, box_rows, field);
+    else take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, ceil_div(c->k, 8) * 8, box_rows, field);
 }
 
 static void take_block_scales(kernel_launch *launch, matmul_sm90_arguments *g) {
@@ -182,34 +251,37 @@ static uint32_t shared_bytes(const sm90_tile *t) {
     return (uint32_t)MATMUL_SHARED_BYTES(t->tile_m, t->tile_n, t->stages, t->boxes, t->kind == SM90_E4M3_BLOCK);
 }
 
-dw_status matmul_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
-    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    int64_t m = 1, n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], n_out = out->dims[out->rank - 1];
-    for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
-    if (m == 0) return DW_OK;
-    if (m > INT32_MAX / 2 || n > INT32_MAX / 2 || k > INT32_MAX / 2)
-        return base_fail(run->call.context, DW_LIMIT, "matmul: %lld x %lld x %lld is more than this kernel counts to", (long long)m, (long long)n, (long long)k);
-    bool halves = matmul_halves_columns(&run->post);
-    const int tuned = kernel_tuned_variant(run, m);
-    const sm90_tile *t = tuned >= 0 ? &tiles[tuned] : choose_tile(kind_of(a->format, b->format), m, n_out, k, halves, run->chip->units);
-    double stream_us = tuned >= 0 ? -1 : matmul_stream_us(run->chip, a->format, b->format, m, n, k);
-    if (stream_us >= 0 && stream_us < microseconds(t, m, n_out, k, halves, run->chip->units)) return matmul_stream_shape(run, launcher);
+static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, const sm90_call *c, const int64_t at[2]) {
+    const dw_tensor *out = run->call.out[0];
+    const sm90_tile *t = c->tile;
     kernel_launch launch;
     matmul_sm90_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
-    g->m = (int32_t)m;
-    g->n = (int32_t)n;
-    g->k = (int32_t)k;
-    g->units_m = (int32_t)units_down(t, m);
-    g->units_n = (int32_t)units_across(t, n_out, halves);
-    g->a_rows = m < t->tile_m ? (int32_t)ceil_div(m, 8) * 8 : t->tile_m;
+    g->m = (int32_t)c->m;
+    g->n = (int32_t)c->n;
+    g->k = (int32_t)c->k;
+    g->units_m = (int32_t)units_down(t, c->m);
+    g->units_n = (int32_t)units_across(t, c->n_out, c->halves);
+    g->a_rows = c->m < t->tile_m ? (int32_t)ceil_div(c->m, 8) * 8 : t->tile_m;
     matmul_take_epilogue(&launch, run, &g->epilogue);
-    if (a->format == DW_FORMAT_fp8_1x128) take_block_scales(&launch, g);
-    take_map(&launch, 0, a->format, k, m, k, g->a_rows, g->map_a);
-    take_map(&launch, 1, b->format, k, n, k, t->tile_n / 2, g->map_b);
-    if (g->epilogue.by_engine) take_map(&launch, KERNEL_RESULT, out->format, n_out, m, n_out, 64, g->map_out);
-    int64_t units = units_down(t, m) * units_across(t, n_out, halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
+    if (t->kind == SM90_E4M3_BLOCK) take_block_scales(&launch, g);
+    take_operand(&launch, run, c, 0, at[0], g->a_rows, g->map_a);
+    take_operand(&launch, run, c, 1, at[1], t->tile_n / 2, g->map_b);
+    if (g->epilogue.by_engine) take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, out->format, c->n_out, c->m, c->n_out, 64, g->map_out);
+    int64_t units = units_down(t, c->m) * units_across(t, c->n_out, c->halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
     cuda_grid(&launch, (units < most ? units : most) * t->pair * t->splits, 1, 1);
     launch.block[0] = MATMUL_THREADS;
     launch.shared_bytes = shared_bytes(t);
     return launcher->add(launcher, &launch);
+}
+
+dw_status matmul_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const sm90_call c = call_of(run);
+    if (c.m == 0) return DW_OK;
+    if (c.m > INT32_MAX / 2 || c.n > INT32_MAX / 2 || c.k > INT32_MAX / 2)
+        return base_fail(run->call.context, DW_LIMIT, "matmul: %lld x %lld x %lld is more than this kernel counts to", (long long)c.m, (long long)c.n, (long long)c.k);
+    if (c.streams) return matmul_stream_shape(run, launcher);
+    const sm90_product *p = &c.product;
+    const int64_t at[2] = {p->decodes[0] ? 0 : -1, !p->decodes[1] ? -1 : p->decodes[0] ? (int64_t)matmul_decoded_bytes(c.m, c.k) : 0};
+    if (p->decodes[0] || p->decodes[1]) TRY(matmul_decode_shape(run, launcher, at));
+    return launch_tiles(run, launcher, &c, at);
 }

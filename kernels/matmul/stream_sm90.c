@@ -59,7 +59,6 @@ static const char *reject_products(const kernel_problem *problem, text *why) {
     }
     if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
     if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    if (a->rank > 2 && a->scale_layout == DW_SCALE_tile128x4) return "a has batches, and tiles of scales for each";
     return matmul_reject_result(problem, why);
 }
 
@@ -134,21 +133,6 @@ size_t matmul_stream_workspace(const kernel_run *run) { return matmul_cuda_works
 
 /* ---- the launch ---- */
 
-static void take_scales(kernel_launch *launch, const kernel_run *run, int operand, stream_scales *scales) {
-    const dw_tensor *x = run->call.in[operand];
-    const num_format *info = num_info(x->format);
-    num_parts parts;
-    num_layout(x->format, x->scale_layout, x->rank, x->dims, &parts);
-    scales->tiled = x->scale_layout == DW_SCALE_tile128x4;
-    scales->cols = (int32_t)ceil_div(x->dims[x->rank - 1], info->cols);
-    scales->row_blocks = info->rows;
-    scales->row_step = scales->tiled ? (int32_t)(ceil_div(parts.scale_cols, 4) * 512) : (int32_t)parts.scale_cols;
-    scales->quad_step = scales->tiled ? 512 : 4;
-    cuda_slot(launch, KERNEL_SLOT_SCALES, operand, &scales->data, 0);
-}
-
-static bool has_block_scales(dw_format format) { return dw_format_is_block(format) && num_info(format)->cols > 0; }
-
 static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher, int64_t m) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const stream_weights *weights = weights_of(b->format);
@@ -168,15 +152,8 @@ static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher,
     g->tiles = (int32_t)d.tiles;
     g->steps = d.steps;
     g->slab_steps = d.slab_steps;
-    g->a_format = matmul_format(num_info(a->format)->element);
-    g->a_scale = has_block_scales(a->format) ? matmul_format(num_info(a->format)->scale) : MATMUL_FORMAT_COUNT;
-    g->a_block = has_block_scales(a->format) ? num_info(a->format)->cols : 1;
-    g->a_row_bytes = (int64_t)num_row_bytes(a->format, k);
-    g->b_row_bytes = (int64_t)num_row_bytes(b->format, k);
-    cuda_slot(&launch, KERNEL_SLOT_DATA, 0, &g->a, 0);
-    cuda_slot(&launch, KERNEL_SLOT_DATA, 1, &g->b, 0);
-    if (has_block_scales(a->format)) take_scales(&launch, run, 0, &g->a_scales);
-    if (has_block_scales(b->format)) take_scales(&launch, run, 1, &g->b_scales);
+    matmul_take_rows(&launch, run, 0, &g->a);
+    matmul_take_rows(&launch, run, 1, &g->b);
     cuda_grid(&launch, d.blocks, 1, 1);
     if (d.splits > 1) launch.cluster[0] = (uint32_t)d.splits, launch.cluster[1] = launch.cluster[2] = 1;
     launch.block[0] = STREAM_THREADS;

@@ -16,6 +16,7 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_mma.cuh"
 #include "kernels/matmul/epilogue_sm90.cuh"
+#include "kernels/matmul/rows.cuh"
 #include "kernels/matmul/stream_sm90.h"
 
 enum { STREAM_BF16, STREAM_F16, STREAM_E4M3, STREAM_E4M3_BLOCK, STREAM_MXFP8, STREAM_MXFP8_E5M2, STREAM_MXFP4, STREAM_NVFP4 };
@@ -40,16 +41,6 @@ typedef struct stream_cursor {
     int64_t scales[2];
 } stream_cursor;
 
-INLINE int64_t scales_of_row(const stream_scales *x, int row) {
-    if (x->tiled) return (int64_t)(row / 128) * x->row_step + row % 32 * 16 + row % 128 / 32 * 4;
-    return (int64_t)(row / x->row_blocks) * x->row_step;
-}
-
-INLINE int64_t scale_index(const stream_scales *x, int64_t row, int block) {
-    block = min(block, x->cols - 1);
-    return row + (block >> 2) * x->quad_step + (block & 3);
-}
-
 /* How many words of scales a thread needs of each row and step. */
 INLINE int scale_words(const stream_shape s) { return s.weights < STREAM_E4M3_BLOCK ? 0 : bits_of(s) == 4 ? 2 : 1; }
 
@@ -64,7 +55,7 @@ static __device__ __noinline__ void copy_bytes(uint32_t to, const uint8_t *from,
 }
 
 /* Four scales of one byte from block 4 quad on, of which some may not be there. */
-static __device__ __noinline__ void copy_scales(uint32_t to, const stream_scales *x, int64_t row, int quad) {
+static __device__ __noinline__ void copy_scales(uint32_t to, const matmul_scales *x, int64_t row, int quad) {
     const uint8_t *codes = (const uint8_t *)x->data;
     uint32_t word = 0;
 #pragma unroll
@@ -76,7 +67,7 @@ static __device__ __noinline__ void copy_scales(uint32_t to, const stream_scales
 INLINE int stage_bytes(const stream_shape s) { return STREAM_THREADS * (64 + 8 * scale_words(s)); }
 
 INLINE void load_scales(const stream_arguments *g, const stream_shape s, const stream_cursor *c, int row, bool aligned, uint32_t to) {
-    const stream_scales *x = &g->b_scales;
+    const matmul_scales *x = &g->b.scales;
     int t = threadIdx.x % 4;
     if (s.weights == STREAM_E4M3_BLOCK) {
         cp_async(to, (const float *)x->data + scale_index(x, c->scales[row], c->step), 4, 4);
@@ -95,7 +86,7 @@ INLINE void load_scales(const stream_arguments *g, const stream_shape s, const s
 /* aligned: bit 0, rows of b; bit 1, rows of scales. */
 INLINE void load_stage(const stream_arguments *g, const stream_shape s, const stream_cursor *c, int aligned, uint32_t stage) {
     uint32_t to = stage + threadIdx.x * 16, scales = stage + STREAM_THREADS * 64 + threadIdx.x * 4;
-    int row_bytes = (int)g->b_row_bytes;
+    int row_bytes = (int)g->b.row_bytes;
 #pragma unroll
     for (int row = 0; row < 2; row++) {
 #pragma unroll
@@ -130,12 +121,6 @@ INLINE uint32_t scale_codes(const stream_shape s, const uint32_t *words, const i
 
 /* ---- decoding ---- */
 
-/* 2^(code - 127), twice: 2^-127 is a subnormal number of bf16. */
-INLINE uint32_t pair_of_e8m0(uint32_t code) {
-    uint32_t bits = code == 0 ? 0x40 : code == 0xff ? 0x7fff : code << 7;
-    return bits << 16 | bits;
-}
-
 INLINE uint32_t pair_of(float x) { return cvt_bf16x2(x, x); }
 
 /* What a chunk's elements are multiplied by, of each 16 of them when they are NVFP4. */
@@ -149,19 +134,6 @@ INLINE void factors_of(const stream_shape s, uint32_t scales, uint32_t factors[2
         factors[0] = pair_of_e8m0(scales);
     }
 }
-
-INLINE uint32_t bf16x2_of_f16x2(uint32_t halves) { return cvt_bf16x2(cvt_f32_f16((uint16_t)halves), cvt_f32_f16((uint16_t)(halves >> 16))); }
-
-INLINE uint32_t pair_of_e4m3(uint32_t codes) { return bf16x2_of_f16x2(cvt_f16x2_e4m3x2((uint16_t)codes)); }
-INLINE uint32_t pair_of_e5m2(uint32_t codes) { return bf16x2_of_f16x2(cvt_f16x2_e5m2x2((uint16_t)codes)); }
-
-/* Elements j and j + 4 of a word of e2m1 codes, times 2^-126: a code's three low bits are the low bits of bf16's exponent and the first of its fraction. */
-INLINE uint32_t pair_of_e2m1(uint32_t word, const int j) {
-    uint32_t signs = word << (12 - 4 * j), rest = j < 2 ? word << (6 - 4 * j) : word >> (4 * j - 6);
-    return (signs & 0x80008000) | (rest & 0x01c001c0);
-}
-
-INLINE uint32_t word_of(const uint4 x, const int i) { return i == 0 ? x.x : i == 1 ? x.y : i == 2 ? x.z : x.w; }
 
 /* 8 k of a chunk as four pairs, in the order in which a's units lie: of e2m1 pairs are elements j and j + 4, else neighbours. */
 INLINE void decode_unit(const stream_shape s, const uint4 chunk, const int unit, const uint32_t factors[2], uint32_t pairs[4]) {
@@ -182,62 +154,6 @@ INLINE void decode_unit(const stream_shape s, const uint4 chunk, const int unit,
 }
 
 /* ---- a ---- */
-
-INLINE float float_of_bf16(uint32_t code) { return __uint_as_float(code << 16); }
-
-static __device__ __noinline__ float element_of_a(int format, const uint8_t *row, int at) {
-    switch (format) {
-    case MATMUL_f32: return ((const float *)row)[at];
-    case MATMUL_f16: return cvt_f32_f16(((const uint16_t *)row)[at]);
-    case MATMUL_bf16: return float_of_bf16(((const uint16_t *)row)[at]);
-    case MATMUL_e4m3: return cvt_f32_f16((uint16_t)cvt_f16x2_e4m3x2(row[at]));
-    case MATMUL_e5m2: return cvt_f32_f16((uint16_t)cvt_f16x2_e5m2x2(row[at]));
-    default: return float_of_bf16(pair_of_e2m1((uint32_t)row[at / 2] >> (at % 2 * 4), 0) & 0xffff) * 0x1p126f;
-    }
-}
-
-INLINE void floats_of_pairs(const uint32_t *pairs, float *x) {
-#pragma unroll
-    for (int j = 0; j < 4; j++) x[2 * j] = __uint_as_float(pairs[j] << 16), x[2 * j + 1] = __uint_as_float(pairs[j] & 0xffff0000);
-}
-
-/* Elements at..at + 7 of a row that holds all of them in aligned memory. */
-INLINE void read_unit(int format, const uint8_t *row, int at, float x[8]) {
-    uint32_t pairs[4];
-    if (format == MATMUL_f32) {
-        float4 low = *(const float4 *)(row + (int64_t)at * 4), high = *(const float4 *)(row + (int64_t)at * 4 + 16);
-        x[0] = low.x, x[1] = low.y, x[2] = low.z, x[3] = low.w, x[4] = high.x, x[5] = high.y, x[6] = high.z, x[7] = high.w;
-    } else if (format == MATMUL_bf16 || format == MATMUL_f16) {
-        uint4 raw = *(const uint4 *)(row + (int64_t)at * 2);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            uint32_t two = word_of(raw, j);
-            x[2 * j] = format == MATMUL_bf16 ? __uint_as_float(two << 16) : cvt_f32_f16((uint16_t)two);
-            x[2 * j + 1] = format == MATMUL_bf16 ? __uint_as_float(two & 0xffff0000) : cvt_f32_f16((uint16_t)(two >> 16));
-        }
-    } else if (format == MATMUL_e4m3 || format == MATMUL_e5m2) {
-        uint2 raw = *(const uint2 *)(row + at);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            uint32_t codes = (j < 2 ? raw.x : raw.y) >> (j % 2 * 16);
-            pairs[j] = format == MATMUL_e4m3 ? pair_of_e4m3(codes) : pair_of_e5m2(codes);
-        }
-        floats_of_pairs(pairs, x);
-    } else {
-        uint32_t word = *(const uint32_t *)(row + at / 2);
-#pragma unroll
-        for (int j = 0; j < 4; j++) {
-            uint32_t pair = pair_of_e2m1(word, j);
-            x[j] = __uint_as_float(pair << 16) * 0x1p126f, x[j + 4] = __uint_as_float(pair & 0xffff0000) * 0x1p126f;
-        }
-    }
-}
-
-INLINE float block_scale(const stream_arguments *g, int64_t scales, int at) {
-    uint8_t code = ((const uint8_t *)g->a_scales.data)[scale_index(&g->a_scales, scales, at / g->a_block)];
-    if (g->a_scale == MATMUL_e8m0) return float_of_bf16(pair_of_e8m0(code) & 0xffff);
-    return cvt_f32_f16((uint16_t)cvt_f16x2_e4m3x2(code));
-}
 
 /* The next of the bf16 numbers that x is a sum of: its first 8 bits. What is not finite is all in the first. */
 INLINE float take_plane(float *x) {
@@ -264,25 +180,13 @@ INLINE uint32_t unit_place(const stream_shape s, int unit, int row, int rows) {
 /* The part of a that belongs to steps [first, first + steps): units, and behind them the fp32 scales of blocks of 128, [steps][m]. */
 INLINE void fill_slab(const stream_arguments *g, const stream_shape s, uint32_t slab, uint32_t slab_scales, int first, int steps) {
     const int depth = step_depth(s);
-    int units = steps * (depth / 8), rows = g->m * g->planes, a_bits = g->a_format == MATMUL_f32 ? 32 : g->a_format == MATMUL_bf16 || g->a_format == MATMUL_f16 ? 16 : g->a_format == MATMUL_e2m1 ? 4 : 8;
-    bool aligned = ((g->a | (uint64_t)g->a_row_bytes) & (min(a_bits, 16) - 1)) == 0;
+    int units = steps * (depth / 8), rows = g->m * g->planes;
+    bool aligned = is_aligned(&g->a);
 #pragma unroll 1
     for (int i = threadIdx.x; i < g->m * units; i += STREAM_THREADS) {
         int row = i / units, unit = i - row * units, at = first * depth + unit * 8;
-        const uint8_t *data = (const uint8_t *)g->a + row * g->a_row_bytes;
-        float x[8] = {0, 0, 0, 0, 0, 0, 0, 0};
-        if (at + 8 <= g->k && aligned) {
-            read_unit(g->a_format, data, at, x);
-        } else {
-#pragma unroll
-            for (int j = 0; j < 8; j++)
-                if (at + j < g->k) x[j] = element_of_a(g->a_format, data, at + j);
-        }
-        if (g->a_scale == MATMUL_e8m0 || g->a_scale == MATMUL_e4m3) {
-            float scale = at < g->k ? block_scale(g, scales_of_row(&g->a_scales, row), at) : 0;
-#pragma unroll
-            for (int j = 0; j < 8; j++) x[j] *= scale;
-        }
+        float x[8];
+        load_unit(&g->a, row, g->a.scale == MATMUL_FORMAT_COUNT ? 0 : scales_of_row(&g->a.scales, row), aligned, at, g->k, x);
 #pragma unroll 1
         for (int plane = 0; plane < g->planes; plane++) {
             float y[8];
@@ -294,7 +198,7 @@ INLINE void fill_slab(const stream_arguments *g, const stream_shape s, uint32_t 
     if (s.weights != STREAM_E4M3_BLOCK) return;
     for (int i = threadIdx.x; i < steps * g->m; i += STREAM_THREADS) {
         int step = i / g->m, row = i % g->m;
-        float scale = g->a_scale == MATMUL_f32 ? ((const float *)g->a_scales.data)[scale_index(&g->a_scales, scales_of_row(&g->a_scales, row), first + step)] : 1;
+        float scale = g->a.scale == MATMUL_f32 ? ((const float *)g->a.scales.data)[scale_index(&g->a.scales, scales_of_row(&g->a.scales, row), first + step)] : 1;
         st_shared_f32(slab_scales + i * 4, scale);
     }
 }
@@ -470,8 +374,8 @@ INLINE void find_rows(const stream_arguments *g, stream_cursor *c) {
     int left = (c->tile * g->across + threadIdx.x / 32 % g->across) * (halves ? 8 : 16) + threadIdx.x % 32 / 4;
     for (int i = 0; i < 2; i++) {
         int row = min(halves && i == 1 ? min(left, g->epilogue.half - 1) + g->epilogue.half : left + 8 * i, g->n - 1);
-        c->rows[i] = (const uint8_t *)g->b + row * g->b_row_bytes;
-        c->scales[i] = scales_of_row(&g->b_scales, row);
+        c->rows[i] = (const uint8_t *)g->b.data + row * g->b.row_bytes;
+        c->scales[i] = scales_of_row(&g->b.scales, row);
     }
 }
 
@@ -498,7 +402,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
         places[i] = min(i * 8 + lane / 4, rows - 1) * 64 + lane % 4 * 16;
         sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0;
     }
-    int aligned = (((g->b | (uint64_t)g->b_row_bytes) & 15) == 0) | (g->b_scales.tiled || g->b_scales.row_step % 4 == 0) << 1;
+    int aligned = (((g->b.data | (uint64_t)g->b.row_bytes) & 15) == 0) | (g->b.scales.tiled || g->b.scales.row_step % 4 == 0) << 1;
     stream_cursor cursor = {(int)blockIdx.x / blocks, mine};
     grid_wait();
     find_rows(g, &cursor);

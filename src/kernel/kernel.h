@@ -58,20 +58,20 @@ typedef enum kernel_slot_kind {
     KERNEL_SLOT_MAP                   /* a tensor map: 128 bytes, of launch->maps[index] */
 } kernel_slot_kind;
 
-/* index: operand index of the call; its result index - KERNEL_RESULT from there on. */
-enum { KERNEL_RESULT = 64 };
+/* index: operand index of the call; its result index - KERNEL_RESULT from there on; of maps also the workspace. */
+enum { KERNEL_RESULT = 64, KERNEL_WORKSPACE = 128 };
 typedef struct kernel_slot {
     uint16_t kind, index;
     uint32_t at;                      /* where in the arguments */
     int64_t offset;                   /* bytes added to the address */
 } kernel_slot;
 
-/* A tensor map of a view of an operand: innermost axis first, as the hardware counts them. Strides in bytes, of axes 1 to rank - 1; type, swizzle,
+/* A tensor map of a view of an operand or of the workspace: innermost axis first, as the hardware counts them. Strides in bytes, of axes 1 to rank - 1; type, swizzle,
  * promotion and fill are numbers of the driver interface. */
 enum { KERNEL_MAP_RANK = 5, KERNEL_MAPS = 4 };
 typedef struct kernel_map {
     uint16_t operand;                 /* as kernel_slot.index */
-    int64_t offset;                   /* bytes from the operand's first element */
+    int64_t offset;                   /* bytes from its first element */
     int type, rank, swizzle, promotion, fill;
     uint64_t dims[KERNEL_MAP_RANK], strides[KERNEL_MAP_RANK];
     uint32_t box[KERNEL_MAP_RANK];
