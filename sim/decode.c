@@ -13,9 +13,6 @@ static const struct { const char *text; ptx_type type; } specials[] = {
 
 typedef struct constant { uint64_t low; uint8_t bytes; uint32_t row; } constant;
 
-/* An instruction reads or writes a register. */
-typedef struct touch { uint32_t instruction, row; bool writes; } touch;
-
 typedef struct sim_decoder {
     dw_context *context;
     ptx_module *module;
@@ -28,7 +25,7 @@ typedef struct sim_decoder {
     size_t constant_count, constant_capacity, constant_room;
     size_t given_capacity;
     uint32_t carry;                    /* SIM_NO_ROW: not used */
-    touch *touched;                    /* which registers instructions use */
+    sim_use *touched;                   /* which registers instructions use */
     size_t touched_count, touched_capacity;
     size_t watched_capacity;
     size_t *first_op;                  /* of each instruction: index of the first op it became */
@@ -213,7 +210,7 @@ static dw_status note_touch(sim_decoding *d, uint32_t row, bool writes) {
     sim_decoder *k = d->decoder;
     k->touched = arena_grow(k->arena, k->touched, k->touched_count, &k->touched_capacity, sizeof *k->touched);
     if (k->touched == NULL) return DW_NO_MEMORY;
-    k->touched[k->touched_count++] = (touch){(uint32_t)(d->instruction - d->function->instructions), row, writes};
+    k->touched[k->touched_count++] = (sim_use){(uint32_t)(d->instruction - d->function->instructions), row, writes};
     return DW_OK;
 }
 
@@ -475,7 +472,6 @@ static dw_status insert_checks(sim_decoder *k) {
     ops[op_count++] = code->ops[code->op_count - 1];   /* the return at the end */
     code->ops = ops;
     code->op_count = op_count;
-    code->rows = k->rows;
     sim_number_products(code);
     return DW_OK;
 }
@@ -505,6 +501,9 @@ static dw_status decode_body(sim_decoder *k) {
     if (op == NULL) return DW_NO_MEMORY;
     op->run = select_ret(&d);
     op->instruction = f->instruction_count > 0 ? (int)f->instruction_count - 1 : -1;
+    k->code->rows = k->rows;
+    k->code->uses = k->touched;
+    k->code->use_count = k->touched_count;
     TRY(insert_checks(k));
     for (size_t i = 0; i < k->code->op_count; i++) {   /* targets were instructions; now they are ops */
         sim_op *branch = &k->code->ops[i];

@@ -103,6 +103,10 @@ static cuda_result read_option(char *option, sim_options *o) {
     if (value == NULL) return driver_say(CUDA_INVALID_VALUE, "option '%s' has no value; write name=value", option);
     *value++ = '\0';
     bool is_number = read_number(value, &number), off = strcmp(value, "off") == 0, on = strcmp(value, "on") == 0;
+    if (strncmp(option, "trace", 5) == 0) {
+        const char *wrong = sim_trace_option(&sim_driver.trace, option, value);
+        return wrong == NULL ? CUDA_OK : driver_say(CUDA_INVALID_VALUE, "option '%s=%s': %s", option, value, wrong);
+    }
     if (strcmp(option, "seed") == 0 && is_number) o->seed = number;
     else if (strcmp(option, "budget") == 0 && is_number) o->budget = number;
     else if (strcmp(option, "threads") == 0 && is_number && number >= 1 && number <= 1024) o->threads = (int)number;
@@ -115,7 +119,7 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "fail_alloc") == 0 && is_number) sim_driver.fail_alloc = (int64_t)number;
     else if (strcmp(option, "fail_launch") == 0 && is_number) sim_driver.fail_launch = (int64_t)number;
     else {
-        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, units=N, ptx=FILE, fail_alloc=N, fail_launch=N",
+        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, units=N, ptx=FILE, trace=LAUNCH, trace_cta=X:Y:Z, trace_warp=N, trace_lines=N, trace_file=FILE, fail_alloc=N, fail_launch=N",
                           option, value);
     }
     return CUDA_OK;
@@ -133,6 +137,7 @@ int deepwell_sim_configure(const char *options) {
             sim_spares_free(&sim_driver.spares);
             dw_context_destroy(sim_driver.context);
             sim_driver.context = NULL;
+            sim_trace_close(&sim_driver.trace);
             sim_driver.started = false;
             sim_driver.broken = CUDA_OK;
         }
@@ -143,17 +148,20 @@ int deepwell_sim_configure(const char *options) {
 }
 
 static cuda_result start(void) {
-    char text[256], *rest = NULL;
+    char text[sizeof sim_driver.configured], *rest = NULL;
     const char *given = sim_driver.configured[0] != '\0' ? sim_driver.configured : getenv("DEEPWELL_SIM");
     snprintf(text, sizeof text, "%s", given != NULL ? given : "");
     char *chip = strtok_r(text, ",", &rest);
     if (chip == NULL) return driver_say(CUDA_NO_DEVICE, "which chip? Set DEEPWELL_SIM to one, as in DEEPWELL_SIM=h200,seed=3");
     sim_driver.replacement[0] = '\0';
+    sim_driver.trace = (sim_trace){0};
+    sim_driver.epoch = 0;
     sim_options o = {.budget = 1ull << 32, .races = true, .uninitialised = true};
     for (char *option = strtok_r(NULL, ",", &rest); option != NULL; option = strtok_r(NULL, ",", &rest)) {
         cuda_result result = read_option(option, &o);
         if (result != CUDA_OK) return result;
     }
+    if (!sim_trace_open(&sim_driver.trace)) return driver_say(CUDA_INVALID_VALUE, "option 'trace_file=%s': %s", sim_driver.trace.path, strerror(errno));
     dw_context_options context_options = {.threads = o.threads};
     if (dw_context_create(&context_options, &sim_driver.context) != DW_OK) return CUDA_OUT_OF_MEMORY;
     dw_status status = chip_find(sim_driver.context, chip, 1, &sim_driver.chip);

@@ -6,6 +6,7 @@
 #include "chip/chip.h"
 #include "device/cuda_abi.h"
 #include "machine.h"
+#include "trace.h"
 
 #define SIM_EXPORT __attribute__((visibility("default")))
 
@@ -24,7 +25,7 @@ SIM_EXPORT int deepwell_sim_configure(const char *options);
 typedef struct driver {
     pthread_mutex_t lock;
     bool started;
-    char configured[256];
+    char configured[1024];
     char replacement[256];             /* the file of option ptx=, or "" */
     dw_context *context;
     chip_caps chip;
@@ -33,6 +34,7 @@ typedef struct driver {
     sim_spares spares;
     uint64_t epoch;
     int64_t fail_alloc, fail_launch;   /* the n-th from now fails; 0: none */
+    sim_trace trace;
     cuda_result broken;                /* what a finding left behind: every later call returns it */
     cuda_log_callback log;
     void *log_user;

@@ -351,8 +351,12 @@ cuda_result driver_execute(const driver_launch *launch) {
     memcpy(l.grid, launch->grid, sizeof l.grid);
     memcpy(l.block, launch->block, sizeof l.block);
     memcpy(l.cluster, launch->cluster, sizeof l.cluster);
+    bool traced;
+    if (sim_trace_launch(&sim_driver.trace, &l, &traced) != DW_OK) return driver_fail(DW_NOT_FOUND, CUDA_INVALID_VALUE);
+    if (traced) l.trace = &sim_driver.trace;
     if (sim_driver.options.races && !l.code->talks && (uint64_t)l.grid[0] * l.grid[1] * l.grid[2] > 1) watch_races();
     dw_status status = sim_run(&l);
+    sim_trace_launched(&sim_driver.trace, &l);
     sim_driver.warp_instructions += l.executed;
     sim_driver.thread_instructions += l.thread_instructions;
     if (status == DW_OK) return CUDA_OK;

@@ -4,6 +4,7 @@
  * instruction of the same activation become one: so lanes meet again behind an if or a loop as compilers lay code out. A fragment that spins is
  * passed over in favour of the others. */
 #include "call.h"
+#include "trace.h"
 
 #include <stdlib.h>
 
@@ -243,6 +244,7 @@ bool sim_warp_run(sim_warp *w, uint64_t quantum) {
         uint32_t limit = w->fragment_count > 1 ? meeting(w) : UINT32_MAX;
         uint32_t pc = now->pc, all = now->mask;
         sim_flow flow = SIM_NEXT;
+        bool traced = w->trace != NULL;
         while (executed < quantum) {
             const sim_op *op = &ops[pc];
             uint32_t mask = all;
@@ -251,12 +253,17 @@ bool sim_warp_run(sim_warp *w, uint64_t quantum) {
                 mask &= op->guard_negated ? ~guard : guard;
             }
             executed++;
+            if (traced) sim_trace_before(w, op, mask);
             if (mask != 0) {
                 threads += (uint64_t)__builtin_popcount(mask);
                 now->pc = pc;
                 flow = op->run(w, op, mask);
-                if (flow != SIM_NEXT) break;
             }
+            if (traced) {
+                sim_trace_after(w, op, mask, flow);
+                traced = w->trace != NULL;
+            }
+            if (flow != SIM_NEXT) break;
             pc++;
             if (pc >= limit) {
                 flow = SIM_NEXT;

@@ -4,6 +4,7 @@
 #include "decode.h"
 #include "order.h"
 #include "tmem.h"
+#include "trace.h"
 
 #include <stdlib.h>
 
@@ -168,6 +169,8 @@ static bool start_warp(sim_cta *cta, int index, int threads) {
         if (w->local == NULL || w->local_shadow == NULL) return false;
     }
     sim_warp_start(w);
+    const sim_trace *trace = cta->launch->trace;
+    if (trace != NULL && trace->warp == index && memcmp(trace->cta, cta->id, sizeof cta->id) == 0) w->trace = cta->launch->trace;
     return w->live != 0;
 }
 

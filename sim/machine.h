@@ -40,6 +40,7 @@ typedef struct sim_launch sim_launch;
 typedef struct sim_code sim_code;
 typedef struct sim_frame sim_frame;
 typedef struct sim_memory sim_memory;
+struct sim_trace;
 
 /* What becomes of the fragment that ran an instruction: it goes on; it is somewhere else (the handler set it); it repeats the instruction when
  * something has changed; the launch ends with a finding. */
@@ -94,6 +95,9 @@ struct sim_op {
     int instruction;                /* index into the function's */
 };
 
+/* An instruction reads or writes a register. */
+typedef struct sim_use { uint32_t instruction, row; bool writes; } sim_use;
+
 /* A register that has a value when a function begins: a special register, or an address in local memory. */
 typedef struct sim_given { int what; uint32_t row; int64_t value; } sim_given;
 
@@ -108,7 +112,9 @@ struct sim_code {
     size_t given_count;
     uint32_t *watched;              /* rows that asynchronous products read or write (isa_wgmma.c), by number; their states lie in the registers at watch_at */
     size_t watched_count, watch_at;
-    const uint32_t *rows;           /* of the function's registers, where some are watched */
+    const uint32_t *rows;           /* of the function's registers */
+    const sim_use *uses;            /* of registers, in the order of the instructions */
+    size_t use_count;
     size_t local_bytes;             /* of its own frame: .local and .param variables */
     size_t stack_bytes;             /* with the deepest chain of calls */
     /* of entries: */
@@ -229,6 +235,7 @@ struct sim_warp {
     size_t product_count, product_capacity;
     uint32_t product_group;
     uint64_t cluster_phase[LANES];   /* of the cluster's barrier, when the lane last arrived, plus 1 */
+    struct sim_trace *trace;      /* who prints what this warp does; NULL: nobody (trace.h) */
     uint64_t collective;          /* number of the operation of a pair of CTAs that the warp is in; 0: none */
 };
 
@@ -312,6 +319,7 @@ struct sim_launch {
     uint64_t outside;             /* changes of global memory; counted where CTAs talk, which run in one thread */
     void (*print)(void *user, const char *text);
     void *print_user;
+    struct sim_trace *trace;      /* of one of its warps; NULL: of none */
     pthread_mutex_t lock;         /* of the finding */
 };
 

@@ -188,6 +188,19 @@ DW_API dw_status dw_bench(dw_context *context, const char *file, const dw_model_
 DW_API dw_status dw_bench_graph(dw_context *context, dw_graph *graph, const dw_model_options *model_options, const dw_bench_options *options, int json,
                                 dw_sink sink, void *user);
 
+typedef struct dw_trace_options {
+    const char *launch;         /* which: "7", the seventh from 1; a kernel's name or a part of it, its first; "name:2", its second. NULL: all are listed, one a line */
+    const char *cta;            /* "x,y,z", or "x" */
+    int warp;
+    int64_t lines;              /* instructions that are printed at most; 0: 1000 */
+} dw_trace_options;
+
+/* Runs the model once, or an op given as for dw_bench, on options->device, which is a simulated GPU, and gives the instructions that one warp of one launch executes: number, line of
+ * the PTX and of the source, lanes, instruction, addresses and values (docs/sim.md). input_count 0: random inputs. INVALID: the device is not simulated; NOT_FOUND: there is no such
+ * launch, CTA or warp. What was written before a run failed is given, too. */
+DW_API dw_status dw_trace(dw_context *context, const char *file, const dw_model_options *model_options, const dw_trace_options *trace_options, int input_count,
+                          const dw_named_tensor *inputs, dw_sink sink, void *user);
+
 /* Measures the products of a model on the GPU of options->device: every kernel that accepts one and every variant of it, at several numbers of rows. Gives a text for
  * dw_model_options.tuning; before: such a text, whose products are kept and not measured again, or NULL. UNSUPPORTED for the CPU, and for a simulated GPU. */
 DW_API dw_status dw_tune(dw_context *context, const char *file, const dw_model_options *options, const char *before, dw_sink sink, void *user);

@@ -34,3 +34,8 @@ dw_status device_open(dw_context *context, const char *name, device **result) {
 void device_close(device *device) {
     if (device != NULL) device->calls->close(device);
 }
+
+bool device_is_simulated(const device *device) {
+    char words[64];
+    return device != NULL && device->calls->driver != NULL && !device->calls->driver(device, words, sizeof words);
+}

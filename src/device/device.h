@@ -55,6 +55,8 @@ struct device {
 /* "cpu", "cpu:avx2", ..: NOT_FOUND lists the kinds. The context's number of threads is the CPU's. */
 dw_status device_open(dw_context *context, const char *name, device **device);
 void device_close(device *device);                  /* NULL is allowed */
+/* Is it one whose times say nothing? NULL, the CPU of a model without a device, is none. */
+bool device_is_simulated(const device *device);
 int device_kind_count(void);
 const char *device_kind_name(int index);
 const char *device_kind_meaning(int index);

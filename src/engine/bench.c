@@ -1,5 +1,6 @@
 /* Times of a file on this device: loading, whole runs, prefill and decode. Every time is of counted runs after one that is not; the least
  * and the median are told. Inputs are random. */
+#include "device/device.h"
 #include "engine/engine.h"
 
 #include <inttypes.h>
@@ -11,6 +12,7 @@ typedef struct bench {
     dw_context *context;
     const dw_bench_options *options;
     int repeat;
+    bool simulated;               /* everything runs once, and nothing is timed */
     arena arena;
     json_t *facts;
 } bench;
@@ -39,17 +41,17 @@ static dw_status bench_run(bench *bench, const dw_model *model, const char *dims
     TRY(engine_new_outputs(&bench->arena, plan, plan->typical, outputs));
     TRY(dw_session_create(bench->context, model, &(dw_session_options){.dims = dims}, &session));
     dw_status status = DW_OK;
-    for (int i = -1; i < bench->repeat && status == DW_OK; i++) {
+    for (int i = -1; i < (bench->simulated ? 0 : bench->repeat) && status == DW_OK; i++) {
         double start = engine_now();
         status = dw_session_run(session, (int)graph->input_count, inputs, (int)graph->output_count, outputs);
         if (i >= 0) seconds[i] = engine_now() - start;
         if (i < 0) session->full.profile = steps;   /* from the second run on */
     }
-    if (status == DW_OK) {
+    if (status == DW_OK && !bench->simulated) {
         json_object_set_new(bench->facts, "run_kernels", engine_profile_json(plan, steps, bench->repeat, plan->typical));
         json_object_set_new(bench->facts, "run", times_json(seconds, bench->repeat));
-        json_object_set_new(bench->facts, "workspace_bytes", json_integer((json_int_t)session->workspace_bytes));
     }
+    if (status == DW_OK) json_object_set_new(bench->facts, "workspace_bytes", json_integer((json_int_t)session->workspace_bytes));
     dw_session_destroy(session);
     return status;
 }
@@ -112,17 +114,20 @@ static dw_status time_generation(bench *bench, const dw_model *model, const char
     for (int64_t i = 0; i < prefill; i++) prompt[i] = (int64_t)(num_random(1, (uint64_t)i) % 100);
     dw_status status = make_inputs(bench, session, &generate);
     dw_generate_times times = {0};
-    for (int i = -1; i < bench->repeat && status == DW_OK; i++) {
+    for (int i = -1; i < (bench->simulated ? 0 : bench->repeat) && status == DW_OK; i++) {
         status = dw_session_generate(session, prefill, prompt, &generate, ids, &made, &times);
         if (i < 0 || status != DW_OK) continue;
         first[i] = times.prefill_s;
         next[i] = made > 1 ? times.decode_s / (double)(made - 1) : 0;
     }
     if (status == DW_OK) {
-        json_object_set_new(bench->facts, "prefill", times_json(first, bench->repeat));
         json_object_set_new(bench->facts, "prefill_tokens", json_integer(prefill));
-        json_object_set_new(bench->facts, "decode", times_json(next, bench->repeat));
+        json_object_set_new(bench->facts, "decode_tokens", json_integer(made));
         json_object_set_new(bench->facts, "cached", json_boolean(times.cached));
+    }
+    if (status == DW_OK && !bench->simulated) {
+        json_object_set_new(bench->facts, "prefill", times_json(first, bench->repeat));
+        json_object_set_new(bench->facts, "decode", times_json(next, bench->repeat));
         status = profile_decode(bench, session, &generate, prefill + generate.tokens - 1, steps);
     }
     dw_session_destroy(session);
@@ -165,9 +170,11 @@ static dw_status bench_model(bench *bench, const char *file, dw_graph *graph, co
     TRY(graph != NULL ? dw_model_create(bench->context, graph, &asked, &model) : dw_model_open(bench->context, file, &asked, &model));
     json_object_set_new(bench->facts, "file", json_string(model->file));
     json_object_set_new(bench->facts, "device", json_string(model->chip.name));
+    bench->simulated = device_is_simulated(model->device);
+    json_object_set_new(bench->facts, "simulated", json_boolean(bench->simulated));
     json_object_set_new(bench->facts, "threads", json_integer(dw_context_threads(bench->context)));
     json_object_set_new(bench->facts, "precision", json_string(model->precision));
-    json_object_set_new(bench->facts, "load_seconds", json_real(engine_now() - start));
+    if (!bench->simulated) json_object_set_new(bench->facts, "load_seconds", json_real(engine_now() - start));
     json_object_set_new(bench->facts, "weight_bytes", json_integer((json_int_t)dw_model_weight_bytes(model)));
     json_object_set_new(bench->facts, "reference_flops_share", json_real(reference_share(model->full.plan)));
     dw_status status = bench_run(bench, model, options->dims);
@@ -180,10 +187,22 @@ static double seconds_of(const json_t *facts, const char *key, const char *which
     return json_real_value(json_object_get(json_object_get(facts, key), which));
 }
 
+static void print_simulated(text *out, const json_t *facts) {
+    text_printf(out, "  simulated: functional only, there are no times\n  weights %.2f MB; %.1f %% of FLOPs on reference kernels\n  a whole run: done\n",
+                (double)json_integer_value(json_object_get(facts, "weight_bytes")) / 1e6, 100 * json_real_value(json_object_get(facts, "reference_flops_share")));
+    if (json_object_get(facts, "prefill_tokens") != NULL)
+        text_printf(out, "  a prompt of %lld tokens and %lld tokens behind it: done\n", (long long)json_integer_value(json_object_get(facts, "prefill_tokens")),
+                    (long long)json_integer_value(json_object_get(facts, "decode_tokens")));
+}
+
 static void print_times(text *out, const json_t *facts) {
     text_printf(out, "%s on %s, %d threads, precision %s\n", json_string_value(json_object_get(facts, "file")),
                 json_string_value(json_object_get(facts, "device")), (int)json_integer_value(json_object_get(facts, "threads")),
                 json_string_value(json_object_get(facts, "precision")));
+    if (json_is_true(json_object_get(facts, "simulated"))) {
+        print_simulated(out, facts);
+        return;
+    }
     text_printf(out, "  capture, compile and load %.1f ms; weights %.2f MB; %.1f %% of FLOPs on reference kernels\n",
                 json_real_value(json_object_get(facts, "load_seconds")) * 1e3,
                 (double)json_integer_value(json_object_get(facts, "weight_bytes")) / 1e6,

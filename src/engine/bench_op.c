@@ -1,158 +1,88 @@
 /* Times of one op, written as a line of conformance (kernel.h): every kernel that accepts it, on random operands, beside those that refuse and why.
- * Runs are counted until a fifth of a second has passed. */
+ * Runs are counted until a fifth of a second has passed; operands stay where they are, so small ones come from caches. A simulated device runs each kernel once. */
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "device/device.h"
-#include "engine/engine.h"
+#include "engine/op_case.h"
 
-typedef struct op_bench {
-    dw_context *context;
-    arena arena;
-    pool *pool;
-    dim_table *dims;
-    chip_caps chip;
-    kernel_case c;
-    dw_tensor in[KERNEL_CASE_OPERANDS], out[KERNEL_CASE_RESULTS];
-    const dw_tensor *ins[KERNEL_CASE_OPERANDS], *outs[KERNEL_CASE_RESULTS];
-    json_t *facts;
-} op_bench;
+typedef struct op_bench { op_case o; json_t *facts; } op_bench;
 
-static dw_status place(op_bench *bench, const op_type *type, dw_tensor *tensor) {
-    uint64_t bytes;
-    TRY(op_tensor_bind(bench->context, type, NULL, NULL, tensor));
-    TRY(dw_tensor_bytes(bench->context, tensor, &bytes));
-    uint8_t *memory = arena_new(&bench->arena, (size_t)bytes + 2 * ENGINE_ALIGN, 1);
-    if (memory == NULL) return DW_NO_MEMORY;
-    return dw_tensor_place(bench->context, tensor, (void *)base_align_up((uintptr_t)memory, ENGINE_ALIGN));
+enum { MOST = 1000, NODES = 32 };
+
+/* Seconds of count runs at a time: on the CPU one, on a GPU a graph of many, since what the host does for one takes longer than a small kernel. */
+static dw_status time_once(op_bench *bench, const kernel_row *row, kernel_run *run, device_graph *graph, double *seconds) {
+    device *device = bench->o.device;
+    const double start = engine_now();
+    if (graph == NULL) TRY(op_case_run(&bench->o, row, run));
+    else TRY(device->calls->graph_launch(device, graph));
+    TRY(device->calls->synchronize(device));
+    *seconds = (engine_now() - start) / (graph == NULL ? 1 : NODES);
+    return base_poll(bench->o.context);
 }
 
-/* Block formats are quantised from normal numbers, so that codes and scales are those of real tensors. */
-static dw_status fill(op_bench *bench, int operand) {
-    const op_type *type = bench->c.in[operand];
-    dw_tensor *tensor = &bench->in[operand], source;
-    const kernel_range *range = &bench->c.ranges[operand];
-    bool block = dw_format_is_block(type->format);
-    op_type plain = *type;
-    plain.format = DW_FORMAT_f32;
-    plain.scale_layout = DW_SCALE_plain;
-    TRY(place(bench, type, tensor));
-    if (block) TRY(place(bench, &plain, &source));
-    else source = *tensor;
-    for (int64_t i = 0, count = op_tensor_count(&source); i < count; i++) {
-        double value = (double)num_random_normal((uint64_t)operand, (uint64_t)i);
-        if (range->given) value = range->low + (double)num_random_uniform((uint64_t)operand, (uint64_t)i) * (range->high - range->low);
-        num_store(source.format, source.data, i, value, true);
-    }
-    if (!block) return DW_OK;
-    text attributes;
-    text_init(&attributes, bench->context);
-    text_printf(&attributes, "to=%s", dw_format_name(type->format));
-    const dw_tensor *from[] = {&source}, *to[] = {tensor};
-    dw_status status = dw_op_run(bench->context, "quantize", text_string(&attributes), NULL, 1, from, 1, to);
-    text_free(&attributes);
-    return status;
-}
-
-static dw_status make_operands(op_bench *bench) {
-    for (int i = 0; i < bench->c.n_in; i++) {
-        if (bench->c.in[i] == NULL) continue;
-        TRY(fill(bench, i));
-        bench->ins[i] = &bench->in[i];
-    }
-    for (int i = 0; i < bench->c.n_out; i++) {
-        TRY(place(bench, bench->c.out[i], &bench->out[i]));
-        bench->outs[i] = &bench->out[i];
-    }
+static dw_status record(op_bench *bench, const kernel_row *row, kernel_run *run, device_graph *graph) {
+    const device_calls *calls = bench->o.device->calls;
+    TRY(calls->graph_begin(bench->o.device, graph));
+    for (int i = 0; i < NODES; i++) TRY(calls->graph_add(bench->o.device, graph, row, run));
     return DW_OK;
 }
 
-static dw_status time_row(op_bench *bench, const kernel_problem *problem, const kernel_row *row, double *median, double *least) {
-    enum { MOST = 1000 };
-    double seconds[MOST];
+static int compare(const void *a, const void *b) {
+    const double x = *(const double *)a, y = *(const double *)b;
+    return (x > y) - (x < y);
+}
+
+/* After a run that is not counted. */
+static dw_status time_runs(op_bench *bench, const kernel_row *row, kernel_run *run, device_graph *graph, double *median, double *least) {
+    double seconds[MOST], first;
     int count = 0;
-    kernel_run run = {.call = {.context = bench->context,
-                               .op = bench->c.op,
-                               .attrs = &bench->c.attrs,
-                               .n_in = bench->c.n_in,
-                               .in = bench->ins,
-                               .n_out = bench->c.n_out,
-                               .out = bench->outs},
-                      .post = bench->c.post,
-                      .pool = bench->pool,
-                      .chip = &bench->chip,
-                      .user = row->user};
-    bool packs = row->packs >= 0 && (bench->c.constant >> row->packs & 1) != 0;
-    if (packs) {
-        size_t bytes;
-        if (!row->pack_bytes(problem, bench->ins[row->packs], &bytes)) return base_fail(bench->context, DW_LIMIT, "the packed operand overflows");
-        uint8_t *memory = arena_new(&bench->arena, bytes + ENGINE_ALIGN, 1);
-        if (memory == NULL) return DW_NO_MEMORY;
-        run.packed = (const void *)base_align_up((uintptr_t)memory, ENGINE_ALIGN);
-        run.is_packed = true;
-        TRY(row->pack(problem, bench->pool, bench->ins[row->packs], (void *)(uintptr_t)run.packed));
-    }
-    size_t scratch = row->workspace ? row->workspace(&run) : 0;
-    uint8_t *workspace = arena_new(&bench->arena, scratch + ENGINE_ALIGN, 1);
-    if (workspace == NULL) return DW_NO_MEMORY;
-    run.workspace = (void *)base_align_up((uintptr_t)workspace, ENGINE_ALIGN);
-    TRY(row->run(&run));
+    if (graph != NULL) TRY(record(bench, row, run, graph));
+    TRY(time_once(bench, row, run, graph, &first));
     for (double spent = 0; count < 3 || (count < MOST && spent < 0.2); count++) {
-        double start = engine_now();
-        TRY(row->run(&run));
-        spent += seconds[count] = engine_now() - start;
-        TRY(base_poll(bench->context));
+        TRY(time_once(bench, row, run, graph, &seconds[count]));
+        spent += seconds[count] * (graph == NULL ? 1 : NODES);
     }
-    for (int i = 1; i < count; i++) {   /* insertion: at most a thousand */
-        double time = seconds[i];
-        int at = i;
-        for (; at > 0 && seconds[at - 1] > time; at--) seconds[at] = seconds[at - 1];
-        seconds[at] = time;
-    }
+    qsort(seconds, (size_t)count, sizeof *seconds, compare);
     *median = seconds[count / 2];
     *least = seconds[0];
     return DW_OK;
 }
 
+static dw_status time_row(op_bench *bench, const kernel_row *row, double *median, double *least) {
+    device *device = bench->o.device;
+    device_graph *graph = NULL;
+    kernel_run run;
+    TRY(op_case_prepare(&bench->o, row, &run));
+    if (device_is_simulated(device)) return op_case_run(&bench->o, row, &run);
+    if (device->calls->graph_create != NULL) TRY(device->calls->graph_create(device, &graph));
+    dw_status status = time_runs(bench, row, &run, graph, median, least);
+    if (graph != NULL) device->calls->graph_release(device, graph);
+    return status;
+}
+
 static dw_status time_rows(op_bench *bench) {
-    static const int64_t no_symbols[1] = {0};
-    kernel_problem problem = {.op = bench->c.op,
-                              .attrs = &bench->c.attrs,
-                              .post = bench->c.post,
-                              .n_in = bench->c.n_in,
-                              .n_out = bench->c.n_out,
-                              .in = bench->c.in,
-                              .out = bench->c.out,
-                              .constant_in = bench->c.constant,
-                              .dims = bench->dims,
-                              .symbols = no_symbols,
-                              .chip = &bench->chip,
-                              .context = bench->context};
-    op_call call = {.context = bench->context,
-                    .op = bench->c.op,
-                    .attrs = &bench->c.attrs,
-                    .n_in = bench->c.n_in,
-                    .in = bench->ins,
-                    .n_out = bench->c.n_out,
-                    .out = bench->outs};
-    kernel_choice choice;
+    op_case *o = &bench->o;
+    const op_call call = {.context = o->context, .op = o->c.op, .attrs = &o->c.attrs, .n_in = o->c.n_in, .in = o->ins, .n_out = o->c.n_out, .out = o->outs};
+    const bool simulated = device_is_simulated(o->device);
     op_work work;
-    TRY(kernel_choose(&bench->arena, &problem, NULL, NULL, &choice));
-    bench->c.op->work(&call, &work);
+    o->c.op->work(&call, &work);
+    json_object_set_new(bench->facts, "device", json_string(o->device->caps.name));
+    json_object_set_new(bench->facts, "simulated", json_boolean(simulated));
     json_t *kernels = json_object_get(bench->facts, "kernels");
-    for (int i = 0; i < choice.verdict_count; i++) {
-        const kernel_verdict *verdict = &choice.verdicts[i];
+    for (int i = 0; i < o->choice.verdict_count; i++) {
+        const kernel_verdict *verdict = &o->choice.verdicts[i];
         double median = 0, least = 0;
         if (verdict->reason != NULL) {
             json_array_append_new(kernels, json_pack("{s:s, s:s}", "kernel", verdict->row->name, "refused", verdict->reason));
             continue;
         }
-        if (verdict->row->reference && !choice.row->reference && work.flops > 1e8) continue;   /* minutes; it is chosen for nothing here */
-        TRY(time_row(bench, &problem, verdict->row, &median, &least));
-        json_array_append_new(kernels, json_pack("{s:s, s:b, s:f, s:f, s:f, s:f, s:f}", "kernel", verdict->row->name, "chosen",
-                                                 verdict->row == choice.row, "seconds", median, "min", least, "estimate", verdict->seconds, "gflops",
-                                                 work.flops / median / 1e9, "gbytes", (work.bytes_read + work.bytes_written) / median / 1e9));
+        if (verdict->row->reference && !o->choice.row->reference && work.flops > 1e8) continue;   /* minutes; it is chosen for nothing here */
+        TRY(time_row(bench, verdict->row, &median, &least));
+        json_t *facts = json_pack("{s:s, s:b}", "kernel", verdict->row->name, "chosen", verdict->row == o->choice.row);
+        if (!simulated) json_object_update_new(facts, json_pack("{s:f, s:f, s:f, s:f, s:f}", "seconds", median, "min", least, "estimate", verdict->seconds, "gflops", work.flops / median / 1e9,
+                                                                "gbytes", (work.bytes_read + work.bytes_written) / median / 1e9));
+        json_array_append_new(kernels, facts);
     }
     return DW_OK;
 }
@@ -162,30 +92,20 @@ static double real_of(const json_t *row, const char *key) { return json_number_v
 static void print_rows(text *out, const op_bench *bench) {
     size_t i;
     json_t *row;
-    text_printf(out, "%s\non %s, %d threads\n", bench->c.line, bench->chip.name, pool_threads(bench->pool));
-    text_printf(out, "  %-28s %12s %12s %12s %10s %8s\n", "kernel", "median us", "least us", "estimate us", "GFLOP/s", "GB/s");
+    const bool simulated = device_is_simulated(bench->o.device);
+    text_printf(out, "%s\non %s", bench->o.c.line, bench->o.device->caps.name);
+    if (bench->o.device->pool != NULL) text_printf(out, ", %d threads", pool_threads(bench->o.device->pool));
+    text_add(out, "\n");
+    if (simulated) text_printf(out, "  %-28s\n", "kernel                       simulated: functional only, there are no times");
+    else text_printf(out, "  %-28s %12s %12s %12s %10s %8s\n", "kernel", "median us", "least us", "estimate us", "GFLOP/s", "GB/s");
     json_array_foreach(json_object_get(bench->facts, "kernels"), i, row) {
         const char *refused = json_string_value(json_object_get(row, "refused")), *name = json_string_value(json_object_get(row, "kernel"));
-        if (refused != NULL) {
-            text_printf(out, "  %-28s refuses: %s\n", name, refused);
-            continue;
-        }
-        text_printf(out, "  %-28s %12.1f %12.1f %12.1f %10.1f %8.1f%s\n", name, real_of(row, "seconds") * 1e6, real_of(row, "min") * 1e6,
-                    real_of(row, "estimate") * 1e6, real_of(row, "gflops"), real_of(row, "gbytes"),
-                    json_is_true(json_object_get(row, "chosen")) ? "  chosen" : "");
+        const char *chosen = json_is_true(json_object_get(row, "chosen")) ? "  chosen" : "";
+        if (refused != NULL) text_printf(out, "  %-28s refuses: %s\n", name, refused);
+        else if (simulated) text_printf(out, "  %-28s ran%s\n", name, chosen);
+        else text_printf(out, "  %-28s %12.1f %12.1f %12.1f %10.1f %8.1f%s\n", name, real_of(row, "seconds") * 1e6, real_of(row, "min") * 1e6, real_of(row, "estimate") * 1e6,
+                         real_of(row, "gflops"), real_of(row, "gbytes"), chosen);
     }
-}
-
-static dw_status run_bench(op_bench *bench, const char *line, const char *device) {
-    const char *colon = device ? strchr(device, ':') : NULL;
-    if (device != NULL && strncmp(device, "cpu", 3) != 0)
-        return base_fail(bench->context, DW_UNSUPPORTED, "device %s: one op is timed on the CPU alone; bench of a model runs there", device);
-    TRY(device_probe_cpu(bench->context, colon ? colon + 1 : "", dw_context_threads(bench->context), &bench->chip));
-    TRY(base_pool(bench->context, &bench->pool));
-    TRY(dim_table_create(bench->context, &bench->dims));
-    TRY(kernel_case_parse(&bench->arena, bench->dims, "op", 1, line, &bench->c));
-    TRY(make_operands(bench));
-    return time_rows(bench);
 }
 
 bool engine_is_op_line(const char *line) {
@@ -198,11 +118,11 @@ bool engine_is_op_line(const char *line) {
 }
 
 dw_status engine_bench_op(dw_context *context, const char *line, const char *device, int json, dw_sink sink, void *user) {
-    op_bench bench = {.context = context, .facts = json_pack("{s:s, s:[]}", "op", line, "kernels")};
+    op_bench bench = {.facts = json_pack("{s:s, s:[]}", "op", line, "kernels")};
     text out;
-    arena_init(&bench.arena, context);
     text_init(&out, context);
-    dw_status status = run_bench(&bench, line, device);
+    dw_status status = op_case_open(&bench.o, context, line, device, NULL);
+    if (status == DW_OK) status = time_rows(&bench);
     if (status == DW_OK && json) {
         char *words = json_dumps(bench.facts, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
         text_add(&out, words ? words : "");
@@ -215,7 +135,6 @@ dw_status engine_bench_op(dw_context *context, const char *line, const char *dev
     if (status == DW_OK) sink(user, text_string(&out), out.length);
     text_free(&out);
     json_decref(bench.facts);
-    dim_table_destroy(bench.dims);
-    arena_free(&bench.arena);
+    op_case_close(&bench.o);
     return status;
 }

@@ -1,0 +1,95 @@
+#!/usr/bin/env bash
+# The command line on a simulated GPU: trace, of one op and of a graph; bench and check, which run as on any device but tell no times; tune, which refuses.
+set -eu
+command="$DEEPWELL_BUILD/deepwell"
+grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code, as nvcc was not there"; exit 77; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+# says FILE TEXT..: the file has lines with these
+says() {
+    local file=$1 text
+    shift
+    for text in "$@"; do grep -qF -- "$text" "$file" || { echo "'$text' is not in:"; cat "$file"; exit 1; }; done
+}
+# fails CODE TEXT ARGUMENTS..: exit code and message, and nothing on standard output
+fails() {
+    local code=$1 text=$2 found=0
+    shift 2
+    "$command" "$@" >"$folder/out" 2>"$folder/err" || found=$?
+    [ "$found" = "$code" ] || { echo "deepwell $*: exit $found, not $code"; cat "$folder/err"; exit 1; }
+    says "$folder/err" "$text"
+    [ ! -s "$folder/out" ] || { echo "deepwell $*: wrote to standard output"; exit 1; }
+}
+cat >"$folder/small.graph" <<'EOF'
+graph small
+  symbol s 1..8
+  input x f32[s,4]
+  const w f32[2,4] = 1,2,3,4,5,6,7,8
+  %1 = matmul x, w {bt=true}
+  %2 = relu %1
+  output y %2
+EOF
+line='silu f32[4,96]'
+
+# The driver's own trace of a kernel in PTX: every column, an address, a value of each lane, a sequence.
+DEEPWELL_SIM=h200,trace=test,trace_cta=1,trace_warp=1,trace_file="$folder/trace" "$DEEPWELL_BUILD/tests/tool_sim_ptx" "$DEEPWELL_BUILD/libdeepwell-sim.so" tests/sim/ptx/add.ptx >"$folder/out"
+says "$folder/trace" "launch 1: test, grid 2,1,1, block 64,1,1, cluster 1,1,1, 0 bytes of dynamic shared memory; CTA 1,0,0, warp 1" "the warp has ended, 13 instructions"
+grep -qE '^ +4 +16 +ffffffff  mov\.u32 %r1, %tid\.x +%r1 = 32 33 \.\. 63$' "$folder/trace"
+grep -qE '^ +5 +17 +ffffffff  mad\.lo\.u32 %r0, %r0, 64, %r1 +%r0 = 96 97 \.\. 127$' "$folder/trace"
+grep -qE '^ +12 +24 +ffffffff  st\.global\.u32 \[%rd0\], %r2 +%rd0 = 0x300000000180 0x300000000184 \.\. 0x3000000001fc  %r2 =( [0-9]+){32}$' "$folder/trace"
+# Lanes whose guard does not hold, and an instruction that no lane executes; a loop that waits.
+DEEPWELL_SIM=b200,trace=1,trace_file="$folder/trace" "$DEEPWELL_BUILD/tests/tool_sim_ptx" "$DEEPWELL_BUILD/libdeepwell-sim.so" tests/sim/ptx/tcgen05_mma_bf16.ptx >"$folder/out"
+grep -qE ' 00000001  @%p0 tcgen05\.mma\.cta_group::1\.kind::f16 \[%t\], %d0, %d1, .* %d0 = 0x8000402000000040  %d1 = 0xc000401000000240 ' "$folder/trace"
+grep -qE ' 00000000  @!%p2 bra' "$folder/trace"
+grep -qE 'try_wait.* waits$' "$folder/trace"
+
+# An op: the launches, then one of them.
+"$command" trace "$line" --device sim:h200 >"$folder/out"
+grep -qxE 'launch 1: pointwise_float, grid 2,1,1, block 256,1,1, .*: [0-9]+ warp instructions' "$folder/out"
+"$command" trace "$line" --device sim:h200,seed=3 --launch pointwise_f --cta 1 --warp 7 --lines 5 >"$folder/out"
+[ "$(wc -l <"$folder/out")" = 8 ]
+says "$folder/out" "CTA 1,0,0, warp 7" "5 instructions are printed, which is the limit; the warp goes on"
+"$command" trace "$line" --device sim:h200 --launch 1 --warp 7 --lines 100000 | grep -q "the warp has ended"
+# A graph: matmul is its first kernel, and relu its second.
+"$command" trace "$folder/small.graph" --device sim:h200 --dim s=3 >"$folder/out"
+[ "$(grep -c '^launch' "$folder/out")" -ge 1 ]
+"$command" trace "$folder/small.graph" --device sim:h200 --launch matmul:1 | grep -q "^launch 1: matmul"
+fails 1 "has no launch '99'" trace "$line" --device sim:h200 --launch 99
+fails 1 "has no launch 'nobody'" trace "$line" --device sim:h200 --launch nobody
+fails 1 "asks for CTA 2,0,0, and launch 1 of pointwise_float has a grid of 2,1,1" trace "$line" --device sim:h200 --launch 1 --cta 2,0,0
+fails 1 "CTAs of 8 warps" trace "$line" --device sim:h200 --launch 1 --warp 8
+fails 1 "expected X, X:Y or X:Y:Z" trace "$line" --device sim:h200 --launch 1 --cta 1,x
+fails 1 "expected a number from 1" trace "$line" --device sim:h200 --launch 1,seed=4
+fails 1 "a trace is of a simulated GPU's instructions" trace "$line" --launch 1
+fails 1 "a trace is of a simulated GPU's instructions" trace "$line" --device cuda:0 --launch 1
+fails 2 "an integer from 0 to 31" trace "$line" --device sim:h200 --warp 32
+fails 2 "an integer from 1" trace "$line" --device sim:h200 --lines 0
+if DEEPWELL_SIM=h200,trace_line=3 "$DEEPWELL_BUILD/tests/tool_sim_ptx" "$DEEPWELL_BUILD/libdeepwell-sim.so" tests/sim/ptx/add.ptx 2>"$folder/err"; then exit 1; fi
+says "$folder/err" "option 'trace_line=3': there are trace, trace_cta"
+
+# bench runs everything once, and tells no time.
+"$command" bench "$line" --device sim:h200 >"$folder/out"
+says "$folder/out" "simulated: functional only, there are no times" "cuda_silu                    ran  chosen"
+"$command" bench "$folder/small.graph" --device sim:h200 >"$folder/out"
+says "$folder/out" "simulated: functional only, there are no times" "a whole run: done"
+for what in "$line" "$folder/small.graph"; do
+    "$command" bench "$what" --device sim:h200 --json >"$folder/out"
+    says "$folder/out" '"simulated": true'
+    if grep -qE 'seconds|gflops|"min"|estimate' "$folder/out"; then
+        echo "bench tells a time of a simulation:"
+        cat "$folder/out"
+        exit 1
+    fi
+done
+"$command" explain "$folder/small.graph" --device sim:b200 >"$folder/out"
+says "$folder/out" "Deepwell simulated b200"
+"$command" check "$folder/small.graph" --device sim:b200 --dim s=3 >"$folder/out"
+says "$folder/out" "Deepwell simulated b200 beside the CPU" "all of it is within what sums in another order explain"
+fails 1 "a simulation says nothing of time: tune on the GPU itself" tune "$folder/small.graph" --device sim:h200 --tuning "$folder/tuning"
+
+# Under -lineinfo, the line of the source.
+if command -v nvcc >/dev/null; then
+    nvcc -fatbin -lineinfo -gencode 'arch=compute_90a,code=compute_90a' tests/sim/programs/kernels.cu -o "$folder/image"
+    DEEPWELL_SIM=h200,trace=1,trace_file="$folder/trace" "$DEEPWELL_BUILD/tests/tool_sim_ptx" "$DEEPWELL_BUILD/libdeepwell-sim.so" --image "$folder/image" tests/sim/programs/kernels.cu >"$folder/out"
+    grep -qE '^ +[0-9]+ +[0-9]+  kernels\.cu:[0-9]+ +ffffffff ' "$folder/trace"
+fi
