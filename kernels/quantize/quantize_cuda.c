@@ -50,7 +50,7 @@ static dw_status add(kernel_launcher *launcher, kernel_launch *launch, const cha
 }
 
 /* The scales of tile128x4 are zero where there are no blocks: all are cleared before. */
-static dw_status clear_padding(const kernel_run *run, kernel_launcher *launcher) {
+dw_status quantize_clear_shape(const kernel_run *run, kernel_launcher *launcher) {
     const dw_tensor *out = run->call.out[0];
     kernel_launch launch;
     clear_arguments *arguments = cuda_launch(&launch, "quantize", "quantize_clear", sizeof *arguments);
@@ -66,7 +66,7 @@ static dw_status add_all(const kernel_run *run, kernel_launcher *launcher, kerne
     const dw_tensor *out = run->call.out[0];
     const num_format *info = num_info(out->format);
     int64_t rows = arguments->rows, cols = arguments->cols;
-    if (out->scale_layout == DW_SCALE_tile128x4) TRY(clear_padding(run, launcher));
+    if (out->scale_layout == DW_SCALE_tile128x4) TRY(quantize_clear_shape(run, launcher));
     if (is_over_tensor(info) && !arguments->has_given) {
         cuda_grid(launch, QUANTIZE_PARTS, 1, 1);
         launch->entry = "quantize_parts";

@@ -11,4 +11,11 @@ PTX float ex2(float x) {
     return y;
 }
 
+/* The larger; NaN if either is. */
+PTX float max_nan(float x, float y) {
+    float z;
+    asm("max.NaN.f32 %0, %1, %2;" : "=f"(z) : "f"(x), "f"(y));
+    return z;
+}
+
 #endif

@@ -1,0 +1,75 @@
+/* How rows are divided among threads that keep them in registers, and the fields of their results: the host half of row_parts.cuh. Pure: knows no driver. */
+#include "kernels/common/cuda/row_parts.h"
+
+#include "kernels/common/cuda/host.h"
+#include "kernels/quantize/quantize_cuda.h"
+
+enum { THREADS_OF_SMALL_PARTS = 128 };   /* of a block that holds several */
+
+bool row_parts_reads(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
+
+const char *row_parts_reject_result(const op_type *result, const op_attrs *attrs, text *why) {
+    const num_format *info = num_info(result->format);
+    if (info->class != NUM_BLOCK && !row_parts_reads(result->format)) {
+        text_printf(why, "the result is %s", info->name);
+        return text_string(why);
+    }
+    if (info->class != NUM_BLOCK) return NULL;
+    if (info->rows > 1) {
+        text_printf(why, "scales of %s are for blocks of several rows", info->name);
+        return text_string(why);
+    }
+    return op_quantize_round(attrs) == NUM_ROUND_SEARCH ? "its scales are searched for" : NULL;
+}
+
+const char *row_parts_reject_width(dim width, text *why) {
+    int64_t cols;
+    if (!dim_is_constant(width, &cols)) return "the size of a row is not known at plan time";
+    if (cols > 0 && cols <= ROW_COLS_MOST) return NULL;
+    text_printf(why, "rows have %lld elements; its threads hold from 1 to %d", (long long)cols, ROW_COLS_MOST);
+    return text_string(why);
+}
+
+static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+/* Threads that share a scale; 0: all of a row. */
+static int lanes_of(const num_format *info) { return info->class == NUM_BLOCK && info->cols > 0 ? info->cols / PIECE : info->class == NUM_BLOCK ? 0 : 1; }
+
+int row_parts_divide(kernel_launch *launch, const chip_caps *chip, const dw_tensor *out, bool whole, row_division *division) {
+    enum { PART_COLS = 8192, FULL_PIECES = 2048 };   /* FULL_PIECES: threads with one piece each that keep a multiprocessor busy */
+    const num_format *info = num_info(out->format);
+    int64_t cols = out->dims[out->rank - 1], rows = division->nest.count;
+    division->rows = (int32_t)rows;
+    division->cols = (int32_t)cols;
+    division->part_cols = (int32_t)(whole || cols < PART_COLS ? cols : PART_COLS);
+    division->parts = (int32_t)ceil_div(cols, division->part_cols);
+    int64_t needed = ceil_div(division->part_cols, PIECE), all = rows * division->parts * needed;
+    int pieces = needed > ROW_THREADS_MOST || all > (int64_t)chip->units * FULL_PIECES ? PIECES_MOST : 1;
+    int64_t threads = ceil_div(needed, pieces), least = lanes_of(info) > 0 ? lanes_of(info) : 1, group = least;
+    while (group < threads && group < 32) group *= 2;
+    if (threads > 32) group = ceil_div(threads, 32) * 32;
+    division->group = (int32_t)group;
+    launch->block[0] = (uint32_t)(group <= 32 ? THREADS_OF_SMALL_PARTS : group);
+    int64_t blocks = ceil_div(rows * division->parts, launch->block[0] / group), most = INT32_MAX;
+    cuda_grid(launch, blocks < most ? blocks : most, 1, 1);
+    return pieces;
+}
+
+void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_target *target) {
+    const dw_tensor *out = cuda_operand(run, KERNEL_RESULT);
+    const num_format *info = num_info(out->format);
+    cuda_take_rows(launch, run, KERNEL_RESULT, true, &target->rows);
+    if (info->class != NUM_BLOCK) target->rows.format = out->format;
+    target->lanes = lanes_of(info);
+    target->floors = op_quantize_round(run->call.attrs) == NUM_ROUND_FLOOR;
+    target->step = out->strides[out->rank - 1];
+}
+
+dw_status row_parts_clear(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *out = run->call.out[0];
+    const num_format *info = num_info(out->format);
+    num_parts parts;
+    if (out->scale_layout == DW_SCALE_plain || !num_layout(out->format, out->scale_layout, out->rank, out->dims, &parts)) return DW_OK;
+    int64_t rows = out->rank > 1 ? out->dims[out->rank - 2] : 1, cols = ceil_div(out->dims[out->rank - 1], info->cols);
+    return parts.scale_rows == rows && parts.scale_cols == cols ? DW_OK : quantize_clear_shape(run, launcher);
+}

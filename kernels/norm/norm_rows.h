@@ -1,0 +1,16 @@
+/* The arguments of norm_rows.cu. */
+#ifndef KERNELS_NORM_ROWS_H
+#define KERNELS_NORM_ROWS_H
+
+#include "kernels/common/cuda/row_parts.h"
+
+typedef struct norm_rows_arguments {
+    row_division division;        /* operands of the nest: out, x, sum, residual; each row is one part */
+    row_target out;
+    cuda_array x, sum, residual, weight, bias;
+    int64_t x_step, sum_step, residual_step, weight_step, bias_step;
+    int32_t has_residual, has_weight, has_bias, centred;
+    float eps;
+} norm_rows_arguments;
+
+#endif
