@@ -4,12 +4,13 @@
  * E t + 4 E (r / 2) and those behind; of B rows E t + 4 E r and those behind, column g; of the result row g + 8 (r / 2), column 2 t + r % 2 (of halves both
  * columns in one register). Doubles are as 32-bit elements, in registers of their own size. */
 #include "decode.h"
-#include "product.h"
+#include "panel.h"
 #include "real.h"
 
 #include "num/num.h"
 
-enum { MAX_M = 16, MMA_N = 8, MAX_K = 32, MAX_REGISTERS = 8 };
+/* STEP: products at a time, as Hopper's unit for halves takes them, and 8-bit floats as halves, too. */
+enum { MAX_M = 16, MMA_N = 8, MAX_K = 32, MAX_REGISTERS = 8, STEP = 16, FRACTION = 25 };
 
 typedef struct mma_op {
     uint32_t d[4], a[MAX_REGISTERS], b[4], c[4];
@@ -41,72 +42,104 @@ static void gather(sim_warp *w, const sim_op *op, const mma_op *p, fragments *f)
 
 /* ---- sums ---- */
 
-static uint64_t sum_f64(const fragments *f, int row, int column, int k, uint64_t c) {
-    double sum = f64_from(c);
-    for (int i = 0; i < k; i++) sum = fma(f64_from(f->a[row][i]), f64_from(f->b[i][column]), sum);
-    return f64_bits(sum);
-}
+/* Rows of A lie side by side in panels, and each column of B goes through them. */
+typedef struct panels { int32_t significand[MAX_M * MAX_K], exponent[MAX_M * MAX_K], column[MMA_N][MAX_K], column_exponent[MMA_N][MAX_K]; } panels;
+typedef struct cells { uint32_t c[MMA_N][PANEL_COLUMNS]; } cells;
 
-static uint32_t sum_integer(const sim_op *op, const fragments *f, int row, int column, int k, uint32_t c) {
-    bool a_signed = op->type == PTX_s8, b_signed = op->type2 == PTX_s8;
-    int64_t sum = (int32_t)c;
+static void sum_integers(const sim_op *op, const fragments *f, int k, cells *t) {
+    panels p = {0};
     for (int i = 0; i < k; i++) {
-        int32_t a = a_signed ? (int8_t)f->a[row][i] : (int32_t)f->a[row][i], b = b_signed ? (int8_t)f->b[i][column] : (int32_t)f->b[i][column];
-        sum += a * b;
+        for (int row = 0; row < op->shape[0]; row++) p.significand[i * PANEL_COLUMNS + row] = op->type == PTX_s8 ? (int8_t)f->a[row][i] : (int32_t)f->a[row][i];
+        for (int column = 0; column < MMA_N; column++) p.column[column][i] = op->type2 == PTX_s8 ? (int8_t)f->b[i][column] : (int32_t)f->b[i][column];
     }
-    if (sim_has(&op->mods, SIM_MOD_satfinite)) sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
-    return (uint32_t)sum;
+    for (int column = 0; column < MMA_N; column++) {
+        const panel_sum sum = {.k = k, .columns = PANEL_COLUMNS, .row = {p.column[column], NULL}, .panels = {p.significand, NULL},
+                               .saturate = sim_has(&op->mods, SIM_MOD_satfinite), .c = t->c[column]};
+        panel_isa_at(0)->integers(&sum);
+    }
 }
 
-/* Sixteen products at a time, as Hopper's unit for halves takes them; it takes 8-bit floats as halves, too. */
-static uint32_t sum_floats(const sim_op *op, const fragments *f, int row, int column, int k, uint32_t c) {
+/* One cell where a factor is not finite; as sum_step. */
+static uint32_t sum_special(const product_format *fa, const product_format *fb, const uint32_t *a, const uint32_t *b, int count, int bits, bool half, uint32_t c) {
+    product_number x[STEP], y[STEP];
+    for (int i = 0; i < count; i++) {
+        x[i] = product_read(fa, a[i], false);
+        y[i] = product_read(fb, b[i], false);
+        x[i].significand *= 1 << (bits - fa->mantissa);
+        y[i].significand *= 1 << (bits - fb->mantissa);
+    }
+    if (!half) return product_sum(x, y, count, c, bits, FRACTION, 23);
+    double sum = product_sum_exact(x, y, count, c, bits, FRACTION);
+    return isnan(sum) ? 0x7fff : (uint32_t)num_encode(DW_FORMAT_f16, sum, false);
+}
+
+/* count products of each cell, from begin on. */
+static void sum_step(const sim_op *op, const fragments *f, int begin, int count, cells *t) {
     const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
-    int longer = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
-    bool half = op->small == PTX_f16;
-    for (int begin = 0; begin < k; begin += 16) {
-        product_number a[16], b[16];
-        int count = k - begin < 16 ? k - begin : 16;
-        for (int i = 0; i < count; i++) {
-            a[i] = product_read(fa, (uint32_t)f->a[row][begin + i], false);
-            b[i] = product_read(fb, (uint32_t)f->b[begin + i][column], false);
-            a[i].significand *= 1 << (longer - fa->mantissa);
-            b[i].significand *= 1 << (longer - fb->mantissa);
-        }
-        if (half) {
-            double sum = product_sum_exact(a, b, count, f32_bits(num_f16_to_f32((uint16_t)c)), longer, 25);
-            c = isnan(sum) ? 0x7fff : (uint32_t)num_encode(DW_FORMAT_f16, sum, false);
-        } else {
-            c = product_sum(a, b, count, c, longer, 25, 23);
+    const panel_isa *isa = panel_isa_at(0);
+    int bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
+    bool half = op->small == PTX_f16, row_finite[MAX_M], column_finite[MMA_N];
+    uint32_t a[MAX_M][STEP], b[MMA_N][STEP];
+    panels p = {0};
+    for (int row = 0; row < op->shape[0]; row++) {
+        int32_t significand[STEP], exponent[STEP];
+        for (int i = 0; i < count; i++) a[row][i] = (uint32_t)f->a[row][begin + i];
+        row_finite[row] = isa->decode(fa, a[row], count, false, bits - fa->mantissa, significand, exponent);
+        panel_put((panel_numbers){significand, exponent}, count, row, p.significand, p.exponent);
+    }
+    for (int column = 0; column < MMA_N; column++) {
+        uint32_t before[PANEL_COLUMNS];
+        for (int i = 0; i < count; i++) b[column][i] = (uint32_t)f->b[begin + i][column];
+        column_finite[column] = isa->decode(fb, b[column], count, false, bits - fb->mantissa + panel_move(bits, FRACTION), p.column[column], p.column_exponent[column]);
+        for (int row = 0; row < op->shape[0] && half; row++) t->c[column][row] = f32_bits(num_f16_to_f32((uint16_t)t->c[column][row]));
+        memcpy(before, t->c[column], sizeof before);
+        const panel_sum sum = {.k = count, .columns = PANEL_COLUMNS, .row = {p.column[column], p.column_exponent[column]}, .panels = {p.significand, p.exponent}, .fraction = FRACTION,
+                               .result_bits = 23, .half = half, .c = t->c[column]};
+        isa->floats(&sum);
+        for (int row = 0; row < op->shape[0]; row++) {
+            if (!row_finite[row] || !column_finite[column]) t->c[column][row] = sum_special(fa, fb, a[row], b[column], count, bits, half, before[row]);
         }
     }
-    return c;
 }
+
+static double sum_f64(const fragments *f, int row, int column, int k, double sum) {
+    for (int i = 0; i < k; i++) sum = fma(f64_from(f->a[row][i]), f64_from(f->b[i][column]), sum);
+    return sum;
+}
+
+static void compute_f64(sim_warp *w, const mma_op *p, const fragments *f, int k) {
+    double results[4][LANES];
+    for (int r = 0; r < p->c_count; r++) {
+        for (int lane = 0; lane < LANES; lane++) results[r][lane] = sum_f64(f, lane / 4 + 8 * (r / 2), lane % 4 * 2 + r % 2, k, ((const double *)sim_row(w, p->c[r]))[lane]);
+    }
+    for (int r = 0; r < p->c_count; r++) memcpy(sim_row(w, p->d[r]), results[r], sizeof results[r]);
+}
+
+/* The cell of element e of a lane's register r of the result. */
+static uint32_t *cell_of(cells *t, bool half, int lane, int r, int e) { return &t->c[lane % 4 * 2 + (half ? e : r % 2)][lane / 4 + 8 * (half ? r : r / 2)]; }
 
 static sim_flow do_mma(sim_warp *w, const sim_op *op, uint32_t mask) {
     const mma_op *p = op->extra;
     if (!sim_together(w, w->live, mask)) return SIM_WAIT;
     if (mask != SIM_ALL_LANES) return sim_find(w, op, -1, "all 32 lanes execute this together, and only 0x%08x do", mask);
     fragments f;
-    uint64_t results[4][LANES];
-    int k = op->shape[2], kind = op->small;
+    cells t = {0};
+    int k = op->shape[2], each = op->small == PTX_f16 ? 2 : 1;
+    bool half = each == 2;
     gather(w, op, p, &f);
-    for (int r = 0; r < p->c_count; r++) {
-        for (int lane = 0; lane < LANES; lane++) {
-            int row = lane / 4 + 8 * (kind == PTX_f16 ? r : r / 2), column = lane % 4 * 2 + (kind == PTX_f16 ? 0 : r % 2);
-            if (kind == PTX_f64) {
-                results[r][lane] = sum_f64(&f, row, column, k, ((const uint64_t *)sim_row(w, p->c[r]))[lane]);
-                continue;
-            }
-            uint32_t c = ((const uint32_t *)sim_row(w, p->c[r]))[lane];
-            if (kind == PTX_f16) results[r][lane] = sum_floats(op, &f, row, column, k, c & 0xffff) | (uint64_t)sum_floats(op, &f, row, column + 1, k, c >> 16) << 16;
-            else results[r][lane] = kind == PTX_s32 ? sum_integer(op, &f, row, column, k, c) : sum_floats(op, &f, row, column, k, c);
-        }
+    if (op->small == PTX_f64) {
+        compute_f64(w, p, &f, k);
+        return SIM_NEXT;
     }
+    for (int i = 0; i < p->c_count * LANES * each; i++) {
+        int r = i / each / LANES, lane = i / each % LANES, e = i % each;
+        uint32_t word = ((const uint32_t *)sim_row(w, p->c[r]))[lane];
+        *cell_of(&t, half, lane, r, e) = half ? word >> 16 * e & 0xffff : word;
+    }
+    if (op->small == PTX_s32) sum_integers(op, &f, k, &t);
+    for (int begin = 0; begin < k && op->small != PTX_s32; begin += STEP) sum_step(op, &f, begin, k - begin < STEP ? k - begin : STEP, &t);
     for (int r = 0; r < p->c_count; r++) {
-        for (int lane = 0; lane < LANES; lane++) {
-            if (kind == PTX_f64) ((uint64_t *)sim_row(w, p->d[r]))[lane] = results[r][lane];
-            else ((uint32_t *)sim_row(w, p->d[r]))[lane] = (uint32_t)results[r][lane];
-        }
+        for (int lane = 0; lane < LANES; lane++) ((uint32_t *)sim_row(w, p->d[r]))[lane] = *cell_of(&t, half, lane, r, 0) | (half ? *cell_of(&t, half, lane, r, 1) << 16 : 0);
     }
     return SIM_NEXT;
 }

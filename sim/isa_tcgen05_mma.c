@@ -150,7 +150,7 @@ static bool load_b(const tensor_task *t, umma_numbers *numbers, codes *c) {
             for (int k = 0; k < 2 && t->ctas[k] != NULL && p->scales > 0; k++) {
                 if (!read_scales(t, t->ctas[k], t->scale_b, p->scale_b_id, parted ? i : row, partitions, 'B', scales)) return false;
             }
-            umma_set_row(numbers, p, p->b, p->negate_b, row, c->code[i], c->lost[i], scales);
+            umma_set_line(numbers, p, row, c->code[i], c->lost[i], scales);
         }
     }
     return true;
@@ -169,7 +169,7 @@ static bool load_a(const tensor_task *t, const sim_cta *cta, umma_numbers *numbe
             uint32_t *code = c->code[o->a_in_tmem ? lane : row];
             if (p->scales > 0 && !read_scales(t, cta, t->scale_a, p->scale_a_id, row, 0xf, 'A', scales)) return false;
             if (o->a_in_tmem && !read_lane(t, cta, lane, code)) return false;
-            umma_set_row(numbers, p, p->a, p->negate_a, o->a_in_tmem ? lane : row, code, !o->a_in_tmem && c->lost[row], scales);
+            umma_set_line(numbers, p, o->a_in_tmem ? lane : row, code, !o->a_in_tmem && c->lost[row], scales);
         }
     }
     return true;
@@ -192,10 +192,10 @@ static bool compute(const tensor_task *t, int which, const umma_numbers *a, cons
                              lane, first + i, t->ctas[which]->rank);
                     return false;
                 }
-                uint32_t c = t->accumulate ? umma_scaled(p, cells[i], t->scale_d) : 0;
-                cells[i] = umma_sum(p, a, o->a_in_tmem ? lane : row, b, part * part_columns + i, c);
+                cells[i] = t->accumulate ? umma_scaled(p, cells[i], t->scale_d) : 0;
                 written[i] = true;
             }
+            umma_sum_row(p, a, o->a_in_tmem ? lane : row, b, part * part_columns, cells, part_columns);
         }
     }
     return true;
@@ -203,9 +203,10 @@ static bool compute(const tensor_task *t, int which, const umma_numbers *a, cons
 
 static bool run_mma(tensor_task *t) {
     static _Thread_local codes c;
-    umma_numbers *a = umma_numbers_of(0), *b = umma_numbers_of(1);
+    umma_numbers *b = umma_numbers_of(1, &t->product);
     if (!load_b(t, b, &c)) return false;
     for (int i = 0; i < 2 && t->ctas[i] != NULL; i++) {
+        umma_numbers *a = umma_numbers_of(0, &t->product);
         if (!load_a(t, t->ctas[i], a, &c) || !compute(t, i, a, b)) return false;
     }
     return true;

@@ -2,7 +2,7 @@
  * is waited for, as late as hardware may: who reads the result, or overwrites an operand, without waiting gets what that deserves. */
 #include "decode.h"
 #include "order.h"
-#include "product.h"
+#include "panel.h"
 #include "real.h"
 
 #include "num/num.h"
@@ -29,9 +29,12 @@ struct sim_product {
     uint32_t group;
 };
 
-enum { ROWS = 16, MAX_K = 32, MAX_N = 256 };
+enum { ROWS = 16, MAX_K = 32, MAX_N = 256, CHUNK = 16 };
 
 /* ---- operands ---- */
+
+/* Lines along m or n, of k codes each; lost: some of the line's bytes were never written. */
+typedef struct operand { uint32_t code[MAX_N][MAX_K]; bool lost[MAX_N]; } operand;
 
 /* Address of an element of an operand in shared memory (PTX ISA 9.7.15.5.1): start, and the distances between core matrices, in the descriptor's 16-byte units.
  * row: along m or n. K-major: rows of 16 bytes of k, in groups of 8. MN-major: rows of 8 elements along m or n, one for each k. */
@@ -45,45 +48,55 @@ static uint64_t operand_address(uint64_t descriptor, bool transposed, int row, i
     return at ^ (at >> 3 & flips[mode]);
 }
 
-typedef struct element { uint32_t code; bool known; } element;
+/* May these 16 bytes, of an operand's row and those behind it, be read? *written: all of them were. false: a finding. */
+static bool check_chunk(sim_warp *w, const sim_op *op, uint64_t descriptor, int row, uint64_t at, bool *written) {
+    const sim_cta *cta = w->cta;
+    if (at < SIM_SHARED_RESERVED || at + CHUNK > cta->shared_bytes) {
+        sim_find(w, op, -1, "an operand's row %d lies at 0x%llx of shared memory, and the CTA has 0x%x to 0x%zx: check the descriptor 0x%016llx", row, (unsigned long long)at,
+                 SIM_SHARED_RESERVED, cta->shared_bytes, (unsigned long long)descriptor);
+        return false;
+    }
+    sim_shadows s = sim_shadows_of(&cta->shared_shadow[at], CHUNK);
+    const char *what = (s.any & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
+                       : (s.any & SHADOW_GENERIC) != 0 ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
+    *written = (s.all & SHADOW_WRITTEN) != 0;
+    if (what != NULL) sim_find(w, op, -1, "row %d of an operand lies at 0x%llx of shared memory, which %s", row, (unsigned long long)at, what);
+    return what == NULL;
+}
 
-/* rows x k elements from shared memory; false: a finding. What nobody ever wrote is NaN: kernels compute rows that they do not store, and a result that is
+/* rows x k codes from shared memory; false: a finding. What nobody ever wrote is NaN: kernels compute rows that they do not store, and a result that is
  * stored shows it. */
-static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t descriptor, bool transposed, int first, int rows, int k, element *elements) {
-    sim_cta *cta = w->cta;
-    for (int r = 0; r < rows; r++) {
-        for (int i = 0; i < k; i++) {
-            uint64_t at = operand_address(descriptor, transposed, first + r, i, bytes);
-            if (at < SIM_SHARED_RESERVED || at + (uint64_t)bytes > cta->shared_bytes) {
-                sim_find(w, op, -1, "an operand's row %d lies at 0x%llx of shared memory, and the CTA has 0x%x to 0x%zx: check the descriptor 0x%016llx", first + r,
-                         (unsigned long long)at, SIM_SHARED_RESERVED, cta->shared_bytes, (unsigned long long)descriptor);
-                return false;
+static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t descriptor, bool transposed, int first, int rows, int k, operand *o) {
+    int each = CHUNK / bytes, outer = transposed ? k : rows, inner = (transposed ? rows : k) / each;
+    memset(o->lost, 0, (size_t)rows * sizeof *o->lost);
+    for (int i = 0; i < outer; i++) {
+        for (int j = 0; j < inner; j++) {
+            int row = transposed ? j * each : i, column = transposed ? i : j * each;
+            uint64_t at = operand_address(descriptor, transposed, first + row, column, bytes);
+            bool written;
+            if (!check_chunk(w, op, descriptor, first + row, at, &written)) return false;
+            order_note_read(w, at, CHUNK);
+            for (int e = 0; e < each; e++) {
+                uint32_t code = 0;
+                memcpy(&code, &w->cta->shared[at + (size_t)(e * bytes)], (size_t)bytes);
+                o->code[row + (transposed ? e : 0)][column + (transposed ? 0 : e)] = code;
             }
-            uint8_t s = cta->shared_shadow[at];
-            const char *what = (s & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
-                               : (s & SHADOW_GENERIC) != 0 ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
-            if (what != NULL) {
-                sim_find(w, op, -1, "row %d, element %d of an operand lies at 0x%llx of shared memory, which %s", first + r, i, (unsigned long long)at, what);
-                return false;
-            }
-            if (at % 4 == 0) order_note_read(w, at);
-            element *e = &elements[r * k + i];
-            *e = (element){.known = (s & SHADOW_WRITTEN) != 0};
-            memcpy(&e->code, &cta->shared[at], (size_t)bytes);
+            for (int e = 0; e < (transposed ? each : 1) && !written; e++) o->lost[row + e] = true;
         }
     }
     return true;
 }
 
 /* A's fragment: register i of a lane has row lane / 4 + 8 (i % 2), and 4 bytes of columns from 4 (lane % 4) + 16 (i / 2) bytes on. */
-static void read_registers(const product_op *p, const struct sim_product *issued, int bytes, int k, element *elements) {
+static void read_registers(const product_op *p, const struct sim_product *issued, int bytes, operand *o) {
+    memset(o->lost, 0, ROWS * sizeof *o->lost);
     for (int i = 0; i < 4; i++) {
         const uint8_t *row = ((p->a_registers[i] & SIM_CONSTANT_ROW) != 0 ? issued->constants : issued->registers) + (p->a_registers[i] & ~SIM_CONSTANT_ROW);
         for (int lane = 0; lane < LANES; lane++) {
             for (int e = 0; e < 4 / bytes; e++) {
-                int r = lane / 4 + 8 * (i % 2), column = (4 * (lane % 4) + 16 * (i / 2)) / bytes + e;
-                elements[r * k + column] = (element){.known = true};
-                memcpy(&elements[r * k + column].code, row + lane * 4 + e * bytes, (size_t)bytes);
+                uint32_t *code = &o->code[lane / 4 + 8 * (i % 2)][(4 * (lane % 4) + 16 * (i / 2)) / bytes + e];
+                *code = 0;
+                memcpy(code, row + lane * 4 + e * bytes, (size_t)bytes);
             }
         }
     }
@@ -91,106 +104,131 @@ static void read_registers(const product_op *p, const struct sim_product *issued
 
 /* ---- computing ---- */
 
-/* The numbers as columns, for the fast sum; false: some are not finite. */
-typedef struct columns { int32_t significand[MAX_N * MAX_K], exponent[MAX_N * MAX_K], negative[MAX_N * MAX_K]; } columns;
+/* Both operands as numbers: A's rows one behind another, B's columns in panels (panel.h). */
+typedef struct numbers { int32_t significand[MAX_N * MAX_K], exponent[MAX_N * MAX_K]; bool finite[MAX_N], all_finite; } numbers;
+typedef struct cells { uint32_t c[ROWS][MAX_N]; } cells;
 
-static bool to_columns(const product_number *numbers, int count, columns *c) {
-    bool finite = true;
-    for (int i = 0; i < count; i++) {
-        bool negative = numbers[i].significand < 0;
-        finite &= numbers[i].kind == 0;
-        c->significand[i] = negative ? -numbers[i].significand : numbers[i].significand;
-        c->exponent[i] = numbers[i].significand == 0 ? -16384 : numbers[i].exponent;
-        c->negative[i] = -(int32_t)negative;
-    }
-    return finite;
-}
-
-static product_factors row_of(const columns *c, int row, int k) { return (product_factors){c->significand + row * k, c->exponent + row * k, c->negative + row * k}; }
-
-/* Numbers of one length of significand; what nobody wrote is NaN. */
-static void to_numbers(const element *elements, int count, const product_format *f, int significand, bool negate, product_number *numbers) {
-    for (int i = 0; i < count; i++) {
-        numbers[i] = product_read(f, elements[i].code, negate);
-        if (!elements[i].known) numbers[i].kind = 2;
-        numbers[i].significand *= 1 << (significand - f->mantissa);
+/* The result's cells and the registers that hold them: register i of a lane has row lane / 4 + 8 (i / 2 % 2) and column 2 (lane % 4) + i % 2 + 8 (i / 4); of halves,
+ * which lie by twos, register i has what 2 i and 2 i + 1 would have. */
+static void gather(const struct sim_product *issued, cells *t) {
+    const product_op *p = issued->op->extra;
+    bool half = p->result == PTX_f16;
+    for (int i = 0; i < p->count * (half ? 2 : 1); i++) {
+        const uint32_t *d = (const uint32_t *)(const void *)(issued->registers + p->d[half ? i / 2 : i]);
+        for (int lane = 0; lane < LANES; lane++) {
+            uint32_t value = half ? f32_bits(num_f16_to_f32((uint16_t)(d[lane] >> 16 * (i % 2)))) : d[lane];
+            t->c[lane / 4 + 8 * (i / 2 % 2)][lane % 4 * 2 + i % 2 + 8 * (i / 4)] = issued->accumulate ? value : 0;
+        }
     }
 }
 
-/* Row and first column of a lane's i-th register of the result; of halves two columns lie in one. */
-static int result_row(int lane, int i, bool half) { return lane / 4 + 8 * ((half ? i : i / 2) % 2); }
-static int result_column(int lane, int i, bool half) { return half ? lane % 4 * 2 + 8 * (i / 2) : lane % 4 * 2 + i % 2 + 8 * (i / 4); }
-
-/* Products of 8-bit floats keep 13 bits behind the largest exponent, and as many in the result; of wider ones 25, and 23. Results in halves are rounded to the
- * nearest. */
-static void compute_floats(const struct sim_product *issued, const element *a_elements, const element *b_elements) {
-    static _Thread_local product_number a[ROWS * MAX_K], b[MAX_N * MAX_K];
-    static _Thread_local columns a_columns, b_columns;
-    const sim_op *op = issued->op;
-    const product_op *p = op->extra;
-    const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
-    int n = op->shape[1], k = op->shape[2], significand = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
-    bool narrow = fa->bytes == 1, half = p->result == PTX_f16;
-    to_numbers(a_elements, ROWS * k, fa, significand, p->negate_a, a);
-    to_numbers(b_elements, n * k, fb, significand, p->negate_b, b);
-    bool finite = to_columns(a, ROWS * k, &a_columns);
-    finite &= to_columns(b, n * k, &b_columns);
-    int fraction = narrow ? 13 : 25, result = narrow ? 13 : 23;
+static void scatter(const struct sim_product *issued, const cells *t) {
+    const product_op *p = issued->op->extra;
+    bool half = p->result == PTX_f16;
     for (int i = 0; i < p->count; i++) {
         uint32_t *d = (uint32_t *)(void *)(issued->registers + p->d[i]);
         for (int lane = 0; lane < LANES; lane++) {
-            int row = result_row(lane, i, half), column = result_column(lane, i, half);
-            uint32_t c = issued->accumulate ? d[lane] : 0;
             if (half) {
-                d[lane] = 0;
-                for (int e = 0; e < 2; e++) {
-                    uint16_t before = (uint16_t)(c >> 16 * e);
-                    double sum = product_sum_exact(&a[row * k], &b[(column + e) * k], k, f32_bits(num_f16_to_f32(before)), significand, fraction);
-                    d[lane] |= (isnan(sum) ? 0x7fff : (uint32_t)num_encode(DW_FORMAT_f16, sum, false)) << 16 * e;
-                }
-                continue;
+                const uint32_t *two = &t->c[lane / 4 + 8 * (i % 2)][lane % 4 * 2 + 8 * (i / 2)];
+                d[lane] = two[0] | two[1] << 16;
+            } else {
+                d[lane] = t->c[lane / 4 + 8 * (i / 2 % 2)][lane % 4 * 2 + i % 2 + 8 * (i / 4)];
             }
-            d[lane] = finite ? product_sum_finite(row_of(&a_columns, row, k), row_of(&b_columns, column, k), k, c, significand, fraction, result)
-                             : product_sum(&a[row * k], &b[column * k], k, c, significand, fraction, result);
         }
     }
 }
 
-static bool compute_integers(sim_warp *w, const struct sim_product *issued, const element *a, const element *b) {
+/* Lines of codes to numbers whose significands have so many bits behind the point; of columns in panels. */
+static void to_numbers(const operand *o, int lines, int k, const product_format *f, int significand_bits, int move, bool negate, bool in_panels, numbers *n) {
+    const panel_isa *isa = panel_isa_at(0);
+    n->all_finite = true;
+    for (int i = 0; i < lines; i++) {
+        int32_t significand[MAX_K], exponent[MAX_K];
+        int32_t *to = in_panels ? significand : &n->significand[i * k], *to_exponent = in_panels ? exponent : &n->exponent[i * k];
+        bool finite = isa->decode(f, o->code[i], k, negate, significand_bits - f->mantissa + move, to, to_exponent);
+        if (in_panels) panel_put((panel_numbers){significand, exponent}, k, i, n->significand, n->exponent);
+        n->finite[i] = finite && !o->lost[i];
+        n->all_finite &= n->finite[i];
+    }
+}
+
+/* A line's numbers one by one, for sums with infinities and NaNs; what nobody wrote is NaN. */
+static void to_line(const operand *o, int line, int k, const product_format *f, int significand_bits, bool negate, product_number *line_numbers) {
+    for (int i = 0; i < k; i++) {
+        line_numbers[i] = product_read(f, o->code[line][i], negate);
+        if (o->lost[line]) line_numbers[i].kind = 2;
+        line_numbers[i].significand *= 1 << (significand_bits - f->mantissa);
+    }
+}
+
+/* Products of 8-bit floats keep 13 bits behind the largest exponent, and as many in the result; of wider ones 25, and 23. Results in halves are rounded to the
+ * nearest. */
+static void compute_floats(const struct sim_product *issued, const operand *a, const operand *b, cells *t) {
+    static _Thread_local numbers rows, columns;
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
-    int k = op->shape[2];
-    bool saturates = sim_has(&op->mods, SIM_MOD_satfinite);
-    for (int i = 0; i < p->count; i++) {
-        int32_t *d = (int32_t *)(void *)(issued->registers + p->d[i]);
-        for (int lane = 0; lane < LANES; lane++) {
-            int row = result_row(lane, i, false), column = result_column(lane, i, false);
-            int64_t sum = issued->accumulate ? d[lane] : 0;
-            for (int j = 0; j < k; j++) {
-                const element *x = &a[row * k + j], *y = &b[column * k + j];
-                if (!x->known || !y->known) {
-                    sim_find(w, op, lane, "row %d of a or %d of b, whose product is computed, was never written at k = %d: integers have no NaN to tell with", row, column, j);
-                    return false;
-                }
-                sum += (int64_t)(op->type == PTX_s8 ? (int8_t)x->code : (int32_t)x->code) * (op->type2 == PTX_s8 ? (int8_t)y->code : (int32_t)y->code);
-            }
-            if (saturates) sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
-            d[lane] = (int32_t)(uint32_t)(uint64_t)sum;
+    const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
+    int n = op->shape[1], k = op->shape[2], bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
+    bool narrow = fa->bits == 8, half = p->result == PTX_f16;
+    int fraction = narrow ? 13 : 25, result = narrow ? 13 : 23;
+    to_numbers(a, ROWS, k, fa, bits, panel_move(bits, fraction), p->negate_a, false, &rows);
+    to_numbers(b, n, k, fb, bits, 0, p->negate_b, true, &columns);
+    for (int row = 0; row < ROWS; row++) {
+        uint32_t before[MAX_N];
+        bool special = !(rows.finite[row] && columns.all_finite);
+        if (special) memcpy(before, t->c[row], sizeof before);
+        const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {&rows.significand[row * k], &rows.exponent[row * k]}, .panels = {columns.significand, columns.exponent},
+                               .fraction = fraction, .result_bits = result, .half = half, .c = t->c[row]};
+        panel_isa_at(0)->floats(&sum);
+        for (int column = 0; column < n && special; column++) {
+            product_number x[MAX_K], y[MAX_K];
+            if (rows.finite[row] && columns.finite[column]) continue;
+            to_line(a, row, k, fa, bits, p->negate_a, x);
+            to_line(b, column, k, fb, bits, p->negate_b, y);
+            double exact = half ? product_sum_exact(x, y, k, before[column], bits, fraction) : 0;
+            t->c[row][column] = !half ? product_sum(x, y, k, before[column], bits, fraction, result) : isnan(exact) ? 0x7fff : (uint32_t)num_encode(DW_FORMAT_f16, exact, false);
         }
+    }
+}
+
+static bool compute_integers(sim_warp *w, const struct sim_product *issued, const operand *a, const operand *b, cells *t) {
+    static _Thread_local numbers rows, columns;
+    const sim_op *op = issued->op;
+    int n = op->shape[1], k = op->shape[2];
+    for (int i = 0; i < ROWS + n; i++) {
+        const operand *o = i < ROWS ? a : b;
+        int line = i < ROWS ? i : i - ROWS, type = i < ROWS ? op->type : op->type2;
+        numbers *to = i < ROWS ? &rows : &columns;
+        if (o->lost[line]) {
+            sim_find(w, op, -1, "row %d of %c, whose product is computed, was never written: integers have no NaN to tell with", line, i < ROWS ? 'a' : 'b');
+            return false;
+        }
+        for (int j = 0; j < k; j++) {
+            int32_t value = type == PTX_s8 ? (int8_t)o->code[line][j] : (int32_t)o->code[line][j];
+            to->significand[i < ROWS ? line * k + j : panel_at(line, k) + j * PANEL_COLUMNS] = value;
+        }
+    }
+    for (int row = 0; row < ROWS; row++) {
+        const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {&rows.significand[row * k], NULL}, .panels = {columns.significand, NULL},
+                               .saturate = sim_has(&op->mods, SIM_MOD_satfinite), .c = t->c[row]};
+        panel_isa_at(0)->integers(&sum);
     }
     return true;
 }
 
 static bool compute(sim_warp *w, const struct sim_product *issued) {
-    static _Thread_local element a[ROWS * MAX_K], b[MAX_N * MAX_K];
+    static _Thread_local operand a, b;
+    static _Thread_local cells t;
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
     int n = op->shape[1], k = op->shape[2], bytes = 32 / k;
-    if (p->a_registers[0] != SIM_NO_ROW) read_registers(p, issued, bytes, k, a);
-    else if (!read_operand(w, op, bytes, issued->a, p->transposed_a, w->index % 4 * ROWS, ROWS, k, a)) return false;
-    if (!read_operand(w, op, bytes, issued->b, p->transposed_b, 0, n, k, b)) return false;
-    if (p->result == PTX_s32) return compute_integers(w, issued, a, b);
-    compute_floats(issued, a, b);
+    if (p->a_registers[0] != SIM_NO_ROW) read_registers(p, issued, bytes, &a);
+    else if (!read_operand(w, op, bytes, issued->a, p->transposed_a, w->index % 4 * ROWS, ROWS, k, &a)) return false;
+    if (!read_operand(w, op, bytes, issued->b, p->transposed_b, 0, n, k, &b)) return false;
+    gather(issued, &t);
+    if (p->result != PTX_s32) compute_floats(issued, &a, &b, &t);
+    else if (!compute_integers(w, issued, &a, &b, &t)) return false;
+    scatter(issued, &t);
     return true;
 }
 
@@ -368,7 +406,7 @@ static bool is_type_pair(const sim_decoding *d, ptx_type result) {
     bool a8 = d->type == PTX_s8 || d->type == PTX_u8, b8 = d->type2 == PTX_s8 || d->type2 == PTX_u8;
     if (result == PTX_s32) return a8 && b8;
     const product_format *fa = product_format_of(d->type), *fb = product_format_of(d->type2);
-    return fa != NULL && fb != NULL && fa->bytes == fb->bytes && (fa->bytes == 1 || fa == fb) && (result == PTX_f32 || fa->bytes == 1 || d->type == PTX_f16);
+    return fa != NULL && fb != NULL && fa->bits == fb->bits && (fa->bits == 8 || fa == fb) && (result == PTX_f32 || fa->bits == 8 || d->type == PTX_f16);
 }
 
 static sim_handler select_product(sim_decoding *d, ptx_type result) {

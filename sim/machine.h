@@ -139,6 +139,34 @@ const sim_form *sim_forms(size_t *count);
  * may still be read by a tensor core. */
 enum { SHADOW_WRITTEN = 1, SHADOW_GENERIC = 2, SHADOW_FLIGHT = 4, SHADOW_SOURCE = 8, SHADOW_MBARRIER = 16, SHADOW_TENSOR = 32 };
 
+/* What any of a few bytes has, and what all have; bytes is at least 1. */
+typedef struct sim_shadows { uint8_t any, all; } sim_shadows;
+static inline sim_shadows sim_shadows_of(const uint8_t *shadow, size_t bytes) {
+    sim_shadows s = {shadow[0], shadow[0]};
+    if (bytes >= 8) {
+        uint64_t any = 0, all = UINT64_MAX, word;
+        size_t i = 0;
+        for (; i + 8 <= bytes; i += 8) {
+            memcpy(&word, shadow + i, 8);
+            any |= word;
+            all &= word;
+        }
+        memcpy(&word, shadow + bytes - 8, 8);
+        any |= word;
+        all &= word;
+        any |= any >> 32;
+        any |= any >> 16;
+        all &= all >> 32;
+        all &= all >> 16;
+        return (sim_shadows){(uint8_t)(any | any >> 8), (uint8_t)(all & all >> 8)};
+    }
+    for (size_t i = 1; i < bytes; i++) {
+        s.any |= shadow[i];
+        s.all &= shadow[i];
+    }
+    return s;
+}
+
 typedef struct sim_allocation {
     uint64_t address;
     size_t bytes;

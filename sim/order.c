@@ -131,9 +131,9 @@ bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t
     return true;
 }
 
-void order_note_read(sim_warp *w, uint64_t offset) {
+void order_note_read(sim_warp *w, uint64_t offset, size_t bytes) {
     struct sim_order *o = w->cta->order;
-    if (o != NULL) o->readers[offset / 4 * (size_t)o->warps + (size_t)w->index] = o->now[w->index][w->index];
+    for (size_t word = offset / 4; o != NULL && word < (offset + bytes) / 4; word++) o->readers[word * (size_t)o->warps + (size_t)w->index] = o->now[w->index][w->index];
 }
 
 bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous) {

@@ -19,7 +19,7 @@ void order_through(sim_warp *w);
 /* An access of the CTA's own shared memory; asynchronous: by the copy engine, which the warp tells. false: a finding. */
 bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
 bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
-/* A product has read this word. */
-void order_note_read(sim_warp *w, uint64_t offset);
+/* A product has read these words. */
+void order_note_read(sim_warp *w, uint64_t offset, size_t bytes);
 
 #endif

@@ -11,7 +11,8 @@ enum { C_BITS = 23, NAN_BITS = 0x7fffffff };
 /* ---- numbers ---- */
 
 static const product_format formats[] = {
-    {PTX_f16, 2, 5, 10, 15, 0, true}, {PTX_bf16, 2, 8, 7, 127, 0, true}, {PTX_tf32, 4, 8, 10, 127, 13, true}, {PTX_e4m3, 1, 4, 3, 7, 0, false}, {PTX_e5m2, 1, 5, 2, 15, 0, true},
+    {PTX_f16, 16, 5, 10, 15, 0, PRODUCT_INFINITY}, {PTX_bf16, 16, 8, 7, 127, 0, PRODUCT_INFINITY}, {PTX_tf32, 32, 8, 10, 127, 13, PRODUCT_INFINITY},
+    {PTX_e4m3, 8, 4, 3, 7, 0, PRODUCT_ONE_NAN},    {PTX_e5m2, 8, 5, 2, 15, 0, PRODUCT_INFINITY},
 };
 
 const product_format *product_format_of(int type) {
@@ -23,15 +24,11 @@ const product_format *product_format_of(int type) {
 
 product_number product_read(const product_format *f, uint32_t code, bool negate) {
     code >>= f->below;
-    uint32_t mantissa = code & ((1u << f->mantissa) - 1), exponent = code >> f->mantissa & ((1u << f->exponent_bits) - 1), top = (1u << f->exponent_bits) - 1;
+    uint32_t mantissa = code & ((1u << f->mantissa) - 1), exponent = code >> f->mantissa & ((1u << f->exponent_bits) - 1);
     bool negative = ((code >> (f->mantissa + f->exponent_bits) & 1) != 0) != negate;
     product_number n = {.negative = negative};
-    if (exponent == top && f->ieee) {
-        n.kind = mantissa == 0 ? 1 : 2;
-        return n;
-    }
-    if (!f->ieee && exponent == top && mantissa == (1u << f->mantissa) - 1) {
-        n.kind = 2;
+    if ((int32_t)(exponent << f->mantissa | mantissa) >= product_first_special(f)) {
+        n.kind = f->special == PRODUCT_INFINITY && mantissa == 0 ? 1 : 2;
         return n;
     }
     n.significand = (int32_t)(exponent == 0 ? mantissa : mantissa | 1u << f->mantissa);
@@ -125,49 +122,4 @@ uint32_t product_sum_terms(const int64_t *terms, const int *exponents, int count
     int64_t sum = shifted(c_significand, c_place - C_BITS - unit);
     for (int i = 0; i < count; i++) sum += shifted(terms[i], exponents[i] - point - unit);
     return to_f32(sum, unit, 23);
-}
-
-/* ---- finite factors: loops for the vectoriser ---- */
-
-#define FINITE_LOOPS(name)                                                                                                                       \
-    static int64_t name(product_factors a, product_factors b, int count, int c_place, int move, int *largest_exponent) {                        \
-        int32_t largest = c_place;                                                                                                               \
-        int64_t sum = 0;                                                                                                                         \
-        for (int i = 0; i < count; i++) {                                                                                                        \
-            int32_t exponent = a.exponent[i] + b.exponent[i];                                                                                    \
-            largest = exponent > largest ? exponent : largest;                                                                                   \
-        }                                                                                                                                        \
-        for (int from = 0; from < count; from += 16) {   /* so many fit in 32 bits */                                                            \
-            int32_t part = 0, end = count < from + 16 ? count : from + 16;                                                                       \
-            for (int i = from; i < end; i++) {                                                                                                   \
-                int32_t below = largest - a.exponent[i] - b.exponent[i], by = below > 31 ? 31 : below;                                           \
-                int32_t term = (int32_t)((uint32_t)(a.significand[i] * b.significand[i]) << move >> by), sign = a.negative[i] ^ b.negative[i];   \
-                part += (term ^ sign) - sign;                                                                                                    \
-            }                                                                                                                                    \
-            sum += part;                                                                                                                         \
-        }                                                                                                                                        \
-        *largest_exponent = largest;                                                                                                             \
-        return sum;                                                                                                                              \
-    }
-
-FINITE_LOOPS(add_finite)
-#if defined(__x86_64__)
-__attribute__((target("avx2"))) FINITE_LOOPS(add_finite_avx2)
-#endif
-
-uint32_t product_sum_finite(product_factors a, product_factors b, int count, uint32_t c, int significand_bits, int fraction, int result_bits) {
-    uint32_t c_exponent = c >> 23 & 255;
-    int64_t c_significand = c_exponent == 0 ? (int64_t)(c & 0x7fffff) : (int64_t)((c & 0x7fffff) | 0x800000);
-    int c_place = c_significand == 0 ? -4096 : c_exponent == 0 ? -126 : (int)c_exponent - 127, largest, move = fraction - 2 * significand_bits;
-    if ((c & 0x7fffffff) > 0x7f800000) return NAN_BITS;
-    if (c_exponent == 255) return c;
-    if ((c >> 31) != 0) c_significand = -c_significand;
-#if defined(__x86_64__)
-    int64_t sum = __builtin_cpu_supports("avx2") ? add_finite_avx2(a, b, count, c_place, move, &largest) : add_finite(a, b, count, c_place, move, &largest);
-#else
-    int64_t sum = add_finite(a, b, count, c_place, move, &largest);
-#endif
-    if (largest <= -4096) return 0;
-    int unit = largest - fraction;
-    return to_f32(sum + shifted(c_significand, c_place - C_BITS - unit), unit, result_bits);
 }

@@ -10,18 +10,19 @@
  * of subnormals too that of the smallest normal number. */
 typedef struct product_number { int32_t significand; int16_t exponent; uint8_t kind, negative; } product_number;
 
-/* A format that matrix units read, by its PTX type (NULL: another); below: bits under the mantissa that they ignore. */
-typedef struct product_format { int type, bytes, exponent_bits, mantissa, bias, below; bool ieee; } product_format;
+/* A format that matrix units read, by its PTX type (NULL: another); bits of an element; below: those under the mantissa that the units ignore. */
+typedef enum product_special { PRODUCT_FINITE, PRODUCT_INFINITY, PRODUCT_ONE_NAN } product_special;
+typedef struct product_format { int type, bits, exponent_bits, mantissa, bias, below; product_special special; } product_format;
 const product_format *product_format_of(int type);
+/* The first magnitude that is no finite number's. */
+static inline int32_t product_first_special(const product_format *f) {
+    int32_t end = 1 << (f->exponent_bits + f->mantissa);
+    return f->special == PRODUCT_FINITE ? end : f->special == PRODUCT_ONE_NAN ? end - 1 : end - (1 << f->mantissa);
+}
 product_number product_read(const product_format *f, uint32_t code, bool negate);
 
 /* fraction: bits kept behind the largest exponent. result_bits: of the result's fraction. Returns the bits of an fp32. a and b: count factors each. */
 uint32_t product_sum(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction, int result_bits);
-
-/* The same for finite factors, faster: significands without sign, with exponents of at most -8192 where they are zero; negative is 0 or -1. The significands
- * have significand_bits behind the point, and 16 times the largest product, moved to fraction bits, fits in 31 bits: so it is for all types and 25 bits. */
-typedef struct product_factors { const int32_t *significand, *exponent, *negative; } product_factors;
-uint32_t product_sum_finite(product_factors a, product_factors b, int count, uint32_t c, int significand_bits, int fraction, int result_bits);
 
 /* The sum of product_sum before it is cut to a result: for results that are rounded otherwise. Infinity and NaN as such. */
 double product_sum_exact(const product_number *a, const product_number *b, int count, uint32_t c, int significand_bits, int fraction);

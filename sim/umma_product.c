@@ -5,60 +5,57 @@
 #include <math.h>
 #include <string.h>
 
-#include "product.h"
+#include "panel.h"
 #include "real.h"
 
-enum { FRACTION = 25, FRACTION_PACKED = 35 };
+#include "num/num.h"
 
-/* The significands of all rows count in units of 2^-significand of their exponents; those of integers and packed operands are whole numbers. */
+enum { FRACTION = 25 };
+
+/* A's rows one behind another, B's columns in panels (panel.h). The significands count in units of 2^-significand_bits of their exponents; those of integers and
+ * packed operands are whole numbers (twice the value of packed ones). */
 struct umma_numbers {
-    int32_t significand[UMMA_MAX_ROWS * UMMA_MAX_K], exponent[UMMA_MAX_ROWS * UMMA_MAX_K], negative[UMMA_MAX_ROWS * UMMA_MAX_K];
-    product_number number[UMMA_MAX_ROWS * UMMA_MAX_K];   /* of rows that are not finite */
-    int8_t small[UMMA_MAX_ROWS * UMMA_MAX_K];            /* packed: twice the value */
-    int32_t scale_significand[UMMA_MAX_ROWS][UMMA_MAX_SCALES], scale_exponent[UMMA_MAX_ROWS][UMMA_MAX_SCALES];
-    bool finite[UMMA_MAX_ROWS], lost[UMMA_MAX_ROWS];
+    int which;
+    int32_t significand[UMMA_MAX_ROWS * UMMA_MAX_K], exponent[UMMA_MAX_ROWS * UMMA_MAX_K];
+    int32_t scale_significand[UMMA_MAX_ROWS * UMMA_MAX_SCALES], scale_exponent[UMMA_MAX_ROWS * UMMA_MAX_SCALES];
+    product_number number[UMMA_MAX_ROWS][UMMA_MAX_K];   /* of lines that are not finite */
+    bool finite[UMMA_MAX_ROWS], all_finite;
 };
 
 /* ---- numbers ---- */
 
-typedef struct format { int bits, exponent_bits, mantissa, bias; enum { HAS_NOTHING, HAS_INFINITY, HAS_ONE_NAN } special; } format;
-static const format formats[UMMA_TYPE_COUNT] = {
-    [UMMA_f16] = {16, 5, 10, 15, HAS_INFINITY}, [UMMA_bf16] = {16, 8, 7, 127, HAS_INFINITY}, [UMMA_tf32] = {32, 8, 10, 127, HAS_INFINITY},
-    [UMMA_e4m3] = {8, 4, 3, 7, HAS_ONE_NAN},    [UMMA_e5m2] = {8, 5, 2, 15, HAS_INFINITY},   [UMMA_e2m3] = {6, 2, 3, 1, HAS_NOTHING},
-    [UMMA_e3m2] = {6, 3, 2, 3, HAS_NOTHING},    [UMMA_e2m1] = {4, 2, 1, 1, HAS_NOTHING},     [UMMA_u8] = {8, 0, 0, 0, HAS_NOTHING},
-    [UMMA_s8] = {8, 0, 0, 0, HAS_NOTHING},
+static const product_format formats[UMMA_TYPE_COUNT] = {
+    [UMMA_f16] = {0, 16, 5, 10, 15, 0, PRODUCT_INFINITY},   [UMMA_bf16] = {0, 16, 8, 7, 127, 0, PRODUCT_INFINITY}, [UMMA_tf32] = {0, 32, 8, 10, 127, 13, PRODUCT_INFINITY},
+    [UMMA_e4m3] = {0, 8, 4, 3, 7, 0, PRODUCT_ONE_NAN},      [UMMA_e5m2] = {0, 8, 5, 2, 15, 0, PRODUCT_INFINITY},   [UMMA_e2m3] = {0, 6, 2, 3, 1, 0, PRODUCT_FINITE},
+    [UMMA_e3m2] = {0, 6, 3, 2, 3, 0, PRODUCT_FINITE},       [UMMA_e2m1] = {0, 4, 2, 1, 1, 0, PRODUCT_FINITE},      [UMMA_u8] = {0, 8, 0, 0, 0, 0, PRODUCT_FINITE},
+    [UMMA_s8] = {0, 8, 0, 0, 0, 0, PRODUCT_FINITE},
 };
 
 int umma_type_bits(umma_type type) { return formats[type].bits; }
 
 static bool is_integer(umma_type type) { return type == UMMA_u8 || type == UMMA_s8; }
 
-static product_number read_number(umma_type type, uint32_t code, bool negate) {
-    const format *f = &formats[type];
-    if (type == UMMA_tf32) code >>= 13;   /* the upper 19 bits count */
-    uint32_t mantissa = code & ((1u << f->mantissa) - 1), exponent = code >> f->mantissa & ((1u << f->exponent_bits) - 1), top = (1u << f->exponent_bits) - 1;
-    bool negative = ((code >> (f->mantissa + f->exponent_bits) & 1) != 0) != negate;
-    product_number n = {.negative = negative};
-    if (f->special == HAS_INFINITY && exponent == top) {
-        n.kind = mantissa == 0 ? 1 : 2;
-    } else if (f->special == HAS_ONE_NAN && exponent == top && mantissa == (1u << f->mantissa) - 1) {
-        n.kind = 2;
-    } else {
-        n.significand = (int32_t)(exponent == 0 ? mantissa : mantissa | 1u << f->mantissa);
-        n.exponent = (int16_t)((exponent == 0 ? 1 : (int)exponent) - f->bias);
-        if (negative) n.significand = -n.significand;
-    }
-    return n;
-}
-
 static int significand_bits(const umma_product *p) {
     int a = formats[p->a].mantissa, b = formats[p->b].mantissa;
     return a > b ? a : b;
 }
 
-umma_numbers *umma_numbers_of(int which) {
+/* How far a line's significands are moved from their formats' own places. */
+static int move_of(const umma_numbers *s, const umma_product *p) {
+    int bits = significand_bits(p);
+    return bits - formats[s->which == 0 ? p->a : p->b].mantissa + (s->which == 0 ? panel_move(bits, FRACTION) : 0);
+}
+
+umma_numbers *umma_numbers_of(int which, const umma_product *p) {
     static _Thread_local umma_numbers numbers[2];
-    return &numbers[which];
+    umma_numbers *s = &numbers[which];
+    s->which = which;
+    s->all_finite = true;
+    if (which == 1 && p->n % PANEL_COLUMNS != 0) {   /* what fills up the last panel */
+        memset(&s->significand[p->n / PANEL_COLUMNS * PANEL_COLUMNS * p->k], 0, sizeof *s->significand * PANEL_COLUMNS * (size_t)p->k);
+        memset(&s->exponent[p->n / PANEL_COLUMNS * PANEL_COLUMNS * p->k], 0, sizeof *s->exponent * PANEL_COLUMNS * (size_t)p->k);
+    }
+    return s;
 }
 
 /* ue8m0: 2^(code - 127); ue4m3: as e4m3, whose sign does not count. */
@@ -68,45 +65,67 @@ static bool read_scale(const umma_product *p, uint8_t code, int32_t *significand
         *exponent = code - 127;
         return code != 0xff;
     }
-    product_number n = read_number(UMMA_e4m3, code & 0x7f, false);
+    product_number n = product_read(&formats[UMMA_e4m3], code & 0x7f, false);
     *significand = n.significand;
     *exponent = n.significand != 0 ? n.exponent : -126;   /* as the published rules have it of zero */
     return n.kind == 0;
 }
 
-static void set_packed(umma_numbers *s, const umma_product *p, bool negate, int row, const uint32_t *codes, const uint8_t *scales) {
-    static const int8_t twice[] = {0, 1, 2, 3, 4, 6, 8, 12};
-    for (int i = 0; i < p->k; i++) {
-        int8_t value = twice[codes[i] & 7];
-        s->small[row * p->k + i] = (int8_t)(((codes[i] & 8) != 0) != negate ? -value : value);
-    }
-    for (int i = 0; i < p->scales; i++) s->finite[row] &= read_scale(p, scales[i], &s->scale_significand[row][i], &s->scale_exponent[row][i]);
+/* Where the line's i-th of `lines` numbers lies: from *at on, *step apart. */
+static void place_of(const umma_numbers *s, int line, int lines, int *at, int *step) {
+    *at = s->which == 0 ? line * lines : panel_at(line, lines);
+    *step = s->which == 0 ? 1 : PANEL_COLUMNS;
 }
 
-void umma_set_row(umma_numbers *s, const umma_product *p, umma_type type, bool negate, int row, const uint32_t *codes, bool lost, const uint8_t *scales) {
-    int at = row * p->k, shift = significand_bits(p) - formats[type].mantissa;
-    int32_t significand, exponent = 0;
-    s->lost[row] = lost;
-    s->finite[row] = !lost;
-    if (umma_is_packed(p->kind)) {
-        set_packed(s, p, negate, row, codes, scales);
-        return;
-    }
-    if (is_integer(type)) {
-        for (int i = 0; i < p->k; i++) s->significand[at + i] = type == UMMA_s8 ? (int8_t)codes[i] : (uint8_t)codes[i];
-        return;
-    }
-    bool scale_is_nan = p->scales > 0 && !read_scale(p, scales[0], &significand, &exponent);
+static bool set_scales(umma_numbers *s, const umma_product *p, int line, const uint8_t *scales) {
+    int at, step;
+    bool finite = true;
+    place_of(s, line, p->scales, &at, &step);
+    for (int i = 0; i < p->scales; i++) finite &= read_scale(p, scales[i], &s->scale_significand[at + i * step], &s->scale_exponent[at + i * step]);
+    return finite;
+}
+
+static void set_whole(umma_numbers *s, const umma_product *p, int line, const uint32_t *codes) {
+    static const int8_t twice[] = {0, 1, 2, 3, 4, 6, 8, 12};
+    umma_type type = s->which == 0 ? p->a : p->b;
+    bool negate = s->which == 0 ? p->negate_a : p->negate_b;
+    int at, step;
+    place_of(s, line, p->k, &at, &step);
     for (int i = 0; i < p->k; i++) {
-        product_number n = read_number(type, codes[i], negate);
+        int32_t value = twice[codes[i] & 7];
+        if (is_integer(type)) value = type == UMMA_s8 ? (int8_t)codes[i] : (uint8_t)codes[i];
+        else if (((codes[i] & 8) != 0) != negate) value = -value;
+        s->significand[at + i * step] = value;
+    }
+}
+
+void umma_set_line(umma_numbers *s, const umma_product *p, int line, const uint32_t *codes, bool lost, const uint8_t *scales) {
+    const product_format *f = &formats[s->which == 0 ? p->a : p->b];
+    bool negate = s->which == 0 ? p->negate_a : p->negate_b, packed = umma_is_packed(p->kind);
+    int32_t significand[UMMA_MAX_K], exponent[UMMA_MAX_K], *to_significand = significand, *to_exponent = exponent, scale_exponent = 0, scale_significand = 0;
+    s->finite[line] = !lost;
+    if (packed || p->kind == UMMA_I8) {
+        set_whole(s, p, line, codes);
+        if (packed) s->finite[line] &= set_scales(s, p, line, scales);
+        s->all_finite &= s->finite[line];
+        return;
+    }
+    bool scale_is_nan = p->scales > 0 && !read_scale(p, scales[0], &scale_significand, &scale_exponent);
+    if (s->which == 0) {
+        to_significand = &s->significand[line * p->k];
+        to_exponent = &s->exponent[line * p->k];
+    }
+    s->finite[line] &= panel_isa_at(0)->decode(f, codes, p->k, negate, move_of(s, p), to_significand, to_exponent) && !scale_is_nan;
+    for (int i = 0; i < p->k && p->scales > 0; i++) to_exponent[i] += scale_exponent;
+    if (s->which == 1) panel_put((panel_numbers){significand, exponent}, p->k, line, s->significand, s->exponent);
+    s->all_finite &= s->finite[line];
+    if (s->finite[line]) return;
+    for (int i = 0; i < p->k; i++) {
+        product_number n = product_read(f, codes[i], negate);
         if (lost || scale_is_nan) n.kind = 2;
-        n.significand *= 1 << shift;
-        n.exponent = (int16_t)(n.exponent + exponent);
-        s->number[at + i] = n;
-        s->finite[row] &= n.kind == 0;
-        s->significand[at + i] = n.significand < 0 ? -n.significand : n.significand;
-        s->exponent[at + i] = n.significand == 0 ? -16384 : n.exponent;
-        s->negative[at + i] = -(int32_t)(n.significand < 0);
+        n.significand *= 1 << (significand_bits(p) - f->mantissa);
+        n.exponent = (int16_t)(n.exponent + scale_exponent);
+        s->number[line][i] = n;
     }
 }
 
@@ -132,41 +151,46 @@ static uint32_t to_f16(double value) {
     return sign | ((uint32_t)steps + (exponent > -13 ? (uint32_t)(exponent + 13) << 10 : 0));
 }
 
-static uint32_t sum_integers(const umma_product *p, const umma_numbers *a, int row_a, const umma_numbers *b, int row_b, uint32_t c) {
-    const int32_t *x = &a->significand[row_a * p->k], *y = &b->significand[row_b * p->k];
-    int64_t sum = (int32_t)c;
-    for (int i = 0; i < p->k; i++) sum += (int64_t)x[i] * y[i];
-    if (p->saturate) sum = sum > INT32_MAX ? INT32_MAX : sum < INT32_MIN ? INT32_MIN : sum;
-    return (uint32_t)sum;
+/* The line's numbers one by one. */
+static void read_line(const umma_numbers *s, const umma_product *p, int line, product_number *numbers) {
+    int at, step, moved = s->which == 0 ? panel_move(significand_bits(p), FRACTION) : 0;
+    place_of(s, line, p->k, &at, &step);
+    for (int i = 0; i < p->k; i++) {
+        int32_t significand = s->significand[at + i * step] / (1 << moved);
+        numbers[i] = (product_number){.significand = significand, .exponent = (int16_t)s->exponent[at + i * step], .negative = significand < 0};
+        if (!s->finite[line]) numbers[i] = s->number[line][i];
+    }
 }
 
-static uint32_t sum_packed(const umma_product *p, const umma_numbers *a, int row_a, const umma_numbers *b, int row_b, uint32_t c) {
-    const int8_t *x = &a->small[row_a * p->k], *y = &b->small[row_b * p->k];
-    int groups = p->k / 16, per_scale = groups / p->scales;
-    int64_t terms[UMMA_MAX_K / 16];
-    int exponents[UMMA_MAX_K / 16];
-    if (!a->finite[row_a] || !b->finite[row_b]) return F32_NAN;
-    for (int g = 0; g < groups; g++) {
-        int32_t dot = 0, scale = g / per_scale;
-        for (int i = 0; i < 16; i++) dot += x[g * 16 + i] * y[g * 16 + i];
-        terms[g] = (int64_t)dot * a->scale_significand[row_a][scale] * b->scale_significand[row_b][scale];   /* in units of 2^-8 */
-        exponents[g] = a->scale_exponent[row_a][scale] + b->scale_exponent[row_b][scale];
-    }
-    return product_sum_terms(terms, exponents, groups, 8, c, FRACTION_PACKED);
+/* One cell where a line is not finite. c is fp32, or of integers theirs. */
+static uint32_t sum_special(const umma_product *p, const umma_numbers *a, int row, const umma_numbers *b, int column, uint32_t c) {
+    product_number x[UMMA_MAX_K], y[UMMA_MAX_K];
+    if (umma_is_packed(p->kind)) return F32_NAN;
+    read_line(a, p, row, x);
+    read_line(b, p, column, y);
+    if (p->d != UMMA_RESULT_F16) return product_sum(x, y, p->k, c, significand_bits(p), FRACTION, 23);
+    return to_f16(product_sum_exact(x, y, p->k, c, significand_bits(p), FRACTION));
 }
 
-uint32_t umma_sum(const umma_product *p, const umma_numbers *a, int row_a, const umma_numbers *b, int row_b, uint32_t c) {
-    if (p->kind == UMMA_I8) return sum_integers(p, a, row_a, b, row_b, c);
-    if (umma_is_packed(p->kind)) return sum_packed(p, a, row_a, b, row_b, c);
-    int at_a = row_a * p->k, at_b = row_b * p->k;
-    uint32_t start = p->d == UMMA_RESULT_F16 ? f32_bits((float)to_double(c & 0xffff, UMMA_RESULT_F16)) : c;
-    int results = p->d == UMMA_RESULT_F16 ? 0 : 23;
-    if (a->finite[row_a] && b->finite[row_b] && results != 0) {
-        const product_factors x = {&a->significand[at_a], &a->exponent[at_a], &a->negative[at_a]}, y = {&b->significand[at_b], &b->exponent[at_b], &b->negative[at_b]};
-        return product_sum_finite(x, y, p->k, start, significand_bits(p), FRACTION, results);
+void umma_sum_row(const umma_product *p, const umma_numbers *a, int row, const umma_numbers *b, int first, uint32_t *cells, int count) {
+    uint32_t c[UMMA_MAX_ROWS + PANEL_COLUMNS], before[UMMA_MAX_ROWS + PANEL_COLUMNS];
+    int skip = first % PANEL_COLUMNS, columns = panel_padded(skip + count);   /* panels are whole */
+    bool special = p->kind != UMMA_I8 && !(a->finite[row] && b->all_finite), half = p->d == UMMA_RESULT_F16;
+    memset(c, 0, (size_t)skip * sizeof *c);
+    memset(c + skip + count, 0, (size_t)(columns - skip - count) * sizeof *c);
+    for (int i = 0; i < count; i++) c[skip + i] = half ? f32_bits(num_f16_to_f32((uint16_t)cells[i])) : cells[i];
+    if (special) memcpy(before, c, (size_t)columns * sizeof *c);
+    const panel_isa *isa = panel_isa_at(0);
+    int panel = first - skip;
+    const panel_sum sum = {.k = p->k, .columns = columns, .row = {&a->significand[row * p->k], &a->exponent[row * p->k]},
+                           .panels = {&b->significand[panel * p->k], &b->exponent[panel * p->k]}, .fraction = FRACTION, .result_bits = 23, .half = half, .saturate = p->saturate,
+                           .scales = p->scales, .row_scales = {&a->scale_significand[row * p->scales], &a->scale_exponent[row * p->scales]},
+                           .panel_scales = {&b->scale_significand[panel * p->scales], &b->scale_exponent[panel * p->scales]}, .c = c};
+    (p->kind == UMMA_I8 ? isa->integers : umma_is_packed(p->kind) ? isa->packed : isa->floats)(&sum);
+    for (int i = 0; i < count; i++) {
+        bool finite = !special || (a->finite[row] && b->finite[first + i]);
+        cells[i] = finite ? c[skip + i] : sum_special(p, a, row, b, first + i, before[skip + i]);
     }
-    if (results != 0) return product_sum(&a->number[at_a], &b->number[at_b], p->k, start, significand_bits(p), FRACTION, results);
-    return to_f16(product_sum_exact(&a->number[at_a], &b->number[at_b], p->k, start, significand_bits(p), FRACTION));
 }
 
 uint32_t umma_scaled(const umma_product *p, uint32_t c, int scale) {

@@ -6,14 +6,14 @@
 
 enum { UMMA_MAX_ROWS = 256, UMMA_MAX_K = 64, UMMA_MAX_SCALES = 4 };
 
-/* Numbers of an operand's rows, [rows][k]; from codes of each element's own bits. */
+/* Numbers of A's rows or of B's columns, k each; from codes of each element's own bits. */
 typedef struct umma_numbers umma_numbers;
-/* NULL: no memory. Thread-local storage: there are two, one for A and one for B. */
-umma_numbers *umma_numbers_of(int which);
-/* Row r from k codes; lost: the row has bytes that nobody wrote, and counts as NaN. scales: bytes of the row's scales, p->scales of them. */
-void umma_set_row(umma_numbers *numbers, const umma_product *p, umma_type type, bool negate, int row, const uint32_t *codes, bool lost, const uint8_t *scales);
-/* Row a of A times row b of B plus c, which is a cell of D with its type. */
-uint32_t umma_sum(const umma_product *p, const umma_numbers *a, int row_a, const umma_numbers *b, int row_b, uint32_t c);
+/* Thread-local storage, one for A (which 0) and one for B. Nothing is set. */
+umma_numbers *umma_numbers_of(int which, const umma_product *p);
+/* Line r, a row of A or a column of B, from k codes; lost: it has bytes that nobody wrote, and counts as NaN. scales: bytes of the line's scales, p->scales of them. */
+void umma_set_line(umma_numbers *numbers, const umma_product *p, int line, const uint32_t *codes, bool lost, const uint8_t *scales);
+/* Row `row` of A times columns of B from `first` on, plus cells of D with its type: count of them, which become the results. */
+void umma_sum_row(const umma_product *p, const umma_numbers *a, int row, const umma_numbers *b, int first, uint32_t *cells, int count);
 /* A cell of D times 2^-scale. */
 uint32_t umma_scaled(const umma_product *p, uint32_t c, int scale);
 

@@ -1,0 +1,210 @@
+/* The sums of panel.h, WIDTH columns at a time. Included by one file for each instruction set, which defines PANEL_ISA, PANEL_NAME and WIDTH. */
+#include "panel.h"
+
+#include <string.h>
+
+#if WIDTH > 4
+#include <immintrin.h>
+#endif
+
+typedef int32_t ints __attribute__((vector_size(4 * WIDTH)));
+typedef int32_t half_ints __attribute__((vector_size(2 * WIDTH)));
+typedef uint32_t words __attribute__((vector_size(4 * WIDTH)));
+typedef int64_t longs __attribute__((vector_size(4 * WIDTH)));       /* half as many */
+typedef double doubles __attribute__((vector_size(4 * WIDTH)));
+
+enum { NAN_BITS = 0x7fffffff, INFINITY_BITS = 0x7f800000, HALF_NAN = 0x7fff, HALF_INFINITY = 0x7c00, C_BITS = 23, NOTHING = -4096, PACKED_FRACTION = 35, PACKED_POINT = 8 };
+
+/* ---- what the compiler's vectors lack ---- */
+
+static inline ints larger(ints a, ints b) {
+#if WIDTH == 16
+    return (ints)_mm512_max_epi32((__m512i)a, (__m512i)b);
+#elif WIDTH == 8
+    return (ints)_mm256_max_epi32((__m256i)a, (__m256i)b);
+#else
+    ints first = a > b;
+    return (a & first) | (b & ~first);
+#endif
+}
+
+/* Of a value that is not negative; 0 beyond 31. */
+static inline ints shift_right(ints value, ints by) {
+#if WIDTH == 16
+    return (ints)_mm512_srlv_epi32((__m512i)value, (__m512i)by);
+#elif WIDTH == 8
+    return (ints)_mm256_srlv_epi32((__m256i)value, (__m256i)by);
+#else
+    ints beyond = by > 31;
+    return (value >> (by & ~beyond)) & ~beyond;
+#endif
+}
+
+static inline longs shift_right_long(longs value, longs by) {
+#if WIDTH == 16
+    return (longs)_mm512_srlv_epi64((__m512i)value, (__m512i)by);
+#elif WIDTH == 8
+    return (longs)_mm256_srlv_epi64((__m256i)value, (__m256i)by);
+#else
+    longs beyond = by > 63;
+    return (value >> (by & ~beyond)) & ~beyond;
+#endif
+}
+
+static inline ints choose(ints mask, ints a, ints b) { return (a & mask) | (b & ~mask); }
+static inline longs choose_long(longs mask, longs a, longs b) { return (a & mask) | (b & ~mask); }
+static inline ints splat(int32_t value) { return value - (ints){0}; }
+
+static inline ints load(const void *from) {
+    ints v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+static inline half_ints part_of(ints v, int part) {
+    half_ints half;
+    memcpy(&half, (const char *)&v + (size_t)part * sizeof half, sizeof half);
+    return half;
+}
+
+/* ---- results ---- */
+
+/* sum * 2^unit as fp32 whose fraction has result_bits, cut toward zero. */
+static inline longs to_f32(doubles sum, longs unit, int result_bits) {
+    longs bits = (longs)sum, magnitude = bits & INT64_MAX, exponent = (magnitude >> 52) - 1023 + unit, below = -126 - exponent;
+    longs significand = (magnitude & ((1ll << 52) - 1)) | 1ll << 52;
+    int64_t cut = ((int64_t)1 << (23 - result_bits)) - 1;
+    longs kept = shift_right_long(significand, 29 + (below & ~(below >> 63))) & ~cut;
+    longs value = choose_long(exponent >= -126, (exponent + 127) << 23 | (kept & 0x7fffff), kept);
+    value = choose_long(exponent > 127, (longs){0} + INFINITY_BITS, value);
+    return (value | (bits >> 63 & 0x80000000ll)) & (magnitude != 0);
+}
+
+/* The same as fp16, to nearest, ties to even. */
+static inline longs to_f16(doubles sum, longs unit) {
+    longs bits = (longs)sum, magnitude = bits & INT64_MAX, exponent = (magnitude >> 52) - 1023 + unit, below = -14 - exponent;
+    longs significand = (magnitude & ((1ll << 52) - 1)) | 1ll << 52, drop = 42 + (below & ~(below >> 63));
+    drop = choose_long(drop > 62, (longs){0} + 62, drop);
+    longs kept = shift_right_long(significand + shift_right_long((longs){0} + (1ll << 62), 63 - drop) - 1 + (shift_right_long(significand, drop) & 1), drop);
+    longs value = kept + choose_long(exponent >= -14, (exponent + 14) << 10, (longs){0});   /* a significand that is rounded up moves to the next exponent */
+    value = choose_long((exponent > 15) | (value > HALF_INFINITY), (longs){0} + HALF_INFINITY, value);
+    return (value | (bits >> 63 & 0x8000)) & (magnitude != 0);
+}
+
+static inline ints to_results(const panel_sum *s, const doubles sum[2], ints unit) {
+    ints results;
+    for (int i = 0; i < 2; i++) {
+        longs of = __builtin_convertvector(part_of(unit, i), longs);
+        half_ints part = __builtin_convertvector(s->half ? to_f16(sum[i], of) : to_f32(sum[i], of, s->result_bits), half_ints);
+        memcpy((char *)&results + (size_t)i * sizeof part, &part, sizeof part);
+    }
+    return results;
+}
+
+/* What is added to: a significand with 23 bits, and the exponent of its leading bit's place. */
+typedef struct addends { ints bits, significand, place; } addends;
+
+static inline addends read_addends(const uint32_t *c) {
+    addends a = {.bits = load(c)};
+    ints exponent = a.bits >> 23 & 255, subnormal = exponent == 0;
+    a.significand = (a.bits & 0x7fffff) | (0x800000 & ~subnormal);
+    a.place = exponent - subnormal - 127;
+    return a;
+}
+
+/* Infinity stays, NaN becomes the unit's. */
+static inline void store_results(const panel_sum *s, int from, addends c, ints results) {
+    ints magnitude = c.bits & NAN_BITS;
+    ints infinity = s->half ? (c.bits >> 16 & 0x8000) | HALF_INFINITY : c.bits, nan = splat(s->half ? HALF_NAN : NAN_BITS);
+    results = choose(magnitude >= INFINITY_BITS, choose(magnitude > INFINITY_BITS, nan, infinity), results);
+    memcpy(s->c + from, &results, sizeof results);
+}
+
+/* ---- sums ---- */
+
+static inline ints with_sign(ints magnitude, ints sign) { return (magnitude ^ sign) - sign; }
+
+static void sum_floats(const panel_sum *s) {
+    int move = s->fraction - C_BITS, move_left = move > 0 ? move : 0, move_right = move_left - move;
+    for (int from = 0; from < s->columns; from += WIDTH) {
+        const int32_t *significand = s->panels.significand + panel_at(from, s->k), *exponent = s->panels.exponent + panel_at(from, s->k);
+        addends c = read_addends(s->c + from);
+        c.place = choose(c.significand == 0, splat(NOTHING), c.place);
+        ints largest = c.place;
+        for (int i = 0; i < s->k; i++) largest = larger(largest, load(exponent + i * PANEL_COLUMNS) + s->row.exponent[i]);
+        doubles sum[2] = {{0}, {0}};
+        for (int first = 0; first < s->k; first += 16) {   /* so many fit in 32 bits */
+            int end = s->k < first + 16 ? s->k : first + 16;
+            ints part = {0};
+            for (int i = first; i < end; i++) {
+                ints product = load(significand + i * PANEL_COLUMNS) * s->row.significand[i], sign = product >> 31;
+                ints by = largest - s->row.exponent[i] - load(exponent + i * PANEL_COLUMNS);
+                part += with_sign(shift_right(with_sign(product, sign), by), sign);
+            }
+            for (int i = 0; i < 2; i++) sum[i] += __builtin_convertvector(part_of(part, i), doubles);
+        }
+        ints own = with_sign(shift_right(c.significand << move_left, largest - c.place + move_right), c.bits >> 31);
+        for (int i = 0; i < 2; i++) sum[i] += __builtin_convertvector(part_of(own, i), doubles);
+        store_results(s, from, c, to_results(s, sum, largest - s->fraction));
+    }
+}
+
+/* value * 2^move, cut by bits below, toward zero. */
+static inline longs placed(half_ints value, int move, half_ints below) {
+    longs wide = __builtin_convertvector(value, longs), sign = wide >> 63;
+    return (shift_right_long(((wide ^ sign) - sign) << move, __builtin_convertvector(below, longs)) ^ sign) - sign;
+}
+
+static void sum_packed(const panel_sum *s) {
+    int groups = s->k / 16, per_scale = groups / s->scales;
+    for (int from = 0; from < s->columns; from += WIDTH) {
+        const int32_t *significand = s->panels.significand + panel_at(from, s->k);
+        const int32_t *scale = s->panel_scales.significand + panel_at(from, s->scales), *scale_exponent = s->panel_scales.exponent + panel_at(from, s->scales);
+        ints terms[PANEL_MAX_K / 16], exponents[PANEL_MAX_K / 16];
+        addends c = read_addends(s->c + from);
+        ints largest = c.place;
+        for (int g = 0; g < groups; g++) {
+            int of = g / per_scale;
+            ints dot = {0};
+            for (int i = g * 16; i < g * 16 + 16; i++) dot += load(significand + i * PANEL_COLUMNS) * s->row.significand[i];
+            terms[g] = dot * (load(scale + of * PANEL_COLUMNS) * s->row_scales.significand[of]);
+            exponents[g] = load(scale_exponent + of * PANEL_COLUMNS) + s->row_scales.exponent[of];
+            largest = larger(largest, exponents[g]);
+        }
+        doubles sum[2];
+        ints own = with_sign(c.significand, c.bits >> 31);
+        for (int i = 0; i < 2; i++) {
+            longs total = placed(part_of(own, i), PACKED_FRACTION - C_BITS, part_of(largest - c.place, i));
+            for (int g = 0; g < groups; g++) total += placed(part_of(terms[g], i), PACKED_FRACTION - PACKED_POINT, part_of(largest - exponents[g], i));
+            sum[i] = __builtin_convertvector(total, doubles);   /* below 2^53 */
+        }
+        store_results(s, from, c, to_results(s, sum, largest - PACKED_FRACTION));
+    }
+}
+
+static void sum_integers(const panel_sum *s) {
+    for (int from = 0; from < s->columns; from += WIDTH) {
+        const int32_t *significand = s->panels.significand + panel_at(from, s->k);
+        ints dot = {0}, c = load(s->c + from);
+        for (int i = 0; i < s->k; i++) dot += load(significand + i * PANEL_COLUMNS) * s->row.significand[i];
+        ints sum = (ints)((words)c + (words)dot);
+        if (s->saturate) sum = choose((~(c ^ dot) & (c ^ sum)) < 0, (c >> 31) ^ INT32_MAX, sum);
+        memcpy(s->c + from, &sum, sizeof sum);
+    }
+}
+
+static bool decode(const product_format *f, const uint32_t *codes, int count, bool negate, int move, int32_t *significand, int32_t *exponent) {
+    int32_t below = f->below, bits = f->mantissa, top = (1 << f->exponent_bits) - 1, low = (1 << bits) - 1, bias = f->bias, flip = -(int32_t)negate, special = 0;
+    int32_t first_special = product_first_special(f), sign_at = 31 - bits - f->exponent_bits;
+    for (int i = 0; i < count; i++) {
+        uint32_t code = codes[i] >> below;
+        int32_t sign = ((int32_t)(code << sign_at) >> 31) ^ flip, e = (int32_t)(code >> bits) & top, mantissa = (int32_t)code & low, normal = e != 0;
+        int32_t magnitude = mantissa | normal << bits;
+        special |= (e << bits | mantissa) >= first_special;
+        significand[i] = ((magnitude << move) ^ sign) - sign;
+        exponent[i] = magnitude == 0 ? PANEL_ZERO : e + 1 - normal - bias;
+    }
+    return special == 0;
+}
+
+const panel_isa PANEL_ISA = {PANEL_NAME, sum_floats, sum_packed, sum_integers, decode};
