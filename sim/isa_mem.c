@@ -60,18 +60,79 @@ static bool is_plain(const sim_op *op) {
     return !(sim_has(m, SIM_MOD_volatile) || sim_has(m, SIM_MOD_relaxed) || sim_has(m, SIM_MOD_acquire) || sim_has(m, SIM_MOD_release) || sim_has(m, SIM_MOD_mmio));
 }
 
-static sim_flow do_ld(sim_warp *w, const sim_op *op, uint32_t mask) {
-    size_t bytes = (size_t)op->bytes * op->count;
-    for (uint32_t left = mask; left != 0; left &= left - 1) {
-        int lane = __builtin_ctz(left);
-        uint64_t address = address_of(w, op, lane);
-        sim_place place;
-        if (!sim_reach(w, op, lane, op->space, address, bytes, bytes, SIM_READ, &place)) return SIM_STOP;
-        if (!sim_check_written(w, op, lane, &place, bytes, address) || !sim_check_race(w, op, lane, &place, bytes, address, SIM_READ, false)) return SIM_STOP;
-        if (place.space == PTX_SHARED && !is_plain(op)) order_through(w);
-        else if (place.space == PTX_SHARED && place.cta == w->cta && !order_read(w, op, lane, place.offset, bytes, false)) return SIM_STOP;
-        for (int k = 0; k < op->count; k++) put_lane(w, op, k, lane, place.bytes + (size_t)k * op->bytes);
+/* Where every lane of the mask reads from; to the registers. */
+static void put_lanes(sim_warp *w, const sim_op *op, uint32_t mask, const uint8_t *const from[LANES]) {
+    for (int k = 0; k < op->count; k++) {
+        size_t row = ((const members *)op->extra)->bytes[k], size = op->bytes, at = (size_t)k * size;
+        uint8_t *to = sim_row(w, op->rows[k]);
+        if (size == 4 && row == 4) {
+            for (uint32_t left = mask; left != 0; left &= left - 1) memcpy(to + __builtin_ctz(left) * 4, from[__builtin_ctz(left)] + at, 4);
+        } else if (size == 8 && row == 8) {
+            for (uint32_t left = mask; left != 0; left &= left - 1) memcpy(to + __builtin_ctz(left) * 8, from[__builtin_ctz(left)] + at, 8);
+        } else if (size == 2 && row == 2) {
+            for (uint32_t left = mask; left != 0; left &= left - 1) memcpy(to + __builtin_ctz(left) * 2, from[__builtin_ctz(left)] + at, 2);
+        } else {
+            for (uint32_t left = mask; left != 0; left &= left - 1) put_lane(w, op, k, __builtin_ctz(left), from[__builtin_ctz(left)] + at);
+        }
     }
+}
+
+static bool check_read(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address) {
+    if (!sim_check_written(w, op, lane, place, bytes, address) || !sim_check_race(w, op, lane, place, bytes, address, SIM_READ, false)) return false;
+    if (place->space != PTX_SHARED) return true;
+    if (is_plain(op)) return place->cta != w->cta || order_read(w, op, lane, place->offset, bytes, false);
+    order_through(w);
+    return true;
+}
+
+/* A read of lanes side by side, `each` bytes long, as one piece of the CTA's own shared memory or of the allocation that the warp reached last. false: it
+ * lies elsewhere, or something is wrong with it, and has to be looked at lane by lane. */
+static bool read_piece(sim_warp *w, const sim_op *op, uint64_t address, size_t bytes, size_t each, sim_place *place) {
+    bool shared = op->space == PTX_SHARED;
+    sim_allocation *a = w->last;
+    if ((address & (each - 1)) != 0 || (shared && !is_plain(op))) return false;
+    if (shared) {
+        sim_cta *cta = w->cta;
+        uint64_t at = (uint32_t)address;
+        if (op->of_cluster || at < SIM_SHARED_RESERVED || at > cta->shared_bytes || bytes > cta->shared_bytes - at) return false;
+        *place = (sim_place){cta->shared + at, cta->shared_shadow + at, NULL, cta, PTX_SHARED, at};
+    } else {
+        if (op->space == PTX_LOCAL || op->space == PTX_PARAM || a == NULL || address - a->address >= a->bytes || bytes > a->bytes - (size_t)(address - a->address)) return false;
+        size_t at = (size_t)(address - a->address);
+        *place = (sim_place){a->host + at, a->shadow + at, a, NULL, PTX_GLOBAL, at};
+    }
+    sim_shadows s = sim_shadows_of(place->shadow, bytes);
+    if (w->launch->options->uninitialised && ((s.all & SHADOW_WRITTEN) == 0 || (s.any & SHADOW_FLIGHT) != 0)) return false;
+    return shared ? each < 4 || order_may_read(w, place->offset, bytes) : sim_may_read(w, place, bytes);
+}
+
+/* From this lane on, the end of those that read one place (*pitch 0), or places side by side (*pitch bytes). */
+static int end_of_run(const uint64_t *addresses, uint32_t mask, int lane, size_t bytes, size_t *pitch) {
+    int end = lane + 1;
+    *pitch = 0;
+    if (end == LANES || (mask >> end & 1) == 0) return end;
+    if (addresses[end] != addresses[lane]) *pitch = bytes;
+    while (end < LANES && (mask >> end & 1) != 0 && addresses[end] == addresses[end - 1] + *pitch) end++;
+    return end;
+}
+
+static sim_flow do_ld(sim_warp *w, const sim_op *op, uint32_t mask) {
+    size_t bytes = (size_t)op->bytes * op->count, pitch;
+    uint64_t addresses[LANES];
+    const uint8_t *from[LANES];
+    for (uint32_t left = mask; left != 0; left &= left - 1) addresses[__builtin_ctz(left)] = address_of(w, op, __builtin_ctz(left));
+    for (uint32_t left = mask; left != 0;) {
+        int first = __builtin_ctz(left), end = end_of_run(addresses, mask, first, bytes, &pitch);
+        sim_place place;
+        bool whole = read_piece(w, op, addresses[first], pitch == 0 ? bytes : bytes * (size_t)(end - first), bytes, &place);
+        for (int lane = first; lane < end; lane++) {
+            bool seen = whole || (lane != first && pitch == 0 && place.space != PTX_LOCAL);
+            if (!seen && (!sim_reach(w, op, lane, op->space, addresses[lane], bytes, bytes, SIM_READ, &place) || !check_read(w, op, lane, &place, bytes, addresses[lane]))) return SIM_STOP;
+            from[lane] = place.bytes + (whole ? (size_t)(lane - first) * pitch : 0);
+        }
+        left = end == LANES ? 0 : left >> end << end;
+    }
+    put_lanes(w, op, mask, from);
     return SIM_NEXT;
 }
 
@@ -94,6 +155,7 @@ static void mark_written(const sim_place *place, size_t bytes) {
 
 /* Does an asynchronous copy still read or write these bytes? Then a finding. */
 static bool in_flight(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address) {
+    if ((sim_shadows_of(place->shadow, bytes).any & (SHADOW_FLIGHT | SHADOW_SOURCE | SHADOW_TENSOR)) == 0) return false;
     for (size_t i = 0; i < bytes; i++) {
         if ((place->shadow[i] & (SHADOW_FLIGHT | SHADOW_SOURCE | SHADOW_TENSOR)) == 0) continue;
         sim_find(w, op, lane, "writes %zu bytes of shared memory at 0x%llx, which %s: wait for it first", bytes, (unsigned long long)address,

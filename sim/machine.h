@@ -205,6 +205,8 @@ bool sim_reach(sim_warp *w, const sim_op *op, int lane, ptx_space space, uint64_
 bool sim_check_written(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address);
 /* Has another CTA touched these bytes of global memory in this launch? Else notes that this one did. false: a finding. */
 bool sim_check_race(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address, sim_access access, bool same_value);
+/* The same of a read, without a finding. */
+bool sim_may_read(sim_warp *w, const sim_place *place, size_t bytes);
 
 /* ---- warps ---- */
 

@@ -221,6 +221,8 @@ bool sim_reach(sim_warp *w, const sim_op *op, int lane, ptx_space space, uint64_
 
 bool sim_check_written(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address) {
     if (place->shadow == NULL || !w->launch->options->uninitialised) return true;
+    sim_shadows s = sim_shadows_of(place->shadow, bytes);
+    if ((s.all & SHADOW_WRITTEN) != 0 && (s.any & SHADOW_FLIGHT) == 0) return true;
     for (size_t i = 0; i < bytes; i++) {
         if ((place->shadow[i] & (SHADOW_WRITTEN | SHADOW_FLIGHT)) == SHADOW_WRITTEN) continue;
         if ((place->shadow[i] & SHADOW_FLIGHT) != 0) {
@@ -248,6 +250,24 @@ static bool find_race(sim_warp *w, const sim_op *op, int lane, uint64_t address,
     return false;
 }
 
+bool sim_may_read(sim_warp *w, const sim_place *place, size_t bytes) {
+    sim_allocation *a = place->allocation;
+    if (a == NULL || a->touched == NULL || w->launch->code->talks) return true;
+    uint64_t self = w->cta->linear + 1, epoch = w->launch->epoch & 0x3fffff;
+    if (self >= MANY_READERS) return true;
+    for (uint64_t cell = place->offset / 4; cell <= (place->offset + bytes - 1) / 4; cell++) {
+        uint64_t old = atomic_load_explicit(&a->touched[cell], memory_order_relaxed), fresh;
+        do {
+            bool now = old >> (2 * CTA_BITS) == epoch;
+            uint64_t writer = now ? old >> CTA_BITS & MANY_READERS : 0, reader = now ? old & MANY_READERS : 0;
+            if (writer != 0 && writer != self) return false;
+            if (reader == self || reader == MANY_READERS) break;
+            fresh = epoch << (2 * CTA_BITS) | writer << CTA_BITS | (reader == 0 ? self : MANY_READERS);
+        } while (!atomic_compare_exchange_weak_explicit(&a->touched[cell], &old, fresh, memory_order_relaxed, memory_order_relaxed));
+    }
+    return true;
+}
+
 bool sim_check_race(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address, sim_access access, bool same_value) {
     sim_allocation *a = place->allocation;
     if (a == NULL || a->touched == NULL || w->launch->code->talks) return true;
@@ -261,7 +281,7 @@ bool sim_check_race(sim_warp *w, const sim_op *op, int lane, const sim_place *pl
             if (old >> (2 * CTA_BITS) != epoch) writer = reader = 0;
             if (access == SIM_READ) {
                 if (writer != 0 && writer != self) return find_race(w, op, lane, address, access, writer, 0);
-                if (reader == self) break;
+                if (reader == self || reader == MANY_READERS) break;
                 reader = reader == 0 ? self : MANY_READERS;
             } else {
                 bool partial = bytes < 4;   /* neighbours in a cell are no race: smaller stores are noted only where nobody else is */

@@ -4,9 +4,10 @@
 
 #include <stdlib.h>
 
-/* readers: [words][warps]. through: what ordered accesses and atomics hand on, and what goes by other CTAs of the cluster. */
+/* readers: [warps][words]. through: what ordered accesses and atomics hand on, and what goes by other CTAs of the cluster. */
 struct sim_order {
     int warps;
+    size_t words;
     uint32_t (*now)[SIM_MAX_WARPS];
     uint32_t barriers[SIM_BARRIERS][SIM_MAX_WARPS];
     uint32_t through[SIM_MAX_WARPS];
@@ -24,6 +25,7 @@ void order_start(sim_cta *cta) {
     size_t words = cta->shared_bytes / 4 + 1;
     if (o == NULL) return;   /* no room to watch: nothing is reported */
     o->warps = cta->warp_count;
+    o->words = words;
     o->now = calloc((size_t)o->warps, sizeof *o->now);
     o->writers = calloc(words, sizeof *o->writers);
     o->readers = calloc(words * (size_t)o->warps, sizeof *o->readers);
@@ -119,32 +121,45 @@ static bool is_before(const struct sim_order *o, int warp, uint32_t writer) {
     return writer == 0 || other == warp || o->now[warp][other] >= writer >> WARP_BITS;
 }
 
+bool order_may_read(sim_warp *w, uint64_t offset, size_t bytes) {
+    struct sim_order *o = w->cta->order;
+    if (o == NULL) return true;
+    uint32_t *readers = &o->readers[(size_t)w->index * o->words], now = o->now[w->index][w->index];
+    for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) {
+        if (!is_before(o, w->index, o->writers[word])) return false;
+        readers[word] = now;
+    }
+    return true;
+}
+
 bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous) {
     struct sim_order *o = w->cta->order;
     if (o == NULL || bytes < 4) return true;
+    const uint32_t *now = o->now[w->index];
+    uint32_t *readers = &o->readers[(size_t)w->index * o->words];
     for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) {
         if (!is_before(o, w->index, o->writers[word])) {
             return find(w, op, lane, word * 4, asynchronous ? "copies from" : "reads", (int)(o->writers[word] & (SIM_MAX_WARPS - 1)), "wrote");
         }
-        if (!asynchronous) o->readers[word * (size_t)o->warps + (size_t)w->index] = o->now[w->index][w->index];
+        if (!asynchronous) readers[word] = now[w->index];
     }
     return true;
 }
 
 void order_note_read(sim_warp *w, uint64_t offset, size_t bytes) {
     struct sim_order *o = w->cta->order;
-    for (size_t word = offset / 4; o != NULL && word < (offset + bytes) / 4; word++) o->readers[word * (size_t)o->warps + (size_t)w->index] = o->now[w->index][w->index];
+    for (size_t word = offset / 4; o != NULL && word < (offset + bytes) / 4; word++) o->readers[(size_t)w->index * o->words + word] = o->now[w->index][w->index];
 }
 
 bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous) {
     struct sim_order *o = w->cta->order;
     if (o == NULL || bytes < 4) return true;
     for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) {
-        uint32_t *readers = &o->readers[word * (size_t)o->warps];
+        const uint32_t *readers = &o->readers[word];
         const char *does = asynchronous ? "copies to" : "writes";
         if (!is_before(o, w->index, o->writers[word])) return find(w, op, lane, word * 4, does, (int)(o->writers[word] & (SIM_MAX_WARPS - 1)), "wrote");
         for (int i = 0; i < o->warps; i++) {
-            if (i != w->index && readers[i] > o->now[w->index][i]) return find(w, op, lane, word * 4, does, i, "read");
+            if (i != w->index && readers[(size_t)i * o->words] > o->now[w->index][i]) return find(w, op, lane, word * 4, does, i, "read");
         }
         o->writers[word] = asynchronous ? 0 : o->now[w->index][w->index] << WARP_BITS | (uint32_t)w->index;
     }

@@ -19,6 +19,8 @@ void order_through(sim_warp *w);
 /* An access of the CTA's own shared memory; asynchronous: by the copy engine, which the warp tells. false: a finding. */
 bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
 bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
+/* A read of several lanes at once, of 4 bytes or more each; false: order_read would find something. */
+bool order_may_read(sim_warp *w, uint64_t offset, size_t bytes);
 /* A product has read these words. */
 void order_note_read(sim_warp *w, uint64_t offset, size_t bytes);
 
