@@ -235,6 +235,13 @@ cuda_result cuGraphExecMemsetNodeSetParams(cuda_graph_exec exec, cuda_node node,
     return CUDA_OK;
 }
 
+cuda_result cuGraphExecChildGraphNodeSetParams(cuda_graph_exec exec, cuda_node node, cuda_graph child) {
+    (void)exec;
+    (void)node;
+    (void)child;
+    return driver_say(CUDA_NOT_SUPPORTED, "child graphs of an executable graph are not changed here: they would be calls of vendors' libraries, which know no simulator");
+}
+
 static bool same_shape(const struct cuda_graph_st *a, const struct cuda_graph_st *b) {
     const struct cuda_node_st *m = a->first, *n = b->first;
     for (; m != NULL && n != NULL; m = m->next, n = n->next) {

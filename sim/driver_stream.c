@@ -43,7 +43,19 @@ cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned fla
     return event != NULL ? check() : CUDA_INVALID_HANDLE;
 }
 
-/* No stream is ever being captured: there is no call here that begins it. */
+cuda_result cuStreamBeginCapture_v2(cuda_stream stream, cuda_capture_mode mode) {
+    (void)stream;
+    (void)mode;
+    return driver_say(CUDA_NOT_SUPPORTED, "capturing of streams is not modelled: what is captured are calls of vendors' libraries, which know no simulator");
+}
+
+cuda_result cuStreamEndCapture(cuda_stream stream, cuda_graph *graph) {
+    (void)stream;
+    if (graph != NULL) *graph = NULL;
+    return CUDA_INVALID_VALUE;   /* the stream is not being captured */
+}
+
+/* No stream is ever being captured. */
 cuda_result cuStreamGetCaptureInfo_v3(cuda_stream stream, cuda_capture_status *status, uint64_t *id, cuda_graph *graph, const cuda_node **dependencies, const cuda_edge **edges,
                                       size_t *count) {
     (void)stream;

@@ -96,10 +96,10 @@ double chip_flops(const chip_caps *caps, dw_format format) {
 }
 
 uint64_t chip_hash(const chip_caps *caps) {
-    const uint64_t level[] = {(uint64_t)caps->kind, (uint64_t)caps->arch, caps->features};
+    const uint64_t features = caps->features & ~CHIP_LIBRARIES, level[] = {(uint64_t)caps->kind, (uint64_t)caps->arch, features};
     if (caps->kind == CHIP_CPU) return base_hash(level, sizeof level, base_hash(caps->name, strlen(caps->name), 0));
     const double rates[] = {caps->clock_hz, caps->bytes_per_s, caps->launch_s, caps->flops_f32, caps->flops_bf16, caps->flops_fp8, caps->flops_fp4};
-    const uint64_t facts[] = {(uint64_t)caps->kind, (uint64_t)caps->arch, caps->features, (uint64_t)caps->units,
+    const uint64_t facts[] = {(uint64_t)caps->kind, (uint64_t)caps->arch, features, (uint64_t)caps->units,
                               caps->memory_bytes, caps->cache_bytes, caps->shared_bytes};
     uint64_t hash = base_hash(caps->name, strlen(caps->name), 0);
     hash = base_hash(rates, sizeof rates, hash);

@@ -16,6 +16,9 @@ typedef enum chip_feature {
     CHIP_FEATURE_COUNT
 } chip_feature;
 
+/* Features that are no part of the chip but libraries found on the machine. Plans are good with and without them as long as they name no kernel that needs one. */
+#define CHIP_LIBRARIES (UINT64_C(1) << CHIP_cublaslt)
+
 /* Capabilities: all that planning may know of a machine. */
 typedef struct chip_caps {
     char name[32];                /* a row's name: "h200", "b200", "cpu-avx512bf16" */

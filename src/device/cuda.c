@@ -99,6 +99,7 @@ static dw_status cuda_synchronize(device *device) {
 static bool cuda_tell_driver(const device *device, char *words, size_t size) {
     const cuda_driver *driver = &cuda_state_of(device)->driver;
     snprintf(words, size, "CUDA %d.%d", driver->version / 1000, driver->version % 1000 / 10);
+    cuda_libraries_tell(device, words, size);
     return !driver->is_simulated;
 }
 
@@ -128,6 +129,7 @@ static void cuda_close(device *device) {
     if (state != NULL && state->retained) {
         if (cuda_enter(device) == DW_OK) {
             if (state->stream != NULL) state->driver.StreamSynchronize(state->stream);
+            cuda_libraries_close(device);
             for (size_t i = 0; i < state->libraries.count; i++) state->driver.LibraryUnload(state->libraries.entries[i].value);
             if (state->fault != NULL) state->driver.MemFreeHost(state->fault);
             if (state->done != NULL) state->driver.EventDestroy_v2(state->done);
@@ -167,7 +169,14 @@ static const device_calls cuda_calls = {
 
 /* ---- opening ---- */
 
-static dw_status start(device *device, int number) {
+static dw_status open_libraries(device *device, const char *asked) {
+    TRY(cuda_enter(device));
+    dw_status status = cuda_libraries_open(device, asked);
+    cuda_leave(device);
+    return status;
+}
+
+static dw_status start(device *device, int number, const char *libraries) {
     cuda_state *state = cuda_state_of(device);
     const cuda_driver *driver = &state->driver;
     dw_context *context = device->context;
@@ -186,10 +195,13 @@ static dw_status start(device *device, int number) {
     IN_CONTEXT(device, EventCreate, &state->done, CUDA_EVENT_NO_TIMING);
     IN_CONTEXT(device, StreamCreateWithPriority, &state->stream, CUDA_STREAM_NON_BLOCKING, 0);
     state->current = state->stream;
-    return DW_OK;
+    return open_libraries(device, libraries);
 }
 
-static dw_status open_driver(dw_context *context, const char *path, const char *options, int number, device **result) {
+/* What a device's name says of it. */
+typedef struct cuda_asked { const char *path, *options, *libraries; bool is_named; long number; } cuda_asked;
+
+static dw_status open_driver(dw_context *context, const cuda_asked *asked, device **result) {
     void *memory, *own;
     *result = NULL;
     TRY(base_alloc(context, sizeof(device), _Alignof(device), &memory));
@@ -202,9 +214,10 @@ static dw_status open_driver(dw_context *context, const char *path, const char *
         arena_init(&state->arena, context);
         map_init(&state->libraries, &state->arena);
         map_init(&state->functions, &state->arena);
-        status = cuda_driver_open(&state->arena, path, options, &state->driver);
+        status = cuda_driver_open(&state->arena, asked->path, asked->options, &state->driver);
+        state->driver.is_named = asked->is_named;
     }
-    if (status == DW_OK) status = start(made, number);
+    if (status == DW_OK) status = start(made, (int)asked->number, asked->libraries);
     if (status != DW_OK) {
         cuda_close(made);
         return status;
@@ -213,21 +226,37 @@ static dw_status open_driver(dw_context *context, const char *path, const char *
     return DW_OK;
 }
 
-/* detail: "", "1", or "1,driver=/path/library.so". */
-dw_status device_cuda_open(dw_context *context, const char *detail, device **result) {
-    static const char named[] = "driver=";
-    const char *at = detail, *path = "libcuda.so.1";
-    long number = 0;
-    *result = NULL;
+/* Takes "key=value" off a list, which is cut into words; false: it is another one. */
+static bool take_option(char **at, const char *key, const char **value) {
+    const size_t length = strlen(key);
+    if (strncmp(*at, key, length) != 0 || (*at)[length] != '=' || (*at)[length + 1] == '\0' || (*at)[length + 1] == ',') return false;
+    *value = *at + length + 1;
+    *at += length + 1 + strcspn(*value, ",");
+    if (**at == ',') *(*at)++ = '\0';
+    return true;
+}
+
+static bool read_name(char *at, cuda_asked *asked) {
     if (*at >= '0' && *at <= '9') {
-        char *end;
-        number = strtol(at, &end, 10);
-        at = *end == ',' ? end + 1 : end;
+        asked->number = strtol(at, &at, 10);
+        if (*at == ',') at++;
+        else if (*at != '\0') return false;
     }
-    if (strncmp(at, named, sizeof named - 1) == 0 && at[sizeof named - 1] != '\0') path = at + sizeof named - 1;
-    else if (*at != '\0' || number > 4095)
-        return base_fail(context, DW_INVALID, "device 'cuda:%s': expected cuda, cuda:N, or cuda:N,driver=LIBRARY", detail);
-    return open_driver(context, path, NULL, (int)number, result);
+    while (*at != '\0') {
+        if (take_option(&at, "driver", &asked->path)) asked->is_named = true;
+        else if (!take_option(&at, "libraries", &asked->libraries)) return false;
+    }
+    return asked->number <= 4095;
+}
+
+/* detail: "", "1", "1,driver=/path/library.so", "libraries=none". */
+dw_status device_cuda_open(dw_context *context, const char *detail, device **result) {
+    char words[4096];
+    cuda_asked asked = {.path = "libcuda.so.1"};
+    *result = NULL;
+    if ((size_t)snprintf(words, sizeof words, "%s", detail) >= sizeof words || !read_name(words, &asked))
+        return base_fail(context, DW_INVALID, "device 'cuda:%s': expected cuda, cuda:N, or behind these, with commas, driver=LIBRARY and libraries=none, NAME or FOLDER", detail);
+    return open_driver(context, &asked, result);
 }
 
 /* detail: the chip, and the simulator's options. It lies beside this library. */
@@ -244,5 +273,5 @@ dw_status device_sim_open(dw_context *context, const char *detail, device **resu
         if (folder + sizeof name <= sizeof path) snprintf(path, sizeof path, "%.*s", (int)folder, place.dli_fname);
     }
     snprintf(path + strlen(path), sizeof path - strlen(path), "%s", name);
-    return open_driver(context, path, detail, 0, result);
+    return open_driver(context, &(cuda_asked){.path = path, .options = detail}, result);
 }

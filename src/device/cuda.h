@@ -15,6 +15,7 @@ typedef struct cuda_driver {
     const char *path;             /* what was loaded; in the arena given to cuda_driver_open */
     int version;                  /* 13000: CUDA 13.0 */
     bool is_simulated;            /* it takes options */
+    bool is_named;                /* another one than the GPU's own was asked for */
 } cuda_driver;
 
 /* The library path ("libcuda.so.1"), with every call of cuda.def. UNSUPPORTED: it is not there, or too old, and which call it lacks. options go to a stand-in
@@ -38,6 +39,9 @@ dw_status cuda_probe(dw_context *context, const cuda_driver *driver, cuda_device
 
 /* ---- the device (cuda.c) ---- */
 
+/* A library of a vendor's that was found. */
+typedef struct cuda_vendor { const kernel_library *library; void *own; } cuda_vendor;
+
 typedef struct cuda_state {
     arena arena;
     cuda_driver driver;
@@ -50,6 +54,7 @@ typedef struct cuda_state {
     cuda_graph captured;          /* that the caller's stream is being captured to; NULL: it is not */
     cuda_capture_mode mode;       /* of the caller's thread meanwhile */
     map libraries, functions;     /* by image; by entry, -> cuda_entry */
+    cuda_vendor vendors[KERNEL_LIBRARIES];   /* own NULL: it is not there */
     kernel_fault *fault;          /* in memory of the host, which kernels write, too */
 } cuda_state;
 
@@ -75,6 +80,18 @@ dw_status cuda_find_entry(device *device, const kernel_launch *launch, cuda_func
 /* Writes addresses, fault place and tensor maps into launch->arguments. */
 dw_status cuda_fill_slots(device *device, const kernel_run *run, uint32_t step, kernel_launch *launch);
 dw_status cuda_run_row(device *device, const kernel_row *row, kernel_run *run);
+
+/* ---- libraries of vendors (cuda_library.c) ---- */
+
+/* Opens those that asked names: see device.def. NOT_FOUND: one that was asked for is not there. */
+dw_status cuda_libraries_open(device *device, const char *asked);
+void cuda_libraries_close(device *device);
+/* Adds ", cuBLASLt 13.1.1" and so on to words. */
+void cuda_libraries_tell(const device *device, char *words, size_t size);
+/* Makes the call that a launch is, in the stream, */
+dw_status cuda_library_enqueue(device *device, const kernel_launch *launch, cuda_stream stream);
+/* or as a graph, which is the caller's. */
+dw_status cuda_library_capture(device *device, const kernel_launch *launch, cuda_graph *graph);
 
 /* ---- streams of callers (cuda_stream.c) ---- */
 

@@ -1,11 +1,16 @@
-/* Device graphs: the launches of a run as one thing to start. The graph is a chain of kernel nodes. Recording a run again compares each launch with
- * the node that has its place: what differs in arguments or grid alone is patched into the executable graph, anything else makes it anew. So a run whose
- * sizes and addresses are those of the run before costs one call of the driver. */
+/* Device graphs: the launches of a run as one thing to start. The graph is a chain of nodes, one for each launch: a kernel, or the graph that a library's call
+ * puts into a stream. Recording a run again compares each launch with the node that has its place: what differs in arguments or grid alone is patched into the
+ * executable graph, anything else makes it anew. So a run whose sizes and addresses are those of the run before costs one call of the driver. */
 #include "device/cuda.h"
 
 #include <string.h>
 
-typedef struct graph_node { kernel_launch launch; cuda_function function; cuda_node node; } graph_node;
+typedef struct graph_node {
+    kernel_launch launch;
+    cuda_function function;
+    cuda_graph child;             /* of a library's call */
+    cuda_node node;
+} graph_node;
 
 struct device_graph {
     arena arena;
@@ -36,11 +41,22 @@ static void drop_exec(device *device, device_graph *graph) {
     graph->graph = NULL;
 }
 
+static void take_child(device *device, graph_node *node, cuda_graph child) {
+    if (node->child != NULL) cuda_state_of(device)->driver.GraphDestroy(node->child);
+    node->child = child;
+}
+
+static void shrink(device *device, device_graph *graph, size_t count) {
+    for (size_t i = count; i < graph->count; i++) take_child(device, graph->nodes[i], NULL);
+    graph->count = count;
+}
+
 void cuda_graph_release(device *device, device_graph *graph) {
     if (graph == NULL) return;
-    if (graph->graph != NULL && cuda_enter(device) == DW_OK) {
-        cuda_state_of(device)->driver.StreamSynchronize(cuda_state_of(device)->stream);
+    if (graph->count > 0 && cuda_enter(device) == DW_OK) {
+        if (graph->graph != NULL) cuda_state_of(device)->driver.StreamSynchronize(cuda_state_of(device)->stream);
         drop_exec(device, graph);
+        shrink(device, graph, 0);
         cuda_leave(device);
     }
     arena_free(&graph->arena);
@@ -64,7 +80,7 @@ static cuda_kernel_node node_of(const graph_node *node, void **parameters) {
 
 /* Can a node of a become one of b? Its attributes stay as they are. */
 static bool can_become(const kernel_launch *a, const kernel_launch *b) {
-    return a->entry == b->entry && a->image == b->image && a->argument_bytes == b->argument_bytes && a->overlaps == b->overlaps &&
+    return a->entry == b->entry && a->image == b->image && a->library == b->library && a->argument_bytes == b->argument_bytes && a->overlaps == b->overlaps &&
            memcmp(a->cluster, b->cluster, sizeof a->cluster) == 0 && a->shared_bytes == b->shared_bytes && memcmp(a->block, b->block, sizeof a->block) == 0;
 }
 
@@ -79,6 +95,15 @@ static dw_status patch(device *device, device_graph *graph, const graph_node *no
     return DW_OK;
 }
 
+/* What a library puts into a stream may have another form at other sizes, which no executable graph can take over. */
+static dw_status record_call(device *device, device_graph *graph, graph_node *node) {
+    cuda_graph child;
+    TRY(cuda_library_capture(device, &node->launch, &child));
+    take_child(device, node, child);
+    if (!graph->differs && cuda_state_of(device)->driver.GraphExecChildGraphNodeSetParams(graph->exec, node->node, child) != CUDA_OK) graph->differs = true;
+    return DW_OK;
+}
+
 static dw_status take_place(device *device, device_graph *graph, graph_node **node) {
     if (graph->place == graph->count) {
         graph_node **grown = arena_grow(&graph->arena, graph->nodes, graph->count, &graph->capacity, sizeof *grown);
@@ -87,7 +112,9 @@ static dw_status take_place(device *device, device_graph *graph, graph_node **no
         const uintptr_t align = _Alignof(graph_node);   /* as its arguments may hold tensor maps, more than an arena's */
         uint8_t *room = arena_new(&graph->arena, 1, sizeof(graph_node) + align);
         if (room == NULL) return DW_NO_MEMORY;
-        graph->nodes[graph->count++] = (graph_node *)(room + (-(uintptr_t)room & (align - 1)));
+        graph_node *made = (graph_node *)(room + (-(uintptr_t)room & (align - 1)));
+        made->child = NULL;
+        graph->nodes[graph->count++] = made;
         graph->differs = true;
     }
     (void)device;
@@ -108,14 +135,13 @@ static dw_status record(kernel_launcher *launcher, const kernel_launch *given) {
     kernel_launch launch = *given;
     TRY(cuda_fill_slots(to->device, to->run, to->graph->step, &launch));
     TRY(take_place(to->device, to->graph, &node));
-    if (!to->graph->differs && can_become(&node->launch, &launch)) {
-        if (is_same(&node->launch, &launch)) return DW_OK;
-        node->launch = launch;
-        return patch(to->device, to->graph, node);
-    }
-    to->graph->differs = true;
+    const bool can_stay = !to->graph->differs && can_become(&node->launch, &launch);
+    if (can_stay && is_same(&node->launch, &launch)) return DW_OK;
+    to->graph->differs = !can_stay;
     node->launch = launch;
-    return cuda_find_entry(to->device, &launch, &node->function);
+    if (launch.library != NULL) return record_call(to->device, to->graph, node);
+    take_child(to->device, node, NULL);
+    return can_stay ? patch(to->device, to->graph, node) : cuda_find_entry(to->device, &launch, &node->function);
 }
 
 dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *row, kernel_run *run) {
@@ -129,6 +155,10 @@ static dw_status add_node(device *device, cuda_graph graph, const graph_node *no
     const cuda_driver *driver = &cuda_state_of(device)->driver;
     const kernel_launch *launch = &node->launch;
     void *parameters[1];
+    if (node->child != NULL) {
+        CUDA_TRY(device->context, driver, GraphAddChildGraphNode, made, graph, before, before ? 1 : 0, node->child);
+        return DW_OK;
+    }
     cuda_node_params params = {.type = CUDA_NODE_KERNEL, .kernel = node_of(node, parameters)};
     const cuda_edge edge = {.from_port = launch->overlaps ? CUDA_PORT_PROGRAMMATIC : 0, .type = launch->overlaps ? CUDA_EDGE_PROGRAMMATIC : 0};
     CUDA_TRY(device->context, driver, GraphAddNode_v2, made, graph, before, before ? &edge : NULL, before ? 1 : 0, &params);
@@ -143,7 +173,7 @@ static dw_status instantiate(device *device, device_graph *graph) {
     cuda_state *state = cuda_state_of(device);
     cuda_instantiate_params params = {.flags = CUDA_INSTANTIATE_UPLOAD, .upload_stream = state->current};
     drop_exec(device, graph);
-    graph->count = graph->place;
+    shrink(device, graph, graph->place);
     CUDA_TRY(device->context, &state->driver, GraphCreate, &graph->graph, 0);
     for (size_t i = 0; i < graph->count; i++) TRY(add_node(device, graph->graph, graph->nodes[i], i > 0 ? &graph->nodes[i - 1]->node : NULL, &graph->nodes[i]->node));
     CUDA_TRY(device->context, &state->driver, GraphInstantiateWithParams, &graph->exec, graph->graph, &params);
@@ -161,7 +191,7 @@ static dw_status capture(device *device, device_graph *graph) {
     const cuda_driver *driver = &cuda_state_of(device)->driver;
     cuda_graph made;
     if (graph->differs) drop_exec(device, graph);
-    graph->count = graph->place;
+    shrink(device, graph, graph->place);
     if (graph->count == 0) return DW_OK;
     CUDA_TRY(device->context, driver, GraphCreate, &made, 0);
     dw_status status = chain(device, made, graph);

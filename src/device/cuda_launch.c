@@ -110,8 +110,9 @@ static dw_status launch_now(kernel_launcher *launcher, const kernel_launch *give
     cuda_function function;
     cuda_launch_attribute attributes[2];
     unsigned count = 0;
-    TRY(cuda_find_entry(to->device, &launch, &function));
     TRY(cuda_fill_slots(to->device, to->run, 0, &launch));
+    if (launch.library != NULL) return cuda_library_enqueue(to->device, &launch, state->current);
+    TRY(cuda_find_entry(to->device, &launch, &function));
     if (launch.cluster[0] > 0)
         attributes[count++] = (cuda_launch_attribute){.id = CUDA_LAUNCH_CLUSTER, .value.cluster = {launch.cluster[0], launch.cluster[1], launch.cluster[2]}};
     if (launch.overlaps) attributes[count++] = (cuda_launch_attribute){.id = CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION, .value.programmatic_serialization = 1};

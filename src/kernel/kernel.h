@@ -77,8 +77,32 @@ typedef struct kernel_map {
     uint32_t box[KERNEL_MAP_RANK];
 } kernel_map;
 
+/* A library of a vendor's, loaded at run time where it is found; one row of kernels/library.def. */
+typedef struct kernel_library {
+    const char *name;
+    chip_feature feature;             /* what rows need that call it */
+    const char *files[4];             /* the names that it goes by, the newest first, NULL behind the last */
+    /* Looks up in loaded, a handle of dlopen, what rows call. The thread is in the context of the GPU. UNSUPPORTED: a call is missing, or one failed. */
+    dw_status (*open)(dw_context *context, void *loaded, void **own);
+    void (*close)(dw_context *context, void *own);
+    void (*tell_version)(const void *own, char *words, size_t size);   /* "cuBLASLt 13.1.1" */
+} kernel_library;
+/* NULL past the last, of KERNEL_LIBRARIES at most. */
+const kernel_library *kernel_library_at(int index);
+enum { KERNEL_LIBRARIES = 4 };
+
+/* What a launch of a library's is started with. */
+typedef struct kernel_library_call {
+    dw_context *context;
+    void *own;                        /* what open gave */
+    void *stream;                     /* a CUstream, where all of it goes; it may be under capture, so nothing may wait */
+    const void *arguments;            /* of the launch, with its addresses */
+} kernel_library_call;
+
 typedef struct kernel_launch {
-    const char *image, *entry;        /* which row of image.def, and which of its functions; constants */
+    const char *image, *entry;        /* which row of image.def, and which of its functions; constants. Of a library's call: NULL, and a name for messages */
+    const char *library;              /* not NULL: a call of this library, which enqueue makes; its arguments and slots alone say what it is */
+    dw_status (*enqueue)(const kernel_library_call *call);
     uint32_t grid[3], block[3];
     uint32_t cluster[3];              /* zeros: none */
     uint32_t shared_bytes;            /* dynamic */
@@ -146,6 +170,9 @@ const kernel_row *kernel_at(int index);
 
 /* A user's additions to the rows, looked at first. Per compile, never global. */
 typedef struct kernel_registry { const kernel_row *rows; int count; } kernel_registry;
+
+/* The reason why the row does not run the problem on its chip, NULL when it does; may be written to why. */
+const char *kernel_refusal(const kernel_row *row, const kernel_problem *problem, text *why);
 
 /* One considered row: its cost, or why not. */
 typedef struct kernel_verdict { const kernel_row *row; double seconds; const char *reason; } kernel_verdict;

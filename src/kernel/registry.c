@@ -61,8 +61,7 @@ static bool is_candidate(const kernel_row *row, const kernel_problem *problem) {
     return row->op == problem->op->id && row->device == problem->chip->kind;
 }
 
-/* The reason why the row does not run the problem, NULL when it does. why is scratch for the row's words. */
-static const char *refusal(const kernel_row *row, const kernel_problem *problem, text *why) {
+const char *kernel_refusal(const kernel_row *row, const kernel_problem *problem, text *why) {
     uint64_t lacks = row->needs & ~problem->chip->features;
     for (int bit = 0; bit < CHIP_FEATURE_COUNT; bit++) {
         if (!(lacks >> bit & 1)) continue;
@@ -78,7 +77,7 @@ static dw_status judge(arena *arena, const kernel_row *row, const kernel_problem
     text why;
     text_init(&why, arena->context);
     *verdict = (kernel_verdict){.row = row};
-    const char *reason = refusal(row, problem, &why);
+    const char *reason = kernel_refusal(row, problem, &why);
     dw_status status = text_status(&why);
     if (status == DW_OK && reason != NULL) {
         verdict->reason = arena_text(arena, reason);

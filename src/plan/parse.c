@@ -50,8 +50,7 @@ static dw_status set_named(plan *plan, plan_step *step, const named_steps *named
     text_init(&why, plan->context);
     const char *reason = row->op != step->node->op              ? "it runs another op"
                          : row->device != problem.chip->kind ? "it runs on another kind of device"
-                         : row->reject                       ? row->reject(&problem, &why)
-                                                             : NULL;
+                                                             : kernel_refusal(row, &problem, &why);
     dw_status status = reason ? base_fail(plan->context, DW_MISMATCH, "%s: kernel %s cannot run %%%d (%s): %s", named->source, row->name,
                                           step->node->out[0]->id, problem.op->name, reason)
                               : DW_OK;

@@ -3,7 +3,7 @@
  * and are watched for writes behind their ends; one and two threads must give the same bits, the latter in place where
  * the row may. A row of kernel.def that no line reaches is a failure.
  * With arguments: only the lines of the files named, or one line given as words; errors are printed. --device D in front of them: the rows of that
- * device instead, with the operands in its memory; then --seeds N, where three take too long.
+ * device instead, with the operands in its memory; then --seeds N, where three take too long, and --kernel NAME: of all rows this one.
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
  * 4096 terms of random sign eight times over. Results in bf16 and f16 add half a step of their format. Integers, bools and quantised
@@ -394,6 +394,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
 }
 
 static uint64_t seeds = SEEDS;
+static const char *kernel_name;   /* of --kernel */
 
 static void run_case(program *p, const kernel_case *c) {
     bool any = false;
@@ -423,6 +424,7 @@ static void run_case(program *p, const kernel_case *c) {
                                       .out = c->out, .constant_in = c->constant, .dims = c->dims, .symbols = NULL, .chip = &p->levels[l]};
             for (int i = 0; i < kernel_count(); i++) {
                 const kernel_row *row = kernel_at(i);
+                if (kernel_name != NULL && strcmp(row->name, kernel_name) != 0) continue;
                 if (row->op != c->op->id || row->reference || row->device != p->levels[l].kind || (row->needs & ~p->levels[l].features) != 0) continue;
                 text why;
                 text_init(&why, p->context);
@@ -436,6 +438,7 @@ static void run_case(program *p, const kernel_case *c) {
         for (int i = 0; i < c->n_in; i++) operand_destroy(&operands[i]);
         for (int i = 0; i < c->n_out; i++) free(references[i].memory.bytes);
     }
+    if (!any && kernel_name != NULL) return;
     if (!any && p->device != NULL) print_message("%s:%d: %s\n    no kernel of this device takes it\n", c->source, c->number, c->line);
     if (!any && p->device == NULL) {
         p->failures++;
@@ -537,6 +540,10 @@ int main(int argc, char **argv) {
         seeds = strtoull(argv[first + 1], NULL, 10);
         first += 2;
     }
+    if (argc > first + 1 && strcmp(argv[first], "--kernel") == 0) {
+        kernel_name = argv[first + 1];
+        first += 2;
+    }
     if (argc > first) {
         program p;
         program_create(&p);
@@ -550,7 +557,7 @@ int main(int argc, char **argv) {
         }
         if (line[0] != '\0') run_line(&p, "line", 1, line);
         printf("%lld runs, %lld failures\n", (long long)p.runs, (long long)p.failures);
-        int status = p.failures > 0;
+        int status = p.failures > 0 || (kernel_name != NULL && p.runs == 0);
         program_destroy(&p);
         return status;
     }

@@ -18,6 +18,13 @@ typedef struct fake_cuda_control {
     int flip;                     /* these bits of the first byte of what is read from device memory are turned round */
     int live;                     /* allocations, graphs, streams, contexts and whatever else has to be given back */
     const char *log[FAKE_CUDA_LOG];   /* the calls by name, from log[0] on */
+    int library_version;          /* of the stand-in for cuBLASLt: 130000 */
+    int library_refuses;          /* it proposes nothing for any product */
+    int library_calls;            /* products that it has run */
+    int library_live;             /* its handles, descriptions, layouts and preferences */
 } fake_cuda_control;
+
+/* For stand-ins of libraries, in the same file: run becomes work of the stream, or of the graph that the stream is captured to. */
+void fake_cuda_put(void *stream, void (*run)(const void *arguments), const void *arguments, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
 /* A stand-in for the CUDA driver: records every call, fails the one it is told to, counts what is not given back, and runs the plain kernels on the host
- * (host.h). It is no model of a GPU: it knows neither clusters nor tensor maps, and refuses launches that ask for them. */
+ * (host.h), and in their order what stand-ins for libraries put into its stream (cublaslt.c). It is no model of a GPU: it knows neither clusters nor tensor maps, and refuses launches that ask for them. */
 #include <dlfcn.h>
 #include <setjmp.h>
 #include <stdbool.h>
@@ -17,7 +17,7 @@
 #undef CUDA_CALL
 
 /* A chip whose features plain kernels do not need: kernels that need those of a later one have no host twin. */
-fake_cuda_control fake_cuda = {.name = "NVIDIA A100-SXM4-80GB", .major = 8, .minor = 0, .units = 108, .version = 13000, .memory_bytes = (size_t)80 << 30};
+fake_cuda_control fake_cuda = {.name = "NVIDIA A100-SXM4-80GB", .major = 8, .minor = 0, .units = 108, .version = 13000, .memory_bytes = (size_t)80 << 30, .library_version = 130000};
 
 #define ENTER(name)                                                                                  \
     do {                                                                                             \
@@ -140,10 +140,27 @@ struct cuda_graph_exec_st { struct cuda_node_st *first, *last; };   /* copies; e
 static cuda_capture_mode capture_mode = CUDA_CAPTURE_GLOBAL;
 static bool is_forbidden(void) { return fake_cuda.captured != NULL && capture_mode != CUDA_CAPTURE_RELAXED; }
 
+static cuda_graph own_capture;        /* what is put into the device's stream goes there while it is not NULL */
 static char a_context, a_stream, a_library, an_event, a_pool;
 static struct cuda_function_st *functions;
 
-cuda_result cuInit(unsigned flags) { ENTER("Init"); return flags == 0 ? CUDA_OK : CUDA_INVALID_VALUE; }
+/* FAKE_CUDA_GPU="NVIDIA H200:9:0:132" says what GPU it is, to programs that do not set it themselves. */
+static void read_gpu(void) {
+    static char name[128];
+    const char *gpu = getenv("FAKE_CUDA_GPU");
+    int major, minor, units;
+    if (gpu == NULL || sscanf(gpu, "%127[^:]:%d:%d:%d", name, &major, &minor, &units) != 4) return;
+    fake_cuda.name = name;
+    fake_cuda.major = major;
+    fake_cuda.minor = minor;
+    fake_cuda.units = units;
+}
+
+cuda_result cuInit(unsigned flags) {
+    ENTER("Init");
+    read_gpu();
+    return flags == 0 ? CUDA_OK : CUDA_INVALID_VALUE;
+}
 cuda_result cuDriverGetVersion(int *version) { ENTER("DriverGetVersion"); *version = fake_cuda.version; return CUDA_OK; }
 cuda_result cuGetProcAddress_v2(const char *symbol, void **function, int version, uint64_t flags, cuda_symbol_status *status) {
     ENTER("GetProcAddress");
@@ -312,6 +329,20 @@ cuda_result cuStreamCreateWithPriority(cuda_stream *stream, unsigned flags, int 
 cuda_result cuStreamDestroy_v2(cuda_stream stream) { (void)stream; fake_cuda.live--; ENTER("StreamDestroy"); return CUDA_OK; }
 cuda_result cuStreamSynchronize(cuda_stream stream) { ENTER("StreamSynchronize"); (void)stream; return is_forbidden() ? CUDA_CAPTURE_UNSUPPORTED : CUDA_OK; }
 cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned flags) { ENTER("StreamWaitEvent"); (void)stream, (void)event, (void)flags; return CUDA_OK; }
+cuda_result cuStreamBeginCapture_v2(cuda_stream stream, cuda_capture_mode mode) {
+    ENTER("StreamBeginCapture");
+    (void)mode;
+    if (own_capture != NULL || stream != (cuda_stream)(void *)&a_stream) return CUDA_INVALID_VALUE;
+    own_capture = calloc(1, sizeof *own_capture);
+    fake_cuda.live++;
+    return CUDA_OK;
+}
+cuda_result cuStreamEndCapture(cuda_stream stream, cuda_graph *graph) {
+    *graph = own_capture;
+    own_capture = NULL;
+    ENTER("StreamEndCapture");
+    return *graph != NULL && stream == (cuda_stream)(void *)&a_stream ? CUDA_OK : CUDA_INVALID_VALUE;
+}
 cuda_result cuStreamGetCaptureInfo_v3(cuda_stream stream, cuda_capture_status *status, uint64_t *id, cuda_graph *graph, const cuda_node **dependencies, const cuda_edge **edges, size_t *count) {
     ENTER("StreamGetCaptureInfo");
     const bool active = fake_cuda.captured != NULL && fake_cuda.capturing == (void *)stream;
@@ -383,6 +414,17 @@ cuda_result cuGraphAddNode_v2(cuda_node *node, cuda_graph graph, const cuda_node
     append(graph, *node);
     return CUDA_OK;
 }
+void fake_cuda_put(void *stream, void (*run)(const void *arguments), const void *arguments, size_t bytes) {
+    struct cuda_function_st *function = calloc(1, sizeof *function);   /* kept for the life of the process */
+    *function = (struct cuda_function_st){.run = run, .bytes = bytes, .next = NULL, .name = "library"};
+    fake_cuda.stream = stream;
+    if (own_capture == NULL) {
+        run(arguments);
+        return;
+    }
+    void *parameters[] = {(void *)(uintptr_t)arguments};
+    append(own_capture, new_node(&(cuda_kernel_node){.function = function, .grid_x = 1, .grid_y = 1, .grid_z = 1, .block_x = 1, .block_y = 1, .block_z = 1, .parameters = parameters}));
+}
 cuda_result cuGraphAddChildGraphNode(cuda_node *node, cuda_graph graph, const cuda_node *dependencies, size_t count, cuda_graph child) {
     ENTER("GraphAddChildGraphNode");
     if (graph->last == NULL ? count != 0 : count != 1 || dependencies[0] != graph->last) return CUDA_INVALID_VALUE;
@@ -436,6 +478,16 @@ cuda_result cuGraphExecKernelNodeSetParams_v2(cuda_graph_exec exec, cuda_node no
         at->params = *params;
         at->params.extra = (void **)(void *)node;
         memcpy(at->arguments, params->parameters[0], params->function->bytes);
+        return CUDA_OK;
+    }
+    return CUDA_INVALID_VALUE;
+}
+cuda_result cuGraphExecChildGraphNodeSetParams(cuda_graph_exec exec, cuda_node node, cuda_graph child) {
+    ENTER("GraphExecChildGraphNodeSetParams");
+    for (struct cuda_node_st *at = exec->first; at != NULL; at = at->next) {
+        if ((struct cuda_node_st *)(void *)at->params.extra != node) continue;
+        if (child->first == NULL || child->first != child->last || at->params.function->run != child->first->params.function->run) return CUDA_UPDATE_FAILURE;
+        memcpy(at->arguments, child->first->arguments, at->params.function->bytes);
         return CUDA_OK;
     }
     return CUDA_INVALID_VALUE;

@@ -14,7 +14,7 @@ void cuda_nest_tensors(cuda_nest *nest, int count, const dw_tensor *const *tenso
 /* The space of the lines along axis: lines without that axis (in the nest), and each operand's step along it (0 where it repeats). */
 void cuda_nest_lines(cuda_nest *nest, int axis, int count, const dw_tensor *const *tensors, int64_t *steps);
 
-/* A launch of threads x blocks of arguments; the structure lies in launch->arguments, zeroed. */
+/* A launch of threads x blocks of arguments; the structure lies in launch->arguments, zeroed. image NULL: the call of a library, which the caller names. */
 void *cuda_launch(kernel_launch *launch, const char *image, const char *entry, size_t argument_bytes);
 void cuda_grid(kernel_launch *launch, int64_t x, int64_t y, int64_t z);
 /* One thread each for count items, at most so many blocks that the kernel's loop takes the rest. */

@@ -1,0 +1,192 @@
+/* Libraries of vendors on the CUDA device, by stand-ins for the driver and for cuBLASLt (tests/cuda): which are found, what of it is said, and their calls as nodes
+ * of a run's graph. Whether products are right is conformance's (tests/conform/test_cuda.sh). */
+#include "support/support.h"
+
+#include <dlfcn.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "device/device.h"
+#include "support/session.h"
+#include "tests/cuda/control.h"
+
+#define DRIVER TEST_BUILD_DIR "/tests/libfake_cuda.so"
+#define WITHOUT "cuda:0,driver=" DRIVER
+#define WITH WITHOUT ",libraries=" TEST_BUILD_DIR "/tests/libraries"
+
+static fake_cuda_control *fake;
+
+static const char graph_text[] = "graph mlp\n"
+                                 "  input x f32[s,8]\n"
+                                 "  input w f32[8,16]\n"
+                                 "  input b f32[16]\n"
+                                 "  %1 = matmul x, w, b {post=\"bias\"}\n"
+                                 "  %2 = relu %1\n"
+                                 "  output y %2\n";
+
+static int count_calls(const char *name) {
+    int count = 0;
+    for (int i = 0; i < fake->calls && i < FAKE_CUDA_LOG; i++) count += strcmp(fake->log[i], name) == 0;
+    return count;
+}
+
+static int open_driver(void **state) {
+    const char *why;
+    size_t bytes;
+    (void)state;
+    if (kernel_image("move", &bytes, &why) == NULL || access(DRIVER, F_OK) != 0) {
+        print_message("skipped: this build has no GPU code, or no stand-in for the driver\n");
+        return 0;
+    }
+    void *library = dlopen(DRIVER, RTLD_NOW);
+    fake = library ? dlsym(library, "fake_cuda") : NULL;
+    return fake ? 0 : -1;
+}
+
+static dw_context *context_of(void) {
+    dw_context *context;
+    if (fake == NULL) skip();
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    return context;
+}
+
+static void a_library_that_is_found_is_a_feature(void **state) {
+    (void)state;
+    char words[128];
+    device *device;
+    chip_caps row;
+    dw_context *context = context_of();
+    assert_ok(context, device_open(context, WITH, &device));
+    assert_true(chip_has(&device->caps, CHIP_cublaslt));
+    assert_true(device->calls->driver(device, words, sizeof words));
+    assert_string_equal(words, "CUDA 13.0, cuBLASLt 13.0.0");
+    assert_ok(context, chip_find(context, "a100", 0, &row));
+    assert_true(chip_hash(&row) == chip_hash(&device->caps));   /* plans are good with and without it */
+    device_close(device);
+    assert_int_equal(fake->live, 0);
+    assert_int_equal(fake->library_live, 0);
+    dw_context_destroy(context);
+}
+
+static void a_library_that_is_absent_is_a_reason(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    static const char *const names[] = {WITHOUT, WITHOUT ",libraries=none", "sim:h200"};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        device *device;
+        if (i == 2 && device_open(context, names[i], &device) != DW_OK) break;   /* a build without the simulator */
+        if (i < 2) assert_ok(context, device_open(context, names[i], &device));
+        assert_false(chip_has(&device->caps, CHIP_cublaslt));
+        device_close(device);
+    }
+    dw_model *model;
+    static const dw_model_options asked = {.device = WITHOUT, .kernels = "matmul=cuda_matmul_cublaslt"};
+    dw_graph *graph;
+    assert_ok(context, dw_graph_parse(context, "text", graph_text, sizeof graph_text - 1, &graph));
+    test_assert_fails(context, dw_model_create(context, graph, &asked, &model), DW_UNSUPPORTED, "needs cublaslt, which a100 does not have");
+    dw_context_destroy(context);
+}
+
+static void a_library_that_was_asked_for_is_there_or_an_error(void **state) {
+    (void)state;
+    device *device;
+    dw_context *context = context_of();
+    test_assert_fails(context, device_open(context, WITHOUT ",libraries=/nowhere", &device), DW_NOT_FOUND, "none was found there");
+    test_assert_fails(context, device_open(context, WITHOUT ",libraries=abacus", &device), DW_NOT_FOUND, "expected none, a folder");
+    test_assert_fails(context, device_open(context, WITHOUT ",libraries=", &device), DW_INVALID, "libraries=none, NAME or FOLDER");
+    fake->library_version = 120805;
+    test_assert_fails(context, device_open(context, WITH, &device), DW_UNSUPPORTED, "it is cuBLASLt 12.8.5");
+    fake->library_version = 130000;
+    assert_int_equal(fake->live, 0);
+    assert_int_equal(fake->library_live, 0);
+    dw_context_destroy(context);
+}
+
+static void its_calls_are_nodes_of_the_graph(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, graph_text, &(dw_model_options){.device = WITH, .kernels = "matmul=cuda_matmul_cublaslt"});
+    dw_session *session = session_of(context, model, "s=40");
+    evaluation *oracle;
+    const int64_t first = 6;
+    assert_ok(context, evaluation_create(model->captured, &oracle));
+    fake->calls = fake->library_calls = 0;
+    for (uint64_t i = 0; i < 3; i++) assert_runs_as_references(context, session, oracle, model->captured, &first, RUN_SMALL_INTEGERS, i);
+    assert_int_equal(count_calls("StreamBeginCapture"), 1);
+    assert_int_equal(count_calls("StreamEndCapture"), 1);
+    assert_int_equal(count_calls("GraphAddChildGraphNode"), 1);
+    assert_int_equal(count_calls("GraphLaunch"), 3);
+    assert_int_equal(fake->library_calls, 3);
+    for (int64_t s = 20; s < 30; s++) assert_runs_as_references(context, session, oracle, model->captured, &s, RUN_SMALL_INTEGERS, (uint64_t)s);
+    assert_int_equal(count_calls("GraphInstantiate"), ENGINE_BINDINGS);
+    assert_true(count_calls("GraphExecChildGraphNodeSetParams") > 0);
+    evaluation_destroy(oracle);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    assert_int_equal(fake->library_live, 0);
+    dw_context_destroy(context);
+}
+
+static void a_product_that_it_refuses_is_an_error(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, graph_text, &(dw_model_options){.device = WITH, .kernels = "matmul=cuda_matmul_cublaslt"});
+    dw_session *session = session_of(context, model, "s=4");
+    const int64_t s = 4;
+    run_io io;
+    run_io_create(&io, model->captured, &s, RUN_SMALL_INTEGERS, 1);
+    run_io_add_outputs(&io, session);
+    fake->library_refuses = 1;
+    test_assert_fails(context, dw_session_run(session, io.input_count, io.inputs, io.output_count, io.outputs), DW_UNSUPPORTED, "cuBLASLt has nothing for this product");
+    fake->library_refuses = 0;
+    assert_ok(context, dw_session_run(session, io.input_count, io.inputs, io.output_count, io.outputs));
+    run_io_free(&io);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    assert_int_equal(fake->library_live, 0);
+    dw_context_destroy(context);
+}
+
+/* Whatever call of the driver fails, the run says so, and all is given back. */
+static void every_failure_of_the_driver_is_an_error(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    const int64_t s = 4;
+    for (int at = 1;; at++) {
+        dw_model *model = model_of_text(context, graph_text, &(dw_model_options){.device = WITH, .kernels = "matmul=cuda_matmul_cublaslt"});
+        dw_session *session = session_of(context, model, "s=4");
+        run_io io;
+        run_io_create(&io, model->captured, &s, RUN_SMALL_INTEGERS, 1);
+        run_io_add_outputs(&io, session);
+        fake->calls = 0;
+        fake->fail_at = at;
+        dw_status status = dw_session_run(session, io.input_count, io.inputs, io.output_count, io.outputs);
+        const int calls = fake->calls;
+        fake->fail_at = 0;
+        run_io_free(&io);
+        dw_session_destroy(session);
+        dw_model_destroy(model);
+        assert_int_equal(fake->live, 0);
+        if (calls < at) {
+            assert_int_equal(status, DW_OK);
+            break;
+        }
+        assert_int_not_equal(status, DW_OK);
+        assert_non_null(strstr(dw_context_error(context), "failed: CUDA_ERROR_UNKNOWN"));
+    }
+    dw_context_destroy(context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_library_that_is_found_is_a_feature),
+        cmocka_unit_test(a_library_that_is_absent_is_a_reason),
+        cmocka_unit_test(a_library_that_was_asked_for_is_there_or_an_error),
+        cmocka_unit_test(its_calls_are_nodes_of_the_graph),
+        cmocka_unit_test(a_product_that_it_refuses_is_an_error),
+        cmocka_unit_test(every_failure_of_the_driver_is_an_error),
+    };
+    return cmocka_run_group_tests(tests, open_driver, NULL);
+}
