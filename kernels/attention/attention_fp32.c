@@ -64,7 +64,7 @@ const char *attention_fp32_reject(const kernel_problem *problem, text *why) {
 /* ---- how long ---- */
 
 /* Every query reads its keys and values again. */
-double attention_stream_seconds(const chip_caps *chip, const dw_tensor *q, const dw_tensor *k, const dw_tensor *v) {
+static double stream_seconds(const chip_caps *chip, const dw_tensor *q, const dw_tensor *k, const dw_tensor *v) {
     double bytes = (double)(k->dims[3] + v->dims[3]) * (dw_format_bits(k->format) / 8) * (double)k->dims[2] * (double)k->dims[1];
     return 3e-6 + (double)q->dims[0] * (double)q->dims[2] * bytes / (0.8 * chip->bytes_per_s);
 }
@@ -88,7 +88,7 @@ static bool is_aligned(const dw_tensor *x) {
 
 static bool streams(const chip_caps *chip, const op_call *call, double *seconds) {
     const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
-    double stream_s = attention_stream_seconds(chip, q, k, v), tile_s = tile_seconds(chip, q, k, v, op_attr_bool(call->attrs, OP_ATTR_causal));
+    double stream_s = stream_seconds(chip, q, k, v), tile_s = tile_seconds(chip, q, k, v, op_attr_bool(call->attrs, OP_ATTR_causal));
     bool chosen = is_aligned(k) && is_aligned(v) && stream_s < tile_s;
     *seconds = chosen ? stream_s : tile_s;
     return chosen;
@@ -124,7 +124,7 @@ static dw_status check_counts(const kernel_run *run, int64_t blocks) {
     return base_fail(run->call.context, DW_LIMIT, "attention: %lld keys, or %lld blocks of threads, are more than this kernel counts to", (long long)k->dims[2], (long long)blocks);
 }
 
-dw_status attention_stream_launch(const kernel_run *run, kernel_launcher *launcher) {
+static dw_status attention_stream_launch(const kernel_run *run, kernel_launcher *launcher) {
     const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2];
     int64_t shared = q->dims[1] / k->dims[1];
     const stream_entry *e = find_entry(k->format, k->dims[3], v->dims[3], shared);

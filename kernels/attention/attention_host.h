@@ -7,9 +7,16 @@
 
 /* Operands, attributes and slots of a call; arguments lie in the launch's. MISMATCH when the heads of k do not divide those of q. */
 dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments);
+/* Are scores more than products times a positive scale? */
+bool attention_is_general(const op_call *call);
 
-/* The streaming attention: how long it takes, and its launch; k and v have rows of whole pieces of 16 bytes. */
-double attention_stream_seconds(const chip_caps *chip, const dw_tensor *q, const dw_tensor *k, const dw_tensor *v);
-dw_status attention_stream_launch(const kernel_run *run, kernel_launcher *launcher);
+/* Can a tensor map describe a 16-bit operand: have rows neighbouring elements, and steps each axis by multiples of 16 bytes? */
+bool attention_has_map(const dw_tensor *x);
+/* The map of an operand in boxes of 64 columns x rows, at a field of the launch's arguments. */
+void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field);
+
+/* The decoding attention, of calls that attention_sm90.c takes and whose operands have maps: how long it takes, and its launch. */
+double attention_decode_seconds(const chip_caps *chip, const op_call *call);
+dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launcher);
 
 #endif

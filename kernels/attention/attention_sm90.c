@@ -1,5 +1,5 @@
-/* Attention on Hopper: the host half of attention_sm90.cuh. Which calls its entries take, which entry a call gets, and the launch. Calls of few queries, and
- * operands that no tensor map describes, get the launches of attention_fp32.c. Pure: knows no driver. */
+/* Attention on Hopper: the host half of attention_sm90.cuh. Which calls its entries take, which entry a call gets, and the launch. Calls of few queries get
+ * the launch of attention_decode.c, operands that no tensor map describes those of attention_fp32.c. Pure: knows no driver. */
 #include "kernels/attention/attention_sm90.h"
 
 #include "kernels/attention/attention_host.h"
@@ -71,20 +71,24 @@ static double tile_seconds(const chip_caps *chip, const sm90_entry *e, const dw_
     return 4e-6 + waves * (texts > 1 ? texts : 1) * blocks * block_s;
 }
 
-enum { FEW_QUERIES = 16 };   /* of a row of the cache: not worth a tile where streaming is faster */
+enum { FEW_QUERIES = 16 };   /* of a row of the cache: not worth a tile where decoding is faster */
+
+bool attention_is_general(const op_call *call) {
+    for (int i = 3; i < 5; i++)
+        if (i < call->n_in && call->in[i] != NULL) return true;
+    return op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0);
+}
 
 /* seconds: of what is chosen. */
-typedef struct sm90_plan { const sm90_entry *entry; bool streams; double seconds; } sm90_plan;
+typedef struct sm90_plan { const sm90_entry *entry; bool decodes; double seconds; } sm90_plan;
 
 static sm90_plan plan_call(const chip_caps *chip, const op_call *call) {
     const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
-    bool extra = false, has_row = call->n_in > 6 && call->in[6] != NULL;
-    for (int i = 3; i < 5; i++) extra = extra || (i < call->n_in && call->in[i] != NULL);
-    bool general = extra || op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0);
-    sm90_plan plan = {.entry = find_entry(q->format, q->dims[3], v->dims[3], general)};
-    double tile_s = tile_seconds(chip, plan.entry, q, k, has_row, op_attr_bool(call->attrs, OP_ATTR_causal)), stream_s = attention_stream_seconds(chip, q, k, v);
-    plan.streams = q->dims[2] <= FEW_QUERIES * (has_row ? k->dims[0] : 1) && stream_s < tile_s;
-    plan.seconds = plan.streams ? stream_s : tile_s;
+    bool has_row = call->n_in > 6 && call->in[6] != NULL;
+    sm90_plan plan = {.entry = find_entry(q->format, q->dims[3], v->dims[3], attention_is_general(call))};
+    double tile_s = tile_seconds(chip, plan.entry, q, k, has_row, op_attr_bool(call->attrs, OP_ATTR_causal)), decode_s = attention_decode_seconds(chip, call);
+    plan.decodes = q->dims[2] <= FEW_QUERIES * (has_row ? k->dims[0] : 1) && decode_s < tile_s;
+    plan.seconds = plan.decodes ? decode_s : tile_s;
     return plan;
 }
 
@@ -106,15 +110,14 @@ size_t attention_sm90_workspace(const kernel_run *run) {
 /* Numbers of the driver interface. */
 enum { TYPE_F16 = 6, TYPE_BF16 = 9, SWIZZLE_128 = 3, PROMOTION_256 = 3, COLUMN = 64 };
 
-/* Where rows have neighbouring elements, and each axis steps by multiples of 16 bytes, tensor maps can describe an operand. */
-static bool has_map(const dw_tensor *x) {
+bool attention_has_map(const dw_tensor *x) {
     if (x->dims[3] > 1 && x->strides[3] != 1) return false;
     for (int i = 0; i < 3; i++)
         if (x->dims[i] > 1 && (x->strides[i] <= 0 || x->strides[i] % 8 != 0)) return false;
     return true;
 }
 
-static void take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field) {
+void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field) {
     const dw_tensor *x = cuda_operand(run, index);
     kernel_map *map = &launch->maps[launch->map_count];
     *map = (kernel_map){
@@ -150,9 +153,9 @@ dw_status attention_sm90_shape(const kernel_run *run, kernel_launcher *launcher)
     const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2], *out = run->call.out[0];
     if (op_tensor_count(out) == 0) return DW_OK;
     sm90_plan plan = plan_call(run->chip, &run->call);
-    bool maps = k->dims[2] > 0 && has_map(q) && has_map(k) && has_map(v) && has_map(out);
+    bool maps = k->dims[2] > 0 && attention_has_map(q) && attention_has_map(k) && attention_has_map(v) && attention_has_map(out);
     if (!maps) return attention_fp32_shape(run, launcher);
-    if (plan.streams) return attention_stream_launch(run, launcher);
+    if (plan.decodes) return attention_decode_launch(run, launcher);
     const sm90_entry *e = plan.entry;
     int64_t heads = q->dims[0] * q->dims[1], tiles = ceil_div(q->dims[2], e->groups * 64);
     if (k->dims[2] > INT32_MAX / 2 || heads > INT32_MAX / tiles)
@@ -161,10 +164,10 @@ dw_status attention_sm90_shape(const kernel_run *run, kernel_launcher *launcher)
     kernel_launch launch;
     attention_sm90_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
-    take_map(&launch, run, 0, e->groups * 64, g->map_q);
-    take_map(&launch, run, 1, e->keys, g->map_k);
-    take_map(&launch, run, 2, e->keys, g->map_v);
-    take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
+    attention_take_map(&launch, run, 0, e->groups * 64, g->map_q);
+    attention_take_map(&launch, run, 1, e->keys, g->map_k);
+    attention_take_map(&launch, run, 2, e->keys, g->map_v);
+    attention_take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
     g->tiles = (int32_t)tiles;
     g->heads_together = (int32_t)heads_together(run, heads);
     cuda_grid(&launch, heads * tiles, 1, 1);

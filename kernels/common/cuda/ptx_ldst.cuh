@@ -9,6 +9,19 @@ PTX void stmatrix_x4(uint32_t address, uint32_t a, uint32_t b, uint32_t c, uint3
     asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1, %2, %3, %4};" ::"r"(address), "r"(a), "r"(b), "r"(c), "r"(d) : "memory");
 }
 
+/* The same matrices, read: lane l names row l % 8 of matrix l / 8 and gets elements 2 (l % 4) and the next of row l / 4 of each; */
+PTX uint4 ldmatrix_x4(uint32_t address) {
+    uint4 x;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(address) : "memory");
+    return x;
+}
+/* .. or of rows 2 (l % 4) and the next, element l / 4. */
+PTX uint4 ldmatrix_x4_transposed(uint32_t address) {
+    uint4 x;
+    asm volatile("ldmatrix.sync.aligned.m8n8.x4.trans.shared.b16 {%0, %1, %2, %3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "r"(address) : "memory");
+    return x;
+}
+
 PTX void st_shared_f32x2(uint32_t address, float x, float y) { asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(address), "f"(x), "f"(y) : "memory"); }
 PTX void st_shared_f32x4(uint32_t address, float x, float y, float z, float w) {
     asm volatile("st.shared.v4.f32 [%0], {%1, %2, %3, %4};" ::"r"(address), "f"(x), "f"(y), "f"(z), "f"(w) : "memory");

@@ -1,0 +1,78 @@
+/* Attention of few queries on tensor cores: the host half of attention_decode.cu. How long it takes, how a call is divided, and the launch. Which calls come
+ * here is decided in attention_sm90.c. Pure: knows no driver. */
+#include "kernels/attention/attention_decode.h"
+
+#include "kernels/attention/attention_host.h"
+#include "kernels/common/cuda/host.h"
+
+typedef struct decode_entry {
+    dw_format format;
+    const char *entry;
+    int width, value_width, stages, blocks;
+} decode_entry;
+
+/* Of a format narrower ones first. */
+static const decode_entry entries[] = {
+#define ATTENTION_DECODE(name, ...) {DW_FORMAT_bf16, "attention_decode_bf16_" #name, __VA_ARGS__},
+#include "kernels/attention/decode.def"
+#undef ATTENTION_DECODE
+#define ATTENTION_DECODE(name, ...) {DW_FORMAT_f16, "attention_decode_f16_" #name, __VA_ARGS__},
+#include "kernels/attention/decode.def"
+#undef ATTENTION_DECODE
+};
+
+static const decode_entry *find_entry(const dw_tensor *q, const dw_tensor *v) {
+    for (size_t i = 0; i < COUNT_OF(entries); i++)
+        if (entries[i].format == q->format && q->dims[3] <= entries[i].width && v->dims[3] <= entries[i].value_width) return &entries[i];
+    return NULL;
+}
+
+static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+
+/* How the rows of a call become tiles. together: queries of a tile; parts: tiles of the heads of one group; tiles: of all. */
+typedef struct decode_division { int64_t together, parts, tiles; } decode_division;
+
+static decode_division divide(const op_call *call) {
+    const dw_tensor *q = call->in[0], *k = call->in[1];
+    const int64_t shared = k->dims[1] > 0 && q->dims[1] > k->dims[1] ? q->dims[1] / k->dims[1] : 1;
+    bool alone = shared > DECODE_ROWS;
+    for (int i = 6; i < 8; i++) alone = alone || (i < call->n_in && call->in[i] != NULL);
+    decode_division d = {.together = alone ? 1 : DECODE_ROWS / shared, .parts = ceil_div(shared, DECODE_ROWS)};
+    d.tiles = q->dims[0] * ceil_div(q->dims[2], d.together) * k->dims[1] * d.parts;
+    return d;
+}
+
+/* Every tile reads its keys and values again. */
+double attention_decode_seconds(const chip_caps *chip, const op_call *call) {
+    const dw_tensor *k = call->in[1], *v = call->in[2];
+    return 3e-6 + (double)divide(call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)k->dims[2] / (0.85 * chip->bytes_per_s);
+}
+
+/* Blocks that share a tile's keys: as many as the chip holds at a time, each with 64 keys at least. A cluster has a power of two. */
+static int splits_of(int64_t places, int64_t tiles, int64_t keys) {
+    int splits = 1;
+    while (splits < DECODE_SPLITS && tiles * splits * 2 <= places && keys >= 2 * DECODE_WARPS * DECODE_KEYS * splits) splits *= 2;
+    return splits;
+}
+
+dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2];
+    const decode_entry *e = find_entry(q, v);
+    const decode_division d = divide(&run->call);
+    kernel_launch launch;
+    attention_decode_arguments *g = cuda_launch(&launch, "attention_decode", e->entry, sizeof *g);
+    TRY(attention_take(&launch, run, &g->call));
+    g->splits = splits_of((int64_t)e->blocks * run->chip->units, d.tiles, k->dims[2]);
+    g->parts = (int32_t)d.parts;
+    g->queries = (int32_t)d.together;
+    g->general = attention_is_general(&run->call);
+    if (k->dims[2] > INT32_MAX / 2 || d.tiles > INT32_MAX / g->splits)
+        return base_fail(run->call.context, DW_LIMIT, "attention: %lld keys, or %lld tiles of queries, are more than this kernel counts to", (long long)k->dims[2], (long long)d.tiles);
+    attention_take_map(&launch, run, 1, DECODE_KEYS, g->map_k);
+    attention_take_map(&launch, run, 2, DECODE_KEYS, g->map_v);
+    cuda_grid(&launch, d.tiles * g->splits, 1, 1);
+    launch.block[0] = DECODE_WARPS * 32;
+    if (g->splits > 1) launch.cluster[0] = (uint32_t)g->splits, launch.cluster[1] = launch.cluster[2] = 1;
+    launch.shared_bytes = (uint32_t)(DECODE_WARPS * e->stages * DECODE_KEYS * (e->width + e->value_width) * 2 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
+    return launcher->add(launcher, &launch);
+}
