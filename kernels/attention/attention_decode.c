@@ -48,10 +48,11 @@ double attention_decode_seconds(const chip_caps *chip, const op_call *call) {
     return 3e-6 + (double)divide(call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)k->dims[2] / (0.85 * chip->bytes_per_s);
 }
 
-/* Blocks that share a tile's keys: as many as the chip holds at a time, each with 64 keys at least. A cluster has a power of two. */
-static int splits_of(int64_t places, int64_t tiles, int64_t keys) {
+/* Blocks that share a tile's keys, each with 64 keys at least: pairs as long as the chip holds all of them at a time, more until each multiprocessor has one,
+ * as larger clusters do not find room two to a multiprocessor. A cluster has a power of two. */
+static int splits_of(const decode_entry *e, int units, int64_t tiles, int64_t keys) {
     int splits = 1;
-    while (splits < DECODE_SPLITS && tiles * splits * 2 <= places && keys >= 2 * DECODE_WARPS * DECODE_KEYS * splits) splits *= 2;
+    while (splits < DECODE_SPLITS && tiles * splits * 2 <= (splits == 1 ? e->blocks : 1) * units && keys >= 2 * DECODE_WARPS * DECODE_KEYS * splits) splits *= 2;
     return splits;
 }
 
@@ -62,7 +63,7 @@ dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launch
     kernel_launch launch;
     attention_decode_arguments *g = cuda_launch(&launch, "attention_decode", e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
-    g->splits = splits_of((int64_t)e->blocks * run->chip->units, d.tiles, k->dims[2]);
+    g->splits = splits_of(e, run->chip->units, d.tiles, k->dims[2]);
     g->parts = (int32_t)d.parts;
     g->queries = (int32_t)d.together;
     g->general = attention_is_general(&run->call);
