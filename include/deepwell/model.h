@@ -208,7 +208,7 @@ DW_API dw_status dw_tune(dw_context *context, const char *file, const dw_model_o
 DW_API dw_status dw_tuning_key(dw_context *context, const char *device, char *key, size_t size);
 
 /* Runs the model on options->device, a GPU or a simulated one, beside the CPU, in the options' precision, and reports: each kernel on the CPU's operands; outputs on these
- * inputs (count 0: a drawn text where the model makes one, else random ones), and what disturbances by 1e-7 do to those of the CPU; perplexity; greedy text, with
+ * inputs (count 0: a drawn text where the model makes one, else random ones), and what disturbances by 1e-7 do to those of the CPU; perplexity; greedy text (of fewer tokens on a simulated GPU), with
  * the margin between the two best tokens where it differs. MISMATCH, when all is reported, where more differs than sums in another order explain:
  *   kernels     quantisers and integers bit for bit; other results to 1e-5 of the largest (1e-3 for products of 8-bit floats), and a last place of their format
  *   outputs     to 1e-5, perplexity to 0.2 %, or four times as far as disturbances by 1e-7 take those of the CPU, of the input or of all sums, whichever is more (four of each)

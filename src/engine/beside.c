@@ -8,7 +8,7 @@
 
 #include "engine/stepwise.h"
 
-enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, DISTURBANCES = 4 };
+enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, DISTURBANCES = 4 };   /* a simulated GPU takes seconds for a token */
 static const double OUTPUT_BOUND = 1e-5, PERPLEXITY_BOUND = 0.002, DISTURBED_TIMES = 4, MARGIN_TIMES = 10;   /* sums in another order differ by a few times 1e-7 */
 
 /* One of the two. */
@@ -84,9 +84,9 @@ static dw_status take_text(beside *beside, int64_t count, const int64_t *ids) {
 }
 
 /* Greedy text on both, and a drawn one, which becomes the inputs. */
-static dw_status run_text(beside *beside, int64_t drawn) {
+static dw_status run_text(beside *beside, int64_t drawn, int64_t greedy) {
     int64_t made;
-    const int64_t room = PROMPT + (drawn > GREEDY ? drawn : GREEDY);
+    const int64_t room = PROMPT + (drawn > greedy ? drawn : greedy);
     close_session(&beside->cpu);
     close_session(&beside->gpu);
     TRY(make_session(beside, &beside->cpu, NULL, room));
@@ -96,8 +96,8 @@ static dw_status run_text(beside *beside, int64_t drawn) {
     for (int i = 0; i < PROMPT; i++)
         beside->text[i] = beside->cpu.greedy[i] = beside->gpu.greedy[i] = (int64_t)(num_random(17, (uint64_t)i) % (uint64_t)beside->vocabulary);
     TRY(take_text(beside, PROMPT, beside->text));   /* says now what it could not do later */
-    TRY(generate(&beside->cpu, GREEDY, 0, beside->cpu.greedy, &beside->cpu.made));
-    TRY(generate(&beside->gpu, GREEDY, 0, beside->gpu.greedy, &beside->gpu.made));
+    TRY(generate(&beside->cpu, greedy, 0, beside->cpu.greedy, &beside->cpu.made));
+    TRY(generate(&beside->gpu, greedy, 0, beside->gpu.greedy, &beside->gpu.made));
     TRY(generate(&beside->cpu, drawn, 1, beside->text, &made));
     return take_text(beside, PROMPT + made, beside->text);
 }
@@ -328,8 +328,9 @@ static dw_status take_inputs(beside *beside) {
     dw_status status = DW_UNSUPPORTED;
     beside->no_text = beside->cpu.model->no_step;
     if (beside->cpu.model->step.plan != NULL) {
-        status = run_text(beside, DRAWN);
-        if (status == DW_LIMIT) status = run_text(beside, GREEDY);
+        const bool simulated = device_is_simulated(beside->gpu.model->device);
+        status = run_text(beside, simulated ? SIMULATED_DRAWN : DRAWN, simulated ? SIMULATED_GREEDY : GREEDY);
+        if (status == DW_LIMIT && !simulated) status = run_text(beside, GREEDY, GREEDY);
         beside->no_text = status == DW_OK ? NULL : reason_of(beside);
     }
     if (status != DW_UNSUPPORTED && status != DW_LIMIT) return status;
