@@ -46,7 +46,7 @@ dw_status sim_decode_fail(const sim_decoding *d, dw_status status, const char *f
     if (in->file > 0 && (size_t)in->file < d->module->file_count && d->module->files[in->file] != NULL) {
         snprintf(source, sizeof source, " (%s:%d)", d->module->files[in->file], in->source_line);
     }
-    return base_fail(d->context, status, "%s: PTX line %d%s: %s: %s", d->function->name, in->line, source, in->opcode, what);
+    return base_fail(d->context, status, "%.160s: PTX line %d%s: %s: %s", d->function->name, in->line, source, in->opcode, what);
 }
 
 /* ---- memory of a function ---- */
@@ -400,7 +400,7 @@ static dw_status lay_out(sim_decoder *k) {
     code->local_bytes = base_align_up(local, 16);
     code->stack_bytes = code->local_bytes;
     if (code->stack_bytes > 1 << 20 || code->param_bytes > 32764) {
-        return base_fail(k->context, DW_LIMIT, "%s: %zu bytes of local memory and %zu of parameters; 1 MiB and 32764 bytes are the limits", f->name, code->stack_bytes, code->param_bytes);
+        return base_fail(k->context, DW_LIMIT, "%.160s: %zu bytes of local memory and %zu of parameters; 1 MiB and 32764 bytes are the limits", f->name, code->stack_bytes, code->param_bytes);
     }
     return DW_OK;
 }
@@ -493,7 +493,7 @@ static dw_status decode_body(sim_decoder *k) {
     }
     k->first_op[f->instruction_count] = k->code->op_count;
     if (k->code->register_bytes > MAX_REGISTER_BYTES) {
-        return base_fail(k->context, DW_LIMIT, "%s: its registers take %zu bytes of a warp; %d is the limit", f->name, k->code->register_bytes, MAX_REGISTER_BYTES);
+        return base_fail(k->context, DW_LIMIT, "%.160s: its registers take %zu bytes of a warp; %d is the limit", f->name, k->code->register_bytes, MAX_REGISTER_BYTES);
     }
     ptx_instruction end = {.opcode = "ret", .line = f->instruction_count > 0 ? f->instructions[f->instruction_count - 1].line : f->line};
     d.instruction = &end;
@@ -528,7 +528,7 @@ static dw_status decode_function(dw_context *context, ptx_module *module, ptx_fu
     if (f->external || f->instruction_count == 0) {
         if (f->external) return base_fail(context, DW_NOT_FOUND, "%s is declared and nowhere defined", f->name);
     }
-    if (depth > MAX_CALL_DEPTH) return base_fail(context, DW_LIMIT, "%s: calls go deeper than %d", f->name, MAX_CALL_DEPTH);
+    if (depth > MAX_CALL_DEPTH) return base_fail(context, DW_LIMIT, "%.160s: calls go deeper than %d", f->name, MAX_CALL_DEPTH);
     sim_decoder k = {.context = context, .module = module, .function = f, .arena = &module->arena, .carry = SIM_NO_ROW, .depth = depth};
     TRY_NEW(k.code, k.arena, 1);
     k.code->module = module;

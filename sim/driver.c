@@ -115,11 +115,12 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "lanes") == 0 && (strcmp(value, "routed") == 0 || strcmp(value, "strict") == 0)) o->lanes_routed = strcmp(value, "routed") == 0;
     else if (strcmp(option, "units") == 0 && is_number && number >= 1 && number <= 4096) o->sm_count = (int)number;
     else if (strcmp(option, "ptx") == 0) snprintf(sim_driver.replacement, sizeof sim_driver.replacement, "%s", value);
+    else if (strcmp(option, "loads") == 0 && (strcmp(value, "done") == 0 || strcmp(value, "strict") == 0)) o->loads_done = strcmp(value, "done") == 0;
     else if (strcmp(option, "exit") == 0 && (strcmp(value, "early") == 0 || strcmp(value, "strict") == 0)) o->exit_early = strcmp(value, "early") == 0;
     else if (strcmp(option, "fail_alloc") == 0 && is_number) sim_driver.fail_alloc = (int64_t)number;
     else if (strcmp(option, "fail_launch") == 0 && is_number) sim_driver.fail_launch = (int64_t)number;
     else {
-        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, units=N, ptx=FILE, trace=LAUNCH, trace_cta=X:Y:Z, trace_warp=N, trace_lines=N, trace_file=FILE, fail_alloc=N, fail_launch=N",
+        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, loads=strict|done, exit=strict|early, units=N, ptx=FILE, trace=LAUNCH, trace_cta=X:Y:Z, trace_warp=N, trace_lines=N, trace_file=FILE, fail_alloc=N, fail_launch=N",
                           option, value);
     }
     return CUDA_OK;

@@ -206,7 +206,7 @@ static cuda_result set_attribute(struct cuda_function_st *f, cuda_function_attri
     }
     if (attribute != CUDA_FUNCTION_MAX_DYNAMIC_SHARED_BYTES) return CUDA_INVALID_VALUE;
     if (value < 0 || (size_t)value + static_shared(f) > sim_driver.options.shared_limit) {
-        return driver_say(CUDA_INVALID_VALUE, "%s: %d bytes of dynamic shared memory and %zu static; the chip has %zu for a block", f->function->name, value, static_shared(f),
+        return driver_say(CUDA_INVALID_VALUE, "%.160s: %d bytes of dynamic shared memory and %zu static; the chip has %zu for a block", f->function->name, value, static_shared(f),
                           sim_driver.options.shared_limit);
     }
     f->max_dynamic_shared = value;
@@ -293,12 +293,12 @@ static cuda_result gather_params(const struct cuda_function_st *f, void **parame
             if (at[0] == (void *)1) buffer = at[1];
             if (at[0] == (void *)2) bytes = *(const size_t *)at[1];
         }
-        if (buffer == NULL || bytes < f->code->param_bytes) return driver_say(CUDA_INVALID_VALUE, "%s: %zu bytes of parameters, where %zu are declared", f->function->name, bytes, f->code->param_bytes);
+        if (buffer == NULL || bytes < f->code->param_bytes) return driver_say(CUDA_INVALID_VALUE, "%.160s: %zu bytes of parameters, where %zu are declared", f->function->name, bytes, f->code->param_bytes);
         memcpy(params, buffer, f->code->param_bytes);
         return CUDA_OK;
     }
     for (int i = 0; i < f->function->param_count; i++) {
-        if (parameters == NULL || parameters[i] == NULL) return driver_say(CUDA_INVALID_VALUE, "%s: parameter %d of %d is not given", f->function->name, i, f->function->param_count);
+        if (parameters == NULL || parameters[i] == NULL) return driver_say(CUDA_INVALID_VALUE, "%.160s: parameter %d of %d is not given", f->function->name, i, f->function->param_count);
         memcpy(params + f->function->params[i]->address, parameters[i], f->function->params[i]->bytes);
     }
     return CUDA_OK;
@@ -310,13 +310,13 @@ cuda_result driver_prepare(const cuda_launch_config *config, cuda_function f, vo
     read_cluster(config->attributes, config->attribute_count, f->function, launch->cluster);
     uint64_t ctas = (uint64_t)launch->cluster[0] * launch->cluster[1] * launch->cluster[2];
     if (ctas > 8 && !f->non_portable_cluster) {
-        return driver_say(CUDA_INVALID_CLUSTER_SIZE, "%s: clusters of %llu CTAs; more than 8 need the attribute that allows a size that is not portable", f->function->name,
+        return driver_say(CUDA_INVALID_CLUSTER_SIZE, "%.160s: clusters of %llu CTAs; more than 8 need the attribute that allows a size that is not portable", f->function->name,
                           (unsigned long long)ctas);
     }
     size_t allowed = f->max_dynamic_shared > 0 ? (size_t)f->max_dynamic_shared : DEFAULT_SHARED - static_shared(f);
     if (static_shared(f) > DEFAULT_SHARED && f->max_dynamic_shared == 0) allowed = 0;
     if (launch->shared_bytes > allowed) {
-        return driver_say(CUDA_INVALID_VALUE, "%s: %zu bytes of dynamic shared memory, and %zu are allowed: set the function's attribute for more", f->function->name,
+        return driver_say(CUDA_INVALID_VALUE, "%.160s: %zu bytes of dynamic shared memory, and %zu are allowed: set the function's attribute for more", f->function->name,
                           launch->shared_bytes, allowed);
     }
     launch->params = calloc(1, f->code->param_bytes + 1);

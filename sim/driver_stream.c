@@ -112,6 +112,8 @@ cuda_result cuEventElapsedTime(float *milliseconds, cuda_event start, cuda_event
     return driver_say(CUDA_NOT_SUPPORTED, "the simulator is no model of time: it has no elapsed time");
 }
 
+cuda_result cuEventElapsedTime_v2(float *milliseconds, cuda_event start, cuda_event end) { return cuEventElapsedTime(milliseconds, start, end); }
+
 cuda_result cuEventDestroy_v2(cuda_event event) {
     if (event == NULL) return CUDA_INVALID_HANDLE;
     free(event);

@@ -30,6 +30,7 @@ sim_flow sim_find(sim_warp *w, const sim_op *op, int lane, const char *format, .
         snprintf(place, sizeof place, ", PTX line %d%s, %.60s", in->line, source, in->opcode);
     }
     uint32_t id[3] = {0};
+    const char *name = launch->code->function->name;   /* those of C++ templates run to thousands of characters */
     if (lane >= 0) {
         uint32_t thread = (uint32_t)(w->index * LANES + lane);
         id[0] = thread % launch->block[0];
@@ -42,7 +43,7 @@ sim_flow sim_find(sim_warp *w, const sim_op *op, int lane, const char *format, .
         if (lane >= 0) snprintf(who, sizeof who, ", lane %d (thread %u,%u,%u)", lane, id[0], id[1], id[2]);
         launch->finding.made = true;
         launch->finding.cluster = cta->cluster->index;
-        snprintf(launch->finding.text, sizeof launch->finding.text, "kernel %s%s, CTA %u,%u,%u, warp %d%s: %s", launch->code->function->name, place, cta->id[0],
+        snprintf(launch->finding.text, sizeof launch->finding.text, "kernel %.160s%s%s, CTA %u,%u,%u, warp %d%s: %s", name, strlen(name) > 160 ? ".." : "", place, cta->id[0],
                  cta->id[1], cta->id[2], w->index, who, what);
     }
     uint64_t stop = atomic_load(&launch->stop_at);
@@ -406,26 +407,26 @@ static dw_status check_launch(const sim_launch *l, size_t *resident) {
     uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2], ctas = (uint64_t)l->cluster[0] * l->cluster[1] * l->cluster[2];
     uint64_t most = (uint64_t)f->max_threads[0] * (uint64_t)f->max_threads[1] * (uint64_t)f->max_threads[2];
     if (threads == 0 || l->block[0] > 1024 || l->block[1] > 1024 || l->block[2] > 64 || threads > 1024) {
-        return base_fail(l->context, DW_INVALID, "%s: a block of %ux%ux%u threads; 1 to 1024 are possible, z up to 64", f->name, l->block[0], l->block[1], l->block[2]);
+        return base_fail(l->context, DW_INVALID, "%.160s: a block of %ux%ux%u threads; 1 to 1024 are possible, z up to 64", f->name, l->block[0], l->block[1], l->block[2]);
     }
     if (l->grid[0] == 0 || l->grid[1] == 0 || l->grid[2] == 0 || l->grid[0] > INT32_MAX || l->grid[1] > 65535 || l->grid[2] > 65535) {
-        return base_fail(l->context, DW_INVALID, "%s: a grid of %ux%ux%u; x is 1 to 2147483647, y and z 1 to 65535", f->name, l->grid[0], l->grid[1], l->grid[2]);
+        return base_fail(l->context, DW_INVALID, "%.160s: a grid of %ux%ux%u; x is 1 to 2147483647, y and z 1 to 65535", f->name, l->grid[0], l->grid[1], l->grid[2]);
     }
-    if (most > 0 && threads > most) return base_fail(l->context, DW_INVALID, "%s: %llu threads, and .maxntid allows %llu", f->name, (unsigned long long)threads, (unsigned long long)most);
+    if (most > 0 && threads > most) return base_fail(l->context, DW_INVALID, "%.160s: %llu threads, and .maxntid allows %llu", f->name, (unsigned long long)threads, (unsigned long long)most);
     for (int i = 0; i < 3; i++) {
         if (f->required_threads[0] > 0 && l->block[i] != (uint32_t)f->required_threads[i]) {
-            return base_fail(l->context, DW_INVALID, "%s: .reqntid asks for %dx%dx%d threads, not %ux%ux%u", f->name, f->required_threads[0], f->required_threads[1],
+            return base_fail(l->context, DW_INVALID, "%.160s: .reqntid asks for %dx%dx%d threads, not %ux%ux%u", f->name, f->required_threads[0], f->required_threads[1],
                              f->required_threads[2], l->block[0], l->block[1], l->block[2]);
         }
         if (l->cluster[i] == 0 || l->grid[i] % l->cluster[i] != 0) {
-            return base_fail(l->context, DW_INVALID, "%s: a grid of %ux%ux%u is no multiple of clusters of %ux%ux%u", f->name, l->grid[0], l->grid[1], l->grid[2],
+            return base_fail(l->context, DW_INVALID, "%.160s: a grid of %ux%ux%u is no multiple of clusters of %ux%ux%u", f->name, l->grid[0], l->grid[1], l->grid[2],
                              l->cluster[0], l->cluster[1], l->cluster[2]);
         }
     }
-    if (ctas > SIM_MAX_CLUSTER) return base_fail(l->context, DW_INVALID, "%s: clusters of %llu CTAs; %d is the limit", f->name, (unsigned long long)ctas, SIM_MAX_CLUSTER);
+    if (ctas > SIM_MAX_CLUSTER) return base_fail(l->context, DW_INVALID, "%.160s: clusters of %llu CTAs; %d is the limit", f->name, (unsigned long long)ctas, SIM_MAX_CLUSTER);
     size_t shared = l->code->shared_bytes - SIM_SHARED_RESERVED + l->dynamic_shared;
     if (shared > l->options->shared_limit) {
-        return base_fail(l->context, DW_INVALID, "%s: %zu bytes of shared memory, and the chip has %zu for a block", f->name, shared, l->options->shared_limit);
+        return base_fail(l->context, DW_INVALID, "%.160s: %zu bytes of shared memory, and the chip has %zu for a block", f->name, shared, l->options->shared_limit);
     }
     size_t per_sm = 2048 / threads, by_shared = (l->options->shared_limit + 1024) / (shared + 1024);
     if (by_shared < per_sm) per_sm = by_shared;

@@ -316,6 +316,7 @@ typedef struct sim_options {
     uint64_t budget;              /* warp instructions of a launch */
     bool races, uninitialised;    /* findings of those kinds are made */
     bool lanes_routed;            /* a warp's loads and stores of tensor memory go to its own lanes, whatever lane their address says */
+    bool loads_done;              /* loads of tensor memory are done when they are issued, so nobody need wait for them */
     bool exit_early;              /* a CTA may end while its stores still read its shared memory */
     int sm_count, arch;
     size_t shared_limit;          /* bytes of shared memory a CTA may have */
