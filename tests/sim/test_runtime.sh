@@ -16,5 +16,5 @@ for chip in h200 b200,seed=7; do
     grep -q "^Deepwell simulated ${chip%%,*}, compute capability" "$folder/out"
     grep -qx 1998 "$folder/out"
     grep -q "a block of 2048x1x1 threads" "$folder/err"
-    grep -qE "^deepwell-sim: INVALID: kernel .*add.*, PTX line [0-9]+ \(.*program.cu:11\), ld.global.*lane 8 \(thread 104,0,0\): " "$folder/err"
+    grep -qE "^deepwell-sim: INVALID: kernel .*add.*, PTX line [0-9]+ \(.*program.cu:10\), ld.global.*lane 8 \(thread 104,0,0\): " "$folder/err"
 done
