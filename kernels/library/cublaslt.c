@@ -164,6 +164,8 @@ static dw_status find_candidate(dw_context *context, const cublaslt *lt, const c
 
 static void *at(uint64_t address) { return (void *)(uintptr_t)address; }
 
+static uint64_t align(uint64_t address) { return (address + CUBLASLT_WORKSPACE_ALIGN - 1) / CUBLASLT_WORKSPACE_ALIGN * CUBLASLT_WORKSPACE_ALIGN; }
+
 static dw_status multiply(const kernel_library_call *call, const cublaslt *lt, const cublaslt_product *p, described *by) {
     const float alpha = 1, beta = p->c != 0 ? 1 : 0;
     cublaslt_candidate chosen;
@@ -171,7 +173,7 @@ static dw_status multiply(const kernel_library_call *call, const cublaslt *lt, c
     TRY(prefer(call->context, lt, p, by));
     TRY(find_candidate(call->context, lt, p, by, &chosen));
     LT_TRY(call->context, lt, Matmul, lt->handle, by->desc, &alpha, at(p->a), by->a, at(p->b), by->b, &beta, at(p->c != 0 ? p->c : p->d), by->d, at(p->d), by->d, &chosen.algorithm,
-           at(p->workspace), CUBLASLT_WORKSPACE, call->stream);
+           at(align(p->workspace)), CUBLASLT_WORKSPACE, call->stream);
     return DW_OK;
 }
 

@@ -14,13 +14,14 @@ typedef struct cublaslt {
 
 /* Of what the library proposes for a product, the first so many can be asked for. */
 enum { CUBLASLT_CANDIDATES = 8 };
-/* What it gets to work in: its own advice for Hopper. */
-enum { CUBLASLT_WORKSPACE = 32 << 20 };
+/* What it gets to work in: its own advice for Hopper, from a multiple of 256 bytes on. */
+enum { CUBLASLT_WORKSPACE = 32 << 20, CUBLASLT_WORKSPACE_ALIGN = 256 };
 
 /* d [m,n] = epilogue(a b + c + bias), each matrix stored by columns, the next column so many elements behind. Transposed, a lies as [k,m], b as [n,k].
  * A zero address: there is no such operand. */
 typedef struct cublaslt_product {
-    uint64_t a, b, c, d, bias, scales_a, scales_b, workspace;
+    uint64_t a, b, c, d, bias, scales_a, scales_b;
+    uint64_t workspace;                                   /* CUBLASLT_WORKSPACE bytes behind the next multiple of their alignment */
     int64_t m, n, k, stride_a, stride_b, stride_d;        /* c lies as d */
     int64_t batch_a, batch_b, batch_d;                    /* elements from one batch to the next */
     int32_t batches, transpose_a, transpose_b;

@@ -161,7 +161,7 @@ static int64_t scale_bytes(const kernel_run *run, int operand) {
     return ceil_div(count * 4, ROUND) * ROUND;
 }
 
-size_t matmul_cublaslt_workspace(const kernel_run *run) { return (size_t)(scale_bytes(run, 0) + scale_bytes(run, 1)) + CUBLASLT_WORKSPACE; }
+size_t matmul_cublaslt_workspace(const kernel_run *run) { return (size_t)(scale_bytes(run, 0) + scale_bytes(run, 1)) + CUBLASLT_WORKSPACE + CUBLASLT_WORKSPACE_ALIGN; }
 
 /* Scales [rows, blocks] of an operand to offset bytes in the workspace, with these strides. */
 static dw_status copy_scales(const kernel_run *run, kernel_launcher *launcher, int operand, int64_t rows, int64_t blocks, int64_t row_stride, int64_t block_stride, int64_t offset) {

@@ -8,8 +8,10 @@
 
 #include "engine/stepwise.h"
 
-enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, DISTURBANCES = 4 };   /* a simulated GPU takes seconds for a token */
-static const double OUTPUT_BOUND = 1e-5, PERPLEXITY_BOUND = 0.002, DISTURBED_TIMES = 4, MARGIN_TIMES = 10;   /* sums in another order differ by a few times 1e-7 */
+enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, DISTURBANCES = 4, TEXTS = 33, TEXTS_AT_A_TIME = 4 };   /* a simulated GPU takes seconds for a token */
+static const double OUTPUT_BOUND = 1e-5, DISTURBED_TIMES = 1.5, MARGIN_TIMES = 10;   /* sums in another order differ by a few times 1e-7 */
+/* Of the perplexity; texts are added until the estimate's standard error is a fourth of it, or there are TEXTS. Where it is more, three of them are the bound. */
+static const double PERPLEXITY_BOUND = 0.002, PERPLEXITY_ERROR = 0.0005, PERPLEXITY_ERRORS = 3;
 
 /* One of the two. */
 typedef struct side {
@@ -41,8 +43,9 @@ typedef struct beside {
     const dw_named_tensor *inputs;
     const char *no_text;              /* why there is no text; NULL: there is */
     int64_t text[PROMPT + DRAWN];     /* drawn by the CPU; the inputs are made of it */
-    int64_t positions, vocabulary;
+    int64_t positions, vocabulary, drawn;
     moved by_input, by_sums;
+    struct { int texts; int64_t tokens; double cpu, differences, squares; } likelihood;   /* over texts: nats of the CPU; of each text's mean, there less here */
     json_t *facts;
     bool holds;
 } beside;
@@ -92,6 +95,7 @@ static dw_status run_text(beside *beside, int64_t drawn, int64_t greedy) {
     TRY(make_session(beside, &beside->cpu, NULL, room));
     TRY(make_session(beside, &beside->gpu, NULL, room));
     beside->vocabulary = vocabulary_of(&beside->cpu);
+    beside->drawn = drawn;
     if (beside->vocabulary < 1) return base_fail(beside->context, DW_UNSUPPORTED, "its first output has no vocabulary");
     for (int i = 0; i < PROMPT; i++)
         beside->text[i] = beside->cpu.greedy[i] = beside->gpu.greedy[i] = (int64_t)(num_random(17, (uint64_t)i) % (uint64_t)beside->vocabulary);
@@ -257,12 +261,70 @@ static int64_t best_of(const float *logits, int64_t count, double *margin) {
 
 static double moved_by(const beside *beside) { return larger(beside->by_input.logits, beside->by_sums.logits); }
 
-static void add_perplexity(beside *beside, const float *cpu, const float *gpu) {
-    const double here = nats_of(beside, cpu), there = nats_of(beside, gpu), ratio = exp(there - here) - 1, most = larger(beside->by_input.perplexity, beside->by_sums.perplexity);
-    json_t *row = json_pack("{s:I, s:o, s:o, s:o, s:o}", "tokens", (json_int_t)beside->positions, "cpu", real(exp(here)), "gpu", real(exp(there)), "difference", real(ratio),
-                            "disturbed", real(most));
+static dw_status note_likelihood(beside *beside) {
+    float *cpu, *gpu;
+    arena scratch;
+    arena_init(&scratch, beside->context);
+    dw_status status = values_of(&scratch, &beside->cpu.outputs[0].tensor, &cpu);
+    if (status == DW_OK) status = values_of(&scratch, &beside->gpu.outputs[0].tensor, &gpu);
+    if (status == DW_OK) {
+        const double here = nats_of(beside, cpu), by = nats_of(beside, gpu) - here;
+        beside->likelihood.texts++;
+        beside->likelihood.tokens += beside->positions;
+        beside->likelihood.cpu += here;
+        beside->likelihood.differences += by;
+        beside->likelihood.squares += by * by;
+    }
+    arena_free(&scratch);
+    return status;
+}
+
+/* Of the mean difference; of a single text it is not known. */
+static double standard_error(const beside *beside) {
+    const double n = beside->likelihood.texts, mean = beside->likelihood.differences / n, variance = beside->likelihood.squares / n - mean * mean;
+    return n < 2 ? INFINITY : sqrt(larger(variance, 0) / (n - 1));
+}
+
+static dw_status draw_texts(beside *beside, uint64_t seed, int64_t (*texts)[PROMPT + DRAWN], dw_prompt *prompts) {
+    const dw_session_options options = {.max_tokens = PROMPT + DRAWN, .rows = TEXTS_AT_A_TIME};
+    close_session(&beside->cpu);
+    TRY(dw_session_create(beside->context, beside->cpu.model, &options, &beside->cpu.session));
+    for (int t = 0; t < TEXTS_AT_A_TIME; t++) {
+        for (int i = 0; i < PROMPT; i++) texts[t][i] = (int64_t)(num_random(seed + (uint64_t)t, (uint64_t)i) % (uint64_t)beside->vocabulary);
+        prompts[t] = (dw_prompt){.count = PROMPT, .ids = texts[t], .seed = seed + (uint64_t)t, .made_ids = texts[t] + PROMPT};
+    }
+    return dw_session_generate_batch(beside->cpu.session, TEXTS_AT_A_TIME, prompts, &(dw_generate_options){.tokens = beside->drawn, .temperature = 1}, NULL);
+}
+
+/* One more text on both. What it takes is given back, as there are many. */
+static dw_status run_more(beside *beside, const int64_t *ids, int64_t count) {
+    const arena kept = beside->arena;
+    arena_init(&beside->arena, beside->context);
+    memcpy(beside->text, ids, (size_t)count * sizeof *ids);
+    dw_status status = take_text(beside, count, beside->text);
+    if (status == DW_OK) status = run_side(beside, &beside->cpu);
+    if (status == DW_OK) status = run_side(beside, &beside->gpu);
+    if (status == DW_OK) status = note_likelihood(beside);
+    arena_free(&beside->arena);
+    beside->arena = kept;
+    return status;
+}
+
+static dw_status add_perplexity(beside *beside) {
+    int64_t texts[TEXTS_AT_A_TIME][PROMPT + DRAWN];
+    dw_prompt prompts[TEXTS_AT_A_TIME];
+    const int most = device_is_simulated(beside->gpu.model->device) ? 1 : TEXTS;
+    while (standard_error(beside) > PERPLEXITY_ERROR && beside->likelihood.texts < most) {
+        TRY(draw_texts(beside, 1000 + (uint64_t)beside->likelihood.texts, texts, prompts));
+        for (int t = 0; t < TEXTS_AT_A_TIME; t++) TRY(run_more(beside, texts[t], PROMPT + prompts[t].made));
+    }
+    const double here = beside->likelihood.cpu / beside->likelihood.texts, by = beside->likelihood.differences / beside->likelihood.texts, error = standard_error(beside);
+    const double ratio = exp(by) - 1, disturbed = larger(beside->by_input.perplexity, beside->by_sums.perplexity);
+    json_t *row = json_pack("{s:i, s:I, s:o, s:o, s:o, s:o, s:o}", "texts", beside->likelihood.texts, "tokens", (json_int_t)beside->likelihood.tokens, "cpu", real(exp(here)), "gpu",
+                            real(exp(here + by)), "difference", real(ratio), "error", real(error), "disturbed", real(disturbed));
     json_object_set_new(beside->facts, "perplexity", row);
-    conclude(beside, row, fabs(ratio) <= PERPLEXITY_BOUND || fabs(ratio) <= DISTURBED_TIMES * most);
+    conclude(beside, row, fabs(ratio) <= larger(PERPLEXITY_BOUND, beside->likelihood.texts > 1 ? PERPLEXITY_ERRORS * error : DISTURBED_TIMES * disturbed));
+    return DW_OK;
 }
 
 /* The best token of each position of the drawn text, whatever came before. */
@@ -310,8 +372,9 @@ static dw_status add_text(beside *beside) {
     float *cpu, *gpu;
     TRY(values_of(&beside->arena, &beside->cpu.outputs[0].tensor, &cpu));
     TRY(values_of(&beside->arena, &beside->gpu.outputs[0].tensor, &gpu));
-    add_perplexity(beside, cpu, gpu);
     add_positions(beside, cpu, gpu);
+    TRY(note_likelihood(beside));
+    TRY(add_perplexity(beside));
     return add_greedy(beside);
 }
 
@@ -381,8 +444,9 @@ static void print_text(text *out, const json_t *facts) {
     const char *none = json_string_value(json_object_get(facts, "no_text"));
     if (none != NULL) text_printf(out, "no text: %s\n", none);
     if (none != NULL) return;
-    text_printf(out, "perplexity of %lld drawn tokens: %.5f on the CPU, %.5f there, %+.4f %%; disturbances move it by up to %.4f %%%s\n", count_of(perplexity, "tokens"),
-                number_of(perplexity, "cpu"), number_of(perplexity, "gpu"), 100 * number_of(perplexity, "difference"), 100 * number_of(perplexity, "disturbed"), verdict_of(perplexity));
+    text_printf(out, "perplexity of %lld tokens drawn in %lld texts: %.5f on the CPU, %.5f there, %+.4f %% with a standard error of %.4f; disturbances move that of the first text by up to %.4f %%%s\n",
+                count_of(perplexity, "tokens"), count_of(perplexity, "texts"), number_of(perplexity, "cpu"), number_of(perplexity, "gpu"), 100 * number_of(perplexity, "difference"),
+                100 * number_of(perplexity, "error"), 100 * number_of(perplexity, "disturbed"), verdict_of(perplexity));
     if (count_of(greedy, "same") == count_of(greedy, "tokens")) {
         text_printf(out, "greedy text: %lld tokens, all the same\n", count_of(greedy, "tokens"));
     } else {

@@ -158,7 +158,12 @@ typedef struct fastest { const kernel_row *row; const char *variant; double seco
 
 static dw_status try_one(tuning *t, trial *trial, const kernel_row *row, int variant, const char *name, fastest *best) {
     double seconds;
-    TRY(measure(t, trial, row, variant, &seconds));
+    dw_status status = measure(t, trial, row, variant, &seconds);
+    if (status == DW_UNSUPPORTED && (row->needs & CHIP_LIBRARIES) != 0) {   /* what a library takes is known when it is asked */
+        text_printf(&t->out, "#   not %s %s: %s\n", row->name, name, dw_context_error(t->context));
+        return base_poll(t->context);
+    }
+    TRY(status);
     best->tried++;
     if (best->row == NULL || seconds < best->seconds) *best = (fastest){row, name, seconds, best->tried};
     return base_poll(t->context);
@@ -288,7 +293,7 @@ dw_status dw_tuning_key(dw_context *context, const char *device, char *key, size
     if (status == DW_OK && (size_t)snprintf(key, size, "%s-%s-%s", model.device->caps.name, found.driver, found.kernels) >= size)
         status = base_fail(context, DW_LIMIT, "the key of a tuning does not fit %zu bytes", size);
     for (char *at = key; status == DW_OK && *at != '\0'; at++)
-        if (*at == ' ' || *at == '/') *at = '_';
+        if (strchr(" /,", *at) != NULL) *at = '_';
     device_close(model.device);
     arena_free(&t.arena);
     return status;

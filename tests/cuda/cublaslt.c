@@ -191,6 +191,7 @@ cublaslt_status cublasLtMatmul(cublaslt_handle handle, cublaslt_desc desc, const
                                const void *beta, const void *c, cublaslt_layout c_layout, void *d, cublaslt_layout d_layout, const cublaslt_algorithm *algorithm,
                                void *workspace, size_t workspace_bytes, void *stream) {
     const product p = {*desc, *a_layout, *b_layout, *d_layout, a, b, c, d, *(const float *)alpha, *(const float *)beta};
+    if ((uintptr_t)workspace % 256 != 0) return CUBLASLT_INVALID_VALUE;
     if (handle == NULL || c_layout->type != d_layout->type || !is_product(desc, a_layout, b_layout, d_layout) || algorithm->opaque[0] < 1 || algorithm->opaque[0] > 2)
         return CUBLASLT_INVALID_VALUE;
     memset(workspace, 0xff, workspace_bytes < 4096 ? workspace_bytes : 4096);   /* the library's own */
