@@ -137,13 +137,14 @@ class Model:
         device: str | None = None,
         dims: str | None = None,
         kernels: str | None = None,
+        tuning: str | None = None,
         registry: Registry | None = None,
         generate: bool = False,
         plan_only: bool = False,
         threads: int = 0,
     ) -> None:
         """source: a Graph, or the path of a .pt2, a graph's text or a compiled .dw. policy is the text of one (docs/precision.md). dims are typical
-        sizes, "b=1,s=128". kernels must be taken, "matmul=matmul_f32_avx2". plan_only: for explaining, chip may be another than this machine's."""
+        sizes, "b=1,s=128". kernels must be taken, "matmul=matmul_f32_avx2". tuning is a text that tune gave. plan_only: for explaining, chip may be another than this machine's."""
 
     @property
     def source(self) -> Graph: ...

@@ -27,7 +27,7 @@ from .report import Report, Row
 MAX_ROUNDS = 12
 # Nodes of autograd's state, which stay where they are in graphs that run on PyTorch.
 _STATE_CALLS = {torch._C._set_grad_enabled}
-_OPTION_NAMES = ("precision", "precision_policy", "kernel_registry", "threads", "kernels", "strict")
+_OPTION_NAMES = ("precision", "precision_policy", "kernel_registry", "threads", "kernels", "tuning", "strict")
 
 
 class CompileReport(Report):
@@ -44,7 +44,7 @@ def report() -> Report:
 
 
 def compile(module: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, mode: str | None = None, **_: Any) -> Callable[..., Any]:
-    """The backend that torch.compile calls, once for every graph. options: precision, precision_policy, kernel_registry, threads, kernels, strict."""
+    """The backend that torch.compile calls, once for every graph. options: precision, precision_policy, kernel_registry, threads, kernels, tuning, strict."""
     options = dict(options or {})
     unknown = set(options) - set(_OPTION_NAMES)
     if unknown:
@@ -53,7 +53,7 @@ def compile(module: fx.GraphModule, example_inputs: Sequence[Any], *, options: d
         warnings.warn(f"backend deepwell has no modes; '{mode}' changes nothing", DeepwellWarning, stacklevel=2)
     strict = bool(options.pop("strict", False))
     made = _options(options.get("precision"), options.get("precision_policy"), options.get("kernel_registry"), int(options.get("threads", 0)), {},
-                    options.get("kernels"))
+                    options.get("kernels"), options.get("tuning"))
     return compile_region(module, example_inputs, options=made, rows=_REPORT.rows, name="graph", strict=strict)
 
 

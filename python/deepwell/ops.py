@@ -1,20 +1,22 @@
 """Single operators as ``torch.library`` ops, with fake kernels: they trace, export and compile as PyTorch's own do.
 
-Each call is a graph of a few ops in the core's text form, planned once for its shapes and kept; the CPU runs it at once. Results carry no gradients.
+Each call is a graph of a few ops in the core's text form, planned once for its shapes and device and kept; the CPU runs it at once, a GPU in the current
+stream. ``quantize`` and ``dequantize``, whose results are parts of a format, are the CPU's. Results carry no gradients.
 """
 from __future__ import annotations
 
 import functools
 import json
-from typing import Optional, Sequence
+from typing import Any, Optional, Sequence
 
 import torch
 from torch import Tensor
 
 from . import _core
-from .errors import Invalid, Mismatch
+from .errors import Invalid, Mismatch, Unsupported
+from .placement import CPU, core_device, device_of
 from .precision import precision_name
-from .region import DTYPES
+from .region import DTYPES, enqueue
 
 # Planned graphs that are kept; the one not used for longest goes.
 MAX_PLANS = 256
@@ -32,13 +34,17 @@ def _operands() -> dict[str, tuple[str, str]]:
 # ---- planned graphs ----
 
 @functools.lru_cache(MAX_PLANS)
-def _session(text: str) -> object:
-    return _core.Session(_core.Model(_core.Graph.text("op", text)))
+def _session(text: str, device: Optional[str]) -> Any:
+    if device is None:
+        return _core.Session(_core.Model(_core.Graph.text("op", text)))
+    return _core.Session(_core.Model(_core.Graph.text("op", text), device=device), device_memory=True)
+
+
+# Those that graphs of torch.cuda.graph run on.
+_captured: list[Any] = []
 
 
 def _check(name: str, tensor: Tensor) -> None:
-    if tensor.device.type != "cpu":
-        raise Invalid(f"deepwell op: '{name}' is on device '{tensor.device}'; it must be on the CPU")
     if tensor.dtype not in _NAMES:
         raise Invalid(f"deepwell op: '{name}' is {tensor.dtype}, which has no format here")
 
@@ -50,8 +56,21 @@ def _run(lines: list[str], inputs: dict[str, Tensor], result: str) -> Tensor:
         _check(name, tensor)
         text.append(f"  input {name} {_NAMES[tensor.dtype]}[{','.join(map(str, tensor.shape))}]")
     text += [f"  {line}" for line in lines] + [f"  output y {result}", ""]
-    (made,) = _session("\n".join(text)).run(tuple(t.contiguous() for t in inputs.values()))
+    device = device_of(inputs.items()) or CPU
+    session = _session("\n".join(text), core_device(device))
+    if device.type == "cpu":
+        (made,) = session.run(tuple(t.contiguous() for t in inputs.values()))
+        return made
+    if torch.cuda.is_current_stream_capturing():
+        _captured.append(session)
+    (made,) = enqueue(session, inputs.values(), device)
     return made
+
+
+def _check_host(what: str, *tensors: Tensor) -> None:
+    for tensor in tensors:
+        if tensor.device.type != "cpu":
+            raise Unsupported(f"deepwell op: {what} makes parts of a format on the CPU alone, a tensor is on '{tensor.device}': move it by .cpu()")
 
 
 def _precision(precision: Optional[str]) -> Optional[str]:
@@ -240,6 +259,7 @@ def quantize(x: Tensor, format: str) -> tuple[Tensor, Tensor, Tensor]:
     elements: float8 [..,k], or packed into bytes, FP4 two to a byte [..,k/2], FP6 [..,k*6/8]. scales: float8_e8m0fnu, float8_e4m3fn or float32, one a
     block [..,ceil(k/block)], of fp8_tensor []. second level: float32, of nvfp4 [], of nvfp4_row one a row, of others empty [0]."""
     _check("x", x)
+    _check_host("quantize", x)
     data, scales, second = _block_shapes(x.shape, format)
     (_, _, elements, scale, level), = _core.op("quantize", f"to={format}", [x.contiguous()])
     return elements.reshape(data), scale.reshape(scales), torch.empty(0) if level is None else level.reshape(second)
@@ -256,6 +276,7 @@ def _(x: Tensor, format: str) -> tuple[Tensor, Tensor, Tensor]:
 def dequantize(elements: Tensor, scales: Tensor, second: Tensor, format: str, k: int, dtype: torch.dtype = torch.float32) -> Tensor:
     """What ``quantize`` gave, as numbers: [..,k] in dtype (float32 or bfloat16). k is what the packed last axis does not tell for certain."""
     shape = [*elements.shape[:-1], k]
+    _check_host("dequantize", elements, scales, second)
     for name, given, wanted in zip(("elements", "scales", "second"), (elements, scales, second), _block_shapes(shape, format)):
         if list(given.shape) != wanted:
             raise Mismatch(f"dequantize: {name} is {list(given.shape)}, of {format} {shape} it is {wanted}")

@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 import functools
 import inspect
+import os
 import threading
 import warnings
 from typing import Any, Callable, TypeVar, cast
@@ -344,7 +345,8 @@ M = TypeVar("M", bound=nn.Module)
 
 def optimize(model: M, *, precision: str | None = None, precision_policy: PrecisionPolicy | str | None = None,
              kernel_registry: KernelRegistry | None = None, use_cutlass: bool = False, batch_size: int | None = None, seq_len: int | None = None,
-             example_inputs: Any = None, dynamic: Any = True, strict: bool = False, threads: int = 0, kernels: str | None = None) -> M:
+             example_inputs: Any = None, dynamic: Any = True, strict: bool = False, threads: int = 0, kernels: str | None = None,
+             tuning: str | os.PathLike[str] | None = None) -> M:
     """A module that computes what model computes, in eval mode, on Deepwell where it can.
 
     It is of model's class, on the same parameters and buffers (not copies), with the same state_dict keys; arguments and results are those of model.
@@ -356,6 +358,7 @@ def optimize(model: M, *, precision: str | None = None, precision_policy: Precis
 
     precision: fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, .. (docs/precision.md); None: as the module has it. precision_policy: by layer.
     It runs where its weights are: a model on a GPU takes and gives tensors of that GPU, in PyTorch's current stream, inside torch.cuda.graph too.
+    tuning: a file that ``deepwell tune`` wrote; None: kernels are chosen by estimates.
     batch_size, seq_len: typical sizes, for the choice of kernels and the first reservation. example_inputs: captured at once, as in ``capture``.
     """
     if not isinstance(model, nn.Module):
@@ -363,7 +366,7 @@ def optimize(model: M, *, precision: str | None = None, precision_policy: Precis
     if isinstance(getattr(model, "deepwell", None), Optimized):
         raise Invalid(f"optimize: this {type(model).__name__} is optimised already; give the module it was made of")
     warn_cutlass(use_cutlass)
-    options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels)
+    options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning)
     check_options(options, device_of([*model.named_parameters(), *model.named_buffers()]))
     if model.training:
         warnings.warn(f"{type(model).__name__} is in training mode; the optimised copy is in eval mode", DeepwellWarning, stacklevel=2)

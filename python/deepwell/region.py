@@ -34,6 +34,7 @@ class Options:
     precision: str | None = None
     policy: PrecisionPolicy | str | None = None
     kernels: str | None = None
+    tuning: str | None = None                               # the text
     registry: Any = None
     device: str | None = None
     threads: int = 0
@@ -42,7 +43,7 @@ class Options:
     def model(self, graph: Any, dims: str | None, text: str = "", **more: Any) -> Any:
         """text: the graph's, whose module paths complete the names in a policy."""
         policy = self.policy.text(_MODULE.findall(text)) if isinstance(self.policy, PrecisionPolicy) else self.policy
-        known = {"precision": self.precision, "policy": policy, "kernels": self.kernels, "registry": self.registry, "device": self.device,
+        known = {"precision": self.precision, "policy": policy, "kernels": self.kernels, "tuning": self.tuning, "registry": self.registry, "device": self.device,
                  "threads": self.threads, "dims": dims}
         return _core.Model(graph, **{k: v for k, v in (known | more).items() if v})
 
@@ -78,6 +79,18 @@ def check_tensor(tensor: torch.Tensor, name: str) -> None:
         raise Unsupported(f"input '{name}' is a meta tensor, which holds no data")
     if tensor.layout != torch.strided:
         raise Unsupported(f"input '{name}' has layout {tensor.layout}; give a dense tensor by .to_dense()")
+
+
+def enqueue(session: Any, leaves: Iterable[torch.Tensor], device: torch.device) -> Any:
+    """A run in PyTorch's current stream of the GPU, not waited for. A copy is made of inputs that are not contiguous or begin between multiples of 16 bytes."""
+    inputs = []
+    for leaf in leaves:
+        if not leaf.is_cuda and leaf.dim() == 0:
+            leaf = leaf.to(device, non_blocking=True)
+        if not leaf.is_contiguous() or leaf.data_ptr() % 16:
+            leaf = leaf.clone(memory_format=torch.contiguous_format)
+        inputs.append(leaf)
+    return session.run(tuple(inputs), lambda shape, name: torch.empty(shape, dtype=DTYPES[name], device=device), torch.cuda.current_stream(device).cuda_stream)
 
 
 def graph_of(source: str, program: Program) -> Any:
@@ -199,7 +212,9 @@ class Region:
     def run(self, leaves: Sequence[torch.Tensor]) -> Sequence[Any]:
         """The results for these inputs, which are read in place (a copy is made of those that are not contiguous)."""
         if self._on_gpu:
-            made = self._enqueue(leaves)
+            if torch.cuda.is_current_stream_capturing():
+                self._is_captured = True
+            made: Sequence[Any] = enqueue(self.session, [leaves[position] for position in self.positions], self.device)
         else:
             inputs = []
             for position in self.positions:
@@ -212,23 +227,6 @@ class Region:
             leaves[position].copy_(made[index])
         return [made[which] if kind == "tensor" else leaves[which] if kind == "given" else which(leaves) if kind == "size" else which
                 for kind, which in self._results]
-
-    def _make(self, shape: tuple[int, ...], name: str) -> torch.Tensor:
-        return torch.empty(shape, dtype=DTYPES[name], device=self.device)
-
-    def _enqueue(self, leaves: Sequence[torch.Tensor]) -> Sequence[Any]:
-        """Into PyTorch's current stream of the GPU, not waited for. A copy is made of inputs that are not contiguous or begin between multiples of 16 bytes."""
-        inputs = []
-        for position in self.positions:
-            leaf = leaves[position]
-            if not leaf.is_cuda and leaf.dim() == 0:
-                leaf = leaf.to(self.device, non_blocking=True)
-            if not leaf.is_contiguous() or leaf.data_ptr() % 16:
-                leaf = leaf.clone(memory_format=torch.contiguous_format)
-            inputs.append(leaf)
-        if torch.cuda.is_current_stream_capturing():
-            self._is_captured = True
-        return self.session.run(tuple(inputs), self._make, torch.cuda.current_stream(self.device).cuda_stream)
 
     def renew(self, written: Iterable[str], moved: dict[str, torch.Tensor], moved_count: int) -> bool:
         """Weights were written in place, or are other tensors now. False: another dtype or shape, the program is no longer true."""

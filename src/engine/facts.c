@@ -127,11 +127,11 @@ static json_t *step_json(const plan *plan, const shared *shared, const plan_step
     op_work work = {0};
     const ir_node *node = step->node;
     ir_work(plan->graph, node, plan->typical, &work);
-    json_t *row = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:o, s:o}", "value", ir_out(node)->id, "op", word(shared, op_get(node->op)->name),
+    json_t *row = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:o, s:s?, s:o}", "value", ir_out(node)->id, "op", word(shared, op_get(node->op)->name),
                             "kernel", word(shared, step->row->name), "format", word(shared, format_of(node)), "module",
                             word(shared, node->origin.module ? node->origin.module : ""), "role", word(shared, node->origin.role ? node->origin.role : ""),
                             "at_load", step->at_load, "us", step->seconds * 1e6, "flops", work.flops, "memory",
-                            word(shared, plan_place_name(plan_value_of(ir_out(node))->place)), "others", verdicts_json(plan, shared, step));
+                            word(shared, plan_place_name(plan_value_of(ir_out(node))->place)), "because", step->because, "others", verdicts_json(plan, shared, step));
     return row;
 }
 

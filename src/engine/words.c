@@ -54,23 +54,24 @@ static void print_choices(text *out, const json_t *steps) {
     size_t i, k;
     json_t *step, *other;
     json_array_foreach((json_t *)(uintptr_t)steps, i, step) {
+        const char *because = json_string_value(json_object_get(step, "because"));
         text why;
         text_init(&why, out->context);
         json_array_foreach(json_object_get(step, "others"), k, other) {
             const char *refused = json_string_value(json_object_get(other, "refused"));
             if (refused != NULL) text_printf(&why, "      not %s: %s\n", member(other, "kernel"), refused);
             else if (strncmp(member(other, "kernel"), "reference_", 10) != 0)
-                text_printf(&why, "      not %s: slower by estimate\n", member(other, "kernel"));
+                text_printf(&why, "      not %s: %s\n", member(other, "kernel"), because == NULL ? "slower by estimate" : "not what was chosen");
         }
         char *key = NULL;
-        json_t *joined = json_sprintf("%s\n%s", member(step, "kernel"), text_string(&why));
+        json_t *joined = json_sprintf("%s %s\n%s", member(step, "kernel"), because ? because : "", text_string(&why));
         key = strdup(json_string_value(joined) ? json_string_value(joined) : "");
         json_decref(joined);
         if (key != NULL && json_object_get(seen, key) == NULL) {
             json_object_set_new(seen, key, json_true());
-            text_printf(out, "    %s %s: %s\n%s", member(step, "op"), member(step, "format"),
-                        strncmp(member(step, "kernel"), "reference_", 10) == 0 ? "reference kernel, no other accepts" : member(step, "kernel"),
-                        text_string(&why));
+            text_printf(out, "    %s %s: %s%s%s\n%s", member(step, "op"), member(step, "format"),
+                        strncmp(member(step, "kernel"), "reference_", 10) == 0 ? "reference kernel, no other accepts" : member(step, "kernel"), because ? ", " : "",
+                        because == NULL ? "" : strcmp(because, "measured") == 0 ? "the fastest of those measured" : because, text_string(&why));
         }
         free(key);
         if (text_status(&why) != DW_OK) out->status = text_status(&why);

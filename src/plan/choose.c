@@ -115,6 +115,7 @@ static dw_status choose_step(plan *plan, const plan_options *options, arena *scr
     const char *asked;
     plan_problem(plan, step, in, out, &problem);
     TRY(asked_kernel(plan, options->kernels, problem.op->name, &asked));
+    if (asked != NULL) step->because = "asked for";
     if (asked == NULL && options->tuning != NULL) TRY(plan_take_tuned(plan, options->tuning, scratch, &problem, step, &asked));
     dw_status status = kernel_choose(scratch, &problem, options->registry, asked, &choice);
     if (status != DW_OK)

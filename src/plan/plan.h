@@ -40,6 +40,7 @@ typedef struct plan_step {
     op_post_list post;
     bool at_load;                     /* depends on weights alone: run once when the model is loaded */
     double seconds;                   /* estimated at the typical sizes */
+    const char *because;              /* of the row: "asked for", "measured"; NULL: its estimate is the least */
     const kernel_tuned *tuned;        /* what measurements chose among the row's variants; NULL: nothing */
     int tuned_count;
     const char *pack_key;             /* of a packed operand: its name among the model's constants; NULL: nothing is packed */

@@ -181,6 +181,7 @@ dw_status plan_take_tuned(plan *plan, const plan_tuning *tuning, arena *scratch,
             return base_fail(plan->context, DW_NOT_FOUND, "tuning: kernel %s has no variant %s for product \"%s\": tune again", row->name, entry->variant, line);
     }
     *kernel = row->name;
+    step->because = "measured";
     step->tuned = row->variant != NULL ? tuned : NULL;
     step->tuned_count = row->variant != NULL ? product->count : 0;
     return DW_OK;

@@ -3,7 +3,8 @@
  * and are watched for writes behind their ends; one and two threads must give the same bits, the latter in place where
  * the row may. A row of kernel.def that no line reaches is a failure.
  * With arguments: only the lines of the files named, or one line given as words; errors are printed. --device D in front of them: the rows of that
- * device instead, with the operands in its memory; then --seeds N, where three take too long, and --kernel NAME: of all rows this one.
+ * device instead, with the operands in its memory; then --seeds N, where three take too long, --kernel NAME: of all rows this one, and
+ * --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want.
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
  * 4096 terms of random sign eight times over. Results in bf16 and f16 add half a step of their format. Integers, bools and quantised
@@ -242,11 +243,14 @@ static dw_tensor seen_at(const dw_tensor *t, const uint8_t *begin, uint8_t *ther
     return seen;
 }
 
-/* A block on the device, guard included. */
-static uint8_t *bring(program *p, const block *b) {
+static bool unwritten;            /* of --unwritten */
+
+/* A block on the device, guard included; the guard alone where the block is to be written there. */
+static uint8_t *bring(program *p, const block *b, bool is_operand) {
     void *memory;
+    const size_t from = is_operand || !unwritten ? 0 : b->length;
     assert_int_equal(p->device->calls->alloc(p->device, b->length + GUARD, &memory), DW_OK);
-    assert_int_equal(p->device->calls->write(p->device, memory, b->bytes, b->length + GUARD), DW_OK);
+    assert_int_equal(p->device->calls->write(p->device, (uint8_t *)memory + from, b->bytes + from, b->length + GUARD - from), DW_OK);
     return memory;
 }
 
@@ -261,9 +265,9 @@ static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, i
     const dw_tensor *const *in = run->call.in, *const *out = run->call.out;
     dw_tensor in_there[KERNEL_CASE_OPERANDS], out_there[KERNEL_CASE_RESULTS];
     const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[KERNEL_CASE_RESULTS];
-    uint8_t *of_in[KERNEL_CASE_OPERANDS] = {0}, *of_out[KERNEL_CASE_RESULTS], *scratch = bring(p, workspace);
+    uint8_t *of_in[KERNEL_CASE_OPERANDS] = {0}, *of_out[KERNEL_CASE_RESULTS], *scratch = bring(p, workspace, false);
     for (int i = 0; i < run->call.n_out; i++) {
-        of_out[i] = bring(p, &results[i].memory);
+        of_out[i] = bring(p, &results[i].memory, in[0] != NULL && row->in_place >= 0 && in[row->in_place] == out[0]);
         out_there[i] = seen_at(out[i], results[i].memory.bytes, of_out[i]);
         outs[i] = &out_there[i];
     }
@@ -271,7 +275,7 @@ static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, i
         if (in[i] == NULL) continue;
         const block *memory = in[i] == &operands[i].strided ? &operands[i].gaps : &operands[i].memory;
         bool in_place = in[i] == out[0];
-        if (!in_place) of_in[i] = bring(p, memory);
+        if (!in_place) of_in[i] = bring(p, memory, true);
         in_there[i] = in_place ? out_there[0] : seen_at(in[i], memory->bytes, of_in[i]);
         ins[i] = &in_there[i];
     }
@@ -544,12 +548,16 @@ int main(int argc, char **argv) {
         kernel_name = argv[first + 1];
         first += 2;
     }
+    if (argc > first && strcmp(argv[first], "--unwritten") == 0) {
+        unwritten = true;
+        first++;
+    }
     if (argc > first) {
         program p;
         program_create(&p);
         char line[LINE_BYTES] = "";
         for (int i = first; i < argc; i++) {
-            if (strstr(argv[i], ".txt") != NULL) {
+            if (strstr(argv[i], ".txt") != NULL || strstr(argv[i], ".list") != NULL) {
                 run_file(&p, argv[i]);
             } else {
                 snprintf(line + strlen(line), sizeof line - strlen(line), "%s%s", line[0] != '\0' ? " " : "", argv[i]);

@@ -105,6 +105,15 @@ def test_an_engine_computes_what_the_module_does(ir, model):
     assert "matmul" in engine.explain() and "ms a call" in str(engine.benchmark(torch.randint(0, 100, (1, 5)), repeat=2))
 
 
+def test_a_tuning_is_read_and_is_for_gpus(ir, tmp_path):
+    file = tmp_path / "tuning.txt"
+    with pytest.raises(FileNotFoundError):
+        dw.compile(ir, tuning=file)
+    file.write_text('tuning "NVIDIA H200" "CUDA 13.0" "0123456789abcdef"\n')
+    with pytest.raises(dw.Unsupported, match="the CPU's kernels are chosen by estimates"):
+        dw.compile(ir, tuning=file)
+
+
 def test_a_policy_reaches_the_layers(ir):
     policy = PrecisionPolicy()
     policy.set_default("mxfp8")

@@ -159,6 +159,41 @@ def test_precisions_run():
         assert (got - want).norm() / want.norm() < bound, precision
 
 
+def test_single_operators_run_where_their_tensors_are():
+    x, w, bias = (torch.randn(shape, device="cuda") for shape in ((3, 20, 64), (96, 64), (96,)))
+    made = dw.ops.gemm(x, w, bias, "gelu", None, True)
+    close(made, torch.nn.functional.gelu(torch.nn.functional.linear(x, w, bias)))
+    close(dw.ops.layer_norm(x, None, None), torch.nn.functional.layer_norm(x, (64,)))
+    close(dw.ops.rms_norm(x[:, 1::2]), torch.nn.functional.rms_norm(x[:, 1::2], (64,), eps=1e-6))
+    q, k, v = (torch.randn(2, 4, 9, 16, device="cuda") for _ in range(3))
+    close(dw.ops.attention(q, k, v, causal=True), torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True))
+    assert (dw.ops.fake_quantize(x, "mxfp8").cpu() == dw.ops.fake_quantize(x.cpu(), "mxfp8")).all()
+    with torch.cuda.stream(torch.cuda.Stream()):
+        y = dw.ops.rms_norm(x * 2)
+        close(y, torch.nn.functional.rms_norm(x * 2, (64,), eps=1e-6))
+    with pytest.raises(dw.Mismatch, match="move it by"):
+        dw.ops.gemm(x, w.cpu(), None, "none", None, True)
+    with pytest.raises(dw.Unsupported, match="on the CPU alone"):
+        dw.ops.quantize(x, "mxfp8")
+
+
+def test_what_was_tuned_is_taken(tmp_path):
+    model = torch.nn.Linear(256, 512).cuda().eval()
+    x = torch.randn(64, 256, device="cuda")
+    exported = torch.export.export(model.cpu(), (x.cpu(),), dynamic_shapes=({0: torch.export.Dim("b")},))
+    torch.export.save(exported, tmp_path / "model.pt2")
+    model.cuda()
+    file = tmp_path / "tuning.txt"
+    assert dw._core.main(["tune", str(tmp_path / "model.pt2"), "--device", "cuda", "--precision", "bf16", "--tuning", str(file)]) == 0
+    engine = dw.compile(dw.capture(model, x), precision="bf16", tuning=file)
+    assert "tuned" in engine._region.model.print("plan")
+    assert (engine(x) - model(x)).norm() / model(x).norm() < 0.02
+    with pytest.raises(dw.Mismatch, match="tune again"):
+        changed = tmp_path / "other.txt"
+        changed.write_text(file.read_text().replace('tuning "', 'tuning "another '))
+        dw.compile(dw.capture(model, x), tuning=changed)
+
+
 def test_torch_compile_takes_it_as_a_backend():
     model = block()
     ids = torch.randint(0, 97, (2, 16), device="cuda")
