@@ -1,9 +1,8 @@
 /* Bulk and tensor copies (PTX ISA 9.7.9.25): issued by one instruction, done later, in an order that the seed decides. Until then their target may not be
  * read, nor their source in shared memory written. */
-#include "decode.h"
+#include "async.h"
 #include "order.h"
 #include "real.h"
-#include "tensor_map.h"
 #include "tmem.h"
 
 #include "device/cuda_abi.h"
@@ -12,34 +11,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-/* A copy under way. Of a tensor: map and coordinates; else address and bytes of global memory. */
-struct sim_async {
-    sim_warp *warp;
-    const sim_op *op;
-    int lane;
-    bool store, tensor;
-    bool arrival;                  /* no copy of its own: cp.async of the lane, before serial, arrive at mbarrier */
-    uint64_t serial;
-    bool response;                 /* to a request to cancel a launch: the words */
-    uint32_t words[4];
-    bool reduces;                  /* a store that combines with what is there, as the op's modifier says */
-    uint8_t *read;                 /* of a store: what was read of the source, when the target is not written yet; else NULL */
-    sim_tensor_map map;
-    int32_t at[5];
-    uint64_t global;
-    size_t bytes;                  /* in shared memory */
-    size_t arriving;               /* bytes that the mbarrier hears of: of a tensor without what pads its elements */
-    bool pair;                     /* .cta_group::2: each target's mbarrier is in its pair, in the CTA with the parity of the mbarrier's own */
-    sim_cta *cta;                  /* of the source, or of the first target */
-    uint64_t shared;               /* offset there, and in each CTA of the mask */
-    uint64_t mbarrier;
-    sim_cta *mbarrier_cta;
-    uint32_t multicast;            /* mask of CTAs; 0: none */
-    uint32_t group;
-    int delay;                     /* steps until it is done */
-};
-
-typedef struct copy_op { sim_address shared, global, mbarrier; uint32_t at[5]; int rank; uint32_t mask, bytes; bool tensor, store; } copy_op;
+typedef struct copy_op { sim_address shared, global, mbarrier; uint32_t at[5]; int rank, coordinates; uint32_t mask, bytes, byte_mask; bool tensor, store; } copy_op;
 
 /* How elements are copied: so many at a time, from and to so many bytes. Small ones lie side by side in global memory (PTX ISA 5.5.1.1). */
 typedef struct grain { uint8_t elements, from, to; } grain;
@@ -58,10 +30,19 @@ static uint64_t swizzled(uint64_t address, int swizzle) {
     }
 }
 
+/* Elements of the box along a dimension: every so many, where the map has strides. Those of dimension 0 always lie side by side. */
+static uint32_t box_size(const sim_tensor_map *m, int i) { return i == 0 ? m->box[0] : (m->box[i] + m->steps[i] - 1u) / m->steps[i]; }
+
 static size_t box_grains(const sim_tensor_map *m) {
     size_t elements = 1;
-    for (int i = 0; i < m->rank; i++) elements *= m->box[i];
+    for (int i = 0; i < m->rank; i++) elements *= box_size(m, i);
     return elements / grains[m->type].elements;
+}
+
+/* A byte of what stands for elements outside of the tensor: zeros, or NaNs with all bits of the significand. */
+static uint8_t fill_byte(const sim_tensor_map *m, size_t byte) {
+    if (m->fill == 0) return 0;
+    return byte % grains[m->type].to + 1u == grains[m->type].to ? 0x7f : 0xff;
 }
 
 /* ---- doing a copy ---- */
@@ -82,6 +63,8 @@ static uint64_t combine_integers(const sim_op *op, uint64_t a, uint64_t b, bool 
     if (sim_has(&op->mods, SIM_MOD_max)) return less ? b : a;
     if (sim_has(&op->mods, SIM_MOD_and)) return a & b;
     if (sim_has(&op->mods, SIM_MOD_or)) return a | b;
+    if (sim_has(&op->mods, SIM_MOD_inc)) return a >= b ? 0 : a + 1;
+    if (sim_has(&op->mods, SIM_MOD_dec)) return a == 0 || a > b ? b : a - 1;
     return sim_has(&op->mods, SIM_MOD_xor) ? a ^ b : a + b;
 }
 
@@ -106,6 +89,7 @@ static void combine(const sim_op *op, int type, uint8_t *global, const uint8_t *
 
 /* Has the operation a meaning for that type (PTX ISA 9.7.9.25.6.1)? */
 static bool can_combine(const sim_op *op, int type) {
+    if (sim_has(&op->mods, SIM_MOD_inc) || sim_has(&op->mods, SIM_MOD_dec)) return type == CUDA_TENSOR_U32;
     bool bits = sim_has(&op->mods, SIM_MOD_and) || sim_has(&op->mods, SIM_MOD_or) || sim_has(&op->mods, SIM_MOD_xor), adds = sim_has(&op->mods, SIM_MOD_add);
     switch (type) {
     case CUDA_TENSOR_U32: case CUDA_TENSOR_I32: case CUDA_TENSOR_U64: return true;
@@ -124,7 +108,7 @@ static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5],
     uint64_t address = m->address;
     bool outside = false;
     for (int i = 1; i < m->rank; i++) {
-        int64_t at = (int64_t)a->at[i] + index[i];
+        int64_t at = (int64_t)a->at[i] + (int64_t)index[i] * m->steps[i];
         outside |= at < 0 || (uint64_t)at >= m->dims[i];
         address += (uint64_t)at * m->strides[i - 1];
     }
@@ -132,7 +116,7 @@ static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5],
     if (end > count) end = count;
     if (outside || end <= first) first = end = 0;
     if (!a->store && (first > 0 || end < count)) {
-        for (size_t b = 0; b < (size_t)count * g.to; b++) cta->shared[swizzled(a->shared + row_offset + b, m->swizzle)] = 0;
+        for (size_t b = 0; b < (size_t)count * g.to; b++) cta->shared[swizzled(a->shared + row_offset + b, m->swizzle)] = fill_byte(m, b);
     }
     if (end == first) return true;
     sim_place place;
@@ -161,24 +145,57 @@ static bool copy_box(struct sim_async *a, sim_cta *cta) {
     uint32_t index[5] = {0};
     size_t row = (size_t)(m->box[0] / grains[m->type].elements) * grains[m->type].to, rows = row > 0 ? a->bytes / row : 0;
     for (size_t r = 0; r < rows; r++) {
-        if (!copy_row(a, cta, index, r * row)) return false;
-        for (int i = 1; i < m->rank && ++index[i] == m->box[i]; i++) index[i] = 0;
+        struct sim_async one = *a;
+        if (a->four_rows) one.at[1] = a->at[1 + r];
+        if (!copy_row(&one, cta, index, r * row)) return false;
+        for (int i = 1; i < m->rank && !a->four_rows && ++index[i] == box_size(m, i); i++) index[i] = 0;
     }
     return true;
+}
+
+/* Combines bytes of elements of the op's type. */
+static void combine_bytes(const struct sim_async *a, uint8_t *to, const uint8_t *from, ptx_space space) {
+    const size_t each = a->op->bytes;
+    for (size_t at = 0; at + each <= a->bytes; at += each) {
+        uint64_t old = 0, value = 0;
+        memcpy(&old, to + at, each);
+        memcpy(&value, from + at, each);
+        old = sim_combine(a->op, old, value, space);
+        memcpy(to + at, &old, each);
+    }
 }
 
 static bool copy_bytes(struct sim_async *a, sim_cta *cta) {
     sim_place place;
     if (!global_range(a, a->global, a->bytes, a->store, &place)) return false;
-    if (a->store) memcpy(place.bytes, a->read != NULL ? a->read : cta->shared + a->shared, a->bytes);
-    else memcpy(cta->shared + a->shared, place.bytes, a->bytes);
-    if (a->store) memset(place.shadow, SHADOW_WRITTEN, a->bytes);
+    if (!a->store) {
+        memcpy(cta->shared + a->shared, place.bytes, a->bytes);
+        return true;
+    }
+    const uint8_t *from = a->read != NULL ? a->read : cta->shared + a->shared;
+    if (a->reduces) {
+        if (!sim_check_written(a->warp, a->op, a->lane, &place, a->bytes, a->global)) return false;
+        combine_bytes(a, place.bytes, from, PTX_GLOBAL);
+    }
+    for (size_t i = 0; i < a->bytes && !a->reduces; i++) {
+        if (a->bytes_masked >> (i % 16) & 1) continue;
+        place.bytes[i] = from[i];
+        place.shadow[i] = SHADOW_WRITTEN;
+    }
     return true;
 }
 
+/* Between CTAs, or from registers. */
+static void copy_near(struct sim_async *a, sim_cta *cta) {
+    const uint8_t *from = a->from != NULL ? a->from->shared + a->source : (const uint8_t *)(const void *)a->words;
+    if (a->reduces) combine_bytes(a, cta->shared + a->shared, from, PTX_SHARED);
+    else memmove(cta->shared + a->shared, from, a->bytes);
+    if (a->from != NULL) set_flags(a->from, a->source, a->bytes, SHADOW_SOURCE, 0);
+}
+
 static bool copy_all(struct sim_async *a, sim_cta *cta) {
-    if (!a->response) return a->tensor ? copy_box(a, cta) : copy_bytes(a, cta);
-    memcpy(cta->shared + a->shared, a->words, sizeof a->words);
+    if (!a->response && a->from == NULL) return a->tensor ? copy_box(a, cta) : copy_bytes(a, cta);
+    copy_near(a, cta);
     return true;
 }
 
@@ -234,7 +251,7 @@ void sim_async_at_end(sim_warp *w) {
     for (size_t i = 0; i < cluster->async_count; i++) {
         const struct sim_async *a = &cluster->async[i];
         bool into = !a->store && (a->multicast != 0 ? (a->multicast >> w->cta->rank & 1) != 0 : (a->arrival ? a->mbarrier_cta : a->cta) == w->cta);
-        bool from = a->store && a->read == NULL && a->cta == w->cta && !w->launch->options->exit_early;
+        bool from = (a->store ? a->read == NULL && a->cta == w->cta : a->from == w->cta) && !w->launch->options->exit_early;
         if (!into && !from) continue;
         sim_find(a->warp, a->op, a->lane, "the CTA of rank %d ends while this copy %s its shared memory: wait for it first%s", w->cta->rank, into ? "still writes" : "still reads",
                  from ? " (cp.async.bulk.wait_group.read)" : "");
@@ -263,7 +280,9 @@ static bool check_shared(sim_warp *w, const sim_op *op, int lane, const struct s
     }
     for (size_t i = 0; i < a->bytes; i++) {
         uint8_t s = cta->shared_shadow[a->shared + i];
-        const char *what = (s & SHADOW_FLIGHT) != 0 ? "another asynchronous copy still writes: wait for it first"
+        const bool adds = a->reduces && !a->store;   /* others may be adding to the same place */
+        const char *what = (s & SHADOW_FLIGHT) != 0 && !adds ? "another asynchronous copy still writes: wait for it first"
+                           : adds && (s & SHADOW_WRITTEN) == 0 && w->launch->options->uninitialised ? "nobody ever wrote"
                            : !a->store && (s & SHADOW_SOURCE) != 0 ? "another asynchronous copy still reads: wait for it first"
                            : !a->store && (s & SHADOW_TENSOR) != 0 ? "a tensor core may still read: wait for its commit first"
                            : a->store && (s & SHADOW_GENERIC) != 0 ? "ordinary stores wrote, with no fence.proxy.async behind them"
@@ -276,7 +295,7 @@ static bool check_shared(sim_warp *w, const sim_op *op, int lane, const struct s
     return true;
 }
 
-static sim_cta *shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t *offset) {
+sim_cta *async_shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t *offset) {
     if (address >= SIM_SHARED_WINDOW && address - SIM_SHARED_WINDOW < SIM_WINDOW_BYTES) address -= SIM_SHARED_WINDOW;
     uint64_t rank = address >> SIM_RANK_SHIFT;
     *offset = address & ((1u << SIM_RANK_SHIFT) - 1);
@@ -288,9 +307,9 @@ static sim_cta *shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t ad
 }
 
 /* Is the mbarrier one that the copy engine has been told of? */
-static bool check_mbarrier(sim_warp *w, const sim_op *op, int lane, uint64_t address) {
+bool async_check_mbarrier(sim_warp *w, const sim_op *op, int lane, uint64_t address) {
     uint64_t offset;
-    const sim_cta *cta = shared_side(w, op, lane, address, &offset);
+    const sim_cta *cta = async_shared_side(w, op, lane, address, &offset);
     if (cta == NULL) return false;
     if (offset + 8 > cta->shared_bytes || (cta->shared_shadow[offset] & (SHADOW_MBARRIER | SHADOW_GENERIC)) != (SHADOW_MBARRIER | SHADOW_GENERIC)) return true;
     sim_find(w, op, lane, "the mbarrier at 0x%" PRIx64 " was initialised with no fence behind it: fence.mbarrier_init or fence.proxy.async before copies use it", offset);
@@ -309,10 +328,10 @@ static bool read_map(sim_warp *w, const sim_op *op, int lane, uint64_t address, 
         sim_find(w, op, lane, "the tensor map has %d dimensions, and the instruction %d", map->rank, rank);
         return false;
     }
-    bool steps = false;
-    for (int i = 0; i < rank; i++) steps |= map->steps[i] != 1;
-    if (steps || map->type >= COUNT_OF(grains) || map->swizzle > 4 || map->fill != 0) {
-        sim_find(w, op, lane, "tensor maps with element strides, swizzles in atoms of 64 bytes or that flip 8, or NaN fill are not modelled");
+    bool steps = true;
+    for (int i = 1; i < rank; i++) steps &= map->steps[i] >= 1 && map->steps[i] <= 8;
+    if (!steps || map->type >= COUNT_OF(grains) || map->swizzle > 4 || map->fill > 1) {
+        sim_find(w, op, lane, "a tensor map with element strides outside of 1 to 8, or with a swizzle that is not modelled: in atoms of 64 bytes, or that flips 8");
         return false;
     }
     return true;
@@ -333,9 +352,20 @@ static bool add_async(sim_cluster *cluster, const struct sim_async *a) {
     return true;
 }
 
+/* Between CTAs: the source, as that of a store. */
+static bool begin_source(struct sim_async *a, size_t align) {
+    struct sim_async source = *a;
+    source.store = true;
+    source.shared = a->source;
+    if (!check_shared(a->warp, a->op, a->lane, &source, a->from, align) || !order_read(a->warp, a->op, a->lane, a->source, a->bytes, true)) return false;
+    set_flags(a->from, a->source, a->bytes, 0, SHADOW_SOURCE);
+    return true;
+}
+
 /* Notes the copy for each of its targets, or its source. */
-static bool begin_copy(struct sim_async *a, size_t align) {
+bool async_begin(struct sim_async *a, size_t align) {
     sim_cluster *cluster = a->warp->cta->cluster;
+    if (a->from != NULL && !begin_source(a, align)) return false;
     for (int i = 0; i < cluster->cta_count; i++) {
         sim_cta *cta = &cluster->ctas[i];
         if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
@@ -352,10 +382,10 @@ bool sim_async_respond(sim_warp *w, const sim_op *op, int lane, uint64_t address
     struct sim_async a = {.warp = w, .op = op, .lane = lane, .response = true, .bytes = 16, .arriving = 16};
     memcpy(a.words, words, sizeof a.words);
     if (all) a.multicast = (1u << w->cta->cluster->cta_count) - 1;
-    if (!check_mbarrier(w, op, lane, mbarrier)) return false;
-    a.cta = shared_side(w, op, lane, address, &a.shared);
-    a.mbarrier_cta = shared_side(w, op, lane, mbarrier, &a.mbarrier);
-    return a.cta != NULL && a.mbarrier_cta != NULL && begin_copy(&a, 16);
+    if (!async_check_mbarrier(w, op, lane, mbarrier)) return false;
+    a.cta = async_shared_side(w, op, lane, address, &a.shared);
+    a.mbarrier_cta = async_shared_side(w, op, lane, mbarrier, &a.mbarrier);
+    return a.cta != NULL && a.mbarrier_cta != NULL && async_begin(&a, 16);
 }
 
 static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
@@ -368,9 +398,11 @@ static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
         uint64_t global = sim_address_of(w, &c->global, lane);
         if (c->tensor) {
             if (!read_map(w, op, lane, global, c->rank, &a.map)) return SIM_STOP;
-            for (int i = 0; i < c->rank; i++) a.at[i] = ((const int32_t *)sim_row(w, c->at[i]))[lane];
-            a.bytes = box_grains(&a.map) * grains[a.map.type].to;
-            a.arriving = box_grains(&a.map) * grains[a.map.type].from;
+            for (int i = 0; i < c->coordinates; i++) a.at[i] = ((const int32_t *)sim_row(w, c->at[i]))[lane];
+            a.four_rows = c->coordinates > c->rank;
+            if (a.four_rows && a.map.box[1] != 1) return sim_find(w, op, lane, "four rows are copied by a tensor map whose box has one, not %u", a.map.box[1]);
+            a.bytes = box_grains(&a.map) * grains[a.map.type].to * (a.four_rows ? 4 : 1);
+            a.arriving = box_grains(&a.map) * grains[a.map.type].from * (a.four_rows ? 4 : 1);
             int step = grains[a.map.type].from == grains[a.map.type].to ? grains[a.map.type].elements : 128;
             a.reduces = sim_has(&op->mods, SIM_MOD_reduce);
             if (a.reduces && !can_combine(op, a.map.type)) return sim_find(w, op, lane, "tensors of that type (number %d of the driver's) are not combined so", a.map.type);
@@ -378,18 +410,20 @@ static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
         } else {
             a.global = global;
             a.bytes = a.arriving = ((const uint32_t *)sim_row(w, c->bytes))[lane];
+            a.reduces = sim_has(&op->mods, SIM_MOD_reduce);
+            if (c->byte_mask != SIM_NO_ROW) a.bytes_masked = (uint16_t)~((const uint16_t *)sim_row(w, c->byte_mask))[lane];
             if (a.bytes % 16 != 0 || global % 16 != 0) return sim_find(w, op, lane, "bulk copies move multiples of 16 bytes from and to multiples of 16, not %zu at 0x%" PRIx64, a.bytes, global);
         }
-        a.cta = shared_side(w, op, lane, sim_address_of(w, &c->shared, lane), &a.shared);
+        a.cta = async_shared_side(w, op, lane, sim_address_of(w, &c->shared, lane), &a.shared);
         if (a.cta == NULL) return SIM_STOP;
-        if (!c->store && !check_mbarrier(w, op, lane, sim_address_of(w, &c->mbarrier, lane))) return SIM_STOP;
+        if (!c->store && !async_check_mbarrier(w, op, lane, sim_address_of(w, &c->mbarrier, lane))) return SIM_STOP;
         if (c->mask != SIM_NO_ROW) a.multicast = ((const uint16_t *)sim_row(w, c->mask))[lane];
         if (!c->store) {
-            a.mbarrier_cta = shared_side(w, op, lane, sim_address_of(w, &c->mbarrier, lane), &a.mbarrier);
+            a.mbarrier_cta = async_shared_side(w, op, lane, sim_address_of(w, &c->mbarrier, lane), &a.mbarrier);
             if (a.mbarrier_cta == NULL) return SIM_STOP;
         }
         if (a.multicast >> cluster->cta_count != 0) return sim_find(w, op, lane, "the mask 0x%x names CTAs that a cluster of %d does not have", a.multicast, cluster->cta_count);
-        if (!begin_copy(&a, c->tensor ? 128 : 16)) return SIM_STOP;
+        if (!async_begin(&a, c->tensor ? 128 : 16)) return SIM_STOP;
     }
     return SIM_NEXT;
 }
@@ -400,7 +434,7 @@ static sim_flow do_arrival(sim_warp *w, const sim_op *op, uint32_t mask) {
         int lane = __builtin_ctz(left);
         struct sim_async a = {.warp = w, .op = op, .lane = lane, .arrival = true, .serial = w->copy_serial};
         uint64_t address = op->address_wide ? ROW(uint64_t, 0)[lane] + (uint64_t)op->offset : (uint32_t)(ROW(uint32_t, 0)[lane] + (uint32_t)op->offset);
-        a.mbarrier_cta = shared_side(w, op, lane, address, &a.mbarrier);
+        a.mbarrier_cta = async_shared_side(w, op, lane, address, &a.mbarrier);
         if (a.mbarrier_cta == NULL || (op->small == 0 && !sim_mbarrier_await(w, op, lane, a.mbarrier_cta, a.mbarrier))) return SIM_STOP;
         if (!add_async(w->cta->cluster, &a)) return sim_find(w, op, lane, "no memory for the list of copies");
     }
@@ -456,10 +490,11 @@ sim_handler select_bulk_wait(sim_decoding *d) {
 /* ---- decoding ---- */
 
 static dw_status decode_coordinates(sim_decoding *d, const ptx_operand *o, copy_op *c) {
-    if (o->kind != PTX_OPERAND_ADDRESS || o->count != 2 || o->items[1].kind != PTX_OPERAND_VECTOR || o->items[1].count != c->rank) {
-        return sim_decode_fail(d, DW_SYNTAX, "expected [tensor map, {%d coordinates}]", c->rank);
+    c->coordinates = sim_mod(d, SIM_MOD_gather4) || sim_mod(d, SIM_MOD_scatter4) ? 5 : c->rank;
+    if (o->kind != PTX_OPERAND_ADDRESS || o->count != 2 || o->items[1].kind != PTX_OPERAND_VECTOR || o->items[1].count != c->coordinates) {
+        return sim_decode_fail(d, DW_SYNTAX, "expected [tensor map, {%d coordinates}]", c->coordinates);
     }
-    for (int i = 0; i < c->rank; i++) TRY(sim_decode_source(d, &o->items[1].items[i], PTX_s32, &c->at[i]));
+    for (int i = 0; i < c->coordinates; i++) TRY(sim_decode_source(d, &o->items[1].items[i], PTX_s32, &c->at[i]));
     return DW_OK;
 }
 
@@ -468,7 +503,7 @@ static sim_handler select_copy(sim_decoding *d, bool tensor, bool store) {
     copy_op *c = sim_decode_new(d, sizeof *c);
     int next = 2;
     if (c == NULL) return NULL;
-    *c = (copy_op){.tensor = tensor, .store = store, .mask = SIM_NO_ROW, .bytes = SIM_NO_ROW};
+    *c = (copy_op){.tensor = tensor, .store = store, .mask = SIM_NO_ROW, .bytes = SIM_NO_ROW, .byte_mask = SIM_NO_ROW};
     for (int i = 0; i < 5; i++) {
         if (sim_mod(d, (sim_modifier)(SIM_MOD_d1 + i))) c->rank = i + 1;
     }
@@ -482,7 +517,8 @@ static sim_handler select_copy(sim_decoding *d, bool tensor, bool store) {
     if (sim_decode_place(d, shared, PTX_SHARED, &c->shared) != DW_OK || sim_decode_place(d, global, tensor ? PTX_GENERIC : PTX_GLOBAL, &c->global) != DW_OK) return NULL;
     if (!store && sim_decode_place(d, &in->operands[next++], PTX_SHARED, &c->mbarrier) != DW_OK) return NULL;
     if (sim_mod(d, SIM_MOD_multicast_cluster) && (next >= in->count || sim_decode_source(d, &in->operands[next++], PTX_u16, &c->mask) != DW_OK)) return NULL;
-    if (in->count > next + 1) {   /* one more: a cache policy */
+    if (sim_mod(d, SIM_MOD_cp_mask) && (next >= in->count || sim_decode_source(d, &in->operands[in->count - 1], PTX_b16, &c->byte_mask) != DW_OK)) return NULL;
+    if (in->count > next + 1 + (c->byte_mask != SIM_NO_ROW)) {   /* one more: a cache policy */
         d->why = "too many operands";
         return NULL;
     }
@@ -492,6 +528,10 @@ static sim_handler select_copy(sim_decoding *d, bool tensor, bool store) {
 
 sim_handler select_bulk_load(sim_decoding *d) { return select_copy(d, false, false); }
 sim_handler select_bulk_store(sim_decoding *d) { return select_copy(d, false, true); }
+sim_handler select_bulk_reduce(sim_decoding *d) {
+    d->code->talks = true;   /* who adds first counts */
+    return sim_decode_combination(d) ? select_copy(d, false, true) : NULL;
+}
 sim_handler select_tensor_load(sim_decoding *d) { return select_copy(d, true, false); }
 sim_handler select_tensor_reduce(sim_decoding *d) {
     d->code->talks = true;   /* who adds first counts */

@@ -33,6 +33,8 @@ static inline uint64_t sim_address_of(sim_warp *w, const sim_address *a, int lan
     return (uint32_t)(((const uint32_t *)sim_row(w, a->row))[lane] + (uint32_t)a->offset);
 }
 uint32_t sim_decode_register_row(const sim_decoding *d, int reg);
+/* Sets op->small to the modifier that says how red and its like combine; false, with d->why: the type has no such operation. */
+bool sim_decode_combination(sim_decoding *d);
 /* The code of a function that is called. */
 dw_status sim_decode_function(sim_decoding *d, ptx_function *function, sim_code **code);
 /* The row is used by asynchronous products: other instructions that touch it are checked. */

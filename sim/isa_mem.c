@@ -243,7 +243,7 @@ static uint64_t half_extreme(const sim_op *op, uint64_t old, uint64_t b, bool la
     return result;
 }
 
-static uint64_t combined(const sim_op *op, uint64_t old, uint64_t b, ptx_space space) {
+uint64_t sim_combine(const sim_op *op, uint64_t old, uint64_t b, ptx_space space) {
     int bits = ptx_types[op->type].bits;
     bool is_signed = ptx_types[op->type].class == PTX_SIGNED, real = ptx_types[op->type].class == PTX_FLOAT || ptx_types[op->type].class == PTX_PACKED;
     int64_t x = is_signed ? (int64_t)(old << (64 - bits)) >> (64 - bits) : (int64_t)old, y = is_signed ? (int64_t)(b << (64 - bits)) >> (64 - bits) : (int64_t)b;
@@ -284,7 +284,7 @@ static sim_flow do_atom(sim_warp *w, const sim_op *op, uint32_t mask) {
             } else if (size == 16) {
                 memcpy(at, value, size);
             } else {
-                uint64_t fresh = combined(op, old, b, place.space);
+                uint64_t fresh = sim_combine(op, old, b, place.space);
                 memcpy(at, &fresh, size);
             }
             if (op->rows[k] != SIM_NO_ROW) memcpy((uint8_t *)sim_row(w, op->rows[k]) + (size_t)lane * row, old_bytes, size);
@@ -308,18 +308,21 @@ static bool is_atomic_type(const sim_decoding *d, sim_modifier what) {
     }
 }
 
-static sim_handler select_atomic(sim_decoding *d, bool returns) {
+bool sim_decode_combination(sim_decoding *d) {
     static const sim_modifier kinds[] = {SIM_MOD_add, SIM_MOD_min, SIM_MOD_max, SIM_MOD_inc, SIM_MOD_dec, SIM_MOD_and, SIM_MOD_or, SIM_MOD_xor, SIM_MOD_exch, SIM_MOD_cas};
-    const ptx_instruction *in = d->instruction;
-    int at = returns, count = d->op->count;
     d->op->small = 0;
     for (size_t i = 0; i < COUNT_OF(kinds); i++) {
         if (sim_mod(d, kinds[i])) d->op->small = (uint8_t)kinds[i];
     }
-    if (!is_atomic_type(d, (sim_modifier)d->op->small)) {
-        d->why = "an atomic operation that this type does not have";
-        return NULL;
-    }
+    if (is_atomic_type(d, (sim_modifier)d->op->small)) return true;
+    d->why = "an atomic operation that this type does not have";
+    return false;
+}
+
+static sim_handler select_atomic(sim_decoding *d, bool returns) {
+    const ptx_instruction *in = d->instruction;
+    int at = returns, count = d->op->count;
+    if (!sim_decode_combination(d)) return NULL;
     bool swaps = d->op->small == SIM_MOD_cas;
     if (in->count < at + 2 + swaps || in->count > at + 3 + swaps) {
         d->why = "a wrong number of operands";
@@ -350,7 +353,7 @@ sim_handler select_red(sim_decoding *d) { return select_atomic(d, false); }
 
 /* ---- cp.async: the bytes come at once, but until the thread has waited for them, reading them is a finding ---- */
 
-typedef struct copy_op { uint32_t source; int64_t source_offset; size_t bytes; uint32_t source_bytes; bool ignores; } copy_op;
+typedef struct copy_op { uint32_t source; int64_t source_offset; size_t bytes; uint32_t source_bytes, ignore; bool ignore_negated; } copy_op;   /* ignore: a predicate, where it holds there is no source */
 
 struct sim_copy { int lane; uint32_t group; uint64_t serial; uint8_t *shadow; size_t bytes; };
 
@@ -374,6 +377,7 @@ static sim_flow do_cp_async(sim_warp *w, const sim_op *op, uint32_t mask) {
         uint64_t to = address_of(w, op, lane), from = source[lane] + (uint64_t)copy->source_offset;
         size_t taken = copy->source_bytes != SIM_NO_ROW ? ((const uint32_t *)sim_row(w, copy->source_bytes))[lane] : copy->bytes;
         sim_place into, out;
+        if (copy->ignore != SIM_NO_ROW && ((*(const uint32_t *)sim_row(w, copy->ignore) >> lane & 1) != 0) != copy->ignore_negated) taken = 0;
         if (taken > copy->bytes) return sim_find(w, op, lane, "copies %zu bytes with a source of %zu: at most as many", copy->bytes, taken);
         if (!sim_reach(w, op, lane, PTX_SHARED, to, copy->bytes, copy->bytes, SIM_WRITE, &into)) return SIM_STOP;
         if (into.cta == w->cta && !order_write(w, op, lane, into.offset, copy->bytes, false)) return SIM_STOP;
@@ -404,12 +408,13 @@ sim_handler select_cp_async(sim_decoding *d) {
         d->why = "cp.async.ca copies 4, 8 or 16 bytes, cp.async.cg 16";
         return NULL;
     }
-    copy->source_bytes = SIM_NO_ROW;
-    if (in->count > 3) {
-        if (sim_decode_register_type(d, &in->operands[3]) == PTX_pred) {
-            d->why = "the form with an ignore-src predicate is not modelled";
-            return NULL;
-        }
+    copy->source_bytes = copy->ignore = SIM_NO_ROW;
+    if (in->count > 3 && sim_decode_register_type(d, &in->operands[3]) == PTX_pred) {
+        ptx_operand predicate = in->operands[3];
+        copy->ignore_negated = predicate.negated;
+        predicate.negated = false;
+        if (sim_decode_source(d, &predicate, PTX_pred, &copy->ignore) != DW_OK) return NULL;
+    } else if (in->count > 3) {
         ptx_type held = sim_decode_register_type(d, &in->operands[3]);
         if (held == PTX_NO_TYPE || ptx_types[held].bits == 32) {   /* a 64-bit one is a cache policy */
             if (sim_decode_source(d, &in->operands[3], PTX_u32, &copy->source_bytes) != DW_OK) return NULL;

@@ -208,6 +208,9 @@ bool sim_check_race(sim_warp *w, const sim_op *op, int lane, const sim_place *pl
 /* The same of a read, without a finding. */
 bool sim_may_read(sim_warp *w, const sim_place *place, size_t bytes);
 
+/* What red does with two values of the op's type, by the modifier in op->small. */
+uint64_t sim_combine(const sim_op *op, uint64_t old, uint64_t value, ptx_space space);
+
 /* ---- warps ---- */
 
 /* A row that asynchronous products use: how many under way write it, and read it; whether wgmma.fence came since ordinary instructions touched it. */

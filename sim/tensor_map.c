@@ -38,6 +38,8 @@ cuda_result cuTensorMapEncodeTiled(cuda_tensor_map *map, cuda_tensor_type type, 
         (unsigned)interleave > CUDA_INTERLEAVE_32 || (unsigned)swizzle > CUDA_SWIZZLE_128_ATOM_64 || (unsigned)promotion > CUDA_PROMOTION_256 || (unsigned)fill > CUDA_FILL_NAN) {
         return driver_leave(driver_say(CUDA_INVALID_VALUE, "a tensor map with an argument that has no meaning"));
     }
+    const bool real = type >= CUDA_TENSOR_F16 && type <= CUDA_TENSOR_TF32_FTZ;
+    if (fill == CUDA_FILL_NAN && !real) return driver_leave(driver_say(CUDA_INVALID_VALUE, "a tensor map of integers (type %u) that fills with NaN", (unsigned)type));
     if (interleave != CUDA_INTERLEAVE_NONE) return driver_leave(driver_say(CUDA_NOT_SUPPORTED, "interleaved tensor maps are not modelled"));
     sim_tensor_map m = {.magic = SIM_TENSOR_MAP, .type = (uint8_t)type, .rank = (uint8_t)rank, .interleave = (uint8_t)interleave, .swizzle = (uint8_t)swizzle, .fill = (uint8_t)fill,
                         .address = (uint64_t)(uintptr_t)address};

@@ -1,0 +1,46 @@
+/* A copy under way, and what those who issue copies share (async.c). */
+#ifndef SIM_ASYNC_H
+#define SIM_ASYNC_H
+
+#include "decode.h"
+#include "tensor_map.h"
+
+/* Of a tensor: map and coordinates; of bytes: address and count; between CTAs, or of registers: see below. */
+struct sim_async {
+    sim_warp *warp;
+    const sim_op *op;
+    int lane;
+    bool store, tensor;
+    bool arrival;                  /* no copy of its own: cp.async of the lane, before serial, arrive at mbarrier */
+    uint64_t serial;
+    bool response;                 /* of registers: the words, to shared memory */
+    uint32_t words[4];
+    sim_cta *from;                 /* of another place in the cluster's shared memory: whose, and source the offset there; NULL: of global memory */
+    uint64_t source;
+    bool reduces;                  /* it combines with what is there, as the op's modifier says */
+    uint32_t bytes_masked;         /* of 16 bytes those whose bit is set keep what is there; 0: all are copied */
+    uint8_t *read;                 /* of a store: what was read of the source, when the target is not written yet; else NULL */
+    sim_tensor_map map;
+    int32_t at[5];
+    bool four_rows;                /* of a tensor of two dimensions: the column, and the rows of four boxes */
+    uint64_t global;
+    size_t bytes;                  /* in shared memory */
+    size_t arriving;               /* bytes that the mbarrier hears of: of a tensor without what pads its elements */
+    bool pair;                     /* .cta_group::2: each target's mbarrier is in its pair, in the CTA with the parity of the mbarrier's own */
+    sim_cta *cta;                  /* of the source, or of the first target */
+    uint64_t shared;               /* offset there, and in each CTA of the mask */
+    uint64_t mbarrier;
+    sim_cta *mbarrier_cta;
+    uint32_t multicast;            /* mask of CTAs; 0: none */
+    uint32_t group;
+    int delay;                     /* steps until it is done */
+};
+
+/* The CTA that an address in shared memory belongs to, and the offset in it; NULL: a finding was made. */
+sim_cta *async_shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t *offset);
+/* Is the mbarrier one that the copy engine has been told of? Else a finding, and false. */
+bool async_check_mbarrier(sim_warp *w, const sim_op *op, int lane, uint64_t address);
+/* Checks the shared sides, notes that they are in use, and has the copy done some time later. false: a finding was made. */
+bool async_begin(struct sim_async *a, size_t align);
+
+#endif
