@@ -490,7 +490,9 @@ sim_handler select_bulk_wait(sim_decoding *d) {
 /* ---- decoding ---- */
 
 static dw_status decode_coordinates(sim_decoding *d, const ptx_operand *o, copy_op *c) {
-    c->coordinates = sim_mod(d, SIM_MOD_gather4) || sim_mod(d, SIM_MOD_scatter4) ? 5 : c->rank;
+    const bool four = sim_mod(d, SIM_MOD_gather4) || sim_mod(d, SIM_MOD_scatter4);
+    if (four && c->rank != 2) return sim_decode_fail(d, DW_UNSUPPORTED, "four rows are those of a tensor of two dimensions");
+    c->coordinates = four ? 5 : c->rank;
     if (o->kind != PTX_OPERAND_ADDRESS || o->count != 2 || o->items[1].kind != PTX_OPERAND_VECTOR || o->items[1].count != c->coordinates) {
         return sim_decode_fail(d, DW_SYNTAX, "expected [tensor map, {%d coordinates}]", c->coordinates);
     }
