@@ -15,4 +15,7 @@ typedef struct sim_call {
     int argument_count, result_count;
 } sim_call;
 
+/* Whatever a pointer may lead to: the functions whose address somebody takes, and whose parameters and results are those of the call. */
+typedef struct sim_targets { sim_call *calls; int count; } sim_targets;
+
 #endif

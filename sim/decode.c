@@ -225,7 +225,9 @@ dw_status sim_decode_source(sim_decoding *d, const ptx_operand *o, ptx_type type
     case PTX_OPERAND_REAL: return constant_row(d, real_bits(o, type), type, row);
     case PTX_OPERAND_SPECIAL: return special_row(d, o, type, row);
     case PTX_OPERAND_VARIABLE: return variable_row(d, o, type, row);
-    case PTX_OPERAND_FUNCTION: return sim_decode_fail(d, DW_UNSUPPORTED, "the address of a function (%s): calls through pointers are not modelled", o->name);
+    case PTX_OPERAND_FUNCTION:
+        if (ptx_types[type].bits != 64 || o->function->entry) return sim_decode_fail(d, DW_UNSUPPORTED, "the address of %s: that of a function, not of a kernel, in 64 bits", o->name);
+        return constant_row(d, sim_function_address(d->module, o->function), type, row);
     default: return sim_decode_fail(d, DW_SYNTAX, "an operand of another kind than the form asks for");
     }
 }
@@ -590,4 +592,16 @@ dw_status sim_decode(dw_context *context, ptx_module *module, ptx_function *func
     TRY(decode_function(context, module, function, 0, code));
     (*code)->shared_bytes = placed.shared_bytes;
     return DW_OK;
+}
+
+uint64_t sim_function_address(const ptx_module *module, const ptx_function *function) {
+    size_t i = 0;
+    while (i < module->function_count && module->functions[i] != function) i++;
+    return SIM_CODE_WINDOW + 16 * (i + 1);
+}
+
+ptx_function *sim_function_at(const ptx_module *module, uint64_t address) {
+    const uint64_t number = (address - SIM_CODE_WINDOW) / 16;
+    if (address % 16 != 0 || number < 1 || number > module->function_count) return NULL;
+    return module->functions[number - 1];
 }

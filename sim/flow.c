@@ -385,8 +385,8 @@ sim_flow sim_ret(sim_warp *w, const sim_op *op, uint32_t mask) {
     return SIM_JUMPED;
 }
 
-sim_flow sim_call_function(sim_warp *w, const sim_op *op, uint32_t mask) {
-    const sim_call *call = op->extra;
+/* others: lanes that are to call something else stay at the instruction. */
+static sim_flow enter_function(sim_warp *w, const sim_op *op, const sim_call *call, uint32_t mask, bool others) {
     sim_frame *from = w->now->frame;
     size_t need = from->local_base + from->code->local_bytes + call->callee->local_bytes;
     if (need > w->local_bytes) {
@@ -404,11 +404,27 @@ sim_flow sim_call_function(sim_warp *w, const sim_op *op, uint32_t mask) {
         pass(w, p, from, to, p->caller, p->callee, p->caller_row, p->callee_row, mask);
     }
     sim_fragment *calling = split(w, mask);
-    if (calling != w->now) w->now->pc++;
+    if (calling != w->now && !others) w->now->pc++;
     calling->frame = to;
     calling->pc = 0;
     enter(w, to);
     sim_given_fill(w, to, mask);
     enter(w, from);
     return SIM_JUMPED;
+}
+
+sim_flow sim_call_function(sim_warp *w, const sim_op *op, uint32_t mask) { return enter_function(w, op, op->extra, mask, false); }
+
+sim_flow sim_call_pointer(sim_warp *w, const sim_op *op, uint32_t mask) {
+    const sim_targets *targets = op->extra;
+    const uint64_t *address = ROW(uint64_t, 0);
+    const int first = __builtin_ctz(mask);
+    const ptx_function *function = sim_function_at(w->launch->code->module, address[first]);
+    uint32_t same = 0;
+    for (int lane = first; lane < LANES; lane++) same |= (uint32_t)((mask >> lane & 1) != 0 && address[lane] == address[first]) << lane;
+    for (int i = 0; i < targets->count; i++) {
+        if (targets->calls[i].callee->function == function) return enter_function(w, op, &targets->calls[i], same, same != mask);
+    }
+    return sim_find(w, op, first, "calls through the pointer 0x%llx, which is %s%s", (unsigned long long)address[first], function != NULL ? function->name : "no function's address",
+                    function != NULL ? ", whose parameters and results are others" : "");
 }

@@ -9,6 +9,7 @@ sim_flow sim_brx(sim_warp *w, const sim_op *op, uint32_t mask);
 sim_flow sim_ret(sim_warp *w, const sim_op *op, uint32_t mask);
 sim_flow sim_exit(sim_warp *w, const sim_op *op, uint32_t mask);
 sim_flow sim_call_function(sim_warp *w, const sim_op *op, uint32_t mask);
+sim_flow sim_call_pointer(sim_warp *w, const sim_op *op, uint32_t mask);
 
 static sim_flow do_nothing(sim_warp *w, const sim_op *op, uint32_t mask) {
     (void)w;
@@ -253,35 +254,10 @@ static void fill_rows(sim_pass *passes, int count, ptx_variable *const *formals)
     }
 }
 
-sim_handler select_call(sim_decoding *d) {
-    const ptx_instruction *in = d->instruction;
-    const ptx_operand *results = NULL, *arguments = NULL;
-    int at = 0;
-    if (at < in->count && in->operands[at].kind == PTX_OPERAND_LIST) results = &in->operands[at++];
-    if (at >= in->count || in->operands[at].kind != PTX_OPERAND_FUNCTION) {
-        d->why = "calls through pointers are not modelled";
-        return NULL;
-    }
-    ptx_function *f = in->operands[at++].function;
-    if (at < in->count && in->operands[at].kind == PTX_OPERAND_LIST) arguments = &in->operands[at++];
-    sim_call *call = sim_decode_new(d, sizeof *call);
-    if (call == NULL) return NULL;
-    call->name = f->name;
-    if (decode_list(d, results, f, true, &call->results, &call->result_count) != DW_OK ||
-        decode_list(d, arguments, f, false, &call->arguments, &call->argument_count) != DW_OK) {
-        return NULL;
-    }
-    d->op->extra = call;
-    for (size_t i = 0; i < COUNT_OF(builtins) && f->instruction_count == 0; i++) {
-        if (strcmp(builtins[i].name, f->name) == 0 && builtins[i].arguments == f->param_count) return builtins[i].run;
-    }
-    if (f->entry) {
-        d->why = "a kernel cannot be called";
-        return NULL;
-    }
-    sim_op *op = d->op;
-    size_t index = (size_t)(op - d->code->ops);
-    if (sim_decode_function(d, f, &call->callee) != DW_OK) return NULL;
+/* Decodes the callee, and what its formals are then. */
+static bool complete_call(sim_decoding *d, ptx_function *f, sim_call *call) {
+    const size_t index = (size_t)(d->op - d->code->ops);
+    if (sim_decode_function(d, f, &call->callee) != DW_OK) return false;
     d->op = &d->code->ops[index];
     /* Formals were laid out by decoding the callee. */
     for (int i = 0; i < call->argument_count; i++) {
@@ -297,5 +273,68 @@ sim_handler select_call(sim_decoding *d) {
     d->code->talks |= call->callee->talks;
     d->code->cancels |= call->callee->cancels;
     d->code->mbarriers |= call->callee->mbarriers;
-    return sim_call_function;
+    return true;
+}
+
+/* ---- calls through pointers ---- */
+
+/* Do the operands have the sizes of the formals, all of them .param variables? */
+static bool fits_list(const ptx_operand *list, ptx_variable *const *formals, int count) {
+    if ((list != NULL ? list->count : 0) != count) return false;
+    for (int i = 0; i < count; i++) {
+        const ptx_operand *o = &list->items[i];
+        if (o->kind != PTX_OPERAND_VARIABLE || o->variable->space != PTX_PARAM || formals[i]->reg >= 0 || o->variable->bytes != formals[i]->bytes) return false;
+    }
+    return true;
+}
+
+/* call (results), %pointer, (arguments), prototype */
+static sim_handler select_call_pointer(sim_decoding *d, const ptx_operand *pointer, const ptx_operand *results, const ptx_operand *arguments) {
+    sim_targets *targets = sim_decode_new(d, sizeof *targets);
+    if (targets == NULL) return NULL;
+    *targets = (sim_targets){.calls = sim_decode_new(d, sizeof *targets->calls * (d->module->function_count + 1))};
+    if (targets->calls == NULL || sim_decode_source(d, pointer, PTX_u64, &d->op->arg[0]) != DW_OK) return NULL;
+    for (size_t i = 0; i < d->module->function_count; i++) {
+        ptx_function *f = d->module->functions[i];
+        if (f->entry || f->external || !f->address_taken || !fits_list(results, f->returns, f->return_count) || !fits_list(arguments, f->params, f->param_count)) continue;
+        sim_call *call = &targets->calls[targets->count++];
+        *call = (sim_call){.name = f->name};
+        if (decode_list(d, results, f, true, &call->results, &call->result_count) != DW_OK || decode_list(d, arguments, f, false, &call->arguments, &call->argument_count) != DW_OK ||
+            !complete_call(d, f, call)) {
+            return NULL;
+        }
+    }
+    d->op->extra = targets;
+    return sim_call_pointer;
+}
+
+sim_handler select_call(sim_decoding *d) {
+    const ptx_instruction *in = d->instruction;
+    const ptx_operand *results = NULL, *arguments = NULL;
+    int at = 0;
+    if (at < in->count && in->operands[at].kind == PTX_OPERAND_LIST) results = &in->operands[at++];
+    if (at >= in->count || (in->operands[at].kind != PTX_OPERAND_FUNCTION && in->operands[at].kind != PTX_OPERAND_REGISTER)) {
+        d->why = "a call is of a function, or through a register";
+        return NULL;
+    }
+    const ptx_operand *target = &in->operands[at++];
+    if (at < in->count && in->operands[at].kind == PTX_OPERAND_LIST) arguments = &in->operands[at++];
+    if (target->kind == PTX_OPERAND_REGISTER) return select_call_pointer(d, target, results, arguments);
+    ptx_function *f = target->function;
+    sim_call *call = sim_decode_new(d, sizeof *call);
+    if (call == NULL) return NULL;
+    *call = (sim_call){.name = f->name};
+    if (decode_list(d, results, f, true, &call->results, &call->result_count) != DW_OK ||
+        decode_list(d, arguments, f, false, &call->arguments, &call->argument_count) != DW_OK) {
+        return NULL;
+    }
+    d->op->extra = call;
+    for (size_t i = 0; i < COUNT_OF(builtins) && f->instruction_count == 0; i++) {
+        if (strcmp(builtins[i].name, f->name) == 0 && builtins[i].arguments == f->param_count) return builtins[i].run;
+    }
+    if (f->entry) {
+        d->why = "a kernel cannot be called";
+        return NULL;
+    }
+    return complete_call(d, f, call) ? sim_call_function : NULL;
 }

@@ -28,6 +28,7 @@ enum {
 #define SIM_SHARED_WINDOW 0x0000700000000000ull
 #define SIM_LOCAL_WINDOW  0x0000710000000000ull
 #define SIM_PARAM_WINDOW  0x0000720000000000ull
+#define SIM_CODE_WINDOW   0x0000730000000000ull   /* of functions: 16 bytes for each of the module, which nobody can read */
 #define SIM_WINDOW_BYTES  0x0000000010000000ull
 #define SIM_GLOBAL_BASE   0x0000300000000000ull   /* device addresses are no host addresses: a program that mixes them up fails, as on a GPU */
 #define SIM_RANK_SHIFT 24
@@ -129,6 +130,9 @@ struct sim_code {
 /* Decodes a kernel and all that it calls, on first use. UNSUPPORTED names the first instruction or form that no row of ptx.def describes, with its
  * lines. *code stays the module's. */
 dw_status sim_decode(dw_context *context, ptx_module *module, ptx_function *function, sim_code **code);
+/* The address of a module's function in generic addresses, and the function of an address; NULL: there is none. */
+uint64_t sim_function_address(const ptx_module *module, const ptx_function *function);
+ptx_function *sim_function_at(const ptx_module *module, uint64_t address);
 /* Lays out a module's global and constant variables in memory and writes their values. */
 dw_status sim_place_variables(dw_context *context, ptx_module *module, sim_memory *memory);
 const sim_form *sim_forms(size_t *count);

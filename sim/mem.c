@@ -308,8 +308,15 @@ static dw_status write_variable(dw_context *context, ptx_module *module, sim_mem
     for (size_t i = 0; i < v->relocation_count; i++) {
         const ptx_relocation *r = &v->relocations[i];
         ptx_variable *to = ptx_find_variable(module, r->name);
+        ptx_function *function = to == NULL ? ptx_find_function(module, r->name) : NULL;
+        if (function != NULL && !function->entry) {
+            function->address_taken = true;
+            const uint64_t code = (sim_function_address(module, function) + (uint64_t)r->addend) >> r->shift;
+            memcpy(a->host + r->offset, &code, r->size < 8 ? (size_t)r->size : 8);
+            continue;
+        }
         if (to == NULL || to->space == PTX_SHARED) {
-            return base_fail(context, DW_UNSUPPORTED, "%s:%d: the initialiser of %s names %s, which is no global or constant variable", module->source, r->line, v->name, r->name);
+            return base_fail(context, DW_UNSUPPORTED, "%s:%d: the initialiser of %s names %s, which is no global or constant variable, nor a function", module->source, r->line, v->name, r->name);
         }
         uint64_t value = (to->address + (uint64_t)r->addend) >> r->shift;
         memcpy(a->host + r->offset, &value, r->size < 8 ? (size_t)r->size : 8);

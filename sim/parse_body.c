@@ -191,6 +191,7 @@ static dw_status resolve_operand(parser *p, const ptx_instruction *in, ptx_opera
     if (symbol != NULL && symbol->function != NULL) {
         o->kind = PTX_OPERAND_FUNCTION;
         o->function = symbol->function;
+        symbol->function->address_taken |= strncmp(in->opcode, "call", 4) != 0;
         return DW_OK;
     }
     if (symbol != NULL) {
@@ -285,16 +286,16 @@ static dw_status parse_label(parser *p) {
     ptx_function *f = p->function;
     TRY(parse_take_name(p, &name));
     TRY(parse_expect(p, ":"));
-    if (parse_is(p, ".branchtargets")) {
+    const bool branches = parse_is(p, ".branchtargets");
+    if (branches || parse_is(p, ".callprototype") || parse_is(p, ".calltargets")) {
         TRY(parse_next(p));
         ptx_table table = {.name = name, .scope = p->scope};
-        TRY(parse_operands(p, &table.items, &table.count));
+        TRY(branches ? parse_operands(p, &table.items, &table.count) : skip_statement(p));   /* what is called must fit the arguments, which say enough */
         f->tables = arena_grow(p->arena, f->tables, f->table_count, &f->table_capacity, sizeof *f->tables);
         if (f->tables == NULL) return DW_NO_MEMORY;
         f->tables[f->table_count++] = table;
         return DW_OK;
     }
-    if (parse_is(p, ".callprototype") || parse_is(p, ".calltargets")) return skip_statement(p);
     TRY(parse_declare(p, name, &made));
     made->label = (int64_t)f->instruction_count;
     return DW_OK;

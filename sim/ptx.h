@@ -110,11 +110,12 @@ typedef struct ptx_instruction {
     int file, source_line;        /* of the last .loc; file 0: none */
 } ptx_instruction;
 
-typedef struct ptx_table { const char *name; int scope; ptx_operand *items; int count; } ptx_table;   /* .branchtargets */
+typedef struct ptx_table { const char *name; int scope; ptx_operand *items; int count; } ptx_table;   /* .branchtargets; of .callprototype and .calltargets the name alone */
 
 struct ptx_function {
     const char *name;
     bool entry, external, visible, no_return;
+    bool address_taken;            /* it may be called through a pointer */
     ptx_variable **returns, **params;
     int return_count, param_count;
     ptx_register *registers;
