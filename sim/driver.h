@@ -27,6 +27,7 @@ typedef struct driver {
     bool started;
     char configured[1024];
     char replacement[256];             /* the file of option ptx=, or "" */
+    char digest[256];                  /* the file of option digest=, or "" */
     dw_context *context;
     chip_caps chip;
     sim_options options;

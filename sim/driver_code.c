@@ -342,6 +342,13 @@ static void watch_races(void) {
     }
 }
 
+static void write_digest(const sim_launch *l) {
+    FILE *file = fopen(sim_driver.digest, "a");
+    if (file == NULL) return;
+    fprintf(file, "%s %016llx\n", l->code->function->name, (unsigned long long)l->digest);
+    fclose(file);
+}
+
 cuda_result driver_execute(const driver_launch *launch) {
     if (sim_driver.fail_launch > 0 && --sim_driver.fail_launch == 0) {
         return driver_say(CUDA_LAUNCH_FAILED, "the launch of %s fails, as the option fail_launch asks", launch->function->function->name);
@@ -355,7 +362,9 @@ cuda_result driver_execute(const driver_launch *launch) {
     if (sim_trace_launch(&sim_driver.trace, &l, &traced) != DW_OK) return driver_fail(DW_NOT_FOUND, CUDA_INVALID_VALUE);
     if (traced) l.trace = &sim_driver.trace;
     if (sim_driver.options.races && !l.code->talks && (uint64_t)l.grid[0] * l.grid[1] * l.grid[2] > 1) watch_races();
+    l.digests = sim_driver.digest[0] != '\0';
     dw_status status = sim_run(&l);
+    if (l.digests) write_digest(&l);
     sim_trace_launched(&sim_driver.trace, &l);
     sim_driver.warp_instructions += l.executed;
     sim_driver.thread_instructions += l.thread_instructions;

@@ -11,7 +11,7 @@
 enum {
     FATBIN_MAGIC = (int)0xba55ed50, WRAPPER_MAGIC = 0x466243b1, KIND_PTX = 1, ENTRY_BYTES = 64,
     FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000, FLAG_ARCH_SPECIFIC = 0x100000, FLAG_FAMILY = 0x200000,
-    MAX_PTX_BYTES = 1 << 30,
+    MAX_PTX_BYTES = 1 << 28,
 };
 
 typedef struct entry {

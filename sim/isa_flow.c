@@ -273,6 +273,7 @@ static bool complete_call(sim_decoding *d, ptx_function *f, sim_call *call) {
     d->code->talks |= call->callee->talks;
     d->code->cancels |= call->callee->cancels;
     d->code->mbarriers |= call->callee->mbarriers;
+    d->code->tensor_fences |= call->callee->tensor_fences;
     return true;
 }
 

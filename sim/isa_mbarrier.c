@@ -7,24 +7,37 @@
 
 enum { COUNT_BITS = 20, MAX_COUNT = (1 << COUNT_BITS) - 1, TX_LIMIT = (1 << 20) - 1 };
 
-typedef struct barrier { uint32_t pending, expected; int32_t tx; uint32_t phase; } barrier;
+/* unseen: a phase ended, and nobody who waited has seen it. */
+typedef struct barrier { uint32_t pending, expected; int32_t tx; uint32_t phase; bool unseen; } barrier;
 
 static barrier unpack(const uint8_t *at) {
     uint64_t bits;
     memcpy(&bits, at, sizeof bits);
-    return (barrier){.pending = (uint32_t)(bits & MAX_COUNT), .expected = (uint32_t)(bits >> 20 & MAX_COUNT), .tx = (int32_t)((int64_t)(bits << 2) >> 42), .phase = (uint32_t)(bits >> 62 & 1)};
+    return (barrier){.pending = (uint32_t)(bits & MAX_COUNT), .expected = (uint32_t)(bits >> 20 & MAX_COUNT), .tx = (int32_t)((int64_t)(bits << 2) >> 42), .phase = (uint32_t)(bits >> 62 & 1),
+                     .unseen = bits >> 63 != 0};
 }
 
 static void pack(uint8_t *at, barrier b) {
-    uint64_t bits = b.pending | (uint64_t)b.expected << 20 | ((uint64_t)(uint32_t)b.tx & 0x3fffff) << 40 | (uint64_t)b.phase << 62;
+    uint64_t bits = b.pending | (uint64_t)b.expected << 20 | ((uint64_t)(uint32_t)b.tx & 0x3fffff) << 40 | (uint64_t)b.phase << 62 | (uint64_t)b.unseen << 63;
     memcpy(at, &bits, sizeof bits);
 }
 
-/* A phase is over when nobody is awaited and no bytes are under way. */
-static void settle(barrier *b) {
-    if (b->pending != 0 || b->tx != 0) return;
-    b->phase ^= 1;
-    b->pending = b->expected;
+/* Writes the object back. A phase is over when nobody is awaited and no bytes are under way; who waits by parity misses one that the next one follows at once.
+ * false: a finding. */
+static bool settle(sim_warp *w, const sim_op *op, int lane, const sim_cta *cta, uint64_t offset, barrier b) {
+    if (b.pending == 0 && b.tx == 0) {
+        if (b.unseen && !w->launch->options->phases_unseen) {
+            sim_find(w, op, lane, "a phase of the mbarrier at 0x%" PRIx64 " of CTA %d ends, and nobody waited for the one before: an arrival too many, a count too small or a missing wait (option phases=unseen allows it)",
+                     offset, cta->rank);
+            return false;
+        }
+        b.phase ^= 1;
+        b.pending = b.expected;
+        b.unseen = true;
+    }
+    pack(cta->shared + offset, b);
+    sim_changed(w);
+    return true;
 }
 
 /* The object at an address; false: a finding. */
@@ -38,7 +51,7 @@ static bool reach(sim_warp *w, const sim_op *op, int lane, uint64_t address, sim
         sim_find(w, op, lane, "no mbarrier was initialised at 0x%" PRIx64 " of shared memory: mbarrier.init, then a barrier, first", address);
         return false;
     }
-    return true;
+    return place->cta != w->cta || order_read(w, op, lane, place->offset, 8, false);   /* behind its initialisation */
 }
 
 bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t offset, uint32_t bytes) {
@@ -52,10 +65,7 @@ bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t
         sim_find(w, op, -1, "the mbarrier at 0x%" PRIx64 " of CTA %d got %d bytes more than it expects: check expect_tx", offset, cta->rank, -b.tx);
         return false;
     }
-    settle(&b);
-    pack(cta->shared + offset, b);
-    sim_changed(w);
-    return true;
+    return settle(w, op, -1, cta, offset, b);
 }
 
 static bool reach_own(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset) {
@@ -85,10 +95,7 @@ bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, 
     }
     b.pending--;
     order_mbarrier_arrive(w, cta, offset);
-    settle(&b);
-    pack(cta->shared + offset, b);
-    sim_changed(w);
-    return true;
+    return settle(w, op, lane, cta, offset, b);
 }
 
 static uint64_t address_of(sim_warp *w, const sim_op *op, int lane) {
@@ -105,6 +112,7 @@ static sim_flow do_init(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (!sim_reach(w, op, lane, (ptx_space)op->space, address, 8, 8, SIM_WRITE, &place)) return SIM_STOP;
         if (count < 1 || count > MAX_COUNT) return sim_find(w, op, lane, "an mbarrier for %u arrivals; 1 to %d are possible", count, MAX_COUNT);
         if (place.space != PTX_SHARED) return sim_find(w, op, lane, "an mbarrier lies in shared memory, and 0x%" PRIx64 " does not", address);
+        if (place.cta == w->cta && !order_write(w, op, lane, place.offset, 8, false)) return SIM_STOP;
         pack(place.bytes, (barrier){.pending = count, .expected = count});
         memset(place.shadow, SHADOW_WRITTEN | SHADOW_GENERIC | SHADOW_MBARRIER, 8);
         sim_changed(w);
@@ -133,9 +141,7 @@ static sim_flow do_tx(sim_warp *w, const sim_op *op, uint32_t mask) {
         int64_t tx = b.tx + (op->small != 0 ? -(int64_t)bytes : (int64_t)bytes);
         if (tx > TX_LIMIT || tx < -TX_LIMIT) return sim_find(w, op, lane, "%lld bytes under way at an mbarrier; 2^20 - 1 is the limit", (long long)tx);
         b.tx = (int32_t)tx;
-        settle(&b);
-        pack(place.bytes, b);
-        sim_changed(w);
+        if (!settle(w, op, lane, place.cta, place.offset, b)) return SIM_STOP;
     }
     return SIM_NEXT;
 }
@@ -160,9 +166,7 @@ static sim_flow do_arrive(sim_warp *w, const sim_op *op, uint32_t mask) {
         order_mbarrier_arrive(w, place.cta, place.offset);
         b.pending -= count;
         if (drops) b.expected -= count;
-        settle(&b);
-        pack(place.bytes, b);
-        sim_changed(w);
+        if (!settle(w, op, lane, place.cta, place.offset, b)) return SIM_STOP;
     }
     return SIM_NEXT;
 }
@@ -179,8 +183,13 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
         else phase = (uint32_t)(ROW(uint64_t, 2)[lane] >> 62 & 1);
         bool is_over = unpack(place.bytes).phase != phase;
         over |= (uint32_t)is_over << lane;
-        if (is_over) order_mbarrier_pass(w, place.cta, place.offset);
-        if (is_over) continue;
+        if (is_over) {
+            barrier b = unpack(place.bytes);
+            b.unseen = false;
+            pack(place.bytes, b);
+            order_mbarrier_pass(w, place.cta, place.offset);
+            continue;
+        }
         w->now->polled = place.offset | (uint64_t)place.cta->rank << SIM_RANK_SHIFT;
         w->now->polled_phase = phase;
     }
@@ -252,7 +261,13 @@ void sim_mbarriers_at_end(sim_warp *w) {
     const sim_cta *cta = w->cta;
     for (uint64_t at = SIM_SHARED_RESERVED; at + 8 <= cta->shared_bytes; at += 8) {
         if ((cta->shared_shadow[at] & SHADOW_MBARRIER) == 0) continue;
-        int32_t tx = unpack(cta->shared + at).tx;
+        barrier b = unpack(cta->shared + at);
+        int32_t tx = b.tx;
+        if (tx == 0 && b.pending != b.expected && !w->launch->options->phases_unseen) {
+            sim_find(w, NULL, -1, "the CTA ends while the mbarrier at 0x%" PRIx64 " still awaits %u of %u arrivals: one is missing, or it was initialised for too many (option phases=unseen allows it)",
+                     at, b.pending, b.expected);
+            return;
+        }
         if (tx == 0) continue;
         sim_find(w, NULL, -1, "the CTA ends while the mbarrier at 0x%" PRIx64 " %s %d bytes: expect_tx must say as many as its copies bring", at,
                  tx > 0 ? "still expects" : "was brought, beyond what it expected,", tx > 0 ? tx : -tx);

@@ -1,5 +1,6 @@
 /* tcgen05.alloc, dealloc and relinquish_alloc_permit (PTX ISA 9.7.16.7). A CTA has all columns to itself: CTAs that would share a multiprocessor's tensor
  * memory do not wait for each other here. */
+#include "order.h"
 #include "tmem.h"
 
 /* The whole warp is here, with one .cta_group; false: *flow says what comes of it. */
@@ -82,6 +83,7 @@ static sim_flow do_alloc(sim_warp *w, const sim_op *op, uint32_t mask) {
     uint64_t address = op->address_wide ? ROW(uint64_t, 0)[0] + (uint64_t)op->offset : (uint32_t)(ROW(uint32_t, 0)[0] + (uint32_t)op->offset);
     if (!sim_reach(w, op, 0, (ptx_space)op->space, address, 4, 4, SIM_WRITE, &place)) return SIM_STOP;
     if (place.space != PTX_SHARED) return sim_find(w, op, 0, "the address of the allocation is written to shared memory, and 0x%llx is elsewhere", (unsigned long long)address);
+    if (place.cta == w->cta && !order_write(w, op, 0, place.offset, 4, false)) return SIM_STOP;
     t->taken |= (uint16_t)(((1u << units) - 1) << at);
     t->columns_at[at] = t->last_columns = (uint16_t)columns;
     uint32_t base = (uint32_t)(at * TMEM_UNIT);
@@ -111,7 +113,7 @@ static sim_flow do_dealloc(sim_warp *w, const sim_op *op, uint32_t mask) {
         return sim_find(w, op, -1, "gives back %u columns at 0x%x of tensor memory, and no allocation of so many begins there", columns, address);
     }
     const tmem_area area = tmem_columns(column, (int)columns);
-    if (!check_idle(w, op, &area)) return SIM_STOP;
+    if (!check_idle(w, op, &area) || !order_tensor(w, op, column / TMEM_UNIT, (int)columns / TMEM_UNIT, true)) return SIM_STOP;
     t->columns_at[column / TMEM_UNIT] = 0;
     t->taken &= (uint16_t)~(((1u << columns / TMEM_UNIT) - 1) << column / TMEM_UNIT);
     for (int lane = 0; lane < TMEM_LANES; lane++) memset(&t->written[lane][column], 0, columns);

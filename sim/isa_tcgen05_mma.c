@@ -201,7 +201,28 @@ static bool compute(const tensor_task *t, int which, const umma_numbers *a, cons
     return true;
 }
 
+/* All that tells what the product is: its kind and shape, where it reads, what is in its scales' cells, where it writes. */
+static uint64_t digest_of(const tensor_task *t) {
+    const mma_op *o = t->op->extra;
+    const umma_product *p = &t->product;
+    uint64_t number = sim_mix((uint64_t)p->kind << 32 | (uint64_t)p->a << 24 | (uint64_t)p->b << 16 | (uint64_t)p->d << 8 | (uint64_t)p->scales_e8m0, (uint64_t)p->m << 32 | (uint64_t)p->n);
+    number = sim_mix(number, (uint64_t)p->negate_a | (uint64_t)p->negate_b << 1 | (uint64_t)p->saturate << 2 | (uint64_t)t->accumulate << 3 | (uint64_t)t->scale_d << 8 | (uint64_t)t->d << 32);
+    for (int which = o->a_in_tmem; which < 2; which++) {
+        const operand from = operand_of(t, which == 1);
+        umma_matrix m;
+        int outer, chunks;
+        (void)umma_read_matrix(from.descriptor, &m);
+        extent(p, &from, &outer, &chunks);
+        number = sim_mix(number, (uint64_t)from.mn_major);
+        for (int i = 0; i < outer * chunks; i++) number = sim_mix(number, umma_chunk(&m, from.mn_major, i / chunks, i % chunks));
+    }
+    if (o->a_in_tmem) number = sim_mix(number, t->a_tmem);
+    if (p->scales > 0) number = sim_mix(sim_mix(number, (uint64_t)t->scale_a << 32 | t->scale_b), (uint64_t)p->scale_a_id << 8 | (uint64_t)p->scale_b_id);
+    return sim_mix(number, (uint64_t)sim_line(t->warp, t->op) + (t->ctas[0]->linear << 40));
+}
+
 static bool run_mma(tensor_task *t) {
+    if (t->warp->launch->digests) sim_digest(t->warp->launch, digest_of(t));
     static _Thread_local codes c;
     umma_numbers *b = umma_numbers_of(1, &t->product);
     if (!load_b(t, b, &c)) return false;

@@ -1,5 +1,6 @@
 /* tcgen05.ld, st, wait and fence (PTX ISA 9.7.16.8 and 9.7.16.11): between tensor memory and registers of a warp, each of which reaches 32 lanes. A load's
  * registers have their values at once, as register dependences promise; the cells count as read until the warp has waited, and a store's as being written. */
+#include "order.h"
 #include "tmem.h"
 
 #include <stdlib.h>
@@ -46,15 +47,15 @@ static bool reach(sim_warp *w, const sim_op *op, bool store, int *lane, int *col
         const tmem_area area = tmem_area_of(*lane, lanes, *column + half * r->half, columns_of(r));
         const char *what = store ? "the store" : "the load";
         if (!tmem_check_area(w, op, -1, w->cta, &area, what)) return false;
-        if (!tmem_check_accesses(w, op, -1, w->cta, &area, store, what)) {
-            return false;
-        }
+        if (!tmem_check_accesses(w, op, -1, w->cta, &area, store, what)) return false;
         const tensor_task *task = tensor_conflict(w->cta, &area, store);
         if (task != NULL) {
             sim_find(w, op, -1, "%s columns %d to %d of tensor memory, which the operation of PTX line %d may still use: wait for the mbarrier of its commit first", store ? "writes" : "reads",
                      area.first, area.end - 1, w->launch->code->function->instructions[task->op->instruction].line);
             return false;
         }
+        if (!tmem_check_order(w, op, -1, w->cta, &area, store, false)) return false;
+        if (!order_tensor(w, op, area.first / TMEM_UNIT, (area.end - 1) / TMEM_UNIT - area.first / TMEM_UNIT + 1, false)) return false;
     }
     return true;
 }
@@ -73,8 +74,9 @@ static bool note_access(sim_warp *w, const sim_op *op, int lane, int column, boo
             t->accesses = larger;
             t->access_capacity = capacity;
         }
-        t->accesses[t->access_count++] =
-            (tmem_access){tmem_area_of(lane, r->shape == SHAPE_32x32b ? 32 : 16, column + half * r->half, columns_of(r)), w->index, store};
+        const tmem_area area = tmem_area_of(lane, r->shape == SHAPE_32x32b ? 32 : 16, column + half * r->half, columns_of(r));
+        t->accesses[t->access_count++] = (tmem_access){area, w->index, store};
+        tmem_touched(w, &area, store);
     }
     return true;
 }
@@ -185,4 +187,15 @@ sim_handler select_tcgen05_wait(sim_decoding *d) {
     return tmem_has_target(d, false) ? do_wait : NULL;
 }
 
-sim_handler select_tcgen05_fence(sim_decoding *d) { return tmem_has_target(d, false) ? select_nothing(d) : NULL; }
+/* small: after_thread_sync, not before. */
+static sim_flow do_fence(sim_warp *w, const sim_op *op, uint32_t mask) {
+    (void)mask;
+    *(op->small != 0 ? &w->tensor_after : &w->tensor_before) = ++w->cta->cluster->tensor_time;
+    return SIM_NEXT;
+}
+
+sim_handler select_tcgen05_fence(sim_decoding *d) {
+    d->op->small = sim_mod(d, SIM_MOD_fence_after);
+    d->code->tensor_fences = true;
+    return tmem_has_target(d, false) ? do_fence : NULL;
+}

@@ -34,7 +34,7 @@ enum { ROWS = 16, MAX_K = 32, MAX_N = 256, CHUNK = 16 };
 /* ---- operands ---- */
 
 /* Lines along m or n, of k codes each; lost: some of the line's bytes were never written. */
-typedef struct operand { uint32_t code[MAX_N][MAX_K]; bool lost[MAX_N]; } operand;
+typedef struct operand { uint32_t code[MAX_N][MAX_K]; bool lost[MAX_N]; uint64_t digest; } operand;
 
 /* Address of an element of an operand in shared memory (PTX ISA 9.7.15.5.1): start, and the distances between core matrices, in the descriptor's 16-byte units.
  * row: along m or n. K-major: rows of 16 bytes of k, in groups of 8. MN-major: rows of 8 elements along m or n, one for each k. */
@@ -69,12 +69,14 @@ static bool check_chunk(sim_warp *w, const sim_op *op, uint64_t descriptor, int 
 static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t descriptor, bool transposed, int first, int rows, int k, operand *o) {
     int each = CHUNK / bytes, outer = transposed ? k : rows, inner = (transposed ? rows : k) / each;
     memset(o->lost, 0, (size_t)rows * sizeof *o->lost);
+    o->digest = 0;
     for (int i = 0; i < outer; i++) {
         for (int j = 0; j < inner; j++) {
             int row = transposed ? j * each : i, column = transposed ? i : j * each;
             uint64_t at = operand_address(descriptor, transposed, first + row, column, bytes);
             bool written;
             if (!check_chunk(w, op, descriptor, first + row, at, &written)) return false;
+            if (w->launch->digests) o->digest = sim_mix(o->digest, at);
             order_note_read(w, at, CHUNK);
             for (int e = 0; e < each; e++) {
                 uint32_t code = 0;
@@ -90,6 +92,7 @@ static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t desc
 /* A's fragment: register i of a lane has row lane / 4 + 8 (i % 2), and 4 bytes of columns from 4 (lane % 4) + 16 (i / 2) bytes on. */
 static void read_registers(const product_op *p, const struct sim_product *issued, int bytes, operand *o) {
     memset(o->lost, 0, ROWS * sizeof *o->lost);
+    o->digest = 0;
     for (int i = 0; i < 4; i++) {
         const uint8_t *row = ((p->a_registers[i] & SIM_CONSTANT_ROW) != 0 ? issued->constants : issued->registers) + (p->a_registers[i] & ~SIM_CONSTANT_ROW);
         for (int lane = 0; lane < LANES; lane++) {
@@ -225,6 +228,10 @@ static bool compute(sim_warp *w, const struct sim_product *issued) {
     if (p->a_registers[0] != SIM_NO_ROW) read_registers(p, issued, bytes, &a);
     else if (!read_operand(w, op, bytes, issued->a, p->transposed_a, w->index % 4 * ROWS, ROWS, k, &a)) return false;
     if (!read_operand(w, op, bytes, issued->b, p->transposed_b, 0, n, k, &b)) return false;
+    if (w->launch->digests) {
+        int signs = issued->accumulate | p->negate_a << 1 | p->negate_b << 2;
+        sim_digest(w->launch, sim_mix(sim_mix(a.digest, b.digest), ((uint64_t)sim_line(w, op) << 8 | (uint64_t)signs) + (w->cta->linear << 40) + ((uint64_t)w->index << 32)));
+    }
     gather(issued, &t);
     if (p->result != PTX_s32) compute_floats(issued, &a, &b, &t);
     else if (!compute_integers(w, issued, &a, &b, &t)) return false;

@@ -124,6 +124,7 @@ struct sim_code {
     bool talks;                     /* its CTAs may talk to each other: atomics, volatile or ordered accesses, fences */
     bool mbarriers;                 /* it makes some */
     bool cancels;                   /* it takes over clusters that were not launched yet */
+    bool tensor_fences;             /* it has some tcgen05.fence */
     bool decoding;
 };
 
@@ -274,6 +275,7 @@ struct sim_warp {
     uint64_t cluster_phase[LANES];   /* of the cluster's barrier, when the lane last arrived, plus 1 */
     struct sim_trace *trace;      /* who prints what this warp does; NULL: nobody (trace.h) */
     uint64_t collective;          /* number of the operation of a pair of CTAs that the warp is in; 0: none */
+    uint64_t tensor_before, tensor_after;   /* when it last executed tcgen05.fence::before_thread_sync, ::after_thread_sync (tmem.h) */
 };
 
 /* arrived counts threads; expected 0: all that live. red_*: what was gathered, and what it was when the barrier last opened. */
@@ -314,6 +316,7 @@ struct sim_cluster {
     struct sim_async *async;      /* copies under way, in order of issue (async.c) */
     size_t async_count, async_capacity;
     struct sim_tensor_queue *tensor;   /* operations of tensor cores under way (tensor_queue.c); NULL until there is one */
+    uint64_t tensor_time;         /* counts what tensor memory's order depends on (tmem.h) */
 };
 
 /* ---- launches (machine.c) ---- */
@@ -325,6 +328,8 @@ typedef struct sim_options {
     bool lanes_routed;            /* a warp's loads and stores of tensor memory go to its own lanes, whatever lane their address says */
     bool loads_done;              /* loads of tensor memory are done when they are issued, so nobody need wait for them */
     bool exit_early;              /* a CTA may end while its stores still read its shared memory */
+    bool phases_unseen;           /* phases of mbarriers may end that nobody waits for, and a CTA in the middle of one */
+    bool fences_implied;          /* waits and barriers order tensor memory by themselves, in kernels that have tcgen05.fence, too */
     int sm_count, arch;
     size_t shared_limit;          /* bytes of shared memory a CTA may have */
     int threads;
@@ -353,6 +358,8 @@ struct sim_launch {
     sim_finding finding;
     _Atomic uint64_t stop_at;     /* clusters from this index on need not go on: one before them has a finding */
     _Atomic uint64_t executed, thread_instructions;
+    bool digests;                 /* digest is made: of what products read, and where they write */
+    _Atomic uint64_t digest;
     uint64_t next, count;         /* clusters run by turns: the next one to be launched, and how many there are */
     uint64_t outside;             /* changes of global memory; counted where CTAs talk, which run in one thread */
     void (*print)(void *user, const char *text);
@@ -403,6 +410,13 @@ bool sim_mbarrier_await(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, u
 bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset);
 /* The lane's copies of single threads that were issued before the serial number are done. */
 void sim_copies_finish(sim_warp *w, int lane, uint64_t serial);
+
+/* The line of an instruction of the kernel itself. */
+static inline int sim_line(const sim_warp *w, const sim_op *op) { return w->launch->code->function->instructions[op->instruction].line; }
+
+/* A product has done its work: number tells its own place and all places that it read. The order of products does not count. */
+static inline void sim_digest(sim_launch *l, uint64_t number) { atomic_fetch_add_explicit(&l->digest, number * 0x9e3779b97f4a7c15ull ^ number >> 29, memory_order_relaxed); }
+static inline uint64_t sim_mix(uint64_t number, uint64_t next) { return (number ^ next) * 0xff51afd7ed558ccdull ^ number >> 31; }
 
 /* What those who poll may be waiting for has changed. */
 static inline void sim_changed(sim_warp *w) {

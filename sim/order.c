@@ -4,7 +4,7 @@
 
 #include <stdlib.h>
 
-/* readers: [warps][words]. through: what ordered accesses and atomics hand on, and what goes by other CTAs of the cluster. */
+/* readers: [warps][words]. tensor: when each warp used a unit of tensor memory last. through: what ordered accesses and atomics hand on, and what goes by other CTAs of the cluster. */
 struct sim_order {
     int warps;
     size_t words;
@@ -14,6 +14,7 @@ struct sim_order {
     struct handed { uint64_t offset; bool remote; uint32_t clock[SIM_MAX_WARPS]; } *mbarriers;
     size_t mbarrier_count, mbarrier_capacity;
     uint32_t *writers, *readers;
+    uint32_t tensor[ORDER_TENSOR_UNITS][SIM_MAX_WARPS];
 };
 
 enum { WARP_BITS = 5 };
@@ -142,6 +143,19 @@ bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t
             return find(w, op, lane, word * 4, asynchronous ? "copies from" : "reads", (int)(o->writers[word] & (SIM_MAX_WARPS - 1)), "wrote");
         }
         if (!asynchronous) readers[word] = now[w->index];
+    }
+    return true;
+}
+
+bool order_tensor(sim_warp *w, const sim_op *op, int first, int count, bool frees) {
+    struct sim_order *o = w->cta->order;
+    for (int unit = first; o != NULL && unit < first + count && unit < ORDER_TENSOR_UNITS; unit++) {
+        o->tensor[unit][w->index] = o->now[w->index][w->index];
+        for (int i = 0; i < o->warps && frees; i++) {
+            if (i == w->index || o->tensor[unit][i] <= o->now[w->index][i]) continue;
+            sim_find(w, op, -1, "gives back column %d of tensor memory, which warp %d loads or stores with nothing that orders the two: a barrier must stand between", unit * 32, i);
+            return false;
+        }
     }
     return true;
 }

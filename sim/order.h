@@ -19,6 +19,9 @@ void order_through(sim_warp *w);
 /* An access of the CTA's own shared memory; asynchronous: by the copy engine, which the warp tells. false: a finding. */
 bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
 bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
+enum { ORDER_TENSOR_UNITS = 16 };
+/* Units of 32 columns of tensor memory: somebody loads or stores them; or (frees) they are given back, which all uses of other warps come before. */
+bool order_tensor(sim_warp *w, const sim_op *op, int first, int count, bool frees);
 /* A read of several lanes at once, of 4 bytes or more each; false: order_read would find something. */
 bool order_may_read(sim_warp *w, uint64_t offset, size_t bytes);
 /* A product has read these words. */

@@ -44,7 +44,8 @@ static int leading(uint64_t a) { return a == 0 ? -1 : 63 - __builtin_clzll(a); }
 /* value * 2^shift, toward zero. */
 static int64_t shifted(int64_t value, int shift) {
     uint64_t magnitude = value < 0 ? 0 - (uint64_t)value : (uint64_t)value;
-    magnitude = shift >= 0 ? magnitude << shift : shift <= -64 ? 0 : magnitude >> -shift;
+    if (magnitude == 0 || shift <= -64) return 0;
+    magnitude = shift >= 0 ? magnitude << shift : magnitude >> -shift;
     return value < 0 ? -(int64_t)magnitude : (int64_t)magnitude;
 }
 

@@ -58,6 +58,7 @@ bool tensor_check_uses(const tensor_task *task) {
             const tensor_use *use = &task->uses[k];
             if (!tmem_check_area(task->warp, task->op, task->lane, task->ctas[i], &use->area, "the operation")) return false;
             if (!tmem_check_accesses(task->warp, task->op, task->lane, task->ctas[i], &use->area, use->writes, "the operation")) return false;
+            if (!tmem_check_order(task->warp, task->op, task->lane, task->ctas[i], &use->area, use->writes, true)) return false;
         }
     }
     return true;
@@ -114,6 +115,9 @@ static bool complete(sim_cluster *cluster, size_t commit) {
             continue;
         }
         if (t->hold != NULL) t->hold(t, -1);
+        for (int k = 0; k < 2 * t->use_count; k++) {
+            if (t->ctas[k % 2] != NULL) tmem_finished(t->ctas[k % 2], &t->uses[k / 2].area, t->uses[k / 2].writes);
+        }
         remove_task(q, i);
         commit--;
     }

@@ -70,6 +70,56 @@ bool tmem_check_accesses(sim_warp *w, const sim_op *op, int lane, const sim_cta 
     return true;
 }
 
+/* ---- order between threads ---- */
+
+static bool has_partition(const tmem_area *area, int partition) { return (uint32_t)(area->lanes[partition / 2] >> (partition % 2 * TMEM_PARTITION)) != 0; }
+
+/* Is what another warp's load or store did, where one of the two changes the cell, ordered before what w does now? */
+static bool is_behind(const sim_warp *w, const tmem_touch *t, bool writes) {
+    return t->warp == NULL || t->warp == w || !(writes || t->stored) || (t->warp->tensor_before > t->time && w->tensor_after > t->time);
+}
+
+bool tmem_check_order(sim_warp *w, const sim_op *op, int lane, const sim_cta *cta, const tmem_area *area, bool writes, bool tensor) {
+    if (w->launch->options->fences_implied || !w->launch->code->tensor_fences || cta->tmem == NULL) return true;
+    for (int partition = 0; partition < TMEM_LANES / TMEM_PARTITION; partition++) {
+        for (int column = area->first; column < area->end && has_partition(area, partition); column++) {
+            const tmem_touch *t = &cta->tmem->touches[partition][column];
+            if (!tensor && (t->written > w->tensor_after || (writes && t->read > w->tensor_after))) {
+                sim_find(w, op, lane, "%s column %d of tensor memory, which a tensor core %s, with no tcgen05.fence::after_thread_sync since that was waited for (option fences=implied takes the wait for enough)",
+                         writes ? "writes" : "reads", column, t->written > w->tensor_after ? "wrote" : "read");
+                return false;
+            }
+            if (is_behind(w, t, writes)) continue;
+            sim_find(w, op, lane,
+                     "%s column %d of tensor memory, which warp %d %s, and between the two lacks tcgen05.fence::%s (option fences=implied takes barriers for enough)", writes ? "writes" : "reads", column,
+                     t->warp->index, t->stored ? "stored" : "loaded", t->warp->tensor_before > t->time ? "after_thread_sync in this warp" : "before_thread_sync in that warp");
+            return false;
+        }
+    }
+    return true;
+}
+
+void tmem_touched(sim_warp *w, const tmem_area *area, bool stores) {
+    uint64_t now = ++w->cta->cluster->tensor_time;
+    for (int partition = 0; partition < TMEM_LANES / TMEM_PARTITION; partition++) {
+        for (int column = area->first; column < area->end && has_partition(area, partition); column++) {
+            tmem_touch *t = &w->cta->tmem->touches[partition][column];
+            t->warp = w;
+            t->time = now;
+            t->stored = stores;
+        }
+    }
+}
+
+void tmem_finished(sim_cta *cta, const tmem_area *area, bool writes) {
+    uint64_t now = ++cta->cluster->tensor_time;
+    for (int partition = 0; partition < TMEM_LANES / TMEM_PARTITION && cta->tmem != NULL; partition++) {
+        for (int column = area->first; column < area->end && column < TMEM_COLUMNS && has_partition(area, partition); column++) {
+            *(writes ? &cta->tmem->touches[partition][column].written : &cta->tmem->touches[partition][column].read) = now;
+        }
+    }
+}
+
 int tmem_leaked(const sim_cta *cta) { return cta->tmem == NULL ? 0 : __builtin_popcount(cta->tmem->taken) * TMEM_UNIT; }
 
 bool tmem_has_target(sim_decoding *d, bool exact) {

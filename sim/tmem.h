@@ -21,6 +21,14 @@ bool tmem_overlap(const tmem_area *a, const tmem_area *b);
 /* A tcgen05.ld or .st that its warp has not waited for. */
 typedef struct tmem_access { tmem_area area; int warp; bool store; } tmem_access;
 
+/* Who touched a partition's column last, for the order that tcgen05.fence makes between threads (PTX ISA 9.7.16.6.3): times are the cluster's tensor_time. */
+typedef struct tmem_touch {
+    uint64_t written, read;              /* when a tensor core was known to have written it, or read it: a commit was told of */
+    const sim_warp *warp;                /* who loaded or stored it last, and when; NULL: nobody */
+    uint64_t time;
+    bool stored;
+} tmem_touch;
+
 /* One CTA's, from its first allocation on. */
 typedef struct sim_tmem {
     uint32_t cells[TMEM_LANES][TMEM_COLUMNS];
@@ -33,6 +41,7 @@ typedef struct sim_tmem {
     uint64_t collective;                 /* operations of both CTAs of a pair that this one has come to */
     tmem_access *accesses;
     size_t access_count, access_capacity;
+    tmem_touch touches[TMEM_LANES / TMEM_PARTITION][TMEM_COLUMNS];
 } sim_tmem;
 
 void tmem_free(sim_cta *cta);
@@ -46,6 +55,12 @@ bool tmem_check_group(sim_warp *w, const sim_op *op, int lane);
 bool tmem_check_area(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, const tmem_area *area, const char *what);
 /* Does a ld (where writes) or st that was not waited for touch them? Then a finding, and false. */
 bool tmem_check_accesses(sim_warp *w, const sim_op *op, int lane, const sim_cta *cta, const tmem_area *area, bool writes, const char *what);
+/* Did tcgen05.fence order what a warp does now with these cells behind what others did? Else a finding, and false. tensor: it is a tensor core that does it. Of a
+ * kernel that has no such fence at all the ordinary order of waits and barriers counts, as the ISA allows and production compilers rely on. */
+bool tmem_check_order(sim_warp *w, const sim_op *op, int lane, const sim_cta *cta, const tmem_area *area, bool writes, bool tensor);
+/* The warp loads or stores them; a tensor core has written or read them, and that was told. */
+void tmem_touched(sim_warp *w, const tmem_area *area, bool stores);
+void tmem_finished(sim_cta *cta, const tmem_area *area, bool writes);
 /* Columns that were never given back; 0: none. */
 int tmem_leaked(const sim_cta *cta);
 /* For select functions: does the module's target have tcgen05? Else NULL's reason is set. exact: only an "a" target has the form. */

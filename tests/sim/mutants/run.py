@@ -2,6 +2,8 @@
 
     run.py [--build build] [--only TEXT] [--every N] [--seeds 0,7,..] [--log FILE]
 
+What the log has already is not run again, so that a run may be broken off.
+
 A mutant is noticed when, under one of the schedules, a launch ends with a finding or results are wrong. One that is not is tried with a trap in its place:
 where that goes unnoticed, too, the case never comes there. What is left is excluded by a row of equivalent.txt, with its reason, or survives. Exit 1 when
 less than 95 % of all, or 90 % of a class with 10 mutants and more, are noticed."""
@@ -56,12 +58,13 @@ def one_entry(text, entry):
 class Case:
     """A text and what runs it: a line of conformance, or a case of tests/sim/ptx on its own."""
     def __init__(self, row, build):
-        words = row.split(None, 2)
+        words = row.split(None, 3)
         self.build, self.name = build, words[1]
         if words[0] == "ptx":
-            self.text, self.line = open(f"tests/sim/ptx/{words[1]}.ptx").read(), None
+            self.text, self.row, self.line = open(f"tests/sim/ptx/{words[1]}.ptx").read(), None, None
         else:
-            self.text, self.line = one_entry(ptx_of_image(f"{build}/images/{words[0]}.fatbin"), words[1]), words[2]
+            self.text, self.row, self.line = one_entry(ptx_of_image(f"{build}/images/{words[0]}.fatbin"), words[1]), words[2], words[3]
+        self.chip = "b200" if re.search(r"(?m)^\.target\s+sm_10", self.text) else "h200"
 
     def run(self, text, seed):
         """What noticed the text: "", "finding", "wrong result"."""
@@ -69,16 +72,18 @@ class Case:
         with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
             file.write(text)
             file.flush()
-            options = f"h200,seed={seed},threads=1,budget={BUDGET}"
+            options = f"{self.chip},seed={seed},threads=1,budget={BUDGET}"
             if self.line is None:
                 command = [f"{self.build}/tests/tool_sim_ptx", driver, file.name]
             else:
                 options += f",ptx={file.name}"
-                command = [f"{self.build}/tests/test_conform_kernels", "--device", f"cuda:0,driver={driver}", "--seeds", "1", *self.line.split()]
+                command = [f"{self.build}/tests/test_conform_kernels", "--device", f"cuda:0,driver={driver}", "--seeds", "1", "--kernel", self.row, *self.line.split()]
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "DEEPWELL_SIM": options})
         said = done.stdout + done.stderr
-        if done.returncode == 0:
+        if done.returncode == 0 and (self.line is None or not re.search(r"(?m)^0 runs", said)):
             return ""
+        if done.returncode == 0:
+            raise RuntimeError(f"{self.name}: the row {self.row} does not take the line")
         if done.returncode < 0 or re.search(r"SYNTAX|UNSUPPORTED|cannot be (read|loaded|fetched)", said):
             raise RuntimeError(f"{self.name}: {said[-2000:]}")
         return "finding" if re.search(r"INVALID: kernel|deepwell-sim: ", said) else "wrong result"
@@ -115,6 +120,11 @@ def main():
     seeds = [int(seed) for seed in options.seeds.split(",")]
     equivalent = read_rows(f"{HERE}/equivalent.txt")
     counts = collections.defaultdict(collections.Counter)
+    known = {}
+    if options.log and os.path.exists(options.log):
+        for line in open(options.log):
+            row = json.loads(line)
+            known[row["case"], row["line"], row["what"]] = row["result"], row["seed"]
     log = open(options.log, "a") if options.log else None
     number = 0
     for row in read_rows(f"{HERE}/cases.txt"):
@@ -126,15 +136,16 @@ def main():
         number += len(found)
         if not chosen:
             continue
-        for seed in seeds:
+        for seed in seeds if any((case.name, m[1], m[3]) not in known for m in chosen) else []:
             noticed = case.run(case.text, seed)
             if noticed:
                 sys.exit(f"{case.name}, seed {seed}: {noticed} without any change")
         for kind, line, op, what, mutated, trapped in chosen:
             reason = excluded(equivalent, case.name, kind, line, op, what)
-            result, seed = ("equivalent", None) if reason else judge(case, seeds, mutated, trapped)
+            before = known.get((case.name, line, what))
+            result, seed = ("equivalent", None) if reason else before if before and before[0] != "equivalent" else judge(case, seeds, mutated, trapped)
             counts[kind][result] += 1
-            if log:
+            if log and not before:
                 print(json.dumps({"case": case.name, "class": kind, "line": line, "op": op, "what": what, "result": result, "seed": seed}), file=log, flush=True)
             if result == "survives":
                 print(f"unnoticed: {case.name}, line {line}: {op}: {what}", flush=True)
