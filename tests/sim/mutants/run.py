@@ -4,9 +4,9 @@
 
 What the log has already is not run again, so that a run may be broken off.
 
-A mutant is noticed when, under one of the schedules, a launch ends with a finding or results are wrong. One that is not is tried with a trap in its place:
-where that goes unnoticed, too, the case never comes there. What is left is excluded by a row of equivalent.txt, with its reason, or survives. Exit 1 when
-less than 95 % of all, or 90 % of a class with 10 mutants and more, are noticed."""
+Each is tried with a trap in its place first: where that goes unnoticed, the case never comes there. A mutant is noticed when, under one of the schedules, a
+launch ends with a finding or results are wrong. What is left changes nothing by one of the rules below (equivalent_by_rule), is excluded by a row of
+equivalent.txt, with its reason, or survives. Exit 1 when less than 95 % of all, or 90 % of a class with 10 mutants and more, are noticed."""
 import argparse
 import collections
 import ctypes
@@ -66,13 +66,13 @@ class Case:
             self.text, self.row, self.line = one_entry(ptx_of_image(f"{build}/images/{words[0]}.fatbin"), words[1]), words[2], words[3]
         self.chip = "b200" if re.search(r"(?m)^\.target\s+sm_10", self.text) else "h200"
 
-    def run(self, text, seed):
-        """What noticed the text: "", "finding", "wrong result"."""
+    def run(self, text, seed, digest=None):
+        """What noticed the text: "", "finding", "wrong result". digest: a file that gets what its products did."""
         driver = f"{self.build}/libdeepwell-sim.so"
         with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
             file.write(text)
             file.flush()
-            options = f"{self.chip},seed={seed},threads=1,budget={BUDGET}"
+            options = f"{self.chip},seed={seed},threads=1,budget={BUDGET}" + (f",digest={digest}" if digest else "")
             if self.line is None:
                 command = [f"{self.build}/tests/tool_sim_ptx", driver, file.name]
             else:
@@ -89,6 +89,34 @@ class Case:
         return "finding" if re.search(r"INVALID: kernel|deepwell-sim: ", said) else "wrong result"
 
 
+    def products(self, text, seed):
+        """What the products of the text were, read and wrote, as one number for each launch."""
+        with tempfile.NamedTemporaryFile("r", suffix=".digest") as file:
+            self.run(text, seed, file.name)
+            return file.read()
+
+
+def equivalent_by_rule(case, kind, line, op, seed, mutated):
+    """Why the mutant changes nothing, or None. A descriptor, swizzle, scale: the products are the same, read the same places and write the same. A barrier: the
+    CTA is one warp, which executes in order; or between it and the next one nothing touches memory but initialisations of mbarriers and allocations, so that the
+    next one orders all that it orders. tcgen05.wait::ld: the next tcgen05 instruction that is no load waits for the same loads (9.7.16.6.2.1.2), or there
+    is none; what the registers get does not depend on it (9.7.16.6.4.5)."""
+    if kind in ("descriptor", "swizzle", "scale") and re.match(r"wgmma|tcgen05", op) and case.products(case.text, seed) == case.products(mutated, seed):
+        return "the products are the same"
+    if kind == "barrier" and case.line is None and (re.search(r"(?m)^// launch:.*block=(\d+)", case.text) or [0, "32"])[1] == "32" and "cluster" not in op:
+        return "one warp"
+    if op == "bar.sync":
+        behind = re.match(r"(?:\s*(?:@!?%?\w+\s+)?(?:mbarrier\.init|tcgen05\.alloc|tcgen05\.relinquish|mov|add|shl|and|setp)\b[^;]*;)*\s*(?:bar\.sync\s+0|barrier\.cluster\.arrive)",
+                          "\n".join(case.text.split("\n")[line:]))
+        if behind and re.match(r"\s*bar\.sync\s+0;", case.text.split("\n")[line - 1]):
+            return "the next barrier orders the same"
+    if op.startswith("tcgen05.wait::ld"):
+        later = re.findall(r"tcgen05\.(?!ld)[\w:]+", "\n".join(case.text.split("\n")[line:]))
+        if later and later[0].startswith("tcgen05.wait::ld"):
+            return "waited for behind it"
+    return None
+
+
 def read_rows(path):
     return [line for line in (line.split("#")[0].strip() for line in open(path)) if line]
 
@@ -101,12 +129,14 @@ def excluded(rows, case, kind, line, op, what):
     return None
 
 
-def judge(case, seeds, mutated, trapped):
+def judge(case, seeds, kind, line, op, mutated, trapped):
+    if not case.run(trapped, seeds[0]):
+        return "not reached", None
     for seed in seeds:
         noticed = case.run(mutated, seed)
         if noticed:
             return noticed, seed
-    return ("survives", None) if case.run(trapped, seeds[0]) else ("not reached", None)
+    return ("equivalent by rule", None) if equivalent_by_rule(case, kind, line, op, seeds[0], mutated) else ("survives", None)
 
 
 def main():
@@ -143,7 +173,7 @@ def main():
         for kind, line, op, what, mutated, trapped in chosen:
             reason = excluded(equivalent, case.name, kind, line, op, what)
             before = known.get((case.name, line, what))
-            result, seed = ("equivalent", None) if reason else before if before and before[0] != "equivalent" else judge(case, seeds, mutated, trapped)
+            result, seed = ("equivalent", None) if reason else before if before and before[0] != "equivalent" else judge(case, seeds, kind, line, op, mutated, trapped)
             counts[kind][result] += 1
             if log and not before:
                 print(json.dumps({"case": case.name, "class": kind, "line": line, "op": op, "what": what, "result": result, "seed": seed}), file=log, flush=True)
@@ -154,7 +184,7 @@ def main():
 
 
 def report(counts):
-    print("| class | mutants | by a finding | by a wrong result | unnoticed | equivalent | not reached |\n|---|---|---|---|---|---|---|")
+    print("| class | mutants | by a finding | by a wrong result | unnoticed | equivalent by rule | by reason | not reached |\n|---|---|---|---|---|---|---|---|")
     total, good = collections.Counter(), True
     for kind, of in sorted(counts.items()):
         total.update(of)
@@ -169,7 +199,7 @@ def report(counts):
 def print_row(name, of):
     noticed = of["finding"] + of["wrong result"]
     share = f"{of['survives']} ({100 * noticed / (noticed + of['survives']):.0f} % noticed)" if noticed + of["survives"] else "0"
-    print(f"| {name} | {sum(of.values())} | {of['finding']} | {of['wrong result']} | {share} | {of['equivalent']} | {of['not reached']} |")
+    print(f"| {name} | {sum(of.values())} | {of['finding']} | {of['wrong result']} | {share} | {of['equivalent by rule']} | {of['equivalent']} | {of['not reached']} |")
 
 
 if __name__ == "__main__":
