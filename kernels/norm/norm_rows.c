@@ -11,7 +11,7 @@ const char *norm_rows_cuda_reject(const kernel_problem *problem, text *why) {
         text_printf(why, "operand %d is %s", i, dw_format_name(problem->in[i]->format));
         return text_string(why);
     }
-    const char *reason = row_parts_reject_result(problem->out[0], problem->attrs, why);
+    const char *reason = row_parts_reject_result(problem->out[0], why);
     return reason != NULL ? reason : row_parts_reject_width(x->dims[x->rank - 1], why);
 }
 
@@ -32,7 +32,7 @@ static bool take_column(kernel_launch *launch, const kernel_run *run, int operan
 }
 
 dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
-    static const char *const entries[2][2] = {{"norm_rows_32_1", "norm_rows_32_4"}, {"norm_rows_16_1", "norm_rows_16_4"}};
+    static const char *const entries[2][2][2] = ROW_ENTRIES(norm_rows);
     kernel_launch launch;
     norm_rows_arguments *arguments = cuda_launch(&launch, "norm_rows", NULL, sizeof *arguments);
     bool is_layer = run->call.op->id == OP_layer_norm;
@@ -43,7 +43,8 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 4, tensors, steps);
     if (arguments->division.nest.count == 0) return DW_OK;
     TRY(row_parts_clear(run, launcher));
-    launch.entry = entries[x->format != DW_FORMAT_f32][row_parts_divide(&launch, run->chip, out, true, &arguments->division) > 1];
+    int pieces = row_parts_divide(&launch, run->chip, out, true, &arguments->division);
+    launch.entry = entries[x->format != DW_FORMAT_f32][pieces > 1][op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH];
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     arguments->x_step = steps[1];

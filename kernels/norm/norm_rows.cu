@@ -4,81 +4,79 @@
 #include "kernels/norm/norm_rows.h"
 #include "kernels/quantize/blocks.cuh"
 
-/* What is taken from each element, in two parts so that numbers far from 0 lose nothing, and what it is multiplied by. */
-typedef struct moments { float mean, low, scale; } moments;
+/* What is added to a row's elements, and what they are multiplied by then. */
+typedef struct moments { float low, scale; } moments;
 
+/* With the mean of a row that has one taken from its elements. Its own rounding is left to low, so that numbers far from 0 lose nothing. */
 INLINE moments row_moments(const int pieces, const norm_rows_arguments *a, const row_place *p, float x[][PIECE], row_room *rooms) {
-    float count = (float)p->cols, sum = 0, away = 0, squares = 0;
-    moments m = {0, 0, 0};
+    float by_count = 1 / (float)p->cols, low = 0, squares = 0;
     if (a->centred) {
+        float sum = 0, away = 0;
         EACH_PIECE(c) EACH_OF_PIECE(i) sum += x[c][i];
-        m.mean = row_sum(sum, p->group, &rooms[0]) / count;
-        EACH_PIECE(c) {
-            if (piece_col(p, c) >= p->cols) continue;
-            EACH_OF_PIECE(i) {
-                float d = piece_col(p, c) + i < p->cols ? x[c][i] - m.mean : 0;
-                away += d;
-                squares = fmaf(d, d, squares);
-            }
-        }
-        m.low = row_sum(away, p->group, &rooms[1]) / count;
-    } else {
-        EACH_PIECE(c) EACH_OF_PIECE(i) squares = fmaf(x[c][i], x[c][i], squares);
+        float mean = row_sum(sum, p->group, &rooms[0]) * by_count;
+        EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] -= mean;
+        zero_tail(pieces, p, x);
+        EACH_PIECE(c) EACH_OF_PIECE(i) away += x[c][i];
+        low = row_sum(away, p->group, &rooms[1]) * by_count;
     }
-    squares = row_sum(squares, p->group, &rooms[2]) / count - m.low * m.low;
-    m.scale = 1 / sqrtf((squares < 0 ? 0 : squares) + a->eps);
-    return m;
+    EACH_PIECE(c) EACH_OF_PIECE(i) squares = fmaf(x[c][i], x[c][i], squares);
+    float variance = row_sum(squares, p->group, &rooms[2]) * by_count - low * low;
+    return (moments){-low, 1 / sqrtf((variance < 0 ? 0 : variance) + a->eps)};
 }
 
 /* The sum with the residual, rounded to x's format: also stored. */
 INLINE void add_residual(const int pieces, const bool halves, const norm_rows_arguments *a, const int64_t *at, const row_place *p, float x[][PIECE]) {
     float r[PIECES_MOST][PIECE];
     load_pieces(pieces, halves, &a->residual, at[3], a->residual_step, p, r);
-    EACH_PIECE(c) {
-        EACH_OF_PIECE(i) x[c][i] += r[c][i];
-        if (halves) round_piece(a->sum.format, x[c]);
-        store_piece(a->sum.data, a->sum.format, at[2], a->sum_step, p, c, x[c]);
-    }
+    EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] += r[c][i];
+    if (halves) round_pieces(pieces, a->x.format, x);
+    store_pieces(pieces, a->sum.data, a->sum.format, at[2], a->sum_step, p, x);
 }
 
-INLINE void normalise(const norm_rows_arguments *a, moments m, const row_place *p, int c, float *x) {
-    float column[PIECE];
-    EACH_OF_PIECE(i) x[i] = (x[i] - m.mean - m.low) * m.scale;
+INLINE void load_columns(const int pieces, const cuda_array *array, int64_t step, const row_place *p, float y[][PIECE]) {
+    if (array->format == CUDA_f32) load_pieces(pieces, false, array, 0, step, p, y);
+    else load_pieces(pieces, true, array, 0, step, p, y);
+}
+
+INLINE void normalise(const int pieces, const norm_rows_arguments *a, moments m, const row_place *p, float x[][PIECE]) {
+    float y[PIECES_MOST][PIECE], add = m.low * m.scale;
+    EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] = a->centred ? fmaf(x[c][i], m.scale, add) : x[c][i] * m.scale;
     if (a->has_weight) {
-        load_piece(&a->weight, a->weight_step, p, c, column);
-        EACH_OF_PIECE(i) x[i] *= column[i];
+        load_columns(pieces, &a->weight, a->weight_step, p, y);
+        EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] *= y[c][i];
     }
     if (a->has_bias) {
-        load_piece(&a->bias, a->bias_step, p, c, column);
-        EACH_OF_PIECE(i) x[i] += column[i];
+        load_columns(pieces, &a->bias, a->bias_step, p, y);
+        EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] += y[c][i];
     }
 }
 
-INLINE void norm_row(const int pieces, const bool halves, const norm_rows_arguments *a, int64_t part, row_room *rooms) {
+INLINE void norm_row(const int pieces, const bool halves, const bool searches, const norm_rows_arguments *a, int64_t part, row_room *rooms) {
     row_place p = place_part(&a->division, part);
     float x[PIECES_MOST][PIECE];
     int64_t at[4];
-    nest_offsets(&a->division.nest, p.row, 4, at);
+    part_offsets(&a->division, &p, 4, at);
     load_pieces(pieces, halves, &a->x, at[1], a->x_step, &p, x);
     if (a->has_residual) add_residual(pieces, halves, a, at, &p, x);
     moments m = row_moments(pieces, a, &p, x, rooms);
-    bool is_rounded = halves && a->out.rows.scale_format != CUDA_FORMAT_COUNT;
-    EACH_PIECE(c) {
-        normalise(a, m, &p, c, x[c]);
-        if (is_rounded) round_piece(a->x.format, x[c]);
-        EACH_OF_PIECE(i) x[c][i] = piece_col(&p, c) + i < p.cols ? x[c][i] : 0;
-    }
-    second_level second = {1, 1};
-    store_part(pieces, &a->out, at[0], &p, x, second, rooms + 3);
+    normalise(pieces, a, m, &p, x);
+    if (halves && a->out.rows.scale_format != CUDA_FORMAT_COUNT) round_pieces(pieces, a->x.format, x);
+    zero_tail(pieces, &p, x);
+    second_level none = {1, 1};
+    store_part(pieces, searches, &a->out, at[0], &p, x, none, rooms + 3);
 }
 
-#define NORM(name, pieces, halves)                                                                                                            \
-    extern "C" __global__ void __launch_bounds__(ROW_THREADS_MOST, 1) name(const __grid_constant__ norm_rows_arguments arguments) {                \
-        __shared__ row_room rooms[5];                                                                                                         \
-        norm_row(pieces, halves, &arguments, (int64_t)blockIdx.x * parts_of_block(&arguments.division), rooms);                               \
+#define NORM(name, pieces, halves, searches)                                                                                                  \
+    extern "C" __global__ void __launch_bounds__(ROW_THREADS_MOST, 1) name(const __grid_constant__ norm_rows_arguments arguments) {             \
+        __shared__ row_room rooms[4];                                                                                                         \
+        norm_row(pieces, halves, searches, &arguments, (int64_t)blockIdx.x * parts_of_block(&arguments.division), rooms);                     \
     }
 
-NORM(norm_rows_16_1, 1, true)
-NORM(norm_rows_16_4, PIECES_MOST, true)
-NORM(norm_rows_32_1, 1, false)
-NORM(norm_rows_32_4, PIECES_MOST, false)
+NORM(norm_rows_16_1, 1, true, false)
+NORM(norm_rows_16_4, PIECES_MOST, true, false)
+NORM(norm_rows_32_1, 1, false, false)
+NORM(norm_rows_32_4, PIECES_MOST, false, false)
+NORM(norm_rows_16_1_search, 1, true, true)
+NORM(norm_rows_16_4_search, PIECES_MOST, true, true)
+NORM(norm_rows_32_1_search, 1, false, true)
+NORM(norm_rows_32_4_search, PIECES_MOST, false, true)

@@ -19,6 +19,13 @@ INLINE uint2 codes_e5m2(const float *x) {
     return make_uint2(join(cvt_e5m2x2(x[0], x[1]), cvt_e5m2x2(x[2], x[3])), join(cvt_e5m2x2(x[4], x[5]), cvt_e5m2x2(x[6], x[7])));
 }
 
+/* The code of a magnitude, as 2^23 + code. The grid of e2m1 is 2 m, m + 2 and m / 2 + 4 rounded to integers, whichever is the least: an fma with 2^23 rounds each of
+ * them once, ties to even codes. What is more than the largest, and NaN, give 7. */
+#define GRID_ONES 8388608.0f
+INLINE float grid_e2m1(float m) {
+    return fminf(fminf(fmaf(m, 2, GRID_ONES), fmaf(m, 1, GRID_ONES + 2)), fminf(fmaf(m, 0.5f, GRID_ONES + 4), GRID_ONES + 7));
+}
+
 #ifdef PTX_HAS_SMALL_CVT
 INLINE uint32_t codes_e2m1(const float *x) {
     uint32_t codes = cvt_e2m1x2(x[0], x[1]);
@@ -27,13 +34,8 @@ INLINE uint32_t codes_e2m1(const float *x) {
     return codes | cvt_e2m1x2(x[6], x[7]) << 24;
 }
 #else
-/* The grid of e2m1 is 2 x, x + 2 and x / 2 + 4 rounded to integers, whichever is the least: an fma with 2^23 rounds each of them once, ties to even codes. What is
- * more than the largest, and NaN, give 7; a NaN of the multiplier has no sign. */
-INLINE uint32_t code_e2m1(float x) {
-    const float ones = 8388608.0f, m = fabsf(x);
-    float code = fminf(fminf(fmaf(m, 2, ones), fmaf(m, 1, ones + 2)), fminf(fmaf(m, 0.5f, ones + 4), ones + 7));
-    return (__float_as_uint(code) & 7) | (__float_as_uint(x) >> 28 & 8);
-}
+/* A NaN of the multiplier has no sign. */
+INLINE uint32_t code_e2m1(float x) { return (__float_as_uint(grid_e2m1(fabsf(x))) & 7) | (__float_as_uint(x) >> 28 & 8); }
 INLINE uint32_t codes_e2m1(const float *x) {
     uint32_t codes = 0;
     EACH_OF_PIECE(i) codes |= code_e2m1(x[i]) << (4 * i);
@@ -52,36 +54,48 @@ INLINE void store_bytes(uint8_t *to, uint64_t bytes, int count) {
     for (int i = 0; i < count; i++) to[i] = (uint8_t)(bytes >> (8 * i));
 }
 
-/* Piece c of row p->row, already multiplied by its blocks' inverse scales. Unused bits of a row's last byte are zero. */
-INLINE void store_codes(const cuda_rows *rows, const row_place *p, int c, float *x) {
-    int col = piece_col(p, c), count = min(PIECE, p->cols - col);
-    uint8_t *row = (uint8_t *)rows->data + p->row * rows->row_bytes;
+/* count values at column col of a row that begins at byte row. whole: 8 of them, in a row that begins where its words may. Unused bits of the last byte are zero. */
+INLINE void store_codes(int element, uint8_t *row, bool whole, int col, int count, float *x) {
     if (count <= 0) return;
-    if (rows->format == CUDA_e4m3 || rows->format == CUDA_e5m2) {
-        uint2 codes = rows->format == CUDA_e4m3 ? codes_e4m3(x) : codes_e5m2(x);
-        if (count == PIECE && (uint64_t)row % 8 == 0) *(uint2 *)(row + col) = codes;
-        else store_bytes(row + col, (uint64_t)codes.y << 32 | codes.x, count);
+    if (element == CUDA_e4m3 || element == CUDA_e5m2) {
+        uint2 codes = element == CUDA_e4m3 ? codes_e4m3(x) : codes_e5m2(x);
+        if (whole) *(uint2 *)(row + col) = codes;
+        else store_bytes(row + col, (uint64_t)codes.y << 32 | codes.x, min(count, PIECE));
         return;
     }
-    bool ragged = count < PIECE;
-    if (ragged) EACH_OF_PIECE(i) x[i] = i < count ? x[i] : 0;
-    if (rows->format == CUDA_e2m1) {
+    if (!whole) EACH_OF_PIECE(i) x[i] = i < count ? x[i] : 0;
+    if (element == CUDA_e2m1) {
         uint32_t codes = codes_e2m1(x);
-        if (!ragged && (uint64_t)row % 4 == 0) *(uint32_t *)(row + col / 2) = codes;
-        else store_bytes(row + col / 2, codes, (count + 1) / 2);
+        if (whole) *(uint32_t *)(row + col / 2) = codes;
+        else store_bytes(row + col / 2, codes, (min(count, PIECE) + 1) / 2);
         return;
     }
-    uint3 codes = codes_of_6(rows->format, x);
-    uint64_t all = codes.x | (uint64_t)codes.y << 16 | (uint64_t)codes.z << 32;
+    uint3 codes = codes_of_6(element, x);
     uint16_t *to = (uint16_t *)(row + col / 8 * 6);
-    if (!ragged && (uint64_t)row % 2 == 0) to[0] = (uint16_t)codes.x, to[1] = (uint16_t)codes.y, to[2] = (uint16_t)codes.z;
-    else store_bytes((uint8_t *)to, all, (count * 6 + 7) / 8);
+    if (whole) to[0] = (uint16_t)codes.x, to[1] = (uint16_t)codes.y, to[2] = (uint16_t)codes.z;
+    else store_bytes((uint8_t *)to, codes.x | (uint64_t)codes.y << 16 | (uint64_t)codes.z << 32, (min(count, PIECE) * 6 + 7) / 8);
+}
+
+/* All pieces, multiplied by what belongs to their blocks. */
+INLINE void store_all_codes(const int pieces, int element, const cuda_rows *rows, const row_place *p, float x[][PIECE], const float *inverse) {
+    uint8_t *row = (uint8_t *)rows->data + p->row * rows->row_bytes;
+    EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] *= inverse[c];
+    if (((uint64_t)row % 8 | p->cols % PIECE) == 0) {
+        EACH_PIECE(c) store_codes(element, row, true, piece_col(p, c), p->cols - piece_col(p, c), x[c]);
+    } else {
+#pragma unroll 1
+        for (int c = 0; c < pieces; c++) {
+            float y[PIECE];   /* an index that is not constant would keep x in memory */
+            EACH_PIECE(d) if (d == c) EACH_OF_PIECE(i) y[i] = x[d][i];
+            store_codes(element, row, false, piece_col(p, c), p->cols - piece_col(p, c), y);
+        }
+    }
 }
 
 /* ---- scales ---- */
 
-INLINE float largest_code(int format) {
-    return format == CUDA_e4m3 ? 448.0f : format == CUDA_e5m2 ? 57344.0f : format == CUDA_e3m2 ? 28.0f : format == CUDA_e2m3 ? 7.5f : 6.0f;
+INLINE float largest_code(int element) {
+    return element == CUDA_e4m3 ? 448.0f : element == CUDA_e5m2 ? 57344.0f : element == CUDA_e3m2 ? 28.0f : element == CUDA_e2m3 ? 7.5f : 6.0f;
 }
 
 /* NaN if any is. */
@@ -95,7 +109,7 @@ INLINE float piece_amax(const float *x) {
 /* Second levels above the scales of NVFP4: what values and scales are multiplied by. */
 typedef struct second_level { float encode, decode; } second_level;
 
-/* Where the scales of row p->row begin, and the one of column block b in them. */
+/* Where the scale of column block b of row p->row lies. */
 INLINE int64_t scale_index(const cuda_rows *rows, const row_place *p, int b) {
     if (!rows->tiled) return p->row * rows->scale_cols + b;
     uint32_t matrix = (uint32_t)p->row / (uint32_t)rows->matrix_rows, r = (uint32_t)p->row - matrix * (uint32_t)rows->matrix_rows;
@@ -103,31 +117,31 @@ INLINE int64_t scale_index(const cuda_rows *rows, const row_place *p, int b) {
     return matrix * rows->scale_rows * rows->scale_cols + tile * 512 + r % 32 * 16 + r % 128 / 32 * 4 + b % 4;
 }
 
-/* The scale of a block from its largest magnitude, stored by the thread that writes; returns what the block's elements are multiplied by. */
-INLINE float store_scale(const row_target *t, const row_place *p, int b, bool writes, float amax, second_level second) {
-    uint8_t *bytes = (uint8_t *)t->rows.scales;
-    if (t->rows.scale_format == CUDA_e8m0) {
-        int32_t code = rules_mx_scale(amax, largest_code(t->rows.format), t->floors);
-        if (writes) bytes[scale_index(&t->rows, p, b)] = (uint8_t)code;
-        return rules_mx_inverse(code);
-    }
-    if (t->rows.scale_format == CUDA_e4m3) {
-        int32_t code = cvt_e4m3x2(amax * (second.encode * (1.0f / 6.0f)), 0) & 0xff;
-        if (writes) bytes[scale_index(&t->rows, p, b)] = (uint8_t)code;
-        return rules_nv_inverse(code, second.decode);
+/* The code of an MX or NVFP4 scale from its block's largest magnitude; and what elements under a code are multiplied by. */
+INLINE int32_t scale_code(const int scale, int element, const row_target *t, float amax, second_level second) {
+    if (scale == CUDA_e8m0) return rules_mx_scale(amax, largest_code(element), t->round == ROUND_FLOOR);
+    return cvt_e4m3x2(amax * (second.encode * (1.0f / 6.0f)), 0) & 0xff;
+}
+INLINE float scale_inverse(const int scale, int32_t code, second_level second) { return scale == CUDA_e8m0 ? rules_mx_inverse(code) : rules_nv_inverse(code, second.decode); }
+
+/* The scale of a block from its largest magnitude, stored by threads that write; returns what the block's elements are multiplied by. */
+INLINE float store_scale(const int scale, int element, const row_target *t, const row_place *p, int b, bool writes, float amax, second_level second) {
+    int64_t at = scale_index(&t->rows, p, b);
+    if (scale != CUDA_f32) {
+        int32_t code = scale_code(scale, element, t, amax, second);
+        if (writes) ((uint8_t *)t->rows.scales)[at] = (uint8_t)code;
+        return scale_inverse(scale, code, second);
     }
     float bounded = rules_fp8_bounded(amax);
     bool is_nan = rules_is_nan(amax);
-    if (writes) ((float *)bytes)[scale_index(&t->rows, p, b)] = is_nan ? NOT_A_NUMBER : bounded / 448.0f;
+    if (writes) ((float *)t->rows.scales)[at] = is_nan ? NOT_A_NUMBER : bounded / 448.0f;
     return is_nan ? NOT_A_NUMBER : 448.0f / bounded;
 }
-
-INLINE float without_nan(float x) { return rules_is_nan(x) ? 0 : fabsf(x); }
 
 /* The second level of the part's row, which it stores. */
 INLINE second_level row_second(const int pieces, const row_target *t, const row_place *p, float x[][PIECE], row_room *room) {
     float most = 0;
-    EACH_PIECE(c) EACH_OF_PIECE(i) most = fmaxf(most, without_nan(x[c][i]));
+    EACH_PIECE(c) EACH_OF_PIECE(i) most = fmaxf(most, fabsf(x[c][i]));   /* which leaves NaN out */
     second_level second;
     second.encode = rules_nv_encode(row_max(most, p->group, room));
     second.decode = 1.0f / second.encode;
@@ -135,36 +149,142 @@ INLINE second_level row_second(const int pieces, const row_target *t, const row_
     return second;
 }
 
-/* A part of a row into a block format. second: of formats whose second level lies over the tensor. */
-INLINE void store_blocks(const int pieces, const row_target *t, const row_place *p, float x[][PIECE], second_level second, row_room *room) {
-    if (t->rows.second_kind == 2) second = row_second(pieces, t, p, x, room);
-    if (t->lanes == 0) {
-        float most = 0;
-        EACH_PIECE(c) most = max_nan(most, piece_amax(x[c]));
-        most = row_max(most, p->group, room + 1);
-        float inverse = store_scale(t, p, 0, p->first == 0 && p->cols > 0, most, second);
-        EACH_PIECE(c) {
-            EACH_OF_PIECE(i) x[c][i] *= inverse;
-            store_codes(&t->rows, p, c, x[c]);
-        }
+/* ---- blocks ---- */
+
+INLINE int thread_lane(void) { return (int)threadIdx.x & 31; }
+
+/* most: of each piece this thread's largest. After it thread number i of four knows the largest of block i of their four pieces (lanes 4 and more), of two those of
+ * blocks i and i + 2 (lanes 2), so that each scale is made once: as many numbers travel as are needed. */
+INLINE void share_amax(const int lanes, float *most) {
+    int lane = thread_lane();
+    for (int step = lanes / 2; step >= 4; step /= 2) {
+#pragma unroll
+        for (int c = 0; c < PIECES_MOST; c++) most[c] = max_nan(most[c], __shfl_xor_sync(~0u, most[c], step));
+    }
+    bool odd = lane & 1, high = lane & 2;
+    if (lanes == 2) {
+        most[0] = max_nan(odd ? most[1] : most[0], __shfl_xor_sync(~0u, odd ? most[0] : most[1], 1));
+        most[1] = max_nan(odd ? most[3] : most[2], __shfl_xor_sync(~0u, odd ? most[2] : most[3], 1));
         return;
     }
-    EACH_PIECE(c) {
-        int piece = piece_col(p, c) / PIECE;
-        float most = lanes_max(piece_amax(x[c]), t->lanes);
-        float inverse = store_scale(t, p, piece / t->lanes, piece % t->lanes == 0 && piece * PIECE < p->cols, most, second);
-        EACH_OF_PIECE(i) x[c][i] *= inverse;
-        store_codes(&t->rows, p, c, x[c]);
-    }
+    float a = max_nan(high ? most[2] : most[0], __shfl_xor_sync(~0u, high ? most[0] : most[2], 2));
+    float b = max_nan(high ? most[3] : most[1], __shfl_xor_sync(~0u, high ? most[1] : most[3], 2));
+    most[0] = max_nan(odd ? b : a, __shfl_xor_sync(~0u, odd ? a : b, 1));
 }
 
-/* A part of a row that begins at element at of a plain result, or into a block format. */
-INLINE void store_part(const int pieces, const row_target *t, int64_t at, const row_place *p, float x[][PIECE], second_level second, row_room *room) {
-    if (t->rows.scale_format != CUDA_FORMAT_COUNT) {
-        store_blocks(pieces, t, p, x, second, room);
+/* What the elements of each piece are multiplied by; stores the scales of their blocks, of so many lanes each. */
+INLINE void block_scales(const int pieces, int element, const int scale, const int lanes, const row_target *t, const row_place *p, second_level second, float x[][PIECE],
+                         float *inverse) {
+    float most[PIECES_MOST];
+    EACH_PIECE(c) most[c] = piece_amax(x[c]);
+    if (pieces == 1) {
+        inverse[0] = store_scale(scale, element, t, p, p->first / (PIECE * lanes), thread_lane() % lanes == 0 && p->first < p->cols, lanes_max(most[0], lanes), second);
         return;
     }
-    EACH_PIECE(c) store_piece(t->rows.data, t->rows.format, at, t->step, p, c, x[c]);
+    const int shares = lanes < PIECES_MOST ? lanes : PIECES_MOST;
+    int lane = thread_lane(), own = lane % shares;
+    share_amax(lanes, most);
+#pragma unroll
+    for (int k = 0; k < PIECES_MOST / shares; k++) {
+        int col = piece_col(p, k * shares + own);
+        most[k] = store_scale(scale, element, t, p, col / (PIECE * lanes), lane % lanes < shares && col / (PIECE * lanes) * (PIECE * lanes) < p->cols, most[k], second);
+    }
+    EACH_PIECE(c) inverse[c] = __shfl_sync(~0u, most[c / shares], c % shares, shares);
+}
+
+/* ---- the search for better scales, num.h's, in blocks of e2m1 ---- */
+
+static __constant__ int nv_steps[] = RULES_NV_STEPS;
+
+INLINE float nearest_e2m1(float m) {
+    float code = grid_e2m1(m) - GRID_ONES;
+    return fmaxf(fmaxf(code * 0.5f, code - 2), code * 2 - 8);
+}
+
+/* The squared error of a piece's block under a candidate, its elements in order: lane after lane adds its own to what the one before it has. */
+INLINE float block_error(const int lanes, const float *x, float inverse, float unit, float value) {
+    float squares[PIECE], sum = 0;
+    EACH_OF_PIECE(i) {
+        float size = fabsf(x[i]), error = size * unit - nearest_e2m1(size * inverse) * value;
+        squares[i] = error * error;
+    }
+#pragma unroll
+    for (int l = 0; l < lanes; l++) {
+        EACH_OF_PIECE(i) sum += squares[i];
+        sum = __shfl_sync(~0u, sum, l, lanes);
+    }
+    return sum;
+}
+
+/* What block_scales does, where of the scales near each other the best one is taken. Elements behind a row's end are zero: they have no error. */
+INLINE void searched_scales(const int pieces, const int scale, const int lanes, const row_target *t, const row_place *p, second_level second, float x[][PIECE], float *inverse) {
+    const bool is_nv = scale == CUDA_e4m3;
+    const int last = is_nv ? 0x7e : 0xfd, count = is_nv ? (int)(sizeof nv_steps / sizeof *nv_steps) : 2;
+    int32_t first[PIECES_MOST], best[PIECES_MOST];
+    float unit[PIECES_MOST], least[PIECES_MOST];
+    bool is_searched[PIECES_MOST];
+    EACH_PIECE(c) {
+        float most = lanes_max(piece_amax(x[c]), lanes);
+        first[c] = best[c] = scale_code(scale, CUDA_e2m1, t, most, second);
+        inverse[c] = scale_inverse(scale, first[c], second);
+        unit[c] = is_nv ? second.encode : inverse[c];
+        least[c] = INFINITE;
+        is_searched[c] = most < INFINITE && first[c] > 0;
+    }
+#pragma unroll 1
+    for (int k = 0; k < count; k++) {
+        EACH_PIECE(c) {
+            int32_t near = first[c] + (is_nv ? nv_steps[k] : -k);
+            float by = scale_inverse(scale, near, second), value = is_nv ? small_from_e4m3(near) : k == 0 ? 1.0f : 0.5f;
+            float error = block_error(lanes, x[c], by, unit[c], value);
+            bool is_taken = is_searched[c] && near >= is_nv && near <= last && (k == 0 || error < least[c]);
+            least[c] = is_taken ? error : least[c];
+            best[c] = is_taken ? near : best[c];
+            inverse[c] = is_taken ? by : inverse[c];
+        }
+    }
+    EACH_PIECE(c) if (thread_lane() % lanes == 0 && piece_col(p, c) < p->cols)
+        ((uint8_t *)t->rows.scales)[scale_index(&t->rows, p, piece_col(p, c) / (PIECE * lanes))] = (uint8_t)best[c];
+}
+
+/* A part of a row in a block format of these elements and scales, lanes threads a block; 0: all of the row. second: where it lies over the tensor. */
+INLINE void store_blocks(const int pieces, int element, const int scale, const int lanes, const bool searches, const row_target *t, const row_place *p, float x[][PIECE], second_level second,
+                         row_room *room) {
+    float inverse[PIECES_MOST];
+    if (scale == CUDA_e4m3 && t->rows.second_kind == 2) second = row_second(pieces, t, p, x, room);
+    if (searches) {
+        searched_scales(pieces, scale, lanes, t, p, second, x, inverse);
+    } else if (lanes > 0) {
+        block_scales(pieces, element, scale, lanes, t, p, second, x, inverse);
+    } else {
+        float most = 0;
+        EACH_PIECE(c) most = max_nan(most, piece_amax(x[c]));
+        inverse[0] = store_scale(scale, element, t, p, 0, p->first == 0 && p->cols > 0, row_max(most, p->group, room), second);
+        EACH_PIECE(c) inverse[c] = inverse[0];
+    }
+    store_all_codes(pieces, element, &t->rows, p, x, inverse);
+}
+
+/* A part of a row that begins at element at of a plain result, or into a block format. Formats that are common have code of their own; so has the search, which takes
+ * many registers: kernels that search do nothing else. */
+INLINE void store_part(const int pieces, const bool searches, const row_target *t, int64_t at, const row_place *p, float x[][PIECE], second_level second, row_room *room) {
+    if (searches) {
+        if (t->format == CUDA_mxfp4) store_blocks(pieces, CUDA_e2m1, CUDA_e8m0, 4, true, t, p, x, second, room);
+        else store_blocks(pieces, CUDA_e2m1, CUDA_e4m3, 2, true, t, p, x, second, room);
+        return;
+    }
+    switch (t->format) {
+    case CUDA_mxfp8: store_blocks(pieces, CUDA_e4m3, CUDA_e8m0, 4, false, t, p, x, second, room); break;
+    case CUDA_mxfp4: store_blocks(pieces, CUDA_e2m1, CUDA_e8m0, 4, false, t, p, x, second, room); break;
+    case CUDA_mxfp8_e5m2:
+    case CUDA_mxfp6_e3m2:
+    case CUDA_mxfp6_e2m3: store_blocks(pieces, t->rows.format, CUDA_e8m0, 4, false, t, p, x, second, room); break;
+    case CUDA_nvfp4:
+    case CUDA_nvfp4_row: store_blocks(pieces, CUDA_e2m1, CUDA_e4m3, 2, false, t, p, x, second, room); break;
+    case CUDA_fp8_1x128: store_blocks(pieces, CUDA_e4m3, CUDA_f32, 16, false, t, p, x, second, room); break;
+    case CUDA_fp8_row: store_blocks(pieces, CUDA_e4m3, CUDA_f32, 0, false, t, p, x, second, room); break;
+    default: store_pieces(pieces, t->rows.data, t->format, at, t->step, p, x);
+    }
 }
 
 #endif

@@ -11,10 +11,10 @@ const char *quantize_rows_reject(const kernel_problem *problem, text *why) {
         text_printf(why, "x is %s", dw_format_name(x->format));
         return text_string(why);
     }
-    const char *reason = row_parts_reject_result(out, problem->attrs, why);
+    const char *reason = row_parts_reject_result(out, why);
     if (reason != NULL) return reason;
     bool has_given = problem->n_in > 1 && problem->in[1] != NULL;
-    if (info->rows == 0 || (info->second == 1 && !has_given)) return "its scales depend on the whole tensor";
+    if (info->second == 1 && !has_given) return "its scales depend on the whole tensor";
     return row_parts_reject_width(x->dims[x->rank - 1], why);
 }
 
@@ -26,7 +26,7 @@ size_t quantize_rows_workspace(const kernel_run *run) {
 }
 
 dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) {
-    static const char *const entries[2][2] = {{"quantize_rows_32_1", "quantize_rows_32_4"}, {"quantize_rows_16_1", "quantize_rows_16_4"}};
+    static const char *const entries[2][2][2] = ROW_ENTRIES(quantize_rows);
     kernel_launch launch;
     quantize_rows_arguments *arguments = cuda_launch(&launch, "quantize_rows", NULL, sizeof *arguments);
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0];
@@ -35,7 +35,7 @@ dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) 
     if (arguments->division.nest.count == 0) return DW_OK;
     TRY(row_parts_clear(run, launcher));
     int pieces = row_parts_divide(&launch, run->chip, out, info->cols == 0 || info->second == 2, &arguments->division);
-    launch.entry = entries[x->format != DW_FORMAT_f32][pieces > 1];
+    launch.entry = entries[x->format != DW_FORMAT_f32][pieces > 1][op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH];
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     if (cuda_operand(run, 1) != NULL) cuda_slot(&launch, KERNEL_SLOT_DATA, 1, &arguments->given, 0);

@@ -8,18 +8,16 @@ enum { THREADS_OF_SMALL_PARTS = 128 };   /* of a block that holds several */
 
 bool row_parts_reads(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
-const char *row_parts_reject_result(const op_type *result, const op_attrs *attrs, text *why) {
+const char *row_parts_reject_result(const op_type *result, text *why) {
     const num_format *info = num_info(result->format);
     if (info->class != NUM_BLOCK && !row_parts_reads(result->format)) {
         text_printf(why, "the result is %s", info->name);
         return text_string(why);
     }
     if (info->class != NUM_BLOCK) return NULL;
-    if (info->rows > 1) {
-        text_printf(why, "scales of %s are for blocks of several rows", info->name);
-        return text_string(why);
-    }
-    return op_quantize_round(attrs) == NUM_ROUND_SEARCH ? "its scales are searched for" : NULL;
+    if (info->rows == 1) return NULL;
+    text_printf(why, "scales of %s are for several rows", info->name);
+    return text_string(why);
 }
 
 const char *row_parts_reject_width(dim width, text *why) {
@@ -30,10 +28,9 @@ const char *row_parts_reject_width(dim width, text *why) {
     return text_string(why);
 }
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+_Static_assert(ROUND_UP == (int)NUM_ROUND_UP && ROUND_FLOOR == (int)NUM_ROUND_FLOOR && ROUND_SEARCH == (int)NUM_ROUND_SEARCH, "one meaning in both halves");
 
-/* Threads that share a scale; 0: all of a row. */
-static int lanes_of(const num_format *info) { return info->class == NUM_BLOCK && info->cols > 0 ? info->cols / PIECE : info->class == NUM_BLOCK ? 0 : 1; }
+static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 int row_parts_divide(kernel_launch *launch, const chip_caps *chip, const dw_tensor *out, bool whole, row_division *division) {
     enum { PART_COLS = 8192, FULL_PIECES = 2048 };   /* FULL_PIECES: threads with one piece each that keep a multiprocessor busy */
@@ -45,7 +42,7 @@ int row_parts_divide(kernel_launch *launch, const chip_caps *chip, const dw_tens
     division->parts = (int32_t)ceil_div(cols, division->part_cols);
     int64_t needed = ceil_div(division->part_cols, PIECE), all = rows * division->parts * needed;
     int pieces = needed > ROW_THREADS_MOST || all > (int64_t)chip->units * FULL_PIECES ? PIECES_MOST : 1;
-    int64_t threads = ceil_div(needed, pieces), least = lanes_of(info) > 0 ? lanes_of(info) : 1, group = least;
+    int64_t threads = ceil_div(needed, pieces), group = info->class == NUM_BLOCK && info->cols > 0 ? info->cols / PIECE : 1;   /* threads that share a scale */
     while (group < threads && group < 32) group *= 2;
     if (threads > 32) group = ceil_div(threads, 32) * 32;
     division->group = (int32_t)group;
@@ -57,11 +54,9 @@ int row_parts_divide(kernel_launch *launch, const chip_caps *chip, const dw_tens
 
 void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_target *target) {
     const dw_tensor *out = cuda_operand(run, KERNEL_RESULT);
-    const num_format *info = num_info(out->format);
     cuda_take_rows(launch, run, KERNEL_RESULT, true, &target->rows);
-    if (info->class != NUM_BLOCK) target->rows.format = out->format;
-    target->lanes = lanes_of(info);
-    target->floors = op_quantize_round(run->call.attrs) == NUM_ROUND_FLOOR;
+    target->format = out->format;
+    target->round = op_quantize_round(run->call.attrs);
     target->step = out->strides[out->rank - 1];
 }
 

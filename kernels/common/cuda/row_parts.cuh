@@ -39,6 +39,16 @@ INLINE row_place place_part(const row_division *d, int64_t part) {
     return p;
 }
 
+/* Where the part's row begins in each of the nest's first count operands. */
+INLINE void part_offsets(const row_division *d, const row_place *p, const int count, int64_t *at) {
+    if (d->nest.rank <= 1) {
+#pragma unroll
+        for (int k = 0; k < count; k++) at[k] = p->row * d->nest.strides[k][0];
+    } else {
+        nest_offsets(&d->nest, p->row, count, at);
+    }
+}
+
 /* ---- elements ---- */
 
 INLINE float element_at(const cuda_array *array, int64_t at) {
@@ -59,80 +69,99 @@ INLINE void unpack_halves(int format, uint4 halves, float *x) {
     unpack_pair(format, halves.w, x + 6);
 }
 
-INLINE bool lies_in_pieces(const cuda_array *array, int64_t at, int64_t step) { return step == 1 && (array->data + (uint64_t)at * array->element_bytes) % 16 == 0; }
-
-/* Of a row that begins at element at. halves: of 16 bits, which the kernel knows. All loads are on their way before the first one is used. */
-INLINE void load_pieces(const int pieces, const bool halves, const cuda_array *array, int64_t at, int64_t step, const row_place *p, float x[][PIECE]) {
-    if (lies_in_pieces(array, at, step) && p->cols % PIECE == 0) {
-        const uint4 *from = (const uint4 *)(array->data + (uint64_t)at * (halves ? 2 : 4));
-        uint4 words[PIECES_MOST][2];
-        EACH_PIECE(c) {
-            int col = piece_col(p, c);
-            words[c][0] = words[c][1] = make_uint4(0, 0, 0, 0);
-            if (col >= p->cols) continue;
-            words[c][0] = from[halves ? col / 8 : col / 4];
-            if (!halves) words[c][1] = from[col / 4 + 1];
-        }
-        if (halves && array->format == CUDA_bf16) {
-            EACH_PIECE(c) unpack_halves(CUDA_bf16, words[c][0], x[c]);
-        } else if (halves) {
-            EACH_PIECE(c) unpack_halves(CUDA_f16, words[c][0], x[c]);
-        } else {
-            EACH_PIECE(c) EACH_OF_PIECE(i) {
-                const uint4 *w = &words[c][i / 4];
-                x[c][i] = __uint_as_float(i % 4 == 0 ? w->x : i % 4 == 1 ? w->y : i % 4 == 2 ? w->z : w->w);
-            }
-        }
-        return;
-    }
-    EACH_PIECE(c) EACH_OF_PIECE(i) {
-        int col = piece_col(p, c) + i;
-        x[c][i] = col < p->cols ? element_at(array, at + col * step) : 0;
-    }
-}
-
-/* The same of one piece, of any of the formats. */
-INLINE void load_piece(const cuda_array *array, int64_t step, const row_place *p, int c, float *x) {
-    int col = piece_col(p, c);
-    if (lies_in_pieces(array, 0, step) && p->cols % PIECE == 0) {
-        EACH_OF_PIECE(i) x[i] = 0;
-        if (col >= p->cols) return;
-        if (array->format == CUDA_f32) {
-            float4 a = ((const float4 *)array->data)[col / 4], b = ((const float4 *)array->data)[col / 4 + 1];
-            x[0] = a.x, x[1] = a.y, x[2] = a.z, x[3] = a.w, x[4] = b.x, x[5] = b.y, x[6] = b.z, x[7] = b.w;
-        } else {
-            unpack_halves(array->format, ((const uint4 *)array->data)[col / 8], x);
-        }
-        return;
-    }
-    EACH_OF_PIECE(i) x[i] = col + i < p->cols ? element_at(array, (col + i) * step) : 0;
-}
-
 INLINE uint32_t pack_pair(int format, float low, float high) { return format == CUDA_bf16 ? cvt_bf16x2(low, high) : cvt_f16x2(low, high); }
 
-/* Rounded to that format, of 16 bits. */
-INLINE void round_piece(int format, float *x) {
-    for (int i = 0; i < PIECE; i += 2) unpack_pair(format, pack_pair(format, x[i], x[i + 1]), x + i);
+INLINE uint4 pack_halves(int format, const float *x) {
+    return make_uint4(pack_pair(format, x[0], x[1]), pack_pair(format, x[2], x[3]), pack_pair(format, x[4], x[5]), pack_pair(format, x[6], x[7]));
 }
 
-/* One piece of a row that begins at element at, in any of the formats. */
-INLINE void store_piece(uint64_t data, int format, int64_t at, int64_t step, const row_place *p, int c, const float *x) {
-    int col = piece_col(p, c), size = format == CUDA_f32 ? 4 : 2;
-    bool in_pieces = step == 1 && (data + (uint64_t)at * size) % 16 == 0 && p->cols % PIECE == 0;
-    if (in_pieces && col >= p->cols) return;
-    if (in_pieces && format == CUDA_f32) {
-        float4 *to = (float4 *)(data + (uint64_t)(at + col) * 4);
-        to[0] = make_float4(x[0], x[1], x[2], x[3]);
-        to[1] = make_float4(x[4], x[5], x[6], x[7]);
-    } else if (in_pieces) {
-        *(uint4 *)(data + (uint64_t)(at + col) * 2) =
-            make_uint4(pack_pair(format, x[0], x[1]), pack_pair(format, x[2], x[3]), pack_pair(format, x[4], x[5]), pack_pair(format, x[6], x[7]));
-    } else {
-        EACH_OF_PIECE(i) {
-            if (col + i >= p->cols) continue;
-            if (format == CUDA_f32) ((float *)data)[at + (col + i) * step] = x[i];
-            else ((uint16_t *)data)[at + (col + i) * step] = (uint16_t)pack_pair(format, x[i], 0);
+/* Rounded to that format, of 16 bits. */
+INLINE void round_pieces(const int pieces, int format, float x[][PIECE]) {
+    if (format == CUDA_bf16) EACH_PIECE(c) unpack_halves(CUDA_bf16, pack_halves(CUDA_bf16, x[c]), x[c]);
+    else EACH_PIECE(c) unpack_halves(CUDA_f16, pack_halves(CUDA_f16, x[c]), x[c]);
+}
+
+/* What is behind the end of the row becomes zero again. */
+INLINE void zero_tail(const int pieces, const row_place *p, float x[][PIECE]) {
+    if (p->first + ((pieces - 1) * p->group + 1) * PIECE <= p->cols) return;
+    EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] = piece_col(p, c) + i < p->cols ? x[c][i] : 0;
+}
+
+/* Do the pieces of a row that begins at element at lie in 16 bytes each, or two times 16? */
+INLINE bool lies_in_pieces(uint64_t data, int element_bytes, int64_t at, int64_t step, const row_place *p) {
+    return step == 1 && ((data + (uint64_t)at * element_bytes) % 16 | p->cols % PIECE) == 0;
+}
+
+/* Pieces element by element: in loops that are not unrolled, as they are rare and should take few registers, so elements move through the piece. */
+INLINE void turn_pieces(const int pieces, float x[][PIECE]) {
+    EACH_PIECE(c) {
+        float first = x[c][0];
+#pragma unroll
+        for (int i = 1; i < PIECE; i++) x[c][i - 1] = x[c][i];
+        x[c][PIECE - 1] = first;
+    }
+}
+INLINE void load_elements(const int pieces, const cuda_array *array, int64_t at, int64_t step, const row_place *p, float x[][PIECE]) {
+    EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] = 0;
+#pragma unroll 1
+    for (int i = 0; i < PIECE; i++) {
+        EACH_PIECE(c) x[c][0] = piece_col(p, c) + i < p->cols ? element_at(array, at + (piece_col(p, c) + i) * step) : 0;
+        turn_pieces(pieces, x);
+    }
+}
+INLINE void store_elements(const int pieces, uint64_t data, int format, int64_t at, int64_t step, const row_place *p, float x[][PIECE]) {
+#pragma unroll 1
+    for (int i = 0; i < PIECE; i++) {
+        EACH_PIECE(c) {
+            int col = piece_col(p, c) + i;
+            if (col >= p->cols) continue;
+            if (format == CUDA_f32) ((float *)data)[at + col * step] = x[c][0];
+            else ((uint16_t *)data)[at + col * step] = (uint16_t)pack_pair(format, x[c][0], 0);
         }
+        turn_pieces(pieces, x);
+    }
+}
+
+/* All pieces of a row that begins at element at; f32 or halves, which are bf16 or f16. All loads are on their way before the first one is used. */
+INLINE void load_f32(const int pieces, const float *from, const row_place *p, float x[][PIECE]) {
+    EACH_PIECE(c) {
+        float4 a = make_float4(0, 0, 0, 0), b = a;
+        if (piece_col(p, c) < p->cols) {
+            const float4 *piece = (const float4 *)(from + piece_col(p, c));
+            a = piece[0], b = piece[1];
+        }
+        x[c][0] = a.x, x[c][1] = a.y, x[c][2] = a.z, x[c][3] = a.w, x[c][4] = b.x, x[c][5] = b.y, x[c][6] = b.z, x[c][7] = b.w;
+    }
+}
+INLINE void load_halves(const int pieces, int format, const uint16_t *from, const row_place *p, float x[][PIECE]) {
+    uint4 words[PIECES_MOST];
+    EACH_PIECE(c) words[c] = piece_col(p, c) < p->cols ? *(const uint4 *)(from + piece_col(p, c)) : make_uint4(0, 0, 0, 0);
+    if (format == CUDA_bf16) EACH_PIECE(c) unpack_halves(CUDA_bf16, words[c], x[c]);
+    else EACH_PIECE(c) unpack_halves(CUDA_f16, words[c], x[c]);
+}
+INLINE void load_pieces(const int pieces, const bool halves, const cuda_array *array, int64_t at, int64_t step, const row_place *p, float x[][PIECE]) {
+    if (!lies_in_pieces(array->data, halves ? 2 : 4, at, step, p)) {
+        load_elements(pieces, array, at, step, p, x);
+    } else if (halves) {
+        load_halves(pieces, array->format, (const uint16_t *)array->data + at, p, x);
+    } else {
+        load_f32(pieces, (const float *)array->data + at, p, x);
+    }
+}
+
+/* All pieces of a row that begins at element at, in any of the formats. */
+INLINE void store_pieces(const int pieces, uint64_t data, int format, int64_t at, int64_t step, const row_place *p, float x[][PIECE]) {
+    if (!lies_in_pieces(data, format == CUDA_f32 ? 4 : 2, at, step, p)) {
+        store_elements(pieces, data, format, at, step, p, x);
+    } else if (format == CUDA_f32) {
+        EACH_PIECE(c) {
+            float4 *to = (float4 *)((float *)data + at + piece_col(p, c));
+            if (piece_col(p, c) >= p->cols) continue;
+            to[0] = make_float4(x[c][0], x[c][1], x[c][2], x[c][3]);
+            to[1] = make_float4(x[c][4], x[c][5], x[c][6], x[c][7]);
+        }
+    } else {
+        EACH_PIECE(c) if (piece_col(p, c) < p->cols) *(uint4 *)((uint16_t *)data + at + piece_col(p, c)) = pack_halves(format, x[c]);
     }
 }
 

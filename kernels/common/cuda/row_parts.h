@@ -6,6 +6,11 @@
 #include "kernels/common/cuda/arguments.h"
 
 /* A thread holds up to so many pieces of a row, each of PIECE elements side by side; entries are made for few (their name ends in _1) and for many (_4). */
+/* Entries are named by the bits of an element that they read, the pieces of a thread, and whether they search for scales. */
+#define ROW_ENTRIES(name)                                                                                                              \
+    {{{#name "_32_1", #name "_32_1_search"}, {#name "_32_4", #name "_32_4_search"}},                                                   \
+     {{#name "_16_1", #name "_16_1_search"}, {#name "_16_4", #name "_16_4_search"}}}
+
 enum { PIECE = 8, PIECES_MOST = 4, ROW_THREADS_MOST = 512, ROW_COLS_MOST = PIECE * PIECES_MOST * ROW_THREADS_MOST };
 
 typedef struct row_division {
@@ -15,11 +20,12 @@ typedef struct row_division {
     int32_t group;                /* threads of a part: a power of 2 up to 32, or all of a block */
 } row_division;
 
-/* rows.format: of the elements; rows.scale_format: CUDA_FORMAT_COUNT in a plain result, of f32, bf16 or f16. */
+enum { ROUND_UP, ROUND_FLOOR, ROUND_SEARCH };   /* num_round */
+
 typedef struct row_target {
     cuda_rows rows;
-    int32_t lanes;                /* threads that share a scale, a power of 2; 0: all of a row */
-    int32_t floors;               /* MX scales by the floor rule */
+    int32_t format;               /* of the result: a block format, or f32, bf16, f16 */
+    int32_t round;                /* of scales */
     int64_t step;                 /* of a plain result */
 } row_target;
 
@@ -27,8 +33,8 @@ typedef struct row_target {
 #include "kernel/kernel.h"
 /* Can a thread's pieces be of this format? */
 bool row_parts_reads(dw_format format);
-/* NULL, or why a result of this type is not made so: elements that are neither f32, bf16 nor f16, scales over several rows, a search for scales. */
-const char *row_parts_reject_result(const op_type *result, const op_attrs *attrs, text *why);
+/* NULL, or why a result of this type is not made so: elements that are neither f32, bf16 nor f16, scales over several rows. */
+const char *row_parts_reject_result(const op_type *result, text *why);
 /* The same for a row that has to be held as a whole: its size is not known, or is more than ROW_COLS_MOST. */
 const char *row_parts_reject_width(dim width, text *why);
 /* Of the launch's grid and block, for a result like out. whole: what is done to a part depends on all of its row. Returns the pieces of a thread, 1 or PIECES_MOST. */

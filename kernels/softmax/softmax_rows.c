@@ -1,0 +1,44 @@
+/* softmax and log_softmax on a GPU in one pass over rows: the host half of softmax_rows.cu. */
+#include "kernels/softmax/softmax_rows.h"
+
+#include "kernels/common/cuda/host.h"
+#include "kernels/kernels.h"
+
+const char *softmax_rows_reject(const kernel_problem *problem, text *why) {
+    const op_type *x = problem->in[0], *out = problem->out[0];
+    int64_t axis = op_attr_int(problem->attrs, OP_ATTR_axis);
+    if (!row_parts_reads(x->format)) {
+        text_printf(why, "x is %s", dw_format_name(x->format));
+        return text_string(why);
+    }
+    if (axis != x->rank - 1) {
+        text_printf(why, "axis is %lld; only rows along the last axis, %d, are computed", (long long)axis, x->rank - 1);
+        return text_string(why);
+    }
+    const char *reason = row_parts_reject_result(out, why);
+    return reason != NULL ? reason : row_parts_reject_width(x->dims[x->rank - 1], why);
+}
+
+double softmax_rows_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.8); }
+
+size_t softmax_rows_workspace(const kernel_run *run) {
+    (void)run;
+    return 0;
+}
+
+dw_status softmax_rows_shape(const kernel_run *run, kernel_launcher *launcher) {
+    static const char *const entries[2][2] = {{"softmax_rows_32_1", "softmax_rows_32_4"}, {"softmax_rows_16_1", "softmax_rows_16_4"}};
+    kernel_launch launch;
+    softmax_rows_arguments *arguments = cuda_launch(&launch, "softmax_rows", NULL, sizeof *arguments);
+    const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *tensors[] = {out, x};
+    int64_t steps[2];
+    cuda_nest_lines(&arguments->division.nest, x->rank - 1, 2, tensors, steps);
+    if (arguments->division.nest.count == 0) return DW_OK;
+    launch.entry = entries[x->format != DW_FORMAT_f32][row_parts_divide(&launch, run->chip, out, true, &arguments->division) > 1];
+    cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
+    cuda_take_array(&launch, run, 0, &arguments->x);
+    arguments->out_step = steps[0];
+    arguments->x_step = steps[1];
+    arguments->is_log = run->call.op->id == OP_log_softmax;
+    return launcher->add(launcher, &launch);
+}
