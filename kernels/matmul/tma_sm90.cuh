@@ -164,6 +164,7 @@ typedef struct tma_reader {
     uint32_t a, b;                /* its tiles, as lower halves of descriptors, */
     int behind;                   /* the oldest stage not handed back, */
     uint32_t release;             /* and barrier empty of the block that this lane tells; 0: none */
+    bool arrived;                 /* the stage is known to have arrived */
 } tma_reader;
 
 INLINE uint64_t descriptor_of(uint32_t low) { return (uint64_t)(1u << 30 | 64) << 32 | low; }
@@ -234,37 +235,48 @@ INLINE void multiply_wave(const tma_shape s, const tma_reader *reader, int wave,
     wgmma_wait(0);
 }
 
-/* Each block of k on its own and then added in fp32, times its scales where there are some; the two warpgroups overlap products and sums. */
-INLINE void multiply_tile_waves(const tma_shape s, const tma_ring *ring, tma_reader *reader, uint32_t *use, int row, int first, int end, float *sums) {
+/* One block of k: its waves one after the other, each added in fp32, times its scales where there are some (scales: this block's of the first row). The two
+ * warpgroups overlap products and sums; what comes between them is what the tensor core may wait for, so the next block's arrival is asked for before the sums. */
+INLINE void multiply_block_waves(const tma_shape s, tma_reader *reader, uint32_t scales, int row, float *sums) {
     const int values = s.tile_n / 2;
-    float part[MOST_VALUES];
+    float part[MOST_VALUES], parts[MOST_VALUES / 32];
+    if (s.parts > 0)
+#pragma unroll
+        for (int i = 0; i < s.parts; i++) parts[i] = ld_shared_f32(scales + (s.tile_m + i) * 16);
+    if (!reader->arrived) mbarrier_wait(reader->full, reader->phase);
+#pragma unroll
+    for (int wave = 0; wave < wave_count(s); wave++) {
+        float rows[2];
+        if (s.parts > 0)
+            for (int i = 0; i < 2; i++) rows[i] = ld_shared_f32(scales + (row + wave * 128 + 8 * i) * 16);
+        multiply_wave(s, reader, wave, part);
+        if (wave == wave_count(s) - 1) {
+            hand_back(reader, s);
+            next_stage(reader, s);
+            reader->arrived = mbarrier_test_wait(reader->full, reader->phase);
+        }
+        if (s.parts > 0) promote_scaled(s, rows, parts, part, sums + wave * values);
+        else promote(values, part, sums + wave * values);
+    }
+}
+
+/* All blocks of k; with scales, slot by slot, so that the place of each in its slot is known to the compiler. */
+INLINE void multiply_tile_waves(const tma_shape s, const tma_ring *ring, tma_reader *reader, uint32_t *use, int row, int first, int end, float *sums) {
+    if (s.parts == 0) {
 #pragma unroll 1
-    for (int block = first; block < end; block++) {
-        int quarter = block % MATMUL_SLOT_BLOCKS;
-        uint32_t slot = *use % MATMUL_SLOTS, scales = ring->scales + slot * MATMUL_SLOT_BYTES(s.tile_m) + quarter * 4;
-        float parts[MOST_VALUES / 32];
-        if (s.parts > 0) {
-            if (quarter == 0 || block == first) mbarrier_wait(ring->scales_full + 8 * slot, *use / MATMUL_SLOTS & 1);
+        for (int block = first; block < end; block++) multiply_block_waves(s, reader, 0, row, sums);
+        return;
+    }
+#pragma unroll 1
+    for (int block = first / MATMUL_SLOT_BLOCKS * MATMUL_SLOT_BLOCKS; first < end && block < end; block += MATMUL_SLOT_BLOCKS) {
+        uint32_t slot = *use % MATMUL_SLOTS, scales = ring->scales + slot * MATMUL_SLOT_BYTES(s.tile_m);
+        mbarrier_wait(ring->scales_full + 8 * slot, *use / MATMUL_SLOTS & 1);
 #pragma unroll
-            for (int i = 0; i < s.parts; i++) parts[i] = ld_shared_f32(scales + (s.tile_m + i) * 16);
-        }
-        mbarrier_wait(reader->full, reader->phase);
-#pragma unroll
-        for (int wave = 0; wave < wave_count(s); wave++) {
-            float rows[2];
-            if (s.parts > 0)
-                for (int i = 0; i < 2; i++) rows[i] = ld_shared_f32(scales + (row + wave * 128 + 8 * i) * 16);
-            multiply_wave(s, reader, wave, part);
-            if (wave == wave_count(s) - 1) hand_back(reader, s);
-            if (s.parts > 0) promote_scaled(s, rows, parts, part, sums + wave * values);
-            else promote(values, part, sums + wave * values);
-        }
-        if (s.parts > 0 && (quarter == MATMUL_SLOT_BLOCKS - 1 || block == end - 1)) {
-            __syncwarp();
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(ring->scales_empty + 8 * slot);
-            ++*use;
-        }
-        next_stage(reader, s);
+        for (int quarter = 0; quarter < MATMUL_SLOT_BLOCKS; quarter++)
+            if (block + quarter >= first && block + quarter < end) multiply_block_waves(s, reader, scales + quarter * 4, row, sums);
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(ring->scales_empty + 8 * slot);
+        ++*use;
     }
 }
 
@@ -500,7 +512,7 @@ INLINE void store_split_tile(const matmul_sm90_arguments *g, const tma_shape s, 
 INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
     const int cluster = s.pair * s.splits, values = s.tile_n / 2;
     int thread = threadIdx.x % 128, lane = thread % 32, first, end, row_in_tile = kept(group * 64 + thread / 32 * 16 + lane / 4);
-    tma_reader reader = {0, 0, ring.full, 0, 0, 0, 0};
+    tma_reader reader = {0, 0, ring.full, 0, 0, 0, 0, false};
     uint32_t use = 0;             /* slots of scales used up */
     reader.a = (uint32_t)wgmma_descriptor(ring.data + group * 64 * ROW_BYTES);
     reader.b = (uint32_t)wgmma_descriptor(ring.data + s.tile_m * ROW_BYTES);

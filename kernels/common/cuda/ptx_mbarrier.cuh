@@ -34,6 +34,16 @@ PTX uint32_t mbarrier_try_wait(uint32_t barrier, uint32_t parity) {
     return done;
 }
 
+/* Whether the phase has ended, without waiting for it. */
+PTX bool mbarrier_test_wait(uint32_t barrier, uint32_t parity) {
+    uint32_t done;
+    asm volatile("{\n.reg .pred p;\nmbarrier.test_wait.parity.shared::cta.b64 p, [%1], %2;\nselp.u32 %0, 1, 0, p;\n}"
+                 : "=r"(done)
+                 : "r"(barrier), "r"(parity)
+                 : "memory");
+    return done != 0;
+}
+
 PTX void mbarrier_wait(uint32_t barrier, uint32_t parity) {
     while (!mbarrier_try_wait(barrier, parity)) {}
 }
