@@ -213,6 +213,18 @@ INLINE void multiply_tile(const tma_shape s, tma_reader *reader, int first, int 
     if (end > first) hand_back(reader, s);
 }
 
+/* Registers lie in two banks, by even and odd numbers. A multiply-add whose part and sum share one waits while products of the other warpgroup read and write theirs,
+ * and which registers ptxas gives to sums depends on how they are cleared: in pairs, or one by one. Like this every sum of the large tiles lies in the other bank than
+ * its part (README.md). */
+INLINE void clear_sums(const tma_shape s, float *sums) {
+    const int values = s.tile_n / 2 * wave_count(s);
+#pragma unroll
+    for (int i = 0; i < values; i++) {
+        if (is_large(s) && (i < 32 || i >= 96)) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sums[i]));
+        else sums[i] = 0;
+    }
+}
+
 /* A finished block's part to the sums. */
 INLINE void promote(const int values, const float *part, float *sums) {
 #pragma unroll
@@ -522,9 +534,7 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
     for (int unit = blockIdx.x / cluster; unit < g->units_m * g->units_n; unit += gridDim.x / cluster) {
         float sums[MOST_VALUES];
         tma_tile tile = tile_at(g, s, unit, rank);
-        if (s.element == TMA_E4M3 || first >= end)
-#pragma unroll
-            for (int i = 0; i < values * wave_count(s); i++) sums[i] = 0;
+        if (s.element == TMA_E4M3 || first >= end) clear_sums(s, sums);
         tma_head head;
         if (s.splits == 1 && s.element != TMA_E4M3) head = begin_head(g, s, &tile);
         if (s.element != TMA_E4M3) multiply_tile(s, &reader, first, end, sums);
