@@ -1,10 +1,11 @@
 """The Hopper products beside their peers on one GPU, in one process, on the same random tensors: cuBLASLt through PyTorch, and DeepGEMM where it can be imported.
 
-Usage: cuda_peers.py [--images build/images] [--calls build/bench/libcuda_matmul_calls.so] [--rounds 7] [--tiles] [SHAPES, as 4096x4096x7168 ...]
+Usage: cuda_peers.py [--images build/images] [--calls build/bench/libcuda_matmul_calls.so] [--rounds 7] [--tiles] [--sustained 2] [SHAPES, as 4096x4096x7168 ...]
 
 Build what it loads: cmake --build build --target cuda_matmul_calls. A contestant's calls, over rotated inputs of 200 MB and more, are one CUDA graph of about 4 ms; the
 contestants take turns, a replay each a round after 10 ms of rest, so all see the same clocks: burst times. A figure is the median over the rounds. --tiles times every tile of ours, and
-says how far the one that the library chooses is from the best. Results are compared with each other before anything is timed.
+says how far the one that the library chooses is from the best. --sustained: each also replays without rest for so many seconds, in turns; the figure is the mean of the second half, when
+the GPU runs at what its power allows. Results are compared with each other before anything is timed.
 """
 import argparse
 import ctypes
@@ -134,7 +135,25 @@ class Contest:
                 print(f"{format} {i.m}x{i.n}x{i.k}: {name} differs from ours by {difference:.1e}")
         return worst
 
+    @staticmethod
+    def sustained(graph, calls, seconds):
+        """Microseconds of a call over the second half of so many seconds of replays."""
+        marks, begin = [], time.monotonic()
+        while (now := time.monotonic() - begin) < seconds:
+            if not marks or len(marks) == 1 and now > seconds / 2:
+                marks.append(torch.cuda.Event(enable_timing=True))
+                marks[-1].record()
+                replays = 0
+            for _ in range(5):
+                graph.replay()
+            replays += 5
+            last = torch.cuda.Event(enable_timing=True)
+            last.record()
+            last.synchronize()
+        return marks[-1].elapsed_time(last) * 1e3 / (replays * calls)
+
     def run(self, shape):
+        """{format: {name: [us in bursts, us sustained or nothing]}}"""
         m, n, k = map(int, shape.split("x"))
         count = max(2, min(32, (200 << 20) // (3 * (m + n) * k + 2 * m * n) + 1))
         sets = [Inputs(m, n, k, self.deep_gemm) for _ in range(count)]
@@ -158,7 +177,10 @@ class Contest:
                     stop.record()
                     stop.synchronize()
                     times[name].append(start.elapsed_time(stop) * 1e3 / calls)
-            result[format] = {name: statistics.median(t) for name, t in times.items()}
+            result[format] = {name: [statistics.median(t)] for name, t in times.items()}
+            for name, (graph, calls) in graphs.items() if self.args.sustained else ():
+                if not name.startswith("tile "):
+                    result[format][name].append(self.sustained(graph, calls, self.args.sustained))
         return result
 
 
@@ -168,6 +190,7 @@ def main():
     p.add_argument("--calls", default="build/bench/libcuda_matmul_calls.so")
     p.add_argument("--rounds", type=int, default=7)
     p.add_argument("--tiles", action="store_true")
+    p.add_argument("--sustained", type=float, default=0, metavar="SECONDS")
     p.add_argument("shapes", nargs="*", default=SHAPES)
     args = p.parse_args()
     contest = Contest(args)
@@ -175,22 +198,24 @@ def main():
     ratios, chosen = {}, []
     for shape in args.shapes:
         for format, times in contest.run(shape).items():
-            ours = times.pop("ours")
-            tiles = {name: t for name, t in times.items() if name.startswith("tile ")}
-            line = f"{shape:18} {format:10} ours {ours:8.2f}"
-            for name, t in times.items():
-                if name in tiles:
+            size = "m >= 4096" if int(shape.split("x")[0]) >= 4096 else "m <= 512"
+            tiles = {name: times.pop(name)[0] for name in list(times) if name.startswith("tile ")}
+            for way, index in (("burst", 0), ("sustained", 1)):
+                if len(times["ours"]) <= index:
                     continue
-                line += f"  {name} {t:.2f} ({t / ours:.2f})"
-                size = "m >= 4096" if int(shape.split("x")[0]) >= 4096 else "m <= 512"
-                ratios.setdefault((format, name, size), []).append(t / ours)
-            if tiles:
-                best = min(tiles, key=tiles.get)
-                chosen.append(min(1.0, tiles[best] / ours))
-                line += f"  best {best} {tiles[best]:.2f}" if tiles[best] < ours else "  the best tile"
-            print(line, flush=True)
-    for (format, name, size), values in sorted(ratios.items()):
-        print(f"geometric mean, {format}, {name}, {size}: {math.exp(statistics.fmean(map(math.log, values))):.3f} of {len(values)}")
+                ours = times["ours"][index]
+                line = f"{shape:18} {format:10} {way:9} ours {ours:8.2f}"
+                for name, figures in times.items():
+                    if name != "ours":
+                        line += f"  {name} {figures[index]:.2f} ({figures[index] / ours:.2f})"
+                        ratios.setdefault((format, way, name, size), []).append(figures[index] / ours)
+                if tiles and index == 0:
+                    best = min(tiles, key=tiles.get)
+                    chosen.append(min(1.0, tiles[best] / ours))
+                    line += f"  best {best} {tiles[best]:.2f}" if tiles[best] < ours else "  the best tile"
+                print(line, flush=True)
+    for (format, way, name, size), values in sorted(ratios.items()):
+        print(f"geometric mean, {format}, {way}, {name}, {size}: {math.exp(statistics.fmean(map(math.log, values))):.3f} of {len(values)}")
     if chosen:
         print(f"best tile's time over the chosen one's, geometric mean: {math.exp(statistics.fmean(map(math.log, chosen))):.3f} of {len(chosen)}")
 
