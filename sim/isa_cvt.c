@@ -343,3 +343,36 @@ sim_handler select_cvt(sim_decoding *d) {
     if (handler != NULL && d->op->count == row_bytes(d->type) && d->op->small == row_bytes(d->type2)) return handler;
     return do_cvt;
 }
+
+/* ---- cvt.pack ---- */
+
+/* small: bits of each; type2: signed. */
+static sim_flow do_pack(sim_warp *w, const sim_op *op, uint32_t mask) {
+    const int bits = op->small;
+    const int64_t least = op->type2 != 0 ? -(1ll << (bits - 1)) : 0, most = op->type2 != 0 ? (1ll << (bits - 1)) - 1 : (1ll << bits) - 1;
+    const int32_t *a = ROW(int32_t, 1), *b = ROW(int32_t, 2);
+    const uint32_t *c = op->arg[3] != SIM_NO_ROW ? ROW(uint32_t, 3) : NULL;
+    uint32_t values[LANES];
+    for (int lane = 0; lane < LANES; lane++) {
+        const int64_t x = a[lane] < least ? least : a[lane] > most ? most : a[lane], y = b[lane] < least ? least : b[lane] > most ? most : b[lane];
+        const uint32_t low = (1u << bits) - 1, pair = ((uint32_t)x & low) << bits | ((uint32_t)y & low);
+        values[lane] = c != NULL ? c[lane] << (2 * bits) | pair : pair;
+    }
+    STORE_ROW(uint32_t, 0, values, mask);
+    return SIM_NEXT;
+}
+
+sim_handler select_cvt_pack(sim_decoding *d) {
+    const ptx_instruction *in = d->instruction;
+    const bool small = sim_mod(d, SIM_MOD_u4) || sim_mod(d, SIM_MOD_s4) || sim_mod(d, SIM_MOD_u2) || sim_mod(d, SIM_MOD_s2);
+    d->op->small = (uint8_t)(!small ? ptx_types[d->type].bits : sim_mod(d, SIM_MOD_u4) || sim_mod(d, SIM_MOD_s4) ? 4 : 2);
+    d->op->type2 = small ? sim_mod(d, SIM_MOD_s4) || sim_mod(d, SIM_MOD_s2) : ptx_types[d->type].class == PTX_SIGNED;
+    if (in->count != (d->op->small == 16 ? 3 : 4)) {
+        d->why = "a result, two integers, and for results of less than 16 bits what stands above them";
+        return NULL;
+    }
+    if (sim_decode_target(d, &in->operands[0], PTX_b32, &d->op->arg[0]) != DW_OK) return NULL;
+    for (int i = 1; i < in->count; i++)
+        if (sim_decode_source(d, &in->operands[i], i < 3 ? PTX_s32 : PTX_b32, &d->op->arg[i]) != DW_OK) return NULL;
+    return do_pack;
+}
