@@ -116,6 +116,7 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "units") == 0 && is_number && number >= 1 && number <= 4096) o->sm_count = (int)number;
     else if (strcmp(option, "ptx") == 0) snprintf(sim_driver.replacement, sizeof sim_driver.replacement, "%s", value);
     else if (strcmp(option, "loads") == 0 && (strcmp(value, "done") == 0 || strcmp(value, "strict") == 0)) o->loads_done = strcmp(value, "done") == 0;
+    else if (strcmp(option, "stores") == 0 && (strcmp(value, "done") == 0 || strcmp(value, "strict") == 0)) o->stores_done = strcmp(value, "done") == 0;
     else if (strcmp(option, "digest") == 0) snprintf(sim_driver.digest, sizeof sim_driver.digest, "%s", value);
     else if (strcmp(option, "exit") == 0 && (strcmp(value, "early") == 0 || strcmp(value, "strict") == 0)) o->exit_early = strcmp(value, "early") == 0;
     else if (strcmp(option, "phases") == 0 && (strcmp(value, "unseen") == 0 || strcmp(value, "strict") == 0)) o->phases_unseen = strcmp(value, "unseen") == 0;
@@ -123,7 +124,7 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "fail_alloc") == 0 && is_number) sim_driver.fail_alloc = (int64_t)number;
     else if (strcmp(option, "fail_launch") == 0 && is_number) sim_driver.fail_launch = (int64_t)number;
     else {
-        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, loads=strict|done, exit=strict|early, phases=strict|unseen, fences=strict|implied, units=N, ptx=FILE, digest=FILE, trace=LAUNCH, trace_cta=X:Y:Z, trace_warp=N, trace_lines=N, trace_file=FILE, fail_alloc=N, fail_launch=N",
+        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, loads=strict|done, stores=strict|done, exit=strict|early, phases=strict|unseen, fences=strict|implied, units=N, ptx=FILE, digest=FILE, trace=LAUNCH, trace_cta=X:Y:Z, trace_warp=N, trace_lines=N, trace_file=FILE, fail_alloc=N, fail_launch=N",
                           option, value);
     }
     return CUDA_OK;

@@ -118,7 +118,7 @@ static sim_flow do_registers(sim_warp *w, const sim_op *op, uint32_t mask) {
             if (!move_cell(w, op, thread, first_lane + row, first_column + column, r->packed, store, &values[thread])) return SIM_STOP;
         }
     }
-    if (!store && w->launch->options->loads_done) return SIM_NEXT;
+    if (store ? w->launch->options->stores_done : w->launch->options->loads_done) return SIM_NEXT;
     return note_access(w, op, first_lane, first_column, store) ? SIM_NEXT : SIM_STOP;
 }
 

@@ -326,7 +326,7 @@ typedef struct sim_options {
     uint64_t budget;              /* warp instructions of a launch */
     bool races, uninitialised;    /* findings of those kinds are made */
     bool lanes_routed;            /* a warp's loads and stores of tensor memory go to its own lanes, whatever lane their address says */
-    bool loads_done;              /* loads of tensor memory are done when they are issued, so nobody need wait for them */
+    bool loads_done, stores_done; /* loads, and stores, of tensor memory are done when they are issued, so nobody need wait for them */
     bool exit_early;              /* a CTA may end while its stores still read its shared memory */
     bool phases_unseen;           /* phases of mbarriers may end that nobody waits for, and a CTA in the middle of one */
     bool fences_implied;          /* waits and barriers order tensor memory by themselves, in kernels that have tcgen05.fence, too */
