@@ -8,7 +8,7 @@
 
 #include "engine/stepwise.h"
 
-enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, DISTURBANCES = 4, TEXTS = 33, TEXTS_AT_A_TIME = 4 };   /* a simulated GPU takes seconds for a token */
+enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, DISTURBANCES = 4, TEXTS = 32, DRAWN_AT_A_TIME = 2 };   /* a simulated GPU takes seconds for a token */
 static const double OUTPUT_BOUND = 1e-5, DISTURBED_TIMES = 1.5, MARGIN_TIMES = 10;   /* sums in another order differ by a few times 1e-7 */
 /* Of the perplexity; texts are added until the estimate's standard error is a fourth of it, or there are TEXTS. Where it is more, three of them are the bound. */
 static const double PERPLEXITY_BOUND = 0.002, PERPLEXITY_ERROR = 0.0005, PERPLEXITY_ERRORS = 3;
@@ -285,15 +285,15 @@ static double standard_error(const beside *beside) {
     return n < 2 ? INFINITY : sqrt(larger(variance, 0) / (n - 1));
 }
 
-static dw_status draw_texts(beside *beside, uint64_t seed, int64_t (*texts)[PROMPT + DRAWN], dw_prompt *prompts) {
-    const dw_session_options options = {.max_tokens = PROMPT + DRAWN, .rows = TEXTS_AT_A_TIME};
-    close_session(&beside->cpu);
-    TRY(dw_session_create(beside->context, beside->cpu.model, &options, &beside->cpu.session));
-    for (int t = 0; t < TEXTS_AT_A_TIME; t++) {
+static dw_status draw_texts(beside *beside, side *side, uint64_t seed, int64_t (*texts)[PROMPT + DRAWN], dw_prompt *prompts) {
+    const dw_session_options options = {.max_tokens = PROMPT + DRAWN, .rows = DRAWN_AT_A_TIME};
+    close_session(side);
+    TRY(dw_session_create(beside->context, side->model, &options, &side->session));
+    for (int t = 0; t < DRAWN_AT_A_TIME; t++) {
         for (int i = 0; i < PROMPT; i++) texts[t][i] = (int64_t)(num_random(seed + (uint64_t)t, (uint64_t)i) % (uint64_t)beside->vocabulary);
         prompts[t] = (dw_prompt){.count = PROMPT, .ids = texts[t], .seed = seed + (uint64_t)t, .made_ids = texts[t] + PROMPT};
     }
-    return dw_session_generate_batch(beside->cpu.session, TEXTS_AT_A_TIME, prompts, &(dw_generate_options){.tokens = beside->drawn, .temperature = 1}, NULL);
+    return dw_session_generate_batch(side->session, DRAWN_AT_A_TIME, prompts, &(dw_generate_options){.tokens = beside->drawn, .temperature = 1}, NULL);
 }
 
 /* One more text on both. What it takes is given back, as there are many. */
@@ -310,14 +310,22 @@ static dw_status run_more(beside *beside, const int64_t *ids, int64_t count) {
     return status;
 }
 
+/* Texts that one of the two has drawn are likelier to it than to the other, whatever differs; so each draws half of them. */
+static dw_status add_texts(beside *beside) {
+    side *const sides[] = {&beside->cpu, &beside->gpu};
+    int64_t texts[DRAWN_AT_A_TIME][PROMPT + DRAWN];
+    dw_prompt prompts[DRAWN_AT_A_TIME];
+    if (device_is_simulated(beside->gpu.model->device)) return note_likelihood(beside);
+    while (beside->likelihood.texts < TEXTS && (beside->likelihood.texts == 0 || standard_error(beside) > PERPLEXITY_ERROR))
+        for (int s = 0; s < 2; s++) {
+            TRY(draw_texts(beside, sides[s], 1000 + (uint64_t)beside->likelihood.texts, texts, prompts));
+            for (int t = 0; t < DRAWN_AT_A_TIME; t++) TRY(run_more(beside, texts[t], PROMPT + prompts[t].made));
+        }
+    return DW_OK;
+}
+
 static dw_status add_perplexity(beside *beside) {
-    int64_t texts[TEXTS_AT_A_TIME][PROMPT + DRAWN];
-    dw_prompt prompts[TEXTS_AT_A_TIME];
-    const int most = device_is_simulated(beside->gpu.model->device) ? 1 : TEXTS;
-    while (standard_error(beside) > PERPLEXITY_ERROR && beside->likelihood.texts < most) {
-        TRY(draw_texts(beside, 1000 + (uint64_t)beside->likelihood.texts, texts, prompts));
-        for (int t = 0; t < TEXTS_AT_A_TIME; t++) TRY(run_more(beside, texts[t], PROMPT + prompts[t].made));
-    }
+    TRY(add_texts(beside));
     const double here = beside->likelihood.cpu / beside->likelihood.texts, by = beside->likelihood.differences / beside->likelihood.texts, error = standard_error(beside);
     const double ratio = exp(by) - 1, disturbed = larger(beside->by_input.perplexity, beside->by_sums.perplexity);
     json_t *row = json_pack("{s:i, s:I, s:o, s:o, s:o, s:o, s:o}", "texts", beside->likelihood.texts, "tokens", (json_int_t)beside->likelihood.tokens, "cpu", real(exp(here)), "gpu",
@@ -373,7 +381,6 @@ static dw_status add_text(beside *beside) {
     TRY(values_of(&beside->arena, &beside->cpu.outputs[0].tensor, &cpu));
     TRY(values_of(&beside->arena, &beside->gpu.outputs[0].tensor, &gpu));
     add_positions(beside, cpu, gpu);
-    TRY(note_likelihood(beside));
     TRY(add_perplexity(beside));
     return add_greedy(beside);
 }
