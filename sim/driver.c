@@ -1,5 +1,6 @@
 /* The simulated driver: what it is, its options, errors, devices and contexts. */
 #include "driver.h"
+#include "panel.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -115,6 +116,7 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "lanes") == 0 && (strcmp(value, "routed") == 0 || strcmp(value, "strict") == 0)) o->lanes_routed = strcmp(value, "routed") == 0;
     else if (strcmp(option, "units") == 0 && is_number && number >= 1 && number <= 4096) o->sm_count = (int)number;
     else if (strcmp(option, "ptx") == 0) snprintf(sim_driver.replacement, sizeof sim_driver.replacement, "%s", value);
+    else if (strcmp(option, "sums") == 0 && (strcmp(value, "fp32") == 0 || strcmp(value, "units") == 0)) panel_set_plain(strcmp(value, "fp32") == 0);
     else if (strcmp(option, "loads") == 0 && (strcmp(value, "done") == 0 || strcmp(value, "strict") == 0)) o->loads_done = strcmp(value, "done") == 0;
     else if (strcmp(option, "stores") == 0 && (strcmp(value, "done") == 0 || strcmp(value, "strict") == 0)) o->stores_done = strcmp(value, "done") == 0;
     else if (strcmp(option, "digest") == 0) snprintf(sim_driver.digest, sizeof sim_driver.digest, "%s", value);
@@ -124,7 +126,7 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "fail_alloc") == 0 && is_number) sim_driver.fail_alloc = (int64_t)number;
     else if (strcmp(option, "fail_launch") == 0 && is_number) sim_driver.fail_launch = (int64_t)number;
     else {
-        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, loads=strict|done, stores=strict|done, exit=strict|early, phases=strict|unseen, fences=strict|implied, units=N, ptx=FILE, digest=FILE, trace=LAUNCH, trace_cta=X:Y:Z, trace_warp=N, trace_lines=N, trace_file=FILE, fail_alloc=N, fail_launch=N",
+        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, sums=units|fp32, loads=strict|done, stores=strict|done, exit=strict|early, phases=strict|unseen, fences=strict|implied, units=N, ptx=FILE, digest=FILE, trace=LAUNCH, trace_cta=X:Y:Z, trace_warp=N, trace_lines=N, trace_file=FILE, fail_alloc=N, fail_launch=N",
                           option, value);
     }
     return CUDA_OK;
@@ -161,6 +163,7 @@ static cuda_result start(void) {
     sim_driver.replacement[0] = sim_driver.digest[0] = '\0';
     sim_driver.trace = (sim_trace){0};
     sim_driver.epoch = 0;
+    panel_set_plain(false);
     sim_options o = {.budget = 1ull << 32, .races = true, .uninitialised = true};
     for (char *option = strtok_r(NULL, ",", &rest); option != NULL; option = strtok_r(NULL, ",", &rest)) {
         cuda_result result = read_option(option, &o);

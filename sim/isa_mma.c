@@ -55,7 +55,7 @@ static void sum_integers(const sim_op *op, const fragments *f, int k, cells *t) 
     for (int column = 0; column < MMA_N; column++) {
         const panel_sum sum = {.k = k, .columns = PANEL_COLUMNS, .row = {p.column[column], NULL}, .panels = {p.significand, NULL},
                                .saturate = sim_has(&op->mods, SIM_MOD_satfinite), .c = t->c[column]};
-        panel_isa_at(0)->integers(&sum);
+        panel_isa_now()->integers(&sum);
     }
 }
 
@@ -76,7 +76,7 @@ static uint32_t sum_special(const product_format *fa, const product_format *fb, 
 /* count products of each cell, from begin on. */
 static void sum_step(const sim_op *op, const fragments *f, int begin, int count, cells *t) {
     const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
-    const panel_isa *isa = panel_isa_at(0);
+    const panel_isa *isa = panel_isa_now();
     int bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
     bool half = op->small == PTX_f16, row_finite[MAX_M], column_finite[MMA_N];
     uint32_t a[MAX_M][STEP], b[MMA_N][STEP];

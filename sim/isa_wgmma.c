@@ -143,7 +143,7 @@ static void scatter(const struct sim_product *issued, const cells *t) {
 
 /* Lines of codes to numbers whose significands have so many bits behind the point; of columns in panels. */
 static void to_numbers(const operand *o, int lines, int k, const product_format *f, int significand_bits, int move, bool negate, bool in_panels, numbers *n) {
-    const panel_isa *isa = panel_isa_at(0);
+    const panel_isa *isa = panel_isa_now();
     n->all_finite = true;
     for (int i = 0; i < lines; i++) {
         int32_t significand[MAX_K], exponent[MAX_K];
@@ -182,7 +182,7 @@ static void compute_floats(const struct sim_product *issued, const operand *a, c
         if (special) memcpy(before, t->c[row], sizeof before);
         const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {&rows.significand[row * k], &rows.exponent[row * k]}, .panels = {columns.significand, columns.exponent},
                                .fraction = fraction, .result_bits = result, .half = half, .c = t->c[row]};
-        panel_isa_at(0)->floats(&sum);
+        panel_isa_now()->floats(&sum);
         for (int column = 0; column < n && special; column++) {
             product_number x[MAX_K], y[MAX_K];
             if (rows.finite[row] && columns.finite[column]) continue;
@@ -214,7 +214,7 @@ static bool compute_integers(sim_warp *w, const struct sim_product *issued, cons
     for (int row = 0; row < ROWS; row++) {
         const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {&rows.significand[row * k], NULL}, .panels = {columns.significand, NULL},
                                .saturate = sim_has(&op->mods, SIM_MOD_satfinite), .c = t->c[row]};
-        panel_isa_at(0)->integers(&sum);
+        panel_isa_now()->integers(&sum);
     }
     return true;
 }

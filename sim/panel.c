@@ -13,6 +13,11 @@ const panel_isa *panel_isa_at(int index) {
     return index == 0 ? &panel_isa_portable : NULL;
 }
 
+static bool is_plain;
+
+void panel_set_plain(bool plain) { is_plain = plain; }
+const panel_isa *panel_isa_now(void) { return is_plain ? &panel_isa_plain : panel_isa_at(0); }
+
 void panel_put(panel_numbers row, int count, int column, int32_t *significand, int32_t *exponent) {
     int at = panel_at(column, count);
     for (int i = 0; i < count; i++, at += PANEL_COLUMNS) {

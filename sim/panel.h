@@ -38,8 +38,12 @@ extern const panel_isa panel_isa_portable;
 #if defined(__x86_64__)
 extern const panel_isa panel_isa_avx2, panel_isa_avx512;
 #endif
+extern const panel_isa panel_isa_plain;     /* panel_plain.c: other sums than the units' */
 /* The index-th that this machine has, the best first; NULL: there are no more. */
 const panel_isa *panel_isa_at(int index);
+/* That which sums now: the machine's best, or the plain one. Set before anything runs. */
+const panel_isa *panel_isa_now(void);
+void panel_set_plain(bool plain);
 
 static inline int panel_move(int significand_bits, int fraction) { return fraction - 2 * significand_bits; }
 /* Where column, in panels of so many lines, has its first number; the next ones lie 16 apart. */

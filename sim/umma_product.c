@@ -115,7 +115,7 @@ void umma_set_line(umma_numbers *s, const umma_product *p, int line, const uint3
         to_significand = &s->significand[line * p->k];
         to_exponent = &s->exponent[line * p->k];
     }
-    s->finite[line] &= panel_isa_at(0)->decode(f, codes, p->k, negate, move_of(s, p), to_significand, to_exponent) && !scale_is_nan;
+    s->finite[line] &= panel_isa_now()->decode(f, codes, p->k, negate, move_of(s, p), to_significand, to_exponent) && !scale_is_nan;
     for (int i = 0; i < p->k && p->scales > 0; i++) to_exponent[i] += scale_exponent;
     if (s->which == 1) panel_put((panel_numbers){significand, exponent}, p->k, line, s->significand, s->exponent);
     s->all_finite &= s->finite[line];
@@ -180,7 +180,7 @@ void umma_sum_row(const umma_product *p, const umma_numbers *a, int row, const u
     memset(c + skip + count, 0, (size_t)(columns - skip - count) * sizeof *c);
     for (int i = 0; i < count; i++) c[skip + i] = half ? f32_bits(num_f16_to_f32((uint16_t)cells[i])) : cells[i];
     if (special) memcpy(before, c, (size_t)columns * sizeof *c);
-    const panel_isa *isa = panel_isa_at(0);
+    const panel_isa *isa = panel_isa_now();
     int panel = first - skip;
     const panel_sum sum = {.k = p->k, .columns = columns, .row = {&a->significand[row * p->k], &a->exponent[row * p->k]},
                            .panels = {&b->significand[panel * p->k], &b->exponent[panel * p->k]}, .fraction = FRACTION, .result_bits = 23, .half = half, .saturate = p->saturate,

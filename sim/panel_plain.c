@@ -1,0 +1,47 @@
+/* Sums as a program without matrix units makes them: one product after another is added to an fp32, rounded to the nearest each time. Not what any unit does; it tells what
+ * the units' own rules are worth. */
+#include "panel.h"
+
+#include "num/num.h"
+#include "real.h"
+
+enum { POINT = 8 };   /* of packed ones: two bits of each product's factors of a half, three of each scale */
+
+static uint32_t add(uint32_t c, double product) {
+    const float sum = (float)((double)f32_from(c) + product);
+    return isnan(sum) ? F32_NAN : f32_bits(sum);
+}
+
+static void sum_floats(const panel_sum *s) {
+    for (int column = 0; column < s->columns; column++) {
+        const int at = panel_at(column, s->k);
+        uint32_t c = s->c[column];
+        for (int i = 0; i < s->k; i++) {
+            const int64_t product = (int64_t)s->row.significand[i] * s->panels.significand[at + i * PANEL_COLUMNS];
+            if (product != 0) c = add(c, ldexp((double)product, s->row.exponent[i] + s->panels.exponent[at + i * PANEL_COLUMNS] - s->fraction));
+        }
+        s->c[column] = s->half ? num_f32_to_f16(f32_from(c)) : c;
+    }
+}
+
+static void sum_packed(const panel_sum *s) {
+    const int each = s->k / s->scales;
+    for (int column = 0; column < s->columns; column++) {
+        const int at = panel_at(column, s->k), scale_at = panel_at(column, s->scales);
+        uint32_t c = s->c[column];
+        for (int i = 0; i < s->k; i++) {
+            const int of = i / each, scale = scale_at + of * PANEL_COLUMNS;
+            const int64_t product = (int64_t)s->row.significand[i] * s->panels.significand[at + i * PANEL_COLUMNS] * s->row_scales.significand[of] * s->panel_scales.significand[scale];
+            if (product != 0) c = add(c, ldexp((double)product, s->row_scales.exponent[of] + s->panel_scales.exponent[scale] - POINT));
+        }
+        s->c[column] = c;
+    }
+}
+
+static void sum_integers(const panel_sum *s) { panel_isa_portable.integers(s); }
+
+static bool decode(const product_format *f, const uint32_t *codes, int count, bool negate, int move, int32_t *significand, int32_t *exponent) {
+    return panel_isa_portable.decode(f, codes, count, negate, move, significand, exponent);
+}
+
+const panel_isa panel_isa_plain = {"plain fp32", sum_floats, sum_packed, sum_integers, decode};
