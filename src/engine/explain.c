@@ -136,7 +136,7 @@ static json_t *features_json(const chip_caps *caps) {
 static dw_status list_gpus(dw_context *context, text *out, json_t *list) {
     enum { MOST = 64 };
     for (int i = 0; i < MOST; i++) {
-        char name[16];
+        char name[16], driver[128] = "";
         device *gpu;
         snprintf(name, sizeof name, "cuda:%d", i);
         dw_status status = device_open(context, name, &gpu);
@@ -145,13 +145,15 @@ static dw_status list_gpus(dw_context *context, text *out, json_t *list) {
             if (i == 0 && out != NULL) text_printf(out, "gpus: none (%s)\n", dw_context_error(context));
             return DW_OK;
         }
+        if (gpu->calls->driver != NULL) gpu->calls->driver(gpu, driver, sizeof driver);
         if (out != NULL) {
             text_printf(out, "%s ", name);
             chip_print(out, &gpu->caps);
+            text_printf(out, "  driver and libraries: %s\n", driver);
         }
         if (list != NULL)
-            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:i, s:i, s:o, s:I}", "device", name, "level", gpu->caps.name, "model", gpu->caps.model, "arch", gpu->caps.arch,
-                                                  "multiprocessors", gpu->caps.units, "features", features_json(&gpu->caps), "memory_bytes", (json_int_t)gpu->caps.memory_bytes));
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:I}", "device", name, "driver", driver, "level", gpu->caps.name, "model",
+                                                  gpu->caps.model, "arch", gpu->caps.arch, "multiprocessors", gpu->caps.units, "features", features_json(&gpu->caps), "memory_bytes", (json_int_t)gpu->caps.memory_bytes));
         device_close(gpu);
     }
     return DW_OK;

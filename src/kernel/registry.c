@@ -65,7 +65,8 @@ const char *kernel_refusal(const kernel_row *row, const kernel_problem *problem,
     uint64_t lacks = row->needs & ~problem->chip->features;
     for (int bit = 0; bit < CHIP_FEATURE_COUNT; bit++) {
         if (!(lacks >> bit & 1)) continue;
-        text_printf(why, "needs %s, which %s does not have", chip_feature_name((chip_feature)bit), problem->chip->name);
+        if (CHIP_LIBRARIES >> bit & 1) text_printf(why, "needs the library %s, which is not loaded (--device cuda:0,libraries=FOLDER)", chip_feature_name((chip_feature)bit));
+        else text_printf(why, "needs %s, which %s does not have", chip_feature_name((chip_feature)bit), problem->chip->name);
         return text_string(why);
     }
     kernel_problem asked = *problem;
