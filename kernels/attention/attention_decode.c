@@ -9,6 +9,7 @@ typedef struct decode_entry {
     dw_format format;
     const char *entry;
     int width, value_width, stages, blocks;
+    bool general;
 } decode_entry;
 
 /* Of a format narrower ones first. */
@@ -21,9 +22,13 @@ static const decode_entry entries[] = {
 #undef ATTENTION_DECODE
 };
 
-static const decode_entry *find_entry(const dw_tensor *q, const dw_tensor *v) {
-    for (size_t i = 0; i < COUNT_OF(entries); i++)
-        if (entries[i].format == q->format && q->dims[3] <= entries[i].width && v->dims[3] <= entries[i].value_width) return &entries[i];
+static const decode_entry *find_entry(const op_call *call) {
+    const dw_tensor *q = call->in[0], *v = call->in[2];
+    bool general = attention_is_general(call);
+    for (size_t i = 0; i < COUNT_OF(entries); i++) {
+        const decode_entry *e = &entries[i];
+        if (e->format == q->format && e->general == general && q->dims[3] <= e->width && v->dims[3] <= e->value_width) return e;
+    }
     return NULL;
 }
 
@@ -48,17 +53,21 @@ double attention_decode_seconds(const chip_caps *chip, const op_call *call) {
     return 3e-6 + (double)divide(call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)k->dims[2] / (0.85 * chip->bytes_per_s);
 }
 
-/* Blocks that share a tile's keys, each with 64 keys at least: pairs as long as the chip holds all of them at a time, more until each multiprocessor has one,
- * as larger clusters do not find room two to a multiprocessor. A cluster has a power of two. */
+/* Hundredths of the multiprocessors' places that clusters of 1, 2, 4, 8 and 16 blocks fill: an H200 has places for 132, 132, 120, 120 and 112 blocks, one to a
+ * multiprocessor, and for 264, 264, 248, 240 and 224, two to each. */
+static const int filled[] = {100, 100, 90, 90, 84};
+
+/* Blocks that share a tile's keys, each with 64 keys at least: as many as find room at a time. A second round would cost as much as the first. */
 static int splits_of(const decode_entry *e, int units, int64_t tiles, int64_t keys) {
     int splits = 1;
-    while (splits < DECODE_SPLITS && tiles * splits * 2 <= (splits == 1 ? e->blocks : 1) * units && keys >= 2 * DECODE_WARPS * DECODE_KEYS * splits) splits *= 2;
+    for (size_t i = 1; i < COUNT_OF(filled) && keys >= DECODE_WARPS * DECODE_KEYS << i; i++)
+        if (tiles << i <= e->blocks * units * filled[i] / 100) splits = 1 << i;
     return splits;
 }
 
 dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launcher) {
-    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2];
-    const decode_entry *e = find_entry(q, v);
+    const dw_tensor *k = run->call.in[1];
+    const decode_entry *e = find_entry(&run->call);
     const decode_division d = divide(&run->call);
     kernel_launch launch;
     attention_decode_arguments *g = cuda_launch(&launch, "attention_decode", e->entry, sizeof *g);
@@ -66,14 +75,14 @@ dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launch
     g->splits = splits_of(e, run->chip->units, d.tiles, k->dims[2]);
     g->parts = (int32_t)d.parts;
     g->queries = (int32_t)d.together;
-    g->general = attention_is_general(&run->call);
     if (k->dims[2] > INT32_MAX / 2 || d.tiles > INT32_MAX / g->splits)
         return base_fail(run->call.context, DW_LIMIT, "attention: %lld keys, or %lld tiles of queries, are more than this kernel counts to", (long long)k->dims[2], (long long)d.tiles);
     attention_take_map(&launch, run, 1, DECODE_KEYS, g->map_k);
     attention_take_map(&launch, run, 2, DECODE_KEYS, g->map_v);
     cuda_grid(&launch, d.tiles * g->splits, 1, 1);
     launch.block[0] = DECODE_WARPS * 32;
+    launch.overlaps = true;
     if (g->splits > 1) launch.cluster[0] = (uint32_t)g->splits, launch.cluster[1] = launch.cluster[2] = 1;
-    launch.shared_bytes = (uint32_t)(DECODE_WARPS * e->stages * DECODE_KEYS * (e->width + e->value_width) * 2 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
+    launch.shared_bytes = (uint32_t)(DECODE_WARPS * e->stages * DECODE_KEYS * (e->width + e->value_width) * 2 + e->width / 16 * 512 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
     return launcher->add(launcher, &launch);
 }

@@ -18,21 +18,25 @@
 enum { ROWS = DECODE_ROWS, KEYS = DECODE_KEYS, WARPS = DECODE_WARPS, SPLITS = DECODE_SPLITS, THREADS = 32 * WARPS, ROW_BYTES = 128, CHUNK_COLS = 64, CHUNK_BYTES = KEYS * ROW_BYTES };
 
 /* The constants of an entry. width, value_width: multiples of 64 that the operands are padded to. */
-typedef struct decode_shape { int element, width, value_width, stages; } decode_shape;
+typedef struct decode_shape {
+    int element, width, value_width, stages;
+    int general;                  /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
+} decode_shape;
 
-enum { MOST_WIDTH = 256 };
+enum { MOST_WIDTH = 256, Q_BYTES = 32 * 16 };
 
 INLINE int stage_bytes(const decode_shape s) { return KEYS * (s.width + s.value_width) * 2; }
 INLINE int pitch(const decode_shape s) { return s.value_width + DECODE_PAD; }
 
-/* Addresses in smem. Sums [warps][rows][pitch] come to lie where the rings were; of maxes and totals [warps + 1][rows] the last ones are the block's;
- * factors [rows][splits]; ends [rows][2]: largest exponent and sum of weights, of the whole row. */
-typedef struct decode_smem { uint32_t ring, full, maxes, totals, factors, ends; } decode_smem;
+/* Addresses in smem. q as the first operand of products: 16 bytes of each lane for each 16 columns. Sums [warps][rows][pitch] come to lie where the rings were; of
+ * maxes and totals [warps + 1][rows] the last ones are the block's; factors [rows][splits]; ends [rows][2]: largest exponent and sum of weights, of the whole row. */
+typedef struct decode_smem { uint32_t ring, q, full, maxes, totals, factors, ends; } decode_smem;
 
 INLINE decode_smem smem_of(const decode_shape s, uint32_t base) {
     decode_smem m;
     m.ring = base;
-    m.full = m.ring + WARPS * s.stages * stage_bytes(s);
+    m.q = m.ring + WARPS * s.stages * stage_bytes(s);
+    m.full = m.q + s.width / 16 * Q_BYTES;
     m.maxes = m.full + DECODE_BARRIER_BYTES;
     m.totals = m.maxes + (WARPS + 1) * ROWS * 4;
     m.factors = m.totals + (WARPS + 1) * ROWS * 4;
@@ -42,7 +46,7 @@ INLINE decode_smem smem_of(const decode_shape s, uint32_t base) {
 
 /* ---- rows ---- */
 
-/* Row r is head first_head + r % heads of query first_query + r / heads. view: what any of them sees. */
+/* Row r is head first_head + r % heads of query first_query + r / heads. view: what any of them sees, by see_tile. */
 typedef struct decode_tile { attention_view view; int batch, group, first_head, heads, first_query, rows; } decode_tile;
 
 INLINE int head_of(const decode_tile *tile, int row) { return tile->first_head + row % tile->heads; }
@@ -50,9 +54,8 @@ INLINE int query_of(const decode_tile *tile, int row) { return tile->first_query
 
 /* Several queries are taken together where they have neither rows nor positions, so the first sees the first key and the last the last one. */
 INLINE attention_view view_of_queries(const attention_arguments *p, int batch, int first, int count) {
-    attention_view from = view_of(p, batch, first);
-    if (count == 1) return from;
-    attention_view to = view_of(p, batch, first + count - 1);
+    if (count == 1) return view_of(p, batch, first);
+    attention_view from = view_from(p, batch, first + p->offset, false), to = view_from(p, batch, first + count - 1 + p->offset, false);
     int end = to.count > 0 ? to.start + to.count : (int)p->keys;
     from.start = from.count > 0 ? from.start : 0;
     from.count = max(end - from.start, 0);
@@ -70,12 +73,14 @@ INLINE decode_tile tile_at(const attention_decode_arguments *g, int index) {
     tile.first_head = tile.group * shared + part * ROWS;
     int queries = min(g->queries, (int)p->queries - tile.first_query);
     tile.rows = queries * tile.heads;
-    tile.view = view_of_queries(p, tile.batch, tile.first_query, queries);
     return tile;
 }
 
+/* Reads rows and positions. */
+INLINE void see_tile(const attention_arguments *p, decode_tile *tile) { tile->view = view_of_queries(p, tile->batch, tile->first_query, tile->rows / tile->heads); }
+
 INLINE attention_view view_of_row(const attention_decode_arguments *g, const decode_tile *tile, int row) {
-    return g->queries == 1 ? tile->view : view_of(&g->call, tile->batch, query_of(tile, row));
+    return g->queries == 1 ? tile->view : view_from(&g->call, tile->batch, query_of(tile, row) + g->call.offset, false);
 }
 
 INLINE uint64_t q_of_row(const attention_arguments *p, const decode_tile *tile, int row) {
@@ -85,26 +90,36 @@ INLINE uint64_t q_of_row(const attention_arguments *p, const decode_tile *tile, 
 /* The two rows of a lane, lane / 4 and 8 further, and what they have come to; sum: of this lane's keys. */
 typedef struct decode_rows { int start[2], count[2], base[2]; float max[2], sum[2]; } decode_rows;
 
-/* q as the first operand of products: a row's pairs of columns 2 (lane % 4), and 8 further, of each 16. */
-INLINE void load_q(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, decode_rows *rows, uint32_t (*q)[4]) {
-    int lane = threadIdx.x % 32;
+INLINE decode_rows rows_of(const attention_decode_arguments *g, const decode_tile *tile) {
+    decode_rows rows;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        int row = lane / 4 + 8 * half;
-        bool exists = row < tile->rows;
+        int row = threadIdx.x % 32 / 4 + 8 * half;
         attention_view view = {0, 0, 0, 0};
-        if (exists) view = view_of_row(g, tile, row);
-        rows->start[half] = view.start;
-        rows->count[half] = view.count;
-        rows->base[half] = view.base;
-        rows->max[half] = -INFINITE;
-        rows->sum[half] = 0;
-        uint64_t from = q_of_row(&g->call, tile, exists ? row : 0);
+        if (row < tile->rows) view = view_of_row(g, tile, row);
+        rows.start[half] = view.start;
+        rows.count[half] = view.count;
+        rows.base[half] = view.base;
+        rows.max[half] = -INFINITE;
+        rows.sum[half] = 0;
+    }
+    return rows;
+}
+
+/* Of each 16 columns a lane has pairs 2 (lane % 4), and 8 further, of both its rows. */
+INLINE void load_q(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile) {
+    int lane = threadIdx.x % 32;
+    uint64_t low = q_of_row(&g->call, tile, lane / 4), high = q_of_row(&g->call, tile, lane / 4 + 8);
 #pragma unroll
-        for (int i = 0; i < s.width / 8; i++) {
-            int col = i * 8 + lane % 4 * 2;
-            q[i / 2][i % 2 * 2 + half] = exists && col < g->call.width ? *(const uint32_t *)(from + col * 2) : 0;
-        }
+    for (int step = threadIdx.x / 32; step < s.width / 16; step += WARPS) {
+        int col = step * 16 + lane % 4 * 2;
+        bool near = col < g->call.width, far = col + 8 < g->call.width, has_low = lane / 4 < tile->rows, has_high = lane / 4 + 8 < tile->rows;
+        uint4 q = {0, 0, 0, 0};
+        if (has_low && near) q.x = *(const uint32_t *)(low + col * 2);
+        if (has_high && near) q.y = *(const uint32_t *)(high + col * 2);
+        if (has_low && far) q.z = *(const uint32_t *)(low + col * 2 + 16);
+        if (has_high && far) q.w = *(const uint32_t *)(high + col * 2 + 16);
+        st_shared_u32x4(m.q + step * Q_BYTES + lane * 16, q);
     }
 }
 
@@ -143,13 +158,13 @@ INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s,
 }
 
 /* d += a b, of 16 x 16 and 16 x 8. */
-INLINE void multiply(const decode_shape s, float *d, const uint32_t *a, uint32_t b_low, uint32_t b_high) {
-    if (s.element == ELEMENT_BF16) mma_bf16(d, a[0], a[1], a[2], a[3], b_low, b_high);
-    else mma_f16(d, a[0], a[1], a[2], a[3], b_low, b_high);
+INLINE void multiply(const decode_shape s, float *d, uint4 a, uint32_t b_low, uint32_t b_high) {
+    if (s.element == ELEMENT_BF16) mma_bf16(d, a.x, a.y, a.z, a.w, b_low, b_high);
+    else mma_f16(d, a.x, a.y, a.z, a.w, b_low, b_high);
 }
 
 /* scores [2][4]: of keys 8 n + 2 (lane % 4) and the next, of both rows. k: [16, width] smem. */
-INLINE void multiply_keys(const decode_shape s, uint32_t (*q)[4], uint32_t k, float (*scores)[4]) {
+INLINE void multiply_keys(const decode_shape s, uint32_t q, uint32_t k, float (*scores)[4]) {
     int lane = threadIdx.x % 32, key = lane / 16 * 8 + lane % 8;
     uint32_t at = k + key * ROW_BYTES, place = (lane / 8 % 2 ^ lane % 8) << 4;
 #pragma unroll
@@ -157,13 +172,14 @@ INLINE void multiply_keys(const decode_shape s, uint32_t (*q)[4], uint32_t k, fl
 #pragma unroll
     for (int step = 0; step < s.width / 16; step++) {
         uint4 b = ldmatrix_x4(at + step / 4 * CHUNK_BYTES + (place ^ step % 4 << 5));
-        multiply(s, scores[0], q[step], b.x, b.y);
-        multiply(s, scores[1], q[step], b.z, b.w);
+        uint4 a = ld_shared_u32x4(q + step * Q_BYTES + lane * 16);
+        multiply(s, scores[0], a, b.x, b.y);
+        multiply(s, scores[1], a, b.z, b.w);
     }
 }
 
 /* v: [16, value_width] smem. */
-INLINE void add_values(const decode_shape s, const uint32_t *weights, uint32_t v, float (*sums)[4]) {
+INLINE void add_values(const decode_shape s, uint4 weights, uint32_t v, float (*sums)[4]) {
     int lane = threadIdx.x % 32, key = lane / 8 % 2 * 8 + lane % 8;
     uint32_t at = v + key * ROW_BYTES, place = (lane / 16 ^ lane % 8) << 4;
 #pragma unroll
@@ -175,21 +191,21 @@ INLINE void add_values(const decode_shape s, const uint32_t *weights, uint32_t v
 }
 
 /* Products become exponents of 2; -inf where the key is hidden. */
-INLINE void finish_scores(const attention_decode_arguments *g, const decode_tile *tile, const decode_rows *rows, int slot, float (*scores)[4]) {
+INLINE void finish_scores(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, const decode_rows *rows, int slot, float (*scores)[4]) {
     const attention_arguments *p = &g->call;
     int lane = threadIdx.x % 32, slots = (int)p->keys;
     float unit = p->scale * LOG2_E;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         attention_extra extra = {0, 0};
-        if (g->general) extra = extra_of(p, tile->view.cache, head_of(tile, lane / 4 + 8 * half), query_of(tile, lane / 4 + 8 * half));
+        if (s.general) extra = extra_of(p, tile->view.cache, head_of(tile, lane / 4 + 8 * half), query_of(tile, lane / 4 + 8 * half));
 #pragma unroll
         for (int i = 0; i < 4; i++) {
             float *score = &scores[i / 2][2 * half + i % 2];
             int at = slot + i / 2 * 8 + lane % 4 * 2 + i % 2, from = at - rows->start[half];
             if (from < 0) from += slots;
             if (from >= rows->count[half] || at >= slots) *score = -INFINITE;
-            else *score = g->general ? score_of(p, *score, extra, rows->base[half] + from) * LOG2_E : *score * unit;
+            else *score = s.general ? score_of(p, *score, extra, rows->base[half] + from) * LOG2_E : *score * unit;
         }
     }
 }
@@ -221,23 +237,25 @@ INLINE uint32_t pack_pair(const decode_shape s, const float *x) { return s.eleme
 /* A warp's turns of the keys. */
 INLINE void attend(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, const decode_walk *walk, decode_rows *rows, float (*sums)[4]) {
     int warp = threadIdx.x / 32, steps = max(walk->end - walk->begin - warp + WARPS - 1, 0) / WARPS, first = walk->begin + warp;
-    uint32_t ring = m.ring + warp * s.stages * stage_bytes(s), full = m.full + warp * s.stages * 8, q[MOST_WIDTH / 16][4];
+    uint32_t ring = m.ring + warp * s.stages * stage_bytes(s), full = m.full + warp * s.stages * 8;
     bool loads = threadIdx.x % 32 == 0;
-    if (loads)
-        for (int i = 0; i < min(s.stages, steps); i++) load_keys(g, s, tile, ring + i * stage_bytes(s), full + i * 8, first_slot(walk, first + i * WARPS));
-    load_q(g, s, tile, rows, q);
+#pragma unroll 1
+    for (int i = 0; loads && i < min(s.stages, steps); i++) load_keys(g, s, tile, ring + i * stage_bytes(s), full + i * 8, first_slot(walk, first + i * WARPS));
+    load_q(g, s, m, tile);
+    *rows = rows_of(g, tile);
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i / 4][i % 4] = 0;
     int stage = 0, phase = 0;
+    __syncthreads();              /* q is there */
 #pragma unroll 1
     for (int i = 0; i < steps; i++) {
         float scores[2][4];
         uint32_t at = ring + stage * stage_bytes(s);
         mbarrier_wait(full + stage * 8, phase);
-        multiply_keys(s, q, at, scores);
-        finish_scores(g, tile, rows, first_slot(walk, first + i * WARPS), scores);
+        multiply_keys(s, m.q, at, scores);
+        finish_scores(g, s, tile, rows, first_slot(walk, first + i * WARPS), scores);
         soften(s, rows, scores, sums);
-        uint32_t weights[4] = {pack_pair(s, scores[0]), pack_pair(s, scores[0] + 2), pack_pair(s, scores[1]), pack_pair(s, scores[1] + 2)};
+        uint4 weights = {pack_pair(s, scores[0]), pack_pair(s, scores[0] + 2), pack_pair(s, scores[1]), pack_pair(s, scores[1] + 2)};
         add_values(s, weights, at + KEYS * s.width * 2, sums);
         __syncwarp();
         if (loads && i + s.stages < steps) load_keys(g, s, tile, at, full + stage * 8, first_slot(walk, first + (i + s.stages) * WARPS));
@@ -298,8 +316,9 @@ INLINE void barrier_of_blocks(int splits) {
 INLINE void weigh_blocks(const attention_decode_arguments *g, decode_smem m, const decode_tile *tile) {
     const attention_arguments *p = &g->call;
     int from = threadIdx.x % SPLITS;
-#pragma unroll
-    for (int row = threadIdx.x / SPLITS; row < ROWS; row += THREADS / SPLITS) {
+#pragma unroll 1
+    for (int first = 0; first < tile->rows; first += THREADS / SPLITS) {
+        int row = first + threadIdx.x / SPLITS;
         float own = -INFINITE, total = 0;
         if (row < tile->rows && from < g->splits) {
             own = ld_cluster_f32(cluster_map(m.maxes + (WARPS * ROWS + row) * 4, from));
@@ -333,7 +352,7 @@ INLINE float repeat_sum(const attention_decode_arguments *g, const decode_shape 
         float product = 0;
 #pragma unroll 1
         for (int i = 0; i < p->width; i++) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, k + 2 * (slot * p->k_strides[2] + i)), product);
-        float score = (g->general ? score_of(p, product, extra, view.base + from) : product * p->scale) * LOG2_E, weight = ex2(score - shift);
+        float score = (s.general ? score_of(p, product, extra, view.base + from) : product * p->scale) * LOG2_E, weight = ex2(score - shift);
         if (weight != 0) sum = fmaf(weight, load_half(s.element, v + 2 * (slot * p->v_strides[2] + col)), sum);
     }
     return sum;
@@ -354,7 +373,8 @@ INLINE void join_blocks(const attention_decode_arguments *g, const decode_shape 
         float2 end = ld_shared_f32x2(m.ends + row * 8);
         if (sum != sum && end.y == end.y) sum = repeat_sum(g, s, tile, row, col, end.x);
         int64_t at = tile->batch * p->out_strides[0] + head_of(tile, row) * p->out_strides[1] + query_of(tile, row) * p->out_strides[2] + col * p->out_strides[3];
-        store_float(&p->out, at, end.y == 0 ? 0 : sum / end.y);
+        float y = end.y == 0 ? 0 : __fdividef(sum, end.y);
+        ((uint16_t *)p->out.data)[at] = (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(y, 0) : cvt_f16x2(y, 0));
     }
 }
 
@@ -363,21 +383,21 @@ INLINE void join_blocks(const attention_decode_arguments *g, const decode_shape 
 INLINE void attention_decode(const attention_decode_arguments *g, const decode_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     decode_smem m = smem_of(s, shared_address(shared));
-    int rank = (int)(blockIdx.x % (uint32_t)g->splits);
+    int rank = (int)(blockIdx.x % (uint32_t)g->splits), warp = threadIdx.x / 32;
     decode_rows rows;
     float sums[MOST_WIDTH / 8][4];
-    if (threadIdx.x < 32) {
-        if (threadIdx.x == 0) {
-            tma_prefetch((const tensor_map *)g->map_k);
-            tma_prefetch((const tensor_map *)g->map_v);
-        }
-        if (threadIdx.x < WARPS * s.stages) mbarrier_init(m.full + threadIdx.x * 8, 1);
+    if (threadIdx.x % 32 == 0) {
+        tma_prefetch((const tensor_map *)g->map_k);
+        tma_prefetch((const tensor_map *)g->map_v);
+        for (int i = 0; i < s.stages; i++) mbarrier_init(m.full + (warp * s.stages + i) * 8, 1);
         fence_mbarrier_init();
     }
-    grid_wait();
+    __syncwarp();
     decode_tile tile = tile_at(g, (int)(blockIdx.x / (uint32_t)g->splits));
+    grid_release();
+    grid_wait();
+    see_tile(&g->call, &tile);
     decode_walk walk = walk_of(g, tile.view, rank);
-    __syncthreads();
     attend(g, s, m, &tile, &walk, &rows, sums);
     join_warps(s, m, &tile, &rows, sums);
     barrier_of_blocks(g->splits);
@@ -389,9 +409,9 @@ INLINE void attention_decode(const attention_decode_arguments *g, const decode_s
     }
 }
 
-#define DECODE(name, element, width, value_width, stages, blocks)                                                                                  \
+#define DECODE(name, element, width, value_width, stages, blocks, general)                                                                                  \
     extern "C" __global__ void __launch_bounds__(THREADS, blocks) attention_decode_##name(const __grid_constant__ attention_decode_arguments arguments) { \
-        const decode_shape shape = {element, width, value_width, stages};                                                                          \
+        const decode_shape shape = {element, width, value_width, stages, general};                                                                          \
         attention_decode(&arguments, shape);                                                                                                       \
     }
 

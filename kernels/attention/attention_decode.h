@@ -20,7 +20,6 @@ typedef struct attention_decode_arguments {
     int32_t splits;               /* blocks of a cluster */
     int32_t parts;                /* blocks, by heads, of the heads that share k and v */
     int32_t queries;              /* taken together, with all heads that share k and v; 1 where queries have rows or positions */
-    int32_t general;              /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
 } attention_decode_arguments;
 
 #endif

@@ -29,30 +29,35 @@ INLINE int modulo(int64_t position, int slots) {
     return (int)rest;
 }
 
-INLINE attention_view view_of(const attention_arguments *p, int batch, int64_t query) {
-    attention_view view = {0, 0, 0, -1};
-    if (query >= p->queries) return view;
-    int64_t cache = p->has_row ? load_int(&p->row, query * p->row_step) : batch, begin = 0, end = p->keys;
-    if (cache < 0 || cache >= p->cache_rows) {
-        fault_raise(&p->fault, CUDA_FAULT_INDEX, cache, p->cache_rows);
-        return view;
-    }
-    view.cache = (int)cache;
-    int64_t position = p->has_position ? load_int(&p->position, query * p->position_step) : query + p->offset;
-    if (p->has_position) end = position < INT64_MAX ? position + 1 : position;
+/* What is seen from a position. is_ring: the operand position is there, and the cache holds position p at p modulo its slots. */
+INLINE attention_view view_from(const attention_arguments *p, int cache, int64_t position, bool is_ring) {
+    attention_view view = {0, 0, 0, cache};
+    int64_t begin = 0, end = p->keys;
+    if (is_ring) end = position < INT64_MAX ? position + 1 : position;
     if (p->causal && end - 1 > position) end = position + 1;
     if (p->ahead > 0 && end - p->ahead > position) end = position + p->ahead;
     if (p->window > 0 && position >= p->window) begin = position - p->window + 1;
-    if (p->has_position && end - p->keys > begin) begin = end - p->keys;
-    if ((p->mask_keys > 0 && p->mask_keys < end) || (p->bias_keys > 0 && p->bias_keys < end)) {
+    if (is_ring && end - p->keys > begin) begin = end - p->keys;
+    if (is_ring && ((p->mask_keys > 0 && p->mask_keys < end) || (p->bias_keys > 0 && p->bias_keys < end))) {
         fault_raise(&p->fault, CUDA_FAULT_INDEX, position, p->mask_keys > 0 ? p->mask_keys : p->bias_keys);
         return view;
     }
     if (end <= begin) return view;
-    view.start = p->has_position ? modulo(begin, (int)p->keys) : (int)begin;
+    view.start = is_ring ? modulo(begin, (int)p->keys) : (int)begin;
     view.count = (int)(end - begin);
     view.base = (int)begin;
     return view;
+}
+
+INLINE attention_view view_of(const attention_arguments *p, int batch, int64_t query) {
+    attention_view nothing = {0, 0, 0, -1};
+    if (query >= p->queries) return nothing;
+    int64_t cache = p->has_row ? load_int(&p->row, query * p->row_step) : batch;
+    if (cache < 0 || cache >= p->cache_rows) {
+        fault_raise(&p->fault, CUDA_FAULT_INDEX, cache, p->cache_rows);
+        return nothing;
+    }
+    return view_from(p, (int)cache, p->has_position ? load_int(&p->position, query * p->position_step) : query + p->offset, p->has_position);
 }
 
 /* ---- scores ---- */

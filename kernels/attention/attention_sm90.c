@@ -11,7 +11,7 @@
 typedef struct sm90_entry {
     dw_format format;
     const char *image, *entry;
-    int groups, width, value_width, keys;
+    int groups, width, value_width, keys, blocks;
     bool general;
 } sm90_entry;
 
@@ -171,7 +171,8 @@ dw_status attention_sm90_shape(const kernel_run *run, kernel_launcher *launcher)
     g->tiles = (int32_t)tiles;
     g->heads_together = (int32_t)heads_together(run, heads);
     cuda_grid(&launch, heads * tiles, 1, 1);
-    launch.block[0] = (uint32_t)(128 * (e->groups + 1));
+    launch.block[0] = (uint32_t)ATTENTION_THREADS(e->groups, e->blocks);
+    launch.overlaps = true;
     launch.shared_bytes = shared_bytes(e);
     return launcher->add(launcher, &launch);
 }

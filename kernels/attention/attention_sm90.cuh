@@ -1,7 +1,7 @@
 /* Fused attention on Hopper: the body of the entries of attention_sm90.cu, which give it its constants. A block makes 64 x groups queries of one head.
  *
- *   warpgroup 0, one thread     empty -> TMA q once; k [keys, width], v [keys, value_width] -> full          two stages each in smem, in columns of 64
- *   warpgroups 1 .. groups      scores [64, keys] = q k^T (wgmma, smem x smem) -> weights in registers -> sums [64, value_width] += weights v (wgmma,
+ *   the last warps, one thread  empty -> TMA q once; k [keys, width], v [keys, value_width] -> full          two stages each in smem, in columns of 64
+ *   warpgroups 0 .. groups - 1  scores [64, keys] = q k^T (wgmma, smem x smem) -> weights in registers -> sums [64, value_width] += weights v (wgmma,
  *                               registers x smem, v as it lies: keys are rows)
  *
  *   of a warpgroup:   q k(i+1)^T issued | weights(i) v(i) issued | softmax of i+1 under the second product | ..
@@ -14,7 +14,7 @@
  * a segment sees are skipped, those that all see are not masked. A hidden key may hold anything: a row with a NaN among its results while its sum is
  * none is done again without the keys of no weight.
  *
- * Registers: 24 to 40 (loads), 240 (products). Speed: README.md. */
+ * Registers: 24 (loads), 240 (products); where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
 #ifndef KERNELS_ATTENTION_SM90_CUH
 #define KERNELS_ATTENTION_SM90_CUH
 
@@ -28,7 +28,7 @@ enum { ROW_BYTES = 128, CHUNK_COLS = 64, STAGES = ATTENTION_STAGES };
 
 /* The constants of an entry; everything in here is known to the compiler. width, value_width: multiples of 64 that the operands are padded to. */
 typedef struct attention_shape {
-    int element, groups, width, value_width, keys;
+    int element, groups, width, value_width, keys, blocks;
     int general;                  /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
 } attention_shape;
 
@@ -181,11 +181,17 @@ INLINE void finish_scores(const attention_arguments *p, const attention_shape s,
             int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1), from = distance(rows->start[half], slot, slots);
             scores[i] = from < counts[half] && slot < slots ? score_of(p, scores[i], half ? extra1 : extra0, rows->base[half] + from) : -INFINITE;
         }
-    } else if (!all) {
+    } else if (!all && p->has_position) {
 #pragma unroll
         for (int i = 0; i < s.keys / 2; i++) {
             int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1);
             if (distance(rows->start[half], slot, slots) >= counts[half] || slot >= slots) scores[i] = -INFINITE;
+        }
+    } else if (!all) {            /* no ring: what is seen ends before the last slot */
+#pragma unroll
+        for (int i = 0; i < s.keys / 2; i++) {
+            int half = i >> 1 & 1, from = i / 4 * 8 + (i & 1) - (rows->start[half] - col);
+            if ((uint32_t)from >= (uint32_t)counts[half]) scores[i] = -INFINITE;
         }
     }
 }
@@ -323,7 +329,7 @@ INLINE void attend(const attention_sm90_arguments *g, const attention_shape s, a
         turn_next(&k_turn);
         turn_next(&v_turn);
     }
-    if (group != s.groups - 1) order_wait(s, group);
+    if (group == 0) order_wait(s, group);
     mbarrier_wait(m.v_full + 8 * v_turn.stage, v_turn.phase);
     add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
     wgmma_wait(0);
@@ -470,27 +476,28 @@ INLINE void attention_tma(const attention_sm90_arguments *g, const attention_sha
         }
         fence_mbarrier_init();
     }
+    grid_release();
     grid_wait();
     bool whole = !g->call.has_row && !g->call.has_position;
-    if (threadIdx.x == 0 && whole) store_whole_tile(&g->call, s, m, tile.batch, tile.first);
-    for (int row = (int)threadIdx.x - 128; row >= 0 && row < s.groups * 64; row += blockDim.x) store_view(m.rows, row, view_of(&g->call, tile.batch, tile.first + row));
+    if (threadIdx.x == s.groups * 128 && whole) store_whole_tile(&g->call, s, m, tile.batch, tile.first);
+    for (int row = threadIdx.x; row < s.groups * 64; row += blockDim.x) store_view(m.rows, row, view_of(&g->call, tile.batch, tile.first + row));
     __syncthreads();
     if (!whole) {
         if (threadIdx.x < 32) find_segments(s, (int)g->call.keys, m);
         __syncthreads();
     }
-    if (role == 0) {
-        setmaxnreg_dec(24);
-        if (threadIdx.x < 32 && elect_one()) load_blocks(g, s, m, tile);
+    if (role == s.groups) {
+        if (s.blocks == 1) setmaxnreg_dec(24);
+        if (threadIdx.x / 32 == 4 * s.groups && elect_one()) load_blocks(g, s, m, tile);
     } else {
-        setmaxnreg_inc(240);
-        attend_tile(g, s, m, tile, role - 1);
+        if (s.blocks == 1) setmaxnreg_inc(240);
+        attend_tile(g, s, m, tile, role);
     }
 }
 
-#define ATTENTION(name, element, groups, width, value_width, keys, general)                                                             \
-    extern "C" __global__ void __launch_bounds__(128 * (groups + 1), 1) name(const __grid_constant__ attention_sm90_arguments arguments) { \
-        const attention_shape shape = {element, groups, width, value_width, keys, general};                                             \
+#define ATTENTION(name, element, groups, width, value_width, keys, blocks, general)                                                     \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) name(const __grid_constant__ attention_sm90_arguments arguments) { \
+        const attention_shape shape = {element, groups, width, value_width, keys, blocks, general};                                     \
         attention_tma(&arguments, shape);                                                                                               \
     }
 

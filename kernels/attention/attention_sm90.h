@@ -13,6 +13,9 @@
 /* Shared memory besides the tiles: of each query 16 bytes, of each segment 32, and barriers. */
 enum { ATTENTION_ROW_BYTES = 16, ATTENTION_SEGMENT_BYTES = 32, ATTENTION_BARRIER_BYTES = 128, ATTENTION_STAGES = 2 };
 
+/* Registers move between whole warpgroups, so a block that has a multiprocessor for itself loads by four warps of which three idle. */
+#define ATTENTION_THREADS(groups, blocks) (128 * (groups) + ((blocks) > 1 ? 32 : 128))
+
 /* Maps: axes width, sequence, heads, batches; boxes of 64 columns by the tile's queries (q), its keys (k, v), 64 queries (out). */
 typedef struct attention_sm90_arguments {
     ATTENTION_ALIGNED(128) uint64_t map_q[16];

@@ -269,6 +269,7 @@ INLINE void attention_stream(const attention_stream_arguments *g, const stream_s
     place.batch = item / g->parts / kv_heads / (int)p->queries;
     place.first_head = group * (int)p->shared_heads + part * s.heads;
     place.heads = min((int)p->shared_heads - part * s.heads, s.heads);
+    grid_release();
     grid_wait();
     place.view = view_of(p, place.batch, place.query);
     place.k = p->k.data + (place.view.cache * p->k_strides[0] + group * p->k_strides[1]) * p->k.element_bytes;

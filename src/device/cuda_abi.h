@@ -117,7 +117,6 @@ typedef enum cuda_launch_attribute_id {
     CUDA_LAUNCH_IGNORE = 0,
     CUDA_LAUNCH_COOPERATIVE = 2,
     CUDA_LAUNCH_CLUSTER = 4,
-    CUDA_LAUNCH_PROGRAMMATIC_SERIALIZATION = 6,
     CUDA_LAUNCH_PRIORITY = 8,
     CUDA_LAUNCH_PREFERRED_CLUSTER = 11
 } cuda_launch_attribute_id;
@@ -126,7 +125,6 @@ typedef union cuda_launch_value {
     char pad[64];
     int cooperative;
     struct { unsigned x, y, z; } cluster;          /* also of the preferred cluster */
-    int programmatic_serialization;
     int priority;
 } cuda_launch_value;
 

@@ -151,7 +151,14 @@ dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *
     return row->shape(run, &launcher.launcher);
 }
 
-static dw_status add_node(device *device, cuda_graph graph, const graph_node *node, const cuda_node *before, cuda_node *made) {
+/* A launch may begin early after a kernel of ours alone: a library's calls have no place where others could hang. */
+static cuda_edge edge_between(const graph_node *before, const graph_node *node) {
+    if (!node->launch.overlaps || before->child != NULL) return (cuda_edge){0};
+    return (cuda_edge){.from_port = CUDA_PORT_PROGRAMMATIC, .type = CUDA_EDGE_PROGRAMMATIC};
+}
+
+/* Behind previous, which the graph has as *before; both NULL: the first. */
+static dw_status add_node(device *device, cuda_graph graph, const graph_node *node, const graph_node *previous, const cuda_node *before, cuda_node *made) {
     const cuda_driver *driver = &cuda_state_of(device)->driver;
     const kernel_launch *launch = &node->launch;
     void *parameters[1];
@@ -160,7 +167,7 @@ static dw_status add_node(device *device, cuda_graph graph, const graph_node *no
         return DW_OK;
     }
     cuda_node_params params = {.type = CUDA_NODE_KERNEL, .kernel = node_of(node, parameters)};
-    const cuda_edge edge = {.from_port = launch->overlaps ? CUDA_PORT_PROGRAMMATIC : 0, .type = launch->overlaps ? CUDA_EDGE_PROGRAMMATIC : 0};
+    const cuda_edge edge = before != NULL ? edge_between(previous, node) : (cuda_edge){0};
     CUDA_TRY(device->context, driver, GraphAddNode_v2, made, graph, before, before ? &edge : NULL, before ? 1 : 0, &params);
     if (launch->cluster[0] == 0) return DW_OK;
     const cuda_launch_value value = {.cluster = {launch->cluster[0], launch->cluster[1], launch->cluster[2]}};
@@ -175,14 +182,18 @@ static dw_status instantiate(device *device, device_graph *graph) {
     drop_exec(device, graph);
     shrink(device, graph, graph->place);
     CUDA_TRY(device->context, &state->driver, GraphCreate, &graph->graph, 0);
-    for (size_t i = 0; i < graph->count; i++) TRY(add_node(device, graph->graph, graph->nodes[i], i > 0 ? &graph->nodes[i - 1]->node : NULL, &graph->nodes[i]->node));
+    for (size_t i = 0; i < graph->count; i++) {
+        const graph_node *previous = i > 0 ? graph->nodes[i - 1] : NULL;
+        TRY(add_node(device, graph->graph, graph->nodes[i], previous, previous != NULL ? &previous->node : NULL, &graph->nodes[i]->node));
+    }
     CUDA_TRY(device->context, &state->driver, GraphInstantiateWithParams, &graph->exec, graph->graph, &params);
     return DW_OK;
 }
 
 static dw_status chain(device *device, cuda_graph to, const device_graph *graph) {
     cuda_node nodes[2] = {NULL, NULL};
-    for (size_t i = 0; i < graph->count; i++) TRY(add_node(device, to, graph->nodes[i], i > 0 ? &nodes[(i - 1) % 2] : NULL, &nodes[i % 2]));
+    for (size_t i = 0; i < graph->count; i++)
+        TRY(add_node(device, to, graph->nodes[i], i > 0 ? graph->nodes[i - 1] : NULL, i > 0 ? &nodes[(i - 1) % 2] : NULL, &nodes[i % 2]));
     return cuda_add_captured(device, to);
 }
 

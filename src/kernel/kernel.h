@@ -33,6 +33,7 @@ typedef struct kernel_run {
     op_call call;                     /* tensors and attributes; a packed operand's tensor has data NULL */
     op_post_list post;
     bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() wants it */
+    unsigned constant_in;             /* bit i: no launch of the run writes operand i */
     const void *packed;               /* the packed operand, when the row packs one */
     void *workspace;                  /* at least workspace() bytes, aligned to 64, uninitialised */
     pool *pool;
@@ -106,7 +107,7 @@ typedef struct kernel_launch {
     uint32_t grid[3], block[3];
     uint32_t cluster[3];              /* zeros: none */
     uint32_t shared_bytes;            /* dynamic */
-    bool overlaps;                    /* begins before the launch in front of it has ended, and waits for it by itself */
+    bool overlaps;                    /* in a graph it begins before the launch in front of it has ended, and waits for it by itself */
     int slot_count, map_count;
     kernel_slot slots[KERNEL_SLOTS];
     kernel_map maps[KERNEL_MAPS];

@@ -44,7 +44,10 @@ PTX uint32_t elect_one(void) {
     return elected;
 }
 
-/* Waits for the kernels before this one, where it was allowed to begin early. */
+/* Waits for the kernels before this one, where it was allowed to begin early. Before it, only what no kernel of the run writes may be read. */
 PTX void grid_wait(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
+
+/* The kernel after this one may begin, once all blocks of this one have come here or ended; it waits in its own grid_wait. */
+PTX void grid_release(void) { asm volatile("griddepcontrol.launch_dependents;" ::: "memory"); }
 
 #endif
