@@ -12,6 +12,8 @@
 typedef struct product_op {
     uint32_t a_registers[4];       /* or SIM_NO_ROW */
     uint32_t a_descriptor, b_descriptor, scale_d;
+    uint32_t metadata;             /* of a sparse A; else SIM_NO_ROW */
+    int selector;                  /* which lanes of four have the metadata */
     uint32_t *d;                   /* count rows */
     int *d_watch, a_watch[4];      /* their numbers among the watched; -1: none */
     int count;                     /* of d */
@@ -27,14 +29,18 @@ struct sim_product {
     uint64_t a, b;
     bool accumulate;
     uint32_t group;
+    uint32_t metadata[LANES];      /* of a sparse A */
 };
 
-enum { ROWS = 16, MAX_K = 32, MAX_N = 256, CHUNK = 16 };
+enum { ROWS = 16, MAX_K = 64, MAX_N = 256, CHUNK = 16 };
 
 /* ---- operands ---- */
 
 /* Lines along m or n, of k codes each; lost: some of the line's bytes were never written. */
 typedef struct operand { uint32_t code[MAX_N][MAX_K]; bool lost[MAX_N]; uint64_t digest; } operand;
+
+/* Which columns of a sparse row there are, as bits. */
+typedef struct pattern { uint64_t row[ROWS]; } pattern;
 
 /* Address of an element of an operand in shared memory (PTX ISA 9.7.15.5.1): start, and the distances between core matrices, in the descriptor's 16-byte units.
  * row: along m or n. K-major: rows of 16 bytes of k, in groups of 8. MN-major: rows of 8 elements along m or n, one for each k. */
@@ -105,6 +111,41 @@ static void read_registers(const product_op *p, const struct sim_product *issued
     }
 }
 
+/* Four bits of metadata for each four columns (of 32-bit elements, two): the places of its two elements (of 32-bit ones, of the two halves of one). Lanes of a
+ * group of four have rows lane / 4 and that plus 8; of 16 and 32-bit elements the two lanes that the selector names have the lower and upper columns, and the second
+ * row in their upper halves; of 8-bit ones lane % 2 is the second row, and lane / 2 % 2 the upper columns (PTX ISA 9.7.15.6.1). */
+static uint32_t metadata_of(const struct sim_product *issued, int bytes, int row, int group, int groups) {
+    const int quad = row % 8 * 4, second = row / 8, upper = group >= groups / 2, at = group % (groups / 2) * 4;
+    if (bytes == 1) return issued->metadata[quad + second + 2 * upper] >> at & 15;
+    const product_op *p = issued->op->extra;
+    return issued->metadata[quad + 2 * p->selector + upper] >> (16 * second + at) & 15;
+}
+
+/* Lays the k / 2 elements of each row of a sparse A out at the places that the metadata tells. false: a finding. */
+static bool spread(sim_warp *w, const struct sim_product *issued, int bytes, int k, operand *a, pattern *there) {
+    const int each = bytes == 4 ? 2 : 4, groups = k / each;
+    for (int row = 0; row < ROWS; row++) {
+        uint32_t packed[MAX_K / 2];
+        memcpy(packed, a->code[row], sizeof *packed * (size_t)k / 2);
+        memset(a->code[row], 0, sizeof *packed * (size_t)k);
+        there->row[row] = 0;
+        for (int group = 0; group < groups; group++) {
+            const uint32_t bits = metadata_of(issued, bytes, row, group, groups), first = bits & 3, second = bits >> 2;
+            const bool valid = bytes == 4 ? bits == 4 || bits == 14 : first < second;
+            if (!valid) {
+                sim_find(w, issued->op, -1, "the metadata of row %d, columns %d to %d, is %u, which names no places", row, group * each, group * each + each - 1, bits);
+                return false;
+            }
+            for (int i = 0; i < each / 2; i++) {
+                const int column = group * each + (bytes == 4 ? bits == 14 : (int)(i == 0 ? first : second));
+                a->code[row][column] = packed[group * each / 2 + i];
+                there->row[row] |= 1ull << column;
+            }
+        }
+    }
+    return true;
+}
+
 /* ---- computing ---- */
 
 /* Both operands as numbers: A's rows one behind another, B's columns in panels (panel.h). */
@@ -166,7 +207,7 @@ static void to_line(const operand *o, int line, int k, const product_format *f, 
 
 /* Products of 8-bit floats keep 13 bits behind the largest exponent, and as many in the result; of wider ones 25, and 23. Results in halves are rounded to the
  * nearest. */
-static void compute_floats(const struct sim_product *issued, const operand *a, const operand *b, cells *t) {
+static void compute_floats(const struct sim_product *issued, const operand *a, const operand *b, const pattern *there, cells *t) {
     static _Thread_local numbers rows, columns;
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
@@ -188,8 +229,14 @@ static void compute_floats(const struct sim_product *issued, const operand *a, c
             if (rows.finite[row] && columns.finite[column]) continue;
             to_line(a, row, k, fa, bits, p->negate_a, x);
             to_line(b, column, k, fb, bits, p->negate_b, y);
-            double exact = half ? product_sum_exact(x, y, k, before[column], bits, fraction) : 0;
-            t->c[row][column] = !half ? product_sum(x, y, k, before[column], bits, fraction, result) : isnan(exact) ? 0x7fff : (uint32_t)num_encode(DW_FORMAT_f16, exact, false);
+            int terms = 0;   /* what a sparse row has not is not multiplied */
+            for (int i = 0; i < k; i++) {
+                if ((there->row[row] >> i & 1) == 0) continue;
+                x[terms] = x[i];
+                y[terms++] = y[i];
+            }
+            double exact = half ? product_sum_exact(x, y, terms, before[column], bits, fraction) : 0;
+            t->c[row][column] = !half ? product_sum(x, y, terms, before[column], bits, fraction, result) : isnan(exact) ? 0x7fff : (uint32_t)num_encode(DW_FORMAT_f16, exact, false);
         }
     }
 }
@@ -224,16 +271,20 @@ static bool compute(sim_warp *w, const struct sim_product *issued) {
     static _Thread_local cells t;
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
-    int n = op->shape[1], k = op->shape[2], bytes = 32 / k;
+    const bool sparse = p->metadata != SIM_NO_ROW;
+    int n = op->shape[1], k = op->shape[2], bytes = (sparse ? 64 : 32) / k;
+    pattern there;
+    memset(&there, 0xff, sizeof there);
     if (p->a_registers[0] != SIM_NO_ROW) read_registers(p, issued, bytes, &a);
-    else if (!read_operand(w, op, bytes, issued->a, p->transposed_a, w->index % 4 * ROWS, ROWS, k, &a)) return false;
+    else if (!read_operand(w, op, bytes, issued->a, p->transposed_a, w->index % 4 * ROWS, ROWS, sparse ? k / 2 : k, &a)) return false;
+    if (sparse && !spread(w, issued, bytes, k, &a, &there)) return false;
     if (!read_operand(w, op, bytes, issued->b, p->transposed_b, 0, n, k, &b)) return false;
     if (w->launch->digests) {
         int signs = issued->accumulate | p->negate_a << 1 | p->negate_b << 2;
         sim_digest(w->launch, sim_mix(sim_mix(a.digest, b.digest), ((uint64_t)sim_line(w, op) << 8 | (uint64_t)signs) + (w->cta->linear << 40) + ((uint64_t)w->index << 32)));
     }
     gather(issued, &t);
-    if (p->result != PTX_s32) compute_floats(issued, &a, &b, &t);
+    if (p->result != PTX_s32) compute_floats(issued, &a, &b, &there, &t);
     else if (!compute_integers(w, issued, &a, &b, &t)) return false;
     scatter(issued, &t);
     return true;
@@ -336,6 +387,7 @@ static sim_flow do_wgmma(sim_warp *w, const sim_op *op, uint32_t mask) {
     issued.b = *(const uint64_t *)sim_row(w, p->b_descriptor);
     if (p->a_descriptor != SIM_NO_ROW) issued.a = *(const uint64_t *)sim_row(w, p->a_descriptor);
     issued.accumulate = (*(const uint32_t *)sim_row(w, p->scale_d) & 1) != 0;
+    if (p->metadata != SIM_NO_ROW) memcpy(issued.metadata, sim_row(w, p->metadata), sizeof issued.metadata);
     if (w->product_count == w->product_capacity) {
         size_t capacity = w->product_capacity == 0 ? 64 : w->product_capacity * 2;
         struct sim_product *larger = realloc(w->products, capacity * sizeof *larger);
@@ -387,17 +439,17 @@ static bool is_constant(const ptx_operand *o, int64_t *value) {
     return o->kind == PTX_OPERAND_INTEGER;
 }
 
-/* {d}, a or {a}, b, p; of floats scale-a, scale-b; of 16-bit ones transposes of what lies in shared memory. */
-static bool decode_signs(sim_decoding *d, product_op *p, bool halves) {
+/* {d}, a or {a}, b, (of a sparse A metadata and selector,) p; of floats scale-a, scale-b; of 16-bit ones transposes of what lies in shared memory. more: 2 of a sparse A. */
+static bool decode_signs(sim_decoding *d, product_op *p, bool halves, int more) {
     const ptx_instruction *in = d->instruction;
     int64_t value[4] = {1, 1, 0, 0};
     int transposes = in->operands[1].kind == PTX_OPERAND_VECTOR ? 1 : 2;
-    if (in->count != 6 && !(halves && in->count == 6 + transposes)) {
+    if (in->count != 6 + more && !(halves && in->count == 6 + more + transposes)) {
         d->why = "six operands, and of 16-bit floats perhaps the order of what lies in shared memory";
         return false;
     }
-    for (int i = 4; i < in->count; i++) {
-        if (!is_constant(&in->operands[i], &value[i - 4 + (i >= 6 && transposes == 1)])) {
+    for (int i = 4 + more; i < in->count; i++) {
+        if (!is_constant(&in->operands[i], &value[i - more - 4 + (i - more >= 6 && transposes == 1)])) {
             d->why = "signs and orders are constants";
             return false;
         }
@@ -420,12 +472,14 @@ static sim_handler select_product(sim_decoding *d, ptx_type result) {
     const ptx_instruction *in = d->instruction;
     int n = d->op->shape[1], bytes = ptx_types[d->type].bits / 8, count = result == PTX_f16 ? n / 4 : n / 2;
     bool wide = result == PTX_s32 && n > 32 && n % 16 != 0;
+    const bool sparse = sim_mod(d, SIM_MOD_sp);
+    const int more = sparse ? 2 : 0;
     if (d->type == PTX_tf32) bytes = 4;
-    if (!is_type_pair(d, result) || d->op->shape[0] != 64 || d->op->shape[2] != 32 / bytes || n < 8 || n > MAX_N || n % 8 != 0 || wide) {
+    if (!is_type_pair(d, result) || d->op->shape[0] != 64 || d->op->shape[2] != (sparse ? 64 : 32) / bytes || n < 8 || n > MAX_N || n % 8 != 0 || wide) {
         d->why = "a shape or types that wgmma does not have";
         return NULL;
     }
-    if (in->count < (result == PTX_s32 ? 4 : 6) || in->operands[0].kind != PTX_OPERAND_VECTOR || in->operands[0].count != count) {
+    if (in->count < (result == PTX_s32 ? 4 : 6) + more || in->operands[0].kind != PTX_OPERAND_VECTOR || in->operands[0].count != count) {
         d->why = "the accumulator has n / 2 registers (of halves n / 4), and three operands at least follow";
         return NULL;
     }
@@ -433,13 +487,22 @@ static sim_handler select_product(sim_decoding *d, ptx_type result) {
     if (p == NULL || (p->d = sim_decode_new(d, sizeof *p->d * (size_t)count)) == NULL || (p->d_watch = sim_decode_new(d, sizeof *p->d_watch * (size_t)count)) == NULL) return NULL;
     p->count = count;
     p->result = result;
-    p->a_descriptor = SIM_NO_ROW;
+    p->a_descriptor = p->metadata = SIM_NO_ROW;
     for (int i = 0; i < 4; i++) p->a_registers[i] = SIM_NO_ROW;
-    if (result == PTX_s32 && in->count != 4) {
+    if (result == PTX_s32 && in->count != 4 + more) {
         d->why = "products of integers have four operands";
         return NULL;
     }
-    if (result != PTX_s32 && !decode_signs(d, p, bytes == 2)) return NULL;
+    if (result != PTX_s32 && !decode_signs(d, p, bytes == 2, more)) return NULL;
+    if (sparse) {
+        int64_t selector;
+        if (!is_constant(&in->operands[4], &selector) || selector < 0 || selector > (bytes == 1 ? 0 : 1)) {
+            d->why = "the selector of metadata is the constant 0, or of 16 and 32-bit elements 0 or 1";
+            return NULL;
+        }
+        p->selector = (int)selector;
+        if (sim_decode_source(d, &in->operands[3], PTX_b32, &p->metadata) != DW_OK) return NULL;
+    }
     for (int i = 0; i < count; i++) {
         if (sim_decode_target(d, &in->operands[0].items[i], PTX_b32, &p->d[i]) != DW_OK || sim_decode_watch(d, p->d[i]) != DW_OK) return NULL;
     }
@@ -456,7 +519,7 @@ static sim_handler select_product(sim_decoding *d, ptx_type result) {
     } else if (sim_decode_source(d, a, PTX_b64, &p->a_descriptor) != DW_OK) {
         return NULL;
     }
-    if (sim_decode_source(d, &in->operands[2], PTX_b64, &p->b_descriptor) != DW_OK || sim_decode_source(d, &in->operands[3], PTX_pred, &p->scale_d) != DW_OK) return NULL;
+    if (sim_decode_source(d, &in->operands[2], PTX_b64, &p->b_descriptor) != DW_OK || sim_decode_source(d, &in->operands[3 + more], PTX_pred, &p->scale_d) != DW_OK) return NULL;
     d->op->extra = p;
     return do_wgmma;
 }
