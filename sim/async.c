@@ -324,6 +324,7 @@ static bool read_map(sim_warp *w, const sim_op *op, int lane, uint64_t address, 
         sim_find(w, op, lane, "there is no tensor map at 0x%" PRIx64 ": encode one with cuTensorMapEncodeTiled", address);
         return false;
     }
+    if (!sim_check_map(w, op, lane, address)) return false;
     if (map->rank != rank) {
         sim_find(w, op, lane, "the tensor map has %d dimensions, and the instruction %d", map->rank, rank);
         return false;

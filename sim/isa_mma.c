@@ -17,26 +17,26 @@ typedef struct mma_op {
     int a_count, b_count, c_count;
 } mma_op;
 
-typedef struct fragments { uint64_t a[MAX_M][MAX_K], b[MAX_K][MMA_N]; } fragments;   /* bits of elements */
+typedef struct fragments { uint64_t a[MAX_M][MAX_K], b[MMA_N][MAX_K]; } fragments;   /* bits of elements; of B its columns */
 
 static int element_bits(int type) { return ptx_types[type].bits; }
 
-static uint64_t element_of(sim_warp *w, uint32_t row, int lane, int index, int bits) {
-    if (bits == 64) return ((const uint64_t *)sim_row(w, row))[lane];
+/* The elements of a lane's register. */
+static inline void spread(sim_warp *w, uint32_t row, int lane, int bits, int each, uint64_t *to) {
+    if (bits == 64) {
+        to[0] = ((const uint64_t *)sim_row(w, row))[lane];
+        return;
+    }
     uint32_t word = ((const uint32_t *)sim_row(w, row))[lane];
-    return bits == 32 ? word : word >> (index * bits) & ((1u << bits) - 1);
+    for (int e = 0; e < each; e++) to[e] = bits == 32 ? word : word >> (e * bits) & ((1u << bits) - 1);
 }
 
 static void gather(sim_warp *w, const sim_op *op, const mma_op *p, fragments *f) {
     int a_bits = element_bits(op->type), each = a_bits >= 32 ? 1 : 32 / a_bits, tall = op->shape[0] == 16 ? 2 : 1;
     for (int lane = 0; lane < LANES; lane++) {
         int g = lane / 4, t = lane % 4;
-        for (int r = 0; r < p->a_count; r++) {
-            for (int e = 0; e < each; e++) f->a[g + 8 * (r % tall)][each * t + e + 4 * each * (r / tall)] = element_of(w, p->a[r], lane, e, a_bits);
-        }
-        for (int r = 0; r < p->b_count; r++) {
-            for (int e = 0; e < each; e++) f->b[each * t + e + 4 * each * r][g] = element_of(w, p->b[r], lane, e, a_bits);
-        }
+        for (int r = 0; r < p->a_count; r++) spread(w, p->a[r], lane, a_bits, each, &f->a[g + 8 * (r % tall)][each * t + 4 * each * (r / tall)]);
+        for (int r = 0; r < p->b_count; r++) spread(w, p->b[r], lane, a_bits, each, &f->b[g][each * t + 4 * each * r]);
     }
 }
 
@@ -50,7 +50,7 @@ static void sum_integers(const sim_op *op, const fragments *f, int k, cells *t) 
     panels p = {0};
     for (int i = 0; i < k; i++) {
         for (int row = 0; row < op->shape[0]; row++) p.significand[i * PANEL_COLUMNS + row] = op->type == PTX_s8 ? (int8_t)f->a[row][i] : (int32_t)f->a[row][i];
-        for (int column = 0; column < MMA_N; column++) p.column[column][i] = op->type2 == PTX_s8 ? (int8_t)f->b[i][column] : (int32_t)f->b[i][column];
+        for (int column = 0; column < MMA_N; column++) p.column[column][i] = op->type2 == PTX_s8 ? (int8_t)f->b[column][i] : (int32_t)f->b[column][i];
     }
     for (int column = 0; column < MMA_N; column++) {
         const panel_sum sum = {.k = k, .columns = PANEL_COLUMNS, .row = {p.column[column], NULL}, .panels = {p.significand, NULL},
@@ -89,7 +89,7 @@ static void sum_step(const sim_op *op, const fragments *f, int begin, int count,
     }
     for (int column = 0; column < MMA_N; column++) {
         uint32_t before[PANEL_COLUMNS];
-        for (int i = 0; i < count; i++) b[column][i] = (uint32_t)f->b[begin + i][column];
+        for (int i = 0; i < count; i++) b[column][i] = (uint32_t)f->b[column][begin + i];
         column_finite[column] = isa->decode(fb, b[column], count, false, bits - fb->mantissa + panel_move(bits, FRACTION), p.column[column], p.column_exponent[column]);
         for (int row = 0; row < op->shape[0] && half; row++) t->c[column][row] = f32_bits(num_f16_to_f32((uint16_t)t->c[column][row]));
         memcpy(before, t->c[column], sizeof before);
@@ -103,7 +103,7 @@ static void sum_step(const sim_op *op, const fragments *f, int begin, int count,
 }
 
 static double sum_f64(const fragments *f, int row, int column, int k, double sum) {
-    for (int i = 0; i < k; i++) sum = fma(f64_from(f->a[row][i]), f64_from(f->b[i][column]), sum);
+    for (int i = 0; i < k; i++) sum = fma(f64_from(f->a[row][i]), f64_from(f->b[column][i]), sum);
     return sum;
 }
 
@@ -124,17 +124,19 @@ static sim_flow do_mma(sim_warp *w, const sim_op *op, uint32_t mask) {
     if (mask != SIM_ALL_LANES) return sim_find(w, op, -1, "all 32 lanes execute this together, and only 0x%08x do", mask);
     fragments f;
     cells t = {0};
-    int k = op->shape[2], each = op->small == PTX_f16 ? 2 : 1;
-    bool half = each == 2;
+    int k = op->shape[2];
+    bool half = op->small == PTX_f16;
     gather(w, op, p, &f);
     if (op->small == PTX_f64) {
         compute_f64(w, p, &f, k);
         return SIM_NEXT;
     }
-    for (int i = 0; i < p->c_count * LANES * each; i++) {
-        int r = i / each / LANES, lane = i / each % LANES, e = i % each;
-        uint32_t word = ((const uint32_t *)sim_row(w, p->c[r]))[lane];
-        *cell_of(&t, half, lane, r, e) = half ? word >> 16 * e & 0xffff : word;
+    for (int r = 0; r < p->c_count; r++) {
+        const uint32_t *words = sim_row(w, p->c[r]);
+        for (int lane = 0; lane < LANES; lane++) {
+            *cell_of(&t, half, lane, r, 0) = half ? words[lane] & 0xffff : words[lane];
+            if (half) *cell_of(&t, half, lane, r, 1) = words[lane] >> 16;
+        }
     }
     if (op->small == PTX_s32) sum_integers(op, &f, k, &t);
     for (int begin = 0; begin < k && op->small != PTX_s32; begin += STEP) sum_step(op, &f, begin, k - begin < STEP ? k - begin : STEP, &t);

@@ -84,8 +84,14 @@ static void read_shared(const tensor_task *t, const sim_cta *cta, const operand 
     for (int i = 0; i < outer; i++) {
         for (int k = 0; k < chunks; k++) {
             uint32_t at = umma_chunk(&m, o->mn_major, i, k);
-            uint8_t written = SHADOW_WRITTEN;
-            for (uint32_t b = 0; b < used; b++) written &= cta->shared_shadow[at + b];
+            uint8_t written = sim_shadows_of(&cta->shared_shadow[at], used).all & SHADOW_WRITTEN;
+            if (!o->mn_major && bits == 16 && (k + 1) * each <= p->k) {   /* most of what there is */
+                uint16_t halves[8];
+                memcpy(halves, cta->shared + at, sizeof halves);
+                for (int e = 0; e < 8; e++) c->code[i][k * 8 + e] = halves[e];
+                c->lost[i] |= written == 0;
+                continue;
+            }
             for (int e = 0; e < each; e++) {
                 int row = o->mn_major ? k * each + e : i, column = o->mn_major ? i : k * each + e;
                 if (row >= o->rows || column >= p->k) continue;
@@ -186,15 +192,16 @@ static bool compute(const tensor_task *t, int which, const umma_numbers *a, cons
             if ((t->disabled[which * 4 + lane / 32] >> (lane % 32) & 1) != 0) continue;
             uint32_t *cells = &memory->cells[lane][first];
             bool *written = &memory->written[lane][first];
-            for (int i = 0; i < part_columns; i++) {
-                if (t->accumulate && !written[i] && t->warp->launch->options->uninitialised) {
+            for (int i = 0; i < part_columns && t->accumulate && t->warp->launch->options->uninitialised; i++) {
+                if (!written[i]) {
                     sim_find(t->warp, t->op, t->lane, "accumulates onto lane %d, column %d of CTA %d's tensor memory, which nobody ever wrote: the first product of a sum has enable-input-d false",
                              lane, first + i, t->ctas[which]->rank);
                     return false;
                 }
-                cells[i] = t->accumulate ? umma_scaled(p, cells[i], t->scale_d) : 0;
-                written[i] = true;
             }
+            if (!t->accumulate) memset(cells, 0, (size_t)part_columns * sizeof *cells);
+            for (int i = 0; i < part_columns && t->accumulate && t->scale_d != 0; i++) cells[i] = umma_scaled(p, cells[i], t->scale_d);
+            memset(written, true, (size_t)part_columns);
             umma_sum_row(p, a, o->a_in_tmem ? lane : row, b, part * part_columns, cells, part_columns);
         }
     }

@@ -4,6 +4,7 @@
 #include "tensor_map.h"
 
 #include <inttypes.h>
+#include <stdlib.h>
 
 typedef enum map_field {
     FIELD_ADDRESS, FIELD_RANK, FIELD_BOX, FIELD_DIM, FIELD_STRIDE, FIELD_STEP, FIELD_TYPE, FIELD_INTERLEAVE, FIELD_SWIZZLE, FIELD_ATOM, FIELD_FILL, FIELD_COUNT
@@ -81,6 +82,17 @@ sim_handler select_tensormap_replace(sim_decoding *d) {
 
 typedef struct fence_copy { sim_address to, from; } fence_copy;
 
+static bool note_map(sim_launch *l, uint64_t address) {
+    pthread_mutex_lock(&l->lock);
+    uint64_t *larger = realloc(l->maps, (l->map_count + 1) * sizeof *larger);
+    if (larger != NULL) {
+        l->maps = larger;
+        l->maps[l->map_count++] = address;
+    }
+    pthread_mutex_unlock(&l->lock);
+    return larger != NULL;
+}
+
 /* The lanes of a warp copy the same 128 bytes; once is enough. */
 static sim_flow do_fence_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
     const fence_copy *c = op->extra;
@@ -93,7 +105,30 @@ static sim_flow do_fence_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
     if (!sim_check_race(w, op, lane, &to, 128, to_address, SIM_WRITE, false)) return SIM_STOP;
     memcpy(to.bytes, from.bytes, 128);
     memset(to.shadow, SHADOW_WRITTEN, 128);
+    return note_map(w->launch, to_address) ? SIM_NEXT : sim_find(w, op, lane, "no memory for the list of tensor maps");
+}
+
+/* ---- fence.proxy.tensormap: from here on the CTA's copies may use the tensor maps that were written before ---- */
+
+static sim_flow do_fence(sim_warp *w, const sim_op *op, uint32_t mask) {
+    (void)op;
+    (void)mask;
+    pthread_mutex_lock(&w->launch->lock);
+    w->cta->maps_seen = w->launch->map_count;
+    pthread_mutex_unlock(&w->launch->lock);
     return SIM_NEXT;
+}
+
+sim_handler select_fence_tensormap(sim_decoding *d) { return sim_mod(d, SIM_MOD_acquire) ? do_fence : select_nothing(d); }
+
+bool sim_check_map(sim_warp *w, const sim_op *op, int lane, uint64_t address) {
+    sim_launch *l = w->launch;
+    bool unseen = false;
+    pthread_mutex_lock(&l->lock);
+    for (size_t i = w->cta->maps_seen; i < l->map_count; i++) unseen |= l->maps[i] == address;
+    pthread_mutex_unlock(&l->lock);
+    if (unseen) sim_find(w, op, lane, "uses the tensor map at 0x%" PRIx64 ", which this launch wrote, with no fence.proxy.tensormap::generic.acquire in the CTA since", address);
+    return !unseen;
 }
 
 sim_handler select_tensormap_copy(sim_decoding *d) {

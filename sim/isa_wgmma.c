@@ -45,12 +45,14 @@ typedef struct pattern { uint64_t row[ROWS]; } pattern;
 /* Address of an element of an operand in shared memory (PTX ISA 9.7.15.5.1): start, and the distances between core matrices, in the descriptor's 16-byte units.
  * row: along m or n. K-major: rows of 16 bytes of k, in groups of 8. MN-major: rows of 8 elements along m or n, one for each k. */
 static uint64_t operand_address(uint64_t descriptor, bool transposed, int row, int k, int bytes) {
-    static const uint64_t widths[] = {16, 128, 64, 32}, flips[] = {0, 0x70, 0x30, 0x10};
+    static const uint64_t flips[] = {0, 0x70, 0x30, 0x10};
+    static const int width_bits[] = {4, 7, 6, 5};
     uint64_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
     int mode = (int)(descriptor >> 62);
-    uint64_t width = widths[mode], along = (uint64_t)(transposed ? row : k) * (uint64_t)bytes, across = (uint64_t)(transposed ? k : row), at = start + across % 8 * width;
+    uint64_t along = (uint64_t)(transposed ? row : k) * (uint64_t)bytes, across = (uint64_t)(transposed ? k : row), far = along >> width_bits[mode] << width_bits[mode];
+    uint64_t at = start + (across % 8 << width_bits[mode]);
     if (mode == 0) at += transposed ? along / 16 * stride + across / 8 * leading + along % 16 : across / 8 * stride + along / 16 * leading + along % 16;
-    else at += across / 8 * stride + along % width + (transposed ? along / width * leading : along / width * width);
+    else at += across / 8 * stride + along - far + (transposed ? (far >> width_bits[mode]) * leading : far);
     return at ^ (at >> 3 & flips[mode]);
 }
 
@@ -70,6 +72,19 @@ static bool check_chunk(sim_warp *w, const sim_op *op, uint64_t descriptor, int 
     return what == NULL;
 }
 
+/* 16 bytes as codes of one, two or four bytes. */
+static void spread_codes(const uint8_t *from, int bytes, uint32_t *codes) {
+    if (bytes == 1) {
+        for (int i = 0; i < CHUNK; i++) codes[i] = from[i];
+    } else if (bytes == 2) {
+        uint16_t halves[CHUNK / 2];
+        memcpy(halves, from, sizeof halves);
+        for (int i = 0; i < CHUNK / 2; i++) codes[i] = halves[i];
+    } else {
+        memcpy(codes, from, CHUNK);
+    }
+}
+
 /* rows x k codes from shared memory; false: a finding. What nobody ever wrote is NaN: kernels compute rows that they do not store, and a result that is
  * stored shows it. */
 static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t descriptor, bool transposed, int first, int rows, int k, operand *o) {
@@ -84,11 +99,9 @@ static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t desc
             if (!check_chunk(w, op, descriptor, first + row, at, &written)) return false;
             if (w->launch->digests) o->digest = sim_mix(o->digest, at);
             order_note_read(w, at, CHUNK);
-            for (int e = 0; e < each; e++) {
-                uint32_t code = 0;
-                memcpy(&code, &w->cta->shared[at + (size_t)(e * bytes)], (size_t)bytes);
-                o->code[row + (transposed ? e : 0)][column + (transposed ? 0 : e)] = code;
-            }
+            uint32_t spread[CHUNK], *codes = transposed ? spread : &o->code[row][column];
+            spread_codes(&w->cta->shared[at], bytes, codes);
+            for (int e = 0; e < each && transposed; e++) o->code[row + e][column] = spread[e];
             for (int e = 0; e < (transposed ? each : 1) && !written; e++) o->lost[row + e] = true;
         }
     }
@@ -157,11 +170,12 @@ typedef struct cells { uint32_t c[ROWS][MAX_N]; } cells;
 static void gather(const struct sim_product *issued, cells *t) {
     const product_op *p = issued->op->extra;
     bool half = p->result == PTX_f16;
-    for (int i = 0; i < p->count * (half ? 2 : 1); i++) {
+    for (int row = 0; row < ROWS && !issued->accumulate; row++) memset(t->c[row], 0, (size_t)issued->op->shape[1] * sizeof *t->c[row]);
+    for (int i = 0; i < p->count * (half ? 2 : 1) && issued->accumulate; i++) {
         const uint32_t *d = (const uint32_t *)(const void *)(issued->registers + p->d[half ? i / 2 : i]);
+        uint32_t *first = &t->c[8 * (i / 2 % 2)][i % 2 + 8 * (i / 4)];
         for (int lane = 0; lane < LANES; lane++) {
-            uint32_t value = half ? f32_bits(num_f16_to_f32((uint16_t)(d[lane] >> 16 * (i % 2)))) : d[lane];
-            t->c[lane / 4 + 8 * (i / 2 % 2)][lane % 4 * 2 + i % 2 + 8 * (i / 4)] = issued->accumulate ? value : 0;
+            first[lane / 4 * MAX_N + lane % 4 * 2] = half ? f32_bits(num_f16_to_f32((uint16_t)(d[lane] >> 16 * (i % 2)))) : d[lane];
         }
     }
 }
@@ -171,13 +185,10 @@ static void scatter(const struct sim_product *issued, const cells *t) {
     bool half = p->result == PTX_f16;
     for (int i = 0; i < p->count; i++) {
         uint32_t *d = (uint32_t *)(void *)(issued->registers + p->d[i]);
+        const uint32_t *first = half ? &t->c[8 * (i % 2)][8 * (i / 2)] : &t->c[8 * (i / 2 % 2)][i % 2 + 8 * (i / 4)];
         for (int lane = 0; lane < LANES; lane++) {
-            if (half) {
-                const uint32_t *two = &t->c[lane / 4 + 8 * (i % 2)][lane % 4 * 2 + 8 * (i / 2)];
-                d[lane] = two[0] | two[1] << 16;
-            } else {
-                d[lane] = t->c[lane / 4 + 8 * (i / 2 % 2)][lane % 4 * 2 + i % 2 + 8 * (i / 4)];
-            }
+            const uint32_t *cell = first + lane / 4 * MAX_N + lane % 4 * 2;
+            d[lane] = half ? cell[0] | cell[1] << 16 : cell[0];
         }
     }
 }

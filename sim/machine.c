@@ -454,6 +454,8 @@ dw_status sim_run(sim_launch *l) {
     if (l->code->talks || l->code->cancels) status = run_by_turns(l, resident < count ? resident : (size_t)count);
     else pool_run(workers, (int64_t)count, run_alone, l);
     pthread_mutex_destroy(&l->lock);
+    free(l->maps);
+    l->maps = NULL;
     if (status == DW_OK && l->finding.made) status = base_fail(l->context, DW_INVALID, "%s", l->finding.text);
     return status;
 }

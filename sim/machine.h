@@ -212,6 +212,8 @@ bool sim_check_written(sim_warp *w, const sim_op *op, int lane, const sim_place 
 bool sim_check_race(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address, sim_access access, bool same_value);
 /* The same of a read, without a finding. */
 bool sim_may_read(sim_warp *w, const sim_place *place, size_t bytes);
+/* Did a fence.proxy.tensormap of the CTA come since this launch wrote the tensor map there (isa_tensormap.c)? Else a finding, and false. */
+bool sim_check_map(sim_warp *w, const sim_op *op, int lane, uint64_t address);
 
 /* What red does with two values of the op's type, by the modifier in op->small. */
 uint64_t sim_combine(const sim_op *op, uint64_t old, uint64_t value, ptx_space space);
@@ -298,6 +300,7 @@ struct sim_cta {
     sim_barrier barriers[SIM_BARRIERS];
     struct sim_order *order;      /* of its warps (order.c), or NULL */
     struct sim_tmem *tmem;        /* NULL until it is used (tmem.c) */
+    size_t maps_seen;             /* so many of the launch's written tensor maps came before the last fence.proxy.tensormap */
     uint16_t *tensor_reads;       /* per 16 bytes of shared memory: operations of tensor cores that may still read them; NULL until there is one */
 };
 
@@ -358,6 +361,8 @@ struct sim_launch {
     sim_finding finding;
     _Atomic uint64_t stop_at;     /* clusters from this index on need not go on: one before them has a finding */
     _Atomic uint64_t executed, thread_instructions;
+    uint64_t *maps;               /* addresses of tensor maps that the launch wrote to global memory, in the order of writing; guarded by lock */
+    size_t map_count;
     bool digests;                 /* digest is made: of what products read, and where they write */
     _Atomic uint64_t digest;
     uint64_t next, count;         /* clusters run by turns: the next one to be launched, and how many there are */
@@ -365,7 +370,7 @@ struct sim_launch {
     void (*print)(void *user, const char *text);
     void *print_user;
     struct sim_trace *trace;      /* of one of its warps; NULL: of none */
-    pthread_mutex_t lock;         /* of the finding */
+    pthread_mutex_t lock;         /* of the finding, and of maps */
 };
 
 /* Runs to the end. UNSUPPORTED, LIMIT: the launch is not possible. INVALID: a finding ended it, whose text is the message. */

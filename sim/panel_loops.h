@@ -61,44 +61,68 @@ static inline ints load(const void *from) {
     return v;
 }
 
+/* The lower (part 0) or the upper half. Not by memory, which sums would have to live in then. */
 static inline half_ints part_of(ints v, int part) {
-    half_ints half;
-    memcpy(&half, (const char *)&v + (size_t)part * sizeof half, sizeof half);
-    return half;
+#if WIDTH == 16
+    return (half_ints)(part == 0 ? _mm512_castsi512_si256((__m512i)v) : _mm512_extracti64x4_epi64((__m512i)v, 1));
+#elif WIDTH == 8
+    return (half_ints)(part == 0 ? _mm256_castsi256_si128((__m256i)v) : _mm256_extracti128_si256((__m256i)v, 1));
+#else
+    return part == 0 ? (half_ints){v[0], v[1]} : (half_ints){v[2], v[3]};
+#endif
+}
+
+static inline ints joined(half_ints low, half_ints high) {
+#if WIDTH == 16
+    return (ints)_mm512_inserti64x4(_mm512_castsi256_si512((__m256i)low), (__m256i)high, 1);
+#elif WIDTH == 8
+    return (ints)_mm256_inserti128_si256(_mm256_castsi128_si256((__m128i)low), (__m128i)high, 1);
+#else
+    return (ints){low[0], low[1], high[0], high[1]};
+#endif
 }
 
 /* ---- results ---- */
 
+#if WIDTH == 16
+/* The conversion that rounds to zero cuts, subnormal numbers, too; beyond the largest number it gives that, and the units infinity. */
+static inline half_ints to_f32(doubles sum, half_ints unit, int result_bits) {
+    __m512d value = _mm512_scalef_pd((__m512d)sum, _mm512_cvtepi32_pd((__m256i)unit));
+    __m256i cut = _mm256_castps_si256(_mm512_cvt_roundpd_ps(value, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
+    __mmask8 beyond = _mm512_cmp_pd_mask(_mm512_abs_pd(value), _mm512_set1_pd(0x1p128), _CMP_GE_OQ);
+    __m256i infinity = _mm256_or_si256(_mm256_and_si256(cut, _mm256_set1_epi32(INT32_MIN)), _mm256_set1_epi32(INFINITY_BITS));
+    return (half_ints)_mm256_mask_mov_epi32(_mm256_and_si256(cut, _mm256_set1_epi32(-(1 << (23 - result_bits)))), beyond, infinity);
+}
+#else
 /* sum * 2^unit as fp32 whose fraction has result_bits, cut toward zero. */
-static inline longs to_f32(doubles sum, longs unit, int result_bits) {
+static inline half_ints to_f32(doubles sum, half_ints short_unit, int result_bits) {
+    longs unit = __builtin_convertvector(short_unit, longs);
     longs bits = (longs)sum, magnitude = bits & INT64_MAX, exponent = (magnitude >> 52) - 1023 + unit, below = -126 - exponent;
     longs significand = (magnitude & ((1ll << 52) - 1)) | 1ll << 52;
     int64_t cut = ((int64_t)1 << (23 - result_bits)) - 1;
     longs kept = shift_right_long(significand, 29 + (below & ~(below >> 63))) & ~cut;
     longs value = choose_long(exponent >= -126, (exponent + 127) << 23 | (kept & 0x7fffff), kept);
     value = choose_long(exponent > 127, (longs){0} + INFINITY_BITS, value);
-    return (value | (bits >> 63 & 0x80000000ll)) & (magnitude != 0);
+    return __builtin_convertvector((value | (bits >> 63 & 0x80000000ll)) & (magnitude != 0), half_ints);
 }
+#endif
 
 /* The same as fp16, to nearest, ties to even. */
-static inline longs to_f16(doubles sum, longs unit) {
+static inline half_ints to_f16(doubles sum, half_ints short_unit) {
+    longs unit = __builtin_convertvector(short_unit, longs);
     longs bits = (longs)sum, magnitude = bits & INT64_MAX, exponent = (magnitude >> 52) - 1023 + unit, below = -14 - exponent;
     longs significand = (magnitude & ((1ll << 52) - 1)) | 1ll << 52, drop = 42 + (below & ~(below >> 63));
     drop = choose_long(drop > 62, (longs){0} + 62, drop);
     longs kept = shift_right_long(significand + shift_right_long((longs){0} + (1ll << 62), 63 - drop) - 1 + (shift_right_long(significand, drop) & 1), drop);
     longs value = kept + choose_long(exponent >= -14, (exponent + 14) << 10, (longs){0});   /* a significand that is rounded up moves to the next exponent */
     value = choose_long((exponent > 15) | (value > HALF_INFINITY), (longs){0} + HALF_INFINITY, value);
-    return (value | (bits >> 63 & 0x8000)) & (magnitude != 0);
+    return __builtin_convertvector((value | (bits >> 63 & 0x8000)) & (magnitude != 0), half_ints);
 }
 
 static inline ints to_results(const panel_sum *s, const doubles sum[2], ints unit) {
-    ints results;
-    for (int i = 0; i < 2; i++) {
-        longs of = __builtin_convertvector(part_of(unit, i), longs);
-        half_ints part = __builtin_convertvector(s->half ? to_f16(sum[i], of) : to_f32(sum[i], of, s->result_bits), half_ints);
-        memcpy((char *)&results + (size_t)i * sizeof part, &part, sizeof part);
-    }
-    return results;
+    half_ints parts[2];
+    for (int i = 0; i < 2; i++) parts[i] = s->half ? to_f16(sum[i], part_of(unit, i)) : to_f32(sum[i], part_of(unit, i), s->result_bits);
+    return joined(parts[0], parts[1]);
 }
 
 /* What is added to: a significand with 23 bits, and the exponent of its leading bit's place. */
@@ -124,6 +148,18 @@ static inline void store_results(const panel_sum *s, int from, addends c, ints r
 
 static inline ints with_sign(ints magnitude, ints sign) { return (magnitude ^ sign) - sign; }
 
+/* |product| >> by: to all, and of a negative product to those. */
+static inline void add_term(ints product, ints by, words *all, words *negative) {
+#if WIDTH == 16
+    __m512i term = _mm512_srlv_epi32(_mm512_abs_epi32((__m512i)product), (__m512i)by);
+    *negative = (words)_mm512_mask_add_epi32((__m512i)*negative, _mm512_movepi32_mask((__m512i)product), (__m512i)*negative, term);
+#else
+    ints sign = product >> 31, term = shift_right(with_sign(product, sign), by);
+    *negative += (words)(term & sign);
+#endif
+    *all += (words)term;
+}
+
 static void sum_floats(const panel_sum *s) {
     int move = s->fraction - C_BITS, move_left = move > 0 ? move : 0, move_right = move_left - move;
     for (int from = 0; from < s->columns; from += WIDTH) {
@@ -135,12 +171,12 @@ static void sum_floats(const panel_sum *s) {
         doubles sum[2] = {{0}, {0}};
         for (int first = 0; first < s->k; first += 16) {   /* so many fit in 32 bits */
             int end = s->k < first + 16 ? s->k : first + 16;
-            ints part = {0};
+            words all = {0}, negative = {0};
             for (int i = first; i < end; i++) {
-                ints product = load(significand + i * PANEL_COLUMNS) * s->row.significand[i], sign = product >> 31;
-                ints by = largest - s->row.exponent[i] - load(exponent + i * PANEL_COLUMNS);
-                part += with_sign(shift_right(with_sign(product, sign), by), sign);
+                ints product = load(significand + i * PANEL_COLUMNS) * s->row.significand[i];
+                add_term(product, largest - s->row.exponent[i] - load(exponent + i * PANEL_COLUMNS), &all, &negative);
             }
+            ints part = (ints)(all - 2 * negative);
             for (int i = 0; i < 2; i++) sum[i] += __builtin_convertvector(part_of(part, i), doubles);
         }
         ints own = with_sign(shift_right(c.significand << move_left, largest - c.place + move_right), c.bits >> 31);

@@ -13,10 +13,8 @@ void tensor_hold_chunk(sim_cta *cta, uint32_t offset, int change) {
     if (cta->tensor_reads == NULL) cta->tensor_reads = calloc(cta->shared_bytes / 16 + 1, sizeof *cta->tensor_reads);
     if (cta->tensor_reads == NULL) return;
     cta->tensor_reads[offset / 16] = (uint16_t)(cta->tensor_reads[offset / 16] + change);
-    for (int i = 0; i < 16; i++) {
-        if (cta->tensor_reads[offset / 16] != 0) cta->shared_shadow[offset + (uint32_t)i] |= SHADOW_TENSOR;
-        else cta->shared_shadow[offset + (uint32_t)i] &= (uint8_t)~SHADOW_TENSOR;
-    }
+    uint8_t held = cta->tensor_reads[offset / 16] != 0 ? SHADOW_TENSOR : 0;
+    for (int i = 0; i < 16; i++) cta->shared_shadow[offset + (uint32_t)i] = (uint8_t)((cta->shared_shadow[offset + (uint32_t)i] & ~SHADOW_TENSOR) | held);
 }
 
 bool tensor_check_chunk(const tensor_task *task, const sim_cta *cta, uint32_t offset, const char *what) {
@@ -25,10 +23,9 @@ bool tensor_check_chunk(const tensor_task *task, const sim_cta *cta, uint32_t of
                  cta->shared_bytes);
         return false;
     }
-    uint8_t all = 0;
-    for (int i = 0; i < 16; i++) all |= cta->shared_shadow[offset + (uint32_t)i];
-    const char *why = (all & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
-                      : (all & SHADOW_GENERIC) != 0 ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
+    uint8_t any = sim_shadows_of(&cta->shared_shadow[offset], 16).any;
+    const char *why = (any & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
+                      : (any & SHADOW_GENERIC) != 0 ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
     if (why == NULL) return true;
     sim_find(task->warp, task->op, task->lane, "%s lies at 0x%x of CTA %d's shared memory, which %s", what, offset, cta->rank, why);
     return false;

@@ -173,12 +173,15 @@ static uint32_t sum_special(const umma_product *p, const umma_numbers *a, int ro
 }
 
 void umma_sum_row(const umma_product *p, const umma_numbers *a, int row, const umma_numbers *b, int first, uint32_t *cells, int count) {
-    uint32_t c[UMMA_MAX_ROWS + PANEL_COLUMNS], before[UMMA_MAX_ROWS + PANEL_COLUMNS];
+    uint32_t own[UMMA_MAX_ROWS + PANEL_COLUMNS], before[UMMA_MAX_ROWS + PANEL_COLUMNS], *c = own;
     int skip = first % PANEL_COLUMNS, columns = panel_padded(skip + count);   /* panels are whole */
     bool special = p->kind != UMMA_I8 && !(a->finite[row] && b->all_finite), half = p->d == UMMA_RESULT_F16;
-    memset(c, 0, (size_t)skip * sizeof *c);
-    memset(c + skip + count, 0, (size_t)(columns - skip - count) * sizeof *c);
-    for (int i = 0; i < count; i++) c[skip + i] = half ? f32_bits(num_f16_to_f32((uint16_t)cells[i])) : cells[i];
+    if (columns == count && !half) {
+        c = cells;
+    } else {
+        memset(c, 0, (size_t)columns * sizeof *c);
+        for (int i = 0; i < count; i++) c[skip + i] = half ? f32_bits(num_f16_to_f32((uint16_t)cells[i])) : cells[i];
+    }
     if (special) memcpy(before, c, (size_t)columns * sizeof *c);
     const panel_isa *isa = panel_isa_now();
     int panel = first - skip;
@@ -187,9 +190,9 @@ void umma_sum_row(const umma_product *p, const umma_numbers *a, int row, const u
                            .scales = p->scales, .row_scales = {&a->scale_significand[row * p->scales], &a->scale_exponent[row * p->scales]},
                            .panel_scales = {&b->scale_significand[panel * p->scales], &b->scale_exponent[panel * p->scales]}, .c = c};
     (p->kind == UMMA_I8 ? isa->integers : umma_is_packed(p->kind) ? isa->packed : isa->floats)(&sum);
-    for (int i = 0; i < count; i++) {
-        bool finite = !special || (a->finite[row] && b->finite[first + i]);
-        cells[i] = finite ? c[skip + i] : sum_special(p, a, row, b, first + i, before[skip + i]);
+    if (c != cells) memcpy(cells, c + skip, (size_t)count * sizeof *cells);
+    for (int i = 0; i < count && special; i++) {
+        if (!a->finite[row] || !b->finite[first + i]) cells[i] = sum_special(p, a, row, b, first + i, before[skip + i]);
     }
 }
 

@@ -3,7 +3,8 @@
  * and are watched for writes behind their ends; one and two threads must give the same bits, the latter in place where
  * the row may. A row of kernel.def that no line reaches is a failure.
  * With arguments: only the lines of the files named, or one line given as words; errors are printed. --device D in front of them: the rows of that
- * device instead, with the operands in its memory; then --seeds N, where three take too long, --kernel NAME: of all rows this one, and
+ * device instead, with the operands in its memory; then --seeds N, where three take too long, --kernel NAME: of all rows this one,
+ * --once: without the second run, of two threads and in place, and
  * --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want.
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
@@ -332,6 +333,8 @@ static void report(program *p, const kernel_case *c, const kernel_row *row, cons
     print_error("%s:%d: %s\n    %s on %s, seed %d, %d threads: %s\n", c->source, c->number, c->line, row->name, level, (int)seed, threads, what);
 }
 
+static int runs_each = THREADS;   /* 1: --once */
+
 static void run_row(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const kernel_problem *problem, operand *operands,
                     const result *references, uint64_t seed) {
     const dw_tensor *in[KERNEL_CASE_OPERANDS] = {0}, *out[KERNEL_CASE_RESULTS];
@@ -357,7 +360,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
     }
     result results[THREADS][KERNEL_CASE_RESULTS], oracle = references[0];
     if (is_quantised_norm(c)) quantised_oracle(p, c, row, level, in, operands, &oracle);
-    for (int t = 0; t < THREADS; t++) {
+    for (int t = 0; t < runs_each; t++) {
         for (int i = 0; i < c->n_out; i++) {
             result_create(c, i, row->strided_out && i == 0 && (c->strided != 0), &results[t][i]);
             out[i] = &results[t][i].tensor;
@@ -391,7 +394,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
         free(workspace.bytes);
         if (row->in_place >= 0) in[row->in_place] = given;
     }
-    for (int t = 0; t < THREADS; t++) {
+    for (int t = 0; t < runs_each; t++) {
         for (int i = 0; i < c->n_out; i++) free(results[t][i].memory.bytes);
     }
     if (is_quantised_norm(c)) free(oracle.memory.bytes);
@@ -548,6 +551,10 @@ int main(int argc, char **argv) {
     if (argc > first + 1 && strcmp(argv[first], "--kernel") == 0) {
         kernel_name = argv[first + 1];
         first += 2;
+    }
+    if (argc > first && strcmp(argv[first], "--once") == 0) {
+        runs_each = 1;
+        first++;
     }
     if (argc > first && strcmp(argv[first], "--unwritten") == 0) {
         unwritten = true;
