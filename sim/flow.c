@@ -4,6 +4,7 @@
  * instruction of the same activation become one: so lanes meet again behind an if or a loop as compilers lay code out. A fragment that spins is
  * passed over in favour of the others. */
 #include "call.h"
+#include "order.h"
 #include "trace.h"
 
 #include <stdlib.h>
@@ -205,7 +206,10 @@ static uint32_t meeting(const sim_warp *w) {
 
 bool sim_together(sim_warp *w, uint32_t members, uint32_t mask) {
     members &= w->live;
-    if ((members & ~mask) == 0) return true;
+    if ((members & ~mask) == 0) {
+        order_lanes_meet(w);
+        return true;
+    }
     sim_fragment *mine = split(w, mask);
     if (mine != w->now) w->now->pc++;   /* those whose guard does not hold go on */
     mine->wait = SIM_WAIT_LANES;

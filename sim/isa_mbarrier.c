@@ -51,7 +51,7 @@ static bool reach(sim_warp *w, const sim_op *op, int lane, uint64_t address, sim
         sim_find(w, op, lane, "no mbarrier was initialised at 0x%" PRIx64 " of shared memory: mbarrier.init, then a barrier, first", address);
         return false;
     }
-    return place->cta != w->cta || order_read(w, op, lane, place->offset, 8, false);   /* behind its initialisation */
+    return place->cta != w->cta || order_read(w, op, -1, place->offset, 8, false);   /* behind its initialisation */
 }
 
 bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t offset, uint32_t bytes) {
@@ -112,7 +112,7 @@ static sim_flow do_init(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (!sim_reach(w, op, lane, (ptx_space)op->space, address, 8, 8, SIM_WRITE, &place)) return SIM_STOP;
         if (count < 1 || count > MAX_COUNT) return sim_find(w, op, lane, "an mbarrier for %u arrivals; 1 to %d are possible", count, MAX_COUNT);
         if (place.space != PTX_SHARED) return sim_find(w, op, lane, "an mbarrier lies in shared memory, and 0x%" PRIx64 " does not", address);
-        if (place.cta == w->cta && !order_write(w, op, lane, place.offset, 8, false)) return SIM_STOP;
+        if (place.cta == w->cta && !order_write(w, op, -1, place.offset, 8, false)) return SIM_STOP;
         pack(place.bytes, (barrier){.pending = count, .expected = count});
         memset(place.shadow, SHADOW_WRITTEN | SHADOW_GENERIC | SHADOW_MBARRIER, 8);
         sim_changed(w);

@@ -87,7 +87,7 @@ static bool check_read(sim_warp *w, const sim_op *op, int lane, const sim_place 
 
 /* A read of lanes side by side, `each` bytes long, as one piece of the CTA's own shared memory or of the allocation that the warp reached last. false: it
  * lies elsewhere, or something is wrong with it, and has to be looked at lane by lane. */
-static bool read_piece(sim_warp *w, const sim_op *op, uint64_t address, size_t bytes, size_t each, sim_place *place) {
+static bool read_piece(sim_warp *w, const sim_op *op, int first, int lanes, uint64_t address, size_t bytes, size_t each, sim_place *place) {
     bool shared = op->space == PTX_SHARED;
     sim_allocation *a = w->last;
     if ((address & (each - 1)) != 0 || (shared && !is_plain(op))) return false;
@@ -103,7 +103,7 @@ static bool read_piece(sim_warp *w, const sim_op *op, uint64_t address, size_t b
     }
     sim_shadows s = sim_shadows_of(place->shadow, bytes);
     if (w->launch->options->uninitialised && ((s.all & SHADOW_WRITTEN) == 0 || (s.any & SHADOW_FLIGHT) != 0)) return false;
-    return shared ? each < 4 || order_may_read(w, place->offset, bytes) : sim_may_read(w, place, bytes);
+    return shared ? each < 4 || order_may_read(w, first, lanes, place->offset, bytes) : sim_may_read(w, place, bytes);
 }
 
 /* From this lane on, the end of those that read one place (*pitch 0), or places side by side (*pitch bytes). */
@@ -124,9 +124,12 @@ static sim_flow do_ld(sim_warp *w, const sim_op *op, uint32_t mask) {
     for (uint32_t left = mask; left != 0;) {
         int first = __builtin_ctz(left), end = end_of_run(addresses, mask, first, bytes, &pitch);
         sim_place place;
-        bool whole = read_piece(w, op, addresses[first], pitch == 0 ? bytes : bytes * (size_t)(end - first), bytes, &place);
+        int lanes = pitch == 0 ? 1 : end - first;
+        bool whole = read_piece(w, op, first, lanes, addresses[first], bytes * (size_t)lanes, bytes, &place);
+        /* Of several lanes at one place the second tells whether the first has written there. */
+        if (whole && pitch == 0 && end > first + 1 && place.space == PTX_SHARED) whole = bytes < 4 || order_may_read(w, first + 1, 1, place.offset, bytes);
         for (int lane = first; lane < end; lane++) {
-            bool seen = whole || (lane != first && pitch == 0 && place.space != PTX_LOCAL);
+            bool seen = whole || (lane != first && pitch == 0 && place.space != PTX_LOCAL && place.space != PTX_SHARED);
             if (!seen && (!sim_reach(w, op, lane, op->space, addresses[lane], bytes, bytes, SIM_READ, &place) || !check_read(w, op, lane, &place, bytes, addresses[lane]))) return SIM_STOP;
             from[lane] = place.bytes + (whole ? (size_t)(lane - first) * pitch : 0);
         }

@@ -22,6 +22,7 @@ static sim_flow do_bar_warp(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (f->wait == SIM_WAIT_LANES && f->frame->code->ops[f->pc].run == self && f->wait_mask == (members & w->live)) here |= f->mask;
     }
     if ((members & w->live & ~here) == 0) {
+        order_lanes_meet(w);
         for (int i = 0; i < w->fragment_count; i++) {
             sim_fragment *f = &w->fragments[i];
             if (f->wait != SIM_WAIT_LANES || f->frame->code->ops[f->pc].run != self || f->wait_mask != (members & w->live)) continue;

@@ -83,7 +83,7 @@ static sim_flow do_alloc(sim_warp *w, const sim_op *op, uint32_t mask) {
     uint64_t address = op->address_wide ? ROW(uint64_t, 0)[0] + (uint64_t)op->offset : (uint32_t)(ROW(uint32_t, 0)[0] + (uint32_t)op->offset);
     if (!sim_reach(w, op, 0, (ptx_space)op->space, address, 4, 4, SIM_WRITE, &place)) return SIM_STOP;
     if (place.space != PTX_SHARED) return sim_find(w, op, 0, "the address of the allocation is written to shared memory, and 0x%llx is elsewhere", (unsigned long long)address);
-    if (place.cta == w->cta && !order_write(w, op, 0, place.offset, 4, false)) return SIM_STOP;
+    if (place.cta == w->cta && !order_write(w, op, -1, place.offset, 4, false)) return SIM_STOP;
     t->taken |= (uint16_t)(((1u << units) - 1) << at);
     t->columns_at[at] = t->last_columns = (uint16_t)columns;
     uint32_t base = (uint32_t)(at * TMEM_UNIT);

@@ -1,10 +1,11 @@
 /* Races between warps of a CTA in its shared memory: what orders them is known by a clock vector for each warp, which barriers and mbarriers hand on; a word
- * knows who wrote it last and when each warp read it last. Lanes of one warp, words of other CTAs and accesses of less than 4 bytes are not followed. */
+ * knows who wrote it last and when each warp read it last. Of one warp's lanes, reads behind another lane's write are followed, up to the next place where lanes
+ * meet. Words of other CTAs and accesses of less than 4 bytes are not. */
 #include "order.h"
 
 #include <stdlib.h>
 
-/* readers: [warps][words]. tensor: when each warp used a unit of tensor memory last. through: what ordered accesses and atomics hand on, and what goes by other CTAs of the cluster. */
+/* readers: [warps][words]. lanes: which lane wrote a word last (less than 32), and in which of its warp's turns (above): one ends where its lanes meet, or order is made. tensor: when each warp used a unit of tensor memory last. through: what ordered accesses and atomics hand on, and what goes by other CTAs of the cluster. */
 struct sim_order {
     int warps;
     size_t words;
@@ -14,6 +15,7 @@ struct sim_order {
     struct handed { uint64_t offset; bool remote; uint32_t clock[SIM_MAX_WARPS]; } *mbarriers;
     size_t mbarrier_count, mbarrier_capacity;
     uint32_t *writers, *readers;
+    uint32_t *lanes, turns[SIM_MAX_WARPS];
     uint32_t tensor[ORDER_TENSOR_UNITS][SIM_MAX_WARPS];
 };
 
@@ -30,12 +32,13 @@ void order_start(sim_cta *cta) {
     o->now = calloc((size_t)o->warps, sizeof *o->now);
     o->writers = calloc(words, sizeof *o->writers);
     o->readers = calloc(words * (size_t)o->warps, sizeof *o->readers);
-    if (o->now == NULL || o->writers == NULL || o->readers == NULL) {
+    o->lanes = calloc(words, sizeof *o->lanes);
+    if (o->now == NULL || o->writers == NULL || o->readers == NULL || o->lanes == NULL) {
         cta->order = o;
         order_free(cta);
         return;
     }
-    for (int i = 0; i < o->warps; i++) o->now[i][i] = 1;
+    for (int i = 0; i < o->warps; i++) o->now[i][i] = o->turns[i] = 1;
     cta->order = o;
 }
 
@@ -45,6 +48,7 @@ void order_free(sim_cta *cta) {
     free(o->now);
     free(o->writers);
     free(o->readers);
+    free(o->lanes);
     free(o->mbarriers);
     free(o);
     cta->order = NULL;
@@ -55,11 +59,16 @@ static void join(uint32_t *to, const uint32_t *from, int count) {
 }
 
 static void release(struct sim_order *o, int warp, uint32_t *clock) {
+    o->turns[warp]++;
     join(clock, o->now[warp], o->warps);
     o->now[warp][warp]++;
 }
 
 /* ---- what hands order on ---- */
+
+void order_lanes_meet(sim_warp *w) {
+    if (w->cta->order != NULL) w->cta->order->turns[w->index]++;
+}
 
 void order_barrier_arrive(sim_warp *w, int barrier) {
     if (w->cta->order != NULL) release(w->cta->order, w->index, w->cta->order->barriers[barrier]);
@@ -98,6 +107,7 @@ void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset) {
 void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset) {
     struct sim_order *o = w->cta->order;
     if (o == NULL) return;
+    o->turns[w->index]++;
     struct handed *m = cta == w->cta ? of_mbarrier(o, offset) : NULL;
     if (m != NULL) join(o->now[w->index], m->clock, o->warps);
     if (m == NULL || m->remote) join(o->now[w->index], o->through, o->warps);
@@ -122,12 +132,19 @@ static bool is_before(const struct sim_order *o, int warp, uint32_t writer) {
     return writer == 0 || other == warp || o->now[warp][other] >= writer >> WARP_BITS;
 }
 
-bool order_may_read(sim_warp *w, uint64_t offset, size_t bytes) {
+/* Did another lane of the warp write the word in this turn? */
+static bool is_lane_race(const struct sim_order *o, int warp, int lane, size_t word) {
+    return lane >= 0 && o->writers[word] != 0 && (int)(o->writers[word] & (SIM_MAX_WARPS - 1)) == warp && o->lanes[word] >> WARP_BITS == (o->turns[warp] & (UINT32_MAX >> WARP_BITS)) &&
+           (int)(o->lanes[word] & (LANES - 1)) != lane;
+}
+
+bool order_may_read(sim_warp *w, int lane, int lanes, uint64_t offset, size_t bytes) {
     struct sim_order *o = w->cta->order;
     if (o == NULL) return true;
+    size_t each = bytes / (size_t)lanes;
     uint32_t *readers = &o->readers[(size_t)w->index * o->words], now = o->now[w->index][w->index];
     for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) {
-        if (!is_before(o, w->index, o->writers[word])) return false;
+        if (!is_before(o, w->index, o->writers[word]) || is_lane_race(o, w->index, lane + (int)((word * 4 - offset) / each), word)) return false;
         readers[word] = now;
     }
     return true;
@@ -141,6 +158,11 @@ bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t
     for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) {
         if (!is_before(o, w->index, o->writers[word])) {
             return find(w, op, lane, word * 4, asynchronous ? "copies from" : "reads", (int)(o->writers[word] & (SIM_MAX_WARPS - 1)), "wrote");
+        }
+        if (!asynchronous && is_lane_race(o, w->index, lane, word)) {
+            sim_find(w, op, lane, "reads shared memory at 0x%llx, which lane %u of its warp wrote with nothing between: a race, since lanes need not go on together; bar.warp.sync or a barrier must stand between",
+                     (unsigned long long)(word * 4), o->lanes[word] & (LANES - 1));
+            return false;
         }
         if (!asynchronous) readers[word] = now[w->index];
     }
@@ -175,6 +197,7 @@ bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_
         for (int i = 0; i < o->warps; i++) {
             if (i != w->index && readers[(size_t)i * o->words] > o->now[w->index][i]) return find(w, op, lane, word * 4, does, i, "read");
         }
+        o->lanes[word] = lane < 0 ? 0 : o->turns[w->index] << WARP_BITS | (uint32_t)lane;
         o->writers[word] = asynchronous ? 0 : o->now[w->index][w->index] << WARP_BITS | (uint32_t)w->index;
     }
     return true;

@@ -13,17 +13,19 @@ void order_barrier_pass(sim_warp *w, int barrier);
 /* The same of the mbarrier at that offset of the CTA. */
 void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset);
 void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset);
+/* The lanes of a warp meet at an instruction. */
+void order_lanes_meet(sim_warp *w);
 /* Atomics, ordered accesses and what goes by other CTAs: all of those of a CTA are taken to be ordered. */
 void order_through(sim_warp *w);
 
-/* An access of the CTA's own shared memory; asynchronous: by the copy engine, which the warp tells. false: a finding. */
+/* An access of the CTA's own shared memory by a lane (-1: by the warp); asynchronous: by the copy engine, which the warp tells. false: a finding. */
 bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
 bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
 enum { ORDER_TENSOR_UNITS = 16 };
 /* Units of 32 columns of tensor memory: somebody loads or stores them; or (frees) they are given back, which all uses of other warps come before. */
 bool order_tensor(sim_warp *w, const sim_op *op, int first, int count, bool frees);
-/* A read of several lanes at once, of 4 bytes or more each; false: order_read would find something. */
-bool order_may_read(sim_warp *w, uint64_t offset, size_t bytes);
+/* A read of so many lanes from one on, side by side, of 4 bytes or more each; false: order_read would find something. */
+bool order_may_read(sim_warp *w, int lane, int lanes, uint64_t offset, size_t bytes);
 /* A product has read these words. */
 void order_note_read(sim_warp *w, uint64_t offset, size_t bytes);
 
