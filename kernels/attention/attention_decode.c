@@ -53,15 +53,19 @@ double attention_decode_seconds(const chip_caps *chip, const op_call *call) {
     return 3e-6 + (double)divide(call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)k->dims[2] / (0.85 * chip->bytes_per_s);
 }
 
-/* Hundredths of the multiprocessors' places that clusters of 1, 2, 4, 8 and 16 blocks fill: an H200 has places for 132, 132, 120, 120 and 112 blocks, one to a
- * multiprocessor, and for 264, 264, 248, 240 and 224, two to each. */
-static const int filled[] = {100, 100, 90, 90, 84};
+/* Hundredths of the multiprocessors' places that clusters of so many blocks fill: an H200 has places for 132, 132, 120, 120 and 112 blocks in clusters of 1, 2,
+ * 4, 8 and 16, one to a multiprocessor, and for 264, 264, 248, 240 and 224, two to each. Sizes that are no powers of two only where two find room. */
+static int filled(const decode_entry *e, int splits) {
+    if (splits > 8) return splits == DECODE_SPLITS ? 84 : 0;
+    if ((splits & (splits - 1)) != 0 && e->blocks < 2) return 0;
+    return splits > 2 ? 90 : 100;
+}
 
 /* Blocks that share a tile's keys, each with 64 keys at least: as many as find room at a time. A second round would cost as much as the first. */
 static int splits_of(const decode_entry *e, int units, int64_t tiles, int64_t keys) {
     int splits = 1;
-    for (size_t i = 1; i < COUNT_OF(filled) && keys >= DECODE_WARPS * DECODE_KEYS << i; i++)
-        if (tiles << i <= e->blocks * units * filled[i] / 100) splits = 1 << i;
+    for (int more = 2; more <= DECODE_SPLITS && keys >= (int64_t)DECODE_WARPS * DECODE_KEYS * more; more++)
+        if (tiles * more <= (int64_t)e->blocks * units * filled(e, more) / 100) splits = more;
     return splits;
 }
 

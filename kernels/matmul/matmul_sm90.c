@@ -261,7 +261,6 @@ static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, 
     g->k = (int32_t)c->k;
     g->units_m = (int32_t)units_down(t, c->m);
     g->units_n = (int32_t)units_across(t, c->n_out, c->halves);
-    g->b_is_constant = !c->product.decodes[1] && (run->constant_in >> 1 & 1);
     g->a_rows = c->m < t->tile_m ? (int32_t)ceil_div(c->m, 8) * 8 : t->tile_m;
     matmul_take_epilogue(&launch, run, &g->epilogue);
     if (t->kind == SM90_E4M3_BLOCK) take_block_scales(&launch, g);
@@ -271,7 +270,6 @@ static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, 
     int64_t units = units_down(t, c->m) * units_across(t, c->n_out, c->halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
     cuda_grid(&launch, (units < most ? units : most) * t->pair * t->splits, 1, 1);
     launch.block[0] = MATMUL_THREADS;
-    launch.overlaps = true;
     launch.shared_bytes = shared_bytes(t);
     return launcher->add(launcher, &launch);
 }

@@ -66,7 +66,6 @@ typedef struct matmul_sm90_arguments {
     int32_t m, n, k;
     int32_t units_m, units_n;     /* units of a column of the result and of a row: tiles, or pairs of them one below the other */
     int32_t a_rows;               /* rows of the boxes of a: those of the tile, or, where m is less, m rounded up to 8 */
-    int32_t b_is_constant;        /* no kernel of the run writes it: it may be read ahead of grid_wait */
 } matmul_sm90_arguments;
 
 #ifndef __CUDACC__

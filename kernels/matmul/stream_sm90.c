@@ -152,13 +152,11 @@ static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher,
     g->tiles = (int32_t)d.tiles;
     g->steps = d.steps;
     g->slab_steps = d.slab_steps;
-    g->b_is_constant = run->constant_in >> 1 & 1;
     matmul_take_rows(&launch, run, 0, &g->a);
     matmul_take_rows(&launch, run, 1, &g->b);
     cuda_grid(&launch, d.blocks, 1, 1);
     if (d.splits > 1) launch.cluster[0] = (uint32_t)d.splits, launch.cluster[1] = launch.cluster[2] = 1;
     launch.block[0] = STREAM_THREADS;
-    launch.overlaps = true;
     launch.shared_bytes = d.shared_bytes;
     return launcher->add(launcher, &launch);
 }

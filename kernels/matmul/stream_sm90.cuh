@@ -404,8 +404,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     }
     int aligned = (((g->b.data | (uint64_t)g->b.row_bytes) & 15) == 0) | (g->b.scales.tiled || g->b.scales.row_step % 4 == 0) << 1;
     stream_cursor cursor = {(int)blockIdx.x / blocks, mine};
-    grid_release();
-    if (!g->b_is_constant) grid_wait();
+    grid_wait();
     find_rows(g, &cursor);
     if (mine >= end) cursor.tile = g->tiles;
     for (int i = 0; i < STREAM_STAGES - 1; i++) {
@@ -415,7 +414,6 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
         }
         cp_async_commit();
     }
-    if (g->b_is_constant) grid_wait();
     float all = g->epilogue.alpha;
     for (int i = 0; i < 2; i++)
         if (g->epilogue.alpha_at[i] != 0) all *= *(const float *)g->epilogue.alpha_at[i];

@@ -18,7 +18,6 @@ typedef struct stream_arguments {
     int32_t tiles;                /* of 16 (8 where a step halves) times across columns */
     int32_t steps;                /* of k */
     int32_t slab_steps;           /* of k whose part of a lies in shared memory at a time */
-    int32_t b_is_constant;        /* no kernel of the run writes it: it may be read ahead of grid_wait */
 } stream_arguments;
 
 #endif

@@ -73,47 +73,30 @@ INLINE void depth_range(const matmul_sm90_arguments *g, const tma_shape s, int r
 
 /* ---- loads: one thread ---- */
 
-INLINE void load_b(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile, uint32_t b, uint32_t full, int depth, int rank) {
-    const tensor_map *map = (const tensor_map *)g->map_b;
-    const int half_bytes = s.tile_n / 2 * ROW_BYTES;
-    if (s.pair > 1) {
-        tma_load_2d_multicast(b + rank * half_bytes, map, full, depth, rank == 0 ? tile->col : tile->up, 3, TMA_EVICT_NORMAL);
-    } else {
-        tma_load_2d(b, map, full, depth, tile->col, TMA_EVICT_NORMAL);
-        tma_load_2d(b + half_bytes, map, full, depth, tile->up, TMA_EVICT_NORMAL);
-    }
-}
-
 /* Boxes of a have g->a_rows rows: of few rows those that are there, as boxes that hang over an edge cost more. What lies in the rest of the tile's rows is
- * never stored. Of a constant b the first tile's blocks fill the ring while the kernels before this one still run. */
+ * never stored. */
 INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int rank) {
-    const tensor_map *map_a = (const tensor_map *)g->map_a;
-    const int a_bytes = s.tile_m * ROW_BYTES, stage_bytes = a_bytes + s.tile_n * ROW_BYTES;
+    const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
+    const int a_bytes = s.tile_m * ROW_BYTES, half_bytes = s.tile_n / 2 * ROW_BYTES, stage_bytes = a_bytes + 2 * half_bytes;
     const int depth = s.element == TMA_E4M3 ? 128 : 64, cluster = s.pair * s.splits;
     int stage = 0, first, end;
-    uint32_t phase = 1, bytes = g->a_rows * ROW_BYTES + s.tile_n * ROW_BYTES;
+    uint32_t phase = 1;
     depth_range(g, s, rank, &first, &end);
     tma_prefetch(map_a);
-    tma_prefetch((const tensor_map *)g->map_b);
-    tma_tile tile = tile_at(g, s, blockIdx.x / cluster, rank);
-    int early = g->b_is_constant ? min(s.stages, end - first) : 0;   /* blocks of b that are under way */
-    for (int i = 0; i < early; i++) {
-        mbarrier_arrive_expect(ring.full + 8 * i, bytes);
-        load_b(g, s, &tile, ring.data + i * stage_bytes + a_bytes, ring.full + 8 * i, (first + i) * depth, rank);
-    }
-    grid_wait();
+    tma_prefetch(map_b);
     for (int unit = blockIdx.x / cluster; unit < g->units_m * g->units_n; unit += gridDim.x / cluster) {
-        tile = tile_at(g, s, unit, rank);
+        tma_tile tile = tile_at(g, s, unit, rank);
         for (int block = first; block < end; block++) {
-            uint32_t full = ring.full + 8 * stage, a = ring.data + stage * stage_bytes;
-            if (early > 0) {
-                early--;
-            } else {
-                mbarrier_wait(ring.empty + 8 * stage, phase);
-                mbarrier_arrive_expect(full, bytes);
-                load_b(g, s, &tile, a + a_bytes, full, block * depth, rank);
-            }
+            uint32_t full = ring.full + 8 * stage, a = ring.data + stage * stage_bytes, b = a + a_bytes;
+            mbarrier_wait(ring.empty + 8 * stage, phase);
+            mbarrier_arrive_expect(full, g->a_rows * ROW_BYTES + 2 * half_bytes);
             tma_load_2d(a, map_a, full, block * depth, tile.row, TMA_EVICT_NORMAL);
+            if (s.pair > 1) {
+                tma_load_2d_multicast(b + rank * half_bytes, map_b, full, block * depth, rank == 0 ? tile.col : tile.up, 3, TMA_EVICT_NORMAL);
+            } else {
+                tma_load_2d(b, map_b, full, block * depth, tile.col, TMA_EVICT_NORMAL);
+                tma_load_2d(b + half_bytes, map_b, full, block * depth, tile.up, TMA_EVICT_NORMAL);
+            }
             if (++stage == s.stages) {
                 stage = 0;
                 phase ^= 1;
@@ -606,7 +589,7 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     } else {
         __syncthreads();
     }
-    grid_release();
+    grid_wait();
     if (role == 0) {
         if (is_large(s)) setmaxnreg_dec(24);
         else setmaxnreg_dec(40);
@@ -614,10 +597,7 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
             if (elect_one()) load_tiles(g, s, ring, rank);
             __syncwarp();
         }
-        if (s.parts > 0 && threadIdx.x / 32 == 1) {
-            grid_wait();
-            load_scales(g, s, ring, rank);
-        }
+        if (s.parts > 0 && threadIdx.x / 32 == 1) load_scales(g, s, ring, rank);
         if (s.splits > 1) {
             cluster_arrive();
             cluster_wait();
@@ -625,7 +605,6 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     } else {
         if (is_large(s)) setmaxnreg_inc(240);
         else setmaxnreg_inc(232);
-        grid_wait();
         multiply_tiles(g, s, ring, role - 1, rank);
     }
     if (cluster > 1) {            /* nobody leaves whose smem and barriers others may still reach */

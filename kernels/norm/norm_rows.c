@@ -46,7 +46,6 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     int pieces = row_parts_divide(&launch, run->chip, out, true, &arguments->division);
     launch.entry = entries[x->format != DW_FORMAT_f32][pieces > 1][op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH];
     row_parts_take_target(&launch, run, &arguments->out);
-    launch.overlaps = true;
     cuda_take_array(&launch, run, 0, &arguments->x);
     arguments->x_step = steps[1];
     if (r != NULL) {

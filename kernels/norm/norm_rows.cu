@@ -69,8 +69,6 @@ INLINE void norm_row(const int pieces, const bool halves, const bool searches, c
 #define NORM(name, pieces, halves, searches)                                                                                                  \
     extern "C" __global__ void __launch_bounds__(ROW_THREADS_MOST, 1) name(const __grid_constant__ norm_rows_arguments arguments) {             \
         __shared__ row_room rooms[4];                                                                                                         \
-        grid_release();                                                                                                                       \
-        grid_wait();                                                                                                                          \
         norm_row(pieces, halves, searches, &arguments, (int64_t)blockIdx.x * parts_of_block(&arguments.division), rooms);                     \
     }
 

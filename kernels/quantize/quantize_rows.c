@@ -37,7 +37,6 @@ dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) 
     int pieces = row_parts_divide(&launch, run->chip, out, info->cols == 0 || info->second == 2, &arguments->division);
     launch.entry = entries[x->format != DW_FORMAT_f32][pieces > 1][op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH];
     row_parts_take_target(&launch, run, &arguments->out);
-    launch.overlaps = true;
     cuda_take_array(&launch, run, 0, &arguments->x);
     if (cuda_operand(run, 1) != NULL) cuda_slot(&launch, KERNEL_SLOT_DATA, 1, &arguments->given, 0);
     return launcher->add(launcher, &launch);

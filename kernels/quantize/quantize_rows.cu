@@ -21,8 +21,6 @@ INLINE void quantize_part(const int pieces, const bool halves, const bool search
 #define QUANTIZE(name, pieces, halves, searches)                                                                                                        \
     extern "C" __global__ void __launch_bounds__(ROW_THREADS_MOST, 1) name(const __grid_constant__ quantize_rows_arguments arguments) {                   \
         __shared__ row_room room;                                                                                                                       \
-        grid_release();                                                                                                                                 \
-        grid_wait();                                                                                                                                    \
         quantize_part(pieces, halves, searches, &arguments, (int64_t)blockIdx.x * parts_of_block(&arguments.division), &room);                          \
     }
 

@@ -33,7 +33,6 @@ typedef struct kernel_run {
     op_call call;                     /* tensors and attributes; a packed operand's tensor has data NULL */
     op_post_list post;
     bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() wants it */
-    unsigned constant_in;             /* bit i: no launch of the run writes operand i */
     const void *packed;               /* the packed operand, when the row packs one */
     void *workspace;                  /* at least workspace() bytes, aligned to 64, uninitialised */
     pool *pool;

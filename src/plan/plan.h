@@ -102,8 +102,6 @@ void plan_typical_dims(const ir_graph *graph, int64_t *symbols);
 static inline plan_value *plan_value_of(const ir_value *value) { return value->mark; }
 
 const char *plan_place_name(plan_place place);
-/* Bit i: operand i is known at load time. */
-unsigned plan_constant_operands(const ir_node *node);
 /* The question that a step's kernel was chosen for. in and out have room for the node's operands and results. */
 void plan_problem(const plan *plan, const plan_step *step, const op_type **in, const op_type **out, kernel_problem *problem);
 /* The text form, which plan_parse reads back: chip and hash, precision, graph, and a line per step with its kernel. */

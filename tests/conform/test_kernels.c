@@ -372,7 +372,6 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
             .call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out},
             .post = c->post,
             .is_packed = packs,
-            .constant_in = c->constant,
             .packed = packed.bytes,
             .pool = p->pools[t],
             .chip = level,

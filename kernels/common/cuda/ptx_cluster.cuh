@@ -44,7 +44,7 @@ PTX uint32_t elect_one(void) {
     return elected;
 }
 
-/* Waits for the kernels before this one, where it was allowed to begin early. Before it, only what no kernel of the run writes may be read. */
+/* Waits for the kernels before this one, where it was allowed to begin early. */
 PTX void grid_wait(void) { asm volatile("griddepcontrol.wait;" ::: "memory"); }
 
 /* The kernel after this one may begin, once all blocks of this one have come here or ended; it waits in its own grid_wait. */
