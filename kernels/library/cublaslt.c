@@ -137,9 +137,11 @@ static uint32_t alignment_of(uint64_t address) {
 
 static dw_status prefer(dw_context *context, const cublaslt *lt, const cublaslt_product *p, described *to) {
     const uint64_t most = CUBLASLT_WORKSPACE;
+    const uint32_t reductions = CUBLASLT_REDUCTION_F32;
     const uint32_t alignments[] = {alignment_of(p->a), alignment_of(p->b), alignment_of(p->c != 0 ? p->c : p->d), alignment_of(p->d)};
     LT_TRY(context, lt, MatmulPreferenceCreate, &to->preference);
     LT_TRY(context, lt, MatmulPreferenceSetAttribute, to->preference, CUBLASLT_PREFER_WORKSPACE_BYTES, &most, sizeof most);
+    LT_TRY(context, lt, MatmulPreferenceSetAttribute, to->preference, CUBLASLT_PREFER_REDUCTIONS, &reductions, sizeof reductions);
     for (int i = 0; i < 4; i++)
         LT_TRY(context, lt, MatmulPreferenceSetAttribute, to->preference, (cublaslt_preference_attribute)(CUBLASLT_PREFER_ALIGNMENT_A + i), &alignments[i], sizeof alignments[i]);
     return DW_OK;

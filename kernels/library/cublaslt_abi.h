@@ -51,11 +51,14 @@ typedef enum cublaslt_epilogue { CUBLASLT_POST_NONE = 1, CUBLASLT_POST_RELU = 2,
 
 typedef enum cublaslt_preference_attribute {
     CUBLASLT_PREFER_WORKSPACE_BYTES = 1,   /* uint64_t: at most */
+    CUBLASLT_PREFER_REDUCTIONS = 3,        /* uint32_t: how parts of sums over k may be added, joined */
     CUBLASLT_PREFER_ALIGNMENT_A = 5,       /* uint32_t: bytes, at least */
     CUBLASLT_PREFER_ALIGNMENT_B = 6,
     CUBLASLT_PREFER_ALIGNMENT_C = 7,
     CUBLASLT_PREFER_ALIGNMENT_D = 8
 } cublaslt_preference_attribute;
+
+enum { CUBLASLT_REDUCTION_F32 = 2 };      /* in the type that sums have; others add in the result's */
 
 typedef struct cublaslt_algorithm { uint64_t opaque[8]; } cublaslt_algorithm;
 typedef struct cublaslt_candidate {

@@ -93,6 +93,16 @@ static const char *reject_operands(const kernel_problem *problem, const lt_mode 
     return NULL;
 }
 
+/* Rows between multiples of 16 bytes go to kernels of its that round a result of 16 bits more than once: seen with bias and gelu, README.md. */
+static const char *reject_rows(const kernel_problem *problem) {
+    const op_type *const rows[] = {problem->in[0], problem->in[1], problem->out[0]};
+    for (int i = 0; i < 3; i++) {
+        int64_t size;
+        if (!dim_is_constant(rows[i]->dims[rows[i]->rank - 1], &size) || size % 8 != 0) return "rows are not known to be multiples of 16 bytes, and the result has 16 bits";
+    }
+    return NULL;
+}
+
 static const char *reject_sizes(const kernel_problem *problem, const lt_mode *mode) {
     const op_type *a = problem->in[0], *out = problem->out[0];
     const bool at = op_attr_bool(problem->attrs, OP_ATTR_at);
@@ -100,6 +110,7 @@ static const char *reject_sizes(const kernel_problem *problem, const lt_mode *mo
     if (!dim_is_constant(a->dims[a->rank - (at ? 2 : 1)], &k) || !dim_is_constant(out->dims[out->rank - 1], &n)) return "k or n is not known at plan time";
     if (k == 0 || n == 0) return "k or n is 0";
     if (mode->scaled && (k % 16 != 0 || n % 16 != 0)) return "k or n is not a multiple of 16";
+    if (!mode->scaled && out->format != DW_FORMAT_f32 && reject_rows(problem) != NULL) return reject_rows(problem);
     for (int i = 0; i < a->rank - 1 && mode->mode_a == CUBLASLT_SCALE_1X128; i++) {
         if (!dim_is_constant(a->dims[i], &size)) return "scales by block want a number of rows that is a multiple of 4, and it is not known";
         rows *= size;

@@ -21,7 +21,7 @@ struct cublaslt_desc_st {
     uint64_t bias, scales_a, scales_b;
 };
 struct cublaslt_layout_st { cublaslt_type type; int64_t rows, cols, stride, batch; int32_t batches; };
-struct cublaslt_preference_st { uint64_t workspace; uint32_t alignments[4]; };
+struct cublaslt_preference_st { uint64_t workspace; uint32_t reductions, alignments[4]; };
 
 /* ---- handles and descriptions ---- */
 
@@ -88,6 +88,7 @@ cublaslt_status cublasLtMatmulPreferenceCreate(cublaslt_preference *preference) 
 cublaslt_status cublasLtMatmulPreferenceDestroy(cublaslt_preference preference) { return drop(preference); }
 cublaslt_status cublasLtMatmulPreferenceSetAttribute(cublaslt_preference preference, cublaslt_preference_attribute attribute, const void *value, size_t bytes) {
     if (attribute == CUBLASLT_PREFER_WORKSPACE_BYTES) SET(preference->workspace);
+    if (attribute == CUBLASLT_PREFER_REDUCTIONS) SET(preference->reductions);
     SET(preference->alignments[attribute - CUBLASLT_PREFER_ALIGNMENT_A]);
 }
 
@@ -109,7 +110,7 @@ static int is_product(const struct cublaslt_desc_st *d, const struct cublaslt_la
 cublaslt_status cublasLtMatmulAlgoGetHeuristic(cublaslt_handle handle, cublaslt_desc desc, cublaslt_layout a, cublaslt_layout b, cublaslt_layout c, cublaslt_layout d,
                                                cublaslt_preference preference, int asked, cublaslt_candidate *candidates, int *found) {
     *found = 0;
-    if (handle == NULL || asked < 2 || preference->workspace == 0) return CUBLASLT_INVALID_VALUE;
+    if (handle == NULL || asked < 2 || preference->workspace == 0 || preference->reductions != CUBLASLT_REDUCTION_F32) return CUBLASLT_INVALID_VALUE;
     if (fake_cuda.library_refuses || c->type != d->type || !is_product(desc, a, b, d)) return CUBLASLT_NOT_SUPPORTED;
     for (*found = 0; *found < 2; ++*found) candidates[*found] = (cublaslt_candidate){.algorithm = {{(uint64_t)*found + 1}}, .workspace_bytes = preference->workspace};
     return CUBLASLT_OK;
