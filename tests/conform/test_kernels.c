@@ -69,7 +69,7 @@ static void fill_dense(const kernel_case *c, int index, uint64_t seed, dw_tensor
     if (dw_format_is_block(t->format)) {
         int64_t cols = t->dims[t->rank - 1], rows = t->rank > 1 ? t->dims[t->rank - 2] : 1;
         float *x = malloc((size_t)(count + 1) * sizeof *x);
-        for (int64_t i = 0; i < count; i++) x[i] = num_random_normal(stream, (uint64_t)i);
+        for (int64_t i = 0; i < count; i++) x[i] = (c->special >> index & 1) != 0 && i % 701 == 3 ? NAN : num_random_normal(stream, (uint64_t)i);
         num_matrix m = {.format = t->format, .layout = t->scale_layout, .rows = rows, .cols = cols, .data = t->data, .scales = t->scales, .second = t->second,
                         .batches = cols * rows > 0 ? count / (cols * rows) : 1};
         num_quantize(x, cols, NUM_ROUND_UP, false, &m);
