@@ -32,7 +32,7 @@ static bool take_column(kernel_launch *launch, const kernel_run *run, int operan
 }
 
 dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
-    static const char *const entries[2][2][2] = ROW_ENTRIES(norm_rows);
+    static row_entries entries = ROW_ENTRIES("norm_rows", ""), search_entries = ROW_ENTRIES("norm_rows", "_search");
     kernel_launch launch;
     norm_rows_arguments *arguments = cuda_launch(&launch, "norm_rows", NULL, sizeof *arguments);
     bool is_layer = run->call.op->id == OP_layer_norm;
@@ -43,8 +43,8 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 4, tensors, steps);
     if (arguments->division.nest.count == 0) return DW_OK;
     TRY(row_parts_clear(run, launcher));
-    int pieces = row_parts_divide(&launch, run->chip, out, true, &arguments->division);
-    launch.entry = entries[x->format != DW_FORMAT_f32][pieces > 1][op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH];
+    bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;
+    row_parts_divide(&launch, run->chip, x->format, out, true, searches ? search_entries : entries, &arguments->division);
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     arguments->x_step = steps[1];
@@ -58,6 +58,7 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     arguments->has_weight = take_column(&launch, run, 1, &arguments->weight, &arguments->weight_step);
     arguments->has_bias = is_layer && take_column(&launch, run, 2, &arguments->bias, &arguments->bias_step);
     arguments->centred = is_layer;
+    arguments->by_count = (float)(1.0 / arguments->division.cols);
     arguments->eps = (float)op_attr_real(run->call.attrs, OP_ATTR_eps);
     return launcher->add(launcher, &launch);
 }

@@ -43,52 +43,40 @@ INLINE uint32_t codes_e2m1(const float *x) {
 }
 #endif
 
-/* Three words of 16 bits. */
-INLINE uint3 codes_of_6(int format, const float *x) {
+/* The codes of a piece, those of one byte first. */
+INLINE uint2 piece_codes(int element, const float *x) {
+    if (element == CUDA_e4m3) return codes_e4m3(x);
+    if (element == CUDA_e5m2) return codes_e5m2(x);
+    if (element == CUDA_e2m1) return make_uint2(codes_e2m1(x), 0);
     uint64_t codes = 0;
-    EACH_OF_PIECE(i) codes |= (uint64_t)(uint32_t)(format == CUDA_e3m2 ? small_e3m2(x[i]) : small_e2m3(x[i])) << (6 * i);
-    return make_uint3((uint32_t)codes & 0xffff, (uint32_t)codes >> 16, (uint32_t)(codes >> 32));
+    EACH_OF_PIECE(i) codes |= (uint64_t)(uint32_t)(element == CUDA_e3m2 ? small_e3m2(x[i]) : small_e2m3(x[i])) << (6 * i);
+    return make_uint2((uint32_t)codes, (uint32_t)(codes >> 32));
 }
 
-INLINE void store_bytes(uint8_t *to, uint64_t bytes, int count) {
-    for (int i = 0; i < count; i++) to[i] = (uint8_t)(bytes >> (8 * i));
-}
+INLINE int code_bits(int element) { return element == CUDA_e2m1 ? 4 : element == CUDA_e4m3 || element == CUDA_e5m2 ? 8 : 6; }
 
-/* count values at column col of a row that begins at byte row. whole: 8 of them, in a row that begins where its words may. Unused bits of the last byte are zero. */
-INLINE void store_codes(int element, uint8_t *row, bool whole, int col, int count, float *x) {
-    if (count <= 0) return;
-    if (element == CUDA_e4m3 || element == CUDA_e5m2) {
-        uint2 codes = element == CUDA_e4m3 ? codes_e4m3(x) : codes_e5m2(x);
-        if (whole) *(uint2 *)(row + col) = codes;
-        else store_bytes(row + col, (uint64_t)codes.y << 32 | codes.x, min(count, PIECE));
-        return;
-    }
-    if (!whole) EACH_OF_PIECE(i) x[i] = i < count ? x[i] : 0;
-    if (element == CUDA_e2m1) {
-        uint32_t codes = codes_e2m1(x);
-        if (whole) *(uint32_t *)(row + col / 2) = codes;
-        else store_bytes(row + col / 2, codes, (min(count, PIECE) + 1) / 2);
-        return;
-    }
-    uint3 codes = codes_of_6(element, x);
-    uint16_t *to = (uint16_t *)(row + col / 8 * 6);
-    if (whole) to[0] = (uint16_t)codes.x, to[1] = (uint16_t)codes.y, to[2] = (uint16_t)codes.z;
-    else store_bytes((uint8_t *)to, codes.x | (uint64_t)codes.y << 16 | (uint64_t)codes.z << 32, (min(count, PIECE) * 6 + 7) / 8);
+/* Pieces that do not lie in words. Unused bits of a row's last byte are zero. */
+INLINE void store_bytes(uint8_t *to, uint2 codes, int bits, int count) {
+    uint64_t all = (uint64_t)codes.y << 32 | codes.x;
+    if (count < PIECE) all &= (1ull << (count * bits)) - 1;
+#pragma unroll 1
+    for (int i = 0; i < (count * bits + 7) / 8; i++) to[i] = (uint8_t)(all >> (8 * i));
 }
 
 /* All pieces, multiplied by what belongs to their blocks. */
-INLINE void store_all_codes(const int pieces, int element, const cuda_rows *rows, const row_place *p, float x[][PIECE], const float *inverse) {
-    uint8_t *row = (uint8_t *)rows->data + p->row * rows->row_bytes;
-    EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] *= inverse[c];
-    if (((uint64_t)row % 8 | p->cols % PIECE) == 0) {
-        EACH_PIECE(c) store_codes(element, row, true, piece_col(p, c), p->cols - piece_col(p, c), x[c]);
-    } else {
-#pragma unroll 1
-        for (int c = 0; c < pieces; c++) {
-            float y[PIECE];   /* an index that is not constant would keep x in memory */
-            EACH_PIECE(d) if (d == c) EACH_OF_PIECE(i) y[i] = x[d][i];
-            store_codes(element, row, false, piece_col(p, c), p->cols - piece_col(p, c), y);
-        }
+INLINE void store_codes(const int pieces, int element, const cuda_rows *rows, const row_place *p, float x[][PIECE], const float *inverse) {
+    int bits = code_bits(element);
+    uint8_t *to = (uint8_t *)rows->data + p->row * rows->row_bytes + p->first / PIECE * bits;
+    bool in_words = ((uint64_t)to % (bits == 6 ? 2 : bits) | p->cols % PIECE) == 0;
+    EACH_PIECE(c) {
+        EACH_OF_PIECE(i) x[c][i] *= inverse[c];
+        uint2 codes = piece_codes(element, x[c]);
+        uint8_t *piece = to + c * p->group * bits;
+        if (piece_col(p, c) >= p->cols) continue;
+        if (!in_words) store_bytes(piece, codes, bits, min(PIECE, p->cols - piece_col(p, c)));
+        else if (bits == 8) *(uint2 *)piece = codes;
+        else if (bits == 4) *(uint32_t *)piece = codes.x;
+        else ((uint16_t *)piece)[0] = (uint16_t)codes.x, ((uint16_t *)piece)[1] = (uint16_t)(codes.x >> 16), ((uint16_t *)piece)[2] = (uint16_t)codes.y;
     }
 }
 
@@ -262,7 +250,7 @@ INLINE void store_blocks(const int pieces, int element, const int scale, const i
         inverse[0] = store_scale(scale, element, t, p, 0, p->first == 0 && p->cols > 0, row_max(most, p->group, room), second);
         EACH_PIECE(c) inverse[c] = inverse[0];
     }
-    store_all_codes(pieces, element, &t->rows, p, x, inverse);
+    store_codes(pieces, element, &t->rows, p, x, inverse);
 }
 
 /* A part of a row that begins at element at of a plain result, or into a block format. Formats that are common have code of their own; so has the search, which takes
@@ -283,7 +271,9 @@ INLINE void store_part(const int pieces, const bool searches, const row_target *
     case CUDA_nvfp4_row: store_blocks(pieces, CUDA_e2m1, CUDA_e4m3, 2, false, t, p, x, second, room); break;
     case CUDA_fp8_1x128: store_blocks(pieces, CUDA_e4m3, CUDA_f32, 16, false, t, p, x, second, room); break;
     case CUDA_fp8_row: store_blocks(pieces, CUDA_e4m3, CUDA_f32, 0, false, t, p, x, second, room); break;
-    default: store_pieces(pieces, t->rows.data, t->format, at, t->step, p, x);
+    case CUDA_f32: store_pieces(pieces, CUDA_f32, t->rows.data + (uint64_t)at * 4, t->step, p, x); break;
+    case CUDA_bf16: store_pieces(pieces, CUDA_bf16, t->rows.data + (uint64_t)at * 2, t->step, p, x); break;
+    default: store_pieces(pieces, CUDA_f16, t->rows.data + (uint64_t)at * 2, t->step, p, x);
     }
 }
 

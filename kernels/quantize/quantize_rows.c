@@ -26,7 +26,7 @@ size_t quantize_rows_workspace(const kernel_run *run) {
 }
 
 dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) {
-    static const char *const entries[2][2][2] = ROW_ENTRIES(quantize_rows);
+    static row_entries entries = ROW_ENTRIES("quantize_rows", ""), search_entries = ROW_ENTRIES("quantize_rows", "_search");
     kernel_launch launch;
     quantize_rows_arguments *arguments = cuda_launch(&launch, "quantize_rows", NULL, sizeof *arguments);
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0];
@@ -34,8 +34,8 @@ dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) 
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 1, &x, &arguments->x_step);
     if (arguments->division.nest.count == 0) return DW_OK;
     TRY(row_parts_clear(run, launcher));
-    int pieces = row_parts_divide(&launch, run->chip, out, info->cols == 0 || info->second == 2, &arguments->division);
-    launch.entry = entries[x->format != DW_FORMAT_f32][pieces > 1][op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH];
+    bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH, whole = info->cols == 0 || info->second == 2;
+    row_parts_divide(&launch, run->chip, x->format, out, whole, searches ? search_entries : entries, &arguments->division);
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     if (cuda_operand(run, 1) != NULL) cuda_slot(&launch, KERNEL_SLOT_DATA, 1, &arguments->given, 0);

@@ -27,14 +27,14 @@ size_t softmax_rows_workspace(const kernel_run *run) {
 }
 
 dw_status softmax_rows_shape(const kernel_run *run, kernel_launcher *launcher) {
-    static const char *const entries[2][2] = {{"softmax_rows_32_1", "softmax_rows_32_4"}, {"softmax_rows_16_1", "softmax_rows_16_4"}};
+    static row_entries entries = ROW_ENTRIES("softmax_rows", "");
     kernel_launch launch;
     softmax_rows_arguments *arguments = cuda_launch(&launch, "softmax_rows", NULL, sizeof *arguments);
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *tensors[] = {out, x};
     int64_t steps[2];
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 2, tensors, steps);
     if (arguments->division.nest.count == 0) return DW_OK;
-    launch.entry = entries[x->format != DW_FORMAT_f32][row_parts_divide(&launch, run->chip, out, true, &arguments->division) > 1];
+    row_parts_divide(&launch, run->chip, x->format, out, true, entries, &arguments->division);
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     arguments->out_step = steps[0];

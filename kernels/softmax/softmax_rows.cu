@@ -6,12 +6,10 @@
 /* Its error is one of the exponent's rounding, which is small wherever e^x is not. */
 INLINE float exp_of(float x) { return ex2(x * 1.44269504f); }
 
-INLINE void softmax_row(const int pieces, const bool halves, const softmax_rows_arguments *a, int64_t part, row_room *rooms) {
-    row_place p = place_part(&a->division, part);
+INLINE void softmax_row(const int pieces, const int format, const softmax_rows_arguments *a, row_room *rooms) {
+    row_place p = place_part(&a->division);
     float x[PIECES_MOST][PIECE], most = -INFINITE, sum = 0;
-    int64_t at[2];
-    part_offsets(&a->division, &p, 2, at);
-    load_pieces(pieces, halves, &a->x, at[1], a->x_step, &p, x);
+    load_pieces(pieces, format, row_data(&a->x, format, row_offset(&a->division, &p, 1)), a->x_step, &p, x);
     EACH_PIECE(c) EACH_OF_PIECE(i) most = piece_col(&p, c) + i < p.cols ? max_nan(most, x[c][i]) : most;
     most = row_max(most, p.group, &rooms[0]);
     EACH_PIECE(c) EACH_OF_PIECE(i) {
@@ -27,16 +25,18 @@ INLINE void softmax_row(const int pieces, const bool halves, const softmax_rows_
         float scale = 1 / sum;
         EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] = most == -INFINITE ? 0 : x[c][i] * scale;
     }
-    store_pieces(pieces, a->out.data, a->out.format, at[0], a->out_step, &p, x);
+    store_pieces(pieces, format, row_data(&a->out, format, row_offset(&a->division, &p, 0)), a->out_step, &p, x);
 }
 
-#define SOFTMAX(name, pieces, halves)                                                                                                        \
+#define ENTRY(name, pieces, format)                                                                                                          \
     extern "C" __global__ void __launch_bounds__(ROW_THREADS_MOST, 1) name(const __grid_constant__ softmax_rows_arguments arguments) {         \
         __shared__ row_room rooms[2];                                                                                                        \
-        softmax_row(pieces, halves, &arguments, (int64_t)blockIdx.x * parts_of_block(&arguments.division), rooms);                           \
+        softmax_row(pieces, format, &arguments, rooms);                                                                                      \
     }
+#define ENTRIES(format)                                        \
+    ENTRY(softmax_rows_##format##_1, 1, CUDA_##format)         \
+    ENTRY(softmax_rows_##format##_4, PIECES_MOST, CUDA_##format)
 
-SOFTMAX(softmax_rows_16_1, 1, true)
-SOFTMAX(softmax_rows_16_4, PIECES_MOST, true)
-SOFTMAX(softmax_rows_32_1, 1, false)
-SOFTMAX(softmax_rows_32_4, PIECES_MOST, false)
+ENTRIES(f32)
+ENTRIES(bf16)
+ENTRIES(f16)

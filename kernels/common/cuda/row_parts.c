@@ -32,8 +32,8 @@ _Static_assert(ROUND_UP == (int)NUM_ROUND_UP && ROUND_FLOOR == (int)NUM_ROUND_FL
 
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
-int row_parts_divide(kernel_launch *launch, const chip_caps *chip, const dw_tensor *out, bool whole, row_division *division) {
-    enum { PART_COLS = 8192, FULL_PIECES = 2048 };   /* FULL_PIECES: threads with one piece each that keep a multiprocessor busy */
+void row_parts_divide(kernel_launch *launch, const chip_caps *chip, dw_format x, const dw_tensor *out, bool whole, row_entries entries, row_division *division) {
+    enum { PART_COLS = 8192, FULL = 2048 };   /* FULL: threads with one piece each that keep a multiprocessor busy */
     const num_format *info = num_info(out->format);
     int64_t cols = out->dims[out->rank - 1], rows = division->nest.count;
     division->rows = (int32_t)rows;
@@ -41,15 +41,17 @@ int row_parts_divide(kernel_launch *launch, const chip_caps *chip, const dw_tens
     division->part_cols = (int32_t)(whole || cols < PART_COLS ? cols : PART_COLS);
     division->parts = (int32_t)ceil_div(cols, division->part_cols);
     int64_t needed = ceil_div(division->part_cols, PIECE), all = rows * division->parts * needed;
-    int pieces = needed > ROW_THREADS_MOST || all > (int64_t)chip->units * FULL_PIECES ? PIECES_MOST : 1;
-    int64_t threads = ceil_div(needed, pieces), group = info->class == NUM_BLOCK && info->cols > 0 ? info->cols / PIECE : 1;   /* threads that share a scale */
+    bool many = needed > ROW_THREADS_MOST || all > (int64_t)chip->units * FULL;
+    int64_t threads = ceil_div(needed, many ? PIECES_MOST : 1), group = info->class == NUM_BLOCK && info->cols > 0 ? info->cols / PIECE : 1;   /* threads that share a scale */
     while (group < threads && group < 32) group *= 2;
+    for (int64_t size = group; size > 1; size /= 2) division->group_log2++;
     if (threads > 32) group = ceil_div(threads, 32) * 32;
     division->group = (int32_t)group;
     launch->block[0] = (uint32_t)(group <= 32 ? THREADS_OF_SMALL_PARTS : group);
-    int64_t blocks = ceil_div(rows * division->parts, launch->block[0] / group), most = INT32_MAX;
-    cuda_grid(launch, blocks < most ? blocks : most, 1, 1);
-    return pieces;
+    division->parts_of_block = (int32_t)(launch->block[0] / group);
+    int64_t blocks = ceil_div(rows * division->parts, division->parts_of_block);
+    cuda_grid(launch, blocks < INT32_MAX ? blocks : INT32_MAX, 1, 1);
+    launch->entry = entries[x == DW_FORMAT_f32 ? 0 : x == DW_FORMAT_bf16 ? 1 : 2][many];
 }
 
 void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_target *target) {

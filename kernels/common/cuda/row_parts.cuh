@@ -24,13 +24,17 @@ typedef struct row_place {
 
 INLINE int piece_col(const row_place *p, int c) { return p->first + c * p->group * PIECE; }
 
-/* Parts are counted through; blocks take group-many at a time. */
-INLINE int parts_of_block(const row_division *d) { return (int)blockDim.x / d->group; }
+/* Parts are counted through; this is the first one of the block. */
+INLINE int64_t first_part(const row_division *d) { return (int64_t)blockIdx.x * d->parts_of_block; }
 
-INLINE row_place place_part(const row_division *d, int64_t part) {
+INLINE row_place place_part(const row_division *d) {
     row_place p = {0, 0, 0, d->group};
-    p.first = ((int)threadIdx.x & (d->group <= 32 ? d->group - 1 : ~0)) * PIECE;
-    part += d->group <= 32 ? (int)threadIdx.x / d->group : 0;
+    int64_t part = first_part(d);
+    p.first = (int)threadIdx.x * PIECE;
+    if (d->group <= 32) {   /* several parts in a warp */
+        p.first = ((int)threadIdx.x & (d->group - 1)) * PIECE;
+        part += (int)threadIdx.x >> d->group_log2;
+    }
     if (part >= (int64_t)d->rows * d->parts) return p;
     p.row = d->parts == 1 ? (int)part : (int)((uint32_t)part / (uint32_t)d->parts);
     int begin = ((int)part - p.row * d->parts) * d->part_cols;
@@ -39,22 +43,25 @@ INLINE row_place place_part(const row_division *d, int64_t part) {
     return p;
 }
 
-/* Where the part's row begins in each of the nest's first count operands. */
-INLINE void part_offsets(const row_division *d, const row_place *p, const int count, int64_t *at) {
-    if (d->nest.rank <= 1) {
-#pragma unroll
-        for (int k = 0; k < count; k++) at[k] = p->row * d->nest.strides[k][0];
-    } else {
-        nest_offsets(&d->nest, p->row, count, at);
+/* Where the part's row begins in operand k of the nest. */
+INLINE int64_t row_offset(const row_division *d, const row_place *p, const int k) {
+    if (d->nest.rank <= 1) return p->row * d->nest.strides[k][0];
+    int64_t offset = 0;
+    int left = p->row;
+    for (int axis = d->nest.rank - 1; axis > 0; axis--) {
+        int size = (int)d->nest.dims[axis];
+        offset += left % size * d->nest.strides[k][axis];
+        left /= size;
     }
+    return offset + left * d->nest.strides[k][0];
 }
 
-/* ---- elements ---- */
+/* ---- elements: format is f32, bf16 or f16 ---- */
 
-INLINE float element_at(const cuda_array *array, int64_t at) {
-    if (array->format == CUDA_f32) return ((const float *)array->data)[at];
-    uint16_t bits = ((const uint16_t *)array->data)[at];
-    return array->format == CUDA_bf16 ? __uint_as_float((uint32_t)bits << 16) : cvt_f32_f16(bits);
+INLINE float element_at(int format, uint64_t data, int64_t at) {
+    if (format == CUDA_f32) return ((const float *)data)[at];
+    uint16_t bits = ((const uint16_t *)data)[at];
+    return format == CUDA_bf16 ? __uint_as_float((uint32_t)bits << 16) : cvt_f32_f16(bits);
 }
 
 INLINE void unpack_pair(int format, uint32_t pair, float *x) {
@@ -75,21 +82,15 @@ INLINE uint4 pack_halves(int format, const float *x) {
     return make_uint4(pack_pair(format, x[0], x[1]), pack_pair(format, x[2], x[3]), pack_pair(format, x[4], x[5]), pack_pair(format, x[6], x[7]));
 }
 
-/* Rounded to that format, of 16 bits. */
-INLINE void round_pieces(const int pieces, int format, float x[][PIECE]) {
-    if (format == CUDA_bf16) EACH_PIECE(c) unpack_halves(CUDA_bf16, pack_halves(CUDA_bf16, x[c]), x[c]);
-    else EACH_PIECE(c) unpack_halves(CUDA_f16, pack_halves(CUDA_f16, x[c]), x[c]);
+/* Rounded to that format. */
+INLINE void round_pieces(const int pieces, const int format, float x[][PIECE]) {
+    if (format != CUDA_f32) EACH_PIECE(c) unpack_halves(format, pack_halves(format, x[c]), x[c]);
 }
 
 /* What is behind the end of the row becomes zero again. */
 INLINE void zero_tail(const int pieces, const row_place *p, float x[][PIECE]) {
-    if (p->first + ((pieces - 1) * p->group + 1) * PIECE <= p->cols) return;
+    if (piece_col(p, pieces - 1) + PIECE <= p->cols) return;
     EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] = piece_col(p, c) + i < p->cols ? x[c][i] : 0;
-}
-
-/* Do the pieces of a row that begins at element at lie in 16 bytes each, or two times 16? */
-INLINE bool lies_in_pieces(uint64_t data, int element_bytes, int64_t at, int64_t step, const row_place *p) {
-    return step == 1 && ((data + (uint64_t)at * element_bytes) % 16 | p->cols % PIECE) == 0;
 }
 
 /* Pieces element by element: in loops that are not unrolled, as they are rare and should take few registers, so elements move through the piece. */
@@ -101,67 +102,69 @@ INLINE void turn_pieces(const int pieces, float x[][PIECE]) {
         x[c][PIECE - 1] = first;
     }
 }
-INLINE void load_elements(const int pieces, const cuda_array *array, int64_t at, int64_t step, const row_place *p, float x[][PIECE]) {
+INLINE void load_elements(const int pieces, int format, uint64_t data, int64_t step, const row_place *p, float x[][PIECE]) {
     EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] = 0;
 #pragma unroll 1
     for (int i = 0; i < PIECE; i++) {
-        EACH_PIECE(c) x[c][0] = piece_col(p, c) + i < p->cols ? element_at(array, at + (piece_col(p, c) + i) * step) : 0;
+        EACH_PIECE(c) x[c][0] = piece_col(p, c) + i < p->cols ? element_at(format, data, (piece_col(p, c) + i) * step) : 0;
         turn_pieces(pieces, x);
     }
 }
-INLINE void store_elements(const int pieces, uint64_t data, int format, int64_t at, int64_t step, const row_place *p, float x[][PIECE]) {
+INLINE void store_elements(const int pieces, int format, uint64_t data, int64_t step, const row_place *p, float x[][PIECE]) {
 #pragma unroll 1
     for (int i = 0; i < PIECE; i++) {
         EACH_PIECE(c) {
             int col = piece_col(p, c) + i;
             if (col >= p->cols) continue;
-            if (format == CUDA_f32) ((float *)data)[at + col * step] = x[c][0];
-            else ((uint16_t *)data)[at + col * step] = (uint16_t)pack_pair(format, x[c][0], 0);
+            if (format == CUDA_f32) ((float *)data)[col * step] = x[c][0];
+            else ((uint16_t *)data)[col * step] = (uint16_t)pack_pair(format, x[c][0], 0);
         }
         turn_pieces(pieces, x);
     }
 }
 
-/* All pieces of a row that begins at element at; f32 or halves, which are bf16 or f16. All loads are on their way before the first one is used. */
-INLINE void load_f32(const int pieces, const float *from, const row_place *p, float x[][PIECE]) {
-    EACH_PIECE(c) {
-        float4 a = make_float4(0, 0, 0, 0), b = a;
-        if (piece_col(p, c) < p->cols) {
-            const float4 *piece = (const float4 *)(from + piece_col(p, c));
-            a = piece[0], b = piece[1];
+/* Where the row begins that begins at element at. */
+INLINE uint64_t row_data(const cuda_array *array, const int format, int64_t at) { return array->data + (uint64_t)at * (format == CUDA_f32 ? 4 : 2); }
+
+/* Do the pieces of the row that begins at data lie in 16 bytes each, or two times 16? */
+INLINE bool lies_in_pieces(uint64_t data, int64_t step, const row_place *p) { return step == 1 && (data % 16 | p->cols % PIECE) == 0; }
+
+/* All pieces of the row that begins at data. All loads are on their way before the first one is used. */
+INLINE void load_pieces(const int pieces, const int format, uint64_t data, int64_t step, const row_place *p, float x[][PIECE]) {
+    if (!lies_in_pieces(data, step, p)) {
+        load_elements(pieces, format, data, step, p, x);
+    } else if (format == CUDA_f32) {
+        const float4 *from = (const float4 *)data + p->first / 4;
+        EACH_PIECE(c) {
+            float4 a = make_float4(0, 0, 0, 0), b = a;
+            if (piece_col(p, c) < p->cols) a = from[c * p->group * 2], b = from[c * p->group * 2 + 1];
+            x[c][0] = a.x, x[c][1] = a.y, x[c][2] = a.z, x[c][3] = a.w, x[c][4] = b.x, x[c][5] = b.y, x[c][6] = b.z, x[c][7] = b.w;
         }
-        x[c][0] = a.x, x[c][1] = a.y, x[c][2] = a.z, x[c][3] = a.w, x[c][4] = b.x, x[c][5] = b.y, x[c][6] = b.z, x[c][7] = b.w;
-    }
-}
-INLINE void load_halves(const int pieces, int format, const uint16_t *from, const row_place *p, float x[][PIECE]) {
-    uint4 words[PIECES_MOST];
-    EACH_PIECE(c) words[c] = piece_col(p, c) < p->cols ? *(const uint4 *)(from + piece_col(p, c)) : make_uint4(0, 0, 0, 0);
-    if (format == CUDA_bf16) EACH_PIECE(c) unpack_halves(CUDA_bf16, words[c], x[c]);
-    else EACH_PIECE(c) unpack_halves(CUDA_f16, words[c], x[c]);
-}
-INLINE void load_pieces(const int pieces, const bool halves, const cuda_array *array, int64_t at, int64_t step, const row_place *p, float x[][PIECE]) {
-    if (!lies_in_pieces(array->data, halves ? 2 : 4, at, step, p)) {
-        load_elements(pieces, array, at, step, p, x);
-    } else if (halves) {
-        load_halves(pieces, array->format, (const uint16_t *)array->data + at, p, x);
     } else {
-        load_f32(pieces, (const float *)array->data + at, p, x);
+        const uint4 *from = (const uint4 *)data + p->first / 8;
+        uint4 words[PIECES_MOST];
+        EACH_PIECE(c) words[c] = piece_col(p, c) < p->cols ? from[c * p->group] : make_uint4(0, 0, 0, 0);
+        EACH_PIECE(c) unpack_halves(format, words[c], x[c]);
     }
 }
 
-/* All pieces of a row that begins at element at, in any of the formats. */
-INLINE void store_pieces(const int pieces, uint64_t data, int format, int64_t at, int64_t step, const row_place *p, float x[][PIECE]) {
-    if (!lies_in_pieces(data, format == CUDA_f32 ? 4 : 2, at, step, p)) {
-        store_elements(pieces, data, format, at, step, p, x);
+/* All pieces of the row that begins at data. */
+INLINE void store_pieces(const int pieces, const int format, uint64_t data, int64_t step, const row_place *p, float x[][PIECE]) {
+    if (!lies_in_pieces(data, step, p)) {
+        store_elements(pieces, format, data, step, p, x);
     } else if (format == CUDA_f32) {
+        float4 *to = (float4 *)data + p->first / 4;
         EACH_PIECE(c) {
-            float4 *to = (float4 *)((float *)data + at + piece_col(p, c));
             if (piece_col(p, c) >= p->cols) continue;
-            to[0] = make_float4(x[c][0], x[c][1], x[c][2], x[c][3]);
-            to[1] = make_float4(x[c][4], x[c][5], x[c][6], x[c][7]);
+            to[c * p->group * 2] = make_float4(x[c][0], x[c][1], x[c][2], x[c][3]);
+            to[c * p->group * 2 + 1] = make_float4(x[c][4], x[c][5], x[c][6], x[c][7]);
         }
     } else {
-        EACH_PIECE(c) if (piece_col(p, c) < p->cols) *(uint4 *)((uint16_t *)data + at + piece_col(p, c)) = pack_halves(format, x[c]);
+        uint4 *to = (uint4 *)data + p->first / 8;
+        EACH_PIECE(c) {
+            uint4 words = pack_halves(format, x[c]);
+            if (piece_col(p, c) < p->cols) to[c * p->group] = words;
+        }
     }
 }
 
