@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import deepwell as dw
+from deepwell import backend
 
 pytestmark = pytest.mark.skipif(not torch.cuda.is_available(), reason="this machine has no GPU that PyTorch sees")
 
@@ -197,7 +198,7 @@ def test_what_was_tuned_is_taken(tmp_path):
 def test_torch_compile_takes_it_as_a_backend():
     model = block()
     ids = torch.randint(0, 97, (2, 16), device="cuda")
-    compiled = torch.compile(model, backend="deepwell") if "deepwell" in torch._dynamo.list_backends() else torch.compile(model, backend=dw.backend.compile)
+    compiled = torch.compile(model, backend="deepwell" if "deepwell" in torch._dynamo.list_backends() else backend.compile)
     close(compiled(ids), model(ids))
 
 
