@@ -52,13 +52,14 @@ def test_ten_thousand_calls_leak_nothing():
                 pass
 
     calls(500)
-    gc.collect()
+    for _ in range(3):                  # what earlier tests left: finalizers make garbage of their own
+        gc.collect()
     blocks, references, before = sys.getallocatedblocks(), (sys.getrefcount(x), sys.getrefcount(session), sys.getrefcount(None)), resident()
     calls(10_000)
     gc.collect()
     assert (sys.getrefcount(x), sys.getrefcount(session)) == references[:2]
-    assert abs(sys.getrefcount(None) - references[2]) < 100
-    assert abs(sys.getallocatedblocks() - blocks) < 200
+    assert abs(sys.getrefcount(None) - references[2]) < 2_000          # one a call would be 10,000
+    assert sys.getallocatedblocks() - blocks < 200
     assert resident() - before < 2 << 20
 
 
