@@ -1,0 +1,204 @@
+/* Results of the Hopper kernel: a tile's sums through factors and post list (epilogue_sm90.cuh), over staging in shared memory to the copy engine, or element by element where
+ * no tensor map describes them. */
+#ifndef KERNELS_MATMUL_STORE_SM90_CUH
+#define KERNELS_MATMUL_STORE_SM90_CUH
+
+#include "kernels/matmul/tile_sm90.cuh"
+
+INLINE uint32_t pack_pair(int format, float low, float high) { return format == MATMUL_bf16 ? cvt_bf16x2(low, high) : cvt_f16x2(low, high); }
+
+/* 64 rows by 32 columns, half of a box of 16-bit results or a box of 32-bit ones, swizzled as the map of out is. */
+INLINE void stage_part(int format, uint32_t staging, int part, const float *values, int warp, int lane) {
+    if (format == MATMUL_f32) {
+#pragma unroll
+        for (int i = 0; i < PART_VALUES / 2; i++) {
+            int row = warp * 16 + lane / 4 + i % 2 * 8, chunk = i / 2 * 2 + lane % 4 / 2;
+            st_shared_f32x2(staging + part * MATMUL_BOX_BYTES + row * ROW_BYTES + ((chunk ^ row % 8) << 4) + lane % 2 * 8, values[2 * i], values[2 * i + 1]);
+        }
+        return;
+    }
+    int row = warp * 16 + lane % 16;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        const float *v = values + 8 * i;
+        stmatrix_x4(staging + row * ROW_BYTES + (((4 * part + 2 * i + lane / 16) ^ (row % 8)) << 4), pack_pair(format, v[0], v[1]),
+                    pack_pair(format, v[2], v[3]), pack_pair(format, v[4], v[5]), pack_pair(format, v[6], v[7]));
+    }
+}
+
+/* Stores of single elements, for results that no tensor map describes. */
+INLINE void store_values(const matmul_epilogue *e, const int count, const float *values, int row, int col, int rows, int end) {
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        int r = row + (i & 2) * 4, c = col + i / 4 * 8 + (i & 1);
+        if (r >= rows || c >= end) continue;
+        int64_t at = r * e->out_row_stride + c;
+        if (e->out_format == MATMUL_f32) ((float *)e->out)[at] = values[i];
+        else ((uint16_t *)e->out)[at] = (uint16_t)pack_pair(e->out_format, values[i], 0);
+    }
+}
+
+/* One part of a tile's sums, chosen by number without indexing registers. */
+INLINE void take_part(const int parts, const float *sums, int part, float *values) {
+#pragma unroll
+    for (int i = 0; i < parts; i++)
+        if (part == i)
+#pragma unroll
+            for (int j = 0; j < PART_VALUES; j++) values[j] = sums[i * PART_VALUES + j];
+}
+
+/* The first things done to sums, which every path shares: factors, and a bias where it is the first step. What belongs to columns is loaded when a tile
+ * begins, one column a thread, and lies in smem when it ends: factors [tile_n], bias [tile_n]. */
+typedef struct tma_head {
+    bool by_column;
+    int steps;                    /* done by it: 0 or 1 */
+    float all;                    /* of all */
+    float factor, bias;           /* of this thread's column */
+} tma_head;
+
+INLINE tma_head begin_head(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) {
+    const matmul_epilogue *e = &g->epilogue;
+    tma_head head = {false, 0, e->alpha, 1, 0};
+    int column = threadIdx.x - 128, at = column < s.tile_n / 2 ? tile->col + column : tile->up + column - s.tile_n / 2;
+    for (int i = 0; i < 2; i++)
+        if (e->alpha_at[i] != 0) head.all *= *(const float *)e->alpha_at[i];
+    head.steps = e->count > 0 && e->steps[0].step == MATMUL_POST_bias;
+    head.by_column = head.steps > 0 || e->col_factors != 0;
+    if (!head.by_column || column >= s.tile_n || at >= g->n) return head;
+    if (e->col_factors != 0) head.factor = ((const float *)e->col_factors)[at];
+    if (head.steps > 0) head.bias = load_operand(&e->steps[0], at * e->steps[0].col_stride);
+    return head;
+}
+
+/* Of this thread's two rows. */
+INLINE void row_factors(const matmul_sm90_arguments *g, const tma_head *head, int row, float *factors) {
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+        int r = row + i * 8;
+        factors[i] = g->epilogue.row_factors != 0 ? head->all * factor_at(g->epilogue.row_factors, r, r < g->m) : head->all;
+    }
+}
+
+INLINE void share_head(const tma_shape s, const tma_head *head, uint32_t columns) {
+    int column = threadIdx.x - 128;
+    if (!head->by_column) return;
+    barrier_sync(3, 256);
+    if (column < s.tile_n) {
+        st_shared_f32(columns + column * 4, head->factor);
+        st_shared_f32(columns + MATMUL_COLUMN_BYTES / 2 + column * 4, head->bias);
+    }
+    barrier_sync(3, 256);
+}
+
+/* Of one part: 32 columns of the tile, of which this thread's first is number column. */
+INLINE void apply_head(const tma_head *head, const float *factors, uint32_t columns, float *values, int column) {
+#pragma unroll
+    for (int i = 0; i < PART_VALUES; i++) values[i] *= factors[i >> 1 & 1];
+    if (!head->by_column) return;
+#pragma unroll
+    for (int i = 0; i < PART_VALUES / 4; i++) {
+        float2 factor = ld_shared_f32x2(columns + (column + 8 * i) * 4), bias = ld_shared_f32x2(columns + MATMUL_COLUMN_BYTES / 2 + (column + 8 * i) * 4);
+        values[4 * i] = fmaf(values[4 * i], factor.x, bias.x);
+        values[4 * i + 1] = fmaf(values[4 * i + 1], factor.y, bias.y);
+        values[4 * i + 2] = fmaf(values[4 * i + 2], factor.x, bias.x);
+        values[4 * i + 3] = fmaf(values[4 * i + 3], factor.y, bias.y);
+    }
+}
+
+/* A warpgroup's staging is a ring of boxes: one takes 64 columns of 16-bit results, the first two in turn those of 32-bit ones. */
+INLINE uint32_t begin_box(const tma_shape s, tma_ring ring, bool wide, int box, int thread, int group) {
+    if (thread == 0) {
+        if (wide) tma_wait_read(0);
+        else if (s.boxes == 2) tma_wait_read(1);
+        else if (s.boxes == 3) tma_wait_read(2);
+        else tma_wait_read(3);
+    }
+    barrier_sync(1 + group, 128);
+    return ring.staging + (group * s.boxes + (wide ? 0 : box % s.boxes)) * MATMUL_BOX_BYTES;
+}
+
+INLINE void end_box(const tensor_map *map, bool wide, uint32_t buffer, int thread, int group, int col, int row) {
+    fence_proxy_async();
+    barrier_sync(1 + group, 128);
+    if (thread != 0) return;
+    tma_store_2d(map, buffer, col, row);
+    if (wide) tma_store_2d(map, buffer + MATMUL_BOX_BYTES, col + 32, row);
+    tma_commit();
+}
+
+/* No steps but the head, and a map of out: all in registers whose numbers are known. */
+INLINE void store_plain_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *factors,
+                            float *sums) {
+    const int parts = s.tile_n / 32;
+    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, format = g->epilogue.out_format;
+    bool wide = format == MATMUL_f32;
+    uint32_t buffer = 0;
+#pragma unroll
+    for (int part = 0; part < parts; part++) {
+        int row = tile->row + group * 64, col = tile->out_col + part * 32;
+        float *values = sums + part * PART_VALUES;
+        if (part % 2 == 0) buffer = begin_box(s, ring, wide, part / 2, thread, group);
+        apply_head(head, factors, ring.columns, values, part * 32 + lane % 4 * 2);
+        stage_part(format, buffer, part % 2, values, warp, lane);
+        if (part % 2 == 1) end_box((const tensor_map *)g->map_out, wide, buffer, thread, group, col - 32, row);
+    }
+}
+
+INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *factors,
+                      const float *sums) {
+    const int parts = s.tile_n / 32;
+    const matmul_epilogue *e = &g->epilogue;
+    bool halves = e->halving >= 0, wide = e->out_format == MATMUL_f32;
+    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, end = halves ? e->half : g->n;
+    uint32_t buffer = 0;
+#pragma unroll 1
+    for (int part = 0; part < (halves ? parts / 2 : parts); part++) {
+        float values[PART_VALUES], up[PART_VALUES];
+        int row = tile->row + group * 64, col = tile->out_col + part * 32, side = part % 2, column = part * 32 + lane % 4 * 2;
+        if (e->by_engine && side == 0) buffer = begin_box(s, ring, wide, part / 2, thread, group);
+        take_part(parts, sums, part, values);
+        apply_head(head, factors, ring.columns, values, column);
+        if (halves) {
+            take_part(parts, sums, part + parts / 2, up);
+            apply_head(head, factors, ring.columns, up, column + s.tile_n / 2);
+        }
+        apply_steps(e, head->steps, PART_VALUES, values, up, row + warp * 16 + lane / 4, col + lane % 4 * 2, g->m, end);
+        if (!e->by_engine) {
+            store_values(e, PART_VALUES, values, row + warp * 16 + lane / 4, col + lane % 4 * 2, g->m, end);
+            continue;
+        }
+        stage_part(e->out_format, buffer, side, values, warp, lane);
+        if (side == 1) end_box((const tensor_map *)g->map_out, wide, buffer, thread, group, col - 32, row);
+    }
+}
+
+/* Sums of the blocks of a cluster: each leaves its own in its smem, [values / 4][128] x 4 for each warpgroup, and finishes its share of the columns. */
+INLINE void store_split_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, int rank, const float *sums) {
+    const int values = s.tile_n / 2, quads = values / 4, share = quads / s.splits > 0 ? quads / s.splits : 1;
+    const matmul_epilogue *e = &g->epilogue;
+    bool halves = e->halving >= 0;
+    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, end = halves ? e->half : g->n;
+    uint32_t place = ring.data + group * (values * 512) + thread * 16;
+#pragma unroll
+    for (int i = 0; i < quads; i++) st_shared_f32x4(place + i * 2048, sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
+    cluster_arrive();
+    cluster_wait();
+    int mine = halves ? share / 2 : share, row = tile->row + group * 64 + warp * 16 + lane / 4;
+#pragma unroll 1
+    for (int i = 0; i < mine; i++) {
+        int quad = rank * mine + i, col = tile->out_col + quad * 8 + lane % 4 * 2;
+        float total[4] = {0, 0, 0, 0}, up[4] = {0, 0, 0, 0};
+#pragma unroll
+        for (int from = 0; from < s.splits; from++) {
+            float4 part = ld_cluster_f32x4(cluster_map(place + quad * 2048, from));
+            total[0] += part.x, total[1] += part.y, total[2] += part.z, total[3] += part.w;
+            if (!halves) continue;
+            part = ld_cluster_f32x4(cluster_map(place + (quad + quads / 2) * 2048, from));
+            up[0] += part.x, up[1] += part.y, up[2] += part.z, up[3] += part.w;
+        }
+        epilogue_apply(e, 4, total, up, row, col, g->m, end);
+        store_values(e, 4, total, row, col, g->m, end);
+    }
+}
+
+#endif

@@ -1,0 +1,60 @@
+/* What the parts of the Hopper kernel share: the constants of an entry, the places of the ring in shared memory, and which tile a block of threads takes. */
+#ifndef KERNELS_MATMUL_TILE_SM90_CUH
+#define KERNELS_MATMUL_TILE_SM90_CUH
+
+#include "kernels/common/cuda/ptx_cluster.cuh"
+#include "kernels/common/cuda/ptx_tma.cuh"
+#include "kernels/matmul/epilogue_sm90.cuh"
+
+enum { TMA_BF16, TMA_F16, TMA_E4M3 };
+enum { ROW_BYTES = 128, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048, MOST_VALUES = 128 };
+
+/* The constants of an entry; everything in here is known to the compiler. */
+typedef struct tma_shape {
+    int element, tile_m, tile_n, stages, boxes, pair, splits;
+    int parts;                    /* e4m3 with scales by block: parts of the tile's columns with one each; 0: none */
+} tma_shape;
+
+typedef struct tma_ring {
+    uint32_t data, staging, columns, scales, full, empty, scales_full, scales_empty;
+} tma_ring;
+
+typedef struct tma_tile {
+    int row, col, up;             /* first row; first column of the tile's two halves */
+    int out_col;
+} tma_tile;
+
+INLINE int ceil_div(int x, int y) { return (x + y - 1) / y; }
+
+/* The compiler computes it here and not again wherever it is used, which in the loop over k the products would wait for. */
+INLINE int kept(int x) {
+    asm volatile("" : "+r"(x));
+    return x;
+}
+
+INLINE constexpr int wave_count(const tma_shape s) { return s.tile_m / 128; }
+/* e4m3 tiles whose sums leave registers for one block's part alone. */
+INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_m * s.tile_n > 128 * 128; }
+
+/* Tiles in groups GROUP_ROWS high, so that those in flight at a time need few rows of a and of b. */
+INLINE tma_tile tile_at(const matmul_sm90_arguments *g, const tma_shape s, int unit, int rank) {
+    const int step_n = g->epilogue.halving >= 0 ? s.tile_n / 2 : s.tile_n;
+    const int group_units = GROUP_ROWS / (s.tile_m * s.pair);
+    int group = unit / (group_units * g->units_n), first = group * group_units;
+    int height = min(group_units, g->units_m - first), rest = unit - group * group_units * g->units_n, across = rest / height;
+    tma_tile tile;
+    tile.row = ((first + rest - across * height) * s.pair + (s.pair > 1 ? rank : 0)) * s.tile_m;
+    tile.out_col = tile.col = across * step_n;
+    tile.up = g->epilogue.halving >= 0 ? tile.col + g->epilogue.half : tile.col + s.tile_n / 2;
+    return tile;
+}
+
+/* The blocks of k [first, end) of this block of the cluster. */
+INLINE void depth_range(const matmul_sm90_arguments *g, const tma_shape s, int rank, int *first, int *end) {
+    int all = ceil_div(g->k, s.element == TMA_E4M3 ? 128 : 64);
+    int part = ceil_div(all, s.splits);
+    *first = s.splits > 1 ? min(rank * part, all) : 0;
+    *end = s.splits > 1 ? min(*first + part, all) : all;
+}
+
+#endif
