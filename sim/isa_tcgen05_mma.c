@@ -4,8 +4,8 @@
 #include "umma_product.h"
 
 typedef struct mma_op {
-    sim_address d, a_tmem, scale_a, scale_b;
-    bool a_in_tmem, scaled, negate_accumulate;
+    sim_address d, a_tmem, scale_a, scale_b, metadata;
+    bool sparse, a_in_tmem, scaled, negate_accumulate;
     umma_kind kind;
     bool weight_stationary;
     int scales;
@@ -56,19 +56,22 @@ static uint32_t element(const uint8_t *chunk, int bits, int i) {
     return code >> (bit % 8) & ((1u << bits) - 1);
 }
 
-typedef struct operand { uint64_t descriptor; umma_type type; bool mn_major; int rows; const char *name; } operand;
+/* depth: elements of a row that are stored. */
+typedef struct operand { uint64_t descriptor; umma_type type; bool mn_major; int rows, depth; const char *name; } operand;
+
+static int depth_of_a(const umma_product *p) { return p->sparse ? p->k / 2 : p->k; }
 
 static operand operand_of(const tensor_task *t, bool b) {
     const umma_product *p = &t->product;
-    if (b) return (operand){t->b, p->b, p->mn_major_b, columns_of(p), "B"};
-    return (operand){t->a, p->a, p->mn_major_a, rows_of(p), "A"};
+    if (b) return (operand){t->b, p->b, p->mn_major_b, columns_of(p), p->k, "B"};
+    return (operand){t->a, p->a, p->mn_major_a, rows_of(p), depth_of_a(p), "A"};
 }
 
 /* How many outer positions and chunks of each there are. */
 static void extent(const umma_product *p, const operand *o, int *outer, int *chunks) {
     int each = per_chunk(p, o->type);
-    *outer = o->mn_major ? p->k : o->rows;
-    *chunks = ((o->mn_major ? o->rows : p->k) + each - 1) / each;
+    *outer = o->mn_major ? o->depth : o->rows;
+    *chunks = ((o->mn_major ? o->rows : o->depth) + each - 1) / each;
 }
 
 typedef struct codes { uint32_t code[UMMA_MAX_ROWS][UMMA_MAX_K]; bool lost[UMMA_MAX_ROWS]; } codes;
@@ -85,7 +88,7 @@ static void read_shared(const tensor_task *t, const sim_cta *cta, const operand 
         for (int k = 0; k < chunks; k++) {
             uint32_t at = umma_chunk(&m, o->mn_major, i, k);
             uint8_t written = sim_shadows_of(&cta->shared_shadow[at], used).all & SHADOW_WRITTEN;
-            if (!o->mn_major && bits == 16 && (k + 1) * each <= p->k) {   /* most of what there is */
+            if (!o->mn_major && bits == 16 && (k + 1) * each <= o->depth) {   /* most of what there is */
                 uint16_t halves[8];
                 memcpy(halves, cta->shared + at, sizeof halves);
                 for (int e = 0; e < 8; e++) c->code[i][k * 8 + e] = halves[e];
@@ -94,7 +97,7 @@ static void read_shared(const tensor_task *t, const sim_cta *cta, const operand 
             }
             for (int e = 0; e < each; e++) {
                 int row = o->mn_major ? k * each + e : i, column = o->mn_major ? i : k * each + e;
-                if (row >= o->rows || column >= p->k) continue;
+                if (row >= o->rows || column >= o->depth) continue;
                 c->code[row][column] = element(cta->shared + at, bits, e);
                 c->lost[row] |= written == 0;
             }
@@ -106,7 +109,7 @@ static void read_shared(const tensor_task *t, const sim_cta *cta, const operand 
 static bool read_lane(const tensor_task *t, const sim_cta *cta, int lane, uint32_t *code) {
     const umma_product *p = &t->product;
     int bits = umma_is_packed(p->kind) ? 4 : umma_type_bits(p->a) < 8 ? 8 : umma_type_bits(p->a), each = 32 / bits, first = tmem_column(t->a_tmem);
-    for (int k = 0; k < p->k; k++) {
+    for (int k = 0; k < depth_of_a(p); k++) {
         if (!cta->tmem->written[lane][first + k / each] && t->warp->launch->options->uninitialised) {
             sim_find(t->warp, t->op, t->lane, "A is read from lane %d, column %d of CTA %d's tensor memory, which nobody ever wrote", lane, first + k / each, cta->rank);
             return false;
@@ -137,6 +140,52 @@ static bool read_scales(const tensor_task *t, const sim_cta *cta, uint32_t addre
         return false;
     }
     for (int i = 0; i < t->product.scales; i++) scales[i] = (uint8_t)(word >> (8 * (id + i)));
+    return true;
+}
+
+/* ---- a sparse A ---- */
+
+/* The columns of tensor memory that hold the metadata, four bits of a row for the stored elements of each chunk: of tf32 one of two columns, of the others two of four, or (mxf4, mxf4nvf4)
+ * two pairs of four. Of tf32 and f16 one column holds a product's, which the selector chooses of a pair; else two do. */
+static int metadata_columns(const umma_product *p) { return p->kind == UMMA_F16 || p->kind == UMMA_TF32 ? 1 : 2; }
+static int chunk_columns(const umma_product *p) { return p->kind == UMMA_TF32 ? 2 : umma_is_packed(p->kind) ? 8 : 4; }
+
+static tmem_area metadata_area(const tensor_task *t) { return tmem_columns(tmem_column(t->metadata) + t->product.selector, metadata_columns(&t->product)); }
+
+/* Where chunk number `chunk` of a row has its four bits. f16 and tf32: a lane's word has the lower or upper half of the chunks of rows r and r + 8 of 16. */
+static void metadata_place(const umma_product *p, int row, int chunk, int *lane, int *bit) {
+    const int half = p->k / chunk_columns(p) / 2;
+    *lane = metadata_columns(p) == 2 ? row : row / 16 * 16 + row % 8 + (chunk >= half ? 8 : 0);
+    *bit = metadata_columns(p) == 2 ? 4 * chunk : row % 16 / 8 * 16 + chunk % half * 4;
+}
+
+/* Lays a row's stored elements out at the places that the metadata tells; there: which these are. */
+static bool place_sparse(const tensor_task *t, const sim_cta *cta, int row, const uint32_t *stored, uint32_t *code, uint64_t there[2]) {
+    const umma_product *p = &t->product;
+    const tmem_area area = metadata_area(t);
+    const int width = chunk_columns(p), unit = width == 8 ? 2 : 1;   /* unit: elements that go together */
+    memset(code, 0, (size_t)p->k * sizeof *code);
+    there[0] = there[1] = 0;
+    for (int chunk = 0; chunk < p->k / width; chunk++) {
+        int lane, bit;
+        metadata_place(p, row, chunk, &lane, &bit);
+        const int column = area.first + bit / 32;
+        if (!cta->tmem->written[lane][column] && t->warp->launch->options->uninitialised) {
+            sim_find(t->warp, t->op, t->lane, "the metadata of A's row %d lie in lane %d, column %d of CTA %d's tensor memory, which nobody ever wrote", row, lane, column, cta->rank);
+            return false;
+        }
+        const uint32_t bits = cta->tmem->cells[lane][column] >> (bit % 32) & 15, first = bits & 3, second = bits >> 2;
+        if (width == 2 ? bits != 4 && bits != 14 : first >= second && bits != 6) {
+            sim_find(t->warp, t->op, t->lane, "the metadata of A's row %d, columns %d to %d, is %u (lane %d, column %d, bit %d), which names no places", row, chunk * width, chunk * width + width - 1,
+                     bits, lane, column, bit % 32);
+            return false;
+        }
+        for (int i = 0; i < width / 2; i++) {
+            const int at = chunk * width + (width == 2 ? bits == 14 : (int)(i / unit == 0 ? first : second) * unit + i % unit);
+            code[at] = stored[chunk * width / 2 + i];
+            there[at / 64] |= 1ull << (at % 64);
+        }
+    }
     return true;
 }
 
@@ -175,6 +224,13 @@ static bool load_a(const tensor_task *t, const sim_cta *cta, umma_numbers *numbe
             uint32_t *code = c->code[o->a_in_tmem ? lane : row];
             if (p->scales > 0 && !read_scales(t, cta, t->scale_a, p->scale_a_id, row, 0xf, 'A', scales)) return false;
             if (o->a_in_tmem && !read_lane(t, cta, lane, code)) return false;
+            uint32_t placed[UMMA_MAX_K];
+            uint64_t there[2];
+            if (p->sparse) {
+                if (!place_sparse(t, cta, row, code, placed, there)) return false;
+                umma_set_there(numbers, o->a_in_tmem ? lane : row, there);
+                code = placed;
+            }
             umma_set_line(numbers, p, o->a_in_tmem ? lane : row, code, !o->a_in_tmem && c->lost[row], scales);
         }
     }
@@ -224,6 +280,7 @@ static uint64_t digest_of(const tensor_task *t) {
         for (int i = 0; i < outer * chunks; i++) number = sim_mix(number, umma_chunk(&m, from.mn_major, i / chunks, i % chunks));
     }
     if (o->a_in_tmem) number = sim_mix(number, t->a_tmem);
+    if (p->sparse) number = sim_mix(number, (uint64_t)t->metadata << 8 | (uint64_t)p->selector);
     if (p->scales > 0) number = sim_mix(sim_mix(number, (uint64_t)t->scale_a << 32 | t->scale_b), (uint64_t)p->scale_a_id << 8 | (uint64_t)p->scale_b_id);
     return sim_mix(number, (uint64_t)sim_line(t->warp, t->op) + (t->ctas[0]->linear << 40));
 }
@@ -282,6 +339,7 @@ static bool check_operands(const tensor_task *t) {
         if (wrong == NULL && atom_32 && !from.mn_major) wrong = "a K-major operand with the swizzle in atoms of 32 bytes is not modelled";
         if (wrong != NULL) return fail(t, which == 1 ? "the descriptor of B," : "the descriptor of A,", (unsigned long long)from.descriptor, wrong);
     }
+    if (p->sparse && (tmem_lane(t->metadata) != 0 || tmem_column(t->metadata) % 2 != 0)) return fail(t, "the address of the metadata,", t->metadata, "its lane is 0 and its column even");
     int lane = tmem_lane(t->d);
     if (lane != 0 && !(is_half(p) && lane == 16)) return fail(t, "the address of D,", t->d, is_half(p) ? "its lane is 0 or 16 with M = 64" : "its lane is 0");
     if (o->a_in_tmem && tmem_lane(t->a_tmem) != lane) return fail(t, "the address of A,", t->a_tmem, "its lane is D's");
@@ -294,6 +352,7 @@ static void note_uses(tensor_task *t) {
     int parts = parts_of(p), b_columns = p->scales > 0 && parts == 2 ? p->n / 2 : p->n;
     t->uses[t->use_count++] = (tensor_use){area_of(p, t->d, p->n / parts), true};
     if (o->a_in_tmem) t->uses[t->use_count++] = (tensor_use){area_of(p, t->a_tmem, 8), false};
+    if (p->sparse) t->uses[t->use_count++] = (tensor_use){metadata_area(t), false};
     if (p->scales == 0) return;
     t->uses[t->use_count++] = (tensor_use){tmem_columns(tmem_column(t->scale_a), (rows_of(p) + 31) / 32), false};
     t->uses[t->use_count++] = (tensor_use){tmem_columns(tmem_column(t->scale_b), (b_columns + 31) / 32), false};
@@ -303,6 +362,7 @@ static bool read_registers(sim_warp *w, const mma_op *o, int lane, tensor_task *
     t->d = (uint32_t)sim_address_of(w, &o->d, lane);
     if (o->a_in_tmem) t->a_tmem = (uint32_t)sim_address_of(w, &o->a_tmem, lane);
     else t->a = ((const uint64_t *)sim_row(w, o->a))[lane];
+    if (o->sparse) t->metadata = (uint32_t)sim_address_of(w, &o->metadata, lane);
     t->b = ((const uint64_t *)sim_row(w, o->b))[lane];
     t->accumulate = ((*(const uint32_t *)sim_row(w, o->accumulate) >> lane & 1) != 0) != o->negate_accumulate;
     t->scale_d = o->scale_d;
@@ -320,7 +380,7 @@ static sim_flow do_mma(sim_warp *w, const sim_op *op, uint32_t mask) {
     const mma_op *o = op->extra;
     for (uint32_t left = mask; left != 0; left &= left - 1) {
         int lane = __builtin_ctz(left);
-        tensor_task t = {.run = run_mma, .hold = hold_mma, .product = {.kind = o->kind, .weight_stationary = o->weight_stationary, .scales = o->scales}};
+        tensor_task t = {.run = run_mma, .hold = hold_mma, .product = {.kind = o->kind, .weight_stationary = o->weight_stationary, .sparse = o->sparse, .scales = o->scales}};
         if (!tensor_begin(w, op, lane, &t) || !read_registers(w, o, lane, &t)) return SIM_STOP;
         uint32_t idesc = ((const uint32_t *)sim_row(w, o->idesc))[lane];
         t.product.pair = t.ctas[1] != NULL;
@@ -366,20 +426,22 @@ static bool decode_disabled(sim_decoding *d, const ptx_operand *o, mma_op *m) {
     return true;
 }
 
-/* [d], a or [a], b, idesc, then of block scales [scale a], [scale b], else perhaps {lanes}; enable-input-d, and perhaps scale-input-d or, of .ws, a mask. */
+/* [d], a or [a], b, of a sparse A [metadata], idesc, then of block scales [scale a], [scale b], else perhaps {lanes}; enable-input-d, and perhaps scale-input-d or, of .ws, a mask. */
 static bool decode_operands(sim_decoding *d, mma_op *o) {
     const ptx_instruction *in = d->instruction;
-    int next = 4, least = o->scaled ? 7 : 5;
-    d->why = "[d], a, b, the instruction descriptor, [scales] twice or {lanes}, enable-input-d";
+    int next = 3, least = (o->scaled ? 7 : 5) + o->sparse;
+    d->why = "[d], a, b, of .sp [metadata], the instruction descriptor, [scales] twice or {lanes}, enable-input-d";
     if (in->count < least) return false;
     o->a_in_tmem = in->operands[1].kind == PTX_OPERAND_ADDRESS;
-    const ptx_operand *list = in->operands[4].kind == PTX_OPERAND_VECTOR && !o->scaled ? &in->operands[next++] : NULL;
+    const ptx_operand *metadata = o->sparse ? &in->operands[next++] : NULL, *idesc = &in->operands[next++];
+    const ptx_operand *list = in->operands[next].kind == PTX_OPERAND_VECTOR && !o->scaled ? &in->operands[next++] : NULL;
     if (list != NULL && (in->count < ++least || o->weight_stationary)) return false;
     if (list != NULL && !decode_disabled(d, list, o)) return false;
     d->why = NULL;
     if (sim_decode_place(d, &in->operands[0], PTX_GENERIC, &o->d) != DW_OK) return false;
     if (o->a_in_tmem ? sim_decode_place(d, &in->operands[1], PTX_GENERIC, &o->a_tmem) != DW_OK : sim_decode_source(d, &in->operands[1], PTX_b64, &o->a) != DW_OK) return false;
-    if (sim_decode_source(d, &in->operands[2], PTX_b64, &o->b) != DW_OK || sim_decode_source(d, &in->operands[3], PTX_b32, &o->idesc) != DW_OK) return false;
+    if (sim_decode_source(d, &in->operands[2], PTX_b64, &o->b) != DW_OK || sim_decode_source(d, idesc, PTX_b32, &o->idesc) != DW_OK) return false;
+    if (o->sparse && sim_decode_place(d, metadata, PTX_GENERIC, &o->metadata) != DW_OK) return false;
     if (o->scaled && sim_decode_place(d, &in->operands[next++], PTX_GENERIC, &o->scale_a) != DW_OK) return false;
     if (o->scaled && sim_decode_place(d, &in->operands[next++], PTX_GENERIC, &o->scale_b) != DW_OK) return false;
     ptx_operand accumulate = in->operands[next++];
@@ -398,7 +460,7 @@ static bool decode_operands(sim_decoding *d, mma_op *o) {
 sim_handler select_tcgen05_mma(sim_decoding *d) {
     mma_op *o = sim_decode_new(d, sizeof *o);
     if (o == NULL) return NULL;
-    *o = (mma_op){.weight_stationary = sim_mod(d, SIM_MOD_ws), .zero_columns = SIM_NO_ROW};
+    *o = (mma_op){.weight_stationary = sim_mod(d, SIM_MOD_ws), .sparse = sim_mod(d, SIM_MOD_sp), .zero_columns = SIM_NO_ROW};
     bool spelled = sim_mod(d, SIM_MOD_scale_vec_1X) || sim_mod(d, SIM_MOD_scale_vec_2X) || sim_mod(d, SIM_MOD_scale_vec_4X);
     if (!tmem_has_target(d, spelled || sim_mod(d, SIM_MOD_kind_i8))) return NULL;
     if (!decode_kind(d, o)) {

@@ -8,7 +8,7 @@
 
 #include "product.h"
 
-enum { PANEL_COLUMNS = 16, PANEL_MAX_K = 64, PANEL_MAX_SCALES = 4, PANEL_ZERO = -16384 };
+enum { PANEL_COLUMNS = 16, PANEL_MAX_K = 128, PANEL_MAX_SCALES = 4, PANEL_ZERO = -16384 };
 
 typedef struct panel_numbers { const int32_t *significand, *exponent; } panel_numbers;
 
@@ -19,6 +19,7 @@ typedef struct panel_sum {
     int fraction, result_bits;      /* as product_sum has them */
     bool half;                      /* of floats: results are bits of fp16, rounded to the nearest */
     bool saturate;                  /* of integers */
+    int group;                      /* of packed ones: so many products are added exactly, a multiple of 16 */
     int scales;                     /* of packed ones: of the row, [scales], and of the columns, [columns / 16][scales][16]; significands in units of 1/8 */
     panel_numbers row_scales, panel_scales;
     uint32_t *c;                    /* [columns]: what is added to, fp32 (of halves too) or integers; then the results */
@@ -28,7 +29,7 @@ typedef struct panel_sum {
 typedef struct panel_isa {
     const char *name;
     void (*floats)(const panel_sum *sum);
-    void (*packed)(const panel_sum *sum);    /* as product_sum_terms, of exact sums of 16 products */
+    void (*packed)(const panel_sum *sum);    /* as product_sum_terms, of exact sums of a group's products */
     void (*integers)(const panel_sum *sum);
     /* Codes to numbers, significands moved; false: some are not finite, and have no meaning here. */
     bool (*decode)(const product_format *f, const uint32_t *codes, int count, bool negate, int move, int32_t *significand, int32_t *exponent);

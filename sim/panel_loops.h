@@ -192,7 +192,7 @@ static inline longs placed(half_ints value, int move, half_ints below) {
 }
 
 static void sum_packed(const panel_sum *s) {
-    int groups = s->k / 16, per_scale = groups / s->scales;
+    int groups = s->k / s->group, per_scale = groups / s->scales;
     for (int from = 0; from < s->columns; from += WIDTH) {
         const int32_t *significand = s->panels.significand + panel_at(from, s->k);
         const int32_t *scale = s->panel_scales.significand + panel_at(from, s->scales), *scale_exponent = s->panel_scales.exponent + panel_at(from, s->scales);
@@ -202,7 +202,8 @@ static void sum_packed(const panel_sum *s) {
         for (int g = 0; g < groups; g++) {
             int of = g / per_scale;
             ints dot = {0};
-            for (int i = g * 16; i < g * 16 + 16; i++) dot += load(significand + i * PANEL_COLUMNS) * s->row.significand[i];
+            for (int first = g * s->group; first < (g + 1) * s->group; first += 16)
+                for (int i = first; i < first + 16; i++) dot += load(significand + i * PANEL_COLUMNS) * s->row.significand[i];
             terms[g] = dot * (load(scale + of * PANEL_COLUMNS) * s->row_scales.significand[of]);
             exponents[g] = load(scale_exponent + of * PANEL_COLUMNS) + s->row_scales.exponent[of];
             largest = larger(largest, exponents[g]);

@@ -68,7 +68,7 @@ bool tmem_has_target(sim_decoding *d, bool exact);
 
 /* ---- operations under way (tensor_queue.c) ---- */
 
-enum { TENSOR_MAX_USES = 4 };
+enum { TENSOR_MAX_USES = 5 };
 
 typedef struct tensor_use { tmem_area area; bool writes; } tensor_use;
 typedef struct tensor_task tensor_task;
@@ -86,7 +86,7 @@ struct tensor_task {
     int delay;
     tensor_use uses[TENSOR_MAX_USES];
     int use_count;
-    uint32_t d, a_tmem, scale_a, scale_b;   /* addresses in tensor memory */
+    uint32_t d, a_tmem, scale_a, scale_b, metadata;   /* addresses in tensor memory */
     uint64_t a, b;                       /* descriptors */
     umma_product product;
     bool accumulate;

@@ -69,6 +69,7 @@ static bool type_of(umma_kind kind, uint32_t code, umma_type *type) {
 /* Table 39 of PTX ISA 9.7.16.2.1. */
 static const char *check_shape(const umma_product *p) {
     int step = p->pair ? 16 : 8;
+    if (p->sparse && p->m != (p->pair ? 256 : 128)) return "M is 128, or 256 with .cta_group::2, of a sparse A: others are not modelled";
     if (p->weight_stationary) {
         if (p->m != 32 && p->m != 64 && p->m != 128) return "M is 32, 64 or 128 with .ws";
         return p->n == 64 || p->n == 128 || p->n == 256 ? NULL : "N is 64, 128 or 256 with .ws";
@@ -84,10 +85,12 @@ static const char *check_shape(const umma_product *p) {
 const char *umma_read_product(uint32_t descriptor, umma_product *p) {
     static const int depths[] = {[UMMA_F16] = 16, [UMMA_TF32] = 8, [UMMA_F8F6F4] = 32, [UMMA_I8] = 32, [UMMA_MXF8F6F4] = 32, [UMMA_MXF4] = 64, [UMMA_MXF4NVF4] = 64};
     bool scaled = umma_is_scaled(p->kind);
-    if (bits(descriptor, 2, 1) != 0) return "the sparsity bit (2) is set, and the instruction is not .sp";
+    if ((bits(descriptor, 2, 1) != 0) != p->sparse) return p->sparse ? "the sparsity bit (2) is not set, and the instruction is .sp" : "the sparsity bit (2) is set, and the instruction is not .sp";
+    p->selector = (int)bits(descriptor, 0, 2);
+    if (p->sparse && p->selector > (p->kind == UMMA_F16 || p->kind == UMMA_TF32)) return "a sparsity selector (bits 0 and 1) of more than 1 is not modelled, and of operands of 8 bits and less it is 0";
     if (!type_of(p->kind, bits(descriptor, 7, 3), &p->a)) return "the type of A (bits 7 to 9) is none of this kind";
     if (!type_of(p->kind, bits(descriptor, 10, p->kind >= UMMA_MXF4 ? 2 : 3), &p->b)) return "the type of B (bits 10 to 12) is none of this kind";
-    p->k = depths[p->kind];
+    p->k = depths[p->kind] * (p->sparse ? 2 : 1);
     p->negate_a = bits(descriptor, 13, 1) != 0;
     p->negate_b = bits(descriptor, 14, 1) != 0;
     p->mn_major_a = bits(descriptor, 15, 1) != 0;

@@ -33,12 +33,14 @@ typedef struct umma_product {
     int m, n, k;
     bool negate_a, negate_b, mn_major_a, mn_major_b, saturate;
     bool weight_stationary, pair;     /* .ws; .cta_group::2 */
+    bool sparse;                      /* .sp: A has half of its columns, and metadata that tell which */
+    int selector;                     /* of sparse f16 and tf32: which column of a pair holds the metadata */
     bool scales_e8m0;                 /* else ue4m3 */
     int scales;                       /* of a row: 1, 2 or 4; 0: not block-scaled */
     int scale_a_id, scale_b_id;
 } umma_product;
 
-/* Fills in what the 32 bits say; kind, weight_stationary, pair and scales are given. NULL, or what is wrong with it. */
+/* Fills in what the 32 bits say; kind, weight_stationary, pair, sparse and scales are given. NULL, or what is wrong with it. */
 const char *umma_read_product(uint32_t descriptor, umma_product *product);
 
 static inline bool umma_is_scaled(umma_kind kind) { return kind >= UMMA_MXF8F6F4; }

@@ -1,5 +1,5 @@
 /* See umma_product.h. Floats: all terms aligned to the largest exponent, cut to 25 bits behind it, added, cut to the result. Operands of 4 bits with block
- * scales: 16 products exactly, times their scales' significands, cut to 35 bits. fp16 results are rounded to nearest. Integers are exact. */
+ * scales: 16 products (of a sparse A those of 32 columns) exactly, times their scales' significands, cut to 35 bits. fp16 results are rounded to nearest. Integers are exact. */
 #include "umma_product.h"
 
 #include <math.h>
@@ -10,7 +10,7 @@
 
 #include "num/num.h"
 
-enum { FRACTION = 25 };
+enum { FRACTION = 25, EXACT = 16 };   /* EXACT: products of packed operands that are added exactly */
 
 /* A's rows one behind another, B's columns in panels (panel.h). The significands count in units of 2^-significand_bits of their exponents; those of integers and
  * packed operands are whole numbers (twice the value of packed ones). */
@@ -20,6 +20,7 @@ struct umma_numbers {
     int32_t scale_significand[UMMA_MAX_ROWS * UMMA_MAX_SCALES], scale_exponent[UMMA_MAX_ROWS * UMMA_MAX_SCALES];
     product_number number[UMMA_MAX_ROWS][UMMA_MAX_K];   /* of lines that are not finite */
     bool finite[UMMA_MAX_ROWS], all_finite;
+    uint64_t there[UMMA_MAX_ROWS][2];                   /* of a sparse A */
 };
 
 /* ---- numbers ---- */
@@ -129,6 +130,8 @@ void umma_set_line(umma_numbers *s, const umma_product *p, int line, const uint3
     }
 }
 
+void umma_set_there(umma_numbers *s, int line, const uint64_t there[2]) { memcpy(s->there[line], there, sizeof s->there[line]); }
+
 /* ---- sums ---- */
 
 static double to_double(uint32_t c, umma_result type) {
@@ -168,8 +171,17 @@ static uint32_t sum_special(const umma_product *p, const umma_numbers *a, int ro
     if (umma_is_packed(p->kind)) return F32_NAN;
     read_line(a, p, row, x);
     read_line(b, p, column, y);
-    if (p->d != UMMA_RESULT_F16) return product_sum(x, y, p->k, c, significand_bits(p), FRACTION, 23);
-    return to_f16(product_sum_exact(x, y, p->k, c, significand_bits(p), FRACTION));
+    int terms = p->k;
+    if (p->sparse) {
+        terms = 0;
+        for (int i = 0; i < p->k; i++) {
+            if ((a->there[row][i / 64] >> (i % 64) & 1) == 0) continue;
+            x[terms] = x[i];
+            y[terms++] = y[i];
+        }
+    }
+    if (p->d != UMMA_RESULT_F16) return product_sum(x, y, terms, c, significand_bits(p), FRACTION, 23);
+    return to_f16(product_sum_exact(x, y, terms, c, significand_bits(p), FRACTION));
 }
 
 void umma_sum_row(const umma_product *p, const umma_numbers *a, int row, const umma_numbers *b, int first, uint32_t *cells, int count) {
@@ -187,7 +199,7 @@ void umma_sum_row(const umma_product *p, const umma_numbers *a, int row, const u
     int panel = first - skip;
     const panel_sum sum = {.k = p->k, .columns = columns, .row = {&a->significand[row * p->k], &a->exponent[row * p->k]},
                            .panels = {&b->significand[panel * p->k], &b->exponent[panel * p->k]}, .fraction = FRACTION, .result_bits = 23, .half = half, .saturate = p->saturate,
-                           .scales = p->scales, .row_scales = {&a->scale_significand[row * p->scales], &a->scale_exponent[row * p->scales]},
+                           .group = p->sparse ? 2 * EXACT : EXACT, .scales = p->scales, .row_scales = {&a->scale_significand[row * p->scales], &a->scale_exponent[row * p->scales]},
                            .panel_scales = {&b->scale_significand[panel * p->scales], &b->scale_exponent[panel * p->scales]}, .c = c};
     (p->kind == UMMA_I8 ? isa->integers : umma_is_packed(p->kind) ? isa->packed : isa->floats)(&sum);
     if (c != cells) memcpy(cells, c + skip, (size_t)count * sizeof *cells);

@@ -131,14 +131,15 @@ static void packed_are_the_sums_one_at_a_time(void **context) {
         for (int round = 0; round < ROUNDS; round++) {
             int scales = 2 << next_word() % 2, range = next_word() % 2 == 0 ? 8 : 200;
             int32_t row_scale[4], row_scale_exponent[4], scale[MAX_COLUMNS * 4], scale_exponent[MAX_COLUMNS * 4];
-            p.k = 64;
+            const int group = 16 << next_word() % 2;
+            p.k = 4 * group;
             p.columns = PANEL_COLUMNS * (1 + (int)(next_word() % 3));
             for (int n = 0; n < p.k; n++) p.row[n] = twice[next_word() % 16];
             for (int n = 0; n < p.k * p.columns; n++) p.panels[n] = twice[next_word() % 16];
             for (int n = 0; n < scales; n++) row_scale[n] = (int32_t)(next_word() % 16), row_scale_exponent[n] = (int32_t)(next_word() % (unsigned)range) - range / 2;
             for (int n = 0; n < scales * p.columns; n++) scale[n] = (int32_t)(next_word() % 16), scale_exponent[n] = (int32_t)(next_word() % (unsigned)range) - range / 2;
             for (int j = 0; j < p.columns; j++) p.c[j] = p.result[j] = random_c((int)(next_word() % 2));
-            const panel_sum sum = {.k = p.k, .columns = p.columns, .row = {p.row, NULL}, .panels = {p.panels, NULL}, .result_bits = 23, .scales = scales,
+            const panel_sum sum = {.k = p.k, .columns = p.columns, .row = {p.row, NULL}, .panels = {p.panels, NULL}, .result_bits = 23, .group = group, .scales = scales,
                                    .row_scales = {row_scale, row_scale_exponent}, .panel_scales = {scale, scale_exponent}, .c = p.result};
             isa->packed(&sum);
             for (int j = 0; j < p.columns; j++) {
@@ -147,7 +148,7 @@ static void packed_are_the_sums_one_at_a_time(void **context) {
                 for (int g = 0; g < 4; g++) {
                     int of = g * scales / 4, at = panel_at(j, scales) + of * PANEL_COLUMNS;
                     int32_t dot = 0;
-                    for (int n = g * 16; n < g * 16 + 16; n++) dot += p.row[n] * p.panels[panel_at(j, p.k) + n * PANEL_COLUMNS];
+                    for (int n = g * group; n < (g + 1) * group; n++) dot += p.row[n] * p.panels[panel_at(j, p.k) + n * PANEL_COLUMNS];
                     terms[g] = (int64_t)dot * row_scale[of] * scale[at];
                     exponents[g] = row_scale_exponent[of] + scale_exponent[at];
                 }
