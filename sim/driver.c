@@ -122,6 +122,10 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "digest") == 0) snprintf(sim_driver.digest, sizeof sim_driver.digest, "%s", value);
     else if (strcmp(option, "exit") == 0 && (strcmp(value, "early") == 0 || strcmp(value, "strict") == 0)) o->exit_early = strcmp(value, "early") == 0;
     else if (strcmp(option, "phases") == 0 && (strcmp(value, "unseen") == 0 || strcmp(value, "strict") == 0)) o->phases_unseen = strcmp(value, "unseen") == 0;
+    else if (strcmp(option, "registers") == 0 && (strcmp(value, "unlimited") == 0 || strcmp(value, "warps") == 0 || strcmp(value, "strict") == 0)) {
+        o->registers_unlimited = strcmp(value, "unlimited") == 0;
+        o->registers_by_warp = strcmp(value, "warps") == 0;
+    }
     else if (strcmp(option, "fences") == 0 && (strcmp(value, "implied") == 0 || strcmp(value, "strict") == 0)) o->fences_implied = strcmp(value, "implied") == 0;
     else if (strcmp(option, "fail_alloc") == 0 && is_number) sim_driver.fail_alloc = (int64_t)number;
     else if (strcmp(option, "fail_launch") == 0 && is_number) sim_driver.fail_launch = (int64_t)number;

@@ -58,6 +58,10 @@ static cuda_result load(cuda_library *library, const void *image) {
         return driver_fail(status, CUDA_INVALID_PTX);
     }
     status = ptx_parse(sim_driver.context, "ptx", ptx.text, ptx.length, &made->module);
+    for (size_t i = 0; status == DW_OK && ptx.machine != NULL && i < made->module->function_count; i++) {
+        ptx_function *f = made->module->functions[i];
+        if (f->entry) f->machine = cubin_find_registers(ptx.machine, ptx.machine_length, f->name);
+    }
     fatbin_release(sim_driver.context, &ptx);
     if (status == DW_OK) {
         int arch = made->module->arch, chip = sim_driver.chip.arch;
@@ -190,7 +194,7 @@ static cuda_result get_attribute(int *value, cuda_function_attribute attribute, 
     case CUDA_FUNCTION_MAX_THREADS: *value = most[0] > 0 ? most[0] * most[1] * most[2] : 1024; break;
     case CUDA_FUNCTION_SHARED_BYTES: *value = (int)static_shared(f); break;
     case CUDA_FUNCTION_LOCAL_BYTES: *value = (int)f->code->stack_bytes; break;
-    case CUDA_FUNCTION_REGISTERS: *value = f->function->max_registers > 0 ? f->function->max_registers : ASSUMED_REGISTERS; break;   /* PTX does not tell */
+    case CUDA_FUNCTION_REGISTERS: *value = f->function->machine.count > 0 ? f->function->machine.count : f->function->max_registers > 0 ? f->function->max_registers : ASSUMED_REGISTERS; break;
     case CUDA_FUNCTION_PTX_VERSION: case CUDA_FUNCTION_BINARY_VERSION: *value = f->library->module->arch; break;
     case CUDA_FUNCTION_MAX_DYNAMIC_SHARED_BYTES: *value = f->max_dynamic_shared > 0 ? f->max_dynamic_shared : DEFAULT_SHARED - (int)static_shared(f); break;
     case CUDA_FUNCTION_NON_PORTABLE_CLUSTER: *value = f->non_portable_cluster; break;
@@ -244,11 +248,12 @@ cuda_result cuKernelGetParamInfo(cuda_kernel kernel, size_t index, size_t *offse
     return driver_leave(result);
 }
 
-/* By threads and shared memory alone: PTX does not tell registers. */
+/* By threads, shared memory and, where machine code came with the PTX, registers. */
 static int blocks_per_unit(const struct cuda_function_st *f, int threads, size_t shared) {
     size_t each = static_shared(f) + shared + SIM_SHARED_RESERVED, room = sim_driver.options.shared_limit + SIM_SHARED_RESERVED;
     int by_threads = threads > 0 ? 2048 / ((threads + LANES - 1) / LANES * LANES) : 0, by_shared = (int)(room / each);
-    int blocks = by_threads < by_shared ? by_threads : by_shared;
+    int blocks = by_threads < by_shared ? by_threads : by_shared, by_registers = sim_blocks_by_registers(f->function, (uint64_t)(threads > 0 ? threads : 0));
+    if (by_registers < blocks) blocks = by_registers;
     return blocks < 32 ? blocks : 32;
 }
 

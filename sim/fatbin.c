@@ -1,4 +1,4 @@
-/* Reads fatbins: finds the PTX that suits a chip among their entries, and unpacks it (clear, zstd or LZ4). Bytes may be hostile.
+/* Reads fatbins: finds the PTX that suits a chip among their entries, and the machine code made of it, and unpacks them (clear, zstd or LZ4). Bytes may be hostile.
  *
  * A fatbin is a header of 16 bytes (u32 0xba55ed50, u16 version 1, u16 header bytes, u64 bytes that follow) and entries: u16 kind (1 PTX, 2 machine
  * code), u16 at 2, u32 header bytes, u64 payload bytes, u32 compressed bytes (0: clear), .., u32 architecture at 28, .., u64 flags at 40, .., u64
@@ -9,9 +9,9 @@
 #include <zstd.h>
 
 enum {
-    FATBIN_MAGIC = (int)0xba55ed50, WRAPPER_MAGIC = 0x466243b1, KIND_PTX = 1, ENTRY_BYTES = 64,
+    FATBIN_MAGIC = (int)0xba55ed50, WRAPPER_MAGIC = 0x466243b1, KIND_PTX = 1, KIND_MACHINE = 2, ENTRY_BYTES = 64,
     FLAG_LZ4 = 0x2000, FLAG_ZSTD = 0x8000, FLAG_ARCH_SPECIFIC = 0x100000, FLAG_FAMILY = 0x200000,
-    MAX_PTX_BYTES = 1 << 28,
+    MAX_UNPACKED_BYTES = 1 << 28,
 };
 
 typedef struct entry {
@@ -72,7 +72,7 @@ static dw_status read_entry(dw_context *context, const uint8_t *bytes, size_t le
     *e = (entry){.payload = bytes + header, .bytes = (size_t)payload, .compressed = get32(bytes + 16), .flags = get64(bytes + 40), .kind = (int)get16(bytes),
                  .arch = (int)get32(bytes + 28)};
     uint64_t uncompressed = get64(bytes + 56);
-    if (e->compressed > e->bytes || uncompressed > MAX_PTX_BYTES) {
+    if (e->compressed > e->bytes || uncompressed > MAX_UNPACKED_BYTES) {
         return base_fail(context, DW_CORRUPT, "fatbin: an entry of %zu bytes claims %zu compressed and %llu uncompressed", e->bytes, e->compressed,
                          (unsigned long long)uncompressed);
     }
@@ -82,33 +82,48 @@ static dw_status read_entry(dw_context *context, const uint8_t *bytes, size_t le
     return DW_OK;
 }
 
-/* 0: does not suit. Higher is better. */
-static int suits(const entry *e, int arch) {
-    if (e->kind != KIND_PTX || e->arch > arch) return 0;
+/* 0: does not suit. Higher is better. Machine code runs within its major version alone. */
+static int suits(const entry *e, int kind, int arch) {
+    if (e->kind != kind || e->arch > arch) return 0;
     if ((e->flags & FLAG_ARCH_SPECIFIC) != 0) return e->arch == arch ? 4000 : 0;
     if ((e->flags & FLAG_FAMILY) != 0) return e->arch / 10 == arch / 10 ? 2000 + e->arch : 0;
+    if (kind == KIND_MACHINE && e->arch / 10 != arch / 10) return 0;
     return 1000 * (e->arch == arch) + e->arch;
 }
 
-static dw_status unpack(dw_context *context, const entry *e, fatbin_ptx *ptx) {
+/* The entry's bytes, with a NUL behind them, in memory of their own: *room bytes from the context's allocator. */
+static dw_status unpack(dw_context *context, const entry *e, uint8_t **out, size_t *length, size_t *room) {
     size_t bytes = e->compressed > 0 ? e->uncompressed : e->bytes;
     void *memory;
-    ptx->room = bytes + 1;
-    TRY(base_alloc(context, ptx->room, 16, &memory));
-    ptx->text = memory;
+    TRY(base_alloc(context, bytes + 1, 16, &memory));
+    uint8_t *unpacked = memory;
     bool whole = true;
-    if (e->compressed == 0) memcpy(ptx->text, e->payload, bytes);
-    else if ((e->flags & FLAG_ZSTD) != 0) whole = ZSTD_decompress(ptx->text, bytes, e->payload, e->compressed) == bytes;
-    else if ((e->flags & FLAG_LZ4) != 0) whole = unpack_lz4(e->payload, e->compressed, (uint8_t *)ptx->text, bytes);
+    if (e->compressed == 0) memcpy(unpacked, e->payload, bytes);
+    else if ((e->flags & FLAG_ZSTD) != 0) whole = ZSTD_decompress(unpacked, bytes, e->payload, e->compressed) == bytes;
+    else if ((e->flags & FLAG_LZ4) != 0) whole = unpack_lz4(e->payload, e->compressed, unpacked, bytes);
     else whole = false;
     if (!whole) {
-        fatbin_release(context, ptx);
-        return base_fail(context, DW_CORRUPT, "fatbin: the PTX for sm_%d does not unpack to its %zu bytes (flags %llx)", e->arch, bytes, (unsigned long long)e->flags);
+        base_release(context, unpacked, bytes + 1, 16);
+        return base_fail(context, DW_CORRUPT, "fatbin: the %s for sm_%d does not unpack to its %zu bytes (flags %llx)", e->kind == KIND_PTX ? "PTX" : "machine code", e->arch, bytes,
+                         (unsigned long long)e->flags);
     }
-    ptx->text[bytes] = '\0';
-    ptx->length = strlen(ptx->text);   /* clear text is padded with NUL */
-    ptx->arch = e->arch;
+    unpacked[bytes] = '\0';
+    *out = unpacked;
+    *length = bytes;
+    *room = bytes + 1;
     return DW_OK;
+}
+
+static dw_status take(dw_context *context, const entry *text, const entry *machine, fatbin_ptx *ptx) {
+    uint8_t *bytes = NULL;
+    TRY(unpack(context, text, &bytes, &ptx->length, &ptx->room));
+    ptx->text = (char *)bytes;
+    ptx->length = strlen(ptx->text);   /* clear text is padded with NUL */
+    ptx->arch = text->arch;
+    if (machine->kind != KIND_MACHINE) return DW_OK;
+    dw_status status = unpack(context, machine, &ptx->machine, &ptx->machine_length, &ptx->machine_room);
+    if (status != DW_OK) fatbin_release(context, ptx);
+    return status;
 }
 
 static dw_status find_in_fatbin(dw_context *context, const uint8_t *bytes, size_t length, int arch, fatbin_ptx *ptx) {
@@ -119,8 +134,8 @@ static dw_status find_in_fatbin(dw_context *context, const uint8_t *bytes, size_
         return base_fail(context, DW_CORRUPT, "fatbin: version %u, a header of %zu bytes and %llu after it do not fit in %zu bytes", (unsigned)get16(bytes + 4), header,
                          (unsigned long long)body, length);
     }
-    entry best = {0};
-    int rank = 0;
+    entry best = {0}, machine = {0};
+    int rank = 0, machine_rank = 0;
     char there[256] = "";
     for (size_t at = 0; at < body;) {
         entry e;
@@ -129,15 +144,19 @@ static dw_status find_in_fatbin(dw_context *context, const uint8_t *bytes, size_
         at += step;
         snprintf(there + used, sizeof there - used, "%s%s sm_%d%s", used > 0 ? ", " : "", e.kind == KIND_PTX ? "PTX" : "machine code", e.arch,
                  (e.flags & FLAG_ARCH_SPECIFIC) != 0 ? "a" : (e.flags & FLAG_FAMILY) != 0 ? "f" : "");
-        if (suits(&e, arch) > rank) {
+        if (suits(&e, KIND_PTX, arch) > rank) {
             best = e;
-            rank = suits(&e, arch);
+            rank = suits(&e, KIND_PTX, arch);
+        }
+        if (suits(&e, KIND_MACHINE, arch) > machine_rank) {
+            machine = e;
+            machine_rank = suits(&e, KIND_MACHINE, arch);
         }
     }
     if (rank == 0) {
         return base_fail(context, DW_NOT_FOUND, "fatbin: no PTX for sm_%d; it holds: %s. Build with -gencode arch=compute_%da,code=[sm_%da,compute_%da]", arch, there, arch, arch, arch);
     }
-    return unpack(context, &best, ptx);
+    return take(context, &best, &machine, ptx);
 }
 
 dw_status fatbin_find_ptx(dw_context *context, const void *image, size_t length, int arch, fatbin_ptx *ptx) {
@@ -169,5 +188,6 @@ dw_status fatbin_find_ptx(dw_context *context, const void *image, size_t length,
 
 void fatbin_release(dw_context *context, fatbin_ptx *ptx) {
     base_release(context, ptx->text, ptx->room, 16);
+    base_release(context, ptx->machine, ptx->machine_room, 16);
     *ptx = (fatbin_ptx){0};
 }

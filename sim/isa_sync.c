@@ -40,16 +40,6 @@ sim_handler select_bar_warp(sim_decoding *d) {
     return do_bar_warp;
 }
 
-static sim_flow do_warp_aligned(sim_warp *w, const sim_op *op, uint32_t mask) {
-    (void)op;
-    return sim_together(w, w->live, mask) ? SIM_NEXT : SIM_WAIT;
-}
-
-sim_handler select_warp_aligned(sim_decoding *d) {
-    (void)d;
-    return do_warp_aligned;
-}
-
 /* ---- the CTA ---- */
 
 static bool complete(const sim_cta *cta, const sim_barrier *b) { return b->arrived >= (b->expected > 0 ? b->expected : live_threads(cta)); }

@@ -162,6 +162,7 @@ static bool start_warp(sim_cta *cta, int index, int threads) {
     w->cta = cta;
     w->launch = cta->launch;
     w->index = index;
+    w->registers = cta->launch->registers;
     w->lanes = left >= LANES ? SIM_ALL_LANES : (1u << left) - 1;
     w->local_bytes = base_align_up(cta->launch->code->stack_bytes, 16);
     if (w->local_bytes > 0) {
@@ -226,6 +227,7 @@ static sim_cluster *start_cluster(sim_launch *l, uint64_t index) {
 
 void sim_warp_left(sim_warp *w) {
     sim_changed(w);
+    sim_registers_at_end(w);
     if (--w->cta->warps_live == 0 && !w->cta->cluster->stopped) {
         sim_async_at_end(w);
         if (w->launch->code->mbarriers) sim_mbarriers_at_end(w);
@@ -265,6 +267,9 @@ static void report_deadlock(sim_cluster *cluster) {
                 char polled[200] = "";
                 if (fragment->polled != 0) sim_mbarrier_describe(cluster, fragment->polled, fragment->polled_phase, polled, sizeof polled);
                 if (used + strlen(polled) < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, "%s", polled);
+                char registers[200] = "";
+                if (fragment->wait == SIM_WAIT_REGISTERS) sim_registers_describe(w, op, registers, sizeof registers);
+                if (used + strlen(registers) < sizeof text) used += (size_t)snprintf(text + used, sizeof text - used, "%s", registers);
                 if (fragment->wait == SIM_WAIT_CLUSTER) used += (size_t)snprintf(text + used, sizeof text - used, " at the cluster's barrier");
             }
         }
@@ -432,8 +437,14 @@ static dw_status check_launch(const sim_launch *l, size_t *resident) {
     if (shared > l->options->shared_limit) {
         return base_fail(l->context, DW_INVALID, "%.160s: %zu bytes of shared memory, and the chip has %zu for a block", f->name, shared, l->options->shared_limit);
     }
+    const int by_registers = sim_blocks_by_registers(f, threads);
+    if (by_registers == 0) {
+        return base_fail(l->context, DW_INVALID, "%.160s: %llu threads of %d registers; a multiprocessor has 65536, and gives them to warps in fours", f->name, (unsigned long long)threads,
+                         f->machine.count);
+    }
     size_t per_sm = 2048 / threads, by_shared = (l->options->shared_limit + 1024) / (shared + 1024);
     if (by_shared < per_sm) per_sm = by_shared;
+    if ((size_t)by_registers < per_sm) per_sm = (size_t)by_registers;
     *resident = (per_sm > 0 ? per_sm : 1) * (size_t)l->options->sm_count / ctas;
     if (*resident == 0) *resident = 1;
     return DW_OK;
@@ -445,6 +456,7 @@ dw_status sim_run(sim_launch *l) {
     TRY(check_launch(l, &resident));
     TRY(base_pool(l->context, &workers));
     uint64_t count = (uint64_t)(l->grid[0] / l->cluster[0]) * (l->grid[1] / l->cluster[1]) * (l->grid[2] / l->cluster[2]);
+    l->registers = sim_registers_at_launch(l->code->function);
     atomic_store(&l->stop_at, UINT64_MAX);
     l->finding.made = false;
     pthread_mutex_init(&l->lock, NULL);

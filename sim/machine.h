@@ -223,7 +223,7 @@ uint64_t sim_combine(const sim_op *op, uint64_t old, uint64_t value, ptx_space s
 /* A row that asynchronous products use: how many under way write it, and read it; whether wgmma.fence came since ordinary instructions touched it. */
 typedef struct sim_watch { uint16_t written, read; bool fenced; } sim_watch;
 
-typedef enum sim_wait { SIM_READY, SIM_WAIT_LANES, SIM_WAIT_BARRIER, SIM_WAIT_CLUSTER, SIM_WAIT_POLL } sim_wait;
+typedef enum sim_wait { SIM_READY, SIM_WAIT_LANES, SIM_WAIT_BARRIER, SIM_WAIT_CLUSTER, SIM_WAIT_REGISTERS, SIM_WAIT_POLL } sim_wait;
 
 /* Lanes that are at one place. */
 typedef struct sim_fragment {
@@ -277,6 +277,9 @@ struct sim_warp {
     uint64_t cluster_phase[LANES];   /* of the cluster's barrier, when the lane last arrived, plus 1 */
     struct sim_trace *trace;      /* who prints what this warp does; NULL: nobody (trace.h) */
     uint64_t collective;          /* number of the operation of a pair of CTAs that the warp is in; 0: none */
+    int registers;                /* a thread has; 0: not known (isa_registers.c) */
+    uint32_t register_changes;    /* setmaxnreg executed, and the last of them */
+    const sim_op *register_change;
     uint64_t tensor_before, tensor_after;   /* when it last executed tcgen05.fence::before_thread_sync, ::after_thread_sync (tmem.h) */
 };
 
@@ -298,6 +301,7 @@ struct sim_cta {
     sim_warp *warps;
     int warp_count, warps_live;
     sim_barrier barriers[SIM_BARRIERS];
+    int registers_free;           /* that its warps gave back: so many for each lane of one warp */
     struct sim_order *order;      /* of its warps (order.c), or NULL */
     struct sim_tmem *tmem;        /* NULL until it is used (tmem.c) */
     size_t maps_seen;             /* so many of the launch's written tensor maps came before the last fence.proxy.tensormap */
@@ -332,6 +336,8 @@ typedef struct sim_options {
     bool loads_done, stores_done; /* loads, and stores, of tensor memory are done when they are issued, so nobody need wait for them */
     bool exit_early;              /* a CTA may end while its stores still read its shared memory */
     bool phases_unseen;           /* phases of mbarriers may end that nobody waits for, and a CTA in the middle of one */
+    bool registers_unlimited;     /* setmaxnreg has no effect */
+    bool registers_by_warp;       /* the warps of a warpgroup may execute different ones */
     bool fences_implied;          /* waits and barriers order tensor memory by themselves, in kernels that have tcgen05.fence, too */
     int sm_count, arch;
     size_t shared_limit;          /* bytes of shared memory a CTA may have */
@@ -356,6 +362,7 @@ struct sim_launch {
     sim_spares *spares;
     uint32_t grid[3], block[3], cluster[3];
     size_t dynamic_shared;
+    int registers;                /* of each thread when it begins; 0: not fixed */
     const uint8_t *params;
     uint64_t epoch;               /* number of the launch: 1, 2, .. */
     sim_finding finding;
@@ -395,6 +402,17 @@ void sim_warp_left(sim_warp *w);
 void sim_release_cluster(sim_cluster *cluster);
 /* The frame's state of its watched rows. */
 static inline sim_watch *sim_watches(const sim_frame *frame) { return (sim_watch *)(void *)(frame->registers + frame->code->watch_at); }
+
+/* ---- registers (isa_registers.c) ---- */
+
+/* Those of each thread when a CTA of the kernel begins; 0: nothing fixes them. */
+int sim_registers_at_launch(const ptx_function *f);
+/* CTAs of so many threads that a multiprocessor has registers for; INT_MAX where no machine code tells how many the kernel takes. */
+int sim_blocks_by_registers(const ptx_function *f, uint64_t threads);
+/* The warp ends: a finding when others of its warpgroup executed a setmaxnreg that it did not. */
+void sim_registers_at_end(sim_warp *w);
+/* What a warp that waits at its setmaxnreg waits for. */
+void sim_registers_describe(const sim_warp *w, const sim_op *op, char *text, size_t room);
 
 /* ---- the asynchronous machinery (async.c, isa_mbarrier.c) ---- */
 

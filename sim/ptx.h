@@ -112,6 +112,9 @@ typedef struct ptx_instruction {
 
 typedef struct ptx_table { const char *name; int scope; ptx_operand *items; int count; } ptx_table;   /* .branchtargets; of .callprototype and .calltargets the name alone */
 
+/* Of a kernel, by its machine code: the registers that each thread has at launch, and the most that ptxas was to give it (255: no limit was set). 0: not said. */
+typedef struct cubin_registers { int count, limit; } cubin_registers;
+
 struct ptx_function {
     const char *name;
     bool entry, external, visible, no_return;
@@ -129,6 +132,7 @@ struct ptx_function {
     int max_threads[3], required_threads[3], cluster[3];   /* 0: not said */
     int min_blocks, max_registers, max_cluster;
     bool explicit_cluster;
+    cubin_registers machine;       /* by the machine code that came with the PTX; 0: there was none */
     int line;
     struct sim_code *code;         /* decoded, once somebody fetched it */
 };
@@ -164,6 +168,8 @@ typedef struct fatbin_ptx {
     char *text;           /* length bytes and a NUL; from the context's allocator */
     size_t length, room;
     int arch;
+    uint8_t *machine;     /* the chip's machine code, an ELF file, which is read for what PTX does not tell; NULL: there is none */
+    size_t machine_length, machine_room;
 } fatbin_ptx;
 
 /* What cuLibraryLoadData takes: a fatbin, or the wrapper around one that the toolkit's host code carries, or PTX text itself (NUL-terminated). length
@@ -171,5 +177,10 @@ typedef struct fatbin_ptx {
  * newest plain one of at most arch. NOT_FOUND lists what there is. */
 dw_status fatbin_find_ptx(dw_context *context, const void *image, size_t length, int arch, fatbin_ptx *ptx);
 void fatbin_release(dw_context *context, fatbin_ptx *ptx);
+
+/* ---- machine code (cubin.c) ---- */
+
+/* Bytes may be hostile: what makes no sense is as if it were not there. */
+cubin_registers cubin_find_registers(const uint8_t *bytes, size_t length, const char *kernel);
 
 #endif

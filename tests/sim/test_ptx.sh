@@ -33,6 +33,15 @@ grep -q "as the option fail_alloc asks" "$folder/message"
 DEEPWELL_SIM=h200,fail_launch=1 "$tool" "$library" tests/sim/ptx/warp.ptx 2>"$folder/message" && exit 1
 grep -q "as the option fail_launch asks" "$folder/message"
 
+# Each warp its own number of registers, and none that matters.
+for option in warps unlimited; do
+    if DEEPWELL_SIM=h200,registers=$option "$tool" "$library" tests/sim/ptx/find_registers_other.ptx 2>"$folder/message"; then
+        echo "registers=$option: the finding is made all the same"
+        exit 1
+    fi
+    grep -q "nothing was said" "$folder/message"
+done
+
 if ! command -v nvcc >/dev/null; then
     echo "no nvcc: the programs of tests/sim/programs are not compiled"
     exit 0

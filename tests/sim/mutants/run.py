@@ -1,6 +1,6 @@
 """Runs mutants (generate.py) of the kernels and cases in cases.txt on the simulator, and tells which went unnoticed.
 
-    run.py [--build build] [--only TEXT] [--every N] [--seeds 0,7,..] [--log FILE]
+    run.py [--build build] [--only TEXT] [--classes barrier,fence,..] [--every N] [--seeds 0,7,..] [--log FILE]
 
 What the log has already is not run again, so that a run may be broken off.
 
@@ -152,6 +152,7 @@ def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", default=os.environ.get("DEEPWELL_BUILD", "build"))
     parser.add_argument("--only", default="")
+    parser.add_argument("--classes", default="", help="of these alone")
     parser.add_argument("--every", type=int, default=1, help="of all mutants, every n-th")
     parser.add_argument("--seeds", default="7,0,12,33")
     parser.add_argument("--log")
@@ -171,7 +172,7 @@ def main():
             continue
         case = Case(row, options.build)
         found = list(generate.mutants(case.text))
-        chosen = [m for i, m in enumerate(found) if (number + i) % options.every == 0]
+        chosen = [m for i, m in enumerate(found) if (number + i) % options.every == 0 and (not options.classes or m[0] in options.classes.split(","))]
         number += len(found)
         if not chosen:
             continue
