@@ -1,5 +1,6 @@
 /* wgmma (PTX ISA 9.7.15): products of a warpgroup, whose four warps each compute 16 of the 64 rows. A product is noted when it is issued and computed when it
- * is waited for, as late as hardware may: who reads the result, or overwrites an operand, without waiting gets what that deserves. */
+ * is waited for, as late as hardware may: who reads the result, or overwrites an operand, without waiting gets what that deserves. It begins when all four warps have
+ * issued it, so what each of them did before comes before it, and before whatever follows a wait for it. */
 #include "decode.h"
 #include "order.h"
 #include "panel.h"
@@ -8,6 +9,8 @@
 #include "num/num.h"
 
 #include <stdlib.h>
+
+enum { WARPGROUP = 4 };
 
 typedef struct product_op {
     uint32_t a_registers[4];       /* or SIM_NO_ROW */
@@ -29,6 +32,8 @@ struct sim_product {
     uint64_t a, b;
     bool accumulate;
     uint32_t group;
+    uint64_t number;               /* of the warp's products; it has the same in the other warps of the warpgroup */
+    uint32_t clock[SIM_MAX_WARPS]; /* what came before its issue: in this warp, and in all four once they have issued it (order.h) */
     uint32_t metadata[LANES];      /* of a sparse A */
 };
 
@@ -98,7 +103,7 @@ static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t desc
             bool written;
             if (!check_chunk(w, op, descriptor, first + row, at, &written)) return false;
             if (w->launch->digests) o->digest = sim_mix(o->digest, at);
-            order_note_read(w, at, CHUNK);
+            if (!order_read(w, op, -1, at, CHUNK, false)) return false;
             uint32_t spread[CHUNK], *codes = transposed ? spread : &o->code[row][column];
             spread_codes(&w->cta->shared[at], bytes, codes);
             for (int e = 0; e < each && transposed; e++) o->code[row + e][column] = spread[e];
@@ -389,6 +394,46 @@ sim_handler select_wgmma_fence(sim_decoding *d) {
 
 /* ---- issuing and waiting ---- */
 
+/* The warpgroup's product of that number in a warp that has issued it, and for which another has not; so nobody has computed it. */
+static struct sim_product *same_product(const sim_warp *w, uint64_t number) { return &w->products[number - w->products[0].number]; }
+
+/* The four warps execute the same instruction on the same operands. The last one that issues it tells all what came before. false: a finding. */
+static bool join_warpgroup(sim_warp *w, const sim_op *op) {
+    sim_cta *cta = w->cta;
+    const int first = w->index & -WARPGROUP;
+    const struct sim_product *mine = &w->products[w->product_count - 1];
+    bool last = true;
+    if (first + WARPGROUP > cta->warp_count) {
+        sim_find(w, op, -1, "a warpgroup of four warps from warp %d on executes this together, and the CTA has %d warps", first, cta->warp_count);
+        return false;
+    }
+    for (int i = first; i < first + WARPGROUP; i++) {
+        const sim_warp *other = &cta->warps[i];
+        if (other->products_issued <= mine->number) {
+            last = false;
+            continue;
+        }
+        const struct sim_product *theirs = same_product(other, mine->number);
+        if (theirs->op == op && theirs->a == mine->a && theirs->b == mine->b) continue;
+        if (theirs->op != op) sim_find(w, op, -1, "warp %d of the warpgroup executes line %d as its product %llu, and all four execute the same one", i, sim_line(other, theirs->op), (unsigned long long)mine->number + 1);
+        else sim_find(w, op, -1, "the descriptors are 0x%016llx and 0x%016llx, in warp %d of the warpgroup 0x%016llx and 0x%016llx: they must be the same", (unsigned long long)mine->a, (unsigned long long)mine->b, i,
+                      (unsigned long long)theirs->a, (unsigned long long)theirs->b);
+        return false;
+    }
+    uint32_t clock[SIM_MAX_WARPS] = {0};
+    for (int i = first; i < first + WARPGROUP && last; i++) order_join(clock, same_product(&cta->warps[i], mine->number)->clock);
+    for (int i = first; i < first + WARPGROUP && last; i++) memcpy(same_product(&cta->warps[i], mine->number)->clock, clock, sizeof clock);
+    return true;
+}
+
+/* Have all four warps issued it? */
+static bool has_begun(const sim_warp *w, const struct sim_product *p) {
+    for (int i = w->index & -WARPGROUP; i < (w->index & -WARPGROUP) + WARPGROUP; i++) {
+        if (w->cta->warps[i].products_issued <= p->number) return false;
+    }
+    return true;
+}
+
 static sim_flow do_wgmma(sim_warp *w, const sim_op *op, uint32_t mask) {
     const product_op *p = op->extra;
     if (!sim_together(w, w->live, mask)) return SIM_WAIT;
@@ -398,6 +443,8 @@ static sim_flow do_wgmma(sim_warp *w, const sim_op *op, uint32_t mask) {
     issued.b = *(const uint64_t *)sim_row(w, p->b_descriptor);
     if (p->a_descriptor != SIM_NO_ROW) issued.a = *(const uint64_t *)sim_row(w, p->a_descriptor);
     issued.accumulate = (*(const uint32_t *)sim_row(w, p->scale_d) & 1) != 0;
+    issued.number = w->products_issued;
+    order_release(w, issued.clock);
     if (p->metadata != SIM_NO_ROW) memcpy(issued.metadata, sim_row(w, p->metadata), sizeof issued.metadata);
     if (w->product_count == w->product_capacity) {
         size_t capacity = w->product_capacity == 0 ? 64 : w->product_capacity * 2;
@@ -407,7 +454,9 @@ static sim_flow do_wgmma(sim_warp *w, const sim_op *op, uint32_t mask) {
         w->product_capacity = capacity;
     }
     w->products[w->product_count++] = issued;
-    return SIM_NEXT;
+    w->products_issued++;
+    sim_changed(w);
+    return join_warpgroup(w, op) ? SIM_NEXT : SIM_STOP;
 }
 
 static sim_flow do_commit(sim_warp *w, const sim_op *op, uint32_t mask) {
@@ -421,12 +470,18 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
     if (!sim_together(w, w->live, mask)) return SIM_WAIT;
     uint32_t pending = ROW(uint32_t, 0)[__builtin_ctz(mask)];
     size_t done = 0;
+    bool begun = true;
     while (done < w->product_count && w->products[done].group + pending < w->product_group) {
+        begun = has_begun(w, &w->products[done]);
+        if (!begun) break;
+        order_acquire(w, w->products[done].clock);
         if (!compute(w, &w->products[done])) return SIM_STOP;
         release_registers(&w->products[done++]);
     }
     memmove(w->products, w->products + done, (w->product_count -= done) * sizeof *w->products);
-    return SIM_NEXT;
+    if (begun) return SIM_NEXT;
+    w->now->wait = SIM_WAIT_POLL;   /* it comes back to this instruction */
+    return SIM_WAIT;
 }
 
 void sim_number_products(sim_code *code) {

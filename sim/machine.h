@@ -274,6 +274,7 @@ struct sim_warp {
     struct sim_product *products; /* wgmma that was not waited for */
     size_t product_count, product_capacity;
     uint32_t product_group;
+    uint64_t products_issued;     /* in all */
     uint64_t cluster_phase[LANES];   /* of the cluster's barrier, when the lane last arrived, plus 1 */
     struct sim_trace *trace;      /* who prints what this warp does; NULL: nobody (trace.h) */
     uint64_t collective;          /* number of the operation of a pair of CTAs that the warp is in; 0: none */

@@ -70,6 +70,16 @@ void order_lanes_meet(sim_warp *w) {
     if (w->cta->order != NULL) w->cta->order->turns[w->index]++;
 }
 
+void order_release(sim_warp *w, uint32_t clock[SIM_MAX_WARPS]) {
+    if (w->cta->order != NULL) release(w->cta->order, w->index, clock);
+}
+
+void order_join(uint32_t to[SIM_MAX_WARPS], const uint32_t from[SIM_MAX_WARPS]) { join(to, from, SIM_MAX_WARPS); }
+
+void order_acquire(sim_warp *w, const uint32_t clock[SIM_MAX_WARPS]) {
+    if (w->cta->order != NULL) join(w->cta->order->now[w->index], clock, w->cta->order->warps);
+}
+
 void order_barrier_arrive(sim_warp *w, int barrier) {
     if (w->cta->order != NULL) release(w->cta->order, w->index, w->cta->order->barriers[barrier]);
 }
@@ -180,11 +190,6 @@ bool order_tensor(sim_warp *w, const sim_op *op, int first, int count, bool free
         }
     }
     return true;
-}
-
-void order_note_read(sim_warp *w, uint64_t offset, size_t bytes) {
-    struct sim_order *o = w->cta->order;
-    for (size_t word = offset / 4; o != NULL && word < (offset + bytes) / 4; word++) o->readers[(size_t)w->index * o->words + word] = o->now[w->index][w->index];
 }
 
 bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous) {

@@ -13,6 +13,10 @@ void order_barrier_pass(sim_warp *w, int barrier);
 /* The same of the mbarrier at that offset of the CTA. */
 void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset);
 void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset);
+/* What the warp knows to have come before goes to a clock; from one clock to another; and to the warp, which goes on behind it. */
+void order_release(sim_warp *w, uint32_t clock[SIM_MAX_WARPS]);
+void order_join(uint32_t to[SIM_MAX_WARPS], const uint32_t from[SIM_MAX_WARPS]);
+void order_acquire(sim_warp *w, const uint32_t clock[SIM_MAX_WARPS]);
 /* The lanes of a warp meet at an instruction. */
 void order_lanes_meet(sim_warp *w);
 /* Atomics, ordered accesses and what goes by other CTAs: all of those of a CTA are taken to be ordered. */
@@ -26,7 +30,5 @@ enum { ORDER_TENSOR_UNITS = 16 };
 bool order_tensor(sim_warp *w, const sim_op *op, int first, int count, bool frees);
 /* A read of so many lanes from one on, side by side, of 4 bytes or more each; false: order_read would find something. */
 bool order_may_read(sim_warp *w, int lane, int lanes, uint64_t offset, size_t bytes);
-/* A product has read these words. */
-void order_note_read(sim_warp *w, uint64_t offset, size_t bytes);
 
 #endif
