@@ -21,8 +21,10 @@
     KERNEL_CHOICE(family)                                                                                            \
     const char *family##_variant(const kernel_problem *problem, int index);                                         \
     dw_status function##_shape(const kernel_run *run, kernel_launcher *launcher);
+#define NAMED(...) CUDA(__VA_ARGS__)
 #include "kernels/kernel.def"
 #undef CUDA
+#undef NAMED
 #undef TUNED
 #undef KERNEL
 #undef PACKED

@@ -1,4 +1,4 @@
-/* The types that the calls of cublaslt.def take, with the layout that the library gives them, so that no header of it is needed to build. tests/kernel/test_library_abi.c
+/* The types that the calls of cublaslt.def take, with the layout that the library gives them, so that no header of it is needed to build. tests/device/test_library_abi.c
  * holds them against cublasLt.h where that is installed. Defines nothing that runs. */
 #ifndef KERNELS_LIBRARY_CUBLASLT_ABI_H
 #define KERNELS_LIBRARY_CUBLASLT_ABI_H

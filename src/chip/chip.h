@@ -17,7 +17,7 @@ typedef enum chip_feature {
 } chip_feature;
 
 /* Features that are no part of the chip but libraries found on the machine. Plans are good with and without them as long as they name no kernel that needs one. */
-#define CHIP_LIBRARIES (UINT64_C(1) << CHIP_cublaslt)
+#define CHIP_LIBRARIES (UINT64_C(1) << CHIP_cublaslt | UINT64_C(1) << CHIP_cudnn)
 
 /* Capabilities: all that planning may know of a machine. */
 typedef struct chip_caps {

@@ -25,7 +25,7 @@ static dw_status load(device *device, const kernel_library *library, const char 
     return base_fail(device->context, DW_NOT_FOUND, "library %s cannot be loaded: %s", library->name, why);
 }
 
-/* asked: NULL or "": what is there; "none"; a library's name, which must be there; or a folder, in which some must be. */
+/* asked: NULL or "": what is there; "none"; a library's name, which must be there; or a folder, in which some must be, and none that cannot be used. */
 dw_status cuda_libraries_open(device *device, const char *asked) {
     cuda_state *state = cuda_state_of(device);
     const kernel_library *library;
@@ -40,7 +40,7 @@ dw_status cuda_libraries_open(device *device, const char *asked) {
         if (!all && !folder && strcmp(asked, library->name) != 0) continue;
         status = load(device, library, folder ? asked : "", &state->vendors[i]);
         known = known || status == DW_OK || !folder;
-        if (status == DW_NO_MEMORY || (status != DW_OK && !all && !folder)) return status;
+        if (status == DW_NO_MEMORY || (status != DW_OK && !all && (!folder || status != DW_NOT_FOUND))) return status;
     }
     if (all || known) return DW_OK;
     if (folder) return base_fail_at(device->context, status, "libraries=%s: none was found there", asked);
@@ -66,16 +66,25 @@ void cuda_libraries_tell(const device *device, char *words, size_t size) {
 
 /* ---- calls ---- */
 
-dw_status cuda_library_enqueue(device *device, const kernel_launch *launch, cuda_stream stream) {
-    cuda_state *state = cuda_state_of(device);
+typedef dw_status (*library_function)(const kernel_library_call *call);
+
+static dw_status call(device *device, const kernel_launch *launch, library_function function, cuda_stream stream) {
+    const cuda_state *state = cuda_state_of(device);
     for (int i = 0; i < KERNEL_LIBRARIES; i++) {
         const cuda_vendor *vendor = &state->vendors[i];
         if (vendor->own == NULL || strcmp(vendor->library->name, launch->library) != 0) continue;
-        const kernel_library_call call = {device->context, vendor->own, stream, launch->arguments};
-        dw_status status = launch->enqueue(&call);
+        const kernel_library_call made = {device->context, vendor->own, stream, launch->arguments};
+        dw_status status = function(&made);
         return status == DW_OK ? DW_OK : base_fail_at(device->context, status, "kernel %s", launch->entry);
     }
     return base_fail(device->context, DW_UNSUPPORTED, "kernel %s calls %s, which %s does not have", launch->entry, launch->library, device->caps.model);
+}
+
+static dw_status prepare(device *device, const kernel_launch *launch) { return launch->prepare != NULL ? call(device, launch, launch->prepare, NULL) : DW_OK; }
+
+dw_status cuda_library_enqueue(device *device, const kernel_launch *launch, cuda_stream stream) {
+    TRY(prepare(device, launch));
+    return call(device, launch, launch->enqueue, stream);
 }
 
 /* What the call would put into a stream, as a graph of its own. Nothing of it runs. */
@@ -83,8 +92,9 @@ dw_status cuda_library_capture(device *device, const kernel_launch *launch, cuda
     cuda_state *state = cuda_state_of(device);
     cuda_graph made = NULL;
     *graph = NULL;
+    TRY(prepare(device, launch));
     CUDA_TRY(device->context, &state->driver, StreamBeginCapture_v2, state->stream, CUDA_CAPTURE_RELAXED);
-    dw_status status = cuda_library_enqueue(device, launch, state->stream);
+    dw_status status = call(device, launch, launch->enqueue, state->stream);
     const cuda_result ended = state->driver.StreamEndCapture(state->stream, &made);
     if (status == DW_OK && ended != CUDA_OK) status = cuda_fail(device->context, &state->driver, ended, "cuStreamEndCapture");
     if (status != DW_OK && made != NULL) state->driver.GraphDestroy(made);

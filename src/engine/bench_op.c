@@ -78,7 +78,12 @@ static dw_status time_rows(op_bench *bench) {
             continue;
         }
         if (verdict->row->reference && !o->choice.row->reference && work.flops > 1e8) continue;   /* minutes; it is chosen for nothing here */
-        TRY(time_row(bench, verdict->row, &median, &least));
+        dw_status status = time_row(bench, verdict->row, &median, &least);
+        if (status == DW_UNSUPPORTED && (verdict->row->needs & CHIP_LIBRARIES) != 0) {   /* what a library takes is known when it is asked */
+            json_array_append_new(kernels, json_pack("{s:s, s:s}", "kernel", verdict->row->name, "refused", dw_context_error(o->context)));
+            continue;
+        }
+        TRY(status);
         json_t *facts = json_pack("{s:s, s:b}", "kernel", verdict->row->name, "chosen", verdict->row == o->choice.row);
         if (!simulated) json_object_update_new(facts, json_pack("{s:f, s:f, s:f, s:f, s:f}", "seconds", median, "min", least, "estimate", verdict->seconds, "gflops", work.flops / median / 1e9,
                                                                 "gbytes", (work.bytes_read + work.bytes_written) / median / 1e9));

@@ -112,7 +112,7 @@ static json_t *verdicts_json(const plan *plan, const shared *shared, const plan_
         const kernel_verdict *v = &step->verdicts[i];
         if (v->row == step->row) continue;
         if (v->reason != NULL) json_array_append_new(rows, refusal(plan, shared, v));
-        else json_array_append_new(rows, json_pack("{s:o, s:f}", "kernel", word(shared, v->row->name), "us", v->seconds * 1e6));
+        else json_array_append_new(rows, json_pack("{s:o, s:f, s:b}", "kernel", word(shared, v->row->name), "us", v->seconds * 1e6, "by_name", v->row->by_name));
     }
     return rows;
 }

@@ -61,7 +61,8 @@ static void print_choices(text *out, const json_t *steps) {
             const char *refused = json_string_value(json_object_get(other, "refused"));
             if (refused != NULL) text_printf(&why, "      not %s: %s\n", member(other, "kernel"), refused);
             else if (strncmp(member(other, "kernel"), "reference_", 10) != 0)
-                text_printf(&why, "      not %s: %s\n", member(other, "kernel"), because == NULL ? "slower by estimate" : "not what was chosen");
+                text_printf(&why, "      not %s: %s\n", member(other, "kernel"),
+                            because != NULL ? "not what was chosen" : json_is_true(json_object_get(other, "by_name")) ? "taken only where it is asked for" : "slower by estimate");
         }
         char *key = NULL;
         json_t *joined = json_sprintf("%s %s\n%s", member(step, "kernel"), because ? because : "", text_string(&why));

@@ -103,6 +103,7 @@ typedef struct kernel_launch {
     const char *image, *entry;        /* which row of image.def, and which of its functions; constants. Of a library's call: NULL, and a name for messages */
     const char *library;              /* not NULL: a call of this library, which enqueue makes; its arguments and slots alone say what it is */
     dw_status (*enqueue)(const kernel_library_call *call);
+    dw_status (*prepare)(const kernel_library_call *call);   /* before it, outside of any capture and without a stream: what is built once for such a call. NULL: nothing */
     uint32_t grid[3], block[3];
     uint32_t cluster[3];              /* zeros: none */
     uint32_t shared_bytes;            /* dynamic */
@@ -160,6 +161,7 @@ struct kernel_row {
     /* The name of a variant, that run->tuned may ask for: "" where it does not run the problem, NULL past the last. NULL: there are none. */
     const char *(*variant)(const kernel_problem *problem, int index);
     bool reference;                   /* the op's plain meaning rather than a kernel of its own */
+    bool by_name;                     /* taken where it is asked for or measurements found it the fastest, never by estimate */
     bool registered;                  /* the caller's: taken wherever it accepts */
     void *user;                       /* of registered kernels */
 };

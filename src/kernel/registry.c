@@ -26,6 +26,10 @@
     {.name = #row, .op = OP_##op_name, .device = CHIP_GPU, .needs = needs_features, .strided_in = strided,               \
      .strided_out = strided_first_out, .in_place = operand, .packs = NONE, .reject = family##_reject,                    \
      .cost = family##_cost, .workspace = family##_workspace, .shape = function##_shape, .variant = family##_variant},
+#define NAMED(row, op_name, needs_features, strided, strided_first_out, operand, family, function)                       \
+    {.name = #row, .op = OP_##op_name, .device = CHIP_GPU, .needs = needs_features, .strided_in = strided,               \
+     .strided_out = strided_first_out, .in_place = operand, .packs = NONE, .reject = family##_reject,                    \
+     .cost = family##_cost, .workspace = family##_workspace, .shape = function##_shape, .by_name = true},
 #define OP(name_of_op, min_in, max_in, min_out, max_out, family, attributes, traits, meaning)                            \
     {.name = "reference_" #name_of_op, .op = OP_##name_of_op, .device = CHIP_CPU, .strided_in = ALL, .strided_out = true, \
      .in_place = NONE, .packs = NONE, .reject = reference_reject, .cost = reference_cost, .workspace = reference_workspace, \
@@ -38,6 +42,7 @@ static const kernel_row rows[] = {
 #undef PACKED
 #undef CUDA
 #undef TUNED
+#undef NAMED
 #undef OP
 
 int kernel_tuned_variant(const kernel_run *run, int64_t rows) {
@@ -91,10 +96,11 @@ static dw_status judge(arena *arena, const kernel_row *row, const kernel_problem
     return status;
 }
 
-/* The caller's kernel before ours, ours before a reference, then the lesser cost, then the earlier row. */
+/* The caller's kernel before ours, ours before a reference, those by name behind the others, then the lesser cost, then the earlier row. */
 static bool is_better(const kernel_verdict *a, const kernel_verdict *b) {
     if (a->row->registered != b->row->registered) return a->row->registered;
     if (a->row->reference != b->row->reference) return !a->row->reference;
+    if (a->row->by_name != b->row->by_name) return !a->row->by_name;
     return a->seconds < b->seconds;
 }
 

@@ -6,7 +6,10 @@ driver=$DEEPWELL_BUILD/tests/libfake_cuda.so
 [ -f "$driver" ] || { echo "skipped: a build with sanitizers has no stand-in for the driver"; exit 77; }
 grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code, as nvcc was not there"; exit 77; }
 # The rows of libraries on a stand-in for each, for the chip that has the most of their modes.
-FAKE_CUDA_GPU="NVIDIA H200:9:0:132" "$DEEPWELL_BUILD/tests/test_conform_kernels" --device "cuda:0,driver=$driver,libraries=$DEEPWELL_BUILD/tests/libraries" --seeds 1 \
-    --kernel cuda_matmul_cublaslt tests/conform/library.txt tests/conform/matmul.txt
+on_libraries() {
+    FAKE_CUDA_GPU="NVIDIA H200:9:0:132" "$DEEPWELL_BUILD/tests/test_conform_kernels" --device "cuda:0,driver=$driver,libraries=$DEEPWELL_BUILD/tests/libraries" --seeds 1 --kernel "$@"
+}
+on_libraries cuda_matmul_cublaslt tests/conform/library.txt tests/conform/matmul.txt
+on_libraries cuda_attention_cudnn tests/conform/library.txt
 for file in tests/conform/*.txt; do echo "$file"; done |
     xargs -P 2 -n 1 "$DEEPWELL_BUILD/tests/test_conform_kernels" --device "cuda:0,driver=$driver" --seeds 1

@@ -19,9 +19,10 @@ typedef struct fake_cuda_control {
     int live;                     /* allocations, graphs, streams, contexts and whatever else has to be given back */
     const char *log[FAKE_CUDA_LOG];   /* the calls by name, from log[0] on */
     int library_version;          /* of the stand-in for cuBLASLt: 130000 */
-    int library_refuses;          /* it proposes nothing for any product */
-    int library_calls;            /* products that it has run */
-    int library_live;             /* its handles, descriptions, layouts and preferences */
+    int cudnn_version;            /* of the stand-in for cuDNN: 91900 */
+    int library_refuses;          /* they propose nothing for any call */
+    int library_calls;            /* products and attentions that they have run */
+    int library_live;             /* their handles, descriptions, layouts and preferences */
 } fake_cuda_control;
 
 /* For stand-ins of libraries, in the same file: run becomes work of the stream, or of the graph that the stream is captured to. */

@@ -17,7 +17,7 @@
 #undef CUDA_CALL
 
 /* A chip whose features plain kernels do not need: kernels that need those of a later one have no host twin. */
-fake_cuda_control fake_cuda = {.name = "NVIDIA A100-SXM4-80GB", .major = 8, .minor = 0, .units = 108, .version = 13000, .memory_bytes = (size_t)80 << 30, .library_version = 130000};
+fake_cuda_control fake_cuda = {.name = "NVIDIA A100-SXM4-80GB", .major = 8, .minor = 0, .units = 108, .version = 13000, .memory_bytes = (size_t)80 << 30, .library_version = 130000, .cudnn_version = 91900};
 
 #define ENTER(name)                                                                                  \
     do {                                                                                             \

@@ -1,5 +1,5 @@
-/* Libraries of vendors on the CUDA device, by stand-ins for the driver and for cuBLASLt (tests/cuda): which are found, what of it is said, and their calls as nodes
- * of a run's graph. Whether products are right is conformance's (tests/conform/test_cuda.sh). */
+/* Libraries of vendors on the CUDA device, by stand-ins for the driver, for cuBLASLt and for cuDNN (tests/cuda): which are found, what of it is said, and their calls as
+ * nodes of a run's graph. Whether products and attentions are right is conformance's (tests/conform/test_cuda.sh). */
 #include "support/support.h"
 
 #include <dlfcn.h>
@@ -59,7 +59,8 @@ static void a_library_that_is_found_is_a_feature(void **state) {
     assert_ok(context, device_open(context, WITH, &device));
     assert_true(chip_has(&device->caps, CHIP_cublaslt));
     assert_true(device->calls->driver(device, words, sizeof words));
-    assert_string_equal(words, "CUDA 13.0, cuBLASLt 13.0.0");
+    assert_true(chip_has(&device->caps, CHIP_cudnn));
+    assert_string_equal(words, "CUDA 13.0, cuBLASLt 13.0.0, cuDNN 9.19.0");
     assert_ok(context, chip_find(context, "a100", 0, &row));
     assert_true(chip_hash(&row) == chip_hash(&device->caps));   /* plans are good with and without it */
     device_close(device);
@@ -77,6 +78,7 @@ static void a_library_that_is_absent_is_a_reason(void **state) {
         if (i == 2 && device_open(context, names[i], &device) != DW_OK) break;   /* a build without the simulator */
         if (i < 2) assert_ok(context, device_open(context, names[i], &device));
         assert_false(chip_has(&device->caps, CHIP_cublaslt));
+        assert_false(chip_has(&device->caps, CHIP_cudnn));
         device_close(device);
     }
     dw_model *model;
@@ -149,6 +151,105 @@ static void a_product_that_it_refuses_is_an_error(void **state) {
     dw_context_destroy(context);
 }
 
+/* ---- attention ---- */
+
+#define HOPPER_GRAPH(sizes, more)                                                                                                                        \
+    "graph heads\n  input q bf16[1,4," sizes ",16]\n  input k bf16[1,2," sizes ",16]\n  input v bf16[1,2," sizes ",16]\n"                                    \
+    "  %1 = attention q, k, v {scale=0.25, causal=true" more "}\n  output y %1\n"
+static const dw_model_options by_cudnn = {.device = WITH, .kernels = "attention=cuda_attention_cudnn"};
+
+static dw_status open_heads(dw_context *context, const char *text, const dw_model_options *options, dw_model **model) {
+    dw_graph *graph;
+    assert_ok(context, dw_graph_parse(context, "text", text, strlen(text), &graph));
+    return dw_model_create(context, graph, options, model);
+}
+
+/* cuDNN's row asks for a Hopper GPU; the stand-in for the driver says that it is one. */
+static void be_hopper(void) { fake->name = "NVIDIA H200", fake->major = 9, fake->minor = 0, fake->units = 132; }
+static void be_ampere(void) { fake->name = "NVIDIA A100-SXM4-80GB", fake->major = 8, fake->minor = 0, fake->units = 108; }
+
+static void an_attention_is_planned_once(void **state) {
+    (void)state;
+    dw_model *model;
+    dw_context *context = context_of();
+    be_hopper();
+    assert_ok(context, open_heads(context, HOPPER_GRAPH("24", ""), &by_cudnn, &model));
+    dw_session *session = session_of(context, model, "");
+    fake->calls = fake->library_calls = 0;
+    run_io io;
+    run_io_create(&io, model->captured, NULL, RUN_SMALL_INTEGERS, 1);
+    run_io_add_outputs(&io, session);
+    const int before = fake->library_live;
+    assert_ok(context, dw_session_run(session, io.input_count, io.inputs, io.output_count, io.outputs));
+    const int live = fake->library_live;
+    for (int i = 0; i < 3; i++) assert_ok(context, dw_session_run(session, io.input_count, io.inputs, io.output_count, io.outputs));
+    assert_int_equal(fake->library_live, live);
+    assert_int_equal(live - before, 2);   /* the handle and the plan */
+    assert_int_equal(fake->library_calls, 4);
+    assert_int_equal(count_calls("StreamBeginCapture"), 1);
+    run_io_free(&io);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    assert_int_equal(fake->library_live, 0);
+    be_ampere();
+    dw_context_destroy(context);
+}
+
+static void an_attention_that_it_has_no_plan_for_is_refused(void **state) {
+    (void)state;
+    dw_model *model;
+    dw_context *context = context_of();
+    be_hopper();
+    test_assert_fails(context, open_heads(context, HOPPER_GRAPH("s", ""), &by_cudnn, &model), DW_UNSUPPORTED, "the sizes are not known at plan time");
+    test_assert_fails(context, open_heads(context, HOPPER_GRAPH("24", ", softcap=2.0"), &by_cudnn, &model), DW_UNSUPPORTED, "it has no softcap");
+    test_assert_fails(context, open_heads(context, HOPPER_GRAPH("24", ", offset=-1"), &by_cudnn, &model), DW_UNSUPPORTED, "the offset is negative");
+    test_assert_fails(context, open_heads(context, HOPPER_GRAPH("24", ", window=3, offset=4"), &by_cudnn, &model), DW_UNSUPPORTED, "a window wants as many queries as keys");
+    be_ampere();
+    test_assert_fails(context, open_heads(context, HOPPER_GRAPH("24", ""), &by_cudnn, &model), DW_UNSUPPORTED, "needs tma");
+    dw_context_destroy(context);
+}
+
+static void what_cudnn_says_is_passed_on(void **state) {
+    (void)state;
+    dw_model *model;
+    dw_context *context = context_of();
+    be_hopper();
+    for (int i = 0; i < 2; i++) {
+        assert_ok(context, open_heads(context, HOPPER_GRAPH("24", ""), &by_cudnn, &model));
+        dw_session *session = session_of(context, model, "");
+        run_io io;
+        run_io_create(&io, model->captured, NULL, RUN_SMALL_INTEGERS, 1);
+        run_io_add_outputs(&io, session);
+        fake->library_refuses = i == 0;
+        fake->cudnn_version = i == 0 ? 91900 : 90501;
+        test_assert_fails(context, dw_session_run(session, io.input_count, io.inputs, io.output_count, io.outputs), DW_UNSUPPORTED,
+                          i == 0 ? "it proposes nothing (cuDNN 91900 has no attention of q bf16[1,4,24,16]" : "it is cuDNN 9.5.1");
+        fake->library_refuses = 0;
+        fake->cudnn_version = 91900;
+        assert_ok(context, dw_session_run(session, io.input_count, io.inputs, io.output_count, io.outputs));
+        run_io_free(&io);
+        dw_session_destroy(session);
+        dw_model_destroy(model);
+    }
+    assert_int_equal(fake->library_live, 0);
+    be_ampere();
+    dw_context_destroy(context);
+}
+
+static void cudnn_is_not_chosen_by_estimate(void **state) {
+    (void)state;
+    dw_model *model;
+    dw_context *context = context_of();
+    be_hopper();
+    assert_ok(context, open_heads(context, HOPPER_GRAPH("2048", ""), &(dw_model_options){.device = WITH}, &model));
+    const plan *plan = model->full.plan;
+    for (int i = 0; i < plan->step_count; i++) assert_string_not_equal(plan->steps[i].row->name, "cuda_attention_cudnn");
+    dw_model_destroy(model);
+    be_ampere();
+    dw_context_destroy(context);
+}
+
 static char told[1 << 16];
 
 static void gather(void *user, const char *text, size_t length) {
@@ -165,10 +266,10 @@ static void what_it_refuses_is_not_tuned(void **state) {
     fake->library_refuses = 0;
     assert_non_null(strstr(told, "#   not cuda_matmul_cublaslt candidate0: "));
     assert_non_null(strstr(told, "cuBLASLt has nothing for this product"));
-    assert_non_null(strstr(told, "\ntuning \"NVIDIA A100-SXM4-80GB\" \"CUDA 13.0, cuBLASLt 13.0.0\" \""));
+    assert_non_null(strstr(told, "\ntuning \"NVIDIA A100-SXM4-80GB\" \"CUDA 13.0, cuBLASLt 13.0.0, cuDNN 9.19.0\" \""));
     assert_non_null(strstr(told, "\n  rows 2048 cuda_matmul_plain\n"));
     assert_ok(context, dw_tuning_key(context, WITH, key, sizeof key));
-    assert_true(strncmp(key, "a100-CUDA_13.0__cuBLASLt_13.0.0-", 32) == 0);
+    assert_true(strncmp(key, "a100-CUDA_13.0__cuBLASLt_13.0.0__cuDNN_9.19.0-", 46) == 0);
     assert_int_equal(fake->live, 0);
     assert_int_equal(fake->library_live, 0);
     dw_context_destroy(context);
@@ -211,6 +312,10 @@ int main(void) {
         cmocka_unit_test(a_library_that_was_asked_for_is_there_or_an_error),
         cmocka_unit_test(its_calls_are_nodes_of_the_graph),
         cmocka_unit_test(a_product_that_it_refuses_is_an_error),
+        cmocka_unit_test(an_attention_is_planned_once),
+        cmocka_unit_test(an_attention_that_it_has_no_plan_for_is_refused),
+        cmocka_unit_test(what_cudnn_says_is_passed_on),
+        cmocka_unit_test(cudnn_is_not_chosen_by_estimate),
         cmocka_unit_test(what_it_refuses_is_not_tuned),
         cmocka_unit_test(every_failure_of_the_driver_is_an_error),
     };

@@ -1,17 +1,28 @@
 /* Our types of vendors' libraries beside their headers: sizes, numbers, and the type of every call, where the headers are found (the build says so:
- * HAVE_CUBLASLT_H). Without them nothing is compared, and the test says that it is skipped. */
+ * HAVE_CUBLASLT_H, HAVE_CUDNN_H). Without them nothing is compared, and the test says that it is skipped. */
 #include "support/support.h"
 
 #include "kernels/library/cublaslt_abi.h"
+#include "kernels/library/cudnn_abi.h"
+
+typedef struct fact { const char *what; size_t ours, theirs; } fact;
+
+static __attribute__((unused)) void check(const fact *facts, size_t count) {
+    for (size_t i = 0; i < count; i++) {
+        if (facts[i].ours == facts[i].theirs) continue;
+        fail_msg("%s: %zu here, %zu in the header", facts[i].what, facts[i].ours, facts[i].theirs);
+    }
+}
+
+#define SAME_SIZE(ours, theirs) {#ours, sizeof(ours), sizeof(theirs)}
+#define SAME_PLACE(ours, field, theirs, their_field) {#ours "." #field, offsetof(ours, field), offsetof(theirs, their_field)}
+#define SAME_NUMBER(ours, theirs) {#ours, (size_t)(ours), (size_t)(theirs)}
 
 #ifdef HAVE_CUBLASLT_H
 
 #include <cublasLt.h>
 
-#define SAME_SIZE(ours, theirs) {#ours, sizeof(ours), sizeof(theirs)}
-#define SAME_PLACE(ours, field, theirs, their_field) {#ours "." #field, offsetof(ours, field), offsetof(theirs, their_field)}
-#define SAME_NUMBER(ours, theirs) {#ours, (size_t)(ours), (size_t)(theirs)}
-static const struct { const char *what; size_t ours, theirs; } facts[] = {
+static const fact cublaslt_facts[] = {
     SAME_SIZE(cublaslt_status, cublasStatus_t),
     SAME_SIZE(cublaslt_type, cudaDataType_t),
     SAME_SIZE(cublaslt_compute, cublasComputeType_t),
@@ -68,17 +79,14 @@ static const struct { const char *what; size_t ours, theirs; } facts[] = {
     SAME_NUMBER(CUBLASLT_PREFER_ALIGNMENT_D, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES),
 };
 
-static void types_are_the_libraries(void **state) {
+static void types_are_those_of_cublaslt(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof facts / sizeof *facts; i++) {
-        if (facts[i].ours == facts[i].theirs) continue;
-        fail_msg("%s: %zu here, %zu in the header", facts[i].what, facts[i].ours, facts[i].theirs);
-    }
+    check(cublaslt_facts, sizeof cublaslt_facts / sizeof *cublaslt_facts);
 }
 
 #else
 
-static void types_are_the_libraries(void **state) {
+static void types_are_those_of_cublaslt(void **state) {
     (void)state;
     print_message("skipped: cublasLt.h is not installed\n");
     skip();
@@ -86,9 +94,124 @@ static void types_are_the_libraries(void **state) {
 
 #endif
 
+#ifdef HAVE_CUDNN_H
+
+#include <cudnn.h>
+
+static const fact cudnn_facts[] = {
+    SAME_SIZE(cudnn_handle, cudnnHandle_t),
+    SAME_SIZE(cudnn_desc, cudnnBackendDescriptor_t),
+    SAME_SIZE(cudnn_status, cudnnStatus_t),
+    SAME_SIZE(cudnn_kind, cudnnBackendDescriptorType_t),
+    SAME_SIZE(cudnn_type, cudnnBackendAttributeType_t),
+    SAME_SIZE(cudnn_attribute, cudnnBackendAttributeName_t),
+    SAME_SIZE(cudnn_data, cudnnDataType_t),
+    SAME_SIZE(cudnn_heuristic, cudnnBackendHeurMode_t),
+    SAME_SIZE(cudnn_reduction, cudnnReduceTensorOp_t),
+    SAME_SIZE(cudnn_pointwise, cudnnPointwiseMode_t),
+
+    SAME_NUMBER(CUDNN_OK, CUDNN_STATUS_SUCCESS),
+    SAME_NUMBER(CUDNN_BAD_PARAM, CUDNN_STATUS_BAD_PARAM),
+    SAME_NUMBER(CUDNN_NOT_SUPPORTED, CUDNN_STATUS_NOT_SUPPORTED),
+    SAME_NUMBER(CUDNN_HOST_MEMORY, CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED),
+    SAME_NUMBER(CUDNN_DEVICE_MEMORY, CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED),
+    SAME_NUMBER(CUDNN_POINTWISE, CUDNN_BACKEND_POINTWISE_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_ENGINE_CONFIG, CUDNN_BACKEND_ENGINECFG_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_HEURISTICS, CUDNN_BACKEND_ENGINEHEUR_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_PLAN, CUDNN_BACKEND_EXECUTION_PLAN_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_OPERATION_POINTWISE, CUDNN_BACKEND_OPERATION_POINTWISE_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_OPERATION_GRAPH, CUDNN_BACKEND_OPERATIONGRAPH_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_VARIANT_PACK, CUDNN_BACKEND_VARIANT_PACK_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_TENSOR, CUDNN_BACKEND_TENSOR_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_MATMUL, CUDNN_BACKEND_MATMUL_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_OPERATION_MATMUL, CUDNN_BACKEND_OPERATION_MATMUL_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_REDUCTION, CUDNN_BACKEND_REDUCTION_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_OPERATION_REDUCTION, CUDNN_BACKEND_OPERATION_REDUCTION_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_AS_HANDLE, CUDNN_TYPE_HANDLE),
+    SAME_NUMBER(CUDNN_AS_DATA, CUDNN_TYPE_DATA_TYPE),
+    SAME_NUMBER(CUDNN_AS_BOOL, CUDNN_TYPE_BOOLEAN),
+    SAME_NUMBER(CUDNN_AS_INT64, CUDNN_TYPE_INT64),
+    SAME_NUMBER(CUDNN_AS_ADDRESS, CUDNN_TYPE_VOID_PTR),
+    SAME_NUMBER(CUDNN_AS_HEURISTIC, CUDNN_TYPE_HEUR_MODE),
+    SAME_NUMBER(CUDNN_AS_POINTWISE, CUDNN_TYPE_POINTWISE_MODE),
+    SAME_NUMBER(CUDNN_AS_DESC, CUDNN_TYPE_BACKEND_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_AS_REDUCTION, CUDNN_TYPE_REDUCTION_OPERATOR_TYPE),
+    SAME_NUMBER(CUDNN_POINTWISE_MODE, CUDNN_ATTR_POINTWISE_MODE),
+    SAME_NUMBER(CUDNN_POINTWISE_MATH, CUDNN_ATTR_POINTWISE_MATH_PREC),
+    SAME_NUMBER(CUDNN_POINTWISE_AXIS, CUDNN_ATTR_POINTWISE_AXIS),
+    SAME_NUMBER(CUDNN_HEURISTICS_MODE, CUDNN_ATTR_ENGINEHEUR_MODE),
+    SAME_NUMBER(CUDNN_HEURISTICS_GRAPH, CUDNN_ATTR_ENGINEHEUR_OPERATION_GRAPH),
+    SAME_NUMBER(CUDNN_HEURISTICS_RESULTS, CUDNN_ATTR_ENGINEHEUR_RESULTS),
+    SAME_NUMBER(CUDNN_PLAN_HANDLE, CUDNN_ATTR_EXECUTION_PLAN_HANDLE),
+    SAME_NUMBER(CUDNN_PLAN_CONFIG, CUDNN_ATTR_EXECUTION_PLAN_ENGINE_CONFIG),
+    SAME_NUMBER(CUDNN_PLAN_WORKSPACE_BYTES, CUDNN_ATTR_EXECUTION_PLAN_WORKSPACE_SIZE),
+    SAME_NUMBER(CUDNN_OPERATION_POINTWISE_DESC, CUDNN_ATTR_OPERATION_POINTWISE_PW_DESCRIPTOR),
+    SAME_NUMBER(CUDNN_OPERATION_POINTWISE_X, CUDNN_ATTR_OPERATION_POINTWISE_XDESC),
+    SAME_NUMBER(CUDNN_OPERATION_POINTWISE_B, CUDNN_ATTR_OPERATION_POINTWISE_BDESC),
+    SAME_NUMBER(CUDNN_OPERATION_POINTWISE_Y, CUDNN_ATTR_OPERATION_POINTWISE_YDESC),
+    SAME_NUMBER(CUDNN_OPERATION_POINTWISE_T, CUDNN_ATTR_OPERATION_POINTWISE_TDESC),
+    SAME_NUMBER(CUDNN_GRAPH_HANDLE, CUDNN_ATTR_OPERATIONGRAPH_HANDLE),
+    SAME_NUMBER(CUDNN_GRAPH_OPERATIONS, CUDNN_ATTR_OPERATIONGRAPH_OPS),
+    SAME_NUMBER(CUDNN_TENSOR_ALIGNMENT, CUDNN_ATTR_TENSOR_BYTE_ALIGNMENT),
+    SAME_NUMBER(CUDNN_TENSOR_DATA, CUDNN_ATTR_TENSOR_DATA_TYPE),
+    SAME_NUMBER(CUDNN_TENSOR_DIMS, CUDNN_ATTR_TENSOR_DIMENSIONS),
+    SAME_NUMBER(CUDNN_TENSOR_STRIDES, CUDNN_ATTR_TENSOR_STRIDES),
+    SAME_NUMBER(CUDNN_TENSOR_ID, CUDNN_ATTR_TENSOR_UNIQUE_ID),
+    SAME_NUMBER(CUDNN_TENSOR_IS_VIRTUAL, CUDNN_ATTR_TENSOR_IS_VIRTUAL),
+    SAME_NUMBER(CUDNN_TENSOR_IS_BY_VALUE, CUDNN_ATTR_TENSOR_IS_BY_VALUE),
+    SAME_NUMBER(CUDNN_PACK_IDS, CUDNN_ATTR_VARIANT_PACK_UNIQUE_IDS),
+    SAME_NUMBER(CUDNN_PACK_ADDRESSES, CUDNN_ATTR_VARIANT_PACK_DATA_POINTERS),
+    SAME_NUMBER(CUDNN_PACK_WORKSPACE, CUDNN_ATTR_VARIANT_PACK_WORKSPACE),
+    SAME_NUMBER(CUDNN_MATMUL_MATH, CUDNN_ATTR_MATMUL_COMP_TYPE),
+    SAME_NUMBER(CUDNN_OPERATION_MATMUL_A, CUDNN_ATTR_OPERATION_MATMUL_ADESC),
+    SAME_NUMBER(CUDNN_OPERATION_MATMUL_B, CUDNN_ATTR_OPERATION_MATMUL_BDESC),
+    SAME_NUMBER(CUDNN_OPERATION_MATMUL_C, CUDNN_ATTR_OPERATION_MATMUL_CDESC),
+    SAME_NUMBER(CUDNN_OPERATION_MATMUL_DESC, CUDNN_ATTR_OPERATION_MATMUL_DESC),
+    SAME_NUMBER(CUDNN_REDUCTION_MODE, CUDNN_ATTR_REDUCTION_OPERATOR),
+    SAME_NUMBER(CUDNN_REDUCTION_MATH, CUDNN_ATTR_REDUCTION_COMP_TYPE),
+    SAME_NUMBER(CUDNN_OPERATION_REDUCTION_X, CUDNN_ATTR_OPERATION_REDUCTION_XDESC),
+    SAME_NUMBER(CUDNN_OPERATION_REDUCTION_Y, CUDNN_ATTR_OPERATION_REDUCTION_YDESC),
+    SAME_NUMBER(CUDNN_OPERATION_REDUCTION_DESC, CUDNN_ATTR_OPERATION_REDUCTION_DESC),
+    SAME_NUMBER(CUDNN_F32, CUDNN_DATA_FLOAT),
+    SAME_NUMBER(CUDNN_F16, CUDNN_DATA_HALF),
+    SAME_NUMBER(CUDNN_I32, CUDNN_DATA_INT32),
+    SAME_NUMBER(CUDNN_BF16, CUDNN_DATA_BFLOAT16),
+    SAME_NUMBER(CUDNN_BOOL, CUDNN_DATA_BOOLEAN),
+    SAME_NUMBER(CUDNN_HEURISTIC_FALLBACK, CUDNN_HEUR_MODE_FALLBACK),
+    SAME_NUMBER(CUDNN_HEURISTIC_A, CUDNN_HEUR_MODE_A),
+    SAME_NUMBER(CUDNN_SUM, CUDNN_REDUCE_TENSOR_ADD),
+    SAME_NUMBER(CUDNN_MAX, CUDNN_REDUCE_TENSOR_MAX),
+    SAME_NUMBER(CUDNN_ADD, CUDNN_POINTWISE_ADD),
+    SAME_NUMBER(CUDNN_MUL, CUDNN_POINTWISE_MUL),
+    SAME_NUMBER(CUDNN_DIV, CUDNN_POINTWISE_DIV),
+    SAME_NUMBER(CUDNN_SUB, CUDNN_POINTWISE_SUB),
+    SAME_NUMBER(CUDNN_EXP, CUDNN_POINTWISE_EXP),
+    SAME_NUMBER(CUDNN_LOG, CUDNN_POINTWISE_LOG),
+    SAME_NUMBER(CUDNN_GREATER, CUDNN_POINTWISE_CMP_GT),
+    SAME_NUMBER(CUDNN_NOT_LESS, CUDNN_POINTWISE_CMP_GE),
+    SAME_NUMBER(CUDNN_INDEX, CUDNN_POINTWISE_GEN_INDEX),
+    SAME_NUMBER(CUDNN_SELECT, CUDNN_POINTWISE_BINARY_SELECT),
+};
+
+static void types_are_those_of_cudnn(void **state) {
+    (void)state;
+    check(cudnn_facts, sizeof cudnn_facts / sizeof *cudnn_facts);
+}
+
+#else
+
+static void types_are_those_of_cudnn(void **state) {
+    (void)state;
+    print_message("skipped: cudnn.h is not installed\n");
+    skip();
+}
+
+#endif
+
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(types_are_the_libraries),
+        cmocka_unit_test(types_are_those_of_cublaslt),
+        cmocka_unit_test(types_are_those_of_cudnn),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
