@@ -1,4 +1,4 @@
-/* ldmatrix and stmatrix (PTX ISA 9.7.14.5.15 and 16): matrices of 8 by 8 halves between shared memory, whose rows lanes name, and fragments. */
+/* ldmatrix, stmatrix and movmatrix (PTX ISA 9.7.14.5.15 to 17): matrices of 8 by 8 halves between shared memory, whose rows lanes name, and fragments. */
 #include "decode.h"
 #include "order.h"
 
@@ -64,3 +64,24 @@ static sim_handler select_matrix(sim_decoding *d, bool store) {
 
 sim_handler select_ldmatrix(sim_decoding *d) { return select_matrix(d, false); }
 sim_handler select_stmatrix(sim_decoding *d) { return select_matrix(d, true); }
+
+/* ---- movmatrix: a fragment of the transposed matrix ---- */
+
+static sim_flow do_transpose(sim_warp *w, const sim_op *op, uint32_t mask) {
+    if (!sim_together(w, w->live, mask)) return SIM_WAIT;
+    if (mask != SIM_ALL_LANES) return sim_find(w, op, -1, "all 32 lanes execute this together, and only 0x%08x do", mask);
+    const uint32_t *from = ROW(uint32_t, 1);
+    uint32_t values[LANES];
+    for (int lane = 0; lane < LANES; lane++) {
+        const int row = lane / 4, column = lane % 4 * 2;
+        const uint32_t low = from[column * 4 + row / 2] >> row % 2 * 16, high = from[(column + 1) * 4 + row / 2] >> row % 2 * 16;
+        values[lane] = (low & 0xffff) | high << 16;
+    }
+    STORE_ROW(uint32_t, 0, values, mask);
+    return SIM_NEXT;
+}
+
+sim_handler select_movmatrix(sim_decoding *d) {
+    (void)d;
+    return do_transpose;
+}
