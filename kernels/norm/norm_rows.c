@@ -1,4 +1,4 @@
-/* layer_norm and rms_norm on a GPU in one pass: the host half of norm_rows.cu. */
+/* layer_norm and rms_norm on a GPU in one pass: the host half of norm_rows.cu and norm_dense.cu. */
 #include "kernels/norm/norm_rows.h"
 
 #include "kernels/common/cuda/host.h"
@@ -31,6 +31,45 @@ static bool take_column(kernel_launch *launch, const kernel_run *run, int operan
     return true;
 }
 
+/* ---- dense rows ---- */
+
+static bool lies_at_16(const dw_tensor *tensor) { return (uintptr_t)tensor->data % 16 == 0; }
+
+/* Does operand k of the nest lie in words of 16 bytes, row after row? */
+static bool is_dense_operand(const norm_rows_arguments *a, int k, const dw_tensor *tensor, int64_t step) {
+    return lies_at_16(tensor) && step == 1 && a->division.nest.strides[k][0] % PIECE == 0;
+}
+
+static bool is_dense_column(const dw_tensor *column) { return column == NULL || (lies_at_16(column) && column->strides[0] == 1); }
+
+/* Block formats that the dense kernels have code for. */
+static bool is_common(dw_format format) {
+    return format == DW_FORMAT_mxfp8 || format == DW_FORMAT_mxfp4 || format == DW_FORMAT_nvfp4_row || format == DW_FORMAT_fp8_1x128 || format == DW_FORMAT_fp8_row;
+}
+
+/* Rows of 16-bit elements that lie evenly and in words of 16 bytes, with all that belongs to them; steps: of the nest's operands. */
+static bool is_dense(const kernel_run *run, const norm_rows_arguments *a, const dw_tensor *const *tensors, const int64_t *steps) {
+    const dw_tensor *x = tensors[1], *out = tensors[0];
+    bool is_block = num_info(out->format)->class == NUM_BLOCK;
+    if (x->format == DW_FORMAT_f32 || a->division.nest.rank > 1 || a->division.cols % PIECE != 0) return false;
+    if (is_block ? !is_common(out->format) || !lies_at_16(out) : out->format != x->format || !is_dense_operand(a, 0, out, steps[0])) return false;
+    for (int k = 1; k < 4; k++)
+        if (!is_dense_operand(a, k, tensors[k], steps[k])) return false;
+    return is_dense_column(cuda_operand(run, 1)) && (!a->centred || is_dense_column(cuda_operand(run, 2)));
+}
+
+/* So many blocks as are resident at once make one row after the other, with weight and bias in shared memory. */
+static void launch_dense(kernel_launch *launch, const kernel_run *run, const norm_rows_arguments *a) {
+    enum { RESIDENT_THREADS = 640 };   /* of a multiprocessor, at 96 registers */
+    static const char *const entries[2][2][2] = {{{"norm_dense_bf16_rms", "norm_dense_bf16_rms_sum"}, {"norm_dense_bf16_layer", "norm_dense_bf16_layer_sum"}},
+                                                 {{"norm_dense_f16_rms", "norm_dense_f16_rms_sum"}, {"norm_dense_f16_layer", "norm_dense_f16_layer_sum"}}};
+    int64_t threads = launch->block[0], resident = threads < RESIDENT_THREADS ? RESIDENT_THREADS / threads * run->chip->units : run->chip->units;
+    launch->image = "norm_dense";
+    launch->entry = entries[run->call.in[0]->format == DW_FORMAT_f16][a->centred][a->has_residual];
+    launch->shared_bytes = (uint32_t)(threads * (a->has_weight + a->has_bias) * PIECES_MOST * PIECE * (int64_t)sizeof(float));
+    if (launch->grid[0] > resident) launch->grid[0] = (uint32_t)resident;
+}
+
 dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     static row_entries entries = ROW_ENTRIES("norm_rows", ""), search_entries = ROW_ENTRIES("norm_rows", "_search");
     kernel_launch launch;
@@ -58,6 +97,7 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     arguments->has_weight = take_column(&launch, run, 1, &arguments->weight, &arguments->weight_step);
     arguments->has_bias = is_layer && take_column(&launch, run, 2, &arguments->bias, &arguments->bias_step);
     arguments->centred = is_layer;
+    if (launch.entry == entries[x->format == DW_FORMAT_bf16 ? 1 : 2][1] && is_dense(run, arguments, tensors, steps)) launch_dense(&launch, run, arguments);
     arguments->by_count = (float)(1.0 / arguments->division.cols);
     arguments->eps = (float)op_attr_real(run->call.attrs, OP_ATTR_eps);
     return launcher->add(launcher, &launch);

@@ -43,6 +43,18 @@ INLINE uint32_t codes_e2m1(const float *x) {
 }
 #endif
 
+/* The same codes of bf16 values, two at a time: a magnitude's are 2^7 + code. */
+INLINE uint32_t grid_e2m1_bf16x2(uint32_t x) {
+    uint32_t m = x & 0x7fff7fff;
+    uint32_t low = min_bf16x2(fma_bf16x2(m, 0x40004000, 0x43004300), fma_bf16x2(m, 0x3f803f80, 0x43024302));   /* 2 m + 128, m + 130 */
+    uint32_t high = min_bf16x2(fma_bf16x2(m, 0x3f003f00, 0x43044304), 0x43074307);                              /* m / 2 + 132, 135 */
+    return (min_bf16x2(low, high) & 0x00070007) | (x >> 12 & 0x00080008);
+}
+INLINE uint32_t codes_e2m1_bf16(uint4 x) {
+    uint32_t a = grid_e2m1_bf16x2(x.x) + (grid_e2m1_bf16x2(x.y) << 8), b = grid_e2m1_bf16x2(x.z) + (grid_e2m1_bf16x2(x.w) << 8);
+    return prmt(a, b, 0x5410) + (prmt(a, b, 0x7632) << 4);
+}
+
 /* The codes of a piece, those of one byte first. */
 INLINE uint2 piece_codes(int element, const float *x) {
     if (element == CUDA_e4m3) return codes_e4m3(x);
@@ -63,14 +75,33 @@ INLINE void store_bytes(uint8_t *to, uint2 codes, int bits, int count) {
     for (int i = 0; i < (count * bits + 7) / 8; i++) to[i] = (uint8_t)(all >> (8 * i));
 }
 
-/* All pieces, multiplied by what belongs to their blocks. */
-INLINE void store_codes(const int pieces, int element, const cuda_rows *rows, const row_place *p, float x[][PIECE], const float *inverse) {
+/* Those of a piece multiplied by inverse. of_power: inverse is a power of two, so that in bf16, which has the exponents of fp32, the product is exact, or so small that
+ * its codes are those of zero. */
+INLINE uint2 scaled_codes(int element, const int format, const bool of_power, const row_values *values, const int c, float inverse) {
+    float x[PIECE];
+    if (format == CUDA_bf16 && of_power) {
+        uint32_t by = __float_as_uint(inverse), both = prmt(by, by, 0x3232);
+        uint4 words = values->words[c];
+        words = make_uint4(mul_bf16x2(words.x, both), mul_bf16x2(words.y, both), mul_bf16x2(words.z, both), mul_bf16x2(words.w, both));
+#ifndef PTX_HAS_SMALL_CVT
+        if (element == CUDA_e2m1) return make_uint2(codes_e2m1_bf16(words), 0);
+#endif
+        unpack_halves(format, words, x);
+    } else {
+        piece_floats(format, values, c, x);
+        EACH_OF_PIECE(i) x[i] *= inverse;
+    }
+    return piece_codes(element, x);
+}
+
+/* All pieces, multiplied by what belongs to their blocks. dense: rows are known to lie in words, of formats of 8 and 4 bits. */
+INLINE void store_codes(const int pieces, int element, const int format, const bool of_power, const bool dense, const cuda_rows *rows, const row_place *p,
+                        const row_values *values, const float *inverse) {
     int bits = code_bits(element);
     uint8_t *to = (uint8_t *)rows->data + p->row * rows->row_bytes + p->first / PIECE * bits;
-    bool in_words = ((uint64_t)to % (bits == 6 ? 2 : bits) | p->cols % PIECE) == 0;
+    bool in_words = dense || ((uint64_t)to % (bits == 6 ? 2 : bits) | p->cols % PIECE) == 0;
     EACH_PIECE(c) {
-        EACH_OF_PIECE(i) x[c][i] *= inverse[c];
-        uint2 codes = piece_codes(element, x[c]);
+        uint2 codes = scaled_codes(element, format, of_power, values, c, inverse[c]);
         uint8_t *piece = to + c * p->group * bits;
         if (piece_col(p, c) >= p->cols) continue;
         if (!in_words) store_bytes(piece, codes, bits, min(PIECE, p->cols - piece_col(p, c)));
@@ -92,6 +123,23 @@ INLINE float piece_amax(const float *x) {
 #pragma unroll
     for (int i = 1; i < PIECE; i++) most = max_nan(most, fabsf(x[i]));
     return most;
+}
+
+INLINE uint32_t pair_max(const int format, uint32_t x, uint32_t y) { return format == CUDA_bf16 ? max_abs_bf16x2(x, y) : max_abs_f16x2(x, y); }
+
+/* Of 16-bit elements: one for those in the lower halves and one for the others. */
+INLINE uint32_t words_amax(const int format, uint4 words) { return pair_max(format, pair_max(format, words.x, words.y), pair_max(format, words.z, words.w)); }
+
+/* The number of one half. */
+INLINE float half_of(const int format, uint32_t pair, bool high) {
+    uint32_t bits = high ? pair >> 16 & 0x7fff : pair & 0x7fff;
+    return format == CUDA_bf16 ? __uint_as_float(bits << 16) : cvt_f32_f16((uint16_t)bits);
+}
+
+INLINE float values_amax(const int format, const row_values *values, const int c) {
+    if (format == CUDA_f32) return piece_amax(values->x[c]);
+    uint32_t pair = words_amax(format, values->words[c]);
+    return half_of(format, pair_max(format, pair, pair >> 16), false);
 }
 
 /* Second levels above the scales of NVFP4: what values and scales are multiplied by. */
@@ -127,9 +175,13 @@ INLINE float store_scale(const int scale, int element, const row_target *t, cons
 }
 
 /* The second level of the part's row, which it stores. */
-INLINE second_level row_second(const int pieces, const row_target *t, const row_place *p, float x[][PIECE], row_room *room) {
+INLINE second_level row_second(const int pieces, const int format, const row_target *t, const row_place *p, const row_values *values, row_room *room) {
     float most = 0;
-    EACH_PIECE(c) EACH_OF_PIECE(i) most = fmaxf(most, fabsf(x[c][i]));   /* which leaves NaN out */
+    EACH_PIECE(c) {
+        float x[PIECE];
+        piece_floats(format, values, c, x);
+        EACH_OF_PIECE(i) most = fmaxf(most, fabsf(x[i]));   /* which leaves NaN out */
+    }
     second_level second;
     second.encode = rules_nv_encode(row_max(most, p->group, room));
     second.decode = 1.0f / second.encode;
@@ -141,8 +193,11 @@ INLINE second_level row_second(const int pieces, const row_target *t, const row_
 
 INLINE int thread_lane(void) { return (int)threadIdx.x & 31; }
 
-/* most: of each piece this thread's largest. After it thread number i of four knows the largest of block i of their four pieces (lanes 4 and more), of two those of
- * blocks i and i + 2 (lanes 2), so that each scale is made once: as many numbers travel as are needed. */
+/* The number of the piece whose block's scale this thread makes as its k-th: thread number i of four makes that of piece i (lanes 4 and more), of two those of pieces
+ * 2 i and 2 i + 1 (lanes 2), so that each scale is made once. */
+INLINE int own_piece(const int lanes, int k) { return lanes == 2 ? (thread_lane() & 1) * 2 + k : thread_lane() & 3; }
+
+/* most: of each piece this thread's largest. After it the largest of the blocks whose scales it makes: as many numbers travel as are needed. */
 INLINE void share_amax(const int lanes, float *most) {
     int lane = thread_lane();
     for (int step = lanes / 2; step >= 4; step /= 2) {
@@ -151,8 +206,8 @@ INLINE void share_amax(const int lanes, float *most) {
     }
     bool odd = lane & 1, high = lane & 2;
     if (lanes == 2) {
-        most[0] = max_nan(odd ? most[1] : most[0], __shfl_xor_sync(~0u, odd ? most[0] : most[1], 1));
-        most[1] = max_nan(odd ? most[3] : most[2], __shfl_xor_sync(~0u, odd ? most[2] : most[3], 1));
+        most[0] = max_nan(odd ? most[2] : most[0], __shfl_xor_sync(~0u, odd ? most[0] : most[2], 1));
+        most[1] = max_nan(odd ? most[3] : most[1], __shfl_xor_sync(~0u, odd ? most[1] : most[3], 1));
         return;
     }
     float a = max_nan(high ? most[2] : most[0], __shfl_xor_sync(~0u, high ? most[0] : most[2], 2));
@@ -160,24 +215,49 @@ INLINE void share_amax(const int lanes, float *most) {
     most[0] = max_nan(odd ? b : a, __shfl_xor_sync(~0u, odd ? a : b, 1));
 }
 
+/* The same of 16-bit elements, two to a word. */
+INLINE void share_words_amax(const int format, const int lanes, const uint4 *words, float *most) {
+    uint32_t pairs[2];   /* the largest of pieces 0 and 1, and of 2 and 3 */
+    bool odd = thread_lane() & 1, high = thread_lane() & 2;
+#pragma unroll
+    for (int k = 0; k < 2; k++) {
+        uint32_t a = words_amax(format, words[2 * k]), b = words_amax(format, words[2 * k + 1]);
+        pairs[k] = pair_max(format, prmt(a, b, 0x5410), prmt(a, b, 0x7632));
+    }
+    for (int step = lanes / 2; step >= 4; step /= 2) {
+#pragma unroll
+        for (int k = 0; k < 2; k++) pairs[k] = pair_max(format, pairs[k], __shfl_xor_sync(~0u, pairs[k], step));
+    }
+    bool second = lanes == 2 ? odd : high;
+    uint32_t own = second ? pairs[1] : pairs[0], other = second ? pairs[0] : pairs[1];
+    own = pair_max(format, own, __shfl_xor_sync(~0u, other, lanes == 2 ? 1 : 2));
+    if (lanes == 2) {
+        most[0] = half_of(format, own, false);
+        most[1] = half_of(format, own, true);
+    } else {
+        most[0] = half_of(format, pair_max(format, own, __shfl_xor_sync(~0u, own, 1)), odd);
+    }
+}
+
 /* What the elements of each piece are multiplied by; stores the scales of their blocks, of so many lanes each. */
-INLINE void block_scales(const int pieces, int element, const int scale, const int lanes, const row_target *t, const row_place *p, second_level second, float x[][PIECE],
-                         float *inverse) {
+INLINE void block_scales(const int pieces, int element, const int scale, const int lanes, const int format, const row_target *t, const row_place *p, second_level second,
+                         const row_values *values, float *inverse) {
     float most[PIECES_MOST];
-    EACH_PIECE(c) most[c] = piece_amax(x[c]);
+    if (pieces == 1 || format == CUDA_f32) EACH_PIECE(c) most[c] = values_amax(format, values, c);
     if (pieces == 1) {
         inverse[0] = store_scale(scale, element, t, p, p->first / (PIECE * lanes), thread_lane() % lanes == 0 && p->first < p->cols, lanes_max(most[0], lanes), second);
         return;
     }
-    const int shares = lanes < PIECES_MOST ? lanes : PIECES_MOST;
-    int lane = thread_lane(), own = lane % shares;
-    share_amax(lanes, most);
+    const int makers = lanes < PIECES_MOST ? lanes : PIECES_MOST, each = PIECES_MOST / makers;
+    int lane = thread_lane();
+    if (format == CUDA_f32) share_amax(lanes, most);
+    else share_words_amax(format, lanes, values->words, most);
 #pragma unroll
-    for (int k = 0; k < PIECES_MOST / shares; k++) {
-        int col = piece_col(p, k * shares + own);
-        most[k] = store_scale(scale, element, t, p, col / (PIECE * lanes), lane % lanes < shares && col / (PIECE * lanes) * (PIECE * lanes) < p->cols, most[k], second);
+    for (int k = 0; k < each; k++) {
+        int block = piece_col(p, own_piece(lanes, k)) / (PIECE * lanes);
+        most[k] = store_scale(scale, element, t, p, block, lane % lanes < makers && block * (PIECE * lanes) < p->cols, most[k], second);
     }
-    EACH_PIECE(c) inverse[c] = __shfl_sync(~0u, most[c / shares], c % shares, shares);
+    EACH_PIECE(c) inverse[c] = __shfl_sync(~0u, most[c % each], c / each, makers);
 }
 
 /* ---- the search for better scales, num.h's, in blocks of e2m1 ---- */
@@ -205,13 +285,16 @@ INLINE float block_error(const int lanes, const float *x, float inverse, float u
 }
 
 /* What block_scales does, where of the scales near each other the best one is taken. Elements behind a row's end are zero: they have no error. */
-INLINE void searched_scales(const int pieces, const int scale, const int lanes, const row_target *t, const row_place *p, second_level second, float x[][PIECE], float *inverse) {
+INLINE void searched_scales(const int pieces, const int scale, const int lanes, const int format, const row_target *t, const row_place *p, second_level second,
+                            const row_values *values, float *inverse) {
+    float x[PIECES_MOST][PIECE];
     const bool is_nv = scale == CUDA_e4m3;
     const int last = is_nv ? 0x7e : 0xfd, count = is_nv ? (int)(sizeof nv_steps / sizeof *nv_steps) : 2;
     int32_t first[PIECES_MOST], best[PIECES_MOST];
     float unit[PIECES_MOST], least[PIECES_MOST];
     bool is_searched[PIECES_MOST];
     EACH_PIECE(c) {
+        piece_floats(format, values, c, x[c]);
         float most = lanes_max(piece_amax(x[c]), lanes);
         first[c] = best[c] = scale_code(scale, CUDA_e2m1, t, most, second);
         inverse[c] = scale_inverse(scale, first[c], second);
@@ -236,44 +319,40 @@ INLINE void searched_scales(const int pieces, const int scale, const int lanes, 
 }
 
 /* A part of a row in a block format of these elements and scales, lanes threads a block; 0: all of the row. second: where it lies over the tensor. */
-INLINE void store_blocks(const int pieces, int element, const int scale, const int lanes, const bool searches, const row_target *t, const row_place *p, float x[][PIECE], second_level second,
-                         row_room *room) {
+INLINE void store_blocks(const int pieces, int element, const int scale, const int lanes, const int format, const bool searches, const bool dense, const row_target *t,
+                         const row_place *p, const row_values *values, second_level second, row_room *room) {
     float inverse[PIECES_MOST];
-    if (scale == CUDA_e4m3 && t->rows.second_kind == 2) second = row_second(pieces, t, p, x, room);
+    if (scale == CUDA_e4m3 && t->rows.second_kind == 2) second = row_second(pieces, format, t, p, values, room);
     if (searches) {
-        searched_scales(pieces, scale, lanes, t, p, second, x, inverse);
+        searched_scales(pieces, scale, lanes, format, t, p, second, values, inverse);
     } else if (lanes > 0) {
-        block_scales(pieces, element, scale, lanes, t, p, second, x, inverse);
+        block_scales(pieces, element, scale, lanes, format, t, p, second, values, inverse);
     } else {
         float most = 0;
-        EACH_PIECE(c) most = max_nan(most, piece_amax(x[c]));
+        EACH_PIECE(c) most = max_nan(most, values_amax(format, values, c));
         inverse[0] = store_scale(scale, element, t, p, 0, p->first == 0 && p->cols > 0, row_max(most, p->group, room), second);
         EACH_PIECE(c) inverse[c] = inverse[0];
     }
-    store_codes(pieces, element, &t->rows, p, x, inverse);
+    store_codes(pieces, element, format, scale == CUDA_e8m0, dense, &t->rows, p, values, inverse);
 }
 
-/* A part of a row that begins at element at of a plain result, or into a block format. Formats that are common have code of their own; so has the search, which takes
- * many registers: kernels that search do nothing else. */
-INLINE void store_part(const int pieces, const bool searches, const row_target *t, int64_t at, const row_place *p, float x[][PIECE], second_level second, row_room *room) {
+/* A part of a row of that format's values into a block format. Formats that are common have code of their own; so has the search, which takes many registers: kernels
+ * that search do nothing else. */
+INLINE void store_quantized(const int pieces, const int format, const bool searches, const bool dense, const row_target *t, const row_place *p, const row_values *values,
+                            second_level second, row_room *room) {
     if (searches) {
-        if (t->format == CUDA_mxfp4) store_blocks(pieces, CUDA_e2m1, CUDA_e8m0, 4, true, t, p, x, second, room);
-        else store_blocks(pieces, CUDA_e2m1, CUDA_e4m3, 2, true, t, p, x, second, room);
+        if (t->format == CUDA_mxfp4) store_blocks(pieces, CUDA_e2m1, CUDA_e8m0, 4, format, true, false, t, p, values, second, room);
+        else store_blocks(pieces, CUDA_e2m1, CUDA_e4m3, 2, format, true, false, t, p, values, second, room);
         return;
     }
     switch (t->format) {
-    case CUDA_mxfp8: store_blocks(pieces, CUDA_e4m3, CUDA_e8m0, 4, false, t, p, x, second, room); break;
-    case CUDA_mxfp4: store_blocks(pieces, CUDA_e2m1, CUDA_e8m0, 4, false, t, p, x, second, room); break;
-    case CUDA_mxfp8_e5m2:
-    case CUDA_mxfp6_e3m2:
-    case CUDA_mxfp6_e2m3: store_blocks(pieces, t->rows.format, CUDA_e8m0, 4, false, t, p, x, second, room); break;
+    case CUDA_mxfp8: store_blocks(pieces, CUDA_e4m3, CUDA_e8m0, 4, format, false, dense, t, p, values, second, room); break;
+    case CUDA_mxfp4: store_blocks(pieces, CUDA_e2m1, CUDA_e8m0, 4, format, false, dense, t, p, values, second, room); break;
     case CUDA_nvfp4:
-    case CUDA_nvfp4_row: store_blocks(pieces, CUDA_e2m1, CUDA_e4m3, 2, false, t, p, x, second, room); break;
-    case CUDA_fp8_1x128: store_blocks(pieces, CUDA_e4m3, CUDA_f32, 16, false, t, p, x, second, room); break;
-    case CUDA_fp8_row: store_blocks(pieces, CUDA_e4m3, CUDA_f32, 0, false, t, p, x, second, room); break;
-    case CUDA_f32: store_pieces(pieces, CUDA_f32, t->rows.data + (uint64_t)at * 4, t->step, p, x); break;
-    case CUDA_bf16: store_pieces(pieces, CUDA_bf16, t->rows.data + (uint64_t)at * 2, t->step, p, x); break;
-    default: store_pieces(pieces, CUDA_f16, t->rows.data + (uint64_t)at * 2, t->step, p, x);
+    case CUDA_nvfp4_row: store_blocks(pieces, CUDA_e2m1, CUDA_e4m3, 2, format, false, dense, t, p, values, second, room); break;
+    case CUDA_fp8_1x128: store_blocks(pieces, CUDA_e4m3, CUDA_f32, 16, format, false, dense, t, p, values, second, room); break;
+    case CUDA_fp8_row: store_blocks(pieces, CUDA_e4m3, CUDA_f32, 0, format, false, dense, t, p, values, second, room); break;
+    default: if (!dense) store_blocks(pieces, t->rows.format, CUDA_e8m0, 4, format, false, false, t, p, values, second, room);   /* MX of e5m2 and of 6 bits */
     }
 }
 

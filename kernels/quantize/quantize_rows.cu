@@ -6,14 +6,14 @@
 INLINE void quantize_part(const int pieces, const int format, const bool searches, const quantize_rows_arguments *a, row_room *room) {
     row_place p = place_part(&a->division);
     second_level second = {1, 1};
-    float x[PIECES_MOST][PIECE];
-    load_pieces(pieces, format, row_data(&a->x, format, row_offset(&a->division, &p, 0)), a->x_step, &p, x);
+    row_values values;
+    load_values(pieces, format, row_data(&a->x, format, row_offset(&a->division, &p, 0)), a->x_step, &p, &values);
     if (a->given != 0) {
         second.decode = *(const float *)a->given;
         second.encode = rules_nv_encode_of(second.decode);
         if (blockIdx.x == 0 && threadIdx.x == 0) *(float *)a->out.rows.second = second.decode;
     }
-    store_part(pieces, searches, &a->out, 0, &p, x, second, room);
+    store_quantized(pieces, format, searches, false, &a->out, &p, &values, second, room);
 }
 
 #define ENTRY(name, pieces, format, searches)                                                                                                          \

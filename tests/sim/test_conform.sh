@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Conformance of every GPU kernel on the simulated H200, under two schedules side by side: all lines of tests/conform on the PTX of the fatbins that ship. A row of
-# kernel.def that no line reaches fails. With --all, under more schedules. What runs on Blackwell's tensor cores alone runs on the simulated B200, too.
+# kernel.def that no line reaches fails. With --all, under more schedules. On a GPU of one multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
 driver=$DEEPWELL_BUILD/libdeepwell-sim.so
@@ -30,4 +30,5 @@ one() {
 export -f one
 export program driver
 for seed in $seeds; do echo "h200:$seed"; done | xargs -P 2 -I{} bash -c 'one {} "$@"' one "$folder" ${lines[@]+"${lines[@]}"}
+[ ${#lines[@]} -gt 0 ] || one h200,units=1:7 "$folder" tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt
 [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do echo "b200:$seed"; done | xargs -P 2 -I{} bash -c 'one {} "$@"' one "$folder" tests/conform/matmul.txt

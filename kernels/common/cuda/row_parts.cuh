@@ -82,6 +82,23 @@ INLINE uint4 pack_halves(int format, const float *x) {
     return make_uint4(pack_pair(format, x[0], x[1]), pack_pair(format, x[2], x[3]), pack_pair(format, x[4], x[5]), pack_pair(format, x[6], x[7]));
 }
 
+/* Pieces whose elements are of a format: 16-bit ones lie in packed words, f32 in x. The other is not there. */
+typedef struct row_values {
+    float x[PIECES_MOST][PIECE];
+    uint4 words[PIECES_MOST];
+} row_values;
+
+/* x, rounded to that format. */
+INLINE void round_values(const int pieces, const int format, float x[][PIECE], row_values *values) {
+    EACH_PIECE(c) {
+        if (format != CUDA_f32) values->words[c] = pack_halves(format, x[c]);
+        else EACH_OF_PIECE(i) values->x[c][i] = x[c][i];
+    }
+}
+INLINE void piece_floats(const int format, const row_values *values, const int c, float *x) {
+    if (format != CUDA_f32) unpack_halves(format, values->words[c], x);
+    else EACH_OF_PIECE(i) x[i] = values->x[c][i];
+}
 /* Rounded to that format. */
 INLINE void round_pieces(const int pieces, const int format, float x[][PIECE]) {
     if (format != CUDA_f32) EACH_PIECE(c) unpack_halves(format, pack_halves(format, x[c]), x[c]);
@@ -129,6 +146,15 @@ INLINE uint64_t row_data(const cuda_array *array, const int format, int64_t at) 
 /* Do the pieces of the row that begins at data lie in 16 bytes each, or two times 16? */
 INLINE bool lies_in_pieces(uint64_t data, int64_t step, const row_place *p) { return step == 1 && (data % 16 | p->cols % PIECE) == 0; }
 
+/* Pieces of 16-bit elements that lie in 16 bytes each, from this thread's first one on; zeros behind the row's end. */
+INLINE void load_words(const int pieces, const uint4 *from, const row_place *p, uint4 *words) {
+    EACH_PIECE(c) words[c] = piece_col(p, c) < p->cols ? from[c * p->group] : make_uint4(0, 0, 0, 0);
+}
+
+INLINE void store_words(const int pieces, uint4 *to, const row_place *p, const uint4 *words) {
+    EACH_PIECE(c) if (piece_col(p, c) < p->cols) to[c * p->group] = words[c];
+}
+
 /* All pieces of the row that begins at data. All loads are on their way before the first one is used. */
 INLINE void load_pieces(const int pieces, const int format, uint64_t data, int64_t step, const row_place *p, float x[][PIECE]) {
     if (!lies_in_pieces(data, step, p)) {
@@ -141,10 +167,22 @@ INLINE void load_pieces(const int pieces, const int format, uint64_t data, int64
             x[c][0] = a.x, x[c][1] = a.y, x[c][2] = a.z, x[c][3] = a.w, x[c][4] = b.x, x[c][5] = b.y, x[c][6] = b.z, x[c][7] = b.w;
         }
     } else {
-        const uint4 *from = (const uint4 *)data + p->first / 8;
         uint4 words[PIECES_MOST];
-        EACH_PIECE(c) words[c] = piece_col(p, c) < p->cols ? from[c * p->group] : make_uint4(0, 0, 0, 0);
+        load_words(pieces, (const uint4 *)data + p->first / 8, p, words);
         EACH_PIECE(c) unpack_halves(format, words[c], x[c]);
+    }
+}
+
+/* The same, as values of the format that they have in memory. */
+INLINE void load_values(const int pieces, const int format, uint64_t data, int64_t step, const row_place *p, row_values *values) {
+    if (format == CUDA_f32) {
+        load_pieces(pieces, format, data, step, p, values->x);
+    } else if (lies_in_pieces(data, step, p)) {
+        load_words(pieces, (const uint4 *)data + p->first / 8, p, values->words);
+    } else {
+        float x[PIECES_MOST][PIECE];
+        load_elements(pieces, format, data, step, p, x);
+        round_values(pieces, format, x, values);
     }
 }
 
@@ -168,18 +206,37 @@ INLINE void store_pieces(const int pieces, const int format, uint64_t data, int6
     }
 }
 
+/* A part of a row of a plain result that begins at element at. */
+INLINE void store_plain(const int pieces, const row_target *t, int64_t at, const row_place *p, float x[][PIECE]) {
+    if (t->format == CUDA_f32) store_pieces(pieces, CUDA_f32, t->rows.data + (uint64_t)at * 4, t->step, p, x);
+    else if (t->format == CUDA_bf16) store_pieces(pieces, CUDA_bf16, t->rows.data + (uint64_t)at * 2, t->step, p, x);
+    else store_pieces(pieces, CUDA_f16, t->rows.data + (uint64_t)at * 2, t->step, p, x);
+}
+
 /* ---- over the threads of a part: every thread gets the result ---- */
 
 /* Room for one number of each warp. Two reductions one after the other need different ones. */
-typedef struct row_room { float of_warp[ROW_THREADS_MOST / 32]; } row_room;
+enum { ROW_WARPS_MOST = ROW_THREADS_MOST / 32 };
+typedef struct __align__(16) row_room { float of_warp[ROW_WARPS_MOST]; } row_room;
 
 INLINE float row_sum(float x, int group, row_room *room) {
-    for (int step = min(group, 32) / 2; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+    if (group >= 32) {
+#pragma unroll
+        for (int step = 16; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+    } else {
+#pragma unroll 1
+        for (int step = group / 2; step > 0; step /= 2) x += __shfl_xor_sync(~0u, x, step);
+    }
     if (group <= 32) return x;
     if (threadIdx.x % 32 == 0) room->of_warp[threadIdx.x / 32] = x;
+    if ((int)threadIdx.x >= group / 32 && threadIdx.x < ROW_WARPS_MOST) room->of_warp[threadIdx.x] = 0;
     __syncthreads();
     x = 0;
-    for (int i = 0; i < group / 32; i++) x += room->of_warp[i];
+#pragma unroll 1
+    for (int i = 0; i < group / 32; i += 4) {
+        float4 four = *(const float4 *)&room->of_warp[i];
+        x += four.x + four.y + (four.z + four.w);
+    }
     return x;
 }
 
