@@ -19,27 +19,45 @@ typedef struct mma_op {
     int selector;
 } mma_op;
 
-/* Bits of elements; of B its columns; there: which columns of a row A has. */
-typedef struct fragments { uint64_t a[MAX_M][MAX_K], b[MMA_N][MAX_K], there[MAX_M]; } fragments;
+/* Codes of up to 32 bits: rows of A side by side, as a panel (panel.h), and columns of B one behind another. there: which columns of a row A has. */
+typedef struct fragments { uint32_t a[MAX_K][PANEL_COLUMNS], b[MMA_N][MAX_K]; uint64_t there[MAX_M]; } fragments;
 
 static int element_bits(int type) { return ptx_types[type].bits; }
 
-/* The elements of a lane's register. */
-static inline void spread(sim_warp *w, uint32_t row, int lane, int bits, int each, uint64_t *to) {
-    if (bits == 64) {
-        to[0] = ((const uint64_t *)sim_row(w, row))[lane];
-        return;
+/* A register of A, or of B, that has `each` elements of so many bits: to those lines of its panel, or codes of its columns. */
+static inline void spread_a(const uint32_t *words, int bits, int each, uint32_t (*lines)[PANEL_COLUMNS]) {
+    const uint32_t mask = bits == 32 ? UINT32_MAX : (1u << bits) - 1;
+    for (int t = 0; t < 4; t++) {
+        for (int e = 0; e < each; e++) {
+            for (int g = 0; g < 8; g++) lines[each * t + e][g] = words[4 * g + t] >> (e * bits) & mask;
+        }
     }
-    uint32_t word = ((const uint32_t *)sim_row(w, row))[lane];
-    for (int e = 0; e < each; e++) to[e] = bits == 32 ? word : word >> (e * bits) & ((1u << bits) - 1);
+}
+
+static inline void spread_b(const uint32_t *words, int bits, int each, uint32_t *codes) {
+    const uint32_t mask = bits == 32 ? UINT32_MAX : (1u << bits) - 1;
+    for (int g = 0; g < MMA_N; g++) {
+        for (int t = 0; t < 4; t++) {
+            for (int e = 0; e < each; e++) codes[g * MAX_K + each * t + e] = words[4 * g + t] >> (e * bits) & mask;
+        }
+    }
 }
 
 static void gather(sim_warp *w, const sim_op *op, const mma_op *p, fragments *f) {
-    int a_bits = element_bits(op->type), each = a_bits >= 32 ? 1 : 32 / a_bits, tall = op->shape[0] == 16 ? 2 : 1;
-    for (int lane = 0; lane < LANES; lane++) {
-        int g = lane / 4, t = lane % 4;
-        for (int r = 0; r < p->a_count; r++) spread(w, p->a[r], lane, a_bits, each, &f->a[g + 8 * (r % tall)][each * t + 4 * each * (r / tall)]);
-        for (int r = 0; r < p->b_count; r++) spread(w, p->b[r], lane, a_bits, each, &f->b[g][each * t + 4 * each * r]);
+    const int bits = element_bits(op->type), tall = op->shape[0] == 16 ? 2 : 1;
+    for (int r = 0; r < p->a_count; r++) {
+        uint32_t (*lines)[PANEL_COLUMNS] = (uint32_t (*)[PANEL_COLUMNS])&f->a[128 / bits * (r / tall)][8 * (r % tall)];
+        const uint32_t *words = sim_row(w, p->a[r]);
+        if (bits == 32) spread_a(words, 32, 1, lines);
+        else if (bits == 16) spread_a(words, 16, 2, lines);
+        else spread_a(words, 8, 4, lines);
+    }
+    for (int r = 0; r < p->b_count; r++) {
+        const uint32_t *words = sim_row(w, p->b[r]);
+        uint32_t *codes = &f->b[0][128 / bits * r];
+        if (bits == 32) spread_b(words, 32, 1, codes);
+        else if (bits == 16) spread_b(words, 16, 2, codes);
+        else spread_b(words, 8, 4, codes);
     }
 }
 
@@ -60,9 +78,11 @@ static bool place_sparse(sim_warp *w, const sim_op *op, const mma_op *p, fragmen
     const uint32_t *words = sim_row(w, p->metadata);
     const int each = element_bits(op->type) == 32 ? 2 : 4, groups = op->shape[2] / each;
     for (int row = 0; row < MAX_M; row++) {
-        uint64_t packed[MAX_K / 2];
-        memcpy(packed, f->a[row], sizeof packed);
-        memset(f->a[row], 0, sizeof f->a[row]);
+        uint32_t packed[MAX_K / 2];
+        for (int i = 0; i < op->shape[2]; i++) {
+            if (i < op->shape[2] / 2) packed[i] = f->a[i][row];
+            f->a[i][row] = 0;
+        }
         f->there[row] = 0;
         for (int group = 0; group < groups; group++) {
             const uint32_t bits = metadata_of(op, p, words, row, group, groups), first = bits & 3, second = bits >> 2;
@@ -72,7 +92,7 @@ static bool place_sparse(sim_warp *w, const sim_op *op, const mma_op *p, fragmen
             }
             for (int i = 0; i < each / 2; i++) {
                 const int column = group * each + (each == 2 ? bits == 14 : (int)(i == 0 ? first : second));
-                f->a[row][column] = packed[group * each / 2 + i];
+                f->a[column][row] = packed[group * each / 2 + i];
                 f->there[row] |= 1ull << column;
             }
         }
@@ -82,111 +102,128 @@ static bool place_sparse(sim_warp *w, const sim_op *op, const mma_op *p, fragmen
 
 /* ---- sums ---- */
 
-/* Rows of A lie side by side in panels, and each column of B goes through them. */
-typedef struct panels { int32_t significand[MAX_M * MAX_K], exponent[MAX_M * MAX_K], column[MMA_N][MAX_K], column_exponent[MMA_N][MAX_K]; } panels;
+/* The result's columns, of 16 rows each. */
 typedef struct cells { uint32_t c[MMA_N][PANEL_COLUMNS]; } cells;
 
-static void sum_integers(const sim_op *op, const fragments *f, int k, cells *t) {
-    panels p = {0};
+static void sum_integers(const sim_op *op, const fragments *f, cells *t) {
+    const int k = op->shape[2];
+    int32_t rows[MAX_K * PANEL_COLUMNS], column[MAX_K];
     for (int i = 0; i < k; i++) {
-        for (int row = 0; row < op->shape[0]; row++) p.significand[i * PANEL_COLUMNS + row] = op->type == PTX_s8 ? (int8_t)f->a[row][i] : (int32_t)f->a[row][i];
-        for (int column = 0; column < MMA_N; column++) p.column[column][i] = op->type2 == PTX_s8 ? (int8_t)f->b[column][i] : (int32_t)f->b[column][i];
+        for (int row = 0; row < PANEL_COLUMNS; row++) rows[i * PANEL_COLUMNS + row] = op->type == PTX_s8 ? (int8_t)f->a[i][row] : (int32_t)f->a[i][row];
     }
-    for (int column = 0; column < MMA_N; column++) {
-        const panel_sum sum = {.k = k, .columns = PANEL_COLUMNS, .row = {p.column[column], NULL}, .panels = {p.significand, NULL},
-                               .saturate = sim_has(&op->mods, SIM_MOD_satfinite), .c = t->c[column]};
+    for (int n = 0; n < MMA_N; n++) {
+        for (int i = 0; i < k; i++) column[i] = op->type2 == PTX_s8 ? (int8_t)f->b[n][i] : (int32_t)f->b[n][i];
+        const panel_sum sum = {.k = k, .columns = PANEL_COLUMNS, .whole_row = column, .whole_panels = rows, .saturate = sim_has(&op->mods, SIM_MOD_satfinite), .c = t->c[n]};
         panel_isa_now()->integers(&sum);
     }
 }
 
-/* One cell where a factor is not finite; as sum_step. */
-static uint32_t sum_special(const product_format *fa, const product_format *fb, const uint32_t *a, const uint32_t *b, uint64_t there, int count, int bits, bool half, uint32_t c) {
+/* count products of one cell from begin on, where a factor is not finite. */
+static uint32_t sum_special(const sim_op *op, const fragments *f, int row, int column, int begin, int count, uint32_t c) {
+    const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
+    const int bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
     product_number x[SPARSE_STEP], y[SPARSE_STEP];
     int terms = 0;
-    for (int i = 0; i < count; i++) {
-        if ((there >> i & 1) == 0) continue;
-        x[terms] = product_read(fa, a[i], false);
-        y[terms] = product_read(fb, b[i], false);
+    for (int i = begin; i < begin + count; i++) {
+        if ((f->there[row] >> i & 1) == 0) continue;
+        x[terms] = product_read(fa, f->a[i][row], false);
+        y[terms] = product_read(fb, f->b[column][i], false);
         x[terms].significand *= 1 << (bits - fa->mantissa);
         y[terms++].significand *= 1 << (bits - fb->mantissa);
     }
-    if (!half) return product_sum(x, y, terms, c, bits, FRACTION, 23);
-    double sum = product_sum_exact(x, y, terms, c, bits, FRACTION);
-    return isnan(sum) ? 0x7fff : (uint32_t)num_encode(DW_FORMAT_f16, sum, false);
+    if (op->small != PTX_f16) return product_sum(x, y, terms, c, bits, FRACTION, 23);
+    const double sum = product_sum_exact(x, y, terms, f32_bits(num_f16_to_f32((uint16_t)c)), bits, FRACTION);
+    return isnan(sum) ? F16_NAN : (uint32_t)num_encode(DW_FORMAT_f16, sum, false);
 }
 
-/* count products of each cell, from begin on. */
-static void sum_step(const sim_op *op, const fragments *f, int begin, int count, cells *t) {
+/* A's rows lie side by side in a panel, and each column of B goes through them, `step` products at a time. */
+static void sum_floats(const sim_op *op, const fragments *f, int step, cells *t) {
     const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
     const panel_isa *isa = panel_isa_now();
-    int bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
-    bool half = op->small == PTX_f16, row_finite[MAX_M], column_finite[MMA_N];
-    uint32_t a[MAX_M][SPARSE_STEP], b[MMA_N][SPARSE_STEP];
-    panels p = {0};
-    for (int row = 0; row < op->shape[0]; row++) {
-        int32_t significand[SPARSE_STEP], exponent[SPARSE_STEP];
-        for (int i = 0; i < count; i++) a[row][i] = (uint32_t)f->a[row][begin + i];
-        row_finite[row] = isa->decode(fa, a[row], count, false, bits - fa->mantissa, significand, exponent);
-        panel_put((panel_numbers){significand, exponent}, count, row, p.significand, p.exponent);
-    }
+    const int k = op->shape[2], bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa, lines = panel_padded(k) / PANEL_COLUMNS;
+    float a[MAX_K * PANEL_COLUMNS], b[MAX_K];
+    int16_t a_place[MAX_K * PANEL_COLUMNS], b_place[MAX_K];
+    uint16_t a_special[MAX_K], b_special[MAX_K / PANEL_COLUMNS];
+    isa->decode(fa, f->a[0], k, false, a, a_place, a_special);
     for (int column = 0; column < MMA_N; column++) {
-        uint32_t before[PANEL_COLUMNS];
-        for (int i = 0; i < count; i++) b[column][i] = (uint32_t)f->b[column][begin + i];
-        column_finite[column] = isa->decode(fb, b[column], count, false, bits - fb->mantissa + panel_move(bits, FRACTION), p.column[column], p.column_exponent[column]);
-        for (int row = 0; row < op->shape[0] && half; row++) t->c[column][row] = f32_bits(num_f16_to_f32((uint16_t)t->c[column][row]));
-        memcpy(before, t->c[column], sizeof before);
-        const panel_sum sum = {.k = count, .columns = PANEL_COLUMNS, .row = {p.column[column], p.column_exponent[column]}, .panels = {p.significand, p.exponent}, .fraction = FRACTION,
-                               .result_bits = 23, .half = half, .c = t->c[column]};
-        isa->floats(&sum);
-        for (int row = 0; row < op->shape[0]; row++) {
-            if (!row_finite[row] || !column_finite[column]) t->c[column][row] = sum_special(fa, fb, a[row], b[column], f->there[row] >> begin, count, bits, half, before[row]);
+        isa->decode(fb, f->b[column], lines, false, b, b_place, b_special);
+        for (int begin = 0; begin < k; begin += step) {
+            const int count = k - begin < step ? k - begin : step;
+            uint32_t before[PANEL_COLUMNS], special = 0;
+            for (int i = begin; i < begin + count; i++) special |= (b_special[i / PANEL_COLUMNS] >> (i % PANEL_COLUMNS) & 1) != 0 ? UINT32_MAX : a_special[i];
+            if (special != 0) memcpy(before, t->c[column], sizeof before);
+            const panel_sum sum = {.k = count, .columns = PANEL_COLUMNS, .row = {b + begin, b_place + begin}, .panels = {a + begin * PANEL_COLUMNS, a_place + begin * PANEL_COLUMNS},
+                                   .significand_bits = bits, .fraction = FRACTION, .result_bits = 23, .half = op->small == PTX_f16, .c = t->c[column]};
+            isa->floats(&sum);
+            for (int row = 0; row < op->shape[0] && special != 0; row++) {
+                if ((special >> row & 1) != 0) t->c[column][row] = sum_special(op, f, row, column, begin, count, before[row]);
+            }
         }
     }
 }
 
-static double sum_f64(const fragments *f, int row, int column, int k, double sum) {
-    for (int i = 0; i < k; i++) sum = fma(f64_from(f->a[row][i]), f64_from(f->b[column][i]), sum);
-    return sum;
+/* ---- doubles ---- */
+
+static double element_of(sim_warp *w, const uint32_t *registers, int tall, int line, int i) {
+    const uint32_t row = registers[line / 8 + i / 4 * tall];
+    return ((const double *)sim_row(w, row))[line % 8 * 4 + i % 4];
 }
 
-static void compute_f64(sim_warp *w, const mma_op *p, const fragments *f, int k) {
+static void compute_f64(sim_warp *w, const sim_op *op, const mma_op *p) {
     double results[4][LANES];
+    const int tall = op->shape[0] / 8;
     for (int r = 0; r < p->c_count; r++) {
-        for (int lane = 0; lane < LANES; lane++) results[r][lane] = sum_f64(f, lane / 4 + 8 * (r / 2), lane % 4 * 2 + r % 2, k, ((const double *)sim_row(w, p->c[r]))[lane]);
+        for (int lane = 0; lane < LANES; lane++) {
+            double sum = ((const double *)sim_row(w, p->c[r]))[lane];
+            for (int i = 0; i < op->shape[2]; i++) sum = fma(element_of(w, p->a, tall, lane / 4 + 8 * (r / 2), i), element_of(w, p->b, 1, lane % 4 * 2 + r % 2, i), sum);
+            results[r][lane] = sum;
+        }
     }
     for (int r = 0; r < p->c_count; r++) memcpy(sim_row(w, p->d[r]), results[r], sizeof results[r]);
 }
 
-/* The cell of element e of a lane's register r of the result. */
-static uint32_t *cell_of(cells *t, bool half, int lane, int r, int e) { return &t->c[lane % 4 * 2 + (half ? e : r % 2)][lane / 4 + 8 * (half ? r : r / 2)]; }
+/* ---- the instruction ---- */
+
+/* The result's registers and its cells, whose columns take 16 words. */
+static void gather_cells(sim_warp *w, const mma_op *p, bool half, cells *t) {
+    for (int r = 0; r < p->c_count; r++) {
+        const uint32_t *words = sim_row(w, p->c[r]);
+        for (int of = 0; of < 4; of++) {
+            for (int g = 0; g < 8 && half; g++) t->c[2 * of][8 * r + g] = words[4 * g + of] & 0xffff, t->c[2 * of + 1][8 * r + g] = words[4 * g + of] >> 16;
+            for (int g = 0; g < 8 && !half; g++) t->c[2 * of + r % 2][8 * (r / 2) + g] = words[4 * g + of];
+        }
+    }
+}
+
+static void scatter_cells(sim_warp *w, const mma_op *p, bool half, const cells *t) {
+    for (int r = 0; r < p->c_count; r++) {
+        uint32_t *words = sim_row(w, p->d[r]);
+        for (int of = 0; of < 4; of++) {
+            for (int g = 0; g < 8 && half; g++) words[4 * g + of] = t->c[2 * of][8 * r + g] | t->c[2 * of + 1][8 * r + g] << 16;
+            for (int g = 0; g < 8 && !half; g++) words[4 * g + of] = t->c[2 * of + r % 2][8 * (r / 2) + g];
+        }
+    }
+}
 
 static sim_flow do_mma(sim_warp *w, const sim_op *op, uint32_t mask) {
     const mma_op *p = op->extra;
     if (!sim_together(w, w->live, mask)) return SIM_WAIT;
     if (mask != SIM_ALL_LANES) return sim_find(w, op, -1, "all 32 lanes execute this together, and only 0x%08x do", mask);
-    fragments f;
-    cells t = {0};
     const bool sparse = p->metadata != SIM_NO_ROW, half = op->small == PTX_f16;
-    const int k = op->shape[2], step = sparse ? SPARSE_STEP : STEP;
+    fragments f;
+    cells t;
+    if (op->small == PTX_f64) {
+        compute_f64(w, op, p);
+        return SIM_NEXT;
+    }
+    if (op->shape[0] < PANEL_COLUMNS || op->shape[2] < PANEL_COLUMNS) memset(&f, 0, sizeof f), memset(&t, 0, sizeof t);   /* what fills up panels */
     memset(f.there, 0xff, sizeof f.there);
     gather(w, op, p, &f);
     if (sparse && !place_sparse(w, op, p, &f)) return SIM_STOP;
-    if (op->small == PTX_f64) {
-        compute_f64(w, p, &f, k);
-        return SIM_NEXT;
-    }
-    for (int r = 0; r < p->c_count; r++) {
-        const uint32_t *words = sim_row(w, p->c[r]);
-        for (int lane = 0; lane < LANES; lane++) {
-            *cell_of(&t, half, lane, r, 0) = half ? words[lane] & 0xffff : words[lane];
-            if (half) *cell_of(&t, half, lane, r, 1) = words[lane] >> 16;
-        }
-    }
-    if (op->small == PTX_s32) sum_integers(op, &f, k, &t);
-    for (int begin = 0; begin < k && op->small != PTX_s32; begin += step) sum_step(op, &f, begin, k - begin < step ? k - begin : step, &t);
-    for (int r = 0; r < p->c_count; r++) {
-        for (int lane = 0; lane < LANES; lane++) ((uint32_t *)sim_row(w, p->d[r]))[lane] = *cell_of(&t, half, lane, r, 0) | (half ? *cell_of(&t, half, lane, r, 1) << 16 : 0);
-    }
+    gather_cells(w, p, half, &t);
+    if (op->small == PTX_s32) sum_integers(op, &f, &t);
+    else sum_floats(op, &f, sparse ? SPARSE_STEP : STEP, &t);
+    scatter_cells(w, p, half, &t);
     return SIM_NEXT;
 }
 

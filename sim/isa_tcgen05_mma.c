@@ -74,16 +74,17 @@ static void extent(const umma_product *p, const operand *o, int *outer, int *chu
     *chunks = ((o->mn_major ? o->rows : o->depth) + each - 1) / each;
 }
 
-typedef struct codes { uint32_t code[UMMA_MAX_ROWS][UMMA_MAX_K]; bool lost[UMMA_MAX_ROWS]; } codes;
-
-static void read_shared(const tensor_task *t, const sim_cta *cta, const operand *o, codes *c) {
+/* The operand's rows become lines from first on. */
+static void read_shared(const tensor_task *t, const sim_cta *cta, const operand *o, int first, umma_numbers *numbers) {
     const umma_product *p = &t->product;
     umma_matrix m;
     int outer, chunks, each = per_chunk(p, o->type), bits = umma_type_bits(o->type);
     uint32_t used = (uint32_t)(each * bits / 8);   /* bytes: what pads small elements counts for nothing */
     (void)umma_read_matrix(o->descriptor, &m);
     extent(p, o, &outer, &chunks);
-    memset(c->lost, 0, sizeof c->lost);
+    uint32_t (*code)[UMMA_MAX_K] = &numbers->code[first];
+    bool *lost = &numbers->nan[first];
+    memset(lost, 0, sizeof *lost * (size_t)o->rows);
     for (int i = 0; i < outer; i++) {
         for (int k = 0; k < chunks; k++) {
             uint32_t at = umma_chunk(&m, o->mn_major, i, k);
@@ -91,15 +92,15 @@ static void read_shared(const tensor_task *t, const sim_cta *cta, const operand 
             if (!o->mn_major && bits == 16 && (k + 1) * each <= o->depth) {   /* most of what there is */
                 uint16_t halves[8];
                 memcpy(halves, cta->shared + at, sizeof halves);
-                for (int e = 0; e < 8; e++) c->code[i][k * 8 + e] = halves[e];
-                c->lost[i] |= written == 0;
+                for (int e = 0; e < 8; e++) code[i][k * 8 + e] = halves[e];
+                lost[i] |= written == 0;
                 continue;
             }
             for (int e = 0; e < each; e++) {
                 int row = o->mn_major ? k * each + e : i, column = o->mn_major ? i : k * each + e;
                 if (row >= o->rows || column >= o->depth) continue;
-                c->code[row][column] = element(cta->shared + at, bits, e);
-                c->lost[row] |= written == 0;
+                code[row][column] = element(cta->shared + at, bits, e);
+                lost[row] |= written == 0;
             }
         }
     }
@@ -191,47 +192,47 @@ static bool place_sparse(const tensor_task *t, const sim_cta *cta, int row, cons
 
 /* ---- computing ---- */
 
-static bool load_b(const tensor_task *t, umma_numbers *numbers, codes *c) {
+static bool load_b(const tensor_task *t, umma_numbers *numbers) {
     const umma_product *p = &t->product;
     const operand o = operand_of(t, true);
     for (int half = 0; half < (p->pair ? 2 : 1); half++) {
-        read_shared(t, t->ctas[half], &o, c);
-        for (int i = 0; i < o.rows; i++) {
+        read_shared(t, t->ctas[half], &o, half * o.rows, numbers);
+        for (int i = 0; i < o.rows && p->scales > 0; i++) {
             uint8_t scales[UMMA_MAX_SCALES] = {0};
             int row = half * o.rows + i;
             /* Layout B has the first half of the columns in partitions 0 and 1. */
-            bool parted = p->scales > 0 && parts_of(p) == 2;
+            bool parted = parts_of(p) == 2;
             uint32_t partitions = !parted ? 0xf : half == 0 ? 0x3 : 0xc;
-            for (int k = 0; k < 2 && t->ctas[k] != NULL && p->scales > 0; k++) {
+            for (int k = 0; k < 2 && t->ctas[k] != NULL; k++) {
                 if (!read_scales(t, t->ctas[k], t->scale_b, p->scale_b_id, parted ? i : row, partitions, 'B', scales)) return false;
             }
-            umma_set_line(numbers, p, row, c->code[i], c->lost[i], scales);
+            umma_set_scales(numbers, p, row, scales);
         }
     }
+    umma_set_columns(numbers, p);
     return true;
 }
 
 /* Rows by their number, or, from tensor memory, by their lane. */
-static bool load_a(const tensor_task *t, const sim_cta *cta, umma_numbers *numbers, codes *c) {
+static bool load_a(const tensor_task *t, const sim_cta *cta, umma_numbers *numbers) {
     const mma_op *o = t->op->extra;
     const umma_product *p = &t->product;
     const operand from = operand_of(t, false);
-    if (!o->a_in_tmem) read_shared(t, cta, &from, c);
+    if (!o->a_in_tmem) read_shared(t, cta, &from, 0, numbers);
     for (int part = 0; part < (o->a_in_tmem ? parts_of(p) : 1); part++) {
         for (int row = 0; row < from.rows; row++) {
             uint8_t scales[UMMA_MAX_SCALES] = {0};
-            int lane = lane_of(p, row, part, tmem_lane(t->d));
-            uint32_t *code = c->code[o->a_in_tmem ? lane : row];
+            const int line = o->a_in_tmem ? lane_of(p, row, part, tmem_lane(t->d)) : row;
             if (p->scales > 0 && !read_scales(t, cta, t->scale_a, p->scale_a_id, row, 0xf, 'A', scales)) return false;
-            if (o->a_in_tmem && !read_lane(t, cta, lane, code)) return false;
-            uint32_t placed[UMMA_MAX_K];
-            uint64_t there[2];
+            if (o->a_in_tmem) numbers->nan[line] = false;
+            if (o->a_in_tmem && !read_lane(t, cta, line, numbers->code[line])) return false;
             if (p->sparse) {
-                if (!place_sparse(t, cta, row, code, placed, there)) return false;
-                umma_set_there(numbers, o->a_in_tmem ? lane : row, there);
-                code = placed;
+                uint32_t stored[UMMA_MAX_K];
+                memcpy(stored, numbers->code[line], sizeof *stored * (size_t)from.depth);
+                if (!place_sparse(t, cta, row, stored, numbers->code[line], numbers->there[line])) return false;
             }
-            umma_set_line(numbers, p, o->a_in_tmem ? lane : row, code, !o->a_in_tmem && c->lost[row], scales);
+            umma_set_scales(numbers, p, line, scales);
+            umma_set_row(numbers, p, line);
         }
     }
     return true;
@@ -248,12 +249,11 @@ static bool compute(const tensor_task *t, int which, const umma_numbers *a, cons
             if ((t->disabled[which * 4 + lane / 32] >> (lane % 32) & 1) != 0) continue;
             uint32_t *cells = &memory->cells[lane][first];
             bool *written = &memory->written[lane][first];
-            for (int i = 0; i < part_columns && t->accumulate && t->warp->launch->options->uninitialised; i++) {
-                if (!written[i]) {
-                    sim_find(t->warp, t->op, t->lane, "accumulates onto lane %d, column %d of CTA %d's tensor memory, which nobody ever wrote: the first product of a sum has enable-input-d false",
-                             lane, first + i, t->ctas[which]->rank);
-                    return false;
-                }
+            const bool *unwritten = t->accumulate && t->warp->launch->options->uninitialised ? memchr(written, false, (size_t)part_columns) : NULL;
+            if (unwritten != NULL) {
+                sim_find(t->warp, t->op, t->lane, "accumulates onto lane %d, column %d of CTA %d's tensor memory, which nobody ever wrote: the first product of a sum has enable-input-d false",
+                         lane, first + (int)(unwritten - written), t->ctas[which]->rank);
+                return false;
             }
             if (!t->accumulate) memset(cells, 0, (size_t)part_columns * sizeof *cells);
             for (int i = 0; i < part_columns && t->accumulate && t->scale_d != 0; i++) cells[i] = umma_scaled(p, cells[i], t->scale_d);
@@ -287,12 +287,11 @@ static uint64_t digest_of(const tensor_task *t) {
 
 static bool run_mma(tensor_task *t) {
     if (t->warp->launch->digests) sim_digest(t->warp->launch, digest_of(t));
-    static _Thread_local codes c;
-    umma_numbers *b = umma_numbers_of(1, &t->product);
-    if (!load_b(t, b, &c)) return false;
+    umma_numbers *b = umma_numbers_of(1);
+    if (!load_b(t, b)) return false;
     for (int i = 0; i < 2 && t->ctas[i] != NULL; i++) {
-        umma_numbers *a = umma_numbers_of(0, &t->product);
-        if (!load_a(t, t->ctas[i], a, &c) || !compute(t, i, a, b)) return false;
+        umma_numbers *a = umma_numbers_of(0);
+        if (!load_a(t, t->ctas[i], a) || !compute(t, i, a, b)) return false;
     }
     return true;
 }

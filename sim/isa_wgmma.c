@@ -166,143 +166,182 @@ static bool spread(sim_warp *w, const struct sim_product *issued, int bytes, int
 
 /* ---- computing ---- */
 
-/* Both operands as numbers: A's rows one behind another, B's columns in panels (panel.h). */
-typedef struct numbers { int32_t significand[MAX_N * MAX_K], exponent[MAX_N * MAX_K]; bool finite[MAX_N], all_finite; } numbers;
+/* A's rows one behind another, MAX_K apart, and B's columns in panels (panel.h): of floats values and places, of integers themselves. finite: of each line. */
+typedef struct numbers { float value[MAX_N * MAX_K]; int32_t whole[MAX_N * MAX_K]; int16_t place[MAX_N * MAX_K]; bool finite[MAX_N], all_finite; } numbers;
 typedef struct cells { uint32_t c[ROWS][MAX_N]; } cells;
 
 /* The result's cells and the registers that hold them: register i of a lane has row lane / 4 + 8 (i / 2 % 2) and column 2 (lane % 4) + i % 2 + 8 (i / 4); of halves,
  * which lie by twos, register i has what 2 i and 2 i + 1 would have. */
 static void gather(const struct sim_product *issued, cells *t) {
     const product_op *p = issued->op->extra;
-    bool half = p->result == PTX_f16;
-    for (int row = 0; row < ROWS && !issued->accumulate; row++) memset(t->c[row], 0, (size_t)issued->op->shape[1] * sizeof *t->c[row]);
-    for (int i = 0; i < p->count * (half ? 2 : 1) && issued->accumulate; i++) {
-        const uint32_t *d = (const uint32_t *)(const void *)(issued->registers + p->d[half ? i / 2 : i]);
-        uint32_t *first = &t->c[8 * (i / 2 % 2)][i % 2 + 8 * (i / 4)];
-        for (int lane = 0; lane < LANES; lane++) {
-            first[lane / 4 * MAX_N + lane % 4 * 2] = half ? f32_bits(num_f16_to_f32((uint16_t)(d[lane] >> 16 * (i % 2)))) : d[lane];
+    if (!issued->accumulate) {
+        for (int row = 0; row < ROWS; row++) memset(t->c[row], 0, (size_t)issued->op->shape[1] * sizeof *t->c[row]);
+        return;
+    }
+    for (int i = 0; i < p->count && p->result == PTX_f16; i++) {
+        const uint32_t *d = (const uint32_t *)(const void *)(issued->registers + p->d[i]);
+        uint32_t *first = &t->c[8 * (i % 2)][8 * (i / 2)];
+        for (int g = 0; g < 8; g++, d += 4, first += MAX_N) {
+            for (int of = 0; of < 4; of++) first[2 * of] = d[of] & 0xffff, first[2 * of + 1] = d[of] >> 16;
+        }
+    }
+    for (int i = 0; i < p->count && p->result != PTX_f16; i += 2) {
+        const uint32_t *even = (const uint32_t *)(const void *)(issued->registers + p->d[i]), *odd = (const uint32_t *)(const void *)(issued->registers + p->d[i + 1]);
+        uint32_t *first = &t->c[8 * (i / 2 % 2)][8 * (i / 4)];
+        for (int g = 0; g < 8; g++, even += 4, odd += 4, first += MAX_N) {
+            for (int of = 0; of < 4; of++) first[2 * of] = even[of], first[2 * of + 1] = odd[of];
         }
     }
 }
 
 static void scatter(const struct sim_product *issued, const cells *t) {
     const product_op *p = issued->op->extra;
-    bool half = p->result == PTX_f16;
-    for (int i = 0; i < p->count; i++) {
+    for (int i = 0; i < p->count && p->result == PTX_f16; i++) {
         uint32_t *d = (uint32_t *)(void *)(issued->registers + p->d[i]);
-        const uint32_t *first = half ? &t->c[8 * (i % 2)][8 * (i / 2)] : &t->c[8 * (i / 2 % 2)][i % 2 + 8 * (i / 4)];
-        for (int lane = 0; lane < LANES; lane++) {
-            const uint32_t *cell = first + lane / 4 * MAX_N + lane % 4 * 2;
-            d[lane] = half ? cell[0] | cell[1] << 16 : cell[0];
+        const uint32_t *first = &t->c[8 * (i % 2)][8 * (i / 2)];
+        for (int g = 0; g < 8; g++, d += 4, first += MAX_N) {
+            for (int of = 0; of < 4; of++) d[of] = first[2 * of] | first[2 * of + 1] << 16;
+        }
+    }
+    for (int i = 0; i < p->count && p->result != PTX_f16; i += 2) {
+        uint32_t *even = (uint32_t *)(void *)(issued->registers + p->d[i]), *odd = (uint32_t *)(void *)(issued->registers + p->d[i + 1]);
+        const uint32_t *first = &t->c[8 * (i / 2 % 2)][8 * (i / 4)];
+        for (int g = 0; g < 8; g++, even += 4, odd += 4, first += MAX_N) {
+            for (int of = 0; of < 4; of++) even[of] = first[2 * of], odd[of] = first[2 * of + 1];
         }
     }
 }
 
-/* Lines of codes to numbers whose significands have so many bits behind the point; of columns in panels. */
-static void to_numbers(const operand *o, int lines, int k, const product_format *f, int significand_bits, int move, bool negate, bool in_panels, numbers *n) {
-    const panel_isa *isa = panel_isa_now();
+static void set_finite(numbers *n, const operand *o, int lines) {
     n->all_finite = true;
-    for (int i = 0; i < lines; i++) {
-        int32_t significand[MAX_K], exponent[MAX_K];
-        int32_t *to = in_panels ? significand : &n->significand[i * k], *to_exponent = in_panels ? exponent : &n->exponent[i * k];
-        bool finite = isa->decode(f, o->code[i], k, negate, significand_bits - f->mantissa + move, to, to_exponent);
-        if (in_panels) panel_put((panel_numbers){significand, exponent}, k, i, n->significand, n->exponent);
-        n->finite[i] = finite && !o->lost[i];
-        n->all_finite &= n->finite[i];
-    }
+    for (int i = 0; i < lines; i++) n->all_finite &= n->finite[i] &= !o->lost[i];
 }
 
-/* A line's numbers one by one, for sums with infinities and NaNs; what nobody wrote is NaN. */
-static void to_line(const operand *o, int line, int k, const product_format *f, int significand_bits, bool negate, product_number *line_numbers) {
-    for (int i = 0; i < k; i++) {
-        line_numbers[i] = product_read(f, o->code[line][i], negate);
-        if (o->lost[line]) line_numbers[i].kind = 2;
-        line_numbers[i].significand *= 1 << (significand_bits - f->mantissa);
+static void rows_to_floats(const operand *o, int k, const product_format *f, bool negate, numbers *n) {
+    const int lines = panel_padded(k) / PANEL_COLUMNS;   /* of 8 codes, 16 are decoded */
+    for (int row = 0; row < ROWS; row++) {
+        uint16_t special[MAX_K / PANEL_COLUMNS];
+        uint32_t any = 0;
+        panel_isa_now()->decode(f, o->code[row], lines, negate, &n->value[row * MAX_K], &n->place[row * MAX_K], special);
+        for (int i = 0; i < lines; i++) any |= special[i] & ((1u << (k < PANEL_COLUMNS ? k : PANEL_COLUMNS)) - 1);
+        n->finite[row] = any == 0;
     }
+    set_finite(n, o, ROWS);
+}
+
+static void columns_to_floats(const operand *o, int columns, int k, const product_format *f, bool negate, numbers *n) {
+    for (int first = 0; first < columns; first += PANEL_COLUMNS) {
+        uint32_t panel[PANEL_COLUMNS * MAX_K], any = 0;
+        uint16_t special[MAX_K];
+        const int at = panel_at(first, k), there = columns - first < PANEL_COLUMNS ? columns - first : PANEL_COLUMNS;
+        panel_codes(o->code[first], MAX_K, there, k, panel);
+        panel_isa_now()->decode(f, panel, k, negate, &n->value[at], &n->place[at], special);
+        for (int i = 0; i < k; i++) any |= special[i];
+        for (int i = 0; i < there; i++) n->finite[first + i] = (any >> i & 1) == 0;
+    }
+    set_finite(n, o, columns);
 }
 
 /* Products of 8-bit floats keep 13 bits behind the largest exponent, and as many in the result; of wider ones 25, and 23. Results in halves are rounded to the
  * nearest. */
-static void compute_floats(const struct sim_product *issued, const operand *a, const operand *b, const pattern *there, cells *t) {
-    static _Thread_local numbers rows, columns;
+static int fraction_of(const product_format *f) { return f->bits == 8 ? 13 : 25; }
+static int result_bits_of(const product_format *f) { return f->bits == 8 ? 13 : 23; }
+static int significand_bits_of(const product_format *fa, const product_format *fb) { return fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa; }
+
+/* One cell, where a factor is an infinity or NaN. What a sparse row has not is not multiplied. */
+static uint32_t sum_special(const struct sim_product *issued, const uint32_t *row, const uint32_t *column, uint64_t there, uint32_t c) {
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
     const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
-    int n = op->shape[1], k = op->shape[2], bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
-    bool narrow = fa->bits == 8, half = p->result == PTX_f16;
-    int fraction = narrow ? 13 : 25, result = narrow ? 13 : 23;
-    to_numbers(a, ROWS, k, fa, bits, panel_move(bits, fraction), p->negate_a, false, &rows);
-    to_numbers(b, n, k, fb, bits, 0, p->negate_b, true, &columns);
+    const int bits = significand_bits_of(fa, fb), fraction = fraction_of(fa);
+    product_number x[MAX_K], y[MAX_K];
+    int terms = 0;
+    for (int i = 0; i < op->shape[2]; i++) {
+        if ((there >> i & 1) == 0) continue;
+        x[terms] = product_read(fa, row[i], p->negate_a);
+        y[terms] = product_read(fb, column[i], p->negate_b);
+        x[terms].significand *= 1 << (bits - fa->mantissa);
+        y[terms++].significand *= 1 << (bits - fb->mantissa);
+    }
+    if (p->result != PTX_f16) return product_sum(x, y, terms, c, bits, fraction, result_bits_of(fa));
+    const double exact = product_sum_exact(x, y, terms, f32_bits(num_f16_to_f32((uint16_t)c)), bits, fraction);
+    return isnan(exact) ? F16_NAN : (uint32_t)num_encode(DW_FORMAT_f16, exact, false);
+}
+
+static void compute_floats(const struct sim_product *issued, const operand *a, const operand *b, const pattern *there, cells *t) {
+    static _Thread_local numbers both[2];
+    numbers *rows = &both[0], *columns = &both[1];
+    const sim_op *op = issued->op;
+    const product_op *p = op->extra;
+    const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
+    const int n = op->shape[1], k = op->shape[2];
+    const bool half = p->result == PTX_f16;
+    rows_to_floats(a, k, fa, p->negate_a, rows);
+    columns_to_floats(b, n, k, fb, p->negate_b, columns);
     for (int row = 0; row < ROWS; row++) {
         uint32_t before[MAX_N];
-        bool special = !(rows.finite[row] && columns.all_finite);
+        bool special = !(rows->finite[row] && columns->all_finite);
         if (special) memcpy(before, t->c[row], sizeof before);
-        const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {&rows.significand[row * k], &rows.exponent[row * k]}, .panels = {columns.significand, columns.exponent},
-                               .fraction = fraction, .result_bits = result, .half = half, .c = t->c[row]};
-        panel_isa_now()->floats(&sum);
+        const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {&rows->value[row * MAX_K], &rows->place[row * MAX_K]}, .panels = {columns->value, columns->place},
+                               .significand_bits = significand_bits_of(fa, fb), .fraction = fraction_of(fa), .result_bits = result_bits_of(fa), .half = half, .c = t->c[row]};
+        if (!a->lost[row]) panel_isa_now()->floats(&sum);
         for (int column = 0; column < n && special; column++) {
-            product_number x[MAX_K], y[MAX_K];
-            if (rows.finite[row] && columns.finite[column]) continue;
-            to_line(a, row, k, fa, bits, p->negate_a, x);
-            to_line(b, column, k, fb, bits, p->negate_b, y);
-            int terms = 0;   /* what a sparse row has not is not multiplied */
-            for (int i = 0; i < k; i++) {
-                if ((there->row[row] >> i & 1) == 0) continue;
-                x[terms] = x[i];
-                y[terms++] = y[i];
-            }
-            double exact = half ? product_sum_exact(x, y, terms, before[column], bits, fraction) : 0;
-            t->c[row][column] = !half ? product_sum(x, y, terms, before[column], bits, fraction, result) : isnan(exact) ? 0x7fff : (uint32_t)num_encode(DW_FORMAT_f16, exact, false);
+            if (rows->finite[row] && columns->finite[column]) continue;
+            if (a->lost[row] || b->lost[column]) t->c[row][column] = half ? F16_NAN : F32_NAN;
+            else t->c[row][column] = sum_special(issued, a->code[row], b->code[column], there->row[row], before[column]);
         }
     }
 }
 
+static bool check_written(sim_warp *w, const sim_op *op, const operand *o, int lines, char name) {
+    const bool *lost = memchr(o->lost, true, (size_t)lines);
+    if (lost != NULL) sim_find(w, op, -1, "row %d of %c, whose product is computed, was never written: integers have no NaN to tell with", (int)(lost - o->lost), name);
+    return lost == NULL;
+}
+
 static bool compute_integers(sim_warp *w, const struct sim_product *issued, const operand *a, const operand *b, cells *t) {
-    static _Thread_local numbers rows, columns;
+    static _Thread_local numbers both[2];
+    numbers *rows = &both[0], *columns = &both[1];
     const sim_op *op = issued->op;
-    int n = op->shape[1], k = op->shape[2];
-    for (int i = 0; i < ROWS + n; i++) {
-        const operand *o = i < ROWS ? a : b;
-        int line = i < ROWS ? i : i - ROWS, type = i < ROWS ? op->type : op->type2;
-        numbers *to = i < ROWS ? &rows : &columns;
-        if (o->lost[line]) {
-            sim_find(w, op, -1, "row %d of %c, whose product is computed, was never written: integers have no NaN to tell with", line, i < ROWS ? 'a' : 'b');
-            return false;
-        }
-        for (int j = 0; j < k; j++) {
-            int32_t value = type == PTX_s8 ? (int8_t)o->code[line][j] : (int32_t)o->code[line][j];
-            to->significand[i < ROWS ? line * k + j : panel_at(line, k) + j * PANEL_COLUMNS] = value;
-        }
-    }
+    const int n = op->shape[1], k = op->shape[2];
+    if (!check_written(w, op, a, ROWS, 'a') || !check_written(w, op, b, n, 'b')) return false;
     for (int row = 0; row < ROWS; row++) {
-        const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {&rows.significand[row * k], NULL}, .panels = {columns.significand, NULL},
-                               .saturate = sim_has(&op->mods, SIM_MOD_satfinite), .c = t->c[row]};
+        for (int i = 0; i < k; i++) rows->whole[row * MAX_K + i] = op->type == PTX_s8 ? (int8_t)a->code[row][i] : (int32_t)a->code[row][i];
+    }
+    uint32_t *codes = (uint32_t *)columns->whole;
+    panel_codes(b->code[0], MAX_K, n, k, codes);
+    for (int i = 0; i < panel_padded(n) * k; i++) columns->whole[i] = op->type2 == PTX_s8 ? (int8_t)codes[i] : (int32_t)codes[i];
+    for (int row = 0; row < ROWS; row++) {
+        const panel_sum sum = {.k = k, .columns = panel_padded(n), .whole_row = &rows->whole[row * MAX_K], .whole_panels = columns->whole, .saturate = sim_has(&op->mods, SIM_MOD_satfinite),
+                               .c = t->c[row]};
         panel_isa_now()->integers(&sum);
     }
     return true;
 }
 
 static bool compute(sim_warp *w, const struct sim_product *issued) {
-    static _Thread_local operand a, b;
-    static _Thread_local cells t;
+    static _Thread_local operand operands[2];
+    static _Thread_local cells all;
+    operand *a = &operands[0], *b = &operands[1];
+    cells *t = &all;
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
     const bool sparse = p->metadata != SIM_NO_ROW;
     int n = op->shape[1], k = op->shape[2], bytes = (sparse ? 64 : 32) / k;
     pattern there;
     memset(&there, 0xff, sizeof there);
-    if (p->a_registers[0] != SIM_NO_ROW) read_registers(p, issued, bytes, &a);
-    else if (!read_operand(w, op, bytes, issued->a, p->transposed_a, w->index % 4 * ROWS, ROWS, sparse ? k / 2 : k, &a)) return false;
-    if (sparse && !spread(w, issued, bytes, k, &a, &there)) return false;
-    if (!read_operand(w, op, bytes, issued->b, p->transposed_b, 0, n, k, &b)) return false;
+    if (p->a_registers[0] != SIM_NO_ROW) read_registers(p, issued, bytes, a);
+    else if (!read_operand(w, op, bytes, issued->a, p->transposed_a, w->index % 4 * ROWS, ROWS, sparse ? k / 2 : k, a)) return false;
+    if (sparse && !spread(w, issued, bytes, k, a, &there)) return false;
+    if (!read_operand(w, op, bytes, issued->b, p->transposed_b, 0, n, k, b)) return false;
     if (w->launch->digests) {
         int signs = issued->accumulate | p->negate_a << 1 | p->negate_b << 2;
-        sim_digest(w->launch, sim_mix(sim_mix(a.digest, b.digest), ((uint64_t)sim_line(w, op) << 8 | (uint64_t)signs) + (w->cta->linear << 40) + ((uint64_t)w->index << 32)));
+        sim_digest(w->launch, sim_mix(sim_mix(a->digest, b->digest), ((uint64_t)sim_line(w, op) << 8 | (uint64_t)signs) + (w->cta->linear << 40) + ((uint64_t)w->index << 32)));
     }
-    gather(issued, &t);
-    if (p->result != PTX_s32) compute_floats(issued, &a, &b, &there, &t);
-    else if (!compute_integers(w, issued, &a, &b, &t)) return false;
-    scatter(issued, &t);
+    gather(issued, t);
+    if (p->result != PTX_s32) compute_floats(issued, a, b, &there, t);
+    else if (!compute_integers(w, issued, a, b, t)) return false;
+    scatter(issued, t);
     return true;
 }
 

@@ -2,6 +2,7 @@
 #include "panel.h"
 
 #include <stddef.h>
+#include <string.h>
 
 const panel_isa *panel_isa_at(int index) {
 #if defined(__x86_64__)
@@ -18,10 +19,12 @@ static bool is_plain;
 void panel_set_plain(bool plain) { is_plain = plain; }
 const panel_isa *panel_isa_now(void) { return is_plain ? &panel_isa_plain : panel_isa_at(0); }
 
-void panel_put(panel_numbers row, int count, int column, int32_t *significand, int32_t *exponent) {
-    int at = panel_at(column, count);
-    for (int i = 0; i < count; i++, at += PANEL_COLUMNS) {
-        significand[at] = row.significand[i];
-        exponent[at] = row.exponent[i];
+void panel_codes(const uint32_t *codes, int stride, int columns, int count, uint32_t *panels) {
+    for (int first = 0; first < columns; first += PANEL_COLUMNS, panels += count * PANEL_COLUMNS) {
+        const int there = columns - first < PANEL_COLUMNS ? columns - first : PANEL_COLUMNS;
+        if (there < PANEL_COLUMNS) memset(panels, 0, sizeof *panels * (size_t)(count * PANEL_COLUMNS));
+        for (int i = 0; i < count; i++) {
+            for (int column = 0; column < there; column++) panels[i * PANEL_COLUMNS + column] = codes[(first + column) * stride + i];
+        }
     }
 }

@@ -1,8 +1,8 @@
 /* Sums of products for many columns side by side, as SIMD: the same bits as product.h's sums, one at a time, which they are held to by tests/sim/test_panel.c.
  *
- * The columns' operand lies in panels of 16: [columns / 16][k][16], the last one filled up with zeros. Numbers are significands with their sign and exponents,
- * as in product.h; a zero has the exponent PANEL_ZERO. All are finite: who has others sums those one at a time. Integers and packed elements of 4 bits are
- * significands alone. */
+ * The columns' operand lies in panels of 16: [columns / 16][k][16], the last one filled up with zeros. Of floats there are their values, and the places that sums
+ * align them by: the exponent of the leading bit's place, of subnormal numbers that of the smallest normal one, of zeros PANEL_ZERO. All are finite: who has others
+ * sums those one at a time. Integers are themselves, packed elements of 4 bits twice their values. */
 #ifndef SIM_PANEL_H
 #define SIM_PANEL_H
 
@@ -10,19 +10,21 @@
 
 enum { PANEL_COLUMNS = 16, PANEL_MAX_K = 128, PANEL_MAX_SCALES = 4, PANEL_ZERO = -16384 };
 
-typedef struct panel_numbers { const int32_t *significand, *exponent; } panel_numbers;
+typedef struct panel_floats { const float *value; const int16_t *place; } panel_floats;
+typedef struct panel_scales { const int32_t *significand, *exponent; } panel_scales;
 
 /* A row times all columns. */
 typedef struct panel_sum {
-    int k, columns;                 /* columns: a multiple of 16 */
-    panel_numbers row, panels;      /* the row's significands are moved to the left by fraction less both significands' bits (panel_move) */
-    int fraction, result_bits;      /* as product_sum has them */
-    bool half;                      /* of floats: results are bits of fp16, rounded to the nearest */
+    int k, columns;                 /* multiples of 4, and of 16 */
+    panel_floats row, panels;       /* of floats */
+    const int32_t *whole_row, *whole_panels;   /* of integers and packed ones */
+    int significand_bits, fraction, result_bits;   /* of floats: as product_sum has them */
+    bool half;                      /* of floats: c are codes of fp16, and results are rounded to the nearest */
     bool saturate;                  /* of integers */
     int group;                      /* of packed ones: so many products are added exactly, a multiple of 16 */
-    int scales;                     /* of packed ones: of the row, [scales], and of the columns, [columns / 16][scales][16]; significands in units of 1/8 */
-    panel_numbers row_scales, panel_scales;
-    uint32_t *c;                    /* [columns]: what is added to, fp32 (of halves too) or integers; then the results */
+    int scales;                     /* of the row, [scales], and of the columns, [columns / 16][scales][16]; of floats one, whose exponent counts, or none; of packed ones in units of 1/8 */
+    panel_scales row_scales, panel_scales;
+    uint32_t *c;                    /* [columns]: what is added to, fp32, fp16 or integers; then the results */
 } panel_sum;
 
 /* What an instruction set provides. */
@@ -31,8 +33,8 @@ typedef struct panel_isa {
     void (*floats)(const panel_sum *sum);
     void (*packed)(const panel_sum *sum);    /* as product_sum_terms, of exact sums of a group's products */
     void (*integers)(const panel_sum *sum);
-    /* Codes to numbers, significands moved; false: some are not finite, and have no meaning here. */
-    bool (*decode)(const product_format *f, const uint32_t *codes, int count, bool negate, int move, int32_t *significand, int32_t *exponent);
+    /* Lines of 16 codes to floats; special[line]: which of the 16 are not finite, as bits. Those have no meaning. */
+    void (*decode)(const product_format *f, const uint32_t *codes, int lines, bool negate, float *value, int16_t *place, uint16_t *special);
 } panel_isa;
 
 extern const panel_isa panel_isa_portable;
@@ -46,11 +48,10 @@ const panel_isa *panel_isa_at(int index);
 const panel_isa *panel_isa_now(void);
 void panel_set_plain(bool plain);
 
-static inline int panel_move(int significand_bits, int fraction) { return fraction - 2 * significand_bits; }
 /* Where column, in panels of so many lines, has its first number; the next ones lie 16 apart. */
 static inline int panel_at(int column, int lines) { return column / PANEL_COLUMNS * lines * PANEL_COLUMNS + column % PANEL_COLUMNS; }
 static inline int panel_padded(int columns) { return (columns + PANEL_COLUMNS - 1) / PANEL_COLUMNS * PANEL_COLUMNS; }
-/* Lays a row of count numbers into the panels as that column. */
-void panel_put(panel_numbers row, int count, int column, int32_t *significand, int32_t *exponent);
+/* Columns of count codes each, one behind another `stride` apart, side by side in panels; the last panel is filled up with zeros. */
+void panel_codes(const uint32_t *codes, int stride, int columns, int count, uint32_t *panels);
 
 #endif

@@ -10,9 +10,13 @@
 typedef int32_t ints __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t half_ints __attribute__((vector_size(2 * WIDTH)));
 typedef uint32_t words __attribute__((vector_size(4 * WIDTH)));
+typedef int16_t shorts __attribute__((vector_size(2 * WIDTH)));
+typedef float floats __attribute__((vector_size(4 * WIDTH)));
 typedef int64_t longs __attribute__((vector_size(4 * WIDTH)));       /* half as many */
 typedef double doubles __attribute__((vector_size(4 * WIDTH)));
 
+/* Where sums leave the fast form for the simple one. BLOCK: so many products' sum fits in 32 bits. */
+enum { NEAR_LEAST = -100, NEAR_MOST = 120, SHIFT_MOST = 126, BLOCK = 16 };
 enum { NAN_BITS = 0x7fffffff, INFINITY_BITS = 0x7f800000, HALF_NAN = 0x7fff, HALF_INFINITY = 0x7c00, C_BITS = 23, NOTHING = -4096, PACKED_FRACTION = 35, PACKED_POINT = 8 };
 
 /* ---- what the compiler's vectors lack ---- */
@@ -25,6 +29,28 @@ static inline ints larger(ints a, ints b) {
 #else
     ints first = a > b;
     return (a & first) | (b & ~first);
+#endif
+}
+
+static inline shorts larger_short(shorts a, shorts b) {
+#if WIDTH == 16
+    return (shorts)_mm256_max_epi16((__m256i)a, (__m256i)b);
+#elif WIDTH == 8
+    return (shorts)_mm_max_epi16((__m128i)a, (__m128i)b);
+#else
+    shorts first = a > b;
+    return (a & first) | (b & ~first);
+#endif
+}
+
+/* The lanes whose sign is set, as bits. */
+static inline uint32_t negatives(ints a) {
+#if WIDTH == 16
+    return _mm512_movepi32_mask((__m512i)a);
+#elif WIDTH == 8
+    return (uint32_t)_mm256_movemask_ps((__m256)a);
+#else
+    return (uint32_t)(a[0] < 0) | (uint32_t)(a[1] < 0) << 1 | (uint32_t)(a[2] < 0) << 2 | (uint32_t)(a[3] < 0) << 3;
 #endif
 }
 
@@ -54,9 +80,22 @@ static inline longs shift_right_long(longs value, longs by) {
 static inline ints choose(ints mask, ints a, ints b) { return (a & mask) | (b & ~mask); }
 static inline longs choose_long(longs mask, longs a, longs b) { return (a & mask) | (b & ~mask); }
 static inline ints splat(int32_t value) { return value - (ints){0}; }
+static inline floats power_of_2(ints exponent) { return (floats)((exponent + 127) << 23); }   /* of a normal number */
 
 static inline ints load(const void *from) {
     ints v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+static inline shorts load_shorts(const int16_t *from) {
+    shorts v;
+    memcpy(&v, from, sizeof v);
+    return v;
+}
+
+static inline floats load_floats(const float *from) {
+    floats v;
     memcpy(&v, from, sizeof v);
     return v;
 }
@@ -125,11 +164,18 @@ static inline ints to_results(const panel_sum *s, const doubles sum[2], ints uni
     return joined(parts[0], parts[1]);
 }
 
-/* What is added to: a significand with 23 bits, and the exponent of its leading bit's place. */
+/* What is added to: an fp32, a significand with 23 bits, and the exponent of its leading bit's place. */
 typedef struct addends { ints bits, significand, place; } addends;
 
-static inline addends read_addends(const uint32_t *c) {
-    addends a = {.bits = load(c)};
+static inline ints f16_to_f32(ints code) {
+    ints magnitude = code & 0x7fff, special = magnitude >= HALF_INFINITY;
+    ints bits = (ints)((floats)(magnitude << 13) * 0x1p112f);   /* exact, of subnormal numbers too */
+    return (code & 0x8000) << 16 | choose(special, (magnitude << 13) | INFINITY_BITS, bits);
+}
+
+static inline addends read_addends(const panel_sum *s, int from) {
+    addends a = {.bits = load(s->c + from)};
+    if (s->half) a.bits = f16_to_f32(a.bits);
     ints exponent = a.bits >> 23 & 255, subnormal = exponent == 0;
     a.significand = (a.bits & 0x7fffff) | (0x800000 & ~subnormal);
     a.place = exponent - subnormal - 127;
@@ -160,28 +206,150 @@ static inline void add_term(ints product, ints by, words *all, words *negative) 
     *all += (words)term;
 }
 
-static void sum_floats(const panel_sum *s) {
+/* Significands with so many bits behind the leading bit's place; of zeros 0. */
+static inline ints significand_of(ints value, ints place, int bits) {
+    ints exponent = value >> 23 & 255, subnormal = exponent == 0;
+    ints by = place - (exponent - subnormal - 127) + (C_BITS - bits);
+    return with_sign(shift_right((value & 0x7fffff) | (0x800000 & ~subnormal), by & ~(by >> 31)) & ~(by >> 31), value >> 31);
+}
+
+/* An exact sum * 2^unit as results, none of which is infinite as fp32. */
+static inline ints near_results(const panel_sum *s, ints sum, ints unit) {
+#if WIDTH == 16
+    __m512 cut = _mm512_cvt_roundepi32_ps((__m512i)sum, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC), power = _mm512_cvtepi32_ps((__m512i)unit);
+    if (!s->half) {
+        cut = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(cut), _mm512_set1_epi32(-(1 << (23 - s->result_bits)))));
+        return (ints)_mm512_castps_si512(_mm512_scalef_round_ps(cut, power, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
+    }
+    /* A last bit that tells of what was cut makes the second rounding as if it were the only one. */
+    __mmask16 inexact = _mm512_cmpneq_epi32_mask(_mm512_cvttps_epi32(cut), (__m512i)sum);
+    cut = _mm512_castsi512_ps(_mm512_mask_or_epi32(_mm512_castps_si512(cut), inexact, _mm512_castps_si512(cut), _mm512_set1_epi32(1)));
+    return (ints)_mm512_cvtepu16_epi32(_mm512_cvtps_ph(_mm512_scalef_ps(cut, power), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+#else
+    const doubles parts[2] = {__builtin_convertvector(part_of(sum, 0), doubles), __builtin_convertvector(part_of(sum, 1), doubles)};
+    return to_results(s, parts, unit);
+#endif
+}
+
+/* A row as the sums of its columns take it. places: in every lane. The rest only where others than the fastest form need it (read_rest): shifted: values times 2^-base;
+ * significands, moved so that products have `fraction` bits, and places with their scale's exponent. */
+typedef struct sum_row { shorts places[PANEL_MAX_K]; bool has_rest; int base; float shifted[PANEL_MAX_K]; int32_t significand[PANEL_MAX_K], place[PANEL_MAX_K]; } sum_row;
+
+static void read_rest(const panel_sum *s, sum_row *row) {
+    int base = -SHIFT_MOST, scale = s->scales > 0 ? s->row_scales.exponent[0] : 0;
+    for (int i = 0; i < s->k; i++) base = s->row.place[i] > base ? s->row.place[i] : base;
+    base = base > SHIFT_MOST ? SHIFT_MOST : base;
+    floats down = power_of_2(splat(-base));
+    for (int i = 0; i < s->k; i++) {
+        ints bits;
+        memcpy(&bits, &(floats){s->row.value[i]}, sizeof bits);
+        row->shifted[i] = s->row.value[i] * down[0];
+        row->significand[i] = significand_of(bits, splat(s->row.place[i]), s->significand_bits)[0] * (1 << (s->fraction - 2 * s->significand_bits));
+        row->place[i] = s->row.place[i] + scale;
+    }
+    row->base = base;
+    row->has_rest = true;
+}
+
+/* WIDTH columns, from one on, with numbers of any size. */
+static void sum_any(const panel_sum *s, int from, const sum_row *row) {
+    int move = s->fraction - C_BITS, move_left = move > 0 ? move : 0, move_right = move_left - move, at = panel_at(from, s->k);
+    ints significand[PANEL_MAX_K], place[PANEL_MAX_K];
+    addends c = read_addends(s, from);
+    c.place = choose(c.significand == 0, splat(NOTHING), c.place);
+    ints largest = c.place, scale = s->scales > 0 ? load(s->panel_scales.exponent + from) : splat(0);
+    for (int i = 0; i < s->k; i++) {
+        ints own = __builtin_convertvector(load_shorts(s->panels.place + at + i * PANEL_COLUMNS), ints);
+        significand[i] = significand_of(load(s->panels.value + at + i * PANEL_COLUMNS), own, s->significand_bits);
+        place[i] = own + scale + row->place[i];
+        largest = larger(largest, place[i]);
+    }
+    doubles sum[2] = {{0}, {0}};
+    for (int first = 0; first < s->k; first += BLOCK) {
+        words all = {0}, negative = {0};
+        for (int i = first; i < s->k && i < first + BLOCK; i++) add_term(significand[i] * row->significand[i], largest - place[i], &all, &negative);
+        ints part = (ints)(all - 2 * negative);
+        for (int i = 0; i < 2; i++) sum[i] += __builtin_convertvector(part_of(part, i), doubles);
+    }
+    ints own = with_sign(shift_right(c.significand << move_left, largest - c.place + move_right), c.bits >> 31);
+    for (int i = 0; i < 2; i++) sum[i] += __builtin_convertvector(part_of(own, i), doubles);
+    store_results(s, from, c, to_results(s, sum, largest - s->fraction));
+}
+
+/* Columns' largest places, which their values are to be multiplied by to stand near one. */
+static inline ints shift_of(const panel_sum *s, const int16_t *place) {
+    shorts most = {0};
+    most += -SHIFT_MOST;
+    for (int i = 0; i < s->k; i++) most = larger_short(most, load_shorts(place + i * PANEL_COLUMNS));
+    ints shift = __builtin_convertvector(most, ints);
+    return choose(shift > SHIFT_MOST, splat(SHIFT_MOST), shift);
+}
+
+/* The terms of up to BLOCK products, each cut to an integer. */
+static inline ints near_block(const float *value, const float *row, int count, floats factor) {
+    ints sum = {0};
+    for (int i = 0; i < count; i += 4) {
+        for (int j = i; j < i + 4; j++) sum += __builtin_convertvector(load_floats(value + j * PANEL_COLUMNS) * row[j] * factor, ints);
+    }
+    return sum;
+}
+
+static inline ints shifted_block(const float *value, const float *row, int count, floats factor, floats column) {
+    ints sum = {0};
+    for (int j = 0; j < count; j++) sum += __builtin_convertvector(load_floats(value + j * PANEL_COLUMNS) * column * row[j] * factor, ints);
+    return sum;
+}
+
+/* Are largest products, in units of 2^base, or results out of what sum_near can do? Not those of nothing but zeros. */
+static inline bool is_far(ints largest, ints base) { return negatives(((largest - base - NEAR_LEAST) | (NEAR_MOST - largest)) & (largest > NOTHING)) != 0; }
+
+/* As sum_any, but products are made in fp32, and terms cut by converting them to integers. Products in fp32 are exact where they count, if the largest is no small number:
+ * others are far below what is kept. Where it is small, rows and columns are multiplied by powers of two that make their largest numbers near one. false: it still is (large numbers
+ * meet small ones only), or a sum beyond 32 bits, or a result perhaps infinite; nothing is stored. */
+static inline bool sum_near(const panel_sum *s, int from, sum_row *row) {
+    const float *value = s->panels.value + panel_at(from, s->k);
+    const int16_t *place = s->panels.place + panel_at(from, s->k);
+    addends c = read_addends(s, from);
+    c.place = choose(c.significand == 0, splat(NOTHING), c.place);
+    shorts most = {0};
+    most += 2 * PANEL_ZERO;
+    for (int i = 0; i < s->k; i += 4) {
+        for (int j = i; j < i + 4; j++) most = larger_short(most, load_shorts(place + j * PANEL_COLUMNS) + row->places[j]);
+    }
+    ints base = {0}, shift = {0};
+    if (s->scales > 0) base = load(s->panel_scales.exponent + from) + s->row_scales.exponent[0];
+    ints largest = larger(__builtin_convertvector(most, ints) + base, c.place);
+    const bool shifted = is_far(largest, base);
+    if (shifted) {
+        if (!row->has_rest) read_rest(s, row);
+        shift = shift_of(s, place);
+        base += shift + row->base;
+        if (is_far(largest, base)) return false;
+    }
+    ints of_terms = s->fraction - largest + base;
+    floats factor = power_of_2(choose(of_terms > 127, splat(127), larger(of_terms, splat(-127))));
     int move = s->fraction - C_BITS, move_left = move > 0 ? move : 0, move_right = move_left - move;
+    ints sum = with_sign(shift_right(c.significand << move_left, largest - c.place + move_right), c.bits >> 31), beyond = {0};
+    for (int first = 0; first < s->k; first += BLOCK, value += BLOCK * PANEL_COLUMNS) {
+        const int count = s->k - first < BLOCK ? s->k - first : BLOCK;
+        ints part = shifted ? shifted_block(value, row->shifted + first, count, factor, power_of_2(-shift)) : near_block(value, s->row.value + first, count, factor);
+        ints total = (ints)((words)sum + (words)part);
+        beyond |= ~(sum ^ part) & (sum ^ total);
+        sum = total;
+    }
+    if (negatives(beyond) != 0) return false;
+    store_results(s, from, c, near_results(s, sum, largest - s->fraction));
+    return true;
+}
+
+static void sum_floats(const panel_sum *s) {
+    sum_row row;
+    row.has_rest = false;
+    for (int i = 0; i < s->k; i++) row.places[i] = s->row.place[i] - (shorts){0};
     for (int from = 0; from < s->columns; from += WIDTH) {
-        const int32_t *significand = s->panels.significand + panel_at(from, s->k), *exponent = s->panels.exponent + panel_at(from, s->k);
-        addends c = read_addends(s->c + from);
-        c.place = choose(c.significand == 0, splat(NOTHING), c.place);
-        ints largest = c.place;
-        for (int i = 0; i < s->k; i++) largest = larger(largest, load(exponent + i * PANEL_COLUMNS) + s->row.exponent[i]);
-        doubles sum[2] = {{0}, {0}};
-        for (int first = 0; first < s->k; first += 16) {   /* so many fit in 32 bits */
-            int end = s->k < first + 16 ? s->k : first + 16;
-            words all = {0}, negative = {0};
-            for (int i = first; i < end; i++) {
-                ints product = load(significand + i * PANEL_COLUMNS) * s->row.significand[i];
-                add_term(product, largest - s->row.exponent[i] - load(exponent + i * PANEL_COLUMNS), &all, &negative);
-            }
-            ints part = (ints)(all - 2 * negative);
-            for (int i = 0; i < 2; i++) sum[i] += __builtin_convertvector(part_of(part, i), doubles);
-        }
-        ints own = with_sign(shift_right(c.significand << move_left, largest - c.place + move_right), c.bits >> 31);
-        for (int i = 0; i < 2; i++) sum[i] += __builtin_convertvector(part_of(own, i), doubles);
-        store_results(s, from, c, to_results(s, sum, largest - s->fraction));
+        if (sum_near(s, from, &row)) continue;
+        if (!row.has_rest) read_rest(s, &row);
+        sum_any(s, from, &row);
     }
 }
 
@@ -194,16 +362,16 @@ static inline longs placed(half_ints value, int move, half_ints below) {
 static void sum_packed(const panel_sum *s) {
     int groups = s->k / s->group, per_scale = groups / s->scales;
     for (int from = 0; from < s->columns; from += WIDTH) {
-        const int32_t *significand = s->panels.significand + panel_at(from, s->k);
+        const int32_t *significand = s->whole_panels + panel_at(from, s->k);
         const int32_t *scale = s->panel_scales.significand + panel_at(from, s->scales), *scale_exponent = s->panel_scales.exponent + panel_at(from, s->scales);
         ints terms[PANEL_MAX_K / 16], exponents[PANEL_MAX_K / 16];
-        addends c = read_addends(s->c + from);
+        addends c = read_addends(s, from);
         ints largest = c.place;
         for (int g = 0; g < groups; g++) {
             int of = g / per_scale;
             ints dot = {0};
             for (int first = g * s->group; first < (g + 1) * s->group; first += 16)
-                for (int i = first; i < first + 16; i++) dot += load(significand + i * PANEL_COLUMNS) * s->row.significand[i];
+                for (int i = first; i < first + 16; i++) dot += load(significand + i * PANEL_COLUMNS) * s->whole_row[i];
             terms[g] = dot * (load(scale + of * PANEL_COLUMNS) * s->row_scales.significand[of]);
             exponents[g] = load(scale_exponent + of * PANEL_COLUMNS) + s->row_scales.exponent[of];
             largest = larger(largest, exponents[g]);
@@ -221,27 +389,33 @@ static void sum_packed(const panel_sum *s) {
 
 static void sum_integers(const panel_sum *s) {
     for (int from = 0; from < s->columns; from += WIDTH) {
-        const int32_t *significand = s->panels.significand + panel_at(from, s->k);
+        const int32_t *significand = s->whole_panels + panel_at(from, s->k);
         ints dot = {0}, c = load(s->c + from);
-        for (int i = 0; i < s->k; i++) dot += load(significand + i * PANEL_COLUMNS) * s->row.significand[i];
+        for (int i = 0; i < s->k; i++) dot += load(significand + i * PANEL_COLUMNS) * s->whole_row[i];
         ints sum = (ints)((words)c + (words)dot);
         if (s->saturate) sum = choose((~(c ^ dot) & (c ^ sum)) < 0, (c >> 31) ^ INT32_MAX, sum);
         memcpy(s->c + from, &sum, sizeof sum);
     }
 }
 
-static bool decode(const product_format *f, const uint32_t *codes, int count, bool negate, int move, int32_t *significand, int32_t *exponent) {
-    int32_t below = f->below, bits = f->mantissa, top = (1 << f->exponent_bits) - 1, low = (1 << bits) - 1, bias = f->bias, flip = -(int32_t)negate, special = 0;
-    int32_t first_special = product_first_special(f), sign_at = 31 - bits - f->exponent_bits;
-    for (int i = 0; i < count; i++) {
-        uint32_t code = codes[i] >> below;
-        int32_t sign = ((int32_t)(code << sign_at) >> 31) ^ flip, e = (int32_t)(code >> bits) & top, mantissa = (int32_t)code & low, normal = e != 0;
-        int32_t magnitude = mantissa | normal << bits;
-        special |= (e << bits | mantissa) >= first_special;
-        significand[i] = ((magnitude << move) ^ sign) - sign;
-        exponent[i] = magnitude == 0 ? PANEL_ZERO : e + 1 - normal - bias;
+static void decode(const product_format *f, const uint32_t *codes, int lines, bool negate, float *value, int16_t *place, uint16_t *special) {
+    int32_t below = f->below, bits = f->mantissa, magnitudes = (1 << (bits + f->exponent_bits)) - 1, first_special = product_first_special(f);
+    ints flip = splat(negate ? INT32_MIN : 0);
+    for (int line = 0; line < lines; line++) {
+        uint32_t found = 0;
+        for (int at = line * PANEL_COLUMNS, first = 0; first < PANEL_COLUMNS; first += WIDTH, at += WIDTH) {
+            ints code = (ints)((words)load(codes + at) >> below), magnitude = code & magnitudes, exponent = magnitude >> bits;
+            ints sign = (code << (31 - bits - f->exponent_bits) & INT32_MIN) ^ flip;
+            ints leading = larger(exponent, splat(1)) - f->bias, significand = magnitude - ((leading + (f->bias - 1)) << bits);
+            ints result = f->bias == 127 ? magnitude << (C_BITS - bits) : (ints)(__builtin_convertvector(significand, floats) * power_of_2(leading - bits));
+            shorts where = __builtin_convertvector(choose(magnitude == 0, splat(PANEL_ZERO), leading), shorts);
+            result |= sign;
+            found |= negatives(first_special - 1 - magnitude) << first;
+            memcpy(value + at, &result, sizeof result);
+            memcpy(place + at, &where, sizeof where);
+        }
+        special[line] = (uint16_t)found;
     }
-    return special == 0;
 }
 
 const panel_isa PANEL_ISA = {PANEL_NAME, sum_floats, sum_packed, sum_integers, decode};

@@ -14,11 +14,11 @@ static uint32_t add(uint32_t c, double product) {
 
 static void sum_floats(const panel_sum *s) {
     for (int column = 0; column < s->columns; column++) {
-        const int at = panel_at(column, s->k);
-        uint32_t c = s->c[column];
+        const int at = panel_at(column, s->k), scale = s->scales > 0 ? s->row_scales.exponent[0] + s->panel_scales.exponent[column] : 0;
+        uint32_t c = s->half ? f32_bits(num_f16_to_f32((uint16_t)s->c[column])) : s->c[column];
         for (int i = 0; i < s->k; i++) {
-            const int64_t product = (int64_t)s->row.significand[i] * s->panels.significand[at + i * PANEL_COLUMNS];
-            if (product != 0) c = add(c, ldexp((double)product, s->row.exponent[i] + s->panels.exponent[at + i * PANEL_COLUMNS] - s->fraction));
+            const double product = (double)s->row.value[i] * (double)s->panels.value[at + i * PANEL_COLUMNS];
+            if (product != 0) c = add(c, ldexp(product, scale));
         }
         s->c[column] = s->half ? num_f32_to_f16(f32_from(c)) : c;
     }
@@ -31,7 +31,7 @@ static void sum_packed(const panel_sum *s) {
         uint32_t c = s->c[column];
         for (int i = 0; i < s->k; i++) {
             const int of = i / each, scale = scale_at + of * PANEL_COLUMNS;
-            const int64_t product = (int64_t)s->row.significand[i] * s->panels.significand[at + i * PANEL_COLUMNS] * s->row_scales.significand[of] * s->panel_scales.significand[scale];
+            const int64_t product = (int64_t)s->whole_row[i] * s->whole_panels[at + i * PANEL_COLUMNS] * s->row_scales.significand[of] * s->panel_scales.significand[scale];
             if (product != 0) c = add(c, ldexp((double)product, s->row_scales.exponent[of] + s->panel_scales.exponent[scale] - POINT));
         }
         s->c[column] = c;
@@ -40,8 +40,8 @@ static void sum_packed(const panel_sum *s) {
 
 static void sum_integers(const panel_sum *s) { panel_isa_portable.integers(s); }
 
-static bool decode(const product_format *f, const uint32_t *codes, int count, bool negate, int move, int32_t *significand, int32_t *exponent) {
-    return panel_isa_portable.decode(f, codes, count, negate, move, significand, exponent);
+static void decode(const product_format *f, const uint32_t *codes, int lines, bool negate, float *value, int16_t *place, uint16_t *special) {
+    panel_isa_portable.decode(f, codes, lines, negate, value, place, special);
 }
 
 const panel_isa panel_isa_plain = {"plain fp32", sum_floats, sum_packed, sum_integers, decode};

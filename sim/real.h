@@ -30,6 +30,7 @@ static inline double f64_from(uint64_t bits) {
     return value;
 }
 
+#define F16_NAN 0x7fffu
 #define F32_NAN 0x7fffffffu
 #define F64_NAN 0xfff8000000000000ull
 

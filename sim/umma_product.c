@@ -12,17 +12,6 @@
 
 enum { FRACTION = 25, EXACT = 16 };   /* EXACT: products of packed operands that are added exactly */
 
-/* A's rows one behind another, B's columns in panels (panel.h). The significands count in units of 2^-significand_bits of their exponents; those of integers and
- * packed operands are whole numbers (twice the value of packed ones). */
-struct umma_numbers {
-    int which;
-    int32_t significand[UMMA_MAX_ROWS * UMMA_MAX_K], exponent[UMMA_MAX_ROWS * UMMA_MAX_K];
-    int32_t scale_significand[UMMA_MAX_ROWS * UMMA_MAX_SCALES], scale_exponent[UMMA_MAX_ROWS * UMMA_MAX_SCALES];
-    product_number number[UMMA_MAX_ROWS][UMMA_MAX_K];   /* of lines that are not finite */
-    bool finite[UMMA_MAX_ROWS], all_finite;
-    uint64_t there[UMMA_MAX_ROWS][2];                   /* of a sparse A */
-};
-
 /* ---- numbers ---- */
 
 static const product_format formats[UMMA_TYPE_COUNT] = {
@@ -41,22 +30,10 @@ static int significand_bits(const umma_product *p) {
     return a > b ? a : b;
 }
 
-/* How far a line's significands are moved from their formats' own places. */
-static int move_of(const umma_numbers *s, const umma_product *p) {
-    int bits = significand_bits(p);
-    return bits - formats[s->which == 0 ? p->a : p->b].mantissa + (s->which == 0 ? panel_move(bits, FRACTION) : 0);
-}
-
-umma_numbers *umma_numbers_of(int which, const umma_product *p) {
+umma_numbers *umma_numbers_of(int which) {
     static _Thread_local umma_numbers numbers[2];
-    umma_numbers *s = &numbers[which];
-    s->which = which;
-    s->all_finite = true;
-    if (which == 1 && p->n % PANEL_COLUMNS != 0) {   /* what fills up the last panel */
-        memset(&s->significand[p->n / PANEL_COLUMNS * PANEL_COLUMNS * p->k], 0, sizeof *s->significand * PANEL_COLUMNS * (size_t)p->k);
-        memset(&s->exponent[p->n / PANEL_COLUMNS * PANEL_COLUMNS * p->k], 0, sizeof *s->exponent * PANEL_COLUMNS * (size_t)p->k);
-    }
-    return s;
+    numbers[which].which = which;
+    return &numbers[which];
 }
 
 /* ue8m0: 2^(code - 127); ue4m3: as e4m3, whose sign does not count. */
@@ -72,65 +49,48 @@ static bool read_scale(const umma_product *p, uint8_t code, int32_t *significand
     return n.kind == 0;
 }
 
-/* Where the line's i-th of `lines` numbers lies: from *at on, *step apart. */
-static void place_of(const umma_numbers *s, int line, int lines, int *at, int *step) {
-    *at = s->which == 0 ? line * lines : panel_at(line, lines);
-    *step = s->which == 0 ? 1 : PANEL_COLUMNS;
-}
-
-static bool set_scales(umma_numbers *s, const umma_product *p, int line, const uint8_t *scales) {
-    int at, step;
-    bool finite = true;
-    place_of(s, line, p->scales, &at, &step);
-    for (int i = 0; i < p->scales; i++) finite &= read_scale(p, scales[i], &s->scale_significand[at + i * step], &s->scale_exponent[at + i * step]);
-    return finite;
-}
-
-static void set_whole(umma_numbers *s, const umma_product *p, int line, const uint32_t *codes) {
-    static const int8_t twice[] = {0, 1, 2, 3, 4, 6, 8, 12};
-    umma_type type = s->which == 0 ? p->a : p->b;
-    bool negate = s->which == 0 ? p->negate_a : p->negate_b;
-    int at, step;
-    place_of(s, line, p->k, &at, &step);
-    for (int i = 0; i < p->k; i++) {
-        int32_t value = twice[codes[i] & 7];
-        if (is_integer(type)) value = type == UMMA_s8 ? (int8_t)codes[i] : (uint8_t)codes[i];
-        else if (((codes[i] & 8) != 0) != negate) value = -value;
-        s->significand[at + i * step] = value;
+void umma_set_scales(umma_numbers *s, const umma_product *p, int line, const uint8_t *scales) {
+    const int at = s->which == 0 ? line * p->scales : panel_at(line, p->scales), step = s->which == 0 ? 1 : PANEL_COLUMNS;
+    for (int i = 0; i < p->scales; i++) {
+        if (!read_scale(p, scales[i], &s->scale_significand[at + i * step], &s->scale_exponent[at + i * step])) s->nan[line] = true;
     }
 }
 
-void umma_set_line(umma_numbers *s, const umma_product *p, int line, const uint32_t *codes, bool lost, const uint8_t *scales) {
-    const product_format *f = &formats[s->which == 0 ? p->a : p->b];
-    bool negate = s->which == 0 ? p->negate_a : p->negate_b, packed = umma_is_packed(p->kind);
-    int32_t significand[UMMA_MAX_K], exponent[UMMA_MAX_K], *to_significand = significand, *to_exponent = exponent, scale_exponent = 0, scale_significand = 0;
-    s->finite[line] = !lost;
-    if (packed || p->kind == UMMA_I8) {
-        set_whole(s, p, line, codes);
-        if (packed) s->finite[line] &= set_scales(s, p, line, scales);
-        s->all_finite &= s->finite[line];
+static void set_whole(umma_type type, bool negate, const uint32_t *codes, int count, int32_t *to) {
+    static const int8_t twice[] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+    for (int i = 0; i < count && type == UMMA_s8; i++) to[i] = (int8_t)codes[i];
+    for (int i = 0; i < count && type == UMMA_u8; i++) to[i] = (uint8_t)codes[i];
+    for (int i = 0; i < count && !is_integer(type); i++) to[i] = twice[(codes[i] & 15) ^ (negate ? 8 : 0)];
+}
+
+void umma_set_row(umma_numbers *s, const umma_product *p, int row) {
+    const int lines = panel_padded(p->k) / PANEL_COLUMNS;   /* of 8 codes, 16 are decoded */
+    uint16_t special[UMMA_MAX_K / PANEL_COLUMNS];
+    uint32_t any = 0;
+    s->finite[row] = !s->nan[row];
+    if (umma_is_packed(p->kind) || p->kind == UMMA_I8) {
+        set_whole(p->a, p->negate_a, s->code[row], p->k, &s->whole[row * UMMA_MAX_K]);
         return;
     }
-    bool scale_is_nan = p->scales > 0 && !read_scale(p, scales[0], &scale_significand, &scale_exponent);
-    if (s->which == 0) {
-        to_significand = &s->significand[line * p->k];
-        to_exponent = &s->exponent[line * p->k];
-    }
-    s->finite[line] &= panel_isa_now()->decode(f, codes, p->k, negate, move_of(s, p), to_significand, to_exponent) && !scale_is_nan;
-    for (int i = 0; i < p->k && p->scales > 0; i++) to_exponent[i] += scale_exponent;
-    if (s->which == 1) panel_put((panel_numbers){significand, exponent}, p->k, line, s->significand, s->exponent);
-    s->all_finite &= s->finite[line];
-    if (s->finite[line]) return;
-    for (int i = 0; i < p->k; i++) {
-        product_number n = product_read(f, codes[i], negate);
-        if (lost || scale_is_nan) n.kind = 2;
-        n.significand *= 1 << (significand_bits(p) - f->mantissa);
-        n.exponent = (int16_t)(n.exponent + scale_exponent);
-        s->number[line][i] = n;
-    }
+    panel_isa_now()->decode(&formats[p->a], s->code[row], lines, p->negate_a, &s->value[row * UMMA_MAX_K], &s->place[row * UMMA_MAX_K], special);
+    for (int i = 0; i < lines; i++) any |= special[i] & ((1u << (p->k < PANEL_COLUMNS ? p->k : PANEL_COLUMNS)) - 1);
+    s->finite[row] &= any == 0;
 }
 
-void umma_set_there(umma_numbers *s, int line, const uint64_t there[2]) { memcpy(s->there[line], there, sizeof s->there[line]); }
+void umma_set_columns(umma_numbers *s, const umma_product *p) {
+    const bool whole = umma_is_packed(p->kind) || p->kind == UMMA_I8;
+    s->all_finite = true;
+    for (int first = 0; first < p->n; first += PANEL_COLUMNS) {
+        uint32_t panel[PANEL_COLUMNS * UMMA_MAX_K], any = 0;
+        uint16_t special[UMMA_MAX_K];
+        const int at = panel_at(first, p->k), there = p->n - first < PANEL_COLUMNS ? p->n - first : PANEL_COLUMNS;
+        panel_codes(s->code[first], UMMA_MAX_K, there, p->k, panel);
+        if (whole) set_whole(p->b, p->negate_b, panel, p->k * PANEL_COLUMNS, &s->whole[at]);
+        else panel_isa_now()->decode(&formats[p->b], panel, p->k, p->negate_b, &s->value[at], &s->place[at], special);
+        for (int i = 0; i < p->k && !whole; i++) any |= special[i];
+        for (int i = 0; i < there; i++) s->all_finite &= s->finite[first + i] = !s->nan[first + i] && (any >> i & 1) == 0;
+    }
+}
 
 /* ---- sums ---- */
 
@@ -156,55 +116,53 @@ static uint32_t to_f16(double value) {
 
 /* The line's numbers one by one. */
 static void read_line(const umma_numbers *s, const umma_product *p, int line, product_number *numbers) {
-    int at, step, moved = s->which == 0 ? panel_move(significand_bits(p), FRACTION) : 0;
-    place_of(s, line, p->k, &at, &step);
+    const product_format *f = &formats[s->which == 0 ? p->a : p->b];
+    const int scale = p->scales == 0 ? 0 : s->scale_exponent[s->which == 0 ? line * p->scales : panel_at(line, p->scales)];
     for (int i = 0; i < p->k; i++) {
-        int32_t significand = s->significand[at + i * step] / (1 << moved);
-        numbers[i] = (product_number){.significand = significand, .exponent = (int16_t)s->exponent[at + i * step], .negative = significand < 0};
-        if (!s->finite[line]) numbers[i] = s->number[line][i];
+        numbers[i] = product_read(f, s->code[line][i], s->which == 0 ? p->negate_a : p->negate_b);
+        numbers[i].significand *= 1 << (significand_bits(p) - f->mantissa);
+        numbers[i].exponent = (int16_t)(numbers[i].exponent + scale);
     }
 }
 
-/* One cell where a line is not finite. c is fp32, or of integers theirs. */
+/* One cell where a line is not finite. */
 static uint32_t sum_special(const umma_product *p, const umma_numbers *a, int row, const umma_numbers *b, int column, uint32_t c) {
     product_number x[UMMA_MAX_K], y[UMMA_MAX_K];
-    if (umma_is_packed(p->kind)) return F32_NAN;
+    const bool half = p->d == UMMA_RESULT_F16;
+    if (a->nan[row] || b->nan[column]) return half ? F16_NAN : F32_NAN;
     read_line(a, p, row, x);
     read_line(b, p, column, y);
-    int terms = p->k;
-    if (p->sparse) {
-        terms = 0;
-        for (int i = 0; i < p->k; i++) {
-            if ((a->there[row][i / 64] >> (i % 64) & 1) == 0) continue;
-            x[terms] = x[i];
-            y[terms++] = y[i];
-        }
+    int terms = p->sparse ? 0 : p->k;
+    for (int i = 0; i < p->k && p->sparse; i++) {
+        if ((a->there[row][i / 64] >> (i % 64) & 1) == 0) continue;
+        x[terms] = x[i];
+        y[terms++] = y[i];
     }
-    if (p->d != UMMA_RESULT_F16) return product_sum(x, y, terms, c, significand_bits(p), FRACTION, 23);
-    return to_f16(product_sum_exact(x, y, terms, c, significand_bits(p), FRACTION));
+    if (!half) return product_sum(x, y, terms, c, significand_bits(p), FRACTION, 23);
+    return to_f16(product_sum_exact(x, y, terms, f32_bits(num_f16_to_f32((uint16_t)c)), significand_bits(p), FRACTION));
 }
 
 void umma_sum_row(const umma_product *p, const umma_numbers *a, int row, const umma_numbers *b, int first, uint32_t *cells, int count) {
-    uint32_t own[UMMA_MAX_ROWS + PANEL_COLUMNS], before[UMMA_MAX_ROWS + PANEL_COLUMNS], *c = own;
+    uint32_t own[UMMA_MAX_ROWS + PANEL_COLUMNS], before[UMMA_MAX_ROWS + PANEL_COLUMNS], *c = cells;
     int skip = first % PANEL_COLUMNS, columns = panel_padded(skip + count);   /* panels are whole */
-    bool special = p->kind != UMMA_I8 && !(a->finite[row] && b->all_finite), half = p->d == UMMA_RESULT_F16;
-    if (columns == count && !half) {
-        c = cells;
-    } else {
+    bool special = p->kind != UMMA_I8 && !(a->finite[row] && b->all_finite);
+    if (columns != count) {
+        c = own;
         memset(c, 0, (size_t)columns * sizeof *c);
-        for (int i = 0; i < count; i++) c[skip + i] = half ? f32_bits(num_f16_to_f32((uint16_t)cells[i])) : cells[i];
+        memcpy(c + skip, cells, (size_t)count * sizeof *c);
     }
-    if (special) memcpy(before, c, (size_t)columns * sizeof *c);
+    if (special) memcpy(before, cells, (size_t)count * sizeof *before);
     const panel_isa *isa = panel_isa_now();
-    int panel = first - skip;
-    const panel_sum sum = {.k = p->k, .columns = columns, .row = {&a->significand[row * p->k], &a->exponent[row * p->k]},
-                           .panels = {&b->significand[panel * p->k], &b->exponent[panel * p->k]}, .fraction = FRACTION, .result_bits = 23, .half = half, .saturate = p->saturate,
+    const int panel = first - skip, at = panel * p->k, scale_at = panel * p->scales;
+    const panel_sum sum = {.k = p->k, .columns = columns, .row = {&a->value[row * UMMA_MAX_K], &a->place[row * UMMA_MAX_K]}, .panels = {&b->value[at], &b->place[at]},
+                           .whole_row = &a->whole[row * UMMA_MAX_K], .whole_panels = &b->whole[at], .significand_bits = significand_bits(p), .fraction = FRACTION, .result_bits = 23,
+                           .half = p->d == UMMA_RESULT_F16, .saturate = p->saturate,
                            .group = p->sparse ? 2 * EXACT : EXACT, .scales = p->scales, .row_scales = {&a->scale_significand[row * p->scales], &a->scale_exponent[row * p->scales]},
-                           .panel_scales = {&b->scale_significand[panel * p->scales], &b->scale_exponent[panel * p->scales]}, .c = c};
-    (p->kind == UMMA_I8 ? isa->integers : umma_is_packed(p->kind) ? isa->packed : isa->floats)(&sum);
+                           .panel_scales = {&b->scale_significand[scale_at], &b->scale_exponent[scale_at]}, .c = c};
+    if (!a->nan[row] || p->kind == UMMA_I8) (p->kind == UMMA_I8 ? isa->integers : umma_is_packed(p->kind) ? isa->packed : isa->floats)(&sum);
     if (c != cells) memcpy(cells, c + skip, (size_t)count * sizeof *cells);
     for (int i = 0; i < count && special; i++) {
-        if (!a->finite[row] || !b->finite[first + i]) cells[i] = sum_special(p, a, row, b, first + i, before[skip + i]);
+        if (!a->finite[row] || !b->finite[first + i]) cells[i] = sum_special(p, a, row, b, first + i, before[i]);
     }
 }
 

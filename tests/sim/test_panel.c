@@ -25,12 +25,15 @@ static uint32_t next_word(void) {
     return (uint32_t)(state >> 16);
 }
 
-/* Codes of one kind: any bits, near one, subnormal and zero, the largest and the smallest. */
+enum { KINDS = 5 };
+
+/* Codes of one kind: any bits, near one, subnormal and zero, the largest and the smallest, where fp32 still has every product and where it has not. */
 static uint32_t random_code(const product_format *f, int kind) {
     uint32_t exponents = (1u << f->exponent_bits) - 1, mantissas = (1u << f->mantissa) - 1, sign = next_word() & 1, exponent = next_word() & exponents, mantissa = next_word() & mantissas;
     if (kind == 1) exponent = (uint32_t)f->bias + next_word() % 3 - 1;
     if (kind == 2) exponent = 0, mantissa = next_word() % 3 == 0 ? 0 : mantissa;
     if (kind == 3) exponent = next_word() % 2 == 0 ? exponents - (f->special == PRODUCT_INFINITY) : 1, mantissa = next_word() % 2 == 0 ? mantissas : mantissa;
+    if (kind == 4 && f->exponent_bits == 8) exponent = (uint32_t)f->bias + (next_word() % 2 == 0 ? 56 : 0) - (next_word() % 2 == 0 ? 46 : 0) + next_word() % 8;
     uint32_t code = sign << (f->exponent_bits + f->mantissa) | (exponent & exponents) << f->mantissa | mantissa;
     return code << f->below | (f->below > 0 ? next_word() & ((1u << f->below) - 1) : 0);
 }
@@ -55,53 +58,66 @@ static uint32_t rounded_to_half(double sum) { return isnan(sum) ? 0x7fff : (uint
 
 typedef struct problem {
     uint32_t row_code[PANEL_MAX_K], column_code[MAX_COLUMNS][PANEL_MAX_K], c[MAX_COLUMNS], result[MAX_COLUMNS];
-    int32_t row[PANEL_MAX_K], row_exponent[PANEL_MAX_K], panels[MAX_COLUMNS * PANEL_MAX_K], panel_exponents[MAX_COLUMNS * PANEL_MAX_K];
+    int32_t row[PANEL_MAX_K], panels[MAX_COLUMNS * PANEL_MAX_K];   /* of integers and packed ones */
+    float row_value[PANEL_MAX_K], values[MAX_COLUMNS * PANEL_MAX_K];
+    int16_t row_place[PANEL_MAX_K], places[MAX_COLUMNS * PANEL_MAX_K];
+    int32_t row_scale, scale[MAX_COLUMNS];
     int k, columns;
 } problem;
 
-static void numbers_of(const product_format *f, const uint32_t *codes, int k, int significand_bits, product_number *numbers) {
+static void numbers_of(const product_format *f, const uint32_t *codes, int k, int significand_bits, int scale, product_number *numbers) {
     for (int i = 0; i < k; i++) {
         numbers[i] = product_read(f, codes[i], false);
         numbers[i].significand *= 1 << (significand_bits - f->mantissa);
+        numbers[i].exponent = (int16_t)(numbers[i].exponent + scale);
     }
 }
 
-static void check_floats(const panel_isa *isa, const product_format *fa, const product_format *fb, int fraction, int result_bits, bool half) {
+typedef struct rules { int fraction, result_bits; bool half, scaled; } rules;
+
+static void check_floats(const panel_isa *isa, const product_format *fa, const product_format *fb, rules r) {
     static problem p;
-    int bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa, kind = (int)(next_word() % 4);
-    p.k = 8 << next_word() % 3;
+    const int bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa, kind = (int)(next_word() % KINDS), range = next_word() % 2 == 0 ? 8 : 256;
+    uint32_t codes[MAX_COLUMNS * PANEL_MAX_K];
+    uint16_t special[MAX_COLUMNS * PANEL_MAX_K];
+    p.k = 4 << next_word() % 5;
     p.columns = PANEL_COLUMNS * (1 + (int)(next_word() % 3));
+    memset(p.row_code, 0, sizeof p.row_code);
     for (int i = 0; i < p.k; i++) p.row_code[i] = finite_code(fa, kind);
-    assert_true(isa->decode(fa, p.row_code, p.k, false, bits - fa->mantissa + panel_move(bits, fraction), p.row, p.row_exponent));
+    p.row_scale = r.scaled ? (int32_t)(next_word() % (unsigned)range) - range / 2 : 0;
     for (int j = 0; j < p.columns; j++) {
-        int32_t significand[PANEL_MAX_K], exponent[PANEL_MAX_K];
         for (int i = 0; i < p.k; i++) p.column_code[j][i] = finite_code(fb, kind);
         for (int i = 0; i + 1 < p.k && kind == 1 && j % 2 == 0; i += 2) {   /* products that cancel */
             p.row_code[i + 1] = p.row_code[i];
             p.column_code[j][i + 1] = p.column_code[j][i] ^ 1u << (fb->exponent_bits + fb->mantissa + fb->below);
         }
-        assert_true(isa->decode(fb, p.column_code[j], p.k, false, bits - fb->mantissa, significand, exponent));
-        panel_put((panel_numbers){significand, exponent}, p.k, j, p.panels, p.panel_exponents);
-        p.c[j] = half ? 0 : random_c(kind);
-        if (half) {
-            uint16_t c = (uint16_t)next_word();
-            float value = num_f16_to_f32(c);
-            memcpy(&p.c[j], &value, sizeof value);
-        }
+        p.c[j] = r.half ? next_word() & 0xffff : random_c(kind);
+        p.scale[j] = r.scaled ? (int32_t)(next_word() % (unsigned)range) - range / 2 : 0;
     }
-    assert_true(isa->decode(fa, p.row_code, p.k, false, bits - fa->mantissa + panel_move(bits, fraction), p.row, p.row_exponent));
+    panel_codes(p.column_code[0], PANEL_MAX_K, p.columns, p.k, codes);
+    isa->decode(fa, p.row_code, PANEL_MAX_K / PANEL_COLUMNS, false, p.row_value, p.row_place, special);
+    isa->decode(fb, codes, p.columns / PANEL_COLUMNS * p.k, false, p.values, p.places, special);
+    for (int i = 0; i < p.columns / PANEL_COLUMNS * p.k; i++) assert_int_equal(special[i], 0);
     memcpy(p.result, p.c, sizeof p.c);
-    const panel_sum sum = {.k = p.k, .columns = p.columns, .row = {p.row, p.row_exponent}, .panels = {p.panels, p.panel_exponents}, .fraction = fraction, .result_bits = result_bits,
-                           .half = half, .c = p.result};
+    const panel_sum sum = {.k = p.k, .columns = p.columns, .row = {p.row_value, p.row_place}, .panels = {p.values, p.places}, .significand_bits = bits, .fraction = r.fraction,
+                           .result_bits = r.result_bits, .half = r.half, .scales = r.scaled, .row_scales = {NULL, &p.row_scale}, .panel_scales = {NULL, p.scale}, .c = p.result};
     isa->floats(&sum);
     for (int j = 0; j < p.columns; j++) {
         product_number a[PANEL_MAX_K], b[PANEL_MAX_K];
-        numbers_of(fa, p.row_code, p.k, bits, a);
-        numbers_of(fb, p.column_code[j], p.k, bits, b);
-        uint32_t expected = half ? rounded_to_half(product_sum_exact(a, b, p.k, p.c[j], bits, fraction)) : product_sum(a, b, p.k, p.c[j], bits, fraction, result_bits);
+        float c;
+        uint32_t word = p.c[j], expected;
+        numbers_of(fa, p.row_code, p.k, bits, p.row_scale, a);
+        numbers_of(fb, p.column_code[j], p.k, bits, p.scale[j], b);
+        if (r.half) {
+            c = num_f16_to_f32((uint16_t)word);
+            memcpy(&word, &c, sizeof word);
+            expected = rounded_to_half(product_sum_exact(a, b, p.k, word, bits, r.fraction));
+        } else {
+            expected = product_sum(a, b, p.k, word, bits, r.fraction, r.result_bits);
+        }
         if (p.result[j] != expected) {
-            fail_msg("%s: %d bits times %d bits, kind %d, k = %d, column %d, onto 0x%08x: 0x%08x, and one at a time 0x%08x", isa->name, fa->bits, fb->bits, kind, p.k, j, p.c[j],
-                     p.result[j], expected);
+            fail_msg("%s: %d bits times %d bits, kind %d, k = %d, scales %d and %d, column %d, onto 0x%08x: 0x%08x, and one at a time 0x%08x", isa->name, fa->bits, fb->bits, kind, p.k,
+                     p.row_scale, p.scale[j], j, p.c[j], p.result[j], expected);
         }
     }
 }
@@ -112,12 +128,13 @@ static void floats_are_the_sums_one_at_a_time(void **context) {
     for (int i = 0; (isa = panel_isa_at(i)) != NULL; i++) {
         for (int round = 0; round < ROUNDS; round++) {
             int a = (int)(next_word() % 3), small = 3 + (int)(next_word() % 5), other = 3 + (int)(next_word() % 5);
-            check_floats(isa, &formats[a], &formats[a], 25, 23, false);
-            check_floats(isa, &formats[a], &formats[a], 25, 23, true);
-            check_floats(isa, &formats[small], &formats[other], 25, 23, false);
-            check_floats(isa, &formats[small], &formats[other], 13, 13, false);
-            check_floats(isa, &formats[small], &formats[other], 25, 23, true);
-            check_floats(isa, &formats[small], &formats[other], 13, 13, true);
+            check_floats(isa, &formats[a], &formats[a], (rules){25, 23, false, false});
+            check_floats(isa, &formats[a], &formats[a], (rules){25, 23, true, false});
+            check_floats(isa, &formats[small], &formats[other], (rules){25, 23, false, false});
+            check_floats(isa, &formats[small], &formats[other], (rules){25, 23, false, true});
+            check_floats(isa, &formats[small], &formats[other], (rules){13, 13, false, false});
+            check_floats(isa, &formats[small], &formats[other], (rules){25, 23, true, false});
+            check_floats(isa, &formats[small], &formats[other], (rules){13, 13, true, false});
         }
     }
 }
@@ -139,7 +156,7 @@ static void packed_are_the_sums_one_at_a_time(void **context) {
             for (int n = 0; n < scales; n++) row_scale[n] = (int32_t)(next_word() % 16), row_scale_exponent[n] = (int32_t)(next_word() % (unsigned)range) - range / 2;
             for (int n = 0; n < scales * p.columns; n++) scale[n] = (int32_t)(next_word() % 16), scale_exponent[n] = (int32_t)(next_word() % (unsigned)range) - range / 2;
             for (int j = 0; j < p.columns; j++) p.c[j] = p.result[j] = random_c((int)(next_word() % 2));
-            const panel_sum sum = {.k = p.k, .columns = p.columns, .row = {p.row, NULL}, .panels = {p.panels, NULL}, .result_bits = 23, .group = group, .scales = scales,
+            const panel_sum sum = {.k = p.k, .columns = p.columns, .whole_row = p.row, .whole_panels = p.panels, .result_bits = 23, .group = group, .scales = scales,
                                    .row_scales = {row_scale, row_scale_exponent}, .panel_scales = {scale, scale_exponent}, .c = p.result};
             isa->packed(&sum);
             for (int j = 0; j < p.columns; j++) {
@@ -174,7 +191,7 @@ static void integers_are_exact(void **context) {
                 uint32_t kind = next_word() % 3, near = next_word() % 1000;
                 p.c[j] = p.result[j] = kind == 0 ? 0x7fffffffu - near : kind == 1 ? 0x80000000u + near : next_word();
             }
-            const panel_sum sum = {.k = p.k, .columns = p.columns, .row = {p.row, NULL}, .panels = {p.panels, NULL}, .saturate = saturate, .c = p.result};
+            const panel_sum sum = {.k = p.k, .columns = p.columns, .whole_row = p.row, .whole_panels = p.panels, .saturate = saturate, .c = p.result};
             isa->integers(&sum);
             for (int j = 0; j < p.columns; j++) {
                 int64_t expected = (int32_t)p.c[j];
@@ -191,17 +208,22 @@ static void decoding_reads_every_code(void **context) {
     const panel_isa *isa;
     for (int i = 0; (isa = panel_isa_at(i)) != NULL; i++) {
         for (size_t f = 0; f < sizeof formats / sizeof *formats; f++) {
-            uint32_t step = formats[f].bits == 32 ? 1u << 13 : 1, codes = formats[f].bits == 32 ? 1u << 19 : 1u << formats[f].bits;
-            for (uint32_t n = 0; n < codes; n++) {
-                uint32_t code = n * step;
-                bool negate = n % 3 == 0;
-                int32_t significand, exponent;
-                product_number expected = product_read(&formats[f], code, negate);
-                bool finite = isa->decode(&formats[f], &code, 1, negate, 3, &significand, &exponent);
-                assert_true(finite == (expected.kind == 0));
-                if (!finite) continue;
-                assert_int_equal(significand, expected.significand * 8);
-                assert_int_equal(exponent, expected.significand == 0 ? PANEL_ZERO : expected.exponent);
+            const uint32_t step = formats[f].bits == 32 ? 1u << 13 : 1, count = formats[f].bits == 32 ? 1u << 19 : 1u << formats[f].bits;
+            for (uint32_t n = 0; n < count; n += PANEL_COLUMNS) {
+                const bool negate = n / PANEL_COLUMNS % 3 == 0;
+                uint32_t codes[PANEL_COLUMNS];
+                float value[PANEL_COLUMNS];
+                int16_t place[PANEL_COLUMNS];
+                uint16_t special;
+                for (uint32_t j = 0; j < PANEL_COLUMNS; j++) codes[j] = (n + j) * step;
+                isa->decode(&formats[f], codes, 1, negate, value, place, &special);
+                for (uint32_t j = 0; j < PANEL_COLUMNS; j++) {
+                    const product_number expected = product_read(&formats[f], codes[j], negate);
+                    assert_int_equal(special >> j & 1, expected.kind != 0);
+                    if (expected.kind != 0) continue;
+                    assert_true((double)value[j] == ldexp((double)expected.significand, expected.exponent - formats[f].mantissa) && (signbit(value[j]) != 0) == expected.negative);
+                    assert_int_equal(place[j], expected.significand == 0 ? PANEL_ZERO : expected.exponent);
+                }
             }
         }
     }
