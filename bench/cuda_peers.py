@@ -1,11 +1,14 @@
-"""The Hopper products beside their peers on one GPU, in one process, on the same random tensors: cuBLASLt through PyTorch, and DeepGEMM where it can be imported.
+"""The Hopper products beside their peers on one GPU, in one process, on the same random tensors: cuBLASLt through PyTorch, the best of what cuBLASLt proposes, and DeepGEMM where it
+can be imported.
 
-Usage: cuda_peers.py [--images build/images] [--calls build/bench/libcuda_matmul_calls.so] [--rounds 7] [--tiles] [--sustained 2] [SHAPES, as 4096x4096x7168 ...]
+Usage: cuda_peers.py [--images build/images] [--calls build/bench/libcuda_matmul_calls.so] [--rounds 7] [--candidates 16] [--formats bf16,e4m3,e4m3_block] [--tiles] [--sustained 2]
+                     [SHAPES, as 4096x4096x7168 ...]
 
 Build what it loads: cmake --build build --target cuda_matmul_calls. A contestant's calls, over rotated inputs of 200 MB and more, are one CUDA graph of about 4 ms; the
 contestants take turns, a replay each a round after 10 ms of rest, so all see the same clocks: burst times. A figure is the median over the rounds. --tiles times every tile of ours, and
-says how far the one that the library chooses is from the best. --sustained: each also replays without rest for so many seconds, in turns; the figure is the mean of the second half, when
-the GPU runs at what its power allows. Results are compared with each other before anything is timed.
+says how far the one that the library chooses is from the best. --candidates: cuBLASLt is asked for so many proposals, each of which is timed alone (the least of three replays of about
+1 ms); the fastest takes part in the turns as "Lt best", with its number among those that ran; 0: none. --sustained: each also replays without rest for so many seconds, in turns; the
+figure is the mean of the second half, when the GPU runs at what its power allows. Results are compared with each other before anything is timed.
 """
 import argparse
 import ctypes
@@ -16,8 +19,11 @@ import time
 
 import torch
 
+import cublaslt
+
 SHAPES = """4096x4096x4096 8192x8192x8192 4096x7168x2048 4096x24576x1536 4096x7168x16384 4096x4096x7168 4096x2112x7168 4096x3072x768 4096x768x3072 4096x14336x4096
 512x7168x2048 512x4096x7168 512x2112x7168 128x7168x2048 128x4096x7168 64x7168x2048 64x4096x7168""".split()
+FORMATS = "bf16", "e4m3", "e4m3_block"
 
 
 def load(path, images):
@@ -50,8 +56,10 @@ class Inputs:
         padded = torch.zeros(-(-n // 128), -(-blocks // 4) * 4, device="cuda")
         padded[:, :blocks] = self.b_scales
         self.b_columns = padded.t()                                     # [k / 128 up to a multiple of 4, n / 128]
+        self.operands = {"bf16": (self.a16, self.b16), "e4m3": (self.a, self.b), "e4m3_block": (self.a, self.b)}
         self.a_deep = deep_gemm.get_mn_major_tma_aligned_tensor(self.a_scales) if deep_gemm else None
         self.one = torch.full((), 0.01, device="cuda")
+        self.scales = {"bf16": (0, 0), "e4m3": (self.one.data_ptr(),) * 2, "e4m3_block": (self.b_columns.data_ptr(), self.a_columns.data_ptr())}   # of b and of a
         self.out = torch.empty(m, n, device="cuda", dtype=torch.bfloat16)
 
 
@@ -65,11 +73,13 @@ class Contest:
             print(f"no DeepGEMM: {error}")
             deep_gemm = None
         self.deep_gemm = deep_gemm
+        self.lt = cublaslt.Library() if args.candidates else None
+        self.workspace = torch.empty(cublaslt.WORKSPACE, device="cuda", dtype=torch.uint8)
 
     def ours(self, format, entry):
         def call(i):
             block = format == "e4m3_block"
-            a, b = (i.a16, i.b16) if format == "bf16" else (i.a, i.b)
+            a, b = i.operands[format]
             self.calls.bench_launch(entry, i.m, i.n, i.k, a.data_ptr(), b.data_ptr(), i.a_scales.data_ptr() if block else 0, i.b_scales.data_ptr() if block else 0,
                                     1e-4 if format == "e4m3" else 1.0, i.out.data_ptr(), torch.cuda.current_stream().cuda_stream)
         return call
@@ -78,7 +88,7 @@ class Contest:
         """{format: {name: call}}; the first of each format is ours."""
         scaling = getattr(torch.nn.functional, "ScalingType", None)
         every = {}
-        for format in ("bf16", "e4m3", "e4m3_block"):
+        for format in FORMATS:
             chosen = self.calls.bench_entry(format.encode(), m, n, k, -1)
             row = {"ours": self.ours(format, chosen)}
             number = 0
@@ -94,13 +104,51 @@ class Contest:
             every["e4m3_block"]["cuBLASLt"] = lambda i: self.scaled(i, scaling)
         if self.deep_gemm:
             every["e4m3_block"]["DeepGEMM"] = lambda i: self.deep_gemm.fp8_gemm_nt((i.a, i.a_deep), (i.b, i.b_scales), i.out)
-        return every
+        return {format: every[format] for format in self.args.formats.split(",")}
+
+    def candidate(self, product, format, candidate):
+        def call(i):
+            a, b = i.operands[format]
+            product.multiply(candidate, a.data_ptr(), b.data_ptr(), i.out.data_ptr(), self.workspace.data_ptr(), torch.cuda.current_stream().cuda_stream, i.scales[format])
+        return call
+
+    def best_candidate(self, format, sets):
+        """("Lt best, 3 of 16", its call), or None and why."""
+        i, modes = sets[0], {"bf16": None, "e4m3": (cublaslt.ONE, cublaslt.ONE), "e4m3_block": (cublaslt.BY_128X128, cublaslt.BY_1X128)}
+        product = cublaslt.Product(self.lt, i.m, i.n, i.k, cublaslt.BF16 if format == "bf16" else cublaslt.E4M3, modes[format])
+        best, reason = None, "it proposes nothing"
+        product.scale(*i.scales[format])
+        try:
+            proposed = product.candidates(self.args.candidates)
+        except RuntimeError as error:
+            return None, str(error)
+        for number, candidate in enumerate(proposed):
+            call = self.candidate(product, format, candidate)
+            try:
+                graph, calls = self.graph_of(call, sets, milliseconds=1.0)
+            except RuntimeError as error:
+                reason = str(error).splitlines()[0]
+                continue
+            least = min(self.replay(graph) for _ in range(3)) / calls
+            if best is None or least < best[0]:
+                best = (least, f"Lt best, {number + 1} of {len(proposed)}", call)
+        return (best[1:], "") if best else (None, reason)
+
+    @staticmethod
+    def replay(graph):
+        """Microseconds."""
+        start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        start.record()
+        graph.replay()
+        stop.record()
+        stop.synchronize()
+        return start.elapsed_time(stop) * 1e3
 
     @staticmethod
     def scaled(i, scaling):
         return torch.nn.functional.scaled_mm(i.a, i.b.t(), i.a_columns, scaling.BlockWise1x128, i.b_columns, scaling.BlockWise128x128, output_dtype=torch.bfloat16)
 
-    def graph_of(self, call, sets):
+    def graph_of(self, call, sets, milliseconds=4.0):
         for i in sets:
             call(i)
         torch.cuda.synchronize()
@@ -110,7 +158,7 @@ class Contest:
             call(i)
         stop.record()
         stop.synchronize()
-        repeats = max(1, min(400 // len(sets), int(4.0 / max(start.elapsed_time(stop), 1e-3))))
+        repeats = max(1, min(400 // len(sets), int(milliseconds / max(start.elapsed_time(stop), 1e-3))))
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph):
             for _ in range(repeats):
@@ -160,6 +208,12 @@ class Contest:
         result = {}
         for format, row in self.contestants(m, n, k).items():
             graphs = {}
+            if self.lt:
+                found, reason = self.best_candidate(format, sets)
+                if found:
+                    row[found[0]] = found[1]
+                else:
+                    print(f"{format} {shape}: no Lt best: {reason}")
             for name, call in list(row.items()):
                 try:
                     graphs[name] = self.graph_of(call, sets)
@@ -170,13 +224,8 @@ class Contest:
             times = {name: [] for name in graphs}
             for _ in range(self.args.rounds):
                 for name, (graph, calls) in graphs.items():
-                    start, stop = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
                     time.sleep(0.01)
-                    start.record()
-                    graph.replay()
-                    stop.record()
-                    stop.synchronize()
-                    times[name].append(start.elapsed_time(stop) * 1e3 / calls)
+                    times[name].append(self.replay(graph) / calls)
             result[format] = {name: [statistics.median(t)] for name, t in times.items()}
             for name, (graph, calls) in graphs.items() if self.args.sustained else ():
                 if not name.startswith("tile "):
@@ -189,6 +238,8 @@ def main():
     p.add_argument("--images", default="build/images")
     p.add_argument("--calls", default="build/bench/libcuda_matmul_calls.so")
     p.add_argument("--rounds", type=int, default=7)
+    p.add_argument("--candidates", type=int, default=16)
+    p.add_argument("--formats", default=",".join(FORMATS))
     p.add_argument("--tiles", action="store_true")
     p.add_argument("--sustained", type=float, default=0, metavar="SECONDS")
     p.add_argument("shapes", nargs="*", default=SHAPES)
@@ -208,7 +259,7 @@ def main():
                 for name, figures in times.items():
                     if name != "ours":
                         line += f"  {name} {figures[index]:.2f} ({figures[index] / ours:.2f})"
-                        ratios.setdefault((format, way, name, size), []).append(figures[index] / ours)
+                        ratios.setdefault((format, way, name.split(",")[0] if name.startswith("Lt best") else name, size), []).append(figures[index] / ours)
                 if tiles and index == 0:
                     best = min(tiles, key=tiles.get)
                     chosen.append(min(1.0, tiles[best] / ours))
