@@ -1,11 +1,14 @@
 /* Measures, for each product of a model, every kernel that accepts it and every variant of those, at several numbers of rows on the device itself, and writes the fastest
- * down (plan_tuning). A product is run over and over in one device graph, on weights that take turns, so that they come from memory as in a run. */
+ * down (plan_tuning). A product is run over and over in one device graph, on weights that take turns, so that they come from memory as in a run. One call comes first: it says how many a
+ * graph holds, and a kernel that takes more than twice the best one's time in it is left at that. */
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
 
 #include "engine/engine.h"
 
-enum { COPIES_MOST = 32, NODES = 32, TURNS = 3 };
+enum { COPIES_MOST = 32, NODES = 32, TURNS = 3, RANDOM = 4096 };
+static const double graph_s = 2e-3, start_s = 30e-6;   /* what a graph is to take; what starting one call and waiting for it adds to it at most */
 static const size_t COLD_BYTES = (size_t)160 << 20;    /* more than a GPU's cache holds */
 static const int64_t measured_rows[] = {1, 16, 64, 128, 512, 2048};
 
@@ -20,14 +23,16 @@ typedef struct tuning {
 
 /* ---- one product at one number of rows ---- */
 
+/* Those of a product, the same for all numbers of rows. */
+typedef struct weights { dw_tensor copies[COPIES_MOST]; int count; size_t bytes; } weights;
+
 typedef struct trial {
     arena arena;
     dim_table *dims;
     kernel_case c;
     dw_tensor in[KERNEL_CASE_OPERANDS], out[KERNEL_CASE_RESULTS];
     const dw_tensor *ins[KERNEL_CASE_OPERANDS], *outs[KERNEL_CASE_RESULTS];
-    dw_tensor weights[COPIES_MOST];
-    int copies;
+    const weights *weights;
     size_t bytes[KERNEL_CASE_OPERANDS + KERNEL_CASE_RESULTS];
 } trial;
 
@@ -59,6 +64,13 @@ static dw_status take(tuning *t, const op_type *type, dw_tensor *tensor, size_t 
     return DW_OK;
 }
 
+/* A few thousand numbers over and over. */
+static void repeat_random(dw_format format, int64_t count, uint64_t seed, uint8_t *values) {
+    const size_t period = RANDOM * (size_t)dw_format_bits(format) / 8, bytes = ((size_t)count * (size_t)dw_format_bits(format) + 7) / 8;
+    for (int64_t i = 0; i < count && i < RANDOM; i++) num_store(format, values, i, (double)num_random_normal(seed, (uint64_t)i), true);
+    for (size_t at = period; at < bytes; at += period) memcpy(values + at, values, bytes - at < period ? bytes - at : period);
+}
+
 /* Numbers on the host, quantised where the format is a block's, brought over. */
 static dw_status fill(tuning *t, trial *trial, const dw_tensor *tensor, size_t bytes, uint64_t seed) {
     const device_calls *calls = t->model->device->calls;
@@ -68,7 +80,7 @@ static dw_status fill(tuning *t, trial *trial, const dw_tensor *tensor, size_t b
     uint8_t *values = arena_new(&trial->arena, (size_t)count * 8 + 8, ENGINE_ALIGN), *memory = values;
     if (values == NULL) return DW_NO_MEMORY;
     plain.data = values;
-    for (int64_t i = 0; i < count; i++) num_store(plain.format, values, i, i < 4096 ? (double)num_random_normal(seed, (uint64_t)i) : num_load(plain.format, values, i % 4096), true);
+    repeat_random(plain.format, count, seed, values);
     if (dw_format_is_block(tensor->format)) {
         memory = arena_new(&trial->arena, bytes + ENGINE_ALIGN, ENGINE_ALIGN);
         if (memory == NULL) return DW_NO_MEMORY;
@@ -83,9 +95,30 @@ static dw_status fill(tuning *t, trial *trial, const dw_tensor *tensor, size_t b
     return calls->synchronize(t->model->device);
 }
 
-static dw_status make_operands(tuning *t, trial *trial) {
+static dw_status make_weights(tuning *t, trial *trial, weights *w) {
     const device_calls *calls = t->model->device->calls;
+    TRY(take(t, trial->c.in[1], &w->copies[0], &w->bytes));
+    w->count = 1;
+    TRY(fill(t, trial, &w->copies[0], w->bytes, 2));
+    while (w->count < COPIES_MOST && (size_t)w->count * w->bytes < COLD_BYTES) {
+        dw_tensor *copy = &w->copies[w->count];
+        TRY(take(t, trial->c.in[1], copy, &w->bytes));
+        w->count++;
+        TRY(calls->copy(t->model->device, copy->data, w->copies[0].data, w->bytes));
+    }
+    return DW_OK;
+}
+
+static void free_weights(tuning *t, weights *w) {
+    for (int i = 0; i < w->count; i++) t->model->device->calls->release(t->model->device, w->copies[i].data, w->bytes + 1);
+}
+
+static dw_status make_operands(tuning *t, trial *trial, weights *w) {
+    if (w->count == 0) TRY(make_weights(t, trial, w));
+    trial->weights = w;
+    trial->ins[1] = &w->copies[0];
     for (int i = 0; i < trial->c.n_in; i++) {
+        if (i == 1) continue;
         TRY(take(t, trial->c.in[i], &trial->in[i], &trial->bytes[i]));
         TRY(fill(t, trial, &trial->in[i], trial->bytes[i], (uint64_t)i + 1));
         trial->ins[i] = &trial->in[i];
@@ -94,39 +127,62 @@ static dw_status make_operands(tuning *t, trial *trial) {
         TRY(take(t, trial->c.out[i], &trial->out[i], &trial->bytes[KERNEL_CASE_OPERANDS + i]));
         trial->outs[i] = &trial->out[i];
     }
-    trial->weights[0] = trial->in[1];
-    trial->copies = 1;
-    while (trial->copies < COPIES_MOST && (size_t)trial->copies * trial->bytes[1] < COLD_BYTES) {
-        dw_tensor *copy = &trial->weights[trial->copies];
-        size_t bytes;
-        TRY(take(t, trial->c.in[1], copy, &bytes));
-        trial->copies++;
-        TRY(calls->copy(t->model->device, copy->data, trial->in[1].data, bytes));
-    }
     return DW_OK;
 }
 
 static void free_trial(tuning *t, trial *trial) {
     const device_calls *calls = t->model->device->calls;
-    for (int i = 0; i < trial->c.n_in; i++) calls->release(t->model->device, trial->in[i].data, trial->bytes[i] + 1);
+    for (int i = 0; i < trial->c.n_in; i++)
+        if (i != 1) calls->release(t->model->device, trial->in[i].data, trial->bytes[i] + 1);
     for (int i = 0; i < trial->c.n_out; i++) calls->release(t->model->device, trial->out[i].data, trial->bytes[KERNEL_CASE_OPERANDS + i] + 1);
-    for (int i = 1; i < trial->copies; i++) calls->release(t->model->device, trial->weights[i].data, trial->bytes[1] + 1);
     dim_table_destroy(trial->dims);
     arena_free(&trial->arena);
 }
 
-static dw_status record(tuning *t, trial *trial, const kernel_row *row, kernel_run *run, device_graph *graph) {
+/* A graph of so many calls, launched once. */
+static dw_status record(tuning *t, trial *trial, const kernel_row *row, kernel_run *run, int nodes, device_graph *graph) {
     device *device = t->model->device;
     TRY(device->calls->graph_begin(device, graph));
-    for (int i = 0; i < NODES; i++) {
-        trial->ins[1] = &trial->weights[i % trial->copies];
+    for (int i = 0; i < nodes; i++) {
+        trial->ins[1] = &trial->weights->copies[i % trial->weights->count];
         TRY(device->calls->graph_add(device, graph, row, run));
     }
-    return device->calls->graph_launch(device, graph);
+    TRY(device->calls->graph_launch(device, graph));
+    return device->calls->synchronize(device);
 }
 
-/* Seconds of one call: the least of some turns of the graph. */
-static dw_status measure(tuning *t, trial *trial, const kernel_row *row, int variant, double *seconds) {
+/* Seconds of the graph: the least of some turns. */
+static dw_status launch(tuning *t, device_graph *graph, double *seconds) {
+    device *device = t->model->device;
+    for (int i = 0; i < TURNS; i++) {
+        const double start = engine_now();
+        TRY(device->calls->graph_launch(device, graph));
+        TRY(device->calls->synchronize(device));
+        const double spent = engine_now() - start;
+        if (i == 0 || spent < *seconds) *seconds = spent;
+    }
+    return DW_OK;
+}
+
+/* Calls of a graph: so many that it takes some milliseconds, and that all weights have their turn. */
+static int count_nodes(const trial *trial, double call_s) {
+    const int least = trial->weights->count;
+    return call_s * NODES < graph_s ? NODES : call_s * least > graph_s ? least : (int)(graph_s / call_s);
+}
+
+static dw_status time_calls(tuning *t, trial *trial, const kernel_row *row, kernel_run *run, double best_s, device_graph *graph, double *seconds) {
+    TRY(record(t, trial, row, run, 1, graph));
+    TRY(launch(t, graph, seconds));
+    if (*seconds > 2 * best_s + start_s) return DW_OK;
+    const int nodes = count_nodes(trial, *seconds);
+    TRY(record(t, trial, row, run, nodes, graph));
+    TRY(launch(t, graph, seconds));
+    *seconds /= nodes;
+    return DW_OK;
+}
+
+/* Seconds of one call. best_s: of the fastest so far, or infinity; one that is far slower is told from one call by itself, its start included. */
+static dw_status measure(tuning *t, trial *trial, const kernel_row *row, int variant, double best_s, double *seconds) {
     device *device = t->model->device;
     const kernel_tuned tuned = {INT64_MAX, variant};
     kernel_run run = {.call = {.context = t->context, .op = trial->c.op, .attrs = &trial->c.attrs, .n_in = trial->c.n_in, .in = trial->ins, .n_out = trial->c.n_out, .out = trial->outs},
@@ -137,15 +193,7 @@ static dw_status measure(tuning *t, trial *trial, const kernel_row *row, int var
     TRY(device->calls->alloc(device, workspace, &run.workspace));
     dw_status status = device->calls->graph_create(device, &graph);
     if (status == DW_OK) {
-        status = record(t, trial, row, &run, graph);
-        if (status == DW_OK) status = device->calls->synchronize(device);
-        for (int i = 0; i < TURNS && status == DW_OK; i++) {
-            const double start = engine_now();
-            status = device->calls->graph_launch(device, graph);
-            if (status == DW_OK) status = device->calls->synchronize(device);
-            const double spent = (engine_now() - start) / NODES;
-            if (i == 0 || spent < *seconds) *seconds = spent;
-        }
+        status = time_calls(t, trial, row, &run, best_s, graph, seconds);
         device->calls->graph_release(device, graph);
     }
     device->calls->release(device, run.workspace, workspace);
@@ -158,7 +206,7 @@ typedef struct fastest { const kernel_row *row; const char *variant; double seco
 
 static dw_status try_one(tuning *t, trial *trial, const kernel_row *row, int variant, const char *name, fastest *best) {
     double seconds;
-    dw_status status = measure(t, trial, row, variant, &seconds);
+    dw_status status = measure(t, trial, row, variant, best->row != NULL ? best->seconds : INFINITY, &seconds);
     if (status == DW_UNSUPPORTED && (row->needs & CHIP_LIBRARIES) != 0) {   /* what a library takes is known when it is asked */
         text_printf(&t->out, "#   not %s %s: %s\n", row->name, name, dw_context_error(t->context));
         return base_poll(t->context);
@@ -169,13 +217,13 @@ static dw_status try_one(tuning *t, trial *trial, const kernel_row *row, int var
     return base_poll(t->context);
 }
 
-static dw_status try_all(tuning *t, trial *trial, fastest *best) {
+static dw_status try_all(tuning *t, trial *trial, weights *w, fastest *best) {
     static const int64_t no_symbols[1] = {0};
     kernel_problem problem = {.context = t->context, .op = trial->c.op, .attrs = &trial->c.attrs, .post = trial->c.post, .n_in = trial->c.n_in, .n_out = trial->c.n_out,
                               .in = trial->c.in, .out = trial->c.out, .constant_in = 2, .dims = trial->dims, .symbols = no_symbols, .chip = &t->model->chip};
     kernel_choice choice;
     TRY(kernel_choose(&trial->arena, &problem, t->model->registry, NULL, &choice));
-    TRY(make_operands(t, trial));
+    TRY(make_operands(t, trial, w));
     for (int i = 0; i < choice.verdict_count; i++) {
         const kernel_row *row = choice.verdicts[i].row;
         const char *name;
@@ -188,7 +236,7 @@ static dw_status try_all(tuning *t, trial *trial, fastest *best) {
     return DW_OK;
 }
 
-static dw_status tune_rows(tuning *t, const char *line, int64_t rows, plan_tuned *entry, fastest *best) {
+static dw_status tune_rows(tuning *t, const char *line, int64_t rows, weights *w, plan_tuned *entry, fastest *best) {
     trial trial = {0};
     const char *words;
     *best = (fastest){0};
@@ -196,7 +244,7 @@ static dw_status tune_rows(tuning *t, const char *line, int64_t rows, plan_tuned
     dw_status status = put_rows(t, &trial, line, rows, &words);
     if (status == DW_OK) status = dim_table_create(t->context, &trial.dims);
     if (status == DW_OK) status = kernel_case_parse(&trial.arena, trial.dims, "product", 1, words, &trial.c);
-    if (status == DW_OK) status = try_all(t, &trial, best);
+    if (status == DW_OK) status = try_all(t, &trial, w, best);
     free_trial(t, &trial);
     if (status != DW_OK) return base_fail_at(t->context, status, "product \"%s\", %" PRId64 " rows", line, rows);
     if (best->row == NULL) return base_fail(t->context, DW_INTERNAL, "product \"%s\": nothing was measured", line);
@@ -204,16 +252,24 @@ static dw_status tune_rows(tuning *t, const char *line, int64_t rows, plan_tuned
     return DW_OK;
 }
 
+static dw_status tune_all_rows(tuning *t, const char *line, weights *w, plan_tuned_product *product) {
+    for (size_t i = 0; i < COUNT_OF(measured_rows); i++) {
+        fastest best;
+        TRY(tune_rows(t, line, measured_rows[i], w, &product->rows[product->count++], &best));
+        text_printf(&t->out, "#   %-7" PRId64 " %9.2f us %s %s, of %d\n", measured_rows[i], best.seconds * 1e6, best.row->name, best.variant, best.tried);
+    }
+    return DW_OK;
+}
+
 static dw_status tune_product(tuning *t, const char *line) {
     plan_tuned_product *product;
+    weights w = {0};
     if (map_find(&t->choices.products, line) != NULL) return DW_OK;
     TRY_NEW(product, &t->arena, 1);
     product->line = line;
-    for (size_t i = 0; i < COUNT_OF(measured_rows); i++) {
-        fastest best;
-        TRY(tune_rows(t, line, measured_rows[i], &product->rows[product->count++], &best));
-        text_printf(&t->out, "#   %-7" PRId64 " %9.2f us %s %s, of %d\n", measured_rows[i], best.seconds * 1e6, best.row->name, best.variant, best.tried);
-    }
+    dw_status status = tune_all_rows(t, line, &w, product);
+    free_weights(t, &w);
+    TRY(status);
     text_printf(&t->out, "# of %s\n", line);
     t->products++;
     return map_set(&t->choices.products, line, product);
