@@ -311,8 +311,9 @@ bool async_check_mbarrier(sim_warp *w, const sim_op *op, int lane, uint64_t addr
     uint64_t offset;
     const sim_cta *cta = async_shared_side(w, op, lane, address, &offset);
     if (cta == NULL) return false;
+    if (w->launch->options->inits_unfenced) return true;
     if (offset + 8 > cta->shared_bytes || (cta->shared_shadow[offset] & (SHADOW_MBARRIER | SHADOW_GENERIC)) != (SHADOW_MBARRIER | SHADOW_GENERIC)) return true;
-    sim_find(w, op, lane, "the mbarrier at 0x%" PRIx64 " was initialised with no fence behind it: fence.mbarrier_init or fence.proxy.async before copies use it", offset);
+    sim_find(w, op, lane, "the mbarrier at 0x%" PRIx64 " was initialised with no fence behind it: fence.mbarrier_init or fence.proxy.async before copies use it (option inits=unfenced: a barrier will do)", offset);
     return false;
 }
 

@@ -339,6 +339,7 @@ typedef struct sim_options {
     bool phases_unseen;           /* phases of mbarriers may end that nobody waits for, and a CTA in the middle of one */
     bool registers_unlimited;     /* setmaxnreg has no effect */
     bool registers_by_warp;       /* the warps of a warpgroup may execute different ones */
+    bool inits_unfenced;          /* copies may use mbarriers with no fence behind their initialisation */
     bool fences_implied;          /* waits and barriers order tensor memory by themselves, in kernels that have tcgen05.fence, too */
     int sm_count, arch;
     size_t shared_limit;          /* bytes of shared memory a CTA may have */
