@@ -11,7 +11,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-typedef struct copy_op { sim_address shared, global, mbarrier; uint32_t at[5]; int rank, coordinates; uint32_t mask, bytes, byte_mask; bool tensor, store; } copy_op;
+typedef struct copy_op { sim_address shared, global, mbarrier; uint32_t at[5], offsets[3]; int rank, coordinates, offset_count; uint32_t mask, bytes, byte_mask; bool tensor, store, im2col; } copy_op;
 
 /* How elements are copied: so many at a time, from and to so many bytes. Small ones lie side by side in global memory (PTX ISA 5.5.1.1). */
 typedef struct grain { uint8_t elements, from, to; } grain;
@@ -26,6 +26,7 @@ static uint64_t swizzled(uint64_t address, int swizzle) {
     case 2: return address ^ (address >> 3 & 0x30);
     case 3: return address ^ (address >> 3 & 0x70);
     case 4: return address ^ (address >> 2 & 0x60);
+    case 6: return address ^ (address >> 1 & 0x40);
     default: return address;
     }
 }
@@ -34,8 +35,8 @@ static uint64_t swizzled(uint64_t address, int swizzle) {
 static uint32_t box_size(const sim_tensor_map *m, int i) { return i == 0 ? m->box[0] : (m->box[i] + m->steps[i] - 1u) / m->steps[i]; }
 
 static size_t box_grains(const sim_tensor_map *m) {
-    size_t elements = 1;
-    for (int i = 0; i < m->rank; i++) elements *= box_size(m, i);
+    size_t elements = m->im2col != 0 ? (size_t)m->box[0] * m->pixels : 1;
+    for (int i = 0; i < m->rank && m->im2col == 0; i++) elements *= box_size(m, i);
     return elements / grains[m->type].elements;
 }
 
@@ -153,6 +154,33 @@ static bool copy_box(struct sim_async *a, sim_cta *cta) {
     return true;
 }
 
+/* Of an im2col map: where its bounding box ends along a dimension. */
+static int64_t end_of_box(const sim_tensor_map *m, int dimension) { return (int64_t)(m->dims[dimension] + (uint64_t)(int64_t)m->upper[dimension - 1]); }
+
+/* The pixels of an im2col map, one after another through its bounding box, from which the copy's offsets lead to those that are copied (PTX ISA 5.5.4). */
+static bool copy_column(struct sim_async *a, sim_cta *cta) {
+    static const uint32_t index[5] = {0};
+    const sim_tensor_map *m = &a->map;
+    const size_t row = (size_t)(m->box[0] / grains[m->type].elements) * grains[m->type].to;
+    const int last = m->rank - 1;
+    int64_t at[5];
+    for (int i = 0; i < m->rank; i++) at[i] = a->at[i];
+    for (size_t pixel = 0; pixel < m->pixels; pixel++) {
+        struct sim_async one = *a;
+        for (int i = 1; i < last; i++) one.at[i] = (int32_t)(at[i] + a->offsets[i - 1]);
+        one.at[last] = at[last] < INT32_MAX ? (int32_t)at[last] : INT32_MAX;
+        if (!copy_row(&one, cta, index, pixel * row)) return false;
+        int i = 1;
+        for (; i < last; i++) {
+            at[i] += m->steps[i];
+            if (at[i] < end_of_box(m, i)) break;
+            at[i] = m->lower[i - 1];
+        }
+        if (i == last) at[last] += m->steps[last];
+    }
+    return true;
+}
+
 /* Combines bytes of elements of the op's type. */
 static void combine_bytes(const struct sim_async *a, uint8_t *to, const uint8_t *from, ptx_space space) {
     const size_t each = a->op->bytes;
@@ -194,7 +222,7 @@ static void copy_near(struct sim_async *a, sim_cta *cta) {
 }
 
 static bool copy_all(struct sim_async *a, sim_cta *cta) {
-    if (!a->response && a->from == NULL) return a->tensor ? copy_box(a, cta) : copy_bytes(a, cta);
+    if (!a->response && a->from == NULL) return !a->tensor ? copy_bytes(a, cta) : a->map.im2col != 0 ? copy_column(a, cta) : copy_box(a, cta);
     copy_near(a, cta);
     return true;
 }
@@ -332,8 +360,27 @@ static bool read_map(sim_warp *w, const sim_op *op, int lane, uint64_t address, 
     }
     bool steps = true;
     for (int i = 1; i < rank; i++) steps &= map->steps[i] >= 1 && map->steps[i] <= 8;
-    if (!steps || map->type >= COUNT_OF(grains) || map->swizzle > 4 || map->fill > 1) {
-        sim_find(w, op, lane, "a tensor map with element strides outside of 1 to 8, or with a swizzle that is not modelled: in atoms of 64 bytes, or that flips 8");
+    if (!steps || map->type >= COUNT_OF(grains) || map->swizzle == CUDA_SWIZZLE_128_ATOM_32_FLIP_8 || map->swizzle > CUDA_SWIZZLE_128_ATOM_64 || map->fill > 1) {
+        sim_find(w, op, lane, "a tensor map with element strides outside of 1 to 8, or with a swizzle that is not modelled: in atoms of 32 bytes that flips 8");
+        return false;
+    }
+    return true;
+}
+
+/* The copy's offsets, and whether it begins inside of the map's bounding box; else a finding, and false. */
+static bool begin_column(sim_warp *w, const sim_op *op, int lane, struct sim_async *a) {
+    const copy_op *c = op->extra;
+    const sim_tensor_map *m = &a->map;
+    if ((m->im2col != 0) != c->im2col) {
+        sim_find(w, op, lane, "the tensor map is %s, and the instruction %s", m->im2col != 0 ? "one of im2col" : "tiled", c->im2col ? "one of im2col" : "tiled");
+        return false;
+    }
+    for (int i = 0; i < m->rank - 2 && c->im2col; i++) {
+        const int most = m->rank == 3 ? UINT16_MAX : m->rank == 4 ? 255 : 31;
+        const int64_t end = end_of_box(m, i + 1);
+        if (c->offset_count > 0) a->offsets[i] = ((const uint16_t *)sim_row(w, c->offsets[i]))[lane];
+        if (a->offsets[i] <= most && a->at[i + 1] >= m->lower[i] && a->at[i + 1] < end) continue;
+        sim_find(w, op, lane, "coordinate %d is %d, and the map's bounding box has %d to %" PRId64 "; or its offset %u is more than %d", i + 1, a->at[i + 1], m->lower[i], end - 1, a->offsets[i], most);
         return false;
     }
     return true;
@@ -401,6 +448,7 @@ static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (c->tensor) {
             if (!read_map(w, op, lane, global, c->rank, &a.map)) return SIM_STOP;
             for (int i = 0; i < c->coordinates; i++) a.at[i] = ((const int32_t *)sim_row(w, c->at[i]))[lane];
+            if (!begin_column(w, op, lane, &a)) return SIM_STOP;
             a.four_rows = c->coordinates > c->rank;
             if (a.four_rows && a.map.box[1] != 1) return sim_find(w, op, lane, "four rows are copied by a tensor map whose box has one, not %u", a.map.box[1]);
             a.bytes = box_grains(&a.map) * grains[a.map.type].to * (a.four_rows ? 4 : 1);
@@ -502,12 +550,25 @@ static dw_status decode_coordinates(sim_decoding *d, const ptx_operand *o, copy_
     return DW_OK;
 }
 
+/* Of .im2col: a vector of an offset for each dimension but the first and the last, which a load has. */
+static dw_status decode_offsets(sim_decoding *d, copy_op *c, int *next) {
+    const ptx_instruction *in = d->instruction;
+    if (!c->im2col) return DW_OK;
+    if (c->rank < 3) return sim_decode_fail(d, DW_SYNTAX, "im2col is of tensors of 3 to 5 dimensions");
+    if (c->store) return DW_OK;
+    const ptx_operand *o = *next < in->count ? &in->operands[(*next)++] : NULL;
+    c->offset_count = c->rank - 2;
+    if (o == NULL || o->kind != PTX_OPERAND_VECTOR || o->count != c->offset_count) return sim_decode_fail(d, DW_SYNTAX, "expected {%d offsets} behind the mbarrier", c->offset_count);
+    for (int i = 0; i < o->count; i++) TRY(sim_decode_source(d, &o->items[i], PTX_u16, &c->offsets[i]));
+    return DW_OK;
+}
+
 static sim_handler select_copy(sim_decoding *d, bool tensor, bool store) {
     const ptx_instruction *in = d->instruction;
     copy_op *c = sim_decode_new(d, sizeof *c);
     int next = 2;
     if (c == NULL) return NULL;
-    *c = (copy_op){.tensor = tensor, .store = store, .mask = SIM_NO_ROW, .bytes = SIM_NO_ROW, .byte_mask = SIM_NO_ROW};
+    *c = (copy_op){.tensor = tensor, .store = store, .im2col = sim_mod(d, SIM_MOD_im2col) || sim_mod(d, SIM_MOD_im2col_no_offs), .mask = SIM_NO_ROW, .bytes = SIM_NO_ROW, .byte_mask = SIM_NO_ROW};
     for (int i = 0; i < 5; i++) {
         if (sim_mod(d, (sim_modifier)(SIM_MOD_d1 + i))) c->rank = i + 1;
     }
@@ -520,6 +581,7 @@ static sim_handler select_copy(sim_decoding *d, bool tensor, bool store) {
     if (!tensor && sim_decode_source(d, &in->operands[next++], PTX_u32, &c->bytes) != DW_OK) return NULL;
     if (sim_decode_place(d, shared, PTX_SHARED, &c->shared) != DW_OK || sim_decode_place(d, global, tensor ? PTX_GENERIC : PTX_GLOBAL, &c->global) != DW_OK) return NULL;
     if (!store && sim_decode_place(d, &in->operands[next++], PTX_SHARED, &c->mbarrier) != DW_OK) return NULL;
+    if (decode_offsets(d, c, &next) != DW_OK) return NULL;
     if (sim_mod(d, SIM_MOD_multicast_cluster) && (next >= in->count || sim_decode_source(d, &in->operands[next++], PTX_u16, &c->mask) != DW_OK)) return NULL;
     if (sim_mod(d, SIM_MOD_cp_mask) && (next >= in->count || sim_decode_source(d, &in->operands[in->count - 1], PTX_b16, &c->byte_mask) != DW_OK)) return NULL;
     if (in->count > next + 1 + (c->byte_mask != SIM_NO_ROW)) {   /* one more: a cache policy */

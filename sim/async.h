@@ -22,6 +22,7 @@ struct sim_async {
     uint8_t *read;                 /* of a store: what was read of the source, when the target is not written yet; else NULL */
     sim_tensor_map map;
     int32_t at[5];
+    uint16_t offsets[3];           /* of im2col: from positions in the bounding box to pixels */
     bool four_rows;                /* of a tensor of two dimensions: the column, and the rows of four boxes */
     uint64_t global;
     size_t bytes;                  /* in shared memory */

@@ -8,6 +8,9 @@
  *     // vector: FILE             the bytes of out are those of tests/sim/vectors/FILE, recorded on hardware
  *     // finds: TEXT              the launch must end with a finding that contains this (the simulator only)
  *     // refuses: TEXT            fetching the kernel must fail with a message that contains this (the simulator only)
+ *     // map: type=7 dims=8,9,7,2 lower=-1,-1 upper=-1,-1 channels=8 pixels=32 steps=1,1,1,1 swizzle=0 fill=0
+ *                              a tensor map of im2col lies in front of what in points to, 128 bytes long; its tensor is what in points to, without gaps;
+ *                              type, swizzle and fill are the driver's numbers
  *     // needs: 100               compute capability; cases for others than the device's are skipped
  * --image FILE loads that image, a fatbin say, instead of the text of the case that follows; its kernel is compiled from a program that carries the
  * comments.
@@ -42,6 +45,8 @@ typedef struct driver {
     cuda_result (*MemFree_v2)(cuda_pointer);
     cuda_result (*MemcpyHtoD_v2)(cuda_pointer, const void *, size_t);
     cuda_result (*MemcpyDtoH_v2)(void *, cuda_pointer, size_t);
+    cuda_result (*TensorMapEncodeIm2col)(cuda_tensor_map *, cuda_tensor_type, uint32_t, void *, const uint64_t *, const uint64_t *, const int *, const int *, uint32_t, uint32_t, const uint32_t *,
+                                         cuda_tensor_interleave, cuda_tensor_swizzle, cuda_tensor_promotion, cuda_tensor_fill);
     cuda_result (*LogsRegisterCallback)(cuda_log_callback, void *, cuda_log_handle *);
     bool simulated;
     int arch;
@@ -56,7 +61,7 @@ typedef struct test_case {
     size_t in_bytes, out_bytes, expected_bytes;
     struct { size_t at, bytes; double tolerance; } close[MAX_LINES];   /* stretches of floats compared with a tolerance */
     int close_count;
-    char finds[256], refuses[256], vector[128];
+    char finds[256], refuses[256], vector[128], map[256];
     int needs;
 } test_case;
 
@@ -85,7 +90,7 @@ static bool load_driver(const char *path, driver *d) {
     } while (0)
     FIND(Init); FIND(DeviceGetAttribute); FIND(DevicePrimaryCtxRetain); FIND(DevicePrimaryCtxRelease_v2); FIND(CtxPushCurrent_v2); FIND(CtxSynchronize);
     FIND(LibraryLoadData); FIND(LibraryUnload); FIND(LibraryGetKernel); FIND(KernelGetFunction); FIND(KernelSetAttribute); FIND(LaunchKernelEx);
-    FIND(MemAlloc_v2); FIND(MemFree_v2); FIND(MemcpyHtoD_v2); FIND(MemcpyDtoH_v2); FIND(LogsRegisterCallback);
+    FIND(MemAlloc_v2); FIND(MemFree_v2); FIND(MemcpyHtoD_v2); FIND(MemcpyDtoH_v2); FIND(TensorMapEncodeIm2col); FIND(LogsRegisterCallback);
 #undef FIND
     d->simulated = dlsym(library, "deepwell_sim_configure") != NULL;
     cuda_context context;
@@ -179,6 +184,8 @@ static bool read_directives(test_case *c) {
             snprintf(c->refuses, sizeof c->refuses, "%s", line + 12);
         } else if (strncmp(line, "// vector: ", 11) == 0) {
             snprintf(c->vector, sizeof c->vector, "%s", line + 11);
+        } else if (strncmp(line, "// map: ", 8) == 0) {
+            snprintf(c->map, sizeof c->map, "%s", line + 8);
         } else if (strncmp(line, "// needs: ", 10) == 0) {
             c->needs = atoi(line + 10);
         }
@@ -254,29 +261,64 @@ static bool launch(const driver *d, const test_case *c, cuda_kernel kernel, cuda
     return true;
 }
 
+/* Of a line "name=1,2,3 ..": how many numbers stand behind the name. */
+static uint32_t read_list(const char *line, const char *name, long long values[5]) {
+    const char *at = strstr(line, name);
+    uint32_t count = 0;
+    for (at = at != NULL ? at + strlen(name) : ""; count < 5 && *at != '\0' && *at != ' '; at += *at == ',') {
+        char *end;
+        values[count++] = strtoll(at, &end, 0);
+        if (end == at) return 0;
+        at = end;
+    }
+    return count;
+}
+
+static bool make_map(const driver *d, const test_case *c, cuda_pointer tensor, cuda_tensor_map *map) {
+    static const int sizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
+    long long numbers[9][5] = {{0}};
+    static const char *const names[] = {"type=", "dims=", "lower=", "upper=", "channels=", "pixels=", "steps=", "swizzle=", "fill="};
+    uint64_t dims[5], strides[5];
+    int lower[3], upper[3];
+    uint32_t steps[5], rank = 0;
+    for (int i = 0; i < 9; i++) {
+        const uint32_t count = read_list(c->map, names[i], numbers[i]);
+        if (i == 1) rank = count;
+    }
+    if (numbers[0][0] < 0 || numbers[0][0] > 12) return fail(c->name, "no type of a map", c->map);
+    for (uint32_t i = 0; i < rank; i++) {
+        dims[i] = (uint64_t)numbers[1][i];
+        strides[i] = (i == 0 ? (uint64_t)sizes[numbers[0][0]] : strides[i - 1]) * dims[i];
+        steps[i] = (uint32_t)numbers[6][i];
+    }
+    for (int i = 0; i < 3; i++) lower[i] = (int)numbers[2][i], upper[i] = (int)numbers[3][i];
+    const cuda_result result = d->TensorMapEncodeIm2col(map, (cuda_tensor_type)numbers[0][0], rank, (void *)(uintptr_t)tensor, dims, strides, lower, upper, (uint32_t)numbers[4][0], (uint32_t)numbers[5][0], steps,
+                                                        CUDA_INTERLEAVE_NONE, (cuda_tensor_swizzle)numbers[7][0], CUDA_PROMOTION_NONE, (cuda_tensor_fill)numbers[8][0]);
+    return c->refuses[0] != '\0' ? expect_message(c, c->refuses, result) : result == CUDA_OK || fail(c->name, "the map cannot be made", message);
+}
+
 static bool run_loaded(const driver *d, const test_case *c, cuda_library library, uint8_t *out) {
     cuda_kernel kernel;
-    cuda_pointer out_device = 0, in_device = 0;
+    cuda_pointer out_device = 0, in_memory = 0, in_device = 0;
+    cuda_tensor_map map;
+    const size_t map_bytes = c->map[0] != '\0' ? sizeof map : 0;
     cuda_result result = d->LibraryGetKernel(&kernel, library, "test");
-    if (c->refuses[0] != '\0') return expect_message(c, c->refuses, result);
+    if (c->refuses[0] != '\0' && c->map[0] == '\0') return expect_message(c, c->refuses, result);
     if (result != CUDA_OK) return fail(c->name, "the kernel cannot be fetched", message);
     memset(out, 0, c->out_bytes);
-    if (d->MemAlloc_v2(&out_device, c->out_bytes) != CUDA_OK || d->MemAlloc_v2(&in_device, c->in_bytes > 0 ? c->in_bytes : 4) != CUDA_OK ||
-        d->MemcpyHtoD_v2(out_device, out, c->out_bytes) != CUDA_OK || d->MemcpyHtoD_v2(in_device, c->in, c->in_bytes) != CUDA_OK) {
-        return fail(c->name, "no device memory", message);
-    }
-    bool good = launch(d, c, kernel, out_device, in_device, &result);
-    if (good && c->finds[0] != '\0') {
-        good = expect_message(c, c->finds, result);
-        d->DevicePrimaryCtxRelease_v2(0);   /* forgets the finding */
-    } else if (good && (result != CUDA_OK || d->MemcpyDtoH_v2(out, out_device, c->out_bytes) != CUDA_OK)) {
-        good = fail(c->name, "the launch failed", message);
-        if (d->simulated) d->DevicePrimaryCtxRelease_v2(0);
-    } else if (good) {
-        good = compare(c, out);
-    }
+    if (d->MemAlloc_v2(&out_device, c->out_bytes) != CUDA_OK || d->MemAlloc_v2(&in_memory, (c->in_bytes > 0 ? c->in_bytes : 4) + map_bytes) != CUDA_OK) return fail(c->name, "no device memory", message);
+    in_device = in_memory + map_bytes;
+    if (d->MemcpyHtoD_v2(out_device, out, c->out_bytes) != CUDA_OK || d->MemcpyHtoD_v2(in_device, c->in, c->in_bytes) != CUDA_OK) return fail(c->name, "no device memory", message);
+    bool good = c->map[0] == '\0' || make_map(d, c, in_device, &map), refused = c->refuses[0] != '\0';
+    if (good && !refused && c->map[0] != '\0') good = d->MemcpyHtoD_v2(in_memory, &map, sizeof map) == CUDA_OK || fail(c->name, "no device memory", message);
+    bool ran = good && !refused && launch(d, c, kernel, out_device, in_device, &result);
+    if (!ran) good &= refused;
+    else if (c->finds[0] != '\0') good = expect_message(c, c->finds, result);
+    else if (result != CUDA_OK || d->MemcpyDtoH_v2(out, out_device, c->out_bytes) != CUDA_OK) good = fail(c->name, "the launch failed", message);
+    else good = compare(c, out);
+    if (ran && d->simulated && result != CUDA_OK) d->DevicePrimaryCtxRelease_v2(0);   /* forgets the finding */
     d->MemFree_v2(out_device);
-    d->MemFree_v2(in_device);
+    d->MemFree_v2(in_memory);
     return good;
 }
 
