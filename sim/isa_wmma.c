@@ -122,22 +122,30 @@ static uint32_t sum_special(const product_format *format, const uint32_t *a, con
 static void sum_floats(const sim_op *op, const product_op *p, const matrix *a, const matrix *b, matrix *c) {
     const product_format *format = product_format_of(op->type);
     const panel_isa *isa = panel_isa_now();
-    const int m = p->a.lines, n = p->b.lines, k = p->a.depth;
-    const bool half = op->small == PTX_f16;
-    int32_t column[STEP], column_exponent[STEP], row[STEP], row_exponent[STEP], significand[STEP * WMMA_MAX_LINES] = {0}, exponent[STEP * WMMA_MAX_LINES] = {0};
-    bool finite[WMMA_MAX_LINES];
-    for (int i = 0; i < n; i++) {
-        finite[i] = isa->decode(format, b->code[i], k, false, 0, column, column_exponent);
-        panel_put((panel_numbers){column, column_exponent}, k, i, significand, exponent);
-    }
+    const int m = p->a.lines, n = p->b.lines, k = p->a.depth, columns = panel_padded(n);
+    const bool half = op->small == PTX_f16, mixed = half && p->c_type != PTX_f16;   /* halves of fp32 are rounded once: one at a time */
+    uint32_t codes[STEP * WMMA_MAX_LINES];
+    float panels[STEP * WMMA_MAX_LINES], row[STEP];
+    int16_t panels_place[STEP * WMMA_MAX_LINES], row_place[STEP];
+    uint16_t special[STEP * WMMA_MAX_LINES / PANEL_COLUMNS], row_special;
+    panel_codes(b->code[0], WMMA_MAX_DEPTH, n, k, codes);
+    isa->decode(format, codes, k * columns / PANEL_COLUMNS, false, panels, panels_place, special);
     for (int i = 0; i < m; i++) {
-        const bool row_finite = isa->decode(format, a->code[i], k, false, panel_move(format->mantissa, FRACTION), row, row_exponent);
-        uint32_t sums[WMMA_MAX_LINES] = {0}, before[WMMA_MAX_LINES];
-        for (int j = 0; j < n; j++) sums[j] = p->c_type == PTX_f16 ? f32_bits(num_f16_to_f32((uint16_t)c->code[i][j])) : c->code[i][j];
-        memcpy(before, sums, sizeof sums);
-        const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {row, row_exponent}, .panels = {significand, exponent}, .fraction = FRACTION, .result_bits = 23, .half = half, .c = sums};
-        isa->floats(&sum);
-        for (int j = 0; j < n; j++) c->code[i][j] = row_finite && finite[j] ? sums[j] : sum_special(format, a->code[i], b->code[j], k, half, before[j]);
+        uint32_t line[STEP] = {0}, sums[WMMA_MAX_LINES] = {0}, before[WMMA_MAX_LINES];
+        memcpy(line, a->code[i], sizeof *line * (size_t)k);
+        isa->decode(format, line, 1, false, row, row_place, &row_special);
+        for (int j = 0; j < n; j++) {
+            before[j] = p->c_type == PTX_f16 ? f32_bits(num_f16_to_f32((uint16_t)c->code[i][j])) : c->code[i][j];
+            sums[j] = half ? c->code[i][j] : before[j];
+        }
+        const panel_sum sum = {.k = k, .columns = columns, .row = {row, row_place}, .panels = {panels, panels_place}, .significand_bits = format->mantissa, .fraction = FRACTION, .result_bits = 23,
+                               .half = half, .c = sums};
+        if (!mixed) isa->floats(&sum);
+        for (int j = 0; j < n; j++) {
+            bool one_by_one = mixed || row_special != 0;
+            for (int t = 0; t < k; t++) one_by_one |= special[j / PANEL_COLUMNS * k + t] >> (j % PANEL_COLUMNS) & 1;
+            c->code[i][j] = one_by_one ? sum_special(format, a->code[i], b->code[j], k, half, before[j]) : sums[j];
+        }
     }
 }
 
