@@ -147,6 +147,7 @@ static int container_bits(ptx_type type) { return type != PTX_pred && ptx_types[
 
 static dw_status check_register(sim_decoding *d, const ptx_operand *o, ptx_type type) {
     ptx_type held = d->function->registers[o->reg].type;
+    if (o->select != NULL) return sim_decode_fail(d, DW_SYNTAX, "operand %s%s: only video instructions take parts of registers", o->name, o->select);
     if (container_bits(held) == container_bits(type) && (held == PTX_pred) == (type == PTX_pred)) return DW_OK;
     return sim_decode_fail(d, DW_SYNTAX, "operand %s is .%s, where .%s is expected", o->name, ptx_types[held].name, ptx_types[type].name);
 }

@@ -53,7 +53,9 @@ static dw_status name_operand(parser *p, ptx_operand *o) {
     if (found != NULL && reg >= 0) {
         o->kind = PTX_OPERAND_REGISTER;
         o->reg = reg;
-        return DW_OK;
+        if (p->token.kind != PTX_WORD || p->token.spaced) return DW_OK;
+        o->select = arena_printf(p->arena, "%.*s", (int)p->token.length, p->token.text);
+        return o->select != NULL ? parse_next(p) : DW_NO_MEMORY;
     }
     if (found != NULL && found->variable != NULL) {
         o->kind = PTX_OPERAND_VARIABLE;

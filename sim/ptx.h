@@ -91,6 +91,7 @@ struct ptx_operand {
     int reg;                      /* REGISTER: index into the function's registers */
     int64_t value;                /* INTEGER; REAL: its bits; VARIABLE, ADDRESS: what is added; LABEL: index of the instruction */
     int real_bits;                /* REAL: 32 or 64 */
+    const char *select;           /* REGISTER: the part that a video instruction takes (".h0"), or NULL: the whole */
     const char *name;             /* as written: SPECIAL ("%tid.x"), VARIABLE, FUNCTION, LABEL, TABLE */
     ptx_variable *variable;
     ptx_function *function;
