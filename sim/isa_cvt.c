@@ -344,6 +344,44 @@ sim_handler select_cvt(sim_decoding *d) {
     return do_cvt;
 }
 
+/* ---- cvt.rs: random bits are added to those that are cut off, and what they carry rounds away from zero ---- */
+
+/* fp16 has room for 13 random bits, which lie below the last bit that is kept, of subnormal results too; bf16 for 16. */
+static uint32_t stochastic(const sim_op *op, uint32_t bits, uint32_t random) {
+    const bool wide = op->type == PTX_bf16x2;
+    const int mantissa = wide ? 7 : 10, least = wide ? -126 : -14, fresh = wide ? 16 : 13;
+    const uint32_t infinity = wide ? 0x7f80 : 0x7c00, sign = bits >> 16 & 0x8000;
+    const double magnitude = fabs((double)f32_from(bits));
+    int exponent;
+    if (isnan(magnitude)) return 0x7fff;
+    if (sim_has(&op->mods, SIM_MOD_relu) && (sign != 0 || magnitude == 0)) return 0;
+    if (magnitude == 0) return sign;
+    frexp(isinf(magnitude) ? 0x1p127 : magnitude, &exponent);
+    const int place = exponent - 1 < least ? least : exponent - 1;
+    uint32_t code = infinity;
+    if (isfinite(magnitude) && place < 128) {
+        const double steps = ldexp(magnitude, mantissa - place), whole = floor(steps);
+        const uint32_t carried = ((uint32_t)ldexp(steps - whole, fresh) + (random & ((1u << fresh) - 1))) >> fresh;
+        const uint64_t exact = (uint64_t)whole + carried + ((uint64_t)(place - least) << mantissa);
+        code = exact >= infinity ? infinity : (uint32_t)exact;
+    }
+    if (code == infinity && sim_has(&op->mods, SIM_MOD_satfinite)) code = infinity - 1;
+    return sign | code;
+}
+
+static sim_flow do_stochastic(sim_warp *w, const sim_op *op, uint32_t mask) {
+    const uint32_t *a = ROW(uint32_t, 1), *b = ROW(uint32_t, 2), *random = ROW(uint32_t, 3);
+    uint32_t values[LANES];
+    for (int i = 0; i < LANES; i++) values[i] = stochastic(op, a[i], random[i] >> 16) << 16 | stochastic(op, b[i], random[i] & 0xffff);
+    STORE_ROW(uint32_t, 0, values, mask);
+    return SIM_NEXT;
+}
+
+sim_handler select_cvt_rs(sim_decoding *d) {
+    (void)d;
+    return do_stochastic;
+}
+
 /* ---- cvt.pack ---- */
 
 /* small: bits of each; type2: signed. */

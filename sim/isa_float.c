@@ -6,6 +6,8 @@
 #include "lanes.h"
 #include "real.h"
 
+#include "num/num.h"
+
 /* ---- the common cases: to nearest ---- */
 
 LANES_2(add_rn, float, float, float, canonical(a + b))
@@ -121,6 +123,22 @@ static sim_flow any_f64(sim_warp *w, const sim_op *op, uint32_t mask) {
     return SIM_NEXT;
 }
 
+/* Halves and fp32 (PTX ISA 9.7.5): a, and of fma b, are converted first. */
+static sim_flow any_mixed(sim_warp *w, const sim_op *op, uint32_t mask) {
+    const bool product = op->small == FMA;
+    float in[3][LANES], out[LANES];
+    for (int k = 0; k < (product ? 2 : 1); k++) {
+        const uint16_t *row = ROW(uint16_t, k + 1);
+        for (int i = 0; i < LANES; i++) in[k][i] = op->type == PTX_bf16 ? num_bf16_to_f32(row[i]) : num_f16_to_f32(row[i]);
+    }
+    memcpy(in[product ? 2 : 1], ROW(float, product ? 3 : 2), sizeof in[0]);
+    if (!product) memset(in[2], 0, sizeof in[2]);
+    compute32((operation)op->small, host_rounding(op), in[0], in[1], in[2], out, LANES);
+    for (int i = 0; i < LANES; i++) out[i] = sim_has(&op->mods, SIM_MOD_sat) ? saturate(canonical(out[i])) : canonical(out[i]);
+    STORE_ROW(float, 0, out, mask);
+    return SIM_NEXT;
+}
+
 static bool plain(const sim_decoding *d) {
     return !sim_mod(d, SIM_MOD_rz) && !sim_mod(d, SIM_MOD_rm) && !sim_mod(d, SIM_MOD_rp) && !sim_mod(d, SIM_MOD_sat);
 }
@@ -145,6 +163,10 @@ sim_handler select_fma_f32(sim_decoding *d) {
 #endif
     return fast32(d, FMA, fma_rn, fma_rn_ftz);
 }
+
+sim_handler select_add_mixed(sim_decoding *d) { return any(d, ADD, any_mixed); }
+sim_handler select_sub_mixed(sim_decoding *d) { return any(d, SUB, any_mixed); }
+sim_handler select_fma_mixed(sim_decoding *d) { return any(d, FMA, any_mixed); }
 
 sim_handler select_add_f64(sim_decoding *d) { return plain(d) ? add_rn64 : any(d, ADD, any_f64); }
 sim_handler select_sub_f64(sim_decoding *d) { return plain(d) ? sub_rn64 : any(d, SUB, any_f64); }

@@ -302,3 +302,17 @@ static sim_flow do_fence_proxy(sim_warp *w, const sim_op *op, uint32_t mask) {
 }
 
 sim_handler select_fence_proxy(sim_decoding *d) { return sim_mod(d, SIM_MOD_global) ? select_nothing(d) : do_fence_proxy; }
+
+/* A state is the object before the arrival. */
+static sim_flow do_pending_count(sim_warp *w, const sim_op *op, uint32_t mask) {
+    const uint64_t *states = ROW(uint64_t, 1);
+    uint32_t counts[LANES];
+    for (int i = 0; i < LANES; i++) counts[i] = (uint32_t)(states[i] & MAX_COUNT);
+    STORE_ROW(uint32_t, 0, counts, mask);
+    return SIM_NEXT;
+}
+
+sim_handler select_pending_count(sim_decoding *d) {
+    (void)d;
+    return do_pending_count;
+}

@@ -1,13 +1,15 @@
 /* tcgen05.ld, st, wait and fence (PTX ISA 9.7.16.8 and 9.7.16.11): between tensor memory and registers of a warp, each of which reaches 32 lanes. A load's
  * registers have their values at once, as register dependences promise; the cells count as read until the warp has waited, and a store's as being written. */
 #include "order.h"
+#include "real.h"
 #include "tmem.h"
 
 #include <stdlib.h>
 
 typedef enum register_shape { SHAPE_32x32b, SHAPE_16x64b, SHAPE_16x128b, SHAPE_16x256b, SHAPE_16x32bx2 } register_shape;
 
-typedef struct register_op { sim_address at; register_shape shape; int repeat, registers, half; bool packed; } register_op;
+/* extreme: of .red, where the smallest or the largest of a lane's values goes; else SIM_NO_ROW. */
+typedef struct register_op { sim_address at; register_shape shape; int repeat, registers, half; bool packed; uint32_t extreme; ptx_type type; } register_op;
 
 /* The cell of a lane's register: how far from the first lane and column. Figures 183 to 187 of the ISA; a repetition lies behind the one before it. */
 static void cell_of(const register_op *r, int lane, int reg, int *row, int *column) {
@@ -101,6 +103,32 @@ static bool move_cell(sim_warp *w, const sim_op *op, int thread, int lane, int c
     return true;
 }
 
+/* Floats as integers of the same order. */
+static int64_t rank_of(ptx_type type, uint32_t bits) {
+    if (type == PTX_u32) return bits;
+    return type == PTX_s32 ? (int32_t)bits : (int32_t)(bits ^ ((uint32_t)((int32_t)bits >> 31) & 0x7fffffffu));
+}
+
+/* The extreme of a lane's registers; NaNs count with .NaN alone. */
+static uint32_t extreme_of(sim_warp *w, const sim_op *op, int thread) {
+    const register_op *r = op->extra;
+    const bool real = r->type == PTX_f32, smallest = sim_has(&op->mods, SIM_MOD_min);
+    uint32_t result = F32_NAN;
+    bool started = false;
+    for (int i = 0; i < r->registers; i++) {
+        uint32_t value = ((const uint32_t *)sim_row(w, op->rows[i]))[thread];
+        if (sim_has(&op->mods, SIM_MOD_abs)) value &= 0x7fffffff;
+        if (real && (value & 0x7fffffff) > 0x7f800000) {
+            if (sim_has(&op->mods, SIM_MOD_NaN)) return F32_NAN;
+            continue;
+        }
+        const int64_t a = rank_of(r->type, value), b = rank_of(r->type, result);
+        if (!started || (smallest ? a < b : a > b)) result = value;
+        started = true;
+    }
+    return result;
+}
+
 static sim_flow do_registers(sim_warp *w, const sim_op *op, uint32_t mask) {
     const register_op *r = op->extra;
     bool store = op->small != 0;
@@ -118,6 +146,7 @@ static sim_flow do_registers(sim_warp *w, const sim_op *op, uint32_t mask) {
             if (!move_cell(w, op, thread, first_lane + row, first_column + column, r->packed, store, &values[thread])) return SIM_STOP;
         }
     }
+    for (int thread = 0; thread < LANES && r->extreme != SIM_NO_ROW; thread++) ((uint32_t *)sim_row(w, r->extreme))[thread] = extreme_of(w, op, thread);
     if (store ? w->launch->options->stores_done : w->launch->options->loads_done) return SIM_NEXT;
     return note_access(w, op, first_lane, first_column, store) ? SIM_NEXT : SIM_STOP;
 }
@@ -154,6 +183,7 @@ static sim_handler select_registers(sim_decoding *d, bool store) {
         if (sim_mod(d, words[i])) r->shape = (register_shape)i;
     }
     r->repeat = count_of(d);
+    r->extreme = SIM_NO_ROW;
     r->registers = r->repeat * registers[r->shape];
     r->packed = sim_mod(d, SIM_MOD_pack_16b) || sim_mod(d, SIM_MOD_unpack_16b);
     bool split = r->shape == SHAPE_16x32bx2;
@@ -180,6 +210,28 @@ static sim_handler select_registers(sim_decoding *d, bool store) {
 }
 
 sim_handler select_tcgen05_ld(sim_decoding *d) { return select_registers(d, false); }
+
+/* The vector, the register of the extreme, the address: a load, and what it is made of. */
+sim_handler select_tcgen05_ld_red(sim_decoding *d) {
+    const ptx_instruction *in = d->instruction;
+    if (d->module->arch == 100 || count_of(d) < 2 || in->count != 3) {
+        d->why = "tcgen05.ld.red is for targets like sm_103f and sm_110f; at least x2, a register for the extreme in front of the address";
+        return NULL;
+    }
+    ptx_operand operands[2] = {in->operands[0], in->operands[2]};
+    const ptx_instruction load = {.opcode = in->opcode, .guard = in->guard, .guard_negated = in->guard_negated, .operands = operands, .count = 2, .line = in->line, .file = in->file, .source_line = in->source_line};
+    uint32_t row;
+    if (sim_decode_target(d, &in->operands[1], PTX_b32, &row) != DW_OK) return NULL;
+    const ptx_type type = d->type;
+    d->instruction = &load;
+    sim_handler handler = select_registers(d, false);
+    d->instruction = in;
+    if (handler == NULL) return NULL;
+    register_op *r = (register_op *)(uintptr_t)d->op->extra;
+    r->extreme = row;
+    r->type = type;
+    return handler;
+}
 sim_handler select_tcgen05_st(sim_decoding *d) { return select_registers(d, true); }
 
 sim_handler select_tcgen05_wait(sim_decoding *d) {
