@@ -14,6 +14,7 @@ for options in b200,budget=2000000 b200,budget=2000000,seed=7,threads=2; do
     DEEPWELL_SIM=$options "$tool" "$library" $(grep -l '^// needs: 100' tests/sim/ptx/*.ptx)
 done
 DEEPWELL_SIM=b300,budget=2000000 "$tool" "$library" $(grep -l '^// needs: 103' tests/sim/ptx/*.ptx)
+DEEPWELL_SIM=rtx5090,budget=1000000 "$tool" "$library" $(grep -l '^// needs: 120' tests/sim/ptx/*.ptx)
 # A chip with another architecture refuses what is made for one alone.
 if DEEPWELL_SIM=b200 "$tool" "$library" tests/sim/ptx/warp.ptx 2>"$folder/message"; then
     echo "b200 ran PTX for sm_90a"
