@@ -16,7 +16,7 @@ size_t matmul_decoded_bytes(int64_t rows, int64_t k) { return ((size_t)rows * (s
 /* Half of the bytes more are read. */
 double matmul_decode_us(const chip_caps *chip, double bytes) { return 2 + 1e6 * 1.5 * bytes / (0.7 * chip->bytes_per_s); }
 
-dw_status matmul_decode_shape(const kernel_run *run, kernel_launcher *launcher, const int64_t at[2]) {
+dw_status matmul_decode_shape(const kernel_run *run, kernel_launcher *launcher, const int64_t at[2], int64_t first, int64_t end) {
     enum { MOST_BLOCKS = 1 << 14 };
     kernel_launch launch;
     decode_arguments *g = cuda_launch(&launch, "matmul_decode", "matmul_decode", sizeof *g);
@@ -28,6 +28,11 @@ dw_status matmul_decode_shape(const kernel_run *run, kernel_launcher *launcher, 
         int64_t rows = 1, down = DECODE_THREADS >> g->across;
         if (at[i] < 0) continue;
         for (int axis = 0; axis < x->rank - 1; axis++) rows *= x->dims[axis];
+        if (i == 1 && end > 0) {
+            g->group_rows = (int32_t)x->dims[x->rank - 2];
+            rows = (end - first) * x->dims[x->rank - 2];
+            matmul_take_groups(&launch, run, first, end, &g->groups);
+        }
         matmul_take_rows(&launch, run, i, &g->rows[i]);
         cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &g->to[i], at[i]);
         g->count[i] = (int32_t)rows;

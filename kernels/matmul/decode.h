@@ -2,6 +2,7 @@
 #ifndef KERNELS_MATMUL_DECODE_H
 #define KERNELS_MATMUL_DECODE_H
 
+#include "kernels/matmul/matmul_sm90.h"
 #include "kernels/matmul/rows.h"
 
 enum { DECODE_THREADS = 256, DECODE_UNIT = 8 };
@@ -13,6 +14,8 @@ typedef struct decode_arguments {
     uint64_t to[2];
     int32_t count[2], blocks[2];
     int32_t k, across;
+    int32_t group_rows;           /* 0, or of operand 1: the rows of a matrix. It is then from matrix groups.first on, and only where the group has rows */
+    matmul_groups groups;
 } decode_arguments;
 
 #endif

@@ -1,4 +1,4 @@
-/* matmul and grouped_matmul on a GPU: the host half of plain.cu. */
+/* matmul and grouped_matmul on a GPU by multiply-adds in fp32: the host half of plain.cu and of fp32.cu. */
 #include "kernels/matmul/matmul_cuda.h"
 
 #include "kernels/common/cuda/host.h"
@@ -77,33 +77,124 @@ static void take_result(kernel_launch *launch, const kernel_run *run, matmul_arg
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
 }
 
-dw_status matmul_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
-    kernel_launch launch;
-    matmul_arguments *arguments = cuda_launch(&launch, "matmul_plain", "matmul_tiles", sizeof *arguments);
-    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+/* All but the entry. */
+static matmul_arguments *take_matmul(kernel_launch *launch, const kernel_run *run) {
+    matmul_arguments *arguments = cuda_launch(launch, "matmul_plain", "matmul_tiles", sizeof *arguments);
+    const dw_tensor *a = run->call.in[0];
     bool at = op_attr_bool(run->call.attrs, OP_ATTR_at), bt = op_attr_bool(run->call.attrs, OP_ATTR_bt);
-    bool doubles = a->format == DW_FORMAT_f64 || b->format == DW_FORMAT_f64 || run->call.out[0]->format == DW_FORMAT_f64;
     int64_t strides[CUDA_OPERANDS][CUDA_RANK] = {{0}};
-    take_result(&launch, run, arguments);
+    take_result(launch, run, arguments);
     arguments->k = a->dims[a->rank - (at ? 2 : 1)];
-    cuda_take_rows(&launch, run, 0, !at, &arguments->a);
-    cuda_take_rows(&launch, run, 1, bt, &arguments->b);
-    take_post(&launch, run, 2, &arguments->post, strides);
+    cuda_take_rows(launch, run, 0, !at, &arguments->a);
+    cuda_take_rows(launch, run, 1, bt, &arguments->b);
+    take_post(launch, run, 2, &arguments->post, strides);
     take_batches(run, arguments, strides);
+    return arguments;
+}
+
+static bool has_few_rows(const matmul_arguments *arguments) { return arguments->m <= MATMUL_FEW && arguments->b.k_stride == 1; }
+
+static dw_status launch_plain(kernel_launcher *launcher, kernel_launch *launch, const matmul_arguments *arguments, bool doubles) {
     int64_t items = arguments->batch.count * arguments->m * arguments->n;
     if (items == 0) return DW_OK;
     if (doubles) {
-        launch.entry = "matmul_double";
-        cuda_grid_items(&launch, items);
-    } else if (arguments->m <= MATMUL_FEW && arguments->b.k_stride == 1) {
-        launch.entry = "matmul_few";
-        cuda_grid_items(&launch, arguments->batch.count * arguments->n * CUDA_THREADS);
+        launch->entry = "matmul_double";
+        cuda_grid_items(launch, items);
+    } else if (has_few_rows(arguments)) {
+        launch->entry = "matmul_few";
+        cuda_grid_items(launch, arguments->batch.count * arguments->n * CUDA_THREADS);
     } else {
         int64_t tiles = (arguments->m + MATMUL_TILE - 1) / MATMUL_TILE * ((arguments->n + MATMUL_TILE - 1) / MATMUL_TILE);
-        cuda_grid_items(&launch, arguments->batch.count * tiles * CUDA_THREADS);
+        cuda_grid_items(launch, arguments->batch.count * tiles * CUDA_THREADS);
     }
+    return launcher->add(launcher, launch);
+}
+
+dw_status matmul_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    const matmul_arguments *arguments = take_matmul(&launch, run);
+    bool doubles = run->call.in[0]->format == DW_FORMAT_f64 || run->call.in[1]->format == DW_FORMAT_f64 || run->call.out[0]->format == DW_FORMAT_f64;
+    return launch_plain(launcher, &launch, arguments, doubles);
+}
+
+/* ---- many rows ---- */
+
+static bool is_float(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
+
+const char *matmul_fp32_reject(const kernel_problem *problem, text *why) {
+    const dw_format a = problem->in[0]->format, b = problem->in[1]->format;
+    if (!is_float(a) || !is_float(b)) {
+        text_printf(why, "%s times %s is not of f32, bf16 and f16", dw_format_name(a), dw_format_name(b));
+        return text_string(why);
+    }
+    return matmul_cuda_reject(problem, why);
+}
+
+static int64_t tiles_of(int tile, int64_t batches, int64_t m, int64_t n, bool halves) {
+    const int64_t wide = halves ? tile / 2 : tile;
+    return batches * ((m + tile - 1) / tile) * ((n + wide - 1) / wide);
+}
+
+/* Multiprocessors take tiles in turns. With two blocks on each the loop keeps four fifths of the multiply-adds busy, as counted in its machine code, or, where tiles
+ * are small, three fifths, as shared memory is read more; one block alone hides less. Not measured. */
+static double fp32_seconds(const chip_caps *chip, int tile, int64_t tiles, int64_t k) {
+    const int64_t turns = (tiles + chip->units - 1) / chip->units;
+    const double share = (tile == 128 ? 0.8 : 0.6) * (turns > 1 ? 1 : 0.7), each = 2.0 * tile * tile * (double)k * chip->units / (chip_flops(chip, DW_FORMAT_f32) * share);
+    return 3e-6 + (double)turns * (each + 1e-6);
+}
+
+static int fp32_tile(const chip_caps *chip, int64_t batches, int64_t m, int64_t n, int64_t k, bool halves) {
+    return fp32_seconds(chip, 128, tiles_of(128, batches, m, n, halves), k) <= fp32_seconds(chip, 64, tiles_of(64, batches, m, n, halves), k) ? 128 : 64;
+}
+
+double matmul_fp32_cost(const kernel_problem *problem) {
+    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
+    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
+    op_call call;
+    const double plain = matmul_cuda_cost(problem);
+    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return plain;
+    const bool at = op_attr_bool(problem->attrs, OP_ATTR_at);
+    const int64_t m = out[0].dims[out[0].rank - 2], n = out[0].dims[out[0].rank - 1], k = in[0].dims[in[0].rank - (at ? 2 : 1)];
+    bool halves = false;
+    int64_t batches = 1;
+    for (int i = 0; i < out[0].rank - 2; i++) batches *= out[0].dims[i];
+    for (int i = 0; i < problem->post.count; i++) halves = halves || op_post_halves(problem->post.steps[i]);
+    if (m <= MATMUL_FEW || n == 0) return plain;
+    const int tile = fp32_tile(problem->chip, batches, m, n, k, halves);
+    const double bound = kernel_roofline(problem, DW_FORMAT_f32, 1, 0.7), seconds = fp32_seconds(problem->chip, tile, tiles_of(tile, batches, m, n, halves), k);
+    return seconds > bound ? seconds : bound;
+}
+
+size_t matmul_fp32_workspace(const kernel_run *run) {
+    (void)run;
+    return 0;
+}
+
+/* Does fp32.cu count to all of it? */
+static bool is_narrow(const matmul_arguments *p, int64_t tiles) {
+    const int64_t most = INT32_MAX / 64, strides[] = {p->a.row_stride, p->a.k_stride, p->b.row_stride, p->b.k_stride};
+    for (size_t i = 0; i < COUNT_OF(strides); i++)
+        if (strides[i] > most || strides[i] < -most) return false;
+    return p->m < INT32_MAX / 4 && p->n < INT32_MAX / 4 && p->k < INT32_MAX / 4 && tiles < INT32_MAX / 4;
+}
+
+/* Of few rows, and past what fp32.cu counts to, the plain kernel's entries. */
+dw_status matmul_fp32_shape(const kernel_run *run, kernel_launcher *launcher) {
+    enum { MOST_BLOCKS = 1 << 16 };
+    kernel_launch launch;
+    const matmul_arguments *arguments = take_matmul(&launch, run);
+    const bool halves = arguments->post.half > 0;
+    const int tile = fp32_tile(run->chip, arguments->batch.count, arguments->m, arguments->n, arguments->k, halves);
+    const int64_t tiles = tiles_of(tile, arguments->batch.count, arguments->m, arguments->n, halves);
+    if (has_few_rows(arguments) || tiles == 0 || !is_narrow(arguments, tiles)) return launch_plain(launcher, &launch, arguments, false);
+    launch.image = "matmul_fp32";
+    launch.entry = tile == 128 ? "matmul_fp32_128" : "matmul_fp32_64";
+    launch.shared_bytes = (uint32_t)(tile * (tile + 4) * 4);
+    cuda_grid(&launch, tiles < MOST_BLOCKS ? tiles : MOST_BLOCKS, 1, 1);
     return launcher->add(launcher, &launch);
 }
+
+/* ---- groups ---- */
 
 dw_status grouped_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;

@@ -28,20 +28,30 @@ static bool has_flat_rows(const op_type *x, const op_type *out) {
     return one || all;
 }
 
+const char *matmul_reject_post(const kernel_problem *problem, int first, text *why) {
+    const op_type *out = problem->out[0];
+    if (!is_result_format(out->format)) return "the result is not f32, bf16 or f16";
+    if (problem->post.count > MATMUL_STEPS) return "the post list is too long";
+    for (int i = 0, next = first; i < problem->post.count; i++) {
+        op_post_operand operand = op_post_operand_of(problem->post.steps[i]);
+        if (operand == OP_POST_NONE) continue;
+        const op_type *x = problem->in[next++];
+        bool by_group = operand == OP_POST_COLUMN && x->rank == 2 && !is_constant_one(x->dims[0]);
+        if (by_group && i > 0) return "a bias with a row for each group is not the first step";
+        if (is_result_format(x->format) && (by_group || has_flat_rows(x, out))) continue;
+        text_printf(why, "operand %d of the post list is %s, or broadcasts along some of several axes of rows", next - 1, dw_format_name(x->format));
+        return text_string(why);
+    }
+    return NULL;
+}
+
 const char *matmul_reject_result(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
     if (!is_result_format(out->format)) return "the result is not f32, bf16 or f16";
     for (int i = 0; i < b->rank - 2; i++)
         if (!is_constant_one(b->dims[i])) return "b has batches";
     if (a->rank != out->rank) return "b has more axes than a";
-    if (problem->post.count > MATMUL_STEPS) return "the post list is too long";
-    for (int i = 2; i < problem->n_in; i++) {
-        const op_type *x = problem->in[i];
-        if (x == NULL || (is_result_format(x->format) && has_flat_rows(x, out))) continue;
-        text_printf(why, "operand %d of the post list is %s, or broadcasts along some of several axes of rows", i, dw_format_name(x->format));
-        return text_string(why);
-    }
-    return NULL;
+    return matmul_reject_post(problem, 2, why);
 }
 
 /* ---- filling it in ---- */
@@ -57,7 +67,7 @@ int matmul_format(dw_format format) {
     }
 }
 
-/* Strides of an operand whose rows run on with the result's. */
+/* Strides of an operand whose rows run on with the result's, or with the groups. */
 static void take_step(kernel_launch *launch, const kernel_run *run, int index, matmul_step *step) {
     const dw_tensor *x = run->call.in[index];
     int last = x->rank - 1;
@@ -79,11 +89,11 @@ static void take_factors(kernel_launch *launch, const kernel_run *run, matmul_ep
     }
 }
 
-void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, matmul_epilogue *e) {
+void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, int first, matmul_epilogue *e) {
     const dw_tensor *out = run->call.out[0];
     int64_t n_out = out->dims[out->rank - 1];
     *e = (matmul_epilogue){.alpha = 1, .count = run->post.count, .halving = -1, .half = (int32_t)n_out, .out_format = matmul_format(out->format), .out_row_stride = n_out};
-    for (int i = 0, next = 2; i < run->post.count; i++) {
+    for (int i = 0, next = first; i < run->post.count; i++) {
         e->steps[i].step = (int32_t)run->post.steps[i];
         if (op_post_halves(run->post.steps[i])) e->halving = i;
         if (op_post_operand_of(run->post.steps[i]) != OP_POST_NONE) take_step(launch, run, next++, &e->steps[i]);
@@ -91,6 +101,14 @@ void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, matmul_e
     e->by_engine = n_out * dw_format_bits(out->format) / 8 % 16 == 0;
     cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_RESULT, &e->out, 0);
     take_factors(launch, run, e);
+}
+
+void matmul_take_groups(kernel_launch *launch, const kernel_run *run, int64_t first, int64_t end, matmul_groups *groups) {
+    groups->first = (int32_t)first;
+    groups->end = (int32_t)end;
+    groups->clears = end == run->call.in[2]->dims[0];
+    cuda_slot(launch, KERNEL_SLOT_DATA, 2, &groups->offsets, 0);
+    cuda_take_fault(launch, &groups->fault);
 }
 
 /* ---- rows ---- */

@@ -6,13 +6,17 @@
 #include "kernels/matmul/matmul_sm90.h"
 #include "kernels/matmul/rows.h"
 
-/* Why the result, its post list or batches of b are not taken; NULL: they are. */
+/* Why the result or its post list is not taken, the operands of which are those of the call from number first on; NULL: they are. */
+const char *matmul_reject_post(const kernel_problem *problem, int first, text *why);
+/* The same of a matmul, or why batches of b are not. */
 const char *matmul_reject_result(const kernel_problem *problem, text *why);
 bool matmul_halves_columns(const op_post_list *post);
 /* MATMUL_bf16 for bf16 and so on, of element formats. */
 int matmul_format(dw_format format);
-/* The post list, the result and the factors of whole rows, columns and tensors: fp8_row, fp8_tensor, NVFP4's second level. */
-void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, matmul_epilogue *epilogue);
+/* The post list, whose operands begin at number first, the result and the factors of whole rows, columns and tensors: fp8_row, fp8_tensor, NVFP4's second level. */
+void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, int first, matmul_epilogue *epilogue);
+/* Groups first to end - 1 of a grouped_matmul, whose offsets are operand 2; the last ones' launch clears what belongs to none. */
+void matmul_take_groups(kernel_launch *launch, const kernel_run *run, int64_t first, int64_t end, matmul_groups *groups);
 
 /* Rows of operand 0 or 1 and the places of their block scales. */
 void matmul_take_rows(kernel_launch *launch, const kernel_run *run, int operand, matmul_rows *rows);
@@ -23,11 +27,14 @@ bool matmul_decodes(dw_format format);
 size_t matmul_decoded_bytes(int64_t rows, int64_t k);
 /* the microseconds of a launch that writes so many; */
 double matmul_decode_us(const chip_caps *chip, double bytes);
-/* and the launch: of operand i to at[i] bytes behind the workspace's beginning, where at[i] is not negative. */
-dw_status matmul_decode_shape(const kernel_run *run, kernel_launcher *launcher, const int64_t at[2]);
+/* and the launch: of operand i to at[i] bytes behind the workspace's beginning, where at[i] is not negative. end > 0: of b matrices first to end - 1, and of these
+ * those whose group has rows. */
+dw_status matmul_decode_shape(const kernel_run *run, kernel_launcher *launcher, const int64_t at[2], int64_t first, int64_t end);
 
 /* Few rows (stream_sm90.c): does it take a call, in how many microseconds would it (less than 0: it does not), and its launch. */
 bool matmul_stream_takes(const kernel_run *run);
 double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k);
+/* The same of rows in groups: n: of all groups that have rows. */
+double grouped_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k);
 
 #endif

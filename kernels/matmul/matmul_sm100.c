@@ -107,7 +107,7 @@ dw_status matmul_sm100_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     entry_of(a->format, b->format, &entry);
     matmul_sm100_arguments *g = cuda_launch(&launch, "matmul_sm100", entry.name, sizeof *g);
-    matmul_take_epilogue(&launch, run, &g->epilogue);
+    matmul_take_epilogue(&launch, run, 2, &g->epilogue);
     take_operand(&launch, run, 0, &entry, m, k, &g->a);
     take_operand(&launch, run, 1, &entry, n, k, &g->b);
     g->k_bytes = (int32_t)g->a.row_bytes;

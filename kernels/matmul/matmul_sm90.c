@@ -7,11 +7,9 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul_host.h"
+#include "kernels/matmul/tiles_sm90.h"
 
 /* ---- entries ---- */
-
-/* What two formats share: the entries' element, and how scales are applied. */
-typedef enum sm90_kind { SM90_BF16, SM90_F16, SM90_E4M3, SM90_E4M3_BLOCK, SM90_NONE } sm90_kind;
 
 typedef struct sm90_tile {
     sm90_kind kind;
@@ -37,8 +35,6 @@ static const sm90_tile tiles[] = {
 
 static bool is_one_scale(dw_format format) { return format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_fp8_row; }
 
-static int element_bytes(sm90_kind kind) { return kind <= SM90_F16 ? 2 : 1; }
-
 /* The entries that take both operands as they lie. */
 static sm90_kind kind_of(dw_format a, dw_format b) {
     if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) return SM90_BF16;
@@ -51,13 +47,10 @@ static sm90_kind kind_of(dw_format a, dw_format b) {
 /* The copy engine wants rows of whole 16 bytes. */
 static bool has_whole_rows(dw_format format, int64_t k) { return k * dw_format_bits(format) / 8 % 16 == 0; }
 
-/* What is multiplied: the kind of entry, and which operands are decoded for it. */
-typedef struct sm90_product { sm90_kind kind; bool decodes[2]; } sm90_product;
-
-static sm90_product product_of(dw_format a, dw_format b, int64_t k) {
+sm90_product sm90_product_of(dw_format a, dw_format b, int64_t k) {
     sm90_product p = {.kind = kind_of(a, b)};
     const dw_format formats[2] = {a, b};
-    if (p.kind != SM90_NONE && k * element_bytes(p.kind) % 16 == 0) return p;
+    if (p.kind != SM90_NONE && k * sm90_element_bytes(p.kind) % 16 == 0) return p;
     if (!matmul_decodes(a) || !matmul_decodes(b)) return (sm90_product){.kind = SM90_NONE};
     p.kind = SM90_BF16;
     for (int i = 0; i < 2; i++) p.decodes[i] = formats[i] != DW_FORMAT_bf16 || !has_whole_rows(formats[i], k);
@@ -81,7 +74,7 @@ static int64_t units_at_a_time(const sm90_tile *t, int multiprocessors) {
 }
 
 static double microseconds(const sm90_tile *t, int64_t m, int64_t n_out, int64_t k, bool halves, int multiprocessors) {
-    int64_t blocks = ceil_div(ceil_div(k * element_bytes(t->kind), 128), t->splits), most = units_at_a_time(t, multiprocessors);
+    int64_t blocks = ceil_div(ceil_div(k * sm90_element_bytes(t->kind), 128), t->splits), most = units_at_a_time(t, multiprocessors);
     int64_t waves = ceil_div(units_down(t, m) * units_across(t, n_out, halves), most > 0 ? most : 1);
     return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us);
 }
@@ -119,12 +112,12 @@ const char *matmul_sm90_entry(int element, int scaled, int64_t m, int64_t n_out,
 
 /* ---- what is taken ---- */
 
-static const char *reject_products(const kernel_problem *problem, text *why) {
+const char *sm90_reject_products(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
     int64_t k, n;
     if (!dim_is_constant(a->dims[a->rank - 1], &k) || !dim_is_constant(b->dims[b->rank - 2], &n)) return "k or n is not known at plan time";
     if (k == 0 || n == 0) return "k or n is 0";
-    sm90_kind kind = product_of(a->format, b->format, k).kind;
+    sm90_kind kind = sm90_product_of(a->format, b->format, k).kind;
     if (kind == SM90_NONE && kind_of(a->format, b->format) != SM90_NONE) {
         text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
         return text_string(why);
@@ -140,7 +133,7 @@ static const char *reject_products(const kernel_problem *problem, text *why) {
 const char *matmul_sm90_reject(const kernel_problem *problem, text *why) {
     if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
     if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    const char *reason = reject_products(problem, why);
+    const char *reason = sm90_reject_products(problem, why);
     return reason != NULL ? reason : matmul_reject_result(problem, why);
 }
 
@@ -157,7 +150,7 @@ typedef struct sm90_call {
 static sm90_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_post_list *post, const chip_caps *chip, int variant) {
     sm90_call c = {.m = 1, .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(post)};
     for (int i = 0; i < out->rank - 1; i++) c.m *= out->dims[i];
-    c.product = product_of(a->format, b->format, c.k);
+    c.product = sm90_product_of(a->format, b->format, c.k);
     const double stream_us = matmul_stream_us(chip, a->format, b->format, c.m, c.n, c.k);
     const bool is_tile = variant >= 0 && variant < STREAM_VARIANT && runs(&tiles[variant], c.product.kind, c.halves);
     c.tile = is_tile ? &tiles[variant] : choose_tile(c.product.kind, c.m, c.n_out, c.k, c.halves, chip->units);
@@ -184,7 +177,7 @@ const char *matmul_sm90_variant(const kernel_problem *problem, int index) {
     int64_t k, m = 1;
     if (index > STREAM_VARIANT) return NULL;
     if (!dim_is_constant(a->dims[a->rank - 1], &k)) return "";
-    if (index < STREAM_VARIANT) return runs(&tiles[index], product_of(a->format, b->format, k).kind, matmul_halves_columns(&problem->post)) ? tiles[index].entry : "";
+    if (index < STREAM_VARIANT) return runs(&tiles[index], sm90_product_of(a->format, b->format, k).kind, matmul_halves_columns(&problem->post)) ? tiles[index].entry : "";
     for (int i = 0; i < a->rank - 1; i++) {
         int64_t size;
         m = dim_is_constant(a->dims[i], &size) ? m * size : 1;
@@ -218,7 +211,7 @@ static int map_type(dw_format format) {
     }
 }
 
-static void take_map(kernel_launch *launch, kernel_map view, dw_format format, int64_t cols, int64_t rows, int64_t row_stride, int box_rows, const void *field) {
+void sm90_take_map(kernel_launch *launch, kernel_map view, dw_format format, int64_t cols, int64_t rows, int64_t row_stride, int box_rows, const void *field) {
     int bytes = dw_format_bits(format) / 8;
     launch->maps[launch->map_count] = (kernel_map){
         .operand = view.operand,
@@ -237,11 +230,11 @@ static void take_map(kernel_launch *launch, kernel_map view, dw_format format, i
 /* Operand i, or what is decoded of it, at bytes behind the workspace's beginning. */
 static void take_operand(kernel_launch *launch, const kernel_run *run, const sm90_call *c, int i, int64_t at, int box_rows, const void *field) {
     const int64_t rows = i == 0 ? c->m : c->n;
-    if (!c->product.decodes[i]) take_map(launch, (kernel_map){.operand = (uint16_t)i}, run->call.in[i]->format, c->k, rows, c->k, box_rows, field);
-    else take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, ceil_div(c->k, 8) * 8, box_rows, field);
+    if (!c->product.decodes[i]) sm90_take_map(launch, (kernel_map){.operand = (uint16_t)i}, run->call.in[i]->format, c->k, rows, c->k, box_rows, field);
+    else sm90_take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, ceil_div(c->k, 8) * 8, box_rows, field);
 }
 
-static void take_block_scales(kernel_launch *launch, matmul_sm90_arguments *g) {
+void sm90_take_block_scales(kernel_launch *launch, matmul_sm90_arguments *g) {
     cuda_slot(launch, KERNEL_SLOT_SCALES, 0, &g->a_scales, 0);
     cuda_slot(launch, KERNEL_SLOT_SCALES, 1, &g->b_scales, 0);
     g->a_scale_stride = g->b_scale_stride = ceil_div(g->k, 128);
@@ -262,11 +255,11 @@ static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, 
     g->units_m = (int32_t)units_down(t, c->m);
     g->units_n = (int32_t)units_across(t, c->n_out, c->halves);
     g->a_rows = c->m < t->tile_m ? (int32_t)ceil_div(c->m, 8) * 8 : t->tile_m;
-    matmul_take_epilogue(&launch, run, &g->epilogue);
-    if (t->kind == SM90_E4M3_BLOCK) take_block_scales(&launch, g);
+    matmul_take_epilogue(&launch, run, 2, &g->epilogue);
+    if (t->kind == SM90_E4M3_BLOCK) sm90_take_block_scales(&launch, g);
     take_operand(&launch, run, c, 0, at[0], g->a_rows, g->map_a);
     take_operand(&launch, run, c, 1, at[1], t->tile_n / 2, g->map_b);
-    if (g->epilogue.by_engine) take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, out->format, c->n_out, c->m, c->n_out, 64, g->map_out);
+    if (g->epilogue.by_engine) sm90_take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, out->format, c->n_out, c->m, c->n_out, 64, g->map_out);
     int64_t units = units_down(t, c->m) * units_across(t, c->n_out, c->halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
     cuda_grid(&launch, (units < most ? units : most) * t->pair * t->splits, 1, 1);
     launch.block[0] = MATMUL_THREADS;
@@ -282,6 +275,6 @@ dw_status matmul_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
     if (c.streams) return matmul_stream_shape(run, launcher);
     const sm90_product *p = &c.product;
     const int64_t at[2] = {p->decodes[0] ? 0 : -1, !p->decodes[1] ? -1 : p->decodes[0] ? (int64_t)matmul_decoded_bytes(c.m, c.k) : 0};
-    if (p->decodes[0] || p->decodes[1]) TRY(matmul_decode_shape(run, launcher, at));
+    if (p->decodes[0] || p->decodes[1]) TRY(matmul_decode_shape(run, launcher, at, 0, 0));
     return launch_tiles(run, launcher, &c, at);
 }

@@ -2,7 +2,7 @@
 #ifndef KERNELS_MATMUL_SM90_H
 #define KERNELS_MATMUL_SM90_H
 
-#include <stdint.h>
+#include "kernels/common/cuda/arguments.h"
 
 #ifdef __cplusplus
 #define MATMUL_ALIGNED(bytes) alignas(bytes)
@@ -30,6 +30,8 @@ enum { MATMUL_STEPS = 8, MATMUL_THREADS = 384 };
 /* Shared memory: a ring of stages, each a tile of a and of b, 128 bytes of k wide, and two barriers; boxes of results, of which each warpgroup has some; columns'
  * factors and biases; and for scales by block a ring of slots, each with those of four blocks of k and two barriers. */
 enum { MATMUL_BOX_BYTES = 8192, MATMUL_COLUMN_BYTES = 2048, MATMUL_SLOTS = 2, MATMUL_SLOT_BLOCKS = 4 };
+/* Of groups besides: a ring of told tiles, 16 bytes and two barriers each. */
+enum { MATMUL_TOLD = 4, MATMUL_TOLD_BYTES = MATMUL_TOLD * 32 };
 #define MATMUL_SLOT_BYTES(tile_m) (((tile_m) + 4) * MATMUL_SLOT_BLOCKS * 4)
 #define MATMUL_SHARED_BYTES(tile_m, tile_n, stages, boxes, scaled) \
     ((stages) * (((tile_m) + (tile_n)) * 128 + 16) + (boxes) * 2 * MATMUL_BOX_BYTES + MATMUL_COLUMN_BYTES + (scaled) * MATMUL_SLOTS * (MATMUL_SLOT_BYTES(tile_m) + 16))
@@ -55,6 +57,15 @@ typedef struct matmul_epilogue {
     matmul_step steps[MATMUL_STEPS];
 } matmul_epilogue;
 
+/* Groups whose rows only the device knows: rows [offsets[g - 1], offsets[g]) of a times matrix g of b, for g from first to end - 1. */
+typedef struct matmul_groups {
+    uint64_t offsets;             /* int32, ascending, none beyond m: else a fault */
+    int32_t first, end;
+    int32_t clears;               /* 1: rows behind the last group become zeros */
+    int32_t unused;
+    cuda_fault_place fault;
+} matmul_groups;
+
 /* out [m,n] = epilogue(a [m,k] b [n,k]^T). Maps of a: boxes of 128 bytes by a_rows; of b: by half the tile's columns; of out: 128 bytes by
  * 64 rows. Scales by block, fp32: of a one per row and 128 of k, of b one per 128 rows and 128 of k. */
 typedef struct matmul_sm90_arguments {
@@ -65,7 +76,8 @@ typedef struct matmul_sm90_arguments {
     int64_t a_scale_stride, b_scale_stride;           /* floats from one row (of blocks) to the next */
     int32_t m, n, k;
     int32_t units_m, units_n;     /* units of a column of the result and of a row: tiles, or pairs of them one below the other */
-    int32_t a_rows;               /* rows of the boxes of a: those of the tile, or, where m is less, m rounded up to 8 */
+    int32_t a_rows;               /* rows of the boxes of a: those of the tile, or, where m is less, m rounded up to 8; of groups a part of the tile's */
+    matmul_groups groups;         /* of the entries for groups, whose map of b holds the matrices of groups first to end - 1 one below the other */
 } matmul_sm90_arguments;
 
 #ifndef __CUDACC__

@@ -135,7 +135,7 @@ KERNEL(matmul_groups, matmul_arguments) {
     int64_t group = blockIdx.z, left = (int64_t)blockIdx.x * MATMUL_TILE;
     int64_t begin = group == 0 ? 0 : load_int(&arguments.offsets, (group - 1) * arguments.offsets_step);
     int64_t end = group < arguments.groups ? load_int(&arguments.offsets, group * arguments.offsets_step) : arguments.m;
-    if (end < begin || end > arguments.m) {
+    if (begin < 0 || end < begin || end > arguments.m) {
         fault_raise(&arguments.fault, CUDA_FAULT_OFFSETS, end, arguments.m);
         return;
     }

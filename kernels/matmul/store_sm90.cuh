@@ -65,17 +65,17 @@ INLINE tma_head begin_head(const matmul_sm90_arguments *g, const tma_shape s, co
     head.steps = e->count > 0 && e->steps[0].step == MATMUL_POST_bias;
     head.by_column = head.steps > 0 || e->col_factors != 0;
     if (!head.by_column || column >= s.tile_n || at >= g->n) return head;
-    if (e->col_factors != 0) head.factor = ((const float *)e->col_factors)[at];
-    if (head.steps > 0) head.bias = load_operand(&e->steps[0], at * e->steps[0].col_stride);
+    if (e->col_factors != 0) head.factor = ((const float *)e->col_factors)[rows_before(g, s, tile) + at];
+    if (head.steps > 0) head.bias = load_operand(&e->steps[0], (s.groups ? tile->group * e->steps[0].row_stride : 0) + at * e->steps[0].col_stride);
     return head;
 }
 
 /* Of this thread's two rows. */
-INLINE void row_factors(const matmul_sm90_arguments *g, const tma_head *head, int row, float *factors) {
+INLINE void row_factors(const matmul_sm90_arguments *g, const tma_head *head, int row, int rows, float *factors) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int r = row + i * 8;
-        factors[i] = g->epilogue.row_factors != 0 ? head->all * factor_at(g->epilogue.row_factors, r, r < g->m) : head->all;
+        factors[i] = g->epilogue.row_factors != 0 ? head->all * factor_at(g->epilogue.row_factors, r, r < rows) : head->all;
     }
 }
 
@@ -117,7 +117,28 @@ INLINE uint32_t begin_box(const tma_shape s, tma_ring ring, bool wide, int box, 
     return ring.staging + (group * s.boxes + (wide ? 0 : box % s.boxes)) * MATMUL_BOX_BYTES;
 }
 
-INLINE void end_box(const tensor_map *map, bool wide, uint32_t buffer, int thread, int group, int col, int row) {
+/* Of a box of 64 rows by 128 bytes, from column col on, the rows in front of end, 16 bytes a thread. */
+INLINE void copy_box(const matmul_epilogue *e, uint32_t box, int thread, int col, int cols, int row, int end) {
+    const int bytes = e->out_format == MATMUL_f32 ? 4 : 2;
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        int r = (i * 128 + thread) / 8, chunk = thread % 8;
+        if (row + r >= end || col + chunk * 16 / bytes >= cols) continue;
+        *(uint4 *)(e->out + ((row + r) * e->out_row_stride + col) * bytes + chunk * 16) = ld_shared_u32x4(box + r * ROW_BYTES + ((chunk ^ r % 8) << 4));
+    }
+}
+
+/* Columns [col, col + 64) of the warpgroup's 64 rows. Where a group ends among them, no engine stores them: it would write over the next group's. */
+INLINE void end_box(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile, bool wide, uint32_t buffer, int thread, int group, int col, int row) {
+    const tensor_map *map = (const tensor_map *)g->map_out;
+    const matmul_epilogue *e = &g->epilogue;
+    if (s.groups && row + 64 > tile->end) {
+        barrier_sync(1 + group, 128);
+        copy_box(e, buffer, thread, col, (int)e->out_row_stride, row, tile->end);
+        if (wide) copy_box(e, buffer + MATMUL_BOX_BYTES, thread, col + 32, (int)e->out_row_stride, row, tile->end);
+        if (thread == 0) tma_commit();   /* an empty one, as begin_box counts them */
+        return;
+    }
     fence_proxy_async();
     barrier_sync(1 + group, 128);
     if (thread != 0) return;
@@ -140,7 +161,7 @@ INLINE void store_plain_tile(const matmul_sm90_arguments *g, const tma_shape s, 
         if (part % 2 == 0) buffer = begin_box(s, ring, wide, part / 2, thread, group);
         apply_head(head, factors, ring.columns, values, part * 32 + lane % 4 * 2);
         stage_part(format, buffer, part % 2, values, warp, lane);
-        if (part % 2 == 1) end_box((const tensor_map *)g->map_out, wide, buffer, thread, group, col - 32, row);
+        if (part % 2 == 1) end_box(g, s, tile, wide, buffer, thread, group, col - 32, row);
     }
 }
 
@@ -149,7 +170,7 @@ INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
     const int parts = s.tile_n / 32;
     const matmul_epilogue *e = &g->epilogue;
     bool halves = e->halving >= 0, wide = e->out_format == MATMUL_f32;
-    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, end = halves ? e->half : g->n;
+    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, end = halves ? e->half : g->n, rows = rows_end(g, s, tile);
     uint32_t buffer = 0;
 #pragma unroll 1
     for (int part = 0; part < (halves ? parts / 2 : parts); part++) {
@@ -162,13 +183,13 @@ INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
             take_part(parts, sums, part + parts / 2, up);
             apply_head(head, factors, ring.columns, up, column + s.tile_n / 2);
         }
-        apply_steps(e, head->steps, PART_VALUES, values, up, row + warp * 16 + lane / 4, col + lane % 4 * 2, g->m, end);
+        apply_steps(e, head->steps, PART_VALUES, values, up, row + warp * 16 + lane / 4, col + lane % 4 * 2, rows, end);
         if (!e->by_engine) {
-            store_values(e, PART_VALUES, values, row + warp * 16 + lane / 4, col + lane % 4 * 2, g->m, end);
+            store_values(e, PART_VALUES, values, row + warp * 16 + lane / 4, col + lane % 4 * 2, rows, end);
             continue;
         }
         stage_part(e->out_format, buffer, side, values, warp, lane);
-        if (side == 1) end_box((const tensor_map *)g->map_out, wide, buffer, thread, group, col - 32, row);
+        if (side == 1) end_box(g, s, tile, wide, buffer, thread, group, col - 32, row);
     }
 }
 

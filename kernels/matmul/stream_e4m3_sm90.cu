@@ -2,3 +2,4 @@
 #include "kernels/matmul/stream_sm90.cuh"
 
 MATMUL_STREAMS(e4m3, STREAM_E4M3)
+MATMUL_STREAMS_GROUPS(e4m3, STREAM_E4M3)

@@ -2,3 +2,4 @@
 #include "kernels/matmul/stream_sm90.cuh"
 
 MATMUL_STREAMS(mxfp8_e5m2, STREAM_MXFP8_E5M2)
+MATMUL_STREAMS_GROUPS(mxfp8_e5m2, STREAM_MXFP8_E5M2)

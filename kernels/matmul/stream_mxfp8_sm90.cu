@@ -2,3 +2,4 @@
 #include "kernels/matmul/stream_sm90.cuh"
 
 MATMUL_STREAMS(mxfp8, STREAM_MXFP8)
+MATMUL_STREAMS_GROUPS(mxfp8, STREAM_MXFP8)

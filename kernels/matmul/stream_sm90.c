@@ -1,5 +1,5 @@
 /* matmul past few rows on Hopper and later: the host half of stream_sm90.cuh. Which products it takes, how a call is divided, the launch. For more rows than it
- * takes a call is the plain kernel's. Pure: knows no driver. */
+ * takes a call is the plain kernel's; with rows in groups, too. Pure: knows no driver. */
 #include "kernels/matmul/stream_sm90.h"
 
 #include "kernels/common/cuda/host.h"
@@ -8,21 +8,23 @@
 
 /* ---- what is taken ---- */
 
-typedef struct stream_weights { dw_format b; const char *image, *entries[4]; } stream_weights;
+/* groups: the entries for rows in groups, of weights for which the tiles are not as fast. */
+typedef struct stream_weights { dw_format b; const char *image, *entries[4], *groups[2]; } stream_weights;
 
 #define ENTRIES(name) "matmul_stream_" #name, {"matmul_stream_" #name "_m8", "matmul_stream_" #name "_m16", "matmul_stream_" #name "_m32", "matmul_stream_" #name "_m64"}
+#define GROUPS(name) {"matmul_stream_" #name "_m8_groups", "matmul_stream_" #name "_m16_groups"}
 static const stream_weights all_weights[] = {
-    {DW_FORMAT_bf16, ENTRIES(bf16)},
-    {DW_FORMAT_f16, ENTRIES(f16)},
-    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3)},
-    {DW_FORMAT_fp8_row, ENTRIES(e4m3)},
-    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block)},
-    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block)},
-    {DW_FORMAT_mxfp8, ENTRIES(mxfp8)},
-    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2)},
-    {DW_FORMAT_mxfp4, ENTRIES(mxfp4)},
-    {DW_FORMAT_nvfp4, ENTRIES(nvfp4)},
-    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4)},
+    {DW_FORMAT_bf16, ENTRIES(bf16), {NULL, NULL}},
+    {DW_FORMAT_f16, ENTRIES(f16), {NULL, NULL}},
+    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), GROUPS(e4m3)},
+    {DW_FORMAT_fp8_row, ENTRIES(e4m3), GROUPS(e4m3)},
+    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), {NULL, NULL}},
+    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), {NULL, NULL}},
+    {DW_FORMAT_mxfp8, ENTRIES(mxfp8), GROUPS(mxfp8)},
+    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), GROUPS(mxfp8_e5m2)},
+    {DW_FORMAT_mxfp4, ENTRIES(mxfp4), GROUPS(mxfp4)},
+    {DW_FORMAT_nvfp4, ENTRIES(nvfp4), GROUPS(nvfp4)},
+    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), GROUPS(nvfp4)},
 };
 
 static const stream_weights *weights_of(dw_format b) {
@@ -53,13 +55,13 @@ static int64_t most_rows(dw_format a, dw_format b) { return 64 / planes_of(a, b)
 
 static const char *reject_products(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
-    if (weights_of(b->format) == NULL || planes_of(a->format, b->format) == 0) {
+    if (weights_of(b->format) == NULL || planes_of(a->format, b->format) == 0 || (problem->op->id == OP_grouped_matmul && weights_of(b->format)->groups[0] == NULL)) {
         text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
         return text_string(why);
     }
     if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
     if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    return matmul_reject_result(problem, why);
+    return problem->op->id == OP_grouped_matmul ? matmul_reject_post(problem, 3, why) : matmul_reject_result(problem, why);
 }
 
 const char *matmul_stream_reject(const kernel_problem *problem, text *why) {
@@ -80,23 +82,24 @@ static int scale_words(dw_format b) {
     return dw_format_bits(b) == 4 ? 2 : 1;
 }
 
-/* rows: of a, planes counted. cols: of the result. Of few rows blocks are narrow along n, so that there are many; of more they are wide, as each reads all of a.
+/* rows: of a, planes counted. cols: of the result. groups: 0, or how many. Of few rows blocks are narrow along n, so that there are many; of more they are wide, as each reads all of a.
  * Clusters share k where tiles are fewer than half the multiprocessors, or where a block's part of a would not fit (of few rows, beside another block). */
-static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, bool halves, int64_t k, int multiprocessors) {
+static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, bool halves, int64_t k, int64_t groups, int multiprocessors) {
     enum { MOST_BYTES = 226 * 1024, HALF_BYTES = 113 * 1024 };
     int64_t rows = m * planes, depth = STREAM_STEP_BYTES * 8 / dw_format_bits(b), step_bytes = depth * 2 * rows + m * 4;
     stream_division d = {.size = rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = rows <= 2 ? 2 : rows <= 8 ? 4 : 8};
     d.steps = (int)ceil_div(k, depth);
     d.tiles = ceil_div(cols, (halves ? 8 : 16) * d.across);
+    const int64_t all_tiles = d.tiles * (groups > 0 ? (groups < m ? groups : m) : 1);
     int64_t along = STREAM_WARPS / d.across, sums = (d.size <= 1 ? 2 : 1) * (STREAM_WARPS * (8ll << d.size) * STREAM_SUM_PITCH * 4 + m * 64 * d.across);
-    int64_t fixed = STREAM_STAGES * STREAM_THREADS * (64 + 8 * scale_words(b)) + sums + 16;
+    int64_t fixed = STREAM_STAGES * STREAM_THREADS * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? STREAM_LIST_BYTES : 0);
     for (d.splits = 1; d.splits < STREAM_SPLITS && d.steps >= 2 * d.splits * along; d.splits *= 2)
-        if (2 * d.tiles * d.splits >= multiprocessors && fixed + ceil_div(d.steps, d.splits) * step_bytes <= (rows <= 8 ? HALF_BYTES : MOST_BYTES)) break;
+        if (2 * all_tiles * d.splits >= multiprocessors && fixed + ceil_div(d.steps, d.splits) * step_bytes <= (rows <= 8 ? HALF_BYTES : MOST_BYTES)) break;
     d.slab_steps = (int)ceil_div(d.steps, d.splits);
     if (fixed + d.slab_steps * step_bytes > MOST_BYTES) d.slab_steps = MOST_BYTES - fixed > step_bytes ? (int)((MOST_BYTES - fixed) / step_bytes) : 1;
     d.shared_bytes = (uint32_t)(fixed + d.slab_steps * step_bytes);
     int64_t slots = multiprocessors * (d.shared_bytes <= HALF_BYTES && d.size <= 1 ? 2 : 1) / d.splits;
-    d.blocks = (d.tiles < slots ? d.tiles : slots) * d.splits;
+    d.blocks = (all_tiles < slots ? all_tiles : slots) * d.splits;
     return d;
 }
 
@@ -110,7 +113,14 @@ double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
     return 4 + 1e6 * bytes / (chip->bytes_per_s * share);
 }
 
-double matmul_stream_cost(const kernel_problem *problem) {
+double grouped_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) {
+    const stream_weights *weights = weights_of(b);
+    if (weights == NULL || weights->groups[0] == NULL || m * planes_of(a, b) > STREAM_GROUP_ROWS) return -1;
+    return matmul_stream_us(chip, a, b, m, n, k);
+}
+
+/* Of few rows in all that are possible; else of the plain kernel. */
+static double cost_of(const kernel_problem *problem, bool grouped) {
     dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
     const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
     op_call call;
@@ -122,27 +132,33 @@ double matmul_stream_cost(const kernel_problem *problem) {
         most = most_size > 0 && most <= 64 ? most * (most_size < 65 ? most_size : 65) : most;
     }
     double plain = matmul_cuda_cost(problem);
-    if (most > most_rows(problem->in[0]->format, problem->in[1]->format)) return plain;
+    const dw_format a = problem->in[0]->format, b = problem->in[1]->format;
+    if (most > (grouped ? STREAM_GROUP_ROWS / planes_of(a, b) : most_rows(a, b))) return plain;
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return plain;
     for (int i = 0; i < out[0].rank - 1; i++) m *= out[0].dims[i];
-    double us = matmul_stream_us(problem->chip, in[0].format, in[1].format, m, in[1].dims[in[1].rank - 2], in[0].dims[in[0].rank - 1]);
+    const int64_t n = in[1].dims[in[1].rank - 2], k = in[0].dims[in[0].rank - 1];
+    const int64_t busy = grouped && m < in[1].dims[0] ? m : grouped ? in[1].dims[0] : 1;
+    double us = grouped ? grouped_stream_us(problem->chip, a, b, m, busy * n, k) : matmul_stream_us(problem->chip, a, b, m, n, k);
     return us < 0 ? plain : 1e-6 * us;
 }
+
+double matmul_stream_cost(const kernel_problem *problem) { return cost_of(problem, false); }
 
 size_t matmul_stream_workspace(const kernel_run *run) { return matmul_cuda_workspace(run); }
 
 /* ---- the launch ---- */
 
-static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher, int64_t m) {
+static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher, int64_t m, int64_t groups) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const stream_weights *weights = weights_of(b->format);
     int64_t n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1];
     bool halves = matmul_halves_columns(&run->post);
     int planes = planes_of(a->format, b->format);
-    stream_division d = divide(b->format, m, planes, cols, halves, k, run->chip->units);
+    stream_division d = divide(b->format, m, planes, cols, halves, k, groups, run->chip->units);
     kernel_launch launch;
-    stream_arguments *g = cuda_launch(&launch, weights->image, weights->entries[d.size], sizeof *g);
-    matmul_take_epilogue(&launch, run, &g->epilogue);
+    stream_arguments *g = cuda_launch(&launch, weights->image, groups > 0 ? weights->groups[d.size] : weights->entries[d.size], sizeof *g);
+    matmul_take_epilogue(&launch, run, groups > 0 ? 3 : 2, &g->epilogue);
+    if (groups > 0) matmul_take_groups(&launch, run, 0, groups, &g->groups);
     if (b->format == DW_FORMAT_nvfp4 || b->format == DW_FORMAT_nvfp4_row) g->epilogue.alpha = 65536;
     g->m = (int32_t)m;
     g->n = (int32_t)n;
@@ -174,5 +190,29 @@ dw_status matmul_stream_shape(const kernel_run *run, kernel_launcher *launcher) 
     int64_t m = 1;
     for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
     if (m == 0 || out->dims[out->rank - 1] == 0) return DW_OK;
-    return matmul_stream_takes(run) ? launch_stream(run, launcher, m) : matmul_cuda_shape(run, launcher);
+    return matmul_stream_takes(run) ? launch_stream(run, launcher, m, 0) : matmul_cuda_shape(run, launcher);
+}
+
+/* ---- rows in groups ---- */
+
+const char *grouped_stream_reject(const kernel_problem *problem, text *why) {
+    int64_t groups, n;
+    const op_type *b = problem->in[1];
+    const char *reason = reject_products(problem, why);
+    if (reason != NULL) return reason;
+    if (!dim_is_constant(b->dims[0], &groups) || !dim_is_constant(b->dims[1], &n)) return "n or the number of groups is not known at plan time";
+    if (groups == 0) return "there are no groups";
+    if (n > INT32_MAX / 2 / groups) return "the rows of all groups' b are more than this kernel counts to";
+    return matmul_cuda_reject(problem, why);
+}
+
+double grouped_stream_cost(const kernel_problem *problem) { return cost_of(problem, true); }
+size_t grouped_stream_workspace(const kernel_run *run) { return matmul_cuda_workspace(run); }
+
+dw_status grouped_stream_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    const int64_t m = a->dims[0], k = a->dims[1];
+    if (m == 0 || run->call.out[0]->dims[1] == 0) return DW_OK;
+    const bool takes = m * planes_of(a->format, b->format) <= STREAM_GROUP_ROWS && k > 0 && k < INT32_MAX / 4;
+    return takes ? launch_stream(run, launcher, m, b->dims[0]) : grouped_cuda_shape(run, launcher);
 }

@@ -9,25 +9,62 @@
  *
  * A thread's 16 bytes of a row of b are its pairs of k, whatever their numbers: k is permuted alike in a and b. An element times its block scale is exact in bf16;
  * an element of a in f16 or f32 is a sum of two or three bf16 numbers, which are rows of a of their own (planes). NVFP4's products carry 2^-16, which alpha gives back.
+ * Of rows in groups all of a lies in the slab: a tile of a group's columns is multiplied by all rows, and the group's own are stored. Tiles are counted over the groups
+ * that have rows, whose list each block makes from the offsets.
  * A step that halves: the warp's upper eight rows are the second half's. Resources: a slab of a and the sums in smem. Speed: README.md. */
 #ifndef KERNELS_MATMUL_STREAM_SM90_CUH
 #define KERNELS_MATMUL_STREAM_SM90_CUH
 
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_mma.cuh"
-#include "kernels/matmul/epilogue_sm90.cuh"
+#include "kernels/matmul/groups.cuh"
 #include "kernels/matmul/rows.cuh"
 #include "kernels/matmul/stream_sm90.h"
 
 enum { STREAM_BF16, STREAM_F16, STREAM_E4M3, STREAM_E4M3_BLOCK, STREAM_MXFP8, STREAM_MXFP8_E5M2, STREAM_MXFP4, STREAM_NVFP4 };
 
-/* The constants of an entry. tiles: of 8 rows of a. */
-typedef struct stream_shape { int weights, tiles; } stream_shape;
+/* The constants of an entry. tiles: of 8 rows of a; groups: 1: rows come in groups. */
+typedef struct stream_shape { int weights, tiles, groups; } stream_shape;
 
 INLINE int bits_of(const stream_shape s) { return s.weights <= STREAM_F16 ? 16 : s.weights <= STREAM_MXFP8_E5M2 ? 8 : 4; }
 INLINE int step_depth(const stream_shape s) { return STREAM_STEP_BYTES * 8 / bits_of(s); }
 /* Units of 8 k in 16 bytes. */
 INLINE int chunk_units(const stream_shape s) { return 16 / bits_of(s); }
+
+/* ---- rows in groups ---- */
+
+typedef struct stream_group { int group, begin, end; } stream_group;
+
+/* The groups that have rows, in order, into [STREAM_GROUP_ROWS] places of 16 bytes, and their number behind them: first each at the place of its first row. */
+INLINE int list_groups(const stream_arguments *g, uint32_t list) {
+    int lane = threadIdx.x % 32;
+    if (threadIdx.x < STREAM_GROUP_ROWS) st_shared_u32x4(list + threadIdx.x * 16, make_uint4(0, 0, 0, 0));
+    __syncthreads();
+    for (int group = threadIdx.x; group < g->groups.end; group += STREAM_THREADS) {
+        int begin, end;
+        if (rows_of_group(&g->groups, group, g->m, &begin, &end) && begin < end) st_shared_u32x4(list + begin * 16, make_uint4(group, begin, end, 0));
+    }
+    __syncthreads();
+    if (threadIdx.x < 32) {
+        uint4 mine = make_uint4(0, 0, 0, 0);
+        if (lane < STREAM_GROUP_ROWS) mine = ld_shared_u32x4(list + lane * 16);
+        uint32_t all = __ballot_sync(0xffffffff, mine.z > 0);
+        if (mine.z > 0) st_shared_u32x4(list + __popc(all & ((1u << lane) - 1)) * 16, mine);
+        if (lane == 0) st_shared_u32(list + STREAM_GROUP_ROWS * 16, __popc(all));
+    }
+    __syncthreads();
+    return (int)ld_shared_u32(list + STREAM_GROUP_ROWS * 16);
+}
+
+/* The group of a tile, which becomes the number of one of its own; without groups all rows are one. */
+INLINE stream_group take_group(const stream_arguments *g, const stream_shape s, uint32_t list, int *tile) {
+    stream_group one = {0, 0, g->m};
+    if (!s.groups) return one;
+    uint4 found = ld_shared_u32x4(list + *tile / g->tiles * 16);
+    *tile %= g->tiles;
+    one.group = (int)found.x, one.begin = (int)found.y, one.end = (int)found.z;
+    return one;
+}
 
 /* ---- b: loads ---- */
 
@@ -256,9 +293,10 @@ INLINE void multiply_block(const stream_arguments *g, const stream_shape s, cons
 
 /* ---- results ---- */
 
-INLINE float apply_one(const matmul_step *step, float y, int row, int col) {
+/* group: the row of a bias. */
+INLINE float apply_one(const matmul_step *step, float y, int group, int row, int col) {
     float x = 0;
-    if (step->data != 0) x = load_operand(step, row * step->row_stride + col * step->col_stride);
+    if (step->data != 0) x = load_operand(step, (step->step == MATMUL_POST_bias ? group : row) * step->row_stride + col * step->col_stride);
     switch (step->step) {
     case MATMUL_POST_bias:
     case MATMUL_POST_add: return y + x;
@@ -272,27 +310,27 @@ INLINE float apply_one(const matmul_step *step, float y, int row, int col) {
     }
 }
 
-/* alpha and its addresses are done. */
+/* alpha and its addresses are done. col: of b's rows, of all groups. */
 INLINE float with_factors(const matmul_epilogue *e, float y, int row, int col) {
     y *= factor_at(e->row_factors, row, e->row_factors != 0);
     return y * factor_at(e->col_factors, col, e->col_factors != 0);
 }
 
-/* y: the sum of column col, u: of column col + half where a step halves. */
-INLINE float finish(const matmul_epilogue *e, float y, float u, int row, int col) {
+/* y: the sum of column col, u: of column col + half where a step halves. before: rows of b in front of the group's. */
+INLINE float finish(const matmul_epilogue *e, float y, float u, int group, int before, int row, int col) {
     bool halves = e->halving >= 0;
     int first = halves ? e->halving : e->count;
-    y = with_factors(e, y, row, col);
-    if (halves) u = with_factors(e, u, row, col + e->half);
+    y = with_factors(e, y, row, before + col);
+    if (halves) u = with_factors(e, u, row, before + col + e->half);
 #pragma unroll 1
     for (int i = 0; i < first; i++) {
-        y = apply_one(&e->steps[i], y, row, col);
-        if (halves) u = apply_one(&e->steps[i], u, row, col + e->half);
+        y = apply_one(&e->steps[i], y, group, row, col);
+        if (halves) u = apply_one(&e->steps[i], u, group, row, col + e->half);
     }
     if (!halves) return y;
     apply_halving(e->steps[first].step, 1, &y, &u);
 #pragma unroll 1
-    for (int i = first + 1; i < e->count; i++) y = apply_one(&e->steps[i], y, row, col);
+    for (int i = first + 1; i < e->count; i++) y = apply_one(&e->steps[i], y, group, row, col);
     return y;
 }
 
@@ -318,12 +356,13 @@ INLINE float add_blocks(uint32_t place, int blocks) {
 }
 
 /* first: this thread's number among the threads that share the tile, threads of them. blocks 1: sums are the warps'; else the blocks', [m][16 across]. */
-INLINE void store_tile(const stream_arguments *g, const stream_shape s, int tile, int first, int threads, int blocks, float all, uint32_t sums) {
+INLINE void store_tile(const stream_arguments *g, const stream_shape s, uint32_t list, int tile, int first, int threads, int blocks, float all, uint32_t sums) {
     const matmul_epilogue *e = &g->epilogue;
+    stream_group own = take_group(g, s, list, &tile);
     bool halves = e->halving >= 0;
     int each = halves ? 8 : 16, wide = each * g->across, end = halves ? e->half : g->n;
-    for (int i = first; i < wide * g->m; i += threads) {
-        int at = i % wide, row = i / wide, col = tile * wide + at, place = at / each * 16 + at % each;
+    for (int i = first; i < wide * (own.end - own.begin); i += threads) {
+        int at = i % wide, row = own.begin + i / wide, col = tile * wide + at, place = at / each * 16 + at % each;
         if (col >= end) continue;
         float y, u = 0;
         if (blocks == 1) {
@@ -333,13 +372,13 @@ INLINE void store_tile(const stream_arguments *g, const stream_shape s, int tile
             y = add_blocks(sums + (row * 16 * g->across + place) * 4, blocks);
             if (halves) u = add_blocks(sums + (row * 16 * g->across + place + 8) * 4, blocks);
         }
-        store_result(e, finish(e, all * y, all * u, row, col), row, col);
+        store_result(e, finish(e, all * y, all * u, s.groups ? own.group : row, own.group * g->n, row, col), row, col);
     }
 }
 
 /* A tile's sums out of registers and to results. Of two buffers tiles take turns: the next tile's barrier tells that this one's sums were read. Of many rows there
  * is one, and another barrier. */
-INLINE void end_tile(const stream_arguments *g, const stream_shape s, int tile, int turn, int rank, int blocks, float all, uint32_t buffers, float sums[][4]) {
+INLINE void end_tile(const stream_arguments *g, const stream_shape s, uint32_t list, int tile, int turn, int rank, int blocks, float all, uint32_t buffers, float sums[][4]) {
     int lane = threadIdx.x % 32, warp = threadIdx.x / 32, block_bytes = STREAM_THREADS / 32 * s.tiles * 8 * STREAM_SUM_PITCH * 4;
     const int count = s.tiles <= 2 ? 2 : 1;
     uint32_t mine = buffers + turn % count * block_bytes, of_block = buffers + count * block_bytes + turn % count * (64 * g->across * g->m);
@@ -353,14 +392,14 @@ INLINE void end_tile(const stream_arguments *g, const stream_shape s, int tile, 
     __syncthreads();
     int first = (threadIdx.x + turn * 32) % STREAM_THREADS;   /* the warps take turns, too */
     if (blocks == 1) {
-        store_tile(g, s, tile, first, STREAM_THREADS, 1, all, mine);
+        store_tile(g, s, list, tile, first, STREAM_THREADS, 1, all, mine);
         if (count == 1) __syncthreads();
         return;
     }
     for (int i = first; i < 16 * g->across * g->m; i += STREAM_THREADS) st_shared_f32(of_block + i * 4, add_warps(g, s, mine, i / (16 * g->across), i % (16 * g->across)));
     cluster_arrive();
     cluster_wait();
-    store_tile(g, s, tile, rank * STREAM_THREADS + first, STREAM_THREADS * blocks, blocks, all, of_block);
+    store_tile(g, s, list, tile, rank * STREAM_THREADS + first, STREAM_THREADS * blocks, blocks, all, of_block);
     if (count > 1) return;
     cluster_arrive();
     cluster_wait();
@@ -369,22 +408,23 @@ INLINE void end_tile(const stream_arguments *g, const stream_shape s, int tile, 
 /* ---- all of it ---- */
 
 /* The rows of this thread in the cursor's tile. */
-INLINE void find_rows(const stream_arguments *g, stream_cursor *c) {
+INLINE void find_rows(const stream_arguments *g, const stream_shape s, uint32_t list, stream_cursor *c) {
     bool halves = g->epilogue.halving >= 0;
-    int left = (c->tile * g->across + threadIdx.x / 32 % g->across) * (halves ? 8 : 16) + threadIdx.x % 32 / 4;
+    int tile = c->tile, before = take_group(g, s, list, &tile).group * g->n;
+    int left = (tile * g->across + threadIdx.x / 32 % g->across) * (halves ? 8 : 16) + threadIdx.x % 32 / 4;
     for (int i = 0; i < 2; i++) {
-        int row = min(halves && i == 1 ? min(left, g->epilogue.half - 1) + g->epilogue.half : left + 8 * i, g->n - 1);
+        int row = min(halves && i == 1 ? min(left, g->epilogue.half - 1) + g->epilogue.half : left + 8 * i, g->n - 1) + before;
         c->rows[i] = (const uint8_t *)g->b.data + row * g->b.row_bytes;
         c->scales[i] = scales_of_row(&g->b.scales, row);
     }
 }
 
-INLINE void next_step(const stream_arguments *g, stream_cursor *c, int first, int end, int stride) {
+INLINE void next_step(const stream_arguments *g, const stream_shape s, uint32_t list, stream_cursor *c, int first, int end, int stride, int tiles) {
     c->step += STREAM_WARPS / g->across;
     if (c->step < end) return;
     c->step = first;
     c->tile += stride;
-    if (c->tile < g->tiles) find_rows(g, c);
+    if (c->tile < tiles) find_rows(g, s, list, c);
 }
 
 /* A block (or cluster, whose blocks share k) takes every stride-th tile. When its whole k fits, a is brought once; else slab by slab for each tile. */
@@ -394,7 +434,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     int lane = threadIdx.x % 32, along = STREAM_WARPS / g->across, rows = g->m * g->planes;
     int first = (int)((int64_t)g->steps * rank / blocks), end = (int)((int64_t)g->steps * (rank + 1) / blocks), mine = first + threadIdx.x / 32 / g->across;
     int unit_bytes = step_depth(s) / 8 * rows * 16, slab_bytes = g->slab_steps * (unit_bytes + (s.weights == STREAM_E4M3_BLOCK ? g->m * 4 : 0));
-    uint32_t ring = shared_address(shared), slab = ring + STREAM_STAGES * stage_bytes(s), slab_scales = slab + g->slab_steps * unit_bytes, buffers = slab + (slab_bytes + 15) / 16 * 16;
+    uint32_t ring = shared_address(shared), slab = ring + STREAM_STAGES * stage_bytes(s), slab_scales = slab + g->slab_steps * unit_bytes, list = slab + (slab_bytes + 15) / 16 * 16, buffers = list + (s.groups ? STREAM_LIST_BYTES : 0);
     uint32_t places[8];
     float sums[8][4];
 #pragma unroll
@@ -405,12 +445,14 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     int aligned = (((g->b.data | (uint64_t)g->b.row_bytes) & 15) == 0) | (g->b.scales.tiled || g->b.scales.row_step % 4 == 0) << 1;
     stream_cursor cursor = {(int)blockIdx.x / blocks, mine};
     grid_wait();
-    find_rows(g, &cursor);
-    if (mine >= end) cursor.tile = g->tiles;
+    const int tiles = s.groups ? g->tiles * list_groups(g, list) : g->tiles;
+    if (s.groups && threadIdx.x < 32) clear_rest(&g->epilogue, &g->groups, g->m);
+    if (!s.groups || cursor.tile < tiles) find_rows(g, s, list, &cursor);
+    if (mine >= end) cursor.tile = tiles;
     for (int i = 0; i < STREAM_STAGES - 1; i++) {
-        if (cursor.tile < g->tiles) {
+        if (cursor.tile < tiles) {
             load_stage(g, s, &cursor, aligned, ring + i * stage_bytes(s));
-            next_step(g, &cursor, mine, end, stride);
+            next_step(g, s, list, &cursor, mine, end, stride, tiles);
         }
         cp_async_commit();
     }
@@ -418,7 +460,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     for (int i = 0; i < 2; i++)
         if (g->epilogue.alpha_at[i] != 0) all *= *(const float *)g->epilogue.alpha_at[i];
     int turn = 0, stage = 0, filled = -1;
-    for (int tile = blockIdx.x / blocks; tile < g->tiles; tile += stride, turn++) {
+    for (int tile = blockIdx.x / blocks; tile < tiles; tile += stride, turn++) {
         int step = mine;
         for (int begin = first; begin < end; begin += g->slab_steps) {
             int stop = min(begin + g->slab_steps, end);
@@ -434,9 +476,9 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
                 cp_async_wait(STREAM_STAGES - 2);
                 read_stage(s, ring + stage * stage_bytes(s), &part);
                 int free_stage = stage == 0 ? STREAM_STAGES - 1 : stage - 1;
-                if (cursor.tile < g->tiles) {
+                if (cursor.tile < tiles) {
                     load_stage(g, s, &cursor, aligned, ring + free_stage * stage_bytes(s));
-                    next_step(g, &cursor, mine, end, stride);
+                    next_step(g, s, list, &cursor, mine, end, stride, tiles);
                 }
                 cp_async_commit();
                 stage = stage == STREAM_STAGES - 1 ? 0 : stage + 1;
@@ -445,7 +487,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
                 else multiply_part(s, &part, units, rows, places, sums);
             }
         }
-        end_tile(g, s, tile, turn, rank, blocks, all, buffers, sums);
+        end_tile(g, s, list, tile, turn, rank, blocks, all, buffers, sums);
     }
     if (blocks > 1) {             /* nobody leaves whose sums others still read */
         cluster_arrive_relaxed();
@@ -453,15 +495,18 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     }
 }
 
-#define MATMUL_STREAM(name, weights, tiles)                                                                                              \
+#define MATMUL_STREAM(name, weights, tiles, groups)                                                                                      \
     extern "C" __global__ void __launch_bounds__(STREAM_THREADS, (tiles) <= 2 ? 2 : 1) name(const __grid_constant__ stream_arguments arguments) {              \
-        const stream_shape shape = {weights, tiles};                                                                                     \
+        const stream_shape shape = {weights, tiles, groups};                                                                             \
         matmul_stream(&arguments, shape);                                                                                                \
     }
 #define MATMUL_STREAMS(name, weights)                                                                                                    \
-    MATMUL_STREAM(matmul_stream_##name##_m8, weights, 1)                                                                                 \
-    MATMUL_STREAM(matmul_stream_##name##_m16, weights, 2)                                                                                \
-    MATMUL_STREAM(matmul_stream_##name##_m32, weights, 4)                                                                                \
-    MATMUL_STREAM(matmul_stream_##name##_m64, weights, 8)
+    MATMUL_STREAM(matmul_stream_##name##_m8, weights, 1, 0)                                                                              \
+    MATMUL_STREAM(matmul_stream_##name##_m16, weights, 2, 0)                                                                             \
+    MATMUL_STREAM(matmul_stream_##name##_m32, weights, 4, 0)                                                                             \
+    MATMUL_STREAM(matmul_stream_##name##_m64, weights, 8, 0)
+#define MATMUL_STREAMS_GROUPS(name, weights)                                                                                             \
+    MATMUL_STREAM(matmul_stream_##name##_m8_groups, weights, 1, 1)                                                                       \
+    MATMUL_STREAM(matmul_stream_##name##_m16_groups, weights, 2, 1)
 
 #endif

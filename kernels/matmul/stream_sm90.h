@@ -7,8 +7,10 @@
 
 /* A step: 128 bytes of each row of b, in two loads of 16 bytes by the four threads of a quad. */
 enum { STREAM_THREADS = 256, STREAM_WARPS = 8, STREAM_STEP_BYTES = 128, STREAM_SUM_PITCH = 20, STREAM_SPLITS = 8, STREAM_STAGES = 4 };
+/* Of rows in groups: at most so many, so that their list has a place for each. */
+enum { STREAM_GROUP_ROWS = 16, STREAM_LIST_BYTES = STREAM_GROUP_ROWS * 16 + 16 };
 
-/* out [m,n] = epilogue(a [m,k] b [n,k]^T). */
+/* out [m,n] = epilogue(a [m,k] b [n,k]^T), or of groups of rows with a b each. */
 typedef struct stream_arguments {
     matmul_epilogue epilogue;
     matmul_rows a, b;
@@ -18,6 +20,7 @@ typedef struct stream_arguments {
     int32_t tiles;                /* of 16 (8 where a step halves) times across columns */
     int32_t steps;                /* of k */
     int32_t slab_steps;           /* of k whose part of a lies in shared memory at a time */
+    matmul_groups groups;         /* of the entries for groups: b is their matrices one below the other, and tiles are those of one */
 } stream_arguments;
 
 #endif

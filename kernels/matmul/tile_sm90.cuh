@@ -13,15 +13,17 @@ enum { ROW_BYTES = 128, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048, MOST
 typedef struct tma_shape {
     int element, tile_m, tile_n, stages, boxes, pair, splits;
     int parts;                    /* e4m3 with scales by block: parts of the tile's columns with one each; 0: none */
+    int groups;                   /* 1: rows come in groups (groups_sm90.cuh) */
 } tma_shape;
 
 typedef struct tma_ring {
-    uint32_t data, staging, columns, scales, full, empty, scales_full, scales_empty;
+    uint32_t data, staging, columns, scales, full, empty, scales_full, scales_empty, told, told_full, told_empty;
 } tma_ring;
 
 typedef struct tma_tile {
     int row, col, up;             /* first row; first column of the tile's two halves */
     int out_col;
+    int group, end;               /* of groups: which one, and the row behind its last */
 } tma_tile;
 
 INLINE int ceil_div(int x, int y) { return (x + y - 1) / y; }
@@ -36,18 +38,25 @@ INLINE constexpr int wave_count(const tma_shape s) { return s.tile_m / 128; }
 /* e4m3 tiles whose sums leave registers for one block's part alone. */
 INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_m * s.tile_n > 128 * 128; }
 
-/* Tiles in groups GROUP_ROWS high, so that those in flight at a time need few rows of a and of b. */
-INLINE tma_tile tile_at(const matmul_sm90_arguments *g, const tma_shape s, int unit, int rank) {
+/* Tiles in bands GROUP_ROWS high, so that those in flight at a time need few rows of a and of b. units_m: units of a column. */
+INLINE tma_tile tile_at(const matmul_sm90_arguments *g, const tma_shape s, int units_m, int unit, int rank) {
     const int step_n = g->epilogue.halving >= 0 ? s.tile_n / 2 : s.tile_n;
     const int group_units = GROUP_ROWS / (s.tile_m * s.pair);
     int group = unit / (group_units * g->units_n), first = group * group_units;
-    int height = min(group_units, g->units_m - first), rest = unit - group * group_units * g->units_n, across = rest / height;
+    int height = min(group_units, units_m - first), rest = unit - group * group_units * g->units_n, across = rest / height;
     tma_tile tile;
     tile.row = ((first + rest - across * height) * s.pair + (s.pair > 1 ? rank : 0)) * s.tile_m;
     tile.out_col = tile.col = across * step_n;
     tile.up = g->epilogue.halving >= 0 ? tile.col + g->epilogue.half : tile.col + s.tile_n / 2;
+    tile.group = 0;
+    tile.end = g->m;
     return tile;
 }
+
+/* The row behind the last that a tile stores. */
+INLINE int rows_end(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? tile->end : g->m; }
+/* What lies in front of the tile's matrix of b, where what belongs to b's rows is one array for all matrices. */
+INLINE int rows_before(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? tile->group * g->n : 0; }
 
 /* The blocks of k [first, end) of this block of the cluster. */
 INLINE void depth_range(const matmul_sm90_arguments *g, const tma_shape s, int rank, int *first, int *end) {

@@ -11,11 +11,13 @@
  * parts: with scales by block, of how many parts the tile's columns have one each; a second warp of warpgroup 0 brings the scales, of four blocks of k at a
  * time, into a ring of slots of its own.
  * tile_m 256: each warpgroup multiplies two waves of 64 rows one after the other, with one set of registers for a block's part.
+ * groups: rows of a come in groups, each with a matrix of b of its own; a third warp of warpgroup 0 tells the tiles (groups_sm90.cuh).
  * Registers: 40 (loads), 232 (products); large tiles of e4m3 24 and 240. Speed: README.md. */
 #ifndef KERNELS_MATMUL_TMA_SM90_CUH
 #define KERNELS_MATMUL_TMA_SM90_CUH
 
 #include "kernels/common/cuda/ptx_wgmma.cuh"
+#include "kernels/matmul/groups_sm90.cuh"
 #include "kernels/matmul/store_sm90.cuh"
 
 /* ---- loads: one thread ---- */
@@ -25,19 +27,22 @@
 INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int rank) {
     const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
     const int a_bytes = s.tile_m * ROW_BYTES, half_bytes = s.tile_n / 2 * ROW_BYTES, stage_bytes = a_bytes + 2 * half_bytes;
-    const int depth = s.element == TMA_E4M3 ? 128 : 64, cluster = s.pair * s.splits;
-    int stage = 0, first, end;
+    const int depth = s.element == TMA_E4M3 ? 128 : 64;
+    int stage = 0, first, end, turn = first_turn(s);
     uint32_t phase = 1;
+    tma_tile tile;
     depth_range(g, s, rank, &first, &end);
     tma_prefetch(map_a);
     tma_prefetch(map_b);
-    for (int unit = blockIdx.x / cluster; unit < g->units_m * g->units_n; unit += gridDim.x / cluster) {
-        tma_tile tile = tile_at(g, s, unit, rank);
+    for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
+        const int boxes = a_boxes(g, s, &tile);
+        tile.col += b_row(g, s, &tile), tile.up += b_row(g, s, &tile);
+        if (s.groups) give_tile(ring, turn);
         for (int block = first; block < end; block++) {
             uint32_t full = ring.full + 8 * stage, a = ring.data + stage * stage_bytes, b = a + a_bytes;
             mbarrier_wait(ring.empty + 8 * stage, phase);
-            mbarrier_arrive_expect(full, g->a_rows * ROW_BYTES + 2 * half_bytes);
-            tma_load_2d(a, map_a, full, block * depth, tile.row, TMA_EVICT_NORMAL);
+            mbarrier_arrive_expect(full, boxes * g->a_rows * ROW_BYTES + 2 * half_bytes);
+            for (int i = 0; i < boxes; i++) tma_load_2d(a + i * g->a_rows * ROW_BYTES, map_a, full, block * depth, tile.row + i * g->a_rows, TMA_EVICT_NORMAL);
             if (s.pair > 1) {
                 tma_load_2d_multicast(b + rank * half_bytes, map_b, full, block * depth, rank == 0 ? tile.col : tile.up, 3, TMA_EVICT_NORMAL);
             } else {
@@ -66,16 +71,19 @@ INLINE void load_scale_row(uint32_t to, const float *from, int valid, bool in_qu
 /* A warp brings the scales by block: a slot holds those of four blocks of k, [tile_m][4] of the tile's rows and [parts][4] of its columns. A row's scales lie side by
  * side along k, a row to a line of the cache, so one at a time they would take as many cycles of L1 as the tiles do. */
 INLINE void load_scales(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int rank) {
-    const int cluster = s.pair * s.splits;
     const float *a = (const float *)g->a_scales, *b = (const float *)g->b_scales;
     bool in_quads = (g->a_scale_stride | g->b_scale_stride) % 4 == 0 && (g->a_scales | g->b_scales) % 16 == 0;
-    int first, end, lane = threadIdx.x % 32, blocks = ceil_div(g->k, 128);
+    int first, end, lane = threadIdx.x % 32, blocks = ceil_div(g->k, 128), turn = first_turn(s);
     uint32_t use = 0;
+    tma_tile tile;
     depth_range(g, s, rank, &first, &end);
-    for (int unit = blockIdx.x / cluster; unit < g->units_m * g->units_n; unit += gridDim.x / cluster) {
-        tma_tile tile = tile_at(g, s, unit, rank);
+    for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
+        if (s.groups) {
+            __syncwarp();
+            if (lane == 0) give_tile(ring, turn);
+        }
         int column = lane * (s.tile_n / s.parts), at = column < s.tile_n / 2 ? tile.col + column : tile.up + column - s.tile_n / 2;
-        uint32_t part = min(at, g->n - 1) / 128 * (uint32_t)g->b_scale_stride;
+        uint32_t part = (min(at, g->n - 1) / 128 + (s.groups ? tile.group * ceil_div(g->n, 128) : 0)) * (uint32_t)g->b_scale_stride;
 #pragma unroll 1
         for (int block = first / MATMUL_SLOT_BLOCKS * MATMUL_SLOT_BLOCKS; first < end && block < end; block += MATMUL_SLOT_BLOCKS) {
             uint32_t slot = use % MATMUL_SLOTS, to = ring.scales + slot * MATMUL_SLOT_BYTES(s.tile_m) + lane * 16;
@@ -271,18 +279,18 @@ INLINE void multiply_tile_promoted(const tma_shape s, tma_reader *reader, int fi
 }
 
 INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
-    const int cluster = s.pair * s.splits, values = s.tile_n / 2;
-    int thread = threadIdx.x % 128, lane = thread % 32, first, end, row_in_tile = kept(group * 64 + thread / 32 * 16 + lane / 4);
+    const int values = s.tile_n / 2;
+    int thread = threadIdx.x % 128, lane = thread % 32, first, end, turn = first_turn(s), row_in_tile = kept(group * 64 + thread / 32 * 16 + lane / 4);
     tma_reader reader = {0, 0, ring.full, 0, 0, 0, 0, false};
     uint32_t use = 0;             /* slots of scales used up */
+    tma_tile tile;
     reader.a = (uint32_t)wgmma_descriptor(ring.data + group * 64 * ROW_BYTES);
     reader.b = (uint32_t)wgmma_descriptor(ring.data + s.tile_m * ROW_BYTES);
     if (s.pair > 1 && lane < s.pair) reader.release = cluster_map(ring.empty, lane);
     if (s.pair == 1 && lane == 0) reader.release = ring.empty;
     depth_range(g, s, rank, &first, &end);
-    for (int unit = blockIdx.x / cluster; unit < g->units_m * g->units_n; unit += gridDim.x / cluster) {
+    for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
         float sums[MOST_VALUES];
-        tma_tile tile = tile_at(g, s, unit, rank);
         if (s.element == TMA_E4M3 || first >= end) clear_sums(s, sums);
         tma_head head;
         if (s.splits == 1 && s.element != TMA_E4M3) head = begin_head(g, s, &tile);
@@ -294,15 +302,20 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
             store_split_tile(g, s, ring, &tile, group, rank, sums);
             continue;
         }
+        if (s.groups) tile = told_tile(g, s, ring, turn);            /* again, as registers are dear */
         if (s.element == TMA_E4M3) head = begin_head(g, s, &tile);   /* before, no registers were left for it */
         share_head(s, &head, ring.columns);
 #pragma unroll
         for (int wave = 0; wave < wave_count(s); wave++) {
             float factors[2];
-            row_factors(g, &head, tile.row + row_in_tile, factors);
+            row_factors(g, &head, tile.row + row_in_tile, rows_end(g, s, &tile), factors);
             if (g->epilogue.count == head.steps && g->epilogue.by_engine) store_plain_tile(g, s, ring, &tile, group, &head, factors, sums + wave * values);
             else store_tile(g, s, ring, &tile, group, &head, factors, sums + wave * values);
             tile.row += 128;
+        }
+        if (s.groups) {
+            __syncwarp();
+            if (lane == 0) give_tile(ring, turn);
         }
     }
     if (thread == 0) tma_wait_read(0);
@@ -323,6 +336,9 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     ring.empty = ring.full + 8 * s.stages;
     ring.scales_full = ring.empty + 8 * s.stages;
     ring.scales_empty = ring.scales_full + 8 * MATMUL_SLOTS;
+    ring.told = (ring.scales_full + (s.parts > 0 ? 16 * MATMUL_SLOTS : 0) + 15) & ~15u;
+    ring.told_full = ring.told + 16 * MATMUL_TOLD;
+    ring.told_empty = ring.told_full + 8 * MATMUL_TOLD;
     int rank = cluster > 1 ? cluster_rank() : 0, role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         for (int i = 0; i < s.stages; i++) {
@@ -332,6 +348,10 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
         for (int i = 0; i < (s.parts > 0 ? MATMUL_SLOTS : 0); i++) {
             mbarrier_init(ring.scales_full + 8 * i, 32);
             mbarrier_init(ring.scales_empty + 8 * i, 8);
+        }
+        for (int i = 0; i < (s.groups ? MATMUL_TOLD : 0); i++) {
+            mbarrier_init(ring.told_full + 8 * i, 1);
+            mbarrier_init(ring.told_empty + 8 * i, s.parts > 0 ? 10 : 9);
         }
         fence_mbarrier_init();
     }
@@ -350,6 +370,8 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
             __syncwarp();
         }
         if (s.parts > 0 && threadIdx.x / 32 == 1) load_scales(g, s, ring, rank);
+        if (s.groups && threadIdx.x / 32 == 2) tell_tiles(g, s, ring, rank);
+        if (s.groups && threadIdx.x / 32 == 3) clear_rest(&g->epilogue, &g->groups, g->m);
         if (s.splits > 1) {
             cluster_arrive();
             cluster_wait();
@@ -365,10 +387,12 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     }
 }
 
-#define MATMUL_TMA(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts)                                                   \
+#define MATMUL_TMA(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts) MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, 0)
+#define MATMUL_TMA_GROUPS(name, element, tile_m, tile_n, stages, boxes, pair, parts) MATMUL_TMA_ENTRY(name##_groups, element, tile_m, tile_n, stages, boxes, pair, 1, parts, 1)
+#define MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups)                                     \
     extern "C" __global__ void __cluster_dims__((pair) * (splits), 1, 1) __launch_bounds__(MATMUL_THREADS, 1)                           \
         name(const __grid_constant__ matmul_sm90_arguments arguments) {                                                          \
-        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, parts};                                          \
+        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups};                                  \
         matmul_tma(&arguments, shape);                                                                                           \
     }
 
