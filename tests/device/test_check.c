@@ -2,19 +2,13 @@
  * for this device alone. */
 #include "support/support.h"
 
-#include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device/device.h"
+#include "support/driver.h"
 #include "support/session.h"
-#include "tests/cuda/control.h"
 
-#define DRIVER TEST_BUILD_DIR "/tests/libfake_cuda.so"
-#define DEVICE_NAME "cuda:0,driver=" DRIVER
-
-static fake_cuda_control *fake;
 static char told[1 << 16];
 
 static void gather(void *user, const char *text, size_t length) {
@@ -22,29 +16,9 @@ static void gather(void *user, const char *text, size_t length) {
     strncat(told, text, length < sizeof told - strlen(told) - 1 ? length : 0);
 }
 
-static int open_driver(void **state) {
-    const char *why;
-    size_t bytes;
-    (void)state;
-    if (kernel_image("move", &bytes, &why) == NULL || access(DRIVER, F_OK) != 0) {
-        print_message("skipped: this build has no GPU code, or no stand-in for the driver\n");
-        return 0;
-    }
-    void *library = dlopen(DRIVER, RTLD_NOW);
-    fake = library ? dlsym(library, "fake_cuda") : NULL;
-    return fake ? 0 : -1;
-}
-
 static dw_status check(dw_context *context, const char *file, const char *precision, int json) {
     told[0] = '\0';
     return dw_check_device(context, file, &(dw_model_options){.device = DEVICE_NAME, .precision = precision}, 0, NULL, json, gather, NULL);
-}
-
-static dw_context *context_of(void) {
-    dw_context *context;
-    if (fake == NULL) skip();
-    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
-    return context;
 }
 
 static void a_device_that_computes_as_the_cpu_passes(void **state) {

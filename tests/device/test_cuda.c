@@ -4,58 +4,13 @@
 
 #include <dlfcn.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device/cuda_abi.h"
 #include "device/device.h"
+#include "support/driver.h"
 #include "support/session.h"
-#include "tests/cuda/control.h"
-
-#define DRIVER TEST_BUILD_DIR "/tests/libfake_cuda.so"
-#define DEVICE_NAME "cuda:0,driver=" DRIVER
-
-static fake_cuda_control *fake;
-
-static const char graph_text[] = "graph mlp\n"
-                                 "  input x f32[s,8]\n"
-                                 "  input w f32[8,16]\n"
-                                 "  input b f32[16]\n"
-                                 "  %1 = matmul x, w, b {post=\"bias\"}\n"
-                                 "  %2 = relu %1\n"
-                                 "  output y %2\n";
 
 static void begin_log(void) { fake->calls = fake->launches = 0; }
-
-static int count_calls(const char *name) {
-    int count = 0;
-    for (int i = 0; i < fake->calls && i < FAKE_CUDA_LOG; i++) count += strcmp(fake->log[i], name) == 0;
-    return count;
-}
-
-static int open_driver(void **state) {
-    const char *why;
-    size_t bytes;
-    (void)state;
-    if (kernel_image("move", &bytes, &why) == NULL) {
-        print_message("skipped: %s\n", why);
-        return 0;
-    }
-    if (access(DRIVER, F_OK) != 0) {
-        print_message("skipped: a build with sanitizers has no stand-in for the driver, whose coroutines they do not follow\n");
-        return 0;
-    }
-    void *library = dlopen(DRIVER, RTLD_NOW);
-    fake = library ? dlsym(library, "fake_cuda") : NULL;
-    if (fake == NULL) print_message("%s\n", dlerror());
-    return fake ? 0 : -1;
-}
-
-static dw_context *context_of(void) {
-    dw_context *context;
-    if (fake == NULL) skip();
-    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
-    return context;
-}
 
 /* ---- opening ---- */
 
@@ -186,6 +141,29 @@ static void a_fault_names_the_step(void **state) {
     test_assert_fails(context, dw_session_run(session, 2, inputs, 1, &output), DW_INVALID, "index 7 is outside its axis, which has size 5 (step 2, %2 cuda_take)");
     index[1] = -5;
     assert_ok(context, dw_session_run(session, 2, inputs, 1, &output));
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
+static void offsets_of_groups_that_do_not_ascend_within_the_rows_are_faults(void **state) {
+    (void)state;
+    static const char text[] = "graph g\n  input x f32[5,3]\n  input w f32[2,4,3]\n  input o i32[2]\n  %1 = grouped_matmul x, w, o {bt=true}\n  output y %1\n";
+    static const struct { int32_t offsets[2]; const char *words; } cases[] = {{{3, 2}, "an offset is 2;"}, {{2, 6}, "an offset is 6;"}, {{-1, 2}, "an offset is -1;"}};
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *session = session_of(context, model, "");
+    float x[15] = {0}, w[24] = {0}, y[20];
+    int32_t offsets[2] = {5, 5};
+    const dw_named_tensor inputs[] = {{"x", {.format = DW_FORMAT_f32, .rank = 2, .dims = {5, 3}, .strides = {3, 1}, .data = x}},
+                                      {"w", {.format = DW_FORMAT_f32, .rank = 3, .dims = {2, 4, 3}, .strides = {12, 3, 1}, .data = w}},
+                                      {"o", {.format = DW_FORMAT_i32, .rank = 1, .dims = {2}, .strides = {1}, .data = offsets}}};
+    const dw_named_tensor output = {"y", {.format = DW_FORMAT_f32, .rank = 2, .dims = {5, 4}, .strides = {4, 1}, .data = y}};
+    assert_ok(context, dw_session_run(session, 3, inputs, 1, &output));
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        memcpy(offsets, cases[i].offsets, sizeof offsets);
+        test_assert_fails(context, dw_session_run(session, 3, inputs, 1, &output), DW_INVALID, cases[i].words);
+    }
     dw_session_destroy(session);
     dw_model_destroy(model);
     dw_context_destroy(context);
@@ -421,6 +399,7 @@ int main(void) {
         cmocka_unit_test(a_run_is_one_graph_launch),
         cmocka_unit_test(another_size_patches_a_graph),
         cmocka_unit_test(a_fault_names_the_step),
+        cmocka_unit_test(offsets_of_groups_that_do_not_ascend_within_the_rows_are_faults),
         cmocka_unit_test(a_run_on_a_stream_copies_and_waits_for_nothing),
         cmocka_unit_test(a_stream_wants_a_gpu_and_its_memory),
         cmocka_unit_test(a_captured_stream_gets_child_graphs),

@@ -2,53 +2,14 @@
  * nodes of a run's graph. Whether products and attentions are right is conformance's (tests/conform/test_cuda.sh). */
 #include "support/support.h"
 
-#include <dlfcn.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "device/device.h"
+#include "support/driver.h"
 #include "support/session.h"
-#include "tests/cuda/control.h"
 
-#define DRIVER TEST_BUILD_DIR "/tests/libfake_cuda.so"
-#define WITHOUT "cuda:0,driver=" DRIVER
+#define WITHOUT DEVICE_NAME
 #define WITH WITHOUT ",libraries=" TEST_BUILD_DIR "/tests/libraries"
-
-static fake_cuda_control *fake;
-
-static const char graph_text[] = "graph mlp\n"
-                                 "  input x f32[s,8]\n"
-                                 "  input w f32[8,16]\n"
-                                 "  input b f32[16]\n"
-                                 "  %1 = matmul x, w, b {post=\"bias\"}\n"
-                                 "  %2 = relu %1\n"
-                                 "  output y %2\n";
-
-static int count_calls(const char *name) {
-    int count = 0;
-    for (int i = 0; i < fake->calls && i < FAKE_CUDA_LOG; i++) count += strcmp(fake->log[i], name) == 0;
-    return count;
-}
-
-static int open_driver(void **state) {
-    const char *why;
-    size_t bytes;
-    (void)state;
-    if (kernel_image("move", &bytes, &why) == NULL || access(DRIVER, F_OK) != 0) {
-        print_message("skipped: this build has no GPU code, or no stand-in for the driver\n");
-        return 0;
-    }
-    void *library = dlopen(DRIVER, RTLD_NOW);
-    fake = library ? dlsym(library, "fake_cuda") : NULL;
-    return fake ? 0 : -1;
-}
-
-static dw_context *context_of(void) {
-    dw_context *context;
-    if (fake == NULL) skip();
-    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
-    return context;
-}
 
 static void a_library_that_is_found_is_a_feature(void **state) {
     (void)state;
@@ -84,7 +45,7 @@ static void a_library_that_is_absent_is_a_reason(void **state) {
     dw_model *model;
     static const dw_model_options asked = {.device = WITHOUT, .kernels = "matmul=cuda_matmul_cublaslt"};
     dw_graph *graph;
-    assert_ok(context, dw_graph_parse(context, "text", graph_text, sizeof graph_text - 1, &graph));
+    assert_ok(context, dw_graph_parse(context, "text", graph_text, strlen(graph_text), &graph));
     test_assert_fails(context, dw_model_create(context, graph, &asked, &model), DW_UNSUPPORTED, "needs the library cublaslt, which is not loaded");
     dw_context_destroy(context);
 }
