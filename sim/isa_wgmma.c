@@ -1,6 +1,7 @@
 /* wgmma (PTX ISA 9.7.15): products of a warpgroup, whose four warps each compute 16 of the 64 rows. A product is noted when it is issued and computed when it
  * is waited for, as late as hardware may: who reads the result, or overwrites an operand, without waiting gets what that deserves. It begins when all four warps have
- * issued it, so what each of them did before comes before it, and before whatever follows a wait for it. */
+ * issued it, so what each of them did before comes before it; and the first one that waits for it waits for all of it, so CUTLASS's pipelines may have one thread
+ * of the warpgroup tell that an operand's place is free. */
 #include "decode.h"
 #include "order.h"
 #include "panel.h"
@@ -33,7 +34,8 @@ struct sim_product {
     bool accumulate;
     uint32_t group;
     uint64_t number;               /* of the warp's products; it has the same in the other warps of the warpgroup */
-    uint32_t clock[SIM_MAX_WARPS]; /* what came before its issue: in this warp, and in all four once they have issued it (order.h) */
+    bool computed;                 /* another warp has waited for it */
+    uint32_t clock[SIM_MAX_WARPS]; /* what came before its issue: in this warp, in all four once they have issued it, and in whoever has computed it (order.h) */
     uint32_t metadata[LANES];      /* of a sparse A */
 };
 
@@ -268,25 +270,24 @@ static uint32_t sum_special(const struct sim_product *issued, const uint32_t *ro
     return isnan(exact) ? F16_NAN : (uint32_t)num_encode(DW_FORMAT_f16, exact, false);
 }
 
-static void compute_floats(const struct sim_product *issued, const operand *a, const operand *b, const pattern *there, cells *t) {
-    static _Thread_local numbers both[2];
-    numbers *rows = &both[0], *columns = &both[1];
+static void compute_floats(const struct sim_product *issued, const operand *a, const operand *b, const numbers *columns, const pattern *there, cells *t) {
+    static _Thread_local numbers rows;
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
     const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
     const int n = op->shape[1], k = op->shape[2];
     const bool half = p->result == PTX_f16;
-    rows_to_floats(a, k, fa, p->negate_a, rows);
-    columns_to_floats(b, n, k, fb, p->negate_b, columns);
+    numbers *of_a = &rows;
+    rows_to_floats(a, k, fa, p->negate_a, of_a);
     for (int row = 0; row < ROWS; row++) {
         uint32_t before[MAX_N];
-        bool special = !(rows->finite[row] && columns->all_finite);
+        bool special = !(of_a->finite[row] && columns->all_finite);
         if (special) memcpy(before, t->c[row], sizeof before);
-        const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {&rows->value[row * MAX_K], &rows->place[row * MAX_K]}, .panels = {columns->value, columns->place},
+        const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {&of_a->value[row * MAX_K], &of_a->place[row * MAX_K]}, .panels = {columns->value, columns->place},
                                .significand_bits = significand_bits_of(fa, fb), .fraction = fraction_of(fa), .result_bits = result_bits_of(fa), .half = half, .c = t->c[row]};
         if (!a->lost[row]) panel_isa_now()->floats(&sum);
         for (int column = 0; column < n && special; column++) {
-            if (rows->finite[row] && columns->finite[column]) continue;
+            if (of_a->finite[row] && columns->finite[column]) continue;
             if (a->lost[row] || b->lost[column]) t->c[row][column] = half ? F16_NAN : F32_NAN;
             else t->c[row][column] = sum_special(issued, a->code[row], b->code[column], there->row[row], before[column]);
         }
@@ -299,49 +300,76 @@ static bool check_written(sim_warp *w, const sim_op *op, const operand *o, int l
     return lost == NULL;
 }
 
-static bool compute_integers(sim_warp *w, const struct sim_product *issued, const operand *a, const operand *b, cells *t) {
-    static _Thread_local numbers both[2];
-    numbers *rows = &both[0], *columns = &both[1];
-    const sim_op *op = issued->op;
-    const int n = op->shape[1], k = op->shape[2];
-    if (!check_written(w, op, a, ROWS, 'a') || !check_written(w, op, b, n, 'b')) return false;
+static void columns_to_integers(const operand *o, int columns, int k, ptx_type type, numbers *n) {
+    uint32_t *codes = (uint32_t *)n->whole;
+    panel_codes(o->code[0], MAX_K, columns, k, codes);
+    for (int i = 0; i < panel_padded(columns) * k; i++) n->whole[i] = type == PTX_s8 ? (int8_t)codes[i] : (int32_t)codes[i];
+}
+
+static void compute_integers(const sim_op *op, const operand *a, const numbers *columns, cells *t) {
     for (int row = 0; row < ROWS; row++) {
-        for (int i = 0; i < k; i++) rows->whole[row * MAX_K + i] = op->type == PTX_s8 ? (int8_t)a->code[row][i] : (int32_t)a->code[row][i];
-    }
-    uint32_t *codes = (uint32_t *)columns->whole;
-    panel_codes(b->code[0], MAX_K, n, k, codes);
-    for (int i = 0; i < panel_padded(n) * k; i++) columns->whole[i] = op->type2 == PTX_s8 ? (int8_t)codes[i] : (int32_t)codes[i];
-    for (int row = 0; row < ROWS; row++) {
-        const panel_sum sum = {.k = k, .columns = panel_padded(n), .whole_row = &rows->whole[row * MAX_K], .whole_panels = columns->whole, .saturate = sim_has(&op->mods, SIM_MOD_satfinite),
+        int32_t line[MAX_K];
+        for (int i = 0; i < op->shape[2]; i++) line[i] = op->type == PTX_s8 ? (int8_t)a->code[row][i] : (int32_t)a->code[row][i];
+        const panel_sum sum = {.k = op->shape[2], .columns = panel_padded(op->shape[1]), .whole_row = line, .whole_panels = columns->whole, .saturate = sim_has(&op->mods, SIM_MOD_satfinite),
                                .c = t->c[row]};
         panel_isa_now()->integers(&sum);
     }
-    return true;
 }
 
-static bool compute(sim_warp *w, const struct sim_product *issued) {
-    static _Thread_local operand operands[2];
+/* The rows of one warp of the warpgroup, which `waiting` is one of and waits for. false: a finding. */
+static bool compute_rows(sim_warp *waiting, const sim_warp *w, const struct sim_product *issued, const operand *b, const numbers *columns) {
+    static _Thread_local operand rows;
     static _Thread_local cells all;
-    operand *a = &operands[0], *b = &operands[1];
+    operand *a = &rows;
     cells *t = &all;
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
     const bool sparse = p->metadata != SIM_NO_ROW;
-    int n = op->shape[1], k = op->shape[2], bytes = (sparse ? 64 : 32) / k;
+    const int k = op->shape[2], bytes = (sparse ? 64 : 32) / k;
     pattern there;
     memset(&there, 0xff, sizeof there);
     if (p->a_registers[0] != SIM_NO_ROW) read_registers(p, issued, bytes, a);
-    else if (!read_operand(w, op, bytes, issued->a, p->transposed_a, w->index % 4 * ROWS, ROWS, sparse ? k / 2 : k, a)) return false;
-    if (sparse && !spread(w, issued, bytes, k, a, &there)) return false;
-    if (!read_operand(w, op, bytes, issued->b, p->transposed_b, 0, n, k, b)) return false;
+    else if (!read_operand(waiting, op, bytes, issued->a, p->transposed_a, w->index % WARPGROUP * ROWS, ROWS, sparse ? k / 2 : k, a)) return false;
+    if (sparse && !spread(waiting, issued, bytes, k, a, &there)) return false;
+    if (p->result == PTX_s32 && !check_written(waiting, op, a, ROWS, 'a')) return false;
     if (w->launch->digests) {
         int signs = issued->accumulate | p->negate_a << 1 | p->negate_b << 2;
         sim_digest(w->launch, sim_mix(sim_mix(a->digest, b->digest), ((uint64_t)sim_line(w, op) << 8 | (uint64_t)signs) + (w->cta->linear << 40) + ((uint64_t)w->index << 32)));
     }
     gather(issued, t);
-    if (p->result != PTX_s32) compute_floats(issued, a, b, &there, t);
-    else if (!compute_integers(w, issued, a, b, t)) return false;
+    if (p->result != PTX_s32) compute_floats(issued, a, b, columns, &there, t);
+    else compute_integers(op, a, columns, t);
     scatter(issued, t);
+    return true;
+}
+
+/* The warpgroup's product of that number in one of its warps: all have issued it, or another has not, and this one not waited for it. */
+static struct sim_product *same_product(const sim_warp *w, uint64_t number) { return &w->products[number - w->products[0].number]; }
+
+/* All rows; and the other warps, whose results may be touched behind their own waits, know that this one has waited. false: a finding. */
+static bool compute(sim_warp *w, const struct sim_product *issued) {
+    static _Thread_local operand columns;
+    static _Thread_local numbers numbers_of_b;
+    operand *b = &columns;
+    numbers *n = &numbers_of_b;
+    const sim_op *op = issued->op;
+    const product_op *p = op->extra;
+    const int k = op->shape[2];
+    sim_warp *group = &w->cta->warps[w->index / WARPGROUP * WARPGROUP];
+    if (!read_operand(w, op, (p->metadata != SIM_NO_ROW ? 64 : 32) / k, issued->b, p->transposed_b, 0, op->shape[1], k, b)) return false;
+    if (p->result == PTX_s32 && !check_written(w, op, b, op->shape[1], 'b')) return false;
+    if (p->result == PTX_s32) columns_to_integers(b, op->shape[1], k, op->type2, n);
+    else columns_to_floats(b, op->shape[1], k, product_format_of(op->type2), p->negate_b, n);
+    for (int i = 0; i < WARPGROUP; i++) {
+        if (!compute_rows(w, &group[i], same_product(&group[i], issued->number), b, n)) return false;
+    }
+    uint32_t clock[SIM_MAX_WARPS] = {0};
+    order_release(w, clock);
+    for (int i = 0; i < WARPGROUP; i++) {
+        struct sim_product *theirs = same_product(&group[i], issued->number);
+        theirs->computed = true;
+        memcpy(theirs->clock, clock, sizeof clock);
+    }
     return true;
 }
 
@@ -433,9 +461,6 @@ sim_handler select_wgmma_fence(sim_decoding *d) {
 
 /* ---- issuing and waiting ---- */
 
-/* The warpgroup's product of that number in a warp that has issued it, and for which another has not; so nobody has computed it. */
-static struct sim_product *same_product(const sim_warp *w, uint64_t number) { return &w->products[number - w->products[0].number]; }
-
 /* The four warps execute the same instruction on the same operands. The last one that issues it tells all what came before. false: a finding. */
 static bool join_warpgroup(sim_warp *w, const sim_op *op) {
     sim_cta *cta = w->cta;
@@ -511,11 +536,13 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
     size_t done = 0;
     bool begun = true;
     while (done < w->product_count && w->products[done].group + pending < w->product_group) {
-        begun = has_begun(w, &w->products[done]);
+        struct sim_product *p = &w->products[done];
+        begun = has_begun(w, p);
         if (!begun) break;
-        order_acquire(w, w->products[done].clock);
-        if (!compute(w, &w->products[done])) return SIM_STOP;
-        release_registers(&w->products[done++]);
+        order_acquire(w, p->clock);
+        if (!p->computed && !compute(w, p)) return SIM_STOP;
+        release_registers(p);
+        done++;
     }
     memmove(w->products, w->products + done, (w->product_count -= done) * sizeof *w->products);
     if (begun) return SIM_NEXT;
