@@ -313,7 +313,7 @@ static bool check_shared(sim_warp *w, const sim_op *op, int lane, const struct s
                            : adds && (s & SHADOW_WRITTEN) == 0 && w->launch->options->uninitialised ? "nobody ever wrote"
                            : !a->store && (s & SHADOW_SOURCE) != 0 ? "another asynchronous copy still reads: wait for it first"
                            : !a->store && (s & SHADOW_TENSOR) != 0 ? "a tensor core may still read: wait for its commit first"
-                           : a->store && (s & SHADOW_GENERIC) != 0 ? "ordinary stores wrote, with no fence.proxy.async behind them"
+                           : a->store && (s & SHADOW_GENERIC) != 0 && !w->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them"
                            : a->store && (s & SHADOW_WRITTEN) == 0 && w->launch->options->uninitialised ? "nobody ever wrote"
                            : !a->store && (s & SHADOW_MBARRIER) != 0 ? "an mbarrier lies: invalidate it first" : NULL;
         if (what == NULL) continue;

@@ -73,7 +73,7 @@ static bool check_chunk(sim_warp *w, const sim_op *op, uint64_t descriptor, int 
     }
     sim_shadows s = sim_shadows_of(&cta->shared_shadow[at], CHUNK);
     const char *what = (s.any & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
-                       : (s.any & SHADOW_GENERIC) != 0 ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
+                       : (s.any & SHADOW_GENERIC) != 0 && !w->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
     *written = (s.all & SHADOW_WRITTEN) != 0;
     if (what != NULL) sim_find(w, op, -1, "row %d of an operand lies at 0x%llx of shared memory, which %s", row, (unsigned long long)at, what);
     return what == NULL;

@@ -335,11 +335,12 @@ typedef struct sim_options {
     bool races, uninitialised;    /* findings of those kinds are made */
     bool lanes_routed;            /* a warp's loads and stores of tensor memory go to its own lanes, whatever lane their address says */
     bool loads_done, stores_done; /* loads, and stores, of tensor memory are done when they are issued, so nobody need wait for them */
-    bool exit_early;              /* a CTA may end while its stores still read its shared memory */
+    bool exit_early;              /* a CTA may end while its stores still read its shared memory, or a barrier awaits some of its threads */
     bool phases_unseen;           /* phases of mbarriers may end that nobody waits for, and a CTA in the middle of one */
     bool registers_unlimited;     /* setmaxnreg has no effect */
     bool registers_by_warp;       /* the warps of a warpgroup may execute different ones */
     bool inits_unfenced;          /* copies may use mbarriers with no fence behind their initialisation */
+    bool proxies_one;             /* products and bulk copies see what ordinary stores wrote, with no fence.proxy.async between */
     bool fences_implied;          /* waits and barriers order tensor memory by themselves, in kernels that have tcgen05.fence, too */
     int sm_count, arch;
     size_t shared_limit;          /* bytes of shared memory a CTA may have */

@@ -25,7 +25,7 @@ bool tensor_check_chunk(const tensor_task *task, const sim_cta *cta, uint32_t of
     }
     uint8_t any = sim_shadows_of(&cta->shared_shadow[offset], 16).any;
     const char *why = (any & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
-                      : (any & SHADOW_GENERIC) != 0 ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
+                      : (any & SHADOW_GENERIC) != 0 && !task->warp->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
     if (why == NULL) return true;
     sim_find(task->warp, task->op, task->lane, "%s lies at 0x%x of CTA %d's shared memory, which %s", what, offset, cta->rank, why);
     return false;

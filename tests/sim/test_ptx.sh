@@ -26,8 +26,10 @@ DEEPWELL_SIM=h200,sums=fp32 "$tool" "$library" --print tests/sim/ptx/sums.ptx >"
 grep -q "0x3f800000 0x3f800000 0x3f800000 0x3f800000" "$folder/printed"
 DEEPWELL_SIM=b200,budget=2000000,sums=fp32 "$tool" "$library" tests/sim/ptx/tcgen05_mma_*.ptx
 # What a case finds that an option allows: nothing is said then.
-DEEPWELL_SIM=h200,inits=unfenced "$tool" "$library" tests/sim/ptx/find_mbarrier_unfenced.ptx >"$folder/printed" 2>&1 && exit 1
-grep -q "nothing was said" "$folder/printed"
+for allowed in inits=unfenced:find_mbarrier_unfenced proxies=one:find_bulk_without_fence exit=early:find_barrier_left_open; do
+    DEEPWELL_SIM=h200,${allowed%:*} "$tool" "$library" "tests/sim/ptx/${allowed#*:}.ptx" >"$folder/printed" 2>&1 && exit 1
+    grep -q "nothing was said" "$folder/printed"
+done
 if DEEPWELL_SIM=h200,sede=3 "$tool" "$library" tests/sim/ptx/warp.ptx 2>"$folder/message"; then
     echo "an option that does not exist was accepted"
     exit 1
