@@ -1,4 +1,4 @@
-/* take, gather, scatter, index and index_put on a GPU: the host half of index.cu. Which axes are items and which are places is decided here. */
+/* take, gather, scatter, index and index_put on a GPU: the host half of index.cu and index_vectors.cu. Which axes are items and which are places is decided here. */
 #include "kernels/index/index_cuda.h"
 
 #include "kernels/common/cuda/host.h"
@@ -18,9 +18,24 @@ typedef int64_t axes[CUDA_OPERANDS][CUDA_RANK];
 
 /* ---- reading ---- */
 
+/* Rows in words of 16 bytes: the nest and the strides that indices are multiplied by become those of words. */
+static bool reads_words(const kernel_run *run, read_arguments *a) {
+    int64_t bytes = dw_format_bits(run->call.out[0]->format) / 8;
+    if (!chip_has(run->chip, CHIP_tma) || !cuda_lies_at_16(run->call.in[0]->data) || !cuda_lies_at_16(run->call.out[0]->data)) return false;
+    for (int k = 0; k < a->indices; k++)
+        if (a->strides[k] * bytes % 16 != 0) return false;
+    if (!cuda_nest_words(&a->nest, 2, 2 + a->indices, bytes)) return false;
+    for (int k = 0; k < a->indices; k++) a->strides[k] = a->strides[k] * bytes / 16;
+    return true;
+}
+
 static dw_status add_read(const kernel_run *run, kernel_launcher *launcher, kernel_launch *launch, read_arguments *arguments, int rank, const int64_t *dims, axes strides) {
     cuda_nest_build(&arguments->nest, rank, dims, 2 + arguments->indices, (const int64_t(*)[CUDA_RANK])strides);
     if (arguments->nest.count == 0) return DW_OK;
+    if (reads_words(run, arguments)) {
+        launch->image = "index_vectors";
+        launch->entry = "index_read_words";
+    }
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(launch, run, 0, &arguments->x);
     for (int k = 0; k < arguments->indices; k++) cuda_take_array(launch, run, 1 + k, &arguments->index[k]);

@@ -1,4 +1,4 @@
-/* Ops that move elements on a GPU, as copies between parts of tensors: the host half of move.cu. slice_scatter whose result takes over its operand's
+/* Ops that move elements on a GPU, as copies between parts of tensors: the host half of move.cu, and of move_vectors.cu where elements lie so. slice_scatter whose result takes over its operand's
  * memory writes the slice alone. */
 #include "kernels/move/move_cuda.h"
 
@@ -17,6 +17,62 @@ size_t move_cuda_workspace(const kernel_run *run) {
 
 /* ---- what other families use, too (parts.h) ---- */
 
+/* Where a part begins; only its place among multiples of 16 bytes stays from run to run. */
+static uintptr_t address_of(const kernel_run *run, const cuda_part *part) {
+    return (uintptr_t)cuda_operand(run, part->operand)->data + (uintptr_t)part->first * (uintptr_t)(dw_format_bits(part->tensor.format) / 8);
+}
+
+/* The axis of operand k's neighbouring elements; -1: none. */
+static int dense_axis(const cuda_nest *nest, int k) {
+    for (int axis = nest->rank - 1; axis >= 0; axis--)
+        if (nest->strides[k][axis] == 1) return axis;
+    return -1;
+}
+
+static bool is_even(const cuda_nest *nest) {
+    for (int k = 0; k < 2; k++)
+        for (int axis = 0; axis < nest->rank; axis++)
+            if (nest->strides[k][axis] % 2 != 0) return false;
+    return true;
+}
+
+/* A transpose of two axes, through tiles. false: it is none, or its matrices are thin. */
+static bool shape_tiles(const kernel_run *run, const cuda_nest *nest, const cuda_part *to, const cuda_part *from, tile_arguments *tiles, const char **entry) {
+    enum { LEAST = 8 };
+    static const char *const entries[] = {[1] = "move_tiles_1", [2] = "move_tiles_2", [4] = "move_tiles_4", [8] = "move_tiles_8"};
+    int row = dense_axis(nest, 0), col = dense_axis(nest, 1), bytes = dw_format_bits(to->tensor.format) / 8, tile_cols = TILE_COLS;
+    if (row < 0 || col < 0 || row == col || nest->dims[row] < LEAST || nest->dims[col] < LEAST) return false;
+    *tiles = (tile_arguments){.nest = *nest, .rows = nest->dims[row], .cols = nest->dims[col], .from_row = nest->strides[1][row], .to_col = nest->strides[0][col]};
+    tiles->nest.rank = 0;
+    tiles->nest.count = nest->count / (nest->dims[row] * nest->dims[col]);
+    for (int axis = 0; axis < nest->rank; axis++) {
+        if (axis == row || axis == col) continue;
+        tiles->nest.dims[tiles->nest.rank] = nest->dims[axis];
+        for (int k = 0; k < 2; k++) tiles->nest.strides[k][tiles->nest.rank] = nest->strides[k][axis];
+        tiles->nest.rank++;
+    }
+    *entry = entries[bytes];
+    bool in_pairs = tiles->rows % 2 == 0 && tiles->cols % 2 == 0 && tiles->from_row % 2 == 0 && tiles->to_col % 2 == 0 && is_even(&tiles->nest);
+    if (bytes == 2 && in_pairs && address_of(run, to) % 4 == 0 && address_of(run, from) % 4 == 0) {
+        *entry = "move_tiles_pairs";
+        tile_cols = 2 * TILE_COLS;
+    }
+    int64_t row_tiles = (tiles->rows + TILE_ROWS - 1) / TILE_ROWS, col_tiles = (tiles->cols + tile_cols - 1) / tile_cols;
+    if (row_tiles > INT32_MAX / col_tiles) return false;
+    tiles->row_tiles = (int32_t)row_tiles;
+    tiles->col_tiles = (int32_t)col_tiles;
+    return true;
+}
+
+/* Addresses of both parts. */
+static void take_parts(kernel_launch *launch, const kernel_run *run, const cuda_part *to, const cuda_part *from, cuda_array *to_field, cuda_array *from_field) {
+    int64_t bytes = dw_format_bits(to->tensor.format) / 8;
+    cuda_take_array(launch, run, to->operand, to_field);
+    launch->slots[launch->slot_count - 1].offset = to->first * bytes;
+    cuda_take_array(launch, run, from->operand, from_field);
+    launch->slots[launch->slot_count - 1].offset = from->first * bytes;
+}
+
 dw_status cuda_copy_part(const kernel_run *run, kernel_launcher *launcher, const cuda_part *to, const cuda_part *from) {
     kernel_launch launch;
     copy_arguments *arguments = cuda_launch(&launch, "move", "move_copy", sizeof *arguments);
@@ -28,10 +84,23 @@ dw_status cuda_copy_part(const kernel_run *run, kernel_launcher *launcher, const
     }
     cuda_nest_build(&arguments->nest, from->tensor.rank, from->tensor.dims, 2, (const int64_t(*)[CUDA_RANK])strides);
     if (arguments->nest.count == 0) return DW_OK;
-    cuda_take_array(&launch, run, to->operand, &arguments->to);
-    launch.slots[launch.slot_count - 1].offset = to->first * bytes;
-    cuda_take_array(&launch, run, from->operand, &arguments->from);
-    launch.slots[launch.slot_count - 1].offset = from->first * bytes;
+    if (chip_has(run->chip, CHIP_tma)) {
+        tile_arguments tiles;
+        const char *entry;
+        if (shape_tiles(run, &arguments->nest, to, from, &tiles, &entry)) {
+            tile_arguments *taken = cuda_launch(&launch, "move_vectors", entry, sizeof *taken);
+            *taken = tiles;
+            take_parts(&launch, run, to, from, &taken->to, &taken->from);
+            int64_t blocks = tiles.nest.count * tiles.row_tiles * tiles.col_tiles;
+            cuda_grid(&launch, blocks < INT32_MAX ? blocks : INT32_MAX, 1, 1);
+            return launcher->add(launcher, &launch);
+        }
+        if (address_of(run, to) % 16 == 0 && address_of(run, from) % 16 == 0 && cuda_nest_words(&arguments->nest, 2, 2, bytes)) {
+            launch.image = "move_vectors";
+            launch.entry = "move_words";
+        }
+    }
+    take_parts(&launch, run, to, from, &arguments->to, &arguments->from);
     cuda_grid_items(&launch, arguments->nest.count);
     return launcher->add(launcher, &launch);
 }

@@ -9,6 +9,15 @@ typedef struct copy_arguments {
     cuda_array to, from;
 } copy_arguments;
 
+/* Matrices of which one side has rows side by side, the other one columns: from[r * from_row + c] goes to[c * to_col + r]. */
+typedef struct tile_arguments {
+    cuda_nest nest;               /* to, from: all other axes */
+    cuda_array to, from;
+    int64_t rows, cols, from_row, to_col;
+    int32_t row_tiles, col_tiles;
+} tile_arguments;
+enum { TILE_ROWS = 64, TILE_COLS = 32 };   /* elements; pairs of 2 bytes: 64 columns */
+
 typedef struct fill_arguments {
     cuda_nest nest;               /* to */
     cuda_array to;

@@ -33,14 +33,12 @@ static bool take_column(kernel_launch *launch, const kernel_run *run, int operan
 
 /* ---- dense rows ---- */
 
-static bool lies_at_16(const dw_tensor *tensor) { return (uintptr_t)tensor->data % 16 == 0; }
-
 /* Does operand k of the nest lie in words of 16 bytes, row after row? */
 static bool is_dense_operand(const norm_rows_arguments *a, int k, const dw_tensor *tensor, int64_t step) {
-    return lies_at_16(tensor) && step == 1 && a->division.nest.strides[k][0] % PIECE == 0;
+    return cuda_lies_at_16(tensor->data) && step == 1 && a->division.nest.strides[k][0] % PIECE == 0;
 }
 
-static bool is_dense_column(const dw_tensor *column) { return column == NULL || (lies_at_16(column) && column->strides[0] == 1); }
+static bool is_dense_column(const dw_tensor *column) { return column == NULL || (cuda_lies_at_16(column->data) && column->strides[0] == 1); }
 
 /* Block formats that the dense kernels have code for. */
 static bool is_common(dw_format format) {
@@ -52,7 +50,7 @@ static bool is_dense(const kernel_run *run, const norm_rows_arguments *a, const 
     const dw_tensor *x = tensors[1], *out = tensors[0];
     bool is_block = num_info(out->format)->class == NUM_BLOCK;
     if (x->format == DW_FORMAT_f32 || a->division.nest.rank > 1 || a->division.cols % PIECE != 0) return false;
-    if (is_block ? !is_common(out->format) || !lies_at_16(out) : out->format != x->format || !is_dense_operand(a, 0, out, steps[0])) return false;
+    if (is_block ? !is_common(out->format) || !cuda_lies_at_16(out->data) : out->format != x->format || !is_dense_operand(a, 0, out, steps[0])) return false;
     for (int k = 1; k < 4; k++)
         if (!is_dense_operand(a, k, tensors[k], steps[k])) return false;
     return is_dense_column(cuda_operand(run, 1)) && (!a->centred || is_dense_column(cuda_operand(run, 2)));

@@ -1,24 +1,11 @@
 /* Pointwise ops, cast and where: one thread an element, any strides, any format of a byte or more. fp32 for formats of up to 32 bits, each operation
  * rounded on its own; double for f64; int64 for integers, which wrap when they are stored. Resources: no shared memory. Speed: not measured. */
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/pointwise/divisions.cuh"
 #include "kernels/pointwise/pointwise_cuda.h"
 
 #define CUDA_INTEGER(name)
 
 /* ---- real numbers ---- */
-
-/* From the exact remainder, so that rounding of x / y cannot cross an integer. */
-#define DEFINE_DIVISIONS(REAL, F)                                                                       \
-    DEVICE REAL F(floor_remainder)(REAL x, REAL y) {                                                    \
-        REAL rest = F(fmod)(x, y);                                                                      \
-        return rest != 0 && (y < 0) != (rest < 0) ? rest + y : rest;                                    \
-    }                                                                                                   \
-    DEVICE REAL F(floor_divide)(REAL x, REAL y) {                                                       \
-        if (y == 0) return x / y;                                                                       \
-        REAL rest = F(fmod)(x, y), quotient = (x - rest) / y;                                           \
-        if (rest != 0 && (y < 0) != (rest < 0)) quotient -= 1;                                          \
-        return quotient == 0 ? F(copysign)((REAL)0, x / y) : F(rint)(quotient);                         \
-    }
 
 #define REAL float
 #define F(name) name##f

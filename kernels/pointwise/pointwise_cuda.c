@@ -1,4 +1,4 @@
-/* Pointwise ops on a GPU: the host half of pointwise.cu. */
+/* Pointwise ops on a GPU: the host half of pointwise.cu, and of pointwise_vectors.cu where operands lie so. */
 #include "kernels/pointwise/pointwise_cuda.h"
 
 #include "kernels/common/cuda/host.h"
@@ -40,6 +40,18 @@ static const char *entry_of(const kernel_run *run) {
     return num_info(format)->class == NUM_FLOAT ? "pointwise_float" : "pointwise_integer";
 }
 
+static bool is_real(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
+
+/* Elements that vectors hold: reals of at most 32 bits, of which predicates make bools; where moves any of 2 or 4 bytes. */
+static bool has_vectors(const kernel_run *run) {
+    const dw_tensor *const *in = run->call.in, *out = run->call.out[0];
+    if (!chip_has(run->chip, CHIP_tma)) return false;
+    if (run->call.op->id == OP_where) return dw_format_bits(out->format) == 16 || dw_format_bits(out->format) == 32;
+    for (int i = 0; i < run->call.n_in; i++)
+        if (!is_real(in[i]->format)) return false;
+    return is_real(out->format) || (out->format == DW_FORMAT_bool && run->call.op->id != OP_cast);
+}
+
 dw_status pointwise_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     pointwise_arguments *arguments = cuda_launch(&launch, "pointwise", entry_of(run), sizeof *arguments);
@@ -50,6 +62,11 @@ dw_status pointwise_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
         cuda_take_array(&launch, run, operand, &arguments->in[i]);
     }
     cuda_nest_tensors(&arguments->nest, 4, tensors);
+    arguments->elements = arguments->nest.count;
+    if (has_vectors(run) && cuda_nest_vectors(&arguments->nest, 4, tensors, arguments->steps)) {
+        launch.image = "pointwise_vectors";
+        launch.entry = run->call.op->id == OP_where ? "pointwise_vectors_where" : "pointwise_vectors";
+    }
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_fault(&launch, &arguments->fault);
     arguments->function = function_of(run->call.op->id);

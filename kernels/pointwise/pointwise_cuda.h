@@ -21,6 +21,8 @@ typedef struct pointwise_arguments {
     cuda_array out, in[3];
     cuda_fault_place fault;
     int32_t function, is_bool;
+    int32_t steps[4];             /* of a vector's elements in out, x, y, z: 1, or 0 where one element serves all */
+    int64_t elements;             /* of a nest of one axis, whose last vector may be short */
 } pointwise_arguments;
 
 #endif

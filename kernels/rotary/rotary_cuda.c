@@ -1,4 +1,4 @@
-/* rotary on a GPU: the host half of rotary.cu. */
+/* rotary on a GPU: the host half of rotary.cu, and of rotary_vectors.cu where rows lie so. */
 #include "kernels/rotary/rotary_cuda.h"
 
 #include "kernels/common/cuda/host.h"
@@ -11,6 +11,19 @@ double rotary_cuda_cost(const kernel_problem *problem) { return cuda_cost(proble
 size_t rotary_cuda_workspace(const kernel_run *run) {
     (void)run;
     return 0;
+}
+
+/* Rows of 16- and 32-bit elements side by side, and all that a thread touches at multiples of 16 bytes; tensors and steps: of the nest's operands. */
+static bool lies_in_vectors(const kernel_run *run, const rotary_arguments *a, const dw_tensor *const *tensors, const int64_t *steps) {
+    if (!chip_has(run->chip, CHIP_tma) || tensors[0]->format != tensors[1]->format) return false;
+    if (a->cols % CUDA_VECTOR != 0 || (a->interleaved ? a->width : a->width / 2) % CUDA_VECTOR != 0 || a->cols > INT32_MAX) return false;
+    for (int k = 0; k < 4; k++) {
+        const dw_format format = tensors[k]->format;
+        if ((format != DW_FORMAT_f32 && format != DW_FORMAT_bf16 && format != DW_FORMAT_f16) || steps[k] != 1 || !cuda_lies_at_16(tensors[k]->data)) return false;
+        for (int axis = 0; axis < a->nest.rank; axis++)
+            if (a->nest.strides[k][axis] % CUDA_VECTOR != 0) return false;
+    }
+    return true;
 }
 
 dw_status rotary_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
@@ -35,6 +48,11 @@ dw_status rotary_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     cuda_take_array(&launch, run, 0, &arguments->x);
     cuda_take_array(&launch, run, 1, &arguments->cosine);
     cuda_take_array(&launch, run, 2, &arguments->sine);
-    cuda_grid_items(&launch, arguments->nest.count * (arguments->cols - arguments->width / 2));
+    int64_t units = arguments->cols - arguments->width / 2;
+    if (lies_in_vectors(run, arguments, tensors, steps)) {
+        launch.image = launch.entry = "rotary_vectors";
+        units = (arguments->interleaved ? arguments->cols : units) / CUDA_VECTOR;
+    }
+    cuda_grid_items(&launch, arguments->nest.count * units);
     return launcher->add(launcher, &launch);
 }

@@ -29,7 +29,7 @@ graph small
   %2 = relu %1
   output y %2
 EOF
-line='silu f32[4,96]'
+line='silu f32[42,96]'
 
 # The driver's own trace of a kernel in PTX: every column, an address, a value of each lane, a sequence.
 DEEPWELL_SIM=h200,trace=test,trace_cta=1,trace_warp=1,trace_file="$folder/trace" "$DEEPWELL_BUILD/tests/tool_sim_ptx" "$DEEPWELL_BUILD/libdeepwell-sim.so" tests/sim/ptx/add.ptx >"$folder/out"
@@ -45,8 +45,8 @@ grep -qE 'try_wait.* waits$' "$folder/trace"
 
 # An op: the launches, then one of them.
 "$command" trace "$line" --device sim:h200 >"$folder/out"
-grep -qxE 'launch 1: pointwise_float, grid 2,1,1, block 256,1,1, .*: [0-9]+ warp instructions' "$folder/out"
-"$command" trace "$line" --device sim:h200,seed=3 --launch pointwise_f --cta 1 --warp 7 --lines 5 >"$folder/out"
+grep -qxE 'launch 1: pointwise_vectors, grid 2,1,1, block 256,1,1, .*: [0-9]+ warp instructions' "$folder/out"
+"$command" trace "$line" --device sim:h200,seed=3 --launch pointwise_v --cta 1 --warp 7 --lines 5 >"$folder/out"
 [ "$(wc -l <"$folder/out")" = 8 ]
 says "$folder/out" "CTA 1,0,0, warp 7" "5 instructions are printed, which is the limit; the warp goes on"
 "$command" trace "$line" --device sim:h200 --launch 1 --warp 7 --lines 100000 | grep -q "the warp has ended"
@@ -56,7 +56,7 @@ says "$folder/out" "CTA 1,0,0, warp 7" "5 instructions are printed, which is the
 "$command" trace "$folder/small.graph" --device sim:h200 --launch matmul:1 | grep -q "^launch 1: matmul"
 fails 1 "has no launch '99'" trace "$line" --device sim:h200 --launch 99
 fails 1 "has no launch 'nobody'" trace "$line" --device sim:h200 --launch nobody
-fails 1 "asks for CTA 2,0,0, and launch 1 of pointwise_float has a grid of 2,1,1" trace "$line" --device sim:h200 --launch 1 --cta 2,0,0
+fails 1 "asks for CTA 2,0,0, and launch 1 of pointwise_vectors has a grid of 2,1,1" trace "$line" --device sim:h200 --launch 1 --cta 2,0,0
 fails 1 "CTAs of 8 warps" trace "$line" --device sim:h200 --launch 1 --warp 8
 fails 1 "expected X, X:Y or X:Y:Z" trace "$line" --device sim:h200 --launch 1 --cta 1,x
 fails 1 "expected a number from 1" trace "$line" --device sim:h200 --launch 1,seed=4

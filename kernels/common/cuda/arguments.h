@@ -14,7 +14,7 @@ enum {
     CUDA_FORMAT_COUNT
 };
 
-enum { CUDA_RANK = 8, CUDA_OPERANDS = 10, CUDA_THREADS = 256 };
+enum { CUDA_RANK = 8, CUDA_OPERANDS = 10, CUDA_THREADS = 256, CUDA_VECTOR = 8 };
 
 /* Elements somewhere in memory; where each one lies is a nest's business. */
 typedef struct cuda_array {

@@ -39,6 +39,43 @@ void cuda_nest_tensors(cuda_nest *nest, int count, const dw_tensor *const *tenso
     cuda_nest_build(nest, tensors[0]->rank, tensors[0]->dims, count, (const int64_t(*)[CUDA_RANK])strides);
 }
 
+/* Does operand k of the space have the last axis side by side, at multiples of vectors and of 16 bytes? */
+static bool lies_in_vectors(const cuda_nest *nest, int k, const dw_tensor *tensor) {
+    if (nest->strides[k][nest->rank - 1] != 1 || !cuda_lies_at_16(tensor->data)) return false;
+    for (int axis = 0; axis < nest->rank - 1; axis++)
+        if (nest->strides[k][axis] % CUDA_VECTOR != 0) return false;
+    return true;
+}
+
+bool cuda_nest_vectors(cuda_nest *nest, int count, const dw_tensor *const *tensors, int32_t *steps) {
+    if (nest->rank == 0 || nest->count == 0) return false;
+    const int last = nest->rank - 1;
+    if (nest->rank > 1 && nest->dims[last] % CUDA_VECTOR != 0) return false;
+    for (int k = 0; k < count; k++) {
+        steps[k] = nest->strides[k][last] != 0;
+        if ((k == 0 || steps[k] != 0) && !lies_in_vectors(nest, k, tensors[k])) return false;
+    }
+    nest->count = nest->count / nest->dims[last] * ((nest->dims[last] + CUDA_VECTOR - 1) / CUDA_VECTOR);
+    nest->dims[last] = (nest->dims[last] + CUDA_VECTOR - 1) / CUDA_VECTOR;
+    for (int k = 0; k < count; k++) nest->strides[k][last] *= CUDA_VECTOR;
+    return true;
+}
+
+bool cuda_nest_words(cuda_nest *nest, int moved, int count, int64_t bytes) {
+    const int last = nest->rank - 1;
+    if (nest->rank == 0 || nest->count == 0 || nest->dims[last] * bytes % 16 != 0) return false;
+    for (int k = 0; k < count; k++) {
+        if (nest->strides[k][last] != (k < moved)) return false;
+        for (int axis = 0; k < moved && axis < last; axis++)
+            if (nest->strides[k][axis] * bytes % 16 != 0) return false;
+    }
+    nest->count = nest->count / nest->dims[last] * (nest->dims[last] * bytes / 16);
+    nest->dims[last] = nest->dims[last] * bytes / 16;
+    for (int k = 0; k < moved; k++)
+        for (int axis = 0; axis < last; axis++) nest->strides[k][axis] = nest->strides[k][axis] * bytes / 16;
+    return true;
+}
+
 void cuda_nest_lines(cuda_nest *nest, int axis, int count, const dw_tensor *const *tensors, int64_t *steps) {
     int64_t strides[CUDA_OPERANDS][CUDA_RANK], dims[CUDA_RANK];
     int rank = tensors[0]->rank, kept = 0;

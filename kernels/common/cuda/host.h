@@ -11,6 +11,13 @@ void cuda_broadcast(const dw_tensor *tensor, int rank, const int64_t *dims, int6
 void cuda_nest_build(cuda_nest *nest, int rank, const int64_t *dims, int operands, const int64_t (*strides)[CUDA_RANK]);
 /* The same, for tensors that broadcast to the first one's shape. */
 void cuda_nest_tensors(cuda_nest *nest, int count, const dw_tensor *const *tensors);
+/* That space in vectors of CUDA_VECTOR elements of the first tensor, which the others have side by side, too, or repeat (steps: 1 or 0): count and the last axis are of
+ * vectors. false, and the space unchanged: they do not lie so, or not at multiples of 16 bytes. The last vector of a space of one axis may be short. */
+bool cuda_nest_vectors(cuda_nest *nest, int count, const dw_tensor *const *tensors, int32_t *steps);
+/* The space in words of 16 bytes, for kernels that move elements of so many bytes: the first moved operands have the last axis side by side, the others repeat along it.
+ * Strides of the moved ones become those of words. false, and the space unchanged: not all of that, or not in whole words. Addresses are the caller's to check. */
+bool cuda_nest_words(cuda_nest *nest, int moved, int count, int64_t bytes);
+static inline bool cuda_lies_at_16(const void *data) { return (uintptr_t)data % 16 == 0; }
 /* The space of the lines along axis: lines without that axis (in the nest), and each operand's step along it (0 where it repeats). */
 void cuda_nest_lines(cuda_nest *nest, int axis, int count, const dw_tensor *const *tensors, int64_t *steps);
 
