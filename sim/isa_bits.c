@@ -179,6 +179,24 @@ sim_handler select_lop3(sim_decoding *d) {
     return lop3_32;
 }
 
+/* The result's word, and p: (word != 0) or, and q. */
+static sim_flow do_lop3_pred(sim_warp *w, const sim_op *op, uint32_t mask) {
+    const uint32_t *a = ROW(uint32_t, 2), *b = ROW(uint32_t, 3), *c = ROW(uint32_t, 4), *table = ROW(uint32_t, 5), q = *ROW(uint32_t, 6);
+    uint32_t values[LANES], ones = 0;
+    for (int i = 0; i < LANES; i++) {
+        values[i] = any_of_three(a[i], b[i], c[i], table[i]);
+        ones |= (uint32_t)(values[i] != 0) << i;
+    }
+    STORE_ROW(uint32_t, 0, values, mask);
+    if (op->arg[1] != SIM_NO_ROW) sim_store_mask(w, op->arg[1], sim_has(&op->mods, SIM_MOD_or) ? ones | q : ones & q, mask);
+    return SIM_NEXT;
+}
+
+sim_handler select_lop3_pred(sim_decoding *d) {
+    (void)d;
+    return do_lop3_pred;
+}
+
 /* ---- shifts: amounts beyond the width shift everything out ---- */
 
 LANES_2(shl_16, uint16_t, uint16_t, uint32_t, b > 15 ? 0 : (uint32_t)a << b)

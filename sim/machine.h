@@ -487,6 +487,7 @@ typedef struct sim_decoding {
     sim_op *op;
     struct sim_decoder *decoder;
     const char *why;                /* set by a family that returns NULL: what is wrong */
+    bool any_order;                 /* match.c: no row has the modifiers in the order in which they stand */
 } sim_decoding;
 
 static inline bool sim_mod(const sim_decoding *d, sim_modifier modifier) { return sim_has(&d->mods, modifier); }

@@ -3,6 +3,9 @@
 
 enum { MAX_WORDS = 24 };
 
+#define SEMANTICS "weak|relaxed|acquire|release|acq_rel|volatile|mmio"
+#define SCOPES "cta|cluster|gpu|sys"
+
 static const char *const modifier_words[] = {
 #define SIM_MODIFIER(name, word) word,
 #include "modifier.def"
@@ -118,9 +121,9 @@ static bool match(const sim_form *form, const words *w, sim_decoding *d, sim_op 
         } else if (strncmp(at, "space*", length) == 0 && length == 6) {
             match_space(w, &i, op);
         } else if (strncmp(at, "sem*", length) == 0 && length == 4) {
-            match_choice("weak|relaxed|acquire|release|acq_rel|volatile|mmio", 50, w, &i, &d->mods);
+            match_choice(SEMANTICS, sizeof SEMANTICS - 1, w, &i, &d->mods);
         } else if (strncmp(at, "scope*", length) == 0 && length == 6) {
-            match_choice("cta|cluster|gpu|sys", 19, w, &i, &d->mods);
+            match_choice(SCOPES, sizeof SCOPES - 1, w, &i, &d->mods);
         } else if (strncmp(at, "vec*", length) == 0 && length == 4) {
             if (i < w->count && w->length[i] == 2 && w->at[i][0] == 'v' && strchr("248", w->at[i][1]) != NULL) op->count = (uint8_t)(w->at[i++][1] - '0');
         } else if (strncmp(at, "shape*", length) == 0 && length == 6) {   /* m64n128k16: the columns */
@@ -150,10 +153,69 @@ static bool match(const sim_form *form, const words *w, sim_decoding *d, sim_op 
     return i == w->count;
 }
 
+/* ---- modifiers in another order, which the assembler takes, too ---- */
+
+static bool is_one_of(const char *choices, const words *w, int i) {
+    int next = i;
+    sim_modifiers unused = {0};
+    return match_choice(choices, strlen(choices), w, &next, &unused);
+}
+
+/* May this element of a pattern be the word? */
+static bool accepts(const sim_form *form, const char *element, size_t length, const words *w, int i) {
+    ptx_type type;
+    sim_op op = {0};
+    sim_modifiers unused = {0};
+    int next = i;
+    if (*element == '{' || *element == '(') return match_choice(element + 1, length - 2, w, &next, &unused);
+    if (length == 1 && *element >= 'T' && *element <= 'V') return match_type(form->types, *element - 'T', w, i, &type);
+    if (length == 6 && strncmp(element, "space*", 6) == 0) return match_space(w, &next, &op), next > i;
+    if (length == 4 && strncmp(element, "sem*", 4) == 0) return is_one_of(SEMANTICS, w, i);
+    if (length == 6 && strncmp(element, "scope*", 6) == 0) return is_one_of(SCOPES, w, i);
+    if (length == 4 && strncmp(element, "vec*", 4) == 0) return is_one_of("v2|v4|v8", w, i);
+    if (length == 6 && strncmp(element, "cache*", 6) == 0) return is_cache_word(w->at[i], w->length[i]);
+    return is_word(w, i, element, length);
+}
+
+/* Where the order has a meaning: from and to; layouts of a and b. */
+static bool is_strict(const words *w) {
+    static const char *const names[] = {"cp", "mma", "wmma", "wgmma", "tensormap"};
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        if (is_word(w, 0, names[i], strlen(names[i]))) return true;
+    }
+    return false;
+}
+
+/* The words in the order of the row's pattern; false: some have no place in it. */
+static bool in_order(const sim_form *form, const words *w, words *ordered) {
+    bool used[MAX_WORDS] = {false};
+    ordered->count = 0;
+    for (const char *at = form->pattern; *at != '\0';) {
+        const size_t length = strcspn(at, " ");
+        const bool many = length == 6 && strncmp(at, "cache*", 6) == 0;
+        bool found = false;
+        for (int i = 0; i < w->count && (many || !found); i++) {
+            if (used[i] || !accepts(form, at, length, w, i)) continue;
+            found = used[i] = true;
+            ordered->at[ordered->count] = w->at[i];
+            ordered->length[ordered->count++] = w->length[i];
+        }
+        at += length;
+        while (*at == ' ') at++;
+    }
+    return ordered->count == w->count;
+}
+
 const sim_form *sim_match(sim_decoding *d, const sim_form *after, sim_op *matched) {
-    words w;
+    words w, ordered;
     if (!split(d->instruction->opcode, &w)) return NULL;
-    for (const sim_form *form = after == NULL ? forms : after + 1; form < forms + COUNT_OF(forms); form++)
-        if (is_word(&w, 0, form->pattern, strcspn(form->pattern, " ")) && match(form, &w, d, matched)) return form;
-    return NULL;
+    if (after == NULL) d->any_order = false;
+    for (const sim_form *begin = after == NULL ? forms : after + 1;; begin = forms) {
+        for (const sim_form *form = begin; form < forms + COUNT_OF(forms); form++) {
+            if (!is_word(&w, 0, form->pattern, strcspn(form->pattern, " "))) continue;
+            if (d->any_order ? in_order(form, &w, &ordered) && match(form, &ordered, d, matched) : match(form, &w, d, matched)) return form;
+        }
+        if (d->any_order || after != NULL || is_strict(&w)) return NULL;
+        d->any_order = true;
+    }
 }
