@@ -63,6 +63,11 @@ static void fill(const dw_tensor *t, uint8_t *host, const num_parts *parts) {
     for (size_t i = 0; i < parts->second_bytes / 4; i++) ((float *)(void *)(host + parts->second_offset))[i] = 0.01f;
 }
 
+/* Integers that ascend, as the offsets of groups do: from low to high in even steps. */
+static void fill_steps(const kernel_range *range, int64_t count, int32_t *to) {
+    for (int64_t i = 0; i < count; i++) to[i] = (int32_t)(range->low + (range->high - range->low) * (double)(i + 1) / (double)count);
+}
+
 /* One set of operands on the device. */
 typedef struct set {
     dw_tensor in[KERNEL_CASE_OPERANDS], out[KERNEL_CASE_RESULTS];
@@ -91,7 +96,8 @@ static void make_set(const kernel_case *c, set *s, const set *first) {
             continue;
         }
         uint8_t *host = calloc(1, parts.total_bytes + 8);
-        fill(t, host, &parts);
+        if (c->ascending >> i & 1 && t->format == DW_FORMAT_i32) fill_steps(&c->ranges[i], t->dims[0], (int32_t *)(void *)host);
+        else fill(t, host, &parts);
         check(gpu->calls->write(gpu, s->memory[i], host, parts.total_bytes));
         check(gpu->calls->synchronize(gpu));
         free(host);
