@@ -160,6 +160,10 @@ INLINE int32_t scale_code(const int scale, int element, const row_target *t, flo
 }
 INLINE float scale_inverse(const int scale, int32_t code, second_level second) { return scale == CUDA_e8m0 ? rules_mx_inverse(code) : rules_nv_inverse(code, second.decode); }
 
+/* FP8's scale of a block, and what its elements are multiplied by. */
+INLINE float fp8_scale(float amax) { return rules_is_nan(amax) ? NOT_A_NUMBER : rules_fp8_bounded(amax) / 448.0f; }
+INLINE float fp8_inverse(float amax) { return rules_is_nan(amax) ? NOT_A_NUMBER : 448.0f / rules_fp8_bounded(amax); }
+
 /* The scale of a block from its largest magnitude, stored by threads that write; returns what the block's elements are multiplied by. */
 INLINE float store_scale(const int scale, int element, const row_target *t, const row_place *p, int b, bool writes, float amax, second_level second) {
     int64_t at = scale_index(&t->rows, p, b);
@@ -168,22 +172,24 @@ INLINE float store_scale(const int scale, int element, const row_target *t, cons
         if (writes) ((uint8_t *)t->rows.scales)[at] = (uint8_t)code;
         return scale_inverse(scale, code, second);
     }
-    float bounded = rules_fp8_bounded(amax);
-    bool is_nan = rules_is_nan(amax);
-    if (writes) ((float *)t->rows.scales)[at] = is_nan ? NOT_A_NUMBER : bounded / 448.0f;
-    return is_nan ? NOT_A_NUMBER : 448.0f / bounded;
+    if (writes) ((float *)t->rows.scales)[at] = fp8_scale(amax);
+    return fp8_inverse(amax);
 }
 
-/* The second level of the part's row, which it stores. */
-INLINE second_level row_second(const int pieces, const int format, const row_target *t, const row_place *p, const row_values *values, row_room *room) {
+INLINE float largest_without_nan(const int pieces, const int format, const row_values *values) {
     float most = 0;
     EACH_PIECE(c) {
         float x[PIECE];
         piece_floats(format, values, c, x);
-        EACH_OF_PIECE(i) most = fmaxf(most, fabsf(x[i]));   /* which leaves NaN out */
+        EACH_OF_PIECE(i) most = fmaxf(most, fabsf(x[i]));
     }
+    return most;
+}
+
+/* The second level of the part's row, which it stores. */
+INLINE second_level row_second(const int pieces, const int format, const row_target *t, const row_place *p, const row_values *values, row_room *room) {
     second_level second;
-    second.encode = rules_nv_encode(row_max(most, p->group, room));
+    second.encode = rules_nv_encode(row_max(largest_without_nan(pieces, format, values), p->group, room));
     second.decode = 1.0f / second.encode;
     if (p->first == 0 && p->cols > 0) ((float *)t->rows.second)[p->row] = second.decode;
     return second;

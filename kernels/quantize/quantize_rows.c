@@ -3,6 +3,16 @@
 
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
+#include "kernels/quantize/quantize_cuda.h"
+
+/* Does a scale depend on all of a row? */
+static bool is_whole(const num_format *info) { return info->rows == 1 && (info->cols == 0 || info->second == 2); }
+
+/* Does one depend on the whole tensor? */
+static bool is_over_tensor(const kernel_run *run) {
+    const num_format *info = num_info(run->call.out[0]->format);
+    return info->rows == 0 || (info->second == 1 && cuda_operand(run, 1) == NULL);
+}
 
 const char *quantize_rows_reject(const kernel_problem *problem, text *why) {
     const op_type *x = problem->in[0], *out = problem->out[0];
@@ -11,33 +21,48 @@ const char *quantize_rows_reject(const kernel_problem *problem, text *why) {
         text_printf(why, "x is %s", dw_format_name(x->format));
         return text_string(why);
     }
-    const char *reason = row_parts_reject_result(out, why);
-    if (reason != NULL) return reason;
-    bool has_given = problem->n_in > 1 && problem->in[1] != NULL;
-    if (info->second == 1 && !has_given) return "its scales depend on the whole tensor";
-    return row_parts_reject_width(x->dims[x->rank - 1], why);
+    if (info->rows > 1) {
+        text_printf(why, "scales of %s are for several rows", info->name);
+        return text_string(why);
+    }
+    return is_whole(info) ? row_parts_reject_width(x->dims[x->rank - 1], why) : NULL;
 }
 
 double quantize_rows_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.8); }
 
-size_t quantize_rows_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
+size_t quantize_rows_workspace(const kernel_run *run) { return is_over_tensor(run) ? quantize_scratch_bytes(run->call.out[0]) : 0; }
+
+/* Finds the largest magnitude of x, at the beginning of the workspace: launch is what quantises behind it. */
+static dw_status add_amax(kernel_launcher *launcher, kernel_launch *launch, quantize_rows_arguments *arguments, const char *entry) {
+    kernel_launch clear;
+    clear_arguments *cleared = cuda_launch(&clear, "quantize", "quantize_clear", sizeof *cleared);
+    cleared->count = sizeof(int32_t);
+    cuda_slot(&clear, KERNEL_SLOT_WORKSPACE, 0, &cleared->bytes, 0);
+    TRY(launcher->add(launcher, &clear));
+    cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &arguments->amax, 0);
+    kernel_launch before = *launch;
+    before.entry = entry;
+    return launcher->add(launcher, &before);
 }
 
 dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) {
-    static row_entries entries = ROW_ENTRIES("quantize_rows", ""), search_entries = ROW_ENTRIES("quantize_rows", "_search");
+    static row_entries entries = ROW_ENTRIES("quantize_rows", ""), search_entries = ROW_ENTRIES("quantize_rows", "_search"), amax_entries = ROW_ENTRIES("quantize_rows", "_amax");
     kernel_launch launch;
     quantize_rows_arguments *arguments = cuda_launch(&launch, "quantize_rows", NULL, sizeof *arguments);
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0];
     const num_format *info = num_info(out->format);
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 1, &x, &arguments->x_step);
-    if (arguments->division.nest.count == 0) return DW_OK;
+    if (op_tensor_count(x) == 0) return quantize_cuda_shape(run, launcher);   /* which may still have a scale to write */
     TRY(row_parts_clear(run, launcher));
-    bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH, whole = info->cols == 0 || info->second == 2;
-    row_parts_divide(&launch, run->chip, x->format, out, whole, searches ? search_entries : entries, &arguments->division);
+    bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;
+    row_parts_divide(&launch, run->chip, x->format, out, is_whole(info), searches ? search_entries : entries, &arguments->division);
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     if (cuda_operand(run, 1) != NULL) cuda_slot(&launch, KERNEL_SLOT_DATA, 1, &arguments->given, 0);
+    if (is_over_tensor(run)) {
+        const int format = x->format == DW_FORMAT_f32 ? 0 : x->format == DW_FORMAT_bf16 ? 1 : 2;
+        bool is_many = launch.entry == (searches ? search_entries : entries)[format][1];
+        TRY(add_amax(launcher, &launch, arguments, amax_entries[format][is_many]));
+    }
     return launcher->add(launcher, &launch);
 }
