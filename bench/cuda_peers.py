@@ -8,7 +8,8 @@ Build what it loads: cmake --build build --target cuda_matmul_calls. A contestan
 contestants take turns, a replay each a round after 10 ms of rest, so all see the same clocks: burst times. A figure is the median over the rounds. --tiles times every tile of ours, and
 says how far the one that the library chooses is from the best. --candidates: cuBLASLt is asked for so many proposals, each of which is timed alone (the least of three replays of about
 1 ms); the fastest takes part in the turns as "Lt best", with its number among those that ran; 0: none. --sustained: each also replays without rest for so many seconds, in turns; the
-figure is the mean of the second half, when the GPU runs at what its power allows. Results are compared with each other before anything is timed.
+figure is the mean of the second half, when the GPU runs at what its power allows. Results are compared with each other before anything is timed. Interrupted, it
+tells the means of what it has.
 """
 import argparse
 import ctypes
@@ -233,6 +234,27 @@ class Contest:
         return result
 
 
+def tell(result, shape, ratios, chosen):
+    """Prints the times of a shape, and keeps peers' over ours."""
+    for format, times in result.items():
+        size = "m >= 4096" if int(shape.split("x")[0]) >= 4096 else "m <= 512"
+        tiles = {name: times.pop(name)[0] for name in list(times) if name.startswith("tile ")}
+        for way, index in (("burst", 0), ("sustained", 1)):
+            if len(times["ours"]) <= index:
+                continue
+            ours = times["ours"][index]
+            line = f"{shape:18} {format:10} {way:9} ours {ours:8.2f}"
+            for name, figures in times.items():
+                if name != "ours":
+                    line += f"  {name} {figures[index]:.2f} ({figures[index] / ours:.2f})"
+                    ratios.setdefault((format, way, name.split(",")[0] if name.startswith("Lt best") else name, size), []).append(figures[index] / ours)
+            if tiles and index == 0:
+                best = min(tiles, key=tiles.get)
+                chosen.append(min(1.0, tiles[best] / ours))
+                line += f"  best {best} {tiles[best]:.2f}" if tiles[best] < ours else "  the best tile"
+            print(line, flush=True)
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--images", default="build/images")
@@ -247,24 +269,11 @@ def main():
     contest = Contest(args)
     print(f"{torch.cuda.get_device_name(0)}, PyTorch {torch.__version__}; us a call; (x): peer's time over ours, above 1: ours is faster")
     ratios, chosen = {}, []
-    for shape in args.shapes:
-        for format, times in contest.run(shape).items():
-            size = "m >= 4096" if int(shape.split("x")[0]) >= 4096 else "m <= 512"
-            tiles = {name: times.pop(name)[0] for name in list(times) if name.startswith("tile ")}
-            for way, index in (("burst", 0), ("sustained", 1)):
-                if len(times["ours"]) <= index:
-                    continue
-                ours = times["ours"][index]
-                line = f"{shape:18} {format:10} {way:9} ours {ours:8.2f}"
-                for name, figures in times.items():
-                    if name != "ours":
-                        line += f"  {name} {figures[index]:.2f} ({figures[index] / ours:.2f})"
-                        ratios.setdefault((format, way, name.split(",")[0] if name.startswith("Lt best") else name, size), []).append(figures[index] / ours)
-                if tiles and index == 0:
-                    best = min(tiles, key=tiles.get)
-                    chosen.append(min(1.0, tiles[best] / ours))
-                    line += f"  best {best} {tiles[best]:.2f}" if tiles[best] < ours else "  the best tile"
-                print(line, flush=True)
+    try:
+        for shape in args.shapes:
+            tell(contest.run(shape), shape, ratios, chosen)
+    except KeyboardInterrupt:
+        print("interrupted")
     for (format, way, name, size), values in sorted(ratios.items()):
         print(f"geometric mean, {format}, {way}, {name}, {size}: {math.exp(statistics.fmean(map(math.log, values))):.3f} of {len(values)}")
     if chosen:
