@@ -8,7 +8,7 @@
 /* What a plan gets to work in, from a multiple of CUDNN_ALIGN bytes on; operands lie at multiples of CUDNN_OPERAND_ALIGN. */
 enum { CUDNN_WORKSPACE = 4 << 20, CUDNN_ALIGN = 256, CUDNN_OPERAND_ALIGN = 16 };
 
-/* The sizes that a plan of cuDNN's is for. out [b,h,s,e] = softmax(q k^T * scale, of the keys that are seen) v, with q [b,h,s,d], k [b,g,t,d], v [b,g,t,e]. Query i sees keys up to
+/* The sizes that a plan of cuDNN's is for. out [b,h,s,e] = softmax(q k^T * scale, of the keys that are seen) v, with q [b,h,s,d], k [b,g,t,d], v [b,g,t,e]; shared_heads is h / g. Query i sees keys up to
  * i + shift where bounded, and from i + shift + 1 - window on where windowed. Strides in elements, of all axes but the last, whose elements are neighbours. */
 typedef struct cudnn_sizes {
     int64_t batches, heads, shared_heads, queries, keys, width, value_width;
