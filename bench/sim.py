@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """Speed of the simulator itself (not of any GPU): multiply-adds of each matrix instruction and instructions of threads, per second of one CPU's time, all checks on.
 
-    python3 bench/sim.py [--library build/libdeepwell-sim.so] [--rounds N] [NAME..]
+    python3 bench/sim.py [--library build/libdeepwell-sim.so] [--rounds N] [--spread] [NAME..]
 
-Each kernel is a loop of one CTA over operands in shared memory that are neither zero nor special. A row says how many multiply-adds were done in the launch's CPU
-time, its loop, fences, waits and commits included."""
+Each kernel is a loop of one CTA over random operands that are neither zero nor special; those of bf16 and tf32, whose range is fp32's, lie between 2^-7 and 2, with --spread anywhere
+between 2^-126 and 2. A row says how many multiply-adds were done in the launch's CPU time, its loop, fences, waits and commits included."""
 import argparse
 import ctypes
 import os
@@ -35,7 +35,8 @@ $fill:
     mad.lo.u32 %x, %x, 1664525, 1013904223;
     shr.u32 %r2, %x, 4;
     xor.b32 %r2, %r2, %x;
-    and.b32 %r2, %r2, 0xbfbfbfbf;
+    and.b32 %r2, %r2, {mask};
+    or.b32 %r2, %r2, {least};
     st.shared.u32 [%r1], %r2;
     add.u32 %r1, %r1, 512;
     add.u32 %round, %round, 1;
@@ -69,7 +70,7 @@ def mma(shape, types, a_registers, b_registers):
     zero = types.startswith("s32")
     result, kind = ("%r1", "mov.u32") if zero else ("%f", "mov.f32")
     body = "".join(f"    {kind} {result}{10 + i}, {'0' if zero else '0f00000000'};\n" for i in range(16))
-    body += "".join(f"    and.b32 %r{100 + i}, %x, 0xbfbfbfbf;\n    mad.lo.u32 %x, %x, 1664525, 1013904223;\n" for i in range(8))
+    body += "".join(f"    and.b32 %r{100 + i}, %x, {{mask}};\n    or.b32 %r{100 + i}, %r{100 + i}, {{least}};\n    mad.lo.u32 %x, %x, 1664525, 1013904223;\n" for i in range(8))
     body += "$again:\n"
     a = ", ".join(f"%r{100 + i}" for i in range(a_registers))
     b = ", ".join(f"%r{104 + i}" for i in range(b_registers))
@@ -162,10 +163,15 @@ class Simulator:
         return time.process_time() - begin
 
 
-def run_one(path, name, rounds):
+def run_one(path, name, rounds, spread):
     target, body, each = KERNELS[name]
     simulator = Simulator(path, "h200" if target == "sm_90a" else "b200")
-    text = HEAD.format(target=target) + body
+    mask, least = 0xBFBFBFBF, 0
+    if "bf16" in name:
+        mask, least = (0xBFFFBFFF, 0x00800080) if spread else (0x83FF83FF, 0x3C003C00)
+    if "tf32" in name:
+        mask, least = (0xBFFFFFFF, 0x00800000) if spread else (0x83FFFFFF, 0x3C000000)
+    text = (HEAD.format(target=target, mask=mask, least=least) + body).replace("{mask}", str(mask)).replace("{least}", str(least))
     if name == "threads":
         rounds *= 50
     few = min(simulator.seconds(text, 1) for _ in range(3))
@@ -177,12 +183,13 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--library", default="build/libdeepwell-sim.so")
     parser.add_argument("--rounds", type=int, default=200)
+    parser.add_argument("--spread", action="store_true")
     parser.add_argument("names", nargs="*")
     options = parser.parse_args()
     for name in options.names or KERNELS:
         process = os.fork()   # a process has one chip
         if process == 0:
-            run_one(os.path.abspath(options.library), name, options.rounds)
+            run_one(os.path.abspath(options.library), name, options.rounds, options.spread)
             os._exit(0)
         if os.waitpid(process, 0)[1] != 0:
             raise SystemExit(1)

@@ -19,8 +19,8 @@ typedef struct mma_op {
     int selector;
 } mma_op;
 
-/* Codes of up to 32 bits: rows of A side by side, as a panel (panel.h), and columns of B one behind another. there: which columns of a row A has. */
-typedef struct fragments { uint32_t a[MAX_K][PANEL_COLUMNS], b[MMA_N][MAX_K]; uint64_t there[MAX_M]; } fragments;
+/* Codes of up to 32 bits: rows of A side by side, as a panel (panel.h), and columns of B one behind another, k codes each. there: which columns of a row A has. */
+typedef struct fragments { uint32_t a[MAX_K][PANEL_COLUMNS], b[MMA_N * MAX_K]; uint64_t there[MAX_M]; } fragments;
 
 static int element_bits(int type) { return ptx_types[type].bits; }
 
@@ -34,11 +34,11 @@ static inline void spread_a(const uint32_t *words, int bits, int each, uint32_t 
     }
 }
 
-static inline void spread_b(const uint32_t *words, int bits, int each, uint32_t *codes) {
+static inline void spread_b(const uint32_t *words, int bits, int each, int k, uint32_t *codes) {
     const uint32_t mask = bits == 32 ? UINT32_MAX : (1u << bits) - 1;
     for (int g = 0; g < MMA_N; g++) {
         for (int t = 0; t < 4; t++) {
-            for (int e = 0; e < each; e++) codes[g * MAX_K + each * t + e] = words[4 * g + t] >> (e * bits) & mask;
+            for (int e = 0; e < each; e++) codes[g * k + each * t + e] = words[4 * g + t] >> (e * bits) & mask;
         }
     }
 }
@@ -54,10 +54,10 @@ static void gather(sim_warp *w, const sim_op *op, const mma_op *p, fragments *f)
     }
     for (int r = 0; r < p->b_count; r++) {
         const uint32_t *words = sim_row(w, p->b[r]);
-        uint32_t *codes = &f->b[0][128 / bits * r];
-        if (bits == 32) spread_b(words, 32, 1, codes);
-        else if (bits == 16) spread_b(words, 16, 2, codes);
-        else spread_b(words, 8, 4, codes);
+        uint32_t *codes = &f->b[128 / bits * r];
+        if (bits == 32) spread_b(words, 32, 1, op->shape[2], codes);
+        else if (bits == 16) spread_b(words, 16, 2, op->shape[2], codes);
+        else spread_b(words, 8, 4, op->shape[2], codes);
     }
 }
 
@@ -112,7 +112,7 @@ static void sum_integers(const sim_op *op, const fragments *f, cells *t) {
         for (int row = 0; row < PANEL_COLUMNS; row++) rows[i * PANEL_COLUMNS + row] = op->type == PTX_s8 ? (int8_t)f->a[i][row] : (int32_t)f->a[i][row];
     }
     for (int n = 0; n < MMA_N; n++) {
-        for (int i = 0; i < k; i++) column[i] = op->type2 == PTX_s8 ? (int8_t)f->b[n][i] : (int32_t)f->b[n][i];
+        for (int i = 0; i < k; i++) column[i] = op->type2 == PTX_s8 ? (int8_t)f->b[n * k + i] : (int32_t)f->b[n * k + i];
         const panel_sum sum = {.k = k, .columns = PANEL_COLUMNS, .whole_row = column, .whole_panels = rows, .saturate = sim_has(&op->mods, SIM_MOD_satfinite), .c = t->c[n]};
         panel_isa_now()->integers(&sum);
     }
@@ -127,7 +127,7 @@ static uint32_t sum_special(const sim_op *op, const fragments *f, int row, int c
     for (int i = begin; i < begin + count; i++) {
         if ((f->there[row] >> i & 1) == 0) continue;
         x[terms] = product_read(fa, f->a[i][row], false);
-        y[terms] = product_read(fb, f->b[column][i], false);
+        y[terms] = product_read(fb, f->b[column * op->shape[2] + i], false);
         x[terms].significand *= 1 << (bits - fa->mantissa);
         y[terms++].significand *= 1 << (bits - fb->mantissa);
     }
@@ -140,20 +140,24 @@ static uint32_t sum_special(const sim_op *op, const fragments *f, int row, int c
 static void sum_floats(const sim_op *op, const fragments *f, int step, cells *t) {
     const product_format *fa = product_format_of(op->type), *fb = product_format_of(op->type2);
     const panel_isa *isa = panel_isa_now();
-    const int k = op->shape[2], bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa, lines = panel_padded(k) / PANEL_COLUMNS;
-    float a[MAX_K * PANEL_COLUMNS], b[MAX_K];
-    int16_t a_place[MAX_K * PANEL_COLUMNS], b_place[MAX_K];
-    uint16_t a_special[MAX_K], b_special[MAX_K / PANEL_COLUMNS];
+    const int k = op->shape[2], bits = fa->mantissa > fb->mantissa ? fa->mantissa : fb->mantissa;
+    float a[MAX_K * PANEL_COLUMNS], b[MMA_N * MAX_K];
+    int16_t a_place[MAX_K * PANEL_COLUMNS], b_place[MMA_N * MAX_K];
+    uint16_t a_special[MAX_K], b_special[MMA_N * MAX_K / PANEL_COLUMNS];
     isa->decode(fa, f->a[0], k, false, a, a_place, a_special);
+    isa->decode(fb, f->b, MMA_N * k / PANEL_COLUMNS, false, b, b_place, b_special);
+    const int base = isa->center(a, a_place, k), b_base = isa->center(b, b_place, MMA_N * k / PANEL_COLUMNS);
+    uint32_t any_special = 0;
+    for (int i = 0; i < k; i++) any_special |= a_special[i];
+    for (int i = 0; i < MMA_N * k / PANEL_COLUMNS; i++) any_special |= b_special[i];
     for (int column = 0; column < MMA_N; column++) {
-        isa->decode(fb, f->b[column], lines, false, b, b_place, b_special);
         for (int begin = 0; begin < k; begin += step) {
-            const int count = k - begin < step ? k - begin : step;
+            const int count = k - begin < step ? k - begin : step, at = column * k + begin;
             uint32_t before[PANEL_COLUMNS], special = 0;
-            for (int i = begin; i < begin + count; i++) special |= (b_special[i / PANEL_COLUMNS] >> (i % PANEL_COLUMNS) & 1) != 0 ? UINT32_MAX : a_special[i];
+            for (int i = 0; i < count && any_special != 0; i++) special |= (b_special[(at + i) / PANEL_COLUMNS] >> ((at + i) % PANEL_COLUMNS) & 1) != 0 ? UINT32_MAX : a_special[begin + i];
             if (special != 0) memcpy(before, t->c[column], sizeof before);
-            const panel_sum sum = {.k = count, .columns = PANEL_COLUMNS, .row = {b + begin, b_place + begin}, .panels = {a + begin * PANEL_COLUMNS, a_place + begin * PANEL_COLUMNS},
-                                   .significand_bits = bits, .fraction = FRACTION, .result_bits = 23, .half = op->small == PTX_f16, .c = t->c[column]};
+            const panel_sum sum = {.k = count, .columns = PANEL_COLUMNS, .row = {b + at, b_place + at}, .panels = {a + begin * PANEL_COLUMNS, a_place + begin * PANEL_COLUMNS},
+                                   .row_base = b_base, .bases = &base, .significand_bits = bits, .fraction = FRACTION, .result_bits = 23, .half = op->small == PTX_f16, .c = t->c[column]};
             isa->floats(&sum);
             for (int row = 0; row < op->shape[0] && special != 0; row++) {
                 if ((special >> row & 1) != 0) t->c[column][row] = sum_special(op, f, row, column, begin, count, before[row]);
@@ -216,7 +220,7 @@ static sim_flow do_mma(sim_warp *w, const sim_op *op, uint32_t mask) {
         compute_f64(w, op, p);
         return SIM_NEXT;
     }
-    if (op->shape[0] < PANEL_COLUMNS || op->shape[2] < PANEL_COLUMNS) memset(&f, 0, sizeof f), memset(&t, 0, sizeof t);   /* what fills up panels */
+    if (op->shape[0] < PANEL_COLUMNS) memset(&f, 0, sizeof f), memset(&t, 0, sizeof t);   /* what fills up the panel */
     memset(f.there, 0xff, sizeof f.there);
     gather(w, op, p, &f);
     if (sparse && !place_sparse(w, op, p, &f)) return SIM_STOP;

@@ -56,6 +56,15 @@ static uint32_t element(const uint8_t *chunk, int bits, int i) {
     return code >> (bit % 8) & ((1u << bits) - 1);
 }
 
+/* The elements of a whole chunk, of 8, 16 or 32 bits. */
+static void spread_chunk(const uint8_t *chunk, int bits, uint32_t *codes) {
+    uint16_t halves[8];
+    memcpy(halves, chunk, sizeof halves);
+    if (bits == 32) memcpy(codes, chunk, 16);
+    for (int i = 0; i < 8 && bits == 16; i++) codes[i] = halves[i];
+    for (int i = 0; i < 16 && bits == 8; i++) codes[i] = chunk[i];
+}
+
 /* depth: elements of a row that are stored. */
 typedef struct operand { uint64_t descriptor; umma_type type; bool mn_major; int rows, depth; const char *name; } operand;
 
@@ -89,10 +98,8 @@ static void read_shared(const tensor_task *t, const sim_cta *cta, const operand 
         for (int k = 0; k < chunks; k++) {
             uint32_t at = umma_chunk(&m, o->mn_major, i, k);
             uint8_t written = sim_shadows_of(&cta->shared_shadow[at], used).all & SHADOW_WRITTEN;
-            if (!o->mn_major && bits == 16 && (k + 1) * each <= o->depth) {   /* most of what there is */
-                uint16_t halves[8];
-                memcpy(halves, cta->shared + at, sizeof halves);
-                for (int e = 0; e < 8; e++) code[i][k * 8 + e] = halves[e];
+            if (!o->mn_major && bits >= 8 && (k + 1) * each <= o->depth) {   /* most of what there is */
+                spread_chunk(cta->shared + at, bits, &code[i][k * each]);
                 lost[i] |= written == 0;
                 continue;
             }

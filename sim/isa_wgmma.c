@@ -98,6 +98,7 @@ static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t desc
     int each = CHUNK / bytes, outer = transposed ? k : rows, inner = (transposed ? rows : k) / each;
     memset(o->lost, 0, (size_t)rows * sizeof *o->lost);
     o->digest = 0;
+    const order_reader reader = order_reader_of(w);
     for (int i = 0; i < outer; i++) {
         for (int j = 0; j < inner; j++) {
             int row = transposed ? j * each : i, column = transposed ? i : j * each;
@@ -105,7 +106,7 @@ static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t desc
             bool written;
             if (!check_chunk(w, op, descriptor, first + row, at, &written)) return false;
             if (w->launch->digests) o->digest = sim_mix(o->digest, at);
-            if (!order_read(w, op, -1, at, CHUNK, false)) return false;
+            if (!order_read_chunk(w, op, at, &reader)) return false;
             uint32_t spread[CHUNK], *codes = transposed ? spread : &o->code[row][column];
             spread_codes(&w->cta->shared[at], bytes, codes);
             for (int e = 0; e < each && transposed; e++) o->code[row + e][column] = spread[e];
@@ -168,8 +169,9 @@ static bool spread(sim_warp *w, const struct sim_product *issued, int bytes, int
 
 /* ---- computing ---- */
 
-/* A's rows one behind another, MAX_K apart, and B's columns in panels (panel.h): of floats values and places, of integers themselves. finite: of each line. */
-typedef struct numbers { float value[MAX_N * MAX_K]; int32_t whole[MAX_N * MAX_K]; int16_t place[MAX_N * MAX_K]; bool finite[MAX_N], all_finite; } numbers;
+/* A's rows one behind another, MAX_K apart, and B's columns in panels (panel.h): of floats values and places, of integers themselves. base: of each row, or
+ * panel; finite: of each line. */
+typedef struct numbers { float value[MAX_N * MAX_K]; int32_t whole[MAX_N * MAX_K]; int16_t place[MAX_N * MAX_K]; int base[MAX_N]; bool finite[MAX_N], all_finite; } numbers;
 typedef struct cells { uint32_t c[ROWS][MAX_N]; } cells;
 
 /* The result's cells and the registers that hold them: register i of a lane has row lane / 4 + 8 (i / 2 % 2) and column 2 (lane % 4) + i % 2 + 8 (i / 4); of halves,
@@ -220,26 +222,15 @@ static void set_finite(numbers *n, const operand *o, int lines) {
 }
 
 static void rows_to_floats(const operand *o, int k, const product_format *f, bool negate, numbers *n) {
-    const int lines = panel_padded(k) / PANEL_COLUMNS;   /* of 8 codes, 16 are decoded */
-    for (int row = 0; row < ROWS; row++) {
-        uint16_t special[MAX_K / PANEL_COLUMNS];
-        uint32_t any = 0;
-        panel_isa_now()->decode(f, o->code[row], lines, negate, &n->value[row * MAX_K], &n->place[row * MAX_K], special);
-        for (int i = 0; i < lines; i++) any |= special[i] & ((1u << (k < PANEL_COLUMNS ? k : PANEL_COLUMNS)) - 1);
-        n->finite[row] = any == 0;
-    }
+    for (int row = 0; row < ROWS; row++) n->finite[row] = panel_decode_row(f, o->code[row], k, negate, &n->value[row * MAX_K], &n->place[row * MAX_K], &n->base[row]);
     set_finite(n, o, ROWS);
 }
 
 static void columns_to_floats(const operand *o, int columns, int k, const product_format *f, bool negate, numbers *n) {
     for (int first = 0; first < columns; first += PANEL_COLUMNS) {
-        uint32_t panel[PANEL_COLUMNS * MAX_K], any = 0;
-        uint16_t special[MAX_K];
         const int at = panel_at(first, k), there = columns - first < PANEL_COLUMNS ? columns - first : PANEL_COLUMNS;
-        panel_codes(o->code[first], MAX_K, there, k, panel);
-        panel_isa_now()->decode(f, panel, k, negate, &n->value[at], &n->place[at], special);
-        for (int i = 0; i < k; i++) any |= special[i];
-        for (int i = 0; i < there; i++) n->finite[first + i] = (any >> i & 1) == 0;
+        const uint32_t special = panel_decode_columns(f, o->code[first], MAX_K, there, k, negate, &n->value[at], &n->place[at], &n->base[first / PANEL_COLUMNS]);
+        for (int i = 0; i < there; i++) n->finite[first + i] = (special >> i & 1) == 0;
     }
     set_finite(n, o, columns);
 }
@@ -284,7 +275,7 @@ static void compute_floats(const struct sim_product *issued, const operand *a, c
         bool special = !(of_a->finite[row] && columns->all_finite);
         if (special) memcpy(before, t->c[row], sizeof before);
         const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {&of_a->value[row * MAX_K], &of_a->place[row * MAX_K]}, .panels = {columns->value, columns->place},
-                               .significand_bits = significand_bits_of(fa, fb), .fraction = fraction_of(fa), .result_bits = result_bits_of(fa), .half = half, .c = t->c[row]};
+                               .row_base = of_a->base[row], .bases = columns->base, .significand_bits = significand_bits_of(fa, fb), .fraction = fraction_of(fa), .result_bits = result_bits_of(fa), .half = half, .c = t->c[row]};
         if (!a->lost[row]) panel_isa_now()->floats(&sum);
         for (int column = 0; column < n && special; column++) {
             if (of_a->finite[row] && columns->finite[column]) continue;

@@ -116,34 +116,34 @@ static uint32_t sum_special(const product_format *format, const uint32_t *a, con
     }
     if (!half) return product_sum(x, y, count, c, format->mantissa, FRACTION, 23);
     const double sum = product_sum_exact(x, y, count, c, format->mantissa, FRACTION);
-    return isnan(sum) ? 0x7fff : (uint32_t)num_encode(DW_FORMAT_f16, sum, false);
+    return isnan(sum) ? F16_NAN : (uint32_t)num_encode(DW_FORMAT_f16, sum, false);
 }
 
 static void sum_floats(const sim_op *op, const product_op *p, const matrix *a, const matrix *b, matrix *c) {
     const product_format *format = product_format_of(op->type);
-    const panel_isa *isa = panel_isa_now();
-    const int m = p->a.lines, n = p->b.lines, k = p->a.depth, columns = panel_padded(n);
+    const int m = p->a.lines, n = p->b.lines, k = p->a.depth;
     const bool half = op->small == PTX_f16, mixed = half && p->c_type != PTX_f16;   /* halves of fp32 are rounded once: one at a time */
-    uint32_t codes[STEP * WMMA_MAX_LINES];
     float panels[STEP * WMMA_MAX_LINES], row[STEP];
     int16_t panels_place[STEP * WMMA_MAX_LINES], row_place[STEP];
-    uint16_t special[STEP * WMMA_MAX_LINES / PANEL_COLUMNS], row_special;
-    panel_codes(b->code[0], WMMA_MAX_DEPTH, n, k, codes);
-    isa->decode(format, codes, k * columns / PANEL_COLUMNS, false, panels, panels_place, special);
+    uint32_t special[WMMA_MAX_LINES / PANEL_COLUMNS];
+    int bases[WMMA_MAX_LINES / PANEL_COLUMNS], row_base;
+    for (int j = 0; j < n; j += PANEL_COLUMNS) {
+        const int at = panel_at(j, k), there = n - j < PANEL_COLUMNS ? n - j : PANEL_COLUMNS;
+        special[j / PANEL_COLUMNS] = panel_decode_columns(format, b->code[j], WMMA_MAX_DEPTH, there, k, false, panels + at, panels_place + at, &bases[j / PANEL_COLUMNS]);
+    }
     for (int i = 0; i < m; i++) {
         uint32_t line[STEP] = {0}, sums[WMMA_MAX_LINES] = {0}, before[WMMA_MAX_LINES];
         memcpy(line, a->code[i], sizeof *line * (size_t)k);
-        isa->decode(format, line, 1, false, row, row_place, &row_special);
+        const bool row_finite = panel_decode_row(format, line, k, false, row, row_place, &row_base);
         for (int j = 0; j < n; j++) {
             before[j] = p->c_type == PTX_f16 ? f32_bits(num_f16_to_f32((uint16_t)c->code[i][j])) : c->code[i][j];
             sums[j] = half ? c->code[i][j] : before[j];
         }
-        const panel_sum sum = {.k = k, .columns = columns, .row = {row, row_place}, .panels = {panels, panels_place}, .significand_bits = format->mantissa, .fraction = FRACTION, .result_bits = 23,
-                               .half = half, .c = sums};
-        if (!mixed) isa->floats(&sum);
+        const panel_sum sum = {.k = k, .columns = panel_padded(n), .row = {row, row_place}, .panels = {panels, panels_place}, .row_base = row_base, .bases = bases,
+                               .significand_bits = format->mantissa, .fraction = FRACTION, .result_bits = 23, .half = half, .c = sums};
+        if (!mixed) panel_isa_now()->floats(&sum);
         for (int j = 0; j < n; j++) {
-            bool one_by_one = mixed || row_special != 0;
-            for (int t = 0; t < k; t++) one_by_one |= special[j / PANEL_COLUMNS * k + t] >> (j % PANEL_COLUMNS) & 1;
+            const bool one_by_one = mixed || !row_finite || (special[j / PANEL_COLUMNS] >> (j % PANEL_COLUMNS) & 1) != 0;
             c->code[i][j] = one_by_one ? sum_special(format, a->code[i], b->code[j], k, half, before[j]) : sums[j];
         }
     }

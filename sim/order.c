@@ -19,8 +19,6 @@ struct sim_order {
     uint32_t tensor[ORDER_TENSOR_UNITS][SIM_MAX_WARPS];
 };
 
-enum { WARP_BITS = 5 };
-
 void order_start(sim_cta *cta) {
     const sim_launch *l = cta->launch;
     if (!l->options->races || cta->warp_count < 2 || cta->shared_bytes <= SIM_SHARED_RESERVED) return;
@@ -139,12 +137,12 @@ static bool find(sim_warp *w, const sim_op *op, int lane, uint64_t offset, const
 
 static bool is_before(const struct sim_order *o, int warp, uint32_t writer) {
     int other = (int)(writer & (SIM_MAX_WARPS - 1));
-    return writer == 0 || other == warp || o->now[warp][other] >= writer >> WARP_BITS;
+    return writer == 0 || other == warp || o->now[warp][other] >= writer >> ORDER_WARP_BITS;
 }
 
 /* Did another lane of the warp write the word in this turn? */
 static bool is_lane_race(const struct sim_order *o, int warp, int lane, size_t word) {
-    return lane >= 0 && o->writers[word] != 0 && (int)(o->writers[word] & (SIM_MAX_WARPS - 1)) == warp && o->lanes[word] >> WARP_BITS == (o->turns[warp] & (UINT32_MAX >> WARP_BITS)) &&
+    return lane >= 0 && o->writers[word] != 0 && (int)(o->writers[word] & (SIM_MAX_WARPS - 1)) == warp && o->lanes[word] >> ORDER_WARP_BITS == (o->turns[warp] & (UINT32_MAX >> ORDER_WARP_BITS)) &&
            (int)(o->lanes[word] & (LANES - 1)) != lane;
 }
 
@@ -163,20 +161,27 @@ bool order_may_read(sim_warp *w, int lane, int lanes, uint64_t offset, size_t by
 bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous) {
     struct sim_order *o = w->cta->order;
     if (o == NULL || bytes < 4) return true;
-    const uint32_t *now = o->now[w->index];
-    uint32_t *readers = &o->readers[(size_t)w->index * o->words];
+    const uint32_t now = o->now[w->index][w->index];
+    uint32_t *readers = &o->readers[(size_t)w->index * o->words], known = 0;   /* known: a writer that came before */
     for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) {
-        if (!is_before(o, w->index, o->writers[word])) {
-            return find(w, op, lane, word * 4, asynchronous ? "copies from" : "reads", (int)(o->writers[word] & (SIM_MAX_WARPS - 1)), "wrote");
-        }
-        if (!asynchronous && is_lane_race(o, w->index, lane, word)) {
+        const uint32_t writer = o->writers[word];
+        if (writer != known && !is_before(o, w->index, writer)) return find(w, op, lane, word * 4, asynchronous ? "copies from" : "reads", (int)(writer & (SIM_MAX_WARPS - 1)), "wrote");
+        known = writer;
+        if (asynchronous) continue;
+        if (is_lane_race(o, w->index, lane, word)) {
             sim_find(w, op, lane, "reads shared memory at 0x%llx, which lane %u of its warp wrote with nothing between: a race, since lanes need not go on together; bar.warp.sync or a barrier must stand between",
                      (unsigned long long)(word * 4), o->lanes[word] & (LANES - 1));
             return false;
         }
-        if (!asynchronous) readers[word] = now[w->index];
+        readers[word] = now;
     }
     return true;
+}
+
+order_reader order_reader_of(sim_warp *w) {
+    struct sim_order *o = w->cta->order;
+    if (o == NULL) return (order_reader){0};
+    return (order_reader){o->writers, o->now[w->index], &o->readers[(size_t)w->index * o->words]};
 }
 
 bool order_tensor(sim_warp *w, const sim_op *op, int first, int count, bool frees) {
@@ -202,8 +207,8 @@ bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_
         for (int i = 0; i < o->warps; i++) {
             if (i != w->index && readers[(size_t)i * o->words] > o->now[w->index][i]) return find(w, op, lane, word * 4, does, i, "read");
         }
-        o->lanes[word] = lane < 0 ? 0 : o->turns[w->index] << WARP_BITS | (uint32_t)lane;
-        o->writers[word] = asynchronous ? 0 : o->now[w->index][w->index] << WARP_BITS | (uint32_t)w->index;
+        o->lanes[word] = lane < 0 ? 0 : o->turns[w->index] << ORDER_WARP_BITS | (uint32_t)lane;
+        o->writers[word] = asynchronous ? 0 : o->now[w->index][w->index] << ORDER_WARP_BITS | (uint32_t)w->index;
     }
     return true;
 }

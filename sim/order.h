@@ -25,6 +25,18 @@ void order_through(sim_warp *w);
 /* An access of the CTA's own shared memory by a lane (-1: by the warp); asynchronous: by the copy engine, which the warp tells. false: a finding. */
 bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
 bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
+/* The same of many reads of 16 bytes by a warp, most of words that one warp wrote, as products read their operands. writers: NULL where nothing is watched; clock: the warp's. */
+typedef struct order_reader { const uint32_t *writers, *clock; uint32_t *readers; } order_reader;
+order_reader order_reader_of(sim_warp *w);
+enum { ORDER_WARP_BITS = 5 };   /* of a writer, below its time */
+static inline bool order_read_chunk(sim_warp *w, const sim_op *op, uint64_t offset, const order_reader *r) {
+    if (r->writers == NULL) return true;
+    const uint32_t *writers = r->writers + offset / 4, writer = writers[0];
+    const bool alike = ((writers[1] ^ writer) | (writers[2] ^ writer) | (writers[3] ^ writer)) == 0;
+    if (!alike || r->clock[writer & (SIM_MAX_WARPS - 1)] < writer >> ORDER_WARP_BITS) return order_read(w, op, -1, offset, 16, false);
+    for (int i = 0; i < 4; i++) r->readers[offset / 4 + (uint64_t)i] = r->clock[w->index];
+    return true;
+}
 enum { ORDER_TENSOR_UNITS = 16 };
 /* Units of 32 columns of tensor memory: somebody loads or stores them; or (frees) they are given back, which all uses of other warps come before. */
 bool order_tensor(sim_warp *w, const sim_op *op, int first, int count, bool frees);

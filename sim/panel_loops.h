@@ -16,7 +16,7 @@ typedef int64_t longs __attribute__((vector_size(4 * WIDTH)));       /* half as 
 typedef double doubles __attribute__((vector_size(4 * WIDTH)));
 
 /* Where sums leave the fast form for the simple one. BLOCK: so many products' sum fits in 32 bits. */
-enum { NEAR_LEAST = -100, NEAR_MOST = 120, SHIFT_MOST = 126, BLOCK = 16 };
+enum { NEAR_LEAST = -100, NEAR_MOST = 120, BLOCK = 16 };
 enum { NAN_BITS = 0x7fffffff, INFINITY_BITS = 0x7f800000, HALF_NAN = 0x7fff, HALF_INFINITY = 0x7c00, C_BITS = 23, NOTHING = -4096, PACKED_FRACTION = 35, PACKED_POINT = 8 };
 
 /* ---- what the compiler's vectors lack ---- */
@@ -79,6 +79,7 @@ static inline longs shift_right_long(longs value, longs by) {
 
 static inline ints choose(ints mask, ints a, ints b) { return (a & mask) | (b & ~mask); }
 static inline longs choose_long(longs mask, longs a, longs b) { return (a & mask) | (b & ~mask); }
+static inline shorts choose_short(shorts mask, shorts a, shorts b) { return (a & mask) | (b & ~mask); }
 static inline ints splat(int32_t value) { return value - (ints){0}; }
 static inline floats power_of_2(ints exponent) { return (floats)((exponent + 127) << 23); }   /* of a normal number */
 
@@ -185,6 +186,10 @@ static inline addends read_addends(const panel_sum *s, int from) {
 /* Infinity stays, NaN becomes the unit's. */
 static inline void store_results(const panel_sum *s, int from, addends c, ints results) {
     ints magnitude = c.bits & NAN_BITS;
+    if (negatives(INFINITY_BITS - 1 - magnitude) == 0) {
+        memcpy(s->c + from, &results, sizeof results);
+        return;
+    }
     ints infinity = s->half ? (c.bits >> 16 & 0x8000) | HALF_INFINITY : c.bits, nan = splat(s->half ? HALF_NAN : NAN_BITS);
     results = choose(magnitude >= INFINITY_BITS, choose(magnitude > INFINITY_BITS, nan, infinity), results);
     memcpy(s->c + from, &results, sizeof results);
@@ -231,23 +236,19 @@ static inline ints near_results(const panel_sum *s, ints sum, ints unit) {
 #endif
 }
 
-/* A row as the sums of its columns take it. places: in every lane. The rest only where others than the fastest form need it (read_rest): shifted: values times 2^-base;
- * significands, moved so that products have `fraction` bits, and places with their scale's exponent. */
-typedef struct sum_row { shorts places[PANEL_MAX_K]; bool has_rest; int base; float shifted[PANEL_MAX_K]; int32_t significand[PANEL_MAX_K], place[PANEL_MAX_K]; } sum_row;
+/* A row as the sums of its columns take it: places in every lane; and, only where the simple form needs them (read_rest), significands, moved so that products have `fraction`
+ * bits, and places with their scale's exponent. */
+typedef struct sum_row { shorts places[PANEL_MAX_K]; bool has_rest; int32_t significand[PANEL_MAX_K], place[PANEL_MAX_K]; } sum_row;
+
+static inline int unit_of(int base) { return base == PANEL_FAR ? 0 : base; }
 
 static void read_rest(const panel_sum *s, sum_row *row) {
-    int base = -SHIFT_MOST, scale = s->scales > 0 ? s->row_scales.exponent[0] : 0;
-    for (int i = 0; i < s->k; i++) base = s->row.place[i] > base ? s->row.place[i] : base;
-    base = base > SHIFT_MOST ? SHIFT_MOST : base;
-    floats down = power_of_2(splat(-base));
     for (int i = 0; i < s->k; i++) {
         ints bits;
         memcpy(&bits, &(floats){s->row.value[i]}, sizeof bits);
-        row->shifted[i] = s->row.value[i] * down[0];
-        row->significand[i] = significand_of(bits, splat(s->row.place[i]), s->significand_bits)[0] * (1 << (s->fraction - 2 * s->significand_bits));
-        row->place[i] = s->row.place[i] + scale;
+        row->significand[i] = significand_of(bits, splat(s->row.place[i] - unit_of(s->row_base)), s->significand_bits)[0] * (1 << (s->fraction - 2 * s->significand_bits));
+        row->place[i] = s->row.place[i] + (s->scales > 0 ? s->row_scales.exponent[0] : 0);
     }
-    row->base = base;
     row->has_rest = true;
 }
 
@@ -260,7 +261,7 @@ static void sum_any(const panel_sum *s, int from, const sum_row *row) {
     ints largest = c.place, scale = s->scales > 0 ? load(s->panel_scales.exponent + from) : splat(0);
     for (int i = 0; i < s->k; i++) {
         ints own = __builtin_convertvector(load_shorts(s->panels.place + at + i * PANEL_COLUMNS), ints);
-        significand[i] = significand_of(load(s->panels.value + at + i * PANEL_COLUMNS), own, s->significand_bits);
+        significand[i] = significand_of(load(s->panels.value + at + i * PANEL_COLUMNS), own - unit_of(s->bases[from / PANEL_COLUMNS]), s->significand_bits);
         place[i] = own + scale + row->place[i];
         largest = larger(largest, place[i]);
     }
@@ -276,13 +277,14 @@ static void sum_any(const panel_sum *s, int from, const sum_row *row) {
     store_results(s, from, c, to_results(s, sum, largest - s->fraction));
 }
 
-/* Columns' largest places, which their values are to be multiplied by to stand near one. */
-static inline ints shift_of(const panel_sum *s, const int16_t *place) {
-    shorts most = {0};
-    most += -SHIFT_MOST;
-    for (int i = 0; i < s->k; i++) most = larger_short(most, load_shorts(place + i * PANEL_COLUMNS));
-    ints shift = __builtin_convertvector(most, ints);
-    return choose(shift > SHIFT_MOST, splat(SHIFT_MOST), shift);
+/* What is added to as a term: cut to an integer in units of 2^(largest - fraction). */
+static inline ints own_term(const panel_sum *s, addends c, ints largest) {
+#if WIDTH == 16
+    return (ints)_mm512_cvttps_epi32(_mm512_scalef_ps((__m512)c.bits, _mm512_cvtepi32_ps((__m512i)(s->fraction - largest))));
+#else
+    int move = s->fraction - C_BITS, move_left = move > 0 ? move : 0, move_right = move_left - move;
+    return with_sign(shift_right(c.significand << move_left, largest - c.place + move_right), c.bits >> 31);
+#endif
 }
 
 /* The terms of up to BLOCK products, each cut to an integer. */
@@ -294,19 +296,9 @@ static inline ints near_block(const float *value, const float *row, int count, f
     return sum;
 }
 
-static inline ints shifted_block(const float *value, const float *row, int count, floats factor, floats column) {
-    ints sum = {0};
-    for (int j = 0; j < count; j++) sum += __builtin_convertvector(load_floats(value + j * PANEL_COLUMNS) * column * row[j] * factor, ints);
-    return sum;
-}
-
-/* Are largest products, in units of 2^base, or results out of what sum_near can do? Not those of nothing but zeros. */
-static inline bool is_far(ints largest, ints base) { return negatives(((largest - base - NEAR_LEAST) | (NEAR_MOST - largest)) & (largest > NOTHING)) != 0; }
-
 /* As sum_any, but products are made in fp32, and terms cut by converting them to integers. Products in fp32 are exact where they count, if the largest is no small number:
- * others are far below what is kept. Where it is small, rows and columns are multiplied by powers of two that make their largest numbers near one. false: it still is (large numbers
- * meet small ones only), or a sum beyond 32 bits, or a result perhaps infinite; nothing is stored. */
-static inline bool sum_near(const panel_sum *s, int from, sum_row *row) {
+ * others are far below what is kept. false: it is one, or a sum is beyond 32 bits, or a result perhaps infinite; nothing is stored. */
+static inline bool sum_near(const panel_sum *s, int from, const sum_row *row) {
     const float *value = s->panels.value + panel_at(from, s->k);
     const int16_t *place = s->panels.place + panel_at(from, s->k);
     addends c = read_addends(s, from);
@@ -316,23 +308,25 @@ static inline bool sum_near(const panel_sum *s, int from, sum_row *row) {
     for (int i = 0; i < s->k; i += 4) {
         for (int j = i; j < i + 4; j++) most = larger_short(most, load_shorts(place + j * PANEL_COLUMNS) + row->places[j]);
     }
-    ints base = {0}, shift = {0};
-    if (s->scales > 0) base = load(s->panel_scales.exponent + from) + s->row_scales.exponent[0];
-    ints largest = larger(__builtin_convertvector(most, ints) + base, c.place);
-    const bool shifted = is_far(largest, base);
-    if (shifted) {
-        if (!row->has_rest) read_rest(s, row);
-        shift = shift_of(s, place);
-        base += shift + row->base;
-        if (is_far(largest, base)) return false;
+    const int of_lines = s->row_base + s->bases[from / PANEL_COLUMNS];
+    ints base = splat(of_lines), largest = __builtin_convertvector(most, ints);
+    if (s->scales > 0) {
+        ints scale = load(s->panel_scales.exponent + from) + s->row_scales.exponent[0];
+        largest += scale;
+        base += scale;
     }
+    largest = larger(largest, c.place);
+    ints far = ((largest - base - NEAR_LEAST) | (NEAR_MOST - largest)) & (largest > NOTHING);   /* not of nothing but zeros */
+    if (negatives(far) != 0) return false;
+    const bool based = s->scales > 0 || of_lines != 0;
+    if (!based) largest = larger(largest, splat(NEAR_LEAST));
     ints of_terms = s->fraction - largest + base;
-    floats factor = power_of_2(choose(of_terms > 127, splat(127), larger(of_terms, splat(-127))));
-    int move = s->fraction - C_BITS, move_left = move > 0 ? move : 0, move_right = move_left - move;
-    ints sum = with_sign(shift_right(c.significand << move_left, largest - c.place + move_right), c.bits >> 31), beyond = {0};
+    if (based) of_terms = choose(of_terms > 127, splat(127), larger(of_terms, splat(-127)));
+    floats factor = power_of_2(of_terms);
+    ints sum = own_term(s, c, largest), beyond = {0};
     for (int first = 0; first < s->k; first += BLOCK, value += BLOCK * PANEL_COLUMNS) {
         const int count = s->k - first < BLOCK ? s->k - first : BLOCK;
-        ints part = shifted ? shifted_block(value, row->shifted + first, count, factor, power_of_2(-shift)) : near_block(value, s->row.value + first, count, factor);
+        ints part = near_block(value, s->row.value + first, count, factor);
         ints total = (ints)((words)sum + (words)part);
         beyond |= ~(sum ^ part) & (sum ^ total);
         sum = total;
@@ -418,4 +412,33 @@ static void decode(const product_format *f, const uint32_t *codes, int lines, bo
     }
 }
 
-const panel_isa PANEL_ISA = {PANEL_NAME, sum_floats, sum_packed, sum_integers, decode};
+/* Products of numbers between LEAST and MOST have room on both sides, and those of others have when their largest is moved to MOST, unless they are too far apart. */
+enum { LEAST = -45, MOST = 60, SPAN = 180, BASE_LEAST = -120 };
+
+static int center(float *value, const int16_t *place, int lines) {
+    shorts largest = {0}, not_least = {0};
+    largest += PANEL_ZERO;
+    not_least += INT16_MIN;
+    const shorts nothing = not_least;
+    for (int i = 0; i < lines * PANEL_COLUMNS; i += WIDTH) {
+        const shorts own = load_shorts(place + i);
+        largest = larger_short(largest, own);
+        not_least = larger_short(not_least, choose_short(own == PANEL_ZERO, nothing, ~own));
+    }
+    ints most = __builtin_convertvector(largest, ints), least = ~__builtin_convertvector(not_least, ints);
+    if (negatives((MOST - most) | (least - LEAST)) == 0) return 0;
+    int top = PANEL_ZERO, bottom = INT16_MAX;
+    for (int i = 0; i < WIDTH; i++) {
+        top = most[i] > top ? most[i] : top;
+        bottom = least[i] < bottom ? least[i] : bottom;
+    }
+    if (top - bottom > SPAN) return PANEL_FAR;
+    const int base = top - MOST > BASE_LEAST ? top - MOST : BASE_LEAST;
+    for (int i = 0; i < lines * PANEL_COLUMNS; i += WIDTH) {
+        floats moved = load_floats(value + i) * power_of_2(splat(-base));
+        memcpy(value + i, &moved, sizeof moved);
+    }
+    return base;
+}
+
+const panel_isa PANEL_ISA = {PANEL_NAME, sum_floats, sum_packed, sum_integers, decode, center};

@@ -14,7 +14,8 @@ static uint32_t add(uint32_t c, double product) {
 
 static void sum_floats(const panel_sum *s) {
     for (int column = 0; column < s->columns; column++) {
-        const int at = panel_at(column, s->k), scale = s->scales > 0 ? s->row_scales.exponent[0] + s->panel_scales.exponent[column] : 0;
+        const int at = panel_at(column, s->k), base = s->bases[column / PANEL_COLUMNS];
+        const int scale = (s->scales > 0 ? s->row_scales.exponent[0] + s->panel_scales.exponent[column] : 0) + (s->row_base == PANEL_FAR ? 0 : s->row_base) + (base == PANEL_FAR ? 0 : base);
         uint32_t c = s->half ? f32_bits(num_f16_to_f32((uint16_t)s->c[column])) : s->c[column];
         for (int i = 0; i < s->k; i++) {
             const double product = (double)s->row.value[i] * (double)s->panels.value[at + i * PANEL_COLUMNS];
@@ -44,4 +45,6 @@ static void decode(const product_format *f, const uint32_t *codes, int lines, bo
     panel_isa_portable.decode(f, codes, lines, negate, value, place, special);
 }
 
-const panel_isa panel_isa_plain = {"plain fp32", sum_floats, sum_packed, sum_integers, decode};
+static int center(float *value, const int16_t *place, int lines) { return panel_isa_portable.center(value, place, lines); }
+
+const panel_isa panel_isa_plain = {"plain fp32", sum_floats, sum_packed, sum_integers, decode, center};

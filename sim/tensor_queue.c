@@ -13,8 +13,11 @@ void tensor_hold_chunk(sim_cta *cta, uint32_t offset, int change) {
     if (cta->tensor_reads == NULL) cta->tensor_reads = calloc(cta->shared_bytes / 16 + 1, sizeof *cta->tensor_reads);
     if (cta->tensor_reads == NULL) return;
     cta->tensor_reads[offset / 16] = (uint16_t)(cta->tensor_reads[offset / 16] + change);
-    uint8_t held = cta->tensor_reads[offset / 16] != 0 ? SHADOW_TENSOR : 0;
-    for (int i = 0; i < 16; i++) cta->shared_shadow[offset + (uint32_t)i] = (uint8_t)((cta->shared_shadow[offset + (uint32_t)i] & ~SHADOW_TENSOR) | held);
+    const uint64_t each = 0x0101010101010101ull, held = cta->tensor_reads[offset / 16] != 0 ? SHADOW_TENSOR * each : 0;
+    uint64_t shadows[2];
+    memcpy(shadows, &cta->shared_shadow[offset], sizeof shadows);
+    for (int i = 0; i < 2; i++) shadows[i] = (shadows[i] & ~(SHADOW_TENSOR * each)) | held;
+    memcpy(&cta->shared_shadow[offset], shadows, sizeof shadows);
 }
 
 bool tensor_check_chunk(const tensor_task *task, const sim_cta *cta, uint32_t offset, const char *what) {

@@ -14,40 +14,6 @@ const char *umma_read_matrix(uint64_t descriptor, umma_matrix *m) {
     return NULL;
 }
 
-/* 16-byte columns of a swizzle's pattern. */
-static uint32_t width_of(umma_swizzle swizzle) {
-    switch (swizzle) {
-    case UMMA_SWIZZLE_32: return 2;
-    case UMMA_SWIZZLE_64: return 4;
-    case UMMA_SWIZZLE_NONE: return 1;
-    default: return 8;
-    }
-}
-
-/* The exclusive or acts on bits of the address itself; base_offset moves where patterns begin, in rows of 128 bytes. */
-static uint32_t swizzled(uint32_t address, umma_swizzle swizzle, uint32_t base_offset) {
-    uint32_t row = (address >> 7) - base_offset;
-    switch (swizzle) {
-    case UMMA_SWIZZLE_32: return address ^ (row & 1) << 4;
-    case UMMA_SWIZZLE_64: return address ^ (row & 3) << 4;
-    case UMMA_SWIZZLE_128: return address ^ (row & 7) << 4;
-    case UMMA_SWIZZLE_128_ATOM_32: return address ^ (row & 3) << 5;
-    default: return address;
-    }
-}
-
-uint32_t umma_chunk(const umma_matrix *m, bool mn_major, int outer, int chunk) {
-    uint32_t o = (uint32_t)outer, c = (uint32_t)chunk, width = width_of(m->swizzle), group = m->swizzle == UMMA_SWIZZLE_128_ATOM_32 && mn_major ? 4 : 8, address;
-    if (m->swizzle == UMMA_SWIZZLE_NONE) {
-        uint32_t of_group = mn_major ? m->leading : m->stride, of_chunk = mn_major ? m->stride : m->leading;
-        address = m->start + o / 8 * of_group + o % 8 * 16 + c * of_chunk;
-    } else {
-        address = m->start + o / group * m->stride + o % group * width * 16;
-        address += mn_major ? c / width * m->leading + c % width * 16 : c * 16;
-    }
-    return swizzled(address & 0x3ffff, m->swizzle, m->base_offset);
-}
-
 /* ---- a product ---- */
 
 static uint32_t bits(uint32_t descriptor, int first, int count) { return descriptor >> first & ((1u << count) - 1); }

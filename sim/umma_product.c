@@ -64,31 +64,22 @@ static void set_whole(umma_type type, bool negate, const uint32_t *codes, int co
 }
 
 void umma_set_row(umma_numbers *s, const umma_product *p, int row) {
-    const int lines = panel_padded(p->k) / PANEL_COLUMNS;   /* of 8 codes, 16 are decoded */
-    uint16_t special[UMMA_MAX_K / PANEL_COLUMNS];
-    uint32_t any = 0;
+    const int at = row * UMMA_MAX_K;
     s->finite[row] = !s->nan[row];
-    if (umma_is_packed(p->kind) || p->kind == UMMA_I8) {
-        set_whole(p->a, p->negate_a, s->code[row], p->k, &s->whole[row * UMMA_MAX_K]);
-        return;
-    }
-    panel_isa_now()->decode(&formats[p->a], s->code[row], lines, p->negate_a, &s->value[row * UMMA_MAX_K], &s->place[row * UMMA_MAX_K], special);
-    for (int i = 0; i < lines; i++) any |= special[i] & ((1u << (p->k < PANEL_COLUMNS ? p->k : PANEL_COLUMNS)) - 1);
-    s->finite[row] &= any == 0;
+    if (umma_is_packed(p->kind) || p->kind == UMMA_I8) set_whole(p->a, p->negate_a, s->code[row], p->k, &s->whole[at]);
+    else s->finite[row] &= panel_decode_row(&formats[p->a], s->code[row], p->k, p->negate_a, &s->value[at], &s->place[at], &s->base[row]);
 }
 
 void umma_set_columns(umma_numbers *s, const umma_product *p) {
     const bool whole = umma_is_packed(p->kind) || p->kind == UMMA_I8;
     s->all_finite = true;
     for (int first = 0; first < p->n; first += PANEL_COLUMNS) {
-        uint32_t panel[PANEL_COLUMNS * UMMA_MAX_K], any = 0;
-        uint16_t special[UMMA_MAX_K];
         const int at = panel_at(first, p->k), there = p->n - first < PANEL_COLUMNS ? p->n - first : PANEL_COLUMNS;
-        panel_codes(s->code[first], UMMA_MAX_K, there, p->k, panel);
+        uint32_t panel[PANEL_COLUMNS * UMMA_MAX_K], special = 0;
+        if (whole) panel_codes(s->code[first], UMMA_MAX_K, there, p->k, panel);
         if (whole) set_whole(p->b, p->negate_b, panel, p->k * PANEL_COLUMNS, &s->whole[at]);
-        else panel_isa_now()->decode(&formats[p->b], panel, p->k, p->negate_b, &s->value[at], &s->place[at], special);
-        for (int i = 0; i < p->k && !whole; i++) any |= special[i];
-        for (int i = 0; i < there; i++) s->all_finite &= s->finite[first + i] = !s->nan[first + i] && (any >> i & 1) == 0;
+        else special = panel_decode_columns(&formats[p->b], s->code[first], UMMA_MAX_K, there, p->k, p->negate_b, &s->value[at], &s->place[at], &s->base[first / PANEL_COLUMNS]);
+        for (int i = 0; i < there; i++) s->all_finite &= s->finite[first + i] = !s->nan[first + i] && (special >> i & 1) == 0;
     }
 }
 
@@ -155,6 +146,7 @@ void umma_sum_row(const umma_product *p, const umma_numbers *a, int row, const u
     const panel_isa *isa = panel_isa_now();
     const int panel = first - skip, at = panel * p->k, scale_at = panel * p->scales;
     const panel_sum sum = {.k = p->k, .columns = columns, .row = {&a->value[row * UMMA_MAX_K], &a->place[row * UMMA_MAX_K]}, .panels = {&b->value[at], &b->place[at]},
+                           .row_base = a->base[row], .bases = &b->base[panel / PANEL_COLUMNS],
                            .whole_row = &a->whole[row * UMMA_MAX_K], .whole_panels = &b->whole[at], .significand_bits = significand_bits(p), .fraction = FRACTION, .result_bits = 23,
                            .half = p->d == UMMA_RESULT_F16, .saturate = p->saturate,
                            .group = p->sparse ? 2 * EXACT : EXACT, .scales = p->scales, .row_scales = {&a->scale_significand[row * p->scales], &a->scale_exponent[row * p->scales]},

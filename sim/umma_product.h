@@ -15,6 +15,7 @@ typedef struct umma_numbers {
     int which;
     float value[UMMA_MAX_ROWS * UMMA_MAX_K];
     int16_t place[UMMA_MAX_ROWS * UMMA_MAX_K];
+    int base[UMMA_MAX_ROWS];            /* of each row, or panel */
     int32_t whole[UMMA_MAX_ROWS * UMMA_MAX_K];
     int32_t scale_significand[UMMA_MAX_ROWS * UMMA_MAX_SCALES], scale_exponent[UMMA_MAX_ROWS * UMMA_MAX_SCALES];
 } umma_numbers;
