@@ -131,7 +131,8 @@ static sim_handler select_bytes(sim_decoding *d, bool store) {
         d->why = "matrices of bytes are for targets like sm_100a and sm_120f";
         return NULL;
     }
-    *b = (bytes_op){.registers = sim_mod(d, SIM_MOD_m16n16) ? 2 : 1, .rows = sim_mod(d, SIM_MOD_m16n16) ? 16 : 8, .bits = sim_mod(d, SIM_MOD_b6x16_p32) ? 6 : sim_mod(d, SIM_MOD_b4x16_p64) ? 4 : 8, .store = store};
+    *b = (bytes_op){.registers = sim_mod(d, SIM_MOD_m16n16) ? 2 : 1, .rows = sim_mod(d, SIM_MOD_m16n16) ? 16 : 8,
+                     .bits = sim_mod(d, SIM_MOD_b6x16_p32) ? 6 : sim_mod(d, SIM_MOD_b4x16_p64) ? 4 : 8, .store = store};
     const ptx_operand *vector = in->count == 2 ? &in->operands[store ? 1 : 0] : NULL;
     if (vector == NULL || (vector->kind == PTX_OPERAND_VECTOR ? vector->count : 1) != matrices * b->registers) {
         d->why = "a vector with a register for each matrix, of 16 by 16 two, and an address";

@@ -56,8 +56,9 @@ static bool gather_scales(sim_warp *w, const sim_op *op, umma_numbers *a, umma_n
         chosen[i] = values[0];
         for (int lane = 0; lane < LANES; lane++) {
             if (values[lane] == values[0] && values[lane] <= limits[i] && values[lane] % steps[i] == 0) continue;
-            sim_find(w, op, lane, "the selector {byte, thread} of %c's scales has a %s of %u: bytes are 0 to 3 (of two scales 0 or 2, of four 0), threads of a 0 or 1, of b 0 to 3, of all lanes the same", i < 2 ? 'a' : 'b',
-                     i % 2 == 0 ? "byte" : "thread", values[lane]);
+            sim_find(w, op, lane,
+                     "the selector {byte, thread} of %c's scales has a %s of %u: bytes are 0 to 3 (of two scales 0 or 2, of four 0), threads of a 0 or 1, of b 0 to 3, of all lanes the same",
+                     i < 2 ? 'a' : 'b', i % 2 == 0 ? "byte" : "thread", values[lane]);
             return false;
         }
     }
