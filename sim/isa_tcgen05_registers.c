@@ -186,9 +186,9 @@ static sim_handler select_registers(sim_decoding *d, bool store) {
     r->extreme = SIM_NO_ROW;
     r->registers = r->repeat * registers[r->shape];
     r->packed = sim_mod(d, SIM_MOD_pack_16b) || sim_mod(d, SIM_MOD_unpack_16b);
-    bool split = r->shape == SHAPE_16x32bx2;
-    if (r->registers > 128 || in->count != 2 + split) {
-        d->why = "more than 128 registers, or not a vector, an address, and the distance of .16x32bx2's halves";
+    const bool split = r->shape == SHAPE_16x32bx2, red = sim_mod(d, SIM_MOD_red);
+    if (r->registers > 128 || in->count != 2 + split + red) {
+        d->why = "more than 128 registers, or not a vector, of .red a register, an address, and the distance of .16x32bx2's halves";
         return NULL;
     }
     const ptx_operand *vector = &in->operands[store ? 1 + split : 0], *items = vector->kind == PTX_OPERAND_VECTOR ? vector->items : vector;
@@ -199,7 +199,7 @@ static sim_handler select_registers(sim_decoding *d, bool store) {
     }
     r->half = half != NULL ? (int)(half->value & 0xffff) : 0;
     uint32_t *rows = sim_decode_new(d, sizeof *rows * (size_t)r->registers);
-    if (rows == NULL || sim_decode_place(d, &in->operands[store ? 0 : 1], PTX_GENERIC, &r->at) != DW_OK) return NULL;
+    if (rows == NULL || sim_decode_place(d, &in->operands[store ? 0 : 1 + red], PTX_GENERIC, &r->at) != DW_OK) return NULL;
     for (int i = 0; i < r->registers; i++) {
         if ((store ? sim_decode_source(d, &items[i], PTX_b32, &rows[i]) : sim_decode_target(d, &items[i], PTX_b32, &rows[i])) != DW_OK) return NULL;
     }
@@ -211,25 +211,18 @@ static sim_handler select_registers(sim_decoding *d, bool store) {
 
 sim_handler select_tcgen05_ld(sim_decoding *d) { return select_registers(d, false); }
 
-/* The vector, the register of the extreme, the address: a load, and what it is made of. */
+/* The register of the extreme stands between the vector and the address. */
 sim_handler select_tcgen05_ld_red(sim_decoding *d) {
-    const ptx_instruction *in = d->instruction;
-    if (d->module->arch == 100 || count_of(d) < 2 || in->count != 3) {
-        d->why = "tcgen05.ld.red is for targets like sm_103f and sm_110f; at least x2, a register for the extreme in front of the address";
+    uint32_t row;
+    if (d->module->arch == 100) {
+        d->why = "tcgen05.ld.red is for targets like sm_103f and sm_110f";
         return NULL;
     }
-    ptx_operand operands[2] = {in->operands[0], in->operands[2]};
-    const ptx_instruction load = {.opcode = in->opcode, .guard = in->guard, .guard_negated = in->guard_negated, .operands = operands, .count = 2, .line = in->line, .file = in->file, .source_line = in->source_line};
-    uint32_t row;
-    if (sim_decode_target(d, &in->operands[1], PTX_b32, &row) != DW_OK) return NULL;
-    const ptx_type type = d->type;
-    d->instruction = &load;
     sim_handler handler = select_registers(d, false);
-    d->instruction = in;
-    if (handler == NULL) return NULL;
+    if (handler == NULL || sim_decode_target(d, &d->instruction->operands[1], PTX_b32, &row) != DW_OK) return NULL;
     register_op *r = (register_op *)(uintptr_t)d->op->extra;
     r->extreme = row;
-    r->type = type;
+    r->type = d->type;
     return handler;
 }
 sim_handler select_tcgen05_st(sim_decoding *d) { return select_registers(d, true); }
