@@ -434,7 +434,8 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     int lane = threadIdx.x % 32, along = STREAM_WARPS / g->across, rows = g->m * g->planes;
     int first = (int)((int64_t)g->steps * rank / blocks), end = (int)((int64_t)g->steps * (rank + 1) / blocks), mine = first + threadIdx.x / 32 / g->across;
     int unit_bytes = step_depth(s) / 8 * rows * 16, slab_bytes = g->slab_steps * (unit_bytes + (s.weights == STREAM_E4M3_BLOCK ? g->m * 4 : 0));
-    uint32_t ring = shared_address(shared), slab = ring + STREAM_STAGES * stage_bytes(s), slab_scales = slab + g->slab_steps * unit_bytes, list = slab + (slab_bytes + 15) / 16 * 16, buffers = list + (s.groups ? STREAM_LIST_BYTES : 0);
+    uint32_t ring = shared_address(shared), slab = ring + STREAM_STAGES * stage_bytes(s), slab_scales = slab + g->slab_steps * unit_bytes;
+    uint32_t list = slab + (slab_bytes + 15) / 16 * 16, buffers = list + (s.groups ? STREAM_LIST_BYTES : 0);
     uint32_t places[8];
     float sums[8][4];
 #pragma unroll
