@@ -15,8 +15,10 @@ export ASAN_OPTIONS=allocator_may_return_null=1:quarantine_size_mb=8:malloc_cont
 for target in "$@"; do
     found=build/fuzzing/found/$target seeds=build/fuzzing/seeds/$target
     mkdir -p "$found" "$seeds"
-    longest=
+    longest= dictionary=words corpus=tests/fuzz/corpus/$target
     case $target in
+    ptx) dictionary=ptx ;;
+    kernel) dictionary=ptx longest=-max_len=32768 corpus=tests/sim/ptx ;;
     program | archive)
         # Inputs of more than a few kilobytes, which mutation makes out of any, cost runs and reach nothing that shorter ones do not.
         longest=-max_len=8192
@@ -24,8 +26,8 @@ for target in "$@"; do
         ;;
     esac
     echo "== $target, $runs runs"
-    build/fuzzing/fuzz/fuzz_$target -runs="$runs" -dict=build/fuzzing/fuzz/words.dict -artifact_prefix="$found/" -timeout=5 -rss_limit_mb=2048 \
-        -malloc_limit_mb=1024 -print_final_stats=1 $longest "$found" "$seeds" "tests/fuzz/corpus/$target" 2>&1 | tee "$found.log" |
+    build/fuzzing/fuzz/fuzz_$target -runs="$runs" -dict="build/fuzzing/fuzz/$dictionary.dict" -artifact_prefix="$found/" -timeout=5 -rss_limit_mb=2048 \
+        -malloc_limit_mb=1024 -print_final_stats=1 $longest "$found" "$seeds" "$corpus" 2>&1 | tee "$found.log" |
         grep -E '^stat::(number_of|average|peak)|SUMMARY|ERROR|Done' || true
     grep -q '^Done' "$found.log" || exit 1
 done

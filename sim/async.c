@@ -227,10 +227,45 @@ static bool copy_all(struct sim_async *a, sim_cta *cta) {
     return true;
 }
 
-/* A store's source may be written again. */
-static bool read_source(struct sim_async *a) {
-    if (a->read == NULL) set_flags(a->cta, a->shared, a->bytes, SHADOW_SOURCE, 0);
+/* ---- sources of stores: however early they were read, nobody knows before the lane that issued the store has waited for it ---- */
+
+struct sim_source { const sim_op *op; sim_cta *cta; uint64_t shared; size_t bytes; uint32_t group; int lane; };
+
+/* They may be written again, by whoever comes behind this. false: a finding. */
+static bool release_source(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t shared, size_t bytes) {
+    set_flags(cta, shared, bytes, SHADOW_SOURCE, 0);
+    return cta != w->cta || order_read(w, op, -1, shared, bytes, false);
+}
+
+/* The store is done. */
+static bool hold_source(const struct sim_async *a) {
+    sim_warp *w = a->warp;
+    if (a->read != NULL) return true;   /* it was released */
+    if (w->source_count == w->source_capacity) {
+        const size_t capacity = w->source_capacity == 0 ? 8 : 2 * w->source_capacity;
+        struct sim_source *larger = realloc(w->sources, capacity * sizeof *larger);
+        if (larger == NULL) {
+            sim_find(w, a->op, a->lane, "no memory for the list of stores that nobody has waited for");
+            return false;
+        }
+        w->sources = larger;
+        w->source_capacity = capacity;
+    }
+    w->sources[w->source_count++] = (struct sim_source){a->op, a->cta, a->shared, a->bytes, a->group, a->lane};
     return true;
+}
+
+/* Lanes wait for all but so many of their groups. false: a finding. */
+static bool release_sources(sim_warp *w, uint32_t mask, const uint32_t *pending) {
+    size_t kept = 0;
+    bool good = true;
+    for (size_t i = 0; i < w->source_count; i++) {
+        const struct sim_source s = w->sources[i];
+        if ((mask >> s.lane & 1) != 0 && s.group + pending[s.lane] < w->bulk_group[s.lane]) good &= release_source(w, s.op, s.cta, s.shared, s.bytes);
+        else w->sources[kept++] = s;
+    }
+    w->source_count = kept;
+    return good;
 }
 
 static bool finish(struct sim_async *a) {
@@ -239,12 +274,12 @@ static bool finish(struct sim_async *a) {
         sim_copies_finish(a->warp, a->lane, a->serial);
         return sim_mbarrier_arrive(a->warp, a->op, a->lane, a->mbarrier_cta, a->mbarrier);
     }
-    if (a->store) return copy_all(a, a->cta) && read_source(a);
+    if (a->store) return copy_all(a, a->cta) && hold_source(a);
     for (int i = 0; i < cluster->cta_count; i++) {
         sim_cta *cta = &cluster->ctas[i];
         if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
         if (!copy_all(a, cta)) return false;
-        set_flags(cta, a->shared, a->bytes, SHADOW_FLIGHT | SHADOW_GENERIC, SHADOW_WRITTEN);
+        set_flags(cta, a->shared, a->bytes, SHADOW_FLIGHT | SHADOW_GENERIC | SHADOW_RESPONSE | SHADOW_READ, a->response ? SHADOW_WRITTEN | SHADOW_RESPONSE : SHADOW_WRITTEN);
         sim_cta *told = a->multicast == 0 ? a->mbarrier_cta : a->pair ? &cluster->ctas[(i & ~1) | (a->mbarrier_cta->rank & 1)] : cta;
         if (!sim_mbarrier_complete(a->warp, a->op, told, a->mbarrier, (uint32_t)a->arriving)) return false;
     }
@@ -283,6 +318,12 @@ void sim_async_at_end(sim_warp *w) {
         if (!into && !from) continue;
         sim_find(a->warp, a->op, a->lane, "the CTA of rank %d ends while this copy %s its shared memory: wait for it first%s", w->cta->rank, into ? "still writes" : "still reads",
                  from ? " (cp.async.bulk.wait_group.read)" : "");
+        return;
+    }
+    for (int i = 0; i < w->cta->warp_count && !w->launch->options->exit_early; i++) {
+        sim_warp *issuer = &w->cta->warps[i];
+        if (issuer->source_count == 0) continue;
+        sim_find(issuer, issuer->sources[0].op, issuer->sources[0].lane, "the CTA of rank %d ends, and nobody has waited until this copy has read its shared memory: cp.async.bulk.wait_group.read first", w->cta->rank);
         return;
     }
 }
@@ -419,6 +460,11 @@ bool async_begin(struct sim_async *a, size_t align) {
         sim_cta *cta = &cluster->ctas[i];
         if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
         if (!check_shared(a->warp, a->op, a->lane, a, cta, align)) return false;
+        if (a->response && (sim_shadows_of(&cta->shared_shadow[a->shared], a->bytes).any & SHADOW_READ) != 0) {
+            sim_find(a->warp, a->op, a->lane, "a response will come to 0x%" PRIx64 " of shared memory of the CTA of rank %d, where ordinary loads read the one before, with no fence.proxy.async::generic.release (or "
+                     "fence.proxy.async) behind them", a->shared, cta->rank);
+            return false;
+        }
         if (cta == a->warp->cta && !(a->store ? order_read : order_write)(a->warp, a->op, a->lane, a->shared, a->bytes, true)) return false;
         set_flags(cta, a->shared, a->bytes, 0, a->store ? SHADOW_SOURCE : SHADOW_FLIGHT);
     }
@@ -506,11 +552,13 @@ static sim_flow do_commit(sim_warp *w, const sim_op *op, uint32_t mask) {
 
 static bool take_source(struct sim_async *a) {
     uint8_t *bytes = malloc(a->bytes + 1);
-    if (bytes == NULL) return false;
+    if (bytes == NULL) {
+        sim_find(a->warp, a->op, a->lane, "no memory for a copy of %zu bytes", a->bytes);
+        return false;
+    }
     memcpy(bytes, a->cta->shared + a->shared, a->bytes);
-    read_source(a);
     a->read = bytes;
-    return true;
+    return release_source(a->warp, a->op, a->cta, a->shared, a->bytes);
 }
 
 /* Copies that are waited for are done now, at the latest; with .read (small), their source is read, and the target is written later. */
@@ -520,11 +568,12 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
         const struct sim_async *a = &cluster->async[i];
         bool mine = a->store && a->warp == w && (mask >> a->lane & 1) != 0;
         bool awaited = mine && a->group + ROW(uint32_t, 0)[a->lane] < w->bulk_group[a->lane];
-        if (awaited && op->small != 0 && a->read == NULL && !take_source(&cluster->async[i])) return sim_find(w, op, -1, "no memory for a copy of %zu bytes", a->bytes);
+        if (awaited && op->small != 0 && a->read == NULL && !take_source(&cluster->async[i])) return SIM_STOP;
         if (awaited && op->small == 0) finish_at(cluster, i);
         else i++;
     }
-    return cluster->stopped ? SIM_STOP : SIM_NEXT;
+    if (cluster->stopped || !release_sources(w, mask, ROW(uint32_t, 0))) return SIM_STOP;
+    return SIM_NEXT;
 }
 
 sim_handler select_bulk_commit(sim_decoding *d) {

@@ -138,6 +138,7 @@ void sim_warp_free(sim_warp *w) {
     }
     free(w->local);
     free(w->copies);
+    free(w->sources);
     free(w->products);
     free(w->local_shadow);
     w->local = w->local_shadow = NULL;

@@ -291,15 +291,28 @@ sim_handler select_fence_init(sim_decoding *d) {
     return do_fence_init;
 }
 
-/* ---- fence.proxy.async: from here on, asynchronous copies may read what was stored in the CTA's shared memory ---- */
+/* ---- fence.proxy.async: from here on, asynchronous copies may read what was stored in the CTA's shared memory, and overwrite what was read there ---- */
+
+static sim_flow clear_shadows(sim_warp *w, uint8_t shadows) {
+    uint8_t *shadow = w->cta->shared_shadow;
+    for (size_t i = 0; i < w->cta->shared_bytes; i++) shadow[i] &= (uint8_t)~shadows;
+    return SIM_NEXT;
+}
 
 static sim_flow do_fence_proxy(sim_warp *w, const sim_op *op, uint32_t mask) {
     (void)op;
     (void)mask;
-    uint8_t *shadow = w->cta->shared_shadow;
-    for (size_t i = 0; i < w->cta->shared_bytes; i++) shadow[i] &= (uint8_t)~SHADOW_GENERIC;
-    return SIM_NEXT;
+    return clear_shadows(w, SHADOW_GENERIC | SHADOW_READ);
 }
+
+/* fence.proxy.async::generic.release: reads by ordinary loads come before what copies do next. */
+static sim_flow do_fence_release(sim_warp *w, const sim_op *op, uint32_t mask) {
+    (void)op;
+    (void)mask;
+    return clear_shadows(w, SHADOW_READ);
+}
+
+sim_handler select_fence_generic(sim_decoding *d) { return sim_mod(d, SIM_MOD_release) ? do_fence_release : select_nothing(d); }
 
 sim_handler select_fence_proxy(sim_decoding *d) { return sim_mod(d, SIM_MOD_global) ? select_nothing(d) : do_fence_proxy; }
 

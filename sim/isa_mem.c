@@ -80,6 +80,7 @@ static void put_lanes(sim_warp *w, const sim_op *op, uint32_t mask, const uint8_
 static bool check_read(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address) {
     if (!sim_check_written(w, op, lane, place, bytes, address) || !sim_check_race(w, op, lane, place, bytes, address, SIM_READ, false)) return false;
     if (place->space != PTX_SHARED) return true;
+    for (size_t i = 0; i < bytes && w->launch->code->cancels; i++) place->shadow[i] |= (place->shadow[i] & SHADOW_RESPONSE) != 0 ? SHADOW_READ : 0;
     if (is_plain(op)) return place->cta != w->cta || order_read(w, op, lane, place->offset, bytes, false);
     order_through(w);
     return true;
@@ -102,6 +103,7 @@ static bool read_piece(sim_warp *w, const sim_op *op, int first, int lanes, uint
         *place = (sim_place){a->host + at, a->shadow + at, a, NULL, PTX_GLOBAL, at};
     }
     sim_shadows s = sim_shadows_of(place->shadow, bytes);
+    if ((s.any & SHADOW_RESPONSE) != 0) return false;
     if (w->launch->options->uninitialised && ((s.all & SHADOW_WRITTEN) == 0 || (s.any & SHADOW_FLIGHT) != 0)) return false;
     return shared ? each < 4 || order_may_read(w, first, lanes, place->offset, bytes) : sim_may_read(w, place, bytes);
 }

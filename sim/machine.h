@@ -141,8 +141,8 @@ const sim_form *sim_forms(size_t *count);
 /* ---- memory (mem.c) ---- */
 
 /* Of a byte: it has a value; was written by ordinary stores since the last proxy fence; may still be written, or read, asynchronously; belongs to an mbarrier;
- * may still be read by a tensor core. */
-enum { SHADOW_WRITTEN = 1, SHADOW_GENERIC = 2, SHADOW_FLIGHT = 4, SHADOW_SOURCE = 8, SHADOW_MBARRIER = 16, SHADOW_TENSOR = 32 };
+ * may still be read by a tensor core; came as a response of cluster launch control, and was read by ordinary loads since the last proxy fence. */
+enum { SHADOW_WRITTEN = 1, SHADOW_GENERIC = 2, SHADOW_FLIGHT = 4, SHADOW_SOURCE = 8, SHADOW_MBARRIER = 16, SHADOW_TENSOR = 32, SHADOW_RESPONSE = 64, SHADOW_READ = 128 };
 
 /* What any of a few bytes has, and what all have; bytes is at least 1. */
 typedef struct sim_shadows { uint8_t any, all; } sim_shadows;
@@ -271,6 +271,8 @@ struct sim_warp {
     uint64_t copy_serial;
     uint32_t async_group[LANES];
     uint32_t bulk_group[LANES];   /* bulk groups committed by the lane */
+    struct sim_source *sources;   /* of bulk stores that were done and not waited for (async.c) */
+    size_t source_count, source_capacity;
     struct sim_product *products; /* wgmma that was not waited for */
     size_t product_count, product_capacity;
     uint32_t product_group;

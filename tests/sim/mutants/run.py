@@ -20,6 +20,7 @@ import sys
 import tempfile
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+import flow
 import generate
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -64,6 +65,9 @@ class Case:
             self.text, self.row, self.line = open(f"tests/sim/ptx/{words[1]}.ptx").read(), None, None
         else:
             self.text, self.row, self.line = one_entry(ptx_of_image(f"{build}/images/{words[0]}.fatbin"), words[1]), words[2], words[3]
+        self.options = ""
+        if self.line and "=" in self.line.split()[0]:
+            self.options, self.line = self.line.split(None, 1)
         self.chip = "b200" if re.search(r"(?m)^\.target\s+sm_10", self.text) else "h200"
 
     def run(self, text, seed, digest=None):
@@ -76,7 +80,7 @@ class Case:
             if self.line is None:
                 command = [f"{self.build}/tests/tool_sim_ptx", driver, file.name]
             else:
-                options += f",ptx={file.name}"
+                options += f",ptx={file.name}" + (f",{self.options}" if self.options else "")
                 command = [f"{self.build}/tests/test_conform_kernels", "--device", f"cuda:0,driver={driver}", "--seeds", "1", "--kernel", self.row, "--once", *self.line.split()]
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "DEEPWELL_SIM": options})
         said = done.stdout + done.stderr
@@ -99,7 +103,8 @@ class Case:
 def equivalent_by_rule(case, kind, line, op, seed, mutated):
     """Why the mutant changes nothing, or None. A descriptor, swizzle, scale: the products are the same, read the same places and write the same. A barrier: the
     CTA is one warp, which executes in order; or between it and the next one nothing touches memory but initialisations of mbarriers and allocations, so that the
-    next one orders all that it orders. The only tcgen05.fence of a kernel whose waits acquire: without it they order tensor memory (9.7.16.6.3); or one on one of whose sides
+    next one orders all that it orders; or what comes between the barriers before and behind it and itself touches other shared variables on its two sides (flow.py). A wgmma.fence: every
+    way to it comes by the one before, and nothing between touches what its products use. The only tcgen05.fence of a kernel whose waits acquire: without it they order tensor memory (9.7.16.6.3); or one on one of whose sides
     are allocations alone, which are synchronous (9.7.16.6.1) and ordered by barriers. tcgen05.wait::ld: the next tcgen05 instruction that is no load waits for the same loads (9.7.16.6.2.1.2), or there
     is none; what the registers get does not depend on it (9.7.16.6.4.5)."""
     if kind in ("descriptor", "swizzle", "scale") and re.match(r"wgmma|tcgen05", op) and case.products(case.text, seed) == case.products(mutated, seed):
@@ -107,10 +112,14 @@ def equivalent_by_rule(case, kind, line, op, seed, mutated):
     if kind == "barrier" and case.line is None and (re.search(r"(?m)^// launch:.*block=(\d+)", case.text) or [0, "32"])[1] == "32" and "cluster" not in op:
         return "one warp"
     if op == "bar.sync":
-        behind = re.match(r"(?:\s*(?:@!?%?\w+\s+)?(?:mbarrier\.init|tcgen05\.alloc|tcgen05\.relinquish|mov|add|shl|and|setp)\b[^;]*;)*\s*(?:bar\.sync\s+0|barrier\.cluster\.arrive)",
+        behind = re.match(r"(?:\s*(?:@!?%?\w+\s+)?(?:mbarrier\.init|fence\.mbarrier_init|tcgen05\.alloc|tcgen05\.relinquish_alloc_permit|mov|add|shl|and|setp)\b[^;]*;)*\s*(?:bar\.sync\s+0|barrier\.cluster\.arrive)",
                           "\n".join(case.text.split("\n")[line:]))
         if behind and re.match(r"\s*bar\.sync\s+0;", case.text.split("\n")[line - 1]):
             return "the next barrier orders the same"
+        if flow.orders_nothing(case.text, line):
+            return "other variables on its two sides"
+    if op.startswith("wgmma.fence") and flow.is_fenced_before(case.text, line):
+        return "the fence before it covers the same"
     if op.startswith("tcgen05.fence") and case.text.count("tcgen05.fence") == 1 and not re.search(r"mbarrier\.(try|test)_wait[\w.]*\.relaxed", case.text):
         return "ordered by waits"
     if op.startswith("tcgen05.fence"):
