@@ -3,9 +3,9 @@
 #define KERNELS_ATTENTION_SCORES_CUH
 
 #include "kernels/attention/attention_cuda.h"
+#include "kernels/common/cuda/activations.cuh"
 #include "kernels/common/cuda/device.cuh"
 #include "kernels/common/cuda/ptx_ldst.cuh"
-#include "kernels/common/cuda/ptx_math.cuh"
 
 #define INLINE static __device__ __forceinline__
 
@@ -66,9 +66,6 @@ INLINE float load_half(const int element, uint64_t address) {
     uint16_t bits = *(const uint16_t *)address;
     return element == ELEMENT_BF16 ? __uint_as_float((uint32_t)bits << 16) : cvt_f32_f16(bits);
 }
-
-/* tanh by the exponential: its error stays below 1e-6 of the result's magnitude. */
-INLINE float tanh_exp(float y) { return 1 - __fdividef(2, 1 + __expf(2 * y)); }
 
 /* Where a query's mask and bias lie, in memory. */
 typedef struct attention_extra { uint64_t mask, bias; } attention_extra;

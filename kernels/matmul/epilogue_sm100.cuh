@@ -25,7 +25,7 @@ INLINE float row_function(int step, float y) {
     case MATMUL_POST_gelu: return gelu(y);
     case MATMUL_POST_gelu_tanh: return gelu_tanh(y);
     case MATMUL_POST_tanh: return tanh_exp(y);
-    default: return __fdividef(1, 1 + __expf(-y));   /* sigmoid */
+    default: return sigmoid(y);
     }
 }
 

@@ -1,8 +1,10 @@
-/* What is done to sums on their way out, in registers: factors and the post list. Every function works on values of two rows, row and row + 8, in pairs of
- * columns: value 4 j + 2 i + e is row row + 8 i, column col + 8 j + e, as wgmma leaves them. Stores nothing. */
+/* What is done to sums on their way out, in registers: factors and the post list. Every function works on count values of two rows, row and row + 8, in pairs of
+ * columns, as wgmma leaves them: value 4 j + 2 i + e is row row + 8 i, column col + 8 j + e, and where j is in the second half of them, jump columns further on.
+ * Every step is done with all values before the next one: a thread's loads have nothing between them, and there is one choice of what to do. Stores nothing. */
 #ifndef KERNELS_MATMUL_EPILOGUE_SM90_CUH
 #define KERNELS_MATMUL_EPILOGUE_SM90_CUH
 
+#include "kernels/common/cuda/activations.cuh"
 #include "kernels/common/cuda/ptx_ldst.cuh"
 #include "kernels/matmul/matmul_sm90.h"
 
@@ -14,74 +16,82 @@ INLINE float load_operand(const matmul_step *step, int64_t at) {
     return step->format == MATMUL_bf16 ? __uint_as_float((uint32_t)bits << 16) : cvt_f32_f16(bits);
 }
 
-INLINE float relu(float y) { return y < 0 ? 0 : y; }
-INLINE float silu(float y) { return __fdividef(y, 1 + __expf(-y)); }
-/* erf by a rational argument and the exponential (Abramowitz and Stegun, 7.1.26): within 3e-7, with half of erff's instructions. */
-INLINE float erf_short(float x) {
-    float z = fabsf(x), t = __fdividef(1, fmaf(0.3275911f, z, 1));
-    float sum = fmaf(fmaf(fmaf(fmaf(1.061405429f, t, -1.453152027f), t, 1.421413741f), t, -0.284496736f), t, 0.254829592f) * t;
-    return copysignf(fmaf(-sum, __expf(-z * z), 1), x);
-}
-INLINE float gelu(float y) { return 0.5f * y * (1 + erf_short(y * 0.70710678f)); }
-/* tanh by the exponential: its error stays below 1e-6 of the result's magnitude. */
-INLINE float tanh_exp(float y) { return 1 - __fdividef(2, 1 + __expf(2 * y)); }
-INLINE float gelu_tanh(float y) { return 0.5f * y * (1 + tanh_exp(0.79788456f * (y + 0.044715f * y * y * y))); }
+/* Of a thread's value. */
+INLINE int row_of(int row, const int i) { return row + (i & 2) * 4; }
+INLINE int column_of(const int count, int col, int jump, const int i) { return col + i / 4 * 8 + (i & 1) + (i >= count / 2 ? jump : 0); }
 
-#define EACH_VALUE(expression)                                                                     \
-    _Pragma("unroll") for (int i = 0; i < count; i++) {                                            \
-        float y = values[i];                                                                       \
-        values[i] = (expression);                                                                  \
-    }                                                                                              \
-    break
+/* So many values of an operand are loaded before the first is used, where registers are left for them. */
+INLINE constexpr int operand_chunk(const int count) { return count > 64 ? 16 : 32; }
+
+INLINE void combine(const matmul_step *step, const int count, float *values, const float *x) {
+    if (step->step == MATMUL_POST_mul) {
+#pragma unroll
+        for (int i = 0; i < count; i++) values[i] *= x[i];
+    } else {
+#pragma unroll
+        for (int i = 0; i < count; i++) values[i] += x[i];
+    }
+}
 
 /* Two neighbours in a row of an operand whose rows lie in pairs. */
-INLINE float2 load_operand_pair(const matmul_step *step, const int format, int64_t at) {
-    if (format == MATMUL_f32) return *(const float2 *)((const float *)step->data + at);
-    uint32_t bits = *(const uint32_t *)((const uint16_t *)step->data + at);
+INLINE float2 load_operand_pair(const int format, uint64_t data, int64_t at) {
+    if (format == MATMUL_f32) return *(const float2 *)((const float *)data + at);
+    uint32_t bits = *(const uint32_t *)((const uint16_t *)data + at);
     if (format == MATMUL_bf16) return make_float2(__uint_as_float(bits << 16), __uint_as_float(bits & 0xffff0000));
     return make_float2(cvt_f32_f16((uint16_t)bits), cvt_f32_f16((uint16_t)(bits >> 16)));
 }
 
-/* All of a thread's values of an operand of known format, whose rows lie in pairs and reach as far: loads that nothing stands between. */
-INLINE void load_operand_values(const matmul_step *step, const int format, const int count, float *x, int row, int col) {
-    int64_t at = row * step->row_stride + col;
+/* An operand of known format, whose rows lie in pairs and reach as far as the values. */
+INLINE void apply_operand_pairs(const matmul_step *step, const int format, const int count, float *values, int row, int col, int jump) {
+    const int chunk = operand_chunk(count);
+    int64_t at = row * step->row_stride + col, below = 8 * step->row_stride;
 #pragma unroll
-    for (int i = 0; i < count; i += 2) {
-        float2 pair = load_operand_pair(step, format, at + (i & 2) * 4 * step->row_stride + i / 4 * 8);
-        x[i] = pair.x, x[i + 1] = pair.y;
-    }
-}
-
-/* Columns from col on that lie at end or behind it, and rows from rows on, are computed from operands taken as zero. */
-INLINE void apply_operand(const matmul_step *step, const int count, float *values, int row, int col, int rows, int end) {
-    bool in_pairs = step->col_stride == 1 && step->row_stride % 2 == 0 && step->data % 8 == 0;
-    float x[32];
-    if (in_pairs && row + 8 < rows && col + (count / 4 - 1) * 8 + 1 < end) {
-        if (step->format == MATMUL_f32) load_operand_values(step, MATMUL_f32, count, x, row, col);
-        else if (step->format == MATMUL_bf16) load_operand_values(step, MATMUL_bf16, count, x, row, col);
-        else load_operand_values(step, MATMUL_f16, count, x, row, col);
-    } else {
+    for (int first = 0; first < count; first += chunk) {
+        const int here = count - first < chunk ? count - first : chunk;
+        float x[32];
 #pragma unroll
-        for (int i = 0; i < count; i++) {
-            int r = row + (i & 2) * 4, c = col + i / 4 * 8 + (i & 1);
-            x[i] = r < rows && c < end ? load_operand(step, r * step->row_stride + c * step->col_stride) : 0;
+        for (int i = 0; i < here; i += 2) {
+            float2 pair = load_operand_pair(format, step->data, at + column_of(count, 0, jump, first + i) + ((first + i) & 2 ? below : 0));
+            x[i] = pair.x, x[i + 1] = pair.y;
         }
+        combine(step, here, values + first, x);
     }
-#pragma unroll
-    for (int i = 0; i < count; i++) values[i] = step->step == MATMUL_POST_mul ? values[i] * x[i] : values[i] + x[i];
 }
 
-INLINE void apply_step(const matmul_step *step, const int count, float *values, int row, int col, int rows, int end) {
+/* Columns at end or behind it, and rows from rows on, are computed from operands taken as zero. */
+INLINE void apply_operand_values(const matmul_step *step, const int count, float *values, int row, int col, int jump, int rows, int end) {
+#pragma unroll
+    for (int i = 0; i < count; i++) {
+        int r = row_of(row, i), c = column_of(count, col, jump, i);
+        float x = r < rows && c < end ? load_operand(step, r * step->row_stride + c * step->col_stride) : 0;
+        combine(step, 1, values + i, &x);
+    }
+}
+
+INLINE void apply_operand(const matmul_step *step, const int count, float *values, int row, int col, int jump, int rows, int end) {
+    bool in_pairs = step->col_stride == 1 && step->row_stride % 2 == 0 && step->data % 8 == 0 && jump % 2 == 0;
+    bool reaches = row + 8 < rows && column_of(count, col, jump, count - 1) < end;
+    if (!in_pairs || !reaches) apply_operand_values(step, count, values, row, col, jump, rows, end);
+    else if (step->format == MATMUL_f32) apply_operand_pairs(step, MATMUL_f32, count, values, row, col, jump);
+    else if (step->format == MATMUL_bf16) apply_operand_pairs(step, MATMUL_bf16, count, values, row, col, jump);
+    else apply_operand_pairs(step, MATMUL_f16, count, values, row, col, jump);
+}
+
+#define EACH_VALUE(activation)                                                                     \
+    _Pragma("unroll") for (int i = 0; i < count; i++) values[i] = activation(values[i]);           \
+    break
+
+INLINE void apply_step(const matmul_step *step, const int count, float *values, int row, int col, int jump, int rows, int end) {
     switch (step->step) {
     case MATMUL_POST_bias:
     case MATMUL_POST_add:
-    case MATMUL_POST_mul: apply_operand(step, count, values, row, col, rows, end); break;
-    case MATMUL_POST_relu: EACH_VALUE(relu(y));
-    case MATMUL_POST_silu: EACH_VALUE(silu(y));
-    case MATMUL_POST_gelu: EACH_VALUE(gelu(y));
-    case MATMUL_POST_gelu_tanh: EACH_VALUE(gelu_tanh(y));
-    case MATMUL_POST_tanh: EACH_VALUE(tanh_exp(y));
-    case MATMUL_POST_sigmoid: EACH_VALUE(__fdividef(1, 1 + __expf(-y)));
+    case MATMUL_POST_mul: apply_operand(step, count, values, row, col, jump, rows, end); break;
+    case MATMUL_POST_relu: EACH_VALUE(relu);
+    case MATMUL_POST_silu: EACH_VALUE(silu);
+    case MATMUL_POST_gelu: EACH_VALUE(gelu);
+    case MATMUL_POST_gelu_tanh: EACH_VALUE(gelu_tanh);
+    case MATMUL_POST_tanh: EACH_VALUE(tanh_exp);
+    case MATMUL_POST_sigmoid: EACH_VALUE(sigmoid);
     }
 }
 
@@ -100,7 +110,7 @@ INLINE void apply_halving(int step, const int count, float *values, const float 
 
 INLINE float factor_at(uint64_t factors, int64_t at, bool is_there) { return is_there ? ((const float *)factors)[at] : 1; }
 
-INLINE void apply_factors(const matmul_epilogue *e, const int count, float *values, int row, int col, int rows, int end) {
+INLINE void apply_factors(const matmul_epilogue *e, const int count, float *values, int row, int col, int jump, int rows, int end) {
     float all = e->alpha;
     for (int i = 0; i < 2; i++)
         if (e->alpha_at[i] != 0) all *= *(const float *)e->alpha_at[i];
@@ -112,30 +122,21 @@ INLINE void apply_factors(const matmul_epilogue *e, const int count, float *valu
     if (e->col_factors == 0) return;
 #pragma unroll
     for (int i = 0; i < count; i++) {
-        int c = col + i / 4 * 8 + (i & 1);
+        int c = column_of(count, col, jump, i);
         values[i] *= factor_at(e->col_factors, c, c < end);
     }
 }
 
-/* Steps from number done on. up: the values of columns col + half, where a step halves. end: columns of the result. */
-INLINE void apply_steps(const matmul_epilogue *e, int done, const int count, float *values, float *up, int row, int col, int rows, int end) {
-    bool halves = e->halving >= 0;
-    int first = halves ? e->halving : e->count;
+/* Steps from number done on. Where one halves, the second half of values are of columns half further on, and afterwards only the first half count. end: columns of
+ * the sums. */
+INLINE void apply_steps(const matmul_epilogue *e, int done, const int count, float *values, int row, int col, int jump, int rows, int end) {
+    int first = e->halving >= 0 ? e->halving : e->count;
 #pragma unroll 1
-    for (int i = done; i < first; i++) apply_step(&e->steps[i], count, values, row, col, rows, halves ? end + e->half : end);
-    if (!halves) return;
+    for (int i = done; i < first; i++) apply_step(&e->steps[i], count, values, row, col, jump, rows, end);
+    if (e->halving < 0) return;
+    apply_halving(e->steps[first].step, count / 2, values, values + count / 2);
 #pragma unroll 1
-    for (int i = done; i < first; i++) apply_step(&e->steps[i], count, up, row, col + e->half, rows, end + e->half);
-    apply_halving(e->steps[first].step, count, values, up);
-#pragma unroll 1
-    for (int i = first + 1; i < e->count; i++) apply_step(&e->steps[i], count, values, row, col, rows, end);
-}
-
-/* Sums to results. */
-INLINE void epilogue_apply(const matmul_epilogue *e, const int count, float *values, float *up, int row, int col, int rows, int end) {
-    apply_factors(e, count, values, row, col, rows, e->halving >= 0 ? end + e->half : end);
-    if (e->halving >= 0) apply_factors(e, count, up, row, col + e->half, rows, end + e->half);
-    apply_steps(e, 0, count, values, up, row, col, rows, end);
+    for (int i = first + 1; i < e->count; i++) apply_step(&e->steps[i], count / 2, values, row, col, 0, rows, e->half);
 }
 
 #endif

@@ -38,15 +38,6 @@ INLINE void store_values(const matmul_epilogue *e, const int count, const float 
     }
 }
 
-/* One part of a tile's sums, chosen by number without indexing registers. */
-INLINE void take_part(const int parts, const float *sums, int part, float *values) {
-#pragma unroll
-    for (int i = 0; i < parts; i++)
-        if (part == i)
-#pragma unroll
-            for (int j = 0; j < PART_VALUES; j++) values[j] = sums[i * PART_VALUES + j];
-}
-
 /* The first things done to sums, which every path shares: factors, and a bias where it is the first step. What belongs to columns is loaded when a tile
  * begins, one column a thread, and lies in smem when it ends: factors [tile_n], bias [tile_n]. */
 typedef struct tma_head {
@@ -105,8 +96,9 @@ INLINE void apply_head(const tma_head *head, const float *factors, uint32_t colu
     }
 }
 
-/* A warpgroup's staging is a ring of boxes: one takes 64 columns of 16-bit results, the first two in turn those of 32-bit ones. */
-INLINE uint32_t begin_box(const tma_shape s, tma_ring ring, bool wide, int box, int thread, int group) {
+/* A warpgroup's staging is a ring of boxes: one takes 64 columns of 16-bit results, the first two together those of 32-bit ones. They are taken in turn whatever the
+ * number of them that a tile needs, or a box would be filled whose last store still reads it. */
+INLINE uint32_t begin_box(const tma_shape s, tma_ring ring, bool wide, int *box, int thread, int group) {
     if (thread == 0) {
         if (wide) tma_wait_read(0);
         else if (s.boxes == 2) tma_wait_read(1);
@@ -114,7 +106,9 @@ INLINE uint32_t begin_box(const tma_shape s, tma_ring ring, bool wide, int box, 
         else tma_wait_read(3);
     }
     barrier_sync(1 + group, 128);
-    return ring.staging + (group * s.boxes + (wide ? 0 : box % s.boxes)) * MATMUL_BOX_BYTES;
+    uint32_t place = ring.staging + (group * s.boxes + (wide ? 0 : *box)) * MATMUL_BOX_BYTES;
+    *box = *box + 1 < s.boxes ? *box + 1 : 0;
+    return place;
 }
 
 /* Of a box of 64 rows by 128 bytes, from column col on, the rows in front of end, 16 bytes a thread. */
@@ -147,49 +141,29 @@ INLINE void end_box(const matmul_sm90_arguments *g, const tma_shape s, const tma
     tma_commit();
 }
 
-/* No steps but the head, and a map of out: all in registers whose numbers are known. */
-INLINE void store_plain_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *factors,
-                            float *sums) {
-    const int parts = s.tile_n / 32;
-    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, format = g->epilogue.out_format;
-    bool wide = format == MATMUL_f32;
-    uint32_t buffer = 0;
-#pragma unroll
-    for (int part = 0; part < parts; part++) {
-        int row = tile->row + group * 64, col = tile->out_col + part * 32;
-        float *values = sums + part * PART_VALUES;
-        if (part % 2 == 0) buffer = begin_box(s, ring, wide, part / 2, thread, group);
-        apply_head(head, factors, ring.columns, values, part * 32 + lane % 4 * 2);
-        stage_part(format, buffer, part % 2, values, warp, lane);
-        if (part % 2 == 1) end_box(g, s, tile, wide, buffer, thread, group, col - 32, row);
-    }
-}
-
+/* Everything works on registers whose numbers are known, so each loop over parts is unrolled. box: the next one of the ring. */
 INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *factors,
-                      const float *sums) {
+                      float *sums, int *box) {
     const int parts = s.tile_n / 32;
     const matmul_epilogue *e = &g->epilogue;
     bool halves = e->halving >= 0, wide = e->out_format == MATMUL_f32;
     int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, end = halves ? e->half : g->n, rows = rows_end(g, s, tile);
+    int first_row = tile->row + group * 64, row = first_row + warp * 16 + lane / 4, col = tile->out_col + lane % 4 * 2;
     uint32_t buffer = 0;
-#pragma unroll 1
-    for (int part = 0; part < (halves ? parts / 2 : parts); part++) {
-        float values[PART_VALUES], up[PART_VALUES];
-        int row = tile->row + group * 64, col = tile->out_col + part * 32, side = part % 2, column = part * 32 + lane % 4 * 2;
-        if (e->by_engine && side == 0) buffer = begin_box(s, ring, wide, part / 2, thread, group);
-        take_part(parts, sums, part, values);
-        apply_head(head, factors, ring.columns, values, column);
-        if (halves) {
-            take_part(parts, sums, part + parts / 2, up);
-            apply_head(head, factors, ring.columns, up, column + s.tile_n / 2);
-        }
-        apply_steps(e, head->steps, PART_VALUES, values, up, row + warp * 16 + lane / 4, col + lane % 4 * 2, rows, end);
+#pragma unroll
+    for (int part = 0; part < parts; part++) apply_head(head, factors, ring.columns, sums + part * PART_VALUES, part * 32 + lane % 4 * 2);
+    if (e->count > head->steps) apply_steps(e, head->steps, s.tile_n / 2, sums, row, col, tile->up - tile->col - s.tile_n / 2, rows, g->n);
+#pragma unroll
+    for (int part = 0; part < parts; part++) {
+        const float *values = sums + part * PART_VALUES;
+        if (halves && part >= parts / 2) break;
         if (!e->by_engine) {
-            store_values(e, PART_VALUES, values, row + warp * 16 + lane / 4, col + lane % 4 * 2, rows, end);
+            store_values(e, PART_VALUES, values, row, col + part * 32, rows, end);
             continue;
         }
-        stage_part(e->out_format, buffer, side, values, warp, lane);
-        if (side == 1) end_box(g, s, tile, wide, buffer, thread, group, col - 32, row);
+        if (part % 2 == 0) buffer = begin_box(s, ring, wide, box, thread, group);
+        stage_part(e->out_format, buffer, part % 2, values, warp, lane);
+        if (part % 2 == 1) end_box(g, s, tile, wide, buffer, thread, group, tile->out_col + part * 32 - 32, first_row);
     }
 }
 
@@ -204,21 +178,22 @@ INLINE void store_split_tile(const matmul_sm90_arguments *g, const tma_shape s, 
     for (int i = 0; i < quads; i++) st_shared_f32x4(place + i * 2048, sums[4 * i], sums[4 * i + 1], sums[4 * i + 2], sums[4 * i + 3]);
     cluster_arrive();
     cluster_wait();
-    int mine = halves ? share / 2 : share, row = tile->row + group * 64 + warp * 16 + lane / 4;
+    int row = tile->row + group * 64 + warp * 16 + lane / 4;
 #pragma unroll 1
-    for (int i = 0; i < mine; i++) {
-        int quad = rank * mine + i, col = tile->out_col + quad * 8 + lane % 4 * 2;
-        float total[4] = {0, 0, 0, 0}, up[4] = {0, 0, 0, 0};
+    for (int i = rank * share / 2; i < (rank + 1) * share / 2; i++) {   /* two quads: neighbours, or those that a step joins */
+        int quad = halves ? i : 2 * i, other = halves ? i + quads / 2 : 2 * i + 1, col = tile->out_col + quad * 8 + lane % 4 * 2, jump = halves ? e->half - 8 : 0;
+        float total[8] = {0, 0, 0, 0, 0, 0, 0, 0};
 #pragma unroll
-        for (int from = 0; from < s.splits; from++) {
-            float4 part = ld_cluster_f32x4(cluster_map(place + quad * 2048, from));
-            total[0] += part.x, total[1] += part.y, total[2] += part.z, total[3] += part.w;
-            if (!halves) continue;
-            part = ld_cluster_f32x4(cluster_map(place + (quad + quads / 2) * 2048, from));
-            up[0] += part.x, up[1] += part.y, up[2] += part.z, up[3] += part.w;
-        }
-        epilogue_apply(e, 4, total, up, row, col, g->m, end);
+        for (int from = 0; from < s.splits; from++)
+#pragma unroll
+            for (int j = 0; j < 2; j++) {
+                float4 part = ld_cluster_f32x4(cluster_map(place + (j == 0 ? quad : other) * 2048, from));
+                total[4 * j] += part.x, total[4 * j + 1] += part.y, total[4 * j + 2] += part.z, total[4 * j + 3] += part.w;
+            }
+        apply_factors(e, 8, total, row, col, jump, g->m, g->n);
+        apply_steps(e, 0, 8, total, row, col, jump, g->m, g->n);
         store_values(e, 4, total, row, col, g->m, end);
+        if (!halves) store_values(e, 4, total + 4, row, col + 8, g->m, end);
     }
 }
 

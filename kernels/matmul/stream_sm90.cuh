@@ -306,7 +306,7 @@ INLINE float apply_one(const matmul_step *step, float y, int group, int row, int
     case MATMUL_POST_gelu: return gelu(y);
     case MATMUL_POST_gelu_tanh: return gelu_tanh(y);
     case MATMUL_POST_tanh: return tanh_exp(y);
-    default: return __fdividef(1, 1 + __expf(-y));
+    default: return sigmoid(y);
     }
 }
 

@@ -283,6 +283,7 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
     int thread = threadIdx.x % 128, lane = thread % 32, first, end, turn = first_turn(s), row_in_tile = kept(group * 64 + thread / 32 * 16 + lane / 4);
     tma_reader reader = {0, 0, ring.full, 0, 0, 0, 0, false};
     uint32_t use = 0;             /* slots of scales used up */
+    int box = 0;
     tma_tile tile;
     reader.a = (uint32_t)wgmma_descriptor(ring.data + group * 64 * ROW_BYTES);
     reader.b = (uint32_t)wgmma_descriptor(ring.data + s.tile_m * ROW_BYTES);
@@ -309,8 +310,7 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
         for (int wave = 0; wave < wave_count(s); wave++) {
             float factors[2];
             row_factors(g, &head, tile.row + row_in_tile, rows_end(g, s, &tile), factors);
-            if (g->epilogue.count == head.steps && g->epilogue.by_engine) store_plain_tile(g, s, ring, &tile, group, &head, factors, sums + wave * values);
-            else store_tile(g, s, ring, &tile, group, &head, factors, sums + wave * values);
+            store_tile(g, s, ring, &tile, group, &head, factors, sums + wave * values, &box);
             tile.row += 128;
         }
         if (s.groups) {
@@ -321,8 +321,8 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
     if (thread == 0) tma_wait_read(0);
 }
 
-/* e4m3 without scales by block keeps two parts. The warps that load scales need more than the 24 registers that others then have. */
-INLINE constexpr bool many_registers(const tma_shape s) { return is_large(s) || (s.element == TMA_E4M3 && s.parts == 0); }
+/* Many sums, or two parts (e4m3 without scales by block). The warps that load scales need more than the 24 registers that others then have. */
+INLINE constexpr bool many_registers(const tma_shape s) { return s.tile_m * s.tile_n > 128 * 128 || (s.element == TMA_E4M3 && s.parts == 0); }
 
 INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];

@@ -23,6 +23,13 @@ PTX float ex2(float x) {
     return y;
 }
 
+/* 1 / x to 1 ulp; denormal arguments and results are 0. */
+PTX float rcp(float x) {
+    float y;
+    asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 /* The larger; NaN if either is. */
 PTX float max_nan(float x, float y) {
     float z;

@@ -1,0 +1,17 @@
+#!/usr/bin/env bash
+# Every entry of the Hopper tiles, the large ones too, which no line of tests/conform is large enough for, on a simulated H200 of two multiprocessors: each block takes
+# several tiles, so that rings of loads and of results go round.
+set -eu
+program=$DEEPWELL_BUILD/bench/cuda_matmul
+[ -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ] || { echo "skipped: a sanitizer's library needs a program built with it"; exit 77; }
+[ -f "$DEEPWELL_BUILD/images/cuda_matmul_reference.fatbin" ] || { echo "skipped: this build has no GPU code, as nvcc was not there"; exit 77; }
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+ln -s "$(realpath "$DEEPWELL_BUILD/libdeepwell-sim.so")" "$folder/libcuda.so.1"
+export program folder
+check() {
+    DEEPWELL_SIM=h200,seed=5,units=2,threads=1 LD_LIBRARY_PATH=$folder "$program" "$DEEPWELL_BUILD/images" check "$@" >"$folder/$1$5" 2>&1 || { cat "$folder/$1$5"; return 1; }
+    echo "$*: $(tail -1 "$folder/$1$5")"
+}
+export -f check
+printf '%s\n' "e4m3_block 264 264 128 bias,gelu" "bf16 520 264 64 bias,gelu,add" "e4m3_block 264 512 128 swiglu" | xargs -P 2 -I{} bash -c 'check $1' one {}
