@@ -6,12 +6,14 @@ Both sides are CUDA graphs of calls over three sets of inputs, replayed in turns
 for one query, GB/s of keys and values. Errors are the largest difference beside the largest value, against fp32. Needs torch with CUDA and the deepwell package.
 """
 import argparse
+import functools
 import statistics
 
 import torch
 import torch.nn.functional as F
 
 import deepwell
+from gpu_graphs import capture, replay
 
 # name, batch, heads, heads of k, queries, keys, width, causal, dtype
 CASES = [
@@ -43,26 +45,6 @@ class Attention(torch.nn.Module):
         return F.scaled_dot_product_attention(q, k, v, **self.options)
 
 
-def capture(call, sets):
-    for inputs in sets:
-        call(*inputs)
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        kept = [call(*inputs) for inputs in sets]
-    return graph, kept
-
-
-def turn(graph, count):
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(count):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) * 1000 / count / SETS
-
-
 def measure(case, rounds):
     name, b, h, g, s, t, d, causal, dtype = case
     torch.manual_seed(0)
@@ -71,14 +53,14 @@ def measure(case, rounds):
     want = module(*(x[:1].float() for x in sets[0]))
     graphs = {}
     for side, call in (("torch", module), ("deepwell", deepwell.optimize(module, strict=True))):
-        graph, kept = capture(call, sets)
+        graph, kept = capture([functools.partial(call, *inputs) for inputs in sets])
         graph.replay()
         graphs[side] = (graph, (kept[0][:1].float() - want).abs().max().item() / want.abs().max().item(), kept)
-    count = {side: max(1, int(20000 / SETS / turn(graph, 2))) for side, (graph, _, _) in graphs.items()}
+    count = {side: max(1, int(20000 / replay(graph, 2))) for side, (graph, _, _) in graphs.items()}
     times = {side: [] for side in graphs}
     for _ in range(rounds):
         for side, (graph, _, _) in graphs.items():
-            times[side].append(turn(graph, count[side]))
+            times[side].append(replay(graph, count[side]) / SETS)
     us = {side: statistics.median(x) for side, x in times.items()}
     pairs = b * h * (s * t if not causal else s * (s + 1) / 2)
     amount = {side: f"{4 * d * pairs / x / 1e6:7.0f} TFLOP/s" if s > 1 else f"{2 * b * g * t * d * sets[0][1].element_size() / x / 1e3:7.0f} GB/s" for side, x in us.items()}

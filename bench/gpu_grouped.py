@@ -15,6 +15,7 @@ import torch
 
 import deepwell
 import deepwell.ops
+from gpu_graphs import capture, replay
 
 CASES = ["4096x4096x4096", "1024x1024x1024", "16384:64x1408x2048", "64:64x1408x2048", "16384:8x14336x4096", "64:8x14336x4096"]
 SETS_BYTES = 200e6
@@ -77,29 +78,6 @@ def square_sides(shape):
     pairs = [(torch.randn(m, k, device="cuda"), torch.randn(n, k, device="cuda")) for _ in range(count)]
     return {"deepwell": [lambda a=a, b=b: torch.ops.deepwell.gemm(a, b, transpose_b=True) for a, b in pairs],
             "torch": [lambda a=a, b=b: torch.matmul(a, b.t()) for a, b in pairs]}, ""
-
-
-def capture(calls):
-    for call in calls:
-        call()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        kept = [call() for call in calls]
-    graph.replay()
-    torch.cuda.synchronize()
-    return graph, kept
-
-
-def replay(graph, count):
-    """Microseconds of a replay."""
-    begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    begin.record()
-    for _ in range(count):
-        graph.replay()
-    end.record()
-    end.synchronize()
-    return begin.elapsed_time(end) * 1000 / count
 
 
 def measure(case, format, rounds):

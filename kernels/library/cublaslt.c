@@ -1,14 +1,13 @@
 /* cuBLASLt: looked up when a device finds it, and asked for products. Which products it is asked for is the rows' business (matmul_cublaslt.c). */
 #include "kernels/library/cublaslt.h"
+#include "kernels/library/symbols.h"
 
-#include <dlfcn.h>
 #include <string.h>
 
 /* Scales by row and by block came with it. */
 enum { OLDEST = 120900 };
 
-typedef struct cublaslt_symbol { const char *name; size_t at; } cublaslt_symbol;
-static const cublaslt_symbol symbols[] = {
+static const library_symbol symbols[] = {
 #define CUBLASLT_CALL(returns, name, parameters) {"cublasLt" #name, offsetof(cublaslt, name)},
 #include "kernels/library/cublaslt.def"
 #undef CUBLASLT_CALL
@@ -27,22 +26,13 @@ static dw_status fail(dw_context *context, const cublaslt *lt, cublaslt_status s
         if (lt_try_ != CUBLASLT_OK) return fail((context), (lt), lt_try_, #call);       \
     } while (0)
 
-static dw_status find_symbols(dw_context *context, void *loaded, cublaslt *lt) {
-    for (size_t i = 0; i < COUNT_OF(symbols); i++) {
-        void *address = dlsym(loaded, symbols[i].name);
-        if (address == NULL) return base_fail(context, DW_UNSUPPORTED, "it has no %s", symbols[i].name);
-        memcpy((uint8_t *)lt + symbols[i].at, &address, sizeof address);   /* ISO C converts no object pointer to a function's */
-    }
-    return DW_OK;
-}
-
 static void print_version(size_t version, char *words, size_t size) {
     snprintf(words, size, "cuBLASLt %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
 }
 
 static dw_status start(dw_context *context, void *loaded, cublaslt *lt) {
     char words[64];
-    TRY(find_symbols(context, loaded, lt));
+    TRY(library_find_symbols(context, loaded, symbols, COUNT_OF(symbols), lt));
     print_version(lt->GetVersion(), words, sizeof words);
     if (lt->GetVersion() < OLDEST) return base_fail(context, DW_UNSUPPORTED, "it is %s; 12.9 is the oldest that has all scales", words);
     LT_TRY(context, lt, Create, &lt->handle);

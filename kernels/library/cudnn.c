@@ -1,16 +1,15 @@
 /* cuDNN: looked up when a device finds it, started when a first plan is asked of it; and its plans. Which attentions it is asked for is the row's business (attention_cudnn.c), what
  * they look like to it cudnn_graph.c's. */
 #include "kernels/library/cudnn.h"
+#include "kernels/library/symbols.h"
 
-#include <dlfcn.h>
 #include <math.h>
 #include <string.h>
 
 /* Of the versions before, some have attentions that are wrong by the notes of their successors. */
 enum { OLDEST = 91002, CONFIGS = 16 };
 
-typedef struct cudnn_symbol { const char *name; size_t at; } cudnn_symbol;
-static const cudnn_symbol symbols[] = {
+static const library_symbol symbols[] = {
 #define CUDNN_CALL(returns, name, parameters) {"cudnn" #name, offsetof(cudnn, name)},
 #include "kernels/library/cudnn.def"
 #undef CUDNN_CALL
@@ -29,15 +28,6 @@ dw_status cudnn_fail(dw_context *context, const cudnn *dnn, cudnn_status status,
                      said[0] != '\0' ? ": " : "", said);
 }
 
-static dw_status find_symbols(dw_context *context, void *loaded, cudnn *dnn) {
-    for (size_t i = 0; i < COUNT_OF(symbols); i++) {
-        void *address = dlsym(loaded, symbols[i].name);
-        if (address == NULL) return base_fail(context, DW_UNSUPPORTED, "it has no %s", symbols[i].name);
-        memcpy((uint8_t *)dnn + symbols[i].at, &address, sizeof address);   /* ISO C converts no object pointer to a function's */
-    }
-    return DW_OK;
-}
-
 static void print_version(size_t version, char *words, size_t size) {
     snprintf(words, size, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
 }
@@ -48,7 +38,7 @@ dw_status cudnn_open(dw_context *context, void *loaded, void **own) {
     TRY(base_alloc(context, sizeof(cudnn), _Alignof(cudnn), &memory));
     cudnn *dnn = memory;
     *dnn = (cudnn){0};
-    dw_status status = find_symbols(context, loaded, dnn);
+    dw_status status = library_find_symbols(context, loaded, symbols, COUNT_OF(symbols), dnn);
     if (status != DW_OK) {
         base_release(context, dnn, sizeof *dnn, _Alignof(cudnn));
         return status;

@@ -12,7 +12,7 @@
  * time, into a ring of slots of its own.
  * tile_m 256: each warpgroup multiplies two waves of 64 rows one after the other, with one set of registers for a block's part.
  * groups: rows of a come in groups, each with a matrix of b of its own; a third warp of warpgroup 0 tells the tiles (groups_sm90.cuh).
- * Registers: 40 (loads), 232 (products); large tiles of e4m3 24 and 240. Speed: README.md. */
+ * Registers: 40 (loads), 232 (products); 24 and 240 where many_registers says so. Speed: README.md. */
 #ifndef KERNELS_MATMUL_TMA_SM90_CUH
 #define KERNELS_MATMUL_TMA_SM90_CUH
 
