@@ -1,4 +1,4 @@
-/* A copy under way, and what those who issue copies share (async.c). */
+/* A copy under way, and what those who issue copies share. */
 #ifndef SIM_ASYNC_H
 #define SIM_ASYNC_H
 
@@ -36,6 +36,24 @@ struct sim_async {
     uint32_t group;
     int delay;                     /* steps until it is done */
 };
+
+/* ---- what a copy does (async_copy.c) ---- */
+
+/* How elements of a tensor are copied: so many at a time, from and to so many bytes. Small ones lie side by side in global memory (PTX ISA 5.5.1.1). */
+typedef struct async_grain { uint8_t elements, from, to; } async_grain;
+/* By the driver's number of the type; NULL: there is none. */
+const async_grain *async_grain_of(uint32_t type);
+size_t async_box_grains(const sim_tensor_map *m);
+/* Of an im2col map: where its bounding box ends along a dimension. */
+int64_t async_end_of_box(const sim_tensor_map *m, int dimension);
+/* Has the operation a meaning for elements of that type (PTX ISA 9.7.9.25.6.1)? */
+bool async_can_combine(const sim_op *op, int type);
+/* Of the bytes from an offset on in a CTA's shared memory: bits of their shadows. */
+void async_set_flags(sim_cta *cta, uint64_t offset, size_t bytes, uint8_t clear, uint8_t set);
+/* Does it, for one CTA. false: a finding was made. */
+bool async_copy(struct sim_async *a, sim_cta *cta);
+
+/* ---- issuing one (async.c) ---- */
 
 /* The CTA that an address in shared memory belongs to, and the offset in it; NULL: a finding was made. */
 sim_cta *async_shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t *offset);
