@@ -8,7 +8,7 @@
 
 const char *move_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-double move_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
+double move_cuda_cost(const kernel_problem *problem) { return cuda_vector_cost(problem); }
 
 size_t move_cuda_workspace(const kernel_run *run) {
     (void)run;

@@ -12,7 +12,7 @@ const char *pointwise_cuda_reject(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
-double pointwise_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
+double pointwise_cuda_cost(const kernel_problem *problem) { return cuda_vector_cost(problem); }
 
 size_t pointwise_cuda_workspace(const kernel_run *run) {
     (void)run;

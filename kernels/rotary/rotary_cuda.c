@@ -6,7 +6,7 @@
 
 const char *rotary_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-double rotary_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
+double rotary_cuda_cost(const kernel_problem *problem) { return cuda_vector_cost(problem); }
 
 size_t rotary_cuda_workspace(const kernel_run *run) {
     (void)run;

@@ -175,3 +175,13 @@ const char *cuda_reject_packed(const kernel_problem *problem, text *why) {
     }
     return NULL;
 }
+
+double cuda_vector_cost(const kernel_problem *problem) {
+    bool in_vectors = chip_has(problem->chip, CHIP_tma);
+    for (int i = 0; i < problem->n_in + problem->n_out; i++) {
+        const op_type *type = i < problem->n_in ? problem->in[i] : problem->out[i - problem->n_in];
+        if (type == NULL) continue;
+        in_vectors &= type->format == DW_FORMAT_f32 || type->format == DW_FORMAT_bf16 || type->format == DW_FORMAT_f16 || type->format == DW_FORMAT_bool;
+    }
+    return in_vectors ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.65) : cuda_cost(problem);
+}
