@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Every entry of the Hopper tiles, the large ones too, which no line of tests/conform is large enough for, on a simulated H200 of two multiprocessors: each block takes
-# several tiles, so that rings of loads and of results go round.
+# The entries of the Hopper tiles for bf16 and for e4m3 with scales by block, the large ones too, which no line of tests/conform is large enough for, on a simulated
+# H200 of two multiprocessors: each block takes several tiles, so that rings of loads and of results go round. f16 and e4m3 without such scales share the code.
 set -eu
 program=$DEEPWELL_BUILD/bench/cuda_matmul
 [ -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ] || { echo "skipped: a sanitizer's library needs a program built with it"; exit 77; }
