@@ -202,12 +202,19 @@ static double bound_of(const ir_node *node, dw_format format) {
     return element == DW_FORMAT_f32 || element == DW_FORMAT_f64 ? sums : sums + ldexp(1, -num_info(element)->mantissa_bits);   /* a last place: where the sums lie on both sides of a middle */
 }
 
-/* Elements whose bits differ: of blocks, bytes. */
-static int64_t count_differing(const dw_tensor *a, const dw_tensor *b) {
-    const size_t bytes = bytes_of(a), wide = dw_format_is_block(a->format) || dw_format_bits(a->format) < 8 ? 1 : (size_t)dw_format_bits(a->format) / 8;
+static int64_t count_differing_in(const dw_tensor *a, const dw_tensor *b, size_t from, size_t bytes, size_t wide) {
     int64_t count = 0;
-    for (size_t i = 0; i + wide <= bytes; i += wide) count += memcmp((const char *)a->data + i, (const char *)b->data + i, wide) != 0;
+    for (size_t i = from; i + wide <= from + bytes; i += wide) count += memcmp((const char *)a->data + i, (const char *)b->data + i, wide) != 0;
     return count;
+}
+
+/* Elements whose bits differ: of blocks, bytes of codes, scales and second levels; the gaps between these parts are nobody's. */
+static int64_t count_differing(const dw_tensor *a, const dw_tensor *b) {
+    num_parts parts;
+    if (!num_layout(a->format, a->scale_layout, a->rank, a->dims, &parts)) return 0;
+    const size_t wide = dw_format_is_block(a->format) || dw_format_bits(a->format) < 8 ? 1 : (size_t)dw_format_bits(a->format) / 8;
+    return count_differing_in(a, b, 0, parts.data_bytes, wide) + count_differing_in(a, b, parts.scale_offset, parts.scale_bytes, 1) +
+           count_differing_in(a, b, parts.second_offset, parts.second_bytes, 1);
 }
 
 static double largest_error(const dw_tensor *x, const dw_tensor *reference) {
