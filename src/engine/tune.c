@@ -1,6 +1,7 @@
 /* Measures, for each product of a model, every kernel that accepts it and every variant of those, at several numbers of rows on the device itself, and writes the fastest
  * down (plan_tuning). A product is run over and over in one device graph, on weights that take turns, so that they come from memory as in a run. One call comes first: it says how many a
- * graph holds, and a kernel that takes more than twice the best one's time in it is left at that. */
+ * graph holds, and a kernel that takes more than twice the best one's time in it is left at that. What the estimates alone would have chosen is measured too: the comments of the text tell
+ * how much longer it takes. */
 #include <inttypes.h>
 #include <math.h>
 #include <string.h>
@@ -18,7 +19,8 @@ typedef struct tuning {
     dw_model *model;
     plan_tuning choices;
     text out;
-    int products;
+    int products, compared;
+    double logs;            /* of how much longer the choices by estimate take, summed over all that was measured */
 } tuning;
 
 /* ---- one product at one number of rows ---- */
@@ -202,19 +204,35 @@ static dw_status measure(tuning *t, trial *trial, const kernel_row *row, int var
 
 /* ---- the fastest ---- */
 
-typedef struct fastest { const kernel_row *row; const char *variant; double seconds; int tried; } fastest;
+/* estimated, estimated_s: the kernel that the estimates choose, with the variant that it takes by itself. */
+typedef struct fastest { const kernel_row *row, *estimated; const char *variant; double seconds, estimated_s; int tried; } fastest;
+
+/* What a library takes is known when it is asked. */
+static bool is_refused(dw_status status, const kernel_row *row) { return status == DW_UNSUPPORTED && (row->needs & CHIP_LIBRARIES) != 0; }
 
 static dw_status try_one(tuning *t, trial *trial, const kernel_row *row, int variant, const char *name, fastest *best) {
     double seconds;
     dw_status status = measure(t, trial, row, variant, best->row != NULL ? best->seconds : INFINITY, &seconds);
-    if (status == DW_UNSUPPORTED && (row->needs & CHIP_LIBRARIES) != 0) {   /* what a library takes is known when it is asked */
+    if (is_refused(status, row)) {
         text_printf(&t->out, "#   not %s %s: %s\n", row->name, name, dw_context_error(t->context));
         return base_poll(t->context);
     }
     TRY(status);
     best->tried++;
-    if (best->row == NULL || seconds < best->seconds) *best = (fastest){row, name, seconds, best->tried};
+    if (best->row == NULL || seconds < best->seconds) {
+        best->row = row;
+        best->variant = name;
+        best->seconds = seconds;
+    }
     return base_poll(t->context);
+}
+
+static dw_status try_estimated(tuning *t, trial *trial, const kernel_row *row, fastest *best) {
+    dw_status status = measure(t, trial, row, -1, best->seconds, &best->estimated_s);
+    best->estimated = row;
+    if (is_refused(status, row)) best->estimated_s = INFINITY;
+    else TRY(status);
+    return DW_OK;
 }
 
 static dw_status try_all(tuning *t, trial *trial, weights *w, fastest *best) {
@@ -233,7 +251,7 @@ static dw_status try_all(tuning *t, trial *trial, weights *w, fastest *best) {
         for (int k = 0; row->variant != NULL && (name = row->variant(&problem, k)) != NULL; k++)
             if (name[0] != '\0') TRY(try_one(t, trial, row, k, name, best));
     }
-    return DW_OK;
+    return best->row != NULL ? try_estimated(t, trial, choice.row, best) : DW_OK;
 }
 
 static dw_status tune_rows(tuning *t, const char *line, int64_t rows, weights *w, plan_tuned *entry, fastest *best) {
@@ -252,11 +270,23 @@ static dw_status tune_rows(tuning *t, const char *line, int64_t rows, weights *w
     return DW_OK;
 }
 
+static void tell_estimated(tuning *t, const fastest *best) {
+    const double ratio = best->estimated_s / best->seconds;
+    if (isinf(ratio)) {
+        text_printf(&t->out, "; by estimate %s, which refuses it\n", best->estimated->name);
+        return;
+    }
+    text_printf(&t->out, "; by estimate %s, %.2fx\n", best->estimated->name, ratio);
+    t->logs += log(ratio);
+    t->compared++;
+}
+
 static dw_status tune_all_rows(tuning *t, const char *line, weights *w, plan_tuned_product *product) {
     for (size_t i = 0; i < COUNT_OF(measured_rows); i++) {
         fastest best;
         TRY(tune_rows(t, line, measured_rows[i], w, &product->rows[product->count++], &best));
-        text_printf(&t->out, "#   %-7" PRId64 " %9.2f us %s %s, of %d\n", measured_rows[i], best.seconds * 1e6, best.row->name, best.variant, best.tried);
+        text_printf(&t->out, "#   %-7" PRId64 " %9.2f us %s %s, of %d", measured_rows[i], best.seconds * 1e6, best.row->name, best.variant, best.tried);
+        tell_estimated(t, &best);
     }
     return DW_OK;
 }
@@ -368,6 +398,7 @@ static dw_status tune_model(tuning *t, const char *before) {
     TRY(tune_plan(t, t->model->full.plan));
     TRY(tune_plan(t, t->model->step.plan));
     TRY(tune_plan(t, t->model->prelude.plan));
+    if (t->compared > 0) text_printf(&t->out, "# choices by estimate take %.3fx the fastest (geometric mean of %d)\n", exp(t->logs / t->compared), t->compared);
     return plan_tuning_print(&t->choices, &t->out);
 }
 
