@@ -237,14 +237,14 @@ static bool is_type_pair(const sim_decoding *d, ptx_type result) {
     return fa != NULL && fb != NULL && fa->bits == fb->bits && (fa->bits == 8 || fa == fb) && (result == PTX_f32 || fa->bits == 8 || d->type == PTX_f16);
 }
 
+/* A row of A has 32 bytes, of a sparse one as if it had 64. */
 static sim_handler select_product(sim_decoding *d, ptx_type result) {
     const ptx_instruction *in = d->instruction;
-    int n = d->op->shape[1], bytes = ptx_types[d->type].bits / 8, count = result == PTX_f16 ? n / 4 : n / 2;
-    bool wide = result == PTX_s32 && n > 32 && n % 16 != 0;
-    const bool sparse = sim_mod(d, SIM_MOD_sp);
+    const bool sparse = sim_mod(d, SIM_MOD_sp), single_bits = sim_mod(d, SIM_MOD_b1);
+    const int n = d->op->shape[1], bytes = single_bits ? 4 : ptx_types[d->type].bits / 8, count = result == PTX_f16 ? n / 4 : n / 2, k = (sparse ? 64 : 32) / bytes;
+    const bool wide = result == PTX_s32 && n > 32 && n % 16 != 0;
     const int more = sparse ? 2 : 0;
-    if (d->type == PTX_tf32) bytes = 4;
-    if (!is_type_pair(d, result) || d->op->shape[0] != 64 || d->op->shape[2] != (sparse ? 64 : 32) / bytes || n < 8 || n > WGMMA_MAX_N || n % 8 != 0 || wide) {
+    if ((!single_bits && !is_type_pair(d, result)) || d->op->shape[0] != 64 || d->op->shape[2] != k * (single_bits ? 32 : 1) || n < 8 || n > WGMMA_MAX_N || n % 8 != 0 || wide) {
         d->why = "a shape or types that wgmma does not have";
         return NULL;
     }
@@ -256,6 +256,9 @@ static sim_handler select_product(sim_decoding *d, ptx_type result) {
     if (p == NULL || (p->d = sim_decode_new(d, sizeof *p->d * (size_t)count)) == NULL || (p->d_watch = sim_decode_new(d, sizeof *p->d_watch * (size_t)count)) == NULL) return NULL;
     p->count = count;
     p->result = result;
+    p->code_bytes = bytes;
+    p->k = k;
+    p->single_bits = single_bits;
     p->a_descriptor = p->metadata = SIM_NO_ROW;
     for (int i = 0; i < 4; i++) p->a_registers[i] = SIM_NO_ROW;
     if (result == PTX_s32 && in->count != 4 + more) {

@@ -15,6 +15,8 @@ typedef struct product_op {
     int *d_watch, a_watch[4];      /* their numbers among the watched; -1: none */
     int count;                     /* of d */
     ptx_type result;
+    int code_bytes, k;             /* of an element, and how many a line has; single bits come 32 to a code of four bytes */
+    bool single_bits;
     bool negate_a, negate_b, transposed_a, transposed_b;
 } product_op;
 

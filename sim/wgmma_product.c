@@ -1,141 +1,11 @@
-/* The numbers of wgmma (PTX ISA 9.7.15): operands from shared memory or registers, sums by Hopper's rule 16 columns side by side (panel.h), results to registers. */
-#include "wgmma.h"
+/* The numbers of wgmma (PTX ISA 9.7.15): sums of operands' products by Hopper's rule 16 columns side by side (panel.h), results to registers. */
+#include "wgmma_operand.h"
 
 #include "order.h"
 #include "panel.h"
 #include "real.h"
 
 #include "num/num.h"
-
-enum { ROWS = 16, MAX_K = 64, CHUNK = 16 };
-
-/* ---- operands ---- */
-
-/* Lines along m or n, of k codes each; lost: some of the line's bytes were never written. */
-typedef struct operand { uint32_t code[WGMMA_MAX_N][MAX_K]; bool lost[WGMMA_MAX_N]; uint64_t digest; } operand;
-
-/* Which columns of a sparse row there are, as bits. */
-typedef struct pattern { uint64_t row[ROWS]; } pattern;
-
-/* Address of an element of an operand in shared memory (PTX ISA 9.7.15.5.1): start, and the distances between core matrices, in the descriptor's 16-byte units.
- * row: along m or n. K-major: rows of 16 bytes of k, in groups of 8. MN-major: rows of 8 elements along m or n, one for each k. */
-static uint64_t operand_address(uint64_t descriptor, bool transposed, int row, int k, int bytes) {
-    static const uint64_t flips[] = {0, 0x70, 0x30, 0x10};
-    static const int width_bits[] = {4, 7, 6, 5};
-    uint64_t start = (descriptor & 0x3fff) << 4, leading = (descriptor >> 16 & 0x3fff) << 4, stride = (descriptor >> 32 & 0x3fff) << 4;
-    int mode = (int)(descriptor >> 62);
-    uint64_t along = (uint64_t)(transposed ? row : k) * (uint64_t)bytes, across = (uint64_t)(transposed ? k : row), far = along >> width_bits[mode] << width_bits[mode];
-    uint64_t at = start + (across % 8 << width_bits[mode]);
-    if (mode == 0) at += transposed ? along / 16 * stride + across / 8 * leading + along % 16 : across / 8 * stride + along / 16 * leading + along % 16;
-    else at += across / 8 * stride + along - far + (transposed ? (far >> width_bits[mode]) * leading : far);
-    return at ^ (at >> 3 & flips[mode]);
-}
-
-/* May these 16 bytes, of an operand's row and those behind it, be read? *written: all of them were. false: a finding. */
-static bool check_chunk(sim_warp *w, const sim_op *op, uint64_t descriptor, int row, uint64_t at, bool *written) {
-    const sim_cta *cta = w->cta;
-    if (at < SIM_SHARED_RESERVED || at + CHUNK > cta->shared_bytes) {
-        sim_find(w, op, -1, "an operand's row %d lies at 0x%llx of shared memory, and the CTA has 0x%x to 0x%zx: check the descriptor 0x%016llx", row, (unsigned long long)at,
-                 SIM_SHARED_RESERVED, cta->shared_bytes, (unsigned long long)descriptor);
-        return false;
-    }
-    sim_shadows s = sim_shadows_of(&cta->shared_shadow[at], CHUNK);
-    const char *what = (s.any & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
-                       : (s.any & SHADOW_GENERIC) != 0 && !w->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
-    *written = (s.all & SHADOW_WRITTEN) != 0;
-    if (what != NULL) sim_find(w, op, -1, "row %d of an operand lies at 0x%llx of shared memory, which %s", row, (unsigned long long)at, what);
-    return what == NULL;
-}
-
-/* 16 bytes as codes of one, two or four bytes. */
-static void spread_codes(const uint8_t *from, int bytes, uint32_t *codes) {
-    if (bytes == 1) {
-        for (int i = 0; i < CHUNK; i++) codes[i] = from[i];
-    } else if (bytes == 2) {
-        uint16_t halves[CHUNK / 2];
-        memcpy(halves, from, sizeof halves);
-        for (int i = 0; i < CHUNK / 2; i++) codes[i] = halves[i];
-    } else {
-        memcpy(codes, from, CHUNK);
-    }
-}
-
-/* rows x k codes from shared memory; false: a finding. What nobody ever wrote is NaN: kernels compute rows that they do not store, and a result that is
- * stored shows it. */
-static bool read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t descriptor, bool transposed, int first, int rows, int k, operand *o) {
-    int each = CHUNK / bytes, outer = transposed ? k : rows, inner = (transposed ? rows : k) / each;
-    memset(o->lost, 0, (size_t)rows * sizeof *o->lost);
-    o->digest = 0;
-    const order_reader reader = order_reader_of(w);
-    for (int i = 0; i < outer; i++) {
-        for (int j = 0; j < inner; j++) {
-            int row = transposed ? j * each : i, column = transposed ? i : j * each;
-            uint64_t at = operand_address(descriptor, transposed, first + row, column, bytes);
-            bool written;
-            if (!check_chunk(w, op, descriptor, first + row, at, &written)) return false;
-            if (w->launch->digests) o->digest = sim_mix(o->digest, at);
-            if (!order_read_chunk(w, op, at, &reader)) return false;
-            uint32_t spread[CHUNK], *codes = transposed ? spread : &o->code[row][column];
-            spread_codes(&w->cta->shared[at], bytes, codes);
-            for (int e = 0; e < each && transposed; e++) o->code[row + e][column] = spread[e];
-            for (int e = 0; e < (transposed ? each : 1) && !written; e++) o->lost[row + e] = true;
-        }
-    }
-    return true;
-}
-
-/* A's fragment: register i of a lane has row lane / 4 + 8 (i % 2), and 4 bytes of columns from 4 (lane % 4) + 16 (i / 2) bytes on. */
-static void read_registers(const product_op *p, const struct sim_product *issued, int bytes, operand *o) {
-    memset(o->lost, 0, ROWS * sizeof *o->lost);
-    o->digest = 0;
-    for (int i = 0; i < 4; i++) {
-        const uint8_t *row = ((p->a_registers[i] & SIM_CONSTANT_ROW) != 0 ? issued->constants : issued->registers) + (p->a_registers[i] & ~SIM_CONSTANT_ROW);
-        for (int lane = 0; lane < LANES; lane++) {
-            for (int e = 0; e < 4 / bytes; e++) {
-                uint32_t *code = &o->code[lane / 4 + 8 * (i % 2)][(4 * (lane % 4) + 16 * (i / 2)) / bytes + e];
-                *code = 0;
-                memcpy(code, row + lane * 4 + e * bytes, (size_t)bytes);
-            }
-        }
-    }
-}
-
-/* Four bits of metadata for each four columns (of 32-bit elements, two): the places of its two elements (of 32-bit ones, of the two halves of one). Lanes of a
- * group of four have rows lane / 4 and that plus 8; of 16 and 32-bit elements the two lanes that the selector names have the lower and upper columns, and the second
- * row in their upper halves; of 8-bit ones lane % 2 is the second row, and lane / 2 % 2 the upper columns (PTX ISA 9.7.15.6.1). */
-static uint32_t metadata_of(const struct sim_product *issued, int bytes, int row, int group, int groups) {
-    const int quad = row % 8 * 4, second = row / 8, upper = group >= groups / 2, at = group % (groups / 2) * 4;
-    if (bytes == 1) return issued->metadata[quad + second + 2 * upper] >> at & 15;
-    const product_op *p = issued->op->extra;
-    return issued->metadata[quad + 2 * p->selector + upper] >> (16 * second + at) & 15;
-}
-
-/* Lays the k / 2 elements of each row of a sparse A out at the places that the metadata tells. false: a finding. */
-static bool spread(sim_warp *w, const struct sim_product *issued, int bytes, int k, operand *a, pattern *there) {
-    const int each = bytes == 4 ? 2 : 4, groups = k / each;
-    for (int row = 0; row < ROWS; row++) {
-        uint32_t packed[MAX_K / 2];
-        memcpy(packed, a->code[row], sizeof *packed * (size_t)k / 2);
-        memset(a->code[row], 0, sizeof *packed * (size_t)k);
-        there->row[row] = 0;
-        for (int group = 0; group < groups; group++) {
-            const uint32_t bits = metadata_of(issued, bytes, row, group, groups), first = bits & 3, second = bits >> 2;
-            const bool valid = bytes == 4 ? bits == 4 || bits == 14 : first < second;
-            if (!valid) {
-                sim_find(w, issued->op, -1, "the metadata of row %d, columns %d to %d, is %u, which names no places", row, group * each, group * each + each - 1, bits);
-                return false;
-            }
-            for (int i = 0; i < each / 2; i++) {
-                const int column = group * each + (bytes == 4 ? bits == 14 : (int)(i == 0 ? first : second));
-                a->code[row][column] = packed[group * each / 2 + i];
-                there->row[row] |= 1ull << column;
-            }
-        }
-    }
-    return true;
-}
-
-/* ---- computing ---- */
 
 /* A's rows one behind another, MAX_K apart, and B's columns in panels (panel.h): of floats values and places, of integers themselves. base: of each row, or
  * panel; finite: of each line. */
@@ -275,6 +145,21 @@ static void compute_integers(const sim_op *op, const operand *a, const numbers *
     }
 }
 
+/* Words of 32 bits: the ones of their conjunction are counted, and sums wrap. */
+static void compute_bits(const sim_op *op, const operand *a, const operand *b, cells *t) {
+    const product_op *p = op->extra;
+    for (int row = 0; row < ROWS; row++) {
+        for (int column = 0; column < op->shape[1]; column++) {
+            uint32_t ones = 0;
+            for (int i = 0; i < p->k; i += 2) {
+                const uint64_t both = (uint64_t)(a->code[row][i] & b->code[column][i]) << 32 | (a->code[row][i + 1] & b->code[column][i + 1]);
+                ones += (uint32_t)__builtin_popcountll(both);
+            }
+            t->c[row][column] += ones;
+        }
+    }
+}
+
 /* The rows of one warp of the warpgroup, which `waiting` is one of and waits for. false: a finding. */
 static bool compute_rows(sim_warp *waiting, const sim_warp *w, const struct sim_product *issued, const operand *b, const numbers *columns) {
     static _Thread_local operand rows;
@@ -284,19 +169,19 @@ static bool compute_rows(sim_warp *waiting, const sim_warp *w, const struct sim_
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
     const bool sparse = p->metadata != SIM_NO_ROW;
-    const int k = op->shape[2], bytes = (sparse ? 64 : 32) / k;
     pattern there;
     memset(&there, 0xff, sizeof there);
-    if (p->a_registers[0] != SIM_NO_ROW) read_registers(p, issued, bytes, a);
-    else if (!read_operand(waiting, op, bytes, issued->a, p->transposed_a, w->index % WARPGROUP * ROWS, ROWS, sparse ? k / 2 : k, a)) return false;
-    if (sparse && !spread(waiting, issued, bytes, k, a, &there)) return false;
+    if (p->a_registers[0] != SIM_NO_ROW) wgmma_read_registers(p, issued, a);
+    else if (!wgmma_read_operand(waiting, op, p->code_bytes, issued->a, p->transposed_a, w->index % WARPGROUP * ROWS, ROWS, sparse ? p->k / 2 : p->k, a)) return false;
+    if (sparse && !wgmma_spread(waiting, issued, a, &there)) return false;
     if (p->result == PTX_s32 && !check_written(waiting, op, a, ROWS, 'a')) return false;
     if (w->launch->digests) {
         int signs = issued->accumulate | p->negate_a << 1 | p->negate_b << 2;
         sim_digest(w->launch, sim_mix(sim_mix(a->digest, b->digest), ((uint64_t)sim_line(w, op) << 8 | (uint64_t)signs) + (w->cta->linear << 40) + ((uint64_t)w->index << 32)));
     }
     gather(issued, t);
-    if (p->result != PTX_s32) compute_floats(issued, a, b, columns, &there, t);
+    if (p->single_bits) compute_bits(op, a, b, t);
+    else if (p->result != PTX_s32) compute_floats(issued, a, b, columns, &there, t);
     else compute_integers(op, a, columns, t);
     scatter(issued, t);
     return true;
@@ -309,12 +194,11 @@ bool wgmma_compute(sim_warp *w, const struct sim_product *issued) {
     numbers *n = &numbers_of_b;
     const sim_op *op = issued->op;
     const product_op *p = op->extra;
-    const int k = op->shape[2];
     sim_warp *group = &w->cta->warps[w->index / WARPGROUP * WARPGROUP];
-    if (!read_operand(w, op, (p->metadata != SIM_NO_ROW ? 64 : 32) / k, issued->b, p->transposed_b, 0, op->shape[1], k, b)) return false;
+    if (!wgmma_read_operand(w, op, p->code_bytes, issued->b, p->transposed_b, 0, op->shape[1], p->k, b)) return false;
     if (p->result == PTX_s32 && !check_written(w, op, b, op->shape[1], 'b')) return false;
-    if (p->result == PTX_s32) columns_to_integers(b, op->shape[1], k, op->type2, n);
-    else columns_to_floats(b, op->shape[1], k, product_format_of(op->type2), p->negate_b, n);
+    if (p->result == PTX_s32 && !p->single_bits) columns_to_integers(b, op->shape[1], p->k, op->type2, n);
+    else if (p->result != PTX_s32) columns_to_floats(b, op->shape[1], p->k, product_format_of(op->type2), p->negate_b, n);
     for (int i = 0; i < WARPGROUP; i++) {
         if (!compute_rows(w, &group[i], wgmma_same_product(&group[i], issued->number), b, n)) return false;
     }
