@@ -134,15 +134,7 @@ sim_handler select_tcgen05_cp(sim_decoding *d) {
 
 /* In each 32 lanes from the address on, a lane's 32 bytes become those of the lane behind it; the last lane keeps its own, for cp.4x256b to renew. */
 static bool run_shift(tensor_task *task) {
-    int first = tmem_lane(task->d), column = tmem_column(task->d);
-    for (int i = 0; i < 2 && task->ctas[i] != NULL; i++) {
-        sim_tmem *t = task->ctas[i]->tmem;
-        for (int lane = first; lane < TMEM_LANES; lane++) {
-            if (lane % TMEM_PARTITION == TMEM_PARTITION - 1) continue;
-            memcpy(&t->cells[lane][column], &t->cells[lane + 1][column], 8 * sizeof t->cells[0][0]);
-            memcpy(&t->written[lane][column], &t->written[lane + 1][column], 8);
-        }
-    }
+    for (int i = 0; i < 2 && task->ctas[i] != NULL; i++) tmem_shift(task->ctas[i]->tmem, tmem_lane(task->d), tmem_column(task->d));
     return true;
 }
 

@@ -1,13 +1,14 @@
 /* tcgen05.mma (PTX ISA 9.7.16.10): products of matrices in shared and tensor memory, onto tensor memory. What a descriptor says wrongly is found when the
  * product is issued; the values are read and written when the tensor core comes to it. */
 #include "tmem.h"
+#include "umma_place.h"
 #include "umma_product.h"
 
 typedef struct mma_op {
     sim_address d, a_tmem, scale_a, scale_b, metadata;
     bool sparse, a_in_tmem, scaled, negate_accumulate;
     umma_kind kind;
-    bool weight_stationary;
+    bool weight_stationary, shifts_a;
     int scales;
     uint32_t a, b, idesc, accumulate, zero_columns, disabled[8];
     int disabled_count, scale_d;
@@ -15,24 +16,9 @@ typedef struct mma_op {
 
 /* ---- where things lie ---- */
 
-/* Rows of A and of D, and rows of B, that each CTA holds. */
-static int rows_of(const umma_product *p) { return p->pair ? p->m / 2 : p->m; }
-static int columns_of(const umma_product *p) { return p->pair ? p->n / 2 : p->n; }
-
-/* In how many parts D's columns lie, one lane group behind another: layouts E and B have 2, G has 4, the others 1 (PTX ISA 9.7.16.10.5). */
-static int parts_of(const umma_product *p) {
-    if (p->pair) return p->m == 128 ? 2 : 1;
-    return !p->weight_stationary ? 1 : p->m == 32 ? 4 : p->m == 64 ? 2 : 1;
-}
-
-/* Layout F: 16 lanes of each partition. */
-static bool is_half(const umma_product *p) { return !p->pair && !p->weight_stationary && p->m == 64; }
-
-static int lane_of(const umma_product *p, int row, int part, int first_lane) { return is_half(p) ? first_lane + row % 16 + row / 16 * 32 : row + part * rows_of(p); }
-
 static tmem_area area_of(const umma_product *p, uint32_t address, int columns) {
     tmem_area area = tmem_columns(tmem_column(address), columns);
-    if (!is_half(p)) return area;
+    if (!umma_is_half(p)) return area;
     area.lanes[0] = area.lanes[1] = 0x0000ffff0000ffffull << (tmem_lane(address) & 16);
     return area;
 }
@@ -65,22 +51,26 @@ static void spread_chunk(const uint8_t *chunk, int bits, uint32_t *codes) {
     for (int i = 0; i < 16 && bits == 8; i++) codes[i] = chunk[i];
 }
 
-/* depth: elements of a row that are stored. */
-typedef struct operand { uint64_t descriptor; umma_type type; bool mn_major; int rows, depth; const char *name; } operand;
+/* Rows from first on; depth: elements of a row that are stored. */
+typedef struct operand { uint64_t descriptor; umma_type type; bool mn_major; int first, rows, depth; } operand;
 
 static int depth_of_a(const umma_product *p) { return p->sparse ? p->k / 2 : p->k; }
 
 static operand operand_of(const tensor_task *t, bool b) {
     const umma_product *p = &t->product;
-    if (b) return (operand){t->b, p->b, p->mn_major_b, columns_of(p), p->k, "B"};
-    return (operand){t->a, p->a, p->mn_major_a, rows_of(p), depth_of_a(p), "A"};
+    if (b) return (operand){t->b, p->b, p->mn_major_b, t->mask.shift, umma_columns(p), p->k};
+    return (operand){t->a, p->a, p->mn_major_a, 0, umma_rows(p), depth_of_a(p)};
 }
 
 /* How many outer positions and chunks of each there are. */
 static void extent(const umma_product *p, const operand *o, int *outer, int *chunks) {
     int each = per_chunk(p, o->type);
     *outer = o->mn_major ? o->depth : o->rows;
-    *chunks = ((o->mn_major ? o->rows : o->depth) + each - 1) / each;
+    *chunks = ((o->mn_major ? o->first % each + o->rows : o->depth) + each - 1) / each;
+}
+
+static uint32_t chunk_of(const umma_product *p, const operand *o, const umma_matrix *m, int outer, int chunk) {
+    return o->mn_major ? umma_chunk(m, true, outer, chunk + o->first / per_chunk(p, o->type)) : umma_chunk(m, false, outer + o->first, chunk);
 }
 
 /* The operand's rows become lines from first on. */
@@ -96,7 +86,7 @@ static void read_shared(const tensor_task *t, const sim_cta *cta, const operand 
     memset(lost, 0, sizeof *lost * (size_t)o->rows);
     for (int i = 0; i < outer; i++) {
         for (int k = 0; k < chunks; k++) {
-            uint32_t at = umma_chunk(&m, o->mn_major, i, k);
+            uint32_t at = chunk_of(p, o, &m, i, k);
             uint8_t written = sim_shadows_of(&cta->shared_shadow[at], used).all & SHADOW_WRITTEN;
             if (!o->mn_major && bits >= 8 && (k + 1) * each <= o->depth) {   /* most of what there is */
                 spread_chunk(cta->shared + at, bits, &code[i][k * each]);
@@ -104,8 +94,8 @@ static void read_shared(const tensor_task *t, const sim_cta *cta, const operand 
                 continue;
             }
             for (int e = 0; e < each; e++) {
-                int row = o->mn_major ? k * each + e : i, column = o->mn_major ? i : k * each + e;
-                if (row >= o->rows || column >= o->depth) continue;
+                int row = o->mn_major ? k * each + e - o->first % each : i, column = o->mn_major ? i : k * each + e;
+                if (row < 0 || row >= o->rows || column >= o->depth) continue;
                 code[row][column] = element(cta->shared + at, bits, e);
                 lost[row] |= written == 0;
             }
@@ -151,53 +141,15 @@ static bool read_scales(const tensor_task *t, const sim_cta *cta, uint32_t addre
     return true;
 }
 
-/* ---- a sparse A ---- */
-
-/* The columns of tensor memory that hold the metadata, four bits of a row for the stored elements of each chunk: of tf32 one of two columns, of the others two of four, or (mxf4, mxf4nvf4)
- * two pairs of four. Of tf32 and f16 one column holds a product's, which the selector chooses of a pair; else two do. */
-static int metadata_columns(const umma_product *p) { return p->kind == UMMA_F16 || p->kind == UMMA_TF32 ? 1 : 2; }
-static int chunk_columns(const umma_product *p) { return p->kind == UMMA_TF32 ? 2 : umma_is_packed(p->kind) ? 8 : 4; }
-
-static tmem_area metadata_area(const tensor_task *t) { return tmem_columns(tmem_column(t->metadata) + t->product.selector, metadata_columns(&t->product)); }
-
-/* Where chunk number `chunk` of a row has its four bits. f16 and tf32: a lane's word has the lower or upper half of the chunks of rows r and r + 8 of 16. */
-static void metadata_place(const umma_product *p, int row, int chunk, int *lane, int *bit) {
-    const int half = p->k / chunk_columns(p) / 2;
-    *lane = metadata_columns(p) == 2 ? row : row / 16 * 16 + row % 8 + (chunk >= half ? 8 : 0);
-    *bit = metadata_columns(p) == 2 ? 4 * chunk : row % 16 / 8 * 16 + chunk % half * 4;
-}
-
-/* Lays a row's stored elements out at the places that the metadata tells; there: which these are. */
-static bool place_sparse(const tensor_task *t, const sim_cta *cta, int row, const uint32_t *stored, uint32_t *code, uint64_t there[2]) {
-    const umma_product *p = &t->product;
-    const tmem_area area = metadata_area(t);
-    const int width = chunk_columns(p), unit = width == 8 ? 2 : 1;   /* unit: elements that go together */
-    memset(code, 0, (size_t)p->k * sizeof *code);
-    there[0] = there[1] = 0;
-    for (int chunk = 0; chunk < p->k / width; chunk++) {
-        int lane, bit;
-        metadata_place(p, row, chunk, &lane, &bit);
-        const int column = area.first + bit / 32;
-        if (!cta->tmem->written[lane][column] && t->warp->launch->options->uninitialised) {
-            sim_find(t->warp, t->op, t->lane, "the metadata of A's row %d lie in lane %d, column %d of CTA %d's tensor memory, which nobody ever wrote", row, lane, column, cta->rank);
-            return false;
-        }
-        const uint32_t bits = cta->tmem->cells[lane][column] >> (bit % 32) & 15, first = bits & 3, second = bits >> 2;
-        if (width == 2 ? bits != 4 && bits != 14 : first >= second && bits != 6) {
-            sim_find(t->warp, t->op, t->lane, "the metadata of A's row %d, columns %d to %d, is %u (lane %d, column %d, bit %d), which names no places", row, chunk * width, chunk * width + width - 1,
-                     bits, lane, column, bit % 32);
-            return false;
-        }
-        for (int i = 0; i < width / 2; i++) {
-            const int at = chunk * width + (width == 2 ? bits == 14 : (int)(i / unit == 0 ? first : second) * unit + i % unit);
-            code[at] = stored[chunk * width / 2 + i];
-            there[at / 64] |= 1ull << (at % 64);
-        }
-    }
-    return true;
-}
-
 /* ---- computing ---- */
+
+static void clear_columns(const tensor_task *t, umma_numbers *numbers) {
+    for (int i = 0; i < t->product.n; i++) {
+        if ((t->mask.zero[i / 64] >> (i % 64) & 1) == 0) continue;
+        memset(numbers->code[i], 0, (size_t)t->product.k * sizeof *numbers->code[i]);
+        numbers->nan[i] = false;
+    }
+}
 
 static bool load_b(const tensor_task *t, umma_numbers *numbers) {
     const umma_product *p = &t->product;
@@ -208,7 +160,7 @@ static bool load_b(const tensor_task *t, umma_numbers *numbers) {
             uint8_t scales[UMMA_MAX_SCALES] = {0};
             int row = half * o.rows + i;
             /* Layout B has the first half of the columns in partitions 0 and 1. */
-            bool parted = parts_of(p) == 2;
+            bool parted = umma_parts(p) == 2;
             uint32_t partitions = !parted ? 0xf : half == 0 ? 0x3 : 0xc;
             for (int k = 0; k < 2 && t->ctas[k] != NULL; k++) {
                 if (!read_scales(t, t->ctas[k], t->scale_b, p->scale_b_id, parted ? i : row, partitions, 'B', scales)) return false;
@@ -216,6 +168,7 @@ static bool load_b(const tensor_task *t, umma_numbers *numbers) {
             umma_set_scales(numbers, p, row, scales);
         }
     }
+    clear_columns(t, numbers);
     umma_set_columns(numbers, p);
     return true;
 }
@@ -226,17 +179,17 @@ static bool load_a(const tensor_task *t, const sim_cta *cta, umma_numbers *numbe
     const umma_product *p = &t->product;
     const operand from = operand_of(t, false);
     if (!o->a_in_tmem) read_shared(t, cta, &from, 0, numbers);
-    for (int part = 0; part < (o->a_in_tmem ? parts_of(p) : 1); part++) {
+    for (int part = 0; part < (o->a_in_tmem ? umma_parts(p) : 1); part++) {
         for (int row = 0; row < from.rows; row++) {
             uint8_t scales[UMMA_MAX_SCALES] = {0};
-            const int line = o->a_in_tmem ? lane_of(p, row, part, tmem_lane(t->d)) : row;
+            const int line = o->a_in_tmem ? umma_lane(p, row, part, tmem_lane(t->d)) : row;
             if (p->scales > 0 && !read_scales(t, cta, t->scale_a, p->scale_a_id, row, 0xf, 'A', scales)) return false;
             if (o->a_in_tmem) numbers->nan[line] = false;
             if (o->a_in_tmem && !read_lane(t, cta, line, numbers->code[line])) return false;
             if (p->sparse) {
                 uint32_t stored[UMMA_MAX_K];
                 memcpy(stored, numbers->code[line], sizeof *stored * (size_t)from.depth);
-                if (!place_sparse(t, cta, row, stored, numbers->code[line], numbers->there[line])) return false;
+                if (!tensor_place_sparse(t, cta, row, stored, numbers->code[line], numbers->there[line])) return false;
             }
             umma_set_scales(numbers, p, line, scales);
             umma_set_row(numbers, p, line);
@@ -249,10 +202,10 @@ static bool compute(const tensor_task *t, int which, const umma_numbers *a, cons
     const mma_op *o = t->op->extra;
     const umma_product *p = &t->product;
     sim_tmem *memory = t->ctas[which]->tmem;
-    int part_columns = p->n / parts_of(p), first = tmem_column(t->d);
-    for (int part = 0; part < parts_of(p); part++) {
-        for (int row = 0; row < rows_of(p); row++) {
-            int lane = lane_of(p, row, part, tmem_lane(t->d));
+    int part_columns = p->n / umma_parts(p), first = tmem_column(t->d);
+    for (int part = 0; part < umma_parts(p); part++) {
+        for (int row = 0; row < umma_rows(p); row++) {
+            int lane = umma_lane(p, row, part, tmem_lane(t->d));
             if ((t->disabled[which * 4 + lane / 32] >> (lane % 32) & 1) != 0) continue;
             uint32_t *cells = &memory->cells[lane][first];
             bool *written = &memory->written[lane][first];
@@ -284,15 +237,22 @@ static uint64_t digest_of(const tensor_task *t) {
         (void)umma_read_matrix(from.descriptor, &m);
         extent(p, &from, &outer, &chunks);
         number = sim_mix(number, (uint64_t)from.mn_major);
-        for (int i = 0; i < outer * chunks; i++) number = sim_mix(number, umma_chunk(&m, from.mn_major, i / chunks, i % chunks));
+        for (int i = 0; i < outer * chunks; i++) number = sim_mix(number, chunk_of(p, &from, &m, i / chunks, i % chunks));
     }
+    for (int i = 0; i < 4 && o->zero_columns != SIM_NO_ROW; i++) number = sim_mix(number, t->mask.zero[i]);
     if (o->a_in_tmem) number = sim_mix(number, t->a_tmem);
     if (p->sparse) number = sim_mix(number, (uint64_t)t->metadata << 8 | (uint64_t)p->selector);
     if (p->scales > 0) number = sim_mix(sim_mix(number, (uint64_t)t->scale_a << 32 | t->scale_b), (uint64_t)p->scale_a_id << 8 | (uint64_t)p->scale_b_id);
     return sim_mix(number, (uint64_t)sim_line(t->warp, t->op) + (t->ctas[0]->linear << 40));
 }
 
+/* .ashift: behind the product A's rows move to the lane before, the last one of each partition stays (as CUTLASS's Python interface describes it; the ISA tells neither when nor which way). */
+static void shift_a(const tensor_task *t) {
+    for (int i = 0; i < 2 && t->ctas[i] != NULL; i++) tmem_shift(t->ctas[i]->tmem, 0, tmem_column(t->a_tmem));
+}
+
 static bool run_mma(tensor_task *t) {
+    const mma_op *o = t->op->extra;
     if (t->warp->launch->digests) sim_digest(t->warp->launch, digest_of(t));
     umma_numbers *b = umma_numbers_of(1);
     if (!load_b(t, b)) return false;
@@ -300,6 +260,7 @@ static bool run_mma(tensor_task *t) {
         umma_numbers *a = umma_numbers_of(0);
         if (!load_a(t, t->ctas[i], a) || !compute(t, i, a, b)) return false;
     }
+    if (o->shifts_a) shift_a(t);
     return true;
 }
 
@@ -315,7 +276,7 @@ static bool visit(tensor_task *t, int change) {
         (void)umma_read_matrix(from.descriptor, &m);
         extent(&t->product, &from, &outer, &chunks);
         for (int i = 0; i < outer * chunks; i++) {
-            uint32_t at = umma_chunk(&m, from.mn_major, i / chunks, i % chunks);
+            uint32_t at = chunk_of(&t->product, &from, &m, i / chunks, i % chunks);
             for (int k = 0; k < 2 && t->ctas[k] != NULL; k++) {
                 if (change != 0) tensor_hold_chunk(t->ctas[k], at, change);
                 else if (!tensor_check_chunk(t, t->ctas[k], at, which == 1 ? "B" : "A")) return false;
@@ -347,7 +308,8 @@ static bool check_operands(const tensor_task *t) {
     }
     if (p->sparse && (tmem_lane(t->metadata) != 0 || tmem_column(t->metadata) % 2 != 0)) return fail(t, "the address of the metadata,", t->metadata, "its lane is 0 and its column even");
     int lane = tmem_lane(t->d);
-    if (lane != 0 && !(is_half(p) && lane == 16)) return fail(t, "the address of D,", t->d, is_half(p) ? "its lane is 0 or 16 with M = 64" : "its lane is 0");
+    if (lane != 0 && !(umma_is_half(p) && lane == 16)) return fail(t, "the address of D,", t->d, umma_is_half(p) ? "its lane is 0 or 16 with M = 64" : "its lane is 0");
+    if (o->shifts_a && p->m != (p->pair ? 256 : 128)) return fail(t, "M =", (unsigned long long)p->m, ".ashift is for M = 128, and 256 with .cta_group::2");
     if (o->a_in_tmem && tmem_lane(t->a_tmem) != lane) return fail(t, "the address of A,", t->a_tmem, "its lane is D's");
     return true;
 }
@@ -355,12 +317,12 @@ static bool check_operands(const tensor_task *t) {
 static void note_uses(tensor_task *t) {
     const mma_op *o = t->op->extra;
     const umma_product *p = &t->product;
-    int parts = parts_of(p), b_columns = p->scales > 0 && parts == 2 ? p->n / 2 : p->n;
+    int parts = umma_parts(p), b_columns = p->scales > 0 && parts == 2 ? p->n / 2 : p->n;
     t->uses[t->use_count++] = (tensor_use){area_of(p, t->d, p->n / parts), true};
-    if (o->a_in_tmem) t->uses[t->use_count++] = (tensor_use){area_of(p, t->a_tmem, 8), false};
-    if (p->sparse) t->uses[t->use_count++] = (tensor_use){metadata_area(t), false};
+    if (o->a_in_tmem) t->uses[t->use_count++] = (tensor_use){area_of(p, t->a_tmem, 8), o->shifts_a};
+    if (p->sparse) t->uses[t->use_count++] = (tensor_use){tensor_metadata_area(t), false};
     if (p->scales == 0) return;
-    t->uses[t->use_count++] = (tensor_use){tmem_columns(tmem_column(t->scale_a), (rows_of(p) + 31) / 32), false};
+    t->uses[t->use_count++] = (tensor_use){tmem_columns(tmem_column(t->scale_a), (umma_rows(p) + 31) / 32), false};
     t->uses[t->use_count++] = (tensor_use){tmem_columns(tmem_column(t->scale_b), (b_columns + 31) / 32), false};
 }
 
@@ -377,9 +339,14 @@ static bool read_registers(sim_warp *w, const mma_op *o, int lane, tensor_task *
         t->scale_a = (uint32_t)sim_address_of(w, &o->scale_a, lane) & 0x3fffffff;
         t->scale_b = (uint32_t)sim_address_of(w, &o->scale_b, lane) & 0x3fffffff;
     }
-    uint64_t zero_columns = o->zero_columns != SIM_NO_ROW ? ((const uint64_t *)sim_row(w, o->zero_columns))[lane] : 0;
-    if ((zero_columns >> 39 & 1) == 0 && zero_columns >> 56 == 0) return true;
-    return fail(t, "the zero-column mask,", (unsigned long long)zero_columns, "masks with columns in them are not modelled");
+    return true;
+}
+
+static bool read_column_mask(sim_warp *w, const mma_op *o, int lane, tensor_task *t) {
+    if (o->zero_columns == SIM_NO_ROW) return true;
+    const uint64_t mask = ((const uint64_t *)sim_row(w, o->zero_columns))[lane];
+    const char *wrong = umma_read_column_mask(mask, &t->product, &t->mask);
+    return wrong == NULL || fail(t, "the zero-column mask", (unsigned long long)mask, wrong);
 }
 
 static sim_flow do_mma(sim_warp *w, const sim_op *op, uint32_t mask) {
@@ -392,7 +359,7 @@ static sim_flow do_mma(sim_warp *w, const sim_op *op, uint32_t mask) {
         t.product.pair = t.ctas[1] != NULL;
         const char *wrong = umma_read_product(idesc, &t.product);
         if (wrong != NULL) return fail(&t, "the instruction descriptor", idesc, wrong), SIM_STOP;
-        if (!check_operands(&t)) return SIM_STOP;
+        if (!read_column_mask(w, o, lane, &t) || !check_operands(&t)) return SIM_STOP;
         note_uses(&t);
         if (!tensor_check_uses(&t) || !visit(&t, 0) || !tensor_issue(&t)) return SIM_STOP;
     }
@@ -466,7 +433,7 @@ static bool decode_operands(sim_decoding *d, mma_op *o) {
 sim_handler select_tcgen05_mma(sim_decoding *d) {
     mma_op *o = sim_decode_new(d, sizeof *o);
     if (o == NULL) return NULL;
-    *o = (mma_op){.weight_stationary = sim_mod(d, SIM_MOD_ws), .sparse = sim_mod(d, SIM_MOD_sp), .zero_columns = SIM_NO_ROW};
+    *o = (mma_op){.weight_stationary = sim_mod(d, SIM_MOD_ws), .shifts_a = sim_mod(d, SIM_MOD_ashift), .sparse = sim_mod(d, SIM_MOD_sp), .zero_columns = SIM_NO_ROW};
     bool spelled = sim_mod(d, SIM_MOD_scale_vec_1X) || sim_mod(d, SIM_MOD_scale_vec_2X) || sim_mod(d, SIM_MOD_scale_vec_4X);
     if (!tmem_has_target(d, spelled || sim_mod(d, SIM_MOD_kind_i8))) return NULL;
     if (!decode_kind(d, o)) {
@@ -474,5 +441,10 @@ sim_handler select_tcgen05_mma(sim_decoding *d) {
         return NULL;
     }
     d->op->extra = o;
-    return decode_operands(d, o) ? do_mma : NULL;
+    if (!decode_operands(d, o)) return NULL;
+    if (o->shifts_a && (!o->a_in_tmem || sim_mod(d, SIM_MOD_collector_a_use) || sim_mod(d, SIM_MOD_collector_a_fill))) {
+        d->why = ".ashift is for an A in tensor memory, and with neither .collector::a::use nor ::fill";
+        return NULL;
+    }
+    return do_mma;
 }

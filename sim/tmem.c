@@ -120,6 +120,14 @@ void tmem_finished(sim_cta *cta, const tmem_area *area, bool writes) {
     }
 }
 
+void tmem_shift(sim_tmem *t, int first_lane, int column) {
+    for (int lane = first_lane; lane < TMEM_LANES; lane++) {
+        if (lane % TMEM_PARTITION == TMEM_PARTITION - 1) continue;
+        memcpy(&t->cells[lane][column], &t->cells[lane + 1][column], 8 * sizeof t->cells[0][0]);
+        memcpy(&t->written[lane][column], &t->written[lane + 1][column], 8 * sizeof t->written[0][0]);
+    }
+}
+
 int tmem_leaked(const sim_cta *cta) { return cta->tmem == NULL ? 0 : __builtin_popcount(cta->tmem->taken) * TMEM_UNIT; }
 
 bool tmem_has_target(sim_decoding *d, bool exact) {

@@ -61,6 +61,8 @@ bool tmem_check_order(sim_warp *w, const sim_op *op, int lane, const sim_cta *ct
 /* The warp loads or stores them; a tensor core has written or read them, and that was told. */
 void tmem_touched(sim_warp *w, const tmem_area *area, bool stores);
 void tmem_finished(sim_cta *cta, const tmem_area *area, bool writes);
+/* Moves 8 columns of lanes from first_lane, a multiple of 32, on to the lane before, but of the last lane of each partition, which keeps its own. */
+void tmem_shift(sim_tmem *tmem, int first_lane, int column);
 /* Columns that were never given back; 0: none. */
 int tmem_leaked(const sim_cta *cta);
 /* For select functions: does the module's target have tcgen05? Else NULL's reason is set. exact: only an "a" target has the form. */
@@ -89,6 +91,7 @@ struct tensor_task {
     uint32_t d, a_tmem, scale_a, scale_b, metadata;   /* addresses in tensor memory */
     uint64_t a, b;                       /* descriptors */
     umma_product product;
+    umma_column_mask mask;               /* of B */
     bool accumulate;
     uint32_t disabled[8];                /* lanes that keep their values */
     int scale_d;                         /* D is multiplied by 2^-scale_d first */
@@ -110,6 +113,10 @@ bool sim_tensor_step(sim_cluster *cluster, bool all);
 void sim_tensor_free(sim_cluster *cluster);
 /* The operation under way that writes these cells, or (where writes) reads them; NULL: none. */
 const tensor_task *tensor_conflict(const sim_cta *cta, const tmem_area *area, bool writes);
+/* The cells that hold the metadata of a sparse A. */
+tmem_area tensor_metadata_area(const tensor_task *task);
+/* Lays a row's stored elements out at the places that the metadata tells; there: which these are. false: a finding was made. */
+bool tensor_place_sparse(const tensor_task *task, const sim_cta *cta, int row, const uint32_t *stored, uint32_t *code, uint64_t there[2]);
 /* Counts 16 bytes of shared memory as read by an operation under way, or no more. */
 void tensor_hold_chunk(sim_cta *cta, uint32_t offset, int change);
 

@@ -35,11 +35,11 @@ static bool type_of(umma_kind kind, uint32_t code, umma_type *type) {
 /* Table 39 of PTX ISA 9.7.16.2.1. */
 static const char *check_shape(const umma_product *p) {
     int step = p->pair ? 16 : 8;
-    if (p->sparse && p->m != (p->pair ? 256 : 128)) return "M is 128, or 256 with .cta_group::2, of a sparse A: others are not modelled";
     if (p->weight_stationary) {
         if (p->m != 32 && p->m != 64 && p->m != 128) return "M is 32, 64 or 128 with .ws";
-        return p->n == 64 || p->n == 128 || p->n == 256 ? NULL : "N is 64, 128 or 256 with .ws";
+        return p->n == 64 || p->n == 128 || (p->n == 256 && !p->sparse) ? NULL : "N is 64, 128 or 256 with .ws, of a sparse A 64 or 128";
     }
+    if (p->sparse && p->m != (p->pair ? 256 : 128)) return "M is 128, or 256 with .cta_group::2, of a sparse A without .ws: the metadata of others lie in figures, so they are not modelled";
     if (p->pair ? p->m != 128 && p->m != 256 : p->m != 128 && (p->m != 64 || umma_is_scaled(p->kind))) {
         return p->pair ? "M is 128 or 256 with .cta_group::2" : umma_is_scaled(p->kind) ? "M is 128 with .cta_group::1 and block scales" : "M is 64 or 128 with .cta_group::1";
     }
@@ -74,7 +74,9 @@ const char *umma_read_product(uint32_t descriptor, umma_product *p) {
         if (umma_is_packed(p->kind) && (bits(descriptor, 31, 1) != 0)) return "K is 96 (bit 31), which only sm_103 has and is not modelled";
         if (umma_is_packed(p->kind) && (p->mn_major_a || p->mn_major_b)) return "operands of 4 bits are K-major (bits 15 and 16) in this kind";
     } else {
+        static const int shifts[] = {0, 8, 16, 32};
         uint32_t d = bits(descriptor, 4, 2);
+        p->most_shift = shifts[bits(descriptor, 30, 2)];
         p->m = (int)bits(descriptor, 24, 5) * 16;
         p->saturate = bits(descriptor, 3, 1) != 0;
         p->d = (umma_result)d;
@@ -83,4 +85,21 @@ const char *umma_read_product(uint32_t descriptor, umma_product *p) {
         if (p->kind != UMMA_I8 && p->saturate) return "only integers saturate (bit 3)";
     }
     return check_shape(p);
+}
+
+/* ---- a zero-column mask ---- */
+
+const char *umma_read_column_mask(uint64_t descriptor, const umma_product *p, umma_column_mask *mask) {
+    const int parts = 128 / p->m, each = p->n / parts, skip = (int)(descriptor >> 40 & 255) + 1, use = (int)(descriptor >> 48 & 255) + 1;
+    *mask = (umma_column_mask){.shift = (int)(descriptor >> 56 & 63)};
+    if ((descriptor >> 36 & 7) != 0 || descriptor >> 62 != 0) return "bits 36 to 38, 62 and 63 are reserved, and 0";
+    if (mask->shift > (p->m == 32 ? 16 : 32)) return "columns are shifted (bits 56 to 61) by at most 32, with M = 32 by 16";
+    if (mask->shift > p->most_shift) return "columns are shifted (bits 56 to 61) by more than the instruction descriptor allows (bits 30 and 31)";
+    if ((descriptor >> 39 & 1) == 0) return NULL;
+    for (int column = 0; column < p->n; column++) {
+        const int part = column / each, start = (int)(descriptor >> (8 * part) & 255), at = (start + column % each) % (skip + use);
+        const bool skips_first = (descriptor >> (32 + part) & 1) != 0;
+        if (skips_first ? at < skip : at >= use) mask->zero[column / 64] |= 1ull << (column % 64);
+    }
+    return NULL;
 }

@@ -70,10 +70,17 @@ typedef struct umma_product {
     bool scales_e8m0;                 /* else ue4m3 */
     int scales;                       /* of a row: 1, 2 or 4; 0: not block-scaled */
     int scale_a_id, scale_b_id;
+    int most_shift;                   /* of .ws: by so many columns B may be shifted */
 } umma_product;
 
 /* Fills in what the 32 bits say; kind, weight_stationary, pair, sparse and scales are given. NULL, or what is wrong with it. */
 const char *umma_read_product(uint32_t descriptor, umma_product *product);
+
+/* Which columns of B count as zeros, 64 in each word, and which column of the matrix is the first (PTX ISA 9.7.16.4.3). */
+typedef struct umma_column_mask { uint64_t zero[4]; int shift; } umma_column_mask;
+/* A zero-column mask, of .ws. The ISA's table names its two spans the other way round than its examples and CuTe (make_column_zero_mask), which agree: skip is where zeros
+ * are used. NULL, or what is wrong with it. */
+const char *umma_read_column_mask(uint64_t descriptor, const umma_product *product, umma_column_mask *mask);
 
 static inline bool umma_is_scaled(umma_kind kind) { return kind >= UMMA_MXF8F6F4; }
 static inline bool umma_is_packed(umma_kind kind) { return kind >= UMMA_MXF4; }   /* two elements of 4 bits in a byte; else small ones have bytes of their own */
