@@ -286,7 +286,7 @@ static double standard_error(const beside *beside) {
 }
 
 static dw_status draw_texts(beside *beside, side *side, uint64_t seed, int64_t (*texts)[PROMPT + DRAWN], dw_prompt *prompts) {
-    const dw_session_options options = {.max_tokens = PROMPT + DRAWN, .rows = DRAWN_AT_A_TIME};
+    const dw_session_options options = {.max_tokens = PROMPT + beside->drawn, .rows = DRAWN_AT_A_TIME};
     close_session(side);
     TRY(dw_session_create(beside->context, side->model, &options, &side->session));
     for (int t = 0; t < DRAWN_AT_A_TIME; t++) {
@@ -470,7 +470,7 @@ static void print_all(const beside *beside, text *out) {
     text_printf(out, "%s in %s: %s beside the CPU\n", beside->gpu.model->file, beside->gpu.model->precision, beside->gpu.model->chip.model);
     print_kernels(out, beside->facts);
     json_array_foreach(json_object_get(beside->facts, "outputs"), i, row)
-        text_printf(out, "output %s: relative difference %.3e; the CPU's moves by %.3e where the input is disturbed by 1e-7, by %.3e where all sums are (largest of %d)%s\n",
+        text_printf(out, "output %s: relative difference %.3e; the CPU's moves by %.3e where the input is disturbed by 1e-7, by %.3e where all sums are, or are as far off as the device's (largest of %d)%s\n",
                     json_string_value(json_object_get(row, "output")), number_of(row, "difference"), number_of(row, "input_disturbed"), number_of(row, "sums_disturbed"),
                     DISTURBANCES, verdict_of(row));
     print_text(out, beside->facts);

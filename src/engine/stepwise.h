@@ -16,6 +16,9 @@ typedef struct stepwise_row {
     const char *module;
 } stepwise_row;
 
+/* How far the device's kernel was off on the CPU's operands, and how large the result is: root mean squares. */
+typedef struct stepwise_off { double by, of; } stepwise_off;
+
 typedef struct stepwise {
     dw_context *context;
     const engine_program *program;/* for the device's chip, its constants on the host */
@@ -25,6 +28,7 @@ typedef struct stepwise {
     arena arena, run;             /* run: the values of the last run */
     int64_t *symbols;
     dw_tensor *values;            /* by plan_value index */
+    stepwise_off *off;            /* by plan_value index, of the runs on the device so far; zeros where there was none */
     stepwise_row *rows;
     size_t row_count, row_room;
 } stepwise;
@@ -36,7 +40,8 @@ void stepwise_free(stepwise *steps);
 typedef enum stepwise_disturbed {
     STEPWISE_NOTHING,
     STEPWISE_INPUT,               /* floating-point inputs, and what is looked up in tables of weights */
-    STEPWISE_SUMS                 /* and the results of products, norms, softmax, attention and reductions, as another order of their sums would */
+    STEPWISE_SUMS                 /* and the results of products, norms, softmax, attention and reductions, as another order of their sums would; where a kernel of the device
+                                   * was seen to be further off on the CPU's operands (matrix units keep few bits of sums of 8-bit floats), by as much */
 } stepwise_disturbed;
 
 /* One run on these inputs; on the device, too, where there is one. */

@@ -114,3 +114,9 @@ void num_view_clear(const num_view *v) {
     if (scales > 0) memset(v->m->scales, 0, scales);
     if (data > 0) memset(v->m->data, 0, data);
 }
+
+static bool is_within(size_t at, size_t offset, size_t bytes) { return at >= offset && at - offset < bytes; }
+
+bool num_is_part(const num_parts *parts, size_t at) {
+    return at < parts->data_bytes || is_within(at, parts->scale_offset, parts->scale_bytes) || is_within(at, parts->second_offset, parts->second_bytes);
+}

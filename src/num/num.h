@@ -77,6 +77,7 @@ bool num_has_layout(dw_format format, dw_scale_layout layout);
 /* dims of a row-major tensor; leading axes are batches of matrices [rows, cols] (rank 1 is one row, rank 0 one element). Each matrix has its own scales;
  * fp8_tensor has one scale and nvfp4 one second level over all of them. false: sizes overflow, a dimension is negative, or the layout does not go with the format. */
 bool num_layout(dw_format format, dw_scale_layout layout, int rank, const int64_t *dims, num_parts *parts);
+bool num_is_part(const num_parts *parts, size_t at);       /* is this byte of a buffer that the three share one of theirs, or in a gap? */
 size_t num_row_bytes(dw_format format, int64_t cols);          /* bytes of cols packed elements, rounded up to a byte */
 /* Index of the scale of block (row_block, col_block) within the scales of one matrix; scale_cols as stored, padding included. */
 size_t num_scale_index(dw_scale_layout layout, int64_t row_block, int64_t col_block, int64_t scale_cols);
