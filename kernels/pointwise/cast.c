@@ -130,44 +130,36 @@ static void cast_block(const cast_job *job, int64_t at_x, int64_t x_step, int64_
     }
 }
 
-/* The same format: bits are copied. */
-static void copy_line(const cast_job *job, const int64_t *offset, int64_t count) {
-    int64_t out_step = cpu_nest_step(&job->nest, 0), x_step = cpu_nest_step(&job->nest, 1);
-    size_t bytes = cpu_element_bytes(job->x->format);
-    uint64_t buffer[CPU_BLOCK];
-    for (int64_t at = 0; at < count; at += CPU_BLOCK) {
-        int64_t part = count - at < CPU_BLOCK ? count - at : CPU_BLOCK;
-        const void *from = cpu_at(job->x, offset[1] + at * x_step);
-        void *to = cpu_at(job->out, offset[0] + at * out_step);
-        if (from == to) return;
-        cpu_gather(bytes, from, x_step, part, buffer);
-        cpu_scatter(bytes, buffer, to, out_step, part);
-    }
-}
-
-static void run_line(void *argument, const int64_t *offset, int64_t count) {
-    const cast_job *job = argument;
-    int64_t out_step = cpu_nest_step(&job->nest, 0), x_step = cpu_nest_step(&job->nest, 1);
-    if (job->x->format == job->out->format) {
-        copy_line(job, offset, count);
-        return;
-    }
-    for (int64_t at = 0; at < count; at += CPU_BLOCK) {
-        int64_t part = count - at < CPU_BLOCK ? count - at : CPU_BLOCK;
-        cast_block(job, offset[1] + at * x_step, x_step, offset[0] + at * out_step, out_step, part);
-    }
-}
-
 /* e8m0 holds powers of two: read and written as the other small formats are. */
 static pointwise_class class_of(dw_format format) {
     return num_info(format)->class == NUM_SCALE ? POINTWISE_REAL : pointwise_class_of(format);
 }
 
+void pointwise_cast_block(const cpu_rows *rows, const dw_tensor *x, int64_t at_x, int64_t x_step, const dw_tensor *out, int64_t at_out, int64_t out_step, int64_t count) {
+    const cast_job job = {.rows = rows, .x = x, .out = out, .from = class_of(x->format), .to = class_of(out->format)};
+    if (x->format != out->format) {
+        cast_block(&job, at_x, x_step, at_out, out_step, count);
+        return;
+    }
+    uint64_t buffer[CPU_BLOCK];   /* the same format: bits are copied */
+    const size_t bytes = cpu_element_bytes(x->format);
+    if (cpu_at(x, at_x) == cpu_at(out, at_out)) return;
+    cpu_gather(bytes, cpu_at(x, at_x), x_step, count, buffer);
+    cpu_scatter(bytes, buffer, cpu_at(out, at_out), out_step, count);
+}
+
+static void run_line(void *argument, const int64_t *offset, int64_t count) {
+    const cast_job *job = argument;
+    const int64_t out_step = cpu_nest_step(&job->nest, 0), x_step = cpu_nest_step(&job->nest, 1);
+    for (int64_t at = 0; at < count; at += CPU_BLOCK) {
+        const int64_t part = count - at < CPU_BLOCK ? count - at : CPU_BLOCK;
+        pointwise_cast_block(job->rows, job->x, offset[1] + at * x_step, x_step, job->out, offset[0] + at * out_step, out_step, part);
+    }
+}
+
 dw_status pointwise_cast(const kernel_run *run) {
     const op_call *call = &run->call;
     cast_job job = {.rows = cpu_rows_of(run->chip), .x = call->in[0], .out = call->out[0]};
-    job.from = class_of(job.x->format);
-    job.to = class_of(job.out->format);
     cpu_nest_start(&job.nest, job.out->rank, job.out->dims);
     cpu_nest_add(&job.nest, job.out);
     cpu_nest_add(&job.nest, job.x);

@@ -72,51 +72,48 @@ static void wrap_integers(dw_format format, const int64_t *from, int64_t count, 
 
 /* ---- lines ---- */
 
-typedef struct pointwise_job {
-    const cpu_rows *rows;
-    pointwise_loop loop;
-    pointwise_class class;
-    const dw_tensor *x, *y, *out;      /* y NULL with one operand */
-    cpu_nest nest;
-    bool predicate;
-    atomic_bool divided_by_zero;
-} pointwise_job;
-
-/* Elements of an operand as the loop reads them. */
-static const void *load(const pointwise_job *job, const dw_tensor *tensor, int64_t offset, int64_t step, int64_t count, void *buffer) {
-    if (job->class == POINTWISE_REAL) return cpu_load(job->rows, tensor, offset, step, count, buffer);
+const void *pointwise_load(const cpu_rows *rows, pointwise_class class, const dw_tensor *tensor, int64_t offset, int64_t step, int64_t count, void *buffer) {
+    if (class == POINTWISE_REAL) return cpu_load(rows, tensor, offset, step, count, buffer);
     const void *from = cpu_at(tensor, offset);
-    if (step == 1 && cpu_element_bytes(tensor->format) == pointwise_class_bytes(job->class)) return from;
-    if (job->class == POINTWISE_INTEGER) widen_integers(tensor->format, from, step, count, buffer);
-    else cpu_gather(pointwise_class_bytes(job->class), from, step, count, buffer);
+    if (step == 1 && cpu_element_bytes(tensor->format) == pointwise_class_bytes(class)) return from;
+    if (class == POINTWISE_INTEGER) widen_integers(tensor->format, from, step, count, buffer);
+    else cpu_gather(pointwise_class_bytes(class), from, step, count, buffer);
     return buffer;
 }
 
-static void store(const pointwise_job *job, const void *values, int64_t offset, int64_t step, int64_t count) {
-    void *to = cpu_at(job->out, offset);
-    if (job->predicate || job->class == POINTWISE_BOOL) cpu_scatter(1, values, to, step, count);
-    else if (job->class == POINTWISE_REAL) cpu_store(job->rows, values, job->out, offset, step, count);
-    else if (job->class == POINTWISE_DOUBLE) cpu_scatter(sizeof(double), values, to, step, count);
-    else wrap_integers(job->out->format, values, count, to, step);
+void pointwise_store(const cpu_rows *rows, pointwise_class class, const void *values, const dw_tensor *tensor, int64_t offset, int64_t step, int64_t count) {
+    void *to = cpu_at(tensor, offset);
+    if (class == POINTWISE_BOOL) cpu_scatter(1, values, to, step, count);
+    else if (class == POINTWISE_REAL) cpu_store(rows, values, tensor, offset, step, count);
+    else if (class == POINTWISE_DOUBLE) cpu_scatter(sizeof(double), values, to, step, count);
+    else wrap_integers(tensor->format, values, count, to, step);
 }
+
+typedef struct pointwise_job {
+    const cpu_rows *rows;
+    pointwise_loop loop;
+    pointwise_class class, made;       /* of the operands, and of the result: bool for predicates */
+    const dw_tensor *x, *y, *out;      /* y NULL with one operand */
+    cpu_nest nest;
+    atomic_bool divided_by_zero;
+} pointwise_job;
 
 static void run_line(void *argument, const int64_t *offset, int64_t count) {
     pointwise_job *job = argument;
     int64_t out_step = cpu_nest_step(&job->nest, 0), x_step = cpu_nest_step(&job->nest, 1), y_step = job->y != NULL ? cpu_nest_step(&job->nest, 2) : 0;
     int64_t x_buffer[BLOCK], y_buffer[BLOCK], out_buffer[BLOCK];
-    size_t result_bytes = job->predicate ? 1 : pointwise_class_bytes(job->class);
-    bool direct = out_step == 1 && result_bytes == cpu_element_bytes(job->out->format);
+    bool direct = out_step == 1 && pointwise_class_bytes(job->made) == cpu_element_bytes(job->out->format);
     const void *x = NULL, *y = NULL;
     for (int64_t at = 0; at < count; at += BLOCK) {
         int64_t part = count - at < BLOCK ? count - at : BLOCK;
         int64_t at_out = offset[0] + at * out_step;
-        if (at == 0 || x_step != 0) x = load(job, job->x, offset[1] + at * x_step, x_step, part, x_buffer);
-        if (job->y != NULL && (at == 0 || y_step != 0)) y = load(job, job->y, offset[2] + at * y_step, y_step, part, y_buffer);
+        if (at == 0 || x_step != 0) x = pointwise_load(job->rows, job->class, job->x, offset[1] + at * x_step, x_step, part, x_buffer);
+        if (job->y != NULL && (at == 0 || y_step != 0)) y = pointwise_load(job->rows, job->class, job->y, offset[2] + at * y_step, y_step, part, y_buffer);
         void *home = cpu_at(job->out, at_out);
         bool in_place = home == x || home == y;
         void *target = direct && !in_place ? home : out_buffer;
         if (!job->loop(x, y, target, part)) atomic_store_explicit(&job->divided_by_zero, true, memory_order_relaxed);
-        if (target != home) store(job, target, at_out, out_step, part);
+        if (target != home) pointwise_store(job->rows, job->made, target, job->out, at_out, out_step, part);
     }
 }
 
@@ -130,6 +127,8 @@ static const pointwise_table *table_of(const chip_caps *chip) {
     return &pointwise_portable;
 }
 
+pointwise_loop pointwise_loop_of(const chip_caps *chip, op_id op, pointwise_class class) { return table_of(chip)->loop[op][class]; }
+
 dw_status pointwise_run(const kernel_run *run) {
     const op_call *call = &run->call;
     if (call->op->id == OP_cast) return pointwise_cast(run);
@@ -140,9 +139,9 @@ dw_status pointwise_run(const kernel_run *run) {
         .x = call->in[0],
         .y = call->n_in > 1 ? call->in[1] : NULL,
         .out = call->out[0],
-        .predicate = (call->op->traits & OP_TRAIT_PREDICATE) != 0,
     };
-    job.loop = table_of(run->chip)->loop[call->op->id][job.class];
+    job.made = call->op->traits & OP_TRAIT_PREDICATE ? POINTWISE_BOOL : job.class;
+    job.loop = pointwise_loop_of(run->chip, call->op->id, job.class);
     if (job.loop == NULL)
         return base_fail(call->context, DW_UNSUPPORTED, "%s: x is %s, for which this op has no meaning", call->op->name, dw_format_name(job.x->format));
     cpu_nest_start(&job.nest, job.out->rank, job.out->dims);

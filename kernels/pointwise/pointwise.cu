@@ -1,7 +1,7 @@
-/* Pointwise ops, cast and where: one thread an element, any strides, any format of a byte or more. fp32 for formats of up to 32 bits, each operation
+/* Pointwise ops, cast, where, and chains of them: one thread an element, any strides, any format of a byte or more. fp32 for formats of up to 32 bits, each operation
  * rounded on its own; double for f64; int64 for integers, which wrap when they are stored. Resources: no shared memory. Speed: not measured. */
+#include "kernels/pointwise/chain_cuda.h"
 #include "kernels/pointwise/divisions.cuh"
-#include "kernels/pointwise/pointwise_cuda.h"
 
 #define CUDA_INTEGER(name)
 
@@ -96,34 +96,42 @@ DEVICE int64_t evaluate_integer(int function, int64_t x, int64_t y, int is_bool)
     }
 }
 
+/* An integer divided by zero is a fault. */
+DEVICE int64_t evaluate_checked(const cuda_fault_place *fault, int function, int64_t x, int64_t y, int is_bool) {
+    int divides = function == POINTWISE_floordiv || function == POINTWISE_remainder;
+    if (!divides || y != 0) return evaluate_integer(function, x, y, is_bool);
+    fault_raise(fault, CUDA_FAULT_DIVISION, x, 0);
+    return 0;
+}
+
 KERNEL(pointwise_integer, pointwise_arguments) {
-    int divides = arguments.function == POINTWISE_floordiv || arguments.function == POINTWISE_remainder;
     for (int64_t i = item_first(); i < arguments.nest.count; i += item_step()) {
         int64_t at[3];
         nest_offsets(&arguments.nest, i, 3, at);
-        int64_t x = load_int(&arguments.in[0], at[1]), y = load_int(&arguments.in[1], at[2]), result = 0;
-        if (divides && y == 0) fault_raise(&arguments.fault, CUDA_FAULT_DIVISION, x, 0);
-        else result = evaluate_integer(arguments.function, x, y, arguments.is_bool);
-        store_int(&arguments.out, at[0], result);
+        int64_t x = load_int(&arguments.in[0], at[1]), y = load_int(&arguments.in[1], at[2]);
+        store_int(&arguments.out, at[0], evaluate_checked(&arguments.fault, arguments.function, x, y, arguments.is_bool));
     }
 }
 
 /* ---- cast and where ---- */
 
+DEVICE void cast_element(const cuda_array *out, int64_t at_out, const cuda_array *x, int64_t at_x) {
+    if (x->format == out->format) {
+        copy_element(out, at_out, x, at_x);
+    } else if (is_integer(x->format)) {
+        int64_t value = load_int(x, at_x);
+        store_integer(out, at_out, value);
+    } else {
+        double value = load_double(x, at_x);
+        store_real(out, at_out, value);
+    }
+}
+
 KERNEL(pointwise_cast, pointwise_arguments) {
-    const cuda_array *x = &arguments.in[0], *out = &arguments.out;
     for (int64_t i = item_first(); i < arguments.nest.count; i += item_step()) {
         int64_t at[2];
         nest_offsets(&arguments.nest, i, 2, at);
-        if (x->format == out->format) {
-            copy_element(out, at[0], x, at[1]);
-        } else if (is_integer(x->format)) {
-            int64_t value = load_int(x, at[1]);
-            store_integer(out, at[0], value);
-        } else {
-            double value = load_double(x, at[1]);
-            store_real(out, at[0], value);
-        }
+        cast_element(&arguments.out, at[0], &arguments.in[0], at[1]);
     }
 }
 
@@ -133,5 +141,53 @@ KERNEL(pointwise_where, pointwise_arguments) {
         nest_offsets(&arguments.nest, i, 4, at);
         int from = load_int(&arguments.in[0], at[1]) != 0 ? 1 : 2;
         copy_element(&arguments.out, at[0], &arguments.in[from], at[1 + from]);
+    }
+}
+
+/* ---- chains: a thread takes its element through all steps; results between them lie in local memory, in their formats ---- */
+
+/* Where a step reads: an operand, an earlier result or a number, as an array and a place in it. */
+DEVICE cuda_array chain_array(const chain_arguments *a, const chain_read *read, const int64_t *offsets, uint64_t *results, uint64_t *number, int64_t *at) {
+    *at = 0;
+    if (read->kind == CHAIN_OPERAND) {
+        *at = offsets[1 + read->index];
+        return a->in[read->index];
+    }
+    *number = read->number;
+    cuda_array array = {(uint64_t)(read->kind == CHAIN_RESULT ? &results[read->index] : number), read->format, read->element_bytes};
+    return array;
+}
+
+DEVICE void chain_element(const chain_arguments *a, const chain_step *step, const int64_t *offsets, uint64_t *results, const cuda_array *out, int64_t at_out) {
+    cuda_array in[CHAIN_READS];
+    uint64_t numbers[CHAIN_READS];
+    int64_t at[CHAIN_READS];
+    for (int k = 0; k < step->count; k++) in[k] = chain_array(a, &step->in[k], offsets, results, &numbers[k], &at[k]);
+    int last = step->count - 1;
+    switch (step->by) {
+    case CHAIN_CAST: cast_element(out, at_out, &in[0], at[0]); return;
+    case CHAIN_WHERE: {
+        int from = load_int(&in[0], at[0]) != 0 ? 1 : 2;
+        copy_element(out, at_out, &in[from], at[from]);
+        return;
+    }
+    case CHAIN_FLOAT: store_float(out, at_out, evaluate_float(step->function, load_float(&in[0], at[0]), load_float(&in[last], at[last]))); return;
+    case CHAIN_DOUBLE: store_double(out, at_out, evaluate_double(step->function, load_double(&in[0], at[0]), load_double(&in[last], at[last]))); return;
+    default: store_int(out, at_out, evaluate_checked(&a->fault, step->function, load_int(&in[0], at[0]), load_int(&in[last], at[last]), step->is_bool));
+    }
+}
+
+KERNEL(pointwise_chain, chain_arguments) {
+    const int last = arguments.count - 1;
+    for (int64_t i = item_first(); i < arguments.nest.count; i += item_step()) {
+        int64_t at[1 + CHAIN_OPERANDS];
+        uint64_t results[CHAIN_STEPS];
+        nest_offsets(&arguments.nest, i, 1 + arguments.operands, at);
+        for (int k = 0; k < last; k++) {
+            const chain_step *step = &arguments.steps[k];
+            cuda_array result = {(uint64_t)&results[k], step->format, step->element_bytes};
+            chain_element(&arguments, step, at, results, &result, 0);
+        }
+        chain_element(&arguments, &arguments.steps[last], at, results, &arguments.out, at[0]);
     }
 }

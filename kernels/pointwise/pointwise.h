@@ -24,9 +24,20 @@ extern const pointwise_table pointwise_avx2, pointwise_avx512;
 pointwise_class pointwise_class_of(dw_format format);
 size_t pointwise_class_bytes(pointwise_class class);
 
-/* The parts of pointwise_run with loops of their own (cast.c, where.c). */
+/* The loops for the chip; NULL: the op has no meaning for the class. */
+pointwise_loop pointwise_loop_of(const chip_caps *chip, op_id op, pointwise_class class);
+
+/* count elements, step apart, as a loop of the class reads them: where they are when they already lie so, else in buffer. At most CPU_BLOCK. */
+const void *pointwise_load(const cpu_rows *rows, pointwise_class class, const dw_tensor *tensor, int64_t offset, int64_t step, int64_t count, void *buffer);
+/* What a loop of the class made, in the tensor's format. */
+void pointwise_store(const cpu_rows *rows, pointwise_class class, const void *values, const dw_tensor *tensor, int64_t offset, int64_t step, int64_t count);
+
+/* The parts of pointwise_run with loops of their own (cast.c, where.c), and what they do with up to CPU_BLOCK elements. */
 dw_status pointwise_cast(const kernel_run *run);
 dw_status pointwise_where(const kernel_run *run);
+void pointwise_cast_block(const cpu_rows *rows, const dw_tensor *x, int64_t at_x, int64_t x_step, const dw_tensor *out, int64_t at_out, int64_t out_step, int64_t count);
+/* Elements of so many bytes side by side; out may be x or y. */
+void pointwise_pick(size_t bytes, const uint8_t *condition, const void *x, const void *y, void *out, int64_t count);
 
 enum { POINTWISE_GRAIN = 16384 };   /* elements of a task */
 

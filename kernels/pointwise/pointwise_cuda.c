@@ -3,6 +3,7 @@
 
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
+#include "kernels/pointwise/functions.h"
 
 const char *pointwise_cuda_reject(const kernel_problem *problem, text *why) {
     const char *packed = cuda_reject_packed(problem, why);
@@ -19,7 +20,7 @@ size_t pointwise_cuda_workspace(const kernel_run *run) {
     return 0;
 }
 
-static int function_of(op_id id) {
+int pointwise_function_of(op_id id) {
     switch (id) {
 #define CUDA_REAL1(name, expression) case OP_##name: return POINTWISE_##name;
 #define CUDA_REAL2(name, expression) case OP_##name: return POINTWISE_##name;
@@ -69,7 +70,7 @@ dw_status pointwise_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     }
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_fault(&launch, &arguments->fault);
-    arguments->function = function_of(run->call.op->id);
+    arguments->function = pointwise_function_of(run->call.op->id);
     arguments->is_bool = run->call.in[0]->format == DW_FORMAT_bool;
     if (arguments->nest.count == 0) return DW_OK;
     cuda_grid_items(&launch, arguments->nest.count);

@@ -1,55 +1,6 @@
 /* Pointwise ops, cast and where of f32, bf16 and f16 that lie side by side: eight elements a thread, in loads and stores of 16 bytes, fp32 inside. Where the elements of
  * an operand repeat along the last axis, one is read for all eight. The results are those of pointwise.cu. Resources: no shared memory. Speed: README.md. */
-#include "kernels/common/cuda/vectors.cuh"
-#include "kernels/pointwise/divisions.cuh"
-#include "kernels/pointwise/pointwise_cuda.h"
-
-#define CUDA_INTEGER(name)
-#define REAL float
-#define F(name) name##f
-DEFINE_DIVISIONS(REAL, F)
-
-static __device__ __noinline__ float evaluate_long(int function, float x, float y) {
-    switch (function) {
-#define CUDA_REAL1(name, expression)
-#define CUDA_REAL2(name, expression)
-#define CUDA_LONG1(name, expression) case POINTWISE_##name: return expression;
-#define CUDA_LONG2(name, expression) case POINTWISE_##name: return expression;
-#include "kernels/pointwise/pointwise_cuda.def"
-#undef CUDA_REAL1
-#undef CUDA_REAL2
-    default: return x;
-    }
-}
-
-/* One element after the other, each moved to the front. */
-INLINE void evaluate_longs(int function, float *xs, float *ys) {
-#pragma unroll 1
-    for (int k = 0; k < PIECE; k++) {
-        float y = ys[0], result = evaluate_long(function, xs[0], y);
-#pragma unroll
-        for (int i = 1; i < PIECE; i++) xs[i - 1] = xs[i], ys[i - 1] = ys[i];
-        xs[PIECE - 1] = result;
-        ys[PIECE - 1] = y;
-    }
-}
-
-/* xs becomes the function's values; a cast, which is POINTWISE_COUNT, has none. */
-INLINE void evaluate_vector(int function, float *xs, float *ys) {
-    switch (function) {
-#define CUDA_REAL1(name, expression) \
-    case POINTWISE_##name: EACH_OF_PIECE(i) { const float x = xs[i]; xs[i] = expression; } break;
-#define CUDA_REAL2(name, expression) \
-    case POINTWISE_##name: EACH_OF_PIECE(i) { const float x = xs[i], y = ys[i]; xs[i] = expression; } break;
-#define CUDA_LONG1(name, expression)
-#define CUDA_LONG2(name, expression)
-#include "kernels/pointwise/pointwise_cuda.def"
-    case POINTWISE_COUNT: break;
-    default: evaluate_longs(function, xs, ys);
-    }
-}
-#undef CUDA_REAL1
-#undef CUDA_REAL2
+#include "kernels/pointwise/functions.cuh"
 
 /* Elements of vector i: all eight but at the end of a nest of one axis. */
 INLINE int vector_size(const pointwise_arguments *a, int64_t i) { return a->nest.rank > 1 ? CUDA_VECTOR : (int)min((int64_t)CUDA_VECTOR, a->elements - i * CUDA_VECTOR); }

@@ -17,7 +17,7 @@ typedef struct where_job {
         ((type *)out)[i] = (type)(no ^ ((no ^ yes) & (type)-(type)(condition[i] != 0)));                             \
     }                                                                                                                \
     return
-static void pick(size_t bytes, const uint8_t *condition, const void *x, const void *y, void *out, int64_t count) {
+void pointwise_pick(size_t bytes, const uint8_t *condition, const void *x, const void *y, void *out, int64_t count) {
     switch (bytes) {
     case 1: PICK(uint8_t);
     case 2: PICK(uint16_t);
@@ -47,7 +47,7 @@ static void run_line(void *argument, const int64_t *offset, int64_t count) {
         if (at == 0 || steps[1] != 0) x = side_by_side(job->x, offset[2] + at * steps[1], steps[1], part, x_buffer);
         if (at == 0 || steps[2] != 0) y = side_by_side(job->y, offset[3] + at * steps[2], steps[2], part, y_buffer);
         void *home = cpu_at(job->out, offset[0] + at * out_step);
-        pick(job->bytes, condition, x, y, out_buffer, part);
+        pointwise_pick(job->bytes, condition, x, y, out_buffer, part);
         cpu_scatter(job->bytes, out_buffer, home, out_step, part);
     }
 }

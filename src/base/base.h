@@ -106,6 +106,10 @@ void text_json_string(text *text, const char *string);   /* quoted and escaped *
 /* The shortest of 15 to 17 digits that reads back as the same number, always told from an integer: "0.1", "2.0", "1e-05", "inf", "-inf",
  * "nan". Unlike text_printf it does not follow the locale: what a parser reads back is printed by this. */
 void text_real(text *text, double number);
+/* number with so many significant digits, whatever the locale. */
+void text_digits(text *text, int digits, double number);
+/* length characters of the form 12.5e-3, whatever the locale; false when they are too many or no such number. Beyond 64 bits it is infinite. */
+bool text_read_real(const char *at, size_t length, double *number);
 dw_status text_status(const text *text);
 const char *text_string(const text *text);               /* "" when empty */
 

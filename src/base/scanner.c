@@ -1,7 +1,6 @@
 /* Reads the tokens of the project's text forms. Knows no grammar: the parsers of graphs, plans and dimensions do. */
 #include "base/base.h"
 
-#include <locale.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -65,22 +64,11 @@ static dw_status read_integer(scanner *scanner, int base, bool is_negative) {
     return DW_OK;
 }
 
-/* length characters of the form 12.5e-3, as strtod of the current locale reads them. */
+/* length characters of the form 12.5e-3. */
 static dw_status read_real(scanner *scanner, size_t length) {
-    char digits[400];
-    const char *point = localeconv()->decimal_point;
-    size_t used = 0;
-    for (size_t i = 0; i < length; i++) {
-        char one[2] = {scanner->at[i], '\0'};
-        const char *part = one[0] == '.' ? point : one;
-        if (used + strlen(part) >= sizeof digits) return fail_in_token(scanner, "a real number is longer than 390 characters");
-        memcpy(digits + used, part, strlen(part));
-        used += strlen(part);
-    }
-    digits[used] = '\0';
+    if (!text_read_real(scanner->at, length, &scanner->real)) return fail_in_token(scanner, "a real number is longer than 390 characters");
     scanner->at += length;
     if (is_name_start(peek(scanner, 0))) return fail_in_token(scanner, "a number ends in a letter");
-    scanner->real = strtod(digits, NULL);
     if (isinf(scanner->real)) return fail_in_token(scanner, "a real number does not fit 64 bits; write inf for infinity");
     scanner->kind = SCAN_REAL;
     return DW_OK;

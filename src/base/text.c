@@ -93,6 +93,28 @@ void text_real(text *text, double number) {
     if (strpbrk(digits, ".e") == NULL) text_add(text, ".0");
 }
 
+void text_digits(text *text, int digits, double number) {
+    char printed[64];
+    print_digits(printed, sizeof printed, digits, number);
+    text_add(text, printed);
+}
+
+bool text_read_real(const char *at, size_t length, double *number) {
+    char digits[400], *end;
+    const char *point = localeconv()->decimal_point;
+    size_t used = 0;
+    for (size_t i = 0; i < length; i++) {
+        char one[2] = {at[i], '\0'};
+        const char *part = one[0] == '.' ? point : one;
+        if (used + strlen(part) >= sizeof digits) return false;
+        memcpy(digits + used, part, strlen(part));
+        used += strlen(part);
+    }
+    digits[used] = '\0';
+    *number = strtod(digits, &end);
+    return used > 0 && *end == '\0';
+}
+
 void text_json_string(text *text, const char *string) {
     static const char escaped[] = "\"\\\b\f\n\r\t";
     static const char letters[] = "\"\\bfnrt";

@@ -80,8 +80,9 @@ dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *poli
     pass.policy = policy;
     pass.probe = probe;
     pass.report = &report;
+    pass.alone = model->alone;
     dw_status status = ir_graph_clone(fused, lowered);
-    if (status == DW_OK) status = pass_run(*lowered, PASS_STAGE_PRECISION | PASS_STAGE_MERGE | PASS_STAGE_CLEAN, &pass);
+    if (status == DW_OK) status = pass_run(*lowered, PASS_STAGE_PRECISION | PASS_STAGE_MERGE | PASS_STAGE_CLEAN | PASS_STAGE_CHAIN, &pass);
     if (status == DW_OK) status = keep_report(model, &report);
     text_free(&report);
     if (status == DW_OK) return DW_OK;
@@ -156,6 +157,20 @@ static dw_status plan_all(dw_model *model, const dw_model_options *options, pass
     return status;
 }
 
+/* "op=kernel,.." and the caller's own kernels name ops that have to stay what they are. */
+static void find_alone(dw_model *model, const char *kernels)
+{
+    for (int i = 0; model->registry != NULL && i < model->registry->count; i++) model->alone[model->registry->rows[i].op] = true;
+    for (const char *at = kernels; at != NULL && *at != '\0';) {
+        const size_t length = strcspn(at, "=,"), size = strcspn(at, ",");
+        for (int i = 0; i < OP_COUNT; i++) {
+            const char *name = op_get((op_id)i)->name;
+            if (strlen(name) == length && memcmp(name, at, length) == 0) model->alone[i] = true;
+        }
+        at += size + (at[size] == ',');
+    }
+}
+
 static dw_status plan_by_policy(dw_model *model, const dw_model_options *options)
 {
     pass_policy *policy = NULL;
@@ -171,6 +186,7 @@ dw_status engine_compile(dw_model *model, const dw_model_options *options)
 {
     pool *pool;
     TRY(engine_find_chip(model, options));
+    find_alone(model, options->kernels);
     TRY(plan_by_policy(model, options));
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));

@@ -73,6 +73,7 @@ struct dw_model {
     const char **input_names, **input_shapes;     /* what callers give: "f32[b,s,256]" */
     const char **output_shapes;
     int input_count;
+    bool alone[OP_COUNT];      /* ops that the caller named or registered a kernel for: no chain takes them in */
     const kernel_registry *registry;
     unsigned flags;
     file_map package;          /* of a .dw */

@@ -1,6 +1,8 @@
 /* Facts of a model and of its plans, as JSON. Words are made of them elsewhere (words.c). */
 #include "engine/facts.h"
 
+#include <string.h>
+
 static json_t *shape_json(dw_context *context, const dim_table *dims, const char *name, const op_type *type) {
     text shape;
     text_init(&shape, context);
@@ -123,6 +125,17 @@ static const char *format_of(const ir_node *node) {
     return dw_format_name((contraction ? ir_in(node, 1) : ir_out(node))->type.format);
 }
 
+/* What a chain is made of: "mul,add,tanh", and the exported names of these where they have some. */
+static void add_members(json_t *row, const plan *plan, const ir_node *node) {
+    text ops;
+    text_init(&ops, plan->context);
+    for (const char *at = ir_attr_text(node, OP_ATTR_steps); *at != '\0'; at += strcspn(at, ";"), at += *at == ';')
+        text_printf(&ops, "%s%.*s", ops.length > 0 ? "," : "", (int)strcspn(at, "("), at);
+    json_object_set_new(row, "members", json_string(text_string(&ops)));
+    if (node->origin.name != NULL) json_object_set_new(row, "names", json_string(node->origin.name));
+    text_free(&ops);
+}
+
 static json_t *step_json(const plan *plan, const shared *shared, const plan_step *step) {
     op_work work = {0};
     const ir_node *node = step->node;
@@ -132,6 +145,7 @@ static json_t *step_json(const plan *plan, const shared *shared, const plan_step
                             word(shared, node->origin.module ? node->origin.module : ""), "role", word(shared, node->origin.role ? node->origin.role : ""),
                             "at_load", step->at_load, "us", step->seconds * 1e6, "flops", work.flops, "memory",
                             word(shared, plan_place_name(plan_value_of(ir_out(node))->place)), "because", step->because, "others", verdicts_json(plan, shared, step));
+    if (node->op == OP_chain) add_members(row, plan, node);
     return row;
 }
 

@@ -97,8 +97,10 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
         bool load = json_is_true(json_object_get(step, "at_load"));
         text_printf(out, "  %%%-5" PRId64 " %-16s %-12s %-28s ", (int64_t)json_integer_value(json_object_get(step, "value")), member(step, "op"),
                     member(step, "format"), member(step, "kernel"));
-        if (load) text_printf(out, "%9s  %s\n", "at load", member(step, "module"));
-        else text_printf(out, "%9.1f  %s\n", json_real_value(json_object_get(step, "us")), member(step, "module"));
+        if (load) text_printf(out, "%9s  %s", "at load", member(step, "module"));
+        else text_printf(out, "%9.1f  %s", json_real_value(json_object_get(step, "us")), member(step, "module"));
+        if (json_object_get(step, "members") != NULL) text_printf(out, "%s(%s)", member(step, "module")[0] != '\0' ? " " : "", member(step, "members"));
+        text_add(out, "\n");
     }
     text_add(out, "  why these kernels\n");
     print_choices(out, json_object_get(facts, "steps"));

@@ -1,7 +1,6 @@
 /* The text form of a graph, written. Reading is parse.c. */
 #include "ir/internal.h"
 
-#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -37,30 +36,6 @@ void ir_print_place(text *text, const ir_node *node) {
     if (node->origin.name != NULL) text_printf(text, ", name \"%s\"", node->origin.name);
 }
 
-static bool reads_back(dw_format format, const char *digits, double number) {
-    return num_decode(format, num_encode(format, strtod(digits, NULL), false)) == number;
-}
-
-/* The fewest digits that read back as the same number of that format, without an exponent for numbers of everyday size. */
-static void print_real(text *text, dw_format format, double number) {
-    if (isnan(number)) {
-        text_add(text, "nan");
-    } else if (isinf(number)) {
-        text_add(text, number > 0 ? "inf" : "-inf");
-    } else if (number == 0.0) {
-        text_add(text, signbit(number) ? "-0.0" : "0");
-    } else {
-        char digits[40];
-        int precision = 1, whole = fabs(number) < 1e9 ? (int)log10(fabs(number)) + 1 : 0;
-        for (; precision < 17; precision++) {
-            snprintf(digits, sizeof digits, "%.*g", precision, number);
-            if (reads_back(format, digits, number)) break;
-        }
-        snprintf(digits, sizeof digits, "%.*g", precision > whole ? precision : whole, number);
-        text_add(text, digits);
-    }
-}
-
 /* ---- attributes ---- */
 
 static void print_attr(text *text, const dim_table *dims, const op_attr *attr) {
@@ -68,7 +43,7 @@ static void print_attr(text *text, const dim_table *dims, const op_attr *attr) {
     switch (op_attr_kind_of(attr->id)) {
     case OP_KIND_INT: text_printf(text, "%lld", (long long)attr->integer); break;
     case OP_KIND_BOOL: text_add(text, attr->integer ? "true" : "false"); break;
-    case OP_KIND_REAL: print_real(text, DW_FORMAT_f64, attr->real); break;
+    case OP_KIND_REAL: num_print(text, DW_FORMAT_f64, attr->real); break;
     case OP_KIND_TEXT: text_json_string(text, attr->text); break;
     case OP_KIND_FORMAT: text_add(text, dw_format_name(attr->format)); break;
     case OP_KIND_DIM: dim_print(text, dims, attr->dim); break;
@@ -126,7 +101,7 @@ static void print_elements(text *text, const dw_tensor *tensor) {
     text_add(text, " =");
     for (int64_t i = 0; i < count; i++) {
         text_add(text, i > 0 ? ", " : " ");
-        if (class == NUM_FLOAT || class == NUM_SCALE) print_real(text, tensor->format, op_tensor_load(tensor, index));
+        if (class == NUM_FLOAT || class == NUM_SCALE) num_print(text, tensor->format, op_tensor_load(tensor, index));
         else text_printf(text, "%lld", (long long)op_tensor_load_int(tensor, index));
         for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
     }

@@ -111,6 +111,35 @@ bool op_post_halves(op_post step);
 /* The step on one value; g and u for steps that halve (y = g, x = u). */
 float op_post_apply(op_post step, float y, float x);
 
+/* ---- chains: pointwise ops one after another (chain.c) ---- */
+
+/* The program of a chain, in text: steps separated by ';', each an op and what it reads:
+ *     mul(x0,x0);mul(t0,f32:0.044715);add(x0,t1);cast(t2,bf16)
+ * x0 is operand 0, t0 the result of step 0, f32:0.5 a number that every element reads; cast also names its format. The last step's result is the chain's.
+ * Each step means what the op alone means: its result is rounded to its format. */
+enum { OP_CHAIN_STEPS = 16, OP_CHAIN_OPERANDS = 8, OP_CHAIN_READS = 3 };
+typedef enum op_chain_kind { OP_CHAIN_OPERAND, OP_CHAIN_STEP, OP_CHAIN_NUMBER } op_chain_kind;
+typedef struct op_chain_read {
+    op_chain_kind kind;
+    int index;                       /* of the operand or step */
+    dw_format format;
+    double number;
+} op_chain_read;
+typedef struct op_chain_step {
+    op_id op;
+    int n_in;
+    op_chain_read in[OP_CHAIN_READS];
+    dw_format to;                    /* of cast; DW_FORMAT_COUNT for any other op */
+    dw_format format;                /* of the result */
+} op_chain_step;
+typedef struct op_chain { int count; op_chain_step steps[OP_CHAIN_STEPS]; } op_chain;
+
+/* n_in operands of those formats. SYNTAX names the step; what its ops cannot take is left to inference. */
+dw_status op_chain_parse(dw_context *context, const char *steps, int n_in, const dw_format *formats, op_chain *chain);
+void op_chain_print(text *text, const op_chain *chain);
+/* Has every element of the format a byte or more, and is it a number or truth that steps can make? */
+bool op_chain_holds(dw_format format);
+
 /* ---- the op itself ---- */
 
 typedef struct op_def op_def;
@@ -139,6 +168,9 @@ typedef struct op_call {
     int n_out;
     const dw_tensor *const *out;          /* shapes set, data to be written; strides may be any */
 } op_call;
+
+/* Of a call of the op chain, which has been inferred. */
+dw_status op_chain_of(const op_call *call, op_chain *chain);
 
 typedef struct op_work { double flops, bytes_read, bytes_written; } op_work;
 

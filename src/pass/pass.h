@@ -12,7 +12,8 @@ typedef enum pass_stage {
     PASS_STAGE_INCREMENTAL = 4,     /* the step with cached keys and values; asked for by generation alone */
     PASS_STAGE_PRECISION = 8,       /* quantisation by policy */
     PASS_STAGE_MERGE = 16,          /* projections of one precision, quantisers */
-    PASS_STAGE_ALL = 31
+    PASS_STAGE_CHAIN = 32,          /* pointwise ops that are left, several at a time */
+    PASS_STAGE_ALL = 63
 } pass_stage;
 
 /* ---- precision policies (policy.c) ---- */
@@ -57,6 +58,7 @@ typedef enum pass_probe {
 typedef struct pass_options {
     bool check;                     /* ir_check after every pass */
     size_t fold_bytes;              /* the largest constant that folding makes or reads; default 64 KiB */
+    const bool *alone;              /* by op: those that no chain takes in, as a kernel was named for them; NULL: none */
     const char *dump;               /* a pass's name, or "all": after it show gets the graph's text */
     void (*show)(void *user, const char *pass, const char *graph);
     void *user;

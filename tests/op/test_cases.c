@@ -365,7 +365,7 @@ static void run_file(const char *name, int *counts) {
 /* ---- tests ---- */
 
 static const char *const files[] = {
-    "pointwise.txt", "create.txt", "view.txt", "move.txt", "index.txt", "reduce.txt", "scan.txt", "norm.txt", "matmul.txt", "grouped.txt", "route.txt",
+    "pointwise.txt", "chain.txt", "create.txt", "view.txt", "move.txt", "index.txt", "reduce.txt", "scan.txt", "norm.txt", "matmul.txt", "grouped.txt", "route.txt",
     "attention.txt", "cache.txt", "rotary.txt", "conv.txt", "quantize.txt", "types.txt", "errors.txt",
 };
 

@@ -16,7 +16,7 @@
 #include "support/evaluate.h"
 
 /* These keep every bit. The others may change the order of sums in fp32. */
-static const char *const exact_passes[] = {"fold", "cse", "dead"};
+static const char *const exact_passes[] = {"fold", "cse", "dead", "chain"};
 #define MAX_ERROR 3e-6
 /* Rounding once to bf16 instead of twice: half a unit in the last place, 2^-8 of a number at most. */
 #define MAX_BF16_ERROR 0x1p-8

@@ -6,7 +6,7 @@
 #include "base/base.h"
 #include "deepwell/format.h"
 
-enum { NEST_TENSORS = 8 };
+enum { NEST_TENSORS = 9 };   /* a result and the operands of a chain */
 
 typedef struct cpu_nest {
     int rank, count;

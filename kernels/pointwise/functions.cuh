@@ -1,0 +1,56 @@
+/* The functions of pointwise_cuda.def on vectors of eight fp32 values in registers. Those of many instructions are called, one element after the other. */
+#ifndef KERNELS_POINTWISE_FUNCTIONS_CUH
+#define KERNELS_POINTWISE_FUNCTIONS_CUH
+
+#include "kernels/common/cuda/vectors.cuh"
+#include "kernels/pointwise/divisions.cuh"
+#include "kernels/pointwise/pointwise_cuda.h"
+
+#define CUDA_INTEGER(name)
+#define REAL float
+#define F(name) name##f
+DEFINE_DIVISIONS(REAL, F)
+
+static __device__ __noinline__ float evaluate_long(int function, float x, float y) {
+    switch (function) {
+#define CUDA_REAL1(name, expression)
+#define CUDA_REAL2(name, expression)
+#define CUDA_LONG1(name, expression) case POINTWISE_##name: return expression;
+#define CUDA_LONG2(name, expression) case POINTWISE_##name: return expression;
+#include "kernels/pointwise/pointwise_cuda.def"
+#undef CUDA_REAL1
+#undef CUDA_REAL2
+    default: return x;
+    }
+}
+
+/* One element after the other, each moved to the front. */
+INLINE void evaluate_longs(int function, float *xs, float *ys) {
+#pragma unroll 1
+    for (int k = 0; k < PIECE; k++) {
+        float y = ys[0], result = evaluate_long(function, xs[0], y);
+#pragma unroll
+        for (int i = 1; i < PIECE; i++) xs[i - 1] = xs[i], ys[i - 1] = ys[i];
+        xs[PIECE - 1] = result;
+        ys[PIECE - 1] = y;
+    }
+}
+
+/* xs becomes the function's values; a cast, which is POINTWISE_COUNT, has none. */
+INLINE void evaluate_vector(int function, float *xs, float *ys) {
+    switch (function) {
+#define CUDA_REAL1(name, expression) \
+    case POINTWISE_##name: EACH_OF_PIECE(i) { const float x = xs[i]; xs[i] = expression; } break;
+#define CUDA_REAL2(name, expression) \
+    case POINTWISE_##name: EACH_OF_PIECE(i) { const float x = xs[i], y = ys[i]; xs[i] = expression; } break;
+#define CUDA_LONG1(name, expression)
+#define CUDA_LONG2(name, expression)
+#include "kernels/pointwise/pointwise_cuda.def"
+    case POINTWISE_COUNT: break;
+    default: evaluate_longs(function, xs, ys);
+    }
+}
+#undef CUDA_REAL1
+#undef CUDA_REAL2
+
+#endif
