@@ -43,7 +43,7 @@ static void print_attr(text *text, const dim_table *dims, const op_attr *attr) {
     switch (op_attr_kind_of(attr->id)) {
     case OP_KIND_INT: text_printf(text, "%lld", (long long)attr->integer); break;
     case OP_KIND_BOOL: text_add(text, attr->integer ? "true" : "false"); break;
-    case OP_KIND_REAL: num_print(text, DW_FORMAT_f64, attr->real); break;
+    case OP_KIND_REAL: op_number_print(text, DW_FORMAT_f64, attr->real); break;
     case OP_KIND_TEXT: text_json_string(text, attr->text); break;
     case OP_KIND_FORMAT: text_add(text, dw_format_name(attr->format)); break;
     case OP_KIND_DIM: dim_print(text, dims, attr->dim); break;
@@ -101,7 +101,7 @@ static void print_elements(text *text, const dw_tensor *tensor) {
     text_add(text, " =");
     for (int64_t i = 0; i < count; i++) {
         text_add(text, i > 0 ? ", " : " ");
-        if (class == NUM_FLOAT || class == NUM_SCALE) num_print(text, tensor->format, op_tensor_load(tensor, index));
+        if (class == NUM_FLOAT || class == NUM_SCALE) op_number_print(text, tensor->format, op_tensor_load(tensor, index));
         else text_printf(text, "%lld", (long long)op_tensor_load_int(tensor, index));
         for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
     }

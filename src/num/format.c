@@ -3,8 +3,6 @@
 #include "num/num.h"
 
 #include <math.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "num/small.h"
@@ -244,22 +242,4 @@ double num_load(dw_format format, const void *data, int64_t index) {
 void num_store(dw_format format, void *data, int64_t index, double value, bool saturate) {
     const num_format *f = &table[format];
     store_code(f->bits, data, index, num_encode(f->element, value, saturate));
-}
-
-static bool reads_back(dw_format format, int precision, double number) {
-    char digits[40];
-    snprintf(digits, sizeof digits, "%.*g", precision, number);
-    return num_decode(format, num_encode(format, strtod(digits, NULL), false)) == number;
-}
-
-void num_print(text *text, dw_format format, double number) {
-    if (isnan(number) || isinf(number)) {
-        text_add(text, isnan(number) ? "nan" : number > 0 ? "inf" : "-inf");
-    } else if (number == 0.0) {
-        text_add(text, signbit(number) ? "-0.0" : "0");
-    } else {
-        int precision = 1, whole = fabs(number) < 1e9 ? (int)log10(fabs(number)) + 1 : 0;
-        while (precision < 17 && !reads_back(format, precision, number)) precision++;
-        text_digits(text, precision > whole ? precision : whole, number);
-    }
 }

@@ -62,8 +62,6 @@ void num_f16_to_f32_row(const uint16_t *codes, float *x, int64_t count);
 /* Element index of a packed or plain buffer <-> value. index counts elements of a row that starts at data. */
 double num_load(dw_format format, const void *data, int64_t index);
 void num_store(dw_format format, void *data, int64_t index, double value, bool saturate);
-/* The fewest digits that read back as the same number of that format, without an exponent for numbers of everyday size; nan, inf, -inf, -0.0. */
-void num_print(text *text, dw_format format, double number);
 
 /* ---- layout (layout.c): sizes of the three parts of a tensor in memory ---- */
 

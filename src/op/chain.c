@@ -143,7 +143,7 @@ void op_chain_print(text *text, const op_chain *chain) {
             if (read->kind == OP_CHAIN_STEP) text_printf(text, "t%d", read->index);
             if (read->kind != OP_CHAIN_NUMBER) continue;
             text_printf(text, "%s:", dw_format_name(read->format));
-            num_print(text, read->format, read->number);
+            op_number_print(text, read->format, read->number);
         }
         if (step->op == OP_cast) text_printf(text, ",%s", dw_format_name(step->to));
         text_add(text, ")");

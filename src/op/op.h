@@ -38,6 +38,8 @@ bool op_type_equal(const op_type *a, const op_type *b);
 /* "bf16[s0,4096]"; a scale layout other than plain follows the format: "mxfp8@tile128x4[128,64]" */
 void op_type_print(text *text, const dim_table *dims, const op_type *type);
 dw_status op_type_parse(scanner *scanner, dim_table *dims, op_type *type);
+/* The fewest digits that read back as the same number of that format, without an exponent for numbers of everyday size; nan, inf, -inf, -0.0. */
+void op_number_print(text *text, dw_format format, double number);
 
 /* ---- attributes ---- */
 

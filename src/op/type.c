@@ -1,6 +1,9 @@
-/* Types as text: "bf16[s0,4096]", "mxfp8@tile128x4[128,64]". Infers nothing. */
+/* Types as text: "bf16[s0,4096]", "mxfp8@tile128x4[128,64]", and numbers of a format. Infers nothing. */
 #include "op/op.h"
 
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 static const char *const layouts[DW_SCALE_LAYOUT_COUNT] = {[DW_SCALE_plain] = "plain", [DW_SCALE_tile128x4] = "tile128x4"};
@@ -55,4 +58,22 @@ dw_status op_type_parse(scanner *scanner, dim_table *dims, op_type *type) {
         if (!closed) TRY(scan_expect(scanner, ","));
     }
     return DW_OK;
+}
+
+static bool reads_back(dw_format format, int precision, double number) {
+    char digits[40];
+    snprintf(digits, sizeof digits, "%.*g", precision, number);
+    return num_decode(format, num_encode(format, strtod(digits, NULL), false)) == number;
+}
+
+void op_number_print(text *text, dw_format format, double number) {
+    if (isnan(number) || isinf(number)) {
+        text_add(text, isnan(number) ? "nan" : number > 0 ? "inf" : "-inf");
+    } else if (number == 0.0) {
+        text_add(text, signbit(number) ? "-0.0" : "0");
+    } else {
+        int precision = 1, whole = fabs(number) < 1e9 ? (int)log10(fabs(number)) + 1 : 0;
+        while (precision < 17 && !reads_back(format, precision, number)) precision++;
+        text_digits(text, precision > whole ? precision : whole, number);
+    }
 }

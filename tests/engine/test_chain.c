@@ -171,7 +171,7 @@ static void compare_random(dw_context *context, const char *device, const char *
 
 static void chains_have_the_bits_of_their_ops(void **state) {
     static const char *const levels[] = {"cpu", "cpu:portable", "cpu:avx2"};
-    for (size_t i = 0; i < COUNT_OF(levels); i++) compare_random(*state, levels[i], "pointwise", 60);
+    for (size_t i = 0; i < COUNT_OF(levels); i++) compare_random(*state, levels[i], "pointwise", 36);
 }
 
 /* DEEPWELL_SIM names another GPU. */
@@ -180,7 +180,7 @@ static void on_a_simulated_gpu_too(void **state) {
     if (kernel_image_count() == 0) skip();   /* no GPU code, as nvcc was not there */
     setenv("DEEPWELL_SIM", "h200", 0);
     snprintf(device, sizeof device, "cuda:0,driver=%s/libdeepwell-sim.so", TEST_BUILD_DIR);
-    compare_random(*state, device, "cuda", 30);
+    compare_random(*state, device, "cuda", 18);
 }
 
 /* A fault of a step is told as the op's own is. */
