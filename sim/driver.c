@@ -46,11 +46,15 @@ static const struct { cuda_result result; const char *name, *words; } errors[] =
     {CUDA_INVALID_CONTEXT, "CUDA_ERROR_INVALID_CONTEXT", "invalid device context"},
     {CUDA_NO_BINARY_FOR_GPU, "CUDA_ERROR_NO_BINARY_FOR_GPU", "no kernel image is available for execution on the device"},
     {CUDA_INVALID_PTX, "CUDA_ERROR_INVALID_PTX", "a PTX JIT compilation failed"},
+    {CUDA_FILE_NOT_FOUND, "CUDA_ERROR_FILE_NOT_FOUND", "file not found"},
     {CUDA_INVALID_HANDLE, "CUDA_ERROR_INVALID_HANDLE", "invalid resource handle"},
     {CUDA_NOT_FOUND, "CUDA_ERROR_NOT_FOUND", "named symbol not found"},
     {CUDA_NOT_READY, "CUDA_ERROR_NOT_READY", "device not ready"},
     {CUDA_ILLEGAL_ADDRESS, "CUDA_ERROR_ILLEGAL_ADDRESS", "an illegal memory access was encountered"},
     {CUDA_LAUNCH_OUT_OF_RESOURCES, "CUDA_ERROR_LAUNCH_OUT_OF_RESOURCES", "too many resources requested for launch"},
+    {CUDA_ALREADY_REGISTERED, "CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED", "part or all of the requested memory range is already mapped"},
+    {CUDA_NOT_REGISTERED, "CUDA_ERROR_HOST_MEMORY_NOT_REGISTERED", "pointer does not correspond to a registered memory region"},
+    {CUDA_COOPERATIVE_TOO_LARGE, "CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE", "too many blocks in cooperative launch"},
     {CUDA_LAUNCH_FAILED, "CUDA_ERROR_LAUNCH_FAILED", "unspecified launch failure: the simulator's finding says what"},
     {CUDA_NOT_SUPPORTED, "CUDA_ERROR_NOT_SUPPORTED", "operation not supported by the simulator"},
     {CUDA_UPDATE_FAILURE, "CUDA_ERROR_GRAPH_EXEC_UPDATE_FAILURE", "the graph update was not performed"},
@@ -301,6 +305,11 @@ static int other_attribute(int attribute) {
     case 9: return 65536;             /* constant memory */
     case 10: return LANES;
     case 11: return INT32_MAX;        /* pitch */
+    case 19: return 1;                /* maps host memory */
+    case 31: return 1;                /* concurrent kernels */
+    case 83: case 89: return 1;       /* managed memory, also while kernels run */
+    case 91: case 99: return 1;       /* registered host memory, at its own address */
+    case 92: case 93: case 122: return 1;   /* streams write values */
     case 12: case 82: return 65536;   /* registers of a block, of a multiprocessor */
     case 39: return 2048;             /* threads of a multiprocessor */
     case 41: return 1;                /* unified addresses */

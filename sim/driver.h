@@ -4,8 +4,8 @@
 #define SIM_DRIVER_H
 
 #include "chip/chip.h"
-#include "device/cuda_abi.h"
 #include "machine.h"
+#include "more.h"
 #include "trace.h"
 
 #define SIM_EXPORT __attribute__((visibility("default")))
@@ -60,7 +60,7 @@ struct cuda_library_st {
 };
 
 /* A launch as it was asked for, with the parameters' bytes. */
-typedef struct driver_launch { cuda_function function; uint32_t grid[3], block[3], cluster[3]; size_t shared_bytes; uint8_t *params; } driver_launch;
+typedef struct driver_launch { cuda_function function; uint32_t grid[3], block[3], cluster[3]; size_t shared_bytes; uint8_t *params; bool cooperative; } driver_launch;
 
 /* Takes the lock; the call goes on only with CUDA_OK. */
 cuda_result driver_enter(void);
@@ -71,7 +71,11 @@ cuda_result driver_say(cuda_result result, const char *format, ...) BASE_PRINTF(
 cuda_result driver_fail(dw_status status, cuda_result result);
 cuda_result driver_prepare(const cuda_launch_config *config, cuda_function function, void **parameters, void **extra, driver_launch *launch);
 cuda_result driver_execute(const driver_launch *launch);
+/* Under the lock. One of each pair is given: the device's address, or the host's. */
 cuda_result driver_copy(cuda_pointer to_device, void *to_host, cuda_pointer from_device, const void *from_host, size_t bytes);
+/* Addresses whose type is unified may be of the host, too. */
+cuda_result driver_copy_box(const cuda_copy *copy);
 cuda_result driver_set(cuda_pointer to, uint32_t value, int element_bytes, size_t count);
+cuda_result driver_set_rows(const cuda_memset_node *set);
 
 #endif

@@ -184,7 +184,7 @@ cuda_result cuModuleGetGlobal_v2(cuda_pointer *address, size_t *bytes, cuda_libr
 
 /* ---- attributes ---- */
 
-enum { DEFAULT_SHARED = 49152, ASSUMED_REGISTERS = 32 };
+enum { DEFAULT_SHARED = 49152, ASSUMED_REGISTERS = 32, GRID_BARRIER_BYTES = 8 };
 
 static size_t static_shared(const struct cuda_function_st *f) { return f->code->shared_bytes - SIM_SHARED_RESERVED; }
 
@@ -324,6 +324,15 @@ cuda_result driver_prepare(const cuda_launch_config *config, cuda_function f, vo
         return driver_say(CUDA_INVALID_VALUE, "%.160s: %zu bytes of dynamic shared memory, and %zu are allowed: set the function's attribute for more", f->function->name,
                           launch->shared_bytes, allowed);
     }
+    for (unsigned i = 0; i < config->attribute_count; i++) launch->cooperative |= config->attributes[i].id == CUDA_LAUNCH_COOPERATIVE && config->attributes[i].value.cooperative != 0;
+    if (launch->cooperative) {
+        uint64_t blocks = (uint64_t)config->grid_x * config->grid_y * config->grid_z, threads = (uint64_t)config->block_x * config->block_y * config->block_z;
+        uint64_t room = threads <= 1024 ? (uint64_t)blocks_per_unit(f, (int)threads, config->shared_bytes) * (uint64_t)sim_driver.options.sm_count : blocks;
+        if (blocks > room) {
+            return driver_say(CUDA_COOPERATIVE_TOO_LARGE, "%.160s: a cooperative launch of %llu blocks, and the chip holds %llu of them at a time", f->function->name,
+                              (unsigned long long)blocks, (unsigned long long)room);
+        }
+    }
     launch->params = calloc(1, f->code->param_bytes + 1);
     if (launch->params == NULL) return CUDA_OUT_OF_MEMORY;
     cuda_result result = gather_params(f, parameters, extra, launch->params);
@@ -363,12 +372,20 @@ cuda_result driver_execute(const driver_launch *launch) {
     memcpy(l.grid, launch->grid, sizeof l.grid);
     memcpy(l.block, launch->block, sizeof l.block);
     memcpy(l.cluster, launch->cluster, sizeof l.cluster);
+    uint64_t barrier = 0;
+    if (launch->cooperative) {
+        cuda_result allocated = driver_fail(sim_memory_alloc(&sim_driver.memory, GRID_BARRIER_BYTES, &barrier), CUDA_OUT_OF_MEMORY);
+        if (allocated != CUDA_OK) return allocated;
+        driver_set(barrier, 0, 1, GRID_BARRIER_BYTES);
+        l.grid_barrier = barrier;
+    }
     bool traced;
     if (sim_trace_launch(&sim_driver.trace, &l, &traced) != DW_OK) return driver_fail(DW_NOT_FOUND, CUDA_INVALID_VALUE);
     if (traced) l.trace = &sim_driver.trace;
     if (sim_driver.options.races && !l.code->talks && (uint64_t)l.grid[0] * l.grid[1] * l.grid[2] > 1) watch_races();
     l.digests = sim_driver.digest[0] != '\0';
     dw_status status = sim_run(&l);
+    if (barrier != 0) sim_memory_release(&sim_driver.memory, barrier);
     if (l.digests) write_digest(&l);
     sim_trace_launched(&sim_driver.trace, &l);
     sim_driver.warp_instructions += l.executed;

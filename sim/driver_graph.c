@@ -68,27 +68,13 @@ static cuda_result copy_graph(struct cuda_graph_st *to, const struct cuda_graph_
     return CUDA_OK;
 }
 
-static cuda_result run_copy(const cuda_copy *c) {
-    bool from_host = c->from_type == CUDA_MEMORY_HOST, to_host = c->to_type == CUDA_MEMORY_HOST;
-    size_t from_pitch = c->from_pitch > 0 ? c->from_pitch : c->width_bytes, to_pitch = c->to_pitch > 0 ? c->to_pitch : c->width_bytes;
-    if (c->depth > 1 || c->from_array != NULL || c->to_array != NULL) return driver_say(CUDA_NOT_SUPPORTED, "copies of three dimensions and of arrays are not modelled");
-    for (size_t row = 0; row < (c->height > 0 ? c->height : 1); row++) {
-        size_t from = (c->from_y + row) * from_pitch + c->from_x_bytes, to = (c->to_y + row) * to_pitch + c->to_x_bytes;
-        cuda_result result = driver_copy(c->to_device + to, to_host ? (char *)c->to_host + to : NULL, c->from_device + from, from_host ? (const char *)c->from_host + from : NULL, c->width_bytes);
-        if (result != CUDA_OK) return result;
-    }
-    return CUDA_OK;
-}
-
 static cuda_result run_graph(const struct cuda_graph_st *graph) {
     for (const struct cuda_node_st *n = graph->first; n != NULL; n = n->next) {
         cuda_result result = CUDA_OK;
         if (n->type == CUDA_NODE_KERNEL) result = driver_execute(&n->launch);
-        if (n->type == CUDA_NODE_MEMCPY) result = run_copy(&n->copy);
+        if (n->type == CUDA_NODE_MEMCPY) result = driver_copy_box(&n->copy);
+        if (n->type == CUDA_NODE_MEMSET) result = driver_set_rows(&n->set);
         if (n->type == CUDA_NODE_GRAPH) result = run_graph(n->child);
-        for (size_t row = 0; n->type == CUDA_NODE_MEMSET && result == CUDA_OK && row < (n->set.height > 0 ? n->set.height : 1); row++) {
-            result = driver_set(n->set.to + row * n->set.pitch, n->set.value, (int)n->set.element_bytes, n->set.width);
-        }
         if (result != CUDA_OK) return result;
     }
     return CUDA_OK;
@@ -162,6 +148,7 @@ cuda_result cuGraphAddChildGraphNode(cuda_node *node, cuda_graph graph, const cu
 
 cuda_result cuGraphKernelNodeSetAttribute(cuda_node node, cuda_launch_attribute_id id, const cuda_launch_value *value) {
     if (node == NULL || value == NULL || node->type != CUDA_NODE_KERNEL) return CUDA_INVALID_VALUE;
+    if (id == CUDA_LAUNCH_COOPERATIVE) node->launch.cooperative = value->cooperative != 0;
     if (id == CUDA_LAUNCH_CLUSTER) {
         node->launch.cluster[0] = value->cluster.x;
         node->launch.cluster[1] = value->cluster.y;
@@ -214,6 +201,7 @@ cuda_result cuGraphExecKernelNodeSetParams_v2(cuda_graph_exec exec, cuda_node no
     if (result == CUDA_OK) result = prepare_node(params, &launch);
     if (result == CUDA_OK) {
         memcpy(launch.cluster, n->launch.cluster, sizeof launch.cluster);
+        launch.cooperative = n->launch.cooperative;
         free(n->launch.params);
         n->launch = launch;
     }

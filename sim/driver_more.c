@@ -70,6 +70,43 @@ cuda_result cuDevicePrimaryCtxSetFlags_v2(cuda_device device, unsigned flags) {
     return answer(device == 0);
 }
 
+/* What lies in memory stays there; a finding is forgotten. */
+cuda_result cuDevicePrimaryCtxReset_v2(cuda_device device) { return cuDevicePrimaryCtxRelease_v2(device); }
+
+cuda_result cuDeviceGetByPCIBusId(cuda_device *device, const char *text) {
+    char own[16];
+    if (device == NULL || text == NULL) return CUDA_INVALID_VALUE;
+    cuda_result result = cuDeviceGetPCIBusId(own, sizeof own, 0);
+    if (result != CUDA_OK) return result;
+    return strcmp(text, own) == 0 || strcmp(text, own + strlen("0000:")) == 0 ? cuDeviceGet(device, 0) : CUDA_INVALID_DEVICE;
+}
+
+/* There is one device, and it has no peers. */
+cuda_result cuDeviceGetP2PAttribute(int *value, int attribute, cuda_device device, cuda_device peer) {
+    (void)value, (void)attribute, (void)device, (void)peer;
+    return CUDA_INVALID_DEVICE;
+}
+
+cuda_result cuCtxEnablePeerAccess(cuda_context peer, unsigned flags) {
+    (void)peer, (void)flags;
+    return CUDA_INVALID_CONTEXT;
+}
+
+cuda_result cuCtxDisablePeerAccess(cuda_context peer) {
+    (void)peer;
+    return CUDA_INVALID_CONTEXT;
+}
+
+cuda_result cuCtxSetCacheConfig(int config) {
+    (void)config;
+    return answer(true);
+}
+
+cuda_result cuCtxGetCacheConfig(int *config) { return answer_int(config, 0); }
+cuda_result cuCtxResetPersistingL2Cache(void) { return answer(true); }
+cuda_result cuProfilerStart(void) { return answer(true); }
+cuda_result cuProfilerStop(void) { return answer(true); }
+
 cuda_result cuModuleGetLoadingMode(int *mode) { return answer_int(mode, LOADS_EAGERLY); }
 
 cuda_result cuFuncSetCacheConfig(cuda_function function, int config) {
@@ -81,28 +118,6 @@ cuda_result cuFuncGetName(const char **name, cuda_function function) {
     bool known = name != NULL && function != NULL;
     if (known) *name = function->function->name;
     return answer(known);
-}
-
-cuda_result cuMemHostAlloc(void **memory, size_t bytes, unsigned flags) {
-    (void)flags;
-    return cuMemAllocHost_v2(memory, bytes);
-}
-
-/* Either side may be host memory, as addresses are of one space. */
-cuda_result cuMemcpy(cuda_pointer to, cuda_pointer from, size_t bytes) {
-    cuda_result result = driver_enter();
-    bool to_device = result == CUDA_OK && sim_memory_find(&sim_driver.memory, to) != NULL, from_device = result == CUDA_OK && sim_memory_find(&sim_driver.memory, from) != NULL;
-    if (result == CUDA_OK && bytes > 0 && (to == 0 || from == 0)) result = CUDA_INVALID_VALUE;
-    if (result == CUDA_OK && !to_device && !from_device) memmove((void *)(uintptr_t)to, (const void *)(uintptr_t)from, bytes);
-    else if (result == CUDA_OK) {
-        result = driver_copy(to, to_device ? NULL : (void *)(uintptr_t)to, from, from_device ? NULL : (const void *)(uintptr_t)from, bytes);
-    }
-    return driver_leave(result);
-}
-
-cuda_result cuMemcpyAsync(cuda_pointer to, cuda_pointer from, size_t bytes, cuda_stream stream) {
-    (void)stream;
-    return cuMemcpy(to, from, bytes);
 }
 
 cuda_result cuMemGetAddressRange_v2(cuda_pointer *base, size_t *bytes, cuda_pointer pointer) {
@@ -117,6 +132,11 @@ cuda_result cuMemGetAddressRange_v2(cuda_pointer *base, size_t *bytes, cuda_poin
 cuda_result cuStreamGetPriority(cuda_stream stream, int *priority) {
     (void)stream;
     return answer_int(priority, 0);
+}
+
+cuda_result cuStreamGetCtx(cuda_stream stream, cuda_context *context) {
+    (void)stream;
+    return cuCtxGetCurrent(context);
 }
 
 cuda_result cuStreamGetFlags(cuda_stream stream, unsigned *flags) {

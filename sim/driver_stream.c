@@ -43,6 +43,38 @@ cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned fla
     return event != NULL ? check() : CUDA_INVALID_HANDLE;
 }
 
+/* What a stream is told to call is called at once, as all before it is done. */
+cuda_result cuLaunchHostFunc(cuda_stream stream, cuda_host_function function, void *user) {
+    (void)stream;
+    cuda_result result = check();
+    if (result != CUDA_OK || function == NULL) return result != CUDA_OK ? result : CUDA_INVALID_VALUE;
+    function(user);
+    return CUDA_OK;
+}
+
+cuda_result cuStreamAddCallback(cuda_stream stream, cuda_stream_callback function, void *user, unsigned flags) {
+    cuda_result result = check();
+    if (result == CUDA_OK && (function == NULL || flags != 0)) result = CUDA_INVALID_VALUE;
+    if (result == CUDA_OK) function(stream, CUDA_OK, user);
+    return result;
+}
+
+cuda_result cuStreamGetId(cuda_stream stream, uint64_t *id) {
+    if (id == NULL) return CUDA_INVALID_VALUE;
+    *id = (uint64_t)(uintptr_t)stream;
+    return check();
+}
+
+cuda_result cuStreamWriteValue32_v2(cuda_stream stream, cuda_pointer to, uint32_t value, unsigned flags) {
+    (void)flags;
+    return to % 4 != 0 ? CUDA_INVALID_VALUE : cuMemsetD32Async(to, value, 1, stream);
+}
+
+cuda_result cuStreamWriteValue64_v2(cuda_stream stream, cuda_pointer to, uint64_t value, unsigned flags) {
+    (void)stream, (void)flags;
+    return to % 8 != 0 ? CUDA_INVALID_VALUE : cuMemcpyHtoD_v2(to, &value, sizeof value);
+}
+
 cuda_result cuStreamBeginCapture_v2(cuda_stream stream, cuda_capture_mode mode) {
     (void)stream;
     (void)mode;
@@ -100,6 +132,11 @@ cuda_result cuEventRecord(cuda_event event, cuda_stream stream) {
     if (event == NULL) return CUDA_INVALID_HANDLE;
     event->recorded = true;
     return check();
+}
+
+cuda_result cuEventRecordWithFlags(cuda_event event, cuda_stream stream, unsigned flags) {
+    (void)flags;
+    return cuEventRecord(event, stream);
 }
 
 cuda_result cuEventSynchronize(cuda_event event) { return event != NULL ? check() : CUDA_INVALID_HANDLE; }

@@ -164,13 +164,14 @@ static bool before(const sim_fragment *a, const sim_fragment *b) {
     return a->frame->depth != b->frame->depth ? a->frame->depth > b->frame->depth : a->pc < b->pc;
 }
 
-/* Fragments at one place become one. A waiting one that others join looks again. */
+/* Fragments at one place become one, but those that wait for different lanes. A waiting one that others join looks again. */
 static void merge(sim_warp *w) {
     for (int i = 0; i < w->fragment_count; i++) {
         for (int k = i + 1; k < w->fragment_count; k++) {
             sim_fragment *a = &w->fragments[i], *b = &w->fragments[k];
             bool waits = a->wait > SIM_WAIT_LANES || b->wait > SIM_WAIT_LANES;
-            if (a->pc != b->pc || a->frame != b->frame || waits) continue;
+            bool apart = a->wait == SIM_WAIT_LANES && b->wait == SIM_WAIT_LANES && a->wait_mask != b->wait_mask;
+            if (a->pc != b->pc || a->frame != b->frame || waits || apart) continue;
             a->mask |= b->mask;
             a->wait = SIM_READY;
             a->passed_over = a->passed_over && b->passed_over;
@@ -216,6 +217,40 @@ bool sim_together(sim_warp *w, uint32_t members, uint32_t mask) {
     mine->wait = SIM_WAIT_LANES;
     mine->wait_mask = members;
     return false;
+}
+
+sim_flow sim_in_groups(sim_warp *w, const sim_op *op, uint32_t mask, const uint32_t *masks, sim_completes completes, sim_handler run) {
+    struct { uint32_t lanes, members; } waiting[LANES];
+    int count = 0;
+    for (uint32_t left = mask, group = 0; left != 0; left &= ~group) {
+        int first = __builtin_ctz(left);
+        uint32_t members = masks[first];
+        group = 0;
+        for (int i = first; i < LANES; i++) group |= (uint32_t)((left >> i & 1) != 0 && masks[i] == members) << i;
+        uint32_t unnamed = group & ~members, elsewhere = members & mask & ~group;
+        if (unnamed != 0) return sim_find(w, op, __builtin_ctz(unnamed), "the lane executes this and is not named in its mask 0x%08x", members);
+        if (elsewhere != 0) {
+            int lane = __builtin_ctz(elsewhere);
+            return sim_find(w, op, lane, "the lane is named in the mask 0x%08x of lane %d, and names the mask 0x%08x itself", members, first, masks[lane]);
+        }
+        if (!completes(w, op, group, members & w->live)) {
+            waiting[count].lanes = group;
+            waiting[count++].members = members & w->live;
+            continue;
+        }
+        order_lanes_meet(w);
+        sim_flow flow = run(w, op, group);
+        if (flow != SIM_NEXT) return flow;
+    }
+    if (count == 0) return SIM_NEXT;
+    for (int i = 0; i < count; i++) {
+        sim_fragment *now = w->now, *part = split(w, waiting[i].lanes);
+        part->wait = SIM_WAIT_LANES;
+        part->wait_mask = waiting[i].members;
+        if (part == now) return SIM_WAIT;
+    }
+    w->now->pc++;   /* the rest: lanes that are done, and those whose guard does not hold */
+    return SIM_WAIT;
 }
 
 static void wake_pollers(sim_warp *w) {

@@ -13,27 +13,29 @@ static int live_threads(const sim_cta *cta) {
 /* ---- the warp ---- */
 
 /* Lanes may come from different places: all that wait at a bar.warp.sync with this mask count. */
-static sim_flow do_bar_warp(sim_warp *w, const sim_op *op, uint32_t mask) {
-    uint32_t members = ROW(uint32_t, 0)[__builtin_ctz(mask)], here = mask;
-    sim_handler self = op->run;
-    if ((members & mask) != mask) return sim_find(w, op, __builtin_ctz(mask & ~members), "the lane executes this and is not named in its mask 0x%08x", members);
+static bool waits_with(const sim_fragment *f, const sim_op *op, uint32_t members) {
+    return f->wait == SIM_WAIT_LANES && f->frame->code->ops[f->pc].run == op->run && f->wait_mask == members;
+}
+
+static bool all_at_barrier(sim_warp *w, const sim_op *op, uint32_t group, uint32_t members) {
+    for (int i = 0; i < w->fragment_count; i++) {
+        if (waits_with(&w->fragments[i], op, members)) group |= w->fragments[i].mask;
+    }
+    return (members & ~group) == 0;
+}
+
+static sim_flow pass_barrier(sim_warp *w, const sim_op *op, uint32_t group) {
+    const uint32_t members = ROW(uint32_t, 0)[__builtin_ctz(group)] & w->live;
     for (int i = 0; i < w->fragment_count; i++) {
         sim_fragment *f = &w->fragments[i];
-        if (f->wait == SIM_WAIT_LANES && f->frame->code->ops[f->pc].run == self && f->wait_mask == (members & w->live)) here |= f->mask;
+        if (!waits_with(f, op, members)) continue;
+        f->wait = SIM_READY;
+        f->pc++;
     }
-    if ((members & w->live & ~here) == 0) {
-        order_lanes_meet(w);
-        for (int i = 0; i < w->fragment_count; i++) {
-            sim_fragment *f = &w->fragments[i];
-            if (f->wait != SIM_WAIT_LANES || f->frame->code->ops[f->pc].run != self || f->wait_mask != (members & w->live)) continue;
-            f->wait = SIM_READY;
-            f->pc++;
-        }
-        return SIM_NEXT;
-    }
-    sim_together(w, members, mask);
-    return SIM_WAIT;
+    return SIM_NEXT;
 }
+
+static sim_flow do_bar_warp(sim_warp *w, const sim_op *op, uint32_t mask) { return sim_in_groups(w, op, mask, ROW(uint32_t, 0), all_at_barrier, pass_barrier); }
 
 sim_handler select_bar_warp(sim_decoding *d) {
     (void)d;

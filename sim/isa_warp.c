@@ -1,37 +1,21 @@
 /* What the lanes of a warp do together: shuffles, votes, matches, reductions, election (PTX ISA 9.7.9.6, 9.7.13.10 to 15). All lanes that the mask names
- * must execute the instruction, and a lane that executes it must be named. */
+ * must execute the instruction, and a lane that executes it must be named; groups with masks of their own may stand side by side. */
 #include "decode.h"
 #include "lanes.h"
 #include "real.h"
 
-/* The members, from the row of argument index; waits for them. *go: go on; else return *flow. */
-static bool gather(sim_warp *w, const sim_op *op, uint32_t mask, int index, sim_flow *flow) {
-    int first = __builtin_ctz(mask);
-    uint32_t members = ROW(uint32_t, index)[first];
-    for (int i = first; i < LANES; i++) {
-        if ((mask >> i & 1) == 0) continue;
-        uint32_t own = ROW(uint32_t, index)[i];
-        if ((own >> i & 1) == 0) {
-            *flow = sim_find(w, op, i, "the lane executes this and is not named in its mask 0x%08x", own);
-            return false;
-        }
-        if (own != members) {   /* several groups side by side: one at a time is beyond what compilers make */
-            *flow = sim_find(w, op, i, "lanes that execute this together name different masks, 0x%08x and 0x%08x", members, own);
-            return false;
-        }
-    }
-    if (!sim_together(w, members, mask)) {
-        *flow = SIM_WAIT;
-        return false;
-    }
-    return true;
+static bool all_here(sim_warp *w, const sim_op *op, uint32_t group, uint32_t members) {
+    (void)w;
+    (void)op;
+    return (members & ~group) == 0;
 }
+
+/* The masks are the row of argument index. */
+static sim_flow together(sim_warp *w, const sim_op *op, uint32_t mask, int index, sim_handler run) { return sim_in_groups(w, op, mask, ROW(uint32_t, index), all_here, run); }
 
 /* ---- shfl: b is the lane or distance, c the clamp (bits 0-4) and segment mask (bits 8-12) ---- */
 
-static sim_flow do_shfl(sim_warp *w, const sim_op *op, uint32_t mask) {
-    sim_flow flow;
-    if (op->arg[5] != SIM_NO_ROW && !gather(w, op, mask, 5, &flow)) return flow;
+static sim_flow shfl_group(sim_warp *w, const sim_op *op, uint32_t mask) {
     const uint32_t *a = ROW(uint32_t, 2), *b = ROW(uint32_t, 3), *c = ROW(uint32_t, 4);
     uint32_t out[LANES], in_range = 0;
     for (int i = 0; i < LANES; i++) {
@@ -62,6 +46,8 @@ static sim_flow do_shfl(sim_warp *w, const sim_op *op, uint32_t mask) {
     return SIM_NEXT;
 }
 
+static sim_flow do_shfl(sim_warp *w, const sim_op *op, uint32_t mask) { return op->arg[5] != SIM_NO_ROW ? together(w, op, mask, 5, shfl_group) : shfl_group(w, op, mask); }
+
 sim_handler select_shfl(sim_decoding *d) {
     if (sim_mod(d, SIM_MOD_sync) != (d->op->arg[5] != SIM_NO_ROW)) {
         d->why = "shfl.sync has a mask of lanes, and shfl has none";
@@ -72,9 +58,7 @@ sim_handler select_shfl(sim_decoding *d) {
 
 /* ---- votes ---- */
 
-static sim_flow do_vote(sim_warp *w, const sim_op *op, uint32_t mask) {
-    sim_flow flow;
-    if (!gather(w, op, mask, 2, &flow)) return flow;
+static sim_flow vote_group(sim_warp *w, const sim_op *op, uint32_t mask) {
     uint32_t set = *ROW(uint32_t, 1) & mask;
     if (sim_has(&op->mods, SIM_MOD_ballot)) {
         uint32_t out[LANES];
@@ -87,6 +71,8 @@ static sim_flow do_vote(sim_warp *w, const sim_op *op, uint32_t mask) {
     return SIM_NEXT;
 }
 
+static sim_flow do_vote(sim_warp *w, const sim_op *op, uint32_t mask) { return together(w, op, mask, 2, vote_group); }
+
 sim_handler select_vote(sim_decoding *d) {
     (void)d;
     return do_vote;
@@ -94,9 +80,7 @@ sim_handler select_vote(sim_decoding *d) {
 
 static uint64_t value_at(sim_warp *w, const sim_op *op, int index, int lane) { return op->bytes == 8 ? ROW(uint64_t, index)[lane] : ROW(uint32_t, index)[lane]; }
 
-static sim_flow do_match_any(sim_warp *w, const sim_op *op, uint32_t mask) {
-    sim_flow flow;
-    if (!gather(w, op, mask, 2, &flow)) return flow;
+static sim_flow match_any_group(sim_warp *w, const sim_op *op, uint32_t mask) {
     uint32_t out[LANES] = {0};
     for (int i = 0; i < LANES; i++) {
         for (int k = 0; k < LANES; k++) {
@@ -107,9 +91,7 @@ static sim_flow do_match_any(sim_warp *w, const sim_op *op, uint32_t mask) {
     return SIM_NEXT;
 }
 
-static sim_flow do_match_all(sim_warp *w, const sim_op *op, uint32_t mask) {
-    sim_flow flow;
-    if (!gather(w, op, mask, 3, &flow)) return flow;
+static sim_flow match_all_group(sim_warp *w, const sim_op *op, uint32_t mask) {
     bool same = true;
     for (int i = 0; i < LANES; i++) same &= (mask >> i & 1) == 0 || value_at(w, op, 2, i) == value_at(w, op, 2, __builtin_ctz(mask));
     uint32_t out[LANES];
@@ -119,10 +101,14 @@ static sim_flow do_match_all(sim_warp *w, const sim_op *op, uint32_t mask) {
     return SIM_NEXT;
 }
 
+static sim_flow do_match_any(sim_warp *w, const sim_op *op, uint32_t mask) { return together(w, op, mask, 2, match_any_group); }
+
 sim_handler select_match_any(sim_decoding *d) {
     (void)d;
     return do_match_any;
 }
+
+static sim_flow do_match_all(sim_warp *w, const sim_op *op, uint32_t mask) { return together(w, op, mask, 3, match_all_group); }
 
 sim_handler select_match_all(sim_decoding *d) {
     (void)d;
@@ -143,9 +129,7 @@ sim_handler select_activemask(sim_decoding *d) {
 
 /* ---- reductions ---- */
 
-static sim_flow do_redux(sim_warp *w, const sim_op *op, uint32_t mask) {
-    sim_flow flow;
-    if (!gather(w, op, mask, 2, &flow)) return flow;
+static sim_flow redux_group(sim_warp *w, const sim_op *op, uint32_t mask) {
     const uint32_t *a = ROW(uint32_t, 1);
     uint32_t result = a[__builtin_ctz(mask)];
     for (int i = __builtin_ctz(mask) + 1; i < LANES; i++) {
@@ -164,14 +148,14 @@ static sim_flow do_redux(sim_warp *w, const sim_op *op, uint32_t mask) {
     return SIM_NEXT;
 }
 
+static sim_flow do_redux(sim_warp *w, const sim_op *op, uint32_t mask) { return together(w, op, mask, 2, redux_group); }
+
 sim_handler select_redux(sim_decoding *d) {
     (void)d;
     return do_redux;
 }
 
-static sim_flow do_redux_f32(sim_warp *w, const sim_op *op, uint32_t mask) {
-    sim_flow flow;
-    if (!gather(w, op, mask, 2, &flow)) return flow;
+static sim_flow redux_f32_group(sim_warp *w, const sim_op *op, uint32_t mask) {
     const uint32_t *a = ROW(uint32_t, 1);
     uint32_t result = F32_NAN;
     bool started = false, any_nan = false;
@@ -193,21 +177,23 @@ static sim_flow do_redux_f32(sim_warp *w, const sim_op *op, uint32_t mask) {
     return SIM_NEXT;
 }
 
+static sim_flow do_redux_f32(sim_warp *w, const sim_op *op, uint32_t mask) { return together(w, op, mask, 2, redux_f32_group); }
+
 sim_handler select_redux_f32(sim_decoding *d) {
     (void)d;
     return do_redux_f32;
 }
 
 /* The lowest of the members; on hardware too, as far as was seen. */
-static sim_flow do_elect(sim_warp *w, const sim_op *op, uint32_t mask) {
-    sim_flow flow;
-    if (!gather(w, op, mask, 2, &flow)) return flow;
+static sim_flow elect_group(sim_warp *w, const sim_op *op, uint32_t mask) {
     uint32_t leader = (uint32_t)__builtin_ctz(mask), out[LANES];
     for (int i = 0; i < LANES; i++) out[i] = leader;
     STORE_ROW(uint32_t, 0, out, mask);
     if (op->arg[1] != SIM_NO_ROW) sim_store_mask(w, op->arg[1], 1u << leader, mask);
     return SIM_NEXT;
 }
+
+static sim_flow do_elect(sim_warp *w, const sim_op *op, uint32_t mask) { return together(w, op, mask, 2, elect_group); }
 
 sim_handler select_elect(sim_decoding *d) {
     (void)d;

@@ -104,6 +104,8 @@ static uint64_t special_value(const sim_warp *w, int what, int lane) {
     case SPECIAL_total_smem: return c->shared_bytes - SIM_SHARED_RESERVED;
     case SPECIAL_aggr_smem: return c->shared_bytes;
     case SPECIAL_clock: case SPECIAL_clock64: case SPECIAL_globaltimer: return clock;
+    case SPECIAL_envreg1: return l->grid_barrier >> 32;
+    case SPECIAL_envreg2: return (uint32_t)l->grid_barrier;
     case SPECIAL_globaltimer_lo: return (uint32_t)clock;
     default: return clock >> 32;   /* clock_hi, globaltimer_hi */
     }

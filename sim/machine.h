@@ -172,13 +172,18 @@ static inline sim_shadows sim_shadows_of(const uint8_t *shadow, size_t bytes) {
     return s;
 }
 
+/* Whose memory: the device's; the host's, pinned or registered by it, which kernels reach at its own address; managed: of both. What the host writes is not seen, so only the
+ * device's is ever uninitialised. */
+typedef enum sim_origin { SIM_OF_DEVICE, SIM_OF_HOST, SIM_REGISTERED, SIM_MANAGED } sim_origin;
+
 typedef struct sim_allocation {
     uint64_t address;
     size_t bytes;
+    sim_origin origin;
     uint8_t *host, *shadow;
+    void *owned;                     /* what holds the bytes; NULL of registered memory */
     _Atomic uint64_t *touched;       /* per 4 bytes: launch, writing CTA, reading CTA; NULL until a launch looks for races */
     bool read_only;
-    bool of_host;                    /* its address is the host's */
     char name[48];                   /* of a variable, or "" */
 } sim_allocation;
 
@@ -187,15 +192,17 @@ struct sim_memory {
     sim_allocation **allocations;    /* by address */
     size_t count, capacity;
     uint64_t next;
-    size_t used, limit;
+    size_t used, used_most, limit;
 };
 
 void sim_memory_init(sim_memory *memory, dw_context *context, size_t limit);
 void sim_memory_free(sim_memory *memory);
-/* NO_MEMORY beyond the limit. Uninitialised. Alignment 512; a gap no access may touch follows. */
+/* NO_MEMORY beyond the limit. Uninitialised, and zeros for those who read it nevertheless. Alignment 512; a gap no access may touch follows. */
 dw_status sim_memory_alloc(sim_memory *memory, size_t bytes, uint64_t *address);
-/* Memory of the host that kernels reach at its own address. */
-dw_status sim_memory_alloc_host(sim_memory *memory, size_t bytes, void **host);
+/* Of the host's addresses: pinned or managed memory, zeros; with the same alignment. */
+dw_status sim_memory_alloc_host(sim_memory *memory, size_t bytes, sim_origin origin, void **host);
+/* The caller's own bytes. INVALID where some of them are known already. */
+dw_status sim_memory_register(sim_memory *memory, void *host, size_t bytes);
 bool sim_memory_release(sim_memory *memory, uint64_t address);
 sim_allocation *sim_memory_find(const sim_memory *memory, uint64_t address);   /* the one that holds this byte; NULL */
 /* The allocation that holds all of these bytes; NULL. */
@@ -369,6 +376,7 @@ struct sim_launch {
     size_t dynamic_shared;
     int registers;                /* of each thread when it begins; 0: not fixed */
     const uint8_t *params;
+    uint64_t grid_barrier;        /* of a cooperative launch: global memory whose second word the toolkit's grid barrier counts in; else 0 */
     uint64_t epoch;               /* number of the launch: 1, 2, .. */
     sim_finding finding;
     _Atomic uint64_t stop_at;     /* clusters from this index on need not go on: one before them has a finding */
@@ -399,6 +407,10 @@ void sim_warp_start(sim_warp *w);
 void sim_warp_free(sim_warp *w);
 /* For instructions that all of members (and not more) execute together: true when they are all here, else the fragment waits: return SIM_WAIT. */
 bool sim_together(sim_warp *w, uint32_t members, uint32_t mask);
+/* Of an instruction whose lanes each name the lanes that do it together, run for each group of lanes with one mask: groups side by side do not know of each other. Of a group
+ * completes says whether all that its mask names (live ones) have come; else it waits. A lane that its own mask leaves out, or another lane's names wrongly, is a finding. */
+typedef bool (*sim_completes)(sim_warp *w, const sim_op *op, uint32_t group, uint32_t members);
+sim_flow sim_in_groups(sim_warp *w, const sim_op *op, uint32_t mask, const uint32_t *masks, sim_completes completes, sim_handler run);
 /* Frees those who wait at a barrier of the CTA. */
 void sim_release_barrier(sim_cta *cta, int barrier);
 /* The same after threads left: whoever waits for all that live may go on. */

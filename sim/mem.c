@@ -12,7 +12,7 @@ enum { ALLOCATION_ALIGN = 512, ALLOCATION_GAP = 4096 };
 void sim_memory_init(sim_memory *m, dw_context *context, size_t limit) { *m = (sim_memory){.context = context, .next = SIM_GLOBAL_BASE, .limit = limit}; }
 
 static void free_allocation(sim_allocation *a) {
-    free(a->host);
+    free(a->owned);
     free(a->shadow);
     free((void *)a->touched);
     free(a);
@@ -34,8 +34,8 @@ static size_t position(const sim_memory *m, uint64_t address) {
     return low;
 }
 
-/* One with memory and room in the table, without an address. */
-static dw_status new_allocation(sim_memory *m, size_t bytes, sim_allocation **made) {
+/* One with room in the table, without an address; of the host's bytes, or of its own. */
+static dw_status new_allocation(sim_memory *m, size_t bytes, sim_origin origin, void *host, sim_allocation **made) {
     *made = NULL;
     if (m->count == m->capacity) {
         size_t capacity = m->capacity == 0 ? 64 : m->capacity * 2;
@@ -45,16 +45,18 @@ static dw_status new_allocation(sim_memory *m, size_t bytes, sim_allocation **ma
         m->capacity = capacity;
     }
     sim_allocation *a = calloc(1, sizeof *a);
-    size_t room = base_align_up(bytes > 0 ? bytes : 1, 64);
-    if (a != NULL) {
-        a->host = aligned_alloc(64, room);
-        a->shadow = calloc(room, 1);
+    if (a != NULL && host == NULL && bytes <= SIZE_MAX - ALLOCATION_ALIGN) {
+        a->owned = calloc(bytes + ALLOCATION_ALIGN, 1);   /* zeros that take no memory until they are touched */
+        host = a->owned != NULL ? (void *)base_align_up((uintptr_t)a->owned, ALLOCATION_ALIGN) : NULL;
     }
-    if (a == NULL || a->host == NULL || a->shadow == NULL) {
+    if (a != NULL && host != NULL) a->shadow = calloc(bytes + 1, 1);
+    if (a == NULL || host == NULL || a->shadow == NULL) {
         if (a != NULL) free_allocation(a);
         return base_fail(m->context, DW_NO_MEMORY, "no host memory for %zu bytes of device memory and their shadow", bytes);
     }
     a->bytes = bytes;
+    a->origin = origin;
+    a->host = host;
     *made = a;
     return DW_OK;
 }
@@ -71,25 +73,41 @@ dw_status sim_memory_alloc(sim_memory *m, size_t bytes, uint64_t *address) {
     if (bytes > m->limit - m->used) {
         return base_fail(m->context, DW_NO_MEMORY, "%zu bytes of device memory asked for, and %zu of %zu are left", bytes, m->limit - m->used, m->limit);
     }
-    TRY(new_allocation(m, bytes, &a));
+    TRY(new_allocation(m, bytes, SIM_OF_DEVICE, NULL, &a));
     a->address = m->next;
     m->next = base_align_up(m->next + bytes + ALLOCATION_GAP, ALLOCATION_ALIGN);
     m->used += bytes;
+    if (m->used > m->used_most) m->used_most = m->used;
     insert(m, a);
     *address = a->address;
     return DW_OK;
 }
 
-dw_status sim_memory_alloc_host(sim_memory *m, size_t bytes, void **memory) {
-    sim_allocation *a;
-    *memory = NULL;
-    TRY(new_allocation(m, bytes, &a));
-    a->address = (uint64_t)(uintptr_t)a->host;
-    a->of_host = true;
-    memset(a->shadow, SHADOW_WRITTEN, bytes);   /* what the host writes there is not seen */
-    insert(m, a);
-    *memory = a->host;
+/* At the host's own address. */
+static dw_status add_of_host(sim_memory *m, size_t bytes, sim_origin origin, void *host, sim_allocation **made) {
+    TRY(new_allocation(m, bytes, origin, host, made));
+    (*made)->address = (uint64_t)(uintptr_t)(*made)->host;
+    memset((*made)->shadow, SHADOW_WRITTEN, bytes);
+    insert(m, *made);
     return DW_OK;
+}
+
+dw_status sim_memory_alloc_host(sim_memory *m, size_t bytes, sim_origin origin, void **host) {
+    sim_allocation *a;
+    *host = NULL;
+    TRY(add_of_host(m, bytes, origin, NULL, &a));
+    *host = a->host;
+    return DW_OK;
+}
+
+dw_status sim_memory_register(sim_memory *m, void *host, size_t bytes) {
+    const uint64_t address = (uint64_t)(uintptr_t)host;
+    size_t at = position(m, address);
+    sim_allocation *a;
+    if ((at > 0 && address - m->allocations[at - 1]->address < m->allocations[at - 1]->bytes) || (at < m->count && m->allocations[at]->address - address < bytes)) {
+        return base_fail(m->context, DW_INVALID, "%zu bytes of the host at 0x%" PRIx64 " are registered, and some of them are known already", bytes, address);
+    }
+    return add_of_host(m, bytes, SIM_REGISTERED, host, &a);
 }
 
 sim_allocation *sim_memory_find(const sim_memory *m, uint64_t address) {
@@ -107,7 +125,7 @@ sim_allocation *sim_memory_range(const sim_memory *m, uint64_t address, size_t b
 bool sim_memory_release(sim_memory *m, uint64_t address) {
     size_t at = position(m, address);
     if (at == 0 || m->allocations[at - 1]->address != address || m->allocations[at - 1]->name[0] != '\0') return false;
-    if (!m->allocations[at - 1]->of_host) m->used -= m->allocations[at - 1]->bytes;
+    if (m->allocations[at - 1]->origin == SIM_OF_DEVICE) m->used -= m->allocations[at - 1]->bytes;
     free_allocation(m->allocations[at - 1]);
     memmove(&m->allocations[at - 1], &m->allocations[at], (--m->count - at + 1) * sizeof *m->allocations);
     return true;
@@ -129,7 +147,8 @@ static bool reach_global(sim_warp *w, const sim_op *op, int lane, uint64_t addre
         sim_allocation *near = a;
         size_t at = position(w->launch->memory, address);
         if (near == NULL && at > 0) near = w->launch->memory->allocations[at - 1];
-        if (near == NULL || near->of_host || address < SIM_GLOBAL_BASE) {
+        bool behind = near != NULL && (near->origin == SIM_OF_DEVICE || address - near->address < near->bytes + ALLOCATION_GAP);
+        if (!behind || address < SIM_GLOBAL_BASE) {
             sim_find(w, op, lane, "%s %zu bytes at 0x%" PRIx64 ", which is no address of device memory%s", verb(access), bytes, address,
                      address < 4096 ? ": a null pointer?" : ": a host pointer, or an address of another space?");
         } else {
@@ -337,7 +356,13 @@ dw_status sim_place_variables(dw_context *context, ptx_module *module, sim_memor
                     TRY(write_variable(context, module, memory, v));
                     continue;
                 }
-                TRY(sim_memory_alloc(memory, v->bytes, &v->address));
+                if (v->managed) {
+                    void *host;
+                    TRY(sim_memory_alloc_host(memory, v->bytes, SIM_MANAGED, &host));
+                    v->address = (uint64_t)(uintptr_t)host;
+                } else {
+                    TRY(sim_memory_alloc(memory, v->bytes, &v->address));
+                }
                 sim_allocation *a = sim_memory_find(memory, v->address);
                 a->read_only = v->space == PTX_CONST;
                 snprintf(a->name, sizeof a->name, "%s", v->name);

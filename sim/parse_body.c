@@ -251,6 +251,20 @@ static dw_status skip_statement(parser *p) {
     return parse_expect(p, ";");
 }
 
+/* A name and the modifiers behind it, which may stand apart: "lop3 .b32" is lop3.b32. */
+static dw_status parse_opcode(parser *p, const char **opcode) {
+    char text[256];
+    size_t length = 0;
+    do {
+        if (p->token.length >= sizeof text - length) return parse_fail(p, "an instruction of %zu characters", length + p->token.length);
+        memcpy(text + length, p->token.text, p->token.length);
+        length += p->token.length;
+        TRY(parse_next(p));
+    } while (p->token.kind == PTX_WORD);
+    *opcode = arena_text_n(p->arena, text, length);
+    return *opcode != NULL ? DW_OK : DW_NO_MEMORY;
+}
+
 static dw_status parse_instruction(parser *p) {
     ptx_function *f = p->function;
     ptx_instruction in = {.guard = -1, .line = p->token.line, .file = p->file, .source_line = p->source_line};
@@ -266,14 +280,7 @@ static dw_status parse_instruction(parser *p) {
     }
     if (p->token.kind != PTX_NAME) return parse_fail(p, "expected an instruction");
     in.line = p->token.line;
-    const char *begin = p->token.text, *end = begin + p->token.length;
-    TRY(parse_next(p));
-    while (p->token.kind == PTX_WORD && !p->token.spaced) {
-        end = p->token.text + p->token.length;
-        TRY(parse_next(p));
-    }
-    in.opcode = arena_text_n(p->arena, begin, (size_t)(end - begin));
-    if (in.opcode == NULL) return DW_NO_MEMORY;
+    TRY(parse_opcode(p, &in.opcode));
     TRY(parse_operands(p, &in.operands, &in.count));
     f->instructions = arena_grow(p->arena, f->instructions, f->instruction_count, &f->instruction_capacity, sizeof *f->instructions);
     if (f->instructions == NULL) return DW_NO_MEMORY;

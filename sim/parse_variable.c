@@ -151,6 +151,31 @@ static dw_status parse_array(parser *p, ptx_variable *v, bool *unsized) {
     return DW_OK;
 }
 
+/* ".attribute(.managed)", ".attribute(.unified(1, 2))": the latter is a name for tools. */
+static dw_status parse_attributes(parser *p, bool *managed) {
+    bool given, more, unified;
+    *managed = false;
+    TRY(parse_accept(p, ".attribute", &given));
+    if (!given) return DW_OK;
+    TRY(parse_expect(p, "("));
+    do {
+        TRY(parse_accept(p, ".unified", &unified));
+        if (unified) {
+            int64_t number;
+            TRY(parse_expect(p, "("));
+            TRY(parse_integer(p, &number));
+            TRY(parse_expect(p, ","));
+            TRY(parse_integer(p, &number));
+            TRY(parse_expect(p, ")"));
+        } else {
+            TRY(parse_expect(p, ".managed"));
+            *managed = true;
+        }
+        TRY(parse_accept(p, ",", &more));
+    } while (more);
+    return parse_expect(p, ")");
+}
+
 static dw_status parse_type(parser *p, ptx_type *type, size_t *align, int *vector) {
     *type = PTX_NO_TYPE;
     *align = 0;
@@ -218,8 +243,10 @@ dw_status parse_variables(parser *p, ptx_space space, bool external, bool visibl
     ptx_type type;
     size_t align;
     int vector;
-    bool more, equals;
+    bool more, equals, managed;
     const char *name;
+    TRY(parse_attributes(p, &managed));
+    if (managed && space != PTX_GLOBAL) return parse_fail(p, "only variables of .global are managed");
     TRY(parse_type(p, &type, &align, &vector));
     TRY(parse_take_name(p, &name));
     if (space == PTX_REG) {
@@ -234,6 +261,7 @@ dw_status parse_variables(parser *p, ptx_space space, bool external, bool visibl
         v->name = name;
         v->external = external;
         v->visible = visible;
+        v->managed = managed;
         TRY(parse_array(p, v, &unsized));
         TRY(parse_accept(p, "=", &equals));
         if (equals) TRY(parse_initialiser(p, v, unsized));

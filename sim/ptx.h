@@ -69,6 +69,7 @@ struct ptx_variable {
     ptx_type type;
     size_t align, bytes;         /* bytes 0: an array whose size the launch gives (.extern .shared x[]) */
     bool external, visible;
+    bool managed;                /* of host and device: .attribute(.managed) */
     const uint8_t *init;         /* bytes of it, or NULL: zeros */
     ptx_relocation *relocations;
     size_t relocation_count;
