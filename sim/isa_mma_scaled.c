@@ -1,15 +1,16 @@
 /* mma.sync of floats of 8, 6 and 4 bits with .kind, with and without block scales (PTX ISA 9.7.14.3 and 9.7.14.5), which targets like sm_120a have. Fragments are those of 8-bit, and
  * of packed 4-bit, elements (isa_mma.c); sums are those of tcgen05.mma of the same kind, as the units of sm_120 are published to add, too. Row g of A has its scales in the first lane
- * of a pair of lane 4 g's quad, row g + 8 in the second; column g of B in one lane of the quad. */
+ * of a pair of lane 4 g's quad, row g + 8 in the second; column g of B in one lane of the quad. The metadata of a sparse A lies as that of 8-bit integers does (PTX ISA 9.7.14.6). */
 #include "decode.h"
 #include "umma_product.h"
 
-enum { ROWS = 16, COLUMNS = 8, A_REGISTERS = 4, B_REGISTERS = 2 };
+enum { ROWS = 16, COLUMNS = 8, A_REGISTERS = 4, B_REGISTERS = 4 };
 
 typedef struct scaled_op {
     umma_product product;
     uint32_t d[4], a[A_REGISTERS], b[B_REGISTERS], c[4];
-    int c_count;
+    int b_count, c_count;
+    uint32_t metadata;             /* of a sparse A */
     uint32_t scale_a, scale_b, byte_a, byte_b, thread_a, thread_b;   /* rows; of products with scales */
 } scaled_op;
 
@@ -23,18 +24,47 @@ static uint32_t element(const umma_product *p, umma_type type, uint32_t word, in
 
 static void gather(sim_warp *w, const scaled_op *s, umma_numbers *a, umma_numbers *b) {
     const umma_product *p = &s->product;
-    const int each = p->k / 8;   /* elements of a register */
+    const int each = umma_is_packed(p->kind) ? 8 : 4;   /* elements of a register */
     for (int lane = 0; lane < LANES; lane++) {
         const int g = lane / 4, t = lane % 4;
         for (int r = 0; r < A_REGISTERS; r++) {
             const uint32_t word = ((const uint32_t *)sim_row(w, s->a[r]))[lane];
             for (int i = 0; i < each; i++) a->code[g + 8 * (r % 2)][each * t + 4 * each * (r / 2) + i] = element(p, p->a, word, i);
         }
-        for (int r = 0; r < B_REGISTERS; r++) {
+        for (int r = 0; r < s->b_count; r++) {
             const uint32_t word = ((const uint32_t *)sim_row(w, s->b[r]))[lane];
             for (int i = 0; i < each; i++) b->code[g][each * t + 4 * each * r + i] = element(p, p->b, word, i);
         }
     }
+}
+
+/* Lays a sparse A out: four bits tell which two of four elements, or of four pairs of packed ones, are there; 16 times in a row, the lower ones of rows g and g + 8 in the first and
+ * second lane of a quad, the upper ones two lanes on. false: a finding. */
+static bool spread(sim_warp *w, const sim_op *op, umma_numbers *a) {
+    const scaled_op *s = op->extra;
+    const umma_product *p = &s->product;
+    const uint32_t *metadata = sim_row(w, s->metadata);
+    const int width = p->k / 16, unit = width / 4;
+    for (int row = 0; row < ROWS; row++) {
+        uint32_t stored[UMMA_MAX_K / 2], *code = a->code[row];
+        uint64_t *there = a->there[row];
+        memcpy(stored, code, (size_t)p->k / 2 * sizeof *stored);
+        memset(code, 0, (size_t)p->k * sizeof *code);
+        there[0] = there[1] = 0;
+        for (int chunk = 0; chunk < 16; chunk++) {
+            const uint32_t bits = metadata[row % 8 * 4 + row / 8 + chunk / 8 * 2] >> (chunk % 8 * 4) & 15, first = bits & 3, second = bits >> 2;
+            if (first >= second) {
+                sim_find(w, op, -1, "the metadata of row %d, columns %d to %d, is %u, which names no places", row, chunk * width, chunk * width + width - 1, bits);
+                return false;
+            }
+            for (int i = 0; i < width / 2; i++) {
+                const int at = chunk * width + (int)(i < unit ? first : second) * unit + i % unit;
+                code[at] = stored[chunk * width / 2 + i];
+                there[at / 64] |= 1ull << (at % 64);
+            }
+        }
+    }
+    return true;
 }
 
 /* The scales in a lane's word, from a byte on. */
@@ -81,6 +111,7 @@ static sim_flow do_scaled(sim_warp *w, const sim_op *op, uint32_t mask) {
     memset(a->nan, 0, sizeof a->nan);
     memset(b->nan, 0, sizeof b->nan);
     gather(w, s, a, b);
+    if (p->sparse && !spread(w, op, a)) return SIM_STOP;
     if (p->scales > 0 && !gather_scales(w, op, a, b)) return SIM_STOP;
     umma_set_columns(b, p);
     for (int r = 0; r < s->c_count; r++) {
@@ -106,7 +137,7 @@ static sim_flow do_scaled(sim_warp *w, const sim_op *op, uint32_t mask) {
 static bool decode_words(sim_decoding *d, const ptx_operand *o, int count, bool target, ptx_type type, uint32_t *rows) {
     const bool vector = o->kind == PTX_OPERAND_VECTOR;
     if ((vector ? o->count : 1) != count) {
-        d->why = "d and c of four registers (of fp16 two), a of four, b of two; of block scales a's, {byte, thread}, b's, {byte, thread}";
+        d->why = "d and c of four registers (of fp16 two), a of four, b of two, with a sparse a of four; of block scales a's, {byte, thread}, b's, {byte, thread}";
         return false;
     }
     for (int i = 0; i < count; i++) {
@@ -124,8 +155,15 @@ static umma_type type_of(ptx_type type) {
     return UMMA_e2m1;   /* of kinds that have no other */
 }
 
+static bool decode_metadata(sim_decoding *d, scaled_op *s) {
+    const ptx_operand *selector = &d->instruction->operands[5];
+    if (selector->kind == PTX_OPERAND_INTEGER && selector->value == 0) return sim_decode_source(d, &d->instruction->operands[4], PTX_b32, &s->metadata) == DW_OK;
+    d->why = "the selector of metadata is the constant 0";
+    return false;
+}
+
 static bool decode_scales(sim_decoding *d, scaled_op *s) {
-    const ptx_operand *o = &d->instruction->operands[4];
+    const ptx_operand *o = &d->instruction->operands[s->product.sparse ? 6 : 4];
     uint32_t a[2], b[2];
     if (!decode_words(d, &o[0], 1, false, PTX_b32, &s->scale_a) || !decode_words(d, &o[1], 2, false, PTX_u16, a) || !decode_words(d, &o[2], 1, false, PTX_b32, &s->scale_b) ||
         !decode_words(d, &o[3], 2, false, PTX_u16, b)) {
@@ -138,7 +176,7 @@ static bool decode_scales(sim_decoding *d, scaled_op *s) {
 static sim_handler select_scaled(sim_decoding *d, umma_result result) {
     const ptx_instruction *in = d->instruction;
     const bool mx8 = sim_mod(d, SIM_MOD_kind_mxf8f6f4), mx4 = sim_mod(d, SIM_MOD_kind_mxf4), nv4 = sim_mod(d, SIM_MOD_kind_mxf4nvf4), scaled = mx8 || mx4 || nv4;
-    const bool e8m0 = sim_mod(d, SIM_MOD_ue8m0), four = sim_mod(d, SIM_MOD_scale_vec_4X);
+    const bool sparse = sim_mod(d, SIM_MOD_sp_ordered), e8m0 = sim_mod(d, SIM_MOD_ue8m0), four = sim_mod(d, SIM_MOD_scale_vec_4X);
     scaled_op *s = sim_decode_new(d, sizeof *s);
     if (s == NULL) return NULL;
     if (d->module->arch < 120 || d->module->arch_suffix == 0) {
@@ -146,14 +184,16 @@ static sim_handler select_scaled(sim_decoding *d, umma_result result) {
         return NULL;
     }
     s->product = (umma_product){.kind = nv4 ? UMMA_MXF4NVF4 : mx4 ? UMMA_MXF4 : mx8 ? UMMA_MXF8F6F4 : UMMA_F8F6F4, .a = type_of(d->type), .b = type_of(d->type2), .d = result, .m = ROWS, .n = COLUMNS,
-                                .k = mx4 || nv4 ? 64 : 32, .scales = !scaled ? 0 : mx8 ? 1 : four ? 4 : 2, .scales_e8m0 = e8m0};
-    if (d->op->shape[0] != ROWS || d->op->shape[1] != COLUMNS || d->op->shape[2] != s->product.k || in->count != (scaled ? 8 : 4) || (nv4 && !e8m0 && !four)) {
-        d->why = "m16n8k32, of packed 4-bit elements m16n8k64; d, a, b, c, of block scales a's, {byte, thread}, b's, {byte, thread}; ue4m3 with scale_vec::4X alone";
+                                .k = (mx4 || nv4 ? 64 : 32) * (sparse ? 2 : 1), .sparse = sparse, .scales = !scaled ? 0 : mx8 ? 1 : four ? 4 : 2, .scales_e8m0 = e8m0};
+    if (d->op->shape[0] != ROWS || d->op->shape[1] != COLUMNS || d->op->shape[2] != s->product.k || in->count != (scaled ? 8 : 4) + (sparse ? 2 : 0) || (nv4 && !e8m0 && !four)) {
+        d->why = "m16n8k32, of packed 4-bit elements m16n8k64, of a sparse a twice that k; d, a, b, c, of a sparse a metadata and selector, of block scales a's, {byte, thread}, b's, {byte, thread}; ue4m3 with scale_vec::4X alone";
         return NULL;
     }
+    s->b_count = sparse ? 4 : 2;
     s->c_count = result == UMMA_RESULT_F16 ? 2 : 4;
     if (!decode_words(d, &in->operands[0], s->c_count, true, PTX_b32, s->d) || !decode_words(d, &in->operands[1], A_REGISTERS, false, PTX_b32, s->a) ||
-        !decode_words(d, &in->operands[2], B_REGISTERS, false, PTX_b32, s->b) || !decode_words(d, &in->operands[3], s->c_count, false, PTX_b32, s->c) || (scaled && !decode_scales(d, s))) {
+        !decode_words(d, &in->operands[2], s->b_count, false, PTX_b32, s->b) || !decode_words(d, &in->operands[3], s->c_count, false, PTX_b32, s->c) || (sparse && !decode_metadata(d, s)) ||
+        (scaled && !decode_scales(d, s))) {
         return NULL;
     }
     d->op->extra = s;

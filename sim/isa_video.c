@@ -18,8 +18,8 @@ typedef struct video_op {
     int a_bits, b_bits;                  /* of a scalar's operands */
     int merge_bits, merge_at;            /* of a scalar that is merged into c: bits, and where they go; 0: it is not */
     uint32_t mask;                       /* of SIMD: values that go to the result */
-    int shift;                           /* of vmad */
-    bool plus_one;
+    int shift;                           /* of vmad; and whether its product, or its c, is negated */
+    bool plus_one, negate_product, negate_c;
 } video_op;
 
 /* Bits [part bits, part bits + bits) of the value, extended. */
@@ -69,11 +69,14 @@ static uint32_t scalar(const sim_op *op, const video_op *v, uint32_t a, uint32_t
     return (c & ~mask) | ((uint32_t)value << v->merge_at & mask);
 }
 
+/* Negation is by complement and 1, as the ISA's pseudocode has it. */
 static uint32_t product(const sim_op *op, const video_op *v, uint32_t a, uint32_t b, uint32_t c) {
-    const bool is_signed = v->a_signed || v->b_signed;
+    const bool is_signed = v->a_signed || v->b_signed || v->negate_product || v->negate_c;
     i128 sum = (i128)extract(a, v->a.parts[0], v->a_bits, v->a_signed) * extract(b, v->b.parts[0], v->b_bits, v->b_signed);
+    if (v->negate_product) sum = ~sum;
+    if (v->negate_c) c = ~c;
     sum += is_signed ? (i128)(int32_t)c : (i128)c;
-    sum = (sum + v->plus_one) >> v->shift;
+    sum = (sum + (v->plus_one || v->negate_product || v->negate_c)) >> v->shift;
     if (!sim_has(&op->mods, SIM_MOD_sat)) return (uint32_t)sum;
     const i128 most = is_signed ? INT32_MAX : UINT32_MAX, least = is_signed ? INT32_MIN : 0;
     return (uint32_t)(sum < least ? least : sum > most ? most : sum);
@@ -187,9 +190,19 @@ sim_handler select_video(sim_decoding *d) {
         d->why = "c goes with a second operation, a part of d, or several values; a second operation with neither a part of d nor, of several values, .sat";
         return NULL;
     }
-    if (compares && v->lanes > 1 && v->mask != (1u << v->lanes) - 1) {
-        d->why = "vset2 and vset4 into some parts alone: the ISA says in one place that the others are b's, in another that they are c's";
-        return NULL;
+    if (v->what == VMAD) {
+        const bool minus_a = in->operands[1].minus, minus_b = in->operands[2].minus;
+        const bool whole_unsigned = (!v->a_signed && v->a_bits == 32) || (!v->b_signed && v->b_bits == 32);
+        v->negate_product = minus_a != minus_b;
+        v->negate_c = in->operands[3].minus;
+        if ((v->negate_product && v->negate_c) || (v->plus_one && (minus_a || minus_b || v->negate_c))) {
+            d->why = "vmad negates its product or c, not both, and with .po neither";
+            return NULL;
+        }
+        if ((minus_a && minus_b) || ((minus_a || minus_b || v->negate_c) && whole_unsigned)) {
+            d->why = "vmad with a and b negated, or with a whole unsigned word beside a negated operand: an H200 has other results than the ISA tells";
+            return NULL;
+        }
     }
     for (int i = 0; i < in->count; i++) {
         ptx_operand whole = in->operands[i];

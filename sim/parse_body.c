@@ -137,6 +137,12 @@ static dw_status plain_operand(parser *p, ptx_operand *o) {
             o->value = (int64_t)(p->token.bits ^ 1ull << (o->real_bits - 1));
             return parse_next(p);
         }
+        if (token.kind == PTX_NAME && p->depth == 1) {
+            TRY(parse_next(p));
+            TRY(name_operand(p, o));
+            o->minus = true;
+            return o->kind == PTX_OPERAND_REGISTER ? DW_OK : parse_fail(p, "only a register can be negated, and %s is none", o->name);
+        }
     }
     if (parse_starts_integer(p) && !parse_is(p, "!")) {
         o->kind = PTX_OPERAND_INTEGER;
@@ -282,6 +288,9 @@ static dw_status parse_instruction(parser *p) {
     in.line = p->token.line;
     TRY(parse_opcode(p, &in.opcode));
     TRY(parse_operands(p, &in.operands, &in.count));
+    for (int i = 0; i < in.count; i++) {
+        if (in.operands[i].minus && (i == 0 || strncmp(in.opcode, "vmad.", 5) != 0)) return parse_fail(p, "-%s: only sources of vmad can be negated", in.operands[i].name);
+    }
     f->instructions = arena_grow(p->arena, f->instructions, f->instruction_count, &f->instruction_capacity, sizeof *f->instructions);
     if (f->instructions == NULL) return DW_NO_MEMORY;
     f->instructions[f->instruction_count++] = in;

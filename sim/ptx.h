@@ -89,6 +89,7 @@ typedef struct ptx_operand ptx_operand;
 struct ptx_operand {
     ptx_operand_kind kind;
     bool negated;                 /* !p */
+    bool minus;                   /* REGISTER: -r, of vmad alone */
     int reg;                      /* REGISTER: index into the function's registers */
     int64_t value;                /* INTEGER; REAL: its bits; VARIABLE, ADDRESS: what is added; LABEL: index of the instruction */
     int real_bits;                /* REAL: 32 or 64 */

@@ -10,7 +10,7 @@
  *     // refuses: TEXT            fetching the kernel must fail with a message that contains this (the simulator only)
  *     // map: type=7 dims=8,9,7,2 lower=-1,-1 upper=-1,-1 channels=8 pixels=32 steps=1,1,1,1 swizzle=0 fill=0
  *                              a tensor map of im2col lies in front of what in points to, 128 bytes long; its tensor is what in points to, without gaps;
- *                              type, swizzle and fill are the driver's numbers
+ *                              type, swizzle, interleave and fill are the driver's numbers; with box=8,4,2 the map is tiled; strides=, in bytes, if there are gaps
  *     // needs: 100               compute capability; cases for others than the device's are skipped
  * --image FILE loads that image, a fatbin say, instead of the text of the case that follows; its kernel is compiled from a program that carries the
  * comments.
@@ -45,6 +45,8 @@ typedef struct driver {
     cuda_result (*MemFree_v2)(cuda_pointer);
     cuda_result (*MemcpyHtoD_v2)(cuda_pointer, const void *, size_t);
     cuda_result (*MemcpyDtoH_v2)(void *, cuda_pointer, size_t);
+    cuda_result (*TensorMapEncodeTiled)(cuda_tensor_map *, cuda_tensor_type, uint32_t, void *, const uint64_t *, const uint64_t *, const uint32_t *, const uint32_t *, cuda_tensor_interleave,
+                                        cuda_tensor_swizzle, cuda_tensor_promotion, cuda_tensor_fill);
     cuda_result (*TensorMapEncodeIm2col)(cuda_tensor_map *, cuda_tensor_type, uint32_t, void *, const uint64_t *, const uint64_t *, const int *, const int *, uint32_t, uint32_t, const uint32_t *,
                                          cuda_tensor_interleave, cuda_tensor_swizzle, cuda_tensor_promotion, cuda_tensor_fill);
     cuda_result (*LogsRegisterCallback)(cuda_log_callback, void *, cuda_log_handle *);
@@ -90,7 +92,7 @@ static bool load_driver(const char *path, driver *d) {
     } while (0)
     FIND(Init); FIND(DeviceGetAttribute); FIND(DevicePrimaryCtxRetain); FIND(DevicePrimaryCtxRelease_v2); FIND(CtxPushCurrent_v2); FIND(CtxSynchronize);
     FIND(LibraryLoadData); FIND(LibraryUnload); FIND(LibraryGetKernel); FIND(KernelGetFunction); FIND(KernelSetAttribute); FIND(LaunchKernelEx);
-    FIND(MemAlloc_v2); FIND(MemFree_v2); FIND(MemcpyHtoD_v2); FIND(MemcpyDtoH_v2); FIND(TensorMapEncodeIm2col); FIND(LogsRegisterCallback);
+    FIND(MemAlloc_v2); FIND(MemFree_v2); FIND(MemcpyHtoD_v2); FIND(MemcpyDtoH_v2); FIND(TensorMapEncodeTiled); FIND(TensorMapEncodeIm2col); FIND(LogsRegisterCallback);
 #undef FIND
     d->simulated = dlsym(library, "deepwell_sim_configure") != NULL;
     cuda_context context;
@@ -276,24 +278,32 @@ static uint32_t read_list(const char *line, const char *name, long long values[5
 
 static bool make_map(const driver *d, const test_case *c, cuda_pointer tensor, cuda_tensor_map *map) {
     static const int sizes[] = {1, 2, 4, 4, 8, 8, 2, 4, 8, 2, 4, 4, 4};
-    long long numbers[9][5] = {{0}};
-    static const char *const names[] = {"type=", "dims=", "lower=", "upper=", "channels=", "pixels=", "steps=", "swizzle=", "fill="};
+    enum { TYPE, DIMS, LOWER, UPPER, CHANNELS, PIXELS, STEPS, SWIZZLE, FILL, BOX, INTERLEAVE, STRIDES, FIELDS };
+    static const char *const names[FIELDS] = {"type=", "dims=", "lower=", "upper=", "channels=", "pixels=", "steps=", "swizzle=", "fill=", "box=", "interleave=", "strides="};
+    long long numbers[FIELDS][5] = {{0}};
+    uint32_t counts[FIELDS];
     uint64_t dims[5], strides[5];
     int lower[3], upper[3];
-    uint32_t steps[5], rank = 0;
-    for (int i = 0; i < 9; i++) {
-        const uint32_t count = read_list(c->map, names[i], numbers[i]);
-        if (i == 1) rank = count;
-    }
-    if (numbers[0][0] < 0 || numbers[0][0] > 12) return fail(c->name, "no type of a map", c->map);
+    uint32_t steps[5], box[5];
+    for (int i = 0; i < FIELDS; i++) counts[i] = read_list(c->map, names[i], numbers[i]);
+    const uint32_t rank = counts[DIMS];
+    if (numbers[TYPE][0] < 0 || numbers[TYPE][0] > 12) return fail(c->name, "no type of a map", c->map);
     for (uint32_t i = 0; i < rank; i++) {
-        dims[i] = (uint64_t)numbers[1][i];
-        strides[i] = (i == 0 ? (uint64_t)sizes[numbers[0][0]] : strides[i - 1]) * dims[i];
-        steps[i] = (uint32_t)numbers[6][i];
+        dims[i] = (uint64_t)numbers[DIMS][i];
+        strides[i] = (i == 0 ? (uint64_t)sizes[numbers[TYPE][0]] : strides[i - 1]) * dims[i];
+        if (i < counts[STRIDES]) strides[i] = (uint64_t)numbers[STRIDES][i];
+        steps[i] = (uint32_t)numbers[STEPS][i];
+        box[i] = (uint32_t)numbers[BOX][i];
     }
-    for (int i = 0; i < 3; i++) lower[i] = (int)numbers[2][i], upper[i] = (int)numbers[3][i];
-    const cuda_result result = d->TensorMapEncodeIm2col(map, (cuda_tensor_type)numbers[0][0], rank, (void *)(uintptr_t)tensor, dims, strides, lower, upper, (uint32_t)numbers[4][0], (uint32_t)numbers[5][0], steps,
-                                                        CUDA_INTERLEAVE_NONE, (cuda_tensor_swizzle)numbers[7][0], CUDA_PROMOTION_NONE, (cuda_tensor_fill)numbers[8][0]);
+    for (int i = 0; i < 3; i++) lower[i] = (int)numbers[LOWER][i], upper[i] = (int)numbers[UPPER][i];
+    const cuda_tensor_type type = (cuda_tensor_type)numbers[TYPE][0];
+    const cuda_tensor_interleave interleave = (cuda_tensor_interleave)numbers[INTERLEAVE][0];
+    const cuda_tensor_swizzle swizzle = (cuda_tensor_swizzle)numbers[SWIZZLE][0];
+    const cuda_tensor_fill fill = (cuda_tensor_fill)numbers[FILL][0];
+    void *address = (void *)(uintptr_t)tensor;
+    const cuda_result result = counts[BOX] > 0 ? d->TensorMapEncodeTiled(map, type, rank, address, dims, strides, box, steps, interleave, swizzle, CUDA_PROMOTION_NONE, fill)
+                                               : d->TensorMapEncodeIm2col(map, type, rank, address, dims, strides, lower, upper, (uint32_t)numbers[CHANNELS][0], (uint32_t)numbers[PIXELS][0], steps,
+                                                                          interleave, swizzle, CUDA_PROMOTION_NONE, fill);
     return c->refuses[0] != '\0' ? expect_message(c, c->refuses, result) : result == CUDA_OK || fail(c->name, "the map cannot be made", message);
 }
 
