@@ -28,11 +28,8 @@ typedef struct tma_tile {
 
 INLINE int ceil_div(int x, int y) { return (x + y - 1) / y; }
 
-/* The compiler computes it here and not again wherever it is used, which in the loop over k the products would wait for. */
-INLINE int kept(int x) {
-    asm volatile("" : "+r"(x));
-    return x;
-}
+/* Computed here and not again wherever it is used, which in the loop over k the products would wait for: what a shuffle gives, ptxas does not compute again. */
+INLINE int kept(int x) { return __shfl_sync(0xffffffff, x, threadIdx.x % 32); }
 
 INLINE constexpr int wave_count(const tma_shape s) { return s.tile_m / 128; }
 /* e4m3 tiles whose sums leave registers for one block's part alone. */

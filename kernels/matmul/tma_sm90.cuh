@@ -77,6 +77,7 @@ INLINE void load_scales(const matmul_sm90_arguments *g, const tma_shape s, tma_r
     uint32_t use = 0;
     tma_tile tile;
     depth_range(g, s, rank, &first, &end);
+    in_quads &= first % MATMUL_SLOT_BLOCKS == 0;
     for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
         if (s.groups) {
             __syncwarp();
@@ -85,7 +86,7 @@ INLINE void load_scales(const matmul_sm90_arguments *g, const tma_shape s, tma_r
         int column = lane * (s.tile_n / s.parts), at = column < s.tile_n / 2 ? tile.col + column : tile.up + column - s.tile_n / 2;
         uint32_t part = (min(at, g->n - 1) / 128 + (s.groups ? tile.group * ceil_div(g->n, 128) : 0)) * (uint32_t)g->b_scale_stride;
 #pragma unroll 1
-        for (int block = first / MATMUL_SLOT_BLOCKS * MATMUL_SLOT_BLOCKS; first < end && block < end; block += MATMUL_SLOT_BLOCKS) {
+        for (int block = first; block < end; block += MATMUL_SLOT_BLOCKS) {
             uint32_t slot = use % MATMUL_SLOTS, to = ring.scales + slot * MATMUL_SLOT_BYTES(s.tile_m) + lane * 16;
             mbarrier_wait(ring.scales_empty + 8 * slot, ~(use++ / MATMUL_SLOTS) & 1);
             if (lane < s.parts) load_scale_row(to + s.tile_m * 16, b + part + block, blocks - block, in_quads);
@@ -119,7 +120,6 @@ typedef struct tma_reader {
     uint32_t a, b;                /* its tiles, as lower halves of descriptors, */
     int behind;                   /* the oldest stage not handed back, */
     uint32_t release;             /* and barrier empty of the block that this lane tells; 0: none */
-    bool arrived;                 /* the stage is known to have arrived */
 } tma_reader;
 
 INLINE uint64_t descriptor_of(uint32_t low) { return (uint64_t)(1u << 30 | 64) << 32 | low; }
@@ -175,7 +175,7 @@ INLINE void clear_sums(const tma_shape s, float *sums) {
     const int values = s.tile_n / 2 * wave_count(s);
 #pragma unroll
     for (int i = 0; i < values; i++) {
-        if (is_large(s) && (i < 32 || i >= 96)) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sums[i]));
+        if (is_large(s)) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sums[i]));
         else sums[i] = 0;
     }
 }
@@ -202,48 +202,64 @@ INLINE void multiply_wave(const tma_shape s, const tma_reader *reader, int wave,
     wgmma_wait(0);
 }
 
-/* One block of k: its waves one after the other, each added in fp32, times its scales where there are some (scales: this block's of the first row). The two
- * warpgroups overlap products and sums; what comes between them is what the tensor core may wait for, so the next block's arrival is asked for before the sums. */
-INLINE void multiply_block_waves(const tma_shape s, tma_reader *reader, uint32_t scales, int row, float *sums) {
+/* Where a consumer stands in the ring of scales: slot and phase of its barriers, and which block of k of the slot. */
+typedef struct tma_scales {
+    uint32_t slot, phase, quarter;
+    uint32_t row;                 /* the place in a slot of this thread's first row */
+} tma_scales;
+
+INLINE uint32_t slot_full(const tma_ring *ring, const tma_scales *at) { return ring->scales_full + 8 * at->slot; }
+
+/* On to the next block's scales; with the last of a slot, or of a tile, the slot is handed back. */
+INLINE void next_scales(const tma_ring *ring, tma_scales *at, bool more) {
+    bool ends = at->quarter == MATMUL_SLOT_BLOCKS - 1 || !more;
+    __syncwarp();
+    if (ends && threadIdx.x % 32 == 0) mbarrier_arrive(ring->scales_empty + 8 * at->slot);
+    at->quarter = ends ? 0 : at->quarter + 1;
+    at->slot = ends ? at->slot ^ 1 : at->slot;
+    at->phase ^= ends && at->slot == 0;
+}
+
+/* One block of k, which has arrived: its waves one after the other, each added in fp32, times its scales where there are some. The two warpgroups overlap products and
+ * sums; what comes between a block's sums and the next one's products is what the tensor core may wait for. So addresses are computed while products run, and whether
+ * the next block has arrived is asked before the sums, which no branch divides. False: it had not, or there is none, which is more. */
+INLINE bool multiply_block_waves(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, bool more, float *sums) {
     const int values = s.tile_n / 2;
+    const uint32_t scales = ring->scales + at->slot * MATMUL_SLOT_BYTES(s.tile_m) + at->quarter * 4;
     float part[MOST_VALUES], parts[MOST_VALUES / 32];
-    if (s.parts > 0)
+    bool ready = more;
 #pragma unroll
-        for (int i = 0; i < s.parts; i++) parts[i] = ld_shared_f32(scales + (s.tile_m + i) * 16);
-    if (!reader->arrived) mbarrier_wait(reader->full, reader->phase);
+    for (int i = 0; i < s.parts; i++) parts[i] = ld_shared_f32(scales + (s.tile_m + i) * 16);
 #pragma unroll
     for (int wave = 0; wave < wave_count(s); wave++) {
         float rows[2];
         if (s.parts > 0)
-            for (int i = 0; i < 2; i++) rows[i] = ld_shared_f32(scales + (row + wave * 128 + 8 * i) * 16);
+            for (int i = 0; i < 2; i++) rows[i] = ld_shared_f32(at->row + scales + (wave * 128 + 8 * i) * 16);
         multiply_wave(s, reader, wave, part);
         if (wave == wave_count(s) - 1) {
             hand_back(reader, s);
             next_stage(reader, s);
-            reader->arrived = mbarrier_test_wait(reader->full, reader->phase);
+            ready &= mbarrier_test_wait(reader->full, reader->phase);
+            if (s.parts > 0) {
+                next_scales(ring, at, more);
+                ready &= mbarrier_test_wait(slot_full(ring, at), at->phase);
+            }
         }
         if (s.parts > 0) promote_scaled(s, rows, parts, part, sums + wave * values);
         else promote(values, part, sums + wave * values);
     }
+    return ready;
 }
 
-/* All blocks of k; with scales, slot by slot, so that the place of each in its slot is known to the compiler. */
-INLINE void multiply_tile_waves(const tma_shape s, const tma_ring *ring, tma_reader *reader, uint32_t *use, int row, int first, int end, float *sums) {
-    if (s.parts == 0) {
+/* All blocks of k. */
+INLINE void multiply_tile_waves(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, int first, int end, float *sums) {
+    bool more = first < end;
 #pragma unroll 1
-        for (int block = first; block < end; block++) multiply_block_waves(s, reader, 0, row, sums);
-        return;
-    }
-#pragma unroll 1
-    for (int block = first / MATMUL_SLOT_BLOCKS * MATMUL_SLOT_BLOCKS; first < end && block < end; block += MATMUL_SLOT_BLOCKS) {
-        uint32_t slot = *use % MATMUL_SLOTS, scales = ring->scales + slot * MATMUL_SLOT_BYTES(s.tile_m);
-        mbarrier_wait(ring->scales_full + 8 * slot, *use / MATMUL_SLOTS & 1);
-#pragma unroll
-        for (int quarter = 0; quarter < MATMUL_SLOT_BLOCKS; quarter++)
-            if (block + quarter >= first && block + quarter < end) multiply_block_waves(s, reader, scales + quarter * 4, row, sums);
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(ring->scales_empty + 8 * slot);
-        ++*use;
+    for (int block = first; more;) {
+        mbarrier_wait(reader->full, reader->phase);
+        if (s.parts > 0) mbarrier_wait(slot_full(ring, at), at->phase);
+        do more = ++block < end;
+        while (multiply_block_waves(s, ring, reader, at, more, sums));
     }
 }
 
@@ -280,9 +296,9 @@ INLINE void multiply_tile_promoted(const tma_shape s, tma_reader *reader, int fi
 
 INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
     const int values = s.tile_n / 2;
-    int thread = threadIdx.x % 128, lane = thread % 32, first, end, turn = first_turn(s), row_in_tile = kept(group * 64 + thread / 32 * 16 + lane / 4);
-    tma_reader reader = {0, 0, ring.full, 0, 0, 0, 0, false};
-    uint32_t use = 0;             /* slots of scales used up */
+    int thread = threadIdx.x % 128, lane = thread % 32, first, end, turn = first_turn(s), row_in_tile = group * 64 + thread / 32 * 16 + lane / 4;
+    tma_reader reader = {0, 0, ring.full, 0, 0, 0, 0};
+    tma_scales scales = {0, 0, 0, s.parts > 0 ? (uint32_t)kept(row_in_tile) * 16 : 0};
     int box = 0;
     tma_tile tile;
     reader.a = (uint32_t)wgmma_descriptor(ring.data + group * 64 * ROW_BYTES);
@@ -296,7 +312,7 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
         tma_head head;
         if (s.splits == 1 && s.element != TMA_E4M3) head = begin_head(g, s, &tile);
         if (s.element != TMA_E4M3) multiply_tile(s, &reader, first, end, sums);
-        else if (s.parts > 0 || is_large(s)) multiply_tile_waves(s, &ring, &reader, &use, row_in_tile, first, end, sums);
+        else if (s.parts > 0 || is_large(s)) multiply_tile_waves(s, &ring, &reader, &scales, first, end, sums);
         else multiply_tile_promoted(s, &reader, first, end, sums);
         if (s.splits > 1) {
             barrier_sync(1, 256);
