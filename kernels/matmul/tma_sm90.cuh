@@ -169,8 +169,8 @@ INLINE void multiply_tile(const tma_shape s, tma_reader *reader, int first, int 
 }
 
 /* Registers lie in two banks, by even and odd numbers. A multiply-add whose part and sum share one waits while products of the other warpgroup read and write
- * theirs, and which registers ptxas gives to sums depends on how they are cleared: in pairs, or one by one. This mixture leaves few sums of the large tiles in the
- * bank of their part; how many changes with any code of the kernel (README.md). */
+ * theirs, and which registers ptxas gives to sums depends on how they are cleared: in pairs, or one by one. One by one, no sum of the large tiles shares the bank of its
+ * part; that may change with any code of the kernel (README.md). */
 INLINE void clear_sums(const tma_shape s, float *sums) {
     const int values = s.tile_n / 2 * wave_count(s);
 #pragma unroll
