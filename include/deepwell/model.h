@@ -202,7 +202,8 @@ DW_API dw_status dw_trace(dw_context *context, const char *file, const dw_model_
                           const dw_named_tensor *inputs, dw_sink sink, void *user);
 
 /* Measures the products of a model on the GPU of options->device: every kernel that accepts one and every variant of it, at several numbers of rows. Gives a text for
- * dw_model_options.tuning; before: such a text, whose products are kept and not measured again, or NULL. UNSUPPORTED for the CPU, and for a simulated GPU. */
+ * dw_model_options.tuning; before: such a text, whose products are kept and not measured again, or NULL. UNSUPPORTED for the CPU, and for a simulated GPU.
+ * CANCELLED: the sink has got what was measured till then, unless that is nothing. */
 DW_API dw_status dw_tune(dw_context *context, const char *file, const dw_model_options *options, const char *before, dw_sink sink, void *user);
 /* A name for what such a text is good for: chip, driver and the content of this build's kernels; letters, digits, '-', '.' and '_'. */
 DW_API dw_status dw_tuning_key(dw_context *context, const char *device, char *key, size_t size);
@@ -211,7 +212,7 @@ DW_API dw_status dw_tuning_key(dw_context *context, const char *device, char *ke
  * inputs (count 0: a drawn text where the model makes one, else random ones), and what disturbances do to those of the CPU; perplexity; greedy text (of fewer tokens on a simulated GPU), with
  * the margin between the two best tokens where it differs. MISMATCH, when all is reported, where more differs than sums in another order explain:
  *   kernels     quantisers and integers bit for bit; other results to 1e-5 of the largest (1e-3 for products of 8-bit floats), and a last place of their format
- *   outputs     to 1e-5, or one and a half times as far as disturbances take those of the CPU, whichever is more (four of each): of the input, by 1e-7; of all sums, by 1e-7
+ *   outputs     to 1e-5, or one and a half times as far as disturbances take those of the CPU, whichever is more (eight of each): of the input, by 1e-7; of all sums, by 1e-7
  *               or by as much as the device's kernel was off on the CPU's operands (root mean squares)
  *   perplexity  to 0.2 %, over texts of up to 256 tokens, of which each side draws half, and as many as bring the standard error of the difference to 0.05 %, 32 at most
  *               (where that leaves it above 0.067 %, to three standard errors); a simulated GPU gets one text, of which the rule of outputs holds, too

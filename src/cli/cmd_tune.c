@@ -98,11 +98,11 @@ static int tune_into(cli *cli, const dw_model_options *options, const char *path
     char *before = NULL;
     int code = access(path, F_OK) == 0 ? cli_read_text("tuning", path, &before) : -1;
     if (code < 0) code = dw_tune(cli->context, cli->file, options, before, gather, &all) == DW_OK ? CLI_DONE : cli_fail(cli);
-    if (code == CLI_DONE && (all.failed || write_text(path, all.bytes) != 0)) {
+    const int measured = code == CLI_DONE || (code == CLI_FAILED && all.length > 0);      /* of a run that was interrupted, what it had measured */
+    if (measured && (all.failed || write_text(path, all.bytes) != 0)) {
         fprintf(stderr, "deepwell: IO: %s cannot be written: %s\n", path, strerror(errno));
         code = CLI_FAILED;
-    }
-    if (code == CLI_DONE) {
+    } else if (measured) {
         cli_print(NULL, all.bytes, all.length);
         fprintf(stderr, "kept in %s\n", path);
     }

@@ -8,7 +8,7 @@
 
 #include "engine/stepwise.h"
 
-enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, DISTURBANCES = 4, TEXTS = 32, DRAWN_AT_A_TIME = 2 };   /* a simulated GPU takes seconds for a token */
+enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, DISTURBANCES = 8, TEXTS = 32, DRAWN_AT_A_TIME = 2 };   /* a simulated GPU takes seconds for a token */
 static const double OUTPUT_BOUND = 1e-5, DISTURBED_TIMES = 1.5, MARGIN_TIMES = 10;   /* sums in another order differ by a few times 1e-7 */
 /* Of the perplexity; texts are added until the estimate's standard error is a fourth of it, or there are TEXTS. Where it is more, three of them are the bound. */
 static const double PERPLEXITY_BOUND = 0.002, PERPLEXITY_ERROR = 0.0005, PERPLEXITY_ERRORS = 3;
@@ -400,10 +400,10 @@ static dw_status take_inputs(beside *beside) {
     if (beside->cpu.model->step.plan != NULL) {
         const bool simulated = device_is_simulated(beside->gpu.model->device);
         status = run_text(beside, simulated ? SIMULATED_DRAWN : DRAWN, simulated ? SIMULATED_GREEDY : GREEDY);
-        if (status == DW_LIMIT && !simulated) status = run_text(beside, GREEDY, GREEDY);
+        if ((status == DW_LIMIT || status == DW_INVALID) && !simulated) status = run_text(beside, GREEDY, GREEDY);   /* INVALID: a table of positions that the graph says nothing of */
         beside->no_text = status == DW_OK ? NULL : reason_of(beside);
     }
-    if (status != DW_UNSUPPORTED && status != DW_LIMIT) return status;
+    if (status != DW_UNSUPPORTED && status != DW_LIMIT && status != DW_INVALID) return status;
     TRY_NEW(inputs, &beside->arena, plan->graph->input_count);
     TRY(engine_random_inputs(&beside->arena, plan, plan->typical, inputs));
     beside->inputs = inputs;

@@ -294,13 +294,14 @@ static dw_status tune_all_rows(tuning *t, const char *line, weights *w, plan_tun
 static dw_status tune_product(tuning *t, const char *line) {
     plan_tuned_product *product;
     weights w = {0};
+    const double start = engine_now();
     if (map_find(&t->choices.products, line) != NULL) return DW_OK;
     TRY_NEW(product, &t->arena, 1);
     product->line = line;
     dw_status status = tune_all_rows(t, line, &w, product);
     free_weights(t, &w);
     TRY(status);
-    text_printf(&t->out, "# of %s\n", line);
+    text_printf(&t->out, "# of %s, in %.1f s\n", line, engine_now() - start);
     t->products++;
     return map_set(&t->choices.products, line, product);
 }
@@ -395,11 +396,13 @@ static dw_status tune_model(tuning *t, const char *before) {
     t->choices.chip = key.chip;
     t->choices.driver = key.driver;
     t->choices.kernels = key.kernels;
-    TRY(tune_plan(t, t->model->full.plan));
-    TRY(tune_plan(t, t->model->step.plan));
-    TRY(tune_plan(t, t->model->prelude.plan));
+    const plan *plans[] = {t->model->full.plan, t->model->step.plan, t->model->prelude.plan};
+    dw_status status = DW_OK;
+    for (size_t i = 0; i < COUNT_OF(plans) && status == DW_OK; i++) status = tune_plan(t, plans[i]);
+    if (status != DW_OK && !(status == DW_CANCELLED && t->products > 0)) return status;
     if (t->compared > 0) text_printf(&t->out, "# choices by estimate take %.3fx the fastest (geometric mean of %d)\n", exp(t->logs / t->compared), t->compared);
-    return plan_tuning_print(&t->choices, &t->out);
+    TRY(plan_tuning_print(&t->choices, &t->out));
+    return status;
 }
 
 dw_status dw_tune(dw_context *context, const char *file, const dw_model_options *options, const char *before, dw_sink sink, void *user) {
@@ -411,7 +414,7 @@ dw_status dw_tune(dw_context *context, const char *file, const dw_model_options 
     arena_init(&t.arena, context);
     text_init(&t.out, context);
     dw_status status = tune_model(&t, before);
-    if (status == DW_OK) sink(user, text_string(&t.out), t.out.length);
+    if (status == DW_OK || (status == DW_CANCELLED && t.products > 0)) sink(user, text_string(&t.out), t.out.length);
     text_free(&t.out);
     arena_free(&t.arena);
     dw_model_destroy(t.model);
