@@ -53,6 +53,11 @@ static bool release_sources(sim_warp *w, uint32_t mask, const uint32_t *pending)
     return good;
 }
 
+/* The CTA of the cluster whose mbarrier hears of what a copy brings to that one. */
+static sim_cta *told_by(const struct sim_async *a, sim_cta *cta) {
+    return a->multicast == 0 ? a->mbarrier_cta : a->pair ? &a->warp->cta->cluster->ctas[(cta->rank & ~1) | (a->mbarrier_cta->rank & 1)] : cta;
+}
+
 static bool finish(struct sim_async *a) {
     sim_cluster *cluster = a->warp->cta->cluster;
     if (a->arrival) {
@@ -65,7 +70,7 @@ static bool finish(struct sim_async *a) {
         if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
         if (!async_copy(a, cta)) return false;
         async_set_flags(cta, a->shared, a->bytes, SHADOW_FLIGHT | SHADOW_GENERIC | SHADOW_RESPONSE | SHADOW_READ, a->response ? SHADOW_WRITTEN | SHADOW_RESPONSE : SHADOW_WRITTEN);
-        sim_cta *told = a->multicast == 0 ? a->mbarrier_cta : a->pair ? &cluster->ctas[(i & ~1) | (a->mbarrier_cta->rank & 1)] : cta;
+        sim_cta *told = told_by(a, cta);
         if (!sim_mbarrier_complete(a->warp, a->op, told, a->mbarrier, (uint32_t)a->arriving)) return false;
     }
     return true;
@@ -160,14 +165,14 @@ sim_cta *async_shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t add
     return &w->cta->cluster->ctas[rank];
 }
 
-/* Is the mbarrier one that the copy engine has been told of? */
-bool async_check_mbarrier(sim_warp *w, const sim_op *op, int lane, uint64_t address) {
-    uint64_t offset;
-    const sim_cta *cta = async_shared_side(w, op, lane, address, &offset);
-    if (cta == NULL) return false;
-    if (w->launch->options->inits_unfenced) return true;
-    if (offset + 8 > cta->shared_bytes || (cta->shared_shadow[offset] & (SHADOW_MBARRIER | SHADOW_GENERIC)) != (SHADOW_MBARRIER | SHADOW_GENERIC)) return true;
-    sim_find(w, op, lane, "the mbarrier at 0x%" PRIx64 " was initialised with no fence behind it: fence.mbarrier_init or fence.proxy.async before copies use it (option inits=unfenced: a barrier will do)", offset);
+/* Copies reach mbarriers by the generic proxy (PTX ISA 9.7.9.25), so within a CTA ordinary order will do, which is looked at elsewhere. That an mbarrier was initialised is known to
+ * other CTAs behind a fence, or an arrival at the cluster's barrier that releases. */
+static bool check_mbarrier(const struct sim_async *a, sim_cta *cta) {
+    const sim_cta *told = told_by(a, cta);
+    if (told == a->warp->cta || a->warp->launch->options->inits_unfenced) return true;
+    if (a->mbarrier + 8 > told->shared_bytes || (told->shared_shadow[a->mbarrier] & (SHADOW_MBARRIER | SHADOW_GENERIC)) != (SHADOW_MBARRIER | SHADOW_GENERIC)) return true;
+    sim_find(a->warp, a->op, a->lane, "the mbarrier at 0x%" PRIx64 " of the CTA of rank %d was initialised with no fence behind it that tells other CTAs: fence.mbarrier_init, or barrier.cluster.arrive that is not .relaxed (option inits=unfenced: "
+             "any barrier will do)", a->mbarrier, told->rank);
     return false;
 }
 
@@ -244,7 +249,7 @@ bool async_begin(struct sim_async *a, size_t align) {
     for (int i = 0; i < cluster->cta_count; i++) {
         sim_cta *cta = &cluster->ctas[i];
         if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
-        if (!check_shared(a->warp, a->op, a->lane, a, cta, align)) return false;
+        if (!check_shared(a->warp, a->op, a->lane, a, cta, align) || (a->mbarrier_cta != NULL && !check_mbarrier(a, cta))) return false;
         if (a->response && (sim_shadows_of(&cta->shared_shadow[a->shared], a->bytes).any & SHADOW_READ) != 0) {
             sim_find(a->warp, a->op, a->lane, "a response will come to 0x%" PRIx64 " of shared memory of the CTA of rank %d, where ordinary loads read the one before, with no fence.proxy.async::generic.release (or "
                      "fence.proxy.async) behind them", a->shared, cta->rank);
@@ -262,7 +267,6 @@ bool sim_async_respond(sim_warp *w, const sim_op *op, int lane, uint64_t address
     struct sim_async a = {.warp = w, .op = op, .lane = lane, .response = true, .bytes = 16, .arriving = 16};
     memcpy(a.words, words, sizeof a.words);
     if (all) a.multicast = (1u << w->cta->cluster->cta_count) - 1;
-    if (!async_check_mbarrier(w, op, lane, mbarrier)) return false;
     a.cta = async_shared_side(w, op, lane, address, &a.shared);
     a.mbarrier_cta = async_shared_side(w, op, lane, mbarrier, &a.mbarrier);
     return a.cta != NULL && a.mbarrier_cta != NULL && async_begin(&a, 16);
@@ -298,7 +302,6 @@ static sim_flow do_copy(sim_warp *w, const sim_op *op, uint32_t mask) {
         }
         a.cta = async_shared_side(w, op, lane, sim_address_of(w, &c->shared, lane), &a.shared);
         if (a.cta == NULL) return SIM_STOP;
-        if (!c->store && !async_check_mbarrier(w, op, lane, sim_address_of(w, &c->mbarrier, lane))) return SIM_STOP;
         if (c->mask != SIM_NO_ROW) a.multicast = ((const uint16_t *)sim_row(w, c->mask))[lane];
         if (!c->store) {
             a.mbarrier_cta = async_shared_side(w, op, lane, sim_address_of(w, &c->mbarrier, lane), &a.mbarrier);

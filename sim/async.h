@@ -57,8 +57,6 @@ bool async_copy(struct sim_async *a, sim_cta *cta);
 
 /* The CTA that an address in shared memory belongs to, and the offset in it; NULL: a finding was made. */
 sim_cta *async_shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t *offset);
-/* Is the mbarrier one that the copy engine has been told of? Else a finding, and false. */
-bool async_check_mbarrier(sim_warp *w, const sim_op *op, int lane, uint64_t address);
 /* Checks the shared sides, notes that they are in use, and has the copy done some time later. false: a finding was made. */
 bool async_begin(struct sim_async *a, size_t align);
 

@@ -36,7 +36,7 @@ static sim_flow do_bytes(sim_warp *w, const sim_op *op, uint32_t mask) {
         a.bytes = a.arriving = ((const uint32_t *)sim_row(w, n->bytes))[a.lane];
         if (a.bytes % 16 != 0) return sim_find(w, op, a.lane, "bulk copies move multiples of 16 bytes, not %zu", a.bytes);
         a.from = async_shared_side(w, op, a.lane, sim_address_of(w, &n->from, a.lane), &a.source);
-        if (a.from == NULL || !async_check_mbarrier(w, op, a.lane, sim_address_of(w, &n->mbarrier, a.lane)) || !find_target(w, op, &a)) return SIM_STOP;
+        if (a.from == NULL || !find_target(w, op, &a)) return SIM_STOP;
         if (a.from != w->cta) return sim_find(w, op, a.lane, "the source is in shared memory of the CTA of rank %d, and not in the own", a.from->rank);
         if (!async_begin(&a, 16)) return SIM_STOP;
     }

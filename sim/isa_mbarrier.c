@@ -275,14 +275,18 @@ void sim_mbarriers_at_end(sim_warp *w) {
     }
 }
 
-/* fence.mbarrier_init: asynchronous copies may use the mbarriers that were initialised before. */
+void sim_mbarriers_tell(sim_cta *cta) {
+    uint8_t *shadow = cta->shared_shadow;
+    for (size_t i = 0; i < cta->shared_bytes; i++) {
+        if ((shadow[i] & SHADOW_MBARRIER) != 0) shadow[i] &= (uint8_t)~SHADOW_GENERIC;
+    }
+}
+
+/* fence.mbarrier_init: other CTAs may use the mbarriers that were initialised before. */
 static sim_flow do_fence_init(sim_warp *w, const sim_op *op, uint32_t mask) {
     (void)op;
     (void)mask;
-    uint8_t *shadow = w->cta->shared_shadow;
-    for (size_t i = 0; i < w->cta->shared_bytes; i++) {
-        if ((shadow[i] & SHADOW_MBARRIER) != 0) shadow[i] &= (uint8_t)~SHADOW_GENERIC;
-    }
+    sim_mbarriers_tell(w->cta);
     return SIM_NEXT;
 }
 

@@ -240,6 +240,7 @@ static sim_flow do_cluster_arrive(sim_warp *w, const sim_op *op, uint32_t mask) 
         w->cluster_phase[i] = cluster->phase + 1;
     }
     order_through(w);
+    if (cluster->cta_count > 1 && !sim_has(&op->mods, SIM_MOD_relaxed)) sim_mbarriers_tell(w->cta);
     cluster->arrived += (uint32_t)count_bits(mask);
     sim_release_cluster(cluster);
     return SIM_NEXT;

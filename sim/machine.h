@@ -446,6 +446,8 @@ void sim_mbarrier_describe(const sim_cluster *cluster, uint64_t polled, uint32_t
 void sim_mbarriers_at_end(sim_warp *w);
 void sim_async_at_end(sim_warp *w);
 /* What becomes of the arrival that a lane's copies cause: one more is awaited, or one has come. false: a finding. */
+/* Other CTAs know from here on that the CTA's mbarriers were initialised. */
+void sim_mbarriers_tell(sim_cta *cta);
 bool sim_mbarrier_await(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset);
 bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset);
 /* The lane's copies of single threads that were issued before the serial number are done. */

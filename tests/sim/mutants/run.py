@@ -106,7 +106,8 @@ def equivalent_by_rule(case, kind, line, op, seed, mutated):
     next one orders all that it orders; or what comes between the barriers before and behind it and itself touches other shared variables on its two sides (flow.py). A wgmma.fence: every
     way to it comes by the one before, and nothing between touches what its products use. The only tcgen05.fence of a kernel whose waits acquire: without it they order tensor memory (9.7.16.6.3); or one on one of whose sides
     are allocations alone, which are synchronous (9.7.16.6.1) and ordered by barriers. tcgen05.wait::ld: the next tcgen05 instruction that is no load waits for the same loads (9.7.16.6.2.1.2), or there
-    is none; what the registers get does not depend on it (9.7.16.6.4.5)."""
+    is none; what the registers get does not depend on it (9.7.16.6.4.5). A fence.mbarrier_init where no CTA talks to another: copies reach mbarriers by the generic proxy (9.7.9.25), which barriers
+    order; or in front of an arrival at the cluster's barrier that releases what was initialised."""
     if kind in ("descriptor", "swizzle", "scale") and re.match(r"wgmma|tcgen05", op) and case.products(case.text, seed) == case.products(mutated, seed):
         return "the products are the same"
     if kind == "barrier" and case.line is None and (re.search(r"(?m)^// launch:.*block=(\d+)", case.text) or [0, "32"])[1] == "32" and "cluster" not in op:
@@ -118,6 +119,12 @@ def equivalent_by_rule(case, kind, line, op, seed, mutated):
             return "the next barrier orders the same"
         if flow.orders_nothing(case.text, line):
             return "other variables on its two sides"
+    if op.startswith("fence.mbarrier_init"):
+        if not re.search(r"barrier\.cluster|multicast::cluster|\bmapa\b", case.text):
+            return "no other CTA to tell"
+        arrival = re.search(r"barrier\.cluster\.arrive[\w.]*", "\n".join(case.text.split("\n")[line:]))
+        if arrival and "relaxed" not in arrival[0]:
+            return "the cluster's barrier tells"
     if op.startswith("wgmma.fence") and flow.is_fenced_before(case.text, line):
         return "the fence before it covers the same"
     if op.startswith("tcgen05.fence") and case.text.count("tcgen05.fence") == 1 and not re.search(r"mbarrier\.(try|test)_wait[\w.]*\.relaxed", case.text):
