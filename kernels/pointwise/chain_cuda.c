@@ -2,6 +2,7 @@
 #include "kernels/pointwise/chain_cuda.h"
 
 #include <assert.h>
+#include <string.h>
 
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
@@ -19,7 +20,7 @@ size_t chain_cuda_workspace(const kernel_run *run) {
     return 0;
 }
 
-/* ---- an element a thread ---- */
+/* ---- any format, lying in any way ---- */
 
 static int kind_of(const op_chain_step *step) {
     const dw_format format = step->in[0].format;
@@ -27,6 +28,19 @@ static int kind_of(const op_chain_step *step) {
     if (step->op == OP_where) return CHAIN_WHERE;
     if (format == DW_FORMAT_f64) return CHAIN_DOUBLE;
     return num_info(format)->class == NUM_FLOAT ? CHAIN_FLOAT : CHAIN_INTEGER;
+}
+
+/* A number as the kernel computes with it. */
+static uint64_t number_bits(const op_chain_read *read) {
+    uint64_t element = 0;
+    const dw_tensor tensor = {.format = read->format, .data = &element};
+    op_tensor_store(&tensor, NULL, read->number);
+    if (num_info(read->format)->class != NUM_FLOAT) return (uint64_t)op_tensor_load_int(&tensor, NULL);
+    if (read->format == DW_FORMAT_f64) return element;
+    const float value = (float)op_tensor_load(&tensor, NULL);
+    uint32_t bits;
+    memcpy(&bits, &value, sizeof bits);
+    return bits;
 }
 
 static void take_step(const op_chain_step *from, chain_step *to) {
@@ -37,8 +51,7 @@ static void take_step(const op_chain_step *from, chain_step *to) {
         const op_chain_read *read = &from->in[k];
         to->in[k] = (chain_read){.kind = kinds[read->kind], .index = (uint8_t)read->index, .format = (uint8_t)read->format,
                                  .element_bytes = (uint8_t)(dw_format_bits(read->format) / 8)};
-        const dw_tensor number = {.format = read->format, .data = &to->in[k].number};
-        if (read->kind == OP_CHAIN_NUMBER) op_tensor_store(&number, NULL, read->number);
+        if (read->kind == OP_CHAIN_NUMBER) to->in[k].number = number_bits(read);
     }
 }
 
@@ -52,7 +65,7 @@ static dw_status shape_plain(const kernel_run *run, const op_chain *chain, const
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_fault(&launch, &arguments->fault);
     for (int i = 0; i < chain->count; i++) take_step(&chain->steps[i], &arguments->steps[i]);
-    cuda_grid_items(&launch, nest->count);
+    cuda_grid_items(&launch, (nest->count + CHAIN_WIDTH - 1) / CHAIN_WIDTH);
     return launcher->add(launcher, &launch);
 }
 
@@ -98,42 +111,75 @@ static bool lay_vectors(const kernel_run *run, const cuda_nest *nest, chain_vect
 
 /* ---- instructions ---- */
 
+/* The function of (y, x) that is the op of (x, y), as x - y is -y + x; OP_COUNT: there is none. minimum and maximum choose between zeros by their order. */
+static op_id turned(op_id op) {
+    switch (op) {
+    case OP_add:
+    case OP_mul:
+    case OP_eq:
+    case OP_ne:
+    case OP_and:
+    case OP_or:
+    case OP_xor: return op;
+    case OP_sub: return OP_add;
+    case OP_lt: return OP_gt;
+    case OP_le: return OP_ge;
+    case OP_gt: return OP_lt;
+    case OP_ge: return OP_le;
+    default: return OP_COUNT;
+    }
+}
+static bool may_be_turned(const op_chain_step *step) { return step->n_in == 2 && turned(step->op) != OP_COUNT; }
+
 typedef struct assembler {
     const op_chain *chain;
     chain_vector_arguments *arguments;
     int slots[OP_CHAIN_STEPS];            /* of results that are kept; -1 */
+    int operand_slots[OP_CHAIN_OPERANDS]; /* and of operands that are read again; -1 */
     int slot_count;
 } assembler;
 
-/* Is the result of a step read otherwise than as the accumulator of the next one? There every operand may be it, of where the first alone. */
+/* Which operand of the step behind that result is the accumulator; -1: none. It is the first one, where it may be; the second of functions that may be turned round. */
+static int accumulator_of(const op_chain_step *reader, int result) {
+    for (int k = 0; k < reader->n_in; k++) {
+        const bool reads = reader->in[k].kind == OP_CHAIN_STEP && reader->in[k].index == result;
+        if (reads && (k == 0 || (k == 1 && may_be_turned(reader)))) return k;
+    }
+    return -1;
+}
+
+/* Is the result of a step read otherwise than as the accumulator of the next one? A function of it and itself reads the accumulator twice. */
 static bool is_kept(const op_chain *chain, int step) {
     for (int i = step + 1; i < chain->count; i++) {
         const op_chain_step *reader = &chain->steps[i];
+        const int accumulator = i == step + 1 ? accumulator_of(reader, step) : -1;
         for (int k = 0; k < reader->n_in; k++) {
             const bool reads = reader->in[k].kind == OP_CHAIN_STEP && reader->in[k].index == step;
-            if (reads && (i > step + 1 || (reader->op == OP_where && k > 0))) return true;
+            const bool is_twice = accumulator == 0 && k == 1 && reader->n_in == 2;
+            if (reads && k != accumulator && !is_twice) return true;
         }
     }
     return false;
 }
 
-static bool is_read_from(const op_chain *chain, int step, int first) {
+static bool is_read_from(const op_chain *chain, op_chain_kind kind, int index, int first) {
     for (int i = first; i < chain->count; i++)
         for (int k = 0; k < chain->steps[i].n_in; k++)
-            if (chain->steps[i].in[k].kind == OP_CHAIN_STEP && chain->steps[i].in[k].index == step) return true;
+            if (chain->steps[i].in[k].kind == kind && chain->steps[i].in[k].index == index) return true;
     return false;
 }
 
-/* A slot that no result holds which a later step than this one reads. */
-static void choose_slot(assembler *as, int step) {
+/* A slot whose value no step from that one on reads. */
+static int free_slot(assembler *as, int steps, int first) {
     unsigned taken = 0;
-    as->slots[step] = -1;
-    if (!is_kept(as->chain, step)) return;
-    for (int i = 0; i < step; i++)
-        if (as->slots[i] >= 0 && is_read_from(as->chain, i, step + 1)) taken |= 1u << as->slots[i];
-    as->slots[step] = 0;
-    while (taken >> as->slots[step] & 1) as->slots[step]++;
-    if (as->slots[step] >= as->slot_count) as->slot_count = as->slots[step] + 1;
+    int slot = 0;
+    for (int i = 0; i < steps; i++)
+        if (as->slots[i] >= 0 && is_read_from(as->chain, OP_CHAIN_STEP, i, first)) taken |= 1u << as->slots[i];
+    for (int i = 0; i < OP_CHAIN_OPERANDS; i++)
+        if (as->operand_slots[i] >= 0 && is_read_from(as->chain, OP_CHAIN_OPERAND, i, first)) taken |= 1u << as->operand_slots[i];
+    while (taken >> slot & 1) slot++;
+    if (slot >= as->slot_count) as->slot_count = slot + 1;
+    return slot;
 }
 
 static float number_of(const op_chain_read *read) {
@@ -141,8 +187,9 @@ static float number_of(const op_chain_read *read) {
 }
 
 static void read_y(const assembler *as, const op_chain_read *read, chain_code *code) {
-    code->y_index = (uint8_t)(read->kind == OP_CHAIN_STEP ? as->slots[read->index] : read->index);
-    code->y = read->kind == OP_CHAIN_NUMBER ? CHAIN_FROM_NUMBER : read->kind == OP_CHAIN_OPERAND ? CHAIN_FROM_OPERAND : CHAIN_FROM_SLOT;
+    const int slot = read->kind == OP_CHAIN_STEP ? as->slots[read->index] : read->kind == OP_CHAIN_OPERAND ? as->operand_slots[read->index] : -1;
+    code->y_index = (uint8_t)(slot >= 0 ? slot : read->index);
+    code->y = read->kind == OP_CHAIN_NUMBER ? CHAIN_FROM_NUMBER : slot >= 0 ? CHAIN_FROM_SLOT : CHAIN_FROM_OPERAND;
     code->y_number = read->kind == OP_CHAIN_NUMBER ? number_of(read) : 0;
 }
 
@@ -157,19 +204,15 @@ static void read_z(const assembler *as, const op_chain_read *read, chain_code *c
 static bool same_read(const op_chain_read *a, const op_chain_read *b) { return a->kind != OP_CHAIN_NUMBER && a->kind == b->kind && a->index == b->index; }
 
 /* Ops on bools, which are 0 and 1 in registers, by functions of real numbers. */
-static void take_bool_function(op_id op, chain_code *code) {
+static int bool_function(op_id op) {
     switch (op) {
     case OP_add:
-    case OP_or: code->function = POINTWISE_maximum; return;
+    case OP_or: return POINTWISE_maximum;
     case OP_and:
-    case OP_mul: code->function = POINTWISE_minimum; return;
-    case OP_xor: code->function = POINTWISE_ne; return;
-    case OP_not:
-        code->function = POINTWISE_eq;
-        code->y = CHAIN_FROM_NUMBER;
-        code->y_number = 0;
-        return;
-    default: code->function = (uint8_t)pointwise_function_of(op);
+    case OP_mul: return POINTWISE_minimum;
+    case OP_xor: return POINTWISE_ne;
+    case OP_not: return POINTWISE_eq;
+    default: return pointwise_function_of(op);
     }
 }
 
@@ -190,55 +233,80 @@ static bool is_exact(op_id op) {
     }
 }
 
-static chain_code *new_code(assembler *as) { return &as->arguments->codes[as->arguments->count++]; }
+static chain_code *new_code(assembler *as, int function) {
+    chain_code *code = &as->arguments->codes[as->arguments->count++];
+    *code = (chain_code){.function = (uint8_t)function, .rounds = CUDA_f32};
+    return code;
+}
 
-/* What the step does once its first operand is the accumulator. */
-static void take_function(const op_chain_step *step, chain_code *code) {
-    if (step->op == OP_cast) {
-        const bool to_bool = step->to == DW_FORMAT_bool;
-        code->function = to_bool ? POINTWISE_ne : POINTWISE_COUNT;
-        code->y = to_bool ? CHAIN_FROM_NUMBER : CHAIN_FROM_NOTHING;
-        code->y_number = 0;
-    } else if (step->op == OP_where) {
-        code->function = CHAIN_SELECT;
-    } else if (step->in[0].format == DW_FORMAT_bool) {
-        take_bool_function(step->op, code);
-    } else {
-        code->function = (uint8_t)pointwise_function_of(step->op);
+/* Sums and products with a number have functions of their own; x - 3 is x + -3. */
+static void read_number_shortly(op_id op, chain_code *code) {
+    if (code->y != CHAIN_FROM_NUMBER) return;
+    if (op == OP_mul) code->function = CHAIN_MUL_NUMBER;
+    if (op == OP_add || op == OP_sub) code->function = CHAIN_ADD_NUMBER;
+    if (op == OP_sub) code->y_number = -code->y_number;
+}
+
+/* Of two operands, the accumulator being operand first. */
+static chain_code *take_pair(assembler *as, const op_chain_step *step, int first) {
+    const bool is_bool = step->in[0].format == DW_FORMAT_bool, is_same = same_read(&step->in[0], &step->in[1]);
+    const op_id op = first == 1 ? turned(step->op) : step->op;
+    if (first == 1 && step->op == OP_sub) new_code(as, POINTWISE_neg);
+    chain_code *code = new_code(as, is_bool ? bool_function(op) : pointwise_function_of(op));
+    if (is_same) code->y = CHAIN_FROM_ACCUMULATOR;
+    else read_y(as, &step->in[1 - first], code);
+    if (!is_bool) read_number_shortly(op, code);
+    return code;
+}
+
+/* What the step does once operand first is the accumulator. */
+static chain_code *take_function(assembler *as, const op_chain_step *step, int first) {
+    const bool compares = (step->op == OP_cast && step->to == DW_FORMAT_bool) || step->op == OP_not;   /* with zero: is it another number, or none? */
+    if (step->n_in == 2) return take_pair(as, step, first);
+    chain_code *code = new_code(as, step->op == OP_where ? CHAIN_SELECT : step->op == OP_not ? POINTWISE_eq : compares ? POINTWISE_ne : pointwise_function_of(step->op));
+    if (compares) code->y = CHAIN_FROM_NUMBER;
+    if (step->op == OP_where) {
+        read_y(as, &step->in[1], code);
+        read_z(as, &step->in[2], code);
     }
+    return code;
+}
+
+/* The step's first operand becomes the accumulator, and one in memory is kept where it is read again. */
+static void load_first(assembler *as, int index) {
+    const op_chain_step *step = &as->chain->steps[index];
+    const op_chain_read *read = &step->in[0];
+    chain_code *code = new_code(as, CHAIN_LOAD);
+    read_y(as, read, code);
+    bool is_again = is_read_from(as->chain, OP_CHAIN_OPERAND, read->index, index + 1);
+    if (step->op == OP_where) is_again |= same_read(read, &step->in[1]) || same_read(read, &step->in[2]);
+    if (read->kind != OP_CHAIN_OPERAND || as->operand_slots[read->index] >= 0 || !is_again) return;
+    as->operand_slots[read->index] = free_slot(as, index, index);
+    code->keep = (uint8_t)(as->operand_slots[read->index] + 1);
 }
 
 static void take_code(assembler *as, int index) {
     const op_chain_step *step = &as->chain->steps[index];
-    int first = 0;                                /* the operand that is the accumulator */
-    const bool is_after = index > 0;
-    const op_chain_read before = {.kind = OP_CHAIN_STEP, .index = index - 1};
-    const int could_be = step->op == OP_where ? 1 : step->n_in;
-    while (is_after && first < could_be && !same_read(&step->in[first], &before)) first++;
-    if (!is_after || first == could_be) {
-        chain_code *load = new_code(as);
+    int first = index > 0 ? accumulator_of(step, index - 1) : -1;
+    if (first < 0) {
+        load_first(as, index);
         first = 0;
-        *load = (chain_code){.function = CHAIN_LOAD, .rounds = CUDA_f32};
-        read_y(as, &step->in[0], load);
     }
-    chain_code *code = new_code(as);
-    *code = (chain_code){.rounds = (uint8_t)(step->format == DW_FORMAT_bool || is_exact(step->op) ? CUDA_f32 : step->format), .swapped = first == 1};
-    if (step->n_in > 1) read_y(as, &step->in[first == 1 ? 0 : 1], code);
-    if (step->n_in == 2 && same_read(&step->in[0], &step->in[1])) code->y = CHAIN_FROM_ACCUMULATOR;
-    if (step->n_in > 2) read_z(as, &step->in[2], code);
-    take_function(step, code);
-    choose_slot(as, index);
+    chain_code *code = take_function(as, step, first);
+    if (step->format != DW_FORMAT_bool && !is_exact(step->op)) code->rounds = (uint8_t)step->format;
+    as->slots[index] = is_kept(as->chain, index) ? free_slot(as, index, index + 1) : -1;
     code->keep = (uint8_t)(as->slots[index] + 1);
 }
 
 static dw_status shape_vectors(const kernel_run *run, const op_chain *chain, kernel_launch *launch, chain_vector_arguments *arguments, kernel_launcher *launcher) {
     assembler as = {.chain = chain, .arguments = arguments};
     arguments->operands = run->call.n_in;
+    for (int i = 0; i < OP_CHAIN_OPERANDS; i++) as.operand_slots[i] = -1;
     for (int i = 0; i < run->call.n_in; i++) cuda_take_array(launch, run, i, &arguments->in[i]);
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
     for (int i = 0; i < chain->count; i++) take_code(&as, i);
-    launch->shared_bytes = (uint32_t)as.slot_count * CUDA_THREADS * CUDA_VECTOR * (uint32_t)sizeof(float);
-    cuda_grid_items(launch, arguments->nest.count);
+    launch->shared_bytes = (uint32_t)as.slot_count * CUDA_THREADS * CHAIN_VECTORS * CUDA_VECTOR * (uint32_t)sizeof(float);
+    cuda_grid_items(launch, (arguments->nest.count + CHAIN_VECTORS - 1) / CHAIN_VECTORS);
     return launcher->add(launcher, launch);
 }
 

@@ -2,11 +2,15 @@
 #ifndef KERNELS_CHAIN_CUDA_H
 #define KERNELS_CHAIN_CUDA_H
 
+#include <stdalign.h>
+
 #include "kernels/pointwise/pointwise_cuda.h"
 
 enum { CHAIN_STEPS = 16, CHAIN_OPERANDS = 8, CHAIN_READS = 3 };
 
-/* ---- an element a thread (pointwise.cu): the steps as they are, each by the function of its op ---- */
+/* ---- any format, lying in any way (pointwise.cu): the steps as they are, each by the function of its op ---- */
+
+enum { CHAIN_WIDTH = 4 };     /* elements of a thread */
 
 enum { CHAIN_OPERAND, CHAIN_RESULT, CHAIN_NUMBER };                                  /* what a step reads, as op_chain_kind */
 enum { CHAIN_FLOAT, CHAIN_DOUBLE, CHAIN_INTEGER, CHAIN_CAST, CHAIN_WHERE };          /* how it is computed */
@@ -15,7 +19,7 @@ typedef struct chain_read {
     uint8_t kind, index;
     uint8_t format, element_bytes;
     uint32_t unused;
-    uint64_t number;              /* the bits of an element */
+    uint64_t number;              /* an int64, or the bits of a double or a float */
 } chain_read;
 typedef struct chain_step {
     chain_read in[CHAIN_READS];
@@ -31,22 +35,29 @@ typedef struct chain_arguments {
     chain_step steps[CHAIN_STEPS];
 } chain_arguments;
 
-/* ---- eight elements a thread (chain_vectors.cu): instructions of a machine with one accumulator and slots ---- */
+/* ---- vectors of eight elements (chain_vectors.cu): instructions of a machine with one accumulator and slots ---- */
+
+enum { CHAIN_VECTORS = 2 };   /* of a thread */
 
 /* What an instruction reads. */
 enum { CHAIN_FROM_NOTHING, CHAIN_FROM_NUMBER, CHAIN_FROM_OPERAND, CHAIN_FROM_SLOT, CHAIN_FROM_ACCUMULATOR };
 
-/* accumulator = function(accumulator, y), or of (y, accumulator) where swapped; rounded; kept. Functions beside POINTWISE_*: */
-enum { CHAIN_LOAD = POINTWISE_COUNT + 1, CHAIN_SELECT };   /* y; accumulator != 0 ? y : z. POINTWISE_COUNT: the accumulator itself */
+/* accumulator = function(accumulator, y); rounded; kept. Functions beside POINTWISE_*, of which POINTWISE_COUNT is the accumulator itself. */
+enum {
+    CHAIN_LOAD = POINTWISE_COUNT + 1,   /* y */
+    CHAIN_SELECT,                       /* accumulator != 0 ? y : z */
+    CHAIN_ADD_NUMBER,                   /* accumulator + y_number, y unread; the most frequent ones have the shortest way */
+    CHAIN_MUL_NUMBER
+};
 typedef struct chain_code {
-    uint8_t function, swapped;
-    uint8_t rounds;               /* to this format; CUDA_f32: not at all */
+    uint8_t function, y, y_index;
     uint8_t keep;                 /* in slot keep - 1; 0: nowhere */
-    uint8_t y, y_index, z, z_index;
+    uint8_t rounds;               /* to this format; CUDA_f32: not at all */
+    uint8_t z, z_index, unused;
     float y_number, z_number;
 } chain_code;
 
-enum { CHAIN_CODES = 3 * CHAIN_STEPS };   /* a load before, and a rounding behind each step, at the most */
+enum { CHAIN_CODES = 2 * CHAIN_STEPS };   /* two a step at the most: a load or a change of sign, and the function */
 
 /* How an operand's eight elements lie: one for all, side by side at a multiple of 16 bytes, or step apart. */
 enum { CHAIN_REPEATS, CHAIN_DENSE, CHAIN_APART };
@@ -58,7 +69,7 @@ typedef struct chain_vector_arguments {
     uint8_t lies[CHAIN_OPERANDS];
     int32_t operands, count;
     int64_t elements;             /* of a nest of one axis, whose last vector may be short */
-    chain_code codes[CHAIN_CODES];
+    alignas(16) chain_code codes[CHAIN_CODES];
 } chain_vector_arguments;
 
 #endif

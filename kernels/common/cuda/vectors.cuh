@@ -9,19 +9,27 @@ static_assert((int)PIECE == (int)CUDA_VECTOR, "a vector is a piece");
 INLINE uint4 load_uint4(const cuda_array *array, int64_t at, const int bytes) { return *(const uint4 *)(array->data + (uint64_t)at * bytes); }
 INLINE void store_uint4(const cuda_array *array, int64_t at, const int bytes, uint4 words) { *(uint4 *)(array->data + (uint64_t)at * bytes) = words; }
 
+INLINE void load_vector_of(const int format, const cuda_array *array, int64_t at, float *x) {
+    if (format != CUDA_f32) {
+        unpack_halves(format, load_uint4(array, at, 2), x);
+        return;
+    }
+    uint4 low = load_uint4(array, at, 4), high = load_uint4(array, at + 4, 4);
+    uint32_t bits[PIECE] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
+    EACH_OF_PIECE(i) x[i] = __uint_as_float(bits[i]);
+}
+
 /* step 0: one element for all eight. */
 INLINE void load_vector(const cuda_array *array, int64_t at, int step, float *x) {
     if (step == 0) {
         float one = element_at(array->format, array->data, at);
         EACH_OF_PIECE(i) x[i] = one;
     } else if (array->format == CUDA_f32) {
-        uint4 low = load_uint4(array, at, 4), high = load_uint4(array, at + 4, 4);
-        uint32_t bits[PIECE] = {low.x, low.y, low.z, low.w, high.x, high.y, high.z, high.w};
-        EACH_OF_PIECE(i) x[i] = __uint_as_float(bits[i]);
+        load_vector_of(CUDA_f32, array, at, x);
     } else if (array->format == CUDA_bf16) {
-        unpack_halves(CUDA_bf16, load_uint4(array, at, 2), x);
+        load_vector_of(CUDA_bf16, array, at, x);
     } else {
-        unpack_halves(CUDA_f16, load_uint4(array, at, 2), x);
+        load_vector_of(CUDA_f16, array, at, x);
     }
 }
 
