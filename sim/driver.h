@@ -35,6 +35,7 @@ typedef struct driver {
     sim_spares spares;
     uint64_t epoch;
     int64_t fail_alloc, fail_launch;   /* the n-th from now fails; 0: none */
+    bool times_zero;                   /* between events lies no time, instead of none that is known */
     sim_trace trace;
     cuda_result broken;                /* what a finding left behind: every later call returns it */
     cuda_log_callback log;
