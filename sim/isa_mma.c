@@ -86,7 +86,7 @@ static bool place_sparse(sim_warp *w, const sim_op *op, const mma_op *p, fragmen
         f->there[row] = 0;
         for (int group = 0; group < groups; group++) {
             const uint32_t bits = metadata_of(op, p, words, row, group, groups), first = bits & 3, second = bits >> 2;
-            if (each == 2 ? bits != 4 && bits != 14 : first >= second) {
+            if (each == 2 ? bits != 4 && bits != 14 : !product_names_places(bits, packed[group * 2], packed[group * 2 + 1])) {
                 sim_find(w, op, -1, "the metadata of row %d, columns %d to %d, is %u, which names no places", row, group * each, group * each + each - 1, bits);
                 return false;
             }

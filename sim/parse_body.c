@@ -40,6 +40,16 @@ parse_name *parse_find(parser *p, const char *name, int scope, int *reg) {
 
 /* ---- operands ---- */
 
+/* ".y" behind the name of a vector register. */
+static dw_status parse_member(parser *p, const parse_name *vector, ptx_operand *o) {
+    const char *members = "xyzw", *colours = "rgba", letter = p->token.kind == PTX_WORD && !p->token.spaced && p->token.length == 2 ? p->token.text[1] : '?';
+    const char *at = strchr(members, letter), *colour = strchr(colours, letter);
+    int index = at != NULL ? (int)(at - members) : colour != NULL ? (int)(colour - colours) : 4;
+    if (index >= vector->vector) return parse_fail(p, "%s is a vector register of %d: name one of its members, as %s.x", o->name, vector->vector, o->name);
+    o->reg = vector->reg + index;
+    return parse_next(p);
+}
+
 /* What a name means where it stands; labels and functions may come later, so an unknown name is left to parse_resolve. */
 static dw_status name_operand(parser *p, ptx_operand *o) {
     int reg = -1;
@@ -53,6 +63,7 @@ static dw_status name_operand(parser *p, ptx_operand *o) {
     if (found != NULL && reg >= 0) {
         o->kind = PTX_OPERAND_REGISTER;
         o->reg = reg;
+        if (found->vector > 1) return parse_member(p, found, o);
         if (p->token.kind != PTX_WORD || p->token.spaced) return DW_OK;
         o->select = arena_printf(p->arena, "%.*s", (int)p->token.length, p->token.text);
         return o->select != NULL ? parse_next(p) : DW_NO_MEMORY;

@@ -18,6 +18,7 @@ struct parse_name {
     parse_name *older;         /* of the same spelling */
     int scope;
     int reg, range;            /* first register; range > 0: that many, called name0, name1, .. */
+    int vector;                /* > 1: as many registers from reg on, which .x, .y, .z, .w behind the name choose */
     ptx_variable *variable;
     int64_t label;             /* index of the instruction; -1: no label */
 };

@@ -31,13 +31,15 @@ dw_status parse_add_register(parser *p, const char *name, ptx_type type, int *re
 }
 
 /* name, or name<count>, each with commas. */
-static dw_status parse_registers(parser *p, ptx_type type, const char *name) {
+static dw_status parse_registers(parser *p, ptx_type type, int vector, const char *name) {
     for (;;) {
         parse_name *made;
         bool range, more;
-        int64_t count = 1;
+        int64_t count = vector;
         TRY(parse_declare(p, name, &made));
+        made->vector = vector;
         TRY(parse_accept(p, "<", &range));
+        if (range && vector > 1) return parse_fail(p, "ranges of vector registers are not supported: declare them one by one");
         if (range) {
             TRY(parse_integer(p, &count));
             TRY(parse_expect(p, ">"));
@@ -250,8 +252,7 @@ dw_status parse_variables(parser *p, ptx_space space, bool external, bool visibl
     TRY(parse_type(p, &type, &align, &vector));
     TRY(parse_take_name(p, &name));
     if (space == PTX_REG) {
-        if (vector != 1) return parse_fail(p, "vector registers are not supported: declare their members");
-        TRY(parse_registers(p, type, name));
+        TRY(parse_registers(p, type, vector, name));
         return parse_expect(p, ";");
     }
     for (;;) {

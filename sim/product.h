@@ -19,6 +19,8 @@ static inline int32_t product_first_special(const product_format *f) {
     int32_t end = 1 << (f->exponent_bits + f->mantissa);
     return f->special == PRODUCT_FINITE ? end : f->special == PRODUCT_ONE_NAN ? end - 1 : end - (1 << f->mantissa);
 }
+/* Do four bits of metadata of a sparse A name two of four places? Compressors name place 0 twice where both elements are zeros, for which it is the same wherever they stand. */
+static inline bool product_names_places(uint32_t metadata, uint32_t element, uint32_t other) { return (metadata & 3) < metadata >> 2 || (metadata == 0 && element == 0 && other == 0); }
 product_number product_read(const product_format *f, uint32_t code, bool negate);
 
 /* fraction: bits kept behind the largest exponent. result_bits: of the result's fraction. Returns the bits of an fp32. a and b: count factors each. */

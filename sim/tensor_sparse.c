@@ -1,4 +1,5 @@
 /* A sparse A of tcgen05.mma (PTX ISA 9.7.16.10.8): the metadata in tensor memory, which lie as CuTe has them. */
+#include "product.h"
 #include "tmem.h"
 #include "umma_place.h"
 
@@ -45,7 +46,9 @@ bool tensor_place_sparse(const tensor_task *t, const sim_cta *cta, int row, cons
         }
         if (!check_copies(t, cta, lane, column)) return false;
         const uint32_t bits = cta->tmem->cells[lane][column] >> (bit % 32) & 15, first = bits & 3, second = bits >> 2;
-        if (width == 2 ? bits != 4 && bits != 14 : first >= second && bits != 6) {
+        const uint32_t *elements = &stored[chunk * width / 2];   /* of width 8, pairs of them */
+        const uint32_t one = width == 8 ? elements[0] | elements[1] : elements[0], other = width == 8 ? elements[2] | elements[3] : elements[1];
+        if (width == 2 ? bits != 4 && bits != 14 : bits != 6 && !product_names_places(bits, one, other)) {
             sim_find(t->warp, t->op, t->lane, "the metadata of A's row %d, columns %d to %d, is %u (lane %d, column %d, bit %d), which names no places", row, chunk * width, chunk * width + width - 1,
                      bits, lane, column, bit % 32);
             return false;

@@ -2,6 +2,7 @@
 #include "wgmma_operand.h"
 
 #include "order.h"
+#include "product.h"
 
 enum { CHUNK = 16 };
 
@@ -107,7 +108,7 @@ bool wgmma_spread(sim_warp *w, const struct sim_product *issued, operand *a, pat
         there->row[row] = 0;
         for (int group = 0; group < groups; group++) {
             const uint32_t bits = metadata_of(issued, bytes, row, group, groups), first = bits & 3, second = bits >> 2;
-            const bool valid = bytes == 4 ? bits == 4 || bits == 14 : first < second;
+            const bool valid = bytes == 4 ? bits == 4 || bits == 14 : product_names_places(bits, packed[group * 2], packed[group * 2 + 1]);
             if (!valid) {
                 sim_find(w, issued->op, -1, "the metadata of row %d, columns %d to %d, is %u, which names no places", row, group * each, group * each + each - 1, bits);
                 return false;
