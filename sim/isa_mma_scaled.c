@@ -2,6 +2,7 @@
  * of packed 4-bit, elements (isa_mma.c); sums are those of tcgen05.mma of the same kind, as the units of sm_120 are published to add, too. Row g of A has its scales in the first lane
  * of a pair of lane 4 g's quad, row g + 8 in the second; column g of B in one lane of the quad. The metadata of a sparse A lies as that of 8-bit integers does (PTX ISA 9.7.14.6). */
 #include "decode.h"
+#include "product.h"
 #include "umma_product.h"
 
 enum { ROWS = 16, COLUMNS = 8, A_REGISTERS = 4, B_REGISTERS = 4 };
@@ -53,7 +54,8 @@ static bool spread(sim_warp *w, const sim_op *op, umma_numbers *a) {
         there[0] = there[1] = 0;
         for (int chunk = 0; chunk < 16; chunk++) {
             const uint32_t bits = metadata[row % 8 * 4 + row / 8 + chunk / 8 * 2] >> (chunk % 8 * 4) & 15, first = bits & 3, second = bits >> 2;
-            if (first >= second) {
+            const uint32_t *pair = &stored[chunk * width / 2];   /* of unit 2, two pairs */
+            if (!product_names_places(bits, unit == 2 ? pair[0] | pair[1] : pair[0], unit == 2 ? pair[2] | pair[3] : pair[1])) {
                 sim_find(w, op, -1, "the metadata of row %d, columns %d to %d, is %u, which names no places", row, chunk * width, chunk * width + width - 1, bits);
                 return false;
             }
@@ -157,7 +159,7 @@ static umma_type type_of(ptx_type type) {
 
 static bool decode_metadata(sim_decoding *d, scaled_op *s) {
     const ptx_operand *selector = &d->instruction->operands[5];
-    if (selector->kind == PTX_OPERAND_INTEGER && selector->value == 0) return sim_decode_source(d, &d->instruction->operands[4], PTX_b32, &s->metadata) == DW_OK;
+    if (selector->kind == PTX_OPERAND_INTEGER && selector->value == 0) return decode_words(d, &d->instruction->operands[4], 1, false, PTX_b32, &s->metadata);
     d->why = "the selector of metadata is the constant 0";
     return false;
 }
