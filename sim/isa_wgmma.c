@@ -181,7 +181,7 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
         release_registers(p);
         done++;
     }
-    memmove(w->products, w->products + done, (w->product_count -= done) * sizeof *w->products);
+    if (done > 0) memmove(w->products, w->products + done, (w->product_count -= done) * sizeof *w->products);
     if (begun) return SIM_NEXT;
     w->now->wait = SIM_WAIT_POLL;   /* it comes back to this instruction */
     return SIM_WAIT;
