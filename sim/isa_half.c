@@ -5,6 +5,9 @@
 #include "num/num.h"
 #include "real.h"
 
+/* The NaN that copies fill with (async_copy.c), of both formats: fma.oob knows it, of either sign, in a and b, as an H200 does. */
+enum { OOB_NAN = 0x7ff7 };
+
 typedef enum operation { ADD, SUB, MUL, FMA, NEG, ABS, MIN, MAX, TANH, EX2 } operation;
 
 static inline bool is_bf16(const sim_op *op) { return op->type == PTX_bf16 || op->type == PTX_bf16x2; }
@@ -33,6 +36,7 @@ static uint16_t extreme16(const sim_op *op, uint16_t a, uint16_t b, bool bf16) {
 
 static uint16_t compute(const sim_op *op, uint16_t a, uint16_t b, uint16_t c) {
     bool bf16 = is_bf16(op), ftz = sim_has(&op->mods, SIM_MOD_ftz);
+    if (sim_has(&op->mods, SIM_MOD_oob) && ((a & 0x7fff) == OOB_NAN || (b & 0x7fff) == OOB_NAN)) return 0;
     if (ftz) {
         a = flush16(a, bf16);
         b = flush16(b, bf16);

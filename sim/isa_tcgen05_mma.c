@@ -69,6 +69,7 @@ static void extent(const umma_product *p, const operand *o, int *outer, int *chu
     *chunks = ((o->mn_major ? o->first % each + o->rows : o->depth) + each - 1) / each;
 }
 
+/* Where 16 bytes of the operand lie, which counts from its first row on. */
 static uint32_t chunk_of(const umma_product *p, const operand *o, const umma_matrix *m, int outer, int chunk) {
     return o->mn_major ? umma_chunk(m, true, outer, chunk + o->first / per_chunk(p, o->type)) : umma_chunk(m, false, outer + o->first, chunk);
 }
@@ -143,6 +144,7 @@ static bool read_scales(const tensor_task *t, const sim_cta *cta, uint32_t addre
 
 /* ---- computing ---- */
 
+/* Columns that the mask names are zeros, whatever lies in shared memory. */
 static void clear_columns(const tensor_task *t, umma_numbers *numbers) {
     for (int i = 0; i < t->product.n; i++) {
         if ((t->mask.zero[i / 64] >> (i % 64) & 1) == 0) continue;
