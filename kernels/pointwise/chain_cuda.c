@@ -13,7 +13,14 @@ static_assert(sizeof(chain_arguments) <= KERNEL_ARGUMENT_BYTES && sizeof(chain_v
 
 const char *chain_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-double chain_cuda_cost(const kernel_problem *problem) { return cuda_vector_cost(problem); }
+static bool is_of_vectors(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16 || format == DW_FORMAT_bool; }
+
+/* Steps and bandwidth as an H200 has them; that rows are of whole vectors is assumed. */
+double chain_cuda_cost(const kernel_problem *problem) {
+    bool in_vectors = chip_has(problem->chip, CHIP_tma) && is_of_vectors(problem->out[0]->format);
+    for (int i = 0; i < problem->n_in; i++) in_vectors &= is_of_vectors(problem->in[i]->format);
+    return in_vectors ? kernel_roofline(problem, DW_FORMAT_f32, 0.045, 0.65) : kernel_roofline(problem, DW_FORMAT_f32, 0.0015, 0.25);
+}
 
 size_t chain_cuda_workspace(const kernel_run *run) {
     (void)run;
@@ -70,8 +77,6 @@ static dw_status shape_plain(const kernel_run *run, const op_chain *chain, const
 }
 
 /* ---- eight elements a thread: which chains, lying how ---- */
-
-static bool is_of_vectors(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16 || format == DW_FORMAT_bool; }
 
 static bool has_vectors(const kernel_run *run, const op_chain *chain) {
     if (!chip_has(run->chip, CHIP_tma)) return false;

@@ -12,7 +12,10 @@
 
 #include <string.h>
 
-enum { MOST_BETWEEN = 256 };   /* nodes that are looked at between two members */
+enum {
+    MOST_BETWEEN = 256,           /* nodes that are looked at between two members */
+    MOST_WIDE = 1 << 20           /* elements of a chain that computes with integers or f64: beyond it a GPU is faster with its ops one by one */
+};
 
 typedef struct group {
     const pass_options *options;
@@ -281,6 +284,13 @@ static dw_status make_chain(ir_graph *graph, group *group, ir_node **before) {
 
 /* ---- the pass ---- */
 
+static bool is_known_to_be_large(const op_type *type) {
+    int64_t count = 1, size;
+    for (int i = 0; i < type->rank; i++)
+        if (dim_is_constant(type->dims[i], &size) && !base_mul_i64(count, size, &count)) return true;
+    return count > MOST_WIDE;
+}
+
 static dw_status find_last_reads(const ir_graph *graph, arena *arena, int **last_reads) {
     TRY_NEW(*last_reads, arena, graph->next_id + 1);
     for (const ir_node *node = graph->last; node != NULL; node = node->previous) {
@@ -303,9 +313,10 @@ static dw_status run(ir_graph *graph, const pass_options *options, arena *arena,
         previous = node->previous;
         if (node->op == OP_chain || ir_out(node)->next_count > 0 || !is_candidate(&group, node)) continue;
         grow(&group);
-        if (group.count >= 2) TRY(make_chain(graph, &group, &previous));
+        const bool is_better = group.count >= 2 && !(group.has_wide && is_known_to_be_large(&ir_out(node)->type));
+        if (is_better) TRY(make_chain(graph, &group, &previous));
         for (int i = 0; i < group.count; i++) group.members[i]->mark = NULL;
-        if (group.count < 2) continue;
+        if (!is_better) continue;
         *changed = true;
     }
     return DW_OK;
