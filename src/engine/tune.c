@@ -8,7 +8,7 @@
 
 #include "engine/engine.h"
 
-enum { COPIES_MOST = 32, NODES = 32, TURNS = 3, RANDOM = 4096 };
+enum { COPIES_MOST = 32, NODES = 32, TURNS = 3, RANDOM = 4096, ROWS = 128 };
 static const double graph_s = 2e-3, start_s = 30e-6;   /* what a graph is to take; what starting one call and waiting for it adds to it at most */
 static const size_t COLD_BYTES = (size_t)160 << 20;    /* more than a GPU's cache holds */
 static const int64_t measured_rows[] = {1, 16, 64, 128, 512, 2048};
@@ -73,35 +73,64 @@ static void repeat_random(dw_format format, int64_t count, uint64_t seed, uint8_
     for (size_t at = period; at < bytes; at += period) memcpy(values + at, values, bytes - at < period ? bytes - at : period);
 }
 
-/* Numbers on the host, quantised where the format is a block's, brought over. */
-static dw_status fill(tuning *t, trial *trial, const dw_tensor *tensor, size_t bytes, uint64_t seed) {
-    const device_calls *calls = t->model->device->calls;
-    const int64_t count = op_tensor_count(tensor);
-    dw_tensor plain, made = *tensor;
-    op_tensor_init(&plain, dw_format_is_block(tensor->format) ? DW_FORMAT_f32 : tensor->format, DW_SCALE_plain, tensor->rank, tensor->dims, NULL);
-    uint8_t *values = arena_new(&trial->arena, (size_t)count * 8 + 8, ENGINE_ALIGN), *memory = values;
-    if (values == NULL) return DW_NO_MEMORY;
-    plain.data = values;
-    repeat_random(plain.format, count, seed, values);
-    if (dw_format_is_block(tensor->format)) {
-        memory = arena_new(&trial->arena, bytes + ENGINE_ALIGN, ENGINE_ALIGN);
-        if (memory == NULL) return DW_NO_MEMORY;
-        op_tensor_init(&made, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, memory);
-        op_attr to = op_set_format(OP_ATTR_to, tensor->format);
-        const op_attrs attrs = {1, &to};
-        const dw_tensor *in = &plain, *out = &made;
-        const op_call call = {.context = t->context, .op = op_get(OP_quantize), .attrs = &attrs, .n_in = 1, .in = &in, .n_out = 1, .out = &out};
-        TRY(call.op->reference(&call));
+/* The first rows of a tensor as numbers on the host, quantised where the format is a block's. */
+static dw_status make_rows(tuning *t, arena *arena, const dw_tensor *tensor, int64_t rows, uint64_t seed, dw_tensor *made) {
+    const int64_t dims[] = {rows, tensor->rank > 0 ? tensor->dims[tensor->rank - 1] : 1};
+    const bool is_block = dw_format_is_block(tensor->format);
+    num_parts parts;
+    dw_tensor plain;
+    if (!num_layout(tensor->format, tensor->scale_layout, 2, dims, &parts)) return base_fail(t->context, DW_LIMIT, "the bytes of an operand overflow");
+    const size_t plain_bytes = is_block ? (size_t)(dims[0] * dims[1]) * sizeof(float) : parts.total_bytes;
+    uint8_t *values = arena_new(arena, plain_bytes + 8, ENGINE_ALIGN), *memory = is_block ? arena_new(arena, parts.total_bytes + ENGINE_ALIGN, ENGINE_ALIGN) : values;
+    if (values == NULL || memory == NULL) return DW_NO_MEMORY;
+    op_tensor_init(&plain, is_block ? DW_FORMAT_f32 : tensor->format, DW_SCALE_plain, 2, dims, values);
+    op_tensor_init(made, tensor->format, tensor->scale_layout, 2, dims, memory);
+    repeat_random(plain.format, dims[0] * dims[1], seed, values);
+    if (!is_block) return DW_OK;
+    op_attr to = op_set_format(OP_ATTR_to, tensor->format);
+    const op_attrs attrs = {1, &to};
+    const dw_tensor *in = &plain, *out = made;
+    const op_call call = {.context = t->context, .op = op_get(OP_quantize), .attrs = &attrs, .n_in = 1, .in = &in, .n_out = 1, .out = &out};
+    return call.op->reference(&call);
+}
+
+/* `have` bytes of the host, over and over in `bytes` of the device. */
+static dw_status spread(tuning *t, void *to, const void *from, size_t have, size_t bytes) {
+    device *device = t->model->device;
+    if (have > bytes) have = bytes;
+    if (have == 0) return DW_OK;
+    TRY(device->calls->write(device, to, from, have));
+    for (size_t at = have; at < bytes;) {
+        const size_t more = bytes - at < at ? bytes - at : at;
+        TRY(device->calls->copy(device, (uint8_t *)to + at, to, more));
+        at += more;
     }
-    TRY(calls->write(t->model->device, tensor->data, memory, bytes));
-    return calls->synchronize(t->model->device);
+    return DW_OK;
+}
+
+/* A few rows of numbers, which all others repeat; scales of formats lie by blocks of up to ROWS rows. */
+static dw_status fill(tuning *t, const dw_tensor *tensor, uint64_t seed) {
+    const int64_t cols = tensor->rank > 0 ? tensor->dims[tensor->rank - 1] : 1, all = cols > 0 ? op_tensor_count(tensor) / cols : 0, rows = all < ROWS ? all : ROWS;
+    arena scratch;
+    dw_tensor made;
+    num_parts some, whole;
+    arena_init(&scratch, t->context);
+    dw_status status = make_rows(t, &scratch, tensor, rows, seed, &made);
+    if (status == DW_OK && num_layout(made.format, made.scale_layout, made.rank, made.dims, &some) && num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &whole)) {
+        status = spread(t, tensor->data, made.data, some.data_bytes, whole.data_bytes);
+        if (status == DW_OK) status = spread(t, tensor->scales, made.scales, some.scale_bytes, whole.scale_bytes);
+        if (status == DW_OK) status = spread(t, tensor->second, made.second, some.second_bytes, whole.second_bytes);
+        if (status == DW_OK) status = t->model->device->calls->synchronize(t->model->device);
+    }
+    arena_free(&scratch);
+    return status;
 }
 
 static dw_status make_weights(tuning *t, trial *trial, weights *w) {
     const device_calls *calls = t->model->device->calls;
     TRY(take(t, trial->c.in[1], &w->copies[0], &w->bytes));
     w->count = 1;
-    TRY(fill(t, trial, &w->copies[0], w->bytes, 2));
+    TRY(fill(t, &w->copies[0], 2));
     while (w->count < COPIES_MOST && (size_t)w->count * w->bytes < COLD_BYTES) {
         dw_tensor *copy = &w->copies[w->count];
         TRY(take(t, trial->c.in[1], copy, &w->bytes));
@@ -122,7 +151,7 @@ static dw_status make_operands(tuning *t, trial *trial, weights *w) {
     for (int i = 0; i < trial->c.n_in; i++) {
         if (i == 1) continue;
         TRY(take(t, trial->c.in[i], &trial->in[i], &trial->bytes[i]));
-        TRY(fill(t, trial, &trial->in[i], trial->bytes[i], (uint64_t)i + 1));
+        TRY(fill(t, &trial->in[i], (uint64_t)i + 1));
         trial->ins[i] = &trial->in[i];
     }
     for (int i = 0; i < trial->c.n_out; i++) {
