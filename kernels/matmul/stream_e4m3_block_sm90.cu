@@ -2,3 +2,4 @@
 #include "kernels/matmul/stream_sm90.cuh"
 
 MATMUL_STREAMS(e4m3_block, STREAM_E4M3_BLOCK)
+MATMUL_STREAMS_NARROW(e4m3_block, STREAM_E4M3_BLOCK)

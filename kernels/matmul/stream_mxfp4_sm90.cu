@@ -2,4 +2,5 @@
 #include "kernels/matmul/stream_sm90.cuh"
 
 MATMUL_STREAMS(mxfp4, STREAM_MXFP4)
+MATMUL_STREAMS_NARROW(mxfp4, STREAM_MXFP4)
 MATMUL_STREAMS_GROUPS(mxfp4, STREAM_MXFP4)

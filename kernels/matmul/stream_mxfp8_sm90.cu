@@ -2,4 +2,5 @@
 #include "kernels/matmul/stream_sm90.cuh"
 
 MATMUL_STREAMS(mxfp8, STREAM_MXFP8)
+MATMUL_STREAMS_NARROW(mxfp8, STREAM_MXFP8)
 MATMUL_STREAMS_GROUPS(mxfp8, STREAM_MXFP8)

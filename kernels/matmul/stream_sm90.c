@@ -8,23 +8,23 @@
 
 /* ---- what is taken ---- */
 
-/* groups: the entries for rows in groups, of weights for which the tiles are not as fast. */
-typedef struct stream_weights { dw_format b; const char *image, *entries[4], *groups[2]; } stream_weights;
+/* narrow: the entry for up to 8 rows whose products are in f16; groups: those for rows in groups, of weights for which the tiles are not as fast. */
+typedef struct stream_weights { dw_format b; const char *image, *entries[4], *narrow, *groups[2]; } stream_weights;
 
 #define ENTRIES(name) "matmul_stream_" #name, {"matmul_stream_" #name "_m8", "matmul_stream_" #name "_m16", "matmul_stream_" #name "_m32", "matmul_stream_" #name "_m64"}
 #define GROUPS(name) {"matmul_stream_" #name "_m8_groups", "matmul_stream_" #name "_m16_groups"}
 static const stream_weights all_weights[] = {
-    {DW_FORMAT_bf16, ENTRIES(bf16), {NULL, NULL}},
-    {DW_FORMAT_f16, ENTRIES(f16), {NULL, NULL}},
-    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), GROUPS(e4m3)},
-    {DW_FORMAT_fp8_row, ENTRIES(e4m3), GROUPS(e4m3)},
-    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), {NULL, NULL}},
-    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), {NULL, NULL}},
-    {DW_FORMAT_mxfp8, ENTRIES(mxfp8), GROUPS(mxfp8)},
-    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), GROUPS(mxfp8_e5m2)},
-    {DW_FORMAT_mxfp4, ENTRIES(mxfp4), GROUPS(mxfp4)},
-    {DW_FORMAT_nvfp4, ENTRIES(nvfp4), GROUPS(nvfp4)},
-    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), GROUPS(nvfp4)},
+    {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}},
+    {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}},
+    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3)},
+    {DW_FORMAT_fp8_row, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3)},
+    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}},
+    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}},
+    {DW_FORMAT_mxfp8, ENTRIES(mxfp8), "matmul_stream_mxfp8_m8_f16", GROUPS(mxfp8)},
+    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), "matmul_stream_mxfp8_e5m2_m8_f16", GROUPS(mxfp8_e5m2)},
+    {DW_FORMAT_mxfp4, ENTRIES(mxfp4), "matmul_stream_mxfp4_m8_f16", GROUPS(mxfp4)},
+    {DW_FORMAT_nvfp4, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4)},
+    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4)},
 };
 
 static const stream_weights *weights_of(dw_format b) {
@@ -51,6 +51,13 @@ static int planes_of(dw_format a, dw_format b) {
     }
 }
 
+/* The same of products in f16, where few enough rows are taken: 0: those in bf16 take them. */
+static int narrow_planes_of(dw_format a, dw_format b, int64_t m) {
+    if (weights_of(b)->narrow == NULL || a == DW_FORMAT_f32 || planes_of(a, b) == 0) return 0;
+    const bool fits = a == DW_FORMAT_f16 || a == DW_FORMAT_nvfp4 || a == DW_FORMAT_nvfp4_row || a == DW_FORMAT_fp8_tensor || a == DW_FORMAT_fp8_row || a == DW_FORMAT_fp8_1x128;
+    return m * (fits ? 1 : 2) > 8 ? 0 : fits ? 1 : 2;
+}
+
 static int64_t most_rows(dw_format a, dw_format b) { return 64 / planes_of(a, b); }
 
 static const char *reject_products(const kernel_problem *problem, text *why) {
@@ -71,8 +78,9 @@ const char *matmul_stream_reject(const kernel_problem *problem, text *why) {
 
 /* ---- how a call is divided ---- */
 
-/* across: warps of a block side by side along n; splits: blocks of a cluster, which share k; slab_steps: of k whose part of a is in shared memory at a time. */
-typedef struct stream_division { int size, across, splits, steps, slab_steps; int64_t tiles, blocks; uint32_t shared_bytes; } stream_division;
+/* across, width: warps of a block side by side along n, and those of them that have columns; splits: blocks of a cluster, which share k; slab_steps: of k whose part
+ * of a is in shared memory at a time. */
+typedef struct stream_division { int size, across, width, splits, steps, slab_steps; int64_t tiles, blocks; uint32_t shared_bytes; } stream_division;
 
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
@@ -82,24 +90,26 @@ static int scale_words(dw_format b) {
     return dw_format_bits(b) == 4 ? 2 : 1;
 }
 
-/* rows: of a, planes counted. cols: of the result. groups: 0, or how many. Of few rows blocks are narrow along n, so that there are many; of more they are wide, as each reads all of a.
- * Clusters share k where tiles are fewer than half the multiprocessors, or where a block's part of a would not fit (of few rows, beside another block). */
+/* rows: of a, planes counted. cols: of the result. groups: 0, or how many. A block's columns are its share of all, in as many rounds as its warps side by side need;
+ * clusters share k where there are columns for half the multiprocessors or fewer. Of a lies in shared memory what finds room there, in even parts. */
 static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, bool halves, int64_t k, int64_t groups, int multiprocessors) {
-    enum { MOST_BYTES = 226 * 1024, HALF_BYTES = 113 * 1024 };
-    int64_t rows = m * planes, depth = STREAM_STEP_BYTES * 8 / dw_format_bits(b), step_bytes = depth * 2 * rows + m * 4;
-    stream_division d = {.size = rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = rows <= 2 ? 2 : rows <= 8 ? 4 : 8};
+    enum { MOST_BYTES = 226 * 1024 };
+    const int64_t rows = m * planes, depth = STREAM_STEP_BYTES * 8 / dw_format_bits(b), step_bytes = depth * 2 * rows + rows * 4;
+    stream_division d = {.size = rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = 1, .splits = 1};
+    const int64_t tiles = 1ll << d.size, warps = STREAM_WARPS(tiles), busy = groups > 0 ? (groups < m ? groups : m) : 1, units = ceil_div(cols, halves ? 8 : 16);
     d.steps = (int)ceil_div(k, depth);
-    d.tiles = ceil_div(cols, (halves ? 8 : 16) * d.across);
-    const int64_t all_tiles = d.tiles * (groups > 0 ? (groups < m ? groups : m) : 1);
-    int64_t along = STREAM_WARPS / d.across, sums = (d.size <= 1 ? 2 : 1) * (STREAM_WARPS * (8ll << d.size) * STREAM_SUM_PITCH * 4 + m * 64 * d.across);
-    int64_t fixed = STREAM_STAGES * STREAM_THREADS * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? STREAM_LIST_BYTES : 0);
-    for (d.splits = 1; d.splits < STREAM_SPLITS && d.steps >= 2 * d.splits * along; d.splits *= 2)
-        if (2 * all_tiles * d.splits >= multiprocessors && fixed + ceil_div(d.steps, d.splits) * step_bytes <= (rows <= 8 ? HALF_BYTES : MOST_BYTES)) break;
-    d.slab_steps = (int)ceil_div(d.steps, d.splits);
-    if (fixed + d.slab_steps * step_bytes > MOST_BYTES) d.slab_steps = MOST_BYTES - fixed > step_bytes ? (int)((MOST_BYTES - fixed) / step_bytes) : 1;
+    const int64_t rounds = ceil_div(units * busy, multiprocessors * warps), share = ceil_div(units * busy, multiprocessors * rounds);
+    d.width = (int)(share < units ? share : units);
+    while (d.across < d.width) d.across *= 2;
+    d.tiles = ceil_div(units, d.width);
+    while (d.splits < STREAM_SPLITS && 2 * d.tiles * busy * d.splits <= multiprocessors && d.steps >= 2 * d.splits * warps / d.across) d.splits *= 2;
+    const int64_t sums = warps * 8 * tiles * STREAM_SUM_PITCH * 4 + m * 64 * d.width;
+    const int64_t fixed = STREAM_STAGES(tiles) * warps * 32 * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? STREAM_LIST_BYTES : 0);
+    const int64_t own = ceil_div(d.steps, d.splits), room = MOST_BYTES - fixed > step_bytes ? (MOST_BYTES - fixed) / step_bytes : 1;
+    d.slab_steps = (int)ceil_div(own, ceil_div(own, room));
     d.shared_bytes = (uint32_t)(fixed + d.slab_steps * step_bytes);
-    int64_t slots = multiprocessors * (d.shared_bytes <= HALF_BYTES && d.size <= 1 ? 2 : 1) / d.splits;
-    d.blocks = (all_tiles < slots ? all_tiles : slots) * d.splits;
+    const int64_t slots = multiprocessors > d.splits ? multiprocessors / d.splits : 1;
+    d.blocks = (d.tiles * busy < slots ? d.tiles * busy : slots) * d.splits;
     return d;
 }
 
@@ -107,10 +117,12 @@ static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
 double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) {
     int planes = planes_of(a, b);
     if (planes == 0 || weights_of(b) == NULL || m > most_rows(a, b)) return -1;
-    int64_t rows = m * planes;
-    int bits = dw_format_bits(b);
-    double bytes = (double)n * (double)num_row_bytes(b, k), share = rows <= 2 ? (bits == 16 ? 0.67 : bits == 8 ? 0.48 : 0.36) : rows <= 8 ? (bits == 4 ? 0.2 : 0.27) : rows <= 16 ? 0.2 : 0.06;
-    return 4 + 1e6 * bytes / (chip->bytes_per_s * share);
+    const int64_t rows = m * planes;
+    const int bits = dw_format_bits(b);
+    const double bytes = (double)n * (double)num_row_bytes(b, k), start = bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6;
+    double share = rows > 16 ? 0.06 : bits == 16 ? (rows <= 2 ? 0.86 : rows <= 8 ? 0.27 : 0.2) : bits == 8 ? (rows <= 8 ? 0.6 : 0.49) : 0.35;
+    if (narrow_planes_of(a, b, m) > 0) share = bits == 8 ? 0.86 : 0.52;
+    return start + 1e6 * bytes / (chip->bytes_per_s * share);
 }
 
 double grouped_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) {
@@ -153,18 +165,20 @@ static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher,
     const stream_weights *weights = weights_of(b->format);
     int64_t n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1];
     bool halves = matmul_halves_columns(&run->post);
-    int planes = planes_of(a->format, b->format);
+    const int narrow = groups > 0 ? 0 : narrow_planes_of(a->format, b->format, m), planes = narrow > 0 ? narrow : planes_of(a->format, b->format);
     stream_division d = divide(b->format, m, planes, cols, halves, k, groups, run->chip->units);
     kernel_launch launch;
-    stream_arguments *g = cuda_launch(&launch, weights->image, groups > 0 ? weights->groups[d.size] : weights->entries[d.size], sizeof *g);
+    stream_arguments *g = cuda_launch(&launch, weights->image, groups > 0 ? weights->groups[d.size] : narrow > 0 ? weights->narrow : weights->entries[d.size], sizeof *g);
     matmul_take_epilogue(&launch, run, groups > 0 ? 3 : 2, &g->epilogue);
     if (groups > 0) matmul_take_groups(&launch, run, 0, groups, &g->groups);
-    if (b->format == DW_FORMAT_nvfp4 || b->format == DW_FORMAT_nvfp4_row) g->epilogue.alpha = 65536;
+    if (narrow > 0 && dw_format_bits(b->format) == 4) g->epilogue.alpha = 16384;
+    else if (b->format == DW_FORMAT_nvfp4 || b->format == DW_FORMAT_nvfp4_row) g->epilogue.alpha = 65536;
     g->m = (int32_t)m;
     g->n = (int32_t)n;
     g->k = (int32_t)k;
     g->planes = planes;
     g->across = d.across;
+    g->width = d.width;
     g->tiles = (int32_t)d.tiles;
     g->steps = d.steps;
     g->slab_steps = d.slab_steps;
@@ -172,7 +186,7 @@ static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher,
     matmul_take_rows(&launch, run, 1, &g->b);
     cuda_grid(&launch, d.blocks, 1, 1);
     if (d.splits > 1) launch.cluster[0] = (uint32_t)d.splits, launch.cluster[1] = launch.cluster[2] = 1;
-    launch.block[0] = STREAM_THREADS;
+    launch.block[0] = (uint32_t)(STREAM_WARPS(1 << d.size) * 32);
     launch.shared_bytes = d.shared_bytes;
     return launcher->add(launcher, &launch);
 }
@@ -182,7 +196,7 @@ bool matmul_stream_takes(const kernel_run *run) {
     int64_t m = 1, n = b->dims[b->rank - 2], k = a->dims[a->rank - 1];
     for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
     if (planes_of(a->format, b->format) == 0 || weights_of(b->format) == NULL || m > most_rows(a->format, b->format)) return false;
-    return k > 0 && n < INT32_MAX / 2 && k < INT32_MAX / 4;
+    return k > 0 && n < INT32_MAX / 2 && k < INT32_MAX / 8;
 }
 
 dw_status matmul_stream_shape(const kernel_run *run, kernel_launcher *launcher) {
@@ -213,6 +227,6 @@ dw_status grouped_stream_shape(const kernel_run *run, kernel_launcher *launcher)
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = a->dims[0], k = a->dims[1];
     if (m == 0 || run->call.out[0]->dims[1] == 0) return DW_OK;
-    const bool takes = m * planes_of(a->format, b->format) <= STREAM_GROUP_ROWS && k > 0 && k < INT32_MAX / 4;
+    const bool takes = m * planes_of(a->format, b->format) <= STREAM_GROUP_ROWS && k > 0 && k < INT32_MAX / 8;
     return takes ? launch_stream(run, launcher, m, b->dims[0]) : grouped_cuda_shape(run, launcher);
 }

@@ -1,14 +1,16 @@
 /* out [m,n] = epilogue(a [m,k] b [n,k]^T) for few rows of a, bound by reading b once. The body of the entries of stream_*_sm90.cu, which give it its constants.
  *
- *   a block: 8 warps, across of them side by side along n with 16 rows of b each, the others share k; the blocks of a cluster share k, too
- *   b [16, 128 B] of a step  gmem -> ring in smem, steps and tiles ahead -> reg -> decoded to bf16 pairs -> mma.sync, b's rows being the 16 and a's the 8 of its shape
- *   a [m, k of a slab]       gmem -> reg -> bf16 in smem, in the order in which fragments want it
+ *   a block: 16 warps (8 for more than 16 rows), width of them side by side along n with 16 rows of b each, the others share k; so do the blocks of a cluster
+ *   b [16, 128 B] of a step  gmem -> ring in smem of each warp, steps and tiles ahead -> reg -> decoded to pairs -> mma.sync, b's rows being the 16 and a's the 8 of its shape
+ *   a [m, k of a slab]       gmem -> reg -> bf16 or f16 in smem, in the order in which fragments want it
  *   sums                     reg -> smem of the block -> smem of the cluster -> epilogue -> gmem, added in the order of warps and blocks
  *
- * Persistent: a block takes tiles until there are none. What a thread reads from the ring it has put there itself, so no barrier stands between loads and products.
+ * Persistent: a block takes tiles until there are none. What a warp reads from the ring its own lanes have put there, so no barrier of the block stands between loads
+ * and products. What is read of a first is asked for in front of b, behind which it would wait.
  *
- * A thread's 16 bytes of a row of b are its pairs of k, whatever their numbers: k is permuted alike in a and b. An element times its block scale is exact in bf16;
- * an element of a in f16 or f32 is a sum of two or three bf16 numbers, which are rows of a of their own (planes). NVFP4's products carry 2^-16, which alpha gives back.
+ * Products in bf16: a thread's 16 bytes of a row of b are its pairs of k, whatever their numbers: k is permuted alike in a and b. An element times its block scale is
+ * exact in bf16; an element of a in f16 or f32 is a sum of two or three bf16 numbers, which are rows of a of their own (planes). NVFP4's products carry 2^-16, which
+ * alpha gives back. Products in f16, of weights of 8 and 4 bits past few rows: stream_narrow_sm90.cuh.
  * Of rows in groups all of a lies in the slab: a tile of a group's columns is multiplied by all rows, and the group's own are stored. Tiles are counted over the groups
  * that have rows, whose list each block makes from the offsets.
  * A step that halves: the warp's upper eight rows are the second half's. Resources: a slab of a and the sums in smem. Speed: README.md. */
@@ -16,6 +18,7 @@
 #define KERNELS_MATMUL_STREAM_SM90_CUH
 
 #include "kernels/common/cuda/ptx_cluster.cuh"
+#include "kernels/common/cuda/ptx_half.cuh"
 #include "kernels/common/cuda/ptx_mma.cuh"
 #include "kernels/matmul/groups.cuh"
 #include "kernels/matmul/rows.cuh"
@@ -23,8 +26,11 @@
 
 enum { STREAM_BF16, STREAM_F16, STREAM_E4M3, STREAM_E4M3_BLOCK, STREAM_MXFP8, STREAM_MXFP8_E5M2, STREAM_MXFP4, STREAM_NVFP4 };
 
-/* The constants of an entry. tiles: of 8 rows of a; groups: 1: rows come in groups. */
-typedef struct stream_shape { int weights, tiles, groups; } stream_shape;
+/* The constants of an entry. tiles: of 8 rows of a; groups: 1: rows come in groups; narrow: 1: products in f16 (stream_narrow_sm90.cuh). */
+typedef struct stream_shape { int weights, tiles, groups, narrow; } stream_shape;
+
+INLINE constexpr int warp_count(const stream_shape s) { return STREAM_WARPS(s.tiles); }
+INLINE constexpr int thread_count(const stream_shape s) { return warp_count(s) * 32; }
 
 INLINE int bits_of(const stream_shape s) { return s.weights <= STREAM_F16 ? 16 : s.weights <= STREAM_MXFP8_E5M2 ? 8 : 4; }
 INLINE int step_depth(const stream_shape s) { return STREAM_STEP_BYTES * 8 / bits_of(s); }
@@ -36,11 +42,11 @@ INLINE int chunk_units(const stream_shape s) { return 16 / bits_of(s); }
 typedef struct stream_group { int group, begin, end; } stream_group;
 
 /* The groups that have rows, in order, into [STREAM_GROUP_ROWS] places of 16 bytes, and their number behind them: first each at the place of its first row. */
-INLINE int list_groups(const stream_arguments *g, uint32_t list) {
+INLINE int list_groups(const stream_arguments *g, const stream_shape s, uint32_t list) {
     int lane = threadIdx.x % 32;
     if (threadIdx.x < STREAM_GROUP_ROWS) st_shared_u32x4(list + threadIdx.x * 16, make_uint4(0, 0, 0, 0));
     __syncthreads();
-    for (int group = threadIdx.x; group < g->groups.end; group += STREAM_THREADS) {
+    for (int group = threadIdx.x; group < g->groups.end; group += thread_count(s)) {
         int begin, end;
         if (rows_of_group(&g->groups, group, g->m, &begin, &end) && begin < end) st_shared_u32x4(list + begin * 16, make_uint4(group, begin, end, 0));
     }
@@ -71,11 +77,12 @@ INLINE stream_group take_group(const stream_arguments *g, const stream_shape s, 
 /* A step of this thread's two rows, chunk by chunk, with the words that hold its scales. */
 typedef struct stream_part { uint4 rows[2][2]; uint32_t scales[2][2]; } stream_part;
 
-/* Which step of which tile a warp loads next, and the places of its two rows. */
+/* Which step of which tile a warp loads next: this thread's 16 bytes of it in the first row of either half and how far it is to the row four further, and the words
+ * of its scales; how many bytes of a row and blocks of its scales are left from there on (less than 1: none). */
 typedef struct stream_cursor {
-    int tile, step;
-    const uint8_t *rows[2];
-    int64_t scales[2];
+    int tile, step, bytes_left, blocks_left;
+    const uint8_t *rows[2], *scales[2];
+    int further[2];
 } stream_cursor;
 
 /* How many words of scales a thread needs of each row and step. */
@@ -91,60 +98,76 @@ static __device__ __noinline__ void copy_bytes(uint32_t to, const uint8_t *from,
     }
 }
 
-/* Four scales of one byte from block 4 quad on, of which some may not be there. */
-static __device__ __noinline__ void copy_scales(uint32_t to, const matmul_scales *x, int64_t row, int quad) {
-    const uint8_t *codes = (const uint8_t *)x->data;
+/* Four scales of one byte, of which count are there. */
+static __device__ __noinline__ void copy_scales(uint32_t to, const uint8_t *from, int count) {
     uint32_t word = 0;
 #pragma unroll
-    for (int j = 0; j < 4; j++) word |= (uint32_t)codes[scale_index(x, row, quad * 4 + j)] << (j * 8);
+    for (int j = 0; j < 4; j++)
+        if (j < count) word |= (uint32_t)from[j] << (j * 8);
     st_shared_u32(to, word);
 }
 
-/* Bytes of a ring's stage: chunks [row][chunk][thread] of 16 bytes, words of scales [row][word][thread]. */
-INLINE int stage_bytes(const stream_shape s) { return STREAM_THREADS * (64 + 8 * scale_words(s)); }
+/* Bytes of a ring's stage: the warps' steps, [row][128 bytes] with a row's 16 bytes u at u ^ swizzle(row), and words of scales [row][word][thread]. */
+INLINE int stage_bytes(const stream_shape s) { return thread_count(s) * (64 + 8 * scale_words(s)); }
 
-INLINE void load_scales(const stream_arguments *g, const stream_shape s, const stream_cursor *c, int row, bool aligned, uint32_t to) {
-    const matmul_scales *x = &g->b.scales;
-    int t = threadIdx.x % 4;
-    if (s.weights == STREAM_E4M3_BLOCK) {
-        cp_async(to, (const float *)x->data + scale_index(x, c->scales[row], c->step), 4, 4);
-        return;
-    }
-#pragma unroll
-    for (int word = 0; word < scale_words(s); word++) {
-        int quad = s.weights == STREAM_NVFP4 ? c->step * 4 + word * 2 + t / 2 : c->step * scale_words(s) + word;
-        quad = min(quad, (x->cols - 1) / 4);
-        if (aligned) cp_async(to, (const uint8_t *)x->data + c->scales[row] + quad * x->quad_step, 4, 4);
-        else copy_scales(to, x, c->scales[row], quad);
-        to += STREAM_THREADS * 4;
-    }
+/* Blocks of scales in a step, and the first of them in word word of this thread; words are quads of blocks, or one block's fp32 scale. */
+INLINE int step_blocks(const stream_shape s) { return s.weights == STREAM_NVFP4 ? 16 : s.weights == STREAM_MXFP4 ? 8 : s.weights == STREAM_E4M3_BLOCK ? 1 : 4; }
+INLINE int word_block(const stream_shape s, const int word) { return s.weights == STREAM_NVFP4 ? word * 8 : word * 4; }
+
+/* Words that a thread brings of row row. Narrow: a quad's lanes share those of both rows, lane t brings the row's quad t (NVFP4), quad t % 2 of row t / 2 (MXFP4),
+ * or row t's, the other two lanes none. */
+INLINE int own_words(const stream_shape s, const int row) {
+    if (!s.narrow || scale_words(s) == 0) return scale_words(s);
+    return s.weights == STREAM_NVFP4 || row == 0;
 }
 
-/* aligned: bit 0, rows of b; bit 1, rows of scales. */
+/* Do rows of b (bit 0) and of its scales (bit 1) lie as their copies' widths want it? */
+INLINE int alignment_of(const stream_arguments *g, const stream_shape s) {
+    const bool scales = s.weights == STREAM_E4M3_BLOCK || g->b.scales.tiled || g->b.scales.row_step % 4 == 0;
+    return (((g->b.data | (uint64_t)g->b.row_bytes) & 15) == 0) | scales << 1;
+}
+
+/* Eight rows' 16 bytes u lie in different banks, and so do two rows' 16 bytes 4 i to 4 i + 3. */
+INLINE uint32_t swizzle(uint32_t row) { return (row & 1) << 2 | (row >> 1 & 3); }
+
+/* A warp's copies are of whole lines: lane l brings 16 bytes l % 8 of rows l / 8, and 4, 8, 12 further. */
 INLINE void load_stage(const stream_arguments *g, const stream_shape s, const stream_cursor *c, int aligned, uint32_t stage) {
-    uint32_t to = stage + threadIdx.x * 16, scales = stage + STREAM_THREADS * 64 + threadIdx.x * 4;
-    int row_bytes = (int)g->b.row_bytes;
+    const uint32_t lane = threadIdx.x % 32, to = stage + threadIdx.x / 32 * (16 * STREAM_STEP_BYTES) + lane / 8 * STREAM_STEP_BYTES + (lane % 8 ^ swizzle(lane / 8)) * 16;
+    const uint32_t scales = stage + thread_count(s) * 64 + threadIdx.x * 4;
 #pragma unroll
-    for (int row = 0; row < 2; row++) {
+    for (int way = 0; way < 2; way++) {        /* all copies of an ordinary step behind one branch */
+        if ((aligned == 3) != (way == 0)) continue;
 #pragma unroll
-        for (int chunk = 0; chunk < 2; chunk++) {
-            int at = c->step * STREAM_STEP_BYTES + chunk * 64 + threadIdx.x % 4 * 16;
-            if (aligned & 1) cp_async_stream(to, c->rows[row] + min(at, row_bytes - 16), at < row_bytes ? 16 : 0);
-            else copy_bytes(to, c->rows[row] + at, row_bytes - at);
-            to += STREAM_THREADS * 16;
+        for (int row = 0; row < 2; row++) {
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const uint32_t place = (half == 0 ? to : to ^ 32) + (row * 8 + half * 4) * STREAM_STEP_BYTES;
+                const uint8_t *from = c->rows[row] + (half == 0 ? 0 : c->further[row]);
+                if (way == 0 || (aligned & 1)) cp_async_stream(place, from, c->bytes_left > 0 ? 16 : 0);
+                else copy_bytes(place, from, c->bytes_left);
+            }
+#pragma unroll
+            for (int word = 0; word < own_words(s, row); word++) {
+                const uint32_t place = scales + (row * own_words(s, 0) + word) * thread_count(s) * 4;
+                const uint8_t *from = c->scales[row] + (word_block(s, word) >> 2) * g->b.scales.quad_step;
+                const int left = c->blocks_left - word_block(s, word);
+                if (way == 0 || (aligned & 2)) cp_async(place, from, 4, left > 0 ? 4 : 0);
+                else copy_scales(place, from, left);
+            }
         }
-        if (scale_words(s) > 0) load_scales(g, s, c, row, aligned & 2, scales + row * scale_words(s) * STREAM_THREADS * 4);
     }
 }
 
+/* This lane's rows l / 4 and 8 further: 16 bytes l % 4 of either half of a row. */
 INLINE void read_stage(const stream_shape s, uint32_t stage, stream_part *part) {
-    uint32_t from = stage + threadIdx.x * 16, scales = stage + STREAM_THREADS * 64 + threadIdx.x * 4;
+    const uint32_t lane = threadIdx.x % 32, row = lane / 4;
+    const uint32_t from = stage + threadIdx.x / 32 * (16 * STREAM_STEP_BYTES) + row * STREAM_STEP_BYTES + (lane % 4 ^ swizzle(row)) * 16, scales = stage + thread_count(s) * 64 + threadIdx.x * 4;
 #pragma unroll
-    for (int row = 0; row < 2; row++)
+    for (int half = 0; half < 2; half++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            part->rows[row][i] = ld_shared_u32x4(from + (row * 2 + i) * STREAM_THREADS * 16);
-            if (i < scale_words(s)) part->scales[row][i] = ld_shared_u32(scales + (row * scale_words(s) + i) * STREAM_THREADS * 4);
+            part->rows[half][i] = ld_shared_u32x4((i == 0 ? from : from ^ 64) + half * 8 * STREAM_STEP_BYTES);
+            if (i < scale_words(s)) part->scales[half][i] = ld_shared_u32(scales + (half * scale_words(s) + i) * thread_count(s) * 4);
         }
 }
 
@@ -214,13 +237,81 @@ INLINE uint32_t unit_place(const stream_shape s, int unit, int row, int rows) {
     return (((quad * per_chunk + inner) * rows + row) * 4 + t) * 16;
 }
 
+/* Neighbours' pairs in the order of decode_unit. */
+INLINE uint4 ordered_pairs(const stream_shape s, const uint4 x) {
+    if (bits_of(s) > 4) return x;
+    return make_uint4(prmt(x.x, x.z, 0x5410), prmt(x.x, x.z, 0x7632), prmt(x.y, x.w, 0x5410), prmt(x.y, x.w, 0x7632));
+}
+
+INLINE uint4 raw_unit(int bits, const uint8_t *from) {
+    uint4 raw = make_uint4(0, 0, 0, 0);
+    if (bits == 16) return *(const uint4 *)from;
+    if (bits == 8) raw.x = ((const uint2 *)from)->x, raw.y = ((const uint2 *)from)->y;
+    else raw.x = *(const uint32_t *)from;
+    return raw;
+}
+
+enum { STREAM_TOGETHER = 4 };
+
+/* Units of a that a thread has on their way at a time: numbers i, i + threads, .. of all rows' units of a slab. */
+typedef struct stream_batch { uint4 raw[STREAM_TOGETHER]; float scales[STREAM_TOGETHER]; } stream_batch;
+
+/* The row of unit number i, which becomes its number in the row. */
+INLINE int row_of_unit(int units, int *i) {
+    const int row = (int)((uint32_t)*i / (uint32_t)units);
+    *i -= row * units;
+    return row;
+}
+
+/* Can a's units be read whole? */
+INLINE bool is_whole(const stream_arguments *g) { return is_aligned(&g->a) && g->k % 8 == 0 && format_bits(g->a.format) <= 16 && format_bits(g->a.format) != 6; }
+
+/* From step first on; units: of a row. */
+INLINE void fetch_units(const stream_arguments *g, const stream_shape s, int first, int units, int i, stream_batch *batch) {
+    const int bits = format_bits(g->a.format);
+    const bool scaled = g->a.scale == MATMUL_e8m0 || g->a.scale == MATMUL_e4m3, whole = is_whole(g);
+#pragma unroll
+    for (int j = 0; j < STREAM_TOGETHER; j++) {
+        int unit = i + j * thread_count(s);
+        const int row = row_of_unit(units, &unit), element = first * step_depth(s) + unit * 8;
+        const bool is_there = row < g->m && element < g->k;
+        batch->raw[j] = is_there && whole ? raw_unit(bits, (const uint8_t *)g->a.data + row * g->a.row_bytes + (int64_t)element * bits / 8) : make_uint4(0, 0, 0, 0);
+        batch->scales[j] = is_there && scaled ? block_scale(&g->a, scales_of_row(&g->a.scales, row), element) : 1;
+    }
+}
+
+/* Of operands whose units are whole and one plane: bf16 pairs, or the f16 pairs of f16 weights. */
+INLINE void fill_plain(const stream_arguments *g, const stream_shape s, uint32_t slab, int first, int units, const stream_batch *fetched) {
+    stream_batch batch = *fetched;
+    for (int i = threadIdx.x;;) {
+#pragma unroll
+        for (int j = 0; j < STREAM_TOGETHER; j++) {
+            int unit = i + j * thread_count(s);
+            const int row = row_of_unit(units, &unit);
+            if (row >= g->m) continue;
+            if (format_bits(g->a.format) < 16) {
+                float x[8];
+                read_unit(g->a.format, (const uint8_t *)&batch.raw[j], 0, x);
+                for (int e = 0; e < 8; e++) x[e] *= batch.scales[j];
+                batch.raw[j] = make_uint4(cvt_bf16x2(x[0], x[1]), cvt_bf16x2(x[2], x[3]), cvt_bf16x2(x[4], x[5]), cvt_bf16x2(x[6], x[7]));
+            }
+            st_shared_u32x4(slab + unit_place(s, unit, row, g->m), ordered_pairs(s, batch.raw[j]));
+        }
+        i += STREAM_TOGETHER * thread_count(s);
+        if (i >= g->m * units) break;
+        fetch_units(g, s, first, units, i, &batch);
+    }
+}
+
 /* The part of a that belongs to steps [first, first + steps): units, and behind them the fp32 scales of blocks of 128, [steps][m]. */
-INLINE void fill_slab(const stream_arguments *g, const stream_shape s, uint32_t slab, uint32_t slab_scales, int first, int steps) {
+INLINE void fill_slab(const stream_arguments *g, const stream_shape s, uint32_t slab, uint32_t slab_scales, int first, int steps, const stream_batch *fetched) {
     const int depth = step_depth(s);
     int units = steps * (depth / 8), rows = g->m * g->planes;
     bool aligned = is_aligned(&g->a);
+    const bool plain = g->planes == 1 && is_whole(g);
+    if (plain) fill_plain(g, s, slab, first, units, fetched);
 #pragma unroll 1
-    for (int i = threadIdx.x; i < g->m * units; i += STREAM_THREADS) {
+    for (int i = threadIdx.x; !plain && i < g->m * units; i += thread_count(s)) {
         int row = i / units, unit = i - row * units, at = first * depth + unit * 8;
         float x[8];
         load_unit(&g->a, row, g->a.scale == MATMUL_FORMAT_COUNT ? 0 : scales_of_row(&g->a.scales, row), aligned, at, g->k, x);
@@ -233,12 +324,14 @@ INLINE void fill_slab(const stream_arguments *g, const stream_shape s, uint32_t 
         }
     }
     if (s.weights != STREAM_E4M3_BLOCK) return;
-    for (int i = threadIdx.x; i < steps * g->m; i += STREAM_THREADS) {
-        int step = i / g->m, row = i % g->m;
+    for (int i = threadIdx.x; i < steps * rows; i += thread_count(s)) {
+        int step = i / rows, row = i % rows % g->m;
         float scale = g->a.scale == MATMUL_f32 ? ((const float *)g->a.scales.data)[scale_index(&g->a.scales, scales_of_row(&g->a.scales, row), first + step)] : 1;
         st_shared_f32(slab_scales + i * 4, scale);
     }
 }
+
+#include "kernels/matmul/stream_narrow_sm90.cuh"
 
 /* ---- products ---- */
 
@@ -285,7 +378,7 @@ INLINE void multiply_block(const stream_arguments *g, const stream_shape s, cons
     for (int tile = 0; tile < s.tiles; tile++)
 #pragma unroll
         for (int i = 0; i < 2; i++) {
-            float scale = ld_shared_f32(scales + min(tile * 8 + 2 * t + i, rows - 1) % g->m * 4);
+            float scale = ld_shared_f32(scales + min(tile * 8 + 2 * t + i, rows - 1) * 4);
             sums[tile][i] = fmaf(block[tile][i], scale * __uint_as_float(part->scales[0][0]), sums[tile][i]);
             sums[tile][i + 2] = fmaf(block[tile][i + 2], scale * __uint_as_float(part->scales[1][0]), sums[tile][i + 2]);
         }
@@ -344,7 +437,7 @@ INLINE void store_result(const matmul_epilogue *e, float y, int row, int col) {
 INLINE float add_warps(const stream_arguments *g, const stream_shape s, uint32_t sums, int row, int col) {
     float y = 0;
     for (int plane = g->planes - 1; plane >= 0; plane--)
-        for (int warp = col / 16; warp < STREAM_WARPS; warp += g->across)
+        for (int warp = col / 16; warp < warp_count(s); warp += g->across)
             y += ld_shared_f32(sums + ((warp * s.tiles * 8 + plane * g->m + row) * STREAM_SUM_PITCH + col % 16) * 4);
     return y;
 }
@@ -360,7 +453,7 @@ INLINE void store_tile(const stream_arguments *g, const stream_shape s, uint32_t
     const matmul_epilogue *e = &g->epilogue;
     stream_group own = take_group(g, s, list, &tile);
     bool halves = e->halving >= 0;
-    int each = halves ? 8 : 16, wide = each * g->across, end = halves ? e->half : g->n;
+    int each = halves ? 8 : 16, wide = each * g->width, end = halves ? e->half : g->n;
     for (int i = first; i < wide * (own.end - own.begin); i += threads) {
         int at = i % wide, row = own.begin + i / wide, col = tile * wide + at, place = at / each * 16 + at % each;
         if (col >= end) continue;
@@ -369,59 +462,74 @@ INLINE void store_tile(const stream_arguments *g, const stream_shape s, uint32_t
             y = add_warps(g, s, sums, row, place);
             if (halves) u = add_warps(g, s, sums, row, place + 8);
         } else {
-            y = add_blocks(sums + (row * 16 * g->across + place) * 4, blocks);
-            if (halves) u = add_blocks(sums + (row * 16 * g->across + place + 8) * 4, blocks);
+            y = add_blocks(sums + (row * 16 * g->width + place) * 4, blocks);
+            if (halves) u = add_blocks(sums + (row * 16 * g->width + place + 8) * 4, blocks);
         }
         store_result(e, finish(e, all * y, all * u, s.groups ? own.group : row, own.group * g->n, row, col), row, col);
     }
 }
 
-/* A tile's sums out of registers and to results. Of two buffers tiles take turns: the next tile's barrier tells that this one's sums were read. Of many rows there
- * is one, and another barrier. */
-INLINE void end_tile(const stream_arguments *g, const stream_shape s, uint32_t list, int tile, int turn, int rank, int blocks, float all, uint32_t buffers, float sums[][4]) {
-    int lane = threadIdx.x % 32, warp = threadIdx.x / 32, block_bytes = STREAM_THREADS / 32 * s.tiles * 8 * STREAM_SUM_PITCH * 4;
-    const int count = s.tiles <= 2 ? 2 : 1;
-    uint32_t mine = buffers + turn % count * block_bytes, of_block = buffers + count * block_bytes + turn % count * (64 * g->across * g->m);
+/* A tile's sums out of registers and to results. */
+INLINE void end_tile(const stream_arguments *g, const stream_shape s, uint32_t list, int tile, int rank, int blocks, float all, uint32_t of_warps, float sums[][4]) {
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const uint32_t of_block = of_warps + thread_count(s) / 32 * s.tiles * 8 * STREAM_SUM_PITCH * 4;
 #pragma unroll
     for (int i = 0; i < s.tiles; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            st_shared_f32(mine + ((warp * s.tiles * 8 + i * 8 + lane % 4 * 2 + j % 2) * STREAM_SUM_PITCH + lane / 4 + j / 2 * 8) * 4, sums[i][j]);
+            st_shared_f32(of_warps + ((warp * s.tiles * 8 + i * 8 + lane % 4 * 2 + j % 2) * STREAM_SUM_PITCH + lane / 4 + j / 2 * 8) * 4, sums[i][j]);
             sums[i][j] = 0;
         }
     __syncthreads();
-    int first = (threadIdx.x + turn * 32) % STREAM_THREADS;   /* the warps take turns, too */
     if (blocks == 1) {
-        store_tile(g, s, list, tile, first, STREAM_THREADS, 1, all, mine);
-        if (count == 1) __syncthreads();
+        store_tile(g, s, list, tile, threadIdx.x, thread_count(s), 1, all, of_warps);
+        __syncthreads();          /* before the next tile's sums take their place */
         return;
     }
-    for (int i = first; i < 16 * g->across * g->m; i += STREAM_THREADS) st_shared_f32(of_block + i * 4, add_warps(g, s, mine, i / (16 * g->across), i % (16 * g->across)));
+    for (int i = threadIdx.x; i < 16 * g->width * g->m; i += thread_count(s)) st_shared_f32(of_block + i * 4, add_warps(g, s, of_warps, i / (16 * g->width), i % (16 * g->width)));
     cluster_arrive();
     cluster_wait();
-    store_tile(g, s, list, tile, rank * STREAM_THREADS + first, STREAM_THREADS * blocks, blocks, all, of_block);
-    if (count > 1) return;
+    store_tile(g, s, list, tile, rank * thread_count(s) + threadIdx.x, thread_count(s) * blocks, blocks, all, of_block);
     cluster_arrive();
     cluster_wait();
 }
 
 /* ---- all of it ---- */
 
-/* The rows of this thread in the cursor's tile. */
+/* The places of this thread in the cursor's tile and step. */
 INLINE void find_rows(const stream_arguments *g, const stream_shape s, uint32_t list, stream_cursor *c) {
     bool halves = g->epilogue.halving >= 0;
-    int tile = c->tile, before = take_group(g, s, list, &tile).group * g->n;
-    int left = (tile * g->across + threadIdx.x / 32 % g->across) * (halves ? 8 : 16) + threadIdx.x % 32 / 4;
+    int tile = c->tile, before = take_group(g, s, list, &tile).group * g->n, t = threadIdx.x % 4;
+    const int lane = threadIdx.x % 32, left = (tile * g->width + threadIdx.x / 32 % g->across) * (halves ? 8 : 16);
+    int at = c->step * STREAM_STEP_BYTES + lane % 8 * 16, block = c->step * step_blocks(s);
+    if (s.weights == STREAM_NVFP4) block += s.narrow ? t * 4 : t / 2 * 4;
+    if (s.weights == STREAM_MXFP4 && s.narrow) block += t % 2 * 4;
+    c->bytes_left = (int)g->b.row_bytes - at;
+    c->blocks_left = s.narrow && step_blocks(s) <= 4 && t > 1 ? INT32_MIN / 2 : g->b.scales.cols - block;
     for (int i = 0; i < 2; i++) {
-        int row = min(halves && i == 1 ? min(left, g->epilogue.half - 1) + g->epilogue.half : left + 8 * i, g->n - 1) + before;
-        c->rows[i] = (const uint8_t *)g->b.data + row * g->b.row_bytes;
-        c->scales[i] = scales_of_row(&g->b.scales, row);
+        const int begin = halves && i == 1 ? g->epilogue.half : 0, last = halves && i == 0 ? g->epilogue.half - 1 : g->n - 1, offset = begin + left + (halves ? 0 : 8 * i);
+        const int row = min(offset + lane / 8, last);
+        c->rows[i] = (const uint8_t *)g->b.data + (row + before) * g->b.row_bytes + at;
+        c->further[i] = row + 4 <= last ? 4 * (int)g->b.row_bytes : 0;
+        if (scale_words(s) == 0 || (s.narrow && s.weights != STREAM_NVFP4 && i != (s.weights == STREAM_MXFP4 ? t / 2 : t % 2))) continue;
+        int64_t scale = scales_of_row(&g->b.scales, min(offset + lane / 4, last) + before);
+        c->scales[own_words(s, 1) == 0 ? 0 : i] = (const uint8_t *)g->b.scales.data + (s.weights == STREAM_E4M3_BLOCK ? (scale + block) * 4 : scale + (block >> 2) * g->b.scales.quad_step);
     }
 }
 
-INLINE void next_step(const stream_arguments *g, const stream_shape s, uint32_t list, stream_cursor *c, int first, int end, int stride, int tiles) {
-    c->step += STREAM_WARPS / g->across;
-    if (c->step < end) return;
+INLINE void next_step(const stream_arguments *g, const stream_shape s, uint32_t list, stream_cursor *c, int along, int first, int end, int stride, int tiles) {
+    c->step += along;
+    if (c->step < end) {
+        int words = s.weights == STREAM_E4M3_BLOCK ? along * 4 : along * (step_blocks(s) / 4) * g->b.scales.quad_step;
+        c->bytes_left -= along * STREAM_STEP_BYTES;
+        c->blocks_left -= along * step_blocks(s);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            c->rows[i] += along * STREAM_STEP_BYTES;
+            if (own_words(s, i) > 0) c->scales[i] += words;
+        }
+        return;
+    }
     c->step = first;
     c->tile += stride;
     if (c->tile < tiles) find_rows(g, s, list, c);
@@ -431,83 +539,95 @@ INLINE void next_step(const stream_arguments *g, const stream_shape s, uint32_t 
 INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     int blocks = cluster_blocks(), rank = cluster_rank(), stride = gridDim.x / blocks;
-    int lane = threadIdx.x % 32, along = STREAM_WARPS / g->across, rows = g->m * g->planes;
+    int lane = threadIdx.x % 32, along = warp_count(s) / g->across, rows = g->m * g->planes;
     int first = (int)((int64_t)g->steps * rank / blocks), end = (int)((int64_t)g->steps * (rank + 1) / blocks), mine = first + threadIdx.x / 32 / g->across;
-    int unit_bytes = step_depth(s) / 8 * rows * 16, slab_bytes = g->slab_steps * (unit_bytes + (s.weights == STREAM_E4M3_BLOCK ? g->m * 4 : 0));
-    uint32_t ring = shared_address(shared), slab = ring + STREAM_STAGES * stage_bytes(s), slab_scales = slab + g->slab_steps * unit_bytes;
-    uint32_t list = slab + (slab_bytes + 15) / 16 * 16, buffers = list + (s.groups ? STREAM_LIST_BYTES : 0);
+    int unit_bytes = step_depth(s) / 8 * rows * 16, slab_bytes = g->slab_steps * (unit_bytes + (s.weights == STREAM_E4M3_BLOCK ? rows * 4 : 0));
+    uint32_t ring = shared_address(shared), slab = ring + STREAM_STAGES(s.tiles) * stage_bytes(s), slab_scales = slab + g->slab_steps * unit_bytes;
+    uint32_t list = slab + (slab_bytes + 15) / 16 * 16, sums_at = list + (s.groups ? STREAM_LIST_BYTES : 0);
     uint32_t places[8];
-    float sums[8][4];
+    float sums[8][4], factors[2][2];
+    __shared__ uint32_t ranges[16];
+    const narrow_place place = narrow_place_of(s);
 #pragma unroll
     for (int i = 0; i < s.tiles; i++) {
         places[i] = min(i * 8 + lane / 4, rows - 1) * 64 + lane % 4 * 16;
         sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0;
     }
-    int aligned = (((g->b.data | (uint64_t)g->b.row_bytes) & 15) == 0) | (g->b.scales.tiled || g->b.scales.row_step % 4 == 0) << 1;
+    const int aligned = alignment_of(g, s);
     stream_cursor cursor = {(int)blockIdx.x / blocks, mine};
     grid_wait();
-    const int tiles = s.groups ? g->tiles * list_groups(g, list) : g->tiles;
+    const int tiles = s.groups ? g->tiles * list_groups(g, s, list) : g->tiles;
     if (s.groups && threadIdx.x < 32) clear_rest(&g->epilogue, &g->groups, g->m);
     if (!s.groups || cursor.tile < tiles) find_rows(g, s, list, &cursor);
+    if (threadIdx.x / 32 % g->across >= g->width) mine = end;
     if (mine >= end) cursor.tile = tiles;
-    for (int i = 0; i < STREAM_STAGES - 1; i++) {
-        if (cursor.tile < tiles) {
-            load_stage(g, s, &cursor, aligned, ring + i * stage_bytes(s));
-            next_step(g, s, list, &cursor, mine, end, stride, tiles);
-        }
-        cp_async_commit();
-    }
     float all = g->epilogue.alpha;
     for (int i = 0; i < 2; i++)
         if (g->epilogue.alpha_at[i] != 0) all *= *(const float *)g->epilogue.alpha_at[i];
-    int turn = 0, stage = 0, filled = -1;
-    for (int tile = blockIdx.x / blocks; tile < tiles; tile += stride, turn++) {
+    int stage = 0, filled = -1;
+    for (int tile = blockIdx.x / blocks; tile < tiles; tile += stride) {
         int step = mine;
         for (int begin = first; begin < end; begin += g->slab_steps) {
             int stop = min(begin + g->slab_steps, end);
             if (filled != begin) {
-                if (filled >= 0) __syncthreads();
-                fill_slab(g, s, slab, slab_scales, begin, stop - begin);
+                stream_batch batch;
+                fetch_units(g, s, begin, (stop - begin) * (step_depth(s) / 8), threadIdx.x, &batch);
+                if (filled < 0) {          /* what is read of a first does not wait behind b */
+                    for (int i = 0; i < STREAM_STAGES(s.tiles) - 1; i++) {
+                        if (cursor.tile < tiles) {
+                            load_stage(g, s, &cursor, aligned, ring + i * stage_bytes(s));
+                            next_step(g, s, list, &cursor, along, mine, end, stride, tiles);
+                        }
+                        cp_async_commit();
+                    }
+                } else {
+                    __syncthreads();
+                }
+                if (s.narrow) fill_narrow(g, s, slab, slab_scales, ranges, begin, stop - begin, &batch);
+                else fill_slab(g, s, slab, slab_scales, begin, stop - begin, &batch);
                 __syncthreads();
+#pragma unroll
+                for (int i = 0; s.narrow && i < 2 * s.tiles; i++) factors[i / 2][i % 2] = range_factor(g, ranges, min(i / 2 * 8 + lane % 4 * 2 + i % 2, rows - 1));
                 filled = begin;
             }
 #pragma unroll 1
             for (; step < stop; step += along) {
                 stream_part part;
-                cp_async_wait(STREAM_STAGES - 2);
-                read_stage(s, ring + stage * stage_bytes(s), &part);
-                int free_stage = stage == 0 ? STREAM_STAGES - 1 : stage - 1;
+                if (STREAM_STAGES(s.tiles) == 3) cp_async_wait(1);
+                else cp_async_wait(2);
+                const uint32_t full = ring + stage * stage_bytes(s);
+                __syncwarp();
+                if (!s.narrow) read_stage(s, full, &part);
+                int free_stage = stage == 0 ? STREAM_STAGES(s.tiles) - 1 : stage - 1;
                 if (cursor.tile < tiles) {
                     load_stage(g, s, &cursor, aligned, ring + free_stage * stage_bytes(s));
-                    next_step(g, s, list, &cursor, mine, end, stride, tiles);
+                    next_step(g, s, list, &cursor, along, mine, end, stride, tiles);
                 }
                 cp_async_commit();
-                stage = stage == STREAM_STAGES - 1 ? 0 : stage + 1;
+                stage = stage == STREAM_STAGES(s.tiles) - 1 ? 0 : stage + 1;
                 uint32_t units = slab + (step - begin) * unit_bytes;
-                if (s.weights == STREAM_E4M3_BLOCK) multiply_block(g, s, &part, units, rows, places, slab_scales + (step - begin) * g->m * 4, sums);
+                if (s.narrow) multiply_narrow(s, full, &place, units, rows, places, slab_scales + (step - begin) * rows * 4, factors, sums);
+                else if (s.weights == STREAM_E4M3_BLOCK) multiply_block(g, s, &part, units, rows, places, slab_scales + (step - begin) * rows * 4, sums);
                 else multiply_part(s, &part, units, rows, places, sums);
             }
         }
-        end_tile(g, s, list, tile, turn, rank, blocks, all, buffers, sums);
-    }
-    if (blocks > 1) {             /* nobody leaves whose sums others still read */
-        cluster_arrive_relaxed();
-        cluster_wait();
+        end_tile(g, s, list, tile, rank, blocks, all, sums_at, sums);
     }
 }
 
-#define MATMUL_STREAM(name, weights, tiles, groups)                                                                                      \
-    extern "C" __global__ void __launch_bounds__(STREAM_THREADS, (tiles) <= 2 ? 2 : 1) name(const __grid_constant__ stream_arguments arguments) {              \
-        const stream_shape shape = {weights, tiles, groups};                                                                             \
+#define MATMUL_STREAM(name, weights, tiles, groups, narrow)                                                                              \
+    extern "C" __global__ void __launch_bounds__(STREAM_WARPS(tiles) * 32, 1) name(const __grid_constant__ stream_arguments arguments) { \
+        const stream_shape shape = {weights, tiles, groups, narrow};                                                                     \
         matmul_stream(&arguments, shape);                                                                                                \
     }
 #define MATMUL_STREAMS(name, weights)                                                                                                    \
-    MATMUL_STREAM(matmul_stream_##name##_m8, weights, 1, 0)                                                                              \
-    MATMUL_STREAM(matmul_stream_##name##_m16, weights, 2, 0)                                                                             \
-    MATMUL_STREAM(matmul_stream_##name##_m32, weights, 4, 0)                                                                             \
-    MATMUL_STREAM(matmul_stream_##name##_m64, weights, 8, 0)
+    MATMUL_STREAM(matmul_stream_##name##_m8, weights, 1, 0, 0)                                                                           \
+    MATMUL_STREAM(matmul_stream_##name##_m16, weights, 2, 0, 0)                                                                          \
+    MATMUL_STREAM(matmul_stream_##name##_m32, weights, 4, 0, 0)                                                                          \
+    MATMUL_STREAM(matmul_stream_##name##_m64, weights, 8, 0, 0)
+#define MATMUL_STREAMS_NARROW(name, weights) MATMUL_STREAM(matmul_stream_##name##_m8_f16, weights, 1, 0, 1)
 #define MATMUL_STREAMS_GROUPS(name, weights)                                                                                             \
-    MATMUL_STREAM(matmul_stream_##name##_m8_groups, weights, 1, 1)                                                                       \
-    MATMUL_STREAM(matmul_stream_##name##_m16_groups, weights, 2, 1)
+    MATMUL_STREAM(matmul_stream_##name##_m8_groups, weights, 1, 1, 0)                                                                    \
+    MATMUL_STREAM(matmul_stream_##name##_m16_groups, weights, 2, 1, 0)
 
 #endif

@@ -5,8 +5,11 @@
 #include "kernels/matmul/matmul_sm90.h"
 #include "kernels/matmul/rows.h"
 
-/* A step: 128 bytes of each row of b, in two loads of 16 bytes by the four threads of a quad. */
-enum { STREAM_THREADS = 256, STREAM_WARPS = 8, STREAM_STEP_BYTES = 128, STREAM_SUM_PITCH = 20, STREAM_SPLITS = 8, STREAM_STAGES = 4 };
+/* A step: 128 bytes of each of 16 rows of b. */
+enum { STREAM_STEP_BYTES = 128, STREAM_SUM_PITCH = 20, STREAM_SPLITS = 8 };
+/* By an entry's tiles of 8 rows of a: warps of a block, stages of each warp's ring. */
+#define STREAM_WARPS(tiles) ((tiles) <= 2 ? 16 : 8)
+#define STREAM_STAGES(tiles) ((tiles) == 2 ? 3 : 4)
 /* Of rows in groups: at most so many, so that their list has a place for each. */
 enum { STREAM_GROUP_ROWS = 16, STREAM_LIST_BYTES = STREAM_GROUP_ROWS * 16 + 16 };
 
@@ -17,7 +20,8 @@ typedef struct stream_arguments {
     int32_t m, n, k;
     int32_t planes;               /* bf16 numbers whose sum an element of a is: 1, 2 (f16) or 3 (f32) */
     int32_t across;               /* warps of a block side by side along n; the others share k */
-    int32_t tiles;                /* of 16 (8 where a step halves) times across columns */
+    int32_t width;                /* of these warps, those that have columns: 16 each (8 where a step halves) */
+    int32_t tiles;                /* of width times as many columns */
     int32_t steps;                /* of k */
     int32_t slab_steps;           /* of k whose part of a lies in shared memory at a time */
     matmul_groups groups;         /* of the entries for groups: b is their matrices one below the other, and tiles are those of one */

@@ -1,0 +1,22 @@
+/* Of f16 pairs: products, stores, and mma.sync that begins a sum (fragments: ptx_mma.cuh), one function an instruction. */
+#ifndef KERNELS_PTX_HALF_CUH
+#define KERNELS_PTX_HALF_CUH
+
+#include "kernels/common/cuda/ptx_mbarrier.cuh"
+
+PTX uint32_t mul_f16x2(uint32_t a, uint32_t b) {
+    uint32_t pair;
+    asm("mul.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+
+PTX void st_shared_u32x2(uint32_t address, uint32_t x, uint32_t y) { asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory"); }
+
+/* d = a b^T. */
+PTX void mma_f16_first(float *d, uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b_low, uint32_t b_high) {
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32 {%0, %1, %2, %3}, {%4, %5, %6, %7}, {%8, %9}, {%10, %10, %10, %10};"
+                 : "=f"(d[0]), "=f"(d[1]), "=f"(d[2]), "=f"(d[3])
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b_low), "r"(b_high), "f"(0.0f));
+}
+
+#endif
