@@ -41,6 +41,12 @@ static uint8_t fill_byte(const sim_tensor_map *m, size_t byte) {
     return byte % 2 == 0 ? 0xf7 : 0x7f;
 }
 
+/* A byte of an element on its way into shared memory: of TF32, the lower 13 bits are cleared (an H200's). */
+static uint8_t loaded_byte(uint32_t type, int at, uint8_t byte) {
+    if (type != CUDA_TENSOR_TF32 && type != CUDA_TENSOR_TF32_FTZ) return byte;
+    return at == 0 ? 0 : at == 1 ? byte & 0xe0 : byte;
+}
+
 /* ---- doing a copy ---- */
 
 void async_set_flags(sim_cta *cta, uint64_t offset, size_t bytes, uint8_t clear, uint8_t set) {
@@ -128,7 +134,7 @@ static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5],
             uint64_t at = swizzled(a->shared + row_offset + (size_t)(e * g.to + b), m->swizzle);
             uint8_t *global = &place.bytes[(e - first) * g.from + b];
             if (a->store) *global = a->read != NULL ? a->read[at - a->shared] : cta->shared[at];
-            else cta->shared[at] = *global;
+            else cta->shared[at] = loaded_byte(m->type, b, *global);
         }
     }
     if (a->store) memset(place.shadow, SHADOW_WRITTEN, bytes);
