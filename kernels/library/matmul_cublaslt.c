@@ -2,6 +2,7 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/library/cublaslt.h"
+#include "kernels/matmul/quantised.h"
 #include "kernels/move/move_cuda.h"
 
 /* ---- modes ---- */
@@ -129,6 +130,7 @@ static const char *reject_post(const kernel_problem *problem, const lt_mode *mod
 }
 
 const char *matmul_cublaslt_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_cublaslt_reject);
     const op_type *a = problem->in[0], *b = problem->in[1];
     const lt_mode *mode = mode_of(a->format, b->format);
     if (mode == NULL || !is_result_of(mode, problem->out[0]->format)) {
@@ -147,6 +149,7 @@ const char *matmul_cublaslt_reject(const kernel_problem *problem, text *why) {
 
 /* A call costs a little more than a launch; a tie goes to a kernel of ours, whose launches overlap. */
 double matmul_cublaslt_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_cublaslt_cost);
     const lt_mode *mode = mode_of(problem->in[0]->format, problem->in[1]->format);
     return 1.03 * (0.5e-6 + kernel_roofline(problem, problem->in[0]->format, mode->compute, mode->memory));
 }
@@ -172,7 +175,10 @@ static int64_t scale_bytes(const kernel_run *run, int operand) {
     return ceil_div(count * 4, ROUND) * ROUND;
 }
 
-size_t matmul_cublaslt_workspace(const kernel_run *run) { return (size_t)(scale_bytes(run, 0) + scale_bytes(run, 1)) + CUBLASLT_WORKSPACE + CUBLASLT_WORKSPACE_ALIGN; }
+size_t matmul_cublaslt_workspace(const kernel_run *run) {
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_workspace(run, matmul_cublaslt_workspace);
+    return (size_t)(scale_bytes(run, 0) + scale_bytes(run, 1)) + CUBLASLT_WORKSPACE + CUBLASLT_WORKSPACE_ALIGN;
+}
 
 /* Scales [rows, blocks] of an operand to offset bytes in the workspace, with these strides. */
 static dw_status copy_scales(const kernel_run *run, kernel_launcher *launcher, int operand, int64_t rows, int64_t blocks, int64_t row_stride, int64_t block_stride, int64_t offset) {
@@ -232,6 +238,7 @@ static void take_operands(kernel_launch *launch, const kernel_run *run, const lt
 }
 
 dw_status matmul_cublaslt_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_cublaslt_workspace, matmul_cublaslt_shape);
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const bool at = op_attr_bool(run->call.attrs, OP_ATTR_at), bt = op_attr_bool(run->call.attrs, OP_ATTR_bt);
     const lt_mode *mode = mode_of(a->format, b->format);

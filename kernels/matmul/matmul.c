@@ -4,6 +4,7 @@
 
 #include "kernels/common/cpu/product.h"
 #include "kernels/kernels.h"
+#include "kernels/matmul/quantised.h"
 
 /* What a call comes to, from formats and shapes alone. */
 typedef struct setup {
@@ -76,6 +77,7 @@ static bool setup_of(const kernel_run *run, setup *s) {
 
 static size_t workspace_of(const kernel_run *run) {
     setup s;
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_workspace(run, workspace_of);
     if (!setup_of(run, &s)) return 0;
     return s.rows.bytes + (s.packs_here ? s.pack.bytes : 0);
 }
@@ -187,11 +189,16 @@ static dw_status run_on(const kernel_run *run, const gemm_isa *isa) {
     return DW_OK;
 }
 
-dw_status matmul_portable_run(const kernel_run *run) { return run_on(run, &gemm_isa_portable); }
+#define RUN(name)                                                                                            \
+    static dw_status name##_plain_run(const kernel_run *run) { return run_on(run, &gemm_isa_##name); }      \
+    dw_status matmul_##name##_run(const kernel_run *run) {                                                   \
+        return dw_format_is_block(run->call.out[0]->format) ? quantised_run(run, workspace_of, name##_plain_run) : name##_plain_run(run); \
+    }
+RUN(portable)
 #if defined(__x86_64__)
-dw_status matmul_avx2_run(const kernel_run *run) { return run_on(run, &gemm_isa_avx2); }
-dw_status matmul_avx512_run(const kernel_run *run) { return run_on(run, &gemm_isa_avx512); }
-dw_status matmul_avx512bf16_run(const kernel_run *run) { return run_on(run, &gemm_isa_avx512bf16); }
+RUN(avx2)
+RUN(avx512)
+RUN(avx512bf16)
 #endif
 
 /* ---- choosing and packing ---- */
@@ -199,8 +206,13 @@ dw_status matmul_avx512bf16_run(const kernel_run *run) { return run_on(run, &gem
 /* Kinds of row by what B is made of: each family refuses what another one packs. */
 #define PANEL(name) (1u << GEMM_PANEL_##name)
 #define FAMILY(name, panels, other)                                                                                                                       \
-    const char *name##_reject(const kernel_problem *problem, text *why) { return product_reject(problem, why, 2, panels, other); }                        \
-    double name##_cost(const kernel_problem *problem) { return product_cost(problem); }                                                                   \
+    const char *name##_reject(const kernel_problem *problem, text *why) {                                                                                 \
+        if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, name##_reject);                                            \
+        return product_reject(problem, why, 2, panels, other);                                                                                            \
+    }                                                                                                                                                     \
+    double name##_cost(const kernel_problem *problem) {                                                                                                   \
+        return dw_format_is_block(problem->out[0]->format) ? quantised_cost(problem, product_cost) : product_cost(problem);                               \
+    }                                                                                                                                                     \
     bool name##_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes) { return product_pack_bytes(problem, weight, bytes); }  \
     dw_status name##_pack(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed) {                                             \
         return product_pack_weight(problem, pool, weight, packed);                                                                                        \

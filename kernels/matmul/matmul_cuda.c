@@ -3,8 +3,10 @@
 
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
+#include "kernels/matmul/quantised.h"
 
 const char *matmul_cuda_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_cuda_reject);
     int operands = 0;
     bool doubles = problem->out[0]->format == DW_FORMAT_f64;
     for (int i = 0; i < problem->post.count; i++) operands += op_post_operand_of(problem->post.steps[i]) != OP_POST_NONE;
@@ -23,14 +25,12 @@ const char *matmul_cuda_reject(const kernel_problem *problem, text *why) {
 
 /* Fractions of the chip's rates that were measured of 1 to 64 rows (README.md): each product decodes both of its operands. */
 double matmul_cuda_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_cuda_cost);
     bool decodes = dw_format_is_block(problem->in[0]->format) || dw_format_is_block(problem->in[1]->format);
     return kernel_roofline(problem, DW_FORMAT_f32, 0.07, decodes ? 0.015 : 0.05);
 }
 
-size_t matmul_cuda_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
-}
+size_t matmul_cuda_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, matmul_cuda_workspace) : 0; }
 
 /* The list, and its operands' strides by batch into strides[3..]. first: the operand of the call that the first step takes. */
 static void take_post(kernel_launch *launch, const kernel_run *run, int first, cuda_post *post, int64_t (*strides)[CUDA_RANK]) {
@@ -111,6 +111,7 @@ static dw_status launch_plain(kernel_launcher *launcher, kernel_launch *launch, 
 }
 
 dw_status matmul_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_cuda_workspace, matmul_cuda_shape);
     kernel_launch launch;
     const matmul_arguments *arguments = take_matmul(&launch, run);
     bool doubles = run->call.in[0]->format == DW_FORMAT_f64 || run->call.in[1]->format == DW_FORMAT_f64 || run->call.out[0]->format == DW_FORMAT_f64;
@@ -122,6 +123,7 @@ dw_status matmul_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
 static bool is_float(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
 const char *matmul_fp32_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_fp32_reject);
     const dw_format a = problem->in[0]->format, b = problem->in[1]->format;
     if (!is_float(a) || !is_float(b)) {
         text_printf(why, "%s times %s is not of f32, bf16 and f16", dw_format_name(a), dw_format_name(b));
@@ -148,6 +150,7 @@ static int fp32_tile(const chip_caps *chip, int64_t batches, int64_t m, int64_t 
 }
 
 double matmul_fp32_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_fp32_cost);
     dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
     const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
     op_call call;
@@ -165,10 +168,7 @@ double matmul_fp32_cost(const kernel_problem *problem) {
     return seconds > bound ? seconds : bound;
 }
 
-size_t matmul_fp32_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
-}
+size_t matmul_fp32_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, matmul_fp32_workspace) : 0; }
 
 /* Does fp32.cu count to all of it? */
 static bool is_narrow(const matmul_arguments *p, int64_t tiles) {
@@ -180,6 +180,7 @@ static bool is_narrow(const matmul_arguments *p, int64_t tiles) {
 
 /* Of few rows, and past what fp32.cu counts to, the plain kernel's entries. */
 dw_status matmul_fp32_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_fp32_workspace, matmul_fp32_shape);
     enum { MOST_BLOCKS = 1 << 16 };
     kernel_launch launch;
     const matmul_arguments *arguments = take_matmul(&launch, run);

@@ -5,4 +5,6 @@
     MATMUL_TMA(matmul_e4m3_block_##name, TMA_E4M3, tile_m, tile_n, stages, boxes, pair, splits, parts)
 #define MATMUL_GROUPS_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
     MATMUL_TMA_GROUPS(matmul_e4m3_block_##name, TMA_E4M3, tile_m, tile_n, stages, boxes, pair, parts)
+#define MATMUL_BLOCKS_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
+    MATMUL_TMA_BLOCKS(matmul_e4m3_block_##name, TMA_E4M3, tile_m, tile_n, stages, boxes, pair, parts)
 #include "kernels/matmul/tiles_sm90.def"

@@ -3,4 +3,6 @@
 
 #define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) MATMUL_TMA(matmul_e4m3_##name, TMA_E4M3, tile_m, tile_n, stages, boxes, pair, splits, 0)
 #define MATMUL_GROUPS_BYTE(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) MATMUL_TMA_GROUPS(matmul_e4m3_##name, TMA_E4M3, tile_m, tile_n, stages, boxes, pair, 0)
+#define MATMUL_BLOCKS_BYTE(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
+    MATMUL_TMA_BLOCKS(matmul_e4m3_##name, TMA_E4M3, tile_m, tile_n, stages, boxes, pair, 0)
 #include "kernels/matmul/tiles_sm90.def"

@@ -2,6 +2,7 @@
 #include "kernels/matmul/matmul_host.h"
 
 #include "kernels/common/cuda/host.h"
+#include "kernels/matmul/quantised.h"
 
 bool matmul_halves_columns(const op_post_list *post) {
     for (int i = 0; i < post->count; i++)
@@ -89,6 +90,16 @@ static void take_factors(kernel_launch *launch, const kernel_run *run, matmul_ep
     }
 }
 
+/* A result in blocks along its rows. */
+static void take_blocks(kernel_launch *launch, const kernel_run *run, matmul_epilogue *e) {
+    const dw_tensor *out = run->call.out[0];
+    const int64_t block = num_info(out->format)->cols;
+    e->out_format = matmul_format(quantised_from(run->call.attrs, out->format));
+    e->block = (int32_t)block;
+    e->scale_row_stride = (out->dims[out->rank - 1] + block - 1) / block;
+    cuda_slot(launch, KERNEL_SLOT_SCALES, KERNEL_RESULT, &e->scales, 0);
+}
+
 void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, int first, matmul_epilogue *e) {
     const dw_tensor *out = run->call.out[0];
     int64_t n_out = out->dims[out->rank - 1];
@@ -98,7 +109,8 @@ void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, int firs
         if (op_post_halves(run->post.steps[i])) e->halving = i;
         if (op_post_operand_of(run->post.steps[i]) != OP_POST_NONE) take_step(launch, run, next++, &e->steps[i]);
     }
-    e->by_engine = n_out * dw_format_bits(out->format) / 8 % 16 == 0;
+    if (dw_format_is_block(out->format)) take_blocks(launch, run, e);
+    else e->by_engine = n_out * dw_format_bits(out->format) / 8 % 16 == 0;
     cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_RESULT, &e->out, 0);
     take_factors(launch, run, e);
 }

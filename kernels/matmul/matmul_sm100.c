@@ -4,6 +4,7 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul_host.h"
+#include "kernels/matmul/quantised.h"
 
 /* An entry; scale_block: elements of a scale, 0: none; formats: types of the instruction descriptor (PTX ISA, "Instruction descriptor"). */
 typedef struct sm100_entry { const char *name; int element_bits, scale_block, scale_tiles; uint32_t formats; } sm100_entry;
@@ -32,6 +33,7 @@ static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 /* ---- what is taken ---- */
 
 const char *matmul_sm100_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_sm100_reject);
     const op_type *a = problem->in[0], *b = problem->in[1];
     sm100_entry entry;
     int64_t k, n;
@@ -50,12 +52,12 @@ const char *matmul_sm100_reject(const kernel_problem *problem, text *why) {
 }
 
 /* The fractions of the chip's rates are guesses: nothing was measured. */
-double matmul_sm100_cost(const kernel_problem *problem) { return kernel_roofline(problem, problem->in[0]->format, 0.4, 0.5); }
-
-size_t matmul_sm100_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
+double matmul_sm100_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_sm100_cost);
+    return kernel_roofline(problem, problem->in[0]->format, 0.4, 0.5);
 }
+
+size_t matmul_sm100_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, matmul_sm100_workspace) : 0; }
 
 /* ---- the launch ---- */
 
@@ -95,6 +97,7 @@ static uint32_t shared_bytes(const sm100_entry *e) {
 }
 
 dw_status matmul_sm100_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_sm100_workspace, matmul_sm100_shape);
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     int64_t m = 1, n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], n_out = out->dims[out->rank - 1];
     for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];

@@ -7,30 +7,40 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul_host.h"
+#include "kernels/matmul/quantised.h"
 #include "kernels/matmul/tiles_sm90.h"
 
 /* ---- entries ---- */
 
 typedef struct sm90_tile {
     sm90_kind kind;
+    bool blocks;                  /* its result is in blocks of e4m3 along a row (blocks_sm90.cuh) */
     const char *image, *entry;
     int parts, tile_m, tile_n, stages, boxes, pair, splits;
     double block_us, tile_us;     /* measured: one block of k, and what a tile costs besides */
 } sm90_tile;
 
 static const sm90_tile tiles[] = {
-#define MATMUL_TILE_HALF(name, ...) {SM90_BF16, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, __VA_ARGS__},
+#define MATMUL_TILE_HALF(name, ...) {SM90_BF16, false, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, __VA_ARGS__},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_HALF(name, ...) {SM90_F16, "matmul_f16_sm90", "matmul_f16_" #name, 0, __VA_ARGS__},
+#define MATMUL_TILE_HALF(name, ...) {SM90_F16, false, "matmul_f16_sm90", "matmul_f16_" #name, 0, __VA_ARGS__},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_BYTE(name, ...) {SM90_E4M3, "matmul_e4m3_sm90", "matmul_e4m3_" #name, 0, __VA_ARGS__},
+#define MATMUL_TILE_BYTE(name, ...) {SM90_E4M3, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name, 0, __VA_ARGS__},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_BYTE
-#define MATMUL_TILE_SCALED(name, ...) {SM90_E4M3_BLOCK, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
+#define MATMUL_TILE_SCALED(name, ...) {SM90_E4M3_BLOCK, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
 #include "kernels/matmul/tiles_sm90.def"
 #undef MATMUL_TILE_SCALED
+#define MATMUL_BLOCKS_BYTE(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
+    {SM90_E4M3, true, "matmul_e4m3_sm90", "matmul_e4m3_" #name "_blocks", 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
+#include "kernels/matmul/tiles_sm90.def"
+#undef MATMUL_BLOCKS_BYTE
+#define MATMUL_BLOCKS_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
+    {SM90_E4M3_BLOCK, true, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name "_blocks", parts, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
+#include "kernels/matmul/tiles_sm90.def"
+#undef MATMUL_BLOCKS_SCALED
 };
 
 static bool is_one_scale(dw_format format) { return format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_fp8_row; }
@@ -85,19 +95,29 @@ enum { STREAM_VARIANT = COUNT_OF(tiles) };
 static bool takes_halves(const sm90_tile *t) { return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1); }
 static bool runs(const sm90_tile *t, sm90_kind kind, bool halves) { return t->kind == kind && (!halves || takes_halves(t)); }
 
+/* Results in blocks that tiles write themselves, where the result's columns of a tile are whole blocks. */
+static bool is_written(dw_format out, dw_scale_layout layout) { return (out == DW_FORMAT_fp8_1x128 || out == DW_FORMAT_mxfp8) && layout == DW_SCALE_plain; }
+/* Does a tile make a result of this format; COUNT: a plain one? */
+static bool gives(const sm90_tile *t, dw_format blocks, bool halves) {
+    return blocks == DW_FORMAT_COUNT ? !t->blocks : t->blocks && (halves ? t->tile_n / 2 : t->tile_n) % num_info(blocks)->cols == 0;
+}
+
+/* From so many rows on a result in blocks that some tile writes is written by one, so that room for plain results is bounded. */
+enum { WRITTEN_ROWS = 512 };
+
 /* Decoding and product. */
 static double all_microseconds(const sm90_product *p, const sm90_tile *t, int64_t m, int64_t n, int64_t n_out, int64_t k, bool halves, const chip_caps *chip) {
     size_t bytes = decoded_bytes(p, m, n, k);
     return microseconds(t, m, n_out, k, halves, chip->units) + (bytes > 0 ? matmul_decode_us(chip, (double)bytes) : 0);
 }
 
-/* The tile of least estimated time. */
-static const sm90_tile *choose_tile(sm90_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, int multiprocessors) {
+/* The tile of least estimated time among those that give a plain result, blocks COUNT, or one of this format, of which there may be none. */
+static const sm90_tile *choose_tile(sm90_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, dw_format blocks, int multiprocessors) {
     const sm90_tile *best = NULL;
     double least = 0;
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         const sm90_tile *t = &tiles[i];
-        if (!runs(t, kind, halves)) continue;
+        if (!runs(t, kind, halves) || !gives(t, blocks, halves)) continue;
         double us = microseconds(t, m, n_out, k, halves, multiprocessors);
         if (best == NULL || us < least) best = t, least = us;
     }
@@ -106,7 +126,7 @@ static const sm90_tile *choose_tile(sm90_kind kind, int64_t m, int64_t n_out, in
 
 const char *matmul_sm90_entry(int element, int scaled, int64_t m, int64_t n_out, int64_t k, int halves, int multiprocessors) {
     sm90_kind kind = element == MATMUL_bf16 ? SM90_BF16 : element == MATMUL_f16 ? SM90_F16 : element != MATMUL_e4m3 ? SM90_NONE : scaled ? SM90_E4M3_BLOCK : SM90_E4M3;
-    const sm90_tile *tile = choose_tile(kind, m, n_out, k, halves, multiprocessors);
+    const sm90_tile *tile = choose_tile(kind, m, n_out, k, halves, DW_FORMAT_COUNT, multiprocessors);
     return tile == NULL ? NULL : tile->entry;
 }
 
@@ -131,6 +151,7 @@ const char *sm90_reject_products(const kernel_problem *problem, text *why) {
 }
 
 const char *matmul_sm90_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_sm90_reject);
     if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
     if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
     const char *reason = sm90_reject_products(problem, why);
@@ -141,22 +162,35 @@ const char *matmul_sm90_reject(const kernel_problem *problem, text *why) {
 typedef struct sm90_call {
     int64_t m, n, n_out, k;
     bool halves, streams;
+    const sm90_tile *writer;      /* of a result in blocks: the best of the tiles that write it; NULL: there is none */
+    bool behind;                  /* a result in blocks is made behind the product */
     sm90_product product;
     const sm90_tile *tile;
     double us;
 } sm90_call;
 
 /* variant: asked for by measurements, or -1. */
-static sm90_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_post_list *post, const chip_caps *chip, int variant) {
+static sm90_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_attrs *attrs, const op_post_list *post, const chip_caps *chip, int variant) {
     sm90_call c = {.m = 1, .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(post)};
     for (int i = 0; i < out->rank - 1; i++) c.m *= out->dims[i];
     c.product = sm90_product_of(a->format, b->format, c.k);
     const double stream_us = matmul_stream_us(chip, a->format, b->format, c.m, c.n, c.k);
-    const bool is_tile = variant >= 0 && variant < STREAM_VARIANT && runs(&tiles[variant], c.product.kind, c.halves);
-    c.tile = is_tile ? &tiles[variant] : choose_tile(c.product.kind, c.m, c.n_out, c.k, c.halves, chip->units);
-    c.us = all_microseconds(&c.product, c.tile, c.m, c.n, c.n_out, c.k, c.halves, chip);
-    c.streams = stream_us >= 0 && !is_tile && (variant == STREAM_VARIANT || stream_us < c.us);
-    if (c.streams) c.us = stream_us;
+    const double plain_bytes = (double)c.m * (double)c.n_out * dw_format_bits(quantised_from(attrs, out->format)) / 8;
+    const double behind_us = dw_format_is_block(out->format) ? 1e6 * quantised_seconds(chip, plain_bytes) : 0;
+    if (is_written(out->format, out->scale_layout)) c.writer = choose_tile(c.product.kind, c.m, c.n_out, c.k, c.halves, out->format, chip->units);
+    const bool is_tile = variant >= 0 && variant < STREAM_VARIANT && runs(&tiles[variant], c.product.kind, c.halves) &&
+                         gives(&tiles[variant], c.writer != NULL ? out->format : DW_FORMAT_COUNT, c.halves);
+    c.tile = is_tile ? &tiles[variant] : choose_tile(c.product.kind, c.m, c.n_out, c.k, c.halves, DW_FORMAT_COUNT, chip->units);
+    c.us = all_microseconds(&c.product, c.tile, c.m, c.n, c.n_out, c.k, c.halves, chip) + behind_us;
+    c.behind = behind_us > 0;
+    if (c.writer != NULL) {
+        const sm90_tile *writer = is_tile ? c.tile : c.writer;
+        const double us = all_microseconds(&c.product, writer, c.m, c.n, c.n_out, c.k, c.halves, chip);
+        if (is_tile || c.m >= WRITTEN_ROWS || us < c.us) c.tile = writer, c.us = us, c.behind = false;
+    }
+    const bool may_stream = !is_tile && !(c.writer != NULL && c.m >= WRITTEN_ROWS);
+    c.streams = stream_us >= 0 && may_stream && (variant == STREAM_VARIANT || stream_us + behind_us < c.us);
+    if (c.streams) c.us = stream_us + behind_us, c.behind = behind_us > 0;
     return c;
 }
 
@@ -167,8 +201,18 @@ double matmul_sm90_cost(const kernel_problem *problem) {
     const dw_format a = problem->in[0]->format;
     double bound = kernel_roofline(problem, kind_of(a, problem->in[1]->format) == SM90_NONE ? DW_FORMAT_bf16 : a, 0.85, 0.85);
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return bound;
-    sm90_call c = plan_call(&in[0], &in[1], &out[0], &problem->post, problem->chip, -1);
+    sm90_call c = plan_call(&in[0], &in[1], &out[0], problem->attrs, &problem->post, problem->chip, -1);
     return c.streams || 1e-6 * c.us > bound ? 1e-6 * c.us : bound;
+}
+
+/* Does a tile run the problem, and write its result in blocks where some tile does? */
+static bool is_variant(const kernel_problem *problem, const sm90_tile *t, int64_t k) {
+    const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
+    const bool halves = matmul_halves_columns(&problem->post);
+    const sm90_kind kind = sm90_product_of(a->format, b->format, k).kind;
+    if (!runs(t, kind, halves)) return false;
+    const bool some = is_written(out->format, out->scale_layout) && choose_tile(kind, 1, 1, k, halves, out->format, problem->chip->units) != NULL;
+    return gives(t, some ? out->format : DW_FORMAT_COUNT, halves);
 }
 
 /* Variants are the tiles, by the names of their entries, and behind them the kernel for few rows, which past its rows leaves the choice to the estimate. */
@@ -177,7 +221,7 @@ const char *matmul_sm90_variant(const kernel_problem *problem, int index) {
     int64_t k, m = 1;
     if (index > STREAM_VARIANT) return NULL;
     if (!dim_is_constant(a->dims[a->rank - 1], &k)) return "";
-    if (index < STREAM_VARIANT) return runs(&tiles[index], sm90_product_of(a->format, b->format, k).kind, matmul_halves_columns(&problem->post)) ? tiles[index].entry : "";
+    if (index < STREAM_VARIANT) return is_variant(problem, &tiles[index], k) ? tiles[index].entry : "";
     for (int i = 0; i < a->rank - 1; i++) {
         int64_t size;
         m = dim_is_constant(a->dims[i], &size) ? m * size : 1;
@@ -189,12 +233,19 @@ static sm90_call call_of(const kernel_run *run) {
     const dw_tensor *out = run->call.out[0];
     int64_t m = 1;
     for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
-    return plan_call(run->call.in[0], run->call.in[1], out, &run->post, run->chip, kernel_tuned_variant(run, m));
+    return plan_call(run->call.in[0], run->call.in[1], out, run->call.attrs, &run->post, run->chip, kernel_tuned_variant(run, m));
 }
 
+/* Of a result in blocks that tiles write, plain results of few rows have room, however many rows there are: what is reserved for the most has to do for fewer. */
 size_t matmul_sm90_workspace(const kernel_run *run) {
+    const dw_tensor *out = run->call.out[0];
     sm90_call c = call_of(run);
-    return c.streams ? 0 : decoded_bytes(&c.product, c.m, c.n, c.k);
+    if (!dw_format_is_block(out->format)) return c.streams ? 0 : decoded_bytes(&c.product, c.m, c.n, c.k);
+    if (c.writer == NULL || c.m < WRITTEN_ROWS) return quantised_workspace(run, matmul_sm90_workspace);
+    const int64_t dims[] = {WRITTEN_ROWS, c.n_out};
+    dw_tensor plain;
+    op_tensor_init(&plain, quantised_from(run->call.attrs, out->format), DW_SCALE_plain, 2, dims, NULL);
+    return quantised_bytes(decoded_bytes(&c.product, c.m, c.n, c.k), &plain);
 }
 
 /* ---- the launch ---- */
@@ -272,6 +323,7 @@ dw_status matmul_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
     if (c.m == 0) return DW_OK;
     if (c.m > INT32_MAX / 2 || c.n > INT32_MAX / 2 || c.k > INT32_MAX / 2)
         return base_fail(run->call.context, DW_LIMIT, "matmul: %lld x %lld x %lld is more than this kernel counts to", (long long)c.m, (long long)c.n, (long long)c.k);
+    if (c.behind) return quantised_shape(run, launcher, matmul_sm90_workspace, matmul_sm90_shape);
     if (c.streams) return matmul_stream_shape(run, launcher);
     const sm90_product *p = &c.product;
     const int64_t at[2] = {p->decodes[0] ? 0 : -1, !p->decodes[1] ? -1 : p->decodes[0] ? (int64_t)matmul_decoded_bytes(c.m, c.k) : 0};

@@ -5,6 +5,7 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul_host.h"
+#include "kernels/matmul/quantised.h"
 
 /* ---- what is taken ---- */
 
@@ -72,6 +73,7 @@ static const char *reject_products(const kernel_problem *problem, text *why) {
 }
 
 const char *matmul_stream_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_stream_reject);
     const char *reason = reject_products(problem, why);
     return reason != NULL ? reason : matmul_cuda_reject(problem, why);
 }
@@ -154,9 +156,14 @@ static double cost_of(const kernel_problem *problem, bool grouped) {
     return us < 0 ? plain : 1e-6 * us;
 }
 
-double matmul_stream_cost(const kernel_problem *problem) { return cost_of(problem, false); }
+double matmul_stream_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_stream_cost);
+    return cost_of(problem, false);
+}
 
-size_t matmul_stream_workspace(const kernel_run *run) { return matmul_cuda_workspace(run); }
+size_t matmul_stream_workspace(const kernel_run *run) {
+    return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, matmul_stream_workspace) : matmul_cuda_workspace(run);
+}
 
 /* ---- the launch ---- */
 
@@ -200,6 +207,7 @@ bool matmul_stream_takes(const kernel_run *run) {
 }
 
 dw_status matmul_stream_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_stream_workspace, matmul_stream_shape);
     const dw_tensor *out = run->call.out[0];
     int64_t m = 1;
     for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];

@@ -14,6 +14,7 @@ typedef struct tma_shape {
     int element, tile_m, tile_n, stages, boxes, pair, splits;
     int parts;                    /* e4m3 with scales by block: parts of the tile's columns with one each; 0: none */
     int groups;                   /* 1: rows come in groups (groups_sm90.cuh) */
+    int blocks;                   /* 1: the result is in blocks (blocks_sm90.cuh) */
 } tma_shape;
 
 typedef struct tma_ring {

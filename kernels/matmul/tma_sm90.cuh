@@ -403,12 +403,13 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     }
 }
 
-#define MATMUL_TMA(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts) MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, 0)
-#define MATMUL_TMA_GROUPS(name, element, tile_m, tile_n, stages, boxes, pair, parts) MATMUL_TMA_ENTRY(name##_groups, element, tile_m, tile_n, stages, boxes, pair, 1, parts, 1)
-#define MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups)                                     \
+#define MATMUL_TMA(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts) MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, 0, 0)
+#define MATMUL_TMA_GROUPS(name, element, tile_m, tile_n, stages, boxes, pair, parts) MATMUL_TMA_ENTRY(name##_groups, element, tile_m, tile_n, stages, boxes, pair, 1, parts, 1, 0)
+#define MATMUL_TMA_BLOCKS(name, element, tile_m, tile_n, stages, boxes, pair, parts) MATMUL_TMA_ENTRY(name##_blocks, element, tile_m, tile_n, stages, boxes, pair, 1, parts, 0, 1)
+#define MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks)                             \
     extern "C" __global__ void __cluster_dims__((pair) * (splits), 1, 1) __launch_bounds__(MATMUL_THREADS, 1)                           \
         name(const __grid_constant__ matmul_sm90_arguments arguments) {                                                          \
-        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups};                                  \
+        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks};                          \
         matmul_tma(&arguments, shape);                                                                                           \
     }
 

@@ -7,6 +7,7 @@
 
 #include "kernels/common/cuda/ptx_small.cuh"
 #include "kernels/common/cuda/row_parts.cuh"
+#include "kernels/quantize/scales.cuh"
 
 /* ---- codes: 8 values to 8, 6 or 4 bytes, the first in the lowest bits ---- */
 
@@ -113,10 +114,6 @@ INLINE void store_codes(const int pieces, int element, const int format, const b
 
 /* ---- scales ---- */
 
-INLINE float largest_code(int element) {
-    return element == CUDA_e4m3 ? 448.0f : element == CUDA_e5m2 ? 57344.0f : element == CUDA_e3m2 ? 28.0f : element == CUDA_e2m3 ? 7.5f : 6.0f;
-}
-
 /* NaN if any is. */
 INLINE float piece_amax(const float *x) {
     float most = fabsf(x[0]);
@@ -159,10 +156,6 @@ INLINE int32_t scale_code(const int scale, int element, const row_target *t, flo
     return cvt_e4m3x2(amax * (second.encode * (1.0f / 6.0f)), 0) & 0xff;
 }
 INLINE float scale_inverse(const int scale, int32_t code, second_level second) { return scale == CUDA_e8m0 ? rules_mx_inverse(code) : rules_nv_inverse(code, second.decode); }
-
-/* FP8's scale of a block, and what its elements are multiplied by. */
-INLINE float fp8_scale(float amax) { return rules_is_nan(amax) ? NOT_A_NUMBER : rules_fp8_bounded(amax) / 448.0f; }
-INLINE float fp8_inverse(float amax) { return rules_is_nan(amax) ? NOT_A_NUMBER : 448.0f / rules_fp8_bounded(amax); }
 
 /* The scale of a block from its largest magnitude, stored by threads that write; returns what the block's elements are multiplied by. */
 INLINE float store_scale(const int scale, int element, const row_target *t, const row_place *p, int b, bool writes, float amax, second_level second) {

@@ -54,12 +54,12 @@ static void dot_tile(const op_product *product, int64_t row, int m, int64_t col,
 
 static int tile_count(int64_t from, int64_t end) { return end - from < TILE ? (int)(end - from) : TILE; }
 
-void op_product_rows(const op_product *product, int64_t first_row, int64_t end_row, int64_t cols) {
+void op_product_rows(const op_product *product, int64_t first_row, int64_t end_row, int64_t first_col, int64_t end_col) {
     double y[TILE][TILE], u[TILE][TILE] = {{0}};
     int64_t half = product->post->half;
     for (int64_t row = first_row; row < end_row; row += TILE) {
-        for (int64_t col = 0; col < cols; col += TILE) {
-            int m = tile_count(row, end_row), n = tile_count(col, cols);
+        for (int64_t col = first_col; col < end_col; col += TILE) {
+            int m = tile_count(row, end_row), n = tile_count(col, end_col);
             dot_tile(product, row, m, col, n, y);
             if (half > 0) dot_tile(product, row, m, col + half, n, u);
             for (int i = 0; i < m; i++) {

@@ -97,6 +97,8 @@ void op_work_each(const op_call *call, double flops, op_work *work);
 
 /* Element col of a row; rows of all matrices are counted through. Called in their order, but a row more than once. */
 typedef float (*op_element)(void *argument, int64_t line, int64_t col);
+/* The blocks of a result's format lie within rows, so that a row's result does not depend on other rows. */
+dw_status op_check_row_blocks(op_infer *infer, dw_format to);
 /* What quantize makes of such elements, scales by the call's attributes. */
 dw_status op_quantize_elements(const op_call *call, const dw_tensor *out, op_element element, void *argument);
 
@@ -135,7 +137,7 @@ dw_status op_post_run_start(const op_call *call, int first_operand, int64_t n, w
 double op_post_run_at(const op_post_run *run, int64_t row, int64_t group, int64_t col, double y, double u);
 /* The formats of a and b go together in a product whose k is (or is not) the last axis of each. */
 dw_status op_check_factors(op_infer *infer, const op_type *a, const op_type *b, bool k_last_in_a, bool k_last_in_b);
-/* The result's format: to, or a's, or f32 for blocks. */
+/* The result's format where it is in no blocks: to, or a's, or f32 for blocks. */
 dw_status op_check_product_format(op_infer *infer, const op_type *a, dw_format *format);
 
 /* Products of rows of a with rows of b, the post list on them, and where the results go. */
@@ -146,7 +148,7 @@ typedef struct op_product {
     const dw_tensor *out;
     int64_t out_offset, out_row_stride, out_col_stride;
 } op_product;
-/* Rows [first_row, end_row) of the result, which has cols columns. */
-void op_product_rows(const op_product *product, int64_t first_row, int64_t end_row, int64_t cols);
+/* Columns [first_col, end_col) of rows [first_row, end_row) of the result. */
+void op_product_rows(const op_product *product, int64_t first_row, int64_t end_row, int64_t first_col, int64_t end_col);
 
 #endif

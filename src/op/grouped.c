@@ -42,7 +42,7 @@ dw_status grouped_reference(const op_call *call) {
             .out_row_stride = out->strides[0],
             .out_col_stride = out->strides[1],
         };
-        op_product_rows(&product, begin, end, out->dims[1]);
+        op_product_rows(&product, begin, end, 0, out->dims[1]);
         begin = end;
     }
     for (int64_t row = begin; row < rows; row++)

@@ -1,4 +1,5 @@
-/* matmul: a [..,m,k] times b [..,k,n], batch axes broadcast, a post list on the sums. contract.c says what block formats mean. */
+/* matmul: a [..,m,k] times b [..,k,n], batch axes broadcast, a post list on the sums. contract.c says what block formats mean as operands; a result in a block
+ * format is what quantize makes of the result in via. */
 #include "op/family.h"
 
 /* Formats that go together: b in a's floating-point format or in any other one (weights alone in low precision), or both in blocks. */
@@ -27,6 +28,22 @@ dw_status op_check_product_format(op_infer *infer, const op_type *a, dw_format *
     return base_fail(infer->context, DW_INVALID, "%s: to is %s; it must be f64, f32, f16 or bf16", infer->op->name, dw_format_name(to));
 }
 
+/* to and via of a result in blocks. */
+static dw_status check_blocks(op_infer *infer, dw_format *format) {
+    dw_format via = op_attr_format(infer->attrs, OP_ATTR_via);
+    *format = op_attr_format(infer->attrs, OP_ATTR_to);
+    TRY(op_check_row_blocks(infer, *format));
+    if (via == DW_FORMAT_COUNT || via == DW_FORMAT_f32 || via == DW_FORMAT_bf16 || via == DW_FORMAT_f16) return DW_OK;
+    return base_fail(infer->context, DW_INVALID, "%s: via is %s; it must be f32, f16 or bf16", infer->op->name, dw_format_name(via));
+}
+
+static dw_status check_result(op_infer *infer, const op_type *a, dw_format *format) {
+    dw_format to = op_attr_format(infer->attrs, OP_ATTR_to), via = op_attr_format(infer->attrs, OP_ATTR_via);
+    if (to != DW_FORMAT_COUNT && op_is_block(to)) return check_blocks(infer, format);
+    if (via == DW_FORMAT_COUNT) return op_check_product_format(infer, a, format);
+    return base_fail(infer->context, DW_INVALID, "%s: via is %s, and to is no block format; leave via out", infer->op->name, dw_format_name(via));
+}
+
 dw_status matmul_infer(op_infer *infer) {
     const op_type *a = infer->in[0], *b = infer->in[1];
     bool at = op_attr_bool(infer->attrs, OP_ATTR_at), bt = op_attr_bool(infer->attrs, OP_ATTR_bt);
@@ -39,37 +56,94 @@ dw_status matmul_infer(op_infer *infer) {
     op_type batch_a = *a, batch_b = *b;
     batch_a.rank -= 2;
     batch_b.rank -= 2;
-    TRY(op_check_product_format(infer, a, &infer->out->format));
+    TRY(check_result(infer, a, &infer->out->format));
     TRY(op_check_broadcast(infer, &batch_a, &batch_b, infer->out));
     TRY(op_add_axis(infer, infer->out, m));
     TRY(op_add_axis(infer, infer->out, n));
     return op_post_infer(infer, 2, NULL, infer->out);
 }
 
-dw_status matmul_reference(const op_call *call) {
-    const dw_tensor *a = call->in[0], *b = call->in[1], *out = call->out[0];
-    bool at = op_attr_bool(call->attrs, OP_ATTR_at), bt = op_attr_bool(call->attrs, OP_ATTR_bt);
-    int rank = out->rank;
+/* The products of one call, a matrix of the result after the other. */
+typedef struct matrices {
+    const op_call *call;
     walk w;
-    walk_start(&w, rank, out->dims);
-    bool empty = w.left == 0;
-    walk_skip(&w, rank - 1);
-    walk_skip(&w, rank - 2);
-    int at_out = walk_add(&w, out), at_a = walk_add(&w, a), at_b = walk_add(&w, b);
+    int at_out, at_a, at_b;
     op_post_run post;
-    TRY(op_post_run_start(call, 2, b->dims[b->rank - (bt ? 2 : 1)], &w, &post));
-    for (; !empty && w.left > 0; walk_next(&w)) {
-        op_product product = {
-            .a = op_rows_of(a, w.offset[at_a], !at),
-            .b = op_rows_of(b, w.offset[at_b], bt),
-            .k = a->dims[a->rank - (at ? 2 : 1)],
-            .post = &post,
-            .out = out,
-            .out_offset = w.offset[at_out],
-            .out_row_stride = out->strides[rank - 2],
-            .out_col_stride = out->strides[rank - 1],
-        };
-        op_product_rows(&product, 0, out->dims[rank - 2], out->dims[rank - 1]);
+} matrices;
+
+static dw_status start(const op_call *call, matrices *m) {
+    const dw_tensor *b = call->in[1], *out = call->out[0];
+    m->call = call;
+    walk_start(&m->w, out->rank, out->dims);
+    walk_skip(&m->w, out->rank - 1);
+    walk_skip(&m->w, out->rank - 2);
+    m->at_out = walk_add(&m->w, out);
+    m->at_a = walk_add(&m->w, call->in[0]);
+    m->at_b = walk_add(&m->w, b);
+    return op_post_run_start(call, 2, b->dims[b->rank - (op_attr_bool(call->attrs, OP_ATTR_bt) ? 2 : 1)], &m->w, &m->post);
+}
+
+/* The product of the walk's matrix, but for where its results go. */
+static op_product product_of(const matrices *m) {
+    const op_call *call = m->call;
+    const dw_tensor *a = call->in[0];
+    bool at = op_attr_bool(call->attrs, OP_ATTR_at), bt = op_attr_bool(call->attrs, OP_ATTR_bt);
+    return (op_product){
+        .a = op_rows_of(a, m->w.offset[m->at_a], !at),
+        .b = op_rows_of(call->in[1], m->w.offset[m->at_b], bt),
+        .k = a->dims[a->rank - (at ? 2 : 1)],
+        .post = &m->post,
+    };
+}
+
+enum { CHUNK = 128 };             /* columns that are computed together, where a result is quantised */
+
+/* A part of a row in the format that it is quantised from. */
+typedef struct row_part {
+    matrices *matrices;
+    int64_t matrix, line, first;  /* first: column; line: -1 before there is any */
+    dw_tensor values;             /* [CHUNK] */
+} row_part;
+
+static float rounded_at(void *argument, int64_t line, int64_t col) {
+    row_part *part = argument;
+    matrices *m = part->matrices;
+    const dw_tensor *out = m->call->out[0];
+    int64_t rows = out->dims[out->rank - 2], cols = out->dims[out->rank - 1], first = col / CHUNK * CHUNK;
+    for (; part->matrix < line / rows; part->matrix++) walk_next(&m->w);
+    if (line != part->line || first != part->first) {
+        op_product product = product_of(m);
+        product.out = &part->values;
+        product.out_offset = -first;
+        product.out_col_stride = 1;
+        op_product_rows(&product, line % rows, line % rows + 1, first, first + CHUNK < cols ? first + CHUNK : cols);
+        part->line = line;
+        part->first = first;
+    }
+    return (float)op_load_at(&part->values, col - first);
+}
+
+dw_status matmul_reference(const op_call *call) {
+    const dw_tensor *out = call->out[0];
+    int rank = out->rank;
+    matrices m;
+    TRY(start(call, &m));
+    if (op_is_block(out->format)) {
+        float memory[CHUNK];
+        const int64_t dims[] = {CHUNK};
+        dw_format via = op_attr_format(call->attrs, OP_ATTR_via);
+        row_part part = {.matrices = &m, .line = -1};
+        op_tensor_init(&part.values, via != DW_FORMAT_COUNT ? via : DW_FORMAT_f32, DW_SCALE_plain, 1, dims, memory);
+        return op_quantize_elements(call, out, rounded_at, &part);
+    }
+    bool empty = op_tensor_count(out) == 0;
+    for (; !empty && m.w.left > 0; walk_next(&m.w)) {
+        op_product product = product_of(&m);
+        product.out = out;
+        product.out_offset = m.w.offset[m.at_out];
+        product.out_row_stride = out->strides[rank - 2];
+        product.out_col_stride = out->strides[rank - 1];
+        op_product_rows(&product, 0, out->dims[rank - 2], 0, out->dims[rank - 1]);
     }
     return DW_OK;
 }

@@ -16,11 +16,8 @@ static dw_status check_column(op_infer *infer, int operand, const char *name, di
     return op_check_same(infer, "the size of the normalised axis", size, name, type->dims[0]);
 }
 
-/* Blocks lie within rows, so that a row's result does not depend on other rows. */
 static dw_status check_to(op_infer *infer, dw_format to) {
-    if (op_is_block(to) && num_is_row_wise(to, false)) return DW_OK;
-    if (op_is_block(to))
-        return base_fail(infer->context, DW_INVALID, "%s: to is %s, whose scales span rows; quantize the plain result", infer->op->name, dw_format_name(to));
+    if (op_is_block(to)) return op_check_row_blocks(infer, to);
     TRY(op_check_to(infer, to));
     const op_type type = {.format = to};
     return op_check_float(infer, "the result", &type);

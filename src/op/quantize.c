@@ -178,6 +178,11 @@ static void finish(source *s) {
     else quantize_blocks(s);
 }
 
+dw_status op_check_row_blocks(op_infer *infer, dw_format to) {
+    if (num_is_row_wise(to, false)) return DW_OK;
+    return base_fail(infer->context, DW_INVALID, "%s: to is %s, whose scales span rows; quantize the plain result", infer->op->name, dw_format_name(to));
+}
+
 dw_status op_quantize_elements(const op_call *call, const dw_tensor *out, op_element element, void *argument) {
     source s;
     TRY(start(call, out, element, argument, &s));

@@ -13,6 +13,7 @@ typedef dw_status (*fuse_function)(ir_graph *graph, ir_node *node, bool *changed
 
 /* Of the pass merge: formats are chosen by then. */
 dw_status fuse_norm_quantize(ir_graph *graph, ir_node *node, bool *changed);
+dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed);
 
 /* ---- rewriting ---- */
 

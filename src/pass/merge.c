@@ -1,6 +1,6 @@
 /* Merging, once precisions are fixed: products of one operand with different weights become one product with the weights one below the
  * other, and gate and up become one product with a gated step. What a cast makes of a norm or a product alone becomes its format, and what
- * a quantize makes of a norm alone.
+ * a quantize makes of a norm or a product alone.
  *
  *     %1 = quantize x {to=mxfp8}                       %1 = quantize x {to=mxfp8}
  *     %2 = quantize wq {to=mxfp8}                      %2 = concat wq, wk {axis=0}
@@ -201,13 +201,13 @@ static dw_status merge_siblings(ir_graph *graph, ir_node *node, bool *changed) {
 
 /* ---- the pass ---- */
 
-/* Gates before siblings, which would take them apart; factors last, when no gate is left to merge. */
+/* Gates before siblings, which would take them apart; factors when no gate is left to merge; quantisers when products are what they stay. */
 static const fuse_function rows[] = {fuse_norm_cast, fuse_linear_cast, merge_gated, merge_siblings, merge_factor, fuse_norm_quantize};
 
 dw_status pass_merge(ir_graph *graph, const pass_options *options, bool *changed) {
-    (void)options;
     *changed = false;
     ir_renumber(graph);
     for (size_t i = 0; i < COUNT_OF(rows); i++) TRY(fuse_each(graph, rows[i], changed));
+    if (!options->plain_products) TRY(fuse_each(graph, fuse_linear_quantize, changed));
     return *changed ? ir_sort(graph) : DW_OK;
 }

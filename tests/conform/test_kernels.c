@@ -10,7 +10,7 @@
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
  * 4096 terms of random sign eight times over. Results in bf16 and f16 add half a step of their format. Integers, bools and quantised
- * results must be equal. What a norm quantises is a computed number, and its codes are held to what they are of: to the bits that quantize makes
+ * results must be equal. What a norm or a product quantises is a computed number, and its codes are held to what they are of: to the bits that quantize makes
  * of the same kernel's plain result, and the reference's to those of the reference's. */
 #include "support/support.h"
 
@@ -210,20 +210,27 @@ static bool differs(const kernel_case *c, const result *got, const result *refer
     return false;
 }
 
-/* ---- norms with results in block formats ---- */
+/* ---- norms and products with results in block formats ---- */
 
-static bool is_quantised_norm(const kernel_case *c) {
-    return (c->op->id == OP_layer_norm || c->op->id == OP_rms_norm) && dw_format_is_block(c->results[0].format);
+static bool is_quantised(const kernel_case *c) {
+    return (c->op->id == OP_layer_norm || c->op->id == OP_rms_norm || c->op->id == OP_matmul) && dw_format_is_block(c->results[0].format);
 }
 
-/* c without its attribute to: what is quantised. */
+/* The format that is quantised: a norm's operand's, a product's via. */
+static dw_format plain_format(const kernel_case *c) {
+    const dw_format via = op_attr_format(&c->attrs, OP_ATTR_via);
+    return c->op->id != OP_matmul ? c->types[0].format : via != DW_FORMAT_COUNT ? via : DW_FORMAT_f32;
+}
+
+/* c with that format as its result's. */
 static void plain_case(const kernel_case *c, kernel_case *plain) {
     *plain = *c;
-    plain->results[0].format = c->types[0].format;
+    plain->results[0].format = plain_format(c);
     plain->n_attrs = 0;
     for (int i = 0; i < c->n_attrs; i++) {
-        if (c->items[i].id != OP_ATTR_to && c->items[i].id != OP_ATTR_search) plain->items[plain->n_attrs++] = c->items[i];
+        if (c->items[i].id != OP_ATTR_to && c->items[i].id != OP_ATTR_search && c->items[i].id != OP_ATTR_via) plain->items[plain->n_attrs++] = c->items[i];
     }
+    if (c->op->id == OP_matmul) plain->items[plain->n_attrs++] = op_set_format(OP_ATTR_to, plain_format(c));
     plain->attrs = (op_attrs){plain->n_attrs, plain->items};
     for (int i = 0; i < plain->n_out; i++) plain->out[i] = &plain->results[i];
 }
@@ -299,7 +306,8 @@ static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, i
 }
 
 /* What the plain call's result becomes: by row on level, or by the op's reference when row is NULL. */
-static void quantised_oracle(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const dw_tensor *const *in, operand *operands, result *oracle) {
+static void quantised_oracle(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const dw_tensor *const *in, operand *operands, const void *packed,
+                             result *oracle) {
     kernel_case plain;
     result results[KERNEL_CASE_RESULTS];
     const dw_tensor *out[KERNEL_CASE_RESULTS];
@@ -308,7 +316,8 @@ static void quantised_oracle(program *p, const kernel_case *c, const kernel_row 
         result_create(&plain, i, false, &results[i]);
         out[i] = &results[i].tensor;
     }
-    kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out}, .pool = p->pools[0], .chip = level};
+    kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out}, .post = c->post, .is_packed = packed != NULL, .packed = packed,
+                      .pool = p->pools[0], .chip = level};
     block workspace = block_create(row != NULL && row->workspace != NULL ? row->workspace(&run) : 0, 0xff);
     run.workspace = workspace.bytes;
     assert_int_equal(row == NULL ? c->op->reference(&run.call) : p->device ? run_there(p, row, &run, c->n_in, operands, results, &workspace) : row->run(&run), DW_OK);
@@ -363,7 +372,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
         in[row->packs] = &hidden;
     }
     result results[THREADS][KERNEL_CASE_RESULTS], oracle = references[0];
-    if (is_quantised_norm(c)) quantised_oracle(p, c, row, level, in, operands, &oracle);
+    if (is_quantised(c)) quantised_oracle(p, c, row, level, in, operands, packed.bytes, &oracle);
     for (int t = 0; t < runs_each; t++) {
         for (int i = 0; i < c->n_out; i++) {
             result_create(c, i, row->strided_out && i == 0 && c->strided != 0 && !unwritten, &results[t][i]);
@@ -400,7 +409,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
     for (int t = 0; t < runs_each; t++) {
         for (int i = 0; i < c->n_out; i++) free(results[t][i].memory.bytes);
     }
-    if (is_quantised_norm(c)) free(oracle.memory.bytes);
+    if (is_quantised(c)) free(oracle.memory.bytes);
     free(packed.bytes);
 }
 
@@ -423,10 +432,10 @@ static void run_case(program *p, const kernel_case *c) {
         }
         op_call call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out};
         if (c->op->reference(&call) != DW_OK) fail_msg("%s:%d: the reference: %s", c->source, c->number, dw_context_error(p->context));
-        if (is_quantised_norm(c)) {
+        if (is_quantised(c)) {
             result oracle;
             char text[256];
-            quantised_oracle(p, c, NULL, NULL, in, operands, &oracle);
+            quantised_oracle(p, c, NULL, NULL, in, operands, NULL, &oracle);
             if (differs(c, &references[0], &oracle, text, sizeof text)) fail_msg("%s:%d: the reference: %s", c->source, c->number, text);
             free(oracle.memory.bytes);
         }
