@@ -41,10 +41,10 @@ static uint8_t fill_byte(const sim_tensor_map *m, size_t byte) {
     return byte % 2 == 0 ? 0xf7 : 0x7f;
 }
 
-/* A byte of an element on its way into shared memory: of TF32, the lower 13 bits are cleared (an H200's). */
-static uint8_t loaded_byte(uint32_t type, int at, uint8_t byte) {
-    if (type != CUDA_TENSOR_TF32 && type != CUDA_TENSOR_TF32_FTZ) return byte;
-    return at == 0 ? 0 : at == 1 ? byte & 0xe0 : byte;
+/* An element of TF32 on its way into shared memory: to nearest even in the upper 19 bits, all NaNs alike; subnormal ones too, whatever the type says of them (an H200's). */
+static uint32_t rounded_to_tf32(uint32_t x) {
+    if ((x & 0x7fffffff) > 0x7f800000) return 0x7fffe000;
+    return (x + 0xfff + (x >> 13 & 1)) & ~0x1fffu;
 }
 
 /* ---- doing a copy ---- */
@@ -130,11 +130,15 @@ static bool copy_row(struct sim_async *a, sim_cta *cta, const uint32_t index[5],
             combine(a->op, m->type, &place.bytes[(e - first) * g.from], a->read != NULL ? a->read + (from - a->shared) : cta->shared + from, g.from);
             continue;
         }
+        uint32_t tf32 = 0;
+        const bool rounds = !a->store && (m->type == CUDA_TENSOR_TF32 || m->type == CUDA_TENSOR_TF32_FTZ);
+        if (rounds) memcpy(&tf32, &place.bytes[(e - first) * g.from], sizeof tf32);
+        if (rounds) tf32 = rounded_to_tf32(tf32);
         for (int b = 0; b < g.from; b++) {
             uint64_t at = swizzled(a->shared + row_offset + (size_t)(e * g.to + b), m->swizzle);
             uint8_t *global = &place.bytes[(e - first) * g.from + b];
             if (a->store) *global = a->read != NULL ? a->read[at - a->shared] : cta->shared[at];
-            else cta->shared[at] = loaded_byte(m->type, b, *global);
+            else cta->shared[at] = rounds ? (uint8_t)(tf32 >> (8 * b)) : *global;
         }
     }
     if (a->store) memset(place.shadow, SHADOW_WRITTEN, bytes);

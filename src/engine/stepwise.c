@@ -5,7 +5,7 @@
 #include <string.h>
 
 /* Half an ulp of fp32, and orders of sums: what conformance grants too. Products of 8-bit floats on matrix units keep fewer bits of their sums. */
-static const double SUM_BOUND = 1e-5, SUM_BOUND_8_BITS = 1e-3, DISTURBANCE = 1e-7;
+static const double SUM_BOUND = 1e-5, SUM_BOUND_8_BITS = 1e-3;
 
 dw_status stepwise_create(dw_context *context, const engine_program *program, device *device, stepwise *made) {
     *made = (stepwise){.context = context, .program = program, .device = device};
@@ -57,38 +57,10 @@ static dw_status copy_plain(stepwise *steps, const dw_tensor *from, dw_tensor *t
     return DW_OK;
 }
 
-/* ---- a disturbance ---- */
-
-static double place_of(dw_format format) { return ldexp(1, -num_info(format)->mantissa_bits); }
-
-static double sign_of(uint64_t seed, int64_t i) { return num_random(seed, 2 * (uint64_t)i + 2) & 1 ? 1 : -1; }
-
-/* Each element by `by` of itself, or by a last place as rarely as makes up for it. */
-static void disturb(const dw_tensor *tensor, double by, uint64_t seed) {
-    const int64_t count = op_tensor_count(tensor);
-    const double place = place_of(tensor->format), share = by / place;
-    if (count == 0) return;
-    const int64_t certain = (int64_t)(num_random(seed, 0) % (uint64_t)count);   /* so that something moves */
-    for (int64_t i = 0; i < count; i++) {
-        const double drawn = (double)(num_random(seed, 2 * (uint64_t)i + 1) >> 11) * 0x1p-53, x = num_load(tensor->format, tensor->data, i);
-        if (share >= 1) num_store(tensor->format, tensor->data, i, x * (1 + sign_of(seed, i) * by), true);
-        else if (drawn < share || i == certain) num_store(tensor->format, tensor->data, i, x * (1 + sign_of(seed, i) * place), true);
-    }
-}
-
-/* A sum in another order; a result for which the device's kernel was seen to be off by more, as far: in formats of 16 bits by a last place in a share p of the elements,
- * which is sqrt(p) places, root mean square. */
-static void disturb_sum(const dw_tensor *tensor, const stepwise_off *off, uint64_t seed) {
-    const double place = place_of(tensor->format), seen = off->of > 0 ? off->by / off->of : 0;
-    if (seen <= DISTURBANCE) disturb(tensor, DISTURBANCE, seed);
-    else if (seen < place) disturb(tensor, fmax(DISTURBANCE, seen * seen / place), seed);
-    else for (int64_t i = 0, count = op_tensor_count(tensor); i < count; i++)
-        num_store(tensor->format, tensor->data, i, num_load(tensor->format, tensor->data, i) + sign_of(seed, i) * off->by, true);
-}
-
 static bool is_disturbed(const ir_node *node, stepwise_disturbed what) {
     const dw_format format = ir_out(node)->type.format;
-    if (what == STEPWISE_NOTHING || dw_format_is_block(format) || num_info(format)->class != NUM_FLOAT) return false;
+    const bool contracts = (op_get(node->op)->traits & OP_TRAIT_CONTRACTION) != 0;
+    if (what == STEPWISE_NOTHING || (dw_format_is_block(format) ? !contracts : num_info(format)->class != NUM_FLOAT)) return false;
     if (node->op == OP_take) return plan_value_of(ir_in(node, 0))->key != NULL;
     return what == STEPWISE_SUMS && (op_get(node->op)->traits & (OP_TRAIT_CONTRACTION | OP_TRAIT_REDUCE | OP_TRAIT_ROWWISE)) != 0;
 }
@@ -310,19 +282,6 @@ static stepwise_row *row_of(stepwise *steps, const kernel_row *row, dw_format fo
     return &grown[steps->row_count++];
 }
 
-/* Root mean squares of finite elements. */
-static stepwise_off off_by(const dw_tensor *x, const dw_tensor *reference) {
-    double squares = 0, sizes = 0;
-    const int64_t count = op_tensor_count(reference);
-    for (int64_t i = 0; i < count; i++) {
-        const double a = num_load(x->format, x->data, i), b = num_load(reference->format, reference->data, i);
-        if (!isfinite(a) || !isfinite(b)) continue;
-        squares += (a - b) * (a - b);
-        sizes += b * b;
-    }
-    return count > 0 ? (stepwise_off){sqrt(squares / (double)count), sqrt(sizes / (double)count)} : (stepwise_off){0};
-}
-
 static dw_status compare(stepwise *steps, const node_call *call, const dw_tensor *made) {
     for (int i = 0; i < call->node->n_out; i++) {
         const dw_tensor *expected = call->out[i];
@@ -332,7 +291,7 @@ static dw_status compare(stepwise *steps, const node_call *call, const dw_tensor
         if (row == NULL) return DW_NO_MEMORY;
         const double error = exact ? (double)count_differing(&made[i], expected) : largest_error(&made[i], expected), bound = exact ? 0 : largest;
         row->calls++;
-        if (!exact && !dw_format_is_block(expected->format)) steps->off[plan_value_of(call->node->out[i])->index] = off_by(&made[i], expected);
+        if (!exact) steps->off[plan_value_of(call->node->out[i])->index] = disturb_off(&made[i], expected);
         if (row->worst >= 0 && error - bound <= row->worst - row->bound) continue;
         row->worst = error;
         row->bound = bound;
@@ -404,7 +363,7 @@ dw_status stepwise_run(stepwise *steps, int input_count, const dw_named_tensor *
     for (size_t i = 0; i < graph->input_count; i++) {
         dw_tensor *value = &steps->values[plan_value_of(graph->inputs[i])->index];
         TRY(copy_plain(steps, ordered[i], value));
-        if (disturbed != STEPWISE_NOTHING && num_info(value->format)->class == NUM_FLOAT) disturb(value, DISTURBANCE, seed + (uint64_t)i * 7919);
+        if (disturbed != STEPWISE_NOTHING && num_info(value->format)->class == NUM_FLOAT) disturb(value, seed + (uint64_t)i * 7919);
     }
     TRY(begin_states(steps));
     for (const ir_node *node = graph->first; node != NULL; node = node->next)

@@ -3,6 +3,7 @@
 #ifndef ENGINE_STEPWISE_H
 #define ENGINE_STEPWISE_H
 
+#include "engine/disturb.h"
 #include "engine/engine.h"
 
 /* What one kernel of the device made of the CPU's operands, over all its steps. */
@@ -16,9 +17,6 @@ typedef struct stepwise_row {
     const char *module;
 } stepwise_row;
 
-/* How far the device's kernel was off on the CPU's operands, and how large the result is: root mean squares. */
-typedef struct stepwise_off { double by, of; } stepwise_off;
-
 typedef struct stepwise {
     dw_context *context;
     const engine_program *program;/* for the device's chip, its constants on the host */
@@ -28,7 +26,7 @@ typedef struct stepwise {
     arena arena, run;             /* run: the values of the last run */
     int64_t *symbols;
     dw_tensor *values;            /* by plan_value index */
-    stepwise_off *off;            /* by plan_value index, of the runs on the device so far; zeros where there was none */
+    disturb_distance *off;        /* by plan_value index, of the runs on the device so far; zeros where there was none */
     stepwise_row *rows;
     size_t row_count, row_room;
 } stepwise;
