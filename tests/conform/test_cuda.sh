@@ -9,7 +9,11 @@ grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this bu
 on_libraries() {
     FAKE_CUDA_GPU="NVIDIA H200:9:0:132" "$DEEPWELL_BUILD/tests/test_conform_kernels" --device "cuda:0,driver=$driver,libraries=$DEEPWELL_BUILD/tests/libraries" --seeds 1 --kernel "$@"
 }
-on_libraries cuda_matmul_cublaslt tests/conform/library.txt tests/conform/matmul.txt
+# Without results in blocks: the quantiser that a Hopper takes behind the product is none of the plain kernels, and has no form for the host.
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+grep -v -E ' to=(fp8_|mx|nv)' tests/conform/matmul.txt >"$folder/matmul.txt"
+on_libraries cuda_matmul_cublaslt tests/conform/library.txt "$folder/matmul.txt"
 on_libraries cuda_attention_cudnn tests/conform/library.txt
 for file in tests/conform/*.txt; do echo "$file"; done |
     xargs -P 2 -n 1 "$DEEPWELL_BUILD/tests/test_conform_kernels" --device "cuda:0,driver=$driver" --seeds 1
