@@ -124,7 +124,7 @@ static dw_status values_of(arena *arena, const dw_tensor *tensor, float **values
     TRY_NEW(*values, arena, op_tensor_count(tensor));
     for (int64_t i = 0, count = op_tensor_count(tensor); i < count; i++) {
         (*values)[i] = (float)op_tensor_load(tensor, index);
-        for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(tensor, index);
     }
     return DW_OK;
 }

@@ -12,15 +12,11 @@ static double sign_of(uint64_t seed, int64_t i) { return num_random(seed, 2 * (u
 /* In [0, 1). */
 static double drawn_at(uint64_t seed, int64_t i) { return (double)(num_random(seed, 2 * (uint64_t)i + 1) >> 11) * 0x1p-53; }
 
-static void next_index(const dw_tensor *tensor, int64_t *index) {
-    for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
-}
-
 disturb_distance disturb_off(const dw_tensor *x, const dw_tensor *reference) {
     int64_t index[DW_MAX_RANK] = {0};
     double squares = 0, sizes = 0;
     const int64_t count = op_tensor_count(reference);
-    for (int64_t i = 0; i < count; i++, next_index(reference, index)) {
+    for (int64_t i = 0; i < count; i++, op_tensor_next(reference, index)) {
         const double a = op_tensor_load(x, index), b = op_tensor_load(reference, index);
         if (!isfinite(a) || !isfinite(b)) continue;
         squares += (a - b) * (a - b);
@@ -85,7 +81,7 @@ static void disturb_codes(const dw_tensor *tensor, double by, uint64_t seed) {
     for (int pass = 0; pass < 2 && by > 0; pass++) {
         const double share = squares > 0 ? by * by * (double)count / squares : 0;
         int64_t index[DW_MAX_RANK] = {0};
-        for (int64_t i = 0; i < count; i++, next_index(tensor, index)) {
+        for (int64_t i = 0; i < count; i++, op_tensor_next(tensor, index)) {
             const bool up = sign_of(seed, i) > 0;
             const double drawn = drawn_at(seed, i);
             if (pass == 1 && (drawn < share || drawn == least)) move_code(tensor, i / cols, i % cols, index, up, true);

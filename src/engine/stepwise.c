@@ -41,16 +41,12 @@ static dw_status take_memory(stepwise *steps, dw_tensor *tensor) {
 
 static bool is_real(dw_format format) { return dw_format_is_block(format) || num_info(format)->class == NUM_FLOAT || num_info(format)->class == NUM_SCALE; }
 
-static void next_index(const dw_tensor *tensor, int64_t *index) {
-    for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
-}
-
 /* A contiguous copy of a tensor under any strides. */
 static dw_status copy_plain(stepwise *steps, const dw_tensor *from, dw_tensor *to) {
     int64_t index[DW_MAX_RANK] = {0};
     *to = *from;
     TRY(take_memory(steps, to));
-    for (int64_t i = 0, count = op_tensor_count(from); i < count; i++, next_index(from, index)) {
+    for (int64_t i = 0, count = op_tensor_count(from); i < count; i++, op_tensor_next(from, index)) {
         if (is_real(from->format)) op_tensor_store(to, index, op_tensor_load(from, index));
         else op_tensor_store_int(to, index, op_tensor_load_int(from, index));
     }
@@ -259,7 +255,7 @@ static int64_t count_differing(const dw_tensor *a, const dw_tensor *b) {
 static double largest_error(const dw_tensor *x, const dw_tensor *reference) {
     int64_t index[DW_MAX_RANK] = {0};
     double error = 0, largest = 0;
-    for (int64_t i = 0, count = op_tensor_count(x); i < count; i++, next_index(x, index)) {
+    for (int64_t i = 0, count = op_tensor_count(x); i < count; i++, op_tensor_next(x, index)) {
         const double a = op_tensor_load(x, index), b = op_tensor_load(reference, index);
         if (isnan(a) && isnan(b)) continue;
         if (!isfinite(a) || !isfinite(b)) {

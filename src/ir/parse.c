@@ -287,7 +287,7 @@ static dw_status parse_elements(parser *parser, const dw_tensor *tensor) {
     for (int64_t i = 0; i < count; i++) {
         if (i > 0) TRY(scan_expect(parser->scanner, ","));
         TRY(parse_element(parser, tensor, index));
-        for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(tensor, index);
     }
     return DW_OK;
 }
@@ -299,7 +299,7 @@ static bool same_elements(const dw_tensor *a, const dw_tensor *b) {
         double x = op_tensor_load(a, index), y = op_tensor_load(b, index);
         if (x != y && !(isnan(x) && isnan(y))) return false;
         if (x == 0 && signbit(x) != signbit(y)) return false;
-        for (int axis = a->rank - 1; axis >= 0 && ++index[axis] == a->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(a, index);
     }
     return true;
 }

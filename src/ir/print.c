@@ -103,7 +103,7 @@ static void print_elements(text *text, const dw_tensor *tensor) {
         text_add(text, i > 0 ? ", " : " ");
         if (class == NUM_FLOAT || class == NUM_SCALE) op_number_print(text, tensor->format, op_tensor_load(tensor, index));
         else text_printf(text, "%lld", (long long)op_tensor_load_int(tensor, index));
-        for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(tensor, index);
     }
 }
 

@@ -69,7 +69,7 @@ static bool is_uniform(const dw_tensor *tensor, double *number) {
         return memcmp(tensor->data, (const uint8_t *)tensor->data + size, ((size_t)count - 1) * size) == 0;
     }
     for (int64_t i = 1; i < count; i++) {
-        for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(tensor, index);
         if (!same_bits(*number, op_tensor_load(tensor, index))) return false;
     }
     return true;

@@ -210,6 +210,7 @@ double op_tensor_load(const dw_tensor *tensor, const int64_t *index);
 void op_tensor_store(const dw_tensor *tensor, const int64_t *index, double value);
 int64_t op_tensor_load_int(const dw_tensor *tensor, const int64_t *index);
 void op_tensor_store_int(const dw_tensor *tensor, const int64_t *index, int64_t value);
+void op_tensor_next(const dw_tensor *tensor, int64_t *index);            /* row-major; behind the last element comes the first */
 /* tensor seen through a view op (reshape of a contiguous tensor, transpose, broadcast, slice): false when no strides express it. */
 bool op_tensor_view(const op_call *call, dw_tensor *view);
 

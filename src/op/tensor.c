@@ -241,6 +241,10 @@ void op_copy_at(const dw_tensor *to, int64_t to_offset, const dw_tensor *from, i
     }
 }
 
+void op_tensor_next(const dw_tensor *tensor, int64_t *index) {
+    for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
+}
+
 double op_tensor_load(const dw_tensor *tensor, const int64_t *index) { return op_load_at(tensor, offset_of(tensor, index)); }
 
 void op_tensor_store(const dw_tensor *tensor, const int64_t *index, double value) { op_store_at(tensor, offset_of(tensor, index), value); }

@@ -103,7 +103,7 @@ static bool is_uniform(const dw_tensor *tensor, double *number) {
     *number = is_integer(tensor) ? (double)integer : op_tensor_load(tensor, index);
     if (is_integer(tensor) && fabs(*number) > EXACT) return false;
     for (int64_t i = 1; i < count; i++) {
-        for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(tensor, index);
         if (is_integer(tensor)) {
             if (op_tensor_load_int(tensor, index) != integer) return false;
         } else {

@@ -188,10 +188,6 @@ static dw_status read_case(scanner *scanner, test_case *t) {
 
 /* ---- tensors ---- */
 
-static void next_index(const dw_tensor *tensor, int64_t *index) {
-    for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
-}
-
 static void fill_block(dw_tensor *tensor, const operand *operand) {
     int64_t rows = tensor->rank > 1 ? tensor->dims[tensor->rank - 2] : 1, cols = tensor->dims[tensor->rank - 1], batches = 1;
     for (int i = 0; i < tensor->rank - 2; i++) batches *= tensor->dims[i];
@@ -226,7 +222,7 @@ static stored make_tensor(dw_context *context, const test_case *t, const operand
     if (operand->count != op_tensor_count(&s.tensor)) fail_msg("%s:%d: %lld values for an operand of %lld", t->source, t->line, (long long)operand->count, (long long)op_tensor_count(&s.tensor));
     int64_t index[DW_MAX_RANK] = {0};
     if (dw_format_is_block(type->format)) fill_block(&s.tensor, operand);
-    else for (int64_t i = 0; i < operand->count; i++, next_index(&s.tensor, index)) {
+    else for (int64_t i = 0; i < operand->count; i++, op_tensor_next(&s.tensor, index)) {
         number value = operand->values[i];
         if (value.real == (double)value.integer && num_info(type->format)->class <= NUM_SIGNED) op_tensor_store_int(&s.tensor, index, value.integer);
         else op_tensor_store(&s.tensor, index, value.real);
@@ -239,7 +235,7 @@ static void check_values(const test_case *t, const char *how, int result, const 
     if (expected->count != op_tensor_count(tensor))
         fail_msg("%s:%d: %lld values expected of a result of %lld", t->source, t->line, (long long)expected->count, (long long)op_tensor_count(tensor));
     bool is_integer = num_info(tensor->format)->class <= NUM_SIGNED;
-    for (int64_t i = 0; i < expected->count; i++, next_index(tensor, index)) {
+    for (int64_t i = 0; i < expected->count; i++, op_tensor_next(tensor, index)) {
         double want = expected->values[i].real, got = op_tensor_load(tensor, index);
         if (is_integer) {
             int64_t got_int = op_tensor_load_int(tensor, index);

@@ -209,7 +209,7 @@ static dw_status bind_inputs(evaluation *evaluation, const ir_graph *graph, doub
         for (int64_t j = 0; j < op_tensor_count(&tensor); j++) {
             double off = 1.0 + disturbance * (2.0 * (double)num_random_uniform(seed + 1, (uint64_t)j) - 1.0);
             op_tensor_store(&tensor, index, off * (double)num_random_normal(seed, (uint64_t)j));
-            for (int axis = tensor.rank - 1; axis >= 0 && ++index[axis] == tensor.dims[axis]; axis--) index[axis] = 0;
+            op_tensor_next(&tensor, index);
         }
     }
     return DW_OK;
@@ -241,7 +241,7 @@ static bool is_finite(const dw_tensor *tensor) {
     int64_t index[DW_MAX_RANK] = {0};
     for (int64_t j = 0; j < op_tensor_count(tensor); j++) {
         if (!isfinite(op_tensor_load(tensor, index))) return false;
-        for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(tensor, index);
     }
     return true;
 }

@@ -28,7 +28,7 @@ static dw_status bind_inputs(evaluation *evaluation, const ir_graph *graph) {
         for (int64_t j = 0; j < op_tensor_count(&tensor); j++) {
             uint64_t choice = num_random(i, (uint64_t)j) % (2 * COUNT_OF(special));
             op_tensor_store(&tensor, index, choice < COUNT_OF(special) ? special[choice] : (double)num_random_normal(i, (uint64_t)j));
-            for (int axis = tensor.rank - 1; axis >= 0 && ++index[axis] == tensor.dims[axis]; axis--) index[axis] = 0;
+            op_tensor_next(&tensor, index);
         }
     }
     return evaluation_bind_random(evaluation, 3);

@@ -118,7 +118,7 @@ static void fill_random(const dw_tensor *tensor, uint64_t seed) {
         if (class == NUM_FLOAT) op_tensor_store(tensor, index, num_random_normal(seed, (uint64_t)i));
         else if (class == NUM_SCALE) op_tensor_store(tensor, index, 1.0);
         else op_tensor_store_int(tensor, index, (int64_t)(num_random(seed, (uint64_t)i) & 1));
-        for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(tensor, index);
     }
 }
 
@@ -239,7 +239,7 @@ static dw_status keep(evaluation *evaluation, arena *arena, const ir_value *stat
     for (int64_t i = 0; i < count; i++) {
         if (is_integer) op_tensor_store_int(*kept, index, op_tensor_load_int(from, index));
         else op_tensor_store(*kept, index, op_tensor_load(from, index));
-        for (int axis = from->rank - 1; axis >= 0 && ++index[axis] == from->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(from, index);
     }
     return DW_OK;
 }
@@ -324,7 +324,7 @@ bool tensor_is_same(const dw_tensor *a, const dw_tensor *b) {
             bool same = isnan(x) || isnan(y) ? isnan(x) && isnan(y) : x == y && !signbit(x) == !signbit(y);
             if (!same) return false;
         }
-        for (int axis = a->rank - 1; axis >= 0 && ++index[axis] == a->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(a, index);
     }
     return true;
 }
@@ -336,7 +336,7 @@ double tensor_error(const dw_tensor *a, const dw_tensor *b) {
     double difference = 0.0, size = 0.0;
     for (int64_t i = 0; i < count; i++) {
         double x = op_tensor_load(a, index), y = op_tensor_load(b, index);
-        for (int axis = a->rank - 1; axis >= 0 && ++index[axis] == a->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(a, index);
         if (isnan(x) && isnan(y)) continue;
         if (!isfinite(x) || !isfinite(y)) {
             if (x == y) continue;

@@ -21,7 +21,7 @@ static void fill(const dw_tensor *tensor, run_numbers numbers, uint64_t seed) {
     for (int64_t i = 0; i < count; i++) {
         if (class == NUM_FLOAT) op_tensor_store(tensor, index, number(numbers, seed, (uint64_t)i));
         else op_tensor_store_int(tensor, index, (int64_t)(num_random(seed, (uint64_t)i) & 1));
-        for (int axis = tensor->rank - 1; axis >= 0 && ++index[axis] == tensor->dims[axis]; axis--) index[axis] = 0;
+        op_tensor_next(tensor, index);
     }
 }
 
