@@ -20,6 +20,7 @@ import deepwell
 
 SHAPES = [(32, 512, 768, 12), (8, 2048, 2048, 16), (4, 2048, 4096, 32), (1, 1, 4096, 32)]
 TURN_MS = 30
+PRECISIONS = ("bf16", "fp8", "fp8-row")   # fp8: scales by block; fp8-row: by row, as the fp8 peer has them
 
 
 class Block(nn.Module):
@@ -92,7 +93,7 @@ def ways(block, shape):
         return torch.compile(module, dynamic=False)
     makers = [("torch eager bf16", lambda: block), ("torch.compile bf16", lambda: compiled(block)),
               ("torch.compile fp8 rowwise", lambda: compiled(with_fp8(block)))]
-    makers += [(f"deepwell {p}", lambda p=p: deepwell.optimize(block, precision=p, strict=True)) for p in ("bf16", "fp8")]
+    makers += [(f"deepwell {p}", lambda p=p: deepwell.optimize(block, precision=p, strict=True)) for p in PRECISIONS]
     x = torch.randn(*shape, device="cuda", dtype=torch.bfloat16)
     for name, make in makers:
         try:
@@ -154,7 +155,7 @@ def measure(b, s, width, heads, rounds, with_kernels):
         us = sorted(times[name])
         print(f"  {name:34s} {statistics.median(us):9.1f} us   ({us[0]:.1f} .. {us[-1]:.1f})   error {error:.1e}", flush=True)
     if with_kernels:
-        for precision in ("bf16", "fp8"):
+        for precision in PRECISIONS:
             print(f"  kernels of deepwell {precision}: launches, us a call")
             for kernel, count, us in kernels(deepwell.optimize(block, precision=precision, strict=True), inputs[0]):
                 print(f"    {kernel[:60]:60s} {count:5.1f} {us:9.1f}", flush=True)
