@@ -244,7 +244,7 @@ static void make_arguments(const problem *p, const data *d, const entry_row *ent
     encode(g->map_a, p->format->element, d->a.data, p->k, p->m, p->k, depth, (uint32_t)g->a_rows);
     encode(g->map_b, p->format->element, d->b.data, p->k, p->n, p->k, depth, (uint32_t)entry->tile_n / 2);
     int64_t n_out = d->epilogue.halving >= 0 ? p->n / 2 : p->n;
-    if (d->epilogue.by_engine) encode(g->map_out, p->out_format, d->out, n_out, p->m, d->epilogue.out_row_stride, 128 / (uint32_t)d->out_bytes, 64);
+    if (d->epilogue.by_engine) encode(g->map_out, p->out_format, d->out, n_out, p->m, d->epilogue.out_row_stride, 128 / (uint32_t)d->out_bytes, MATMUL_OUT_ROWS(false));
     g->a_scales = d->a.scales;
     g->b_scales = d->b.scales;
     g->a_scale_stride = d->a.scale_stride;

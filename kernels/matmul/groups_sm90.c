@@ -142,7 +142,7 @@ static dw_status launch_groups(const kernel_run *run, kernel_launcher *launcher,
     if (t->kind == SM90_E4M3_BLOCK) sm90_take_block_scales(&launch, g);
     take_operand(&launch, run, c, 0, c->m, 0, g->a_rows, g->map_a);
     take_operand(&launch, run, c, 1, (end - first) * c->n, (int64_t)a_bytes(c), t->tile_n / 2, g->map_b);
-    if (g->epilogue.by_engine) sm90_take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, run->call.out[0]->format, c->n_out, c->m, c->n_out, 64, g->map_out);
+    if (g->epilogue.by_engine) sm90_take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, run->call.out[0]->format, c->n_out, c->m, c->n_out, MATMUL_OUT_ROWS(true), g->map_out);
     cuda_grid(&launch, run->chip->units / t->pair * t->pair, 1, 1);
     launch.block[0] = MATMUL_THREADS;
     launch.shared_bytes = (uint32_t)MATMUL_SHARED_BYTES(t->tile_m, t->tile_n, t->stages, t->boxes, t->kind == SM90_E4M3_BLOCK) + MATMUL_TOLD_BYTES;

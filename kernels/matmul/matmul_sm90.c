@@ -310,7 +310,7 @@ static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, 
     if (t->kind == SM90_E4M3_BLOCK) sm90_take_block_scales(&launch, g);
     take_operand(&launch, run, c, 0, at[0], g->a_rows, g->map_a);
     take_operand(&launch, run, c, 1, at[1], t->tile_n / 2, g->map_b);
-    if (g->epilogue.by_engine) sm90_take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, out->format, c->n_out, c->m, c->n_out, 64, g->map_out);
+    if (g->epilogue.by_engine) sm90_take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, out->format, c->n_out, c->m, c->n_out, MATMUL_OUT_ROWS(false), g->map_out);
     int64_t units = units_down(t, c->m) * units_across(t, c->n_out, c->halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
     cuda_grid(&launch, (units < most ? units : most) * t->pair * t->splits, 1, 1);
     launch.block[0] = MATMUL_THREADS;

@@ -32,6 +32,8 @@ enum { MATMUL_STEPS = 8, MATMUL_THREADS = 384 };
 enum { MATMUL_BOX_BYTES = 8192, MATMUL_COLUMN_BYTES = 2048, MATMUL_SLOTS = 2, MATMUL_SLOT_BLOCKS = 4 };
 /* Of groups besides: a ring of told tiles, 16 bytes and two barriers each. */
 enum { MATMUL_TOLD = 4, MATMUL_TOLD_BYTES = MATMUL_TOLD * 32 };
+/* Rows of a result's box that are stored at a time. */
+#define MATMUL_OUT_ROWS(groups) ((groups) ? 64 : 16)
 #define MATMUL_SLOT_BYTES(tile_m) (((tile_m) + 4) * MATMUL_SLOT_BLOCKS * 4)
 #define MATMUL_SHARED_BYTES(tile_m, tile_n, stages, boxes, scaled) \
     ((stages) * (((tile_m) + (tile_n)) * 128 + 16) + (boxes) * 2 * MATMUL_BOX_BYTES + MATMUL_COLUMN_BYTES + (scaled) * MATMUL_SLOTS * (MATMUL_SLOT_BYTES(tile_m) + 16))
@@ -70,7 +72,7 @@ typedef struct matmul_groups {
 } matmul_groups;
 
 /* out [m,n] = epilogue(a [m,k] b [n,k]^T). Maps of a: boxes of 128 bytes by a_rows; of b: by half the tile's columns; of out: 128 bytes by
- * 64 rows. Scales by block, fp32: of a one per row and 128 of k, of b one per 128 rows and 128 of k. */
+ * MATMUL_OUT_ROWS. Scales by block, fp32: of a one per row and 128 of k, of b one per 128 rows and 128 of k. */
 typedef struct matmul_sm90_arguments {
     MATMUL_ALIGNED(128) uint64_t map_a[16];           /* tensor maps */
     uint64_t map_b[16], map_out[16];

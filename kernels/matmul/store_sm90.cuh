@@ -7,17 +7,18 @@
 
 INLINE uint32_t pack_pair(int format, float low, float high) { return format == MATMUL_bf16 ? cvt_bf16x2(low, high) : cvt_f16x2(low, high); }
 
-/* 64 rows by 32 columns, half of a box of 16-bit results or a box of 32-bit ones, swizzled as the map of out is. */
-INLINE void stage_part(int format, uint32_t staging, int part, const float *values, int warp, int lane) {
+/* A team's rows (see team_rows) by 32 columns, half of a box of 16-bit results or a box of 32-bit ones, swizzled as the map of out is. thread: of the team. */
+INLINE void stage_part(int format, uint32_t staging, int part, const float *values, int thread) {
+    int first = thread / 32 * 16, lane = thread % 32;
     if (format == MATMUL_f32) {
 #pragma unroll
         for (int i = 0; i < PART_VALUES / 2; i++) {
-            int row = warp * 16 + lane / 4 + i % 2 * 8, chunk = i / 2 * 2 + lane % 4 / 2;
+            int row = first + lane / 4 + i % 2 * 8, chunk = i / 2 * 2 + lane % 4 / 2;
             st_shared_f32x2(staging + part * MATMUL_BOX_BYTES + row * ROW_BYTES + ((chunk ^ row % 8) << 4) + lane % 2 * 8, values[2 * i], values[2 * i + 1]);
         }
         return;
     }
-    int row = warp * 16 + lane % 16;
+    int row = first + lane % 16;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         const float *v = values + 8 * i;
@@ -96,17 +97,35 @@ INLINE void apply_head(const tma_head *head, const float *factors, uint32_t colu
     }
 }
 
+/* Rows of a box that a team, with two threads for each, stores by itself: each warp its 16, so that none waits for another; of groups the warpgroup its 64, as
+ * their entries have no registers left for more. */
+INLINE constexpr int team_rows(const tma_shape s) { return MATMUL_OUT_ROWS(s.groups); }
+
+INLINE void team_sync(const tma_shape s, int group) {
+    if (s.groups) barrier_sync(1 + group, 128);
+    else __syncwarp();
+}
+
+/* The first of the team's rows among the warpgroup's. The thread's number is asked for again instead of kept, as registers are dear where steps are applied. */
+INLINE int team_first(const tma_shape s) {
+    int thread;
+    if (s.groups) return 0;
+    asm volatile("mov.u32 %0, %%tid.x;" : "=r"(thread));
+    return thread % 128 / 32 * team_rows(s);
+}
+
 /* A warpgroup's staging is a ring of boxes: one takes 64 columns of 16-bit results, the first two together those of 32-bit ones. They are taken in turn whatever the
- * number of them that a tile needs, or a box would be filled whose last store still reads it. */
-INLINE uint32_t begin_box(const tma_shape s, tma_ring ring, bool wide, int *box, int thread, int group) {
+ * number of them that a tile needs, or a box would be filled whose last store still reads it: the team's first thread issues all stores of its rows, and waits for them.
+ * Gives the place of the team's rows, of which first is the first. */
+INLINE uint32_t begin_box(const tma_shape s, tma_ring ring, bool wide, int *box, int thread, int group, int first) {
     if (thread == 0) {
         if (wide) tma_wait_read(0);
         else if (s.boxes == 2) tma_wait_read(1);
         else if (s.boxes == 3) tma_wait_read(2);
         else tma_wait_read(3);
     }
-    barrier_sync(1 + group, 128);
-    uint32_t place = ring.staging + (group * s.boxes + (wide ? 0 : *box)) * MATMUL_BOX_BYTES;
+    team_sync(s, group);
+    uint32_t place = ring.staging + (group * s.boxes + (wide ? 0 : *box)) * MATMUL_BOX_BYTES + first * ROW_BYTES;
     *box = *box + 1 < s.boxes ? *box + 1 : 0;
     return place;
 }
@@ -122,19 +141,19 @@ INLINE void copy_box(const matmul_epilogue *e, uint32_t box, int thread, int col
     }
 }
 
-/* Columns [col, col + 64) of the warpgroup's 64 rows. Where a group ends among them, no engine stores them: it would write over the next group's. */
+/* Columns [col, col + 64) of the team's rows, from row on. Where a group ends among them, no engine stores them: it would write over the next group's. */
 INLINE void end_box(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile, bool wide, uint32_t buffer, int thread, int group, int col, int row) {
     const tensor_map *map = (const tensor_map *)g->map_out;
     const matmul_epilogue *e = &g->epilogue;
-    if (s.groups && row + 64 > tile->end) {
-        barrier_sync(1 + group, 128);
+    if (s.groups && row + team_rows(s) > tile->end) {
+        team_sync(s, group);
         copy_box(e, buffer, thread, col, (int)e->out_row_stride, row, tile->end);
         if (wide) copy_box(e, buffer + MATMUL_BOX_BYTES, thread, col + 32, (int)e->out_row_stride, row, tile->end);
         if (thread == 0) tma_commit();   /* an empty one, as begin_box counts them */
         return;
     }
     fence_proxy_async();
-    barrier_sync(1 + group, 128);
+    team_sync(s, group);
     if (thread != 0) return;
     tma_store_2d(map, buffer, col, row);
     if (wide) tma_store_2d(map, buffer + MATMUL_BOX_BYTES, col + 32, row);
@@ -147,9 +166,8 @@ INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
     const int parts = s.tile_n / 32;
     const matmul_epilogue *e = &g->epilogue;
     bool halves = e->halving >= 0, wide = e->out_format == MATMUL_f32;
-    int thread = threadIdx.x % 128, warp = thread / 32, lane = thread % 32, end = halves ? e->half : g->n, rows = rows_end(g, s, tile);
+    int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, end = halves ? e->half : g->n, rows = rows_end(g, s, tile);
     int first_row = tile->row + group * 64, row = first_row + warp * 16 + lane / 4, col = tile->out_col + lane % 4 * 2;
-    uint32_t buffer = 0;
 #pragma unroll
     for (int part = 0; part < parts; part++) apply_head(head, factors, ring.columns, sums + part * PART_VALUES, part * 32 + lane % 4 * 2);
     if (e->count > head->steps) apply_steps(e, head->steps, s.tile_n / 2, sums, row, col, tile->up - tile->col - s.tile_n / 2, rows, g->n);
@@ -157,17 +175,19 @@ INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
         store_blocks(e, sums, row, tile->out_col, rows, end);
         return;
     }
+    const int stored = halves ? parts / 2 : parts;
+    if (!e->by_engine) {
 #pragma unroll
-    for (int part = 0; part < parts; part++) {
-        const float *values = sums + part * PART_VALUES;
-        if (halves && part >= parts / 2) break;
-        if (!e->by_engine) {
-            store_values(e, PART_VALUES, values, row, col + part * 32, rows, end);
-            continue;
-        }
-        if (part % 2 == 0) buffer = begin_box(s, ring, wide, box, thread, group);
-        stage_part(e->out_format, buffer, part % 2, values, warp, lane);
-        if (part % 2 == 1) end_box(g, s, tile, wide, buffer, thread, group, tile->out_col + part * 32 - 32, first_row);
+        for (int part = 0; part < parts && part < stored; part++) store_values(e, PART_VALUES, sums + part * PART_VALUES, row, col + part * 32, rows, end);
+        return;
+    }
+    int thread = threadIdx.x % (2 * team_rows(s)), first = team_first(s);
+#pragma unroll
+    for (int part = 0; part < parts && part < stored; part += 2) {
+        uint32_t buffer = begin_box(s, ring, wide, box, thread, group, first);
+#pragma unroll
+        for (int half = 0; half < 2; half++) stage_part(e->out_format, buffer, half, sums + (part + half) * PART_VALUES, thread);
+        end_box(g, s, tile, wide, buffer, thread, group, tile->out_col + part * 32, first_row + first);
     }
 }
 

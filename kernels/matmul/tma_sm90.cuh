@@ -334,7 +334,7 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
             if (lane == 0) give_tile(ring, turn);
         }
     }
-    if (thread == 0) tma_wait_read(0);
+    if (lane == 0) tma_wait_read(0);
 }
 
 /* Many sums, or two parts (e4m3 without scales by block). The warps that load scales need more than the 24 registers that others then have. */
