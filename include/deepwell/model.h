@@ -201,9 +201,10 @@ typedef struct dw_trace_options {
 DW_API dw_status dw_trace(dw_context *context, const char *file, const dw_model_options *model_options, const dw_trace_options *trace_options, int input_count,
                           const dw_named_tensor *inputs, dw_sink sink, void *user);
 
-/* Measures the products of a model on the GPU of options->device: every kernel that accepts one and every variant of it, at several numbers of rows. Gives a text for
- * dw_model_options.tuning; before: such a text, whose products are kept and not measured again, or NULL. UNSUPPORTED for the CPU, and for a simulated GPU.
- * CANCELLED: the sink has got what was measured till then, unless that is nothing. */
+/* Measures on the GPU of options->device what a model runs for which there is a choice: of products every kernel that accepts them and every variant of it, at several numbers of rows; of
+ * other ops every kernel that accepts them, at the sizes of options->dims. Gives a text for dw_model_options.tuning, whose comments say how far the estimates were off and what was not
+ * measured; before: such a text, whose lines are kept and not measured again, or NULL. UNSUPPORTED for the CPU, and for a simulated GPU. Whatever it fails for, CANCELLED or another
+ * status: the sink has got what was measured till then, unless that is nothing. */
 DW_API dw_status dw_tune(dw_context *context, const char *file, const dw_model_options *options, const char *before, dw_sink sink, void *user);
 /* A name for what such a text is good for: chip, driver and the content of this build's kernels; letters, digits, '-', '.' and '_'. */
 DW_API dw_status dw_tuning_key(dw_context *context, const char *device, char *key, size_t size);

@@ -1,4 +1,4 @@
-/* tune: measures a model's products on a GPU and keeps the fastest kernels on disk, where the other commands find them. */
+/* tune: measures what a model runs on a GPU and keeps the fastest kernels on disk, where the other commands find them. */
 #include "cli.h"
 
 #include <errno.h>

@@ -35,6 +35,7 @@ static dw_status fill(op_case *o, int operand) {
     for (int64_t i = 0, count = op_tensor_count(&source); i < count; i++) {
         double value = (double)num_random_normal((uint64_t)operand, (uint64_t)i);
         if (range->given) value = range->low + (double)num_random_uniform((uint64_t)operand, (uint64_t)i) * (range->high - range->low);
+        if (range->given && (o->c.ascending >> operand & 1) != 0) value = range->low + (range->high - range->low) * (double)(i + 1) / (double)count;
         num_store(source.format, source.data, i, value, true);
     }
     if (!block) return DW_OK;

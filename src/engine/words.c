@@ -72,7 +72,7 @@ static void print_choices(text *out, const json_t *steps) {
             json_object_set_new(seen, key, json_true());
             text_printf(out, "    %s %s: %s%s%s\n%s", member(step, "op"), member(step, "format"),
                         strncmp(member(step, "kernel"), "reference_", 10) == 0 ? "reference kernel, no other accepts" : member(step, "kernel"), because ? ", " : "",
-                        because == NULL ? "" : strcmp(because, "measured") == 0 ? "the fastest of those measured" : because, text_string(&why));
+                        because == NULL ? "" : strcmp(because, "measured") == 0 ? "by tuning: the fastest of those measured" : because, text_string(&why));
         }
         free(key);
         if (text_status(&why) != DW_OK) out->status = text_status(&why);

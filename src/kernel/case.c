@@ -1,6 +1,7 @@
-/* Parses a call written as one line; see kernel.h. */
+/* Calls written as one line, parsed and printed; see kernel.h. */
 #include "kernel/kernel.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -128,4 +129,85 @@ dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, i
     op_infer infer = {arena->context, dims, c->op, &c->attrs, c->n_in, c->in, c->n_out, c->results};
     dw_status status = op_infer_types(&infer);
     return status == DW_OK ? DW_OK : base_fail_at(arena->context, status, "%s:%d", source, number);
+}
+
+/* ---- printing ---- */
+
+static bool print_type(const kernel_problem *problem, const op_type *type, text *line) {
+    op_type fixed = *type;
+    for (int i = 0; i < type->rank; i++) {
+        int64_t size;
+        if (dim_eval(problem->context, type->dims[i], problem->symbols, &size) != DW_OK) return false;
+        fixed.dims[i] = dim_constant(problem->dims, size);
+    }
+    text_add(line, " ");
+    op_type_print(line, problem->dims, &fixed);
+    return true;
+}
+
+static bool print_dims(const kernel_problem *problem, int count, const dim *dims, text *line) {
+    for (int i = 0; i < count; i++) {
+        int64_t size;
+        if (dim_eval(problem->context, dims[i], problem->symbols, &size) != DW_OK) return false;
+        text_printf(line, "%s%" PRId64, i > 0 ? "," : "", size);
+    }
+    return true;
+}
+
+static bool print_attr(const kernel_problem *problem, const op_attr *attr, text *line) {
+    text_printf(line, " %s=", op_attr_name(attr->id));
+    switch (op_attr_kind_of(attr->id)) {
+    case OP_KIND_INT: text_printf(line, "%" PRId64, attr->integer); return true;
+    case OP_KIND_BOOL: text_add(line, attr->integer ? "true" : "false"); return true;
+    case OP_KIND_REAL: text_real(line, attr->real); return true;
+    case OP_KIND_FORMAT: text_add(line, dw_format_name(attr->format)); return true;
+    case OP_KIND_DIM: return print_dims(problem, 1, &attr->dim, line);
+    case OP_KIND_DIMS: return print_dims(problem, attr->count, attr->dims, line);
+    case OP_KIND_TEXT: text_add(line, attr->text); return attr->text[0] != '\0' && strchr(attr->text, ' ') == NULL;
+    case OP_KIND_INTS:
+        for (int i = 0; i < attr->count; i++) text_printf(line, "%s%" PRId64, i > 0 ? "," : "", attr->integers[i]);
+        return true;
+    }
+    return false;
+}
+
+/* What the integers of an operand may be: ends of groups of rows of a, or which text a query is of and where it stands. */
+static bool print_range(const kernel_problem *problem, int operand, text *line) {
+    enum { OFFSETS = 2, ROW = 6, POSITION = 7 };
+    int64_t size;
+    const op_id op = problem->op->id;
+    const bool is_offsets = op == OP_grouped_matmul && operand == OFFSETS, is_row = op == OP_attention && operand == ROW, is_position = op == OP_attention && operand == POSITION;
+    if (!is_offsets && !is_row && !is_position) return false;
+    const dim within = is_offsets ? problem->in[0]->dims[0] : problem->in[1]->dims[is_row ? 0 : 2];
+    if (dim_eval(problem->context, within, problem->symbols, &size) != DW_OK) return false;
+    text_printf(line, " range=%d:0:%" PRId64, operand, is_offsets || size == 0 ? size : size - 1);
+    if (is_offsets) text_printf(line, " ascending=%d", operand);
+    return true;
+}
+
+static void print_constants(const kernel_problem *problem, text *line) {
+    const char *before = " pack=";
+    for (int i = 0; i < problem->n_in; i++) {
+        if (problem->in[i] == NULL || (problem->constant_in >> i & 1) == 0) continue;
+        text_printf(line, "%s%d", before, i);
+        before = ",";
+    }
+}
+
+const char *kernel_case_print(const kernel_problem *problem, text *line) {
+    if (problem->n_in > KERNEL_CASE_OPERANDS || problem->attrs->count > KERNEL_CASE_ATTRS) return "it has more operands or attributes than a line of a case";
+    text_add(line, problem->op->name);
+    for (int i = 0; i < problem->n_in; i++) {
+        if (problem->in[i] == NULL) text_add(line, " -");
+        else if (!print_type(problem, problem->in[i], line)) return "a size of it cannot be told";
+    }
+    for (int i = 0; i < problem->attrs->count; i++)
+        if (!print_attr(problem, &problem->attrs->items[i], line)) return "an attribute of it has no form on a line";
+    print_constants(problem, line);
+    for (int i = 0; i < problem->n_in; i++) {
+        const num_class class = problem->in[i] != NULL ? num_info(problem->in[i]->format)->class : NUM_BOOL;
+        if (class != NUM_SIGNED && class != NUM_UNSIGNED) continue;
+        if (!print_range(problem, i, line)) return "what its time depends on lies in integers, whose values are not known";
+    }
+    return NULL;
 }

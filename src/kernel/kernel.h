@@ -228,5 +228,7 @@ typedef struct kernel_case {
 
 /* Parses and infers; everything lives in arena and dims. */
 dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, kernel_case *result);
+/* The problem at its typical sizes as such a line, with ranges for integers that say which rows or places of another operand are read; NULL, or why it has none. */
+const char *kernel_case_print(const kernel_problem *problem, text *line);
 
 #endif

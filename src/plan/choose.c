@@ -107,16 +107,35 @@ static dw_status keep_verdicts(plan *plan, map *reasons, const kernel_choice *ch
     return DW_OK;
 }
 
+/* The caller's kernels come before what was measured of ours. */
+static dw_status has_registered(const plan *plan, const kernel_registry *registry, const kernel_problem *problem, bool *has)
+{
+    kernel_problem asked = *problem;
+    text why;
+    asked.context = plan->context;
+    *has = false;
+    text_init(&why, plan->context);
+    for (int i = 0; registry != NULL && i < registry->count && !*has; i++) {
+        const kernel_row *row = &registry->rows[i];
+        *has = row->op == problem->op->id && row->device == problem->chip->kind && kernel_refusal(row, &asked, &why) == NULL;
+    }
+    dw_status status = text_status(&why);
+    text_free(&why);
+    return status;
+}
+
 static dw_status choose_step(plan *plan, const plan_options *options, arena *scratch, map *reasons, plan_step *step)
 {
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
     kernel_choice choice;
     const char *asked;
+    bool registered = false;
     plan_problem(plan, step, in, out, &problem);
     TRY(asked_kernel(plan, options->kernels, problem.op->name, &asked));
     if (asked != NULL) step->because = "asked for";
-    if (asked == NULL && options->tuning != NULL) TRY(plan_take_tuned(plan, options->tuning, scratch, &problem, step, &asked));
+    if (asked == NULL && options->tuning != NULL) TRY(has_registered(plan, options->registry, &problem, &registered));
+    if (asked == NULL && options->tuning != NULL && !registered) TRY(plan_take_tuned(plan, options->tuning, scratch, &problem, step, &asked));
     dw_status status = kernel_choose(scratch, &problem, options->registry, asked, &choice);
     if (status != DW_OK)
         return base_fail_at(plan->context, status, "op %%%d %s, %s", step->node->out[0]->id, problem.op->name,

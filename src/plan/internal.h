@@ -17,7 +17,7 @@ dw_status plan_new_steps(plan *plan);                    /* steps without rows, 
 /* Why row cannot run step, or NULL; sets the pack key otherwise. */
 dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row);
 
-/* tuning.c: *kernel is what was measured to be the fastest for the step's product at the typical sizes, and the step gets its variants; NULL: nothing was measured. */
+/* tuning.c: *kernel is what was measured to be the fastest for the step at the typical sizes, and the step gets its variants; NULL: nothing was measured. */
 dw_status plan_take_tuned(plan *plan, const plan_tuning *tuning, arena *scratch, const kernel_problem *problem, plan_step *step, const char **kernel);
 /* Entries "16:variant,128:variant" of a row, for the step. INVALID: it has no such variant for the problem. */
 dw_status plan_read_tuned(plan *plan, const kernel_row *row, const kernel_problem *problem, const char *words, plan_step *step);

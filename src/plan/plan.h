@@ -40,7 +40,7 @@ typedef struct plan_step {
     op_post_list post;
     bool at_load;                     /* depends on weights alone: run once when the model is loaded */
     double seconds;                   /* estimated at the typical sizes */
-    const char *because;              /* of the row: "asked for", "measured"; NULL: its estimate is the least */
+    const char *because;              /* of the row: "asked for", "measured", or why not what was measured; NULL: its estimate is the least */
     const kernel_tuned *tuned;        /* what measurements chose among the row's variants; NULL: nothing */
     int tuned_count;
     const char *pack_key;             /* of a packed operand: its name among the model's constants; NULL: nothing is packed */
@@ -64,23 +64,29 @@ typedef struct plan {
 
 /* ---- measured choices (tuning.c) ---- */
 
-/* A kernel and its variant ("" where it has none) for products of up to so many rows. */
+/* A kernel and its variant ("" where it has none) for products of up to so many rows; rows 0: of a case. */
 typedef struct plan_tuned { int64_t rows; const char *kernel, *variant; } plan_tuned;
-typedef struct plan_tuned_product { const char *line; int count; plan_tuned rows[KERNEL_TUNED]; } plan_tuned_product;
-/* All of a device; the text form is
+typedef struct plan_tuned_line { const char *line; int count; plan_tuned rows[KERNEL_TUNED]; } plan_tuned_line;
+/* All of a device: products at several numbers of rows, and cases of any op, at sizes that are all given; the text form is
  *     tuning "NVIDIA H200" "CUDA 13.0" "0123456789abcdef"
  *     product "matmul bf16[*,768] bf16[3072,768] bt=true"
  *       rows 16 cuda_matmul_sm90 matmul_bf16_m128n64split4
+ *     case "attention bf16[1,12,128,64] bf16[1,12,128,64] bf16[1,12,128,64] causal=true scale=0.125"
+ *       kernel cuda_attention_sm90
  * with rows in ascending order; what follows a '#' is for people. */
 typedef struct plan_tuning {
     const char *chip, *driver, *kernels;      /* measured on which, under which, of which content */
-    map products;                             /* line -> plan_tuned_product */
+    map lines;                                /* line -> plan_tuned_line */
 } plan_tuning;
-/* Everything lives in the arena. SYNTAX with the place; also for a product or number of rows that is there twice, or rows that do not ascend. */
+/* Everything lives in the arena. SYNTAX with the place; also for a line or number of rows that is there twice, or rows that do not ascend. */
 dw_status plan_tuning_parse(arena *arena, const char *source, const char *bytes, size_t length, plan_tuning *tuning);
 dw_status plan_tuning_print(const plan_tuning *tuning, text *text);
 /* The product of a step as a line of a case (kernel.h) with '*' for the number of rows; NULL in *line: it is none, or not one whose other sizes are known. */
 dw_status plan_product_line(arena *arena, const plan *plan, const plan_step *step, const char **line);
+/* Any step at the typical sizes as a line of a case (kernel.h); NULL in *line: it has none, and *why says why. */
+dw_status plan_case_line(arena *arena, const plan *plan, const plan_step *step, const char **line, const char **why);
+/* A step's rows of its result at the typical sizes. */
+int64_t plan_typical_rows(const plan *plan, const plan_step *step);
 
 typedef struct plan_options {
     const chip_caps *chip;

@@ -1,5 +1,5 @@
-/* Measured choices: which kernel, and which of its variants, was the fastest for products of given sizes, as text and as what a plan takes from it. Measures
- * nothing. */
+/* Measured choices: which kernel, and which of its variants, was the fastest for products and other cases of given sizes, as text and as what a plan takes from it.
+ * Measures nothing. */
 #include "plan/internal.h"
 
 #include <inttypes.h>
@@ -8,7 +8,14 @@
 
 /* ---- the text form ---- */
 
-static dw_status parse_rows(scanner *scan, plan_tuned_product *product) {
+static dw_status parse_kernel(scanner *scan, plan_tuned *entry) {
+    TRY(scan_name(scan, &entry->kernel));
+    entry->variant = "";
+    if (scan->kind == SCAN_NAME) TRY(scan_name(scan, &entry->variant));
+    return scan_end_of_line(scan);
+}
+
+static dw_status parse_rows(scanner *scan, plan_tuned_line *product) {
     while (scan_is(scan, "rows")) {
         plan_tuned entry;
         const bool first = product->count == 0;
@@ -16,30 +23,30 @@ static dw_status parse_rows(scanner *scan, plan_tuned_product *product) {
         TRY(scan_integer(scan, &entry.rows));
         if (entry.rows < 1 || (!first && entry.rows <= product->rows[product->count - 1].rows)) return scan_fail(scan, "numbers of rows ascend from 1, and this is %" PRId64, entry.rows);
         if (product->count == KERNEL_TUNED) return scan_fail(scan, "a product has at most %d numbers of rows", KERNEL_TUNED);
-        TRY(scan_name(scan, &entry.kernel));
-        entry.variant = "";
-        if (scan->kind == SCAN_NAME) TRY(scan_name(scan, &entry.variant));
-        TRY(scan_end_of_line(scan));
+        TRY(parse_kernel(scan, &entry));
         product->rows[product->count++] = entry;
     }
     return product->count > 0 ? DW_OK : scan_fail(scan, "a product has lines of rows behind it");
 }
 
-static dw_status parse_product(scanner *scan, plan_tuning *tuning) {
-    plan_tuned_product *product;
-    TRY_NEW(product, scan->arena, 1);
-    TRY(scan_expect(scan, "product"));
-    if (scan->kind == SCAN_STRING && map_find(&tuning->products, scan->token) != NULL) return scan_fail(scan, "this product is there twice");
-    TRY(scan_string(scan, &product->line));
+static dw_status parse_line(scanner *scan, plan_tuning *tuning) {
+    plan_tuned_line *line;
+    const bool is_case = scan_is(scan, "case");
+    TRY_NEW(line, scan->arena, 1);
+    TRY(scan_expect(scan, is_case ? "case" : "product"));
+    if (scan->kind == SCAN_STRING && map_find(&tuning->lines, scan->token) != NULL) return scan_fail(scan, "this %s is there twice", is_case ? "case" : "product");
+    TRY(scan_string(scan, &line->line));
     TRY(scan_end_of_line(scan));
-    TRY(parse_rows(scan, product));
-    return map_set(&tuning->products, product->line, product);
+    if (!is_case) TRY(parse_rows(scan, line));
+    if (is_case) TRY(scan_expect(scan, "kernel"));
+    if (is_case) TRY(parse_kernel(scan, &line->rows[line->count++]));
+    return map_set(&tuning->lines, line->line, line);
 }
 
 dw_status plan_tuning_parse(arena *arena, const char *source, const char *bytes, size_t length, plan_tuning *tuning) {
     scanner scan;
     *tuning = (plan_tuning){0};
-    map_init(&tuning->products, arena);
+    map_init(&tuning->lines, arena);
     TRY(scan_open(&scan, arena, source, bytes, length));
     if (scan.kind == SCAN_NEWLINE) TRY(scan_end_of_line(&scan));
     TRY(scan_expect(&scan, "tuning"));
@@ -47,7 +54,7 @@ dw_status plan_tuning_parse(arena *arena, const char *source, const char *bytes,
     TRY(scan_string(&scan, &tuning->driver));
     TRY(scan_string(&scan, &tuning->kernels));
     TRY(scan_end_of_line(&scan));
-    while (scan.kind != SCAN_END) TRY(parse_product(&scan, tuning));
+    while (scan.kind != SCAN_END) TRY(parse_line(&scan, tuning));
     return DW_OK;
 }
 
@@ -59,18 +66,22 @@ dw_status plan_tuning_print(const plan_tuning *tuning, text *text) {
         text_json_string(text, words[i]);
     }
     text_add(text, "\n");
-    for (size_t i = 0; i < tuning->products.count; i++) {
-        const plan_tuned_product *product = tuning->products.entries[i].value;
-        text_add(text, "product ");
-        text_json_string(text, product->line);
+    for (size_t i = 0; i < tuning->lines.count; i++) {
+        const plan_tuned_line *line = tuning->lines.entries[i].value;
+        text_add(text, line->rows[0].rows == 0 ? "case " : "product ");
+        text_json_string(text, line->line);
         text_add(text, "\n");
-        for (int k = 0; k < product->count; k++)
-            text_printf(text, "  rows %" PRId64 " %s%s%s\n", product->rows[k].rows, product->rows[k].kernel, product->rows[k].variant[0] != '\0' ? " " : "", product->rows[k].variant);
+        for (int k = 0; k < line->count; k++) {
+            const plan_tuned *entry = &line->rows[k];
+            if (entry->rows == 0) text_add(text, "  kernel");
+            else text_printf(text, "  rows %" PRId64, entry->rows);
+            text_printf(text, " %s%s%s\n", entry->kernel, entry->variant[0] != '\0' ? " " : "", entry->variant);
+        }
     }
     return text_status(text);
 }
 
-/* ---- the product of a step ---- */
+/* ---- the line of a step ---- */
 
 static bool is_known(const op_type *type, int from) {
     int64_t size;
@@ -136,6 +147,32 @@ dw_status plan_product_line(arena *arena, const plan *plan, const plan_step *ste
     return status;
 }
 
+dw_status plan_case_line(arena *arena, const plan *plan, const plan_step *step, const char **line, const char **why) {
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
+    kernel_problem problem;
+    text text;
+    *line = NULL;
+    text_init(&text, plan->context);
+    plan_problem(plan, step, in, out, &problem);
+    problem.context = plan->context;
+    *why = kernel_case_print(&problem, &text);
+    dw_status status = text_status(&text);
+    if (status == DW_OK && *why == NULL) {
+        *line = arena_text(arena, text_string(&text));
+        if (*line == NULL) status = DW_NO_MEMORY;
+    }
+    text_free(&text);
+    return status;
+}
+
+int64_t plan_typical_rows(const plan *plan, const plan_step *step) {
+    const op_type *out = &step->node->out[0]->type;
+    int64_t rows = 1, size;
+    for (int i = 0; i + 1 < out->rank; i++)
+        if (dim_eval(plan->context, out->dims[i], plan->typical, &size) == DW_OK && size > 0 && rows <= INT64_MAX / size) rows *= size;
+    return rows;
+}
+
 /* ---- what a plan takes ---- */
 
 static int find_variant(const kernel_row *row, const kernel_problem *problem, const char *name, size_t length) {
@@ -146,44 +183,68 @@ static int find_variant(const kernel_row *row, const kernel_problem *problem, co
     return -1;
 }
 
-static int64_t typical_rows(const plan *plan, const op_type *out) {
-    int64_t rows = 1, size;
-    for (int i = 0; i + 1 < out->rank; i++)
-        if (dim_eval(plan->context, out->dims[i], plan->typical, &size) == DW_OK && size > 0 && rows <= INT64_MAX / size) rows *= size;
-    return rows;
+static const kernel_row *find_row(const kernel_problem *problem, const char *name) {
+    for (int i = 0; i < kernel_count(); i++) {
+        const kernel_row *row = kernel_at(i);
+        if (row->op == problem->op->id && row->device == problem->chip->kind && strcmp(row->name, name) == 0) return row;
+    }
+    return NULL;
 }
 
-static const kernel_row *find_row(const char *name) {
-    for (int i = 0; i < kernel_count(); i++)
-        if (strcmp(kernel_at(i)->name, name) == 0) return kernel_at(i);
-    return NULL;
+static dw_status find_line(const plan *plan, const plan_tuning *tuning, arena *scratch, const plan_step *step, const plan_tuned_line **found) {
+    const char *line, *why;
+    *found = NULL;
+    if (step->at_load) return DW_OK;
+    TRY(plan_product_line(scratch, plan, step, &line));
+    if (line == NULL) TRY(plan_case_line(scratch, plan, step, &line, &why));
+    if (line != NULL) *found = map_find(&tuning->lines, line);
+    return DW_OK;
+}
+
+/* What was measured where all sizes are known may refuse a step that has others, too: why by estimate, then; NULL: it accepts. */
+static dw_status explain_refusal(plan *plan, const kernel_row *row, const kernel_problem *problem, const char **because) {
+    kernel_problem asked = *problem;
+    text why;
+    *because = NULL;
+    asked.context = plan->context;
+    text_init(&why, plan->context);
+    const char *reason = kernel_refusal(row, &asked, &why);
+    dw_status status = text_status(&why);
+    if (status == DW_OK && reason != NULL) {
+        *because = arena_printf(&plan->arena, "by estimate, since %s, the fastest of those measured, refuses it: %s", row->name, reason);
+        if (*because == NULL) status = DW_NO_MEMORY;
+    }
+    text_free(&why);
+    return status;
 }
 
 /* A plan has one kernel for all sizes of a step: the one measured for the typical ones. Rows for which another was faster are by estimate. */
 dw_status plan_take_tuned(plan *plan, const plan_tuning *tuning, arena *scratch, const kernel_problem *problem, plan_step *step, const char **kernel) {
-    const char *line;
+    const plan_tuned_line *line;
     kernel_tuned *tuned;
-    TRY(plan_product_line(scratch, plan, step, &line));
-    const plan_tuned_product *product = line != NULL && !step->at_load ? map_find(&tuning->products, line) : NULL;
-    if (product == NULL) return DW_OK;
-    const int64_t rows = typical_rows(plan, problem->out[0]);
-    const plan_tuned *chosen = &product->rows[product->count - 1];
-    for (int i = product->count; i-- > 0;)
-        if (rows <= product->rows[i].rows) chosen = &product->rows[i];
-    const kernel_row *row = find_row(chosen->kernel);
-    if (row == NULL) return base_fail(plan->context, DW_NOT_FOUND, "tuning: there is no kernel %s in this build (product \"%s\"): tune again", chosen->kernel, line);
-    TRY_NEW(tuned, &plan->arena, product->count);
-    for (int i = 0; i < product->count; i++) {
-        const plan_tuned *entry = &product->rows[i];
+    TRY(find_line(plan, tuning, scratch, step, &line));
+    if (line == NULL) return DW_OK;
+    const int64_t rows = plan_typical_rows(plan, step);
+    const plan_tuned *chosen = &line->rows[line->count - 1];
+    for (int i = line->count; i-- > 0;)
+        if (rows <= line->rows[i].rows) chosen = &line->rows[i];
+    const kernel_row *row = find_row(problem, chosen->kernel);
+    if (row == NULL)
+        return base_fail(plan->context, DW_NOT_FOUND, "tuning: there is no kernel %s for %s in this build (\"%s\"): tune again", chosen->kernel, problem->op->name, line->line);
+    TRY(explain_refusal(plan, row, problem, &step->because));
+    if (step->because != NULL) return DW_OK;
+    TRY_NEW(tuned, &plan->arena, line->count);
+    for (int i = 0; i < line->count; i++) {
+        const plan_tuned *entry = &line->rows[i];
         const bool same = strcmp(entry->kernel, row->name) == 0;
-        tuned[i] = (kernel_tuned){entry->rows, same ? find_variant(row, problem, entry->variant, strlen(entry->variant)) : -1};
+        tuned[i] = (kernel_tuned){entry->rows > 0 ? entry->rows : rows, same ? find_variant(row, problem, entry->variant, strlen(entry->variant)) : -1};
         if (same && entry->variant[0] != '\0' && tuned[i].variant < 0)
-            return base_fail(plan->context, DW_NOT_FOUND, "tuning: kernel %s has no variant %s for product \"%s\": tune again", row->name, entry->variant, line);
+            return base_fail(plan->context, DW_NOT_FOUND, "tuning: kernel %s has no variant %s for \"%s\": tune again", row->name, entry->variant, line->line);
     }
     *kernel = row->name;
     step->because = "measured";
     step->tuned = row->variant != NULL ? tuned : NULL;
-    step->tuned_count = row->variant != NULL ? product->count : 0;
+    step->tuned_count = row->variant != NULL ? line->count : 0;
     return DW_OK;
 }
 

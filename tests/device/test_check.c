@@ -1,5 +1,4 @@
-/* dw_check_device and dw_tune on the stand-in for the driver (tests/cuda): a device that computes as the CPU does passes, one that does not is found out; what is measured is
- * for this device alone. */
+/* dw_check_device on the stand-in for the driver (tests/cuda): a device that computes as the CPU does passes, one that does not is found out. */
 #include "support/support.h"
 
 #include <stdlib.h>
@@ -65,49 +64,11 @@ static void the_cpu_is_not_held_beside_itself(void **state) {
     dw_context_destroy(context);
 }
 
-static void what_is_tuned_is_for_this_device(void **state) {
-    (void)state;
-    static const char file[] = TEST_FIXTURES_DIR "/linear.pt2";     /* small: the stand-in is slow */
-    const dw_model_options options = {.device = DEVICE_NAME};
-    dw_context *context = context_of();
-    dw_model *model;
-    char key[256];
-    told[0] = '\0';
-    assert_ok(context, dw_tune(context, file, &options, NULL, gather, NULL));
-    assert_non_null(strstr(told, "\ntuning \"NVIDIA A100-SXM4-80GB\" \"CUDA 13.0\" \""));
-    assert_non_null(strstr(told, "\n  rows 2048 cuda_matmul_plain\n"));
-    dw_model_options tuned = options;
-    tuned.tuning = told;
-    assert_ok(context, dw_model_open(context, file, &tuned, &model));
-    dw_model_destroy(model);
-    const int launches = fake->launches;
-    char *before = strdup(told);
-    told[0] = '\0';
-    assert_ok(context, dw_tune(context, file, &options, before, gather, NULL));     /* nothing is measured again */
-    assert_int_equal(fake->launches, launches);
-    assert_non_null(strstr(told, "rows 2048 cuda_matmul_plain"));
-    assert_ok(context, dw_tuning_key(context, DEVICE_NAME, key, sizeof key));
-    assert_true(strncmp(key, "a100-CUDA_13.0-", 15) == 0);
-    fake->version = 13010;
-    test_assert_fails(context, dw_model_open(context, file, &tuned, &model), DW_MISMATCH, "this is NVIDIA A100-SXM4-80GB under CUDA 13.1");
-    test_assert_fails(context, dw_tune(context, file, &options, before, gather, NULL), DW_MISMATCH, "put it away, and tune anew");
-    fake->version = 13000;
-    free(before);
-    test_assert_fails(context, dw_tune(context, file, &(dw_model_options){0}, NULL, gather, NULL), DW_UNSUPPORTED, "the CPU's kernels are chosen by estimates");
-    test_assert_fails(context, dw_tuning_key(context, NULL, key, sizeof key), DW_UNSUPPORTED, "the CPU's kernels are chosen by estimates");
-    setenv("DEEPWELL_SIM", "h200", 1);
-    test_assert_fails(context, dw_tune(context, file, &(dw_model_options){.device = "cuda:0,driver=" TEST_BUILD_DIR "/libdeepwell-sim.so"}, NULL, gather, NULL), DW_UNSUPPORTED,
-                      "is simulated, and a simulation says nothing of time");
-    assert_int_equal(fake->live, 0);
-    dw_context_destroy(context);
-}
-
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_device_that_computes_as_the_cpu_passes),
         cmocka_unit_test(a_device_that_does_not_is_found_out),
         cmocka_unit_test(the_cpu_is_not_held_beside_itself),
-        cmocka_unit_test(what_is_tuned_is_for_this_device),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
 }

@@ -211,31 +211,6 @@ static void cudnn_is_not_chosen_by_estimate(void **state) {
     dw_context_destroy(context);
 }
 
-static char told[1 << 16];
-
-static void gather(void *user, const char *text, size_t length) {
-    (void)user;
-    strncat(told, text, length < sizeof told - strlen(told) - 1 ? length : 0);
-}
-
-static void what_it_refuses_is_not_tuned(void **state) {
-    (void)state;
-    char key[256];
-    dw_context *context = context_of();
-    fake->library_refuses = 1;
-    assert_ok(context, dw_tune(context, TEST_FIXTURES_DIR "/linear.pt2", &(dw_model_options){.device = WITH}, NULL, gather, NULL));
-    fake->library_refuses = 0;
-    assert_non_null(strstr(told, "#   not cuda_matmul_cublaslt candidate0: "));
-    assert_non_null(strstr(told, "cuBLASLt has nothing for this product"));
-    assert_non_null(strstr(told, "\ntuning \"NVIDIA A100-SXM4-80GB\" \"CUDA 13.0, cuBLASLt 13.0.0, cuDNN 9.19.0\" \""));
-    assert_non_null(strstr(told, "\n  rows 2048 cuda_matmul_plain\n"));
-    assert_ok(context, dw_tuning_key(context, WITH, key, sizeof key));
-    assert_true(strncmp(key, "a100-CUDA_13.0__cuBLASLt_13.0.0__cuDNN_9.19.0-", 46) == 0);
-    assert_int_equal(fake->live, 0);
-    assert_int_equal(fake->library_live, 0);
-    dw_context_destroy(context);
-}
-
 /* Whatever call of the driver fails, the run says so, and all is given back. */
 static void every_failure_of_the_driver_is_an_error(void **state) {
     (void)state;
@@ -277,7 +252,6 @@ int main(void) {
         cmocka_unit_test(an_attention_that_it_has_no_plan_for_is_refused),
         cmocka_unit_test(what_cudnn_says_is_passed_on),
         cmocka_unit_test(cudnn_is_not_chosen_by_estimate),
-        cmocka_unit_test(what_it_refuses_is_not_tuned),
         cmocka_unit_test(every_failure_of_the_driver_is_an_error),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);

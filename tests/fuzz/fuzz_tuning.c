@@ -6,7 +6,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
 
-static const char graph_text[] = "graph g\n  input x bf16[s,8]\n  input w bf16[16,8]\n  %1 = matmul x, w {bt=true}\n  output y %1\n";
+static const char graph_text[] = "graph g\n  input x bf16[s,8]\n  input w bf16[16,8]\n  %1 = matmul x, w {bt=true}\n  %2 = softmax %1 {axis=1}\n  output y %2\n";
 
 static void print_again(arena *arena, const plan_tuning *tuning) {
     text first, second;
