@@ -48,6 +48,7 @@ static void fill_elements(dw_format format, uint8_t *data, size_t bytes, uint32_
         case DW_FORMAT_e4m3: code = (bits & 0x87) | (5 + (bits >> 24) % 4) << 3; break;
         case DW_FORMAT_e5m2: code = (bits & 0x83) | (13 + (bits >> 24) % 4) << 2; break;
         case DW_FORMAT_e8m0: code = 120 + bits % 8; break;
+        case DW_FORMAT_bool: code = bits & 1; break;
         default: break;
         }
         memcpy(data + i, &code, size);
@@ -66,6 +67,16 @@ static void fill(const dw_tensor *t, uint8_t *host, const num_parts *parts) {
 /* Integers that ascend, as the offsets of groups do: from low to high in even steps. */
 static void fill_steps(const kernel_range *range, int64_t count, int32_t *to) {
     for (int64_t i = 0; i < count; i++) to[i] = (int32_t)(range->low + (range->high - range->low) * (double)(i + 1) / (double)count);
+}
+
+/* Integers between the range's ends, as indices are: anywhere. */
+static void fill_range(const kernel_range *range, size_t size, int64_t count, uint8_t *to) {
+    static uint32_t state = 54321;
+    const int64_t low = (int64_t)range->low, span = (int64_t)range->high - low + 1;
+    for (int64_t i = 0; i < count; i++) {
+        const int64_t x = low + (int64_t)random_bits(&state) % span;
+        memcpy(to + (size_t)i * size, &x, size);
+    }
 }
 
 /* One set of operands on the device. */
@@ -96,7 +107,9 @@ static void make_set(const kernel_case *c, set *s, const set *first) {
             continue;
         }
         uint8_t *host = calloc(1, parts.total_bytes + 8);
+        const num_class class = num_info(t->format)->class;
         if (c->ascending >> i & 1 && t->format == DW_FORMAT_i32) fill_steps(&c->ranges[i], t->dims[0], (int32_t *)(void *)host);
+        else if (c->ranges[i].given && (class == NUM_UNSIGNED || class == NUM_SIGNED)) fill_range(&c->ranges[i], (size_t)dw_format_bits(t->format) / 8, op_tensor_count(t), host);
         else fill(t, host, &parts);
         check(gpu->calls->write(gpu, s->memory[i], host, parts.total_bytes));
         check(gpu->calls->synchronize(gpu));

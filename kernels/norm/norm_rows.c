@@ -1,4 +1,4 @@
-/* layer_norm and rms_norm on a GPU in one pass: the host half of norm_rows.cu and norm_dense.cu. */
+/* layer_norm and rms_norm on a GPU in one pass: the host half of norm_rows.cu and norm_dense.cu, and of norm_long.cu. */
 #include "kernels/norm/norm_rows.h"
 
 #include "kernels/common/cuda/host.h"
@@ -12,7 +12,7 @@ const char *norm_rows_cuda_reject(const kernel_problem *problem, text *why) {
         return text_string(why);
     }
     const char *reason = row_parts_reject_result(problem->out[0], why);
-    return reason != NULL ? reason : row_parts_reject_width(x->dims[x->rank - 1], why);
+    return reason == NULL && op_quantize_round(problem->attrs) == NUM_ROUND_SEARCH ? row_parts_reject_width(x->dims[x->rank - 1], why) : reason;
 }
 
 double norm_rows_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.8); }
@@ -68,6 +68,39 @@ static void launch_dense(kernel_launch *launch, const kernel_run *run, const nor
     if (launch->grid[0] > resident) launch->grid[0] = (uint32_t)resident;
 }
 
+/* ---- long rows ---- */
+
+static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    norm_long_arguments *arguments = cuda_launch(&launch, "norm_long", NULL, sizeof *arguments);
+    bool is_layer = run->call.op->id == OP_layer_norm;
+    int residual = is_layer ? 3 : 2;
+    const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *r = cuda_operand(run, residual), *sum = r != NULL ? run->call.out[1] : x;
+    const dw_tensor *tensors[] = {out, x, sum, r != NULL ? r : x};
+    int64_t steps[4], cols = x->dims[x->rank - 1];
+    cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 4, tensors, steps);
+    if (arguments->chunks.nest.count == 0) return DW_OK;
+    TRY(row_parts_clear(run, launcher));
+    row_chunks_divide(&launch, run->chip, x->format, cols, &arguments->chunks);
+    launch.entry = x->format == DW_FORMAT_f32 ? "norm_long_f32" : x->format == DW_FORMAT_bf16 ? "norm_long_bf16" : "norm_long_f16";
+    row_parts_take_target(&launch, run, &arguments->out);
+    cuda_take_array(&launch, run, 0, &arguments->x);
+    arguments->x_step = steps[1];
+    if (r != NULL) {
+        cuda_take_array(&launch, run, KERNEL_RESULT + 1, &arguments->sum);
+        cuda_take_array(&launch, run, residual, &arguments->residual);
+        arguments->sum_step = steps[2];
+        arguments->residual_step = steps[3];
+        arguments->has_residual = true;
+    }
+    arguments->has_weight = take_column(&launch, run, 1, &arguments->weight, &arguments->weight_step);
+    arguments->has_bias = is_layer && take_column(&launch, run, 2, &arguments->bias, &arguments->bias_step);
+    arguments->centred = is_layer;
+    arguments->by_count = (float)(1.0 / (double)cols);
+    arguments->eps = (float)op_attr_real(run->call.attrs, OP_ATTR_eps);
+    return launcher->add(launcher, &launch);
+}
+
 dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     static row_entries entries = ROW_ENTRIES("norm_rows", ""), search_entries = ROW_ENTRIES("norm_rows", "_search");
     kernel_launch launch;
@@ -77,6 +110,8 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *r = cuda_operand(run, residual), *sum = r != NULL ? run->call.out[1] : x;
     const dw_tensor *tensors[] = {out, x, sum, r != NULL ? r : x};
     int64_t steps[4];
+    if (row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
+    if (x->dims[x->rank - 1] == 0) return norm_cuda_shape(run, launcher);   /* which may still have scales to write */
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 4, tensors, steps);
     if (arguments->division.nest.count == 0) return DW_OK;
     TRY(row_parts_clear(run, launcher));

@@ -1,8 +1,8 @@
-/* The arguments of norm_rows.cu. */
+/* The arguments of norm_rows.cu and norm_dense.cu, and of norm_long.cu. */
 #ifndef KERNELS_NORM_ROWS_H
 #define KERNELS_NORM_ROWS_H
 
-#include "kernels/common/cuda/row_parts.h"
+#include "kernels/common/cuda/row_chunks.h"
 
 typedef struct norm_rows_arguments {
     row_division division;        /* operands of the nest: out, x, sum, residual; each row is one part */
@@ -12,5 +12,14 @@ typedef struct norm_rows_arguments {
     int32_t has_residual, has_weight, has_bias, centred;
     float by_count, eps;          /* by_count: 1 / elements of a row */
 } norm_rows_arguments;
+
+typedef struct norm_long_arguments {
+    row_chunks chunks;            /* operands of the nest: out, x, sum, residual */
+    row_target out;
+    cuda_array x, sum, residual, weight, bias;
+    int64_t x_step, sum_step, residual_step, weight_step, bias_step;
+    int32_t has_residual, has_weight, has_bias, centred;
+    float by_count, eps;
+} norm_long_arguments;
 
 #endif

@@ -94,13 +94,26 @@ static bool has_outer_vectors(const cuda_nest *nest, int array) {
     return true;
 }
 
-/* The space in vectors of the result, which must lie dense; false: it does not. Operands may lie in any way. */
-static bool lay_vectors(const kernel_run *run, const cuda_nest *nest, chain_vector_arguments *arguments) {
+/* Does an array lie as a tensor of the space does that is one line? */
+static bool is_in_line(const cuda_nest *nest, int array) {
+    int64_t stride = 1;
+    for (int axis = nest->rank - 1; axis >= 0; axis--) {
+        if (nest->strides[array][axis] != stride) return false;
+        stride *= nest->dims[axis];
+    }
+    return true;
+}
+
+static bool repeats(const cuda_nest *nest, int array) {
+    for (int axis = 0; axis < nest->rank; axis++)
+        if (nest->strides[array][axis] != 0) return false;
+    return true;
+}
+
+/* The last axis in vectors; operands may lie in any way. */
+static void lay_rows(const kernel_run *run, const cuda_nest *nest, chain_vector_arguments *arguments) {
     const int last = nest->rank - 1;
     cuda_nest *vectors = &arguments->nest;
-    if (nest->rank == 0 || nest->strides[0][last] != 1 || !cuda_lies_at_16(run->call.out[0]->data) || !has_outer_vectors(nest, 0)) return false;
-    if (nest->rank > 1 && nest->dims[last] % CUDA_VECTOR != 0) return false;
-    *vectors = *nest;
     vectors->dims[last] = (nest->dims[last] + CUDA_VECTOR - 1) / CUDA_VECTOR;
     vectors->count = nest->count / nest->dims[last] * vectors->dims[last];
     for (int k = 0; k <= run->call.n_in; k++) vectors->strides[k][last] *= CUDA_VECTOR;
@@ -110,7 +123,26 @@ static bool lay_vectors(const kernel_run *run, const cuda_nest *nest, chain_vect
         arguments->steps[i] = step;
         arguments->lies[i] = step == 0 ? CHAIN_REPEATS : is_dense ? CHAIN_DENSE : CHAIN_APART;
     }
+    arguments->vectors = vectors->count;
+}
+
+/* Rows that are no whole vectors, of a result in one line: vectors cross from row to row, in operands that lie as it does, too. */
+static void lay_across(const kernel_run *run, const cuda_nest *nest, chain_vector_arguments *arguments) {
+    arguments->crosses = true;
+    arguments->vectors = (nest->count + CUDA_VECTOR - 1) / CUDA_VECTOR;
+    for (int i = 0; i < run->call.n_in; i++)
+        arguments->lies[i] = repeats(nest, 1 + i) ? CHAIN_REPEATS : is_in_line(nest, 1 + i) && cuda_lies_at_16(run->call.in[i]->data) ? CHAIN_DENSE : CHAIN_ACROSS;
+}
+
+/* The space in vectors of the result; false: it does not lie so. */
+static bool lay_vectors(const kernel_run *run, const cuda_nest *nest, chain_vector_arguments *arguments) {
+    const int last = nest->rank - 1;
+    arguments->nest = *nest;
     arguments->elements = nest->count;
+    if (nest->rank == 0 || nest->strides[0][last] != 1 || !cuda_lies_at_16(run->call.out[0]->data)) return false;
+    if (nest->rank == 1 || (nest->dims[last] % CUDA_VECTOR == 0 && has_outer_vectors(nest, 0))) lay_rows(run, nest, arguments);
+    else if (is_in_line(nest, 0)) lay_across(run, nest, arguments);
+    else return false;
     return true;
 }
 
@@ -303,15 +335,37 @@ static void take_code(assembler *as, int index) {
     code->keep = (uint8_t)(as->slots[index] + 1);
 }
 
+/* bf16 or f16, where all values of the chain are of that format, or bools; else f32. */
+static dw_format packed_format(const kernel_run *run, const op_chain *chain) {
+    const dw_format formats[] = {DW_FORMAT_bf16, DW_FORMAT_f16};
+    for (int f = 0; f < 2; f++) {
+        bool is_all = true;
+        for (int i = 0; i < run->call.n_in; i++) is_all &= run->call.in[i]->format == formats[f] || run->call.in[i]->format == DW_FORMAT_bool;
+        for (int i = 0; i < chain->count; i++) is_all &= chain->steps[i].format == formats[f] || chain->steps[i].format == DW_FORMAT_bool;
+        if (is_all) return formats[f];
+    }
+    return DW_FORMAT_f32;
+}
+
 static dw_status shape_vectors(const kernel_run *run, const op_chain *chain, kernel_launch *launch, chain_vector_arguments *arguments, kernel_launcher *launcher) {
     assembler as = {.chain = chain, .arguments = arguments};
+    const dw_format packed = packed_format(run, chain);
+    const int slot_bytes = CUDA_THREADS * CUDA_VECTOR * (packed != DW_FORMAT_f32 ? CHAIN_PACKED * 2 : CHAIN_VECTORS * (int)sizeof(float));
+    const int vectors = packed != DW_FORMAT_f32 ? CHAIN_PACKED : CHAIN_VECTORS;
     arguments->operands = run->call.n_in;
     for (int i = 0; i < OP_CHAIN_OPERANDS; i++) as.operand_slots[i] = -1;
     for (int i = 0; i < run->call.n_in; i++) cuda_take_array(launch, run, i, &arguments->in[i]);
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
     for (int i = 0; i < chain->count; i++) take_code(&as, i);
-    launch->shared_bytes = (uint32_t)as.slot_count * CUDA_THREADS * CHAIN_VECTORS * CUDA_VECTOR * (uint32_t)sizeof(float);
-    cuda_grid_items(launch, (arguments->nest.count + CHAIN_VECTORS - 1) / CHAIN_VECTORS);
+    if (packed == DW_FORMAT_f32) {
+        launch->entry = arguments->crosses ? "chain_vectors_across" : "chain_vectors";
+    } else {
+        static const char *const entries[2][2] = {{"chain_packed_bf16", "chain_packed_bf16_across"}, {"chain_packed_f16", "chain_packed_f16_across"}};
+        launch->image = "chain_packed";
+        launch->entry = entries[packed == DW_FORMAT_f16][arguments->crosses];
+    }
+    launch->shared_bytes = (uint32_t)(as.slot_count * slot_bytes);
+    cuda_grid_items(launch, (arguments->vectors + vectors - 1) / vectors);
     return launcher->add(launcher, launch);
 }
 

@@ -35,9 +35,9 @@ typedef struct chain_arguments {
     chain_step steps[CHAIN_STEPS];
 } chain_arguments;
 
-/* ---- vectors of eight elements (chain_vectors.cu): instructions of a machine with one accumulator and slots ---- */
+/* ---- vectors of eight elements (chain_vectors.cu, chain_packed.cu): instructions of a machine with one accumulator and slots ---- */
 
-enum { CHAIN_VECTORS = 2 };   /* of a thread */
+enum { CHAIN_VECTORS = 2, CHAIN_PACKED = 4 };   /* of a thread; in chain_packed.cu */
 
 /* What an instruction reads. */
 enum { CHAIN_FROM_NOTHING, CHAIN_FROM_NUMBER, CHAIN_FROM_OPERAND, CHAIN_FROM_SLOT, CHAIN_FROM_ACCUMULATOR };
@@ -59,16 +59,18 @@ typedef struct chain_code {
 
 enum { CHAIN_CODES = 2 * CHAIN_STEPS };   /* two a step at the most: a load or a change of sign, and the function */
 
-/* How an operand's eight elements lie: one for all, side by side at a multiple of 16 bytes, or step apart. */
-enum { CHAIN_REPEATS, CHAIN_DENSE, CHAIN_APART };
+/* How an operand's eight elements lie: one for all, side by side at a multiple of 16 bytes, step apart, or step apart along lines that vectors cross. */
+enum { CHAIN_REPEATS, CHAIN_DENSE, CHAIN_APART, CHAIN_ACROSS };
 
 typedef struct chain_vector_arguments {
-    cuda_nest nest;               /* of vectors: the result, then the operands */
+    cuda_nest nest;               /* of vectors, or of elements where vectors cross from row to row: the result, then the operands */
     cuda_array out, in[CHAIN_OPERANDS];
     int64_t steps[CHAIN_OPERANDS];
     uint8_t lies[CHAIN_OPERANDS];
     int32_t operands, count;
-    int64_t elements;             /* of a nest of one axis, whose last vector may be short */
+    int32_t crosses;              /* vectors cross from row to row of a result that lies in one line */
+    int64_t vectors;
+    int64_t elements;             /* of a space that is one line, or whose result lies in one, whose last vector may be short */
     alignas(16) chain_code codes[CHAIN_CODES];
 } chain_vector_arguments;
 

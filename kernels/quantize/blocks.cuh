@@ -355,4 +355,33 @@ INLINE void store_quantized(const int pieces, const int format, const bool searc
     }
 }
 
+/* Formats with a scale for all of a row. */
+INLINE bool is_scaled_by_row(int format) { return format == CUDA_fp8_row || format == CUDA_nvfp4_row; }
+
+/* Of a part's values the largest magnitude that such a scale is made of. */
+INLINE float largest_for_row(const int pieces, const int format, const row_target *t, const row_values *values) {
+    float most = 0;
+    if (t->format == CUDA_nvfp4_row) return largest_without_nan(pieces, format, values);
+    EACH_PIECE(c) most = max_nan(most, values_amax(format, values, c));
+    return most;
+}
+
+/* What store_quantized does in those formats, where the row's largest magnitude is known. */
+INLINE void store_scaled_by_row(const int pieces, const int format, const row_target *t, const row_place *p, const row_values *values, float most) {
+    float inverse[PIECES_MOST];
+    second_level second = {1, 1};
+    const bool is_first = p->first == 0 && p->cols > 0;
+    if (t->format == CUDA_fp8_row) {
+        inverse[0] = store_scale(CUDA_f32, CUDA_e4m3, t, p, 0, is_first, most, second);
+        EACH_PIECE(c) inverse[c] = inverse[0];
+        store_codes(pieces, CUDA_e4m3, format, false, false, &t->rows, p, values, inverse);
+        return;
+    }
+    second.encode = rules_nv_encode(most);
+    second.decode = 1.0f / second.encode;
+    if (is_first) ((float *)t->rows.second)[p->row] = second.decode;
+    block_scales(pieces, CUDA_e2m1, CUDA_e4m3, 2, format, t, p, second, values, inverse);
+    store_codes(pieces, CUDA_e2m1, format, false, false, &t->rows, p, values, inverse);
+}
+
 #endif

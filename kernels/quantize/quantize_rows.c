@@ -1,4 +1,4 @@
-/* quantize on a GPU in one pass: the host half of quantize_rows.cu. */
+/* quantize on a GPU in one pass: the host half of quantize_rows.cu and quantize_long.cu. */
 #include "kernels/quantize/quantize_rows.h"
 
 #include "kernels/common/cuda/host.h"
@@ -25,7 +25,8 @@ const char *quantize_rows_reject(const kernel_problem *problem, text *why) {
         text_printf(why, "scales of %s are for several rows", info->name);
         return text_string(why);
     }
-    return is_whole(info) ? row_parts_reject_width(x->dims[x->rank - 1], why) : NULL;
+    const bool searches = op_quantize_round(problem->attrs) == NUM_ROUND_SEARCH;
+    return is_whole(info) && searches ? row_parts_reject_width(x->dims[x->rank - 1], why) : NULL;
 }
 
 double quantize_rows_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.8); }
@@ -45,6 +46,20 @@ static dw_status add_amax(kernel_launcher *launcher, kernel_launch *launch, quan
     return launcher->add(launcher, &before);
 }
 
+/* Rows that have to be held as a whole and are too long for registers. */
+static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    quantize_long_arguments *arguments = cuda_launch(&launch, "quantize_long", NULL, sizeof *arguments);
+    const dw_tensor *x = run->call.in[0];
+    cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 1, &x, &arguments->x_step);
+    TRY(row_parts_clear(run, launcher));
+    row_chunks_divide(&launch, run->chip, x->format, x->dims[x->rank - 1], &arguments->chunks);
+    launch.entry = x->format == DW_FORMAT_f32 ? "quantize_long_f32" : x->format == DW_FORMAT_bf16 ? "quantize_long_bf16" : "quantize_long_f16";
+    row_parts_take_target(&launch, run, &arguments->out);
+    cuda_take_array(&launch, run, 0, &arguments->x);
+    return launcher->add(launcher, &launch);
+}
+
 dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) {
     static row_entries entries = ROW_ENTRIES("quantize_rows", ""), search_entries = ROW_ENTRIES("quantize_rows", "_search"), amax_entries = ROW_ENTRIES("quantize_rows", "_amax");
     kernel_launch launch;
@@ -53,6 +68,7 @@ dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) 
     const num_format *info = num_info(out->format);
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 1, &x, &arguments->x_step);
     if (op_tensor_count(x) == 0) return quantize_cuda_shape(run, launcher);   /* which may still have a scale to write */
+    if (is_whole(info) && row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
     TRY(row_parts_clear(run, launcher));
     bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;
     row_parts_divide(&launch, run->chip, x->format, out, is_whole(info), searches ? search_entries : entries, &arguments->division);

@@ -1,8 +1,8 @@
-/* The arguments of quantize_rows.cu. */
+/* The arguments of quantize_rows.cu and quantize_long.cu. */
 #ifndef KERNELS_QUANTIZE_ROWS_H
 #define KERNELS_QUANTIZE_ROWS_H
 
-#include "kernels/common/cuda/row_parts.h"
+#include "kernels/common/cuda/row_chunks.h"
 
 typedef struct quantize_rows_arguments {
     row_division division;        /* operands of the nest: x */
@@ -12,5 +12,12 @@ typedef struct quantize_rows_arguments {
     uint64_t amax;                /* int32: bits of the tensor's largest magnitude, zero before its launch; 0 where no scale depends on it */
     int64_t x_step;
 } quantize_rows_arguments;
+
+typedef struct quantize_long_arguments {
+    row_chunks chunks;            /* operands of the nest: x */
+    row_target out;
+    cuda_array x;
+    int64_t x_step;
+} quantize_long_arguments;
 
 #endif

@@ -1,4 +1,4 @@
-/* softmax and log_softmax on a GPU in one pass over rows: the host half of softmax_rows.cu. */
+/* softmax and log_softmax on a GPU in one pass over rows: the host half of softmax_rows.cu and softmax_long.cu. */
 #include "kernels/softmax/softmax_rows.h"
 
 #include "kernels/common/cuda/host.h"
@@ -15,8 +15,7 @@ const char *softmax_rows_reject(const kernel_problem *problem, text *why) {
         text_printf(why, "axis is %lld; only rows along the last axis, %d, are computed", (long long)axis, x->rank - 1);
         return text_string(why);
     }
-    const char *reason = row_parts_reject_result(out, why);
-    return reason != NULL ? reason : row_parts_reject_width(x->dims[x->rank - 1], why);
+    return row_parts_reject_result(out, why);
 }
 
 double softmax_rows_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.8); }
@@ -26,12 +25,31 @@ size_t softmax_rows_workspace(const kernel_run *run) {
     return 0;
 }
 
+static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    softmax_long_arguments *arguments = cuda_launch(&launch, "softmax_long", NULL, sizeof *arguments);
+    const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *tensors[] = {out, x};
+    int64_t steps[2];
+    cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 2, tensors, steps);
+    if (arguments->chunks.nest.count == 0) return DW_OK;
+    row_chunks_divide(&launch, run->chip, x->format, x->dims[x->rank - 1], &arguments->chunks);
+    launch.entry = x->format == DW_FORMAT_f32 ? "softmax_long_f32" : x->format == DW_FORMAT_bf16 ? "softmax_long_bf16" : "softmax_long_f16";
+    cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
+    cuda_take_array(&launch, run, 0, &arguments->x);
+    arguments->out_step = steps[0];
+    arguments->x_step = steps[1];
+    arguments->is_log = run->call.op->id == OP_log_softmax;
+    return launcher->add(launcher, &launch);
+}
+
 dw_status softmax_rows_shape(const kernel_run *run, kernel_launcher *launcher) {
     static row_entries entries = ROW_ENTRIES("softmax_rows", "");
     kernel_launch launch;
     softmax_rows_arguments *arguments = cuda_launch(&launch, "softmax_rows", NULL, sizeof *arguments);
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *tensors[] = {out, x};
     int64_t steps[2];
+    if (row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
+    if (x->dims[x->rank - 1] == 0) return DW_OK;
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 2, tensors, steps);
     if (arguments->division.nest.count == 0) return DW_OK;
     row_parts_divide(&launch, run->chip, x->format, out, true, entries, &arguments->division);

@@ -1,8 +1,8 @@
-/* The arguments of softmax_rows.cu. */
+/* The arguments of softmax_rows.cu and softmax_long.cu. */
 #ifndef KERNELS_SOFTMAX_ROWS_H
 #define KERNELS_SOFTMAX_ROWS_H
 
-#include "kernels/common/cuda/row_parts.h"
+#include "kernels/common/cuda/row_chunks.h"
 
 typedef struct softmax_rows_arguments {
     row_division division;        /* operands of the nest: out, x; each row is one part */
@@ -10,5 +10,12 @@ typedef struct softmax_rows_arguments {
     int64_t out_step, x_step;
     int32_t is_log;
 } softmax_rows_arguments;
+
+typedef struct softmax_long_arguments {
+    row_chunks chunks;            /* operands of the nest: out, x */
+    cuda_array out, x;
+    int64_t out_step, x_step;
+    int32_t is_log;
+} softmax_long_arguments;
 
 #endif

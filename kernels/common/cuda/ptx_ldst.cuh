@@ -97,6 +97,33 @@ PTX uint32_t mul_bf16x2(uint32_t a, uint32_t b) {
     asm("mul.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
     return pair;
 }
+PTX uint32_t add_bf16x2(uint32_t a, uint32_t b) {
+    uint32_t pair;
+    asm("add.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+PTX uint32_t sub_bf16x2(uint32_t a, uint32_t b) {
+    uint32_t pair;
+    asm("sub.bf16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+PTX uint32_t add_f16x2(uint32_t a, uint32_t b) {
+    uint32_t pair;
+    asm("add.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+PTX uint32_t sub_f16x2(uint32_t a, uint32_t b) {
+    uint32_t pair;
+    asm("sub.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+PTX uint32_t mul_f16x2(uint32_t a, uint32_t b) {
+    uint32_t pair;
+    asm("mul.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
+    return pair;
+}
+/* Asks for the line of global memory around address. */
+PTX void prefetch_l2(uint64_t address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
 /* Bytes of {high, low} that the nibbles of selector name. */
 PTX uint32_t prmt(uint32_t low, uint32_t high, uint32_t selector) { return __byte_perm(low, high, selector); }
 
