@@ -245,6 +245,7 @@ static bool begin_source(struct sim_async *a, size_t align) {
 /* Notes the copy for each of its targets, or its source. */
 bool async_begin(struct sim_async *a, size_t align) {
     sim_cluster *cluster = a->warp->cta->cluster;
+    a->early = a->warp->launch->early && (a->warp->waited >> a->lane & 1) == 0;
     if (a->from != NULL && !begin_source(a, align)) return false;
     for (int i = 0; i < cluster->cta_count; i++) {
         sim_cta *cta = &cluster->ctas[i];

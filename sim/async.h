@@ -11,6 +11,7 @@ struct sim_async {
     const sim_op *op;
     int lane;
     bool store, tensor;
+    bool early;                    /* it was issued before griddepcontrol.wait (early.c) */
     bool arrival;                  /* no copy of its own: cp.async of the lane, before serial, arrive at mbarrier */
     uint64_t serial;
     bool response;                 /* of registers: the words, to shared memory */

@@ -55,6 +55,7 @@ void async_set_flags(sim_cta *cta, uint64_t offset, size_t bytes, uint8_t clear,
 
 static bool global_range(struct sim_async *a, uint64_t address, size_t bytes, bool write, sim_place *place) {
     if (!sim_reach(a->warp, a->op, a->lane, PTX_GLOBAL, address, bytes, 1, write ? SIM_WRITE : SIM_READ, place)) return false;
+    if (a->early && !sim_check_early(a->warp, a->op, a->lane, place, bytes, address, write ? SIM_WRITE : SIM_READ, true)) return false;
     if (!write && !sim_check_written(a->warp, a->op, a->lane, place, bytes, address)) return false;
     return sim_check_race(a->warp, a->op, a->lane, place, bytes, address, write ? SIM_WRITE : SIM_READ, false);
 }

@@ -62,6 +62,8 @@ struct cuda_library_st {
 
 /* A launch as it was asked for, with the parameters' bytes. */
 typedef struct driver_launch { cuda_function function; uint32_t grid[3], block[3], cluster[3]; size_t shared_bytes; uint8_t *params; bool cooperative; } driver_launch;
+/* Of launches that overlap others: whether it begins early, and the number of the first of them, 0 if it is the first. */
+typedef struct driver_overlap { bool early; uint64_t chain; } driver_overlap;
 
 /* Takes the lock; the call goes on only with CUDA_OK. */
 cuda_result driver_enter(void);
@@ -71,7 +73,8 @@ cuda_result driver_say(cuda_result result, const char *format, ...) BASE_PRINTF(
 /* The context's last message. */
 cuda_result driver_fail(dw_status status, cuda_result result);
 cuda_result driver_prepare(const cuda_launch_config *config, cuda_function function, void **parameters, void **extra, driver_launch *launch);
-cuda_result driver_execute(const driver_launch *launch);
+/* overlap NULL: it overlaps no other. */
+cuda_result driver_execute(const driver_launch *launch, const driver_overlap *overlap);
 /* Under the lock. One of each pair is given: the device's address, or the host's. */
 cuda_result driver_copy(cuda_pointer to_device, void *to_host, cuda_pointer from_device, const void *from_host, size_t bytes);
 /* Addresses whose type is unified may be of the host, too. */

@@ -363,12 +363,24 @@ static void write_digest(const sim_launch *l) {
     fclose(file);
 }
 
-cuda_result driver_execute(const driver_launch *launch) {
+/* Space to note who wrote what. */
+static cuda_result watch_overlap(void) {
+    for (size_t i = 0; i < sim_driver.memory.count; i++)
+        if (!sim_early_watch(sim_driver.memory.allocations[i])) return CUDA_OUT_OF_MEMORY;
+    return CUDA_OK;
+}
+
+cuda_result driver_execute(const driver_launch *launch, const driver_overlap *overlap) {
     if (sim_driver.fail_launch > 0 && --sim_driver.fail_launch == 0) {
         return driver_say(CUDA_LAUNCH_FAILED, "the launch of %s fails, as the option fail_launch asks", launch->function->function->name);
     }
     sim_launch l = {.context = sim_driver.context, .code = launch->function->code, .memory = &sim_driver.memory, .options = &sim_driver.options, .spares = &sim_driver.spares,
                     .dynamic_shared = launch->shared_bytes, .params = launch->params, .epoch = ++sim_driver.epoch, .print = print_text};
+    if (overlap != NULL) {
+        l.early = overlap->early;
+        l.chain = overlap->chain != 0 ? overlap->chain : l.epoch;
+        if (watch_overlap() != CUDA_OK) return CUDA_OUT_OF_MEMORY;
+    }
     memcpy(l.grid, launch->grid, sizeof l.grid);
     memcpy(l.block, launch->block, sizeof l.block);
     memcpy(l.cluster, launch->cluster, sizeof l.cluster);
@@ -402,7 +414,7 @@ cuda_result cuLaunchKernelEx(const cuda_launch_config *config, cuda_function fun
     if (result == CUDA_OK && (config == NULL || function == NULL || (config->attribute_count > 0 && config->attributes == NULL))) result = CUDA_INVALID_VALUE;
     if (result == CUDA_OK) result = driver_prepare(config, function, parameters, extra, &launch);
     if (result == CUDA_OK) {
-        result = driver_execute(&launch);
+        result = driver_execute(&launch, NULL);
         free(launch.params);
     }
     return driver_leave(result);

@@ -9,6 +9,9 @@ struct cuda_node_st {
     cuda_copy copy;
     cuda_memset_node set;
     cuda_graph child;              /* the node's own copy */
+    size_t index, chain;           /* its place in the graph; of launches that overlap, that of the first of them */
+    bool early, followed;          /* it begins before the one that it depends on has ended; another begins so after it */
+    uint64_t epoch;                /* of its launch */
     const struct cuda_node_st *origin;
     struct cuda_node_st *next;
 };
@@ -35,6 +38,7 @@ static struct cuda_node_st *append(struct cuda_graph_st *graph, cuda_node_type t
     struct cuda_node_st *node = calloc(1, sizeof *node);
     if (node == NULL) return NULL;
     node->type = type;
+    node->index = node->chain = graph->count;
     *graph->last = node;
     graph->last = &node->next;
     graph->count++;
@@ -68,10 +72,18 @@ static cuda_result copy_graph(struct cuda_graph_st *to, const struct cuda_graph_
     return CUDA_OK;
 }
 
-static cuda_result run_graph(const struct cuda_graph_st *graph) {
-    for (const struct cuda_node_st *n = graph->first; n != NULL; n = n->next) {
+static cuda_result run_kernel(const struct cuda_graph_st *graph, struct cuda_node_st *n) {
+    const struct cuda_node_st *first = graph->first;
+    while (first->index != n->chain) first = first->next;
+    const driver_overlap overlap = {.early = n->early, .chain = n->early ? first->epoch : 0};
+    n->epoch = sim_driver.epoch + 1;
+    return driver_execute(&n->launch, n->early || n->followed ? &overlap : NULL);
+}
+
+static cuda_result run_graph(struct cuda_graph_st *graph) {
+    for (struct cuda_node_st *n = graph->first; n != NULL; n = n->next) {
         cuda_result result = CUDA_OK;
-        if (n->type == CUDA_NODE_KERNEL) result = driver_execute(&n->launch);
+        if (n->type == CUDA_NODE_KERNEL) result = run_kernel(graph, n);
         if (n->type == CUDA_NODE_MEMCPY) result = driver_copy_box(&n->copy);
         if (n->type == CUDA_NODE_MEMSET) result = driver_set_rows(&n->set);
         if (n->type == CUDA_NODE_GRAPH) result = run_graph(n->child);
@@ -128,12 +140,24 @@ static cuda_result add_node(cuda_node *node, cuda_graph graph, const cuda_node_p
     return CUDA_OK;
 }
 
+/* A programmatic edge lets the node begin before the other has ended, and so before those that the other need not wait for. */
+static cuda_result overlap_nodes(cuda_node node, const cuda_node *dependencies, const cuda_edge *edges, size_t count) {
+    for (size_t i = 0; edges != NULL && i < count; i++) {
+        if (edges[i].type != CUDA_EDGE_PROGRAMMATIC) continue;
+        if (node->type != CUDA_NODE_KERNEL || dependencies[i]->type != CUDA_NODE_KERNEL) return driver_say(CUDA_INVALID_VALUE, "a programmatic edge between nodes that are not both kernels");
+        node->early = dependencies[i]->followed = true;
+        if (dependencies[i]->chain < node->chain) node->chain = dependencies[i]->chain;
+    }
+    return CUDA_OK;
+}
+
 cuda_result cuGraphAddNode_v2(cuda_node *node, cuda_graph graph, const cuda_node *dependencies, const cuda_edge *edges, size_t count, cuda_node_params *params) {
-    (void)edges;
     if (node == NULL || graph == NULL || params == NULL || (count > 0 && dependencies == NULL)) return CUDA_INVALID_VALUE;
     if (params->type == CUDA_NODE_GRAPH) return add_node(node, graph, params);
     cuda_result result = driver_enter();
-    return driver_leave(result == CUDA_OK ? add_node(node, graph, params) : result);
+    if (result == CUDA_OK) result = add_node(node, graph, params);
+    if (result == CUDA_OK) result = overlap_nodes(*node, dependencies, edges, count);
+    return driver_leave(result);
 }
 
 cuda_result cuGraphAddChildGraphNode(cuda_node *node, cuda_graph graph, const cuda_node *dependencies, size_t count, cuda_graph child) {

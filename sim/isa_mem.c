@@ -98,6 +98,7 @@ static bool read_piece(sim_warp *w, const sim_op *op, int first, int lanes, uint
         if (op->of_cluster || at < SIM_SHARED_RESERVED || at > cta->shared_bytes || bytes > cta->shared_bytes - at) return false;
         *place = (sim_place){cta->shared + at, cta->shared_shadow + at, NULL, cta, PTX_SHARED, at};
     } else {
+        if (w->launch->early && w->waited != w->lanes) return false;
         if (op->space == PTX_LOCAL || op->space == PTX_PARAM || a == NULL || address - a->address >= a->bytes || bytes > a->bytes - (size_t)(address - a->address)) return false;
         size_t at = (size_t)(address - a->address);
         *place = (sim_place){a->host + at, a->shadow + at, a, NULL, PTX_GLOBAL, at};

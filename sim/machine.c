@@ -467,6 +467,7 @@ dw_status sim_run(sim_launch *l) {
     l->count = count;
     if (l->code->talks || l->code->cancels) status = run_by_turns(l, resident < count ? resident : (size_t)count);
     else pool_run(workers, (int64_t)count, run_alone, l);
+    if (status == DW_OK) sim_check_waited(l);
     pthread_mutex_destroy(&l->lock);
     free(l->maps);
     l->maps = NULL;

@@ -183,6 +183,7 @@ typedef struct sim_allocation {
     uint8_t *host, *shadow;
     void *owned;                     /* what holds the bytes; NULL of registered memory */
     _Atomic uint64_t *touched;       /* per 4 bytes: launch, writing CTA, reading CTA; NULL until a launch looks for races */
+    _Atomic uint32_t *writers;       /* per 16 bytes: the last launch that wrote there, of those that overlap (early.c); NULL until there is one */
     bool read_only;
     char name[48];                   /* of a variable, or "" */
 } sim_allocation;
@@ -219,6 +220,12 @@ bool sim_check_written(sim_warp *w, const sim_op *op, int lane, const sim_place 
 bool sim_check_race(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address, sim_access access, bool same_value);
 /* The same of a read, without a finding. */
 bool sim_may_read(sim_warp *w, const sim_place *place, size_t bytes);
+/* Makes room for the marks of launches that overlap (early.c). */
+bool sim_early_watch(sim_allocation *a);
+/* Of global memory in a launch that overlaps others; early: the thread has not passed griddepcontrol.wait. May it? Else a finding, and false. Notes who writes. */
+bool sim_check_early(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address, sim_access access, bool early);
+/* At the end of a launch: has it waited for those in front of it? Else a finding. */
+void sim_check_waited(sim_launch *launch);
 /* Did a fence.proxy.tensormap of the CTA come since this launch wrote the tensor map there (isa_tensormap.c)? Else a finding, and false. */
 bool sim_check_map(sim_warp *w, const sim_op *op, int lane, uint64_t address);
 
@@ -286,6 +293,7 @@ struct sim_warp {
     uint64_t products_issued;     /* in all */
     uint64_t cluster_phase[LANES];   /* of the cluster's barrier, when the lane last arrived, plus 1 */
     struct sim_trace *trace;      /* who prints what this warp does; NULL: nobody (trace.h) */
+    uint32_t waited;              /* lanes that have passed griddepcontrol.wait */
     uint64_t collective;          /* number of the operation of a pair of CTAs that the warp is in; 0: none */
     int registers;                /* a thread has; 0: not known (isa_registers.c) */
     uint32_t register_changes;    /* setmaxnreg executed, and the last of them */
@@ -378,6 +386,9 @@ struct sim_launch {
     const uint8_t *params;
     uint64_t grid_barrier;        /* of a cooperative launch: global memory whose second word the toolkit's grid barrier counts in; else 0 */
     uint64_t epoch;               /* number of the launch: 1, 2, .. */
+    uint64_t chain;               /* of launches that overlap: the number of the first of them; else 0 */
+    bool early;                   /* it begins before the one in front of it has ended */
+    _Atomic bool waited;          /* some thread has passed griddepcontrol.wait */
     sim_finding finding;
     _Atomic uint64_t stop_at;     /* clusters from this index on need not go on: one before them has a finding */
     _Atomic uint64_t executed, thread_instructions;

@@ -15,6 +15,7 @@ static void free_allocation(sim_allocation *a) {
     free(a->owned);
     free(a->shadow);
     free((void *)a->touched);
+    free((void *)a->writers);
     free(a);
 }
 
@@ -166,7 +167,8 @@ static bool reach_global(sim_warp *w, const sim_op *op, int lane, uint64_t addre
     place->bytes = a->host + place->offset;
     place->shadow = a->shadow + place->offset;
     place->space = PTX_GLOBAL;
-    return true;
+    const sim_launch *l = w->launch;
+    return l->chain == 0 || sim_check_early(w, op, lane, place, bytes, address, access, l->early && (w->waited >> (lane < 0 ? 0 : lane) & 1) == 0);
 }
 
 static bool reach_shared(sim_warp *w, const sim_op *op, int lane, uint64_t address, size_t bytes, sim_access access, sim_place *place) {

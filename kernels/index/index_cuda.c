@@ -34,6 +34,7 @@ static dw_status add_read(const kernel_run *run, kernel_launcher *launcher, kern
     if (arguments->nest.count == 0) return DW_OK;
     if (reads_words(run, arguments)) {
         launch->image = "index_vectors";
+        launch->overlaps = true;
         launch->entry = "index_read_words";
     }
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);

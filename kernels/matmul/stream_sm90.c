@@ -171,6 +171,9 @@ size_t matmul_stream_workspace(const kernel_run *run) {
 
 /* ---- the launch ---- */
 
+/* Of b, that a block asks for ahead of its ring while it waits for the launches in front. */
+enum { AHEAD_BYTES = 96 * 1024 };
+
 static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher, int64_t m, int64_t groups) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const stream_weights *weights = weights_of(b->format);
@@ -193,12 +196,15 @@ static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher,
     g->tiles = (int32_t)d.tiles;
     g->steps = d.steps;
     g->slab_steps = d.slab_steps;
+    g->b_is_constant = groups == 0 && (run->constant_in >> 1 & 1) != 0;
+    g->ahead = AHEAD_BYTES / (16 * d.width) & ~127;
     matmul_take_rows(&launch, run, 0, &g->a);
     matmul_take_rows(&launch, run, 1, &g->b);
     cuda_grid(&launch, d.blocks, 1, 1);
     if (d.splits > 1) launch.cluster[0] = (uint32_t)d.splits, launch.cluster[1] = launch.cluster[2] = 1;
     launch.block[0] = (uint32_t)(STREAM_WARPS(1 << d.size) * 32);
     launch.shared_bytes = d.shared_bytes;
+    launch.overlaps = true;
     return launcher->add(launcher, &launch);
 }
 

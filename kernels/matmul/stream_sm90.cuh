@@ -20,6 +20,7 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_half.cuh"
 #include "kernels/common/cuda/ptx_mma.cuh"
+#include "kernels/common/cuda/ptx_prefetch.cuh"
 #include "kernels/matmul/groups.cuh"
 #include "kernels/matmul/rows.cuh"
 #include "kernels/matmul/stream_sm90.h"
@@ -427,6 +428,14 @@ INLINE void next_step(const stream_arguments *g, const stream_shape s, uint32_t 
     if (c->tile < tiles) find_rows(g, s, list, c);
 }
 
+/* What comes behind the ring of this block's first tile, into the second-level cache: g->ahead bytes of each row from step first up to step end. */
+INLINE void fetch_ahead(const stream_arguments *g, int tile, int first, int end) {
+    const bool halves = g->epilogue.halving >= 0;
+    const int half = halves ? threadIdx.x / 8 % 2 : 0, at = first * STREAM_STEP_BYTES, bytes = min(min(end * STREAM_STEP_BYTES, (int)g->b.row_bytes) - at, g->ahead);
+    const int col = halves ? (tile * g->width + threadIdx.x / 16) * 8 + threadIdx.x % 8 : tile * g->width * 16 + threadIdx.x, row = half * g->epilogue.half + col;
+    if (threadIdx.x < 16 * g->width && col < (halves ? g->epilogue.half : g->n) && bytes >= 16) prefetch_bytes((const uint8_t *)g->b.data + row * g->b.row_bytes + at, bytes & ~15);
+}
+
 /* A block (or cluster, whose blocks share k) takes every stride-th tile. When its whole k fits, a is brought once; else slab by slab for each tile. */
 INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
@@ -447,12 +456,25 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     }
     const int aligned = alignment_of(g, s);
     stream_cursor cursor = {(int)blockIdx.x / blocks, mine};
-    grid_wait();
+    const bool early = !s.groups && g->b_is_constant;
+    grid_release();
+    if (!early) grid_wait();
     const int tiles = s.groups ? g->tiles * list_groups(g, s, list) : g->tiles;
     if (s.groups && threadIdx.x < 32) clear_rest(&g->epilogue, &g->groups, g->m);
     if (!s.groups || cursor.tile < tiles) find_rows(g, s, list, &cursor);
     if (threadIdx.x / 32 % g->across >= g->width) mine = end;
     if (mine >= end) cursor.tile = tiles;
+    for (int i = 0; i < STREAM_STAGES(s.tiles) - 1; i++) {
+        if (cursor.tile < tiles) {
+            load_stage(g, s, &cursor, aligned, ring + i * stage_bytes(s));
+            next_step(g, s, list, &cursor, along, mine, end, stride, tiles);
+        }
+        cp_async_commit();
+    }
+    if (early) {
+        if (g->ahead > 0 && (aligned & 1)) fetch_ahead(g, (int)blockIdx.x / blocks, first + along * (STREAM_STAGES(s.tiles) - 1), end);
+        grid_wait();
+    }
     float all = g->epilogue.alpha;
     for (int i = 0; i < 2; i++)
         if (g->epilogue.alpha_at[i] != 0) all *= *(const float *)g->epilogue.alpha_at[i];
@@ -464,17 +486,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
             if (filled != begin) {
                 stream_batch batch;
                 fetch_units(g, s, begin, (stop - begin) * (step_depth(s) / 8), threadIdx.x, &batch);
-                if (filled < 0) {          /* what is read of a first does not wait behind b */
-                    for (int i = 0; i < STREAM_STAGES(s.tiles) - 1; i++) {
-                        if (cursor.tile < tiles) {
-                            load_stage(g, s, &cursor, aligned, ring + i * stage_bytes(s));
-                            next_step(g, s, list, &cursor, along, mine, end, stride, tiles);
-                        }
-                        cp_async_commit();
-                    }
-                } else {
-                    __syncthreads();
-                }
+                if (filled >= 0) __syncthreads();
                 if (s.narrow) fill_narrow(g, s, slab, slab_scales, ranges, begin, stop - begin, &batch);
                 else fill_slab(g, s, slab, slab_scales, begin, stop - begin, &batch);
                 __syncthreads();

@@ -24,6 +24,8 @@ typedef struct stream_arguments {
     int32_t tiles;                /* of width times as many columns */
     int32_t steps;                /* of k */
     int32_t slab_steps;           /* of k whose part of a lies in shared memory at a time */
+    int32_t b_is_constant;        /* no launch of the run writes b: the ring is filled before the launches in front have ended */
+    int32_t ahead;                /* then: bytes of each row behind the ring that are brought to the second-level cache meanwhile */
     matmul_groups groups;         /* of the entries for groups: b is their matrices one below the other, and tiles are those of one */
 } stream_arguments;
 

@@ -90,6 +90,7 @@ dw_status cuda_copy_part(const kernel_run *run, kernel_launcher *launcher, const
         if (shape_tiles(run, &arguments->nest, to, from, &tiles, &entry)) {
             tile_arguments *taken = cuda_launch(&launch, "move_vectors", entry, sizeof *taken);
             *taken = tiles;
+            launch.overlaps = true;
             take_parts(&launch, run, to, from, &taken->to, &taken->from);
             int64_t blocks = tiles.nest.count * tiles.row_tiles * tiles.col_tiles;
             cuda_grid(&launch, blocks < INT32_MAX ? blocks : INT32_MAX, 1, 1);
@@ -97,6 +98,7 @@ dw_status cuda_copy_part(const kernel_run *run, kernel_launcher *launcher, const
         }
         if (address_of(run, to) % 16 == 0 && address_of(run, from) % 16 == 0 && cuda_nest_words(&arguments->nest, 2, 2, bytes)) {
             launch.image = "move_vectors";
+            launch.overlaps = true;
             launch.entry = "move_words";
         }
     }

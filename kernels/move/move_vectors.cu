@@ -6,11 +6,14 @@
  * Elements of 2 bytes go through in pairs, so that a warp moves 128 bytes at a time, where both sides lie in pairs. Resources: 8 or 17 KiB of shared memory. Speed:
  * README.md. */
 #include "kernels/common/cuda/device.cuh"
+#include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/move/move_cuda.h"
 
 #define INLINE static __device__ __forceinline__
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS) move_words(const __grid_constant__ copy_arguments arguments) {
+    grid_release();
+    grid_wait();
     for (int64_t i = item_first(); i < arguments.nest.count; i += item_step()) {
         int64_t at[2];
         nest_offsets(&arguments.nest, i, 2, at);
@@ -37,6 +40,8 @@ enum { WARPS = CUDA_THREADS / 32 };
         __shared__ type held[TILE_ROWS][TILE_COLS + 1];                                                                                      \
         const tile_arguments *a = &arguments;                                                                                                \
         const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;                                                                          \
+        grid_release();                                                                                                                      \
+        grid_wait();                                                                                                                         \
         for (int64_t tile = blockIdx.x; tile < tile_count(a); tile += gridDim.x) {                                                           \
             tile_place p = place_tile(a, tile, TILE_COLS);                                                                                   \
             const type *from = (const type *)a->from.data + p.from;                                                                          \
@@ -65,6 +70,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) move_tiles_pairs(cons
     __shared__ uint32_t held[TILE_ROWS][TILE_COLS + 1];
     const tile_arguments *a = &arguments;
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    grid_release();
+    grid_wait();
     for (int64_t tile = blockIdx.x; tile < tile_count(a); tile += gridDim.x) {
         tile_place p = place_tile(a, tile, 2 * TILE_COLS);
         const uint16_t *from = (const uint16_t *)a->from.data + p.from;

@@ -57,6 +57,8 @@ INLINE void norm_dense(const int pieces, const int format, const bool centred, c
     const uint4 *from = dense_row(a->x.data, a, &at, 1);
     const int64_t step = sweep * (d->nest.strides[1][0] / PIECE);
     uint4 next[PIECES_MOST];
+    grid_release();
+    grid_wait();
     load_words(pieces, from, &at, next);
     if (a->has_weight) keep_columns(pieces, &a->weight, &at, weight);
     if (a->has_bias) keep_columns(pieces, &a->bias, &at, bias);

@@ -131,6 +131,7 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     arguments->has_bias = is_layer && take_column(&launch, run, 2, &arguments->bias, &arguments->bias_step);
     arguments->centred = is_layer;
     if (launch.entry == entries[x->format == DW_FORMAT_bf16 ? 1 : 2][1] && is_dense(run, arguments, tensors, steps)) launch_dense(&launch, run, arguments);
+    launch.overlaps = true;
     arguments->by_count = (float)(1.0 / arguments->division.cols);
     arguments->eps = (float)op_attr_real(run->call.attrs, OP_ATTR_eps);
     return launcher->add(launcher, &launch);

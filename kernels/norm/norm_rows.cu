@@ -31,6 +31,8 @@ INLINE void take_columns(const int pieces, const int format, const bool multipli
 INLINE void norm_row(const int pieces, const int format, const bool searches, const norm_rows_arguments *a, row_room *rooms) {
     row_place p = place_part(&a->division);
     float x[PIECES_MOST][PIECE];
+    grid_release();
+    grid_wait();
     load_pieces(pieces, format, row_data(&a->x, format, row_offset(&a->division, &p, 1)), a->x_step, &p, x);
     if (a->has_residual) add_residual(pieces, format, a, &p, x);
     moments m = row_moments(pieces, a->centred, a, &p, x, rooms);

@@ -366,6 +366,7 @@ static dw_status shape_vectors(const kernel_run *run, const op_chain *chain, ker
     }
     launch->shared_bytes = (uint32_t)(as.slot_count * slot_bytes);
     cuda_grid_items(launch, (arguments->vectors + vectors - 1) / vectors);
+    launch->overlaps = true;
     return launcher->add(launcher, launch);
 }
 

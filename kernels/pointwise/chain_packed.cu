@@ -145,6 +145,8 @@ INLINE void prefetch_operands(const chain_vector_arguments *a, const bool crosse
 INLINE void chain_packed(const int format, const bool crosses, const chain_vector_arguments *a) {
     extern __shared__ __align__(16) uint8_t slot_bytes[];
     const uint32_t slots = shared_address(slot_bytes);
+    grid_release();
+    grid_wait();
     for (int64_t i = (int64_t)blockIdx.x * CUDA_THREADS * CHAIN_PACKED + threadIdx.x; i < a->vectors; i += item_step() * CHAIN_PACKED) {
         uint4 x[CHAIN_PACKED];
         EACH_VECTOR(v) x[v] = all_words(0);

@@ -125,6 +125,8 @@ INLINE void run_code(const chain_vector_arguments *a, const bool crosses, const 
 INLINE void chain_vectors_of(const chain_vector_arguments *a, const bool crosses) {
     extern __shared__ __align__(16) uint8_t slot_bytes[];
     const uint32_t slots = shared_address(slot_bytes);
+    grid_release();
+    grid_wait();
     for (int64_t i = (int64_t)blockIdx.x * CUDA_THREADS * CHAIN_VECTORS + threadIdx.x; i < a->vectors; i += item_step() * CHAIN_VECTORS) {
         float x[CHAIN_VECTORS][PIECE];
         EACH_VALUE(v, k) x[v][k] = 0;

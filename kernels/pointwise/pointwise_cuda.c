@@ -66,6 +66,7 @@ dw_status pointwise_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     arguments->elements = arguments->nest.count;
     if (has_vectors(run) && cuda_nest_vectors(&arguments->nest, 4, tensors, arguments->steps)) {
         launch.image = "pointwise_vectors";
+        launch.overlaps = true;
         launch.entry = run->call.op->id == OP_where ? "pointwise_vectors_where" : "pointwise_vectors";
     }
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);

@@ -7,6 +7,8 @@ INLINE int vector_size(const pointwise_arguments *a, int64_t i) { return a->nest
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS, 5) pointwise_vectors(const __grid_constant__ pointwise_arguments arguments) {
     const cuda_array *x = &arguments.in[0], *y = &arguments.in[1];
+    grid_release();
+    grid_wait();
     for (int64_t i = item_first(); i < arguments.nest.count; i += item_step()) {
         int64_t at[3];
         float xs[PIECE], ys[PIECE];
@@ -49,6 +51,8 @@ INLINE uint32_t mask_if(bool is_set, uint32_t mask) { return is_set ? mask : 0; 
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS) pointwise_vectors_where(const __grid_constant__ pointwise_arguments arguments) {
     const cuda_array *c = &arguments.in[0], *out = &arguments.out;
+    grid_release();
+    grid_wait();
     for (int64_t i = item_first(); i < arguments.nest.count; i += item_step()) {
         int64_t at[4];
         nest_offsets(&arguments.nest, i, 4, at);

@@ -74,6 +74,7 @@ dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) 
     row_parts_divide(&launch, run->chip, x->format, out, is_whole(info), searches ? search_entries : entries, &arguments->division);
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
+    launch.overlaps = true;
     if (cuda_operand(run, 1) != NULL) cuda_slot(&launch, KERNEL_SLOT_DATA, 1, &arguments->given, 0);
     if (is_over_tensor(run)) {
         const int format = x->format == DW_FORMAT_f32 ? 0 : x->format == DW_FORMAT_bf16 ? 1 : 2;

@@ -8,6 +8,8 @@ INLINE void quantize_part(const int pieces, const int format, const bool searche
     row_place p = place_part(&a->division);
     second_level second = {1, 1};
     row_values values;
+    grid_release();
+    grid_wait();
     load_values(pieces, format, row_data(&a->x, format, row_offset(&a->division, &p, 0)), a->x_step, &p, &values);
     if (a->given != 0) {
         second.decode = *(const float *)a->given;
@@ -36,6 +38,8 @@ INLINE void tensor_amax(const int pieces, const int format, const quantize_rows_
     row_place p = place_part(&a->division);
     row_values values;
     float most = 0;
+    grid_release();
+    grid_wait();
     load_values(pieces, format, row_data(&a->x, format, row_offset(&a->division, &p, 0)), a->x_step, &p, &values);
     if (a->out.format == CUDA_fp8_tensor) EACH_PIECE(c) most = max_nan(most, values_amax(format, &values, c));
     else most = largest_without_nan(pieces, format, &values);

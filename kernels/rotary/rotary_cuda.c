@@ -51,6 +51,7 @@ dw_status rotary_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     int64_t units = arguments->cols - arguments->width / 2;
     if (lies_in_vectors(run, arguments, tensors, steps)) {
         launch.image = launch.entry = "rotary_vectors";
+        launch.overlaps = true;
         units = (arguments->interleaved ? arguments->cols : units) / CUDA_VECTOR;
     }
     cuda_grid_items(&launch, arguments->nest.count * units);

@@ -37,6 +37,8 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) rotary_vectors(const 
     const rotary_arguments *a = &arguments;
     const uint32_t turned = (uint32_t)(a->interleaved ? a->width : a->width / 2) / CUDA_VECTOR, units = turned + (uint32_t)(a->cols - a->width) / CUDA_VECTOR;
     const int64_t items = a->nest.count * units;
+    grid_release();
+    grid_wait();
     for (int64_t item = item_first(); item < items; item += item_step()) {
         int64_t at[4], row = items <= UINT32_MAX ? (uint32_t)item / units : item / units;
         uint32_t unit = (uint32_t)(item - row * units);

@@ -55,6 +55,7 @@ dw_status softmax_rows_shape(const kernel_run *run, kernel_launcher *launcher) {
     row_parts_divide(&launch, run->chip, x->format, out, true, entries, &arguments->division);
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
+    launch.overlaps = true;
     arguments->out_step = steps[0];
     arguments->x_step = steps[1];
     arguments->is_log = run->call.op->id == OP_log_softmax;

@@ -9,6 +9,8 @@ INLINE float exp_of(float x) { return ex2(x * 1.44269504f); }
 INLINE void softmax_row(const int pieces, const int format, const softmax_rows_arguments *a, row_room *rooms) {
     row_place p = place_part(&a->division);
     float x[PIECES_MOST][PIECE], most = -INFINITE, sum = 0;
+    grid_release();
+    grid_wait();
     load_pieces(pieces, format, row_data(&a->x, format, row_offset(&a->division, &p, 1)), a->x_step, &p, x);
     EACH_PIECE(c) EACH_OF_PIECE(i) most = piece_col(&p, c) + i < p.cols ? max_nan(most, x[c][i]) : most;
     most = row_max(most, p.group, &rooms[0]);

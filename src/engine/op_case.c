@@ -141,6 +141,7 @@ static dw_status pack(op_case *o, const kernel_row *row, kernel_run *run) {
 dw_status op_case_prepare(op_case *o, const kernel_row *row, kernel_run *run) {
     *run = (kernel_run){.call = {.context = o->context, .op = o->c.op, .attrs = &o->c.attrs, .n_in = o->c.n_in, .in = o->ins, .n_out = o->c.n_out, .out = o->outs},
                         .post = o->c.post,
+                        .constant_in = o->c.constant,
                         .pool = o->pool,
                         .chip = &o->device->caps,
                         .user = row->user};

@@ -32,6 +32,7 @@ typedef struct kernel_tuned { int64_t rows; int variant; } kernel_tuned;
 typedef struct kernel_run {
     op_call call;                     /* tensors and attributes; a packed operand's tensor has data NULL */
     op_post_list post;
+    unsigned constant_in;             /* bit i: operand i is a weight, or computed from weights at load: no launch of the run writes it */
     bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() wants it */
     const void *packed;               /* the packed operand, when the row packs one */
     void *workspace;                  /* at least workspace() bytes, aligned to 64, uninitialised */
@@ -107,7 +108,7 @@ typedef struct kernel_launch {
     uint32_t grid[3], block[3];
     uint32_t cluster[3];              /* zeros: none */
     uint32_t shared_bytes;            /* dynamic */
-    bool overlaps;                    /* in a graph it begins before the launch in front of it has ended, and waits for it by itself */
+    bool overlaps;                    /* in a graph it begins before the launches in front of it have ended, and waits for them by itself: kernels/common/cuda/README.md */
     int slot_count, map_count;
     kernel_slot slots[KERNEL_SLOTS];
     kernel_map maps[KERNEL_MAPS];

@@ -6,6 +6,15 @@
 /* An address that stands for "the first byte of the base" while only offsets are known. */
 #define NOMINAL ((uint8_t *)4096)
 
+/* Those in the model's memory, which only loading and updates write. */
+static unsigned constant_operands(const ir_node *node)
+{
+    unsigned constant = 0;
+    for (int i = 0; i < node->n_in && i < 32; i++)
+        if (ir_in(node, i) && plan_value_of(ir_in(node, i))->place == PLAN_CONSTANT) constant |= 1u << i;
+    return constant;
+}
+
 static dw_status make_call(plan_binding *binding, const plan_step *step, plan_call *call)
 {
     const ir_node *node = step->node;
@@ -17,7 +26,7 @@ static dw_status make_call(plan_binding *binding, const plan_step *step, plan_ca
     call->run = (kernel_run){
         .call = {.context = binding->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
                  .n_in = node->n_in, .in = call->in, .n_out = node->n_out, .out = call->out},
-        .post = step->post, .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->pack_key != NULL, .chip = &binding->plan->chip, .user = step->row->user,
+        .post = step->post, .constant_in = constant_operands(node), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->pack_key != NULL, .chip = &binding->plan->chip, .user = step->row->user,
     };
     return DW_OK;
 }

@@ -384,6 +384,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
         kernel_run run = {
             .call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out},
             .post = c->post,
+            .constant_in = t == 0 ? 0 : row->in_place >= 0 ? ~(1u << row->in_place) : ~0u,   /* nobody else writes any of them */
             .is_packed = packs,
             .packed = packed.bytes,
             .pool = p->pools[t],

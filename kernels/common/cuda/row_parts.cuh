@@ -8,6 +8,7 @@
 #define KERNELS_CUDA_ROW_PARTS_CUH
 
 #include "kernels/common/cuda/device.cuh"
+#include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_ldst.cuh"
 #include "kernels/common/cuda/ptx_math.cuh"
 #include "kernels/common/cuda/row_parts.h"
