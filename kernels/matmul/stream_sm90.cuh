@@ -20,7 +20,6 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_half.cuh"
 #include "kernels/common/cuda/ptx_mma.cuh"
-#include "kernels/common/cuda/ptx_prefetch.cuh"
 #include "kernels/matmul/groups.cuh"
 #include "kernels/matmul/rows.cuh"
 #include "kernels/matmul/stream_sm90.h"

@@ -1,14 +1,8 @@
-/* Of f16 pairs: products, stores, and mma.sync that begins a sum (fragments: ptx_mma.cuh), one function an instruction. */
+/* Of f16 pairs: stores, and mma.sync that begins a sum (fragments: ptx_mma.cuh), one function an instruction. */
 #ifndef KERNELS_PTX_HALF_CUH
 #define KERNELS_PTX_HALF_CUH
 
-#include "kernels/common/cuda/ptx_mbarrier.cuh"
-
-PTX uint32_t mul_f16x2(uint32_t a, uint32_t b) {
-    uint32_t pair;
-    asm("mul.f16x2 %0, %1, %2;" : "=r"(pair) : "r"(a), "r"(b));
-    return pair;
-}
+#include "kernels/common/cuda/ptx_ldst.cuh"
 
 PTX void st_shared_u32x2(uint32_t address, uint32_t x, uint32_t y) { asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory"); }
 

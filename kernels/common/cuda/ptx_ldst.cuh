@@ -124,6 +124,8 @@ PTX uint32_t mul_f16x2(uint32_t a, uint32_t b) {
 }
 /* Asks for the line of global memory around address. */
 PTX void prefetch_l2(uint64_t address) { asm volatile("prefetch.global.L2 [%0];" ::"l"(address)); }
+/* Asks for so many bytes of it; the address and bytes are multiples of 16. */
+PTX void prefetch_bytes(const void *from, uint32_t bytes) { asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory"); }
 /* Bytes of {high, low} that the nibbles of selector name. */
 PTX uint32_t prmt(uint32_t low, uint32_t high, uint32_t selector) { return __byte_perm(low, high, selector); }
 
