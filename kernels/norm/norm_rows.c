@@ -130,6 +130,7 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     arguments->has_weight = take_column(&launch, run, 1, &arguments->weight, &arguments->weight_step);
     arguments->has_bias = is_layer && take_column(&launch, run, 2, &arguments->bias, &arguments->bias_step);
     arguments->centred = is_layer;
+    arguments->columns_are_constant = (run->constant_in >> 1 & 1) >= (unsigned)arguments->has_weight && (run->constant_in >> 2 & 1) >= (unsigned)arguments->has_bias;
     if (launch.entry == entries[x->format == DW_FORMAT_bf16 ? 1 : 2][1] && is_dense(run, arguments, tensors, steps)) launch_dense(&launch, run, arguments);
     launch.overlaps = true;
     arguments->by_count = (float)(1.0 / arguments->division.cols);

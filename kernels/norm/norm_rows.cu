@@ -13,32 +13,33 @@ INLINE void add_residual(const int pieces, const int format, const norm_rows_arg
     store_pieces(pieces, format, row_data(&a->sum, format, row_offset(&a->division, p, 2)), a->sum_step, p, x);
 }
 
-/* weight and bias: most often of x's format, or f32. */
-INLINE void take_columns(const int pieces, const int format, const bool multiplies, const cuda_array *columns, int64_t step, const row_place *p, float x[][PIECE]) {
-    float y[PIECES_MOST][PIECE];
-    if (columns->format == format) {
-        load_pieces(pieces, format, columns->data, step, p, y);
-        EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] = multiplies ? x[c][i] * y[c][i] : x[c][i] + y[c][i];
-    } else if (columns->format == CUDA_f32) {
-        load_pieces(pieces, CUDA_f32, columns->data, step, p, y);
-        EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] = multiplies ? x[c][i] * y[c][i] : x[c][i] + y[c][i];
-    } else {
-        load_elements(pieces, columns->format, columns->data, step, p, y);
-        EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] = multiplies ? x[c][i] * y[c][i] : x[c][i] + y[c][i];
-    }
+/* weight or bias: most often of x's format, or f32. */
+INLINE void load_columns(const int pieces, const int format, const cuda_array *columns, int64_t step, const row_place *p, float y[][PIECE]) {
+    if (columns->format == format) load_pieces(pieces, format, columns->data, step, p, y);
+    else if (columns->format == CUDA_f32) load_pieces(pieces, CUDA_f32, columns->data, step, p, y);
+    else load_elements(pieces, columns->format, columns->data, step, p, y);
 }
 
+INLINE void multiply_columns(const int pieces, const float y[][PIECE], float x[][PIECE]) { EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] *= y[c][i]; }
+INLINE void add_columns(const int pieces, const float y[][PIECE], float x[][PIECE]) { EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] += y[c][i]; }
+
+/* A piece of weight and bias has room in registers beside the row's: it is asked for before the row, and where no launch writes it before the launches in front have ended. */
 INLINE void norm_row(const int pieces, const int format, const bool searches, const norm_rows_arguments *a, row_room *rooms) {
     row_place p = place_part(&a->division);
-    float x[PIECES_MOST][PIECE];
+    float x[PIECES_MOST][PIECE], weight[PIECES_MOST][PIECE], bias[PIECES_MOST][PIECE];
     grid_release();
-    grid_wait();
+    if (!a->columns_are_constant) grid_wait();
+    if (pieces == 1 && a->has_weight) load_columns(pieces, format, &a->weight, a->weight_step, &p, weight);
+    if (pieces == 1 && a->has_bias) load_columns(pieces, format, &a->bias, a->bias_step, &p, bias);
+    if (a->columns_are_constant) grid_wait();
     load_pieces(pieces, format, row_data(&a->x, format, row_offset(&a->division, &p, 1)), a->x_step, &p, x);
     if (a->has_residual) add_residual(pieces, format, a, &p, x);
     moments m = row_moments(pieces, a->centred, a, &p, x, rooms);
     EACH_PIECE(c) EACH_OF_PIECE(i) x[c][i] = fmaf(x[c][i], m.scale, m.low * m.scale);
-    if (a->has_weight) take_columns(pieces, format, true, &a->weight, a->weight_step, &p, x);
-    if (a->has_bias) take_columns(pieces, format, false, &a->bias, a->bias_step, &p, x);
+    if (pieces > 1 && a->has_weight) load_columns(pieces, format, &a->weight, a->weight_step, &p, weight);
+    if (a->has_weight) multiply_columns(pieces, weight, x);
+    if (pieces > 1 && a->has_bias) load_columns(pieces, format, &a->bias, a->bias_step, &p, bias);
+    if (a->has_bias) add_columns(pieces, bias, x);
     if (a->out.rows.scale_format == CUDA_FORMAT_COUNT) {
         store_plain(pieces, &a->out, row_offset(&a->division, &p, 0), &p, x);
         return;

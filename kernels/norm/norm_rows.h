@@ -10,6 +10,7 @@ typedef struct norm_rows_arguments {
     cuda_array x, sum, residual, weight, bias;
     int64_t x_step, sum_step, residual_step, weight_step, bias_step;
     int32_t has_residual, has_weight, has_bias, centred;
+    int32_t columns_are_constant; /* no launch of the run writes weight or bias */
     float by_count, eps;          /* by_count: 1 / elements of a row */
 } norm_rows_arguments;
 
