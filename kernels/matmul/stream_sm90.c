@@ -115,17 +115,16 @@ static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
     return d;
 }
 
-/* By itself a product of one row with scales by block takes as long as tiles do, but tiles fetch weights while the kernel in front still runs: a step of a block in which two of the four products
- * streamed took 116.5 us on an H200, and 108.3 with tiles alone. Some of the 4 us that this makes for each product. */
-static const double TILES_AHEAD_US = 3;
+/* Of a product's start, what the ring's first fill takes: in a step the launches in front of it still run then. */
+static const double FILLED_AHEAD_US = 3;
 
-/* Microseconds: the start, and the bytes of b at the rate that was measured of a chip of 4.8 TB/s (README.md). Less than 0: it does not take them. */
+/* Microseconds in a step: the start, and the bytes of b at the rate that was measured of a chip of 4.8 TB/s (README.md). Less than 0: it does not take them. */
 double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) {
     int planes = planes_of(a, b);
     if (planes == 0 || weights_of(b) == NULL || m > most_rows(a, b)) return -1;
     const int64_t rows = m * planes;
     const int bits = dw_format_bits(b);
-    const double bytes = (double)n * (double)num_row_bytes(b, k), start = b == DW_FORMAT_fp8_128x128 ? TILES_AHEAD_US + 5 : bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6;
+    const double bytes = (double)n * (double)num_row_bytes(b, k), start = (bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6) - FILLED_AHEAD_US;
     double share = rows > 16 ? 0.06 : bits == 16 ? (rows <= 2 ? 0.86 : rows <= 8 ? 0.27 : 0.2) : bits == 8 ? (rows <= 8 ? 0.6 : 0.49) : 0.35;
     if (narrow_planes_of(a, b, m) > 0) share = bits == 8 ? 0.86 : 0.52;
     return start + 1e6 * bytes / (chip->bytes_per_s * share);

@@ -20,6 +20,7 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_half.cuh"
 #include "kernels/common/cuda/ptx_mma.cuh"
+#include "kernels/common/cuda/ptx_policy.cuh"
 #include "kernels/matmul/groups.cuh"
 #include "kernels/matmul/rows.cuh"
 #include "kernels/matmul/stream_sm90.h"
@@ -131,7 +132,7 @@ INLINE int alignment_of(const stream_arguments *g, const stream_shape s) {
 INLINE uint32_t swizzle(uint32_t row) { return (row & 1) << 2 | (row >> 1 & 3); }
 
 /* A warp's copies are of whole lines: lane l brings 16 bytes l % 8 of rows l / 8, and 4, 8, 12 further. */
-INLINE void load_stage(const stream_arguments *g, const stream_shape s, const stream_cursor *c, int aligned, uint32_t stage) {
+INLINE void load_stage(const stream_arguments *g, const stream_shape s, const stream_cursor *c, int aligned, uint64_t policy, uint32_t stage) {
     const uint32_t lane = threadIdx.x % 32, to = stage + threadIdx.x / 32 * (16 * STREAM_STEP_BYTES) + lane / 8 * STREAM_STEP_BYTES + (lane % 8 ^ swizzle(lane / 8)) * 16;
     const uint32_t scales = stage + thread_count(s) * 64 + threadIdx.x * 4;
 #pragma unroll
@@ -143,7 +144,7 @@ INLINE void load_stage(const stream_arguments *g, const stream_shape s, const st
             for (int half = 0; half < 2; half++) {
                 const uint32_t place = (half == 0 ? to : to ^ 32) + (row * 8 + half * 4) * STREAM_STEP_BYTES;
                 const uint8_t *from = c->rows[row] + (half == 0 ? 0 : c->further[row]);
-                if (way == 0 || (aligned & 1)) cp_async_stream(place, from, c->bytes_left > 0 ? 16 : 0);
+                if (way == 0 || (aligned & 1)) cp_async_policy(place, from, c->bytes_left > 0 ? 16 : 0, policy);
                 else copy_bytes(place, from, c->bytes_left);
             }
 #pragma unroll
@@ -455,6 +456,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     }
     const int aligned = alignment_of(g, s);
     stream_cursor cursor = {(int)blockIdx.x / blocks, mine};
+    const uint64_t policy = policy_first();
     const bool early = !s.groups && g->b_is_constant;
     grid_release();
     if (!early) grid_wait();
@@ -465,13 +467,14 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     if (mine >= end) cursor.tile = tiles;
     for (int i = 0; i < STREAM_STAGES(s.tiles) - 1; i++) {
         if (cursor.tile < tiles) {
-            load_stage(g, s, &cursor, aligned, ring + i * stage_bytes(s));
+            load_stage(g, s, &cursor, aligned, policy, ring + i * stage_bytes(s));
             next_step(g, s, list, &cursor, along, mine, end, stride, tiles);
         }
         cp_async_commit();
+        if (early) cp_async_wait(0);          /* one stage after the other: what small launches in front still read does not wait behind all of them */
     }
     if (early) {
-        if (g->ahead > 0 && (aligned & 1)) fetch_ahead(g, (int)blockIdx.x / blocks, first + along * (STREAM_STAGES(s.tiles) - 1), end);
+        if (aligned & 1) fetch_ahead(g, (int)blockIdx.x / blocks, first + along * (STREAM_STAGES(s.tiles) - 1), end);
         grid_wait();
     }
     float all = g->epilogue.alpha;
@@ -503,7 +506,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
                 if (!s.narrow) read_stage(s, full, &part);
                 int free_stage = stage == 0 ? STREAM_STAGES(s.tiles) - 1 : stage - 1;
                 if (cursor.tile < tiles) {
-                    load_stage(g, s, &cursor, aligned, ring + free_stage * stage_bytes(s));
+                    load_stage(g, s, &cursor, aligned, policy, ring + free_stage * stage_bytes(s));
                     next_step(g, s, list, &cursor, along, mine, end, stride, tiles);
                 }
                 cp_async_commit();
