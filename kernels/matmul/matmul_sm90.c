@@ -169,8 +169,8 @@ typedef struct sm90_call {
     double us;
 } sm90_call;
 
-/* A tile of few rows takes longer between the launches of a step than by itself, as its code, maps and arguments come from memory again each time: those of the block of one token whose estimates were 16.5, 19.0
- * and 34.4 us took 21.3, 30.0 and 38.2 (two products; README.md). Streams let what they read once give way, and were measured in a step. */
+/* A tile of few rows takes longer between the launches of a step than by itself, as its code, maps and arguments come from memory again each time: of a block of one token on an H200, fp8 by block, those whose
+ * estimates are 16.5, 19.0 and 34.4 (two products) took 21.3, 30.0 and 38.2 us. Streams let what they read once give way, and were measured in a step (README.md). */
 static const double TILES_IN_STEP_US = 4;
 
 /* variant: asked for by measurements, or -1. */

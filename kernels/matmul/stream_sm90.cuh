@@ -6,7 +6,8 @@
  *   sums                     reg -> smem of the block -> smem of the cluster -> epilogue -> gmem, added in the order of warps and blocks
  *
  * Persistent: a block takes tiles until there are none. What a warp reads from the ring its own lanes have put there, so no barrier of the block stands between loads
- * and products. What is read of a first is asked for in front of b, behind which it would wait.
+ * and products. The ring is filled in front of a: where no launch of the run writes b, also before the launches in front of this one have ended. b is read once and gives way in
+ * the second-level cache.
  *
  * Products in bf16: a thread's 16 bytes of a row of b are its pairs of k, whatever their numbers: k is permuted alike in a and b. An element times its block scale is
  * exact in bf16; an element of a in f16 or f32 is a sum of two or three bf16 numbers, which are rows of a of their own (planes). NVFP4's products carry 2^-16, which
