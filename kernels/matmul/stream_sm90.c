@@ -133,7 +133,8 @@ double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
 double grouped_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) {
     const stream_weights *weights = weights_of(b);
     if (weights == NULL || weights->groups[0] == NULL || m * planes_of(a, b) > STREAM_GROUP_ROWS) return -1;
-    return matmul_stream_us(chip, a, b, m, n, k);
+    const double us = matmul_stream_us(chip, a, b, m, n, k);
+    return us < 0 ? us : us + FILLED_AHEAD_US;          /* which matrices are read, only the offsets say */
 }
 
 /* Of few rows in all that are possible; else of the plain kernel. */
