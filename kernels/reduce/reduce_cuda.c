@@ -1,4 +1,4 @@
-/* Reductions on a GPU: the host half of reduce.cu. */
+/* Reductions on a GPU: the host half of reduce.cu and reduce_vectors.cu. */
 #include "kernels/reduce/reduce_cuda.h"
 
 #include "kernels/common/cuda/host.h"
@@ -8,12 +8,7 @@ enum { TOGETHER = 64 };   /* from so many elements on, a block makes each result
 
 const char *reduce_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-double reduce_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
-
-size_t reduce_cuda_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
-}
+double reduce_cuda_cost(const kernel_problem *problem) { return cuda_vector_cost(problem); }
 
 static bool finds_index(op_id id) { return id == OP_argmax || id == OP_argmin; }
 
@@ -31,7 +26,7 @@ static int function_of(op_id id) {
     }
 }
 
-static void build_nests(const op_call *call, reduce_arguments *arguments) {
+static void build_nests(const op_call *call, cuda_nest *outer_nest, cuda_nest *inner_nest) {
     const dw_tensor *x = call->in[0], *out = call->out[0];
     const int64_t one = op_attr_int(call->attrs, OP_ATTR_axis), *axes = &one;
     int count = finds_index(call->op->id) ? 1 : op_attr_ints(call->attrs, OP_ATTR_axes, &axes), outer = 0, inner = 0;
@@ -50,21 +45,101 @@ static void build_nests(const op_call *call, reduce_arguments *arguments) {
         outer_strides[0][outer] = out->strides[of_out++];
         outer_strides[1][outer++] = x->strides[i];
     }
-    cuda_nest_build(&arguments->outer, outer, outer_dims, 2, (const int64_t(*)[CUDA_RANK])outer_strides);
-    cuda_nest_build(&arguments->inner, inner, inner_dims, 1, (const int64_t(*)[CUDA_RANK])inner_strides);
+    cuda_nest_build(outer_nest, outer, outer_dims, 2, (const int64_t(*)[CUDA_RANK])outer_strides);
+    cuda_nest_build(inner_nest, inner, inner_dims, 1, (const int64_t(*)[CUDA_RANK])inner_strides);
 }
 
 static bool needs_elements(op_id id) { return finds_index(id) || id == OP_amax || id == OP_amin; }
 
+/* ---- in vectors ---- */
+
+typedef enum reduce_way { REDUCE_PLAIN, REDUCE_ROWS, REDUCE_COLUMNS } reduce_way;
+
+static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
+
+/* So many parts of a result that the chip is busy: blocks that there are without them, and the most parts that are worth it. */
+static int64_t parts_of(const chip_caps *chip, int64_t blocks, int64_t most) {
+    enum { BLOCKS_OF_UNIT = 4 };
+    const int64_t wanted = ceil_div((int64_t)chip->units * BLOCKS_OF_UNIT, blocks);
+    return blocks >= chip->units || most < 2 ? 1 : least(wanted, most);
+}
+
+static reduce_way plan_rows(const kernel_run *run, reduce_vector_arguments *a) {
+    enum { WARP_LENGTH = 2048, PART_LENGTH = 8192 };
+    a->group = a->length <= WARP_LENGTH ? 32 : CUDA_THREADS;
+    a->splits = a->group == 32 ? 1 : parts_of(run->chip, a->outer.count, ceil_div(a->length, PART_LENGTH));
+    a->part = ceil_div(ceil_div(a->length + CUDA_VECTOR - 1, a->splits), CUDA_VECTOR) * CUDA_VECTOR;   /* pieces begin where 16 bytes do, before the row at worst */
+    return REDUCE_ROWS;
+}
+
+static reduce_way plan_columns(const kernel_run *run, reduce_vector_arguments *a) {
+    enum { PART_LENGTH = 128, COLUMNS_OF_BLOCK = 256 };
+    const int64_t width = a->outer.dims[a->outer.rank - 1], tiles = ceil_div(a->outer.count / width * ceil_div(width, CUDA_VECTOR), COLUMNS_OF_BLOCK / CUDA_VECTOR);
+    a->splits = parts_of(run->chip, tiles, ceil_div(a->length, PART_LENGTH));
+    a->part = ceil_div(a->length, a->splits);
+    return REDUCE_COLUMNS;
+}
+
+/* Which way a reduction goes; fills in all but the arrays. */
+static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a) {
+    enum { FEW = 32 };            /* elements that a thread adds as fast */
+    const op_id id = run->call.op->id;
+    const dw_format format = run->call.in[0]->format;
+    build_nests(&run->call, &a->outer, &a->inner);
+    a->function = function_of(id);
+    a->length = a->inner.count;
+    if (!chip_has(run->chip, CHIP_tma) || (format != DW_FORMAT_f32 && format != DW_FORMAT_bf16 && format != DW_FORMAT_f16)) return REDUCE_PLAIN;
+    if (a->outer.count == 0 || a->length >= INT32_MAX / 2 || a->inner.rank == 0) return REDUCE_PLAIN;
+    if (a->inner.rank == 1 && a->inner.strides[0][0] == 1) return a->length < FEW ? REDUCE_PLAIN : plan_rows(run, a);
+    const int last = a->outer.rank - 1;
+    const bool has_columns = last >= 0 && a->outer.strides[1][last] == 1 && a->outer.dims[last] >= CUDA_VECTOR && a->outer.dims[last] < INT32_MAX / 2;
+    return has_columns && !finds_index(id) && a->length > 1 ? plan_columns(run, a) : REDUCE_PLAIN;
+}
+
+size_t reduce_cuda_workspace(const kernel_run *run) {
+    reduce_vector_arguments a = {0};
+    const bool is_plain = plan_vectors(run, &a) == REDUCE_PLAIN;
+    return is_plain || a.splits == 1 ? 0 : (size_t)(a.splits * a.outer.count) * (sizeof(double) + sizeof(int64_t));
+}
+
+static dw_status shape_vectors(const kernel_run *run, kernel_launcher *launcher, reduce_way way, kernel_launch *launch, reduce_vector_arguments *a) {
+    static const char *const rows[] = {"reduce_rows_f32", "reduce_rows_bf16", "reduce_rows_f16"}, *const found[] = {"reduce_found_f32", "reduce_found_bf16", "reduce_found_f16"};
+    static const char *const columns[] = {"reduce_columns_f32", "reduce_columns_bf16", "reduce_columns_f16"};
+    const dw_format format = run->call.in[0]->format;
+    const int of_format = format == DW_FORMAT_f32 ? 0 : format == DW_FORMAT_bf16 ? 1 : 2;
+    const int64_t results = a->outer.count;
+    launch->entry = way == REDUCE_COLUMNS ? columns[of_format] : finds_index(run->call.op->id) ? found[of_format] : rows[of_format];
+    cuda_take_array(launch, run, KERNEL_RESULT, &a->out);
+    cuda_take_array(launch, run, 0, &a->x);
+    if (a->splits > 1) cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &a->partial, 0);
+    if (way == REDUCE_ROWS) {
+        cuda_grid(launch, ceil_div(results * a->splits, CUDA_THREADS / a->group), 1, 1);
+    } else {
+        const int64_t width = a->outer.dims[a->outer.rank - 1];
+        cuda_grid(launch, ceil_div(results / width * ceil_div(width, CUDA_VECTOR), 32) * a->splits, 1, 1);
+    }
+    TRY(launcher->add(launcher, launch));
+    if (a->splits == 1) return DW_OK;
+    launch->entry = "reduce_join";
+    cuda_grid(launch, ceil_div(results, CUDA_THREADS / 32), 1, 1);
+    return launcher->add(launcher, launch);
+}
+
+/* ---- any format, lying in any way ---- */
+
 dw_status reduce_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     op_id id = run->call.op->id;
+    reduce_vector_arguments *vectors = cuda_launch(&launch, "reduce_vectors", NULL, sizeof *vectors);
+    const reduce_way way = plan_vectors(run, vectors);
+    if (vectors->outer.count == 0) return DW_OK;
+    if (vectors->inner.count == 0 && needs_elements(id))
+        return base_fail(run->call.context, DW_INVALID, "%s: the reduced axes have size 0 and so no element to name", run->call.op->name);
+    if (way != REDUCE_PLAIN) return shape_vectors(run, launcher, way, &launch, vectors);
     bool integer = num_info(run->call.in[0]->format)->class != NUM_FLOAT;
     reduce_arguments *arguments = cuda_launch(&launch, "reduce", finds_index(id) ? "reduce_index" : integer ? "reduce_integer" : "reduce_real", sizeof *arguments);
-    build_nests(&run->call, arguments);
-    if (arguments->outer.count == 0) return DW_OK;
-    if (arguments->inner.count == 0 && needs_elements(id))
-        return base_fail(run->call.context, DW_INVALID, "%s: the reduced axes have size 0 and so no element to name", run->call.op->name);
+    build_nests(&run->call, &arguments->outer, &arguments->inner);
     arguments->function = function_of(id);
     arguments->together = finds_index(id) || arguments->inner.count >= TOGETHER;
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);

@@ -14,4 +14,16 @@ typedef struct reduce_arguments {
     int32_t together;             /* a block works on each result; else a thread does */
 } reduce_arguments;
 
+/* In vectors (reduce_vectors.cu). */
+typedef struct reduce_vector_arguments {
+    cuda_nest outer;              /* out, x: one item a result */
+    cuda_nest inner;              /* x: what goes into one; of rows one axis, side by side */
+    cuda_array out, x;
+    int64_t length;               /* elements that go into a result */
+    int64_t part, splits;         /* of them at once; how many parts a result has */
+    uint64_t partial;             /* double[splits][results]; then, of indices, int64[splits][results] */
+    int32_t function;
+    int32_t group;                /* threads of a row: a warp, or all of a block */
+} reduce_vector_arguments;
+
 #endif

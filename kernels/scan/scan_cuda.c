@@ -1,4 +1,4 @@
-/* cumsum, sort, topk and bincount on a GPU: the host half of scan.cu. */
+/* cumsum, sort, topk and bincount on a GPU: the host half of scan.cu and scan_blocks.cu. */
 #include "kernels/scan/scan_cuda.h"
 
 #include "kernels/common/cuda/host.h"
@@ -9,13 +9,9 @@ const char *scan_cuda_reject(const kernel_problem *problem, text *why) { return 
 
 double scan_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
 
-size_t scan_cuda_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
-}
-
 static dw_status shape_cumsum(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
+    enum { OF_BLOCK = 32, MANY_LINES = 1 << 16 };   /* elements of a line that a block takes; lines that keep all threads busy, a thread each */
     cumsum_arguments *arguments = cuda_launch(&launch, "scan", "scan_cumsum", sizeof *arguments);
     int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
     const dw_tensor *tensors[] = {run->call.out[0], run->call.in[0]};
@@ -28,8 +24,132 @@ static dw_status shape_cumsum(const kernel_run *run, kernel_launcher *launcher) 
     if (arguments->nest.count == 0 || arguments->count == 0) return DW_OK;
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
-    cuda_grid_items(&launch, arguments->nest.count);
+    const bool by_blocks = chip_has(run->chip, CHIP_tma) && arguments->count >= OF_BLOCK && (arguments->x_step == 1 || arguments->nest.count < MANY_LINES);
+    if (by_blocks) {
+        launch.image = "scan_blocks";
+        launch.entry = num_info(tensors[1]->format)->class == NUM_FLOAT ? "scan_cumsum_real" : "scan_cumsum_whole";
+    }
+    cuda_grid_items(&launch, arguments->nest.count * (by_blocks ? CUDA_THREADS : 1));
     return launcher->add(launcher, &launch);
+}
+
+/* ---- sort and topk ---- */
+
+static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
+static int64_t power_from(int64_t x) {
+    int64_t power = 1;
+    while (power < x) power *= 2;
+    return power;
+}
+
+typedef struct order_plan {
+    int64_t lines, count, length;
+    bool in_tiles;                /* else each element counts those in front of it */
+    bool in_rounds;               /* of each tile the first ones stay, until one tile holds them; else tiles are merged */
+    size_t bytes;                 /* of workspace: what the first two rounds leave, or all pairs */
+    size_t first_bytes;           /* what the first round leaves */
+} order_plan;
+
+static size_t round_bytes(const order_plan *plan, int64_t count) { return base_align_up((size_t)(plan->lines * ceil_div(count, SORT_TILE) * plan->length) * SORT_PAIR_BYTES, 64); }
+
+static order_plan plan_order(const kernel_run *run) {
+    const int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
+    const dw_tensor *x = run->call.in[0];
+    order_plan plan = {.count = x->dims[axis], .length = run->call.out[0]->dims[axis]};
+    plan.lines = plan.count > 0 ? op_tensor_count(x) / plan.count : 0;
+    plan.in_tiles = chip_has(run->chip, CHIP_tma) && plan.count < UINT32_MAX;
+    if (!plan.in_tiles || plan.count <= SORT_TILE) return plan;
+    plan.in_rounds = plan.length <= SORT_TILE / 4;
+    if (plan.in_rounds) {
+        const int64_t left = ceil_div(plan.count, SORT_TILE) * plan.length;
+        plan.first_bytes = round_bytes(&plan, plan.count);
+        plan.bytes = plan.first_bytes + (left > SORT_TILE ? round_bytes(&plan, left) : 0);
+    } else {
+        plan.bytes = (size_t)(plan.lines * power_from(ceil_div(plan.count, SORT_TILE)) * SORT_TILE) * SORT_PAIR_BYTES;
+    }
+    return plan;
+}
+
+size_t scan_cuda_workspace(const kernel_run *run) {
+    const op_id id = run->call.op->id;
+    return id == OP_sort || id == OP_topk ? plan_order(run).bytes : 0;
+}
+
+/* Pairs in the workspace: keys, then places. */
+static void take_pairs(kernel_launch *launch, uint64_t *keys, uint64_t *places, size_t offset, int64_t pairs) {
+    cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, keys, (int64_t)offset);
+    cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, places, (int64_t)offset + pairs * 8);
+}
+
+/* A launch of entry, with the operands. */
+static sort_arguments *sort_launch(const kernel_run *run, kernel_launch *launch, const char *entry, const sort_arguments *common) {
+    sort_arguments *arguments = cuda_launch(launch, "scan_blocks", entry, sizeof *arguments);
+    *arguments = *common;
+    cuda_take_array(launch, run, KERNEL_RESULT, &arguments->values);
+    cuda_take_array(launch, run, 0, &arguments->x);
+    cuda_take_array(launch, run, KERNEL_RESULT + 1, &arguments->indices);
+    return arguments;
+}
+
+static void in_tiles(kernel_launch *launch, int64_t tiles) {
+    launch->block[0] = SORT_THREADS;
+    launch->shared_bytes = SORT_TILE * SORT_PAIR_BYTES;
+    cuda_grid(launch, tiles, 1, 1);
+}
+
+/* Rounds over tiles of which the first ones stay; the last round has one tile, or a part of one, for each line. */
+static dw_status add_rounds(const kernel_run *run, kernel_launcher *launcher, const order_plan *plan, const sort_arguments *common) {
+    int64_t count = plan->count, pairs_before = 0;
+    size_t from = 0, to = 0;
+    for (bool is_first = true;; is_first = false) {
+        kernel_launch launch;
+        sort_arguments *arguments = sort_launch(run, &launch, "scan_sort_tiles", common);
+        const bool is_last = count <= SORT_TILE;
+        const int64_t tiles = ceil_div(count, SORT_TILE), pairs = plan->lines * tiles * plan->length;
+        arguments->count = count;
+        arguments->tiles = tiles;
+        arguments->segment = is_last ? power_from(count) : SORT_TILE;
+        arguments->kept = plan->length;
+        if (!is_first) take_pairs(&launch, &arguments->from_keys, &arguments->from_places, from, pairs_before);
+        if (!is_last) take_pairs(&launch, &arguments->to_keys, &arguments->to_places, to, pairs);
+        in_tiles(&launch, is_last ? ceil_div(plan->lines, SORT_TILE / arguments->segment) : plan->lines * tiles);
+        TRY(launcher->add(launcher, &launch));
+        if (is_last) return DW_OK;
+        from = to;
+        to = to == 0 ? plan->first_bytes : 0;
+        pairs_before = pairs;
+        count = tiles * plan->length;
+    }
+}
+
+/* Sorted tiles, and all steps of the network behind them. */
+static dw_status add_merges(const kernel_run *run, kernel_launcher *launcher, const order_plan *plan, const sort_arguments *common) {
+    const int64_t tiles = power_from(ceil_div(plan->count, SORT_TILE)), padded = tiles * SORT_TILE, pairs = plan->lines * padded;
+    kernel_launch launch;
+    sort_arguments *arguments = sort_launch(run, &launch, "scan_sort_tiles", common);
+    arguments->count = plan->count;
+    arguments->tiles = tiles;
+    arguments->segment = arguments->kept = SORT_TILE;
+    arguments->alternates = true;
+    take_pairs(&launch, &arguments->to_keys, &arguments->to_places, 0, pairs);
+    in_tiles(&launch, plan->lines * tiles);
+    TRY(launcher->add(launcher, &launch));
+    arguments->kept = plan->length;
+    for (int64_t size = 2 * SORT_TILE; size <= padded; size *= 2) {
+        arguments->size = size;
+        for (int64_t stride = size / 2; stride >= SORT_TILE; stride /= 2) {
+            arguments->stride = stride;
+            launch.entry = "scan_sort_step";
+            launch.block[0] = CUDA_THREADS;
+            launch.shared_bytes = 0;
+            cuda_grid_items(&launch, pairs / 2);
+            TRY(launcher->add(launcher, &launch));
+        }
+        launch.entry = "scan_sort_merge";
+        in_tiles(&launch, plan->lines * tiles);
+        TRY(launcher->add(launcher, &launch));
+    }
+    return DW_OK;
 }
 
 static dw_status shape_order(const kernel_run *run, kernel_launcher *launcher) {
@@ -52,6 +172,12 @@ static dw_status shape_order(const kernel_run *run, kernel_launcher *launcher) {
     arguments->indices_step = indices->strides[axis];
     arguments->descending = op_attr_bool(run->call.attrs, is_topk ? OP_ATTR_largest : OP_ATTR_descending);
     if (arguments->nest.count == 0 || arguments->length == 0) return DW_OK;
+    const order_plan plan = plan_order(run);
+    if (plan.in_tiles) {
+        const sort_arguments common = {.nest = arguments->nest, .values_step = arguments->values_step, .x_step = arguments->x_step, .indices_step = arguments->indices_step,
+                                       .descending = arguments->descending};
+        return plan.in_rounds || plan.count <= SORT_TILE ? add_rounds(run, launcher, &plan, &common) : add_merges(run, launcher, &plan, &common);
+    }
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->values);
     cuda_take_array(&launch, run, 0, &arguments->x);
     cuda_take_array(&launch, run, KERNEL_RESULT + 1, &arguments->indices);

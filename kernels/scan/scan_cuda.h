@@ -18,6 +18,24 @@ typedef struct order_arguments {
     int32_t descending;
 } order_arguments;
 
+/* In tiles (scan_blocks.cu). */
+enum { SORT_TILE = 4096, SORT_THREADS = 512, SORT_PAIR_BYTES = 12 };
+
+typedef struct sort_arguments {
+    cuda_nest nest;               /* lines: values, x, indices */
+    cuda_array values, x, indices;
+    int64_t values_step, x_step, indices_step;
+    int64_t count;                /* elements of a line, or pairs that a round before left */
+    int64_t tiles;                /* of a line; 1: several lines may share a tile, */
+    int64_t segment;              /* each in so many pairs, a power of 2 */
+    int64_t kept;                 /* pairs of a tile that go on, or elements of the result */
+    int64_t size, stride;         /* of a step */
+    uint64_t from_keys, from_places;   /* 0: x */
+    uint64_t to_keys, to_places;  /* 0: the result */
+    int32_t descending;
+    int32_t alternates;           /* every other tile descends, as what merges them wants */
+} sort_arguments;
+
 typedef struct bincount_arguments {
     cuda_nest nest;               /* x */
     cuda_array out, x;
