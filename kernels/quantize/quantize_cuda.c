@@ -104,6 +104,18 @@ dw_status quantize_scratch_shape(const kernel_run *run, kernel_launcher *launche
     return add_all(run, launcher, &launch, arguments);
 }
 
+/* Sixteen elements a thread: whole ones of 8 and 4 bits, and rows of the result in words of 16 bytes. */
+static bool has_vectors(const kernel_run *run, const dequantize_arguments *a) {
+    const dw_tensor *x = run->call.in[0], *out = run->call.out[0];
+    const dw_format element = num_info(x->format)->element;
+    if (!chip_has(run->chip, CHIP_tma) || (element != DW_FORMAT_e4m3 && element != DW_FORMAT_e5m2 && element != DW_FORMAT_e2m1)) return false;
+    if (out->format != DW_FORMAT_f32 && out->format != DW_FORMAT_bf16 && out->format != DW_FORMAT_f16) return false;
+    if (a->cols % DEQUANTIZE_WIDTH != 0 || a->cols > INT32_MAX || a->out_step != 1 || !cuda_lies_at_16(x->data) || !cuda_lies_at_16(out->data)) return false;
+    for (int axis = 0; axis < a->nest.rank; axis++)
+        if (a->nest.strides[0][axis] % CUDA_VECTOR != 0) return false;
+    return true;
+}
+
 static dw_status shape_dequantize(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     dequantize_arguments *arguments = cuda_launch(&launch, "quantize", "quantize_back", sizeof *arguments);
@@ -116,7 +128,12 @@ static dw_status shape_dequantize(const kernel_run *run, kernel_launcher *launch
     if (arguments->rows * arguments->cols == 0) return DW_OK;
     cuda_take_rows(&launch, run, 0, true, &arguments->x);
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
-    cuda_grid_items(&launch, arguments->rows * arguments->cols);
+    const bool in_vectors = has_vectors(run, arguments);
+    if (in_vectors) {
+        launch.image = "dequantize_vectors";
+        launch.entry = "dequantize_vectors";
+    }
+    cuda_grid_items(&launch, arguments->rows * arguments->cols / (in_vectors ? DEQUANTIZE_WIDTH : 1));
     return launcher->add(launcher, &launch);
 }
 

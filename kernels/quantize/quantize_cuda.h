@@ -19,6 +19,8 @@ typedef struct quantize_arguments {
 
 typedef struct clear_arguments { uint64_t bytes; int64_t count; } clear_arguments;
 
+enum { DEQUANTIZE_WIDTH = 16 };   /* elements of a thread of dequantize_vectors.cu: no block has fewer columns */
+
 typedef struct dequantize_arguments {
     cuda_nest nest;               /* out, by rows */
     cuda_array out;
