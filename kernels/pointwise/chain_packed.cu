@@ -14,6 +14,13 @@ enum { VECTOR_BYTES = CUDA_THREADS * 16, SLOT_BYTES = CHAIN_PACKED * VECTOR_BYTE
 
 INLINE uint32_t slot_address(uint32_t slots, int index) { return slots + (uint32_t)index * SLOT_BYTES + threadIdx.x * 16; }
 
+/* The vectors of a thread take turns at number 0, in loops that are not unrolled; the one that was there goes to the end as last. */
+INLINE void rotate(uint4 *x, uint4 last) {
+#pragma unroll
+    for (int v = 1; v < CHAIN_PACKED; v++) x[v - 1] = x[v];
+    x[CHAIN_PACKED - 1] = last;
+}
+
 INLINE uint4 all_words(uint32_t word) { return make_uint4(word, word, word, word); }
 INLINE uint32_t packed_number(const int format, float number) { return pack_pair(format, number, number); }
 
@@ -47,10 +54,7 @@ INLINE void load_operand(const chain_vector_arguments *a, const int format, cons
         EACH_VECTOR(v) x[v] = words;
     } else {
 #pragma unroll 1
-        for (int v = 0; v < CHAIN_PACKED; v++) {
-            x[0] = x[1], x[1] = x[2], x[2] = x[3];
-            x[3] = load_words_loosely(a, format, crosses, k, vector_at(a, first, v));
-        }
+        for (int v = 0; v < CHAIN_PACKED; v++) rotate(x, load_words_loosely(a, format, crosses, k, vector_at(a, first, v)));
     }
 }
 
@@ -80,7 +84,7 @@ INLINE uint4 select_words(uint4 c, uint4 x, uint4 y) {
     return make_uint4(select_pair(c.x, x.x, y.x), select_pair(c.y, x.y, y.y), select_pair(c.z, x.z, y.z), select_pair(c.w, x.w, y.w));
 }
 
-/* In fp32, one vector after the other, each moved to the front. */
+/* In fp32, one vector after the other. */
 INLINE void evaluate_words(const int format, int function, bool reads_y, uint4 *x, uint4 *y) {
 #pragma unroll 1
     for (int v = 0; v < CHAIN_PACKED; v++) {
@@ -88,8 +92,8 @@ INLINE void evaluate_words(const int format, int function, bool reads_y, uint4 *
         unpack_halves(format, x[0], xs);
         unpack_halves(format, reads_y ? y[0] : x[0], ys);
         evaluate_vector(function, xs, ys);
-        x[0] = x[1], x[1] = x[2], x[2] = x[3], x[3] = pack_halves(format, xs);
-        if (reads_y) y[0] = y[1], y[1] = y[2], y[2] = y[3];
+        rotate(x, pack_halves(format, xs));
+        if (reads_y) rotate(y, y[0]);
     }
 }
 
@@ -160,7 +164,7 @@ INLINE void chain_packed(const int format, const bool crosses, const chain_vecto
 #pragma unroll 1
         for (int v = 0; v < CHAIN_PACKED; v++) {
             if (i + v * CUDA_THREADS < a->vectors) store_words_of(a, format, crosses, i + v * CUDA_THREADS, x[0]);
-            x[0] = x[1], x[1] = x[2], x[2] = x[3];
+            rotate(x, x[0]);
         }
     }
 }

@@ -5,6 +5,7 @@
 #include "kernels/common/cuda/vectors.cuh"
 #include "kernels/pointwise/divisions.cuh"
 #include "kernels/pointwise/pointwise_cuda.h"
+#include "kernels/pointwise/sigmoids.cuh"
 
 #define CUDA_INTEGER(name)
 #define REAL float

@@ -2,6 +2,7 @@
  * rounded on its own; double for f64; int64 for integers, which wrap when they are stored. Resources: no shared memory. Speed: not measured. */
 #include "kernels/pointwise/chain_cuda.h"
 #include "kernels/pointwise/divisions.cuh"
+#include "kernels/pointwise/sigmoids.cuh"
 
 #define CUDA_INTEGER(name)
 
