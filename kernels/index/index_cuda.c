@@ -4,15 +4,11 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/common/cuda/parts.h"
 #include "kernels/kernels.h"
+#include "kernels/quantize/quantize_cuda.h"
 
 const char *index_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
 double index_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
-
-size_t index_cuda_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
-}
 
 typedef int64_t axes[CUDA_OPERANDS][CUDA_RANK];
 
@@ -32,7 +28,9 @@ static bool reads_words(const kernel_run *run, read_arguments *a) {
 static dw_status add_read(const kernel_run *run, kernel_launcher *launcher, kernel_launch *launch, read_arguments *arguments, int rank, const int64_t *dims, axes strides) {
     cuda_nest_build(&arguments->nest, rank, dims, 2 + arguments->indices, (const int64_t(*)[CUDA_RANK])strides);
     if (arguments->nest.count == 0) return DW_OK;
-    if (reads_words(run, arguments)) {
+    enum { WORDS_OF_THREAD = 4 };
+    const bool in_words = reads_words(run, arguments);
+    if (in_words) {
         launch->image = "index_vectors";
         launch->overlaps = true;
         launch->entry = "index_read_words";
@@ -41,7 +39,7 @@ static dw_status add_read(const kernel_run *run, kernel_launcher *launcher, kern
     cuda_take_array(launch, run, 0, &arguments->x);
     for (int k = 0; k < arguments->indices; k++) cuda_take_array(launch, run, 1 + k, &arguments->index[k]);
     cuda_take_fault(launch, &arguments->fault);
-    cuda_grid_items(launch, arguments->nest.count);
+    cuda_grid_items(launch, in_words ? (arguments->nest.count + WORDS_OF_THREAD - 1) / WORDS_OF_THREAD : arguments->nest.count);
     return launcher->add(launcher, launch);
 }
 
@@ -132,6 +130,59 @@ typedef struct write_space {
     axes item_strides, place_strides;
 } write_space;
 
+/* Combinations of indices of an index_put whose places are written all together; 0: of one that is written in order, as sums are, or whose places are few. */
+static int64_t combinations(const kernel_run *run) {
+    enum { FEW_PLACES = 8, MOST = 1 << 24 };
+    const int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis), indices = run->call.n_in - 2;
+    int64_t dims[CUDA_RANK], places = 1, all = 1;
+    const int rank = places_of(run, 2, dims);
+    if (!chip_has(run->chip, CHIP_tma) || op_attr_bool(run->call.attrs, OP_ATTR_accumulate)) return 0;
+    for (int a = 0; a < rank; a++) places *= dims[a];
+    for (int k = 0; k < indices && all <= MOST; k++) all *= run->call.in[0]->dims[axis + k];
+    return places >= FEW_PLACES && places < UINT32_MAX && all <= MOST ? all : 0;
+}
+
+size_t index_cuda_workspace(const kernel_run *run) { return run->call.op->id == OP_index_put ? (size_t)combinations(run) * sizeof(uint32_t) : 0; }
+
+/* Items of out and values in words of 16 bytes; false, and nothing changed: they do not lie so. */
+static bool writes_words(const kernel_run *run, write_arguments *a) {
+    const int64_t bytes = dw_format_bits(run->call.out[0]->format) / 8;
+    if (!cuda_lies_at_16(run->call.out[0]->data) || !cuda_lies_at_16(run->call.in[1]->data)) return false;
+    for (int k = 0; k < a->indices; k++)
+        if (a->strides[k] * bytes % 16 != 0) return false;
+    for (int array = 0; array < 2; array++)
+        for (int axis = 0; axis < a->places.rank; axis++)
+            if (a->places.strides[array][axis] * bytes % 16 != 0) return false;
+    if (!cuda_nest_words(&a->items, 2, 2 + a->indices, bytes)) return false;
+    for (int k = 0; k < a->indices; k++) a->strides[k] = a->strides[k] * bytes / 16;
+    for (int array = 0; array < 2; array++)
+        for (int axis = 0; axis < a->places.rank; axis++) a->places.strides[array][axis] = a->places.strides[array][axis] * bytes / 16;
+    return true;
+}
+
+/* All places together: the last one of each combination of indices is found, then each place writes that is one. */
+static dw_status add_places(const kernel_run *run, kernel_launcher *launcher, const write_arguments *write, int64_t all) {
+    kernel_launch launch;
+    clear_arguments *cleared = cuda_launch(&launch, "quantize", "quantize_clear", sizeof *cleared);
+    cleared->count = all * (int64_t)sizeof(uint32_t);
+    cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &cleared->bytes, 0);
+    cuda_grid_items(&launch, cleared->count);
+    TRY(launcher->add(launcher, &launch));
+    place_arguments *arguments = cuda_launch(&launch, "index_vectors", "index_last_places", sizeof *arguments);
+    arguments->write = *write;
+    arguments->in_words = writes_words(run, &arguments->write);
+    cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->write.out);
+    cuda_take_array(&launch, run, 1, &arguments->write.values);
+    for (int k = 0; k < write->indices; k++) cuda_take_array(&launch, run, 2 + k, &arguments->write.index[k]);
+    cuda_take_fault(&launch, &arguments->write.fault);
+    cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &arguments->last, 0);
+    cuda_grid_items(&launch, write->places.count);
+    TRY(launcher->add(launcher, &launch));
+    launch.entry = "index_write_places";
+    cuda_grid_items(&launch, arguments->write.places.count * arguments->write.items.count);
+    return launcher->add(launcher, &launch);
+}
+
 static dw_status add_write(const kernel_run *run, kernel_launcher *launcher, kernel_launch *launch, write_arguments *arguments, const write_space *space, int values, int first_index) {
     int operands = 2 + arguments->indices;
     cuda_nest_build(&arguments->items, space->items, space->item_dims, operands, space->item_strides);
@@ -142,6 +193,8 @@ static dw_status add_write(const kernel_run *run, kernel_launcher *launcher, ker
         TRY(cuda_copy_part(run, launcher, &to, &from));
     }
     if (arguments->items.count == 0 || arguments->places.count == 0) return DW_OK;
+    const int64_t all = run->call.op->id == OP_index_put ? combinations(run) : 0;
+    if (all > 0) return add_places(run, launcher, arguments, all);
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(launch, run, values, &arguments->values);
     for (int k = 0; k < arguments->indices; k++) cuda_take_array(launch, run, first_index + k, &arguments->index[k]);

@@ -24,4 +24,11 @@ typedef struct write_arguments {
     cuda_fault_place fault;
 } write_arguments;
 
+/* The same for places that share no element in the end: of those that write to one the last stays, whose number is found first. */
+typedef struct place_arguments {
+    write_arguments write;        /* of words: strides of out and values are those of words of 16 bytes */
+    uint64_t last;                /* uint32, for each combination of indices: number + 1 of the last place that has it; zeros at first */
+    int32_t in_words;
+} place_arguments;
+
 #endif

@@ -19,14 +19,15 @@ INLINE float read_row(const int format, const norm_long_arguments *a, const row_
     float total = 0;
     EACH_TURN(*chunk, t) {
         const row_place p = turn_place(chunk, t);
-        row_values values;
+        row_values values, residuals;
         load_turn(format, data, a->x_step, &p, 0, &values);
+        if (a->has_residual) load_turn(format, residual, a->residual_step, &p, 0, &residuals);
         EACH_PIECE(c) {
             float x[PIECE], of_piece = 0;
             piece_floats(format, &values, c, x);
             if (a->has_residual) {
                 float r[PIECE];
-                load_piece(format, residual, a->residual_step, &p, c, 0, r);
+                piece_floats(format, &residuals, c, r);
                 EACH_OF_PIECE(i) x[i] += r[i];
                 if (format != CUDA_f32) values.words[c] = pack_halves(format, x);
                 else EACH_OF_PIECE(i) values.x[c][i] = x[i];
@@ -70,30 +71,78 @@ INLINE long_moments row_moments(const int format, const norm_long_arguments *a, 
     return m;
 }
 
-/* A piece of the result in fp32; 0 outside of the row. */
+/* weight and bias: most often of x's format, or f32. */
+INLINE void load_column_piece(const int format, const cuda_array *columns, int64_t step, const row_place *p, const int c, float *y) {
+    if (columns->format == format) load_piece(format, columns->data, step, p, c, 0, y);
+    else load_piece(columns->format, columns->data, step, p, c, 0, y);
+}
+
+/* A piece of the result in fp32. */
 INLINE void norm_piece(const int format, const norm_long_arguments *a, const row_chunk *chunk, const row_source *source, long_moments m, int t, const int c, const row_place *p, float *x) {
     float y[PIECE];
     take_piece(format, chunk, t, c, source->data, source->step, p, 0, x);
     EACH_OF_PIECE(i) x[i] = fmaf(x[i] - m.mean, m.scale, -m.low * m.scale);
     if (a->has_weight) {
-        load_piece(a->weight.format, a->weight.data, a->weight_step, p, c, 0, y);
+        load_column_piece(format, &a->weight, a->weight_step, p, c, y);
         EACH_OF_PIECE(i) x[i] *= y[i];
     }
     if (a->has_bias) {
-        load_piece(a->bias.format, a->bias.data, a->bias_step, p, c, 0, y);
+        load_column_piece(format, &a->bias, a->bias_step, p, c, y);
         EACH_OF_PIECE(i) x[i] += y[i];
     }
 }
 
-/* A turn of the result, rounded to x's format. */
+/* Are weight and bias 16-bit elements of x's format? Then those of a turn are on their way together. */
+INLINE bool has_words(const int format, const norm_long_arguments *a) {
+    return format != CUDA_f32 && (!a->has_weight || a->weight.format == format) && (!a->has_bias || a->bias.format == format);
+}
+
+/* A turn of the result, rounded to x's format; 0 outside of the row. */
 INLINE void norm_turn(const int format, const norm_long_arguments *a, const row_chunk *chunk, const row_source *source, long_moments m, int t, const row_place *p, row_values *values) {
     const int pieces = PIECES_MOST;
+    const bool in_words = has_words(format, a);
+    row_values weights, biases;
+    if (in_words && a->has_weight) load_turn(format, a->weight.data, a->weight_step, p, 0, &weights);
+    if (in_words && a->has_bias) load_turn(format, a->bias.data, a->bias_step, p, 0, &biases);
     EACH_PIECE(c) {
-        float x[PIECE];
-        norm_piece(format, a, chunk, source, m, t, c, p, x);
+        float x[PIECE], y[PIECE];
+        if (in_words) {
+            take_piece(format, chunk, t, c, source->data, source->step, p, 0, x);
+            EACH_OF_PIECE(i) x[i] = fmaf(x[i] - m.mean, m.scale, -m.low * m.scale);
+            if (a->has_weight) {
+                piece_floats(format, &weights, c, y);
+                EACH_OF_PIECE(i) x[i] *= y[i];
+            }
+            if (a->has_bias) {
+                piece_floats(format, &biases, c, y);
+                EACH_OF_PIECE(i) x[i] += y[i];
+            }
+        } else {
+            norm_piece(format, a, chunk, source, m, t, c, p, x);
+        }
         EACH_OF_PIECE(i) x[i] = is_inside(p, c, i) ? x[i] : 0;
         if (format != CUDA_f32) values->words[c] = pack_halves(format, x);
         else EACH_OF_PIECE(i) values->x[c][i] = x[i];
+    }
+}
+
+/* The row as it is: in x's format by turns, in another piece by piece, as it is rounded once. */
+INLINE void store_row_plain(const int format, const norm_long_arguments *a, const row_chunk *chunk, const row_source *source, long_moments m) {
+    const int pieces = PIECES_MOST;
+    const uint64_t out = a->out.rows.data + (uint64_t)chunk_row_offset(&a->chunks, 0) * (uint64_t)element_size(a->out.format);
+    EACH_TURN(*chunk, t) {
+        const row_place p = turn_place(chunk, t);
+        if (has_words(format, a) && a->out.format == format) {
+            row_values values;
+            norm_turn(format, a, chunk, source, m, t, &p, &values);
+            store_turn(format, out, a->out.step, &p, &values);
+        } else {
+            EACH_PIECE(c) {
+                float x[PIECE];
+                norm_piece(format, a, chunk, source, m, t, c, &p, x);
+                store_piece(a->out.format, out, a->out.step, &p, c, x);
+            }
+        }
     }
 }
 
@@ -131,15 +180,7 @@ INLINE void norm_chunk(const int format, const norm_long_arguments *a, chunk_roo
     if (!is_plain) {
         store_row_quantized(format, a, &chunk, &source, m, &rooms[3]);
     } else {
-        const uint64_t out = a->out.rows.data + (uint64_t)chunk_row_offset(&a->chunks, 0) * (uint64_t)element_size(a->out.format);
-        EACH_TURN(chunk, t) {
-            const row_place p = turn_place(&chunk, t);
-            EACH_PIECE(c) {
-                float x[PIECE];
-                norm_piece(format, a, &chunk, &source, m, t, c, &p, x);
-                store_piece(a->out.format, out, a->out.step, &p, c, x);
-            }
-        }
+        store_row_plain(format, a, &chunk, &source, m);
     }
     chunks_arrive(&chunk);
     chunks_wait(&chunk);
@@ -148,6 +189,8 @@ INLINE void norm_chunk(const int format, const norm_long_arguments *a, chunk_roo
 #define ENTRY(name, format)                                                                                                             \
     extern "C" __global__ void __launch_bounds__(CHUNK_THREADS_MOST, 2) name(const __grid_constant__ norm_long_arguments arguments) {   \
         __shared__ chunk_room rooms[4];                                                                                                 \
+        grid_release();                                                                                                                 \
+        grid_wait();                                                                                                                    \
         norm_chunk(format, &arguments, rooms);                                                                                          \
     }
 

@@ -73,6 +73,7 @@ static void launch_dense(kernel_launch *launch, const kernel_run *run, const nor
 static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     norm_long_arguments *arguments = cuda_launch(&launch, "norm_long", NULL, sizeof *arguments);
+    launch.overlaps = true;
     bool is_layer = run->call.op->id == OP_layer_norm;
     int residual = is_layer ? 3 : 2;
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *r = cuda_operand(run, residual), *sum = r != NULL ? run->call.out[1] : x;

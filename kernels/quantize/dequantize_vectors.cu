@@ -29,6 +29,8 @@ INLINE void store_eight(const cuda_array *out, int64_t at, const float *x) {
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS) dequantize_vectors(const __grid_constant__ dequantize_arguments arguments) {
     const dequantize_arguments *a = &arguments;
+    grid_release();
+    grid_wait();
     const uint32_t vectors = (uint32_t)(a->cols / DEQUANTIZE_WIDTH);
     for (int64_t item = item_first(); item < a->rows * vectors; item += item_step()) {
         const int64_t row = a->rows * vectors <= UINT32_MAX ? (int64_t)((uint32_t)item / vectors) : item / vectors, col = (item - row * vectors) * DEQUANTIZE_WIDTH;

@@ -132,6 +132,7 @@ static dw_status shape_dequantize(const kernel_run *run, kernel_launcher *launch
     if (in_vectors) {
         launch.image = "dequantize_vectors";
         launch.entry = "dequantize_vectors";
+        launch.overlaps = true;
     }
     cuda_grid_items(&launch, arguments->rows * arguments->cols / (in_vectors ? DEQUANTIZE_WIDTH : 1));
     return launcher->add(launcher, &launch);

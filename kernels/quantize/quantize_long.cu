@@ -29,6 +29,8 @@ INLINE void quantize_chunk(const int format, const quantize_long_arguments *a, c
 #define ENTRY(name, format)                                                                                                                 \
     extern "C" __global__ void __launch_bounds__(CHUNK_THREADS_MOST, 3) name(const __grid_constant__ quantize_long_arguments arguments) {   \
         __shared__ chunk_room room;                                                                                                         \
+        grid_release();                                                                                                                     \
+        grid_wait();                                                                                                                        \
         quantize_chunk(format, &arguments, &room);                                                                                          \
     }
 

@@ -50,6 +50,7 @@ static dw_status add_amax(kernel_launcher *launcher, kernel_launch *launch, quan
 static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     quantize_long_arguments *arguments = cuda_launch(&launch, "quantize_long", NULL, sizeof *arguments);
+    launch.overlaps = true;
     const dw_tensor *x = run->call.in[0];
     cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 1, &x, &arguments->x_step);
     TRY(row_parts_clear(run, launcher));

@@ -110,6 +110,7 @@ static dw_status shape_vectors(const kernel_run *run, kernel_launcher *launcher,
     const int of_format = format == DW_FORMAT_f32 ? 0 : format == DW_FORMAT_bf16 ? 1 : 2;
     const int64_t results = a->outer.count;
     launch->entry = way == REDUCE_COLUMNS ? columns[of_format] : finds_index(run->call.op->id) ? found[of_format] : rows[of_format];
+    launch->overlaps = true;
     cuda_take_array(launch, run, KERNEL_RESULT, &a->out);
     cuda_take_array(launch, run, 0, &a->x);
     if (a->splits > 1) cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &a->partial, 0);

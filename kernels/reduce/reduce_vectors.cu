@@ -233,6 +233,8 @@ static_assert((int)WARPS == (int)PIECE, "a warp for each column of a piece");
 /* ---- parts ---- */
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS) reduce_join(const __grid_constant__ reduce_vector_arguments arguments) {
+    grid_release();
+    grid_wait();
     reduce_vector_arguments whole = arguments;
     const int64_t result = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const bool finds = arguments.function == REDUCE_argmax || arguments.function == REDUCE_argmin;
@@ -259,7 +261,11 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) reduce_join(const __g
 }
 
 #define ENTRY(name, function, format, blocks) \
-    extern "C" __global__ void __launch_bounds__(CUDA_THREADS, blocks) name(const __grid_constant__ reduce_vector_arguments arguments) { function(format, &arguments); }
+    extern "C" __global__ void __launch_bounds__(CUDA_THREADS, blocks) name(const __grid_constant__ reduce_vector_arguments arguments) { \
+        grid_release();                                                                                                                   \
+        grid_wait();                                                                                                                      \
+        function(format, &arguments);                                                                                                     \
+    }
 #define ENTRIES(format)                                                \
     ENTRY(reduce_rows_##format, reduce_row, CUDA_##format, 3)          \
     ENTRY(reduce_found_##format, find_in_row, CUDA_##format, 3)        \

@@ -51,6 +51,8 @@ INLINE void softmax_chunk(const int format, const softmax_long_arguments *a, chu
 #define ENTRY(name, format)                                                                                                                \
     extern "C" __global__ void __launch_bounds__(CHUNK_THREADS_MOST, 3) name(const __grid_constant__ softmax_long_arguments arguments) {     \
         __shared__ chunk_room rooms[2];                                                                                                    \
+        grid_release();                                                                                                                    \
+        grid_wait();                                                                                                                       \
         softmax_chunk(format, &arguments, rooms);                                                                                          \
     }
 

@@ -28,6 +28,7 @@ size_t softmax_rows_workspace(const kernel_run *run) {
 static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     softmax_long_arguments *arguments = cuda_launch(&launch, "softmax_long", NULL, sizeof *arguments);
+    launch.overlaps = true;
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0], *tensors[] = {out, x};
     int64_t steps[2];
     cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 2, tensors, steps);

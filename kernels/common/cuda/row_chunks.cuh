@@ -121,6 +121,22 @@ INLINE void store_piece(const int format, uint64_t data, int64_t step, const row
     }
 }
 
+/* All pieces of a turn of 16-bit elements. */
+INLINE void store_turn(const int format, uint64_t data, int64_t step, const row_place *p, const row_values *values) {
+    const bool in_words = lies_in_words(format, data, step, p);
+    uint4 *to = (uint4 *)(data + (uint64_t)((int64_t)p->first * element_size(format)));
+#pragma unroll
+    for (int c = 0; c < PIECES_MOST; c++) {
+        float x[PIECE];
+        if (in_words && is_whole_piece(p, c)) {
+            to[c * p->group] = values->words[c];
+            continue;
+        }
+        unpack_halves(format, values->words[c], x);
+        EACH_OF_PIECE(i) if (is_inside(p, c, i)) ((uint16_t *)data)[(piece_col(p, c) + i) * step] = (uint16_t)pack_pair(format, x[i], 0);
+    }
+}
+
 /* ---- shared memory ---- */
 
 /* Where piece c of a turn is kept; the second half of f32 lies behind those of the other threads. Pieces behind the chunk have no room. */
