@@ -26,6 +26,22 @@ static bool lies_in_vectors(const kernel_run *run, const rotary_arguments *a, co
     return true;
 }
 
+/* Rows that differ in an axis along which cos and sin repeat, as heads do, become one item, where there are more items than threads. */
+static void share_angles(const chip_caps *chip, rotary_arguments *a, int64_t units) {
+    enum { SHARED = 4, THREADS = 2048 };   /* of a multiprocessor */
+    cuda_nest *nest = &a->nest;
+    a->shared = 1;
+    for (int axis = 0; axis < nest->rank && a->shared == 1; axis++) {
+        if (nest->strides[2][axis] != 0 || nest->strides[3][axis] != 0 || nest->dims[axis] % SHARED != 0 || nest->count / SHARED * units < (int64_t)chip->units * THREADS) continue;
+        a->shared = SHARED;
+        a->out_shared = nest->strides[0][axis];
+        a->x_shared = nest->strides[1][axis];
+        nest->dims[axis] /= SHARED;
+        nest->count /= SHARED;
+        for (int k = 0; k < 4; k++) nest->strides[k][axis] *= SHARED;
+    }
+}
+
 dw_status rotary_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     rotary_arguments *arguments = cuda_launch(&launch, "rotary", "rotary_rows", sizeof *arguments);
@@ -53,6 +69,7 @@ dw_status rotary_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
         launch.image = launch.entry = "rotary_vectors";
         launch.overlaps = true;
         units = (arguments->interleaved ? arguments->cols : units) / CUDA_VECTOR;
+        share_angles(run->chip, arguments, units);
     }
     cuda_grid_items(&launch, arguments->nest.count * units);
     return launcher->add(launcher, &launch);

@@ -1,36 +1,56 @@
-/* rotary of rows that lie side by side, at multiples of 16 bytes: eight elements and their partners a thread, in fp32. One thread reads all that it writes, so pairs may
+/* rotary of rows that lie side by side, at multiples of 16 bytes: eight elements and their partners a thread, in fp32, of up to four rows that
+ * have the same angles, as heads do. One thread reads all that it writes, so pairs may
  * be turned in place. Resources: no shared memory. Speed: README.md. */
 #include "kernels/common/cuda/vectors.cuh"
 #include "kernels/rotary/rotary_cuda.h"
 
-/* Elements i and those a half behind them. */
+/* Elements i and those a half behind them, of all rows that share their angles. */
 INLINE void turn_halves(const rotary_arguments *a, const int64_t *at, int64_t i) {
-    int64_t j = i + a->width / 2;
-    float x[PIECE], y[PIECE], cosine[PIECE], sine[PIECE], low[PIECE], high[PIECE];
-    load_vector(&a->x, at[1] + i, 1, x);
-    load_vector(&a->x, at[1] + j, 1, y);
-    load_vector(&a->cosine, at[2] + i, 1, cosine);
-    load_vector(&a->sine, at[3] + i, 1, sine);
-    EACH_OF_PIECE(k) low[k] = x[k] * cosine[k] - y[k] * sine[k];
-    load_vector(&a->cosine, at[2] + j, 1, cosine);
-    load_vector(&a->sine, at[3] + j, 1, sine);
-    EACH_OF_PIECE(k) high[k] = y[k] * cosine[k] + x[k] * sine[k];
-    store_vector(&a->out, at[0] + i, low);
-    store_vector(&a->out, at[0] + j, high);
+    const int64_t j = i + a->width / 2;
+    float low_cosine[PIECE], low_sine[PIECE], high_cosine[PIECE], high_sine[PIECE];
+    load_vector(&a->cosine, at[2] + i, 1, low_cosine);
+    load_vector(&a->sine, at[3] + i, 1, low_sine);
+    load_vector(&a->cosine, at[2] + j, 1, high_cosine);
+    load_vector(&a->sine, at[3] + j, 1, high_sine);
+#pragma unroll 2
+    for (int row = 0; row < a->shared; row++) {
+        const int64_t from = at[1] + row * a->x_shared, to = at[0] + row * a->out_shared;
+        float x[PIECE], y[PIECE], low[PIECE], high[PIECE];
+        load_vector(&a->x, from + i, 1, x);
+        load_vector(&a->x, from + j, 1, y);
+        EACH_OF_PIECE(k) low[k] = x[k] * low_cosine[k] - y[k] * low_sine[k];
+        EACH_OF_PIECE(k) high[k] = y[k] * high_cosine[k] + x[k] * high_sine[k];
+        store_vector(&a->out, to + i, low);
+        store_vector(&a->out, to + j, high);
+    }
 }
 
-/* Four pairs of neighbours. */
+/* Four pairs of neighbours, of the same rows. */
 INLINE void turn_neighbours(const rotary_arguments *a, const int64_t *at, int64_t i) {
-    float x[PIECE], cosine[PIECE], sine[PIECE], turned[PIECE];
-    load_vector(&a->x, at[1] + i, 1, x);
+    float cosine[PIECE], sine[PIECE];
     load_vector(&a->cosine, at[2] + i, 1, cosine);
     load_vector(&a->sine, at[3] + i, 1, sine);
+#pragma unroll 2
+    for (int row = 0; row < a->shared; row++) {
+        float x[PIECE], turned[PIECE];
+        load_vector(&a->x, at[1] + row * a->x_shared + i, 1, x);
 #pragma unroll
-    for (int k = 0; k < PIECE; k += 2) {
-        turned[k] = x[k] * cosine[k] - x[k + 1] * sine[k];
-        turned[k + 1] = x[k + 1] * cosine[k + 1] + x[k] * sine[k + 1];
+        for (int k = 0; k < PIECE; k += 2) {
+            turned[k] = x[k] * cosine[k] - x[k + 1] * sine[k];
+            turned[k + 1] = x[k + 1] * cosine[k + 1] + x[k] * sine[k + 1];
+        }
+        store_vector(&a->out, at[0] + row * a->out_shared + i, turned);
     }
-    store_vector(&a->out, at[0] + i, turned);
+}
+
+/* Eight elements behind the width. */
+INLINE void copy_rest(const rotary_arguments *a, const int64_t *at, int64_t i) {
+    const int bytes = a->x.element_bytes;
+    for (int row = 0; row < a->shared; row++) {
+        const int64_t from = at[1] + row * a->x_shared + i, to = at[0] + row * a->out_shared + i;
+        store_uint4(&a->out, to, bytes, load_uint4(&a->x, from, bytes));
+        if (bytes == 4) store_uint4(&a->out, to + 4, bytes, load_uint4(&a->x, from + 4, bytes));
+    }
 }
 
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS) rotary_vectors(const __grid_constant__ rotary_arguments arguments) {
@@ -44,10 +64,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) rotary_vectors(const 
         uint32_t unit = (uint32_t)(item - row * units);
         nest_offsets(&a->nest, row, 4, at);
         if (unit >= turned) {
-            int64_t i = a->width + (int64_t)(unit - turned) * CUDA_VECTOR;
-            const int bytes = a->x.element_bytes;
-            store_uint4(&a->out, at[0] + i, bytes, load_uint4(&a->x, at[1] + i, bytes));
-            if (bytes == 4) store_uint4(&a->out, at[0] + i + 4, bytes, load_uint4(&a->x, at[1] + i + 4, bytes));
+            copy_rest(a, at, a->width + (int64_t)(unit - turned) * CUDA_VECTOR);
         } else if (a->interleaved) {
             turn_neighbours(a, at, (int64_t)unit * CUDA_VECTOR);
         } else {

@@ -30,5 +30,5 @@ one() {
 export -f one
 export program driver
 for seed in $seeds; do echo "h200:$seed"; done | xargs -P 2 -I{} bash -c 'one {} "$@"' one "$folder" ${lines[@]+"${lines[@]}"}
-[ ${#lines[@]} -gt 0 ] || one h200,units=1:7 "$folder" tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt
+[ ${#lines[@]} -gt 0 ] || one h200,units=1:7 "$folder" tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt
 [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do echo "b200:$seed"; done | xargs -P 2 -I{} bash -c 'one {} "$@"' one "$folder" tests/conform/matmul.txt
