@@ -17,27 +17,25 @@ INLINE float read_row(const int format, const norm_long_arguments *a, const row_
     const int pieces = PIECES_MOST;
     const uint64_t residual = a->has_residual ? row_data(&a->residual, format, chunk_row_offset(&a->chunks, 3)) : 0;
     float total = 0;
+    bring_chunk(format, chunk, data, a->x_step, 0);
     EACH_TURN(*chunk, t) {
         const row_place p = turn_place(chunk, t);
-        row_values values, residuals;
-        load_turn(format, data, a->x_step, &p, 0, &values);
+        row_values residuals;
         if (a->has_residual) load_turn(format, residual, a->residual_step, &p, 0, &residuals);
         EACH_PIECE(c) {
             float x[PIECE], of_piece = 0;
-            piece_floats(format, &values, c, x);
+            take_piece(format, chunk, t, c, data, a->x_step, &p, 0, x);
             if (a->has_residual) {
                 float r[PIECE];
                 piece_floats(format, &residuals, c, r);
                 EACH_OF_PIECE(i) x[i] += r[i];
-                if (format != CUDA_f32) values.words[c] = pack_halves(format, x);
-                else EACH_OF_PIECE(i) values.x[c][i] = x[i];
-                piece_floats(format, &values, c, x);
+                if (format != CUDA_f32) unpack_halves(format, pack_halves(format, x), x);
                 store_piece(format, source->data, source->step, &p, c, x);
+                if (chunk->kept != 0 && has_room(chunk, &p, c)) keep_piece(format, chunk, t, c, x);
             }
             EACH_OF_PIECE(i) of_piece = a->centred ? of_piece + x[i] : fmaf(x[i], x[i], of_piece);
             total += of_piece;
         }
-        keep_turn(format, chunk, t, &p, &values);
     }
     return total;
 }

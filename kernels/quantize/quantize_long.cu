@@ -10,11 +10,11 @@ INLINE void quantize_chunk(const int format, const quantize_long_arguments *a, c
     const row_chunk chunk = place_chunk(&a->chunks, format, data, true);
     row_values values;
     float most = 0;
+    bring_chunk(format, &chunk, data, a->x_step, 0);
     EACH_TURN(chunk, t) {
         const row_place p = turn_place(&chunk, t);
-        load_turn(format, data, a->x_step, &p, 0, &values);
+        take_turn(format, &chunk, t, data, a->x_step, &p, &values);
         most = max_nan(most, largest_for_row(pieces, format, &a->out, &values));
-        keep_turn(format, &chunk, t, &p, &values);
     }
     most = chunk_max(&chunk, most, room);
     chunks_arrive(&chunk);

@@ -66,8 +66,9 @@ static int64_t parts_of(const chip_caps *chip, int64_t blocks, int64_t most) {
 }
 
 static reduce_way plan_rows(const kernel_run *run, reduce_vector_arguments *a) {
-    enum { WARP_LENGTH = 2048, PART_LENGTH = 8192 };
-    a->group = a->length <= WARP_LENGTH ? 32 : CUDA_THREADS;
+    enum { WARP_LENGTH = 2048, LONG_WARP_LENGTH = 8192, WARPS_OF_UNIT = 32, PART_LENGTH = 8192 };
+    const bool is_many = a->outer.count >= (int64_t)run->chip->units * WARPS_OF_UNIT;
+    a->group = a->length <= (is_many ? LONG_WARP_LENGTH : WARP_LENGTH) ? 32 : CUDA_THREADS;
     a->splits = a->group == 32 ? 1 : parts_of(run->chip, a->outer.count, ceil_div(a->length, PART_LENGTH));
     a->part = ceil_div(ceil_div(a->length + CUDA_VECTOR - 1, a->splits), CUDA_VECTOR) * CUDA_VECTOR;   /* pieces begin where 16 bytes do, before the row at worst */
     return REDUCE_ROWS;

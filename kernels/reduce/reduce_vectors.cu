@@ -181,17 +181,40 @@ INLINE int64_t inner_offset(const reduce_vector_arguments *a, int64_t line) {
     return at[0];
 }
 
-/* Eight columns of the lines that belong to the thread's warp. */
+/* Eight columns of four of the warp's lines. */
+INLINE void load_lines(const int format, const reduce_vector_arguments *a, uint64_t data, const row_place *p, bool in_words, int64_t line, int64_t end, row_values *values) {
+    const int function = a->function;
+#pragma unroll
+    for (int k = 0; k < ROWS_AT_ONCE; k++) {
+        const float nothing = nothing_of(function);
+        const uint64_t from = data + (uint64_t)(inner_offset(a, min(line + k * WARPS, end - 1)) * element_size(format));
+        if (in_words && format == CUDA_f32) {
+            piece_of_words(((const uint4 *)from)[p->first / 4], ((const uint4 *)from)[p->first / 4 + 1], values->x[k]);
+        } else if (in_words) {
+            values->words[k] = ((const uint4 *)from)[p->first / PIECE];
+        } else {
+            float x[PIECE];
+            load_piece(format, from, 1, p, 0, 0, x);
+            if (format != CUDA_f32) values->words[k] = pack_halves(format, x);
+            else EACH_OF_PIECE(i) values->x[k][i] = x[i];
+        }
+        if (line + k * WARPS < end) continue;
+        if (format != CUDA_f32) values->words[k] = make_uint4(pack_pair(format, nothing, nothing), pack_pair(format, nothing, nothing), pack_pair(format, nothing, nothing), pack_pair(format, nothing, nothing));
+        else EACH_OF_PIECE(i) values->x[k][i] = nothing;
+    }
+}
+
+/* All of the warp's lines. */
 INLINE void join_lines(const int format, const reduce_vector_arguments *a, uint64_t data, const row_place *p, int64_t begin, int64_t end, double *totals) {
     const int function = a->function;
+    const bool in_words = is_whole_piece(p, 0) && a->inner.rank == 1 && ((data + (uint64_t)(p->first * element_size(format))) | (uint64_t)(a->inner.strides[0][0] * element_size(format))) % 16 == 0;
 #pragma unroll 1
     for (int64_t line = begin; line < end; line += WARPS * ROWS_AT_ONCE) {
+        row_values values;
         float x[ROWS_AT_ONCE][PIECE];
+        load_lines(format, a, data, p, in_words, line, end, &values);
 #pragma unroll
-        for (int k = 0; k < ROWS_AT_ONCE; k++) {
-            if (line + k * WARPS < end) load_piece(format, data + (uint64_t)(inner_offset(a, line + k * WARPS) * element_size(format)), 1, p, 0, 0, x[k]);
-            else EACH_OF_PIECE(i) x[k][i] = nothing_of(function);
-        }
+        for (int k = 0; k < ROWS_AT_ONCE; k++) piece_floats(format, &values, k, x[k]);
         if (adds(function)) {
             EACH_OF_PIECE(i) totals[i] += (double)((x[0][i] + x[1][i]) + (x[2][i] + x[3][i]));
         } else if (function == REDUCE_prod) {
@@ -210,8 +233,8 @@ INLINE void join_lines(const int format, const reduce_vector_arguments *a, uint6
 INLINE void reduce_columns(const int format, const reduce_vector_arguments *a) {
     __shared__ double held[WARPS][PIECE][32];
     const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32, function = a->function;
-    const int64_t width = a->outer.dims[a->outer.rank - 1], line_pieces = (width + PIECE - 1) / PIECE, split = blockIdx.x % a->splits;
-    const int64_t piece = (int64_t)(blockIdx.x / a->splits) * 32 + lane, line = piece / line_pieces;
+    const int64_t width = a->outer.dims[a->outer.rank - 1], line_pieces = (width + PIECE - 1) / PIECE, tiles = gridDim.x / a->splits;
+    const int64_t split = blockIdx.x / tiles, piece = blockIdx.x % tiles * 32 + lane, line = piece / line_pieces;   /* blocks side by side read lines side by side */
     const bool is_there = line * width < a->outer.count;
     const row_place p = {0, (int)width, (int)(piece % line_pieces) * PIECE, 32};
     double totals[PIECE];
@@ -228,7 +251,7 @@ INLINE void reduce_columns(const int format, const reduce_vector_arguments *a) {
     for (int i = 1; i < WARPS; i++) total = join(function, total, held[i][warp][lane]);
     if (p.first + warp < p.cols) store_result(a, line * width + p.first + warp, split, total);
 }
-static_assert((int)WARPS == (int)PIECE, "a warp for each column of a piece");
+static_assert((int)WARPS == (int)PIECE && (int)ROWS_AT_ONCE == (int)PIECES_MOST, "a warp for each column of a piece; lines are held as pieces");
 
 /* ---- parts ---- */
 

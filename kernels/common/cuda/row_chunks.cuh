@@ -1,7 +1,7 @@
 /* Rows that are longer than a block's registers hold: the blocks of a cluster take a chunk each, in turns of 4 pieces a thread, and exchange their sums through shared memory.
  *
  *     a row:   | chunk of block 0: turn 0, turn 1, .. | chunk of block 1 | ..      a turn: piece 0 of threads 0, 1, .. | piece 1 of threads 0, 1, .. | .. | piece 3 ..
- *     a turn:  gmem -> registers (row_values) -> smem as it is in memory, 16 bytes a thread beside those of its neighbours; later passes read it there
+ *     a turn:  gmem -> smem as it is in memory, 16 bytes a thread beside those of its neighbours (cp.async); all passes read it there
  *
  * A thread reads what it has written itself, so nobody waits but for sums. Pieces begin where 16 bytes begin in memory, wherever the row does: what lies so is read and written in
  * whole words but for the row's two ends; what does not, element by element. */
@@ -64,6 +64,10 @@ INLINE void piece_of_words(uint4 low, uint4 high, float *x) {
 }
 
 INLINE void load_loose_piece(const int format, uint64_t data, int64_t step, const row_place *p, const int c, float fill, float *x) {
+    if (piece_col(p, c) >= p->cols) {
+        EACH_OF_PIECE(i) x[i] = fill;
+        return;
+    }
     EACH_OF_PIECE(i) x[i] = is_inside(p, c, i) ? element_at(format, data, (piece_col(p, c) + i) * step) : fill;
 }
 
@@ -145,19 +149,42 @@ INLINE uint32_t kept_address(const int format, const row_chunk *chunk, int turn,
 }
 INLINE bool has_room(const row_chunk *chunk, const row_place *p, const int c) { return piece_col(p, c) < chunk->place.cols; }
 
-INLINE void keep_turn(const int format, const row_chunk *chunk, int turn, const row_place *p, const row_values *values) {
+INLINE void keep_piece(const int format, const row_chunk *chunk, int turn, const int c, const float *x) {
+    const uint32_t at = kept_address(format, chunk, turn, c);
+    if (format == CUDA_f32) {
+        st_shared_f32x4(at, x[0], x[1], x[2], x[3]);
+        st_shared_f32x4(at + chunk->place.group * 16, x[4], x[5], x[6], x[7]);
+    } else {
+        st_shared_u32x4(at, pack_halves(format, x));
+    }
+}
+
+/* All of the thread's pieces are brought to shared memory, where it sees them behind this, if chunks are kept. All are on their way together and take no registers. */
+INLINE void bring_chunk(const int format, const row_chunk *chunk, uint64_t data, int64_t step, float fill) {
     if (chunk->kept == 0) return;
+#pragma unroll 1
+    for (int t = 0; t < chunk->turns; t++) {
+        const row_place p = turn_place(chunk, t);
+        const bool in_words = lies_in_words(format, data, step, &p);
+        const uint64_t from = data + (uint64_t)((int64_t)p.first * element_size(format));
 #pragma unroll
-    for (int c = 0; c < PIECES_MOST; c++) {
-        const uint32_t at = kept_address(format, chunk, turn, c);
-        if (!has_room(chunk, p, c)) continue;
-        if (format == CUDA_f32) {
-            st_shared_f32x4(at, values->x[c][0], values->x[c][1], values->x[c][2], values->x[c][3]);
-            st_shared_f32x4(at + p->group * 16, values->x[c][4], values->x[c][5], values->x[c][6], values->x[c][7]);
-        } else {
-            st_shared_u32x4(at, values->words[c]);
+        for (int c = 0; c < PIECES_MOST; c++) {
+            const uint32_t at = kept_address(format, chunk, t, c);
+            const uint64_t piece = from + (uint64_t)(c * p.group * PIECE * element_size(format));
+            if (!in_words || !is_whole_piece(&p, c)) continue;
+            cp_async_stream(at, (const void *)piece, 16);
+            if (format == CUDA_f32) cp_async_stream(at + p.group * 16, (const void *)(piece + 16), 16);
+        }
+#pragma unroll 1
+        for (int c = 0; c < PIECES_MOST; c++) {
+            float x[PIECE];
+            if ((in_words && is_whole_piece(&p, c)) || !has_room(chunk, &p, c)) continue;
+            load_loose_piece(format, data, step, &p, c, fill, x);
+            keep_piece(format, chunk, t, c, x);
         }
     }
+    cp_async_commit();
+    cp_async_wait(0);
 }
 
 /* A piece that was kept, as fp32, or the same read once more from where it lies. */
