@@ -27,6 +27,17 @@ INLINE void store_eight(const cuda_array *out, int64_t at, const float *x) {
     }
 }
 
+/* rows_scale by divisions of 32 bits, which rows and columns have here. */
+INLINE float scale_at(const cuda_rows *rows, uint32_t row, uint32_t col) {
+    const uint32_t matrix = row / (uint32_t)rows->matrix_rows, row_block = (row - matrix * (uint32_t)rows->matrix_rows) / (uint32_t)rows->block_rows, col_block = col / (uint32_t)rows->block_cols;
+    int64_t at = matrix * rows->scale_rows * rows->scale_cols;
+    if (rows->tiled) at += (int64_t)(row_block / 128 * (uint32_t)((rows->scale_cols + 3) / 4) + col_block / 4) * 512 + row_block % 32 * 16 + row_block % 128 / 32 * 4 + col_block % 4;
+    else at += row_block * rows->scale_cols + col_block;
+    if (rows->scale_format == CUDA_f32) return ((const float *)rows->scales)[at];
+    const uint8_t code = ((const uint8_t *)rows->scales)[at];
+    return rows->scale_format == CUDA_e8m0 ? small_from_e8m0(code) : small_from_e4m3(code);
+}
+
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS) dequantize_vectors(const __grid_constant__ dequantize_arguments arguments) {
     const dequantize_arguments *a = &arguments;
     grid_release();
@@ -48,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) dequantize_vectors(co
             from_bytes(&a->x, words.z, x + 8);
             from_bytes(&a->x, words.w, x + 12);
         }
-        const float scale = rows_scale(&a->x, row, col);
+        const float scale = scale_at(&a->x, (uint32_t)row, (uint32_t)col);
 #pragma unroll
         for (int i = 0; i < DEQUANTIZE_WIDTH; i++) x[i] *= scale;
         if (a->x.second_kind != 0) {

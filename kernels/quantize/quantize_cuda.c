@@ -110,7 +110,7 @@ static bool has_vectors(const kernel_run *run, const dequantize_arguments *a) {
     const dw_format element = num_info(x->format)->element;
     if (!chip_has(run->chip, CHIP_tma) || (element != DW_FORMAT_e4m3 && element != DW_FORMAT_e5m2 && element != DW_FORMAT_e2m1)) return false;
     if (out->format != DW_FORMAT_f32 && out->format != DW_FORMAT_bf16 && out->format != DW_FORMAT_f16) return false;
-    if (a->cols % DEQUANTIZE_WIDTH != 0 || a->cols > INT32_MAX || a->out_step != 1 || !cuda_lies_at_16(x->data) || !cuda_lies_at_16(out->data)) return false;
+    if (a->cols % DEQUANTIZE_WIDTH != 0 || a->cols > INT32_MAX || a->rows > INT32_MAX || a->out_step != 1 || !cuda_lies_at_16(x->data) || !cuda_lies_at_16(out->data)) return false;
     for (int axis = 0; axis < a->nest.rank; axis++)
         if (a->nest.strides[0][axis] % CUDA_VECTOR != 0) return false;
     return true;
