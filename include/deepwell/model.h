@@ -34,6 +34,7 @@ typedef struct dw_model_options {
     const char *weights;        /* a safetensors file, for graphs in text form */
     const char *kernels;        /* kernels that must be taken: "matmul=matmul_f32_avx2" */
     const char *tuning;         /* text that dw_tune gave: measured choices among kernels of a GPU; NULL: by estimates. MISMATCH for another chip, driver or build */
+    const char *tuning_name;    /* what messages call that text, such as its file; NULL: tuning */
     const dw_registry *registry;/* the caller's kernels; must outlive the model */
     unsigned flags;
 } dw_model_options;

@@ -242,7 +242,7 @@ def _options(precision: str | None, policy: PrecisionPolicy | str | None, regist
             raise Invalid(f"precision is '{precision}' and the policy's default '{policy.default}'; give one of them")
         precision = policy.default
     return Options(precision=precision, policy=policy if not isinstance(policy, PrecisionPolicy) or policy.rules else None, kernels=kernels, tuning=words,
-                   registry=None if registry is None or len(registry) == 0 else registry._core, threads=threads,
+                   tuning_name=None if tuning is None else os.fspath(tuning), registry=None if registry is None or len(registry) == 0 else registry._core, threads=threads,
                    sizes={k: int(v) for k, v in sizes.items() if v})
 
 

@@ -35,6 +35,7 @@ class Options:
     policy: PrecisionPolicy | str | None = None
     kernels: str | None = None
     tuning: str | None = None                               # the text
+    tuning_name: str | None = None                          # its file
     registry: Any = None
     device: str | None = None
     threads: int = 0
@@ -43,7 +44,7 @@ class Options:
     def model(self, graph: Any, dims: str | None, text: str = "", **more: Any) -> Any:
         """text: the graph's, whose module paths complete the names in a policy."""
         policy = self.policy.text(_MODULE.findall(text)) if isinstance(self.policy, PrecisionPolicy) else self.policy
-        known = {"precision": self.precision, "policy": policy, "kernels": self.kernels, "tuning": self.tuning, "registry": self.registry, "device": self.device,
+        known = {"precision": self.precision, "policy": policy, "kernels": self.kernels, "tuning": self.tuning, "tuning_name": self.tuning_name, "registry": self.registry, "device": self.device,
                  "threads": self.threads, "dims": dims}
         return _core.Model(graph, **{k: v for k, v in (known | more).items() if v})
 

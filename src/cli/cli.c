@@ -90,7 +90,8 @@ int cli_model_options(cli *cli, dw_model_options *options, char **policy) {
                                   .dims = cli->dim,
                                   .weights = cli->weights,
                                   .kernels = cli->kernels,
-                                  .tuning = cli->tuning_text};
+                                  .tuning = cli->tuning_text,
+                                  .tuning_name = cli->tuning_name};
     return -1;
 }
 

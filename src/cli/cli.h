@@ -18,6 +18,7 @@ typedef struct cli {
     const char *prompts[CLI_MOST_PROMPTS];   /* each --ids or --prompt, in order; ids and prompt are the last */
     int prompt_count;
     char *tuning_text;                       /* of --tuning, or of what tune has kept for the device; NULL: none */
+    char tuning_name[4096];                  /* its file */
     dw_context *context;
 } cli;
 

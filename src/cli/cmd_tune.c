@@ -60,16 +60,31 @@ static int find_file(cli *cli, char *path, size_t size) {
     return -1;
 }
 
+static int read_tuning(cli *cli, const char *path) {
+    snprintf(cli->tuning_name, sizeof cli->tuning_name, "%s", path);
+    return cli_read_text("tuning", path, &cli->tuning_text);
+}
+
+/* Kernels of a compiled file are settled (docs/cli.md). */
+static int is_compiled(const char *path) {
+    char first[8];
+    FILE *file = path != NULL ? fopen(path, "rb") : NULL;
+    const int is = file != NULL && fread(first, 1, sizeof first, file) == sizeof first && memcmp(first, "DEEPWELL", sizeof first) == 0;
+    if (file != NULL) fclose(file);
+    return is;
+}
+
 int cli_take_tuning(cli *cli) {
     char path[4096];
-    if (cli->tuning != NULL && strcmp(cli->command, "tune") != 0) return cli_read_text("tuning", cli->tuning, &cli->tuning_text);
-    if (strcmp(cli->command, "tune") == 0 || cli->device == NULL || strncmp(cli->device, "cuda", 4) != 0) return -1;
+    if (strcmp(cli->command, "tune") == 0) return -1;
+    if (cli->tuning != NULL) return read_tuning(cli, cli->tuning);
+    if (cli->device == NULL || strncmp(cli->device, "cuda", 4) != 0 || is_compiled(cli->file)) return -1;
     if (!find_folder(path, sizeof path) || access(path, R_OK) != 0) return -1;      /* nobody has tuned here */
     const int code = find_file(cli, path, sizeof path);
     if (code >= 0) return code;
-    if (access(path, R_OK) != 0) return -1;
+    if (access(path, F_OK) != 0) return -1;
     if (cli->verbose != NULL) fprintf(stderr, "tuning: %s\n", path);
-    return cli_read_text("tuning", path, &cli->tuning_text);
+    return read_tuning(cli, path);
 }
 
 static int write_text(const char *path, const char *text) {
@@ -91,7 +106,7 @@ static int tune_into(cli *cli, const dw_model_options *options, const char *path
     snprintf(lock, sizeof lock, "%s.lock", path);
     int file = make_folders(path) == 0 ? open(lock, O_CREAT | O_RDWR, 0666) : -1;
     if (file < 0 || flock(file, LOCK_EX) != 0) {
-        fprintf(stderr, "deepwell: IO: %s cannot be locked: %s\n", lock, strerror(errno));
+        fprintf(stderr, "deepwell: IO: %s cannot be locked: %s; --tuning FILE names another place\n", lock, strerror(errno));
         if (file >= 0) close(file);
         return CLI_FAILED;
     }
@@ -100,7 +115,7 @@ static int tune_into(cli *cli, const dw_model_options *options, const char *path
     if (code < 0) code = dw_tune(cli->context, cli->file, options, before, gather, &all) == DW_OK ? CLI_DONE : cli_fail(cli);
     const int measured = code == CLI_DONE || (code == CLI_FAILED && all.length > 0);      /* of a run that was interrupted, what it had measured */
     if (measured && (all.failed || write_text(path, all.bytes) != 0)) {
-        fprintf(stderr, "deepwell: IO: %s cannot be written: %s\n", path, strerror(errno));
+        fprintf(stderr, "deepwell: IO: %s cannot be written: %s; --tuning FILE names another place\n", path, strerror(errno));
         code = CLI_FAILED;
     } else if (measured) {
         cli_print(NULL, all.bytes, all.length);
@@ -121,6 +136,7 @@ int cli_tune(cli *cli) {
     else code = find_file(cli, path, sizeof path);
     if (code >= 0) return code;
     code = cli_model_options(cli, &options, &policy);
+    options.tuning_name = path;
     if (code < 0) code = tune_into(cli, &options, path);
     free(policy);
     return code;

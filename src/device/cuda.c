@@ -239,9 +239,9 @@ static bool take_option(char **at, const char *key, const char **value) {
 static bool read_name(char *at, cuda_asked *asked) {
     if (*at >= '0' && *at <= '9') {
         asked->number = strtol(at, &at, 10);
-        if (*at == ',') at++;
-        else if (*at != '\0') return false;
+        if (*at != ',' && *at != '\0') return false;
     }
+    if (*at == ',') at++;
     while (*at != '\0') {
         if (take_option(&at, "driver", &asked->path)) asked->is_named = true;
         else if (!take_option(&at, "libraries", &asked->libraries)) return false;
@@ -249,7 +249,7 @@ static bool read_name(char *at, cuda_asked *asked) {
     return asked->number <= 4095;
 }
 
-/* detail: "", "1", "1,driver=/path/library.so", "libraries=none". */
+/* detail: "", "1", "1,driver=/path/library.so", ",libraries=none". */
 dw_status device_cuda_open(dw_context *context, const char *detail, device **result) {
     char words[4096];
     cuda_asked asked = {.path = "libcuda.so.1"};
@@ -257,6 +257,18 @@ dw_status device_cuda_open(dw_context *context, const char *detail, device **res
     if ((size_t)snprintf(words, sizeof words, "%s", detail) >= sizeof words || !read_name(words, &asked))
         return base_fail(context, DW_INVALID, "device 'cuda:%s': expected cuda, cuda:N, or behind these, with commas, driver=LIBRARY and libraries=none, NAME or FOLDER", detail);
     return open_driver(context, &asked, result);
+}
+
+/* The chip in front of the options is a GPU. */
+static dw_status check_simulated(dw_context *context, const char *detail) {
+    char name[64];
+    chip_caps caps;
+    const size_t length = strcspn(detail, ",");
+    if (length == 0) return base_fail(context, DW_INVALID, "device 'sim%s%s': which chip is simulated? sim:h200, sim:b200 or another GPU of the chip table", detail[0] != '\0' ? ":" : "", detail);
+    snprintf(name, sizeof name, "%.*s", (int)(length < sizeof name ? length : sizeof name - 1), detail);
+    dw_status status = chip_find(context, name, 0, &caps);
+    if (status != DW_OK) return base_fail_at(context, status, "device sim:%s", detail);
+    return caps.kind == CHIP_GPU ? DW_OK : base_fail(context, DW_INVALID, "device 'sim:%s': %s is no GPU: name one, as sim:h200", detail, name);
 }
 
 /* detail: the chip, and the simulator's options. It lies beside this library. */
@@ -268,6 +280,7 @@ dw_status device_sim_open(dw_context *context, const char *detail, device **resu
     dw_status (*self)(dw_context *, const char *, device **) = device_sim_open;
     memcpy(&here, &self, sizeof here);
     *result = NULL;
+    TRY(check_simulated(context, detail));
     if (dladdr(here, &place) != 0 && place.dli_fname != NULL && strchr(place.dli_fname, '/') != NULL) {
         size_t folder = (size_t)(strrchr(place.dli_fname, '/') - place.dli_fname) + 1;
         if (folder + sizeof name <= sizeof path) snprintf(path, sizeof path, "%.*s", (int)folder, place.dli_fname);

@@ -59,6 +59,7 @@ dw_status cuda_driver_open(arena *arena, const char *path, const char *options, 
     driver->is_simulated = dlsym(driver->library, "deepwell_sim_configure") != NULL;
     cuda_result result = status == DW_OK ? driver->Init(0) : CUDA_OK;
     if (result != CUDA_OK) status = cuda_fail(context, driver, result, "cuInit");
+    if (result != CUDA_OK && options != NULL) status = base_fail_at(context, status, "%s, set to '%s'", path, options);
     if (status != DW_OK) cuda_driver_close(driver);
     return status;
 }

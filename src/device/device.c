@@ -20,8 +20,8 @@ const char *device_kind_meaning(int index) { return kinds[index].meaning; }
 
 dw_status device_open(dw_context *context, const char *name, device **result) {
     *result = NULL;
-    size_t length = strcspn(name, ":");
-    const char *detail = name[length] == ':' ? name + length + 1 : "";
+    size_t length = strcspn(name, ":,");
+    const char *detail = name[length] == ':' ? name + length + 1 : name + length;     /* "cuda,libraries=none" is the first of its kind */
     char list[256] = "";
     for (int i = 0; i < device_kind_count(); i++) {
         if (strlen(kinds[i].name) == length && memcmp(kinds[i].name, name, length) == 0) return kinds[i].open(context, detail, result);

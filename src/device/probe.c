@@ -50,6 +50,17 @@ static size_t cache_bytes(void) {
 #endif
 }
 
+static dw_status fail_unknown(dw_context *context, const char *level) {
+    char list[512] = "";
+    for (int i = 0; i < chip_count(); i++) {
+        chip_caps caps;
+        chip_row_caps(i, 1, &caps);
+        const size_t used = strlen(list);
+        if (caps.kind == CHIP_CPU) snprintf(list + used, sizeof list - used, "%scpu:%s", used > 0 ? ", " : "", caps.name + strlen("cpu-"));
+    }
+    return base_fail(context, DW_NOT_FOUND, "device 'cpu:%s' is not known; choose cpu, or one of its levels: %s", level, list);
+}
+
 dw_status device_probe_cpu(dw_context *context, const char *level, int threads, chip_caps *caps) {
     uint64_t have = cpu_features();
     char name[sizeof caps->name];
@@ -73,7 +84,7 @@ dw_status device_probe_cpu(dw_context *context, const char *level, int threads, 
             }
         }
     }
-    if (!found) return base_fail(context, DW_NOT_FOUND, "device 'cpu:%s' is not known; levels are the rows cpu-* of the chip table", level);
+    if (!found) return fail_unknown(context, level);
     read_model(caps->model, sizeof caps->model);
     long pages = sysconf(_SC_PHYS_PAGES), page = sysconf(_SC_PAGESIZE);
     caps->memory_bytes = positive(pages) * positive(page);

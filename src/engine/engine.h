@@ -186,7 +186,7 @@ dw_status engine_new_outputs(arena *arena, const plan *plan, const int64_t *symb
 dw_status engine_text_inputs(dw_session *session, arena *arena, int64_t count, const int64_t *ids, dw_named_tensor *inputs);
 
 /* tune.c: the text as choices for this model's device, in the model's arena; NULL for NULL. */
-dw_status engine_take_tuning(dw_model *model, const char *words, plan_tuning **tuning);
+dw_status engine_take_tuning(dw_model *model, const char *words, const char *name, plan_tuning **tuning);
 
 /* bench_op.c: is this an op's line ("matmul f32[7,96] ..") rather than a file? and its times. */
 bool engine_is_op_line(const char *line);

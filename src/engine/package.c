@@ -321,7 +321,7 @@ static dw_status read_header(reading *read, const char *header, size_t length)
 
 static dw_status refuse_options(const dw_model *model, const char *file, const dw_model_options *options)
 {
-    const char *asked = options->precision ? "precision" : options->policy ? "policy" : options->kernels ? "kernels" : options->chip ? "chip" : options->weights ? "weights" : NULL;
+    const char *asked = options->precision ? "precision" : options->policy ? "policy" : options->kernels ? "kernels" : options->tuning ? "tuning" : options->chip ? "chip" : options->weights ? "weights" : NULL;
     if (asked == NULL) return DW_OK;
     return base_fail(model->context, DW_INVALID, "%s is compiled: its %s is settled and it holds no fp32 weights; give the .pt2 it was made from", file, asked);
 }

@@ -107,6 +107,7 @@ static dw_status make_weights(trial *t, trial_weights *w) {
     TRY(take(t, t->c.in[t->weight], &w->copies[0], &w->bytes));
     w->count = 1;
     TRY(fill_rows(t, &w->copies[0], 2));
+    if (w->bytes < COLD_BYTES / 4 / TRIAL_COPIES) return DW_OK;     /* all copies together would stay in the cache, as it does in a run */
     while (w->count < TRIAL_COPIES && (size_t)w->count * w->bytes < COLD_BYTES) {
         dw_tensor *copy = &w->copies[w->count];
         TRY(take(t, t->c.in[t->weight], copy, &w->bytes));

@@ -271,6 +271,8 @@ static uint64_t hash_kernels(void) {
 static dw_status take_key(tuning *t, plan_tuning *key) {
     char driver[64];
     device *device = t->model->device;
+    if (device == NULL && t->model->chip.kind == CHIP_GPU)
+        return base_fail(t->context, DW_UNSUPPORTED, "a plan for another machine's %s is by estimates: measured choices are for the GPU itself, --device cuda", t->model->chip.name);
     if (device == NULL) return base_fail(t->context, DW_UNSUPPORTED, "the CPU's kernels are chosen by estimates, and none of them has variants: name a GPU, --device cuda");
     if (device->calls->driver == NULL || !device->calls->driver(device, driver, sizeof driver))
         return base_fail(t->context, DW_UNSUPPORTED, "%s is simulated, and a simulation says nothing of time: tune on the GPU itself", device->caps.model);
@@ -284,18 +286,23 @@ static bool is_same_key(const plan_tuning *a, const plan_tuning *b) {
     return strcmp(a->chip, b->chip) == 0 && strcmp(a->driver, b->driver) == 0 && strcmp(a->kernels, b->kernels) == 0;
 }
 
-dw_status engine_take_tuning(dw_model *model, const char *words, plan_tuning **result) {
+static dw_status parse_named(arena *arena, const char *name, const char *words, plan_tuning *tuning) {
+    dw_status status = plan_tuning_parse(arena, name != NULL ? name : "tuning", words, strlen(words), tuning);
+    return status == DW_SYNTAX ? base_fail_at(arena->context, status, "measured choices: put this text away, and tune anew") : status;
+}
+
+dw_status engine_take_tuning(dw_model *model, const char *words, const char *name, plan_tuning **result) {
     plan_tuning key = {0};
     tuning t = {.context = model->context, .model = model};
     *result = NULL;
     if (words == NULL) return DW_OK;
     arena_init(&t.arena, model->context);
     TRY_NEW(*result, &model->arena, 1);
-    dw_status status = plan_tuning_parse(&model->arena, "tuning", words, strlen(words), *result);
+    dw_status status = parse_named(&model->arena, name, words, *result);
     if (status == DW_OK) status = take_key(&t, &key);
     if (status == DW_OK && !is_same_key(*result, &key))
-        status = base_fail(model->context, DW_MISMATCH, "the tuning is of %s under %s, kernels %s; this is %s under %s, kernels %s: tune again", (*result)->chip, (*result)->driver,
-                           (*result)->kernels, key.chip, key.driver, key.kernels);
+        status = base_fail(model->context, DW_MISMATCH, "%s: the tuning is of %s under %s, kernels %s; this is %s under %s, kernels %s: tune again", name != NULL ? name : "tuning",
+                           (*result)->chip, (*result)->driver, (*result)->kernels, key.chip, key.driver, key.kernels);
     arena_free(&t.arena);
     return status;
 }
@@ -336,14 +343,14 @@ static void tell_scores(tuning *t) {
     text_add(&t->out, "\n");
 }
 
-static dw_status take_before(tuning *t, const char *before) {
+static dw_status take_before(tuning *t, const char *name, const char *before) {
     plan_tuning key = {0};
     TRY(take_key(t, &key));
     map_init(&t->choices.lines, &t->arena);
-    if (before != NULL) TRY(plan_tuning_parse(&t->arena, "tuning", before, strlen(before), &t->choices));
+    if (before != NULL) TRY(parse_named(&t->arena, name, before, &t->choices));
     if (before != NULL && !is_same_key(&t->choices, &key))
-        return base_fail(t->context, DW_MISMATCH, "the tuning that was there is of %s under %s, kernels %s; this is %s under %s, kernels %s: put it away, and tune anew", t->choices.chip,
-                         t->choices.driver, t->choices.kernels, key.chip, key.driver, key.kernels);
+        return base_fail(t->context, DW_MISMATCH, "%s: the tuning that was there is of %s under %s, kernels %s; this is %s under %s, kernels %s: put it away, and tune anew",
+                         name != NULL ? name : "tuning", t->choices.chip, t->choices.driver, t->choices.kernels, key.chip, key.driver, key.kernels);
     t->choices.chip = key.chip;
     t->choices.driver = key.driver;
     t->choices.kernels = key.kernels;
@@ -374,7 +381,9 @@ dw_status dw_tune(dw_context *context, const char *file, const dw_model_options 
     arena_init(&t.arena, context);
     text_init(&t.out, context);
     text_init(&t.skipped, context);
-    dw_status status = take_before(&t, before);
+    dw_status status = take_before(&t, options->tuning_name, before);
+    if (status == DW_OK && t.model->captured == NULL)
+        status = base_fail(context, DW_INVALID, "%s is compiled, with kernels that are settled: tune the .pt2 it was made from, and compile that again", file);
     if (status == DW_OK) status = tune_model(&t, sink, user);
     text_free(&t.skipped);
     text_free(&t.out);

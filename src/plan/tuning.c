@@ -48,6 +48,7 @@ dw_status plan_tuning_parse(arena *arena, const char *source, const char *bytes,
     *tuning = (plan_tuning){0};
     map_init(&tuning->lines, arena);
     TRY(scan_open(&scan, arena, source, bytes, length));
+    if (length > 0 && bytes[length - 1] != '\n') return base_fail(arena->context, DW_SYNTAX, "%s: the text ends inside of a line: it was cut short", source);
     if (scan.kind == SCAN_NEWLINE) TRY(scan_end_of_line(&scan));
     TRY(scan_expect(&scan, "tuning"));
     TRY(scan_string(&scan, &tuning->chip));

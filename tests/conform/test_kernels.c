@@ -1,10 +1,10 @@
 /* The conformance program: every line of the .txt files here on every kernel row that accepts it, at every instruction set level that this machine
  * has, beside the op's reference. Operands are random from three seeds; results, workspace and packed weights are filled with NaN before
  * and are watched for writes behind their ends; one and two threads must give the same bits, the latter in place where
- * the row may. A row of kernel.def that no line reaches is a failure.
+ * the row may; a simulated device, which gives the same bits every time, runs twice only for that. A row of kernel.def that no line reaches is a failure.
  * With arguments: only the lines of the files named, or one line given as words; errors are printed. --device D in front of them: the rows of that
  * device instead, with the operands in its memory; then --seeds N, where three take too long, --kernel NAME: of all rows this one,
- * --once: without the second run, of two threads and in place, and
+ * --once: without the second run, of two threads and in place, --times: with the processor's seconds of each line, and
  * --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
  * what lies between their parts is not compared).
  *
@@ -18,6 +18,7 @@
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #include "kernel/kernel.h"
 #include "device/device.h"
@@ -372,8 +373,9 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
         in[row->packs] = &hidden;
     }
     result results[THREADS][KERNEL_CASE_RESULTS], oracle = references[0];
+    const int runs = row->in_place < 0 && p->device != NULL && device_is_simulated(p->device) ? 1 : runs_each;
     if (is_quantised(c)) quantised_oracle(p, c, row, level, in, operands, packed.bytes, &oracle);
-    for (int t = 0; t < runs_each; t++) {
+    for (int t = 0; t < runs; t++) {
         for (int i = 0; i < c->n_out; i++) {
             result_create(c, i, row->strided_out && i == 0 && c->strided != 0 && !unwritten, &results[t][i]);
             out[i] = &results[t][i].tensor;
@@ -407,7 +409,7 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
         free(workspace.bytes);
         if (row->in_place >= 0) in[row->in_place] = given;
     }
-    for (int t = 0; t < runs_each; t++) {
+    for (int t = 0; t < runs; t++) {
         for (int i = 0; i < c->n_out; i++) free(results[t][i].memory.bytes);
     }
     if (is_quantised(c)) free(oracle.memory.bytes);
@@ -473,7 +475,10 @@ static void run_case(program *p, const kernel_case *c) {
 
 /* ---- files ---- */
 
+static bool times;   /* --times */
+
 static void run_line(program *p, const char *source, int number, const char *line) {
+    const clock_t begin = clock();
     arena arena;
     arena_init(&arena, p->context);
     dim_table *dims;
@@ -483,6 +488,7 @@ static void run_line(program *p, const char *source, int number, const char *lin
     run_case(p, &c);
     dim_table_destroy(dims);
     arena_free(&arena);
+    if (times) printf("%8.3f s %s:%d: %s\n", (double)(clock() - begin) / CLOCKS_PER_SEC, source, number, line);
 }
 
 static void run_file(program *p, const char *path) {
@@ -571,6 +577,10 @@ int main(int argc, char **argv) {
     }
     if (argc > first && strcmp(argv[first], "--once") == 0) {
         runs_each = 1;
+        first++;
+    }
+    if (argc > first && strcmp(argv[first], "--times") == 0) {
+        times = true;
         first++;
     }
     if (argc > first && strcmp(argv[first], "--unwritten") == 0) {

@@ -35,7 +35,15 @@ static void a_gpu_that_is_not_there_is_an_error(void **state) {
     dw_context *context = context_of();
     device *device;
     test_assert_fails(context, device_open(context, "cuda:3,driver=" DRIVER, &device), DW_NOT_FOUND, "the driver sees 1 GPU, counted from 0");
+    test_assert_fails(context, device_open(context, "cuda,driver=" DRIVER ",3", &device), DW_INVALID, "expected cuda, cuda:N");
     test_assert_fails(context, device_open(context, "cuda:x", &device), DW_INVALID, "expected cuda, cuda:N");
+    test_assert_fails(context, device_open(context, "sim", &device), DW_INVALID, "device 'sim': which chip is simulated?");
+    test_assert_fails(context, device_open(context, "sim:,seed=3", &device), DW_INVALID, "device 'sim:,seed=3': which chip is simulated?");
+    test_assert_fails(context, device_open(context, "sim:h300", &device), DW_NOT_FOUND, "chip 'h300' is not known; choose one of a100,");
+    test_assert_fails(context, device_open(context, "sim:cpu-avx2", &device), DW_INVALID, "cpu-avx2 is no GPU: name one, as sim:h200");
+    test_assert_fails(context, device_open(context, "cpu:mmx", &device), DW_NOT_FOUND, "device 'cpu:mmx' is not known; choose cpu, or one of its levels: cpu:");
+    assert_int_equal(device_open(context, "cuda,driver=" DRIVER, &device), DW_OK);
+    device_close(device);
     assert_int_equal(fake->live, 0);
     dw_context_destroy(context);
 }

@@ -5,14 +5,14 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "fuzz/run_kernels.h"
 #include "num/num.h"
-#include "sim/machine.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
 size_t LLVMFuzzerMutate(uint8_t *bytes, size_t length, size_t room);
 size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t length, size_t room, unsigned seed);
 
-enum { BUDGET = 4000, BUFFER = 1 << 16, DEVICE_MEMORY = 1 << 24, MAX_CHANGES = 4, SHARED_LIMIT = 1 << 17 };
+enum { BUDGET = 4000, BUFFER = 1 << 16, MAX_CHANGES = 4, SHARED_LIMIT = 1 << 17 };
 
 /* ---- the mutator ---- */
 
@@ -132,14 +132,8 @@ size_t LLVMFuzzerCustomMutator(uint8_t *bytes, size_t length, size_t room, unsig
 
 /* ---- the target ---- */
 
-static void require(dw_context *context, bool holds, const char *what) {
-    if (holds) return;
-    fprintf(stderr, "%s: %s\n", what, dw_context_error(context));
-    abort();
-}
-
 /* Of the line "// launch: grid=2 block=64,2 cluster=2 shared=1024", as tests/sim/tool_ptx.c has it, in bounds that a run of a millisecond has. */
-static void read_launch(const char *text, sim_launch *launch) {
+static void read_launch(const char *text, fuzz_launch *launch) {
     const char *line = strstr(text, "// launch:"), *end = line != NULL ? strchr(line, '\n') : NULL, *at;
     const struct { const char *name; uint32_t *values, most; } fields[] = {{"grid=", launch->grid, 4}, {"block=", launch->block, 1024}, {"cluster=", launch->cluster, 16}};
     if (end == NULL) return;
@@ -154,57 +148,17 @@ static void read_launch(const char *text, sim_launch *launch) {
     if (at != NULL && at < end) launch->dynamic_shared = (size_t)atoi(at + strlen("shared=")) % SHARED_LIMIT;
 }
 
-static bool make_buffer(sim_memory *memory, uint64_t *address) {
-    if (sim_memory_alloc(memory, BUFFER, address) != DW_OK) return false;
-    sim_allocation *a = sim_memory_find(memory, *address);
-    for (size_t i = 0; i < a->bytes; i++) a->host[i] = (uint8_t)(i * 37 >> 3);
-    memset(a->shadow, SHADOW_WRITTEN, a->bytes);
-    return true;
-}
-
-static void run_kernel(dw_context *context, sim_memory *memory, sim_code *code, const char *text, size_t length, const uint64_t buffers[2]) {
-    const bool strict = length % 3 != 0;   /* without some findings runs go on for longer */
-    const sim_options options = {.seed = length % 5, .budget = BUDGET, .races = strict, .uninitialised = strict, .exit_early = !strict, .phases_unseen = !strict, .loads_done = !strict,
-                                 .stores_done = !strict, .lanes_routed = !strict, .registers_by_warp = !strict, .sm_count = 4, .arch = code->module->arch, .shared_limit = SHARED_LIMIT};
-    uint8_t *params = calloc(1, code->param_bytes + 16);
-    sim_spares spares = {.lock = PTHREAD_MUTEX_INITIALIZER};
-    sim_launch launch = {.context = context, .code = code, .memory = memory, .options = &options, .grid = {1, 1, 1}, .block = {32, 1, 1}, .cluster = {1, 1, 1},
-                         .params = params, .epoch = 1, .spares = &spares};
-    if (params == NULL) return;
-    read_launch(text, &launch);
-    memcpy(params, buffers, 2 * sizeof *buffers);
-    dw_status status = sim_run(&launch);
-    require(context, status == DW_OK || dw_context_error(context)[0] != '\0', "an end without a message");
-    require(context, status != DW_INTERNAL, "a kernel makes us contradict ourselves");
-    sim_spares_free(&spares);
-    free(params);
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
-    const dw_context_options one_thread = {.threads = 1};
-    dw_context *context;
-    ptx_module *module;
+    const bool strict = length % 3 != 0;   /* without some findings runs go on for longer */
+    fuzz_launch launch = {.options = {.seed = length % 5, .budget = BUDGET, .races = strict, .uninitialised = strict, .exit_early = !strict, .phases_unseen = !strict, .loads_done = !strict,
+                                      .stores_done = !strict, .lanes_routed = !strict, .registers_by_warp = !strict, .sm_count = 4, .shared_limit = SHARED_LIMIT},
+                          .grid = {1, 1, 1}, .block = {32, 1, 1}, .cluster = {1, 1, 1}, .buffer_bytes = BUFFER};
     char *text = malloc(length + 1);
-    if (text == NULL || dw_context_create(&one_thread, &context) != DW_OK) {
-        free(text);
-        return 0;
-    }
+    if (text == NULL) return 0;
     memcpy(text, bytes, length);
     text[length] = '\0';
-    if (ptx_parse(context, "fuzz", text, length, &module) == DW_OK) {
-        sim_memory memory;
-        uint64_t buffers[2];
-        sim_memory_init(&memory, context, DEVICE_MEMORY);
-        if (make_buffer(&memory, &buffers[0]) && make_buffer(&memory, &buffers[1]) && sim_place_variables(context, module, &memory) == DW_OK) {
-            for (size_t i = 0; i < module->function_count && i < 4; i++) {
-                sim_code *code;
-                if (module->functions[i]->entry && sim_decode(context, module, module->functions[i], &code) == DW_OK) run_kernel(context, &memory, code, text, length, buffers);
-            }
-        }
-        sim_memory_free(&memory);
-        ptx_destroy(module);
-    }
-    dw_context_destroy(context);
+    read_launch(text, &launch);
     free(text);
+    fuzz_run_kernels(bytes, length, &launch);
     return 0;
 }

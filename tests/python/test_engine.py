@@ -112,6 +112,9 @@ def test_a_tuning_is_read_and_is_for_gpus(ir, tmp_path):
     file.write_text('tuning "NVIDIA H200" "CUDA 13.0" "0123456789abcdef"\n')
     with pytest.raises(dw.Unsupported, match="the CPU's kernels are chosen by estimates"):
         dw.compile(ir, tuning=file)
+    file.write_text('tuning "NVIDIA H200" "CUDA')
+    with pytest.raises(dw.Syntax, match=f"{file}: the text ends inside of a line"):
+        dw.compile(ir, tuning=file)
 
 
 def test_a_policy_reaches_the_layers(ir):

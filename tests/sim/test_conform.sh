@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Conformance of every GPU kernel on the simulated H200, under two schedules side by side: all lines of tests/conform on the PTX of the fatbins that ship. A row of
-# kernel.def that no line reaches fails. With --all, under more schedules. On a GPU of one multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too.
+# Conformance of every GPU kernel on the simulated H200, under two schedules: all lines of tests/conform on the PTX of the fatbins that ship. A row of kernel.def that no line reaches fails. With
+# --all, under more schedules. On a GPU of one multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
 driver=$DEEPWELL_BUILD/libdeepwell-sim.so
@@ -15,20 +15,23 @@ if [ ! -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ]; then   # a sanitizer's, whi
 fi
 [ "${1:-}" != --all ] || seeds="0 1 2 3 5 7 11 13 17"
 
-# chip:seed folder lines..
+# chip:seed files..
 one() {
-    local chip=${1%:*} seed=${1#*:} folder=$2
-    shift 2
+    local chip=${1%:*} seed=${1#*:} log begin
+    shift
+    log=$folder/$chip$seed
     begin=$(date +%s)
-    if DEEPWELL_SIM=$chip,seed=$seed,threads=1 "$program" --device "cuda:0,driver=$driver" --seeds 1 "$@" >"$folder/$chip$seed" 2>&1; then
-        echo "$chip, schedule $seed: $(grep -E '^[0-9]+ runs' "$folder/$chip$seed") in $(($(date +%s) - begin)) s: ${*:-every line of tests/conform}"
+    if DEEPWELL_SIM=$chip,seed=$seed,threads=1 "$program" --device "cuda:0,driver=$driver" --seeds 1 "$@" >"$log" 2>&1; then
+        echo "$chip, schedule $seed: $(grep -E '^[0-9]+ runs' "$log") in $(($(date +%s) - begin)) s: ${*:-every line of tests/conform}"
     else
-        cat "$folder/$chip$seed"
+        cat "$log"
         return 1
     fi
 }
 export -f one
-export program driver
-for seed in $seeds; do echo "h200:$seed"; done | xargs -P 2 -I{} bash -c 'one {} "$@"' one "$folder" ${lines[@]+"${lines[@]}"}
-[ ${#lines[@]} -gt 0 ] || one h200,units=1:7 "$folder" tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt
-[ ${#lines[@]} -gt 0 ] || for seed in $seeds; do echo "b200:$seed"; done | xargs -P 2 -I{} bash -c 'one {} "$@"' one "$folder" tests/conform/matmul.txt
+export program driver folder
+{
+    for seed in $seeds; do echo "h200:$seed ${lines[*]-}"; done     # the longest first
+    [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do echo "b200:$seed tests/conform/matmul.txt"; done
+    [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:7 tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
+} | xargs -P 2 -I{} bash -c 'one {}'
