@@ -15,7 +15,13 @@ const char *norm_rows_cuda_reject(const kernel_problem *problem, text *why) {
     return reason == NULL && op_quantize_round(problem->attrs) == NUM_ROUND_SEARCH ? row_parts_reject_width(x->dims[x->rank - 1], why) : reason;
 }
 
-double norm_rows_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.8); }
+/* The share of the bandwidth that long rows have is an H200's. */
+double norm_rows_cuda_cost(const kernel_problem *problem) {
+    const op_type *x = problem->in[0];
+    int64_t cols;
+    const bool is_long = dim_is_constant(x->dims[x->rank - 1], &cols) && row_is_long(cols);
+    return kernel_roofline(problem, DW_FORMAT_f32, 0.5, is_long ? 0.32 : 0.8);
+}
 
 size_t norm_rows_cuda_workspace(const kernel_run *run) {
     (void)run;

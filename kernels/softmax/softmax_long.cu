@@ -9,13 +9,15 @@ INLINE void softmax_chunk(const int format, const softmax_long_arguments *a, chu
     const uint64_t data = row_data(&a->x, format, chunk_row_offset(&a->chunks, 1));
     const row_chunk chunk = place_chunk(&a->chunks, format, data, false);
     const int pieces = PIECES_MOST;
+    row_values values;
     float most = -INFINITE, sum = 0;
-    bring_chunk(format, &chunk, data, a->x_step, -INFINITE);
     EACH_TURN(chunk, t) {
         const row_place p = turn_place(&chunk, t);
+        load_turn(format, data, a->x_step, &p, -INFINITE, &values);
+        keep_turn(format, &chunk, t, &p, &values);
         EACH_PIECE(c) {
             float x[PIECE];
-            take_piece(format, &chunk, t, c, data, a->x_step, &p, -INFINITE, x);
+            piece_floats(format, &values, c, x);
             EACH_OF_PIECE(i) most = max_nan(most, x[i]);
         }
     }

@@ -18,7 +18,13 @@ const char *softmax_rows_reject(const kernel_problem *problem, text *why) {
     return row_parts_reject_result(out, why);
 }
 
-double softmax_rows_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.8); }
+/* Shares of the bandwidth as an H200 has them: of long rows in 16 bits and in 32. */
+double softmax_rows_cost(const kernel_problem *problem) {
+    const op_type *x = problem->in[0];
+    int64_t cols;
+    const bool is_long = dim_is_constant(x->dims[x->rank - 1], &cols) && row_is_long(cols);
+    return kernel_roofline(problem, DW_FORMAT_f32, 0.5, !is_long ? 0.8 : x->format == DW_FORMAT_f32 ? 0.62 : 0.5);
+}
 
 size_t softmax_rows_workspace(const kernel_run *run) {
     (void)run;

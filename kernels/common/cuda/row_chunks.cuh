@@ -1,7 +1,7 @@
 /* Rows that are longer than a block's registers hold: the blocks of a cluster take a chunk each, in turns of 4 pieces a thread, and exchange their sums through shared memory.
  *
  *     a row:   | chunk of block 0: turn 0, turn 1, .. | chunk of block 1 | ..      a turn: piece 0 of threads 0, 1, .. | piece 1 of threads 0, 1, .. | .. | piece 3 ..
- *     a turn:  gmem -> smem as it is in memory, 16 bytes a thread beside those of its neighbours (cp.async); all passes read it there
+ *     a turn:  gmem -> smem as it is in memory, 16 bytes a thread beside those of its neighbours, through registers or by cp.async; later passes read it there
  *
  * A thread reads what it has written itself, so nobody waits but for sums. Pieces begin where 16 bytes begin in memory, wherever the row does: what lies so is read and written in
  * whole words but for the row's two ends; what does not, element by element. */
@@ -148,6 +148,22 @@ INLINE uint32_t kept_address(const int format, const row_chunk *chunk, int turn,
     return chunk->kept + (uint32_t)((turn * PIECES_MOST + c) * chunk->place.group * PIECE * element_size(format));
 }
 INLINE bool has_room(const row_chunk *chunk, const row_place *p, const int c) { return piece_col(p, c) < chunk->place.cols; }
+
+/* What load_turn read; of f32 faster than copies past the registers. */
+INLINE void keep_turn(const int format, const row_chunk *chunk, int turn, const row_place *p, const row_values *values) {
+    if (chunk->kept == 0) return;
+#pragma unroll
+    for (int c = 0; c < PIECES_MOST; c++) {
+        const uint32_t at = kept_address(format, chunk, turn, c);
+        if (!has_room(chunk, p, c)) continue;
+        if (format == CUDA_f32) {
+            st_shared_f32x4(at, values->x[c][0], values->x[c][1], values->x[c][2], values->x[c][3]);
+            st_shared_f32x4(at + p->group * 16, values->x[c][4], values->x[c][5], values->x[c][6], values->x[c][7]);
+        } else {
+            st_shared_u32x4(at, values->words[c]);
+        }
+    }
+}
 
 INLINE void keep_piece(const int format, const row_chunk *chunk, int turn, const int c, const float *x) {
     const uint32_t at = kept_address(format, chunk, turn, c);
