@@ -13,7 +13,7 @@
 /* ---- places of scales ---- */
 
 INLINE int64_t scales_of_row(const matmul_scales *x, int row) {
-    if (!x->tiled) return (int64_t)(row / x->row_blocks) * x->row_step;
+    if (!x->tiled) return (int64_t)(x->row_blocks == 1 ? row : row / 128) * x->row_step;
     int matrix = row < x->matrix_rows ? 0 : row / x->matrix_rows, own = row - matrix * x->matrix_rows;
     return matrix * x->matrix_step + (int64_t)(own / 128) * x->row_step + own % 32 * 16 + own % 128 / 32 * 4;
 }

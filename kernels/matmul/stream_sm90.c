@@ -52,11 +52,12 @@ static int planes_of(dw_format a, dw_format b) {
     }
 }
 
-/* The same of products in f16, where few enough rows are taken: 0: those in bf16 take them. */
-static int narrow_planes_of(dw_format a, dw_format b, int64_t m) {
-    if (weights_of(b)->narrow == NULL || a == DW_FORMAT_f32 || planes_of(a, b) == 0) return 0;
-    const bool fits = a == DW_FORMAT_f16 || a == DW_FORMAT_nvfp4 || a == DW_FORMAT_nvfp4_row || a == DW_FORMAT_fp8_tensor || a == DW_FORMAT_fp8_row || a == DW_FORMAT_fp8_1x128;
-    return m * (fits ? 1 : 2) > 8 ? 0 : fits ? 1 : 2;
+/* Are products in f16? Then one row is one. */
+static bool is_narrow(dw_format a, dw_format b, int64_t m) { return m <= 8 && weights_of(b)->narrow != NULL && a != DW_FORMAT_f32 && planes_of(a, b) > 0; }
+
+/* Has f16 the range of all their elements, block scales applied? */
+static bool fits_f16(dw_format a) {
+    return a == DW_FORMAT_f16 || a == DW_FORMAT_nvfp4 || a == DW_FORMAT_nvfp4_row || a == DW_FORMAT_fp8_tensor || a == DW_FORMAT_fp8_row || a == DW_FORMAT_fp8_1x128;
 }
 
 static int64_t most_rows(dw_format a, dw_format b) { return 64 / planes_of(a, b); }
@@ -126,7 +127,7 @@ double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
     const int bits = dw_format_bits(b);
     const double bytes = (double)n * (double)num_row_bytes(b, k), start = (bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6) - FILLED_AHEAD_US;
     double share = rows > 16 ? 0.06 : bits == 16 ? (rows <= 2 ? 0.86 : rows <= 8 ? 0.27 : 0.2) : bits == 8 ? (rows <= 8 ? 0.6 : 0.49) : 0.35;
-    if (narrow_planes_of(a, b, m) > 0) share = bits == 8 ? 0.86 : 0.52;
+    if (is_narrow(a, b, m)) share = bits == 8 ? 0.86 : 0.52;
     return start + 1e6 * bytes / (chip->bytes_per_s * share);
 }
 
@@ -179,18 +180,20 @@ static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher,
     const stream_weights *weights = weights_of(b->format);
     int64_t n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1];
     bool halves = matmul_halves_columns(&run->post);
-    const int narrow = groups > 0 ? 0 : narrow_planes_of(a->format, b->format, m), planes = narrow > 0 ? narrow : planes_of(a->format, b->format);
+    const bool narrow = groups == 0 && is_narrow(a->format, b->format, m);
+    const int planes = narrow ? 1 : planes_of(a->format, b->format);
     stream_division d = divide(b->format, m, planes, cols, halves, k, groups, run->chip->units);
     kernel_launch launch;
-    stream_arguments *g = cuda_launch(&launch, weights->image, groups > 0 ? weights->groups[d.size] : narrow > 0 ? weights->narrow : weights->entries[d.size], sizeof *g);
+    stream_arguments *g = cuda_launch(&launch, weights->image, groups > 0 ? weights->groups[d.size] : narrow ? weights->narrow : weights->entries[d.size], sizeof *g);
     matmul_take_epilogue(&launch, run, groups > 0 ? 3 : 2, &g->epilogue);
     if (groups > 0) matmul_take_groups(&launch, run, 0, groups, &g->groups);
-    if (narrow > 0 && dw_format_bits(b->format) == 4) g->epilogue.alpha = 16384;
+    if (narrow && dw_format_bits(b->format) == 4) g->epilogue.alpha = 16384;
     else if (b->format == DW_FORMAT_nvfp4 || b->format == DW_FORMAT_nvfp4_row) g->epilogue.alpha = 65536;
     g->m = (int32_t)m;
     g->n = (int32_t)n;
     g->k = (int32_t)k;
     g->planes = planes;
+    g->ranged = narrow && !fits_f16(a->format);
     g->across = d.across;
     g->width = d.width;
     g->tiles = (int32_t)d.tiles;

@@ -22,6 +22,7 @@
 #include "kernels/common/cuda/ptx_half.cuh"
 #include "kernels/common/cuda/ptx_mma.cuh"
 #include "kernels/common/cuda/ptx_policy.cuh"
+#include "kernels/common/cuda/ptx_warp.cuh"
 #include "kernels/matmul/groups.cuh"
 #include "kernels/matmul/rows.cuh"
 #include "kernels/matmul/stream_sm90.h"
@@ -394,7 +395,7 @@ INLINE void multiply_block(const stream_arguments *g, const stream_shape s, cons
 INLINE void find_rows(const stream_arguments *g, const stream_shape s, uint32_t list, stream_cursor *c) {
     bool halves = g->epilogue.halving >= 0;
     int tile = c->tile, before = take_group(g, s, list, &tile).group * g->n, t = threadIdx.x % 4;
-    const int lane = threadIdx.x % 32, left = (tile * g->width + threadIdx.x / 32 % g->across) * (halves ? 8 : 16);
+    const int lane = threadIdx.x % 32, left = (tile * g->width + (threadIdx.x / 32 & (g->across - 1))) * (halves ? 8 : 16);
     int at = c->step * STREAM_STEP_BYTES + lane % 8 * 16, block = c->step * step_blocks(s);
     if (s.weights == STREAM_NVFP4) block += s.narrow ? t * 4 : t / 2 * 4;
     if (s.weights == STREAM_MXFP4 && s.narrow) block += t % 2 * 4;
@@ -409,6 +410,12 @@ INLINE void find_rows(const stream_arguments *g, const stream_shape s, uint32_t 
         int64_t scale = scales_of_row(&g->b.scales, min(offset + lane / 4, last) + before);
         c->scales[own_words(s, 1) == 0 ? 0 : i] = (const uint8_t *)g->b.scales.data + (s.weights == STREAM_E4M3_BLOCK ? (scale + block) * 4 : scale + (block >> 2) * g->b.scales.quad_step);
     }
+}
+
+/* g, of which the compiler knows nothing: what is read there it does not keep in registers for it. */
+INLINE const stream_arguments *arguments_anew(const stream_arguments *g) {
+    asm volatile("" : "+l"(g));
+    return g;
 }
 
 INLINE void next_step(const stream_arguments *g, const stream_shape s, uint32_t list, stream_cursor *c, int along, int first, int end, int stride, int tiles) {
@@ -426,7 +433,7 @@ INLINE void next_step(const stream_arguments *g, const stream_shape s, uint32_t 
     }
     c->step = first;
     c->tile += stride;
-    if (c->tile < tiles) find_rows(g, s, list, c);
+    if (c->tile < tiles) find_rows(arguments_anew(g), s, list, c);
 }
 
 /* What comes behind the ring of this block's first tile, into the second-level cache: g->ahead bytes of each row from step first up to step end. */
@@ -437,26 +444,27 @@ INLINE void fetch_ahead(const stream_arguments *g, int tile, int first, int end)
     if (threadIdx.x < 16 * g->width && col < (halves ? g->epilogue.half : g->n) && bytes >= 16) prefetch_bytes((const uint8_t *)g->b.data + row * g->b.row_bytes + at, bytes & ~15);
 }
 
+INLINE int log2_of(int x) { return 31 - __clz(x); }
+
 /* A block (or cluster, whose blocks share k) takes every stride-th tile. When its whole k fits, a is brought once; else slab by slab for each tile. */
 INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
-    int blocks = cluster_blocks(), rank = cluster_rank(), stride = gridDim.x / blocks;
-    int lane = threadIdx.x % 32, along = warp_count(s) / g->across, rows = g->m * g->planes;
-    int first = (int)((int64_t)g->steps * rank / blocks), end = (int)((int64_t)g->steps * (rank + 1) / blocks), mine = first + threadIdx.x / 32 / g->across;
-    int unit_bytes = step_depth(s) / 8 * rows * 16, slab_bytes = g->slab_steps * (unit_bytes + (s.weights == STREAM_E4M3_BLOCK ? rows * 4 : 0));
+    const int blocks = cluster_blocks(), rank = cluster_rank(), of_blocks = log2_of(blocks), of_across = log2_of(g->across), stride = gridDim.x >> of_blocks;
+    int lane = threadIdx.x % 32, along = warp_count(s) >> of_across, rows = g->m * g->planes;
+    int first = g->steps * rank >> of_blocks, end = g->steps * (rank + 1) >> of_blocks, mine = first + (threadIdx.x / 32 >> of_across);
+    int unit_bytes = step_depth(s) / 8 * rows * 16, slab_bytes = g->slab_steps * (unit_bytes + (s.narrow || s.weights == STREAM_E4M3_BLOCK ? rows * 4 : 0));
     uint32_t ring = shared_address(shared), slab = ring + STREAM_STAGES(s.tiles) * stage_bytes(s), slab_scales = slab + g->slab_steps * unit_bytes;
     uint32_t list = slab + (slab_bytes + 15) / 16 * 16, sums_at = list + (s.groups ? STREAM_LIST_BYTES : 0);
     uint32_t places[8];
-    float sums[8][4], factors[2][2];
-    __shared__ uint32_t ranges[16];
-    const narrow_place place = narrow_place_of(s);
+    float sums[8][4];
+    const narrow_place place = narrow_place_of(s, sums_at);
 #pragma unroll
     for (int i = 0; i < s.tiles; i++) {
         places[i] = min(i * 8 + lane / 4, rows - 1) * 64 + lane % 4 * 16;
         sums[i][0] = sums[i][1] = sums[i][2] = sums[i][3] = 0;
     }
     const int aligned = alignment_of(g, s);
-    stream_cursor cursor = {(int)blockIdx.x / blocks, mine};
+    stream_cursor cursor = {(int)blockIdx.x >> of_blocks, mine};
     const uint64_t policy = policy_first();
     const bool early = !s.groups && g->b_is_constant;
     grid_release();
@@ -464,7 +472,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     const int tiles = s.groups ? g->tiles * list_groups(g, s, list) : g->tiles;
     if (s.groups && threadIdx.x < 32) clear_rest(&g->epilogue, &g->groups, g->m);
     if (!s.groups || cursor.tile < tiles) find_rows(g, s, list, &cursor);
-    if (threadIdx.x / 32 % g->across >= g->width) mine = end;
+    if ((int)(threadIdx.x / 32 & (g->across - 1)) >= g->width) mine = end;
     if (mine >= end) cursor.tile = tiles;
     for (int i = 0; i < STREAM_STAGES(s.tiles) - 1; i++) {
         if (cursor.tile < tiles) {
@@ -475,26 +483,27 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
         if (early) cp_async_wait(0);          /* one stage after the other: what small launches in front still read does not wait behind all of them */
     }
     if (early) {
-        if (aligned & 1) fetch_ahead(g, (int)blockIdx.x / blocks, first + along * (STREAM_STAGES(s.tiles) - 1), end);
+        if (aligned & 1) fetch_ahead(g, (int)blockIdx.x >> of_blocks, first + along * (STREAM_STAGES(s.tiles) - 1), end);
         grid_wait();
     }
     float all = g->epilogue.alpha;
     for (int i = 0; i < 2; i++)
         if (g->epilogue.alpha_at[i] != 0) all *= *(const float *)g->epilogue.alpha_at[i];
     int stage = 0, filled = -1;
-    for (int tile = blockIdx.x / blocks; tile < tiles; tile += stride) {
+    for (int tile = blockIdx.x >> of_blocks; tile < tiles; tile += stride) {
         int step = mine;
         for (int begin = first; begin < end; begin += g->slab_steps) {
             int stop = min(begin + g->slab_steps, end);
             if (filled != begin) {
                 stream_batch batch;
-                fetch_units(g, s, begin, (stop - begin) * (step_depth(s) / 8), threadIdx.x, &batch);
+                narrow_batch narrow;
+                narrow_spans spans;
+                if (s.narrow) spans = fetch_spans(g, s, begin, stop - begin, &narrow);
+                else fetch_units(g, s, begin, (stop - begin) * (step_depth(s) / 8), threadIdx.x, &batch);
                 if (filled >= 0) __syncthreads();
-                if (s.narrow) fill_narrow(g, s, slab, slab_scales, ranges, begin, stop - begin, &batch);
+                if (s.narrow) fill_narrow(g, s, slab, slab_scales, begin, stop - begin, &narrow, &spans);
                 else fill_slab(g, s, slab, slab_scales, begin, stop - begin, &batch);
                 __syncthreads();
-#pragma unroll
-                for (int i = 0; s.narrow && i < 2 * s.tiles; i++) factors[i / 2][i % 2] = range_factor(g, ranges, min(i / 2 * 8 + lane % 4 * 2 + i % 2, rows - 1));
                 filled = begin;
             }
 #pragma unroll 1
@@ -513,7 +522,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
                 cp_async_commit();
                 stage = stage == STREAM_STAGES(s.tiles) - 1 ? 0 : stage + 1;
                 uint32_t units = slab + (step - begin) * unit_bytes;
-                if (s.narrow) multiply_narrow(s, full, &place, units, rows, places, slab_scales + (step - begin) * rows * 4, factors, sums);
+                if (s.narrow) multiply_narrow(s, full, &place, units, rows, places, slab_scales + (step - begin) * rows * 4, sums);
                 else if (s.weights == STREAM_E4M3_BLOCK) multiply_block(g, s, &part, units, rows, places, slab_scales + (step - begin) * rows * 4, sums);
                 else multiply_part(s, &part, units, rows, places, sums);
             }

@@ -18,8 +18,9 @@ typedef struct stream_arguments {
     matmul_epilogue epilogue;
     matmul_rows a, b;
     int32_t m, n, k;
-    int32_t planes;               /* bf16 numbers whose sum an element of a is: 1, 2 (f16) or 3 (f32) */
-    int32_t across;               /* warps of a block side by side along n; the others share k */
+    int32_t planes;               /* bf16 numbers whose sum an element of a is: 1, 2 (f16) or 3 (f32); 1 where products are in f16 */
+    int32_t ranged;               /* products in f16: a's numbers are brought into its range by powers of two */
+    int32_t across;               /* warps of a block side by side along n, a power of two; the others share k, as do the blocks of a cluster, a power of two */
     int32_t width;                /* of these warps, those that have columns: 16 each (8 where a step halves) */
     int32_t tiles;                /* of width times as many columns */
     int32_t steps;                /* of k */

@@ -1,8 +1,16 @@
-/* Of f16 pairs: stores, and mma.sync that begins a sum (fragments: ptx_mma.cuh), one function an instruction. */
+/* Of f16 pairs: halves, stores, and mma.sync that begins a sum (fragments: ptx_mma.cuh), one function an instruction. */
 #ifndef KERNELS_PTX_HALF_CUH
 #define KERNELS_PTX_HALF_CUH
 
 #include "kernels/common/cuda/ptx_ldst.cuh"
+
+/* The lower half of a pair (which 0) or the upper one, twice: no instruction where the pair is a factor. */
+PTX uint32_t half_twice(uint32_t pair, const int which) {
+    uint32_t twice;
+    if (which == 0) asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\nmov.b32 %0, {low, low};\n}" : "=r"(twice) : "r"(pair));
+    else asm("{\n.reg .b16 low, high;\nmov.b32 {low, high}, %1;\nmov.b32 %0, {high, high};\n}" : "=r"(twice) : "r"(pair));
+    return twice;
+}
 
 PTX void st_shared_u32x2(uint32_t address, uint32_t x, uint32_t y) { asm volatile("st.shared.v2.u32 [%0], {%1, %2};" ::"r"(address), "r"(x), "r"(y) : "memory"); }
 

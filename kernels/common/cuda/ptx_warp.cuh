@@ -1,0 +1,14 @@
+/* What all lanes of a warp compute together and C has no word for, one function an instruction. */
+#ifndef KERNELS_PTX_WARP_CUH
+#define KERNELS_PTX_WARP_CUH
+
+#include "kernels/common/cuda/ptx_mbarrier.cuh"
+
+/* The largest of the 32. */
+PTX uint32_t redux_max(uint32_t x) {
+    uint32_t y;
+    asm volatile("redux.sync.max.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+
+#endif
