@@ -6,7 +6,7 @@
  *   a of a slab       gmem -> reg -> f16 in smem, a row's 32 k as 64 bytes: 16 for each of a quad's four lanes
  *
  * An element of a is one f16 number. Where its format has a longer range (bf16, MX), 256 k of a row, a span, are multiplied by a power of two that brings the largest
- * of them into [2^14, 2^15): elements down to 2^-31 of it are exact, lesser ones are off by 2^-40 of it at most. Pairs of e2m1 carry 2^-14, which alpha gives back.
+ * of them into [2^14, 2^15): elements down to 2^-31 of it are exact, lesser ones are off by 2^-39 of it at most. Pairs of e2m1 carry 2^-14, which alpha gives back.
  * What the machine has least of are bit operations, 16 lanes a cycle: of e2m1 they are 9 for 8 elements. */
 #ifndef KERNELS_MATMUL_STREAM_NARROW_SM90_CUH
 #define KERNELS_MATMUL_STREAM_NARROW_SM90_CUH

@@ -127,7 +127,7 @@ double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
     const int bits = dw_format_bits(b);
     const double bytes = (double)n * (double)num_row_bytes(b, k), start = (bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6) - FILLED_AHEAD_US;
     double share = rows > 16 ? 0.06 : bits == 16 ? (rows <= 2 ? 0.86 : rows <= 8 ? 0.27 : 0.2) : bits == 8 ? (rows <= 8 ? 0.6 : 0.49) : 0.35;
-    if (is_narrow(a, b, m)) share = bits == 8 ? 0.86 : 0.52;
+    if (is_narrow(a, b, m)) share = bits == 8 ? (m <= 2 ? 0.86 : 0.62) : m <= 2 ? 0.66 : 0.42;
     return start + 1e6 * bytes / (chip->bytes_per_s * share);
 }
 
