@@ -57,14 +57,25 @@ static int64_t clamped(int64_t value, int bits, bool is_signed) {
     return value < least ? least : value > most ? most : value;
 }
 
+/* The range of a part of d that saturates, as an H200 has it: what is negative becomes the largest number too. */
+static int64_t saturated_part(int64_t value, int bits, bool is_signed) {
+    const int64_t most = clamped(INT64_MAX, bits, is_signed);
+    return value < 0 || value > most ? most : value;
+}
+
+/* Three rules are an H200's, where the ISA's pseudocode has others: parts of d saturate as above, but shifts to the range of 32 bits; d.h1 takes the upper half of the value; and what is
+ * compared with c is cut to 32 bits before, c's sign being d's (of vset, a's). */
 static uint32_t scalar(const sim_op *op, const video_op *v, uint32_t a, uint32_t b, uint32_t c) {
-    const int64_t third = v->d_signed ? (int64_t)(int32_t)c : (int64_t)c;
+    const bool c_signed = v->what == VSET ? v->a_signed : v->d_signed;
+    const int64_t third = c_signed ? (int64_t)(int32_t)c : (int64_t)c;
     int64_t value = combine(op, v, extract(a, v->a.parts[0], v->a_bits, v->a_signed), extract(b, v->b.parts[0], v->b_bits, v->b_signed));
-    if (sim_has(&op->mods, SIM_MOD_sat)) value = clamped(value, v->merge_bits > 0 ? v->merge_bits : 32, v->d_signed);
+    if (sim_has(&op->mods, SIM_MOD_sat)) value = v->merge_bits > 0 && v->what != VSHR ? saturated_part(value, v->merge_bits, v->d_signed) : clamped(value, 32, v->d_signed);
+    if (sim_has(&op->mods, SIM_MOD_min) || sim_has(&op->mods, SIM_MOD_max)) value = v->d_signed ? (int64_t)(int32_t)value : (int64_t)(uint32_t)value;
     if (sim_has(&op->mods, SIM_MOD_add)) value += third;
     if (sim_has(&op->mods, SIM_MOD_min)) value = value < third ? value : third;
     if (sim_has(&op->mods, SIM_MOD_max)) value = value > third ? value : third;
     if (v->merge_bits == 0) return (uint32_t)value;
+    if (v->merge_bits == 16 && v->merge_at == 16) value >>= 16;
     const uint32_t mask = ((1u << v->merge_bits) - 1) << v->merge_at;
     return (c & ~mask) | ((uint32_t)value << v->merge_at & mask);
 }
@@ -170,6 +181,20 @@ static bool read_operation(const char *opcode, video_op *v) {
     return false;
 }
 
+/* Scalar forms in which an H200 departs from the ISA's pseudocode by no rule that is known; vmad has its own. */
+static bool departs(const sim_decoding *d, const video_op *v) {
+    const bool compares_with_c = sim_mod(d, SIM_MOD_min) || sim_mod(d, SIM_MOD_max), any_signed = v->a_signed || v->b_signed;
+    switch (v->what) {
+    case VSHL: return compares_with_c || sim_mod(d, SIM_MOD_sat);
+    case VADD:
+        if (sim_mod(d, SIM_MOD_sat) && !v->d_signed && !any_signed && v->a_bits == 32 && v->b_bits == 32) return true;
+        return compares_with_c && !v->d_signed && any_signed;
+    case VSUB: return compares_with_c && !v->d_signed && any_signed;
+    case VMAX: return compares_with_c && v->d_signed && !any_signed;
+    default: return false;
+    }
+}
+
 sim_handler select_video(sim_decoding *d) {
     const ptx_instruction *in = d->instruction;
     const bool second = sim_mod(d, SIM_MOD_add) || sim_mod(d, SIM_MOD_min) || sim_mod(d, SIM_MOD_max);
@@ -191,18 +216,24 @@ sim_handler select_video(sim_decoding *d) {
         return NULL;
     }
     if (v->what == VMAD) {
-        const bool minus_a = in->operands[1].minus, minus_b = in->operands[2].minus;
+        const bool minus_a = in->operands[1].minus, minus_b = in->operands[2].minus, saturates = sim_mod(d, SIM_MOD_sat);
         const bool whole_unsigned = (!v->a_signed && v->a_bits == 32) || (!v->b_signed && v->b_bits == 32);
         v->negate_product = minus_a != minus_b;
         v->negate_c = in->operands[3].minus;
-        if ((v->negate_product && v->negate_c) || (v->plus_one && (minus_a || minus_b || v->negate_c))) {
+        const bool negates = minus_a || minus_b || v->negate_c, is_unsigned = !v->a_signed && !v->b_signed && !negates;
+        if ((v->negate_product && v->negate_c) || (v->plus_one && negates)) {
             d->why = "vmad negates its product or c, not both, and with .po neither";
             return NULL;
         }
-        if ((minus_a && minus_b) || ((minus_a || minus_b || v->negate_c) && whole_unsigned)) {
-            d->why = "vmad with a and b negated, or with a whole unsigned word beside a negated operand: an H200 has other results than the ISA tells";
+        if ((minus_a && minus_b) || (whole_unsigned && (negates || saturates || v->shift > 0)) || (is_unsigned && (saturates || (v->d_signed && v->shift > 0)))) {
+            d->why = "vmad with a and b negated; with a whole unsigned word and a negation, .sat, .shr7 or .shr15; unsigned with .sat, or with a signed d and a shift: an H200 has other results than the ISA tells";
             return NULL;
         }
+    }
+    if (v->lanes == 1 && departs(d, v)) {
+        d->why = "vshl with .sat, .min or .max; .min or .max with vadd and vsub of a signed operand to .u32 and with vmax of unsigned ones to .s32; vadd.u32.u32.u32.sat of whole words: an H200 has other "
+                 "results than the ISA tells";
+        return NULL;
     }
     for (int i = 0; i < in->count; i++) {
         ptx_operand whole = in->operands[i];
