@@ -263,7 +263,7 @@ static unsigned grid_of(const problem *p, const data *d, const entry_row *e) {
 }
 
 static bool accepts(const data *d, const entry_row *e) {
-    return d->epilogue.halving < 0 || ((e->parts == 0 || e->parts == 2) && (e->tile_n / 2 % 64 == 0 || e->splits > 1));
+    return d->epilogue.halving < 0 || ((e->parts == 0 || e->parts == 2) && (e->tile_n / 2 % 64 == 0 || e->splits > 1 || e->tile_n < 64));
 }
 
 /* ---- checking ---- */
@@ -364,7 +364,7 @@ static void time_problem(const problem *p, const char *words, const char *only) 
     for (int i = 0; i < ENTRIES; i++) {
         const entry_row *e = &entries[i];
         if (functions[i] == NULL || &formats[e->format] != p->format || !accepts(&sets[0], e) || (only != NULL && strstr(e->name, only) == NULL)) continue;
-        if (e->pair > 1 && p->m <= 128) continue;
+        if (e->pair > 1 && p->m <= e->tile_m) continue;
         if (e->splits > 1 && p->m > 512) continue;
         if (e->tile_n <= 64 && p->m > 1024) continue;
         double us = time_entry(p, sets, (int)count, e, functions[i]);

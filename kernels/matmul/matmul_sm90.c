@@ -91,8 +91,8 @@ static double microseconds(const sm90_tile *t, int64_t m, int64_t n_out, int64_t
 
 enum { STREAM_VARIANT = COUNT_OF(tiles) };
 
-/* Columns that a step joins lie in the two halves of a tile, each of which is stored in boxes of 64 and has a scale by block of its own. */
-static bool takes_halves(const sm90_tile *t) { return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1); }
+/* Columns that a step joins lie in the two halves of a tile, each of which is stored in boxes of 64, or in none, and has a scale by block of its own. */
+static bool takes_halves(const sm90_tile *t) { return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1 || t->tile_n < 64); }
 static bool runs(const sm90_tile *t, sm90_kind kind, bool halves) { return t->kind == kind && (!halves || takes_halves(t)); }
 
 /* Results in blocks that tiles write themselves, where the result's columns of a tile are whole blocks. */

@@ -29,7 +29,7 @@ enum {
 enum { MATMUL_STEPS = 8, MATMUL_THREADS = 384 };
 /* Shared memory: a ring of stages, each a tile of a and of b, 128 bytes of k wide, and two barriers; boxes of results, of which each warpgroup has some; columns'
  * factors and biases; and for scales by block a ring of slots, each with those of four blocks of k and two barriers. */
-enum { MATMUL_BOX_BYTES = 8192, MATMUL_COLUMN_BYTES = 2048, MATMUL_SLOTS = 2, MATMUL_SLOT_BLOCKS = 4 };
+enum { MATMUL_BOX_BYTES = 8192, MATMUL_COLUMN_BYTES = 2048, MATMUL_SLOTS = 4, MATMUL_SLOT_BLOCKS = 4 };
 /* Of groups besides: a ring of told tiles, 16 bytes and two barriers each. */
 enum { MATMUL_TOLD = 4, MATMUL_TOLD_BYTES = MATMUL_TOLD * 32 };
 /* Rows of a result's box that are stored at a time. */

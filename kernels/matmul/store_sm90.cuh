@@ -39,6 +39,22 @@ INLINE void store_values(const matmul_epilogue *e, const int count, const float 
     }
 }
 
+/* The same, two neighbours at a time where rows are whole pairs. */
+INLINE void store_pairs(const matmul_epilogue *e, const int count, const float *values, int row, int col, int rows, int end) {
+    if (e->out_row_stride % 2 != 0 || e->out % 8 != 0 || end % 2 != 0) {
+        store_values(e, count, values, row, col, rows, end);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < count; i += 2) {
+        int r = row + (i & 2) * 4, c = col + i / 4 * 8;
+        if (r >= rows || c >= end) continue;
+        int64_t at = r * e->out_row_stride + c;
+        if (e->out_format == MATMUL_f32) *(float2 *)((float *)e->out + at) = make_float2(values[i], values[i + 1]);
+        else *(uint32_t *)((uint16_t *)e->out + at) = pack_pair(e->out_format, values[i], values[i + 1]);
+    }
+}
+
 /* The first things done to sums, which every path shares: factors, and a bias where it is the first step. What belongs to columns is loaded when a tile
  * begins, one column a thread, and lies in smem when it ends: factors [tile_n], bias [tile_n]. */
 typedef struct tma_head {
@@ -175,6 +191,10 @@ INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
         store_blocks(e, sums, row, tile->out_col, rows, end);
         return;
     }
+    if (s.tile_n < BOX_COLS) {
+        store_pairs(e, halves ? PART_VALUES / 2 : PART_VALUES, sums, row, col, rows, end);
+        return;
+    }
     const int stored = halves ? parts / 2 : parts;
     if (!e->by_engine) {
 #pragma unroll
@@ -189,6 +209,25 @@ INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
         for (int half = 0; half < 2; half++) stage_part(e->out_format, buffer, half, sums + (part + half) * PART_VALUES, thread);
         end_box(g, s, tile, wide, buffer, thread, group, tile->out_col + part * 32, first_row + first);
     }
+}
+
+/* Where warpgroups share rows: the first one gets the sums of both, by way of the second one's staging, which no store reads, [values / 4][128] x 4. */
+INLINE void join_sums(const tma_shape s, tma_ring ring, int group, float *sums) {
+    const int values = s.tile_n / 2;
+    uint32_t place = ring.staging + s.boxes * MATMUL_BOX_BYTES + threadIdx.x % 128 * 16;
+    if (group == 1) {
+#pragma unroll
+        for (int i = 0; i < values; i += 4) st_shared_f32x4(place + i * 512, sums[i], sums[i + 1], sums[i + 2], sums[i + 3]);
+    }
+    barrier_sync(1, 256);
+    if (group == 0) {
+#pragma unroll
+        for (int i = 0; i < values; i += 4) {
+            uint4 other = ld_shared_u32x4(place + i * 512);
+            sums[i] += __uint_as_float(other.x), sums[i + 1] += __uint_as_float(other.y), sums[i + 2] += __uint_as_float(other.z), sums[i + 3] += __uint_as_float(other.w);
+        }
+    }
+    barrier_sync(1, 256);   /* before those of the next tile are written */
 }
 
 /* Sums of the blocks of a cluster: each leaves its own in its smem, [values / 4][128] x 4 for each warpgroup, and finishes its share of the columns. */

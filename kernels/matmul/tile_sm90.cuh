@@ -32,7 +32,11 @@ INLINE int ceil_div(int x, int y) { return (x + y - 1) / y; }
 /* Computed here and not again wherever it is used, which in the loop over k the products would wait for: what a shuffle gives, ptxas does not compute again. */
 INLINE int kept(int x) { return __shfl_sync(0xffffffff, x, threadIdx.x % 32); }
 
-INLINE constexpr int wave_count(const tma_shape s) { return s.tile_m / 128; }
+/* Tiles of 64 rows: each warpgroup multiplies all of them, runs of MATMUL_SLOT_BLOCKS blocks of k in turns, and their sums are added when the tile ends. */
+INLINE constexpr bool shares_rows(const tma_shape s) { return s.tile_m == 64; }
+INLINE constexpr int wave_count(const tma_shape s) { return shares_rows(s) ? 1 : s.tile_m / 128; }
+/* Warps that read a stage, or a slot of scales. */
+INLINE constexpr int reading_warps(const tma_shape s) { return shares_rows(s) ? 4 : 8; }
 /* e4m3 tiles whose sums leave registers for one block's part alone. */
 INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_m * s.tile_n > 128 * 128; }
 

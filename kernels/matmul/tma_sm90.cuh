@@ -10,7 +10,8 @@
  * e4m3: sums of 128 of k are brought to fp32 registers (the tensor core's own sums of fp8 products are short), times both scales where there are some.
  * parts: with scales by block, of how many parts the tile's columns have one each; a second warp of warpgroup 0 brings the scales, of four blocks of k at a
  * time, into a ring of slots of its own.
- * tile_m 256: each warpgroup multiplies two waves of 64 rows one after the other, with one set of registers for a block's part.
+ * tile_m 256: each warpgroup multiplies two waves of 64 rows one after the other, with one set of registers for a block's part. tile_m 64: both multiply the same
+ * rows, runs of four blocks of k in turns: so little is multiplied in a block that the instructions around it take longer than its bytes.
  * groups: rows of a come in groups, each with a matrix of b of its own; a third warp of warpgroup 0 tells the tiles (groups_sm90.cuh).
  * Registers: 40 (loads), 232 (products); 24 and 240 where many_registers says so. Speed: README.md. */
 #ifndef KERNELS_MATMUL_TMA_SM90_CUH
@@ -32,8 +33,6 @@ INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
     uint32_t phase = 1;
     tma_tile tile;
     depth_range(g, s, rank, &first, &end);
-    tma_prefetch(map_a);
-    tma_prefetch(map_b);
     for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
         const int boxes = a_boxes(g, s, &tile);
         tile.col += b_row(g, s, &tile), tile.up += b_row(g, s, &tile);
@@ -105,6 +104,7 @@ INLINE void multiply(const tma_shape s, float *d, uint64_t a, uint64_t b, int ac
     if (s.tile_n == n && s.element == TMA_BF16) wgmma_n##n##_bf16(d, a, b, accumulate);            \
     if (s.tile_n == n && s.element == TMA_F16) wgmma_n##n##_f16(d, a, b, accumulate);              \
     if (s.tile_n == n && s.element == TMA_E4M3) wgmma_n##n##_e4m3(d, a, b, accumulate);
+    SHAPE(32)
     SHAPE(64)
     SHAPE(128)
     SHAPE(192)
@@ -133,16 +133,20 @@ INLINE void next_stage(tma_reader *reader, const tma_shape s) {
     reader->a -= s.stages * step, reader->b -= s.stages * step, reader->full -= 8 * s.stages;
 }
 
+INLINE void next_behind(tma_reader *reader, const tma_shape s) {
+    if (reader->release != 0) reader->release += 8;
+    if (++reader->behind < s.stages) return;
+    reader->behind = 0;
+    if (reader->release != 0) reader->release -= 8 * s.stages;
+}
+
 /* Hands the oldest stage back to every block that writes into it. */
 INLINE void hand_back(tma_reader *reader, const tma_shape s) {
     if (reader->release != 0) {
         if (s.pair > 1) mbarrier_arrive_cluster(reader->release);
         else mbarrier_arrive(reader->release);
-        reader->release += 8;
     }
-    if (++reader->behind < s.stages) return;
-    reader->behind = 0;
-    if (reader->release != 0) reader->release -= 8 * s.stages;
+    next_behind(reader, s);
 }
 
 /* One block of k into d, as one wgmma group; nothing is waited for but the block's arrival. */
@@ -156,11 +160,11 @@ INLINE void issue_block(const tma_shape s, tma_reader *reader, float *d, int acc
     next_stage(reader, s);
 }
 
-/* All blocks of k, one group in flight behind the one that is issued. */
+/* All blocks of k, one group in flight behind the one that is issued. Sums of rows that warpgroups share are added to. */
 INLINE void multiply_tile(const tma_shape s, tma_reader *reader, int first, int end, float *sums) {
 #pragma unroll 1
     for (int block = first; block < end; block++) {
-        issue_block(s, reader, sums, block > first);
+        issue_block(s, reader, sums, shares_rows(s) || block > first);
         wgmma_wait(1);
         if (block > first) hand_back(reader, s);
     }
@@ -216,7 +220,7 @@ INLINE void next_scales(const tma_ring *ring, tma_scales *at, bool more) {
     __syncwarp();
     if (ends && threadIdx.x % 32 == 0) mbarrier_arrive(ring->scales_empty + 8 * at->slot);
     at->quarter = ends ? 0 : at->quarter + 1;
-    at->slot = ends ? at->slot ^ 1 : at->slot;
+    at->slot = ends ? (at->slot + 1) % MATMUL_SLOTS : at->slot;
     at->phase ^= ends && at->slot == 0;
 }
 
@@ -263,57 +267,103 @@ INLINE void multiply_tile_waves(const tma_shape s, const tma_ring *ring, tma_rea
     }
 }
 
+/* The scales of a block of k under way: of this thread's two rows, and of the tile's parts. */
+typedef struct tma_factors { float rows[2], parts[2]; } tma_factors;
+
+INLINE void begin_block(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, bool more, tma_factors *factors, float *part) {
+    if (s.parts > 0) {
+        const uint32_t scales = ring->scales + at->slot * MATMUL_SLOT_BYTES(s.tile_m) + at->quarter * 4;
+        mbarrier_wait(slot_full(ring, at), at->phase);
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            factors->rows[i] = ld_shared_f32(at->row + scales + 8 * i * 16);
+            if (i < s.parts) factors->parts[i] = ld_shared_f32(scales + (s.tile_m + i) * 16);
+        }
+    }
+    issue_block(s, reader, part, 0);
+    if (s.parts > 0) next_scales(ring, at, more);
+}
+
 /* The oldest block whose products are under way: the wait for it, its stage handed back, its part added. */
-INLINE void finish_block(const tma_shape s, tma_reader *reader, const int behind, const float *part, float *sums) {
+INLINE void finish_block(const tma_shape s, tma_reader *reader, const int behind, const tma_factors *factors, const float *part, float *sums) {
     if (behind == 2) wgmma_wait(1);
     else wgmma_wait(0);
     hand_back(reader, s);
-    promote(s.tile_n / 2, part, sums);
+    if (s.parts > 0) promote_scaled(s, factors->rows, factors->parts, part, sums);
+    else promote(s.tile_n / 2, part, sums);
 }
 
-/* Without scales, and where registers are left for two parts: while one block's part is added, the products of the next one run. */
-INLINE void multiply_tile_promoted(const tma_shape s, tma_reader *reader, int first, int end, float *sums) {
+/* Two parts: while one block's is added, the products of the next one run. */
+INLINE void multiply_tile_promoted(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, int first, int end, float *sums) {
     float even[64], odd[64];
+    tma_factors even_factors, odd_factors;
     int left = end - first;
     if (left <= 0) return;
-    issue_block(s, reader, even, 0);
+    begin_block(s, ring, reader, at, left > 1, &even_factors, even);
 #pragma unroll 1
     for (;; left -= 2) {
         if (left == 1) {
-            finish_block(s, reader, 1, even, sums);
+            finish_block(s, reader, 1, &even_factors, even, sums);
             return;
         }
-        issue_block(s, reader, odd, 0);
-        finish_block(s, reader, 2, even, sums);
+        begin_block(s, ring, reader, at, left > 2, &odd_factors, odd);
+        finish_block(s, reader, 2, &even_factors, even, sums);
         if (left == 2) {
-            finish_block(s, reader, 1, odd, sums);
+            finish_block(s, reader, 1, &odd_factors, odd, sums);
             return;
         }
-        issue_block(s, reader, even, 0);
-        finish_block(s, reader, 2, odd, sums);
+        begin_block(s, ring, reader, at, left > 3, &even_factors, even);
+        finish_block(s, reader, 2, &odd_factors, odd, sums);
+    }
+}
+
+/* Past a run that the other warpgroup takes: its stages, and its slot of scales. Each is waited for all the same, as a wait that names a phase by its parity would take the end of
+ * the phase two before it for that of its own, where the one between has not ended. */
+INLINE void skip_run(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, int blocks) {
+#pragma unroll 1
+    for (int i = 0; i < blocks; i++) {
+        mbarrier_wait(reader->full, reader->phase);
+        next_stage(reader, s);
+        next_behind(reader, s);
+    }
+    if (s.parts == 0) return;
+    mbarrier_wait(slot_full(ring, at), at->phase);
+    at->slot = (at->slot + 1) % MATMUL_SLOTS;
+    at->phase ^= at->slot == 0;
+}
+
+/* The runs that this warpgroup takes, added to sums. */
+INLINE void multiply_tile_shared(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, int first, int end, int group, float *sums) {
+#pragma unroll 1
+    for (int run = first, turn = 0; run < end; run += MATMUL_SLOT_BLOCKS, turn ^= 1) {
+        int upto = min(run + MATMUL_SLOT_BLOCKS, end);
+        if (turn != group) skip_run(s, ring, reader, at, upto - run);
+        else if (s.element == TMA_E4M3) multiply_tile_promoted(s, ring, reader, at, run, upto, sums);
+        else multiply_tile(s, reader, run, upto, sums);
     }
 }
 
 INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
     const int values = s.tile_n / 2;
-    int thread = threadIdx.x % 128, lane = thread % 32, first, end, turn = first_turn(s), row_in_tile = group * 64 + thread / 32 * 16 + lane / 4;
+    int thread = threadIdx.x % 128, lane = thread % 32, first, end, turn = first_turn(s), first_row = shares_rows(s) ? 0 : group * 64, row_in_tile = first_row + thread / 32 * 16 + lane / 4;
     tma_reader reader = {0, 0, ring.full, 0, 0, 0, 0};
     tma_scales scales = {0, 0, 0, s.parts > 0 ? (uint32_t)kept(row_in_tile) * 16 : 0};
     int box = 0;
     tma_tile tile;
-    reader.a = (uint32_t)wgmma_descriptor(ring.data + group * 64 * ROW_BYTES);
+    reader.a = (uint32_t)wgmma_descriptor(ring.data + first_row * ROW_BYTES);
     reader.b = (uint32_t)wgmma_descriptor(ring.data + s.tile_m * ROW_BYTES);
     if (s.pair > 1 && lane < s.pair) reader.release = cluster_map(ring.empty, lane);
     if (s.pair == 1 && lane == 0) reader.release = ring.empty;
     depth_range(g, s, rank, &first, &end);
     for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
         float sums[MOST_VALUES];
-        if (s.element == TMA_E4M3 || first >= end) clear_sums(s, sums);
+        if (s.element == TMA_E4M3 || shares_rows(s) || first >= end) clear_sums(s, sums);
         tma_head head;
         if (s.splits == 1 && s.element != TMA_E4M3) head = begin_head(g, s, &tile);
-        if (s.element != TMA_E4M3) multiply_tile(s, &reader, first, end, sums);
+        if (shares_rows(s)) multiply_tile_shared(s, &ring, &reader, &scales, first, end, group, sums);
+        else if (s.element != TMA_E4M3) multiply_tile(s, &reader, first, end, sums);
         else if (s.parts > 0 || is_large(s)) multiply_tile_waves(s, &ring, &reader, &scales, first, end, sums);
-        else multiply_tile_promoted(s, &reader, first, end, sums);
+        else multiply_tile_promoted(s, &ring, &reader, &scales, first, end, sums);
         if (s.splits > 1) {
             barrier_sync(1, 256);
             store_split_tile(g, s, ring, &tile, group, rank, sums);
@@ -322,6 +372,10 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
         if (s.groups) tile = told_tile(g, s, ring, turn);            /* again, as registers are dear */
         if (s.element == TMA_E4M3) head = begin_head(g, s, &tile);   /* before, no registers were left for it */
         share_head(s, &head, ring.columns);
+        if (shares_rows(s)) {
+            join_sums(s, ring, group, sums);
+            if (group == 1) continue;
+        }
 #pragma unroll
         for (int wave = 0; wave < wave_count(s); wave++) {
             float factors[2];
@@ -359,17 +413,22 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     if (threadIdx.x == 0) {
         for (int i = 0; i < s.stages; i++) {
             mbarrier_init(ring.full + 8 * i, 1);
-            mbarrier_init(ring.empty + 8 * i, 8 * s.pair);
+            mbarrier_init(ring.empty + 8 * i, reading_warps(s) * s.pair);
         }
         for (int i = 0; i < (s.parts > 0 ? MATMUL_SLOTS : 0); i++) {
             mbarrier_init(ring.scales_full + 8 * i, 32);
-            mbarrier_init(ring.scales_empty + 8 * i, 8);
+            mbarrier_init(ring.scales_empty + 8 * i, reading_warps(s));
         }
         for (int i = 0; i < (s.groups ? MATMUL_TOLD : 0); i++) {
             mbarrier_init(ring.told_full + 8 * i, 1);
             mbarrier_init(ring.told_empty + 8 * i, s.parts > 0 ? 10 : 9);
         }
         fence_mbarrier_init();
+    }
+    if (threadIdx.x == 32) {
+        tma_prefetch((const tensor_map *)g->map_a);
+        tma_prefetch((const tensor_map *)g->map_b);
+        if (g->epilogue.by_engine) tma_prefetch((const tensor_map *)g->map_out);
     }
     if (cluster > 1) {
         cluster_arrive_relaxed();

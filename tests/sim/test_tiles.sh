@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # The entries of the Hopper tiles for bf16 and for e4m3 with scales by block, the large ones too, which no line of tests/conform is large enough for, on a simulated
-# H200 of two multiprocessors: each block takes several tiles, so that rings of loads and of results go round. f16 and e4m3 without such scales share the code.
+# H200 of two multiprocessors: each block takes several tiles, so that rings of loads and of results go round; those of 64 rows with k enough that their rings of scales do. f16 and e4m3 without such scales share the code.
 set -eu
 program=$DEEPWELL_BUILD/bench/cuda_matmul
 [ -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ] || { echo "skipped: a sanitizer's library needs a program built with it"; exit 77; }
@@ -10,8 +10,8 @@ trap 'rm -rf "$folder"' EXIT
 ln -s "$(realpath "$DEEPWELL_BUILD/libdeepwell-sim.so")" "$folder/libcuda.so.1"
 export program folder
 check() {
-    DEEPWELL_SIM=h200,seed=5,units=2,threads=1 LD_LIBRARY_PATH=$folder "$program" "$DEEPWELL_BUILD/images" check "$@" >"$folder/$1$5" 2>&1 || { cat "$folder/$1$5"; return 1; }
-    echo "$*: $(tail -1 "$folder/$1$5")"
+    DEEPWELL_SIM=h200,seed=5,units=2,threads=1 LD_LIBRARY_PATH=$folder "$program" "$DEEPWELL_BUILD/images" check "$@" >"$folder/$1$2$5" 2>&1 || { cat "$folder/$1$2$5"; return 1; }
+    echo "$*: $(tail -1 "$folder/$1$2$5")"
 }
 export -f check
-printf '%s\n' "e4m3_block 264 264 128 bias,gelu" "bf16 520 264 64 bias,gelu,add" "e4m3_block 264 512 128 swiglu" | xargs -P 2 -I{} bash -c 'check $1' one {}
+printf '%s\n' "e4m3_block 264 264 128 bias,gelu" "bf16 520 264 64 bias,gelu,add" "e4m3_block 264 512 128 swiglu" "e4m3_block 72 72 2688 bias m64" "bf16 72 72 1344 add m64" | xargs -P 2 -I{} bash -c 'check $1' one {}
