@@ -14,7 +14,9 @@
 #include <string.h>
 
 #include "kernels/attention/flash.h"
+#include "kernels/attention/results.h"
 #include "kernels/kernels.h"
+#include "kernels/quantize/quantised.h"
 
 enum {
     TILE_ROWS = 48,       /* rows of a task: enough to make up for transposing k */
@@ -372,7 +374,8 @@ static void cut_tiles(attention *a) {
 }
 
 static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
-    const op_call *call = &run->call;
+    attention_heads heads_apart;
+    const op_call *call = &attention_by_heads(run, &heads_apart)->call;
     attention a = {
         .isa = isa,
         .q = call->in[0],
@@ -403,17 +406,22 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
     a.d = a.q->dims[3];
     a.e = a.v->dims[3];
     a.keys = a.k->dims[2];
-    if (!fits(&a)) return call->op->reference(call);   /* says which, before it writes */
+    if (!fits(&a)) return call->op->reference(&run->call);   /* says which, before it writes */
     if (a.rows == 0 || a.e == 0) return DW_OK;
     cut_tiles(&a);
     pool_run(run->pool, a.q->dims[0] * groups * a.tiles, run_tile, &a);
     return DW_OK;
 }
 
-dw_status attention_portable_run(const kernel_run *run) { return run_on(run, &flash_isa_portable); }
+#define RUN(name)                                                                                               \
+    static dw_status name##_plain_run(const kernel_run *run) { return run_on(run, &flash_isa_##name); }        \
+    dw_status attention_##name##_run(const kernel_run *run) {                                                   \
+        return dw_format_is_block(run->call.out[0]->format) ? quantised_run(run, attention_workspace, name##_plain_run) : name##_plain_run(run); \
+    }
+RUN(portable)
 #if defined(__x86_64__)
-dw_status attention_avx2_run(const kernel_run *run) { return run_on(run, &flash_isa_avx2); }
-dw_status attention_avx512_run(const kernel_run *run) { return run_on(run, &flash_isa_avx512); }
+RUN(avx2)
+RUN(avx512)
 #endif
 
 /* ---- choosing ---- */
@@ -421,6 +429,7 @@ dw_status attention_avx512_run(const kernel_run *run) { return run_on(run, &flas
 static bool is_taken(const op_type *type) { return type->format == DW_FORMAT_f32 || type->format == DW_FORMAT_bf16 || type->format == DW_FORMAT_f16; }
 
 const char *attention_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_reject);
     static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
     for (int i = 0; i < problem->n_in; i++) {
         if (i == 3 || i > 5 || problem->in[i] == NULL || is_taken(problem->in[i])) continue;
@@ -432,9 +441,9 @@ const char *attention_reject(const kernel_problem *problem, text *why) {
     return text_string(why);
 }
 
-double attention_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.6, 0.8); }
-
-size_t attention_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
+double attention_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_cost);
+    return kernel_roofline(problem, DW_FORMAT_f32, 0.6, 0.8);
 }
+
+size_t attention_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, attention_workspace) : 0; }

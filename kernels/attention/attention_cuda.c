@@ -1,10 +1,13 @@
 /* attention on a GPU: the host half of plain.cu. */
 #include "kernels/attention/attention_host.h"
 
+#include "kernels/attention/results.h"
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
+#include "kernels/quantize/quantised.h"
 
 const char *attention_cuda_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_cuda_reject);
     for (int i = 0; i < problem->n_in; i++)
         if (problem->in[i] != NULL && problem->in[i]->format == DW_FORMAT_f64) return "an operand is f64, and this kernel computes in fp32";
     return cuda_reject_packed(problem, why);
@@ -13,6 +16,7 @@ const char *attention_cuda_reject(const kernel_problem *problem, text *why) {
 /* A block of threads for each query of each head, 8 of them at a time on a multiprocessor, walks along its keys in chunks: products one element after
  * another (0.2 us on an H200, for one key of 128), sums one key after another. */
 double attention_cuda_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_cuda_cost);
     dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
     const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
     op_call call;
@@ -24,10 +28,7 @@ double attention_cuda_cost(const kernel_problem *problem) {
     return chip->launch_s + walk_s > bound ? chip->launch_s + walk_s : bound;
 }
 
-size_t attention_cuda_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
-}
+size_t attention_cuda_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, attention_cuda_workspace) : 0; }
 
 /* Beyond any number of keys the position is all the same, and sums stay in range. */
 static dw_status eval_offset(const op_call *call, int64_t *offset) {
@@ -103,6 +104,9 @@ dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention
 }
 
 dw_status attention_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, attention_cuda_workspace, attention_cuda_shape);
+    attention_heads heads;
+    run = attention_by_heads(run, &heads);
     kernel_launch launch;
     attention_arguments *arguments = cuda_launch(&launch, "attention_plain", "attention_plain", sizeof *arguments);
     const dw_tensor *q = run->call.in[0], *v = run->call.in[2];

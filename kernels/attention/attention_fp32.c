@@ -3,8 +3,10 @@
 #include "kernels/attention/attention_host.h"
 #include "kernels/attention/attention_stream.h"
 #include "kernels/attention/attention_tile.h"
+#include "kernels/attention/results.h"
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
+#include "kernels/quantize/quantised.h"
 
 typedef struct stream_entry {
     dw_format format;
@@ -46,6 +48,7 @@ static const stream_entry *find_entry(dw_format format, int64_t width, int64_t v
 static bool is_taken(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
 const char *attention_fp32_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_fp32_reject);
     const op_type *operands[] = {problem->in[0], problem->in[1], problem->n_in > 4 ? problem->in[4] : NULL, problem->out[0]};
     int64_t width, value_width;
     for (size_t i = 0; i < COUNT_OF(operands); i++)
@@ -97,6 +100,7 @@ static bool streams(const chip_caps *chip, const op_call *call, double *seconds)
 }
 
 double attention_fp32_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_fp32_cost);
     dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
     const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
     op_call call;
@@ -106,10 +110,7 @@ double attention_fp32_cost(const kernel_problem *problem) {
     return seconds;
 }
 
-size_t attention_fp32_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
-}
+size_t attention_fp32_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, attention_fp32_workspace) : 0; }
 
 /* ---- the launch ---- */
 
@@ -162,6 +163,9 @@ static dw_status attention_tile_launch(const kernel_run *run, kernel_launcher *l
 }
 
 dw_status attention_fp32_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, attention_fp32_workspace, attention_fp32_shape);
+    attention_heads heads;
+    run = attention_by_heads(run, &heads);
     const dw_tensor *k = run->call.in[1];
     double seconds;
     if (op_tensor_count(run->call.out[0]) == 0) return DW_OK;

@@ -3,8 +3,10 @@
 #include "kernels/attention/attention_sm90.h"
 
 #include "kernels/attention/attention_host.h"
+#include "kernels/attention/results.h"
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
+#include "kernels/quantize/quantised.h"
 
 /* ---- entries ---- */
 
@@ -12,7 +14,7 @@ typedef struct sm90_entry {
     dw_format format;
     const char *image, *entry;
     int groups, width, value_width, keys, blocks;
-    bool general;
+    bool general, quantised;
 } sm90_entry;
 
 /* Narrower ones first. */
@@ -25,10 +27,10 @@ static const sm90_entry entries[] = {
 #undef ATTENTION_TILE
 };
 
-static const sm90_entry *find_entry(dw_format format, int64_t width, int64_t value_width, bool general) {
+static const sm90_entry *find_entry(dw_format format, int64_t width, int64_t value_width, bool general, bool quantised) {
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const sm90_entry *e = &entries[i];
-        if (e->format == format && e->general == general && width <= e->width && value_width <= e->value_width) return e;
+        if (e->format == format && e->general == general && e->quantised == quantised && width <= e->width && value_width <= e->value_width) return e;
     }
     return NULL;
 }
@@ -40,6 +42,7 @@ static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
 const char *attention_sm90_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_sm90_reject);
     const op_type *q = problem->in[0], *k = problem->in[1], *v = problem->in[2], *out = problem->out[0], *bias = problem->n_in > 4 ? problem->in[4] : NULL;
     int64_t width, value_width;
     if (!is_half(q->format) || k->format != q->format) {
@@ -52,7 +55,7 @@ const char *attention_sm90_reject(const kernel_problem *problem, text *why) {
     }
     if (bias != NULL && bias->format != DW_FORMAT_f32 && !is_half(bias->format)) return "the bias is not f32, bf16 or f16";
     if (!dim_is_constant(q->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return "the heads' widths are not known at plan time";
-    if (width % 8 != 0 || value_width % 8 != 0 || width == 0 || value_width == 0 || find_entry(q->format, width, value_width, false) == NULL) {
+    if (width % 8 != 0 || value_width % 8 != 0 || width == 0 || value_width == 0 || find_entry(q->format, width, value_width, false, false) == NULL) {
         text_printf(why, "heads are %lld and %lld wide; it takes multiples of 8 up to 256", (long long)width, (long long)value_width);
         return text_string(why);
     }
@@ -71,7 +74,10 @@ static double tile_seconds(const chip_caps *chip, const sm90_entry *e, const dw_
     return 4e-6 + waves * (texts > 1 ? texts : 1) * blocks * block_s;
 }
 
-enum { FEW_QUERIES = 16 };   /* of a row of the cache: not worth a tile where decoding is faster */
+enum {
+    FEW_QUERIES = 16,         /* of a row of the cache: not worth a tile where decoding is faster */
+    LEAST_WRITTEN = 64        /* columns of v: narrower heads have entries of their own, which write no blocks */
+};
 
 bool attention_is_general(const op_call *call) {
     for (int i = 3; i < 5; i++)
@@ -79,16 +85,31 @@ bool attention_is_general(const op_call *call) {
     return op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0);
 }
 
-/* seconds: of what is chosen. */
-typedef struct sm90_plan { const sm90_entry *entry; bool decodes; double seconds; } sm90_plan;
+/* What a call comes to. behind: a result in blocks is made behind the kernel; writer: else the entry that writes it, if there is one. seconds: of what is chosen. */
+typedef struct sm90_plan { const sm90_entry *entry, *writer; bool decodes, behind; double seconds; } sm90_plan;
+
+/* The entry that writes a result in blocks from registers: blocks within a head, of heads that are not much narrower than it. */
+static const sm90_entry *find_writer(const op_call *call) {
+    const dw_tensor *q = call->in[0], *v = call->in[2], *out = call->out[0];
+    const bool is_written = (out->format == DW_FORMAT_fp8_1x128 || out->format == DW_FORMAT_mxfp8) && out->scale_layout == DW_SCALE_plain;
+    if (!is_written || !op_attr_bool(call->attrs, OP_ATTR_joined)) return NULL;
+    if (v->dims[3] <= LEAST_WRITTEN || v->dims[3] % num_info(out->format)->cols != 0) return NULL;
+    return find_entry(q->format, q->dims[3], v->dims[3], attention_is_general(call), true);
+}
+
+static double plain_bytes(const op_call *call) { return (double)op_tensor_count(call->out[0]) * dw_format_bits(quantised_from(call->attrs, call->out[0]->format)) / 8; }
 
 static sm90_plan plan_call(const chip_caps *chip, const op_call *call) {
     const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
-    bool has_row = call->n_in > 6 && call->in[6] != NULL;
-    sm90_plan plan = {.entry = find_entry(q->format, q->dims[3], v->dims[3], attention_is_general(call))};
-    double tile_s = tile_seconds(chip, plan.entry, q, k, has_row, op_attr_bool(call->attrs, OP_ATTR_causal)), decode_s = attention_decode_seconds(chip, call);
+    const bool has_row = call->n_in > 6 && call->in[6] != NULL, in_blocks = dw_format_is_block(call->out[0]->format);
+    const double behind_s = in_blocks ? quantised_seconds(chip, plain_bytes(call)) : 0;
+    sm90_plan plan = {.entry = find_entry(q->format, q->dims[3], v->dims[3], attention_is_general(call), false), .writer = find_writer(call)};
+    const double tile_s = tile_seconds(chip, plan.entry, q, k, has_row, op_attr_bool(call->attrs, OP_ATTR_causal)) + (plan.writer != NULL ? 0 : behind_s);
+    const double decode_s = attention_decode_seconds(chip, call) + behind_s;
     plan.decodes = q->dims[2] <= FEW_QUERIES * (has_row ? k->dims[0] : 1) && decode_s < tile_s;
+    plan.behind = in_blocks && (plan.decodes || plan.writer == NULL);
     plan.seconds = plan.decodes ? decode_s : tile_s;
+    if (plan.writer != NULL && !plan.behind) plan.entry = plan.writer;
     return plan;
 }
 
@@ -98,11 +119,6 @@ double attention_sm90_cost(const kernel_problem *problem) {
     op_call call;
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return problem->chip->launch_s;
     return plan_call(problem->chip, &call).seconds;
-}
-
-size_t attention_sm90_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
 }
 
 /* ---- the launch ---- */
@@ -141,24 +157,69 @@ static uint32_t shared_bytes(const sm90_entry *e) {
                       (rows + 1) * ATTENTION_SEGMENT_BYTES + ATTENTION_BARRIER_BYTES);
 }
 
-/* Heads whose keys and values take half of the L2. */
-static int64_t heads_together(const kernel_run *run, int64_t heads) {
-    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2];
-    int64_t shared = q->dims[1] / k->dims[1], bytes = k->dims[2] * (k->dims[3] + v->dims[3]) * 2, groups = (24 << 20) / (bytes > 0 ? bytes : 1);
-    int64_t together = (groups > 0 ? groups : 1) * shared;
-    return together < heads ? together : heads;
+/* Heads whose tiles fill half of the chip: the more of them read the same keys and values at a time, the less the L2 has to give. In bunches that are about alike. */
+static int64_t heads_together(const kernel_run *run, const sm90_entry *e, int64_t heads, int64_t tiles) {
+    const int64_t shared = run->call.in[0]->dims[1] / run->call.in[1]->dims[1], few = (int64_t)run->chip->units * e->blocks / (2 * tiles);
+    const int64_t together = ceil_div(few > 0 ? few : 1, shared) * shared;
+    return ceil_div(heads, ceil_div(heads, together));
 }
 
-dw_status attention_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
-    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2], *out = run->call.out[0];
-    if (op_tensor_count(out) == 0) return DW_OK;
-    sm90_plan plan = plan_call(run->chip, &run->call);
-    bool maps = k->dims[2] > 0 && attention_has_map(q) && attention_has_map(k) && attention_has_map(v) && attention_has_map(out);
-    if (!maps) return attention_fp32_shape(run, launcher);
-    if (plan.decodes) return attention_decode_launch(run, launcher);
+/* The offset of the queries, bounded by attention_take, and so much more, as far as queries and keys are counted. */
+static int32_t shift_of(int64_t offset, int64_t more) {
+    const int64_t far = INT64_C(1) << 61, bound = INT32_MAX / 2, shift = offset + (more > far ? far : more < -far ? -far : more);
+    return (int32_t)(shift > bound ? bound : shift < -bound ? -bound : shift);
+}
+
+/* Which tiles there are, what they see, and in which order they are made. */
+static void take_tiles(const kernel_run *run, const sm90_entry *e, int64_t heads, int64_t tiles, attention_sm90_arguments *g) {
+    const attention_arguments *p = &g->call;
+    g->end_shift = p->causal ? shift_of(p->offset, 1) : p->ahead > 0 ? shift_of(p->offset, p->ahead) : INT32_MAX / 2;
+    g->begin_shift = p->window > 0 ? shift_of(p->offset, 1 - p->window) : -INT32_MAX / 2;
+    g->tiles = (int32_t)tiles;
+    g->heads_together = (int32_t)heads_together(run, e, heads, tiles);
+    g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;
+}
+
+/* Can the copy engine load its operands? */
+static bool has_maps(const op_call *call) {
+    return call->in[1]->dims[2] > 0 && attention_has_map(call->in[0]) && attention_has_map(call->in[1]) && attention_has_map(call->in[2]);
+}
+
+/* Of a result in blocks that an entry writes, plain results of few queries have room, however many there are: what is reserved for the most has to do for fewer. */
+size_t attention_sm90_workspace(const kernel_run *run) {
+    const op_call *call = &run->call;
+    const dw_tensor *out = call->out[0];
+    const int64_t few = FEW_QUERIES * (call->n_in > 6 && call->in[6] != NULL ? call->in[1]->dims[0] : 1);
+    if (!dw_format_is_block(out->format)) return 0;
+    if (find_writer(call) == NULL || !has_maps(call) || call->in[0]->dims[2] <= few) return quantised_workspace(run, attention_sm90_workspace);
+    const int64_t dims[] = {out->dims[0], few, out->dims[2]};
+    dw_tensor plain;
+    op_tensor_init(&plain, quantised_from(call->attrs, out->format), DW_SCALE_plain, 3, dims, NULL);
+    return quantised_bytes(0, &plain);
+}
+
+static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_sm90_arguments *g) {
+    const dw_tensor *out = run->call.out[0];
+    g->call.out.format = quantised_from(run->call.attrs, out->format);
+    g->block = (int32_t)num_info(out->format)->cols;
+    g->out_row_stride = out->dims[2];
+    g->scale_row_stride = out->dims[2] / g->block;
+    cuda_slot(launch, KERNEL_SLOT_SCALES, KERNEL_RESULT, &g->scales, 0);
+}
+
+dw_status attention_sm90_shape(const kernel_run *given, kernel_launcher *launcher) {
+    const dw_tensor *q = given->call.in[0], *k = given->call.in[1];
+    if (op_tensor_count(given->call.out[0]) == 0) return DW_OK;
+    const sm90_plan plan = plan_call(given->chip, &given->call);
     const sm90_entry *e = plan.entry;
+    const bool in_blocks = dw_format_is_block(given->call.out[0]->format), maps = has_maps(&given->call);
+    if (in_blocks && (plan.behind || !maps)) return quantised_shape(given, launcher, attention_sm90_workspace, attention_sm90_shape);
+    attention_heads by_heads;
+    const kernel_run *run = attention_by_heads(given, &by_heads);
+    if (!maps || (!in_blocks && !attention_has_map(run->call.out[0]))) return attention_fp32_shape(run, launcher);
+    if (plan.decodes) return attention_decode_launch(run, launcher);
     int64_t heads = q->dims[0] * q->dims[1], tiles = ceil_div(q->dims[2], e->groups * 64);
-    if (k->dims[2] > INT32_MAX / 2 || heads > INT32_MAX / tiles)
+    if (k->dims[2] > INT32_MAX / 2 || q->dims[2] > INT32_MAX / 2 || heads > INT32_MAX / tiles || (in_blocks && q->dims[0] * q->dims[2] > INT32_MAX / 2))
         return base_fail(run->call.context, DW_LIMIT, "attention: %lld keys, or %lld queries of %lld heads, are more than this kernel counts to", (long long)k->dims[2],
                          (long long)q->dims[2], (long long)heads);
     kernel_launch launch;
@@ -167,9 +228,9 @@ dw_status attention_sm90_shape(const kernel_run *run, kernel_launcher *launcher)
     attention_take_map(&launch, run, 0, e->groups * 64, g->map_q);
     attention_take_map(&launch, run, 1, e->keys, g->map_k);
     attention_take_map(&launch, run, 2, e->keys, g->map_v);
-    attention_take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
-    g->tiles = (int32_t)tiles;
-    g->heads_together = (int32_t)heads_together(run, heads);
+    if (in_blocks) take_blocks(&launch, given, g);
+    else attention_take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
+    take_tiles(run, e, heads, tiles, g);
     cuda_grid(&launch, heads * tiles, 1, 1);
     launch.block[0] = (uint32_t)ATTENTION_THREADS(e->groups, e->blocks);
     launch.overlaps = true;

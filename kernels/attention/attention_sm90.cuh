@@ -23,6 +23,7 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_tma.cuh"
 #include "kernels/common/cuda/ptx_wgmma.cuh"
+#include "kernels/quantize/blocks_sm90.cuh"
 
 enum { ROW_BYTES = 128, CHUNK_COLS = 64, STAGES = ATTENTION_STAGES };
 
@@ -30,6 +31,7 @@ enum { ROW_BYTES = 128, CHUNK_COLS = 64, STAGES = ATTENTION_STAGES };
 typedef struct attention_shape {
     int element, groups, width, value_width, keys, blocks;
     int general;                  /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
+    int quantised;                /* results are in blocks of e4m3 */
 } attention_shape;
 
 /* Addresses in smem. */
@@ -62,11 +64,19 @@ INLINE attention_segment load_segment(uint32_t segments, int index) {
     return segment;
 }
 
-/* Without rows and positions there is one segment, from what the first query sees to what the last one sees; who sees nothing has no bounds. By one thread. */
-INLINE void store_whole_tile(const attention_arguments *p, const attention_shape s, attention_smem m, int batch, int first) {
-    int last = min(first + s.groups * 64, (int)p->queries) - 1;
-    attention_view from = view_of(p, batch, first), to = view_of(p, batch, last);
-    int begin = from.count > 0 ? from.start : 0, end = to.count > 0 ? to.start + to.count : (int)p->keys;
+/* What view_of gives where there are neither rows nor positions, by few instructions: each tile waits for it. */
+INLINE attention_view plain_view_of(const attention_sm90_arguments *g, int batch, int query) {
+    const int begin = max(query + g->begin_shift, 0), end = min(query + g->end_shift, (int)g->call.keys);
+    const bool sees = query < (int)g->call.queries && end > begin;
+    attention_view view = {sees ? begin : 0, sees ? end - begin : 0, sees ? begin : 0, batch};
+    return view;
+}
+
+/* There is one segment then, from what the first query sees to what the last one sees; who sees nothing has no bounds. By one thread. */
+INLINE void store_whole_tile(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, int batch, int first) {
+    int last = min(first + s.groups * 64, (int)g->call.queries) - 1;
+    attention_view from = plain_view_of(g, batch, first), to = plain_view_of(g, batch, last);
+    int begin = from.count > 0 ? from.start : 0, end = to.count > 0 ? to.start + to.count : (int)g->call.keys;
     attention_segment segment = {0, s.groups * 64, batch, begin / s.keys, (end + s.keys - 1) / s.keys}, none = {0, 0, 0, 0, 0};
     store_segment(m.segments, 0, segment);
     store_segment(m.segments, 1, none);
@@ -367,10 +377,52 @@ INLINE void repeat_row(const attention_sm90_arguments *g, const attention_shape 
     }
 }
 
-/* Sums over their rows' sums, through smem (where q was) to memory. */
+/* Results, already divided, rounded to this warp's part of the staging; rows with a NaN that no score explains once more. wrong: has this thread such values? */
+INLINE void stage_results(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const attention_rows *rows, int first_row, const float *sums,
+                          bool wrong) {
+    const int lane = threadIdx.x % 32, to_row = first_row + lane % 16;
+    const bool is_bf16 = g->call.out.format == CUDA_bf16;
+#pragma unroll
+    for (int i = 0; i < s.value_width / 16; i++) {
+        const float *x = sums + 8 * i;
+        uint32_t at = m.q + i / 4 * (s.groups * 64 * ROW_BYTES) + to_row * ROW_BYTES + (((i % 4 * 2 + lane / 16) ^ to_row % 8) << 4);
+        if (is_bf16) stmatrix_x4(at, cvt_bf16x2(x[0], x[1]), cvt_bf16x2(x[2], x[3]), cvt_bf16x2(x[4], x[5]), cvt_bf16x2(x[6], x[7]));
+        else stmatrix_x4(at, cvt_f16x2(x[0], x[1]), cvt_f16x2(x[2], x[3]), cvt_f16x2(x[4], x[5]), cvt_f16x2(x[6], x[7]));
+    }
+    if (!__any_sync(0xffffffff, wrong)) return;
+    __syncwarp();
+#pragma unroll 1
+    for (int i = 0; i < 16; i++) {
+        int from = i % 8 * 4, half = i / 8;
+        float max = __shfl_sync(0xffffffff, half ? rows->max[1] : rows->max[0], from), sum = __shfl_sync(0xffffffff, half ? rows->sum[1] : rows->sum[0], from);
+        if (sum == sum && sum != 0) repeat_row(g, s, m, tile, first_row + i, max, sum);
+    }
+    __syncwarp();
+}
+
+/* Results in blocks, from registers. A row that is done once more goes over the staging, rounded as it is to be. */
+INLINE void store_quantised(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const attention_rows *rows, int first_row, float *sums,
+                            bool wrong) {
+    const attention_arguments *p = &g->call;
+    const bool is_bf16 = p->out.format == CUDA_bf16;
+    const int lane = threadIdx.x % 32, row = first_row + lane / 4, begin = tile.batch * (int)p->queries, col = tile.head * (int)p->value_width;
+    if (__any_sync(0xffffffff, wrong)) {
+        stage_results(g, s, m, tile, rows, first_row, sums, wrong);
+#pragma unroll
+        for (int i = 0; i < s.value_width / 2; i += 2) {
+            int from = row + (i >> 1 & 1) * 8;
+            uint32_t pair = ld_shared_u32(m.q + i / 32 * (s.groups * 64 * ROW_BYTES) + from * ROW_BYTES + ((i / 4 % 8 ^ from % 8) << 4) + lane % 4 * 4);
+            sums[i] = is_bf16 ? __uint_as_float(pair << 16) : cvt_f32_f16((uint16_t)pair);
+            sums[i + 1] = is_bf16 ? __uint_as_float(pair & 0xffff0000) : cvt_f32_f16((uint16_t)(pair >> 16));
+        }
+    }
+    block_results to = {p->out.data, g->scales, g->out_row_stride, g->scale_row_stride, p->out.format, g->block};
+    store_blocks(&to, sums, begin + tile.first + row, col, begin + (int)p->queries, col + (int)p->value_width);
+}
+
+/* Sums over their rows' sums, through smem to memory, or into blocks. */
 INLINE void store_results(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, float *sums) {
-    const int chunk_bytes = s.groups * 64 * ROW_BYTES;
-    int thread = threadIdx.x % 128, lane = thread % 32, first_row = group * 64 + thread / 32 * 16;
+    int thread = threadIdx.x % 128, first_row = group * 64 + thread / 32 * 16;
     float factors[2];
     bool wrong = false;
 #pragma unroll
@@ -388,31 +440,17 @@ INLINE void store_results(const attention_sm90_arguments *g, const attention_sha
         sums[i] *= factors[i >> 1 & 1];
     }
     barrier_sync(GROUP_BARRIER + group, 128);   /* all warps' products have read q */
-    int to_row = first_row + lane % 16;
-    bool is_bf16 = g->call.out.format == CUDA_bf16;
-#pragma unroll
-    for (int i = 0; i < s.value_width / 16; i++) {
-        const float *x = sums + 8 * i;
-        uint32_t at = m.q + i / 4 * chunk_bytes + to_row * ROW_BYTES + (((i % 4 * 2 + lane / 16) ^ to_row % 8) << 4);
-        if (is_bf16) stmatrix_x4(at, cvt_bf16x2(x[0], x[1]), cvt_bf16x2(x[2], x[3]), cvt_bf16x2(x[4], x[5]), cvt_bf16x2(x[6], x[7]));
-        else stmatrix_x4(at, cvt_f16x2(x[0], x[1]), cvt_f16x2(x[2], x[3]), cvt_f16x2(x[4], x[5]), cvt_f16x2(x[6], x[7]));
+    if (s.quantised) {
+        store_quantised(g, s, m, tile, rows, first_row, sums, wrong);
+        return;
     }
-    if (__any_sync(0xffffffff, wrong)) {
-        __syncwarp();
-#pragma unroll 1
-        for (int i = 0; i < 16; i++) {
-            int from = i % 8 * 4, half = i / 8;
-            float max = __shfl_sync(0xffffffff, half ? rows->max[1] : rows->max[0], from), sum = __shfl_sync(0xffffffff, half ? rows->sum[1] : rows->sum[0], from);
-            if (sum == sum && sum != 0) repeat_row(g, s, m, tile, first_row + i, max, sum);
-        }
-        __syncwarp();
-    }
+    stage_results(g, s, m, tile, rows, first_row, sums, wrong);
     fence_proxy_async();
     barrier_sync(GROUP_BARRIER + group, 128);
     if (thread != 0) return;
 #pragma unroll
     for (int i = 0; i < s.value_width / CHUNK_COLS; i++)
-        tma_store_4d((const tensor_map *)g->map_out, m.q + i * chunk_bytes + group * 64 * ROW_BYTES, i * CHUNK_COLS, tile.first + group * 64, tile.head, tile.batch);
+        tma_store_4d((const tensor_map *)g->map_out, m.q + i * (s.groups * 64 * ROW_BYTES) + group * 64 * ROW_BYTES, i * CHUNK_COLS, tile.first + group * 64, tile.head, tile.batch);
     tma_commit();
     tma_wait_read(0);
 }
@@ -437,11 +475,16 @@ INLINE void attend_tile(const attention_sm90_arguments *g, const attention_shape
 
 /* ---- a block ---- */
 
-/* Heads in bunches; of a bunch the last tiles first, since with a causal mask they are the longest. */
+/* Heads in bunches, of a bunch the last tiles first, since with a causal mask they are the longest; behind all others the first tiles of all heads, so that blocks end together. */
 INLINE attention_tile tile_at(const attention_sm90_arguments *g, const attention_shape s) {
-    int all = (int)(g->call.batches * g->call.heads), bunch = (int)blockIdx.x / (g->heads_together * g->tiles), first = bunch * g->heads_together;
-    int heads = min(g->heads_together, all - first), rest = (int)blockIdx.x - first * g->tiles, head = first + rest % heads;
-    attention_tile tile = {head / (int)g->call.heads, head % (int)g->call.heads, (g->tiles - 1 - rest / heads) * s.groups * 64};
+    int all = (int)(g->call.batches * g->call.heads), longer = g->tiles - g->last_tiles, rest = (int)blockIdx.x - longer * all, head = rest % all, number = g->last_tiles - 1 - rest / all;
+    if (rest < 0) {
+        int bunch = (int)blockIdx.x / (g->heads_together * longer), first = bunch * g->heads_together, heads = min(g->heads_together, all - first);
+        rest = (int)blockIdx.x - first * longer;
+        head = first + rest % heads;
+        number = g->tiles - 1 - rest / heads;
+    }
+    attention_tile tile = {head / (int)g->call.heads, head % (int)g->call.heads, number * s.groups * 64};
     return tile;
 }
 
@@ -479,8 +522,9 @@ INLINE void attention_tma(const attention_sm90_arguments *g, const attention_sha
     grid_release();
     grid_wait();
     bool whole = !g->call.has_row && !g->call.has_position;
-    if (threadIdx.x == s.groups * 128 && whole) store_whole_tile(&g->call, s, m, tile.batch, tile.first);
-    for (int row = threadIdx.x; row < s.groups * 64; row += blockDim.x) store_view(m.rows, row, view_of(&g->call, tile.batch, tile.first + row));
+    if (threadIdx.x == s.groups * 128 && whole) store_whole_tile(g, s, m, tile.batch, tile.first);
+    for (int row = threadIdx.x; row < s.groups * 64; row += blockDim.x)
+        store_view(m.rows, row, whole ? plain_view_of(g, tile.batch, tile.first + row) : view_of(&g->call, tile.batch, tile.first + row));
     __syncthreads();
     if (!whole) {
         if (threadIdx.x < 32) find_segments(s, (int)g->call.keys, m);
@@ -495,9 +539,9 @@ INLINE void attention_tma(const attention_sm90_arguments *g, const attention_sha
     }
 }
 
-#define ATTENTION(name, element, groups, width, value_width, keys, blocks, general)                                                     \
+#define ATTENTION(name, element, groups, width, value_width, keys, blocks, general, quantised)                                          \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) name(const __grid_constant__ attention_sm90_arguments arguments) { \
-        const attention_shape shape = {element, groups, width, value_width, keys, blocks, general};                                     \
+        const attention_shape shape = {element, groups, width, value_width, keys, blocks, general, quantised};                          \
         attention_tma(&arguments, shape);                                                                                               \
     }
 

@@ -22,7 +22,12 @@ typedef struct attention_sm90_arguments {
     uint64_t map_k[16], map_v[16], map_out[16];
     attention_arguments call;
     int32_t tiles;                /* of the queries of one head */
-    int32_t heads_together;       /* heads, of all batches, whose tiles are in flight at a time, so that their k and v stay in L2 */
+    int32_t heads_together;       /* heads, of all batches, whose tiles are in flight at a time, so that many read the same k and v */
+    int32_t last_tiles;           /* the first tiles of a head, which are made behind all others: short ones, so that blocks end together */
+    int32_t begin_shift, end_shift;   /* without rows and positions query i sees keys from i + begin_shift up to i + end_shift, of those that there are */
+    int32_t block;                /* of the entries whose results are in blocks: as in block_results (kernels/quantize/blocks_sm90.cuh), made of a result in call.out.format */
+    int64_t out_row_stride, scale_row_stride;
+    uint64_t scales;
 } attention_sm90_arguments;
 
 #endif

@@ -1,8 +1,10 @@
 /* attention by cuDNN: prefill of known sizes, as each of its plans is for one shape. Pure: knows no driver. */
 #include "kernels/attention/attention_host.h"
+#include "kernels/attention/results.h"
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/library/cudnn.h"
+#include "kernels/quantize/quantised.h"
 
 /* ---- what is taken ---- */
 
@@ -54,6 +56,7 @@ static const char *reject_masks(const kernel_problem *problem, const known *z) {
 }
 
 const char *attention_cudnn_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_cudnn_reject);
     known z;
     const char *reason = reject_operands(problem, why);
     if (reason != NULL) return reason;
@@ -68,10 +71,13 @@ const char *attention_cudnn_reject(const kernel_problem *problem, text *why) {
     return reject_masks(problem, &z);
 }
 
-double attention_cudnn_cost(const kernel_problem *problem) { return 3e-6 + kernel_roofline(problem, problem->in[0]->format, 0.6, 0.8); }
+double attention_cudnn_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_cudnn_cost);
+    return 3e-6 + kernel_roofline(problem, problem->in[0]->format, 0.6, 0.8);
+}
 
 size_t attention_cudnn_workspace(const kernel_run *run) {
-    (void)run;
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_workspace(run, attention_cudnn_workspace);
     return CUDNN_WORKSPACE + CUDNN_ALIGN;
 }
 
@@ -97,6 +103,9 @@ static void take_sizes(const kernel_run *run, int64_t offset, cudnn_sizes *z) {
 
 /* Operands that lie in no pieces of 16 bytes get the launch of attention_fp32.c, as those of cuda_attention_sm90 do. */
 dw_status attention_cudnn_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, attention_cudnn_workspace, attention_cudnn_shape);
+    attention_heads heads;
+    run = attention_by_heads(run, &heads);
     const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2];
     dim offset = op_attr_dim(run->call.attrs, OP_ATTR_offset);
     int64_t position = 0;

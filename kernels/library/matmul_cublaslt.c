@@ -2,7 +2,7 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/library/cublaslt.h"
-#include "kernels/matmul/quantised.h"
+#include "kernels/quantize/quantised.h"
 #include "kernels/move/move_cuda.h"
 
 #include <math.h>

@@ -4,7 +4,7 @@
 
 #include "kernels/common/cpu/product.h"
 #include "kernels/kernels.h"
-#include "kernels/matmul/quantised.h"
+#include "kernels/quantize/quantised.h"
 
 /* What a call comes to, from formats and shapes alone. */
 typedef struct setup {

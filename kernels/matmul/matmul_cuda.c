@@ -3,7 +3,7 @@
 
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
-#include "kernels/matmul/quantised.h"
+#include "kernels/quantize/quantised.h"
 
 const char *matmul_cuda_reject(const kernel_problem *problem, text *why) {
     if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_cuda_reject);

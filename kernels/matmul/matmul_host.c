@@ -2,7 +2,7 @@
 #include "kernels/matmul/matmul_host.h"
 
 #include "kernels/common/cuda/host.h"
-#include "kernels/matmul/quantised.h"
+#include "kernels/quantize/quantised.h"
 
 bool matmul_halves_columns(const op_post_list *post) {
     for (int i = 0; i < post->count; i++)

@@ -4,7 +4,7 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul_host.h"
-#include "kernels/matmul/quantised.h"
+#include "kernels/quantize/quantised.h"
 
 /* An entry; scale_block: elements of a scale, 0: none; formats: types of the instruction descriptor (PTX ISA, "Instruction descriptor"). */
 typedef struct sm100_entry { const char *name; int element_bits, scale_block, scale_tiles; uint32_t formats; } sm100_entry;

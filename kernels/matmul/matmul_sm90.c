@@ -7,7 +7,7 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul_host.h"
-#include "kernels/matmul/quantised.h"
+#include "kernels/quantize/quantised.h"
 #include "kernels/matmul/tiles_sm90.h"
 
 /* ---- entries ---- */

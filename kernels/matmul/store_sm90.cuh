@@ -1,9 +1,10 @@
 /* Results of the Hopper kernel: a tile's sums through factors and post list (epilogue_sm90.cuh), over staging in shared memory to the copy engine, or element by element where
- * no tensor map describes them, or into blocks (blocks_sm90.cuh). */
+ * no tensor map describes them, or into blocks (kernels/quantize/blocks_sm90.cuh). */
 #ifndef KERNELS_MATMUL_STORE_SM90_CUH
 #define KERNELS_MATMUL_STORE_SM90_CUH
 
-#include "kernels/matmul/blocks_sm90.cuh"
+#include "kernels/matmul/tile_sm90.cuh"
+#include "kernels/quantize/blocks_sm90.cuh"
 
 INLINE uint32_t pack_pair(int format, float low, float high) { return format == MATMUL_bf16 ? cvt_bf16x2(low, high) : cvt_f16x2(low, high); }
 
@@ -188,7 +189,9 @@ INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
     for (int part = 0; part < parts; part++) apply_head(head, factors, ring.columns, sums + part * PART_VALUES, part * 32 + lane % 4 * 2);
     if (e->count > head->steps) apply_steps(e, head->steps, s.tile_n / 2, sums, row, col, tile->up - tile->col - s.tile_n / 2, rows, g->n);
     if (s.blocks) {
-        store_blocks(e, sums, row, tile->out_col, rows, end);
+        const block_results to = {e->out, e->scales, e->out_row_stride, e->scale_row_stride, e->out_format == MATMUL_bf16 ? CUDA_bf16 : e->out_format == MATMUL_f16 ? CUDA_f16 : CUDA_f32,
+                                  e->block};
+        store_blocks(&to, sums, row, tile->out_col, rows, e->halving >= 0 ? min(end, tile->out_col + WAVE_COLS / 2) : end);
         return;
     }
     if (s.tile_n < BOX_COLS) {

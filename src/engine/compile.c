@@ -72,11 +72,11 @@ static dw_status keep_report(dw_model *model, const text *report)
     return model->policy_report != NULL ? DW_OK : DW_NO_MEMORY;
 }
 
-/* Did the caller register kernels for matmul? */
-static bool has_own_products(const dw_model *model)
+/* Did the caller register kernels for that op? */
+static bool has_own(const dw_model *model, op_id op)
 {
     for (int i = 0; model->registry != NULL && i < model->registry->count; i++)
-        if (model->registry->rows[i].op == OP_matmul) return true;
+        if (model->registry->rows[i].op == op) return true;
     return false;
 }
 
@@ -89,7 +89,8 @@ dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *poli
     pass.probe = probe;
     pass.report = &report;
     pass.alone = model->alone;
-    pass.plain_products = has_own_products(model);
+    pass.plain_products = has_own(model, OP_matmul);
+    pass.plain_attention = has_own(model, OP_attention);
     dw_status status = ir_graph_clone(fused, lowered);
     if (status == DW_OK) status = pass_run(*lowered, PASS_STAGE_PRECISION | PASS_STAGE_MERGE | PASS_STAGE_CLEAN | PASS_STAGE_CHAIN, &pass);
     if (status == DW_OK) status = keep_report(model, &report);

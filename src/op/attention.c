@@ -2,10 +2,13 @@
  * its keys, one for the largest score and the sum, one (for each part of the width of v) for the output. A key whose score is -inf is a key not seen.
  *
  * With row and position, k and v are caches of several texts, and q [1,h,s,d] has new tokens of any of them: query i reads row[i] of k, v, mask and
- * bias, and stands at position[i]. The key of position p lies at p mod t, so a cache may be a ring; mask and bias count positions. */
+ * bias, and stands at position[i]. The key of position p lies at p mod t, so a cache may be a ring; mask and bias count positions.
+ *
+ * A result in a block format is what quantize makes of the result in via; joined ones have their heads side by side, as a projection reads them. */
 #include "op/family.h"
 
 #include <math.h>
+#include <string.h>
 
 enum { CHUNK = 256 };   /* of the width of v, and of q: what is on the stack */
 
@@ -50,6 +53,26 @@ static dw_status check_places(op_infer *infer, dim scores[4]) {
     return DW_OK;
 }
 
+static dw_status infer_result(op_infer *infer) {
+    const op_type *q = infer->in[0], *v = infer->in[2];
+    op_type *out = infer->out;
+    const dw_format to = op_attr_format(infer->attrs, OP_ATTR_to);
+    bool in_blocks;
+    TRY(op_check_via(infer, &in_blocks));
+    if (to != DW_FORMAT_COUNT && !in_blocks) TRY(op_check_to(infer, to));
+    *out = *q;
+    out->format = to != DW_FORMAT_COUNT ? to : q->format;
+    out->dims[3] = v->dims[3];
+    if (op_attr_bool(infer->attrs, OP_ATTR_joined)) {
+        out->rank = 3;
+        out->dims[1] = q->dims[2];
+        TRY_DIM(infer->context, out->dims[2], dim_mul(infer->dims, q->dims[1], v->dims[3]));
+    }
+    if (in_blocks) return DW_OK;
+    TRY(op_check_number(infer, "the result", out));
+    return op_check_float(infer, "the result", out);
+}
+
 dw_status attention_infer(op_infer *infer) {
     static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
     const op_type *q = infer->in[0], *k = infer->in[1], *v = infer->in[2];
@@ -79,13 +102,7 @@ dw_status attention_infer(op_infer *infer) {
     }
     if (op_attr_int(infer->attrs, OP_ATTR_window) < 0 || op_attr_int(infer->attrs, OP_ATTR_ahead) < 0)
         return base_fail(infer->context, DW_INVALID, "attention: window and ahead must be 0 (no limit) or more");
-    dw_format to = op_attr_format(infer->attrs, OP_ATTR_to);
-    if (to != DW_FORMAT_COUNT) TRY(op_check_to(infer, to));
-    *infer->out = *q;
-    infer->out->format = to != DW_FORMAT_COUNT ? to : q->format;
-    infer->out->dims[3] = v->dims[3];
-    TRY(op_check_number(infer, "the result", infer->out));
-    return op_check_float(infer, "the result", infer->out);
+    return infer_result(infer);
 }
 
 /* ---- reference ---- */
@@ -121,6 +138,8 @@ typedef struct query {
     int64_t q, k, v, mask, bias;
     int64_t mask_stride, bias_stride;   /* along keys; 0 when broadcast */
     int64_t ring;                       /* the key of position p lies at p mod ring */
+    span seen;
+    double sink;                        /* -inf: there is none */
 } query;
 
 static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
@@ -157,12 +176,14 @@ static void measure(const query *at, span seen, double sink, double *max, double
     }
 }
 
-static void attend(const query *at, span seen, double sink, int64_t out_offset) {
-    const dw_tensor *v = at->call->in[2], *out = at->call->out[0];
+/* Columns [first, end) of v, the first of them at out_offset. */
+static void attend(const query *at, int64_t first, int64_t end, const dw_tensor *out, int64_t out_offset, int64_t out_stride) {
+    const dw_tensor *v = at->call->in[2];
+    const span seen = at->seen;
     double max, sum, sums[CHUNK], values[CHUNK];
-    measure(at, seen, sink, &max, &sum);
-    for (int64_t begin = 0; begin < v->dims[3]; begin += CHUNK) {
-        int64_t count = v->dims[3] - begin < CHUNK ? v->dims[3] - begin : CHUNK;
+    measure(at, seen, at->sink, &max, &sum);
+    for (int64_t begin = first; begin < end; begin += CHUNK) {
+        int64_t count = end - begin < CHUNK ? end - begin : CHUNK;
         for (int64_t i = 0; i < count; i++) sums[i] = isnan(max) ? max : 0;
         for (int64_t key = seen.begin; key < seen.end && max > -INFINITY; key++) {
             double weight = exp(score(at, key) - max) / sum;
@@ -170,7 +191,7 @@ static void attend(const query *at, span seen, double sink, int64_t out_offset) 
             op_load_row(v, at->v + key % at->ring * v->strides[2] + begin * v->strides[3], v->strides[3], count, values);
             for (int64_t i = 0; i < count; i++) sums[i] += weight * values[i];
         }
-        for (int64_t i = 0; i < count; i++) op_store_at(out, out_offset + (begin + i) * out->strides[3], sums[i]);
+        for (int64_t i = 0; i < count; i++) op_store_at(out, out_offset + (begin - first + i) * out_stride, sums[i]);
     }
 }
 
@@ -211,36 +232,92 @@ static int64_t broadcast_offset(const dw_tensor *x, int64_t row, int64_t head, i
 
 static int64_t key_stride(const dw_tensor *x) { return x != NULL && x->rank > 0 && x->dims[x->rank - 1] != 1 ? x->strides[x->rank - 1] : 0; }
 
+/* offset: what eval_offset gives. */
+static dw_status find_query(const op_call *call, int64_t offset, int64_t batch, int64_t head, int64_t index, query *at) {
+    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2], *mask = operand(call, MASK), *bias = operand(call, BIAS), *sink = operand(call, SINK);
+    int64_t row = batch, position = 0, shared = q->dims[1] / k->dims[1];
+    span seen = {0, 0};
+    TRY(place_of(call, index, offset, &row, &position, &seen));
+    *at = (query){
+        .call = call,
+        .scale = op_attr_real(call->attrs, OP_ATTR_scale),
+        .softcap = op_attr_real(call->attrs, OP_ATTR_softcap),
+        .q = batch * q->strides[0] + head * q->strides[1] + index * q->strides[2],
+        .k = row * k->strides[0] + head / shared * k->strides[1],
+        .v = row * v->strides[0] + head / shared * v->strides[1],
+        .mask = broadcast_offset(mask, row, head, index),
+        .bias = broadcast_offset(bias, row, head, index),
+        .mask_stride = key_stride(mask),
+        .bias_stride = key_stride(bias),
+        .ring = k->dims[2],
+        .seen = seen,
+        .sink = sink != NULL ? op_load_at(sink, head * sink->strides[0]) : -INFINITY,
+    };
+    return DW_OK;
+}
+
+/* Columns of a head for one query, in the format that is quantised. */
+typedef struct row_part {
+    const op_call *call;
+    int64_t offset, line, head, first;   /* first: column of the head; line: -1 before there is any */
+    dw_tensor values;                    /* [CHUNK] */
+    dw_status status;                    /* of the first query that could not be placed */
+} row_part;
+
+static float rounded_at(void *argument, int64_t line, int64_t col) {
+    row_part *part = argument;
+    const dw_tensor *q = part->call->in[0], *v = part->call->in[2];
+    const bool joined = op_attr_bool(part->call->attrs, OP_ATTR_joined);
+    const int64_t heads = q->dims[1], queries = q->dims[2], width = v->dims[3], above = line / queries;
+    const int64_t head = joined ? col / width : above % heads, column = joined ? col % width : col, first = column / CHUNK * CHUNK;
+    if (part->status != DW_OK) return 0;
+    if (line != part->line || head != part->head || first != part->first) {
+        query at;
+        part->status = find_query(part->call, part->offset, joined ? above : above / heads, head, line % queries, &at);
+        if (part->status != DW_OK) return 0;
+        attend(&at, first, first + CHUNK < width ? first + CHUNK : width, &part->values, 0, 1);
+        part->line = line;
+        part->head = head;
+        part->first = first;
+    }
+    return (float)op_load_at(&part->values, column - first);
+}
+
+static dw_status reference_in_blocks(const op_call *call, int64_t offset) {
+    float memory[CHUNK];
+    const int64_t dims[] = {CHUNK};
+    row_part part = {.call = call, .offset = offset, .line = -1, .status = DW_OK};
+    op_tensor_init(&part.values, op_via(call->attrs), DW_SCALE_plain, 1, dims, memory);
+    TRY(op_quantize_elements(call, call->out[0], rounded_at, &part));
+    return part.status;
+}
+
+void op_attention_by_heads(const op_call *call, dw_tensor *out) {
+    const int64_t heads = call->in[0]->dims[1], width = call->in[2]->dims[3];
+    *out = *call->out[0];
+    if (out->rank == 4) return;
+    const int64_t strides[] = {out->strides[0], width * out->strides[2], out->strides[1], out->strides[2]}, dims[] = {out->dims[0], heads, out->dims[1], width};
+    out->rank = 4;
+    memcpy(out->dims, dims, sizeof dims);
+    memcpy(out->strides, strides, sizeof strides);
+}
+
 dw_status attention_reference(const op_call *call) {
-    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2], *mask = operand(call, MASK), *bias = operand(call, BIAS);
-    const dw_tensor *sink = operand(call, SINK), *out = call->out[0];
+    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
     int64_t offset;
     TRY(eval_offset(call, &offset));
     if (k->dims[1] < 1 || q->dims[1] % k->dims[1] != 0)
         return base_fail(call->context, DW_MISMATCH, "attention: q has %lld heads, k has %lld, which does not divide them", (long long)q->dims[1], (long long)k->dims[1]);
-    int64_t shared = q->dims[1] / k->dims[1];
+    if (op_is_block(call->out[0]->format)) return reference_in_blocks(call, offset);
+    dw_tensor out;
+    op_attention_by_heads(call, &out);
     walk w;
     walk_start(&w, 3, q->dims);
-    int at_q = walk_add_strides(&w, q->strides), at_out = walk_add_strides(&w, out->strides);
+    int at_out = walk_add_strides(&w, out.strides);
     for (; w.left > 0; walk_next(&w)) {
-        int64_t row = w.index[0], head = w.index[1], position = 0;
-        span seen = {0, 0};
-        TRY(place_of(call, w.index[2], offset, &row, &position, &seen));
-        query at = {
-            .call = call,
-            .scale = op_attr_real(call->attrs, OP_ATTR_scale),
-            .softcap = op_attr_real(call->attrs, OP_ATTR_softcap),
-            .q = w.offset[at_q],
-            .k = row * k->strides[0] + head / shared * k->strides[1],
-            .v = row * v->strides[0] + head / shared * v->strides[1],
-            .mask = broadcast_offset(mask, row, head, w.index[2]),
-            .bias = broadcast_offset(bias, row, head, w.index[2]),
-            .mask_stride = key_stride(mask),
-            .bias_stride = key_stride(bias),
-            .ring = k->dims[2],
-        };
-        double of_sink = sink != NULL ? op_load_at(sink, head * sink->strides[0]) : -INFINITY;
-        attend(&at, seen, of_sink, w.offset[at_out]);
+        query at;
+        TRY(find_query(call, offset, w.index[0], w.index[1], w.index[2], &at));
+        attend(&at, 0, v->dims[3], &out, w.offset[at_out], out.strides[3]);
     }
     return DW_OK;
 }

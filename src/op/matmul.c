@@ -28,20 +28,12 @@ dw_status op_check_product_format(op_infer *infer, const op_type *a, dw_format *
     return base_fail(infer->context, DW_INVALID, "%s: to is %s; it must be f64, f32, f16 or bf16", infer->op->name, dw_format_name(to));
 }
 
-/* to and via of a result in blocks. */
-static dw_status check_blocks(op_infer *infer, dw_format *format) {
-    dw_format via = op_attr_format(infer->attrs, OP_ATTR_via);
-    *format = op_attr_format(infer->attrs, OP_ATTR_to);
-    TRY(op_check_row_blocks(infer, *format));
-    if (via == DW_FORMAT_COUNT || via == DW_FORMAT_f32 || via == DW_FORMAT_bf16 || via == DW_FORMAT_f16) return DW_OK;
-    return base_fail(infer->context, DW_INVALID, "%s: via is %s; it must be f32, f16 or bf16", infer->op->name, dw_format_name(via));
-}
-
 static dw_status check_result(op_infer *infer, const op_type *a, dw_format *format) {
-    dw_format to = op_attr_format(infer->attrs, OP_ATTR_to), via = op_attr_format(infer->attrs, OP_ATTR_via);
-    if (to != DW_FORMAT_COUNT && op_is_block(to)) return check_blocks(infer, format);
-    if (via == DW_FORMAT_COUNT) return op_check_product_format(infer, a, format);
-    return base_fail(infer->context, DW_INVALID, "%s: via is %s, and to is no block format; leave via out", infer->op->name, dw_format_name(via));
+    bool in_blocks;
+    TRY(op_check_via(infer, &in_blocks));
+    if (!in_blocks) return op_check_product_format(infer, a, format);
+    *format = op_attr_format(infer->attrs, OP_ATTR_to);
+    return DW_OK;
 }
 
 dw_status matmul_infer(op_infer *infer) {
@@ -131,9 +123,8 @@ dw_status matmul_reference(const op_call *call) {
     if (op_is_block(out->format)) {
         float memory[CHUNK];
         const int64_t dims[] = {CHUNK};
-        dw_format via = op_attr_format(call->attrs, OP_ATTR_via);
         row_part part = {.matrices = &m, .line = -1};
-        op_tensor_init(&part.values, via != DW_FORMAT_COUNT ? via : DW_FORMAT_f32, DW_SCALE_plain, 1, dims, memory);
+        op_tensor_init(&part.values, op_via(call->attrs), DW_SCALE_plain, 1, dims, memory);
         return op_quantize_elements(call, out, rounded_at, &part);
     }
     bool empty = op_tensor_count(out) == 0;

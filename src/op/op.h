@@ -204,6 +204,8 @@ dw_status op_tensor_bind(dw_context *context, const op_type *type, const int64_t
 bool op_tensor_is_contiguous(const dw_tensor *tensor);
 /* A tensor of block format, rank 1 or more, as matrices one after the other. */
 num_matrix op_tensor_matrix(const dw_tensor *tensor);
+/* The result of a call of attention, in an element format, as [b,h,s,e], also where it is joined. */
+void op_attention_by_heads(const op_call *call, dw_tensor *out);
 int64_t op_tensor_count(const dw_tensor *tensor);
 /* The value at index[0..rank), scales applied; and its writing (element formats only). */
 double op_tensor_load(const dw_tensor *tensor, const int64_t *index);

@@ -183,6 +183,21 @@ dw_status op_check_row_blocks(op_infer *infer, dw_format to) {
     return base_fail(infer->context, DW_INVALID, "%s: to is %s, whose scales span rows; quantize the plain result", infer->op->name, dw_format_name(to));
 }
 
+dw_status op_check_via(op_infer *infer, bool *in_blocks) {
+    dw_format to = op_attr_format(infer->attrs, OP_ATTR_to), via = op_attr_format(infer->attrs, OP_ATTR_via);
+    *in_blocks = to != DW_FORMAT_COUNT && op_is_block(to);
+    if (*in_blocks) TRY(op_check_row_blocks(infer, to));
+    if (via == DW_FORMAT_COUNT) return DW_OK;
+    if (!*in_blocks) return base_fail(infer->context, DW_INVALID, "%s: via is %s, and to is no block format; leave via out", infer->op->name, dw_format_name(via));
+    if (via == DW_FORMAT_f32 || via == DW_FORMAT_bf16 || via == DW_FORMAT_f16) return DW_OK;
+    return base_fail(infer->context, DW_INVALID, "%s: via is %s; it must be f32, f16 or bf16", infer->op->name, dw_format_name(via));
+}
+
+dw_format op_via(const op_attrs *attrs) {
+    dw_format via = op_attr_format(attrs, OP_ATTR_via);
+    return via != DW_FORMAT_COUNT ? via : DW_FORMAT_f32;
+}
+
 dw_status op_quantize_elements(const op_call *call, const dw_tensor *out, op_element element, void *argument) {
     source s;
     TRY(start(call, out, element, argument, &s));

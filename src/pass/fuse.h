@@ -14,6 +14,7 @@ typedef dw_status (*fuse_function)(ir_graph *graph, ir_node *node, bool *changed
 /* Of the pass merge: formats are chosen by then. */
 dw_status fuse_norm_quantize(ir_graph *graph, ir_node *node, bool *changed);
 dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed);
+dw_status fuse_attention_quantize(ir_graph *graph, ir_node *node, bool *changed);
 
 /* ---- rewriting ---- */
 
@@ -30,6 +31,11 @@ void fuse_cursor(ir_graph *graph, ir_node *root, const ir_node *telling);
 bool fuse_is_single_use(const ir_graph *graph, const ir_value *value);
 /* The node of that op that makes value, if nothing else uses value. */
 ir_node *fuse_def_single(const ir_graph *graph, const ir_value *value, op_id op);
+/* What a quantize makes of its operand, in a format whose scales depend on a block within a row alone and are not searched for: then whoever has the block has all, and may
+ * make it from its result in via. COUNT: it is none. */
+dw_format fuse_blocks(const ir_node *quantize);
+/* May via be the format that a result in blocks is rounded to before? */
+bool fuse_is_via(dw_format via);
 bool fuse_is_float(dw_format format);                       /* an element format of at least 16 bits */
 /* Below casts that lose nothing. */
 ir_value *fuse_skip_widening(ir_value *value);

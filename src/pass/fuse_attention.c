@@ -1,8 +1,8 @@
 /* Every spelling of attention becomes the attention op: written out in products and a softmax or called by name, with masks made of
  * positions, tables or inputs, with heads repeated for groups of queries. What stays explicit is noted with its reason.
- * The work is in attention_spelled.c, attention_heads.c and attention_masks.c. */
+ * The work is in attention_spelled.c, attention_heads.c and attention_masks.c. Later, when precisions are fixed, attention takes in what quantises its result. */
 #include "pass/attention.h"
-#include "pass/pass.h"
+#include "pass/fuse.h"
 
 dw_status attention_note(ir_graph *graph, const ir_node *node, const char *format, ...) {
     va_list arguments;
@@ -60,6 +60,45 @@ static dw_status fuse_all(ir_graph *graph, value_analysis *analysis, bool *chang
     }
     return DW_OK;
 }
+
+/* ---- quantisers, of the pass merge ---- */
+
+/* The attention whose heads are put side by side as [b,s,h*e], which value alone is; NULL: there is none. */
+static ir_node *joined_by(ir_graph *graph, const ir_value *value) {
+    const ir_node *reshape = fuse_def_single(graph, value, OP_reshape), *transpose = reshape != NULL ? fuse_def_single(graph, ir_in(reshape, 0), OP_transpose) : NULL;
+    ir_node *attention = transpose != NULL ? fuse_def_single(graph, ir_in(transpose, 0), OP_attention) : NULL;
+    const int64_t *order;
+    if (attention == NULL || ir_out(attention)->type.rank != 4 || value->type.rank != 3) return NULL;
+    op_attr_ints(&transpose->attrs, OP_ATTR_order, &order);
+    const dim *from = ir_out(attention)->type.dims, *to = value->type.dims;
+    const bool side_by_side = order[0] == 0 && order[1] == 2 && order[2] == 1 && order[3] == 3;
+    return side_by_side && to[0] == from[0] && to[1] == from[2] ? attention : NULL;
+}
+
+/* Attention whose result, its heads side by side, only a quantize reads, makes that, where blocks lie within a head. What is quantised is the result in the format it had, so
+ * that no bit changes. */
+dw_status fuse_attention_quantize(ir_graph *graph, ir_node *node, bool *changed) {
+    const dw_format to = fuse_blocks(node);
+    const ir_node *attention = to != DW_FORMAT_COUNT ? joined_by(graph, ir_in(node, 0)) : NULL;
+    int64_t width;
+    if (attention == NULL || !fuse_is_via(ir_out(attention)->type.format)) return DW_OK;
+    if (!dim_is_constant(ir_out(attention)->type.dims[3], &width) || width % num_info(to)->cols != 0) return DW_OK;
+    ir_value *in[ATTENTION_OPERANDS], *made;
+    op_attr attrs[OP_ATTR_COUNT];
+    int count = 0;
+    for (int i = 0; i < attention->n_in; i++) in[i] = ir_in(attention, i);
+    for (int i = 0; i < attention->attrs.count; i++) {
+        if (attention->attrs.items[i].id != OP_ATTR_to) attrs[count++] = attention->attrs.items[i];
+    }
+    attrs[count++] = op_set_format(OP_ATTR_to, to);
+    if (ir_out(attention)->type.format != DW_FORMAT_f32) attrs[count++] = op_set_format(OP_ATTR_via, ir_out(attention)->type.format);
+    attrs[count++] = op_set_bool(OP_ATTR_joined, true);
+    fuse_cursor(graph, node, attention);
+    TRY(ir_emit(graph, OP_attention, attention->n_in, in, count, attrs, &made));
+    return fuse_replace(graph, ir_out(node), made, changed);
+}
+
+/* ---- the pass ---- */
 
 dw_status pass_fuse_attention(ir_graph *graph, const pass_options *options, bool *changed) {
     (void)options;

@@ -135,20 +135,22 @@ dw_status fuse_linear_cast(ir_graph *graph, ir_node *node, bool *changed) {
     return fuse_replace(graph, ir_out(node), made, changed);
 }
 
-/* Do a format's scales depend on a block within a row alone? Then whoever has the block has all. */
-static bool has_row_blocks(dw_format format) {
-    const num_format *info = num_info(format);
-    return info->class == NUM_BLOCK && info->rows == 1 && info->cols > 0 && info->second == 0;
+dw_format fuse_blocks(const ir_node *quantize) {
+    if (quantize->op != OP_quantize || ir_in(quantize, 1) != NULL || ir_bool(quantize, OP_ATTR_floor) || ir_bool(quantize, OP_ATTR_search)) return DW_FORMAT_COUNT;
+    const dw_format to = ir_out(quantize)->type.format;
+    const num_format *info = num_info(to);
+    return info->class == NUM_BLOCK && info->rows == 1 && info->cols > 0 && info->second == 0 ? to : DW_FORMAT_COUNT;
 }
+
+bool fuse_is_via(dw_format via) { return via == DW_FORMAT_f32 || via == DW_FORMAT_bf16 || via == DW_FORMAT_f16; }
 
 /* A product with a weight that only a quantize reads takes its format. What is quantised is the result in the format it had, so that no bit changes. */
 dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed) {
-    if (node->op != OP_quantize || ir_in(node, 1) != NULL || ir_bool(node, OP_ATTR_floor) || ir_bool(node, OP_ATTR_search)) return DW_OK;
-    const ir_node *linear = fuse_linear(graph, ir_in(node, 0));
-    dw_format to = ir_out(node)->type.format;
-    if (linear == NULL || linear->op != OP_matmul || !has_row_blocks(to)) return DW_OK;
+    const dw_format to = fuse_blocks(node);
+    const ir_node *linear = to != DW_FORMAT_COUNT ? fuse_linear(graph, ir_in(node, 0)) : NULL;
+    if (linear == NULL || linear->op != OP_matmul) return DW_OK;
     dw_format via = ir_out(linear)->type.format;
-    if (via != DW_FORMAT_f32 && via != DW_FORMAT_bf16 && via != DW_FORMAT_f16) return DW_OK;
+    if (!fuse_is_via(via)) return DW_OK;
     ir_value *in[64], *made;
     op_attr attrs[OP_ATTR_COUNT];
     int n_in = copy_operands(linear, in), count = 0;

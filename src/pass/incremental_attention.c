@@ -50,6 +50,7 @@ static void widen_reach(step_record *record, int64_t window) {
 dw_status step_rule_attention(stepper *stepper, const ir_node *node, step_record *record) {
     const step_record *q = step_of(ir_in(node, ATTENTION_Q)), *k = step_of(ir_in(node, ATTENTION_K)), *v = step_of(ir_in(node, ATTENTION_V));
     const bool cached = k->active || v->active;
+    if (ir_bool(node, OP_ATTR_joined)) return step_refuse(stepper, record, node, "its result has the heads joined");
     if (!runs_over_new(q)) return step_refuse(stepper, record, node, "its queries do not run over the tokens alone");
     if (cached && (!runs_over_new(k) || !runs_over_new(v))) return step_refuse(stepper, record, node, "its keys and values do not run over the tokens alone");
     if (!cached && (k->label.sequences > 0 || v->label.sequences > 0)) {

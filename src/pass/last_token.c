@@ -127,7 +127,7 @@ static dw_status find_axes(const restrictor *to, const ir_node *node, int axis, 
     }
     case OP_matmul: *fits = find_matmul_axes(node, axis, axes); return DW_OK;
     case OP_attention:
-        *fits = axis == 2 && ir_out(node)->type.dims[2] == to->length;
+        *fits = axis == 2 && !ir_bool(node, OP_ATTR_joined) && ir_out(node)->type.dims[2] == to->length;
         axes[ATTENTION_Q] = 2;
         for (int i = ATTENTION_MASK; i < node->n_in && i <= ATTENTION_BIAS && *fits; i++) {
             const int own = ir_in(node, i) == NULL ? -1 : 2 - (4 - ir_in(node, i)->type.rank);

@@ -1,6 +1,6 @@
 /* Merging, once precisions are fixed: products of one operand with different weights become one product with the weights one below the
  * other, and gate and up become one product with a gated step. What a cast makes of a norm or a product alone becomes its format, and what
- * a quantize makes of a norm or a product alone.
+ * a quantize makes of a norm, a product or attention alone.
  *
  *     %1 = quantize x {to=mxfp8}                       %1 = quantize x {to=mxfp8}
  *     %2 = quantize wq {to=mxfp8}                      %2 = concat wq, wk {axis=0}
@@ -209,5 +209,6 @@ dw_status pass_merge(ir_graph *graph, const pass_options *options, bool *changed
     ir_renumber(graph);
     for (size_t i = 0; i < COUNT_OF(rows); i++) TRY(fuse_each(graph, rows[i], changed));
     if (!options->plain_products) TRY(fuse_each(graph, fuse_linear_quantize, changed));
+    if (!options->plain_attention) TRY(fuse_each(graph, fuse_attention_quantize, changed));
     return *changed ? ir_sort(graph) : DW_OK;
 }

@@ -64,7 +64,7 @@ typedef struct pass_options {
     void *user;
     pass_policy *policy;            /* of the precision pass; NULL: it does nothing */
     pass_probe probe;
-    bool plain_products;            /* products keep results in element formats: kernels of the caller's know no others */
+    bool plain_products, plain_attention;   /* they keep results in element formats: kernels of the caller's know no others */
     text *report;                   /* the precision pass appends a line per layer: name, precision, role, rule; may be NULL */
 } pass_options;
 

@@ -10,7 +10,7 @@
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
  * 4096 terms of random sign eight times over. Results in bf16 and f16 add half a step of their format. Integers, bools and quantised
- * results must be equal. What a norm or a product quantises is a computed number, and its codes are held to what they are of: to the bits that quantize makes
+ * results must be equal. What a norm, a product or attention quantises is a computed number, and its codes are held to what they are of: to the bits that quantize makes
  * of the same kernel's plain result, and the reference's to those of the reference's. */
 #include "support/support.h"
 
@@ -211,16 +211,18 @@ static bool differs(const kernel_case *c, const result *got, const result *refer
     return false;
 }
 
-/* ---- norms and products with results in block formats ---- */
+/* ---- norms, products and attention with results in block formats ---- */
+
+static bool has_via(const kernel_case *c) { return c->op->id == OP_matmul || c->op->id == OP_attention; }
 
 static bool is_quantised(const kernel_case *c) {
-    return (c->op->id == OP_layer_norm || c->op->id == OP_rms_norm || c->op->id == OP_matmul) && dw_format_is_block(c->results[0].format);
+    return (c->op->id == OP_layer_norm || c->op->id == OP_rms_norm || has_via(c)) && dw_format_is_block(c->results[0].format);
 }
 
-/* The format that is quantised: a norm's operand's, a product's via. */
+/* The format that is quantised: a norm's operand's, or via. */
 static dw_format plain_format(const kernel_case *c) {
     const dw_format via = op_attr_format(&c->attrs, OP_ATTR_via);
-    return c->op->id != OP_matmul ? c->types[0].format : via != DW_FORMAT_COUNT ? via : DW_FORMAT_f32;
+    return !has_via(c) ? c->types[0].format : via != DW_FORMAT_COUNT ? via : DW_FORMAT_f32;
 }
 
 /* c with that format as its result's. */
@@ -231,7 +233,7 @@ static void plain_case(const kernel_case *c, kernel_case *plain) {
     for (int i = 0; i < c->n_attrs; i++) {
         if (c->items[i].id != OP_ATTR_to && c->items[i].id != OP_ATTR_search && c->items[i].id != OP_ATTR_via) plain->items[plain->n_attrs++] = c->items[i];
     }
-    if (c->op->id == OP_matmul) plain->items[plain->n_attrs++] = op_set_format(OP_ATTR_to, plain_format(c));
+    if (has_via(c)) plain->items[plain->n_attrs++] = op_set_format(OP_ATTR_to, plain_format(c));
     plain->attrs = (op_attrs){plain->n_attrs, plain->items};
     for (int i = 0; i < plain->n_out; i++) plain->out[i] = &plain->results[i];
 }

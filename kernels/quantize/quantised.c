@@ -1,6 +1,6 @@
-/* Results in block formats by two kernels: see quantised.h. The workspace holds what the product's kernel needs there, then the plain result, then what the
+/* Results in block formats by two kernels: see quantised.h. The workspace holds what the first kernel needs there, then the plain result, then what the
  * quantiser needs. Pure where rows are: launches are only told where the plain result lies. */
-#include "kernels/matmul/quantised.h"
+#include "kernels/quantize/quantised.h"
 
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
@@ -22,7 +22,7 @@ double quantised_seconds(const chip_caps *chip, double bytes) { return chip->lau
 
 /* ---- choosing ---- */
 
-/* The problem of the plain product; type and pointer are its result's. */
+/* The problem of the plain result; type and pointer are its result's. */
 static kernel_problem plain_problem(const kernel_problem *problem, op_type *type, const op_type **out) {
     kernel_problem plain = *problem;
     *type = *problem->out[0];
@@ -56,7 +56,7 @@ typedef struct two_runs {
     const dw_tensor *tensor;      /* plain: the result of the first, the operand of the second */
     op_attr to;
     op_attrs attrs;
-    kernel_run product, quantise;
+    kernel_run first, quantise;
 } two_runs;
 
 /* The second one's operand has no address yet. */
@@ -64,8 +64,8 @@ static void make_runs(const kernel_run *run, two_runs *runs) {
     const dw_tensor *out = run->call.out[0];
     op_tensor_init(&runs->plain, quantised_from(run->call.attrs, out->format), DW_SCALE_plain, out->rank, out->dims, NULL);
     runs->tensor = &runs->plain;
-    runs->product = *run;
-    runs->product.call.out = &runs->tensor;
+    runs->first = *run;
+    runs->first.call.out = &runs->tensor;
     runs->to = op_set_format(OP_ATTR_to, out->format);
     runs->attrs = (op_attrs){1, &runs->to};
     runs->quantise = (kernel_run){
@@ -76,21 +76,21 @@ static void make_runs(const kernel_run *run, two_runs *runs) {
     };
 }
 
-static size_t own_bytes(const two_runs *runs, size_t (*workspace)(const kernel_run *run)) { return base_align_up(workspace(&runs->product), ALIGN); }
+static size_t own_bytes(const two_runs *runs, size_t (*workspace)(const kernel_run *run)) { return base_align_up(workspace(&runs->first), ALIGN); }
 
 size_t quantised_workspace(const kernel_run *run, size_t (*workspace)(const kernel_run *run)) {
     two_runs runs;
     make_runs(run, &runs);
-    const size_t both = quantised_bytes(workspace(&runs.product), &runs.plain);
+    const size_t both = quantised_bytes(workspace(&runs.first), &runs.plain);
     return run->chip->kind == CHIP_CPU ? both + quantize_workspace(&runs.quantise) : both;
 }
 
-dw_status quantised_run(const kernel_run *run, size_t (*workspace)(const kernel_run *run), dw_status (*product)(const kernel_run *run)) {
+dw_status quantised_run(const kernel_run *run, size_t (*workspace)(const kernel_run *run), dw_status (*first)(const kernel_run *run)) {
     two_runs runs;
     make_runs(run, &runs);
     runs.plain.data = (uint8_t *)run->workspace + own_bytes(&runs, workspace);
     runs.quantise.workspace = (uint8_t *)runs.plain.data + plain_bytes(&runs.plain);
-    TRY(product(&runs.product));
+    TRY(first(&runs.first));
     return quantize_run(&runs.quantise);
 }
 
@@ -124,13 +124,13 @@ static dw_status add_moved(kernel_launcher *launcher, const kernel_launch *launc
 }
 
 dw_status quantised_shape(const kernel_run *run, kernel_launcher *launcher, size_t (*workspace)(const kernel_run *run),
-                          dw_status (*product)(const kernel_run *run, kernel_launcher *launcher)) {
+                          dw_status (*first)(const kernel_run *run, kernel_launcher *launcher)) {
     two_runs runs;
     make_runs(run, &runs);
     const int64_t at = (int64_t)own_bytes(&runs, workspace);
     mover result = {{add_moved}, launcher, KERNEL_RESULT, at}, operand = {{add_moved}, launcher, 0, at};
     const num_format *info = num_info(run->call.out[0]->format);
     const bool in_one_pass = (run->chip->features >> CHIP_tma & 1) != 0 && info->cols > 0 && info->second == 0;   /* where cuda_quantize_rows takes rows of any length */
-    TRY(product(&runs.product, &result.launcher));
+    TRY(first(&runs.first, &result.launcher));
     return in_one_pass ? quantize_rows_shape(&runs.quantise, &operand.launcher) : quantize_cuda_shape(&runs.quantise, &operand.launcher);
 }

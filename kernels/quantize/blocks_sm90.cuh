@@ -1,26 +1,33 @@
-/* Results of the Hopper kernel in blocks of e4m3 along a row, with fp32 scales for 128 columns or powers of two for 32: from registers to memory, bit for bit what a
+/* Results of Hopper's products, as wgmma leaves them, in blocks of e4m3 along a row, with fp32 scales for 128 columns or powers of two for 32: from registers to memory, bit for bit what a
  * quantiser makes of the same results. A block's columns lie in the four lanes of a quad, which find its largest magnitude by shuffles and give each other 16 codes that
  * lie side by side. Each step is done with all of a thread's values before the next, without a branch between them: two warps to a scheduler hide no latency. */
-#ifndef KERNELS_MATMUL_BLOCKS_SM90_CUH
-#define KERNELS_MATMUL_BLOCKS_SM90_CUH
+#ifndef KERNELS_QUANTIZE_BLOCKS_SM90_CUH
+#define KERNELS_QUANTIZE_BLOCKS_SM90_CUH
 
+#include "kernels/common/cuda/ptx_ldst.cuh"
 #include "kernels/common/cuda/ptx_math.cuh"
 #include "kernels/common/cuda/ptx_small.cuh"
-#include "kernels/matmul/tile_sm90.cuh"
 #include "kernels/quantize/scales.cuh"
+
+/* Where they go, and what they are: codes and scales of rows, strides in elements; format: what is quantised, f32, bf16 or f16; block: 128, scales in fp32, or 32, in e8m0. */
+typedef struct block_results {
+    uint64_t out, scales;
+    int64_t out_row_stride, scale_row_stride;
+    int format, block;
+} block_results;
 
 /* A thread's part of a wave: two rows, row and row + 8, of four blocks of 32 columns. */
 enum { WAVE_VALUES = 64, WAVE_COLS = 128, BLOCKS = 4, BLOCK_COLS = 32, BLOCK_VALUES = 16 };
 
 /* To the format that is quantised; what lies behind the last column does not count. */
 INLINE void round_values(int format, float *values, int lane, int col, int end) {
-    if (format == MATMUL_bf16) {
+    if (format == CUDA_bf16) {
 #pragma unroll
         for (int i = 0; i < WAVE_VALUES; i += 2) {
             uint32_t pair = cvt_bf16x2(values[i], values[i + 1]);
             values[i] = __uint_as_float(pair << 16), values[i + 1] = __uint_as_float(pair & 0xffff0000);
         }
-    } else if (format == MATMUL_f16) {
+    } else if (format == CUDA_f16) {
 #pragma unroll
         for (int i = 0; i < WAVE_VALUES; i += 2) {
             uint32_t pair = cvt_f16x2(values[i], values[i + 1]);
@@ -30,7 +37,7 @@ INLINE void round_values(int format, float *values, int lane, int col, int end) 
     if (col + WAVE_COLS <= end) return;
 #pragma unroll
     for (int i = 0; i < WAVE_VALUES; i++)
-        if (column_of(WAVE_VALUES, col, 0, i) + lane * 2 >= end) values[i] = 0;
+        if (col + i / 4 * 8 + (i & 1) + lane * 2 >= end) values[i] = 0;
 }
 
 /* Of this thread's columns of each block, in both rows; NaN if any is. */
@@ -44,7 +51,7 @@ INLINE void largest_magnitudes(const float *values, float most[BLOCKS][2]) {
 }
 
 /* One scale for 128 columns: lane i of a quad makes that of row i. inverse: what values are multiplied by. */
-INLINE void make_row_scales(const matmul_epilogue *e, float most[BLOCKS][2], int lane, int row, int col, int rows, int end, float inverse[BLOCKS][2]) {
+INLINE void make_row_scales(const block_results *to, float most[BLOCKS][2], int lane, int row, int col, int rows, int end, float inverse[BLOCKS][2]) {
     const int r = row + lane % 2 * 8;
     float all[2];
 #pragma unroll
@@ -54,7 +61,7 @@ INLINE void make_row_scales(const matmul_epilogue *e, float most[BLOCKS][2], int
         all[i] = max_nan(all[i], __shfl_xor_sync(~0u, all[i], 2));
     }
     const float mine = lane % 2 == 0 ? all[0] : all[1], by = fp8_inverse(mine), scale = fp8_scale(mine);
-    if (lane < 2 && r < rows && col < end) ((float *)e->scales)[r * e->scale_row_stride + col / WAVE_COLS] = scale;
+    if (lane < 2 && r < rows && col < end) ((float *)to->scales)[r * to->scale_row_stride + col / WAVE_COLS] = scale;
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         inverse[0][i] = __shfl_sync(~0u, by, i, 4);
@@ -64,7 +71,7 @@ INLINE void make_row_scales(const matmul_epilogue *e, float most[BLOCKS][2], int
 }
 
 /* One for 32: lane b of a quad makes those of block b. */
-INLINE void make_block_scales(const matmul_epilogue *e, float most[BLOCKS][2], int lane, int row, int col, int rows, int end, float inverse[BLOCKS][2]) {
+INLINE void make_block_scales(const block_results *to, float most[BLOCKS][2], int lane, int row, int col, int rows, int end, float inverse[BLOCKS][2]) {
     const bool high = lane & 2, odd = lane & 1;
     float by[2];
 #pragma unroll
@@ -76,7 +83,7 @@ INLINE void make_block_scales(const matmul_epilogue *e, float most[BLOCKS][2], i
         const int32_t code = rules_mx_scale(mine, largest_code(CUDA_e4m3), 0);
         const int r = row + i * 8;
         by[i] = rules_mx_inverse(code);
-        if (r < rows && col + lane * BLOCK_COLS < end) ((uint8_t *)e->scales)[r * e->scale_row_stride + col / BLOCK_COLS + lane] = (uint8_t)code;
+        if (r < rows && col + lane * BLOCK_COLS < end) ((uint8_t *)to->scales)[r * to->scale_row_stride + col / BLOCK_COLS + lane] = (uint8_t)code;
     }
 #pragma unroll
     for (int b = 0; b < BLOCKS; b++)
@@ -114,7 +121,7 @@ INLINE void store_bytes(uint8_t *to, uint4 codes, int c, int end) {
 }
 
 /* The quad's lanes store 64 codes of a row at a time, 16 each. */
-INLINE void store_codes(const matmul_epilogue *e, const float *values, float inverse[BLOCKS][2], int lane, int row, int col, int rows, int end) {
+INLINE void store_codes(const block_results *to, const float *values, float inverse[BLOCKS][2], int lane, int row, int col, int rows, int end) {
     uint4 codes[4];
 #pragma unroll
     for (int s = 0; s < 4; s++) {   /* row s / 2, columns 64 (s % 2) on */
@@ -124,27 +131,26 @@ INLINE void store_codes(const matmul_epilogue *e, const float *values, float inv
         transpose_quad(words, lane);
         codes[s] = make_uint4(prmt(words[0], words[1], 0x5410), prmt(words[2], words[3], 0x5410), prmt(words[0], words[1], 0x7632), prmt(words[2], words[3], 0x7632));
     }
-    const bool in_words = anew((int)e->out | (int)e->out_row_stride) % 16 == 0;
+    const bool in_words = anew((int)to->out | (int)to->out_row_stride) % 16 == 0;
 #pragma unroll
     for (int s = 0; s < 4; s++) {
         const int r = row + s / 2 * 8, c = col + s % 2 * 64 + lane * 16;
-        uint8_t *to = (uint8_t *)e->out + r * e->out_row_stride + c;
-        if (in_words && r < rows && c < end) *(uint4 *)to = codes[s];
-        if (!in_words && r < rows) store_bytes(to, codes[s], c, end);
+        uint8_t *at = (uint8_t *)to->out + r * to->out_row_stride + c;
+        if (in_words && r < rows && c < end) *(uint4 *)at = codes[s];
+        if (!in_words && r < rows) store_bytes(at, codes[s], c, end);
     }
 }
 
-/* Columns [col, col + 128) of a wave, row the thread's first; a step that halves has left the first 64 of them. What depends on the lane is made here each time: kept
+/* Columns [col, col + 128) of a wave, of those that lie before end, row the thread's first. What depends on the lane is made here each time: kept
  * from tile to tile it would take registers of the products. */
-INLINE void store_blocks(const matmul_epilogue *e, float *values, int row, int col, int rows, int end) {
+INLINE void store_blocks(const block_results *to, float *values, int row, int col, int rows, int end) {
     const int lane = anew((int)threadIdx.x) & 3;
     float most[BLOCKS][2], inverse[BLOCKS][2];
-    if (e->halving >= 0) end = min(end, col + WAVE_COLS / 2);
-    round_values(e->out_format, values, lane, col, end);
+    round_values(to->format, values, lane, col, end);
     largest_magnitudes(values, most);
-    if (e->block == WAVE_COLS) make_row_scales(e, most, lane, row, col, rows, end, inverse);
-    else make_block_scales(e, most, lane, row, col, rows, end, inverse);
-    store_codes(e, values, inverse, lane, row, col, rows, end);
+    if (to->block == WAVE_COLS) make_row_scales(to, most, lane, row, col, rows, end, inverse);
+    else make_block_scales(to, most, lane, row, col, rows, end, inverse);
+    store_codes(to, values, inverse, lane, row, col, rows, end);
 }
 
 #endif
