@@ -216,7 +216,7 @@ DW_API dw_status dw_tuning_key(dw_context *context, const char *device, char *ke
  *   kernels     quantisers and integers bit for bit; other results to 1e-5 of the largest (1e-3 for products of 8-bit floats), and a last place of their format
  *   outputs     to 1e-5, or one and a half times as far as disturbances take those of the CPU, whichever is more (eight of each): of the input, by 1e-7; of all sums, by 1e-7
  *               or by as much as the device's kernel was off on the CPU's operands (root mean squares)
- *   perplexity  to 0.2 %, over texts of up to 256 tokens, of which each side draws half, and as many as bring the standard error of the difference to 0.05 %, 32 at most
+ *   perplexity  to 0.2 %, over texts of up to 256 tokens that the model draws in fp32, as many as bring the standard error of the difference to 0.05 %, 32 at most
  *               (where that leaves it above 0.067 %, to three standard errors); a simulated GPU gets one text, of which the rule of outputs holds, too
  *   text        the same wherever the margin is above ten times what the disturbances do to the logits (root mean square) */
 DW_API dw_status dw_check_device(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs,
