@@ -209,6 +209,10 @@ static bool begin_column(sim_warp *w, const sim_op *op, int lane, struct sim_asy
     for (int i = 0; i < m->rank - 2 && c->im2col; i++) {
         const int most = m->rank == 3 ? UINT16_MAX : m->rank == 4 ? 255 : 31;
         const int64_t end = async_end_of_box(m, i + 1);
+        if (c->store && (m->lower[i] < 0 || m->upper[i] > 0)) {
+            sim_find(w, op, lane, "stores pixels by a map whose bounding box leaves the tensor along dimension %d (corners %d and %d): an H200 ends so with an illegal instruction", i + 1, m->lower[i], m->upper[i]);
+            return false;
+        }
         if (c->offset_count > 0) a->offsets[i] = ((const uint16_t *)sim_row(w, c->offsets[i]))[lane];
         if (a->offsets[i] <= most && a->at[i + 1] >= m->lower[i] && a->at[i + 1] < end) continue;
         sim_find(w, op, lane, "coordinate %d is %d, and the map's bounding box has %d to %" PRId64 "; or its offset %u is more than %d", i + 1, a->at[i + 1], m->lower[i], end - 1, a->offsets[i], most);
