@@ -2,6 +2,7 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/library/cublaslt.h"
+#include "kernels/matmul/matmul_host.h"
 #include "kernels/quantize/quantised.h"
 #include "kernels/move/move_cuda.h"
 
@@ -151,14 +152,28 @@ const char *matmul_cublaslt_reject(const kernel_problem *problem, text *why) {
 
 /* A call costs a little more than a launch; a tie goes to a kernel of ours, whose launches overlap. With fp8 scales by block no call divides k, which then takes its time whatever the other
  * sizes are, and both operands' scales are copied first (measured on an H200: 10, 12, 23 and 38 us for k of 2048, 3072, 7168 and 16384 at 16 to 128 rows). */
-double matmul_cublaslt_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_cublaslt_cost);
+static double own_cost(const kernel_problem *problem) {
     const op_type *a = problem->in[0];
     const lt_mode *mode = mode_of(a->format, problem->in[1]->format);
     const double roofline = kernel_roofline(problem, a->format, mode->compute, mode->memory);
     int64_t k = 0;
     if (a->format != DW_FORMAT_fp8_1x128 || !dim_is_constant(a->dims[a->rank - 1], &k)) return 1.03 * (0.5e-6 + roofline);
     return 1.03 * (3e-6 + fmax(roofline, 4e-6 + 2.5e-9 * (double)k));
+}
+
+/* Beside products that stream, as in a step. */
+double matmul_cublaslt_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_cublaslt_cost);
+    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
+    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
+    op_call call;
+    const double cost = own_cost(problem), in_step = cost + 1e-6 * MATMUL_IN_STEP_US;
+    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return cost;
+    const dw_tensor *a = &in[0], *b = &in[1];
+    const int64_t k = a->dims[a->rank - 1];
+    const bool rows_of_b = b->rank == 2 && op_attr_bool(problem->attrs, OP_ATTR_bt) && !op_attr_bool(problem->attrs, OP_ATTR_at);
+    const double stream_us = k > 0 && rows_of_b ? matmul_stream_us(problem->chip, a->format, b->format, op_tensor_count(a) / k, b->dims[0], k) : -1;
+    return stream_us >= 0 && 1e-6 * stream_us < in_step ? in_step : cost;
 }
 
 const char *matmul_cublaslt_variant(const kernel_problem *problem, int index) {

@@ -169,10 +169,6 @@ typedef struct sm90_call {
     double us;
 } sm90_call;
 
-/* A tile of few rows takes longer between the launches of a step than by itself, as its code, maps and arguments come from memory again each time: of a block of one token on an H200, fp8 by block, those whose
- * estimates are 16.5, 19.0 and 34.4 (two products) took 21.3, 30.0 and 38.2 us. Streams let what they read once give way, and were measured in a step (README.md). */
-static const double TILES_IN_STEP_US = 4;
-
 /* variant: asked for by measurements, or -1. */
 static sm90_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_attrs *attrs, const op_post_list *post, const chip_caps *chip, int variant) {
     sm90_call c = {.m = 1, .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(post)};
@@ -193,7 +189,7 @@ static sm90_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tens
         if (is_tile || c.m >= WRITTEN_ROWS || us < c.us) c.tile = writer, c.us = us, c.behind = false;
     }
     const bool may_stream = !is_tile && !(c.writer != NULL && c.m >= WRITTEN_ROWS);
-    c.streams = stream_us >= 0 && may_stream && (variant == STREAM_VARIANT || stream_us + behind_us < c.us + TILES_IN_STEP_US);
+    c.streams = stream_us >= 0 && may_stream && (variant == STREAM_VARIANT || stream_us + behind_us < c.us + MATMUL_IN_STEP_US);
     if (c.streams) c.us = stream_us + behind_us, c.behind = behind_us > 0;
     return c;
 }
