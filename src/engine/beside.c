@@ -321,7 +321,7 @@ static dw_status open_author(beside *beside, side **author) {
     *author = &beside->fp32;
     options.precision = "fp32";
     options.policy = NULL;
-    options.device = options.kernels = NULL;
+    options.device = options.kernels = options.tuning = options.tuning_name = NULL;
     options.flags = (options.flags & ~(unsigned)(DW_MODEL_PLAN_ONLY | DW_MODEL_GENERATE_ONLY)) | DW_MODEL_GENERATE;
     return dw_model_open(beside->context, beside->file, &options, &beside->fp32.model);
 }
@@ -514,7 +514,7 @@ static dw_status emit(const beside *beside, int json, dw_sink sink, void *user) 
 static dw_status open_both(beside *beside, const char *file, const dw_model_options *options) {
     dw_model_options here = *options, there = *options;
     there.flags = here.flags = (options->flags & ~(unsigned)(DW_MODEL_PLAN_ONLY | DW_MODEL_GENERATE_ONLY)) | DW_MODEL_GENERATE;
-    here.device = here.kernels = NULL;    /* kernels are named for the device */
+    here.device = here.kernels = here.tuning = here.tuning_name = NULL;    /* which are for the GPU */
     TRY(dw_model_open(beside->context, file, &there, &beside->gpu.model));
     if (beside->gpu.model->device == NULL)
         return base_fail(beside->context, DW_INVALID, "there is nothing to hold beside the CPU: name a GPU, --device cuda:0, or a simulated one, sim:h200");

@@ -216,7 +216,7 @@ dw_status trial_measure(trial *t, const kernel_row *row, int variant, double bes
     device *device = t->device;
     const kernel_tuned tuned = {INT64_MAX, variant};
     kernel_run run = {.call = {.context = t->context, .op = t->c.op, .attrs = &t->c.attrs, .n_in = t->c.n_in, .in = t->ins, .n_out = t->c.n_out, .out = t->outs},
-                      .post = t->c.post, .chip = &device->caps, .user = row->user, .tuned = &tuned, .tuned_count = variant >= 0};
+                      .post = t->c.post, .constant_in = t->c.constant, .chip = &device->caps, .user = row->user, .tuned = &tuned, .tuned_count = variant >= 0};
     device_graph *graph;
     *seconds = 0;
     if (t->weight >= 0) t->ins[t->weight] = &t->weights->copies[0];

@@ -110,7 +110,7 @@ static dw_status try_all(tuning *t, trial *trial, const wanted *wanted, fastest 
     for (int i = 0; i < choice.verdict_count; i++) {
         const kernel_verdict *verdict = &choice.verdicts[i];
         if (!is_ours(verdict) || (!wanted->product && !is_accepted(wanted->step, verdict->row))) continue;
-        if (verdict->seconds > 50 * choice.seconds) continue;    /* a plain kernel's milliseconds would only be waited for */
+        if (best->row != NULL && verdict->seconds > 50 * choice.seconds) continue;    /* a plain kernel's milliseconds would only be waited for */
         if (best->row == NULL || engine_now() < t->end_s) TRY(try_variants(t, trial, verdict->row, variants, best));
         else text_printf(&t->out, "#   not %s: the %.0f s of its line are over\n", verdict->row->name, limit_s);
     }

@@ -85,8 +85,6 @@ dw_status plan_tuning_print(const plan_tuning *tuning, text *text);
 dw_status plan_product_line(arena *arena, const plan *plan, const plan_step *step, const char **line);
 /* Any step at the typical sizes as a line of a case (kernel.h); NULL in *line: it has none, and *why says why. */
 dw_status plan_case_line(arena *arena, const plan *plan, const plan_step *step, const char **line, const char **why);
-/* A step's rows of its result at the typical sizes. */
-int64_t plan_typical_rows(const plan *plan, const plan_step *step);
 
 typedef struct plan_options {
     const chip_caps *chip;

@@ -166,7 +166,8 @@ dw_status plan_case_line(arena *arena, const plan *plan, const plan_step *step, 
     return status;
 }
 
-int64_t plan_typical_rows(const plan *plan, const plan_step *step) {
+/* A step's rows of its result at the typical sizes. */
+static int64_t typical_rows(const plan *plan, const plan_step *step) {
     const op_type *out = &step->node->out[0]->type;
     int64_t rows = 1, size;
     for (int i = 0; i + 1 < out->rank; i++)
@@ -225,7 +226,7 @@ dw_status plan_take_tuned(plan *plan, const plan_tuning *tuning, arena *scratch,
     kernel_tuned *tuned;
     TRY(find_line(plan, tuning, scratch, step, &line));
     if (line == NULL) return DW_OK;
-    const int64_t rows = plan_typical_rows(plan, step);
+    const int64_t rows = typical_rows(plan, step);
     const plan_tuned *chosen = &line->rows[line->count - 1];
     for (int i = line->count; i-- > 0;)
         if (rows <= line->rows[i].rows) chosen = &line->rows[i];

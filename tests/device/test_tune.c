@@ -81,6 +81,7 @@ static void what_it_refuses_is_not_tuned(void **state) {
     char key[256];
     dw_context *context = context_of();
     fake->library_refuses = 1;
+    told[0] = '\0';
     assert_ok(context, dw_tune(context, write_graph(products_text), &(dw_model_options){.device = WITH}, NULL, gather, NULL));
     fake->library_refuses = 0;
     assert_non_null(strstr(told, "#   not cuda_matmul_cublaslt candidate0: "));
@@ -149,6 +150,7 @@ static void a_failure_keeps_what_was_measured(void **state) {
     test_assert_fails(context, dw_tune(context, file, &(dw_model_options){.device = DEVICE_NAME}, NULL, gather, NULL), DW_UNSUPPORTED, "matmul f32[*,2] f32[2,4]");
     fake->fail_at = 0;
     assert_int_equal(count_words(told, "\nproduct "), 1);
+    assert_int_equal(fake->live, 0);
     dw_context_destroy(context);
 }
 
