@@ -130,19 +130,24 @@ typedef struct write_space {
     axes item_strides, place_strides;
 } write_space;
 
-/* Combinations of indices of an index_put whose places are written all together; 0: of one that is written in order, as sums are, or whose places are few. */
-static int64_t combinations(const kernel_run *run) {
-    enum { FEW_PLACES = 8, MOST = 1 << 24 };
+enum { MOST_COMBINATIONS = 1 << 24 };
+
+/* Combinations of indices of an index_put whose places are written all together; 0: of one that is written in order, as sums are, or whose places are few. of_more: where there are more than
+ * MOST_COMBINATIONS, which is also written in order. */
+static int64_t combinations(const kernel_run *run, int64_t of_more) {
+    enum { FEW_PLACES = 8 };
     const int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis), indices = run->call.n_in - 2;
     int64_t dims[CUDA_RANK], places = 1, all = 1;
     const int rank = places_of(run, 2, dims);
     if (!chip_has(run->chip, CHIP_tma) || op_attr_bool(run->call.attrs, OP_ATTR_accumulate)) return 0;
     for (int a = 0; a < rank; a++) places *= dims[a];
-    for (int k = 0; k < indices && all <= MOST; k++) all *= run->call.in[0]->dims[axis + k];
-    return places >= FEW_PLACES && places < UINT32_MAX && all <= MOST ? all : 0;
+    for (int k = 0; k < indices && all <= MOST_COMBINATIONS; k++) all *= run->call.in[0]->dims[axis + k];
+    if (places < FEW_PLACES || places >= UINT32_MAX) return 0;
+    return all <= MOST_COMBINATIONS ? all : of_more;
 }
 
-size_t index_cuda_workspace(const kernel_run *run) { return run->call.op->id == OP_index_put ? (size_t)combinations(run) * sizeof(uint32_t) : 0; }
+/* Enough for smaller sizes too, of which there may be as many as are written all together. */
+size_t index_cuda_workspace(const kernel_run *run) { return run->call.op->id == OP_index_put ? (size_t)combinations(run, MOST_COMBINATIONS) * sizeof(uint32_t) : 0; }
 
 /* Items of out and values in words of 16 bytes; false, and nothing changed: they do not lie so. */
 static bool writes_words(const kernel_run *run, write_arguments *a) {
@@ -193,7 +198,7 @@ static dw_status add_write(const kernel_run *run, kernel_launcher *launcher, ker
         TRY(cuda_copy_part(run, launcher, &to, &from));
     }
     if (arguments->items.count == 0 || arguments->places.count == 0) return DW_OK;
-    const int64_t all = run->call.op->id == OP_index_put ? combinations(run) : 0;
+    const int64_t all = run->call.op->id == OP_index_put ? combinations(run, 0) : 0;
     if (all > 0) return add_places(run, launcher, arguments, all);
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(launch, run, values, &arguments->values);

@@ -119,22 +119,24 @@ static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
 /* Of a product's start, what the ring's first fill takes: in a step the launches in front of it still run then. */
 static const double FILLED_AHEAD_US = 3;
 
-/* Microseconds in a step: the start, and the bytes of b at the rate that was measured of a chip of 4.8 TB/s (README.md). Less than 0: it does not take them. */
-double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) {
+/* Microseconds in a step: the start, and the bytes of b at the rate that was measured of a chip of 4.8 TB/s (README.md). Less than 0: it does not take them. narrow: by the entries in f16. */
+static double stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow) {
     int planes = planes_of(a, b);
     if (planes == 0 || weights_of(b) == NULL || m > most_rows(a, b)) return -1;
     const int64_t rows = m * planes;
     const int bits = dw_format_bits(b);
     const double bytes = (double)n * (double)num_row_bytes(b, k), start = (bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6) - FILLED_AHEAD_US;
     double share = rows > 16 ? 0.06 : bits == 16 ? (rows <= 2 ? 0.86 : rows <= 8 ? 0.27 : 0.2) : bits == 8 ? (rows <= 8 ? 0.6 : 0.49) : 0.35;
-    if (is_narrow(a, b, m)) share = bits == 8 ? (m <= 2 ? 0.86 : 0.62) : m <= 2 ? 0.66 : 0.42;
+    if (narrow) share = bits == 8 ? (m <= 2 ? 0.86 : 0.62) : m <= 2 ? 0.66 : 0.42;
     return start + 1e6 * bytes / (chip->bytes_per_s * share);
 }
+
+double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) { return stream_us(chip, a, b, m, n, k, weights_of(b) != NULL && is_narrow(a, b, m)); }
 
 double grouped_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) {
     const stream_weights *weights = weights_of(b);
     if (weights == NULL || weights->groups[0] == NULL || m * planes_of(a, b) > STREAM_GROUP_ROWS) return -1;
-    const double us = matmul_stream_us(chip, a, b, m, n, k);
+    const double us = stream_us(chip, a, b, m, n, k, false);
     return us < 0 ? us : us + FILLED_AHEAD_US;          /* which matrices are read, only the offsets say */
 }
 

@@ -88,7 +88,7 @@ static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 4, tensors, steps);
     if (arguments->chunks.nest.count == 0) return DW_OK;
     TRY(row_parts_clear(run, launcher));
-    row_chunks_divide(&launch, run->chip, x->format, cols, &arguments->chunks);
+    TRY(row_chunks_divide(&launch, run, x, &arguments->chunks));
     launch.entry = x->format == DW_FORMAT_f32 ? "norm_long_f32" : x->format == DW_FORMAT_bf16 ? "norm_long_bf16" : "norm_long_f16";
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);

@@ -54,7 +54,7 @@ static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     const dw_tensor *x = run->call.in[0];
     cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 1, &x, &arguments->x_step);
     TRY(row_parts_clear(run, launcher));
-    row_chunks_divide(&launch, run->chip, x->format, x->dims[x->rank - 1], &arguments->chunks);
+    TRY(row_chunks_divide(&launch, run, x, &arguments->chunks));
     launch.entry = x->format == DW_FORMAT_f32 ? "quantize_long_f32" : x->format == DW_FORMAT_bf16 ? "quantize_long_bf16" : "quantize_long_f16";
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);

@@ -55,29 +55,30 @@ static bool needs_elements(op_id id) { return finds_index(id) || id == OP_amax |
 
 typedef enum reduce_way { REDUCE_PLAIN, REDUCE_ROWS, REDUCE_COLUMNS } reduce_way;
 
+/* The shortest parts of a row and of columns that are worth a block, the columns of a block, and blocks that keep a multiprocessor busy. */
+enum { ROW_PART = 8192, COLUMN_PART = 128, COLUMNS_OF_BLOCK = 256, BLOCKS_OF_UNIT = 4 };
+
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 
 /* So many parts of a result that the chip is busy: blocks that there are without them, and the most parts that are worth it. */
 static int64_t parts_of(const chip_caps *chip, int64_t blocks, int64_t most) {
-    enum { BLOCKS_OF_UNIT = 4 };
     const int64_t wanted = ceil_div((int64_t)chip->units * BLOCKS_OF_UNIT, blocks);
     return blocks >= chip->units || most < 2 ? 1 : least(wanted, most);
 }
 
 static reduce_way plan_rows(const kernel_run *run, reduce_vector_arguments *a) {
-    enum { WARP_LENGTH = 2048, LONG_WARP_LENGTH = 8192, WARPS_OF_UNIT = 32, PART_LENGTH = 8192 };
+    enum { WARP_LENGTH = 2048, LONG_WARP_LENGTH = 8192, WARPS_OF_UNIT = 32 };
     const bool is_many = a->outer.count >= (int64_t)run->chip->units * WARPS_OF_UNIT;
     a->group = a->length <= (is_many ? LONG_WARP_LENGTH : WARP_LENGTH) ? 32 : CUDA_THREADS;
-    a->splits = a->group == 32 ? 1 : parts_of(run->chip, a->outer.count, ceil_div(a->length, PART_LENGTH));
+    a->splits = a->group == 32 ? 1 : parts_of(run->chip, a->outer.count, ceil_div(a->length, ROW_PART));
     a->part = ceil_div(ceil_div(a->length + CUDA_VECTOR - 1, a->splits), CUDA_VECTOR) * CUDA_VECTOR;   /* pieces begin where 16 bytes do, before the row at worst */
     return REDUCE_ROWS;
 }
 
 static reduce_way plan_columns(const kernel_run *run, reduce_vector_arguments *a) {
-    enum { PART_LENGTH = 128, COLUMNS_OF_BLOCK = 256 };
     const int64_t width = a->outer.dims[a->outer.rank - 1], tiles = ceil_div(a->outer.count / width * ceil_div(width, CUDA_VECTOR), COLUMNS_OF_BLOCK / CUDA_VECTOR);
-    a->splits = parts_of(run->chip, tiles, ceil_div(a->length, PART_LENGTH));
+    a->splits = parts_of(run->chip, tiles, ceil_div(a->length, COLUMN_PART));
     a->part = ceil_div(a->length, a->splits);
     return REDUCE_COLUMNS;
 }
@@ -98,10 +99,12 @@ static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a
     return has_columns && !finds_index(id) && a->length > 1 ? plan_columns(run, a) : REDUCE_PLAIN;
 }
 
+/* Enough for smaller sizes too, at which fewer results are divided among more blocks: parts times blocks are fewer than 5 to a multiprocessor wherever there are parts. */
 size_t reduce_cuda_workspace(const kernel_run *run) {
     reduce_vector_arguments a = {0};
-    const bool is_plain = plan_vectors(run, &a) == REDUCE_PLAIN;
-    return is_plain || a.splits == 1 ? 0 : (size_t)(a.splits * a.outer.count) * (sizeof(double) + sizeof(int64_t));
+    const reduce_way way = plan_vectors(run, &a);
+    if (way == REDUCE_PLAIN || a.length <= (way == REDUCE_ROWS ? ROW_PART : COLUMN_PART)) return 0;
+    return (size_t)run->chip->units * (BLOCKS_OF_UNIT + 1) * (way == REDUCE_ROWS ? 1 : COLUMNS_OF_BLOCK) * (sizeof(double) + sizeof(int64_t));
 }
 
 static dw_status shape_vectors(const kernel_run *run, kernel_launcher *launcher, reduce_way way, kernel_launch *launch, reduce_vector_arguments *a) {

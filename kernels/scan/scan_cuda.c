@@ -10,6 +10,7 @@ const char *scan_cuda_reject(const kernel_problem *problem, text *why) { return 
 /* The share of the bandwidth is an H200's: 1.6 TB/s of cumsum; of sort and topk 49 to 114 ps an element, where lines are many. */
 double scan_cuda_cost(const kernel_problem *problem) {
     const op_id id = problem->op->id;
+    if (!chip_has(problem->chip, CHIP_tma)) return cuda_cost(problem);
     return id == OP_sort || id == OP_topk ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.012) : id == OP_cumsum ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.33) : cuda_cost(problem);
 }
 

@@ -39,7 +39,7 @@ static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     int64_t steps[2];
     cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 2, tensors, steps);
     if (arguments->chunks.nest.count == 0) return DW_OK;
-    row_chunks_divide(&launch, run->chip, x->format, x->dims[x->rank - 1], &arguments->chunks);
+    TRY(row_chunks_divide(&launch, run, x, &arguments->chunks));
     launch.entry = x->format == DW_FORMAT_f32 ? "softmax_long_f32" : x->format == DW_FORMAT_bf16 ? "softmax_long_bf16" : "softmax_long_f16";
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);

@@ -3,16 +3,20 @@
 
 #include "kernels/common/cuda/host.h"
 
+#include <inttypes.h>
+
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
-void row_chunks_divide(kernel_launch *launch, const chip_caps *chip, dw_format x, int64_t cols, row_chunks *chunks) {
+dw_status row_chunks_divide(kernel_launch *launch, const kernel_run *run, const dw_tensor *x, row_chunks *chunks) {
     enum {
         WHOLE_PIECES = 16,            /* of the largest block of a format */
         FEW_PIECES = 512,             /* of a block that is not worth dividing */
-        MANY_BYTES = 64 << 10         /* of a chunk, so that three blocks share a multiprocessor */
+        MANY_BYTES = 64 << 10         /* of a chunk, so that two or three blocks share a multiprocessor */
     };
-    const int64_t piece_bytes = PIECE * dw_format_bits(x) / 8, rows = chunks->nest.count;
+    const chip_caps *chip = run->chip;
+    const int64_t cols = x->dims[x->rank - 1], piece_bytes = PIECE * dw_format_bits(x->format) / 8, rows = chunks->nest.count;
     const int64_t all = ceil_div(cols + PIECE - 1, PIECE);   /* pieces begin where memory's words do, so the first one may hold one element alone */
+    if (cols > INT32_MAX / 2) return base_fail(run->call.context, DW_LIMIT, "%s of rows of %" PRId64 " elements: at most %d on a GPU", run->call.op->name, cols, INT32_MAX / 2);
     int64_t blocks = 1;
     while (blocks < ROW_BLOCKS_MOST && (ceil_div(all, blocks) * piece_bytes > MANY_BYTES || (rows * blocks < chip->units && all / blocks > FEW_PIECES))) blocks *= 2;
     const int64_t pieces = ceil_div(ceil_div(all, blocks), WHOLE_PIECES) * WHOLE_PIECES;
@@ -26,4 +30,5 @@ void row_chunks_divide(kernel_launch *launch, const chip_caps *chip, dw_format x
     launch->cluster[0] = (uint32_t)blocks;
     launch->cluster[1] = launch->cluster[2] = 1;
     cuda_grid(launch, rows * blocks, 1, 1);
+    return DW_OK;
 }

@@ -20,7 +20,7 @@ typedef struct row_chunks {
 /* From so many elements on. */
 static inline bool row_is_long(int64_t cols) { return cols > ROW_COLS_MOST; }
 /* Of the launch's grid, cluster, block and shared memory, for rows of elements of this format; the nest is there. */
-void row_chunks_divide(kernel_launch *launch, const chip_caps *chip, dw_format x, int64_t cols, row_chunks *chunks);
+dw_status row_chunks_divide(kernel_launch *launch, const kernel_run *run, const dw_tensor *x, row_chunks *chunks);
 #endif
 
 #endif
