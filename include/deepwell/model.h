@@ -203,8 +203,8 @@ DW_API dw_status dw_trace(dw_context *context, const char *file, const dw_model_
                           const dw_named_tensor *inputs, dw_sink sink, void *user);
 
 /* Measures on the GPU of options->device what a model runs for which there is a choice: of products every kernel that accepts them and every variant of it, at several numbers of rows; of
- * other ops every kernel that accepts them, at the sizes of options->dims. Gives a text for dw_model_options.tuning, whose comments say how far the estimates were off and what was not
- * measured; before: such a text, whose lines are kept and not measured again, or NULL. UNSUPPORTED for the CPU, and for a simulated GPU. Whatever it fails for, CANCELLED or another
+ * other ops every kernel that accepts them, at the sizes of options->dims. What takes less than a thousandth of a run by estimate is left out, and 4 s after a line was begun no further
+ * kernel is. Gives a text for dw_model_options.tuning, whose comments say how far the estimates were off and what was not measured; before: such a text, whose lines are kept and not measured again, or NULL. UNSUPPORTED for the CPU, and for a simulated GPU. Whatever it fails for, CANCELLED or another
  * status: the sink has got what was measured till then, unless that is nothing. */
 DW_API dw_status dw_tune(dw_context *context, const char *file, const dw_model_options *options, const char *before, dw_sink sink, void *user);
 /* A name for what such a text is good for: chip, driver and the content of this build's kernels; letters, digits, '-', '.' and '_'. */

@@ -21,8 +21,12 @@ INLINE float power_of_two(int exponent) { return __uint_as_float((uint32_t)(expo
 /* Any exponent, in two steps. */
 INLINE float times_power(float x, int exponent) { return x * power_of_two(exponent / 2) * power_of_two(exponent - exponent / 2); }
 
-/* By which power of two a span is multiplied; largest: the bits of its largest finite magnitude. */
-INLINE int range_exponent(uint32_t largest) { return largest == 0 ? 0 : 14 - (largest < 0x00800000 ? -118 - __clz((int)largest) : (int)(largest >> 23) - 127); }
+/* By which power of two a span is multiplied; largest: the bits of its largest finite magnitude. By 2^126 at most, as the inverse is to be a number of fp32 that is not subnormal: what is that
+ * small has the few digits of a bf16 or MX number left, all of which f16 holds. */
+INLINE int range_exponent(uint32_t largest) {
+    const int exponent = 14 - (largest < 0x00800000 ? -118 - __clz((int)largest) : (int)(largest >> 23) - 127);
+    return largest == 0 ? 0 : min(exponent, 126);
+}
 
 /* count elements of bits bits each from element at on, a multiple of 8, as they lie, and zeros behind them: for rows whose units cannot be read whole. */
 static __device__ __noinline__ uint4 gather_unit(int bits, const uint8_t *row, int at, int count) {

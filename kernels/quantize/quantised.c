@@ -8,9 +8,7 @@
 enum { ALIGN = 256 };             /* of the parts of the workspace: as the copy engine and cuBLASLt want addresses */
 
 dw_format quantised_from(const op_attrs *attrs, dw_format result) {
-    if (!dw_format_is_block(result)) return result;
-    dw_format via = op_attr_format(attrs, OP_ATTR_via);
-    return via != DW_FORMAT_COUNT ? via : DW_FORMAT_f32;
+    return dw_format_is_block(result) ? op_via(attrs) : result;
 }
 
 static size_t plain_bytes(const dw_tensor *plain) { return base_align_up((size_t)op_tensor_count(plain) * (size_t)dw_format_bits(plain->format) / 8, ALIGN); }

@@ -42,6 +42,11 @@ typedef struct tuning {
 /* estimated, estimated_s: the kernel that the estimates choose, with the variant that it takes by itself. */
 typedef struct fastest { const kernel_row *row, *estimated; const char *variant; double seconds, estimated_s; int tried; } fastest;
 
+/* A comment ends with its line, and these words come from a library or from the file. */
+static void add_foreign(text *text, const char *words) {
+    for (; *words != '\0'; words++) text_printf(text, "%c", (unsigned char)*words < ' ' ? ' ' : *words);
+}
+
 /* What a library takes is known when it is asked. */
 static bool is_refused(dw_status status, const kernel_row *row) { return status == DW_UNSUPPORTED && (row->needs & CHIP_LIBRARIES) != 0; }
 
@@ -49,7 +54,9 @@ static dw_status try_one(tuning *t, trial *trial, const kernel_row *row, int var
     double seconds;
     dw_status status = trial_measure(trial, row, variant, best->row != NULL ? best->seconds : INFINITY, &seconds);
     if (is_refused(status, row)) {
-        text_printf(&t->out, "#   not %s %s: %s\n", row->name, name, dw_context_error(t->context));
+        text_printf(&t->out, "#   not %s%s%s: ", row->name, name[0] != '\0' ? " " : "", name);
+        add_foreign(&t->out, dw_context_error(t->context));
+        text_add(&t->out, "\n");
         return base_poll(t->context);
     }
     TRY(status);
@@ -126,7 +133,7 @@ static dw_status put_rows(const char *line, int64_t rows, text *words) {
     return text_status(words);
 }
 
-/* rows: of a product; 0: of a case. */
+/* rows: of a product; 0: of a case. best->row NULL: each kernel refused it. */
 static dw_status tune_rows(tuning *t, const wanted *wanted, int64_t rows, trial_weights *w, plan_tuned *entry, fastest *best) {
     trial trial;
     text words;
@@ -140,8 +147,7 @@ static dw_status tune_rows(tuning *t, const wanted *wanted, int64_t rows, trial_
     }
     text_free(&words);
     if (status != DW_OK) return base_fail_at(t->context, status, "\"%s\", %" PRId64 " rows", wanted->line, rows);
-    if (best->row == NULL) return base_fail(t->context, DW_INTERNAL, "\"%s\": nothing was measured", wanted->line);
-    *entry = (plan_tuned){rows, best->row->name, best->variant};
+    if (best->row != NULL) *entry = (plan_tuned){rows, best->row->name, best->variant};
     return DW_OK;
 }
 
@@ -165,7 +171,9 @@ static dw_status tune_sizes(tuning *t, const wanted *wanted, trial_weights *w, p
     for (int i = 0; i < count; i++) {
         fastest best;
         const int64_t rows = wanted->product ? measured_rows[i] : 0;
-        TRY(tune_rows(t, wanted, rows, w, &line->rows[line->count++], &best));
+        TRY(tune_rows(t, wanted, rows, w, &line->rows[line->count], &best));
+        if (best.row == NULL) continue;     /* the comments say who refused it, and why */
+        line->count++;
         tell_fastest(t, wanted, &best, rows);
     }
     return DW_OK;
@@ -183,7 +191,7 @@ static dw_status tune_line(tuning *t, const wanted *wanted) {
     TRY(status);
     text_printf(&t->out, "# of %s, in %.1f s\n", wanted->line, engine_now() - start);
     t->measured++;
-    return map_set(&t->choices.lines, line->line, line);
+    return line->count > 0 ? map_set(&t->choices.lines, line->line, line) : DW_OK;
 }
 
 /* ---- what is to be measured ---- */
@@ -232,7 +240,9 @@ static dw_status collect_step(tuning *t, const plan *plan, const plan_step *step
     }
     TRY(plan_case_line(&t->arena, plan, step, &line, &why));
     if (line != NULL) return want(t, plan, step, line, false, share);
-    text_printf(&t->skipped, "# skipped %s of %s: %s\n", op_get(step->node->op)->name, step->node->origin.module ? step->node->origin.module : "no module", why);
+    text_printf(&t->skipped, "# skipped %s of ", op_get(step->node->op)->name);
+    add_foreign(&t->skipped, step->node->origin.module ? step->node->origin.module : "no module");
+    text_printf(&t->skipped, ": %s\n", why);
     return DW_OK;
 }
 

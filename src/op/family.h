@@ -101,8 +101,6 @@ typedef float (*op_element)(void *argument, int64_t line, int64_t col);
 dw_status op_check_row_blocks(op_infer *infer, dw_format to);
 /* Attributes to and via of an op whose result may be in blocks: is it? */
 dw_status op_check_via(op_infer *infer, bool *in_blocks);
-/* The format that such a result is rounded to before it is quantised. */
-dw_format op_via(const op_attrs *attrs);
 /* What quantize makes of such elements, scales by the call's attributes. */
 dw_status op_quantize_elements(const op_call *call, const dw_tensor *out, op_element element, void *argument);
 

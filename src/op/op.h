@@ -75,6 +75,9 @@ const op_attr *op_attrs_get(const op_attrs *attrs, op_attr_id id);  /* NULL when
 /* Absent attributes read as 0, false, 0.0, "", DW_FORMAT_COUNT, NULL (dim), count 0. */
 int64_t op_attr_int(const op_attrs *attrs, op_attr_id id);
 bool op_attr_bool(const op_attrs *attrs, op_attr_id id);
+/* May via be the format that a result in blocks is rounded to before it is quantised; and which it is, f32 where the attribute is absent. */
+bool op_is_via(dw_format via);
+dw_format op_via(const op_attrs *attrs);
 num_round op_quantize_round(const op_attrs *attrs);              /* how a result in a block format is scaled: floor, search or neither */
 double op_attr_real(const op_attrs *attrs, op_attr_id id);
 const char *op_attr_text(const op_attrs *attrs, op_attr_id id);

@@ -189,9 +189,11 @@ dw_status op_check_via(op_infer *infer, bool *in_blocks) {
     if (*in_blocks) TRY(op_check_row_blocks(infer, to));
     if (via == DW_FORMAT_COUNT) return DW_OK;
     if (!*in_blocks) return base_fail(infer->context, DW_INVALID, "%s: via is %s, and to is no block format; leave via out", infer->op->name, dw_format_name(via));
-    if (via == DW_FORMAT_f32 || via == DW_FORMAT_bf16 || via == DW_FORMAT_f16) return DW_OK;
+    if (op_is_via(via)) return DW_OK;
     return base_fail(infer->context, DW_INVALID, "%s: via is %s; it must be f32, f16 or bf16", infer->op->name, dw_format_name(via));
 }
+
+bool op_is_via(dw_format via) { return via == DW_FORMAT_f32 || via == DW_FORMAT_bf16 || via == DW_FORMAT_f16; }
 
 dw_format op_via(const op_attrs *attrs) {
     dw_format via = op_attr_format(attrs, OP_ATTR_via);

@@ -34,8 +34,6 @@ ir_node *fuse_def_single(const ir_graph *graph, const ir_value *value, op_id op)
 /* What a quantize makes of its operand, in a format whose scales depend on a block within a row alone and are not searched for: then whoever has the block has all, and may
  * make it from its result in via. COUNT: it is none. */
 dw_format fuse_blocks(const ir_node *quantize);
-/* May via be the format that a result in blocks is rounded to before? */
-bool fuse_is_via(dw_format via);
 bool fuse_is_float(dw_format format);                       /* an element format of at least 16 bits */
 /* Below casts that lose nothing. */
 ir_value *fuse_skip_widening(ir_value *value);

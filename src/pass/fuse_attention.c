@@ -81,7 +81,7 @@ dw_status fuse_attention_quantize(ir_graph *graph, ir_node *node, bool *changed)
     const dw_format to = fuse_blocks(node);
     const ir_node *attention = to != DW_FORMAT_COUNT ? joined_by(graph, ir_in(node, 0)) : NULL;
     int64_t width;
-    if (attention == NULL || !fuse_is_via(ir_out(attention)->type.format)) return DW_OK;
+    if (attention == NULL || !op_is_via(ir_out(attention)->type.format)) return DW_OK;
     if (!dim_is_constant(ir_out(attention)->type.dims[3], &width) || width % num_info(to)->cols != 0) return DW_OK;
     ir_value *in[ATTENTION_OPERANDS], *made;
     op_attr attrs[OP_ATTR_COUNT];

@@ -142,7 +142,6 @@ dw_format fuse_blocks(const ir_node *quantize) {
     return info->class == NUM_BLOCK && info->rows == 1 && info->cols > 0 && info->second == 0 ? to : DW_FORMAT_COUNT;
 }
 
-bool fuse_is_via(dw_format via) { return via == DW_FORMAT_f32 || via == DW_FORMAT_bf16 || via == DW_FORMAT_f16; }
 
 /* A product with a weight that only a quantize reads takes its format. What is quantised is the result in the format it had, so that no bit changes. */
 dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed) {
@@ -150,7 +149,7 @@ dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed) {
     const ir_node *linear = to != DW_FORMAT_COUNT ? fuse_linear(graph, ir_in(node, 0)) : NULL;
     if (linear == NULL || linear->op != OP_matmul) return DW_OK;
     dw_format via = ir_out(linear)->type.format;
-    if (!fuse_is_via(via)) return DW_OK;
+    if (!op_is_via(via)) return DW_OK;
     ir_value *in[64], *made;
     op_attr attrs[OP_ATTR_COUNT];
     int n_in = copy_operands(linear, in), count = 0;

@@ -43,6 +43,17 @@ static dw_status parse_line(scanner *scan, plan_tuning *tuning) {
     return map_set(&tuning->lines, line->line, line);
 }
 
+/* "end 12": how many lines are above it, so that a text that lost some is told from one that never had them. */
+static dw_status parse_end(scanner *scan, const plan_tuning *tuning) {
+    int64_t count;
+    if (scan->kind == SCAN_END) return scan_fail(scan, "its last line, 'end' and a count, is not there: the text was cut short");
+    TRY(scan_expect(scan, "end"));
+    TRY(scan_integer(scan, &count));
+    if (count != (int64_t)tuning->lines.count) return scan_fail(scan, "%" PRId64 " products and cases are told, and %zu are here", count, tuning->lines.count);
+    TRY(scan_end_of_line(scan));
+    return scan->kind == SCAN_END ? DW_OK : scan_fail(scan, "there is more behind its end");
+}
+
 dw_status plan_tuning_parse(arena *arena, const char *source, const char *bytes, size_t length, plan_tuning *tuning) {
     scanner scan;
     *tuning = (plan_tuning){0};
@@ -55,8 +66,8 @@ dw_status plan_tuning_parse(arena *arena, const char *source, const char *bytes,
     TRY(scan_string(&scan, &tuning->driver));
     TRY(scan_string(&scan, &tuning->kernels));
     TRY(scan_end_of_line(&scan));
-    while (scan.kind != SCAN_END) TRY(parse_line(&scan, tuning));
-    return DW_OK;
+    while (scan.kind != SCAN_END && !scan_is(&scan, "end")) TRY(parse_line(&scan, tuning));
+    return parse_end(&scan, tuning);
 }
 
 dw_status plan_tuning_print(const plan_tuning *tuning, text *text) {
@@ -79,6 +90,7 @@ dw_status plan_tuning_print(const plan_tuning *tuning, text *text) {
             text_printf(text, " %s%s%s\n", entry->kernel, entry->variant[0] != '\0' ? " " : "", entry->variant);
         }
     }
+    text_printf(text, "end %zu\n", tuning->lines.count);
     return text_status(text);
 }
 

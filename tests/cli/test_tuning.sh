@@ -47,11 +47,15 @@ says "$folder/out" "matmul f32: cuda_matmul_plain, by tuning: the fastest of tho
 says "$folder/err" "tuning: $kept"
 "$command" explain "$graph" --device "$device" --tuning "$kept" >"$folder/again"
 cmp "$folder/out" "$folder/again"
+"$command" check "$graph" --device "$device" >"$folder/out"     # the CPU's side of it has no measured choices
+says "$folder/out" "cuda_matmul_plain"
 
 # A text that is cut, wherever it lies, is named, with what to do.
 head -c 60 "$kept" >"$folder/cut"
 fails 1 "SYNTAX: $folder/cut: the text ends inside of a line: it was cut short (measured choices: put this text away, and tune anew)" explain "$graph" --device "$device" --tuning "$folder/cut"
 fails 1 "SYNTAX: $folder/cut: the text ends inside of a line" tune "$graph" --device "$device" --tuning "$folder/cut"
+head -n -1 "$kept" >"$folder/short"
+fails 1 "its last line, 'end' and a count, is not there: the text was cut short (measured choices: put this text away, and tune anew)" explain "$graph" --device "$device" --tuning "$folder/short"
 : >"$folder/empty"
 fails 1 "SYNTAX: $folder/empty:1: expected 'tuning', found the end" tune "$graph" --device "$device" --tuning "$folder/empty"
 sed 's/"CUDA 13.0"/"CUDA 12.8"/' "$kept" >"$folder/driver"

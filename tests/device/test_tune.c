@@ -172,7 +172,7 @@ static void other_ops_are_tuned_where_there_is_a_choice(void **state) {
         char taken[1024], name[64];
         const char *header = strstr(told, "\ntuning ") + 1;
         snprintf(name, sizeof name, "cuda_matmul_%s", rows[i]);
-        snprintf(taken, sizeof taken, "%.*s%s%s\n", (int)strcspn(header, "\n"), header, line, rows[i]);
+        snprintf(taken, sizeof taken, "%.*s%s%s\nend 1\n", (int)strcspn(header, "\n"), header, line, rows[i]);
         dw_model_options tuned = options;
         tuned.tuning = taken;
         assert_ok(context, dw_model_open(context, file, &tuned, &model));

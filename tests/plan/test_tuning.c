@@ -1,6 +1,7 @@
 /* Measured choices: their text, what it refuses, and what plans take from them. */
 #include "support/support.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "plan/plan.h"
@@ -13,7 +14,19 @@ static void ok(dw_context *context, dw_status status) {
     if (status != DW_OK) fail_msg("%s", dw_context_error(context));
 }
 
-static dw_status parse(arena *arena, const char *text, plan_tuning *tuning) { return plan_tuning_parse(arena, "t", text, strlen(text), tuning); }
+static int count_of(const char *text, const char *word) {
+    int count = 0;
+    for (const char *at = text; (at = strstr(at, word)) != NULL; at++) count++;
+    return count;
+}
+
+/* The text with its end, which says how many lines there are. */
+static dw_status parse(arena *arena, const char *text, plan_tuning *tuning) {
+    char whole[4096];
+    int length = snprintf(whole, sizeof whole, "%send %d\n", text, count_of(text, "\nproduct ") + count_of(text, "\ncase "));
+    assert_in_range(length, 1, (int)sizeof whole - 1);
+    return plan_tuning_parse(arena, "t", whole, (size_t)length, tuning);
+}
 
 static dw_status plan_of(dw_context *context, const char *graph_text, const char *text, const char *dims, const kernel_registry *registry, plan **made) {
     chip_caps chip;
@@ -43,8 +56,32 @@ static void a_tuning_survives_its_text(void **state) {
     text_init(&text, context);
     ok(context, parse(&arena, words, &tuning));
     ok(context, plan_tuning_print(&tuning, &text));
-    assert_string_equal(text_string(&text), words);
+    assert_memory_equal(text_string(&text), words, sizeof words - 1);
+    assert_string_equal(text_string(&text) + sizeof words - 1, "end 3\n");
     text_free(&text);
+    arena_free(&arena);
+}
+
+static void a_cut_tuning_is_refused(void **state) {
+    dw_context *context = *state;
+    static const char whole[] = HEADER PRODUCT "  rows 1 k\n  rows 16 k\ncase \"a\"\n  kernel k\nend 2\n";
+    static const struct { const char *text, *words; } others[] = {
+        {HEADER "case \"a\"\n  kernel k\nend 2\n", "2 products and cases are told, and 1 are here"},
+        {HEADER "end 0\ncase \"a\"\n  kernel k\n", "there is more behind its end"},
+        {HEADER "end\n", "t:2"},
+    };
+    arena arena;
+    plan_tuning tuning;
+    arena_init(&arena, context);
+    ok(context, plan_tuning_parse(&arena, "t", whole, sizeof whole - 1, &tuning));
+    for (size_t length = 0; length < sizeof whole - 1; length++) {
+        char cut[sizeof whole];
+        memcpy(cut, whole, length);
+        cut[length] = '\0';
+        test_assert_fails(context, plan_tuning_parse(&arena, "t", cut, length, &tuning), DW_SYNTAX, "t");
+    }
+    for (size_t i = 0; i < COUNT_OF(others); i++)
+        test_assert_fails(context, plan_tuning_parse(&arena, "t", others[i].text, strlen(others[i].text), &tuning), DW_SYNTAX, others[i].words);
     arena_free(&arena);
 }
 
@@ -243,6 +280,7 @@ static int teardown(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(a_tuning_survives_its_text, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_cut_tuning_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_broken_tuning_is_refused_with_its_place, setup, teardown),
         cmocka_unit_test_setup_teardown(a_plan_launches_what_was_measured, setup, teardown),
         cmocka_unit_test_setup_teardown(a_case_decides_at_its_sizes, setup, teardown),

@@ -109,7 +109,7 @@ def test_a_tuning_is_read_and_is_for_gpus(ir, tmp_path):
     file = tmp_path / "tuning.txt"
     with pytest.raises(FileNotFoundError):
         dw.compile(ir, tuning=file)
-    file.write_text('tuning "NVIDIA H200" "CUDA 13.0" "0123456789abcdef"\n')
+    file.write_text('tuning "NVIDIA H200" "CUDA 13.0" "0123456789abcdef"\nend 0\n')
     with pytest.raises(dw.Unsupported, match="the CPU's kernels are chosen by estimates"):
         dw.compile(ir, tuning=file)
     file.write_text('tuning "NVIDIA H200" "CUDA')
