@@ -14,7 +14,7 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_read_words(cons
         uint4 words[WORDS_AT_ONCE];
 #pragma unroll
         for (int k = 0; k < WORDS_AT_ONCE; k++) {
-            int64_t at[2 + INDEX_MOST] = {0};
+            int64_t at[2 + INDEX_MOST];
             const int64_t i = first + k * CUDA_THREADS;
             from[k] = i < a->nest.count ? read_place(a, i, at) : -1;
             to[k] = at[0];
