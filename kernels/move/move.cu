@@ -1,5 +1,6 @@
-/* Copies between tensors of any strides, fills, ascending integers and triangles: one thread an element. Resources: no shared memory. Speed: not measured. */
+/* Copies between tensors of any strides, fills, ascending integers and triangles: one thread an element; and tokens into a cache. Speed: not measured. */
 #include "kernels/common/cuda/device.cuh"
+#include "kernels/move/cache.cuh"
 #include "kernels/move/move_cuda.h"
 
 KERNEL(move_copy, copy_arguments) {
@@ -35,19 +36,16 @@ KERNEL(move_triangle, triangle_arguments) {
     }
 }
 
-/* A thread for each element of a token: tokens in order, so that of two that meet in a ring the later one stays. */
+/* A block for each few tokens; of tokens that meet in a slot the last one is written. */
 KERNEL(move_cache_write, cache_arguments) {
-    for (int64_t i = item_first(); i < arguments.groups * arguments.cols; i += item_step()) {
-        int64_t group = i / arguments.cols, col = i % arguments.cols;
-        for (int64_t token = 0; token < arguments.tokens; token++) {
-            int64_t row = load_int(&arguments.row, token * arguments.row_step), position = load_int(&arguments.position, token * arguments.position_step);
-            if (row < 0 || row >= arguments.rows || position < 0) {
-                int outside = row < 0 || row >= arguments.rows;
-                fault_raise(&arguments.fault, CUDA_FAULT_INDEX, outside ? row : position, outside ? arguments.rows : arguments.slots);
-                continue;
-            }
-            int64_t to = row * arguments.out_strides[0] + group * arguments.out_strides[1] + position % arguments.slots * arguments.out_strides[2] + col * arguments.out_strides[3];
-            copy_element(&arguments.out, to, &arguments.y, group * arguments.y_strides[1] + token * arguments.y_strides[2] + col * arguments.y_strides[3]);
+    int64_t of_token = arguments.groups * arguments.cols;
+    for (int64_t first = (int64_t)blockIdx.x * CACHE_TOKENS; first < arguments.tokens; first += (int64_t)gridDim.x * CACHE_TOKENS) {
+        const int64_t *places = cache_places(&arguments, first);
+        for (int64_t i = threadIdx.x; i < CACHE_TOKENS * of_token; i += CUDA_THREADS) {
+            int64_t token = i / of_token, group = i % of_token / arguments.cols, col = i % of_token % arguments.cols;
+            if (places[token] < 0) continue;
+            copy_element(&arguments.out, places[token] + group * arguments.out_strides[1] + col * arguments.out_strides[3], &arguments.y,
+                         group * arguments.y_strides[1] + (first + token) * arguments.y_strides[2] + col * arguments.y_strides[3]);
         }
     }
 }

@@ -205,6 +205,22 @@ dw_status move_slice_scatter_cuda_shape(const kernel_run *run, kernel_launcher *
     return cuda_copy_part(run, launcher, &to, &y);
 }
 
+/* The same in words of 16 bytes, where both tensors lie so: columns and strides become those of words. */
+static bool cache_words(const kernel_run *run, cache_arguments *a) {
+    const dw_tensor *y = run->call.in[1], *out = run->call.out[0];
+    const int64_t bytes = dw_format_bits(out->format) / 8;
+    if (!chip_has(run->chip, CHIP_tma) || !cuda_lies_at_16(y->data) || !cuda_lies_at_16(out->data)) return false;
+    if (y->strides[3] != 1 || out->strides[3] != 1 || y->dims[3] * bytes % 16 != 0) return false;
+    for (int i = 0; i < 3; i++)
+        if ((y->dims[i] > 1 && y->strides[i] * bytes % 16 != 0) || (out->dims[i] > 1 && out->strides[i] * bytes % 16 != 0)) return false;
+    a->cols = a->cols * bytes / 16;
+    for (int i = 0; i < 3; i++) {
+        a->y_strides[i] = a->y_strides[i] * bytes / 16;
+        a->out_strides[i] = a->out_strides[i] * bytes / 16;
+    }
+    return true;
+}
+
 dw_status move_cache_write_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     cache_arguments *arguments = cuda_launch(&launch, "move", "move_cache_write", sizeof *arguments);
@@ -226,12 +242,17 @@ dw_status move_cache_write_cuda_shape(const kernel_run *run, kernel_launcher *la
     }
     arguments->row_step = run->call.in[2]->strides[0];
     arguments->position_step = run->call.in[3]->strides[0];
+    if (cache_words(run, arguments)) {
+        launch.image = "move_vectors";
+        launch.entry = "move_cache_words";
+        launch.overlaps = true;
+    }
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(&launch, run, 1, &arguments->y);
     cuda_take_array(&launch, run, 2, &arguments->row);
     cuda_take_array(&launch, run, 3, &arguments->position);
     cuda_take_fault(&launch, &arguments->fault);
-    cuda_grid_items(&launch, arguments->groups * arguments->cols);
+    cuda_grid_items(&launch, (arguments->tokens + CACHE_TOKENS - 1) / CACHE_TOKENS * CUDA_THREADS);
     return launcher->add(launcher, &launch);
 }
 

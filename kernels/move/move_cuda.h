@@ -24,7 +24,8 @@ typedef struct fill_arguments {
     uint64_t element;             /* its bits */
 } fill_arguments;
 
-/* Token i of y goes into row[i] of a cache at position[i] mod slots. */
+/* Token i of y goes into row[i] of a cache at position[i] mod slots. A block takes CACHE_TOKENS of them. */
+enum { CACHE_TOKENS = 4 };
 typedef struct cache_arguments {
     cuda_array out, y, row, position;
     int64_t rows, groups, slots, cols, tokens;

@@ -35,5 +35,10 @@ static inline unsigned long long atomicAdd(unsigned long long *at, unsigned long
     *at += value;
     return old;
 }
+static inline unsigned atomicOr(unsigned *at, unsigned value) {
+    unsigned old = *at;
+    *at |= value;
+    return old;
+}
 
 #endif

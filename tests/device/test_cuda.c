@@ -177,6 +177,41 @@ static void offsets_of_groups_that_do_not_ascend_within_the_rows_are_faults(void
     dw_context_destroy(context);
 }
 
+/* Wherever in the run the token is that lies outside; what is inside again works again. */
+static void a_token_outside_of_its_cache_is_a_fault(void **state) {
+    (void)state;
+    enum { TOKENS = 11 };
+    static const char text[] = "graph g\n  input x f32[3,1,4,2]\n  input y f32[1,1,11,2]\n  input r i64[11]\n  input p i64[11]\n  %1 = cache_write x, y, r, p\n  output z %1\n";
+    static const struct { int token; int64_t row, position; const char *words; } cases[] = {
+        {0, 3, 0, "index 3 is outside its axis, which has size 3"}, {6, -1, 2, "index -1 is outside its axis, which has size 3"}, {10, 0, -4, "index -4 is outside its axis, which has size 4"}};
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *session = session_of(context, model, "");
+    float x[24] = {0}, y[2 * TOKENS], z[24];
+    int64_t row[TOKENS] = {0}, position[TOKENS];
+    for (int i = 0; i < 2 * TOKENS; i++) y[i] = (float)(i / 2);
+    for (int i = 0; i < TOKENS; i++) position[i] = i;
+    const dw_named_tensor inputs[] = {{"x", {.format = DW_FORMAT_f32, .rank = 4, .dims = {3, 1, 4, 2}, .strides = {8, 8, 2, 1}, .data = x}},
+                                      {"y", {.format = DW_FORMAT_f32, .rank = 4, .dims = {1, 1, TOKENS, 2}, .strides = {2 * TOKENS, 2 * TOKENS, 2, 1}, .data = y}},
+                                      {"r", {.format = DW_FORMAT_i64, .rank = 1, .dims = {TOKENS}, .strides = {1}, .data = row}},
+                                      {"p", {.format = DW_FORMAT_i64, .rank = 1, .dims = {TOKENS}, .strides = {1}, .data = position}}};
+    const dw_named_tensor output = {"z", {.format = DW_FORMAT_f32, .rank = 4, .dims = {3, 1, 4, 2}, .strides = {8, 8, 2, 1}, .data = z}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const int token = cases[i].token;
+        row[token] = cases[i].row;
+        position[token] = cases[i].position;
+        test_assert_fails(context, dw_session_run(session, 4, inputs, 1, &output), DW_INVALID, cases[i].words);
+        row[token] = 0;
+        position[token] = token;
+    }
+    assert_ok(context, dw_session_run(session, 4, inputs, 1, &output));
+    static const float last[4] = {8, 9, 10, 7};   /* of positions 0 to 10 in a ring of four */
+    for (int i = 0; i < 8; i++) assert_true(z[i] == last[i / 2]);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
 /* ---- streams of the caller's: the stand-in's device memory is the host's ---- */
 
 static char stream_a, stream_b;
@@ -408,6 +443,7 @@ int main(void) {
         cmocka_unit_test(another_size_patches_a_graph),
         cmocka_unit_test(a_fault_names_the_step),
         cmocka_unit_test(offsets_of_groups_that_do_not_ascend_within_the_rows_are_faults),
+        cmocka_unit_test(a_token_outside_of_its_cache_is_a_fault),
         cmocka_unit_test(a_run_on_a_stream_copies_and_waits_for_nothing),
         cmocka_unit_test(a_stream_wants_a_gpu_and_its_memory),
         cmocka_unit_test(a_captured_stream_gets_child_graphs),
