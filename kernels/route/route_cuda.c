@@ -1,4 +1,4 @@
-/* dispatch and combine on a GPU: the host half of route.cu. */
+/* dispatch and combine on a GPU: the host half of route.cu and route_blocks.cu. */
 #include "kernels/route/route_cuda.h"
 
 #include "kernels/common/cuda/host.h"
@@ -8,9 +8,33 @@ const char *route_cuda_reject(const kernel_problem *problem, text *why) { return
 
 double route_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
 
+/* ---- dispatch ---- */
+
+/* Chunks of ids that blocks take; 0: experts are counted one by one. */
+static int64_t chunks_of(const kernel_run *run) {
+    const int64_t ids = op_tensor_count(run->call.in[0]), experts = run->call.out[2]->dims[0];
+    if (!chip_has(run->chip, CHIP_tma) || experts > DISPATCH_EXPERTS || ids > INT32_MAX / 2) return 0;
+    return ids <= DISPATCH_CHUNK ? 1 : (ids + DISPATCH_CHUNK - 1) / DISPATCH_CHUNK;
+}
+
 size_t route_cuda_workspace(const kernel_run *run) {
-    (void)run;
-    return 0;
+    const int64_t chunks = run->call.op->id == OP_dispatch ? chunks_of(run) : 0;
+    return chunks > 1 ? (size_t)(chunks * (run->call.out[2]->dims[0] + 1)) * sizeof(uint32_t) : 0;
+}
+
+static dw_status launch_chunks(kernel_launcher *launcher, kernel_launch *launch, dispatch_arguments *arguments, int64_t chunks) {
+    launch->image = "route_blocks";
+    launch->overlaps = true;
+    launch->block[0] = DISPATCH_THREADS;
+    launch->shared_bytes = (uint32_t)DISPATCH_SHARED_BYTES(arguments->experts);
+    cuda_grid(launch, chunks, 1, 1);
+    if (chunks > 1) {
+        launch->entry = "route_count";
+        cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &arguments->counts, 0);
+        TRY(launcher->add(launcher, launch));
+    }
+    launch->entry = "route_place";
+    return launcher->add(launcher, launch);
 }
 
 dw_status route_dispatch_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
@@ -30,7 +54,23 @@ dw_status route_dispatch_cuda_shape(const kernel_run *run, kernel_launcher *laun
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->rows);
     cuda_take_array(&launch, run, KERNEL_RESULT + 1, &arguments->place);
     cuda_take_array(&launch, run, KERNEL_RESULT + 2, &arguments->offsets);
-    return launcher->add(launcher, &launch);
+    const int64_t chunks = chunks_of(run);
+    return chunks > 0 ? launch_chunks(launcher, &launch, arguments, chunks) : launcher->add(launcher, &launch);
+}
+
+/* ---- combine ---- */
+
+/* Do rows of y and of the result lie in vectors of eight elements, in formats that are computed in fp32? */
+static bool combines_vectors(const kernel_run *run) {
+    const dw_tensor *const tensors[] = {run->call.in[0], run->call.out[0]};
+    const dw_format weights = run->call.in[2]->format;
+    if (!chip_has(run->chip, CHIP_tma) || weights == DW_FORMAT_f64 || tensors[1]->dims[1] % CUDA_VECTOR != 0) return false;
+    for (size_t i = 0; i < COUNT_OF(tensors); i++) {
+        const dw_tensor *t = tensors[i];
+        if (t->format != DW_FORMAT_f32 && t->format != DW_FORMAT_bf16 && t->format != DW_FORMAT_f16) return false;
+        if (!cuda_lies_at_16(t->data) || t->strides[1] != 1 || t->strides[0] % CUDA_VECTOR != 0) return false;
+    }
+    return true;
 }
 
 dw_status route_combine_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
@@ -55,6 +95,12 @@ dw_status route_combine_cuda_shape(const kernel_run *run, kernel_launcher *launc
     cuda_take_array(&launch, run, 1, &arguments->place);
     cuda_take_array(&launch, run, 2, &arguments->weights);
     cuda_take_fault(&launch, &arguments->fault);
-    cuda_grid_items(&launch, arguments->tokens * arguments->cols);
+    const bool in_vectors = combines_vectors(run);
+    if (in_vectors) {
+        launch.image = "route_blocks";
+        launch.entry = "route_combine_vectors";
+        launch.overlaps = true;
+    }
+    cuda_grid_items(&launch, arguments->tokens * (in_vectors ? arguments->cols / CUDA_VECTOR : arguments->cols));
     return launcher->add(launcher, &launch);
 }
