@@ -1,5 +1,5 @@
-/* Structural fusion: rows of fuse.def over all nodes until none applies. The rows are in fuse_activation.c, fuse_norm.c, fuse_rotary.c and
- * fuse_linear.c; attention has a pass of its own.
+/* Structural fusion: rows of fuse.def over all nodes until none applies. The rows are in fuse_activation.c, fuse_norm.c, fuse_rotary.c,
+ * fuse_patches.c and fuse_linear.c; attention has a pass of its own.
  *
  *     %1 = matmul x, w {bt=true}                %1 = matmul x, w, c {bt=true,post="bias,gelu"}
  *     %2 = add %1, c                     ->     output y %1
