@@ -12,8 +12,7 @@
 #define KERNEL(name, op, needs, strided_in, strided_out, in_place, family, function) KERNEL_FUNCTIONS(family, function)
 #define PACKED(name, op, needs, strided_in, strided_out, in_place, packs, family, function)                          \
     KERNEL_FUNCTIONS(family, function)                                                                               \
-    bool family##_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes);                 \
-    dw_status family##_pack(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed);
+    bool family##_packing(const kernel_problem *problem, const dw_tensor *weight, kernel_packing *packing);
 #define CUDA(name, op, needs, strided_in, strided_out, in_place, family, function)                                   \
     KERNEL_CHOICE(family)                                                                                            \
     dw_status function##_shape(const kernel_run *run, kernel_launcher *launcher);

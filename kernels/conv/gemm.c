@@ -229,31 +229,26 @@ size_t conv_gemm_workspace(const kernel_run *run) {
     return s.patch_bytes + s.product_bytes + s.pack_bytes;
 }
 
-static bool pack_of_weight(const kernel_problem *problem, const dw_tensor *weight, gemm_pack *pack, int64_t dims[3]) {
-    gemm_compute compute;
-    dims[0] = op_attr_int(problem->attrs, OP_ATTR_groups);
-    if (dims[0] < 1 || weight->dims[0] % dims[0] != 0) return false;
-    dims[1] = weight->dims[0] / dims[0];
-    dims[2] = 1;
-    for (int i = 1; i < weight->rank; i++) dims[2] *= weight->dims[i];
-    return pack_of(weight->format, dims[1], dims[0], dims[2], &compute, pack);
-}
-
-bool conv_gemm_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes) {
+static dw_status run_packing(const kernel_packing *packing, dw_context *context, pool *pool, const dw_tensor *weight, void *packed) {
     gemm_pack pack;
-    int64_t dims[3];
-    if (!pack_of_weight(problem, weight, &pack, dims)) return false;
-    *bytes = pack.bytes;
-    return true;
-}
-
-dw_status conv_gemm_pack(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed) {
-    gemm_pack pack;
-    int64_t dims[3];
     dw_tensor matrix;
-    if (!pack_of_weight(problem, weight, &pack, dims) || !op_tensor_is_contiguous(weight) ||
-        !op_tensor_init(&matrix, weight->format, DW_SCALE_plain, 3, dims, weight->data))
-        return base_fail(problem->context, DW_INTERNAL, "conv: w has no packed form");
+    gemm_pack_of(packing, &pack);
+    const int64_t dims[3] = {pack.batches, pack.n, pack.k};   /* w [o,c,taps..] by groups */
+    if (!op_tensor_is_contiguous(weight) || !op_tensor_init(&matrix, weight->format, DW_SCALE_plain, 3, dims, weight->data))
+        return base_fail(context, DW_INTERNAL, "conv: w has no packed form");
     gemm_pack_run(&pack, &matrix, pool, packed);
     return DW_OK;
+}
+
+bool conv_gemm_packing(const kernel_problem *problem, const dw_tensor *weight, kernel_packing *packing) {
+    int64_t groups = op_attr_int(problem->attrs, OP_ATTR_groups), depth = 1;
+    gemm_compute compute;
+    gemm_pack pack;
+    if (groups < 1 || weight->dims[0] % groups != 0) return false;
+    for (int i = 1; i < weight->rank; i++) depth *= weight->dims[i];
+    if (!pack_of(weight->format, weight->dims[0] / groups, groups, depth, &compute, &pack)) return false;
+    gemm_packing(&pack, packing);
+    packing->name = "taps";
+    packing->run = run_packing;
+    return true;
 }

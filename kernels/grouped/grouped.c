@@ -139,8 +139,7 @@ dw_status grouped_avx512bf16_run(const kernel_run *run) { return run_on(run, &ge
 
 const char *grouped_reject(const kernel_problem *problem, text *why) { return product_reject(problem, why, 3, ~0u, NULL); }
 double grouped_cost(const kernel_problem *problem) { return product_cost(problem); }
-bool grouped_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes) { return product_pack_bytes(problem, weight, bytes); }
-dw_status grouped_pack(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed) { return product_pack_weight(problem, pool, weight, packed); }
+bool grouped_packing(const kernel_problem *problem, const dw_tensor *weight, kernel_packing *packing) { return product_packing(problem, weight, packing); }
 
 size_t grouped_workspace(const kernel_run *run) {
     setup s;

@@ -213,10 +213,7 @@ RUN(avx512bf16)
     double name##_cost(const kernel_problem *problem) {                                                                                                   \
         return dw_format_is_block(problem->out[0]->format) ? quantised_cost(problem, product_cost) : product_cost(problem);                               \
     }                                                                                                                                                     \
-    bool name##_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes) { return product_pack_bytes(problem, weight, bytes); }  \
-    dw_status name##_pack(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed) {                                             \
-        return product_pack_weight(problem, pool, weight, packed);                                                                                        \
-    }                                                                                                                                                     \
+    bool name##_packing(const kernel_problem *problem, const dw_tensor *weight, kernel_packing *packing) { return product_packing(problem, weight, packing); } \
     size_t name##_workspace(const kernel_run *run) { return workspace_of(run); }
 FAMILY(matmul_f32, PANEL(F32), "b is not multiplied as f32")
 FAMILY(matmul_bf16, PANEL(BF16), "b is not bf16")

@@ -231,18 +231,13 @@ static dw_status compute(loading *load)
 static dw_status pack_step(loading *load, const plan_step *step)
 {
     dw_context *context = load->constants->context;
-    const plan *plan = load->program->plan;
     const dw_tensor *weight = &load->tensors[plan_value_of(ir_in(step->node, step->row->packs))->index];
-    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
-    kernel_problem problem;
-    engine_constant packed = {.key = step->pack_key, .packed = true};
+    engine_constant packed = {.key = step->pack_key, .packed = true, .bytes = step->packing->bytes};
     if (find_constant(load, step->pack_key) != NULL) return DW_OK;
-    plan_problem(plan, step, in, out, &problem);
-    if (!step->row->pack_bytes(&problem, weight, &packed.bytes)) return base_fail(context, DW_LIMIT, "the packed form of %s overflows", step->pack_key);
     packed.owned_bytes = packed.bytes ? packed.bytes : 1;
     TRY(base_alloc(context, packed.owned_bytes, ENGINE_ALIGN, &packed.owned));
     packed.tensor.data = packed.owned;
-    dw_status status = step->row->pack(&problem, load->pool, weight, packed.owned);
+    dw_status status = step->packing->run(step->packing, context, load->pool, weight, packed.owned);
     if (status == DW_OK) return engine_constants_add(load->constants, &packed);
     base_release(context, packed.owned, packed.owned_bytes, ENGINE_ALIGN);
     return status;

@@ -123,16 +123,16 @@ void op_case_close(op_case *o) {
 }
 
 static dw_status pack(op_case *o, const kernel_row *row, kernel_run *run) {
-    size_t bytes;
+    kernel_packing packing;
     void *there;
     const dw_tensor *operand = &o->host[row->packs];
-    if (!row->pack_bytes(&o->problem, operand, &bytes)) return base_fail(o->context, DW_LIMIT, "the packed operand overflows");
-    uint8_t *memory = arena_new(&o->arena, bytes + ENGINE_ALIGN, 1);
+    if (!row->packing(&o->problem, operand, &packing)) return base_fail(o->context, DW_LIMIT, "the packed operand overflows");
+    uint8_t *memory = arena_new(&o->arena, packing.bytes + ENGINE_ALIGN, 1);
     if (memory == NULL) return DW_NO_MEMORY;
     memory = (uint8_t *)base_align_up((uintptr_t)memory, ENGINE_ALIGN);
-    TRY(row->pack(&o->problem, o->pool, operand, memory));
-    TRY(take(o, bytes, &there));
-    TRY(o->device->calls->write(o->device, there, memory, bytes));
+    TRY(packing.run(&packing, o->context, o->pool, operand, memory));
+    TRY(take(o, packing.bytes, &there));
+    TRY(o->device->calls->write(o->device, there, memory, packing.bytes));
     run->packed = there;
     run->is_packed = true;
     return o->device->calls->synchronize(o->device);

@@ -24,6 +24,17 @@ typedef struct kernel_problem {
     void *user;                       /* of the row that is being asked */
 } kernel_problem;
 
+/* How a row packs a weight: what lays it out, and by which numbers. run sees nothing else beside the weight, so equal packings of one weight are equal bytes,
+ * whatever product asks for them: a model keeps one of each. */
+enum { KERNEL_PACKING_NUMBERS = 8 };
+typedef struct kernel_packing kernel_packing;
+struct kernel_packing {
+    const char *name;                 /* a constant; each has one run */
+    int64_t numbers[KERNEL_PACKING_NUMBERS];
+    size_t bytes;                     /* of all that run writes; follows from the numbers */
+    dw_status (*run)(const kernel_packing *packing, dw_context *context, pool *pool, const dw_tensor *weight, void *packed);
+};
+
 /* Which of a row's variants measurements found the fastest for calls of up to so many rows of the result; the last one serves all beyond. -1: by estimate. */
 enum { KERNEL_TUNED = 8 };
 typedef struct kernel_tuned { int64_t rows; int variant; } kernel_tuned;
@@ -151,9 +162,8 @@ struct kernel_row {
     const char *(*reject)(const kernel_problem *problem, text *why);
     /* Seconds at the typical sizes, by roofline: see kernel_roofline. */
     double (*cost)(const kernel_problem *problem);
-    /* The packed form of a weight; bytes includes everything. Only with packs >= 0. */
-    bool (*pack_bytes)(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes);
-    dw_status (*pack)(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed);
+    /* The packed form of a weight of this shape, whose data is not looked at. false: its bytes overflow. Only with packs >= 0. */
+    bool (*packing)(const kernel_problem *problem, const dw_tensor *weight, kernel_packing *packing);
     /* Bytes of scratch for a call of this shape; NULL: none. Over ranges of sizes it is largest at an end of each: sessions reserve by that. */
     size_t (*workspace)(const kernel_run *run);
     dw_status (*run)(const kernel_run *run);      /* of rows for CPUs: writes every element of every result */

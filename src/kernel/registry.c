@@ -16,8 +16,7 @@
 #define PACKED(row, op_name, needs_features, strided, strided_first_out, operand, packed, family, function)              \
     {.name = #row, .op = OP_##op_name, .device = CHIP_CPU, .needs = needs_features, .strided_in = strided,               \
      .strided_out = strided_first_out, .in_place = operand, .packs = packed, .reject = family##_reject,                  \
-     .cost = family##_cost, .pack_bytes = family##_pack_bytes, .pack = family##_pack, .workspace = family##_workspace,   \
-     .run = function##_run},
+     .cost = family##_cost, .packing = family##_packing, .workspace = family##_workspace, .run = function##_run},
 #define CUDA(row, op_name, needs_features, strided, strided_first_out, operand, family, function)                        \
     {.name = #row, .op = OP_##op_name, .device = CHIP_GPU, .needs = needs_features, .strided_in = strided,               \
      .strided_out = strided_first_out, .in_place = operand, .packs = NONE, .reject = family##_reject,                    \

@@ -41,16 +41,38 @@ dw_status plan_new_steps(plan *plan)
     return DW_OK;
 }
 
+/* The weight and all that its packed form depends on. */
+static dw_status pack_key(plan *plan, const char *weight, const kernel_packing *packing, const char **key)
+{
+    text words;
+    text_init(&words, plan->context);
+    text_printf(&words, "%s>%s", weight, packing->name);
+    for (size_t i = 0; i < COUNT_OF(packing->numbers); i++) text_printf(&words, " %lld", (long long)packing->numbers[i]);
+    dw_status status = text_status(&words);
+    if (status == DW_OK && (*key = arena_text(&plan->arena, text_string(&words))) == NULL) status = DW_NO_MEMORY;
+    text_free(&words);
+    return status;
+}
+
 dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row)
 {
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
+    kernel_problem problem;
+    kernel_packing *packing;
+    dw_tensor weight;
     step->row = row;
     step->pack_key = NULL;
+    step->packing = NULL;
     if (step->at_load || row->packs < 0 || row->packs >= step->node->n_in) return DW_OK;
-    const ir_value *weight = ir_in(step->node, row->packs);
-    const char *key = weight ? plan_value_of(weight)->key : NULL;
+    const ir_value *operand = ir_in(step->node, row->packs);
+    const char *key = operand ? plan_value_of(operand)->key : NULL;
     if (key == NULL) return DW_OK;
-    step->pack_key = arena_printf(&plan->arena, "%s>%s", key, row->name);
-    return step->pack_key ? DW_OK : DW_NO_MEMORY;
+    plan_problem(plan, step, in, out, &problem);
+    TRY(op_tensor_bind(plan->context, in[row->packs], plan->typical, NULL, &weight));
+    TRY_NEW(packing, &plan->arena, 1);
+    if (!row->packing(&problem, &weight, packing)) return base_fail(plan->context, DW_LIMIT, "the packed form of %s for %s overflows", key, row->name);
+    step->packing = packing;
+    return pack_key(plan, key, packing, &step->pack_key);
 }
 
 /* "op=kernel,op=kernel" is well formed and names ops that there are. */

@@ -14,7 +14,7 @@ dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void 
 /* choose.c: a step for every node, views included; each node's mark is its step. argument: plan_options. */
 dw_status plan_choose(plan *plan, const void *argument);
 dw_status plan_new_steps(plan *plan);                    /* steps without rows, those at load first */
-/* Why row cannot run step, or NULL; sets the pack key otherwise. */
+/* The step runs row, which may have its weight packed. */
 dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row);
 
 /* tuning.c: *kernel is what was measured to be the fastest for the step at the typical sizes, and the step gets its variants; NULL: nothing was measured. */

@@ -43,7 +43,8 @@ typedef struct plan_step {
     const char *because;              /* of the row: "asked for", "measured", or why not what was measured; NULL: its estimate is the least */
     const kernel_tuned *tuned;        /* what measurements chose among the row's variants; NULL: nothing */
     int tuned_count;
-    const char *pack_key;             /* of a packed operand: its name among the model's constants; NULL: nothing is packed */
+    const char *pack_key;             /* of a packed operand: its name among the model's constants, */
+    const kernel_packing *packing;    /* and how it is packed; NULL: nothing is packed */
     int verdict_count;
     const kernel_verdict *verdicts;   /* every row that was considered */
 } plan_step;

@@ -363,10 +363,10 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
     block packed = {0};
     bool packs = row->packs >= 0 && (c->constant >> row->packs & 1);
     if (packs) {
-        size_t bytes;
-        assert_true(row->pack_bytes(problem, in[row->packs], &bytes));
-        packed = block_create(bytes, 0xff);
-        assert_int_equal(row->pack(problem, p->pools[1], in[row->packs], packed.bytes), DW_OK);
+        kernel_packing packing;
+        assert_true(row->packing(problem, in[row->packs], &packing));
+        packed = block_create(packing.bytes, 0xff);
+        assert_int_equal(packing.run(&packing, p->context, p->pools[1], in[row->packs], packed.bytes), DW_OK);
         if (!block_is_whole(&packed)) report(p, c, row, level->name, seed, 2, "packing wrote behind its end");
         hidden = *in[row->packs];
         hidden.data = NULL;

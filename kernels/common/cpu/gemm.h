@@ -125,6 +125,9 @@ enum {
 };
 /* Packs weight [.., k, n] or, transposed, [.., n, k] (its leading axes are the batches, any strides for element formats) into packed, pack->bytes long and aligned to 64. */
 void gemm_pack_run(const gemm_pack *pack, const dw_tensor *weight, pool *pool, void *packed);
+/* The same as a row's packing, whose run is gemm_pack_run; and the pack that a packing's numbers are of. */
+void gemm_packing(const gemm_pack *pack, kernel_packing *packing);
+void gemm_pack_of(const kernel_packing *packing, gemm_pack *pack);
 /* Bytes of one chunk of k elements within a panel, and where the chunk that begins at k element `at` is. */
 size_t gemm_chunk_bytes(gemm_panel panel, int64_t k);
 size_t gemm_chunk_offset(const gemm_pack *pack, int64_t at);

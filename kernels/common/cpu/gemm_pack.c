@@ -255,6 +255,34 @@ void gemm_pack_run(const gemm_pack *pack, const dw_tensor *weight, pool *pool, v
     }
 }
 
+/* ---- as a packing ---- */
+
+enum { NUMBER_FORMAT, NUMBER_K, NUMBER_N, NUMBER_BATCHES, NUMBER_FLAGS };
+
+static dw_status run_packing(const kernel_packing *packing, dw_context *context, pool *pool, const dw_tensor *weight, void *packed) {
+    (void)context;
+    gemm_pack pack;
+    gemm_pack_of(packing, &pack);
+    gemm_pack_run(&pack, weight, pool, packed);
+    return DW_OK;
+}
+
+/* What is multiplied with the panels is no number of theirs: formats that both arithmetics read have one panel for them. */
+void gemm_packing(const gemm_pack *pack, kernel_packing *packing) {
+    int64_t flags = (pack->transposed ? GEMM_TRANSPOSED : 0) | (pack->halves ? GEMM_HALVES : 0) | (pack->depth == GEMM_SCALE_DEPTH ? GEMM_A_SCALES : 0);
+    *packing = (kernel_packing){
+        .name = "panels",
+        .numbers = {[NUMBER_FORMAT] = pack->format, [NUMBER_K] = pack->k, [NUMBER_N] = pack->n, [NUMBER_BATCHES] = pack->batches, [NUMBER_FLAGS] = flags},
+        .bytes = pack->bytes,
+        .run = run_packing,
+    };
+}
+
+void gemm_pack_of(const kernel_packing *packing, gemm_pack *pack) {
+    const int64_t *numbers = packing->numbers;
+    gemm_pack_init(pack, (dw_format)numbers[NUMBER_FORMAT], GEMM_F32, numbers[NUMBER_K], numbers[NUMBER_N], numbers[NUMBER_BATCHES], (unsigned)numbers[NUMBER_FLAGS]);
+}
+
 /* ---- the exact decoder ---- */
 
 static float panel_value(gemm_panel panel, const uint8_t *scales, const uint8_t *codes, int64_t k, int c) {

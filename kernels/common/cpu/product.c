@@ -192,20 +192,10 @@ double product_cost(const kernel_problem *problem) {
     return kernel_roofline(problem, compute == GEMM_F32 ? DW_FORMAT_f32 : DW_FORMAT_bf16, 0.9, 0.9);
 }
 
-bool product_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes) {
+bool product_packing(const kernel_problem *problem, const dw_tensor *weight, kernel_packing *packing) {
     gemm_compute compute;
     gemm_pack pack;
     if (!product_pack_of(problem->attrs, &problem->post, problem->in[0]->format, weight, &compute, &pack)) return false;
-    *bytes = pack.bytes;
+    gemm_packing(&pack, packing);
     return true;
-}
-
-dw_status product_pack_weight(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed) {
-    gemm_compute compute;
-    gemm_pack pack;
-    if (!product_pack_of(problem->attrs, &problem->post, problem->in[0]->format, weight, &compute, &pack)) {
-        return base_fail(problem->context, DW_INTERNAL, "%s: a weight of %s has no packed form", problem->op->name, dw_format_name(weight->format));
-    }
-    gemm_pack_run(&pack, weight, pool, packed);
-    return DW_OK;
 }

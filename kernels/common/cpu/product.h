@@ -18,8 +18,7 @@ bool product_pack_of(const op_attrs *attrs, const op_post_list *post, dw_format 
  * bit by gemm_panel; other: why not when b's is another. */
 const char *product_reject(const kernel_problem *problem, text *why, int first_post, unsigned panels, const char *other);
 double product_cost(const kernel_problem *problem);
-bool product_pack_bytes(const kernel_problem *problem, const dw_tensor *weight, size_t *bytes);
-dw_status product_pack_weight(const kernel_problem *problem, pool *pool, const dw_tensor *weight, void *packed);
+bool product_packing(const kernel_problem *problem, const dw_tensor *weight, kernel_packing *packing);
 
 /* A [rows][k] as the core reads it. Rows of all batches are counted through. */
 typedef struct product_rows {
