@@ -4,8 +4,12 @@ JOBS ?= $(shell nproc)
 PREFIX ?= /usr/local
 CTEST = ctest --output-on-failure --no-tests=error -j $(JOBS)
 
+# The compiler of GPU code, where it is named: make DEEPWELL_NVCC=/path/to/nvcc; DEEPWELL_NVCC= builds without GPU code.
+NVCC = $(if $(filter undefined,$(origin DEEPWELL_NVCC)),,-DDEEPWELL_NVCC=$(DEEPWELL_NVCC))
+
 # Configures the build folder of the target with the options given, unless that was done. cmake --build then notices new files itself.
-CONFIGURE = [ -f $(1)/CMakeCache.txt ] || cmake -S . -B $(1) -G "$$(command -v ninja >/dev/null && echo Ninja || echo 'Unix Makefiles')" $(2)
+CONFIGURE = if [ ! -f $(1)/CMakeCache.txt ]; then cmake -S . -B $(1) -G "$$(command -v ninja >/dev/null && echo Ninja || echo 'Unix Makefiles')" $(NVCC) $(2); \
+    $(if $(NVCC),else cmake $(NVCC) $(2) $(1) >/dev/null;) fi
 
 all:
 	@command -v cmake >/dev/null || { echo "make: cmake is missing; 'make setup' installs what is needed" >&2; exit 1; }
@@ -56,14 +60,19 @@ zoo:
 package: all
 	cd $(BUILD) && cpack -G DEB
 
+# A wheel for other machines, in dist: with the GPU code and the libraries that it needs inside.
+wheel: all
+	scripts/wheel.sh dist
+
 install: all
 	cmake --install $(BUILD) --prefix $(PREFIX)
 
-# The packages that the build and the tests need, on Debian; nothing is done when all are there.
+# The packages that the build and the tests need, on Debian, and the compiler of GPU code from PyPI; nothing is done when all are there.
 setup:
 	@scripts/setup.sh
+	@$(if $(NVCC),,scripts/nvcc.sh find >/dev/null || scripts/nvcc.sh get)
 
 clean:
 	cmake --build $(BUILD) --target clean
 
-.PHONY: all demo test test-sanitized test-threads bench zoo install package setup clean
+.PHONY: all demo test test-sanitized test-threads bench zoo wheel install package setup clean

@@ -17,11 +17,5 @@ if [ ! -x "$place/bin/python" ] || [ ! -f "$place/ready" ]; then
     build/venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))' >"$packages/build-venv.pth"
     touch "$place/ready"
 fi
-# GPU code takes nvcc minutes: that of the build in build is taken, brought up to date first.
-fatbins=
-if [ -f build/CMakeCache.txt ] && cmake --build build --target dw_images >/dev/null && ls build/images/*.fatbin >/dev/null 2>&1; then
-    fatbins=--config-settings=cmake.define.DEEPWELL_FATBINS=$PWD/build/images
-fi
-rm -rf "$place/wheel"
-nice "$place/bin/pip" wheel -q --no-deps --config-settings=build-dir="$place/build" $fatbins -w "$place/wheel" . >"$place/log" 2>&1 || { cat "$place/log" >&2; exit 1; }
+scripts/wheel.sh --plain "$place/wheel"
 "$place/bin/pip" install -q --no-deps --force-reinstall "$place"/wheel/deepwell-*.whl

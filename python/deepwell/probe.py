@@ -43,15 +43,17 @@ class GPU:
 
 @dataclass(frozen=True)
 class Hardware:
-    """``hw.cpu``, ``hw.gpus`` (an empty list where there is none; ``print(hw)`` says so), ``hw.version``."""
+    """``hw.cpu``, ``hw.gpus`` (an empty list where there is none; ``print(hw)`` says so), ``hw.version``, ``hw.gpu_code``: whether this build has kernels for GPUs."""
     version: str
     cpu: CPU
     gpus: list[GPU]
+    gpu_code: bool = True
 
     def __str__(self) -> str:
         cpu = self.cpu
         lines = [f"{cpu.level} ({cpu.model}): {cpu.threads} threads, {cpu.memory_bytes / 1e9:.1f} GB; {', '.join(cpu.features)}"]
         lines += [f"gpu {i}: {g.name}" for i, g in enumerate(self.gpus)] or ["gpus: none that Deepwell can use; it runs on the CPU"]
+        lines += [] if self.gpu_code else ["gpu code: none in this build, which was made for CPUs alone"]
         return "\n".join(lines)
 
 
@@ -60,4 +62,4 @@ def probe() -> Hardware:
     facts = json.loads(_core.probe())
     cpu = facts["cpu"]
     gpus = [GPU(str(g.get("name", g.get("model", "?"))), g) for g in facts.get("gpus", [])]
-    return Hardware(facts["version"], CPU(cpu["level"], cpu["model"], cpu["threads"], tuple(cpu["features"]), cpu["memory_bytes"]), gpus)
+    return Hardware(facts["version"], CPU(cpu["level"], cpu["model"], cpu["threads"], tuple(cpu["features"]), cpu["memory_bytes"]), gpus, facts["gpu_code"])

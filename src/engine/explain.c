@@ -168,7 +168,7 @@ dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, void *use
         dw_status status = list_gpus(context, NULL, gpus);
         json_t *cpu = json_pack("{s:s, s:s, s:i, s:o, s:I}", "level", caps.name, "model", caps.model, "threads", caps.units, "features", features,
                                 "memory_bytes", (json_int_t)caps.memory_bytes);
-        json_t *facts = json_pack("{s:s, s:o, s:o}", "version", dw_version(), "cpu", cpu, "gpus", gpus);
+        json_t *facts = json_pack("{s:s, s:o, s:o, s:b}", "version", dw_version(), "cpu", cpu, "gpus", gpus, "gpu_code", kernel_lacks_images() == NULL);
         if (status == DW_OK) return emit_json(context, facts, sink, user);
         json_decref(facts);
         return status;
@@ -176,6 +176,7 @@ dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, void *use
     text_init(&out, context);
     chip_print(&out, &caps);
     dw_status status = list_gpus(context, &out, NULL);
+    if (kernel_lacks_images() != NULL) text_printf(&out, "gpu code: none (%s)\n", kernel_lacks_images());
     if (status == DW_OK) status = emit(&out, sink, user);
     text_free(&out);
     return status;

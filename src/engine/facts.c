@@ -204,6 +204,7 @@ static json_t *explain_json(const dw_model *model) {
     json_t *facts = json_pack("{s:s, s:s, s:s, s:s, s:s}", "file", model->file, "chip", model->chip.name, "capabilities", text_string(&chip),
                               "precision", model->precision, "not_fused", model->fusion_notes);
     text_free(&chip);
+    json_object_set_new(facts, "gpu_code", json_boolean(kernel_lacks_images() == NULL));
     if (model->captured != NULL) json_object_set_new(facts, "captured_ops", ops_json(model->captured));
     if (model->fused != NULL) json_object_set_new(facts, "fused_ops", ops_json(model->fused));
     if (model->full.plan != NULL) json_object_set_new(facts, "plan", plan_json(model->full.plan));

@@ -128,6 +128,7 @@ static void print_caches(text *out, json_t *caches) {
 void words_print_explain(text *out, const json_t *facts) {
     text_printf(out, "%s for %s, precision %s\n%s", member(facts, "file"), member(facts, "chip"), member(facts, "precision"),
                 member(facts, "capabilities"));
+    if (!json_is_true(json_object_get(facts, "gpu_code"))) text_printf(out, "gpu code: none (%s)\n", kernel_lacks_images());
     if (json_object_get(facts, "captured_ops")) print_ops(out, "captured  ", json_object_get(facts, "captured_ops"));
     if (json_object_get(facts, "fused_ops")) print_ops(out, "fused to  ", json_object_get(facts, "fused_ops"));
     if (member(facts, "not_fused")[0] != '\0') text_printf(out, "not fused\n%s", member(facts, "not_fused"));

@@ -16,10 +16,13 @@ static const image images[] = {
     {NULL, NULL, NULL},
 };
 
+const char *kernel_lacks_images(void) {
+    return images[0].stem != NULL ? NULL : "this build of Deepwell has no GPU code: it was configured with DEEPWELL_NVCC empty, for CPUs alone";
+}
+
 const void *kernel_image(const char *stem, size_t *bytes, const char **why) {
     *bytes = 0;
-    *why = images[0].stem == NULL ? "this build of Deepwell has no GPU code, as nvcc was not there: build it again where the CUDA toolkit is installed"
-                                  : "this build of Deepwell has no such image";
+    *why = kernel_lacks_images() != NULL ? kernel_lacks_images() : "this build of Deepwell has no such image";
     for (int i = 0; images[i].stem != NULL; i++) {
         if (strcmp(images[i].stem, stem) != 0) continue;
         *bytes = (size_t)(images[i].end - images[i].begin);

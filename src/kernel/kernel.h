@@ -147,6 +147,8 @@ void kernel_fault_print(text *text, const kernel_fault *fault);
 /* GPU code that this build has: the fatbin of a row of image.def, or NULL with *why when there is none. */
 const void *kernel_image(const char *stem, size_t *bytes, const char **why);
 int kernel_image_count(void);
+/* NULL, or why this build has no GPU code at all. */
+const char *kernel_lacks_images(void);
 const char *kernel_image_name(int index);
 
 struct kernel_row {

@@ -5,7 +5,7 @@ set -eu
 command="$DEEPWELL_BUILD/deepwell"
 device="cuda,driver=$DEEPWELL_BUILD/tests/libfake_cuda.so"
 [ -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ] || { echo "skipped: this build has no stand-in for the CUDA driver"; exit 77; }
-grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code, as nvcc was not there"; exit 77; }
+grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 export XDG_CACHE_HOME="$folder/cache"

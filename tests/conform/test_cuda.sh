@@ -4,7 +4,7 @@
 set -eu
 driver=$DEEPWELL_BUILD/tests/libfake_cuda.so
 [ -f "$driver" ] || { echo "skipped: a build with sanitizers has no stand-in for the driver"; exit 77; }
-grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code, as nvcc was not there"; exit 77; }
+grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
 # The rows of libraries on a stand-in for each, for the chip that has the most of their modes.
 on_libraries() {
     FAKE_CUDA_GPU="NVIDIA H200:9:0:132" "$DEEPWELL_BUILD/tests/test_conform_kernels" --device "cuda:0,driver=$driver,libraries=$DEEPWELL_BUILD/tests/libraries" --seeds 1 --kernel "$@"

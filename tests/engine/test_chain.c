@@ -177,7 +177,7 @@ static void chains_have_the_bits_of_their_ops(void **state) {
 /* DEEPWELL_SIM names another GPU. */
 static void on_a_simulated_gpu_too(void **state) {
     char device[600];
-    if (kernel_image_count() == 0) skip();   /* no GPU code, as nvcc was not there */
+    if (kernel_image_count() == 0) skip();   /* no GPU code */
     setenv("DEEPWELL_SIM", "h200", 0);
     snprintf(device, sizeof device, "cuda:0,driver=%s/libdeepwell-sim.so", TEST_BUILD_DIR);
     compare_random(*state, device, "cuda", 18);

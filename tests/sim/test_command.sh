@@ -2,7 +2,7 @@
 # The command line on a simulated GPU: trace, of one op and of a graph; bench and check, which run as on any device but tell no times; tune, which refuses.
 set -eu
 command="$DEEPWELL_BUILD/deepwell"
-grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code, as nvcc was not there"; exit 77; }
+grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 # says FILE TEXT..: the file has lines with these
@@ -88,8 +88,8 @@ says "$folder/out" "Deepwell simulated b200 beside the CPU" "all of it is within
 fails 1 "a simulation says nothing of time: tune on the GPU itself" tune "$folder/small.graph" --device sim:h200 --tuning "$folder/tuning"
 
 # Under -lineinfo, the line of the source.
-if command -v nvcc >/dev/null; then
-    nvcc -fatbin -lineinfo -gencode 'arch=compute_90a,code=compute_90a' tests/sim/programs/kernels.cu -o "$folder/image"
+if [ -n "$DEEPWELL_NVCC" ]; then
+    "$DEEPWELL_NVCC" -fatbin -lineinfo -gencode 'arch=compute_90a,code=compute_90a' tests/sim/programs/kernels.cu -o "$folder/image"
     DEEPWELL_SIM=h200,trace=1,trace_file="$folder/trace" "$DEEPWELL_BUILD/tests/tool_sim_ptx" "$DEEPWELL_BUILD/libdeepwell-sim.so" --image "$folder/image" tests/sim/programs/kernels.cu >"$folder/out"
     grep -qE '^ +[0-9]+ +[0-9]+  kernels\.cu:[0-9]+ +ffffffff ' "$folder/trace"
 fi

@@ -4,7 +4,7 @@
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
 driver=$DEEPWELL_BUILD/libdeepwell-sim.so
-grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code, as nvcc was not there"; exit 77; }
+grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 lines=()

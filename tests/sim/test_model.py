@@ -38,7 +38,7 @@ def distance(a, b):
 
 
 if "IMAGE" not in open(os.path.join(BUILD, "images", "images.def")).read():
-    print("skipped: this build has no GPU code, as nvcc was not there")
+    print("skipped: this build has no GPU code: DEEPWELL_NVCC is empty")
     sys.exit(77)
 if not os.path.exists(INPUTS):
     print(f"skipped: no {INPUTS}; scripts/fixtures.sh makes it")

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# The cases of tests/sim/ptx on the simulator under several schedules; and, where nvcc is, programs of tests/sim/programs from fatbins, one of them in every compression.
+# The cases of tests/sim/ptx on the simulator under several schedules; and, where the build has nvcc, programs of tests/sim/programs from fatbins, one of them in every compression.
 set -eu
 tool="$DEEPWELL_BUILD/tests/tool_sim_ptx"
 library="$DEEPWELL_BUILD/libdeepwell-sim.so"
@@ -49,7 +49,7 @@ for option in warps unlimited; do
     grep -q "nothing was said" "$folder/message"
 done
 
-if ! command -v nvcc >/dev/null; then
+if [ -z "$DEEPWELL_NVCC" ]; then
     echo "no nvcc: the programs of tests/sim/programs are not compiled"
     exit 0
 fi
@@ -59,7 +59,7 @@ for program in tests/sim/programs/*.cu; do
     [ "$program" != tests/sim/programs/kernels.cu ] || modes="$modes --compress-mode=none --compress-mode=speed --compress-mode=size"
     for mode in $modes; do
         # machine code and another architecture's PTX are there to be passed over
-        nvcc -fatbin -lineinfo -gencode 'arch=compute_90a,code=[sm_90a,compute_90a]' -gencode arch=compute_80,code=compute_80 $mode "$program" -o "$folder/image" 2>"$folder/ptxas" || { cat "$folder/ptxas"; exit 1; }
+        "$DEEPWELL_NVCC" -fatbin -lineinfo -gencode 'arch=compute_90a,code=[sm_90a,compute_90a]' -gencode arch=compute_80,code=compute_80 $mode "$program" -o "$folder/image" 2>"$folder/ptxas" || { cat "$folder/ptxas"; exit 1; }
         DEEPWELL_SIM=h200 "$tool" "$library" --image "$folder/image" "$program"
     done
 done

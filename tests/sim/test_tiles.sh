@@ -4,7 +4,7 @@
 set -eu
 program=$DEEPWELL_BUILD/bench/cuda_matmul
 [ -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ] || { echo "skipped: a sanitizer's library needs a program built with it"; exit 77; }
-[ -f "$DEEPWELL_BUILD/images/cuda_matmul_reference.fatbin" ] || { echo "skipped: this build has no GPU code, as nvcc was not there"; exit 77; }
+[ -f "$DEEPWELL_BUILD/images/cuda_matmul_reference.fatbin" ] || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 ln -s "$(realpath "$DEEPWELL_BUILD/libdeepwell-sim.so")" "$folder/libcuda.so.1"

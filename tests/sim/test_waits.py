@@ -51,7 +51,7 @@ def run(folder, options):
 
 
 if "IMAGE" not in open(os.path.join(IMAGES, "images.def")).read():
-    print("skipped: this build has no GPU code, as nvcc was not there")
+    print("skipped: this build has no GPU code: DEEPWELL_NVCC is empty")
     sys.exit(77)
 if not os.path.exists(os.path.join(IMAGES, "norm_rows.fatbin")):
     print(f"skipped: the GPU code in this build is another's; {IMAGES} has no fatbins")
