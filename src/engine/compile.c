@@ -37,22 +37,33 @@ dw_status engine_capture(dw_model *model, const char *file, const dw_model_optio
 
 static pass_options options_of(const dw_model *model) { return (pass_options){.check = (model->flags & DW_MODEL_VERIFY) != 0}; }
 
-/* The notes "attention.<module>" in which the fusions say what they left alone, and why. */
-static dw_status gather_notes(dw_model *model)
+/* The notes "attention.<module>" and "undone.<fusion>.<module>", in which the fusions say what they left alone, and why. */
+static void print_note(text *words, const map_entry *note)
 {
-    static const char prefix[] = "attention.";
+    static const char attention[] = "attention.", undone[] = PASS_UNDONE;
+    const char *module = NULL, *unnamed = "attention";
+    if (strncmp(note->key, attention, sizeof attention - 1) == 0) module = note->key + sizeof attention - 1;
+    if (strncmp(note->key, undone, sizeof undone - 1) == 0 && (module = strchr(note->key + sizeof undone - 1, '.')) != NULL) {
+        module++;
+        unnamed = "no module";
+    }
+    if (module != NULL) text_printf(words, "  %s: %s\n", *module ? module : unnamed, (const char *)note->value);
+}
+
+/* What is lowered has the notes of what was fused, and more. */
+static dw_status gather_notes(dw_model *model, const ir_graph *graph)
+{
     text words;
     text_init(&words, model->context);
-    for (size_t i = 0; i < model->fused->notes.count; i++) {
-        const map_entry *note = &model->fused->notes.entries[i];
-        if (strncmp(note->key, prefix, sizeof prefix - 1) != 0) continue;
-        const char *module = note->key + sizeof prefix - 1;
-        text_printf(&words, "  %s: %s\n", *module ? module : "attention", (const char *)note->value);
-    }
+    for (size_t i = 0; i < graph->notes.count; i++) print_note(&words, &graph->notes.entries[i]);
     dw_status status = text_status(&words);
-    if (status == DW_OK) model->fusion_notes = arena_text(&model->arena, text_string(&words));
+    if (status == DW_OK && words.length > strlen(model->fusion_notes)) {
+        const char *kept = arena_text(&model->arena, text_string(&words));
+        if (kept != NULL) model->fusion_notes = kept;
+        else status = DW_NO_MEMORY;
+    }
     text_free(&words);
-    return status == DW_OK && model->fusion_notes == NULL ? DW_NO_MEMORY : status;
+    return status;
 }
 
 dw_status engine_fuse(dw_model *model)
@@ -60,7 +71,7 @@ dw_status engine_fuse(dw_model *model)
     pass_options options = options_of(model);
     TRY(ir_graph_clone(model->captured, &model->fused));
     TRY(pass_run(model->fused, PASS_STAGE_CLEAN | PASS_STAGE_FUSE, &options));
-    return gather_notes(model);
+    return gather_notes(model, model->fused);
 }
 
 /* Keeps the words of the first graph that was lowered: the others have the same layers. */
@@ -94,6 +105,7 @@ dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *poli
     dw_status status = ir_graph_clone(fused, lowered);
     if (status == DW_OK) status = pass_run(*lowered, PASS_STAGE_PRECISION | PASS_STAGE_MERGE | PASS_STAGE_CLEAN | PASS_STAGE_CHAIN, &pass);
     if (status == DW_OK) status = keep_report(model, &report);
+    if (status == DW_OK) status = gather_notes(model, *lowered);
     text_free(&report);
     if (status == DW_OK) return DW_OK;
     ir_graph_destroy(*lowered);

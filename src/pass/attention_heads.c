@@ -120,18 +120,21 @@ static bool find_heads(value_analysis *analysis, ir_value *operand, int64_t head
     return best->groups < heads;
 }
 
-static dw_status set_heads(ir_graph *graph, ir_node *node, int index, const source *from) {
-    ir_value *heads = from->value;
+static dw_status emit_heads(ir_graph *graph, ir_node *node, const source *from, ir_value **heads) {
+    *heads = from->value;
     ir_cursor_before(graph, node);
-    if (!from->plain) TRY(ir_emit_reshape(graph, heads, 4, from->dims, &heads));
-    if (!from->straight) TRY(ir_emit_transpose(graph, heads, from->order, &heads));
-    if (from->rotary != NULL) {
-        graph->origin = from->rotary->origin;
-        ir_value *const in[3] = {heads, ir_in(from->rotary, 1), ir_in(from->rotary, 2)};
-        TRY(ir_emit(graph, OP_rotary, 3, in, from->rotary->attrs.count, from->rotary->attrs.items, &heads));
-    }
-    ir_set_operand(node, index, heads);
-    return DW_OK;
+    if (!from->plain) TRY(ir_emit_reshape(graph, *heads, 4, from->dims, heads));
+    if (!from->straight) TRY(ir_emit_transpose(graph, *heads, from->order, heads));
+    if (from->rotary == NULL) return DW_OK;
+    graph->origin = from->rotary->origin;
+    ir_value *const in[3] = {*heads, ir_in(from->rotary, 1), ir_in(from->rotary, 2)};
+    return ir_emit(graph, OP_rotary, 3, in, from->rotary->attrs.count, from->rotary->attrs.items, heads);
+}
+
+static dw_status set_heads(ir_graph *graph, ir_node *node, ir_value *k, ir_value *v) {
+    ir_set_operand(node, ATTENTION_K, k);
+    ir_set_operand(node, ATTENTION_V, v);
+    return ir_infer(graph, node);
 }
 
 dw_status attention_ungroup_heads(value_analysis *analysis, ir_node *node, bool *changed) {
@@ -142,8 +145,14 @@ dw_status attention_ungroup_heads(value_analysis *analysis, ir_node *node, bool 
     const bool found = find_heads(analysis, k, heads, &from_k) && find_heads(analysis, v, heads, &from_v);
     TRY(value_status(analysis));
     if (!found || from_k.groups != from_v.groups) return DW_OK;
-    TRY(set_heads(analysis->graph, node, ATTENTION_K, &from_k));
-    TRY(set_heads(analysis->graph, node, ATTENTION_V, &from_v));
+    ir_value *fewer_k, *fewer_v;
+    TRY(emit_heads(analysis->graph, node, &from_k, &fewer_k));
+    TRY(emit_heads(analysis->graph, node, &from_v, &fewer_v));
+    const dw_status status = set_heads(analysis->graph, node, fewer_k, fewer_v);
+    if (status != DW_OK) {
+        TRY(set_heads(analysis->graph, node, k, v));
+        return status;
+    }
     *changed = true;
-    return ir_infer(analysis->graph, node);
+    return DW_OK;
 }

@@ -292,6 +292,7 @@ dw_status attention_read_masks(value_analysis *analysis, ir_node *node, bool *ch
     bool written;
     TRY(write_operands(&reading, &mask, &bias, &written));
     if (!written && !sharpens(&reading)) return DW_OK;
+    TRY(replace_node(&reading, mask, bias));
     *changed = true;
-    return replace_node(&reading, mask, bias);
+    return DW_OK;
 }

@@ -78,16 +78,20 @@ static bool is_low(const ir_value *value) {
     return ir_is_scalar(value, &number) && (number <= -1e30 || number == -65504);
 }
 
-/* A reshape that touches only what stands before the last two axes; a rank of 4 tells batch and heads. */
+/* Batch and heads of four axes, or of five, where windows told apart are part of the batch; false where axes do not tell. */
+static bool read_batch(dim_table *dims, const op_type *type, dim batch[2]) {
+    if (type->rank != 4 && type->rank != 5) return false;
+    batch[0] = type->rank == 4 ? type->dims[0] : dim_product(dims, type->dims, 2);
+    batch[1] = type->dims[type->rank - 3];
+    return batch[0] != NULL;
+}
+
+/* A reshape that touches only what stands before the last two axes; four or five of them tell batch and heads. */
 static bool is_batch_reshape(spelled *spelled, const ir_node *node) {
     const ir_value *x = ir_in(node, 0), *y = ir_out(node);
     if (x->type.rank < 3 || y->type.rank < 3 || last_dim(x, 1) != last_dim(y, 1) || last_dim(x, 2) != last_dim(y, 2)) return false;
-    const ir_value *four = x->type.rank == 4 ? x : y;
-    if (four->type.rank == 4) {
-        spelled->has_batch = true;
-        spelled->batch[0] = four->type.dims[0];
-        spelled->batch[1] = four->type.dims[1];
-    }
+    const op_type *telling = x->type.rank == 4 || y->type.rank < 4 ? &x->type : &y->type;
+    spelled->has_batch = read_batch(spelled->graph->dims, telling, spelled->batch) || spelled->has_batch;
     return true;
 }
 
@@ -374,9 +378,9 @@ static dw_status split_part(const spelled *spelled, const part *part, ir_value *
     return ir_emit_reshape(spelled->graph, x, 4, dims, four);
 }
 
-/* Batch and heads for products of three axes: told by a shape on the way, or by a reshape of q; else each batch entry is one head. */
+/* Batch and heads: those of q, or for products of three axes told by a shape on the way, or by a reshape of q; else each batch entry is one head. */
 static dw_status find_batch(spelled *spelled, const ir_value *q) {
-    if (spelled->has_batch) return DW_OK;
+    if (read_batch(spelled->graph->dims, &q->type, spelled->batch) || spelled->has_batch) return DW_OK;
     const ir_node *node = ir_def(q, OP_reshape);
     const ir_value *from = node == NULL ? NULL : ir_in(node, 0);
     if (from != NULL && from->type.rank == 4 && last_dim(from, 1) == last_dim(q, 1) && last_dim(from, 2) == last_dim(q, 2)) {
@@ -387,6 +391,29 @@ static dw_status find_batch(spelled *spelled, const ir_value *q) {
     spelled->batch[0] = q->type.dims[0];
     TRY_DIM(spelled->graph->context, spelled->batch[1], dim_constant(spelled->graph->dims, 1));
     return DW_OK;
+}
+
+/* Does the part tell batch and heads apart as the attention does, as far as it varies along them? */
+static bool part_fits(const spelled *spelled, const part *part) {
+    const op_type *x = &part->value->type, *scores = part->scores;
+    dim batch[2];
+    if (x->rank < 3 || scores->rank == 3) return true;
+    if (!read_batch(spelled->graph->dims, scores, batch)) return false;
+    for (int axis = 0; axis < x->rank - 2; axis++) {
+        const int is_head = axis == x->rank - 3;
+        int64_t one;
+        if (dim_is_constant(x->dims[axis], &one) && one == 1) continue;
+        if (batch[is_head] != spelled->batch[is_head]) return false;
+    }
+    return true;
+}
+
+static bool parts_fit(spelled *spelled) {
+    bool fit = true;
+    for (int i = 0; i < spelled->mask_count; i++) fit = fit && part_fits(spelled, &spelled->masks[i]);
+    for (int i = 0; i < spelled->bias_count; i++) fit = fit && part_fits(spelled, &spelled->biases[i]);
+    if (!fit) spelled->obstacle = "a mask or bias tells batch and heads apart otherwise than the products";
+    return fit;
 }
 
 /* Do two operands of a product agree in all axes but the last two? */
@@ -469,19 +496,15 @@ static dw_status join_parts(const spelled *spelled, ir_value **mask, ir_value **
     return DW_OK;
 }
 
-static dw_status emit_attention(spelled *spelled) {
+static dw_status emit_attention(spelled *spelled, ir_value **in) {
     ir_graph *graph = spelled->graph;
-    ir_value *in[ATTENTION_OPERANDS] = {NULL}, *result, *out = ir_out(spelled->product);
+    ir_value *result, *out = ir_out(spelled->product);
     ir_cursor_before(graph, spelled->product);
-    in[ATTENTION_Q] = without_factor(spelled, ir_in(spelled->scores, 0));
-    in[ATTENTION_K] = without_factor(spelled, ir_in(spelled->scores, 1));
-    in[ATTENTION_V] = ir_in(spelled->product, 1);
     if (spelled->rows != NULL) {
         ir_value *rows;
         TRY(ir_emit_cast(graph, spelled->rows, in[ATTENTION_Q]->type.format, &rows));
         TRY(ir_emit_2(graph, spelled->rows_divide ? OP_div : OP_mul, in[ATTENTION_Q], rows, &in[ATTENTION_Q]));
     }
-    TRY(find_batch(spelled, in[ATTENTION_Q]));
     for (int i = ATTENTION_Q; i <= ATTENTION_V; i++) {
         const bool turned = i == ATTENTION_K ? !ir_bool(spelled->scores, OP_ATTR_bt) : i == ATTENTION_V && ir_bool(spelled->product, OP_ATTR_bt);
         if (in[i]->type.rank == 3) TRY(split_batch(spelled, in[i], &in[i]));
@@ -542,9 +565,13 @@ static dw_status fuse_product(ir_graph *graph, ir_node *product, bool *changed) 
     ir_value *x = find_softmax(&spelled, ir_in(product, 0));
     if (x == NULL || ir_out(product)->type.rank < 3) return DW_OK;
     if (spelled.obstacle == NULL && walk_to_scores(&spelled, x) && products_fit(&spelled)) {
-        TRY(emit_attention(&spelled));
-        *changed = true;
-        return DW_OK;
+        ir_value *in[ATTENTION_OPERANDS] = {without_factor(&spelled, ir_in(spelled.scores, 0)), without_factor(&spelled, ir_in(spelled.scores, 1)), ir_in(product, 1)};
+        TRY(find_batch(&spelled, in[ATTENTION_Q]));
+        if (parts_fit(&spelled)) {
+            TRY(emit_attention(&spelled, in));
+            *changed = true;
+            return DW_OK;
+        }
     }
     if (spelled.strange != OP_COUNT) return attention_note(graph, product, "is not fused: its scores pass through %s", op_get(spelled.strange)->name);
     if (spelled.obstacle == NULL) return DW_OK;
@@ -554,7 +581,9 @@ static dw_status fuse_product(ir_graph *graph, ir_node *product, bool *changed) 
 dw_status attention_fuse_spelled(ir_graph *graph, bool *changed) {
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
         next = node->next;
-        if (node->op == OP_matmul && node->n_in >= 2) TRY(fuse_product(graph, node, changed));
+        if (node->op != OP_matmul || node->n_in < 2) continue;
+        const fuse_attempt attempt = fuse_begin(graph, "attention", node);
+        TRY(fuse_end(&attempt, fuse_product(graph, node, changed)));
     }
     return DW_OK;
 }

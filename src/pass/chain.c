@@ -8,7 +8,7 @@
  * A chain runs where its last op was, so its operands live until then. An op joins only if that keeps no more memory alive than its result did, or if nothing runs in
  * between. What is known at load stays alone: it is computed once. So do ops for which a kernel was named, and numbers of 64 bits do not go with floats of 32 and less:
  * kernels take those in vectors. */
-#include "pass/pass.h"
+#include "pass/fuse.h"
 
 #include <string.h>
 
@@ -262,7 +262,7 @@ static dw_status set_origin(ir_graph *graph, const group *group, text *text) {
 }
 
 /* *before: the node in front of the chain. */
-static dw_status make_chain(ir_graph *graph, group *group, ir_node **before) {
+static dw_status make_chain(ir_graph *graph, group *group, ir_node **before, bool *changed) {
     text steps, names;
     ir_value *made = NULL;
     text_init(&steps, graph->context);
@@ -279,6 +279,7 @@ static dw_status make_chain(ir_graph *graph, group *group, ir_node **before) {
     ir_replace(graph, ir_out(group->root), made);
     for (int i = group->count - 1; i >= 0; i--) TRY(ir_remove(graph, group->members[i]));
     *before = made->node->previous;
+    *changed = true;
     return DW_OK;
 }
 
@@ -314,10 +315,9 @@ static dw_status run(ir_graph *graph, const pass_options *options, arena *arena,
         if (node->op == OP_chain || ir_out(node)->next_count > 0 || !is_candidate(&group, node)) continue;
         grow(&group);
         const bool is_better = group.count >= 2 && !(group.has_wide && is_known_to_be_large(&ir_out(node)->type));
-        if (is_better) TRY(make_chain(graph, &group, &previous));
+        const fuse_attempt attempt = fuse_begin(graph, "chain", node);
+        if (is_better) TRY(fuse_end(&attempt, make_chain(graph, &group, &previous, changed)));
         for (int i = 0; i < group.count; i++) group.members[i]->mark = NULL;
-        if (!is_better) continue;
-        *changed = true;
     }
     return DW_OK;
 }

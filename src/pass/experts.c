@@ -148,6 +148,6 @@ static dw_status fuse_combine(ir_graph *graph, ir_node *sum, bool *changed) {
 dw_status pass_experts(ir_graph *graph, const pass_options *options, bool *changed) {
     (void)options;
     *changed = false;
-    for (ir_node *node = graph->first; node != NULL; node = node->next) TRY(fuse_dispatch(graph, node, changed));
-    return fuse_each(graph, fuse_combine, changed);
+    TRY(fuse_each(graph, "dispatch", fuse_dispatch, changed));
+    return fuse_each(graph, "combine", fuse_combine, changed);
 }

@@ -11,7 +11,7 @@
 
 /* ---- rewriting ---- */
 
-static bool is_used(const ir_graph *graph, const ir_node *node) {
+bool fuse_is_used(const ir_graph *graph, const ir_node *node) {
     for (int i = 0; i < node->n_out; i++) {
         if (ir_use_count(graph, node->out[i]) > 0) return true;
     }
@@ -22,7 +22,7 @@ static bool is_in_graph(const ir_graph *graph, const ir_node *node) { return nod
 
 /* Removes node and what it alone used. */
 static dw_status prune(ir_graph *graph, ir_node *node) {
-    if (!is_in_graph(graph, node) || is_used(graph, node)) return DW_OK;
+    if (!is_in_graph(graph, node) || fuse_is_used(graph, node)) return DW_OK;
     ir_value *in[64];
     int count = node->n_in;
     for (int i = 0; i < count; i++) in[i] = ir_in(node, i);
@@ -126,7 +126,16 @@ static const struct { const char *name; fuse_function run; } rows[] = {
 #undef FUSE
 };
 
-static dw_status run_each(ir_graph *graph, arena *scratch, fuse_function run, bool *changed) {
+/* Behind a rewrite the order may be another until it is sorted. */
+static dw_status attempt(ir_graph *graph, const char *fusion, fuse_function run, ir_node *node, bool *changed) {
+    const fuse_attempt attempt = fuse_begin(graph, fusion, node);
+    const dw_status status = run(graph, node, changed);
+    if (status == DW_OK) return DW_OK;
+    TRY(ir_sort(graph));
+    return fuse_end(&attempt, status);
+}
+
+static dw_status run_each(ir_graph *graph, const char *fusion, arena *scratch, fuse_function run, bool *changed) {
     ir_node **nodes;
     size_t count = 0;
     for (const ir_node *node = graph->first; node != NULL; node = node->next) count++;
@@ -134,15 +143,15 @@ static dw_status run_each(ir_graph *graph, arena *scratch, fuse_function run, bo
     count = 0;
     for (ir_node *node = graph->first; node != NULL; node = node->next) nodes[count++] = node;
     for (size_t i = 0; i < count; i++) {
-        if (is_in_graph(graph, nodes[i]) && is_used(graph, nodes[i])) TRY(run(graph, nodes[i], changed));
+        if (is_in_graph(graph, nodes[i]) && fuse_is_used(graph, nodes[i])) TRY(attempt(graph, fusion, run, nodes[i], changed));
     }
     return DW_OK;
 }
 
-dw_status fuse_each(ir_graph *graph, fuse_function run, bool *changed) {
+dw_status fuse_each(ir_graph *graph, const char *fusion, fuse_function run, bool *changed) {
     arena scratch;
     arena_init(&scratch, graph->context);
-    dw_status status = run_each(graph, &scratch, run, changed);
+    dw_status status = run_each(graph, fusion, &scratch, run, changed);
     arena_free(&scratch);
     return status;
 }
@@ -150,8 +159,8 @@ dw_status fuse_each(ir_graph *graph, fuse_function run, bool *changed) {
 static dw_status run_rows(ir_graph *graph, bool *changed) {
     for (size_t i = 0; i < COUNT_OF(rows);) {
         bool row_changed = false;
-        dw_status status = fuse_each(graph, rows[i].run, &row_changed);
-        if (status != DW_OK) return status == DW_NO_MEMORY ? status : base_fail_at(graph->context, status, "fusion %s", rows[i].name);
+        dw_status status = fuse_each(graph, rows[i].name, rows[i].run, &row_changed);
+        if (status != DW_OK) return status;
         *changed = *changed || row_changed;
         i = row_changed ? 0 : i + 1;
     }

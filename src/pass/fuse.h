@@ -4,7 +4,8 @@
 
 #include "pass/pass.h"
 
-/* Is node the root of that pattern? Then it is rewritten and *changed set. Nodes that are removed: node itself and those before it. */
+/* Is node the root of that pattern? Then it is rewritten and *changed set. Nodes that are removed: node itself and those before it. What takes their place is emitted
+ * before anything is replaced, so that a failure changes nothing. */
 typedef dw_status (*fuse_function)(ir_graph *graph, ir_node *node, bool *changed);
 
 #define FUSE(name, meaning) dw_status fuse_##name(ir_graph *graph, ir_node *node, bool *changed);
@@ -18,8 +19,20 @@ dw_status fuse_attention_quantize(ir_graph *graph, ir_node *node, bool *changed)
 
 /* ---- rewriting ---- */
 
-/* One function over the nodes that there are now and are used; what it emits is seen the next time. */
-dw_status fuse_each(ir_graph *graph, fuse_function run, bool *changed);
+/* One rewrite, which emits what it makes before it replaces anything: where that does not check, what it emitted is removed, the graph is what it was, and a note
+ * says so. What cannot be undone so, memory that is missing and a caller who asked to stop remain errors. */
+typedef struct fuse_attempt {
+    ir_graph *graph;
+    const char *fusion, *module;    /* module: NULL for none */
+    int first_id;                   /* of what is emitted */
+    size_t params;                  /* that there were */
+} fuse_attempt;
+fuse_attempt fuse_begin(ir_graph *graph, const char *fusion, const ir_node *node);
+/* The nodes are in an order where operands come first. status: what the rewrite gave. */
+dw_status fuse_end(const fuse_attempt *attempt, dw_status status);
+
+/* One function over the nodes that there are now and are used; what it emits is seen the next time. fusion: its name in notes. */
+dw_status fuse_each(ir_graph *graph, const char *fusion, fuse_function run, bool *changed);
 
 /* same takes value's place, and what nothing uses any more is removed. Values of another type stay as they are: then same is removed. */
 dw_status fuse_replace(ir_graph *graph, ir_value *value, ir_value *same, bool *changed);
@@ -28,6 +41,7 @@ void fuse_cursor(ir_graph *graph, ir_node *root, const ir_node *telling);
 
 /* ---- matching ---- */
 
+bool fuse_is_used(const ir_graph *graph, const ir_node *node);
 bool fuse_is_single_use(const ir_graph *graph, const ir_value *value);
 /* The node of that op that makes value, if nothing else uses value. */
 ir_node *fuse_def_single(const ir_graph *graph, const ir_value *value, op_id op);

@@ -50,13 +50,29 @@ static dw_status narrow(ir_graph *graph, ir_node *node, bool *changed) {
     return ir_remove(graph, node);
 }
 
+static dw_status read_operands(value_analysis *analysis, ir_node *node, bool *changed) {
+    ir_graph *graph = analysis->graph;
+    if (node->origin.role == NULL) node->origin.role = "attention";
+    fuse_attempt attempt = fuse_begin(graph, "attention_heads", node);
+    TRY(fuse_end(&attempt, attention_ungroup_heads(analysis, node, changed)));
+    attempt = fuse_begin(graph, "attention_masks", node);
+    return fuse_end(&attempt, attention_read_masks(analysis, node, changed));
+}
+
 static dw_status fuse_all(ir_graph *graph, value_analysis *analysis, bool *changed) {
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
         next = node->next;
+        if (node->op == OP_attention) TRY(read_operands(analysis, node, changed));
+    }
+    return DW_OK;
+}
+
+static dw_status narrow_all(ir_graph *graph, bool *changed) {
+    for (ir_node *node = graph->first, *next; node != NULL; node = next) {
+        next = node->next;
         if (node->op != OP_attention) continue;
-        if (node->origin.role == NULL) node->origin.role = "attention";
-        TRY(attention_ungroup_heads(analysis, node, changed));
-        TRY(attention_read_masks(analysis, node, changed));
+        const fuse_attempt attempt = fuse_begin(graph, "attention_narrow", node);
+        TRY(fuse_end(&attempt, narrow(graph, node, changed)));
     }
     return DW_OK;
 }
@@ -104,10 +120,7 @@ dw_status pass_fuse_attention(ir_graph *graph, const pass_options *options, bool
     (void)options;
     *changed = false;
     TRY(attention_fuse_spelled(graph, changed));
-    for (ir_node *node = graph->first, *next; node != NULL; node = next) {
-        next = node->next;
-        if (node->op == OP_attention) TRY(narrow(graph, node, changed));
-    }
+    TRY(narrow_all(graph, changed));
     value_analysis *analysis;
     TRY(value_analyse(graph, &analysis));
     const dw_status status = fuse_all(graph, analysis, changed);

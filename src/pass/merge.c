@@ -202,13 +202,16 @@ static dw_status merge_siblings(ir_graph *graph, ir_node *node, bool *changed) {
 /* ---- the pass ---- */
 
 /* Gates before siblings, which would take them apart; factors when no gate is left to merge; quantisers when products are what they stay. */
-static const fuse_function rows[] = {fuse_norm_cast, fuse_linear_cast, merge_gated, merge_siblings, merge_factor, fuse_norm_quantize};
+static const struct { const char *name; fuse_function run; } rows[] = {
+    {"norm_cast", fuse_norm_cast},         {"linear_cast", fuse_linear_cast},   {"merge_gated", merge_gated},
+    {"merge_siblings", merge_siblings},    {"merge_factor", merge_factor},      {"norm_quantize", fuse_norm_quantize},
+};
 
 dw_status pass_merge(ir_graph *graph, const pass_options *options, bool *changed) {
     *changed = false;
     ir_renumber(graph);
-    for (size_t i = 0; i < COUNT_OF(rows); i++) TRY(fuse_each(graph, rows[i], changed));
-    if (!options->plain_products) TRY(fuse_each(graph, fuse_linear_quantize, changed));
-    if (!options->plain_attention) TRY(fuse_each(graph, fuse_attention_quantize, changed));
+    for (size_t i = 0; i < COUNT_OF(rows); i++) TRY(fuse_each(graph, rows[i].name, rows[i].run, changed));
+    if (!options->plain_products) TRY(fuse_each(graph, "linear_quantize", fuse_linear_quantize, changed));
+    if (!options->plain_attention) TRY(fuse_each(graph, "attention_quantize", fuse_attention_quantize, changed));
     return *changed ? ir_sort(graph) : DW_OK;
 }

@@ -54,6 +54,9 @@ typedef enum pass_probe {
 
 /* ---- running ---- */
 
+/* Of a rewrite that was undone, as what it makes does not check, the graph keeps a note: "undone.<fusion>.<module>", with the reason. */
+#define PASS_UNDONE "undone."
+
 /* Zero-initialise, then set what matters; zero means the default. */
 typedef struct pass_options {
     bool check;                     /* ir_check after every pass */

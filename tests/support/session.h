@@ -5,7 +5,7 @@
 #include "engine/engine.h"
 #include "support/evaluate.h"
 
-enum { RUN_MAX_INPUTS = 16, RUN_MAX_OUTPUTS = 300 };
+enum { RUN_MAX_INPUTS = 64, RUN_MAX_OUTPUTS = 300 };
 
 /* The tensors of one run, in memory of the C library. */
 typedef struct run_io {
