@@ -1,59 +1,57 @@
-/* conv on a GPU: the host half of conv.cu. */
+/* conv on a GPU, an element of the result a thread: the host half of conv.cu. */
 #include "kernels/conv/conv_cuda.h"
 
 #include "kernels/common/cuda/host.h"
+#include "kernels/conv/conv.h"
 #include "kernels/kernels.h"
 
 const char *conv_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-double conv_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.02, 0.25); }
+/* One H200 multiplied 19.7 GFLOP in 33.6 ms: 0.009 of its fp32 rate. */
+double conv_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.009, 0.25); }
 
 size_t conv_cuda_workspace(const kernel_run *run) {
     (void)run;
     return 0;
 }
 
-/* Dims and strides with two spatial axes. */
-static void widen(const dw_tensor *tensor, int64_t *dims, int64_t *strides) {
-    bool one = tensor->rank == 3;
+void conv_take_windows(const conv_shape *shape, conv_arguments *arguments) {
+    arguments->batches = shape->batches;
+    arguments->outputs = shape->outputs * shape->groups;
+    arguments->rows = shape->places[0];
+    arguments->cols = shape->places[1];
+    arguments->channels = shape->channels;
+    arguments->height = shape->size[0];
+    arguments->width = shape->size[1];
+    arguments->taps_y = shape->taps[0];
+    arguments->taps_x = shape->taps[1];
+    arguments->stride_y = shape->stride[0];
+    arguments->padding_y = shape->padding[0];
+    arguments->dilation_y = shape->dilation[0];
+    arguments->stride_x = shape->stride[1];
+    arguments->padding_x = shape->padding[1];
+    arguments->dilation_x = shape->dilation[1];
+    arguments->outputs_per_group = shape->outputs > 0 ? shape->outputs : 1;
     for (int i = 0; i < 4; i++) {
-        int axis = i < 2 ? i : one ? (i == 3 ? 2 : -1) : i;
-        dims[i] = axis < 0 ? 1 : tensor->dims[axis];
-        strides[i] = axis < 0 ? 0 : tensor->strides[axis];
+        arguments->x_strides[i] = shape->x_strides[i];
+        arguments->out_strides[i] = shape->out_strides[i];
     }
 }
 
 dw_status conv_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     conv_arguments *arguments = cuda_launch(&launch, "conv", "conv_direct", sizeof *arguments);
-    const dw_tensor *bias = cuda_operand(run, 2);
-    const int64_t *stride, *padding, *dilation;
-    int64_t out[4], x[4], weight[4], groups = op_attr_int(run->call.attrs, OP_ATTR_groups);
-    int axes = run->call.in[0]->rank - 2;
-    op_attr_ints(run->call.attrs, OP_ATTR_stride, &stride);
-    op_attr_ints(run->call.attrs, OP_ATTR_padding, &padding);
-    op_attr_ints(run->call.attrs, OP_ATTR_dilation, &dilation);
-    widen(run->call.out[0], out, arguments->out_strides);
-    widen(run->call.in[0], x, arguments->x_strides);
-    widen(run->call.in[1], weight, arguments->weight_strides);
-    if (weight[0] % groups != 0)
-        return base_fail(run->call.context, DW_MISMATCH, "conv: w has %lld outputs, which groups does not divide", (long long)weight[0]);
-    arguments->batches = out[0];
-    arguments->outputs = out[1];
-    arguments->rows = out[2];
-    arguments->cols = out[3];
-    arguments->channels = weight[1];
-    arguments->height = x[2];
-    arguments->width = x[3];
-    arguments->taps_y = weight[2];
-    arguments->taps_x = weight[3];
-    arguments->stride_y = axes == 2 ? stride[0] : 1;
-    arguments->padding_y = axes == 2 ? padding[0] : 0;
-    arguments->dilation_y = axes == 2 ? dilation[0] : 1;
-    arguments->stride_x = stride[axes - 1];
-    arguments->padding_x = padding[axes - 1];
-    arguments->dilation_x = dilation[axes - 1];
-    arguments->outputs_per_group = weight[0] / groups > 0 ? weight[0] / groups : 1;
+    const dw_tensor *bias = cuda_operand(run, 2), *weight = run->call.in[1];
+    const int axes = weight->rank - 2;
+    conv_shape shape;
+    if (weight->dims[0] % op_attr_int(run->call.attrs, OP_ATTR_groups) != 0)
+        return base_fail(run->call.context, DW_MISMATCH, "conv: w has %lld outputs, which groups does not divide", (long long)weight->dims[0]);
+    conv_shape_of(&run->call, &shape);
+    conv_take_windows(&shape, arguments);
+    arguments->weight_strides[0] = weight->strides[0];
+    arguments->weight_strides[1] = weight->strides[1];
+    arguments->weight_strides[2] = axes == 2 ? weight->strides[2] : 0;
+    arguments->weight_strides[3] = weight->strides[1 + axes];
     arguments->has_bias = bias != NULL;
     arguments->bias_step = bias ? bias->strides[0] : 0;
     int64_t count = op_tensor_count(run->call.out[0]);

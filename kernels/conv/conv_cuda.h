@@ -14,4 +14,18 @@ typedef struct conv_arguments {
     int32_t has_bias;
 } conv_arguments;
 
+/* Windows [first, first + count) as rows of patches [groups][count, channels * taps] in the workspace. */
+typedef struct patch_arguments {
+    conv_arguments conv;          /* x and what says where windows lie */
+    uint64_t patches;
+    int64_t groups, first, count;
+    int32_t in_words;             /* 16 bytes at a time */
+} patch_arguments;
+
+#ifndef __CUDACC__
+struct conv_shape;
+/* Sizes, strides of x and steps of windows. */
+void conv_take_windows(const struct conv_shape *shape, conv_arguments *arguments);
+#endif
+
 #endif

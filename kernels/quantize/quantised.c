@@ -94,39 +94,12 @@ dw_status quantised_run(const kernel_run *run, size_t (*workspace)(const kernel_
 
 /* ---- launches ---- */
 
-/* Hands launches on with an operand of theirs, or their result, in the workspace. */
-typedef struct mover {
-    kernel_launcher launcher;
-    kernel_launcher *next;
-    int index;                    /* as in kernel_slot */
-    int64_t at;
-} mover;
-
-static dw_status add_moved(kernel_launcher *launcher, const kernel_launch *launch) {
-    const mover *m = (const mover *)launcher;
-    kernel_launch moved = *launch;
-    for (int i = 0; i < moved.slot_count; i++) {
-        kernel_slot *slot = &moved.slots[i];
-        if (slot->kind != KERNEL_SLOT_DATA || slot->index != m->index) continue;
-        slot->kind = KERNEL_SLOT_WORKSPACE;
-        slot->index = 0;
-        slot->offset += m->at;
-    }
-    for (int i = 0; i < moved.map_count; i++) {
-        kernel_map *map = &moved.maps[i];
-        if (map->operand != m->index) continue;
-        map->operand = KERNEL_WORKSPACE;
-        map->offset += m->at;
-    }
-    return m->next->add(m->next, &moved);
-}
-
 dw_status quantised_shape(const kernel_run *run, kernel_launcher *launcher, size_t (*workspace)(const kernel_run *run),
                           dw_status (*first)(const kernel_run *run, kernel_launcher *launcher)) {
     two_runs runs;
     make_runs(run, &runs);
     const int64_t at = (int64_t)own_bytes(&runs, workspace);
-    mover result = {{add_moved}, launcher, KERNEL_RESULT, at}, operand = {{add_moved}, launcher, 0, at};
+    cuda_mover result = cuda_mover_to(launcher, 1, &(cuda_move){KERNEL_RESULT, true, at}), operand = cuda_mover_to(launcher, 1, &(cuda_move){0, true, at});
     const num_format *info = num_info(run->call.out[0]->format);
     const bool in_one_pass = (run->chip->features >> CHIP_tma & 1) != 0 && info->cols > 0 && info->second == 0;   /* where cuda_quantize_rows takes rows of any length */
     TRY(first(&runs.first, &result.launcher));

@@ -164,6 +164,42 @@ void cuda_take_rows(kernel_launch *launch, const kernel_run *run, int index, boo
 
 void cuda_take_fault(kernel_launch *launch, cuda_fault_place *field) { cuda_slot(launch, KERNEL_SLOT_FAULT, 0, field, 0); }
 
+/* ---- launches handed on ---- */
+
+static const cuda_move *move_of(const cuda_mover *mover, int operand) {
+    for (int i = 0; i < mover->count; i++)
+        if (mover->moves[i].operand == operand) return &mover->moves[i];
+    return NULL;
+}
+
+static dw_status add_moved(kernel_launcher *launcher, const kernel_launch *launch) {
+    const cuda_mover *mover = (const cuda_mover *)launcher;
+    kernel_launch moved = *launch;
+    for (int i = 0; i < moved.slot_count; i++) {
+        kernel_slot *slot = &moved.slots[i];
+        const cuda_move *move = slot->kind == KERNEL_SLOT_DATA ? move_of(mover, slot->index) : NULL;
+        if (move == NULL) continue;
+        slot->offset += move->at;
+        if (!move->to_workspace) continue;
+        slot->kind = KERNEL_SLOT_WORKSPACE;
+        slot->index = 0;
+    }
+    for (int i = 0; i < moved.map_count; i++) {
+        const cuda_move *move = move_of(mover, moved.maps[i].operand);
+        if (move == NULL) continue;
+        moved.maps[i].offset += move->at;
+        if (move->to_workspace) moved.maps[i].operand = KERNEL_WORKSPACE;
+    }
+    return mover->next->add(mover->next, &moved);
+}
+
+cuda_mover cuda_mover_to(kernel_launcher *next, int count, const cuda_move *moves) {
+    cuda_mover mover = {.launcher = {add_moved}, .next = next, .count = count};
+    assert(count <= (int)COUNT_OF(mover.moves));
+    memcpy(mover.moves, moves, (size_t)count * sizeof *moves);
+    return mover;
+}
+
 const char *cuda_reject_packed(const kernel_problem *problem, text *why) {
     for (int i = 0; i < problem->n_in + problem->n_out; i++) {
         bool result = i >= problem->n_in;

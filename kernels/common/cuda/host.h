@@ -36,6 +36,16 @@ void cuda_take_rows(kernel_launch *launch, const kernel_run *run, int index, boo
 void cuda_take_fault(kernel_launch *launch, cuda_fault_place *field);
 const dw_tensor *cuda_operand(const kernel_run *run, int index);   /* operand or result; NULL when absent */
 
+/* A launcher that hands launches of a run within a run on with operands that lie elsewhere: at bytes behind the beginning of the workspace, or of themselves. */
+typedef struct cuda_move { int operand; bool to_workspace; int64_t at; } cuda_move;   /* operand: as in kernel_slot */
+typedef struct cuda_mover {
+    kernel_launcher launcher;
+    kernel_launcher *next;
+    int count;
+    cuda_move moves[4];
+} cuda_mover;
+cuda_mover cuda_mover_to(kernel_launcher *next, int count, const cuda_move *moves);
+
 /* Elements of a byte or more. */
 static inline bool cuda_is_plain(dw_format format) { return !dw_format_is_block(format) && dw_format_bits(format) >= 8; }
 /* NULL, or "operand 1 is e2m1, whose elements have less than a byte": for rows that take plain elements only. */
