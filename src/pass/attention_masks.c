@@ -83,6 +83,13 @@ static bool varies_with_both(const ir_value *value) {
     return type->rank >= 2 && !is_size(type->dims[type->rank - 1], 1) && !is_size(type->dims[type->rank - 2], 1);
 }
 
+/* Do the parts together vary with the query and the key? */
+static bool are_large(const mask *mask) {
+    unsigned axes = 0;
+    for (int i = 0; i < mask->part_count; i++) axes |= mask->parts[i]->axes;
+    return (axes & 4) != 0 && (axes & 8) != 0;
+}
+
 static dw_status read_mask(reading *reading, ir_value *value) {
     const value_expr x = formula_over_scores(reading, value);
     mask mask;
@@ -93,9 +100,7 @@ static dw_status read_mask(reading *reading, ir_value *value) {
         TRY(read_mask(reading, ir_in(both, 0)));
         return read_mask(reading, ir_in(both, 1));
     }
-    bool large = false;
-    for (int i = 0; known && i < mask.part_count; i++) large |= mask_is_large(mask.parts[i], 4);
-    const bool kept = known && !has_limits(&mask) && mask.part_count > 0 && (large || !varies_with_both(value));
+    const bool kept = known && !has_limits(&mask) && mask.part_count > 0 && (are_large(&mask) || !varies_with_both(value));
     if (!known || mask.never || kept) return keep(reading, reading->masks, &reading->mask_count, without_broadcast(value));
     reading->reads = true;
     return take_mask(reading, &mask);
@@ -118,12 +123,13 @@ static bool open_where(const ir_value *value, ir_value **condition, ir_value **i
 
 static dw_status read_bias(reading *reading, ir_value *value);
 
-/* May a row be left without a key by a part that varies with query and key? Not by one that lets each query see its own position. */
+/* May a query be left without a key? Not by a part that lets each see its own position; by one that varies with the key alone only where a text is nothing
+ * but padding, of which no result is read. */
 static bool may_blind(value_analysis *analysis, const mask *mask) {
     for (int i = 0; i < mask->part_count; i++) {
         double truth;
         value_expr map[DW_MAX_RANK] = {NULL};
-        if (!mask_is_large(mask->parts[i], 4)) continue;
+        if ((mask->parts[i]->axes & 4) == 0) continue;
         map[3] = value_index(analysis, 2);
         const value_expr own = value_substitute(analysis, mask->parts[i], map);
         if (own == NULL || !value_is_number(own, &truth) || truth == 0) return true;

@@ -12,18 +12,23 @@
 #include "pass/fold.h"
 #include "pass/fuse.h"
 
+#include <float.h>
 #include <math.h>
 #include <string.h>
 
-enum { MAX_STEPS = 32, MAX_PARTS = 8 };
+enum { MAX_STEPS = 32, MAX_PARTS = 16 };
+
+/* Finite scores this low stay what they are, whatever is added to them in fp32. */
+#define ABSORBING (-1e30)
 
 /* A mask or bias met on the way, with the shape of the scores there. */
 typedef struct part {
     ir_value *value;
     const op_type *scores; /* what the scores are there */
-    double factor;         /* that the scores get after it */
+    bool adds;             /* a bias */
+    double factor;         /* .. that the scores get after it */
     bool hides;            /* a truth that is true where a key is hidden */
-    double low;            /* what hidden scores become; 0 for a bias */
+    double low;            /* what hidden scores become */
 } part;
 
 typedef struct spelled {
@@ -32,8 +37,8 @@ typedef struct spelled {
     ir_node *scores;       /* q times k */
     double factor;         /* of the scores so far, from the softmax downwards */
     double softcap;
-    part masks[MAX_PARTS], biases[MAX_PARTS];
-    int mask_count, bias_count;
+    part parts[MAX_PARTS]; /* from the softmax on: the last is put over the scores first */
+    int part_count, bias_count;
     ir_value *sink;        /* the extra column of scores, [1,h,1,1]; NULL: none */
     bool cut;              /* the column was cut off behind the softmax */
     ir_value *rows;        /* a factor of the scores that does not vary along the keys; NULL: none */
@@ -75,7 +80,7 @@ static bool is_scaled(const ir_node *node, ir_value **x, double *factor) {
 
 static bool is_low(const ir_value *value) {
     double number;
-    return ir_is_scalar(value, &number) && (number <= -1e30 || number == -65504);
+    return ir_is_scalar(value, &number) && (number <= ABSORBING || number == -65504);
 }
 
 /* Batch and heads of four axes, or of five, where windows told apart are part of the batch; false where axes do not tell. */
@@ -118,7 +123,7 @@ static bool leads_to_scores(const ir_value *value, int steps) {
     }
 }
 
-static bool add_part(spelled *spelled, part *list, int *count, part part) {
+static bool add_part(spelled *spelled, part part) {
     if (spelled->softcap > 0) {
         spelled->obstacle = "a mask or bias is added before the soft cap";
         return false;
@@ -127,11 +132,12 @@ static bool add_part(spelled *spelled, part *list, int *count, part part) {
         spelled->obstacle = "a mask or bias is added to the extra column too";
         return false;
     }
-    if (*count == MAX_PARTS) {
+    if (spelled->part_count == MAX_PARTS) {
         spelled->obstacle = "it adds too many masks and biases";
         return false;
     }
-    list[(*count)++] = part;
+    spelled->parts[spelled->part_count++] = part;
+    spelled->bias_count += part.adds;
     return true;
 }
 
@@ -142,7 +148,18 @@ static bool step_where(spelled *spelled, const ir_node *node, ir_value **x) {
     if (!same_shape(*x, ir_out(node))) return false;
     part part = {.value = ir_in(node, 0), .scores = &(*x)->type, .hides = first};
     ir_is_scalar(ir_in(node, first ? 1 : 2), &part.low);
-    return add_part(spelled, spelled->masks, &spelled->mask_count, part);
+    if (spelled->rows != NULL) {
+        spelled->obstacle = "a mask stands before a factor of each row";
+        return false;
+    }
+    if (part.low > ABSORBING) {
+        if (spelled->bias_count > 0) {
+            spelled->obstacle = "a bias is added to hidden scores, which are finite";
+            return false;
+        }
+        part.low = -FLT_MAX;   /* all that are hidden are equal, and stay so when the scores are added: a row of nothing else averages all keys */
+    }
+    return add_part(spelled, part);
 }
 
 enum { TABLE_MAX = 1 << 22 };
@@ -177,7 +194,7 @@ static bool step_table(spelled *spelled, const ir_node *node, ir_value **x) {
             const ir_node *less = ir_def(rest, OP_sub);
             if (less == NULL || !ir_is_scalar(ir_in(less, 0), &one) || one != 1 || ir_in(less, 1) != table || !is_zero_one(table)) continue;
             *x = scores;
-            return add_part(spelled, spelled->masks, &spelled->mask_count, (part){.value = table, .scores = &scores->type, .low = low});
+            return add_part(spelled, (part){.value = table, .scores = &scores->type, .low = low});
         }
     }
     return false;
@@ -192,8 +209,7 @@ static bool step_add(spelled *spelled, const ir_node *node, ir_value **x) {
         spelled->obstacle = "a bias is added before a factor of each row";
         return false;
     }
-    return add_part(spelled, spelled->biases, &spelled->bias_count,
-                    (part){.value = ir_in(node, 1 - side), .scores = &(*x)->type, .factor = spelled->factor});
+    return add_part(spelled, (part){.value = ir_in(node, 1 - side), .scores = &(*x)->type, .adds = true, .factor = spelled->factor});
 }
 
 /* cap * tanh(x / cap), seen from the factor. */
@@ -410,8 +426,7 @@ static bool part_fits(const spelled *spelled, const part *part) {
 
 static bool parts_fit(spelled *spelled) {
     bool fit = true;
-    for (int i = 0; i < spelled->mask_count; i++) fit = fit && part_fits(spelled, &spelled->masks[i]);
-    for (int i = 0; i < spelled->bias_count; i++) fit = fit && part_fits(spelled, &spelled->biases[i]);
+    for (int i = 0; i < spelled->part_count; i++) fit = fit && part_fits(spelled, &spelled->parts[i]);
     if (!fit) spelled->obstacle = "a mask or bias tells batch and heads apart otherwise than the products";
     return fit;
 }
@@ -457,42 +472,58 @@ static dw_status match_formats(ir_graph *graph, ir_value **in) {
     return DW_OK;
 }
 
-/* One more mask, or a bias where hidden scores are finite. */
-static dw_status join_mask(const spelled *spelled, const part *part, ir_value **mask, ir_value **bias) {
+/* Masks joined by and, biases by add, each with the four axes of the scores. */
+typedef struct joined { ir_value *mask, *bias; } joined;
+
+/* One more mask, or a bias where hidden scores are finite: what it hides has its low score, whatever was put over the scores before. */
+static dw_status join_mask(const spelled *spelled, const part *part, joined *joined) {
     ir_graph *graph = spelled->graph;
-    ir_value *x, *zero, *low;
+    ir_value *x, *low, *shown = joined->bias;
     TRY(ir_emit_cast(graph, part->value, DW_FORMAT_bool, &x));
     TRY(split_part(spelled, part, x, &x));
     if (isinf(part->low)) {
         if (part->hides) TRY(ir_emit_1(graph, OP_not, x, &x));
-        if (*mask != NULL) TRY(ir_emit_2(graph, OP_and, *mask, x, &x));
-        *mask = x;
+        if (joined->mask != NULL) TRY(ir_emit_2(graph, OP_and, joined->mask, x, &x));
+        joined->mask = x;
         return DW_OK;
     }
-    TRY(ir_emit_scalar(graph, DW_FORMAT_f32, 0, &zero));
+    if (shown == NULL) TRY(ir_emit_scalar(graph, DW_FORMAT_f32, 0, &shown));
+    TRY(ir_emit_cast(graph, shown, DW_FORMAT_f32, &shown));
     TRY(ir_emit_scalar(graph, DW_FORMAT_f32, part->low, &low));
-    ir_value *in[3] = {x, part->hides ? low : zero, part->hides ? zero : low};
-    TRY(ir_emit(graph, OP_where, 3, in, 0, NULL, &x));
-    if (*bias != NULL) TRY(ir_emit_2(graph, OP_add, *bias, x, &x));
-    *bias = x;
+    ir_value *in[3] = {x, part->hides ? low : shown, part->hides ? shown : low};
+    TRY(ir_emit(graph, OP_where, 3, in, 0, NULL, &joined->bias));
+    if (joined->mask == NULL) return DW_OK;
+    if (!part->hides) TRY(ir_emit_1(graph, OP_not, x, &x));
+    return ir_emit_2(graph, OP_or, joined->mask, x, &joined->mask);
+}
+
+static dw_status join_bias(const spelled *spelled, const part *part, joined *joined) {
+    ir_graph *graph = spelled->graph;
+    ir_value *x, *factor;
+    TRY(split_part(spelled, part, part->value, &x));
+    if (part->factor != 1) {
+        TRY(ir_emit_scalar(graph, x->type.format, part->factor, &factor));
+        TRY(ir_emit_2(graph, OP_mul, x, factor, &x));
+    }
+    if (joined->bias != NULL) {
+        if (joined->bias->type.format != x->type.format) {
+            TRY(ir_emit_cast(graph, x, DW_FORMAT_f32, &x));
+            TRY(ir_emit_cast(graph, joined->bias, DW_FORMAT_f32, &joined->bias));
+        }
+        TRY(ir_emit_2(graph, OP_add, joined->bias, x, &x));
+    }
+    joined->bias = x;
     return DW_OK;
 }
 
-/* Masks joined by and, biases by add, each with the four axes of the scores. */
 static dw_status join_parts(const spelled *spelled, ir_value **mask, ir_value **bias) {
-    ir_graph *graph = spelled->graph;
-    *mask = *bias = NULL;
-    for (int i = 0; i < spelled->mask_count; i++) TRY(join_mask(spelled, &spelled->masks[i], mask, bias));
-    for (int i = 0; i < spelled->bias_count; i++) {
-        ir_value *x, *factor;
-        TRY(split_part(spelled, &spelled->biases[i], spelled->biases[i].value, &x));
-        if (spelled->biases[i].factor != 1) {
-            TRY(ir_emit_scalar(graph, x->type.format, spelled->biases[i].factor, &factor));
-            TRY(ir_emit_2(graph, OP_mul, x, factor, &x));
-        }
-        if (*bias != NULL) TRY(ir_emit_2(graph, OP_add, *bias, x, &x));
-        *bias = x;
+    joined joined = {NULL, NULL};
+    for (int i = spelled->part_count; i-- > 0;) {
+        const part *part = &spelled->parts[i];
+        TRY(part->adds ? join_bias(spelled, part, &joined) : join_mask(spelled, part, &joined));
     }
+    *mask = joined.mask;
+    *bias = joined.bias;
     return DW_OK;
 }
 

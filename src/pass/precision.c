@@ -58,10 +58,18 @@ static dw_status swap_last_axes(ir_graph *graph, ir_value *value, ir_value **swa
     return ir_emit_transpose(graph, value, order, swapped);
 }
 
+/* Doubles become f32: no sum of narrow products has more. */
+static dw_format at_most_f32(dw_format format) { return format == DW_FORMAT_f64 ? DW_FORMAT_f32 : format; }
+
+static dw_status emit_at_most_f32(ir_graph *graph, ir_value **value) {
+    return *value != NULL ? ir_emit_cast(graph, *value, at_most_f32((*value)->type.format), value) : DW_OK;
+}
+
 /* value in that format: a cast or a quantisation of it before it was widened. */
 static dw_status emit_as(ir_graph *graph, ir_value *value, dw_format to, ir_value **made) {
     op_attr attrs[2] = {op_set_format(OP_ATTR_to, to), op_set_bool(OP_ATTR_search, true)};
     value = fuse_skip_widening(value);
+    TRY(emit_at_most_f32(graph, &value));
     if (!dw_format_is_block(to)) return ir_emit_cast(graph, value, to, made);
     return ir_emit(graph, OP_quantize, 1, &value, num_can_search(to) ? 2 : 1, attrs, made);
 }
@@ -92,7 +100,7 @@ static int copy_attrs(const ir_node *node, bool at, bool bt, op_attr *attrs) {
         op_attr_id id = node->attrs.items[i].id;
         if (id != OP_ATTR_to && id != OP_ATTR_at && id != OP_ATTR_bt) attrs[count++] = node->attrs.items[i];
     }
-    attrs[count++] = op_set_format(OP_ATTR_to, ir_out(node)->type.format);
+    attrs[count++] = op_set_format(OP_ATTR_to, at_most_f32(ir_out(node)->type.format));
     if (at) attrs[count++] = op_set_bool(OP_ATTR_at, true);
     if (bt) attrs[count++] = op_set_bool(OP_ATTR_bt, true);
     return count;
@@ -116,8 +124,10 @@ static dw_status emit_product(ir_graph *graph, ir_node *node, const pass_precisi
     }
     TRY(emit_as(graph, in[0], precision->activation, &in[0]));
     TRY(emit_as(graph, in[1], precision->weight, &in[1]));
+    for (int i = 2; i < node->n_in; i++) TRY(emit_at_most_f32(graph, &in[i]));
     int count = copy_attrs(node, at, bt, attrs);
-    return ir_emit(graph, node->op, node->n_in, in, count, attrs, result);
+    TRY(ir_emit(graph, node->op, node->n_in, in, count, attrs, result));
+    return ir_emit_cast(graph, *result, ir_out(node)->type.format, result);
 }
 
 /* ---- probes ---- */

@@ -1,5 +1,5 @@
 /* Text cases of passes: tests/pass/cases/<pass>/<case>.txt holds a line "pass <name> <name> ..", a graph, "----", and the graph after those
- * passes, or the error. Each pass must change nothing when it runs once more; before and after, the graph is evaluated by references on
+ * passes, or the error. Each pass must change nothing when it runs once more, and no rewrite may need to be undone; before and after, the graph is evaluated by references on
  * random inputs, and the outputs must agree. Lines between the first and the graph set options:
  *     policy <precision>      the policy's default, and rules with commas between them; what the pass reports follows the graph
  *     rule <pattern> = <precision>     a line of the policy's text
@@ -80,6 +80,10 @@ static dw_status run_passes(const plan *plan, ir_graph *graph, pass_policy *poli
         TRY(pass_run_one(graph, plan->rows[i], &options, &changed));
         TRY(pass_run_one(graph, plan->rows[i], &options, &changed));
         if (changed) return base_fail(graph->context, DW_INTERNAL, "pass %s changes its own result once more", plan->rows[i]->name);
+    }
+    for (size_t i = 0; i < graph->notes.count; i++) {
+        const map_entry *note = &graph->notes.entries[i];
+        if (strncmp(note->key, PASS_UNDONE, strlen(PASS_UNDONE)) == 0) return base_fail(graph->context, DW_INTERNAL, "%s", (const char *)note->value);
     }
     return DW_OK;
 }
