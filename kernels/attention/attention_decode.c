@@ -1,9 +1,12 @@
-/* Attention of few queries on tensor cores: the host half of attention_decode.cu. How long it takes, how a call is divided, and the launch. Which calls come
- * here is decided in attention_sm90.c. Pure: knows no driver. */
+/* Attention of few queries on tensor cores: the host half of attention_decode.cu. What it takes, how long, how a call is divided, and the launch. Calls come here from
+ * attention_sm90.c, and where the row is asked for by name or was measured to be the fastest. Pure: knows no driver. */
 #include "kernels/attention/attention_decode.h"
 
 #include "kernels/attention/attention_host.h"
+#include "kernels/attention/results.h"
 #include "kernels/common/cuda/host.h"
+#include "kernels/kernels.h"
+#include "kernels/quantize/quantised.h"
 
 typedef struct decode_entry {
     dw_format format;
@@ -22,15 +25,37 @@ static const decode_entry entries[] = {
 #undef ATTENTION_DECODE
 };
 
-static const decode_entry *find_entry(const op_call *call) {
-    const dw_tensor *q = call->in[0], *v = call->in[2];
-    bool general = attention_is_general(call);
+static const decode_entry *entry_of(dw_format format, int64_t width, int64_t value_width, bool general) {
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const decode_entry *e = &entries[i];
-        if (e->format == q->format && e->general == general && q->dims[3] <= e->width && v->dims[3] <= e->value_width) return e;
+        if (e->format == format && e->general == general && width <= e->width && value_width <= e->value_width) return e;
     }
     return NULL;
 }
+
+static const decode_entry *find_entry(const op_call *call) {
+    const dw_tensor *q = call->in[0], *v = call->in[2];
+    return entry_of(q->format, q->dims[3], v->dims[3], attention_is_general(call));
+}
+
+static uint32_t shared_bytes(const decode_entry *e) {
+    return (uint32_t)(DECODE_WARPS * e->stages * DECODE_KEYS * (e->width + e->value_width) * 2 + e->width / 16 * 512 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
+}
+
+/* ---- what is taken ---- */
+
+const char *attention_decode_reject(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_decode_reject);
+    const char *reason = attention_reject_halves(problem, why);
+    int64_t width, value_width;
+    if (reason != NULL || !dim_is_constant(problem->in[0]->dims[3], &width) || !dim_is_constant(problem->in[2]->dims[3], &value_width)) return reason;
+    const decode_entry *e = entry_of(problem->in[0]->format, width, value_width, false);
+    if (shared_bytes(e) <= problem->chip->shared_bytes) return NULL;
+    text_printf(why, "it needs %u bytes of shared memory, and %s has %zu for a block", shared_bytes(e), problem->chip->name, problem->chip->shared_bytes);
+    return text_string(why);
+}
+
+/* ---- how long ---- */
 
 static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
@@ -53,6 +78,21 @@ double attention_decode_seconds(const chip_caps *chip, const op_call *call) {
     return 3e-6 + (double)divide(call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)k->dims[2] / (0.85 * chip->bytes_per_s);
 }
 
+double attention_decode_cost(const kernel_problem *problem) {
+    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_decode_cost);
+    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
+    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
+    op_call call;
+    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return problem->chip->launch_s;
+    return attention_decode_seconds(problem->chip, &call);
+}
+
+size_t attention_decode_workspace(const kernel_run *run) {
+    return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, attention_decode_workspace) : 0;
+}
+
+/* ---- the launch ---- */
+
 /* Hundredths of the multiprocessors' places that clusters of so many blocks fill: an H200 has places for 132, 132, 120, 120 and 112 blocks in clusters of 1, 2,
  * 4, 8 and 16, one to a multiprocessor, and for 264, 264, 248, 240 and 224, two to each. Sizes that are no powers of two only where two find room. */
 static int filled(const decode_entry *e, int splits) {
@@ -62,10 +102,11 @@ static int filled(const decode_entry *e, int splits) {
 }
 
 /* Blocks that share a tile's keys, each with 64 keys at least: as many as find room at a time. A second round would cost as much as the first. */
-static int splits_of(const decode_entry *e, int units, int64_t tiles, int64_t keys) {
+static int splits_of(const decode_entry *e, const chip_caps *chip, int64_t tiles, int64_t keys) {
+    const int most = chip_cluster_blocks(chip) < DECODE_SPLITS ? chip_cluster_blocks(chip) : DECODE_SPLITS;
     int splits = 1;
-    for (int more = 2; more <= DECODE_SPLITS && keys >= (int64_t)DECODE_WARPS * DECODE_KEYS * more; more++)
-        if (tiles * more <= (int64_t)e->blocks * units * filled(e, more) / 100) splits = more;
+    for (int more = 2; more <= most && keys >= (int64_t)DECODE_WARPS * DECODE_KEYS * more; more++)
+        if (tiles * more <= (int64_t)e->blocks * chip->units * filled(e, more) / 100) splits = more;
     return splits;
 }
 
@@ -76,7 +117,7 @@ dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launch
     kernel_launch launch;
     attention_decode_arguments *g = cuda_launch(&launch, "attention_decode", e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
-    g->splits = splits_of(e, run->chip->units, d.tiles, k->dims[2]);
+    g->splits = splits_of(e, run->chip, d.tiles, k->dims[2]);
     g->parts = (int32_t)d.parts;
     g->queries = (int32_t)d.together;
     if (k->dims[2] > INT32_MAX / 2 || d.tiles > INT32_MAX / g->splits)
@@ -87,6 +128,15 @@ dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launch
     launch.block[0] = DECODE_WARPS * 32;
     launch.overlaps = true;
     if (g->splits > 1) launch.cluster[0] = (uint32_t)g->splits, launch.cluster[1] = launch.cluster[2] = 1;
-    launch.shared_bytes = (uint32_t)(DECODE_WARPS * e->stages * DECODE_KEYS * (e->width + e->value_width) * 2 + e->width / 16 * 512 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
+    launch.shared_bytes = shared_bytes(e);
     return launcher->add(launcher, &launch);
+}
+
+dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, attention_decode_workspace, attention_decode_shape);
+    attention_heads heads;
+    if (op_tensor_count(run->call.out[0]) == 0) return DW_OK;
+    run = attention_by_heads(run, &heads);
+    const bool maps = attention_has_maps(&run->call) && attention_has_map(run->call.out[0]);
+    return maps ? attention_decode_launch(run, launcher) : attention_without_maps(run, launcher, "cuda_attention_decode");
 }

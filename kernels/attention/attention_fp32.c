@@ -91,12 +91,22 @@ static bool is_aligned(const dw_tensor *x) {
     return true;
 }
 
-static bool streams(const chip_caps *chip, const op_call *call, double *seconds) {
+/* Columns of v that a tile's threads make. */
+static int tile_columns(const dw_tensor *v) { return v->dims[3] <= 64 ? 64 : v->dims[3] <= 128 ? 128 : 256; }
+static uint32_t tile_bytes(const dw_tensor *q, const dw_tensor *v) { return (uint32_t)(4 * (2 * q->dims[3] * TILE_PITCH + TILE_KEYS * tile_columns(v) + TILE_KEYS * TILE_PITCH)); }
+
+/* Has a block room for a tile, and for what its queries see? Heads of more than about 90 columns want more than chips with 99 KB have. */
+static bool has_tile(const chip_caps *chip, const dw_tensor *q, const dw_tensor *v) { return tile_bytes(q, v) + TILE_VIEW_BYTES <= chip->shared_bytes; }
+
+/* The kernel that takes a call, and its seconds. Without room for a tile queries are streamed, however many there are. */
+typedef enum fp32_way { WAY_STREAM, WAY_TILE, WAY_NONE } fp32_way;
+
+static fp32_way find_way(const chip_caps *chip, const op_call *call, double *seconds) {
     const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
-    double stream_s = stream_seconds(chip, q, k, v), tile_s = tile_seconds(chip, q, k, v, op_attr_bool(call->attrs, OP_ATTR_causal));
-    bool chosen = is_aligned(k) && is_aligned(v) && stream_s < tile_s;
-    *seconds = chosen ? stream_s : tile_s;
-    return chosen;
+    const double stream_s = stream_seconds(chip, q, k, v), tile_s = tile_seconds(chip, q, k, v, op_attr_bool(call->attrs, OP_ATTR_causal));
+    const bool tile = has_tile(chip, q, v), stream = is_aligned(k) && is_aligned(v) && (stream_s < tile_s || !tile);
+    *seconds = stream ? stream_s : tile_s;
+    return stream ? WAY_STREAM : tile ? WAY_TILE : WAY_NONE;
 }
 
 double attention_fp32_cost(const kernel_problem *problem) {
@@ -106,8 +116,7 @@ double attention_fp32_cost(const kernel_problem *problem) {
     op_call call;
     double seconds;
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return problem->chip->launch_s;
-    streams(problem->chip, &call, &seconds);
-    return seconds;
+    return find_way(problem->chip, &call, &seconds) == WAY_NONE ? attention_cuda_cost(problem) : seconds;
 }
 
 size_t attention_fp32_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, attention_fp32_workspace) : 0; }
@@ -115,9 +124,10 @@ size_t attention_fp32_workspace(const kernel_run *run) { return dw_format_is_blo
 /* ---- the launch ---- */
 
 /* Blocks that share a query's keys: until the chip is twice full, each with 64 keys at least. A cluster has a power of two. */
-static int splits_of(int units, int64_t items, int64_t keys) {
+static int splits_of(const chip_caps *chip, int64_t items, int64_t keys) {
+    const int most = chip_cluster_blocks(chip) < STREAM_SPLITS ? chip_cluster_blocks(chip) : STREAM_SPLITS;
     int splits = 1;
-    while (splits < STREAM_SPLITS && items * splits < 2 * units && keys >= 128 * splits) splits *= 2;
+    while (splits < most && items * splits < 2 * chip->units && keys >= 128 * splits) splits *= 2;
     return splits;
 }
 
@@ -136,7 +146,7 @@ static dw_status attention_stream_launch(const kernel_run *run, kernel_launcher 
     TRY(attention_take(&launch, run, &g->call));
     g->parts = (int32_t)((shared + e->heads - 1) / e->heads);
     int64_t items = q->dims[0] * q->dims[2] * k->dims[1] * g->parts;
-    g->splits = splits_of(run->chip->units, items, k->dims[2]);
+    g->splits = splits_of(run->chip, items, k->dims[2]);
     TRY(check_counts(run, items * g->splits));
     cuda_grid(&launch, items * g->splits, 1, 1);
     launch.block[0] = STREAM_WARPS * 32;
@@ -149,7 +159,7 @@ static dw_status attention_stream_launch(const kernel_run *run, kernel_launcher 
 
 static dw_status attention_tile_launch(const kernel_run *run, kernel_launcher *launcher) {
     const dw_tensor *q = run->call.in[0], *v = run->call.in[2];
-    int columns = v->dims[3] <= 64 ? 64 : v->dims[3] <= 128 ? 128 : 256;
+    const int columns = tile_columns(v);
     kernel_launch launch;
     attention_tile_arguments *g = cuda_launch(&launch, "attention_tile", columns == 64 ? "attention_tile_64" : columns == 128 ? "attention_tile_128" : "attention_tile_256", sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
@@ -158,7 +168,7 @@ static dw_status attention_tile_launch(const kernel_run *run, kernel_launcher *l
     g->tiles = (int32_t)tiles;
     cuda_grid(&launch, blocks, 1, 1);
     launch.block[0] = TILE_THREADS;
-    launch.shared_bytes = (uint32_t)(4 * (2 * q->dims[3] * TILE_PITCH + TILE_KEYS * columns + TILE_KEYS * TILE_PITCH));
+    launch.shared_bytes = tile_bytes(q, v);
     return launcher->add(launcher, &launch);
 }
 
@@ -169,6 +179,12 @@ dw_status attention_fp32_shape(const kernel_run *run, kernel_launcher *launcher)
     const dw_tensor *k = run->call.in[1];
     double seconds;
     if (op_tensor_count(run->call.out[0]) == 0) return DW_OK;
-    if (k->dims[2] == 0 || k->dims[1] < 1) return attention_cuda_shape(run, launcher);
-    return streams(run->chip, &run->call, &seconds) ? attention_stream_launch(run, launcher) : attention_tile_launch(run, launcher);
+    if (k->dims[2] == 0 || k->dims[1] < 1) return kernel_hand_over(run, launcher, "cuda_attention_fp32", "cuda_attention_plain", "there are no keys", attention_cuda_shape);
+    switch (find_way(run->chip, &run->call, &seconds)) {
+    case WAY_STREAM: return attention_stream_launch(run, launcher);
+    case WAY_TILE: return attention_tile_launch(run, launcher);
+    case WAY_NONE: break;
+    }
+    return kernel_hand_over(run, launcher, "cuda_attention_fp32", "cuda_attention_plain",
+                            "its tiles need more shared memory than the chip has, and k or v does not lie in pieces of 16 bytes to be streamed", attention_cuda_shape);
 }

@@ -1,5 +1,6 @@
 /* Attention on Hopper: the host half of attention_sm90.cuh. Which calls its entries take, which entry a call gets, and the launch. Calls of few queries get
- * the launch of attention_decode.c, operands that no tensor map describes those of attention_fp32.c. Pure: knows no driver. */
+ * the launch of attention_decode.c, operands that no tensor map describes those of attention_fp32.c; where this row was asked for by name, the former its own, and the
+ * latter none. Pure: knows no driver. */
 #include "kernels/attention/attention_sm90.h"
 
 #include "kernels/attention/attention_host.h"
@@ -41,8 +42,7 @@ static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 
 static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
-const char *attention_sm90_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_sm90_reject);
+const char *attention_reject_halves(const kernel_problem *problem, text *why) {
     const op_type *q = problem->in[0], *k = problem->in[1], *v = problem->in[2], *out = problem->out[0], *bias = problem->n_in > 4 ? problem->in[4] : NULL;
     int64_t width, value_width;
     if (!is_half(q->format) || k->format != q->format) {
@@ -60,6 +60,10 @@ const char *attention_sm90_reject(const kernel_problem *problem, text *why) {
         return text_string(why);
     }
     return NULL;
+}
+
+const char *attention_sm90_reject(const kernel_problem *problem, text *why) {
+    return dw_format_is_block(problem->out[0]->format) ? quantised_reject(problem, why, attention_sm90_reject) : attention_reject_halves(problem, why);
 }
 
 /* ---- which entry, how long ---- */
@@ -99,14 +103,15 @@ static const sm90_entry *find_writer(const op_call *call) {
 
 static double plain_bytes(const op_call *call) { return (double)op_tensor_count(call->out[0]) * dw_format_bits(quantised_from(call->attrs, call->out[0]->format)) / 8; }
 
-static sm90_plan plan_call(const chip_caps *chip, const op_call *call) {
+/* named: the row was asked for by name. */
+static sm90_plan plan_call(const chip_caps *chip, const op_call *call, bool named) {
     const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
     const bool has_row = call->n_in > 6 && call->in[6] != NULL, in_blocks = dw_format_is_block(call->out[0]->format);
     const double behind_s = in_blocks ? quantised_seconds(chip, plain_bytes(call)) : 0;
     sm90_plan plan = {.entry = find_entry(q->format, q->dims[3], v->dims[3], attention_is_general(call), false), .writer = find_writer(call)};
     const double tile_s = tile_seconds(chip, plan.entry, q, k, has_row, op_attr_bool(call->attrs, OP_ATTR_causal)) + (plan.writer != NULL ? 0 : behind_s);
     const double decode_s = attention_decode_seconds(chip, call) + behind_s;
-    plan.decodes = q->dims[2] <= FEW_QUERIES * (has_row ? k->dims[0] : 1) && decode_s < tile_s;
+    plan.decodes = !named && q->dims[2] <= FEW_QUERIES * (has_row ? k->dims[0] : 1) && decode_s < tile_s;
     plan.behind = in_blocks && (plan.decodes || plan.writer == NULL);
     plan.seconds = plan.decodes ? decode_s : tile_s;
     if (plan.writer != NULL && !plan.behind) plan.entry = plan.writer;
@@ -118,7 +123,7 @@ double attention_sm90_cost(const kernel_problem *problem) {
     const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
     op_call call;
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return problem->chip->launch_s;
-    return plan_call(problem->chip, &call).seconds;
+    return plan_call(problem->chip, &call, problem->named).seconds;
 }
 
 /* ---- the launch ---- */
@@ -180,9 +185,14 @@ static void take_tiles(const kernel_run *run, const sm90_entry *e, int64_t heads
     g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;
 }
 
-/* Can the copy engine load its operands? */
-static bool has_maps(const op_call *call) {
+bool attention_has_maps(const op_call *call) {
     return call->in[1]->dims[2] > 0 && attention_has_map(call->in[0]) && attention_has_map(call->in[1]) && attention_has_map(call->in[2]);
+}
+
+dw_status attention_without_maps(const kernel_run *run, kernel_launcher *launcher, const char *row) {
+    const bool none = run->call.in[1]->dims[2] == 0;
+    return kernel_hand_over(run, launcher, row, none ? "cuda_attention_plain" : "cuda_attention_fp32",
+                            none ? "there are no keys" : "an operand or the result does not lie in pieces of 16 bytes", attention_fp32_shape);
 }
 
 /* Of a result in blocks that an entry writes, plain results of few queries have room, however many there are: what is reserved for the most has to do for fewer. */
@@ -191,7 +201,7 @@ size_t attention_sm90_workspace(const kernel_run *run) {
     const dw_tensor *out = call->out[0];
     const int64_t few = FEW_QUERIES * (call->n_in > 6 && call->in[6] != NULL ? call->in[1]->dims[0] : 1);
     if (!dw_format_is_block(out->format)) return 0;
-    if (find_writer(call) == NULL || !has_maps(call) || call->in[0]->dims[2] <= few) return quantised_workspace(run, attention_sm90_workspace);
+    if (find_writer(call) == NULL || !attention_has_maps(call) || call->in[0]->dims[2] <= few) return quantised_workspace(run, attention_sm90_workspace);
     const int64_t dims[] = {out->dims[0], few, out->dims[2]};
     dw_tensor plain;
     op_tensor_init(&plain, quantised_from(call->attrs, out->format), DW_SCALE_plain, 3, dims, NULL);
@@ -210,13 +220,13 @@ static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_
 dw_status attention_sm90_shape(const kernel_run *given, kernel_launcher *launcher) {
     const dw_tensor *q = given->call.in[0], *k = given->call.in[1];
     if (op_tensor_count(given->call.out[0]) == 0) return DW_OK;
-    const sm90_plan plan = plan_call(given->chip, &given->call);
+    const sm90_plan plan = plan_call(given->chip, &given->call, given->named);
     const sm90_entry *e = plan.entry;
-    const bool in_blocks = dw_format_is_block(given->call.out[0]->format), maps = has_maps(&given->call);
+    const bool in_blocks = dw_format_is_block(given->call.out[0]->format), maps = attention_has_maps(&given->call);
     if (in_blocks && (plan.behind || !maps)) return quantised_shape(given, launcher, attention_sm90_workspace, attention_sm90_shape);
     attention_heads by_heads;
     const kernel_run *run = attention_by_heads(given, &by_heads);
-    if (!maps || (!in_blocks && !attention_has_map(run->call.out[0]))) return attention_fp32_shape(run, launcher);
+    if (!maps || (!in_blocks && !attention_has_map(run->call.out[0]))) return attention_without_maps(run, launcher, "cuda_attention_sm90");
     if (plan.decodes) return attention_decode_launch(run, launcher);
     int64_t heads = q->dims[0] * q->dims[1], tiles = ceil_div(q->dims[2], e->groups * 64);
     if (k->dims[2] > INT32_MAX / 2 || q->dims[2] > INT32_MAX / 2 || heads > INT32_MAX / tiles || (in_blocks && q->dims[0] * q->dims[2] > INT32_MAX / 2))

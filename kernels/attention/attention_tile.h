@@ -5,6 +5,7 @@
 #include "kernels/attention/attention_cuda.h"
 
 enum { TILE_QUERIES = 64, TILE_KEYS = 64, TILE_PITCH = TILE_QUERIES + 4, TILE_THREADS = 256 };   /* PITCH: floats of a row of smem */
+enum { TILE_VIEW_BYTES = TILE_QUERIES * 16 };   /* of smem: what each query sees */
 
 typedef struct attention_tile_arguments {
     attention_arguments call;

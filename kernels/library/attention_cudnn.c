@@ -110,7 +110,8 @@ dw_status attention_cudnn_shape(const kernel_run *run, kernel_launcher *launcher
     dim offset = op_attr_dim(run->call.attrs, OP_ATTR_offset);
     int64_t position = 0;
     kernel_launch launch;
-    if (!attention_has_map(q) || !attention_has_map(k) || !attention_has_map(v) || !attention_has_map(run->call.out[0])) return attention_fp32_shape(run, launcher);
+    if (!attention_has_map(q) || !attention_has_map(k) || !attention_has_map(v) || !attention_has_map(run->call.out[0]))
+        return kernel_hand_over(run, launcher, "cuda_attention_cudnn", "cuda_attention_fp32", "an operand does not lie in pieces of 16 bytes", attention_fp32_shape);
     if (offset != NULL) TRY(dim_eval(run->call.context, offset, run->call.symbols, &position));
     cudnn_attention *a = cuda_launch(&launch, NULL, "attention_cudnn", sizeof *a);
     launch.library = "cudnn";

@@ -1,5 +1,5 @@
 /* grouped_matmul on Hopper: the host half of the entries for groups of tma_sm90.cuh. How many rows a group has only the device knows, so a call is planned for groups of
- * about even size and right for any; so few rows that reading b is all are streamed past the matrices of groups that have some (stream_sm90.c). Operands that no entry
+ * about even size and right for any; so few rows that reading b is all are streamed past the matrices of groups that have some (stream_sm90.c), unless this row was asked for by name. Operands that no entry
  * takes as they lie are decoded to bf16 in front (decode.c), b in parts of DECODED_BYTES, each multiplied before the next one takes its place. Pure: knows no driver. */
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
@@ -66,7 +66,7 @@ static double microseconds(const groups_tile *t, const groups_call *c, const chi
 static size_t a_bytes(const groups_call *c) { return c->product.decodes[0] ? matmul_decoded_bytes(c->m, c->k) : 0; }
 static size_t b_bytes(const groups_call *c, int64_t groups) { return c->product.decodes[1] ? matmul_decoded_bytes(groups * c->n, c->k) : 0; }
 
-static groups_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_post_list *post, const chip_caps *chip) {
+static groups_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_post_list *post, const chip_caps *chip, bool named) {
     groups_call c = {.m = a->dims[0], .n = b->dims[1], .n_out = out->dims[1], .k = a->dims[1], .groups = b->dims[0], .halves = matmul_halves_columns(post)};
     c.product = sm90_product_of(a->format, b->format, c.k);
     c.at_a_time = c.groups;
@@ -80,7 +80,7 @@ static groups_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_te
     }
     size_t decoded = a_bytes(&c) + (size_t)busy_groups(&c) * b_bytes(&c, 1);
     if (decoded > 0) c.us += matmul_decode_us(chip, (double)decoded) + 2.0 * (double)(ceil_div(c.groups, c.at_a_time) - 1);
-    double stream_us = c.m > 0 ? grouped_stream_us(chip, a->format, b->format, c.m, (int64_t)busy_groups(&c) * c.n, c.k) : -1;
+    double stream_us = c.m > 0 && !named ? grouped_stream_us(chip, a->format, b->format, c.m, (int64_t)busy_groups(&c) * c.n, c.k) : -1;
     c.streams = stream_us >= 0 && stream_us < c.us;
     if (c.streams) c.us = stream_us;
     return c;
@@ -103,11 +103,11 @@ double grouped_sm90_cost(const kernel_problem *problem) {
     const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
     op_call call;
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return kernel_roofline(problem, DW_FORMAT_bf16, 0.8, 0.8);
-    groups_call c = plan_call(&in[0], &in[1], &out[0], &problem->post, problem->chip);
+    groups_call c = plan_call(&in[0], &in[1], &out[0], &problem->post, problem->chip, problem->named);
     return c.m > 0 ? 1e-6 * c.us : problem->chip->launch_s;
 }
 
-static groups_call call_of(const kernel_run *run) { return plan_call(run->call.in[0], run->call.in[1], run->call.out[0], &run->post, run->chip); }
+static groups_call call_of(const kernel_run *run) { return plan_call(run->call.in[0], run->call.in[1], run->call.out[0], &run->post, run->chip, run->named); }
 
 size_t grouped_sm90_workspace(const kernel_run *run) {
     groups_call c = call_of(run);

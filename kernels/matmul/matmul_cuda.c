@@ -162,7 +162,7 @@ double matmul_fp32_cost(const kernel_problem *problem) {
     int64_t batches = 1;
     for (int i = 0; i < out[0].rank - 2; i++) batches *= out[0].dims[i];
     for (int i = 0; i < problem->post.count; i++) halves = halves || op_post_halves(problem->post.steps[i]);
-    if (m <= MATMUL_FEW || n == 0) return plain;
+    if ((m <= MATMUL_FEW && !problem->named) || n == 0) return plain;
     const int tile = fp32_tile(problem->chip, batches, m, n, k, halves);
     const double bound = kernel_roofline(problem, DW_FORMAT_f32, 1, 0.7), seconds = fp32_seconds(problem->chip, tile, tiles_of(tile, batches, m, n, halves), k);
     return seconds > bound ? seconds : bound;
@@ -178,7 +178,7 @@ static bool is_narrow(const matmul_arguments *p, int64_t tiles) {
     return p->m < INT32_MAX / 4 && p->n < INT32_MAX / 4 && p->k < INT32_MAX / 4 && tiles < INT32_MAX / 4;
 }
 
-/* Of few rows, and past what fp32.cu counts to, the plain kernel's entries. */
+/* Of few rows, unless the row was asked for by name, and past what fp32.cu counts to, the plain kernel's entries. */
 dw_status matmul_fp32_shape(const kernel_run *run, kernel_launcher *launcher) {
     if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_fp32_workspace, matmul_fp32_shape);
     enum { MOST_BLOCKS = 1 << 16 };
@@ -187,7 +187,9 @@ dw_status matmul_fp32_shape(const kernel_run *run, kernel_launcher *launcher) {
     const bool halves = arguments->post.half > 0;
     const int tile = fp32_tile(run->chip, arguments->batch.count, arguments->m, arguments->n, arguments->k, halves);
     const int64_t tiles = tiles_of(tile, arguments->batch.count, arguments->m, arguments->n, halves);
-    if (has_few_rows(arguments) || tiles == 0 || !is_narrow(arguments, tiles)) return launch_plain(launcher, &launch, arguments, false);
+    if (tiles == 0) return DW_OK;
+    if (!is_narrow(arguments, tiles)) return kernel_hand_over(run, launcher, "cuda_matmul_fp32", "cuda_matmul_plain", "it counts to fewer elements", matmul_cuda_shape);
+    if (has_few_rows(arguments) && !run->named) return launch_plain(launcher, &launch, arguments, false);
     launch.image = "matmul_fp32";
     launch.entry = tile == 128 ? "matmul_fp32_128" : "matmul_fp32_64";
     launch.shared_bytes = (uint32_t)(tile * (tile + 4) * 4);

@@ -1,5 +1,5 @@
 /* matmul on Hopper: the host half of tma_sm90.cuh. Which products its entries take, which tile a call gets, and the launches; calls of so few rows that reading b is
- * all go to stream_sm90.c. Operands that no entry takes as they lie are first decoded to bf16 (decode.c). Pure: knows no driver. */
+ * all go to stream_sm90.c, unless this row was asked for by name. Operands that no entry takes as they lie are first decoded to bf16 (decode.c). Pure: knows no driver. */
 #include "kernels/matmul/matmul_sm90.h"
 
 #include <string.h>
@@ -169,8 +169,8 @@ typedef struct sm90_call {
     double us;
 } sm90_call;
 
-/* variant: asked for by measurements, or -1. */
-static sm90_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_attrs *attrs, const op_post_list *post, const chip_caps *chip, int variant) {
+/* variant: asked for by measurements, or -1. named: the row was asked for by name. */
+static sm90_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_attrs *attrs, const op_post_list *post, const chip_caps *chip, bool named, int variant) {
     sm90_call c = {.m = 1, .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(post)};
     for (int i = 0; i < out->rank - 1; i++) c.m *= out->dims[i];
     c.product = sm90_product_of(a->format, b->format, c.k);
@@ -188,7 +188,7 @@ static sm90_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tens
         const double us = all_microseconds(&c.product, writer, c.m, c.n, c.n_out, c.k, c.halves, chip);
         if (is_tile || c.m >= WRITTEN_ROWS || us < c.us) c.tile = writer, c.us = us, c.behind = false;
     }
-    const bool may_stream = !is_tile && !(c.writer != NULL && c.m >= WRITTEN_ROWS);
+    const bool may_stream = !named && !is_tile && !(c.writer != NULL && c.m >= WRITTEN_ROWS);
     c.streams = stream_us >= 0 && may_stream && (variant == STREAM_VARIANT || stream_us + behind_us < c.us + MATMUL_IN_STEP_US);
     if (c.streams) c.us = stream_us + behind_us, c.behind = behind_us > 0;
     return c;
@@ -201,7 +201,7 @@ double matmul_sm90_cost(const kernel_problem *problem) {
     const dw_format a = problem->in[0]->format;
     double bound = kernel_roofline(problem, kind_of(a, problem->in[1]->format) == SM90_NONE ? DW_FORMAT_bf16 : a, 0.85, 0.85);
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return bound;
-    sm90_call c = plan_call(&in[0], &in[1], &out[0], problem->attrs, &problem->post, problem->chip, -1);
+    sm90_call c = plan_call(&in[0], &in[1], &out[0], problem->attrs, &problem->post, problem->chip, problem->named, -1);
     return c.streams || 1e-6 * c.us > bound ? 1e-6 * c.us : bound;
 }
 
@@ -222,6 +222,7 @@ const char *matmul_sm90_variant(const kernel_problem *problem, int index) {
     if (index > STREAM_VARIANT) return NULL;
     if (!dim_is_constant(a->dims[a->rank - 1], &k)) return "";
     if (index < STREAM_VARIANT) return is_variant(problem, &tiles[index], k) ? tiles[index].entry : "";
+    if (problem->named) return "";
     for (int i = 0; i < a->rank - 1; i++) {
         int64_t size;
         m = dim_is_constant(a->dims[i], &size) ? m * size : 1;
@@ -233,7 +234,7 @@ static sm90_call call_of(const kernel_run *run) {
     const dw_tensor *out = run->call.out[0];
     int64_t m = 1;
     for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
-    return plan_call(run->call.in[0], run->call.in[1], out, run->call.attrs, &run->post, run->chip, kernel_tuned_variant(run, m));
+    return plan_call(run->call.in[0], run->call.in[1], out, run->call.attrs, &run->post, run->chip, run->named, kernel_tuned_variant(run, m));
 }
 
 /* Of a result in blocks that tiles write, plain results of few rows have room, however many rows there are: what is reserved for the most has to do for fewer. */

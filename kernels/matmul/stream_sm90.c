@@ -9,18 +9,21 @@
 
 /* ---- what is taken ---- */
 
-/* narrow: the entry for up to 8 rows whose products are in f16; groups: those for rows in groups, of weights for which the tiles are not as fast. */
-typedef struct stream_weights { dw_format b; const char *image, *entries[4], *narrow, *groups[2]; } stream_weights;
+/* By tiles of rows of a, log2: entries, and those of the image for chips with little shared memory; narrow: the entry for up to 8 rows whose products are in f16; groups:
+ * those for rows in groups, of weights for which the tiles are not as fast. */
+typedef struct stream_weights { dw_format b; const char *image, *entries[4], *small[4], *narrow, *groups[2], *small_groups; } stream_weights;
 
-#define ENTRIES(name) "matmul_stream_" #name, {"matmul_stream_" #name "_m8", "matmul_stream_" #name "_m16", "matmul_stream_" #name "_m32", "matmul_stream_" #name "_m64"}
-#define GROUPS(name) {"matmul_stream_" #name "_m8_groups", "matmul_stream_" #name "_m16_groups"}
+#define ENTRIES(name)                                                                                                                                       \
+    "matmul_stream_" #name, {"matmul_stream_" #name "_m8", "matmul_stream_" #name "_m16", "matmul_stream_" #name "_m32", "matmul_stream_" #name "_m64"}, \
+        {NULL, "matmul_stream_" #name "_m16_small", NULL, "matmul_stream_" #name "_m64_small"}
+#define GROUPS(name) {"matmul_stream_" #name "_m8_groups", "matmul_stream_" #name "_m16_groups"}, "matmul_stream_" #name "_m16_groups_small"
 static const stream_weights all_weights[] = {
-    {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}},
-    {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}},
+    {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}, NULL},
+    {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}, NULL},
     {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3)},
     {DW_FORMAT_fp8_row, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3)},
-    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}},
-    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}},
+    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL},
+    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL},
     {DW_FORMAT_mxfp8, ENTRIES(mxfp8), "matmul_stream_mxfp8_m8_f16", GROUPS(mxfp8)},
     {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), "matmul_stream_mxfp8_e5m2_m8_f16", GROUPS(mxfp8_e5m2)},
     {DW_FORMAT_mxfp4, ENTRIES(mxfp4), "matmul_stream_mxfp4_m8_f16", GROUPS(mxfp4)},
@@ -52,8 +55,11 @@ static int planes_of(dw_format a, dw_format b) {
     }
 }
 
+/* Does a block have too little shared memory for the entries that others take? */
+static bool is_small(const chip_caps *chip) { return chip->shared_bytes < STREAM_ROOM; }
+
 /* Are products in f16? Then one row is one. */
-static bool is_narrow(dw_format a, dw_format b, int64_t m) { return m <= 8 && weights_of(b)->narrow != NULL && a != DW_FORMAT_f32 && planes_of(a, b) > 0; }
+static bool is_narrow(const chip_caps *chip, dw_format a, dw_format b, int64_t m) { return m <= 8 && !is_small(chip) && weights_of(b)->narrow != NULL && a != DW_FORMAT_f32 && planes_of(a, b) > 0; }
 
 /* Has f16 the range of all their elements, block scales applied? */
 static bool fits_f16(dw_format a) {
@@ -73,10 +79,28 @@ static const char *reject_products(const kernel_problem *problem, text *why) {
     return problem->op->id == OP_grouped_matmul ? matmul_reject_post(problem, 3, why) : matmul_reject_result(problem, why);
 }
 
+/* Of a row that was asked for by name, whose kernel alone may run: why sizes in range are not the kernel's; to: the row that would take them over. */
+static const char *reject_sizes(const kernel_problem *problem, int64_t most_rows, const char *to, text *why) {
+    const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
+    int64_t rows = 1, least_k, most_k, least, most;
+    if (!problem->named) return NULL;
+    for (int i = 0; i < out->rank - 1; i++) {
+        dim_range(problem->dims, out->dims[i], &least, &most);
+        rows = most == 0 ? 0 : most > most_rows || rows * most > most_rows ? most_rows + 1 : rows * most;
+    }
+    dim_range(problem->dims, a->dims[a->rank - 1], &least_k, &most_k);
+    dim_range(problem->dims, b->dims[b->rank - 2], &least, &most);
+    if (rows > most_rows) text_printf(why, "it takes up to %lld rows of %s times %s, and there may be more, which %s would run", (long long)most_rows, dw_format_name(a->format), dw_format_name(b->format), to);
+    else if (least_k < 1 || most_k >= INT32_MAX / 8 || most >= INT32_MAX / 2) text_printf(why, "k may be 0, or k or n beyond what it counts to, which %s would run", to);
+    else return NULL;
+    return text_string(why);
+}
+
 const char *matmul_stream_reject(const kernel_problem *problem, text *why) {
     if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_stream_reject);
     const char *reason = reject_products(problem, why);
-    return reason != NULL ? reason : matmul_cuda_reject(problem, why);
+    if (reason == NULL) reason = matmul_cuda_reject(problem, why);
+    return reason != NULL ? reason : reject_sizes(problem, most_rows(problem->in[0]->format, problem->in[1]->format), "cuda_matmul_plain", why);
 }
 
 /* ---- how a call is divided ---- */
@@ -95,11 +119,13 @@ static int scale_words(dw_format b) {
 
 /* rows: of a, planes counted. cols: of the result. groups: 0, or how many. A block's columns are its share of all, in as many rounds as its warps side by side need;
  * clusters share k where there are columns for half the multiprocessors or fewer. Of a lies in shared memory what finds room there, in even parts. */
-static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, bool halves, int64_t k, int64_t groups, int multiprocessors) {
-    enum { MOST_BYTES = 226 * 1024 };
+static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, bool halves, int64_t k, int64_t groups, const chip_caps *chip) {
+    enum { KEPT_BYTES = 1024 };           /* of a block's shared memory, for the driver */
+    const bool small = is_small(chip);
+    const int multiprocessors = chip->units;
     const int64_t rows = m * planes, depth = STREAM_STEP_BYTES * 8 / dw_format_bits(b), step_bytes = depth * 2 * rows + rows * 4;
-    stream_division d = {.size = rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = 1, .splits = 1};
-    const int64_t tiles = 1ll << d.size, warps = STREAM_WARPS(tiles), busy = groups > 0 ? (groups < m ? groups : m) : 1, units = ceil_div(cols, halves ? 8 : 16);
+    stream_division d = {.size = small ? (rows <= 16 ? 1 : 3) : rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = 1, .splits = 1};
+    const int64_t tiles = 1ll << d.size, warps = STREAM_WARPS(tiles, small), most_bytes = (int64_t)chip->shared_bytes - KEPT_BYTES, busy = groups > 0 ? (groups < m ? groups : m) : 1, units = ceil_div(cols, halves ? 8 : 16);
     d.steps = (int)ceil_div(k, depth);
     const int64_t rounds = ceil_div(units * busy, multiprocessors * warps), share = ceil_div(units * busy, multiprocessors * rounds);
     d.width = (int)(share < units ? share : units);
@@ -107,8 +133,8 @@ static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
     d.tiles = ceil_div(units, d.width);
     while (d.splits < STREAM_SPLITS && 2 * d.tiles * busy * d.splits <= multiprocessors && d.steps >= 2 * d.splits * warps / d.across) d.splits *= 2;
     const int64_t sums = warps * 8 * tiles * STREAM_SUM_PITCH * 4 + m * 64 * d.width;
-    const int64_t fixed = STREAM_STAGES(tiles) * warps * 32 * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? STREAM_LIST_BYTES : 0);
-    const int64_t own = ceil_div(d.steps, d.splits), room = MOST_BYTES - fixed > step_bytes ? (MOST_BYTES - fixed) / step_bytes : 1;
+    const int64_t fixed = STREAM_STAGES(tiles, small) * warps * 32 * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? STREAM_LIST_BYTES : 0);
+    const int64_t own = ceil_div(d.steps, d.splits), room = most_bytes - fixed > step_bytes ? (most_bytes - fixed) / step_bytes : 1;
     d.slab_steps = (int)ceil_div(own, ceil_div(own, room));
     d.shared_bytes = (uint32_t)(fixed + d.slab_steps * step_bytes);
     const int64_t slots = multiprocessors > d.splits ? multiprocessors / d.splits : 1;
@@ -131,7 +157,7 @@ static double stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
     return start + 1e6 * bytes / (chip->bytes_per_s * share);
 }
 
-double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) { return stream_us(chip, a, b, m, n, k, weights_of(b) != NULL && is_narrow(a, b, m)); }
+double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) { return stream_us(chip, a, b, m, n, k, weights_of(b) != NULL && is_narrow(chip, a, b, m)); }
 
 double grouped_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) {
     const stream_weights *weights = weights_of(b);
@@ -182,11 +208,13 @@ static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher,
     const stream_weights *weights = weights_of(b->format);
     int64_t n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1];
     bool halves = matmul_halves_columns(&run->post);
-    const bool narrow = groups == 0 && is_narrow(a->format, b->format, m);
+    const bool narrow = groups == 0 && is_narrow(run->chip, a->format, b->format, m);
     const int planes = narrow ? 1 : planes_of(a->format, b->format);
-    stream_division d = divide(b->format, m, planes, cols, halves, k, groups, run->chip->units);
+    stream_division d = divide(b->format, m, planes, cols, halves, k, groups, run->chip);
     kernel_launch launch;
-    stream_arguments *g = cuda_launch(&launch, weights->image, groups > 0 ? weights->groups[d.size] : narrow ? weights->narrow : weights->entries[d.size], sizeof *g);
+    const bool small = is_small(run->chip);
+    const char *entry = groups > 0 ? (small ? weights->small_groups : weights->groups[d.size]) : narrow ? weights->narrow : small ? weights->small[d.size] : weights->entries[d.size];
+    stream_arguments *g = cuda_launch(&launch, small ? "matmul_stream_small" : weights->image, entry, sizeof *g);
     matmul_take_epilogue(&launch, run, groups > 0 ? 3 : 2, &g->epilogue);
     if (groups > 0) matmul_take_groups(&launch, run, 0, groups, &g->groups);
     if (narrow && dw_format_bits(b->format) == 4) g->epilogue.alpha = 16384;
@@ -207,7 +235,7 @@ static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher,
     matmul_take_rows(&launch, run, 1, &g->b);
     cuda_grid(&launch, d.blocks, 1, 1);
     if (d.splits > 1) launch.cluster[0] = (uint32_t)d.splits, launch.cluster[1] = launch.cluster[2] = 1;
-    launch.block[0] = (uint32_t)(STREAM_WARPS(1 << d.size) * 32);
+    launch.block[0] = (uint32_t)(STREAM_WARPS(1 << d.size, small) * 32);
     launch.shared_bytes = d.shared_bytes;
     launch.overlaps = true;
     return launcher->add(launcher, &launch);
@@ -227,7 +255,8 @@ dw_status matmul_stream_shape(const kernel_run *run, kernel_launcher *launcher) 
     int64_t m = 1;
     for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
     if (m == 0 || out->dims[out->rank - 1] == 0) return DW_OK;
-    return matmul_stream_takes(run) ? launch_stream(run, launcher, m, 0) : matmul_cuda_shape(run, launcher);
+    if (matmul_stream_takes(run)) return launch_stream(run, launcher, m, 0);
+    return kernel_hand_over(run, launcher, "cuda_matmul_stream", "cuda_matmul_plain", "the sizes are not the kernel's", matmul_cuda_shape);
 }
 
 /* ---- rows in groups ---- */
@@ -240,7 +269,8 @@ const char *grouped_stream_reject(const kernel_problem *problem, text *why) {
     if (!dim_is_constant(b->dims[0], &groups) || !dim_is_constant(b->dims[1], &n)) return "n or the number of groups is not known at plan time";
     if (groups == 0) return "there are no groups";
     if (n > INT32_MAX / 2 / groups) return "the rows of all groups' b are more than this kernel counts to";
-    return matmul_cuda_reject(problem, why);
+    reason = matmul_cuda_reject(problem, why);
+    return reason != NULL ? reason : reject_sizes(problem, STREAM_GROUP_ROWS / planes_of(problem->in[0]->format, b->format), "cuda_grouped_plain", why);
 }
 
 double grouped_stream_cost(const kernel_problem *problem) { return cost_of(problem, true); }
@@ -251,5 +281,6 @@ dw_status grouped_stream_shape(const kernel_run *run, kernel_launcher *launcher)
     const int64_t m = a->dims[0], k = a->dims[1];
     if (m == 0 || run->call.out[0]->dims[1] == 0) return DW_OK;
     const bool takes = m * planes_of(a->format, b->format) <= STREAM_GROUP_ROWS && k > 0 && k < INT32_MAX / 8;
-    return takes ? launch_stream(run, launcher, m, b->dims[0]) : grouped_cuda_shape(run, launcher);
+    if (takes) return launch_stream(run, launcher, m, b->dims[0]);
+    return kernel_hand_over(run, launcher, "cuda_grouped_stream", "cuda_grouped_plain", "the sizes are not the kernel's", grouped_cuda_shape);
 }

@@ -1,6 +1,6 @@
 /* out [m,n] = epilogue(a [m,k] b [n,k]^T) for few rows of a, bound by reading b once. The body of the entries of stream_*_sm90.cu, which give it its constants.
  *
- *   a block: 16 warps (8 for more than 16 rows), width of them side by side along n with 16 rows of b each, the others share k; so do the blocks of a cluster
+ *   a block: 16 warps (8 for more than 16 rows; half as many in small entries), width of them side by side along n with 16 rows of b each, the others share k; so do the blocks of a cluster
  *   b [16, 128 B] of a step  gmem -> ring in smem of each warp, steps and tiles ahead -> reg -> decoded to pairs -> mma.sync, b's rows being the 16 and a's the 8 of its shape
  *   a [m, k of a slab]       gmem -> reg -> bf16 or f16 in smem, in the order in which fragments want it
  *   sums                     reg -> smem of the block -> smem of the cluster -> epilogue -> gmem, added in the order of warps and blocks
@@ -29,10 +29,11 @@
 
 enum { STREAM_BF16, STREAM_F16, STREAM_E4M3, STREAM_E4M3_BLOCK, STREAM_MXFP8, STREAM_MXFP8_E5M2, STREAM_MXFP4, STREAM_NVFP4 };
 
-/* The constants of an entry. tiles: of 8 rows of a; groups: 1: rows come in groups; narrow: 1: products in f16 (stream_narrow_sm90.cuh). */
-typedef struct stream_shape { int weights, tiles, groups, narrow; } stream_shape;
+/* The constants of an entry. tiles: of 8 rows of a; groups: 1: rows come in groups; narrow: 1: products in f16 (stream_narrow_sm90.cuh); small: 1: for chips with little shared memory. */
+typedef struct stream_shape { int weights, tiles, groups, narrow, small; } stream_shape;
 
-INLINE constexpr int warp_count(const stream_shape s) { return STREAM_WARPS(s.tiles); }
+INLINE constexpr int warp_count(const stream_shape s) { return STREAM_WARPS(s.tiles, s.small); }
+INLINE constexpr int stage_count(const stream_shape s) { return STREAM_STAGES(s.tiles, s.small); }
 INLINE constexpr int thread_count(const stream_shape s) { return warp_count(s) * 32; }
 
 INLINE int bits_of(const stream_shape s) { return s.weights <= STREAM_F16 ? 16 : s.weights <= STREAM_MXFP8_E5M2 ? 8 : 4; }
@@ -453,7 +454,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     int lane = threadIdx.x % 32, along = warp_count(s) >> of_across, rows = g->m * g->planes;
     int first = g->steps * rank >> of_blocks, end = g->steps * (rank + 1) >> of_blocks, mine = first + (threadIdx.x / 32 >> of_across);
     int unit_bytes = step_depth(s) / 8 * rows * 16, slab_bytes = g->slab_steps * (unit_bytes + (s.narrow || s.weights == STREAM_E4M3_BLOCK ? rows * 4 : 0));
-    uint32_t ring = shared_address(shared), slab = ring + STREAM_STAGES(s.tiles) * stage_bytes(s), slab_scales = slab + g->slab_steps * unit_bytes;
+    uint32_t ring = shared_address(shared), slab = ring + stage_count(s) * stage_bytes(s), slab_scales = slab + g->slab_steps * unit_bytes;
     uint32_t list = slab + (slab_bytes + 15) / 16 * 16, sums_at = list + (s.groups ? STREAM_LIST_BYTES : 0);
     uint32_t places[8];
     float sums[8][4];
@@ -474,7 +475,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     if (!s.groups || cursor.tile < tiles) find_rows(g, s, list, &cursor);
     if ((int)(threadIdx.x / 32 & (g->across - 1)) >= g->width) mine = end;
     if (mine >= end) cursor.tile = tiles;
-    for (int i = 0; i < STREAM_STAGES(s.tiles) - 1; i++) {
+    for (int i = 0; i < stage_count(s) - 1; i++) {
         if (cursor.tile < tiles) {
             load_stage(g, s, &cursor, aligned, policy, ring + i * stage_bytes(s));
             next_step(g, s, list, &cursor, along, mine, end, stride, tiles);
@@ -483,7 +484,7 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
         if (early) cp_async_wait(0);          /* one stage after the other: what small launches in front still read does not wait behind all of them */
     }
     if (early) {
-        if (aligned & 1) fetch_ahead(g, (int)blockIdx.x >> of_blocks, first + along * (STREAM_STAGES(s.tiles) - 1), end);
+        if (aligned & 1) fetch_ahead(g, (int)blockIdx.x >> of_blocks, first + along * (stage_count(s) - 1), end);
         grid_wait();
     }
     float all = g->epilogue.alpha;
@@ -509,18 +510,18 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
 #pragma unroll 1
             for (; step < stop; step += along) {
                 stream_part part;
-                if (STREAM_STAGES(s.tiles) == 3) cp_async_wait(1);
+                if (stage_count(s) == 3) cp_async_wait(1);
                 else cp_async_wait(2);
                 const uint32_t full = ring + stage * stage_bytes(s);
                 __syncwarp();
                 if (!s.narrow) read_stage(s, full, &part);
-                int free_stage = stage == 0 ? STREAM_STAGES(s.tiles) - 1 : stage - 1;
+                int free_stage = stage == 0 ? stage_count(s) - 1 : stage - 1;
                 if (cursor.tile < tiles) {
                     load_stage(g, s, &cursor, aligned, policy, ring + free_stage * stage_bytes(s));
                     next_step(g, s, list, &cursor, along, mine, end, stride, tiles);
                 }
                 cp_async_commit();
-                stage = stage == STREAM_STAGES(s.tiles) - 1 ? 0 : stage + 1;
+                stage = stage == stage_count(s) - 1 ? 0 : stage + 1;
                 uint32_t units = slab + (step - begin) * unit_bytes;
                 if (s.narrow) multiply_narrow(s, full, &place, units, rows, places, slab_scales + (step - begin) * rows * 4, sums);
                 else if (s.weights == STREAM_E4M3_BLOCK) multiply_block(g, s, &part, units, rows, places, slab_scales + (step - begin) * rows * 4, sums);
@@ -531,19 +532,23 @@ INLINE void matmul_stream(const stream_arguments *g, const stream_shape s) {
     }
 }
 
-#define MATMUL_STREAM(name, weights, tiles, groups, narrow)                                                                              \
-    extern "C" __global__ void __launch_bounds__(STREAM_WARPS(tiles) * 32, 1) name(const __grid_constant__ stream_arguments arguments) { \
-        const stream_shape shape = {weights, tiles, groups, narrow};                                                                     \
-        matmul_stream(&arguments, shape);                                                                                                \
+#define MATMUL_STREAM(name, weights, tiles, groups, narrow, small)                                                                              \
+    extern "C" __global__ void __launch_bounds__(STREAM_WARPS(tiles, small) * 32, 1) name(const __grid_constant__ stream_arguments arguments) { \
+        const stream_shape shape = {weights, tiles, groups, narrow, small};                                                                     \
+        matmul_stream(&arguments, shape);                                                                                                       \
     }
-#define MATMUL_STREAMS(name, weights)                                                                                                    \
-    MATMUL_STREAM(matmul_stream_##name##_m8, weights, 1, 0, 0)                                                                           \
-    MATMUL_STREAM(matmul_stream_##name##_m16, weights, 2, 0, 0)                                                                          \
-    MATMUL_STREAM(matmul_stream_##name##_m32, weights, 4, 0, 0)                                                                          \
-    MATMUL_STREAM(matmul_stream_##name##_m64, weights, 8, 0, 0)
-#define MATMUL_STREAMS_NARROW(name, weights) MATMUL_STREAM(matmul_stream_##name##_m8_f16, weights, 1, 0, 1)
-#define MATMUL_STREAMS_GROUPS(name, weights)                                                                                             \
-    MATMUL_STREAM(matmul_stream_##name##_m8_groups, weights, 1, 1, 0)                                                                    \
-    MATMUL_STREAM(matmul_stream_##name##_m16_groups, weights, 2, 1, 0)
+#define MATMUL_STREAMS(name, weights)                                                                                                           \
+    MATMUL_STREAM(matmul_stream_##name##_m8, weights, 1, 0, 0, 0)                                                                               \
+    MATMUL_STREAM(matmul_stream_##name##_m16, weights, 2, 0, 0, 0)                                                                              \
+    MATMUL_STREAM(matmul_stream_##name##_m32, weights, 4, 0, 0, 0)                                                                              \
+    MATMUL_STREAM(matmul_stream_##name##_m64, weights, 8, 0, 0, 0)
+#define MATMUL_STREAMS_NARROW(name, weights) MATMUL_STREAM(matmul_stream_##name##_m8_f16, weights, 1, 0, 1, 0)
+#define MATMUL_STREAMS_GROUPS(name, weights)                                                                                                    \
+    MATMUL_STREAM(matmul_stream_##name##_m8_groups, weights, 1, 1, 0, 0)                                                                        \
+    MATMUL_STREAM(matmul_stream_##name##_m16_groups, weights, 2, 1, 0, 0)
+#define MATMUL_STREAMS_SMALL(name, weights)                                                                                                     \
+    MATMUL_STREAM(matmul_stream_##name##_m16_small, weights, 2, 0, 0, 1)                                                                        \
+    MATMUL_STREAM(matmul_stream_##name##_m64_small, weights, 8, 0, 0, 1)
+#define MATMUL_STREAMS_GROUPS_SMALL(name, weights) MATMUL_STREAM(matmul_stream_##name##_m16_groups_small, weights, 2, 1, 0, 1)
 
 #endif

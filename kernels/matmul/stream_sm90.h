@@ -7,9 +7,11 @@
 
 /* A step: 128 bytes of each of 16 rows of b. */
 enum { STREAM_STEP_BYTES = 128, STREAM_SUM_PITCH = 20, STREAM_SPLITS = 8 };
-/* By an entry's tiles of 8 rows of a: warps of a block, stages of each warp's ring. */
-#define STREAM_WARPS(tiles) ((tiles) <= 2 ? 16 : 8)
-#define STREAM_STAGES(tiles) ((tiles) == 2 ? 3 : 4)
+/* By an entry's tiles of 8 rows of a: warps of a block, stages of each warp's ring. Small entries are for chips with less than STREAM_ROOM of shared memory for a block:
+ * of 2 and of 8 tiles, they fit into 99 KB with any weights. */
+#define STREAM_WARPS(tiles, small) ((small) ? ((tiles) <= 2 ? 8 : 4) : (tiles) <= 2 ? 16 : 8)
+#define STREAM_STAGES(tiles, small) ((small) || (tiles) == 2 ? 3 : 4)
+enum { STREAM_ROOM = 226 * 1024 };
 /* Of rows in groups: at most so many, so that their list has a place for each. */
 enum { STREAM_GROUP_ROWS = 16, STREAM_LIST_BYTES = STREAM_GROUP_ROWS * 16 + 16 };
 

@@ -118,7 +118,8 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     const dw_tensor *tensors[] = {out, x, sum, r != NULL ? r : x};
     int64_t steps[4];
     if (row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
-    if (x->dims[x->rank - 1] == 0) return norm_cuda_shape(run, launcher);   /* which may still have scales to write */
+    if (x->dims[x->rank - 1] == 0)   /* there may still be scales to write */
+        return kernel_hand_over(run, launcher, is_layer ? "cuda_layer_norm_rows" : "cuda_rms_norm_rows", is_layer ? "cuda_layer_norm" : "cuda_rms_norm", "rows have no elements", norm_cuda_shape);
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 4, tensors, steps);
     if (arguments->division.nest.count == 0) return DW_OK;
     TRY(row_parts_clear(run, launcher));

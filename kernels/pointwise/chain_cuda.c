@@ -347,7 +347,8 @@ static dw_format packed_format(const kernel_run *run, const op_chain *chain) {
     return DW_FORMAT_f32;
 }
 
-static dw_status shape_vectors(const kernel_run *run, const op_chain *chain, kernel_launch *launch, chain_vector_arguments *arguments, kernel_launcher *launcher) {
+/* false: its slots are more than a block of the chip has room for. */
+static bool take_vectors(const kernel_run *run, const op_chain *chain, kernel_launch *launch, chain_vector_arguments *arguments) {
     assembler as = {.chain = chain, .arguments = arguments};
     const dw_format packed = packed_format(run, chain);
     const int slot_bytes = CUDA_THREADS * CUDA_VECTOR * (packed != DW_FORMAT_f32 ? CHAIN_PACKED * 2 : CHAIN_VECTORS * (int)sizeof(float));
@@ -367,19 +368,20 @@ static dw_status shape_vectors(const kernel_run *run, const op_chain *chain, ker
     launch->shared_bytes = (uint32_t)(as.slot_count * slot_bytes);
     cuda_grid_items(launch, (arguments->vectors + vectors - 1) / vectors);
     launch->overlaps = true;
-    return launcher->add(launcher, launch);
+    return launch->shared_bytes <= run->chip->shared_bytes;
 }
 
 dw_status chain_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     const dw_tensor *tensors[1 + CHAIN_OPERANDS] = {run->call.out[0]};
     op_chain chain;
-    cuda_nest nest;
+    cuda_nest nest, vectors;
     kernel_launch launch;
     TRY(op_chain_of(&run->call, &chain));
     for (int i = 0; i < run->call.n_in; i++) tensors[1 + i] = run->call.in[i];
     cuda_nest_tensors(&nest, 1 + run->call.n_in, tensors);
     if (nest.count == 0) return DW_OK;
     chain_vector_arguments *arguments = cuda_launch(&launch, "chain_vectors", "chain_vectors", sizeof *arguments);
-    if (has_vectors(run, &chain) && lay_vectors(run, &nest, arguments)) return shape_vectors(run, &chain, &launch, arguments, launcher);
+    vectors = nest;
+    if (has_vectors(run, &chain) && lay_vectors(run, &vectors, arguments) && take_vectors(run, &chain, &launch, arguments)) return launcher->add(launcher, &launch);
     return shape_plain(run, &chain, &nest, launcher);
 }

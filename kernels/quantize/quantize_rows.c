@@ -68,7 +68,8 @@ dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) 
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0];
     const num_format *info = num_info(out->format);
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 1, &x, &arguments->x_step);
-    if (op_tensor_count(x) == 0) return quantize_cuda_shape(run, launcher);   /* which may still have a scale to write */
+    if (op_tensor_count(x) == 0)   /* there may still be a scale to write */
+        return kernel_hand_over(run, launcher, "cuda_quantize_rows", "cuda_quantize", "there are no elements", quantize_cuda_shape);
     if (is_whole(info) && row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
     TRY(row_parts_clear(run, launcher));
     bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;

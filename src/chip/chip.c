@@ -95,6 +95,12 @@ double chip_flops(const chip_caps *caps, dw_format format) {
     return rate > 0 ? rate : caps->flops_f32;
 }
 
+/* 16 is known of sm_90 (CUDA Programming Guide, "Thread Block Clusters") and of the sm_100 family; of the others only what is portable. */
+int chip_cluster_blocks(const chip_caps *caps) {
+    if (!chip_has(caps, CHIP_tma)) return 1;
+    return chip_has(caps, CHIP_wgmma) || chip_has(caps, CHIP_tcgen05) ? 16 : 8;
+}
+
 uint64_t chip_hash(const chip_caps *caps) {
     const uint64_t features = caps->features & ~CHIP_LIBRARIES, level[] = {(uint64_t)caps->kind, (uint64_t)caps->arch, features};
     if (caps->kind == CHIP_CPU) return base_hash(level, sizeof level, base_hash(caps->name, strlen(caps->name), 0));

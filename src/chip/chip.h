@@ -44,6 +44,8 @@ void chip_row_caps(int index, int threads, chip_caps *caps);
 const char *chip_feature_name(chip_feature feature);
 const char *chip_feature_meaning(chip_feature feature);
 static inline bool chip_has(const chip_caps *caps, chip_feature feature) { return caps->features >> feature & 1; }
+/* Blocks that a cluster may have: 16 where a chip allows sizes that are not portable, 8 on others that have clusters, else 1. */
+int chip_cluster_blocks(const chip_caps *caps);
 /* FLOP/s for products of operands in this format (block formats by their elements): the rate of the unit that would do them. */
 double chip_flops(const chip_caps *caps, dw_format format);
 /* A plan is bound to it: of everything that planning looks at; of a CPU, of its level and features, as a plan made on one machine is good on

@@ -133,6 +133,7 @@ static dw_status record(kernel_launcher *launcher, const kernel_launch *given) {
     graph_launcher *to = (graph_launcher *)launcher;
     graph_node *node;
     kernel_launch launch = *given;
+    TRY(kernel_launch_check(to->device->context, &launch, &to->device->caps));
     TRY(cuda_fill_slots(to->device, to->run, to->graph->step, &launch));
     TRY(take_place(to->device, to->graph, &node));
     const bool can_stay = !to->graph->differs && can_become(&node->launch, &launch);

@@ -111,6 +111,7 @@ dw_status op_case_open(op_case *o, dw_context *context, const char *line, const 
                                   .chip = &o->device->caps,
                                   .context = context};
     TRY(find_named(o, only, &named));
+    o->problem.named = named != NULL;
     TRY(kernel_choose(&o->arena, &o->problem, NULL, named, &o->choice));
     return make_operands(o);
 }
@@ -144,6 +145,7 @@ dw_status op_case_prepare(op_case *o, const kernel_row *row, kernel_run *run) {
                         .constant_in = o->c.constant,
                         .pool = o->pool,
                         .chip = &o->device->caps,
+                        .named = o->problem.named && row == o->choice.row,
                         .user = row->user};
     if (row->packs >= 0 && (o->c.constant >> row->packs & 1) != 0) TRY(pack(o, row, run));
     return take(o, row->workspace ? row->workspace(run) : 0, &run->workspace);

@@ -148,6 +148,7 @@ static dw_status run_there(stepwise *steps, const node_call *call, on_device *th
     }
     kernel_run run = run_of(steps, call, there->in_pointers, there->out_pointers, &steps->device->caps);
     run.post = call->step->post;
+    run.named = call->step->named;
     run.user = row->user;
     there->workspace_bytes = row->workspace ? row->workspace(&run) : 0;
     TRY(calls->alloc(steps->device, there->workspace_bytes, &there->workspace));

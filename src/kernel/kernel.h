@@ -21,6 +21,7 @@ typedef struct kernel_problem {
     dim_table *dims;
     const int64_t *symbols;           /* typical values, for cost only; refusal must hold for all values in range */
     const chip_caps *chip;
+    bool named;                       /* the row was asked for by name: it runs its own kernel, or refuses where another row's would have to run */
     void *user;                       /* of the row that is being asked */
 } kernel_problem;
 
@@ -49,6 +50,7 @@ typedef struct kernel_run {
     void *workspace;                  /* at least workspace() bytes, aligned to 64, uninitialised */
     pool *pool;
     const chip_caps *chip;
+    bool named;                       /* as of the problem */
     void *user;                       /* the row's */
     const kernel_tuned *tuned;        /* in ascending rows; NULL: all by estimate */
     int tuned_count;
@@ -132,6 +134,16 @@ typedef struct kernel_launcher {
     dw_status (*add)(struct kernel_launcher *launcher, const kernel_launch *launch);
 } kernel_launcher;
 
+/* Why the chip has no room for the launch: shared memory (what a kernel declares by itself comes on top), threads, blocks of a cluster. NULL: it has; may be written to why. */
+const char *kernel_launch_refusal(const kernel_launch *launch, const chip_caps *chip, text *why);
+/* UNSUPPORTED with that reason. */
+dw_status kernel_launch_check(dw_context *context, const kernel_launch *launch, const chip_caps *chip);
+
+/* Hands a run over to the shape of another row, since this one's kernel cannot run it for a reason that is known only now that the sizes are. Of a row that was asked
+ * for by name: UNSUPPORTED with that reason, unless there is nothing to launch. row, to: their names. */
+dw_status kernel_hand_over(const kernel_run *run, kernel_launcher *launcher, const char *row, const char *to, const char *because,
+                           dw_status (*shape)(const kernel_run *run, kernel_launcher *launcher));
+
 /* Where a kernel reports what a host would return as an error: the first of a run stays. */
 typedef enum kernel_fault_kind {
     KERNEL_FAULT_NONE,
@@ -199,7 +211,7 @@ typedef struct kernel_choice {
 } kernel_choice;
 
 /* The accepted row of least cost; UNSUPPORTED lists every row's reason. registry and only may be NULL; only: a kernel's name that must be taken,
- * or the reason it cannot be is the error. */
+ * or the reason it cannot be is the error. problem->named is of that row alone. */
 dw_status kernel_choose(arena *arena, const kernel_problem *problem, const kernel_registry *registry, const char *only, kernel_choice *choice);
 
 /* max(flops / (rate of the format * efficiency), bytes / (bandwidth * efficiency)) + launch, for the problem at its typical sizes. */

@@ -78,8 +78,11 @@ const char *kernel_refusal(const kernel_row *row, const kernel_problem *problem,
     return row->reject != NULL ? row->reject(&asked, why) : NULL;
 }
 
-static dw_status judge(arena *arena, const kernel_row *row, const kernel_problem *problem, kernel_verdict *verdict) {
+static dw_status judge(arena *arena, const kernel_row *row, const kernel_problem *asked, bool is_named, kernel_verdict *verdict) {
     text why;
+    kernel_problem own = *asked;
+    const kernel_problem *problem = &own;
+    own.named = asked->named && is_named;
     text_init(&why, arena->context);
     *verdict = (kernel_verdict){.row = row};
     const char *reason = kernel_refusal(row, problem, &why);
@@ -130,8 +133,9 @@ dw_status kernel_choose(arena *arena, const kernel_problem *asked, const kernel_
     for (int i = 0; (row = row_at(registry, i)) != NULL; i++) {
         if (!is_candidate(row, &problem)) continue;
         kernel_verdict *verdict = &choice->verdicts[choice->verdict_count++];
-        TRY(judge(arena, row, &problem, verdict));
-        if (only != NULL && named == NULL && strcmp(row->name, only) == 0) named = verdict;
+        const bool is_named = only != NULL && named == NULL && strcmp(row->name, only) == 0;
+        TRY(judge(arena, row, &problem, is_named, verdict));
+        if (is_named) named = verdict;
         if (verdict->reason == NULL && (best == NULL || is_better(verdict, best))) best = verdict;
     }
     if (only != NULL) {

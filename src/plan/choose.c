@@ -8,7 +8,7 @@ void plan_problem(const plan *plan, const plan_step *step, const op_type **in, c
     const ir_node *node = step->node;
     *problem = (kernel_problem){
         .op = op_get(node->op), .attrs = &node->attrs, .post = step->post, .n_in = node->n_in, .n_out = node->n_out,
-        .in = in, .out = out, .dims = plan->graph->dims, .symbols = plan->typical, .chip = step->at_load ? &plan->load_chip : &plan->chip,
+        .in = in, .out = out, .dims = plan->graph->dims, .symbols = plan->typical, .chip = step->at_load ? &plan->load_chip : &plan->chip, .named = step->named,
     };
     for (int i = 0; i < node->n_in; i++) {
         const ir_value *value = ir_in(node, i);
@@ -91,9 +91,18 @@ static dw_status check_kernels(const plan *plan, const char *kernels)
     return DW_OK;
 }
 
-/* The kernel that "op=kernel,op=kernel" asks for, or NULL. */
-static dw_status asked_kernel(plan *plan, const char *kernels, const char *op, const char **name)
+/* Is it the name of a row of the op for the plan's GPU? */
+static bool is_of_device(const plan *plan, op_id op, const char *name)
 {
+    for (int i = 0; i < kernel_count(); i++)
+        if (kernel_at(i)->op == op && kernel_at(i)->device == plan->chip.kind && strcmp(kernel_at(i)->name, name) == 0) return true;
+    return false;
+}
+
+/* The kernel that "op=kernel,op=kernel" asks for of the step, or NULL. Steps at load are no matter of a GPU's kernels. */
+static dw_status asked_kernel(plan *plan, const char *kernels, const plan_step *step, const char **name)
+{
+    const char *op = op_get(step->node->op)->name;
     *name = NULL;
     size_t length = strlen(op);
     for (const char *at = kernels; at != NULL && *at != '\0';) {
@@ -101,7 +110,9 @@ static dw_status asked_kernel(plan *plan, const char *kernels, const char *op, c
         size_t size = end ? (size_t)(end - at) : strlen(at);
         if (size > length && strncmp(at, op, length) == 0 && at[length] == '=') {
             *name = arena_text_n(&plan->arena, at + length + 1, size - length - 1);
-            return *name ? DW_OK : DW_NO_MEMORY;
+            if (*name == NULL) return DW_NO_MEMORY;
+            if (step->at_load && plan->load_chip.kind != plan->chip.kind && is_of_device(plan, step->node->op, *name)) *name = NULL;
+            return DW_OK;
         }
         at = end ? end + 1 : NULL;
     }
@@ -154,8 +165,9 @@ static dw_status choose_step(plan *plan, const plan_options *options, arena *scr
     const char *asked;
     bool registered = false;
     plan_problem(plan, step, in, out, &problem);
-    TRY(asked_kernel(plan, options->kernels, problem.op->name, &asked));
+    TRY(asked_kernel(plan, options->kernels, step, &asked));
     if (asked != NULL) step->because = "asked for";
+    problem.named = step->named = asked != NULL;
     if (asked == NULL && options->tuning != NULL) TRY(has_registered(plan, options->registry, &problem, &registered));
     if (asked == NULL && options->tuning != NULL && !registered) TRY(plan_take_tuned(plan, options->tuning, scratch, &problem, step, &asked));
     dw_status status = kernel_choose(scratch, &problem, options->registry, asked, &choice);

@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-typedef struct named_step { int64_t id; bool at_load; const char *kernel, *tuned; } named_step;
+typedef struct named_step { int64_t id; bool at_load, named; const char *kernel, *tuned; } named_step;
 typedef struct named_steps {
     named_step *items;
     size_t count, capacity;
@@ -34,6 +34,7 @@ static dw_status set_named(plan *plan, plan_step *step, const named_steps *named
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
     const named_step *name = find_named(named, step->node->out[0]->id);
+    step->named = name != NULL && name->named;
     plan_problem(plan, step, in, out, &problem);
     if (name == NULL) {
         if (!(problem.op->traits & OP_TRAIT_VIEW))
@@ -81,6 +82,7 @@ static dw_status parse_steps(scanner *scan, named_steps *named)
         TRY(scan_next(scan));
         TRY(scan_name(scan, &step.kernel));
         bool tuned;
+        TRY(scan_accept(scan, "named", &step.named));
         TRY(scan_accept(scan, "tuned", &tuned));
         if (tuned) TRY(scan_string(scan, &step.tuned));
         TRY(scan_end_of_line(scan));

@@ -40,6 +40,7 @@ typedef struct plan_step {
     op_post_list post;
     bool at_load;                     /* depends on weights alone: run once when the model is loaded */
     double seconds;                   /* estimated at the typical sizes */
+    bool named;                       /* the row was asked for by name */
     const char *because;              /* of the row: "asked for", "measured", or why not what was measured; NULL: its estimate is the least */
     const kernel_tuned *tuned;        /* what measurements chose among the row's variants; NULL: nothing */
     int tuned_count;

@@ -8,7 +8,7 @@
  *     steps
  *       load %3 quantize_rows
  *       run  %7 matmul_bf16_avx512bf16   # 41.2 us, packs b, y in workspace
- * A kernel whose variants were measured has them behind it: tuned "16:variant,128:variant", for so many rows.
+ * A kernel that was asked for has "named" behind it. One whose variants were measured has them behind it: tuned "16:variant,128:variant", for so many rows.
  * What follows a '#' is for people: plan_parse derives it again from the graph and the kernels. */
 #include "plan/internal.h"
 
@@ -64,6 +64,7 @@ static void print_step(text *text, const plan *plan, const plan_step *step)
     const ir_node *node = step->node;
     const plan_value *result = plan_value_of(node->out[0]);
     text_printf(text, "  %s %%%d %s", step->at_load ? "load" : "run ", node->out[0]->id, step->row->name);
+    if (step->named) text_add(text, " named");
     if (step->tuned_count > 0) print_tuned(text, plan, step);
     text_add(text, "   #");
     if (!step->at_load) text_printf(text, " %.1f us,", step->seconds * 1e6);

@@ -4,6 +4,7 @@
  * the row may; a simulated device, which gives the same bits every time, runs twice only for that. A row of kernel.def that no line reaches is a failure.
  * With arguments: only the lines of the files named, or one line given as words; errors are printed. --device D in front of them: the rows of that
  * device instead, with the operands in its memory; then --seeds N, where three take too long, --kernel NAME: of all rows this one,
+ * --named: each row as one that was asked for by name, which runs its own kernel or refuses,
  * --once: without the second run, of two threads and in place, --times: with the processor's seconds of each line, and
  * --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
  * what lies between their parts is not compared).
@@ -177,6 +178,7 @@ static void index_of(const dw_tensor *t, int64_t flat, int64_t *index) {
 }
 
 static bool unwritten;            /* of --unwritten */
+static bool named;                /* of --named */
 
 /* The first difference beyond the bound, as text; false when there is none. */
 static bool differs(const kernel_case *c, const result *got, const result *reference, char *text, size_t room) {
@@ -320,7 +322,7 @@ static void quantised_oracle(program *p, const kernel_case *c, const kernel_row 
         out[i] = &results[i].tensor;
     }
     kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out}, .post = c->post, .is_packed = packed != NULL, .packed = packed,
-                      .pool = p->pools[0], .chip = level};
+                      .pool = p->pools[0], .chip = level, .named = named};
     block workspace = block_create(row != NULL && row->workspace != NULL ? row->workspace(&run) : 0, 0xff);
     run.workspace = workspace.bytes;
     assert_int_equal(row == NULL ? c->op->reference(&run.call) : p->device ? run_there(p, row, &run, c->n_in, operands, results, &workspace) : row->run(&run), DW_OK);
@@ -394,13 +396,15 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
             .packed = packed.bytes,
             .pool = p->pools[t],
             .chip = level,
+            .named = named,
             .user = row->user,
         };
         block workspace = block_create(row->workspace != NULL ? row->workspace(&run) : 0, 0xff);
         run.workspace = workspace.bytes;
         p->runs++;
         dw_status status = p->device ? run_there(p, row, &run, c->n_in, operands, results[t], &workspace) : row->run(&run);
-        if (status != DW_OK) report(p, c, row, level->name, seed, t + 1, dw_context_error(p->context));
+        const bool refused = named && status == DW_UNSUPPORTED;
+        if (status != DW_OK && !refused) report(p, c, row, level->name, seed, t + 1, dw_context_error(p->context));
         if (!block_is_whole(&workspace)) report(p, c, row, level->name, seed, t + 1, "the workspace was overrun");
         for (int i = 0; i < c->n_out && status == DW_OK; i++) {
             if (!block_is_whole(&results[t][i].memory) || !gaps_are_whole(&results[t][i])) report(p, c, row, level->name, seed, t + 1, "wrote outside of its result");
@@ -447,7 +451,7 @@ static void run_case(program *p, const kernel_case *c) {
         }
         for (int l = 0; l < p->level_count; l++) {
             kernel_problem problem = {.context = p->context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in,
-                                      .out = c->out, .constant_in = c->constant, .dims = c->dims, .symbols = NULL, .chip = &p->levels[l]};
+                                      .out = c->out, .constant_in = c->constant, .dims = c->dims, .symbols = NULL, .chip = &p->levels[l], .named = named};
             for (int i = 0; i < kernel_count(); i++) {
                 const kernel_row *row = kernel_at(i);
                 if (kernel_name != NULL && strcmp(row->name, kernel_name) != 0) continue;
@@ -577,6 +581,10 @@ int main(int argc, char **argv) {
     if (argc > first + 1 && strcmp(argv[first], "--kernel") == 0) {
         kernel_name = argv[first + 1];
         first += 2;
+    }
+    if (argc > first && strcmp(argv[first], "--named") == 0) {
+        named = true;
+        first++;
     }
     if (argc > first && strcmp(argv[first], "--once") == 0) {
         runs_each = 1;

@@ -134,6 +134,55 @@ static void kernels_that_are_asked_for_are_taken_or_refused(void **state) {
 
 /* ---- memory ---- */
 
+/* A weight that is transposed at load, on the host, and two products: of many rows or few, and of few alone. */
+static const char PRODUCTS[] =
+    "graph products\n  symbol m 1..128\n  symbol few 1..16\n  input x bf16[m,64]\n  input y bf16[few,32]\n  param w bf16[32,64]\n  param u bf16[32,32]\n"
+    "  %1 = concat u, u {axis=0}\n  %2 = matmul x, w {bt=true}\n  %3 = matmul y, %1 {bt=true}\n  output p %2\n  output q %3\n";
+
+/* On a GPU rows may leave sizes to the kernels of others; one that was asked for by name does not, and the plan's text says so. */
+static void a_kernel_by_name_runs_at_all_sizes_or_is_refused(void **state) {
+    dw_context *context = *state;
+    const chip_caps chip = chip_of(context, "h200");
+    static const struct { const char *kernels, *error; } cases[] = {
+        {"matmul=cuda_matmul_sm90", NULL},
+        {"matmul=cuda_matmul_plain,concat=cuda_concat", NULL},
+        {"matmul=cuda_matmul_stream", "kernel 'cuda_matmul_stream' cannot run this: it takes up to 64 rows of bf16 times bf16, and there may be more, which cuda_matmul_plain would run"},
+        {"matmul=matmul_f32_portable", "is not one of its kernels on h200"},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        ir_graph *graph;
+        plan *made, *again;
+        text first, second;
+        ok(context, ir_parse(context, "text", PRODUCTS, strlen(PRODUCTS), NULL, &graph));
+        dw_status status = plan_compile(graph, &(plan_options){.chip = &chip, .kernels = cases[i].kernels}, &made);
+        if (cases[i].error != NULL) {
+            assert_int_not_equal(status, DW_OK);
+            if (strstr(dw_context_error(context), cases[i].error) == NULL) fail_msg("%s", dw_context_error(context));
+            continue;
+        }
+        ok(context, status);
+        text_init(&first, context);
+        text_init(&second, context);
+        ok(context, plan_print(made, &first));
+        assert_non_null(strstr(text_string(&first), " named "));
+        ok(context, plan_parse(context, "plan", text_string(&first), first.length, NULL, &chip, NULL, &again));
+        ok(context, plan_print(again, &second));
+        assert_string_equal(text_string(&first), text_string(&second));
+        plan_binding binding;
+        ok(context, plan_binding_create(context, again, &binding));
+        for (int k = again->load_count; k < again->step_count; k++) {
+            const bool is_product = again->steps[k].node->op == OP_matmul;
+            assert_int_equal(again->steps[k].named, is_product);
+            assert_int_equal(binding.calls[k].run.named, is_product);
+        }
+        plan_binding_destroy(&binding);
+        text_free(&first);
+        text_free(&second);
+        plan_destroy(again);
+        plan_destroy(made);
+    }
+}
+
 static bool has_place(const plan_value *v) { return v->place == PLAN_WORKSPACE && v->base == NULL && v->first >= 0; }
 
 static void assert_apart(const plan_binding *binding, uint64_t seed) {
@@ -275,6 +324,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_plan_survives_its_text, setup, teardown),
         cmocka_unit_test_setup_teardown(a_wrong_plan_is_refused_with_its_cause, setup, teardown),
         cmocka_unit_test_setup_teardown(kernels_that_are_asked_for_are_taken_or_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_kernel_by_name_runs_at_all_sizes_or_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_value_that_shrinks_as_its_symbol_grows_has_room, setup, teardown),

@@ -1,0 +1,219 @@
+/* Every row for GPUs, asked for the launches of every line of tests/conform on every chip of the table, without any device: each launch has room on its chip, whose code the
+ * library has; and a row that was asked for by name launches kernels of its own, which no other row of the op launches, or refuses. */
+#include "support/support.h"
+
+#include <dirent.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel/kernel.h"
+
+enum { LINE_BYTES = 1024, MOST_OWNERS = 2048 };
+
+/* Sizes that the lines of conformance are too small for: long rows of weights, wide heads, long texts. */
+static const char *const large[] = {
+    "matmul bf16[1,16384] bf16[4096,16384] bt=true",
+    "matmul bf16[64,16384] bf16[4096,16384] bt=true",
+    "matmul f32[21,4096] bf16[4096,4096] bt=true",
+    "matmul f16[32,8192] mxfp4[4096,8192] bt=true",
+    "matmul nvfp4[64,8192] nvfp4[14336,8192] bt=true",
+    "matmul f32[16,8192] nvfp4[14336,8192] bt=true",
+    "matmul mxfp8[64,8192] mxfp8[4096,8192] bt=true",
+    "matmul mxfp8[65,8192] mxfp8[4096,8192] bt=true",
+    "matmul fp8_1x128[8,8192] fp8_128x128[4096,8192] bt=true",
+    "matmul f32[512,4096] f32[4096,4096] bt=true",
+    "grouped_matmul mxfp4[16,2048] mxfp4[32,1536,2048] i32[32] bt=true range=2:0:16 ascending=2",
+    "grouped_matmul bf16[512,2048] bf16[8,1536,2048] i32[8] bt=true range=2:0:512 ascending=2",
+    "attention f32[1,32,512,64] f32[1,8,512,64] f32[1,8,512,64] causal=true scale=0.125",
+    "attention f32[1,32,512,128] f32[1,8,512,128] f32[1,8,512,128] causal=true scale=0.0884",
+    "attention f32[1,8,512,256] f32[1,8,512,256] f32[1,8,512,256] causal=true scale=0.0625",
+    "attention f32[1,8,512,126] f32[1,8,512,126] f32[1,8,512,126] causal=true scale=0.0625",
+    "attention bf16[1,32,512,128] bf16[1,8,512,128] bf16[1,8,512,128] causal=true scale=0.0884",
+    "attention bf16[1,32,1,128] bf16[1,8,8192,128] bf16[1,8,8192,128] scale=0.0884",
+    "attention f32[1,32,1,128] f32[1,8,8192,128] f32[1,8,8192,128] scale=0.0884",
+    "attention bf16[1,8,1,256] bf16[1,8,8192,256] bf16[1,8,8192,256] scale=0.0625",
+    "softmax bf16[8,200000] axis=1",
+    "rms_norm bf16[8,65536] bf16[65536] eps=1e-6",
+    "rms_norm bf16[4096,8192] bf16[8192] eps=1e-6",
+    "layer_norm bf16[4096,8192] bf16[8192] bf16[8192] eps=1e-6",
+    "quantize bf16[8,65536] to=fp8_row",
+};
+
+/* Who launches which kernel when asked for by name. */
+typedef struct owner { op_id op; const char *entry; const kernel_row *row; } owner;
+
+typedef struct fixture {
+    dw_context *context;
+    owner owners[MOST_OWNERS];
+    int owner_count;
+    int64_t launches, refusals, failures;
+} fixture;
+
+typedef struct recorder {
+    kernel_launcher launcher;
+    fixture *f;
+    const kernel_case *c;
+    const kernel_row *row;
+    const chip_caps *chip;
+    bool named;
+    int count;
+} recorder;
+
+static void report(recorder *r, const char *entry, const char *what) {
+    r->f->failures++;
+    print_error("%s:%d: %s\n    %s%s on %s, %s: %s\n", r->c->source, r->c->number, r->c->line, r->row->name, r->named ? " by name" : "", r->chip->name, entry, what);
+}
+
+/* Which architectures an image has code for: image.def. */
+static bool is_loadable(const char *image, int arch) {
+    static const struct { const char *stem, *architectures; } images[] = {
+#define CUDA_IMAGE(stem, source, architectures, kind) {#stem, architectures},
+#include "kernels/image.def"
+#undef CUDA_IMAGE
+    };
+    for (size_t i = 0; i < COUNT_OF(images); i++) {
+        if (strcmp(images[i].stem, image) != 0) continue;
+        for (const char *at = images[i].architectures; *at != '\0'; at += *at == ' ') {
+            char *end;
+            const int code = (int)strtol(at, &end, 10);
+            if (*end == 'a' ? arch == code : *end == 'f' ? arch / 10 == code / 10 && arch >= code : arch >= code) return true;
+            at = end + strcspn(end, " ");
+        }
+    }
+    return false;
+}
+
+/* Launches in front of a kernel and behind it that many rows share: decoding of operands, quantising and clearing of results, copies of scales. */
+static bool is_helper(op_id op, const kernel_launch *launch) {
+    static const char *const images[] = {"matmul_decode", "quantize", "quantize_rows", "quantize_long"};
+    if (strcmp(launch->entry, "quantize_clear") == 0) return true;
+    if (op == OP_matmul && strcmp(launch->image, "move") == 0) return true;
+    for (size_t i = 0; i < COUNT_OF(images); i++)
+        if (op != OP_quantize && op != OP_dequantize && strcmp(launch->image, images[i]) == 0) return true;
+    return false;
+}
+
+static void check_owner(recorder *r, const kernel_launch *launch) {
+    fixture *f = r->f;
+    if (launch->image != NULL && is_helper(r->c->op->id, launch)) return;
+    for (int i = 0; i < f->owner_count; i++) {
+        if (f->owners[i].op != r->c->op->id || strcmp(f->owners[i].entry, launch->entry) != 0) continue;
+        if (f->owners[i].row != r->row) report(r, launch->entry, f->owners[i].row->name);
+        return;
+    }
+    assert_true(f->owner_count < MOST_OWNERS);
+    f->owners[f->owner_count++] = (owner){r->c->op->id, launch->entry, r->row};
+}
+
+static dw_status record(kernel_launcher *launcher, const kernel_launch *launch) {
+    recorder *r = (recorder *)launcher;
+    text why;
+    text_init(&why, r->f->context);
+    const char *reason = kernel_launch_refusal(launch, r->chip, &why);
+    if (reason != NULL) report(r, launch->entry, reason);
+    text_free(&why);
+    if (launch->library == NULL && !is_loadable(launch->image, r->chip->arch)) report(r, launch->entry, "its image has no code for the chip");
+    if (r->named) check_owner(r, launch);
+    r->f->launches++;
+    r->count++;
+    return DW_OK;
+}
+
+/* With a gap behind each element and each row. */
+static void stride(dw_tensor *t) {
+    int64_t step = 2;
+    for (int axis = t->rank - 1; axis >= 0; axis--) {
+        t->strides[axis] = step;
+        step *= t->dims[axis] + 1;
+    }
+}
+
+static void shape_row(fixture *f, const kernel_case *c, const kernel_row *row, const chip_caps *chip, bool named) {
+    static const int64_t no_symbols[1] = {0};
+    dw_tensor in[KERNEL_CASE_OPERANDS], out[KERNEL_CASE_RESULTS];
+    const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[KERNEL_CASE_RESULTS];
+    const kernel_problem problem = {.context = f->context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in, .out = c->out,
+                                    .constant_in = c->constant, .dims = c->dims, .symbols = no_symbols, .chip = chip, .named = named};
+    recorder recorder = {{record}, f, c, row, chip, named, 0};
+    text why;
+    text_init(&why, f->context);
+    const bool refused = kernel_refusal(row, &problem, &why) != NULL;
+    text_free(&why);
+    if (refused) return;
+    for (int i = 0; i < c->n_in; i++) {
+        if (c->in[i] == NULL) continue;
+        assert_int_equal(op_tensor_bind(f->context, c->in[i], NULL, NULL, &in[i]), DW_OK);
+        if ((c->strided & row->strided_in) >> i & 1 && !dw_format_is_block(in[i].format) && dw_format_bits(in[i].format) >= 8) stride(&in[i]);
+        ins[i] = &in[i];
+    }
+    for (int i = 0; i < c->n_out; i++) {
+        assert_int_equal(op_tensor_bind(f->context, c->out[i], NULL, NULL, &out[i]), DW_OK);
+        outs[i] = &out[i];
+    }
+    kernel_run run = {.call = {f->context, c->op, &c->attrs, NULL, c->n_in, ins, c->n_out, outs}, .post = c->post, .chip = chip, .named = named};
+    dw_status status = row->shape(&run, &recorder.launcher);
+    if (status == DW_UNSUPPORTED && named && recorder.count == 0) f->refusals++;
+    else if (status != DW_OK) report(&recorder, "shape", dw_context_error(f->context));
+}
+
+static void run_line(fixture *f, const char *source, int number, const char *line) {
+    arena arena;
+    dim_table *dims;
+    kernel_case c;
+    arena_init(&arena, f->context);
+    assert_int_equal(dim_table_create(f->context, &dims), DW_OK);
+    if (kernel_case_parse(&arena, dims, source, number, line, &c) != DW_OK) fail_msg("%s", dw_context_error(f->context));
+    for (int i = 0; i < chip_count(); i++) {
+        chip_caps chip;
+        chip_row_caps(i, 0, &chip);
+        chip.features |= CHIP_LIBRARIES;
+        for (int k = 0; chip.kind == CHIP_GPU && k < kernel_count(); k++) {
+            const kernel_row *row = kernel_at(k);
+            if (row->op != c.op->id || row->device != CHIP_GPU) continue;
+            shape_row(f, &c, row, &chip, false);
+            shape_row(f, &c, row, &chip, true);
+        }
+    }
+    dim_table_destroy(dims);
+    arena_free(&arena);
+}
+
+static void run_file(fixture *f, const char *path) {
+    FILE *file = fopen(path, "r");
+    if (file == NULL) fail_msg("%s cannot be opened", path);
+    char line[LINE_BYTES];
+    for (int number = 1; fgets(line, sizeof line, file) != NULL; number++) {
+        line[strcspn(line, "#\n")] = '\0';
+        size_t length = strlen(line);
+        while (length > 0 && line[length - 1] == ' ') line[--length] = '\0';
+        if (length > 0) run_line(f, strrchr(path, '/') + 1, number, line);
+    }
+    fclose(file);
+}
+
+static void every_launch_has_room_and_is_the_named_rows(void **state) {
+    static fixture f;
+    (void)state;
+    f = (fixture){0};
+    assert_int_equal(dw_context_create(NULL, &f.context), DW_OK);
+    DIR *folder = opendir(TEST_SOURCE_DIR "/tests/conform");
+    assert_non_null(folder);
+    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
+        char path[LINE_BYTES];
+        const size_t length = strlen(entry->d_name);
+        if (length < 4 || strcmp(entry->d_name + length - 4, ".txt") != 0) continue;
+        snprintf(path, sizeof path, "%s/tests/conform/%s", TEST_SOURCE_DIR, entry->d_name);
+        run_file(&f, path);
+    }
+    closedir(folder);
+    for (size_t i = 0; i < COUNT_OF(large); i++) run_line(&f, "large", (int)i + 1, large[i]);
+    print_message("%lld launches, %lld runs refused by name\n", (long long)f.launches, (long long)f.refusals);
+    dw_context_destroy(f.context);
+    assert_true(f.launches > 10000 && f.refusals > 0);
+    assert_int_equal(f.failures, 0);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_has_room_and_is_the_named_rows)};
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,35 @@
+"""The carried model generates on every chip that planning knows: what a kernel asks of a chip has to be there, above all of shared memory, of which some have less than half of what others have.
+Its text is the CPU's, of as many tokens as agree where low precision amplifies the order of sums: two. With --all, every chip in every precision."""
+import os
+import re
+import subprocess
+import sys
+
+BUILD = os.environ["DEEPWELL_BUILD"]
+COMMAND, MODEL = os.path.join(BUILD, "deepwell"), "models/kjv.pt2"
+PRECISIONS = ("fp32", "bf16", "fp8", "fp8-row", "mxfp8", "mxfp4", "nvfp4")
+FEW = (("rtx5090", "nvfp4"), ("rtx5090", "bf16"), ("rtxpro6000", "mxfp8"), ("gb10", "fp8"), ("thor", "mxfp4"), ("a100", "bf16"))
+
+
+def generate(precision, device):
+    done = subprocess.run([COMMAND, "generate", MODEL, "--precision", precision, "--device", device, "--prompt", "And", "--tokens", "2"], capture_output=True, text=True)
+    return done.stdout if done.returncode == 0 else done.stderr
+
+
+if "IMAGE" not in open(os.path.join(BUILD, "images", "images.def")).read():
+    print("skipped: this build has no GPU code, as nvcc was not there")
+    sys.exit(77)
+runs = FEW
+if sys.argv[1:] == ["--all"]:
+    chips = re.findall(r"^CHIP_GPU\( *(\w+),", open("src/chip/chip.def").read(), re.MULTILINE)
+    assert len(chips) > 10, chips
+    runs = tuple((chip, precision) for precision in PRECISIONS for chip in chips)
+expected, wrong = {}, 0
+for chip, precision in runs:
+    if precision not in expected:
+        expected[precision] = generate(precision, "cpu")
+    text = generate(precision, f"sim:{chip}")
+    same = text == expected[precision]
+    wrong += not same
+    print(f"sim:{chip}, {precision}: {text.strip()!r}" + ("" if same else f", the CPU says {expected[precision].strip()!r}"), flush=True)
+sys.exit(wrong > 0)
