@@ -96,7 +96,8 @@ typedef struct dw_session_options {
     const char *dims;           /* the largest sizes of runs: "b=4,s=512"; sizes not named get their typical value */
     int64_t max_tokens;         /* generation: room for each text, prompt included; 0: no generation */
     int64_t rows;               /* generation: texts at work at a time; 0: 1 */
-    int64_t chunk;              /* generation: the most new tokens of a run, so that prompts are read piece by piece; 0: 512 */
+    int64_t chunk;              /* generation: the most new tokens of a run, so that prompts are read piece by piece; 0: 512, and on a GPU up to 8192 (of each text
+                                 * 512 where a layer sees a window), as far as the workspace takes an eighth of its memory at most */
     unsigned flags;             /* of dw_session_flags */
 } dw_session_options;
 

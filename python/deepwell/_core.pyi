@@ -182,7 +182,7 @@ class Session:
 
     def __init__(self, model: Model, *, dims: str | None = None, max_tokens: int = 0, rows: int = 0, chunk: int = 0, device_memory: bool = False) -> None:
         """dims: the largest sizes of runs, "b=4,s=512". Generation: max_tokens is the room of each text, prompt included; rows, how many texts are at work at a time
-        (0: 1); chunk, the most new tokens of a run, so that prompts are read piece by piece (0: 512). device_memory, of a model on a GPU: inputs and outputs of
+        (0: 1); chunk, the most new tokens of a run, so that prompts are read piece by piece (0: 512; on a GPU up to 8192). device_memory, of a model on a GPU: inputs and outputs of
         run are tensors of that GPU."""
 
     def run(self, inputs: tuple[Any, ...], make: Make | None = None, stream: int = 0) -> tuple[Any, ...]:

@@ -153,6 +153,7 @@ static dw_status make_step(dw_model *model, ir_graph **step, ir_graph **prelude)
     bool changed;
     dw_status status = pass_incremental(model->fused, step, prelude, &why);
     if (status == DW_OK && *step != NULL) status = pass_last_token(*step, &changed);
+    if (status == DW_OK && *step != NULL) status = pass_next_token(*step);
     if (status == DW_OK && *step == NULL) {
         model->no_step = arena_text(&model->arena, text_string(&why));
         if (model->no_step == NULL) status = DW_NO_MEMORY;

@@ -71,8 +71,8 @@ struct dw_model {
     const char *fusion_notes;  /* what fusion left alone, and why; "" */
     const char *policy_report; /* which precision each layer got by which rule; "" */
     const char **input_names, **input_shapes;     /* what callers give: "f32[b,s,256]" */
-    const char **output_shapes;
-    int input_count;
+    const char **output_names, **output_shapes;
+    int input_count, output_count;
     bool alone[OP_COUNT];      /* ops that the caller named or registered a kernel for: no chain takes them in */
     const kernel_registry *registry;
     unsigned flags;
@@ -111,7 +111,14 @@ typedef struct engine_slot {
 } engine_slot;
 
 /* Memory on the device for the inputs and outputs of a run, where the caller's is the host's. */
-typedef struct engine_stage { void *memory; size_t bytes, room; } engine_stage;   /* bytes are wanted, room is there */
+typedef struct engine_stage {
+    void *memory;
+    size_t bytes, room;        /* bytes are wanted, room is there */
+    bool is_kept;              /* of an input: the host's memory changes only when engine_stage_changed says so; */
+    size_t held;               /* then so many of its bytes are here already */
+} engine_stage;
+/* Small inputs of a run lie side by side, here and on the host, and come in one copy. */
+typedef struct engine_parcel { void *host, *memory; size_t room; } engine_parcel;
 
 /* One plan at work in a session. */
 typedef struct engine_runner {
@@ -122,10 +129,11 @@ typedef struct engine_runner {
     uint64_t clock;
     int64_t *symbols;          /* the sizes of the run that is being prepared, */
     int64_t *most;             /* and the largest that whole runs have room for (not kept of steps and preludes) */
-    void **inputs, **outputs;  /* the memory of that run */
+    void **inputs, **outputs;  /* the memory of that run; on a device an output that is NULL stays there */
     void **states;
     size_t *state_bytes;
     engine_stage *staged_inputs, *staged_outputs;   /* on a device; else NULL */
+    engine_parcel parcel;
     double *profile;           /* by step: seconds are added up here; NULL: nobody asks */
 } engine_runner;
 
@@ -163,6 +171,11 @@ dw_status engine_execute(dw_session *session, engine_runner *runner, plan_bindin
 /* Inputs and outputs of this binding want room: engine_stage_create makes it, also when there is some already. */
 void engine_stage_widen(engine_runner *runner, const plan_binding *binding);
 dw_status engine_stage_create(dw_session *session, engine_runner *runner);
+/* Input number index is brought to the device once, and again after each engine_stage_changed. Nothing is done where runs are on the host. */
+void engine_stage_keep(engine_runner *runner, size_t index);
+void engine_stage_changed(engine_runner *runner, size_t index);
+/* Bytes of an output that stayed on the device, after the run. */
+dw_status engine_stage_read(dw_session *session, const engine_runner *runner, size_t index, size_t offset, size_t bytes, void *to);
 void engine_stage_free(dw_session *session, engine_runner *runner);
 /* What engine_execute does there: inputs go to the device, one graph is launched, outputs come back. */
 dw_status engine_execute_remote(dw_session *session, engine_runner *runner, plan_binding *binding);

@@ -106,17 +106,15 @@ static dw_status find_inputs(dw_session *session, const ir_graph *graph, generat
     return take_ids(session, ids, g);
 }
 
-/* The logits: the first floating-point output whose last axis has a fixed size and whose first is the batch. */
-static dw_status find_logits(dw_session *session, const ir_graph *graph, generation *g) {
-    for (size_t i = 0; i < graph->output_count && i < GENERATION_TENSORS; i++) {
-        const op_type *type = &graph->outputs[i].value->type;
-        bool floats = type->format == DW_FORMAT_f32 || type->format == DW_FORMAT_bf16 || type->format == DW_FORMAT_f16;
-        if (!floats || type->rank < 2 || type->rank > 3 || !dim_is_constant(type->dims[type->rank - 1], &g->vocabulary)) continue;
-        g->output = (int)i;
-        g->logits_format = type->format;
-        return DW_OK;
-    }
-    return base_fail(session->context, DW_UNSUPPORTED, "generation needs an output of logits [batch, tokens, vocabulary]; this model has none");
+static dw_status find_outputs(dw_session *session, const ir_graph *graph, generation *g) {
+    g->output = incremental_find_logits(graph, &g->vocabulary);
+    if (g->output < 0)
+        return base_fail(session->context, DW_UNSUPPORTED, "generation needs an output of logits [batch, tokens, vocabulary]; this model has none");
+    g->logits_format = graph->outputs[g->output].value->type.format;
+    g->next = -1;
+    for (size_t i = 0; i < graph->output_count && g->mode == GENERATION_STEP; i++)
+        if (strcmp(graph->outputs[i].name, STEP_OUTPUT_NEXT) == 0) g->next = (int)i;
+    return DW_OK;
 }
 
 /* How many tokens the states hold that are written place by place. */
@@ -144,7 +142,7 @@ dw_status generation_find(dw_session *session, const ir_graph *graph, generation
     g->total = dim_symbol_find(graph->dims, STEP_SYMBOL_TOTAL);
     g->ends = dim_symbol_find(graph->dims, STEP_SYMBOL_ENDS);
     g->room = g->mode == GENERATION_STATE ? room_of(graph) : INT64_MAX;
-    return find_logits(session, graph, g);
+    return find_outputs(session, graph, g);
 }
 
 void generation_store(dw_format format, void *buffer, int64_t index, int64_t value) {

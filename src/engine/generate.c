@@ -132,6 +132,7 @@ dw_status dw_session_generate_batch(dw_session *session, int count, dw_prompt *p
     for (int i = 0; i < count; i++) prompts[i].made = 0;
     TRY(check_request(session, count, prompts, options));
     generation *g = session->generation;
+    g->reads_logits = options->temperature > 0 || g->next < 0;
     work.spent.cached = g->mode != GENERATION_WHOLE;
     for (int i = 0; i < count; i++) work.spent.prompt_tokens += prompts[i].count;
     for (int64_t i = 0; i < g->texts; i++) g->text[i].prompt = NULL;

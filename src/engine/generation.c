@@ -3,7 +3,9 @@
 
 #include <string.h>
 
-enum { CHUNK = 512 };   /* new tokens of a run: enough for full speed, few enough for rings and workspace to stay small */
+/* New tokens of a run: enough for full speed, few enough for rings and workspace to stay small. A GPU's run has more of them, as long as its workspace takes at most
+ * this share of the memory. */
+enum { CHUNK = 512, DEVICE_RUN = 8192, WORKSPACE_SHARE = 8 };
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -46,9 +48,69 @@ static bool serves_many(const ir_graph *graph, generation *g) {
     return false;
 }
 
-static dw_status choose_sizes(dw_session *session, const engine_runner *runner, const dw_session_options *options, generation *g) {
+static bool depends_on(dim size, int symbol);
+
+static bool any_term_depends_on(dim sum, int symbol) {
+    for (int i = 0; i < dim_term_count(sum); i++) {
+        int64_t coefficient;
+        dim product;
+        dim_term(sum, i, &coefficient, &product);
+        for (int k = 0; k < dim_factor_count(product); k++)
+            if (depends_on(dim_factor(product, k), symbol)) return true;
+    }
+    return false;
+}
+
+/* Does the symbol occur in the size? */
+static bool depends_on(dim size, int symbol) {
+    const dim_kind kind = dim_kind_of(size);
+    dim a, b;
+    int index;
+    if (kind == DIM_CONSTANT) return false;
+    if (kind == DIM_SYMBOL) return dim_is_symbol(size, &index) && index == symbol;
+    if (kind == DIM_SUM || kind == DIM_PRODUCT) return any_term_depends_on(size, symbol);
+    dim_operands(size, &a, &b);
+    return depends_on(a, symbol) || depends_on(b, symbol);
+}
+
+static bool type_depends_on(const op_type *type, int symbol) {
+    bool depends = false;
+    for (int i = 0; i < type->rank && symbol >= 0; i++) depends = depends || depends_on(type->dims[i], symbol);
+    return depends;
+}
+
+/* Does anything have the size? */
+static bool is_used(const ir_graph *graph, int symbol) {
+    bool used = false;
+    for (size_t i = 0; i < graph->input_count; i++) used = used || type_depends_on(&graph->inputs[i]->type, symbol);
+    for (const ir_node *node = graph->first; node != NULL && !used; node = node->next)
+        for (int i = 0; i < node->n_out; i++) used = used || type_depends_on(&node->out[i]->type, symbol);
+    return used;
+}
+
+static bool runs_are_long(const dw_session *session, const generation *g) { return session->device != NULL && g->mode == GENERATION_STEP; }
+
+/* Is a cache a ring, of one window and one piece of a text, that pieces of this size would make larger than usual ones? */
+static dw_status widens_rings(dw_session *session, engine_runner *runner, generation *g, int64_t piece, bool *widens) {
     const ir_graph *graph = runner->program->plan->graph;
-    const int64_t wanted = options->rows > 0 ? options->rows : 1, asked = options->chunk > 0 ? options->chunk : CHUNK;
+    *widens = false;
+    for (size_t i = 0; i < graph->state_count; i++) {
+        dw_tensor usual, wide;
+        g->chunk = CHUNK;
+        generation_set_sizes(session, runner, g, 1, 1, session->max_tokens);
+        TRY(op_tensor_bind(session->context, &graph->states[i]->type, runner->symbols, NULL, &usual));
+        g->chunk = piece;
+        generation_set_sizes(session, runner, g, 1, 1, session->max_tokens);
+        TRY(op_tensor_bind(session->context, &graph->states[i]->type, runner->symbols, NULL, &wide));
+        *widens = *widens || op_tensor_count(&wide) != op_tensor_count(&usual);
+    }
+    return DW_OK;
+}
+
+static dw_status choose_sizes(dw_session *session, engine_runner *runner, const dw_session_options *options, generation *g) {
+    const ir_graph *graph = runner->program->plan->graph;
+    const int64_t wanted = options->rows > 0 ? options->rows : 1, usual = runs_are_long(session, g) ? DEVICE_RUN : CHUNK;
+    const int64_t asked = options->chunk > 0 ? options->chunk : usual;
     const bool known = session->full.program != NULL && runner == &session->full;   /* then its largest sizes are in symbols */
     if (options->rows < 0 || options->chunk < 0)
         return base_fail(session->context, DW_INVALID, "a session has no %lld prompts and no runs of %lld tokens", (long long)options->rows, (long long)options->chunk);
@@ -61,11 +123,27 @@ static dw_status choose_sizes(dw_session *session, const engine_runner *runner, 
     if (session->max_tokens > g->room)
         return base_fail(session->context, DW_LIMIT, "the model's own cache holds %lld tokens, max_tokens is %lld: take fewer", (long long)g->room,
                          (long long)session->max_tokens);
-    g->chunk = g->mode == GENERATION_WHOLE ? session->max_tokens : least(least(asked, session->max_tokens), most);
+    bool widens = false;
+    if (options->chunk == 0 && usual > CHUNK) TRY(widens_rings(session, runner, g, usual, &widens));
+    g->chunk = g->mode == GENERATION_WHOLE ? session->max_tokens : least(least(widens ? CHUNK : asked, session->max_tokens), most);
     if (g->fixed > 0) g->chunk = g->fixed;
     if (session->max_tokens > INT64_MAX / g->texts) return base_fail(session->context, DW_LIMIT, "%lld prompts of %lld tokens overflow", (long long)g->texts, (long long)session->max_tokens);
+    if (!is_used(graph, g->total)) g->total = -1;   /* so that a run with more of them is bound already */
     g->run_most = least(least(asked > g->texts ? asked : g->texts, session->max_tokens * g->texts), most);
     if (g->texts == 1) g->run_most = g->chunk;
+    return DW_OK;
+}
+
+/* Halves the largest run of a GPU until its workspace fits. */
+static dw_status fit_runs(dw_session *session, engine_runner *runner, const dw_session_options *options, generation *g) {
+    plan_binding *binding;
+    while (runs_are_long(session, g) && options->chunk == 0 && g->run_most / 2 >= CHUNK && g->run_most / 2 >= g->texts) {
+        generation_set_sizes(session, runner, g, g->run_most, g->texts, session->max_tokens);
+        TRY(engine_bind(session, runner, &binding));
+        if (binding->value_bytes + binding->scratch_bytes <= session->device->caps.memory_bytes / WORKSPACE_SHARE) break;
+        g->run_most /= 2;
+        g->chunk = least(g->chunk, g->run_most);
+    }
     return DW_OK;
 }
 
@@ -103,6 +181,7 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
     for (size_t i = 0; i < graph->output_count; i++) TRY(take_tensor(session, runner, &graph->outputs[i].value->type, block, &g->results[i]));
     for (size_t i = 0; i < given && g->by_text; i++) TRY(take_tensor(session, &session->prelude, &prelude->outputs[i].value->type, block, &g->prelude[i]));
     g->candidates = take(block, (size_t)g->vocabulary * sizeof *g->candidates);
+    g->maxima = take(block, (size_t)(g->vocabulary / GENERATION_BLOCK + 1) * sizeof *g->maxima);
     generation_text *text = take(block, (size_t)g->texts * sizeof *text);
     for (int64_t i = 0; i < g->texts; i++) {
         void *sequence = take(block, (size_t)session->max_tokens * sizeof(int64_t)), *limits = take(block, (given + 1) * sizeof(int64_t));
@@ -163,6 +242,9 @@ static dw_status connect_given(dw_session *session, const ir_graph *graph, const
     return base_fail(session->context, DW_CORRUPT, "the step does not read all that the prelude makes: compile the model again");
 }
 
+/* Is an input that is fed so the same from run to run, as long as no text begins? */
+static bool is_lasting(feed feed) { return feed == FEED_ONES || feed == FEED_POSITIONS || feed == FEED_ZEROS || feed == FEED_GIVEN; }
+
 bool engine_keeps_cache(const dw_model *model) {
     if (model->step.plan != NULL || model->full.plan == NULL) return false;
     const ir_graph *graph = model->full.plan->graph;
@@ -188,6 +270,7 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
         TRY(engine_prelude_create(session, options->dims, measured.batch < 0 ? NULL : dim_symbol_name(graph->dims, measured.batch)));
         engine_prelude_sizes(session, runner, measured.sizes);
     }
+    TRY(fit_runs(session, runner, options, &measured));
     block block = {0};
     TRY(lay_out(session, runner, &measured, &block));
     TRY(base_alloc(session->context, block.at, ENGINE_ALIGN, &session->generation));
@@ -200,6 +283,8 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     *g = measured;
     generation_fill_constants(graph, g, g->buffers, g->mode == GENERATION_STATE ? g->run_most : session->max_tokens);
     TRY(connect_given(session, graph, g));
+    for (size_t i = 0; i < graph->input_count && g->mode == GENERATION_STEP; i++)   /* whole runs of other callers have the whole graph's inputs, too */
+        if (is_lasting(g->feeds[i])) engine_stage_keep(runner, i);
     TRY(reserve(session, runner, g));
     generation_set_sizes(session, runner, g, 1, 1, 1);   /* the caches are made at these sizes */
     return DW_OK;

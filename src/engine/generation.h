@@ -27,6 +27,7 @@ typedef enum feed {
 } feed;
 
 enum { GENERATION_TENSORS = 256 };   /* inputs, and outputs, at most */
+enum { GENERATION_BLOCK = 64 };      /* logits whose largest is known when a token is drawn */
 
 typedef struct candidate {
     float logit;
@@ -48,7 +49,9 @@ typedef struct generation_text {
 typedef struct generation {
     generation_mode mode;
     int64_t vocabulary;
-    int output;                     /* which output is the logits */
+    int output;                     /* which output is the logits, */
+    int next;                       /* and which the likeliest token of each row of them; -1: none is */
+    bool reads_logits;              /* of the call at work: are rows of the logits looked at? */
     dw_format logits_format;
     int64_t texts;                  /* how many may be at work at a time */
     int64_t chunk, run_most;        /* the most new tokens of one text, and of all, in a run */
@@ -62,7 +65,8 @@ typedef struct generation {
     void *buffers[GENERATION_TENSORS];   /* one for each input */
     void *results[GENERATION_TENSORS];   /* one for each output */
     void *prelude[GENERATION_TENSORS];   /* where by_text, one for each output of the prelude */
-    candidate *candidates;
+    candidate *candidates;          /* [vocabulary], */
+    float *maxima;                  /* and one for each block of a row: for generation_pick */
     generation_text *text;          /* [texts] */
     int64_t new_tokens;             /* of the run that is being prepared */
 } generation;
@@ -84,6 +88,6 @@ dw_status generation_run(dw_session *session);
 dw_status generation_take_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs);
 
 /* sample.c: the next token from a row of the logits; draw numbers the draws of one text. */
-int64_t generation_pick(generation *g, int64_t row, const dw_generate_options *options, uint64_t seed, uint64_t draw);
+int64_t generation_pick(const generation *g, int64_t row, const dw_generate_options *options, uint64_t seed, uint64_t draw);
 
 #endif

@@ -57,6 +57,17 @@ static int64_t total_of(const dw_session *session, const generation *g) {
     return rounded < session->max_tokens ? rounded : session->max_tokens;
 }
 
+/* The whole graph gives a row of logits for each token: the last of them is looked at, and alone comes from a device. */
+static dw_status take_last_row(dw_session *session, engine_runner *runner, const plan_binding *binding) {
+    generation *g = session->generation;
+    const dw_tensor *logits = &binding->tensors[plan_value_of(binding->plan->graph->outputs[g->output].value)->index];
+    const size_t bytes = num_row_bytes(g->logits_format, g->vocabulary);
+    int64_t rows = 1;
+    for (int i = 0; i + 1 < logits->rank; i++) rows *= logits->dims[i];
+    g->text[0].picked = session->device == NULL ? rows - 1 : 0;
+    return session->device == NULL ? DW_OK : engine_stage_read(session, runner, (size_t)g->output, (size_t)(rows - 1) * bytes, bytes, g->results[g->output]);
+}
+
 dw_status generation_run(dw_session *session) {
     engine_runner *runner = generation_runner(session);
     generation *g = session->generation;
@@ -73,16 +84,14 @@ dw_status generation_run(dw_session *session) {
         if (feed == FEED_IDS || feed == FEED_PLACES || feed == FEED_ROWS || feed == FEED_LIMIT || feed == FEED_LAST) fill_input(graph, g, i);
         runner->inputs[i] = g->buffers[i];
     }
-    for (size_t i = 0; i < graph->output_count; i++) runner->outputs[i] = g->results[i];
+    for (size_t i = 0; i < graph->output_count; i++) {
+        const bool is_read = g->mode == GENERATION_STEP && (int)i == (g->reads_logits ? g->output : g->next);
+        runner->outputs[i] = is_read || session->device == NULL ? g->results[i] : NULL;
+    }
     generation_set_sizes(session, runner, g, g->new_tokens, picks, total_of(session, g));
     TRY(engine_bind(session, runner, &binding));
     TRY(engine_execute(session, runner, binding));
-    if (g->mode == GENERATION_STEP) return DW_OK;
-    const dw_tensor *logits = &binding->tensors[plan_value_of(graph->outputs[g->output].value)->index];
-    int64_t rows = 1;
-    for (int i = 0; i + 1 < logits->rank; i++) rows *= logits->dims[i];
-    if (g->text[0].picked >= 0) g->text[0].picked = rows - 1;   /* the last of all */
-    return DW_OK;
+    return g->mode == GENERATION_STEP || g->text[0].picked < 0 ? DW_OK : take_last_row(session, runner, binding);
 }
 
 /* ---- what a text is given ---- */
@@ -113,6 +122,7 @@ static dw_status place_given(dw_session *session, generation_text *text, const p
     generation_set_sizes(session, &session->step, g, 1, 1, 1);
     for (size_t i = 0; i < graph->input_count; i++) {
         if (g->feeds[i] != FEED_GIVEN) continue;
+        engine_stage_changed(&session->step, i);
         dw_tensor rows, from;
         const op_type *type = &prelude->outputs[g->given[i]].value->type;
         TRY(op_tensor_bind(session->context, type, made->symbols, session->prelude.outputs[g->given[i]], &from));

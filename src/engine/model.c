@@ -51,7 +51,7 @@ static dw_status print_shape(dw_model *model, const dim_table *dims, const op_ty
     return status;
 }
 
-/* Inputs of the step that are nobody's but generation's. */
+/* Inputs and outputs of the step that are nobody's but generation's. */
 static bool is_internal(const char *name) { return strncmp(name, STEP_GIVEN, strlen(STEP_GIVEN)) == 0 || strncmp(name, "step.", 5) == 0; }
 
 static dw_status add_inputs(dw_model *model, const ir_graph *graph, bool step) {
@@ -71,10 +71,15 @@ static dw_status describe(dw_model *model) {
     const size_t most = graph->input_count + (prelude != NULL ? prelude->input_count : 0);
     TRY_NEW(model->input_names, &model->arena, most);
     TRY_NEW(model->input_shapes, &model->arena, most);
+    TRY_NEW(model->output_names, &model->arena, graph->output_count);
     TRY_NEW(model->output_shapes, &model->arena, graph->output_count);
     if (prelude != NULL) TRY(add_inputs(model, prelude, false));
     TRY(add_inputs(model, graph, model->full.plan == NULL));
-    for (size_t i = 0; i < graph->output_count; i++) TRY(print_shape(model, graph->dims, &graph->outputs[i].value->type, &model->output_shapes[i]));
+    for (size_t i = 0; i < graph->output_count; i++) {
+        if (model->full.plan == NULL && is_internal(graph->outputs[i].name)) continue;
+        model->output_names[model->output_count] = graph->outputs[i].name;
+        TRY(print_shape(model, graph->dims, &graph->outputs[i].value->type, &model->output_shapes[model->output_count++]));
+    }
     return DW_OK;
 }
 
@@ -136,7 +141,7 @@ dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_o
 /* ---- asking ---- */
 
 int dw_model_input_count(const dw_model *model) { return model->input_count; }
-int dw_model_output_count(const dw_model *model) { return (int)graph_of(model)->output_count; }
+int dw_model_output_count(const dw_model *model) { return model->output_count; }
 
 const char *dw_model_input(const dw_model *model, int index, const char **shape) {
     if (index < 0 || index >= model->input_count) return NULL;
@@ -146,10 +151,9 @@ const char *dw_model_input(const dw_model *model, int index, const char **shape)
 
 const char *dw_model_output(const dw_model *model, int index, const char **shape)
 {
-    const ir_graph *graph = graph_of(model);
-    if (index < 0 || (size_t)index >= graph->output_count) return NULL;
+    if (index < 0 || index >= model->output_count) return NULL;
     if (shape != NULL) *shape = model->output_shapes[index];
-    return graph->outputs[index].name;
+    return model->output_names[index];
 }
 
 const char *dw_model_note(const dw_model *model, const char *name) { return map_find(&graph_of(model)->notes, name); }

@@ -1,6 +1,10 @@
-/* Runs on a device with memory of its own: inputs are brought there, all steps are one device graph and one launch, outputs are brought back. A binding
- * that runs again with the sizes and addresses that it had costs no more than that; others patch its graph. */
+/* Runs on a device with memory of its own: inputs are brought there, small ones in one copy, all steps are one device graph and one launch, outputs that are wanted are
+ * brought back. A binding that runs again with the sizes and addresses that it had costs no more than that; others patch its graph. */
 #include "engine/engine.h"
+
+#include <string.h>
+
+enum { PARCEL_INPUT = 16384 };   /* bytes: larger inputs are copied by themselves */
 
 /* ---- staging ---- */
 
@@ -24,17 +28,53 @@ static dw_status make_room(device *device, engine_stage *stage) {
     device->calls->release(device, stage->memory, stage->room + 1);
     stage->memory = memory;
     stage->room = stage->bytes;
+    stage->held = 0;
     return DW_OK;
+}
+
+static void free_parcel(dw_session *session, engine_parcel *parcel) {
+    session->device->calls->release(session->device, parcel->memory, parcel->room);
+    base_release(session->context, parcel->host, parcel->room, ENGINE_ALIGN);
+    *parcel = (engine_parcel){0};
+}
+
+/* Room for all small inputs at their largest. */
+static dw_status make_parcel(dw_session *session, engine_runner *runner) {
+    const ir_graph *graph = runner->program->plan->graph;
+    size_t room = 0;
+    for (size_t i = 0; i < graph->input_count; i++) {
+        const engine_stage *stage = &runner->staged_inputs[i];
+        if (!stage->is_kept) room += base_align_up(stage->bytes < PARCEL_INPUT ? stage->bytes : PARCEL_INPUT, ENGINE_ALIGN);
+    }
+    if (room <= runner->parcel.room) return DW_OK;
+    free_parcel(session, &runner->parcel);
+    TRY(base_alloc(session->context, room, ENGINE_ALIGN, &runner->parcel.host));
+    runner->parcel.room = room;
+    return session->device->calls->alloc(session->device, room, &runner->parcel.memory);
+}
+
+void engine_stage_keep(engine_runner *runner, size_t index) {
+    if (runner->staged_inputs != NULL) runner->staged_inputs[index].is_kept = true;
+}
+
+void engine_stage_changed(engine_runner *runner, size_t index) {
+    if (runner->staged_inputs != NULL) runner->staged_inputs[index].held = 0;
 }
 
 dw_status engine_stage_create(dw_session *session, engine_runner *runner) {
     const ir_graph *graph = runner->program->plan->graph;
     device *device = session->device;
+    if (runner->staged_inputs != NULL) TRY(make_parcel(session, runner));
     for (size_t i = 0; runner->staged_inputs != NULL && i < graph->input_count; i++) TRY(make_room(device, &runner->staged_inputs[i]));
     for (size_t i = 0; runner->staged_outputs != NULL && i < graph->output_count; i++) TRY(make_room(device, &runner->staged_outputs[i]));
     for (int i = 0; device->calls->graph_create != NULL && i < ENGINE_BINDINGS; i++)
         if (runner->slots[i].graph == NULL) TRY(device->calls->graph_create(device, &runner->slots[i].graph));
     return DW_OK;
+}
+
+dw_status engine_stage_read(dw_session *session, const engine_runner *runner, size_t index, size_t offset, size_t bytes, void *to) {
+    TRY(session->device->calls->read(session->device, to, (const uint8_t *)runner->staged_outputs[index].memory + offset, bytes));
+    return session->device->calls->synchronize(session->device);
 }
 
 void engine_stage_free(dw_session *session, engine_runner *runner) {
@@ -43,6 +83,7 @@ void engine_stage_free(dw_session *session, engine_runner *runner) {
     if (device == NULL) return;
     for (int i = 0; i < ENGINE_BINDINGS; i++)
         if (runner->slots[i].graph != NULL) device->calls->graph_release(device, runner->slots[i].graph);
+    free_parcel(session, &runner->parcel);
     for (size_t i = 0; runner->staged_inputs != NULL && i < graph->input_count; i++)
         device->calls->release(device, runner->staged_inputs[i].memory, runner->staged_inputs[i].room + 1);
     for (size_t i = 0; runner->staged_outputs != NULL && i < graph->output_count; i++)
@@ -56,16 +97,33 @@ static dw_status check_room(dw_session *session, const char *name, size_t bytes,
     return base_fail(session->context, DW_LIMIT, "%s has %zu bytes, the session reserved %zu: create it with larger dims", name, bytes, stage->room);
 }
 
+/* An input that is large, or stays what it is. */
+static dw_status bring_input(dw_session *session, const void *from, size_t bytes, engine_stage *stage) {
+    if (stage->is_kept && stage->held >= bytes) return DW_OK;
+    stage->held = 0;
+    TRY(session->device->calls->write(session->device, stage->memory, from, bytes));
+    stage->held = bytes;
+    return DW_OK;
+}
+
 static dw_status bring_inputs(dw_session *session, engine_runner *runner, const plan_binding *binding, void **inputs) {
     const ir_graph *graph = binding->plan->graph;
+    const engine_parcel *parcel = &runner->parcel;
+    size_t at = 0;
     for (size_t i = 0; i < graph->input_count; i++) {
-        const engine_stage *stage = &runner->staged_inputs[i];
-        size_t bytes = binding->bytes[plan_value_of(graph->inputs[i])->index];
+        engine_stage *stage = &runner->staged_inputs[i];
+        const size_t bytes = binding->bytes[plan_value_of(graph->inputs[i])->index];
         TRY(check_room(session, graph->inputs[i]->name, bytes, stage));
-        TRY(session->device->calls->write(session->device, stage->memory, runner->inputs[i], bytes));
-        inputs[i] = stage->memory;
+        if (stage->is_kept || bytes == 0 || bytes > PARCEL_INPUT) {
+            TRY(bring_input(session, runner->inputs[i], bytes, stage));
+            inputs[i] = stage->memory;
+        } else {
+            memcpy((uint8_t *)parcel->host + at, runner->inputs[i], bytes);
+            inputs[i] = (uint8_t *)parcel->memory + at;
+            at += base_align_up(bytes, ENGINE_ALIGN);
+        }
     }
-    return DW_OK;
+    return session->device->calls->write(session->device, parcel->memory, parcel->host, at);
 }
 
 static dw_status place_outputs(dw_session *session, engine_runner *runner, const plan_binding *binding, void **outputs) {
@@ -81,7 +139,7 @@ static dw_status bring_outputs(dw_session *session, engine_runner *runner, const
     const ir_graph *graph = binding->plan->graph;
     for (size_t i = 0; i < graph->output_count; i++) {
         size_t bytes = binding->bytes[plan_value_of(graph->outputs[i].value)->index];
-        TRY(session->device->calls->read(session->device, runner->outputs[i], runner->staged_outputs[i].memory, bytes));
+        if (runner->outputs[i] != NULL) TRY(session->device->calls->read(session->device, runner->outputs[i], runner->staged_outputs[i].memory, bytes));
     }
     return DW_OK;
 }

@@ -1,18 +1,67 @@
-/* The choice of a token: the likeliest, or a draw among the best. */
+/* The choice of a token from a row of logits on the host: the likeliest, where no device has told it, or a draw among the best. A row is read once for the largest of each
+ * block of it; what a draw looks at further are the blocks that hold candidates. */
 #include <math.h>
 
 #include "engine/generation.h"
 
-static float logit_at(const generation *g, int64_t row, int64_t id) {
-    int64_t index = row * g->vocabulary + id;
+enum { LANES = 16 };
+
+/* A block of a row in fp32, where it lies or in buffer; -inf stands behind the row's end. */
+static const float *load_block(const generation *g, int64_t row, int64_t block, float *buffer) {
+    const int64_t at = block * GENERATION_BLOCK, left = g->vocabulary - at, count = left < GENERATION_BLOCK ? left : GENERATION_BLOCK;
+    const size_t index = (size_t)(row * g->vocabulary + at);
     const void *logits = g->results[g->output];
-    if (g->logits_format == DW_FORMAT_f32) return ((const float *)logits)[index];
-    return (float)num_load(g->logits_format, logits, index);
+    if (g->logits_format == DW_FORMAT_f32 && count == GENERATION_BLOCK) return (const float *)logits + index;
+    for (int64_t i = 0; i < count && g->logits_format == DW_FORMAT_f32; i++) buffer[i] = ((const float *)logits)[index + (size_t)i];
+    if (g->logits_format == DW_FORMAT_bf16) num_bf16_to_f32_row((const uint16_t *)logits + index, buffer, count);
+    if (g->logits_format == DW_FORMAT_f16) num_f16_to_f32_row((const uint16_t *)logits + index, buffer, count);
+    for (int64_t i = count; i < GENERATION_BLOCK; i++) buffer[i] = -INFINITY;
+    return buffer;
 }
+
+/* The largest of a block; NaN where one is in it. */
+static float largest_of(const float *x) {
+    float lanes[LANES], largest;
+    int unordered[LANES] = {0}, any = 0;
+    for (int lane = 0; lane < LANES; lane++) lanes[lane] = -INFINITY;
+    for (int i = 0; i < GENERATION_BLOCK; i += LANES)
+        for (int lane = 0; lane < LANES; lane++) {
+            const float value = x[i + lane];
+            lanes[lane] = value > lanes[lane] ? value : lanes[lane];
+            unordered[lane] |= value != value;
+        }
+    largest = lanes[0];
+    for (int lane = 0; lane < LANES; lane++) {
+        largest = lanes[lane] > largest ? lanes[lane] : largest;
+        any |= unordered[lane];
+    }
+    return any ? NAN : largest;
+}
+
+/* The first block of those with the largest number, which is NaN where there is one: as the op argmax orders them. maxima has each block's. */
+static int64_t find_largest(const generation *g, int64_t row, float *maxima) {
+    float buffer[GENERATION_BLOCK];
+    int64_t best = 0;
+    for (int64_t block = 0; block * GENERATION_BLOCK < g->vocabulary; block++) {
+        maxima[block] = largest_of(load_block(g, row, block, buffer));
+        if (!isnan(maxima[best]) && (isnan(maxima[block]) || maxima[block] > maxima[best])) best = block;
+    }
+    return best;
+}
+
+static int64_t first_largest(const generation *g, int64_t row, int64_t block) {
+    float buffer[GENERATION_BLOCK];
+    const float *x = load_block(g, row, block, buffer), largest = g->maxima[block];
+    int64_t i = 0;
+    while (isnan(largest) ? !isnan(x[i]) : x[i] != largest) i++;
+    return block * GENERATION_BLOCK + i;
+}
+
+/* ---- draws ---- */
 
 static bool ranks_before(candidate a, candidate b) { return a.logit != b.logit ? a.logit > b.logit : a.id < b.id; }
 
-/* Sorts the best count candidates to the front (selection by a heap of all: best first). */
+/* A heap of candidates, the best at its root. */
 static void sift(candidate *heap, int64_t size, int64_t root) {
     for (int64_t child; (child = 2 * root + 1) < size; root = child) {
         if (child + 1 < size && ranks_before(heap[child + 1], heap[child])) child++;
@@ -23,40 +72,66 @@ static void sift(candidate *heap, int64_t size, int64_t root) {
     }
 }
 
-static int64_t pick_greedy(const generation *g, int64_t row) {
-    int64_t best = 0;
-    for (int64_t i = 1; i < g->vocabulary; i++)
-        if (logit_at(g, row, i) > logit_at(g, row, best)) best = i;
-    return best;
+/* The best count of size candidates go to the end of the array, best last. */
+static void take_best(candidate *heap, int64_t size, int64_t count) {
+    for (int64_t i = size / 2 - 1; i >= 0; i--) sift(heap, size, i);
+    for (int64_t i = 0; i < count; i++) {
+        const candidate taken = heap[0];
+        heap[0] = heap[size - 1 - i];
+        heap[size - 1 - i] = taken;
+        sift(heap, size - 1 - i, 0);
+    }
 }
 
-/* Softmax at a temperature over the top_k best, cut where their mass reaches top_p, then one draw. Candidates leave the heap best first, so
- * only as many are ordered as are needed; the mass of all k is known before the cut. */
-static int64_t pick_sampled(generation *g, int64_t row, const dw_generate_options *options, uint64_t seed, uint64_t draw) {
-    candidate *heap = g->candidates;
-    int64_t count = g->vocabulary, k = options->top_k > 0 && options->top_k < count ? options->top_k : count;
-    for (int64_t i = 0; i < count; i++) heap[i] = (candidate){logit_at(g, row, i), (int32_t)i};
-    for (int64_t i = count / 2 - 1; i >= 0; i--) sift(heap, count, i);
-    float best = heap[0].logit;
-    double mass = 0;
-    for (int64_t i = 0; i < k; i++) {   /* taken candidates gather at the end of the array, best last */
-        candidate taken = heap[0];
-        mass += exp((double)(taken.logit - best) / options->temperature);
-        heap[0] = heap[count - 1 - i];
-        heap[count - 1 - i] = taken;
-        sift(heap, count - 1 - i, 0);
-    }
-    double limit = options->top_p > 0 && options->top_p < 1 ? options->top_p * mass : mass, kept = 0;
-    int64_t last = 0;
-    for (; last < k && kept < limit; last++) kept += exp((double)(heap[count - 1 - last].logit - best) / options->temperature);
-    double target = (double)num_random_uniform(seed, draw) * kept, sum = 0;
-    for (int64_t i = 0; i < last; i++) {
-        sum += exp((double)(heap[count - 1 - i].logit - best) / options->temperature);
-        if (sum > target) return heap[count - 1 - i].id;
-    }
-    return heap[count - last].id;
+/* No candidate of the k best lies below it that a draw can tell from none: k blocks reach it, so k logits do; and what lies further below the best than 37
+ * temperatures has less than 2^-53 of its probability, which no sum from 1 on is changed by. */
+static float least_logit(const generation *g, int64_t k, float best, double temperature) {
+    const int64_t blocks = (g->vocabulary + GENERATION_BLOCK - 1) / GENERATION_BLOCK;
+    const float near = nextafterf((float)((double)best - 37 * temperature), -INFINITY);
+    if (k >= blocks) return near;
+    for (int64_t i = 0; i < blocks; i++) g->candidates[i] = (candidate){g->maxima[i], (int32_t)i};
+    take_best(g->candidates, blocks, k);
+    const float reached = g->candidates[blocks - k].logit;
+    return reached > near ? reached : near;
 }
 
-int64_t generation_pick(generation *g, int64_t row, const dw_generate_options *options, uint64_t seed, uint64_t draw) {
-    return options->temperature > 0 ? pick_sampled(g, row, options, seed, draw) : pick_greedy(g, row);
+/* How many logits of the row are at least so large: candidates, in the order of their ids. */
+static int64_t gather(const generation *g, int64_t row, float least) {
+    float buffer[GENERATION_BLOCK];
+    int64_t count = 0;
+    for (int64_t block = 0; block * GENERATION_BLOCK < g->vocabulary; block++) {
+        if (g->maxima[block] < least) continue;
+        const float *x = load_block(g, row, block, buffer);
+        for (int64_t i = 0, at = block * GENERATION_BLOCK; i < GENERATION_BLOCK && at + i < g->vocabulary; i++)
+            if (x[i] >= least) g->candidates[count++] = (candidate){x[i], (int32_t)(at + i)};
+    }
+    return count;
+}
+
+/* Softmax at a temperature over the top_k best, cut where their mass reaches top_p, then one draw: the mass of all k is known before the cut. A row with NaN or an
+ * infinite best has no probabilities, and gives its largest. */
+static int64_t pick_sampled(const generation *g, int64_t row, const dw_generate_options *options, uint64_t seed, uint64_t draw) {
+    const int64_t first = find_largest(g, row, g->maxima);
+    const float best = g->maxima[first];
+    if (!isfinite(best)) return first_largest(g, row, first);
+    const int64_t most = options->top_k > 0 && options->top_k < g->vocabulary ? options->top_k : g->vocabulary;
+    const int64_t count = gather(g, row, least_logit(g, most, best, options->temperature)), k = most < count ? most : count;
+    take_best(g->candidates, count, k);
+    const candidate *last = g->candidates + count - 1;   /* the best; the others lie in front of it */
+    double mass = 0, kept = 0, sum = 0;
+    for (int64_t i = 0; i < k; i++) mass += exp((double)(last[-i].logit - best) / options->temperature);
+    const double limit = options->top_p > 0 && options->top_p < 1 ? options->top_p * mass : mass;
+    int64_t among = 0;
+    for (; among < k && kept < limit; among++) kept += exp((double)(last[-among].logit - best) / options->temperature);
+    const double target = (double)num_random_uniform(seed, draw) * kept;
+    for (int64_t i = 0; i < among; i++) {
+        sum += exp((double)(last[-i].logit - best) / options->temperature);
+        if (sum > target) return last[-i].id;
+    }
+    return last[1 - among].id;
+}
+
+int64_t generation_pick(const generation *g, int64_t row, const dw_generate_options *options, uint64_t seed, uint64_t draw) {
+    if (options->temperature > 0) return pick_sampled(g, row, options, seed, draw);
+    return g->next >= 0 ? ((const int64_t *)g->results[g->next])[row] : first_largest(g, row, find_largest(g, row, g->maxima));
 }

@@ -8,6 +8,7 @@
 #define STEP_INPUT_ROW "step.row"              /* i64[s]: the text of each new token */
 #define STEP_INPUT_POSITION "step.position"    /* i64[s]: its place in that text */
 #define STEP_INPUT_LAST "step.last"            /* i64[cache_ends]: the new tokens that outputs are wanted of; only after pass_last_token */
+#define STEP_OUTPUT_NEXT "step.next"           /* i64: of each row of the logits the likeliest token; only after pass_next_token */
 #define STEP_SYMBOL_ROWS "cache_rows"          /* texts that the caches have room for */
 #define STEP_SYMBOL_MAX "cache_max"            /* tokens that a text may have */
 #define STEP_SYMBOL_CHUNK "cache_chunk"        /* the most new tokens of one text in a run */
@@ -37,6 +38,13 @@ dw_status pass_incremental(const ir_graph *graph, ir_graph **step, ir_graph **pr
 /* Restricts the outputs of a step along the new tokens to those that the input step.last lists, as far up the graph as it goes: the last attention
  * takes so many queries, and all behind it is computed for so many tokens. */
 dw_status pass_last_token(ir_graph *graph, bool *changed);
+
+/* Takes all outputs off a step but its logits, and adds the likeliest token of each of their rows: the first of equal ones, the first NaN where there is one. Where
+ * there are no logits nothing changes. */
+dw_status pass_next_token(ir_graph *graph);
+
+/* Which output is the logits: the first floating-point output of two or three axes whose last has a fixed size; -1: none. */
+int incremental_find_logits(const ir_graph *graph, int64_t *vocabulary);
 
 /* The input of token ids: of the integer inputs by which a table is looked up the first along whose last axis, the sequence, the first
  * output runs; where none is so (only the last token comes out) the first of them. NULL: none. */

@@ -55,3 +55,11 @@ with tempfile.TemporaryDirectory() as folder:
         print(f"{chip}, {precision}: logits within {found:.2e} of the CPU's (bound {bound:g}); text {texts[1].strip()!r}")
         assert found <= bound, "too far"
         assert texts[0] == texts[1], f"the CPU says {texts[0]!r}"
+# Prompts of any lengths go through the same runs; each is continued as the CPU does it alone.
+words = open("models/kjv.heldout.txt").read()
+prompts = [words[97 * i:97 * i + 1 + 5 * i % 23] for i in range(16)]
+together = [word for prompt in prompts for word in ("--prompt", prompt)]
+made = deepwell("generate", MODEL, "--device", "sim:h200,seed=5", "--tokens", "3", *together)
+alone = "".join(deepwell("generate", MODEL, "--tokens", "3", "--prompt", prompt) for prompt in prompts)
+print(f"sim:h200: {len(prompts)} prompts of 1 to {max(map(len, prompts))} tokens together are continued as by the CPU, each alone")
+assert made == alone, f"{made!r}, each alone on the CPU {alone!r}"

@@ -1,0 +1,172 @@
+/* Generation on a GPU, here the stand-in for the driver: what is copied in a step, how many tokens go into a run, and that all texts are those of the CPU. */
+#include "support/support.h"
+
+#include <string.h>
+
+#include "engine/generation.h"
+#include "support/driver.h"
+#include "support/session.h"
+
+#define TABLE "const t f32[8,4] = 1,2,-1,3, -2,1,0.5,1, 3,-1,2,-2, 0.25,1,-3,1, -1,-1,2,1, 2,0.5,1,-2, -3,1,1,0.5, 0.5,-2,1,2"
+#define HEADS "  %1 = take t, ids {axis=0}\n  %2 = reshape %1 {shape=[b,s,2,2]}\n  %3 = transpose %2 {order=[0,2,1,3]}\n  %4 = sin %3\n"
+#define LOGITS "  %8 = transpose %5 {order=[0,2,1,3]}\n  %9 = reshape %8 {shape=[b,s,4]}\n  %10 = matmul %9, t {bt=true}\n  output logits %10\n"
+/* Keys come out too, as exporters leave them there. */
+static const char ALL[] = "graph g\n  symbol b 1..64\n  symbol s 1..16384\n  input ids i64[b,s]\n  " TABLE "\n" HEADS "  %5 = attention %3, %4, %4 {scale=1.5,causal=true}\n" LOGITS
+                          "  output keys %4\n";
+/* Its cache is a ring. */
+static const char WINDOWED[] = "graph g\n  symbol b 1..64\n  symbol s 1..16384\n  input ids i64[b,s]\n  " TABLE "\n" HEADS
+                               "  %5 = attention %3, %4, %4 {scale=1.5,causal=true,window=5}\n" LOGITS;
+static const char WIDE[] = "graph g\n  symbol b 1..64\n  symbol s 1..16384\n  input ids i64[b,s]\n  " TABLE "\n" HEADS
+                           "  %5 = attention %3, %4, %4 {scale=1.5,causal=true,window=1500}\n" LOGITS;
+/* A mask of keys, which generation feeds with ones. */
+static const char MASKED[] = "graph g\n  symbol b 1..64\n  symbol s 1..16384\n  input ids i64[b,s]\n  input attention_mask i64[b,s]\n  " TABLE "\n" HEADS
+                             "  %6 = cast attention_mask {to=bool}\n  %7 = reshape %6 {shape=[b,1,1,s]}\n  %5 = attention %3, %4, %4, %7 {scale=1.5,causal=true}\n" LOGITS;
+/* No step is possible: each token takes a run of the whole graph. */
+static const char MIXED[] = "graph g\n  symbol b 1..64\n  symbol s 1..1000\n  input ids i64[b,s]\n  " TABLE
+                            "\n  %1 = take t, ids {axis=0}\n  %2 = mean %1 {axes=[1],keep=true}\n  %3 = add %1, %2\n  %4 = sin %3\n  %5 = matmul %4, t {bt=true}\n"
+                            "  output logits %5\n  output inner %4\n";
+enum { VOCABULARY = 8, TEXTS = 16, MADE = 5 };
+
+static void begin_log(void) { fake->calls = fake->launches = 0; }
+
+static dw_model *open_model(dw_context *context, const char *text, const char *device) {
+    return model_of_text(context, text, &(dw_model_options){.flags = DW_MODEL_GENERATE_ONLY, .device = device});
+}
+
+static dw_session *open_session(dw_context *context, const dw_model *model, int64_t room, int64_t rows, int64_t chunk) {
+    dw_session *session;
+    assert_ok(context, dw_session_create(context, model, &(dw_session_options){.max_tokens = room, .rows = rows, .chunk = chunk}, &session));
+    return session;
+}
+
+/* Prompts number first and on, of these lengths, and what is made of them. */
+static void generate(dw_context *context, dw_session *session, int first, int count, const int64_t *lengths, double temperature, int64_t *ids) {
+    int64_t start[TEXTS][1100];
+    dw_prompt prompts[TEXTS];
+    for (int i = 0; i < count; i++) {
+        for (int64_t k = 0; k < lengths[i]; k++) start[i][k] = (int64_t)(num_random((uint64_t)(first + i), (uint64_t)k) % VOCABULARY);
+        prompts[i] = (dw_prompt){.count = lengths[i], .ids = start[i], .seed = (uint64_t)(first + i), .made_ids = ids + MADE * i};
+    }
+    assert_ok(context, dw_session_generate_batch(session, count, prompts, &(dw_generate_options){.tokens = MADE, .temperature = temperature}, NULL));
+    for (int i = 0; i < count; i++) assert_int_equal(prompts[i].made, MADE);
+}
+
+static void a_step_of_generation_takes_one_copy_each_way(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    static const char *const texts[] = {ALL, WINDOWED, MASKED};
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        dw_model *model = open_model(context, texts[i], DEVICE_NAME);
+        dw_session *session = open_session(context, model, 48, 2, 0);
+        const ir_graph *step = model->step.plan->graph;
+        assert_int_equal(step->output_count, 2);   /* no keys */
+        assert_string_equal(step->outputs[1].name, STEP_OUTPUT_NEXT);
+        assert_int_equal(dw_model_output_count(model), 1);
+        assert_string_equal(dw_model_output(model, 0, NULL), "logits");
+        int64_t ids[2 * MADE];
+        for (int drawn = 0; drawn < 2; drawn++) {
+            generate(context, session, 0, 2, (int64_t[]){3, 9}, drawn, ids);
+            begin_log();
+            generate(context, session, 0, 2, (int64_t[]){3, 9}, drawn, ids);
+            assert_int_equal(count_calls("GraphLaunch"), MADE);
+            assert_int_equal(count_calls("MemcpyHtoDAsync"), MADE);
+            assert_int_equal(count_calls("MemcpyDtoHAsync"), MADE);
+            assert_int_equal(count_calls("StreamSynchronize"), MADE);
+            assert_int_equal(count_calls("GraphInstantiate"), 0);
+        }
+        dw_session_destroy(session);
+        dw_model_destroy(model);
+    }
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* Of the whole graph's logits the last row comes to the host, and nothing of its other outputs. */
+static void a_run_of_all_tokens_brings_one_row(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *gpu = open_model(context, MIXED, DEVICE_NAME), *cpu = open_model(context, MIXED, NULL);
+    dw_session *session, *plain;
+    const dw_session_options options = {.dims = "b=1,s=48", .max_tokens = 48};
+    assert_ok(context, dw_session_create(context, gpu, &options, &session));
+    assert_ok(context, dw_session_create(context, cpu, &options, &plain));
+    for (int drawn = 0; drawn < 2; drawn++) {
+        int64_t ids[MADE], cpu_ids[MADE];
+        const int64_t length = 9;
+        begin_log();
+        generate(context, session, 0, 1, &length, drawn, ids);
+        assert_int_equal(count_calls("MemcpyDtoHAsync"), MADE);
+        generate(context, plain, 0, 1, &length, drawn, cpu_ids);
+        assert_memory_equal(ids, cpu_ids, sizeof ids);
+    }
+    dw_session_destroy(session);
+    dw_session_destroy(plain);
+    dw_model_destroy(gpu);
+    dw_model_destroy(cpu);
+    dw_context_destroy(context);
+}
+
+/* Prompts share runs, whatever their lengths; of one that is beyond what a run takes the rest comes in the next. */
+static void prompts_share_runs(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    static const struct { const char *text; int64_t chunk; int runs; } cases[] = {{ALL, 0, 1}, {ALL, 700, 6}, {WINDOWED, 0, 3}};
+    static const int64_t lengths[TEXTS] = {1, 40, 513, 2, 1033, 600, 3, 77, 8, 250, 1, 1024, 5, 300, 90, 16};   /* 3963 */
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        int64_t ids[TEXTS * MADE], alone[MADE], cpu_ids[TEXTS * MADE];
+        dw_model *gpu = open_model(context, cases[i].text, DEVICE_NAME), *cpu = open_model(context, cases[i].text, NULL);
+        dw_session *session = open_session(context, gpu, 1100, TEXTS, cases[i].chunk), *plain = open_session(context, cpu, 1100, TEXTS, 0);
+        begin_log();
+        generate(context, session, 0, TEXTS, lengths, 0, ids);
+        assert_int_equal(count_calls("GraphLaunch"), cases[i].runs + MADE - 1);
+        generate(context, plain, 0, TEXTS, lengths, 0, cpu_ids);
+        assert_memory_equal(ids, cpu_ids, sizeof ids);
+        for (int k = 0; k < TEXTS; k += 3) {
+            generate(context, session, k, 1, &lengths[k], 0, alone);
+            assert_memory_equal(ids + k * MADE, alone, sizeof alone);
+        }
+        dw_session_destroy(session);
+        dw_session_destroy(plain);
+        dw_model_destroy(gpu);
+        dw_model_destroy(cpu);
+    }
+    dw_context_destroy(context);
+}
+
+/* The workspace of a run is bounded by the memory that there is. */
+static void runs_are_as_long_as_the_memory_allows(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    const size_t memory = fake->memory_bytes;
+    const char *const name = fake->name;
+    fake->name = "NVIDIA A30";   /* no row of its own, whose memory it would be taken to have */
+    static const struct { const char *text; size_t bytes; int64_t room, rows, chunk, expected_run, expected_chunk; } cases[] = {
+        {ALL, (size_t)80 << 30, 1000, 16, 0, 8192, 1000},      {ALL, (size_t)80 << 30, 1000, 4, 0, 4000, 1000},   {ALL, (size_t)80 << 30, 12000, 1, 0, 8192, 8192},
+        {ALL, (size_t)80 << 30, 1000, 16, 300, 300, 300},      {WINDOWED, (size_t)80 << 30, 1000, 16, 0, 8192, 512}, {WINDOWED, (size_t)80 << 30, 12000, 1, 0, 512, 512},
+        {WIDE, (size_t)80 << 30, 2000, 16, 0, 8192, 2000},     {WIDE, (size_t)80 << 30, 5000, 16, 0, 8192, 512},
+        {ALL, 600000, 1000, 16, 0, 2048, 1000},       {ALL, 4096, 12000, 1, 0, 512, 512},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        fake->memory_bytes = cases[i].bytes;
+        dw_model *model = open_model(context, cases[i].text, DEVICE_NAME);
+        dw_session *session = open_session(context, model, cases[i].room, cases[i].rows, cases[i].chunk);
+        const generation *g = session->generation;
+        if (g->run_most != cases[i].expected_run || g->chunk != cases[i].expected_chunk)
+            fail_msg("case %zu: runs of %d tokens, %d of a text, in %zu bytes", i, (int)g->run_most, (int)g->chunk, (size_t)dw_session_workspace_bytes(session));
+        dw_session_destroy(session);
+        dw_model_destroy(model);
+    }
+    fake->memory_bytes = memory;
+    fake->name = name;
+    dw_context_destroy(context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(a_step_of_generation_takes_one_copy_each_way),
+        cmocka_unit_test(a_run_of_all_tokens_brings_one_row),
+        cmocka_unit_test(prompts_share_runs),
+        cmocka_unit_test(runs_are_as_long_as_the_memory_allows),
+    };
+    return cmocka_run_group_tests(tests, open_driver, NULL);
+}
