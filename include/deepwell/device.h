@@ -18,7 +18,7 @@ DW_API dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, vo
 typedef struct dw_registry dw_registry;
 
 /* What a kernel is called with: operands and results with shapes, strides and memory of the CPU, valid during the call. Absent operands are NULL.
- * post: the epilogue list of the op, as in docs/ops.md; a kernel registered without can_post is never given one. attributes: the op's others as a
+ * post: the epilogue list of the op, as in docs/ops.md; a kernel registered without can_post is never given one: the steps become ops of their own behind it. attributes: the op's others as a
  * JSON object, "{\"bt\":true}", sizes as the numbers they are in this call; absent ones have their defaults (docs/ops.md). */
 typedef struct dw_kernel_call {
     const char *op;
@@ -31,7 +31,7 @@ typedef struct dw_kernel_call {
     const char *attributes;
 } dw_kernel_call;
 
-/* A kernel of the caller's. It is chosen wherever it accepts, before Deepwell's own. */
+/* A kernel of the caller's. It is chosen wherever it accepts, before Deepwell's own. Of one that no op of a model took the context's log is warned, with the reasons. */
 typedef struct dw_kernel_options {
     const char *name;           /* unique in the registry */
     const char *op;             /* NULL: "matmul" */

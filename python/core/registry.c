@@ -1,5 +1,6 @@
 /* Registry: kernels of the caller's, Python callables or C functions. A callable is called with the GIL held, in the thread that runs the model; what
  * it raises is what the run raises. */
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,6 +88,71 @@ static void give_back(core_context *own, PyObject *tuple, int count, const dw_te
     }
 }
 
+/* ---- results that are returned ---- */
+
+static int has_shape(const dw_tensor *a, const dw_tensor *b) {
+    int same = a->format == b->format && a->rank == b->rank;
+    for (int i = 0; same && i < a->rank; i++) same = a->dims[i] == b->dims[i];
+    return same;
+}
+
+/* Elements one by one, whatever the strides of either are: of a format of whole bytes. */
+static void copy_elements(const dw_tensor *from, const dw_tensor *to) {
+    const int64_t size = dw_format_bits(to->format) / 8;
+    int64_t count = 1, index[DW_MAX_RANK] = {0};
+    for (int i = 0; i < to->rank; i++) count *= to->dims[i];
+    for (int64_t k = 0; k < count; k++) {
+        int64_t source = 0, target = 0;
+        for (int i = 0; i < to->rank; i++) {
+            source += index[i] * from->strides[i];
+            target += index[i] * to->strides[i];
+        }
+        memcpy((char *)to->data + target * size, (const char *)from->data + source * size, (size_t)size);
+        for (int i = to->rank; i-- > 0;) {
+            if (++index[i] < to->dims[i]) break;
+            index[i] = 0;
+        }
+    }
+}
+
+/* A tensor that a kernel returned, into its result: of the same shape and dtype. Where it is the result's own memory there is nothing to do. */
+static int take_result(PyObject *returned, const dw_tensor *result, int number) {
+    dw_tensor tensor;
+    PyObject *owner;
+    char what[64];
+    snprintf(what, sizeof what, "result %d that the kernel returned", number);
+    if (!core_tensor_read(returned, what, CORE_HOST, &tensor, &owner)) return 0;
+    int fits = has_shape(&tensor, result);
+    if (fits && tensor.data != result->data) copy_elements(&tensor, result);
+    if (!fits) {
+        PyObject *got = core_shape(&tensor), *wanted = core_shape(result);
+        if (got != NULL && wanted != NULL)
+            core_fail(DW_MISMATCH, "%s is %s %R, it should be %s %R", what, dw_format_name(tensor.format), got, dw_format_name(result->format), wanted);
+        Py_XDECREF(got);
+        Py_XDECREF(wanted);
+    }
+    Py_DECREF(owner);
+    return fits;
+}
+
+/* None: outputs are filled. Else a tensor, or a tuple or list of one for each result. outputs: what the kernel was given. */
+static int take_answer(PyObject *answer, PyObject *outputs, int count) {
+    const int is_list = PyTuple_Check(answer) || PyList_Check(answer);
+    if (answer == Py_None) return 1;
+    if (is_list ? PySequence_Size(answer) != count : count != 1) {
+        PyErr_Format(PyExc_TypeError, "a kernel fills outputs and returns None, or returns its %d results", count);
+        return 0;
+    }
+    for (int i = 0; i < count; i++) {
+        PyObject *output = PyTuple_GetItem(outputs, i), *one = is_list ? PySequence_GetItem(answer, i) : answer;
+        if (one == NULL) return 0;
+        const int done = output == Py_None || take_result(one, core_operand_tensor(output), i);
+        if (is_list) Py_DECREF(one);
+        if (!done) return 0;
+    }
+    return 1;
+}
+
 static PyObject *keywords_of(const dw_kernel_call *call, PyObject *outputs) {
     PyObject *attributes = PyObject_CallFunction(json_loads, "s", call->attributes);
     if (attributes == NULL) return NULL;
@@ -101,10 +167,7 @@ static int call_with_gil(core_context *own, const kernel *kernel, const dw_kerne
     PyObject *inputs = wrap(own, call->input_count, call->inputs), *outputs = inputs ? wrap(own, call->output_count, call->outputs) : NULL;
     PyObject *keywords = outputs ? keywords_of(call, outputs) : NULL;
     PyObject *answer = keywords ? PyObject_Call(kernel->callable, inputs, keywords) : NULL;
-    if (answer != NULL && answer != Py_None) {
-        PyErr_SetString(PyExc_TypeError, "a kernel writes its results into outputs and gives None");
-        Py_CLEAR(answer);
-    }
+    if (answer != NULL && !take_answer(answer, outputs, call->output_count)) Py_CLEAR(answer);
     if (answer != NULL) give_back(own, outputs, call->output_count, call->outputs);
     end_all(inputs);
     end_all(outputs);
@@ -225,7 +288,7 @@ static PyObject *registry_add(PyObject *object, PyObject *arguments, PyObject *k
 static PyMethodDef methods[] = {
     {"add", (PyCFunction)(void (*)(void))registry_add, METH_VARARGS | METH_KEYWORDS,
      "add(name, *, op=\"matmul\", precision=None, min_size=0, can_post=False, run): a kernel that is taken wherever it accepts, before Deepwell's own. run is the address of a "
-     "C function as in deepwell/device.h, or a callable run(*operands, outputs, op, post, attributes, threads) that fills outputs."},
+     "C function as in deepwell/device.h, or a callable run(*operands, outputs, op, post, attributes, threads) that fills outputs, or returns its results."},
     {NULL, NULL, 0, NULL},
 };
 

@@ -96,7 +96,7 @@ class Registry:
         """A kernel that is taken wherever it accepts, before Deepwell's own. precision: the format of its operands; None: any. min_size: least number of multiply-adds (of
         other ops, of elements) known when the model is made. run: the address of a C function as in deepwell/device.h, or a callable
         run(*operands, outputs, op, post, attributes, threads): operands are Operands or None, outputs a tuple of Operands that it fills, post the names of the epilogue
-        ("" unless can_post), attributes a dict ({"bt": True}; absent ones have their defaults), threads how many it may use. It gives None; what it raises
+        ("" unless can_post), attributes a dict ({"bt": True}; absent ones have their defaults), threads how many it may use. It returns None, or its result, of several a tuple; what it raises
         is what the run raises. It is called in the thread that runs, with the GIL."""
 
 class Graph:

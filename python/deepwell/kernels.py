@@ -26,7 +26,7 @@ class KernelRegistry:
         of type ``dw_status (*)(const dw_kernel_call *)`` as in ``deepwell/device.h``.
 
         A callable gets each operand as an ``Operand``: ``torch.from_dlpack(operand)`` is a tensor over it, ``.data`` and ``.scales`` are the parts of a
-        block format; it fills the tensors over ``outputs`` and returns None. For a matmul with ``attributes["bt"]`` the right operand is [n,k].
+        block format; it fills the tensors over ``outputs`` and returns None, or returns its result (of several a tuple) in their shape and dtype. For a matmul with ``attributes["bt"]`` the right operand is [n,k].
         precision: the format of the operands it takes ("f32", "mxfp8", ..); None: any. min_size: least number of multiply-adds (for other ops than
         matmul, of elements) known at plan time. can_post: it applies post lists (bias, activation) itself; others are given none."""
         run = kernel

@@ -143,7 +143,7 @@ static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_m
     TRY(engine_take_tuning(model, options->tuning, options->tuning_name, &tuning));
     TRY(engine_lower(model, fused, policy, PASS_PROBE_NONE, &lowered));
     return plan_compile(lowered, &(plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision,
-                                                .dims = options->dims, .kernels = options->kernels, .tuning = tuning}, &program->plan);
+                                                .dims = options->dims, .kernels = options->kernels, .tuning = tuning, .alone = model->alone}, &program->plan);
 }
 
 static dw_status make_step(dw_model *model, ir_graph **step, ir_graph **prelude)
@@ -205,12 +205,89 @@ static dw_status plan_by_policy(dw_model *model, const dw_model_options *options
     return status;
 }
 
+/* ---- kernels of the caller's that nothing took ---- */
+
+static bool is_taken(const plan *plan, const kernel_row *row)
+{
+    for (int i = 0; plan != NULL && i < plan->step_count; i++)
+        if (plan->steps[i].row == row) return true;
+    return false;
+}
+
+/* Why the row did not take the step; NULL: it was not asked. */
+static const char *refusal_of(const plan_step *step, const kernel_row *row)
+{
+    for (int i = 0; i < step->verdict_count; i++)
+        if (step->verdicts[i].row == row) return step->verdicts[i].reason != NULL ? step->verdicts[i].reason : "another one was chosen";
+    return NULL;
+}
+
+/* "blocks.0.mlp.up, blocks.0.mlp.down and 22 more": the steps that the row refused for that reason, each layer once, whichever plans it is in. */
+static dw_status add_layers(const plan *const plans[3], const kernel_row *row, const char *reason, arena *scratch, text *words)
+{
+    enum { NAMED = 8 };
+    map layers;
+    map_init(&layers, scratch);
+    for (int p = 0; p < 3; p++)
+        for (int i = 0; plans[p] != NULL && i < plans[p]->step_count; i++) {
+            const plan_step *step = &plans[p]->steps[i];
+            const char *refused = refusal_of(step, row), *layer = step->node->origin.module;
+            if (refused == NULL || strcmp(refused, reason) != 0) continue;
+            if (layer == NULL || layer[0] == '\0') layer = arena_printf(scratch, "%%%d", ir_out(step->node)->id);
+            if (layer == NULL) return DW_NO_MEMORY;
+            TRY(map_set(&layers, layer, scratch));
+        }
+    for (size_t i = 0; i < layers.count && i < NAMED; i++) text_printf(words, "%s%s", i > 0 ? ", " : "", layers.entries[i].key);
+    if (layers.count > NAMED) text_printf(words, " and %zu more", layers.count - NAMED);
+    return text_status(words);
+}
+
+/* Each reason once, with the layers that it is of. */
+static dw_status add_refusals(const plan *const plans[3], const kernel_row *row, arena *scratch, text *words)
+{
+    map seen;
+    map_init(&seen, scratch);
+    for (int p = 0; p < 3; p++)
+        for (int i = 0; plans[p] != NULL && i < plans[p]->step_count; i++) {
+            const char *reason = refusal_of(&plans[p]->steps[i], row);
+            if (reason == NULL || map_find(&seen, reason) != NULL) continue;
+            TRY(map_set(&seen, reason, scratch));
+            text_printf(words, "%s%s (", words->length > 0 ? "; " : "", reason);
+            TRY(add_layers(plans, row, reason, scratch, words));
+            text_add(words, ")");
+        }
+    return text_status(words);
+}
+
+static dw_status warn_unused(dw_model *model, const kernel_row *row)
+{
+    const plan *const plans[] = {model->full.plan, model->prelude.plan, model->step.plan};
+    const char *op = op_get(row->op)->name;
+    arena scratch;
+    text words;
+    for (size_t i = 0; i < COUNT_OF(plans); i++)
+        if (is_taken(plans[i], row)) return DW_OK;
+    arena_init(&scratch, model->context);
+    text_init(&words, model->context);
+    dw_status status = add_refusals(plans, row, &scratch, &words);
+    if (status == DW_OK && words.length == 0) {
+        if (row->device != model->chip.kind) text_printf(&words, "it runs on the CPU, and the model on %s", model->chip.name);
+        else text_printf(&words, "there is no %s", op);
+        status = text_status(&words);
+    }
+    if (status == DW_OK) base_log(model->context, DW_LOG_WARNING, "registered kernel %s runs no %s of graph %s: %s", row->name, op, model->captured->name, text_string(&words));
+    text_free(&words);
+    arena_free(&scratch);
+    return status;
+}
+
 dw_status engine_compile(dw_model *model, const dw_model_options *options)
 {
     pool *pool;
     TRY(engine_find_chip(model, options));
     find_alone(model, options->kernels);
     TRY(plan_by_policy(model, options));
+    for (int i = 0; model->registry != NULL && i < model->registry->count; i++) TRY(warn_unused(model, &model->registry->rows[i]));
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
     if (model->step.plan != NULL) TRY(engine_load(&model->constants, pool, &model->step));

@@ -170,6 +170,7 @@ static json_t *plan_json(const plan *plan) {
                               flops > 0 ? reference / flops : 0.0, "views", views, "steps_at_load", plan->load_count, "steps_per_run",
                               plan->step_count - plan->load_count);
     json_object_set_new(facts, "symbols", symbols_json(plan));
+    if (plan->split != NULL) json_object_set_new(facts, "split", json_string(plan->split));
     plan_binding binding;
     if (plan_binding_create(plan->context, plan, &binding) == DW_OK) {
         if (plan_bind(&binding, plan->typical) == DW_OK) json_object_set_new(facts, "workspace_bytes", json_integer((json_int_t)binding.value_bytes));

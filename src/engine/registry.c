@@ -60,13 +60,12 @@ static const char *reject_registered(const kernel_problem *problem, text *why) {
                 text_printf(why, "operand %d is %s, it takes %s", i, dw_format_name(problem->in[i]->format), dw_format_name(kernel->format));
                 return text_string(why);
             }
-    if (problem->post.count > 0 && !kernel->options.can_post) return "it applies no post list";
     if (problem->chip->kind != CHIP_CPU) return "it runs on the CPU";
     if (kernel->options.min_size > 0 && least_work(problem) < (double)kernel->options.min_size) {
         text_printf(why, "the least size is %.0f, below its minimum of %lld", least_work(problem), (long long)kernel->options.min_size);
         return text_string(why);
     }
-    return NULL;
+    return problem->post.count > 0 && !kernel->options.can_post ? "it applies no post list" : NULL;   /* the last reason: without the list it takes the rest */
 }
 
 static dw_status print_size(const kernel_run *run, text *out, dim size) {

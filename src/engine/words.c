@@ -92,6 +92,7 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
                 json_real_value(json_object_get(facts, "us")), json_real_value(json_object_get(facts, "flops")) / 1e9,
                 (double)json_integer_value(json_object_get(facts, "workspace_bytes")) / 1e3);
     text_printf(out, "  FLOPs on reference kernels: %.1f %%\n", 100 * json_real_value(json_object_get(facts, "reference_flops_share")));
+    if (member(facts, "split")[0] != '\0') text_printf(out, "  split again, as a kernel that was asked for or registered does not apply it\n%s", member(facts, "split"));
     text_printf(out, "  %-6s %-16s %-12s %-28s %9s  %s\n", "value", "op", "format", "kernel", "est. us", "module");
     json_array_foreach(json_object_get(facts, "steps"), i, step) {
         bool load = json_is_true(json_object_get(step, "at_load"));

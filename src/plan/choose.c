@@ -99,8 +99,7 @@ static bool is_of_device(const plan *plan, op_id op, const char *name)
     return false;
 }
 
-/* The kernel that "op=kernel,op=kernel" asks for of the step, or NULL. Steps at load are no matter of a GPU's kernels. */
-static dw_status asked_kernel(plan *plan, const char *kernels, const plan_step *step, const char **name)
+dw_status plan_asked_kernel(plan *plan, const char *kernels, const plan_step *step, const char **name)
 {
     const char *op = op_get(step->node->op)->name;
     *name = NULL;
@@ -165,7 +164,7 @@ static dw_status choose_step(plan *plan, const plan_options *options, arena *scr
     const char *asked;
     bool registered = false;
     plan_problem(plan, step, in, out, &problem);
-    TRY(asked_kernel(plan, options->kernels, step, &asked));
+    TRY(plan_asked_kernel(plan, options->kernels, step, &asked));
     if (asked != NULL) step->because = "asked for";
     problem.named = step->named = asked != NULL;
     if (asked == NULL && options->tuning != NULL) TRY(has_registered(plan, options->registry, &problem, &registered));

@@ -17,6 +17,12 @@ dw_status plan_new_steps(plan *plan);                    /* steps without rows, 
 /* The step runs row, which may have its weight packed. */
 dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row);
 
+/* The kernel that "op=kernel,.." asks for of the step, or NULL. Steps at load are no matter of a GPU's kernels. */
+dw_status plan_asked_kernel(plan *plan, const char *kernels, const plan_step *step, const char **name);
+
+/* split.c */
+dw_status plan_split_posts(plan *plan, const plan_options *options);
+
 /* tuning.c: *kernel is what was measured to be the fastest for the step at the typical sizes, and the step gets its variants; NULL: nothing was measured. */
 dw_status plan_take_tuned(plan *plan, const plan_tuning *tuning, arena *scratch, const kernel_problem *problem, plan_step *step, const char **kernel);
 /* Entries "16:variant,128:variant" of a row, for the step. INVALID: it has no such variant for the problem. */

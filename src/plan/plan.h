@@ -57,6 +57,7 @@ typedef struct plan {
     chip_caps chip;
     chip_caps load_chip;              /* what steps at load are chosen for: chip, or for a GPU the plainest CPU, so that any host can run them */
     const char *precision;            /* the policy in words */
+    const char *split;                /* post lists that became steps of their own, and why, a line for each; NULL: none */
     int64_t *typical;                 /* a value of each symbol, for estimates */
     plan_value *values;
     int value_count;
@@ -95,6 +96,7 @@ typedef struct plan_options {
     const char *dims;                 /* "s=128,b=2": typical sizes; may be NULL */
     const char *kernels;              /* "matmul=matmul_f32_portable,..": kernels that must be taken; may be NULL */
     const plan_tuning *tuning;        /* measured choices; may be NULL */
+    const bool *alone;                /* by op: those that no chain takes in (pass_options); may be NULL */
 } plan_options;
 
 /* Takes the graph over, also on failure. The graph must have passed ir_check. */

@@ -183,6 +183,36 @@ static void a_kernel_by_name_runs_at_all_sizes_or_is_refused(void **state) {
     }
 }
 
+static const char GATED[] =
+    "graph gated\n  symbol m 1..128\n  input x bf16[m,64]\n  param w bf16[64,64]\n  param b bf16[64]\n"
+    "  %1 = matmul x, w, b {bt=true,post=\"bias,swiglu\"} at \"mlp.gate\"\n  output y %1\n";
+
+/* cuBLASLt has no gates: asked for by name it runs the product, and one chain behind it the rest. By estimate nothing is split. */
+static void post_steps_that_a_named_kernel_lacks_run_behind_it(void **state) {
+    dw_context *context = *state;
+    static const char *const asked[] = {"matmul=cuda_matmul_cublaslt", "matmul=cuda_matmul_sm90", NULL};
+    chip_caps chip = chip_of(context, "h200");
+    chip.features |= CHIP_LIBRARIES;
+    for (size_t i = 0; i < COUNT_OF(asked); i++) {
+        ir_graph *graph;
+        plan *made;
+        ok(context, ir_parse(context, "text", GATED, strlen(GATED), NULL, &graph));
+        ok(context, plan_compile(graph, &(plan_options){.chip = &chip, .kernels = asked[i]}, &made));
+        ok(context, ir_check(made->graph));
+        if (i == 0) {
+            assert_string_equal(made->split, "  mlp.gate: post list \"swiglu\" runs behind cuda_matmul_cublaslt: of post lists it has bias, and behind it add, relu or gelu_tanh\n");
+            assert_true(made->step_count > 1);
+            assert_string_equal(made->steps[made->load_count].row->name, "cuda_matmul_cublaslt");
+            assert_int_equal(made->steps[made->load_count].post.count, 1);    /* the bias */
+            assert_int_equal(made->steps[made->step_count - 1].node->op, OP_chain);
+        } else {
+            assert_null(made->split);
+            assert_int_equal(made->step_count, 1);
+        }
+        plan_destroy(made);
+    }
+}
+
 static bool has_place(const plan_value *v) { return v->place == PLAN_WORKSPACE && v->base == NULL && v->first >= 0; }
 
 static void assert_apart(const plan_binding *binding, uint64_t seed) {
@@ -325,6 +355,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_wrong_plan_is_refused_with_its_cause, setup, teardown),
         cmocka_unit_test_setup_teardown(kernels_that_are_asked_for_are_taken_or_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_kernel_by_name_runs_at_all_sizes_or_is_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(post_steps_that_a_named_kernel_lacks_run_behind_it, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_value_that_shrinks_as_its_symbol_grows_has_room, setup, teardown),

@@ -103,10 +103,50 @@ def test_what_a_kernel_raises_is_what_the_run_raises():
     running = session(registry_of(kernel), torch.randn(32, 64))
     with pytest.raises(Own, match="no"):
         running.run((torch.randn(4, 64),))
-    with pytest.raises(TypeError, match="gives None"):
+    with pytest.raises(TypeError, match="result 0 that the kernel returned is no tensor"):
         session(registry_of(lambda *operands, **call: 1), torch.randn(32, 64)).run((torch.randn(4, 64),))
     with pytest.raises(Own):   # while a model is made: weights are computed by it
         session(registry_of(kernel, op="neg"), torch.randn(32, 64), AT_LOAD)
+
+
+def product(a, b):
+    return torch.from_dlpack(a) @ torch.from_dlpack(b).T
+
+
+@pytest.mark.parametrize("kernel", [
+    lambda x, w, *, outputs, **call: product(x, w),
+    lambda x, w, *, outputs, **call: (product(x, w),),
+    lambda x, w, *, outputs, **call: [torch.from_dlpack(w).matmul(torch.from_dlpack(x).T).T],      # columns first
+    lambda x, w, *, outputs, **call: torch.matmul(torch.from_dlpack(x), torch.from_dlpack(w).T, out=torch.from_dlpack(outputs[0])),
+    lambda x, w, *, outputs, **call: product(x, w).numpy(),
+])
+def test_a_kernel_may_return_its_result(kernel):
+    weight, x = torch.randn(32, 64), torch.randn(4, 64)
+    (y,) = session(registry_of(kernel), weight).run((x,))
+    torch.testing.assert_close(y, -(x @ weight.T))
+
+
+def test_what_is_returned_has_the_results_shape_and_dtype():
+    weight, x = torch.randn(32, 64), torch.randn(4, 64)
+    for kernel, message in ((lambda x, w, **call: product(x, w).T, r"is f32 \(32, 4\), it should be f32 \(4, 32\)"),
+                            (lambda x, w, **call: product(x, w).to(torch.bfloat16), r"is bf16 \(4, 32\), it should be f32 \(4, 32\)")):
+        with pytest.raises(deepwell.Mismatch, match=message):
+            session(registry_of(kernel), weight).run((x,))
+    with pytest.raises(TypeError, match="returns its 1 results"):
+        session(registry_of(lambda x, w, **call: (product(x, w), 0)), weight).run((x,))
+
+
+def test_two_results_are_returned_as_a_tuple():
+    text = "graph top\n  input x f32[4,9]\n  %1, %2 = topk x {axis=1,length=2,largest=true}\n  output v %1\n  output i %2\n"
+
+    def kernel(x, *, attributes, **call):
+        return tuple(torch.topk(torch.from_dlpack(x), attributes["length"]))
+
+    x = torch.randn(4, 9)
+    running = _core.Session(_core.Model(_core.Graph.text("top", text, []), registry=registry_of(kernel, op="topk")))
+    values, indices = running.run((x,))
+    expected = torch.topk(x, 2)
+    assert torch.equal(values, expected.values) and torch.equal(indices, expected.indices)
 
 
 def test_operands_at_load_are_copies_that_may_be_kept():
@@ -206,3 +246,33 @@ def test_what_cannot_be_added_is_refused():
     registry.add("mine", run=print)
     with pytest.raises(deepwell.Invalid, match="already"):
         registry.add("mine", run=print)
+
+
+def mlp():
+    return torch.nn.Sequential(torch.nn.Linear(64, 256), torch.nn.GELU(), torch.nn.Linear(256, 64)).eval()
+
+
+def test_a_kernel_that_applies_no_bias_and_no_activation_runs_each_product():
+    calls = []
+
+    def kernel(x, w, *, outputs, post, **call):
+        calls.append((x.format, post, outputs[0].shape))
+        return decoded(x) @ decoded(w).T
+
+    registry = deepwell.KernelRegistry()
+    registry.register("custom_gemm", kernel, precision="mxfp8", min_size=1024)
+    model, x = mlp(), torch.randn(5, 64)
+    own, plain = deepwell.optimize(model, precision="mxfp8", kernel_registry=registry), deepwell.optimize(model, precision="mxfp8")
+    with torch.no_grad():
+        y, expected = own(x), plain(x)
+    assert calls == [("mxfp8", "", (5, 256)), ("mxfp8", "", (5, 64))]
+    assert (y - expected).norm() < 1e-2 * expected.norm()      # a sum in another order may round an activation another way
+    assert '0: post list "bias,gelu" runs behind custom_gemm: it applies no post list' in own.deepwell.explain()
+
+
+def test_a_kernel_that_nothing_takes_is_warned_of():
+    registry = deepwell.KernelRegistry()
+    registry.register("custom_gemm", lambda *operands, **call: None, precision="nvfp4", min_size=1024)
+    own = deepwell.optimize(mlp(), precision="mxfp8", kernel_registry=registry)
+    with pytest.warns(deepwell.DeepwellWarning, match=r"registered kernel custom_gemm runs no matmul of graph \w+: operand 0 is mxfp8, it takes nvfp4 \(0, 2\)"), torch.no_grad():
+        own(torch.randn(5, 64))

@@ -13,7 +13,7 @@ FEW = (("rtx5090", "nvfp4"), ("rtx5090", "bf16"), ("rtxpro6000", "mxfp8"), ("gb1
 
 def generate(precision, device):
     done = subprocess.run([COMMAND, "generate", MODEL, "--precision", precision, "--device", device, "--prompt", "And", "--tokens", "2"], capture_output=True, text=True)
-    return done.stdout if done.returncode == 0 else done.stderr
+    return done.returncode == 0, done.stdout if done.returncode == 0 else done.stderr
 
 
 if "IMAGE" not in open(os.path.join(BUILD, "images", "images.def")).read():
@@ -27,9 +27,10 @@ if sys.argv[1:] == ["--all"]:
 expected, wrong = {}, 0
 for chip, precision in runs:
     if precision not in expected:
-        expected[precision] = generate(precision, "cpu")
-    text = generate(precision, f"sim:{chip}")
-    same = text == expected[precision]
+        done, expected[precision] = generate(precision, "cpu")
+        assert done, expected[precision]
+    done, text = generate(precision, f"sim:{chip}")
+    same = done and text == expected[precision]
     wrong += not same
     print(f"sim:{chip}, {precision}: {text.strip()!r}" + ("" if same else f", the CPU says {expected[precision].strip()!r}"), flush=True)
 sys.exit(wrong > 0)

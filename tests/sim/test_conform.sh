@@ -35,6 +35,6 @@ export program driver folder
     for seed in $seeds; do echo "h200:$seed ${lines[*]-}"; done     # the longest first
     [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do echo "b200:$seed tests/conform/matmul.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 --kernel cuda_matmul_stream tests/conform/matmul.txt"
-    [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 --kernel cuda_grouped_stream tests/conform/grouped.txt"
+    [ ${#lines[@]} -gt 0 ] || echo "rtx5090:3 --kernel cuda_grouped_stream tests/conform/grouped.txt"
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:7 tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
 } | xargs -P 2 -I{} bash -c 'one {}'
