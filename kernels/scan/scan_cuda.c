@@ -1,4 +1,4 @@
-/* cumsum, sort, topk and bincount on a GPU: the host half of scan.cu and scan_blocks.cu. */
+/* cumsum, sort, topk and bincount on a GPU: the host half of scan.cu, scan_blocks.cu and topk_rows.cu. */
 #include "kernels/scan/scan_cuda.h"
 
 #include "kernels/common/cuda/host.h"
@@ -7,10 +7,19 @@
 
 const char *scan_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-/* The share of the bandwidth is an H200's: 1.6 TB/s of cumsum; of sort and topk 49 to 114 ps an element, where lines are many. */
+/* Is it a topk of lines that are short enough for a warp? */
+static bool has_short_lines(const kernel_problem *problem) {
+    int64_t count, length;
+    const int axis = (int)op_attr_int(problem->attrs, OP_ATTR_axis);
+    if (problem->op->id != OP_topk || !dim_is_constant(problem->in[0]->dims[axis], &count) || !dim_is_constant(problem->out[0]->dims[axis], &length)) return false;
+    return count <= TOPK_COUNT && length <= TOPK_LENGTH;
+}
+
+/* The share of the bandwidth is an H200's: 1.6 TB/s of cumsum; of sort and topk 49 to 114 ps an element, where lines are many. Of short lines it is a guess. */
 double scan_cuda_cost(const kernel_problem *problem) {
     const op_id id = problem->op->id;
     if (!chip_has(problem->chip, CHIP_tma)) return cuda_cost(problem);
+    if (has_short_lines(problem)) return kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.1);
     return id == OP_sort || id == OP_topk ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.012) : id == OP_cumsum ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.33) : cuda_cost(problem);
 }
 
@@ -157,6 +166,17 @@ static dw_status add_merges(const kernel_run *run, kernel_launcher *launcher, co
     return DW_OK;
 }
 
+/* The entry for a topk whose lines a warp each takes; NULL: it is none. */
+static const char *topk_rows_entry(const kernel_run *run, int64_t count, int64_t length) {
+    static const struct { int64_t count; const char *entry; } entries[] = {{64, "scan_topk_64"}, {128, "scan_topk_128"}, {256, "scan_topk_256"}, {TOPK_COUNT, "scan_topk_512"}};
+    const dw_format format = run->call.in[0]->format;
+    const bool has_keys = num_info(format)->class == NUM_FLOAT ? format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16 : dw_format_bits(format) <= 32;
+    if (run->call.op->id != OP_topk || !chip_has(run->chip, CHIP_tma) || length > TOPK_LENGTH || !has_keys) return NULL;
+    for (size_t i = 0; i < COUNT_OF(entries); i++)
+        if (count <= entries[i].count) return entries[i].entry;
+    return NULL;
+}
+
 static dw_status shape_order(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     order_arguments *arguments = cuda_launch(&launch, "scan", "scan_order", sizeof *arguments);
@@ -178,7 +198,8 @@ static dw_status shape_order(const kernel_run *run, kernel_launcher *launcher) {
     arguments->descending = op_attr_bool(run->call.attrs, is_topk ? OP_ATTR_largest : OP_ATTR_descending);
     if (arguments->nest.count == 0 || arguments->length == 0) return DW_OK;
     const order_plan plan = plan_order(run);
-    if (plan.in_tiles) {
+    const char *by_warps = topk_rows_entry(run, arguments->count, arguments->length);
+    if (by_warps == NULL && plan.in_tiles) {
         const sort_arguments common = {.nest = arguments->nest, .values_step = arguments->values_step, .x_step = arguments->x_step, .indices_step = arguments->indices_step,
                                        .descending = arguments->descending};
         return plan.in_rounds || plan.count <= SORT_TILE ? add_rounds(run, launcher, &plan, &common) : add_merges(run, launcher, &plan, &common);
@@ -186,7 +207,12 @@ static dw_status shape_order(const kernel_run *run, kernel_launcher *launcher) {
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->values);
     cuda_take_array(&launch, run, 0, &arguments->x);
     cuda_take_array(&launch, run, KERNEL_RESULT + 1, &arguments->indices);
-    cuda_grid_items(&launch, arguments->nest.count * arguments->count);
+    if (by_warps != NULL) {
+        launch.image = "topk_rows";
+        launch.entry = by_warps;
+        launch.overlaps = true;
+    }
+    cuda_grid_items(&launch, arguments->nest.count * (by_warps != NULL ? 32 : arguments->count));
     return launcher->add(launcher, &launch);
 }
 

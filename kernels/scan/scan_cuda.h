@@ -18,6 +18,9 @@ typedef struct order_arguments {
     int32_t descending;
 } order_arguments;
 
+/* By warps (topk_rows.cu): lines of so many elements at most, of which so many are asked for. */
+enum { TOPK_COUNT = 512, TOPK_LENGTH = 32 };
+
 /* In tiles (scan_blocks.cu). */
 enum { SORT_TILE = 4096, SORT_THREADS = 512, SORT_PAIR_BYTES = 12 };
 

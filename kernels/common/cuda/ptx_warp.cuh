@@ -11,4 +11,11 @@ PTX uint32_t redux_max(uint32_t x) {
     return y;
 }
 
+/* The least of the 32. */
+PTX uint32_t redux_min(uint32_t x) {
+    uint32_t y;
+    asm volatile("redux.sync.min.u32 %0, %1, 0xffffffff;" : "=r"(y) : "r"(x));
+    return y;
+}
+
 #endif
