@@ -57,7 +57,8 @@ static bool global_range(struct sim_async *a, uint64_t address, size_t bytes, bo
     if (!sim_reach(a->warp, a->op, a->lane, PTX_GLOBAL, address, bytes, 1, write ? SIM_WRITE : SIM_READ, place)) return false;
     if (a->early && !sim_check_early(a->warp, a->op, a->lane, place, bytes, address, write ? SIM_WRITE : SIM_READ, true)) return false;
     if (!write && !sim_check_written(a->warp, a->op, a->lane, place, bytes, address)) return false;
-    return sim_check_race(a->warp, a->op, a->lane, place, bytes, address, write ? SIM_WRITE : SIM_READ, false);
+    if (write && a->bytes_masked != 0) return true;   /* which bytes it writes is not followed */
+    return sim_check_race(a->warp, a->op, a->lane, place, bytes, address, !write ? SIM_READ : a->reduces ? SIM_ATOMIC : SIM_WRITE, false);
 }
 
 static uint64_t combine_integers(const sim_op *op, uint64_t a, uint64_t b, bool is_signed, bool wide) {

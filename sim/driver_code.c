@@ -1,5 +1,6 @@
 /* The driver's calls on code: libraries, kernels, their attributes, and launches. */
 #include "driver.h"
+#include "race.h"
 
 #include <stdlib.h>
 
@@ -349,10 +350,10 @@ static void print_text(void *user, const char *text) {
 }
 
 /* Space to note who touched what. */
-static void watch_races(void) {
+static void watch_races(uint64_t epoch) {
     for (size_t i = 0; i < sim_driver.memory.count; i++) {
-        sim_allocation *a = sim_driver.memory.allocations[i];
-        if (a->touched == NULL && !a->read_only) a->touched = calloc(a->bytes / 4 + 1, sizeof *a->touched);
+        if (race_must_clear(epoch)) race_clear(sim_driver.memory.allocations[i]);
+        race_watch(sim_driver.memory.allocations[i]);
     }
 }
 
@@ -394,7 +395,7 @@ cuda_result driver_execute(const driver_launch *launch, const driver_overlap *ov
     bool traced;
     if (sim_trace_launch(&sim_driver.trace, &l, &traced) != DW_OK) return driver_fail(DW_NOT_FOUND, CUDA_INVALID_VALUE);
     if (traced) l.trace = &sim_driver.trace;
-    if (sim_driver.options.races && !l.code->talks && (uint64_t)l.grid[0] * l.grid[1] * l.grid[2] > 1) watch_races();
+    if (sim_driver.options.races && (uint64_t)l.grid[0] * l.grid[1] * l.grid[2] > 1) watch_races(l.epoch);
     l.digests = sim_driver.digest[0] != '\0';
     dw_status status = sim_run(&l);
     if (barrier != 0) sim_memory_release(&sim_driver.memory, barrier);

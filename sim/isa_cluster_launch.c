@@ -15,7 +15,7 @@ static sim_flow do_try_cancel(sim_warp *w, const sim_op *op, uint32_t mask) {
         int lane = __builtin_ctz(left);
         uint32_t words[4] = {0, 0, 0, RESPONSE_MARK};
         if (l->next < l->count) {
-            uint64_t index = l->next++;
+            uint64_t index = sim_launch_order(l, l->next++);
             words[0] = (uint32_t)(index % per_x) * l->cluster[0];
             words[1] = (uint32_t)(index / per_x % per_y) * l->cluster[1];
             words[2] = (uint32_t)(index / per_x / per_y) * l->cluster[2];

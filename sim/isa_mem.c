@@ -1,6 +1,7 @@
 /* Loads, stores, atomics and asynchronous copies of single threads (PTX ISA 9.7.9.8 to 12, 9.7.9.25, 9.7.13.5 to 7). */
 #include "decode.h"
 #include "order.h"
+#include "race.h"
 #include "lanes.h"
 #include "num/num.h"
 #include "real.h"
@@ -78,7 +79,9 @@ static void put_lanes(sim_warp *w, const sim_op *op, uint32_t mask, const uint8_
 }
 
 static bool check_read(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address) {
-    if (!sim_check_written(w, op, lane, place, bytes, address) || !sim_check_race(w, op, lane, place, bytes, address, SIM_READ, false)) return false;
+    if (!sim_check_written(w, op, lane, place, bytes, address)) return false;
+    if (place->space == PTX_GLOBAL && !is_plain(op)) race_strong_read(w, address, sim_has(&op->mods, SIM_MOD_acquire));
+    else if (!sim_check_race(w, op, lane, place, bytes, address, SIM_READ, false)) return false;
     if (place->space != PTX_SHARED) return true;
     for (size_t i = 0; i < bytes && w->launch->code->cancels; i++) place->shadow[i] |= (place->shadow[i] & SHADOW_RESPONSE) != 0 ? SHADOW_READ : 0;
     if (is_plain(op)) return place->cta != w->cta || order_read(w, op, lane, place->offset, bytes, false);
@@ -91,7 +94,7 @@ static bool check_read(sim_warp *w, const sim_op *op, int lane, const sim_place 
 static bool read_piece(sim_warp *w, const sim_op *op, int first, int lanes, uint64_t address, size_t bytes, size_t each, sim_place *place) {
     bool shared = op->space == PTX_SHARED;
     sim_allocation *a = w->last;
-    if ((address & (each - 1)) != 0 || (shared && !is_plain(op))) return false;
+    if ((address & (each - 1)) != 0 || !is_plain(op)) return false;
     if (shared) {
         sim_cta *cta = w->cta;
         uint64_t at = (uint32_t)address;
@@ -186,7 +189,8 @@ static sim_flow do_st(sim_warp *w, const sim_op *op, uint32_t mask) {
         }
         if (place.space == PTX_GLOBAL) {
             bool same = (place.shadow[0] & SHADOW_WRITTEN) != 0 && memcmp(place.bytes, value, bytes) == 0;
-            if (!sim_check_race(w, op, lane, &place, bytes, address, SIM_WRITE, same)) return SIM_STOP;
+            if (!sim_check_race(w, op, lane, &place, bytes, address, is_plain(op) ? SIM_WRITE : SIM_ATOMIC, same)) return SIM_STOP;
+            if (!is_plain(op)) race_strong_write(w, address, sim_has(&op->mods, SIM_MOD_release));
         }
         if (place.space == PTX_SHARED) {
             if (in_flight(w, op, lane, &place, bytes, address)) return SIM_STOP;
@@ -219,10 +223,13 @@ static uint16_t half_sum(uint16_t a, uint16_t b, bool bf16) {
     return isnan(sum) ? 0x7fff : (uint16_t)num_encode(bf16 ? DW_FORMAT_bf16 : DW_FORMAT_f16, sum, false);
 }
 
+static bool nan64(uint64_t bits) { return (bits & INT64_MAX) > 0x7ff0000000000000ull; }
+
+/* A NaN of .f64 stays: in global memory b's before that which was there, even a signalling one; in shared memory that which was there first, and quiet (an H200's). */
 static uint64_t float_sum(const sim_op *op, uint64_t old, uint64_t b, ptx_space space) {
     float x, y;
     switch (op->type) {
-    case PTX_f64: return f64_bits(f64_from(old) + f64_from(b));
+    case PTX_f64: return nan64(old) || nan64(b) ? (space == PTX_GLOBAL ? (nan64(b) ? b : old) : (nan64(old) ? old : b) | 0x0008000000000000ull) : f64_bits(f64_from(old) + f64_from(b));
     case PTX_f16: return half_sum((uint16_t)old, (uint16_t)b, false);
     case PTX_bf16: return half_sum((uint16_t)old, (uint16_t)b, true);
     case PTX_f16x2: case PTX_bf16x2:
@@ -267,6 +274,15 @@ uint64_t sim_combine(const sim_op *op, uint64_t old, uint64_t b, ptx_space space
     }
 }
 
+/* An atomic operation on global memory: a race, or an order of CTAs? false: a finding. */
+static bool change_global(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address) {
+    const bool both = sim_has(&op->mods, SIM_MOD_acq_rel);
+    if (!sim_check_race(w, op, lane, place, bytes, address, SIM_ATOMIC, false)) return false;
+    race_strong_read(w, address, both || sim_has(&op->mods, SIM_MOD_acquire));
+    race_strong_write(w, address, both || sim_has(&op->mods, SIM_MOD_release));
+    return true;
+}
+
 /* rows: [count] results or SIM_NO_ROW, [count] values, and the row of c for cas. extra: members of the values. */
 static sim_flow do_atom(sim_warp *w, const sim_op *op, uint32_t mask) {
     size_t size = op->bytes, bytes = size * op->count, row = size < 2 ? 2 : size;
@@ -277,6 +293,7 @@ static sim_flow do_atom(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (!sim_reach(w, op, lane, op->space, address, bytes, bytes, SIM_ATOMIC, &place)) return SIM_STOP;
         if (op->small != SIM_MOD_exch && !sim_check_written(w, op, lane, &place, bytes, address)) return SIM_STOP;
         order_through(w);
+        if (place.space == PTX_GLOBAL && !change_global(w, op, lane, &place, bytes, address)) return SIM_STOP;
         for (int k = 0; k < op->count; k++) {
             uint8_t *at = place.bytes + (size_t)k * size, old_bytes[16];
             const uint8_t *value = (const uint8_t *)sim_row(w, op->rows[op->count + k]) + (size_t)lane * row;
@@ -482,12 +499,11 @@ sim_handler select_cp_async_wait(sim_decoding *d) {
     return do_wait;
 }
 
-/* ---- fences: execution is in order; what they tell is that CTAs may talk ---- */
+/* ---- fences: execution is in order; they tell that CTAs may talk, and order what they did ---- */
 
 static sim_flow do_fence(sim_warp *w, const sim_op *op, uint32_t mask) {
-    (void)w;
-    (void)op;
     (void)mask;
+    if (!sim_has(&op->mods, SIM_MOD_cta)) race_fence(w);
     return SIM_NEXT;
 }
 

@@ -1,6 +1,7 @@
 /* Barriers of the warp, the CTA and the cluster (PTX ISA 9.7.13.1 to 3). */
 #include "decode.h"
 #include "order.h"
+#include "race.h"
 
 static int count_bits(uint32_t mask) { return __builtin_popcount(mask); }
 
@@ -240,7 +241,10 @@ static sim_flow do_cluster_arrive(sim_warp *w, const sim_op *op, uint32_t mask) 
         w->cluster_phase[i] = cluster->phase + 1;
     }
     order_through(w);
-    if (cluster->cta_count > 1 && !sim_has(&op->mods, SIM_MOD_relaxed)) sim_mbarriers_tell(w->cta);
+    if (cluster->cta_count > 1 && !sim_has(&op->mods, SIM_MOD_relaxed)) {
+        sim_mbarriers_tell(w->cta);
+        race_cluster_release(w);
+    }
     cluster->arrived += (uint32_t)count_bits(mask);
     sim_release_cluster(cluster);
     return SIM_NEXT;
@@ -262,6 +266,7 @@ static sim_flow do_cluster_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (mask >> i & 1) w->cluster_phase[i] = 0;
     }
     order_through(w);
+    race_cluster_acquire(w);
     return SIM_NEXT;
 }
 

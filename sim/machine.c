@@ -3,6 +3,7 @@
 #include "call.h"
 #include "decode.h"
 #include "order.h"
+#include "race.h"
 #include "tmem.h"
 #include "trace.h"
 
@@ -99,10 +100,15 @@ static uint64_t special_value(const sim_warp *w, int what, int lane) {
     case SPECIAL_nclusterid_x: return l->grid[0] / l->cluster[0];
     case SPECIAL_nclusterid_y: return l->grid[1] / l->cluster[1];
     case SPECIAL_nclusterid_z: return l->grid[2] / l->cluster[2];
-    case SPECIAL_explicit_cluster: return l->code->function->explicit_cluster;
+    case SPECIAL_explicit_cluster: return l->code->function->explicit_cluster || c->cluster->cta_count > 1;
     case SPECIAL_dynamic_smem: return l->dynamic_shared;
-    case SPECIAL_total_smem: return c->shared_bytes - SIM_SHARED_RESERVED;
+    case SPECIAL_total_smem: return base_align_up(c->shared_bytes - SIM_SHARED_RESERVED, 128);   /* the unit it is allocated in */
     case SPECIAL_aggr_smem: return c->shared_bytes;
+    case SPECIAL_reserved_cap: return SIM_SHARED_RESERVED;
+    case SPECIAL_reserved_end: return 0x120;   /* of an H200's driver (580.159.04) */
+    case SPECIAL_reserved_begin: case SPECIAL_reserved_0: case SPECIAL_reserved_1: return 0;
+    case SPECIAL_tid_w: case SPECIAL_ntid_w: case SPECIAL_ctaid_w: case SPECIAL_nctaid_w: return 0;
+    case SPECIAL_cluster_ctaid_w: case SPECIAL_cluster_nctaid_w: case SPECIAL_clusterid_w: case SPECIAL_nclusterid_w: return 0;
     case SPECIAL_clock: case SPECIAL_clock64: case SPECIAL_globaltimer: return clock;
     case SPECIAL_envreg1: return l->grid_barrier >> 32;
     case SPECIAL_envreg2: return (uint32_t)l->grid_barrier;
@@ -149,6 +155,7 @@ static void free_cluster(sim_cluster *cluster) {
         free(cta->shared);
         free(cta->shared_shadow);
         order_free(cta);
+        race_free(cta);
         free(cta->tensor_reads);
         tmem_free(cta);
     }
@@ -201,6 +208,7 @@ static bool start_cta(sim_cluster *cluster, int rank, const uint32_t first[3]) {
     }
     memset(cta->shared, 0xcd, cta->shared_bytes);
     order_start(cta);
+    race_start(cta);
     for (int i = 0; i < SIM_BARRIERS; i++) cta->barriers[i].all = true;
     for (int i = 0; i < cta->warp_count; i++) {
         if (!start_warp(cta, i, threads)) return false;
@@ -324,11 +332,11 @@ static bool is_stuck(sim_cluster *cluster) {
     return true;
 }
 
-/* True when it is over. */
+/* True when it is over. A turn of so many passes ends with one that changes nothing: whoever polls lets other clusters go first. */
 static bool run_turn(sim_cluster *cluster, uint64_t passes) {
     sim_launch *l = cluster->launch;
     for (uint64_t pass = 0; pass < passes; pass++) {
-        uint64_t before = cluster->executed;
+        const uint64_t before = cluster->executed, changes = cluster->changes + l->outside;
         if (atomic_load(&l->stop_at) < cluster->index) cluster->stopped = true;
         bool progress = run_pass(cluster);
         uint64_t total = atomic_fetch_add(&l->executed, cluster->executed - before) + cluster->executed - before;
@@ -346,6 +354,7 @@ static bool run_turn(sim_cluster *cluster, uint64_t passes) {
                      "(option budget=)", (unsigned long long)total, (unsigned long long)l->options->budget);
             return true;
         }
+        if (passes < UINT64_MAX && cluster->changes + l->outside == changes) return false;
     }
     return false;
 }
@@ -369,13 +378,25 @@ static void out_of_memory(sim_launch *l, uint64_t index) {
     pthread_mutex_unlock(&l->lock);
 }
 
+static uint64_t common_divisor(uint64_t a, uint64_t b) { return b == 0 ? a : common_divisor(b, a % b); }
+
+uint64_t sim_launch_order(const sim_launch *l, uint64_t number) {
+    const uint64_t first = number / l->resident * l->resident, count = l->count - first < l->resident ? l->count - first : l->resident;
+    if (l->options->seed == 0 || count < 2) return number;
+    const uint64_t chance = sim_mix(sim_mix(l->options->seed, first + 1), l->epoch);
+    uint64_t step = 1 + (chance >> 32) % (count - 1);
+    while (common_divisor(step, count) != 1) step++;
+    return first + ((number - first) * step + chance) % count;
+}
+
 static void run_alone(void *argument, int64_t task, int worker) {
     (void)worker;
     sim_launch *l = argument;
-    if (atomic_load(&l->stop_at) < (uint64_t)task) return;
-    sim_cluster *cluster = start_cluster(l, (uint64_t)task);
+    const uint64_t index = sim_launch_order(l, (uint64_t)task);
+    if (atomic_load(&l->stop_at) < index) return;
+    sim_cluster *cluster = start_cluster(l, index);
     if (cluster == NULL) {
-        out_of_memory(l, (uint64_t)task);
+        out_of_memory(l, index);
         return;
     }
     run_turn(cluster, UINT64_MAX);
@@ -383,15 +404,17 @@ static void run_alone(void *argument, int64_t task, int worker) {
 }
 
 /* As many at a time as the chip would hold; another is started when those that run do not end within their turns. */
-static dw_status run_by_turns(sim_launch *l, size_t resident) {
+static dw_status run_by_turns(sim_launch *l) {
+    const size_t resident = (size_t)(l->resident < l->count ? l->resident : l->count);
     sim_cluster **running = calloc(resident, sizeof *running);
     if (running == NULL) return base_fail(l->context, DW_NO_MEMORY, "no memory for %zu clusters at a time", resident);
     size_t active = 0;
     while ((active > 0 || l->next < l->count) && !l->finding.made) {
         if (active < resident && l->next < l->count) {
-            running[active] = start_cluster(l, l->next);
+            const uint64_t index = sim_launch_order(l, l->next);
+            running[active] = start_cluster(l, index);
             if (running[active] == NULL) {
-                out_of_memory(l, l->next);
+                out_of_memory(l, index);
                 break;
             }
             active++;
@@ -465,10 +488,12 @@ dw_status sim_run(sim_launch *l) {
     dw_status status = DW_OK;
     l->next = 0;
     l->count = count;
-    if (l->code->talks || l->code->cancels) status = run_by_turns(l, resident < count ? resident : (size_t)count);
+    l->resident = resident;
+    if (l->code->talks || l->code->cancels) status = run_by_turns(l);
     else pool_run(workers, (int64_t)count, run_alone, l);
     if (status == DW_OK) sim_check_waited(l);
     pthread_mutex_destroy(&l->lock);
+    race_end(l);
     free(l->maps);
     l->maps = NULL;
     if (status == DW_OK && l->finding.made) status = base_fail(l->context, DW_INVALID, "%s", l->finding.text);

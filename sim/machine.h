@@ -182,7 +182,7 @@ typedef struct sim_allocation {
     sim_origin origin;
     uint8_t *host, *shadow;
     void *owned;                     /* what holds the bytes; NULL of registered memory */
-    _Atomic uint64_t *touched;       /* per 4 bytes: launch, writing CTA, reading CTA; NULL until a launch looks for races */
+    struct sim_cell *cells;          /* per 4 bytes: who wrote and read them (race.h); NULL until a launch looks for races */
     _Atomic uint32_t *writers;       /* per 16 bytes: the last launch that wrote there, of those that overlap (early.c); NULL until there is one */
     bool read_only;
     char name[48];                   /* of a variable, or "" */
@@ -216,7 +216,7 @@ typedef enum sim_access { SIM_READ, SIM_WRITE, SIM_ATOMIC } sim_access;
 bool sim_reach(sim_warp *w, const sim_op *op, int lane, ptx_space space, uint64_t address, size_t bytes, size_t align, sim_access access, sim_place *place);
 /* Are these bytes written? Else a finding, and false. */
 bool sim_check_written(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address);
-/* Has another CTA touched these bytes of global memory in this launch? Else notes that this one did. false: a finding. */
+/* Did another CTA touch these bytes of global memory in this launch, with nothing that orders the two (race.c)? Else notes that this one did. false: a finding. */
 bool sim_check_race(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address, sim_access access, bool same_value);
 /* The same of a read, without a finding. */
 bool sim_may_read(sim_warp *w, const sim_place *place, size_t bytes);
@@ -321,6 +321,7 @@ struct sim_cta {
     sim_barrier barriers[SIM_BARRIERS];
     int registers_free;           /* that its warps gave back: so many for each lane of one warp */
     struct sim_order *order;      /* of its warps (order.c), or NULL */
+    struct sim_cta_race *race;    /* of it and other CTAs in global memory (race.c), or NULL */
     struct sim_tmem *tmem;        /* NULL until it is used (tmem.c) */
     size_t maps_seen;             /* so many of the launch's written tensor maps came before the last fence.proxy.tensormap */
     uint16_t *tensor_reads;       /* per 16 bytes of shared memory: operations of tensor cores that may still read them; NULL until there is one */
@@ -333,6 +334,7 @@ struct sim_cluster {
     uint64_t index;
     uint32_t arrived;             /* threads at the cluster's barrier */
     uint64_t phase;
+    uint32_t released[SIM_MAX_CLUSTER];   /* the times of its CTAs when they last released what they did to the others (race.c) */
     uint64_t order;               /* of the seeded choices */
     uint64_t executed;
     bool done, stopped;
@@ -396,14 +398,18 @@ struct sim_launch {
     size_t map_count;
     bool digests;                 /* digest is made: of what products read, and where they write */
     _Atomic uint64_t digest;
-    uint64_t next, count;         /* clusters run by turns: the next one to be launched, and how many there are */
+    uint64_t next, count;         /* clusters run by turns: how many were launched, and how many there are */
+    uint64_t resident;            /* so many the chip holds at a time */
     uint64_t outside;             /* changes of global memory; counted where CTAs talk, which run in one thread */
     void (*print)(void *user, const char *text);
     void *print_user;
     struct sim_trace *trace;      /* of one of its warps; NULL: of none */
+    struct sim_race *race;        /* what ordered accesses hand on (race.c); NULL until there is something */
     pthread_mutex_t lock;         /* of the finding, and of maps */
 };
 
+/* The cluster that is launched as the n-th: the seed changes the order of those that the chip may hold at a time, so that the first of them never wait for a later one alone. */
+uint64_t sim_launch_order(const sim_launch *launch, uint64_t number);
 /* Runs to the end. UNSUPPORTED, LIMIT: the launch is not possible. INVALID: a finding ended it, whose text is the message. */
 dw_status sim_run(sim_launch *launch);
 

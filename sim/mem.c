@@ -1,6 +1,6 @@
 /* Memory: device allocations with their shadow, the windows of generic addresses, and the checks of every access: bounds, alignment, whether what is
  * read was ever written, and whether two CTAs touch the same bytes without order between them. */
-#include "machine.h"
+#include "race.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -14,7 +14,7 @@ void sim_memory_init(sim_memory *m, dw_context *context, size_t limit) { *m = (s
 static void free_allocation(sim_allocation *a) {
     free(a->owned);
     free(a->shadow);
-    free((void *)a->touched);
+    race_clear(a);
     free((void *)a->writers);
     free(a);
 }
@@ -255,65 +255,6 @@ bool sim_check_written(sim_warp *w, const sim_op *op, int lane, const sim_place 
         sim_find(w, op, lane, "reads %zu bytes of %s memory at 0x%" PRIx64 ", where byte %zu was never written%s%s: %s", bytes, ptx_space_names[place->space], address, i,
                  place->allocation != NULL && place->allocation->name[0] != '\0' ? ", of variable " : "", place->allocation != NULL ? place->allocation->name : "", hint);
         return false;
-    }
-    return true;
-}
-
-/* ---- races ---- */
-
-enum { CTA_BITS = 21, MANY_READERS = (1 << CTA_BITS) - 1 };
-
-static bool find_race(sim_warp *w, const sim_op *op, int lane, uint64_t address, sim_access access, uint64_t writer, uint64_t reader) {
-    char other[64] = "several CTAs read";
-    if (writer != 0) snprintf(other, sizeof other, "CTA %" PRIu64 " (linear) wrote", writer - 1);
-    else if (reader != MANY_READERS) snprintf(other, sizeof other, "CTA %" PRIu64 " (linear) read", reader - 1);
-    sim_find(w, op, lane, "%s global memory at 0x%" PRIx64 ", which %s in the same launch, with nothing that orders them: a race", verb(access), address, other);
-    return false;
-}
-
-bool sim_may_read(sim_warp *w, const sim_place *place, size_t bytes) {
-    sim_allocation *a = place->allocation;
-    if (a == NULL || a->touched == NULL || w->launch->code->talks) return true;
-    uint64_t self = w->cta->linear + 1, epoch = w->launch->epoch & 0x3fffff;
-    if (self >= MANY_READERS) return true;
-    for (uint64_t cell = place->offset / 4; cell <= (place->offset + bytes - 1) / 4; cell++) {
-        uint64_t old = atomic_load_explicit(&a->touched[cell], memory_order_relaxed), fresh;
-        do {
-            bool now = old >> (2 * CTA_BITS) == epoch;
-            uint64_t writer = now ? old >> CTA_BITS & MANY_READERS : 0, reader = now ? old & MANY_READERS : 0;
-            if (writer != 0 && writer != self) return false;
-            if (reader == self || reader == MANY_READERS) break;
-            fresh = epoch << (2 * CTA_BITS) | writer << CTA_BITS | (reader == 0 ? self : MANY_READERS);
-        } while (!atomic_compare_exchange_weak_explicit(&a->touched[cell], &old, fresh, memory_order_relaxed, memory_order_relaxed));
-    }
-    return true;
-}
-
-bool sim_check_race(sim_warp *w, const sim_op *op, int lane, const sim_place *place, size_t bytes, uint64_t address, sim_access access, bool same_value) {
-    sim_allocation *a = place->allocation;
-    if (a == NULL || a->touched == NULL || w->launch->code->talks) return true;
-    uint64_t self = w->cta->linear + 1, epoch = w->launch->epoch & 0x3fffff;
-    if (self >= MANY_READERS) return true;
-    for (uint64_t cell = place->offset / 4; cell <= (place->offset + bytes - 1) / 4; cell++) {
-        _Atomic uint64_t *at = &a->touched[cell];
-        uint64_t old = atomic_load_explicit(at, memory_order_relaxed), fresh;
-        do {
-            uint64_t writer = old >> CTA_BITS & MANY_READERS, reader = old & MANY_READERS;
-            if (old >> (2 * CTA_BITS) != epoch) writer = reader = 0;
-            if (access == SIM_READ) {
-                if (writer != 0 && writer != self) return find_race(w, op, lane, address, access, writer, 0);
-                if (reader == self || reader == MANY_READERS) break;
-                reader = reader == 0 ? self : MANY_READERS;
-            } else {
-                bool partial = bytes < 4;   /* neighbours in a cell are no race: smaller stores are noted only where nobody else is */
-                if (writer != 0 && writer != self && !same_value && !partial) return find_race(w, op, lane, address, access, writer, 0);
-                if (reader != 0 && reader != self && !partial && !same_value) return find_race(w, op, lane, address, access, 0, reader);
-                if (writer == self) break;
-                if (partial || same_value) break;
-                writer = self;
-            }
-            fresh = epoch << (2 * CTA_BITS) | writer << CTA_BITS | reader;
-        } while (!atomic_compare_exchange_weak_explicit(at, &old, fresh, memory_order_relaxed, memory_order_relaxed));
     }
     return true;
 }

@@ -2,6 +2,7 @@
  * knows who wrote it last and when each warp read it last. Of one warp's lanes, reads behind another lane's write are followed, up to the next place where lanes
  * meet. Words of other CTAs and accesses of less than 4 bytes are not. */
 #include "order.h"
+#include "race.h"
 
 #include <stdlib.h>
 
@@ -102,6 +103,7 @@ static struct handed *of_mbarrier(struct sim_order *o, uint64_t offset) {
 }
 
 void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset) {
+    if (w->cta != cta) race_cluster_release(w);
     struct handed *m = cta->order != NULL ? of_mbarrier(cta->order, offset) : NULL;
     if (m == NULL) return;
     if (w->cta == cta) {
@@ -113,6 +115,7 @@ void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset) {
 }
 
 void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset) {
+    race_cluster_acquire(w);
     struct sim_order *o = w->cta->order;
     if (o == NULL) return;
     o->turns[w->index]++;

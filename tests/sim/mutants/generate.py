@@ -1,4 +1,4 @@
-"""Mutants of a PTX text: each wait, fence, arrive, expect_tx, commit, init, barrier, swizzle, descriptor field and scale id removed or changed in turn.
+"""Mutants of a PTX text: each wait, fence, arrive, expect_tx, commit, init, barrier, atomic, swizzle, descriptor field and scale id removed or changed in turn.
 
 mutants(text) gives (class, line, what was done, mutated text, text in which a trap stands there instead). An instruction that takes several is several
 mutants. Only what comes in PTX is changed: no addresses, no arithmetic on data."""
@@ -81,6 +81,9 @@ def of_instruction(guard, op, words, swizzles):
             yield "barrier", "32 threads more", changed(guard, op, words, 1, "add", 32)
     elif op.startswith("mapa"):
         yield "arrive", "of another CTA", changed(guard, op, words, 2, "xor", 1)
+    elif op.startswith(("atom.", "red.")):
+        bits = re.search(r"\d+", op.rsplit(".", 1)[1])[0]
+        yield "atomic", "removed", f"{guard}mov.b{bits} {words[0]}, 0;" if op.startswith("atom.") and words[0] != "_" else ""
     elif op.startswith("xor.b32") and len(words) == 3:
         if words[2] == "1":
             yield "wait", "the phase stays", f"{guard}mov.b32 {words[0]}, {words[1]};"

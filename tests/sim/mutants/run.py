@@ -48,11 +48,11 @@ def ptx_of_image(path):
     raise ValueError(f"{path} holds no PTX")
 
 
-def one_entry(text, entry):
-    """The module with one kernel alone; functions that it may call stay."""
+def of_entries(text, entries):
+    """The module with these kernels alone; functions that they may call stay."""
     pieces = re.split(r"(?m)^(?=(?:\.visible |\.weak )?\.entry )", text)
-    kept = [piece for piece in pieces if not re.match(r"(\.visible |\.weak )?\.entry ", piece) or re.match(rf"(\.visible |\.weak )?\.entry {entry}\b", piece)]
-    assert len(kept) == 2, f"no kernel {entry}"
+    kept = [piece for piece in pieces if not re.match(r"(\.visible |\.weak )?\.entry ", piece) or re.match(rf"(\.visible |\.weak )?\.entry ({'|'.join(entries)})\b", piece)]
+    assert len(kept) == 1 + len(entries), f"not all of these kernels: {entries}"
     return "".join(kept)
 
 
@@ -64,7 +64,7 @@ class Case:
         if words[0] == "ptx":
             self.text, self.row, self.line = open(f"tests/sim/ptx/{words[1]}.ptx").read(), None, None
         else:
-            self.text, self.row, self.line = one_entry(ptx_of_image(f"{build}/images/{words[0]}.fatbin"), words[1]), words[2], words[3]
+            self.text, self.row, self.line = of_entries(ptx_of_image(f"{build}/images/{words[0]}.fatbin"), words[1].split("+")), words[2], words[3]
         self.options = ""
         if self.line and "=" in self.line.split()[0]:
             self.options, self.line = self.line.split(None, 1)
