@@ -65,12 +65,14 @@ LANES_1(brev_32, uint32_t, uint32_t, reversed(a))
 LANES_1(brev_64, uint64_t, uint64_t, (uint64_t)reversed((uint32_t)a) << 32 | reversed((uint32_t)(a >> 32)))
 SELECT_BITS(brev, NULL, brev_32, brev_64)
 
-/* ---- fields. Positions and lengths count by their low 8 bits. ---- */
+/* ---- fields. Positions and lengths count by their low 8 bits; of 64-bit ones by all of them, which the ISA restricts to 0..255 (an H200's). ---- */
 
 static inline uint64_t low_mask(uint32_t bits) { return bits >= 64 ? UINT64_MAX : (1ull << bits) - 1; }
 
+static inline uint32_t clamped(uint32_t bits) { return bits < 255 ? bits : 255; }
+
 static inline uint64_t field(uint64_t a, uint32_t b, uint32_t c, uint32_t width, bool is_signed) {
-    uint32_t from = b & 255, length = c & 255, top = from + length - 1 < width - 1 ? from + length - 1 : width - 1;
+    uint32_t from = width == 64 ? clamped(b) : b & 255, length = width == 64 ? clamped(c) : c & 255, top = from + length - 1 < width - 1 ? from + length - 1 : width - 1;
     bool sign = is_signed && length != 0 && (a >> top & 1) != 0;
     uint64_t taken = from >= width ? 0 : a >> from;
     uint64_t bits = taken & low_mask(length);
@@ -79,7 +81,7 @@ static inline uint64_t field(uint64_t a, uint32_t b, uint32_t c, uint32_t width,
 }
 
 static inline uint64_t inserted(uint64_t a, uint64_t b, uint32_t c, uint32_t d, uint32_t width) {
-    uint32_t from = c & 255, length = d & 255;
+    uint32_t from = width == 64 ? clamped(c) : c & 255, length = width == 64 ? clamped(d) : d & 255;
     if (from >= width || length == 0) return b;
     uint64_t mask = low_mask(length) << from;
     return (b & ~mask) | (a << from & mask);

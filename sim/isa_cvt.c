@@ -72,7 +72,7 @@ static uint64_t raw(const uint8_t *row, int lane, int bytes) {
 
 static double read_real(int type, uint64_t bits, bool ftz) {
     switch (type) {
-    case PTX_f16: return (double)num_f16_to_f32((uint16_t)bits);
+    case PTX_f16: return (bits & 0x7fff) > 0x7c00 ? f64_from((bits & 0x8000) << 48 | 0x7ff8000000000000ull | (bits & 0x3ff) << 42) : (double)num_f16_to_f32((uint16_t)bits);
     case PTX_bf16: return (double)num_bf16_to_f32((uint16_t)bits);
     case PTX_f32: case PTX_tf32: return (double)(ftz ? flush(f32_from((uint32_t)bits)) : f32_from((uint32_t)bits));
     default: return f64_from(bits);
@@ -95,7 +95,7 @@ static uint64_t nan_of(const sim_op *op, int type, double value) {
     case PTX_f32: return wide ? (uint32_t)(bits >> 32 & 0x80000000) | 0x7f800000 | (uint32_t)(bits >> 29 & 0x7fffff) : F32_NAN;
     case PTX_tf32: return 0x7fffe000;
     case PTX_f16: return wide ? (bits >> 48 & 0x8000) | 0x7c00 | (bits >> 42 & 0x3ff) : 0x7fff;
-    default: return 0x7fff;
+    default: return wide ? (bits >> 48 & 0x8000) | 0x7f80 | (bits >> 45 & 0x7f) : 0x7fff;
     }
 }
 
@@ -113,8 +113,9 @@ static uint64_t write_real(const sim_op *op, int type, double value, bool integr
     case PTX_bf16: return encode(value, 8, 7, how, finite);
     case PTX_tf32: return (uint64_t)encode(value, 8, 10, how, finite) << 13;
     case PTX_f32: {
-        uint32_t bits = encode(value, 8, 23, how, finite);
-        return ftz ? flush_bits(bits) : bits;
+        /* What is flushed is rounded to 24 bits as if exponents had no end, as in isa_float.c. */
+        if (ftz && fabs(value) < 0x1p-126 && (encode(value * 0x1p64, 8, 23, how, finite) & 0x7fffffff) < (1u + 64) << 23) return signbit(value) ? 0x80000000 : 0;
+        return encode(value, 8, 23, how, finite);
     }
     default: return f64_bits(value);
     }
@@ -135,7 +136,8 @@ static uint64_t real_of_integer(const sim_op *op, int to, int from, int64_t valu
     uint64_t magnitude = negative ? 0 - (uint64_t)value : (uint64_t)value;
     if (to == PTX_f64) {
         double real = to_53_bits(magnitude, negative, mode_of(&op->mods));
-        return f64_bits(negative ? -real : real);
+        if (sim_has(&op->mods, SIM_MOD_sat)) real = negative || real == 0 ? 0 : 1;
+        return f64_bits(negative && real != 0 ? -real : real);
     }
     /* For smaller targets: rounded to odd, the 53 bits hold all that decides the rounding to come. */
     double real = to_53_bits(magnitude, false, TO_ZERO);
@@ -170,12 +172,15 @@ static uint64_t convert_one(const sim_op *op, uint64_t bits) {
     int to = op->type, from = op->type2;
     bool ftz = sim_has(&op->mods, SIM_MOD_ftz);
     uint64_t result;
-    if (to == PTX_tf32 && mode_of(&op->mods) == AWAY && (bits & 0x7fffffff) > 0x7f800000) return (bits + 0x1000) & 0xffffe000;   /* a NaN goes through the adder (H200) */
+    if (to == PTX_tf32 && mode_of(&op->mods) == AWAY && (bits & 0x7fffffff) > 0x7f800000) {   /* a NaN is cut, and .satfinite takes one off, as of infinity (an H200's) */
+        return (bits & 0xffffe000) - (sim_has(&op->mods, SIM_MOD_satfinite) ? 0x2000 : 0);
+    }
     if (is_integer(from)) {
         int64_t value = read_integer(from, bits);
         result = is_integer(to) ? integer_of_integer(op, to, from, value) : real_of_integer(op, to, from, value);
     } else {
-        double value = read_real(from, bits, ftz);
+        const bool directed = mode_of(&op->mods) == DOWN || mode_of(&op->mods) == UP;
+        double value = read_real(from, bits, ftz && !(to == PTX_f16 && directed));   /* to f16 these modes flush nothing (an H200's) */
         bool integral = sim_has(&op->mods, SIM_MOD_rni) || sim_has(&op->mods, SIM_MOD_rzi) || sim_has(&op->mods, SIM_MOD_rmi) || sim_has(&op->mods, SIM_MOD_rpi);
         result = is_integer(to) ? integer_of_real(to, from, value, mode_of(&op->mods)) : write_real(op, to, value, integral);
     }

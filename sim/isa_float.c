@@ -15,20 +15,21 @@ LANES_2(sub_rn, float, float, float, canonical(a - b))
 LANES_2(mul_rn, float, float, float, canonical(a * b))
 LANES_2(add_rn_ftz, float, float, float, flush(canonical(flush(a) + flush(b))))
 LANES_2(sub_rn_ftz, float, float, float, flush(canonical(flush(a) - flush(b))))
-LANES_2(mul_rn_ftz, float, float, float, flush(canonical(flush(a) * flush(b))))
 LANES_3(fma_rn, float, float, float, float, canonical(fmaf(a, b, c)))
-LANES_3(fma_rn_ftz, float, float, float, float, flush(canonical(fmaf(flush(a), flush(b), flush(c)))))
 #if defined(__x86_64__)
 __attribute__((target("avx2,fma"))) LANES_3(fma_rn_fast, float, float, float, float, canonical(__builtin_fmaf(a, b, c)))
-__attribute__((target("avx2,fma"))) LANES_3(fma_rn_ftz_fast, float, float, float, float, flush(canonical(__builtin_fmaf(flush(a), flush(b), flush(c)))))
 #endif
 
-/* Double precision keeps the payload of a NaN and makes it quiet, as the host does. */
+/* Double precision keeps the payload of a NaN and makes it quiet. Of several NaNs the second factor or term counts first, then fma's addend (an H200's). */
 
-LANES_2(add_rn64, double, double, double, a + b)
-LANES_2(sub_rn64, double, double, double, a - b)
-LANES_2(mul_rn64, double, double, double, a * b)
-LANES_3(fma_rn64, double, double, double, double, fma(a, b, c))
+static inline uint64_t quiet64(uint64_t a) { return (a & INT64_MAX) > 0x7ff0000000000000ull ? a | 0x0008000000000000ull : a; }
+static inline double nan_of_two(double a, double b, double r) { return isnan(b) ? f64_from(quiet64(f64_bits(b))) : isnan(a) ? f64_from(quiet64(f64_bits(a))) : r; }
+static inline double nan_of_three(double a, double b, double c, double r) { return isnan(b) ? nan_of_two(a, b, r) : nan_of_two(a, c, r); }
+
+LANES_2(add_rn64, double, double, double, nan_of_two(a, b, a + b))
+LANES_2(sub_rn64, double, double, double, nan_of_two(a, b, a - b))
+LANES_2(mul_rn64, double, double, double, nan_of_two(a, b, a * b))
+LANES_3(fma_rn64, double, double, double, double, nan_of_three(a, b, c, fma(a, b, c)))
 
 /* ---- every mode ---- */
 
@@ -73,11 +74,11 @@ static void compute64(operation what, int rounding, const double *a, const doubl
         y = b[i];
         z = c[i];
         switch (what) {
-        case ADD: result = x + y; break;
-        case SUB: result = x - y; break;
-        case MUL: result = x * y; break;
-        case FMA: result = fma(x, y, z); break;
-        case DIV: result = x / y; break;
+        case ADD: result = nan_of_two(x, y, x + y); break;
+        case SUB: result = nan_of_two(x, y, x - y); break;
+        case MUL: result = nan_of_two(x, y, x * y); break;
+        case FMA: result = nan_of_three(x, y, z, fma(x, y, z)); break;
+        case DIV: result = nan_of_two(y, x, x / y);   /* the sequence for quotients looks at the dividend first */ break;
         case RCP: result = 1.0 / x; break;
         default: result = sqrt(x); break;
         }
@@ -85,6 +86,49 @@ static void compute64(operation what, int rounding, const double *a, const doubl
     }
     fesetround(before);
 }
+
+/* ---- flushing: what rounds, to 24 bits as if exponents had no end, to less than the smallest normal number becomes zero, though rounded in its place it may be that number (an H200's) ---- */
+
+static const float least_normal = 0x1p-126f;
+
+/* Which of these results of magnitude 2^-126 are less before they are put in their place? a, b and c are flushed already. */
+static void flush_least(operation what, int rounding, const float *a, const float *b, const float *c, float *r, int count) {
+    for (int i = 0; i < count; i++) {
+        if (fabsf(r[i]) != least_normal) continue;
+        /* Where the result is tiny, so are product and addend: the smaller factor has room for 2^64. */
+        float x = fabsf(a[i]) < fabsf(b[i]) ? a[i] * 0x1p64f : a[i], y = fabsf(a[i]) < fabsf(b[i]) ? b[i] : b[i] * 0x1p64f, z = what == FMA ? c[i] * 0x1p64f : 0.0f, wide;
+        if (what == DIV || what == RCP) {   /* a quotient less than 2^-126 is less by more than a rounding adds */
+            const double part = what == DIV ? fabs((double)a[i]) : 1.0, whole = fabs((double)(what == DIV ? b[i] : a[i]));
+            if (part < whole * 0x1p-126) r[i] = copysignf(0.0f, r[i]);
+            continue;
+        }
+        if (what != MUL && what != FMA) continue;
+        compute32(what, rounding, &x, &y, &z, &wide, 1);
+        if (fabsf(wide) < 0x1p-62f) r[i] = copysignf(0.0f, r[i]);
+    }
+}
+
+#define FLUSHED_ROW(name, what, expression)                                                                     \
+    static sim_flow name(sim_warp *w, const sim_op *op, uint32_t mask) {                                        \
+        float a[LANES], b[LANES], c[LANES], r[LANES];                                                           \
+        const float *as = ROW(float, 1), *bs = ROW(float, 2), *cs = op->arg[3] != SIM_NO_ROW ? ROW(float, 3) : as; \
+        bool least = false;                                                                                     \
+        for (int i = 0; i < LANES; i++) {                                                                       \
+            a[i] = flush(as[i]);                                                                                \
+            b[i] = flush(bs[i]);                                                                                \
+            c[i] = flush(cs[i]);                                                                                \
+            r[i] = flush(canonical(expression));                                                                \
+            least |= fabsf(r[i]) == least_normal;                                                               \
+        }                                                                                                       \
+        if (least) flush_least(what, FE_TONEAREST, a, b, c, r, LANES);                                          \
+        STORE_ROW(float, 0, r, mask);                                                                           \
+        return SIM_NEXT;                                                                                        \
+    }
+FLUSHED_ROW(mul_rn_ftz, MUL, a[i] * b[i])
+FLUSHED_ROW(fma_rn_ftz, FMA, fmaf(a[i], b[i], c[i]))
+#if defined(__x86_64__)
+__attribute__((target("avx2,fma"))) FLUSHED_ROW(fma_rn_ftz_fast, FMA, __builtin_fmaf(a[i], b[i], c[i]))
+#endif
 
 /* count floats of each row: 32, or 64 of pairs. */
 static sim_flow any32(sim_warp *w, const sim_op *op, uint32_t mask, int count) {
@@ -95,11 +139,10 @@ static sim_flow any32(sim_warp *w, const sim_op *op, uint32_t mask, int count) {
         for (int i = 0; i < count; i++) in[k][i] = ftz ? flush(row[i]) : row[i];
     }
     compute32((operation)op->small, host_rounding(op), in[0], in[1], in[2], out, count);
+    if (ftz) flush_least((operation)op->small, host_rounding(op), in[0], in[1], in[2], out, count);
     for (int i = 0; i < count; i++) {
         out[i] = canonical(out[i]);
         if (ftz) out[i] = flush(out[i]);
-        /* The sequence for 1 / a flushes what is below the normal numbers before it is rounded. */
-        if (ftz && op->small == RCP && fabs(1.0 / (double)in[0][i]) < 0x1p-126) out[i] = copysignf(0.0f, in[0][i]);
         if (sim_has(&op->mods, SIM_MOD_sat)) out[i] = saturate(out[i]);
     }
     if (count == LANES) {
@@ -250,8 +293,12 @@ sim_handler select_div_approx(sim_decoding *d) {
 static inline double flush64(double a) { return (f64_bits(a) & 0x7ff0000000000000ull) == 0 ? copysign(0.0, a) : a; }
 static inline double gross(double a) { return f64_from(f64_bits(a) & 0xffffffff00000000ull); }
 
-LANES_1(rcp_gross_64, double, double, flush64(gross(1.0 / flush64(a))))
+/* An H200's NaN of those with .ftz. */
+static inline double gross_nan(double a) { return isnan(a) ? f64_from(0x7fffffff00000000ull) : a; }
+
+LANES_1(rcp_gross_64, double, double, gross_nan(flush64(gross(1.0 / flush64(a)))))
 LANES_1(rsqrt_gross_64, double, double, gross(1.0 / sqrt(flush64(a))))
+LANES_1(rsqrt_gross_ftz_64, double, double, gross_nan(gross(1.0 / sqrt(flush64(a)))))
 
 sim_handler select_rcp_gross(sim_decoding *d) {
     (void)d;
@@ -259,8 +306,7 @@ sim_handler select_rcp_gross(sim_decoding *d) {
 }
 
 sim_handler select_rsqrt_gross(sim_decoding *d) {
-    (void)d;
-    return rsqrt_gross_64;
+    return sim_mod(d, SIM_MOD_ftz) ? rsqrt_gross_ftz_64 : rsqrt_gross_64;
 }
 
 /* ---- signs, classes ---- */
@@ -272,7 +318,7 @@ LANES_1(abs_32, uint32_t, uint32_t, one_nan(a & 0x7fffffff))
 LANES_1(neg_32, uint32_t, uint32_t, one_nan(a ^ 0x80000000))
 LANES_1(abs_32_ftz, uint32_t, uint32_t, one_nan(flush_bits(a) & 0x7fffffff))
 LANES_1(neg_32_ftz, uint32_t, uint32_t, one_nan(flush_bits(a) ^ 0x80000000))
-LANES_1(abs_64, uint64_t, uint64_t, a & 0x7fffffffffffffffull)
+LANES_1(abs_64, uint64_t, uint64_t, (a & INT64_MAX) > 0x7ff0000000000000ull ? quiet64(a) : a & INT64_MAX)
 LANES_1(neg_64, uint64_t, uint64_t, negated64(a))
 LANES_2(copysign_32, uint32_t, uint32_t, uint32_t, (a & 0x80000000) | (b & 0x7fffffff))
 LANES_2(copysign_64, uint64_t, uint64_t, uint64_t, (a & 0x8000000000000000ull) | (b & 0x7fffffffffffffffull))
@@ -362,7 +408,7 @@ sim_handler select_min_f32(sim_decoding *d) { return select_extreme(d, false); }
 sim_handler select_max_f32(sim_decoding *d) { return select_extreme(d, true); }
 
 static inline double extreme64(double a, double b, bool largest) {
-    if (isnan(a) || isnan(b)) return isnan(a) && isnan(b) ? a + b : isnan(a) ? b : a;
+    if (isnan(a) || isnan(b)) return isnan(a) && isnan(b) ? nan_of_two(a, b, b) : isnan(a) ? b : a;
     if (a == b) return (signbit(a) != 0) == largest ? b : a;
     return (a < b) == largest ? b : a;
 }

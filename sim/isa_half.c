@@ -17,6 +17,15 @@ static inline uint16_t flush16(uint16_t bits, bool bf16) { return (bits & infini
 static inline double value_of(uint16_t bits, bool bf16) { return (double)(bf16 ? num_bf16_to_f32(bits) : num_f16_to_f32(bits)); }
 static inline uint16_t rounded(double value, bool bf16) { return isnan(value) ? 0x7fff : (uint16_t)num_encode(bf16 ? DW_FORMAT_bf16 : DW_FORMAT_f16, value, false); }
 
+/* a * b + c to odd: the product of two halves is exact, and what the sum loses is left in its last bit, so that rounding it again rounds once. */
+static double fused(double a, double b, double c) {
+    const double product = a * b, sum = product + c;
+    if (!isfinite(sum)) return sum;
+    const double part = sum - product, lost = (product - (sum - part)) + (c - part);
+    if (lost == 0 || (f64_bits(sum) & 1) != 0) return sum;
+    return f64_from((lost > 0) == (sum > 0) ? f64_bits(sum) + 1 : f64_bits(sum) - 1);
+}
+
 static uint16_t extreme16(const sim_op *op, uint16_t a, uint16_t b, bool bf16) {
     bool largest = op->small == MAX, nan_wins = sim_has(&op->mods, SIM_MOD_NaN);
     uint16_t sign = (a ^ b) & 0x8000;
@@ -48,13 +57,15 @@ static uint16_t compute(const sim_op *op, uint16_t a, uint16_t b, uint16_t c) {
     case ADD: r = rounded(x + y, bf16); break;
     case SUB: r = rounded(x - y, bf16); break;
     case MUL: r = rounded(x * y, bf16); break;
-    case FMA: r = rounded(x * y + z, bf16); break;
+    case FMA: r = rounded(fused(x, y, z), bf16); break;
     case NEG: return is_nan16(a, bf16) ? 0x7fff : a ^ 0x8000;
     case ABS: return is_nan16(a, bf16) ? 0x7fff : a & 0x7fff;
     case TANH: r = rounded(tanh(x), bf16); break;
     case EX2: r = rounded(exp2(x), bf16); break;
     default: return extreme16(op, a, b, bf16);
     }
+    /* As in isa_float.c: 2^-14 stays where it is what the exact number rounds to with its own exponent. */
+    if (ftz && (r & 0x7fff) == 0x0400 && !bf16 && (op->small == MUL || op->small == FMA)) r = (rounded((op->small == MUL ? x * y : fused(x, y, z)) * 0x1p8, false) & 0x7fff) < 0x2400 ? r & 0x8000 : r;
     if (ftz) r = flush16(r, bf16);
     if (sim_has(&op->mods, SIM_MOD_relu) && !is_nan16(r, bf16) && (r & 0x8000) != 0) r = 0;
     if (sim_has(&op->mods, SIM_MOD_sat)) {

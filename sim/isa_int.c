@@ -88,6 +88,8 @@ LANES_3(mad24_hi_u, uint32_t, uint32_t, uint32_t, uint32_t, (u24(a) * u24(b) >> 
 LANES_3(mad24_lo_s, uint32_t, int32_t, int32_t, uint32_t, (uint64_t)(s24(a) * s24(b)) + c)
 LANES_3(mad24_hi_s, uint32_t, int32_t, int32_t, uint32_t, (uint64_t)(s24(a) * s24(b) >> 16) + c)
 
+LANES_3(mad24_hi_sat, int32_t, int32_t, int32_t, int32_t, saturate_s32((s24(a) * s24(b) >> 16) + c))
+
 sim_handler select_mul24(sim_decoding *d) {
     if (d->type == PTX_u32) return sim_mod(d, SIM_MOD_lo) ? mul24_lo_u : mul24_hi_u;
     return sim_mod(d, SIM_MOD_lo) ? mul24_lo_s : mul24_hi_s;
@@ -96,6 +98,11 @@ sim_handler select_mul24(sim_decoding *d) {
 sim_handler select_mad24(sim_decoding *d) {
     if (d->type == PTX_u32) return sim_mod(d, SIM_MOD_lo) ? mad24_lo_u : mad24_hi_u;
     return sim_mod(d, SIM_MOD_lo) ? mad24_lo_s : mad24_hi_s;
+}
+
+sim_handler select_mad24_sat(sim_decoding *d) {
+    (void)d;
+    return mad24_hi_sat;
 }
 
 /* ---- differences, quotients. A division by zero gives all ones, its remainder the dividend: what the hardware's own sequence gives. ---- */

@@ -9,7 +9,7 @@
 
 #include "num/num.h"
 
-/* STEP: products at a time, as Hopper's unit for halves takes them, and 8-bit floats as halves, too. */
+/* STEP: products at a time, as Hopper's unit for halves takes them. */
 enum { MAX_M = 16, MMA_N = 8, MAX_K = 64, MAX_REGISTERS = 8, STEP = 16, SPARSE_STEP = 32, FRACTION = 25 };
 
 typedef struct mma_op {
@@ -166,6 +166,45 @@ static void sum_floats(const sim_op *op, const fragments *f, int step, cells *t)
     }
 }
 
+/* sm_90 and sm_100 have no unit for 8-bit floats that mma.sync uses; sm_89 and sm_120 do. */
+static bool bytes_become_halves(const sim_warp *w) { return w->launch->options->arch >= 90 && w->launch->options->arch < 120; }
+
+static uint32_t half_of_byte(int type, uint32_t code) {
+    if (type == PTX_e5m2) return code << 8;
+    return (code & 0x7f) == 0x7f ? F16_NAN : (uint32_t)num_encode(DW_FORMAT_f16, num_decode(DW_FORMAT_e4m3, code), false);
+}
+
+/* 8-bit floats become halves and go through their unit in two steps, as ptxas 13.0 has it (and an H200's results are): the first takes the lower two of every four elements of a row (of a sparse A the
+ * even ones of its groups of four), beginning with zero, the second the others; c is added at the end, by an ordinary addition. */
+static void split_bytes(const sim_op *op, bool sparse, fragments *f) {
+    fragments old = *f;
+    const int k = op->shape[2], bit = sparse ? 4 : 2;
+    int from[MAX_K];
+    for (int i = 0, low = 0, high = k / 2; i < k; i++) from[(i & bit) == 0 ? low++ : high++] = i;
+    memset(f->there, 0, sizeof f->there);
+    for (int i = 0; i < k; i++) {
+        for (int row = 0; row < PANEL_COLUMNS; row++) f->a[i][row] = half_of_byte(op->type, old.a[from[i]][row]);
+        for (int n = 0; n < MMA_N; n++) f->b[n * k + i] = half_of_byte(op->type2, old.b[n * k + from[i]]);
+        for (int row = 0; row < MAX_M; row++) f->there[row] |= (old.there[row] >> from[i] & 1) << i;
+    }
+}
+
+static void sum_bytes(const sim_op *op, bool sparse, fragments *f, cells *t) {
+    const cells c = *t;
+    sim_op of_halves = *op;
+    of_halves.type = of_halves.type2 = PTX_f16;
+    memset(t, 0, sizeof *t);
+    split_bytes(op, sparse, f);
+    sum_floats(&of_halves, f, op->shape[2] / 2, t);
+    for (int n = 0; n < MMA_N; n++) {
+        for (int row = 0; row < op->shape[0]; row++) {
+            const uint32_t a = c.c[n][row], b = t->c[n][row];
+            const double half = op->small == PTX_f16 ? (double)num_f16_to_f32((uint16_t)a) + (double)num_f16_to_f32((uint16_t)b) : 0;
+            t->c[n][row] = op->small != PTX_f16 ? f32_bits(canonical(f32_from(a) + f32_from(b))) : isnan(half) ? F16_NAN : (uint32_t)num_encode(DW_FORMAT_f16, half, false);
+        }
+    }
+}
+
 /* ---- doubles ---- */
 
 static double element_of(sim_warp *w, const uint32_t *registers, int tall, int line, int i) {
@@ -226,6 +265,7 @@ static sim_flow do_mma(sim_warp *w, const sim_op *op, uint32_t mask) {
     if (sparse && !place_sparse(w, op, p, &f)) return SIM_STOP;
     gather_cells(w, p, half, &t);
     if (op->small == PTX_s32) sum_integers(op, &f, &t);
+    else if (ptx_types[op->type].bits == 8 && bytes_become_halves(w)) sum_bytes(op, sparse, &f, &t);
     else sum_floats(op, &f, sparse ? SPARSE_STEP : STEP, &t);
     scatter_cells(w, p, half, &t);
     return SIM_NEXT;

@@ -242,11 +242,11 @@ static sim_flow do_setp(sim_warp *w, const sim_op *op, uint32_t mask) {
 
 sim_handler select_setp(sim_decoding *d) { return note_comparison(d, d->type) ? do_setp : NULL; }
 
-/* True is all ones of an integer, 1.0 of a float. */
+/* True is all ones of an integer, 1.0 of a float; of a pair in each half. */
 static sim_flow do_set(sim_warp *w, const sim_op *op, uint32_t mask) {
     uint32_t with = op->arg[3] != SIM_NO_ROW ? *ROW(uint32_t, 3) : 0;
     uint32_t low = combine(op, compare(w, op, op->arg[1], op->arg[2], 0), with);
-    bool pair = ptx_types[op->type].class == PTX_PACKED;
+    bool pair = ptx_types[op->type2].class == PTX_PACKED;
     uint32_t high = pair ? combine(op, compare(w, op, op->arg[1], op->arg[2], 1), with) : 0;
     uint32_t one = op->type == PTX_f32 ? 0x3f800000 : op->type == PTX_f16 || op->type == PTX_f16x2 ? 0x3c00 : op->type == PTX_bf16 || op->type == PTX_bf16x2 ? 0x3f80 : UINT32_MAX;
     for (int i = 0; i < LANES; i++) {
@@ -260,8 +260,9 @@ static sim_flow do_set(sim_warp *w, const sim_op *op, uint32_t mask) {
 }
 
 sim_handler select_set(sim_decoding *d) {
-    if ((ptx_types[d->type].class == PTX_PACKED) != (ptx_types[d->type2].class == PTX_PACKED)) {
-        d->why = "a pair is compared into a pair";
+    const bool pair = ptx_types[d->type2].class == PTX_PACKED;
+    if (pair ? d->type != d->type2 && d->type != PTX_u32 && d->type != PTX_s32 : ptx_types[d->type].class == PTX_PACKED) {
+        d->why = "pairs are compared into a pair of their type, .u32 or .s32, and nothing else into a pair";
         return NULL;
     }
     return note_comparison(d, d->type2) ? do_set : NULL;
