@@ -22,26 +22,37 @@ demo:
 	$(MAKE) all
 	$(BUILD)/examples/demo models/kjv.pt2 models/kjv.heldout.txt
 
-# Everything that needs no GPU: all tests with gcc; all that is C again with clang under the address and undefined-behaviour sanitizers;
-# what runs on threads under the thread sanitizer.
+# What each commit has to pass, without a GPU: all tests with gcc; all that is C again with clang under the address and undefined-behaviour sanitizers; what runs on
+# threads under the thread sanitizer. Of what is long, another tenth for each commit (CONTRIBUTING.md, "Tests"). Inputs of the fuzz targets are replayed under sanitizers.
 test:
 	$(MAKE) setup
 	$(MAKE) all
 	scripts/fixtures.sh
-	$(CTEST) --test-dir $(BUILD)
+	$(CTEST) --test-dir $(BUILD) -LE '^fuzz$$'
 	$(MAKE) test-sanitized
 	$(MAKE) test-threads
 
-# Not again: what tests text, headers, documents and what is installed, and what spends its time in Python.
+# Not again: what tests text, headers, documents and what is installed, what spends its time in Python, and whether the simulator notices wrong kernels.
 test-sanitized:
 	@$(call CONFIGURE,$(BUILD)/sanitized,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=address$(comma)undefined -DDEEPWELL_FATBINS=$(BUILD)/images)
 	@cmake --build $(BUILD)/sanitized -j $(JOBS)
-	$(CTEST) --test-dir $(BUILD)/sanitized -LE 'project|docs|install' -E '^num_oracle$$'
+	$(CTEST) --test-dir $(BUILD)/sanitized -LE 'project|docs|install' -E '^(num_oracle|sim_mutants)$$'
 
 test-threads:
 	@$(call CONFIGURE,$(BUILD)/threads,-DCMAKE_C_COMPILER=clang-19 -DDEEPWELL_SANITIZE=thread -DDEEPWELL_NVCC=)
 	@cmake --build $(BUILD)/threads -j $(JOBS) --target test_base_pool test_conform_kernels
 	$(CTEST) --test-dir $(BUILD)/threads -R '^(base_pool|conform_kernels)$$'
+
+# Before a release, by hand: all of what each commit takes a tenth of. Hours. GPU names a device (cuda), where there is one.
+test-release: test
+	for part in 0 1 2 3 4 5 6 7 8 9; do DEEPWELL_PART=$$part $(CTEST) --test-dir $(BUILD)/sanitized -R '^(conform_kernels|models_models|sim_model)$$' || exit 1; done
+	for part in 0 1 2 3 4 5 6 7 8 9; do DEEPWELL_PART=$$part $(CTEST) --test-dir $(BUILD)/threads -R '^conform_kernels$$' || exit 1; done
+	for device in sim:h200 sim:b200 sim:rtx5090 $(GPU); do scripts/sweep.sh $$device || exit 1; done
+	DEEPWELL_BUILD=$(BUILD) tests/sim/test_conform.sh --all
+	python3 tests/sim/mutants/run.py
+	DEEPWELL_PART=0 $(CTEST) --test-dir $(BUILD) -R '^install_nvcc$$'
+	$(if $(GPU),$(BUILD)/tests/test_conform_kernels --device $(GPU))
+	scripts/fuzz.sh 1000000
 
 comma := ,
 
@@ -75,4 +86,4 @@ setup:
 clean:
 	cmake --build $(BUILD) --target clean
 
-.PHONY: all demo test test-sanitized test-threads bench zoo wheel install package setup clean
+.PHONY: all demo test test-sanitized test-threads test-release bench zoo wheel install package setup clean

@@ -2,11 +2,10 @@
  * has, beside the op's reference. Operands are random from three seeds; results, workspace and packed weights are filled with NaN before
  * and are watched for writes behind their ends; one and two threads must give the same bits, the latter in place where
  * the row may; a simulated device, which gives the same bits every time, runs twice only for that. A row of kernel.def that no line reaches is a failure.
- * With arguments: only the lines of the files named, or one line given as words; errors are printed. --device D in front of them: the rows of that
- * device instead, with the operands in its memory; then --seeds N, where three take too long, --kernel NAME: of all rows this one,
- * --named: each row as one that was asked for by name, which runs its own kernel or refuses,
- * --once: without the second run, of two threads and in place, --times: with the processor's seconds of each line, and
- * --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
+ * With files or the words of one line as arguments: only those, and a row may stay unreached. Options in front of them: --device D: the rows of that device instead, with the
+ * operands in its memory (sim:h200, cuda); --kernel NAME: of all rows this one; --named: each row as one that was asked for by name, which runs its own
+ * kernel or refuses; --part I/N: every N-th line; --seeds N, where three take too long; --once: without the second run, of two threads and in place; --times: with the processor's
+ * seconds of each line; --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
  * what lies between their parts is not compared).
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
@@ -51,7 +50,7 @@ typedef struct program {
     int level_count;
     device *device;               /* with memory of its own, whose rows run instead of the CPU's; NULL: the CPU */
     bool *reached;                /* by row */
-    int64_t runs, failures;
+    int64_t lines, runs, failures;   /* lines: of files, those of other parts too */
     bool verbose;
 } program;
 
@@ -426,8 +425,16 @@ static void run_row(program *p, const kernel_case *c, const kernel_row *row, con
 static uint64_t seeds = SEEDS;
 static const char *kernel_name;   /* of --kernel */
 
+/* Whether --kernel names a row of another op. */
+static bool is_of_another_op(const kernel_case *c) {
+    for (int i = 0; kernel_name != NULL && i < kernel_count(); i++)
+        if (strcmp(kernel_at(i)->name, kernel_name) == 0) return kernel_at(i)->op != c->op->id;
+    return false;
+}
+
 static void run_case(program *p, const kernel_case *c) {
     bool any = false;
+    if (is_of_another_op(c)) return;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         operand operands[KERNEL_CASE_OPERANDS];
         result references[KERNEL_CASE_RESULTS];
@@ -483,6 +490,7 @@ static void run_case(program *p, const kernel_case *c) {
 /* ---- files ---- */
 
 static bool times;   /* --times */
+static int64_t part, parts = 1;   /* of --part */
 
 static void run_line(program *p, const char *source, int number, const char *line) {
     const clock_t begin = clock();
@@ -506,7 +514,7 @@ static void run_file(program *p, const char *path) {
         line[strcspn(line, "#\n")] = '\0';
         size_t length = strlen(line);
         while (length > 0 && line[length - 1] == ' ') line[--length] = '\0';
-        if (length > 0) run_line(p, strrchr(path, '/') + 1, number, line);
+        if (length > 0 && p->lines++ % parts == part) run_line(p, strrchr(path, '/') + 1, number, line);
     }
     fclose(file);
 }
@@ -538,83 +546,94 @@ static void program_destroy(program *p) {
     dw_context_destroy(p->context);
 }
 
+static void run_all_files(program *p) {
+    struct dirent **entries;
+    int count = scandir(TEST_SOURCE_DIR "/tests/conform", &entries, NULL, alphasort);   /* in an order, so that parts are the same everywhere */
+    assert_true(count > 0);
+    for (int i = 0; i < count; i++) {
+        char path[LINE_BYTES];
+        size_t length = strlen(entries[i]->d_name);
+        snprintf(path, sizeof path, "%s/tests/conform/%s", TEST_SOURCE_DIR, entries[i]->d_name);
+        if (length >= 4 && strcmp(entries[i]->d_name + length - 4, ".txt") == 0) run_file(p, path);
+        free(entries[i]);
+    }
+    free(entries);
+}
+
+static void check_reached(program *p) {
+    for (int i = 0; i < kernel_count(); i++) {
+        const kernel_row *row = kernel_at(i);
+        if (row->reference || row->device != p->levels[0].kind || p->reached[i]) continue;
+        if ((row->needs & ~p->levels[0].features) != 0) {
+            print_message("not run: %s (this machine lacks what it needs)\n", row->name);
+            continue;
+        }
+        p->failures++;
+        print_error("%s: no line of tests/conform reaches it\n", row->name);
+    }
+}
+
 static void every_kernel_conforms(void **state) {
     (void)state;
     program p;
     program_create(&p);
-    DIR *folder = opendir(TEST_SOURCE_DIR "/tests/conform");
-    assert_non_null(folder);
-    for (struct dirent *entry; (entry = readdir(folder)) != NULL;) {
-        char path[LINE_BYTES];
-        size_t length = strlen(entry->d_name);
-        if (length < 4 || strcmp(entry->d_name + length - 4, ".txt") != 0) continue;
-        snprintf(path, sizeof path, "%s/tests/conform/%s", TEST_SOURCE_DIR, entry->d_name);
-        run_file(&p, path);
-    }
-    closedir(folder);
-    for (int i = 0; i < kernel_count(); i++) {
-        const kernel_row *row = kernel_at(i);
-        if (row->reference || row->device != p.levels[0].kind || p.reached[i]) continue;
-        if ((row->needs & ~p.levels[0].features) != 0) {
-            print_message("not run: %s (this machine lacks what it needs)\n", row->name);
-            continue;
-        }
-        p.failures++;
-        print_error("%s: no line of tests/conform reaches it\n", row->name);
-    }
+    run_all_files(&p);
+    if (parts == 1 && kernel_name == NULL) check_reached(&p);
     print_message("%lld runs\n", (long long)p.runs);
+    if (kernel_name != NULL && p.runs == 0) fail_msg("no line of tests/conform runs the kernel '%s' here", kernel_name);
     int64_t failures = p.failures;
     program_destroy(&p);
     assert_int_equal(failures, 0);
 }
 
+/* The files and the words of a line. */
+static int run_given(int count, char **given) {
+    program p;
+    program_create(&p);
+    char line[LINE_BYTES] = "";
+    for (int i = 0; i < count; i++) {
+        if (strstr(given[i], ".txt") != NULL || strstr(given[i], ".list") != NULL) run_file(&p, given[i]);
+        else snprintf(line + strlen(line), sizeof line - strlen(line), "%s%s", line[0] != '\0' ? " " : "", given[i]);
+    }
+    if (line[0] != '\0') run_line(&p, "line", 1, line);
+    printf("%lld runs, %lld failures\n", (long long)p.runs, (long long)p.failures);
+    int status = p.failures > 0 || (kernel_name != NULL && p.runs == 0);
+    program_destroy(&p);
+    return status;
+}
+
+static bool read_part(const char *text) {
+    char *end;
+    part = strtoll(text, &end, 10);
+    parts = *end == '/' ? strtoll(end + 1, &end, 10) : 0;
+    return *end == '\0' && part >= 0 && part < parts;
+}
+
+/* The options in front; the index of what follows them, or -1. */
+static int read_options(int argc, char **argv) {
+    int i = 1;
+    for (; i < argc && strncmp(argv[i], "--", 2) == 0; i++) {
+        const char *name = argv[i] + 2, *value = i + 1 < argc ? argv[i + 1] : NULL;
+        if (strcmp(name, "once") == 0) runs_each = 1;
+        else if (strcmp(name, "times") == 0) times = true;
+        else if (strcmp(name, "unwritten") == 0) unwritten = true;
+        else if (strcmp(name, "named") == 0) named = true;
+        else if (value == NULL) return -1;
+        else if (strcmp(name, "device") == 0) device_name = argv[++i];
+        else if (strcmp(name, "kernel") == 0) kernel_name = argv[++i];
+        else if (strcmp(name, "seeds") == 0) seeds = strtoull(argv[++i], NULL, 10);
+        else if (strcmp(name, "part") != 0 || !read_part(argv[++i])) return -1;
+    }
+    return i;
+}
+
 int main(int argc, char **argv) {
-    int first = 1;
-    if (argc > 2 && strcmp(argv[1], "--device") == 0) {
-        device_name = argv[2];
-        first = 3;
+    int first = read_options(argc, argv);
+    if (first < 0) {
+        fprintf(stderr, "usage: test_conform_kernels [--device D] [--kernel NAME] [--part I/N] [--seeds N] [--named] [--once] [--times] [--unwritten] [FILE.. | OP OPERANDS..]\n");
+        return 2;
     }
-    if (argc > first + 1 && strcmp(argv[first], "--seeds") == 0) {
-        seeds = strtoull(argv[first + 1], NULL, 10);
-        first += 2;
-    }
-    if (argc > first + 1 && strcmp(argv[first], "--kernel") == 0) {
-        kernel_name = argv[first + 1];
-        first += 2;
-    }
-    if (argc > first && strcmp(argv[first], "--named") == 0) {
-        named = true;
-        first++;
-    }
-    if (argc > first && strcmp(argv[first], "--once") == 0) {
-        runs_each = 1;
-        first++;
-    }
-    if (argc > first && strcmp(argv[first], "--times") == 0) {
-        times = true;
-        first++;
-    }
-    if (argc > first && strcmp(argv[first], "--unwritten") == 0) {
-        unwritten = true;
-        first++;
-    }
-    if (argc > first) {
-        program p;
-        program_create(&p);
-        char line[LINE_BYTES] = "";
-        for (int i = first; i < argc; i++) {
-            if (strstr(argv[i], ".txt") != NULL || strstr(argv[i], ".list") != NULL) {
-                run_file(&p, argv[i]);
-            } else {
-                snprintf(line + strlen(line), sizeof line - strlen(line), "%s%s", line[0] != '\0' ? " " : "", argv[i]);
-            }
-        }
-        if (line[0] != '\0') run_line(&p, "line", 1, line);
-        printf("%lld runs, %lld failures\n", (long long)p.runs, (long long)p.failures);
-        int status = p.failures > 0 || (kernel_name != NULL && p.runs == 0);
-        program_destroy(&p);
-        return status;
-    }
+    if (first < argc) return run_given(argc - first, argv + first);
     const struct CMUnitTest tests[] = {cmocka_unit_test(every_kernel_conforms)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

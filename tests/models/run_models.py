@@ -1,6 +1,6 @@
 """Holds the built command against PyTorch on every exported model: outputs of `run` in fp32, ids of `generate`, attention ops after fusion.
 
-Usage: run_models.py COMMAND FIXTURES [NAME...]      (FIXTURES as models/export.py writes it)
+Usage: run_models.py COMMAND FIXTURES [--part I/N | NAME...]      (FIXTURES as models/export.py writes it; --part: every N-th model)
 
 Prints one line a model and a line `N passed, N failed`; exits 1 if any failed. A check is one case of a model, one generation or one graph.
 """
@@ -122,6 +122,9 @@ def check_graph(command, fixtures, model):
 def main(command, fixtures, names):
     manifest = json.loads((fixtures / "manifest.json").read_text())
     models = [m for m in manifest["models"] if not names or m["name"] in names]
+    if names[:1] == ["--part"]:
+        part, parts = map(int, names[1].split("/"))
+        models = manifest["models"][part::parts]
     passed = failed = 0
     print(f"{'model':24} {'cases':>5} {'worst error':>11} {'PyTorch':>8}  generate")
     with tempfile.TemporaryDirectory() as scratch:

@@ -4,7 +4,6 @@
 # kernels of its own for chips with little shared memory on a simulated RTX 5090.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
-driver=$DEEPWELL_BUILD/libdeepwell-sim.so
 grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this build has no GPU code: DEEPWELL_NVCC is empty"; exit 77; }
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
@@ -22,7 +21,7 @@ one() {
     shift
     log=$folder/$chip$seed
     begin=$(date +%s)
-    if DEEPWELL_SIM=$chip,seed=$seed,threads=1 "$program" --device "cuda:0,driver=$driver" --seeds 1 "$@" >"$log" 2>&1; then
+    if "$program" --device "sim:$chip,seed=$seed,threads=1" --seeds 1 "$@" >"$log" 2>&1; then
         echo "$chip, schedule $seed: $(grep -E '^[0-9]+ runs' "$log") in $(($(date +%s) - begin)) s: ${*:-every line of tests/conform}"
     else
         cat "$log"
@@ -30,7 +29,7 @@ one() {
     fi
 }
 export -f one
-export program driver folder
+export program folder
 {
     for seed in $seeds; do echo "h200:$seed ${lines[*]-}"; done     # the longest first
     [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do echo "b200:$seed tests/conform/matmul.txt"; done
