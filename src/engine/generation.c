@@ -181,6 +181,8 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
     for (size_t i = 0; i < graph->output_count; i++) TRY(take_tensor(session, runner, &graph->outputs[i].value->type, block, &g->results[i]));
     for (size_t i = 0; i < given && g->by_text; i++) TRY(take_tensor(session, &session->prelude, &prelude->outputs[i].value->type, block, &g->prelude[i]));
     g->candidates = take(block, (size_t)g->vocabulary * sizeof *g->candidates);
+    g->spare = take(block, (size_t)g->vocabulary * sizeof *g->spare);
+    g->weights = take(block, (size_t)g->vocabulary * sizeof *g->weights);
     g->maxima = take(block, (size_t)(g->vocabulary / GENERATION_BLOCK + 1) * sizeof *g->maxima);
     generation_text *text = take(block, (size_t)g->texts * sizeof *text);
     for (int64_t i = 0; i < g->texts; i++) {

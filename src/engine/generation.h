@@ -65,8 +65,9 @@ typedef struct generation {
     void *buffers[GENERATION_TENSORS];   /* one for each input */
     void *results[GENERATION_TENSORS];   /* one for each output */
     void *prelude[GENERATION_TENSORS];   /* where by_text, one for each output of the prelude */
-    candidate *candidates;          /* [vocabulary], */
-    float *maxima;                  /* and one for each block of a row: for generation_pick */
+    candidate *candidates, *spare;  /* for generation_pick: [vocabulary], */
+    double *weights;                /* [vocabulary], */
+    float *maxima;                  /* and one for each block of a row */
     generation_text *text;          /* [texts] */
     int64_t new_tokens;             /* of the run that is being prepared */
 } generation;

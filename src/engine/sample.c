@@ -1,10 +1,13 @@
 /* The choice of a token from a row of logits on the host: the likeliest, where no device has told it, or a draw among the best. A row is read once for the largest of each
  * block of it; what a draw looks at further are the blocks that hold candidates. */
 #include <math.h>
+#include <string.h>
 
 #include "engine/generation.h"
 
 enum { LANES = 16 };
+enum { DIGIT_BITS = 11, DIGITS = 3, BUCKETS = 1 << DIGIT_BITS };   /* of a sort of 32-bit numbers */
+enum { HEAP_SHARE = 16 };                                           /* more of the candidates than one in so many are sorted at once faster than taken one by one */
 
 /* A block of a row in fp32, where it lies or in buffer; -inf stands behind the row's end. */
 static const float *load_block(const generation *g, int64_t row, int64_t block, float *buffer) {
@@ -83,6 +86,42 @@ static void take_best(candidate *heap, int64_t size, int64_t count) {
     }
 }
 
+/* A number that orders as the logit does; zeros of both signs are one. */
+static uint32_t order_of(float logit) {
+    const float plain = logit + 0.0f;
+    uint32_t bits;
+    memcpy(&bits, &plain, sizeof bits);
+    return bits ^ (bits >> 31 != 0 ? UINT32_MAX : UINT32_C(1) << 31);
+}
+
+static uint32_t digit_of(candidate c, int digit) { return order_of(c.logit) >> (digit * DIGIT_BITS) & (BUCKETS - 1); }
+
+/* One digit, from the least on; equal ones keep their order. Where all are equal nothing moves: false. */
+static bool sort_digit(const candidate *from, candidate *to, int64_t count, int digit) {
+    int64_t starts[BUCKETS] = {0}, at = 0;
+    for (int64_t i = 0; i < count; i++) starts[digit_of(from[i], digit)]++;
+    if (starts[digit_of(from[0], digit)] == count) return false;
+    for (int i = 0; i < BUCKETS; i++) {
+        const int64_t size = starts[i];
+        starts[i] = at;
+        at += size;
+    }
+    for (int64_t i = 0; i < count; i++) to[starts[digit_of(from[i], digit)]++] = from[i];
+    return true;
+}
+
+/* All candidates in order, best last: of equal logits the one with the least id, as they come with descending ids. */
+static candidate *sort_all(const generation *g, int64_t count) {
+    candidate *from = g->candidates, *to = g->spare;
+    for (int digit = 0; digit < DIGITS; digit++) {
+        if (!sort_digit(from, to, count, digit)) continue;
+        candidate *swap = from;
+        from = to;
+        to = swap;
+    }
+    return from;
+}
+
 /* No candidate of the k best lies below it that a draw can tell from none: k blocks reach it, so k logits do; and what lies further below the best than 37
  * temperatures has less than 2^-53 of its probability, which no sum from 1 on is changed by. */
 static float least_logit(const generation *g, int64_t k, float best, double temperature) {
@@ -95,17 +134,33 @@ static float least_logit(const generation *g, int64_t k, float best, double temp
     return reached > near ? reached : near;
 }
 
-/* How many logits of the row are at least so large: candidates, in the order of their ids. */
+/* How many logits of the row are at least so large: candidates, with descending ids. */
 static int64_t gather(const generation *g, int64_t row, float least) {
     float buffer[GENERATION_BLOCK];
     int64_t count = 0;
-    for (int64_t block = 0; block * GENERATION_BLOCK < g->vocabulary; block++) {
+    for (int64_t block = (g->vocabulary - 1) / GENERATION_BLOCK; block >= 0; block--) {
         if (g->maxima[block] < least) continue;
         const float *x = load_block(g, row, block, buffer);
-        for (int64_t i = 0, at = block * GENERATION_BLOCK; i < GENERATION_BLOCK && at + i < g->vocabulary; i++)
+        const int64_t at = block * GENERATION_BLOCK, left = g->vocabulary - at;
+        for (int64_t i = (left < GENERATION_BLOCK ? left : GENERATION_BLOCK) - 1; i >= 0; i--)
             if (x[i] >= least) g->candidates[count++] = (candidate){x[i], (int32_t)(at + i)};
     }
     return count;
+}
+
+/* The k best lie in front of best, the last; weights has room for them. uniform is below 1. */
+static int64_t draw_among(const candidate *best, int64_t k, const dw_generate_options *options, double *weights, float uniform) {
+    double mass = 0, kept = 0, sum;
+    for (int64_t i = 0; i < k; i++) {
+        weights[i] = exp((double)(best[-i].logit - best->logit) / options->temperature);
+        mass += weights[i];
+    }
+    const double limit = options->top_p > 0 && options->top_p < 1 ? options->top_p * mass : mass;
+    for (int64_t i = 0; i < k && kept < limit; i++) kept += weights[i];
+    const double target = (double)uniform * kept;
+    int64_t at = 0;
+    for (sum = weights[0]; sum <= target; sum += weights[++at]) {}   /* ends at the latest where kept was reached: the sums are the same */
+    return best[-at].id;
 }
 
 /* Softmax at a temperature over the top_k best, cut where their mass reaches top_p, then one draw: the mass of all k is known before the cut. A row with NaN or an
@@ -116,19 +171,10 @@ static int64_t pick_sampled(const generation *g, int64_t row, const dw_generate_
     if (!isfinite(best)) return first_largest(g, row, first);
     const int64_t most = options->top_k > 0 && options->top_k < g->vocabulary ? options->top_k : g->vocabulary;
     const int64_t count = gather(g, row, least_logit(g, most, best, options->temperature)), k = most < count ? most : count;
-    take_best(g->candidates, count, k);
-    const candidate *last = g->candidates + count - 1;   /* the best; the others lie in front of it */
-    double mass = 0, kept = 0, sum = 0;
-    for (int64_t i = 0; i < k; i++) mass += exp((double)(last[-i].logit - best) / options->temperature);
-    const double limit = options->top_p > 0 && options->top_p < 1 ? options->top_p * mass : mass;
-    int64_t among = 0;
-    for (; among < k && kept < limit; among++) kept += exp((double)(last[-among].logit - best) / options->temperature);
-    const double target = (double)num_random_uniform(seed, draw) * kept;
-    for (int64_t i = 0; i < among; i++) {
-        sum += exp((double)(last[-i].logit - best) / options->temperature);
-        if (sum > target) return last[-i].id;
-    }
-    return last[1 - among].id;
+    const candidate *ordered = g->candidates;
+    if (k > count / HEAP_SHARE) ordered = sort_all(g, count);
+    else take_best(g->candidates, count, k);
+    return draw_among(ordered + count - 1, k, options, g->weights, num_random_uniform(seed, draw));
 }
 
 int64_t generation_pick(const generation *g, int64_t row, const dw_generate_options *options, uint64_t seed, uint64_t draw) {

@@ -13,13 +13,14 @@ enum { MOST = 3000, ROWS = 2, ROUNDS = 40 };
 typedef struct bench {
     generation g;
     float row[MOST], maxima[MOST / GENERATION_BLOCK + 1];
-    candidate candidates[MOST];
+    candidate candidates[MOST], spare[MOST];
+    double weights[MOST];
     uint32_t logits[ROWS * MOST];
 } bench;
 
 /* Fills the second row. */
 static void fill(bench *bench, dw_format format, int64_t vocabulary, double spread, uint64_t seed) {
-    bench->g = (generation){.vocabulary = vocabulary, .logits_format = format, .next = -1, .maxima = bench->maxima, .candidates = bench->candidates, .results = {bench->logits}};
+    bench->g = (generation){.vocabulary = vocabulary, .logits_format = format, .next = -1, .maxima = bench->maxima, .candidates = bench->candidates, .spare = bench->spare, .weights = bench->weights, .results = {bench->logits}};
     memset(bench->logits, 0x7f, sizeof bench->logits);   /* what is beside the row is larger than all of it */
     for (int64_t i = 0; i < vocabulary; i++) {
         num_store(format, bench->logits, vocabulary + i, spread * (double)num_random_normal(seed, (uint64_t)i), false);
