@@ -149,6 +149,28 @@ static json_t *step_json(const plan *plan, const shared *shared, const plan_step
     return row;
 }
 
+/* ---- what steps launch ---- */
+
+typedef struct recorder { kernel_launcher launcher; json_t *names; const shared *shared; } recorder;
+
+static dw_status record_name(kernel_launcher *launcher, const kernel_launch *launch) {
+    const recorder *r = (const recorder *)launcher;
+    json_array_append_new(r->names, word(r->shared, launch->entry));
+    return DW_OK;
+}
+
+/* The kernels that a GPU's steps launch at the sizes of the binding, in the order of the launches: which of its kernels a row launches is decided by the sizes. */
+static void add_launches(const plan_binding *binding, const shared *shared, json_t *steps) {
+    const plan *plan = binding->plan;
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const kernel_row *row = plan->steps[i].row;
+        recorder recorder = {{record_name}, json_array(), shared};
+        if (row->shape != NULL) row->shape(&binding->calls[i].run, &recorder.launcher);
+        if (json_array_size(recorder.names) > 0) json_object_set(json_array_get(steps, (size_t)i), "launches", recorder.names);
+        json_decref(recorder.names);
+    }
+}
+
 static json_t *plan_json(const plan *plan) {
     const shared shared = {.words = json_object(), .refusals = json_object()};
     json_t *steps = json_array();
@@ -164,8 +186,6 @@ static json_t *plan_json(const plan *plan) {
         if ((op_get(step->node->op)->traits & OP_TRAIT_CONTRACTION) && step->row->reference) reference += work.flops;
     }
     for (int i = 0; i < plan->value_count; i++) views += plan->values[i].view;
-    json_decref(shared.words);
-    json_decref(shared.refusals);
     json_t *facts = json_pack("{s:o, s:f, s:f, s:f, s:i, s:i, s:i}", "steps", steps, "us", seconds * 1e6, "flops", flops, "reference_flops_share",
                               flops > 0 ? reference / flops : 0.0, "views", views, "steps_at_load", plan->load_count, "steps_per_run",
                               plan->step_count - plan->load_count);
@@ -173,9 +193,14 @@ static json_t *plan_json(const plan *plan) {
     if (plan->split != NULL) json_object_set_new(facts, "split", json_string(plan->split));
     plan_binding binding;
     if (plan_binding_create(plan->context, plan, &binding) == DW_OK) {
-        if (plan_bind(&binding, plan->typical) == DW_OK) json_object_set_new(facts, "workspace_bytes", json_integer((json_int_t)binding.value_bytes));
+        if (plan_bind(&binding, plan->typical) == DW_OK) {
+            json_object_set_new(facts, "workspace_bytes", json_integer((json_int_t)binding.value_bytes));
+            add_launches(&binding, &shared, steps);
+        }
         plan_binding_destroy(&binding);
     }
+    json_decref(shared.words);
+    json_decref(shared.refusals);
     return facts;
 }
 

@@ -81,6 +81,19 @@ static void print_choices(text *out, const json_t *steps) {
     json_decref(seen);
 }
 
+/* "launches matmul_decode, matmul_bf16_m128n128", of a GPU's step: several of one kernel are one name. */
+static void print_launches(text *out, const json_t *step) {
+    size_t i;
+    json_t *name;
+    const char *before = "";
+    json_array_foreach(json_object_get(step, "launches"), i, name) {
+        const char *entry = json_string_value(name);
+        if (entry == NULL || strcmp(entry, before) == 0) continue;
+        text_printf(out, "%s%s", i == 0 ? "  launches " : ", ", entry);
+        before = entry;
+    }
+}
+
 static void print_plan(text *out, const char *title, const json_t *facts) {
     size_t i;
     json_t *step;
@@ -101,6 +114,7 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
         if (load) text_printf(out, "%9s  %s", "at load", member(step, "module"));
         else text_printf(out, "%9.1f  %s", json_real_value(json_object_get(step, "us")), member(step, "module"));
         if (json_object_get(step, "members") != NULL) text_printf(out, "%s(%s)", member(step, "module")[0] != '\0' ? " " : "", member(step, "members"));
+        print_launches(out, step);
         text_add(out, "\n");
     }
     text_add(out, "  why these kernels\n");

@@ -13,7 +13,7 @@ FEW = (("rtx5090", "nvfp4"), ("rtx5090", "bf16"), ("rtxpro6000", "mxfp8"), ("gb1
 
 def generate(precision, device):
     done = subprocess.run([COMMAND, "generate", MODEL, "--precision", precision, "--device", device, "--prompt", "And", "--tokens", "2"], capture_output=True, text=True)
-    return done.returncode == 0, done.stdout if done.returncode == 0 else done.stderr
+    return done.returncode == 0, done.stdout if done.returncode == 0 else f"exit status {done.returncode}: {done.stderr}"
 
 
 if "IMAGE" not in open(os.path.join(BUILD, "images", "images.def")).read():
