@@ -3,7 +3,8 @@
  *
  * B [k,n] lies in panels of GEMM_COLS columns; k is cut into chunks of GEMM_DEPTH. A sum runs over a chunk in order with one fused multiply-add a
  * step (bf16: the odd element of a pair before the even one, as vdpbf16ps does), starting from zero; chunks are added in order in fp32. So a row of
- * the result has the same bits whatever the number of rows and threads. */
+ * the result has the same bits whatever the number of rows and threads. Operands count as they are, subnormal ones too; of sums in bf16 products those below
+ * 2^-126 in magnitude may count as zero (vdpbf16ps), so that a result may be off by k 2^-126 before factors. */
 #ifndef CPU_GEMM_H
 #define CPU_GEMM_H
 
@@ -46,6 +47,7 @@ typedef struct gemm_pack {
     int64_t depth, chunks;        /* k of a chunk, and how many */
     size_t factor_offset;         /* in a panel: float [32], a factor of each column */
     size_t scale_offset;          /* in a panel: float [chunks][32], with block_scales */
+    size_t flag_offset;           /* in a panel of bf16: uint32, not 0 where it holds subnormal numbers */
     size_t panel_bytes, batch_bytes, bytes;
 } gemm_pack;
 
@@ -95,6 +97,10 @@ typedef struct gemm_isa {
     uint64_t needs;
     int rows_max[GEMM_COMPUTE_COUNT];
     void (*tile[GEMM_COMPUTE_COUNT])(const gemm_tile *tile);
+    /* Where tile[GEMM_BF16] takes subnormal operands as zeros: the tile that takes them as they are, with the same bits for others; and is there one among these?
+     * NULL: tile does. */
+    void (*exact_tile)(const gemm_tile *tile);
+    bool (*has_subnormal)(const uint16_t *x, int64_t count);
     /* The chunk of k elements at source as the panel chunk that tile reads; padded to GEMM_GROUP in k. */
     void (*decode[GEMM_PANEL_COUNT][GEMM_COMPUTE_COUNT])(const uint8_t *source, int64_t k, void *chunk);
     void (*direct[GEMM_PANEL_COUNT])(const gemm_direct *direct);   /* NULL: none */

@@ -63,7 +63,7 @@ SIMD_INLINE void tile_bf16(const gemm_tile *t, const int rows) {
     }
 
 void gemm_avx512_tile_f32(const gemm_tile *t) { BY_ROWS(tile_f32, t) }
-static void gemm_avx512_tile_bf16(const gemm_tile *t) { BY_ROWS(tile_bf16, t) }
+void gemm_avx512_tile_bf16(const gemm_tile *t) { BY_ROWS(tile_bf16, t) }
 
 /* Pairs p of 16 columns (half 0 or 1) into the chunk that a tile reads. */
 SIMD_INLINE void put_pair(gemm_compute compute, void *chunk, int64_t pair, int half, gemm_pair p) {

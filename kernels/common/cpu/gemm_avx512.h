@@ -75,6 +75,7 @@ SIMD_INLINE int64_t gemm_scale_bytes(gemm_panel panel, int64_t groups) {
 }
 
 extern void gemm_avx512_tile_f32(const gemm_tile *tile);
+extern void gemm_avx512_tile_bf16(const gemm_tile *tile);
 extern void gemm_avx512_fetch(const uint8_t *from, size_t bytes);
 extern int64_t gemm_avx512_decode_row(const gemm_codes *row);
 extern void gemm_avx512_post(op_post step, float *y, const float *x, int64_t count);

@@ -1,5 +1,5 @@
 /* The product core for AVX-512 with BF16 dot products: tiles of up to 12 rows and 32 columns, and products of few rows that decode quantised panels
- * in registers. The rest is AVX-512's. Measured: kernels/matmul/README.md. */
+ * in registers. vdpbf16ps takes subnormal operands as zeros: those are AVX-512's, as the rest is. Measured: kernels/matmul/README.md. */
 #include "kernels/common/cpu/gemm_avx512.h"
 
 SIMD_INLINE __m512 dot(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
@@ -44,6 +44,15 @@ static void tile_bf16_rows(const gemm_tile *t) {
     case 11: tile_bf16(t, 11); break;
     default: tile_bf16(t, 12); break;
     }
+}
+
+static bool has_subnormal(const uint16_t *x, int64_t count) {
+    const __m512i magnitude = _mm512_set1_epi16(0x7fff), one = _mm512_set1_epi16(1), limit = _mm512_set1_epi16(0x7f);
+    __mmask32 found = 0;
+    int64_t at = 0;
+    for (; at + 32 <= count; at += 32) found |= _mm512_cmplt_epu16_mask(_mm512_sub_epi16(_mm512_and_si512(_mm512_loadu_si512(x + at), magnitude), one), limit);
+    for (; at < count; at++) found |= (x[at] & 0x7fff) - 1u < 0x7f;
+    return found != 0;
 }
 
 /* The chunk of up to d->depth of k that begins at `at`, of one or two panels, for a few rows. source: where it lies in each panel; next: what is read
@@ -156,6 +165,8 @@ const gemm_isa gemm_isa_avx512bf16 = {
     .needs = UINT64_C(1) << CHIP_avx512 | UINT64_C(1) << CHIP_avx512bf16,
     .rows_max = {12, 12},
     .tile = {[GEMM_F32] = gemm_avx512_tile_f32, [GEMM_BF16] = tile_bf16_rows},
+    .exact_tile = gemm_avx512_tile_bf16,
+    .has_subnormal = has_subnormal,
     .decode = {GEMM_AVX512_DECODERS(ENTRY)},
     .direct = {[GEMM_PANEL_E4M3] = direct_E4M3, [GEMM_PANEL_E5M2] = direct_E5M2, [GEMM_PANEL_E2M1_E8M0] = direct_E2M1_E8M0,
                [GEMM_PANEL_E2M1_E4M3] = direct_E2M1_E4M3},

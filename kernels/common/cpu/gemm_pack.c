@@ -5,6 +5,7 @@
 #include "kernels/common/cpu/gemm.h"
 
 enum { HALF = 16 };   /* columns of one half of a panel: the 32-bit lanes of a 512-bit register */
+enum { FLAG_BYTES = 64 };
 
 static int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -55,7 +56,8 @@ bool gemm_pack_init(gemm_pack *pack, dw_format format, gemm_compute compute, int
     size_t codes = (size_t)whole * gemm_chunk_bytes(pack->panel, pack->depth) + gemm_chunk_bytes(pack->panel, k - whole * pack->depth);
     pack->factor_offset = base_align_up(codes, 64);
     pack->scale_offset = pack->factor_offset + GEMM_COLS * sizeof(float);
-    pack->panel_bytes = pack->scale_offset + (pack->block_scales ? (size_t)pack->chunks * GEMM_COLS * sizeof(float) : 0);
+    pack->flag_offset = pack->scale_offset + (pack->block_scales ? (size_t)pack->chunks * GEMM_COLS * sizeof(float) : 0);
+    pack->panel_bytes = pack->flag_offset + (pack->panel == GEMM_PANEL_BF16 ? FLAG_BYTES : 0);
     return base_mul_size(pack->panel_bytes, (size_t)pack->panels, &pack->batch_bytes) &&
            base_mul_size(pack->batch_bytes, (size_t)batches, &pack->bytes) && base_add_size(pack->bytes, GEMM_HEADER_BYTES, &pack->bytes);
 }
@@ -97,6 +99,8 @@ static float load_f32(dw_format format, const void *data, int64_t index) {
     return num_bf16_to_f32(((const uint16_t *)data)[index]);
 }
 
+static uint32_t is_subnormal(uint16_t bf16) { return (bf16 & 0x7fff) - 1u < 0x7f; }
+
 static void pack_elements(const pack_job *job, int64_t batch, int64_t panel, uint8_t *to) {
     const gemm_pack *pack = job->pack;
     const dw_tensor *w = job->weight;
@@ -117,13 +121,17 @@ static void pack_elements(const pack_job *job, int64_t batch, int64_t panel, uin
     }
     uint16_t *out = (uint16_t *)to;
     const uint16_t *data = w->data;
+    uint32_t subnormal = 0;
     for (int64_t k = 0; k < pack->k; k += 2, out += 2 * GEMM_COLS) {
         for (int c = 0; c < GEMM_COLS; c++) {
             bool real = offsets[c] >= 0;
             out[2 * c] = real ? data[offsets[c] + k * k_stride] : 0;
             out[2 * c + 1] = real && k + 1 < pack->k ? data[offsets[c] + (k + 1) * k_stride] : 0;
+            subnormal |= is_subnormal(out[2 * c]) | is_subnormal(out[2 * c + 1]);
         }
     }
+    memset(to + pack->flag_offset, 0, FLAG_BYTES);
+    memcpy(to + pack->flag_offset, &subnormal, sizeof subnormal);
 }
 
 /* The code of element k of a packed row. */

@@ -18,15 +18,38 @@ const gemm_isa *gemm_isa_of(const chip_caps *chip) {
 
 enum { FETCH_ROWS = 16 };        /* of panels that are read as they lie: with fewer the hardware sees the stream itself */
 
+enum { MAX_PARTS = 1024 };       /* of the rows of all slices that are looked through for subnormal numbers apart */
+
 typedef struct work {
     const gemm_job *job;
+    int64_t parts;                /* 0: nothing is looked for */
+    uint8_t *has_subnormal;       /* [parts] */
     int64_t units;                /* panels, or pairs of halves */
     int64_t units_per_task, tasks_per_rows, row_chunks, chunk_rows, tasks_per_slice;
     bool direct;
 } work;
 
-/* c [rows][32] = a times a panel, chunk by chunk. While a chunk is worked on the next one is fetched, at the end that of next_panel (NULL: none). */
-static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, const uint8_t *next_panel, int64_t row, int64_t rows, float *c) {
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+/* Does the panel hold numbers that only the exact tile takes as they are? */
+static bool needs_exact(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel) {
+    uint32_t flag = 0;
+    if (job->compute != GEMM_BF16 || job->isa->exact_tile == NULL) return false;
+    if (job->pack.panel == GEMM_PANEL_BF16) memcpy(&flag, panel + job->pack.flag_offset, sizeof flag);
+    return slice->special || flag != 0;
+}
+
+/* Rows from the first on, at most so many, of which all or none have subnormal numbers. */
+static int alike(const uint8_t *subnormal, int rows) {
+    int count = 1;
+    while (count < rows && subnormal[count] == subnormal[0]) count++;
+    return count;
+}
+
+/* c [rows][32] = a times a panel, chunk by chunk. While a chunk is worked on the next one is fetched, at the end that of next_panel (NULL: none).
+ * subnormal: [rows], which have such numbers; NULL: none. */
+static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, const uint8_t *next_panel, int64_t row, int64_t rows,
+                     const uint8_t *subnormal, float *c) {
     _Alignas(64) uint8_t decoded[GEMM_DEPTH * GEMM_COLS * sizeof(float)];
     const gemm_pack *pack = &job->pack;
     int rows_max = job->isa->rows_max[job->compute];
@@ -36,6 +59,7 @@ static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t
     const float *col_scales = pack->block_scales ? (const float *)(panel + pack->scale_offset) : NULL;
     size_t chunk_bytes = gemm_chunk_bytes(pack->panel, pack->depth);
     bool scaled = col_scales != NULL || slice->row_scales != NULL;
+    bool exact = needs_exact(job, slice, panel);
     static const float ones[GEMM_COLS] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1};
     for (int64_t chunk = 0; chunk < pack->chunks; chunk++) {
         int64_t at = chunk * pack->depth;
@@ -56,13 +80,15 @@ static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t
         int64_t tiles = (rows + rows_max - 1) / rows_max;
         const uint8_t *next = chunk + 1 < pack->chunks ? panel + gemm_chunk_offset(pack, at + pack->depth) : next_panel;
         size_t share = base_align_up((chunk_bytes + (size_t)tiles - 1) / (size_t)tiles, 64);
-        for (int64_t r = 0, left = tiles; r < rows; r += tile.rows, left--) {
+        for (int64_t r = 0, left = tiles; r < rows; r += tile.rows, left -= left > 1) {
             if ((rows > FETCH_ROWS || !direct) && job->isa->fetch != NULL && next != NULL) job->isa->fetch(next + (size_t)(tiles - left) * share, share);
-            tile.rows = (int)((rows - r + left - 1) / left);   /* even: 16 rows are 8 and 8 rather than 12 and 4 */
+            tile.rows = (int)least((rows - r + left - 1) / left, rows_max);   /* even: 16 rows are 8 and 8 rather than 12 and 4 */
+            if (subnormal != NULL) tile.rows = alike(subnormal + r, tile.rows);
             tile.a = a + (size_t)(r * job->a_stride + at) * element;
             tile.c = c + r * GEMM_COLS;
             tile.row_scale = slice->row_scales != NULL ? slice->row_scales + (row + r) * job->row_scale_stride + chunk : NULL;
-            job->isa->tile[job->compute](&tile);
+            if (exact || (subnormal != NULL && subnormal[r])) job->isa->exact_tile(&tile);
+            else job->isa->tile[job->compute](&tile);
         }
     }
     if (pack->chunks == 0) memset(c, 0, (size_t)rows * GEMM_COLS * sizeof(float));
@@ -106,8 +132,6 @@ static void apply_operand(const gemm_job *job, op_post step, const gemm_operand 
         job->isa->post(step, c + r * GEMM_COLS, x, GEMM_COLS);
     }
 }
-
-static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 static void finish(const gemm_job *job, const gemm_slice *slice, int64_t row, int64_t rows, int64_t unit, float *c, float *u) {
     int64_t column = unit * GEMM_COLS, width = job->pack.halves ? job->pack.n / 2 : job->pack.n;
@@ -169,6 +193,57 @@ static void multiply_direct(const gemm_job *job, const gemm_slice *slice, const 
     }
 }
 
+/* ---- rows with subnormal numbers ---- */
+
+static bool row_has_subnormal(const gemm_job *job, const gemm_slice *slice, int64_t row) {
+    return job->isa->has_subnormal((const uint16_t *)slice->a + row * job->a_stride, job->pack.k);
+}
+
+/* Chunks of rows are counted through all slices. */
+static bool chunk_has_subnormal(const work *w, int64_t chunk) {
+    gemm_slice slice;
+    memset(&slice, 0, sizeof slice);
+    w->job->slice(w->job, chunk / w->row_chunks, &slice);
+    int64_t row = chunk % w->row_chunks * w->chunk_rows, end = least(slice.rows, row + w->chunk_rows);
+    while (row < end && !row_has_subnormal(w->job, &slice, row)) row++;
+    return row < end;
+}
+
+static int64_t part_of(const work *w, int64_t chunk) { return chunk * w->parts / (w->job->slices * w->row_chunks); }
+
+static void look_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    const work *w = argument;
+    int64_t chunks = w->job->slices * w->row_chunks;
+    bool found = false;
+    for (int64_t chunk = (task * chunks + w->parts - 1) / w->parts; chunk < chunks && part_of(w, chunk) == task && !found; chunk++) found = chunk_has_subnormal(w, chunk);
+    w->has_subnormal[task] = found;
+}
+
+static void look_for_subnormals(work *w, pool *pool) {
+    enum { ALONE = 1 << 16 };     /* elements that take less time than waking a thread */
+    const gemm_job *job = w->job;
+    w->parts = least(job->slices * w->row_chunks, MAX_PARTS);
+    if ((double)job->slices * (double)job->rows_max * (double)job->pack.k > ALONE) {
+        pool_run(pool, w->parts, look_task, w);
+        return;
+    }
+    for (int64_t part = 0; part < w->parts; part++) look_task(w, part, 0);
+}
+
+/* Which of the rows have; NULL: none. flags: room for them. */
+static const uint8_t *subnormal_rows(const work *w, const gemm_slice *slice, int64_t chunk, int64_t row, int64_t rows, uint8_t *flags) {
+    bool any = false;
+    if (w->parts == 0 || !w->has_subnormal[part_of(w, chunk)]) return NULL;
+    for (int64_t r = 0; r < rows; r++) {
+        flags[r] = row_has_subnormal(w->job, slice, row + r);
+        any |= flags[r] != 0;
+    }
+    return any ? flags : NULL;
+}
+
+/* ---- tasks ---- */
+
 static void run_task(void *argument, int64_t task, int worker) {
     (void)worker;
     const work *w = argument;
@@ -184,7 +259,9 @@ static void run_task(void *argument, int64_t task, int worker) {
     if (rows <= 0) return;
     int64_t first = in_slice % w->tasks_per_rows * w->units_per_task, end = least(first + w->units_per_task, w->units);
     int per_unit = job->pack.halves ? 2 : 1;
-    bool direct = w->direct && !slice.special && (slice.row_scales == NULL || job->pack.block_scales) && rows <= GEMM_DIRECT_ROWS;
+    uint8_t flags[GEMM_CHUNK_ROWS];
+    const uint8_t *subnormal = subnormal_rows(w, &slice, task / w->tasks_per_slice * w->row_chunks + in_slice / w->tasks_per_rows, row, rows, flags);
+    bool direct = w->direct && !slice.special && subnormal == NULL && (slice.row_scales == NULL || job->pack.block_scales) && rows <= GEMM_DIRECT_ROWS;
     for (int64_t unit = first; unit < end;) {
         const uint8_t *panel = slice.panels + (size_t)(unit * per_unit) * job->pack.panel_bytes;
         int panels = direct && per_unit == 1 && unit + 1 < end ? 2 : per_unit;
@@ -194,7 +271,7 @@ static void run_task(void *argument, int64_t task, int worker) {
             for (int i = 0; i < panels; i++) {
                 const uint8_t *here = panel + (size_t)i * job->pack.panel_bytes;
                 bool last = unit + 1 == end && i + 1 == panels;
-                multiply(job, &slice, here, last ? NULL : here + job->pack.panel_bytes, row, rows, c[i]);
+                multiply(job, &slice, here, last ? NULL : here + job->pack.panel_bytes, row, rows, subnormal, c[i]);
             }
         }
         for (int i = 0; i < panels; i++) apply_factors(job, &slice, panel + (size_t)i * job->pack.panel_bytes, row, rows, c[i]);
@@ -236,5 +313,8 @@ void gemm_run(const gemm_job *job, pool *pool) {
     if (w.direct && w.units_per_task % 2 == 1 && !job->pack.halves) w.units_per_task++;
     w.tasks_per_rows = ceil_div(w.units, w.units_per_task);
     w.tasks_per_slice = w.tasks_per_rows * w.row_chunks;
+    uint8_t has_subnormal[MAX_PARTS];
+    w.has_subnormal = has_subnormal;
+    if (job->compute == GEMM_BF16 && job->isa->has_subnormal != NULL) look_for_subnormals(&w, pool);
     pool_run(pool, w.tasks_per_slice * job->slices, run_task, &w);
 }
