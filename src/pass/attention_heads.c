@@ -59,7 +59,7 @@ static bool find_order(value_analysis *analysis, value_expr x, const op_type *ty
             if (fixed != (round == 1)) continue;
             axes[i] = axis_of(analysis, x->args[i], type->dims[i], heads);
             if (fixed && axes[i] >= 0 && (seen & 1u << axes[i])) axes[i] = -1;
-            if (fixed && axes[i] < 0 && type->rank == 4 && is_one(heads[i]) && !(seen & 1u << i)) axes[i] = i;
+            if (fixed && axes[i] < 0 && type->rank == 4 && is_one(heads[i]) && is_one(type->dims[i]) && !(seen & 1u << i)) axes[i] = i;
             if (axes[i] < 0 && is_one(type->dims[i])) continue;
             if (axes[i] < 0 || (seen & 1u << axes[i])) return false;
             seen |= 1u << axes[i];

@@ -123,12 +123,13 @@ static bool open_where(const ir_value *value, ir_value **condition, ir_value **i
 
 static dw_status read_bias(reading *reading, ir_value *value);
 
-/* May a query be left without a key? Not by a part that lets each see its own position; by one that varies with the key alone only where a text is nothing
+/* May a query be left without a key? Not by a part that lets each see its own position; by one that varies with the key and not the query only where a text is nothing
  * but padding, of which no result is read. */
 static bool may_blind(value_analysis *analysis, const mask *mask) {
     for (int i = 0; i < mask->part_count; i++) {
         double truth;
         value_expr map[DW_MAX_RANK] = {NULL};
+        if ((mask->parts[i]->axes & 8) == 0) return true;       /* all keys or none */
         if ((mask->parts[i]->axes & 4) == 0) continue;
         map[3] = value_index(analysis, 2);
         const value_expr own = value_substitute(analysis, mask->parts[i], map);
