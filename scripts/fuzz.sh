@@ -1,8 +1,22 @@
 #!/bin/sh
 # Fuzzes with libFuzzer under the address and undefined-behaviour sanitizers (clang): each target named, or all, for so many runs.
 # Usage: scripts/fuzz.sh RUNS [TARGET...]     What the corpus lacks goes to build/fuzzing/found/TARGET; a finding is written there too, and ends with exit 1.
+#        scripts/fuzz.sh graphs RUNS [SEED [DEVICE]]     random graphs (tests/graphs) from that seed on, by two processes of the ordinary build; the CPU where no device is named
 set -eu
 cd "$(dirname "$0")/.."
+if [ "$1" = graphs ]; then
+    runs=$2 seed=${3:-1} found=build/fuzzing/found
+    mkdir -p "$found"
+    cmake --build build --target test_graphs_run
+    device=${4:-}
+    for half in 0 1; do
+        build/tests/test_graphs_run --keep-going --seed $((seed + half * (runs / 2))) --count $((runs / 2)) ${device:+--device "$device"} >"$found/graphs$half.log" 2>&1 &
+    done
+    failed=0
+    for job in $(jobs -p); do wait "$job" || failed=1; done
+    grep -hE '^(graph [0-9]|graphs from|never met)' "$found"/graphs[01].log
+    exit $failed
+fi
 runs=$1
 shift
 [ $# -gt 0 ] || set -- $(ls tests/fuzz | sed -n 's/^fuzz_\(.*\)\.c$/\1/p')

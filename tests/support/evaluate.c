@@ -18,6 +18,8 @@ struct evaluation {
     int64_t *set, *symbols;     /* of all symbols: as set by the caller, as used by the last run; -1: not known */
     int symbol_count;
     const dw_tensor **values;   /* by id of results, of the last run */
+    uint64_t disturbed;            /* the seed of evaluation_disturb, */
+    double places;                 /* and by how much; 0: nothing moves */
 };
 
 /* ---- making ---- */
@@ -213,6 +215,31 @@ static dw_status begin_states(evaluation *evaluation, arena *arena) {
     return DW_OK;
 }
 
+bool evaluation_keeps_elements(op_id op) {
+    static const op_id ops[] = {OP_neg, OP_abs, OP_sign, OP_relu, OP_floor, OP_ceil, OP_round, OP_minimum, OP_maximum, OP_where, OP_concat, OP_pad, OP_slice_scatter, OP_take, OP_gather,
+                                OP_index, OP_tril, OP_triu, OP_amax, OP_amin, OP_sort, OP_topk, OP_cache_write};
+    for (size_t i = 0; i < COUNT_OF(ops); i++)
+        if (ops[i] == op) return true;
+    return (op_get(op)->traits & (OP_TRAIT_VIEW | OP_TRAIT_CREATE)) != 0;
+}
+
+static void disturb(const evaluation *evaluation, const ir_node *node, const dw_tensor *tensor) {
+    const num_format *info = num_info(tensor->format);
+    if (info->class != NUM_FLOAT || evaluation_keeps_elements(node->op)) return;
+    const double by = ldexp(evaluation->places, -info->mantissa_bits);
+    const uint64_t seed = evaluation->disturbed ^ (uint64_t)node->out[0]->id * 0x9e3779b97f4a7c15u;
+    int64_t index[DW_MAX_RANK] = {0};
+    for (int64_t i = 0, count = op_tensor_count(tensor); i < count; i++, op_tensor_next(tensor, index)) {
+        const double x = op_tensor_load(tensor, index), sign = num_random(seed, (uint64_t)i) & 1 ? 1 : -1;
+        if (isfinite(x)) op_tensor_store(tensor, index, x * (1 + (fabs(x) > info->max / 4 ? (sign - 1) / 2 : sign) * by));   /* not to infinity */
+    }
+}
+
+void evaluation_disturb(evaluation *evaluation, uint64_t seed, double places) {
+    evaluation->disturbed = seed;
+    evaluation->places = places;
+}
+
 static dw_status run_node(evaluation *evaluation, arena *arena, const ir_node *node) {
     const dw_tensor *in[MAX_OPERANDS], *out[MAX_RESULTS];
     for (int i = 0; i < node->n_in; i++) in[i] = node->in[i].value != NULL ? evaluation_value(evaluation, node->in[i].value) : NULL;
@@ -225,6 +252,7 @@ static dw_status run_node(evaluation *evaluation, arena *arena, const ir_node *n
     op_call call = {.context = evaluation->context, .op = def, .attrs = &node->attrs, .symbols = evaluation->symbols,
                     .n_in = node->n_in, .in = in, .n_out = node->n_out, .out = out};
     dw_status status = def->reference(&call);
+    for (int i = 0; status == DW_OK && evaluation->places > 0 && i < node->n_out; i++) disturb(evaluation, node, out[i]);
     if (status == DW_OK) return DW_OK;
     return base_fail_at(evaluation->context, status, "evaluating %s, which makes %%%d", def->name, node->out[0]->id);
 }

@@ -23,6 +23,11 @@ dw_status evaluation_bind_random(evaluation *evaluation, uint64_t seed);
 
 /* Runs all nodes once. The next values of states are what the following run begins with. */
 dw_status evaluation_run(evaluation *evaluation);
+/* Are results of that op elements of operands, or integers, so that nothing is rounded? */
+bool evaluation_keeps_elements(op_id op);
+/* In the following runs every floating-point result that a node computes moves by that many last places of its format, up or down by seed: what rounding at other points
+ * than these would do. Results that are chosen, moved or made of nothing stay. 0 places: no more. */
+void evaluation_disturb(evaluation *evaluation, uint64_t seed, double places);
 /* States begin anew with their weights, bindings or zeros. */
 void evaluation_reset(evaluation *evaluation);
 

@@ -1,0 +1,745 @@
+/* A model of the graph on the CPU at some instruction set, or on a device: step after step, each kernel's results beside what the op's reference makes of the very
+ * operands that the kernel read, and every operand beside what was written there once. So a bound speaks of one op alone. Then the same in one piece: a session at two
+ * sizes, and now and then the model from a compiled file, must give the same bits as the steps did.
+ *
+ * Bounds. Results that are chosen or moved, integers, truths and quantised operands are equal. What is computed may differ by 1e-5 of the largest number in its row and
+ * half a place of its format on both sides, as in conformance. Where terms cancel or a function is steep, that is too little: then by four times as much as the
+ * reference's result moves when the operands do, each by 2^-21 of itself at random (2^-12 where matrix units add products of 8-bit floats, as they keep few bits of sums); of
+ * attention's bias, each score's own. Sums of numbers beyond 1e30, which may overflow on the way, are not compared.
+ * What a product, a norm or attention quantises itself may be one code away. */
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "ir/internal.h"
+#include "tests/graphs/graphs.h"
+
+enum { MOST_REGIONS = 400, GUARD = 64, ALIGN = 64, MOST_SYMBOLS = 64, DISTURBED_RUNS = 24 };
+
+typedef struct stepping {
+    checks *c;
+    const char *device;
+    const engine_program *program;
+    const plan *plan;
+    chip_caps load_chip;
+    arena arena;
+    uint64_t seed;
+    int64_t symbols[MOST_SYMBOLS];
+    dw_tensor *truth;             /* by plan_value index: what the step wrote, contiguous; data NULL: not yet */
+    plan_binding binding;
+    dw_tensor *inputs, *outputs, *states;
+    void **input_data, **output_data, **state_data;
+    uint8_t *workspace;
+    size_t workspace_bytes;
+    struct region *regions;       /* of the device */
+    int region_count;
+} stepping;
+
+/* ---- tensors ---- */
+
+static bool is_block(const dw_tensor *t) { return dw_format_is_block(t->format) != 0; }
+
+static dw_status new_like(arena *arena, const dw_tensor *t, dw_tensor *made) { return graphs_tensor(arena, t->format, t->scale_layout, t->rank, t->dims, made); }
+
+static int64_t offset_of(const dw_tensor *t, const int64_t *index) {
+    int64_t offset = 0;
+    for (int i = 0; i < t->rank; i++) offset += index[i] * t->strides[i];
+    return offset;
+}
+
+/* What lies under any strides, contiguous. */
+static dw_status copy_of(arena *arena, const dw_tensor *from, dw_tensor *to) {
+    TRY(new_like(arena, from, to));
+    num_parts parts;
+    num_layout(from->format, from->scale_layout, from->rank, from->dims, &parts);
+    if (is_block(from) || dw_format_bits(from->format) < 8 || op_tensor_is_contiguous(from)) {
+        memcpy(to->data, from->data, parts.data_bytes);
+        if (parts.scale_bytes > 0) memcpy(to->scales, from->scales, parts.scale_bytes);
+        if (parts.second_bytes > 0) memcpy(to->second, from->second, parts.second_bytes);
+        return DW_OK;
+    }
+    const size_t size = (size_t)dw_format_bits(from->format) / 8;
+    int64_t index[DW_MAX_RANK] = {0};
+    for (int64_t i = 0, count = op_tensor_count(to); i < count; i++, op_tensor_next(to, index))
+        memcpy((uint8_t *)to->data + (size_t)i * size, (const uint8_t *)from->data + (size_t)offset_of(from, index) * size, size);
+    return DW_OK;
+}
+
+/* Are the bytes the same? b is contiguous. */
+static bool has_bits(const dw_tensor *a, const dw_tensor *b) {
+    num_parts parts;
+    num_layout(b->format, b->scale_layout, b->rank, b->dims, &parts);
+    if (is_block(b) || dw_format_bits(b->format) < 8 || op_tensor_is_contiguous(a))
+        return memcmp(a->data, b->data, parts.data_bytes) == 0 && (parts.scale_bytes == 0 || memcmp(a->scales, b->scales, parts.scale_bytes) == 0) &&
+               (parts.second_bytes == 0 || memcmp(a->second, b->second, parts.second_bytes) == 0);
+    const size_t size = (size_t)dw_format_bits(b->format) / 8;
+    int64_t index[DW_MAX_RANK] = {0};
+    for (int64_t i = 0, count = op_tensor_count(b); i < count; i++, op_tensor_next(b, index))
+        if (memcmp((const uint8_t *)a->data + (size_t)offset_of(a, index) * size, (const uint8_t *)b->data + (size_t)i * size, size) != 0) return false;
+    return true;
+}
+
+static double element(const dw_tensor *t, const int64_t *index) { return is_number(t->format) ? op_tensor_load(t, index) : (double)op_tensor_load_int(t, index); }
+static bool is_same_number(double x, double y) { return x == y || (isnan(x) && isnan(y)); }
+
+/* ---- references ---- */
+
+static dw_status run_reference(const stepping *s, const ir_node *node, const dw_tensor *const *in, dw_tensor *out) {
+    const dw_tensor *outs[KERNEL_MAX_RESULTS];
+    for (int i = 0; i < node->n_out; i++) outs[i] = &out[i];
+    const op_call call = {.context = s->c->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = s->symbols, .n_in = node->n_in, .in = in, .n_out = node->n_out, .out = outs};
+    return call.op->reference(&call);
+}
+
+static dw_status new_results(stepping *s, arena *arena, const ir_node *node, dw_tensor *out) {
+    for (int i = 0; i < node->n_out; i++) {
+        dw_tensor shape;
+        TRY(op_tensor_bind(s->c->context, &node->out[i]->type, s->symbols, NULL, &shape));
+        TRY(new_like(arena, &shape, &out[i]));
+    }
+    return DW_OK;
+}
+
+/* ---- bounds ---- */
+
+static bool is_exact(const ir_node *node, dw_format format) {
+    return !is_number(format) || node->op == OP_cast || node->op == OP_quantize || evaluation_keeps_elements(node->op);
+}
+
+/* An operand moved by amount of itself, at random, in a format that has room for that. */
+static dw_status moved_operand(arena *arena, const dw_tensor *from, bool widen, double amount, uint64_t seed, dw_tensor *to) {
+    dw_tensor wide = *from;
+    if (widen && is_number(from->format) && from->format != DW_FORMAT_f64) {
+        wide.format = DW_FORMAT_f32;
+        wide.scale_layout = DW_SCALE_plain;
+    }
+    if (!is_number(from->format) || (!widen && is_block(from))) return copy_of(arena, from, to);
+    TRY(new_like(arena, &wide, to));
+    const double place = ldexp(1, -num_info(wide.format)->mantissa_bits), by = amount > place ? amount : place;
+    int64_t index[DW_MAX_RANK] = {0};
+    for (int64_t i = 0, count = op_tensor_count(from); i < count; i++, op_tensor_next(from, index)) {
+        const double x = op_tensor_load(from, index), sign = num_random(seed, (uint64_t)i) & 1 ? 1 : -1;
+        op_tensor_store(to, index, isfinite(x) && fabs(x) < num_info(wide.format)->max / 4 ? x * (1 + sign * by) : x);
+    }
+    return DW_OK;
+}
+
+/* The bias of attention, one for each score: a score is rounded where the bias is added. */
+static dw_status spread_bias(arena *arena, const ir_node *node, const dw_tensor *const *in, const dw_tensor *bias, dw_tensor *to) {
+    const bool placed = node->n_in > 7 && in[7] != NULL;
+    const int64_t batch = in[1]->dims[0], keys = placed ? (bias->rank > 0 ? bias->dims[bias->rank - 1] : 1) : in[1]->dims[2];
+    const int64_t dims[] = {batch, in[0]->dims[1], in[0]->dims[2], keys};
+    TRY(graphs_tensor(arena, DW_FORMAT_f32, DW_SCALE_plain, 4, dims, to));
+    int64_t index[DW_MAX_RANK] = {0}, at[DW_MAX_RANK] = {0};
+    for (int64_t i = 0, count = op_tensor_count(to); i < count; i++, op_tensor_next(to, index)) {
+        for (int d = 0; d < bias->rank; d++) at[d] = bias->dims[d] == 1 ? 0 : index[4 - bias->rank + d];
+        op_tensor_store(to, index, op_tensor_load(bias, at));
+    }
+    return DW_OK;
+}
+
+/* ---- chains ---- */
+
+/* Functions that machines approximate, */
+static bool is_rough(op_id op) {
+    static const op_id rough[] = {OP_exp, OP_log, OP_sin, OP_cos, OP_atan, OP_tanh, OP_sigmoid, OP_erf, OP_silu, OP_gelu, OP_gelu_tanh, OP_softplus, OP_pow, OP_sqrt, OP_rsqrt, OP_reciprocal, OP_div};
+    for (size_t i = 0; i < COUNT_OF(rough); i++)
+        if (rough[i] == op) return true;
+    return false;
+}
+
+/* and those of them that lose what they subtract from 1 beside their operand. */
+static bool loses_tails(op_id op) { return op == OP_gelu || op == OP_gelu_tanh || op == OP_silu || op == OP_softplus; }
+
+static bool chain_of(dw_context *context, const ir_node *node, op_chain *chain) {
+    dw_format formats[OP_CHAIN_OPERANDS];
+    if (node->op != OP_chain) return false;
+    for (int i = 0; i < node->n_in; i++) formats[i] = ir_in(node, i)->type.format;
+    return op_chain_parse(context, ir_attr_text(node, OP_ATTR_steps), node->n_in, formats, chain) == DW_OK;
+}
+
+/* Does one of its steps make a jump, as rounding and comparisons do, of what another one approximates? Then any result is as good. */
+static bool chain_jumps(dw_context *context, const ir_node *node) {
+    static const op_id jumping[] = {OP_sign, OP_floor, OP_ceil, OP_round, OP_floordiv, OP_remainder};
+    op_chain chain;
+    bool rough[OP_CHAIN_STEPS] = {false};
+    if (!chain_of(context, node, &chain)) return false;
+    for (int i = 0; i < chain.count; i++) {
+        const op_chain_step *step = &chain.steps[i];
+        bool reads = false, jumps = !is_number(step->format);
+        for (int k = 0; k < step->n_in; k++) reads |= step->in[k].kind == OP_CHAIN_STEP && rough[step->in[k].index];
+        for (size_t k = 0; k < COUNT_OF(jumping); k++) jumps |= step->op == jumping[k];
+        if (reads && jumps) return true;
+        rough[i] = reads || is_rough(step->op);
+    }
+    return false;
+}
+
+static dw_status run_chain_step(stepping *s, arena *arena, const op_chain_step *step, const dw_tensor *const *in, const dw_tensor *results, const dw_tensor *shape, double amount, uint64_t seed, dw_tensor *out) {
+    dw_tensor numbers[OP_CHAIN_READS];
+    const dw_tensor *ins[OP_CHAIN_READS];
+    const op_attr to = op_set_format(OP_ATTR_to, step->to);
+    const op_attrs attrs = {step->to != DW_FORMAT_COUNT, &to};
+    for (int k = 0; k < step->n_in; k++) {
+        const op_chain_read *read = &step->in[k];
+        ins[k] = read->kind == OP_CHAIN_OPERAND ? in[read->index] : read->kind == OP_CHAIN_STEP ? &results[read->index] : &numbers[k];
+        if (read->kind != OP_CHAIN_NUMBER) continue;
+        TRY(graphs_tensor(arena, read->format, DW_SCALE_plain, 0, NULL, &numbers[k]));
+        num_store(read->format, numbers[k].data, 0, read->number, false);
+    }
+    TRY(graphs_tensor(arena, step->format, DW_SCALE_plain, shape->rank, shape->dims, out));
+    const dw_tensor *outs[] = {out};
+    const op_call call = {.context = s->c->context, .op = op_get(step->op), .attrs = &attrs, .symbols = s->symbols, .n_in = step->n_in, .in = ins, .n_out = 1, .out = outs};
+    TRY(call.op->reference(&call));
+    if (!is_rough(step->op) || num_info(step->format)->class != NUM_FLOAT) return DW_OK;
+    const double by = fmax(amount, ldexp(1, -num_info(step->format)->mantissa_bits));
+    for (int64_t i = 0, count = op_tensor_count(out); i < count; i++) {
+        const double y = num_load(step->format, out->data, i), sign = num_random(seed, (uint64_t)i) & 1 ? 1 : -1;
+        const double tail = loses_tails(step->op) && op_tensor_count(ins[0]) == count ? fabs(num_load(ins[0]->format, ins[0]->data, i)) : 0;
+        if (isfinite(y) && fabs(y) < num_info(step->format)->max / 4) num_store(step->format, out->data, i, y + sign * (by * fabs(y) + amount / 2 * tail), false);
+    }
+    return DW_OK;
+}
+
+/* The chain step by step, each approximate one off by amount. */
+static dw_status run_moved_chain(stepping *s, arena *arena, const op_chain *chain, const dw_tensor *const *in, double amount, uint64_t seed, dw_tensor *out) {
+    dw_tensor results[OP_CHAIN_STEPS];
+    for (int i = 0; i < chain->count; i++) TRY(run_chain_step(s, arena, &chain->steps[i], in, results, out, amount, seed + (uint64_t)i * 31, &results[i]));
+    *out = results[chain->count - 1];
+    return DW_OK;
+}
+
+/* ---- moved operands ---- */
+
+typedef struct moved { double *by; double *low, *high; bool *nan; double tail; } moved;
+
+static double largest_of(const dw_tensor *t) {
+    int64_t index[DW_MAX_RANK] = {0};
+    double largest = 0;
+    for (int64_t i = 0, count = op_tensor_count(t); i < count; i++, op_tensor_next(t, index)) {
+        const double x = fabs(op_tensor_load(t, index));
+        if (isfinite(x) && x > largest) largest = x;
+    }
+    return largest;
+}
+
+/* How large the operand of a function that loses its tails is: of a product, at most, and what later steps multiply its error by. */
+static double tail_of(const ir_node *node, const dw_tensor *const *in) {
+    if (loses_tails(node->op)) return largest_of(in[0]);
+    const char *post = node->op == OP_matmul || node->op == OP_grouped_matmul ? ir_attr_text(node, OP_ATTR_post) : "";
+    if (strstr(post, "elu") == NULL && strstr(post, "glu") == NULL) return 0;
+    const bool at = ir_bool(node, OP_ATTR_at);
+    double tail = largest_of(in[0]) * largest_of(in[1]) * (double)in[0]->dims[in[0]->rank - (at ? 2 : 1)];
+    for (int i = 2; i < node->n_in; i++)
+        if (in[i] != NULL && is_number(in[i]->format)) tail *= 1 + largest_of(in[i]);
+    return tail;
+}
+
+/* The reference's result over moved operands: how far each row goes, and what becomes of each element. */
+static dw_status measure_moved(stepping *s, arena *arena, const ir_node *node, int result, const dw_tensor *const *in, const dw_tensor *expected, double amount, bool widen, moved *m) {
+    const int64_t count = op_tensor_count(expected), length = expected->rank > 0 && expected->dims[expected->rank - 1] > 0 ? expected->dims[expected->rank - 1] : 1;
+    TRY_NEW(m->by, arena, count / length + 1);
+    TRY_NEW(m->low, arena, count + 1);
+    TRY_NEW(m->high, arena, count + 1);
+    TRY_NEW(m->nan, arena, count + 1);
+    for (int run = 0; run <= DISTURBED_RUNS; run++) {
+        const dw_tensor *ins[KERNEL_MAX_OPERANDS] = {0};
+        dw_tensor moved_in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
+        for (int i = 0; i < node->n_in; i++) {
+            if (in[i] == NULL) continue;
+            dw_tensor spread = *in[i];
+            if (widen && node->op == OP_attention && i == 4) TRY(spread_bias(arena, node, in, in[i], &spread));
+            TRY(moved_operand(arena, &spread, widen, run == 0 ? 0 : amount, s->seed + (uint64_t)run * 977 + (uint64_t)i, &moved_in[i]));
+            ins[i] = run == 0 && !widen ? in[i] : &moved_in[i];
+        }
+        TRY(new_results(s, arena, node, out));
+        for (int i = 0; i < node->n_out && widen; i++)
+            if (is_number(out[i].format) && out[i].format != DW_FORMAT_f64) TRY(graphs_tensor(arena, DW_FORMAT_f32, DW_SCALE_plain, out[i].rank, out[i].dims, &out[i]));
+        op_chain chain;
+        if (run > 0 && chain_of(s->c->context, node, &chain)) TRY(run_moved_chain(s, arena, &chain, ins, amount, s->seed + (uint64_t)run * 1009, &out[0]));
+        else TRY(run_reference(s, node, ins, out));
+        int64_t index[DW_MAX_RANK] = {0};
+        for (int64_t i = 0; i < count; i++, op_tensor_next(expected, index)) {
+            const double x = element(&out[result], index), y = element(expected, index);
+            m->nan[i] = m->nan[i] || isnan(x);
+            m->low[i] = run == 0 ? x : fmin(m->low[i], x);
+            m->high[i] = run == 0 ? x : fmax(m->high[i], x);
+            if (isfinite(x) && isfinite(y) && run > 0) m->by[i / length] = fmax(m->by[i / length], fabs(x - y));
+        }
+    }
+    return DW_OK;
+}
+
+static double half_place(dw_format format) {
+    const num_format *info = num_info(format);
+    return info->class == NUM_FLOAT && info->bits <= 16 ? ldexp(1, -info->mantissa_bits - 1) : 0;
+}
+
+/* The least number that the format tells from 0. */
+static double least(dw_format format) {
+    const num_format *info = num_info(format);
+    return info->class == NUM_FLOAT ? ldexp(1, 1 - info->bias - info->mantissa_bits) : 0;
+}
+
+/* What a kernel that quantises its own result may differ by: a code, and the least code of the block. */
+static double code_bound(dw_format format, double x, double largest) {
+    const int bits = num_info(num_info(format)->element)->mantissa_bits;
+    return 1.01 * ldexp(fabs(x), -bits) + largest * (bits <= 1 ? 0.26 : ldexp(1, -bits - 4));
+}
+
+/* Every element within its bound; words say the first that is not. moved: NULL at first. */
+static bool within(stepping *s, const ir_node *node, const dw_tensor *got, const dw_tensor *expected, const moved *m, text *words) {
+    const int64_t count = op_tensor_count(expected), length = expected->rank > 0 && expected->dims[expected->rank - 1] > 0 ? expected->dims[expected->rank - 1] : 1;
+    const bool exact = is_exact(node, expected->format);
+    int64_t index[DW_MAX_RANK] = {0}, ahead[DW_MAX_RANK] = {0};
+    double largest = 0;
+    for (int64_t i = 0; i < count; i++, op_tensor_next(expected, index)) {
+        if (i % length == 0) {
+            largest = 0;
+            for (int64_t k = 0; k < length; k++, op_tensor_next(expected, ahead)) {
+                const double y = fabs(element(expected, ahead));
+                if (isfinite(y) && y > largest) largest = y;
+            }
+        }
+        const double x = element(got, index), y = element(expected, index);
+        if (is_same_number(x, y)) continue;
+        double bound = exact ? 0 : is_block(expected) ? code_bound(expected->format, y, largest) : 1e-5 * largest + 2 * half_place(expected->format) * fabs(y) + least(expected->format);
+        if (m != NULL) {
+            bound += 4 * m->by[i / length] + m->tail;
+            if (isnan(x) && m->nan[i]) continue;
+            if (x >= m->low[i] && x <= m->high[i]) continue;
+            if (!isfinite(y) && m->nan[i]) continue;
+            if (fabs(x) > 0.9 * num_info(expected->format)->max && (m->low[i] < -0.9 * num_info(expected->format)->max || m->high[i] > 0.9 * num_info(expected->format)->max)) continue;
+            if (bound > 0.1 * largest && s->c->counting) s->c->vague++;
+        }
+        if (isfinite(x) && isfinite(y) && fabs(x - y) <= bound) continue;
+        text_printf(words, "element %lld is %.9g, the reference has %.9g (largest of its row %.3g, bound %.3g)", (long long)i, x, y, largest, bound);
+        return false;
+    }
+    return true;
+}
+
+static bool multiplies_8_bits(const ir_node *node) {
+    for (int i = 0; i < 2 && (node->op == OP_matmul || node->op == OP_grouped_matmul); i++) {
+        const dw_format format = ir_in(node, i)->type.format;
+        if (dw_format_bits(format) <= 8) return true;
+    }
+    return false;
+}
+
+/* May its sums overflow although its results do not? */
+static bool sums_too_much(const ir_node *node, const dw_tensor *const *in) {
+    if (node->op == OP_attention || (op_get(node->op)->traits & (OP_TRAIT_CONTRACTION | OP_TRAIT_REDUCE | OP_TRAIT_ROWWISE)) == 0) return false;
+    for (int k = 0; k < node->n_in; k++) {
+        int64_t index[DW_MAX_RANK] = {0};
+        for (int64_t i = 0, count = in[k] != NULL && is_number(in[k]->format) ? op_tensor_count(in[k]) : 0; i < count; i++, op_tensor_next(in[k], index)) {
+            const double x = fabs(op_tensor_load(in[k], index));
+            if (isfinite(x) && x > 1e30) return true;
+        }
+    }
+    return false;
+}
+
+static bool agrees(stepping *s, const ir_node *node, int result, const dw_tensor *got, const dw_tensor *expected, const dw_tensor *const *in, text *words) {
+    if (s->c->counting) s->c->steps++;
+    if (within(s, node, got, expected, NULL, words)) return true;
+    if (node->op != OP_chain && is_exact(node, expected->format)) return false;
+    if (sums_too_much(node, in) || chain_jumps(s->c->context, node)) return true;
+    arena scratch;
+    moved m = {0};
+    arena_init(&scratch, s->c->context);
+    const double amount = s->c->device != NULL && multiplies_8_bits(node) ? 0x1p-12 : 0x1p-21;
+    text_free(words);
+    text_init(words, s->c->context);
+    dw_status status = measure_moved(s, &scratch, node, result, in, expected, amount, node->op != OP_chain, &m);
+    if (status != DW_OK) status = measure_moved(s, &scratch, node, result, in, expected, amount, false, &m);
+    m.tail = ldexp(tail_of(node, in), -23);
+    const bool held = status == DW_OK && within(s, node, got, expected, &m, words);
+    if (status != DW_OK) text_add(words, dw_context_error(s->c->context));
+    arena_free(&scratch);
+    return held;
+}
+
+/* ---- one kernel ---- */
+
+static bool fail_at(stepping *s, const ir_node *node, const kernel_row *row, const char *what, const char *words) {
+    char kind[160];
+    snprintf(kind, sizeof kind, "%s: %s%s", row != NULL ? row->name : op_get(node->op)->name, what, s->c->device != NULL ? " on a device" : "");
+    return checks_fail(s->c, kind, "%s, %%%d: %s", s->device, node->out[0]->id, words);
+}
+
+static void count_row(checks *c, const kernel_row *row) {
+    for (int i = 0; c->counting && i < kernel_count(); i++)
+        if (kernel_at(i) == row) c->rows_met[i]++;
+}
+
+static bool holds_results(stepping *s, const ir_node *node, const kernel_row *row, const dw_tensor *const *in, const dw_tensor *got) {
+    arena scratch;
+    dw_tensor expected[KERNEL_MAX_RESULTS];
+    text words;
+    arena_init(&scratch, s->c->context);
+    text_init(&words, s->c->context);
+    dw_status status = new_results(s, &scratch, node, expected);
+    if (status == DW_OK) status = run_reference(s, node, in, expected);
+    bool held = status == DW_OK || fail_at(s, node, row, "runs what its reference refuses", dw_context_error(s->c->context));
+    for (int i = 0; held && i < node->n_out; i++)
+        held = agrees(s, node, i, &got[i], &expected[i], in, &words) || fail_at(s, node, row, "differs from the reference", text_string(&words));
+    text_free(&words);
+    arena_free(&scratch);
+    return held;
+}
+
+/* A step at load: contiguous operands, results of its own. */
+static dw_status run_plain(stepping *s, const plan_step *step, const dw_tensor *const *in, dw_tensor *out) {
+    const ir_node *node = step->node;
+    const dw_tensor *outs[KERNEL_MAX_RESULTS];
+    for (int i = 0; i < node->n_out; i++) outs[i] = &out[i];
+    kernel_run run = {.call = {.context = s->c->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = s->symbols, .n_in = node->n_in, .in = in, .n_out = node->n_out, .out = outs},
+                      .post = step->post, .pool = s->c->pool, .chip = &s->load_chip, .user = step->row->user};
+    arena scratch;
+    arena_init(&scratch, s->c->context);
+    const size_t bytes = step->row->workspace != NULL ? step->row->workspace(&run) : 0;
+    uint8_t *memory = arena_new(&scratch, bytes + 2 * ALIGN, 1);
+    if (memory != NULL) run.workspace = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN;
+    const dw_status status = memory != NULL ? step->row->run(&run) : DW_NO_MEMORY;
+    arena_free(&scratch);
+    return status;
+}
+
+/* ---- memory that runs read and write ---- */
+
+/* On a device: a piece of its memory, and what was last read of it. */
+typedef struct region { uint8_t *there, *here; size_t bytes; } region;
+
+static size_t bytes_of(const dw_tensor *t) {
+    num_parts parts;
+    return num_layout(t->format, t->scale_layout, t->rank, t->dims, &parts) ? parts.total_bytes : 0;
+}
+
+/* Memory of that many bytes, filled with 0xff, with a guard behind it: *here on the host, *there where kernels see it. */
+static dw_status new_region(stepping *s, size_t bytes, uint8_t **here, uint8_t **there) {
+    device *device = s->c->device;
+    uint8_t *memory = arena_new(&s->arena, bytes + ALIGN + GUARD, 1);
+    if (memory == NULL) return DW_NO_MEMORY;
+    memory += (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN;
+    memset(memory, 0xff, bytes);
+    memset(memory + bytes, 0x5a, GUARD);
+    *here = *there = memory;
+    if (device == NULL) return DW_OK;
+    if (s->region_count == MOST_REGIONS) return base_fail(s->c->context, DW_LIMIT, "too many inputs and outputs");
+    void *address;
+    TRY(device->calls->alloc(device, bytes + GUARD, &address));
+    s->regions[s->region_count++] = (region){address, memory, bytes + GUARD};
+    *there = address;
+    return device->calls->write(device, address, memory, bytes + GUARD);
+}
+
+static void release_regions(stepping *s) {
+    for (int i = 0; i < s->region_count; i++) s->c->device->calls->release(s->c->device, s->regions[i].there, s->regions[i].bytes);
+    s->region_count = 0;
+}
+
+/* Its region as it is now, on the host; NULL: it is none of these. */
+static dw_status read_region(stepping *s, const void *address, region **found) {
+    *found = NULL;
+    for (int i = 0; i < s->region_count; i++) {
+        region *r = &s->regions[i];
+        const uint8_t *at = address;
+        if (at < r->there || at >= r->there + r->bytes) continue;
+        *found = r;
+        return s->c->device->calls->read(s->c->device, r->here, r->there, r->bytes);
+    }
+    return DW_OK;
+}
+
+/* A tensor that kernels see, as the host sees it; *is_seen: false for constants on a device. */
+static dw_status see(stepping *s, const dw_tensor *t, dw_tensor *seen, bool *is_seen) {
+    *seen = *t;
+    *is_seen = true;
+    if (s->c->device == NULL) return DW_OK;
+    region *r;
+    TRY(read_region(s, t->data, &r));
+    TRY(s->c->device->calls->synchronize(s->c->device));
+    *is_seen = r != NULL;
+    if (r == NULL) return DW_OK;
+    seen->data = r->here + ((uint8_t *)t->data - r->there);
+    if (t->scales != NULL) seen->scales = r->here + ((uint8_t *)t->scales - r->there);
+    if (t->second != NULL) seen->second = (float *)(void *)(r->here + ((uint8_t *)(void *)t->second - r->there));
+    return DW_OK;
+}
+
+/* ---- all steps ---- */
+
+static dw_status run_call(stepping *s, const plan_step *step, const kernel_run *run) {
+    device *device = s->c->device;
+    kernel_run there = *run;
+    if (device == NULL) return step->row->run(run);
+    TRY(device->calls->run(device, step->row, &there));
+    return device->calls->synchronize(device);
+}
+
+static bool reads_what_was_written(stepping *s, const plan_step *step, const plan_call *call) {
+    const ir_node *node = step->node;
+    for (int i = 0; i < node->n_in; i++) {
+        dw_tensor seen;
+        bool is_seen;
+        if (ir_in(node, i) == NULL || call->in[i]->data == NULL) continue;
+        if (see(s, call->in[i], &seen, &is_seen) != DW_OK) return fail_at(s, node, step->row, "has an operand that cannot be read", dw_context_error(s->c->context));
+        if (!is_seen || has_bits(&seen, &s->truth[plan_value_of(ir_in(node, i))->index])) continue;
+        char words[100];
+        snprintf(words, sizeof words, "operand %d, %%%d, is not what was written there", i, ir_in(node, i)->id);
+        return fail_at(s, node, step->row, "reads memory that was overwritten", words);
+    }
+    return true;
+}
+
+/* The call of a step as a run makes it: operands where the plan put them. */
+static bool run_bound(stepping *s, const plan_step *step) {
+    const ir_node *node = step->node;
+    plan_call *call = &s->binding.calls[step - s->plan->steps];
+    if (!reads_what_was_written(s, step, call)) return false;
+    if (run_call(s, step, &call->run) != DW_OK) return fail_at(s, node, step->row, "fails", dw_context_error(s->c->context));
+    for (int i = 0; i < node->n_out; i++) {
+        dw_tensor seen;
+        bool is_seen;
+        dw_status status = see(s, call->out[i], &seen, &is_seen);
+        if (status == DW_OK) status = copy_of(&s->arena, &seen, &s->truth[plan_value_of(node->out[i])->index]);
+        if (status != DW_OK) return fail_at(s, node, step->row, "has a result that cannot be read", dw_context_error(s->c->context));
+    }
+    return true;
+}
+
+static bool run_node(stepping *s, const ir_node *node) {
+    const plan_value *v = plan_value_of(ir_out(node));
+    const plan_step *step = v->view ? NULL : node->mark;
+    const dw_tensor *in[KERNEL_MAX_OPERANDS] = {0};
+    dw_tensor got[KERNEL_MAX_RESULTS];
+    if (s->c->counting) s->c->ops_met[node->op]++;
+    for (int i = 0; i < node->n_in; i++)
+        if (ir_in(node, i) != NULL) in[i] = &s->truth[plan_value_of(ir_in(node, i))->index];
+    if (new_results(s, &s->arena, node, got) != DW_OK) return fail_at(s, node, NULL, "has no results", dw_context_error(s->c->context));
+    if (step == NULL || step->row == NULL) {
+        if (run_reference(s, node, in, got) != DW_OK) return fail_at(s, node, NULL, "fails", dw_context_error(s->c->context));
+        for (int i = 0; i < node->n_out; i++) s->truth[plan_value_of(node->out[i])->index] = got[i];
+        return true;
+    }
+    count_row(s->c, step->row);
+    if (step->at_load) {
+        const dw_status status = run_plain(s, step, in, got);
+        if (status != DW_OK) return fail_at(s, node, step->row, "fails", dw_context_error(s->c->context));
+        for (int i = 0; i < node->n_out; i++) s->truth[plan_value_of(node->out[i])->index] = got[i];
+    } else {
+        if (!run_bound(s, step)) return false;
+        for (int i = 0; i < node->n_out; i++) got[i] = s->truth[plan_value_of(node->out[i])->index];
+    }
+    return step->row->reference || holds_results(s, node, step->row, in, got);
+}
+
+/* ---- memory of a run ---- */
+
+static dw_status new_guarded(stepping *s, const op_type *type, dw_tensor *t, void **there) {
+    dw_tensor shape;
+    uint8_t *here, *seen;
+    TRY(op_tensor_bind(s->c->context, type, s->symbols, NULL, &shape));
+    TRY(new_region(s, bytes_of(&shape), &here, &seen));
+    op_tensor_init(t, shape.format, shape.scale_layout, shape.rank, shape.dims, here);
+    *there = seen;
+    return DW_OK;
+}
+
+static bool is_guarded(const dw_tensor *t) {
+    const uint8_t *guard = (const uint8_t *)t->data + bytes_of(t);
+    for (int i = 0; i < GUARD; i++)
+        if (guard[i] != 0x5a) return false;
+    return true;
+}
+
+static dw_status begin_values(stepping *s) {
+    const ir_graph *graph = s->plan->graph;
+    TRY_NEW(s->truth, &s->arena, s->plan->value_count + 1);
+    TRY_NEW(s->regions, &s->arena, MOST_REGIONS);
+    TRY_NEW(s->inputs, &s->arena, graph->input_count + 1);
+    TRY_NEW(s->outputs, &s->arena, graph->output_count + 1);
+    TRY_NEW(s->states, &s->arena, graph->state_count + 1);
+    TRY_NEW(s->input_data, &s->arena, graph->input_count + 1);
+    TRY_NEW(s->output_data, &s->arena, graph->output_count + 1);
+    TRY_NEW(s->state_data, &s->arena, graph->state_count + 1);
+    for (size_t i = 0; i < graph->input_count; i++) {
+        TRY(new_guarded(s, &graph->inputs[i]->type, &s->inputs[i], &s->input_data[i]));
+        TRY(graphs_fill(s->c->context, &s->inputs[i], graph->inputs[i]->name, s->seed));
+        if (s->c->device != NULL) TRY(s->c->device->calls->write(s->c->device, s->input_data[i], s->inputs[i].data, bytes_of(&s->inputs[i])));
+        TRY(copy_of(&s->arena, &s->inputs[i], &s->truth[plan_value_of(graph->inputs[i])->index]));
+    }
+    for (size_t i = 0; i < graph->output_count; i++) {
+        TRY(new_guarded(s, &graph->outputs[i].value->type, &s->outputs[i], &s->output_data[i]));
+    }
+    for (size_t i = 0; i < graph->param_count; i++) TRY(copy_of(&s->arena, &graph->params[i]->weight->tensor, &s->truth[plan_value_of(graph->params[i])->index]));
+    return DW_OK;
+}
+
+static dw_status bind(stepping *s) {
+    uint8_t *there;
+    TRY(plan_binding_create(s->c->context, s->plan, &s->binding));
+    TRY(plan_bind(&s->binding, s->symbols));
+    plan_size_scratch(&s->binding, s->c->pool);
+    s->workspace_bytes = base_align_up(s->binding.value_bytes, ALIGN) + s->binding.scratch_bytes;
+    TRY(new_region(s, s->workspace_bytes, &s->workspace, &there));
+    plan_attach(&s->binding, &(plan_bases){.workspace = there, .inputs = s->input_data, .outputs = s->output_data, .states = s->state_data,
+                                           .constants = s->c->device != NULL ? s->program->on_device : s->program->constants, .packed = s->program->packed, .pool = s->c->pool});
+    return DW_OK;
+}
+
+/* All memory as it is after the run, on the host. */
+static dw_status read_regions(stepping *s) {
+    for (int i = 0; i < s->region_count; i++) TRY(s->c->device->calls->read(s->c->device, s->regions[i].here, s->regions[i].there, s->regions[i].bytes));
+    return s->c->device != NULL ? s->c->device->calls->synchronize(s->c->device) : DW_OK;
+}
+
+static bool ends_well(stepping *s) {
+    const ir_graph *graph = s->plan->graph;
+    if (read_regions(s) != DW_OK) return checks_fail(s->c, "memory cannot be read", "%s: %s", s->device, dw_context_error(s->c->context));
+    for (size_t i = 0; i < graph->input_count; i++)
+        if (!is_guarded(&s->inputs[i]) || !has_bits(&s->inputs[i], &s->truth[plan_value_of(graph->inputs[i])->index])) return checks_fail(s->c, "a run writes into an input", "%s: %s", s->device, graph->inputs[i]->name);
+    for (size_t i = 0; i < graph->output_count; i++) {
+        if (!is_guarded(&s->outputs[i])) return checks_fail(s->c, "a run writes behind an output", "%s: %s", s->device, graph->outputs[i].name);
+        if (!has_bits(&s->outputs[i], &s->truth[plan_value_of(graph->outputs[i].value)->index])) return checks_fail(s->c, "an output is not its value", "%s: %s", s->device, graph->outputs[i].name);
+    }
+    for (int i = 0; i < GUARD; i++)
+        if (s->workspace[s->workspace_bytes + (size_t)i] != 0x5a) return checks_fail(s->c, "a run writes behind its workspace", "%s", s->device);
+    return true;
+}
+
+static bool run_steps(stepping *s) {
+    if (begin_values(s) != DW_OK) return checks_fail(s->c, "a run cannot begin", "%s: %s", s->device, dw_context_error(s->c->context));
+    if (bind(s) != DW_OK) return checks_fail(s->c, "a plan cannot be bound", "%s: %s", s->device, dw_context_error(s->c->context));
+    for (const ir_node *node = s->plan->graph->first; node != NULL; node = node->next)
+        if (!run_node(s, node)) return false;
+    return ends_well(s);
+}
+
+/* ---- the same in one piece ---- */
+
+static bool runs_as_steps(stepping *s, dw_session *session, const char *who) {
+    const ir_graph *graph = s->plan->graph;
+    dw_named_tensor *inputs = arena_new(&s->arena, graph->input_count + 1, sizeof *inputs), *outputs = arena_new(&s->arena, graph->output_count + 1, sizeof *outputs);
+    if (inputs == NULL || outputs == NULL) return false;
+    for (size_t i = 0; i < graph->input_count; i++) inputs[i] = (dw_named_tensor){graph->inputs[i]->name, s->inputs[i]};
+    for (size_t i = 0; i < graph->output_count; i++) {
+        memset(s->outputs[i].data, 0xff, bytes_of(&s->outputs[i]));
+        outputs[i] = (dw_named_tensor){graph->outputs[i].name, s->outputs[i]};
+    }
+    if (dw_session_run(session, (int)graph->input_count, inputs, (int)graph->output_count, outputs) != DW_OK)
+        return checks_fail(s->c, "a session fails", "%s, %s: %s", s->device, who, dw_context_error(s->c->context));
+    for (size_t i = 0; i < graph->output_count; i++) {
+        if (!is_guarded(&s->outputs[i])) return checks_fail(s->c, "a session writes behind an output", "%s, %s: %s", s->device, who, graph->outputs[i].name);
+        if (!has_bits(&s->outputs[i], &s->truth[plan_value_of(graph->outputs[i].value)->index]))
+            return checks_fail(s->c, "a session gives other bits than its steps", "%s, %s: %s", s->device, who, graph->outputs[i].name);
+    }
+    return true;
+}
+
+/* The larger of two sizes of each symbol. */
+static void print_dims(const dim_table *table, const int64_t *sizes, const int64_t *other, char *dims, size_t size) {
+    dims[0] = '\0';
+    for (int i = 0; i < dim_symbol_count(table); i++) {
+        const int64_t most = sizes[i] > other[i] ? sizes[i] : other[i];
+        snprintf(dims + strlen(dims), size - strlen(dims), "%s%s=%lld", i > 0 ? "," : "", dim_symbol_name(table, i), (long long)most);
+    }
+}
+
+static bool round_trips(stepping *s) {
+    text first, second;
+    plan *again = NULL;
+    text_init(&first, s->c->context);
+    text_init(&second, s->c->context);
+    dw_status status = plan_print(s->plan, &first);
+    if (status == DW_OK) status = plan_parse(s->c->context, "plan", text_string(&first), first.length, NULL, &s->plan->chip, NULL, &again);
+    if (status == DW_OK) status = plan_print(again, &second);
+    bool held = status == DW_OK || checks_fail(s->c, "a plan's text is refused", "%s: %s", s->device, dw_context_error(s->c->context));
+    if (held && strcmp(text_string(&first), text_string(&second)) != 0) held = checks_fail(s->c, "a plan's text is another when it was read", "%s:\n%s\n%s", s->device, text_string(&first), text_string(&second));
+    plan_destroy(again);
+    text_free(&first);
+    text_free(&second);
+    return held;
+}
+
+static bool runs_from_a_file(stepping *s, const dw_model *model, const char *dims) {
+    char path[256];
+    dw_model *again = NULL;
+    dw_session *session = NULL;
+    snprintf(path, sizeof path, "%s/graphs-%d.dw", TEST_BUILD_DIR, (int)getpid());
+    const dw_model_options options = {.device = s->device};
+    dw_status status = dw_model_save(model, path);
+    if (status == DW_OK) status = dw_model_open(s->c->context, path, &options, &again);
+    if (status == DW_OK) status = dw_session_create(s->c->context, again, &(dw_session_options){.dims = dims}, &session);
+    bool held = status == DW_OK || checks_fail(s->c, "a compiled file is refused", "%s: %s", s->device, dw_context_error(s->c->context));
+    if (held) held = runs_as_steps(s, session, "from a file");
+    dw_session_destroy(session);
+    dw_model_destroy(again);
+    unlink(path);
+    return held;
+}
+
+static void end_run(stepping *s) {
+    plan_binding_destroy(&s->binding);
+    release_regions(s);
+    arena_free(&s->arena);
+}
+
+static bool holds_at(stepping *s, dw_session *session, int turn) {
+    graphs_sizes(s->plan->graph, s->seed, turn, s->symbols);
+    return run_steps(s) && runs_as_steps(s, session, turn == 0 ? "first sizes" : "second sizes");
+}
+
+static bool holds_of_model(stepping *s, const dw_model *model) {
+    int64_t other[MOST_SYMBOLS];
+    char dims[512];
+    dw_session *session = NULL;
+    s->program = &model->full;
+    s->plan = model->full.plan;
+    s->load_chip = s->plan->load_chip;
+    if (s->plan->chip.kind != CHIP_CPU && device_probe_cpu(s->c->context, "", 1, &s->load_chip) != DW_OK) return checks_fail(s->c, "there is no CPU", "%s", dw_context_error(s->c->context));
+    if (dim_symbol_count(s->plan->graph->dims) > MOST_SYMBOLS) return true;
+    graphs_sizes(s->plan->graph, s->seed, 0, s->symbols);
+    graphs_sizes(s->plan->graph, s->seed, 1, other);
+    print_dims(s->plan->graph->dims, s->symbols, other, dims, sizeof dims);
+    if (!round_trips(s)) return false;
+    if (dw_session_create(s->c->context, model, &(dw_session_options){.dims = dims}, &session) != DW_OK) return checks_fail(s->c, "a session cannot be made", "%s: %s", s->device, dw_context_error(s->c->context));
+    bool held = holds_at(s, session, 0);
+    if (held && num_random(s->seed, 99) % 16 == 0) held = runs_from_a_file(s, model, dims);
+    if (held && dim_symbol_count(s->plan->graph->dims) > 0) {
+        end_run(s);
+        held = holds_at(s, session, 1);
+    }
+    end_run(s);
+    dw_session_destroy(session);
+    return held;
+}
+
+const char *graphs_precision(uint64_t seed) {
+    int count = 0;
+    while (pass_precision_get(count) != NULL) count++;
+    const uint64_t drawn = num_random(seed, 4242);
+    return drawn % 10 < 5 ? NULL : pass_precision_get((int)(drawn / 10 % (uint64_t)count))->name;
+}
+
+bool checks_steps(checks *c, const ir_graph *graph, const char *device, uint64_t seed) {
+    stepping s = {.c = c, .device = device, .seed = seed};
+    ir_graph *copy;
+    dw_model *model = NULL;
+    arena_init(&s.arena, c->context);
+    char dims[512];
+    int64_t symbols[MOST_SYMBOLS];
+    if (dim_symbol_count(graph->dims) > MOST_SYMBOLS) return true;
+    graphs_sizes(graph, seed, 0, symbols);
+    print_dims(graph->dims, symbols, symbols, dims, sizeof dims);
+    const dw_model_options options = {.precision = graphs_precision(seed), .device = device, .dims = dims, .flags = DW_MODEL_VERIFY};
+    dw_status status = ir_graph_clone(graph, &copy);
+    if (status == DW_OK) status = dw_model_create(c->context, copy, &options, &model);
+    if (status == DW_UNSUPPORTED && c->device != NULL) return true;       /* kernels for GPUs take no f64 */
+    if (status != DW_OK) return checks_fail(c, "a model cannot be made", "%s, %s: %s", device, options.precision != NULL ? options.precision : "as exported", dw_context_error(c->context));
+    const bool held = holds_of_model(&s, model);
+    dw_model_destroy(model);
+    return held;
+}
