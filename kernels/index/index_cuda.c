@@ -25,6 +25,12 @@ static bool reads_words(const kernel_run *run, read_arguments *a) {
     return true;
 }
 
+/* Rows in a line, of which one index names each? Counted in 32 bits. */
+static bool reads_rows(const read_arguments *a) {
+    enum { MOST = INT32_MAX / 2 };
+    return a->indices == 1 && a->nest.rank >= 1 && a->nest.rank <= 2 && a->nest.count <= MOST && a->nest.strides[2][a->nest.rank - 1] == 0;
+}
+
 static dw_status add_read(const kernel_run *run, kernel_launcher *launcher, kernel_launch *launch, read_arguments *arguments, int rank, const int64_t *dims, axes strides) {
     cuda_nest_build(&arguments->nest, rank, dims, 2 + arguments->indices, (const int64_t(*)[CUDA_RANK])strides);
     if (arguments->nest.count == 0) return DW_OK;
@@ -33,7 +39,7 @@ static dw_status add_read(const kernel_run *run, kernel_launcher *launcher, kern
     if (in_words) {
         launch->image = "index_vectors";
         launch->overlaps = true;
-        launch->entry = "index_read_words";
+        launch->entry = reads_rows(arguments) ? "index_read_rows" : "index_read_words";
     }
     cuda_take_array(launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(launch, run, 0, &arguments->x);

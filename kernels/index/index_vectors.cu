@@ -27,6 +27,34 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_read_words(cons
     }
 }
 
+/* The same of rows [rows, words] that one index names, as of embeddings: one division says which row a word is of. */
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_read_rows(const __grid_constant__ read_arguments arguments) {
+    const read_arguments *a = &arguments;
+    const int last = a->nest.rank - 1;
+    const uint32_t words_of_row = (uint32_t)a->nest.dims[last], count = (uint32_t)a->nest.count;
+    const int64_t to_row = last > 0 ? a->nest.strides[0][0] : 0, from_row = last > 0 ? a->nest.strides[1][0] : 0, index_row = last > 0 ? a->nest.strides[2][0] : 0;
+    grid_release();
+    grid_wait();
+    for (uint32_t first = blockIdx.x * CUDA_THREADS * WORDS_AT_ONCE + threadIdx.x; first < count; first += gridDim.x * CUDA_THREADS * WORDS_AT_ONCE) {
+        int64_t to[WORDS_AT_ONCE], from[WORDS_AT_ONCE];
+        uint4 words[WORDS_AT_ONCE];
+#pragma unroll
+        for (int k = 0; k < WORDS_AT_ONCE; k++) {
+            const uint32_t i = first + k * CUDA_THREADS, row = i / words_of_row, word = i - row * words_of_row;
+            from[k] = to[k] = -1;
+            if (i >= count) continue;
+            const int64_t index = load_index(&a->index[0], row * index_row, a->sizes[0], &a->fault);
+            to[k] = row * to_row + word;
+            if (index >= 0) from[k] = row * from_row + index * a->strides[0] + word;
+        }
+#pragma unroll
+        for (int k = 0; k < WORDS_AT_ONCE; k++) words[k] = from[k] < 0 ? make_uint4(0, 0, 0, 0) : ((const uint4 *)a->x.data)[from[k]];
+#pragma unroll
+        for (int k = 0; k < WORDS_AT_ONCE; k++)
+            if (to[k] >= 0) ((uint4 *)a->out.data)[to[k]] = words[k];
+    }
+}
+
 /* What a place says of out: where its first element lies, and which combination of indices it is; -1: one lies outside. */
 static __device__ __forceinline__ int64_t place_key(const write_arguments *a, int64_t place, int64_t *at, int64_t *to) {
     int64_t key = 0;
