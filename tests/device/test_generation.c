@@ -25,6 +25,12 @@ static const char MASKED[] = "graph g\n  symbol b 1..64\n  symbol s 1..16384\n  
 static const char MIXED[] = "graph g\n  symbol b 1..64\n  symbol s 1..1000\n  input ids i64[b,s]\n  " TABLE
                             "\n  %1 = take t, ids {axis=0}\n  %2 = mean %1 {axes=[1],keep=true}\n  %3 = add %1, %2\n  %4 = sin %3\n  %5 = matmul %4, t {bt=true}\n"
                             "  output logits %5\n  output inner %4\n";
+/* Reads what an encoder would give, computed once for each text. */
+static const char HEARD[] = "graph g\n  symbol b 1..4\n  symbol e 1..2048\n  symbol s 1..64\n  input sound f32[b,e,4]\n  input ids i64[b,s]\n  " TABLE
+                            "\n  %1 = sin sound\n  %2 = reshape %1 {shape=[b,e,1,4]}\n  %3 = transpose %2 {order=[0,2,1,3]}\n  %4 = cos sound\n"
+                            "  %5 = reshape %4 {shape=[b,e,1,4]}\n  %6 = transpose %5 {order=[0,2,1,3]}\n  %7 = take t, ids {axis=0}\n  %8 = reshape %7 {shape=[b,s,1,4]}\n"
+                            "  %9 = transpose %8 {order=[0,2,1,3]}\n  %10 = attention %9, %9, %9 {scale=0.5,causal=true}\n  %11 = attention %10, %3, %6 {scale=2}\n"
+                            "  %12 = transpose %11 {order=[0,2,1,3]}\n  %13 = reshape %12 {shape=[b,s,4]}\n  %14 = matmul %13, t {bt=true}\n  output logits %14\n";
 enum { VOCABULARY = 8, TEXTS = 16, MADE = 5 };
 
 static void begin_log(void) { fake->calls = fake->launches = 0; }
@@ -77,6 +83,50 @@ static void a_step_of_generation_takes_one_copy_each_way(void **state) {
         dw_session_destroy(session);
         dw_model_destroy(model);
     }
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* Texts that hear this and that, more than there are places for: ids of all of them. */
+static void generate_heard(dw_context *context, dw_session *session, int64_t *ids) {
+    enum { HEARERS = 5, LONGEST = 9 };
+    static const int64_t lengths[HEARERS] = {LONGEST, 2, 5, LONGEST, 1}, start[3] = {1, 6, 2};
+    static float sounds[HEARERS][LONGEST * 4];
+    dw_named_tensor inputs[HEARERS];
+    dw_prompt prompts[HEARERS];
+    for (int i = 0; i < HEARERS; i++) {
+        for (int64_t k = 0; k < lengths[i] * 4; k++) sounds[i][k] = 2 * num_random_normal((uint64_t)i, (uint64_t)k);
+        inputs[i].name = "sound";
+        assert_true(op_tensor_init(&inputs[i].tensor, DW_FORMAT_f32, DW_SCALE_plain, 3, (const int64_t[]){1, lengths[i], 4}, sounds[i]));
+        prompts[i] = (dw_prompt){.count = 1 + i % 3, .ids = start, .inputs = &inputs[i], .input_count = 1, .made_ids = ids + MADE * i};
+    }
+    assert_ok(context, dw_session_generate_batch(session, HEARERS, prompts, &(dw_generate_options){.tokens = MADE}, NULL));
+}
+
+/* What a text hears is brought when a text begins, and not with every step. */
+static void what_is_given_comes_once(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *gpu = open_model(context, HEARD, DEVICE_NAME), *cpu = open_model(context, HEARD, NULL);
+    for (int64_t rows = 1; rows < 4; rows++) {
+        int64_t ids[5 * MADE], cpu_ids[5 * MADE];
+        const dw_session_options options = {.dims = "b=1,e=1200", .max_tokens = 16, .rows = rows};
+        dw_session *session, *plain;
+        assert_ok(context, dw_session_create(context, gpu, &options, &session));
+        assert_ok(context, dw_session_create(context, cpu, &options, &plain));
+        generate_heard(context, plain, cpu_ids);
+        for (int round = 0; round < 2; round++) {
+            begin_log();
+            generate_heard(context, session, ids);
+            assert_memory_equal(ids, cpu_ids, sizeof ids);
+        }
+        /* each of the five: one copy for the encoder, two for what it gave; and one for each run */
+        assert_in_range(count_calls("MemcpyHtoDAsync"), 5 + 2, 5 * 3 + count_calls("GraphLaunch") - 5);
+        dw_session_destroy(session);
+        dw_session_destroy(plain);
+    }
+    dw_model_destroy(gpu);
+    dw_model_destroy(cpu);
     assert_int_equal(fake->live, 0);
     dw_context_destroy(context);
 }
@@ -164,6 +214,7 @@ static void runs_are_as_long_as_the_memory_allows(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_step_of_generation_takes_one_copy_each_way),
+        cmocka_unit_test(what_is_given_comes_once),
         cmocka_unit_test(a_run_of_all_tokens_brings_one_row),
         cmocka_unit_test(prompts_share_runs),
         cmocka_unit_test(runs_are_as_long_as_the_memory_allows),
