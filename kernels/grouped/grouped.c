@@ -144,5 +144,5 @@ bool grouped_packing(const kernel_problem *problem, const dw_tensor *weight, ker
 size_t grouped_workspace(const kernel_run *run) {
     setup s;
     if (!setup_of(run, &s)) return 0;
-    return s.rows.bytes + (s.packs_here ? s.pack.bytes : 0);
+    return product_rows_workspace(&s.rows, run) + (s.packs_here ? s.pack.bytes : 0);
 }

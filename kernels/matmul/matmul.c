@@ -79,7 +79,7 @@ static size_t workspace_of(const kernel_run *run) {
     setup s;
     if (dw_format_is_block(run->call.out[0]->format)) return quantised_workspace(run, workspace_of);
     if (!setup_of(run, &s)) return 0;
-    return s.rows.bytes + (s.packs_here ? s.pack.bytes : 0);
+    return product_rows_workspace(&s.rows, run) + (s.packs_here ? s.pack.bytes : 0);
 }
 
 /* ---- one batch ---- */

@@ -129,6 +129,30 @@ static void a_thousand_runs_of_random_sizes_are_right_and_allocate_nothing(void 
     assert_int_equal(memory.live_count, 0);
 }
 
+/* Rows of bf16 are copied where k is odd, and read where they lie where it is even. */
+static void products_along_a_size_have_room_at_all_of_them(void **state) {
+    static const char words[] = "graph g\n  symbol s 1..64\n  input x bf16[3,s,s]\n  input y bf16[3,s,4]\n  input z bf16[8,2,s]\n  input ends i32[8]\n  input b bf16[8,s,4]\n"
+                                "  %1 = matmul x, y\n  output p %1\n  %2 = reshape z {shape=[16,s]}\n  %3 = grouped_matmul %2, b, ends\n  output q %3\n";
+    dw_context *context = *state;
+    dw_model *model = model_of_text(context, words, NULL);
+    for (int64_t most = 12; most <= 64; most += 52) {
+        char dims[32];
+        snprintf(dims, sizeof dims, "s=%lld", (long long)most);
+        dw_session *session = session_of(context, model, dims);
+        for (int64_t s = 1; s <= most; s++) {
+            run_io io;
+            run_io_create(&io, model->full.plan->graph, &s, RUN_SMALL_INTEGERS, 1);
+            for (int i = 0; i < io.input_count; i++)
+                if (strcmp(io.inputs[i].name, "ends") == 0) memset(io.inputs[i].tensor.data, 0, 8 * sizeof(int32_t));
+            run_io_add_outputs(&io, session);
+            assert_ok(context, dw_session_run(session, io.input_count, io.inputs, io.output_count, io.outputs));
+            run_io_free(&io);
+        }
+        dw_session_destroy(session);
+    }
+    dw_model_destroy(model);
+}
+
 static void sizes_beyond_those_reserved_are_refused(void **state) {
     dw_context *context = *state;
     dw_model *model = open_carried(context, DW_MODEL_GENERATE);
@@ -319,6 +343,7 @@ int main(void) {
         cmocka_unit_test(a_thousand_runs_of_random_sizes_are_right_and_allocate_nothing),
         cmocka_unit_test_setup_teardown(sizes_beyond_those_reserved_are_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(all_sizes_up_to_those_reserved_have_room, setup, teardown),
+        cmocka_unit_test_setup_teardown(products_along_a_size_have_room_at_all_of_them, setup, teardown),
         cmocka_unit_test_setup_teardown(sessions_of_one_model_do_not_see_each_other, setup, teardown),
         cmocka_unit_test_setup_teardown(states_interleave_and_reset, setup, teardown),
         cmocka_unit_test_setup_teardown(all_that_does_not_fit_is_said_at_once, setup, teardown),

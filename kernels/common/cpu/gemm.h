@@ -59,7 +59,7 @@ enum { GEMM_HEADER_BYTES = 64 };
 typedef struct gemm_tile {
     int rows;                     /* 1 .. rows_max of the instruction set */
     int64_t steps;                /* f32: k; bf16: pairs */
-    const void *a;                /* float, or uint16 pairs aligned to 4 */
+    const void *a;                /* float, or uint16 pairs, which need no alignment */
     int64_t a_stride;             /* elements */
     const void *b;
     float *c;

@@ -48,21 +48,28 @@ static int64_t batch_offset(const dw_tensor *a, int64_t batch, int row_axis, int
 void product_rows_init(product_rows *rows, const dw_tensor *a, gemm_compute compute, gemm_panel panel, int row_axis, int k_axis) {
     int64_t k = a->dims[k_axis], count = op_tensor_count(a);
     *rows = (product_rows){.compute = compute, .k = k, .rows = k > 0 ? count / k : 0};
+    int64_t stride = (k + GEMM_GROUP - 1) / GEMM_GROUP * GEMM_GROUP;
+    if (stride % 512 == 0) stride += GEMM_GROUP;   /* so that the rows of a tile do not share cache sets */
+    rows->room = base_align_up((size_t)(rows->rows * stride) * (compute == GEMM_F32 ? sizeof(float) : sizeof(uint16_t)), 64);
     bool quantised = panel != GEMM_PANEL_F32 && panel != GEMM_PANEL_BF16;
     bool fits = a->strides[k_axis] == 1 || k <= 1;
     if (compute == GEMM_F32) {
         fits = fits && a->format == DW_FORMAT_f32;
     } else {
         fits = fits && a->format == DW_FORMAT_bf16 && k % (quantised ? GEMM_GROUP : 2) == 0;
-        for (int axis = 0; axis < a->rank; axis++) fits = fits && (axis == k_axis || a->strides[axis] % 2 == 0);   /* pairs are read as 32 bits */
     }
     if (fits) {
         rows->stride = a->strides[row_axis];
         return;
     }
-    rows->stride = (k + GEMM_GROUP - 1) / GEMM_GROUP * GEMM_GROUP;
-    if (rows->stride % 512 == 0) rows->stride += GEMM_GROUP;   /* so that the rows of a tile do not share cache sets */
-    rows->bytes = base_align_up((size_t)(rows->rows * rows->stride) * (compute == GEMM_F32 ? sizeof(float) : sizeof(uint16_t)), 64);
+    rows->bytes = rows->room;
+    rows->stride = stride;
+}
+
+/* k of a weight is one and the same. */
+size_t product_rows_workspace(const product_rows *rows, const kernel_run *run) {
+    bool is_fixed = rows->compute == GEMM_F32 || run->is_packed || (run->constant_in & 2) != 0;
+    return is_fixed ? rows->bytes : rows->room;
 }
 
 typedef struct rows_job {

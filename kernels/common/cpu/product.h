@@ -25,10 +25,13 @@ typedef struct product_rows {
     gemm_compute compute;
     int64_t rows, k, stride;          /* stride of what is made, elements, padded with zeros */
     size_t bytes;                     /* of what is made; 0: A is read where it lies */
+    size_t room;                      /* .. at any k up to this one: rows of odd length are copied, even ones need not be */
 } product_rows;
 
 /* rank 2 or more; k_axis, row_axis: axes of a. in_place: A may be read where it lies if its memory allows. */
 void product_rows_init(product_rows *rows, const dw_tensor *a, gemm_compute compute, gemm_panel panel, int row_axis, int k_axis);
+/* What a run needs at these sizes or smaller ones. */
+size_t product_rows_workspace(const product_rows *rows, const kernel_run *run);
 /* Brings A into to, rows->bytes long. */
 void product_rows_run(const product_rows *rows, const gemm_isa *isa, const dw_tensor *a, int row_axis, int k_axis, pool *pool, void *to);
 
