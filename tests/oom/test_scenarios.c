@@ -75,6 +75,29 @@ static dw_status run_graph(dw_context *context, void *argument) {
 }
 
 /* The model's first output for the inputs of one of its cases, written to a file. */
+static dw_status ignore_call(const dw_kernel_call *call) {
+    (void)call;
+    return DW_OK;
+}
+
+/* Of two registered kernels one takes the product without its activation, which is split off, and the other nothing, which is warned of. */
+static dw_status plan_registered(dw_context *context, void *argument) {
+    dw_graph *graph = NULL;
+    dw_registry *registry = NULL;
+    dw_model *model = NULL;
+    dw_status status = dw_registry_create(context, &registry);
+    if (status == DW_OK) status = dw_registry_add(registry, &(dw_kernel_options){.name = "mine", .precision = argument, .run = ignore_call});
+    if (status == DW_OK) status = dw_registry_add(registry, &(dw_kernel_options){.name = "other", .precision = "nvfp4", .run = ignore_call});
+    if (status == DW_OK) status = dw_graph_create(context, "mlp", &graph);
+    if (status == DW_OK) status = build(graph);
+    if (status != DW_OK) dw_graph_destroy(graph);
+    else status = dw_model_create(context, graph, &(dw_model_options){.registry = registry, .flags = DW_MODEL_PLAN_ONLY}, &model);
+    if (status == DW_OK) status = dw_model_print(model, DW_PRINT_EXPLAIN, 0, ignore, NULL);
+    dw_model_destroy(model);
+    dw_registry_destroy(registry);
+    return status;
+}
+
 static dw_status run_case(dw_context *context, const dw_model *model, const dw_tensors *inputs) {
     static char results[RESULT_BYTES];
     dw_named_tensor in[8], out[8];
@@ -114,9 +137,8 @@ static dw_status run_exported(dw_context *context, void *argument) {
 }
 
 static dw_status print_exported(dw_context *context, void *argument) {
-    (void)argument;
     dw_model *model = NULL;
-    const dw_model_options options = {.precision = "nvfp4", .flags = DW_MODEL_PLAN_ONLY};
+    const dw_model_options options = {.precision = "nvfp4", .flags = DW_MODEL_PLAN_ONLY, .chip = argument};
     dw_status status = dw_model_open(context, fixture("mlp_gated.pt2"), &options, &model);
     for (int what = DW_PRINT_SUMMARY; what <= DW_PRINT_MEMORY && status == DW_OK; what++) {
         if (what == DW_PRINT_STEP) continue;   /* it has none */
@@ -201,6 +223,7 @@ static void a_graph_built_by_hand(void **state) {
     (void)state;
     test_every_allocation(run_graph, "fp32");
     test_every_allocation(run_graph, "mxfp8");
+    test_every_allocation(plan_registered, "f32");
 }
 
 static void an_exported_model_run_on_a_file_of_inputs(void **state) {
@@ -213,6 +236,7 @@ static void an_exported_model_printed_in_every_form(void **state) {
     (void)state;
     need_fixtures();
     test_every_allocation(print_exported, NULL);
+    test_every_allocation(print_exported, "h200");
 }
 
 static void a_model_saved_and_opened_again(void **state) {
