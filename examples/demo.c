@@ -94,6 +94,25 @@ static dw_status measure(dw_context *context, const char *file, const char *prec
     return status;
 }
 
+/* The command lies in the folder above the examples. */
+static void print_next(const char *program, const char *file) {
+    static const struct { const char *command, *options, *meaning; } next[] = {
+        {"generate", "--precision mxfp8 --prompt 'In the beginning' --tokens 80", "text, as it comes"},
+        {"check", "--precision nvfp4", "the error of each layer, and of all up to the outputs"},
+        {"explain", "--precision nvfp4 --chip b200", "the plan for a GPU, which need not be here"},
+        {"bench", "--precision bf16", "times on this machine"},
+        {"compile", "--precision mxfp4 --out kjv.dw", "one file with packed weights, which loads in milliseconds"},
+    };
+    const char *name = strrchr(program, '/');
+    while (name != NULL && name > program && name[-1] != '/') name--;
+    printf("\n== what to try next\n");
+    for (size_t i = 0; i < sizeof next / sizeof next[0]; i++) {
+        printf("# %s\n", next[i].meaning);
+        printf("%.*sdeepwell %s %s %s\n", name != NULL ? (int)(name - program) : 0, program, next[i].command, file, next[i].options);
+    }
+    printf("# 'deepwell COMMAND --help' tells the rest; from Python: pip install . and examples/pytorch.py\n");
+}
+
 int main(int argc, char **argv) {
     dw_context *context;
     static float logits[PRECISIONS][ERROR_TOKENS * 256];
@@ -117,6 +136,7 @@ int main(int argc, char **argv) {
     for (int i = 0; i < PRECISIONS; i++)
         printf("%-6s %10.4f %12.2e %6.2f MB %14.0f %13.0f  %s\n", precisions[i], rows[i].perplexity, rows[i].error, rows[i].megabytes, PROMPT / rows[i].prefill,
                (NEW - 1) / rows[i].decode, rows[i].sample);
+    print_next(argv[0], argv[1]);
     free(ids);
     dw_context_destroy(context);
     return 0;
