@@ -48,6 +48,7 @@ const char *attention_decode_reject(const kernel_problem *problem, text *why) {
     if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_decode_reject);
     const char *reason = attention_reject_halves(problem, why);
     int64_t width, value_width;
+    if (reason == NULL && !problem->named && !dim_is_constant(problem->in[0]->dims[2], NULL)) return "the number of queries is not known at plan time, and it is for few";
     if (reason != NULL || !dim_is_constant(problem->in[0]->dims[3], &width) || !dim_is_constant(problem->in[2]->dims[3], &value_width)) return reason;
     const decode_entry *e = entry_of(problem->in[0]->format, width, value_width, false);
     if (shared_bytes(e) <= problem->chip->shared_bytes) return NULL;

@@ -183,6 +183,32 @@ static void a_kernel_by_name_runs_at_all_sizes_or_is_refused(void **state) {
     }
 }
 
+/* What a kernel for few queries was measured to be good for says nothing of prompts: only by name it is for any number of them. */
+static void the_decoding_attention_wants_a_known_number_of_queries(void **state) {
+    dw_context *context = *state;
+    const chip_caps chip = chip_of(context, "h200");
+    static const struct { const char *queries, *kernels; bool refused; } cases[] = {{"s", NULL, true}, {"1", NULL, false}, {"s", "attention=cuda_attention_decode", false}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char words[256];
+        ir_graph *graph;
+        plan *made;
+        bool found = false;
+        snprintf(words, sizeof words, "graph a\n  symbol s 1..512\n  symbol t 1..4096\n  input q bf16[1,8,%s,64]\n  input k bf16[1,2,t,64]\n%s  %%1 = attention q, k, k {scale=0.125}\n  output y %%1\n",
+                 cases[i].queries, cases[i].queries[0] == 's' ? "" : "  input u f32[s]\n");
+        ok(context, ir_parse(context, "text", words, strlen(words), NULL, &graph));
+        ok(context, plan_compile(graph, &(plan_options){.chip = &chip, .kernels = cases[i].kernels}, &made));
+        for (int k = 0; k < made->steps[0].verdict_count; k++) {
+            const kernel_verdict *verdict = &made->steps[0].verdicts[k];
+            if (strcmp(verdict->row->name, "cuda_attention_decode") != 0) continue;
+            found = true;
+            assert_int_equal(verdict->reason != NULL, cases[i].refused);
+        }
+        assert_true(found);
+        assert_string_equal(made->steps[0].row->name, cases[i].kernels != NULL ? "cuda_attention_decode" : "cuda_attention_sm90");
+        plan_destroy(made);
+    }
+}
+
 static const char GATED[] =
     "graph gated\n  symbol m 1..128\n  input x bf16[m,64]\n  param w bf16[64,64]\n  param b bf16[64]\n"
     "  %1 = matmul x, w, b {bt=true,post=\"bias,swiglu\"} at \"mlp.gate\"\n  output y %1\n";
@@ -356,6 +382,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(kernels_that_are_asked_for_are_taken_or_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_kernel_by_name_runs_at_all_sizes_or_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(post_steps_that_a_named_kernel_lacks_run_behind_it, setup, teardown),
+        cmocka_unit_test_setup_teardown(the_decoding_attention_wants_a_known_number_of_queries, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_value_that_shrinks_as_its_symbol_grows_has_room, setup, teardown),
