@@ -192,7 +192,8 @@ static bool is_known(const sim_cta *cta, uint64_t stamp) {
     return false;
 }
 
-typedef struct toucher { uint64_t launch, self, stamp; } toucher;   /* stamp: without the bytes */
+/* stamp: without the bytes. alone: its CTAs run in one thread. unordered: nothing but a cluster orders CTAs of the launch. */
+typedef struct toucher { uint64_t launch, self, stamp; bool alone, unordered; } toucher;
 
 static bool toucher_of(const sim_warp *w, toucher *t) {
     const struct sim_cta_race *r = w->cta->race;
@@ -200,6 +201,8 @@ static bool toucher_of(const sim_warp *w, toucher *t) {
     t->launch = launch_bits(w->launch) << LAUNCH_SHIFT;
     t->self = w->cta->linear + 1;
     t->stamp = t->launch | (uint64_t)r->time << TIME_SHIFT | t->self << CTA_SHIFT;
+    t->unordered = !w->launch->code->talks && w->cta->cluster->cta_count == 1;
+    t->alone = w->launch->code->talks || w->launch->options->threads == 1;
     return true;
 }
 
@@ -220,16 +223,20 @@ static uint64_t bytes_of_cell(uint64_t cell, uint64_t begin, size_t bytes) {
 static bool is_own(const toucher *t, uint64_t stamp) { return stamp >> LAUNCH_SHIFT == t->launch >> LAUNCH_SHIFT && stamp_cta(stamp) == t->self; }
 
 /* false: another CTA was faster. */
-static bool replace(_Atomic uint64_t *at, uint64_t old, uint64_t fresh) {
-    return old == fresh || atomic_compare_exchange_strong_explicit(at, &old, fresh, memory_order_seq_cst, memory_order_relaxed);
+static bool replace(const toucher *t, _Atomic uint64_t *at, uint64_t old, uint64_t fresh) {
+    if (old == fresh) return true;
+    if (!t->alone) return atomic_compare_exchange_strong_explicit(at, &old, fresh, memory_order_seq_cst, memory_order_relaxed);
+    atomic_store_explicit(at, fresh, memory_order_relaxed);
+    return true;
 }
 
-/* Notes a reader: in its own place, in that of one that came before, or in the second. */
+/* Notes a reader: in its own place, in that of one that came before, or in the second. Where nothing is ordered, two readers stand for all. */
 static void note_reader(sim_cta *cta, const toucher *t, sim_cell *cell, uint64_t bytes) {
     for (bool noted = false; !noted;) {
         const uint64_t old[2] = {atomic_load_explicit(&cell->readers[0], memory_order_relaxed), atomic_load_explicit(&cell->readers[1], memory_order_relaxed)};
+        if (t->unordered && (old[0] & old[1] & bytes) == bytes && old[0] >> LAUNCH_SHIFT == t->launch >> LAUNCH_SHIFT && old[1] >> LAUNCH_SHIFT == t->launch >> LAUNCH_SHIFT) return;
         const int at = is_own(t, old[0]) ? 0 : is_own(t, old[1]) ? 1 : conflicts(cta, t, old[0], STAMP_MASK);
-        noted = replace(&cell->readers[at], old[at], t->stamp | bytes | (is_own(t, old[at]) ? old[at] & STAMP_MASK : 0));
+        noted = replace(t, &cell->readers[at], old[at], t->stamp | bytes | (is_own(t, old[at]) ? old[at] & STAMP_MASK : 0));
     }
 }
 
@@ -246,8 +253,8 @@ bool sim_may_read(sim_warp *w, const sim_place *place, size_t bytes) {
     w->cta->race->dirty = true;
     for (uint64_t at = place->offset / 4; at <= (place->offset + bytes - 1) / 4; at++) {
         sim_cell *cell = &place->allocation->cells[at];
-        const uint64_t mask = bytes_of_cell(at, place->offset, bytes), reader = atomic_load_explicit(&cell->readers[0], memory_order_relaxed);
-        if ((reader | mask) != (t.stamp | STAMP_MASK) || (reader & mask) != mask) note_reader(w->cta, &t, cell, mask);
+        const uint64_t mask = bytes_of_cell(at, place->offset, bytes);
+        if (atomic_load_explicit(&cell->readers[0], memory_order_relaxed) != (t.stamp | STAMP_MASK)) note_reader(w->cta, &t, cell, mask);
         if (conflicts(w->cta, &t, atomic_load_explicit(&cell->writer, memory_order_seq_cst), mask)) return false;
     }
     return true;
@@ -265,7 +272,7 @@ static bool check_write(sim_warp *w, const sim_op *op, int lane, uint64_t addres
     for (bool noted = false; !noted;) {
         const uint64_t old = atomic_load_explicit(&cell->writer, memory_order_relaxed), kept = is_own(t, old) ? old : atomic;
         if ((old & atomic) == 0 && conflicts(w->cta, t, old, mask)) return find_race(w, op, lane, address, access, old, (old & STAMP_ATOMIC) != 0 ? "changed" : "wrote");
-        noted = replace(&cell->writer, old, t->stamp | mask | (kept & STAMP_MASK) | (kept & atomic));
+        noted = replace(t, &cell->writer, old, t->stamp | mask | (kept & STAMP_MASK) | (kept & atomic));
     }
     for (int i = 0; i < 2; i++) {
         const uint64_t reader = atomic_load_explicit(&cell->readers[i], memory_order_seq_cst);
