@@ -64,7 +64,7 @@ with tempfile.TemporaryDirectory() as folder:
     done = run(folder, "")
     assert done.returncode == 0, done.stderr
     for image, entry in KERNELS:
-        text = mutants.one_entry(mutants.ptx_of_image(os.path.join(IMAGES, f"{image}.fatbin")), entry)
+        text = mutants.of_entries(mutants.ptx_of_image(os.path.join(IMAGES, f"{image}.fatbin")), [entry])
         assert WAIT.search(text), f"{entry} does not wait"
         late = WAIT.sub("", text)
         late = re.sub(r"\bret;", "griddepcontrol.wait; ret;", late)
