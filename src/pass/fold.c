@@ -1,5 +1,5 @@
 /* Constant folding: what is known before any input is evaluated here, by the ops' references, as far as it is small; sizes and their
- * arithmetic become size expressions (fold_size.c); steps that change nothing go (fold_identity.c).
+ * arithmetic become size expressions (fold_size.c); comparisons of places along an axis are decided (fold_range.c); steps that change nothing go (fold_identity.c).
  *
  *     const  const.0 i64[3] = 1, 2, 3            const  const.1 i64[3] = 2, 3, 4
  *     %1 = fill {shape=[],value=1,to=i64}   ->   output y const.1
@@ -199,6 +199,7 @@ static dw_status fold_node(folder *folder, ir_node *node, ir_value **same) {
     TRY(fold_sizes(folder->graph, node, same));
     if (same[0] == NULL) TRY(fold_uniform(folder, node, same));
     if (same[0] == NULL) TRY(fold_constants(folder, node, same));
+    if (same[0] == NULL) TRY(fold_ranges(folder->graph, node, same));
     if (same[0] == NULL) TRY(fold_identity(folder->graph, node, same));
     return DW_OK;
 }

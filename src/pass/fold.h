@@ -19,6 +19,7 @@ dw_status fold_fill(ir_graph *graph, const ir_value *like, double number, ir_val
 dw_status fold_as(ir_graph *graph, ir_value *x, const ir_value *like, ir_value **same);
 
 dw_status fold_sizes(ir_graph *graph, const ir_node *node, ir_value **same);        /* fold_size.c: arithmetic and comparisons of sizes */
+dw_status fold_ranges(ir_graph *graph, const ir_node *node, ir_value **same);       /* fold_range.c: integers that are places along an axis */
 dw_status fold_identity(ir_graph *graph, const ir_node *node, ir_value **same);     /* fold_identity.c: steps that change nothing */
 
 #endif
