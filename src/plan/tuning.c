@@ -46,7 +46,7 @@ static dw_status parse_line(scanner *scan, plan_tuning *tuning) {
 /* "end 12": how many lines are above it, so that a text that lost some is told from one that never had them. */
 static dw_status parse_end(scanner *scan, const plan_tuning *tuning) {
     int64_t count;
-    if (scan->kind == SCAN_END) return scan_fail(scan, "its last line, 'end' and a count, is not there: the text was cut short");
+    if (scan->kind == SCAN_END) return scan_fail(scan, "the text was cut short: expected its last line, 'end' and a count");
     TRY(scan_expect(scan, "end"));
     TRY(scan_integer(scan, &count));
     if (count != (int64_t)tuning->lines.count) return scan_fail(scan, "%" PRId64 " products and cases are told, and %zu are here", count, tuning->lines.count);
