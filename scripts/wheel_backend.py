@@ -30,7 +30,7 @@ def for_cpus_alone(settings):
 def lacks_nvcc(settings):
     if defined("DEEPWELL_NVCC", settings) is not None or defined("DEEPWELL_FATBINS", settings):
         return False
-    return subprocess.run([ROOT / "scripts" / "nvcc.sh", "find"], stdout=subprocess.DEVNULL).returncode != 0
+    return subprocess.run(["sh", ROOT / "scripts" / "nvcc.sh", "find"], stdout=subprocess.DEVNULL).returncode != 0
 
 
 def pypi_nvcc():
