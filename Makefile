@@ -23,12 +23,12 @@ demo:
 	$(BUILD)/examples/demo models/kjv.pt2 models/kjv.heldout.txt
 
 # What each commit has to pass, without a GPU: all tests with gcc; all that is C again with clang under the address and undefined-behaviour sanitizers; what runs on
-# threads under the thread sanitizer. Of what is long, another tenth for each commit (CONTRIBUTING.md, "Tests"). Inputs of the fuzz targets are replayed under sanitizers.
+# threads under the thread sanitizer. Of what is long, another tenth for each commit (CONTRIBUTING.md, "Tests").
 test:
 	$(MAKE) setup
 	$(MAKE) all
 	scripts/fixtures.sh
-	$(CTEST) --test-dir $(BUILD) -LE '^fuzz$$'
+	$(CTEST) --test-dir $(BUILD)
 	$(MAKE) test-sanitized
 	$(MAKE) test-threads
 
