@@ -82,9 +82,10 @@ static double tile_seconds(const chip_caps *chip, const dw_tensor *q, const dw_t
     return 4e-6 + waves * blocks * flops / (0.4 * chip_flops(chip, DW_FORMAT_f32) / chip->units);
 }
 
-/* Does a row of the tensor begin, and step, by 16 bytes? */
+/* Does each row of the tensor lie at a multiple of 16 bytes? A view may begin anywhere. */
 static bool is_aligned(const dw_tensor *x) {
     int64_t step = x->format == DW_FORMAT_f32 ? 4 : 8;
+    if ((uintptr_t)x->data % 16 != 0) return false;
     if ((x->dims[3] > 1 && x->strides[3] != 1) || x->dims[3] % step != 0) return false;
     for (int i = 0; i < 3; i++)
         if (x->dims[i] > 1 && x->strides[i] % step != 0) return false;
