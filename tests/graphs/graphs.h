@@ -8,10 +8,10 @@
 
 /* ---- making (make.c) ---- */
 
-/* Lines of tests/conform, one call each, and graphs of tests/pass/cases, from which some nodes are taken. */
+/* Lines of tests/conform, one call each, and graphs of tests/pass/cases, from which some nodes are taken; and the graphs of found, which did not hold once. */
 typedef struct graphs_corpus {
-    int line_count, case_count;
-    const char **lines, **cases;
+    int line_count, case_count, found_count;
+    const char **lines, **cases, **found;
 } graphs_corpus;
 
 typedef struct maker maker;
@@ -101,7 +101,7 @@ typedef struct checks {
 bool checks_hold(checks *c, const char *graph, uint64_t seed, bool *meant);
 bool checks_fail(checks *c, const char *kind, const char *format, ...) BASE_PRINTF(3, 4);   /* false */
 /* passes.c */
-bool graphs_is_meant(checks *c, const ir_graph *graph, uint64_t seed);          /* can the references run it? */
+bool graphs_is_meant(checks *c, const ir_graph *graph, uint64_t seed);          /* can the references run it, at both sizes? */
 bool checks_passes(checks *c, const ir_graph *graph, uint64_t seed);
 int graphs_fusion_count(void);
 const char *graphs_fusion_name(int index);

@@ -125,8 +125,12 @@ dw_status source(maker *m, const char *role, const op_type *type, bool is_weight
 /* ---- nodes ---- */
 
 dw_status emit(maker *m, op_id op, int n_in, ir_value *const *in, int n_attrs, const op_attr *attrs, ir_value **result) {
+    static const char *const modules[] = {"h.0.attn", "h.0.mlp", "h.1.mlp.up"}, *const roles[] = {NULL, "attention", "mlp", "router"};
     TRY(ir_emit(m->graph, op, n_in, in, n_attrs, attrs, result));
     for (int i = 0; i < (*result)->node->n_out; i++) keep(m, (*result)->node->out[i]);
+    if (op != OP_matmul || !chance(m, 30)) return DW_OK;
+    (*result)->node->origin.module = DRAW_OF(m, modules);
+    (*result)->node->origin.role = DRAW_OF(m, roles);
     return DW_OK;
 }
 

@@ -1,4 +1,5 @@
-/* Nodes from what the tests have already: calls from the lines of conformance, with their numbers changed now and then, and whole graphs from the cases of passes. */
+/* Nodes from what the tests have already: calls from the lines of conformance, with their numbers changed now and then, and whole graphs from the cases of passes. Reads
+ * the graphs of found, too. */
 #include "tests/graphs/graphs.h"
 
 #include <ctype.h>
@@ -207,10 +208,14 @@ static dw_status read_case(reading *r, const char *bytes, size_t length) {
     return end != NULL ? add_words(r, *begin == '\n' ? begin + 1 : begin, (size_t)(end - begin)) : DW_OK;
 }
 
+static dw_status read_whole(reading *r, const char *bytes, size_t length) { return add_words(r, bytes, length); }
+
+typedef dw_status (*read_function)(reading *r, const char *bytes, size_t length);
+
 static int by_name(const void *a, const void *b) { return strcmp(*(const char *const *)a, *(const char *const *)b); }
 
 /* Files in the order of their names, so that a seed means the same on every machine. */
-static dw_status read_folder(reading *r, const char *folder, bool cases) {
+static dw_status read_folder(reading *r, const char *folder, read_function read) {
     reading names = {.arena = r->arena};
     DIR *open = opendir(folder);
     if (open == NULL) return base_fail(r->arena->context, DW_NOT_FOUND, "%s cannot be read", folder);
@@ -224,20 +229,21 @@ static dw_status read_folder(reading *r, const char *folder, bool cases) {
         char path[1024];
         file_map file;
         snprintf(path, sizeof path, "%s/%s", folder, names.words[i]);
-        if (dot == NULL && cases) status = read_folder(r, path, true);
+        if (dot == NULL) status = read_folder(r, path, read);
         if (dot == NULL || strcmp(dot, ".txt") != 0) continue;
         status = file_map_open(r->arena->context, path, &file);
         if (status != DW_OK) break;
-        status = (cases ? read_case : read_lines)(r, (const char *)file.bytes, file.length);
+        status = read(r, (const char *)file.bytes, file.length);
         file_map_close(&file);
     }
     return status;
 }
 
 dw_status graphs_corpus_read(arena *arena, graphs_corpus *corpus) {
-    reading lines = {.arena = arena}, cases = {.arena = arena};
-    TRY(read_folder(&lines, TEST_SOURCE_DIR "/tests/conform", false));
-    TRY(read_folder(&cases, TEST_SOURCE_DIR "/tests/pass/cases", true));
-    *corpus = (graphs_corpus){(int)lines.count, (int)cases.count, lines.words, cases.words};
+    reading lines = {.arena = arena}, cases = {.arena = arena}, found = {.arena = arena};
+    TRY(read_folder(&lines, TEST_SOURCE_DIR "/tests/conform", read_lines));
+    TRY(read_folder(&cases, TEST_SOURCE_DIR "/tests/pass/cases", read_case));
+    TRY(read_folder(&found, TEST_SOURCE_DIR "/tests/graphs/found", read_whole));
+    *corpus = (graphs_corpus){(int)lines.count, (int)cases.count, (int)found.count, lines.words, cases.words, found.words};
     return DW_OK;
 }

@@ -25,6 +25,7 @@ typedef struct outputs { int count; dw_tensor tensors[MOST_OUTPUTS]; } outputs;
 typedef struct comparing {
     checks *c;
     uint64_t seed;
+    int turn;                     /* of graphs_sizes */
     arena arena;                  /* inputs, and what the graph gave before the pass */
     int input_count;
     const char *names[MOST_INPUTS];
@@ -38,7 +39,7 @@ typedef struct comparing {
 
 static dw_status bind_all(const comparing *w, const ir_graph *graph, evaluation *run) {
     int64_t symbols[64];
-    graphs_sizes(graph, w->seed, 0, symbols);
+    graphs_sizes(graph, w->seed, w->turn, symbols);
     for (int i = 0; i < dim_symbol_count(graph->dims); i++) TRY(evaluation_set_symbol(run, dim_symbol_name(graph->dims, i), symbols[i]));
     for (int i = 0; i < w->input_count; i++)
         if (map_find(&graph->names, w->names[i]) != NULL) TRY(evaluation_bind(run, w->names[i], &w->inputs[i]));
@@ -304,7 +305,7 @@ static bool run_stage(comparing *w, ir_graph *graph, unsigned stage, const pass_
 static dw_status make_inputs(comparing *w, const ir_graph *graph) {
     int64_t symbols[64], dims[DW_MAX_RANK];
     if (dim_symbol_count(graph->dims) > (int)COUNT_OF(symbols) || graph->input_count > MOST_INPUTS || graph->output_count > MOST_OUTPUTS) return DW_LIMIT;
-    graphs_sizes(graph, w->seed, 0, symbols);
+    graphs_sizes(graph, w->seed, w->turn, symbols);
     for (size_t i = 0; i < graph->input_count; i++) {
         const op_type *type = &graph->inputs[i]->type;
         for (int d = 0; d < type->rank; d++) TRY(dim_eval(graph->context, type->dims[d], symbols, &dims[d]));
@@ -317,12 +318,15 @@ static dw_status make_inputs(comparing *w, const ir_graph *graph) {
 }
 
 bool graphs_is_meant(checks *c, const ir_graph *graph, uint64_t seed) {
-    comparing w = {.c = c, .seed = seed};
-    arena_init(&w.arena, c->context);
-    dw_status status = make_inputs(&w, graph);
-    if (status == DW_OK) status = take_base(&w, graph);
-    ir_graph_destroy(w.before);
-    arena_free(&w.arena);
+    dw_status status = DW_OK;
+    for (int turn = 0; status == DW_OK && turn <= (dim_symbol_count(graph->dims) > 0); turn++) {
+        comparing w = {.c = c, .seed = seed, .turn = turn};
+        arena_init(&w.arena, c->context);
+        status = make_inputs(&w, graph);
+        if (status == DW_OK) status = take_base(&w, graph);
+        ir_graph_destroy(w.before);
+        arena_free(&w.arena);
+    }
     return status == DW_OK;
 }
 
