@@ -170,8 +170,10 @@ static void sum_floats(const sim_op *op, const fragments *f, int step, cells *t)
 static bool bytes_become_halves(const sim_warp *w) { return w->launch->options->arch >= 90 && w->launch->options->arch < 120; }
 
 static uint32_t half_of_byte(int type, uint32_t code) {
+    static const uint16_t subnormal[8] = {0, 0x1800, 0x1c00, 0x1e00, 0x2000, 0x2100, 0x2200, 0x2300};
+    const uint32_t magnitude = code & 0x7f, sign = (code & 0x80) << 8;
     if (type == PTX_e5m2) return code << 8;
-    return (code & 0x7f) == 0x7f ? F16_NAN : (uint32_t)num_encode(DW_FORMAT_f16, num_decode(DW_FORMAT_e4m3, code), false);
+    return magnitude == 0x7f ? F16_NAN : sign | (magnitude < 8 ? subnormal[magnitude] : (magnitude << 7) + 0x2000);
 }
 
 /* 8-bit floats become halves and go through their unit in two steps, as ptxas 13.0 has it (and an H200's results are): the first takes the lower two of every four elements of a row (of a sparse A the
