@@ -169,25 +169,34 @@ static void sum_floats(const sim_op *op, const fragments *f, int step, cells *t)
 /* sm_90 and sm_100 have no unit for 8-bit floats that mma.sync uses; sm_89 and sm_120 do. */
 static bool bytes_become_halves(const sim_warp *w) { return w->launch->options->arch >= 90 && w->launch->options->arch < 120; }
 
-static uint32_t half_of_byte(int type, uint32_t code) {
-    static const uint16_t subnormal[8] = {0, 0x1800, 0x1c00, 0x1e00, 0x2000, 0x2100, 0x2200, 0x2300};
-    const uint32_t magnitude = code & 0x7f, sign = (code & 0x80) << 8;
-    if (type == PTX_e5m2) return code << 8;
-    return magnitude == 0x7f ? F16_NAN : sign | (magnitude < 8 ? subnormal[magnitude] : (magnitude << 7) + 0x2000);
+/* Of e4m3 by way of fp32, whose exponent of subnormal numbers the multiplication makes. */
+static inline uint32_t half_of_byte(bool wide_exponent, uint32_t code) {
+    const uint32_t magnitude = code & 0x7f, bits = f32_bits(f32_from(magnitude << 20) * 0x1p120f);
+    const uint32_t half = magnitude == 0x7f ? F16_NAN : magnitude == 0 ? 0 : (bits >> 13) - (112u << 10);
+    return wide_exponent ? code << 8 : half | (code & 0x80) << 8;
 }
 
 /* 8-bit floats become halves and go through their unit in two steps, as ptxas 13.0 has it (and an H200's results are): the first takes the lower two of every four elements of a row (of a sparse A the
  * even ones of its groups of four), beginning with zero, the second the others; c is added at the end, by an ordinary addition. */
 static void split_bytes(const sim_op *op, bool sparse, fragments *f) {
-    fragments old = *f;
     const int k = op->shape[2], bit = sparse ? 4 : 2;
+    const bool wide_a = op->type == PTX_e5m2, wide_b = op->type2 == PTX_e5m2;
+    uint32_t a[MAX_K][PANEL_COLUMNS], b[MMA_N * MAX_K];
+    uint64_t there[MAX_M];
     int from[MAX_K];
     for (int i = 0, low = 0, high = k / 2; i < k; i++) from[(i & bit) == 0 ? low++ : high++] = i;
-    memset(f->there, 0, sizeof f->there);
+    memcpy(a, f->a, (size_t)k * sizeof a[0]);
+    memcpy(b, f->b, MMA_N * (size_t)k * sizeof b[0]);
+    memcpy(there, f->there, sizeof there);
     for (int i = 0; i < k; i++) {
-        for (int row = 0; row < PANEL_COLUMNS; row++) f->a[i][row] = half_of_byte(op->type, old.a[from[i]][row]);
-        for (int n = 0; n < MMA_N; n++) f->b[n * k + i] = half_of_byte(op->type2, old.b[n * k + from[i]]);
-        for (int row = 0; row < MAX_M; row++) f->there[row] |= (old.there[row] >> from[i] & 1) << i;
+        for (int row = 0; row < PANEL_COLUMNS; row++) f->a[i][row] = half_of_byte(wide_a, a[from[i]][row]);
+    }
+    for (int n = 0; n < MMA_N; n++) {
+        for (int i = 0; i < k; i++) f->b[n * k + i] = half_of_byte(wide_b, b[n * k + from[i]]);
+    }
+    for (int row = 0; row < MAX_M && sparse; row++) {
+        f->there[row] = 0;
+        for (int i = 0; i < k; i++) f->there[row] |= (there[row] >> from[i] & 1) << i;
     }
 }
 
