@@ -25,6 +25,10 @@ grep -q "the PTX is for sm_90a, and b200 is sm_100" "$folder/message"
 DEEPWELL_SIM=h200,sums=fp32 "$tool" "$library" --print tests/sim/ptx/sums.ptx >"$folder/printed" 2>&1 && exit 1
 grep -q "0x3f800000 0x3f800000 0x3f800000 0x3f800000" "$folder/printed"
 DEEPWELL_SIM=b200,budget=2000000,sums=fp32 "$tool" "$library" tests/sim/ptx/tcgen05_mma_*.ptx
+# Phases that nobody waits for, as an H200 takes them; without the option they are a finding.
+DEEPWELL_SIM=h200,phases=unseen "$tool" "$library" tests/sim/ptx/unseen/*.ptx
+DEEPWELL_SIM=h200 "$tool" "$library" tests/sim/ptx/unseen/*.ptx 2>"$folder/message" && exit 1
+grep -q "nobody waited for the one before" "$folder/message"
 # What a case finds that an option allows: nothing is said then.
 for allowed in inits=unfenced:find_mbarrier_unfenced proxies=one:find_bulk_without_fence exit=early:find_barrier_left_open; do
     DEEPWELL_SIM=h200,${allowed%:*} "$tool" "$library" "tests/sim/ptx/${allowed#*:}.ptx" >"$folder/printed" 2>&1 && exit 1
