@@ -160,6 +160,20 @@ def _reason(error: Exception, source: str) -> str:
     return re.sub(r" \(`deepwell inspect --operators` [^)]*\)[^)]*\)", "", str(error).removeprefix(f"{source}: "))
 
 
+_training_told: set[str] = set()        # where
+
+
+def _warn(text: str) -> None:
+    """Of a model in training mode once: each of its graphs, and each size that it generates at, would tell the same."""
+    match = re.search(r"in training mode.*\bin ([\w.]+)\)", text)
+    if match is not None:
+        if match[1] in _training_told:
+            return
+        _training_told.add(match[1])
+        text = f"{match[1]} is in training mode, which PyTorch has to run, in parts or whole: call .eval() on the model; torch.compile's graphs that follow do not warn of it again"
+    warnings.warn(text, DeepwellWarning, stacklevel=4)
+
+
 def _target_name(node: fx.Node) -> str:
     target = node.target
     if isinstance(target, torch._ops.HigherOrderOperator):
@@ -344,7 +358,7 @@ class _Graph:
             raise Unsupported(f"{self.name}: {reason}")
         row = Row(self.name, "pytorch", graph_flops(self.module.graph.nodes), reason)
         self.rows.append(row)
-        warnings.warn(f"{self.name} runs on PyTorch: {reason}", DeepwellWarning, stacklevel=3)
+        _warn(f"{self.name} runs on PyTorch: {reason}")
 
         def run(*args: Any) -> Any:
             row.calls += 1
@@ -401,7 +415,7 @@ class _Graph:
             setattr(split, target, _Call(part, _single(inner)))
         split.recompile()
         self.parts = []         # weights reach the parts as arguments, each looks at its own
-        warnings.warn(f"{self.name} is left to PyTorch in part: {_reason(error, self.name)}", DeepwellWarning, stacklevel=3)
+        _warn(f"{self.name} is left to PyTorch in part: {_reason(error, self.name)}")
 
         def run(*args: Any) -> Any:
             for row in rows:

@@ -71,6 +71,7 @@ class Engine:
         self._region, self.ir, self._plan_only = region, ir, plan_only
         self._trace = ir.trace if ir is not None else None
         self._generator: tuple[Any, Any, Any] | None = None     # model, what its session has room for, session
+        self._both_plans: Any = None
 
     @property
     def inputs(self) -> list[tuple[str, str]]:
@@ -94,6 +95,18 @@ class Engine:
     @property
     def _core_model(self) -> Any:
         return self._plan_only if self._plan_only is not None else self._region.model
+
+    @property
+    def _explained(self) -> Any:
+        """The model with both plans: that of generation once there is one, else one that is only planned."""
+        if self._plan_only is not None or self._region.graph is None:
+            return self._core_model
+        if self._generator is not None:
+            return self._generator[0]
+        if self._both_plans is None:
+            region = self._region
+            self._both_plans = region.options.model(region.graph, region.dims, region.text, generate=True, plan_only=True, device=region.core_device)
+        return self._both_plans
 
     def __repr__(self) -> str:
         return f"<deepwell.Engine of {self._region.source}>"
@@ -148,8 +161,8 @@ class Engine:
     # -- reports --
 
     def explain(self, json: bool = False) -> str:
-        """Every choice with its reason: precision by layer, kernel by op, memory."""
-        return self._core_model.print("explain", json=json)
+        """Every choice with its reason: precision by layer, kernel by op, memory; of a model that generates also the plan of its cached step."""
+        return self._explained.print("explain", json=json)
 
     def check(self, *args: Any, json: bool = False, **kwargs: Any) -> str:
         """The error of this precision on these inputs (none: random ones): per layer, alone and accumulated, and at the outputs."""
@@ -271,7 +284,7 @@ def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | 
     options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning)
     region = Region(ir.source, ir.trace.program if ir.trace is not None else None, options, graph=ir.graph, device=parse_device(device))
     if isinstance(hw, str):
-        return Engine(region, ir, options.model(region.graph, region.dims, region.text, chip=hw, plan_only=True))
+        return Engine(region, ir, options.model(region.graph, region.dims, region.text, chip=hw, generate=True, plan_only=True))
     region.session          # errors of planning and loading belong here, not to the first call
     return Engine(region, ir)
 

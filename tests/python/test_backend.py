@@ -1,5 +1,7 @@
 """torch.compile(backend="deepwell"): graphs as Dynamo and AOTAutograd hand them over."""
 
+import warnings
+
 import pytest
 import torch
 
@@ -158,3 +160,22 @@ def test_autocast_is_explicit_in_the_graph():
 def test_the_report_prints():
     assert "torch.compile" in str(backend.report())
     assert issubclass(dw.DeepwellWarning, UserWarning)
+
+
+def test_a_model_in_training_mode_is_told_of_once():
+    class Dropping(torch.nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.first, self.dropped_once = torch.nn.Linear(8, 8), torch.nn.Dropout(0.1)
+
+        def forward(self, x):
+            return self.dropped_once(self.first(x))
+
+    fast = torch.compile(Dropping().train(), backend="deepwell", dynamic=False)
+    with warnings.catch_warnings(record=True) as seen, torch.no_grad():
+        warnings.simplefilter("always")
+        for rows in (2, 3, 4):
+            fast(torch.ones(rows, 8))
+    told = [str(w.message) for w in seen if issubclass(w.category, dw.DeepwellWarning)]
+    assert len(told) == 1 and "dropped_once is in training mode" in told[0] and ".eval()" in told[0], told
+    assert len(backend.report().rows) >= 3
