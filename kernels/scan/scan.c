@@ -204,12 +204,12 @@ dw_status scan_run(const kernel_run *run) {
     };
     job.count = x->dims[job.axis];
     job.length = out->dims[job.axis];
+    if (job.length > job.count) return call->op->reference(call);   /* says so */
     if (op_tensor_count(out) == 0) return DW_OK;
     if (call->op->id == OP_cumsum) {
         pool_run(run->pool, rows_of(out, job.axis), cumsum_task, &job);
         return DW_OK;
     }
-    if (job.length > job.count) return call->op->reference(call);   /* says so */
     job.whole = call->op->id == OP_sort;
     job.reversed = op_attr_bool(call->attrs, job.whole ? OP_ATTR_descending : OP_ATTR_largest);
     job.indices = call->out[1];
