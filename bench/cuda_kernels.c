@@ -1,6 +1,7 @@
 /* usage: cuda_kernels [--device D] [--only WORD,..] FILE | LINE..
  * Times every GPU kernel that accepts a line of conformance (kernel_case in kernel.h), or those with one of the words in their name: graphs of calls over rotated operands
  * (more than 200 MB together), after some idle time; the median of rounds in which all kernels of a line take turns. Bytes are those of the op's work. */
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -79,6 +80,17 @@ static void fill_range(const kernel_range *range, size_t size, int64_t count, ui
     }
 }
 
+/* Choices and tails, over what is there. */
+static void fill_chosen(const kernel_case *c, int operand, const dw_tensor *t, uint8_t *host) {
+    if (c->choices[operand].count == 0 && !c->tails[operand].given) return;
+    for (int64_t i = 0, count = op_tensor_count(t); i < count; i++) {
+        double value = num_load(t->format, host, i);
+        if (c->ranges[operand].given) value = c->ranges[operand].low;
+        kernel_case_element(c, operand, 1, i, t->rank > 0 ? t->dims[t->rank - 1] : 1, &value);
+        num_store(t->format, host, i, value, isfinite(value) != 0);
+    }
+}
+
 /* One set of operands on the device. */
 typedef struct set {
     dw_tensor in[KERNEL_CASE_OPERANDS], out[KERNEL_CASE_RESULTS];
@@ -111,6 +123,7 @@ static void make_set(const kernel_case *c, set *s, const set *first) {
         if (c->ascending >> i & 1 && t->format == DW_FORMAT_i32) fill_steps(&c->ranges[i], t->dims[0], (int32_t *)(void *)host);
         else if (c->ranges[i].given && (class == NUM_UNSIGNED || class == NUM_SIGNED)) fill_range(&c->ranges[i], (size_t)dw_format_bits(t->format) / 8, op_tensor_count(t), host);
         else fill(t, host, &parts);
+        if (num_info(t->format)->class != NUM_BLOCK) fill_chosen(c, i, t, host);
         check(gpu->calls->write(gpu, s->memory[i], host, parts.total_bytes));
         check(gpu->calls->synchronize(gpu));
         free(host);

@@ -26,7 +26,7 @@ LAYERS = {
 }
 
 # Headers of pure arithmetic that device code compiles, too.
-SHARED = {"num/small.h", "num/rules.h"}
+SHARED = {"num/small.h", "num/rules.h", "op/scores.h"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 

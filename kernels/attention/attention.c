@@ -236,6 +236,7 @@ static void again(const tile *t, int row, float *out) {
     const flash_row *state = &t->state[row];
     int64_t query = query_of(t, row), head = head_of(t, row);
     for (int64_t c = 0; c < t->columns; c++) out[c] = 0;
+    if (state->max == -INFINITY) return;
     for (int64_t key = t->spans[row].begin; key < t->spans[row].end; key++) {
         float dot = 0, a, b;
         const int64_t slot = key % call->keys;
@@ -250,7 +251,7 @@ static void again(const tile *t, int row, float *out) {
         if (call->softcap > 0) dot = call->softcap * tanhf(dot / call->softcap);
         if (call->bias != NULL) {
             load(call->bias, t->cache * s[0] + head * s[1] + query * s[2] + key * s[3], 1, 1, &b);
-            dot += b;
+            dot = b <= OP_ATTENTION_HIDES ? b : dot + b;
         }
         float weight = expf(dot - state->max);
         if (weight == 0) continue;

@@ -3,6 +3,7 @@
 #define KERNELS_ATTENTION_CUDA_H
 
 #include "kernels/common/cuda/arguments.h"
+#include "op/scores.h"
 
 enum { ATTENTION_WIDTH = 1024 };  /* columns of v that a block makes; of q that it keeps in shared memory */
 

@@ -29,7 +29,7 @@ INLINE int stage_bytes(const decode_shape s) { return KEYS * (s.width + s.value_
 INLINE int pitch(const decode_shape s) { return s.value_width + DECODE_PAD; }
 
 /* Addresses in smem. q as the first operand of products: 16 bytes of each lane for each 16 columns. Sums [warps][rows][pitch] come to lie where the rings were; of
- * maxes and totals [warps + 1][rows] the last ones are the block's; factors [rows][splits]; ends [rows][2]: largest exponent and sum of weights, of the whole row. */
+ * maxes and totals [warps + 1][rows] the last ones are the block's; factors [rows][splits]; ends [rows][2]: largest score and sum of weights, of the whole row. */
 typedef struct decode_smem { uint32_t ring, q, full, maxes, totals, factors, ends; } decode_smem;
 
 INLINE decode_smem smem_of(const decode_shape s, uint32_t base) {
@@ -190,7 +190,11 @@ INLINE void add_values(const decode_shape s, uint4 weights, uint32_t v, float (*
     }
 }
 
-/* Products become exponents of 2; -inf where the key is hidden. */
+/* Scores are exponents of 2 where they are products times a scale. What a difference of them is to be multiplied by to be an exponent of 2, and a sink to be such a score. */
+INLINE float unit_of(const decode_shape s) { return s.general ? LOG2_E : 1; }
+INLINE float sink_unit(const decode_shape s) { return s.general ? 1 : LOG2_E; }
+
+/* Products become scores; -inf where the key is hidden. */
 INLINE void finish_scores(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, const decode_rows *rows, int slot, float (*scores)[4]) {
     const attention_arguments *p = &g->call;
     int lane = threadIdx.x % 32, slots = (int)p->keys;
@@ -205,16 +209,14 @@ INLINE void finish_scores(const attention_decode_arguments *g, const decode_shap
             int at = slot + i / 2 * 8 + lane % 4 * 2 + i % 2, from = at - rows->start[half];
             if (from < 0) from += slots;
             if (from >= rows->count[half] || at >= slots) *score = -INFINITE;
-            else *score = s.general ? score_of(p, *score, extra, rows->base[half] + from) * LOG2_E : *score * unit;
+            else *score = s.general ? score_of(p, *score, extra, rows->base[half] + from) : *score * unit;
         }
     }
 }
 
-/* By how much sums relative to `from` shrink when they become relative to `to`, which is not less. */
-INLINE float shrink(float from, float to) { return from == to ? 1 : ex2(from - to); }
-
 /* Scores become weights; sums, relative to the largest score so far, shrink where there is a larger one. */
 INLINE void soften(const decode_shape s, decode_rows *rows, float (*scores)[4], float (*sums)[4]) {
+    const float unit = unit_of(s);
     float down[2];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -222,9 +224,9 @@ INLINE void soften(const decode_shape s, decode_rows *rows, float (*scores)[4], 
         top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
         top = fmaxf(rows->max[half], fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2)));
         float shift = top == -INFINITE ? 0 : top;
-        down[half] = shrink(rows->max[half], top);
+        down[half] = shrink(rows->max[half], top, unit);
         rows->max[half] = top;
-        low[0] = ex2(low[0] - shift), low[1] = ex2(low[1] - shift), high[0] = ex2(high[0] - shift), high[1] = ex2(high[1] - shift);
+        low[0] = weight_of(low[0], shift, unit), low[1] = weight_of(low[1], shift, unit), high[0] = weight_of(high[0], shift, unit), high[1] = weight_of(high[1], shift, unit);
         rows->sum[half] = fmaf(rows->sum[half], down[half], low[0] + low[1] + high[0] + high[1]);
     }
     if (!__any_sync(0xffffffff, down[0] != 1 || down[1] != 1)) return;
@@ -292,7 +294,7 @@ INLINE void join_warps(const decode_shape s, decode_smem m, const decode_tile *t
 #pragma unroll
         for (int w = 0; w < WARPS; w++) {
             int at = w * ROWS + row;
-            float down = shrink(ld_shared_f32(m.maxes + at * 4), max);
+            float down = shrink(ld_shared_f32(m.maxes + at * 4), max, unit_of(s));
             total = fmaf(down, ld_shared_f32(m.totals + at * 4), total);
             sum = fmaf(down, ld_shared_f32(m.ring + (at * pitch(s) + col) * 4), sum);
         }
@@ -313,7 +315,7 @@ INLINE void barrier_of_blocks(int splits) {
 }
 
 /* How much each block of the cluster counts, and the ends of rows; a sink is one more key without a value. 16 lanes make a row. */
-INLINE void weigh_blocks(const attention_decode_arguments *g, decode_smem m, const decode_tile *tile) {
+INLINE void weigh_blocks(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile) {
     const attention_arguments *p = &g->call;
     int from = threadIdx.x % SPLITS;
 #pragma unroll 1
@@ -324,14 +326,14 @@ INLINE void weigh_blocks(const attention_decode_arguments *g, decode_smem m, con
             own = ld_cluster_f32(cluster_map(m.maxes + (WARPS * ROWS + row) * 4, from));
             total = ld_cluster_f32(cluster_map(m.totals + (WARPS * ROWS + row) * 4, from));
         }
-        float sink = p->has_sink && row < tile->rows ? load_float(&p->sink, head_of(tile, row) * p->sink_stride) * LOG2_E : -INFINITE, max = fmaxf(own, sink);
+        float sink = p->has_sink && row < tile->rows ? scaled_sink(load_float(&p->sink, head_of(tile, row) * p->sink_stride), sink_unit(s)) : -INFINITE, max = fmaxf(own, sink);
 #pragma unroll
         for (int step = SPLITS / 2; step > 0; step /= 2) max = fmaxf(max, __shfl_xor_sync(0xffffffff, max, step));
-        float down = shrink(own, max);
+        float down = shrink(own, max, unit_of(s));
         total *= down;
 #pragma unroll
         for (int step = SPLITS / 2; step > 0; step /= 2) total += __shfl_xor_sync(0xffffffff, total, step);
-        if (sink != -INFINITE) total += shrink(sink, max);
+        total += sink_weight(sink, max, unit_of(s));
         st_shared_f32(m.factors + (row * SPLITS + from) * 4, down);
         if (from == 0) st_shared_f32x2(m.ends + row * 8, max, total);
     }
@@ -352,7 +354,7 @@ INLINE float repeat_sum(const attention_decode_arguments *g, const decode_shape 
         float product = 0;
 #pragma unroll 1
         for (int i = 0; i < p->width; i++) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, k + 2 * (slot * p->k_strides[2] + i)), product);
-        float score = (s.general ? score_of(p, product, extra, view.base + from) : product * p->scale) * LOG2_E, weight = ex2(score - shift);
+        float score = s.general ? score_of(p, product, extra, view.base + from) : product * p->scale * LOG2_E, weight = weight_of(score, shift, unit_of(s));
         if (weight != 0) sum = fmaf(weight, load_half(s.element, v + 2 * (slot * p->v_strides[2] + col)), sum);
     }
     return sum;
@@ -401,7 +403,7 @@ INLINE void attention_decode(const attention_decode_arguments *g, const decode_s
     attend(g, s, m, &tile, &walk, &rows, sums);
     join_warps(s, m, &tile, &rows, sums);
     barrier_of_blocks(g->splits);
-    weigh_blocks(g, m, &tile);
+    weigh_blocks(g, s, m, &tile);
     join_blocks(g, s, m, &tile, rank);
     if (g->splits > 1) {          /* nobody leaves whose smem others still read */
         cluster_arrive();

@@ -12,6 +12,7 @@
 enum { ELEMENT_BF16, ELEMENT_F16, ELEMENT_F32 };
 
 #define LOG2_E 1.4426950408889634f
+#define LARGEST 3.4028234663852886e38f
 
 /* ---- who sees what ---- */
 
@@ -67,6 +68,36 @@ INLINE float load_half(const int element, uint64_t address) {
     return element == ELEMENT_BF16 ? __uint_as_float((uint32_t)bits << 16) : cvt_f32_f16(bits);
 }
 
+/* Weights are powers of 2 of differences of scores: the largest is subtracted before the change of base, as a huge score has no room for it and would lose its last bits. */
+INLINE float weight_of(float score, float max, float unit) { return ex2((score - max) * unit); }
+/* By how much sums relative to `from` shrink when they become relative to `to`, which is not less. */
+INLINE float shrink(float from, float to, float unit) { return from == to ? 1 : weight_of(from, to, unit); }
+/* A sum of values so shrunk: keys that have come to no weight leave it whatever they hold, infinities too. */
+INLINE float shrunk(float sum, float down) { return down == 0 ? 0 : sum * down; }
+/* A sink among scores that have been scaled by unit; a finite one stays finite. */
+INLINE float scaled_sink(float sink, float unit) { return fabsf(sink) < INFINITE ? fminf(fmaxf(sink * unit, -LARGEST), LARGEST) : sink; }
+/* The sum of weights of a sink before any key: NaN of a sink that is NaN or +inf. */
+INLINE float lone_sink_weight(float sink) { return sink == -INFINITE ? 0 : 1 + (sink - sink); }
+/* The same, relative to the largest score of a row. */
+INLINE float sink_weight(float sink, float max, float unit) { return sink == -INFINITE ? 0 : shrink(sink, max, unit) + (sink - sink); }
+
+/* ---- biases ---- */
+
+/* A score with its bias; one of OP_ATTENTION_HIDES or less is the score. */
+INLINE float biased(float score, float bias) { return bias <= OP_ATTENTION_HIDES ? bias : score + bias; }
+INLINE float capped(float score, float cap) { return cap * tanh_exp(__fdividef(score, cap)); }
+
+/* Of one key, and of two neighbours, which lie at a multiple of their size. */
+INLINE float load_bias(const int format, uint64_t address) {
+    return format == CUDA_f32 ? __ldg((const float *)address) : load_half(format == CUDA_bf16 ? ELEMENT_BF16 : ELEMENT_F16, address);
+}
+INLINE float2 load_bias_pair(const int format, uint64_t address) {
+    if (format == CUDA_f32) return __ldg((const float2 *)address);
+    const uint32_t pair = __ldg((const uint32_t *)address);
+    if (format == CUDA_bf16) return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
+    return make_float2(cvt_f32_f16((uint16_t)pair), cvt_f32_f16((uint16_t)(pair >> 16)));
+}
+
 /* Where a query's mask and bias lie, in memory. */
 typedef struct attention_extra { uint64_t mask, bias; } attention_extra;
 
@@ -77,14 +108,15 @@ INLINE attention_extra extra_of(const attention_arguments *p, int cache, int hea
     return extra;
 }
 
+INLINE float bias_at(const attention_arguments *p, attention_extra extra, int position) {
+    return load_bias(p->bias.format, extra.bias + position * p->bias_strides[3] * p->bias.element_bytes);
+}
+
 /* A product of q and k as a score, -inf where the mask hides it; position: of the key. */
 INLINE float score_of(const attention_arguments *p, float product, attention_extra extra, int position) {
     float score = product * p->scale;
-    if (p->softcap > 0) score = p->softcap * tanh_exp(__fdividef(score, p->softcap));
-    if (p->has_bias) {
-        uint64_t at = extra.bias + position * p->bias_strides[3] * p->bias.element_bytes;
-        score += p->bias.format == CUDA_f32 ? *(const float *)at : load_half(p->bias.format == CUDA_bf16 ? ELEMENT_BF16 : ELEMENT_F16, at);
-    }
+    if (p->softcap > 0) score = capped(score, p->softcap);
+    if (p->has_bias) score = biased(score, bias_at(p, extra, position));
     return p->has_mask && *(const uint8_t *)(extra.mask + position * p->mask_strides[3]) == 0 ? -INFINITE : score;
 }
 

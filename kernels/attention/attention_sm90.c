@@ -15,7 +15,8 @@ typedef struct sm90_entry {
     dw_format format;
     const char *image, *entry;
     int groups, width, value_width, keys, blocks;
-    bool general, quantised;
+    int scores;                   /* ATTENTION_PLAIN, .. */
+    bool quantised;
 } sm90_entry;
 
 /* Narrower ones first. */
@@ -28,10 +29,10 @@ static const sm90_entry entries[] = {
 #undef ATTENTION_TILE
 };
 
-static const sm90_entry *find_entry(dw_format format, int64_t width, int64_t value_width, bool general, bool quantised) {
+static const sm90_entry *find_entry(dw_format format, int64_t width, int64_t value_width, int scores, bool quantised) {
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const sm90_entry *e = &entries[i];
-        if (e->format == format && e->general == general && e->quantised == quantised && width <= e->width && value_width <= e->value_width) return e;
+        if (e->format == format && e->scores == scores && e->quantised == quantised && width <= e->width && value_width <= e->value_width) return e;
     }
     return NULL;
 }
@@ -55,7 +56,7 @@ const char *attention_reject_halves(const kernel_problem *problem, text *why) {
     }
     if (bias != NULL && bias->format != DW_FORMAT_f32 && !is_half(bias->format)) return "the bias is not f32, bf16 or f16";
     if (!dim_is_constant(q->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return "the heads' widths are not known at plan time";
-    if (width % 8 != 0 || value_width % 8 != 0 || width == 0 || value_width == 0 || find_entry(q->format, width, value_width, false, false) == NULL) {
+    if (width % 8 != 0 || value_width % 8 != 0 || width == 0 || value_width == 0 || find_entry(q->format, width, value_width, ATTENTION_PLAIN, false) == NULL) {
         text_printf(why, "heads are %lld and %lld wide; it takes multiples of 8 up to 256", (long long)width, (long long)value_width);
         return text_string(why);
     }
@@ -89,6 +90,18 @@ bool attention_is_general(const op_call *call) {
     return op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0);
 }
 
+/* Which entries take the call. Do all queries share what hides or moves scores, and stand where they are? */
+static int scores_of(const op_call *call) {
+    if (!attention_is_general(call)) return ATTENTION_PLAIN;
+    if (op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0)) return ATTENTION_GENERAL;
+    for (int i = 3; i < call->n_in; i++) {
+        const dw_tensor *x = call->in[i];
+        const bool is_place = i > 5, varies = i < 5 && x != NULL && x->rank > 1 && x->dims[x->rank - 2] != 1;
+        if (x != NULL && (is_place || varies)) return ATTENTION_GENERAL;
+    }
+    return ATTENTION_KEYS;
+}
+
 /* What a call comes to. behind: a result in blocks is made behind the kernel; writer: else the entry that writes it, if there is one. seconds: of what is chosen. */
 typedef struct sm90_plan { const sm90_entry *entry, *writer; bool decodes, behind; double seconds; } sm90_plan;
 
@@ -98,7 +111,7 @@ static const sm90_entry *find_writer(const op_call *call) {
     const bool is_written = (out->format == DW_FORMAT_fp8_1x128 || out->format == DW_FORMAT_mxfp8) && out->scale_layout == DW_SCALE_plain;
     if (!is_written || !op_attr_bool(call->attrs, OP_ATTR_joined)) return NULL;
     if (v->dims[3] <= LEAST_WRITTEN || v->dims[3] % num_info(out->format)->cols != 0) return NULL;
-    return find_entry(q->format, q->dims[3], v->dims[3], attention_is_general(call), true);
+    return find_entry(q->format, q->dims[3], v->dims[3], scores_of(call), true);
 }
 
 static double plain_bytes(const op_call *call) { return (double)op_tensor_count(call->out[0]) * dw_format_bits(quantised_from(call->attrs, call->out[0]->format)) / 8; }
@@ -108,7 +121,7 @@ static sm90_plan plan_call(const chip_caps *chip, const op_call *call, bool name
     const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
     const bool has_row = call->n_in > 6 && call->in[6] != NULL, in_blocks = dw_format_is_block(call->out[0]->format);
     const double behind_s = in_blocks ? quantised_seconds(chip, plain_bytes(call)) : 0;
-    sm90_plan plan = {.entry = find_entry(q->format, q->dims[3], v->dims[3], attention_is_general(call), false), .writer = find_writer(call)};
+    sm90_plan plan = {.entry = find_entry(q->format, q->dims[3], v->dims[3], scores_of(call), false), .writer = find_writer(call)};
     const double tile_s = tile_seconds(chip, plan.entry, q, k, has_row, op_attr_bool(call->attrs, OP_ATTR_causal)) + (plan.writer != NULL ? 0 : behind_s);
     const double decode_s = attention_decode_seconds(chip, call) + behind_s;
     plan.decodes = !named && q->dims[2] <= FEW_QUERIES * (has_row ? k->dims[0] : 1) && decode_s < tile_s;
@@ -157,8 +170,8 @@ void attention_take_map(kernel_launch *launch, const kernel_run *run, int index,
 }
 
 static uint32_t shared_bytes(const sm90_entry *e) {
-    int rows = e->groups * 64;
-    return (uint32_t)(rows * e->width * 2 + ATTENTION_STAGES * e->keys * (e->width + e->value_width) * 2 + rows * ATTENTION_ROW_BYTES +
+    int rows = e->groups * 64, biases = e->scores == ATTENTION_KEYS ? ATTENTION_BIAS_STAGES * e->keys : 0;
+    return (uint32_t)(biases * 4 + rows * e->width * 2 + ATTENTION_STAGES * e->keys * (e->width + e->value_width) * 2 + rows * ATTENTION_ROW_BYTES +
                       (rows + 1) * ATTENTION_SEGMENT_BYTES + ATTENTION_BARRIER_BYTES);
 }
 

@@ -14,7 +14,14 @@
  * a segment sees are skipped, those that all see are not masked. A hidden key may hold anything: a row with a NaN among its results while its sum is
  * none is done again without the keys of no weight.
  *
- * Registers: 24 (loads), 240 (products); where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
+ * A mask or bias of keys (ATTENTION_KEYS) is read by the loading warp, block by block, which says with each block what becomes of it:
+ *   all biases are 0                     the block is as good as plain
+ *   all keys are hidden                  it is not loaded
+ *   all biases are OP_ATTENTION_HIDES or    put off; behind all others warps answer whether any of their rows has come to no larger score, and only then these blocks
+ *   less, some not -inf                  are loaded, too, as otherwise their weights are 0
+ *   anything else                        the biases go to smem, [keys] fp32, four blocks of them
+ *
+ * Registers: 24 (loads), 240 (products), 40 and 232 with masks of keys; where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
 #ifndef KERNELS_ATTENTION_SM90_CUH
 #define KERNELS_ATTENTION_SM90_CUH
 
@@ -30,12 +37,12 @@ enum { ROW_BYTES = 128, CHUNK_COLS = 64, STAGES = ATTENTION_STAGES };
 /* The constants of an entry; everything in here is known to the compiler. width, value_width: multiples of 64 that the operands are padded to. */
 typedef struct attention_shape {
     int element, groups, width, value_width, keys, blocks;
-    int general;                  /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
+    int scores;                   /* ATTENTION_PLAIN, _KEYS, or _GENERAL: capped, hidden by a mask or with a bias, or the scale is not positive */
     int quantised;                /* results are in blocks of e4m3 */
 } attention_shape;
 
 /* Addresses in smem. */
-typedef struct attention_smem { uint32_t q, k, v, rows, segments, q_full, k_full, k_empty, v_full, v_empty; } attention_smem;
+typedef struct attention_smem { uint32_t q, k, v, rows, segments, q_full, k_full, k_empty, v_full, v_empty, answered, notes, answers, bias; } attention_smem;
 
 /* What a block works on. */
 typedef struct attention_tile { int batch, head, first; } attention_tile;
@@ -113,11 +120,11 @@ INLINE void find_segments(const attention_shape s, int keys, attention_smem m) {
     if (lane == 0) store_segment(m.segments, found, none);
 }
 
-/* The blocks of all segments, one after another. */
-typedef struct attention_walk { attention_segment segment; int index, block; bool done; } attention_walk;
+/* The blocks of all segments, one after another; with masks of keys those that the loading warp gives, the index-th of them being what note says. */
+typedef struct attention_walk { attention_segment segment; int index, block; bool done; uint32_t note; } attention_walk;
 
 INLINE attention_walk walk_begin(attention_smem m) {
-    attention_walk walk = {load_segment(m.segments, 0), 0, 0, false};
+    attention_walk walk = {load_segment(m.segments, 0), 0, 0, false, 0};
     walk.block = walk.segment.block;
     walk.done = walk.block >= walk.segment.end_block;
     return walk;
@@ -164,10 +171,112 @@ INLINE void load_blocks(const attention_sm90_arguments *g, const attention_shape
     }
 }
 
+/* ---- masks of keys ---- */
+
+/* With a block of keys: its number times 4 and whether it has biases; or there is none, and an answer is asked for, or it was the last. */
+enum { NOTE_PLAIN, NOTE_BIASED, NOTE_ASK, NOTE_END };
+
+/* Whatever a row holds above this, no key of OP_ATTENTION_HIDES or less has weight beside it. */
+#define SETTLED (OP_ATTENTION_HIDES / 2)
+
+/* The mask and bias of a key as one number. */
+INLINE float key_bias(const attention_arguments *p, attention_extra extra, int key) {
+    return p->has_mask && *(const uint8_t *)(extra.mask + key * p->mask_strides[3]) == 0 ? -INFINITE : p->has_bias ? bias_at(p, extra, key) : 0;
+}
+
+/* The biases of a block of keys in a warp, 32 keys apart. plain: all are 0; hidden: OP_ATTENTION_HIDES or less; gone: -inf. */
+typedef struct block_biases { float of_key[4]; bool plain, hidden, gone; } block_biases;
+
+INLINE block_biases read_biases(const attention_arguments *p, const attention_shape s, attention_extra extra, int block) {
+    const int lane = threadIdx.x % 32, slots = (int)p->keys;
+    bool plain = true, hidden = true, gone = true;
+    block_biases biases;
+#pragma unroll
+    for (int i = 0; i < s.keys / 32; i++) {
+        const int key = block * s.keys + i * 32 + lane;
+        biases.of_key[i] = key < slots ? key_bias(p, extra, key) : -INFINITE;
+        plain = plain && (key >= slots || biases.of_key[i] == 0);
+        hidden = hidden && biases.of_key[i] <= OP_ATTENTION_HIDES;
+        gone = gone && biases.of_key[i] == -INFINITE;
+    }
+    biases.plain = __all_sync(0xffffffff, plain);
+    biases.hidden = __all_sync(0xffffffff, hidden);
+    biases.gone = __all_sync(0xffffffff, gone);
+    return biases;
+}
+
+INLINE void stage_biases(const attention_shape s, const block_biases *biases, uint32_t to) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 32; i++) st_shared_f32(to + (i * 32 + threadIdx.x % 32) * 4, biases->of_key[i]);
+    __syncwarp();
+}
+
+/* A note without a block; by one warp. */
+INLINE void give_note(attention_smem m, attention_turn *turn, uint32_t note) {
+    mbarrier_wait(m.k_empty + 8 * turn->stage, turn->phase);
+    if (threadIdx.x % 32 == 0) {
+        st_shared_u32(m.notes + 4 * turn->stage, note);
+        mbarrier_arrive(m.k_full + 8 * turn->stage);
+    }
+    turn_next(turn);
+}
+
+/* Does a row need the keys that have been put off? */
+INLINE bool is_answered_yes(const attention_shape s, attention_smem m) {
+    const int lane = threadIdx.x % 32;
+    mbarrier_wait(m.answered, 0);
+    return __any_sync(0xffffffff, lane < 4 * s.groups && ld_shared_u32(m.answers + (lane < 4 * s.groups ? lane : 0) * 4) != 0);
+}
+
+/* What load_blocks does, by one warp, of the blocks that are seen. */
+INLINE void load_seen_blocks(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
+    const int q_rows = s.groups * 64, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2, group = tile.head / (int)g->call.shared_heads;
+    const attention_extra extra = extra_of(&g->call, tile.batch, tile.head, 0);
+    const attention_segment segment = load_segment(m.segments, 0);
+    const bool first_lane = threadIdx.x % 32 == 0;
+    attention_turn k_turn = {0, 1}, v_turn = {0, 1};
+    int count = 0;
+    if (first_lane) {
+        mbarrier_arrive_expect(m.q_full, q_rows * s.width * 2);
+        load_tile((const tensor_map *)g->map_q, m.q, m.q_full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+    }
+#pragma unroll 1
+    for (int round = 0; round < 2; round++) {
+        bool put_off = false;
+#pragma unroll 1
+        for (int block = segment.block; block < segment.end_block; block++) {
+            const block_biases biases = read_biases(&g->call, s, extra, block);
+            if (biases.gone) continue;
+            put_off = put_off || biases.hidden;
+            if (biases.hidden != (round == 1)) continue;
+            mbarrier_wait(m.k_empty + 8 * k_turn.stage, k_turn.phase);
+            if (!biases.plain) stage_biases(s, &biases, m.bias + count % ATTENTION_BIAS_STAGES * s.keys * 4);
+            if (first_lane) {
+                uint32_t full = m.k_full + 8 * k_turn.stage;
+                st_shared_u32(m.notes + 4 * k_turn.stage, block * 4 + (biases.plain ? NOTE_PLAIN : NOTE_BIASED));
+                mbarrier_arrive_expect(full, k_bytes);
+                load_tile((const tensor_map *)g->map_k, m.k + k_turn.stage * k_bytes, full, s.keys, s.width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
+                full = m.v_full + 8 * v_turn.stage;
+                mbarrier_wait(m.v_empty + 8 * v_turn.stage, v_turn.phase);
+                mbarrier_arrive_expect(full, v_bytes);
+                load_tile((const tensor_map *)g->map_v, m.v + v_turn.stage * v_bytes, full, s.keys, s.value_width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
+            }
+            __syncwarp();
+            turn_next(&k_turn);
+            turn_next(&v_turn);
+            count++;
+        }
+        if (round == 1 || !put_off) break;
+        give_note(m, &k_turn, NOTE_ASK);
+        if (!is_answered_yes(s, m)) break;
+    }
+    give_note(m, &k_turn, NOTE_END);
+}
+
 /* ---- scores ---- */
 
-/* What a score is to be multiplied by to be an exponent of 2: scores of a general shape have been scaled, others are products. */
-INLINE float unit_of(const attention_arguments *p, const attention_shape s) { return s.general ? LOG2_E : p->scale * LOG2_E; }
+/* What a score is to be multiplied by to be an exponent of 2: scores with biases have been scaled, others are products. */
+INLINE float unit_of(const attention_arguments *p, const attention_shape s) { return s.scores != ATTENTION_PLAIN ? LOG2_E : p->scale * LOG2_E; }
 
 /* The two rows of a thread: rows row and row + 8 of its warp's 16. */
 typedef struct attention_rows {
@@ -181,29 +290,92 @@ INLINE int distance(int start, int slot, int slots) {
     return from < 0 ? from + slots : from;
 }
 
-/* Scores of hidden keys become -inf. counts: of keys that a row sees, 0 outside of the segment; all: every key is seen by all rows of the warp. */
-INLINE void finish_scores(const attention_arguments *p, const attention_shape s, const attention_rows *rows, const int *counts, attention_extra extra0, attention_extra extra1, int first,
-                          bool all, float *scores) {
+/* Scores of keys that are hidden by position become -inf. counts: of keys that a row sees, 0 outside of the segment; all: every key is seen by all rows of the warp. */
+INLINE void hide_keys(const attention_arguments *p, const attention_shape s, const attention_rows *rows, const int *counts, int first, bool all, float *scores) {
     int col = first + threadIdx.x % 4 * 2, slots = (int)p->keys;
-    if (s.general) {
-#pragma unroll
-        for (int i = 0; i < s.keys / 2; i++) {
-            int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1), from = distance(rows->start[half], slot, slots);
-            scores[i] = from < counts[half] && slot < slots ? score_of(p, scores[i], half ? extra1 : extra0, rows->base[half] + from) : -INFINITE;
-        }
-    } else if (!all && p->has_position) {
+    if (all) return;
+    if (s.scores != ATTENTION_KEYS && p->has_position) {
 #pragma unroll
         for (int i = 0; i < s.keys / 2; i++) {
             int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1);
             if (distance(rows->start[half], slot, slots) >= counts[half] || slot >= slots) scores[i] = -INFINITE;
         }
-    } else if (!all) {            /* no ring: what is seen ends before the last slot */
+    } else {                      /* no ring: what is seen ends before the last slot */
 #pragma unroll
         for (int i = 0; i < s.keys / 2; i++) {
             int half = i >> 1 & 1, from = i / 4 * 8 + (i & 1) - (rows->start[half] - col);
             if ((uint32_t)from >= (uint32_t)counts[half]) scores[i] = -INFINITE;
         }
     }
+}
+
+/* Products become scores by the biases of a block, [keys] smem. */
+INLINE void add_key_biases(const attention_shape s, float scale, uint32_t biases, float *scores) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i += 4) {
+        const float2 bias = ld_shared_f32x2(biases + (i * 2 + threadIdx.x % 4 * 2) * 4);
+        scores[i] = biased(scores[i] * scale, bias.x);
+        scores[i + 1] = biased(scores[i + 1] * scale, bias.y);
+        scores[i + 2] = biased(scores[i + 2] * scale, bias.x);
+        scores[i + 3] = biased(scores[i + 3] * scale, bias.y);
+    }
+}
+
+INLINE void scale_products(const attention_arguments *p, const attention_shape s, float *scores) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i++) scores[i] *= p->scale;
+    if (p->softcap > 0) {
+#pragma unroll
+        for (int i = 0; i < s.keys / 2; i++) scores[i] = capped(scores[i], p->softcap);
+    }
+}
+
+/* Biases and masks in memory, of one format that the compiler knows, two keys at a time. rows: where the thread's two rows begin; first: the block's first key. */
+INLINE void add_biases(const int format, const attention_shape s, const uint64_t *rows, const int *counts, int first, int keys, float *scores) {
+    const int bytes = format == CUDA_f32 ? 4 : 2;
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i += 2) {
+        const int half = i >> 1 & 1, key = first + threadIdx.x % 4 * 2 + i / 4 * 8;
+        const uint64_t at = rows[half] + key * bytes;
+        float2 bias = {0, 0};
+        if (counts[half] > 0 && key + 1 < keys) bias = load_bias_pair(format, at);
+        else if (counts[half] > 0 && key < keys) bias.x = load_bias(format, at);
+        scores[i] = biased(scores[i], bias.x);
+        scores[i + 1] = biased(scores[i + 1], bias.y);
+    }
+}
+
+INLINE void hide_masked(const attention_shape s, const uint64_t *rows, const int *counts, int first, int keys, float *scores) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i += 2) {
+        const int half = i >> 1 & 1, key = first + threadIdx.x % 4 * 2 + i / 4 * 8;
+        uint32_t pair = 0;
+        if (counts[half] > 0 && key + 1 < keys) pair = __ldg((const uint16_t *)(rows[half] + key));
+        else if (counts[half] > 0 && key < keys) pair = *(const uint8_t *)(rows[half] + key);
+        if ((pair & 0xff) == 0) scores[i] = -INFINITE;
+        if ((pair & 0xff00) == 0) scores[i + 1] = -INFINITE;
+    }
+}
+
+/* Products become scores of a general shape. extra: of the thread's two rows. */
+INLINE void finish_general(const attention_arguments *p, const attention_shape s, const attention_rows *rows, const int *counts, const attention_extra *extra, int first, float *scores) {
+    const uint64_t biases[2] = {extra[0].bias, extra[1].bias}, masks[2] = {extra[0].mask, extra[1].mask};
+    const int keys = (int)p->keys, col = first + threadIdx.x % 4 * 2;
+    bool in_pairs = !p->has_position && (!p->has_bias || (p->bias_strides[3] == 1 && ((biases[0] | biases[1]) & (2 * p->bias.element_bytes - 1)) == 0));
+    in_pairs = in_pairs && (!p->has_mask || (p->mask_strides[3] == 1 && ((masks[0] | masks[1]) & 1) == 0));
+    if (!__all_sync(0xffffffff, in_pairs)) {
+#pragma unroll
+        for (int i = 0; i < s.keys / 2; i++) {
+            int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1), from = distance(rows->start[half], slot, keys);
+            scores[i] = from < counts[half] && slot < keys ? score_of(p, scores[i], extra[half], rows->base[half] + from) : -INFINITE;
+        }
+        return;
+    }
+    scale_products(p, s, scores);
+    if (p->has_bias && p->bias.format == CUDA_f32) add_biases(CUDA_f32, s, biases, counts, first, keys, scores);
+    else if (p->has_bias && p->bias.format == CUDA_bf16) add_biases(CUDA_bf16, s, biases, counts, first, keys, scores);
+    else if (p->has_bias) add_biases(CUDA_f16, s, biases, counts, first, keys, scores);
+    if (p->has_mask) hide_masked(s, masks, counts, first, keys, scores);
 }
 
 /* Scores become weights; sums are scaled by down before these weights are added. */
@@ -217,6 +389,51 @@ INLINE void soften(const attention_shape s, float unit, attention_rows *rows, fl
         top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
         float shift = top == -INFINITE ? 0 : top * unit;
         rows->down[half] = rows->max[half] == top ? 1 : ex2(fmaf(rows->max[half], unit, -shift));
+        rows->max[half] = top;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) {
+            scores[i] = ex2(fmaf(scores[i], unit, -shift));
+            scores[i + 1] = ex2(fmaf(scores[i + 1], unit, -shift));
+            sum += scores[i] + scores[i + 1];
+        }
+        rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sum);
+    }
+}
+
+/* The same of scores that have been scaled. */
+INLINE void soften_scores(const attention_shape s, attention_rows *rows, float *scores) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float top = rows->max[half], sum = 0;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
+        float shift = top == -INFINITE ? 0 : top;
+        rows->down[half] = shrink(rows->max[half], top, LOG2_E);
+        rows->max[half] = top;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) {
+            scores[i] = weight_of(scores[i], shift, LOG2_E);
+            scores[i + 1] = weight_of(scores[i + 1], shift, LOG2_E);
+            sum += scores[i] + scores[i + 1];
+        }
+        rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sum);
+    }
+}
+
+/* The same of products, where the largest scores so far have been scaled. One near the lowest number has no room for another base, but then no key of this block is seen. */
+INLINE void soften_products(const attention_shape s, float scale, attention_rows *rows, float *scores) {
+    const float unit = scale * LOG2_E;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float top = -INFINITE, sum = 0;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+        top = fmaxf(rows->max[half], scale * fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2)));
+        float shift = fmaxf(top * LOG2_E, -LARGEST);
+        rows->down[half] = shrink(rows->max[half], top, LOG2_E);
         rows->max[half] = top;
 #pragma unroll
         for (int i = 2 * half; i < s.keys / 2; i += 4) {
@@ -287,9 +504,10 @@ INLINE void release(uint32_t empty) {
 
 /* ---- a block of keys ---- */
 
-INLINE void weigh(const attention_sm90_arguments *g, const attention_shape s, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
+INLINE void weigh(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
                   float *scores) {
-    int slots = (int)g->call.keys, first = walk->block * s.keys, counts[2];
+    const attention_arguments *p = &g->call;
+    int slots = (int)p->keys, first = walk->block * s.keys, counts[2];
     bool all = first + s.keys <= slots;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
@@ -297,9 +515,48 @@ INLINE void weigh(const attention_sm90_arguments *g, const attention_shape s, at
         counts[half] = at >= walk->segment.first && at < walk->segment.end ? rows->count[half] : 0;
         all = all && distance(rows->start[half], first, slots) + s.keys <= counts[half];
     }
-    attention_extra extra[2] = {extra_of(&g->call, walk->segment.cache, tile.head, tile.first + row), extra_of(&g->call, walk->segment.cache, tile.head, tile.first + row + 8)};
-    finish_scores(&g->call, s, rows, counts, extra[0], extra[1], first, __all_sync(0xffffffff, all), scores);
-    soften(s, unit_of(&g->call, s), rows, scores);
+    all = __all_sync(0xffffffff, all);
+    const bool biased_keys = s.scores == ATTENTION_KEYS && walk->note % 4 == NOTE_BIASED;
+    if (s.scores == ATTENTION_GENERAL) {
+        attention_extra extra[2] = {extra_of(p, walk->segment.cache, tile.head, tile.first + row), extra_of(p, walk->segment.cache, tile.head, tile.first + row + 8)};
+        finish_general(p, s, rows, counts, extra, first, scores);
+    }
+    if (biased_keys) add_key_biases(s, p->scale, m.bias + walk->index % ATTENTION_BIAS_STAGES * s.keys * 4, scores);
+    hide_keys(p, s, rows, counts, first, all, scores);
+    if (s.scores == ATTENTION_PLAIN) soften(s, unit_of(p, s), rows, scores);
+    else if (s.scores == ATTENTION_GENERAL || biased_keys) soften_scores(s, rows, scores);
+    else soften_products(s, p->scale, rows, scores);
+}
+
+/* Whether a row of this warp has come to no score beside which hidden keys weigh nothing, to the warp that loads. */
+INLINE void answer(attention_smem m, const attention_rows *rows) {
+    const bool open = (rows->count[0] > 0 && !(rows->max[0] > SETTLED)) || (rows->count[1] > 0 && !(rows->max[1] > SETTLED)), any = __any_sync(0xffffffff, open);
+    if (threadIdx.x % 32 != 0) return;
+    st_shared_u32(m.answers + threadIdx.x / 32 * 4, any);
+    mbarrier_arrive(m.answered);
+}
+
+/* Waits for the keys of the walk's block; false when there are none left. With masks of keys: and finds out which block it is. */
+INLINE bool wait_block(const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, attention_turn *turn) {
+    if (s.scores != ATTENTION_KEYS) {
+        if (!walk->done) mbarrier_wait(m.k_full + 8 * turn->stage, turn->phase);
+        return !walk->done;
+    }
+#pragma unroll 1
+    for (;;) {
+        mbarrier_wait(m.k_full + 8 * turn->stage, turn->phase);
+        walk->note = ld_shared_u32(m.notes + 4 * turn->stage);
+        walk->block = (int)(walk->note / 4);
+        if (walk->note % 4 != NOTE_ASK) return walk->note % 4 != NOTE_END;
+        answer(m, rows);
+        release(m.k_empty + 8 * turn->stage);
+        turn_next(turn);
+    }
+}
+
+INLINE void next_block(const attention_shape s, attention_smem m, attention_walk *walk) {
+    if (s.scores == ATTENTION_KEYS) walk->index++;
+    else walk_next(walk, m);
 }
 
 /* sums [64, value_width] of this warpgroup's queries, in registers. */
@@ -312,17 +569,15 @@ INLINE void attend(const attention_sm90_arguments *g, const attention_shape s, a
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
     mbarrier_wait(m.q_full, 0);
-    if (walk.done) return;
-    mbarrier_wait(m.k_full, 0);
-    multiply_keys(s, scores, q, m.k);
+    if (!wait_block(s, m, rows, &walk, &k_turn)) return;
+    multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
     wgmma_wait(0);
-    release(m.k_empty);
-    weigh(g, s, tile, rows, &walk, row, scores);
+    release(m.k_empty + 8 * k_turn.stage);
+    weigh(g, s, m, tile, rows, &walk, row, scores);
     pack_weights(s, scores, weights);
     turn_next(&k_turn);
     if (group == s.groups - 1) order_pass(s, group);
-    for (walk_next(&walk, m); !walk.done; walk_next(&walk, m)) {
-        mbarrier_wait(m.k_full + 8 * k_turn.stage, k_turn.phase);
+    for (next_block(s, m, &walk); wait_block(s, m, rows, &walk, &k_turn); next_block(s, m, &walk)) {
         order_wait(s, group);
         multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
         mbarrier_wait(m.v_full + 8 * v_turn.stage, v_turn.phase);
@@ -330,7 +585,7 @@ INLINE void attend(const attention_sm90_arguments *g, const attention_shape s, a
         order_pass(s, group);
         wgmma_wait(1);
         release(m.k_empty + 8 * k_turn.stage);
-        weigh(g, s, tile, rows, &walk, row, scores);
+        weigh(g, s, m, tile, rows, &walk, row, scores);
         wgmma_wait(0);
         release(m.v_empty + 8 * v_turn.stage);
         pack_weights(s, scores, weights);
@@ -356,7 +611,7 @@ INLINE void repeat_row(const attention_sm90_arguments *g, const attention_shape 
     uint64_t q = p->q.data + 2 * (tile.batch * p->q_strides[0] + tile.head * p->q_strides[1] + (tile.first + row) * p->q_strides[2]);
     uint64_t k = p->k.data + 2 * (view.cache * p->k_strides[0] + group * p->k_strides[1]), v = p->v.data + 2 * (view.cache * p->v_strides[0] + group * p->v_strides[1]);
     attention_extra extra = extra_of(p, view.cache, tile.head, tile.first + row);
-    float unit = unit_of(p, s), shift = max == -INFINITE ? 0 : max * unit;
+    float unit = unit_of(p, s), shift = max == -INFINITE ? 0 : s.scores != ATTENTION_PLAIN ? max : max * unit;
 #pragma unroll 1
     for (int first = 0; first < s.value_width; first += 32) {
         int col = first + lane;
@@ -368,8 +623,8 @@ INLINE void repeat_row(const attention_sm90_arguments *g, const attention_shape 
 #pragma unroll 1
             for (int i = lane; i < p->width; i += 32) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, k + 2 * (slot * p->k_strides[2] + i)), product);
             for (int step = 16; step > 0; step /= 2) product += __shfl_xor_sync(0xffffffff, product, step);
-            if (s.general) product = score_of(p, product, extra, view.base + from);
-            float weight = ex2(fmaf(product, unit, -shift));
+            if (s.scores != ATTENTION_PLAIN) product = score_of(p, product, extra, view.base + from);
+            float weight = s.scores != ATTENTION_PLAIN ? weight_of(product, shift, unit) : ex2(fmaf(product, unit, -shift));
             if (weight != 0 && col < p->value_width) total = fmaf(weight, load_half(s.element, v + 2 * (slot * p->v_strides[2] + col)), total);
         }
         uint32_t at = m.q + col / CHUNK_COLS * (s.groups * 64 * ROW_BYTES) + row * ROW_BYTES + ((col % CHUNK_COLS / 8 ^ row % 8) << 4) + col % 8 * 2;
@@ -466,8 +721,8 @@ INLINE void attend_tile(const attention_sm90_arguments *g, const attention_shape
         rows.start[half] = view.start;
         rows.count[half] = view.count;
         rows.base[half] = view.base;
-        rows.max[half] = p->has_sink && !s.general ? sink / p->scale : sink;
-        rows.sum[half] = sink != -INFINITE && threadIdx.x % 4 == 0 ? 1 : 0;
+        rows.max[half] = p->has_sink && s.scores == ATTENTION_PLAIN ? sink / p->scale : sink;
+        rows.sum[half] = threadIdx.x % 4 == 0 ? lone_sink_weight(sink) : 0;
     }
     attend(g, s, m, tile, &rows, group, row, sums);
     store_results(g, s, m, tile, &rows, group, sums);
@@ -501,6 +756,10 @@ INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
     m.k_empty = m.k_full + 8 * STAGES;
     m.v_full = m.k_empty + 8 * STAGES;
     m.v_empty = m.v_full + 8 * STAGES;
+    m.answered = m.v_empty + 8 * STAGES;
+    m.notes = m.answered + 8;
+    m.answers = m.notes + 4 * STAGES;
+    m.bias = m.q_full + ATTENTION_BARRIER_BYTES;
     return m;
 }
 
@@ -517,6 +776,7 @@ INLINE void attention_tma(const attention_sm90_arguments *g, const attention_sha
             mbarrier_init(m.k_empty + 8 * i, 4 * s.groups);
             mbarrier_init(m.v_empty + 8 * i, 4 * s.groups);
         }
+        if (s.scores == ATTENTION_KEYS) mbarrier_init(m.answered, 4 * s.groups);
         fence_mbarrier_init();
     }
     grid_release();
@@ -531,17 +791,20 @@ INLINE void attention_tma(const attention_sm90_arguments *g, const attention_sha
         __syncthreads();
     }
     if (role == s.groups) {
-        if (s.blocks == 1) setmaxnreg_dec(24);
-        if (threadIdx.x / 32 == 4 * s.groups && elect_one()) load_blocks(g, s, m, tile);
+        if (s.blocks == 1 && s.scores == ATTENTION_KEYS) setmaxnreg_dec(40);
+        else if (s.blocks == 1) setmaxnreg_dec(24);
+        if (s.scores == ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups) load_seen_blocks(g, s, m, tile);
+        if (s.scores != ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups && elect_one()) load_blocks(g, s, m, tile);
     } else {
-        if (s.blocks == 1) setmaxnreg_inc(240);
+        if (s.blocks == 1 && s.scores == ATTENTION_KEYS) setmaxnreg_inc(232);
+        else if (s.blocks == 1) setmaxnreg_inc(240);
         attend_tile(g, s, m, tile, role);
     }
 }
 
-#define ATTENTION(name, element, groups, width, value_width, keys, blocks, general, quantised)                                          \
+#define ATTENTION(name, element, groups, width, value_width, keys, blocks, scores, quantised)                                           \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) name(const __grid_constant__ attention_sm90_arguments arguments) { \
-        const attention_shape shape = {element, groups, width, value_width, keys, blocks, general, quantised};                          \
+        const attention_shape shape = {element, groups, width, value_width, keys, blocks, scores, quantised};                           \
         attention_tma(&arguments, shape);                                                                                               \
     }
 

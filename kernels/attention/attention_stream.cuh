@@ -36,7 +36,12 @@ INLINE float element_of(const int element, const uint4 x, const int i) {
 
 /* ---- a turn of keys ---- */
 
-/* What a group of lanes has come to: of each head the largest exponent, the sum of weights, the sums of this lane's elements. */
+/* Are scores more than products? They are exponents of 2 otherwise: q brings the scale along. */
+INLINE bool is_general(const attention_arguments *p) { return p->has_mask || p->has_bias || p->softcap > 0; }
+/* What a difference of scores is to be multiplied by to be an exponent of 2. */
+INLINE float unit_of(bool general) { return general ? LOG2_E : 1; }
+
+/* What a group of lanes has come to: of each head the largest score, the sum of weights, the sums of this lane's elements. */
 typedef struct stream_state { float max[MOST_HEADS], sum[MOST_HEADS], sums[MOST_HEADS][MOST_ELEMENTS]; } stream_state;
 
 /* What is worked on; heads first_head .. of which `heads` are there. */
@@ -45,9 +50,6 @@ typedef struct stream_place {
     int batch, query, first_head, heads;
     uint64_t k, v;                /* of slot 0 */
 } stream_place;
-
-/* By how much sums relative to `from` shrink when they become relative to `to`, which is not less. */
-INLINE float shrink(float from, float to) { return from == to ? 1 : ex2(from - to); }
 
 INLINE void load_rows(const stream_shape s, uint64_t data, int64_t stride, int64_t width, const int *slots, uint4 (*rows)[2]) {
     const int bytes = s.element == ELEMENT_F32 ? 4 : 2;
@@ -85,7 +87,7 @@ INLINE void multiply_keys(const stream_shape s, const float (*q)[MOST_ELEMENTS],
             for (int head = 0; head < s.heads; head++) scores[key][head] += __shfl_xor_sync(0xffffffff, scores[key][head], other);
 }
 
-/* Products become exponents of 2; -inf where there is no key. */
+/* Products become scores; -inf where there is no key. */
 INLINE void finish_scores(const attention_arguments *p, const stream_shape s, const stream_place *place, const int *slots, int first, bool general, float (*scores)[MOST_HEADS]) {
     const int step = 32 / s.lanes;
     if (general) {
@@ -94,7 +96,7 @@ INLINE void finish_scores(const attention_arguments *p, const stream_shape s, co
             attention_extra extra = extra_of(p, place->view.cache, place->first_head + head, place->query);
 #pragma unroll
             for (int key = 0; key < turn_keys(s); key++)
-                if (slots[key] >= 0 && head < place->heads) scores[key][head] = score_of(p, scores[key][head], extra, place->view.base + first + key * step) * LOG2_E;
+                if (slots[key] >= 0 && head < place->heads) scores[key][head] = score_of(p, scores[key][head], extra, place->view.base + first + key * step);
         }
     }
 #pragma unroll
@@ -103,21 +105,21 @@ INLINE void finish_scores(const attention_arguments *p, const stream_shape s, co
         for (int head = 0; head < s.heads; head++) scores[key][head] = slots[key] >= 0 ? scores[key][head] : -INFINITE;
 }
 
-/* guarded: keys of no weight are hidden ones, which may hold anything. */
-INLINE void add_keys(const stream_shape s, const uint4 (*rows)[2], const bool guarded, float (*scores)[MOST_HEADS], stream_state *state) {
+/* general: keys of no weight are hidden ones, which may hold anything. */
+INLINE void add_keys(const stream_shape s, const uint4 (*rows)[2], const bool general, float (*scores)[MOST_HEADS], stream_state *state) {
 #pragma unroll
     for (int head = 0; head < s.heads; head++) {
         float max = state->max[head];
 #pragma unroll
         for (int key = 0; key < turn_keys(s); key++) max = fmaxf(max, scores[key][head]);
-        float shift = max == -INFINITE ? 0 : max, down = shrink(state->max[head], max);
+        float shift = max == -INFINITE ? 0 : max, down = shrink(state->max[head], max, unit_of(general));
         state->max[head] = max;
         state->sum[head] *= down;
 #pragma unroll
-        for (int i = 0; i < lane_elements(s); i++) state->sums[head][i] *= down;
+        for (int i = 0; i < lane_elements(s); i++) state->sums[head][i] = general ? shrunk(state->sums[head][i], down) : state->sums[head][i] * down;
 #pragma unroll
         for (int key = 0; key < turn_keys(s); key++) {
-            scores[key][head] = ex2(scores[key][head] - shift);
+            scores[key][head] = weight_of(scores[key][head], shift, unit_of(general));
             state->sum[head] += scores[key][head];
         }
     }
@@ -128,7 +130,7 @@ INLINE void add_keys(const stream_shape s, const uint4 (*rows)[2], const bool gu
             float x = element_of(s.element, rows[key][i / chunk_elements(s)], i % chunk_elements(s));
 #pragma unroll
             for (int head = 0; head < s.heads; head++)
-                state->sums[head][i] = fmaf(scores[key][head], guarded && scores[key][head] == 0 ? 0 : x, state->sums[head][i]);
+                state->sums[head][i] = fmaf(scores[key][head], general && scores[key][head] == 0 ? 0 : x, state->sums[head][i]);
         }
 }
 
@@ -136,7 +138,7 @@ INLINE void add_keys(const stream_shape s, const uint4 (*rows)[2], const bool gu
 INLINE void stream_keys(const attention_arguments *p, const stream_shape s, const stream_place *place, int begin, int end, stream_state *state) {
     const int step = 32 / s.lanes, turn = STREAM_WARPS * turn_keys(s) * step;
     int lane = threadIdx.x % s.lanes, keys = (int)p->keys;
-    bool general = p->has_mask || p->has_bias || p->softcap > 0;
+    bool general = is_general(p);
     float q[MOST_HEADS][MOST_ELEMENTS];
 #pragma unroll
     for (int head = 0; head < s.heads; head++) {
@@ -172,25 +174,25 @@ INLINE void stream_keys(const attention_arguments *p, const stream_shape s, cons
 
 /* ---- sums of sums ---- */
 
-INLINE void join_lanes(const stream_shape s, stream_state *state) {
+INLINE void join_lanes(const stream_shape s, float unit, stream_state *state) {
 #pragma unroll
     for (int other = s.lanes; other < 32; other *= 2) {
 #pragma unroll
         for (int head = 0; head < s.heads; head++) {
-            float max = fmaxf(state->max[head], __shfl_xor_sync(0xffffffff, state->max[head], other)), down = shrink(state->max[head], max);
+            float max = fmaxf(state->max[head], __shfl_xor_sync(0xffffffff, state->max[head], other)), down = shrink(state->max[head], max, unit);
             state->max[head] = max;
             state->sum[head] *= down;
             state->sum[head] += __shfl_xor_sync(0xffffffff, state->sum[head], other);
 #pragma unroll
             for (int i = 0; i < lane_elements(s); i++) {
-                state->sums[head][i] *= down;
+                state->sums[head][i] = shrunk(state->sums[head][i], down);
                 state->sums[head][i] += __shfl_xor_sync(0xffffffff, state->sums[head][i], other);
             }
         }
     }
 }
 
-/* smem of a block: largest exponents and sums of weights [warps + 1][heads] (the last ones are the block's), sums [warps][heads][columns], of which the
+/* smem of a block: largest scores and sums of weights [warps + 1][heads] (the last ones are the block's), sums [warps][heads][columns], of which the
  * first warp's become the block's. */
 typedef struct stream_smem { uint32_t maxes, totals, sums; int columns; } stream_smem;
 
@@ -203,7 +205,7 @@ INLINE stream_smem stream_smem_of(const stream_shape s, uint32_t base) {
     return m;
 }
 
-INLINE void join_warps(const stream_shape s, stream_smem m, const stream_state *state) {
+INLINE void join_warps(const stream_shape s, stream_smem m, float unit, const stream_state *state) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int head = 0; head < s.heads; head++) {
@@ -226,9 +228,9 @@ INLINE void join_warps(const stream_shape s, stream_smem m, const stream_state *
         for (int w = 0; w < STREAM_WARPS; w++) max = fmaxf(max, ld_shared_f32(m.maxes + (w * s.heads + head) * 4));
         for (int w = 0; w < STREAM_WARPS; w++) {
             int at = w * s.heads + head;
-            float down = shrink(ld_shared_f32(m.maxes + at * 4), max);
+            float down = shrink(ld_shared_f32(m.maxes + at * 4), max, unit);
             total += down * ld_shared_f32(m.totals + at * 4);
-            sum += down * ld_shared_f32(m.sums + (w * s.heads * m.columns + item) * 4);
+            sum += shrunk(ld_shared_f32(m.sums + (w * s.heads * m.columns + item) * 4), down);
         }
         st_shared_f32(m.sums + item * 4, sum);
         if (item % m.columns != 0) continue;
@@ -240,17 +242,19 @@ INLINE void join_warps(const stream_shape s, stream_smem m, const stream_state *
 /* The results, of which each block of the cluster makes a share; the sink is one more key without a value. */
 INLINE void join_blocks(const attention_stream_arguments *g, const stream_shape s, stream_smem m, const stream_place *place, int rank) {
     const attention_arguments *p = &g->call;
+    const bool general = is_general(p);
+    const float unit = unit_of(general);
     uint32_t last = STREAM_WARPS * s.heads * 4;
     for (int item = rank * STREAM_WARPS * 32 + threadIdx.x; item < place->heads * m.columns; item += g->splits * STREAM_WARPS * 32) {
         int head = item / m.columns, col = item % m.columns;
-        float sink = p->has_sink ? load_float(&p->sink, (place->first_head + head) * p->sink_stride) * LOG2_E : -INFINITE, max = sink, sum = 0;
+        float sink = p->has_sink ? scaled_sink(load_float(&p->sink, (place->first_head + head) * p->sink_stride), general ? 1 : LOG2_E) : -INFINITE, max = sink, sum = 0;
         if (col >= p->value_width) continue;
         for (int from = 0; from < g->splits; from++) max = fmaxf(max, ld_cluster_f32(cluster_map(m.maxes + last + head * 4, from)));
-        float total = sink == -INFINITE ? 0 : shrink(sink, max);
+        float total = sink_weight(sink, max, unit);
         for (int from = 0; from < g->splits; from++) {
-            float down = shrink(ld_cluster_f32(cluster_map(m.maxes + last + head * 4, from)), max);
+            float down = shrink(ld_cluster_f32(cluster_map(m.maxes + last + head * 4, from)), max, unit);
             total += down * ld_cluster_f32(cluster_map(m.totals + last + head * 4, from));
-            sum += down * ld_cluster_f32(cluster_map(m.sums + item * 4, from));
+            sum += shrunk(ld_cluster_f32(cluster_map(m.sums + item * 4, from)), down);
         }
         int64_t at = place->batch * p->out_strides[0] + (place->first_head + head) * p->out_strides[1] + place->query * p->out_strides[2] + col * p->out_strides[3];
         store_float(&p->out, at, total == 0 ? 0 : sum / total);
@@ -280,8 +284,8 @@ INLINE void attention_stream(const attention_stream_arguments *g, const stream_s
     stream_state state;
     stream_smem m = stream_smem_of(s, shared_address(shared));
     stream_keys(p, s, &place, begin, end, &state);
-    join_lanes(s, &state);
-    join_warps(s, m, &state);
+    join_lanes(s, unit_of(is_general(p)), &state);
+    join_warps(s, m, unit_of(is_general(p)), &state);
     if (g->splits > 1) {
         cluster_arrive();
         cluster_wait();

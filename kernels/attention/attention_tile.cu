@@ -55,7 +55,7 @@ INLINE tile_run run_of(const tile_place *place, int first, int slots) {
     return run;
 }
 
-/* Exponents of 2 of 4 queries and 4 keys. */
+/* Scores of 4 queries and 4 keys. */
 INLINE void score_keys(const attention_arguments *p, const tile_place *place, const tile_run *run, int first_query, int first, bool general, float (*scores)[ROWS]) {
     int row = (int)threadIdx.x / 16 * ROWS, col = (int)threadIdx.x % 16 * ROWS, slots = (int)p->keys;
 #pragma unroll
@@ -80,7 +80,7 @@ INLINE void score_keys(const attention_arguments *p, const tile_place *place, co
         for (int j = 0; j < ROWS; j++) {
             int slot = first + col + j, from = slot < view.start ? slot - view.start + slots : slot - view.start;
             if (from >= count || slot >= slots) scores[i][j] = -INFINITE;
-            else scores[i][j] = (general ? score_of(p, scores[i][j], extra, view.base + from) : scores[i][j] * p->scale) * LOG2_E;
+            else scores[i][j] = general ? score_of(p, scores[i][j], extra, view.base + from) : scores[i][j] * p->scale;
         }
     }
 }
@@ -96,11 +96,11 @@ INLINE void soften(const tile_place *place, float (*scores)[ROWS], float *max, f
 #pragma unroll
         for (int other = 8; other > 0; other /= 2) top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, other));
         float shift = top == -INFINITE ? 0 : top;
-        down[i] = max[i] == top ? 1 : ex2(max[i] - shift);
+        down[i] = shrink(max[i], top, LOG2_E);
         max[i] = top;
 #pragma unroll
         for (int j = 0; j < ROWS; j++) {
-            scores[i][j] = ex2(scores[i][j] - shift);
+            scores[i][j] = weight_of(scores[i][j], shift, LOG2_E);
             part += scores[i][j];
             place->weights[(col + j) * TILE_PITCH + row + i] = scores[i][j];
         }
@@ -158,11 +158,11 @@ INLINE void attention_tile(const attention_tile_arguments *g, const int columns)
     place.first = (g->tiles - 1 - tile) * TILE_QUERIES;   /* with a causal mask the longest first */
     bool general = p->has_mask || p->has_bias || p->softcap > 0;
     float max[ROWS], sum[ROWS], down[ROWS], scores[ROWS][ROWS], sums[ROWS][MOST_COLUMNS];
-    float sink = p->has_sink ? load_float(&p->sink, place.head * p->sink_stride) * LOG2_E : -INFINITE;
+    float sink = p->has_sink ? load_float(&p->sink, place.head * p->sink_stride) : -INFINITE;
 #pragma unroll
     for (int i = 0; i < ROWS; i++) {
         max[i] = sink;
-        sum[i] = sink != -INFINITE && threadIdx.x % 16 == 0 ? 1 : 0;
+        sum[i] = threadIdx.x % 16 == 0 ? lone_sink_weight(sink) : 0;
 #pragma unroll
         for (int c = 0; c < columns; c++) sums[i][c] = 0;
     }
@@ -184,7 +184,7 @@ INLINE void attention_tile(const attention_tile_arguments *g, const int columns)
 #pragma unroll
             for (int i = 0; i < ROWS; i++)
 #pragma unroll
-                for (int c = 0; c < columns; c++) sums[i][c] *= down[i];
+                for (int c = 0; c < columns; c++) sums[i][c] = shrunk(sums[i][c], down[i]);
             __syncthreads();
             if (finite) add_values(&place, columns, false, sums);
             else add_values(&place, columns, true, sums);

@@ -6,6 +6,8 @@
 
 #include <stdint.h>
 
+#include "op/scores.h"
+
 enum {
     FLASH_KEYS = 64,        /* keys of a block */
     FLASH_COLUMNS = 64,     /* columns of v that one product works on */
@@ -16,7 +18,7 @@ enum {
 /* A row of scores on its way to weights, and the running state of the row's softmax. */
 typedef struct flash_row {
     float scale, softcap;             /* softcap 0: none */
-    const float *bias;                /* [FLASH_KEYS] or NULL */
+    const float *bias;                /* [FLASH_KEYS] or NULL; of OP_ATTENTION_HIDES or less it is the score */
     const uint8_t *mask;              /* [FLASH_KEYS], 0 hides; or NULL */
     int begin, end;                   /* the keys of the block that are seen by position */
     float max, sum;                   /* so far: the largest score, the sum of e^(score - max) */

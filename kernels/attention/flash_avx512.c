@@ -174,7 +174,10 @@ static float soften_block(flash_row *row, float *scores) {
     SIMD_UNROLL
     for (int i = 0; i < 4; i++) {
         s[i] = _mm512_mul_ps(_mm512_loadu_ps(scores + 16 * i), scale);
-        if (row->bias != NULL) s[i] = _mm512_add_ps(s[i], _mm512_loadu_ps(row->bias + 16 * i));
+        if (row->bias != NULL) {
+            const __m512 bias = _mm512_loadu_ps(row->bias + 16 * i);
+            s[i] = _mm512_mask_add_ps(bias, _mm512_cmp_ps_mask(bias, _mm512_set1_ps(OP_ATTENTION_HIDES), _CMP_NLE_UQ), s[i], bias);
+        }
         s[i] = _mm512_mask_mov_ps(hidden, (__mmask16)(seen >> (16 * i)), s[i]);
         most = _mm512_max_ps(s[i], most);
     }

@@ -2,7 +2,7 @@
  * chunk's largest score and sum (with what came before scaled down when a larger score comes), then each thread adds up its columns of v.
  *     q [d] smem    k [t,d], v [t,e] gmem    weights [256] smem    sums [e] reg: 4 a thread, wider v by more blocks
  * With row and position, q has tokens of several texts, each of which reads its own row of the caches; the key of position p lies at p mod t.
- * Scores, weights and sums in fp32. A key whose score is -inf, or that the mask hides, is a key not seen. Resources: 7 KiB of shared memory. Speed: not
+ * Scores, weights and sums in fp32. A bias of OP_ATTENTION_HIDES or less is the score; a key whose score is -inf, or that the mask hides, is a key not seen. Resources: 7 KiB of shared memory. Speed: not
  * measured. */
 #include "kernels/attention/attention_cuda.h"
 #include "kernels/common/cuda/device.cuh"
@@ -38,7 +38,9 @@ DEVICE float score(const attention_arguments *p, const attention_place *place, c
     }
     sum *= p->scale;
     if (p->softcap > 0) sum = p->softcap * tanhf(sum / p->softcap);
-    return p->has_bias ? sum + load_float(&p->bias, place->bias + key * p->bias_strides[3]) : sum;
+    if (!p->has_bias) return sum;
+    float bias = load_float(&p->bias, place->bias + key * p->bias_strides[3]);
+    return bias <= OP_ATTENTION_HIDES ? bias : sum + bias;
 }
 
 KERNEL(attention_plain, attention_arguments) {
@@ -82,7 +84,7 @@ KERNEL(attention_plain, attention_arguments) {
             for (int c = 0; c < COLUMNS; c++) {
                 int64_t col = first_col + thread + (int64_t)c * CUDA_THREADS;
                 if (col >= arguments.value_width) continue;
-                float of_col = sums[c] * down;
+                float of_col = down == 0 ? 0 : sums[c] * down;   /* keys that have come to no weight leave it, infinities too */
                 for (int64_t j = 0; j < count; j++) {
                     if (weights[j] == 0) continue;
                     of_col = fmaf(weights[j], load_float(&arguments.v, place.v + (chunk + j) % arguments.keys * arguments.v_strides[2] + col * arguments.v_strides[3]), of_col);
@@ -94,7 +96,7 @@ KERNEL(attention_plain, attention_arguments) {
         for (int c = 0; c < COLUMNS; c++) {
             int64_t col = first_col + thread + (int64_t)c * CUDA_THREADS;
             if (col >= arguments.value_width) continue;
-            float value = max != max ? max : max == -INFINITE ? 0 : sums[c] / sum;
+            float value = !(max < INFINITE) ? NOT_A_NUMBER : max == -INFINITE ? 0 : sums[c] / sum;
             store_float(&arguments.out, place.out + col * arguments.out_strides[3], value);
         }
     }

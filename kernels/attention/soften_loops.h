@@ -16,7 +16,7 @@ static float soften(flash_row *row, float *restrict scores) {
         for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cap * cpu_tanh(scores[i] / cap);
     }
     if (row->bias != NULL) {
-        for (int i = 0; i < FLASH_KEYS; i++) scores[i] += row->bias[i];
+        for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cpu_select(row->bias[i] <= OP_ATTENTION_HIDES, row->bias[i], scores[i] + row->bias[i]);
     }
     if (row->begin > 0 || row->end < FLASH_KEYS) {
         for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cpu_select((i >= row->begin) & (i < row->end), scores[i], -INFINITY);

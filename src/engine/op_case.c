@@ -1,6 +1,7 @@
 /* One op on a device. Does not measure, and compares nothing: bench_op.c and tests/conform do. */
 #include "engine/op_case.h"
 
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -36,7 +37,8 @@ static dw_status fill(op_case *o, int operand) {
         double value = (double)num_random_normal((uint64_t)operand, (uint64_t)i);
         if (range->given) value = range->low + (double)num_random_uniform((uint64_t)operand, (uint64_t)i) * (range->high - range->low);
         if (range->given && (o->c.ascending >> operand & 1) != 0) value = range->low + (range->high - range->low) * (double)(i + 1) / (double)count;
-        num_store(source.format, source.data, i, value, true);
+        kernel_case_element(&o->c, operand, 1, i, source.rank > 0 ? source.dims[source.rank - 1] : 1, &value);
+        num_store(source.format, source.data, i, value, isfinite(value) != 0);
     }
     if (!block) return DW_OK;
     text attributes;

@@ -68,16 +68,46 @@ static dw_status read_attr(reader *r, op_attr_id id, const char *value) {
     return fail(r, "an attribute of a kind that is not read here", value);
 }
 
+/* "I:" of what is said of operand I; what follows it begins at *rest. */
+static bool read_operand(const char *value, long *index, char **rest) {
+    *index = strtol(value, rest, 10);
+    if (*index < 0 || *index >= KERNEL_CASE_OPERANDS || **rest != ':') return false;
+    ++*rest;
+    return true;
+}
+
 static dw_status read_range(reader *r, const char *value) {
     char *end;
-    long index = strtol(value, &end, 10);
-    if (index < 0 || index >= KERNEL_CASE_OPERANDS || *end != ':') return fail(r, "range=I:LO:HI is expected", value);
+    long index;
+    if (!read_operand(value, &index, &end)) return fail(r, "range=I:LO:HI is expected", value);
     kernel_range *range = &r->c->ranges[index];
     range->given = true;
-    range->low = strtod(end + 1, &end);
+    range->low = strtod(end, &end);
     if (*end != ':') return fail(r, "range=I:LO:HI is expected", value);
     range->high = strtod(end + 1, NULL);
     return DW_OK;
+}
+
+static dw_status read_choice(reader *r, const char *value) {
+    char *at, *end;
+    long index;
+    if (!read_operand(value, &index, &at)) return fail(r, "choice=I:X,.. is expected", value);
+    kernel_choices *choices = &r->c->choices[index];
+    do {
+        if (choices->count == KERNEL_CASE_CHOICES) return fail(r, "too many choices", value);
+        choices->values[choices->count++] = strtod(at, &end);
+        if (end == at || (*end != ',' && *end != '\0')) return fail(r, "choice=I:X,.. is expected", value);
+        at = end + 1;
+    } while (*end == ',');
+    return DW_OK;
+}
+
+static dw_status read_tail(reader *r, const char *value) {
+    char *at, *end;
+    long index;
+    if (!read_operand(value, &index, &at)) return fail(r, "tail=I:X is expected", value);
+    r->c->tails[index] = (kernel_tail){true, strtod(at, &end)};
+    return end != at && *end == '\0' ? DW_OK : fail(r, "tail=I:X is expected", value);
 }
 
 static dw_status read_mask(reader *r, const char *value, unsigned *mask) {
@@ -98,6 +128,8 @@ static dw_status read_word(reader *r, char *word) {
     if (strcmp(word, "ascending") == 0) return read_mask(r, value, &r->c->ascending);
     if (strcmp(word, "special") == 0) return read_mask(r, value, &r->c->special);
     if (strcmp(word, "range") == 0) return read_range(r, value);
+    if (strcmp(word, "choice") == 0) return read_choice(r, value);
+    if (strcmp(word, "tail") == 0) return read_tail(r, value);
     if (strcmp(word, "bound") == 0) {
         r->c->bound = strtod(value, NULL);
         return DW_OK;
@@ -129,6 +161,22 @@ dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, i
     op_infer infer = {arena->context, dims, c->op, &c->attrs, c->n_in, c->in, c->n_out, c->results};
     dw_status status = op_infer_types(&infer);
     return status == DW_OK ? DW_OK : base_fail_at(arena->context, status, "%s:%d", source, number);
+}
+
+/* ---- elements ---- */
+
+/* Where the tail of a row begins. */
+static int64_t tail_of(uint64_t stream, int64_t row, int64_t cols) {
+    const uint64_t random = num_random(stream, (uint64_t)row);
+    if (random % 4 < 2) return random % 4 == 0 ? 0 : cols;
+    return (int64_t)(random / 4 % (uint64_t)(cols + 1));
+}
+
+void kernel_case_element(const kernel_case *c, int operand, uint64_t seed, int64_t i, int64_t cols, double *value) {
+    const kernel_choices *choices = &c->choices[operand];
+    const uint64_t stream = (seed * 64 + (uint64_t)operand) * 2;
+    if (choices->count > 0) *value = choices->values[num_random(stream, (uint64_t)i) % (uint64_t)choices->count];
+    if (c->tails[operand].given && i % cols >= tail_of(stream + 1, i / cols, cols)) *value = c->tails[operand].value;
 }
 
 /* ---- printing ---- */

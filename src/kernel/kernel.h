@@ -230,10 +230,14 @@ enum { KERNEL_MAX_OPERANDS = 64, KERNEL_MAX_RESULTS = 4 };   /* of one op */
  *     range=I:LO:HI  integers (and bools) of operand I from LO to HI; floats uniform in it
  *     ascending=I,.. the integers of these operands ascend
  *     special=I,..   these floating-point operands hold NaN, infinities and both zeros now and then
+ *     choice=I:X,..  each element of operand I is one of these numbers, nan and inf among them; beyond its format they are the largest or lowest there is
+ *     tail=I:X       rows of operand I end in X: from anywhere on; of four rows one has nothing else, one no such end
  *     bound=X        of the error beside the largest result, where 1e-5 is not it */
-enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 4 };
+enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 4, KERNEL_CASE_CHOICES = 8 };
 
 typedef struct kernel_range { bool given; double low, high; } kernel_range;
+typedef struct kernel_choices { int count; double values[KERNEL_CASE_CHOICES]; } kernel_choices;
+typedef struct kernel_tail { bool given; double value; } kernel_tail;
 
 typedef struct kernel_case {
     const char *line, *source;
@@ -248,11 +252,15 @@ typedef struct kernel_case {
     op_post_list post;
     unsigned constant, ascending, strided, special;
     kernel_range ranges[KERNEL_CASE_OPERANDS];
+    kernel_choices choices[KERNEL_CASE_OPERANDS];
+    kernel_tail tails[KERNEL_CASE_OPERANDS];
     double bound;
 } kernel_case;
 
 /* Parses and infers; everything lives in arena and dims. */
 dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, kernel_case *result);
+/* Element i of an operand with choices or a tail, whose rows have cols elements, as random numbers of the seed decide; else *value stays as it is. */
+void kernel_case_element(const kernel_case *c, int operand, uint64_t seed, int64_t i, int64_t cols, double *value);
 /* The problem at its typical sizes as such a line, with ranges for integers that say which rows or places of another operand are read; NULL, or why it has none. */
 const char *kernel_case_print(const kernel_problem *problem, text *line);
 

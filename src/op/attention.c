@@ -1,5 +1,10 @@
 /* attention: softmax(q k^T * scale + bias) v for grouped heads, with the masks of attr.def. Scores are never stored: each query makes two passes over
- * its keys, one for the largest score and the sum, one (for each part of the width of v) for the output. A key whose score is -inf is a key not seen.
+ * its keys, one for the largest score and the sum, one (for each part of the width of v) for the output.
+ *
+ * A score with a bias is a number of fp32, as it is where masks are added to scores that are stored: beside a large bias a product loses its last bits, and beside one of
+ * -1e30 or less all of them. Then the bias is the score, whatever q and k hold, so a row whose keys all have the lowest number of a format is the mean of v, and
+ * such keys weigh nothing beside any other. A key whose score is -inf, or that the mask hides, is a key not seen; a row that sees none is 0. A NaN or +inf among the scores of a row, or as
+ * its sink, makes the row NaN.
  *
  * With row and position, k and v are caches of several texts, and q [1,h,s,d] has new tokens of any of them: query i reads row[i] of k, v, mask and
  * bias, and stands at position[i]. The key of position p lies at p mod t, so a cache may be a ring; mask and bias count positions.
@@ -144,6 +149,13 @@ typedef struct query {
 
 static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
 
+/* The sum of a product and a bias, in fp32 but for operands of f64. */
+static double biased(const query *at, double product, double bias) {
+    const bool in_double = at->call->in[0]->format == DW_FORMAT_f64 || at->call->in[BIAS]->format == DW_FORMAT_f64;
+    if (bias <= OP_ATTENTION_HIDES) return bias;
+    return in_double ? product + bias : (float)(product + bias);
+}
+
 /* The score of a key before the softmax, -inf when the mask hides it. */
 static double score(const query *at, int64_t key) {
     const dw_tensor *q = at->call->in[0], *k = at->call->in[1], *mask = operand(at->call, MASK), *bias = operand(at->call, BIAS);
@@ -157,7 +169,7 @@ static double score(const query *at, int64_t key) {
     }
     sum *= at->scale;
     if (at->softcap > 0) sum = at->softcap * tanh(sum / at->softcap);
-    return bias != NULL ? sum + op_load_at(bias, at->bias + key * at->bias_stride) : sum;
+    return bias != NULL ? biased(at, sum, op_load_at(bias, at->bias + key * at->bias_stride)) : sum;
 }
 
 /* The largest score of the keys and the sink (NaN if any is NaN), and the sum of e^(score - largest), which is scaled down whenever a larger score comes. */
@@ -184,8 +196,8 @@ static void attend(const query *at, int64_t first, int64_t end, const dw_tensor 
     measure(at, seen, at->sink, &max, &sum);
     for (int64_t begin = first; begin < end; begin += CHUNK) {
         int64_t count = end - begin < CHUNK ? end - begin : CHUNK;
-        for (int64_t i = 0; i < count; i++) sums[i] = isnan(max) ? max : 0;
-        for (int64_t key = seen.begin; key < seen.end && max > -INFINITY; key++) {
+        for (int64_t i = 0; i < count; i++) sums[i] = max < INFINITY ? 0 : NAN;
+        for (int64_t key = seen.begin; key < seen.end && isfinite(max); key++) {
             double weight = exp(score(at, key) - max) / sum;
             if (weight == 0) continue;
             op_load_row(v, at->v + key % at->ring * v->strides[2] + begin * v->strides[3], v->strides[3], count, values);

@@ -5,6 +5,7 @@
 
 #include "base/base.h"
 #include "num/num.h"
+#include "op/scores.h"
 
 typedef enum op_id {
 #define OP(name, min_in, max_in, min_out, max_out, family, attributes, traits, meaning) OP_##name,

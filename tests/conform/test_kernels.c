@@ -85,6 +85,7 @@ static void fill_dense(const kernel_case *c, int index, uint64_t seed, dw_tensor
         if (class != NUM_FLOAT) value = floor(value < high ? value : high);
         static const double specials[] = {NAN, INFINITY, -INFINITY, 0.0, -0.0};
         if ((c->special >> index & 1) != 0 && class == NUM_FLOAT && i % 7 == 3) value = specials[num_random(stream, (uint64_t)i) % COUNT_OF(specials)];
+        kernel_case_element(c, index, seed, i, t->rank > 0 ? t->dims[t->rank - 1] : 1, &value);
         num_store(t->format, t->data, i, value, isfinite(value) != 0);
     }
     if (c->ascending >> index & 1) {

@@ -565,8 +565,8 @@ def attention():
         s = q @ k.transpose(2, 3) * scale
         if softcap:
             s = softcap * torch.tanh(s / softcap)
-        if bias is not None:
-            s = s + bias.double()
+        if bias is not None:   # a number of f32, as PyTorch's scores are
+            s = (s + bias.double()).float().double()
         i, j = torch.arange(s.shape[2])[:, None] + offset, torch.arange(s.shape[3])[None]
         seen = torch.ones_like(s, dtype=torch.bool)
         if causal:
@@ -637,6 +637,47 @@ def attention():
                 b = None if operands[1] is None else operands[1][..., :p + 1]
                 made.append(expected(q[:, :, i:i + 1], texts[r][0][:, :, :p + 1], texts[r][1][:, :, :p + 1], 0.7, mask=mask, bias=b, sink=operands[2], offset=p, **form))
             c.add("attention", [q, k, v, *operands, row, position], torch.cat(made, 2).float(), scale=0.7, causal=True, **form)
+    c.note("rows whose biases are huge, the same, partly or all -inf, NaN, inf; PyTorch's attention in f32, whose scores are numbers of f32")
+    q, k, v, sink = normal(1, 2, 6, 3), normal(1, 1, 6, 3), normal(1, 1, 6, 2), torch.tensor([0.25, -inf])
+
+    def of_torch(bias, k=k, v=v, **form):
+        with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
+            return F.scaled_dot_product_attention(q, k, v, bias.float(), scale=0.7, enable_gqa=True, **form)
+
+    for dtype in (torch.float32, torch.bfloat16, torch.float16):
+        low = torch.finfo(dtype).min
+        rows = [[low] * 6, [low, -inf, low, low, -inf, -inf], [low, low, 0.5, low, low, low], [-inf] * 6, [0, low, -inf, 1.5, low, 0], [-inf, low, -inf, -inf, -inf, -inf]]
+        bias = torch.tensor(rows, dtype=dtype)
+        c.add("attention", [q, k, v, None, bias], of_torch(bias), tolerance=1e-6, scale=0.7)
+        keys = torch.tensor([low, low, 0, low, 0, low], dtype=dtype)
+        c.add("attention", [q, k, v, None, keys], of_torch(keys.expand(6, 6)), tolerance=1e-6, scale=0.7)
+        keys = torch.full((6,), low, dtype=dtype)
+        c.add("attention", [q, k, v, None, keys], of_torch(keys.expand(6, 6)), tolerance=1e-6, scale=0.7)
+    low = torch.finfo(torch.float32).min
+    added = torch.tensor([0, 0, 0, low, low, low])[None] + torch.full((6, 6), low).triu(1)
+    left = torch.tensor([low, low, 0, 0, 0, 0])[None] + torch.full((6, 6), low).triu(1)
+    tall = torch.tensor([[-1e9] * 6, [-1e20] * 6, [-1e30] * 6, [-1e30, -1e31, -1e30, -inf, -1e38, low], [1e9] * 6, [3e38, 3e38, low, 1e38, 0, 0]])
+    odd = torch.tensor([[nan, 0, 0, 0, 0, 0], [low, nan, low, low, low, low], [-inf, -inf, inf, 0, 0, 0], [inf] * 6, [0] * 6, [nan] * 6])
+    for bias in (added, left, tall, odd):
+        c.add("attention", [q, k, v, None, bias], of_torch(bias), tolerance=1e-6, scale=0.7)
+    padding = torch.tensor([0, 0, low, low, low, low])
+    c.add("attention", [q, k, v, None, padding], expected(q, k, v, 0.7, bias=padding, causal=True, offset=-1).float(), scale=0.7, causal=True, offset=-1)
+    c.add("attention", [q, k, v, None, padding.flip(0)], expected(q, k, v, 0.7, bias=padding.flip(0), causal=True).float(), scale=0.7, causal=True)
+    c.add("attention", [q, k, v, None, padding, sink], expected(q, k, v, 0.7, bias=padding, sink=sink).float(), scale=0.7)
+    lowest, sinks = torch.full((6,), low), torch.tensor([low, 0])
+    c.add("attention", [q, k, v, None, lowest, sinks], expected(q, k, v, 0.7, bias=lowest, sink=sinks).float(), scale=0.7)
+    y = expected(q, k, v, 0.7, sink=torch.tensor([0, 0.5]))
+    y[:, 0] = nan
+    for sinks in ([inf, 0.5], [nan, 0.5]):
+        c.add("attention", [q, k, v, None, None, torch.tensor(sinks)], y.float(), scale=0.7)
+    c.note("what a hidden key holds is not looked at")
+    wrong_k, wrong_v = k.clone(), v.clone()
+    wrong_k[0, 0, 2:4], wrong_v[0, 0, 3:5] = torch.tensor([nan, inf, -inf]), nan
+    for dtype in (torch.float32, torch.bfloat16):
+        low = torch.finfo(dtype).min
+        for hidden in ([0, 0, low, low, low, 0.5], [0, 0, -inf, low, -inf, 0.5], [-1e30] * 2 + [-inf] * 3 + [-1e30]):
+            bias = torch.tensor(hidden, dtype=dtype)
+            c.add("attention", [q, wrong_k, wrong_v, None, bias], of_torch(bias.expand(6, 6)), tolerance=1e-6, scale=0.7)
     c.write()
 
 
