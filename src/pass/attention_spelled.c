@@ -449,6 +449,8 @@ static bool products_fit(spelled *spelled) {
         spelled->obstacle = "its products have other than 3, 4 or 5 axes";
     } else if (!same_batch(q, k) || (rank == 5 && !same_batch(q, v))) {
         spelled->obstacle = "q and k differ in batch or heads";
+    } else if (!same_batch(ir_in(spelled->product, 0), v)) {
+        spelled->obstacle = "v has another batch or other heads than its weights";
     } else if (q->type.format != k->type.format || (k->type.format != v->type.format && k->type.format != DW_FORMAT_f32)) {
         spelled->obstacle = "q, k and v differ in format";
     } else if (spelled->rows != NULL && spelled->rows_rank != rank) {
