@@ -234,7 +234,7 @@ static dw_status changed_scores(maker *m, ir_value *scores, bool *lowers, ir_val
     type.format = DW_FORMAT_bool;
     int64_t one = 0;
     const bool of_keys = type.rank < 2 || (dim_is_constant(type.dims[type.rank - 2], &one) && one == 1);
-    TRY(source(m, of_keys ? "open" : "", &type, chance(m, 20), &other));
+    TRY(source(m, of_keys || *lowers ? "open" : "", &type, chance(m, 20), &other));
     const double number = *lowers ? lows[0] : scores->type.format == DW_FORMAT_f16 ? lows[4] : lows[draw(m, scores->type.format == DW_FORMAT_bf16 ? 5 : 6)];
     *lowers = true;
     TRY(ir_emit_scalar(m->graph, scores->type.format, number, &low));

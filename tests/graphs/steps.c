@@ -224,15 +224,19 @@ static double largest_of(const dw_tensor *t) {
     return largest;
 }
 
-/* How large the operand of a function that loses its tails is: of a product, at most, and what later steps multiply its error by. */
-static double tail_of(const ir_node *node, const dw_tensor *const *in) {
+/* How large the operand of a function that loses its tails is: of a product, at most, with what its post steps make of it. */
+static double tail_of(dw_context *context, const ir_node *node, const dw_tensor *const *in) {
+    op_post_list post;
     if (loses_tails(node->op)) return largest_of(in[0]);
-    const char *post = node->op == OP_matmul || node->op == OP_grouped_matmul ? ir_attr_text(node, OP_ATTR_post) : "";
-    if (strstr(post, "elu") == NULL && strstr(post, "glu") == NULL) return 0;
-    const bool at = ir_bool(node, OP_ATTR_at);
-    double tail = largest_of(in[0]) * largest_of(in[1]) * (double)in[0]->dims[in[0]->rank - (at ? 2 : 1)];
-    for (int i = 2; i < node->n_in; i++)
-        if (in[i] != NULL && is_number(in[i]->format)) tail *= 1 + largest_of(in[i]);
+    if ((node->op != OP_matmul && node->op != OP_grouped_matmul) || op_post_parse(context, ir_attr_text(node, OP_ATTR_post), &post) != DW_OK) return 0;
+    double size = largest_of(in[0]) * largest_of(in[1]) * (double)in[0]->dims[in[0]->rank - (ir_bool(node, OP_ATTR_at) ? 2 : 1)], tail = 0;
+    for (int i = 0, operand = node->op == OP_matmul ? 2 : 3; i < post.count; i++) {
+        const double x = op_post_operand_of(post.steps[i]) != OP_POST_NONE && operand < node->n_in ? largest_of(in[operand++]) : 0;
+        const bool halves = op_post_halves(post.steps[i]);
+        if (post.steps[i] == OP_POST_mul || halves) tail *= fmax(1, halves ? size : x);
+        if (post.steps[i] == OP_POST_silu || post.steps[i] == OP_POST_gelu || post.steps[i] == OP_POST_gelu_tanh || halves) tail = fmax(tail, size) * (halves ? fmax(1, size) : 1);
+        size = post.steps[i] == OP_POST_mul ? size * x : halves ? size * size : size + x;
+    }
     return tail;
 }
 
@@ -307,9 +311,8 @@ static bool within(stepping *s, const ir_node *node, const dw_tensor *got, const
         double bound = exact ? 0 : is_block(expected) ? code_bound(expected->format, y, largest) : 1e-5 * largest + 2 * half_place(expected->format) * fabs(y) + least(expected->format);
         if (m != NULL) {
             bound += 4 * m->by[i / length] + m->tail;
-            if (isnan(x) && m->nan[i]) continue;
             if (x >= m->low[i] && x <= m->high[i]) continue;
-            if (!isfinite(y) && m->nan[i]) continue;
+            if (m->nan[i]) continue;
             if (fabs(x) > 0.9 * num_info(expected->format)->max && (m->low[i] < -0.9 * num_info(expected->format)->max || m->high[i] > 0.9 * num_info(expected->format)->max)) continue;
             if (bound > 0.1 * largest && s->c->counting) s->c->vague++;
         }
@@ -354,7 +357,7 @@ static bool agrees(stepping *s, const ir_node *node, int result, const dw_tensor
     text_init(words, s->c->context);
     dw_status status = measure_moved(s, &scratch, node, result, in, expected, amount, node->op != OP_chain, &m);
     if (status != DW_OK) status = measure_moved(s, &scratch, node, result, in, expected, amount, false, &m);
-    m.tail = ldexp(tail_of(node, in), -23);
+    m.tail = ldexp(tail_of(s->c->context, node, in), -23);
     const bool held = status == DW_OK && within(s, node, got, expected, &m, words);
     if (status != DW_OK) text_add(words, dw_context_error(s->c->context));
     arena_free(&scratch);
