@@ -103,8 +103,8 @@ static bool reshape_strides(const dw_tensor *x, dw_tensor *out) {
 static bool slice_start(const op_call *call, const dw_tensor *out, int64_t *start) {
     int64_t axis = op_attr_int(call->attrs, OP_ATTR_axis), step = op_attr_int(call->attrs, OP_ATTR_step);
     if (dim_eval(call->context, op_attr_dim(call->attrs, OP_ATTR_start), call->symbols, start) != DW_OK) return false;
-    int64_t count = out->dims[axis];
-    return *start >= 0 && (count == 0 || (count - 1) <= (call->in[0]->dims[axis] - 1 - *start) / step);
+    int64_t count = out->dims[axis], size = call->in[0]->dims[axis];
+    return *start >= 0 && (count == 0 || (*start < size && count - 1 <= (size - 1 - *start) / step));
 }
 
 bool op_tensor_view(const op_call *call, dw_tensor *view) {

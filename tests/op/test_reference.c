@@ -209,6 +209,24 @@ static void a_reshape_that_crosses_a_gap_has_no_view(void **state) {
     assert_ptr_equal(view.data, memory);
 }
 
+/* Steps round towards 0, so a start behind the end is a case of its own. */
+static void a_slice_that_begins_behind_the_end_has_no_view(void **state) {
+    fixture *f = *state;
+    const int64_t sizes[] = {1, 4}, one[] = {1, 4}, none[] = {0, 4};
+    float memory[4] = {0};
+    dw_tensor x, out, view;
+    const op_attr items[] = {op_set_int(OP_ATTR_axis, 0), op_set_dim(OP_ATTR_start, dim_constant(f->dims, 1)), op_set_int(OP_ATTR_step, 3)};
+    op_attrs attrs = {COUNT_OF(items), items};
+    const dw_tensor *in[] = {&x}, *results[] = {&out};
+    op_call call = {f->context, op_get(OP_slice), &attrs, NULL, 1, in, 1, results};
+    assert_true(op_tensor_init(&x, DW_FORMAT_f32, DW_SCALE_plain, 2, sizes, memory));
+    assert_true(op_tensor_init(&out, DW_FORMAT_f32, DW_SCALE_plain, 2, one, NULL));
+    assert_false(op_tensor_view(&call, &view));
+    test_assert_fails(f->context, call.op->reference(&call), DW_INVALID, "start or end lies outside the axis, which has size 1");
+    assert_true(op_tensor_init(&out, DW_FORMAT_f32, DW_SCALE_plain, 2, none, NULL));
+    assert_true(op_tensor_view(&call, &view));
+}
+
 /* ---- work ---- */
 
 static op_work work_of(fixture *f, op_id id, const op_attrs *attrs, int n_in, const dw_tensor *const *in, const dw_tensor *out) {
@@ -269,6 +287,7 @@ int main(void) {
         cmocka_unit_test(tensors_too_large_are_refused),
         cmocka_unit_test_setup_teardown(binding_a_negative_size_is_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_reshape_that_crosses_a_gap_has_no_view, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_slice_that_begins_behind_the_end_has_no_view, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_matmul_costs_two_m_n_k, set_up, tear_down),
         cmocka_unit_test_setup_teardown(causal_attention_counts_the_pairs_it_sees, set_up, tear_down),
         cmocka_unit_test_setup_teardown(take_reads_only_what_it_takes, set_up, tear_down),
