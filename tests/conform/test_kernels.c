@@ -325,7 +325,8 @@ static void quantised_oracle(program *p, const kernel_case *c, const kernel_row 
                       .pool = p->pools[0], .chip = level, .named = named};
     block workspace = block_create(row != NULL && row->workspace != NULL ? row->workspace(&run) : 0, 0xff);
     run.workspace = workspace.bytes;
-    assert_int_equal(row == NULL ? c->op->reference(&run.call) : p->device ? run_there(p, row, &run, c->n_in, operands, results, &workspace) : row->run(&run), DW_OK);
+    dw_status status = row == NULL ? c->op->reference(&run.call) : p->device ? run_there(p, row, &run, c->n_in, operands, results, &workspace) : row->run(&run);
+    if (!named || status != DW_UNSUPPORTED) assert_int_equal(status, DW_OK);   /* what is refused by name is refused with either result */
     free(workspace.bytes);
     quantise_result(p, c, &results[0], oracle);
     for (int i = 0; i < plain.n_out; i++) free(results[i].memory.bytes);
@@ -353,10 +354,20 @@ static void report(program *p, const kernel_case *c, const kernel_row *row, cons
 
 static int runs_each = THREADS;   /* 1: --once */
 
-static void run_row(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const kernel_problem *problem, operand *operands,
+/* Lines of few rows have the bound of the kernel that streams them, which adds in fp32; Hopper's tiles, which run them where they are named, add products of 8-bit floats in the tensor cores'
+ * shorter sums, as the other lines of such products say (1e-3). */
+static double bound_of(const kernel_case *c, const kernel_row *row) {
+    const bool is_fp8 = (c->op->id == OP_matmul || c->op->id == OP_grouped_matmul) && num_info(c->types[0].format)->element == DW_FORMAT_e4m3 && num_info(c->types[0].format)->scale == DW_FORMAT_f32;
+    return named && is_fp8 && (row->needs >> CHIP_wgmma & 1) != 0 && c->bound < 1e-3 ? 1e-3 : c->bound;
+}
+
+static void run_row(program *p, const kernel_case *given, const kernel_row *row, const chip_caps *level, const kernel_problem *problem, operand *operands,
                     const result *references, uint64_t seed) {
     const dw_tensor *in[KERNEL_CASE_OPERANDS] = {0}, *out[KERNEL_CASE_RESULTS];
     dw_tensor hidden;
+    kernel_case bounded = *given;
+    const kernel_case *c = &bounded;
+    bounded.bound = bound_of(given, row);
     for (int i = 0; i < c->n_in; i++) {
         if (c->in[i] == NULL) continue;
         in[i] = operands[i].gaps.bytes != NULL && (row->strided_in >> i & 1) ? &operands[i].strided : &operands[i].dense;
