@@ -6,7 +6,7 @@
  *         route_place: starts of experts by a scan over their totals, then places = start + earlier chunks + earlier warps + in front within the warp
  *     combine: eight columns of a token a thread, in fp32, in the order of the choices; four rows at a time on their way
  *
- * Order is kept, so results are the same bits as one pass over the ids gives. Resources: 17 (experts + 1) words of shared memory. Speed: not measured. */
+ * Order is kept, so results are the same bits as one pass over the ids gives. Resources: 17 (experts + 1) words of shared memory. Speed: README.md. */
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/vectors.cuh"
 #include "kernels/route/route_cuda.h"
