@@ -69,7 +69,7 @@ static dw_status copy_outputs(const ir_graph *graph, const evaluation *run, aren
     return DW_OK;
 }
 
-enum { HAS_NAN = 1, HAS_INFINITY = 2 };
+enum { HAS_NAN = 1, HAS_INFINITY = 2, HAS_TINY = 4 };
 
 static unsigned wild_in(const dw_tensor *t) {
     unsigned wild = 0;
@@ -77,18 +77,32 @@ static unsigned wild_in(const dw_tensor *t) {
     for (int64_t i = 0, count = is_number(t->format) ? op_tensor_count(t) : 0; i < count; i++, op_tensor_next(t, index)) {
         const double x = op_tensor_load(t, index);
         if (!isfinite(x)) wild |= isnan(x) ? HAS_NAN : HAS_INFINITY;
+        else if (x != 0 && fabs(x) < 1e-30) wild |= HAS_TINY;
     }
     return wild;
 }
 
+/* Does some node make a jump of a small difference? */
+static bool jumps(const ir_graph *graph) {
+    static const op_id ops[] = {OP_sign, OP_floor, OP_ceil, OP_round, OP_floordiv, OP_remainder, OP_sort, OP_topk};
+    for (const ir_node *node = graph->first; node != NULL; node = node->next) {
+        for (size_t i = 0; i < COUNT_OF(ops); i++)
+            if (ops[i] == node->op) return true;
+        if (node->n_in > 0 && is_number(ir_in(node, 0)->type.format) && !is_number(ir_out(node)->type.format)) return true;
+    }
+    return false;
+}
+
+/* Numbers so small that they are nearly lost matter to jumps, which tell them from 0. */
 static bool is_calm(const ir_graph *graph, const evaluation *run) {
+    const bool may_jump = jumps(graph);
     for (const ir_node *node = graph->first; node != NULL; node = node->next) {
         unsigned before = 0, after = 0;
         if ((op_get(node->op)->traits & OP_TRAIT_CREATE) != 0) continue;
         for (int i = 0; i < node->n_out; i++) after |= wild_in(evaluation_value(run, node->out[i]));
         for (int i = 0; i < node->n_in && after != 0; i++)
             if (ir_in(node, i) != NULL) before |= wild_in(evaluation_value(run, ir_in(node, i)));
-        if ((after & ~before) != 0) return false;
+        if ((after & ~before & (HAS_NAN | HAS_INFINITY)) != 0 || (may_jump && (after & HAS_TINY) != 0)) return false;
     }
     return true;
 }
@@ -147,12 +161,14 @@ static dw_status measure(const comparing *w, const ir_graph *graph, const output
     return DW_OK;
 }
 
-/* The first element beyond what the spreads allow, in words. */
+/* Is each element within what the spreads allow? Behind jumps, which a run may meet by chance, one of 500 need not be. words say the first that is not. */
 static bool stays_within(comparing *w, const outputs *made, const spread *spreads, text *words) {
+    const bool may_jump = jumps(w->before);
     for (int k = 0; k < made->count; k++) {
         const dw_tensor *a = &made->tensors[k], *b = &w->base.tensors[k];
         int64_t index[DW_MAX_RANK] = {0};
         const int64_t length = row_length(b), count = op_tensor_count(b);
+        int64_t spare = may_jump ? 1 + count / 500 : 0;
         if (a->format != b->format || op_tensor_count(a) != count) {
             text_printf(words, "output %d has another format or shape", k);
             return false;
@@ -161,6 +177,7 @@ static bool stays_within(comparing *w, const outputs *made, const spread *spread
             const double x = element(a, index), y = element(b, index), by = spreads[k].by[i / length];
             if (is_same_number(x, y) || spreads[k].wild[i / length]) continue;
             if (isfinite(x) && isfinite(y) && fabs(x - y) <= 4 * by + 1e-12 * fabs(y)) continue;
+            if (spare-- > 0) continue;
             text_printf(words, "output %d, element %lld is %.9g after and %.9g before, where disturbances move its row by %.3g", k, (long long)i, x, y, by);
             return false;
         }
