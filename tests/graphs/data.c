@@ -56,7 +56,7 @@ static double bias_lowers_rows(const numbers *n, int64_t i) { return is_row(n, i
 static double bias_hides_rows(const numbers *n, int64_t i) { return is_row(n, i) || is_one(n, i, 3) ? -INFINITY : normal(n, i); }
 static double bias_both(const numbers *n, int64_t i) { return is_row(n, i) ? is_one(n, i, 2) ? -INFINITY : lowest(n) : is_one(n, i, 4) ? lowest(n) : normal(n, i); }
 static double bias_moderate(const numbers *n, int64_t i) { return is_row(n, i) || is_one(n, i, 2) ? -10000 : normal(n, i); }
-static double bias_huge(const numbers *n, int64_t i) { return is_row(n, i) ? (is_one(n, i, 2) ? 1 : 2) * (n->format == DW_FORMAT_f16 ? 3e4 : 1e30) : normal(n, i); }
+static double bias_huge(const numbers *n, int64_t i) { return is_row(n, i) ? (is_one(n, i, 2) ? 1 : 2) * (n->format == DW_FORMAT_f16 ? 256 : 1e30) : normal(n, i); }
 static double bias_equal(const numbers *n, int64_t i) { return n->scale * (double)num_random_normal(n->seed, (uint64_t)row_of(n, i)); }
 
 static const number_at biases[] = {normal, bias_hides, bias_lowers, bias_lowers_rows, bias_hides_rows, bias_both, bias_moderate, bias_huge, bias_equal};
