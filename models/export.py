@@ -6,8 +6,10 @@ A case is two safetensors files under the names of the export: `b2_s16.in.safete
 manifest.json lists models and cases, with PyTorch's own relative error against fp64 for each output, and the ids of greedy generation.
 A directory whose manifest was written by the same scripts and versions is left as it is. It trains nothing: that is train.py.
 """
+import functools
 import hashlib
 import json
+import multiprocessing
 import os
 import shutil
 import sys
@@ -152,6 +154,7 @@ def greedy(model, module, prompt):
 
 
 def write_model(model, out):
+    torch.manual_seed(0)                # what a model's own initialisation draws and randomise leaves is the same in whatever order they come
     module = model.build().eval()
     path = out / f"{model.name}.pt2"
     if model.archive:
@@ -178,9 +181,12 @@ def write_model(model, out):
     return entry
 
 
+def write_at(out, index):
+    return write_model(MODELS[index], out)
+
+
 def main(out, names):
     out.mkdir(parents=True, exist_ok=True)
-    torch.set_num_threads(2)
     unknown = set(names) - {m.name for m in MODELS}
     if unknown:
         sys.exit(f"export.py: no such model: {', '.join(sorted(unknown))}")
@@ -188,11 +194,12 @@ def main(out, names):
     if not names and manifest.exists():
         manifest.unlink()               # an interrupted run must not look fresh
     entries = []
-    for model in MODELS:
-        if names and model.name not in names:
-            continue
-        entries.append(write_model(model, out))
-        print(f"{model.name:24} {len(entries[-1]['cases'])} cases", flush=True)
+    chosen = [i for i, model in enumerate(MODELS) if not names or model.name in names]
+    # A process for each CPU: tracing is Python, and takes most of the time. They are forked before torch starts threads of its own.
+    with multiprocessing.get_context("fork").Pool(len(os.sched_getaffinity(0)), initializer=torch.set_num_threads, initargs=(1,)) as pool:
+        for entry in pool.imap(functools.partial(write_at, out), chosen):
+            entries.append(entry)
+            print(f"{entry['name']:24} {len(entry['cases'])} cases", flush=True)
     if not names:
         manifest.write_text(json.dumps({"stamp": stamp(), "torch": torch.__version__, "transformers": transformers.__version__,
                                         "models": entries}, indent=1))
