@@ -437,7 +437,7 @@ static sim_flow enter_function(sim_warp *w, const sim_op *op, const sim_call *ca
     to->call = call;
     to->return_pc = w->now->pc + 1;
     for (int lane = 0; lane < LANES; lane++) {
-        if (mask >> lane & 1) memset(local_shadow_at(w, lane, to->local_base), 0, call->callee->local_bytes);
+        if ((mask >> lane & 1) != 0 && call->callee->local_bytes > 0) memset(local_shadow_at(w, lane, to->local_base), 0, call->callee->local_bytes);
     }
     for (int i = 0; i < call->argument_count; i++) {
         const sim_pass *p = &call->arguments[i];

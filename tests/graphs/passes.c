@@ -46,6 +46,11 @@ static dw_status bind_all(const comparing *w, const ir_graph *graph, evaluation 
     return DW_OK;
 }
 
+/* A part of zero bytes may have no address. */
+static void copy_bytes(void *to, const void *from, size_t bytes) {
+    if (bytes > 0) memcpy(to, from, bytes);
+}
+
 static dw_status copy_outputs(const ir_graph *graph, const evaluation *run, arena *arena, outputs *out) {
     out->count = (int)graph->output_count;
     for (int i = 0; i < out->count; i++) {
@@ -56,9 +61,9 @@ static dw_status copy_outputs(const ir_graph *graph, const evaluation *run, aren
         TRY(graphs_tensor(arena, from->format, from->scale_layout, from->rank, from->dims, to));
         if (dw_format_is_block(from->format)) {
             num_layout(from->format, from->scale_layout, from->rank, from->dims, &parts);
-            memcpy(to->data, from->data, parts.data_bytes);
-            memcpy(to->scales, from->scales, parts.scale_bytes);
-            if (parts.second_bytes > 0) memcpy(to->second, from->second, parts.second_bytes);
+            copy_bytes(to->data, from->data, parts.data_bytes);
+            copy_bytes(to->scales, from->scales, parts.scale_bytes);
+            copy_bytes(to->second, from->second, parts.second_bytes);
             continue;
         }
         for (int64_t k = 0, count = op_tensor_count(from); k < count; k++, op_tensor_next(from, index)) {
