@@ -15,7 +15,7 @@
 
 enum { CUMSUM_WARPS = CUDA_THREADS / 32, CUMSUM_EACH = 4 };
 
-/* The sum of what lies in front of the thread's own in the block; total: of all. */
+/* The sum of what lies in front of the thread's own in the block; total: of all. Own is never subtracted again: an infinity would leave NaN. */
 #define BEFORE_IN_BLOCK(name, type, shuffled)                                              \
     INLINE type name(type own, type *of_warp, type *total) {                               \
         const int lane = (int)threadIdx.x % 32, warp = (int)threadIdx.x / 32;              \
@@ -24,12 +24,13 @@ enum { CUMSUM_WARPS = CUDA_THREADS / 32, CUMSUM_EACH = 4 };
             const type other = (type)__shfl_up_sync(~0u, (shuffled)up_to, step);           \
             if (lane >= step) up_to += other;                                              \
         }                                                                                  \
+        const type ahead = (type)__shfl_up_sync(~0u, (shuffled)up_to, 1);                  \
         __syncthreads();                                                                   \
         if (lane == 31) of_warp[warp] = up_to;                                             \
         __syncthreads();                                                                   \
         for (int i = 0; i < CUMSUM_WARPS; i++) before += i < warp ? of_warp[i] : 0, sum += of_warp[i]; \
         *total = sum;                                                                      \
-        return before + up_to - own;                                                       \
+        return lane > 0 ? before + ahead : before;                                         \
     }
 BEFORE_IN_BLOCK(real_before, double, double)
 BEFORE_IN_BLOCK(whole_before, uint64_t, unsigned long long)

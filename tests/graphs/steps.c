@@ -5,7 +5,7 @@
  * Bounds. Results that are chosen or moved, integers, truths and quantised operands are equal. What is computed may differ by 1e-5 of the largest number in its row and
  * half a place of its format on both sides, as in conformance. Where terms cancel or a function is steep, that is too little: then by four times as much as the
  * reference's result moves when the operands do, each by 2^-21 of itself at random (2^-12 where matrix units add products of 8-bit floats, as they keep few bits of sums); of
- * attention's bias, each score's own. Sums of numbers beyond 1e30, which may overflow on the way, are not compared.
+ * attention's bias, each score's own; of its values of 16 bits on a device half a place, as weights are rounded to their format for tensor cores. Sums of numbers beyond 1e30, which may overflow on the way, are not compared.
  * What a product, a norm or attention quantises itself may be one code away. */
 #include <math.h>
 #include <stdlib.h>
@@ -235,9 +235,21 @@ static double tail_of(dw_context *context, const ir_node *node, const dw_tensor 
         const bool halves = op_post_halves(post.steps[i]);
         if (post.steps[i] == OP_POST_mul || halves) tail *= fmax(1, halves ? size : x);
         if (post.steps[i] == OP_POST_silu || post.steps[i] == OP_POST_gelu || post.steps[i] == OP_POST_gelu_tanh || halves) tail = fmax(tail, size) * (halves ? fmax(1, size) : 1);
+        if (post.steps[i] == OP_POST_tanh) tail = fmax(tail, 1); /* 1 - 2 / (1 + exp(2 y)) */
         size = post.steps[i] == OP_POST_mul ? size * x : halves ? size * size : size + x;
     }
     return tail;
+}
+
+static double half_place(dw_format format) {
+    const num_format *info = num_info(format);
+    return info->class == NUM_FLOAT && info->bits <= 16 ? ldexp(1, -info->mantissa_bits - 1) : 0;
+}
+
+/* How far operand i is moved. Rounding attention's weights moves the sums just as rounding the values would. */
+static double amount_of(const stepping *s, const ir_node *node, int i, double amount) {
+    const bool weighted = s->c->device != NULL && node->op == OP_attention && i == 2;
+    return weighted ? fmax(amount, half_place(ir_in(node, i)->type.format)) : amount;
 }
 
 /* The reference's result over moved operands: how far each row goes, and what becomes of each element. */
@@ -254,7 +266,7 @@ static dw_status measure_moved(stepping *s, arena *arena, const ir_node *node, i
             if (in[i] == NULL) continue;
             dw_tensor spread = *in[i];
             if (widen && node->op == OP_attention && i == 4) TRY(spread_bias(arena, node, in, in[i], &spread));
-            TRY(moved_operand(arena, &spread, widen, run == 0 ? 0 : amount, s->seed + (uint64_t)run * 977 + (uint64_t)i, &moved_in[i]));
+            TRY(moved_operand(arena, &spread, widen, run == 0 ? 0 : amount_of(s, node, i, amount), s->seed + (uint64_t)run * 977 + (uint64_t)i, &moved_in[i]));
             ins[i] = run == 0 && !widen ? in[i] : &moved_in[i];
         }
         TRY(new_results(s, arena, node, out));
@@ -273,11 +285,6 @@ static dw_status measure_moved(stepping *s, arena *arena, const ir_node *node, i
         }
     }
     return DW_OK;
-}
-
-static double half_place(dw_format format) {
-    const num_format *info = num_info(format);
-    return info->class == NUM_FLOAT && info->bits <= 16 ? ldexp(1, -info->mantissa_bits - 1) : 0;
 }
 
 /* The least number that the format tells from 0. */
