@@ -628,7 +628,8 @@ INLINE void repeat_row(const attention_sm90_arguments *g, const attention_shape 
             if (weight != 0 && col < p->value_width) total = fmaf(weight, load_half(s.element, v + 2 * (slot * p->v_strides[2] + col)), total);
         }
         uint32_t at = m.q + col / CHUNK_COLS * (s.groups * 64 * ROW_BYTES) + row * ROW_BYTES + ((col % CHUNK_COLS / 8 ^ row % 8) << 4) + col % 8 * 2;
-        st_shared_u16(at, (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(total / sum, 0) : cvt_f16x2(total / sum, 0)));
+        const float y = sum == 0 ? 0 : total / sum;   /* a row that sees nothing is 0 */
+        st_shared_u16(at, (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(y, 0) : cvt_f16x2(y, 0)));
     }
 }
 
@@ -650,7 +651,7 @@ INLINE void stage_results(const attention_sm90_arguments *g, const attention_sha
     for (int i = 0; i < 16; i++) {
         int from = i % 8 * 4, half = i / 8;
         float max = __shfl_sync(0xffffffff, half ? rows->max[1] : rows->max[0], from), sum = __shfl_sync(0xffffffff, half ? rows->sum[1] : rows->sum[0], from);
-        if (sum == sum && sum != 0) repeat_row(g, s, m, tile, first_row + i, max, sum);
+        if (sum == sum) repeat_row(g, s, m, tile, first_row + i, max, sum);
     }
     __syncwarp();
 }
