@@ -5,6 +5,7 @@
 #include <dlfcn.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 dw_status cuda_enter(device *device) {
     cuda_state *state = cuda_state_of(device);
@@ -271,20 +272,32 @@ static dw_status check_simulated(dw_context *context, const char *detail) {
     return caps.kind == CHIP_GPU ? DW_OK : base_fail(context, DW_INVALID, "device 'sim:%s': %s is no GPU: name one, as sim:h200", detail, name);
 }
 
-/* detail: the chip, and the simulator's options. It lies beside this library. */
-dw_status device_sim_open(dw_context *context, const char *detail, device **result) {
-    static const char name[] = "libdeepwell-sim.so";
-    char path[4096] = "";
-    Dl_info place;
+/* The folder, with a '/' behind it, of the library that this code is in, or of the program that holds it: "" where the system does not say. */
+static void own_folder(char *path, size_t size) {
+    Dl_info place = {0};
     void *here;
     dw_status (*self)(dw_context *, const char *, device **) = device_sim_open;
     memcpy(&here, &self, sizeof here);
+    const char *name = dladdr(here, &place) != 0 && place.dli_fname != NULL ? place.dli_fname : "";
+    size_t length = strlen(name);
+    if (strchr(name, '/') != NULL && length < size) {
+        memcpy(path, name, length);
+    } else {   /* a program that the shell found in PATH: its name is all that is known */
+        const ssize_t read = readlink("/proc/self/exe", path, size - 1);
+        length = read > 0 ? (size_t)read : 0;
+    }
+    path[length] = '\0';
+    char *end = strrchr(path, '/');
+    path[end != NULL ? end - path + 1 : 0] = '\0';
+}
+
+/* detail: the chip, and the simulator's options. The simulator lies beside this library. */
+dw_status device_sim_open(dw_context *context, const char *detail, device **result) {
+    static const char name[] = "libdeepwell-sim.so";
+    char path[4096];
     *result = NULL;
     TRY(check_simulated(context, detail));
-    if (dladdr(here, &place) != 0 && place.dli_fname != NULL && strchr(place.dli_fname, '/') != NULL) {
-        size_t folder = (size_t)(strrchr(place.dli_fname, '/') - place.dli_fname) + 1;
-        if (folder + sizeof name <= sizeof path) snprintf(path, sizeof path, "%.*s", (int)folder, place.dli_fname);
-    }
-    snprintf(path + strlen(path), sizeof path - strlen(path), "%s", name);
+    own_folder(path, sizeof path - sizeof name);
+    strcat(path, name);
     return open_driver(context, &(cuda_asked){.path = path, .options = detail}, result);
 }

@@ -53,7 +53,9 @@ dw_status cuda_driver_open(arena *arena, const char *path, const char *options, 
     if (driver->path == NULL) return DW_NO_MEMORY;
     driver->library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
     if (driver->library == NULL)
-        return base_fail(context, DW_UNSUPPORTED, "the CUDA driver cannot be loaded: %s; a machine with an NVIDIA GPU and its driver has it", dlerror());
+        return base_fail(context, DW_UNSUPPORTED, "%s cannot be loaded: %s; %s", options != NULL ? "the simulator" : "the CUDA driver", dlerror(),
+                         options != NULL ? "libdeepwell-sim.so lies beside libdeepwell.so, or beside the program that holds the library: build deepwell-sim"
+                                         : "a machine with an NVIDIA GPU and its driver has it");
     dw_status status = find_symbols(context, driver);
     if (status == DW_OK && options != NULL) status = pass_options(context, driver, options);
     driver->is_simulated = dlsym(driver->library, "deepwell_sim_configure") != NULL;

@@ -87,6 +87,13 @@ says "$folder/out" "Deepwell simulated b200"
 says "$folder/out" "Deepwell simulated b200 beside the CPU" "all of it is within what sums in another order explain"
 fails 1 "a simulation says nothing of time: tune on the GPU itself" tune "$folder/small.graph" --device sim:h200 --tuning "$folder/tuning"
 
+# A program that holds the library finds the simulator beside itself however it is started; without a simulator the message says what to build.
+(cd / && PATH="$DEEPWELL_BUILD/tests:$PATH" test_conform_kernels --device sim:h200 --seeds 1 'neg f32[4]') >"$folder/out"
+says "$folder/out" "2 runs, 0 failures"
+cp -L "$DEEPWELL_BUILD/tests/test_conform_kernels" "$folder/alone"
+if "$folder/alone" --device sim:h200 'neg f32[4]' >"$folder/out" 2>&1; then exit 1; fi
+says "$folder/out" "the simulator cannot be loaded: $folder/libdeepwell-sim.so" "build deepwell-sim"
+
 # Under -lineinfo, the line of the source.
 if [ -n "$DEEPWELL_NVCC" ]; then
     "$DEEPWELL_NVCC" -fatbin -lineinfo -gencode 'arch=compute_90a,code=compute_90a' tests/sim/programs/kernels.cu -o "$folder/image"
