@@ -2,7 +2,9 @@
 """Checks who includes whom. Usage: check_includes.py [ROOT]; prints FILE:LINE: what is wrong, and exits 1 if anything is.
 
 A layer is a folder of src/. It may include the header of its own name and the row files (.def) of the layers listed for it below, and
-anything of its own; <layer>/<layer>.h is all that others see of a layer, SHARED apart. The public headers include each other only."""
+anything of its own; <layer>/<layer>.h is all that others see of a layer, SHARED apart. The public headers include each other only.
+
+A layer may have rooms, folders of its own. A room may include what lies in the layer beside the rooms, its own files, and the rooms listed for it."""
 import re
 import sys
 from pathlib import Path
@@ -14,15 +16,27 @@ LAYERS = {
     "op": "base num chip",
     "ir": "base num chip op",
     "capture": "base num chip op ir",
-    "pass": "base num chip op ir",
+    "analysis": "base num chip op ir",
+    "pass": "base num chip op ir analysis",
     "kernel": "base num chip op kernels",
     "kernels": "base num chip op kernel",
     "device": "base num chip op kernel",
     "plan": "base num chip op ir pass kernel",
     "engine": "base num chip op ir pass kernel capture device plan",
+    "lab": "base num chip op ir pass kernel capture device plan engine",
     "cli": "",
     "python": "cli",
     "sim": "base num chip",   # and the driver's interface, device/cuda.def and device/cuda_abi.h
+}
+
+ROOMS = {
+    "pass": {
+        "clean": "",
+        "fuse": "clean",
+        "attention": "clean fuse",
+        "precision": "fuse attention",
+        "step": "attention",
+    },
 }
 
 # Headers of pure arithmetic that device code compiles, too.
@@ -37,8 +51,21 @@ def layer_of(path):
     return None if parts[0] == "include" else parts[1] if parts[0] == "src" else parts[0]
 
 
-def fault(layer, file, included):
-    """Why a file of that layer may not include this, or None."""
+def room_of(layer, folders):
+    """The room that a file lies in, by the folders below its layer; None for what lies beside the rooms."""
+    return folders[0] if folders and folders[0] in ROOMS.get(layer, {}) else None
+
+
+def room_fault(layer, room, included):
+    """Why a file of that room may not include this file of its layer, or None."""
+    owner = room_of(layer, Path(included).parts[1:-1])
+    if room is None or owner is None or owner == room or owner in ROOMS[layer][room].split():
+        return None
+    return f"the room {layer}/{room} may not include {layer}/{owner}"
+
+
+def fault(layer, room, file, included):
+    """Why a file of that layer and room may not include this, or None."""
     parts = Path(included).parts
     if parts[0] == "deepwell":
         return None if layer != "sim" else "the simulator is a driver and knows nothing of the library"
@@ -47,7 +74,9 @@ def fault(layer, file, included):
     if len(parts) == 1:
         return None if (file.parent / included).exists() else "no such file beside it; name it from its layer, as in \"base/base.h\""
     owner = parts[0]
-    if owner == layer or (layer == "sim" and included in ("device/cuda.def", "device/cuda_abi.h")):
+    if owner == layer:
+        return room_fault(layer, room, included)
+    if layer == "sim" and included in ("device/cuda.def", "device/cuda_abi.h"):
         return None
     if owner not in LAYERS:
         return f"{owner} is no layer"
@@ -75,12 +104,13 @@ def main():
             print(f"{path}: {layer} is no layer; add it to scripts/check_includes.py with what it may include")
             faults += 1
             continue
+        room = room_of(layer, path.parts[2 if path.parts[0] == "src" else 1:-1])
         for number, line in enumerate(file.read_text().splitlines(), 1):
             match = INCLUDE.match(line)
             if not match:
                 continue
             checked += 1
-            why = fault(layer, file, match.group(1))
+            why = fault(layer, room, file, match.group(1))
             if why:
                 print(f"{path}:{number}: includes \"{match.group(1)}\": {why}")
                 faults += 1

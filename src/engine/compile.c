@@ -140,7 +140,7 @@ static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_m
 {
     ir_graph *lowered;
     plan_tuning *tuning;
-    TRY(engine_take_tuning(model, options->tuning, options->tuning_name, &tuning));
+    TRY(engine_tuning_read(model, options->tuning, options->tuning_name, &tuning));
     TRY(engine_lower(model, fused, policy, PASS_PROBE_NONE, &lowered));
     return plan_compile(lowered, &(plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision,
                                                 .dims = options->dims, .kernels = options->kernels, .tuning = tuning, .alone = model->alone}, &program->plan);

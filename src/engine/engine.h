@@ -1,5 +1,5 @@
 /* The engine: models (weights, plans and what was computed from weights), sessions (state, workspace, position), runs, generation,
- * accuracy, packages. The only layer that executes anything. */
+ * packages. The only layer that executes anything. */
 #ifndef ENGINE_ENGINE_H
 #define ENGINE_ENGINE_H
 
@@ -190,25 +190,17 @@ dw_status engine_match(dw_context *context, const plan *plan, int count, const d
 /* The same where inputs may be missing: those are NULL, and sizes that nobody tells are typical ones. */
 dw_status engine_match_some(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols);
 
-/* inputs.c: inputs of the plan's typical sizes, in the arena: normal numbers, true, and integers that every table looked up by them has. */
-dw_status engine_random_inputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *inputs);
-/* Outputs with room for their values at these sizes. */
-dw_status engine_new_outputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *outputs);
-
 /* score.c: what a model of token ids alone is fed for these, in the arena; UNSUPPORTED says what else it reads. It has one output, fp32 logits. */
 dw_status engine_text_inputs(dw_session *session, arena *arena, int64_t count, const int64_t *ids, dw_named_tensor *inputs);
 
-/* tune.c: the text as choices for this model's device, in the model's arena; NULL for NULL. */
-dw_status engine_take_tuning(dw_model *model, const char *words, const char *name, plan_tuning **tuning);
-
-/* bench_op.c: is this an op's line ("matmul f32[7,96] ..") rather than a file? and its times. */
-bool engine_is_op_line(const char *line);
-dw_status engine_bench_op(dw_context *context, const char *line, const char *device, int json, dw_sink sink, void *user);
-
-/* profile.c: where the time of one plan goes, by kernel and format: calls, share, rates. */
-struct json_t;
-struct json_t *engine_profile_json(const plan *plan, const double *seconds, int runs, const int64_t *symbols);
-void engine_profile_print(text *out, const struct json_t *rows);
+/* tuning.c: measured choices for a device */
+/* What measurements are good for: this chip, driver, and kernels. UNSUPPORTED where the model's device is none whose kernels are measured. */
+dw_status engine_tuning_key(const dw_model *model, arena *arena, plan_tuning *key);
+bool engine_tuning_is_same_key(const plan_tuning *a, const plan_tuning *b);
+/* name: what messages call the text; NULL: tuning. */
+dw_status engine_tuning_parse(arena *arena, const char *name, const char *words, plan_tuning *tuning);
+/* The text as choices for this model's device, in the model's arena; NULL for NULL. */
+dw_status engine_tuning_read(dw_model *model, const char *words, const char *name, plan_tuning **tuning);
 
 /* generation.c */
 /* Reserves for generation: memory of its own, and the workspace of its largest runs. Sets the sizes that the caches are made at. */

@@ -1,5 +1,5 @@
 /* What a generating graph takes and gives, told by names and shapes: token ids are looked up in a table, the usual companions have the names that
- * PyTorch users give them, and the step's own inputs those of pass/incremental.h. */
+ * PyTorch users give them, and the step's own inputs those of pass/step/incremental.h. */
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* What a generation is given once: the prelude (pass/incremental.h) turns the caller's inputs, an encoder's, into what every step reads. */
+/* What a generation is given once: the prelude (pass/step/incremental.h) turns the caller's inputs, an encoder's, into what every step reads. */
 #include "engine/engine.h"
 
 #include <inttypes.h>

@@ -3,7 +3,7 @@
 #define PASS_PASS_H
 
 #include "ir/ir.h"
-#include "pass/incremental.h"
+#include "pass/step/incremental.h"
 
 /* When a pass runs: the stages one after another, in each its rows in the order of pass.def, again and again until none changes anything. */
 typedef enum pass_stage {

@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "pass/fuse.h"
+#include "pass/fuse/fuse.h"
 #include "tests/graphs/graphs.h"
 
 enum { MOST_OUTPUTS = 300, MOST_INPUTS = 64, MOST_ROUNDS = 64 };
 
 static const struct { const char *name; fuse_function run; } fusions[] = {
 #define FUSE(name, meaning) {#name, fuse_##name},
-#include "pass/fuse.def"
+#include "pass/fuse/fuse.def"
 #undef FUSE
 };
 

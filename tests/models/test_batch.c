@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include "engine/generation.h"
+#include "lab/lab.h"
 #include "support/support.h"
 
 enum { PROMPTS = 5, ROWS = 3, LONGEST = 23, NEW = 9, ROOM = LONGEST + NEW, CHUNK = 7, MAX_INPUTS = 16 };
@@ -51,7 +52,7 @@ static dw_status make_inputs(dw_session *session, arena *arena, int prompt, dw_p
         sizes[i] = session->prelude_most[i] - 3 * prompt > min ? session->prelude_most[i] - 3 * prompt : session->prelude_most[i] > 1 ? 2 : 1;
     }
     TRY_NEW(inputs, arena, plan->graph->input_count);
-    TRY(engine_random_inputs(arena, plan, sizes, inputs));
+    TRY(lab_random_inputs(arena, plan, sizes, inputs));
     result->inputs = inputs;
     result->input_count = (int)plan->graph->input_count;
     return DW_OK;

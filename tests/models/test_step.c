@@ -1,7 +1,7 @@
 /* The cached step of every exported model beside the model run whole, by the references: equal up to the order of sums, or refused for the
  * reason that is stated here. */
 #include "capture/capture.h"
-#include "pass/incremental.h"
+#include "pass/step/incremental.h"
 #include "pass/pass.h"
 #include "support/stepwise.h"
 #include "support/support.h"

@@ -1,7 +1,7 @@
 /* Attention, the cached step and the last token with every allocation failing once. */
 #include <stdio.h>
 
-#include "pass/incremental.h"
+#include "pass/step/incremental.h"
 #include "pass/pass.h"
 #include "support/support.h"
 

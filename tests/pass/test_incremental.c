@@ -1,7 +1,7 @@
 /* Text cases of the cached step: a graph in, its prelude, if it has one, and its step graph or the refusal out; behind a line "last token", the step that gives the last token
  * alone. Where there is a step, a sequence is run whole and in chunks,
  * both by the references, and the outputs must agree to the order of sums. */
-#include "pass/incremental.h"
+#include "pass/step/incremental.h"
 #include "pass/pass.h"
 #include "support/cases.h"
 #include "support/stepwise.h"

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "pass/fuse.h"
+#include "pass/fuse/fuse.h"
 
 static const char words[] = "graph g\n  input x f32[3,4]\n  input y f32[3,4]\n  %1 = exp x at \"first\"\n  %2 = add %1, y\n  %3 = neg %2\n  output z %3\n";
 

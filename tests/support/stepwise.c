@@ -4,7 +4,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "pass/incremental.h"
+#include "pass/step/incremental.h"
 #include "support/evaluate.h"
 
 enum { MOST_NEW = STEPWISE_TEXTS * STEPWISE_ROOM };

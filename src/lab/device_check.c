@@ -1,0 +1,550 @@
+/* One precision on two machines: a GPU beside the CPU. Each kernel on the CPU's operands, outputs end to end beside what a disturbance does to them, perplexity and
+ * greedy text; and whether all of it is what sums in another order explain. */
+#include <inttypes.h>
+#include <jansson.h>
+#include <math.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "lab/stepwise.h"
+
+enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, DISTURBANCES = 8, TEXTS = 32, DRAWN_AT_A_TIME = 2 };   /* a simulated GPU takes seconds for a token */
+static const double OUTPUT_BOUND = 1e-5, DISTURBED_TIMES = 1.5, MARGIN_TIMES = 10;   /* sums in another order differ by a few times 1e-7 */
+/* Of the perplexity; texts are added until the estimate's standard error is a fourth of it, or there are TEXTS. Where it is more, three of them are the bound. */
+static const double PERPLEXITY_BOUND = 0.002, PERPLEXITY_ERROR = 0.0005, PERPLEXITY_ERRORS = 3;
+
+/* One of the two. */
+typedef struct side {
+    dw_model *model;
+    dw_session *session;
+    dw_named_tensor *outputs;
+    int64_t greedy[PROMPT + GREEDY], made;
+} side;
+
+static void close_session(side *side) {
+    dw_session_destroy(side->session);
+    side->session = NULL;
+}
+
+/* What a disturbance does, the most of all seeds. */
+typedef struct moved {
+    double *outputs;                  /* by output: the relative difference */
+    double perplexity;                /* the ratio, less 1 */
+    double logits;                    /* the root mean square of what the logits of the text move by */
+} moved;
+
+typedef struct beside {
+    dw_context *context;
+    arena arena;
+    const char *file;
+    const dw_model_options *options;
+    side cpu, gpu, fp32;              /* the last one on the CPU, to draw texts by; not opened where the precision is fp32, or no texts are drawn */
+    stepwise steps;
+    bool has_steps;
+    int input_count;
+    const dw_named_tensor *inputs;
+    const char *no_text;              /* why there is no text; NULL: there is */
+    int64_t text[PROMPT + DRAWN];     /* drawn by the CPU; the inputs are made of it */
+    int64_t positions, vocabulary, drawn;
+    moved by_input, by_sums;
+    struct { int texts; int64_t tokens; double cpu, differences, squares; } likelihood;   /* over texts: nats of the CPU; of each text's mean, there less here */
+    json_t *facts;
+    bool holds;
+} beside;
+
+/* ---- a text ---- */
+
+static dw_status make_session(beside *beside, side *side, const char *dims, int64_t tokens) {
+    return dw_session_create(beside->context, side->model, &(dw_session_options){.dims = dims, .max_tokens = tokens}, &side->session);
+}
+
+static const char *reason_of(beside *beside) {
+    const char *reason = arena_text(&beside->arena, dw_context_error(beside->context));
+    return reason != NULL ? reason : "memory ran out";
+}
+
+/* Continues the PROMPT ids at ids, in place. */
+static dw_status generate(side *side, int64_t tokens, double temperature, int64_t *ids, int64_t *made) {
+    int64_t prompt[PROMPT];
+    memcpy(prompt, ids, sizeof prompt);
+    return dw_session_generate(side->session, PROMPT, prompt, &(dw_generate_options){.tokens = tokens, .temperature = temperature, .seed = 1}, ids + PROMPT, made, NULL);
+}
+
+static int64_t vocabulary_of(const side *side) {
+    const op_type *type = &side->session->full.program->plan->graph->outputs[0].value->type;
+    int64_t size = 0;
+    if (type->rank > 0 && !dim_is_constant(type->dims[type->rank - 1], &size)) size = 0;
+    return size;
+}
+
+static dw_status take_text(beside *beside, int64_t count, const int64_t *ids) {
+    dw_named_tensor *inputs;
+    const ir_graph *graph = beside->cpu.session->full.program->plan->graph;
+    TRY_NEW(inputs, &beside->arena, graph->input_count);
+    TRY(engine_text_inputs(beside->cpu.session, &beside->arena, count, ids, inputs));
+    beside->inputs = inputs;
+    beside->input_count = (int)graph->input_count;
+    beside->positions = count;
+    return DW_OK;
+}
+
+/* Greedy text on both, and a drawn one, which becomes the inputs. */
+static dw_status run_text(beside *beside, int64_t drawn, int64_t greedy) {
+    int64_t made;
+    const int64_t room = PROMPT + (drawn > greedy ? drawn : greedy);
+    close_session(&beside->cpu);
+    close_session(&beside->gpu);
+    TRY(make_session(beside, &beside->cpu, NULL, room));
+    TRY(make_session(beside, &beside->gpu, NULL, room));
+    beside->vocabulary = vocabulary_of(&beside->cpu);
+    beside->drawn = drawn;
+    if (beside->vocabulary < 1) return base_fail(beside->context, DW_UNSUPPORTED, "its first output has no vocabulary");
+    for (int i = 0; i < PROMPT; i++)
+        beside->text[i] = beside->cpu.greedy[i] = beside->gpu.greedy[i] = (int64_t)(num_random(17, (uint64_t)i) % (uint64_t)beside->vocabulary);
+    TRY(take_text(beside, PROMPT, beside->text));   /* says now what it could not do later */
+    TRY(generate(&beside->cpu, greedy, 0, beside->cpu.greedy, &beside->cpu.made));
+    TRY(generate(&beside->gpu, greedy, 0, beside->gpu.greedy, &beside->gpu.made));
+    TRY(generate(&beside->cpu, drawn, 1, beside->text, &made));
+    return take_text(beside, PROMPT + made, beside->text);
+}
+
+/* ---- whole runs ---- */
+
+static dw_status run_side(beside *beside, side *side) {
+    const ir_graph *graph = side->model->full.plan->graph;
+    char sizes[512];
+    close_session(side);
+    TRY(dw_model_sizes(side->model, beside->input_count, beside->inputs, sizes, sizeof sizes));
+    TRY(make_session(beside, side, sizes, 0));
+    TRY_NEW(side->outputs, &beside->arena, graph->output_count);
+    TRY(lab_new_outputs(&beside->arena, side->model->full.plan, side->session->full.most, side->outputs));
+    return dw_session_run(side->session, beside->input_count, beside->inputs, (int)graph->output_count, side->outputs);
+}
+
+static dw_status values_of(arena *arena, const dw_tensor *tensor, float **values) {
+    int64_t index[DW_MAX_RANK] = {0};
+    TRY_NEW(*values, arena, op_tensor_count(tensor));
+    for (int64_t i = 0, count = op_tensor_count(tensor); i < count; i++) {
+        (*values)[i] = (float)op_tensor_load(tensor, index);
+        op_tensor_next(tensor, index);
+    }
+    return DW_OK;
+}
+
+static double relative(const float *x, const float *reference, int64_t count) {
+    num_error all;
+    num_compare(x, reference, count, &all);
+    return all.relative;
+}
+
+/* Mean negative log-likelihood of the text. */
+static double nats_of(const beside *beside, const float *logits) {
+    double nats = 0;
+    for (int64_t p = 0; p + 1 < beside->positions; p++) {
+        const float *row = logits + p * beside->vocabulary;
+        double largest = -INFINITY, sum = 0;
+        for (int64_t i = 0; i < beside->vocabulary; i++) largest = row[i] > largest ? row[i] : largest;
+        for (int64_t i = 0; i < beside->vocabulary; i++) sum += exp((double)row[i] - largest);
+        nats += largest + log(sum) - (double)row[beside->text[p + 1]];
+    }
+    return beside->positions > 1 ? nats / (double)(beside->positions - 1) : 0;
+}
+
+/* ---- disturbances ---- */
+
+static void note_logits(const beside *beside, moved *moved, const float *logits, const float *reference) {
+    const int64_t count = beside->positions * beside->vocabulary;
+    double squares = 0;
+    for (int64_t i = 0; i < count; i++) squares += ((double)logits[i] - (double)reference[i]) * ((double)logits[i] - (double)reference[i]);
+    const double by = count > 0 ? sqrt(squares / (double)count) : 0;
+    if (by > moved->logits) moved->logits = by;
+}
+
+static dw_status note_run(beside *beside, moved *moved, float *const *exact) {
+    const ir_graph *graph = beside->gpu.model->full.plan->graph;
+    arena scratch;
+    arena_init(&scratch, beside->context);
+    dw_status status = DW_OK;
+    for (size_t i = 0; i < graph->output_count && status == DW_OK; i++) {
+        float *values;
+        const dw_tensor *output = stepwise_output(&beside->steps, i);
+        status = values_of(&scratch, output, &values);
+        if (status != DW_OK) break;
+        const double by = relative(values, exact[i], op_tensor_count(output));
+        if (by > moved->outputs[i]) moved->outputs[i] = by;
+        if (i > 0 || beside->no_text != NULL) continue;
+        const double ratio = fabs(exp(nats_of(beside, values) - nats_of(beside, exact[0])) - 1);
+        if (ratio > moved->perplexity) moved->perplexity = ratio;
+        note_logits(beside, moved, values, exact[0]);
+    }
+    arena_free(&scratch);
+    return status;
+}
+
+static dw_status make_moved(beside *beside, moved *moved) {
+    *moved = (struct moved){0};
+    TRY_NEW(moved->outputs, &beside->arena, beside->gpu.model->full.plan->graph->output_count);
+    return DW_OK;
+}
+
+/* The undisturbed run, on the device too where steps have one, and the disturbed ones. */
+static dw_status run_disturbed(beside *beside) {
+    const ir_graph *graph = beside->gpu.model->full.plan->graph;
+    float **exact;
+    TRY(make_moved(beside, &beside->by_input));
+    TRY(make_moved(beside, &beside->by_sums));
+    TRY_NEW(exact, &beside->arena, graph->output_count);
+    TRY(stepwise_run(&beside->steps, beside->input_count, beside->inputs, STEPWISE_NOTHING, 0));
+    for (size_t i = 0; i < graph->output_count; i++) TRY(values_of(&beside->arena, stepwise_output(&beside->steps, i), &exact[i]));
+    beside->steps.device = NULL;
+    for (uint64_t seed = 1; seed <= DISTURBANCES; seed++) {
+        TRY(stepwise_run(&beside->steps, beside->input_count, beside->inputs, STEPWISE_INPUT, seed));
+        TRY(note_run(beside, &beside->by_input, exact));
+        TRY(stepwise_run(&beside->steps, beside->input_count, beside->inputs, STEPWISE_SUMS, seed));
+        TRY(note_run(beside, &beside->by_sums, exact));
+    }
+    return DW_OK;
+}
+
+static double larger(double a, double b) { return a > b ? a : b; }
+
+/* ---- what was found ---- */
+
+static void conclude(beside *beside, json_t *row, bool holds) {
+    json_object_set_new(row, "holds", json_boolean(holds));
+    beside->holds = beside->holds && holds;
+}
+
+static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_string(isnan(value) ? "nan" : "infinity"); }
+
+static void add_kernels(beside *beside) {
+    json_t *rows = json_array();
+    json_object_set_new(beside->facts, "kernels", rows);
+    for (size_t i = 0; i < beside->steps.row_count; i++) {
+        const stepwise_row *r = &beside->steps.rows[i];
+        json_t *row = json_pack("{s:s, s:s, s:i, s:b, s:o, s:f, s:i, s:s}", "kernel", r->row->name, "format", dw_format_name(r->format), "calls", r->calls, "exact", r->exact,
+                                "worst", real(r->worst), "bound", r->bound, "node", r->node, "module", r->module ? r->module : "");
+        conclude(beside, row, r->worst <= r->bound);
+        json_array_append_new(rows, row);
+    }
+}
+
+static dw_status add_outputs(beside *beside) {
+    const ir_graph *graph = beside->gpu.model->full.plan->graph;
+    json_t *rows = json_array();
+    json_object_set_new(beside->facts, "outputs", rows);
+    for (size_t i = 0; i < graph->output_count; i++) {
+        float *cpu, *gpu;
+        TRY(values_of(&beside->arena, &beside->cpu.outputs[i].tensor, &cpu));
+        TRY(values_of(&beside->arena, &beside->gpu.outputs[i].tensor, &gpu));
+        const double error = relative(gpu, cpu, op_tensor_count(&beside->cpu.outputs[i].tensor)), input = beside->by_input.outputs[i], sums = beside->by_sums.outputs[i];
+        json_t *row = json_pack("{s:s, s:o, s:o, s:o}", "output", graph->outputs[i].name, "difference", real(error), "input_disturbed", real(input), "sums_disturbed", real(sums));
+        conclude(beside, row, error <= OUTPUT_BOUND || error <= DISTURBED_TIMES * larger(input, sums));
+        json_array_append_new(rows, row);
+    }
+    return DW_OK;
+}
+
+/* The best token of a row of logits, and how far it is ahead of the second. */
+static int64_t best_of(const float *logits, int64_t count, double *margin) {
+    int64_t best = 0;
+    double second = -INFINITY;
+    for (int64_t i = 1; i < count; i++) {
+        if (logits[i] > logits[best]) {
+            second = logits[best];
+            best = i;
+        } else if (logits[i] > second) {
+            second = logits[i];
+        }
+    }
+    *margin = count > 1 ? (double)logits[best] - second : INFINITY;
+    return best;
+}
+
+static double moved_by(const beside *beside) { return larger(beside->by_input.logits, beside->by_sums.logits); }
+
+static dw_status note_likelihood(beside *beside) {
+    float *cpu, *gpu;
+    arena scratch;
+    arena_init(&scratch, beside->context);
+    dw_status status = values_of(&scratch, &beside->cpu.outputs[0].tensor, &cpu);
+    if (status == DW_OK) status = values_of(&scratch, &beside->gpu.outputs[0].tensor, &gpu);
+    if (status == DW_OK) {
+        const double here = nats_of(beside, cpu), by = nats_of(beside, gpu) - here;
+        beside->likelihood.texts++;
+        beside->likelihood.tokens += beside->positions;
+        beside->likelihood.cpu += here;
+        beside->likelihood.differences += by;
+        beside->likelihood.squares += by * by;
+    }
+    arena_free(&scratch);
+    return status;
+}
+
+/* Of the mean difference; of a single text it is not known. */
+static double standard_error(const beside *beside) {
+    const double n = beside->likelihood.texts, mean = beside->likelihood.differences / n, variance = beside->likelihood.squares / n - mean * mean;
+    return n < 2 ? INFINITY : sqrt(larger(variance, 0) / (n - 1));
+}
+
+static dw_status draw_texts(beside *beside, side *side, uint64_t seed, int64_t (*texts)[PROMPT + DRAWN], dw_prompt *prompts) {
+    const dw_session_options options = {.max_tokens = PROMPT + beside->drawn, .rows = DRAWN_AT_A_TIME};
+    close_session(side);
+    TRY(dw_session_create(beside->context, side->model, &options, &side->session));
+    for (int t = 0; t < DRAWN_AT_A_TIME; t++) {
+        for (int i = 0; i < PROMPT; i++) texts[t][i] = (int64_t)(num_random(seed + (uint64_t)t, (uint64_t)i) % (uint64_t)beside->vocabulary);
+        prompts[t] = (dw_prompt){.count = PROMPT, .ids = texts[t], .seed = seed + (uint64_t)t, .made_ids = texts[t] + PROMPT};
+    }
+    return dw_session_generate_batch(side->session, DRAWN_AT_A_TIME, prompts, &(dw_generate_options){.tokens = beside->drawn, .temperature = 1}, NULL);
+}
+
+/* One more text on both. What it takes is given back, as there are many. */
+static dw_status run_more(beside *beside, const int64_t *ids, int64_t count) {
+    const arena kept = beside->arena;
+    arena_init(&beside->arena, beside->context);
+    memcpy(beside->text, ids, (size_t)count * sizeof *ids);
+    dw_status status = take_text(beside, count, beside->text);
+    if (status == DW_OK) status = run_side(beside, &beside->cpu);
+    if (status == DW_OK) status = run_side(beside, &beside->gpu);
+    if (status == DW_OK) status = note_likelihood(beside);
+    arena_free(&beside->arena);
+    beside->arena = kept;
+    return status;
+}
+
+/* A text that one of the two has drawn is likelier to it than to the other, whatever differs, and a GPU's cached steps round otherwise than its whole runs, by which it is judged: so neither
+ * draws them but the same model in fp32, of which both are as far off. In fp32 the two are alike enough. */
+static dw_status open_author(beside *beside, side **author) {
+    dw_model_options options = *beside->options;
+    *author = &beside->cpu;
+    if (strcmp(beside->cpu.model->precision, "fp32") == 0) return DW_OK;
+    *author = &beside->fp32;
+    options.precision = "fp32";
+    options.policy = NULL;
+    options.device = options.kernels = options.tuning = options.tuning_name = NULL;
+    options.flags = (options.flags & ~(unsigned)(DW_MODEL_PLAN_ONLY | DW_MODEL_GENERATE_ONLY)) | DW_MODEL_GENERATE;
+    return dw_model_open(beside->context, beside->file, &options, &beside->fp32.model);
+}
+
+static dw_status add_texts(beside *beside) {
+    side *author;
+    int64_t texts[DRAWN_AT_A_TIME][PROMPT + DRAWN];
+    dw_prompt prompts[DRAWN_AT_A_TIME];
+    if (device_is_simulated(beside->gpu.model->device)) return note_likelihood(beside);
+    TRY(open_author(beside, &author));
+    while (beside->likelihood.texts < TEXTS && (beside->likelihood.texts < 2 * DRAWN_AT_A_TIME || standard_error(beside) > PERPLEXITY_ERROR)) {
+        TRY(draw_texts(beside, author, 1000 + (uint64_t)beside->likelihood.texts, texts, prompts));
+        for (int t = 0; t < DRAWN_AT_A_TIME; t++) TRY(run_more(beside, texts[t], PROMPT + prompts[t].made));
+    }
+    return DW_OK;
+}
+
+static dw_status add_perplexity(beside *beside) {
+    TRY(add_texts(beside));
+    const double here = beside->likelihood.cpu / beside->likelihood.texts, by = beside->likelihood.differences / beside->likelihood.texts, error = standard_error(beside);
+    const double ratio = exp(by) - 1, disturbed = larger(beside->by_input.perplexity, beside->by_sums.perplexity);
+    json_t *row = json_pack("{s:i, s:I, s:o, s:o, s:o, s:o, s:o}", "texts", beside->likelihood.texts, "tokens", (json_int_t)beside->likelihood.tokens, "cpu", real(exp(here)), "gpu",
+                            real(exp(here + by)), "difference", real(ratio), "error", real(error), "disturbed", real(disturbed));
+    json_object_set_new(beside->facts, "perplexity", row);
+    conclude(beside, row, fabs(ratio) <= larger(PERPLEXITY_BOUND, beside->likelihood.texts > 1 ? PERPLEXITY_ERRORS * error : DISTURBED_TIMES * disturbed));
+    return DW_OK;
+}
+
+/* The best token of each position of the drawn text, whatever came before. */
+static void add_positions(beside *beside, const float *cpu, const float *gpu) {
+    int64_t differ = 0, beyond = 0;
+    for (int64_t p = 0; p < beside->positions; p++) {
+        double margin, there;
+        const int64_t best = best_of(cpu + p * beside->vocabulary, beside->vocabulary, &margin);
+        if (best_of(gpu + p * beside->vocabulary, beside->vocabulary, &there) == best) continue;
+        differ++;
+        beyond += margin > MARGIN_TIMES * moved_by(beside);
+    }
+    json_t *row = json_pack("{s:I, s:I, s:I}", "positions", (json_int_t)beside->positions, "differ", (json_int_t)differ, "beyond", (json_int_t)beyond);
+    json_object_set_new(beside->facts, "best_tokens", row);
+    conclude(beside, row, beyond == 0);
+}
+
+/* Where greedy text parts, the text up to there is run once more, for the margin and for what disturbances do there. */
+static dw_status add_greedy(beside *beside) {
+    int64_t at = 0;
+    const int64_t *here = beside->cpu.greedy + PROMPT, *there = beside->gpu.greedy + PROMPT;
+    while (at < beside->cpu.made && at < beside->gpu.made && here[at] == there[at]) at++;
+    const bool same = at == beside->cpu.made && at == beside->gpu.made;
+    json_t *row = json_pack("{s:I, s:I}", "tokens", (json_int_t)beside->cpu.made, "same", (json_int_t)at);
+    json_object_set_new(beside->facts, "greedy", row);
+    double margin = INFINITY, moves = 0;
+    if (!same) {
+        float *logits;
+        const int64_t last = PROMPT + at - 1;
+        memcpy(beside->text, beside->cpu.greedy, (size_t)(last + 1) * sizeof *beside->text);
+        TRY(take_text(beside, last + 1, beside->text));
+        TRY(run_side(beside, &beside->cpu));
+        TRY(run_disturbed(beside));
+        TRY(values_of(&beside->arena, &beside->cpu.outputs[0].tensor, &logits));
+        best_of(logits + last * beside->vocabulary, beside->vocabulary, &margin);
+        moves = moved_by(beside);
+        json_object_set_new(row, "margin", real(margin));
+        json_object_set_new(row, "moved", real(moves));
+    }
+    conclude(beside, row, same || margin <= MARGIN_TIMES * moves);
+    return DW_OK;
+}
+
+static dw_status add_text(beside *beside) {
+    float *cpu, *gpu;
+    TRY(values_of(&beside->arena, &beside->cpu.outputs[0].tensor, &cpu));
+    TRY(values_of(&beside->arena, &beside->gpu.outputs[0].tensor, &gpu));
+    add_positions(beside, cpu, gpu);
+    TRY(add_perplexity(beside));
+    return add_greedy(beside);
+}
+
+/* ---- the whole ---- */
+
+/* A text where the model makes one: a long one, or as much as it takes. */
+static dw_status take_inputs(beside *beside) {
+    const plan *plan = beside->cpu.model->full.plan;
+    dw_named_tensor *inputs;
+    if (beside->input_count > 0) {
+        beside->no_text = "inputs are given";
+        return DW_OK;
+    }
+    dw_status status = DW_UNSUPPORTED;
+    beside->no_text = beside->cpu.model->no_step;
+    if (beside->cpu.model->step.plan != NULL) {
+        const bool simulated = device_is_simulated(beside->gpu.model->device);
+        status = run_text(beside, simulated ? SIMULATED_DRAWN : DRAWN, simulated ? SIMULATED_GREEDY : GREEDY);
+        if ((status == DW_LIMIT || status == DW_INVALID) && !simulated) status = run_text(beside, GREEDY, GREEDY);   /* INVALID: a table of positions that the graph says nothing of */
+        beside->no_text = status == DW_OK ? NULL : reason_of(beside);
+    }
+    if (status != DW_UNSUPPORTED && status != DW_LIMIT && status != DW_INVALID) return status;
+    TRY_NEW(inputs, &beside->arena, plan->graph->input_count);
+    TRY(lab_random_inputs(&beside->arena, plan, plan->typical, inputs));
+    beside->inputs = inputs;
+    beside->input_count = (int)plan->graph->input_count;
+    beside->positions = 0;
+    return DW_OK;
+}
+
+static dw_status run_beside(beside *beside) {
+    TRY(take_inputs(beside));
+    json_object_set_new(beside->facts, "no_text", beside->no_text ? json_string(beside->no_text) : json_null());
+    TRY(run_side(beside, &beside->cpu));
+    TRY(run_side(beside, &beside->gpu));
+    beside->has_steps = true;
+    TRY(stepwise_create(beside->context, &beside->gpu.model->full, beside->gpu.model->device, &beside->steps));
+    TRY(run_disturbed(beside));
+    add_kernels(beside);
+    TRY(add_outputs(beside));
+    return beside->no_text == NULL ? add_text(beside) : DW_OK;
+}
+
+/* ---- words ---- */
+
+static const char *verdict_of(const json_t *row) { return json_is_true(json_object_get(row, "holds")) ? "" : "   <- more than that"; }
+static double number_of(const json_t *row, const char *key) {
+    const json_t *value = json_object_get(row, key);
+    return json_is_string(value) ? INFINITY : json_number_value(value);
+}
+static long long count_of(const json_t *row, const char *key) { return (long long)json_integer_value(json_object_get(row, key)); }
+
+static void print_kernels(text *out, const json_t *facts) {
+    size_t i;
+    json_t *row;
+    text_printf(out, "%-34s %-7s %6s %12s %12s  %s\n", "kernel, on the CPU's operands", "result", "calls", "largest", "bound", "where");
+    json_array_foreach(json_object_get(facts, "kernels"), i, row) {
+        text_printf(out, "%-34s %-7s %6lld ", json_string_value(json_object_get(row, "kernel")), json_string_value(json_object_get(row, "format")), count_of(row, "calls"));
+        if (json_is_true(json_object_get(row, "exact"))) text_printf(out, "%12.0f %12s", number_of(row, "worst"), "bit for bit");
+        else text_printf(out, "%12.2e %12.2e", number_of(row, "worst"), number_of(row, "bound"));
+        text_printf(out, "  %%%lld %s%s\n", count_of(row, "node"), json_string_value(json_object_get(row, "module")), verdict_of(row));
+    }
+}
+
+static void print_text(text *out, const json_t *facts) {
+    const json_t *perplexity = json_object_get(facts, "perplexity"), *greedy = json_object_get(facts, "greedy"), *best = json_object_get(facts, "best_tokens");
+    const char *none = json_string_value(json_object_get(facts, "no_text"));
+    if (none != NULL) text_printf(out, "no text: %s\n", none);
+    if (none != NULL) return;
+    text_printf(out, "perplexity of %lld tokens drawn in %lld texts: %.5f on the CPU, %.5f there, %+.4f %% with a standard error of %.4f; disturbances move that of the first text by up to %.4f %%%s\n",
+                count_of(perplexity, "tokens"), count_of(perplexity, "texts"), number_of(perplexity, "cpu"), number_of(perplexity, "gpu"), 100 * number_of(perplexity, "difference"),
+                100 * number_of(perplexity, "error"), 100 * number_of(perplexity, "disturbed"), verdict_of(perplexity));
+    if (count_of(greedy, "same") == count_of(greedy, "tokens")) {
+        text_printf(out, "greedy text: %lld tokens, all the same\n", count_of(greedy, "tokens"));
+    } else {
+        text_printf(out, "greedy text: the same for %lld of %lld tokens; then the two best are %.3e apart, and disturbances move logits by %.3e%s\n", count_of(greedy, "same"),
+                    count_of(greedy, "tokens"), number_of(greedy, "margin"), number_of(greedy, "moved"), verdict_of(greedy));
+    }
+    text_printf(out, "best token of each position: differs in %lld of %lld, in %lld where the two best are more than %.0f times that apart%s\n", count_of(best, "differ"),
+                count_of(best, "positions"), count_of(best, "beyond"), MARGIN_TIMES, verdict_of(best));
+}
+
+static void print_all(const beside *beside, text *out) {
+    size_t i;
+    json_t *row;
+    text_printf(out, "%s in %s: %s beside the CPU\n", beside->gpu.model->file, beside->gpu.model->precision, beside->gpu.model->chip.model);
+    print_kernels(out, beside->facts);
+    json_array_foreach(json_object_get(beside->facts, "outputs"), i, row)
+        text_printf(out, "output %s: relative difference %.3e; the CPU's moves by %.3e where the input is disturbed by 1e-7, by %.3e where all sums are, or are as far off as the device's (largest of %d)%s\n",
+                    json_string_value(json_object_get(row, "output")), number_of(row, "difference"), number_of(row, "input_disturbed"), number_of(row, "sums_disturbed"),
+                    DISTURBANCES, verdict_of(row));
+    print_text(out, beside->facts);
+    text_add(out, beside->holds ? "all of it is within what sums in another order explain\n" : "more differs than sums in another order explain\n");
+}
+
+static dw_status emit(const beside *beside, int json, dw_sink sink, void *user) {
+    text out;
+    text_init(&out, beside->context);
+    if (json) {
+        char *words = json_dumps(beside->facts, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+        text_add(&out, words ? words : "");
+        text_add(&out, "\n");
+        free(words);
+    } else {
+        print_all(beside, &out);
+    }
+    dw_status status = text_status(&out);
+    if (status == DW_OK) sink(user, text_string(&out), out.length);
+    text_free(&out);
+    return status;
+}
+
+/* ---- public ---- */
+
+static dw_status open_both(beside *beside, const char *file, const dw_model_options *options) {
+    dw_model_options here = *options, there = *options;
+    there.flags = here.flags = (options->flags & ~(unsigned)(DW_MODEL_PLAN_ONLY | DW_MODEL_GENERATE_ONLY)) | DW_MODEL_GENERATE;
+    here.device = here.kernels = here.tuning = here.tuning_name = NULL;    /* which are for the GPU */
+    TRY(dw_model_open(beside->context, file, &there, &beside->gpu.model));
+    if (beside->gpu.model->device == NULL)
+        return base_fail(beside->context, DW_INVALID, "there is nothing to hold beside the CPU: name a GPU, --device cuda:0, or a simulated one, sim:h200");
+    return dw_model_open(beside->context, file, &here, &beside->cpu.model);
+}
+
+static void close_side(side *side) {
+    close_session(side);
+    dw_model_destroy(side->model);
+}
+
+dw_status dw_check_device(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs, int json,
+                          dw_sink sink, void *user) {
+    beside beside = {.context = context, .file = file, .options = options, .input_count = input_count, .inputs = inputs, .holds = true};
+    arena_init(&beside.arena, context);
+    dw_status status = open_both(&beside, file, options);
+    if (status == DW_OK) {
+        beside.facts = json_pack("{s:s, s:s, s:s}", "file", file, "precision", beside.gpu.model->precision, "device", beside.gpu.model->chip.model);
+        status = run_beside(&beside);
+    }
+    if (status == DW_OK) {
+        json_object_set_new(beside.facts, "holds", json_boolean(beside.holds));
+        status = emit(&beside, json, sink, user);
+    }
+    if (status == DW_OK && !beside.holds) status = base_fail(context, DW_MISMATCH, "%s differs from the CPU by more than sums in another order explain", beside.gpu.model->chip.model);
+    json_decref(beside.facts);
+    if (beside.has_steps) stepwise_free(&beside.steps);
+    close_side(&beside.cpu);
+    close_side(&beside.gpu);
+    close_side(&beside.fp32);
+    arena_free(&beside.arena);
+    return status;
+}

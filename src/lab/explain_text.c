@@ -1,0 +1,157 @@
+/* What a model is and why it runs as it does, in words: made of the facts (explain_facts.c) alone, so that both always say the same. */
+#include "lab/explain.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *member(const json_t *facts, const char *key) {
+    const char *value = json_string_value(json_object_get(facts, key));
+    return value ? value : "";
+}
+
+static void print_ops(text *out, const char *title, json_t *ops) {
+    const char *name;
+    json_t *count;
+    int64_t total = 0;
+    json_object_foreach(ops, name, count) total += json_integer_value(count);
+    text_printf(out, "%s%" PRId64 " ops:", title, total);
+    json_object_foreach(ops, name, count) text_printf(out, " %s x%" PRId64, name, (int64_t)json_integer_value(count));
+    text_add(out, "\n");
+}
+
+static void print_symbols(text *out, const json_t *symbols) {
+    size_t i;
+    json_t *row;
+    json_array_foreach((json_t *)(uintptr_t)symbols, i, row) {
+        const json_t *max = json_object_get(row, "max");
+        text_printf(out, "%s%s=%" PRId64 " (%" PRId64 "..", i ? ", " : "", member(row, "name"),
+                    (int64_t)json_integer_value(json_object_get(row, "typical")), (int64_t)json_integer_value(json_object_get(row, "min")));
+        if (max != NULL) text_printf(out, "%" PRId64, (int64_t)json_integer_value(max));
+        text_add(out, ")");
+    }
+}
+
+void words_print_summary(text *out, const json_t *facts) {
+    size_t i;
+    json_t *row;
+    text_printf(out, "%s: graph %s\n", member(facts, "file"), member(facts, "graph"));
+    text_printf(out, "  parameters  %.3f million, %.2f MB\n", (double)json_integer_value(json_object_get(facts, "parameters")) / 1e6,
+                (double)json_integer_value(json_object_get(facts, "parameter_bytes")) / 1e6);
+    json_array_foreach(json_object_get(facts, "inputs"), i, row) text_printf(out, "  input       %s %s\n", member(row, "name"), member(row, "type"));
+    json_array_foreach(json_object_get(facts, "outputs"), i, row) text_printf(out, "  output      %s %s\n", member(row, "name"), member(row, "type"));
+    text_add(out, "  sizes       ");
+    print_symbols(out, json_object_get(facts, "symbols"));
+    text_printf(out, "\n  work        %.4g GFLOP at these sizes\n", json_real_value(json_object_get(facts, "flops")) / 1e9);
+    print_ops(out, "  captured    ", json_object_get(facts, "ops"));
+    print_ops(out, "  to run      ", json_object_get(facts, "fused_ops"));
+    text_printf(out, "  generation with a cache: %s\n", member(facts, "cached_generation"));
+}
+
+/* Two steps with the same kernel and the same words for the others are explained once. */
+static void print_choices(text *out, const json_t *steps) {
+    json_t *seen = json_object();
+    size_t i, k;
+    json_t *step, *other;
+    json_array_foreach((json_t *)(uintptr_t)steps, i, step) {
+        const char *because = json_string_value(json_object_get(step, "because"));
+        text why;
+        text_init(&why, out->context);
+        json_array_foreach(json_object_get(step, "others"), k, other) {
+            const char *refused = json_string_value(json_object_get(other, "refused"));
+            if (refused != NULL) text_printf(&why, "      not %s: %s\n", member(other, "kernel"), refused);
+            else if (strncmp(member(other, "kernel"), "reference_", 10) != 0)
+                text_printf(&why, "      not %s: %s\n", member(other, "kernel"),
+                            because != NULL ? "not what was chosen" : json_is_true(json_object_get(other, "by_name")) ? "taken only where it is asked for" : "slower by estimate");
+        }
+        char *key = NULL;
+        json_t *joined = json_sprintf("%s %s\n%s", member(step, "kernel"), because ? because : "", text_string(&why));
+        key = strdup(json_string_value(joined) ? json_string_value(joined) : "");
+        json_decref(joined);
+        if (key != NULL && json_object_get(seen, key) == NULL) {
+            json_object_set_new(seen, key, json_true());
+            text_printf(out, "    %s %s: %s%s%s\n%s", member(step, "op"), member(step, "format"),
+                        strncmp(member(step, "kernel"), "reference_", 10) == 0 ? "reference kernel, no other accepts" : member(step, "kernel"), because ? ", " : "",
+                        because == NULL ? "" : strcmp(because, "measured") == 0 ? "by tuning: the fastest of those measured" : because, text_string(&why));
+        }
+        free(key);
+        if (text_status(&why) != DW_OK) out->status = text_status(&why);
+        text_free(&why);
+    }
+    json_decref(seen);
+}
+
+/* "launches matmul_decode, matmul_bf16_m128n128", of a GPU's step: several of one kernel are one name. */
+static void print_launches(text *out, const json_t *step) {
+    size_t i;
+    json_t *name;
+    const char *before = "";
+    json_array_foreach(json_object_get(step, "launches"), i, name) {
+        const char *entry = json_string_value(name);
+        if (entry == NULL || strcmp(entry, before) == 0) continue;
+        text_printf(out, "%s%s", i == 0 ? "  launches " : ", ", entry);
+        before = entry;
+    }
+}
+
+static void print_plan(text *out, const char *title, const json_t *facts) {
+    size_t i;
+    json_t *step;
+    text_printf(out, "%s at ", title);
+    print_symbols(out, json_object_get(facts, "symbols"));
+    text_printf(out, ": %" PRId64 " steps per run, %" PRId64 " at load, %" PRId64 " views; %.1f us estimated, %.4g GFLOP, workspace %.1f kB\n",
+                (int64_t)json_integer_value(json_object_get(facts, "steps_per_run")),
+                (int64_t)json_integer_value(json_object_get(facts, "steps_at_load")), (int64_t)json_integer_value(json_object_get(facts, "views")),
+                json_real_value(json_object_get(facts, "us")), json_real_value(json_object_get(facts, "flops")) / 1e9,
+                (double)json_integer_value(json_object_get(facts, "workspace_bytes")) / 1e3);
+    text_printf(out, "  FLOPs on reference kernels: %.1f %%\n", 100 * json_real_value(json_object_get(facts, "reference_flops_share")));
+    if (member(facts, "split")[0] != '\0') text_printf(out, "  split again, as a kernel that was asked for or registered does not apply it\n%s", member(facts, "split"));
+    text_printf(out, "  %-6s %-16s %-12s %-28s %9s  %s\n", "value", "op", "format", "kernel", "est. us", "module");
+    json_array_foreach(json_object_get(facts, "steps"), i, step) {
+        bool load = json_is_true(json_object_get(step, "at_load"));
+        text_printf(out, "  %%%-5" PRId64 " %-16s %-12s %-28s ", (int64_t)json_integer_value(json_object_get(step, "value")), member(step, "op"),
+                    member(step, "format"), member(step, "kernel"));
+        if (load) text_printf(out, "%9s  %s", "at load", member(step, "module"));
+        else text_printf(out, "%9.1f  %s", json_real_value(json_object_get(step, "us")), member(step, "module"));
+        if (json_object_get(step, "members") != NULL) text_printf(out, "%s(%s)", member(step, "module")[0] != '\0' ? " " : "", member(step, "members"));
+        print_launches(out, step);
+        text_add(out, "\n");
+    }
+    text_add(out, "  why these kernels\n");
+    print_choices(out, json_object_get(facts, "steps"));
+}
+
+/* Caches of one kind and module are told on one line. */
+static void print_caches(text *out, json_t *caches) {
+    size_t i;
+    json_t *row;
+    const char *before = NULL;
+    text_add(out, "caches of the step, for each text\n");
+    json_array_foreach(caches, i, row) {
+        const int64_t window = (int64_t)json_integer_value(json_object_get(row, "window"));
+        if (before != NULL && strcmp(before, member(row, "module")) == 0) text_printf(out, ", %s", member(row, "name"));
+        else text_printf(out, "%s  %s: %s", before ? "\n" : "", member(row, "module")[0] != '\0' ? member(row, "module") : "attention", member(row, "name"));
+        before = member(row, "module");
+        json_t *next = json_array_get(caches, i + 1);
+        if (next != NULL && strcmp(before, member(next, "module")) == 0 && json_integer_value(json_object_get(next, "window")) == window) continue;
+        if (window > 0) text_printf(out, " keep the last %" PRId64 " tokens and those of one run (%s)", window, member(row, "type"));
+        else text_printf(out, " keep every token (%s)", member(row, "type"));
+    }
+    text_add(out, "\n");
+}
+
+void words_print_explain(text *out, const json_t *facts) {
+    text_printf(out, "%s for %s, precision %s\n%s", member(facts, "file"), member(facts, "chip"), member(facts, "precision"),
+                member(facts, "capabilities"));
+    if (!json_is_true(json_object_get(facts, "gpu_code"))) text_printf(out, "gpu code: none (%s)\n", kernel_lacks_images());
+    if (json_object_get(facts, "captured_ops")) print_ops(out, "captured  ", json_object_get(facts, "captured_ops"));
+    if (json_object_get(facts, "fused_ops")) print_ops(out, "fused to  ", json_object_get(facts, "fused_ops"));
+    if (member(facts, "not_fused")[0] != '\0') text_printf(out, "not fused\n%s", member(facts, "not_fused"));
+    if (member(facts, "policy")[0] != '\0') text_printf(out, "precision by layer\n%s", member(facts, "policy"));
+    if (json_object_get(facts, "plan")) print_plan(out, "plan of a whole run", json_object_get(facts, "plan"));
+    if (json_object_get(facts, "prelude_plan"))
+        print_plan(out, "plan of what is computed once for each text, before its first token", json_object_get(facts, "prelude_plan"));
+    if (json_object_get(facts, "step_plan")) print_plan(out, "plan of the cached step", json_object_get(facts, "step_plan"));
+    if (json_array_size(json_object_get(facts, "caches")) > 0) print_caches(out, json_object_get(facts, "caches"));
+    text_printf(out, "generation with a cache: %s\n", member(facts, "cached_generation"));
+}

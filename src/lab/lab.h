@@ -1,0 +1,22 @@
+/* The laboratory: everything that measures, checks and explains models and kernels. It uses the engine; the engine never includes it, and a program that only
+ * runs models needs none of it. The calls of deepwell/model.h from dw_bench on are here, and dw_model_print and dw_probe. */
+#ifndef LAB_LAB_H
+#define LAB_LAB_H
+
+#include "engine/engine.h"
+
+/* random_inputs.c: inputs of the plan's typical sizes, in the arena: normal numbers, true, and integers that every table looked up by them has. */
+dw_status lab_random_inputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *inputs);
+/* Outputs with room for their values at these sizes. */
+dw_status lab_new_outputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *outputs);
+
+/* bench_op.c: is this an op's line ("matmul f32[7,96] ..") rather than a file? and its times. */
+bool lab_is_op_line(const char *line);
+dw_status lab_bench_op(dw_context *context, const char *line, const char *device, int json, dw_sink sink, void *user);
+
+/* profile.c: where the time of one plan goes, by kernel and format: calls, share, rates. */
+struct json_t;
+struct json_t *lab_profile_json(const plan *plan, const double *seconds, int runs, const int64_t *symbols);
+void lab_profile_print(text *out, const struct json_t *rows);
+
+#endif

@@ -1,0 +1,22 @@
+/* The parts of the pass that makes every spelling of attention one op (attention.c). */
+#ifndef PASS_ATTENTION_ATTENTION_H
+#define PASS_ATTENTION_ATTENTION_H
+
+#include "analysis/analysis.h"
+
+/* Operands of the attention op. */
+enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_BIAS, ATTENTION_SINK, ATTENTION_ROW, ATTENTION_POSITION, ATTENTION_OPERANDS };
+
+/* matmul, scale, masks, softmax, matmul becomes attention with its masks and biases as operands (spelled.c). */
+dw_status attention_fuse_spelled(ir_graph *graph, bool *changed);
+/* k and v that repeat each head for a group of queries become the heads themselves (heads.c). */
+dw_status attention_ungroup_heads(value_analysis *analysis, ir_node *node, bool *changed);
+/* Mask and bias operands become attributes as far as their formulas allow; then another node takes the place of node (masks.c). */
+dw_status attention_read_masks(value_analysis *analysis, ir_node *node, bool *changed);
+/* Keeps a sentence about this attention for those who ask why: the note "attention.<module>". */
+dw_status attention_note(ir_graph *graph, const ir_node *node, const char *format, ...) BASE_PRINTF(3, 4);
+
+/* The quantize behind an attention becomes the format of its result: of the pass merge, when formats are chosen (attention.c). */
+dw_status fuse_attention_quantize(ir_graph *graph, ir_node *node, bool *changed);
+
+#endif

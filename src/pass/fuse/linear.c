@@ -1,0 +1,297 @@
+/* Products with weights take in what follows them: bias, format, activation, gate, residual, as steps of their post list.
+ * Only products with constant weights: those of attention and of other activations belong to other passes. A step is taken in when the
+ * product's plain result has no other use.
+ *
+ *     %1 = matmul x, w {bt=true}            %1 = matmul x, w, c, r {bt=true,post="bias,gelu,add"}
+ *     %2 = add %1, c                        output y %1
+ *     %3 = gelu %2                     ->
+ *     %4 = add r, %3
+ *     output y %4 */
+#include "pass/fuse/fuse.h"
+
+#include <string.h>
+
+/* ---- what rows share ---- */
+
+static bool is_linear(const ir_node *node) {
+    return (node->op == OP_matmul || node->op == OP_grouped_matmul) && ir_is_constant(ir_in(node, 1)) && !ir_is_constant(ir_in(node, 0));
+}
+
+ir_node *fuse_linear(const ir_graph *graph, const ir_value *value) {
+    return value->kind == IR_RESULT && is_linear(value->node) && fuse_is_single_use(graph, value) ? value->node : NULL;
+}
+
+static bool read_post(const ir_graph *graph, const ir_node *linear, op_post_list *list) {
+    return op_post_parse(graph->context, ir_attr_text(linear, OP_ATTR_post), list) == DW_OK;
+}
+
+bool fuse_has_plain_post(ir_graph *graph, const ir_node *linear) {
+    op_post_list list;
+    if (!read_post(graph, linear, &list)) return false;
+    for (int i = 0; i < list.count; i++) {
+        if (op_post_operand_of(list.steps[i]) == OP_POST_FULL || op_post_halves(list.steps[i])) return false;
+    }
+    return true;
+}
+
+/* The product over other operands, with one attribute replaced, before root. */
+static dw_status emit_again(ir_graph *graph, const ir_node *linear, ir_node *root, int n_in, ir_value *const *in, op_attr attr, ir_value **result) {
+    op_attr attrs[OP_ATTR_COUNT];
+    int count = 0;
+    for (int i = 0; i < linear->attrs.count; i++) {
+        if (linear->attrs.items[i].id != attr.id) attrs[count++] = linear->attrs.items[i];
+    }
+    attrs[count++] = attr;
+    fuse_cursor(graph, root, linear);
+    return ir_emit(graph, linear->op, n_in, in, count, attrs, result);
+}
+
+static int copy_operands(const ir_node *node, ir_value **in) {
+    for (int i = 0; i < node->n_in; i++) in[i] = ir_in(node, i);
+    return node->n_in;
+}
+
+dw_status fuse_add_post(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, ir_value **result) {
+    ir_value *in[64];
+    op_post_list list;
+    int n_in = copy_operands(linear, in);
+    *result = NULL;
+    if (!read_post(graph, linear, &list) || list.count == OP_MAX_POST || (operand != NULL && n_in == op_get(linear->op)->max_in)) return DW_OK;
+    if (operand != NULL) in[n_in++] = operand;
+    const char *before = ir_attr_text(linear, OP_ATTR_post), *post;
+    TRY(ir_intern(graph, op_post_name(step), &post));
+    if (list.count > 0) post = arena_printf(&graph->arena, "%s,%s", before, op_post_name(step));
+    if (post == NULL) return DW_NO_MEMORY;
+    return emit_again(graph, linear, root, n_in, in, op_set_text(OP_ATTR_post, post), result);
+}
+
+dw_status fuse_take_in(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, bool *changed) {
+    ir_value *made;
+    TRY(fuse_add_post(graph, linear, root, step, operand, &made));
+    return made != NULL ? fuse_replace(graph, ir_out(root), made, changed) : DW_OK;
+}
+
+/* ---- rows ---- */
+
+dw_status fuse_matmul_transpose(ir_graph *graph, ir_node *node, bool *changed) {
+    const ir_node *transpose = node->op == OP_matmul || node->op == OP_grouped_matmul ? ir_def(ir_in(node, 1), OP_transpose) : NULL;
+    const int64_t *order;
+    if (transpose == NULL) return DW_OK;
+    int rank = op_attr_ints(&transpose->attrs, OP_ATTR_order, &order);
+    for (int i = 0; i < rank; i++) {
+        int64_t swapped = i == rank - 1 ? rank - 2 : i == rank - 2 ? rank - 1 : i;
+        if (order[i] != swapped) return DW_OK;
+    }
+    ir_value *in[64], *made;
+    int n_in = copy_operands(node, in);
+    in[1] = ir_in(transpose, 0);
+    TRY(emit_again(graph, node, node, n_in, in, op_set_bool(OP_ATTR_bt, !ir_bool(node, OP_ATTR_bt)), &made));
+    return fuse_replace(graph, ir_out(node), made, changed);
+}
+
+dw_status fuse_matmul_repeated(ir_graph *graph, ir_node *node, bool *changed) {
+    const ir_node *repeat = node->op == OP_matmul ? ir_def(ir_in(node, 1), OP_broadcast) : NULL;
+    if (repeat == NULL || ir_bool(node, OP_ATTR_at)) return DW_OK;
+    ir_value *in[64], *made, *weight = ir_in(repeat, 0);
+    const int rank = ir_out(repeat)->type.rank;
+    while (weight->type.rank > 2) {
+        int64_t one;
+        const ir_node *view = ir_def(weight, OP_reshape);
+        if (!dim_is_constant(weight->type.dims[0], &one) || one != 1 || view == NULL) return DW_OK;
+        weight = ir_in(view, 0);
+    }
+    if (weight->type.rank != 2 || rank < 3) return DW_OK;
+    for (int i = 1; i <= 2; i++) {
+        if (weight->type.dims[2 - i] != ir_out(repeat)->type.dims[rank - i]) return DW_OK;
+    }
+    int n_in = copy_operands(node, in);
+    in[1] = weight;
+    fuse_cursor(graph, node, node);
+    TRY(ir_emit(graph, OP_matmul, n_in, in, node->attrs.count, node->attrs.items, &made));
+    return fuse_replace(graph, ir_out(node), made, changed);
+}
+
+dw_status fuse_linear_bias(ir_graph *graph, ir_node *node, bool *changed) {
+    for (int i = 0; node->op == OP_add && i < 2; i++) {
+        const ir_node *linear = fuse_linear(graph, ir_in(node, i));
+        ir_value *bias;
+        if (linear == NULL || !op_type_equal(&ir_out(linear)->type, &ir_out(node)->type)) continue;
+        fuse_cursor(graph, node, linear);
+        TRY(fuse_column(graph, ir_in(node, 1 - i), ir_out(linear)->type.dims[ir_out(linear)->type.rank - 1], &bias));
+        if (bias != NULL) return fuse_take_in(graph, linear, node, OP_POST_bias, bias, changed);
+    }
+    return DW_OK;
+}
+
+/* A result may be rounded once instead of twice. */
+dw_status fuse_linear_cast(ir_graph *graph, ir_node *node, bool *changed) {
+    const ir_node *linear = node->op == OP_cast ? fuse_linear(graph, ir_in(node, 0)) : NULL;
+    dw_format to = ir_out(node)->type.format;
+    bool is_narrowing = linear != NULL && fuse_is_float(to) && num_info(to)->bits < num_info(ir_out(linear)->type.format)->bits;
+    if (!is_narrowing) return DW_OK;
+    ir_value *in[64], *made;
+    int n_in = copy_operands(linear, in);
+    TRY(emit_again(graph, linear, node, n_in, in, op_set_format(OP_ATTR_to, to), &made));
+    return fuse_replace(graph, ir_out(node), made, changed);
+}
+
+dw_format fuse_blocks(const ir_node *quantize) {
+    if (quantize->op != OP_quantize || ir_in(quantize, 1) != NULL || ir_bool(quantize, OP_ATTR_floor) || ir_bool(quantize, OP_ATTR_search)) return DW_FORMAT_COUNT;
+    const dw_format to = ir_out(quantize)->type.format;
+    const num_format *info = num_info(to);
+    return info->class == NUM_BLOCK && info->rows == 1 && info->cols > 0 && info->second == 0 ? to : DW_FORMAT_COUNT;
+}
+
+
+/* A product with a weight that only a quantize reads takes its format. What is quantised is the result in the format it had, so that no bit changes. */
+dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed) {
+    const dw_format to = fuse_blocks(node);
+    const ir_node *linear = to != DW_FORMAT_COUNT ? fuse_linear(graph, ir_in(node, 0)) : NULL;
+    if (linear == NULL || linear->op != OP_matmul) return DW_OK;
+    dw_format via = ir_out(linear)->type.format;
+    if (!op_is_via(via)) return DW_OK;
+    ir_value *in[64], *made;
+    op_attr attrs[OP_ATTR_COUNT];
+    int n_in = copy_operands(linear, in), count = 0;
+    for (int i = 0; i < linear->attrs.count; i++) {
+        if (linear->attrs.items[i].id != OP_ATTR_to) attrs[count++] = linear->attrs.items[i];
+    }
+    attrs[count++] = op_set_format(OP_ATTR_to, to);
+    if (via != DW_FORMAT_f32) attrs[count++] = op_set_format(OP_ATTR_via, via);
+    fuse_cursor(graph, node, linear);
+    TRY(ir_emit(graph, OP_matmul, n_in, in, count, attrs, &made));
+    return fuse_replace(graph, ir_out(node), made, changed);
+}
+
+/* reshape(a [t,k] times w) [.., n] becomes reshape(a) [.., k] times w. */
+dw_status fuse_linear_batch(ir_graph *graph, ir_node *node, bool *changed) {
+    const ir_node *linear = node->op == OP_reshape ? fuse_linear(graph, ir_in(node, 0)) : NULL;
+    const op_type *to = &ir_out(node)->type;
+    if (linear == NULL || linear->op != OP_matmul || ir_bool(linear, OP_ATTR_at) || ir_out(linear)->type.rank != 2 || ir_in(linear, 0)->type.rank != 2) return DW_OK;
+    if (to->rank < 3 || to->dims[to->rank - 1] != ir_out(linear)->type.dims[1] || !fuse_has_plain_post(graph, linear)) return DW_OK;
+    ir_value *in[64], *made;
+    dim dims[DW_MAX_RANK];
+    int n_in = copy_operands(linear, in);
+    for (int i = 0; i < to->rank - 1; i++) dims[i] = to->dims[i];
+    dims[to->rank - 1] = in[0]->type.dims[1];
+    fuse_cursor(graph, node, linear);
+    TRY(ir_emit_reshape(graph, in[0], to->rank, dims, &in[0]));
+    TRY(ir_emit(graph, OP_matmul, n_in, in, linear->attrs.count, linear->attrs.items, &made));
+    return fuse_replace(graph, ir_out(node), made, changed);
+}
+
+/* Ops of one operand that are post steps of the same name, and the step that halves which begins with each. */
+static const struct { op_id op; op_post step, gated; } activations[] = {
+    {OP_relu, OP_POST_relu, OP_POST_reglu},
+    {OP_silu, OP_POST_silu, OP_POST_swiglu},
+    {OP_gelu, OP_POST_gelu, OP_POST_geglu},
+    {OP_gelu_tanh, OP_POST_gelu_tanh, OP_POST_geglu_tanh},
+    {OP_tanh, OP_POST_tanh, OP_POST_COUNT},
+    {OP_sigmoid, OP_POST_sigmoid, OP_POST_COUNT},
+};
+
+op_post fuse_gated_step(op_post activation) {
+    for (size_t i = 0; i < COUNT_OF(activations); i++) {
+        if (activations[i].step == activation) return activations[i].gated;
+    }
+    return OP_POST_COUNT;
+}
+
+dw_status fuse_linear_activation(ir_graph *graph, ir_node *node, bool *changed) {
+    for (size_t i = 0; i < COUNT_OF(activations); i++) {
+        if (activations[i].op != node->op) continue;
+        const ir_node *linear = fuse_linear(graph, ir_in(node, 0));
+        return linear != NULL ? fuse_take_in(graph, linear, node, activations[i].step, NULL, changed) : DW_OK;
+    }
+    return DW_OK;
+}
+
+/* The half of a product's columns that value is, of which only value's user makes use. */
+static ir_node *half_of(const ir_graph *graph, ir_value *value, bool is_second) {
+    fuse_span span;
+    int64_t size;
+    if (!fuse_is_single_use(graph, value) || !fuse_span_of(value, &span) || span.step != 1 || !fuse_last_axis(span.source, &size) || size % 2 != 0) return NULL;
+    if (span.start != (is_second ? size / 2 : 0) || span.end != span.start + size / 2) return NULL;
+    bool is_product = span.source->kind == IR_RESULT && is_linear(span.source->node) && ir_use_count(graph, span.source) == 2;
+    return is_product ? span.source->node : NULL;
+}
+
+dw_status fuse_linear_gated(ir_graph *graph, ir_node *node, bool *changed) {
+    for (int i = 0; node->op == OP_mul && i < 2; i++) {
+        ir_value *gate = ir_in(node, i);
+        for (size_t j = 0; j < COUNT_OF(activations); j++) {
+            const ir_node *activation = activations[j].gated != OP_POST_COUNT ? fuse_def_single(graph, gate, activations[j].op) : NULL;
+            if (activation == NULL) continue;
+            const ir_node *linear = half_of(graph, ir_in(activation, 0), false);
+            if (linear == NULL || half_of(graph, ir_in(node, 1 - i), true) != linear || !fuse_has_plain_post(graph, linear)) continue;
+            return fuse_take_in(graph, linear, node, activations[j].gated, NULL, changed);
+        }
+    }
+    return DW_OK;
+}
+
+dw_status fuse_linear_add(ir_graph *graph, ir_node *node, bool *changed) {
+    for (int i = 0; node->op == OP_add && i < 2; i++) {
+        const ir_node *linear = fuse_linear(graph, ir_in(node, i));
+        bool fits = linear != NULL && op_type_equal(&ir_out(linear)->type, &ir_out(node)->type) && op_type_equal(&ir_in(node, 1 - i)->type, &ir_out(node)->type);
+        if (fits) return fuse_take_in(graph, linear, node, OP_POST_add, ir_in(node, 1 - i), changed);
+    }
+    return DW_OK;
+}
+
+/* ---- roles ---- */
+
+enum { MAX_STEPS = 12 };
+
+/* What feeds the product, below views and casts: attention, or an activation or gate. */
+static const char *role_of_source(const ir_value *value) {
+    for (int i = 0; i < MAX_STEPS && value->kind == IR_RESULT; i++) {
+        const ir_node *node = value->node;
+        if (node->op == OP_attention) return "attention";
+        for (size_t j = 0; j < COUNT_OF(activations); j++) {
+            if (node->op == activations[j].op) return "mlp";
+        }
+        if (is_linear(node) && *ir_attr_text(node, OP_ATTR_post) != '\0') return node->origin.role;
+        if (node->op == OP_mul) return ir_def(ir_in(node, 0), OP_matmul) != NULL ? role_of_source(ir_in(node, 0)) : NULL;
+        if (node->op != OP_cast && (op_get(node->op)->traits & OP_TRAIT_VIEW) == 0) return NULL;
+        value = ir_in(node, 0);
+    }
+    return NULL;
+}
+
+static const char *role_of_use(const ir_node *node, int steps) {
+    const char *role = NULL;
+    for (const ir_use *use = ir_out(node)->uses; role == NULL && use != NULL && steps > 0; use = use->next) {
+        if (use->node->op == OP_attention) return "attention";
+        bool passes = use->node->op == OP_rotary || use->node->op == OP_cast || (op_get(use->node->op)->traits & (OP_TRAIT_VIEW | OP_TRAIT_ROWWISE)) != 0;
+        if (passes) role = role_of_use(use->node, steps - 1);
+    }
+    return role;
+}
+
+/* Does its own post list tell? */
+static const char *role_of_post(const ir_graph *graph, const ir_node *linear) {
+    op_post_list list;
+    if (!read_post(graph, linear, &list)) return NULL;
+    for (int i = 0; i < list.count; i++) {
+        for (size_t j = 0; j < COUNT_OF(activations); j++) {
+            bool is_known = activations[j].gated != OP_POST_COUNT && (list.steps[i] == activations[j].step || list.steps[i] == activations[j].gated);
+            if (is_known) return "mlp";
+        }
+    }
+    return NULL;
+}
+
+/* Sets no *changed: the graph computes the same, and no other row asks. A "router" with an activation is the gate of an mlp: modules of
+ * both kinds are named mlp.gate. */
+dw_status fuse_role(ir_graph *graph, ir_node *node, bool *changed) {
+    (void)changed;
+    if (!is_linear(node)) return DW_OK;
+    const char *role = role_of_post(graph, node);
+    if (role != NULL && node->origin.role != NULL && strcmp(node->origin.role, "router") == 0) node->origin.role = role;
+    if (node->origin.role != NULL) return DW_OK;
+    if (role == NULL) role = role_of_source(ir_in(node, 0));
+    if (role == NULL) role = role_of_use(node, MAX_STEPS);
+    node->origin.role = role;
+    return DW_OK;
+}

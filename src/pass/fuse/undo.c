@@ -1,0 +1,48 @@
+/* Undoing a rewrite that does not check: whatever it matched, a model that could be opened without it opens. Rewrites nothing itself. */
+#include "pass/fuse/fuse.h"
+
+fuse_attempt fuse_begin(ir_graph *graph, const char *fusion, const ir_node *node) {
+    return (fuse_attempt){.graph = graph, .fusion = fusion, .module = node->origin.module, .first_id = graph->next_id, .params = graph->param_count};
+}
+
+/* Nodes come before who uses them, so the last are the first to go. */
+static dw_status remove_emitted(const fuse_attempt *attempt) {
+    ir_graph *graph = attempt->graph;
+    ir_cursor_end(graph);
+    for (ir_node *node = graph->last, *previous; node != NULL; node = previous) {
+        previous = node->previous;
+        if (ir_out(node)->id >= attempt->first_id && !fuse_is_used(graph, node)) TRY(ir_remove(graph, node));
+    }
+    for (size_t i = graph->param_count; i-- > attempt->params;) {
+        if (ir_use_count(graph, graph->params[i]) == 0) TRY(ir_remove_param(graph, graph->params[i]));
+    }
+    return DW_OK;
+}
+
+/* A copy is checked: ids and orders of the graph belong to the pass that runs. */
+static dw_status check_copy(const ir_graph *graph) {
+    ir_graph *copy;
+    TRY(ir_graph_clone(graph, &copy));
+    ir_renumber(copy);
+    const dw_status status = ir_check(copy);
+    ir_graph_destroy(copy);
+    return status;
+}
+
+static dw_status note(const fuse_attempt *attempt, const char *reason) {
+    ir_graph *graph = attempt->graph;
+    const char *name = arena_printf(&graph->arena, PASS_UNDONE "%s.%s", attempt->fusion, attempt->module != NULL ? attempt->module : "");
+    const char *words = arena_printf(&graph->arena, "fusion %s is undone, as what it makes does not check: %s", attempt->fusion, reason);
+    return name != NULL && words != NULL ? ir_set_note(graph, name, words) : DW_NO_MEMORY;
+}
+
+dw_status fuse_end(const fuse_attempt *attempt, dw_status status) {
+    if (status == DW_OK || status == DW_NO_MEMORY || status == DW_CANCELLED) return status;
+    ir_graph *graph = attempt->graph;
+    const char *reason = arena_text(&graph->arena, dw_context_error(graph->context));
+    if (reason == NULL) return DW_NO_MEMORY;
+    dw_status undone = remove_emitted(attempt);
+    if (undone == DW_OK) undone = check_copy(graph);
+    if (undone == DW_OK) return note(attempt, reason);
+    return undone == DW_NO_MEMORY ? undone : base_fail(graph->context, status, "fusion %s: %s", attempt->fusion, reason);
+}

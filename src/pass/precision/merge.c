@@ -1,0 +1,218 @@
+/* Merging, once precisions are fixed: products of one operand with different weights become one product with the weights one below the
+ * other, and gate and up become one product with a gated step. What a cast makes of a norm or a product alone becomes its format, and what
+ * a quantize makes of a norm, a product or attention alone.
+ *
+ *     %1 = quantize x {to=mxfp8}                       %1 = quantize x {to=mxfp8}
+ *     %2 = quantize wq {to=mxfp8}                      %2 = concat wq, wk {axis=0}
+ *     %3 = quantize wk {to=mxfp8}                      %3 = quantize %2 {to=mxfp8}
+ *     %4 = matmul %1, %2 {to=f32,bt=true}       ->     %4 = matmul %1, %3 {to=f32,bt=true}
+ *     %5 = matmul %1, %3 {to=f32,bt=true}              %5 = slice %4 {axis=2,start=0,end=256,step=1}
+ *                                                      %6 = slice %4 {axis=2,start=256,end=384,step=1}
+ *
+ * No number changes: weights are put together before they are quantised, and only where the formats of their rows do not depend on each
+ * other. So NVFP4 weights, whose second level is one scale over the whole tensor, stay apart, and FP8 blocks of 128 rows are merged only
+ * at multiples of 128. Weights that something else uses stay apart too: they would be in memory twice. */
+#include "pass/attention/attention.h"
+#include "pass/fuse/fuse.h"
+
+#include <string.h>
+
+enum { MAX_MERGED = 8 };
+
+/* ---- which products go together ---- */
+
+/* What is put together: the weight, or what it is quantised from. */
+static ir_value *source_of(const ir_node *product) {
+    const ir_node *quantize = ir_def(ir_in(product, 1), OP_quantize);
+    return quantize != NULL ? ir_in(quantize, 0) : ir_in(product, 1);
+}
+
+static int64_t columns_of(const ir_node *product) {
+    int64_t columns = 0;
+    dim_is_constant(ir_in(product, 1)->type.dims[ir_bool(product, OP_ATTR_bt) ? 0 : 1], &columns);
+    return columns;
+}
+
+/* Does a weight of columns output columns keep its codes when others are put before and behind it? */
+static bool keeps_codes(dw_format format, int64_t columns) {
+    const num_format *info = num_info(format);
+    if (info->class != NUM_BLOCK) return true;
+    if (info->rows == 0 || info->second == 1) return false;
+    return columns % info->rows == 0;
+}
+
+/* A product with a weight of two axes that nothing else uses, its post list made of constant columns and steps without operands. */
+static bool is_candidate(ir_graph *graph, const ir_node *node) {
+    if (node->op != OP_matmul || !ir_is_constant(ir_in(node, 1)) || ir_is_constant(ir_in(node, 0)) || ir_in(node, 1)->type.rank != 2) return false;
+    const ir_node *quantize = ir_def(ir_in(node, 1), OP_quantize);
+    if (quantize != NULL && quantize->n_in > 1) return false;
+    for (int i = 2; i < node->n_in; i++) {
+        if (!ir_is_constant(ir_in(node, i)) || ir_in(node, i)->type.rank != 1) return false;
+    }
+    return fuse_is_single_use(graph, ir_in(node, 1)) && columns_of(node) > 0 && keeps_codes(ir_in(node, 1)->type.format, columns_of(node)) &&
+           fuse_has_plain_post(graph, node);
+}
+
+static bool has_same_formats(const ir_node *a, const ir_node *b) {
+    if (ir_in(a, 0) != ir_in(b, 0) || a->n_in != b->n_in || ir_out(a)->type.format != ir_out(b)->type.format) return false;
+    if (ir_bool(a, OP_ATTR_at) != ir_bool(b, OP_ATTR_at) || ir_bool(a, OP_ATTR_bt) != ir_bool(b, OP_ATTR_bt)) return false;
+    const ir_node *qa = ir_def(ir_in(a, 1), OP_quantize), *qb = ir_def(ir_in(b, 1), OP_quantize);
+    if ((qa != NULL) != (qb != NULL) || (qa != NULL && !op_attrs_equal(&qa->attrs, &qb->attrs))) return false;
+    if (ir_in(a, 1)->type.format != ir_in(b, 1)->type.format || source_of(a)->type.format != source_of(b)->type.format) return false;
+    for (int i = 2; i < a->n_in; i++) {
+        if (ir_in(a, i)->type.format != ir_in(b, i)->type.format) return false;
+    }
+    return true;
+}
+
+/* The length of a module path up to its last name. */
+static size_t parent_length(const ir_node *node) {
+    const char *dot = node->origin.module != NULL ? strrchr(node->origin.module, '.') : NULL;
+    return dot != NULL ? (size_t)(dot - node->origin.module) + 1 : 0;
+}
+
+static bool has_same_parent(const ir_node *a, const ir_node *b) {
+    if (a->origin.module == NULL || b->origin.module == NULL) return a->origin.module == b->origin.module;
+    return parent_length(a) == parent_length(b) && strncmp(a->origin.module, b->origin.module, parent_length(a)) == 0;
+}
+
+/* ---- the merged product ---- */
+
+static dw_status emit_concat(ir_graph *graph, int count, ir_value *const *parts, int axis, ir_value **whole) {
+    op_attr attr = op_set_int(OP_ATTR_axis, axis);
+    return ir_emit(graph, OP_concat, count, parts, 1, &attr, whole);
+}
+
+static dw_status emit_weight(ir_graph *graph, int count, ir_node *const *products, ir_value **weight) {
+    ir_value *parts[MAX_MERGED];
+    const ir_node *quantize = ir_def(ir_in(products[0], 1), OP_quantize);
+    for (int i = 0; i < count; i++) parts[i] = source_of(products[i]);
+    TRY(emit_concat(graph, count, parts, ir_bool(products[0], OP_ATTR_bt) ? 0 : 1, weight));
+    ir_value *whole = *weight;
+    return quantize != NULL ? ir_emit(graph, OP_quantize, 1, &whole, quantize->attrs.count, quantize->attrs.items, weight) : DW_OK;
+}
+
+/* "model.layers.0.self_attn.q_proj+k_proj+v_proj" */
+static dw_status merged_module(ir_graph *graph, int count, ir_node *const *products, const char **module) {
+    *module = products[0]->origin.module;
+    for (int i = 1; i < count && *module != NULL; i++) {
+        const char *joined = arena_printf(&graph->arena, "%s+%s", *module, products[i]->origin.module + parent_length(products[i]));
+        if (joined == NULL) return DW_NO_MEMORY;
+        *module = joined;
+    }
+    return DW_OK;
+}
+
+/* The product of the common operand with all weights, before root, with that post list. */
+static dw_status emit_merged(ir_graph *graph, ir_node *root, int count, ir_node *const *products, const char *post, ir_value **result) {
+    const ir_node *first = products[0];
+    ir_value *in[64], *parts[MAX_MERGED];
+    op_attr attrs[OP_ATTR_COUNT];
+    int attr_count = 0;
+    fuse_cursor(graph, root, first);
+    TRY(merged_module(graph, count, products, &graph->origin.module));
+    in[0] = ir_in(first, 0);
+    TRY(emit_weight(graph, count, products, &in[1]));
+    for (int i = 2; i < first->n_in; i++) {
+        for (int j = 0; j < count; j++) parts[j] = ir_in(products[j], i);
+        TRY(emit_concat(graph, count, parts, 0, &in[i]));
+    }
+    for (int i = 0; i < first->attrs.count; i++) {
+        if (first->attrs.items[i].id != OP_ATTR_post) attrs[attr_count++] = first->attrs.items[i];
+    }
+    if (*post != '\0') attrs[attr_count++] = op_set_text(OP_ATTR_post, post);
+    return ir_emit(graph, OP_matmul, first->n_in, in, attr_count, attrs, result);
+}
+
+/* ---- gate and up ---- */
+
+/* The activation at the end of the gate's post list, the steps before it being the up's. */
+static bool read_gate(ir_graph *graph, const ir_node *gate, const ir_node *up, op_post *step) {
+    op_post_list list, rest;
+    if (op_post_parse(graph->context, ir_attr_text(gate, OP_ATTR_post), &list) != DW_OK) return false;
+    if (op_post_parse(graph->context, ir_attr_text(up, OP_ATTR_post), &rest) != DW_OK) return false;
+    if (list.count != rest.count + 1 || memcmp(list.steps, rest.steps, sizeof *list.steps * (size_t)rest.count) != 0) return false;
+    *step = fuse_gated_step(list.steps[rest.count]);
+    return *step != OP_POST_COUNT;
+}
+
+static dw_status merge_gated(ir_graph *graph, ir_node *node, bool *changed) {
+    for (int i = 0; node->op == OP_mul && i < 2; i++) {
+        ir_node *pair[] = {fuse_linear(graph, ir_in(node, i)), fuse_linear(graph, ir_in(node, 1 - i))};
+        op_post step;
+        ir_value *made;
+        if (pair[0] == NULL || pair[1] == NULL || !is_candidate(graph, pair[0]) || !is_candidate(graph, pair[1])) continue;
+        if (!has_same_formats(pair[0], pair[1]) || columns_of(pair[0]) != columns_of(pair[1]) || !read_gate(graph, pair[0], pair[1], &step)) continue;
+        const char *before = ir_attr_text(pair[1], OP_ATTR_post);
+        const char *post = arena_printf(&graph->arena, "%s%s%s", before, *before != '\0' ? "," : "", op_post_name(step));
+        if (post == NULL) return DW_NO_MEMORY;
+        TRY(emit_merged(graph, node, 2, pair, post, &made));
+        return fuse_replace(graph, ir_out(node), made, changed);
+    }
+    return DW_OK;
+}
+
+/* What could not be merged: the up takes the gate as a factor. */
+static dw_status merge_factor(ir_graph *graph, ir_node *node, bool *changed) {
+    for (int i = 1; node->op == OP_mul && i >= 0; i--) {
+        const ir_node *linear = fuse_linear(graph, ir_in(node, i));
+        bool fits = linear != NULL && op_type_equal(&ir_out(linear)->type, &ir_out(node)->type) && op_type_equal(&ir_in(node, 1 - i)->type, &ir_out(node)->type);
+        if (fits) return fuse_take_in(graph, linear, node, OP_POST_mul, ir_in(node, 1 - i), changed);
+    }
+    return DW_OK;
+}
+
+/* ---- products side by side ---- */
+
+/* node, and those of its kind with the same operand, in the order of the graph; their number. */
+static int collect(ir_graph *graph, ir_node *node, ir_node **products) {
+    int count = 0;
+    for (const ir_use *use = ir_in(node, 0)->uses; use != NULL; use = use->next) {
+        ir_node *other = use->node;
+        bool fits = use->index == 0 && is_candidate(graph, other) && has_same_formats(node, other) && has_same_parent(node, other) &&
+                    strcmp(ir_attr_text(node, OP_ATTR_post), ir_attr_text(other, OP_ATTR_post)) == 0;
+        if (!fits) continue;
+        if (count == MAX_MERGED) return 0;
+        int at = count++;
+        for (; at > 0 && products[at - 1]->order > other->order; at--) products[at] = products[at - 1];
+        products[at] = other;
+    }
+    return count;
+}
+
+static dw_status merge_siblings(ir_graph *graph, ir_node *node, bool *changed) {
+    ir_node *products[MAX_MERGED];
+    ir_value *made, *parts[MAX_MERGED];
+    if (node->op != OP_matmul || !is_candidate(graph, node)) return DW_OK;
+    int count = collect(graph, node, products);
+    if (count < 2) return DW_OK;
+    TRY(emit_merged(graph, products[0], count, products, ir_attr_text(node, OP_ATTR_post), &made));
+    int64_t start = 0;
+    for (int i = 0; i < count; i++) {
+        dim from, to;
+        TRY_DIM(graph->context, from, dim_constant(graph->dims, start));
+        start += columns_of(products[i]);
+        TRY_DIM(graph->context, to, dim_constant(graph->dims, start));
+        graph->origin = products[i]->origin;
+        TRY(ir_emit_slice(graph, made, made->type.rank - 1, from, to, 1, &parts[i]));
+    }
+    for (int i = 0; i < count; i++) TRY(fuse_replace(graph, ir_out(products[i]), parts[i], changed));
+    return DW_OK;
+}
+
+/* ---- the pass ---- */
+
+/* Gates before siblings, which would take them apart; factors when no gate is left to merge; quantisers when products are what they stay. */
+static const struct { const char *name; fuse_function run; } rows[] = {
+    {"norm_cast", fuse_norm_cast},         {"linear_cast", fuse_linear_cast},   {"merge_gated", merge_gated},
+    {"merge_siblings", merge_siblings},    {"merge_factor", merge_factor},      {"norm_quantize", fuse_norm_quantize},
+};
+
+dw_status pass_merge(ir_graph *graph, const pass_options *options, bool *changed) {
+    *changed = false;
+    ir_renumber(graph);
+    for (size_t i = 0; i < COUNT_OF(rows); i++) TRY(fuse_each(graph, rows[i].name, rows[i].run, changed));
+    if (!options->plain_products) TRY(fuse_each(graph, "linear_quantize", fuse_linear_quantize, changed));
+    if (!options->plain_attention) TRY(fuse_each(graph, "attention_quantize", fuse_attention_quantize, changed));
+    return *changed ? ir_sort(graph) : DW_OK;
+}

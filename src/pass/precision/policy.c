@@ -1,0 +1,241 @@
+/* Precision policies: rules from a flag and a file, their patterns, and the choice for a layer. Changes no graph (precision.c does).
+ *
+ *     # policy.txt
+ *     lm_head          = bf16
+ *     *.mlp.down_proj  = mxfp8
+ *     role:attention   = nvfp4-weights
+ *     *                = nvfp4 */
+#include "pass/pass.h"
+
+#include <string.h>
+
+static const pass_precision_row rows[] = {
+#define PRECISION(name, weight, activation, head, meaning) {name, DW_FORMAT_##weight, DW_FORMAT_##activation, head, meaning},
+#include "pass/precision/precision.def"
+#undef PRECISION
+#define PRECISION(name, weight, activation, head, meaning) {name "-weights", DW_FORMAT_##weight, DW_FORMAT_bf16, head, meaning "; weights only, activations in bf16"},
+#include "pass/precision/precision.def"
+#undef PRECISION
+};
+
+/* fp32 and bf16 have no weight-only form; mxfp4-mxfp8's would be mxfp4's. */
+static bool is_offered(const pass_precision_row *row) {
+    const char *dash = strstr(row->name, "-weights");
+    if (dash == NULL) return true;
+    return dw_format_is_block(row->weight) && strcmp(row->name, "mxfp4-mxfp8-weights") != 0;
+}
+
+const pass_precision_row *pass_precision_get(int index) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        if (is_offered(&rows[i]) && index-- == 0) return &rows[i];
+    }
+    return NULL;
+}
+
+const pass_precision_row *pass_precision_find(const char *name) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++) {
+        if (is_offered(&rows[i]) && strcmp(rows[i].name, name) == 0) return &rows[i];
+    }
+    return NULL;
+}
+
+typedef struct rule {
+    const char *pattern, *words;    /* words: "pattern = precision (source:line)" */
+    const pass_precision_row *precision;
+    bool is_default, has_matched;
+} rule;
+
+struct pass_policy {
+    dw_context *context;
+    arena arena;
+    rule *rules;
+    size_t count, capacity;
+    const char *words;
+    bool has_warned;
+};
+
+/* ---- reading ---- */
+
+static dw_status fail_precision(dw_context *context, const char *place, const char *name) {
+    text known;
+    const pass_precision_row *row;
+    text_init(&known, context);
+    for (int i = 0; (row = pass_precision_get(i)) != NULL; i++) text_printf(&known, "%s%s", i > 0 ? ", " : "", row->name);
+    dw_status status = base_fail(context, DW_NOT_FOUND, "%s: there is no precision '%s'; there are %s", place, name, text_string(&known));
+    text_free(&known);
+    return status;
+}
+
+static dw_status add_rule(pass_policy *policy, const char *pattern, const char *precision, const char *place, bool is_default) {
+    const pass_precision_row *row = pass_precision_find(precision);
+    if (row == NULL) return fail_precision(policy->context, place, precision);
+    rule *rules = arena_grow(&policy->arena, policy->rules, policy->count, &policy->capacity, sizeof *rules);
+    if (rules == NULL) return DW_NO_MEMORY;
+    policy->rules = rules;
+    const char *kept = arena_text(&policy->arena, pattern);
+    const char *words = arena_printf(&policy->arena, "%s = %s (%s)", pattern, precision, place);
+    if (kept == NULL || words == NULL) return DW_NO_MEMORY;
+    rules[policy->count++] = (rule){.pattern = kept, .words = words, .precision = row, .is_default = is_default};
+    return DW_OK;
+}
+
+static bool is_blank(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+static void trim(const char **begin, const char **end) {
+    while (*begin < *end && is_blank(**begin)) ++*begin;
+    while (*begin < *end && is_blank((*end)[-1])) --*end;
+}
+
+/* "pattern = precision" in [begin, end) */
+static dw_status add_line(pass_policy *policy, const char *begin, const char *end, const char *place) {
+    const char *equals = memchr(begin, '=', (size_t)(end - begin)), *pattern_end = equals, *right = equals != NULL ? equals + 1 : end;
+    if (equals != NULL) {
+        trim(&begin, &pattern_end);
+        trim(&right, &end);
+    }
+    bool is_rule = equals != NULL && pattern_end > begin && end > right;
+    for (const char *at = begin; is_rule && at < pattern_end; at++) is_rule = !is_blank(*at);
+    if (!is_rule) return base_fail(policy->context, DW_SYNTAX, "%s: a rule is 'pattern = precision', found '%.*s'", place, (int)(end - begin), begin);
+    const char *pattern = arena_text_n(&policy->arena, begin, (size_t)(pattern_end - begin));
+    const char *precision = arena_text_n(&policy->arena, right, (size_t)(end - right));
+    if (pattern == NULL || precision == NULL) return DW_NO_MEMORY;
+    return add_rule(policy, pattern, precision, place, false);
+}
+
+static dw_status read_lines(pass_policy *policy, const char *source, const char *rules) {
+    int line = 1;
+    for (const char *at = rules; *at != '\0'; line++) {
+        size_t length = strcspn(at, "\n");
+        const char *begin = at, *end = at + strcspn(at, "#\n");
+        at += length + (at[length] == '\n');
+        trim(&begin, &end);
+        if (begin == end) continue;
+        const char *place = arena_printf(&policy->arena, "%s:%d", source, line);
+        if (place == NULL) return DW_NO_MEMORY;
+        TRY(add_line(policy, begin, end, place));
+    }
+    return DW_OK;
+}
+
+/* What stays high unless a rule above names it, then the default itself. */
+static dw_status add_defaults(pass_policy *policy, const char *name) {
+    const pass_precision_row *row = pass_precision_find(name);
+    if (row == NULL) return fail_precision(policy->context, "precision", name);
+    if (row->weight != DW_FORMAT_f32) {
+        TRY(add_rule(policy, "role:router", "fp32", "default: few bits move tokens to other experts", true));
+        TRY(add_rule(policy, "role:convolution", "fp32", "default: convolutions stay as exported, in whatever form they are computed", true));
+    }
+    if (strcmp(row->head, row->name) != 0 && strncmp(row->name, row->head, strlen(row->head)) != 0)
+        TRY(add_rule(policy, "role:lm_head", row->head, "default: four bits cost most in the logits", true));
+    return add_rule(policy, "*", name, "default", true);
+}
+
+/* "lm_head=bf16,mxfp8" */
+static dw_status read_flag(pass_policy *policy, const char *flag) {
+    const char *name = NULL;
+    for (const char *at = flag; *at != '\0';) {
+        size_t length = strcspn(at, ",");
+        const char *begin = at, *end = at + length;
+        at += length + (at[length] == ',');
+        trim(&begin, &end);
+        if (memchr(begin, '=', (size_t)(end - begin)) != NULL) {
+            TRY(add_line(policy, begin, end, "precision"));
+            continue;
+        }
+        if (name != NULL) return base_fail(policy->context, DW_SYNTAX, "precision: '%s' names two precisions for what no rule matches", flag);
+        name = arena_text_n(&policy->arena, begin, (size_t)(end - begin));
+        if (name == NULL) return DW_NO_MEMORY;
+    }
+    return add_defaults(policy, name != NULL ? name : "fp32");
+}
+
+/* The rules that were asked for, and the default, one after the other. */
+static dw_status make_words(pass_policy *policy) {
+    text words;
+    text_init(&words, policy->context);
+    for (size_t i = 0; i < policy->count; i++) {
+        const rule *rule = &policy->rules[i];
+        if (!rule->is_default) text_printf(&words, "%s = %s, ", rule->pattern, rule->precision->name);
+        else if (i + 1 == policy->count) text_add(&words, rule->precision->name);
+    }
+    dw_status status = text_status(&words);
+    if (status == DW_OK) {
+        policy->words = arena_text(&policy->arena, text_string(&words));
+        if (policy->words == NULL) status = DW_NO_MEMORY;
+    }
+    text_free(&words);
+    return status;
+}
+
+dw_status pass_policy_create(dw_context *context, const char *defaults, const char *source, const char *rules, pass_policy **policy) {
+    void *memory;
+    *policy = NULL;
+    TRY(base_alloc(context, sizeof **policy, _Alignof(struct pass_policy), &memory));
+    struct pass_policy *made = memory;
+    *made = (struct pass_policy){.context = context};
+    arena_init(&made->arena, context);
+    dw_status status = rules != NULL ? read_lines(made, source != NULL ? source : "policy", rules) : DW_OK;
+    if (status == DW_OK) status = read_flag(made, defaults != NULL ? defaults : "fp32");
+    if (status == DW_OK) status = make_words(made);
+    if (status != DW_OK) {
+        pass_policy_destroy(made);
+        return status;
+    }
+    *policy = made;
+    return DW_OK;
+}
+
+void pass_policy_destroy(pass_policy *policy) {
+    if (policy == NULL) return;
+    arena_free(&policy->arena);
+    base_release(policy->context, policy, sizeof *policy, _Alignof(struct pass_policy));
+}
+
+/* ---- choosing ---- */
+
+/* Does the whole of name match? Goes back to the last '*' only: linear in practice, never exponential. */
+static bool is_match(const char *pattern, const char *name) {
+    const char *star = NULL, *resume = NULL;
+    while (*name != '\0') {
+        if (*pattern == '*') {
+            star = ++pattern;
+            resume = name;
+        } else if (*pattern == '?' || *pattern == *name) {
+            pattern++;
+            name++;
+        } else if (star != NULL) {
+            pattern = star;
+            name = ++resume;
+        } else {
+            return false;
+        }
+    }
+    while (*pattern == '*') pattern++;
+    return *pattern == '\0';
+}
+
+const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char **rule) {
+    const size_t prefix = strlen("role:");
+    struct rule *chosen = NULL;
+    for (size_t i = 0; i < policy->count; i++) {
+        struct rule *at = &policy->rules[i];
+        bool is_role = strncmp(at->pattern, "role:", prefix) == 0;
+        bool matches = is_role ? role != NULL && is_match(at->pattern + prefix, role) : is_match(at->pattern, layer);
+        if (!matches) continue;
+        at->has_matched = true;
+        if (chosen == NULL) chosen = at;
+    }
+    *rule = chosen->words;           /* the last rule matches every layer */
+    return chosen->precision;
+}
+
+void pass_policy_warn(pass_policy *policy) {
+    for (size_t i = 0; i < policy->count && !policy->has_warned; i++) {
+        const rule *rule = &policy->rules[i];
+        if (rule->is_default || rule->has_matched) continue;
+        base_log(policy->context, DW_LOG_WARNING, "the pattern of '%s' matches no layer of the model", rule->words);
+    }
+    policy->has_warned = true;
+}
+
+const char *pass_policy_words(const pass_policy *policy) { return policy->words; }

@@ -1,0 +1,227 @@
+/* Precision made explicit: each product with a weight gets operands in the formats that the policy chooses for it, its result stays in the
+ * format it had. What is no product with a weight keeps its format: embeddings, norms, softmax, the scores and sums of attention. A constant that no
+ * parameter or buffer of the model went into is no weight: such are the matrices by which capture writes Fourier transforms and interpolation.
+ *
+ *     %1 = matmul x, w {bt=true}             %1 = quantize x {to=nvfp4_row,search=true}
+ *     output y %1                      ->    %2 = quantize w {to=nvfp4,search=true}
+ *                                            %3 = matmul %1, %2 {to=f32,bt=true}
+ *                                            output y %3
+ *
+ * Blocks run along k, so a weight stored [k,n] is transposed first; both are computed once, at load. In four bits scales are searched for the least
+ * error, those of activations too, which lose more than weights do by the plain rule. Equal quantisations of one activation become one by cse. The graph's note "precision" says the policy, and that this pass is done. */
+#include "pass/fuse/fuse.h"
+
+#include <string.h>
+
+#define NOTE "precision"
+#define PROBE "check."
+
+typedef struct lowering {
+    ir_graph *graph;
+    const pass_options *options;
+    arena scratch;
+    map layers;                     /* names given so far */
+    int ordinal;
+} lowering;
+
+/* ---- names of layers ---- */
+
+/* The parameter at the bottom of a weight. */
+static const char *weight_name(const ir_value *value) {
+    while (value->kind == IR_RESULT && value->node->n_in > 0 && ir_in(value->node, 0) != NULL) value = ir_in(value->node, 0);
+    return value->kind == IR_PARAM ? value->name : NULL;
+}
+
+/* The module path, else the weight's name without ".weight", else a number; told apart by "#2" behind it. */
+static dw_status name_layer(lowering *lowering, const ir_node *node, const char **name) {
+    const char *base = node->origin.module;
+    lowering->ordinal++;
+    if (base == NULL || *base == '\0') {
+        base = weight_name(ir_in(node, 1));
+        const char *suffix = base != NULL ? strstr(base, ".weight") : NULL;
+        if (suffix != NULL && suffix[strlen(".weight")] == '\0') base = arena_text_n(&lowering->scratch, base, (size_t)(suffix - base));
+        else if (base == NULL) base = arena_printf(&lowering->scratch, "%s.%d", op_get(node->op)->name, lowering->ordinal);
+    }
+    *name = base;
+    for (int i = 2; *name != NULL && map_find(&lowering->layers, *name) != NULL; i++) *name = arena_printf(&lowering->scratch, "%s#%d", base, i);
+    return *name != NULL ? map_set(&lowering->layers, *name, lowering) : DW_NO_MEMORY;
+}
+
+/* ---- operands ---- */
+
+static dw_status swap_last_axes(ir_graph *graph, ir_value *value, ir_value **swapped) {
+    int64_t order[DW_MAX_RANK];
+    int rank = value->type.rank;
+    for (int i = 0; i < rank; i++) order[i] = i;
+    order[rank - 1] = rank - 2;
+    order[rank - 2] = rank - 1;
+    return ir_emit_transpose(graph, value, order, swapped);
+}
+
+/* Doubles become f32: no sum of narrow products has more. */
+static dw_format at_most_f32(dw_format format) { return format == DW_FORMAT_f64 ? DW_FORMAT_f32 : format; }
+
+static dw_status emit_at_most_f32(ir_graph *graph, ir_value **value) {
+    return *value != NULL ? ir_emit_cast(graph, *value, at_most_f32((*value)->type.format), value) : DW_OK;
+}
+
+/* value in that format: a cast or a quantisation of it before it was widened. */
+static dw_status emit_as(ir_graph *graph, ir_value *value, dw_format to, ir_value **made) {
+    op_attr attrs[2] = {op_set_format(OP_ATTR_to, to), op_set_bool(OP_ATTR_search, true)};
+    value = fuse_skip_widening(value);
+    TRY(emit_at_most_f32(graph, &value));
+    if (!dw_format_is_block(to)) return ir_emit_cast(graph, value, to, made);
+    return ir_emit(graph, OP_quantize, 1, &value, num_can_search(to) ? 2 : 1, attrs, made);
+}
+
+/* ---- the product ---- */
+
+static bool is_weighted(const ir_node *node) {
+    return (node->op == OP_matmul || node->op == OP_grouped_matmul) && ir_is_constant(ir_in(node, 1)) && !ir_is_constant(ir_in(node, 0)) &&
+           fuse_is_float(ir_in(node, 0)->type.format) && fuse_is_float(ir_in(node, 1)->type.format);
+}
+
+/* Marks every value that a parameter, buffer or input of the model went into. */
+static void mark_of_model(const ir_graph *graph) {
+    for (size_t i = 0; i < graph->input_count; i++) graph->inputs[i]->mark = graph->inputs[i];
+    for (size_t i = 0; i < graph->state_count; i++) graph->states[i]->mark = graph->states[i];
+    for (size_t i = 0; i < graph->param_count; i++) graph->params[i]->mark = ir_model_tensor(graph->params[i]) != NULL ? graph->params[i] : NULL;
+    for (ir_node *node = graph->first; node != NULL; node = node->next) {
+        void *mark = NULL;
+        for (int i = 0; mark == NULL && i < node->n_in; i++) mark = ir_in(node, i) != NULL ? ir_in(node, i)->mark : NULL;
+        for (int i = 0; i < node->n_out; i++) node->out[i]->mark = mark;
+    }
+}
+
+/* Attributes with the operands' orders and the result's format as given. */
+static int copy_attrs(const ir_node *node, bool at, bool bt, op_attr *attrs) {
+    int count = 0;
+    for (int i = 0; i < node->attrs.count; i++) {
+        op_attr_id id = node->attrs.items[i].id;
+        if (id != OP_ATTR_to && id != OP_ATTR_at && id != OP_ATTR_bt) attrs[count++] = node->attrs.items[i];
+    }
+    attrs[count++] = op_set_format(OP_ATTR_to, at_most_f32(ir_out(node)->type.format));
+    if (at) attrs[count++] = op_set_bool(OP_ATTR_at, true);
+    if (bt) attrs[count++] = op_set_bool(OP_ATTR_bt, true);
+    return count;
+}
+
+/* The product in that precision, before node. */
+static dw_status emit_product(ir_graph *graph, ir_node *node, const pass_precision_row *precision, ir_value **result) {
+    ir_value *in[64];
+    op_attr attrs[OP_ATTR_COUNT];
+    bool at = ir_bool(node, OP_ATTR_at), bt = ir_bool(node, OP_ATTR_bt);
+    ir_cursor_before(graph, node);
+    for (int i = 0; i < node->n_in; i++) in[i] = ir_in(node, i);
+    if (at && dw_format_is_block(precision->activation)) {
+        TRY(swap_last_axes(graph, in[0], &in[0]));
+        at = false;
+    }
+    if (!bt && dw_format_is_block(precision->weight)) {
+        in[1] = fuse_skip_widening(in[1]);
+        TRY(swap_last_axes(graph, in[1], &in[1]));
+        bt = true;
+    }
+    TRY(emit_as(graph, in[0], precision->activation, &in[0]));
+    TRY(emit_as(graph, in[1], precision->weight, &in[1]));
+    for (int i = 2; i < node->n_in; i++) TRY(emit_at_most_f32(graph, &in[i]));
+    int count = copy_attrs(node, at, bt, attrs);
+    TRY(ir_emit(graph, node->op, node->n_in, in, count, attrs, result));
+    return ir_emit_cast(graph, *result, ir_out(node)->type.format, result);
+}
+
+/* ---- probes ---- */
+
+/* A residual added at the end would hide the layer's own error: it becomes a node of its own. */
+static dw_status split_residual(ir_graph *graph, ir_node **node) {
+    op_post_list list;
+    const char *post = ir_attr_text(*node, OP_ATTR_post), *comma = strrchr(post, ',');
+    TRY(op_post_parse(graph->context, post, &list));
+    if (list.count == 0 || list.steps[list.count - 1] != OP_POST_add) return DW_OK;
+    ir_value *in[64], *made, *sum;
+    op_attr attrs[OP_ATTR_COUNT];
+    int count = 0;
+    for (int i = 0; i < (*node)->n_in; i++) in[i] = ir_in(*node, i);
+    for (int i = 0; i < (*node)->attrs.count; i++) {
+        if ((*node)->attrs.items[i].id != OP_ATTR_post) attrs[count++] = (*node)->attrs.items[i];
+    }
+    if (comma != NULL) {
+        const char *rest = arena_text_n(&graph->arena, post, (size_t)(comma - post));
+        if (rest == NULL) return DW_NO_MEMORY;
+        attrs[count++] = op_set_text(OP_ATTR_post, rest);
+    }
+    int last = (*node)->n_in - 1;
+    bool changed = false;
+    ir_cursor_before(graph, *node);
+    TRY(ir_emit(graph, (*node)->op, last, in, count, attrs, &made));
+    TRY(ir_emit_cast(graph, in[last], made->type.format, &in[last]));
+    TRY(ir_emit_2(graph, OP_add, made, in[last], &sum));
+    TRY(fuse_replace(graph, ir_out(*node), sum, &changed));
+    *node = made->node;
+    return split_residual(graph, node);
+}
+
+static dw_status add_probe(ir_graph *graph, const char *layer, ir_value *value) {
+    text name;
+    const char *kept;
+    text_init(&name, graph->context);
+    text_printf(&name, PROBE "%s", layer);
+    dw_status status = text_status(&name);
+    if (status == DW_OK) status = ir_intern(graph, text_string(&name), &kept);
+    if (status == DW_OK) status = ir_add_output(graph, kept, value);
+    text_free(&name);
+    return status;
+}
+
+/* ---- layers ---- */
+
+static void report(const lowering *lowering, const char *layer, const char *role, const char *precision, const char *rule) {
+    if (lowering->options->report == NULL) return;
+    text_printf(lowering->options->report, "  %-44s %-14s %-10s %s\n", layer, precision, role != NULL ? role : "-", rule);
+}
+
+static dw_status lower_layer(lowering *lowering, ir_node *node) {
+    ir_graph *graph = lowering->graph;
+    const char *layer, *rule, *role = node->origin.role;
+    pass_probe probe = lowering->options->probe;
+    bool changed = false;
+    TRY(name_layer(lowering, node, &layer));
+    if (ir_in(node, 1)->mark == NULL) {
+        report(lowering, layer, role, "fp32", "no weight: the matrix is made of no parameter or buffer of the model");
+        return DW_OK;
+    }
+    const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, &rule);
+    report(lowering, layer, role, precision->name, rule);
+    if (probe != PASS_PROBE_NONE) TRY(split_residual(graph, &node));
+    ir_value *result = ir_out(node);
+    if (precision->weight != DW_FORMAT_f32) {
+        ir_value *made;
+        TRY(emit_product(graph, node, precision, &made));
+        if (probe != PASS_PROBE_ISOLATED) TRY(fuse_replace(graph, result, made, &changed));
+        result = made;
+    }
+    return probe != PASS_PROBE_NONE ? add_probe(graph, layer, result) : DW_OK;
+}
+
+static dw_status lower_layers(lowering *lowering) {
+    ir_graph *graph = lowering->graph;
+    mark_of_model(graph);
+    for (ir_node *node = graph->first, *next; node != NULL; node = next) {
+        next = node->next;
+        if (is_weighted(node)) TRY(lower_layer(lowering, node));
+    }
+    pass_policy_warn(lowering->options->policy);
+    return ir_set_note(graph, NOTE, pass_policy_words(lowering->options->policy));
+}
+
+dw_status pass_precision(ir_graph *graph, const pass_options *options, bool *changed) {
+    *changed = false;
+    if (options->policy == NULL || map_find(&graph->notes, NOTE) != NULL) return DW_OK;
+    lowering lowering = {.graph = graph, .options = options};
+    arena_init(&lowering.scratch, graph->context);
+    map_init(&lowering.layers, &lowering.scratch);
+    dw_status status = lower_layers(&lowering);
+    arena_free(&lowering.scratch);
+    *changed = true;
+    return status;
+}
