@@ -253,23 +253,6 @@ static int bool_function(op_id op) {
     }
 }
 
-/* What of numbers of a format is one itself, so that nothing has to be rounded. */
-static bool is_exact(op_id op) {
-    switch (op) {
-    case OP_where:
-    case OP_neg:
-    case OP_abs:
-    case OP_sign:
-    case OP_relu:
-    case OP_floor:
-    case OP_ceil:
-    case OP_round:
-    case OP_minimum:
-    case OP_maximum: return true;
-    default: return false;
-    }
-}
-
 static chain_code *new_code(assembler *as, int function) {
     chain_code *code = &as->arguments->codes[as->arguments->count++];
     *code = (chain_code){.function = (uint8_t)function, .rounds = CUDA_f32};
@@ -330,7 +313,7 @@ static void take_code(assembler *as, int index) {
         first = 0;
     }
     chain_code *code = take_function(as, step, first);
-    if (step->format != DW_FORMAT_bool && !is_exact(step->op)) code->rounds = (uint8_t)step->format;
+    if (step->format != DW_FORMAT_bool && !op_has(step->op, OP_TRAIT_EXACT)) code->rounds = (uint8_t)step->format;
     as->slots[index] = is_kept(as->chain, index) ? free_slot(as, index, index + 1) : -1;
     code->keep = (uint8_t)(as->slots[index] + 1);
 }

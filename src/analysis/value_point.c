@@ -6,55 +6,11 @@
 
 /* ---- numbers ------------------------------------------------------------------------------------------------------- */
 
-static bool unary_number(op_id op, double x, double *y) {
-    switch (op) {
-    case OP_neg: *y = -x; return true;
-    case OP_abs: *y = fabs(x); return true;
-    case OP_sign: *y = (x > 0) - (x < 0); return true;
-    case OP_exp: *y = exp(x); return true;
-    case OP_log: *y = log(x); return true;
-    case OP_sqrt: *y = sqrt(x); return true;
-    case OP_rsqrt: *y = 1 / sqrt(x); return true;
-    case OP_reciprocal: *y = 1 / x; return true;
-    case OP_sin: *y = sin(x); return true;
-    case OP_cos: *y = cos(x); return true;
-    case OP_tanh: *y = tanh(x); return true;
-    case OP_sigmoid: *y = 1 / (1 + exp(-x)); return true;
-    case OP_relu: *y = x > 0 ? x : 0; return true;
-    case OP_floor: *y = floor(x); return true;
-    case OP_ceil: *y = ceil(x); return true;
-    case OP_round: *y = nearbyint(x); return true;
-    case OP_isnan: *y = isnan(x) ? 1 : 0; return true;
-    case OP_isinf: *y = isinf(x) ? 1 : 0; return true;
-    case OP_cast: *y = x; return true;
-    default: return false;
-    }
-}
-
-static bool binary_number(op_id op, double x, double y, double *z) {
-    switch (op) {
-    case OP_add: *z = x + y; return true;
-    case OP_sub: *z = x - y; return true;
-    case OP_mul: *z = x * y; return true;
-    case OP_div: *z = x / y; return true;
-    case OP_floordiv: *z = floor(x / y); return y != 0;
-    case OP_remainder: *z = x - y * floor(x / y); return y != 0;
-    case OP_pow: *z = pow(x, y); return true;
-    case OP_minimum: *z = x < y ? x : y; return true;
-    case OP_maximum: *z = x > y ? x : y; return true;
-    case OP_eq: *z = x == y; return true;
-    case OP_ne: *z = x != y; return true;
-    case OP_lt: *z = x < y; return true;
-    case OP_le: *z = x <= y; return true;
-    case OP_gt: *z = x > y; return true;
-    case OP_ge: *z = x >= y; return true;
-    default: return false;
-    }
-}
-
 bool value_point_number(op_id op, int count, const double *x, double *y) {
-    if (count == 1) return unary_number(op, x[0], y);
-    return count == 2 && binary_number(op, x[0], x[1], y);
+    *y = x[0];
+    if (op == OP_cast) return true;
+    if ((op == OP_floordiv || op == OP_remainder) && x[1] == 0) return false;
+    return op_pointwise_value(op, count, x, y);
 }
 
 /* The expression of a number of that format, rounded as the format rounds. */

@@ -100,8 +100,8 @@ static const char *role_by_use(const ir_node *node, int depth) {
     for (const ir_use *use = value->uses; use != NULL; use = use->next) {
         op_id op = use->node->op;
         if (op == OP_attention) return "attention";
-        if (op == OP_gelu || op == OP_gelu_tanh || op == OP_silu || op == OP_relu) return "mlp";
-        bool passes = (op_get(op)->traits & OP_TRAIT_VIEW) != 0;
+        if (op_has(op, OP_TRAIT_ACTIVATION)) return "mlp";
+        bool passes = op_has(op, OP_TRAIT_VIEW);
         const char *role = passes && depth < 8 ? role_by_use(use->node, depth + 1) : NULL;
         if (role != NULL) return role;
     }
@@ -113,7 +113,7 @@ void capture_find_roles(ir_graph *graph) {
     for (ir_node *node = graph->first; node != NULL; node = node->next) {
         if (node->origin.role != NULL) continue;
         if (node->op == OP_attention) node->origin.role = "attention";
-        else if (node->op == OP_layer_norm || node->op == OP_rms_norm || node->op == OP_group_norm) node->origin.role = "norm";
+        else if (op_has(node->op, OP_TRAIT_NORM)) node->origin.role = "norm";
         else if (node->op == OP_take && ir_in(node, 0)->kind == IR_PARAM && ir_in(node, 0)->type.rank == 2) node->origin.role = "embedding";
         else if (is_product(node)) node->origin.role = role_by_use(node, 0);
     }

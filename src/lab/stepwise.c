@@ -184,36 +184,9 @@ static double element_bound(dw_format element, double sums) {
     return !is_real(element) || element == DW_FORMAT_f32 || element == DW_FORMAT_f64 ? sums : sums + ldexp(1, -num_info(element)->mantissa_bits);
 }
 
-/* Functions that differ between machines in their last places, */
-static bool is_approximate(op_id op) {
-    switch (op) {
-    case OP_exp:
-    case OP_log:
-    case OP_sin:
-    case OP_cos:
-    case OP_atan:
-    case OP_tanh:
-    case OP_sigmoid:
-    case OP_erf:
-    case OP_silu:
-    case OP_gelu:
-    case OP_gelu_tanh:
-    case OP_softplus:
-    case OP_pow: return true;
-    default: return false;
-    }
-}
-/* and those that make a jump of such a difference. */
+/* Does the step make a jump of a difference in a last place? */
 static bool jumps(const op_chain_step *step) {
-    switch (step->op) {
-    case OP_sign:
-    case OP_floor:
-    case OP_ceil:
-    case OP_round:
-    case OP_floordiv:
-    case OP_remainder: return true;
-    default: return !is_real(step->format) && is_real(step->in[0].format);
-    }
+    return op_has(step->op, OP_TRAIT_JUMPS) || (!is_real(step->format) && is_real(step->in[0].format));
 }
 
 /* Of a chain, whose steps read each other's results: the bounds of its approximate steps and of those that read them. 1: one of these jumps, so that results are not comparable. */
@@ -228,7 +201,7 @@ static double chain_bound(dw_context *context, const ir_node *node) {
         const op_chain_step *step = &chain.steps[i];
         bool reads = false;
         for (int k = 0; k < step->n_in; k++) reads |= step->in[k].kind == OP_CHAIN_STEP && differs[step->in[k].index];
-        differs[i] = reads || is_approximate(step->op);
+        differs[i] = reads || op_has(step->op, OP_TRAIT_APPROXIMATE);
         if (reads && jumps(step)) return 1;
         if (differs[i] || i + 1 == chain.count) bound += element_bound(step->format, SUM_BOUND);
     }

@@ -119,7 +119,6 @@ op_rows op_rows_of(const dw_tensor *tensor, int64_t offset, bool k_is_last);
 
 /* ---- post lists in references (post.c) ---- */
 
-double op_post_value(op_post step, double y, double x);
 /* Checks the extra operands first_operand.. of a post list over a result [.., n] and gives the result's last dimension. groups: NULL, or what
  * a COLUMN operand may have as its first axis, one row for each group. */
 dw_status op_post_infer(op_infer *infer, int first_operand, dim groups, op_type *result);

@@ -7,7 +7,9 @@ enum { MAX_OPERANDS = 64 };   /* of any row */
 
 enum {
     POINTWISE = OP_TRAIT_POINTWISE, COMMUTES = OP_TRAIT_COMMUTES, PREDICATE = OP_TRAIT_PREDICATE, CREATE = OP_TRAIT_CREATE,
-    VIEW = OP_TRAIT_VIEW, REDUCE = OP_TRAIT_REDUCE, ROWWISE = OP_TRAIT_ROWWISE, CONTRACTION = OP_TRAIT_CONTRACTION
+    VIEW = OP_TRAIT_VIEW, REDUCE = OP_TRAIT_REDUCE, ROWWISE = OP_TRAIT_ROWWISE, CONTRACTION = OP_TRAIT_CONTRACTION,
+    EXACT = OP_TRAIT_EXACT, JUMPS = OP_TRAIT_JUMPS, APPROXIMATE = OP_TRAIT_APPROXIMATE, QUOTIENT = OP_TRAIT_QUOTIENT, TAILS = OP_TRAIT_TAILS,
+    ACTIVATION = OP_TRAIT_ACTIVATION, NORM = OP_TRAIT_NORM
 };
 
 static const op_def ops[OP_COUNT] = {
@@ -91,6 +93,8 @@ static dw_status check_results(const op_infer *infer) {
 }
 
 const op_def *op_get(op_id id) { return &ops[id]; }
+
+bool op_has(op_id id, unsigned traits) { return (ops[id].traits & traits) != 0; }
 
 op_id op_find(const char *name) {
     for (int i = 0; i < OP_COUNT; i++)

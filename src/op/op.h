@@ -22,7 +22,14 @@ enum op_trait {
     OP_TRAIT_VIEW = 16,         /* the result is its operand under another index */
     OP_TRAIT_REDUCE = 32,
     OP_TRAIT_ROWWISE = 64,      /* rows along the last axis are independent */
-    OP_TRAIT_CONTRACTION = 128  /* its FLOPs are those that roofline and coverage count */
+    OP_TRAIT_CONTRACTION = 128, /* its FLOPs are those that roofline and coverage count */
+    OP_TRAIT_EXACT = 256,       /* numbers of the result's format are moved or chosen, or need no rounding: all machines agree on every bit */
+    OP_TRAIT_JUMPS = 512,       /* a small difference of an operand may become a large one, as in rounding to integers */
+    OP_TRAIT_APPROXIMATE = 1024,/* a function whose last places differ between machines */
+    OP_TRAIT_QUOTIENT = 2048,   /* a quotient or root: IEEE 754 rounds it correctly, some machines' fast instructions do not */
+    OP_TRAIT_TAILS = 4096,      /* x times a share, or a logarithm of 1 + y: what is small beside 1 is lost */
+    OP_TRAIT_ACTIVATION = 8192, /* what reads a product in the first half of an mlp */
+    OP_TRAIT_NORM = 16384       /* rows are shifted and scaled by their own statistics */
 };
 
 /* ---- types ---- */
@@ -114,6 +121,10 @@ dw_status op_post_parse(dw_context *context, const char *text, op_post_list *lis
 const char *op_post_name(op_post step);
 op_post_operand op_post_operand_of(op_post step);
 bool op_post_halves(op_post step);
+/* The op that the step is with its operand; of a step that halves, the op of g. */
+op_id op_post_op(op_post step);
+/* The step without an operand that is the op, or halved: the one that halves whose op of g it is. OP_POST_COUNT: there is none. */
+op_post op_post_of(op_id op, bool halves);
 /* The step on one value; g and u for steps that halve (y = g, x = u). */
 float op_post_apply(op_post step, float y, float x);
 
@@ -175,6 +186,9 @@ typedef struct op_call {
     const dw_tensor *const *out;          /* shapes set, data to be written; strides may be any */
 } op_call;
 
+/* What a pointwise op makes of real numbers, in double. false: it takes no real numbers, or another count of them. */
+bool op_pointwise_value(op_id op, int count, const double *x, double *value);
+
 /* Of a call of the op chain, which has been inferred. */
 dw_status op_chain_of(const op_call *call, op_chain *chain);
 
@@ -194,6 +208,7 @@ struct op_def {
 
 const op_def *op_get(op_id id);
 op_id op_find(const char *name);          /* OP_COUNT when there is none */
+bool op_has(op_id id, unsigned traits);   /* any of them */
 /* Checks counts and attributes against the row, then infers. The message names the op and the operand. */
 dw_status op_infer_types(op_infer *infer);
 /* How many results a call with these operands has (norms: 2 when there is a residual). */

@@ -24,8 +24,8 @@ static double real_reciprocal(double x) { return 1 / x; }
 static double real_sigmoid(double x) { return 1 / (1 + exp(-x)); }
 static double real_relu(double x) { return x < 0 ? 0 : x; }
 static double real_silu(double x) { return x / (1 + exp(-x)); }
-static double real_gelu(double x) { return op_post_value(OP_POST_gelu, x, 0); }
-static double real_gelu_tanh(double x) { return op_post_value(OP_POST_gelu_tanh, x, 0); }
+static double real_gelu(double x) { return x * (1 + erf(x * 0.70710678118654752440)) / 2; }
+static double real_gelu_tanh(double x) { return x * (1 + tanh(0.79788456080286535588 * (x + 0.044715 * x * x * x))) / 2; }
 static double real_softplus(double x) { return x > 0 ? x + log1p(exp(-x)) : log1p(exp(x)); }
 static double real_isnan(double x) { return isnan(x) != 0; }
 static double real_isinf(double x) { return isinf(x) != 0; }
@@ -144,6 +144,14 @@ static const pointwise_row rows[OP_COUNT] = {
 };
 
 static const char *const operand_names[] = {"x", "y", "z"};
+
+bool op_pointwise_value(op_id op, int count, const double *x, double *value) {
+    const pointwise_row *row = &rows[op];
+    if (count == 1 && row->real1 != NULL) *value = row->real1(x[0]);
+    else if (count == 2 && row->real2 != NULL) *value = row->real2(x[0], x[1]);
+    else return false;
+    return true;
+}
 
 /* ---- inference ---- */
 

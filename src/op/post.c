@@ -1,35 +1,20 @@
 /* Post lists: the steps that matmul and grouped_matmul apply to their accumulator before the result is rounded. Fuses nothing. */
 #include "op/family.h"
 
-#include <math.h>
 #include <string.h>
 
 typedef struct post_row {
     const char *name;
     op_post_operand operand;
     bool halves;
-    double (*value)(double y, double x);
+    op_id op;                     /* of y and the operand; of g where the step halves */
 } post_row;
 
-static double post_bias(double y, double x) { return y + x; }
-static double post_add(double y, double x) { return y + x; }
-static double post_mul(double y, double x) { return y * x; }
-static double post_relu(double y, double x) { (void)x; return y < 0 ? 0 : y; }
-static double post_silu(double y, double x) { (void)x; return y / (1 + exp(-y)); }
-static double post_gelu(double y, double x) { (void)x; return y * (1 + erf(y * 0.70710678118654752440)) / 2; }
-static double post_gelu_tanh(double y, double x) {
-    (void)x;
-    return y * (1 + tanh(0.79788456080286535588 * (y + 0.044715 * y * y * y))) / 2;
-}
-static double post_tanh(double y, double x) { (void)x; return tanh(y); }
-static double post_sigmoid(double y, double x) { (void)x; return 1 / (1 + exp(-y)); }
-static double post_swiglu(double y, double x) { return post_silu(y, 0) * x; }
-static double post_geglu(double y, double x) { return post_gelu(y, 0) * x; }
-static double post_geglu_tanh(double y, double x) { return post_gelu_tanh(y, 0) * x; }
-static double post_reglu(double y, double x) { return post_relu(y, 0) * x; }
+/* Steps with the name of an op are that op. These have none of their name. */
+enum { OP_bias = OP_add, OP_swiglu = OP_silu, OP_geglu = OP_gelu, OP_geglu_tanh = OP_gelu_tanh, OP_reglu = OP_relu };
 
 static const post_row rows[] = {
-#define OP_POST(name, operand, halves, meaning) {#name, OP_POST_##operand, halves, post_##name},
+#define OP_POST(name, operand, halves, meaning) {#name, OP_POST_##operand, halves, (op_id)OP_##name},
 #include "op/post.def"
 #undef OP_POST
 };
@@ -46,6 +31,21 @@ op_post_operand op_post_operand_of(op_post step) { return rows[step].operand; }
 
 bool op_post_halves(op_post step) { return rows[step].halves; }
 
+op_id op_post_op(op_post step) { return rows[step].op; }
+
+op_post op_post_of(op_id op, bool halves) {
+    for (int i = 0; i < OP_POST_COUNT; i++)
+        if (rows[i].operand == OP_POST_NONE && rows[i].halves == halves && rows[i].op == op) return (op_post)i;
+    return OP_POST_COUNT;
+}
+
+static double value_of(op_post step, double y, double x) {
+    const double in[] = {y, x};
+    double value = 0;
+    op_pointwise_value(rows[step].op, rows[step].operand == OP_POST_NONE ? 1 : 2, in, &value);
+    return rows[step].halves ? value * x : value;
+}
+
 /* The operand of a step at a column: rows of a COLUMN operand are groups, rows of a FULL one are rows of the result. */
 static double operand_at(const op_post_run *run, int number, op_post step, int64_t row, int64_t group, int64_t col) {
     const walk *w = run->walk;
@@ -61,12 +61,12 @@ double op_post_run_at(const op_post_run *run, int64_t row, int64_t group, int64_
         op_post step = run->list.steps[i];
         bool takes = rows[step].operand != OP_POST_NONE;
         if (rows[step].halves) {
-            y = rows[step].value(y, u);
+            y = value_of(step, y, u);
             halved = true;
             continue;
         }
-        y = rows[step].value(y, takes ? operand_at(run, number, step, row, group, col) : 0);
-        if (!halved) u = rows[step].value(u, takes ? operand_at(run, number, step, row, group, col + run->half) : 0);
+        y = value_of(step, y, takes ? operand_at(run, number, step, row, group, col) : 0);
+        if (!halved) u = value_of(step, u, takes ? operand_at(run, number, step, row, group, col + run->half) : 0);
         number += takes;
     }
     return y;
@@ -81,9 +81,7 @@ dw_status op_post_run_start(const op_call *call, int first_operand, int64_t n, w
     return DW_OK;
 }
 
-double op_post_value(op_post step, double y, double x) { return rows[step].value(y, x); }
-
-float op_post_apply(op_post step, float y, float x) { return (float)rows[step].value(y, x); }
+float op_post_apply(op_post step, float y, float x) { return (float)value_of(step, y, x); }
 
 dw_status op_post_parse(dw_context *context, const char *text, op_post_list *list) {
     *list = (op_post_list){0};

@@ -103,27 +103,6 @@ static dw_status look_at(plan *plan, const plan_options *options, ir_node *node,
 
 /* ---- rewriting ---- */
 
-static op_id op_of(op_post step)
-{
-    switch (step) {
-    case OP_POST_bias:
-    case OP_POST_add:        return OP_add;
-    case OP_POST_mul:        return OP_mul;
-    case OP_POST_relu:
-    case OP_POST_reglu:      return OP_relu;
-    case OP_POST_silu:
-    case OP_POST_swiglu:     return OP_silu;
-    case OP_POST_gelu:
-    case OP_POST_geglu:      return OP_gelu;
-    case OP_POST_gelu_tanh:
-    case OP_POST_geglu_tanh: return OP_gelu_tanh;
-    case OP_POST_tanh:       return OP_tanh;
-    case OP_POST_sigmoid:    return OP_sigmoid;
-    case OP_POST_COUNT:      break;
-    }
-    return OP_COUNT;
-}
-
 /* activation(first half) * second half */
 static dw_status emit_gated(ir_graph *graph, op_post step, ir_value **y)
 {
@@ -136,7 +115,7 @@ static dw_status emit_gated(ir_graph *graph, op_post step, ir_value **y)
     TRY_DIM(graph->context, half, dim_divide_exact(graph->dims, n, two));
     TRY(ir_emit_slice(graph, *y, axis, zero, half, 1, &gate));
     TRY(ir_emit_slice(graph, *y, axis, half, n, 1, &up));
-    TRY(ir_emit_1(graph, op_of(step), gate, &active));
+    TRY(ir_emit_1(graph, op_post_op(step), gate, &active));
     return ir_emit_2(graph, OP_mul, active, up, y);
 }
 
@@ -145,9 +124,9 @@ static dw_status emit_step(ir_graph *graph, op_post step, ir_value *x, ir_value 
 {
     ir_value *operand;
     if (op_post_halves(step)) return emit_gated(graph, step, y);
-    if (x == NULL) return ir_emit_1(graph, op_of(step), *y, y);
+    if (x == NULL) return ir_emit_1(graph, op_post_op(step), *y, y);
     TRY(ir_emit_cast(graph, x, (*y)->type.format, &operand));
-    return ir_emit_2(graph, op_of(step), *y, operand, y);
+    return ir_emit_2(graph, op_post_op(step), *y, operand, y);
 }
 
 /* "bias,gelu": steps first to end - 1, in the graph's arena. */

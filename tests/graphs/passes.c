@@ -89,10 +89,8 @@ static unsigned wild_in(const dw_tensor *t) {
 
 /* Does some node make a jump of a small difference? */
 static bool jumps(const ir_graph *graph) {
-    static const op_id ops[] = {OP_sign, OP_floor, OP_ceil, OP_round, OP_floordiv, OP_remainder, OP_sort, OP_topk};
     for (const ir_node *node = graph->first; node != NULL; node = node->next) {
-        for (size_t i = 0; i < COUNT_OF(ops); i++)
-            if (ops[i] == node->op) return true;
+        if (op_has(node->op, OP_TRAIT_JUMPS)) return true;
         if (node->n_in > 0 && is_number(ir_in(node, 0)->type.format) && !is_number(ir_out(node)->type.format)) return true;
     }
     return false;

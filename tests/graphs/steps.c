@@ -141,16 +141,7 @@ static dw_status spread_bias(arena *arena, const ir_node *node, const dw_tensor 
 
 /* ---- chains ---- */
 
-/* Functions that machines approximate, */
-static bool is_rough(op_id op) {
-    static const op_id rough[] = {OP_exp, OP_log, OP_sin, OP_cos, OP_atan, OP_tanh, OP_sigmoid, OP_erf, OP_silu, OP_gelu, OP_gelu_tanh, OP_softplus, OP_pow, OP_sqrt, OP_rsqrt, OP_reciprocal, OP_div};
-    for (size_t i = 0; i < COUNT_OF(rough); i++)
-        if (rough[i] == op) return true;
-    return false;
-}
-
-/* and those of them that lose what they subtract from 1 beside their operand. */
-static bool loses_tails(op_id op) { return op == OP_gelu || op == OP_gelu_tanh || op == OP_silu || op == OP_softplus; }
+static bool is_rough(op_id op) { return op_has(op, OP_TRAIT_APPROXIMATE | OP_TRAIT_QUOTIENT); }
 
 static bool chain_of(dw_context *context, const ir_node *node, op_chain *chain) {
     dw_format formats[OP_CHAIN_OPERANDS];
@@ -161,15 +152,14 @@ static bool chain_of(dw_context *context, const ir_node *node, op_chain *chain) 
 
 /* Does one of its steps make a jump, as rounding and comparisons do, of what another one approximates? Then any result is as good. */
 static bool chain_jumps(dw_context *context, const ir_node *node) {
-    static const op_id jumping[] = {OP_sign, OP_floor, OP_ceil, OP_round, OP_floordiv, OP_remainder};
     op_chain chain;
     bool rough[OP_CHAIN_STEPS] = {false};
     if (!chain_of(context, node, &chain)) return false;
     for (int i = 0; i < chain.count; i++) {
         const op_chain_step *step = &chain.steps[i];
-        bool reads = false, jumps = !is_number(step->format);
+        bool reads = false;
+        const bool jumps = !is_number(step->format) || op_has(step->op, OP_TRAIT_JUMPS);
         for (int k = 0; k < step->n_in; k++) reads |= step->in[k].kind == OP_CHAIN_STEP && rough[step->in[k].index];
-        for (size_t k = 0; k < COUNT_OF(jumping); k++) jumps |= step->op == jumping[k];
         if (reads && jumps) return true;
         rough[i] = reads || is_rough(step->op);
     }
@@ -196,7 +186,7 @@ static dw_status run_chain_step(stepping *s, arena *arena, const op_chain_step *
     const double by = fmax(amount, ldexp(1, -num_info(step->format)->mantissa_bits));
     for (int64_t i = 0, count = op_tensor_count(out); i < count; i++) {
         const double y = num_load(step->format, out->data, i), sign = num_random(seed, (uint64_t)i) & 1 ? 1 : -1;
-        const double tail = loses_tails(step->op) && op_tensor_count(ins[0]) == count ? fabs(num_load(ins[0]->format, ins[0]->data, i)) : 0;
+        const double tail = op_has(step->op, OP_TRAIT_TAILS) && op_tensor_count(ins[0]) == count ? fabs(num_load(ins[0]->format, ins[0]->data, i)) : 0;
         if (isfinite(y) && fabs(y) < num_info(step->format)->max / 4) num_store(step->format, out->data, i, y + sign * (by * fabs(y) + amount / 2 * tail), false);
     }
     return DW_OK;
@@ -227,14 +217,14 @@ static double largest_of(const dw_tensor *t) {
 /* How large the operand of a function that loses its tails is: of a product, at most, with what its post steps make of it. */
 static double tail_of(dw_context *context, const ir_node *node, const dw_tensor *const *in) {
     op_post_list post;
-    if (loses_tails(node->op)) return largest_of(in[0]);
+    if (op_has(node->op, OP_TRAIT_TAILS)) return largest_of(in[0]);
     if ((node->op != OP_matmul && node->op != OP_grouped_matmul) || op_post_parse(context, ir_attr_text(node, OP_ATTR_post), &post) != DW_OK) return 0;
     double size = largest_of(in[0]) * largest_of(in[1]) * (double)in[0]->dims[in[0]->rank - (ir_bool(node, OP_ATTR_at) ? 2 : 1)], tail = 0;
     for (int i = 0, operand = node->op == OP_matmul ? 2 : 3; i < post.count; i++) {
         const double x = op_post_operand_of(post.steps[i]) != OP_POST_NONE && operand < node->n_in ? largest_of(in[operand++]) : 0;
         const bool halves = op_post_halves(post.steps[i]);
         if (post.steps[i] == OP_POST_mul || halves) tail *= fmax(1, halves ? size : x);
-        if (post.steps[i] == OP_POST_silu || post.steps[i] == OP_POST_gelu || post.steps[i] == OP_POST_gelu_tanh || halves) tail = fmax(tail, size) * (halves ? fmax(1, size) : 1);
+        if (op_has(op_post_op(post.steps[i]), OP_TRAIT_TAILS) || halves) tail = fmax(tail, size) * (halves ? fmax(1, size) : 1);
         if (post.steps[i] == OP_POST_tanh) tail = fmax(tail, 1); /* 1 - 2 / (1 + exp(2 y)) */
         size = post.steps[i] == OP_POST_mul ? size * x : halves ? size * size : size + x;
     }

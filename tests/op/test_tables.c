@@ -99,6 +99,39 @@ static void post_steps_round_like_the_functions_they_name(void **state) {
     assert_true(op_post_halves(OP_POST_reglu) && !op_post_halves(OP_POST_gelu));
 }
 
+static void a_step_is_found_by_its_op(void **state) {
+    (void)state;
+    for (int i = 0; i < OP_POST_COUNT; i++) {
+        const op_post step = (op_post)i;
+        assert_true(op_post_op(step) < OP_COUNT && op_has(op_post_op(step), OP_TRAIT_POINTWISE));
+        if (op_post_operand_of(step) == OP_POST_NONE) assert_int_equal(op_post_of(op_post_op(step), op_post_halves(step)), step);
+    }
+    assert_int_equal(op_post_of(OP_tanh, true), OP_POST_COUNT);
+    assert_int_equal(op_post_of(OP_add, false), OP_POST_COUNT);
+}
+
+/* Other layers bound differences by these. */
+static void traits_do_not_contradict_each_other(void **state) {
+    (void)state;
+    for (int i = 0; i < OP_COUNT; i++) {
+        const op_id op = (op_id)i;
+        if (op_has(op, OP_TRAIT_EXACT) && op_has(op, OP_TRAIT_APPROXIMATE | OP_TRAIT_QUOTIENT | OP_TRAIT_TAILS)) fail_msg("%s is exact and is not", op_get(op)->name);
+        if (op_has(op, OP_TRAIT_TAILS) && !op_has(op, OP_TRAIT_APPROXIMATE)) fail_msg("%s loses tails but is not approximate", op_get(op)->name);
+        if (op_has(op, OP_TRAIT_ACTIVATION) && op_get(op)->max_in != 1) fail_msg("%s is an activation of several operands", op_get(op)->name);
+    }
+}
+
+static void values_are_those_of_the_reference(void **state) {
+    (void)state;
+    const double x[] = {-7.5, 2.0};
+    double value;
+    assert_true(op_pointwise_value(OP_remainder, 2, x, &value) && value == 0.5);
+    assert_true(op_pointwise_value(OP_relu, 1, x, &value) && value == 0.0);
+    assert_false(op_pointwise_value(OP_xor, 2, x, &value));
+    assert_false(op_pointwise_value(OP_relu, 2, x, &value));
+    assert_false(op_pointwise_value(OP_cast, 1, x, &value));
+}
+
 /* A type is printed, parsed and printed again. */
 static void types_survive_their_text(void **state) {
     (void)state;
@@ -189,7 +222,8 @@ int main(void) {
         cmocka_unit_test(absent_attributes_read_as_nothing),
         cmocka_unit_test(equal_attributes_compare_by_value),
         cmocka_unit_test(a_residual_makes_a_second_result),
-        cmocka_unit_test(post_steps_round_like_the_functions_they_name),
+        cmocka_unit_test(post_steps_round_like_the_functions_they_name), cmocka_unit_test(a_step_is_found_by_its_op), cmocka_unit_test(traits_do_not_contradict_each_other),
+        cmocka_unit_test(values_are_those_of_the_reference),
         cmocka_unit_test(types_survive_their_text),
         cmocka_unit_test(broken_types_are_refused),
         cmocka_unit_test(inference_survives_failing_allocations),

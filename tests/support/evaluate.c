@@ -215,13 +215,7 @@ static dw_status begin_states(evaluation *evaluation, arena *arena) {
     return DW_OK;
 }
 
-bool evaluation_keeps_elements(op_id op) {
-    static const op_id ops[] = {OP_neg, OP_abs, OP_sign, OP_relu, OP_floor, OP_ceil, OP_round, OP_minimum, OP_maximum, OP_where, OP_concat, OP_pad, OP_slice_scatter, OP_take, OP_gather,
-                                OP_index, OP_tril, OP_triu, OP_amax, OP_amin, OP_sort, OP_topk, OP_cache_write};
-    for (size_t i = 0; i < COUNT_OF(ops); i++)
-        if (ops[i] == op) return true;
-    return (op_get(op)->traits & (OP_TRAIT_VIEW | OP_TRAIT_CREATE)) != 0;
-}
+bool evaluation_keeps_elements(op_id op) { return op_has(op, OP_TRAIT_EXACT | OP_TRAIT_VIEW | OP_TRAIT_CREATE); }
 
 static void disturb(const evaluation *evaluation, const ir_node *node, const dw_tensor *tensor) {
     const num_format *info = num_info(tensor->format);

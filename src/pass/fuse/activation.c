@@ -226,7 +226,7 @@ dw_status fuse_activation(ir_graph *graph, ir_node *node, bool *changed) {
 dw_status fuse_activation_cast(ir_graph *graph, ir_node *node, bool *changed) {
     if (node->op != OP_cast || ir_in(node, 0)->kind != IR_RESULT || !fuse_is_single_use(graph, ir_in(node, 0))) return DW_OK;
     const ir_node *activation = ir_in(node, 0)->node;
-    if (activation->op != OP_gelu && activation->op != OP_gelu_tanh && activation->op != OP_silu && activation->op != OP_relu) return DW_OK;
+    if (!op_has(activation->op, OP_TRAIT_ACTIVATION)) return DW_OK;
     ir_value *x = fuse_skip_widening(ir_in(activation, 0)), *made;
     if (x == ir_in(activation, 0) || x->type.format != ir_out(node)->type.format) return DW_OK;
     fuse_cursor(graph, node, activation);

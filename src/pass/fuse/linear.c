@@ -180,30 +180,15 @@ dw_status fuse_linear_batch(ir_graph *graph, ir_node *node, bool *changed) {
     return fuse_replace(graph, ir_out(node), made, changed);
 }
 
-/* Ops of one operand that are post steps of the same name, and the step that halves which begins with each. */
-static const struct { op_id op; op_post step, gated; } activations[] = {
-    {OP_relu, OP_POST_relu, OP_POST_reglu},
-    {OP_silu, OP_POST_silu, OP_POST_swiglu},
-    {OP_gelu, OP_POST_gelu, OP_POST_geglu},
-    {OP_gelu_tanh, OP_POST_gelu_tanh, OP_POST_geglu_tanh},
-    {OP_tanh, OP_POST_tanh, OP_POST_COUNT},
-    {OP_sigmoid, OP_POST_sigmoid, OP_POST_COUNT},
-};
-
 op_post fuse_gated_step(op_post activation) {
-    for (size_t i = 0; i < COUNT_OF(activations); i++) {
-        if (activations[i].step == activation) return activations[i].gated;
-    }
-    return OP_POST_COUNT;
+    const bool is_plain = op_post_operand_of(activation) == OP_POST_NONE && !op_post_halves(activation);
+    return is_plain ? op_post_of(op_post_op(activation), true) : OP_POST_COUNT;
 }
 
 dw_status fuse_linear_activation(ir_graph *graph, ir_node *node, bool *changed) {
-    for (size_t i = 0; i < COUNT_OF(activations); i++) {
-        if (activations[i].op != node->op) continue;
-        const ir_node *linear = fuse_linear(graph, ir_in(node, 0));
-        return linear != NULL ? fuse_take_in(graph, linear, node, activations[i].step, NULL, changed) : DW_OK;
-    }
-    return DW_OK;
+    const op_post step = op_post_of(node->op, false);
+    const ir_node *linear = step != OP_POST_COUNT ? fuse_linear(graph, ir_in(node, 0)) : NULL;
+    return linear != NULL ? fuse_take_in(graph, linear, node, step, NULL, changed) : DW_OK;
 }
 
 /* The half of a product's columns that value is, of which only value's user makes use. */
@@ -219,13 +204,12 @@ static ir_node *half_of(const ir_graph *graph, ir_value *value, bool is_second) 
 dw_status fuse_linear_gated(ir_graph *graph, ir_node *node, bool *changed) {
     for (int i = 0; node->op == OP_mul && i < 2; i++) {
         ir_value *gate = ir_in(node, i);
-        for (size_t j = 0; j < COUNT_OF(activations); j++) {
-            const ir_node *activation = activations[j].gated != OP_POST_COUNT ? fuse_def_single(graph, gate, activations[j].op) : NULL;
-            if (activation == NULL) continue;
-            const ir_node *linear = half_of(graph, ir_in(activation, 0), false);
-            if (linear == NULL || half_of(graph, ir_in(node, 1 - i), true) != linear || !fuse_has_plain_post(graph, linear)) continue;
-            return fuse_take_in(graph, linear, node, activations[j].gated, NULL, changed);
-        }
+        const op_post gated = gate->kind == IR_RESULT ? op_post_of(gate->node->op, true) : OP_POST_COUNT;
+        const ir_node *activation = gated != OP_POST_COUNT ? fuse_def_single(graph, gate, gate->node->op) : NULL;
+        if (activation == NULL) continue;
+        const ir_node *linear = half_of(graph, ir_in(activation, 0), false);
+        if (linear == NULL || half_of(graph, ir_in(node, 1 - i), true) != linear || !fuse_has_plain_post(graph, linear)) continue;
+        return fuse_take_in(graph, linear, node, gated, NULL, changed);
     }
     return DW_OK;
 }
@@ -248,9 +232,7 @@ static const char *role_of_source(const ir_value *value) {
     for (int i = 0; i < MAX_STEPS && value->kind == IR_RESULT; i++) {
         const ir_node *node = value->node;
         if (node->op == OP_attention) return "attention";
-        for (size_t j = 0; j < COUNT_OF(activations); j++) {
-            if (node->op == activations[j].op) return "mlp";
-        }
+        if (op_post_of(node->op, false) != OP_POST_COUNT) return "mlp";
         if (is_linear(node) && *ir_attr_text(node, OP_ATTR_post) != '\0') return node->origin.role;
         if (node->op == OP_mul) return ir_def(ir_in(node, 0), OP_matmul) != NULL ? role_of_source(ir_in(node, 0)) : NULL;
         if (node->op != OP_cast && (op_get(node->op)->traits & OP_TRAIT_VIEW) == 0) return NULL;
@@ -274,10 +256,7 @@ static const char *role_of_post(const ir_graph *graph, const ir_node *linear) {
     op_post_list list;
     if (!read_post(graph, linear, &list)) return NULL;
     for (int i = 0; i < list.count; i++) {
-        for (size_t j = 0; j < COUNT_OF(activations); j++) {
-            bool is_known = activations[j].gated != OP_POST_COUNT && (list.steps[i] == activations[j].step || list.steps[i] == activations[j].gated);
-            if (is_known) return "mlp";
-        }
+        if (op_has(op_post_op(list.steps[i]), OP_TRAIT_ACTIVATION)) return "mlp";
     }
     return NULL;
 }
