@@ -4,17 +4,6 @@
 #include "pass/attention/attention.h"
 #include "pass/fuse/fuse.h"
 
-dw_status attention_note(ir_graph *graph, const ir_node *node, const char *format, ...) {
-    va_list arguments;
-    char sentence[400], key[200];
-    va_start(arguments, format);
-    vsnprintf(sentence, sizeof sentence, format, arguments);
-    va_end(arguments);
-    snprintf(key, sizeof key, "attention.%s", node->origin.module == NULL ? "" : node->origin.module);
-    char *kept = arena_text(&graph->arena, sentence);
-    return kept == NULL ? DW_NO_MEMORY : map_set(&graph->notes, key, kept);
-}
-
 /* The 16-bit format that q, k and v had before all three were widened to f32; DW_FORMAT_COUNT: none. */
 static dw_format widened_from(const ir_node *node) {
     dw_format format = DW_FORMAT_COUNT;

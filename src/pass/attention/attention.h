@@ -13,7 +13,7 @@ dw_status attention_fuse_spelled(ir_graph *graph, bool *changed);
 dw_status attention_ungroup_heads(value_analysis *analysis, ir_node *node, bool *changed);
 /* Mask and bias operands become attributes as far as their formulas allow; then another node takes the place of node (masks.c). */
 dw_status attention_read_masks(value_analysis *analysis, ir_node *node, bool *changed);
-/* Keeps a sentence about this attention for those who ask why: the note "attention.<module>". */
+/* Keeps a sentence about this attention for those who ask why: the note "attention.<module>" (note.c). */
 dw_status attention_note(ir_graph *graph, const ir_node *node, const char *format, ...) BASE_PRINTF(3, 4);
 
 /* The quantize behind an attention becomes the format of its result: of the pass merge, when formats are chosen (attention.c). */

@@ -26,19 +26,6 @@ typedef struct folder {
     arena scratch;          /* of one node */
 } folder;
 
-/* ---- what may be read ---- */
-
-bool fold_may_read(const ir_value *param) {
-    return ir_is_made(param) || (param->weight != NULL && param->weight->buffer);
-}
-
-bool fold_number(const ir_value *value, double *number) {
-    const ir_value *source = value;
-    while (source->kind == IR_RESULT && (source->node->op == OP_cast || (op_get(source->node->op)->traits & OP_TRAIT_VIEW) != 0)) source = source->node->in[0].value;
-    if (source->kind == IR_PARAM && !fold_may_read(source)) return false;
-    return ir_is_scalar(value, number);
-}
-
 /* ---- evaluation ---- */
 
 static bool fits(const folder *folder, const op_type *type) {

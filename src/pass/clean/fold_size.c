@@ -25,28 +25,6 @@ dw_status fold_size_of(ir_graph *graph, const ir_value *value, dim *size) {
     return DW_OK;
 }
 
-dw_status fold_fill(ir_graph *graph, const ir_value *like, double number, ir_value **fill) {
-    const num_format *info = num_info(like->type.format);
-    *fill = NULL;
-    if (info->class == NUM_BLOCK || info->class == NUM_SCALE || (info->class == NUM_FLOAT && info->bits < 16)) return DW_OK;
-    op_attr attrs[] = {
-        op_set_dims(OP_ATTR_shape, like->type.rank, like->type.dims),
-        op_set_real(OP_ATTR_value, number),
-        op_set_format(OP_ATTR_to, like->type.format),
-    };
-    return ir_emit(graph, OP_fill, 0, NULL, COUNT_OF(attrs), attrs, fill);
-}
-
-dw_status fold_as(ir_graph *graph, ir_value *x, const ir_value *like, ir_value **same) {
-    *same = NULL;
-    if (op_type_equal(&x->type, &like->type)) {
-        *same = x;
-        return DW_OK;
-    }
-    if (x->type.format != like->type.format || x->type.rank > like->type.rank) return DW_OK;
-    return ir_emit_broadcast(graph, x, like->type.rank, like->type.dims, same);
-}
-
 /* The result of op on a and b; NULL where there is none that holds for all sizes. */
 static dim combine(dim_table *dims, op_id op, dim a, dim b) {
     int64_t min, max;

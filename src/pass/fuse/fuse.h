@@ -16,7 +16,7 @@ typedef dw_status (*fuse_function)(ir_graph *graph, ir_node *node, bool *changed
 dw_status fuse_norm_quantize(ir_graph *graph, ir_node *node, bool *changed);
 dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed);
 
-/* ---- rewriting ---- */
+/* ---- rewriting (attempt.c, match.c) ---- */
 
 /* One rewrite, which emits what it makes before it replaces anything: where that does not check, what it emitted is removed, the graph is what it was, and a note
  * says so. What cannot be undone so, memory that is missing and a caller who asked to stop remain errors. */
@@ -38,8 +38,9 @@ dw_status fuse_replace(ir_graph *graph, ir_value *value, ir_value *same, bool *c
 /* New nodes go before root and have the origin of telling. */
 void fuse_cursor(ir_graph *graph, ir_node *root, const ir_node *telling);
 
-/* ---- matching ---- */
+/* ---- matching (match.c) ---- */
 
+bool fuse_is_in_graph(const ir_graph *graph, const ir_node *node);   /* or was it removed? */
 bool fuse_is_used(const ir_graph *graph, const ir_node *node);
 bool fuse_is_single_use(const ir_graph *graph, const ir_value *value);
 /* The node of that op that makes value, if nothing else uses value. */

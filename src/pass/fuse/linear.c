@@ -135,14 +135,6 @@ dw_status fuse_linear_cast(ir_graph *graph, ir_node *node, bool *changed) {
     return fuse_replace(graph, ir_out(node), made, changed);
 }
 
-dw_format fuse_blocks(const ir_node *quantize) {
-    if (quantize->op != OP_quantize || ir_in(quantize, 1) != NULL || ir_bool(quantize, OP_ATTR_floor) || ir_bool(quantize, OP_ATTR_search)) return DW_FORMAT_COUNT;
-    const dw_format to = ir_out(quantize)->type.format;
-    const num_format *info = num_info(to);
-    return info->class == NUM_BLOCK && info->rows == 1 && info->cols > 0 && info->second == 0 ? to : DW_FORMAT_COUNT;
-}
-
-
 /* A product with a weight that only a quantize reads takes its format. What is quantised is the result in the format it had, so that no bit changes. */
 dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed) {
     const dw_format to = fuse_blocks(node);

@@ -24,6 +24,17 @@ dw_status step_uses_length(stepper *stepper, dim size, bool *uses) {
     return DW_OK;
 }
 
+dw_status step_size(stepper *stepper, dim size, dim *made) {
+    ir_graph *graph = stepper->graph;
+    dim *replacement;
+    *made = size;
+    if (stepper->batch_symbol < 0 || dim_is_constant(size, NULL)) return DW_OK;
+    TRY_NEW(replacement, &stepper->arena, dim_symbol_count(graph->dims));
+    TRY_DIM(graph->context, replacement[stepper->batch_symbol], dim_constant(graph->dims, 1));
+    TRY_DIM(graph->context, *made, dim_rewrite(graph->dims, graph->dims, size, replacement));
+    return DW_OK;
+}
+
 int step_axis_sequences(const step_axis *axis) {
     int count = 0;
     for (int i = 0; i < axis->count; i++) count += axis->atoms[i].sequence;

@@ -1,17 +1,6 @@
 /* Old nodes are made again for the step: sizes come from labels, positions are those of the new tokens, passive values come in the variant that is needed. */
 #include "pass/step/stepper.h"
 
-dw_status step_size(stepper *stepper, dim size, dim *made) {
-    ir_graph *graph = stepper->graph;
-    dim *replacement;
-    *made = size;
-    if (stepper->batch_symbol < 0 || dim_is_constant(size, NULL)) return DW_OK;
-    TRY_NEW(replacement, &stepper->arena, dim_symbol_count(graph->dims));
-    TRY_DIM(graph->context, replacement[stepper->batch_symbol], dim_constant(graph->dims, 1));
-    TRY_DIM(graph->context, *made, dim_rewrite(graph->dims, graph->dims, size, replacement));
-    return DW_OK;
-}
-
 /* The size of an axis whose sequences, from number `first` on, are as kinds say. */
 static dw_status axis_size(stepper *stepper, const step_axis *axis, const step_kind *kinds, int first, dim *size) {
     ir_graph *graph = stepper->graph;

@@ -137,7 +137,8 @@ static dw_status restrict_to_given(const stepper *stepper, ir_graph *prelude) {
         snprintf(name, sizeof name, STEP_GIVEN "%zu", i);
         TRY(ir_add_output(prelude, name, value));
     }
-    TRY(pass_run_one(prelude, pass_find("dead"), &options, &changed));
+    ir_cursor_end(prelude);
+    TRY(pass_dead(prelude, &options, &changed));
     for (size_t i = prelude->input_count; i-- > 0;) {
         if (!step_of(stepper->graph->inputs[i])->given) TRY(ir_remove_input(prelude, prelude->inputs[i]));
     }

@@ -100,6 +100,8 @@ static inline step_record *step_of(const ir_value *value) { return value->mark; 
 
 /* Does the size depend on the sequence length? */
 dw_status step_uses_length(stepper *stepper, dim size, bool *uses);
+/* A size of the old graph in the step, where the batch is 1. */
+dw_status step_size(stepper *stepper, dim size, dim *made);
 /* Where operand axes go: a result axis; nowhere (then they must hold no sequence); or they are looked up, so that all of them is needed. */
 enum { STEP_DROP = -1, STEP_WHOLE = -2 };
 typedef struct step_map { int8_t to[DW_MAX_RANK]; } step_map;
@@ -153,8 +155,6 @@ dw_status step_remove_given(stepper *stepper);
 
 /* ---- making (make.c) ---- */
 
-/* A size of the old graph in the step, where the batch is 1. */
-dw_status step_size(stepper *stepper, dim size, dim *made);
 /* value for the step, its sequences as kinds say (ignored for active values, which are made already). */
 dw_status step_make(stepper *stepper, ir_value *value, const step_kind *kinds, ir_value **made);
 /* An active node whose operands are made or passive. */

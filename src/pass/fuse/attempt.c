@@ -1,4 +1,4 @@
-/* Undoing a rewrite that does not check: whatever it matched, a model that could be opened without it opens. Rewrites nothing itself. */
+/* One rewrite at a time, undone where its result does not check: whatever it matched, a model that could be opened without it opens. Rewrites nothing itself. */
 #include "pass/fuse/fuse.h"
 
 fuse_attempt fuse_begin(ir_graph *graph, const char *fusion, const ir_node *node) {
@@ -45,4 +45,34 @@ dw_status fuse_end(const fuse_attempt *attempt, dw_status status) {
     if (undone == DW_OK) undone = check_copy(graph);
     if (undone == DW_OK) return note(attempt, reason);
     return undone == DW_NO_MEMORY ? undone : base_fail(graph->context, status, "fusion %s: %s", attempt->fusion, reason);
+}
+
+/* Behind a rewrite the order may be another until it is sorted. */
+static dw_status attempt(ir_graph *graph, const char *fusion, fuse_function run, ir_node *node, bool *changed) {
+    const fuse_attempt attempt = fuse_begin(graph, fusion, node);
+    const dw_status status = run(graph, node, changed);
+    if (status == DW_OK) return DW_OK;
+    TRY(ir_sort(graph));
+    return fuse_end(&attempt, status);
+}
+
+static dw_status run_each(ir_graph *graph, const char *fusion, arena *scratch, fuse_function run, bool *changed) {
+    ir_node **nodes;
+    size_t count = 0;
+    for (const ir_node *node = graph->first; node != NULL; node = node->next) count++;
+    TRY_NEW(nodes, scratch, count);
+    count = 0;
+    for (ir_node *node = graph->first; node != NULL; node = node->next) nodes[count++] = node;
+    for (size_t i = 0; i < count; i++) {
+        if (fuse_is_in_graph(graph, nodes[i]) && fuse_is_used(graph, nodes[i])) TRY(attempt(graph, fusion, run, nodes[i], changed));
+    }
+    return DW_OK;
+}
+
+dw_status fuse_each(ir_graph *graph, const char *fusion, fuse_function run, bool *changed) {
+    arena scratch;
+    arena_init(&scratch, graph->context);
+    dw_status status = run_each(graph, fusion, &scratch, run, changed);
+    arena_free(&scratch);
+    return status;
 }
