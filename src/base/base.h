@@ -51,6 +51,8 @@ dw_status base_last_status(const dw_context *context);
 void base_log(dw_context *context, dw_log_level level, const char *format, ...) BASE_PRINTF(3, 4);
 /* CANCELLED when the caller asked to stop, else OK. */
 dw_status base_poll(dw_context *context);
+/* Seconds of a monotonic clock (clock.c). */
+double base_now(void);
 
 /* ---- memory (context.c, arena.c) --------------------------------------------------------------------------------- */
 

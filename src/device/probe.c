@@ -3,7 +3,6 @@
 #include "device/device.h"
 
 #include <string.h>
-#include <time.h>
 #include <unistd.h>
 
 /* __builtin_cpu_supports asks cpuid and, for the wide registers, xgetbv. */
@@ -114,12 +113,6 @@ static void read_task(void *argument, int64_t task, int worker) {
     job->sums[task] = a ^ b ^ c ^ d;
 }
 
-static double now_s(void) {
-    struct timespec time;
-    clock_gettime(CLOCK_MONOTONIC, &time);
-    return (double)time.tv_sec + (double)time.tv_nsec * 1e-9;
-}
-
 dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps) {
     enum { TASKS = MEASURE_BYTES / 8 / MEASURE_TASK_WORDS };
     void *memory;
@@ -129,9 +122,9 @@ dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps) {
     read_job job = {memory, sums};
     double best = 0;
     for (int repeat = 0; repeat < MEASURE_REPEATS; repeat++) {
-        double start = now_s();
+        double start = base_now();
         pool_run(pool, TASKS, read_task, &job);
-        double rate = MEASURE_BYTES / (now_s() - start);
+        double rate = MEASURE_BYTES / (base_now() - start);
         if (rate > best) best = rate;
     }
     base_release(context, memory, MEASURE_BYTES, 4096);

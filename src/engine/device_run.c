@@ -196,11 +196,11 @@ static dw_status run_steps(dw_session *session, engine_runner *runner, plan_bind
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;
         run->call.context = session->context;
-        double start = engine_now();
+        double start = base_now();
         dw_status status = device->calls->run(device, plan->steps[i].row, run);
         if (status == DW_OK) status = device->calls->synchronize(device);
         if (status != DW_OK) return fail_step(session, plan, status, i);
-        if (runner->profile) runner->profile[i] += engine_now() - start;
+        if (runner->profile) runner->profile[i] += base_now() - start;
     }
     return DW_OK;
 }
@@ -222,7 +222,7 @@ static dw_status name_step(dw_session *session, const plan *plan, dw_status stat
     return step >= plan->load_count && step < plan->step_count ? fail_step(session, plan, status, step) : status;
 }
 
-dw_status engine_execute_remote(dw_session *session, engine_runner *runner, plan_binding *binding) {
+dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, plan_binding *binding) {
     const plan *plan = binding->plan;
     device *device = session->device;
     engine_slot *slot = slot_of(runner, binding);

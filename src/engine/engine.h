@@ -159,6 +159,18 @@ struct dw_session {
     size_t kept_count, kept_room;
 };
 
+/* runner.c: one plan at work in a session */
+dw_status engine_runner_create(dw_session *session, const engine_program *program, engine_runner *runner);
+void engine_runner_free(dw_session *session, engine_runner *runner);
+/* Memory that steps read and write: the device's, or the host's. */
+dw_status engine_memory_create(dw_session *session, size_t bytes, void **memory);
+void engine_memory_free(dw_session *session, void *memory, size_t bytes);
+/* Makes the states at the sizes in runner->symbols; their memory stays for the life of the session. */
+dw_status engine_states_create(dw_session *session, engine_runner *runner);
+/* States as the export had them. */
+dw_status engine_states_reset(dw_session *session, engine_runner *runner);
+/* LIMIT when a run needs more workspace than the session has. */
+dw_status engine_check_workspace(dw_session *session, const plan_binding *binding);
 /* The binding for runner->symbols: one that is kept, or the least recently used bound anew. LIMIT when the workspace is too small. */
 dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding **binding);
 /* While a session is made: room for runs at the sizes in runner->symbols, or at all sizes up to them. */
@@ -167,7 +179,7 @@ dw_status engine_reserve_up_to(dw_session *session, engine_runner *runner);
 /* Runs all steps on runner->inputs and outputs. */
 dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding);
 
-/* remote.c: runs on a device that has memory of its own */
+/* device_run.c: runs on a device that has memory of its own */
 /* Inputs and outputs of this binding want room: engine_stage_create makes it, also when there is some already. */
 void engine_stage_widen(engine_runner *runner, const plan_binding *binding);
 dw_status engine_stage_create(dw_session *session, engine_runner *runner);
@@ -178,11 +190,11 @@ void engine_stage_changed(engine_runner *runner, size_t index);
 dw_status engine_stage_read(dw_session *session, const engine_runner *runner, size_t index, size_t offset, size_t bytes, void *to);
 void engine_stage_free(dw_session *session, engine_runner *runner);
 /* What engine_execute does there: inputs go to the device, one graph is launched, outputs come back. */
-dw_status engine_execute_remote(dw_session *session, engine_runner *runner, plan_binding *binding);
+dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, plan_binding *binding);
 /* The same on runner->inputs and outputs in the device's memory, on a stream of the caller's, and not waited for. */
 dw_status engine_execute_stream(dw_session *session, engine_runner *runner, plan_binding *binding, void *stream);
 
-/* match.c */
+/* match_inputs.c */
 enum { ENGINE_MAX_INPUTS = 1024, ENGINE_MAX_SYMBOLS = 64 };
 /* Finds each of the graph's inputs among those given by name, inputs[i] for graph->inputs[i], and the sizes that their shapes bind. MISMATCH
  * names all that is missing, unknown, there twice, or of another type, rank or size. */
@@ -202,7 +214,7 @@ dw_status engine_tuning_parse(arena *arena, const char *name, const char *words,
 /* The text as choices for this model's device, in the model's arena; NULL for NULL. */
 dw_status engine_tuning_read(dw_model *model, const char *words, const char *name, plan_tuning **tuning);
 
-/* generation.c */
+/* generation_memory.c */
 /* Reserves for generation: memory of its own, and the workspace of its largest runs. Sets the sizes that the caches are made at. */
 dw_status engine_generation_create(dw_session *session, const dw_session_options *options);
 
@@ -217,8 +229,5 @@ dw_status engine_prelude_create(dw_session *session, const char *dims, const cha
 void engine_prelude_sizes(const dw_session *session, const engine_runner *runner, int64_t *sizes);
 /* Runs it on inputs by name; its outputs are where session->prelude.outputs says, of the sizes in made. */
 dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **made);
-
-/* Seconds of a monotonic clock. */
-double engine_now(void);
 
 #endif

@@ -106,20 +106,20 @@ static void add_token(work *work, generation_text *text) {
 
 static dw_status run_texts(work *work) {
     generation *g = work->session->generation;
-    double begin = engine_now();
+    double begin = base_now();
     TRY(begin_texts(work));
     while (plan_run(g)) {
         bool reads = false;
         for (int64_t i = 0; i < g->texts; i++) reads = reads || (g->text[i].count > 0 && g->text[i].prompt->made == 0);
         if (g->mode == GENERATION_WHOLE) TRY(dw_session_reset(work->session));   /* the next run begins where this one began */
         TRY(generation_run(work->session));
-        *(reads ? &work->spent.prefill_s : &work->spent.decode_s) += engine_now() - begin;
+        *(reads ? &work->spent.prefill_s : &work->spent.decode_s) += base_now() - begin;
         for (int64_t i = 0; i < g->texts; i++) {
             generation_text *text = &g->text[i];
             text->past += text->count;
             if (text->count > 0 && text->picked >= 0) add_token(work, text);
         }
-        begin = engine_now();
+        begin = base_now();
         TRY(begin_texts(work));
     }
     return DW_OK;

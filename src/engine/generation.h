@@ -74,13 +74,13 @@ typedef struct generation {
 
 static inline engine_runner *generation_runner(dw_session *session) { return session->step.program != NULL ? &session->step : &session->full; }
 
-/* feed.c: what the graph's inputs and outputs are; UNSUPPORTED says which is none that generation knows. */
+/* generation_inputs.c: what the graph's inputs and outputs are; UNSUPPORTED says which is none that generation knows. */
 dw_status generation_find(dw_session *session, const ir_graph *graph, generation *g);
 /* Fills what is the same in every run: masks, positions and type ids of count tokens. */
 void generation_fill_constants(const ir_graph *graph, const generation *g, void *const *buffers, int64_t count);
 void generation_store(dw_format format, void *buffer, int64_t index, int64_t value);
 
-/* generation.c: sizes of a run. */
+/* generation_memory.c: sizes of a run. */
 void generation_set_sizes(const dw_session *session, engine_runner *runner, const generation *g, int64_t fresh, int64_t ends, int64_t total);
 
 /* generation_run.c: runs the new tokens of every text: text->count of them from text->past on. */

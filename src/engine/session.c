@@ -1,184 +1,7 @@
-/* Sessions: the memory of runs, and runs. Everything is allocated when the session is made; a run binds sizes if they are new,
- * attaches pointers and executes the steps in order. */
+/* Sessions: the memory of runs, and runs by name. Everything is allocated when the session is made, or when more is reserved; the runs themselves are in runner.c. */
 #include "engine/engine.h"
 
 #include <string.h>
-#include <time.h>
-
-double engine_now(void) {
-    struct timespec now;
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
-}
-
-/* ---- runners ---- */
-
-static dw_status make_runner(dw_session *session, const engine_program *program, engine_runner *runner) {
-    const ir_graph *graph = program->plan->graph;
-    runner->program = program;
-    TRY_NEW(runner->symbols, &session->arena, dim_symbol_count(graph->dims) + 1);
-    TRY_NEW(runner->most, &session->arena, dim_symbol_count(graph->dims) + 1);
-    TRY_NEW(runner->inputs, &session->arena, graph->input_count);
-    TRY_NEW(runner->outputs, &session->arena, graph->output_count);
-    TRY_NEW(runner->states, &session->arena, graph->state_count);
-    TRY_NEW(runner->state_bytes, &session->arena, graph->state_count);
-    if (session->device != NULL && !(session->flags & DW_SESSION_DEVICE_MEMORY)) {
-        TRY_NEW(runner->staged_inputs, &session->arena, graph->input_count);
-        TRY_NEW(runner->staged_outputs, &session->arena, graph->output_count);
-    }
-    for (int i = 0; session->device != NULL && i < ENGINE_BINDINGS; i++)
-        TRY_NEW(runner->slots[i].recorded, &session->arena, ENGINE_RECORDED + graph->input_count + graph->output_count);
-    for (int i = 0; i < ENGINE_BINDINGS; i++) TRY(plan_binding_create(session->context, program->plan, &runner->slots[i].binding));
-    return plan_layout_create(program->plan, &session->arena, &runner->layout);
-}
-
-/* Memory that steps read and write: the device's, or the host's. */
-static dw_status take_memory(dw_session *session, size_t bytes, void **memory) {
-    if (session->device != NULL) return session->device->calls->alloc(session->device, bytes, memory);
-    return base_alloc(session->context, bytes, ENGINE_ALIGN, memory);
-}
-
-static void release_memory(dw_session *session, void *memory, size_t bytes) {
-    if (session->device != NULL) session->device->calls->release(session->device, memory, bytes);
-    else base_release(session->context, memory, bytes, ENGINE_ALIGN);
-}
-
-/* Makes the states at the sizes in runner->symbols; their memory stays for the life of the session. */
-static dw_status make_states(dw_session *session, engine_runner *runner) {
-    const ir_graph *graph = runner->program->plan->graph;
-    for (size_t i = 0; i < graph->state_count; i++) {
-        dw_tensor tensor;
-        num_parts parts;
-        TRY(op_tensor_bind(session->context, &graph->states[i]->type, runner->symbols, NULL, &tensor));
-        if (!num_layout(tensor.format, tensor.scale_layout, tensor.rank, tensor.dims, &parts))
-            return base_fail(session->context, DW_LIMIT, "the bytes of state %s overflow", graph->states[i]->name);
-        TRY(take_memory(session, parts.total_bytes + 1, &runner->states[i]));
-        runner->state_bytes[i] = parts.total_bytes;
-    }
-    return DW_OK;
-}
-
-static dw_status reset_states(dw_session *session, engine_runner *runner) {
-    if (runner->program == NULL) return DW_OK;
-    const ir_graph *graph = runner->program->plan->graph;
-    device *device = session->device;
-    for (size_t i = 0; i < graph->state_count; i++) {
-        const ir_weight *initial = graph->states[i]->weight;
-        void *state = runner->states[i];
-        size_t bytes = runner->state_bytes[i];
-        if (device != NULL && initial != NULL) TRY(device->calls->write(device, state, initial->tensor.data, bytes));
-        else if (device != NULL) TRY(device->calls->fill(device, state, 0, bytes));
-        else if (initial != NULL) memcpy(state, initial->tensor.data, bytes);
-        else memset(state, 0, bytes);
-        TRY(base_poll(session->context));   /* large caches take their time */
-    }
-    return device != NULL ? device->calls->synchronize(device) : DW_OK;
-}
-
-static void free_runner(dw_session *session, engine_runner *runner) {
-    if (runner->program == NULL) return;
-    size_t count = runner->program->plan->graph->state_count;
-    for (size_t i = 0; runner->states != NULL && i < count; i++)
-        release_memory(session, runner->states[i], runner->state_bytes[i] + 1);
-    engine_stage_free(session, runner);
-    for (int i = 0; i < ENGINE_BINDINGS; i++) plan_binding_destroy(&runner->slots[i].binding);
-}
-
-dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding **binding) {
-    size_t symbols = (size_t)dim_symbol_count(runner->program->plan->graph->dims);
-    engine_slot *oldest = &runner->slots[0];
-    *binding = NULL;
-    for (int i = 0; i < ENGINE_BINDINGS; i++) {
-        engine_slot *slot = &runner->slots[i];
-        if (slot->binding.bound && memcmp(slot->binding.symbols, runner->symbols, symbols * sizeof *runner->symbols) == 0) *binding = &slot->binding;
-        if (*binding == &slot->binding) oldest = slot;
-        if (*binding != NULL) break;
-        if (slot->used < oldest->used) oldest = slot;
-    }
-    oldest->used = ++runner->clock;
-    if (*binding == NULL) {
-        oldest->is_recorded = false;
-        TRY(plan_bind(&oldest->binding, runner->symbols));
-        plan_size_scratch(&oldest->binding, session->pool);
-        *binding = &oldest->binding;
-    }
-    return DW_OK;
-}
-
-static size_t workspace_of(const plan_binding *binding) {
-    return base_align_up(binding->value_bytes, ENGINE_ALIGN) + base_align_up(binding->scratch_bytes, ENGINE_ALIGN);
-}
-
-static dw_status check_workspace(dw_session *session, const plan_binding *binding) {
-    if (workspace_of(binding) <= session->workspace_bytes) return DW_OK;
-    return base_fail(session->context, DW_LIMIT, "a run at these sizes needs %zu bytes of workspace, the session reserved %zu: create it with larger dims",
-                     workspace_of(binding), session->workspace_bytes);
-}
-
-dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding) {
-    const plan *plan = runner->program->plan;
-    TRY(check_workspace(session, binding));
-    if (session->device != NULL) return engine_execute_remote(session, runner, binding);
-    plan_bases bases = {.workspace = session->workspace,
-                        .inputs = runner->inputs,
-                        .outputs = runner->outputs,
-                        .states = runner->states,
-                        .constants = runner->program->constants,
-                        .packed = runner->program->packed,
-                        .pool = session->pool};
-    plan_attach(binding, &bases);
-    for (int i = plan->load_count; i < plan->step_count; i++) {
-        kernel_run *run = &binding->calls[i].run;
-        run->call.context = session->context;
-        double start = runner->profile ? engine_now() : 0;
-        dw_status status = plan->steps[i].row->run(run);
-        if (runner->profile) runner->profile[i] += engine_now() - start;
-        if (status != DW_OK)
-            return base_fail_at(session->context, status, "step %d, %%%d %s", i - plan->load_count + 1, plan->steps[i].node->out[0]->id,
-                                plan->steps[i].row->name);
-        TRY(base_poll(session->context));
-    }
-    return DW_OK;
-}
-
-/* ---- public ---- */
-
-dw_status engine_reserve(dw_session *session, engine_runner *runner) {
-    plan_binding *binding;
-    TRY(engine_bind(session, runner, &binding));
-    plan_layout_widen(&runner->layout, binding);
-    engine_stage_widen(runner, binding);
-    if (binding->scratch_bytes > runner->scratch_bytes) runner->scratch_bytes = binding->scratch_bytes;
-    return DW_OK;
-}
-
-/* Sizes at which the graph means nothing (a division by 0) are no runs to reserve for. */
-static dw_status reserve_if_possible(dw_session *session, engine_runner *runner) {
-    dw_status status = engine_reserve(session, runner);
-    return status == DW_NO_MEMORY || status == DW_CANCELLED ? status : DW_OK;
-}
-
-/* A kernel's scratch is largest where each size is at one of its ends (kernel.h): all at their most, one at its least, all at their least. */
-dw_status engine_reserve_up_to(dw_session *session, engine_runner *runner) {
-    const dim_table *dims = runner->program->plan->graph->dims;
-    int64_t most[ENGINE_MAX_SYMBOLS], min, max;
-    int count = dim_symbol_count(dims);
-    if (count > ENGINE_MAX_SYMBOLS)
-        return base_fail(session->context, DW_LIMIT, "the model has %d symbolic sizes, at most %d can be bound", count, ENGINE_MAX_SYMBOLS);
-    memcpy(most, runner->symbols, (size_t)count * sizeof *most);
-    TRY(plan_layout_widen_up_to(&runner->layout, most));
-    TRY(engine_reserve(session, runner));
-    for (int i = 0; i < count; i++) {
-        dim_symbol_range(dims, i, &min, &max);
-        runner->symbols[i] = min;
-        TRY(reserve_if_possible(session, runner));
-        runner->symbols[i] = most[i];
-    }
-    for (int i = 0; i < count; i++) dim_symbol_range(dims, i, &runner->symbols[i], &max);
-    TRY(reserve_if_possible(session, runner));
-    memcpy(runner->symbols, most, (size_t)count * sizeof *most);
-    return DW_OK;
-}
 
 static dw_status reserve_full(dw_session *session, const dw_session_options *options) {
     engine_runner *runner = &session->full;
@@ -187,7 +10,7 @@ static dw_status reserve_full(dw_session *session, const dw_session_options *opt
     TRY(plan_read_dims(session->context, plan->graph, options->dims, runner->symbols));
     TRY(engine_reserve_up_to(session, runner));
     memcpy(runner->most, runner->symbols, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *runner->most);
-    return make_states(session, runner);
+    return engine_states_create(session, runner);
 }
 
 /* What was bound before was placed under another layout (NULL: each size under its own). */
@@ -225,20 +48,20 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     if (model->device != NULL) TRY(device_open(session->context, model->device_name, &session->device));
     TRY(check_flags(session, options));
     if (model->full.plan != NULL) {
-        TRY(make_runner(session, &model->full, &session->full));
+        TRY(engine_runner_create(session, &model->full, &session->full));
         TRY(reserve_full(session, options));
     }
     if (options->max_tokens > 0) {
         session->max_tokens = options->max_tokens;
-        if (model->step.plan != NULL) TRY(make_runner(session, &model->step, &session->step));
-        if (model->prelude.plan != NULL) TRY(make_runner(session, &model->prelude, &session->prelude));
+        if (model->step.plan != NULL) TRY(engine_runner_create(session, &model->step, &session->step));
+        if (model->prelude.plan != NULL) TRY(engine_runner_create(session, &model->prelude, &session->prelude));
         TRY(engine_generation_create(session, options));
-        if (session->step.program != NULL) TRY(make_states(session, &session->step));
+        if (session->step.program != NULL) TRY(engine_states_create(session, &session->step));
     }
     TRY(settle(session, &session->full, &bytes));
     TRY(settle(session, &session->step, &bytes));
     TRY(settle(session, &session->prelude, &bytes));
-    TRY(take_memory(session, bytes + ENGINE_ALIGN, &session->workspace));
+    TRY(engine_memory_create(session, bytes + ENGINE_ALIGN, &session->workspace));
     session->workspace_bytes = bytes;
     return dw_session_reset(session);
 }
@@ -266,11 +89,11 @@ void dw_session_destroy(dw_session *session) {
     if (session == NULL) return;
     dw_context *context = session->context;
     if (session->enqueued) session->device->calls->synchronize(session->device);
-    free_runner(session, &session->full);
-    free_runner(session, &session->step);
-    free_runner(session, &session->prelude);
-    release_memory(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
-    for (size_t i = 0; i < session->kept_count; i++) release_memory(session, session->kept[i].memory, session->kept[i].bytes);
+    engine_runner_free(session, &session->full);
+    engine_runner_free(session, &session->step);
+    engine_runner_free(session, &session->prelude);
+    engine_memory_free(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
+    for (size_t i = 0; i < session->kept_count; i++) engine_memory_free(session, session->kept[i].memory, session->kept[i].bytes);
     device_close(session->device);
     base_release(context, session->generation, session->generation_bytes, ENGINE_ALIGN);
     arena_free(&session->arena);
@@ -278,8 +101,8 @@ void dw_session_destroy(dw_session *session) {
 }
 
 dw_status dw_session_reset(dw_session *session) {
-    TRY(reset_states(session, &session->full));
-    return reset_states(session, &session->step);
+    TRY(engine_states_reset(session, &session->full));
+    return engine_states_reset(session, &session->step);
 }
 
 uint64_t dw_session_workspace_bytes(const dw_session *session) { return session->workspace_bytes; }
@@ -315,9 +138,9 @@ static dw_status widen(dw_session *session, engine_runner *runner) {
     if (bytes <= session->workspace_bytes) return DW_OK;
     if (session->captured) TRY(make_room_to_keep(session));
     if (session->device != NULL) TRY(session->device->calls->synchronize(session->device));   /* runs on streams are using the one that goes */
-    TRY(take_memory(session, bytes + ENGINE_ALIGN, &workspace));
+    TRY(engine_memory_create(session, bytes + ENGINE_ALIGN, &workspace));
     if (session->captured) session->kept[session->kept_count++] = (engine_memory){session->workspace, session->workspace_bytes + ENGINE_ALIGN};
-    else release_memory(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
+    else engine_memory_free(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
     session->workspace = workspace;
     session->workspace_bytes = bytes;
     return DW_OK;
@@ -406,6 +229,6 @@ dw_status dw_session_enqueue(dw_session *session, void *stream, int input_count,
         return base_fail(session->context, DW_INVALID, "the model was made for the CPU, which has no streams: run it by dw_session_run");
     TRY(prepare(session, input_count, inputs, &binding));
     TRY(take_outputs(session, binding, output_count, outputs));
-    TRY(check_workspace(session, binding));
+    TRY(engine_check_workspace(session, binding));
     return engine_execute_stream(session, &session->full, binding, stream);
 }

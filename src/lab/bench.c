@@ -42,9 +42,9 @@ static dw_status bench_run(bench *bench, const dw_model *model, const char *dims
     TRY(dw_session_create(bench->context, model, &(dw_session_options){.dims = dims}, &session));
     dw_status status = DW_OK;
     for (int i = -1; i < (bench->simulated ? 0 : bench->repeat) && status == DW_OK; i++) {
-        double start = engine_now();
+        double start = base_now();
         status = dw_session_run(session, (int)graph->input_count, inputs, (int)graph->output_count, outputs);
-        if (i >= 0) seconds[i] = engine_now() - start;
+        if (i >= 0) seconds[i] = base_now() - start;
         if (i < 0) session->full.profile = steps;   /* from the second run on */
     }
     if (status == DW_OK && !bench->simulated) {
@@ -166,7 +166,7 @@ static dw_status bench_model(bench *bench, const char *file, dw_graph *graph, co
     dw_model *model;
     dw_model_options asked = *options;
     asked.flags |= DW_MODEL_GENERATE;
-    double start = engine_now();
+    double start = base_now();
     TRY(graph != NULL ? dw_model_create(bench->context, graph, &asked, &model) : dw_model_open(bench->context, file, &asked, &model));
     json_object_set_new(bench->facts, "file", json_string(model->file));
     json_object_set_new(bench->facts, "device", json_string(model->chip.name));
@@ -174,7 +174,7 @@ static dw_status bench_model(bench *bench, const char *file, dw_graph *graph, co
     json_object_set_new(bench->facts, "simulated", json_boolean(bench->simulated));
     json_object_set_new(bench->facts, "threads", json_integer(dw_context_threads(bench->context)));
     json_object_set_new(bench->facts, "precision", json_string(model->precision));
-    if (!bench->simulated) json_object_set_new(bench->facts, "load_seconds", json_real(engine_now() - start));
+    if (!bench->simulated) json_object_set_new(bench->facts, "load_seconds", json_real(base_now() - start));
     json_object_set_new(bench->facts, "weight_bytes", json_integer((json_int_t)dw_model_weight_bytes(model)));
     json_object_set_new(bench->facts, "reference_flops_share", json_real(reference_share(model->full.plan)));
     dw_status status = bench_run(bench, model, options->dims);

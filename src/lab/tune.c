@@ -118,7 +118,7 @@ static dw_status try_all(tuning *t, trial *trial, const wanted *wanted, fastest 
         const kernel_verdict *verdict = &choice.verdicts[i];
         if (!is_ours(verdict) || (!wanted->product && !is_accepted(wanted->step, verdict->row))) continue;
         if (best->row != NULL && verdict->seconds > 50 * choice.seconds) continue;    /* a plain kernel's milliseconds would only be waited for */
-        if (best->row == NULL || engine_now() < t->end_s) TRY(try_variants(t, trial, verdict->row, variants, best));
+        if (best->row == NULL || base_now() < t->end_s) TRY(try_variants(t, trial, verdict->row, variants, best));
         else text_printf(&t->out, "#   not %s: the %.0f s of its line are over\n", verdict->row->name, limit_s);
     }
     return best->row != NULL ? try_estimated(trial, choice.row, best) : DW_OK;
@@ -182,14 +182,14 @@ static dw_status tune_sizes(tuning *t, const wanted *wanted, trial_weights *w, p
 static dw_status tune_line(tuning *t, const wanted *wanted) {
     plan_tuned_line *line;
     trial_weights w = {0};
-    const double start = engine_now();
+    const double start = base_now();
     t->end_s = start + limit_s;
     TRY_NEW(line, &t->arena, 1);
     line->line = wanted->line;
     dw_status status = tune_sizes(t, wanted, &w, line);
     trial_free_weights(t->model->device, &w);
     TRY(status);
-    text_printf(&t->out, "# of %s, in %.1f s\n", wanted->line, engine_now() - start);
+    text_printf(&t->out, "# of %s, in %.1f s\n", wanted->line, base_now() - start);
     t->measured++;
     return line->count > 0 ? map_set(&t->choices.lines, line->line, line) : DW_OK;
 }
