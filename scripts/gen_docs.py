@@ -133,10 +133,59 @@ def has_weights_form(row):
     return row["weight"] not in ("f32", "bf16") and row["weight"].split("_")[0] == row["activation"].split("_")[0]
 
 
+class Coverage:
+    """Ops that run alike, by family, and what runs them: on the CPU, and on a GPU of each generation by the features of one chip. From the rows of kernel.def and of the ways.def below it."""
+
+    CHIPS = {"Hopper": "h200", "Blackwell": "b200", "sm_120, sm_121": "rtx5090", "older GPUs": "rtx4090"}
+    BY_NAME = {"matmul": "cuda_matmul_", "grouped_matmul": "cuda_grouped_", "attention": "cuda_attention_"}   # whose kernels are told apart
+
+    @staticmethod
+    def needs(text):
+        return frozenset(re.findall(r"HAS\((\w+)\)", text))
+
+    def kernels(self):
+        """(name, op or trait, needs) of each row and way."""
+        for path in ["kernels/kernel.def", *sorted(glob.glob("kernels/**/ways.def", root_dir=ROOT, recursive=True))]:
+            path = os.path.relpath(os.path.join(ROOT, path), ROOT)
+            with open(os.path.join(ROOT, path)) as file:
+                text = without_comments(file.read())
+            for match in re.finditer(r"^([A-Z_]+)\s*\(", text, flags=re.M):
+                values = arguments(text, match.end())
+                if match[1] == "WAY":
+                    op = next(op for op, prefix in self.BY_NAME.items() if values[0].startswith(prefix))
+                    yield values[0], op, self.needs(values[1])
+                else:
+                    yield values[0], values[1], self.needs(values[2])
+
+    def cell(self, op, features, kernels):
+        """What runs an op on a GPU that has these features."""
+        able = [(name, needs) for name, needs in kernels if name.startswith("cuda_") and needs <= features]
+        if op["name"] in self.BY_NAME:
+            names = [name.removeprefix(self.BY_NAME[op["name"]]) for name, _ in able if name.startswith(self.BY_NAME[op["name"]])]
+            return ", ".join(dict.fromkeys(names)) or "no"
+        return "fast" if any(needs for _, needs in able) else "yes" if able else "no"
+
+    def text(self):
+        chips = {row["name"]: self.needs(row["features"]) for row in rows("src/chip/chip.def", "CHIP_GPU", "name arch sms ghz gbs us f32 bf16 fp8 fp4 gb l2 shared features".split())}
+        found, alike = list(self.kernels()), {}
+        for op in rows("src/op/op.def", "OP", "name min_in max_in min_out max_out family attributes traits meaning".split()):
+            traits = {trait.strip() for trait in op["traits"].split("|")}
+            kernels = [(name, needs) for name, of, needs in found if of == op["name"] or of in traits]
+            on_cpu = "yes" if any(not name.startswith("cuda_") for name, _ in kernels) else "reference"
+            cells = (on_cpu, *(self.cell(op, chips[chip], kernels) for chip in self.CHIPS.values()))
+            alike.setdefault((op["family"], cells), []).append(op["name"])
+        lines = ["| op | CPU | " + " | ".join(self.CHIPS) + " |", "|" + "---|" * (2 + len(self.CHIPS))]
+        for (_, cells), names in alike.items():
+            shown = f"{len(names)} pointwise ops" if len(names) > 20 else ", ".join(f"`{name}`" for name in names)
+            lines.append(f"| {shown} | " + " | ".join(cells) + " |")
+        return "\n".join(lines)
+
+
 ELEMENT = "name bits class exponent mantissa bias infinity nan max doc"
 FORMATS = "include/deepwell/format.def"
 
 TABLES = {
+    "coverage": Coverage(),
     "float-formats": Table(FORMATS, "DW_ELEMENT", ELEMENT, {
         "format": "`{name}`", "bits": "{bits}", "exponent, mantissa, bias": "{exponent}, {mantissa}, {bias}", "largest": largest,
         "smallest normal": lambda row: smallest(row, True), "smallest": lambda row: smallest(row, False),

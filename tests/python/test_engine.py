@@ -1,4 +1,4 @@
-"""The example of the README line by line: probe, capture, compile, explain, check, save, load, benchmark, policies, kernels, generation."""
+"""The example of docs/python.md line by line: probe, capture, compile, explain, check, save, load, benchmark, policies, kernels, generation."""
 
 import subprocess
 import sys
