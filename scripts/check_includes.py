@@ -40,7 +40,7 @@ ROOMS = {
 }
 
 # Headers of pure arithmetic that device code compiles, too.
-SHARED = {"num/small.h", "num/rules.h", "op/scores.h"}
+SHARED = {"num/small.h", "num/rules.h", "op/scores.h", "op/pointwise.h"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 

@@ -1,26 +1,19 @@
-/* The functions of pointwise_cuda.def on vectors of eight fp32 values in registers. Those of many instructions are called, one element after the other. */
+/* The formulas of op/pointwise.def on vectors of eight fp32 values in registers. Those of many instructions are called, one element after the other. */
 #ifndef KERNELS_POINTWISE_FUNCTIONS_CUH
 #define KERNELS_POINTWISE_FUNCTIONS_CUH
 
 #include "kernels/common/cuda/vectors.cuh"
-#include "kernels/pointwise/divisions.cuh"
 #include "kernels/pointwise/pointwise_cuda.h"
 #include "kernels/pointwise/sigmoids.cuh"
 
-#define CUDA_INTEGER(name)
 #define REAL float
 #define F(name) name##f
-DEFINE_DIVISIONS(REAL, F)
 
 static __device__ __noinline__ float evaluate_long(int function, float x, float y) {
     switch (function) {
-#define CUDA_REAL1(name, expression)
-#define CUDA_REAL2(name, expression)
-#define CUDA_LONG1(name, expression) case POINTWISE_##name: return expression;
-#define CUDA_LONG2(name, expression) case POINTWISE_##name: return expression;
-#include "kernels/pointwise/pointwise_cuda.def"
-#undef CUDA_REAL1
-#undef CUDA_REAL2
+#define OP_LONG1(name, formula) case POINTWISE_##name: return formula;
+#define OP_LONG2(name, formula) case POINTWISE_##name: return formula;
+#include "op/pointwise.def"
     default: return x;
     }
 }
@@ -40,18 +33,16 @@ INLINE void evaluate_longs(int function, float *xs, float *ys) {
 /* xs becomes the function's values; a cast, which is POINTWISE_COUNT, has none. */
 INLINE void evaluate_vector(int function, float *xs, float *ys) {
     switch (function) {
-#define CUDA_REAL1(name, expression) \
-    case POINTWISE_##name: EACH_OF_PIECE(i) { const float x = xs[i]; xs[i] = expression; } break;
-#define CUDA_REAL2(name, expression) \
-    case POINTWISE_##name: EACH_OF_PIECE(i) { const float x = xs[i], y = ys[i]; xs[i] = expression; } break;
-#define CUDA_LONG1(name, expression)
-#define CUDA_LONG2(name, expression)
-#include "kernels/pointwise/pointwise_cuda.def"
+#define OP_REAL1(name, formula) \
+    case POINTWISE_##name: EACH_OF_PIECE(i) { const float x = xs[i]; xs[i] = formula; } break;
+#define OP_REAL2(name, formula) \
+    case POINTWISE_##name: EACH_OF_PIECE(i) { const float x = xs[i], y = ys[i]; xs[i] = formula; } break;
+#define OP_LONG1(name, formula)
+#define OP_LONG2(name, formula)
+#include "op/pointwise.def"
     case POINTWISE_COUNT: break;
     default: evaluate_longs(function, xs, ys);
     }
 }
-#undef CUDA_REAL1
-#undef CUDA_REAL2
 
 #endif

@@ -1,21 +1,17 @@
 /* Pointwise ops, cast, where (one thread an element) and chains of them (four), any strides, any format of a byte or more. fp32 for formats of up to 32 bits, each operation
  * rounded on its own; double for f64; int64 for integers, which wrap when they are stored. Resources: no shared memory. Speed: not measured. */
 #include "kernels/pointwise/chain_cuda.h"
-#include "kernels/pointwise/divisions.cuh"
 #include "kernels/pointwise/sigmoids.cuh"
-
-#define CUDA_INTEGER(name)
 
 /* ---- real numbers ---- */
 
 #define REAL float
 #define F(name) name##f
-DEFINE_DIVISIONS(REAL, F)
 DEVICE float evaluate_float(int function, float x, float y) {
     switch (function) {
-#define CUDA_REAL1(name, expression) case POINTWISE_##name: return expression;
-#define CUDA_REAL2(name, expression) case POINTWISE_##name: return expression;
-#include "kernels/pointwise/pointwise_cuda.def"
+#define OP_REAL1(name, formula) case POINTWISE_##name: return formula;
+#define OP_REAL2(name, formula) case POINTWISE_##name: return formula;
+#include "op/pointwise.def"
     default: return x;
     }
 }
@@ -24,17 +20,17 @@ DEVICE float evaluate_float(int function, float x, float y) {
 
 #define REAL double
 #define F(name) name
-DEFINE_DIVISIONS(REAL, F)
+OP_DEFINE_DIVISIONS(DEVICE, REAL, F)
 DEVICE double evaluate_double(int function, double x, double y) {
     switch (function) {
-#include "kernels/pointwise/pointwise_cuda.def"
+#define OP_REAL1(name, formula) case POINTWISE_##name: return formula;
+#define OP_REAL2(name, formula) case POINTWISE_##name: return formula;
+#include "op/pointwise.def"
     default: return x;
     }
 }
 #undef REAL
 #undef F
-#undef CUDA_REAL1
-#undef CUDA_REAL2
 
 KERNEL(pointwise_float, pointwise_arguments) {
     for (int64_t i = item_first(); i < arguments.nest.count; i += item_step()) {
@@ -54,46 +50,24 @@ KERNEL(pointwise_double, pointwise_arguments) {
 
 /* ---- integers and bools ---- */
 
-DEVICE int64_t wrap_mul(int64_t x, int64_t y) { return (int64_t)((uint64_t)x * (uint64_t)y); }
+OP_DEFINE_POWER(DEVICE)
 
-/* Negative powers: 1 and -1 have them, other integers give 0. */
-DEVICE int64_t integer_power(int64_t x, int64_t y) {
-    if (y < 0) return x == 1 ? 1 : x == -1 ? (y % 2 == 0 ? 1 : -1) : 0;
-    int64_t power = 1;
-    for (; y > 0; y /= 2) {
-        if (y % 2 != 0) power = wrap_mul(power, x);
-        x = wrap_mul(x, x);
+DEVICE int64_t evaluate_truth(int function, int64_t x, int64_t y) {
+    switch (function) {
+#define OP_TRUTH1(name, formula) case POINTWISE_##name: return formula;
+#define OP_TRUTH2(name, formula) case POINTWISE_##name: return formula;
+#include "op/pointwise.def"
+    default: return x;
     }
-    return power;
 }
 
 DEVICE int64_t evaluate_integer(int function, int64_t x, int64_t y, int is_bool) {
+    if (is_bool) return evaluate_truth(function, x, y);
     switch (function) {
-    case POINTWISE_neg: return (int64_t)(0 - (uint64_t)x);
-    case POINTWISE_abs: return x < 0 ? (int64_t)(0 - (uint64_t)x) : x;
-    case POINTWISE_sign: return (x > 0) - (x < 0);
-    case POINTWISE_relu: return x < 0 ? 0 : x;
-    case POINTWISE_not: return is_bool ? !x : ~x;
-    case POINTWISE_isnan:
-    case POINTWISE_isinf: return 0;
-    case POINTWISE_add: return (int64_t)((uint64_t)x + (uint64_t)y);
-    case POINTWISE_sub: return (int64_t)((uint64_t)x - (uint64_t)y);
-    case POINTWISE_mul: return wrap_mul(x, y);
-    case POINTWISE_floordiv: return y == -1 ? (int64_t)(0 - (uint64_t)x) : x / y - (x % y != 0 && (x % y < 0) != (y < 0));
-    case POINTWISE_remainder: return y == -1 ? 0 : x % y != 0 && (x % y < 0) != (y < 0) ? x % y + y : x % y;
-    case POINTWISE_pow: return integer_power(x, y);
-    case POINTWISE_minimum: return x < y ? x : y;
-    case POINTWISE_maximum: return x > y ? x : y;
-    case POINTWISE_eq: return x == y;
-    case POINTWISE_ne: return x != y;
-    case POINTWISE_lt: return x < y;
-    case POINTWISE_le: return x <= y;
-    case POINTWISE_gt: return x > y;
-    case POINTWISE_ge: return x >= y;
-    case POINTWISE_and: return x & y;
-    case POINTWISE_or: return x | y;
-    case POINTWISE_xor: return x ^ y;
-    default: return x;   /* floor, ceil, round */
+#define OP_INTEGER1(name, formula) case POINTWISE_##name: return formula;
+#define OP_INTEGER2(name, formula) case POINTWISE_##name: return formula;
+#include "op/pointwise.def"
+    default: return x;
     }
 }
 

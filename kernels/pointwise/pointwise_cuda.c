@@ -22,13 +22,8 @@ size_t pointwise_cuda_workspace(const kernel_run *run) {
 
 int pointwise_function_of(op_id id) {
     switch (id) {
-#define CUDA_REAL1(name, expression) case OP_##name: return POINTWISE_##name;
-#define CUDA_REAL2(name, expression) case OP_##name: return POINTWISE_##name;
-#define CUDA_INTEGER(name) case OP_##name: return POINTWISE_##name;
-#include "kernels/pointwise/pointwise_cuda.def"
-#undef CUDA_REAL1
-#undef CUDA_REAL2
-#undef CUDA_INTEGER
+#define OP_EACH_POINTWISE(name, kind) case OP_##name: return POINTWISE_##name;
+#include "op/pointwise.def"
     default: return POINTWISE_COUNT;
     }
 }

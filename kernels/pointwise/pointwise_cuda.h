@@ -6,13 +6,8 @@
 
 /* The functions that device code knows: every pointwise op but cast and where, by the op's name. */
 enum {
-#define CUDA_REAL1(name, expression) POINTWISE_##name,
-#define CUDA_REAL2(name, expression) POINTWISE_##name,
-#define CUDA_INTEGER(name) POINTWISE_##name,
-#include "kernels/pointwise/pointwise_cuda.def"
-#undef CUDA_REAL1
-#undef CUDA_REAL2
-#undef CUDA_INTEGER
+#define OP_EACH_POINTWISE(name, kind) POINTWISE_##name,
+#include "op/pointwise.def"
     POINTWISE_COUNT
 };
 

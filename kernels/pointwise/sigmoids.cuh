@@ -1,19 +1,17 @@
-/* tanh, sigmoid and what is made of them, for pointwise_cuda.def: fp32 by few instructions without branches (activations.cuh; tanh to 2 ulp), double by the C library. On a host,
- * which has no such instructions, both are the C library's. */
+/* The functions that the formulas of op/pointwise.def name: tanh, sigmoid and what is made of them in fp32 by few instructions without branches (activations.cuh; tanh to
+ * 2 ulp), all else by the C library. On a host, which has no such instructions, all are the C library's. */
 #ifndef KERNELS_POINTWISE_SIGMOIDS_CUH
 #define KERNELS_POINTWISE_SIGMOIDS_CUH
 
 #include "kernels/common/cuda/device.cuh"
-
-#define DEFINE_SIGMOIDS(REAL, F)                                                                                                                          \
-    DEVICE REAL F(soft_tanh)(REAL x) { return F(tanh)(x); }                                                                                               \
-    DEVICE REAL F(soft_sigmoid)(REAL x) { return 1 / (1 + F(exp)(-x)); }                                                                                  \
-    DEVICE REAL F(soft_silu)(REAL x) { return x / (1 + F(exp)(-x)); }                                                                                     \
-    DEVICE REAL F(soft_gelu)(REAL x) { return x * (1 + F(erf)(x * (REAL)0.70710678118654752440)) / 2; }                                                   \
-    DEVICE REAL F(soft_gelu_tanh)(REAL x) { return x * (1 + F(tanh)((REAL)0.79788456080286535588 * (x + (REAL)0.044715 * x * x * x))) / 2; }
+#include "op/pointwise.h"
 
 #define DOUBLE_NAME(name) name
-DEFINE_SIGMOIDS(double, DOUBLE_NAME)
+#define FLOAT_NAME(name) name##f
+OP_DEFINE_SIGMOIDS(DEVICE, double, DOUBLE_NAME)
+OP_DEFINE_FUNCTIONS(DEVICE, double, DOUBLE_NAME)
+OP_DEFINE_FUNCTIONS(DEVICE, float, FLOAT_NAME)
+OP_DEFINE_DIVISIONS(DEVICE, float, FLOAT_NAME)
 #if defined(__CUDACC__)
 #include "kernels/common/cuda/activations.cuh"
 /* Near 0, where 1 - 2 / (1 + e^2x) loses what is small, an odd polynomial, fitted so that its relative error below 0.55 is least: 4e-8. */
@@ -27,8 +25,7 @@ DEVICE float soft_siluf(float x) { return silu(x); }
 DEVICE float soft_geluf(float x) { return gelu(x); }
 DEVICE float soft_gelu_tanhf(float x) { return gelu_tanh(x); }
 #else
-#define FLOAT_NAME(name) name##f
-DEFINE_SIGMOIDS(float, FLOAT_NAME)
+OP_DEFINE_SIGMOIDS(DEVICE, float, FLOAT_NAME)
 #endif
 
 #endif

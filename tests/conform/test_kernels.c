@@ -5,7 +5,7 @@
  * With files or the words of one line as arguments: only those, and a row may stay unreached. Options in front of them: --device D: the rows of that device instead, with the
  * operands in its memory (sim:h200, cuda); --kernel NAME: of all rows this one; --named: each row as one that was asked for by name, which runs its own
  * kernel or refuses; --part I/N: every N-th line; --seeds N, where three take too long; --once: without the second run, of two threads and in place; --times: with the processor's
- * seconds of each line; --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
+ * seconds of each line; --bits: prints a hash of each kernel's results, to hold two builds beside each other; --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
  * what lies between their parts is not compared).
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
@@ -347,6 +347,16 @@ static void take_over(const kernel_row *row, result *r, const dw_tensor **in) {
     in[row->in_place] = &r->tensor;
 }
 
+static bool bits;   /* --bits */
+
+/* FNV-1a over the memory of all results. */
+static void print_bits(const kernel_case *c, const kernel_row *row, const chip_caps *level, uint64_t seed, const result *results) {
+    uint64_t hash = UINT64_C(0xcbf29ce484222325);
+    for (int i = 0; i < c->n_out; i++)
+        for (size_t k = 0; k < results[i].memory.length; k++) hash = (hash ^ results[i].memory.bytes[k]) * UINT64_C(0x100000001b3);
+    printf("%s: %s, %s, seed %d: %016llx\n", c->line, row->name, level->name, (int)seed, (unsigned long long)hash);
+}
+
 static void report(program *p, const kernel_case *c, const kernel_row *row, const char *level, uint64_t seed, int threads, const char *what) {
     p->failures++;
     print_error("%s:%d: %s\n    %s on %s, seed %d, %d threads: %s\n", c->source, c->number, c->line, row->name, level, (int)seed, threads, what);
@@ -424,6 +434,7 @@ static void run_row(program *p, const kernel_case *given, const kernel_row *row,
                 report(p, c, row, level->name, seed, t + 1, "other bits than with one thread");
             }
         }
+        if (bits && t == 0 && status == DW_OK) print_bits(c, row, level, seed, results[0]);
         free(workspace.bytes);
         if (row->in_place >= 0) in[row->in_place] = given;
     }
@@ -628,6 +639,7 @@ static int read_options(int argc, char **argv) {
         const char *name = argv[i] + 2, *value = i + 1 < argc ? argv[i + 1] : NULL;
         if (strcmp(name, "once") == 0) runs_each = 1;
         else if (strcmp(name, "times") == 0) times = true;
+        else if (strcmp(name, "bits") == 0) bits = true;
         else if (strcmp(name, "unwritten") == 0) unwritten = true;
         else if (strcmp(name, "named") == 0) named = true;
         else if (value == NULL) return -1;
@@ -642,7 +654,7 @@ static int read_options(int argc, char **argv) {
 int main(int argc, char **argv) {
     int first = read_options(argc, argv);
     if (first < 0) {
-        fprintf(stderr, "usage: test_conform_kernels [--device D] [--kernel NAME] [--part I/N] [--seeds N] [--named] [--once] [--times] [--unwritten] [FILE.. | OP OPERANDS..]\n");
+        fprintf(stderr, "usage: test_conform_kernels [--device D] [--kernel NAME] [--part I/N] [--seeds N] [--named] [--once] [--times] [--bits] [--unwritten] [FILE.. | OP OPERANDS..]\n");
         return 2;
     }
     if (first < argc) return run_given(argc - first, argv + first);
