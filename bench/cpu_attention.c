@@ -66,7 +66,7 @@ static void measure(dw_context *context, device *device, int64_t heads, int64_t 
     }
     double pairs = (double)s * (double)(t - s) + (double)s * (double)(s + 1) / 2, flops = 4.0 * (double)(heads * d) * pairs;
     printf("h=%-3lld g=%-3lld s=%-5lld t=%-5lld d=%-4lld %9.1f (%.1f) us %8.1f GFLOP/s %6.1f GB/s of %.1f\n", (long long)heads, (long long)groups, (long long)s,
-           (long long)t, (long long)d, best * 1e6, total / calls * 1e6, flops / best * 1e-9, 2.0 * (double)k_floats * 4 / best * 1e-9, caps.bytes_per_s * 1e-9);
+           (long long)t, (long long)d, best * 1e6, total / calls * 1e6, flops / best * 1e-9, 2.0 * (double)k_floats * 4 / best * 1e-9, chip_bytes_per_s(&caps) * 1e-9);
     dim_table_destroy(dims);
     free(q);
     free(kv);

@@ -33,7 +33,7 @@ static void check(dw_status status, const dw_context *context) {
 static double bandwidth(dw_context *context, pool *pool) {
     chip_caps caps = {0};
     check(device_measure_cpu(context, pool, &caps), context);
-    return caps.bytes_per_s;
+    return chip_bytes_per_s(&caps);
 }
 
 static void measure(dw_context *context, const device *device, dw_format format, gemm_compute compute, int64_t m, int64_t n, int64_t k) {

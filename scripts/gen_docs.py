@@ -133,6 +133,25 @@ def has_weights_form(row):
     return row["weight"] not in ("f32", "bf16") and row["weight"].split("_")[0] == row["activation"].split("_")[0]
 
 
+CHIP_GPU = "name arch sms ghz memory us f32 bf16 fp8 fp4 fp4_k96 gb l2_mb shared features".split()
+CHIP_MEASURED = "chip rate by value date source".split()
+
+
+def rate_of(rate):
+    """"4800 / 4503": nominal, and measured of whole kernels; "?" where nobody did, "-" where there is no such unit or it is not published."""
+    def cell(row):
+        nominal = row.get(rate, "0").strip()
+        measured = [m["value"] for m in rows("src/chip/chip.def", "CHIP_MEASURED", CHIP_MEASURED) if (m["chip"], m["rate"], m["by"]) == (row["name"], rate, "WHOLE")]
+        if nominal == "0" and not measured:
+            return "?" if rate == "l2" else "-"
+        return f"{'-' if nominal == '0' else nominal} / {measured[0] if measured else '?'}"
+    return cell
+
+
+def known(column):
+    return lambda row: "-" if row[column] == "0" else row[column]
+
+
 class Coverage:
     """Ops that run alike, by family, and what runs them: on the CPU, and on a GPU of each generation by the features of one chip. From the rows of kernel.def and of the ways.def below it."""
 
@@ -166,7 +185,7 @@ class Coverage:
         return "fast" if any(needs for _, needs in able) else "yes" if able else "no"
 
     def text(self):
-        chips = {row["name"]: self.needs(row["features"]) for row in rows("src/chip/chip.def", "CHIP_GPU", "name arch sms ghz gbs us f32 bf16 fp8 fp4 gb l2 shared features".split())}
+        chips = {row["name"]: self.needs(row["features"]) for row in rows("src/chip/chip.def", "CHIP_GPU", CHIP_GPU)}
         found, alike = list(self.kernels()), {}
         for op in rows("src/op/op.def", "OP", "name min_in max_in min_out max_out family attributes traits meaning".split()):
             traits = {trait.strip() for trait in op["traits"].split("|")}
@@ -197,6 +216,13 @@ TABLES = {
     "block-formats": Table(FORMATS, "DW_BLOCK", "name element scale rows cols second doc", {
         "format": "`{name}`", "elements": "`{element}`", "scales": "`{scale}`", "block": block_shape,
         "second level": lambda row: {"0": "no", "1": "fp32 per tensor", "2": "fp32 per row"}[row["second"]], "bits per element": bits_per_element, "meaning": "{doc}",
+    }),
+    "chips": Table("src/chip/chip.def", "CHIP_GPU", " ".join(CHIP_GPU), {
+        "chip": "`{name}`", "sm": "{arch}", "multiprocessors": "{sms}", "memory GB": "{gb}", "L2 MB": known("l2_mb"), "shared KB": "{shared}", "memory GB/s": rate_of("memory"),
+        "L2 GB/s": rate_of("l2"), "f32": rate_of("f32"), "bf16": rate_of("bf16"), "fp8": rate_of("fp8"), "fp4, K = 64": rate_of("fp4"), "fp4, K = 96": rate_of("fp4_k96"),
+    }),
+    "measurements": Table("src/chip/chip.def", "CHIP_MEASURED", " ".join(CHIP_MEASURED), {
+        "chip": "`{chip}`", "rate": "{rate}", "measured": "{value}", "of": lambda row: {"WHOLE": "a whole kernel", "ALONE": "the instruction alone"}[row["by"]], "when": "{date}", "by what": "{source}",
     }),
     "commands": Table("src/cli/cmd.def", "CLI_COMMAND", "name letter operand meaning", {
         "command": lambda row: f"`deepwell {row['name']}{'' if row['operand'] == 'NULL' else ' ' + row['operand']}`", "what it gives": "{meaning}"}),

@@ -333,7 +333,7 @@ cuda_result cuDeviceGetAttribute(int *value, cuda_device_attribute attribute, cu
     case CUDA_DEVICE_MAX_GRID_Y: case CUDA_DEVICE_MAX_GRID_Z: *value = 65535; break;
     case CUDA_DEVICE_CLOCK_KHZ: *value = (int)(chip->clock_hz / 1000); break;
     case CUDA_DEVICE_MULTIPROCESSORS: *value = chip->units; break;
-    case CUDA_DEVICE_MEMORY_CLOCK_KHZ: *value = (int)(chip->bytes_per_s / (2.0 * 6144 / 8) / 1000); break;   /* with the width below, the row's bandwidth */
+    case CUDA_DEVICE_MEMORY_CLOCK_KHZ: *value = (int)(chip->rates[CHIP_RATE_memory].nominal / (2.0 * 6144 / 8) / 1000); break;   /* with the width below, the row's bandwidth */
     case CUDA_DEVICE_MEMORY_BUS_BITS: *value = 6144; break;
     case CUDA_DEVICE_L2_BYTES: *value = (int)chip->cache_bytes; break;
     case CUDA_DEVICE_CAPABILITY_MAJOR: *value = chip->arch / 10; break;

@@ -13,6 +13,9 @@ typedef void (*dw_device_sink)(void *user, const char *text, size_t length);
 /* CPU, GPUs, the features and formats that Deepwell can use of them, and what it cannot and why. */
 DW_API dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, void *user);
 
+/* A chip that planning knows by name, here or not: its features, and its rates, nominal and as somebody measured them. NOT_FOUND lists the names. */
+DW_API dw_status dw_chip(dw_context *context, const char *name, int json, dw_device_sink sink, void *user);
+
 /* ---- registered kernels ---- */
 
 typedef struct dw_registry dw_registry;

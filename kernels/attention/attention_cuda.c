@@ -24,7 +24,7 @@ double attention_cuda_cost(const kernel_problem *problem) {
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return chip->launch_s;
     double rows = (double)in[0].dims[0] * (double)in[0].dims[1] * (double)in[0].dims[2], keys = (double)in[1].dims[2], waves = rows / (8.0 * chip->units);
     double chunk_s = 0.2e-6 * (double)in[0].dims[3] + 0.05e-6 * (keys < CUDA_THREADS ? keys : CUDA_THREADS);
-    double walk_s = (waves > 1 ? waves : 1) * (keys > CUDA_THREADS ? keys / CUDA_THREADS : 1) * chunk_s, bound = kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.25);
+    double walk_s = (waves > 1 ? waves : 1) * (keys > CUDA_THREADS ? keys / CUDA_THREADS : 1) * chunk_s, bound = kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.267);
     return chip->launch_s + walk_s > bound ? chip->launch_s + walk_s : bound;
 }
 

@@ -76,7 +76,7 @@ static decode_division divide(const op_call *call) {
 /* Every tile reads its keys and values again. */
 double attention_decode_seconds(const chip_caps *chip, const op_call *call) {
     const dw_tensor *k = call->in[1], *v = call->in[2];
-    return 3e-6 + (double)divide(call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)k->dims[2] / (0.85 * chip->bytes_per_s);
+    return 3e-6 + (double)divide(call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)k->dims[2] / (0.906 * chip_bytes_per_s(chip));
 }
 
 double attention_decode_cost(const kernel_problem *problem) {

@@ -69,7 +69,7 @@ const char *attention_fp32_reject(const kernel_problem *problem, text *why) {
 /* Every query reads its keys and values again; the products of several heads go at a twelfth of the chip's rate. */
 static double stream_seconds(const chip_caps *chip, const dw_tensor *q, const dw_tensor *k, const dw_tensor *v) {
     double elements = (double)(k->dims[3] + v->dims[3]) * (double)k->dims[2] * (double)q->dims[0] * (double)q->dims[2];
-    double read_s = elements * (double)k->dims[1] * (dw_format_bits(k->format) / 8) / (0.8 * chip->bytes_per_s);
+    double read_s = elements * (double)k->dims[1] * (dw_format_bits(k->format) / 8) / (0.853 * chip_bytes_per_s(chip));
     double compute_s = 2 * elements * (double)q->dims[1] / (0.083 * chip_flops(chip, DW_FORMAT_f32));
     return 3e-6 + (q->dims[1] > k->dims[1] && compute_s > read_s ? compute_s : read_s);
 }

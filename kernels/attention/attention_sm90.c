@@ -69,14 +69,30 @@ const char *attention_sm90_reject(const kernel_problem *problem, text *why) {
 
 /* ---- which entry, how long ---- */
 
-/* Tiles of 64 x groups queries go through their blocks of keys at about 0.6 of the chip's rate; queries of several texts once for each text. */
+/* What a tile of 64 x groups queries takes on an H200, fitted to README.md's table of calls by themselves: the share of the chip's rate of products at which it goes through
+ * its blocks of keys, microseconds of a tile besides, and of a call besides. Narrow heads take as many exponentials for fewer products, and other tiles run beside theirs.
+ * width: of heads at most. Fitted to entries without masks. */
+typedef struct tile_rate { int width; double share, tile_us, start_us; } tile_rate;
+static const tile_rate tile_rates[] = {{64, 0.57, 1.1, 2.8}, {192, 0.88, 5, 0}, {256, 0.75, 5, 0}};
+
+static const tile_rate *rate_of(int width) {
+    const tile_rate *rate = tile_rates;
+    while (rate->width < width) rate++;
+    return rate;
+}
+
+/* Queries of several texts go through a tile's blocks of keys once for each text. */
 static double tile_seconds(const chip_caps *chip, const sm90_entry *e, const dw_tensor *q, const dw_tensor *k, bool has_row, bool causal) {
     double rows = e->groups * 64, tiles = (double)ceil_div(q->dims[2], e->groups * 64), all = tiles * (double)(q->dims[0] * q->dims[1]);
     double texts = !has_row ? 1 : (double)(k->dims[0] < q->dims[2] ? k->dims[0] : q->dims[2]) / tiles;
-    double blocks = (double)ceil_div(k->dims[2], e->keys), block_s = 2 * rows * e->keys * (e->width + e->value_width) / (0.6 * chip_flops(chip, e->format) / chip->units);
+    double blocks = (double)ceil_div(k->dims[2], e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
+    const tile_rate *rate = rate_of(e->width);
+    const double block_s = flops / (rate->share * chip_flops(chip, e->format) / chip->units);
     double waves = all > chip->units ? all / chip->units : 1;
     if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles);
-    return 4e-6 + waves * (texts > 1 ? texts : 1) * blocks * block_s;
+    const double read_s = 2.0 * (double)(k->dims[0] * k->dims[1] * k->dims[2]) * (e->width + e->value_width) / (0.906 * chip_bytes_per_s(chip));   /* keys and values, once */
+    const double tiles_s = 1e-6 * rate->start_us + waves * (1e-6 * rate->tile_us + (texts > 1 ? texts : 1) * blocks * block_s);
+    return tiles_s > read_s ? tiles_s : read_s;
 }
 
 enum {

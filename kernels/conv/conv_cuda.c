@@ -8,7 +8,7 @@
 const char *conv_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
 /* One H200 multiplied 19.7 GFLOP in 33.6 ms: 0.009 of its fp32 rate. */
-double conv_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.009, 0.25); }
+double conv_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.009, 0.267); }
 
 size_t conv_cuda_workspace(const kernel_run *run) {
     (void)run;

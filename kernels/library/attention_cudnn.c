@@ -73,7 +73,7 @@ const char *attention_cudnn_reject(const kernel_problem *problem, text *why) {
 
 double attention_cudnn_cost(const kernel_problem *problem) {
     if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_cudnn_cost);
-    return 3e-6 + kernel_roofline(problem, problem->in[0]->format, 0.6, 0.8);
+    return 3e-6 + kernel_roofline(problem, problem->in[0]->format, 0.717, 0.853);
 }
 
 size_t attention_cudnn_workspace(const kernel_run *run) {

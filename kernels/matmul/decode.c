@@ -14,7 +14,7 @@ static int64_t units_of(int64_t k) { return (k + DECODE_UNIT - 1) / DECODE_UNIT;
 size_t matmul_decoded_bytes(int64_t rows, int64_t k) { return ((size_t)rows * (size_t)units_of(k) * DECODE_UNIT * 2 + 127) / 128 * 128; }
 
 /* Half of the bytes more are read. */
-double matmul_decode_us(const chip_caps *chip, double bytes) { return 2 + 1e6 * 1.5 * bytes / (0.7 * chip->bytes_per_s); }
+double matmul_decode_us(const chip_caps *chip, double bytes) { return 2 + 1e6 * 1.5 * bytes / (0.746 * chip_bytes_per_s(chip)); }
 
 dw_status matmul_decode_shape(const kernel_run *run, kernel_launcher *launcher, const int64_t at[2], int64_t first, int64_t end) {
     enum { MOST_BLOCKS = 1 << 14 };

@@ -59,7 +59,7 @@ static double units_of(const groups_tile *t, const groups_call *c) {
 static double microseconds(const groups_tile *t, const groups_call *c, const chip_caps *chip) {
     double at_a_time = chip->units / t->pair, waves = units_of(t, c) / at_a_time, tail = waves < 8 ? (double)(int64_t)waves + 1 : waves;
     double products = tail * ((double)ceil_div(c->k * sm90_element_bytes(t->kind), 128) * t->block_us + t->tile_us);
-    double bytes = 1e6 * busy_groups(c) * (double)(c->n * c->k * sm90_element_bytes(t->kind)) / (0.85 * chip->bytes_per_s);
+    double bytes = 1e6 * busy_groups(c) * (double)(c->n * c->k * sm90_element_bytes(t->kind)) / (0.906 * chip_bytes_per_s(chip));
     return 2 + (products > bytes ? products : bytes);
 }
 
@@ -102,7 +102,7 @@ double grouped_sm90_cost(const kernel_problem *problem) {
     dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
     const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
     op_call call;
-    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return kernel_roofline(problem, DW_FORMAT_bf16, 0.8, 0.8);
+    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return kernel_roofline(problem, DW_FORMAT_bf16, 0.956, 0.853);
     groups_call c = plan_call(&in[0], &in[1], &out[0], &problem->post, problem->chip, problem->named);
     return c.m > 0 ? 1e-6 * c.us : problem->chip->launch_s;
 }

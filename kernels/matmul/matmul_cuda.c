@@ -27,7 +27,7 @@ const char *matmul_cuda_reject(const kernel_problem *problem, text *why) {
 double matmul_cuda_cost(const kernel_problem *problem) {
     if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_cuda_cost);
     bool decodes = dw_format_is_block(problem->in[0]->format) || dw_format_is_block(problem->in[1]->format);
-    return kernel_roofline(problem, DW_FORMAT_f32, 0.07, decodes ? 0.015 : 0.05);
+    return kernel_roofline(problem, DW_FORMAT_f32, 0.07, decodes ? 0.016 : 0.0533);
 }
 
 size_t matmul_cuda_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, matmul_cuda_workspace) : 0; }
@@ -164,7 +164,7 @@ double matmul_fp32_cost(const kernel_problem *problem) {
     for (int i = 0; i < problem->post.count; i++) halves = halves || op_post_halves(problem->post.steps[i]);
     if ((m <= MATMUL_FEW && !problem->named) || n == 0) return plain;
     const int tile = fp32_tile(problem->chip, batches, m, n, k, halves);
-    const double bound = kernel_roofline(problem, DW_FORMAT_f32, 1, 0.7), seconds = fp32_seconds(problem->chip, tile, tiles_of(tile, batches, m, n, halves), k);
+    const double bound = kernel_roofline(problem, DW_FORMAT_f32, 1, 0.746), seconds = fp32_seconds(problem->chip, tile, tiles_of(tile, batches, m, n, halves), k);
     return seconds > bound ? seconds : bound;
 }
 

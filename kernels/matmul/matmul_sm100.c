@@ -54,7 +54,7 @@ const char *matmul_sm100_reject(const kernel_problem *problem, text *why) {
 /* The fractions of the chip's rates are guesses: nothing was measured. */
 double matmul_sm100_cost(const kernel_problem *problem) {
     if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_sm100_cost);
-    return kernel_roofline(problem, problem->in[0]->format, 0.4, 0.5);
+    return kernel_roofline(problem, problem->in[0]->format, 0.5, 0.533);
 }
 
 size_t matmul_sm100_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, matmul_sm100_workspace) : 0; }

@@ -199,7 +199,7 @@ double matmul_sm90_cost(const kernel_problem *problem) {
     const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
     op_call call;
     const dw_format a = problem->in[0]->format;
-    double bound = kernel_roofline(problem, kind_of(a, problem->in[1]->format) == SM90_NONE ? DW_FORMAT_bf16 : a, 0.85, 0.85);
+    double bound = kernel_roofline(problem, kind_of(a, problem->in[1]->format) == SM90_NONE ? DW_FORMAT_bf16 : a, 1, 0.906);
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return bound;
     sm90_call c = plan_call(&in[0], &in[1], &out[0], problem->attrs, &problem->post, problem->chip, problem->named, -1);
     return c.streams || 1e-6 * c.us > bound ? 1e-6 * c.us : bound;

@@ -145,16 +145,16 @@ static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
 /* Of a product's start, what the ring's first fill takes: in a step the launches in front of it still run then. */
 static const double FILLED_AHEAD_US = 3;
 
-/* Microseconds in a step: the start, and the bytes of b at the rate that was measured of a chip of 4.8 TB/s (README.md). Less than 0: it does not take them. narrow: by the entries in f16. */
+/* Microseconds in a step: the start, and the bytes of b at shares of an H200's bandwidth that were measured (README.md). Less than 0: it does not take them. narrow: by the entries in f16. */
 static double stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow) {
     int planes = planes_of(a, b);
     if (planes == 0 || weights_of(b) == NULL || m > most_rows(a, b)) return -1;
     const int64_t rows = m * planes;
     const int bits = dw_format_bits(b);
     const double bytes = (double)n * (double)num_row_bytes(b, k), start = (bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6) - FILLED_AHEAD_US;
-    double share = rows > 16 ? 0.06 : bits == 16 ? (rows <= 2 ? 0.86 : rows <= 8 ? 0.27 : 0.2) : bits == 8 ? (rows <= 8 ? 0.6 : 0.49) : 0.35;
-    if (narrow) share = bits == 8 ? (m <= 2 ? 0.86 : 0.62) : m <= 2 ? 0.66 : 0.42;
-    return start + 1e6 * bytes / (chip->bytes_per_s * share);
+    double share = rows > 16 ? 0.064 : bits == 16 ? (rows <= 2 ? 0.917 : rows <= 8 ? 0.288 : 0.213) : bits == 8 ? (rows <= 8 ? 0.64 : 0.522) : 0.373;
+    if (narrow) share = bits == 8 ? (m <= 2 ? 0.917 : 0.661) : m <= 2 ? 0.704 : 0.448;
+    return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share);
 }
 
 double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) { return stream_us(chip, a, b, m, n, k, weights_of(b) != NULL && is_narrow(chip, a, b, m)); }

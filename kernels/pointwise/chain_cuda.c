@@ -19,7 +19,7 @@ static bool is_of_vectors(dw_format format) { return format == DW_FORMAT_f32 || 
 double chain_cuda_cost(const kernel_problem *problem) {
     bool in_vectors = chip_has(problem->chip, CHIP_tma) && is_of_vectors(problem->out[0]->format);
     for (int i = 0; i < problem->n_in; i++) in_vectors &= is_of_vectors(problem->in[i]->format);
-    return in_vectors ? kernel_roofline(problem, DW_FORMAT_f32, 0.045, 0.65) : kernel_roofline(problem, DW_FORMAT_f32, 0.0015, 0.25);
+    return in_vectors ? kernel_roofline(problem, DW_FORMAT_f32, 0.045, 0.693) : kernel_roofline(problem, DW_FORMAT_f32, 0.0015, 0.267);
 }
 
 size_t chain_cuda_workspace(const kernel_run *run) {

@@ -15,8 +15,11 @@ static size_t plain_bytes(const dw_tensor *plain) { return base_align_up((size_t
 
 size_t quantised_bytes(size_t own, const dw_tensor *plain) { return base_align_up(own, ALIGN) + plain_bytes(plain); }
 
-/* It writes about half as many as it reads, at the rate of cuda_quantize_rows (kernels/quantize/README.md). */
-double quantised_seconds(const chip_caps *chip, double bytes) { return chip->launch_s + 1.5 * bytes / (0.8 * chip->bytes_per_s); }
+/* It writes about half as many as it reads, on a GPU at the rate of cuda_quantize_rows (kernels/quantize/README.md). */
+double quantised_seconds(const chip_caps *chip, double bytes) {
+    const double share = chip->kind == CHIP_GPU ? 0.853 : 0.8;
+    return chip->launch_s + 1.5 * bytes / (share * chip_bytes_per_s(chip));
+}
 
 /* ---- choosing ---- */
 

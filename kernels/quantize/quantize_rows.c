@@ -29,7 +29,7 @@ const char *quantize_rows_reject(const kernel_problem *problem, text *why) {
     return is_whole(info) && searches ? row_parts_reject_width(x->dims[x->rank - 1], why) : NULL;
 }
 
-double quantize_rows_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.8); }
+double quantize_rows_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.853); }
 
 size_t quantize_rows_workspace(const kernel_run *run) { return is_over_tensor(run) ? quantize_scratch_bytes(run->call.out[0]) : 0; }
 

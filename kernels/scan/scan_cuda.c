@@ -19,8 +19,8 @@ static bool has_short_lines(const kernel_problem *problem) {
 double scan_cuda_cost(const kernel_problem *problem) {
     const op_id id = problem->op->id;
     if (!chip_has(problem->chip, CHIP_tma)) return cuda_cost(problem);
-    if (has_short_lines(problem)) return kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.1);
-    return id == OP_sort || id == OP_topk ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.012) : id == OP_cumsum ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.33) : cuda_cost(problem);
+    if (has_short_lines(problem)) return kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.107);
+    return id == OP_sort || id == OP_topk ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.0128) : id == OP_cumsum ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.352) : cuda_cost(problem);
 }
 
 static dw_status shape_cumsum(const kernel_run *run, kernel_launcher *launcher) {

@@ -23,7 +23,7 @@ double softmax_rows_cost(const kernel_problem *problem) {
     const op_type *x = problem->in[0];
     int64_t cols;
     const bool is_long = dim_is_constant(x->dims[x->rank - 1], &cols) && row_is_long(cols);
-    return kernel_roofline(problem, DW_FORMAT_f32, 0.5, !is_long ? 0.8 : x->format == DW_FORMAT_f32 ? 0.62 : 0.5);
+    return kernel_roofline(problem, DW_FORMAT_f32, 0.5, !is_long ? 0.853 : x->format == DW_FORMAT_f32 ? 0.661 : 0.533);
 }
 
 size_t softmax_rows_workspace(const kernel_run *run) {

@@ -1,6 +1,7 @@
 /* The rows of chip.def as capabilities, and what can be asked of capabilities. Does not look at the machine: the device layer's probe does. */
 #include "chip/chip.h"
 
+#include <math.h>
 #include <string.h>
 
 #include "num/num.h"
@@ -9,23 +10,47 @@ typedef struct chip_row {
     const char *name;
     chip_kind kind;
     int arch, units;
-    double clock_ghz, gbytes_per_s, gbytes_per_s_max, launch_us;
-    double gflops_f32, gflops_bf16, gflops_fp8, gflops_fp4;
+    double clock_ghz, launch_us, gbytes_per_s_max;
+    double nominal[CHIP_RATE_COUNT];   /* in units of rate.def; of a CPU, of a thread */
     double memory_gb, cache_mb, shared_kb;
     uint64_t features;
 } chip_row;
 
 #define HAS(feature) (UINT64_C(1) << CHIP_##feature)
-#define CHIP_GPU(name, arch, sms, ghz, gbs, us, f32, bf16, fp8, fp4, gb, l2, shared, features)                                   \
-    {#name, CHIP_GPU, arch, sms, ghz, gbs, gbs, us, f32 * 1e3, bf16 * 1e3, fp8 * 1e3, fp4 * 1e3, gb, l2, shared, features},
-#define CHIP_CPU(name, ghz, gbs, gbs_max, us, f32, bf16, cache, features)                                                      \
-    {#name, CHIP_CPU, 0, 1, ghz, gbs, gbs_max, us, f32, bf16, bf16, bf16, 0, cache, 0, features},
+#define CHIP_GPU(name, arch, sms, ghz, gbs, us, f32, bf16, fp8, fp4, k96, gb, l2, shared, features)     \
+    {#name, CHIP_GPU, arch, sms, ghz, us, gbs, {[CHIP_RATE_memory] = gbs, [CHIP_RATE_f32] = f32, [CHIP_RATE_bf16] = bf16, [CHIP_RATE_fp8] = fp8, \
+                                                [CHIP_RATE_fp4] = fp4, [CHIP_RATE_fp4_k96] = k96}, gb, l2, shared, features},
+#define CHIP_CPU(name, ghz, gbs, gbs_max, us, f32, bf16, cache, features)                                \
+    {#name, CHIP_CPU, 0, 1, ghz, us, gbs_max, {[CHIP_RATE_memory] = gbs, [CHIP_RATE_f32] = f32 * 1e-3, [CHIP_RATE_bf16] = bf16 * 1e-3, [CHIP_RATE_fp8] = bf16 * 1e-3, \
+                                               [CHIP_RATE_fp4] = bf16 * 1e-3}, 0, cache, 0, features},
+#define CHIP_MEASURED(...)
 static const chip_row rows[] = {
 #include "chip/chip.def"
 };
 #undef CHIP_GPU
 #undef CHIP_CPU
+#undef CHIP_MEASURED
 #undef HAS
+
+enum { WHOLE, ALONE };
+#define CHIP_GPU(...)
+#define CHIP_CPU(...)
+#define CHIP_MEASURED(chip, rate, by, value, date, source) {#chip, CHIP_RATE_##rate, (by) == ALONE, value, date, source},
+static const chip_measurement measurements[] = {
+#include "chip/chip.def"
+};
+#undef CHIP_GPU
+#undef CHIP_CPU
+#undef CHIP_MEASURED
+
+typedef struct rate_row { const char *name, *unit; double scale; bool products; } rate_row;
+static const rate_row rate_rows[] = {
+#define CHIP_RATE(name, unit, scale, products, meaning) {#name, unit, scale, products},
+#include "chip/rate.def"
+#undef CHIP_RATE
+};
+
+static const char fitted_on[] = "h200";   /* whose rates the shares in kernels' estimates were fitted to */
 
 static const char *const feature_names[] = {
 #define CHIP_FEATURE(name, meaning) #name,
@@ -46,27 +71,66 @@ const char *chip_name(int index) { return rows[index].name; }
 const char *chip_feature_name(chip_feature feature) { return (unsigned)feature < CHIP_FEATURE_COUNT ? feature_names[feature] : "?"; }
 const char *chip_feature_meaning(chip_feature feature) { return (unsigned)feature < CHIP_FEATURE_COUNT ? feature_meanings[feature] : "?"; }
 
+const char *chip_rate_name(chip_rate rate) { return rate_rows[rate].name; }
+const char *chip_rate_unit(chip_rate rate) { return rate_rows[rate].unit; }
+double chip_rate_scale(chip_rate rate) { return rate_rows[rate].scale; }
+const chip_measurement *chip_measurement_at(int index) { return index < (int)COUNT_OF(measurements) ? &measurements[index] : NULL; }
+
+/* What was measured of whole kernels; NULL: nobody did. */
+static const chip_measurement *find_measurement(const char *chip, chip_rate rate, bool alone) {
+    for (size_t i = 0; i < COUNT_OF(measurements); i++)
+        if (measurements[i].rate == rate && measurements[i].alone == alone && strcmp(measurements[i].chip, chip) == 0) return &measurements[i];
+    return NULL;
+}
+
+static const chip_row *find_row(const char *name) {
+    for (size_t i = 0; i < COUNT_OF(rows); i++)
+        if (strcmp(rows[i].name, name) == 0) return &rows[i];
+    return NULL;
+}
+
+/* The part of its nominal rate that the chip reaches that the estimates were fitted on; it has no FP4, whose part is taken to be that of FP8. */
+static double reached(chip_rate rate) {
+    if (rate == CHIP_RATE_fp4 || rate == CHIP_RATE_fp4_k96) rate = CHIP_RATE_fp8;
+    const chip_measurement *m = find_measurement(fitted_on, rate, false);
+    return m != NULL ? m->value / find_row(fitted_on)->nominal[rate] : 1;
+}
+
+static chip_rates rates_of(const chip_row *row, chip_rate rate, double scale) {
+    const chip_measurement *m = find_measurement(row->name, rate, false);
+    const double unit = rate_rows[rate].scale, most = rate == CHIP_RATE_memory ? row->gbytes_per_s_max : INFINITY;
+    chip_rates r = {.nominal = smaller(row->nominal[rate] * scale, most) * unit, .measured = m != NULL ? m->value * unit : 0};
+    r.expected = r.measured > 0 ? r.measured : row->kind == CHIP_GPU ? r.nominal * reached(rate) : r.nominal;
+    return r;
+}
+
 void chip_row_caps(int index, int threads, chip_caps *caps) {
     const chip_row *row = &rows[index];
-    int units = row->kind == CHIP_CPU && threads > 0 ? threads : row->units;
-    double scale = row->kind == CHIP_CPU ? units : 1;
+    const int units = row->kind == CHIP_CPU && threads > 0 ? threads : row->units;
     *caps = (chip_caps){
         .kind = row->kind,
         .arch = row->arch,
         .features = row->features,
         .units = units,
         .clock_hz = row->clock_ghz * 1e9,
-        .bytes_per_s = smaller(row->gbytes_per_s * scale, row->gbytes_per_s_max) * 1e9,
         .launch_s = row->launch_us * 1e-6,
-        .flops_f32 = row->gflops_f32 * scale * 1e9,
-        .flops_bf16 = row->gflops_bf16 * scale * 1e9,
-        .flops_fp8 = row->gflops_fp8 * scale * 1e9,
-        .flops_fp4 = row->gflops_fp4 * scale * 1e9,
         .memory_bytes = (size_t)(row->memory_gb * 1e9),
         .cache_bytes = (size_t)(row->cache_mb * 1048576),
         .shared_bytes = (size_t)(row->shared_kb * 1024),
     };
+    for (int i = 0; i < CHIP_RATE_COUNT; i++) caps->rates[i] = rates_of(row, (chip_rate)i, row->kind == CHIP_CPU ? units : 1);
     snprintf(caps->name, sizeof caps->name, "%s", row->name);
+}
+
+void chip_scale(chip_caps *caps, int units) {
+    const double part = (double)units / caps->units;
+    for (int i = 0; i < CHIP_RATE_COUNT; i++) {
+        if (!rate_rows[i].products) continue;
+        caps->rates[i].nominal *= part;
+        caps->rates[i].measured *= part;
+        caps->rates[i].expected *= part;
+    }
+    caps->units = units;
 }
 
 dw_status chip_find(dw_context *context, const char *name, int threads, chip_caps *caps) {
@@ -84,15 +148,15 @@ dw_status chip_find(dw_context *context, const char *name, int threads, chip_cap
 }
 
 double chip_flops(const chip_caps *caps, dw_format format) {
+    const chip_rates *rates = caps->rates;
     const num_format *info = num_info(format);
     if (dw_format_is_block(format)) info = num_info(info->element);
-    double rate = caps->flops_f32;
-    if (info->class == NUM_FLOAT) {
-        if (info->bits == 16) rate = caps->flops_bf16;
-        if (info->bits == 8 || info->bits == 6) rate = caps->flops_fp8 > 0 ? caps->flops_fp8 : caps->flops_bf16;
-        if (info->bits == 4) rate = caps->flops_fp4 > 0 ? caps->flops_fp4 : caps->flops_fp8 > 0 ? caps->flops_fp8 : caps->flops_bf16;
-    }
-    return rate > 0 ? rate : caps->flops_f32;
+    chip_rate rate = CHIP_RATE_f32;
+    if (info->class == NUM_FLOAT && info->bits <= 16) rate = info->bits == 16 ? CHIP_RATE_bf16 : info->bits == 4 ? CHIP_RATE_fp4 : CHIP_RATE_fp8;
+    if (rate == CHIP_RATE_fp4 && !(rates[rate].nominal > 0)) rate = CHIP_RATE_fp8;
+    if (rate == CHIP_RATE_fp8 && !(rates[rate].nominal > 0)) rate = CHIP_RATE_bf16;
+    if (rate == CHIP_RATE_bf16 && !(rates[rate].nominal > 0)) rate = CHIP_RATE_f32;
+    return rates[rate].expected;
 }
 
 /* 16 is known of sm_90 (CUDA Programming Guide, "Thread Block Clusters") and of the sm_100 family; of the others only what is portable. */
@@ -104,7 +168,9 @@ int chip_cluster_blocks(const chip_caps *caps) {
 uint64_t chip_hash(const chip_caps *caps) {
     const uint64_t features = caps->features & ~CHIP_LIBRARIES, level[] = {(uint64_t)caps->kind, (uint64_t)caps->arch, features};
     if (caps->kind == CHIP_CPU) return base_hash(level, sizeof level, base_hash(caps->name, strlen(caps->name), 0));
-    const double rates[] = {caps->clock_hz, caps->bytes_per_s, caps->launch_s, caps->flops_f32, caps->flops_bf16, caps->flops_fp8, caps->flops_fp4};
+    const chip_rates *r = caps->rates;
+    const double rates[] = {caps->clock_hz, r[CHIP_RATE_memory].nominal, caps->launch_s, r[CHIP_RATE_f32].nominal, r[CHIP_RATE_bf16].nominal, r[CHIP_RATE_fp8].nominal,
+                            r[CHIP_RATE_fp4].nominal};
     const uint64_t facts[] = {(uint64_t)caps->kind, (uint64_t)caps->arch, features, (uint64_t)caps->units,
                               caps->memory_bytes, caps->cache_bytes, caps->shared_bytes};
     uint64_t hash = base_hash(caps->name, strlen(caps->name), 0);
@@ -112,17 +178,30 @@ uint64_t chip_hash(const chip_caps *caps) {
     return base_hash(facts, sizeof facts, hash);
 }
 
+/* ", 989 TFLOP/s bf16 (828 measured)"; of a CPU, whose rates are small and were never measured one by one, ", 250 GFLOP/s f32". */
+static void print_rate(text *text, const chip_caps *caps, chip_rate rate) {
+    const chip_rates *r = &caps->rates[rate];
+    if (!(r->nominal > 0)) return;
+    if (caps->kind == CHIP_CPU) {
+        text_printf(text, ", %.4g GFLOP/s %s", r->nominal * 1e-9, rate_rows[rate].name);
+        return;
+    }
+    text_printf(text, ", %.5g %s %s", r->nominal / rate_rows[rate].scale, rate_rows[rate].unit, rate_rows[rate].name);
+    if (r->measured > 0) text_printf(text, " (%.5g measured)", r->measured / rate_rows[rate].scale);
+}
+
 void chip_print(text *text, const chip_caps *caps) {
+    const chip_rates *memory = &caps->rates[CHIP_RATE_memory];
     text_printf(text, "%s%s%s%s: ", caps->name, caps->model[0] ? " (" : "", caps->model, caps->model[0] ? ")" : "");
     if (caps->kind == CHIP_CPU) {
         text_printf(text, "%d thread%s", caps->units, caps->units == 1 ? "" : "s");
     } else {
         text_printf(text, "sm_%d, %d multiprocessors", caps->arch, caps->units);
     }
-    text_printf(text, ", %.4g GFLOP/s f32, %.4g bf16", caps->flops_f32 * 1e-9, caps->flops_bf16 * 1e-9);
-    if (caps->kind == CHIP_GPU && caps->flops_fp8 > 0) text_printf(text, ", %.4g fp8", caps->flops_fp8 * 1e-9);
-    if (caps->kind == CHIP_GPU && caps->flops_fp4 > 0) text_printf(text, ", %.4g fp4", caps->flops_fp4 * 1e-9);
-    text_printf(text, ", %.4g GB/s (%s)", caps->bytes_per_s * 1e-9, caps->measured ? "measured" : "from the chip table");
+    for (int i = CHIP_RATE_f32; i < (caps->kind == CHIP_CPU ? CHIP_RATE_fp8 : CHIP_RATE_COUNT); i++) print_rate(text, caps, (chip_rate)i);
+    text_printf(text, ", %.5g GB/s (", (caps->kind == CHIP_CPU ? memory->expected : memory->nominal) * 1e-9);
+    if (caps->kind == CHIP_GPU && memory->measured > 0) text_printf(text, "%.5g measured)", memory->measured * 1e-9);
+    else text_add(text, memory->measured > 0 ? "measured)" : "from the chip table)");
     if (caps->memory_bytes > 0) text_printf(text, ", %.1f GB", (double)caps->memory_bytes * 1e-9);
     const char *separator = "; ";
     for (int i = 0; i < CHIP_FEATURE_COUNT; i++) {
@@ -131,4 +210,20 @@ void chip_print(text *text, const chip_caps *caps) {
         separator = ", ";
     }
     text_add(text, "\n");
+}
+
+void chip_print_rates(text *text, const chip_caps *caps) {
+    text_printf(text, "%-9s %10s %10s  %-8s when and by what\n", "rate", "nominal", "measured", "");
+    for (int i = 0; i < CHIP_RATE_COUNT; i++) {
+        const rate_row *row = &rate_rows[i];
+        char nominal[32] = "-", measured[32] = "?";
+        if (caps->rates[i].nominal > 0) snprintf(nominal, sizeof nominal, "%.5g", caps->rates[i].nominal / row->scale);
+        if (caps->rates[i].measured > 0) snprintf(measured, sizeof measured, "%.5g", caps->rates[i].measured / row->scale);
+        else if (row->products && !(caps->rates[i].nominal > 0)) snprintf(measured, sizeof measured, "-");
+        const chip_measurement *whole = find_measurement(caps->name, (chip_rate)i, false), *alone = find_measurement(caps->name, (chip_rate)i, true);
+        text_printf(text, "%-9s %10s %10s  ", row->name, nominal, measured);
+        if (whole != NULL) text_printf(text, "%-8s %s: %s\n", row->unit, whole->date, whole->source);
+        else text_printf(text, "%s\n", row->unit);
+        if (alone != NULL) text_printf(text, "%-9s %10s %10.5g  %-8s %s: %s\n", "", "alone", alone->value, row->unit, alone->date, alone->source);
+    }
 }

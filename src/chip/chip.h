@@ -16,6 +16,18 @@ typedef enum chip_feature {
     CHIP_FEATURE_COUNT
 } chip_feature;
 
+/* One row of rate.def each. */
+typedef enum chip_rate {
+#define CHIP_RATE(name, unit, scale, products, meaning) CHIP_RATE_##name,
+#include "chip/rate.def"
+#undef CHIP_RATE
+    CHIP_RATE_COUNT
+} chip_rate;
+
+/* Bytes or operations per second of the whole chip, dense. nominal: the vendor's; 0: no such unit, or not published. measured: the best that somebody has measured;
+ * 0: nobody. expected: what estimates reckon with, see chip_row_caps. */
+typedef struct chip_rates { double nominal, measured, expected; } chip_rates;
+
 /* Features that are no part of the chip but libraries found on the machine. Plans are good with and without them as long as they name no kernel that needs one. */
 #define CHIP_LIBRARIES (UINT64_C(1) << CHIP_cublaslt | UINT64_C(1) << CHIP_cudnn)
 
@@ -28,30 +40,43 @@ typedef struct chip_caps {
     uint64_t features;            /* bit i: chip_feature i */
     int units;                    /* multiprocessors, or threads in use */
     double clock_hz;              /* assumed for the rates below; 0: unknown */
-    double bytes_per_s;           /* main memory, whole chip */
     double launch_s;              /* the cost of starting one kernel */
-    double flops_f32, flops_bf16, flops_fp8, flops_fp4;   /* per second, whole chip, dense; 0: no such unit */
+    chip_rates rates[CHIP_RATE_COUNT];
     size_t memory_bytes, cache_bytes, shared_bytes;       /* device memory, last-level cache, shared memory of a block */
-    bool measured;                /* rates come from a measurement on this machine rather than from the row */
 } chip_caps;
 
 int chip_count(void);
 const char *chip_name(int index);
 /* NOT_FOUND lists the names. threads scales a CPU row; 0 means the row's own. */
 dw_status chip_find(dw_context *context, const char *name, int threads, chip_caps *caps);
-/* The row's capabilities; index < chip_count(). */
+/* The row's capabilities; index < chip_count(). A rate that nobody measured of a GPU is expected to be the part of the nominal one that the H200 reaches, of which the
+ * shares in kernels' estimates were fitted; a CPU's is expected to be nominal. */
 void chip_row_caps(int index, int threads, chip_caps *caps);
 const char *chip_feature_name(chip_feature feature);
 const char *chip_feature_meaning(chip_feature feature);
 static inline bool chip_has(const chip_caps *caps, chip_feature feature) { return caps->features >> feature & 1; }
 /* Blocks that a cluster may have: 16 where a chip allows sizes that are not portable, 8 on others that have clusters, else 1. */
 int chip_cluster_blocks(const chip_caps *caps);
-/* FLOP/s for products of operands in this format (block formats by their elements): the rate of the unit that would do them. */
+/* Expected bytes per second of main memory. */
+static inline double chip_bytes_per_s(const chip_caps *caps) { return caps->rates[CHIP_RATE_memory].expected; }
+/* Expected FLOP/s for products of operands in this format (block formats by their elements): the rate of the unit that would do them, FP4 by K = 64. */
 double chip_flops(const chip_caps *caps, dw_format format);
-/* A plan is bound to it: of everything that planning looks at; of a CPU, of its level and features, as a plan made on one machine is good on
+/* So many multiprocessors instead of the row's: products go at that part of the rates. */
+void chip_scale(chip_caps *caps, int units);
+const char *chip_rate_name(chip_rate rate);
+const char *chip_rate_unit(chip_rate rate);
+/* What one unit of chip_rate_unit is, per second. */
+double chip_rate_scale(chip_rate rate);
+/* A measurement of a chip: one row of chip.def. alone: of the instruction alone, which no estimate uses. */
+typedef struct chip_measurement { const char *chip; chip_rate rate; bool alone; double value; const char *date, *source; } chip_measurement;
+/* The rows in their order; NULL behind the last. */
+const chip_measurement *chip_measurement_at(int index);
+/* A plan is bound to it: of what the chip is, nominal rates among it, not of what was measured of it; of a CPU, of its level and features, as a plan made on one machine is good on
  * another with more memory or fewer threads. */
 uint64_t chip_hash(const chip_caps *caps);
 /* One line. */
 void chip_print(text *text, const chip_caps *caps);
+/* A line for each rate: nominal, measured ('?' where nobody did), when and by what. */
+void chip_print_rates(text *text, const chip_caps *caps);
 
 #endif

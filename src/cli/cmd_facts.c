@@ -4,7 +4,11 @@
 #include <stdio.h>
 #include <string.h>
 
-int cli_probe(cli *cli) { return dw_probe(cli->context, cli->json != NULL, cli_print, NULL) == DW_OK ? CLI_DONE : cli_fail(cli); }
+int cli_probe(cli *cli) {
+    const int json = cli->json != NULL;
+    const dw_status status = cli->chip != NULL ? dw_chip(cli->context, cli->chip, json, cli_print, NULL) : dw_probe(cli->context, json, cli_print, NULL);
+    return status == DW_OK ? CLI_DONE : cli_fail(cli);
+}
 
 int cli_inspect(cli *cli) {
     static const struct {

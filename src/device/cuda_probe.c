@@ -47,15 +47,6 @@ static int find_row(int arch, const char *model) {
     return first;
 }
 
-static void scale(chip_caps *caps, int units) {
-    double part = (double)units / caps->units;
-    caps->flops_f32 *= part;
-    caps->flops_bf16 *= part;
-    caps->flops_fp8 *= part;
-    caps->flops_fp4 *= part;
-    caps->units = units;
-}
-
 dw_status cuda_probe(dw_context *context, const cuda_driver *driver, cuda_device device, chip_caps *caps) {
     char model[sizeof caps->model];
     int major, minor, units;
@@ -71,7 +62,7 @@ dw_status cuda_probe(dw_context *context, const cuda_driver *driver, cuda_device
     chip_row_caps(row, 0, caps);
     snprintf(caps->model, sizeof caps->model, "%s", model);
     if (units == caps->units && names_chip(model, caps->name)) return DW_OK;
-    if (units != caps->units) scale(caps, units);
+    if (units != caps->units) chip_scale(caps, units);
     caps->memory_bytes = bytes;
     if (!names_chip(model, caps->name)) snprintf(caps->name, sizeof caps->name, "sm_%d", caps->arch);
     return DW_OK;

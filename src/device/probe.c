@@ -128,7 +128,6 @@ dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps) {
         if (rate > best) best = rate;
     }
     base_release(context, memory, MEASURE_BYTES, 4096);
-    caps->bytes_per_s = best;
-    caps->measured = true;
+    caps->rates[CHIP_RATE_memory].measured = caps->rates[CHIP_RATE_memory].expected = best;
     return DW_OK;
 }

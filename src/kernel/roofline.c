@@ -36,6 +36,6 @@ double kernel_roofline(const kernel_problem *problem, dw_format multiplies, doub
     op_work work = {0};
     problem->op->work(&call, &work);
     double compute_s = work.flops / (chip_flops(chip, multiplies) * compute_efficiency);
-    double memory_s = (work.bytes_read + work.bytes_written) / (chip->bytes_per_s * memory_efficiency);
+    double memory_s = (work.bytes_read + work.bytes_written) / (chip_bytes_per_s(chip) * memory_efficiency);
     return (compute_s > memory_s ? compute_s : memory_s) + chip->launch_s;
 }

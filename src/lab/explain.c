@@ -132,6 +132,27 @@ static json_t *features_json(const chip_caps *caps) {
     return features;
 }
 
+static json_t *rate_or_null(double rate) { return rate > 0 ? json_real(rate) : json_null(); }
+
+/* By rate; null: not published, no such unit, or measured by nobody. */
+static json_t *rates_json(const chip_caps *caps) {
+    json_t *rates = json_object();
+    for (int i = 0; i < CHIP_RATE_COUNT; i++)
+        json_object_set_new(rates, chip_rate_name((chip_rate)i), json_pack("{s:o, s:o}", "nominal", rate_or_null(caps->rates[i].nominal), "measured", rate_or_null(caps->rates[i].measured)));
+    return rates;
+}
+
+static json_t *measurements_json(const chip_caps *caps) {
+    json_t *list = json_array();
+    const chip_measurement *m;
+    for (int i = 0; (m = chip_measurement_at(i)) != NULL; i++) {
+        if (strcmp(m->chip, caps->name) != 0) continue;
+        json_array_append_new(list, json_pack("{s:s, s:f, s:b, s:s, s:s}", "rate", chip_rate_name(m->rate), "value", m->value * chip_rate_scale(m->rate), "instruction_alone", m->alone,
+                                              "date", m->date, "source", m->source));
+    }
+    return list;
+}
+
 /* Each GPU that can be opened, as a line or an object; when there is none, why. */
 static dw_status list_gpus(dw_context *context, text *out, json_t *list) {
     enum { MOST = 64 };
@@ -152,11 +173,29 @@ static dw_status list_gpus(dw_context *context, text *out, json_t *list) {
             text_printf(out, "  driver and libraries: %s\n", driver);
         }
         if (list != NULL)
-            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:I}", "device", name, "driver", driver, "level", gpu->caps.name, "model",
-                                                  gpu->caps.model, "arch", gpu->caps.arch, "multiprocessors", gpu->caps.units, "features", features_json(&gpu->caps), "memory_bytes", (json_int_t)gpu->caps.memory_bytes));
+            json_array_append_new(list, json_pack("{s:s, s:s, s:s, s:s, s:i, s:i, s:o, s:I, s:o}", "device", name, "driver", driver, "level", gpu->caps.name, "model",
+                                                  gpu->caps.model, "arch", gpu->caps.arch, "multiprocessors", gpu->caps.units, "features", features_json(&gpu->caps), "memory_bytes", (json_int_t)gpu->caps.memory_bytes,
+                                                  "rates", rates_json(&gpu->caps)));
         device_close(gpu);
     }
     return DW_OK;
+}
+
+dw_status dw_chip(dw_context *context, const char *name, int json, dw_device_sink sink, void *user) {
+    chip_caps caps;
+    text out;
+    TRY(chip_find(context, name, 0, &caps));
+    if (json) {
+        json_t *facts = json_pack("{s:s, s:i, s:i, s:o, s:I, s:o, s:o}", "level", caps.name, "arch", caps.arch, "multiprocessors", caps.units, "features", features_json(&caps), "memory_bytes",
+                                  (json_int_t)caps.memory_bytes, "rates", rates_json(&caps), "measurements", measurements_json(&caps));
+        return emit_json(context, facts, sink, user);
+    }
+    text_init(&out, context);
+    chip_print(&out, &caps);
+    if (caps.kind == CHIP_GPU) chip_print_rates(&out, &caps);
+    dw_status status = emit(&out, sink, user);
+    text_free(&out);
+    return status;
 }
 
 dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, void *user) {

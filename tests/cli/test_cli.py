@@ -194,6 +194,10 @@ def test_facts_are_json():
             expect(False, f"{' '.join(arguments)} prints JSON: {error}")
             return {}
     expect("version" in facts("probe", "--json"), "probe tells the version")
+    memory = facts("probe", "--chip", "h200", "--json")["rates"]["memory"]
+    expect(0 < memory["measured"] < memory["nominal"], "probe has both rates of a chip that was measured")
+    expect(facts("probe", "--chip", "rubin", "--json")["rates"]["bf16"]["measured"] is None, "probe has no measured rate where nobody measured")
+    fails(1, "NOT_FOUND", "probe", "--chip", "h9000")
     summary = facts("inspect", KJV, "--json")
     expect(summary["inputs"][0]["name"] == "input_ids" and summary["outputs"], f"inspect tells inputs and outputs: {list(summary)}")
     plan = facts("explain", KJV, "--json", "--precision", "mxfp8")

@@ -58,6 +58,7 @@ static void chips_are_told_apart(void **state) {
         {"NVIDIA B300 SXM6 AC", 10, 3, 148, "b300", 103},      {"NVIDIA Thor", 10, 1, 20, "thor", 110},
         {"NVIDIA Thor", 11, 0, 20, "thor", 110},               {"NVIDIA GeForce RTX 5090", 12, 0, 170, "rtx5090", 120},
         {"NVIDIA GB10", 12, 1, 48, "gb10", 121},               {"NVIDIA RTX PRO 6000 Blackwell Server Edition", 12, 0, 188, "rtxpro6000", 120},
+        {"NVIDIA Rubin", 10, 7, 224, "rubin", 107},
         {"NVIDIA H800", 9, 0, 132, "sm_90", 90},
     };
     dw_context *context = context_of();

@@ -219,5 +219,5 @@ double cuda_vector_cost(const kernel_problem *problem) {
         if (type == NULL) continue;
         in_vectors &= type->format == DW_FORMAT_f32 || type->format == DW_FORMAT_bf16 || type->format == DW_FORMAT_f16 || type->format == DW_FORMAT_bool;
     }
-    return in_vectors ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.65) : cuda_cost(problem);
+    return in_vectors ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.693) : cuda_cost(problem);
 }

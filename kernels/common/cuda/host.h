@@ -51,7 +51,7 @@ static inline bool cuda_is_plain(dw_format format) { return !dw_format_is_block(
 /* NULL, or "operand 1 is e2m1, whose elements have less than a byte": for rows that take plain elements only. */
 const char *cuda_reject_packed(const kernel_problem *problem, text *why);
 /* Of kernels that take an element a thread. */
-static inline double cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.25); }
+static inline double cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.267); }
 /* Of rows with a form in vectors, which takes elements of 16 and 32 bits that lie dense; that they do is assumed, as strides are not known yet. The share of the
  * bandwidth is an H200's of pointwise ops, rotary and transposes (0.42 to 0.79). */
 double cuda_vector_cost(const kernel_problem *problem);

@@ -1,0 +1,112 @@
+/* The chip table: nominal rates, what was measured of them, and what estimates expect. */
+#include "support/support.h"
+
+#include <string.h>
+
+#include "chip/chip.h"
+
+static chip_caps chip_of(dw_context *context, const char *name) {
+    chip_caps chip;
+    assert_int_equal(chip_find(context, name, 0, &chip), DW_OK);
+    return chip;
+}
+
+static void every_measurement_is_of_a_chip_and_dated(void **state) {
+    dw_context *context;
+    const chip_measurement *m, *other;
+    int count = 0;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    for (; (m = chip_measurement_at(count)) != NULL; count++) {
+        const chip_caps chip = chip_of(context, m->chip);
+        assert_int_equal(chip.kind, CHIP_GPU);
+        assert_true(m->value > 0 && m->source[0] != '\0');
+        assert_non_null(strstr(m->date, "20"));
+        for (int i = 0; i < count; i++) {
+            other = chip_measurement_at(i);
+            if (strcmp(other->chip, m->chip) == 0 && other->rate == m->rate && other->alone == m->alone) fail_msg("%s has two rows of %s", m->chip, chip_rate_name(m->rate));
+        }
+    }
+    assert_true(count > 0);
+    dw_context_destroy(context);
+}
+
+/* What the instruction does alone, without its operands brought, is expected of no kernel. */
+static void estimates_expect_what_whole_kernels_reached(void **state) {
+    dw_context *context;
+    const chip_measurement *m;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    for (int i = 0; (m = chip_measurement_at(i)) != NULL; i++) {
+        const chip_caps chip = chip_of(context, m->chip);
+        const chip_rates *rates = &chip.rates[m->rate];
+        if (m->alone) assert_true(rates->expected < m->value * chip_rate_scale(m->rate));
+        else assert_true(rates->measured == m->value * chip_rate_scale(m->rate) && rates->expected == rates->measured);
+    }
+    dw_context_destroy(context);
+}
+
+static void a_chip_that_nobody_measured_is_expected_to_reach_what_an_h200_does(void **state) {
+    dw_context *context;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    const chip_caps h100 = chip_of(context, "h100"), h200 = chip_of(context, "h200"), cpu = chip_of(context, "cpu-avx2");
+    for (int i = 0; i < CHIP_RATE_COUNT; i++) {
+        const chip_rates *here = &h100.rates[i], *there = &h200.rates[i];
+        assert_true(here->measured == 0);
+        if (there->nominal > 0) assert_float_equal(here->expected / here->nominal, there->expected / there->nominal, 1e-12);
+        assert_true(cpu.rates[i].expected == cpu.rates[i].nominal);
+    }
+    dw_context_destroy(context);
+}
+
+static void fp4_is_estimated_by_instructions_of_k_64(void **state) {
+    dw_context *context;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    const chip_caps b300 = chip_of(context, "b300"), h200 = chip_of(context, "h200");
+    assert_true(chip_flops(&b300, DW_FORMAT_nvfp4) == b300.rates[CHIP_RATE_fp4].expected);
+    assert_true(b300.rates[CHIP_RATE_fp4_k96].nominal == 1.5 * b300.rates[CHIP_RATE_fp4].nominal);
+    assert_true(chip_flops(&h200, DW_FORMAT_nvfp4) == chip_flops(&h200, DW_FORMAT_mxfp8));
+    dw_context_destroy(context);
+}
+
+static void fewer_multiprocessors_multiply_less_and_read_as_fast(void **state) {
+    dw_context *context;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    const chip_caps whole = chip_of(context, "h200");
+    chip_caps half = whole;
+    chip_scale(&half, whole.units / 2);
+    assert_float_equal(chip_flops(&half, DW_FORMAT_bf16), chip_flops(&whole, DW_FORMAT_bf16) / 2, 1);
+    assert_true(chip_bytes_per_s(&half) == chip_bytes_per_s(&whole));
+    dw_context_destroy(context);
+}
+
+static void both_rates_are_printed_and_a_question_mark_where_nobody_measured(void **state) {
+    dw_context *context;
+    text out;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    const chip_caps h200 = chip_of(context, "h200");
+    text_init(&out, context);
+    chip_print(&out, &h200);
+    chip_print_rates(&out, &h200);
+    assert_non_null(strstr(text_string(&out), "989 TFLOP/s bf16 (828 measured)"));
+    assert_non_null(strstr(text_string(&out), "l2                 -          ?  GB/s\n"));
+    assert_non_null(strstr(text_string(&out), "memory          4800       4503  GB/s"));
+    text_free(&out);
+    dw_context_destroy(context);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(every_measurement_is_of_a_chip_and_dated),
+        cmocka_unit_test(estimates_expect_what_whole_kernels_reached),
+        cmocka_unit_test(a_chip_that_nobody_measured_is_expected_to_reach_what_an_h200_does),
+        cmocka_unit_test(fp4_is_estimated_by_instructions_of_k_64),
+        cmocka_unit_test(fewer_multiprocessors_multiply_less_and_read_as_fast),
+        cmocka_unit_test(both_rates_are_printed_and_a_question_mark_where_nobody_measured),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
