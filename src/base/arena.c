@@ -43,11 +43,6 @@ bool base_add_i64(int64_t a, int64_t b, int64_t *sum) {
     return true;
 }
 
-size_t base_align_up(size_t value, size_t align) {
-    size_t over = value % align;
-    return over == 0 ? value : value + (align - over);
-}
-
 void arena_init(arena *arena, dw_context *context) {
     *arena = (struct arena){.context = context};
 }

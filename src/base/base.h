@@ -39,7 +39,7 @@
         if ((d) == NULL) return base_last_status(context);              \
     } while (0)
 
-/* ---- errors (context.c) ---------------------------------------------------------------------------------------- */
+/* ---- errors (error.c) ------------------------------------------------------------------------------------------ */
 
 /* Record the message "STATUS: <text>" and return status. The text says what, where, the values, and what to do; it may quote the
  * last message. Needs no memory; a message beyond 4 KiB ends in "...". With context NULL nothing is recorded. */
@@ -54,7 +54,7 @@ dw_status base_poll(dw_context *context);
 /* Seconds of a monotonic clock (clock.c). */
 double base_now(void);
 
-/* ---- memory (context.c, arena.c) --------------------------------------------------------------------------------- */
+/* ---- memory (memory.c, arena.c) ---------------------------------------------------------------------------------- */
 
 /* Uninitialised bytes from the context's allocator, aligned to align (a power of two, at most 4096). *memory is NULL on failure,
  * and, with OK, for 0 bytes. */

@@ -1,32 +1,9 @@
-/* Changes to a graph: operands, replacements, removal, attributes, order and numbering. */
+/* Changes to a graph: replacements, removal, attributes, order and numbering. */
 #include "ir/internal.h"
 
 #include <string.h>
 
-/* ---- operands ---- */
-
-static void unlink_use(ir_use *use) {
-    if (use->value == NULL) return;
-    if (use->previous != NULL) use->previous->next = use->next;
-    else use->value->uses = use->next;
-    use->value->use_count--;
-    if (use->next != NULL) use->next->previous = use->previous;
-    use->value = NULL;
-    use->next = use->previous = NULL;
-}
-
-void ir_set_operand(ir_node *node, int index, ir_value *value) {
-    ir_use *use = &node->in[index];
-    unlink_use(use);
-    if (value != NULL) {
-        use->value = value;
-        use->next = value->uses;
-        if (use->next != NULL) use->next->previous = use;
-        value->uses = use;
-        value->use_count++;
-    }
-    ir_update_constant(node);
-}
+/* ---- outputs, replacement ---- */
 
 dw_status ir_remove_output(ir_graph *graph, size_t index) {
     TRY(map_set(&graph->output_names, graph->outputs[index].name, NULL));
@@ -40,12 +17,6 @@ void ir_set_output(ir_graph *graph, size_t index, ir_value *value) {
     graph->outputs[index].value->output_count--;
     graph->outputs[index].value = value;
     value->output_count++;
-}
-
-void ir_set_next(ir_value *state, ir_value *next) {
-    if (state->next != state) state->next->next_count--;
-    if (next != state) next->next_count++;
-    state->next = next;
 }
 
 void ir_replace(ir_graph *graph, ir_value *from, ir_value *to) {
@@ -79,7 +50,7 @@ dw_status ir_remove(ir_graph *graph, ir_node *node) {
     for (int i = 0; i < node->n_out; i++) {
         if (ir_use_count(graph, node->out[i]) > 0) return fail_used(graph, node->out[i], "a result");
     }
-    for (int i = 0; i < node->n_in; i++) unlink_use(&node->in[i]);
+    for (int i = 0; i < node->n_in; i++) ir_unlink_use(&node->in[i]);
     if (node->previous != NULL) node->previous->next = node->next;
     else graph->first = node->next;
     if (node->next != NULL) node->next->previous = node->previous;

@@ -1,4 +1,4 @@
-/* Graphs as a whole: created, copied, destroyed; their inputs, params, states, outputs and notes. Nodes are made in build.c. */
+/* Graphs as a whole: created, copied, destroyed; their inputs, params, states, outputs and notes. Nodes are made in node.c. */
 #include "ir/internal.h"
 
 #include <string.h>
@@ -33,19 +33,6 @@ void ir_graph_destroy(ir_graph *graph) {
     arena_free(&graph->arena);
     ir_weights_destroy(graph->own_weights);
     base_release(graph->context, graph, sizeof *graph, _Alignof(ir_graph));
-}
-
-dw_status ir_intern(ir_graph *graph, const char *text, const char **interned) {
-    *interned = NULL;
-    if (text == NULL) return DW_OK;
-    char *found = map_find(&graph->texts, text);
-    if (found == NULL) {
-        found = arena_text(&graph->arena, text);
-        if (found == NULL) return DW_NO_MEMORY;
-        TRY(map_set(&graph->texts, text, found));
-    }
-    *interned = found;
-    return DW_OK;
 }
 
 dw_status ir_set_note(ir_graph *graph, const char *name, const char *text) {

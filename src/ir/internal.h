@@ -17,14 +17,20 @@ union ir_widest_out {
 };
 enum { IR_MAX_IN = sizeof(union ir_widest_in) - 1, IR_MAX_OUT = sizeof(union ir_widest_out) - 1 };
 
+/* ---- node.c ---- */
+
 /* Types of the results of an op: n_out of them are written to out (IR_MAX_OUT of room). */
 dw_status ir_infer_results(const ir_graph *graph, op_id op, const op_attrs *attrs, int n_in, ir_value *const *in, int *n_out, op_type *out);
 /* Deep copies of attributes into the graph's arena, in ascending order of id; dims move from table from (NULL: they are the graph's already). */
 dw_status ir_copy_attrs(ir_graph *graph, const dim_table *from, int count, const op_attr *attrs, op_attrs *copy);
 /* A node before the cursor with absent operands and n_out results of the given types, not yet checked. */
 dw_status ir_new_node(ir_graph *graph, op_id op, const op_attrs *attrs, int n_in, int n_out, const op_type *out, ir_node **node);
+/* An operand that is no longer one of its value's uses. */
+void ir_unlink_use(ir_use *use);
 /* Computes is_constant of the node's results from its operands. */
 void ir_update_constant(ir_node *node);
+/* ---- weights, text ---- */
+
 /* A weight outside of any ir_weights, in the graph's arena. */
 dw_status ir_new_local_weight(ir_graph *graph, const char *name, dw_format format, int rank, const int64_t *dims, ir_weight **weight);
 /* Can a param or state of this type begin with that weight? MISMATCH says why not. */

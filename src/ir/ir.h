@@ -122,7 +122,7 @@ struct dw_graph {
     double folded;                  /* what folding has spent on this graph: elements touched and made, so that it ends (fold.c) */
 };
 
-/* ---- building (graph.c; nodes: build.c) ---- */
+/* ---- building (graph.c; nodes: build.c, node.c) ---- */
 
 dw_status ir_graph_create(dw_context *context, const char *name, ir_graph **graph);
 void ir_graph_destroy(ir_graph *graph);                  /* NULL is allowed */
@@ -156,7 +156,7 @@ dw_status ir_emit_transpose(ir_graph *graph, ir_value *x, const int64_t *order, 
 dw_status ir_emit_broadcast(ir_graph *graph, ir_value *x, int rank, const dim *dims, ir_value **result);
 dw_status ir_emit_slice(ir_graph *graph, ir_value *x, int axis, dim start, dim end, int64_t step, ir_value **result);
 
-/* ---- changing (change.c) ---- */
+/* ---- changing (change.c, node.c) ---- */
 
 void ir_set_operand(ir_node *node, int index, ir_value *value);
 dw_status ir_remove_output(ir_graph *graph, size_t index);
