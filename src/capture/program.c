@@ -539,6 +539,8 @@ static dw_status build_graph(capture *capture) {
     TRY(check_version(capture));
     TRY(open_scope(capture, graph, NULL, &scope));
     TRY(capture_name_symbols(capture));
+    TRY(capture_read_guards(capture));
+    TRY(capture_read_needs(capture, graph));
     json_array_foreach(json_object_get(signature, "input_specs"), index, item) TRY(add_input(capture, &scope, item));
     TRY(walk_graph(capture, &scope, graph));
     capture->graph->origin = (ir_origin){.module = NULL};

@@ -508,6 +508,5 @@ dw_status capture_name_symbols(capture *capture) {
     const char *key;
     json_t *range;
     json_object_foreach(json_object_get(capture->program, "range_constraints"), key, range) TRY(set_range(capture, key, range));
-    TRY(capture_read_guards(capture));
-    return capture_read_needs(capture, json_object_get(module, "graph"));
+    return DW_OK;
 }

@@ -7,21 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-dw_status cuda_enter(device *device) {
-    cuda_state *state = cuda_state_of(device);
-    CUDA_TRY(device->context, &state->driver, CtxPushCurrent_v2, state->primary);
-    state->mode = CUDA_CAPTURE_RELAXED;
-    state->driver.ThreadExchangeStreamCaptureMode(&state->mode);
-    return DW_OK;
-}
-
-void cuda_leave(device *device) {
-    cuda_context left;
-    cuda_state *state = cuda_state_of(device);
-    state->driver.ThreadExchangeStreamCaptureMode(&state->mode);
-    state->driver.CtxPopCurrent_v2(&left);
-}
-
 /* One call of the driver in the device's context. */
 #define IN_CONTEXT(device, call, ...)                                                                                        \
     do {                                                                                                                     \

@@ -68,6 +68,8 @@ typedef struct cuda_entry {
 
 static inline cuda_state *cuda_state_of(const device *device) { return device->own; }
 
+/* ---- its context (cuda_context.c) ---- */
+
 /* The calls of one device happen in its context; a capture that the caller has under way does not forbid them, as they are no part of it. enter fails when the
  * driver does; one enter at a time. */
 dw_status cuda_enter(device *device);

@@ -6,10 +6,14 @@
 
 /* compile.c */
 dw_status plan_create(ir_graph *graph, const chip_caps *chip, plan **result);   /* takes the graph over in any case */
-dw_status plan_number_values(plan *plan);
-dw_status plan_find_constants(plan *plan);
 /* Everything after the kernels are known; choose fills plan->steps for all nodes. */
 dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void *), const void *argument);
+
+/* values.c: a plan_value for every value of the graph, which is its mark; and those that are computed at load, with their keys */
+dw_status plan_number_values(plan *plan);
+dw_status plan_find_constants(plan *plan);
+/* Outputs and next values of states are made anew by each run: they lie where the caller and the session want them. */
+bool plan_is_result(const ir_graph *graph, const ir_value *value);
 
 /* choose.c: a step for every node, views included; each node's mark is its step. argument: plan_options. */
 dw_status plan_choose(plan *plan, const void *argument);
