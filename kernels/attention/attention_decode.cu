@@ -14,6 +14,7 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_mma.cuh"
 #include "kernels/common/cuda/ptx_tma.cuh"
+#include "kernels/common/cuda/ring.cuh"
 
 enum { ROWS = DECODE_ROWS, KEYS = DECODE_KEYS, WARPS = DECODE_WARPS, SPLITS = DECODE_SPLITS, THREADS = 32 * WARPS, ROW_BYTES = 128, CHUNK_COLS = 64, CHUNK_BYTES = KEYS * ROW_BYTES };
 
@@ -42,6 +43,12 @@ INLINE decode_smem smem_of(const decode_shape s, uint32_t base) {
     m.factors = m.totals + (WARPS + 1) * ROWS * 4;
     m.ends = m.factors + ROWS * SPLITS * 4;
     return m;
+}
+
+/* A warp's own ring: its lanes read a stage and fill it again. */
+INLINE ring_barriers ring_of(const decode_shape s, decode_smem m, int warp) {
+    const ring_barriers ring = {m.full + warp * s.stages * BARRIER_BYTES, 0};
+    return ring;
 }
 
 /* ---- rows ---- */
@@ -239,30 +246,30 @@ INLINE uint32_t pack_pair(const decode_shape s, const float *x) { return s.eleme
 /* A warp's turns of the keys. */
 INLINE void attend(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, const decode_walk *walk, decode_rows *rows, float (*sums)[4]) {
     int warp = threadIdx.x / 32, steps = max(walk->end - walk->begin - warp + WARPS - 1, 0) / WARPS, first = walk->begin + warp;
-    uint32_t ring = m.ring + warp * s.stages * stage_bytes(s), full = m.full + warp * s.stages * 8;
+    const ring_barriers ring = ring_of(s, m, warp);
+    uint32_t data = m.ring + warp * s.stages * stage_bytes(s);
     bool loads = threadIdx.x % 32 == 0;
 #pragma unroll 1
-    for (int i = 0; loads && i < min(s.stages, steps); i++) load_keys(g, s, tile, ring + i * stage_bytes(s), full + i * 8, first_slot(walk, first + i * WARPS));
+    for (int i = 0; loads && i < min(s.stages, steps); i++) load_keys(g, s, tile, data + i * stage_bytes(s), ring_full(ring, i), first_slot(walk, first + i * WARPS));
     load_q(g, s, m, tile);
     *rows = rows_of(g, tile);
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i / 4][i % 4] = 0;
-    int stage = 0, phase = 0;
+    ring_turn turn = ring_reader();
     __syncthreads();              /* q is there */
 #pragma unroll 1
     for (int i = 0; i < steps; i++) {
         float scores[2][4];
-        uint32_t at = ring + stage * stage_bytes(s);
-        mbarrier_wait(full + stage * 8, phase);
+        uint32_t at = data + turn.stage * stage_bytes(s);
+        ring_wait_full(ring, turn);
         multiply_keys(s, m.q, at, scores);
         finish_scores(g, s, tile, rows, first_slot(walk, first + i * WARPS), scores);
         soften(s, rows, scores, sums);
         uint4 weights = {pack_pair(s, scores[0]), pack_pair(s, scores[0] + 2), pack_pair(s, scores[1]), pack_pair(s, scores[1] + 2)};
         add_values(s, weights, at + KEYS * s.width * 2, sums);
         __syncwarp();
-        if (loads && i + s.stages < steps) load_keys(g, s, tile, at, full + stage * 8, first_slot(walk, first + (i + s.stages) * WARPS));
-        stage = stage + 1 < s.stages ? stage + 1 : 0;
-        phase ^= stage == 0;
+        if (loads && i + s.stages < steps) load_keys(g, s, tile, at, ring_full(ring, turn.stage), first_slot(walk, first + (i + s.stages) * WARPS));
+        ring_next(&turn, s.stages);
     }
 }
 
@@ -391,7 +398,7 @@ INLINE void attention_decode(const attention_decode_arguments *g, const decode_s
     if (threadIdx.x % 32 == 0) {
         tma_prefetch((const tensor_map *)g->map_k);
         tma_prefetch((const tensor_map *)g->map_v);
-        for (int i = 0; i < s.stages; i++) mbarrier_init(m.full + (warp * s.stages + i) * 8, 1);
+        ring_init(ring_of(s, m, warp), s.stages, 1, 0);
         fence_mbarrier_init();
     }
     __syncwarp();

@@ -30,6 +30,7 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_tma.cuh"
 #include "kernels/common/cuda/ptx_wgmma.cuh"
+#include "kernels/common/cuda/ring.cuh"
 #include "kernels/quantize/blocks_sm90.cuh"
 
 enum { ROW_BYTES = 128, CHUNK_COLS = 64, STAGES = ATTENTION_STAGES };
@@ -42,7 +43,10 @@ typedef struct attention_shape {
 } attention_shape;
 
 /* Addresses in smem. */
-typedef struct attention_smem { uint32_t q, k, v, rows, segments, q_full, k_full, k_empty, v_full, v_empty, answered, notes, answers, bias; } attention_smem;
+typedef struct attention_smem {
+    uint32_t q, k, v, rows, segments, q_full, answered, notes, answers, bias;
+    ring_barriers k_ring, v_ring;
+} attention_smem;
 
 /* What a block works on. */
 typedef struct attention_tile { int batch, head, first; } attention_tile;
@@ -138,13 +142,6 @@ INLINE void walk_next(attention_walk *walk, attention_smem m) {
 
 /* ---- the ring ---- */
 
-typedef struct attention_turn { int stage; uint32_t phase; } attention_turn;
-
-INLINE void turn_next(attention_turn *turn) {
-    turn->stage ^= 1;
-    turn->phase ^= turn->stage == 0;
-}
-
 /* rows x cols, cols a multiple of 64, in columns of 64. */
 INLINE void load_tile(const tensor_map *map, uint32_t to, uint32_t full, int rows, int cols, int row, int head, int batch, uint64_t cache) {
 #pragma unroll
@@ -155,18 +152,16 @@ INLINE void load_blocks(const attention_sm90_arguments *g, const attention_shape
     const int q_rows = s.groups * 64, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
     const tensor_map *map_k = (const tensor_map *)g->map_k, *map_v = (const tensor_map *)g->map_v;
     int group = tile.head / (int)g->call.shared_heads;
-    attention_turn turn = {0, 1};
+    ring_turn turn = ring_writer();
     attention_walk walk = walk_begin(m);
     mbarrier_arrive_expect(m.q_full, q_rows * s.width * 2);
     load_tile((const tensor_map *)g->map_q, m.q, m.q_full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
-    for (; !walk.done; walk_next(&walk, m), turn_next(&turn)) {
-        uint32_t full = m.k_full + 8 * turn.stage;
-        mbarrier_wait(m.k_empty + 8 * turn.stage, turn.phase);
-        mbarrier_arrive_expect(full, k_bytes);
+    for (; !walk.done; walk_next(&walk, m), ring_next(&turn, STAGES)) {
+        ring_wait_empty(m.k_ring, turn);
+        uint32_t full = ring_expect_full(m.k_ring, turn, k_bytes);
         load_tile(map_k, m.k + turn.stage * k_bytes, full, s.keys, s.width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
-        full = m.v_full + 8 * turn.stage;
-        mbarrier_wait(m.v_empty + 8 * turn.stage, turn.phase);
-        mbarrier_arrive_expect(full, v_bytes);
+        ring_wait_empty(m.v_ring, turn);
+        full = ring_expect_full(m.v_ring, turn, v_bytes);
         load_tile(map_v, m.v + turn.stage * v_bytes, full, s.keys, s.value_width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
     }
 }
@@ -212,13 +207,13 @@ INLINE void stage_biases(const attention_shape s, const block_biases *biases, ui
 }
 
 /* A note without a block; by one warp. */
-INLINE void give_note(attention_smem m, attention_turn *turn, uint32_t note) {
-    mbarrier_wait(m.k_empty + 8 * turn->stage, turn->phase);
+INLINE void give_note(attention_smem m, ring_turn *turn, uint32_t note) {
+    ring_wait_empty(m.k_ring, *turn);
     if (threadIdx.x % 32 == 0) {
         st_shared_u32(m.notes + 4 * turn->stage, note);
-        mbarrier_arrive(m.k_full + 8 * turn->stage);
+        ring_arrive_full(m.k_ring, *turn);
     }
-    turn_next(turn);
+    ring_next(turn, STAGES);
 }
 
 /* Does a row need the keys that have been put off? */
@@ -234,7 +229,7 @@ INLINE void load_seen_blocks(const attention_sm90_arguments *g, const attention_
     const attention_extra extra = extra_of(&g->call, tile.batch, tile.head, 0);
     const attention_segment segment = load_segment(m.segments, 0);
     const bool first_lane = threadIdx.x % 32 == 0;
-    attention_turn k_turn = {0, 1}, v_turn = {0, 1};
+    ring_turn k_turn = ring_writer(), v_turn = ring_writer();
     int count = 0;
     if (first_lane) {
         mbarrier_arrive_expect(m.q_full, q_rows * s.width * 2);
@@ -249,21 +244,19 @@ INLINE void load_seen_blocks(const attention_sm90_arguments *g, const attention_
             if (biases.gone) continue;
             put_off = put_off || biases.hidden;
             if (biases.hidden != (round == 1)) continue;
-            mbarrier_wait(m.k_empty + 8 * k_turn.stage, k_turn.phase);
+            ring_wait_empty(m.k_ring, k_turn);
             if (!biases.plain) stage_biases(s, &biases, m.bias + count % ATTENTION_BIAS_STAGES * s.keys * 4);
             if (first_lane) {
-                uint32_t full = m.k_full + 8 * k_turn.stage;
                 st_shared_u32(m.notes + 4 * k_turn.stage, block * 4 + (biases.plain ? NOTE_PLAIN : NOTE_BIASED));
-                mbarrier_arrive_expect(full, k_bytes);
+                uint32_t full = ring_expect_full(m.k_ring, k_turn, k_bytes);
                 load_tile((const tensor_map *)g->map_k, m.k + k_turn.stage * k_bytes, full, s.keys, s.width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
-                full = m.v_full + 8 * v_turn.stage;
-                mbarrier_wait(m.v_empty + 8 * v_turn.stage, v_turn.phase);
-                mbarrier_arrive_expect(full, v_bytes);
+                ring_wait_empty(m.v_ring, v_turn);
+                full = ring_expect_full(m.v_ring, v_turn, v_bytes);
                 load_tile((const tensor_map *)g->map_v, m.v + v_turn.stage * v_bytes, full, s.keys, s.value_width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
             }
             __syncwarp();
-            turn_next(&k_turn);
-            turn_next(&v_turn);
+            ring_next(&k_turn, STAGES);
+            ring_next(&v_turn, STAGES);
             count++;
         }
         if (round == 1 || !put_off) break;
@@ -498,8 +491,9 @@ INLINE void order_pass(const attention_shape s, int group) {
     if (s.groups > 1) barrier_arrive(ORDER + (group + 1) % s.groups, 256);
 }
 
-INLINE void release(uint32_t empty) {
-    if (threadIdx.x % 32 == 0) mbarrier_arrive(empty);
+/* The warp has read the stage. */
+INLINE void release(const ring_barriers ring, ring_turn turn) {
+    if (threadIdx.x % 32 == 0) ring_arrive_empty(ring, turn);
 }
 
 /* ---- a block of keys ---- */
@@ -537,20 +531,20 @@ INLINE void answer(attention_smem m, const attention_rows *rows) {
 }
 
 /* Waits for the keys of the walk's block; false when there are none left. With masks of keys: and finds out which block it is. */
-INLINE bool wait_block(const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, attention_turn *turn) {
+INLINE bool wait_block(const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, ring_turn *turn) {
     if (s.scores != ATTENTION_KEYS) {
-        if (!walk->done) mbarrier_wait(m.k_full + 8 * turn->stage, turn->phase);
+        if (!walk->done) ring_wait_full(m.k_ring, *turn);
         return !walk->done;
     }
 #pragma unroll 1
     for (;;) {
-        mbarrier_wait(m.k_full + 8 * turn->stage, turn->phase);
+        ring_wait_full(m.k_ring, *turn);
         walk->note = ld_shared_u32(m.notes + 4 * turn->stage);
         walk->block = (int)(walk->note / 4);
         if (walk->note % 4 != NOTE_ASK) return walk->note % 4 != NOTE_END;
         answer(m, rows);
-        release(m.k_empty + 8 * turn->stage);
-        turn_next(turn);
+        release(m.k_ring, *turn);
+        ring_next(turn, STAGES);
     }
 }
 
@@ -564,7 +558,7 @@ INLINE void attend(const attention_sm90_arguments *g, const attention_shape s, a
     const int k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
     float scores[64];
     uint32_t weights[32], q = m.q + group * 64 * ROW_BYTES;
-    attention_turn k_turn = {0, 0}, v_turn = {0, 0};
+    ring_turn k_turn = ring_reader(), v_turn = ring_reader();
     attention_walk walk = walk_begin(m);
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
@@ -572,30 +566,30 @@ INLINE void attend(const attention_sm90_arguments *g, const attention_shape s, a
     if (!wait_block(s, m, rows, &walk, &k_turn)) return;
     multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
     wgmma_wait(0);
-    release(m.k_empty + 8 * k_turn.stage);
+    release(m.k_ring, k_turn);
     weigh(g, s, m, tile, rows, &walk, row, scores);
     pack_weights(s, scores, weights);
-    turn_next(&k_turn);
+    ring_next(&k_turn, STAGES);
     if (group == s.groups - 1) order_pass(s, group);
     for (next_block(s, m, &walk); wait_block(s, m, rows, &walk, &k_turn); next_block(s, m, &walk)) {
         order_wait(s, group);
         multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
-        mbarrier_wait(m.v_full + 8 * v_turn.stage, v_turn.phase);
+        ring_wait_full(m.v_ring, v_turn);
         add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
         order_pass(s, group);
         wgmma_wait(1);
-        release(m.k_empty + 8 * k_turn.stage);
+        release(m.k_ring, k_turn);
         weigh(g, s, m, tile, rows, &walk, row, scores);
         wgmma_wait(0);
-        release(m.v_empty + 8 * v_turn.stage);
+        release(m.v_ring, v_turn);
         pack_weights(s, scores, weights);
 #pragma unroll
         for (int i = 0; i < s.value_width / 2; i++) sums[i] *= rows->down[i >> 1 & 1];
-        turn_next(&k_turn);
-        turn_next(&v_turn);
+        ring_next(&k_turn, STAGES);
+        ring_next(&v_turn, STAGES);
     }
     if (group == 0) order_wait(s, group);
-    mbarrier_wait(m.v_full + 8 * v_turn.stage, v_turn.phase);
+    ring_wait_full(m.v_ring, v_turn);
     add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
     wgmma_wait(0);
 }
@@ -753,12 +747,10 @@ INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
     m.rows = m.v + STAGES * s.keys * s.value_width * 2;
     m.segments = m.rows + rows * ATTENTION_ROW_BYTES;
     m.q_full = m.segments + (rows + 1) * ATTENTION_SEGMENT_BYTES;
-    m.k_full = m.q_full + 8;
-    m.k_empty = m.k_full + 8 * STAGES;
-    m.v_full = m.k_empty + 8 * STAGES;
-    m.v_empty = m.v_full + 8 * STAGES;
-    m.answered = m.v_empty + 8 * STAGES;
-    m.notes = m.answered + 8;
+    m.k_ring = ring_at(m.q_full + BARRIER_BYTES, STAGES);
+    m.v_ring = ring_at(ring_end(m.k_ring, STAGES), STAGES);
+    m.answered = ring_end(m.v_ring, STAGES);
+    m.notes = m.answered + BARRIER_BYTES;
     m.answers = m.notes + 4 * STAGES;
     m.bias = m.q_full + ATTENTION_BARRIER_BYTES;
     return m;
@@ -771,12 +763,8 @@ INLINE void attention_tma(const attention_sm90_arguments *g, const attention_sha
     int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         mbarrier_init(m.q_full, 1);
-        for (int i = 0; i < STAGES; i++) {
-            mbarrier_init(m.k_full + 8 * i, 1);
-            mbarrier_init(m.v_full + 8 * i, 1);
-            mbarrier_init(m.k_empty + 8 * i, 4 * s.groups);
-            mbarrier_init(m.v_empty + 8 * i, 4 * s.groups);
-        }
+        ring_init(m.k_ring, STAGES, 1, 4 * s.groups);
+        ring_init(m.v_ring, STAGES, 1, 4 * s.groups);
         if (s.scores == ATTENTION_KEYS) mbarrier_init(m.answered, 4 * s.groups);
         fence_mbarrier_init();
     }

@@ -30,7 +30,7 @@ INLINE tma_tile told_tile(const matmul_sm90_arguments *g, const tma_shape s, tma
 /* False: there are no more. A told tile is given back when it is no longer looked at, once by the thread that loads and once by each warp of the others. */
 INLINE bool take_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int turn, int rank, tma_tile *tile) {
     if (s.groups) {
-        mbarrier_wait(ring.told_full + turn % MATMUL_TOLD * 8, turn / MATMUL_TOLD & 1);
+        ring_wait_full(ring.told_slots, ring_reader_turn(turn, MATMUL_TOLD));
         *tile = told_tile(g, s, ring, turn);
         return tile->row >= 0;
     }
@@ -39,7 +39,7 @@ INLINE bool take_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_rin
     return true;
 }
 
-INLINE void give_tile(tma_ring ring, int turn) { mbarrier_arrive(ring.told_empty + turn % MATMUL_TOLD * 8); }
+INLINE void give_tile(tma_ring ring, int turn) { ring_arrive_empty(ring.told_slots, ring_reader_turn(turn, MATMUL_TOLD)); }
 
 /* How many boxes of a hold the tile's rows, and the row in the map of b at which its matrix begins. */
 INLINE int a_boxes(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) {
@@ -50,11 +50,11 @@ INLINE int b_row(const matmul_sm90_arguments *g, const tma_shape s, const tma_ti
 /* ---- telling them: one warp ---- */
 
 INLINE void tell_tile(tma_ring ring, int turn, int row, int end, int col, int group) {
-    const uint32_t slot = turn % MATMUL_TOLD;
-    mbarrier_wait(ring.told_empty + slot * 8, ~(turn / MATMUL_TOLD) & 1);
+    const ring_turn slot = ring_writer_turn(turn, MATMUL_TOLD);
+    ring_wait_empty(ring.told_slots, slot);
     if (threadIdx.x % 32 == 0) {
-        st_shared_u32x4(ring.told + slot * 16, make_uint4((uint32_t)row, (uint32_t)end, (uint32_t)col, (uint32_t)group));
-        mbarrier_arrive(ring.told_full + slot * 8);
+        st_shared_u32x4(ring.told + slot.stage * 16, make_uint4((uint32_t)row, (uint32_t)end, (uint32_t)col, (uint32_t)group));
+        ring_arrive_full(ring.told_slots, slot);
     }
     __syncwarp();
 }

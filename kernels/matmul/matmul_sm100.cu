@@ -10,6 +10,7 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_tcgen05.cuh"
 #include "kernels/common/cuda/ptx_tma.cuh"
+#include "kernels/common/cuda/ring.cuh"
 #include "kernels/matmul/epilogue_sm100.cuh"
 
 enum { KIND_HALF, KIND_E4M3, KIND_MXFP8, KIND_MXFP4, KIND_NVFP4 };
@@ -19,7 +20,8 @@ enum { HALF_TILE = SM100_TILE / 2, STEPS = 4, SUM_COLUMNS = SM100_TILE, LOADERS 
 typedef struct sm100_shape { int kind, scale_tiles, tmem_columns; } sm100_shape;
 
 typedef struct sm100_place {
-    uint32_t operands, scales, full, empty, done;   /* smem; full, empty: a barrier a stage */
+    uint32_t operands, scales, done;   /* smem; done: a barrier */
+    ring_barriers ring;
     uint32_t tmem;
     int row, col, up;             /* of the tile: first row, first columns of its two halves */
     int end, blocks;              /* columns of the result; stages' worth of k */
@@ -37,10 +39,11 @@ INLINE uint32_t tmem_scales(const sm100_place *p, const sm100_shape s, int stage
 
 INLINE void load_stage(const matmul_sm100_arguments *g, const sm100_shape s, const sm100_place *p, int block) {
     const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
-    int stage = block % SM100_STAGES, x = block * (s.kind == KIND_HALF ? SM100_ROW_BYTES / 2 : SM100_ROW_BYTES);
-    uint32_t full = p->full + 8 * stage, b = stage_operand(p, stage, 1);
-    mbarrier_wait(p->empty + 8 * stage, (block / SM100_STAGES & 1) ^ 1);
-    mbarrier_arrive_expect(full, (g->a.by_engine + g->b.by_engine) * SM100_OPERAND_BYTES);
+    const ring_turn turn = ring_writer_turn(block, SM100_STAGES);
+    int stage = turn.stage, x = block * (s.kind == KIND_HALF ? SM100_ROW_BYTES / 2 : SM100_ROW_BYTES);
+    uint32_t b = stage_operand(p, stage, 1);
+    ring_wait_empty(p->ring, turn);
+    const uint32_t full = ring_expect_full(p->ring, turn, (g->a.by_engine + g->b.by_engine) * SM100_OPERAND_BYTES);
     if (g->a.by_engine) tma_load_2d(stage_operand(p, stage, 0), map_a, full, x, p->row, TMA_EVICT_NORMAL);
     if (!g->b.by_engine) return;
     tma_load_2d(b, map_b, full, x, p->col, TMA_EVICT_NORMAL);
@@ -81,15 +84,16 @@ INLINE void load_row_bytes(const sm100_operand *o, uint32_t to, int k_bytes, int
 }
 
 INLINE void load_by_threads(const matmul_sm100_arguments *g, const sm100_shape s, const sm100_place *p, int block) {
-    int stage = block % SM100_STAGES, thread = threadIdx.x - FIRST_LOADER, rows[2] = {p->row + thread, thread < HALF_TILE ? p->col + thread : p->up + thread - HALF_TILE};
+    const ring_turn turn = ring_writer_turn(block, SM100_STAGES);
+    int stage = turn.stage, thread = threadIdx.x - FIRST_LOADER, rows[2] = {p->row + thread, thread < HALF_TILE ? p->col + thread : p->up + thread - HALF_TILE};
     const sm100_operand *operands[2] = {&g->a, &g->b};
-    mbarrier_wait(p->empty + 8 * stage, (block / SM100_STAGES & 1) ^ 1);
+    ring_wait_empty(p->ring, turn);
     for (int which = 0; which < 2; which++) {
         if (s.scale_tiles > 0) load_row_scales(operands[which], s, stage_scales(p, s, stage, which), block, thread, rows[which]);
         if (!operands[which]->by_engine) load_row_bytes(operands[which], stage_operand(p, stage, which), g->k_bytes, block, thread, rows[which]);
     }
     fence_proxy_async();
-    mbarrier_arrive(p->full + 8 * stage);
+    ring_arrive_full(p->ring, turn);
 }
 
 /* ---- warp 1: products ---- */
@@ -102,10 +106,11 @@ INLINE uint32_t descriptor_of(const sm100_shape s, uint32_t formats, int step) {
 }
 
 INLINE void multiply_stage(const matmul_sm100_arguments *g, const sm100_shape s, const sm100_place *p, int block) {
-    int stage = block % SM100_STAGES;
+    const ring_turn turn = ring_reader_turn(block, SM100_STAGES);
+    int stage = turn.stage;
     uint64_t a = tcgen05_descriptor(stage_operand(p, stage, 0)), b = tcgen05_descriptor(stage_operand(p, stage, 1));
     uint32_t scales_a = tmem_scales(p, s, stage, 0), scales_b = tmem_scales(p, s, stage, 1);
-    mbarrier_wait(p->full + 8 * stage, block / SM100_STAGES & 1);
+    ring_wait_full(p->ring, turn);
     tcgen05_fence_after();
 #pragma unroll
     for (int tile = 0; tile < 2 * s.scale_tiles; tile++) {
@@ -121,7 +126,7 @@ INLINE void multiply_stage(const matmul_sm100_arguments *g, const sm100_shape s,
         if (s.kind == KIND_MXFP4) tcgen05_mma_mxf4(p->tmem, a + 2 * step, b + 2 * step, idesc, of_a, of_b, accumulate);
         if (s.kind == KIND_NVFP4) tcgen05_mma_nvf4(p->tmem, a + 2 * step, b + 2 * step, idesc, of_a, of_b, accumulate);
     }
-    tcgen05_commit(p->empty + 8 * stage);
+    tcgen05_commit(ring_empty(p->ring, stage));
 }
 
 /* ---- warps 2 to 5: results ---- */
@@ -156,9 +161,8 @@ INLINE sm100_place place_tile(const matmul_sm100_arguments *g, const sm100_shape
     sm100_place p;
     p.operands = shared;
     p.scales = p.operands + SM100_STAGES * 2 * SM100_OPERAND_BYTES;
-    p.full = p.scales + SM100_STAGES * 2 * s.scale_tiles * SM100_SCALE_TILE;
-    p.empty = p.full + 8 * SM100_STAGES;
-    p.done = p.empty + 8 * SM100_STAGES;
+    p.ring = ring_at(p.scales + SM100_STAGES * 2 * s.scale_tiles * SM100_SCALE_TILE, SM100_STAGES);
+    p.done = ring_end(p.ring, SM100_STAGES);
     p.row = blockIdx.x % tiles_m * SM100_TILE;
     p.col = blockIdx.x / tiles_m * (halves ? HALF_TILE : SM100_TILE);
     p.up = halves ? p.col + e->half : p.col + HALF_TILE;
@@ -170,13 +174,10 @@ INLINE sm100_place place_tile(const matmul_sm100_arguments *g, const sm100_shape
 INLINE void matmul_sm100(const matmul_sm100_arguments *g, const sm100_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     sm100_place p = place_tile(g, s, shared_address(shared));
-    uint32_t tmem_at = p.done + 8;
+    uint32_t tmem_at = p.done + BARRIER_BYTES;
     int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0), threads_load = s.scale_tiles > 0 || !g->a.by_engine || !g->b.by_engine;
     if (threadIdx.x == 0) {
-        for (int i = 0; i < SM100_STAGES; i++) {
-            mbarrier_init(p.full + 8 * i, 1 + (threads_load ? LOADERS : 0));
-            mbarrier_init(p.empty + 8 * i, 1);
-        }
+        ring_init(p.ring, SM100_STAGES, 1 + (threads_load ? LOADERS : 0), 1);
         mbarrier_init(p.done, 1);
         fence_mbarrier_init();
     }

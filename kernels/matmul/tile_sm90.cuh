@@ -4,6 +4,7 @@
 
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_tma.cuh"
+#include "kernels/common/cuda/ring.cuh"
 #include "kernels/matmul/epilogue_sm90.cuh"
 
 enum { TMA_BF16, TMA_F16, TMA_E4M3 };
@@ -17,8 +18,10 @@ typedef struct tma_shape {
     int blocks;                   /* 1: the result is in blocks (blocks_sm90.cuh) */
 } tma_shape;
 
+/* Places in shared memory, and the rings of barriers: stages of tiles, slots of scales, told tiles. */
 typedef struct tma_ring {
-    uint32_t data, staging, columns, scales, full, empty, scales_full, scales_empty, told, told_full, told_empty;
+    uint32_t data, staging, columns, scales, told;
+    ring_barriers stages, scale_slots, told_slots;
 } tma_ring;
 
 typedef struct tma_tile {

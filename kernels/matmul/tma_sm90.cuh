@@ -29,8 +29,8 @@ INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
     const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
     const int a_bytes = s.tile_m * ROW_BYTES, half_bytes = s.tile_n / 2 * ROW_BYTES, stage_bytes = a_bytes + 2 * half_bytes;
     const int depth = s.element == TMA_E4M3 ? 128 : 64;
-    int stage = 0, first, end, turn = first_turn(s);
-    uint32_t phase = 1;
+    int first, end, turn = first_turn(s);
+    ring_turn at = ring_writer();
     tma_tile tile;
     depth_range(g, s, rank, &first, &end);
     for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
@@ -38,9 +38,9 @@ INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
         tile.col += b_row(g, s, &tile), tile.up += b_row(g, s, &tile);
         if (s.groups) give_tile(ring, turn);
         for (int block = first; block < end; block++) {
-            uint32_t full = ring.full + 8 * stage, a = ring.data + stage * stage_bytes, b = a + a_bytes;
-            mbarrier_wait(ring.empty + 8 * stage, phase);
-            mbarrier_arrive_expect(full, boxes * g->a_rows * ROW_BYTES + 2 * half_bytes);
+            const uint32_t a = ring.data + at.stage * stage_bytes, b = a + a_bytes;
+            ring_wait_empty(ring.stages, at);
+            const uint32_t full = ring_expect_full(ring.stages, at, boxes * g->a_rows * ROW_BYTES + 2 * half_bytes);
             for (int i = 0; i < boxes; i++) tma_load_2d(a + i * g->a_rows * ROW_BYTES, map_a, full, block * depth, tile.row + i * g->a_rows, TMA_EVICT_NORMAL);
             if (s.pair > 1) {
                 tma_load_2d_multicast(b + rank * half_bytes, map_b, full, block * depth, rank == 0 ? tile.col : tile.up, 3, TMA_EVICT_NORMAL);
@@ -48,10 +48,7 @@ INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
                 tma_load_2d(b, map_b, full, block * depth, tile.col, TMA_EVICT_NORMAL);
                 tma_load_2d(b + half_bytes, map_b, full, block * depth, tile.up, TMA_EVICT_NORMAL);
             }
-            if (++stage == s.stages) {
-                stage = 0;
-                phase ^= 1;
-            }
+            ring_next(&at, s.stages);
         }
     }
 }
@@ -86,13 +83,14 @@ INLINE void load_scales(const matmul_sm90_arguments *g, const tma_shape s, tma_r
         uint32_t part = (min(at, g->n - 1) / 128 + (s.groups ? tile.group * ceil_div(g->n, 128) : 0)) * (uint32_t)g->b_scale_stride;
 #pragma unroll 1
         for (int block = first; block < end; block += MATMUL_SLOT_BLOCKS) {
-            uint32_t slot = use % MATMUL_SLOTS, to = ring.scales + slot * MATMUL_SLOT_BYTES(s.tile_m) + lane * 16;
-            mbarrier_wait(ring.scales_empty + 8 * slot, ~(use++ / MATMUL_SLOTS) & 1);
+            const ring_turn slot = ring_writer_turn(use++, MATMUL_SLOTS);
+            uint32_t to = ring.scales + slot.stage * MATMUL_SLOT_BYTES(s.tile_m) + lane * 16;
+            ring_wait_empty(ring.scale_slots, slot);
             if (lane < s.parts) load_scale_row(to + s.tile_m * 16, b + part + block, blocks - block, in_quads);
 #pragma unroll 1
             for (int i = lane; i < s.tile_m; i += 32, to += 512)
                 load_scale_row(to, a + min(tile.row + i, g->m - 1) * (uint32_t)g->a_scale_stride + block, blocks - block, in_quads);
-            cp_async_arrive(ring.scales_full + 8 * slot);
+            cp_async_arrive(ring_full(ring.scale_slots, slot.stage));
         }
     }
 }
@@ -114,37 +112,37 @@ INLINE void multiply(const tma_shape s, float *d, uint64_t a, uint64_t b, int ac
 
 /* Where a consumer stands in the ring: addresses are carried along rather than computed from the stage, which costs the loop more than its products. */
 typedef struct tma_reader {
-    int stage;
-    uint32_t phase;
+    ring_turn turn;
     uint32_t full;                /* the stage's barrier, */
     uint32_t a, b;                /* its tiles, as lower halves of descriptors, */
     int behind;                   /* the oldest stage not handed back, */
-    uint32_t release;             /* and barrier empty of the block that this lane tells; 0: none */
+    uint32_t empty;               /* and its barrier in the block that this lane tells; 0: none */
 } tma_reader;
 
 INLINE uint64_t descriptor_of(uint32_t low) { return (uint64_t)(1u << 30 | 64) << 32 | low; }
 
+/* As ring_next, with the addresses. */
 INLINE void next_stage(tma_reader *reader, const tma_shape s) {
     const uint32_t step = (s.tile_m + s.tile_n) * ROW_BYTES / 16;
-    reader->a += step, reader->b += step, reader->full += 8;
-    if (++reader->stage < s.stages) return;
-    reader->stage = 0;
-    reader->phase ^= 1;
-    reader->a -= s.stages * step, reader->b -= s.stages * step, reader->full -= 8 * s.stages;
+    reader->a += step, reader->b += step, reader->full += BARRIER_BYTES;
+    if (++reader->turn.stage < s.stages) return;
+    reader->turn.stage = 0;
+    reader->turn.phase ^= 1;
+    reader->a -= s.stages * step, reader->b -= s.stages * step, reader->full -= s.stages * BARRIER_BYTES;
 }
 
 INLINE void next_behind(tma_reader *reader, const tma_shape s) {
-    if (reader->release != 0) reader->release += 8;
+    if (reader->empty != 0) reader->empty += BARRIER_BYTES;
     if (++reader->behind < s.stages) return;
     reader->behind = 0;
-    if (reader->release != 0) reader->release -= 8 * s.stages;
+    if (reader->empty != 0) reader->empty -= s.stages * BARRIER_BYTES;
 }
 
 /* Hands the oldest stage back to every block that writes into it. */
 INLINE void hand_back(tma_reader *reader, const tma_shape s) {
-    if (reader->release != 0) {
-        if (s.pair > 1) mbarrier_arrive_cluster(reader->release);
-        else mbarrier_arrive(reader->release);
+    if (reader->empty != 0) {
+        if (s.pair > 1) mbarrier_arrive_cluster(reader->empty);
+        else mbarrier_arrive(reader->empty);
     }
     next_behind(reader, s);
 }
@@ -152,7 +150,7 @@ INLINE void hand_back(tma_reader *reader, const tma_shape s) {
 /* One block of k into d, as one wgmma group; nothing is waited for but the block's arrival. */
 INLINE void issue_block(const tma_shape s, tma_reader *reader, float *d, int accumulate) {
     uint64_t a = descriptor_of(reader->a), b = descriptor_of(reader->b);
-    mbarrier_wait(reader->full, reader->phase);
+    mbarrier_wait(reader->full, reader->turn.phase);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; step++) multiply(s, d, a + 2 * step, b + 2 * step, step > 0 || accumulate);
@@ -206,22 +204,23 @@ INLINE void multiply_wave(const tma_shape s, const tma_reader *reader, int wave,
     wgmma_wait(0);
 }
 
-/* Where a consumer stands in the ring of scales: slot and phase of its barriers, and which block of k of the slot. */
+/* Where a consumer stands in the ring of scales: slot, and which block of k of it. */
 typedef struct tma_scales {
-    uint32_t slot, phase, quarter;
+    ring_turn slot;
+    uint32_t quarter;
     uint32_t row;                 /* the place in a slot of this thread's first row */
 } tma_scales;
 
-INLINE uint32_t slot_full(const tma_ring *ring, const tma_scales *at) { return ring->scales_full + 8 * at->slot; }
+/* A slot's scales of the block of k. */
+INLINE uint32_t scales_at(const tma_shape s, const tma_ring *ring, const tma_scales *at) { return ring->scales + at->slot.stage * MATMUL_SLOT_BYTES(s.tile_m) + at->quarter * 4; }
 
 /* On to the next block's scales; with the last of a slot, or of a tile, the slot is handed back. */
 INLINE void next_scales(const tma_ring *ring, tma_scales *at, bool more) {
     bool ends = at->quarter == MATMUL_SLOT_BLOCKS - 1 || !more;
     __syncwarp();
-    if (ends && threadIdx.x % 32 == 0) mbarrier_arrive(ring->scales_empty + 8 * at->slot);
+    if (ends && threadIdx.x % 32 == 0) ring_arrive_empty(ring->scale_slots, at->slot);
     at->quarter = ends ? 0 : at->quarter + 1;
-    at->slot = ends ? (at->slot + 1) % MATMUL_SLOTS : at->slot;
-    at->phase ^= ends && at->slot == 0;
+    ring_next_if(&at->slot, MATMUL_SLOTS, ends);
 }
 
 /* One block of k, which has arrived: its waves one after the other, each added in fp32, times its scales where there are some. The two warpgroups overlap products and
@@ -229,7 +228,7 @@ INLINE void next_scales(const tma_ring *ring, tma_scales *at, bool more) {
  * the next block has arrived is asked before the sums, which no branch divides. False: it had not, or there is none, which is more. */
 INLINE bool multiply_block_waves(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, bool more, float *sums) {
     const int values = s.tile_n / 2;
-    const uint32_t scales = ring->scales + at->slot * MATMUL_SLOT_BYTES(s.tile_m) + at->quarter * 4;
+    const uint32_t scales = scales_at(s, ring, at);
     float part[MOST_VALUES], parts[MOST_VALUES / 32];
     bool ready = more;
 #pragma unroll
@@ -243,10 +242,10 @@ INLINE bool multiply_block_waves(const tma_shape s, const tma_ring *ring, tma_re
         if (wave == wave_count(s) - 1) {
             hand_back(reader, s);
             next_stage(reader, s);
-            ready &= mbarrier_test_wait(reader->full, reader->phase);
+            ready &= mbarrier_test_wait(reader->full, reader->turn.phase);
             if (s.parts > 0) {
                 next_scales(ring, at, more);
-                ready &= mbarrier_test_wait(slot_full(ring, at), at->phase);
+                ready &= ring_is_full(ring->scale_slots, at->slot);
             }
         }
         if (s.parts > 0) promote_scaled(s, rows, parts, part, sums + wave * values);
@@ -260,8 +259,8 @@ INLINE void multiply_tile_waves(const tma_shape s, const tma_ring *ring, tma_rea
     bool more = first < end;
 #pragma unroll 1
     for (int block = first; more;) {
-        mbarrier_wait(reader->full, reader->phase);
-        if (s.parts > 0) mbarrier_wait(slot_full(ring, at), at->phase);
+        mbarrier_wait(reader->full, reader->turn.phase);
+        if (s.parts > 0) ring_wait_full(ring->scale_slots, at->slot);
         do more = ++block < end;
         while (multiply_block_waves(s, ring, reader, at, more, sums));
     }
@@ -272,8 +271,8 @@ typedef struct tma_factors { float rows[2], parts[2]; } tma_factors;
 
 INLINE void begin_block(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, bool more, tma_factors *factors, float *part) {
     if (s.parts > 0) {
-        const uint32_t scales = ring->scales + at->slot * MATMUL_SLOT_BYTES(s.tile_m) + at->quarter * 4;
-        mbarrier_wait(slot_full(ring, at), at->phase);
+        const uint32_t scales = scales_at(s, ring, at);
+        ring_wait_full(ring->scale_slots, at->slot);
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             factors->rows[i] = ld_shared_f32(at->row + scales + 8 * i * 16);
@@ -322,14 +321,13 @@ INLINE void multiply_tile_promoted(const tma_shape s, const tma_ring *ring, tma_
 INLINE void skip_run(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, int blocks) {
 #pragma unroll 1
     for (int i = 0; i < blocks; i++) {
-        mbarrier_wait(reader->full, reader->phase);
+        mbarrier_wait(reader->full, reader->turn.phase);
         next_stage(reader, s);
         next_behind(reader, s);
     }
     if (s.parts == 0) return;
-    mbarrier_wait(slot_full(ring, at), at->phase);
-    at->slot = (at->slot + 1) % MATMUL_SLOTS;
-    at->phase ^= at->slot == 0;
+    ring_wait_full(ring->scale_slots, at->slot);
+    ring_next_if(&at->slot, MATMUL_SLOTS, true);
 }
 
 /* The runs that this warpgroup takes, added to sums. */
@@ -346,14 +344,14 @@ INLINE void multiply_tile_shared(const tma_shape s, const tma_ring *ring, tma_re
 INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
     const int values = s.tile_n / 2;
     int thread = threadIdx.x % 128, lane = thread % 32, first, end, turn = first_turn(s), first_row = shares_rows(s) ? 0 : group * 64, row_in_tile = first_row + thread / 32 * 16 + lane / 4;
-    tma_reader reader = {0, 0, ring.full, 0, 0, 0, 0};
-    tma_scales scales = {0, 0, 0, s.parts > 0 ? (uint32_t)kept(row_in_tile) * 16 : 0};
+    tma_reader reader = {ring_reader(), ring.stages.full, 0, 0, 0, 0};
+    tma_scales scales = {ring_reader(), 0, s.parts > 0 ? (uint32_t)kept(row_in_tile) * 16 : 0};
     int box = 0;
     tma_tile tile;
     reader.a = (uint32_t)wgmma_descriptor(ring.data + first_row * ROW_BYTES);
     reader.b = (uint32_t)wgmma_descriptor(ring.data + s.tile_m * ROW_BYTES);
-    if (s.pair > 1 && lane < s.pair) reader.release = cluster_map(ring.empty, lane);
-    if (s.pair == 1 && lane == 0) reader.release = ring.empty;
+    if (s.pair > 1 && lane < s.pair) reader.empty = cluster_map(ring.stages.empty, lane);
+    if (s.pair == 1 && lane == 0) reader.empty = ring.stages.empty;
     depth_range(g, s, rank, &first, &end);
     for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
         float sums[MOST_VALUES];
@@ -402,27 +400,15 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     ring.staging = ring.data + s.stages * stage_bytes;
     ring.columns = ring.staging + 2 * s.boxes * MATMUL_BOX_BYTES;
     ring.scales = ring.columns + MATMUL_COLUMN_BYTES;
-    ring.full = ring.scales + (s.parts > 0 ? MATMUL_SLOTS * MATMUL_SLOT_BYTES(s.tile_m) : 0);
-    ring.empty = ring.full + 8 * s.stages;
-    ring.scales_full = ring.empty + 8 * s.stages;
-    ring.scales_empty = ring.scales_full + 8 * MATMUL_SLOTS;
-    ring.told = (ring.scales_full + (s.parts > 0 ? 16 * MATMUL_SLOTS : 0) + 15) & ~15u;
-    ring.told_full = ring.told + 16 * MATMUL_TOLD;
-    ring.told_empty = ring.told_full + 8 * MATMUL_TOLD;
+    ring.stages = ring_at(ring.scales + (s.parts > 0 ? MATMUL_SLOTS * MATMUL_SLOT_BYTES(s.tile_m) : 0), s.stages);
+    ring.scale_slots = ring_at(ring_end(ring.stages, s.stages), MATMUL_SLOTS);
+    ring.told = ((s.parts > 0 ? ring_end(ring.scale_slots, MATMUL_SLOTS) : ring_end(ring.stages, s.stages)) + 15) & ~15u;
+    ring.told_slots = ring_at(ring.told + 16 * MATMUL_TOLD, MATMUL_TOLD);
     int rank = cluster > 1 ? cluster_rank() : 0, role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
-        for (int i = 0; i < s.stages; i++) {
-            mbarrier_init(ring.full + 8 * i, 1);
-            mbarrier_init(ring.empty + 8 * i, reading_warps(s) * s.pair);
-        }
-        for (int i = 0; i < (s.parts > 0 ? MATMUL_SLOTS : 0); i++) {
-            mbarrier_init(ring.scales_full + 8 * i, 32);
-            mbarrier_init(ring.scales_empty + 8 * i, reading_warps(s));
-        }
-        for (int i = 0; i < (s.groups ? MATMUL_TOLD : 0); i++) {
-            mbarrier_init(ring.told_full + 8 * i, 1);
-            mbarrier_init(ring.told_empty + 8 * i, s.parts > 0 ? 10 : 9);
-        }
+        ring_init(ring.stages, s.stages, 1, reading_warps(s) * s.pair);
+        if (s.parts > 0) ring_init(ring.scale_slots, MATMUL_SLOTS, 32, reading_warps(s));
+        if (s.groups) ring_init(ring.told_slots, MATMUL_TOLD, 1, s.parts > 0 ? 10 : 9);
         fence_mbarrier_init();
     }
     if (threadIdx.x == 32) {
