@@ -9,6 +9,7 @@ To add a table: an entry in TABLES, the two lines in a document, and run this.""
 import glob
 import os
 import re
+import subprocess
 import sys
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
@@ -163,12 +164,11 @@ class Coverage:
         return frozenset(re.findall(r"HAS\((\w+)\)", text))
 
     def kernels(self):
-        """(name, op or trait, needs) of each row and way."""
+        """(name, op, needs) of each row and way. Rows may come of other .def files, so the C preprocessor reads them; macros that nobody defines stay as they are."""
         for path in ["kernels/kernel.def", *sorted(glob.glob("kernels/**/ways.def", root_dir=ROOT, recursive=True))]:
-            path = os.path.relpath(os.path.join(ROOT, path), ROOT)
-            with open(os.path.join(ROOT, path)) as file:
-                text = without_comments(file.read())
-            for match in re.finditer(r"^([A-Z_]+)\s*\(", text, flags=re.M):
+            read = ["cc", "-E", "-P", "-x", "c", "-I", "src", "-I", "include", "-I", ".", path]
+            text = subprocess.run(read, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+            for match in re.finditer(r"\b(KERNEL|PACKED|CUDA|TUNED|NAMED|WAY)\s*\(", text):
                 values = arguments(text, match.end())
                 if match[1] == "WAY":
                     op = next(op for op, prefix in self.BY_NAME.items() if values[0].startswith(prefix))
@@ -188,8 +188,7 @@ class Coverage:
         chips = {row["name"]: self.needs(row["features"]) for row in rows("src/chip/chip.def", "CHIP_GPU", CHIP_GPU)}
         found, alike = list(self.kernels()), {}
         for op in rows("src/op/op.def", "OP", "name min_in max_in min_out max_out family attributes traits meaning".split()):
-            traits = {trait.strip() for trait in op["traits"].split("|")}
-            kernels = [(name, needs) for name, of, needs in found if of == op["name"] or of in traits]
+            kernels = [(name, needs) for name, of, needs in found if of == op["name"]]
             on_cpu = "yes" if any(not name.startswith("cuda_") for name, _ in kernels) else "reference"
             cells = (on_cpu, *(self.cell(op, chips[chip], kernels) for chip in self.CHIPS.values()))
             alike.setdefault((op["family"], cells), []).append(op["name"])

@@ -12,7 +12,7 @@
 
 typedef struct copy_op { sim_address shared, global, mbarrier; uint32_t at[5], offsets[3]; int rank, coordinates, offset_count; uint32_t mask, bytes, byte_mask; bool tensor, store, im2col; } copy_op;
 
-/* ---- sources of stores: however early they were read, nobody knows before the lane that issued the store has waited for it ---- */
+/* ---- sources of stores: however early they were read, this is certain only when the lane that issued the store has waited for it ---- */
 
 struct sim_source { const sim_op *op; sim_cta *cta; uint64_t shared; size_t bytes; uint32_t group; int lane; };
 
@@ -53,7 +53,7 @@ static bool release_sources(sim_warp *w, uint32_t mask, const uint32_t *pending)
     return good;
 }
 
-/* The CTA of the cluster whose mbarrier hears of what a copy brings to that one. */
+/* The CTA of the cluster whose mbarrier counts what a copy brings to that one. */
 static sim_cta *told_by(const struct sim_async *a, sim_cta *cta) {
     return a->multicast == 0 ? a->mbarrier_cta : a->pair ? &a->warp->cta->cluster->ctas[(cta->rank & ~1) | (a->mbarrier_cta->rank & 1)] : cta;
 }
@@ -221,7 +221,7 @@ static bool begin_column(sim_warp *w, const sim_op *op, int lane, struct sim_asy
     return true;
 }
 
-/* How long it takes, the seed decides. */
+/* The seed decides how long it takes. */
 static bool add_async(sim_cluster *cluster, const struct sim_async *a) {
     if (cluster->async_count == cluster->async_capacity) {
         size_t capacity = cluster->async_capacity == 0 ? 64 : cluster->async_capacity * 2;

@@ -27,7 +27,7 @@ struct sim_async {
     bool four_rows;                /* of a tensor of two dimensions: the column, and the rows of four boxes */
     uint64_t global;
     size_t bytes;                  /* in shared memory */
-    size_t arriving;               /* bytes that the mbarrier hears of: of a tensor without what pads its elements */
+    size_t arriving;               /* bytes that the mbarrier counts: of a tensor without what pads its elements */
     bool pair;                     /* .cta_group::2: each target's mbarrier is in its pair, in the CTA with the parity of the mbarrier's own */
     sim_cta *cta;                  /* of the source, or of the first target */
     uint64_t shared;               /* offset there, and in each CTA of the mask */

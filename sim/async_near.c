@@ -1,12 +1,12 @@
 /* Asynchronous writes to the shared memory of CTAs of the cluster (PTX ISA 9.7.9.11, 9.7.9.25, 9.7.13.7): of registers, st.async and red.async; of bytes of the own shared
- * memory, cp.async.bulk and cp.reduce.async.bulk. An mbarrier of the target's CTA hears of the bytes. And st.bulk, which writes zeros at once. */
+ * memory, cp.async.bulk and cp.reduce.async.bulk. An mbarrier of the target's CTA counts the bytes. And st.bulk, which writes zeros at once. */
 #include "async.h"
 
 #include <inttypes.h>
 
 typedef struct near_op { sim_address to, from, mbarrier; uint32_t bytes, value[4]; } near_op;
 
-/* Where it goes and which mbarrier hears of it, which must be in one CTA. */
+/* Its target and the mbarrier that counts its bytes, which must be in one CTA. */
 static bool find_target(sim_warp *w, const sim_op *op, struct sim_async *a) {
     const near_op *n = op->extra;
     a->cta = async_shared_side(w, op, a->lane, sim_address_of(w, &n->to, a->lane), &a->shared);

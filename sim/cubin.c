@@ -1,4 +1,4 @@
-/* Reads from machine code (an ELF file) how many registers its kernels have, which PTX does not tell. Nothing else in it is looked at. Bytes may be hostile.
+/* Reads from machine code (an ELF file) how many registers its kernels have, which PTX does not say. Nothing else in it is read. Bytes may be hostile.
  *
  * Section .nv.info is a list of records: u8 form, u8 attribute, u16 value or, in form 4, bytes that follow. Its attribute 2f pairs a symbol's number with its
  * registers; attribute 1b (form 3) of section .nv.info.<kernel> is the most that ptxas was to use. Both were held against what `ptxas -v` of CUDA 13.0 says. */

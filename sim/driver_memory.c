@@ -118,7 +118,7 @@ cuda_result cuMemHostGetFlags(unsigned *flags, void *memory) {
     return driver_leave(result);
 }
 
-/* Where pages lie, and who is told about them, changes no value. */
+/* Where pages lie, and for whom, changes no value. */
 static cuda_result advise(cuda_pointer memory, size_t bytes) {
     cuda_result result = driver_enter();
     const sim_allocation *a = result == CUDA_OK ? sim_memory_range(&sim_driver.memory, memory, bytes) : NULL;

@@ -43,7 +43,7 @@ cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned fla
     return event != NULL ? check() : CUDA_INVALID_HANDLE;
 }
 
-/* What a stream is told to call is called at once, as all before it is done. */
+/* A host function in a stream is called at once, as all before it is done. */
 cuda_result cuLaunchHostFunc(cuda_stream stream, cuda_host_function function, void *user) {
     (void)stream;
     cuda_result result = check();

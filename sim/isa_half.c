@@ -5,7 +5,7 @@
 #include "num/num.h"
 #include "real.h"
 
-/* The NaN that copies fill with (async_copy.c), of both formats: fma.oob knows it, of either sign, in a and b, as an H200 does. */
+/* The NaN that copies fill with (async_copy.c), of both formats: fma.oob recognises it, of either sign, in a and b, as an H200 does. */
 enum { OOB_NAN = 0x7ff7 };
 
 typedef enum operation { ADD, SUB, MUL, FMA, NEG, ABS, MIN, MAX, TANH, EX2 } operation;

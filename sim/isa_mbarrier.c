@@ -1,5 +1,5 @@
 /* mbarrier objects: arrivals, bytes of transactions, phases (PTX ISA 9.7.13.15), and the fences that async.c looks at. The 64 bits in shared memory are
- * the simulator's own format; shadow bits tell an object from what merely looks like one. */
+ * the simulator's own format; shadow bits distinguish an object from what merely looks like one. */
 #include "decode.h"
 #include "order.h"
 
@@ -247,7 +247,7 @@ sim_handler select_mbarrier_wait(sim_decoding *d) {
     return sim_decode_address(d, &in->operands[1], &d->op->arg[0]) == DW_OK ? do_wait : NULL;
 }
 
-/* ---- what mbarriers tell when a CTA ends, or nobody goes on ---- */
+/* ---- findings about mbarriers when a CTA ends, or no warp goes on ---- */
 
 void sim_mbarrier_describe(const sim_cluster *cluster, uint64_t polled, uint32_t phase, char *text, size_t room) {
     const sim_cta *cta = &cluster->ctas[polled >> SIM_RANK_SHIFT];

@@ -132,7 +132,7 @@ static sim_flow do_ld(sim_warp *w, const sim_op *op, uint32_t mask) {
         sim_place place;
         int lanes = pitch == 0 ? 1 : end - first;
         bool whole = read_piece(w, op, first, lanes, addresses[first], bytes * (size_t)lanes, bytes, &place);
-        /* Of several lanes at one place the second tells whether the first has written there. */
+        /* Of several lanes at one place the second sees whether the first has written there. */
         if (whole && pitch == 0 && end > first + 1 && place.space == PTX_SHARED) whole = bytes < 4 || order_may_read(w, first + 1, 1, place.offset, bytes);
         for (int lane = first; lane < end; lane++) {
             bool seen = whole || (lane != first && pitch == 0 && place.space != PTX_LOCAL && place.space != PTX_SHARED);
@@ -499,7 +499,7 @@ sim_handler select_cp_async_wait(sim_decoding *d) {
     return do_wait;
 }
 
-/* ---- fences: execution is in order; they tell that CTAs may talk, and order what they did ---- */
+/* ---- fences: execution is in order; they show that CTAs may communicate, and order what they did ---- */
 
 static sim_flow do_fence(sim_warp *w, const sim_op *op, uint32_t mask) {
     (void)mask;

@@ -63,7 +63,7 @@ static void gather(sim_warp *w, const sim_op *op, const mma_op *p, fragments *f)
 
 /* ---- a sparse A (PTX ISA 9.7.14.5.14) ---- */
 
-/* Four bits tell the places of two elements of four columns (of 32-bit elements, of the halves of one of two). Rows g and g + 8 have theirs in the halves of a word, of 8-bit
+/* Four bits are the places of two elements of four columns (of 32-bit elements, of the halves of one of two). Rows g and g + 8 have theirs in the halves of a word, of 8-bit
  * elements in words of neighbouring lanes; where a row takes more than one word, upper columns are one lane on, of 8-bit ones two. */
 static uint32_t metadata_of(const sim_op *op, const mma_op *p, const uint32_t *words, int row, int group, int groups) {
     const int bits = element_bits(op->type), second = row / 8, quad = row % 8 * 4;
@@ -73,7 +73,7 @@ static uint32_t metadata_of(const sim_op *op, const mma_op *p, const uint32_t *w
     return words[quad + (whole ? 2 * p->selector + upper : p->selector)] >> (16 * second + at) & 15;
 }
 
-/* Lays the elements of a sparse A out at the places that the metadata tells. false: a finding. */
+/* Lays the elements of a sparse A out at the places that the metadata says. false: a finding. */
 static bool place_sparse(sim_warp *w, const sim_op *op, const mma_op *p, fragments *f) {
     const uint32_t *words = sim_row(w, p->metadata);
     const int each = element_bits(op->type) == 32 ? 2 : 4, groups = op->shape[2] / each;

@@ -39,7 +39,7 @@ static void gather(sim_warp *w, const scaled_op *s, umma_numbers *a, umma_number
     }
 }
 
-/* Lays a sparse A out: four bits tell which two of four elements, or of four pairs of packed ones, are there; 16 times in a row, the lower ones of rows g and g + 8 in the first and
+/* Lays a sparse A out: four bits say which two of four elements, or of four pairs of packed ones, are there; 16 times in a row, the lower ones of rows g and g + 8 in the first and
  * second lane of a quad, the upper ones two lanes on. false: a finding. */
 static bool spread(sim_warp *w, const sim_op *op, umma_numbers *a) {
     const scaled_op *s = op->extra;

@@ -226,7 +226,7 @@ static bool compute(const tensor_task *t, int which, const umma_numbers *a, cons
     return true;
 }
 
-/* All that tells what the product is: its kind and shape, where it reads, what is in its scales' cells, where it writes. */
+/* All that defines the product: its kind and shape, where it reads, what is in its scales' cells, where it writes. */
 static uint64_t digest_of(const tensor_task *t) {
     const mma_op *o = t->op->extra;
     const umma_product *p = &t->product;
@@ -248,7 +248,7 @@ static uint64_t digest_of(const tensor_task *t) {
     return sim_mix(number, (uint64_t)sim_line(t->warp, t->op) + (t->ctas[0]->linear << 40));
 }
 
-/* .ashift: behind the product A's rows move to the lane before, the last one of each partition stays (as CUTLASS's Python interface describes it; the ISA tells neither when nor which way). */
+/* .ashift: behind the product A's rows move to the lane before, the last one of each partition stays (as CUTLASS's Python interface describes it; the ISA says neither when nor which way). */
 static void shift_a(const tensor_task *t) {
     for (int i = 0; i < 2 && t->ctas[i] != NULL; i++) tmem_shift(t->ctas[i]->tmem, 0, tmem_column(t->a_tmem));
 }

@@ -1,7 +1,7 @@
 /* wgmma (PTX ISA 9.7.15): products of a warpgroup, whose four warps each compute 16 of the 64 rows. A product is noted when it is issued and computed when it
  * is waited for, as late as hardware may: who reads the result, or overwrites an operand, without waiting gets what that deserves. It begins when all four warps have
  * issued it, so what each of them did before comes before it; and the first one that waits for it waits for all of it, so CUTLASS's pipelines may have one thread
- * of the warpgroup tell that an operand's place is free. */
+ * of the warpgroup signal that an operand's place is free. */
 #include "wgmma.h"
 
 #include "order.h"
@@ -98,7 +98,7 @@ sim_handler select_wgmma_fence(sim_decoding *d) {
 
 /* ---- issuing and waiting ---- */
 
-/* The four warps execute the same instruction on the same operands. The last one that issues it tells all what came before. false: a finding. */
+/* The four warps execute the same instruction on the same operands. What came before in any of them comes before in all once the last one has issued it. false: a finding. */
 static bool join_warpgroup(sim_warp *w, const sim_op *op) {
     sim_cta *cta = w->cta;
     const int first = w->index & -WARPGROUP;

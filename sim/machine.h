@@ -441,7 +441,7 @@ static inline sim_watch *sim_watches(const sim_frame *frame) { return (sim_watch
 
 /* Those of each thread when a CTA of the kernel begins; 0: nothing fixes them. */
 int sim_registers_at_launch(const ptx_function *f);
-/* CTAs of so many threads that a multiprocessor has registers for; INT_MAX where no machine code tells how many the kernel takes. */
+/* CTAs of so many threads that a multiprocessor has registers for; INT_MAX where no machine code says how many the kernel uses. */
 int sim_blocks_by_registers(const ptx_function *f, uint64_t threads);
 /* The warp ends: a finding when others of its warpgroup executed a setmaxnreg that it did not. */
 void sim_registers_at_end(sim_warp *w);
@@ -453,7 +453,7 @@ void sim_registers_describe(const sim_warp *w, const sim_op *op, char *text, siz
 /* Finishes some of the copies that are under way: which ones, the seed decides. all: every one of them. true: something was finished. */
 bool sim_async_step(sim_cluster *cluster, bool all);
 void sim_async_free(sim_cluster *cluster);
-/* 16 bytes come to shared memory some time later, of all CTAs of the cluster or the one, and its mbarrier hears of them. false: a finding. */
+/* 16 bytes arrive in shared memory some time later, of all CTAs of the cluster or the one, and its mbarrier counts them. false: a finding. */
 bool sim_async_respond(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t mbarrier, const uint32_t words[4], bool all);
 /* bytes of a transaction arrive at the mbarrier at that offset of the CTA's shared memory. false: a finding, made for w. */
 bool sim_mbarrier_complete(sim_warp *w, const sim_op *op, sim_cta *cta, uint64_t offset, uint32_t bytes);
@@ -473,7 +473,7 @@ void sim_copies_finish(sim_warp *w, int lane, uint64_t serial);
 /* The line of an instruction of the kernel itself. */
 static inline int sim_line(const sim_warp *w, const sim_op *op) { return w->launch->code->function->instructions[op->instruction].line; }
 
-/* A product has done its work: number tells its own place and all places that it read. The order of products does not count. */
+/* A product is done: number stands for its own place and all places that it read. The order of products does not count. */
 static inline void sim_digest(sim_launch *l, uint64_t number) { atomic_fetch_add_explicit(&l->digest, number * 0x9e3779b97f4a7c15ull ^ number >> 29, memory_order_relaxed); }
 static inline uint64_t sim_mix(uint64_t number, uint64_t next) { return (number ^ next) * 0xff51afd7ed558ccdull ^ number >> 31; }
 

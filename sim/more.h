@@ -12,7 +12,7 @@
 
 enum { CUDA_POINTER_HOST_POINTER = 4, CUDA_POINTER_BUFFER_ID = 7, CUDA_POINTER_RANGE_START = 11, CUDA_POINTER_RANGE_SIZE = 12 };
 enum { CUDA_ATTACH_GLOBAL = 1, CUDA_ATTACH_HOST = 2, CUDA_HOST_PORTABLE = 1, CUDA_HOST_MAPPED = 2 };
-/* Attributes of pools that only tell: uint64_t. Those below are flags, int. */
+/* Attributes of pools that can only be read: uint64_t. Those below are flags, int. */
 enum { CUDA_POOL_RESERVED_BYTES = 5, CUDA_POOL_RESERVED_MOST, CUDA_POOL_USED_BYTES, CUDA_POOL_USED_MOST };
 
 typedef struct cuda_memory_location { int type, id; } cuda_memory_location;

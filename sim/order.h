@@ -13,7 +13,7 @@ void order_barrier_pass(sim_warp *w, int barrier);
 /* The same of the mbarrier at that offset of the CTA. */
 void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset);
 void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset);
-/* What the warp knows to have come before goes to a clock; from one clock to another; and to the warp, which goes on behind it. */
+/* What came before, as the warp has it, goes to a clock; from one clock to another; and to the warp, which goes on behind it. */
 void order_release(sim_warp *w, uint32_t clock[SIM_MAX_WARPS]);
 void order_join(uint32_t to[SIM_MAX_WARPS], const uint32_t from[SIM_MAX_WARPS]);
 void order_acquire(sim_warp *w, const uint32_t clock[SIM_MAX_WARPS]);
@@ -22,7 +22,7 @@ void order_lanes_meet(sim_warp *w);
 /* Atomics, ordered accesses and what goes by other CTAs: all of those of a CTA are taken to be ordered. */
 void order_through(sim_warp *w);
 
-/* An access of the CTA's own shared memory by a lane (-1: by the warp); asynchronous: by the copy engine, which the warp tells. false: a finding. */
+/* An access of the CTA's own shared memory by a lane (-1: by the warp); asynchronous: by a copy that the warp issues. false: a finding. */
 bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
 bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
 /* The same of many reads of 16 bytes by a warp, most of words that one warp wrote, as products read their operands. writers: NULL where nothing is watched; clock: the warp's. */

@@ -226,7 +226,7 @@ static inline ints near_results(const panel_sum *s, ints sum, ints unit) {
         cut = _mm512_castsi512_ps(_mm512_and_si512(_mm512_castps_si512(cut), _mm512_set1_epi32(-(1 << (23 - s->result_bits)))));
         return (ints)_mm512_castps_si512(_mm512_scalef_round_ps(cut, power, _MM_FROUND_TO_ZERO | _MM_FROUND_NO_EXC));
     }
-    /* A last bit that tells of what was cut makes the second rounding as if it were the only one. */
+    /* A last bit that stands for what was cut makes the second rounding as if it were the only one. */
     __mmask16 inexact = _mm512_cmpneq_epi32_mask(_mm512_cvttps_epi32(cut), (__m512i)sum);
     cut = _mm512_castsi512_ps(_mm512_mask_or_epi32(_mm512_castps_si512(cut), inexact, _mm512_castps_si512(cut), _mm512_set1_epi32(1)));
     return (ints)_mm512_cvtepu16_epi32(_mm512_cvtps_ph(_mm512_scalef_ps(cut, power), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));

@@ -1,4 +1,4 @@
-/* PTX text as a tree: modules, functions, variables, instructions and their operands (PTX ISA 4 to 6 and 11). The tree knows which name means
+/* PTX text as a tree: modules, functions, variables, instructions and their operands (PTX ISA 4 to 6 and 11). The tree says which name means
  * what, but not what an instruction does: that is decode.c's. */
 #ifndef SIM_PTX_H
 #define SIM_PTX_H
@@ -171,7 +171,7 @@ typedef struct fatbin_ptx {
     char *text;           /* length bytes and a NUL; from the context's allocator */
     size_t length, room;
     int arch;
-    uint8_t *machine;     /* the chip's machine code, an ELF file, which is read for what PTX does not tell; NULL: there is none */
+    uint8_t *machine;     /* the chip's machine code, an ELF file, which is read for what PTX does not say; NULL: there is none */
     size_t machine_length, machine_room;
 } fatbin_ptx;
 

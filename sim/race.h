@@ -9,7 +9,7 @@ typedef struct sim_cell { _Atomic uint64_t writer, readers[2]; } sim_cell;
 
 /* Makes room for the cells of an allocation; where there is none, it is not watched. */
 void race_watch(sim_allocation *a);
-/* Launches are told apart by some bits of their number: where these begin again, cells must be cleared. */
+/* Launches differ in some bits of their number: where these begin again, cells must be cleared. */
 bool race_must_clear(uint64_t epoch);
 void race_clear(sim_allocation *a);
 

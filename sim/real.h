@@ -37,7 +37,7 @@ static inline double f64_from(uint64_t bits) {
 /* Subnormals become zeros of their sign. */
 static inline uint32_t flush_bits(uint32_t bits) { return (bits & 0x7f800000) == 0 ? bits & 0x80000000 : bits; }
 static inline float flush(float value) { return f32_from(flush_bits(f32_bits(value))); }
-/* Single precision knows one NaN. */
+/* Single precision has one NaN. */
 static inline float canonical(float value) { return f32_from((f32_bits(value) & 0x7fffffff) > 0x7f800000 ? F32_NAN : f32_bits(value)); }
 /* To [0, 1]; NaN to 0. */
 static inline float saturate(float value) { return value > 0.0f ? (value < 1.0f ? value : 1.0f) : 0.0f; }

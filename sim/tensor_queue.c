@@ -1,4 +1,4 @@
-/* What tensor cores have been told to do and have not finished: mma, cp, shift, and the commits that tell mbarriers of their end. Done in the order of
+/* What tensor cores have been given and have not finished: mma, cp, shift, and the commits that complete mbarriers at their end. Done in the order of
  * issue, some turns later, as the seed has it (PTX ISA 9.7.16.6.2: more than it promises is an order that production kernels rely on). */
 #include "tmem.h"
 

@@ -23,7 +23,7 @@ typedef struct tmem_access { tmem_area area; int warp; bool store; } tmem_access
 
 /* Who touched a partition's column last, for the order that tcgen05.fence makes between threads (PTX ISA 9.7.16.6.3): times are the cluster's tensor_time. */
 typedef struct tmem_touch {
-    uint64_t written, read;              /* when a tensor core was known to have written it, or read it: a commit was told of */
+    uint64_t written, read;              /* when a tensor core was known to have written it, or read it: a commit was waited for */
     const sim_warp *warp;                /* who loaded or stored it last, and when; NULL: nobody */
     uint64_t time;
     bool stored;
@@ -58,7 +58,7 @@ bool tmem_check_accesses(sim_warp *w, const sim_op *op, int lane, const sim_cta 
 /* Did tcgen05.fence order what a warp does now with these cells behind what others did? Else a finding, and false. tensor: it is a tensor core that does it. Of a
  * kernel that has no such fence at all the ordinary order of waits and barriers counts, as the ISA allows and production compilers rely on. */
 bool tmem_check_order(sim_warp *w, const sim_op *op, int lane, const sim_cta *cta, const tmem_area *area, bool writes, bool tensor);
-/* The warp loads or stores them; a tensor core has written or read them, and that was told. */
+/* The warp loads or stores them; a tensor core has written or read them, and a wait showed it. */
 void tmem_touched(sim_warp *w, const tmem_area *area, bool stores);
 void tmem_finished(sim_cta *cta, const tmem_area *area, bool writes);
 /* Moves 8 columns of lanes from first_lane, a multiple of 32, on to the lane before, but of the last lane of each partition, which keeps its own. */
@@ -115,7 +115,7 @@ void sim_tensor_free(sim_cluster *cluster);
 const tensor_task *tensor_conflict(const sim_cta *cta, const tmem_area *area, bool writes);
 /* The cells that hold the metadata of a sparse A. */
 tmem_area tensor_metadata_area(const tensor_task *task);
-/* Lays a row's stored elements out at the places that the metadata tells; there: which these are. false: a finding was made. */
+/* Lays a row's stored elements out at the places that the metadata says; there: which these are. false: a finding was made. */
 bool tensor_place_sparse(const tensor_task *task, const sim_cta *cta, int row, const uint32_t *stored, uint32_t *code, uint64_t there[2]);
 /* Counts 16 bytes of shared memory as read by an operation under way, or no more. */
 void tensor_hold_chunk(sim_cta *cta, uint32_t offset, int change);

@@ -18,7 +18,7 @@ typedef struct sim_trace {
     /* of the line that is being made: */
     char *line;
     size_t length, room;
-    const sim_op *op, *waits;     /* waits: the instruction whose waiting was told last */
+    const sim_op *op, *waits;     /* waits: the instruction whose waiting was printed last */
     const sim_frame *frame;
     uint32_t waits_mask;
 } sim_trace;

@@ -65,7 +65,7 @@ typedef struct umma_product {
     int m, n, k;
     bool negate_a, negate_b, mn_major_a, mn_major_b, saturate;
     bool weight_stationary, pair;     /* .ws; .cta_group::2 */
-    bool sparse;                      /* .sp: A has half of its columns, and metadata that tell which */
+    bool sparse;                      /* .sp: A has half of its columns, and metadata that say which */
     int selector;                     /* of sparse f16 and tf32: which column of a pair holds the metadata */
     bool scales_e8m0;                 /* else ue4m3 */
     int scales;                       /* of a row: 1, 2 or 4; 0: not block-scaled */

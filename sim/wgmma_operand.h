@@ -17,7 +17,7 @@ typedef struct pattern { uint64_t row[ROWS]; } pattern;
 bool wgmma_read_operand(sim_warp *w, const sim_op *op, int bytes, uint64_t descriptor, bool transposed, int first, int rows, int k, operand *o);
 /* A's fragment of a warp. */
 void wgmma_read_registers(const product_op *p, const struct sim_product *issued, operand *o);
-/* Lays the k / 2 elements of each row of a sparse A out at the places that the metadata tells. false: a finding. */
+/* Lays the k / 2 elements of each row of a sparse A out at the places that the metadata says. false: a finding. */
 bool wgmma_spread(sim_warp *w, const struct sim_product *issued, operand *a, pattern *there);
 
 #endif

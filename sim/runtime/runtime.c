@@ -165,7 +165,7 @@ cudaError_t __cudaPopCallConfiguration(dim3 *grid, dim3 *block, size_t *shared_b
     return cudaSuccess;
 }
 
-/* A kernel of the runtime is the address that the program knows it by, until it is launched. */
+/* A kernel of the runtime is the address that the program has for it, until it is launched. */
 cudaError_t __cudaGetKernel(cudaKernel_t *kernel, const void *host) {
     *kernel = (cudaKernel_t)(uintptr_t)host;
     return cudaSuccess;

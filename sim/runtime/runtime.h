@@ -14,7 +14,7 @@
 CUresult runtime_start(void);
 /* Keeps a failure as the thread's last error. The numbers of errors are the same for both interfaces. */
 cudaError_t runtime_note(CUresult result);
-/* What the program knows by an address of its own. */
+/* What the program names by an address of its own. */
 CUresult runtime_function(const void *host, CUfunction *function);
 CUresult runtime_variable(const void *host, CUdeviceptr *address, size_t *bytes);
 

@@ -40,7 +40,7 @@ cudaError_t cudaRuntimeGetVersion(int *version) {
     return cudaSuccess;
 }
 
-/* What the driver does not tell is 0. */
+/* What the driver does not report is 0. */
 cudaError_t cudaGetDeviceProperties(struct cudaDeviceProp *p, int device) {
     const struct { int *to; CUdevice_attribute attribute; } numbers[] = {
         {&p->major, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR}, {&p->minor, CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR},

@@ -1,4 +1,4 @@
-/* Masks are conjunctions. Each part is compared with the forms that attention knows; a table (the lower triangle kept as a buffer) is
+/* Masks are conjunctions. Each part is compared with the forms that attention has; a table (the lower triangle kept as a buffer) is
  * compared element by element. A packed batch restarts its positions: there the position test inside a segment is the causal one. */
 #include "analysis/mask.h"
 

@@ -91,7 +91,7 @@ void *arena_grow(arena *arena, void *array, size_t count, size_t *capacity, size
 
 /* ---- text (text.c, scanner.c) -------------------------------------------------------------------------------------- */
 
-/* A growing string. A failed append is remembered, and text_status tells it at the end: appends need no checks. */
+/* A growing string. A failed append is remembered, and text_status returns it at the end: appends need no checks. */
 typedef struct text {
     dw_context *context;
     char *bytes;          /* NUL-terminated once anything was appended */
@@ -105,7 +105,7 @@ void text_add(text *text, const char *string);
 void text_add_n(text *text, const char *string, size_t length);
 void text_printf(text *text, const char *format, ...) BASE_PRINTF(2, 3);
 void text_json_string(text *text, const char *string);   /* quoted and escaped */
-/* The shortest of 15 to 17 digits that reads back as the same number, always told from an integer: "0.1", "2.0", "1e-05", "inf", "-inf",
+/* The shortest of 15 to 17 digits that reads back as the same number, always distinct from an integer: "0.1", "2.0", "1e-05", "inf", "-inf",
  * "nan". Unlike text_printf it does not follow the locale: what a parser reads back is printed by this. */
 void text_real(text *text, double number);
 /* number with so many significant digits, whatever the locale. */
@@ -217,7 +217,7 @@ void dim_table_destroy(dim_table *table);
 
 /* These return NULL on failure (INVALID: division by zero; LIMIT: a coefficient beyond int64, more than 256 terms, 16 factors, 64
  * nested functions or 2000 symbols within one; NO_MEMORY), with the message recorded. A NULL operand gives
- * NULL, so calls nest; TRY_DIM tells the status. */
+ * NULL, so calls nest; TRY_DIM returns the status. */
 dim dim_constant(dim_table *table, int64_t value);
 /* The symbol of that name (a NAME of the scanner); made with the range when it is new, else its range is left as it is. */
 dim dim_symbol(dim_table *table, const char *name, int64_t min, int64_t max);

@@ -6,7 +6,7 @@
 
 enum { THREADS_MAX = 4096 };
 
-/* The CPUs in this process's affinity mask; 1 when the system does not tell. */
+/* The CPUs in this process's affinity mask; 1 when the system does not say. */
 static int usable_cpus(void) {
     cpu_set_t sets[64];   /* the kernel refuses a mask smaller than its own: this one has 65536 CPUs */
     int count = sched_getaffinity(0, sizeof sets, sets) == 0 ? CPU_COUNT_S(sizeof sets, sets) : 0;

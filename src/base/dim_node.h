@@ -94,7 +94,7 @@ dim poly_intern(dim_table *table, poly *poly);
 /* a = quotient * b + rest, where the leading term of b (not 0) divides no term of rest. */
 dw_status dim_divide_with_rest(dim_table *table, dim a, dim b, dim *quotient, dim *rest);
 
-/* dim_range.c. As dim_always_le and dim_always_lt, but with NO_MEMORY told. */
+/* dim_range.c. As dim_always_le and dim_always_lt, but with NO_MEMORY as a status. */
 dw_status dim_prove_le(dim_table *table, dim a, dim b, bool *proven);
 dw_status dim_prove_lt(dim_table *table, dim a, dim b, bool *proven);
 

@@ -65,7 +65,7 @@ static void print_dim(text *text, dim d) {
 }
 
 void dim_print(text *text, const dim_table *table, dim d) {
-    (void)table;   /* a dim knows its symbols' names */
+    (void)table;   /* a dim has its symbols' names */
     print_dim(text, d);
 }
 

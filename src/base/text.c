@@ -1,4 +1,4 @@
-/* The growing string. A failed append is remembered and told once, at the end. */
+/* The growing string. A failed append is remembered and reported once, at the end. */
 #include "base/base.h"
 
 #include <locale.h>

@@ -94,7 +94,7 @@ static capture_tensor *find_item(const capture_scope *scope, const char *name) {
     return item;
 }
 
-/* {"as_int": ..} or {"as_name": ..}; NULL where only the data tell the size. */
+/* {"as_int": ..} or {"as_name": ..}; NULL where the size is known from the data alone. */
 static dw_status read_sym_int(capture_call *call, const json_t *from, dim *value) {
     if (json_is_integer(json_object_get(from, "as_int"))) return capture_read_size(call->capture, from, value);
     const char *name = json_string_value(json_object_get(from, "as_name"));
@@ -106,7 +106,7 @@ static dw_status read_sym_int(capture_call *call, const json_t *from, dim *value
 
 static const char data_size[] = "a number that only the data tell";
 
-/* A number that was taken from a tensor stands for that tensor; other numbers that only the data tell stay opaque. */
+/* A number that was taken from a tensor stands for that tensor; other numbers known from the data alone stay opaque. */
 static dw_status read_one_sym_int(capture_call *call, const json_t *from, capture_arg *arg) {
     dim size;
     TRY(read_sym_int(call, from, &size));
@@ -183,7 +183,7 @@ static dw_status read_tensors(capture_call *call, const json_t *list, tensor_rea
     return DW_OK;
 }
 
-/* The union's one member tells the kind. Kinds that no rule here reads stay opaque: an error only where a rule asks for them. */
+/* The union's one member is the kind. Kinds that no rule here reads stay opaque: an error only where a rule needs them. */
 static dw_status read_arg(capture_call *call, const json_t *from, capture_arg *arg) {
     const char *tag = json_object_iter_key(json_object_iter((json_t *)from));
     const json_t *value = tag == NULL ? NULL : json_object_get(from, tag);

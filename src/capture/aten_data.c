@@ -1,7 +1,7 @@
 /* Rules where the data decide: numbers that are taken out of tensors, and results whose size depends on values.
  *
  *     n = x.max().item(); y * n        the number stands for the tensor wherever a tensor may stand
- *     torch.arange(n); x[x > 0]        a size that only the data tell: refused, with what to write instead
+ *     torch.arange(n); x[x > 0]        a size known from the data alone: refused, with what to write instead
  *
  * A mask whose result has the shape of an operand is no such size: masked_scatter, index_put. */
 #include "capture/program.h"

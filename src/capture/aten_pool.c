@@ -140,7 +140,7 @@ static dw_status max_along(capture_call *call, ir_value *x, int axis, int64_t wi
     return DW_OK;
 }
 
-/* The values; where the largest element was is told to nobody. */
+/* The values; where the largest element was is not a result. */
 dw_status capture_rule_max_pool(capture_call *call) {
     ir_value *x;
     pooling p;
@@ -221,7 +221,7 @@ static dw_status adaptive_axis(capture_call *call, op_id op, ir_value *x, int ax
     return op == OP_mean ? average_runs(call, x, axis, size, runs, result) : max_runs(call, x, axis, size, runs, result);
 }
 
-/* A size of None keeps the axis: the list then has no entry that could be read, and the results tell. */
+/* A size of None keeps the axis: the list then has no entry that could be read, and the results say so. */
 dw_status capture_rule_adaptive_pool(capture_call *call) {
     ir_value *x;
     int axes = strstr(call->row->target, "1d") != NULL ? 1 : strstr(call->row->target, "2d") != NULL ? 2 : 3;

@@ -1,4 +1,4 @@
-/* What the guards of an export tell about its sizes. torch lists as Python text what it took for granted while tracing; two kinds of equations
+/* What the guards of an export say about its sizes. torch lists as Python text what it took for granted while tracing; two kinds of equations
  * are used, as the sizes recorded in the program are only consistent with them:
  *
  *     64*L['m'].size()[0]*L['m'].size()[1] == 64*L['x'].size()[0]*L['m'].size()[1]      the first axes of m and x are one symbol

@@ -1,4 +1,4 @@
-/* What operators need of sizes and no trace tells. Attention takes one value and one column of the mask for every key, but PyTorch's shape function
+/* What operators need of sizes and no trace says. Attention has one value and one column of the mask for every key, but PyTorch's shape function
  * for it compares nothing: a trace with caches as inputs has a symbol for the length of each, and no guard between them.
  *
  *     scaled_dot_product_attention(query, key [b,h,k1+1,d], value [b,h,v1+1,d], attn_mask [b,1,1,k0+1])      k1, v1 and k0 are one symbol

@@ -57,13 +57,13 @@ static dw_status note_missing(capture *capture, const char *target) {
     return DW_OK;
 }
 
-/* Only NOTED of them are told one by one: a program may have thousands. */
+/* Only NOTED of them are reported one by one: a program may have thousands. */
 static dw_status note_text(capture *capture, const char *message) {
     if (capture->unsupported_count++ < NOTED) text_printf(&capture->unsupported, "%s%s", capture->unsupported_count > 1 ? "; " : "", message);
     return text_status(&capture->unsupported);
 }
 
-/* The last message, which tells why one node could not be captured, without its status. */
+/* The last message, which says why one node could not be captured, without its status. */
 static dw_status note_unsupported(capture *capture) {
     const char *message = dw_context_error(capture->context), *text = strstr(message, ": ");
     return note_text(capture, text != NULL ? text + 2 : message);
@@ -96,7 +96,7 @@ static dw_status report_unsupported(capture *capture) {
 
 static bool is_poisoned(const capture_tensor *tensor) { return tensor != NULL && (tensor->poisoned || tensor->root->poisoned); }
 
-/* A result that its operator's rule does not compute is told when something asks for it. */
+/* A result that its operator's rule does not compute is reported when something uses it. */
 static dw_status meet_poison(capture *capture, capture_tensor *tensor, bool *poisoned) {
     if (!is_poisoned(tensor)) return DW_OK;
     *poisoned = true;

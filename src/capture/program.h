@@ -32,7 +32,7 @@ struct capture_tensor {
     const json_t *meta;         /* its TensorMeta, or NULL */
     capture_tensor *imaginary;  /* of a complex tensor: this one is its real part (complex.c) */
     bool poisoned;              /* comes from something unsupported */
-    const char *unset;          /* of a poisoned one: the message that its rule computes no such result; told at the first use */
+    const char *unset;          /* of a poisoned one: the message that its rule computes no such result; reported at the first use */
     bool is_copy, is_copied;    /* of a root: it is a copy where PyTorch has a view; such a copy of it exists */
     capture_tensor *next;       /* all tensors of the capture, newest first */
     /* of a root: */
@@ -128,7 +128,7 @@ dw_status capture_unite_sizes(capture *capture, const json_t *a, const json_t *b
 /* Applies these to what the guards of the export say (guards.c), and to what operators need (needs.c). */
 dw_status capture_read_guards(capture *capture);
 dw_status capture_read_needs(capture *capture, const json_t *graph);
-/* Does the size have a symbol that occurs in no input's size, so that only the data tell it? */
+/* Does the size have a symbol that occurs in no input's size, so that it is known from the data alone? */
 bool capture_needs_data(const capture *capture, const json_t *size);
 /* {"as_int": ..} or {"as_expr": ..}; also the text of an expression alone. */
 dw_status capture_read_size(capture *capture, const json_t *size, dim *result);
@@ -159,7 +159,7 @@ dw_status capture_finish_writes(capture *capture);
 
 /* ---- aten.c: the table, arguments, results ---- */
 
-/* NULL when the target is not supported; in_place tells that the target is the row's form with a trailing underscore. */
+/* NULL when the target is not supported; in_place: the target is the row's form with a trailing underscore. */
 const capture_row *capture_find_row(const char *target, bool *in_place);
 /* Reads the arguments of node into call, by name or position, defaults from the row. */
 dw_status capture_read_args(capture_call *call);
@@ -202,7 +202,7 @@ dw_format capture_result_format(const capture_call *call, int index, dw_format f
 
 /* ---- rules that others call ---- */
 
-/* Does the tensor lie in row-major order? Its recorded strides tell; a tensor without them is taken to. */
+/* Does the tensor lie in row-major order? Its recorded strides say so; a tensor without them counts as such. */
 dw_status capture_is_contiguous(capture_call *call, const capture_tensor *x, bool *contiguous);
 /* pad with mode reflect, replicate or circular. */
 dw_status capture_pad_by_mode(capture_call *call, const char *mode);
@@ -271,9 +271,9 @@ dw_status capture_read_parts(capture_call *call, const char *name, ir_value *par
 
 /* ---- role.c ---- */
 
-/* The role that a node's module stack ("key,path,class;..", innermost last) tells: attention, mlp, embedding, norm, router, expert; or NULL. */
+/* The role that a node's module stack ("key,path,class;..", innermost last) implies: attention, mlp, embedding, norm, router, expert; or NULL. */
 const char *capture_role_of(const char *stack);
-/* The roles that only dataflow tells: the head that makes the logits, and products whose modules have telltale names nowhere. */
+/* The roles that follow from dataflow alone: the head that makes the logits, and products whose modules' names say nothing. */
 void capture_find_roles(ir_graph *graph);
 
 #endif

@@ -255,7 +255,7 @@ dw_status capture_pt2_read(dw_context *context, const char *source, const void *
     arena_init(&archive.arena, context);
     dw_status status = read_archive(&archive, options, bytes, length, graph);
     bool is_placed = status == DW_OK || status == DW_NO_MEMORY || strstr(dw_context_error(context), source) != NULL;
-    if (!is_placed) base_fail_at(context, status, "%s", source);   /* shapes that do not fit are told by the op, which knows no files */
+    if (!is_placed) base_fail_at(context, status, "%s", source);   /* the op reports shapes that do not fit, without the file's name */
     arena_free(&archive.arena);
     return status;
 }

@@ -46,7 +46,7 @@ static bool contains(const char *text, const char *end, const char *word) {
 
 const char *capture_role_of(const char *stack) {
     const char *end = stack + strlen(stack), *last = strrchr(stack, ';');
-    /* the outermost module is the model itself, whose class ("BertModel", "MixtralForCausalLM") tells nothing */
+    /* the outermost module is the model itself, whose class ("BertModel", "MixtralForCausalLM") implies no role */
     const char *inner = strchr(stack, ';');
     if (inner == NULL) return NULL;
     for (size_t i = 0; i < COUNT_OF(words); i++) {

@@ -12,7 +12,7 @@ enum { DEPTH_MAX = 64, TERMS_MAX = 256, POWER_MAX = 8, UNBOUNDED_FROM_BITS = 62 
 typedef struct capture_symbol {
     const char *name;           /* as the graph calls it */
     int64_t min, max;
-    bool of_input;              /* occurs in the size of an input; else only the data tell it */
+    bool of_input;              /* occurs in the size of an input; else it is known from the data alone */
 } capture_symbol;
 
 /* ---- expressions ---- */

@@ -1,4 +1,4 @@
-/* The commands that tell facts and run nothing: probe, inspect, explain. */
+/* The commands that print facts and run nothing: probe, inspect, explain. */
 #include "cli.h"
 
 #include <stdio.h>

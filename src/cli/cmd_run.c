@@ -12,7 +12,7 @@ dw_named_tensor *cli_inputs(const dw_tensors *file, int *count) {
     return inputs;
 }
 
-/* Memory for the outputs (malloc), of the shapes that the session tells. */
+/* Memory for the outputs (malloc), of the session's shapes. */
 static dw_status make_outputs(cli *cli, dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count,
                               dw_named_tensor *outputs) {
     dw_status status = dw_session_shapes(session, input_count, inputs, outputs);

@@ -65,7 +65,7 @@ static int read_tuning(cli *cli, const char *path) {
     return cli_read_text("tuning", path, &cli->tuning_text);
 }
 
-/* A compiled file, told by its first bytes, takes no tuning: its kernels are settled. */
+/* A compiled file, recognised by its first bytes, cannot be tuned: its kernels are settled. */
 static int is_compiled(const char *path) {
     char first[8];
     FILE *file = path != NULL ? fopen(path, "rb") : NULL;

@@ -14,7 +14,7 @@ typedef struct cuda_driver {
     void *library;
     const char *path;             /* what was loaded; in the arena given to cuda_driver_open */
     int version;                  /* 13000: CUDA 13.0 */
-    bool is_simulated;            /* it takes options */
+    bool is_simulated;            /* it has options */
     bool is_named;                /* another one than the GPU's own was asked for */
 } cuda_driver;
 

@@ -95,7 +95,7 @@ static dw_status patch(device *device, device_graph *graph, const graph_node *no
     return DW_OK;
 }
 
-/* What a library puts into a stream may have another form at other sizes, which no executable graph can take over. */
+/* What a library puts into a stream may have another form at other sizes, which no executable graph can adopt. */
 static dw_status record_call(device *device, device_graph *graph, graph_node *node) {
     cuda_graph child;
     TRY(cuda_library_capture(device, &node->launch, &child));

@@ -22,7 +22,7 @@ static uint64_t cpu_features(void) {
     return features;
 }
 
-/* The model's name as Linux tells it; left as it is elsewhere. */
+/* The model's name as Linux has it; left as it is elsewhere. */
 static void read_model(char *model, size_t room) {
     FILE *file = fopen("/proc/cpuinfo", "r");
     if (file == NULL) return;

@@ -214,7 +214,7 @@ static bool is_taken(const plan *plan, const kernel_row *row)
     return false;
 }
 
-/* Why the row did not take the step; NULL: it was not asked. */
+/* Why the row did not accept the step; NULL: it was not tried. */
 static const char *refusal_of(const plan_step *step, const kernel_row *row)
 {
     for (int i = 0; i < step->verdict_count; i++)

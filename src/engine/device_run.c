@@ -240,7 +240,7 @@ dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, p
 
 /* ---- on a stream of the caller's ---- */
 
-/* Kernels read 16 bytes at a time, and so does the copy engine. */
+/* Kernels read 16 bytes at a time, and so does TMA. */
 static dw_status check_addresses(dw_session *session, const engine_runner *runner, const plan_binding *binding) {
     const ir_graph *graph = binding->plan->graph;
     for (size_t i = 0; i < graph->input_count + graph->output_count; i++) {

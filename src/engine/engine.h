@@ -70,10 +70,10 @@ struct dw_model {
     const char *precision;     /* in words, for print */
     const char *fusion_notes;  /* what fusion left alone, and why; "" */
     const char *policy_report; /* which precision each layer got by which rule; "" */
-    const char **input_names, **input_shapes;     /* what callers give: "f32[b,s,256]" */
+    const char **input_names, **input_shapes;     /* what callers pass: "f32[b,s,256]" */
     const char **output_names, **output_shapes;
     int input_count, output_count;
-    bool alone[OP_COUNT];      /* ops that the caller named or registered a kernel for: no chain takes them in */
+    bool alone[OP_COUNT];      /* ops that the caller named or registered a kernel for: they join no chain */
     const kernel_registry *registry;
     unsigned flags;
     file_map package;          /* of a .dw */
@@ -134,7 +134,7 @@ typedef struct engine_runner {
     size_t *state_bytes;
     engine_stage *staged_inputs, *staged_outputs;   /* on a device; else NULL */
     engine_parcel parcel;
-    double *profile;           /* by step: seconds are added up here; NULL: nobody asks */
+    double *profile;           /* by step: seconds are added up here; NULL: not wanted */
 } engine_runner;
 
 typedef struct engine_memory { void *memory; size_t bytes; } engine_memory;
@@ -199,7 +199,7 @@ enum { ENGINE_MAX_INPUTS = 1024, ENGINE_MAX_SYMBOLS = 64 };
 /* Finds each of the graph's inputs among those given by name, inputs[i] for graph->inputs[i], and the sizes that their shapes bind. MISMATCH
  * names all that is missing, unknown, there twice, or of another type, rank or size. */
 dw_status engine_match(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols);
-/* The same where inputs may be missing: those are NULL, and sizes that nobody tells are typical ones. */
+/* The same where inputs may be missing: those are NULL, and sizes that are not given are typical ones. */
 dw_status engine_match_some(dw_context *context, const plan *plan, int count, const dw_named_tensor *given, const dw_tensor **inputs, int64_t *symbols);
 
 /* score.c: what a model of token ids alone is fed for these, in the arena; UNSUPPORTED says what else it reads. It has one output, fp32 logits. */

@@ -54,7 +54,7 @@ typedef struct work {
     dw_generate_times spent;
 } work;
 
-/* Free places take the prompts that wait. */
+/* Waiting prompts go to free places. */
 static dw_status begin_texts(work *work) {
     generation *g = work->session->generation;
     for (int64_t i = 0; i < g->texts; i++) {

@@ -7,7 +7,7 @@
 /* How the next token is come by. */
 typedef enum generation_mode {
     GENERATION_STEP,     /* by the cached step: new tokens of several texts in one run */
-    GENERATION_STATE,    /* by the whole graph, which keeps its own cache and is told positions: new tokens of one text */
+    GENERATION_STATE,    /* by the whole graph, which keeps its own cache and has positions as inputs: new tokens of one text */
     GENERATION_WHOLE     /* by the whole graph: all tokens of one text again */
 } generation_mode;
 
@@ -74,7 +74,7 @@ typedef struct generation {
 
 static inline engine_runner *generation_runner(dw_session *session) { return session->step.program != NULL ? &session->step : &session->full; }
 
-/* generation_inputs.c: what the graph's inputs and outputs are; UNSUPPORTED says which is none that generation knows. */
+/* generation_inputs.c: what the graph's inputs and outputs are; UNSUPPORTED says which one generation does not recognise. */
 dw_status generation_find(dw_session *session, const ir_graph *graph, generation *g);
 /* Fills what is the same in every run: masks, positions and type ids of count tokens. */
 void generation_fill_constants(const ir_graph *graph, const generation *g, void *const *buffers, int64_t count);

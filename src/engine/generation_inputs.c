@@ -1,4 +1,4 @@
-/* What a generating graph takes and gives, told by names and shapes: token ids are looked up in a table, the usual companions have the names that
+/* The inputs and outputs of a generating graph, recognised by names and shapes: token ids are looked up in a table, the usual companions have the names that
  * PyTorch users give them, and the step's own inputs those of pass/step/incremental.h. */
 #include <inttypes.h>
 #include <stdio.h>

@@ -9,7 +9,7 @@ static int64_t *size_by_name(const engine_runner *runner, const char *name, int6
     return index < 0 ? NULL : &sizes[index];
 }
 
-/* The most that dims tells: read for the whole graph already, where there is one. */
+/* The most that dims says: read for the whole graph already, where there is one. */
 static dw_status read_sizes(dw_session *session, const char *dims, int64_t *sizes) {
     const plan *plan = session->prelude.program->plan;
     const dim_table *table = plan->graph->dims;
@@ -40,7 +40,7 @@ void engine_prelude_sizes(const dw_session *session, const engine_runner *runner
     }
 }
 
-/* Do the inputs tell the symbol? Others, the number of tokens, are nothing to the prelude. */
+/* Do the inputs' sizes give the symbol its value? Others, the number of tokens, are nothing to the prelude. */
 static bool is_told(const ir_graph *graph, int symbol) {
     for (size_t i = 0; i < graph->input_count; i++) {
         const op_type *type = &graph->inputs[i]->type;

@@ -1,4 +1,4 @@
-/* The choice of a token from a row of logits on the host: the likeliest, where no device has told it, or a draw among the best. A row is read once for the largest of each
+/* The choice of a token from a row of logits on the host: the likeliest, where no device has computed it, or a draw among the best. A row is read once for the largest of each
  * block of it; what a draw looks at further are the blocks that hold candidates. */
 #include <math.h>
 #include <string.h>

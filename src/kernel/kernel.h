@@ -45,7 +45,7 @@ typedef struct kernel_run {
     op_call call;                     /* tensors and attributes; a packed operand's tensor has data NULL */
     op_post_list post;
     unsigned constant_in;             /* bit i: operand i is a weight, or computed from weights at load: no launch of the run writes it */
-    bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() wants it */
+    bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() needs it */
     const void *packed;               /* the packed operand, when the row packs one */
     void *workspace;                  /* at least workspace() bytes, aligned to 64, uninitialised */
     pool *pool;

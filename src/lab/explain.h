@@ -6,7 +6,7 @@
 
 #include "lab/lab.h"
 
-/* All the facts that DW_PRINT_SUMMARY or DW_PRINT_EXPLAIN tells, or NULL: never some of them because memory ran out on the way. */
+/* All the facts that DW_PRINT_SUMMARY or DW_PRINT_EXPLAIN print, or NULL: never some of them because memory ran out on the way. */
 json_t *facts_of(const dw_model *model, dw_print what);
 
 void words_print_summary(text *out, const json_t *facts);

@@ -121,7 +121,7 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
     print_choices(out, json_object_get(facts, "steps"));
 }
 
-/* Caches of one kind and module are told on one line. */
+/* Caches of one kind and module are one line. */
 static void print_caches(text *out, json_t *caches) {
     size_t i;
     json_t *row;

@@ -1,6 +1,6 @@
 /* Measures what a model runs for which the device has a choice: for each product, every kernel that accepts it and every variant of those at several numbers of rows; for each other case
  * (attention, grouped products, norms, ..) every kernel that accepts it at the typical sizes. Writes the fastest down (plan_tuning). What the estimates alone would have chosen is measured too:
- * the comments of the text tell how much longer it takes, and what was not measured, and why. */
+ * the comments of the text say how much longer it takes, and what was not measured, and why. */
 #include <inttypes.h>
 #include <math.h>
 #include <stdlib.h>
@@ -313,7 +313,7 @@ static dw_status take_before(tuning *t, const char *name, const char *before) {
     return DW_OK;
 }
 
-/* Whatever ends it early, what was measured is told. */
+/* Whatever ends it early, what was measured is reported. */
 static dw_status tune_model(tuning *t, dw_sink sink, void *user) {
     const plan *plans[] = {t->model->full.plan, t->model->step.plan, t->model->prelude.plan};
     map_init(&t->wanted, &t->arena);

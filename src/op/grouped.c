@@ -50,7 +50,7 @@ dw_status grouped_reference(const op_call *call) {
     return DW_OK;
 }
 
-/* 2 t n k: as if every row were in a group, which only the data tells. */
+/* 2 t n k: as if every row were in a group, which is known from the data alone. */
 void grouped_work(const op_call *call, op_work *work) {
     bool bt = op_attr_bool(call->attrs, OP_ATTR_bt);
     op_work_each(call, 0, work);

@@ -1,4 +1,4 @@
-/* Routing of tokens to experts: dispatch gives the order in which grouped_matmul wants the rows, combine brings its rows back to the tokens. */
+/* Routing of tokens to experts: dispatch orders rows as grouped_matmul needs them; combine brings its rows back to the tokens. */
 #include "op/family.h"
 
 enum { CHUNK = 256 };   /* columns of combine that are summed at a time, on the stack */

@@ -61,7 +61,7 @@ typedef enum pass_probe {
 typedef struct pass_options {
     bool check;                     /* ir_check after every pass */
     size_t fold_bytes;              /* the largest constant that folding makes or reads; default 64 KiB */
-    const bool *alone;              /* by op: those that no chain takes in, as a kernel was named for them; NULL: none */
+    const bool *alone;              /* by op: those that join no chain, as a kernel was named for them; NULL: none */
     const char *dump;               /* a pass's name, or "all": after it show gets the graph's text */
     void (*show)(void *user, const char *pass, const char *graph);
     void *user;

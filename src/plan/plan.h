@@ -96,7 +96,7 @@ typedef struct plan_options {
     const char *dims;                 /* "s=128,b=2": typical sizes; may be NULL */
     const char *kernels;              /* "matmul=matmul_f32_portable,..": kernels that must be taken; may be NULL */
     const plan_tuning *tuning;        /* measured choices; may be NULL */
-    const bool *alone;                /* by op: those that no chain takes in (pass_options); may be NULL */
+    const bool *alone;                /* by op: those that join no chain (pass_options); may be NULL */
 } plan_options;
 
 /* Takes the graph over, also on failure. The graph must have passed ir_check. */

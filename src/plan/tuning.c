@@ -43,13 +43,13 @@ static dw_status parse_line(scanner *scan, plan_tuning *tuning) {
     return map_set(&tuning->lines, line->line, line);
 }
 
-/* "end 12": how many lines are above it, so that a text that lost some is told from one that never had them. */
+/* "end 12": how many lines are above it, so that a text that lost some differs from one that never had them. */
 static dw_status parse_end(scanner *scan, const plan_tuning *tuning) {
     int64_t count;
     if (scan->kind == SCAN_END) return scan_fail(scan, "the text was cut short: expected its last line, 'end' and a count");
     TRY(scan_expect(scan, "end"));
     TRY(scan_integer(scan, &count));
-    if (count != (int64_t)tuning->lines.count) return scan_fail(scan, "%" PRId64 " products and cases are told, and %zu are here", count, tuning->lines.count);
+    if (count != (int64_t)tuning->lines.count) return scan_fail(scan, "%" PRId64 " products and cases are announced, and %zu are here", count, tuning->lines.count);
     TRY(scan_end_of_line(scan));
     return scan->kind == SCAN_END ? DW_OK : scan_fail(scan, "there is more behind its end");
 }

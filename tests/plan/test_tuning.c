@@ -66,7 +66,7 @@ static void a_cut_tuning_is_refused(void **state) {
     dw_context *context = *state;
     static const char whole[] = HEADER PRODUCT "  rows 1 k\n  rows 16 k\ncase \"a\"\n  kernel k\nend 2\n";
     static const struct { const char *text, *words; } others[] = {
-        {HEADER "case \"a\"\n  kernel k\nend 2\n", "2 products and cases are told, and 1 are here"},
+        {HEADER "case \"a\"\n  kernel k\nend 2\n", "2 products and cases are announced, and 1 are here"},
         {HEADER "end 0\ncase \"a\"\n  kernel k\n", "there is more behind its end"},
         {HEADER "end\n", "t:2"},
     };

@@ -45,7 +45,7 @@ typedef struct spelled {
     int rows_rank;         /* of the scores there */
     bool rows_divide;      /* .. or a divisor */
     bool has_batch;
-    dim batch[2];          /* b and h, where some shape on the way tells them */
+    dim batch[2];          /* b and h, where some shape on the way has them */
     const char *obstacle;  /* why this is no attention op; NULL: none so far */
     op_id strange;         /* the op that scores may not pass, where that is why; else OP_COUNT */
 } spelled;
@@ -83,7 +83,7 @@ static bool is_low(const ir_value *value) {
     return ir_is_scalar(value, &number) && (number <= ABSORBING || number == -65504);
 }
 
-/* Batch and heads of four axes, or of five, where windows told apart are part of the batch; false where axes do not tell. */
+/* Batch and heads of four axes, or of five, where windows are an axis of their own and part of the batch; false where the axes do not say. */
 static bool read_batch(dim_table *dims, const op_type *type, dim batch[2]) {
     if (type->rank != 4 && type->rank != 5) return false;
     batch[0] = type->rank == 4 ? type->dims[0] : dim_product(dims, type->dims, 2);
@@ -91,7 +91,7 @@ static bool read_batch(dim_table *dims, const op_type *type, dim batch[2]) {
     return batch[0] != NULL;
 }
 
-/* A reshape that touches only what stands before the last two axes; four or five of them tell batch and heads. */
+/* A reshape that touches only what stands before the last two axes; four or five of them separate batch and heads. */
 static bool is_batch_reshape(spelled *spelled, const ir_node *node) {
     const ir_value *x = ir_in(node, 0), *y = ir_out(node);
     if (x->type.rank < 3 || y->type.rank < 3 || last_dim(x, 1) != last_dim(y, 1) || last_dim(x, 2) != last_dim(y, 2)) return false;
@@ -355,7 +355,7 @@ static dw_status split_batch(const spelled *spelled, ir_value *x, ir_value **fou
     return ir_emit_reshape(spelled->graph, x, 4, dims, four);
 }
 
-/* [b,w,h,m,n], windows w told apart, as [b*w,h,m,n]. */
+/* [b,w,h,m,n], windows w an axis of their own, as [b*w,h,m,n]. */
 static dw_status merge_batch(ir_graph *graph, ir_value *x, ir_value **four) {
     dim dims[4];
     TRY_DIM(graph->context, dims[0], dim_product(graph->dims, x->type.dims, 2));
@@ -363,7 +363,7 @@ static dw_status merge_batch(ir_graph *graph, ir_value *x, ir_value **four) {
     return ir_emit_reshape(graph, x, 4, dims, four);
 }
 
-/* A part of scores [b,w,h,s,t], those of windows w told apart, for scores [b*w,h,s,t]. */
+/* A part of scores [b,w,h,s,t], windows w an axis of their own, for scores [b*w,h,s,t]. */
 static dw_status merge_windows(const spelled *spelled, const op_type *scores, ir_value *x, ir_value **four) {
     ir_graph *graph = spelled->graph;
     dim dims[5];
@@ -394,7 +394,7 @@ static dw_status split_part(const spelled *spelled, const part *part, ir_value *
     return ir_emit_reshape(spelled->graph, x, 4, dims, four);
 }
 
-/* Batch and heads: those of q, or for products of three axes told by a shape on the way, or by a reshape of q; else each batch entry is one head. */
+/* Batch and heads: those of q, or for products of three axes those of a shape on the way, or by a reshape of q; else each batch entry is one head. */
 static dw_status find_batch(spelled *spelled, const ir_value *q) {
     if (read_batch(spelled->graph->dims, &q->type, spelled->batch) || spelled->has_batch) return DW_OK;
     const ir_node *node = ir_def(q, OP_reshape);
@@ -409,7 +409,7 @@ static dw_status find_batch(spelled *spelled, const ir_value *q) {
     return DW_OK;
 }
 
-/* Does the part tell batch and heads apart as the attention does, as far as it varies along them? */
+/* Does the part separate batch and heads as the attention does, as far as it varies along them? */
 static bool part_fits(const spelled *spelled, const part *part) {
     const op_type *x = &part->value->type, *scores = part->scores;
     dim batch[2];

@@ -243,7 +243,7 @@ static const char *role_of_use(const ir_node *node, int steps) {
     return role;
 }
 
-/* Does its own post list tell? */
+/* Does its own post list say so? */
 static const char *role_of_post(const ir_graph *graph, const ir_node *linear) {
     op_post_list list;
     if (!read_post(graph, linear, &list)) return NULL;

@@ -158,7 +158,7 @@ dw_status fuse_rotary(ir_graph *graph, ir_node *node, bool *changed) {
 
 /* ---- rotated halves or lanes put together again ---- */
 
-/* value = a * c + sign * b * s; the products' operands in either order are told apart by which is of what is rotated. */
+/* value = a * c + sign * b * s; the products' operands, in either order, are recognised by which one is of what is rotated. */
 typedef struct turn { ir_value *a, *b, *cosine, *sine; } turn;
 
 static bool read_product(ir_value *value, ir_value *x, ir_value **factor) {

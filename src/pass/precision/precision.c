@@ -32,7 +32,7 @@ static const char *weight_name(const ir_value *value) {
     return value->kind == IR_PARAM ? value->name : NULL;
 }
 
-/* The module path, else the weight's name without ".weight", else a number; told apart by "#2" behind it. */
+/* The module path, else the weight's name without ".weight", else a number; equal names get "#2" behind them. */
 static dw_status name_layer(lowering *lowering, const ir_node *node, const char **name) {
     const char *base = node->origin.module;
     lowering->ordinal++;

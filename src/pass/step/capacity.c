@@ -1,4 +1,4 @@
-/* How many tokens a text may have, as far as the tables tell that are looked up by its positions: learned positions end somewhere. */
+/* How many tokens a text may have, as far as the tables say that are looked up by its positions: learned positions end somewhere. */
 #include "pass/step/stepper.h"
 
 /* size with the sequence length that is given, if that makes it a number. */

@@ -319,7 +319,7 @@ static dw_status rule(stepper *stepper, const ir_node *node, step_record *record
     return rule_other(stepper, node, record);
 }
 
-/* Attributes that are sizes may not tell the length, where no rule looked at them. */
+/* Attributes that are sizes may not depend on the length, where no rule looked at them. */
 static dw_status check_attrs(stepper *stepper, const ir_node *node, step_record *record) {
     if (node->op == OP_iota || node->op == OP_size || node->op == OP_slice) return DW_OK;
     for (int i = 0; i < node->attrs.count; i++) {
