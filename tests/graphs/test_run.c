@@ -29,7 +29,7 @@ static dw_status open_levels(checks *c) {
             printf("not run: level %s (%s)\n", level, dw_context_error(c->context));
             continue;
         }
-        snprintf(names[c->level_count], sizeof names[0], "cpu:%s", level);
+        snprintf(names[c->level_count], sizeof names[0], "cpu:%.*s", (int)sizeof caps.name, level);
         c->levels[c->level_count] = names[c->level_count];
         c->level_count++;
     }
