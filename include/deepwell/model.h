@@ -212,14 +212,14 @@ DW_API dw_status dw_tune(dw_context *context, const char *file, const dw_model_o
 DW_API dw_status dw_tuning_key(dw_context *context, const char *device, char *key, size_t size);
 
 /* Runs the model on options->device, a GPU or a simulated one, beside the CPU, in the options' precision, and reports: each kernel on the CPU's operands; outputs on these
- * inputs (count 0: a drawn text where the model makes one, else random ones), and what disturbances do to those of the CPU; perplexity; greedy text (of fewer tokens on a simulated GPU), with
+ * inputs (count 0: a drawn text where the model makes one, else random ones), and what perturbations do to those of the CPU; perplexity; greedy text (of fewer tokens on a simulated GPU), with
  * the margin between the two best tokens where it differs. MISMATCH, when all is reported, where more differs than sums in another order explain:
  *   kernels     quantisers and integers bit for bit; other results to 1e-5 of the largest (1e-3 for products of 8-bit floats), and a last place of their format
- *   outputs     to 1e-5, or one and a half times as far as disturbances take those of the CPU, whichever is more (eight of each): of the input, by 1e-7; of all sums, by 1e-7
+ *   outputs     to 1e-5, or one and a half times as far as perturbations take those of the CPU, whichever is more (eight of each): of the input, by 1e-7; of all sums, by 1e-7
  *               or by as much as the device's kernel was off on the CPU's operands (root mean squares)
  *   perplexity  to 0.2 %, over texts of up to 256 tokens that the model draws in fp32, as many as bring the standard error of the difference to 0.05 %, 32 at most
  *               (where that leaves it above 0.067 %, to three standard errors); a simulated GPU gets one text, of which the rule of outputs holds, too
- *   text        the same wherever the margin is above ten times what the disturbances do to the logits (root mean square) */
+ *   text        the same wherever the margin is above ten times what the perturbations do to the logits (root mean square) */
 DW_API dw_status dw_check_device(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs,
                                  int json, dw_sink sink, void *user);
 /* Runs the file's fp32 form beside the options' precision on these inputs (count 0: random ones) and reports per layer and at the outputs. */

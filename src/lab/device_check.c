@@ -1,4 +1,4 @@
-/* One precision on two machines: a GPU beside the CPU. Each kernel on the CPU's operands, outputs end to end beside what a disturbance does to them, perplexity and
+/* One precision on two machines: a GPU beside the CPU. Each kernel on the CPU's operands, outputs end to end beside what a perturbation does to them, perplexity and
  * greedy text; and whether all of it is what sums in another order explain. */
 #include <inttypes.h>
 #include <jansson.h>
@@ -8,8 +8,8 @@
 
 #include "lab/stepwise.h"
 
-enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, DISTURBANCES = 8, TEXTS = 32, DRAWN_AT_A_TIME = 2 };   /* a simulated GPU takes seconds for a token */
-static const double OUTPUT_BOUND = 1e-5, DISTURBED_TIMES = 1.5, MARGIN_TIMES = 10;   /* sums in another order differ by a few times 1e-7 */
+enum { PROMPT = 16, GREEDY = 64, DRAWN = 240, SIMULATED_GREEDY = 4, SIMULATED_DRAWN = 16, PERTURBATIONS = 8, TEXTS = 32, DRAWN_AT_A_TIME = 2 };   /* a simulated GPU takes seconds for a token */
+static const double OUTPUT_BOUND = 1e-5, PERTURBED_TIMES = 1.5, MARGIN_TIMES = 10;   /* sums in another order differ by a few times 1e-7 */
 /* Of the perplexity; texts are added until the estimate's standard error is a fourth of it, or there are TEXTS. Where it is more, three of them are the bound. */
 static const double PERPLEXITY_BOUND = 0.002, PERPLEXITY_ERROR = 0.0005, PERPLEXITY_ERRORS = 3;
 
@@ -26,14 +26,14 @@ static void close_session(side *side) {
     side->session = NULL;
 }
 
-/* What a disturbance does, the most of all seeds. */
+/* What a perturbation does, the most of all seeds. */
 typedef struct moved {
     double *outputs;                  /* by output: the relative difference */
     double perplexity;                /* the ratio, less 1 */
     double logits;                    /* the root mean square of what the logits of the text move by */
 } moved;
 
-typedef struct beside {
+typedef struct device_check {
     dw_context *context;
     arena arena;
     const char *file;
@@ -50,16 +50,16 @@ typedef struct beside {
     struct { int texts; int64_t tokens; double cpu, differences, squares; } likelihood;   /* over texts: nats of the CPU; of each text's mean, there less here */
     json_t *facts;
     bool holds;
-} beside;
+} device_check;
 
 /* ---- a text ---- */
 
-static dw_status make_session(beside *beside, side *side, const char *dims, int64_t tokens) {
-    return dw_session_create(beside->context, side->model, &(dw_session_options){.dims = dims, .max_tokens = tokens}, &side->session);
+static dw_status make_session(device_check *check, side *side, const char *dims, int64_t tokens) {
+    return dw_session_create(check->context, side->model, &(dw_session_options){.dims = dims, .max_tokens = tokens}, &side->session);
 }
 
-static const char *reason_of(beside *beside) {
-    const char *reason = arena_text(&beside->arena, dw_context_error(beside->context));
+static const char *reason_of(device_check *check) {
+    const char *reason = arena_text(&check->arena, dw_context_error(check->context));
     return reason != NULL ? reason : "memory ran out";
 }
 
@@ -77,48 +77,48 @@ static int64_t vocabulary_of(const side *side) {
     return size;
 }
 
-static dw_status take_text(beside *beside, int64_t count, const int64_t *ids) {
+static dw_status set_text(device_check *check, int64_t count, const int64_t *ids) {
     dw_named_tensor *inputs;
-    const ir_graph *graph = beside->cpu.session->full.program->plan->graph;
-    TRY_NEW(inputs, &beside->arena, graph->input_count);
-    TRY(engine_text_inputs(beside->cpu.session, &beside->arena, count, ids, inputs));
-    beside->inputs = inputs;
-    beside->input_count = (int)graph->input_count;
-    beside->positions = count;
+    const ir_graph *graph = check->cpu.session->full.program->plan->graph;
+    TRY_NEW(inputs, &check->arena, graph->input_count);
+    TRY(engine_text_inputs(check->cpu.session, &check->arena, count, ids, inputs));
+    check->inputs = inputs;
+    check->input_count = (int)graph->input_count;
+    check->positions = count;
     return DW_OK;
 }
 
 /* Greedy text on both, and a drawn one, which becomes the inputs. */
-static dw_status run_text(beside *beside, int64_t drawn, int64_t greedy) {
+static dw_status run_text(device_check *check, int64_t drawn, int64_t greedy) {
     int64_t made;
     const int64_t room = PROMPT + (drawn > greedy ? drawn : greedy);
-    close_session(&beside->cpu);
-    close_session(&beside->gpu);
-    TRY(make_session(beside, &beside->cpu, NULL, room));
-    TRY(make_session(beside, &beside->gpu, NULL, room));
-    beside->vocabulary = vocabulary_of(&beside->cpu);
-    beside->drawn = drawn;
-    if (beside->vocabulary < 1) return base_fail(beside->context, DW_UNSUPPORTED, "its first output has no vocabulary");
+    close_session(&check->cpu);
+    close_session(&check->gpu);
+    TRY(make_session(check, &check->cpu, NULL, room));
+    TRY(make_session(check, &check->gpu, NULL, room));
+    check->vocabulary = vocabulary_of(&check->cpu);
+    check->drawn = drawn;
+    if (check->vocabulary < 1) return base_fail(check->context, DW_UNSUPPORTED, "its first output has no vocabulary");
     for (int i = 0; i < PROMPT; i++)
-        beside->text[i] = beside->cpu.greedy[i] = beside->gpu.greedy[i] = (int64_t)(num_random(17, (uint64_t)i) % (uint64_t)beside->vocabulary);
-    TRY(take_text(beside, PROMPT, beside->text));   /* says now what it could not do later */
-    TRY(generate(&beside->cpu, greedy, 0, beside->cpu.greedy, &beside->cpu.made));
-    TRY(generate(&beside->gpu, greedy, 0, beside->gpu.greedy, &beside->gpu.made));
-    TRY(generate(&beside->cpu, drawn, 1, beside->text, &made));
-    return take_text(beside, PROMPT + made, beside->text);
+        check->text[i] = check->cpu.greedy[i] = check->gpu.greedy[i] = (int64_t)(num_random(17, (uint64_t)i) % (uint64_t)check->vocabulary);
+    TRY(set_text(check, PROMPT, check->text));   /* says now what it could not do later */
+    TRY(generate(&check->cpu, greedy, 0, check->cpu.greedy, &check->cpu.made));
+    TRY(generate(&check->gpu, greedy, 0, check->gpu.greedy, &check->gpu.made));
+    TRY(generate(&check->cpu, drawn, 1, check->text, &made));
+    return set_text(check, PROMPT + made, check->text);
 }
 
 /* ---- whole runs ---- */
 
-static dw_status run_side(beside *beside, side *side) {
+static dw_status run_side(device_check *check, side *side) {
     const ir_graph *graph = side->model->full.plan->graph;
     char sizes[512];
     close_session(side);
-    TRY(dw_model_sizes(side->model, beside->input_count, beside->inputs, sizes, sizeof sizes));
-    TRY(make_session(beside, side, sizes, 0));
-    TRY_NEW(side->outputs, &beside->arena, graph->output_count);
-    TRY(lab_new_outputs(&beside->arena, side->model->full.plan, side->session->full.most, side->outputs));
-    return dw_session_run(side->session, beside->input_count, beside->inputs, (int)graph->output_count, side->outputs);
+    TRY(dw_model_sizes(side->model, check->input_count, check->inputs, sizes, sizeof sizes));
+    TRY(make_session(check, side, sizes, 0));
+    TRY_NEW(side->outputs, &check->arena, graph->output_count);
+    TRY(lab_new_outputs(&check->arena, side->model->full.plan, side->session->full.most, side->outputs));
+    return dw_session_run(side->session, check->input_count, check->inputs, (int)graph->output_count, side->outputs);
 }
 
 static dw_status values_of(arena *arena, const dw_tensor *tensor, float **values) {
@@ -138,70 +138,70 @@ static double relative(const float *x, const float *reference, int64_t count) {
 }
 
 /* Mean negative log-likelihood of the text. */
-static double nats_of(const beside *beside, const float *logits) {
+static double nats_of(const device_check *check, const float *logits) {
     double nats = 0;
-    for (int64_t p = 0; p + 1 < beside->positions; p++) {
-        const float *row = logits + p * beside->vocabulary;
+    for (int64_t p = 0; p + 1 < check->positions; p++) {
+        const float *row = logits + p * check->vocabulary;
         double largest = -INFINITY, sum = 0;
-        for (int64_t i = 0; i < beside->vocabulary; i++) largest = row[i] > largest ? row[i] : largest;
-        for (int64_t i = 0; i < beside->vocabulary; i++) sum += exp((double)row[i] - largest);
-        nats += largest + log(sum) - (double)row[beside->text[p + 1]];
+        for (int64_t i = 0; i < check->vocabulary; i++) largest = row[i] > largest ? row[i] : largest;
+        for (int64_t i = 0; i < check->vocabulary; i++) sum += exp((double)row[i] - largest);
+        nats += largest + log(sum) - (double)row[check->text[p + 1]];
     }
-    return beside->positions > 1 ? nats / (double)(beside->positions - 1) : 0;
+    return check->positions > 1 ? nats / (double)(check->positions - 1) : 0;
 }
 
-/* ---- disturbances ---- */
+/* ---- perturbations ---- */
 
-static void note_logits(const beside *beside, moved *moved, const float *logits, const float *reference) {
-    const int64_t count = beside->positions * beside->vocabulary;
+static void note_logits(const device_check *check, moved *moved, const float *logits, const float *reference) {
+    const int64_t count = check->positions * check->vocabulary;
     double squares = 0;
     for (int64_t i = 0; i < count; i++) squares += ((double)logits[i] - (double)reference[i]) * ((double)logits[i] - (double)reference[i]);
     const double by = count > 0 ? sqrt(squares / (double)count) : 0;
     if (by > moved->logits) moved->logits = by;
 }
 
-static dw_status note_run(beside *beside, moved *moved, float *const *exact) {
-    const ir_graph *graph = beside->gpu.model->full.plan->graph;
+static dw_status note_run(device_check *check, moved *moved, float *const *exact) {
+    const ir_graph *graph = check->gpu.model->full.plan->graph;
     arena scratch;
-    arena_init(&scratch, beside->context);
+    arena_init(&scratch, check->context);
     dw_status status = DW_OK;
     for (size_t i = 0; i < graph->output_count && status == DW_OK; i++) {
         float *values;
-        const dw_tensor *output = stepwise_output(&beside->steps, i);
+        const dw_tensor *output = stepwise_output(&check->steps, i);
         status = values_of(&scratch, output, &values);
         if (status != DW_OK) break;
         const double by = relative(values, exact[i], op_tensor_count(output));
         if (by > moved->outputs[i]) moved->outputs[i] = by;
-        if (i > 0 || beside->no_text != NULL) continue;
-        const double ratio = fabs(exp(nats_of(beside, values) - nats_of(beside, exact[0])) - 1);
+        if (i > 0 || check->no_text != NULL) continue;
+        const double ratio = fabs(exp(nats_of(check, values) - nats_of(check, exact[0])) - 1);
         if (ratio > moved->perplexity) moved->perplexity = ratio;
-        note_logits(beside, moved, values, exact[0]);
+        note_logits(check, moved, values, exact[0]);
     }
     arena_free(&scratch);
     return status;
 }
 
-static dw_status make_moved(beside *beside, moved *moved) {
+static dw_status make_moved(device_check *check, moved *moved) {
     *moved = (struct moved){0};
-    TRY_NEW(moved->outputs, &beside->arena, beside->gpu.model->full.plan->graph->output_count);
+    TRY_NEW(moved->outputs, &check->arena, check->gpu.model->full.plan->graph->output_count);
     return DW_OK;
 }
 
-/* The undisturbed run, on the device too where steps have one, and the disturbed ones. */
-static dw_status run_disturbed(beside *beside) {
-    const ir_graph *graph = beside->gpu.model->full.plan->graph;
+/* The unperturbed run, on the device too where steps have one, and the perturbed ones. */
+static dw_status run_perturbed(device_check *check) {
+    const ir_graph *graph = check->gpu.model->full.plan->graph;
     float **exact;
-    TRY(make_moved(beside, &beside->by_input));
-    TRY(make_moved(beside, &beside->by_sums));
-    TRY_NEW(exact, &beside->arena, graph->output_count);
-    TRY(stepwise_run(&beside->steps, beside->input_count, beside->inputs, STEPWISE_NOTHING, 0));
-    for (size_t i = 0; i < graph->output_count; i++) TRY(values_of(&beside->arena, stepwise_output(&beside->steps, i), &exact[i]));
-    beside->steps.device = NULL;
-    for (uint64_t seed = 1; seed <= DISTURBANCES; seed++) {
-        TRY(stepwise_run(&beside->steps, beside->input_count, beside->inputs, STEPWISE_INPUT, seed));
-        TRY(note_run(beside, &beside->by_input, exact));
-        TRY(stepwise_run(&beside->steps, beside->input_count, beside->inputs, STEPWISE_SUMS, seed));
-        TRY(note_run(beside, &beside->by_sums, exact));
+    TRY(make_moved(check, &check->by_input));
+    TRY(make_moved(check, &check->by_sums));
+    TRY_NEW(exact, &check->arena, graph->output_count);
+    TRY(stepwise_run(&check->steps, check->input_count, check->inputs, STEPWISE_NOTHING, 0));
+    for (size_t i = 0; i < graph->output_count; i++) TRY(values_of(&check->arena, stepwise_output(&check->steps, i), &exact[i]));
+    check->steps.device = NULL;
+    for (uint64_t seed = 1; seed <= PERTURBATIONS; seed++) {
+        TRY(stepwise_run(&check->steps, check->input_count, check->inputs, STEPWISE_INPUT, seed));
+        TRY(note_run(check, &check->by_input, exact));
+        TRY(stepwise_run(&check->steps, check->input_count, check->inputs, STEPWISE_SUMS, seed));
+        TRY(note_run(check, &check->by_sums, exact));
     }
     return DW_OK;
 }
@@ -210,36 +210,36 @@ static double larger(double a, double b) { return a > b ? a : b; }
 
 /* ---- what was found ---- */
 
-static void conclude(beside *beside, json_t *row, bool holds) {
+static void conclude(device_check *check, json_t *row, bool holds) {
     json_object_set_new(row, "holds", json_boolean(holds));
-    beside->holds = beside->holds && holds;
+    check->holds = check->holds && holds;
 }
 
 static json_t *real(double value) { return isfinite(value) ? json_real(value) : json_string(isnan(value) ? "nan" : "infinity"); }
 
-static void add_kernels(beside *beside) {
+static void add_kernels(device_check *check) {
     json_t *rows = json_array();
-    json_object_set_new(beside->facts, "kernels", rows);
-    for (size_t i = 0; i < beside->steps.row_count; i++) {
-        const stepwise_row *r = &beside->steps.rows[i];
+    json_object_set_new(check->facts, "kernels", rows);
+    for (size_t i = 0; i < check->steps.row_count; i++) {
+        const stepwise_row *r = &check->steps.rows[i];
         json_t *row = json_pack("{s:s, s:s, s:i, s:b, s:o, s:f, s:i, s:s}", "kernel", r->row->name, "format", dw_format_name(r->format), "calls", r->calls, "exact", r->exact,
                                 "worst", real(r->worst), "bound", r->bound, "node", r->node, "module", r->module ? r->module : "");
-        conclude(beside, row, r->worst <= r->bound);
+        conclude(check, row, r->worst <= r->bound);
         json_array_append_new(rows, row);
     }
 }
 
-static dw_status add_outputs(beside *beside) {
-    const ir_graph *graph = beside->gpu.model->full.plan->graph;
+static dw_status add_outputs(device_check *check) {
+    const ir_graph *graph = check->gpu.model->full.plan->graph;
     json_t *rows = json_array();
-    json_object_set_new(beside->facts, "outputs", rows);
+    json_object_set_new(check->facts, "outputs", rows);
     for (size_t i = 0; i < graph->output_count; i++) {
         float *cpu, *gpu;
-        TRY(values_of(&beside->arena, &beside->cpu.outputs[i].tensor, &cpu));
-        TRY(values_of(&beside->arena, &beside->gpu.outputs[i].tensor, &gpu));
-        const double error = relative(gpu, cpu, op_tensor_count(&beside->cpu.outputs[i].tensor)), input = beside->by_input.outputs[i], sums = beside->by_sums.outputs[i];
-        json_t *row = json_pack("{s:s, s:o, s:o, s:o}", "output", graph->outputs[i].name, "difference", real(error), "input_disturbed", real(input), "sums_disturbed", real(sums));
-        conclude(beside, row, error <= OUTPUT_BOUND || error <= DISTURBED_TIMES * larger(input, sums));
+        TRY(values_of(&check->arena, &check->cpu.outputs[i].tensor, &cpu));
+        TRY(values_of(&check->arena, &check->gpu.outputs[i].tensor, &gpu));
+        const double error = relative(gpu, cpu, op_tensor_count(&check->cpu.outputs[i].tensor)), input = check->by_input.outputs[i], sums = check->by_sums.outputs[i];
+        json_t *row = json_pack("{s:s, s:o, s:o, s:o}", "output", graph->outputs[i].name, "difference", real(error), "input_perturbed", real(input), "sums_perturbed", real(sums));
+        conclude(check, row, error <= OUTPUT_BOUND || error <= PERTURBED_TIMES * larger(input, sums));
         json_array_append_new(rows, row);
     }
     return DW_OK;
@@ -261,183 +261,183 @@ static int64_t best_of(const float *logits, int64_t count, double *margin) {
     return best;
 }
 
-static double moved_by(const beside *beside) { return larger(beside->by_input.logits, beside->by_sums.logits); }
+static double moved_by(const device_check *check) { return larger(check->by_input.logits, check->by_sums.logits); }
 
-static dw_status note_likelihood(beside *beside) {
+static dw_status note_likelihood(device_check *check) {
     float *cpu, *gpu;
     arena scratch;
-    arena_init(&scratch, beside->context);
-    dw_status status = values_of(&scratch, &beside->cpu.outputs[0].tensor, &cpu);
-    if (status == DW_OK) status = values_of(&scratch, &beside->gpu.outputs[0].tensor, &gpu);
+    arena_init(&scratch, check->context);
+    dw_status status = values_of(&scratch, &check->cpu.outputs[0].tensor, &cpu);
+    if (status == DW_OK) status = values_of(&scratch, &check->gpu.outputs[0].tensor, &gpu);
     if (status == DW_OK) {
-        const double here = nats_of(beside, cpu), by = nats_of(beside, gpu) - here;
-        beside->likelihood.texts++;
-        beside->likelihood.tokens += beside->positions;
-        beside->likelihood.cpu += here;
-        beside->likelihood.differences += by;
-        beside->likelihood.squares += by * by;
+        const double here = nats_of(check, cpu), by = nats_of(check, gpu) - here;
+        check->likelihood.texts++;
+        check->likelihood.tokens += check->positions;
+        check->likelihood.cpu += here;
+        check->likelihood.differences += by;
+        check->likelihood.squares += by * by;
     }
     arena_free(&scratch);
     return status;
 }
 
 /* Of the mean difference; of a single text it is not known. */
-static double standard_error(const beside *beside) {
-    const double n = beside->likelihood.texts, mean = beside->likelihood.differences / n, variance = beside->likelihood.squares / n - mean * mean;
+static double standard_error(const device_check *check) {
+    const double n = check->likelihood.texts, mean = check->likelihood.differences / n, variance = check->likelihood.squares / n - mean * mean;
     return n < 2 ? INFINITY : sqrt(larger(variance, 0) / (n - 1));
 }
 
-static dw_status draw_texts(beside *beside, side *side, uint64_t seed, int64_t (*texts)[PROMPT + DRAWN], dw_prompt *prompts) {
-    const dw_session_options options = {.max_tokens = PROMPT + beside->drawn, .rows = DRAWN_AT_A_TIME};
+static dw_status draw_texts(device_check *check, side *side, uint64_t seed, int64_t (*texts)[PROMPT + DRAWN], dw_prompt *prompts) {
+    const dw_session_options options = {.max_tokens = PROMPT + check->drawn, .rows = DRAWN_AT_A_TIME};
     close_session(side);
-    TRY(dw_session_create(beside->context, side->model, &options, &side->session));
+    TRY(dw_session_create(check->context, side->model, &options, &side->session));
     for (int t = 0; t < DRAWN_AT_A_TIME; t++) {
-        for (int i = 0; i < PROMPT; i++) texts[t][i] = (int64_t)(num_random(seed + (uint64_t)t, (uint64_t)i) % (uint64_t)beside->vocabulary);
+        for (int i = 0; i < PROMPT; i++) texts[t][i] = (int64_t)(num_random(seed + (uint64_t)t, (uint64_t)i) % (uint64_t)check->vocabulary);
         prompts[t] = (dw_prompt){.count = PROMPT, .ids = texts[t], .seed = seed + (uint64_t)t, .made_ids = texts[t] + PROMPT};
     }
-    return dw_session_generate_batch(side->session, DRAWN_AT_A_TIME, prompts, &(dw_generate_options){.tokens = beside->drawn, .temperature = 1}, NULL);
+    return dw_session_generate_batch(side->session, DRAWN_AT_A_TIME, prompts, &(dw_generate_options){.tokens = check->drawn, .temperature = 1}, NULL);
 }
 
 /* One more text on both. What it takes is given back, as there are many. */
-static dw_status run_more(beside *beside, const int64_t *ids, int64_t count) {
-    const arena kept = beside->arena;
-    arena_init(&beside->arena, beside->context);
-    memcpy(beside->text, ids, (size_t)count * sizeof *ids);
-    dw_status status = take_text(beside, count, beside->text);
-    if (status == DW_OK) status = run_side(beside, &beside->cpu);
-    if (status == DW_OK) status = run_side(beside, &beside->gpu);
-    if (status == DW_OK) status = note_likelihood(beside);
-    arena_free(&beside->arena);
-    beside->arena = kept;
+static dw_status run_more(device_check *check, const int64_t *ids, int64_t count) {
+    const arena kept = check->arena;
+    arena_init(&check->arena, check->context);
+    memcpy(check->text, ids, (size_t)count * sizeof *ids);
+    dw_status status = set_text(check, count, check->text);
+    if (status == DW_OK) status = run_side(check, &check->cpu);
+    if (status == DW_OK) status = run_side(check, &check->gpu);
+    if (status == DW_OK) status = note_likelihood(check);
+    arena_free(&check->arena);
+    check->arena = kept;
     return status;
 }
 
 /* A text that one of the two has drawn is likelier to it than to the other, whatever differs, and a GPU's cached steps round otherwise than its whole runs, by which it is judged: so neither
  * draws them but the same model in fp32, of which both are as far off. In fp32 the two are alike enough. */
-static dw_status open_author(beside *beside, side **author) {
-    dw_model_options options = *beside->options;
-    *author = &beside->cpu;
-    if (strcmp(beside->cpu.model->precision, "fp32") == 0) return DW_OK;
-    *author = &beside->fp32;
+static dw_status open_author(device_check *check, side **author) {
+    dw_model_options options = *check->options;
+    *author = &check->cpu;
+    if (strcmp(check->cpu.model->precision, "fp32") == 0) return DW_OK;
+    *author = &check->fp32;
     options.precision = "fp32";
     options.policy = NULL;
     options.device = options.kernels = options.tuning = options.tuning_name = NULL;
     options.flags = (options.flags & ~(unsigned)(DW_MODEL_PLAN_ONLY | DW_MODEL_GENERATE_ONLY)) | DW_MODEL_GENERATE;
-    return dw_model_open(beside->context, beside->file, &options, &beside->fp32.model);
+    return dw_model_open(check->context, check->file, &options, &check->fp32.model);
 }
 
-static dw_status add_texts(beside *beside) {
+static dw_status add_texts(device_check *check) {
     side *author;
     int64_t texts[DRAWN_AT_A_TIME][PROMPT + DRAWN];
     dw_prompt prompts[DRAWN_AT_A_TIME];
-    if (device_is_simulated(beside->gpu.model->device)) return note_likelihood(beside);
-    TRY(open_author(beside, &author));
-    while (beside->likelihood.texts < TEXTS && (beside->likelihood.texts < 2 * DRAWN_AT_A_TIME || standard_error(beside) > PERPLEXITY_ERROR)) {
-        TRY(draw_texts(beside, author, 1000 + (uint64_t)beside->likelihood.texts, texts, prompts));
-        for (int t = 0; t < DRAWN_AT_A_TIME; t++) TRY(run_more(beside, texts[t], PROMPT + prompts[t].made));
+    if (device_is_simulated(check->gpu.model->device)) return note_likelihood(check);
+    TRY(open_author(check, &author));
+    while (check->likelihood.texts < TEXTS && (check->likelihood.texts < 2 * DRAWN_AT_A_TIME || standard_error(check) > PERPLEXITY_ERROR)) {
+        TRY(draw_texts(check, author, 1000 + (uint64_t)check->likelihood.texts, texts, prompts));
+        for (int t = 0; t < DRAWN_AT_A_TIME; t++) TRY(run_more(check, texts[t], PROMPT + prompts[t].made));
     }
     return DW_OK;
 }
 
-static dw_status add_perplexity(beside *beside) {
-    TRY(add_texts(beside));
-    const double here = beside->likelihood.cpu / beside->likelihood.texts, by = beside->likelihood.differences / beside->likelihood.texts, error = standard_error(beside);
-    const double ratio = exp(by) - 1, disturbed = larger(beside->by_input.perplexity, beside->by_sums.perplexity);
-    json_t *row = json_pack("{s:i, s:I, s:o, s:o, s:o, s:o, s:o}", "texts", beside->likelihood.texts, "tokens", (json_int_t)beside->likelihood.tokens, "cpu", real(exp(here)), "gpu",
-                            real(exp(here + by)), "difference", real(ratio), "error", real(error), "disturbed", real(disturbed));
-    json_object_set_new(beside->facts, "perplexity", row);
-    conclude(beside, row, fabs(ratio) <= larger(PERPLEXITY_BOUND, beside->likelihood.texts > 1 ? PERPLEXITY_ERRORS * error : DISTURBED_TIMES * disturbed));
+static dw_status add_perplexity(device_check *check) {
+    TRY(add_texts(check));
+    const double here = check->likelihood.cpu / check->likelihood.texts, by = check->likelihood.differences / check->likelihood.texts, error = standard_error(check);
+    const double ratio = exp(by) - 1, perturbed = larger(check->by_input.perplexity, check->by_sums.perplexity);
+    json_t *row = json_pack("{s:i, s:I, s:o, s:o, s:o, s:o, s:o}", "texts", check->likelihood.texts, "tokens", (json_int_t)check->likelihood.tokens, "cpu", real(exp(here)), "gpu",
+                            real(exp(here + by)), "difference", real(ratio), "error", real(error), "perturbed", real(perturbed));
+    json_object_set_new(check->facts, "perplexity", row);
+    conclude(check, row, fabs(ratio) <= larger(PERPLEXITY_BOUND, check->likelihood.texts > 1 ? PERPLEXITY_ERRORS * error : PERTURBED_TIMES * perturbed));
     return DW_OK;
 }
 
 /* The best token of each position of the drawn text, whatever came before. */
-static void add_positions(beside *beside, const float *cpu, const float *gpu) {
+static void add_positions(device_check *check, const float *cpu, const float *gpu) {
     int64_t differ = 0, beyond = 0;
-    for (int64_t p = 0; p < beside->positions; p++) {
+    for (int64_t p = 0; p < check->positions; p++) {
         double margin, there;
-        const int64_t best = best_of(cpu + p * beside->vocabulary, beside->vocabulary, &margin);
-        if (best_of(gpu + p * beside->vocabulary, beside->vocabulary, &there) == best) continue;
+        const int64_t best = best_of(cpu + p * check->vocabulary, check->vocabulary, &margin);
+        if (best_of(gpu + p * check->vocabulary, check->vocabulary, &there) == best) continue;
         differ++;
-        beyond += margin > MARGIN_TIMES * moved_by(beside);
+        beyond += margin > MARGIN_TIMES * moved_by(check);
     }
-    json_t *row = json_pack("{s:I, s:I, s:I}", "positions", (json_int_t)beside->positions, "differ", (json_int_t)differ, "beyond", (json_int_t)beyond);
-    json_object_set_new(beside->facts, "best_tokens", row);
-    conclude(beside, row, beyond == 0);
+    json_t *row = json_pack("{s:I, s:I, s:I}", "positions", (json_int_t)check->positions, "differ", (json_int_t)differ, "beyond", (json_int_t)beyond);
+    json_object_set_new(check->facts, "best_tokens", row);
+    conclude(check, row, beyond == 0);
 }
 
-/* Where greedy text parts, the text up to there is run once more, for the margin and for what disturbances do there. */
-static dw_status add_greedy(beside *beside) {
+/* Where greedy text parts, the text up to there is run once more, for the margin and for what perturbations do there. */
+static dw_status add_greedy(device_check *check) {
     int64_t at = 0;
-    const int64_t *here = beside->cpu.greedy + PROMPT, *there = beside->gpu.greedy + PROMPT;
-    while (at < beside->cpu.made && at < beside->gpu.made && here[at] == there[at]) at++;
-    const bool same = at == beside->cpu.made && at == beside->gpu.made;
-    json_t *row = json_pack("{s:I, s:I}", "tokens", (json_int_t)beside->cpu.made, "same", (json_int_t)at);
-    json_object_set_new(beside->facts, "greedy", row);
+    const int64_t *here = check->cpu.greedy + PROMPT, *there = check->gpu.greedy + PROMPT;
+    while (at < check->cpu.made && at < check->gpu.made && here[at] == there[at]) at++;
+    const bool same = at == check->cpu.made && at == check->gpu.made;
+    json_t *row = json_pack("{s:I, s:I}", "tokens", (json_int_t)check->cpu.made, "same", (json_int_t)at);
+    json_object_set_new(check->facts, "greedy", row);
     double margin = INFINITY, moves = 0;
     if (!same) {
         float *logits;
         const int64_t last = PROMPT + at - 1;
-        memcpy(beside->text, beside->cpu.greedy, (size_t)(last + 1) * sizeof *beside->text);
-        TRY(take_text(beside, last + 1, beside->text));
-        TRY(run_side(beside, &beside->cpu));
-        TRY(run_disturbed(beside));
-        TRY(values_of(&beside->arena, &beside->cpu.outputs[0].tensor, &logits));
-        best_of(logits + last * beside->vocabulary, beside->vocabulary, &margin);
-        moves = moved_by(beside);
+        memcpy(check->text, check->cpu.greedy, (size_t)(last + 1) * sizeof *check->text);
+        TRY(set_text(check, last + 1, check->text));
+        TRY(run_side(check, &check->cpu));
+        TRY(run_perturbed(check));
+        TRY(values_of(&check->arena, &check->cpu.outputs[0].tensor, &logits));
+        best_of(logits + last * check->vocabulary, check->vocabulary, &margin);
+        moves = moved_by(check);
         json_object_set_new(row, "margin", real(margin));
         json_object_set_new(row, "moved", real(moves));
     }
-    conclude(beside, row, same || margin <= MARGIN_TIMES * moves);
+    conclude(check, row, same || margin <= MARGIN_TIMES * moves);
     return DW_OK;
 }
 
-static dw_status add_text(beside *beside) {
+static dw_status add_text(device_check *check) {
     float *cpu, *gpu;
-    TRY(values_of(&beside->arena, &beside->cpu.outputs[0].tensor, &cpu));
-    TRY(values_of(&beside->arena, &beside->gpu.outputs[0].tensor, &gpu));
-    add_positions(beside, cpu, gpu);
-    TRY(add_perplexity(beside));
-    return add_greedy(beside);
+    TRY(values_of(&check->arena, &check->cpu.outputs[0].tensor, &cpu));
+    TRY(values_of(&check->arena, &check->gpu.outputs[0].tensor, &gpu));
+    add_positions(check, cpu, gpu);
+    TRY(add_perplexity(check));
+    return add_greedy(check);
 }
 
 /* ---- the whole ---- */
 
 /* A text where the model makes one: a long one, or as much as it takes. */
-static dw_status take_inputs(beside *beside) {
-    const plan *plan = beside->cpu.model->full.plan;
+static dw_status choose_inputs(device_check *check) {
+    const plan *plan = check->cpu.model->full.plan;
     dw_named_tensor *inputs;
-    if (beside->input_count > 0) {
-        beside->no_text = "inputs are given";
+    if (check->input_count > 0) {
+        check->no_text = "inputs are given";
         return DW_OK;
     }
     dw_status status = DW_UNSUPPORTED;
-    beside->no_text = beside->cpu.model->no_step;
-    if (beside->cpu.model->step.plan != NULL) {
-        const bool simulated = device_is_simulated(beside->gpu.model->device);
-        status = run_text(beside, simulated ? SIMULATED_DRAWN : DRAWN, simulated ? SIMULATED_GREEDY : GREEDY);
-        if ((status == DW_LIMIT || status == DW_INVALID) && !simulated) status = run_text(beside, GREEDY, GREEDY);   /* INVALID: a table of positions that the graph says nothing of */
-        beside->no_text = status == DW_OK ? NULL : reason_of(beside);
+    check->no_text = check->cpu.model->no_step;
+    if (check->cpu.model->step.plan != NULL) {
+        const bool simulated = device_is_simulated(check->gpu.model->device);
+        status = run_text(check, simulated ? SIMULATED_DRAWN : DRAWN, simulated ? SIMULATED_GREEDY : GREEDY);
+        if ((status == DW_LIMIT || status == DW_INVALID) && !simulated) status = run_text(check, GREEDY, GREEDY);   /* INVALID: a table of positions that the graph says nothing of */
+        check->no_text = status == DW_OK ? NULL : reason_of(check);
     }
     if (status != DW_UNSUPPORTED && status != DW_LIMIT && status != DW_INVALID) return status;
-    TRY_NEW(inputs, &beside->arena, plan->graph->input_count);
-    TRY(lab_random_inputs(&beside->arena, plan, plan->typical, inputs));
-    beside->inputs = inputs;
-    beside->input_count = (int)plan->graph->input_count;
-    beside->positions = 0;
+    TRY_NEW(inputs, &check->arena, plan->graph->input_count);
+    TRY(lab_random_inputs(&check->arena, plan, plan->typical, inputs));
+    check->inputs = inputs;
+    check->input_count = (int)plan->graph->input_count;
+    check->positions = 0;
     return DW_OK;
 }
 
-static dw_status run_beside(beside *beside) {
-    TRY(take_inputs(beside));
-    json_object_set_new(beside->facts, "no_text", beside->no_text ? json_string(beside->no_text) : json_null());
-    TRY(run_side(beside, &beside->cpu));
-    TRY(run_side(beside, &beside->gpu));
-    beside->has_steps = true;
-    TRY(stepwise_create(beside->context, &beside->gpu.model->full, beside->gpu.model->device, &beside->steps));
-    TRY(run_disturbed(beside));
-    add_kernels(beside);
-    TRY(add_outputs(beside));
-    return beside->no_text == NULL ? add_text(beside) : DW_OK;
+static dw_status run_check(device_check *check) {
+    TRY(choose_inputs(check));
+    json_object_set_new(check->facts, "no_text", check->no_text ? json_string(check->no_text) : json_null());
+    TRY(run_side(check, &check->cpu));
+    TRY(run_side(check, &check->gpu));
+    check->has_steps = true;
+    TRY(stepwise_create(check->context, &check->gpu.model->full, check->gpu.model->device, &check->steps));
+    TRY(run_perturbed(check));
+    add_kernels(check);
+    TRY(add_outputs(check));
+    return check->no_text == NULL ? add_text(check) : DW_OK;
 }
 
 /* ---- words ---- */
@@ -466,42 +466,42 @@ static void print_text(text *out, const json_t *facts) {
     const char *none = json_string_value(json_object_get(facts, "no_text"));
     if (none != NULL) text_printf(out, "no text: %s\n", none);
     if (none != NULL) return;
-    text_printf(out, "perplexity of %lld tokens drawn in %lld texts: %.5f on the CPU, %.5f there, %+.4f %% with a standard error of %.4f; disturbances move that of the first text by up to %.4f %%%s\n",
+    text_printf(out, "perplexity of %lld tokens drawn in %lld texts: %.5f on the CPU, %.5f there, %+.4f %% with a standard error of %.4f; perturbations move that of the first text by up to %.4f %%%s\n",
                 count_of(perplexity, "tokens"), count_of(perplexity, "texts"), number_of(perplexity, "cpu"), number_of(perplexity, "gpu"), 100 * number_of(perplexity, "difference"),
-                100 * number_of(perplexity, "error"), 100 * number_of(perplexity, "disturbed"), verdict_of(perplexity));
+                100 * number_of(perplexity, "error"), 100 * number_of(perplexity, "perturbed"), verdict_of(perplexity));
     if (count_of(greedy, "same") == count_of(greedy, "tokens")) {
         text_printf(out, "greedy text: %lld tokens, all the same\n", count_of(greedy, "tokens"));
     } else {
-        text_printf(out, "greedy text: the same for %lld of %lld tokens; then the two best are %.3e apart, and disturbances move logits by %.3e%s\n", count_of(greedy, "same"),
+        text_printf(out, "greedy text: the same for %lld of %lld tokens; then the two best are %.3e apart, and perturbations move logits by %.3e%s\n", count_of(greedy, "same"),
                     count_of(greedy, "tokens"), number_of(greedy, "margin"), number_of(greedy, "moved"), verdict_of(greedy));
     }
     text_printf(out, "best token of each position: differs in %lld of %lld, in %lld where the two best are more than %.0f times that apart%s\n", count_of(best, "differ"),
                 count_of(best, "positions"), count_of(best, "beyond"), MARGIN_TIMES, verdict_of(best));
 }
 
-static void print_all(const beside *beside, text *out) {
+static void print_all(const device_check *check, text *out) {
     size_t i;
     json_t *row;
-    text_printf(out, "%s in %s: %s beside the CPU\n", beside->gpu.model->file, beside->gpu.model->precision, beside->gpu.model->chip.model);
-    print_kernels(out, beside->facts);
-    json_array_foreach(json_object_get(beside->facts, "outputs"), i, row)
-        text_printf(out, "output %s: relative difference %.3e; the CPU's moves by %.3e where the input is disturbed by 1e-7, by %.3e where all sums are, or are as far off as the device's (largest of %d)%s\n",
-                    json_string_value(json_object_get(row, "output")), number_of(row, "difference"), number_of(row, "input_disturbed"), number_of(row, "sums_disturbed"),
-                    DISTURBANCES, verdict_of(row));
-    print_text(out, beside->facts);
-    text_add(out, beside->holds ? "all of it is within what sums in another order explain\n" : "more differs than sums in another order explain\n");
+    text_printf(out, "%s in %s: %s beside the CPU\n", check->gpu.model->file, check->gpu.model->precision, check->gpu.model->chip.model);
+    print_kernels(out, check->facts);
+    json_array_foreach(json_object_get(check->facts, "outputs"), i, row)
+        text_printf(out, "output %s: relative difference %.3e; the CPU's moves by %.3e where the input is perturbed by 1e-7, by %.3e where all sums are, or are as far off as the device's (largest of %d)%s\n",
+                    json_string_value(json_object_get(row, "output")), number_of(row, "difference"), number_of(row, "input_perturbed"), number_of(row, "sums_perturbed"),
+                    PERTURBATIONS, verdict_of(row));
+    print_text(out, check->facts);
+    text_add(out, check->holds ? "all of it is within what sums in another order explain\n" : "more differs than sums in another order explain\n");
 }
 
-static dw_status emit(const beside *beside, int json, dw_sink sink, void *user) {
+static dw_status emit(const device_check *check, int json, dw_sink sink, void *user) {
     text out;
-    text_init(&out, beside->context);
+    text_init(&out, check->context);
     if (json) {
-        char *words = json_dumps(beside->facts, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
+        char *words = json_dumps(check->facts, JSON_INDENT(2) | JSON_REAL_PRECISION(9));
         text_add(&out, words ? words : "");
         text_add(&out, "\n");
         free(words);
     } else {
-        print_all(beside, &out);
+        print_all(check, &out);
     }
     dw_status status = text_status(&out);
     if (status == DW_OK) sink(user, text_string(&out), out.length);
@@ -511,14 +511,14 @@ static dw_status emit(const beside *beside, int json, dw_sink sink, void *user) 
 
 /* ---- public ---- */
 
-static dw_status open_both(beside *beside, const char *file, const dw_model_options *options) {
+static dw_status open_both(device_check *check, const char *file, const dw_model_options *options) {
     dw_model_options here = *options, there = *options;
     there.flags = here.flags = (options->flags & ~(unsigned)(DW_MODEL_PLAN_ONLY | DW_MODEL_GENERATE_ONLY)) | DW_MODEL_GENERATE;
     here.device = here.kernels = here.tuning = here.tuning_name = NULL;    /* which are for the GPU */
-    TRY(dw_model_open(beside->context, file, &there, &beside->gpu.model));
-    if (beside->gpu.model->device == NULL)
-        return base_fail(beside->context, DW_INVALID, "there is nothing to hold beside the CPU: name a GPU, --device cuda:0, or a simulated one, sim:h200");
-    return dw_model_open(beside->context, file, &here, &beside->cpu.model);
+    TRY(dw_model_open(check->context, file, &there, &check->gpu.model));
+    if (check->gpu.model->device == NULL)
+        return base_fail(check->context, DW_INVALID, "there is nothing to hold beside the CPU: name a GPU, --device cuda:0, or a simulated one, sim:h200");
+    return dw_model_open(check->context, file, &here, &check->cpu.model);
 }
 
 static void close_side(side *side) {
@@ -528,23 +528,23 @@ static void close_side(side *side) {
 
 dw_status dw_check_device(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs, int json,
                           dw_sink sink, void *user) {
-    beside beside = {.context = context, .file = file, .options = options, .input_count = input_count, .inputs = inputs, .holds = true};
-    arena_init(&beside.arena, context);
-    dw_status status = open_both(&beside, file, options);
+    device_check check = {.context = context, .file = file, .options = options, .input_count = input_count, .inputs = inputs, .holds = true};
+    arena_init(&check.arena, context);
+    dw_status status = open_both(&check, file, options);
     if (status == DW_OK) {
-        beside.facts = json_pack("{s:s, s:s, s:s}", "file", file, "precision", beside.gpu.model->precision, "device", beside.gpu.model->chip.model);
-        status = run_beside(&beside);
+        check.facts = json_pack("{s:s, s:s, s:s}", "file", file, "precision", check.gpu.model->precision, "device", check.gpu.model->chip.model);
+        status = run_check(&check);
     }
     if (status == DW_OK) {
-        json_object_set_new(beside.facts, "holds", json_boolean(beside.holds));
-        status = emit(&beside, json, sink, user);
+        json_object_set_new(check.facts, "holds", json_boolean(check.holds));
+        status = emit(&check, json, sink, user);
     }
-    if (status == DW_OK && !beside.holds) status = base_fail(context, DW_MISMATCH, "%s differs from the CPU by more than sums in another order explain", beside.gpu.model->chip.model);
-    json_decref(beside.facts);
-    if (beside.has_steps) stepwise_free(&beside.steps);
-    close_side(&beside.cpu);
-    close_side(&beside.gpu);
-    close_side(&beside.fp32);
-    arena_free(&beside.arena);
+    if (status == DW_OK && !check.holds) status = base_fail(context, DW_MISMATCH, "%s differs from the CPU by more than sums in another order explain", check.gpu.model->chip.model);
+    json_decref(check.facts);
+    if (check.has_steps) stepwise_free(&check.steps);
+    close_side(&check.cpu);
+    close_side(&check.gpu);
+    close_side(&check.fp32);
+    arena_free(&check.arena);
     return status;
 }

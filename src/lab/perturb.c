@@ -1,9 +1,9 @@
-/* See disturb.h. */
-#include "lab/disturb.h"
+/* See perturb.h: each number moves by a random sign and a fixed part of itself, or a share of the numbers by a last place. */
+#include "lab/perturb.h"
 
 #include <math.h>
 
-static const double DISTURBANCE = 1e-7;
+static const double PERTURBATION = 1e-7;
 
 static double place_of(dw_format format) { return ldexp(1, -num_info(format)->mantissa_bits); }
 
@@ -12,7 +12,7 @@ static double sign_of(uint64_t seed, int64_t i) { return num_random(seed, 2 * (u
 /* In [0, 1). */
 static double drawn_at(uint64_t seed, int64_t i) { return (double)(num_random(seed, 2 * (uint64_t)i + 1) >> 11) * 0x1p-53; }
 
-disturb_distance disturb_off(const dw_tensor *x, const dw_tensor *reference) {
+perturb_distance perturb_measure(const dw_tensor *x, const dw_tensor *reference) {
     int64_t index[DW_MAX_RANK] = {0};
     double squares = 0, sizes = 0;
     const int64_t count = op_tensor_count(reference);
@@ -22,12 +22,12 @@ disturb_distance disturb_off(const dw_tensor *x, const dw_tensor *reference) {
         squares += (a - b) * (a - b);
         sizes += b * b;
     }
-    return count > 0 ? (disturb_distance){sqrt(squares / (double)count), sqrt(sizes / (double)count)} : (disturb_distance){0};
+    return count > 0 ? (perturb_distance){sqrt(squares / (double)count), sqrt(sizes / (double)count)} : (perturb_distance){0};
 }
 
 /* ---- numbers ---- */
 
-static void disturb_by(const dw_tensor *tensor, double by, uint64_t seed) {
+static void perturb_by(const dw_tensor *tensor, double by, uint64_t seed) {
     const int64_t count = op_tensor_count(tensor);
     const double place = place_of(tensor->format), share = by / place;
     if (count == 0) return;
@@ -39,7 +39,7 @@ static void disturb_by(const dw_tensor *tensor, double by, uint64_t seed) {
     }
 }
 
-void disturb(const dw_tensor *tensor, uint64_t seed) { disturb_by(tensor, DISTURBANCE, seed); }
+void perturb(const dw_tensor *tensor, uint64_t seed) { perturb_by(tensor, PERTURBATION, seed); }
 
 /* ---- codes of blocks: sign and magnitude, in 8 bits or 4 ---- */
 
@@ -75,7 +75,7 @@ static double move_code(const dw_tensor *tensor, int64_t row, int64_t col, const
 }
 
 /* As many as make up for `by`, one at least if there is any difference: those for which the least is drawn. */
-static void disturb_codes(const dw_tensor *tensor, double by, uint64_t seed) {
+static void perturb_codes(const dw_tensor *tensor, double by, uint64_t seed) {
     const int64_t cols = tensor->rank > 0 ? tensor->dims[tensor->rank - 1] : 1, count = op_tensor_count(tensor);
     double squares = 0, least = 1;
     for (int pass = 0; pass < 2 && by > 0; pass++) {
@@ -95,14 +95,14 @@ static void disturb_codes(const dw_tensor *tensor, double by, uint64_t seed) {
 
 /* ---- sums ---- */
 
-void disturb_sum(const dw_tensor *tensor, const disturb_distance *off, uint64_t seed) {
+void perturb_sum(const dw_tensor *tensor, const perturb_distance *off, uint64_t seed) {
     if (dw_format_is_block(tensor->format)) {
-        disturb_codes(tensor, off->by, seed);
+        perturb_codes(tensor, off->by, seed);
         return;
     }
     const double place = place_of(tensor->format), seen = off->of > 0 ? off->by / off->of : 0;
-    if (seen <= DISTURBANCE) disturb_by(tensor, DISTURBANCE, seed);
-    else if (seen < place) disturb_by(tensor, fmax(DISTURBANCE, seen * seen / place), seed);   /* a share p of elements a place away is sqrt(p) places, root mean square */
+    if (seen <= PERTURBATION) perturb_by(tensor, PERTURBATION, seed);
+    else if (seen < place) perturb_by(tensor, fmax(PERTURBATION, seen * seen / place), seed);   /* a share p of elements a place away is sqrt(p) places, root mean square */
     else for (int64_t i = 0, count = op_tensor_count(tensor); i < count; i++)
         num_store(tensor->format, tensor->data, i, num_load(tensor->format, tensor->data, i) + sign_of(seed, i) * off->by, true);
 }

@@ -53,7 +53,7 @@ static dw_status copy_plain(stepwise *steps, const dw_tensor *from, dw_tensor *t
     return DW_OK;
 }
 
-static bool is_disturbed(const ir_node *node, stepwise_disturbed what) {
+static bool is_perturbed(const ir_node *node, stepwise_perturbed what) {
     const dw_format format = ir_out(node)->type.format;
     const bool contracts = (op_get(node->op)->traits & OP_TRAIT_CONTRACTION) != 0;
     if (what == STEPWISE_NOTHING || (dw_format_is_block(format) ? !contracts : num_info(format)->class != NUM_FLOAT)) return false;
@@ -261,7 +261,7 @@ static dw_status compare(stepwise *steps, const node_call *call, const dw_tensor
         if (row == NULL) return DW_NO_MEMORY;
         const double error = exact ? (double)count_differing(&made[i], expected) : largest_error(&made[i], expected), bound = exact ? 0 : largest;
         row->calls++;
-        if (!exact) steps->off[plan_value_of(call->node->out[i])->index] = disturb_off(&made[i], expected);
+        if (!exact) steps->off[plan_value_of(call->node->out[i])->index] = perturb_measure(&made[i], expected);
         if (row->worst >= 0 && error - bound <= row->worst - row->bound) continue;
         row->worst = error;
         row->bound = bound;
@@ -284,7 +284,7 @@ static dw_status operand_of(stepwise *steps, const ir_value *value, const dw_ten
     return DW_OK;
 }
 
-static dw_status run_node(stepwise *steps, const ir_node *node, const plan_step *step, stepwise_disturbed disturbed, uint64_t seed) {
+static dw_status run_node(stepwise *steps, const ir_node *node, const plan_step *step, stepwise_perturbed perturbed, uint64_t seed) {
     node_call call = {.node = node, .step = step};
     dw_tensor made[KERNEL_MAX_RESULTS];
     for (int i = 0; i < node->n_in; i++)
@@ -300,7 +300,7 @@ static dw_status run_node(stepwise *steps, const ir_node *node, const plan_step 
         TRY(run_device(steps, &call, made));
         TRY(compare(steps, &call, made));
     }
-    if (is_disturbed(node, disturbed)) disturb_sum(call.out[0], &steps->off[plan_value_of(node->out[0])->index], seed + (uint64_t)node->out[0]->id);
+    if (is_perturbed(node, perturbed)) perturb_sum(call.out[0], &steps->off[plan_value_of(node->out[0])->index], seed + (uint64_t)node->out[0]->id);
     return base_poll(steps->context);
 }
 
@@ -323,7 +323,7 @@ static dw_status begin_states(stepwise *steps) {
     return DW_OK;
 }
 
-dw_status stepwise_run(stepwise *steps, int input_count, const dw_named_tensor *inputs, stepwise_disturbed disturbed, uint64_t seed) {
+dw_status stepwise_run(stepwise *steps, int input_count, const dw_named_tensor *inputs, stepwise_perturbed perturbed, uint64_t seed) {
     const plan *plan = steps->program->plan;
     const ir_graph *graph = plan->graph;
     const dw_tensor *ordered[ENGINE_MAX_INPUTS];
@@ -333,10 +333,10 @@ dw_status stepwise_run(stepwise *steps, int input_count, const dw_named_tensor *
     for (size_t i = 0; i < graph->input_count; i++) {
         dw_tensor *value = &steps->values[plan_value_of(graph->inputs[i])->index];
         TRY(copy_plain(steps, ordered[i], value));
-        if (disturbed != STEPWISE_NOTHING && num_info(value->format)->class == NUM_FLOAT) disturb(value, seed + (uint64_t)i * 7919);
+        if (perturbed != STEPWISE_NOTHING && num_info(value->format)->class == NUM_FLOAT) perturb(value, seed + (uint64_t)i * 7919);
     }
     TRY(begin_states(steps));
     for (const ir_node *node = graph->first; node != NULL; node = node->next)
-        if (plan_value_of(ir_out(node))->key == NULL) TRY(run_node(steps, node, step_of(plan, node), disturbed, seed));
+        if (plan_value_of(ir_out(node))->key == NULL) TRY(run_node(steps, node, step_of(plan, node), perturbed, seed));
     return DW_OK;
 }

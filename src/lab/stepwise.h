@@ -3,7 +3,7 @@
 #ifndef LAB_STEPWISE_H
 #define LAB_STEPWISE_H
 
-#include "lab/disturb.h"
+#include "lab/perturb.h"
 #include "lab/lab.h"
 
 /* What one kernel of the device made of the CPU's operands, over all its steps. */
@@ -26,7 +26,7 @@ typedef struct stepwise {
     arena arena, run;             /* run: the values of the last run */
     int64_t *symbols;
     dw_tensor *values;            /* by plan_value index */
-    disturb_distance *off;        /* by plan_value index, of the runs on the device so far; zeros where there was none */
+    perturb_distance *off;        /* by plan_value index, of the runs on the device so far; zeros where there was none */
     stepwise_row *rows;
     size_t row_count, row_room;
 } stepwise;
@@ -34,16 +34,16 @@ typedef struct stepwise {
 /* program outlives it. */
 dw_status stepwise_create(dw_context *context, const engine_program *program, device *device, stepwise *made);
 void stepwise_free(stepwise *steps);
-/* What is disturbed in a run, by 1e-7 of itself: an element that has no place for so little moves by its last place, as rarely as makes up for it. */
-typedef enum stepwise_disturbed {
+/* What is perturbed in a run, by 1e-7 of itself: an element that has no place for so little moves by its last place, as rarely as makes up for it. */
+typedef enum stepwise_perturbed {
     STEPWISE_NOTHING,
     STEPWISE_INPUT,               /* floating-point inputs, and what is looked up in tables of weights */
     STEPWISE_SUMS                 /* and the results of products, norms, softmax, attention and reductions, as another order of their sums would; where a kernel of the device
                                    * was seen to be further off on the CPU's operands (matrix units keep few bits of sums of 8-bit floats), by as much */
-} stepwise_disturbed;
+} stepwise_perturbed;
 
 /* One run on these inputs; on the device, too, where there is one. */
-dw_status stepwise_run(stepwise *steps, int input_count, const dw_named_tensor *inputs, stepwise_disturbed disturbed, uint64_t seed);
+dw_status stepwise_run(stepwise *steps, int input_count, const dw_named_tensor *inputs, stepwise_perturbed perturbed, uint64_t seed);
 const dw_tensor *stepwise_output(const stepwise *steps, size_t index);
 
 #endif

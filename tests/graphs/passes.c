@@ -111,11 +111,11 @@ static bool is_calm(const ir_graph *graph, const evaluation *run) {
 }
 
 /* places 0: as it is. calm: NULL, or is it? */
-static dw_status evaluate(const comparing *w, const ir_graph *graph, arena *arena, uint64_t disturbed, double places, outputs *out, bool *calm) {
+static dw_status evaluate(const comparing *w, const ir_graph *graph, arena *arena, uint64_t perturbed, double places, outputs *out, bool *calm) {
     evaluation *run = NULL;
     dw_status status = evaluation_create(graph, &run);
     if (status == DW_OK) status = bind_all(w, graph, run);
-    if (status == DW_OK) evaluation_disturb(run, disturbed, places);
+    if (status == DW_OK) evaluation_perturb(run, perturbed, places);
     if (status == DW_OK) status = evaluation_run(run);
     if (status == DW_OK) status = copy_outputs(graph, run, arena, out);
     if (status == DW_OK && calm != NULL) *calm = is_calm(graph, run);
@@ -137,18 +137,18 @@ static bool are_equal(const dw_tensor *a, const dw_tensor *b) {
     return true;
 }
 
-/* How far each row of an output goes when its graph is disturbed, and whether it may be anything else than finite. */
+/* How far each row of an output goes when its graph is perturbed, and whether it may be anything else than finite. */
 typedef struct spread { double *by; bool *wild; } spread;
 
 static int64_t row_length(const dw_tensor *t) { return t->rank > 0 && t->dims[t->rank - 1] > 0 ? t->dims[t->rank - 1] : 1; }
 
 static double element(const dw_tensor *t, const int64_t *index) { return is_number(t->format) ? op_tensor_load(t, index) : (double)op_tensor_load_int(t, index); }
 
-static void widen(const dw_tensor *disturbed, const dw_tensor *base, spread *s) {
+static void widen(const dw_tensor *perturbed, const dw_tensor *base, spread *s) {
     int64_t index[DW_MAX_RANK] = {0};
     const int64_t length = row_length(base);
     for (int64_t i = 0, count = op_tensor_count(base); i < count; i++, op_tensor_next(base, index)) {
-        const double x = element(disturbed, index), y = element(base, index);
+        const double x = element(perturbed, index), y = element(base, index);
         if (is_same_number(x, y)) continue;
         if (!isfinite(x) || !isfinite(y)) s->wild[i / length] = true;
         else s->by[i / length] = fmax(s->by[i / length], fabs(x - y));
@@ -181,7 +181,7 @@ static bool stays_within(comparing *w, const outputs *made, const spread *spread
             if (is_same_number(x, y) || spreads[k].wild[i / length]) continue;
             if (isfinite(x) && isfinite(y) && fabs(x - y) <= 4 * by + 1e-12 * fabs(y)) continue;
             if (spare-- > 0) continue;
-            text_printf(words, "output %d, element %lld is %.9g after and %.9g before, where disturbances move its row by %.3g", k, (long long)i, x, y, by);
+            text_printf(words, "output %d, element %lld is %.9g after and %.9g before, where perturbations move its row by %.3g", k, (long long)i, x, y, by);
             return false;
         }
     }

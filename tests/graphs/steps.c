@@ -15,7 +15,7 @@
 #include "ir/internal.h"
 #include "tests/graphs/graphs.h"
 
-enum { MOST_REGIONS = 400, GUARD = 64, ALIGN = 64, MOST_SYMBOLS = 64, DISTURBED_RUNS = 24 };
+enum { MOST_REGIONS = 400, GUARD = 64, ALIGN = 64, MOST_SYMBOLS = 64, PERTURBED_RUNS = 24 };
 
 typedef struct stepping {
     checks *c;
@@ -249,7 +249,7 @@ static dw_status measure_moved(stepping *s, arena *arena, const ir_node *node, i
     TRY_NEW(m->low, arena, count + 1);
     TRY_NEW(m->high, arena, count + 1);
     TRY_NEW(m->nan, arena, count + 1);
-    for (int run = 0; run <= DISTURBED_RUNS; run++) {
+    for (int run = 0; run <= PERTURBED_RUNS; run++) {
         const dw_tensor *ins[KERNEL_MAX_OPERANDS] = {0};
         dw_tensor moved_in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
         for (int i = 0; i < node->n_in; i++) {

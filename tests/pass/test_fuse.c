@@ -9,9 +9,9 @@
 #include "support/evaluate.h"
 
 /* Some of these graphs amplify rounding without bound: the mean of what is centred is nothing but rounding, and a quotient's divisor may be.
- * How much, is seen by disturbing the inputs by DISTURBANCE: an output may change by MARGIN times what that changes, and where that is more
+ * How much, is seen by perturbing the inputs by PERTURBATION: an output may change by MARGIN times what that changes, and where that is more
  * than MAX_NOISE, nothing is to be seen. A wrong fusion is off by some hundredths at least. */
-#define DISTURBANCE 1e-6
+#define PERTURBATION 1e-6
 #define MARGIN 30
 #define MIN_ERROR 1e-4
 #define MAX_NOISE 3e-4
@@ -195,8 +195,8 @@ static dw_status generate(dw_context *context, uint64_t seed, ir_graph **graph) 
 
 /* ---- the property ---- */
 
-/* Normal numbers, each off by a random part of disturbance. */
-static dw_status bind_inputs(evaluation *evaluation, const ir_graph *graph, double disturbance) {
+/* Normal numbers, each off by a random part of perturbation. */
+static dw_status bind_inputs(evaluation *evaluation, const ir_graph *graph, double perturbation) {
     for (size_t i = 0; i < graph->input_count + graph->param_count; i++) {
         const ir_value *value = i < graph->input_count ? graph->inputs[i] : graph->params[i - graph->input_count];
         uint64_t seed = base_hash(value->name, strlen(value->name), 0);
@@ -207,7 +207,7 @@ static dw_status bind_inputs(evaluation *evaluation, const ir_graph *graph, doub
         }
         TRY(evaluation_bind_new(evaluation, value->name, value->type.rank, dims, &tensor));
         for (int64_t j = 0; j < op_tensor_count(&tensor); j++) {
-            double off = 1.0 + disturbance * (2.0 * (double)num_random_uniform(seed + 1, (uint64_t)j) - 1.0);
+            double off = 1.0 + perturbation * (2.0 * (double)num_random_uniform(seed + 1, (uint64_t)j) - 1.0);
             op_tensor_store(&tensor, index, off * (double)num_random_normal(seed, (uint64_t)j));
             op_tensor_next(&tensor, index);
         }
@@ -215,10 +215,10 @@ static dw_status bind_inputs(evaluation *evaluation, const ir_graph *graph, doub
     return DW_OK;
 }
 
-static dw_status evaluate(const ir_graph *graph, double disturbance, evaluation **made) {
+static dw_status evaluate(const ir_graph *graph, double perturbation, evaluation **made) {
     TRY(evaluation_create(graph, made));
     TRY(evaluation_set_symbol(*made, "s", 5));
-    TRY(bind_inputs(*made, graph, disturbance));
+    TRY(bind_inputs(*made, graph, perturbation));
     return evaluation_run(*made);
 }
 
@@ -248,25 +248,25 @@ static bool is_finite(const dw_tensor *tensor) {
 
 /* Compares all outputs; returns how many told something. */
 static int compare(const ir_graph *before, const ir_graph *after, uint64_t seed) {
-    evaluation *expected = NULL, *disturbed = NULL, *made = NULL;
+    evaluation *expected = NULL, *perturbed = NULL, *made = NULL;
     int compared = 0;
     dw_status status = evaluate(before, 0.0, &expected);
-    if (status == DW_OK) status = evaluate(before, DISTURBANCE, &disturbed);
+    if (status == DW_OK) status = evaluate(before, PERTURBATION, &perturbed);
     if (status == DW_OK) status = evaluate(after, 0.0, &made);
     if (status != DW_OK) fail_msg("graph %llu: %s", (unsigned long long)seed, dw_context_error(before->context));
     for (size_t i = 0; i < before->output_count; i++) {
         const dw_tensor *exact = evaluation_value(expected, before->outputs[i].value);
-        double noise = tensor_error(evaluation_value(disturbed, before->outputs[i].value), exact);
+        double noise = tensor_error(evaluation_value(perturbed, before->outputs[i].value), exact);
         if (!(noise <= MAX_NOISE) || !is_finite(exact)) continue;
         double error = tensor_error(evaluation_value(made, after->outputs[i].value), exact);
         compared++;
         if (error <= MARGIN * noise + MIN_ERROR) continue;
         show_graph(before, "before");
         show_graph(after, "after");
-        fail_msg("graph %llu: output %s changes, relative error %g; a disturbance changes it by %g", (unsigned long long)seed, before->outputs[i].name, error, noise);
+        fail_msg("graph %llu: output %s changes, relative error %g; a perturbation changes it by %g", (unsigned long long)seed, before->outputs[i].name, error, noise);
     }
     evaluation_destroy(expected);
-    evaluation_destroy(disturbed);
+    evaluation_destroy(perturbed);
     evaluation_destroy(made);
     return compared;
 }

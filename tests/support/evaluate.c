@@ -18,7 +18,7 @@ struct evaluation {
     int64_t *set, *symbols;     /* of all symbols: as set by the caller, as used by the last run; -1: not known */
     int symbol_count;
     const dw_tensor **values;   /* by id of results, of the last run */
-    uint64_t disturbed;            /* the seed of evaluation_disturb, */
+    uint64_t perturbed;            /* the seed of evaluation_perturb, */
     double places;                 /* and by how much; 0: nothing moves */
 };
 
@@ -217,11 +217,11 @@ static dw_status begin_states(evaluation *evaluation, arena *arena) {
 
 bool evaluation_keeps_elements(op_id op) { return op_has(op, OP_TRAIT_EXACT | OP_TRAIT_VIEW | OP_TRAIT_CREATE); }
 
-static void disturb(const evaluation *evaluation, const ir_node *node, const dw_tensor *tensor) {
+static void perturb(const evaluation *evaluation, const ir_node *node, const dw_tensor *tensor) {
     const num_format *info = num_info(tensor->format);
     if (info->class != NUM_FLOAT || evaluation_keeps_elements(node->op)) return;
     const double by = ldexp(evaluation->places, -info->mantissa_bits);
-    const uint64_t seed = evaluation->disturbed ^ (uint64_t)node->out[0]->id * 0x9e3779b97f4a7c15u;
+    const uint64_t seed = evaluation->perturbed ^ (uint64_t)node->out[0]->id * 0x9e3779b97f4a7c15u;
     int64_t index[DW_MAX_RANK] = {0};
     for (int64_t i = 0, count = op_tensor_count(tensor); i < count; i++, op_tensor_next(tensor, index)) {
         const double x = op_tensor_load(tensor, index), sign = num_random(seed, (uint64_t)i) & 1 ? 1 : -1;
@@ -229,8 +229,8 @@ static void disturb(const evaluation *evaluation, const ir_node *node, const dw_
     }
 }
 
-void evaluation_disturb(evaluation *evaluation, uint64_t seed, double places) {
-    evaluation->disturbed = seed;
+void evaluation_perturb(evaluation *evaluation, uint64_t seed, double places) {
+    evaluation->perturbed = seed;
     evaluation->places = places;
 }
 
@@ -246,7 +246,7 @@ static dw_status run_node(evaluation *evaluation, arena *arena, const ir_node *n
     op_call call = {.context = evaluation->context, .op = def, .attrs = &node->attrs, .symbols = evaluation->symbols,
                     .n_in = node->n_in, .in = in, .n_out = node->n_out, .out = out};
     dw_status status = def->reference(&call);
-    for (int i = 0; status == DW_OK && evaluation->places > 0 && i < node->n_out; i++) disturb(evaluation, node, out[i]);
+    for (int i = 0; status == DW_OK && evaluation->places > 0 && i < node->n_out; i++) perturb(evaluation, node, out[i]);
     if (status == DW_OK) return DW_OK;
     return base_fail_at(evaluation->context, status, "evaluating %s, which makes %%%d", def->name, node->out[0]->id);
 }

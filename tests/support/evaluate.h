@@ -27,7 +27,7 @@ dw_status evaluation_run(evaluation *evaluation);
 bool evaluation_keeps_elements(op_id op);
 /* In the following runs every floating-point result that a node computes moves by that many last places of its format, up or down by seed: what rounding at other points
  * than these would do. Results that are chosen, moved or made of nothing stay. 0 places: no more. */
-void evaluation_disturb(evaluation *evaluation, uint64_t seed, double places);
+void evaluation_perturb(evaluation *evaluation, uint64_t seed, double places);
 /* States begin anew with their weights, bindings or zeros. */
 void evaluation_reset(evaluation *evaluation);
 
