@@ -77,7 +77,7 @@ int cli_read_text(const char *option, const char *path, char **text) {
 int cli_model_options(cli *cli, dw_model_options *options, char **policy) {
     *policy = NULL;
     int code = cli->policy != NULL ? cli_read_text("policy", cli->policy, policy) : -1;
-    if (code < 0 && cli->tuning_text == NULL) code = cli_take_tuning(cli);
+    if (code < 0 && cli->tuning_text == NULL) code = cli_find_tuning(cli);
     if (code >= 0) {
         free(*policy);
         *policy = NULL;

@@ -45,7 +45,7 @@ int cli_model_options(cli *cli, dw_model_options *options, char **policy);
 /* A file of at most 1 MiB as a text (malloc); -1: it is read, else the exit code. option names it in messages. */
 int cli_read_text(const char *option, const char *path, char **text);
 /* cmd_tune.c: what was measured for the device, into cli->tuning_text; -1: go on, also where nothing was. */
-int cli_take_tuning(cli *cli);
+int cli_find_tuning(cli *cli);
 int cli_open(cli *cli, unsigned flags, dw_model **model);
 /* What a file holds as an array (malloc) of borrowed tensors; NULL: no memory. */
 dw_named_tensor *cli_inputs(const dw_tensors *file, int *count);

@@ -74,7 +74,7 @@ static int is_compiled(const char *path) {
     return is;
 }
 
-int cli_take_tuning(cli *cli) {
+int cli_find_tuning(cli *cli) {
     char path[4096];
     if (strcmp(cli->command, "tune") == 0) return -1;
     if (cli->tuning != NULL) return read_tuning(cli, cli->tuning);

@@ -213,7 +213,7 @@ static dw_status open_driver(dw_context *context, const cuda_asked *asked, devic
 }
 
 /* Takes "key=value" off a list, which is cut into words; false: it is another one. */
-static bool take_option(char **at, const char *key, const char **value) {
+static bool accept_option(char **at, const char *key, const char **value) {
     const size_t length = strlen(key);
     if (strncmp(*at, key, length) != 0 || (*at)[length] != '=' || (*at)[length + 1] == '\0' || (*at)[length + 1] == ',') return false;
     *value = *at + length + 1;
@@ -229,8 +229,8 @@ static bool read_name(char *at, cuda_asked *asked) {
     }
     if (*at == ',') at++;
     while (*at != '\0') {
-        if (take_option(&at, "driver", &asked->path)) asked->is_named = true;
-        else if (!take_option(&at, "libraries", &asked->libraries)) return false;
+        if (accept_option(&at, "driver", &asked->path)) asked->is_named = true;
+        else if (!accept_option(&at, "libraries", &asked->libraries)) return false;
     }
     return asked->number <= 4095;
 }

@@ -41,13 +41,13 @@ static void drop_exec(device *device, device_graph *graph) {
     graph->graph = NULL;
 }
 
-static void take_child(device *device, graph_node *node, cuda_graph child) {
+static void set_child(device *device, graph_node *node, cuda_graph child) {
     if (node->child != NULL) cuda_state_of(device)->driver.GraphDestroy(node->child);
     node->child = child;
 }
 
 static void shrink(device *device, device_graph *graph, size_t count) {
-    for (size_t i = count; i < graph->count; i++) take_child(device, graph->nodes[i], NULL);
+    for (size_t i = count; i < graph->count; i++) set_child(device, graph->nodes[i], NULL);
     graph->count = count;
 }
 
@@ -99,12 +99,12 @@ static dw_status patch(device *device, device_graph *graph, const graph_node *no
 static dw_status record_call(device *device, device_graph *graph, graph_node *node) {
     cuda_graph child;
     TRY(cuda_library_capture(device, &node->launch, &child));
-    take_child(device, node, child);
+    set_child(device, node, child);
     if (!graph->differs && cuda_state_of(device)->driver.GraphExecChildGraphNodeSetParams(graph->exec, node->node, child) != CUDA_OK) graph->differs = true;
     return DW_OK;
 }
 
-static dw_status take_place(device *device, device_graph *graph, graph_node **node) {
+static dw_status next_place(device *device, device_graph *graph, graph_node **node) {
     if (graph->place == graph->count) {
         graph_node **grown = arena_grow(&graph->arena, graph->nodes, graph->count, &graph->capacity, sizeof *grown);
         if (grown == NULL) return DW_NO_MEMORY;
@@ -135,13 +135,13 @@ static dw_status record(kernel_launcher *launcher, const kernel_launch *given) {
     kernel_launch launch = *given;
     TRY(kernel_launch_check(to->device->context, &launch, &to->device->caps));
     TRY(cuda_fill_slots(to->device, to->run, to->graph->step, &launch));
-    TRY(take_place(to->device, to->graph, &node));
+    TRY(next_place(to->device, to->graph, &node));
     const bool can_stay = !to->graph->differs && can_become(&node->launch, &launch);
     if (can_stay && is_same(&node->launch, &launch)) return DW_OK;
     to->graph->differs = !can_stay;
     node->launch = launch;
     if (launch.library != NULL) return record_call(to->device, to->graph, node);
-    take_child(to->device, node, NULL);
+    set_child(to->device, node, NULL);
     return can_stay ? patch(to->device, to->graph, node) : cuda_find_entry(to->device, &launch, &node->function);
 }
 

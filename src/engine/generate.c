@@ -68,7 +68,7 @@ static dw_status begin_texts(work *work) {
             text->length = prompt->count;
             text->past = text->count = 0;
             memcpy(text->sequence, prompt->ids, (size_t)prompt->count * sizeof *prompt->ids);
-            TRY(generation_take_inputs(work->session, text, own ? prompt->input_count : work->options->input_count, own ? prompt->inputs : work->options->inputs));
+            TRY(generation_set_inputs(work->session, text, own ? prompt->input_count : work->options->input_count, own ? prompt->inputs : work->options->inputs));
         }
     }
     return DW_OK;

@@ -86,7 +86,7 @@ void generation_set_sizes(const dw_session *session, engine_runner *runner, cons
 /* generation_run.c: runs the new tokens of every text: text->count of them from text->past on. */
 dw_status generation_run(dw_session *session);
 /* What a text is given besides its prompt. */
-dw_status generation_take_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs);
+dw_status generation_set_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs);
 
 /* sample.c: the next token from a row of the logits; draw numbers the draws of one text. */
 int64_t generation_pick(const generation *g, int64_t row, const dw_generate_options *options, uint64_t seed, uint64_t draw);

@@ -64,7 +64,7 @@ static bool runs_along(const ir_graph *graph, const generation *g, const ir_valu
     return false;
 }
 
-static dw_status take_ids(dw_session *session, const ir_value *ids, generation *g) {
+static dw_status read_ids(dw_session *session, const ir_value *ids, generation *g) {
     int64_t rows;
     if (!dim_is_symbol(ids->type.dims[0], &g->batch)) g->batch = -1;
     if (dim_is_constant(ids->type.dims[0], &rows) && rows != 1)
@@ -103,7 +103,7 @@ static dw_status find_inputs(dw_session *session, const ir_graph *graph, generat
         return base_fail(session->context, DW_UNSUPPORTED, "generation needs an input of token ids [batch, tokens]; this model has none");
     if (g->mode == GENERATION_STATE && !told)
         return base_fail(session->context, DW_UNSUPPORTED, "generation with a model that keeps its own cache needs an input of integer positions by token");
-    return take_ids(session, ids, g);
+    return read_ids(session, ids, g);
 }
 
 static dw_status find_outputs(dw_session *session, const ir_graph *graph, generation *g) {

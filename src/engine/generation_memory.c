@@ -149,44 +149,44 @@ static dw_status fit_runs(dw_session *session, engine_runner *runner, const dw_s
 
 /* ---- memory ---- */
 
-/* A block that is measured with memory NULL and laid out with it. */
-typedef struct block { uint8_t *memory; size_t at; } block;
+/* Memory that is measured with memory NULL and carved up with it. */
+typedef struct region { uint8_t *memory; size_t at; } region;
 
-static void *take(block *block, size_t bytes) {
-    void *place = block->memory != NULL ? block->memory + block->at : NULL;
-    block->at += base_align_up(bytes, ENGINE_ALIGN);
+static void *carve(region *region, size_t bytes) {
+    void *place = region->memory != NULL ? region->memory + region->at : NULL;
+    region->at += base_align_up(bytes, ENGINE_ALIGN);
     return place;
 }
 
-static dw_status take_tensor(dw_session *session, const engine_runner *runner, const op_type *type, block *block, void **place) {
+static dw_status carve_tensor(dw_session *session, const engine_runner *runner, const op_type *type, region *region, void **place) {
     dw_tensor tensor;
     num_parts parts;
     TRY(op_tensor_bind(session->context, type, runner->symbols, NULL, &tensor));
     if (!num_layout(tensor.format, tensor.scale_layout, tensor.rank, tensor.dims, &parts))
         return base_fail(session->context, DW_LIMIT, "a tensor of generation overflows");
-    *place = take(block, parts.total_bytes + 8);
+    *place = carve(region, parts.total_bytes + 8);
     return DW_OK;
 }
 
-static dw_status lay_out(dw_session *session, engine_runner *runner, generation *g, block *block) {
+static dw_status lay_out(dw_session *session, engine_runner *runner, generation *g, region *region) {
     const ir_graph *graph = runner->program->plan->graph, *prelude = session->prelude.program != NULL ? session->prelude.program->plan->graph : NULL;
     const size_t given = prelude != NULL ? prelude->output_count : 0;
     if (given > GENERATION_TENSORS) return base_fail(session->context, DW_LIMIT, "generation with more than %d given tensors", GENERATION_TENSORS);
-    take(block, sizeof *g);
+    carve(region, sizeof *g);
     generation_set_sizes(session, runner, g, g->run_most, g->texts, session->max_tokens);
     for (size_t i = 0; i < graph->input_count; i++) {
         if (g->feeds[i] == FEED_CALLER) continue;
-        TRY(take_tensor(session, runner, &graph->inputs[i]->type, block, &g->buffers[i]));
+        TRY(carve_tensor(session, runner, &graph->inputs[i]->type, region, &g->buffers[i]));
     }
-    for (size_t i = 0; i < graph->output_count; i++) TRY(take_tensor(session, runner, &graph->outputs[i].value->type, block, &g->results[i]));
-    for (size_t i = 0; i < given && g->by_text; i++) TRY(take_tensor(session, &session->prelude, &prelude->outputs[i].value->type, block, &g->prelude[i]));
-    g->candidates = take(block, (size_t)g->vocabulary * sizeof *g->candidates);
-    g->spare = take(block, (size_t)g->vocabulary * sizeof *g->spare);
-    g->weights = take(block, (size_t)g->vocabulary * sizeof *g->weights);
-    g->maxima = take(block, (size_t)(g->vocabulary / GENERATION_BLOCK + 1) * sizeof *g->maxima);
-    generation_text *text = take(block, (size_t)g->texts * sizeof *text);
+    for (size_t i = 0; i < graph->output_count; i++) TRY(carve_tensor(session, runner, &graph->outputs[i].value->type, region, &g->results[i]));
+    for (size_t i = 0; i < given && g->by_text; i++) TRY(carve_tensor(session, &session->prelude, &prelude->outputs[i].value->type, region, &g->prelude[i]));
+    g->candidates = carve(region, (size_t)g->vocabulary * sizeof *g->candidates);
+    g->spare = carve(region, (size_t)g->vocabulary * sizeof *g->spare);
+    g->weights = carve(region, (size_t)g->vocabulary * sizeof *g->weights);
+    g->maxima = carve(region, (size_t)(g->vocabulary / GENERATION_BLOCK + 1) * sizeof *g->maxima);
+    generation_text *text = carve(region, (size_t)g->texts * sizeof *text);
     for (int64_t i = 0; i < g->texts; i++) {
-        void *sequence = take(block, (size_t)session->max_tokens * sizeof(int64_t)), *limits = take(block, (given + 1) * sizeof(int64_t));
+        void *sequence = carve(region, (size_t)session->max_tokens * sizeof(int64_t)), *limits = carve(region, (given + 1) * sizeof(int64_t));
         if (text != NULL) text[i] = (generation_text){.sequence = sequence, .limits = limits};
     }
     g->text = text;
@@ -273,15 +273,15 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
         engine_prelude_sizes(session, runner, measured.sizes);
     }
     TRY(fit_runs(session, runner, options, &measured));
-    block block = {0};
-    TRY(lay_out(session, runner, &measured, &block));
-    TRY(base_alloc(session->context, block.at, ENGINE_ALIGN, &session->generation));
-    session->generation_bytes = block.at;
-    memset(session->generation, 0, block.at);
+    region region = {0};
+    TRY(lay_out(session, runner, &measured, &region));
+    TRY(base_alloc(session->context, region.at, ENGINE_ALIGN, &session->generation));
+    session->generation_bytes = region.at;
+    memset(session->generation, 0, region.at);
     generation *g = session->generation;
-    block.memory = session->generation;
-    block.at = 0;
-    TRY(lay_out(session, runner, &measured, &block));
+    region.memory = session->generation;
+    region.at = 0;
+    TRY(lay_out(session, runner, &measured, &region));
     *g = measured;
     generation_fill_constants(graph, g, g->buffers, g->mode == GENERATION_STATE ? g->run_most : session->max_tokens);
     TRY(connect_given(session, graph, g));

@@ -58,7 +58,7 @@ static int64_t total_of(const dw_session *session, const generation *g) {
 }
 
 /* The whole graph gives a row of logits for each token: the last of them is looked at, and alone comes from a device. */
-static dw_status take_last_row(dw_session *session, engine_runner *runner, const plan_binding *binding) {
+static dw_status pick_last_row(dw_session *session, engine_runner *runner, const plan_binding *binding) {
     generation *g = session->generation;
     const dw_tensor *logits = &binding->tensors[plan_value_of(binding->plan->graph->outputs[g->output].value)->index];
     const size_t bytes = num_row_bytes(g->logits_format, g->vocabulary);
@@ -91,7 +91,7 @@ dw_status generation_run(dw_session *session) {
     generation_set_sizes(session, runner, g, g->new_tokens, picks, total_of(session, g));
     TRY(engine_bind(session, runner, &binding));
     TRY(engine_execute(session, runner, binding));
-    return g->mode == GENERATION_STEP || g->text[0].picked < 0 ? DW_OK : take_last_row(session, runner, binding);
+    return g->mode == GENERATION_STEP || g->text[0].picked < 0 ? DW_OK : pick_last_row(session, runner, binding);
 }
 
 /* ---- what a text is given ---- */
@@ -135,7 +135,7 @@ static dw_status place_given(dw_session *session, generation_text *text, const p
 }
 
 /* Inputs that the whole graph reads as they are. */
-static dw_status take_whole(dw_session *session, int count, const dw_named_tensor *inputs) {
+static dw_status set_whole_inputs(dw_session *session, int count, const dw_named_tensor *inputs) {
     generation *g = session->generation;
     engine_runner *runner = &session->full;
     const plan *plan = runner->program->plan;
@@ -164,7 +164,7 @@ static dw_status take_whole(dw_session *session, int count, const dw_named_tenso
     return DW_OK;
 }
 
-dw_status generation_take_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs) {
+dw_status generation_set_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs) {
     generation *g = session->generation;
     plan_binding *made;
     bool reads = session->prelude.program != NULL;
@@ -173,7 +173,7 @@ dw_status generation_take_inputs(dw_session *session, generation_text *text, int
     if (!reads && count > 0)
         return base_fail(session->context, DW_INVALID, "generation with this model takes no input besides the prompt; %s is given", inputs[0].name);
     if (!reads) return DW_OK;
-    if (session->prelude.program == NULL) return take_whole(session, count, inputs);
+    if (session->prelude.program == NULL) return set_whole_inputs(session, count, inputs);
     TRY(engine_prelude_run(session, count, inputs, &made));
     if (!g->by_text) engine_prelude_sizes(session, &session->step, g->sizes);
     return place_given(session, text, made);

@@ -76,7 +76,7 @@ static void sift(candidate *heap, int64_t size, int64_t root) {
 }
 
 /* The best count of size candidates go to the end of the array, best last. */
-static void take_best(candidate *heap, int64_t size, int64_t count) {
+static void move_best(candidate *heap, int64_t size, int64_t count) {
     for (int64_t i = size / 2 - 1; i >= 0; i--) sift(heap, size, i);
     for (int64_t i = 0; i < count; i++) {
         const candidate taken = heap[0];
@@ -129,7 +129,7 @@ static float least_logit(const generation *g, int64_t k, float best, double temp
     const float near = nextafterf((float)((double)best - 37 * temperature), -INFINITY);
     if (k >= blocks) return near;
     for (int64_t i = 0; i < blocks; i++) g->candidates[i] = (candidate){g->maxima[i], (int32_t)i};
-    take_best(g->candidates, blocks, k);
+    move_best(g->candidates, blocks, k);
     const float reached = g->candidates[blocks - k].logit;
     return reached > near ? reached : near;
 }
@@ -173,7 +173,7 @@ static int64_t pick_sampled(const generation *g, int64_t row, const dw_generate_
     const int64_t count = gather(g, row, least_logit(g, most, best, options->temperature)), k = most < count ? most : count;
     const candidate *ordered = g->candidates;
     if (k > count / HEAP_SHARE) ordered = sort_all(g, count);
-    else take_best(g->candidates, count, k);
+    else move_best(g->candidates, count, k);
     return draw_among(ordered + count - 1, k, options, g->weights, num_random_uniform(seed, draw));
 }
 

@@ -194,7 +194,7 @@ dw_status dw_session_shapes(dw_session *session, int input_count, const dw_named
     return DW_OK;
 }
 
-static dw_status take_outputs(dw_session *session, plan_binding *binding, int count, const dw_named_tensor *given) {
+static dw_status set_outputs(dw_session *session, plan_binding *binding, int count, const dw_named_tensor *given) {
     const ir_graph *graph = binding->plan->graph;
     for (size_t i = 0; i < graph->output_count; i++) {
         const dw_named_tensor *output = NULL;
@@ -218,7 +218,7 @@ dw_status dw_session_run(dw_session *session, int input_count, const dw_named_te
     if (session->flags & DW_SESSION_DEVICE_MEMORY)
         return base_fail(session->context, DW_INVALID, "the session was made for tensors in the device's memory: run it by dw_session_enqueue");
     TRY(prepare(session, input_count, inputs, &binding));
-    TRY(take_outputs(session, binding, output_count, outputs));
+    TRY(set_outputs(session, binding, output_count, outputs));
     return engine_execute(session, &session->full, binding);
 }
 
@@ -228,7 +228,7 @@ dw_status dw_session_enqueue(dw_session *session, void *stream, int input_count,
     if (session->device == NULL || session->device->calls->follow == NULL)
         return base_fail(session->context, DW_INVALID, "the model was made for the CPU, which has no streams: run it by dw_session_run");
     TRY(prepare(session, input_count, inputs, &binding));
-    TRY(take_outputs(session, binding, output_count, outputs));
+    TRY(set_outputs(session, binding, output_count, outputs));
     TRY(engine_check_workspace(session, binding));
     return engine_execute_stream(session, &session->full, binding, stream);
 }

@@ -96,7 +96,7 @@ static dw_status load_again(update *update, engine_constants *fresh, engine_prog
 }
 
 /* The memory of what stays changes hands; the rest goes with the old set. */
-static void take_over(update *update, engine_constants *fresh) {
+static void adopt_constants(update *update, engine_constants *fresh) {
     const map *old = &update->model->constants.by_key;
     for (size_t i = 0; i < old->count; i++) {
         engine_constant *from = old->entries[i].value;
@@ -128,7 +128,7 @@ static dw_status recompute(update *update) {
     }
     for (int i = 0; i < 3; i++) *all[i] = made[i];
     model->updates++;
-    take_over(update, &fresh);
+    adopt_constants(update, &fresh);
     return DW_OK;
 }
 

@@ -302,7 +302,7 @@ static void print_errors(text *out, const json_t *facts) {
 
 /* ---- public ---- */
 
-static dw_status take_inputs(check *check, int count, const dw_named_tensor *inputs) {
+static dw_status choose_inputs(check *check, int count, const dw_named_tensor *inputs) {
     const plan *plan = check->exact.plan;
     check->input_count = (int)plan->graph->input_count;
     if (count > 0) {
@@ -318,7 +318,7 @@ static dw_status run_check(check *check, const dw_model_options *options, int co
     TRY(make_probe(check, "fp32", NULL, PASS_PROBE_LAYERS, options, &check->exact));
     TRY(make_probe(check, options->precision, options->policy, PASS_PROBE_LAYERS, options, &check->low));
     TRY(make_probe(check, options->precision, options->policy, PASS_PROBE_ISOLATED, options, &check->isolated));
-    TRY(take_inputs(check, count, inputs));
+    TRY(choose_inputs(check, count, inputs));
     TRY(run_plan(check, &check->exact));
     TRY(run_plan(check, &check->low));
     TRY(run_plan(check, &check->isolated));

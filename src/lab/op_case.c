@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-static dw_status take(op_case *o, size_t bytes, void **memory) {
+static dw_status alloc_memory(op_case *o, size_t bytes, void **memory) {
     o->memory = arena_grow(&o->arena, o->memory, o->memory_count, &o->memory_capacity, sizeof *o->memory);
     if (o->memory == NULL) return DW_NO_MEMORY;
     TRY(o->device->calls->alloc(o->device, bytes + 2 * ENGINE_ALIGN, memory));
@@ -55,7 +55,7 @@ static dw_status place_there(op_case *o, const op_type *type, dw_tensor *tensor,
     void *memory;
     TRY(op_tensor_bind(o->context, type, NULL, NULL, tensor));
     if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts)) return base_fail(o->context, DW_LIMIT, "the bytes of an operand overflow");
-    TRY(take(o, parts.total_bytes, &memory));
+    TRY(alloc_memory(o, parts.total_bytes, &memory));
     *bytes = parts.total_bytes;
     op_tensor_init(tensor, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, memory);
     return DW_OK;
@@ -134,7 +134,7 @@ static dw_status pack(op_case *o, const kernel_row *row, kernel_run *run) {
     if (memory == NULL) return DW_NO_MEMORY;
     memory = (uint8_t *)base_align_up((uintptr_t)memory, ENGINE_ALIGN);
     TRY(packing.run(&packing, o->context, o->pool, operand, memory));
-    TRY(take(o, packing.bytes, &there));
+    TRY(alloc_memory(o, packing.bytes, &there));
     TRY(o->device->calls->write(o->device, there, memory, packing.bytes));
     run->packed = there;
     run->is_packed = true;
@@ -150,7 +150,7 @@ dw_status op_case_prepare(op_case *o, const kernel_row *row, kernel_run *run) {
                         .named = o->problem.named && row == o->choice.row,
                         .user = row->user};
     if (row->packs >= 0 && (o->c.constant >> row->packs & 1) != 0) TRY(pack(o, row, run));
-    return take(o, row->workspace ? row->workspace(run) : 0, &run->workspace);
+    return alloc_memory(o, row->workspace ? row->workspace(run) : 0, &run->workspace);
 }
 
 dw_status op_case_run(op_case *o, const kernel_row *row, kernel_run *run) {

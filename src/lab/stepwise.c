@@ -30,7 +30,7 @@ const dw_tensor *stepwise_output(const stepwise *steps, size_t index) {
 
 /* ---- tensors ---- */
 
-static dw_status take_memory(stepwise *steps, dw_tensor *tensor) {
+static dw_status new_memory(stepwise *steps, dw_tensor *tensor) {
     num_parts parts;
     if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts)) return base_fail(steps->context, DW_LIMIT, "the bytes of a value overflow");
     void *memory = arena_new(&steps->run, parts.total_bytes + 1, ENGINE_ALIGN);
@@ -45,7 +45,7 @@ static bool is_real(dw_format format) { return dw_format_is_block(format) || num
 static dw_status copy_plain(stepwise *steps, const dw_tensor *from, dw_tensor *to) {
     int64_t index[DW_MAX_RANK] = {0};
     *to = *from;
-    TRY(take_memory(steps, to));
+    TRY(new_memory(steps, to));
     for (int64_t i = 0, count = op_tensor_count(from); i < count; i++, op_tensor_next(from, index)) {
         if (is_real(from->format)) op_tensor_store(to, index, op_tensor_load(from, index));
         else op_tensor_store_int(to, index, op_tensor_load_int(from, index));
@@ -156,7 +156,7 @@ static dw_status run_there(stepwise *steps, const node_call *call, on_device *th
     TRY(calls->run(steps->device, row, &run));
     for (int i = 0; i < call->node->n_out; i++) {
         made[i] = *call->out[i];
-        TRY(take_memory(steps, &made[i]));
+        TRY(new_memory(steps, &made[i]));
         TRY(calls->read(steps->device, made[i].data, there->out[i].data, bytes_of(&made[i])));
     }
     return calls->synchronize(steps->device);
@@ -292,7 +292,7 @@ static dw_status run_node(stepwise *steps, const ir_node *node, const plan_step 
     for (int i = 0; i < node->n_out; i++) {
         dw_tensor *out = &steps->values[plan_value_of(node->out[i])->index];
         TRY(op_tensor_bind(steps->context, &node->out[i]->type, steps->symbols, NULL, out));
-        TRY(take_memory(steps, out));
+        TRY(new_memory(steps, out));
         call.out[i] = out;
     }
     TRY(run_cpu(steps, &call));
@@ -316,7 +316,7 @@ static dw_status begin_states(stepwise *steps) {
         const ir_weight *initial = graph->states[i]->weight;
         dw_tensor *state = &steps->values[plan_value_of(graph->states[i])->index];
         TRY(op_tensor_bind(steps->context, &graph->states[i]->type, steps->symbols, NULL, state));
-        TRY(take_memory(steps, state));
+        TRY(new_memory(steps, state));
         if (initial != NULL) memcpy(state->data, initial->tensor.data, bytes_of(state));
         else memset(state->data, 0, bytes_of(state));
     }

@@ -10,7 +10,7 @@ enum { NODES = 32, TURNS = 3, RANDOM = 4096, ROWS = 128 };
 static const double graph_s = 2e-3, start_s = 30e-6;   /* what a graph is to take; what starting one call and waiting for it adds to it at most */
 static const size_t COLD_BYTES = (size_t)160 << 20;    /* more than a GPU's cache holds */
 
-static dw_status take(trial *t, const op_type *type, dw_tensor *tensor, size_t *bytes) {
+static dw_status alloc_tensor(trial *t, const op_type *type, dw_tensor *tensor, size_t *bytes) {
     num_parts parts;
     void *memory;
     TRY(op_tensor_bind(t->context, type, NULL, NULL, tensor));
@@ -104,13 +104,13 @@ static dw_status fill_range(trial *t, int operand) {
 
 static dw_status make_weights(trial *t, trial_weights *w) {
     const device_calls *calls = t->device->calls;
-    TRY(take(t, t->c.in[t->weight], &w->copies[0], &w->bytes));
+    TRY(alloc_tensor(t, t->c.in[t->weight], &w->copies[0], &w->bytes));
     w->count = 1;
     TRY(fill_rows(t, &w->copies[0], 2));
     if (w->bytes < COLD_BYTES / 4 / TRIAL_COPIES) return DW_OK;     /* all copies together would stay in the cache, as it does in a run */
     while (w->count < TRIAL_COPIES && (size_t)w->count * w->bytes < COLD_BYTES) {
         dw_tensor *copy = &w->copies[w->count];
-        TRY(take(t, t->c.in[t->weight], copy, &w->bytes));
+        TRY(alloc_tensor(t, t->c.in[t->weight], copy, &w->bytes));
         w->count++;
         TRY(calls->copy(t->device, copy->data, w->copies[0].data, w->bytes));
     }
@@ -139,12 +139,12 @@ static dw_status make_operands(trial *t) {
     if (t->weight >= 0 && t->weights->count == 0) TRY(make_weights(t, t->weights));
     for (int i = 0; i < t->c.n_in; i++) {
         if (i == t->weight || t->c.in[i] == NULL) continue;
-        TRY(take(t, t->c.in[i], &t->in[i], &t->bytes[i]));
+        TRY(alloc_tensor(t, t->c.in[i], &t->in[i], &t->bytes[i]));
         TRY(t->c.ranges[i].given ? fill_range(t, i) : fill_rows(t, &t->in[i], (uint64_t)i + 1));
         t->ins[i] = &t->in[i];
     }
     for (int i = 0; i < t->c.n_out; i++) {
-        TRY(take(t, t->c.out[i], &t->out[i], &t->bytes[KERNEL_CASE_OPERANDS + i]));
+        TRY(alloc_tensor(t, t->c.out[i], &t->out[i], &t->bytes[KERNEL_CASE_OPERANDS + i]));
         t->outs[i] = &t->out[i];
     }
     return DW_OK;

@@ -299,7 +299,7 @@ static void tell_scores(tuning *t) {
     text_add(&t->out, "\n");
 }
 
-static dw_status take_before(tuning *t, const char *name, const char *before) {
+static dw_status read_before(tuning *t, const char *name, const char *before) {
     plan_tuning key = {0};
     TRY(engine_tuning_key(t->model, &t->arena, &key));
     map_init(&t->choices.lines, &t->arena);
@@ -337,7 +337,7 @@ dw_status dw_tune(dw_context *context, const char *file, const dw_model_options 
     arena_init(&t.arena, context);
     text_init(&t.out, context);
     text_init(&t.skipped, context);
-    dw_status status = take_before(&t, options->tuning_name, before);
+    dw_status status = read_before(&t, options->tuning_name, before);
     if (status == DW_OK && t.model->captured == NULL)
         status = base_fail(context, DW_INVALID, "%s is compiled, with kernels that are settled: tune the .pt2 it was made from, and compile that again", file);
     if (status == DW_OK) status = tune_model(&t, sink, user);

@@ -228,7 +228,7 @@ static void place_results(plan *plan)
     }
 }
 
-static void take_over(plan *plan)
+static void reuse_operands(plan *plan)
 {
     for (int i = plan->load_count; i < plan->step_count; i++) {
         plan_step *step = &plan->steps[i];
@@ -309,7 +309,7 @@ dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void 
     TRY(plan_drop_views(plan));
     find_reads(plan);
     place_results(plan);
-    take_over(plan);
+    reuse_operands(plan);
     find_roots(plan);
     settle_places(plan);
     mark_lives(plan);

@@ -53,7 +53,7 @@ static void limit(int64_t *limit, int64_t value) {
 }
 
 /* Takes over what mask_read found. */
-static dw_status take_mask(reading *reading, const mask *mask) {
+static dw_status add_mask(reading *reading, const mask *mask) {
     value_analysis *analysis = reading->analysis;
     reading->causal |= mask->causal;
     limit(&reading->window, mask->window);
@@ -103,7 +103,7 @@ static dw_status read_mask(reading *reading, ir_value *value) {
     const bool kept = known && !has_limits(&mask) && mask.part_count > 0 && (are_large(&mask) || !varies_with_both(value));
     if (!known || mask.never || kept) return keep(reading, reading->masks, &reading->mask_count, without_broadcast(value));
     reading->reads = true;
-    return take_mask(reading, &mask);
+    return add_mask(reading, &mask);
 }
 
 /* The truth under which a value is not hidden, and the value there: where(c, x, -inf), where(c, -inf, x). */
@@ -167,7 +167,7 @@ static dw_status read_unknown_bias(reading *reading, ir_value *value) {
             bool known = false;
             if (shown != NULL) TRY(mask_read(reading->analysis, shown, 4, reading->dims, &mask, &known));
             if (known && !mask.never) {
-                TRY(take_mask(reading, &mask));
+                TRY(add_mask(reading, &mask));
             } else {
                 ir_cursor_before(graph, reading->node);
                 TRY(ir_emit_1(graph, OP_not, condition, &condition));
@@ -210,7 +210,7 @@ static dw_status read_bias(reading *reading, ir_value *value) {
         TRY(keep(reading, reading->biases, &reading->bias_count, bias));
     }
     reading->reads = true;
-    return take_mask(reading, &mask);
+    return add_mask(reading, &mask);
 }
 
 static dw_status join(ir_graph *graph, op_id op, ir_value *const *parts, int count, ir_value **joined) {

@@ -71,7 +71,7 @@ bool fuse_has_plain_post(ir_graph *graph, const ir_node *linear);
 dw_status fuse_add_post(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, ir_value **result);
 
 /* root becomes the product with that step, if there is room. */
-dw_status fuse_take_in(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, bool *changed);
+dw_status fuse_post_step(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, bool *changed);
 /* The step that halves and begins with that activation; OP_POST_COUNT when there is none. */
 op_post fuse_gated_step(op_post activation);
 

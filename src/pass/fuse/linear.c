@@ -65,7 +65,7 @@ dw_status fuse_add_post(ir_graph *graph, const ir_node *linear, ir_node *root, o
     return emit_again(graph, linear, root, n_in, in, op_set_text(OP_ATTR_post, post), result);
 }
 
-dw_status fuse_take_in(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, bool *changed) {
+dw_status fuse_post_step(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, bool *changed) {
     ir_value *made;
     TRY(fuse_add_post(graph, linear, root, step, operand, &made));
     return made != NULL ? fuse_replace(graph, ir_out(root), made, changed) : DW_OK;
@@ -118,7 +118,7 @@ dw_status fuse_linear_bias(ir_graph *graph, ir_node *node, bool *changed) {
         if (linear == NULL || !op_type_equal(&ir_out(linear)->type, &ir_out(node)->type)) continue;
         fuse_cursor(graph, node, linear);
         TRY(fuse_column(graph, ir_in(node, 1 - i), ir_out(linear)->type.dims[ir_out(linear)->type.rank - 1], &bias));
-        if (bias != NULL) return fuse_take_in(graph, linear, node, OP_POST_bias, bias, changed);
+        if (bias != NULL) return fuse_post_step(graph, linear, node, OP_POST_bias, bias, changed);
     }
     return DW_OK;
 }
@@ -180,7 +180,7 @@ op_post fuse_gated_step(op_post activation) {
 dw_status fuse_linear_activation(ir_graph *graph, ir_node *node, bool *changed) {
     const op_post step = op_post_of(node->op, false);
     const ir_node *linear = step != OP_POST_COUNT ? fuse_linear(graph, ir_in(node, 0)) : NULL;
-    return linear != NULL ? fuse_take_in(graph, linear, node, step, NULL, changed) : DW_OK;
+    return linear != NULL ? fuse_post_step(graph, linear, node, step, NULL, changed) : DW_OK;
 }
 
 /* The half of a product's columns that value is, of which only value's user makes use. */
@@ -201,7 +201,7 @@ dw_status fuse_linear_gated(ir_graph *graph, ir_node *node, bool *changed) {
         if (activation == NULL) continue;
         const ir_node *linear = half_of(graph, ir_in(activation, 0), false);
         if (linear == NULL || half_of(graph, ir_in(node, 1 - i), true) != linear || !fuse_has_plain_post(graph, linear)) continue;
-        return fuse_take_in(graph, linear, node, gated, NULL, changed);
+        return fuse_post_step(graph, linear, node, gated, NULL, changed);
     }
     return DW_OK;
 }
@@ -210,7 +210,7 @@ dw_status fuse_linear_add(ir_graph *graph, ir_node *node, bool *changed) {
     for (int i = 0; node->op == OP_add && i < 2; i++) {
         const ir_node *linear = fuse_linear(graph, ir_in(node, i));
         bool fits = linear != NULL && op_type_equal(&ir_out(linear)->type, &ir_out(node)->type) && op_type_equal(&ir_in(node, 1 - i)->type, &ir_out(node)->type);
-        if (fits) return fuse_take_in(graph, linear, node, OP_POST_add, ir_in(node, 1 - i), changed);
+        if (fits) return fuse_post_step(graph, linear, node, OP_POST_add, ir_in(node, 1 - i), changed);
     }
     return DW_OK;
 }

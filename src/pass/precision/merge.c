@@ -157,7 +157,7 @@ static dw_status merge_factor(ir_graph *graph, ir_node *node, bool *changed) {
     for (int i = 1; node->op == OP_mul && i >= 0; i--) {
         const ir_node *linear = fuse_linear(graph, ir_in(node, i));
         bool fits = linear != NULL && op_type_equal(&ir_out(linear)->type, &ir_out(node)->type) && op_type_equal(&ir_in(node, 1 - i)->type, &ir_out(node)->type);
-        if (fits) return fuse_take_in(graph, linear, node, OP_POST_mul, ir_in(node, 1 - i), changed);
+        if (fits) return fuse_post_step(graph, linear, node, OP_POST_mul, ir_in(node, 1 - i), changed);
     }
     return DW_OK;
 }

@@ -204,7 +204,7 @@ static dw_status push_atom(stepper *stepper, step_axis *axis, step_atom atom, bo
 }
 
 /* Takes atoms from flat[*at..] until their product is size. *fits is false when they do not come out even. */
-static dw_status take_atoms(stepper *stepper, step_atom *flat, int count, int *at, dim size, step_axis *axis, bool *fits) {
+static dw_status consume_atoms(stepper *stepper, step_atom *flat, int count, int *at, dim size, step_axis *axis, bool *fits) {
     dim_table *table = stepper->graph->dims;
     dw_context *context = stepper->graph->context;
     dim product;
@@ -247,7 +247,7 @@ dw_status step_regroup(stepper *stepper, const ir_node *node, step_record *recor
     }
     for (int i = 0; i < type->rank; i++) {
         bool fits;
-        TRY(take_atoms(stepper, flat, count, &at, type->dims[i], &record->label.axes[i], &fits));
+        TRY(consume_atoms(stepper, flat, count, &at, type->dims[i], &record->label.axes[i], &fits));
         if (!fits) return step_refuse(stepper, record, node, "it splits the sequence, or mixes it with axis %d", i);
     }
     return DW_OK;
