@@ -12,6 +12,7 @@
  * 4096 terms of random sign eight times over. Results in bf16 and f16 add half a step of their format. Integers, bools and quantised
  * results must be equal. What a norm, a product or attention quantises is a computed number, and its codes are held to what they are of: to the bits that quantize makes
  * of the same kernel's plain result, and the reference's to those of the reference's. */
+#include "support/lines.h"
 #include "support/support.h"
 
 #include <dirent.h>
@@ -529,17 +530,17 @@ static void run_line(program *p, const char *source, int number, const char *lin
     if (times) printf("%8.3f s %s:%d: %s\n", (double)(clock() - begin) / CLOCKS_PER_SEC, source, number, line);
 }
 
+typedef struct file_run { program *p; const char *source; } file_run;
+
+static dw_status run_one(void *argument, int number, const char *line) {
+    file_run *run = argument;
+    if (run->p->lines++ % parts == part) run_line(run->p, run->source, number, line);
+    return DW_OK;
+}
+
 static void run_file(program *p, const char *path) {
-    FILE *file = fopen(path, "r");
-    if (file == NULL) fail_msg("%s cannot be opened", path);
-    char line[LINE_BYTES];
-    for (int number = 1; fgets(line, sizeof line, file) != NULL; number++) {
-        line[strcspn(line, "#\n")] = '\0';
-        size_t length = strlen(line);
-        while (length > 0 && line[length - 1] == ' ') line[--length] = '\0';
-        if (length > 0 && p->lines++ % parts == part) run_line(p, strrchr(path, '/') + 1, number, line);
-    }
-    fclose(file);
+    file_run run = {p, strrchr(path, '/') + 1};
+    if (lines_read_file(path, run_one, &run) != DW_OK) fail_msg("%s cannot be read", path);
 }
 
 static const char *device_name;   /* of --device */

@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
+#include "support/lines.h"
 #include "support/support.h"
 
 /* ---- lines of conformance ---- */
@@ -187,17 +188,12 @@ static dw_status add_words(reading *r, const char *words, size_t length) {
     return r->words[r->count++] != NULL ? DW_OK : DW_NO_MEMORY;
 }
 
-static dw_status read_lines(reading *r, const char *bytes, size_t length) {
-    for (const char *at = bytes, *end = bytes + length; at < end;) {
-        const char *next = memchr(at, '\n', (size_t)(end - at)), *stop = next != NULL ? next : end;
-        size_t used = 0;
-        while (at + used < stop && at[used] != '#') used++;
-        while (used > 0 && isspace((unsigned char)at[used - 1])) used--;
-        if (used > 0) TRY(add_words(r, at, used));
-        at = stop + 1;
-    }
-    return DW_OK;
+static dw_status add_line(void *r, int number, const char *line) {
+    (void)number;
+    return add_words(r, line, strlen(line));
 }
+
+static dw_status read_lines(reading *r, const char *bytes, size_t length) { return lines_read(bytes, length, add_line, r); }
 
 /* From the line "graph .." to "----"; "error:" behind that means that there is no graph. */
 static dw_status read_case(reading *r, const char *bytes, size_t length) {

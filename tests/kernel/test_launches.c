@@ -1,5 +1,6 @@
 /* Every row for GPUs, asked for the launches of every line of tests/conform on every chip of the table, without any device: each launch has room on its chip, whose code the
  * library has; and a row that was asked for by name launches kernels of its own, which no other row of the op launches, or refuses. */
+#include "support/lines.h"
 #include "support/support.h"
 
 #include <dirent.h>
@@ -178,17 +179,17 @@ static void run_line(fixture *f, const char *source, int number, const char *lin
     arena_free(&arena);
 }
 
+typedef struct file_run { fixture *f; const char *source; } file_run;
+
+static dw_status run_one(void *argument, int number, const char *line) {
+    file_run *run = argument;
+    run_line(run->f, run->source, number, line);
+    return DW_OK;
+}
+
 static void run_file(fixture *f, const char *path) {
-    FILE *file = fopen(path, "r");
-    if (file == NULL) fail_msg("%s cannot be opened", path);
-    char line[LINE_BYTES];
-    for (int number = 1; fgets(line, sizeof line, file) != NULL; number++) {
-        line[strcspn(line, "#\n")] = '\0';
-        size_t length = strlen(line);
-        while (length > 0 && line[length - 1] == ' ') line[--length] = '\0';
-        if (length > 0) run_line(f, strrchr(path, '/') + 1, number, line);
-    }
-    fclose(file);
+    file_run run = {f, strrchr(path, '/') + 1};
+    if (lines_read_file(path, run_one, &run) != DW_OK) fail_msg("%s cannot be read", path);
 }
 
 static void every_launch_has_room_and_is_the_named_rows(void **state) {

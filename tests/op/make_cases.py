@@ -2,16 +2,22 @@
 """Writes tests/op/cases/*.txt: inputs from fixed seeds and the results of PyTorch, which is the independent implementation that the references
 are held against. Floating-point ops are computed by PyTorch in f64 on the rounded inputs and rounded once, which is what a reference promises.
 
+Each family is drawn from a seed of its own, and so is each pointwise op: a new one changes no other's cases. A new op's cases go last in any other family.
+A pointwise op needs no entry here where PyTorch has a function of its name.
+
 Run it when an op is added:  build/venv/bin/python tests/op/make_cases.py   (needs torch and numpy; the files are committed, so tests need neither).
 types.txt and errors.txt are written by hand."""
 
 import pathlib
+import re
+import zlib
 
 import numpy as np
 import torch
 import torch.nn.functional as F
 
 FOLDER = pathlib.Path(__file__).parent / "cases"
+FORMULAS = pathlib.Path(__file__).parents[2] / "src" / "op" / "pointwise.def"
 NAMES = {
     torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16", torch.float64: "f64", torch.bool: "bool", torch.uint8: "u8",
     torch.int8: "i8", torch.int16: "i16", torch.int32: "i32", torch.int64: "i64", torch.float8_e4m3fn: "e4m3", torch.float8_e5m2: "e5m2",
@@ -96,28 +102,51 @@ def special(dtype):
 
 # ---- pointwise ----
 
+# Ops that PyTorch has under another name, or with other defaults.
+OTHERWISE = {
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "softplus": lambda x: F.softplus(x, threshold=1000), "floordiv": torch.floor_divide,
+}
+
+
+def of_torch(name):
+    """The function that an op is in PyTorch: of its own name, where OTHERWISE does not say."""
+    if name in OTHERWISE:
+        return OTHERWISE[name]
+    for module in (torch, F, torch.special):
+        if hasattr(module, name):
+            return getattr(module, name)
+    raise SystemExit(f"make_cases: PyTorch has no '{name}': say in OTHERWISE what the op is")
+
+
+def ops(kinds):
+    """The ops of src/op/pointwise.def that have a row of one of these kinds, in its order."""
+    return re.findall(rf"^OP_(?:{kinds})\(\s*(\w+),", FORMULAS.read_text(), flags=re.M)
+
+
+def begin(name):
+    """Each op draws from a seed of its own, so that a new one changes no other's cases."""
+    torch.manual_seed(zlib.crc32(name.encode()))
+
+
 def pointwise():
     c = Cases("pointwise")
-    unary = {
-        "neg": torch.neg, "abs": torch.abs, "sign": torch.sign, "exp": torch.exp, "log": torch.log,
-        "sqrt": torch.sqrt, "rsqrt": torch.rsqrt, "reciprocal": torch.reciprocal, "sin": torch.sin, "cos": torch.cos, "atan": torch.atan, "tanh": torch.tanh,
-        "sigmoid": torch.sigmoid, "erf": torch.erf, "relu": torch.relu, "silu": F.silu, "gelu": F.gelu,
-        "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"), "softplus": lambda x: F.softplus(x, threshold=1000), "floor": torch.floor,
-        "ceil": torch.ceil, "round": torch.round, "isnan": torch.isnan, "isinf": torch.isinf,
-    }
+    whole = ops("INTEGER1")
     c.note("one operand: ordinary values, then signed zeros, halves, large values, infinities, NaN")
-    for name, f in unary.items():
+    for name in ops("REAL1|LONG1|TEST1"):
+        f = of_torch(name)
+        begin(name)
         for dtype in FLOATS:
             x = torch.cat([normal(5, dtype=dtype, scale=2), special(dtype)])
             y = f(x.double())
             c.add(name, [x], y if y.dtype == torch.bool else y.to(dtype))
-        if name in ("neg", "abs", "sign", "relu", "floor", "ceil", "round"):
+        if name in whole:
             for dtype in INTS:
                 x = integers(0 if dtype == torch.uint8 else -5, 6, 2, 3, dtype=dtype)
                 c.add(name, [x], f(x))
     c.add("neg", [torch.tensor([-(2**63), 2**63 - 1])], torch.tensor([-(2**63), -(2**63) + 1]))
     c.add("abs", [torch.tensor([-128, 127], dtype=torch.int8)], torch.tensor([-128, 127], dtype=torch.int8).abs())
     c.add("isnan", [integers(0, 2, 3)], torch.zeros(3, dtype=torch.bool))
+    begin("not")
     c.add("not", [torch.tensor([True, False])], torch.tensor([False, True]))
     for dtype in INTS:
         x = integers(0, 9, 4, dtype=dtype)
@@ -125,6 +154,7 @@ def pointwise():
     c.add("exp", [torch.zeros(0, 3)], torch.zeros(0, 3))
     c.add("neg", [torch.tensor(1.5)], torch.tensor(-1.5))
 
+    begin("cast")
     c.note("casts")
     values = torch.cat([special(torch.float32)[:9], normal(4, scale=30)])
     for to in (torch.bfloat16, torch.float16, torch.float64, torch.int64, torch.int32, torch.int16, torch.int8, torch.bool):
@@ -144,13 +174,11 @@ def pointwise():
     c.add("cast", [torch.tensor([300.7, -1.5])], torch.tensor([44, 255], dtype=torch.uint8), to=torch.uint8)
 
     c.note("two operands, broadcast")
-    binary = {
-        "add": torch.add, "sub": torch.sub, "mul": torch.mul, "div": torch.div, "floordiv": torch.floor_divide, "remainder": torch.remainder,
-        "pow": torch.pow, "minimum": torch.minimum, "maximum": torch.maximum, "eq": torch.eq, "ne": torch.ne, "lt": torch.lt, "le": torch.le,
-        "gt": torch.gt, "ge": torch.ge,
-    }
+    whole = ops("INTEGER2|INTEGER_TEST2|INTEGER_DIVIDE2")
     shapes = [((2, 3), (2, 3)), ((2, 3), (3,)), ((2, 1), (1, 3)), ((), (3,)), ((2, 1, 3), (2, 1)), ((0, 3), (1, 3)), ((1,), (0,))]
-    for name, f in binary.items():
+    for name in ops("REAL2|LONG2|TEST2|DIVIDE2"):
+        f = of_torch(name)
+        begin(name)
         for dtype in FLOATS:
             for sx, sy in shapes if dtype == torch.float32 else shapes[:2]:
                 x, y = normal(*sx, dtype=dtype, scale=3), normal(*sy, dtype=dtype, scale=2)
@@ -162,7 +190,7 @@ def pointwise():
         x, y = x.reshape(-1).contiguous(), y.reshape(-1).contiguous()
         z = f(x.double(), y.double())
         c.add(name, [x, y], z if z.dtype == torch.bool else z.float())
-        if name == "div":
+        if name not in whole:
             continue
         for dtype in INTS:
             x, y = integers(0 if dtype == torch.uint8 else -7, 8, 3, 4, dtype=dtype), integers(1, 4, 4, dtype=dtype)
@@ -181,10 +209,12 @@ def pointwise():
     for name, g in (("add", torch.logical_or), ("mul", torch.logical_and), ("and", torch.logical_and), ("or", torch.logical_or), ("xor", torch.logical_xor), ("eq", torch.eq), ("ne", torch.ne), ("maximum", torch.logical_or), ("minimum", torch.logical_and), ("lt", torch.lt)):
         c.add(name, [t, f], g(t, f))
     for name, g in (("and", torch.bitwise_and), ("or", torch.bitwise_or), ("xor", torch.bitwise_xor)):
+        begin(name)
         for dtype in INTS:
             x, y = integers(0, 99, 2, 3, dtype=dtype), integers(0, 99, 3, dtype=dtype)
             c.add(name, [x, y], g(x, y))
 
+    begin("where")
     c.note("where")
     condition = torch.tensor([[True], [False]])
     for dtype in FLOATS + [torch.int64, torch.bool]:
