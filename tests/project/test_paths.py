@@ -7,7 +7,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 MADE = ("build/", "dist/")   # by the build, not in the repository
 FOREIGN = {"nvvm_wrapper.py"}   # files of others
-FOLDERS = ["kernels", "bench", "docs", "tests", "models"]
+FOLDERS = ["kernels", "python", "bench", "docs", "tests", "models"]
 PAGES = [ROOT / page for page in ("ARCHITECTURE.md", "CONTRIBUTING.md", "README.md")] + [
     path for folder in FOLDERS for path in sorted((ROOT / folder).rglob("*.md")) if path.parent.parent.name != "results"]   # measurements name files of their day
 
