@@ -35,7 +35,7 @@ ROOMS = {
         "fuse": "clean",
         "attention": "clean fuse",
         "precision": "fuse attention",
-        "step": "attention",
+        "step": "clean attention",
     },
 }
 

@@ -17,17 +17,6 @@ static const library_symbol symbols[] = {
 
 /* ---- loading ---- */
 
-dw_status cudnn_fail(dw_context *context, const cudnn *dnn, cudnn_status status, const char *call, const char *what) {
-    char said[512] = "";
-    const char *name = dnn->GetErrorString(status);
-    dnn->GetLastErrorString(said, sizeof said);
-    for (char *at = said; *at != '\0'; at++)
-        if (*at == '\n') *at = ' ';
-    const bool memory = status == CUDNN_HOST_MEMORY || status == CUDNN_DEVICE_MEMORY;
-    return base_fail(context, memory ? DW_NO_MEMORY : DW_UNSUPPORTED, "%s for %s failed: %s (%d)%s%s", call, what, name ? name : "a status without a name", (int)status,
-                     said[0] != '\0' ? ": " : "", said);
-}
-
 static void print_version(size_t version, char *words, size_t size) {
     snprintf(words, size, "cuDNN %zu.%zu.%zu", version / 10000, version / 100 % 100, version % 100);
 }

@@ -10,6 +10,17 @@
 
 #include "kernels/library/cudnn.h"
 
+dw_status cudnn_fail(dw_context *context, const cudnn *dnn, cudnn_status status, const char *call, const char *what) {
+    char said[512] = "";
+    const char *name = dnn->GetErrorString(status);
+    dnn->GetLastErrorString(said, sizeof said);
+    for (char *at = said; *at != '\0'; at++)
+        if (*at == '\n') *at = ' ';
+    const bool memory = status == CUDNN_HOST_MEMORY || status == CUDNN_DEVICE_MEMORY;
+    return base_fail(context, memory ? DW_NO_MEMORY : DW_UNSUPPORTED, "%s for %s failed: %s (%d)%s%s", call, what, name ? name : "a status without a name", (int)status,
+                     said[0] != '\0' ? ": " : "", said);
+}
+
 enum { DESCS = 96, OPERATIONS = 24 };
 
 typedef struct graph_builder {

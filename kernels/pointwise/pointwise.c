@@ -30,17 +30,6 @@ size_t pointwise_workspace(const kernel_run *run) {
     return 0;
 }
 
-pointwise_class pointwise_class_of(dw_format format) {
-    if (format == DW_FORMAT_f64) return POINTWISE_DOUBLE;
-    if (format == DW_FORMAT_bool) return POINTWISE_BOOL;
-    return num_info(format)->class == NUM_FLOAT ? POINTWISE_REAL : POINTWISE_INTEGER;
-}
-
-size_t pointwise_class_bytes(pointwise_class class) {
-    static const size_t bytes[POINTWISE_CLASSES] = {sizeof(float), sizeof(double), sizeof(int64_t), 1};
-    return bytes[class];
-}
-
 /* ---- blocks of integers ---- */
 
 #define WIDEN(type)                                                                         \

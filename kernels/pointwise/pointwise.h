@@ -5,6 +5,7 @@
 
 #include "kernel/kernel.h"
 #include "kernels/common/cpu/rows.h"
+#include "num/num.h"
 
 /* What a loop computes in. f32, bf16 and f16 are computed in float, integers in int64 and wrapped to their width, bool in bytes of 0 and 1. */
 typedef enum pointwise_class { POINTWISE_REAL, POINTWISE_DOUBLE, POINTWISE_INTEGER, POINTWISE_BOOL, POINTWISE_CLASSES } pointwise_class;
@@ -21,8 +22,15 @@ extern const pointwise_table pointwise_avx2, pointwise_avx512;
 #endif
 
 /* Of the format's elements: class and bytes of one element of the class. */
-pointwise_class pointwise_class_of(dw_format format);
-size_t pointwise_class_bytes(pointwise_class class);
+static inline pointwise_class pointwise_class_of(dw_format format) {
+    if (format == DW_FORMAT_f64) return POINTWISE_DOUBLE;
+    if (format == DW_FORMAT_bool) return POINTWISE_BOOL;
+    return num_info(format)->class == NUM_FLOAT ? POINTWISE_REAL : POINTWISE_INTEGER;
+}
+
+static inline size_t pointwise_class_bytes(pointwise_class class) {
+    return class == POINTWISE_REAL ? sizeof(float) : class == POINTWISE_DOUBLE ? sizeof(double) : class == POINTWISE_INTEGER ? sizeof(int64_t) : 1;
+}
 
 /* The loops for the chip; NULL: the op has no meaning for the class. */
 pointwise_loop pointwise_loop_of(const chip_caps *chip, op_id op, pointwise_class class);

@@ -3,7 +3,9 @@
  * A formula names the element at index i0, i1, .. of a value: a constant, an affine sum of indices and sizes, a comparison, a choice
  * between two formulas, an element of an input or weight at indices that are formulas, and so on. Causal masks, windows, padding and
  * positions come out as formulas however they are spelled; activations (results of matrix products, norms, embeddings of token ids)
- * have none. Expressions are hash-consed: equal expressions are one pointer. The analysis reads the graph and never changes it. */
+ * have none. Expressions are hash-consed: equal expressions are one pointer. The analysis reads the graph and never changes it.
+ * A formula is of formulas, so these call each other: value.c (of a value of the graph), value_rules.c (of an op), value_make.c (of its parts, folded), value_point.c
+ * (of a pointwise op on constants). */
 #ifndef ANALYSIS_VALUE_H
 #define ANALYSIS_VALUE_H
 

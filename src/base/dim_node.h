@@ -1,4 +1,5 @@
 /* The inside of symbolic dimensions, shared by dim.c, dim_fold.c, dim_range.c and dim_text.c and by nobody else.
+ * A dim may hold dims, so these call each other: dim.c (sums and products), dim_fold.c (functions of dims), dim_range.c (bounds, by which functions fold).
  *
  * A dim is a sum of terms; a term is a coefficient times a product; a product is a sorted list of atoms; an atom is a symbol or a
  * function of two dims. Atoms, products and dims are interned: equal ones are one pointer. Their order is by structure and by the

@@ -4,8 +4,6 @@
 
 #include "capture/program.h"
 
-const char *const capture_part_names[2] = {".real", ".imag"};
-
 /* Rules that treat every element alike or only move them, so that they hold for the real and the imaginary part alone. */
 static const char *const by_parts[] = {
     "aten.view.default", "aten.reshape.default", "aten._unsafe_view.default", "aten.flatten.using_ints", "aten.unflatten.int", "aten.unsqueeze.default",
@@ -17,23 +15,6 @@ static const char *const by_parts[] = {
 };
 
 static bool is_complex(const capture_tensor *tensor) { return tensor != NULL && tensor->imaginary != NULL; }
-
-bool capture_has_complex(const capture_call *call) {
-    for (int i = 0; i < call->arg_count; i++) {
-        const capture_arg *arg = &call->args[i];
-        if (arg->kind == ARG_TENSOR && is_complex(arg->tensor)) return true;
-        for (int t = 0; arg->kind == ARG_TENSORS && t < arg->count; t++) {
-            if (is_complex(arg->tensors[t])) return true;
-        }
-    }
-    return false;
-}
-
-dw_status capture_pair_result(capture_call *call, ir_value *real, ir_value *imaginary) {
-    if (call->result_count == 0) return DW_OK;
-    TRY(capture_fresh(call->capture, real, &call->results[0]));
-    return capture_fresh(call->capture, imaginary, &call->results[0]->imaginary);
-}
 
 /* abs * cos(angle), abs * sin(angle) */
 dw_status capture_rule_polar(capture_call *call) {
@@ -68,14 +49,6 @@ dw_status capture_rule_view_as_complex(capture_call *call) {
         TRY(capture_emit_squeeze(call->graph, parts[i], axis, &parts[i]));
     }
     return capture_pair_result(call, parts[0], parts[1]);
-}
-
-dw_status capture_read_parts(capture_call *call, const char *name, ir_value *parts[2]) {
-    capture_tensor *tensor;
-    TRY(capture_tensor_arg(call, name, &tensor));
-    parts[1] = NULL;
-    TRY(capture_read(call->capture, tensor, &parts[0]));
-    return is_complex(tensor) ? capture_read(call->capture, tensor->imaginary, &parts[1]) : DW_OK;
 }
 
 /* pairs -> [..,2] */

@@ -157,7 +157,7 @@ dw_status capture_view_slice(capture *capture, capture_tensor *of, int axis, dim
 /* Written weights become states with a next value, written inputs extra outputs "<name>.next". */
 dw_status capture_finish_writes(capture *capture);
 
-/* ---- aten.c: the table, arguments, results ---- */
+/* ---- aten.c: the table; arguments.c: arguments and results; fail.c ---- */
 
 /* NULL when the target is not supported; in_place: the target is the row's form with a trailing underscore. */
 const capture_row *capture_find_row(const char *target, bool *in_place);
@@ -250,7 +250,7 @@ bool capture_dim_is(dim d, int64_t value);
 /* x, whose elements (rows, where mask has fewer axes) under a true mask are the rows of values [n, ..], one after another. (aten_data.c) */
 dw_status capture_emit_masked_rows(capture_call *call, ir_value *x, ir_value *mask, ir_value *values, ir_value **result);
 
-/* ---- complex.c ---- */
+/* ---- complex.c, complex_parts.c ---- */
 
 enum { CAPTURE_COMPLEX64 = 10 };            /* torch's ScalarType of pairs of fp32 */
 extern const char *const capture_part_names[2];     /* behind the name of a complex weight, those of its two parts */

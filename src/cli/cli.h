@@ -36,17 +36,23 @@ int cli_ids(const char *option, const char *value, int64_t **ids, int64_t *count
 
 /* cli.c */
 int cli_main(int argc, char **argv);                        /* the whole command; its exit code. Handles SIGINT and SIGTERM from then on */
+
+/* common.c */
 int cli_fail(const cli *cli);                               /* prints the context's message; CLI_FAILED */
 int cli_no_memory(void);                                    /* says so; CLI_FAILED */
 int cli_refuse(const char *format, ...);                    /* prints a usage message; CLI_USAGE */
 void cli_print(void *user, const char *text, size_t length);/* a dw_sink to stdout */
-/* Model options from the command line; *policy (malloc) holds the policy file's text and outlives the options. */
-int cli_model_options(cli *cli, dw_model_options *options, char **policy);
 /* A file of at most 1 MiB as a text (malloc); -1: it is read, else the exit code. option names it in messages. */
 int cli_read_text(const char *option, const char *path, char **text);
-/* cmd_tune.c: what was measured for the device, into cli->tuning_text; -1: go on, also where nothing was. */
-int cli_find_tuning(cli *cli);
+
+/* model.c */
+/* Model options from the command line; *policy (malloc) holds the policy file's text and outlives the options. */
+int cli_model_options(cli *cli, dw_model_options *options, char **policy);
 int cli_open(cli *cli, unsigned flags, dw_model **model);
+/* The file of what was tuned for the device; -1, or the exit code. */
+int cli_tuning_file(cli *cli, char *path, size_t size);
+
+/* cmd_run.c */
 /* What a file holds as an array (malloc) of borrowed tensors; NULL: no memory. */
 dw_named_tensor *cli_inputs(const dw_tensors *file, int *count);
 

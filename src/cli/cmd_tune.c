@@ -41,52 +41,6 @@ static int make_folders(const char *path) {
     return 0;
 }
 
-/* Where texts of tunings are kept, with a slash behind it; 0: there is no such place. */
-static int find_folder(char *folder, size_t size) {
-    const char *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
-    const int own = cache != NULL && cache[0] == '/';
-    if (!own && (home == NULL || home[0] != '/')) return 0;
-    const int length = snprintf(folder, size, "%s%s/deepwell/tuning/", own ? cache : home, own ? "" : "/.cache");
-    return length > 0 && (size_t)length < size;
-}
-
-/* The file of the device's key; -1, or the exit code. */
-static int find_file(cli *cli, char *path, size_t size) {
-    char key[256];
-    if (!find_folder(path, size)) return cli_refuse("there is no folder for caches: set XDG_CACHE_HOME or HOME, or give --tuning FILE");
-    if (dw_tuning_key(cli->context, cli->device, key, sizeof key) != DW_OK) return cli_fail(cli);
-    const size_t used = strlen(path);
-    snprintf(path + used, size - used, "%s.txt", key);
-    return -1;
-}
-
-static int read_tuning(cli *cli, const char *path) {
-    snprintf(cli->tuning_name, sizeof cli->tuning_name, "%s", path);
-    return cli_read_text("tuning", path, &cli->tuning_text);
-}
-
-/* A compiled file, recognised by its first bytes, cannot be tuned: its kernels are settled. */
-static int is_compiled(const char *path) {
-    char first[8];
-    FILE *file = path != NULL ? fopen(path, "rb") : NULL;
-    const int is = file != NULL && fread(first, 1, sizeof first, file) == sizeof first && memcmp(first, "DEEPWELL", sizeof first) == 0;
-    if (file != NULL) fclose(file);
-    return is;
-}
-
-int cli_find_tuning(cli *cli) {
-    char path[4096];
-    if (strcmp(cli->command, "tune") == 0) return -1;
-    if (cli->tuning != NULL) return read_tuning(cli, cli->tuning);
-    if (cli->device == NULL || strncmp(cli->device, "cuda", 4) != 0 || is_compiled(cli->file)) return -1;
-    if (!find_folder(path, sizeof path) || access(path, R_OK) != 0) return -1;      /* nobody has tuned here */
-    const int code = find_file(cli, path, sizeof path);
-    if (code >= 0) return code;
-    if (access(path, F_OK) != 0) return -1;
-    if (cli->verbose != NULL) fprintf(stderr, "tuning: %s\n", path);
-    return read_tuning(cli, path);
-}
-
 static int write_text(const char *path, const char *text) {
     char fresh[4200];
     snprintf(fresh, sizeof fresh, "%s.%ld", path, (long)getpid());
@@ -133,7 +87,7 @@ int cli_tune(cli *cli) {
     dw_model_options options;
     int code = -1;
     if (cli->tuning != NULL) snprintf(path, sizeof path, "%s", cli->tuning);
-    else code = find_file(cli, path, sizeof path);
+    else code = cli_tuning_file(cli, path, sizeof path);
     if (code >= 0) return code;
     code = cli_model_options(cli, &options, &policy);
     options.tuning_name = path;

@@ -1,5 +1,6 @@
 /* What the files of src/op share: the three functions of each family, checks with one wording, the walk over elements, the cost of
- * touching tensors. Not for other layers. */
+ * touching tensors. Not for other layers.
+ * A chain is an op whose steps are ops, so these call each other: op.c (the table of ops), chain.c (a chain by what its steps are). */
 #ifndef OP_FAMILY_H
 #define OP_FAMILY_H
 
