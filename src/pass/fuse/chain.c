@@ -17,16 +17,17 @@ enum {
     MOST_WIDE = 1 << 20           /* elements of a chain that computes with integers or f64: beyond it a GPU is faster with its ops one by one */
 };
 
-typedef struct group {
+/* A chain that is being put together. */
+typedef struct draft {
     const pass_options *options;
     ir_node *root;
-    ir_node *members[OP_CHAIN_STEPS];        /* ascending in order; each has the group as its mark */
+    ir_node *members[OP_CHAIN_STEPS];        /* ascending in order; each has the chain as its mark */
     int count;
     ir_value *operands[OP_CHAIN_OPERANDS];
     int operand_count;
     bool has_narrow, has_wide;               /* what its members compute with */
     int *last_reads;                         /* by id of results: order of the last node that reads it, or a view of it */
-} group;
+} draft;
 
 /* ---- what may be in a chain ---- */
 
@@ -36,11 +37,11 @@ static bool is_narrow(dw_format format) { return format == DW_FORMAT_f32 || form
 
 static bool same_dims(const op_type *a, const op_type *b) { return a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0; }
 
-static bool is_candidate(const group *group, const ir_node *node) {
-    if ((op_get(node->op)->traits & OP_TRAIT_POINTWISE) == 0 || ir_out(node)->is_constant || (group->options->alone != NULL && group->options->alone[node->op])) return false;
+static bool is_candidate(const draft *draft, const ir_node *node) {
+    if ((op_get(node->op)->traits & OP_TRAIT_POINTWISE) == 0 || ir_out(node)->is_constant || (draft->options->alone != NULL && draft->options->alone[node->op])) return false;
     for (int i = 0; i < node->n_in; i++)
         if (!op_chain_holds(ir_in(node, i)->type.format)) return false;
-    return op_chain_holds(ir_out(node)->type.format) && same_dims(&ir_out(node)->type, &ir_out(group->root)->type);
+    return op_chain_holds(ir_out(node)->type.format) && same_dims(&ir_out(node)->type, &ir_out(draft->root)->type);
 }
 
 /* A number of the program's own, which no weight decides. */
@@ -80,166 +81,166 @@ static ir_value *base_of(ir_value *value) {
     return value;
 }
 
-static bool is_member(const group *group, const ir_node *node) { return node->mark == group; }
+static bool is_member(const draft *draft, const ir_node *node) { return node->mark == draft; }
 
-/* Does anything run between node and the group's root, members apart? */
-static bool runs_between(const group *group, const ir_node *node) {
+/* Does anything run between node and the chain's root, members apart? */
+static bool runs_between(const draft *draft, const ir_node *node) {
     int left = MOST_BETWEEN;
-    for (const ir_node *next = node->next; next != group->root; next = next->next) {
+    for (const ir_node *next = node->next; next != draft->root; next = next->next) {
         if (next == NULL || left-- == 0) return true;
-        if (!is_member(group, next) && !is_view(next) && !ir_out(next)->is_constant) return true;
+        if (!is_member(draft, next) && !is_view(next) && !ir_out(next)->is_constant) return true;
     }
     return false;
 }
 
 /* Bits for each element of the chain that value keeps alive longer if the root reads it. */
-static int64_t extends_by(const group *group, ir_value *value) {
+static int64_t extends_by(const draft *draft, ir_value *value) {
     const ir_value *base = base_of(value);
     if (base->kind != IR_RESULT || base->is_constant || base->output_count + base->next_count > 0) return 0;
-    if (group->last_reads[base->id] >= group->root->order || base->type.rank == 0) return 0;
+    if (draft->last_reads[base->id] >= draft->root->order || base->type.rank == 0) return 0;
     return dw_format_bits(base->type.format);
 }
 
-static bool keeps_memory(const group *group, const ir_node *node) {
+static bool keeps_memory(const draft *draft, const ir_node *node) {
     int64_t extended = 0;
     double number;
-    if (!runs_between(group, node)) return true;
+    if (!runs_between(draft, node)) return true;
     for (int i = 0; i < node->n_in; i++) {
         bool is_again = false;
         for (int k = 0; k < i; k++) is_again |= base_of(ir_in(node, k)) == base_of(ir_in(node, i));
         if (is_again || reads_number(node, i, &number)) continue;
         const op_type *type = &base_of(ir_in(node, i))->type;
         if (!same_dims(type, &ir_out(node)->type) && !same_dims(&ir_in(node, i)->type, &ir_out(node)->type) && type->rank > 1) return false;   /* of a size that is not compared here */
-        extended += extends_by(group, ir_in(node, i));
+        extended += extends_by(draft, ir_in(node, i));
     }
     return extended <= dw_format_bits(ir_out(node)->type.format);
 }
 
 /* ---- growing ---- */
 
-static bool is_operand(const group *group, const ir_value *value) {
-    for (int i = 0; i < group->operand_count; i++)
-        if (group->operands[i] == value) return true;
+static bool is_operand(const draft *draft, const ir_value *value) {
+    for (int i = 0; i < draft->operand_count; i++)
+        if (draft->operands[i] == value) return true;
     return false;
 }
 
 /* The operands once node is a member; false: too many. */
-static bool take_operands(group *group, const ir_node *node) {
+static bool update_operands(draft *draft, const ir_node *node) {
     double number;
     int count = 0;
-    for (int i = 0; i < group->operand_count; i++)
-        if (group->operands[i] != ir_out(node)) group->operands[count++] = group->operands[i];
-    group->operand_count = count;
+    for (int i = 0; i < draft->operand_count; i++)
+        if (draft->operands[i] != ir_out(node)) draft->operands[count++] = draft->operands[i];
+    draft->operand_count = count;
     for (int i = 0; i < node->n_in; i++) {
-        if (reads_number(node, i, &number) || is_operand(group, ir_in(node, i))) continue;
-        if (group->operand_count == OP_CHAIN_OPERANDS) return false;
-        group->operands[group->operand_count++] = ir_in(node, i);
+        if (reads_number(node, i, &number) || is_operand(draft, ir_in(node, i))) continue;
+        if (draft->operand_count == OP_CHAIN_OPERANDS) return false;
+        draft->operands[draft->operand_count++] = ir_in(node, i);
     }
     return true;
 }
 
-static bool is_read_by_members(const group *group, const ir_value *value) {
+static bool is_read_by_members(const draft *draft, const ir_value *value) {
     if (value->output_count + value->next_count > 0) return false;
     for (const ir_use *use = value->uses; use != NULL; use = use->next)
-        if (!is_member(group, use->node)) return false;
+        if (!is_member(draft, use->node)) return false;
     return true;
 }
 
-static void add(group *group, ir_node *node) {
-    int at = group->count++;
-    for (; at > 0 && group->members[at - 1]->order > node->order; at--) group->members[at] = group->members[at - 1];
-    group->members[at] = node;
-    node->mark = group;
+static void add(draft *draft, ir_node *node) {
+    int at = draft->count++;
+    for (; at > 0 && draft->members[at - 1]->order > node->order; at--) draft->members[at] = draft->members[at - 1];
+    draft->members[at] = node;
+    node->mark = draft;
     for (int i = 0; i < node->n_in; i++) {
         const ir_value *base = base_of(ir_in(node, i));
-        if (base->kind == IR_RESULT && group->last_reads[base->id] < group->root->order) group->last_reads[base->id] = group->root->order;
+        if (base->kind == IR_RESULT && draft->last_reads[base->id] < draft->root->order) draft->last_reads[base->id] = draft->root->order;
     }
 }
 
-static bool joins(const group *before, ir_node *node) {
-    group after = *before;
+static bool joins(const draft *before, ir_node *node) {
+    draft after = *before;
     if (before->count == OP_CHAIN_STEPS || !is_candidate(before, node) || !is_read_by_members(before, ir_out(node))) return false;
     see_formats(node, &after.has_narrow, &after.has_wide);
-    return !(after.has_narrow && after.has_wide) && take_operands(&after, node) && keeps_memory(before, node);
+    return !(after.has_narrow && after.has_wide) && update_operands(&after, node) && keeps_memory(before, node);
 }
 
 /* The last node before the members that may become one, or NULL. */
-static ir_node *find_next(const group *group) {
+static ir_node *find_next(const draft *draft) {
     ir_node *found = NULL;
-    for (int i = 0; i < group->operand_count; i++) {
-        ir_node *node = group->operands[i]->kind == IR_RESULT ? group->operands[i]->node : NULL;
-        if (node != NULL && (found == NULL || node->order > found->order) && joins(group, node)) found = node;
+    for (int i = 0; i < draft->operand_count; i++) {
+        ir_node *node = draft->operands[i]->kind == IR_RESULT ? draft->operands[i]->node : NULL;
+        if (node != NULL && (found == NULL || node->order > found->order) && joins(draft, node)) found = node;
     }
     return found;
 }
 
-static void grow(group *group) {
-    for (ir_node *node = group->root; node != NULL; node = find_next(group)) {
-        see_formats(node, &group->has_narrow, &group->has_wide);
-        take_operands(group, node);
-        add(group, node);
+static void grow(draft *draft) {
+    for (ir_node *node = draft->root; node != NULL; node = find_next(draft)) {
+        see_formats(node, &draft->has_narrow, &draft->has_wide);
+        update_operands(draft, node);
+        add(draft, node);
     }
 }
 
 /* ---- the chain ---- */
 
 /* Of the root's type, and read by nothing that comes later: the chain's result may take its memory. */
-static bool may_be_overwritten(const group *group, ir_value *value) {
+static bool may_be_overwritten(const draft *draft, ir_value *value) {
     if (value->kind != IR_RESULT || is_view(value->node) || value->is_constant || value->output_count + value->next_count > 0) return false;
-    return op_type_equal(&value->type, &ir_out(group->root)->type) && group->last_reads[value->id] <= group->root->order;
+    return op_type_equal(&value->type, &ir_out(draft->root)->type) && draft->last_reads[value->id] <= draft->root->order;
 }
 
 /* In the order in which the steps read them; but kernels write their result over operand 0 where they may. */
-static void order_operands(group *group) {
+static void order_operands(draft *draft) {
     double number;
-    group->operand_count = 0;
-    for (int i = 0; i < group->count; i++)
-        for (int k = 0; k < group->members[i]->n_in; k++) {
-            ir_value *value = ir_in(group->members[i], k);
-            const bool is_inside = value->kind == IR_RESULT && is_member(group, value->node);
-            if (!is_inside && !reads_number(group->members[i], k, &number) && !is_operand(group, value)) group->operands[group->operand_count++] = value;
+    draft->operand_count = 0;
+    for (int i = 0; i < draft->count; i++)
+        for (int k = 0; k < draft->members[i]->n_in; k++) {
+            ir_value *value = ir_in(draft->members[i], k);
+            const bool is_inside = value->kind == IR_RESULT && is_member(draft, value->node);
+            if (!is_inside && !reads_number(draft->members[i], k, &number) && !is_operand(draft, value)) draft->operands[draft->operand_count++] = value;
         }
-    for (int i = 0; i < group->operand_count; i++) {
-        if (!may_be_overwritten(group, group->operands[i])) continue;
-        ir_value *first = group->operands[i];
-        memmove(&group->operands[1], &group->operands[0], (size_t)i * sizeof *group->operands);
-        group->operands[0] = first;
+    for (int i = 0; i < draft->operand_count; i++) {
+        if (!may_be_overwritten(draft, draft->operands[i])) continue;
+        ir_value *first = draft->operands[i];
+        memmove(&draft->operands[1], &draft->operands[0], (size_t)i * sizeof *draft->operands);
+        draft->operands[0] = first;
         return;
     }
 }
 
-static op_chain_read read_of(const group *group, const ir_node *node, int k) {
+static op_chain_read read_of(const draft *draft, const ir_node *node, int k) {
     const ir_value *value = ir_in(node, k);
     op_chain_read read = {.kind = OP_CHAIN_NUMBER, .format = value->type.format};
     if (reads_number(node, k, &read.number)) return read;
     read.kind = OP_CHAIN_STEP;
-    for (read.index = 0; read.index < group->count; read.index++)
-        if (ir_out(group->members[read.index]) == value) return read;
+    for (read.index = 0; read.index < draft->count; read.index++)
+        if (ir_out(draft->members[read.index]) == value) return read;
     read.kind = OP_CHAIN_OPERAND;
-    for (read.index = 0; group->operands[read.index] != value;) read.index++;
+    for (read.index = 0; draft->operands[read.index] != value;) read.index++;
     return read;
 }
 
-static dw_status print_steps(const group *group, text *text) {
-    op_chain chain = {.count = group->count};
-    for (int i = 0; i < group->count; i++) {
-        const ir_node *node = group->members[i];
+static dw_status print_steps(const draft *draft, text *text) {
+    op_chain chain = {.count = draft->count};
+    for (int i = 0; i < draft->count; i++) {
+        const ir_node *node = draft->members[i];
         op_chain_step *step = &chain.steps[i];
         *step = (op_chain_step){.op = node->op, .n_in = node->n_in, .to = op_attr_format(&node->attrs, OP_ATTR_to), .format = ir_out(node)->type.format};
-        for (int k = 0; k < node->n_in; k++) step->in[k] = read_of(group, node, k);
+        for (int k = 0; k < node->n_in; k++) step->in[k] = read_of(draft, node, k);
     }
     op_chain_print(text, &chain);
     return text_status(text);
 }
 
 /* The module that all members with one are in, and their names: "mul_4+add_7+tanh". */
-static dw_status set_origin(ir_graph *graph, const group *group, text *text) {
-    const ir_origin *root = &group->root->origin;
+static dw_status set_origin(ir_graph *graph, const draft *draft, text *text) {
+    const ir_origin *root = &draft->root->origin;
     const char *module = root->module;
-    for (int i = group->count - 1; i >= 0 && module == NULL; i--) module = group->members[i]->origin.module;
+    for (int i = draft->count - 1; i >= 0 && module == NULL; i--) module = draft->members[i]->origin.module;
     size_t length = module != NULL ? strlen(module) : 0;
-    for (int i = 0; i < group->count; i++) {
-        const ir_origin *origin = &group->members[i]->origin;
+    for (int i = 0; i < draft->count; i++) {
+        const ir_origin *origin = &draft->members[i]->origin;
         if (origin->name != NULL) text_printf(text, "%s%s", text->length > 0 ? "+" : "", origin->name);
         const char *other = origin->module != NULL ? origin->module : module;
         while (length > 0 && !(strncmp(module, other, length) == 0 && (other[length] == '\0' || other[length] == '.'))) {
@@ -262,22 +263,22 @@ static dw_status set_origin(ir_graph *graph, const group *group, text *text) {
 }
 
 /* *before: the node in front of the chain. */
-static dw_status make_chain(ir_graph *graph, group *group, ir_node **before, bool *changed) {
+static dw_status make_chain(ir_graph *graph, draft *draft, ir_node **before, bool *changed) {
     text steps, names;
     ir_value *made = NULL;
     text_init(&steps, graph->context);
     text_init(&names, graph->context);
-    order_operands(group);
-    ir_cursor_before(graph, group->root);
-    dw_status status = print_steps(group, &steps);
-    if (status == DW_OK) status = set_origin(graph, group, &names);
+    order_operands(draft);
+    ir_cursor_before(graph, draft->root);
+    dw_status status = print_steps(draft, &steps);
+    if (status == DW_OK) status = set_origin(graph, draft, &names);
     op_attr attr = op_set_text(OP_ATTR_steps, text_string(&steps));
-    if (status == DW_OK) status = ir_emit(graph, OP_chain, group->operand_count, group->operands, 1, &attr, &made);
+    if (status == DW_OK) status = ir_emit(graph, OP_chain, draft->operand_count, draft->operands, 1, &attr, &made);
     text_free(&steps);
     text_free(&names);
     if (status != DW_OK) return status;
-    ir_replace(graph, ir_out(group->root), made);
-    for (int i = group->count - 1; i >= 0; i--) TRY(ir_remove(graph, group->members[i]));
+    ir_replace(graph, ir_out(draft->root), made);
+    for (int i = draft->count - 1; i >= 0; i--) TRY(ir_remove(graph, draft->members[i]));
     *before = made->node->previous;
     *changed = true;
     return DW_OK;
@@ -310,14 +311,14 @@ static dw_status run(ir_graph *graph, const pass_options *options, arena *arena,
     TRY(find_last_reads(graph, arena, &last_reads));
     for (ir_node *node = graph->first; node != NULL; node = node->next) node->mark = NULL;
     for (ir_node *node = graph->last, *previous; node != NULL; node = previous) {
-        group group = {.options = options, .root = node, .last_reads = last_reads};
+        draft draft = {.options = options, .root = node, .last_reads = last_reads};
         previous = node->previous;
-        if (node->op == OP_chain || ir_out(node)->next_count > 0 || !is_candidate(&group, node)) continue;
-        grow(&group);
-        const bool is_better = group.count >= 2 && !(group.has_wide && is_known_to_be_large(&ir_out(node)->type));
+        if (node->op == OP_chain || ir_out(node)->next_count > 0 || !is_candidate(&draft, node)) continue;
+        grow(&draft);
+        const bool is_better = draft.count >= 2 && !(draft.has_wide && is_known_to_be_large(&ir_out(node)->type));
         const fuse_attempt attempt = fuse_begin(graph, "chain", node);
-        if (is_better) TRY(fuse_end(&attempt, make_chain(graph, &group, &previous, changed)));
-        for (int i = 0; i < group.count; i++) group.members[i]->mark = NULL;
+        if (is_better) TRY(fuse_end(&attempt, make_chain(graph, &draft, &previous, changed)));
+        for (int i = 0; i < draft.count; i++) draft.members[i]->mark = NULL;
     }
     return DW_OK;
 }
