@@ -1,5 +1,5 @@
 /* The driver's calls on streams and events. Work is done when it is asked for, so all of them are complete at once, in an order that every program
- * must accept; nothing has a duration, and a question for one is refused. */
+ * must accept. Nothing has a duration; asking for one is an error. */
 #include "driver.h"
 
 #include <stdlib.h>

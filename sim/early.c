@@ -1,6 +1,6 @@
 /* Launches of a graph that overlap (PTX ISA 9.7.13.14). The simulator runs them one after another, and holds each to what would be right if all launches back to the last
- * one with an ordinary edge still ran until its threads have passed griddepcontrol.wait: in front of it a thread reads nothing that one of them wrote and writes nothing, and
- * a launch does not end without it. */
+ * one with an ordinary edge still ran. Before its griddepcontrol.wait a thread reads nothing that one of them wrote, and writes nothing; a launch does not end without
+ * the wait. */
 #include "decode.h"
 
 #include <inttypes.h>

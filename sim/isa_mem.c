@@ -225,7 +225,7 @@ static uint16_t half_sum(uint16_t a, uint16_t b, bool bf16) {
 
 static bool nan64(uint64_t bits) { return (bits & INT64_MAX) > 0x7ff0000000000000ull; }
 
-/* A NaN of .f64 stays: in global memory b's before that which was there, even a signalling one; in shared memory that which was there first, and quiet (an H200's). */
+/* A NaN of .f64 stays (an H200's). In global memory b's comes before the old value's, and may be signalling. In shared memory the old value's comes first, and becomes quiet. */
 static uint64_t float_sum(const sim_op *op, uint64_t old, uint64_t b, ptx_space space) {
     float x, y;
     switch (op->type) {

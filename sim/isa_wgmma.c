@@ -1,7 +1,7 @@
-/* wgmma (PTX ISA 9.7.15): products of a warpgroup, whose four warps each compute 16 of the 64 rows. A product is noted when it is issued and computed when it
- * is waited for, as late as hardware may: who reads the result, or overwrites an operand, without waiting gets what that deserves. It begins when all four warps have
- * issued it, so what each of them did before comes before it; and the first one that waits for it waits for all of it, so CUTLASS's pipelines may have one thread
- * of the warpgroup signal that an operand's place is free. */
+/* wgmma (PTX ISA 9.7.15): products of a warpgroup. Each of its four warps computes 16 of the 64 rows. A product is noted when it is issued and computed when it is
+ * waited for, as late as hardware may. So code that reads the result or overwrites an operand without waiting gets wrong numbers. A product begins when all four warps have issued it: what
+ * each did before comes before it. The first warp that waits for it waits for all of it: so one thread of the warpgroup may signal that an operand's place is free, as in
+ * CUTLASS's pipelines. */
 #include "wgmma.h"
 
 #include "order.h"

@@ -408,7 +408,7 @@ struct sim_launch {
     pthread_mutex_t lock;         /* of the finding, and of maps */
 };
 
-/* The cluster that is launched as the n-th: the seed changes the order of those that the chip may hold at a time, so that the first of them never wait for a later one alone. */
+/* The cluster that is launched as the n-th. The seed changes the order among as many as the chip holds at a time: the first ones never wait for a later one alone. */
 uint64_t sim_launch_order(const sim_launch *launch, uint64_t number);
 /* Runs to the end. UNSUPPORTED, LIMIT: the launch is not possible. INVALID: a finding ended it, whose text is the message. */
 dw_status sim_run(sim_launch *launch);

@@ -1,6 +1,6 @@
-/* Races between warps of a CTA in its shared memory: what orders them is known by a clock vector for each warp, which barriers and mbarriers hand on; a word
- * knows who wrote it last and when each warp read it last. Of one warp's lanes, reads behind another lane's write are followed, up to the next place where lanes
- * meet. Words of other CTAs and accesses of less than 4 bytes are not. */
+/* Races between warps of a CTA in its shared memory. Each warp has a vector of clocks, which barriers and mbarriers pass on. A word has its last writer, and each warp's last
+ * read. Among one warp's lanes, a read after another lane's write is followed up to the next place where lanes meet. Words of other CTAs and accesses of less than 4
+ * bytes are not followed. */
 #include "order.h"
 #include "race.h"
 

@@ -1,6 +1,6 @@
-/* Races between CTAs in global memory. Each CTA has a time, which moves on where it releases what it did; and it has, of every other CTA, the time up to which all that it did came before. A
- * word has its last writer, its last reader and the reader before that, and when. Two accesses by different CTAs, one of them a write, must be ordered: by a release and an acquire at
- * one place, by relaxed or volatile accesses with fences around them, or by the cluster. Threads of a CTA count as one here: what one of them has released or acquired, all have. Of three
+/* Races between CTAs in global memory. Each CTA has a clock, which advances when it releases what it did; and, for every other CTA, the time up to which all that one did came before. A
+ * word has its last writer, its last reader and the reader before that, each with its time. Two accesses by different CTAs, one of them a write, must be ordered: by a release and an acquire at
+ * one place, by relaxed or volatile accesses with fences around them, or by the cluster. Threads of a CTA count as one: what one of them has released or acquired, all have. Of three
  * and more readers, two are remembered. Ordered and volatile loads, and stores of what is there already, are no race. */
 #include "race.h"
 

@@ -1,5 +1,5 @@
-/* The trace of a warp. A line is made of the tree of the instruction (ptx.h), and of what the decoder knows of its registers: addresses, and the sources of
- * what writes no register, as they are before it; results as they are behind it. Values that products bring later are not there yet, so they are not printed. */
+/* The trace of a warp. A line prints the instruction, from its tree (ptx.h), and values of its registers: addresses, and the sources of an instruction that writes no register, as they were
+ * before it; results, as they are behind it. Results of products come later, so they are not printed. */
 #include "trace.h"
 
 #include "num/num.h"

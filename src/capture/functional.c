@@ -1,5 +1,5 @@
-/* Views and writes become values. A tensor that is a view remembers its parent and how it reads it; a write to it puts the new value back
- * through every parent to the root, and a view that is read after a write to its root is derived again.
+/* Views and writes become values. A tensor that is a view remembers its parent and how it reads it. A write to it puts the new value back
+ * through every parent to the root. A view that is read after a write to its root is derived again.
  *
  *     a = zeros(4, 8); b = a[1:3]; b.add_(1)        %0 = fill {shape=[4,8]}     %1 = slice %0 {axis=0,start=1,end=3}
  *     return a * 2                                  %2 = add %1, 1              %3 = slice_scatter %0, %2 {axis=0,start=1}

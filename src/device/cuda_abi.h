@@ -1,4 +1,4 @@
-/* The types that the calls of cuda.def take, with the layout that the driver gives them, so that no header of the toolkit is needed to build.
+/* Types of the calls of cuda.def, with the driver's layout, so that no header of the toolkit is needed to build.
  * tests/device/test_cuda_abi.c holds every size, offset and number against cuda.h where that is installed. Defines nothing that runs. */
 #ifndef DEVICE_CUDA_ABI_H
 #define DEVICE_CUDA_ABI_H

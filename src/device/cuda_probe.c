@@ -1,5 +1,5 @@
-/* What a GPU is, through the driver and the chip table. A GPU that is the chip of a row, by its name and its number of multiprocessors, has the row's
- * capabilities as they stand, so that a plan made for the row runs on it. */
+/* What a GPU is, by the driver and the chip table. A GPU whose name and number of multiprocessors are a row's has the row's capabilities as they
+ * stand, so a plan made for the row runs on it. */
 #include "device/cuda.h"
 
 #include <ctype.h>

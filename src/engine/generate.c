@@ -1,4 +1,4 @@
-/* Generation: texts come in, their prompts are read in runs of many tokens, then each run brings a token to every text that is at work; a text that
+/* Generation. Texts come in; their prompts are read in runs of many tokens; then each run computes a token of every text at work. A text that
  * has ended makes room for the next. Knows token ids only; words are the caller's. */
 #include <inttypes.h>
 #include <math.h>

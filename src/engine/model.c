@@ -83,8 +83,8 @@ static dw_status describe(dw_model *model) {
     return DW_OK;
 }
 
-/* The model, or none where its making failed: also where an allocation failed that some proof or choice did without, as then it would not be the
- * model that there is with memory enough. */
+/* The model, or none if its making failed. An allocation that failed counts even if some proof or choice did without it: the model would not be the one
+ * that enough memory gives. */
 static dw_status finish(dw_model **model, dw_status status, size_t failed_before)
 {
     dw_context *context = (*model)->context;

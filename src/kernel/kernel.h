@@ -1,5 +1,5 @@
-/* Kernels: rows that say which op they run, where, and when they refuse; the ordered choice among them; what a run is given, and how one on a GPU is
- * started. Choosing is pure: it looks at types, attributes and capabilities, never at a device. */
+/* Kernels: rows that say which op they run, on which device, and when they refuse; the ordered choice among them; the arguments of a run, and the launches of one on a GPU.
+ * Choosing is pure: it looks at types, attributes and capabilities, never at a device. */
 #ifndef KERNEL_H
 #define KERNEL_H
 

@@ -1,5 +1,5 @@
 /* Times of a file on this device: loading, whole runs, prefill and decode. Every time is of counted runs after one that is not; the least
- * and the median are told. Inputs are random. */
+ * and the median are printed. Inputs are random. */
 #include "device/device.h"
 #include "lab/lab.h"
 

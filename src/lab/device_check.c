@@ -312,8 +312,8 @@ static dw_status run_more(device_check *check, const int64_t *ids, int64_t count
     return status;
 }
 
-/* A text that one of the two has drawn is likelier to it than to the other, whatever differs, and a GPU's cached steps round otherwise than its whole runs, by which it is judged: so neither
- * draws them but the same model in fp32, of which both are as far off. In fp32 the two are alike enough. */
+/* Texts are drawn by the same model in fp32, from which both sides are equally far. A text that one side has drawn would be likelier to it than to the other, whatever differs; and a GPU's cached
+ * steps round otherwise than its whole runs, by which it is judged. In fp32 the two sides are alike enough. */
 static dw_status open_author(device_check *check, side **author) {
     dw_model_options options = *check->options;
     *author = &check->cpu;

@@ -1,5 +1,5 @@
-/* The instruction trace of one warp: a file or one op runs on a simulated GPU, whose driver is asked, by the options in the device's name, to write down what one warp of one
- * launch executes. What it writes is passed on as it is. */
+/* The instruction trace of one warp. A file or one op runs on a simulated GPU; options in the device's name make its driver write down what one warp of one
+ * launch executes. The text is passed on as it is. */
 #include <string.h>
 #include <unistd.h>
 

@@ -1,6 +1,6 @@
-/* One case on a GPU: its operands there, and the seconds of a kernel and of a variant of it. A call is run over and over in one device graph, on copies of the largest operand known at load,
- * which take turns, so that it comes from memory as in a run. One call comes first: it says how many a graph holds, and a kernel that takes more than twice the best one's time in it is left at
- * that. Operands lie without gaps. Chooses nothing: tune.c does. */
+/* One case on a GPU: its operands there, and the seconds of a kernel and of a variant of it. One device graph runs a call over and over, on copies of the largest operand known at load in
+ * turn, so that it comes from memory as in a run. One call by itself comes first. Its time says how many calls a graph holds; a kernel that takes more than twice the best one's time in it is not measured
+ * further. Operands lie without gaps. Chooses nothing: tune.c does. */
 #include "lab/trial.h"
 
 #include <math.h>

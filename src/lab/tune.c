@@ -1,5 +1,5 @@
-/* Measures what a model runs for which the device has a choice: for each product, every kernel that accepts it and every variant of those at several numbers of rows; for each other case
- * (attention, grouped products, norms, ..) every kernel that accepts it at the typical sizes. Writes the fastest down (plan_tuning). What the estimates alone would have chosen is measured too:
+/* Measures those steps of a model for which the device has a choice. Of each product: every kernel that accepts it, and every variant, at several numbers of rows. Of each other case
+ * (attention, grouped products, norms, ..): every kernel that accepts it, at the typical sizes. Writes the fastest down (plan_tuning). The choice by estimate is measured too:
  * the comments of the text say how much longer it takes, and what was not measured, and why. */
 #include <inttypes.h>
 #include <math.h>

@@ -1,5 +1,4 @@
-/* Ops: what they are called, what they take, what shape they give, what they compute and how much work that is.
- * An op knows nothing of graphs, kernels or devices. One row of op.def per op. */
+/* Ops: their names, operands, results' shapes, meaning and work. Knows nothing of graphs, kernels or devices. One row of op.def per op. */
 #ifndef OP_OP_H
 #define OP_OP_H
 

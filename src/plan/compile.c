@@ -1,5 +1,5 @@
-/* Makes a plan of a graph: chooses a kernel per node, decides which views are mere strides, which results take over an operand's
- * memory, and where each value is. Offsets are not its business: sizes are unknown here (bind.c). */
+/* Makes a plan of a graph: a kernel for each node; which views are mere strides; which results are written into an operand's memory; where each value
+ * is. Not offsets: sizes are unknown here (bind.c). */
 #include "plan/internal.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Decides which views are only strides over their operand, and which results are written in the order in which a transpose will read
- * them, so that neither costs a copy. A view stays a step (a copy) where a reader wants contiguous memory or no strides express it. */
+/* Spares copies: decides which views are only strides over their operand, and which results are written in the order in which a transpose will read
+ * them. A view stays a step (a copy) if a reader needs contiguous memory, or if no strides express it. */
 #include "plan/internal.h"
 
 static bool is_view(const ir_node *node) { return op_get(node->op)->traits & OP_TRAIT_VIEW; }

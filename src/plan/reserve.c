@@ -1,5 +1,5 @@
-/* One layout of the workspace for all sizes up to some: each value gets room for its largest size, and values that are alive at the same
- * time lie apart, so the places hold at every smaller size too. */
+/* One layout of the workspace for all sizes up to some. Each value gets room for its largest size; values that are alive at the same time lie
+ * apart. So the places hold at every smaller size, too. */
 #include "plan/internal.h"
 
 dw_status plan_layout_create(const plan *plan, arena *arena, plan_layout *layout)

@@ -1,5 +1,5 @@
-/* Takes post steps apart again that a kernel of the caller's choice does not apply: where a kernel that was registered, or asked for by name, refuses a product with its list and
- * takes it without the last steps, these become ops of their own behind it. They mean what they meant in the list, but that the product is rounded to its result's format in front of
+/* Splits post steps off a product if a kernel of the caller's choice does not apply them. If a kernel that was registered, or asked for by name, refuses a product with its list and
+ * accepts it without the last steps, these become ops of their own behind it. They mean what they meant in the list, except that the product is rounded to its result's format before
  * them.
  *
  *     %1 = matmul x, w, b {bt=true,post="bias,gelu"}   ->   %1 = matmul x, w {bt=true}; %2 = add %1, b; %3 = gelu %2

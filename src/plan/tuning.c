@@ -1,5 +1,4 @@
-/* Measured choices: which kernel, and which of its variants, was the fastest for products and other cases of given sizes, as text and as what a plan takes from it.
- * Measures nothing. */
+/* Measured choices: the fastest kernel and variant for products and other cases of given sizes. Their text, and how a plan looks them up. Measures nothing. */
 #include "plan/internal.h"
 
 #include <inttypes.h>

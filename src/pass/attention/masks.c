@@ -123,8 +123,8 @@ static bool open_where(const ir_value *value, ir_value **condition, ir_value **i
 
 static dw_status read_bias(reading *reading, ir_value *value);
 
-/* May a query be left without a key? Not by a part that lets each see its own position; by one that varies with the key and not the query only where a text is nothing
- * but padding, of which no result is read. */
+/* May a query be left without a key? A part that lets each query see its own position leaves none without. A part that varies with the key alone does so only in a text that is all
+ * padding, and no result of that is read. */
 static bool may_blind(value_analysis *analysis, const mask *mask) {
     for (int i = 0; i < mask->part_count; i++) {
         double truth;

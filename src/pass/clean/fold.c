@@ -1,5 +1,5 @@
-/* Constant folding: what is known before any input is evaluated here, by the ops' references, as far as it is small; sizes and their
- * arithmetic become size expressions (fold_size.c); comparisons of places along an axis are decided (fold_range.c); steps that change nothing go (fold_identity.c).
+/* Constant folding. What depends on no input, and is small, is evaluated here by the ops' references. Sizes and their arithmetic become size expressions (fold_size.c).
+ * Comparisons of places along an axis are decided (fold_range.c). Steps that change nothing are removed (fold_identity.c).
  *
  *     const  const.0 i64[3] = 1, 2, 3            const  const.1 i64[3] = 2, 3, 4
  *     %1 = fill {shape=[],value=1,to=i64}   ->   output y const.1

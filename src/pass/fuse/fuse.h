@@ -18,8 +18,8 @@ dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed);
 
 /* ---- rewriting (attempt.c, match.c) ---- */
 
-/* One rewrite, which emits what it makes before it replaces anything: where that does not check, what it emitted is removed, the graph is what it was, and a note
- * says so. What cannot be undone so, memory that is missing and a caller who asked to stop remain errors. */
+/* One rewrite. It emits its new nodes before it replaces anything. If those do not check, they are removed, the graph is as before, and a note says so. Missing memory, a
+ * caller's request to stop, and what cannot be undone remain errors. */
 typedef struct fuse_attempt {
     ir_graph *graph;
     const char *fusion, *module;    /* module: NULL for none */

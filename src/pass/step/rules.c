@@ -1,5 +1,5 @@
-/* What each op does to labels: where the axes of its operands go. Axes that an op works along may hold no tokens; what shifts, sums or picks
- * along the sequence is refused, but for forms that keep to the prefix (positions, tables cut to length, running sums of passive values). */
+/* What each op does to labels: where the axes of its operands go. Axes that an op works along may hold no tokens. Ops that shift, sum or pick along the
+ * sequence are refused, except forms that keep to the prefix (positions, tables cut to length, running sums of passive values). */
 #include "pass/step/stepper.h"
 
 enum { MAX_OPERANDS = 64 };
