@@ -9,7 +9,7 @@ contestants take turns, a replay each a round after 10 ms of rest, so all see th
 says how far the one that the library chooses is from the best. --candidates: cuBLASLt is asked for so many proposals, each of which is timed alone (the least of three replays of about
 1 ms); the fastest takes part in the turns as "Lt best", with its number among those that ran; 0: none. --sustained: each also replays without rest for so many seconds, in turns; the
 figure is the mean of the second half, when the GPU runs at what its power allows. Results are compared with each other before anything is timed. Interrupted, it
-tells the means of what it has.
+prints the means of what it has.
 """
 import argparse
 import ctypes

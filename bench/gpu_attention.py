@@ -2,7 +2,7 @@
 
     python bench/gpu_attention.py [--rounds 9] [--only decode]
 
-Both sides are CUDA graphs of calls over three sets of inputs, replayed in turns; the median is told, with TFLOP/s of the pairs that are seen (4 d for each) or,
+Both sides are CUDA graphs of calls over three sets of inputs, replayed in turns; the median is reported, with TFLOP/s of the pairs that are seen (4 d for each) or,
 for one query, GB/s of keys and values. Errors are the largest difference beside the largest value, against fp32. Needs torch with CUDA and the deepwell package.
 """
 import argparse

@@ -3,7 +3,7 @@
     python bench/gpu_block.py [--rounds 15] [--only 8x2048x2048] [--kernels]
 
 All ways of one shape run in one process on the same weights and inputs, in turns: a turn is a number of calls back to back between two CUDA events, long
-enough for the clocks to settle, and the median turn is told. 'graph' replays the call from a CUDA graph, which leaves out what launching costs the
+enough for the clocks to settle, and the median turn is reported. 'graph' replays the call from a CUDA graph, which leaves out what launching costs the
 host. Peers: torch eager, torch.compile, and torch.compile with linear layers of fp8 (torch._scaled_mm, weights and activations scaled by row). --kernels adds
 where our time goes, by PyTorch's profiler. Errors are relative to eager bf16. Needs torch with CUDA and the deepwell package.
 """
@@ -101,7 +101,7 @@ def ways(block, shape):
             for _ in range(3):
                 call(x)
             torch.cuda.synchronize()
-        except Exception as error:      # a way that is not there is told of, the others are measured
+        except Exception as error:      # a way that is not there is reported, the others are measured
             print(f"  {name}: {type(error).__name__}: {str(error).splitlines()[0][:160]}", flush=True)
             continue
         yield name, call

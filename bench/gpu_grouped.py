@@ -3,7 +3,7 @@
     python bench/gpu_grouped.py [--rounds 9] [--formats bf16,f32,fp8] [CASES, as 16384:8x14336x4096 or 1024x1024x1024 ...]
 
 A case with a colon is rows:groups x n x k, the rows dealt to the groups at random; one without is m x n x k, of f32 alone, without tf32. Both sides are CUDA graphs of calls over sets of
-inputs of 200 MB and more, replayed in turns; the median is told. The peer of bf16 is torch._grouped_mm, or, where there is none, torch.matmul for each group that has rows (whose
+inputs of 200 MB and more, replayed in turns; the median is reported. The peer of bf16 is torch._grouped_mm, or, where there is none, torch.matmul for each group that has rows (whose
 sizes it knows beforehand); that of fp8 torch._scaled_grouped_mm on operands quantised beforehand by rows, while Deepwell's call quantises a each time. Differences are the
 norm of the difference of both results over the norm. Needs torch with CUDA and the deepwell package.
 """

@@ -2,11 +2,11 @@
 
     python bench/models.py [ROW..] [--peers] [--kernels] [--rounds 3] [--rows models.jsonl]
 
-A row is one model run in one way, "llama-1b/deepwell bf16"; --list tells them all. ROW takes those that contain it. A model's rows run in a process of their own; one that fails or
-takes longer than --limit is told of, and the others go on in the next process. --peers adds PyTorch eager, torch.compile, and transformers' own generate over deepwell.optimize;
---kernels tells where the GPU's time goes, by PyTorch's profiler. --rows appends each row to a file, as JSON.
+A row is one model run in one way, "llama-1b/deepwell bf16"; --list prints them all. ROW selects those that contain it. A model's rows run in a process of their own; one that fails or
+takes longer than --limit is reported, and the others go on in the next process. --peers adds PyTorch eager, torch.compile, and transformers' own generate over deepwell.optimize;
+--kernels prints where the GPU's time goes, by PyTorch's profiler. --rows appends each row to a file, as JSON.
 
-Told is wall time in milliseconds, the least of the rounds after a call that is not counted:
+Reported is wall time in milliseconds, the least of the rounds after a call that is not counted:
   generation  prefill: generate of one token behind 512; a step: what each of 128 further tokens takes; both for 1 and for 16 texts;
   forward     a call, of several back to back;
   first       seconds from the module to the first result: capture, planning, weights, the first run;
@@ -243,7 +243,7 @@ def run_model(name, rows, arguments):
             with torch.no_grad():
                 bench = bench or Bench(name, arguments)
                 made = (bench.forward if bench.make_inputs else bench.generation)(row.split("/")[1])
-        except Exception as error:      # told of in the table; the others are measured
+        except Exception as error:      # reported in the table; the others are measured
             made = {"failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"}
         faulthandler.cancel_dump_traceback_later()
         print("@row " + json.dumps({"row": row, **made}), flush=True)
@@ -294,14 +294,14 @@ def main():
     parser.add_argument("--rows", help="file to append each row to, as JSON")
     parser.add_argument("--device", default="cuda")
     parser.add_argument("--small", action="store_true", help="small models, for a try of this script")
-    parser.add_argument("--list", action="store_true", help="tell the rows and end")
+    parser.add_argument("--list", action="store_true", help="print the rows and end")
     parser.add_argument("--child", help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.child:
         return run_model(arguments.child, arguments.row, arguments)
     wanted = {name: rows_of(name, arguments) for name in MODELS}
     if not any(wanted.values()):
-        parser.error(f"no row contains {' or '.join(arguments.row)}: --list tells all")
+        parser.error(f"no row contains {' or '.join(arguments.row)}: --list prints all")
     if arguments.list:
         return print("\n".join(row for rows in wanted.values() for row in rows))
     print(f"{'':44} {'prefill 1':>10} {'16':>8} {'step 1':>8} {'16':>8} {'forward':>8} {'first, s':>9}  agrees", flush=True)

@@ -116,7 +116,7 @@ MODELS = [
     # hand-written language models
     Model("nanogpt", handmade.nanogpt, ids_input(509, "idx"), ("b", "s"), {"idx": {0: "b", 1: "s"}}, attentions=2, causal=True, tokens=24),
     Model("tril_gpt", handmade.tril_gpt, ids_input(320, "idx"), ("b", "s"), {"idx": {0: "b", 1: "s"}}, attentions=2, causal=True, tokens=24,
-          special={"max_s": 95}),     # torch tells a slice of the whole buffer from one of a part of it
+          special={"max_s": 95}),     # for torch a slice of the whole buffer differs from one of a part of it
 
     # decoders that have no cached step: generation recomputes
     *(Model(name, build, ids_input(320, "idx"), ("b", "s"), {"idx": {0: "b", 1: "s"}}, attentions=2, causal=True, tokens=12, cached=False)

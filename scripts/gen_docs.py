@@ -157,7 +157,7 @@ class Coverage:
     """Ops that run alike, by family, and what runs them: on the CPU, and on a GPU of each generation by the features of one chip. From the rows of kernel.def and of the ways.def below it."""
 
     CHIPS = {"Hopper": "h200", "Blackwell": "b200", "sm_120, sm_121": "rtx5090", "older GPUs": "rtx4090"}
-    BY_NAME = {"matmul": "cuda_matmul_", "grouped_matmul": "cuda_grouped_", "attention": "cuda_attention_"}   # whose kernels are told apart
+    BY_NAME = {"matmul": "cuda_matmul_", "grouped_matmul": "cuda_grouped_", "attention": "cuda_attention_"}   # whose kernels are listed by name
 
     @staticmethod
     def needs(text):

@@ -1,5 +1,5 @@
 /* Deepwell: PyTorch-exported transformers in low precision, with the fastest kernel for the hardware and the reason of every choice.
- * Begin with model.h; every call returns a dw_status, and dw_context_error tells the rest. */
+ * Begin with model.h; every call returns a dw_status, and dw_context_error returns the message. */
 #ifndef DEEPWELL_DEEPWELL_H
 #define DEEPWELL_DEEPWELL_H
 

@@ -39,7 +39,7 @@ typedef struct dw_model_options {
     unsigned flags;
 } dw_model_options;
 
-/* file: a .pt2 archive, a compiled .dw, or a graph in text form, told apart by their first bytes. options may be NULL. */
+/* file: a .pt2 archive, a compiled .dw, or a graph in text form, recognised by its first bytes. options may be NULL. */
 DW_API dw_status dw_model_open(dw_context *context, const char *file, const dw_model_options *options, dw_model **model);
 /* Takes the graph over, also on failure. */
 DW_API dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_options *options, dw_model **model);
@@ -106,7 +106,7 @@ DW_API dw_status dw_session_create(dw_context *context, const dw_model *model, c
 DW_API void dw_session_destroy(dw_session *session);
 /* The shapes that the outputs will have for inputs of these shapes (their data is not read): fills dims, rank and format of outputs[0..output_count). */
 DW_API dw_status dw_session_shapes(dw_session *session, int input_count, const dw_named_tensor *inputs, dw_named_tensor *outputs);
-/* Inputs by name, in any order, contiguous; outputs by name, contiguous memory of the shapes told by dw_session_shapes. Everything that does not fit
+/* Inputs by name, in any order, contiguous; outputs by name, contiguous memory of the shapes that dw_session_shapes returns. Everything that does not fit
  * is named in one MISMATCH. LIMIT when a size is beyond what the session reserved: dw_session_reserve makes room. */
 DW_API dw_status dw_session_run(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs);
 /* The same on a GPU, with inputs and outputs in its memory, as one more thing in a stream of the caller's. Nothing is copied, and nothing waits: it returns when

@@ -13,7 +13,7 @@ extern "C" {
  * may be "". Operands that are absent are NULL. */
 DW_API dw_status dw_op_shapes(dw_context *context, const char *op, const char *attributes, int input_count, const dw_tensor *const *inputs,
                               int output_count, dw_tensor *outputs);
-/* Runs it: outputs have the shapes that dw_op_shapes tells and memory of the caller's. registry may be NULL. */
+/* Runs it: outputs have the shapes that dw_op_shapes returns, and memory of the caller's. registry may be NULL. */
 DW_API dw_status dw_op_run(dw_context *context, const char *op, const char *attributes, const dw_registry *registry, int input_count,
                            const dw_tensor *const *inputs, int output_count, const dw_tensor *const *outputs);
 /* Bytes that a tensor of this format and shape takes in one piece (data, then scales, then second-level scales); and the pointers into such a piece. */

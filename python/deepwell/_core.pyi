@@ -208,7 +208,7 @@ class Session:
         inputs: Tensors | list[Tensors] = (),
     ) -> list[int] | list[list[int]]:
         """The ids that continue a prompt, or a list of them for a list of prompts of any lengths, of which as many are at work at a time as the session has rows.
-        The model was made with generate=True, the session with max_tokens. Prompt i draws from seed + i. on_token(row, id) is told each new id; what it gives ends that prompt's generation when it is true. inputs: those
+        The model was made with generate=True, the session with max_tokens. Prompt i draws from seed + i. on_token(row, id) is called with each new id; its result ends that prompt's generation when it is true. inputs: those
         besides the prompt, an encoder's, one row each, for all prompts; or a list of such lists or dicts, one for each prompt, of any sizes up to those
         of the session's dims."""
 

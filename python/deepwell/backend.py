@@ -132,7 +132,7 @@ def _is_weight(value: Any) -> bool:
 
 
 def _weight_name(node: fx.Node) -> str:
-    """As the state_dict has it, where Dynamo tells the source."""
+    """As the state_dict has it, where Dynamo has the source."""
     source = getattr(node.meta.get("source"), "source", None)
     name = getattr(source, "name", "")
     name = name() if callable(name) else name
@@ -164,7 +164,7 @@ _training_told: set[str] = set()        # where
 
 
 def _warn(text: str) -> None:
-    """Of a model in training mode once: each of its graphs, and each size that it generates at, would tell the same."""
+    """Of a model in training mode once: each of its graphs, and each size that it generates at, would warn of the same."""
     match = re.search(r"in training mode.*\bin ([\w.]+)\)", text)
     if match is not None:
         if match[1] in _training_told:

@@ -18,7 +18,7 @@ Call = tuple[tuple[Any, ...], dict[str, Any]]
 
 
 def infer_inputs(model: nn.Module) -> Call:
-    """Arguments that ``model.forward`` takes. Raises Invalid, saying what to pass, where the module does not tell."""
+    """Arguments that ``model.forward`` takes. Raises Invalid, saying what to pass, where the module does not say."""
     if hasattr(getattr(model, "config", None), "model_type"):
         return (), _transformers_inputs(model)
     return _plain_inputs(model)

@@ -274,7 +274,7 @@ def _(x: Tensor, format: str) -> tuple[Tensor, Tensor, Tensor]:
 
 @torch.library.custom_op("deepwell::dequantize", mutates_args=())
 def dequantize(elements: Tensor, scales: Tensor, second: Tensor, format: str, k: int, dtype: torch.dtype = torch.float32) -> Tensor:
-    """What ``quantize`` gave, as numbers: [..,k] in dtype (float32 or bfloat16). k is what the packed last axis does not tell for certain."""
+    """What ``quantize`` gave, as numbers: [..,k] in dtype (float32 or bfloat16). k: the packed last axis does not say it for certain."""
     shape = [*elements.shape[:-1], k]
     _check_host("dequantize", elements, scales, second)
     for name, given, wanted in zip(("elements", "scales", "second"), (elements, scales, second), _block_shapes(shape, format)):

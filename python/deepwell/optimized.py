@@ -64,7 +64,7 @@ class Capture:
 
 
 class Optimized:
-    """``model.deepwell``: what became of a model. ``report()`` tells it."""
+    """``model.deepwell``: what became of a model. ``report()`` prints it."""
 
     def __init__(self, eager: nn.Module, outer: nn.Module, options: Options, strict: bool, dynamic: Any, fallback: bool = True, base: str = "") -> None:
         """eager: what is captured and what PyTorch runs. outer: what the user calls. base: the path of a part within its model."""
@@ -149,7 +149,7 @@ class Optimized:
             return (rest or self.rest[form])(*args, **kwargs)
         try:
             value = found.run(flat.leaves, args, kwargs)
-        except (Mismatch, Limit) as error:      # sizes that the capture's symbols did not tell of
+        except (Mismatch, Limit) as error:      # sizes that the capture's symbols did not show
             with self._lock:
                 found = self._capture(form, flat, args, kwargs, str(error))
             if found is None:
@@ -186,7 +186,7 @@ class Optimized:
         return self._count(row, args, kwargs)
 
     def _count(self, row: Row, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """A call on PyTorch; the first tells the row its FLOPs."""
+        """A call on PyTorch; the first one counts the row's FLOPs."""
         row.calls += 1
         if row.calls > 1:
             return self.eager(*args, **kwargs)
@@ -291,7 +291,7 @@ class Optimized:
         return run
 
     def _counting(self, compiled: Callable[..., Any], between: Row) -> Callable[..., Any]:
-        """The same, and a call that compiles nothing tells the FLOPs of what runs between the graphs, where torch can be asked."""
+        """The same; a call that compiles nothing counts the FLOPs of what runs between the graphs, where torch can be asked."""
         run: list[Callable[..., Any]] = []
         if not can_count_compiled():
             return compiled

@@ -20,13 +20,13 @@ class CPU:
 
 @dataclass(frozen=True)
 class GPU:
-    """One GPU. facts: everything that the core tells of it."""
+    """One GPU. facts: everything that the core knows of it."""
     name: str
     facts: dict[str, Any] = field(default_factory=dict)
 
     @property
     def compute_capability(self) -> tuple[int, int] | None:
-        """(10, 0) for sm_100; None where the core does not tell."""
+        """(10, 0) for sm_100; None where the core does not say."""
         arch = str(self.facts.get("arch", self.facts.get("sm", ""))).removeprefix("sm_").rstrip("af")
         return (int(arch[:-1]), int(arch[-1])) if len(arch) >= 2 and arch.isdigit() else None
 

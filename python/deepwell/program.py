@@ -1,6 +1,6 @@
 """An fx graph in ATen dialect -> the exported-program JSON that the core reads (``src/capture/program.c``), and the tensors it names.
 
-The same text that ``torch.export.save`` puts into an archive, written from what fx and the operators' schemas tell publicly, so that one form
+The same text that ``torch.export.save`` puts into an archive, written from what fx and the operators' schemas say publicly, so that one form
 serves archives, ``torch.export`` and the regions of ``torch.compile`` alike. Does not trace: ``capture.py`` and ``backend.py`` do.
 """
 from __future__ import annotations
@@ -204,7 +204,7 @@ class _GraphWriter:
     # -- arguments --
 
     def argument(self, value: Any, kind: str = "") -> dict[str, Any]:
-        """kind: the schema's type, which tells what an empty list is a list of."""
+        """kind: the schema's type, which says what an empty list is a list of."""
         if isinstance(value, fx.Node):
             return self.reference(value)
         if value is None:
@@ -511,7 +511,7 @@ def from_exported(program: ExportedProgram, names: list[str] | None = None, pref
 
 
 def _rename_guards(guards: Iterable[Any], names: list[str]) -> list[str]:
-    """torch tells of the n-th of variadic arguments as ``L['leaves'][n]``."""
+    """torch names the n-th of variadic arguments ``L['leaves'][n]``."""
     return [re.sub(r"L\['leaves'\]\[(\d+)\]", lambda m: f"L['{names[int(m[1])]}']" if int(m[1]) < len(names) else m[0], str(g)) for g in guards]
 
 

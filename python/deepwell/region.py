@@ -105,7 +105,7 @@ class Region:
 
     def __init__(self, source: str, program: Program | None, options: Options, example: Sequence[torch.Tensor] | None = None, graph: Any = None,
                  model: Any = None, device: torch.device | None = None) -> None:
-        """program: what to compile; None: graph (of a file) or model (compiled already) tells inputs and outputs. example: tensors whose sizes are
+        """program: what to compile; None: graph (of a file) or model (compiled already) has the inputs and outputs. example: tensors whose sizes are
         the typical ones. device: where it runs, and inputs and outputs are; None: where the program's tensors are. Raises Unsupported with every operator that the core does not read."""
         self.source, self.options = source, options
         self.graph = graph if graph is not None or model is not None else graph_of(source, program)

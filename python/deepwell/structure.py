@@ -1,4 +1,4 @@
-"""Arguments and results of a module as flat lists of tensors and a hashable form that tells how to put them together again.
+"""Arguments and results of a module as flat lists of tensors and a hashable form that says how to put them together again.
 
 A form is a nested tuple. Two calls with equal forms differ in tensor contents and sizes alone, so a form is what a capture is made for. Numbers,
 strings, None, dtypes and the like are part of the form: constants. Caches of ``transformers`` are taken apart attribute by attribute, whatever

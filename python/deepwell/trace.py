@@ -48,7 +48,7 @@ class Trace:
 
 
 class _Kept:
-    """What a traced call tells of its result. An object of its own: torch.export puts the attributes of modules back."""
+    """What a traced call says of its result. An object of its own: torch.export puts the attributes of modules back."""
     result: tuple[Any, ...] = ()
 
 

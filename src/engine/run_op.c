@@ -95,7 +95,7 @@ dw_status dw_op_run(dw_context *context, const char *op, const char *attributes,
         if (results[i] == NULL) status = base_fail(context, DW_INVALID, "%s has fewer than %d results", op, output_count);
         if (status == DW_OK) status = describe(results[i], context, &expected);
         if (status == DW_OK && (!same_shape(&expected, outputs[i]) || !op_tensor_is_contiguous(outputs[i])))
-            status = base_fail(context, DW_MISMATCH, "%s: result %d is not contiguous memory of the shape that dw_op_shapes tells", op, i);
+            status = base_fail(context, DW_MISMATCH, "%s: result %d is not contiguous memory of the shape that dw_op_shapes returns", op, i);
     }
     for (int i = 0; i < input_count && status == DW_OK; i++)
         if (inputs[i] != NULL && !op_tensor_is_contiguous(inputs[i]))

@@ -206,7 +206,7 @@ static dw_status set_outputs(dw_session *session, plan_binding *binding, int cou
         bool fits = output->tensor.format == expected.format && output->tensor.rank == expected.rank && op_tensor_is_contiguous(&output->tensor);
         for (int d = 0; fits && d < expected.rank; d++) fits = output->tensor.dims[d] == expected.dims[d];
         if (!fits)
-            return base_fail(session->context, DW_MISMATCH, "output %s is not contiguous memory of the shape that dw_session_shapes tells",
+            return base_fail(session->context, DW_MISMATCH, "output %s is not contiguous memory of the shape that dw_session_shapes returns",
                              output->name);
         session->full.outputs[i] = output->tensor.data;
     }
