@@ -90,8 +90,6 @@ static void give_frame(sim_warp *w, sim_frame *frame) {
     w->free_frames = frame;
 }
 
-extern void sim_given_fill(sim_warp *w, sim_frame *frame, uint32_t lanes);
-
 static void enter(sim_warp *w, sim_frame *frame) {
     w->base[0] = frame->registers;
     w->base[1] = frame->code->constants;
@@ -386,7 +384,6 @@ sim_flow sim_exit(sim_warp *w, const sim_op *op, uint32_t mask) {
     leave_frames(w, frame, mask);
     w->live &= ~mask;
     recheck_waiting(w);
-    if (w->live == 0) sim_warp_left(w);
     return SIM_JUMPED;
 }
 

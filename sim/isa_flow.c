@@ -11,18 +11,6 @@ sim_flow sim_exit(sim_warp *w, const sim_op *op, uint32_t mask);
 sim_flow sim_call_function(sim_warp *w, const sim_op *op, uint32_t mask);
 sim_flow sim_call_pointer(sim_warp *w, const sim_op *op, uint32_t mask);
 
-static sim_flow do_nothing(sim_warp *w, const sim_op *op, uint32_t mask) {
-    (void)w;
-    (void)op;
-    (void)mask;
-    return SIM_NEXT;
-}
-
-sim_handler select_nothing(sim_decoding *d) {
-    (void)d;
-    return do_nothing;
-}
-
 sim_handler select_bra(sim_decoding *d) {
     const ptx_instruction *in = d->instruction;
     if (in->count != 1 || in->operands[0].kind != PTX_OPERAND_LABEL) {

@@ -11,140 +11,6 @@
 
 enum { QUANTUM = 4096, TURN_PASSES = 64, QUIET_PASSES = 4096 };
 
-/* ---- findings ---- */
-
-sim_flow sim_find(sim_warp *w, const sim_op *op, int lane, const char *format, ...) {
-    char what[1100], place[300] = "", source[260] = "";
-    sim_launch *launch = w->launch;
-    sim_cta *cta = w->cta;
-    va_list arguments;
-    va_start(arguments, format);
-    vsnprintf(what, sizeof what, format, arguments);
-    va_end(arguments);
-    const ptx_function *f = w->now != NULL && w->now->frame != NULL ? w->now->frame->code->function : launch->code->function;
-    if (op != NULL && op->instruction >= 0) {
-        const ptx_instruction *in = &f->instructions[op->instruction];
-        const ptx_module *module = launch->code->module;
-        if (in->file > 0 && (size_t)in->file < module->file_count && module->files[in->file] != NULL) {
-            snprintf(source, sizeof source, " (%s:%d)", module->files[in->file], in->source_line);
-        }
-        snprintf(place, sizeof place, ", PTX line %d%s, %.60s", in->line, source, in->opcode);
-    }
-    uint32_t id[3] = {0};
-    const char *name = launch->code->function->name;   /* those of C++ templates run to thousands of characters */
-    if (lane >= 0) {
-        uint32_t thread = (uint32_t)(w->index * LANES + lane);
-        id[0] = thread % launch->block[0];
-        id[1] = thread / launch->block[0] % launch->block[1];
-        id[2] = thread / launch->block[0] / launch->block[1];
-    }
-    pthread_mutex_lock(&launch->lock);
-    if (!launch->finding.made || cta->cluster->index < launch->finding.cluster) {
-        char who[96] = "";
-        if (lane >= 0) snprintf(who, sizeof who, ", lane %d (thread %u,%u,%u)", lane, id[0], id[1], id[2]);
-        launch->finding.made = true;
-        launch->finding.cluster = cta->cluster->index;
-        snprintf(launch->finding.text, sizeof launch->finding.text, "kernel %.160s%s%s, CTA %u,%u,%u, warp %d%s: %s", name, strlen(name) > 160 ? ".." : "", place, cta->id[0],
-                 cta->id[1], cta->id[2], w->index, who, what);
-    }
-    uint64_t stop = atomic_load(&launch->stop_at);
-    if (cta->cluster->index < stop) atomic_store(&launch->stop_at, cta->cluster->index);
-    pthread_mutex_unlock(&launch->lock);
-    cta->cluster->stopped = true;
-    return SIM_STOP;
-}
-
-/* ---- what a function is given ---- */
-
-static uint64_t special_value(const sim_warp *w, int what, int lane) {
-    const sim_launch *l = w->launch;
-    const sim_cta *c = w->cta;
-    uint32_t thread = (uint32_t)(w->index * LANES + lane), bit = 1u << lane;
-    uint64_t clock = w->executed + c->cluster->executed;
-    switch (what) {
-    case SPECIAL_tid_x: return thread % l->block[0];
-    case SPECIAL_tid_y: return thread / l->block[0] % l->block[1];
-    case SPECIAL_tid_z: return thread / l->block[0] / l->block[1];
-    case SPECIAL_ntid_x: return l->block[0];
-    case SPECIAL_ntid_y: return l->block[1];
-    case SPECIAL_ntid_z: return l->block[2];
-    case SPECIAL_ctaid_x: return c->id[0];
-    case SPECIAL_ctaid_y: return c->id[1];
-    case SPECIAL_ctaid_z: return c->id[2];
-    case SPECIAL_nctaid_x: return l->grid[0];
-    case SPECIAL_nctaid_y: return l->grid[1];
-    case SPECIAL_nctaid_z: return l->grid[2];
-    case SPECIAL_laneid: return (uint64_t)lane;
-    case SPECIAL_warpid: return (uint64_t)w->index;
-    case SPECIAL_nwarpid: return 64;
-    case SPECIAL_smid: return c->linear % (uint64_t)l->options->sm_count;
-    case SPECIAL_nsmid: return (uint64_t)l->options->sm_count;
-    case SPECIAL_gridid: return l->epoch;
-    case SPECIAL_lanemask_eq: return bit;
-    case SPECIAL_lanemask_le: return bit | (bit - 1);
-    case SPECIAL_lanemask_lt: return bit - 1;
-    case SPECIAL_lanemask_ge: return ~(bit - 1);
-    case SPECIAL_lanemask_gt: return ~(bit | (bit - 1));
-    case SPECIAL_warp_size: return LANES;
-    case SPECIAL_cluster_ctaid_x: return c->id[0] % l->cluster[0];
-    case SPECIAL_cluster_ctaid_y: return c->id[1] % l->cluster[1];
-    case SPECIAL_cluster_ctaid_z: return c->id[2] % l->cluster[2];
-    case SPECIAL_cluster_nctaid_x: return l->cluster[0];
-    case SPECIAL_cluster_nctaid_y: return l->cluster[1];
-    case SPECIAL_cluster_nctaid_z: return l->cluster[2];
-    case SPECIAL_cluster_ctarank: return (uint64_t)c->rank;
-    case SPECIAL_cluster_nctarank: return (uint64_t)c->cluster->cta_count;
-    case SPECIAL_clusterid_x: return c->id[0] / l->cluster[0];
-    case SPECIAL_clusterid_y: return c->id[1] / l->cluster[1];
-    case SPECIAL_clusterid_z: return c->id[2] / l->cluster[2];
-    case SPECIAL_nclusterid_x: return l->grid[0] / l->cluster[0];
-    case SPECIAL_nclusterid_y: return l->grid[1] / l->cluster[1];
-    case SPECIAL_nclusterid_z: return l->grid[2] / l->cluster[2];
-    case SPECIAL_explicit_cluster: return l->code->function->explicit_cluster || c->cluster->cta_count > 1;
-    case SPECIAL_dynamic_smem: return l->dynamic_shared;
-    case SPECIAL_total_smem: return base_align_up(c->shared_bytes - SIM_SHARED_RESERVED, 128);   /* the unit it is allocated in */
-    case SPECIAL_aggr_smem: return c->shared_bytes;
-    case SPECIAL_reserved_cap: return SIM_SHARED_RESERVED;
-    case SPECIAL_reserved_end: return 0x120;   /* of an H200's driver (580.159.04) */
-    case SPECIAL_reserved_begin: case SPECIAL_reserved_0: case SPECIAL_reserved_1: return 0;
-    case SPECIAL_tid_w: case SPECIAL_ntid_w: case SPECIAL_ctaid_w: case SPECIAL_nctaid_w: return 0;
-    case SPECIAL_cluster_ctaid_w: case SPECIAL_cluster_nctaid_w: case SPECIAL_clusterid_w: case SPECIAL_nclusterid_w: return 0;
-    case SPECIAL_clock: case SPECIAL_clock64: case SPECIAL_globaltimer: return clock;
-    case SPECIAL_envreg1: return l->grid_barrier >> 32;
-    case SPECIAL_envreg2: return (uint32_t)l->grid_barrier;
-    case SPECIAL_globaltimer_lo: return (uint32_t)clock;
-    default: return clock >> 32;   /* clock_hi, globaltimer_hi */
-    }
-}
-
-void sim_special_fill(sim_warp *w, int what, void *row, uint32_t bits) {
-    uint32_t mask = 0;
-    for (int lane = 0; lane < LANES; lane++) {
-        uint64_t value = special_value(w, what, lane);
-        if (bits == 1) mask |= (uint32_t)(value != 0) << lane;
-        else memcpy((uint8_t *)row + (size_t)lane * (bits / 8), &value, bits / 8);
-    }
-    if (bits == 1) memcpy(row, &mask, sizeof mask);
-}
-
-void sim_given_fill(sim_warp *w, sim_frame *frame, uint32_t lanes);
-
-void sim_given_fill(sim_warp *w, sim_frame *frame, uint32_t lanes) {
-    (void)lanes;
-    for (size_t i = 0; i < frame->code->given_count; i++) {
-        const sim_given *g = &frame->code->given[i];
-        if (g->what < GIVEN_LOCAL) {
-            sim_special_fill(w, g->what, frame->registers + g->row, (uint32_t)g->value);
-            continue;
-        }
-        for (int lane = 0; lane < LANES; lane++) {
-            uint64_t base = g->what == GIVEN_LOCAL ? frame->local_base : (uint64_t)w->cta->rank << SIM_RANK_SHIFT, address = base + (uint64_t)g->value;
-            size_t bytes = g->what == GIVEN_SHARED_32 ? 4 : 8;
-            memcpy(frame->registers + g->row + (size_t)lane * bytes, &address, bytes);
-        }
-    }
-}
-
 /* ---- clusters ---- */
 
 static void free_cluster(sim_cluster *cluster) {
@@ -235,7 +101,8 @@ static sim_cluster *start_cluster(sim_launch *l, uint64_t index) {
     return NULL;
 }
 
-void sim_warp_left(sim_warp *w) {
+/* Its last thread has left. */
+static void warp_left(sim_warp *w) {
     sim_changed(w);
     sim_registers_at_end(w);
     if (--w->cta->warps_live == 0 && !w->cta->cluster->stopped) {
@@ -307,6 +174,7 @@ static bool run_pass(sim_cluster *cluster) {
             uint64_t before = w->executed;
             progress |= sim_warp_run(w, QUANTUM);
             cluster->executed += w->executed - before;
+            if (w->live == 0) warp_left(w);
         }
     }
     return progress;
@@ -376,17 +244,6 @@ static void out_of_memory(sim_launch *l, uint64_t index) {
     }
     atomic_store(&l->stop_at, 0);
     pthread_mutex_unlock(&l->lock);
-}
-
-static uint64_t common_divisor(uint64_t a, uint64_t b) { return b == 0 ? a : common_divisor(b, a % b); }
-
-uint64_t sim_launch_order(const sim_launch *l, uint64_t number) {
-    const uint64_t first = number / l->resident * l->resident, count = l->count - first < l->resident ? l->count - first : l->resident;
-    if (l->options->seed == 0 || count < 2) return number;
-    const uint64_t chance = sim_mix(sim_mix(l->options->seed, first + 1), l->epoch);
-    uint64_t step = 1 + (chance >> 32) % (count - 1);
-    while (common_divisor(step, count) != 1) step++;
-    return first + ((number - first) * step + chance) % count;
 }
 
 static void run_alone(void *argument, int64_t task, int worker) {

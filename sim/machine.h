@@ -432,7 +432,7 @@ sim_flow sim_in_groups(sim_warp *w, const sim_op *op, uint32_t mask, const uint3
 void sim_release_barrier(sim_cta *cta, int barrier);
 /* The same after threads left: whoever waits for all that live may go on. */
 void sim_barriers_after_exit(sim_cta *cta);
-void sim_warp_left(sim_warp *w);
+void sim_given_fill(sim_warp *w, sim_frame *frame, uint32_t lanes);   /* what the frame's function is given (special.c) */
 void sim_release_cluster(sim_cluster *cluster);
 /* The frame's state of its watched rows. */
 static inline sim_watch *sim_watches(const sim_frame *frame) { return (sim_watch *)(void *)(frame->registers + frame->code->watch_at); }
