@@ -349,8 +349,6 @@ static void broadcast_strides(const dw_tensor *tensor, int64_t strides[4]) {
     }
 }
 
-static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
-
 /* Do all rows and positions lie within k, mask and bias? */
 static bool fits(const attention *a) {
     const dw_tensor *const limits[] = {a->mask, a->bias};
@@ -379,14 +377,14 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
     const op_call *call = &attention_by_heads(run, &heads_apart)->call;
     attention a = {
         .isa = isa,
-        .q = call->in[0],
-        .k = call->in[1],
-        .v = call->in[2],
-        .mask = operand(call, 3),
-        .bias = operand(call, 4),
-        .sink = operand(call, 5),
-        .row = operand(call, 6),
-        .position = operand(call, 7),
+        .q = call->in[ATTENTION_Q],
+        .k = call->in[ATTENTION_K],
+        .v = call->in[ATTENTION_V],
+        .mask = op_operand(call, 3),
+        .bias = op_operand(call, 4),
+        .sink = op_operand(call, 5),
+        .row = op_operand(call, 6),
+        .position = op_operand(call, 7),
         .out = call->out[0],
         .window = op_attr_int(call->attrs, OP_ATTR_window),
         .ahead = op_attr_int(call->attrs, OP_ATTR_ahead),

@@ -49,14 +49,14 @@ static void take(kernel_launch *launch, const kernel_run *run, int index, const 
 static int64_t positions_of(const dw_tensor *x) { return x == NULL || x->rank == 0 || x->dims[x->rank - 1] == 1 ? 0 : x->dims[x->rank - 1]; }
 
 static void take_operands(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments) {
-    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2], *sink = cuda_operand(run, 5);
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V], *sink = cuda_operand(run, ATTENTION_SINK);
     const int64_t any[] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};   /* an axis of size 1 repeats, whatever it meets */
     take(launch, run, 0, q->dims, &arguments->q, arguments->q_strides);
     take(launch, run, 1, k->dims, &arguments->k, arguments->k_strides);
     take(launch, run, 2, v->dims, &arguments->v, arguments->v_strides);
     take(launch, run, KERNEL_RESULT, run->call.out[0]->dims, &arguments->out, arguments->out_strides);
-    arguments->has_mask = cuda_operand(run, 3) != NULL;
-    arguments->has_bias = cuda_operand(run, 4) != NULL;
+    arguments->has_mask = cuda_operand(run, ATTENTION_MASK) != NULL;
+    arguments->has_bias = cuda_operand(run, ATTENTION_BIAS) != NULL;
     arguments->has_sink = sink != NULL;
     if (arguments->has_mask) take(launch, run, 3, any, &arguments->mask, arguments->mask_strides);
     if (arguments->has_bias) take(launch, run, 4, any, &arguments->bias, arguments->bias_strides);
@@ -65,24 +65,24 @@ static void take_operands(kernel_launch *launch, const kernel_run *run, attentio
 }
 
 static void take_places(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments) {
-    arguments->cache_rows = run->call.in[1]->dims[0];
-    arguments->has_row = cuda_operand(run, 6) != NULL;
-    arguments->has_position = cuda_operand(run, 7) != NULL;
+    arguments->cache_rows = run->call.in[ATTENTION_K]->dims[0];
+    arguments->has_row = cuda_operand(run, ATTENTION_ROW) != NULL;
+    arguments->has_position = cuda_operand(run, ATTENTION_POSITION) != NULL;
     if (arguments->has_row) {
-        arguments->row_step = run->call.in[6]->strides[0];
+        arguments->row_step = run->call.in[ATTENTION_ROW]->strides[0];
         cuda_take_array(launch, run, 6, &arguments->row);
     }
     if (arguments->has_position) {
-        arguments->position_step = run->call.in[7]->strides[0];
-        arguments->mask_keys = positions_of(cuda_operand(run, 3));
-        arguments->bias_keys = positions_of(cuda_operand(run, 4));
+        arguments->position_step = run->call.in[ATTENTION_POSITION]->strides[0];
+        arguments->mask_keys = positions_of(cuda_operand(run, ATTENTION_MASK));
+        arguments->bias_keys = positions_of(cuda_operand(run, ATTENTION_BIAS));
         cuda_take_array(launch, run, 7, &arguments->position);
     }
     cuda_take_fault(launch, &arguments->fault);
 }
 
 dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments) {
-    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2];
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
     if (k->dims[1] < 1 || q->dims[1] % k->dims[1] != 0)
         return base_fail(run->call.context, DW_MISMATCH, "attention: q has %lld heads, k has %lld, which does not divide them", (long long)q->dims[1], (long long)k->dims[1]);
     TRY(eval_offset(&run->call, &arguments->offset));
@@ -109,7 +109,7 @@ dw_status attention_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     run = attention_by_heads(run, &heads);
     kernel_launch launch;
     attention_arguments *arguments = cuda_launch(&launch, "attention_plain", "attention_plain", sizeof *arguments);
-    const dw_tensor *q = run->call.in[0], *v = run->call.in[2];
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *v = run->call.in[ATTENTION_V];
     TRY(attention_take(&launch, run, arguments));
     if (op_tensor_count(run->call.out[0]) == 0) return DW_OK;
     int64_t parts = (v->dims[3] + ATTENTION_WIDTH - 1) / ATTENTION_WIDTH;

@@ -12,10 +12,10 @@ typedef struct cache_job {
 } cache_job;
 
 static bool fits(const op_call *call) {
-    const dw_tensor *x = call->in[0];
-    for (int64_t i = 0; i < call->in[1]->dims[2]; i++) {
-        const int64_t row = op_tensor_load_int(call->in[2], &i);
-        if (row < 0 || row >= x->dims[0] || op_tensor_load_int(call->in[3], &i) < 0 || x->dims[2] < 1) return false;
+    const dw_tensor *x = call->in[CACHE_X];
+    for (int64_t i = 0; i < call->in[CACHE_Y]->dims[2]; i++) {
+        const int64_t row = op_tensor_load_int(call->in[CACHE_ROW], &i);
+        if (row < 0 || row >= x->dims[0] || op_tensor_load_int(call->in[CACHE_POSITION], &i) < 0 || x->dims[2] < 1) return false;
     }
     return true;
 }
@@ -39,8 +39,8 @@ static void head_task(void *argument, int64_t head, int worker) {
 
 dw_status move_cache_write_run(const kernel_run *run) {
     const op_call *call = &run->call;
-    const dw_tensor *x = call->in[0], *out = call->out[0];
-    cache_job job = {.y = call->in[1], .rows = call->in[2], .positions = call->in[3], .out = out, .bytes = cpu_element_bytes(out->format)};
+    const dw_tensor *x = call->in[CACHE_X], *out = call->out[0];
+    cache_job job = {.y = call->in[CACHE_Y], .rows = call->in[CACHE_ROW], .positions = call->in[CACHE_POSITION], .out = out, .bytes = cpu_element_bytes(out->format)};
     if (!fits(call)) return call->op->reference(call);   /* says which token, before it writes */
     if (out->data != x->data) move_copy(run->pool, out, x);
     if (op_tensor_count(job.y) > 0) pool_run(run->pool, out->dims[1], head_task, &job);

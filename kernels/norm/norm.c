@@ -167,17 +167,15 @@ static void run_quantised(const kernel_run *run, norm_job *job) {
     pool_run(run->pool, (job->row_count + job->task_rows - 1) / job->task_rows, quantise_rows, job);
 }
 
-static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
-
 dw_status norm_rows_run(const kernel_run *run) {
     const op_call *call = &run->call;
     bool is_layer = call->op->id == OP_layer_norm;
     norm_job job = {
         .rows = cpu_rows_of(run->chip),
         .x = call->in[0],
-        .weight = operand(call, 1),
-        .bias = is_layer ? operand(call, 2) : NULL,
-        .residual = operand(call, is_layer ? 3 : 2),
+        .weight = op_operand(call, 1),
+        .bias = is_layer ? op_operand(call, 2) : NULL,
+        .residual = op_operand(call, is_layer ? 3 : 2),
         .out = call->out[0],
         .centred = is_layer,
         .eps = op_attr_real(call->attrs, OP_ATTR_eps),
@@ -270,8 +268,8 @@ dw_status norm_group_run(const kernel_run *run) {
     group_job job = {
         .rows = cpu_rows_of(run->chip),
         .x = call->in[0],
-        .weight = operand(call, 1),
-        .bias = operand(call, 2),
+        .weight = op_operand(call, 1),
+        .bias = op_operand(call, 2),
         .out = call->out[0],
         .groups = op_attr_int(call->attrs, OP_ATTR_groups),
         .eps = op_attr_real(call->attrs, OP_ATTR_eps),

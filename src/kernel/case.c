@@ -221,10 +221,10 @@ static bool print_attr(const kernel_problem *problem, const op_attr *attr, text 
 
 /* What the integers of an operand may be: ends of groups of rows of a, or which text a query is of and where it stands. */
 static bool print_range(const kernel_problem *problem, int operand, text *line) {
-    enum { OFFSETS = 2, ROW = 6, POSITION = 7 };
+    enum { OFFSETS = 2 };
     int64_t size;
     const op_id op = problem->op->id;
-    const bool is_offsets = op == OP_grouped_matmul && operand == OFFSETS, is_row = op == OP_attention && operand == ROW, is_position = op == OP_attention && operand == POSITION;
+    const bool is_offsets = op == OP_grouped_matmul && operand == OFFSETS, is_row = op == OP_attention && operand == ATTENTION_ROW, is_position = op == OP_attention && operand == ATTENTION_POSITION;
     if (!is_offsets && !is_row && !is_position) return false;
     const dim within = is_offsets ? problem->in[0]->dims[0] : problem->in[1]->dims[is_row ? 0 : 2];
     if (dim_eval(problem->context, within, problem->symbols, &size) != DW_OK) return false;

@@ -27,31 +27,29 @@ static dw_status check_heads(op_infer *infer, dim heads, dim groups) {
     return op_check_same(infer, "the number of heads of q", heads, "that of k, which must divide it,", groups);
 }
 
-enum { MASK = 3, BIAS, SINK, ROW, POSITION };
-
 /* A number for each query. */
 static dw_status check_tokens(op_infer *infer, const char *name, const op_type *type) {
     TRY(op_check_rank(infer, name, type, 1, 1));
     TRY(op_check_integer(infer, name, type));
-    return op_check_same(infer, "s of q", infer->in[0]->dims[2], name, type->dims[0]);
+    return op_check_same(infer, "s of q", infer->in[ATTENTION_Q]->dims[2], name, type->dims[0]);
 }
 
 /* The batch of the keys and how many there are for mask and bias: with positions as many as those have. */
 static dw_status check_places(op_infer *infer, dim scores[4]) {
-    const op_type *q = infer->in[0], *row = infer->n_in > ROW ? infer->in[ROW] : NULL, *position = infer->n_in > POSITION ? infer->in[POSITION] : NULL;
+    const op_type *q = infer->in[ATTENTION_Q], *row = infer->n_in > ATTENTION_ROW ? infer->in[ATTENTION_ROW] : NULL, *position = infer->n_in > ATTENTION_POSITION ? infer->in[ATTENTION_POSITION] : NULL;
     int64_t rows;
     if (row != NULL) {
         TRY(check_tokens(infer, "row", row));
         if (!dim_is_constant(q->dims[0], &rows) || rows != 1)
             return base_fail(infer->context, DW_MISMATCH, "attention: with row, b of q must be 1: the tokens of all rows lie along s");
     } else {
-        TRY(op_check_same(infer, "b of q", q->dims[0], "b of k", infer->in[1]->dims[0]));
+        TRY(op_check_same(infer, "b of q", q->dims[0], "b of k", infer->in[ATTENTION_K]->dims[0]));
     }
     if (position == NULL) return DW_OK;
     TRY(check_tokens(infer, "position", position));
     if (!op_attr_bool(infer->attrs, OP_ATTR_causal) || op_attrs_get(infer->attrs, OP_ATTR_offset) != NULL)
         return base_fail(infer->context, DW_INVALID, "attention: position goes with causal=true and without offset");
-    for (int i = MASK; i <= BIAS; i++) {
+    for (int i = ATTENTION_MASK; i <= ATTENTION_BIAS; i++) {
         const op_type *type = infer->in[i];
         if (type != NULL && type->rank > 0) scores[3] = type->dims[type->rank - 1];
     }
@@ -59,7 +57,7 @@ static dw_status check_places(op_infer *infer, dim scores[4]) {
 }
 
 static dw_status infer_result(op_infer *infer) {
-    const op_type *q = infer->in[0], *v = infer->in[2];
+    const op_type *q = infer->in[ATTENTION_Q], *v = infer->in[ATTENTION_V];
     op_type *out = infer->out;
     const dw_format to = op_attr_format(infer->attrs, OP_ATTR_to);
     bool in_blocks;
@@ -80,7 +78,7 @@ static dw_status infer_result(op_infer *infer) {
 
 dw_status attention_infer(op_infer *infer) {
     static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
-    const op_type *q = infer->in[0], *k = infer->in[1], *v = infer->in[2];
+    const op_type *q = infer->in[ATTENTION_Q], *k = infer->in[ATTENTION_K], *v = infer->in[ATTENTION_V];
     for (int i = 0; i < 3; i++) {
         TRY(op_check_rank(infer, names[i], infer->in[i], 4, 4));
         TRY(op_check_element(infer, names[i], infer->in[i]));
@@ -94,7 +92,7 @@ dw_status attention_infer(op_infer *infer) {
     TRY(check_heads(infer, q->dims[1], k->dims[1]));
     dim scores[] = {k->dims[0], q->dims[1], q->dims[2], k->dims[2]};
     TRY(check_places(infer, scores));
-    for (int i = MASK; i < infer->n_in && i <= SINK; i++) {
+    for (int i = ATTENTION_MASK; i < infer->n_in && i <= ATTENTION_SINK; i++) {
         const op_type *type = infer->in[i];
         if (type == NULL) continue;
         if (i == 3 && type->format != DW_FORMAT_bool)
@@ -147,18 +145,16 @@ typedef struct query {
     double sink;                        /* -inf: there is none */
 } query;
 
-static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
-
 /* The sum of a product and a bias, in fp32 but for operands of f64. */
 static double biased(const query *at, double product, double bias) {
-    const bool in_double = at->call->in[0]->format == DW_FORMAT_f64 || at->call->in[BIAS]->format == DW_FORMAT_f64;
+    const bool in_double = at->call->in[ATTENTION_Q]->format == DW_FORMAT_f64 || at->call->in[ATTENTION_BIAS]->format == DW_FORMAT_f64;
     if (bias <= OP_ATTENTION_HIDES) return bias;
     return in_double ? product + bias : (float)(product + bias);
 }
 
 /* The score of a key before the softmax, -inf when the mask hides it. */
 static double score(const query *at, int64_t key) {
-    const dw_tensor *q = at->call->in[0], *k = at->call->in[1], *mask = operand(at->call, MASK), *bias = operand(at->call, BIAS);
+    const dw_tensor *q = at->call->in[ATTENTION_Q], *k = at->call->in[ATTENTION_K], *mask = op_operand(at->call, ATTENTION_MASK), *bias = op_operand(at->call, ATTENTION_BIAS);
     if (mask != NULL && !op_load_int_at(mask, at->mask + key * at->mask_stride)) return -INFINITY;
     double sum = 0, of_q[CHUNK], of_k[CHUNK];
     for (int64_t begin = 0; begin < q->dims[3]; begin += CHUNK) {
@@ -190,7 +186,7 @@ static void measure(const query *at, span seen, double sink, double *max, double
 
 /* Columns [first, end) of v, the first of them at out_offset. */
 static void attend(const query *at, int64_t first, int64_t end, const dw_tensor *out, int64_t out_offset, int64_t out_stride) {
-    const dw_tensor *v = at->call->in[2];
+    const dw_tensor *v = at->call->in[ATTENTION_V];
     const span seen = at->seen;
     double max, sum, sums[CHUNK], values[CHUNK];
     measure(at, seen, at->sink, &max, &sum);
@@ -209,7 +205,7 @@ static void attend(const query *at, int64_t first, int64_t end, const dw_tensor 
 
 /* Where query i stands and what it reads; without the operands that say so, by its place. */
 static dw_status place_of(const op_call *call, int64_t query, int64_t offset, int64_t *row, int64_t *position, span *seen) {
-    const dw_tensor *k = call->in[1], *rows = operand(call, ROW), *positions = operand(call, POSITION);
+    const dw_tensor *k = call->in[ATTENTION_K], *rows = op_operand(call, ATTENTION_ROW), *positions = op_operand(call, ATTENTION_POSITION);
     *position = query + offset;
     if (rows != NULL) *row = op_load_int_at(rows, query * rows->strides[0]);
     if (*row < 0 || *row >= k->dims[0])
@@ -222,11 +218,11 @@ static dw_status place_of(const op_call *call, int64_t query, int64_t offset, in
     *position = op_load_int_at(positions, query * positions->strides[0]);
     *seen = visible(call->attrs, *position, *position < INT64_MAX ? *position + 1 : *position);
     if (seen->end - k->dims[2] > seen->begin) seen->begin = seen->end - k->dims[2];
-    for (int i = MASK; i <= BIAS; i++) {
-        const dw_tensor *x = operand(call, i);
+    for (int i = ATTENTION_MASK; i <= ATTENTION_BIAS; i++) {
+        const dw_tensor *x = op_operand(call, i);
         if (x == NULL || x->rank == 0 || x->dims[x->rank - 1] == 1 || x->dims[x->rank - 1] >= seen->end) continue;
         return base_fail(call->context, DW_MISMATCH, "attention: query %lld stands at %lld, %s has %lld positions", (long long)query, (long long)*position,
-                         i == MASK ? "mask" : "bias", (long long)x->dims[x->rank - 1]);
+                         i == ATTENTION_MASK ? "mask" : "bias", (long long)x->dims[x->rank - 1]);
     }
     return DW_OK;
 }
@@ -246,7 +242,7 @@ static int64_t key_stride(const dw_tensor *x) { return x != NULL && x->rank > 0 
 
 /* offset: what eval_offset gives. */
 static dw_status find_query(const op_call *call, int64_t offset, int64_t batch, int64_t head, int64_t index, query *at) {
-    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2], *mask = operand(call, MASK), *bias = operand(call, BIAS), *sink = operand(call, SINK);
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V], *mask = op_operand(call, ATTENTION_MASK), *bias = op_operand(call, ATTENTION_BIAS), *sink = op_operand(call, ATTENTION_SINK);
     int64_t row = batch, position = 0, shared = q->dims[1] / k->dims[1];
     span seen = {0, 0};
     TRY(place_of(call, index, offset, &row, &position, &seen));
@@ -278,7 +274,7 @@ typedef struct row_part {
 
 static float rounded_at(void *argument, int64_t line, int64_t col) {
     row_part *part = argument;
-    const dw_tensor *q = part->call->in[0], *v = part->call->in[2];
+    const dw_tensor *q = part->call->in[ATTENTION_Q], *v = part->call->in[ATTENTION_V];
     const bool joined = op_attr_bool(part->call->attrs, OP_ATTR_joined);
     const int64_t heads = q->dims[1], queries = q->dims[2], width = v->dims[3], above = line / queries;
     const int64_t head = joined ? col / width : above % heads, column = joined ? col % width : col, first = column / CHUNK * CHUNK;
@@ -305,7 +301,7 @@ static dw_status reference_in_blocks(const op_call *call, int64_t offset) {
 }
 
 void op_attention_by_heads(const op_call *call, dw_tensor *out) {
-    const int64_t heads = call->in[0]->dims[1], width = call->in[2]->dims[3];
+    const int64_t heads = call->in[ATTENTION_Q]->dims[1], width = call->in[ATTENTION_V]->dims[3];
     *out = *call->out[0];
     if (out->rank == 4) return;
     const int64_t strides[] = {out->strides[0], width * out->strides[2], out->strides[1], out->strides[2]}, dims[] = {out->dims[0], heads, out->dims[1], width};
@@ -315,7 +311,7 @@ void op_attention_by_heads(const op_call *call, dw_tensor *out) {
 }
 
 dw_status attention_reference(const op_call *call) {
-    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V];
     int64_t offset;
     TRY(eval_offset(call, &offset));
     if (k->dims[1] < 1 || q->dims[1] % k->dims[1] != 0)
@@ -338,10 +334,10 @@ dw_status attention_reference(const op_call *call) {
  * all the same. A causal square is thus s (s + 1) / 2 pairs. Positions that are an operand are not known: then each query sees all that a cache
  * holds of its window. The softmax is not counted. */
 void attention_work(const op_call *call, op_work *work) {
-    const dw_tensor *q = call->in[0], *v = call->in[2];
+    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
     int64_t offset;
     if (eval_offset(call, &offset) != DW_OK) offset = 0;
-    if (operand(call, POSITION) != NULL) offset = v->dims[2] > q->dims[2] ? v->dims[2] - q->dims[2] : 0;
+    if (op_operand(call, ATTENTION_POSITION) != NULL) offset = v->dims[2] > q->dims[2] ? v->dims[2] - q->dims[2] : 0;
     double pairs = 0;
     for (int64_t i = 0; i < q->dims[2]; i++) {
         span seen = visible(call->attrs, i + offset, v->dims[2]);

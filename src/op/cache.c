@@ -4,7 +4,7 @@
 
 dw_status cache_infer(op_infer *infer) {
     static const char *const names[] = {"x", "y", "row", "position"};
-    const op_type *x = infer->in[0], *y = infer->in[1];
+    const op_type *x = infer->in[CACHE_X], *y = infer->in[CACHE_Y];
     for (int i = 0; i < 4; i++) {
         const op_type *type = infer->in[i];
         if (type == NULL) return base_fail(infer->context, DW_INVALID, "cache_write: %s is absent", names[i]);
@@ -23,7 +23,7 @@ dw_status cache_infer(op_infer *infer) {
 }
 
 dw_status cache_reference(const op_call *call) {
-    const dw_tensor *x = call->in[0], *y = call->in[1], *rows = call->in[2], *positions = call->in[3], *out = call->out[0];
+    const dw_tensor *x = call->in[CACHE_X], *y = call->in[CACHE_Y], *rows = call->in[CACHE_ROW], *positions = call->in[CACHE_POSITION], *out = call->out[0];
     for (int64_t i = 0; i < y->dims[2]; i++) {
         int64_t row = op_load_int_at(rows, i * rows->strides[0]), position = op_load_int_at(positions, i * positions->strides[0]);
         if (row >= 0 && row < x->dims[0] && position >= 0 && x->dims[2] > 0) continue;
@@ -46,6 +46,6 @@ dw_status cache_reference(const op_call *call) {
 
 /* What is written; the rest of x stays where it is. */
 void cache_work(const op_call *call, op_work *work) {
-    double bytes = op_tensor_bytes(call->in[1]);
+    double bytes = op_tensor_bytes(call->in[CACHE_Y]);
     *work = (op_work){.bytes_read = bytes, .bytes_written = bytes};
 }

@@ -74,8 +74,6 @@ dw_status norm_infer(op_infer *infer) {
 
 /* ---- layer_norm, rms_norm ---- */
 
-static const dw_tensor *operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
-
 static double column_at(const dw_tensor *column, int64_t i, double absent) {
     return column != NULL ? op_load_at(column, i * column->strides[0]) : absent;
 }
@@ -138,11 +136,11 @@ static void add_residual(const dw_tensor *x, const dw_tensor *residual, const dw
 
 static dw_status rows_reference(const op_call *call) {
     bool is_layer = call->op->id == OP_layer_norm;
-    const dw_tensor *x = call->in[0], *residual = operand(call, is_layer ? 3 : 2), *out = call->out[0];
+    const dw_tensor *x = call->in[0], *residual = op_operand(call, is_layer ? 3 : 2), *out = call->out[0];
     norm_rows rows = {
         .sum = residual != NULL ? call->out[1] : x,
-        .weight = operand(call, 1),
-        .bias = is_layer ? operand(call, 2) : NULL,
+        .weight = op_operand(call, 1),
+        .bias = is_layer ? op_operand(call, 2) : NULL,
         .centred = is_layer,
         .eps = op_attr_real(call->attrs, OP_ATTR_eps),
         .current = -1,
@@ -189,7 +187,7 @@ static void normalise_group(const op_call *call, int64_t batch, int64_t group, i
     for (walk w = group_elements(x, out, channels); w.left > 0; walk_next(&w)) {
         int64_t channel = group * channels + w.index[0];
         double value = (op_load_at(x, at_x + w.offset[0]) - mean) * scale;
-        op_store_at(out, at_out + w.offset[1], value * column_at(operand(call, 1), channel, 1) + column_at(operand(call, 2), channel, 0));
+        op_store_at(out, at_out + w.offset[1], value * column_at(op_operand(call, 1), channel, 1) + column_at(op_operand(call, 2), channel, 0));
     }
 }
 

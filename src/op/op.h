@@ -188,6 +188,13 @@ typedef struct op_call {
 /* What a pointwise op makes of real numbers, in double. false: it takes no real numbers, or another count of them. */
 bool op_pointwise_value(op_id op, int count, const double *x, double *value);
 
+/* The operand, NULL where it is absent. */
+static inline const dw_tensor *op_operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
+
+/* Operands by name, of ops that have many. */
+enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_BIAS, ATTENTION_SINK, ATTENTION_ROW, ATTENTION_POSITION, ATTENTION_OPERANDS };
+enum { CACHE_X, CACHE_Y, CACHE_ROW, CACHE_POSITION, CACHE_OPERANDS };
+
 /* Of a call of the op chain, which has been inferred. */
 dw_status op_chain_of(const op_call *call, op_chain *chain);
 

@@ -369,18 +369,18 @@ dw_status make_attention(maker *m) {
     const dim scores[] = {b, sized(m, h), s, t};
     if (chance(m, 35)) {
         const op_type type = odd_scores(m, DW_FORMAT_bool, scores);
-        TRY(source(m, "", &type, false, &in[3]));
-        n_in = 4;
+        TRY(source(m, "", &type, false, &in[ATTENTION_MASK]));
+        n_in = ATTENTION_MASK + 1;
     }
     if (chance(m, 55)) {
         const op_type type = odd_scores(m, draw_float(m), scores);
-        TRY(source(m, chance(m, 85) ? "bias" : "", &type, chance(m, 20), &in[4]));
-        n_in = 5;
+        TRY(source(m, chance(m, 85) ? "bias" : "", &type, chance(m, 20), &in[ATTENTION_BIAS]));
+        n_in = ATTENTION_BIAS + 1;
     }
     if (chance(m, 10)) {
         const op_type type = type_of(m->format, 1, &scores[1]);
-        TRY(source(m, "", &type, true, &in[5]));
-        n_in = 6;
+        TRY(source(m, "", &type, true, &in[ATTENTION_SINK]));
+        n_in = ATTENTION_SINK + 1;
     }
     attrs[count++] = op_set_real(OP_ATTR_scale, DRAW_OF(m, scales));
     if (chance(m, 40)) attrs[count++] = op_set_bool(OP_ATTR_causal, true);

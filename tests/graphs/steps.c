@@ -127,7 +127,7 @@ static dw_status moved_operand(arena *arena, const dw_tensor *from, bool widen, 
 
 /* The bias of attention, one for each score: a score is rounded where the bias is added. */
 static dw_status spread_bias(arena *arena, const ir_node *node, const dw_tensor *const *in, const dw_tensor *bias, dw_tensor *to) {
-    const bool placed = node->n_in > 7 && in[7] != NULL;
+    const bool placed = node->n_in > ATTENTION_POSITION && in[ATTENTION_POSITION] != NULL;
     const int64_t batch = in[1]->dims[0], keys = placed ? (bias->rank > 0 ? bias->dims[bias->rank - 1] : 1) : in[1]->dims[2];
     const int64_t dims[] = {batch, in[0]->dims[1], in[0]->dims[2], keys};
     TRY(graphs_tensor(arena, DW_FORMAT_f32, DW_SCALE_plain, 4, dims, to));
@@ -238,7 +238,7 @@ static double half_place(dw_format format) {
 
 /* How far operand i is moved. Rounding attention's weights moves the sums just as rounding the values would. */
 static double amount_of(const stepping *s, const ir_node *node, int i, double amount) {
-    const bool weighted = s->c->device != NULL && node->op == OP_attention && i == 2;
+    const bool weighted = s->c->device != NULL && node->op == OP_attention && i == ATTENTION_V;
     return weighted ? fmax(amount, half_place(ir_in(node, i)->type.format)) : amount;
 }
 
@@ -255,7 +255,7 @@ static dw_status measure_moved(stepping *s, arena *arena, const ir_node *node, i
         for (int i = 0; i < node->n_in; i++) {
             if (in[i] == NULL) continue;
             dw_tensor spread = *in[i];
-            if (widen && node->op == OP_attention && i == 4) TRY(spread_bias(arena, node, in, in[i], &spread));
+            if (widen && node->op == OP_attention && i == ATTENTION_BIAS) TRY(spread_bias(arena, node, in, in[i], &spread));
             TRY(moved_operand(arena, &spread, widen, run == 0 ? 0 : amount_of(s, node, i, amount), s->seed + (uint64_t)run * 977 + (uint64_t)i, &moved_in[i]));
             ins[i] = run == 0 && !widen ? in[i] : &moved_in[i];
         }

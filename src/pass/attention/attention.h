@@ -4,9 +4,6 @@
 
 #include "analysis/analysis.h"
 
-/* Operands of the attention op. */
-enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_BIAS, ATTENTION_SINK, ATTENTION_ROW, ATTENTION_POSITION, ATTENTION_OPERANDS };
-
 /* matmul, scale, masks, softmax, matmul becomes attention with its masks and biases as operands (spelled.c). */
 dw_status attention_fuse_spelled(ir_graph *graph, bool *changed);
 /* k and v that repeat each head for a group of queries become the heads themselves (heads.c). */
