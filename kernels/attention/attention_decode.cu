@@ -14,7 +14,7 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_mma.cuh"
 #include "kernels/common/cuda/ptx_tma.cuh"
-#include "kernels/common/cuda/ring.cuh"
+#include "kernels/common/cuda/schedule.cuh"
 
 enum { ROWS = DECODE_ROWS, KEYS = DECODE_KEYS, WARPS = DECODE_WARPS, SPLITS = DECODE_SPLITS, THREADS = 32 * WARPS, ROW_BYTES = 128, CHUNK_COLS = 64, CHUNK_BYTES = KEYS * ROW_BYTES };
 
@@ -141,9 +141,9 @@ INLINE decode_walk walk_of(const attention_decode_arguments *g, const attention_
     int all = (min(end, slots) + KEYS - 1) / KEYS - walk.first;
     if (end > slots) all = min(all + (end - slots + KEYS - 1) / KEYS, walk.count);
     if (view.count == 0) all = 0;
-    int share = (all + g->splits - 1) / g->splits;
-    walk.begin = min(rank * share, all);
-    walk.end = min(walk.begin + share, all);
+    const schedule_range range = schedule_part(all, g->splits, rank, 1);
+    walk.begin = range.first;
+    walk.end = range.end;
     return walk;
 }
 

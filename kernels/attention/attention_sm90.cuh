@@ -30,7 +30,7 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_tma.cuh"
 #include "kernels/common/cuda/ptx_wgmma.cuh"
-#include "kernels/common/cuda/ring.cuh"
+#include "kernels/common/cuda/schedule.cuh"
 #include "kernels/quantize/blocks_sm90.cuh"
 
 enum { ROW_BYTES = 128, CHUNK_COLS = 64, STAGES = ATTENTION_STAGES };
@@ -729,10 +729,9 @@ INLINE void attend_tile(const attention_sm90_arguments *g, const attention_shape
 INLINE attention_tile tile_at(const attention_sm90_arguments *g, const attention_shape s) {
     int all = (int)(g->call.batches * g->call.heads), longer = g->tiles - g->last_tiles, rest = (int)blockIdx.x - longer * all, head = rest % all, number = g->last_tiles - 1 - rest / all;
     if (rest < 0) {
-        int bunch = (int)blockIdx.x / (g->heads_together * longer), first = bunch * g->heads_together, heads = min(g->heads_together, all - first);
-        rest = (int)blockIdx.x - first * longer;
-        head = first + rest % heads;
-        number = g->tiles - 1 - rest / heads;
+        const schedule_place place = schedule_in_bands((int)blockIdx.x, all, longer, g->heads_together);
+        head = place.row;
+        number = g->tiles - 1 - place.col;
     }
     attention_tile tile = {head / (int)g->call.heads, head % (int)g->call.heads, number * s.groups * 64};
     return tile;

@@ -14,6 +14,7 @@
 #include "kernels/attention/attention_scores.cuh"
 #include "kernels/attention/attention_stream.h"
 #include "kernels/common/cuda/ptx_cluster.cuh"
+#include "kernels/common/cuda/schedule.cuh"
 
 /* The constants of an entry. A lane holds chunks x 16 bytes of a key, `lanes` x 16 bytes apart. */
 typedef struct stream_shape { int element, lanes, chunks, heads; } stream_shape;
@@ -279,11 +280,10 @@ INLINE void attention_stream(const attention_stream_arguments *g, const stream_s
     place.k = p->k.data + (place.view.cache * p->k_strides[0] + group * p->k_strides[1]) * p->k.element_bytes;
     place.v = p->v.data + (place.view.cache * p->v_strides[0] + group * p->v_strides[1]) * p->v.element_bytes;
     const int turn = STREAM_WARPS * turn_keys(s) * (32 / s.lanes);
-    int share = ((place.view.count + g->splits - 1) / g->splits + turn - 1) / turn * turn;
-    int begin = min(rank * share, place.view.count), end = min(begin + share, place.view.count);
+    const schedule_range range = schedule_part(place.view.count, g->splits, rank, turn);
     stream_state state;
     stream_smem m = stream_smem_of(s, shared_address(shared));
-    stream_keys(p, s, &place, begin, end, &state);
+    stream_keys(p, s, &place, range.first, range.end, &state);
     join_lanes(s, unit_of(is_general(p)), &state);
     join_warps(s, m, unit_of(is_general(p)), &state);
     if (g->splits > 1) {

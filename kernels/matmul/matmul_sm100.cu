@@ -10,7 +10,7 @@
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_tcgen05.cuh"
 #include "kernels/common/cuda/ptx_tma.cuh"
-#include "kernels/common/cuda/ring.cuh"
+#include "kernels/common/cuda/schedule.cuh"
 #include "kernels/matmul/epilogue_sm100.cuh"
 
 enum { KIND_HALF, KIND_E4M3, KIND_MXFP8, KIND_MXFP4, KIND_NVFP4 };
@@ -26,8 +26,6 @@ typedef struct sm100_place {
     int row, col, up;             /* of the tile: first row, first columns of its two halves */
     int end, blocks;              /* columns of the result; stages' worth of k */
 } sm100_place;
-
-INLINE int divide_up(int x, int y) { return (x + y - 1) / y; }
 
 INLINE uint32_t stage_operand(const sm100_place *p, int stage, int which) { return p->operands + (2 * stage + which) * SM100_OPERAND_BYTES; }
 INLINE uint32_t stage_scales(const sm100_place *p, const sm100_shape s, int stage, int which) {
@@ -157,7 +155,7 @@ INLINE void store_tile(const matmul_sm100_arguments *g, const sm100_place *p) {
 
 INLINE sm100_place place_tile(const matmul_sm100_arguments *g, const sm100_shape s, uint32_t shared) {
     const matmul_epilogue *e = &g->epilogue;
-    int tiles_m = divide_up(g->a.rows, SM100_TILE), halves = e->halving >= 0;
+    int tiles_m = ceil_div(g->a.rows, SM100_TILE), halves = e->halving >= 0;
     sm100_place p;
     p.operands = shared;
     p.scales = p.operands + SM100_STAGES * 2 * SM100_OPERAND_BYTES;
@@ -167,7 +165,7 @@ INLINE sm100_place place_tile(const matmul_sm100_arguments *g, const sm100_shape
     p.col = blockIdx.x / tiles_m * (halves ? HALF_TILE : SM100_TILE);
     p.up = halves ? p.col + e->half : p.col + HALF_TILE;
     p.end = halves ? e->half : g->b.rows;
-    p.blocks = divide_up(g->k_bytes, SM100_ROW_BYTES);
+    p.blocks = ceil_div(g->k_bytes, SM100_ROW_BYTES);
     return p;
 }
 

@@ -4,7 +4,7 @@
 
 #include "kernels/common/cuda/ptx_cluster.cuh"
 #include "kernels/common/cuda/ptx_tma.cuh"
-#include "kernels/common/cuda/ring.cuh"
+#include "kernels/common/cuda/schedule.cuh"
 #include "kernels/matmul/epilogue_sm90.cuh"
 
 enum { TMA_BF16, TMA_F16, TMA_E4M3 };
@@ -18,10 +18,11 @@ typedef struct tma_shape {
     int blocks;                   /* 1: the result is in blocks (blocks_sm90.cuh) */
 } tma_shape;
 
-/* Places in shared memory, and the rings of barriers: stages of tiles, slots of scales, told tiles. */
+/* Places in shared memory, the rings of barriers (stages of tiles, slots of scales), and the tile scheduler. */
 typedef struct tma_ring {
-    uint32_t data, staging, columns, scales, told;
-    ring_barriers stages, scale_slots, told_slots;
+    uint32_t data, staging, columns, scales;
+    ring_barriers stages, scale_slots;
+    tile_schedule schedule;
 } tma_ring;
 
 typedef struct tma_tile {
@@ -29,8 +30,6 @@ typedef struct tma_tile {
     int out_col;
     int group, end;               /* of groups: which one, and the row behind its last */
 } tma_tile;
-
-INLINE int ceil_div(int x, int y) { return (x + y - 1) / y; }
 
 /* Computed here and not again wherever it is used, which in the loop over k the products would wait for: what a shuffle gives, ptxas does not compute again. */
 INLINE int kept(int x) { return __shfl_sync(0xffffffff, x, threadIdx.x % 32); }
@@ -46,12 +45,10 @@ INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3
 /* Tiles in bands GROUP_ROWS high, so that those in flight at a time need few rows of a and of b. units_m: units of a column. */
 INLINE tma_tile tile_at(const matmul_sm90_arguments *g, const tma_shape s, int units_m, int unit, int rank) {
     const int step_n = g->epilogue.halving >= 0 ? s.tile_n / 2 : s.tile_n;
-    const int group_units = GROUP_ROWS / (s.tile_m * s.pair);
-    int group = unit / (group_units * g->units_n), first = group * group_units;
-    int height = min(group_units, units_m - first), rest = unit - group * group_units * g->units_n, across = rest / height;
+    const schedule_place place = schedule_in_bands(unit, units_m, g->units_n, GROUP_ROWS / (s.tile_m * s.pair));
     tma_tile tile;
-    tile.row = ((first + rest - across * height) * s.pair + (s.pair > 1 ? rank : 0)) * s.tile_m;
-    tile.out_col = tile.col = across * step_n;
+    tile.row = (place.row * s.pair + (s.pair > 1 ? rank : 0)) * s.tile_m;
+    tile.out_col = tile.col = place.col * step_n;
     tile.up = g->epilogue.halving >= 0 ? tile.col + g->epilogue.half : tile.col + s.tile_n / 2;
     tile.group = 0;
     tile.end = g->m;
@@ -64,11 +61,10 @@ INLINE int rows_end(const matmul_sm90_arguments *g, const tma_shape s, const tma
 INLINE int rows_before(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? tile->group * g->n : 0; }
 
 /* The blocks of k [first, end) of this block of the cluster. */
-INLINE void depth_range(const matmul_sm90_arguments *g, const tma_shape s, int rank, int *first, int *end) {
-    int all = ceil_div(g->k, s.element == TMA_E4M3 ? 128 : 64);
-    int part = ceil_div(all, s.splits);
-    *first = s.splits > 1 ? min(rank * part, all) : 0;
-    *end = s.splits > 1 ? min(*first + part, all) : all;
+INLINE schedule_range depth_range(const matmul_sm90_arguments *g, const tma_shape s, int rank) {
+    const int all = ceil_div(g->k, s.element == TMA_E4M3 ? 128 : 64);
+    const schedule_range whole = {0, all};
+    return s.splits > 1 ? schedule_part(all, s.splits, rank, 1) : whole;
 }
 
 #endif

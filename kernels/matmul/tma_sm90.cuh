@@ -12,7 +12,7 @@
  * time, into a ring of slots of its own.
  * tile_m 256: each warpgroup multiplies two waves of 64 rows one after the other, with one set of registers for a block's part. tile_m 64: both multiply the same
  * rows, runs of four blocks of k in turns: so little is multiplied in a block that the instructions around it take longer than its bytes.
- * groups: rows of a come in groups, each with a matrix of b of its own; a third warp of warpgroup 0 tells the tiles (groups_sm90.cuh).
+ * groups: rows of a come in groups, each with a matrix of b of its own; a third warp of warpgroup 0 publishes the tiles (groups_sm90.cuh).
  * Registers: 40 (loads), 232 (products); 24 and 240 where many_registers says so. Speed: README.md. */
 #ifndef KERNELS_MATMUL_TMA_SM90_CUH
 #define KERNELS_MATMUL_TMA_SM90_CUH
@@ -29,15 +29,15 @@ INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
     const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
     const int a_bytes = s.tile_m * ROW_BYTES, half_bytes = s.tile_n / 2 * ROW_BYTES, stage_bytes = a_bytes + 2 * half_bytes;
     const int depth = s.element == TMA_E4M3 ? 128 : 64;
-    int first, end, turn = first_turn(s);
+    const schedule_range range = depth_range(g, s, rank);
+    int turn = schedule_first(ring.schedule);
     ring_turn at = ring_writer();
     tma_tile tile;
-    depth_range(g, s, rank, &first, &end);
-    for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
+    for (; find_tile(g, s, ring, turn, rank, &tile); turn = schedule_next(ring.schedule, turn)) {
         const int boxes = a_boxes(g, s, &tile);
         tile.col += b_row(g, s, &tile), tile.up += b_row(g, s, &tile);
-        if (s.groups) give_tile(ring, turn);
-        for (int block = first; block < end; block++) {
+        if (s.groups) schedule_release(ring.schedule, turn);
+        for (int block = range.first; block < range.end; block++) {
             const uint32_t a = ring.data + at.stage * stage_bytes, b = a + a_bytes;
             ring_wait_empty(ring.stages, at);
             const uint32_t full = ring_expect_full(ring.stages, at, boxes * g->a_rows * ROW_BYTES + 2 * half_bytes);
@@ -69,20 +69,20 @@ INLINE void load_scale_row(uint32_t to, const float *from, int valid, bool in_qu
 INLINE void load_scales(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int rank) {
     const float *a = (const float *)g->a_scales, *b = (const float *)g->b_scales;
     bool in_quads = (g->a_scale_stride | g->b_scale_stride) % 4 == 0 && (g->a_scales | g->b_scales) % 16 == 0;
-    int first, end, lane = threadIdx.x % 32, blocks = ceil_div(g->k, 128), turn = first_turn(s);
+    const schedule_range range = depth_range(g, s, rank);
+    int lane = threadIdx.x % 32, blocks = ceil_div(g->k, 128), turn = schedule_first(ring.schedule);
     uint32_t use = 0;
     tma_tile tile;
-    depth_range(g, s, rank, &first, &end);
-    in_quads &= first % MATMUL_SLOT_BLOCKS == 0;
-    for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
+    in_quads &= range.first % MATMUL_SLOT_BLOCKS == 0;
+    for (; find_tile(g, s, ring, turn, rank, &tile); turn = schedule_next(ring.schedule, turn)) {
         if (s.groups) {
             __syncwarp();
-            if (lane == 0) give_tile(ring, turn);
+            if (lane == 0) schedule_release(ring.schedule, turn);
         }
         int column = lane * (s.tile_n / s.parts), at = column < s.tile_n / 2 ? tile.col + column : tile.up + column - s.tile_n / 2;
         uint32_t part = (min(at, g->n - 1) / 128 + (s.groups ? tile.group * ceil_div(g->n, 128) : 0)) * (uint32_t)g->b_scale_stride;
 #pragma unroll 1
-        for (int block = first; block < end; block += MATMUL_SLOT_BLOCKS) {
+        for (int block = range.first; block < range.end; block += MATMUL_SLOT_BLOCKS) {
             const ring_turn slot = ring_writer_turn(use++, MATMUL_SLOTS);
             uint32_t to = ring.scales + slot.stage * MATMUL_SLOT_BYTES(s.tile_m) + lane * 16;
             ring_wait_empty(ring.scale_slots, slot);
@@ -343,7 +343,7 @@ INLINE void multiply_tile_shared(const tma_shape s, const tma_ring *ring, tma_re
 
 INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
     const int values = s.tile_n / 2;
-    int thread = threadIdx.x % 128, lane = thread % 32, first, end, turn = first_turn(s), first_row = shares_rows(s) ? 0 : group * 64, row_in_tile = first_row + thread / 32 * 16 + lane / 4;
+    int thread = threadIdx.x % 128, lane = thread % 32, turn = schedule_first(ring.schedule), first_row = shares_rows(s) ? 0 : group * 64, row_in_tile = first_row + thread / 32 * 16 + lane / 4;
     tma_reader reader = {ring_reader(), ring.stages.full, 0, 0, 0, 0};
     tma_scales scales = {ring_reader(), 0, s.parts > 0 ? (uint32_t)kept(row_in_tile) * 16 : 0};
     int box = 0;
@@ -352,22 +352,22 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
     reader.b = (uint32_t)wgmma_descriptor(ring.data + s.tile_m * ROW_BYTES);
     if (s.pair > 1 && lane < s.pair) reader.empty = cluster_map(ring.stages.empty, lane);
     if (s.pair == 1 && lane == 0) reader.empty = ring.stages.empty;
-    depth_range(g, s, rank, &first, &end);
-    for (; take_tile(g, s, ring, turn, rank, &tile); turn = next_turn(s, turn)) {
+    const schedule_range range = depth_range(g, s, rank);
+    for (; find_tile(g, s, ring, turn, rank, &tile); turn = schedule_next(ring.schedule, turn)) {
         float sums[MOST_VALUES];
-        if (s.element == TMA_E4M3 || shares_rows(s) || first >= end) clear_sums(s, sums);
+        if (s.element == TMA_E4M3 || shares_rows(s) || range.first >= range.end) clear_sums(s, sums);
         tma_head head;
         if (s.splits == 1 && s.element != TMA_E4M3) head = begin_head(g, s, &tile);
-        if (shares_rows(s)) multiply_tile_shared(s, &ring, &reader, &scales, first, end, group, sums);
-        else if (s.element != TMA_E4M3) multiply_tile(s, &reader, first, end, sums);
-        else if (s.parts > 0 || is_large(s)) multiply_tile_waves(s, &ring, &reader, &scales, first, end, sums);
-        else multiply_tile_promoted(s, &ring, &reader, &scales, first, end, sums);
+        if (shares_rows(s)) multiply_tile_shared(s, &ring, &reader, &scales, range.first, range.end, group, sums);
+        else if (s.element != TMA_E4M3) multiply_tile(s, &reader, range.first, range.end, sums);
+        else if (s.parts > 0 || is_large(s)) multiply_tile_waves(s, &ring, &reader, &scales, range.first, range.end, sums);
+        else multiply_tile_promoted(s, &ring, &reader, &scales, range.first, range.end, sums);
         if (s.splits > 1) {
             barrier_sync(1, 256);
             store_split_tile(g, s, ring, &tile, group, rank, sums);
             continue;
         }
-        if (s.groups) tile = told_tile(g, s, ring, turn);            /* again, as registers are dear */
+        if (s.groups) tile = published_tile(g, s, schedule_read(ring.schedule, turn));   /* again, as registers are dear */
         if (s.element == TMA_E4M3) head = begin_head(g, s, &tile);   /* before, no registers were left for it */
         share_head(s, &head, ring.columns);
         if (shares_rows(s)) {
@@ -383,7 +383,7 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
         }
         if (s.groups) {
             __syncwarp();
-            if (lane == 0) give_tile(ring, turn);
+            if (lane == 0) schedule_release(ring.schedule, turn);
         }
     }
     if (lane == 0) tma_wait_read(0);
@@ -402,13 +402,13 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     ring.scales = ring.columns + MATMUL_COLUMN_BYTES;
     ring.stages = ring_at(ring.scales + (s.parts > 0 ? MATMUL_SLOTS * MATMUL_SLOT_BYTES(s.tile_m) : 0), s.stages);
     ring.scale_slots = ring_at(ring_end(ring.stages, s.stages), MATMUL_SLOTS);
-    ring.told = ((s.parts > 0 ? ring_end(ring.scale_slots, MATMUL_SLOTS) : ring_end(ring.stages, s.stages)) + 15) & ~15u;
-    ring.told_slots = ring_at(ring.told + 16 * MATMUL_TOLD, MATMUL_TOLD);
+    const uint32_t behind = s.parts > 0 ? ring_end(ring.scale_slots, MATMUL_SLOTS) : ring_end(ring.stages, s.stages);
+    ring.schedule = schedule_at(s.groups, cluster, MATMUL_TOLD, (behind + 15) & ~15u);
     int rank = cluster > 1 ? cluster_rank() : 0, role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
         ring_init(ring.stages, s.stages, 1, reading_warps(s) * s.pair);
         if (s.parts > 0) ring_init(ring.scale_slots, MATMUL_SLOTS, 32, reading_warps(s));
-        if (s.groups) ring_init(ring.told_slots, MATMUL_TOLD, 1, s.parts > 0 ? 10 : 9);
+        schedule_init(ring.schedule, s.parts > 0 ? 10 : 9);
         fence_mbarrier_init();
     }
     if (threadIdx.x == 32) {
@@ -431,7 +431,7 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
             __syncwarp();
         }
         if (s.parts > 0 && threadIdx.x / 32 == 1) load_scales(g, s, ring, rank);
-        if (s.groups && threadIdx.x / 32 == 2) tell_tiles(g, s, ring, rank);
+        if (s.groups && threadIdx.x / 32 == 2) publish_tiles(g, s, ring, rank);
         if (s.groups && threadIdx.x / 32 == 3) clear_rest(&g->epilogue, &g->groups, g->m);
         if (s.splits > 1) {
             cluster_arrive();
