@@ -180,8 +180,7 @@ class Coverage:
         """What runs an op on a GPU that has these features."""
         able = [(name, needs) for name, needs in kernels if name.startswith("cuda_") and needs <= features]
         if op["name"] in self.BY_NAME:
-            names = [name.removeprefix(self.BY_NAME[op["name"]]) for name, _ in able if name.startswith(self.BY_NAME[op["name"]])]
-            return ", ".join(dict.fromkeys(names)) or "no"
+            return ", ".join(name.removeprefix(self.BY_NAME[op["name"]]) for name, _ in able) or "no"
         return "fast" if any(needs for _, needs in able) else "yes" if able else "no"
 
     def text(self):
