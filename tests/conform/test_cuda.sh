@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Conformance of the plain GPU kernels: their source compiled for the host, run by the stand-in for the driver (tests/cuda). What it cannot show, such as races,
-# a GPU has to: test_conform_kernels --device cuda tests/conform/*.txt.
+# a GPU has to: test_conform_kernels --device cuda tests/conform/*.txt. A tenth of the lines for each commit (scripts/part.sh): the simulator runs the same kernels on all of them (sim_conform).
 set -eu
 driver=$DEEPWELL_BUILD/tests/libfake_cuda.so
 [ -f "$driver" ] || { echo "skipped: a build with sanitizers has no stand-in for the driver"; exit 77; }
@@ -16,4 +16,4 @@ grep -v -E ' to=(fp8_|mx|nv)' tests/conform/matmul.txt >"$folder/matmul.txt"
 on_libraries cuda_matmul_cublaslt tests/conform/library.txt "$folder/matmul.txt"
 on_libraries cuda_attention_cudnn tests/conform/library.txt
 for file in tests/conform/*.txt; do echo "$file"; done |
-    xargs -P 2 -n 1 "$DEEPWELL_BUILD/tests/test_conform_kernels" --device "cuda:0,driver=$driver" --seeds 1
+    xargs -n 1 "$DEEPWELL_BUILD/tests/test_conform_kernels" --device "cuda:0,driver=$driver" --seeds 1 --part "$(scripts/part.sh)"

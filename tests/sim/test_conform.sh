@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Conformance of every GPU kernel on the simulated H200, under two schedules: all lines of tests/conform on the PTX of the fatbins that ship. A row of kernel.def that no line reaches fails. With
-# --all, under more schedules, and rows of products and attention by name. On a GPU of one multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and what has
+# Conformance of every GPU kernel on the simulated H200: all lines of tests/conform on the PTX of the fatbins that ship, under one schedule, and a tenth of them (scripts/part.sh) under
+# another. A row of kernel.def that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by name. On a GPU of one multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and what has
 # kernels of its own for chips with little shared memory on a simulated RTX 5090.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
@@ -8,12 +8,18 @@ grep -q '^IMAGE' "$DEEPWELL_BUILD/images/images.def" || { echo "skipped: this bu
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 lines=()
-seeds="0 7"
+seeds=7
+part="--part $(scripts/part.sh)"
+processes=1                      # the tests beside it take the other cores
 if [ ! -f "$DEEPWELL_BUILD/tests/libfake_cuda.so" ]; then   # a sanitizer's, which takes ten times as long: a few files, one schedule
     lines=(tests/conform/rotary.txt tests/conform/route.txt tests/conform/softmax.txt tests/conform/index.txt)
-    seeds=7
+    part=
 fi
-[ "${1:-}" != --all ] || seeds="0 1 2 3 5 7 11 13 17"
+if [ "${1:-}" = --all ]; then
+    seeds="0 1 2 3 5 7 11 13 17"
+    part=
+    processes=2
+fi
 
 # chip:seed files..
 one() {
@@ -33,8 +39,10 @@ export program folder
 {
     for seed in $seeds; do echo "h200:$seed ${lines[*]-}"; done     # the longest first
     [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do echo "b200:$seed tests/conform/matmul.txt"; done
+    [ -z "$part" ] || echo "h200:0 $part"
+    [ -z "$part" ] || echo "b200:0 $part tests/conform/matmul.txt"
     [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 --kernel cuda_matmul_stream tests/conform/matmul.txt"
     [ ${#lines[@]} -gt 0 ] || echo "rtx5090:3 --kernel cuda_grouped_stream tests/conform/grouped.txt"
     [ "${1:-}" != --all ] || echo "h200:19 --named tests/conform/matmul.txt tests/conform/grouped.txt tests/conform/attention.txt"
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:7 tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
-} | xargs -P 2 -I{} bash -c 'one {}'
+} | xargs -P "$processes" -I{} bash -c 'one {}'
