@@ -58,8 +58,6 @@ const char *attention_decode_reject(const kernel_problem *problem, text *why) {
 
 /* ---- how long ---- */
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 /* How the rows of a call become tiles. together: queries of a tile; parts: tiles of the heads of one group; tiles: of all. */
 typedef struct decode_division { int64_t together, parts, tiles; } decode_division;
 
@@ -68,8 +66,8 @@ static decode_division divide(const op_call *call) {
     const int64_t shared = k->dims[1] > 0 && q->dims[1] > k->dims[1] ? q->dims[1] / k->dims[1] : 1;
     bool alone = shared > DECODE_ROWS;
     for (int i = 6; i < 8; i++) alone = alone || (i < call->n_in && call->in[i] != NULL);
-    decode_division d = {.together = alone ? 1 : DECODE_ROWS / shared, .parts = ceil_div(shared, DECODE_ROWS)};
-    d.tiles = q->dims[0] * ceil_div(q->dims[2], d.together) * k->dims[1] * d.parts;
+    decode_division d = {.together = alone ? 1 : DECODE_ROWS / shared, .parts = base_ceil_div(shared, DECODE_ROWS)};
+    d.tiles = q->dims[0] * base_ceil_div(q->dims[2], d.together) * k->dims[1] * d.parts;
     return d;
 }
 

@@ -35,8 +35,6 @@ static const lt_mode *mode_of(dw_format a, dw_format b) {
     return NULL;
 }
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 /* ---- post lists ---- */
 
 typedef struct lt_post { int epilogue; int bias, add; } lt_post;   /* operands of the call; 0: none */
@@ -190,11 +188,11 @@ enum { ROUND = 256 };
 static int64_t scale_bytes(const kernel_run *run, int operand) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     if (a->format != DW_FORMAT_fp8_1x128) return 0;
-    const int64_t blocks = ceil_div(a->dims[a->rank - 1], 128);
+    const int64_t blocks = base_ceil_div(a->dims[a->rank - 1], 128);
     int64_t rows = 1;
     for (int i = 0; i < a->rank - 1; i++) rows *= a->dims[i];
-    const int64_t count = operand == 0 ? rows * blocks : ceil_div(b->dims[b->rank - 2], 128) * ceil_div(blocks, 4) * 4;
-    return ceil_div(count * 4, ROUND) * ROUND;
+    const int64_t count = operand == 0 ? rows * blocks : base_ceil_div(b->dims[b->rank - 2], 128) * base_ceil_div(blocks, 4) * 4;
+    return base_ceil_div(count * 4, ROUND) * ROUND;
 }
 
 size_t matmul_cublaslt_workspace(const kernel_run *run) {
@@ -219,9 +217,9 @@ static dw_status copy_scales(const kernel_run *run, kernel_launcher *launcher, i
 
 /* Both in the layout that it reads (cublasLt.h, CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F and _BLK128x128_32F). */
 static dw_status copy_block_scales(const kernel_run *run, kernel_launcher *launcher, int64_t m, int64_t n, int64_t k) {
-    const int64_t blocks = ceil_div(k, 128);
+    const int64_t blocks = base_ceil_div(k, 128);
     TRY(copy_scales(run, launcher, 0, m, blocks, 1, m, 0));
-    return copy_scales(run, launcher, 1, ceil_div(n, 128), blocks, ceil_div(blocks, 4) * 4, 1, scale_bytes(run, 0));
+    return copy_scales(run, launcher, 1, base_ceil_div(n, 128), blocks, base_ceil_div(blocks, 4) * 4, 1, scale_bytes(run, 0));
 }
 
 /* ---- the launch ---- */

@@ -72,11 +72,9 @@ static size_t decoded_bytes(const sm90_product *p, int64_t m, int64_t n, int64_t
     return (p->decodes[0] ? matmul_decoded_bytes(m, k) : 0) + (p->decodes[1] ? matmul_decoded_bytes(n, k) : 0);
 }
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 /* A unit is a tile, or a pair of them one below the other. */
-static int64_t units_down(const sm90_tile *t, int64_t m) { return ceil_div(m, t->tile_m * t->pair); }
-static int64_t units_across(const sm90_tile *t, int64_t n_out, bool halves) { return ceil_div(n_out, halves ? t->tile_n / 2 : t->tile_n); }
+static int64_t units_down(const sm90_tile *t, int64_t m) { return base_ceil_div(m, t->tile_m * t->pair); }
+static int64_t units_across(const sm90_tile *t, int64_t n_out, bool halves) { return base_ceil_div(n_out, halves ? t->tile_n / 2 : t->tile_n); }
 
 static int64_t units_at_a_time(const sm90_tile *t, int multiprocessors) {
     int cluster = t->pair * t->splits;
@@ -84,8 +82,8 @@ static int64_t units_at_a_time(const sm90_tile *t, int multiprocessors) {
 }
 
 static double microseconds(const sm90_tile *t, int64_t m, int64_t n_out, int64_t k, bool halves, int multiprocessors) {
-    int64_t blocks = ceil_div(ceil_div(k * sm90_element_bytes(t->kind), 128), t->splits), most = units_at_a_time(t, multiprocessors);
-    int64_t waves = ceil_div(units_down(t, m) * units_across(t, n_out, halves), most > 0 ? most : 1);
+    int64_t blocks = base_ceil_div(base_ceil_div(k * sm90_element_bytes(t->kind), 128), t->splits), most = units_at_a_time(t, multiprocessors);
+    int64_t waves = base_ceil_div(units_down(t, m) * units_across(t, n_out, halves), most > 0 ? most : 1);
     return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us);
 }
 
@@ -283,13 +281,13 @@ void sm90_take_map(kernel_launch *launch, kernel_map view, dw_format format, int
 static void take_operand(kernel_launch *launch, const kernel_run *run, const sm90_call *c, int i, int64_t at, int box_rows, const void *field) {
     const int64_t rows = i == 0 ? c->m : c->n;
     if (!c->product.decodes[i]) sm90_take_map(launch, (kernel_map){.operand = (uint16_t)i}, run->call.in[i]->format, c->k, rows, c->k, box_rows, field);
-    else sm90_take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, ceil_div(c->k, 8) * 8, box_rows, field);
+    else sm90_take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, base_ceil_div(c->k, 8) * 8, box_rows, field);
 }
 
 void sm90_take_block_scales(kernel_launch *launch, matmul_sm90_arguments *g) {
     cuda_slot(launch, KERNEL_SLOT_SCALES, 0, &g->a_scales, 0);
     cuda_slot(launch, KERNEL_SLOT_SCALES, 1, &g->b_scales, 0);
-    g->a_scale_stride = g->b_scale_stride = ceil_div(g->k, 128);
+    g->a_scale_stride = g->b_scale_stride = base_ceil_div(g->k, 128);
 }
 
 static uint32_t shared_bytes(const sm90_tile *t) {
@@ -306,7 +304,7 @@ static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, 
     g->k = (int32_t)c->k;
     g->units_m = (int32_t)units_down(t, c->m);
     g->units_n = (int32_t)units_across(t, c->n_out, c->halves);
-    g->a_rows = c->m < t->tile_m ? (int32_t)ceil_div(c->m, 8) * 8 : t->tile_m;
+    g->a_rows = c->m < t->tile_m ? (int32_t)base_ceil_div(c->m, 8) * 8 : t->tile_m;
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
     if (t->kind == SM90_E4M3_BLOCK) sm90_take_block_scales(&launch, g);
     take_operand(&launch, run, c, 0, at[0], g->a_rows, g->map_a);

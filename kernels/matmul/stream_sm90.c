@@ -109,8 +109,6 @@ const char *matmul_stream_reject(const kernel_problem *problem, text *why) {
  * of a is in shared memory at a time. */
 typedef struct stream_division { int size, across, width, splits, steps, slab_steps; int64_t tiles, blocks; uint32_t shared_bytes; } stream_division;
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 /* Words of scales that a thread brings with each step of a row. */
 static int scale_words(dw_format b) {
     if (!dw_format_is_block(b) || num_info(b)->cols == 0) return 0;
@@ -125,17 +123,17 @@ static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
     const int multiprocessors = chip->units;
     const int64_t rows = m * planes, depth = STREAM_STEP_BYTES * 8 / dw_format_bits(b), step_bytes = depth * 2 * rows + rows * 4;
     stream_division d = {.size = small ? (rows <= 16 ? 1 : 3) : rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = 1, .splits = 1};
-    const int64_t tiles = 1ll << d.size, warps = STREAM_WARPS(tiles, small), most_bytes = (int64_t)chip->shared_bytes - KEPT_BYTES, busy = groups > 0 ? (groups < m ? groups : m) : 1, units = ceil_div(cols, halves ? 8 : 16);
-    d.steps = (int)ceil_div(k, depth);
-    const int64_t rounds = ceil_div(units * busy, multiprocessors * warps), share = ceil_div(units * busy, multiprocessors * rounds);
+    const int64_t tiles = 1ll << d.size, warps = STREAM_WARPS(tiles, small), most_bytes = (int64_t)chip->shared_bytes - KEPT_BYTES, busy = groups > 0 ? (groups < m ? groups : m) : 1, units = base_ceil_div(cols, halves ? 8 : 16);
+    d.steps = (int)base_ceil_div(k, depth);
+    const int64_t rounds = base_ceil_div(units * busy, multiprocessors * warps), share = base_ceil_div(units * busy, multiprocessors * rounds);
     d.width = (int)(share < units ? share : units);
     while (d.across < d.width) d.across *= 2;
-    d.tiles = ceil_div(units, d.width);
+    d.tiles = base_ceil_div(units, d.width);
     while (d.splits < STREAM_SPLITS && 2 * d.tiles * busy * d.splits <= multiprocessors && d.steps >= 2 * d.splits * warps / d.across) d.splits *= 2;
     const int64_t sums = warps * 8 * tiles * STREAM_SUM_PITCH * 4 + m * 64 * d.width;
     const int64_t fixed = STREAM_STAGES(tiles, small) * warps * 32 * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? STREAM_LIST_BYTES : 0);
-    const int64_t own = ceil_div(d.steps, d.splits), room = most_bytes - fixed > step_bytes ? (most_bytes - fixed) / step_bytes : 1;
-    d.slab_steps = (int)ceil_div(own, ceil_div(own, room));
+    const int64_t own = base_ceil_div(d.steps, d.splits), room = most_bytes - fixed > step_bytes ? (most_bytes - fixed) / step_bytes : 1;
+    d.slab_steps = (int)base_ceil_div(own, base_ceil_div(own, room));
     d.shared_bytes = (uint32_t)(fixed + d.slab_steps * step_bytes);
     const int64_t slots = multiprocessors > d.splits ? multiprocessors / d.splits : 1;
     d.blocks = (d.tiles * busy < slots ? d.tiles * busy : slots) * d.splits;

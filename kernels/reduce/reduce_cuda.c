@@ -58,12 +58,11 @@ typedef enum reduce_way { REDUCE_PLAIN, REDUCE_ROWS, REDUCE_COLUMNS } reduce_way
 /* The shortest parts of a row and of columns that are worth a block, the columns of a block, and blocks that keep a multiprocessor busy. */
 enum { ROW_PART = 8192, COLUMN_PART = 128, COLUMNS_OF_BLOCK = 256, BLOCKS_OF_UNIT = 4 };
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 static int64_t least(int64_t x, int64_t y) { return x < y ? x : y; }
 
 /* So many parts of a result that the chip is busy: blocks that there are without them, and the most parts that are worth it. */
 static int64_t parts_of(const chip_caps *chip, int64_t blocks, int64_t most) {
-    const int64_t wanted = ceil_div((int64_t)chip->units * BLOCKS_OF_UNIT, blocks);
+    const int64_t wanted = base_ceil_div((int64_t)chip->units * BLOCKS_OF_UNIT, blocks);
     return blocks >= chip->units || most < 2 ? 1 : least(wanted, most);
 }
 
@@ -71,15 +70,15 @@ static reduce_way plan_rows(const kernel_run *run, reduce_vector_arguments *a) {
     enum { WARP_LENGTH = 2048, LONG_WARP_LENGTH = 8192, WARPS_OF_UNIT = 32 };
     const bool is_many = a->outer.count >= (int64_t)run->chip->units * WARPS_OF_UNIT;
     a->group = a->length <= (is_many ? LONG_WARP_LENGTH : WARP_LENGTH) ? 32 : CUDA_THREADS;
-    a->splits = a->group == 32 ? 1 : parts_of(run->chip, a->outer.count, ceil_div(a->length, ROW_PART));
-    a->part = ceil_div(ceil_div(a->length + CUDA_VECTOR - 1, a->splits), CUDA_VECTOR) * CUDA_VECTOR;   /* pieces begin where 16 bytes do, before the row at worst */
+    a->splits = a->group == 32 ? 1 : parts_of(run->chip, a->outer.count, base_ceil_div(a->length, ROW_PART));
+    a->part = base_ceil_div(base_ceil_div(a->length + CUDA_VECTOR - 1, a->splits), CUDA_VECTOR) * CUDA_VECTOR;   /* pieces begin where 16 bytes do, before the row at worst */
     return REDUCE_ROWS;
 }
 
 static reduce_way plan_columns(const kernel_run *run, reduce_vector_arguments *a) {
-    const int64_t width = a->outer.dims[a->outer.rank - 1], tiles = ceil_div(a->outer.count / width * ceil_div(width, CUDA_VECTOR), COLUMNS_OF_BLOCK / CUDA_VECTOR);
-    a->splits = parts_of(run->chip, tiles, ceil_div(a->length, COLUMN_PART));
-    a->part = ceil_div(a->length, a->splits);
+    const int64_t width = a->outer.dims[a->outer.rank - 1], tiles = base_ceil_div(a->outer.count / width * base_ceil_div(width, CUDA_VECTOR), COLUMNS_OF_BLOCK / CUDA_VECTOR);
+    a->splits = parts_of(run->chip, tiles, base_ceil_div(a->length, COLUMN_PART));
+    a->part = base_ceil_div(a->length, a->splits);
     return REDUCE_COLUMNS;
 }
 
@@ -119,15 +118,15 @@ static dw_status shape_vectors(const kernel_run *run, kernel_launcher *launcher,
     cuda_take_array(launch, run, 0, &a->x);
     if (a->splits > 1) cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &a->partial, 0);
     if (way == REDUCE_ROWS) {
-        cuda_grid(launch, ceil_div(results * a->splits, CUDA_THREADS / a->group), 1, 1);
+        cuda_grid(launch, base_ceil_div(results * a->splits, CUDA_THREADS / a->group), 1, 1);
     } else {
         const int64_t width = a->outer.dims[a->outer.rank - 1];
-        cuda_grid(launch, ceil_div(results / width * ceil_div(width, CUDA_VECTOR), 32) * a->splits, 1, 1);
+        cuda_grid(launch, base_ceil_div(results / width * base_ceil_div(width, CUDA_VECTOR), 32) * a->splits, 1, 1);
     }
     TRY(launcher->add(launcher, launch));
     if (a->splits == 1) return DW_OK;
     launch->entry = "reduce_join";
-    cuda_grid(launch, ceil_div(results, CUDA_THREADS / 32), 1, 1);
+    cuda_grid(launch, base_ceil_div(results, CUDA_THREADS / 32), 1, 1);
     return launcher->add(launcher, launch);
 }
 

@@ -49,7 +49,6 @@ static dw_status shape_cumsum(const kernel_run *run, kernel_launcher *launcher) 
 
 /* ---- sort and topk ---- */
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
 static int64_t power_from(int64_t x) {
     int64_t power = 1;
     while (power < x) power *= 2;
@@ -64,7 +63,7 @@ typedef struct order_plan {
     size_t first_bytes;           /* what the first round leaves */
 } order_plan;
 
-static size_t round_bytes(const order_plan *plan, int64_t count) { return base_align_up((size_t)(plan->lines * ceil_div(count, SORT_TILE) * plan->length) * SORT_PAIR_BYTES, 64); }
+static size_t round_bytes(const order_plan *plan, int64_t count) { return base_align_up((size_t)(plan->lines * base_ceil_div(count, SORT_TILE) * plan->length) * SORT_PAIR_BYTES, 64); }
 
 static order_plan plan_order(const kernel_run *run) {
     const int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
@@ -75,11 +74,11 @@ static order_plan plan_order(const kernel_run *run) {
     if (!plan.in_tiles || plan.count <= SORT_TILE) return plan;
     plan.in_rounds = plan.length <= SORT_TILE / 4;
     if (plan.in_rounds) {
-        const int64_t left = ceil_div(plan.count, SORT_TILE) * plan.length;
+        const int64_t left = base_ceil_div(plan.count, SORT_TILE) * plan.length;
         plan.first_bytes = round_bytes(&plan, plan.count);
         plan.bytes = plan.first_bytes + (left > SORT_TILE ? round_bytes(&plan, left) : 0);
     } else {
-        plan.bytes = (size_t)(plan.lines * power_from(ceil_div(plan.count, SORT_TILE)) * SORT_TILE) * SORT_PAIR_BYTES;
+        plan.bytes = (size_t)(plan.lines * power_from(base_ceil_div(plan.count, SORT_TILE)) * SORT_TILE) * SORT_PAIR_BYTES;
     }
     return plan;
 }
@@ -119,14 +118,14 @@ static dw_status add_rounds(const kernel_run *run, kernel_launcher *launcher, co
         kernel_launch launch;
         sort_arguments *arguments = sort_launch(run, &launch, "scan_sort_tiles", common);
         const bool is_last = count <= SORT_TILE;
-        const int64_t tiles = ceil_div(count, SORT_TILE), pairs = plan->lines * tiles * plan->length;
+        const int64_t tiles = base_ceil_div(count, SORT_TILE), pairs = plan->lines * tiles * plan->length;
         arguments->count = count;
         arguments->tiles = tiles;
         arguments->segment = is_last ? power_from(count) : SORT_TILE;
         arguments->kept = plan->length;
         if (!is_first) take_pairs(&launch, &arguments->from_keys, &arguments->from_places, from, pairs_before);
         if (!is_last) take_pairs(&launch, &arguments->to_keys, &arguments->to_places, to, pairs);
-        in_tiles(&launch, is_last ? ceil_div(plan->lines, SORT_TILE / arguments->segment) : plan->lines * tiles);
+        in_tiles(&launch, is_last ? base_ceil_div(plan->lines, SORT_TILE / arguments->segment) : plan->lines * tiles);
         TRY(launcher->add(launcher, &launch));
         if (is_last) return DW_OK;
         from = to;
@@ -138,7 +137,7 @@ static dw_status add_rounds(const kernel_run *run, kernel_launcher *launcher, co
 
 /* Sorted tiles, and all steps of the network behind them. */
 static dw_status add_merges(const kernel_run *run, kernel_launcher *launcher, const order_plan *plan, const sort_arguments *common) {
-    const int64_t tiles = power_from(ceil_div(plan->count, SORT_TILE)), padded = tiles * SORT_TILE, pairs = plan->lines * padded;
+    const int64_t tiles = power_from(base_ceil_div(plan->count, SORT_TILE)), padded = tiles * SORT_TILE, pairs = plan->lines * padded;
     kernel_launch launch;
     sort_arguments *arguments = sort_launch(run, &launch, "scan_sort_tiles", common);
     arguments->count = plan->count;

@@ -68,6 +68,8 @@ bool base_mul_size(size_t a, size_t b, size_t *product);
 bool base_add_size(size_t a, size_t b, size_t *sum);
 bool base_mul_i64(int64_t a, int64_t b, int64_t *product);
 bool base_add_i64(int64_t a, int64_t b, int64_t *sum);
+/* How many parts of that size hold so many: value / unit, rounded up. Neither is negative. */
+static inline int64_t base_ceil_div(int64_t value, int64_t unit) { return (value + unit - 1) / unit; }
 size_t base_align_up(size_t value, size_t align);   /* the next multiple of align; value is taken to be below SIZE_MAX - align */
 
 /* Grows by blocks, frees all at once; the home of small things. arena_init comes first; after arena_free it is empty and usable. */

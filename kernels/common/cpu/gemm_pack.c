@@ -7,7 +7,7 @@
 enum { HALF = 16 };   /* columns of one half of a panel: the 32-bit lanes of a 512-bit register */
 enum { FLAG_BYTES = 64 };
 
-static int64_t round_up(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
+static int64_t round_up(int64_t value, int64_t unit) { return base_ceil_div(value, unit) * unit; }
 
 static int code_bits(gemm_panel panel) { return panel == GEMM_PANEL_E4M3 || panel == GEMM_PANEL_E5M2 ? 8 : 4; }
 

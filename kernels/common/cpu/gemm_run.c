@@ -285,8 +285,6 @@ static void run_task(void *argument, int64_t task, int worker) {
     }
 }
 
-static int64_t ceil_div(int64_t a, int64_t b) { return (a + b - 1) / b; }
-
 /* A microsecond or two of work, less than it takes to wake a thread. */
 static bool is_tiny(const gemm_job *job) {
     enum { WEIGHTS = 1 << 15, PRODUCTS = 1 << 17 };
@@ -300,10 +298,10 @@ void gemm_run(const gemm_job *job, pool *pool) {
     if (job->slices == 0 || job->rows_max == 0 || job->pack.panels == 0) return;
     work w = {.job = job, .units = job->pack.halves ? job->pack.panels / 2 : job->pack.panels};
     int64_t row_unit = job->isa->rows_max[job->compute];
-    w.row_chunks = ceil_div(job->rows_max, GEMM_CHUNK_ROWS);
-    w.chunk_rows = w.row_chunks == 1 ? job->rows_max : ceil_div(ceil_div(job->rows_max, w.row_chunks), row_unit) * row_unit;
+    w.row_chunks = base_ceil_div(job->rows_max, GEMM_CHUNK_ROWS);
+    w.chunk_rows = w.row_chunks == 1 ? job->rows_max : base_ceil_div(base_ceil_div(job->rows_max, w.row_chunks), row_unit) * row_unit;
     if (w.chunk_rows > GEMM_CHUNK_ROWS) w.chunk_rows = GEMM_CHUNK_ROWS;
-    w.row_chunks = ceil_div(job->rows_max, w.chunk_rows);
+    w.row_chunks = base_ceil_div(job->rows_max, w.chunk_rows);
     w.direct = job->compute == GEMM_BF16 && job->rows_max <= GEMM_DIRECT_ROWS && job->isa->direct[job->pack.panel] != NULL;
     /* Tasks of several panels, so that each fetches what it reads next: which thread takes them changes no bit. */
     int64_t wanted = (int64_t)pool_threads(pool) * TASKS_PER_THREAD;
@@ -311,7 +309,7 @@ void gemm_run(const gemm_job *job, pool *pool) {
     if (w.units_per_task < 1) w.units_per_task = 1;
     if (is_tiny(job)) w.units_per_task = w.units;
     if (w.direct && w.units_per_task % 2 == 1 && !job->pack.halves) w.units_per_task++;
-    w.tasks_per_rows = ceil_div(w.units, w.units_per_task);
+    w.tasks_per_rows = base_ceil_div(w.units, w.units_per_task);
     w.tasks_per_slice = w.tasks_per_rows * w.row_chunks;
     uint8_t has_subnormal[MAX_PARTS];
     w.has_subnormal = has_subnormal;

@@ -5,8 +5,6 @@
 
 #include <inttypes.h>
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 dw_status row_chunks_divide(kernel_launch *launch, const kernel_run *run, const dw_tensor *x, row_chunks *chunks) {
     enum {
         WHOLE_PIECES = 16,            /* of the largest block of a format */
@@ -15,13 +13,13 @@ dw_status row_chunks_divide(kernel_launch *launch, const kernel_run *run, const 
     };
     const chip_caps *chip = run->chip;
     const int64_t cols = x->dims[x->rank - 1], piece_bytes = PIECE * dw_format_bits(x->format) / 8, rows = chunks->nest.count;
-    const int64_t all = ceil_div(cols + PIECE - 1, PIECE);   /* pieces begin where memory's words do, so the first one may hold one element alone */
+    const int64_t all = base_ceil_div(cols + PIECE - 1, PIECE);   /* pieces begin where memory's words do, so the first one may hold one element alone */
     if (cols > INT32_MAX / 2) return base_fail(run->call.context, DW_LIMIT, "%s of rows of %" PRId64 " elements: at most %d on a GPU", run->call.op->name, cols, INT32_MAX / 2);
     int64_t blocks = 1;
-    while (blocks < ROW_BLOCKS_MOST && (ceil_div(all, blocks) * piece_bytes > MANY_BYTES || (rows * blocks < chip->units && all / blocks > FEW_PIECES))) blocks *= 2;
-    const int64_t pieces = ceil_div(ceil_div(all, blocks), WHOLE_PIECES) * WHOLE_PIECES;
-    const int64_t turns = ceil_div(pieces, PIECES_MOST * CHUNK_THREADS_MOST), threads = ceil_div(ceil_div(pieces, turns * PIECES_MOST), 32) * 32;
-    const int64_t kept_bytes = ceil_div(pieces, threads) * threads * piece_bytes;
+    while (blocks < ROW_BLOCKS_MOST && (base_ceil_div(all, blocks) * piece_bytes > MANY_BYTES || (rows * blocks < chip->units && all / blocks > FEW_PIECES))) blocks *= 2;
+    const int64_t pieces = base_ceil_div(base_ceil_div(all, blocks), WHOLE_PIECES) * WHOLE_PIECES;
+    const int64_t turns = base_ceil_div(pieces, PIECES_MOST * CHUNK_THREADS_MOST), threads = base_ceil_div(base_ceil_div(pieces, turns * PIECES_MOST), 32) * 32;
+    const int64_t kept_bytes = base_ceil_div(pieces, threads) * threads * piece_bytes;
     chunks->cols = (int32_t)cols;
     chunks->pieces = (int32_t)pieces;
     chunks->is_kept = kept_bytes + (1 << 10) <= (int64_t)chip->shared_bytes;   /* beside the rooms of sums */
