@@ -157,8 +157,7 @@ double attention_sm90_cost(const kernel_problem *problem) {
 
 /* ---- the launch ---- */
 
-/* Numbers of the driver interface. */
-enum { TYPE_F16 = 6, TYPE_BF16 = 9, SWIZZLE_128 = 3, PROMOTION_256 = 3, COLUMN = 64 };
+enum { COLUMN = 64 };   /* elements of 16 bits in the 128 bytes that a swizzle turns */
 
 bool attention_has_map(const dw_tensor *x) {
     if (x->dims[3] > 1 && x->strides[3] != 1) return false;
@@ -172,10 +171,10 @@ void attention_take_map(kernel_launch *launch, const kernel_run *run, int index,
     kernel_map *map = &launch->maps[launch->map_count];
     *map = (kernel_map){
         .operand = (uint16_t)index,
-        .type = x->format == DW_FORMAT_bf16 ? TYPE_BF16 : TYPE_F16,
+        .type = x->format == DW_FORMAT_bf16 ? KERNEL_MAP_BF16 : KERNEL_MAP_F16,
         .rank = 4,
-        .swizzle = SWIZZLE_128,
-        .promotion = PROMOTION_256,
+        .swizzle = KERNEL_SWIZZLE_128,
+        .promotion = KERNEL_PROMOTION_256,
         .box = {COLUMN, (uint32_t)rows, 1, 1},
     };
     for (int i = 0; i < 4; i++) {

@@ -61,17 +61,14 @@ size_t matmul_sm100_workspace(const kernel_run *run) { return dw_format_is_block
 
 /* ---- the launch ---- */
 
-/* Numbers of the driver interface. */
-enum { TYPE_BYTE = 0, TYPE_F16 = 6, SWIZZLE_128 = 3, PROMOTION_256 = 3 };
-
 static void take_map(kernel_launch *launch, int index, const sm100_entry *e, const sm100_operand *o, int box_rows, const void *field) {
     int bytes = e->element_bits == 16 ? 2 : 1;
     launch->maps[launch->map_count] = (kernel_map){
         .operand = (uint16_t)index,
-        .type = bytes == 2 ? TYPE_F16 : TYPE_BYTE,   /* only the size counts */
+        .type = bytes == 2 ? KERNEL_MAP_F16 : KERNEL_MAP_BYTE,   /* only the size counts */
         .rank = 2,
-        .swizzle = SWIZZLE_128,
-        .promotion = PROMOTION_256,
+        .swizzle = KERNEL_SWIZZLE_128,
+        .promotion = KERNEL_PROMOTION_256,
         .dims = {(uint64_t)(o->row_bytes / bytes), (uint64_t)o->rows},
         .strides = {(uint64_t)o->row_bytes},
         .box = {(uint32_t)(SM100_ROW_BYTES / bytes), (uint32_t)box_rows},

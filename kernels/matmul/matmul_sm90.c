@@ -249,15 +249,12 @@ size_t matmul_sm90_workspace(const kernel_run *run) {
 
 /* ---- the launch ---- */
 
-/* Numbers of the driver interface. */
-enum { TYPE_BYTE = 0, TYPE_F16 = 6, TYPE_F32 = 7, TYPE_BF16 = 9, SWIZZLE_128 = 3, PROMOTION_256 = 3 };
-
-static int map_type(dw_format format) {
+static kernel_map_type map_type(dw_format format) {
     switch (format) {
-    case DW_FORMAT_bf16: return TYPE_BF16;
-    case DW_FORMAT_f16: return TYPE_F16;
-    case DW_FORMAT_f32: return TYPE_F32;
-    default: return TYPE_BYTE;
+    case DW_FORMAT_bf16: return KERNEL_MAP_BF16;
+    case DW_FORMAT_f16: return KERNEL_MAP_F16;
+    case DW_FORMAT_f32: return KERNEL_MAP_F32;
+    default: return KERNEL_MAP_BYTE;
     }
 }
 
@@ -268,8 +265,8 @@ void sm90_take_map(kernel_launch *launch, kernel_map view, dw_format format, int
         .offset = view.offset,
         .type = map_type(format),
         .rank = 2,
-        .swizzle = SWIZZLE_128,
-        .promotion = PROMOTION_256,
+        .swizzle = KERNEL_SWIZZLE_128,
+        .promotion = KERNEL_PROMOTION_256,
         .dims = {(uint64_t)cols, (uint64_t)rows},
         .strides = {(uint64_t)(row_stride * bytes)},
         .box = {(uint32_t)(128 / bytes), (uint32_t)box_rows},

@@ -80,13 +80,18 @@ typedef struct kernel_slot {
     int64_t offset;                   /* bytes added to the address */
 } kernel_slot;
 
-/* A tensor map of a view of an operand or of the workspace: innermost axis first, as the hardware counts them. Strides in bytes, of axes 1 to rank - 1; type, swizzle,
- * promotion and fill are numbers of the driver interface. */
+/* What tensor maps are made of, by the numbers of the driver interface, which the device asserts. */
+typedef enum kernel_map_type { KERNEL_MAP_BYTE = 0, KERNEL_MAP_F16 = 6, KERNEL_MAP_F32 = 7, KERNEL_MAP_BF16 = 9 } kernel_map_type;
+enum { KERNEL_SWIZZLE_NONE = 0, KERNEL_SWIZZLE_128 = 3, KERNEL_PROMOTION_NONE = 0, KERNEL_PROMOTION_256 = 3 };
+
+/* A tensor map of a view of an operand or of the workspace: innermost axis first, as the hardware counts them. Strides in bytes, of axes 1 to rank - 1. fill 1: elements
+ * out of bounds are NaN, else 0. */
 enum { KERNEL_MAP_RANK = 5, KERNEL_MAPS = 4 };
 typedef struct kernel_map {
     uint16_t operand;                 /* as kernel_slot.index */
     int64_t offset;                   /* bytes from its first element */
-    int type, rank, swizzle, promotion, fill;
+    kernel_map_type type;
+    int rank, swizzle, promotion, fill;
     uint64_t dims[KERNEL_MAP_RANK], strides[KERNEL_MAP_RANK];
     uint32_t box[KERNEL_MAP_RANK];
 } kernel_map;
