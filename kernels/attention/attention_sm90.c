@@ -69,7 +69,7 @@ const char *attention_sm90_reject(const kernel_problem *problem, text *why) {
 
 /* ---- which entry, how long ---- */
 
-/* What a tile of 64 x groups queries takes on an H200, fitted to README.md's table of calls by themselves: the share of the chip's rate of products at which it goes through
+/* What a tile of 64 x groups queries takes on an H200, fitted to calls by themselves (bench/results/h200/attention.md): the share of the chip's rate of products at which it goes through
  * its blocks of keys, microseconds of a tile besides, and of a call besides. Narrow heads take as many exponentials for fewer products, and other tiles run beside theirs.
  * width: of heads at most. Fitted to entries without masks. */
 typedef struct tile_rate { int width; double share, tile_us, start_us; } tile_rate;

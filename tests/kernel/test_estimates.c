@@ -1,4 +1,4 @@
-/* What the choice of kernels expects of an H200, held against what one took (the kernels' READMEs say with which driver and when): within a fifth. */
+/* What the choice of kernels expects of an H200, held against what one took (bench/results/h200 says with which driver and when): within a fifth. */
 #include "support/support.h"
 
 #include <math.h>
@@ -7,7 +7,7 @@
 
 typedef struct measured_line { const char *line; double us; } measured_line;
 
-static const measured_line lines[] = {
+static const measured_line attentions[] = {
     {"attention bf16[32,12,512,64] bf16[32,12,512,64] bf16[32,12,512,64] causal=true scale=0.125", 59.4},
     {"attention bf16[16,12,1024,64] bf16[16,12,1024,64] bf16[16,12,1024,64] causal=true scale=0.125", 90.9},
     {"attention bf16[32,16,512,64] bf16[32,16,512,64] bf16[32,16,512,64] scale=0.125", 108},
@@ -21,6 +21,19 @@ static const measured_line lines[] = {
     {"attention bf16[4,8,2048,256] bf16[4,8,2048,256] bf16[4,8,2048,256] causal=true scale=0.0625", 136.9},
     {"attention bf16[64,32,1,128] bf16[64,32,4096,128] bf16[64,32,4096,128] scale=0.0884", 1055},
     {"attention bf16[16,32,1,128] bf16[16,8,4096,128] bf16[16,8,4096,128] scale=0.0884", 70.6},
+};
+
+static const measured_line products[] = {
+    {"matmul bf16[4096,4096] bf16[4096,4096] bt=true", 175.1},
+    {"matmul bf16[4096,7168] bf16[4096,7168] bt=true", 300.4},
+    {"matmul bf16[512,7168] bf16[2112,7168] bt=true", 25.8},
+    {"matmul bf16[128,7168] bf16[4096,7168] bt=true", 21.1},
+    {"matmul bf16[64,2048] bf16[7168,2048] bt=true", 11.2},
+    {"matmul fp8_1x128[4096,7168] fp8_128x128[4096,7168] bt=true to=bf16", 183.4},
+    {"matmul fp8_1x128[512,7168] fp8_128x128[4096,7168] bt=true to=bf16", 27.2},
+    {"matmul mxfp8[4096,4096] mxfp8[4096,4096] bt=true to=bf16", 209},
+    {"matmul mxfp8[512,4096] mxfp8[4096,4096] bt=true to=bf16", 46.6},
+    {"matmul mxfp8[128,4096] mxfp8[4096,4096] bt=true to=bf16", 32.7},
 };
 
 static double estimate_us(dw_context *context, const char *line) {
@@ -45,12 +58,11 @@ static double estimate_us(dw_context *context, const char *line) {
     return us;
 }
 
-static void attention_is_estimated_as_an_h200_took(void **state) {
+static void check_lines(const measured_line *lines, size_t count) {
     dw_context *context;
     int wrong = 0;
-    (void)state;
     assert_int_equal(dw_context_create(NULL, &context), DW_OK);
-    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+    for (size_t i = 0; i < count; i++) {
         const double us = estimate_us(context, lines[i].line);
         if (fabs(us / lines[i].us - 1) <= 0.2) continue;
         print_error("%s: %.1f us expected, %.1f measured\n", lines[i].line, us, lines[i].us);
@@ -60,7 +72,17 @@ static void attention_is_estimated_as_an_h200_took(void **state) {
     dw_context_destroy(context);
 }
 
+static void attention_is_estimated_as_an_h200_took(void **state) {
+    (void)state;
+    check_lines(attentions, COUNT_OF(attentions));
+}
+
+static void products_are_estimated_as_an_h200_took(void **state) {
+    (void)state;
+    check_lines(products, COUNT_OF(products));
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_is_estimated_as_an_h200_took)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(attention_is_estimated_as_an_h200_took), cmocka_unit_test(products_are_estimated_as_an_h200_took)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
