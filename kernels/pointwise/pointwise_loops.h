@@ -1,10 +1,7 @@
 /* The loops of pointwise.h for the compiler to vectorise, from the formulas of op/pointwise.def; each pointwise_<instruction set>.c defines POINTWISE_TABLE, the name
- * of its table, and includes this. log, sin, cos and atan call the C library for each element; pow and what divides with remainder do so in double. */
-#include <math.h>
-
-#include "kernels/common/cpu/math.h"
+ * of its table, and includes this. */
+#include "kernels/common/cpu/real.h"
 #include "kernels/pointwise/pointwise.h"
-#include "op/pointwise.h"
 
 #define LOOP1(op, class, type, result, expression)                                               \
     static bool op##_##class(const void *xs, const void *ys, void *outs, int64_t count) {        \
@@ -28,35 +25,16 @@
         return true;                                                                             \
     }
 
-#define INFINITE INFINITY
-
 /* ---- real numbers ---- */
 
-#define DOUBLE_NAME(name) name
-OP_DEFINE_DIVISIONS(static inline, double, DOUBLE_NAME)
 OP_DEFINE_FUNCTIONS(static inline, double, DOUBLE_NAME)
 OP_DEFINE_SIGMOIDS(static inline, double, DOUBLE_NAME)
 
-static inline float soft_expf(float x) { return cpu_exp(x); }
-static inline float soft_erff(float x) { return cpu_erf(x); }
-static inline float soft_tanhf(float x) { return cpu_tanh(x); }
-static inline float soft_sigmoidf(float x) { return cpu_sigmoid(x); }
-static inline float soft_siluf(float x) { return cpu_silu(x); }
-static inline float soft_geluf(float x) { return cpu_gelu(x); }
-static inline float soft_gelu_tanhf(float x) { return cpu_gelu_tanh(x); }
-static inline float soft_powf(float x, float y) { return (float)pow((double)x, (double)y); }
-static inline float floor_dividef(float x, float y) { return (float)floor_divide((double)x, (double)y); }
-static inline float floor_remainderf(float x, float y) { return (float)floor_remainder((double)x, (double)y); }
-
-#define REAL float
-#define F(name) name##f
-#define OP_REAL1(name, formula) LOOP1(name, f, float, float, formula)
-#define OP_REAL2(name, formula) LOOP2(name, f, float, float, formula)
-#define OP_TEST1(name, formula) LOOP1(name, f, float, uint8_t, formula)
-#define OP_TEST2(name, formula) LOOP2(name, f, float, uint8_t, formula)
+#define OP_REAL1(name, formula) LOOP1(name, f, float, float, real_##name(x, 0))
+#define OP_REAL2(name, formula) LOOP2(name, f, float, float, real_##name(x, y))
+#define OP_TEST1(name, formula) LOOP1(name, f, float, uint8_t, real_##name(x, 0))
+#define OP_TEST2(name, formula) LOOP2(name, f, float, uint8_t, real_##name(x, y))
 #include "op/pointwise.def"
-#undef REAL
-#undef F
 
 #define REAL double
 #define F(name) name

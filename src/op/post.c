@@ -10,8 +10,11 @@ typedef struct post_row {
     op_id op;                     /* of y and the operand; of g where the step halves */
 } post_row;
 
-/* Steps with the name of an op are that op. These have none of their name. */
-enum { OP_bias = OP_add, OP_swiglu = OP_silu, OP_geglu = OP_gelu, OP_geglu_tanh = OP_gelu_tanh, OP_reglu = OP_relu };
+enum {
+#define OP_POST_AS(step, op) OP_##step = OP_##op,
+#include "op/post_op.def"
+#undef OP_POST_AS
+};
 
 static const post_row rows[] = {
 #define OP_POST(name, operand, halves, meaning) {#name, OP_POST_##operand, halves, (op_id)OP_##name},

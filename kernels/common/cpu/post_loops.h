@@ -1,31 +1,34 @@
 /* The steps of a post list over arrays, compiled once by each instruction set's file: plain loops that the compiler vectorises.
  * Defines static functions post_steps and narrow_bf16. */
-#include "kernels/common/cpu/math.h"
+#include "kernels/common/cpu/real.h"
 #include "op/op.h"
 
-#define POST_LOOP(expression)                                       \
-    for (int64_t i = 0; i < count; i++) y[i] = (expression);        \
-    break
+/* Steps are the functions of their ops; those that op/post_op.def names are these. */
+#define OP_POST_AS(step, op) static inline float real_##step(float x, float y) { return real_##op(x, y); }
+#include "op/post_op.def"
+#undef OP_POST_AS
+
+/* By operand and by whether the step halves. */
+#define POST_NONE_0(step) real_##step(y[i], 0)
+#define POST_NONE_1(step) real_##step(y[i], 0) * x[i]
+#define POST_COLUMN_0(step) real_##step(y[i], x[i])
+#define POST_FULL_0(step) real_##step(y[i], x[i])
 
 static void post_steps(op_post step, float *restrict y, const float *restrict x, int64_t count) {
     switch (step) {
-    case OP_POST_bias:
-    case OP_POST_add: POST_LOOP(y[i] + x[i]);
-    case OP_POST_mul: POST_LOOP(y[i] * x[i]);
-    case OP_POST_relu: POST_LOOP(cpu_relu(y[i]));
-    case OP_POST_silu: POST_LOOP(cpu_silu(y[i]));
-    case OP_POST_gelu: POST_LOOP(cpu_gelu(y[i]));
-    case OP_POST_gelu_tanh: POST_LOOP(cpu_gelu_tanh(y[i]));
-    case OP_POST_tanh: POST_LOOP(cpu_tanh(y[i]));
-    case OP_POST_sigmoid: POST_LOOP(cpu_sigmoid(y[i]));
-    case OP_POST_swiglu: POST_LOOP(cpu_silu(y[i]) * x[i]);
-    case OP_POST_geglu: POST_LOOP(cpu_gelu(y[i]) * x[i]);
-    case OP_POST_geglu_tanh: POST_LOOP(cpu_gelu_tanh(y[i]) * x[i]);
-    case OP_POST_reglu: POST_LOOP(cpu_relu(y[i]) * x[i]);
-    default: for (int64_t i = 0; i < count; i++) y[i] = op_post_apply(step, y[i], x != NULL ? x[i] : 0.0f);
+#define OP_POST(name, operand, halves, meaning)                                            \
+    case OP_POST_##name:                                                                   \
+        for (int64_t i = 0; i < count; i++) y[i] = POST_##operand##_##halves(name);        \
+        break;
+#include "op/post.def"
+#undef OP_POST
+    case OP_POST_COUNT: break;
     }
 }
-#undef POST_LOOP
+#undef POST_NONE_0
+#undef POST_NONE_1
+#undef POST_COLUMN_0
+#undef POST_FULL_0
 
 /* Nearest even; a NaN keeps its sign out: 0x7fff as num says. */
 static void narrow_bf16(const float *restrict x, uint16_t *restrict y, int64_t count) {
