@@ -89,7 +89,7 @@ static void measure(const bench *b, const kernel_case *c, const kernel_row *row,
         in[row->packs] = &hidden;
         run->packed = packed;
     }
-    run->workspace = memory_of(row->workspace != NULL ? row->workspace(run) : 0);
+    run->workspace = memory_of(kernel_workspace(row, run));
     op_work work = {0};
     c->op->work(&run->call, &work);
     double bytes = work.bytes_read + work.bytes_written, best = 1e9, best_probe = 1e9, start = now_s();
@@ -100,7 +100,7 @@ static void measure(const bench *b, const kernel_case *c, const kernel_row *row,
     memset(p.to, 1, p.bytes);
     for (int turn = 0; turn < LEAST_TURNS || (turn < MOST_TURNS && now_s() - start < TURN_SECONDS); turn++) {
         double begin = now_s();
-        check(row->run(run), b->context);
+        check(kernel_execute(row, run), b->context);
         double took = now_s() - begin, took_probe = probe_s(b, &p);
         if (took < best) best = took;
         if (took_probe < best_probe) best_probe = took_probe;
@@ -139,10 +139,10 @@ static void run_case(const bench *b, const kernel_case *c) {
                               .out = c->out, .constant_in = c->constant, .dims = c->dims, .chip = &b->chip};
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
-        if (row->op != c->op->id || row->reference || row->device != CHIP_CPU || (row->needs & ~b->chip.features) != 0) continue;
+        if (row->op != c->op->id || row->reference || row->device != CHIP_CPU) continue;
         text why;
         text_init(&why, b->context);
-        bool accepted = row->reject == NULL || row->reject(&problem, &why) == NULL;
+        bool accepted = kernel_refusal(row, NULL, &problem, &why) == NULL;
         text_free(&why);
         kernel_run run = {.call = {b->context, c->op, &c->attrs, NULL, c->n_in, in_pointers, c->n_out, out_pointers}, .post = c->post, .pool = b->pool,
                           .chip = &b->chip};

@@ -135,7 +135,7 @@ static void free_set(const kernel_case *c, set *s) {
         if (s->memory[i] != NULL) gpu->calls->release(gpu, s->memory[i], 0);
 }
 
-typedef struct timed { const kernel_row *row; device_graph *graph; int calls; double us[ROUNDS]; } timed;
+typedef struct timed { const kernel_row *row; const kernel_way *way; uint32_t ways; device_graph *graph; int calls; double us[ROUNDS]; } timed;
 
 static dw_status record(const kernel_case *c, timed *t, set *sets, int count) {
     static void *workspace;
@@ -143,8 +143,8 @@ static dw_status record(const kernel_case *c, timed *t, set *sets, int count) {
     TRY(gpu->calls->graph_begin(gpu, t->graph));
     for (int i = 0; i < t->calls; i++) {
         set *s = &sets[i % count];
-        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps};
-        size_t bytes = t->row->workspace != NULL ? t->row->workspace(&run) : 0;
+        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways};
+        size_t bytes = kernel_workspace(t->row, &run);
         if (bytes > workspace_bytes) check(gpu->calls->alloc(gpu, workspace_bytes = bytes, &workspace));
         run.workspace = workspace;
         TRY(gpu->calls->graph_add(gpu, t->graph, t->row, &run));
@@ -171,6 +171,28 @@ static double launch_us(timed *t, int times) {
 
 static int by_size(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
 
+/* The kernel, recorded and run once; false: it is not asked for, or does not take the case. */
+static bool add_kernel(const kernel_case *c, const kernel_problem *problem, const kernel_row *row, const kernel_way *way, set *sets, int count, timed *t) {
+    const char *name = way != NULL ? way->name : row->name;
+    text why;
+    if (!is_asked_for(name)) return false;
+    text_init(&why, context);
+    bool accepted = kernel_refusal(row, way, problem, &why) == NULL;
+    text_free(&why);
+    if (!accepted) return false;
+    *t = (timed){.row = row, .way = way, .ways = way != NULL ? UINT32_C(1) << (way - row->ways) : 0, .calls = count};
+    check(gpu->calls->graph_create(gpu, &t->graph));
+    dw_status status = record(c, t, sets, count);
+    if (status == DW_UNSUPPORTED) {       /* sizes that a way does not take, or what a library says when it is asked */
+        printf("not %s: %s\n", name, dw_context_error(context));
+        gpu->calls->graph_release(gpu, t->graph);
+        return false;
+    }
+    check(status);
+    launch_us(t, 1);
+    return true;
+}
+
 static void run_case(const kernel_case *c) {
     static set sets[MOST_SETS];
     timed rows[MOST_ROWS];
@@ -185,26 +207,13 @@ static void run_case(const kernel_case *c) {
     for (int i = 1; i < count; i++) make_set(c, &sets[i], &sets[0]);
     kernel_problem problem = {.context = context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in, .out = c->out,
                               .constant_in = c->constant, .dims = c->dims, .symbols = (const int64_t[1]){0}, .chip = &gpu->caps};
-    for (int i = 0; i < kernel_count() && row_count < MOST_ROWS; i++) {
+    for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
-        if (row->op != c->op->id || row->reference || row->device != gpu->caps.kind || (row->needs & ~gpu->caps.features) != 0 || !is_asked_for(row->name)) continue;
-        text why;
-        text_init(&why, context);
-        bool accepted = row->reject == NULL || row->reject(&problem, &why) == NULL;
-        text_free(&why);
-        if (!accepted) continue;
-        timed *t = &rows[row_count++];
-        *t = (timed){.row = row, .calls = count};
-        check(gpu->calls->graph_create(gpu, &t->graph));
-        dw_status status = record(c, t, sets, count);
-        if (status == DW_UNSUPPORTED && (row->needs & CHIP_LIBRARIES) != 0) {   /* what a library takes is known when it is asked */
-            printf("not %s: %s\n", row->name, dw_context_error(context));
-            gpu->calls->graph_release(gpu, t->graph);
-            row_count--;
-            continue;
-        }
-        check(status);
-        launch_us(t, 1);
+        if (row->op != c->op->id || row->reference || row->device != gpu->caps.kind) continue;
+        if (row->way_count == 0) row_count += add_kernel(c, &problem, row, NULL, sets, count, &rows[row_count]);
+        for (int k = 0; k < row->way_count && row_count < MOST_ROWS; k++)   /* each once */
+            if (row->ways[k].any_strides == (row->strided_in != 0)) row_count += add_kernel(c, &problem, row, &row->ways[k], sets, count, &rows[row_count]);
+        if (row_count == MOST_ROWS) break;
     }
     for (int round = 0; round < ROUNDS; round++) {
         for (int i = 0; i < row_count; i++) {
@@ -217,7 +226,7 @@ static void run_case(const kernel_case *c) {
     for (int i = 0; i < row_count; i++) {
         qsort(rows[i].us, ROUNDS, sizeof(double), by_size);
         double us = rows[i].us[ROUNDS / 2];
-        printf("%9.2f us (estimated %8.2f) %7.0f GB/s %7.1f TFLOP/s  %-22s %s\n", us, rows[i].row->cost(&problem) * 1e6, bytes / us * 1e-3, work.flops / us * 1e-6, rows[i].row->name, c->line);
+        printf("%9.2f us (estimated %8.2f) %7.0f GB/s %7.1f TFLOP/s  %-22s %s\n", us, kernel_seconds(rows[i].row, rows[i].ways, &problem) * 1e6, bytes / us * 1e-3, work.flops / us * 1e-6, rows[i].way != NULL ? rows[i].way->name : rows[i].row->name, c->line);
         gpu->calls->graph_release(gpu, rows[i].graph);
     }
     fflush(stdout);

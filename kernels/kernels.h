@@ -1,8 +1,9 @@
-/* The functions that the rows of kernel.def name. Included by the registry and by every kernel's host half. */
+/* The functions that the rows of kernel.def and of the ways.def of its families name. Included by the registry and by every kernel's host half. */
 #ifndef KERNELS_KERNELS_H
 #define KERNELS_KERNELS_H
 
 #include "kernel/kernel.h"
+#include "kernels/quantize/quantised.h"
 
 #define KERNEL_CHOICE(family)                                                  \
     const char *family##_reject(const kernel_problem *problem, text *why);     \
@@ -16,17 +17,25 @@
 #define CUDA(name, op, needs, strided_in, strided_out, in_place, family, function)                                   \
     KERNEL_CHOICE(family)                                                                                            \
     dw_status function##_shape(const kernel_run *run, kernel_launcher *launcher);
-#define TUNED(name, op, needs, strided_in, strided_out, in_place, family, function)                                  \
-    KERNEL_CHOICE(family)                                                                                            \
-    const char *family##_variant(const kernel_problem *problem, int index);                                         \
-    dw_status function##_shape(const kernel_run *run, kernel_launcher *launcher);
-#define NAMED(...) CUDA(__VA_ARGS__)
+#define WAYS(...)
 #include "kernels/kernel.def"
 #undef CUDA
-#undef NAMED
-#undef TUNED
+#undef WAYS
 #undef KERNEL
 #undef PACKED
+
+#define WAY(name, needs, strides, quantised, by_name, rank, most_rows, workspace, variants, functions)               \
+    const char *functions##_refuses(const kernel_problem *problem, text *why);                                       \
+    const char *functions##_takes(const kernel_run *run, text *why);                                                 \
+    double functions##_seconds(const kernel_run *run);                                                               \
+    dw_status functions##_shape(const kernel_run *run, kernel_launcher *launcher);                                   \
+    int64_t most_rows(const kernel_run *run);                                                                        \
+    size_t workspace(const kernel_run *run);                                                                         \
+    const char *variants(const kernel_problem *problem, int index);
+#include "kernels/attention/ways.def"
+#include "kernels/grouped/ways.def"
+#include "kernels/matmul/ways.def"
+#undef WAY
 
 KERNEL_FUNCTIONS(reference, reference)
 

@@ -16,7 +16,6 @@
 #include "kernels/attention/flash.h"
 #include "kernels/attention/results.h"
 #include "kernels/kernels.h"
-#include "kernels/quantize/quantised.h"
 
 enum {
     TILE_ROWS = 48,       /* rows of a task: enough to make up for transposing k */
@@ -412,11 +411,8 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
     return DW_OK;
 }
 
-#define RUN(name)                                                                                               \
-    static dw_status name##_plain_run(const kernel_run *run) { return run_on(run, &flash_isa_##name); }        \
-    dw_status attention_##name##_run(const kernel_run *run) {                                                   \
-        return dw_format_is_block(run->call.out[0]->format) ? quantised_run(run, attention_workspace, name##_plain_run) : name##_plain_run(run); \
-    }
+#define RUN(name) \
+    dw_status attention_##name##_run(const kernel_run *run) { return run_on(run, &flash_isa_##name); }
 RUN(portable)
 #if defined(__x86_64__)
 RUN(avx2)
@@ -428,7 +424,6 @@ RUN(avx512)
 static bool is_taken(const op_type *type) { return type->format == DW_FORMAT_f32 || type->format == DW_FORMAT_bf16 || type->format == DW_FORMAT_f16; }
 
 const char *attention_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_reject);
     static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
     for (int i = 0; i < problem->n_in; i++) {
         if (i == 3 || i > 5 || problem->in[i] == NULL || is_taken(problem->in[i])) continue;
@@ -440,9 +435,6 @@ const char *attention_reject(const kernel_problem *problem, text *why) {
     return text_string(why);
 }
 
-double attention_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_cost);
-    return kernel_roofline(problem, DW_FORMAT_f32, 0.6, 0.8);
-}
+double attention_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.6, 0.8); }
 
-size_t attention_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, attention_workspace) : 0; }
+size_t attention_workspace(const kernel_run *run) { return kernel_no_workspace(run); }

@@ -1,34 +1,31 @@
-/* attention on a GPU: the host half of plain.cu. */
+/* attention on a GPU: the host half of plain.cu, and what those of the other kernels share with it. */
 #include "kernels/attention/attention_host.h"
 
 #include "kernels/attention/results.h"
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
-#include "kernels/quantize/quantised.h"
 
-const char *attention_cuda_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_cuda_reject);
+const char *attention_plain_refuses(const kernel_problem *problem, text *why) {
     for (int i = 0; i < problem->n_in; i++)
         if (problem->in[i] != NULL && problem->in[i]->format == DW_FORMAT_f64) return "an operand is f64, and this kernel computes in fp32";
     return cuda_reject_packed(problem, why);
 }
 
-/* A block of threads for each query of each head, 8 of them at a time on a multiprocessor, walks along its keys in chunks: products one element after
- * another (0.2 us on an H200, for one key of 128), sums one key after another. */
-double attention_cuda_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_cuda_cost);
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
-    op_call call;
-    const chip_caps *chip = problem->chip;
-    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return chip->launch_s;
-    double rows = (double)in[0].dims[0] * (double)in[0].dims[1] * (double)in[0].dims[2], keys = (double)in[1].dims[2], waves = rows / (8.0 * chip->units);
-    double chunk_s = 0.2e-6 * (double)in[0].dims[3] + 0.05e-6 * (keys < CUDA_THREADS ? keys : CUDA_THREADS);
-    double walk_s = (waves > 1 ? waves : 1) * (keys > CUDA_THREADS ? keys / CUDA_THREADS : 1) * chunk_s, bound = kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.267);
-    return chip->launch_s + walk_s > bound ? chip->launch_s + walk_s : bound;
+const char *attention_plain_takes(const kernel_run *run, text *why) {
+    (void)run, (void)why;
+    return NULL;
 }
 
-size_t attention_cuda_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, attention_cuda_workspace) : 0; }
+/* A block of threads for each query of each head, 8 of them at a time on a multiprocessor, walks along its keys in chunks: products one element after
+ * another (0.2 us on an H200, for one key of 128), sums one key after another. */
+double attention_plain_seconds(const kernel_run *run) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K];
+    const chip_caps *chip = run->chip;
+    double rows = (double)q->dims[0] * (double)q->dims[1] * (double)q->dims[2], keys = (double)k->dims[2], waves = rows / (8.0 * chip->units);
+    double chunk_s = 0.2e-6 * (double)q->dims[3] + 0.05e-6 * (keys < CUDA_THREADS ? keys : CUDA_THREADS);
+    double walk_s = (waves > 1 ? waves : 1) * (keys > CUDA_THREADS ? keys / CUDA_THREADS : 1) * chunk_s, bound = kernel_run_roofline(run, DW_FORMAT_f32, 0.1, 0.267);
+    return chip->launch_s + walk_s > bound ? chip->launch_s + walk_s : bound;
+}
 
 /* Beyond any number of keys the position is all the same, and sums stay in range. */
 static dw_status eval_offset(const op_call *call, int64_t *offset) {
@@ -103,15 +100,13 @@ dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention
     return DW_OK;
 }
 
-dw_status attention_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, attention_cuda_workspace, attention_cuda_shape);
+dw_status attention_plain_shape(const kernel_run *run, kernel_launcher *launcher) {
     attention_heads heads;
     run = attention_by_heads(run, &heads);
     kernel_launch launch;
     attention_arguments *arguments = cuda_launch(&launch, "attention_plain", "attention_plain", sizeof *arguments);
     const dw_tensor *q = run->call.in[ATTENTION_Q], *v = run->call.in[ATTENTION_V];
     TRY(attention_take(&launch, run, arguments));
-    if (op_tensor_count(run->call.out[0]) == 0) return DW_OK;
     int64_t parts = (v->dims[3] + ATTENTION_WIDTH - 1) / ATTENTION_WIDTH;
     cuda_grid_items(&launch, q->dims[0] * q->dims[1] * q->dims[2] * parts * CUDA_THREADS);
     return launcher->add(launcher, &launch);

@@ -1,12 +1,10 @@
-/* Attention of few queries on tensor cores: the host half of attention_decode.cu. What it takes, how long, how a call is divided, and the launch. Calls come here from
- * attention_sm90.c, and where the row is asked for by name or was measured to be the fastest. Pure: knows no driver. */
+/* Attention of few queries on tensor cores (mma.sync): the host half of attention_decode.cu. What it takes, how long, how a call is divided, and the launch. Pure: knows no driver. */
 #include "kernels/attention/attention_decode.h"
 
 #include "kernels/attention/attention_host.h"
 #include "kernels/attention/results.h"
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
-#include "kernels/quantize/quantised.h"
 
 typedef struct decode_entry {
     dw_format format;
@@ -34,7 +32,7 @@ static const decode_entry *entry_of(dw_format format, int64_t width, int64_t val
 }
 
 static const decode_entry *find_entry(const op_call *call) {
-    const dw_tensor *q = call->in[0], *v = call->in[2];
+    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
     return entry_of(q->format, q->dims[3], v->dims[3], attention_is_general(call));
 }
 
@@ -44,17 +42,7 @@ static uint32_t shared_bytes(const decode_entry *e) {
 
 /* ---- what is taken ---- */
 
-const char *attention_decode_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_decode_reject);
-    const char *reason = attention_reject_halves(problem, why);
-    int64_t width, value_width;
-    if (reason == NULL && !problem->named && !dim_is_constant(problem->in[0]->dims[2], NULL)) return "the number of queries is not known at plan time, and it is for few";
-    if (reason != NULL || !dim_is_constant(problem->in[0]->dims[3], &width) || !dim_is_constant(problem->in[2]->dims[3], &value_width)) return reason;
-    const decode_entry *e = entry_of(problem->in[0]->format, width, value_width, false);
-    if (shared_bytes(e) <= problem->chip->shared_bytes) return NULL;
-    text_printf(why, "it needs %u bytes of shared memory, and %s has %zu for a block", shared_bytes(e), problem->chip->name, problem->chip->shared_bytes);
-    return text_string(why);
-}
+const char *attention_decode_refuses(const kernel_problem *problem, text *why) { return attention_reject_halves(problem, why); }
 
 /* ---- how long ---- */
 
@@ -62,32 +50,35 @@ const char *attention_decode_reject(const kernel_problem *problem, text *why) {
 typedef struct decode_division { int64_t together, parts, tiles; } decode_division;
 
 static decode_division divide(const op_call *call) {
-    const dw_tensor *q = call->in[0], *k = call->in[1];
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
     const int64_t shared = k->dims[1] > 0 && q->dims[1] > k->dims[1] ? q->dims[1] / k->dims[1] : 1;
     bool alone = shared > DECODE_ROWS;
-    for (int i = 6; i < 8; i++) alone = alone || (i < call->n_in && call->in[i] != NULL);
+    for (int i = ATTENTION_ROW; i <= ATTENTION_POSITION; i++) alone = alone || (i < call->n_in && call->in[i] != NULL);
     decode_division d = {.together = alone ? 1 : DECODE_ROWS / shared, .parts = base_ceil_div(shared, DECODE_ROWS)};
     d.tiles = q->dims[0] * base_ceil_div(q->dims[2], d.together) * k->dims[1] * d.parts;
     return d;
 }
 
 /* Every tile reads its keys and values again. */
-double attention_decode_seconds(const chip_caps *chip, const op_call *call) {
-    const dw_tensor *k = call->in[1], *v = call->in[2];
-    return 3e-6 + (double)divide(call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)k->dims[2] / (0.906 * chip_bytes_per_s(chip));
+double attention_decode_seconds(const kernel_run *run) {
+    const dw_tensor *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
+    return 3e-6 + (double)divide(&run->call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)k->dims[2] / (0.906 * chip_bytes_per_s(run->chip));
 }
 
-double attention_decode_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_decode_cost);
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
-    op_call call;
-    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return problem->chip->launch_s;
-    return attention_decode_seconds(problem->chip, &call);
+const char *attention_decode_takes(const kernel_run *run, text *why) {
+    const int64_t keys = run->call.in[ATTENTION_K]->dims[2];
+    const char *reason = attention_lacks_maps(&run->call, why);
+    if (reason != NULL) return reason;
+    if (keys <= INT32_MAX / 2 && divide(&run->call).tiles <= INT32_MAX / DECODE_SPLITS) return NULL;
+    return kernel_because(why, "%lld keys, or %lld tiles of queries, are more than it counts to", (long long)keys, (long long)divide(&run->call).tiles);
 }
 
-size_t attention_decode_workspace(const kernel_run *run) {
-    return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, attention_decode_workspace) : 0;
+/* So many queries of a row of the cache are not worth a tile where decoding is faster. */
+int64_t attention_decode_rows(const kernel_run *run) {
+    enum { FEW_QUERIES = 16 };
+    const op_call *call = &run->call;
+    const bool has_row = call->n_in > ATTENTION_ROW && call->in[ATTENTION_ROW] != NULL;
+    return kernel_result_rows(call) / call->in[ATTENTION_Q]->dims[2] * FEW_QUERIES * (has_row ? call->in[ATTENTION_K]->dims[0] : 1);
 }
 
 /* ---- the launch ---- */
@@ -109,8 +100,10 @@ static int splits_of(const decode_entry *e, const chip_caps *chip, int64_t tiles
     return splits;
 }
 
-dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launcher) {
-    const dw_tensor *k = run->call.in[1];
+dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launcher) {
+    attention_heads by_heads;
+    run = attention_by_heads(run, &by_heads);
+    const dw_tensor *k = run->call.in[ATTENTION_K];
     const decode_entry *e = find_entry(&run->call);
     const decode_division d = divide(&run->call);
     kernel_launch launch;
@@ -119,8 +112,6 @@ dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launch
     g->splits = splits_of(e, run->chip, d.tiles, k->dims[2]);
     g->parts = (int32_t)d.parts;
     g->queries = (int32_t)d.together;
-    if (k->dims[2] > INT32_MAX / 2 || d.tiles > INT32_MAX / g->splits)
-        return base_fail(run->call.context, DW_LIMIT, "attention: %lld keys, or %lld tiles of queries, are more than this kernel counts to", (long long)k->dims[2], (long long)d.tiles);
     attention_take_map(&launch, run, 1, DECODE_KEYS, g->map_k);
     attention_take_map(&launch, run, 2, DECODE_KEYS, g->map_v);
     cuda_grid(&launch, d.tiles * g->splits, 1, 1);
@@ -129,13 +120,4 @@ dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launch
     if (g->splits > 1) launch.cluster[0] = (uint32_t)g->splits, launch.cluster[1] = launch.cluster[2] = 1;
     launch.shared_bytes = shared_bytes(e);
     return launcher->add(launcher, &launch);
-}
-
-dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launcher) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, attention_decode_workspace, attention_decode_shape);
-    attention_heads heads;
-    if (op_tensor_count(run->call.out[0]) == 0) return DW_OK;
-    run = attention_by_heads(run, &heads);
-    const bool maps = attention_has_maps(&run->call) && attention_has_map(run->call.out[0]);
-    return maps ? attention_decode_launch(run, launcher) : attention_without_maps(run, launcher, "cuda_attention_decode");
 }

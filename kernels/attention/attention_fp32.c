@@ -1,4 +1,4 @@
-/* Attention in fp32 on GPUs: the host half of attention_stream.cuh, for few queries, and of attention_tile.cu, for many and for operands that do not lie in
+/* Attention in fp32 on GPUs, two ways: the host half of attention_stream.cuh (split-KV), for few queries, and of attention_tile.cu, for many and for operands that do not lie in
  * pieces of 16 bytes. Pure: knows no driver. */
 #include "kernels/attention/attention_host.h"
 #include "kernels/attention/attention_stream.h"
@@ -6,7 +6,6 @@
 #include "kernels/attention/results.h"
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
-#include "kernels/quantize/quantised.h"
 
 typedef struct stream_entry {
     dw_format format;
@@ -47,16 +46,15 @@ static const stream_entry *find_entry(dw_format format, int64_t width, int64_t v
 
 static bool is_taken(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
-const char *attention_fp32_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_fp32_reject);
-    const op_type *operands[] = {problem->in[0], problem->in[1], problem->n_in > 4 ? problem->in[4] : NULL, problem->out[0]};
+static const char *reject(const kernel_problem *problem, text *why) {
+    const op_type *operands[] = {problem->in[ATTENTION_Q], problem->in[ATTENTION_K], problem->n_in > ATTENTION_BIAS ? problem->in[ATTENTION_BIAS] : NULL, problem->out[0]};
     int64_t width, value_width;
     for (size_t i = 0; i < COUNT_OF(operands); i++)
         if (operands[i] != NULL && !is_taken(operands[i]->format)) {
             text_printf(why, "it takes f32, bf16 and f16, and there is %s", dw_format_name(operands[i]->format));
             return text_string(why);
         }
-    if (!dim_is_constant(problem->in[1]->dims[3], &width) || !dim_is_constant(problem->in[2]->dims[3], &value_width)) return "the heads' widths are not known at plan time";
+    if (!dim_is_constant(problem->in[ATTENTION_K]->dims[3], &width) || !dim_is_constant(problem->in[ATTENTION_V]->dims[3], &value_width)) return "the heads' widths are not known at plan time";
     if (width == 0 || value_width == 0 || width > 256 || value_width > 256) {
         text_printf(why, "heads are %lld and %lld wide; it takes up to 256", (long long)width, (long long)value_width);
         return text_string(why);
@@ -64,10 +62,15 @@ const char *attention_fp32_reject(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
+const char *attention_splitkv_refuses(const kernel_problem *problem, text *why) { return reject(problem, why); }
+const char *attention_tile_refuses(const kernel_problem *problem, text *why) { return reject(problem, why); }
+
 /* ---- how long ---- */
 
 /* Every query reads its keys and values again; the products of several heads go at a twelfth of the chip's rate. */
-static double stream_seconds(const chip_caps *chip, const dw_tensor *q, const dw_tensor *k, const dw_tensor *v) {
+double attention_splitkv_seconds(const kernel_run *run) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
+    const chip_caps *chip = run->chip;
     double elements = (double)(k->dims[3] + v->dims[3]) * (double)k->dims[2] * (double)q->dims[0] * (double)q->dims[2];
     double read_s = elements * (double)k->dims[1] * (dw_format_bits(k->format) / 8) / (0.853 * chip_bytes_per_s(chip));
     double compute_s = 2 * elements * (double)q->dims[1] / (0.083 * chip_flops(chip, DW_FORMAT_f32));
@@ -75,7 +78,10 @@ static double stream_seconds(const chip_caps *chip, const dw_tensor *q, const dw
 }
 
 /* Tiles of 64 queries go through their blocks of keys at about 0.4 of the chip's rate. */
-static double tile_seconds(const chip_caps *chip, const dw_tensor *q, const dw_tensor *k, const dw_tensor *v, bool causal) {
+double attention_tile_seconds(const kernel_run *run) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
+    const chip_caps *chip = run->chip;
+    const bool causal = op_attr_bool(run->call.attrs, OP_ATTR_causal);
     double tiles = (double)((q->dims[2] + TILE_QUERIES - 1) / TILE_QUERIES), all = tiles * (double)(q->dims[0] * q->dims[1]), waves = all > chip->units ? all / chip->units : 1;
     double blocks = (double)((k->dims[2] + TILE_KEYS - 1) / TILE_KEYS), flops = 2.0 * TILE_QUERIES * TILE_KEYS * (double)(k->dims[3] + v->dims[3]);
     if (causal && tiles > 1) blocks = blocks * (tiles + 1) / (2 * tiles);
@@ -99,28 +105,20 @@ static uint32_t tile_bytes(const dw_tensor *q, const dw_tensor *v) { return (uin
 /* Has a block room for a tile, and for what its queries see? Heads of more than about 90 columns want more than chips with 99 KB have. */
 static bool has_tile(const chip_caps *chip, const dw_tensor *q, const dw_tensor *v) { return tile_bytes(q, v) + TILE_VIEW_BYTES <= chip->shared_bytes; }
 
-/* The kernel that takes a call, and its seconds. Without room for a tile queries are streamed, however many there are. */
-typedef enum fp32_way { WAY_STREAM, WAY_TILE, WAY_NONE } fp32_way;
-
-static fp32_way find_way(const chip_caps *chip, const op_call *call, double *seconds) {
-    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
-    const double stream_s = stream_seconds(chip, q, k, v), tile_s = tile_seconds(chip, q, k, v, op_attr_bool(call->attrs, OP_ATTR_causal));
-    const bool tile = has_tile(chip, q, v), stream = is_aligned(k) && is_aligned(v) && (stream_s < tile_s || !tile);
-    *seconds = stream ? stream_s : tile_s;
-    return stream ? WAY_STREAM : tile ? WAY_TILE : WAY_NONE;
+static const char *counts_refusal(const kernel_run *run, int64_t blocks, text *why) {
+    const dw_tensor *k = run->call.in[ATTENTION_K];
+    if (k->dims[2] == 0 || k->dims[1] < 1) return kernel_because(why, "there are no keys");
+    if (k->dims[2] <= INT32_MAX / 2 && blocks <= INT32_MAX) return NULL;
+    return kernel_because(why, "%lld keys, or %lld blocks of threads, are more than it counts to", (long long)k->dims[2], (long long)blocks);
 }
 
-double attention_fp32_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_fp32_cost);
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
-    op_call call;
-    double seconds;
-    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return problem->chip->launch_s;
-    return find_way(problem->chip, &call, &seconds) == WAY_NONE ? attention_cuda_cost(problem) : seconds;
-}
+static int64_t tiles_of(const dw_tensor *q) { return (q->dims[2] + TILE_QUERIES - 1) / TILE_QUERIES; }
 
-size_t attention_fp32_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, attention_fp32_workspace) : 0; }
+const char *attention_tile_takes(const kernel_run *run, text *why) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *v = run->call.in[ATTENTION_V];
+    if (has_tile(run->chip, q, v)) return counts_refusal(run, q->dims[0] * q->dims[1] * tiles_of(q), why);
+    return kernel_because(why, "a tile needs %u bytes of shared memory, and %s has %zu for a block", tile_bytes(q, v) + TILE_VIEW_BYTES, run->chip->name, run->chip->shared_bytes);
+}
 
 /* ---- the launch ---- */
 
@@ -132,23 +130,36 @@ static int splits_of(const chip_caps *chip, int64_t items, int64_t keys) {
     return splits;
 }
 
-static dw_status check_counts(const kernel_run *run, int64_t blocks) {
-    const dw_tensor *k = run->call.in[1];
-    if (k->dims[2] <= INT32_MAX / 2 && blocks <= INT32_MAX) return DW_OK;
-    return base_fail(run->call.context, DW_LIMIT, "attention: %lld keys, or %lld blocks of threads, are more than this kernel counts to", (long long)k->dims[2], (long long)blocks);
+/* Blocks of a call without splits, each of which takes up to so many heads that share keys. */
+static int64_t stream_items(const kernel_run *run, const stream_entry *e) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K];
+    return q->dims[0] * q->dims[2] * k->dims[1] * ((q->dims[1] / k->dims[1] + e->heads - 1) / e->heads);
 }
 
-static dw_status attention_stream_launch(const kernel_run *run, kernel_launcher *launcher) {
-    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2];
+static const stream_entry *entry_of(const kernel_run *run) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
+    return find_entry(k->format, k->dims[3], v->dims[3], q->dims[1] / k->dims[1]);
+}
+
+const char *attention_splitkv_takes(const kernel_run *run, text *why) {
+    const char *reason = counts_refusal(run, 1, why);
+    if (reason != NULL) return reason;
+    if (!is_aligned(run->call.in[ATTENTION_K]) || !is_aligned(run->call.in[ATTENTION_V])) return kernel_because(why, "k or v does not lie in pieces of 16 bytes");
+    return counts_refusal(run, STREAM_SPLITS * stream_items(run, entry_of(run)), why);
+}
+
+dw_status attention_splitkv_shape(const kernel_run *run, kernel_launcher *launcher) {
+    attention_heads by_heads;
+    run = attention_by_heads(run, &by_heads);
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K];
     int64_t shared = q->dims[1] / k->dims[1];
-    const stream_entry *e = find_entry(k->format, k->dims[3], v->dims[3], shared);
+    const stream_entry *e = entry_of(run);
     kernel_launch launch;
     attention_stream_arguments *g = cuda_launch(&launch, "attention_stream", e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
     g->parts = (int32_t)((shared + e->heads - 1) / e->heads);
-    int64_t items = q->dims[0] * q->dims[2] * k->dims[1] * g->parts;
+    const int64_t items = stream_items(run, e);
     g->splits = splits_of(run->chip, items, k->dims[2]);
-    TRY(check_counts(run, items * g->splits));
     cuda_grid(&launch, items * g->splits, 1, 1);
     launch.block[0] = STREAM_WARPS * 32;
     launch.overlaps = true;
@@ -158,34 +169,17 @@ static dw_status attention_stream_launch(const kernel_run *run, kernel_launcher 
     return launcher->add(launcher, &launch);
 }
 
-static dw_status attention_tile_launch(const kernel_run *run, kernel_launcher *launcher) {
-    const dw_tensor *q = run->call.in[0], *v = run->call.in[2];
+dw_status attention_tile_shape(const kernel_run *run, kernel_launcher *launcher) {
+    attention_heads by_heads;
+    run = attention_by_heads(run, &by_heads);
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *v = run->call.in[ATTENTION_V];
     const int columns = tile_columns(v);
     kernel_launch launch;
     attention_tile_arguments *g = cuda_launch(&launch, "attention_tile", columns == 64 ? "attention_tile_64" : columns == 128 ? "attention_tile_128" : "attention_tile_256", sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
-    int64_t tiles = (q->dims[2] + TILE_QUERIES - 1) / TILE_QUERIES, blocks = q->dims[0] * q->dims[1] * tiles;
-    TRY(check_counts(run, blocks));
-    g->tiles = (int32_t)tiles;
-    cuda_grid(&launch, blocks, 1, 1);
+    g->tiles = (int32_t)tiles_of(q);
+    cuda_grid(&launch, q->dims[0] * q->dims[1] * g->tiles, 1, 1);
     launch.block[0] = TILE_THREADS;
     launch.shared_bytes = tile_bytes(q, v);
     return launcher->add(launcher, &launch);
-}
-
-dw_status attention_fp32_shape(const kernel_run *run, kernel_launcher *launcher) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, attention_fp32_workspace, attention_fp32_shape);
-    attention_heads heads;
-    run = attention_by_heads(run, &heads);
-    const dw_tensor *k = run->call.in[1];
-    double seconds;
-    if (op_tensor_count(run->call.out[0]) == 0) return DW_OK;
-    if (k->dims[2] == 0 || k->dims[1] < 1) return kernel_hand_over(run, launcher, "cuda_attention_fp32", "cuda_attention_plain", "there are no keys", attention_cuda_shape);
-    switch (find_way(run->chip, &run->call, &seconds)) {
-    case WAY_STREAM: return attention_stream_launch(run, launcher);
-    case WAY_TILE: return attention_tile_launch(run, launcher);
-    case WAY_NONE: break;
-    }
-    return kernel_hand_over(run, launcher, "cuda_attention_fp32", "cuda_attention_plain",
-                            "its tiles need more shared memory than the chip has, and k or v does not lie in pieces of 16 bytes to be streamed", attention_cuda_shape);
 }

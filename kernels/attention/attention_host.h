@@ -17,13 +17,7 @@ void attention_take_map(kernel_launch *launch, const kernel_run *run, int index,
 
 /* Why a call is not one of 16-bit operands and results whose heads are multiples of 8 up to 256 wide; NULL: it is one. */
 const char *attention_reject_halves(const kernel_problem *problem, text *why);
-/* Can the copy engine load q, k and v, and are there keys? */
-bool attention_has_maps(const op_call *call);
-/* What a row of such calls, named row, launches where it cannot, or not store its result. */
-dw_status attention_without_maps(const kernel_run *run, kernel_launcher *launcher, const char *row);
-
-/* The decoding attention, of calls that attention_sm90.c takes and whose operands have maps: how long it takes, and its launch. */
-double attention_decode_seconds(const chip_caps *chip, const op_call *call);
-dw_status attention_decode_launch(const kernel_run *run, kernel_launcher *launcher);
+/* Why no tensor maps describe q, k, v and the result, or there are no keys; NULL: they do. */
+const char *attention_lacks_maps(const op_call *call, text *why);
 
 #endif

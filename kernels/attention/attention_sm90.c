@@ -1,6 +1,5 @@
-/* Attention on Hopper: the host half of attention_sm90.cuh. Which calls its entries take, which entry a call gets, and the launch. Calls of few queries get
- * the launch of attention_decode.c, operands that no tensor map describes those of attention_fp32.c; where this row was asked for by name, the former its own, and the
- * latter none. Pure: knows no driver. */
+/* Attention on Hopper: the host half of attention_sm90.cuh, two ways: entries that store plain results, and those that write results in blocks from registers. Which calls they take,
+ * which entry a call gets, and the launch. Pure: knows no driver. */
 #include "kernels/attention/attention_sm90.h"
 
 #include "kernels/attention/attention_host.h"
@@ -37,14 +36,12 @@ static const sm90_entry *find_entry(dw_format format, int64_t width, int64_t val
     return NULL;
 }
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 /* ---- what is taken ---- */
 
 static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
 const char *attention_reject_halves(const kernel_problem *problem, text *why) {
-    const op_type *q = problem->in[0], *k = problem->in[1], *v = problem->in[2], *out = problem->out[0], *bias = problem->n_in > 4 ? problem->in[4] : NULL;
+    const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V], *out = problem->out[0], *bias = problem->n_in > ATTENTION_BIAS ? problem->in[ATTENTION_BIAS] : NULL;
     int64_t width, value_width;
     if (!is_half(q->format) || k->format != q->format) {
         text_printf(why, "q is %s and k %s; both must be bf16, or f16", dw_format_name(q->format), dw_format_name(k->format));
@@ -63,9 +60,7 @@ const char *attention_reject_halves(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
-const char *attention_sm90_reject(const kernel_problem *problem, text *why) {
-    return dw_format_is_block(problem->out[0]->format) ? quantised_reject(problem, why, attention_sm90_reject) : attention_reject_halves(problem, why);
-}
+const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) { return attention_reject_halves(problem, why); }
 
 /* ---- which entry, how long ---- */
 
@@ -83,9 +78,9 @@ static const tile_rate *rate_of(int width) {
 
 /* Queries of several texts go through a tile's blocks of keys once for each text. */
 static double tile_seconds(const chip_caps *chip, const sm90_entry *e, const dw_tensor *q, const dw_tensor *k, bool has_row, bool causal) {
-    double rows = e->groups * 64, tiles = (double)ceil_div(q->dims[2], e->groups * 64), all = tiles * (double)(q->dims[0] * q->dims[1]);
+    double rows = e->groups * 64, tiles = (double)base_ceil_div(q->dims[2], e->groups * 64), all = tiles * (double)(q->dims[0] * q->dims[1]);
     double texts = !has_row ? 1 : (double)(k->dims[0] < q->dims[2] ? k->dims[0] : q->dims[2]) / tiles;
-    double blocks = (double)ceil_div(k->dims[2], e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
+    double blocks = (double)base_ceil_div(k->dims[2], e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
     const tile_rate *rate = rate_of(e->width);
     const double block_s = flops / (rate->share * chip_flops(chip, e->format) / chip->units);
     double waves = all > chip->units ? all / chip->units : 1;
@@ -94,11 +89,6 @@ static double tile_seconds(const chip_caps *chip, const sm90_entry *e, const dw_
     const double tiles_s = 1e-6 * rate->start_us + waves * (1e-6 * rate->tile_us + (texts > 1 ? texts : 1) * blocks * block_s);
     return tiles_s > read_s ? tiles_s : read_s;
 }
-
-enum {
-    FEW_QUERIES = 16,         /* of a row of the cache: not worth a tile where decoding is faster */
-    LEAST_WRITTEN = 64        /* columns of v: narrower heads have entries of their own, which write no blocks */
-};
 
 bool attention_is_general(const op_call *call) {
     for (int i = 3; i < 5; i++)
@@ -118,41 +108,41 @@ static int scores_of(const op_call *call) {
     return ATTENTION_KEYS;
 }
 
-/* What a call comes to. behind: a result in blocks is made behind the kernel; writer: else the entry that writes it, if there is one. seconds: of what is chosen. */
-typedef struct sm90_plan { const sm90_entry *entry, *writer; bool decodes, behind; double seconds; } sm90_plan;
+enum { LEAST_WRITTEN = 64 };      /* columns of v: narrower heads have entries of their own, which write no blocks */
+
+static bool is_written(dw_format out, dw_scale_layout layout, bool joined) {
+    return joined && (out == DW_FORMAT_fp8_1x128 || out == DW_FORMAT_mxfp8) && layout == DW_SCALE_plain;
+}
 
 /* The entry that writes a result in blocks from registers: blocks within a head, of heads that are not much narrower than it. */
 static const sm90_entry *find_writer(const op_call *call) {
-    const dw_tensor *q = call->in[0], *v = call->in[2], *out = call->out[0];
-    const bool is_written = (out->format == DW_FORMAT_fp8_1x128 || out->format == DW_FORMAT_mxfp8) && out->scale_layout == DW_SCALE_plain;
-    if (!is_written || !op_attr_bool(call->attrs, OP_ATTR_joined)) return NULL;
+    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V], *out = call->out[0];
+    if (!is_written(out->format, out->scale_layout, op_attr_bool(call->attrs, OP_ATTR_joined))) return NULL;
     if (v->dims[3] <= LEAST_WRITTEN || v->dims[3] % num_info(out->format)->cols != 0) return NULL;
     return find_entry(q->format, q->dims[3], v->dims[3], scores_of(call), true);
 }
 
-static double plain_bytes(const op_call *call) { return (double)op_tensor_count(call->out[0]) * dw_format_bits(quantised_from(call->attrs, call->out[0]->format)) / 8; }
+static const sm90_entry *find_plain(const op_call *call) { return find_entry(call->in[ATTENTION_Q]->format, call->in[ATTENTION_Q]->dims[3], call->in[ATTENTION_V]->dims[3], scores_of(call), false); }
 
-/* named: the row was asked for by name. */
-static sm90_plan plan_call(const chip_caps *chip, const op_call *call, bool named) {
-    const dw_tensor *q = call->in[0], *k = call->in[1], *v = call->in[2];
-    const bool has_row = call->n_in > 6 && call->in[6] != NULL, in_blocks = dw_format_is_block(call->out[0]->format);
-    const double behind_s = in_blocks ? quantised_seconds(chip, plain_bytes(call)) : 0;
-    sm90_plan plan = {.entry = find_entry(q->format, q->dims[3], v->dims[3], scores_of(call), false), .writer = find_writer(call)};
-    const double tile_s = tile_seconds(chip, plan.entry, q, k, has_row, op_attr_bool(call->attrs, OP_ATTR_causal)) + (plan.writer != NULL ? 0 : behind_s);
-    const double decode_s = attention_decode_seconds(chip, call) + behind_s;
-    plan.decodes = !named && q->dims[2] <= FEW_QUERIES * (has_row ? k->dims[0] : 1) && decode_s < tile_s;
-    plan.behind = in_blocks && (plan.decodes || plan.writer == NULL);
-    plan.seconds = plan.decodes ? decode_s : tile_s;
-    if (plan.writer != NULL && !plan.behind) plan.entry = plan.writer;
-    return plan;
+static double entry_seconds(const kernel_run *run, const sm90_entry *e) {
+    const op_call *call = &run->call;
+    return tile_seconds(run->chip, e, call->in[ATTENTION_Q], call->in[ATTENTION_K], call->n_in > ATTENTION_ROW && call->in[ATTENTION_ROW] != NULL, op_attr_bool(call->attrs, OP_ATTR_causal));
 }
 
-double attention_sm90_cost(const kernel_problem *problem) {
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
-    op_call call;
-    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return problem->chip->launch_s;
-    return plan_call(problem->chip, &call, problem->named).seconds;
+/* Both by the entry of plain results: there is no other estimate. */
+double attention_wgmma_seconds(const kernel_run *run) { return entry_seconds(run, find_plain(&run->call)); }
+double attention_wgmma_blocks_seconds(const kernel_run *run) { return entry_seconds(run, find_plain(&run->call)); }
+
+/* None where an entry writes the result in blocks. */
+int64_t attention_wgmma_rows(const kernel_run *run) { return find_writer(&run->call) != NULL ? 0 : INT64_MAX; }
+
+const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *why) {
+    const op_type *out = problem->out[0];
+    op_type type;
+    const op_type *result;
+    if (!is_written(out->format, out->scale_layout, op_attr_bool(problem->attrs, OP_ATTR_joined))) return "it writes results of heads side by side in blocks of fp8_1x128 or mxfp8";
+    const kernel_problem plain = quantised_plain(problem, &type, &result);
+    return attention_reject_halves(&plain, why);
 }
 
 /* ---- the launch ---- */
@@ -192,9 +182,9 @@ static uint32_t shared_bytes(const sm90_entry *e) {
 
 /* Heads whose tiles fill half of the chip: the more of them read the same keys and values at a time, the less the L2 has to give. In bunches that are about alike. */
 static int64_t heads_together(const kernel_run *run, const sm90_entry *e, int64_t heads, int64_t tiles) {
-    const int64_t shared = run->call.in[0]->dims[1] / run->call.in[1]->dims[1], few = (int64_t)run->chip->units * e->blocks / (2 * tiles);
-    const int64_t together = ceil_div(few > 0 ? few : 1, shared) * shared;
-    return ceil_div(heads, ceil_div(heads, together));
+    const int64_t shared = run->call.in[ATTENTION_Q]->dims[1] / run->call.in[ATTENTION_K]->dims[1], few = (int64_t)run->chip->units * e->blocks / (2 * tiles);
+    const int64_t together = base_ceil_div(few > 0 ? few : 1, shared) * shared;
+    return base_ceil_div(heads, base_ceil_div(heads, together));
 }
 
 /* The offset of the queries, bounded by attention_take, and so much more, as far as queries and keys are counted. */
@@ -213,27 +203,32 @@ static void take_tiles(const kernel_run *run, const sm90_entry *e, int64_t heads
     g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;
 }
 
-bool attention_has_maps(const op_call *call) {
-    return call->in[1]->dims[2] > 0 && attention_has_map(call->in[0]) && attention_has_map(call->in[1]) && attention_has_map(call->in[2]);
+const char *attention_lacks_maps(const op_call *call, text *why) {
+    dw_tensor out;
+    op_attention_by_heads(call, &out);
+    if (call->in[ATTENTION_K]->dims[2] == 0) return kernel_because(why, "there are no keys");
+    if (!attention_has_map(call->in[ATTENTION_Q]) || !attention_has_map(call->in[ATTENTION_K]) || !attention_has_map(call->in[ATTENTION_V])) return kernel_because(why, "an operand does not lie in pieces of 16 bytes");
+    return dw_format_is_block(out.format) || attention_has_map(&out) ? NULL : kernel_because(why, "the result does not lie in pieces of 16 bytes");
 }
 
-dw_status attention_without_maps(const kernel_run *run, kernel_launcher *launcher, const char *row) {
-    const bool none = run->call.in[1]->dims[2] == 0;
-    return kernel_hand_over(run, launcher, row, none ? "cuda_attention_plain" : "cuda_attention_fp32",
-                            none ? "there are no keys" : "an operand or the result does not lie in pieces of 16 bytes", attention_fp32_shape);
+static int64_t tiles_of(const op_call *call, const sm90_entry *e) { return base_ceil_div(call->in[ATTENTION_Q]->dims[2], e->groups * 64); }
+
+static const char *takes(const kernel_run *run, const sm90_entry *e, text *why) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K];
+    const int64_t heads = q->dims[0] * q->dims[1];
+    const char *reason = attention_lacks_maps(&run->call, why);
+    if (reason != NULL) return reason;
+    if (k->dims[2] <= INT32_MAX / 2 && q->dims[2] <= INT32_MAX / 2 && heads <= INT32_MAX / tiles_of(&run->call, e)) return NULL;
+    return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)k->dims[2], (long long)q->dims[2], (long long)heads);
 }
 
-/* Of a result in blocks that an entry writes, plain results of few queries have room, however many there are: what is reserved for the most has to do for fewer. */
-size_t attention_sm90_workspace(const kernel_run *run) {
-    const op_call *call = &run->call;
-    const dw_tensor *out = call->out[0];
-    const int64_t few = FEW_QUERIES * (call->n_in > 6 && call->in[6] != NULL ? call->in[1]->dims[0] : 1);
-    if (!dw_format_is_block(out->format)) return 0;
-    if (find_writer(call) == NULL || !attention_has_maps(call) || call->in[0]->dims[2] <= few) return quantised_workspace(run, attention_sm90_workspace);
-    const int64_t dims[] = {out->dims[0], few, out->dims[2]};
-    dw_tensor plain;
-    op_tensor_init(&plain, quantised_from(call->attrs, out->format), DW_SCALE_plain, 3, dims, NULL);
-    return quantised_bytes(0, &plain);
+const char *attention_wgmma_takes(const kernel_run *run, text *why) { return takes(run, find_plain(&run->call), why); }
+
+const char *attention_wgmma_blocks_takes(const kernel_run *run, text *why) {
+    const sm90_entry *e = find_writer(&run->call);
+    const int64_t rows = kernel_result_rows(&run->call);
+    if (e == NULL) return kernel_because(why, "no entry writes blocks of heads of this width, or of scores that a mask or bias changes");
+    return rows > INT32_MAX / 2 ? kernel_because(why, "%lld queries are more than it counts to", (long long)rows) : takes(run, e, why);
 }
 
 static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_sm90_arguments *g) {
@@ -245,28 +240,19 @@ static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_
     cuda_slot(launch, KERNEL_SLOT_SCALES, KERNEL_RESULT, &g->scales, 0);
 }
 
-dw_status attention_sm90_shape(const kernel_run *given, kernel_launcher *launcher) {
-    const dw_tensor *q = given->call.in[0], *k = given->call.in[1];
-    if (op_tensor_count(given->call.out[0]) == 0) return DW_OK;
-    const sm90_plan plan = plan_call(given->chip, &given->call, given->named);
-    const sm90_entry *e = plan.entry;
-    const bool in_blocks = dw_format_is_block(given->call.out[0]->format), maps = attention_has_maps(&given->call);
-    if (in_blocks && (plan.behind || !maps)) return quantised_shape(given, launcher, attention_sm90_workspace, attention_sm90_shape);
+/* given: the run as it is; run: with its result by heads. */
+static dw_status launch_entry(const kernel_run *given, const sm90_entry *e, kernel_launcher *launcher) {
     attention_heads by_heads;
     const kernel_run *run = attention_by_heads(given, &by_heads);
-    if (!maps || (!in_blocks && !attention_has_map(run->call.out[0]))) return attention_without_maps(run, launcher, "cuda_attention_sm90");
-    if (plan.decodes) return attention_decode_launch(run, launcher);
-    int64_t heads = q->dims[0] * q->dims[1], tiles = ceil_div(q->dims[2], e->groups * 64);
-    if (k->dims[2] > INT32_MAX / 2 || q->dims[2] > INT32_MAX / 2 || heads > INT32_MAX / tiles || (in_blocks && q->dims[0] * q->dims[2] > INT32_MAX / 2))
-        return base_fail(run->call.context, DW_LIMIT, "attention: %lld keys, or %lld queries of %lld heads, are more than this kernel counts to", (long long)k->dims[2],
-                         (long long)q->dims[2], (long long)heads);
+    const dw_tensor *q = run->call.in[ATTENTION_Q];
+    const int64_t heads = q->dims[0] * q->dims[1], tiles = tiles_of(&run->call, e);
     kernel_launch launch;
     attention_sm90_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
     attention_take_map(&launch, run, 0, e->groups * 64, g->map_q);
     attention_take_map(&launch, run, 1, e->keys, g->map_k);
     attention_take_map(&launch, run, 2, e->keys, g->map_v);
-    if (in_blocks) take_blocks(&launch, given, g);
+    if (e->quantised) take_blocks(&launch, given, g);
     else attention_take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
     take_tiles(run, e, heads, tiles, g);
     cuda_grid(&launch, heads * tiles, 1, 1);
@@ -275,3 +261,6 @@ dw_status attention_sm90_shape(const kernel_run *given, kernel_launcher *launche
     launch.shared_bytes = shared_bytes(e);
     return launcher->add(launcher, &launch);
 }
+
+dw_status attention_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_entry(run, find_plain(&run->call), launcher); }
+dw_status attention_wgmma_blocks_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_entry(run, find_writer(&run->call), launcher); }

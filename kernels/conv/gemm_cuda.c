@@ -16,16 +16,21 @@ enum { PATCH_BYTES = 32 << 20, PIECE_ROWS = 128, MOST_GROUPS = 64, ALIGN = 256 }
 typedef struct multiplier {
     chip_feature feature;
     bool halves;                  /* products of 16-bit elements, with rows of whole 16 bytes */
-    size_t (*workspace)(const kernel_run *run);
-    dw_status (*shape)(const kernel_run *run, kernel_launcher *launcher);
+    const char *ways[2];          /* of cuda_matmul, that take them */
     double share;                 /* of the format's rate; a guess */
 } multiplier;
 
 static const multiplier multipliers[] = {
-    {CHIP_tcgen05, true, matmul_sm100_workspace, matmul_sm100_shape, 0.478},
-    {CHIP_wgmma, true, matmul_sm90_workspace, matmul_sm90_shape, 0.597},
-    {CHIP_tma, false, matmul_fp32_workspace, matmul_fp32_shape, 0.5},
+    {CHIP_tcgen05, true, {"cuda_matmul_tcgen05", "cuda_matmul_tcgen05"}, 0.478},
+    {CHIP_wgmma, true, {"cuda_matmul_wgmma", "cuda_matmul_skinny"}, 0.597},
+    {CHIP_tma, false, {"cuda_matmul_fp32", "cuda_matmul_plain"}, 0.5},
 };
+
+static const kernel_row *product_row(void) {
+    for (int i = 0; i < kernel_count(); i++)
+        if (kernel_find_way(kernel_at(i), multipliers[0].ways[0]) != NULL) return kernel_at(i);
+    return NULL;
+}
 
 static const multiplier *multiplier_of(const chip_caps *chip, dw_format format, int64_t depth) {
     const bool halves = dw_format_bits(format) == 16 && depth % 8 == 0;
@@ -39,6 +44,7 @@ static const multiplier *multiplier_of(const chip_caps *chip, dw_format format, 
 typedef struct setup {
     conv_shape shape;
     const multiplier *by;
+    const kernel_row *row;        /* of the product */
     int64_t depth, rows, piece_rows, element;
     size_t own_bytes, patch_bytes, product_bytes;   /* the workspace: what the product needs itself, patches, product */
 } setup;
@@ -71,6 +77,7 @@ static void make_product(const kernel_run *run, const setup *s, int64_t rows, pr
         .constant_in = run->constant_in & ~1u,
         .pool = run->pool,
         .chip = run->chip,
+        .ways = kernel_ways_of(s->row, s->by->ways, COUNT_OF(s->by->ways)),
     };
 }
 
@@ -81,6 +88,7 @@ static setup setup_of(const kernel_run *run) {
     s.depth = conv_depth(&s.shape);
     s.element = dw_format_bits(s.shape.x->format) / 8;
     s.by = multiplier_of(run->chip, s.shape.x->format, s.depth);
+    s.row = product_row();
     s.rows = s.shape.batches * s.shape.places[0] * s.shape.places[1];
     const int64_t row_bytes = s.depth * s.element * s.shape.groups, pieces_of = row_bytes > 0 ? PATCH_BYTES / row_bytes / PIECE_ROWS : 0;
     s.piece_rows = (pieces_of > 0 ? pieces_of : 1) * PIECE_ROWS;
@@ -88,7 +96,7 @@ static setup setup_of(const kernel_run *run) {
     s.patch_bytes = base_align_up((size_t)(s.piece_rows * row_bytes), ALIGN);
     s.product_bytes = base_align_up((size_t)(s.rows * s.shape.outputs * s.shape.groups * s.element), ALIGN);
     make_product(run, &s, s.piece_rows, &p);
-    s.own_bytes = base_align_up(s.by->workspace(&p.run), ALIGN);
+    s.own_bytes = base_align_up(kernel_workspace(s.row, &p.run), ALIGN);
     return s;
 }
 
@@ -170,7 +178,7 @@ static dw_status add_products(const kernel_run *run, kernel_launcher *launcher, 
             of_group.dims[0] = shape->outputs;
             p.in[2] = &of_group;
         }
-        TRY(s->by->shape(&p.run, &mover.launcher));
+        TRY(kernel_shape(s->row, &p.run, &mover.launcher));
     }
     return DW_OK;
 }

@@ -4,7 +4,6 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/library/cudnn.h"
-#include "kernels/quantize/quantised.h"
 
 /* ---- what is taken ---- */
 
@@ -55,8 +54,7 @@ static const char *reject_masks(const kernel_problem *problem, const known *z) {
     return z->queries != z->keys || z->offset != 0 ? "a window wants as many queries as keys, and no offset" : NULL;
 }
 
-const char *attention_cudnn_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, attention_cudnn_reject);
+const char *attention_cudnn_refuses(const kernel_problem *problem, text *why) {
     known z;
     const char *reason = reject_operands(problem, why);
     if (reason != NULL) return reason;
@@ -71,15 +69,14 @@ const char *attention_cudnn_reject(const kernel_problem *problem, text *why) {
     return reject_masks(problem, &z);
 }
 
-double attention_cudnn_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, attention_cudnn_cost);
-    return 3e-6 + kernel_roofline(problem, problem->in[0]->format, 0.717, 0.853);
-}
+double attention_cudnn_seconds(const kernel_run *run) { return 3e-6 + kernel_run_roofline(run, run->call.in[0]->format, 0.717, 0.853); }
 
 size_t attention_cudnn_workspace(const kernel_run *run) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_workspace(run, attention_cudnn_workspace);
+    (void)run;
     return CUDNN_WORKSPACE + CUDNN_ALIGN;
 }
+
+const char *attention_cudnn_takes(const kernel_run *run, text *why) { return attention_lacks_maps(&run->call, why); }
 
 /* ---- the launch ---- */
 
@@ -101,17 +98,12 @@ static void take_sizes(const kernel_run *run, int64_t offset, cudnn_sizes *z) {
     take_strides(run->call.out[0], z->out);
 }
 
-/* Operands that lie in no pieces of 16 bytes get the launch of attention_fp32.c, as those of cuda_attention_sm90 do. */
 dw_status attention_cudnn_shape(const kernel_run *run, kernel_launcher *launcher) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, attention_cudnn_workspace, attention_cudnn_shape);
     attention_heads heads;
     run = attention_by_heads(run, &heads);
-    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2];
     dim offset = op_attr_dim(run->call.attrs, OP_ATTR_offset);
     int64_t position = 0;
     kernel_launch launch;
-    if (!attention_has_map(q) || !attention_has_map(k) || !attention_has_map(v) || !attention_has_map(run->call.out[0]))
-        return kernel_hand_over(run, launcher, "cuda_attention_cudnn", "cuda_attention_fp32", "an operand does not lie in pieces of 16 bytes", attention_fp32_shape);
     if (offset != NULL) TRY(dim_eval(run->call.context, offset, run->call.symbols, &position));
     cudnn_attention *a = cuda_launch(&launch, NULL, "attention_cudnn", sizeof *a);
     launch.library = "cudnn";

@@ -3,7 +3,6 @@
 #include "kernels/kernels.h"
 #include "kernels/library/cublaslt.h"
 #include "kernels/matmul/matmul_host.h"
-#include "kernels/quantize/quantised.h"
 #include "kernels/move/move_cuda.h"
 
 #include <math.h>
@@ -130,8 +129,7 @@ static const char *reject_post(const kernel_problem *problem, const lt_mode *mod
     return NULL;
 }
 
-const char *matmul_cublaslt_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_cublaslt_reject);
+const char *matmul_cublaslt_refuses(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
     const lt_mode *mode = mode_of(a->format, b->format);
     if (mode == NULL || !is_result_of(mode, problem->out[0]->format)) {
@@ -150,28 +148,30 @@ const char *matmul_cublaslt_reject(const kernel_problem *problem, text *why) {
 
 /* A call costs a little more than a launch; a tie goes to a kernel of ours, whose launches overlap. With fp8 scales by block no call divides k, which then takes its time whatever the other
  * sizes are, and both operands' scales are copied first (measured on an H200: 10, 12, 23 and 38 us for k of 2048, 3072, 7168 and 16384 at 16 to 128 rows). */
-static double own_cost(const kernel_problem *problem) {
-    const op_type *a = problem->in[0];
-    const lt_mode *mode = mode_of(a->format, problem->in[1]->format);
-    const double roofline = kernel_roofline(problem, a->format, mode->compute, mode->memory);
-    int64_t k = 0;
-    if (a->format != DW_FORMAT_fp8_1x128 || !dim_is_constant(a->dims[a->rank - 1], &k)) return 1.03 * (0.5e-6 + roofline);
-    return 1.03 * (3e-6 + fmax(roofline, 4e-6 + 2.5e-9 * (double)k));
+static double own_seconds(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0];
+    const lt_mode *mode = mode_of(a->format, run->call.in[1]->format);
+    const double roofline = kernel_run_roofline(run, a->format, mode->compute, mode->memory);
+    if (a->format != DW_FORMAT_fp8_1x128) return 1.03 * (0.5e-6 + roofline);
+    return 1.03 * (3e-6 + fmax(roofline, 4e-6 + 2.5e-9 * (double)a->dims[a->rank - 1]));
 }
 
-/* Beside products that stream, as in a step. */
-double matmul_cublaslt_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_cublaslt_cost);
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
-    op_call call;
-    const double cost = own_cost(problem), in_step = cost + 1e-6 * MATMUL_IN_STEP_US;
-    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return cost;
-    const dw_tensor *a = &in[0], *b = &in[1];
-    const int64_t k = a->dims[a->rank - 1];
-    const bool rows_of_b = b->rank == 2 && op_attr_bool(problem->attrs, OP_ATTR_bt) && !op_attr_bool(problem->attrs, OP_ATTR_at);
-    const double stream_us = k > 0 && rows_of_b ? matmul_stream_us(problem->chip, a->format, b->format, op_tensor_count(a) / k, b->dims[0], k) : -1;
-    return stream_us >= 0 && 1e-6 * stream_us < in_step ? in_step : cost;
+/* Where a skinny product may be taken, as in a step. */
+double matmul_cublaslt_seconds(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    const op_attrs *attrs = run->call.attrs;
+    const bool rows_of_b = b->rank == 2 && op_attr_bool(attrs, OP_ATTR_bt) && !op_attr_bool(attrs, OP_ATTR_at);
+    const bool skinny = rows_of_b && matmul_skinny_us(run->chip, a->format, b->format, kernel_result_rows(&run->call), b->dims[0], a->dims[a->rank - 1]) >= 0;
+    return own_seconds(run) + (skinny ? 1e-6 * MATMUL_IN_STEP_US : 0);
+}
+
+const char *matmul_cublaslt_takes(const kernel_run *run, text *why) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
+    const int64_t m = kernel_result_rows(&run->call), n = out->dims[out->rank - 1], k = a->dims[a->rank - (op_attr_bool(run->call.attrs, OP_ATTR_at) ? 2 : 1)];
+    int64_t batches = 1;
+    for (int i = 0; i < b->rank - 2; i++) batches *= b->dims[i];
+    if (m / batches <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX && batches <= INT32_MAX) return NULL;
+    return kernel_because(why, "%lld x %lld x %lld, %lld times, is more than cuBLASLt counts to", (long long)(m / batches), (long long)n, (long long)k, (long long)batches);
 }
 
 const char *matmul_cublaslt_variant(const kernel_problem *problem, int index) {
@@ -196,7 +196,6 @@ static int64_t scale_bytes(const kernel_run *run, int operand) {
 }
 
 size_t matmul_cublaslt_workspace(const kernel_run *run) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_workspace(run, matmul_cublaslt_workspace);
     return (size_t)(scale_bytes(run, 0) + scale_bytes(run, 1)) + CUBLASLT_WORKSPACE + CUBLASLT_WORKSPACE_ALIGN;
 }
 
@@ -258,7 +257,6 @@ static void take_operands(kernel_launch *launch, const kernel_run *run, const lt
 }
 
 dw_status matmul_cublaslt_shape(const kernel_run *run, kernel_launcher *launcher) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_cublaslt_workspace, matmul_cublaslt_shape);
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const bool at = op_attr_bool(run->call.attrs, OP_ATTR_at), bt = op_attr_bool(run->call.attrs, OP_ATTR_bt);
     const lt_mode *mode = mode_of(a->format, b->format);
@@ -266,9 +264,6 @@ dw_status matmul_cublaslt_shape(const kernel_run *run, kernel_launcher *launcher
     const int64_t rows = count_batches(out) * out->dims[out->rank - 2], m = batches > 0 ? rows / batches : 0;   /* without batches of b, all axes of a are rows */
     lt_post post;
     kernel_launch launch;
-    if (m == 0) return DW_OK;
-    if (m > INT32_MAX || n > INT32_MAX || k > INT32_MAX || batches > INT32_MAX)
-        return base_fail(run->call.context, DW_LIMIT, "matmul: %lld x %lld x %lld, %lld times, is more than cuBLASLt counts to", (long long)m, (long long)n, (long long)k, (long long)batches);
     cublaslt_product *p = cuda_launch(&launch, NULL, "matmul_cublaslt", sizeof *p);
     launch.library = "cublaslt";
     launch.enqueue = cublaslt_enqueue;
@@ -276,8 +271,7 @@ dw_status matmul_cublaslt_shape(const kernel_run *run, kernel_launcher *launcher
     *p = (cublaslt_product){.m = n, .n = m, .k = k, .stride_a = bt ? k : n, .stride_b = at ? m : k, .stride_d = n, .batches = (int32_t)batches, .batch_a = n * k,
                             .batch_b = m * k, .batch_d = m * n, .transpose_a = bt, .transpose_b = at, .type = (int32_t)mode->type, .type_d = (int32_t)type_of(out->format),
                             .epilogue = post.epilogue};
-    const int tuned = kernel_tuned_variant(run, rows);
-    p->candidate = tuned > 0 ? tuned : 0;
+    p->candidate = run->variant > 0 ? run->variant - 1 : 0;
     take_operands(&launch, run, &post, p);
     take_scales(&launch, run, mode, p);
     if (mode->mode_a == CUBLASLT_SCALE_1X128) TRY(copy_block_scales(run, launcher, m, n, k));

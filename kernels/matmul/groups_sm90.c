@@ -1,5 +1,5 @@
 /* grouped_matmul on Hopper: the host half of the entries for groups of tma_sm90.cuh. How many rows a group has only the device knows, so a call is planned for groups of
- * about even size and right for any; so few rows that reading b is all are streamed past the matrices of groups that have some (stream_sm90.c), unless this row was asked for by name. Operands that no entry
+ * about even size and right for any. Operands that no entry
  * takes as they lie are decoded to bf16 in front (decode.c), b in parts of DECODED_BYTES, each multiplied before the next one takes its place. Pure: knows no driver. */
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
@@ -31,14 +31,12 @@ static const groups_tile tiles[] = {
 #undef MATMUL_GROUPS_SCALED
 };
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 /* ---- what a call comes to ---- */
 
 typedef struct groups_call {
     int64_t m, n, n_out, k, groups;
     int64_t at_a_time;            /* groups of a launch */
-    bool halves, streams;
+    bool halves;
     sm90_product product;
     const groups_tile *tile;
     double us;
@@ -52,13 +50,13 @@ static bool runs(const groups_tile *t, const groups_call *c) {
 static double busy_groups(const groups_call *c) { return (double)(c->groups < c->m ? c->groups : c->m); }
 static double units_of(const groups_tile *t, const groups_call *c) {
     double busy = busy_groups(c), down = (double)c->m / busy / (t->tile_m * t->pair) + 0.5;
-    return busy * (down > 1 ? down : 1) * (double)ceil_div(c->n_out, c->halves ? t->tile_n / 2 : t->tile_n);
+    return busy * (down > 1 ? down : 1) * (double)base_ceil_div(c->n_out, c->halves ? t->tile_n / 2 : t->tile_n);
 }
 
 /* The tensor cores' time, or that of bringing the busy groups' weights once. */
 static double microseconds(const groups_tile *t, const groups_call *c, const chip_caps *chip) {
     double at_a_time = chip->units / t->pair, waves = units_of(t, c) / at_a_time, tail = waves < 8 ? (double)(int64_t)waves + 1 : waves;
-    double products = tail * ((double)ceil_div(c->k * sm90_element_bytes(t->kind), 128) * t->block_us + t->tile_us);
+    double products = tail * ((double)base_ceil_div(c->k * sm90_element_bytes(t->kind), 128) * t->block_us + t->tile_us);
     double bytes = 1e6 * busy_groups(c) * (double)(c->n * c->k * sm90_element_bytes(t->kind)) / (0.906 * chip_bytes_per_s(chip));
     return 2 + (products > bytes ? products : bytes);
 }
@@ -66,7 +64,7 @@ static double microseconds(const groups_tile *t, const groups_call *c, const chi
 static size_t a_bytes(const groups_call *c) { return c->product.decodes[0] ? matmul_decoded_bytes(c->m, c->k) : 0; }
 static size_t b_bytes(const groups_call *c, int64_t groups) { return c->product.decodes[1] ? matmul_decoded_bytes(groups * c->n, c->k) : 0; }
 
-static groups_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_post_list *post, const chip_caps *chip, bool named) {
+static groups_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_post_list *post, const chip_caps *chip) {
     groups_call c = {.m = a->dims[0], .n = b->dims[1], .n_out = out->dims[1], .k = a->dims[1], .groups = b->dims[0], .halves = matmul_halves_columns(post)};
     c.product = sm90_product_of(a->format, b->format, c.k);
     c.at_a_time = c.groups;
@@ -79,14 +77,11 @@ static groups_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_te
         if (us >= 0 && (c.tile == NULL || us < c.us)) c.tile = &tiles[i], c.us = us;
     }
     size_t decoded = a_bytes(&c) + (size_t)busy_groups(&c) * b_bytes(&c, 1);
-    if (decoded > 0) c.us += matmul_decode_us(chip, (double)decoded) + 2.0 * (double)(ceil_div(c.groups, c.at_a_time) - 1);
-    double stream_us = c.m > 0 && !named ? grouped_stream_us(chip, a->format, b->format, c.m, (int64_t)busy_groups(&c) * c.n, c.k) : -1;
-    c.streams = stream_us >= 0 && stream_us < c.us;
-    if (c.streams) c.us = stream_us;
+    if (decoded > 0) c.us += matmul_decode_us(chip, (double)decoded) + 2.0 * (double)(base_ceil_div(c.groups, c.at_a_time) - 1);
     return c;
 }
 
-const char *grouped_sm90_reject(const kernel_problem *problem, text *why) {
+const char *grouped_wgmma_refuses(const kernel_problem *problem, text *why) {
     int64_t groups, n;
     const op_type *b = problem->in[1];
     if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
@@ -98,20 +93,19 @@ const char *grouped_sm90_reject(const kernel_problem *problem, text *why) {
     return matmul_reject_post(problem, 3, why);
 }
 
-double grouped_sm90_cost(const kernel_problem *problem) {
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
-    op_call call;
-    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return kernel_roofline(problem, DW_FORMAT_bf16, 0.956, 0.853);
-    groups_call c = plan_call(&in[0], &in[1], &out[0], &problem->post, problem->chip, problem->named);
-    return c.m > 0 ? 1e-6 * c.us : problem->chip->launch_s;
+static groups_call call_of(const kernel_run *run) { return plan_call(run->call.in[0], run->call.in[1], run->call.out[0], &run->post, run->chip); }
+
+double grouped_wgmma_seconds(const kernel_run *run) { return 1e-6 * call_of(run).us; }
+
+const char *grouped_wgmma_takes(const kernel_run *run, text *why) {
+    const groups_call c = call_of(run);
+    if (c.m <= INT32_MAX / 2 && c.k <= INT32_MAX / 2 && (c.m / 128 + c.groups) * base_ceil_div(c.n_out, 64) <= INT32_MAX / 2) return NULL;
+    return kernel_because(why, "%lld x %lld x %lld is more than it counts to", (long long)c.m, (long long)c.n, (long long)c.k);
 }
 
-static groups_call call_of(const kernel_run *run) { return plan_call(run->call.in[0], run->call.in[1], run->call.out[0], &run->post, run->chip, run->named); }
-
-size_t grouped_sm90_workspace(const kernel_run *run) {
-    groups_call c = call_of(run);
-    return c.m == 0 || c.streams ? 0 : a_bytes(&c) + b_bytes(&c, c.at_a_time);
+size_t grouped_wgmma_workspace(const kernel_run *run) {
+    const groups_call c = call_of(run);
+    return a_bytes(&c) + b_bytes(&c, c.at_a_time);
 }
 
 /* ---- the launches ---- */
@@ -125,7 +119,7 @@ static int box_rows(const groups_call *c) {
 
 static void take_operand(kernel_launch *launch, const kernel_run *run, const groups_call *c, int i, int64_t rows, int64_t at, int box, const void *field) {
     if (!c->product.decodes[i]) sm90_take_map(launch, (kernel_map){.operand = (uint16_t)i}, run->call.in[i]->format, c->k, rows, c->k, box, field);
-    else sm90_take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, ceil_div(c->k, 8) * 8, box, field);
+    else sm90_take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, base_ceil_div(c->k, 8) * 8, box, field);
 }
 
 static dw_status launch_groups(const kernel_run *run, kernel_launcher *launcher, const groups_call *c, int64_t first, int64_t end) {
@@ -135,7 +129,7 @@ static dw_status launch_groups(const kernel_run *run, kernel_launcher *launcher,
     g->m = (int32_t)c->m;
     g->n = (int32_t)c->n;
     g->k = (int32_t)c->k;
-    g->units_n = (int32_t)ceil_div(c->n_out, c->halves ? t->tile_n / 2 : t->tile_n);
+    g->units_n = (int32_t)base_ceil_div(c->n_out, c->halves ? t->tile_n / 2 : t->tile_n);
     g->a_rows = box_rows(c);
     matmul_take_epilogue(&launch, run, 3, &g->epilogue);
     matmul_take_groups(&launch, run, first, end, &g->groups);
@@ -149,12 +143,8 @@ static dw_status launch_groups(const kernel_run *run, kernel_launcher *launcher,
     return launcher->add(launcher, &launch);
 }
 
-dw_status grouped_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
+dw_status grouped_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) {
     const groups_call c = call_of(run);
-    if (c.m == 0) return DW_OK;
-    if (c.m > INT32_MAX / 2 || c.k > INT32_MAX / 2 || (c.m / 128 + c.groups) * ceil_div(c.n_out, 64) > INT32_MAX / 2)
-        return base_fail(run->call.context, DW_LIMIT, "grouped_matmul: %lld x %lld x %lld is more than this kernel counts to", (long long)c.m, (long long)c.n, (long long)c.k);
-    if (c.streams) return grouped_stream_shape(run, launcher);
     for (int64_t first = 0; first < c.groups; first += c.at_a_time) {
         int64_t end = first + c.at_a_time < c.groups ? first + c.at_a_time : c.groups;
         const int64_t at[2] = {c.product.decodes[0] && first == 0 ? 0 : -1, c.product.decodes[1] ? (int64_t)a_bytes(&c) : -1};

@@ -4,7 +4,6 @@
 
 #include "kernels/common/cpu/product.h"
 #include "kernels/kernels.h"
-#include "kernels/quantize/quantised.h"
 
 /* What a call comes to, from formats and shapes alone. */
 typedef struct setup {
@@ -77,7 +76,6 @@ static bool setup_of(const kernel_run *run, setup *s) {
 
 static size_t workspace_of(const kernel_run *run) {
     setup s;
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_workspace(run, workspace_of);
     if (!setup_of(run, &s)) return 0;
     return product_rows_workspace(&s.rows, run) + (s.packs_here ? s.pack.bytes : 0);
 }
@@ -189,11 +187,8 @@ static dw_status run_on(const kernel_run *run, const gemm_isa *isa) {
     return DW_OK;
 }
 
-#define RUN(name)                                                                                            \
-    static dw_status name##_plain_run(const kernel_run *run) { return run_on(run, &gemm_isa_##name); }      \
-    dw_status matmul_##name##_run(const kernel_run *run) {                                                   \
-        return dw_format_is_block(run->call.out[0]->format) ? quantised_run(run, workspace_of, name##_plain_run) : name##_plain_run(run); \
-    }
+#define RUN(name) \
+    dw_status matmul_##name##_run(const kernel_run *run) { return run_on(run, &gemm_isa_##name); }
 RUN(portable)
 #if defined(__x86_64__)
 RUN(avx2)
@@ -206,13 +201,8 @@ RUN(avx512bf16)
 /* Kinds of row by what B is made of: each family refuses what another one packs. */
 #define PANEL(name) (1u << GEMM_PANEL_##name)
 #define FAMILY(name, panels, other)                                                                                                                       \
-    const char *name##_reject(const kernel_problem *problem, text *why) {                                                                                 \
-        if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, name##_reject);                                            \
-        return product_reject(problem, why, 2, panels, other);                                                                                            \
-    }                                                                                                                                                     \
-    double name##_cost(const kernel_problem *problem) {                                                                                                   \
-        return dw_format_is_block(problem->out[0]->format) ? quantised_cost(problem, product_cost) : product_cost(problem);                               \
-    }                                                                                                                                                     \
+    const char *name##_reject(const kernel_problem *problem, text *why) { return product_reject(problem, why, 2, panels, other); }                       \
+    double name##_cost(const kernel_problem *problem) { return product_cost(problem); }                                                                   \
     bool name##_packing(const kernel_problem *problem, const dw_tensor *weight, kernel_packing *packing) { return product_packing(problem, weight, packing); } \
     size_t name##_workspace(const kernel_run *run) { return workspace_of(run); }
 FAMILY(matmul_f32, PANEL(F32), "b is not multiplied as f32")

@@ -3,10 +3,8 @@
 
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
-#include "kernels/quantize/quantised.h"
 
-const char *matmul_cuda_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_cuda_reject);
+static const char *reject(const kernel_problem *problem, text *why) {
     int operands = 0;
     bool doubles = problem->out[0]->format == DW_FORMAT_f64;
     for (int i = 0; i < problem->post.count; i++) operands += op_post_operand_of(problem->post.steps[i]) != OP_POST_NONE;
@@ -24,13 +22,31 @@ const char *matmul_cuda_reject(const kernel_problem *problem, text *why) {
 }
 
 /* Fractions of the chip's rates that were measured of 1 to 64 rows (README.md): each product decodes both of its operands. */
-double matmul_cuda_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_cuda_cost);
-    bool decodes = dw_format_is_block(problem->in[0]->format) || dw_format_is_block(problem->in[1]->format);
-    return kernel_roofline(problem, DW_FORMAT_f32, 0.07, decodes ? 0.016 : 0.0533);
+static double plain_seconds(const kernel_run *run) {
+    bool decodes = dw_format_is_block(run->call.in[0]->format) || dw_format_is_block(run->call.in[1]->format);
+    return kernel_run_roofline(run, DW_FORMAT_f32, 0.07, decodes ? 0.016 : 0.0533);
 }
 
-size_t matmul_cuda_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, matmul_cuda_workspace) : 0; }
+const char *matmul_plain_refuses(const kernel_problem *problem, text *why) { return reject(problem, why); }
+double matmul_plain_seconds(const kernel_run *run) { return plain_seconds(run); }
+
+/* Its estimate was measured of up to so many rows; for more it is what runs where nothing else does. */
+enum { PLAIN_ROWS = 64 };
+
+int64_t matmul_plain_rows(const kernel_run *run) {
+    (void)run;
+    return PLAIN_ROWS;
+}
+
+int64_t grouped_plain_rows(const kernel_run *run) {
+    (void)run;
+    return PLAIN_ROWS;
+}
+
+const char *matmul_plain_takes(const kernel_run *run, text *why) {
+    (void)run, (void)why;
+    return NULL;
+}
 
 /* The list, and its operands' strides by batch into strides[3..]. first: the operand of the call that the first step takes. */
 static void take_post(kernel_launch *launch, const kernel_run *run, int first, cuda_post *post, int64_t (*strides)[CUDA_RANK]) {
@@ -110,8 +126,7 @@ static dw_status launch_plain(kernel_launcher *launcher, kernel_launch *launch, 
     return launcher->add(launcher, launch);
 }
 
-dw_status matmul_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_cuda_workspace, matmul_cuda_shape);
+dw_status matmul_plain_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     const matmul_arguments *arguments = take_matmul(&launch, run);
     bool doubles = run->call.in[0]->format == DW_FORMAT_f64 || run->call.in[1]->format == DW_FORMAT_f64 || run->call.out[0]->format == DW_FORMAT_f64;
@@ -122,14 +137,13 @@ dw_status matmul_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
 
 static bool is_float(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
-const char *matmul_fp32_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_fp32_reject);
+const char *matmul_fp32_refuses(const kernel_problem *problem, text *why) {
     const dw_format a = problem->in[0]->format, b = problem->in[1]->format;
     if (!is_float(a) || !is_float(b)) {
         text_printf(why, "%s times %s is not of f32, bf16 and f16", dw_format_name(a), dw_format_name(b));
         return text_string(why);
     }
-    return matmul_cuda_reject(problem, why);
+    return reject(problem, why);
 }
 
 static int64_t tiles_of(int tile, int64_t batches, int64_t m, int64_t n, bool halves) {
@@ -149,26 +163,23 @@ static int fp32_tile(const chip_caps *chip, int64_t batches, int64_t m, int64_t 
     return fp32_seconds(chip, 128, tiles_of(128, batches, m, n, halves), k) <= fp32_seconds(chip, 64, tiles_of(64, batches, m, n, halves), k) ? 128 : 64;
 }
 
-double matmul_fp32_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_fp32_cost);
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
-    op_call call;
-    const double plain = matmul_cuda_cost(problem);
-    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return plain;
-    const bool at = op_attr_bool(problem->attrs, OP_ATTR_at);
-    const int64_t m = out[0].dims[out[0].rank - 2], n = out[0].dims[out[0].rank - 1], k = in[0].dims[in[0].rank - (at ? 2 : 1)];
-    bool halves = false;
-    int64_t batches = 1;
-    for (int i = 0; i < out[0].rank - 2; i++) batches *= out[0].dims[i];
-    for (int i = 0; i < problem->post.count; i++) halves = halves || op_post_halves(problem->post.steps[i]);
-    if ((m <= MATMUL_FEW && !problem->named) || n == 0) return plain;
-    const int tile = fp32_tile(problem->chip, batches, m, n, k, halves);
-    const double bound = kernel_roofline(problem, DW_FORMAT_f32, 1, 0.746), seconds = fp32_seconds(problem->chip, tile, tiles_of(tile, batches, m, n, halves), k);
-    return seconds > bound ? seconds : bound;
+/* Whose rows and columns are the last two axes. */
+typedef struct fp32_sizes { int64_t batches, m, n, k; bool halves; } fp32_sizes;
+
+static fp32_sizes sizes_of(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *out = run->call.out[0];
+    fp32_sizes z = {1, out->dims[out->rank - 2], out->dims[out->rank - 1], a->dims[a->rank - (op_attr_bool(run->call.attrs, OP_ATTR_at) ? 2 : 1)], false};
+    for (int i = 0; i < out->rank - 2; i++) z.batches *= out->dims[i];
+    for (int i = 0; i < run->post.count; i++) z.halves = z.halves || op_post_halves(run->post.steps[i]);
+    return z;
 }
 
-size_t matmul_fp32_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, matmul_fp32_workspace) : 0; }
+double matmul_fp32_seconds(const kernel_run *run) {
+    const fp32_sizes z = sizes_of(run);
+    const int tile = fp32_tile(run->chip, z.batches, z.m, z.n, z.k, z.halves);
+    const double bound = kernel_run_roofline(run, DW_FORMAT_f32, 1, 0.746), seconds = fp32_seconds(run->chip, tile, tiles_of(tile, z.batches, z.m, z.n, z.halves), z.k);
+    return seconds > bound ? seconds : bound;
+}
 
 /* Does fp32.cu count to all of it? */
 static bool is_narrow(const matmul_arguments *p, int64_t tiles) {
@@ -178,18 +189,27 @@ static bool is_narrow(const matmul_arguments *p, int64_t tiles) {
     return p->m < INT32_MAX / 4 && p->n < INT32_MAX / 4 && p->k < INT32_MAX / 4 && tiles < INT32_MAX / 4;
 }
 
-/* Of few rows, unless the row was asked for by name, and past what fp32.cu counts to, the plain kernel's entries. */
+static int64_t all_tiles(const matmul_arguments *p, int tile) { return tiles_of(tile, p->batch.count, p->m, p->n, p->post.half > 0); }
+static int tile_of(const kernel_run *run, const matmul_arguments *p) { return fp32_tile(run->chip, p->batch.count, p->m, p->n, p->k, p->post.half > 0); }
+
+const char *matmul_fp32_takes(const kernel_run *run, text *why) {
+    kernel_launch launch;
+    const matmul_arguments *arguments = take_matmul(&launch, run);
+    return is_narrow(arguments, all_tiles(arguments, tile_of(run, arguments))) ? NULL : kernel_because(why, "it counts to fewer elements");
+}
+
+/* Few rows of a past rows of b are the plain kernel's, which has an entry for them. */
+int64_t matmul_fp32_rows(const kernel_run *run) {
+    kernel_launch launch;
+    return has_few_rows(take_matmul(&launch, run)) ? 0 : INT64_MAX;
+}
+
 dw_status matmul_fp32_shape(const kernel_run *run, kernel_launcher *launcher) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_fp32_workspace, matmul_fp32_shape);
     enum { MOST_BLOCKS = 1 << 16 };
     kernel_launch launch;
     const matmul_arguments *arguments = take_matmul(&launch, run);
-    const bool halves = arguments->post.half > 0;
-    const int tile = fp32_tile(run->chip, arguments->batch.count, arguments->m, arguments->n, arguments->k, halves);
-    const int64_t tiles = tiles_of(tile, arguments->batch.count, arguments->m, arguments->n, halves);
-    if (tiles == 0) return DW_OK;
-    if (!is_narrow(arguments, tiles)) return kernel_hand_over(run, launcher, "cuda_matmul_fp32", "cuda_matmul_plain", "it counts to fewer elements", matmul_cuda_shape);
-    if (has_few_rows(arguments) && !run->named) return launch_plain(launcher, &launch, arguments, false);
+    const int tile = tile_of(run, arguments);
+    const int64_t tiles = all_tiles(arguments, tile);
     launch.image = "matmul_fp32";
     launch.entry = tile == 128 ? "matmul_fp32_128" : "matmul_fp32_64";
     launch.shared_bytes = (uint32_t)(tile * (tile + 4) * 4);
@@ -199,11 +219,24 @@ dw_status matmul_fp32_shape(const kernel_run *run, kernel_launcher *launcher) {
 
 /* ---- groups ---- */
 
-dw_status grouped_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+enum { MOST_GROUPS = 65535 };         /* of blocks along an axis of a grid */
+
+const char *grouped_plain_refuses(const kernel_problem *problem, text *why) {
+    if (dw_format_is_block(problem->out[0]->format)) return "the result is in blocks";
+    return reject(problem, why);
+}
+
+const char *grouped_plain_takes(const kernel_run *run, text *why) {
+    const int64_t groups = run->call.in[1]->dims[0];
+    return groups < MOST_GROUPS ? NULL : kernel_because(why, "%lld groups, at most %d on a GPU", (long long)groups, MOST_GROUPS - 1);
+}
+
+double grouped_plain_seconds(const kernel_run *run) { return plain_seconds(run); }
+
+dw_status grouped_plain_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     matmul_arguments *arguments = cuda_launch(&launch, "matmul_plain", "matmul_groups", sizeof *arguments);
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *offsets = run->call.in[2];
-    enum { MOST = 65535 };
     int64_t strides[CUDA_OPERANDS][CUDA_RANK] = {{0}};
     take_result(&launch, run, arguments);
     arguments->k = a->dims[1];
@@ -217,8 +250,7 @@ dw_status grouped_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     cuda_take_array(&launch, run, 2, &arguments->offsets);
     cuda_take_fault(&launch, &arguments->fault);
     if (arguments->m == 0 || arguments->n == 0) return DW_OK;
-    if (arguments->groups + 1 > MOST) return base_fail(run->call.context, DW_LIMIT, "grouped_matmul: %lld groups, at most %d on a GPU", (long long)arguments->groups, MOST - 1);
     int64_t down = (arguments->m + MATMUL_TILE - 1) / MATMUL_TILE;
-    cuda_grid(&launch, (arguments->n + MATMUL_TILE - 1) / MATMUL_TILE, down < MOST ? down : MOST, arguments->groups + 1);
+    cuda_grid(&launch, (arguments->n + MATMUL_TILE - 1) / MATMUL_TILE, down < MOST_GROUPS ? down : MOST_GROUPS, arguments->groups + 1);
     return launcher->add(launcher, &launch);
 }

@@ -31,14 +31,11 @@ double matmul_decode_us(const chip_caps *chip, double bytes);
  * those whose group has rows. */
 dw_status matmul_decode_shape(const kernel_run *run, kernel_launcher *launcher, const int64_t at[2], int64_t first, int64_t end);
 
-/* Few rows (stream_sm90.c): does it take a call, in how many microseconds would it (less than 0: it does not), and its launch. */
-bool matmul_stream_takes(const kernel_run *run);
-double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k);
+/* The microseconds of a skinny product (stream_sm90.c); less than 0: there is none of these formats and rows. */
+double matmul_skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k);
 /* What other products of few rows take longer between the launches of a step than by themselves, as their code, maps and arguments come from memory again each time: of a block of one token on
  * an H200, fp8 by block, tiles whose estimates are 16.5, 19.0 and 34.4 (two products) took 21.3, 30.0 and 38.2 us; in bf16 the block took 125 us with the products that are cuBLASLt's alone,
  * and 110 with all of them as streams. Streams let what they read once give way, and were measured in a step (README.md). */
 enum { MATMUL_IN_STEP_US = 4 };
-/* The same of rows in groups: n: of all groups that have rows. */
-double grouped_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k);
 
 #endif

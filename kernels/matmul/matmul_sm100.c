@@ -4,7 +4,6 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul_host.h"
-#include "kernels/quantize/quantised.h"
 
 /* An entry; scale_block: elements of a scale, 0: none; formats: types of the instruction descriptor (PTX ISA, "Instruction descriptor"). */
 typedef struct sm100_entry { const char *name; int element_bits, scale_block, scale_tiles; uint32_t formats; } sm100_entry;
@@ -28,12 +27,9 @@ static bool entry_of(dw_format a, dw_format b, sm100_entry *e) {
     return taken;
 }
 
-static int64_t ceil_div(int64_t x, int64_t y) { return (x + y - 1) / y; }
-
 /* ---- what is taken ---- */
 
-const char *matmul_sm100_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_sm100_reject);
+const char *matmul_tcgen05_refuses(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
     sm100_entry entry;
     int64_t k, n;
@@ -52,12 +48,19 @@ const char *matmul_sm100_reject(const kernel_problem *problem, text *why) {
 }
 
 /* The fractions of the chip's rates are guesses: nothing was measured. */
-double matmul_sm100_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_sm100_cost);
-    return kernel_roofline(problem, problem->in[0]->format, 0.5, 0.533);
+double matmul_tcgen05_seconds(const kernel_run *run) { return kernel_run_roofline(run, run->call.in[0]->format, 0.5, 0.533); }
+
+static int64_t tiles_of(const kernel_run *run) {
+    const dw_tensor *out = run->call.out[0];
+    return base_ceil_div(kernel_result_rows(&run->call), SM100_TILE) * base_ceil_div(out->dims[out->rank - 1], matmul_halves_columns(&run->post) ? SM100_TILE / 2 : SM100_TILE);
 }
 
-size_t matmul_sm100_workspace(const kernel_run *run) { return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, matmul_sm100_workspace) : 0; }
+const char *matmul_tcgen05_takes(const kernel_run *run, text *why) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    const int64_t m = kernel_result_rows(&run->call), n = b->dims[b->rank - 2], k = a->dims[a->rank - 1];
+    if (m <= INT32_MAX / 2 && n <= INT32_MAX / 2 && k <= INT32_MAX / 4 && tiles_of(run) <= INT32_MAX) return NULL;
+    return kernel_because(why, "%lld x %lld x %lld is more than it counts to", (long long)m, (long long)n, (long long)k);
+}
 
 /* ---- the launch ---- */
 
@@ -83,8 +86,8 @@ static void take_operand(kernel_launch *launch, const kernel_run *run, int index
     cuda_slot(launch, KERNEL_SLOT_DATA, index, &o->data, 0);
     if (e->scale_block == 0) return;
     o->tiled = run->call.in[index]->scale_layout == DW_SCALE_tile128x4;
-    o->blocks = (int32_t)ceil_div(k, e->scale_block);
-    o->scale_cols = o->tiled ? ceil_div(o->blocks, 4) * 4 : o->blocks;
+    o->blocks = (int32_t)base_ceil_div(k, e->scale_block);
+    o->scale_cols = o->tiled ? base_ceil_div(o->blocks, 4) * 4 : o->blocks;
     cuda_slot(launch, KERNEL_SLOT_SCALES, index, &o->scales, 0);
 }
 
@@ -93,16 +96,9 @@ static uint32_t shared_bytes(const sm100_entry *e) {
     return (uint32_t)(SM100_STAGES * 2 * (SM100_OPERAND_BYTES + e->scale_tiles * SM100_SCALE_TILE) + BARRIERS * 8 + ADDRESS_OF_SUMS);
 }
 
-dw_status matmul_sm100_shape(const kernel_run *run, kernel_launcher *launcher) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_sm100_workspace, matmul_sm100_shape);
-    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    int64_t m = 1, n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], n_out = out->dims[out->rank - 1];
-    for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
-    if (m == 0) return DW_OK;
-    int64_t tiles = ceil_div(m, SM100_TILE) * ceil_div(n_out, matmul_halves_columns(&run->post) ? SM100_TILE / 2 : SM100_TILE);
-    if (m > INT32_MAX / 2 || n > INT32_MAX / 2 || k > INT32_MAX / 4 || tiles > INT32_MAX) {
-        return base_fail(run->call.context, DW_LIMIT, "matmul: %lld x %lld x %lld is more than this kernel counts to", (long long)m, (long long)n, (long long)k);
-    }
+dw_status matmul_tcgen05_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    const int64_t m = kernel_result_rows(&run->call), n = b->dims[b->rank - 2], k = a->dims[a->rank - 1];
     sm100_entry entry;
     kernel_launch launch;
     entry_of(a->format, b->format, &entry);
@@ -114,7 +110,7 @@ dw_status matmul_sm100_shape(const kernel_run *run, kernel_launcher *launcher) {
     g->formats = entry.formats;
     if (g->a.by_engine) take_map(&launch, 0, &entry, &g->a, SM100_TILE, g->map_a);
     if (g->b.by_engine) take_map(&launch, 1, &entry, &g->b, SM100_TILE / 2, g->map_b);
-    cuda_grid(&launch, tiles, 1, 1);
+    cuda_grid(&launch, tiles_of(run), 1, 1);
     launch.block[0] = SM100_THREADS;
     launch.shared_bytes = shared_bytes(&entry);
     return launcher->add(launcher, &launch);

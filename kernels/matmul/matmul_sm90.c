@@ -1,5 +1,5 @@
-/* matmul on Hopper: the host half of tma_sm90.cuh. Which products its entries take, which tile a call gets, and the launches; calls of so few rows that reading b is
- * all go to stream_sm90.c, unless this row was asked for by name. Operands that no entry takes as they lie are first decoded to bf16 (decode.c). Pure: knows no driver. */
+/* matmul on Hopper: the host half of tma_sm90.cuh, two ways: tiles that store plain results, and those that write results in blocks. Which products its entries take, which tile a call
+ * gets, and the launches. Operands that no entry takes as they lie are first dequantised to bf16 (decode.c). Pure: knows no driver. */
 #include "kernels/matmul/matmul_sm90.h"
 
 #include <string.h>
@@ -7,7 +7,6 @@
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul_host.h"
-#include "kernels/quantize/quantised.h"
 #include "kernels/matmul/tiles_sm90.h"
 
 /* ---- entries ---- */
@@ -87,8 +86,6 @@ static double microseconds(const sm90_tile *t, int64_t m, int64_t n_out, int64_t
     return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us);
 }
 
-enum { STREAM_VARIANT = COUNT_OF(tiles) };
-
 /* Columns that a step joins lie in the two halves of a tile, each of which is stored in boxes of 64, or in none, and has a scale by block of its own. */
 static bool takes_halves(const sm90_tile *t) { return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1 || t->tile_n < 64); }
 static bool runs(const sm90_tile *t, sm90_kind kind, bool halves) { return t->kind == kind && (!halves || takes_halves(t)); }
@@ -100,7 +97,7 @@ static bool gives(const sm90_tile *t, dw_format blocks, bool halves) {
     return blocks == DW_FORMAT_COUNT ? !t->blocks : t->blocks && (halves ? t->tile_n / 2 : t->tile_n) % num_info(blocks)->cols == 0;
 }
 
-/* From so many rows on a result in blocks that some tile writes is written by one, so that room for plain results is bounded. */
+/* From so many rows on a result in blocks that some tile writes is written by one, so that room for plain results is bounded, and its estimate is not asked. */
 enum { WRITTEN_ROWS = 512 };
 
 /* Decoding and product. */
@@ -148,104 +145,101 @@ const char *sm90_reject_products(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
-const char *matmul_sm90_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_sm90_reject);
+const char *matmul_wgmma_refuses(const kernel_problem *problem, text *why) {
     if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
     if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
     const char *reason = sm90_reject_products(problem, why);
     return reason != NULL ? reason : matmul_reject_result(problem, why);
 }
 
-/* What a call comes to: few rows are streamed past b, or a tile takes the product. */
+/* Does some tile write the result in blocks? */
+static bool has_writer(sm90_kind kind, dw_format out, dw_scale_layout layout, bool halves) {
+    for (size_t i = 0; i < COUNT_OF(tiles) && is_written(out, layout); i++)
+        if (runs(&tiles[i], kind, halves) && gives(&tiles[i], out, halves)) return true;
+    return false;
+}
+
+const char *matmul_wgmma_blocks_refuses(const kernel_problem *problem, text *why) {
+    const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
+    op_type type;
+    const op_type *result;
+    int64_t k;
+    if (!is_written(out->format, out->scale_layout)) return "it writes results in blocks of fp8_1x128 or mxfp8";
+    const kernel_problem plain = quantised_plain(problem, &type, &result);
+    const char *reason = matmul_wgmma_refuses(&plain, why);
+    if (reason != NULL || !dim_is_constant(a->dims[a->rank - 1], &k)) return reason;
+    return has_writer(sm90_product_of(a->format, b->format, k).kind, out->format, out->scale_layout, matmul_halves_columns(&problem->post)) ? NULL : "no tile of its products writes such blocks";
+}
+
+/* ---- which tile, how long ---- */
+
+/* blocks: of the result, DW_FORMAT_COUNT of a plain one. */
 typedef struct sm90_call {
     int64_t m, n, n_out, k;
-    bool halves, streams;
-    const sm90_tile *writer;      /* of a result in blocks: the best of the tiles that write it; NULL: there is none */
-    bool behind;                  /* a result in blocks is made behind the product */
+    bool halves;
+    dw_format blocks;
     sm90_product product;
     const sm90_tile *tile;
     double us;
 } sm90_call;
 
-/* variant: asked for by measurements, or -1. named: the row was asked for by name. */
-static sm90_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_attrs *attrs, const op_post_list *post, const chip_caps *chip, bool named, int variant) {
-    sm90_call c = {.m = 1, .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(post)};
-    for (int i = 0; i < out->rank - 1; i++) c.m *= out->dims[i];
+static sm90_call call_of(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
+    sm90_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1],
+                   .halves = matmul_halves_columns(&run->post), .blocks = dw_format_is_block(out->format) ? out->format : DW_FORMAT_COUNT};
     c.product = sm90_product_of(a->format, b->format, c.k);
-    const double stream_us = matmul_stream_us(chip, a->format, b->format, c.m, c.n, c.k);
-    const double plain_bytes = (double)c.m * (double)c.n_out * dw_format_bits(quantised_from(attrs, out->format)) / 8;
-    const double behind_us = dw_format_is_block(out->format) ? 1e6 * quantised_seconds(chip, plain_bytes) : 0;
-    if (is_written(out->format, out->scale_layout)) c.writer = choose_tile(c.product.kind, c.m, c.n_out, c.k, c.halves, out->format, chip->units);
-    const bool is_tile = variant >= 0 && variant < STREAM_VARIANT && runs(&tiles[variant], c.product.kind, c.halves) &&
-                         gives(&tiles[variant], c.writer != NULL ? out->format : DW_FORMAT_COUNT, c.halves);
-    c.tile = is_tile ? &tiles[variant] : choose_tile(c.product.kind, c.m, c.n_out, c.k, c.halves, DW_FORMAT_COUNT, chip->units);
-    c.us = all_microseconds(&c.product, c.tile, c.m, c.n, c.n_out, c.k, c.halves, chip) + behind_us;
-    c.behind = behind_us > 0;
-    if (c.writer != NULL) {
-        const sm90_tile *writer = is_tile ? c.tile : c.writer;
-        const double us = all_microseconds(&c.product, writer, c.m, c.n, c.n_out, c.k, c.halves, chip);
-        if (is_tile || c.m >= WRITTEN_ROWS || us < c.us) c.tile = writer, c.us = us, c.behind = false;
-    }
-    const bool may_stream = !named && !is_tile && !(c.writer != NULL && c.m >= WRITTEN_ROWS);
-    c.streams = stream_us >= 0 && may_stream && (variant == STREAM_VARIANT || stream_us + behind_us < c.us + MATMUL_IN_STEP_US);
-    if (c.streams) c.us = stream_us + behind_us, c.behind = behind_us > 0;
+    const sm90_tile *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
+    const bool is_tile = measured != NULL && runs(measured, c.product.kind, c.halves) && gives(measured, c.blocks, c.halves);
+    c.tile = is_tile ? measured : choose_tile(c.product.kind, c.m, c.n_out, c.k, c.halves, c.blocks, run->chip->units);
+    c.us = all_microseconds(&c.product, c.tile, c.m, c.n, c.n_out, c.k, c.halves, run->chip);
     return c;
 }
 
-double matmul_sm90_cost(const kernel_problem *problem) {
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
-    op_call call;
-    const dw_format a = problem->in[0]->format;
-    double bound = kernel_roofline(problem, kind_of(a, problem->in[1]->format) == SM90_NONE ? DW_FORMAT_bf16 : a, 1, 0.906);
-    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return bound;
-    sm90_call c = plan_call(&in[0], &in[1], &out[0], problem->attrs, &problem->post, problem->chip, problem->named, -1);
-    return c.streams || 1e-6 * c.us > bound ? 1e-6 * c.us : bound;
+/* Where a skinny product may be taken, as in a step; else no less than memory and tensor cores allow. */
+static double seconds_of(const kernel_run *run) {
+    const sm90_call c = call_of(run);
+    const dw_format a = run->call.in[0]->format, b = run->call.in[1]->format;
+    if (matmul_skinny_us(run->chip, a, b, c.m, c.n, c.k) >= 0) return 1e-6 * (c.us + MATMUL_IN_STEP_US);
+    const double bound = kernel_run_roofline(run, kind_of(a, b) == SM90_NONE ? DW_FORMAT_bf16 : a, 1, 0.906);
+    return 1e-6 * c.us > bound ? 1e-6 * c.us : bound;
 }
 
-/* Does a tile run the problem, and write its result in blocks where some tile does? */
-static bool is_variant(const kernel_problem *problem, const sm90_tile *t, int64_t k) {
+double matmul_wgmma_seconds(const kernel_run *run) { return seconds_of(run); }
+double matmul_wgmma_blocks_seconds(const kernel_run *run) { return seconds_of(run); }
+
+int64_t matmul_wgmma_rows(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
+    const sm90_kind kind = sm90_product_of(a->format, b->format, a->dims[a->rank - 1]).kind;
+    return has_writer(kind, out->format, out->scale_layout, matmul_halves_columns(&run->post)) ? WRITTEN_ROWS - 1 : INT64_MAX;
+}
+
+size_t matmul_wgmma_workspace(const kernel_run *run) {
+    const sm90_call c = call_of(run);
+    return decoded_bytes(&c.product, c.m, c.n, c.k);
+}
+
+static const char *takes(const kernel_run *run, text *why) {
+    const sm90_call c = call_of(run);
+    if (c.m <= INT32_MAX / 2 && c.n <= INT32_MAX / 2 && c.k <= INT32_MAX / 2) return NULL;
+    return kernel_because(why, "%lld x %lld x %lld is more than it counts to", (long long)c.m, (long long)c.n, (long long)c.k);
+}
+
+const char *matmul_wgmma_takes(const kernel_run *run, text *why) { return takes(run, why); }
+const char *matmul_wgmma_blocks_takes(const kernel_run *run, text *why) { return takes(run, why); }
+
+/* Variants are the tiles, by the names of their entries. */
+static const char *variant_of(const kernel_problem *problem, int index, bool blocks) {
     const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
     const bool halves = matmul_halves_columns(&problem->post);
-    const sm90_kind kind = sm90_product_of(a->format, b->format, k).kind;
-    if (!runs(t, kind, halves)) return false;
-    const bool some = is_written(out->format, out->scale_layout) && choose_tile(kind, 1, 1, k, halves, out->format, problem->chip->units) != NULL;
-    return gives(t, some ? out->format : DW_FORMAT_COUNT, halves);
-}
-
-/* Variants are the tiles, by the names of their entries, and behind them the kernel for few rows, which past its rows leaves the choice to the estimate. */
-const char *matmul_sm90_variant(const kernel_problem *problem, int index) {
-    const op_type *a = problem->in[0], *b = problem->in[1];
-    int64_t k, m = 1;
-    if (index > STREAM_VARIANT) return NULL;
+    int64_t k;
+    if (index >= (int)COUNT_OF(tiles)) return NULL;
     if (!dim_is_constant(a->dims[a->rank - 1], &k)) return "";
-    if (index < STREAM_VARIANT) return is_variant(problem, &tiles[index], k) ? tiles[index].entry : "";
-    if (problem->named) return "";
-    for (int i = 0; i < a->rank - 1; i++) {
-        int64_t size;
-        m = dim_is_constant(a->dims[i], &size) ? m * size : 1;
-    }
-    return matmul_stream_us(problem->chip, a->format, b->format, m, 1, k) >= 0 ? "matmul_stream" : "";
+    const sm90_tile *t = &tiles[index];
+    return runs(t, sm90_product_of(a->format, b->format, k).kind, halves) && gives(t, blocks ? out->format : DW_FORMAT_COUNT, halves) ? t->entry : "";
 }
 
-static sm90_call call_of(const kernel_run *run) {
-    const dw_tensor *out = run->call.out[0];
-    int64_t m = 1;
-    for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
-    return plan_call(run->call.in[0], run->call.in[1], out, run->call.attrs, &run->post, run->chip, run->named, kernel_tuned_variant(run, m));
-}
-
-/* Of a result in blocks that tiles write, plain results of few rows have room, however many rows there are: what is reserved for the most has to do for fewer. */
-size_t matmul_sm90_workspace(const kernel_run *run) {
-    const dw_tensor *out = run->call.out[0];
-    sm90_call c = call_of(run);
-    if (!dw_format_is_block(out->format)) return c.streams ? 0 : decoded_bytes(&c.product, c.m, c.n, c.k);
-    if (c.writer == NULL || c.m < WRITTEN_ROWS) return quantised_workspace(run, matmul_sm90_workspace);
-    const int64_t dims[] = {WRITTEN_ROWS, c.n_out};
-    dw_tensor plain;
-    op_tensor_init(&plain, quantised_from(run->call.attrs, out->format), DW_SCALE_plain, 2, dims, NULL);
-    return quantised_bytes(decoded_bytes(&c.product, c.m, c.n, c.k), &plain);
-}
+const char *matmul_wgmma_variant(const kernel_problem *problem, int index) { return variant_of(problem, index, false); }
+const char *matmul_wgmma_blocks_variant(const kernel_problem *problem, int index) { return variant_of(problem, index, true); }
 
 /* ---- the launch ---- */
 
@@ -314,15 +308,13 @@ static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, 
     return launcher->add(launcher, &launch);
 }
 
-dw_status matmul_sm90_shape(const kernel_run *run, kernel_launcher *launcher) {
+static dw_status shape(const kernel_run *run, kernel_launcher *launcher) {
     const sm90_call c = call_of(run);
-    if (c.m == 0) return DW_OK;
-    if (c.m > INT32_MAX / 2 || c.n > INT32_MAX / 2 || c.k > INT32_MAX / 2)
-        return base_fail(run->call.context, DW_LIMIT, "matmul: %lld x %lld x %lld is more than this kernel counts to", (long long)c.m, (long long)c.n, (long long)c.k);
-    if (c.behind) return quantised_shape(run, launcher, matmul_sm90_workspace, matmul_sm90_shape);
-    if (c.streams) return matmul_stream_shape(run, launcher);
     const sm90_product *p = &c.product;
     const int64_t at[2] = {p->decodes[0] ? 0 : -1, !p->decodes[1] ? -1 : p->decodes[0] ? (int64_t)matmul_decoded_bytes(c.m, c.k) : 0};
     if (p->decodes[0] || p->decodes[1]) TRY(matmul_decode_shape(run, launcher, at, 0, 0));
     return launch_tiles(run, launcher, &c, at);
 }
+
+dw_status matmul_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) { return shape(run, launcher); }
+dw_status matmul_wgmma_blocks_shape(const kernel_run *run, kernel_launcher *launcher) { return shape(run, launcher); }

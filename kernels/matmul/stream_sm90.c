@@ -1,11 +1,10 @@
-/* matmul past few rows on Hopper and later: the host half of stream_sm90.cuh. Which products it takes, how a call is divided, the launch. For more rows than it
- * takes a call is the plain kernel's; with rows in groups, too. Pure: knows no driver. */
+/* Skinny products on Hopper and later, of few rows: the host half of stream_sm90.cuh. Which products it takes, how a call is divided, the launch; with rows in groups, too. Pure: knows no
+ * driver. */
 #include "kernels/matmul/stream_sm90.h"
 
 #include "kernels/common/cuda/host.h"
 #include "kernels/kernels.h"
 #include "kernels/matmul/matmul_host.h"
-#include "kernels/quantize/quantised.h"
 
 /* ---- what is taken ---- */
 
@@ -79,29 +78,20 @@ static const char *reject_products(const kernel_problem *problem, text *why) {
     return problem->op->id == OP_grouped_matmul ? matmul_reject_post(problem, 3, why) : matmul_reject_result(problem, why);
 }
 
-/* Of a row that was asked for by name, whose kernel alone may run: why sizes in range are not the kernel's; to: the row that would take them over. */
-static const char *reject_sizes(const kernel_problem *problem, int64_t most_rows, const char *to, text *why) {
-    const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
-    int64_t rows = 1, least_k, most_k, least, most;
-    if (!problem->named) return NULL;
-    for (int i = 0; i < out->rank - 1; i++) {
-        dim_range(problem->dims, out->dims[i], &least, &most);
-        rows = most == 0 ? 0 : most > most_rows || rows * most > most_rows ? most_rows + 1 : rows * most;
-    }
-    dim_range(problem->dims, a->dims[a->rank - 1], &least_k, &most_k);
-    dim_range(problem->dims, b->dims[b->rank - 2], &least, &most);
-    if (rows > most_rows) text_printf(why, "it takes up to %lld rows of %s times %s, and there may be more, which %s would run", (long long)most_rows, dw_format_name(a->format), dw_format_name(b->format), to);
-    else if (least_k < 1 || most_k >= INT32_MAX / 8 || most >= INT32_MAX / 2) text_printf(why, "k may be 0, or k or n beyond what it counts to, which %s would run", to);
-    else return NULL;
-    return text_string(why);
+const char *matmul_skinny_refuses(const kernel_problem *problem, text *why) {
+    const char *reason = reject_products(problem, why);
+    return reason != NULL ? reason : matmul_plain_refuses(problem, why);
 }
 
-const char *matmul_stream_reject(const kernel_problem *problem, text *why) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_reject(problem, why, matmul_stream_reject);
-    const char *reason = reject_products(problem, why);
-    if (reason == NULL) reason = matmul_cuda_reject(problem, why);
-    return reason != NULL ? reason : reject_sizes(problem, most_rows(problem->in[0]->format, problem->in[1]->format), "cuda_matmul_plain", why);
+static const char *sizes_refusal(const kernel_run *run, int64_t most, text *why) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    const int64_t rows = kernel_result_rows(&run->call), n = b->dims[b->rank - 2], k = a->dims[a->rank - 1];
+    if (rows > most) return kernel_because(why, "it takes up to %lld rows of %s times %s, and there are %lld", (long long)most, dw_format_name(a->format), dw_format_name(b->format), (long long)rows);
+    return k > 0 && n < INT32_MAX / 2 && k < INT32_MAX / 8 ? NULL : kernel_because(why, "k is 0, or k or n beyond what it counts to");
 }
+
+int64_t matmul_skinny_rows(const kernel_run *run) { return most_rows(run->call.in[0]->format, run->call.in[1]->format); }
+const char *matmul_skinny_takes(const kernel_run *run, text *why) { return sizes_refusal(run, matmul_skinny_rows(run), why); }
 
 /* ---- how a call is divided ---- */
 
@@ -155,45 +145,18 @@ static double stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
     return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share);
 }
 
-double matmul_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) { return stream_us(chip, a, b, m, n, k, weights_of(b) != NULL && is_narrow(chip, a, b, m)); }
+double matmul_skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) { return stream_us(chip, a, b, m, n, k, weights_of(b) != NULL && is_narrow(chip, a, b, m)); }
 
-double grouped_stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) {
-    const stream_weights *weights = weights_of(b);
-    if (weights == NULL || weights->groups[0] == NULL || m * planes_of(a, b) > STREAM_GROUP_ROWS) return -1;
-    const double us = stream_us(chip, a, b, m, n, k, false);
-    return us < 0 ? us : us + FILLED_AHEAD_US;          /* which matrices are read, only the offsets say */
+double matmul_skinny_seconds(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    return 1e-6 * matmul_skinny_us(run->chip, a->format, b->format, kernel_result_rows(&run->call), b->dims[b->rank - 2], a->dims[a->rank - 1]);
 }
 
-/* Of few rows in all that are possible; else of the plain kernel. */
-static double cost_of(const kernel_problem *problem, bool grouped) {
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
-    op_call call;
-    int64_t most = 1, m = 1;
-    const op_type *result = problem->out[0];
-    for (int i = 0; i < result->rank - 1; i++) {
-        int64_t least_size, most_size;
-        dim_range(problem->dims, result->dims[i], &least_size, &most_size);
-        most = most_size > 0 && most <= 64 ? most * (most_size < 65 ? most_size : 65) : most;
-    }
-    double plain = matmul_cuda_cost(problem);
-    const dw_format a = problem->in[0]->format, b = problem->in[1]->format;
-    if (most > (grouped ? STREAM_GROUP_ROWS / planes_of(a, b) : most_rows(a, b))) return plain;
-    if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return plain;
-    for (int i = 0; i < out[0].rank - 1; i++) m *= out[0].dims[i];
-    const int64_t n = in[1].dims[in[1].rank - 2], k = in[0].dims[in[0].rank - 1];
-    const int64_t busy = grouped && m < in[1].dims[0] ? m : grouped ? in[1].dims[0] : 1;
-    double us = grouped ? grouped_stream_us(problem->chip, a, b, m, busy * n, k) : matmul_stream_us(problem->chip, a, b, m, n, k);
-    return us < 0 ? plain : 1e-6 * us;
-}
-
-double matmul_stream_cost(const kernel_problem *problem) {
-    if (dw_format_is_block(problem->out[0]->format)) return quantised_cost(problem, matmul_stream_cost);
-    return cost_of(problem, false);
-}
-
-size_t matmul_stream_workspace(const kernel_run *run) {
-    return dw_format_is_block(run->call.out[0]->format) ? quantised_workspace(run, matmul_stream_workspace) : matmul_cuda_workspace(run);
+/* Of the matrices of groups that have rows. */
+double grouped_skinny_seconds(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    const int64_t m = a->dims[0], busy = m < b->dims[0] ? m : b->dims[0];
+    return 1e-6 * (stream_us(run->chip, a->format, b->format, m, busy * b->dims[1], a->dims[1], false) + FILLED_AHEAD_US);   /* which matrices are read, only the offsets say */
 }
 
 /* ---- the launch ---- */
@@ -239,27 +202,11 @@ static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher,
     return launcher->add(launcher, &launch);
 }
 
-bool matmul_stream_takes(const kernel_run *run) {
-    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    int64_t m = 1, n = b->dims[b->rank - 2], k = a->dims[a->rank - 1];
-    for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
-    if (planes_of(a->format, b->format) == 0 || weights_of(b->format) == NULL || m > most_rows(a->format, b->format)) return false;
-    return k > 0 && n < INT32_MAX / 2 && k < INT32_MAX / 8;
-}
-
-dw_status matmul_stream_shape(const kernel_run *run, kernel_launcher *launcher) {
-    if (dw_format_is_block(run->call.out[0]->format)) return quantised_shape(run, launcher, matmul_stream_workspace, matmul_stream_shape);
-    const dw_tensor *out = run->call.out[0];
-    int64_t m = 1;
-    for (int i = 0; i < out->rank - 1; i++) m *= out->dims[i];
-    if (m == 0 || out->dims[out->rank - 1] == 0) return DW_OK;
-    if (matmul_stream_takes(run)) return launch_stream(run, launcher, m, 0);
-    return kernel_hand_over(run, launcher, "cuda_matmul_stream", "cuda_matmul_plain", "the sizes are not the kernel's", matmul_cuda_shape);
-}
+dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_stream(run, launcher, kernel_result_rows(&run->call), 0); }
 
 /* ---- rows in groups ---- */
 
-const char *grouped_stream_reject(const kernel_problem *problem, text *why) {
+const char *grouped_skinny_refuses(const kernel_problem *problem, text *why) {
     int64_t groups, n;
     const op_type *b = problem->in[1];
     const char *reason = reject_products(problem, why);
@@ -267,18 +214,9 @@ const char *grouped_stream_reject(const kernel_problem *problem, text *why) {
     if (!dim_is_constant(b->dims[0], &groups) || !dim_is_constant(b->dims[1], &n)) return "n or the number of groups is not known at plan time";
     if (groups == 0) return "there are no groups";
     if (n > INT32_MAX / 2 / groups) return "the rows of all groups' b are more than this kernel counts to";
-    reason = matmul_cuda_reject(problem, why);
-    return reason != NULL ? reason : reject_sizes(problem, STREAM_GROUP_ROWS / planes_of(problem->in[0]->format, b->format), "cuda_grouped_plain", why);
+    return grouped_plain_refuses(problem, why);
 }
 
-double grouped_stream_cost(const kernel_problem *problem) { return cost_of(problem, true); }
-size_t grouped_stream_workspace(const kernel_run *run) { return matmul_cuda_workspace(run); }
-
-dw_status grouped_stream_shape(const kernel_run *run, kernel_launcher *launcher) {
-    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
-    const int64_t m = a->dims[0], k = a->dims[1];
-    if (m == 0 || run->call.out[0]->dims[1] == 0) return DW_OK;
-    const bool takes = m * planes_of(a->format, b->format) <= STREAM_GROUP_ROWS && k > 0 && k < INT32_MAX / 8;
-    if (takes) return launch_stream(run, launcher, m, b->dims[0]);
-    return kernel_hand_over(run, launcher, "cuda_grouped_stream", "cuda_grouped_plain", "the sizes are not the kernel's", grouped_cuda_shape);
-}
+int64_t grouped_skinny_rows(const kernel_run *run) { return STREAM_GROUP_ROWS / planes_of(run->call.in[0]->format, run->call.in[1]->format); }
+const char *grouped_skinny_takes(const kernel_run *run, text *why) { return sizes_refusal(run, grouped_skinny_rows(run), why); }
+dw_status grouped_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_stream(run, launcher, run->call.in[0]->dims[0], run->call.in[1]->dims[0]); }

@@ -11,6 +11,9 @@ const char *norm_rows_cuda_reject(const kernel_problem *problem, text *why) {
         text_printf(why, "operand %d is %s", i, dw_format_name(problem->in[i]->format));
         return text_string(why);
     }
+    int64_t least, most;
+    dim_range(problem->dims, x->dims[x->rank - 1], &least, &most);
+    if (least < 1) return "rows may have no elements, and there may still be scales to write";
     const char *reason = row_parts_reject_result(problem->out[0], why);
     return reason == NULL && op_quantize_round(problem->attrs) == NUM_ROUND_SEARCH ? row_parts_reject_width(x->dims[x->rank - 1], why) : reason;
 }
@@ -118,8 +121,6 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     const dw_tensor *tensors[] = {out, x, sum, r != NULL ? r : x};
     int64_t steps[4];
     if (row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
-    if (x->dims[x->rank - 1] == 0)   /* there may still be scales to write */
-        return kernel_hand_over(run, launcher, is_layer ? "cuda_layer_norm_rows" : "cuda_rms_norm_rows", is_layer ? "cuda_layer_norm" : "cuda_rms_norm", "rows have no elements", norm_cuda_shape);
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 4, tensors, steps);
     if (arguments->division.nest.count == 0) return DW_OK;
     TRY(row_parts_clear(run, launcher));

@@ -1,5 +1,5 @@
 /* Results in block formats, for kernels of products and attention that write plain ones: the plain result goes into the workspace, in the format that is quantised, and a
- * quantiser of rows makes the result from there. Each function of a row hands itself over, and is called again for the plain result. */
+ * quantiser of rows makes the result from there. Rows and ways do not call this: that a result is made so is a fact about them, which src/kernel/pick.c reads. */
 #ifndef KERNELS_QUANTIZE_QUANTISED_H
 #define KERNELS_QUANTIZE_QUANTISED_H
 
@@ -7,17 +7,26 @@
 
 /* The format that a result of that format is rounded to before it is quantised; its own where it is in no blocks. */
 dw_format quantised_from(const op_attrs *attrs, dw_format result);
-/* Bytes of the workspace with that plain result behind what the kernel needs itself. */
-size_t quantised_bytes(size_t own, const dw_tensor *plain);
+/* The problem of the plain result; type and out are its result's, of the caller. */
+kernel_problem quantised_plain(const kernel_problem *problem, op_type *type, const op_type **out);
 /* The seconds that a quantiser takes to make a result of a plain one of so many bytes. */
 double quantised_seconds(const chip_caps *chip, double bytes);
 
-const char *quantised_reject(const kernel_problem *problem, text *why, const char *(*reject)(const kernel_problem *problem, text *why));
-double quantised_cost(const kernel_problem *problem, double (*cost)(const kernel_problem *problem));
-size_t quantised_workspace(const kernel_run *run, size_t (*workspace)(const kernel_run *run));
-/* On CPUs, and on GPUs. */
-dw_status quantised_run(const kernel_run *run, size_t (*workspace)(const kernel_run *run), dw_status (*first)(const kernel_run *run));
-dw_status quantised_shape(const kernel_run *run, kernel_launcher *launcher, size_t (*workspace)(const kernel_run *run),
-                          dw_status (*first)(const kernel_run *run, kernel_launcher *launcher));
+/* A run as two: the kernel's, of the plain result, and the quantiser's. */
+typedef struct quantised_runs {
+    dw_tensor plain;
+    const dw_tensor *tensor;      /* plain: the result of the first, the operand of the second */
+    op_attr to;
+    op_attrs attrs;
+    kernel_run first, quantise;
+} quantised_runs;
+/* The second one's operand has no address yet. runs stays where it is. */
+void quantised_split(const kernel_run *run, quantised_runs *runs);
+double quantised_plain_bytes(const quantised_runs *runs);
+/* Bytes of the workspace: what the kernel needs itself, and behind it the plain result, of so many rows at most. */
+size_t quantised_workspace(const quantised_runs *runs, size_t own, int64_t most_rows);
+/* Both, one after the other, with own bytes of the workspace for the kernel; on CPUs, and on GPUs. */
+dw_status quantised_run(quantised_runs *runs, size_t own, dw_status (*first)(const kernel_run *run));
+dw_status quantised_shape(const quantised_runs *runs, size_t own, kernel_launcher *launcher, dw_status (*first)(const kernel_run *run, kernel_launcher *launcher));
 
 #endif

@@ -14,6 +14,15 @@ static bool is_over_tensor(const kernel_run *run) {
     return info->rows == 0 || (info->second == 1 && cuda_operand(run, 1) == NULL);
 }
 
+static bool may_be_empty(const kernel_problem *problem, const op_type *x) {
+    for (int i = 0; i < x->rank; i++) {
+        int64_t least, most;
+        dim_range(problem->dims, x->dims[i], &least, &most);
+        if (least < 1) return true;
+    }
+    return false;
+}
+
 const char *quantize_rows_reject(const kernel_problem *problem, text *why) {
     const op_type *x = problem->in[0], *out = problem->out[0];
     const num_format *info = num_info(out->format);
@@ -25,6 +34,7 @@ const char *quantize_rows_reject(const kernel_problem *problem, text *why) {
         text_printf(why, "scales of %s are for several rows", info->name);
         return text_string(why);
     }
+    if ((info->rows == 0 || info->cols == 0 || info->second != 0) && may_be_empty(problem, x)) return "x may have no elements, and there is still a scale to write";
     const bool searches = op_quantize_round(problem->attrs) == NUM_ROUND_SEARCH;
     return is_whole(info) && searches ? row_parts_reject_width(x->dims[x->rank - 1], why) : NULL;
 }
@@ -68,8 +78,7 @@ dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) 
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0];
     const num_format *info = num_info(out->format);
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 1, &x, &arguments->x_step);
-    if (op_tensor_count(x) == 0)   /* there may still be a scale to write */
-        return kernel_hand_over(run, launcher, "cuda_quantize_rows", "cuda_quantize", "there are no elements", quantize_cuda_shape);
+    if (op_tensor_count(x) == 0) return row_parts_clear(run, launcher);
     if (is_whole(info) && row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
     TRY(row_parts_clear(run, launcher));
     bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;

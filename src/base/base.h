@@ -106,6 +106,7 @@ void text_free(text *text);
 void text_add(text *text, const char *string);
 void text_add_n(text *text, const char *string, size_t length);
 void text_printf(text *text, const char *format, ...) BASE_PRINTF(2, 3);
+void text_vprintf(text *text, const char *format, va_list arguments) BASE_PRINTF(2, 0);
 void text_json_string(text *text, const char *string);   /* quoted and escaped */
 /* The shortest of 15 to 17 digits that reads back as the same number, always distinct from an integer: "0.1", "2.0", "1e-05", "inf", "-inf",
  * "nan". Unlike text_printf it does not follow the locale: what a parser reads back is printed by this. */

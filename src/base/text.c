@@ -46,12 +46,10 @@ void text_add_n(text *text, const char *string, size_t length) {
     text->bytes[text->length] = '\0';
 }
 
-void text_printf(text *text, const char *format, ...) {
-    va_list arguments, again;
-    va_start(arguments, format);
+void text_vprintf(text *text, const char *format, va_list arguments) {
+    va_list again;
     va_copy(again, arguments);
     int length = vsnprintf(NULL, 0, format, arguments);
-    va_end(arguments);
     if (length < 0) {
         if (text->status == DW_OK) {
             text->status = base_fail(text->context, DW_INTERNAL, "text could not be formatted by \"%s\"", format);
@@ -61,6 +59,13 @@ void text_printf(text *text, const char *format, ...) {
         text->length += (size_t)length;
     }
     va_end(again);
+}
+
+void text_printf(text *text, const char *format, ...) {
+    va_list arguments;
+    va_start(arguments, format);
+    text_vprintf(text, format, arguments);
+    va_end(arguments);
 }
 
 /* number with digits significant digits, a point and never a comma, whatever the locale. */

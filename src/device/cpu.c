@@ -32,7 +32,7 @@ static dw_status cpu_run(device *device, const kernel_row *row, kernel_run *run)
     assert(row->device == CHIP_CPU);
     run->pool = device->pool;
     run->chip = &device->caps;
-    return row->run(run);
+    return kernel_execute(row, run);
 }
 
 static dw_status cpu_synchronize(device *device) {

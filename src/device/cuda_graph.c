@@ -149,7 +149,7 @@ dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *
     graph_launcher launcher = {{record}, device, graph, run};
     run->chip = &device->caps;
     graph->step++;
-    return row->shape(run, &launcher.launcher);
+    return kernel_shape(row, run, &launcher.launcher);
 }
 
 /* A launch may begin early after a kernel of ours alone: a library's calls have no place where others could hang. */

@@ -128,7 +128,7 @@ dw_status cuda_run_row(device *device, const kernel_row *row, kernel_run *run) {
     stream_launcher launcher = {{launch_now}, device, run};
     run->chip = &device->caps;
     TRY(cuda_enter(device));
-    dw_status status = row->shape(run, &launcher.launcher);
+    dw_status status = kernel_shape(row, run, &launcher.launcher);
     cuda_leave(device);
     return status;
 }

@@ -119,9 +119,9 @@ static dw_status run_step(loading *load, const plan_step *step)
                  .n_out = node->n_out, .out = out},
         .post = step->post, .pool = load->pool, .chip = &load->chip, .user = step->row->user,
     };
-    size_t bytes = step->row->workspace ? step->row->workspace(&run) : 0;
+    size_t bytes = kernel_workspace(step->row, &run);
     if (bytes > 0) TRY(base_alloc(context, bytes, ENGINE_ALIGN, &run.workspace));
-    dw_status status = step->row->run(&run);
+    dw_status status = kernel_execute(step->row, &run);
     if (bytes > 0) base_release(context, run.workspace, bytes, ENGINE_ALIGN);
     return status;
 }

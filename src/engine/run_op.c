@@ -75,9 +75,9 @@ static dw_status run_kernel(dw_context *context, const ir_graph *graph, const ir
     if (status == DW_OK) {
         run.post = problem.post;
         run.user = choice.row->user;
-        size_t bytes = choice.row->workspace ? choice.row->workspace(&run) : 0;
+        size_t bytes = kernel_workspace(choice.row, &run);
         if (bytes > 0) status = base_alloc(context, bytes, ENGINE_ALIGN, &run.workspace);
-        if (status == DW_OK) status = choice.row->run(&run);
+        if (status == DW_OK) status = kernel_execute(choice.row, &run);
         if (bytes > 0) base_release(context, run.workspace, bytes, ENGINE_ALIGN);
     }
     arena_free(&arena);

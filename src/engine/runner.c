@@ -120,7 +120,7 @@ dw_status engine_execute(dw_session *session, engine_runner *runner, plan_bindin
         kernel_run *run = &binding->calls[i].run;
         run->call.context = session->context;
         double start = runner->profile ? base_now() : 0;
-        dw_status status = plan->steps[i].row->run(run);
+        dw_status status = kernel_execute(plan->steps[i].row, run);
         if (runner->profile) runner->profile[i] += base_now() - start;
         if (status != DW_OK)
             return base_fail_at(session->context, status, "step %d, %%%d %s", i - plan->load_count + 1, plan->steps[i].node->out[0]->id,

@@ -6,7 +6,11 @@
 
 static uint64_t hash_kernels(void) {
     uint64_t hash = 0;
-    for (int i = 0; i < kernel_count(); i++) hash = base_hash(kernel_at(i)->name, strlen(kernel_at(i)->name), hash);
+    for (int i = 0; i < kernel_count(); i++) {
+        const kernel_row *row = kernel_at(i);
+        hash = base_hash(row->name, strlen(row->name), hash);
+        for (int k = 0; k < row->way_count; k++) hash = base_hash(row->ways[k].name, strlen(row->ways[k].name), hash);
+    }
     for (int i = 0; i < kernel_image_count(); i++) {
         size_t bytes;
         const char *why;

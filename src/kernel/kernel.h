@@ -1,5 +1,5 @@
-/* Kernels: rows that say which op they run, on which device, and when they refuse; the ordered choice among them; the arguments of a run, and the launches of one on a GPU.
- * Choosing is pure: it looks at types, attributes and capabilities, never at a device. */
+/* Kernels: rows that say which op they run, on which device, and when they refuse; the ordered choice among them; the ways of a row, each one kernel, of which one is picked when
+ * sizes are known; the arguments of a run, and the launches of one on a GPU. Choosing is pure: it looks at types, attributes and capabilities, never at a device. */
 #ifndef KERNEL_H
 #define KERNEL_H
 
@@ -7,6 +7,9 @@
 #include "op/op.h"
 
 typedef struct kernel_row kernel_row;
+typedef struct kernel_way kernel_way;
+
+enum { KERNEL_MAX_OPERANDS = 64, KERNEL_MAX_RESULTS = 4 };   /* of one op */
 
 /* What is asked of a kernel. */
 typedef struct kernel_problem {
@@ -21,7 +24,6 @@ typedef struct kernel_problem {
     dim_table *dims;
     const int64_t *symbols;           /* typical values, for cost only; refusal must hold for all values in range */
     const chip_caps *chip;
-    bool named;                       /* the row was asked for by name: it runs its own kernel, or refuses where another row's would have to run */
     void *user;                       /* of the row that is being asked */
 } kernel_problem;
 
@@ -36,9 +38,10 @@ struct kernel_packing {
     dw_status (*run)(const kernel_packing *packing, dw_context *context, pool *pool, const dw_tensor *weight, void *packed);
 };
 
-/* Which of a row's variants measurements found the fastest for calls of up to so many rows of the result; the last one serves all beyond. -1: by estimate. */
+/* Which way of a row measurements found the fastest for calls of up to so many rows of the result, and which of its variants; the last one serves all beyond. way NULL: by
+ * estimate; variant -1: the way chooses by itself. */
 enum { KERNEL_TUNED = 8 };
-typedef struct kernel_tuned { int64_t rows; int variant; } kernel_tuned;
+typedef struct kernel_tuned { int64_t rows; const kernel_way *way; int variant; } kernel_tuned;
 
 /* What a run is given. */
 typedef struct kernel_run {
@@ -50,13 +53,14 @@ typedef struct kernel_run {
     void *workspace;                  /* at least workspace() bytes, aligned to 64, uninitialised */
     pool *pool;
     const chip_caps *chip;
-    bool named;                       /* as of the problem */
     void *user;                       /* the row's */
+    uint32_t ways;                    /* of a row with ways: which may be picked, by bits of their places in its table (kernel_choice.ways) */
     const kernel_tuned *tuned;        /* in ascending rows; NULL: all by estimate */
     int tuned_count;
+    int variant;                      /* of the way that was picked: 1 + the variant that was measured to be the fastest; 0: by estimate */
 } kernel_run;
-/* The variant for this many rows; -1: by estimate. */
-int kernel_tuned_variant(const kernel_run *run, int64_t rows);
+/* Rows of the first result: all of its axes but the last. */
+int64_t kernel_result_rows(const op_call *call);
 
 /* ---- launches: a run on a GPU, in data ---- */
 
@@ -139,15 +143,12 @@ typedef struct kernel_launcher {
     dw_status (*add)(struct kernel_launcher *launcher, const kernel_launch *launch);
 } kernel_launcher;
 
-/* Why the chip has no room for the launch: shared memory (what a kernel declares by itself comes on top), threads, blocks of a cluster. NULL: it has; may be written to why. */
+/* Why the chip has no room for the launch: shared memory (what a kernel declares by itself comes on top), threads, blocks of a cluster. NULL: it has; why may be NULL. */
 const char *kernel_launch_refusal(const kernel_launch *launch, const chip_caps *chip, text *why);
+/* Such a reason in words, in why; where that is NULL, as nobody reads it, nothing is written and no memory taken. */
+const char *kernel_because(text *why, const char *format, ...) BASE_PRINTF(2, 3);
 /* UNSUPPORTED with that reason. */
 dw_status kernel_launch_check(dw_context *context, const kernel_launch *launch, const chip_caps *chip);
-
-/* Hands a run over to the shape of another row, since this one's kernel cannot run it for a reason that is known only now that the sizes are. Of a row that was asked
- * for by name: UNSUPPORTED with that reason, unless there is nothing to launch. row, to: their names. */
-dw_status kernel_hand_over(const kernel_run *run, kernel_launcher *launcher, const char *row, const char *to, const char *because,
-                           dw_status (*shape)(const kernel_run *run, kernel_launcher *launcher));
 
 /* Where a kernel reports what a host would return as an error: the first of a run stays. */
 typedef enum kernel_fault_kind {
@@ -188,13 +189,40 @@ struct kernel_row {
     dw_status (*run)(const kernel_run *run);      /* of rows for CPUs: writes every element of every result */
     /* Of rows for GPUs: hands over the launches that do. Looks at shapes and attributes, never at data. */
     dw_status (*shape)(const kernel_run *run, kernel_launcher *launcher);
-    /* The name of a variant, that run->tuned may ask for: "" where it does not run the problem, NULL past the last. NULL: there are none. */
-    const char *(*variant)(const kernel_problem *problem, int index);
+    /* Of a row with ways, which has none of the functions above: its table. Those that do not take any strides are no ways of a row that does. */
+    const kernel_way *ways;
+    int way_count;
     bool reference;                   /* the op's plain meaning rather than a kernel of its own */
-    bool by_name;                     /* taken where it is asked for or measurements found it the fastest, never by estimate */
     bool registered;                  /* the caller's: taken wherever it accepts */
     void *user;                       /* of registered kernels */
 };
+
+/* One kernel of a GPU that a row may be run by: a line of a family's ways.def. A run comes to takes, seconds, workspace and shape with what lies around the kernel taken away: of a
+ * way whose results in blocks are quantised behind it, the result is the plain one. */
+struct kernel_way {
+    const char *name;                 /* "cuda_matmul_wgmma" */
+    uint64_t needs;                   /* features, bit mask */
+    bool any_strides;                 /* of all operands and of the result; else they are dense */
+    bool quantised;                   /* a result in blocks is made of its plain one, by a quantiser behind it; else it makes it, or refuses */
+    bool by_name;                     /* picked where it is asked for or was measured to be the fastest, never by estimate */
+    int rank;                         /* the least first: ways of a higher rank are for what no way of a lower one takes */
+    /* NULL, or why it runs no call of the problem, whatever the sizes in range. */
+    const char *(*refuses)(const kernel_problem *problem, text *why);
+    /* NULL, or why it does not run this call of a problem that it does not refuse: sizes, strides, the first byte's alignment. why may be NULL (kernel_because). */
+    const char *(*takes)(const kernel_run *run, text *why);
+    double (*seconds)(const kernel_run *run);     /* estimated, of a call that it takes */
+    /* Rows of the result up to which it may be picked by estimate at these sizes or smaller ones; beside other ways its workspace is for so many at most. The run is as given. */
+    int64_t (*most_rows)(const kernel_run *run);
+    size_t (*workspace)(const kernel_run *run);   /* of its own, also for calls that it does not take */
+    dw_status (*shape)(const kernel_run *run, kernel_launcher *launcher);
+    /* The name of a variant, which measurements may ask for: "" where it does not run the problem, NULL past the last. */
+    const char *(*variant)(const kernel_problem *problem, int index);
+};
+
+/* What ways say that have nothing to say. */
+int64_t kernel_any_rows(const kernel_run *run);
+size_t kernel_no_workspace(const kernel_run *run);
+const char *kernel_no_variants(const kernel_problem *problem, int index);
 
 /* The rows of kernels/kernel.def that belong to this build, best first for equal cost; references last. */
 int kernel_count(void);
@@ -203,27 +231,75 @@ const kernel_row *kernel_at(int index);
 /* A user's additions to the rows, looked at first. Per compile, never global. */
 typedef struct kernel_registry { const kernel_row *rows; int count; } kernel_registry;
 
-/* The reason why the row does not run the problem on its chip, NULL when it does; may be written to why. */
-const char *kernel_refusal(const kernel_row *row, const kernel_problem *problem, text *why);
+/* The reason why the row, or a way of it (NULL: each of its ways), does not run the problem on its chip, NULL when it does; may be written to why. */
+const char *kernel_refusal(const kernel_row *row, const kernel_way *way, const kernel_problem *problem, text *why);
+/* The way of the row that has this name; NULL: it has none. */
+const kernel_way *kernel_find_way(const kernel_row *row, const char *name);
+/* Is it the name of the row, or of one of its ways? */
+bool kernel_is_named(const kernel_row *row, const char *name);
+/* The ways of the row that do not refuse the problem, as kernel_choose has them: without those that are by name alone. */
+uint32_t kernel_accepted_ways(const kernel_row *row, const kernel_problem *problem);
 
-/* One considered row: its cost, or why not. */
-typedef struct kernel_verdict { const kernel_row *row; double seconds; const char *reason; } kernel_verdict;
+/* One considered row or way: its cost, or why not. A way that several rows have is considered once, of the first. */
+typedef struct kernel_verdict {
+    const kernel_row *row;
+    const kernel_way *way;
+    double seconds;                   /* at the typical sizes */
+    const char *reason;               /* NULL: it runs the problem at the typical sizes, */
+    bool refuses;                     /* else: at no sizes */
+} kernel_verdict;
+static inline uint32_t kernel_verdict_ways(const kernel_verdict *verdict) { return verdict->way != NULL ? UINT32_C(1) << (verdict->way - verdict->row->ways) : 0; }
+static inline const char *kernel_verdict_name(const kernel_verdict *verdict) { return verdict->way != NULL ? verdict->way->name : verdict->row->name; }
+static inline bool kernel_calls_library(const kernel_verdict *verdict) { return ((verdict->way != NULL ? verdict->way->needs : verdict->row->needs) & CHIP_LIBRARIES) != 0; }
 typedef struct kernel_choice {
     const kernel_row *row;
+    uint32_t ways;                    /* of a row with ways: those that may be picked when sizes are known; one alone where it was asked for by name */
+    const kernel_way *way;            /* of these, what is picked at the typical sizes; NULL: the row has none */
     double seconds;
     int verdict_count;
     kernel_verdict *verdicts;         /* all that were considered, in the arena given */
 } kernel_choice;
 
-/* The accepted row of least cost; UNSUPPORTED lists every row's reason. registry and only may be NULL; only: a kernel's name that must be taken,
- * or the reason it cannot be is the error. problem->named is of that row alone. */
+/* The accepted row of least cost; UNSUPPORTED lists every row's reason. registry and only may be NULL; only: the name of a row or way that must be taken, or the reason it
+ * cannot be is the error. */
 dw_status kernel_choose(arena *arena, const kernel_problem *problem, const kernel_registry *registry, const char *only, kernel_choice *choice);
 
-/* max(flops / (rate of the format * efficiency), bytes / (bandwidth * efficiency)) + launch, for the problem at its typical sizes. */
+/* ---- ways, once sizes are known (pick.c) ---- */
+
+/* The way that a run of the row takes: what was measured, else the one of least estimated seconds among those of run->ways that take the call and whose launches its chip has room
+ * for. UNSUPPORTED lists every way's reason. NULL in *way: the result is empty. */
+dw_status kernel_pick(const kernel_row *row, const kernel_run *run, const kernel_way **way);
+/* The name of what runs it: the way that is picked, or the row. */
+const char *kernel_runs_as(const kernel_row *row, const kernel_run *run);
+/* Seconds at the typical sizes, of a row with ways by those of them. */
+double kernel_seconds(const kernel_row *row, uint32_t ways, const kernel_problem *problem);
+/* Bytes of scratch for a run of this or smaller sizes: the most over the ways that may be picked. */
+size_t kernel_workspace(const kernel_row *row, const kernel_run *run);
+/* Runs on a CPU, and hands over a GPU's launches. */
+dw_status kernel_execute(const kernel_row *row, const kernel_run *run);
+dw_status kernel_shape(const kernel_row *row, const kernel_run *run, kernel_launcher *launcher);
+/* Does a quantiser behind the row, which has no ways, make its results in blocks? */
+bool kernel_is_quantised(const kernel_row *row, const op_def *op);
+/* Why a way that does not refuse the problem does not run this call of it; NULL: it does. why may be NULL. */
+const char *kernel_size_refusal(const kernel_row *row, const kernel_way *way, const kernel_run *run, text *why);
+/* A chip's reason against any of the launches of a row without ways or of a way; NULL: it has room for all, or what they are is not known. */
+const char *kernel_launches_refusal(const kernel_row *row, const kernel_way *way, const kernel_run *run, text *why);
+/* Bits of a row's ways by their names; count of them. */
+uint32_t kernel_ways_of(const kernel_row *row, const char *const *names, int count);
+/* What a problem at its typical sizes is as a run; in and out are where its tensors are kept. */
+typedef struct kernel_typical {
+    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
+    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
+    kernel_run run;
+} kernel_typical;
+/* false: the sizes are not known. */
+bool kernel_at_typical(const kernel_problem *problem, uint32_t ways, kernel_typical *typical);
+
+/* max(flops / (rate of the format * efficiency), bytes / (bandwidth * efficiency)) + launch, for the problem at its typical sizes, and for a run. */
+double kernel_run_roofline(const kernel_run *run, dw_format multiplies, double compute_efficiency, double memory_efficiency);
 double kernel_roofline(const kernel_problem *problem, dw_format multiplies, double compute_efficiency, double memory_efficiency);
 /* Concrete tensors (no data) of the problem at its typical sizes, for cost functions. */
 dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_tensor *out, const dw_tensor **in_pointers, const dw_tensor **out_pointers, op_call *call);
-enum { KERNEL_MAX_OPERANDS = 64, KERNEL_MAX_RESULTS = 4 };   /* of one op */
 
 /* ---- cases (case.c) ---- */
 

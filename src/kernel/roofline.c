@@ -26,16 +26,23 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
     return DW_OK;
 }
 
-double kernel_roofline(const kernel_problem *problem, dw_format multiplies, double compute_efficiency, double memory_efficiency) {
-    dw_tensor in[KERNEL_MAX_OPERANDS], out[KERNEL_MAX_RESULTS];
-    const dw_tensor *in_pointers[KERNEL_MAX_OPERANDS], *out_pointers[KERNEL_MAX_RESULTS];
-    op_call call;
-    const chip_caps *chip = problem->chip;
-    if (problem->symbols == NULL || problem->n_in > KERNEL_MAX_OPERANDS || problem->n_out > KERNEL_MAX_RESULTS) return chip->launch_s;
-    if (kernel_problem_call(problem, in, out, in_pointers, out_pointers, &call) != DW_OK) return chip->launch_s;
+double kernel_run_roofline(const kernel_run *run, dw_format multiplies, double compute_efficiency, double memory_efficiency) {
+    const chip_caps *chip = run->chip;
     op_work work = {0};
-    problem->op->work(&call, &work);
+    run->call.op->work(&run->call, &work);
     double compute_s = work.flops / (chip_flops(chip, multiplies) * compute_efficiency);
     double memory_s = (work.bytes_read + work.bytes_written) / (chip_bytes_per_s(chip) * memory_efficiency);
     return (compute_s > memory_s ? compute_s : memory_s) + chip->launch_s;
+}
+
+double kernel_roofline(const kernel_problem *problem, dw_format multiplies, double compute_efficiency, double memory_efficiency) {
+    kernel_typical typical;
+    if (!kernel_at_typical(problem, 0, &typical)) return problem->chip->launch_s;
+    return kernel_run_roofline(&typical.run, multiplies, compute_efficiency, memory_efficiency);
+}
+
+bool kernel_at_typical(const kernel_problem *problem, uint32_t ways, kernel_typical *typical) {
+    typical->run = (kernel_run){.post = problem->post, .constant_in = problem->constant_in, .chip = problem->chip, .user = problem->user, .ways = ways};
+    if (problem->symbols == NULL || problem->n_in > KERNEL_MAX_OPERANDS || problem->n_out > KERNEL_MAX_RESULTS) return false;
+    return kernel_problem_call(problem, typical->in, typical->out, typical->in_pointers, typical->out_pointers, &typical->run.call) == DW_OK;
 }

@@ -49,11 +49,12 @@ static dw_status time_runs(op_bench *bench, const kernel_row *row, kernel_run *r
     return DW_OK;
 }
 
-static dw_status time_row(op_bench *bench, const kernel_row *row, double *median, double *least) {
+static dw_status time_kernel(op_bench *bench, const kernel_verdict *verdict, double *median, double *least) {
     device *device = bench->o.device;
     device_graph *graph = NULL;
+    const kernel_row *row = verdict->row;
     kernel_run run;
-    TRY(op_case_prepare(&bench->o, row, &run));
+    TRY(op_case_prepare(&bench->o, row, kernel_verdict_ways(verdict), &run));
     if (device_is_simulated(device)) return op_case_run(&bench->o, row, &run);
     if (device->calls->graph_create != NULL) TRY(device->calls->graph_create(device, &graph));
     dw_status status = time_runs(bench, row, &run, graph, median, least);
@@ -74,17 +75,17 @@ static dw_status time_rows(op_bench *bench) {
         const kernel_verdict *verdict = &o->choice.verdicts[i];
         double median = 0, least = 0;
         if (verdict->reason != NULL) {
-            json_array_append_new(kernels, json_pack("{s:s, s:s}", "kernel", verdict->row->name, "refused", verdict->reason));
+            json_array_append_new(kernels, json_pack("{s:s, s:s}", "kernel", kernel_verdict_name(verdict), "refused", verdict->reason));
             continue;
         }
         if (verdict->row->reference && !o->choice.row->reference && work.flops > 1e8) continue;   /* minutes; it is chosen for nothing here */
-        dw_status status = time_row(bench, verdict->row, &median, &least);
-        if (status == DW_UNSUPPORTED && (verdict->row->needs & CHIP_LIBRARIES) != 0) {   /* what a library takes is known when it is asked */
-            json_array_append_new(kernels, json_pack("{s:s, s:s}", "kernel", verdict->row->name, "refused", dw_context_error(o->context)));
+        dw_status status = time_kernel(bench, verdict, &median, &least);
+        if (status == DW_UNSUPPORTED && kernel_calls_library(verdict)) {   /* what a library takes is known when it is asked */
+            json_array_append_new(kernels, json_pack("{s:s, s:s}", "kernel", kernel_verdict_name(verdict), "refused", dw_context_error(o->context)));
             continue;
         }
         TRY(status);
-        json_t *facts = json_pack("{s:s, s:b}", "kernel", verdict->row->name, "chosen", verdict->row == o->choice.row);
+        json_t *facts = json_pack("{s:s, s:b}", "kernel", kernel_verdict_name(verdict), "chosen", verdict->way != NULL ? verdict->way == o->choice.way : verdict->row == o->choice.row);
         if (!simulated) json_object_update_new(facts, json_pack("{s:f, s:f, s:f, s:f, s:f}", "seconds", median, "min", least, "estimate", verdict->seconds, "gflops", work.flops / median / 1e9,
                                                                 "gbytes", (work.bytes_read + work.bytes_written) / median / 1e9));
         json_array_append_new(kernels, facts);

@@ -222,7 +222,7 @@ static void add_kernels(device_check *check) {
     json_object_set_new(check->facts, "kernels", rows);
     for (size_t i = 0; i < check->steps.row_count; i++) {
         const stepwise_row *r = &check->steps.rows[i];
-        json_t *row = json_pack("{s:s, s:s, s:i, s:b, s:o, s:f, s:i, s:s}", "kernel", r->row->name, "format", dw_format_name(r->format), "calls", r->calls, "exact", r->exact,
+        json_t *row = json_pack("{s:s, s:s, s:i, s:b, s:o, s:f, s:i, s:s}", "kernel", r->kernel, "format", dw_format_name(r->format), "calls", r->calls, "exact", r->exact,
                                 "worst", real(r->worst), "bound", r->bound, "node", r->node, "module", r->module ? r->module : "");
         conclude(check, row, r->worst <= r->bound);
         json_array_append_new(rows, row);

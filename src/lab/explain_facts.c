@@ -98,10 +98,10 @@ static json_t *word(const shared *shared, const char *text) {
 static json_t *refusal(const plan *plan, const shared *shared, const kernel_verdict *verdict) {
     text key;
     text_init(&key, plan->context);
-    text_printf(&key, "%s\n%s", verdict->row->name, verdict->reason);
+    text_printf(&key, "%s\n%s", kernel_verdict_name(verdict), verdict->reason);
     json_t *found = json_object_get(shared->refusals, text_string(&key));
     if (found == NULL) {
-        json_t *made = json_pack("{s:o, s:s}", "kernel", word(shared, verdict->row->name), "refused", verdict->reason);
+        json_t *made = json_pack("{s:o, s:s}", "kernel", word(shared, kernel_verdict_name(verdict)), "refused", verdict->reason);
         if (json_object_set_new(shared->refusals, text_string(&key), made) == 0) found = made;
     }
     text_free(&key);
@@ -112,9 +112,9 @@ static json_t *verdicts_json(const plan *plan, const shared *shared, const plan_
     json_t *rows = json_array();
     for (int i = 0; i < step->verdict_count; i++) {
         const kernel_verdict *v = &step->verdicts[i];
-        if (v->row == step->row) continue;
+        if (v->way != NULL ? v->way == step->picked : v->row == step->row) continue;
         if (v->reason != NULL) json_array_append_new(rows, refusal(plan, shared, v));
-        else json_array_append_new(rows, json_pack("{s:o, s:f, s:b}", "kernel", word(shared, v->row->name), "us", v->seconds * 1e6, "by_name", v->row->by_name));
+        else json_array_append_new(rows, json_pack("{s:o, s:f, s:b}", "kernel", word(shared, kernel_verdict_name(v)), "us", v->seconds * 1e6, "by_name", v->way != NULL && v->way->by_name));
     }
     return rows;
 }
@@ -141,10 +141,11 @@ static json_t *step_json(const plan *plan, const shared *shared, const plan_step
     const ir_node *node = step->node;
     ir_work(plan->graph, node, plan->typical, &work);
     json_t *row = json_pack("{s:i, s:o, s:o, s:o, s:o, s:o, s:b, s:f, s:f, s:o, s:s?, s:o}", "value", ir_out(node)->id, "op", word(shared, op_get(node->op)->name),
-                            "kernel", word(shared, step->row->name), "format", word(shared, format_of(node)), "module",
+                            "kernel", word(shared, step->picked != NULL ? step->picked->name : step->row->name), "format", word(shared, format_of(node)), "module",
                             word(shared, node->origin.module ? node->origin.module : ""), "role", word(shared, node->origin.role ? node->origin.role : ""),
                             "at_load", step->at_load, "us", step->seconds * 1e6, "flops", work.flops, "memory",
                             word(shared, plan_place_name(plan_value_of(ir_out(node))->place)), "because", step->because, "others", verdicts_json(plan, shared, step));
+    if (step->picked != NULL) json_object_set_new(row, "row", word(shared, step->row->name));
     if (node->op == OP_chain) add_members(row, plan, node);
     return row;
 }
@@ -165,10 +166,51 @@ static void add_launches(const plan_binding *binding, const shared *shared, json
     for (int i = plan->load_count; i < plan->step_count; i++) {
         const kernel_row *row = plan->steps[i].row;
         recorder recorder = {{record_name}, json_array(), shared};
-        if (row->shape != NULL) row->shape(&binding->calls[i].run, &recorder.launcher);
+        if (row->device == CHIP_GPU) kernel_shape(row, &binding->calls[i].run, &recorder.launcher);
         if (json_array_size(recorder.names) > 0) json_object_set(json_array_get(steps, (size_t)i), "launches", recorder.names);
         json_decref(recorder.names);
     }
+}
+
+/* ---- which way, at which sizes ---- */
+
+enum { MOST_SIZE = 8192 };            /* of symbols that have no end */
+
+/* All symbols of a plan as large as that, brought into their ranges. */
+static void set_sizes(const plan *plan, int64_t size, int64_t *symbols) {
+    for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++) {
+        int64_t min, max;
+        dim_symbol_range(plan->graph->dims, i, &min, &max);
+        symbols[i] = size < min ? min : size > max ? max : size;
+    }
+}
+
+/* [{"sizes": 1, "kernel": ..}, {"sizes": 64, ..}]: the ways of the step, in front of each the sizes from which on it is picked; one whose way never changes has none. */
+static void add_way(json_t *step, const shared *shared, int64_t size, const char *name) {
+    json_t *ways = json_object_get(step, "ways"), *last = json_array_get(ways, json_array_size(ways) - 1);
+    if (ways == NULL) json_object_set_new(step, "ways", ways = json_array());
+    if (last != NULL && strcmp(json_string_value(json_object_get(last, "kernel")), name) == 0) return;
+    json_array_append_new(ways, json_pack("{s:I, s:o}", "sizes", (json_int_t)size, "kernel", word(shared, name)));
+}
+
+/* A way that was asked for is refused at sizes that it does not take. */
+static const char *picked_name(const plan *plan, int step, const kernel_run *run) {
+    const kernel_row *row = plan->steps[step].row;
+    const char *name = kernel_runs_as(row, run);
+    return name == row->name ? "refused" : name;
+}
+
+static void add_ways(plan_binding *binding, const shared *shared, json_t *steps) {
+    const plan *plan = binding->plan;
+    int64_t *symbols = arena_new(&binding->arena, (size_t)dim_symbol_count(plan->graph->dims) + 1, sizeof *symbols);
+    for (int64_t size = 1; symbols != NULL && size <= MOST_SIZE; size *= 2) {
+        set_sizes(plan, size, symbols);
+        if (plan_bind(binding, symbols) != DW_OK) continue;
+        for (int i = plan->load_count; i < plan->step_count; i++)
+            if (plan->steps[i].picked != NULL) add_way(json_array_get(steps, (size_t)i), shared, size, picked_name(plan, i, &binding->calls[i].run));
+    }
+    for (size_t i = 0; i < json_array_size(steps); i++)
+        if (json_array_size(json_object_get(json_array_get(steps, i), "ways")) == 1) json_object_del(json_array_get(steps, i), "ways");
 }
 
 static json_t *plan_json(const plan *plan) {
@@ -196,6 +238,7 @@ static json_t *plan_json(const plan *plan) {
         if (plan_bind(&binding, plan->typical) == DW_OK) {
             json_object_set_new(facts, "workspace_bytes", json_integer((json_int_t)binding.value_bytes));
             add_launches(&binding, &shared, steps);
+            add_ways(&binding, &shared, steps);
         }
         plan_binding_destroy(&binding);
     }

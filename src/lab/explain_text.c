@@ -94,6 +94,14 @@ static void print_launches(text *out, const json_t *step) {
     }
 }
 
+/* "by sizes 1.. cuda_matmul_skinny, 64.. cuda_matmul_wgmma", of a step that other kernels run at other sizes. */
+static void print_ways(text *out, const json_t *step) {
+    size_t i;
+    json_t *way;
+    json_array_foreach(json_object_get(step, "ways"), i, way)
+        text_printf(out, "%s%" PRId64 ".. %s", i == 0 ? "; by sizes " : ", ", (int64_t)json_integer_value(json_object_get(way, "sizes")), member(way, "kernel"));
+}
+
 static void print_plan(text *out, const char *title, const json_t *facts) {
     size_t i;
     json_t *step;
@@ -115,6 +123,7 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
         else text_printf(out, "%9.1f  %s", json_real_value(json_object_get(step, "us")), member(step, "module"));
         if (json_object_get(step, "members") != NULL) text_printf(out, "%s(%s)", member(step, "module")[0] != '\0' ? " " : "", member(step, "members"));
         print_launches(out, step);
+        print_ways(out, step);
         text_add(out, "\n");
     }
     text_add(out, "  why these kernels\n");

@@ -113,7 +113,6 @@ dw_status op_case_open(op_case *o, dw_context *context, const char *line, const 
                                   .chip = &o->device->caps,
                                   .context = context};
     TRY(find_named(o, only, &named));
-    o->problem.named = named != NULL;
     TRY(kernel_choose(&o->arena, &o->problem, NULL, named, &o->choice));
     return make_operands(o);
 }
@@ -141,16 +140,16 @@ static dw_status pack(op_case *o, const kernel_row *row, kernel_run *run) {
     return o->device->calls->synchronize(o->device);
 }
 
-dw_status op_case_prepare(op_case *o, const kernel_row *row, kernel_run *run) {
+dw_status op_case_prepare(op_case *o, const kernel_row *row, uint32_t ways, kernel_run *run) {
     *run = (kernel_run){.call = {.context = o->context, .op = o->c.op, .attrs = &o->c.attrs, .n_in = o->c.n_in, .in = o->ins, .n_out = o->c.n_out, .out = o->outs},
                         .post = o->c.post,
                         .constant_in = o->c.constant,
                         .pool = o->pool,
                         .chip = &o->device->caps,
-                        .named = o->problem.named && row == o->choice.row,
+                        .ways = ways,
                         .user = row->user};
     if (row->packs >= 0 && (o->c.constant >> row->packs & 1) != 0) TRY(pack(o, row, run));
-    return alloc_memory(o, row->workspace ? row->workspace(run) : 0, &run->workspace);
+    return alloc_memory(o, kernel_workspace(row, run), &run->workspace);
 }
 
 dw_status op_case_run(op_case *o, const kernel_row *row, kernel_run *run) {

@@ -25,8 +25,8 @@ typedef struct op_case {
  * quantised from normal numbers, so that codes and scales are those of real tensors. Close it also on failure. */
 dw_status op_case_open(op_case *o, dw_context *context, const char *line, const char *device, const char *only);
 void op_case_close(op_case *o);
-/* A run of the row, with the packed operand and the workspace that it needs. */
-dw_status op_case_prepare(op_case *o, const kernel_row *row, kernel_run *run);
+/* A run of the row, by one of these ways where it has ways, with the packed operand and the workspace that it needs. */
+dw_status op_case_prepare(op_case *o, const kernel_row *row, uint32_t ways, kernel_run *run);
 /* Starts it once and waits for its end. */
 dw_status op_case_run(op_case *o, const kernel_row *row, kernel_run *run);
 

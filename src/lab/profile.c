@@ -29,16 +29,19 @@ static void add(json_t *row, const char *key, double more) {
 
 json_t *lab_profile_json(const plan *plan, const double *seconds, int runs, const int64_t *symbols) {
     json_t *rows = json_array();
+    plan_binding binding;
+    const bool bound = plan_binding_create(plan->context, plan, &binding) == DW_OK && plan_bind(&binding, symbols) == DW_OK;   /* else rows stand for their ways */
     for (int i = plan->load_count; i < plan->step_count; i++) {
         op_work work = {0};
         const plan_step *step = &plan->steps[i];
-        json_t *row = find_row(rows, step->row->name, format_of(step->node));
+        json_t *row = find_row(rows, bound ? kernel_runs_as(step->row, &binding.calls[i].run) : step->row->name, format_of(step->node));
         if (ir_work(plan->graph, step->node, symbols, &work) != DW_OK) work = (op_work){0};
         json_object_set_new(row, "steps", json_integer(json_integer_value(json_object_get(row, "steps")) + 1));
         add(row, "seconds", seconds[i] / runs);
         add(row, "flops", work.flops);
         add(row, "bytes", work.bytes_read + work.bytes_written);
     }
+    plan_binding_destroy(&binding);
     return rows;
 }
 

@@ -94,14 +94,14 @@ static dw_status run_cpu(stepwise *steps, const node_call *call) {
     kernel_run run = run_of(steps, call, call->in, call->out, &steps->cpu);
     arena_init(&scratch, steps->context);
     dw_status status = choose_cpu(steps, call, &scratch, &choice, &run.post);
-    size_t bytes = status == DW_OK && choice.row->workspace ? choice.row->workspace(&run) : 0;
+    size_t bytes = status == DW_OK ? kernel_workspace(choice.row, &run) : 0;
     if (bytes > 0) {
         run.workspace = arena_new(&scratch, bytes, ENGINE_ALIGN);
         if (run.workspace == NULL) status = DW_NO_MEMORY;
     }
     if (status == DW_OK) {
         run.user = choice.row->user;
-        status = choice.row->run(&run);
+        status = kernel_execute(choice.row, &run);
     }
     arena_free(&scratch);
     return status;
@@ -148,9 +148,10 @@ static dw_status run_there(stepwise *steps, const node_call *call, on_device *th
     }
     kernel_run run = run_of(steps, call, there->in_pointers, there->out_pointers, &steps->device->caps);
     run.post = call->step->post;
-    run.named = call->step->named;
+    run.ways = call->step->ways;
     run.user = row->user;
-    there->workspace_bytes = row->workspace ? row->workspace(&run) : 0;
+    there->workspace_bytes = kernel_workspace(row, &run);
+    steps->runs_as = kernel_runs_as(row, &run);
     TRY(calls->alloc(steps->device, there->workspace_bytes, &there->workspace));
     run.workspace = there->workspace;
     TRY(calls->run(steps->device, row, &run));
@@ -242,13 +243,13 @@ static double largest_error(const dw_tensor *x, const dw_tensor *reference) {
     return error == 0 ? 0 : largest > 0 ? error / largest : INFINITY;
 }
 
-static stepwise_row *row_of(stepwise *steps, const kernel_row *row, dw_format format, bool exact) {
+static stepwise_row *row_of(stepwise *steps, const char *kernel, dw_format format, bool exact) {
     for (size_t i = 0; i < steps->row_count; i++)
-        if (steps->rows[i].row == row && steps->rows[i].format == format && steps->rows[i].exact == exact) return &steps->rows[i];
+        if (strcmp(steps->rows[i].kernel, kernel) == 0 && steps->rows[i].format == format && steps->rows[i].exact == exact) return &steps->rows[i];
     stepwise_row *grown = arena_grow(&steps->arena, steps->rows, steps->row_count, &steps->row_room, sizeof *grown);
     if (grown == NULL) return NULL;
     steps->rows = grown;
-    grown[steps->row_count] = (stepwise_row){.row = row, .format = format, .exact = exact, .worst = -1};
+    grown[steps->row_count] = (stepwise_row){.kernel = kernel, .format = format, .exact = exact, .worst = -1};
     return &grown[steps->row_count++];
 }
 
@@ -257,7 +258,7 @@ static dw_status compare(stepwise *steps, const node_call *call, const dw_tensor
         const dw_tensor *expected = call->out[i];
         const double largest = bound_of(steps->context, call->node, expected->format);
         const bool exact = must_be_exact(call->node, expected->format) && largest < 1;
-        stepwise_row *row = row_of(steps, call->step->row, expected->format, exact);
+        stepwise_row *row = row_of(steps, steps->runs_as, expected->format, exact);
         if (row == NULL) return DW_NO_MEMORY;
         const double error = exact ? (double)count_differing(&made[i], expected) : largest_error(&made[i], expected), bound = exact ? 0 : largest;
         row->calls++;

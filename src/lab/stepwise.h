@@ -8,7 +8,7 @@
 
 /* What one kernel of the device made of the CPU's operands, over all its steps. */
 typedef struct stepwise_row {
-    const kernel_row *row;
+    const char *kernel;                   /* the row, or the way of it that ran */
     dw_format format;             /* of its results */
     bool exact;                   /* a quantiser, or results in integers: bit for bit */
     int calls;
@@ -27,6 +27,7 @@ typedef struct stepwise {
     int64_t *symbols;
     dw_tensor *values;            /* by plan_value index */
     perturb_distance *off;        /* by plan_value index, of the runs on the device so far; zeros where there was none */
+    const char *runs_as;                  /* the last call on the device */
     stepwise_row *rows;
     size_t row_count, row_room;
 } stepwise;

@@ -22,7 +22,7 @@ static dw_status run_op(dw_context *context, const char *line, const dw_model_op
     op_case o;
     kernel_run run;
     dw_status status = op_case_open(&o, context, line, options->device, options->kernels);
-    if (status == DW_OK) status = op_case_prepare(&o, o.choice.row, &run);
+    if (status == DW_OK) status = op_case_prepare(&o, o.choice.row, o.choice.ways, &run);
     if (status == DW_OK) status = op_case_run(&o, o.choice.row, &run);
     op_case_close(&o);
     return status;

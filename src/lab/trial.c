@@ -212,15 +212,14 @@ static dw_status time_calls(trial *t, const kernel_row *row, kernel_run *run, do
     return DW_OK;
 }
 
-dw_status trial_measure(trial *t, const kernel_row *row, int variant, double best_s, double *seconds) {
+dw_status trial_measure(trial *t, const kernel_row *row, uint32_t ways, const kernel_tuned *tuned, double best_s, double *seconds) {
     device *device = t->device;
-    const kernel_tuned tuned = {INT64_MAX, variant};
     kernel_run run = {.call = {.context = t->context, .op = t->c.op, .attrs = &t->c.attrs, .n_in = t->c.n_in, .in = t->ins, .n_out = t->c.n_out, .out = t->outs},
-                      .post = t->c.post, .constant_in = t->c.constant, .chip = &device->caps, .user = row->user, .tuned = &tuned, .tuned_count = variant >= 0};
+                      .post = t->c.post, .constant_in = t->c.constant, .chip = &device->caps, .user = row->user, .ways = ways, .tuned = tuned, .tuned_count = tuned != NULL};
     device_graph *graph;
     *seconds = 0;
     if (t->weight >= 0) t->ins[t->weight] = &t->weights->copies[0];
-    const size_t workspace = row->workspace ? row->workspace(&run) : 0;
+    const size_t workspace = kernel_workspace(row, &run);
     TRY(device->calls->alloc(device, workspace, &run.workspace));
     dw_status status = device->calls->graph_create(device, &graph);
     if (status == DW_OK) {

@@ -28,7 +28,7 @@ typedef struct trial {
 dw_status trial_open(trial *trial, dw_context *context, device *device, const char *line, unsigned constant, trial_weights *weights);
 void trial_close(trial *trial);
 void trial_free_weights(device *device, trial_weights *weights);
-/* Seconds of one call. variant: -1, or the row's (kernel.h). best_s: of the fastest so far, or infinity; one that is far slower is recognised by one call by itself, its start included. */
-dw_status trial_measure(trial *trial, const kernel_row *row, int variant, double best_s, double *seconds);
+/* Seconds of one call. ways, tuned: as of a run (kernel.h); tuned may be NULL. best_s: of the fastest so far, or infinity; one that is far slower is recognised by one call by itself, its start included. */
+dw_status trial_measure(trial *trial, const kernel_row *row, uint32_t ways, const kernel_tuned *tuned, double best_s, double *seconds);
 
 #endif

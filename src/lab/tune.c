@@ -39,8 +39,8 @@ typedef struct tuning {
 
 /* ---- the fastest ---- */
 
-/* estimated, estimated_s: the kernel that the estimates choose, with the variant that it takes by itself. */
-typedef struct fastest { const kernel_row *row, *estimated; const char *variant; double seconds, estimated_s; int tried; } fastest;
+/* kernel: a row or a way; estimated, estimated_s: what the estimates choose, with the variant that it takes by itself. */
+typedef struct fastest { const char *kernel, *variant, *estimated; double seconds, estimated_s; int tried; } fastest;
 
 /* A comment ends with its line, and these words come from a library or from the file. */
 static void add_foreign(text *text, const char *words) {
@@ -48,34 +48,48 @@ static void add_foreign(text *text, const char *words) {
 }
 
 /* What a library takes is known when it is asked. */
-static bool is_refused(dw_status status, const kernel_row *row) { return status == DW_UNSUPPORTED && (row->needs & CHIP_LIBRARIES) != 0; }
+static bool is_refused(dw_status status, const kernel_verdict *verdict) { return status == DW_UNSUPPORTED && kernel_calls_library(verdict); }
 
-static dw_status try_one(tuning *t, trial *trial, const kernel_row *row, int variant, const char *name, fastest *best) {
+static dw_status measure(trial *trial, const kernel_verdict *verdict, int variant, double best_s, double *seconds) {
+    const kernel_tuned tuned = {INT64_MAX, verdict->way, variant};
+    return trial_measure(trial, verdict->row, kernel_verdict_ways(verdict), verdict->way != NULL ? &tuned : NULL, best_s, seconds);
+}
+
+static dw_status try_one(tuning *t, trial *trial, const kernel_verdict *verdict, int variant, const char *name, fastest *best) {
     double seconds;
-    dw_status status = trial_measure(trial, row, variant, best->row != NULL ? best->seconds : INFINITY, &seconds);
-    if (is_refused(status, row)) {
-        text_printf(&t->out, "#   not %s%s%s: ", row->name, name[0] != '\0' ? " " : "", name);
+    dw_status status = measure(trial, verdict, variant, best->kernel != NULL ? best->seconds : INFINITY, &seconds);
+    if (is_refused(status, verdict)) {
+        text_printf(&t->out, "#   not %s%s%s: ", kernel_verdict_name(verdict), name[0] != '\0' ? " " : "", name);
         add_foreign(&t->out, dw_context_error(t->context));
         text_add(&t->out, "\n");
         return base_poll(t->context);
     }
     TRY(status);
     best->tried++;
-    if (best->row == NULL || seconds < best->seconds) {
-        best->row = row;
+    if (best->kernel == NULL || seconds < best->seconds) {
+        best->kernel = kernel_verdict_name(verdict);
         best->variant = name;
         best->seconds = seconds;
     }
     return base_poll(t->context);
 }
 
-static dw_status try_estimated(trial *trial, const kernel_row *row, fastest *best) {
-    best->estimated = row;
-    best->estimated_s = best->seconds;
-    if (row == best->row && best->variant[0] == '\0') return DW_OK;
-    dw_status status = trial_measure(trial, row, -1, best->seconds, &best->estimated_s);
-    if (is_refused(status, row)) best->estimated_s = INFINITY;
-    else TRY(status);
+static bool is_chosen(const kernel_choice *choice, const kernel_verdict *verdict) {
+    return verdict->row == choice->row && verdict->way == NULL ? true : verdict->way != NULL && verdict->way == choice->way;
+}
+
+static dw_status try_estimated(trial *trial, const kernel_choice *choice, fastest *best) {
+    for (int i = 0; i < choice->verdict_count; i++) {
+        const kernel_verdict *verdict = &choice->verdicts[i];
+        if (!is_chosen(choice, verdict)) continue;
+        best->estimated = kernel_verdict_name(verdict);
+        best->estimated_s = best->seconds;
+        if (strcmp(best->estimated, best->kernel) == 0 && best->variant[0] == '\0') return DW_OK;
+        dw_status status = measure(trial, verdict, -1, best->seconds, &best->estimated_s);
+        if (is_refused(status, verdict)) best->estimated_s = INFINITY;
+        else TRY(status);
+        return DW_OK;
+    }
     return DW_OK;
 }
 
@@ -86,10 +100,10 @@ static int by_estimate(const void *a, const void *b) {
 
 static bool is_ours(const kernel_verdict *verdict) { return verdict->reason == NULL && !verdict->row->reference && !verdict->row->registered; }
 
-/* Of a step: does the plan's problem, whose sizes may be symbols, allow the row? */
-static bool is_accepted(const plan_step *step, const kernel_row *row) {
+/* Of a step: does the plan's problem, whose sizes may be symbols, allow the kernel? */
+static bool is_accepted(const plan_step *step, const kernel_verdict *verdict) {
     for (int i = 0; i < step->verdict_count; i++)
-        if (step->verdicts[i].row == row) return is_ours(&step->verdicts[i]);
+        if (step->verdicts[i].row == verdict->row && step->verdicts[i].way == verdict->way) return is_ours(&step->verdicts[i]);
     return false;
 }
 
@@ -100,11 +114,11 @@ static bool has_constant_types(const ir_node *node) {
     return true;
 }
 
-static dw_status try_variants(tuning *t, trial *trial, const kernel_row *row, bool variants, fastest *best) {
+static dw_status try_variants(tuning *t, trial *trial, const kernel_verdict *verdict, bool variants, fastest *best) {
     const char *name;
-    if (row->variant == NULL || !variants) return try_one(t, trial, row, -1, "", best);
-    for (int k = 0; (name = row->variant(&trial->problem, k)) != NULL; k++)
-        if (name[0] != '\0') TRY(try_one(t, trial, row, k, name, best));
+    if (verdict->way == NULL || verdict->way->variant(&trial->problem, 0) == NULL || !variants) return try_one(t, trial, verdict, -1, "", best);
+    for (int k = 0; (name = verdict->way->variant(&trial->problem, k)) != NULL; k++)
+        if (name[0] != '\0') TRY(try_one(t, trial, verdict, k, name, best));
     return DW_OK;
 }
 
@@ -116,12 +130,12 @@ static dw_status try_all(tuning *t, trial *trial, const wanted *wanted, fastest 
     qsort(choice.verdicts, (size_t)choice.verdict_count, sizeof *choice.verdicts, by_estimate);
     for (int i = 0; i < choice.verdict_count; i++) {
         const kernel_verdict *verdict = &choice.verdicts[i];
-        if (!is_ours(verdict) || (!wanted->product && !is_accepted(wanted->step, verdict->row))) continue;
-        if (best->row != NULL && verdict->seconds > 50 * choice.seconds) continue;    /* a plain kernel's milliseconds would only be waited for */
-        if (best->row == NULL || base_now() < t->end_s) TRY(try_variants(t, trial, verdict->row, variants, best));
-        else text_printf(&t->out, "#   not %s: the %.0f s of its line are over\n", verdict->row->name, limit_s);
+        if (!is_ours(verdict) || (!wanted->product && !is_accepted(wanted->step, verdict))) continue;
+        if (best->kernel != NULL && verdict->seconds > 50 * choice.seconds) continue;    /* a plain kernel's milliseconds would only be waited for */
+        if (best->kernel == NULL || base_now() < t->end_s) TRY(try_variants(t, trial, verdict, variants, best));
+        else text_printf(&t->out, "#   not %s: the %.0f s of its line are over\n", kernel_verdict_name(verdict), limit_s);
     }
-    return best->row != NULL ? try_estimated(trial, choice.row, best) : DW_OK;
+    return best->kernel != NULL ? try_estimated(trial, &choice, best) : DW_OK;
 }
 
 /* "matmul bf16[*,768] .." with the rows put in. */
@@ -147,7 +161,7 @@ static dw_status tune_rows(tuning *t, const wanted *wanted, int64_t rows, trial_
     }
     text_free(&words);
     if (status != DW_OK) return base_fail_at(t->context, status, "\"%s\", %" PRId64 " rows", wanted->line, rows);
-    if (best->row != NULL) *entry = (plan_tuned){rows, best->row->name, best->variant};
+    if (best->kernel != NULL) *entry = (plan_tuned){rows, best->kernel, best->variant};
     return DW_OK;
 }
 
@@ -156,12 +170,12 @@ static void tell_fastest(tuning *t, const wanted *wanted, const fastest *best, i
     score *score = &t->scores[wanted->step->node->op];
     text_add(&t->out, "#   ");
     if (wanted->product) text_printf(&t->out, "%-7" PRId64 " ", rows);
-    text_printf(&t->out, "%9.2f us %s%s%s, of %d", best->seconds * 1e6, best->row->name, best->variant[0] != '\0' ? " " : "", best->variant, best->tried);
+    text_printf(&t->out, "%9.2f us %s%s%s, of %d", best->seconds * 1e6, best->kernel, best->variant[0] != '\0' ? " " : "", best->variant, best->tried);
     if (isinf(ratio)) {
-        text_printf(&t->out, "; by estimate %s, which refuses it\n", best->estimated->name);
+        text_printf(&t->out, "; by estimate %s, which refuses it\n", best->estimated);
         return;
     }
-    text_printf(&t->out, "; by estimate %s, %.2fx\n", best->estimated->name, ratio);
+    text_printf(&t->out, "; by estimate %s, %.2fx\n", best->estimated, ratio);
     score->logs += log(ratio);
     score->count++;
 }
@@ -172,7 +186,7 @@ static dw_status tune_sizes(tuning *t, const wanted *wanted, trial_weights *w, p
         fastest best;
         const int64_t rows = wanted->product ? measured_rows[i] : 0;
         TRY(tune_rows(t, wanted, rows, w, &line->rows[line->count], &best));
-        if (best.row == NULL) continue;     /* the comments say who refused it, and why */
+        if (best.kernel == NULL) continue;     /* the comments say who refused it, and why */
         line->count++;
         tell_fastest(t, wanted, &best, rows);
     }
@@ -205,10 +219,10 @@ static int count_choices(const plan *plan, const plan_step *step) {
     if (step->row->registered) return 0;
     plan_problem(plan, step, in, out, &problem);
     for (int i = 0; i < step->verdict_count; i++) {
-        const kernel_row *row = step->verdicts[i].row;
+        const kernel_way *way = step->verdicts[i].way;
         if (!is_ours(&step->verdicts[i])) continue;
         count++;
-        for (int k = 0; row->variant != NULL && has_constant_types(step->node) && (name = row->variant(&problem, k)) != NULL; k++) count += name[0] != '\0';
+        for (int k = 0; way != NULL && has_constant_types(step->node) && (name = way->variant(&problem, k)) != NULL; k++) count += name[0] != '\0';
     }
     return count;
 }

@@ -26,7 +26,7 @@ static dw_status make_call(plan_binding *binding, const plan_step *step, plan_ca
     call->run = (kernel_run){
         .call = {.context = binding->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
                  .n_in = node->n_in, .in = call->in, .n_out = node->n_out, .out = call->out},
-        .post = step->post, .constant_in = constant_operands(node), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->pack_key != NULL, .chip = &binding->plan->chip, .named = step->named, .user = step->row->user,
+        .post = step->post, .constant_in = constant_operands(node), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->pack_key != NULL, .chip = &binding->plan->chip, .ways = step->ways, .user = step->row->user,
     };
     return DW_OK;
 }
@@ -191,10 +191,9 @@ void plan_size_scratch(plan_binding *binding, pool *pool)
     const plan *plan = binding->plan;
     binding->scratch_bytes = 0;
     for (int i = plan->load_count; i < plan->step_count; i++) {
-        const kernel_row *row = plan->steps[i].row;
         kernel_run *run = &binding->calls[i].run;
         run->pool = pool;
-        size_t bytes = row->workspace ? row->workspace(run) : 0;
+        const size_t bytes = kernel_workspace(plan->steps[i].row, run);
         if (bytes > binding->scratch_bytes) binding->scratch_bytes = bytes;
     }
 }

@@ -39,20 +39,31 @@ static dw_status pack_key(plan *plan, const char *weight, const kernel_packing *
     return status;
 }
 
-dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row)
+dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row, uint32_t ways)
 {
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
+    kernel_typical typical;
     kernel_packing *packing;
     dw_tensor weight;
     step->row = row;
+    step->ways = ways;
+    for (int i = 0; i < step->tuned_count; i++)
+        if (step->tuned[i].way != NULL) step->ways |= UINT32_C(1) << (step->tuned[i].way - row->ways);
     step->pack_key = NULL;
     step->packing = NULL;
+    step->picked = NULL;
+    plan_problem(plan, step, in, out, &problem);
+    problem.context = plan->context;
+    if (step->ways != 0 && kernel_at_typical(&problem, step->ways, &typical)) {
+        typical.run.tuned = step->tuned;
+        typical.run.tuned_count = step->tuned_count;
+        TRY(kernel_pick(row, &typical.run, &step->picked));
+    }
     if (step->at_load || row->packs < 0 || row->packs >= step->node->n_in) return DW_OK;
     const ir_value *operand = ir_in(step->node, row->packs);
     const char *key = operand ? plan_value_of(operand)->key : NULL;
     if (key == NULL) return DW_OK;
-    plan_problem(plan, step, in, out, &problem);
     TRY(op_tensor_bind(plan->context, in[row->packs], plan->typical, NULL, &weight));
     TRY_NEW(packing, &plan->arena, 1);
     if (!row->packing(&problem, &weight, packing)) return base_fail(plan->context, DW_LIMIT, "the packed form of %s for %s overflows", key, row->name);
@@ -76,11 +87,11 @@ static dw_status check_kernels(const plan *plan, const char *kernels)
     return DW_OK;
 }
 
-/* Is it the name of a row of the op for the plan's GPU? */
+/* Is it the name of a row of the op for the plan's GPU, or of a way? */
 static bool is_of_device(const plan *plan, op_id op, const char *name)
 {
     for (int i = 0; i < kernel_count(); i++)
-        if (kernel_at(i)->op == op && kernel_at(i)->device == plan->chip.kind && strcmp(kernel_at(i)->name, name) == 0) return true;
+        if (kernel_at(i)->op == op && kernel_at(i)->device == plan->chip.kind && kernel_is_named(kernel_at(i), name)) return true;
     return false;
 }
 
@@ -134,7 +145,7 @@ static dw_status has_registered(const plan *plan, const kernel_registry *registr
     text_init(&why, plan->context);
     for (int i = 0; registry != NULL && i < registry->count && !*has; i++) {
         const kernel_row *row = &registry->rows[i];
-        *has = row->op == problem->op->id && row->device == problem->chip->kind && kernel_refusal(row, &asked, &why) == NULL;
+        *has = row->op == problem->op->id && row->device == problem->chip->kind && kernel_refusal(row, NULL, &asked, &why) == NULL;
     }
     dw_status status = text_status(&why);
     text_free(&why);
@@ -146,21 +157,21 @@ static dw_status choose_step(plan *plan, const plan_options *options, arena *scr
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
     kernel_choice choice;
-    const char *asked;
+    const char *asked, *measured = NULL;
     bool registered = false;
     plan_problem(plan, step, in, out, &problem);
     TRY(plan_asked_kernel(plan, options->kernels, step, &asked));
     if (asked != NULL) step->because = "asked for";
-    problem.named = step->named = asked != NULL;
     if (asked == NULL && options->tuning != NULL) TRY(has_registered(plan, options->registry, &problem, &registered));
-    if (asked == NULL && options->tuning != NULL && !registered) TRY(plan_take_tuned(plan, options->tuning, scratch, &problem, step, &asked));
-    dw_status status = kernel_choose(scratch, &problem, options->registry, asked, &choice);
+    if (asked == NULL && options->tuning != NULL && !registered) TRY(plan_take_tuned(plan, options->tuning, scratch, &problem, step, &measured));
+    dw_status status = kernel_choose(scratch, &problem, options->registry, asked != NULL ? asked : measured, &choice);
     if (status != DW_OK)
         return base_fail_at(plan->context, status, "op %%%d %s, %s", step->node->out[0]->id, problem.op->name,
                             step->node->origin.module ? step->node->origin.module : "no module");
     step->seconds = choice.seconds;
+    if (asked != NULL) step->way = kernel_find_way(choice.row, asked);
     TRY(keep_verdicts(plan, reasons, &choice, step));
-    return plan_set_row(plan, step, choice.row);
+    return plan_set_row(plan, step, choice.row, choice.ways);
 }
 
 dw_status plan_choose(plan *plan, const void *argument)

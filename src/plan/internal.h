@@ -18,8 +18,8 @@ bool plan_is_result(const ir_graph *graph, const ir_value *value);
 /* choose.c: a step for every node, views included; each node's mark is its step. argument: plan_options. */
 dw_status plan_choose(plan *plan, const void *argument);
 dw_status plan_new_steps(plan *plan);                    /* steps without rows, those at load first */
-/* The step runs row, which may have its weight packed. */
-dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row);
+/* The step runs row by one of these ways, where it has ways; row may have the step's weight packed. */
+dw_status plan_set_row(plan *plan, plan_step *step, const kernel_row *row, uint32_t ways);
 
 /* The kernel that "op=kernel,.." asks for of the step, or NULL. Steps at load are no matter of a GPU's kernels. */
 dw_status plan_asked_kernel(plan *plan, const char *kernels, const plan_step *step, const char **name);
@@ -27,9 +27,9 @@ dw_status plan_asked_kernel(plan *plan, const char *kernels, const plan_step *st
 /* split.c */
 dw_status plan_split_posts(plan *plan, const plan_options *options);
 
-/* tuning.c: *kernel is what was measured to be the fastest for the step at the typical sizes, and the step gets its variants; NULL: nothing was measured. */
+/* tuning.c: *kernel is the row of what was measured to be the fastest for the step at the typical sizes, and the step gets what was measured of its ways; NULL: nothing was measured. */
 dw_status plan_take_tuned(plan *plan, const plan_tuning *tuning, arena *scratch, const kernel_problem *problem, plan_step *step, const char **kernel);
-/* Entries "16:variant,128:variant" of a row, for the step. INVALID: it has no such variant for the problem. */
+/* Entries "16:way,128:way/variant" of a row, for the step. INVALID: it has no such way or variant for the problem. */
 dw_status plan_read_tuned(plan *plan, const kernel_row *row, const kernel_problem *problem, const char *words, plan_step *step);
 
 /* layout.c: which views are strides, and which results are laid out for their reader. */

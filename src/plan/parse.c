@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <string.h>
 
-typedef struct named_step { int64_t id; bool at_load, named; const char *kernel, *tuned; } named_step;
+typedef struct named_step { int64_t id; bool at_load; const char *kernel, *way, *tuned; } named_step;
 typedef struct named_steps {
     named_step *items;
     size_t count, capacity;
@@ -34,32 +34,36 @@ static dw_status set_named(plan *plan, plan_step *step, const named_steps *named
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
     const named_step *name = find_named(named, step->node->out[0]->id);
-    step->named = name != NULL && name->named;
     plan_problem(plan, step, in, out, &problem);
     if (name == NULL) {
         if (!(problem.op->traits & OP_TRAIT_VIEW))
             return base_fail(plan->context, DW_CORRUPT, "%s: no step for %%%d (%s)", named->source, step->node->out[0]->id, problem.op->name);
         kernel_choice choice;
         TRY(kernel_choose(&plan->arena, &problem, named->registry, NULL, &choice));
-        return plan_set_row(plan, step, choice.row);
+        return plan_set_row(plan, step, choice.row, choice.ways);
     }
     const kernel_row *row = find_row(named->registry, name->kernel);
     if (row == NULL)
         return base_fail(plan->context, DW_UNSUPPORTED, "%s: kernel %s of step %%%d is not in this build", named->source, name->kernel,
                          step->node->out[0]->id);
+    problem.context = plan->context;
+    step->way = name->way != NULL ? kernel_find_way(row, name->way) : NULL;
+    if (name->way != NULL && step->way == NULL)
+        return base_fail(plan->context, DW_UNSUPPORTED, "%s: kernel %s of %s, step %%%d, is not in this build", named->source, name->way, row->name, step->node->out[0]->id);
     text why;
     text_init(&why, plan->context);
     const char *reason = row->op != step->node->op              ? "it runs another op"
                          : row->device != problem.chip->kind ? "it runs on another kind of device"
-                                                             : kernel_refusal(row, &problem, &why);
+                                                             : kernel_refusal(row, step->way, &problem, &why);
     dw_status status = reason ? base_fail(plan->context, DW_MISMATCH, "%s: kernel %s cannot run %%%d (%s): %s", named->source, row->name,
                                           step->node->out[0]->id, problem.op->name, reason)
                               : DW_OK;
     text_free(&why);
     if (status != DW_OK) return status;
-    step->seconds = row->cost ? row->cost(&problem) : 0;
+    const uint32_t ways = step->way != NULL ? UINT32_C(1) << (step->way - row->ways) : kernel_accepted_ways(row, &problem);
+    step->seconds = kernel_seconds(row, ways, &problem);
     if (name->tuned != NULL) TRY(plan_read_tuned(plan, row, &problem, name->tuned, step));
-    return plan_set_row(plan, step, row);
+    return plan_set_row(plan, step, row, ways);
 }
 
 static dw_status choose_named(plan *plan, const void *argument)
@@ -81,8 +85,9 @@ static dw_status parse_steps(scanner *scan, named_steps *named)
         step.id = scan->integer;
         TRY(scan_next(scan));
         TRY(scan_name(scan, &step.kernel));
-        bool tuned;
-        TRY(scan_accept(scan, "named", &step.named));
+        bool tuned, way;
+        TRY(scan_accept(scan, "way", &way));
+        if (way) TRY(scan_name(scan, &step.way));
         TRY(scan_accept(scan, "tuned", &tuned));
         if (tuned) TRY(scan_string(scan, &step.tuned));
         TRY(scan_end_of_line(scan));

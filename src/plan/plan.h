@@ -40,9 +40,11 @@ typedef struct plan_step {
     op_post_list post;
     bool at_load;                     /* depends on weights alone: run once when the model is loaded */
     double seconds;                   /* estimated at the typical sizes */
-    bool named;                       /* the row was asked for by name */
+    uint32_t ways;                    /* of a row with ways: those that may be picked once sizes are known (kernel_run.ways) */
+    const kernel_way *way;            /* the only one of them: it was asked for by name; else NULL */
+    const kernel_way *picked;         /* of them, at the typical sizes; NULL: the row has no ways */
     const char *because;              /* of the row: "asked for", "measured", or why not what was measured; NULL: its estimate is the least */
-    const kernel_tuned *tuned;        /* what measurements chose among the row's variants; NULL: nothing */
+    const kernel_tuned *tuned;        /* what measurements chose among the row's ways and their variants; NULL: nothing */
     int tuned_count;
     const char *pack_key;             /* of a packed operand: its name among the model's constants, */
     const kernel_packing *packing;    /* and how it is packed; NULL: nothing is packed */
@@ -67,15 +69,15 @@ typedef struct plan {
 
 /* ---- measured choices (tuning.c) ---- */
 
-/* A kernel and its variant ("" where it has none) for products of up to so many rows; rows 0: of a case. */
+/* A kernel, which is a row or a way, and its variant ("" where it has none) for products of up to so many rows; rows 0: of a case. */
 typedef struct plan_tuned { int64_t rows; const char *kernel, *variant; } plan_tuned;
 typedef struct plan_tuned_line { const char *line; int count; plan_tuned rows[KERNEL_TUNED]; } plan_tuned_line;
 /* All of a device: products at several numbers of rows, and cases of any op, at sizes that are all given; the text form is
  *     tuning "NVIDIA H200" "CUDA 13.0" "0123456789abcdef"
  *     product "matmul bf16[*,768] bf16[3072,768] bt=true"
- *       rows 16 cuda_matmul_sm90 matmul_bf16_m128n64split4
+ *       rows 16 cuda_matmul_wgmma matmul_bf16_m128n64split4
  *     case "attention bf16[1,12,128,64] bf16[1,12,128,64] bf16[1,12,128,64] causal=true scale=0.125"
- *       kernel cuda_attention_sm90
+ *       kernel cuda_attention_wgmma
  * with rows in ascending order; what follows a '#' is for people. */
 typedef struct plan_tuning {
     const char *chip, *driver, *kernels;      /* measured on which, under which, of which content */

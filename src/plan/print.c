@@ -8,7 +8,7 @@
  *     steps
  *       load %3 quantize_rows
  *       run  %7 matmul_bf16_avx512bf16   # 41.2 us, packs b, y in workspace
- * A kernel that was asked for has "named" behind it. One whose variants were measured has them behind it: tuned "16:variant,128:variant", for so many rows.
+ * A way of a row that was asked for is behind it: cuda_matmul way cuda_matmul_wgmma. What was measured of its ways, too: tuned "16:way,128:way/variant", for so many rows.
  * What follows a '#' is for people: plan_parse derives it again from the graph and the kernels. */
 #include "plan/internal.h"
 
@@ -47,6 +47,12 @@ const char *plan_place_name(plan_place place)
     return names[place];
 }
 
+static void print_entry(text *text, const kernel_problem *problem, const kernel_tuned *entry, bool more)
+{
+    text_printf(text, "%s%" PRId64 ":%s", more ? "," : "", entry->rows, entry->way != NULL ? entry->way->name : "");
+    if (entry->way != NULL && entry->variant >= 0) text_printf(text, "/%s", entry->way->variant(problem, entry->variant));
+}
+
 static void print_tuned(text *text, const plan *plan, const plan_step *step)
 {
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
@@ -54,8 +60,7 @@ static void print_tuned(text *text, const plan *plan, const plan_step *step)
     plan_problem(plan, step, in, out, &problem);
     text_add(text, " tuned \"");
     for (int i = 0; i < step->tuned_count; i++)
-        text_printf(text, "%s%" PRId64 ":%s", i > 0 ? "," : "", step->tuned[i].rows,
-                    step->tuned[i].variant >= 0 ? step->row->variant(&problem, step->tuned[i].variant) : "");
+        print_entry(text, &problem, &step->tuned[i], i > 0);
     text_add(text, "\"");
 }
 
@@ -64,10 +69,10 @@ static void print_step(text *text, const plan *plan, const plan_step *step)
     const ir_node *node = step->node;
     const plan_value *result = plan_value_of(node->out[0]);
     text_printf(text, "  %s %%%d %s", step->at_load ? "load" : "run ", node->out[0]->id, step->row->name);
-    if (step->named) text_add(text, " named");
+    if (step->way != NULL) text_printf(text, " way %s", step->way->name);
     if (step->tuned_count > 0) print_tuned(text, plan, step);
     text_add(text, "   #");
-    if (!step->at_load) text_printf(text, " %.1f us,", step->seconds * 1e6);
+    if (!step->at_load) text_printf(text, " %.1f us%s%s,", step->seconds * 1e6, step->picked != NULL ? " by " : "", step->picked != NULL ? step->picked->name : "");
     if (step->pack_key != NULL) text_printf(text, " packs operand %d,", step->row->packs);
     text_printf(text, " in %s%s%s\n", plan_place_name(result->place), result->base ? " over its operand" : "",
                 step->row->reference ? ", reference kernel" : "");

@@ -47,12 +47,12 @@ static int count_operands(const ir_node *node, const op_post_list *post, int kep
     return count;
 }
 
-/* Does the row take the node whole, or only without the last steps of its list? found->reason is why then, in the plan's arena; else it stays NULL. */
-static dw_status ask(plan *plan, const kernel_row *row, const kernel_problem *whole, bool *takes_whole, part *found)
+/* Does the row, or the way of it that was asked for, take the node whole, or only without the last steps of its list? found->reason is why then, in the plan's arena; else it stays NULL. */
+static dw_status ask(plan *plan, const kernel_row *row, const kernel_way *way, const kernel_problem *whole, bool *takes_whole, part *found)
 {
     text why;
     text_init(&why, plan->context);
-    const char *refused = kernel_refusal(row, whole, &why);
+    const char *refused = kernel_refusal(row, way, whole, &why);
     dw_status status = text_status(&why);
     *takes_whole = refused == NULL;
     for (int kept = found->post.count - 1; kept >= 0 && refused != NULL && found->reason == NULL && status == DW_OK; kept--) {
@@ -63,7 +63,7 @@ static dw_status ask(plan *plan, const kernel_row *row, const kernel_problem *wh
         problem.out = &out;
         text of_less;
         text_init(&of_less, plan->context);
-        const bool takes = kernel_refusal(row, &problem, &of_less) == NULL;
+        const bool takes = kernel_refusal(row, way, &problem, &of_less) == NULL;
         status = text_status(&of_less);
         text_free(&of_less);
         if (status != DW_OK || !takes) continue;
@@ -87,16 +87,16 @@ static dw_status look_at(plan *plan, const plan_options *options, ir_node *node,
     if (!can_split(node, &step.post)) return DW_OK;
     found->post = step.post;
     TRY(plan_asked_kernel(plan, options->kernels, &step, &asked));
-    step.named = asked != NULL;
     plan_problem(plan, &step, in, out, &problem);
     problem.context = plan->context;
     const int registered = options->registry != NULL ? options->registry->count : 0;
     bool takes_whole = false;
     for (int i = 0; i < registered + kernel_count() && found->reason == NULL && !takes_whole; i++) {
         const kernel_row *row = i < registered ? &options->registry->rows[i] : kernel_at(i - registered);
-        if (row->op != node->op || row->device != problem.chip->kind || (asked != NULL ? strcmp(row->name, asked) != 0 : i >= registered)) continue;
-        found->kernel = row->name;
-        TRY(ask(plan, row, &problem, &takes_whole, found));
+        if (row->op != node->op || row->device != problem.chip->kind || (asked != NULL ? !kernel_is_named(row, asked) : i >= registered)) continue;
+        const kernel_way *way = asked != NULL ? kernel_find_way(row, asked) : NULL;
+        found->kernel = way != NULL ? way->name : row->name;
+        TRY(ask(plan, row, way, &problem, &takes_whole, found));
     }
     return DW_OK;
 }

@@ -188,20 +188,31 @@ static int64_t typical_rows(const plan *plan, const plan_step *step) {
 
 /* ---- what a plan takes ---- */
 
-static int find_variant(const kernel_row *row, const kernel_problem *problem, const char *name, size_t length) {
+static int find_variant(const kernel_way *way, const kernel_problem *problem, const char *name, size_t length) {
     const char *known;
-    if (length == 0 || row->variant == NULL) return -1;
-    for (int i = 0; (known = row->variant(problem, i)) != NULL; i++)
+    if (length == 0) return -1;
+    for (int i = 0; (known = way->variant(problem, i)) != NULL; i++)
         if (strlen(known) == length && memcmp(known, name, length) == 0) return i;
     return -1;
 }
 
-static const kernel_row *find_row(const kernel_problem *problem, const char *name) {
+/* Does the row run what all entries of the line name, or the one alone? */
+static bool has_entries(const kernel_row *row, const plan_tuned_line *line) {
+    for (int i = 0; i < line->count; i++)
+        if (!kernel_is_named(row, line->rows[i].kernel)) return false;
+    return true;
+}
+
+/* The row that has the kernel; of several one that has those of the whole line, so that each may run at its rows. */
+static const kernel_row *find_row(const kernel_problem *problem, const char *name, const plan_tuned_line *line) {
+    const kernel_row *found = NULL;
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
-        if (row->op == problem->op->id && row->device == problem->chip->kind && strcmp(row->name, name) == 0) return row;
+        if (row->op != problem->op->id || row->device != problem->chip->kind || !kernel_is_named(row, name)) continue;
+        if (has_entries(row, line)) return row;
+        if (found == NULL) found = row;
     }
-    return NULL;
+    return found;
 }
 
 static dw_status find_line(const plan *plan, const plan_tuning *tuning, arena *scratch, const plan_step *step, const plan_tuned_line **found) {
@@ -215,23 +226,33 @@ static dw_status find_line(const plan *plan, const plan_tuning *tuning, arena *s
 }
 
 /* What was measured where all sizes are known may refuse a step that has others, too: why by estimate, then; NULL: it accepts. */
-static dw_status explain_refusal(plan *plan, const kernel_row *row, const kernel_problem *problem, const char **because) {
+static dw_status explain_refusal(plan *plan, const kernel_row *row, const kernel_way *way, const kernel_problem *problem, const char **because) {
     kernel_problem asked = *problem;
     text why;
     *because = NULL;
     asked.context = plan->context;
     text_init(&why, plan->context);
-    const char *reason = kernel_refusal(row, &asked, &why);
+    const char *reason = kernel_refusal(row, way, &asked, &why);
     dw_status status = text_status(&why);
     if (status == DW_OK && reason != NULL) {
-        *because = arena_printf(&plan->arena, "by estimate, since %s, the fastest of those measured, refuses it: %s", row->name, reason);
+        *because = arena_printf(&plan->arena, "by estimate, since %s, the fastest of those measured, refuses it: %s", way != NULL ? way->name : row->name, reason);
         if (*because == NULL) status = DW_NO_MEMORY;
     }
     text_free(&why);
     return status;
 }
 
-/* A plan has one kernel for all sizes of a step: the one measured for the typical ones. Rows for which another was faster are by estimate. */
+/* One entry for the row. A way of a case whose sizes may change is for no more rows than were measured. */
+static dw_status take_entry(plan *plan, const kernel_row *row, const kernel_problem *problem, const plan_tuned_line *line, const plan_tuned *entry, kernel_tuned *tuned) {
+    const kernel_way *way = kernel_find_way(row, entry->kernel);
+    tuned->way = way;
+    tuned->variant = way != NULL ? find_variant(way, problem, entry->variant, strlen(entry->variant)) : -1;
+    if (way != NULL && entry->variant[0] != '\0' && tuned->variant < 0)
+        return base_fail(plan->context, DW_NOT_FOUND, "tuning: kernel %s has no variant %s for \"%s\": tune again", way->name, entry->variant, line->line);
+    return DW_OK;
+}
+
+/* Each way that was measured runs up to its rows, where the row that the plan takes has it; the others are by estimate. */
 dw_status plan_take_tuned(plan *plan, const plan_tuning *tuning, arena *scratch, const kernel_problem *problem, plan_step *step, const char **kernel) {
     const plan_tuned_line *line;
     kernel_tuned *tuned;
@@ -241,24 +262,39 @@ dw_status plan_take_tuned(plan *plan, const plan_tuning *tuning, arena *scratch,
     const plan_tuned *chosen = &line->rows[line->count - 1];
     for (int i = line->count; i-- > 0;)
         if (rows <= line->rows[i].rows) chosen = &line->rows[i];
-    const kernel_row *row = find_row(problem, chosen->kernel);
+    const kernel_row *row = find_row(problem, chosen->kernel, line);
     if (row == NULL)
         return base_fail(plan->context, DW_NOT_FOUND, "tuning: there is no kernel %s for %s in this build (\"%s\"): tune again", chosen->kernel, problem->op->name, line->line);
-    TRY(explain_refusal(plan, row, problem, &step->because));
+    TRY(explain_refusal(plan, row, kernel_find_way(row, chosen->kernel), problem, &step->because));
     if (step->because != NULL) return DW_OK;
-    TRY_NEW(tuned, &plan->arena, line->count);
+    TRY_NEW(tuned, &plan->arena, line->count + 1);
     for (int i = 0; i < line->count; i++) {
-        const plan_tuned *entry = &line->rows[i];
-        const bool same = strcmp(entry->kernel, row->name) == 0;
-        tuned[i] = (kernel_tuned){entry->rows > 0 ? entry->rows : rows, same ? find_variant(row, problem, entry->variant, strlen(entry->variant)) : -1};
-        if (same && entry->variant[0] != '\0' && tuned[i].variant < 0)
-            return base_fail(plan->context, DW_NOT_FOUND, "tuning: kernel %s has no variant %s for \"%s\": tune again", row->name, entry->variant, line->line);
+        tuned[i].rows = line->rows[i].rows > 0 ? line->rows[i].rows : rows;
+        TRY(take_entry(plan, row, problem, line, &line->rows[i], &tuned[i]));
     }
+    const bool is_case = line->rows[0].rows == 0;
+    tuned[line->count] = (kernel_tuned){INT64_MAX, NULL, -1};
     *kernel = row->name;
     step->because = "measured";
-    step->tuned = row->variant != NULL ? tuned : NULL;
-    step->tuned_count = row->variant != NULL ? line->count : 0;
+    step->tuned = row->way_count > 0 ? tuned : NULL;
+    step->tuned_count = row->way_count > 0 ? line->count + is_case : 0;
     return DW_OK;
+}
+
+/* "way/variant", "way" or "", of so many characters. */
+static bool read_entry(const kernel_row *row, const kernel_problem *problem, const char *words, size_t length, kernel_tuned *entry) {
+    char name[96];
+    const size_t stem = strcspn(words, "/,") < length ? strcspn(words, "/,") : length;
+    entry->way = NULL;
+    entry->variant = -1;
+    if (length == 0) return true;
+    if (stem >= sizeof name) return false;
+    memcpy(name, words, stem);
+    name[stem] = '\0';
+    entry->way = kernel_find_way(row, name);
+    if (entry->way == NULL || stem == length) return entry->way != NULL;
+    entry->variant = find_variant(entry->way, problem, words + stem + 1, length - stem - 1);
+    return entry->variant >= 0;
 }
 
 dw_status plan_read_tuned(plan *plan, const kernel_row *row, const kernel_problem *problem, const char *words, plan_step *step) {
@@ -269,10 +305,10 @@ dw_status plan_read_tuned(plan *plan, const kernel_row *row, const kernel_proble
         char *colon;
         const int64_t rows = strtoll(at, &colon, 10);
         const size_t length = *colon == ':' ? strcspn(colon + 1, ",") : 0;
-        const int variant = *colon == ':' ? find_variant(row, problem, colon + 1, length) : -1;
-        if (colon == at || *colon != ':' || rows < 1 || (count > 0 && rows <= tuned[count - 1].rows) || count == KERNEL_TUNED || (length > 0 && variant < 0))
-            return base_fail(plan->context, DW_INVALID, "tuned \"%s\": %s takes up to %d entries rows:variant in ascending order, of its own variants", words, row->name, KERNEL_TUNED);
-        tuned[count++] = (kernel_tuned){rows, variant};
+        kernel_tuned entry = {.rows = rows};
+        if (colon == at || *colon != ':' || rows < 1 || (count > 0 && rows <= tuned[count - 1].rows) || count == KERNEL_TUNED || !read_entry(row, problem, colon + 1, length, &entry))
+            return base_fail(plan->context, DW_INVALID, "tuned \"%s\": %s takes up to %d entries rows:way or rows:way/variant in ascending order, of its own ways", words, row->name, KERNEL_TUNED);
+        tuned[count++] = entry;
         at = colon + 1 + length;
         at += *at == ',';
     }

@@ -1,11 +1,11 @@
-/* The conformance program: every line of the .txt files here on every kernel row that accepts it, at every instruction set level that this machine
+/* The conformance program: every line of the .txt files here on every kernel row that accepts it, and on each way of a row that has ways, by itself, at every instruction set level that this machine
  * has, beside the op's reference. Operands are random from three seeds; results, workspace and packed weights are filled with NaN before
  * and are watched for writes behind their ends; one and two threads must give the same bits, the latter in place where
- * the row may; a simulated device, which gives the same bits every time, runs twice only for that. A row of kernel.def that no line reaches is a failure.
+ * the row may; a simulated device, which gives the same bits every time, runs twice only for that. A row or way that no line reaches is a failure.
  * With files or the words of one line as arguments: only those, and a row may stay unreached. Options in front of them: --device D: the rows of that device instead, with the
- * operands in its memory (sim:h200, cuda); --kernel NAME: of all rows this one; --named: each row as one that was asked for by name, which runs its own
- * kernel or refuses; --part I/N: every N-th line; --seeds N, where three take too long; --once: without the second run, of two threads and in place; --times: with the processor's
- * seconds of each line; --bits: prints a hash of each kernel's results, to hold two builds beside each other; --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
+ * operands in its memory (sim:h200, cuda); --kernel NAME: of all rows and ways this one, or of a row with ways whichever it picks; --part I/N: every N-th line; --seeds N, where three
+ * take too long; --once: without the second run, of two threads and in place; --times: with the processor's seconds of each line; --bits: prints a hash of each kernel's results, to hold
+ * two builds beside each other; --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
  * what lies between their parts is not compared).
  *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
@@ -50,7 +50,10 @@ typedef struct program {
     chip_caps levels[8];
     int level_count;
     device *device;               /* with memory of its own, whose rows run instead of the CPU's; NULL: the CPU */
-    bool *reached;                /* by row */
+    bool *reached;                /* by row, */
+    uint32_t *ways_reached;       /* and of a row by way */
+    const kernel_way *way;        /* that runs; NULL: the row, or what it picks */
+    uint32_t ways;                /* of its row */
     int64_t lines, runs, failures;   /* lines: of files, those of other parts too */
     bool verbose;
 } program;
@@ -179,7 +182,6 @@ static void index_of(const dw_tensor *t, int64_t flat, int64_t *index) {
 }
 
 static bool unwritten;            /* of --unwritten */
-static bool named;                /* of --named */
 
 /* The first difference beyond the bound, as text; false when there is none. */
 static bool differs(const kernel_case *c, const result *got, const result *reference, char *text, size_t room) {
@@ -323,11 +325,11 @@ static void quantised_oracle(program *p, const kernel_case *c, const kernel_row 
         out[i] = &results[i].tensor;
     }
     kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out}, .post = c->post, .is_packed = packed != NULL, .packed = packed,
-                      .pool = p->pools[0], .chip = level, .named = named};
-    block workspace = block_create(row != NULL && row->workspace != NULL ? row->workspace(&run) : 0, 0xff);
+                      .pool = p->pools[0], .chip = level, .ways = p->ways};
+    block workspace = block_create(row != NULL ? kernel_workspace(row, &run) : 0, 0xff);
     run.workspace = workspace.bytes;
-    dw_status status = row == NULL ? c->op->reference(&run.call) : p->device ? run_there(p, row, &run, c->n_in, operands, results, &workspace) : row->run(&run);
-    if (!named || status != DW_UNSUPPORTED) assert_int_equal(status, DW_OK);   /* what is refused by name is refused with either result */
+    dw_status status = row == NULL ? c->op->reference(&run.call) : p->device ? run_there(p, row, &run, c->n_in, operands, results, &workspace) : kernel_execute(row, &run);
+    if (p->way == NULL || status != DW_UNSUPPORTED) assert_int_equal(status, DW_OK);   /* strides that a way does not take are refused with either result */
     free(workspace.bytes);
     quantise_result(p, c, &results[0], oracle);
     for (int i = 0; i < plain.n_out; i++) free(results[i].memory.bytes);
@@ -360,16 +362,16 @@ static void print_bits(const kernel_case *c, const kernel_row *row, const chip_c
 
 static void report(program *p, const kernel_case *c, const kernel_row *row, const char *level, uint64_t seed, int threads, const char *what) {
     p->failures++;
-    print_error("%s:%d: %s\n    %s on %s, seed %d, %d threads: %s\n", c->source, c->number, c->line, row->name, level, (int)seed, threads, what);
+    print_error("%s:%d: %s\n    %s on %s, seed %d, %d threads: %s\n", c->source, c->number, c->line, p->way != NULL ? p->way->name : row->name, level, (int)seed, threads, what);
 }
 
 static int runs_each = THREADS;   /* 1: --once */
 
-/* Lines of few rows have the bound of the kernel that streams them, which adds in fp32; Hopper's tiles, which run them where they are named, add products of 8-bit floats in the tensor cores'
- * shorter sums, as the other lines of such products say (1e-3). */
-static double bound_of(const kernel_case *c, const kernel_row *row) {
+/* Lines of few rows have the bound of the skinny kernel, which adds in fp32; Hopper's tiles add products of 8-bit floats in the tensor cores' shorter sums, as the other lines of such
+ * products say (1e-3). */
+static double bound_of(const program *p, const kernel_case *c) {
     const bool is_fp8 = (c->op->id == OP_matmul || c->op->id == OP_grouped_matmul) && num_info(c->types[0].format)->element == DW_FORMAT_e4m3 && num_info(c->types[0].format)->scale == DW_FORMAT_f32;
-    return named && is_fp8 && (row->needs >> CHIP_wgmma & 1) != 0 && c->bound < 1e-3 ? 1e-3 : c->bound;
+    return p->way != NULL && is_fp8 && (p->way->needs >> CHIP_wgmma & 1) != 0 && c->bound < 1e-3 ? 1e-3 : c->bound;
 }
 
 static void run_row(program *p, const kernel_case *given, const kernel_row *row, const chip_caps *level, const kernel_problem *problem, operand *operands,
@@ -378,7 +380,7 @@ static void run_row(program *p, const kernel_case *given, const kernel_row *row,
     dw_tensor hidden;
     kernel_case bounded = *given;
     const kernel_case *c = &bounded;
-    bounded.bound = bound_of(given, row);
+    bounded.bound = bound_of(p, given);
     for (int i = 0; i < c->n_in; i++) {
         if (c->in[i] == NULL) continue;
         in[i] = operands[i].gaps.bytes != NULL && (row->strided_in >> i & 1) ? &operands[i].strided : &operands[i].dense;
@@ -418,14 +420,14 @@ static void run_row(program *p, const kernel_case *given, const kernel_row *row,
             .packed = packed.bytes,
             .pool = p->pools[t],
             .chip = level,
-            .named = named,
+            .ways = p->ways,
             .user = row->user,
         };
-        block workspace = block_create(row->workspace != NULL ? row->workspace(&run) : 0, 0xff);
+        block workspace = block_create(kernel_workspace(row, &run), 0xff);
         run.workspace = workspace.bytes;
         p->runs++;
-        dw_status status = p->device ? run_there(p, row, &run, c->n_in, operands, results[t], &workspace) : row->run(&run);
-        const bool refused = named && status == DW_UNSUPPORTED;
+        dw_status status = p->device ? run_there(p, row, &run, c->n_in, operands, results[t], &workspace) : kernel_execute(row, &run);
+        const bool refused = p->way != NULL && status == DW_UNSUPPORTED;
         if (status != DW_OK && !refused) report(p, c, row, level->name, seed, t + 1, dw_context_error(p->context));
         if (!block_is_whole(&workspace)) report(p, c, row, level->name, seed, t + 1, "the workspace was overrun");
         for (int i = 0; i < c->n_out && status == DW_OK; i++) {
@@ -452,8 +454,56 @@ static const char *kernel_name;   /* of --kernel */
 /* Whether --kernel names a row of another op. */
 static bool is_of_another_op(const kernel_case *c) {
     for (int i = 0; kernel_name != NULL && i < kernel_count(); i++)
-        if (strcmp(kernel_at(i)->name, kernel_name) == 0) return kernel_at(i)->op != c->op->id;
+        if (kernel_is_named(kernel_at(i), kernel_name)) return kernel_at(i)->op != c->op->id;
     return false;
+}
+
+/* Does a way take the line's sizes, which are constants, as the row would lay operands out? */
+static bool takes_sizes(program *p, const kernel_row *row, const kernel_problem *problem) {
+    static const int64_t no_symbols[1] = {0};
+    kernel_problem sized = *problem;
+    kernel_typical typical;
+    text why;
+    sized.symbols = no_symbols;
+    if (p->way == NULL || !kernel_at_typical(&sized, p->ways, &typical)) return true;
+    text_init(&why, p->context);
+    const bool takes = kernel_size_refusal(row, p->way, &typical.run, &why) == NULL;
+    text_free(&why);
+    return takes;
+}
+
+/* Of row i this way, or the row itself; true: it runs the line. */
+static bool run_kernel(program *p, const kernel_case *c, int i, const kernel_way *way, const chip_caps *level, const kernel_problem *problem, operand *operands, const result *references,
+                       uint64_t seed) {
+    const kernel_row *row = kernel_at(i);
+    const char *name = way != NULL ? way->name : row->name;
+    text why;
+    if (kernel_name != NULL && strcmp(name, kernel_name) != 0) return false;
+    text_init(&why, p->context);
+    const bool accepted = kernel_refusal(row, way, problem, &why) == NULL;
+    text_free(&why);
+    if (!accepted) return false;
+    p->way = way;
+    p->ways = way != NULL ? UINT32_C(1) << (way - row->ways) : kernel_accepted_ways(row, problem);
+    if (!takes_sizes(p, row, problem)) return false;
+    if (c->special != 0 && way != NULL && (way->needs >> CHIP_cudnn & 1) != 0) {   /* it multiplies hidden keys by weights of 0 */
+        if (seed == 1) print_message("%s:%d: %s: not run, a NaN among hidden values becomes one among its results\n", c->source, c->number, name);
+        return false;
+    }
+    p->reached[i] = true;
+    if (way != NULL) p->ways_reached[i] |= p->ways;
+    run_row(p, c, row, level, problem, operands, references, seed);
+    return true;
+}
+
+static bool run_ways(program *p, const kernel_case *c, int i, const chip_caps *level, const kernel_problem *problem, operand *operands, const result *references, uint64_t seed) {
+    const kernel_row *row = kernel_at(i);
+    bool any = false;
+    for (int k = 0; k < row->way_count; k++) {
+        const kernel_way *way = &row->ways[k];
+        if (kernel_find_way(row, way->name) == way && (way->any_strides == (row->strided_in != 0))) any |= run_kernel(p, c, i, way, level, problem, operands, references, seed);
+    }
+    return any;
 }
 
 static void run_case(program *p, const kernel_case *c) {
@@ -482,22 +532,12 @@ static void run_case(program *p, const kernel_case *c) {
         }
         for (int l = 0; l < p->level_count; l++) {
             kernel_problem problem = {.context = p->context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in,
-                                      .out = c->out, .constant_in = c->constant, .dims = c->dims, .symbols = NULL, .chip = &p->levels[l], .named = named};
+                                      .out = c->out, .constant_in = c->constant, .dims = c->dims, .symbols = NULL, .chip = &p->levels[l]};
             for (int i = 0; i < kernel_count(); i++) {
                 const kernel_row *row = kernel_at(i);
-                if (kernel_name != NULL && strcmp(row->name, kernel_name) != 0) continue;
-                if (row->op != c->op->id || row->reference || row->device != p->levels[l].kind || (row->needs & ~p->levels[l].features) != 0) continue;
-                text why;
-                text_init(&why, p->context);
-                bool accepted = row->reject == NULL || row->reject(&problem, &why) == NULL;
-                text_free(&why);
-                if (!accepted) continue;
-                if (c->special != 0 && (row->needs >> CHIP_cudnn & 1) != 0) {   /* it multiplies hidden keys by weights of 0 */
-                    if (seed == 1) print_message("%s:%d: %s: not run, a NaN among hidden values becomes one among its results\n", c->source, c->number, row->name);
-                    continue;
-                }
-                any = p->reached[i] = true;
-                run_row(p, c, row, &p->levels[l], &problem, operands, references, seed);
+                if (row->op != c->op->id || row->reference || row->device != p->levels[l].kind) continue;
+                if (row->way_count == 0 || (kernel_name != NULL && strcmp(row->name, kernel_name) == 0)) any |= run_kernel(p, c, i, NULL, &p->levels[l], &problem, operands, references, seed);
+                else any |= run_ways(p, c, i, &p->levels[l], &problem, operands, references, seed);
             }
         }
         for (int i = 0; i < c->n_in; i++) operand_destroy(&operands[i]);
@@ -561,10 +601,12 @@ static void program_create(program *p) {
         else print_message("not run: level %s (%s)\n", caps.name, dw_context_error(p->context));
     }
     p->reached = calloc((size_t)kernel_count(), sizeof *p->reached);
+    p->ways_reached = calloc((size_t)kernel_count(), sizeof *p->ways_reached);
 }
 
 static void program_destroy(program *p) {
     free(p->reached);
+    free(p->ways_reached);
     device_close(p->device);
     for (int t = 0; t < THREADS; t++) pool_destroy(p->pools[t]);
     dw_context_destroy(p->context);
@@ -584,16 +626,23 @@ static void run_all_files(program *p) {
     free(entries);
 }
 
+static void check_one(program *p, const char *name, uint64_t needs, bool reached) {
+    if (reached) return;
+    if ((needs & ~p->levels[0].features) != 0) {
+        print_message("not run: %s (this machine lacks what it needs)\n", name);
+        return;
+    }
+    p->failures++;
+    print_error("%s: no line of tests/conform reaches it\n", name);
+}
+
 static void check_reached(program *p) {
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
-        if (row->reference || row->device != p->levels[0].kind || p->reached[i]) continue;
-        if ((row->needs & ~p->levels[0].features) != 0) {
-            print_message("not run: %s (this machine lacks what it needs)\n", row->name);
-            continue;
-        }
-        p->failures++;
-        print_error("%s: no line of tests/conform reaches it\n", row->name);
+        if (row->reference || row->device != p->levels[0].kind) continue;
+        if (row->way_count == 0) check_one(p, row->name, row->needs, p->reached[i]);
+        for (int k = 0; k < row->way_count; k++)
+            if (row->ways[k].any_strides == (row->strided_in != 0)) check_one(p, row->ways[k].name, row->ways[k].needs, (p->ways_reached[i] >> k & 1) != 0);
     }
 }
 
@@ -642,7 +691,6 @@ static int read_options(int argc, char **argv) {
         else if (strcmp(name, "times") == 0) times = true;
         else if (strcmp(name, "bits") == 0) bits = true;
         else if (strcmp(name, "unwritten") == 0) unwritten = true;
-        else if (strcmp(name, "named") == 0) named = true;
         else if (value == NULL) return -1;
         else if (strcmp(name, "device") == 0) device_name = argv[++i];
         else if (strcmp(name, "kernel") == 0) kernel_name = argv[++i];
@@ -655,7 +703,7 @@ static int read_options(int argc, char **argv) {
 int main(int argc, char **argv) {
     int first = read_options(argc, argv);
     if (first < 0) {
-        fprintf(stderr, "usage: test_conform_kernels [--device D] [--kernel NAME] [--part I/N] [--seeds N] [--named] [--once] [--times] [--bits] [--unwritten] [FILE.. | OP OPERANDS..]\n");
+        fprintf(stderr, "usage: test_conform_kernels [--device D] [--kernel NAME] [--part I/N] [--seeds N] [--once] [--times] [--bits] [--unwritten] [FILE.. | OP OPERANDS..]\n");
         return 2;
     }
     if (first < argc) return run_given(argc - first, argv + first);

@@ -399,10 +399,10 @@ static dw_status run_plain(stepping *s, const plan_step *step, const dw_tensor *
                       .post = step->post, .pool = s->c->pool, .chip = &s->load_chip, .user = step->row->user};
     arena scratch;
     arena_init(&scratch, s->c->context);
-    const size_t bytes = step->row->workspace != NULL ? step->row->workspace(&run) : 0;
+    const size_t bytes = kernel_workspace(step->row, &run);
     uint8_t *memory = arena_new(&scratch, bytes + 2 * ALIGN, 1);
     if (memory != NULL) run.workspace = memory + (ALIGN - (uintptr_t)memory % ALIGN) % ALIGN;
-    const dw_status status = memory != NULL ? step->row->run(&run) : DW_NO_MEMORY;
+    const dw_status status = memory != NULL ? kernel_execute(step->row, &run) : DW_NO_MEMORY;
     arena_free(&scratch);
     return status;
 }
@@ -474,7 +474,7 @@ static dw_status see(stepping *s, const dw_tensor *t, dw_tensor *seen, bool *is_
 static dw_status run_call(stepping *s, const plan_step *step, const kernel_run *run) {
     device *device = s->c->device;
     kernel_run there = *run;
-    if (device == NULL) return step->row->run(run);
+    if (device == NULL) return kernel_execute(step->row, run);
     TRY(device->calls->run(device, step->row, &there));
     return device->calls->synchronize(device);
 }

@@ -1,5 +1,6 @@
-/* Every row for GPUs, asked for the launches of every line of tests/conform on every chip of the table, without any device: each launch has room on its chip, whose code the
- * library has; and a row that was asked for by name launches kernels of its own, which no other row of the op launches, or refuses. */
+/* Every row for GPUs, and every way of rows that have ways, asked for the launches of every line of tests/conform on every chip of the table, without any device: each launch has room on
+ * its chip, whose code the library has; and what was asked for by name launches kernels of its own, which no other row or way of the op launches, or refuses. A row with ways launches
+ * those of one of them. */
 #include "support/lines.h"
 #include "support/support.h"
 
@@ -41,7 +42,7 @@ static const char *const large[] = {
 };
 
 /* Who launches which kernel when asked for by name. */
-typedef struct owner { op_id op; const char *entry; const kernel_row *row; } owner;
+typedef struct owner { op_id op; const char *entry, *name; } owner;
 
 typedef struct fixture {
     dw_context *context;
@@ -55,14 +56,16 @@ typedef struct recorder {
     fixture *f;
     const kernel_case *c;
     const kernel_row *row;
+    const kernel_way *way;        /* that was asked for; NULL: the row */
     const chip_caps *chip;
-    bool named;
     int count;
 } recorder;
 
+static const char *name_of(const recorder *r) { return r->way != NULL ? r->way->name : r->row->name; }
+
 static void report(recorder *r, const char *entry, const char *what) {
     r->f->failures++;
-    print_error("%s:%d: %s\n    %s%s on %s, %s: %s\n", r->c->source, r->c->number, r->c->line, r->row->name, r->named ? " by name" : "", r->chip->name, entry, what);
+    print_error("%s:%d: %s\n    %s on %s, %s: %s\n", r->c->source, r->c->number, r->c->line, name_of(r), r->chip->name, entry, what);
 }
 
 /* Which architectures an image has code for: image.def. */
@@ -99,11 +102,11 @@ static void check_owner(recorder *r, const kernel_launch *launch) {
     if (launch->image != NULL && is_helper(r->c->op->id, launch)) return;
     for (int i = 0; i < f->owner_count; i++) {
         if (f->owners[i].op != r->c->op->id || strcmp(f->owners[i].entry, launch->entry) != 0) continue;
-        if (f->owners[i].row != r->row) report(r, launch->entry, f->owners[i].row->name);
+        if (strcmp(f->owners[i].name, name_of(r)) != 0) report(r, launch->entry, f->owners[i].name);
         return;
     }
     assert_true(f->owner_count < MOST_OWNERS);
-    f->owners[f->owner_count++] = (owner){r->c->op->id, launch->entry, r->row};
+    f->owners[f->owner_count++] = (owner){r->c->op->id, launch->entry, name_of(r)};
 }
 
 static dw_status record(kernel_launcher *launcher, const kernel_launch *launch) {
@@ -114,7 +117,7 @@ static dw_status record(kernel_launcher *launcher, const kernel_launch *launch) 
     if (reason != NULL) report(r, launch->entry, reason);
     text_free(&why);
     if (launch->library == NULL && !is_loadable(launch->image, r->chip->arch)) report(r, launch->entry, "its image has no code for the chip");
-    if (r->named) check_owner(r, launch);
+    if (r->way != NULL || r->row->way_count == 0) check_owner(r, launch);
     r->f->launches++;
     r->count++;
     return DW_OK;
@@ -129,16 +132,18 @@ static void stride(dw_tensor *t) {
     }
 }
 
-static void shape_row(fixture *f, const kernel_case *c, const kernel_row *row, const chip_caps *chip, bool named) {
+/* By a way, or, without one, by whichever of its ways the row picks. */
+static void shape_row(fixture *f, const kernel_case *c, const kernel_row *row, const kernel_way *way, const chip_caps *chip) {
     static const int64_t no_symbols[1] = {0};
     dw_tensor in[KERNEL_CASE_OPERANDS], out[KERNEL_CASE_RESULTS];
     const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[KERNEL_CASE_RESULTS];
     const kernel_problem problem = {.context = f->context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in, .out = c->out,
-                                    .constant_in = c->constant, .dims = c->dims, .symbols = no_symbols, .chip = chip, .named = named};
-    recorder recorder = {{record}, f, c, row, chip, named, 0};
+                                    .constant_in = c->constant, .dims = c->dims, .symbols = no_symbols, .chip = chip};
+    recorder recorder = {{record}, f, c, row, way, chip, 0};
+    const uint32_t ways = way != NULL ? UINT32_C(1) << (way - row->ways) : kernel_accepted_ways(row, &problem);
     text why;
     text_init(&why, f->context);
-    const bool refused = kernel_refusal(row, &problem, &why) != NULL;
+    const bool refused = kernel_refusal(row, way, &problem, &why) != NULL;
     text_free(&why);
     if (refused) return;
     for (int i = 0; i < c->n_in; i++) {
@@ -151,9 +156,9 @@ static void shape_row(fixture *f, const kernel_case *c, const kernel_row *row, c
         assert_int_equal(op_tensor_bind(f->context, c->out[i], NULL, NULL, &out[i]), DW_OK);
         outs[i] = &out[i];
     }
-    kernel_run run = {.call = {f->context, c->op, &c->attrs, NULL, c->n_in, ins, c->n_out, outs}, .post = c->post, .chip = chip, .named = named};
-    dw_status status = row->shape(&run, &recorder.launcher);
-    if (status == DW_UNSUPPORTED && named && recorder.count == 0) f->refusals++;
+    kernel_run run = {.call = {f->context, c->op, &c->attrs, NULL, c->n_in, ins, c->n_out, outs}, .post = c->post, .chip = chip, .ways = ways};
+    dw_status status = kernel_shape(row, &run, &recorder.launcher);
+    if (status == DW_UNSUPPORTED && way != NULL && recorder.count == 0) f->refusals++;
     else if (status != DW_OK) report(&recorder, "shape", dw_context_error(f->context));
 }
 
@@ -171,8 +176,9 @@ static void run_line(fixture *f, const char *source, int number, const char *lin
         for (int k = 0; chip.kind == CHIP_GPU && k < kernel_count(); k++) {
             const kernel_row *row = kernel_at(k);
             if (row->op != c.op->id || row->device != CHIP_GPU) continue;
-            shape_row(f, &c, row, &chip, false);
-            shape_row(f, &c, row, &chip, true);
+            shape_row(f, &c, row, NULL, &chip);
+            for (int w = 0; w < row->way_count; w++)
+                if (kernel_find_way(row, row->ways[w].name) != NULL) shape_row(f, &c, row, &row->ways[w], &chip);
         }
     }
     dim_table_destroy(dims);
@@ -192,7 +198,7 @@ static void run_file(fixture *f, const char *path) {
     if (lines_read_file(path, run_one, &run) != DW_OK) fail_msg("%s cannot be read", path);
 }
 
-static void every_launch_has_room_and_is_the_named_rows(void **state) {
+static void every_launch_has_room_and_is_of_what_was_named(void **state) {
     static fixture f;
     (void)state;
     f = (fixture){0};
@@ -215,6 +221,6 @@ static void every_launch_has_room_and_is_the_named_rows(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_has_room_and_is_the_named_rows)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_has_room_and_is_of_what_was_named)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

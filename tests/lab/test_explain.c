@@ -13,12 +13,12 @@ static void take_words(void *user, const char *bytes, size_t length) { text_prin
 typedef struct expectation { const char *chip, *dims, *kernels, *launches; } expectation;
 
 static const expectation expectations[] = {
-    {"h200", "m=1", NULL, "launches matmul_stream_bf16_m8\n"},
-    {"h200", "m=1", "matmul=cuda_matmul_sm90", "launches matmul_bf16_m64n32\n"},
-    {"h200", "m=4096", NULL, "launches matmul_bf16_m128n128pair\n"},
-    {"rtx5090", "m=1", NULL, "launches matmul_stream_bf16_m16_small\n"},
-    {"rtx5090", "m=40", NULL, "launches matmul_stream_bf16_m64_small\n"},
-    {"b200", "m=4096", NULL, "launches matmul_half_sm100\n"},
+    {"h200", "m=1", NULL, "launches matmul_stream_bf16_m8; by sizes 1.. cuda_matmul_skinny, 128.. cuda_matmul_wgmma\n"},
+    {"h200", "m=1", "matmul=cuda_matmul_wgmma", "launches matmul_bf16_m64n32\n"},
+    {"h200", "m=4096", NULL, "launches matmul_bf16_m128n128pair; by sizes"},
+    {"rtx5090", "m=1", NULL, "launches matmul_stream_bf16_m16_small; by sizes"},
+    {"rtx5090", "m=40", "matmul=cuda_matmul_skinny", "launches matmul_stream_bf16_m64_small; by sizes 1.. cuda_matmul_skinny, 128.. refused\n"},
+    {"b200", "m=4096", NULL, "launches matmul_half_sm100; by sizes 1.. cuda_matmul_skinny"},
     {"h200", "m=4096", NULL, "launches softmax_rows_f32_1\n"},
     {"cpu-avx2", "m=4096", NULL, NULL},
 };

@@ -177,7 +177,7 @@ static void other_ops_are_tuned_where_there_is_a_choice(void **state) {
         tuned.tuning = taken;
         assert_ok(context, dw_model_open(context, file, &tuned, &model));
         const plan_step *step = &model->full.plan->steps[model->full.plan->load_count];
-        assert_string_equal(step->row->name, name);
+        assert_string_equal(step->picked->name, name);
         assert_string_equal(step->because, "measured");
         dw_model_destroy(model);
         tuned.dims = "s=4";

@@ -144,9 +144,10 @@ static void a_kernel_by_name_runs_at_all_sizes_or_is_refused(void **state) {
     dw_context *context = *state;
     const chip_caps chip = chip_of(context, "h200");
     static const struct { const char *kernels, *error; } cases[] = {
-        {"matmul=cuda_matmul_sm90", NULL},
+        {"matmul=cuda_matmul_wgmma", NULL},
         {"matmul=cuda_matmul_plain,concat=cuda_concat", NULL},
-        {"matmul=cuda_matmul_stream", "kernel 'cuda_matmul_stream' cannot run this: it takes up to 64 rows of bf16 times bf16, and there may be more, which cuda_matmul_plain would run"},
+        {"matmul=cuda_matmul_tcgen05", "kernel 'cuda_matmul_tcgen05' cannot run this: needs tcgen05, which h200 does not have"},
+        {"matmul=cuda_matmul_cublaslt", "kernel 'cuda_matmul_cublaslt' cannot run this: needs the library cublaslt"},
         {"matmul=matmul_f32_portable", "is not one of its kernels on h200"},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
@@ -164,7 +165,7 @@ static void a_kernel_by_name_runs_at_all_sizes_or_is_refused(void **state) {
         text_init(&first, context);
         text_init(&second, context);
         ok(context, plan_print(made, &first));
-        assert_non_null(strstr(text_string(&first), " named "));
+        assert_non_null(strstr(text_string(&first), " way cuda_matmul_"));
         ok(context, plan_parse(context, "plan", text_string(&first), first.length, NULL, &chip, NULL, &again));
         ok(context, plan_print(again, &second));
         assert_string_equal(text_string(&first), text_string(&second));
@@ -172,8 +173,9 @@ static void a_kernel_by_name_runs_at_all_sizes_or_is_refused(void **state) {
         ok(context, plan_binding_create(context, again, &binding));
         for (int k = again->load_count; k < again->step_count; k++) {
             const bool is_product = again->steps[k].node->op == OP_matmul;
-            assert_int_equal(again->steps[k].named, is_product);
-            assert_int_equal(binding.calls[k].run.named, is_product);
+            const uint32_t ways = binding.calls[k].run.ways;
+            assert_int_equal(again->steps[k].way != NULL, is_product);
+            assert_int_equal(ways != 0 && (ways & (ways - 1)) == 0, is_product);
         }
         plan_binding_destroy(&binding);
         text_free(&first);
@@ -183,30 +185,79 @@ static void a_kernel_by_name_runs_at_all_sizes_or_is_refused(void **state) {
     }
 }
 
-/* What a kernel for few queries was measured to be good for says nothing of prompts: only by name it is for any number of them. */
-static void the_decoding_attention_wants_a_known_number_of_queries(void **state) {
+/* The name of what runs the last step at these sizes, or the error. */
+static const char *runs_as(dw_context *context, const plan *plan, const int64_t *symbols) {
+    plan_binding binding;
+    const plan_step *step = &plan->steps[plan->step_count - 1];
+    const kernel_way *way;
+    ok(context, plan_binding_create(context, plan, &binding));
+    ok(context, plan_bind(&binding, symbols));
+    const dw_status status = kernel_pick(step->row, &binding.calls[plan->step_count - 1].run, &way);
+    plan_binding_destroy(&binding);
+    return status == DW_OK ? way->name : dw_context_error(context);
+}
+
+static plan *plan_for_chip(dw_context *context, const char *words, const chip_caps *chip, const char *kernels) {
+    ir_graph *graph;
+    plan *made;
+    ok(context, ir_parse(context, "text", words, strlen(words), NULL, &graph));
+    ok(context, plan_compile(graph, &(plan_options){.chip = chip, .kernels = kernels}, &made));
+    return made;
+}
+
+/* One plan serves all sizes; which kernel runs is picked when they are known. The decoding attention multiplies by mma.sync, which Blackwell has, too. */
+static void a_way_is_picked_when_sizes_are_known(void **state) {
     dw_context *context = *state;
-    const chip_caps chip = chip_of(context, "h200");
-    static const struct { const char *queries, *kernels; bool refused; } cases[] = {{"s", NULL, true}, {"1", NULL, false}, {"s", "attention=cuda_attention_decode", false}};
+    static const char attend[] =
+        "graph a\n  symbol s 1..512\n  symbol t 1..8192\n  input q bf16[1,8,s,64]\n  input k bf16[1,2,t,64]\n  %1 = attention q, k, k {scale=0.125}\n  output y %1\n";
+    static const char multiply[] = "graph m\n  symbol m 1..8192\n  symbol u 1..2\n  input x bf16[m,4096]\n  input z f32[u]\n  param w bf16[4096,4096]\n  %1 = matmul x, w {bt=true}\n  output y %1\n";
+    static const struct { const char *graph, *chip; int64_t sizes[2]; const char *kernels, *runs; } cases[] = {
+        {attend, "h200", {1, 8192}, NULL, "cuda_attention_decode"},
+        {attend, "h200", {512, 512}, NULL, "cuda_attention_wgmma"},
+        {attend, "h200", {1, 8192}, "attention=cuda_attention_wgmma", "cuda_attention_wgmma"},
+        {attend, "h200", {512, 512}, "attention=cuda_attention_decode", "cuda_attention_decode"},
+        {attend, "b200", {1, 8192}, NULL, "cuda_attention_decode"},
+        {attend, "b200", {512, 512}, NULL, "cuda_attention_tile"},
+        {attend, "rtx5090", {1, 8192}, NULL, "cuda_attention_splitkv"},      /* the ring of the decoding attention does not fit into 99 KB */
+        {multiply, "h200", {1, 1}, NULL, "cuda_matmul_skinny"},
+        {multiply, "h200", {4096, 1}, NULL, "cuda_matmul_wgmma"},
+        {multiply, "h200", {1, 1}, "matmul=cuda_matmul_wgmma", "cuda_matmul_wgmma"},
+        {multiply, "h200", {64, 1}, "matmul=cuda_matmul_skinny", "cuda_matmul_skinny"},
+        {multiply, "h200", {65, 1}, "matmul=cuda_matmul_skinny", "cuda_matmul_skinny: it takes up to 64 rows of bf16 times bf16, and there are 65"},
+        {multiply, "b200", {1, 1}, NULL, "cuda_matmul_skinny"},
+        {multiply, "b200", {4096, 1}, NULL, "cuda_matmul_tcgen05"},
+        {multiply, "rtx5090", {4096, 1}, NULL, "cuda_matmul_fp32"},
+    };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
-        char words[256];
-        ir_graph *graph;
-        plan *made;
-        bool found = false;
-        snprintf(words, sizeof words, "graph a\n  symbol s 1..512\n  symbol t 1..4096\n  input q bf16[1,8,%s,64]\n  input k bf16[1,2,t,64]\n%s  %%1 = attention q, k, k {scale=0.125}\n  output y %%1\n",
-                 cases[i].queries, cases[i].queries[0] == 's' ? "" : "  input u f32[s]\n");
-        ok(context, ir_parse(context, "text", words, strlen(words), NULL, &graph));
-        ok(context, plan_compile(graph, &(plan_options){.chip = &chip, .kernels = cases[i].kernels}, &made));
-        for (int k = 0; k < made->steps[0].verdict_count; k++) {
-            const kernel_verdict *verdict = &made->steps[0].verdicts[k];
-            if (strcmp(verdict->row->name, "cuda_attention_decode") != 0) continue;
-            found = true;
-            assert_int_equal(verdict->reason != NULL, cases[i].refused);
-        }
-        assert_true(found);
-        assert_string_equal(made->steps[0].row->name, cases[i].kernels != NULL ? "cuda_attention_decode" : "cuda_attention_sm90");
+        const chip_caps chip = chip_of(context, cases[i].chip);
+        plan *made = plan_for_chip(context, cases[i].graph, &chip, cases[i].kernels);
+        const char *runs = runs_as(context, made, cases[i].sizes);
+        if (strstr(runs, cases[i].runs) == NULL) fail_msg("case %zu: %s", i, runs);
         plan_destroy(made);
     }
+}
+
+/* What a smaller number of rows takes behind its kernel has room in what the largest reserve, and a kernel that writes blocks itself needs none for more rows. */
+static void workspace_of_the_largest_sizes_serves_smaller_ones(void **state) {
+    dw_context *context = *state;
+    static const char words[] = "graph m\n  symbol m 1..8192\n  input x fp8_1x128[m,4096]\n  param w fp8_128x128[4096,4096]\n  %1 = matmul x, w {bt=true,to=fp8_1x128}\n  output y %1\n";
+    const chip_caps chip = chip_of(context, "h200");
+    plan *made = plan_for_chip(context, words, &chip, NULL);
+    plan_binding binding;
+    size_t most = 0;
+    ok(context, plan_binding_create(context, made, &binding));
+    for (int64_t m = 1; m <= 8192; m = m < 700 ? m + 37 : 2 * m) {
+        ok(context, plan_bind(&binding, &m));
+        plan_size_scratch(&binding, NULL);
+        if (binding.scratch_bytes > most) most = binding.scratch_bytes;
+    }
+    const int64_t largest = 8192;
+    ok(context, plan_bind(&binding, &largest));
+    plan_size_scratch(&binding, NULL);
+    assert_int_equal(binding.scratch_bytes, most);
+    assert_true(most > 0 && most <= (size_t)512 * 4096 * 4 + 4096);
+    plan_binding_destroy(&binding);
+    plan_destroy(made);
 }
 
 static const char GATED[] =
@@ -216,7 +267,7 @@ static const char GATED[] =
 /* cuBLASLt has no gates: asked for by name it runs the product, and one chain behind it the rest. By estimate nothing is split. */
 static void post_steps_that_a_named_kernel_lacks_run_behind_it(void **state) {
     dw_context *context = *state;
-    static const char *const asked[] = {"matmul=cuda_matmul_cublaslt", "matmul=cuda_matmul_sm90", NULL};
+    static const char *const asked[] = {"matmul=cuda_matmul_cublaslt", "matmul=cuda_matmul_wgmma", NULL};
     chip_caps chip = chip_of(context, "h200");
     chip.features |= CHIP_LIBRARIES;
     for (size_t i = 0; i < COUNT_OF(asked); i++) {
@@ -228,7 +279,7 @@ static void post_steps_that_a_named_kernel_lacks_run_behind_it(void **state) {
         if (i == 0) {
             assert_string_equal(made->split, "  mlp.gate: post list \"swiglu\" runs behind cuda_matmul_cublaslt: of post lists it has bias, and behind it add, relu or gelu_tanh\n");
             assert_true(made->step_count > 1);
-            assert_string_equal(made->steps[made->load_count].row->name, "cuda_matmul_cublaslt");
+            assert_string_equal(made->steps[made->load_count].way->name, "cuda_matmul_cublaslt");
             assert_int_equal(made->steps[made->load_count].post.count, 1);    /* the bias */
             assert_int_equal(made->steps[made->step_count - 1].node->op, OP_chain);
         } else {
@@ -382,7 +433,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(kernels_that_are_asked_for_are_taken_or_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_kernel_by_name_runs_at_all_sizes_or_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(post_steps_that_a_named_kernel_lacks_run_behind_it, setup, teardown),
-        cmocka_unit_test_setup_teardown(the_decoding_attention_wants_a_known_number_of_queries, setup, teardown),
+        cmocka_unit_test_setup_teardown(workspace_of_the_largest_sizes_serves_smaller_ones, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_way_is_picked_when_sizes_are_known, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_value_that_shrinks_as_its_symbol_grows_has_room, setup, teardown),

@@ -47,7 +47,7 @@ static dw_status plan_with(dw_context *context, const char *text, const char *di
 
 static void a_tuning_survives_its_text(void **state) {
     dw_context *context = *state;
-    static const char words[] = HEADER PRODUCT "  rows 16 cuda_matmul_sm90 matmul_bf16_m128n64split4\n  rows 2048 cuda_matmul_plain\n"
+    static const char words[] = HEADER PRODUCT "  rows 16 cuda_matmul_wgmma matmul_bf16_m128n64split4\n  rows 2048 cuda_matmul_plain\n"
                                 "case \"softmax f32[3,5]\"\n  kernel cuda_softmax\ncase \"conv f32[1,2,3] f32[2,2,1]\"\n  kernel a b\n";
     arena arena;
     plan_tuning tuning;
@@ -126,39 +126,40 @@ static const char *entry_of(dw_context *context, const plan *plan, int64_t rows)
     seen seen = {{see}, NULL};
     ok(context, plan_binding_create(context, plan, &binding));
     ok(context, plan_bind(&binding, &rows));
-    ok(context, plan->steps[plan->load_count].row->shape(&binding.calls[plan->load_count].run, &seen.launcher));
+    ok(context, kernel_shape(plan->steps[plan->load_count].row, &binding.calls[plan->load_count].run, &seen.launcher));
     plan_binding_destroy(&binding);
     return seen.entry;
 }
 
 static void a_plan_launches_what_was_measured(void **state) {
     dw_context *context = *state;
-    static const char words[] = HEADER PRODUCT "  rows 16 cuda_matmul_sm90 matmul_bf16_m128n256pair\n  rows 128 cuda_matmul_plain\n  rows 512 cuda_matmul_sm90 matmul_bf16_m128n64split2\n";
+    static const char words[] = HEADER PRODUCT "  rows 16 cuda_matmul_wgmma matmul_bf16_m128n256pair\n  rows 128 cuda_matmul_plain\n  rows 512 cuda_matmul_wgmma matmul_bf16_m128n64split2\n";
     chip_caps chip;
     plan *made, *again;
     text text;
     ok(context, chip_find(context, "h200", 0, &chip));
     ok(context, plan_with(context, words, "s=10", &made));
     const plan_step *step = &made->steps[made->load_count];
-    assert_string_equal(step->row->name, "cuda_matmul_sm90");
+    assert_string_equal(step->row->name, "cuda_matmul");
+    assert_string_equal(step->picked->name, "cuda_matmul_wgmma");
     assert_string_equal(entry_of(context, made, 1), "matmul_bf16_m128n256pair");
     assert_string_equal(entry_of(context, made, 16), "matmul_bf16_m128n256pair");
     assert_string_equal(entry_of(context, made, 300), "matmul_bf16_m128n64split2");
     assert_string_equal(entry_of(context, made, 100000), "matmul_bf16_m128n64split2");
-    assert_string_not_equal(entry_of(context, made, 100), "matmul_bf16_m128n256pair");   /* another kernel was faster: this one goes by its estimate */
+    assert_string_equal(entry_of(context, made, 100), "matmul_tiles");   /* another kernel was faster, of the same row */
     text_init(&text, context);
     ok(context, plan_print(made, &text));
-    assert_non_null(strstr(text_string(&text), "cuda_matmul_sm90 tuned \"16:matmul_bf16_m128n256pair,128:,512:matmul_bf16_m128n64split2\""));
+    assert_non_null(strstr(text_string(&text), "cuda_matmul tuned \"16:cuda_matmul_wgmma/matmul_bf16_m128n256pair,128:cuda_matmul_plain,512:cuda_matmul_wgmma/matmul_bf16_m128n64split2\""));
     ok(context, plan_parse(context, "plan", text_string(&text), text.length, NULL, &chip, NULL, &again));
     assert_string_equal(entry_of(context, again, 300), "matmul_bf16_m128n64split2");
     plan_destroy(again);
     plan_destroy(made);
     ok(context, plan_with(context, words, "s=100", &made));
-    assert_string_equal(made->steps[made->load_count].row->name, "cuda_matmul_plain");
+    assert_string_equal(made->steps[made->load_count].picked->name, "cuda_matmul_plain");
     plan_destroy(made);
     char *at = strstr(text_string(&text), "m128n64split2");
     memcpy(at, "m999", 4);
-    test_assert_fails(context, plan_parse(context, "plan", text_string(&text), text.length, NULL, &chip, NULL, &again), DW_INVALID, "of its own variants");
+    test_assert_fails(context, plan_parse(context, "plan", text_string(&text), text.length, NULL, &chip, NULL, &again), DW_INVALID, "of its own ways");
     text_free(&text);
 }
 
@@ -166,7 +167,7 @@ static void what_is_not_in_this_build_is_an_error(void **state) {
     dw_context *context = *state;
     plan *made;
     test_assert_fails(context, plan_with(context, HEADER PRODUCT "  rows 16 cuda_matmul_sm91\n", NULL, &made), DW_NOT_FOUND, "there is no kernel cuda_matmul_sm91");
-    test_assert_fails(context, plan_with(context, HEADER PRODUCT "  rows 16 cuda_matmul_sm90 matmul_f16_m128n64\n", NULL, &made), DW_NOT_FOUND, "has no variant matmul_f16_m128n64");
+    test_assert_fails(context, plan_with(context, HEADER PRODUCT "  rows 16 cuda_matmul_wgmma matmul_f16_m128n64\n", NULL, &made), DW_NOT_FOUND, "has no variant matmul_f16_m128n64");
     ok(context, plan_with(context, HEADER "product \"another\"\n  rows 16 cuda_matmul_sm91\n", NULL, &made));
     assert_null(made->steps[made->load_count].tuned);
     plan_destroy(made);
@@ -193,11 +194,11 @@ static void a_case_decides_at_its_sizes(void **state) {
 static void a_kernel_that_refuses_is_told(void **state) {
     dw_context *context = *state;
     plan *made;
-    ok(context, plan_with(context, HEADER PRODUCT "  rows 16 cuda_matmul_sm100\n", NULL, &made));
-    assert_string_equal(made->steps[made->load_count].because, "by estimate, since cuda_matmul_sm100, the fastest of those measured, refuses it: needs tcgen05, which h200 does not have");
+    ok(context, plan_with(context, HEADER PRODUCT "  rows 16 cuda_matmul_tcgen05\n", NULL, &made));
+    assert_string_equal(made->steps[made->load_count].because, "by estimate, since cuda_matmul_tcgen05, the fastest of those measured, refuses it: needs tcgen05, which h200 does not have");
     plan_destroy(made);
-    test_assert_fails(context, plan_of(context, norm_text, HEADER "case \"rms_norm bf16[7,64] bf16[64] eps=1e-05\"\n  kernel cuda_matmul_sm90\n", "s=7", NULL, &made), DW_NOT_FOUND,
-                      "there is no kernel cuda_matmul_sm90 for rms_norm in this build");
+    test_assert_fails(context, plan_of(context, norm_text, HEADER "case \"rms_norm bf16[7,64] bf16[64] eps=1e-05\"\n  kernel cuda_matmul_wgmma\n", "s=7", NULL, &made), DW_NOT_FOUND,
+                      "there is no kernel cuda_matmul_wgmma for rms_norm in this build");
 }
 
 static const char *refuse_nothing(const kernel_problem *problem, text *why) {

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Conformance of every GPU kernel on the simulated H200: all lines of tests/conform on the PTX of the fatbins that ship, under one schedule, and a tenth of them (scripts/part.sh) under
-# another. A row of kernel.def that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by name. On a GPU of one multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and what has
+# another. A row of kernel.def, or a way of one, that no line reaches fails. With --all, all lines under more schedules, and rows of products and attention by what they pick. On a GPU of one multiprocessor small cases are divided as large ones are. What runs on Blackwell's tensor cores alone runs on the simulated B200, too, and what has
 # kernels of its own for chips with little shared memory on a simulated RTX 5090.
 set -eu
 program=$DEEPWELL_BUILD/tests/test_conform_kernels
@@ -41,8 +41,9 @@ export program folder
     [ ${#lines[@]} -gt 0 ] || for seed in $seeds; do echo "b200:$seed tests/conform/matmul.txt"; done
     [ -z "$part" ] || echo "h200:0 $part"
     [ -z "$part" ] || echo "b200:0 $part tests/conform/matmul.txt"
-    [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 --kernel cuda_matmul_stream tests/conform/matmul.txt"
-    [ ${#lines[@]} -gt 0 ] || echo "rtx5090:3 --kernel cuda_grouped_stream tests/conform/grouped.txt"
-    [ "${1:-}" != --all ] || echo "h200:19 --named tests/conform/matmul.txt tests/conform/grouped.txt tests/conform/attention.txt"
+    [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 --kernel cuda_matmul_skinny tests/conform/matmul.txt"
+    [ ${#lines[@]} -gt 0 ] || echo "rtx5090:3 --kernel cuda_grouped_skinny tests/conform/grouped.txt"
+    [ ${#lines[@]} -gt 0 ] || echo "b200:5 --kernel cuda_attention_decode tests/conform/attention.txt"
+    [ "${1:-}" != --all ] || for family in matmul grouped attention; do echo "h200:19 --kernel cuda_$family tests/conform/$family.txt"; done
     [ ${#lines[@]} -gt 0 ] || echo "h200,units=1:7 tests/conform/norm.txt tests/conform/quantize.txt tests/conform/softmax.txt tests/conform/rotary.txt"
 } | xargs -P "$processes" -I{} bash -c 'one {}'

@@ -47,7 +47,7 @@ def write_safetensors(path, shapes):
 
 def run(folder, options):
     return subprocess.run([os.path.join(BUILD, "deepwell"), "run", f"{folder}/step.txt", "--weights", f"{folder}/w.safetensors", "--in", f"{folder}/x.safetensors", "--out",
-                           f"{folder}/y.safetensors", "--device", f"sim:h200,threads=1{options}", "--kernels", "matmul=cuda_matmul_stream"], capture_output=True, text=True)
+                           f"{folder}/y.safetensors", "--device", f"sim:h200,threads=1{options}", "--kernels", "matmul=cuda_matmul_skinny"], capture_output=True, text=True)
 
 
 if "IMAGE" not in open(os.path.join(IMAGES, "images.def")).read():
