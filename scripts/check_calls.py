@@ -18,14 +18,15 @@ RECURSIONS = [
     ("src/base/dim_node.h", ("src/base/dim",), "an expression is simplified by making its parts anew"),
     ("src/op/family.h", ("src/op/chain.c", "src/op/op.c"), "a chain is an op whose steps are ops"),
     ("src/analysis/value.h", ("src/analysis/value",), "a formula is simplified by making formulas"),
+    ("src/kernel/kernel.h", ("src/kernel/registry.c", "kernels/conv/gemm_cuda.c"), "a convolution is a product, whose kernel is of the same rows"),
     ("sim/decoder.h", ("sim/decode.c", "sim/match.c", "sim/isa_flow.c"), "what is called is decoded where the call is"),
 ]
 MOST_RECURSIONS = 9
-OBJECT = re.compile(r"/CMakeFiles/(?:dw_(?!test_|images)\w+|deepwell_command)\.dir/((?:src|sim)/.*)\.o$")
+OBJECT = re.compile(r"/CMakeFiles/(?:dw_(?!test_|images)\w+|deepwell_command)\.dir/((?:src|kernels|sim)/.*)\.o$")
 
 
 def read_objects(build):
-    """{file: (defined symbols, used symbols)} of the objects of src/ and sim/, files named from the root."""
+    """{file: (defined symbols, used symbols)} of the objects of src/, kernels/ and sim/, files named from the root."""
     names = {}
     for path in Path(build).resolve().glob("CMakeFiles/*.dir/**/*.c.o"):
         match = OBJECT.search(path.as_posix())

@@ -1,5 +1,6 @@
 /* Kernels: rows that say which op they run, on which device, and when they refuse; the ordered choice among them; the ways of a row, each one kernel, of which one is picked when
- * sizes are known; the arguments of a run, and the launches of one on a GPU. Choosing is pure: it looks at types, attributes and capabilities, never at a device. */
+ * sizes are known; the arguments of a run, and the launches of one on a GPU. Choosing is pure: it looks at types, attributes and capabilities, never at a device.
+ * A convolution on a GPU is computed as a product, so these call each other: registry.c (the rows), gemm_cuda.c (the convolution, which picks a way of the product's row). */
 #ifndef KERNEL_H
 #define KERNEL_H
 

@@ -7,13 +7,6 @@
 
 #include "kernels/kernels.h"
 
-int64_t kernel_result_rows(const op_call *call) {
-    const dw_tensor *out = call->out[0];
-    int64_t rows = 1;
-    for (int i = 0; i < out->rank - 1; i++) rows *= out->dims[i];
-    return rows;
-}
-
 int64_t kernel_any_rows(const kernel_run *run) {
     (void)run;
     return INT64_MAX;

@@ -1,4 +1,5 @@
-/* How long work takes at least: the larger of arithmetic and memory traffic, plus the start of a kernel. No measurement. */
+/* How long work takes at least: the larger of arithmetic and memory traffic, plus the start of a kernel; and what estimates ask of a call: its tensors at the typical sizes, the rows of its
+ * result. No measurement. */
 #include "kernel/kernel.h"
 
 dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_tensor *out, const dw_tensor **in_pointers,
@@ -33,6 +34,13 @@ double kernel_run_roofline(const kernel_run *run, dw_format multiplies, double c
     double compute_s = work.flops / (chip_flops(chip, multiplies) * compute_efficiency);
     double memory_s = (work.bytes_read + work.bytes_written) / (chip_bytes_per_s(chip) * memory_efficiency);
     return (compute_s > memory_s ? compute_s : memory_s) + chip->launch_s;
+}
+
+int64_t kernel_result_rows(const op_call *call) {
+    const dw_tensor *out = call->out[0];
+    int64_t rows = 1;
+    for (int i = 0; i < out->rank - 1; i++) rows *= out->dims[i];
+    return rows;
 }
 
 double kernel_roofline(const kernel_problem *problem, dw_format multiplies, double compute_efficiency, double memory_efficiency) {
