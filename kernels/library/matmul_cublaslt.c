@@ -156,13 +156,14 @@ static double own_seconds(const kernel_run *run) {
     return 1.03 * (3e-6 + fmax(roofline, 4e-6 + 2.5e-9 * (double)a->dims[a->rank - 1]));
 }
 
-/* Where a skinny product may be taken, as in a step. */
+/* Where a skinny product is as fast in a step, what a call takes there. */
 double matmul_cublaslt_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const op_attrs *attrs = run->call.attrs;
     const bool rows_of_b = b->rank == 2 && op_attr_bool(attrs, OP_ATTR_bt) && !op_attr_bool(attrs, OP_ATTR_at);
-    const bool skinny = rows_of_b && matmul_skinny_us(run->chip, a->format, b->format, kernel_result_rows(&run->call), b->dims[0], a->dims[a->rank - 1]) >= 0;
-    return own_seconds(run) + (skinny ? 1e-6 * MATMUL_IN_STEP_US : 0);
+    const double own = own_seconds(run), in_step = own + 1e-6 * MATMUL_IN_STEP_US;
+    const double us = rows_of_b ? matmul_skinny_us(run->chip, a->format, b->format, kernel_result_rows(&run->call), b->dims[0], a->dims[a->rank - 1]) : -1;
+    return us >= 0 && 1e-6 * us < in_step ? in_step : own;
 }
 
 const char *matmul_cublaslt_takes(const kernel_run *run, text *why) {

@@ -195,12 +195,19 @@ static sm90_call call_of(const kernel_run *run) {
     return c;
 }
 
-/* Where a skinny product may be taken, as in a step; else no less than memory and tensor cores allow. */
+/* What a skinny product of the call takes, with a result in blocks made behind it; less than 0: there is none. */
+static double skinny_us(const kernel_run *run, const sm90_call *c) {
+    const double us = matmul_skinny_us(run->chip, run->call.in[0]->format, run->call.in[1]->format, c->m, c->n, c->k);
+    if (us < 0 || c->blocks == DW_FORMAT_COUNT) return us;
+    return us + 1e6 * quantised_seconds(run->chip, (double)c->m * (double)c->n_out * dw_format_bits(quantised_from(run->call.attrs, c->blocks)) / 8);
+}
+
+/* Where a skinny product is as fast in a step, what tiles take there; else no less than memory and tensor cores allow. */
 static double seconds_of(const kernel_run *run) {
     const sm90_call c = call_of(run);
     const dw_format a = run->call.in[0]->format, b = run->call.in[1]->format;
-    if (matmul_skinny_us(run->chip, a, b, c.m, c.n, c.k) >= 0) return 1e-6 * (c.us + MATMUL_IN_STEP_US);
-    const double bound = kernel_run_roofline(run, kind_of(a, b) == SM90_NONE ? DW_FORMAT_bf16 : a, 1, 0.906);
+    const double skinny = skinny_us(run, &c), bound = kernel_run_roofline(run, kind_of(a, b) == SM90_NONE ? DW_FORMAT_bf16 : a, 1, 0.906);
+    if (skinny >= 0 && skinny < c.us + MATMUL_IN_STEP_US) return 1e-6 * (c.us + MATMUL_IN_STEP_US);
     return 1e-6 * c.us > bound ? 1e-6 * c.us : bound;
 }
 
