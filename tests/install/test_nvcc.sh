@@ -11,7 +11,7 @@ for folder in $PATH; do [ ! -d "$folder" ] || cp -rsn "$(realpath "$folder")/." 
 unset IFS
 rm -f "$place/bin/nvcc"
 cp -r CMakeLists.txt scripts kernels include src sim bench examples "$place/tree"
-without() { env -u DEEPWELL_NVCC PATH="$place/bin" CUDA_HOME="$place/none" "$@"; }
+without() { env -u DEEPWELL_NVCC -u MAKEFLAGS PATH="$place/bin" CUDA_HOME="$place/none" "$@"; }
 exec 3>&2
 refused() { if "$@"; then echo "not refused: $*" >&3; exit 1; fi; }
 says() { grep -qF -- "$2" "$1" || { echo "'$2' is not in:"; cat "$1"; exit 1; }; }
