@@ -232,9 +232,9 @@ static size_t ways_workspace(asked *a, bool limited, bool *found) {
     size_t most = 0;
     int ends = INT_MAX;
     for (int i = 0; i < a->row->way_count && a->row->ways[i].rank <= ends; i++) {
+        if ((a->run->ways >> i & 1) == 0) continue;
         const way_run w = seen_by(a, &a->row->ways[i]);
         const int64_t rows = limited ? most_rows(a, w.way) : INT64_MAX;
-        if ((a->run->ways >> i & 1) == 0) continue;
         const size_t own = w.way->workspace(w.run), bytes = w.quantised ? quantised_workspace(&a->plain, own, rows) : own;
         if (bytes > most) most = bytes;
         if (may_pick(a, i) && a->rows <= rows && size_refusal(a, &w, NULL) == NULL) ends = w.way->rank;
