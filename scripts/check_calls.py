@@ -19,7 +19,7 @@ RECURSIONS = [
     ("src/op/family.h", ("src/op/chain.c", "src/op/op.c"), "a chain is an op whose steps are ops"),
     ("src/analysis/value.h", ("src/analysis/value",), "a formula is simplified by making formulas"),
     ("src/kernel/kernel.h", ("src/kernel/registry.c", "kernels/conv/gemm_cuda.c"), "a convolution is a product, whose kernel is of the same rows"),
-    ("sim/decoder.h", ("sim/decode.c", "sim/match.c", "sim/isa_flow.c"), "what is called is decoded where the call is"),
+    ("sim/isa/decoder.h", ("sim/decode/decode.c", "sim/decode/match.c", "sim/decode/flow.c"), "what is called is decoded where the call is"),
 ]
 MOST_RECURSIONS = 9
 OBJECT = re.compile(r"/CMakeFiles/(?:dw_(?!test_|images)\w+|deepwell_command)\.dir/((?:src|kernels|sim)/.*)\.o$")

@@ -37,6 +37,16 @@ ROOMS = {
         "precision": "fuse attention",
         "step": "clean attention",
     },
+    "sim": {
+        "ptx": "",
+        "math": "ptx",
+        "machine": "ptx math",
+        "isa": "ptx math machine",
+        "decode": "ptx math machine isa",
+        "launch": "ptx math machine isa decode",
+        "driver": "ptx math machine isa decode launch",
+        "runtime": "",
+    },
 }
 
 # Headers of pure arithmetic that device code compiles, too.

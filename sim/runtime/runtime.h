@@ -1,8 +1,8 @@
 /* The calls of CUDA's runtime that programs compiled by nvcc make, over the driver's: libcudart.so.13 for programs that run on the simulated driver, since the toolkit's own runtime
  * speaks to the vendor's driver alone. Streams and events are the driver's; there is one device. Calls that are not here are missing when the program is loaded, and
  * not quietly answered. */
-#ifndef SIM_RUNTIME_H
-#define SIM_RUNTIME_H
+#ifndef SIM_RUNTIME_RUNTIME_H
+#define SIM_RUNTIME_RUNTIME_H
 
 #include <cuda.h>
 #include <cuda_runtime_api.h>

@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "sim/ptx.h"
+#include "sim/ptx/ptx.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
 

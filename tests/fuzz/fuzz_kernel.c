@@ -22,7 +22,7 @@ typedef struct piece { size_t at, bytes; } piece;
 
 static const char *const patterns[] = {
 #define PTX(pattern, types, operands, family, evidence, section, meaning) pattern " " types,
-#include "sim/ptx.def"
+#include "sim/isa/ptx.def"
 #undef PTX
 };
 

@@ -2,7 +2,7 @@
 #ifndef FUZZ_RUN_KERNELS_H
 #define FUZZ_RUN_KERNELS_H
 
-#include "sim/machine.h"
+#include "sim/machine/machine.h"
 
 /* How each kernel is run. Its parameters begin with the addresses of two buffers, which repeat to their end where every one is to be a valid address. */
 typedef struct fuzz_launch {

@@ -1,7 +1,7 @@
 /* Launches of a graph that overlap: what the simulator finds in kernels that do not wait, wait late or in some threads alone, and that it lets right ones pass. */
 #include "support/support.h"
 
-#include "sim/driver.h"
+#include "sim/driver/driver.h"
 
 enum { THREADS = 32, BYTES = THREADS * 4, BUFFERS = 4 };
 

@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "num/num.h"
-#include "sim/panel.h"
+#include "sim/math/panel.h"
 
 enum { ROUNDS = 400, MAX_COLUMNS = 48 };
 
