@@ -261,7 +261,7 @@ static void run_task(void *argument, int64_t task, int worker) {
     int per_unit = job->pack.halves ? 2 : 1;
     uint8_t flags[GEMM_CHUNK_ROWS];
     const uint8_t *subnormal = subnormal_rows(w, &slice, task / w->tasks_per_slice * w->row_chunks + in_slice / w->tasks_per_rows, row, rows, flags);
-    bool direct = w->direct && !slice.special && subnormal == NULL && (slice.row_scales == NULL || job->pack.block_scales) && rows <= GEMM_DIRECT_ROWS;
+    bool direct = w->direct && job->pack.chunks > 0 && !slice.special && subnormal == NULL && (slice.row_scales == NULL || job->pack.block_scales) && rows <= GEMM_DIRECT_ROWS;
     for (int64_t unit = first; unit < end;) {
         const uint8_t *panel = slice.panels + (size_t)(unit * per_unit) * job->pack.panel_bytes;
         int panels = direct && per_unit == 1 && unit + 1 < end ? 2 : per_unit;
