@@ -5,6 +5,7 @@
 #include <ctype.h>
 #include <dirent.h>
 #include <stdio.h>
+#include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -64,11 +65,14 @@ static bool is_small(maker *m, const kernel_case *c) {
     return work.flops <= more * MOST_FLOPS && elements <= more * MOST_ELEMENTS;
 }
 
+/* A bound of a range as a whole number for a name. */
+static long long whole(double x) { return (long long)fmax(-1e15, fmin(1e15, x)); }
+
 static const char *role_of(maker *m, const kernel_case *c, int i) {
     const kernel_range *range = &c->ranges[i];
     const num_class class = num_info(c->types[i].format)->class;
-    if (c->ascending >> i & 1) return arena_printf(&m->arena, "ends%lld", range->given ? (long long)range->high : 3LL);
-    if (range->given) return arena_printf(&m->arena, "from%s%lldto%s%lld", range->low < 0 ? "m" : "", (long long)llabs((long long)range->low), range->high < 0 ? "m" : "", (long long)llabs((long long)range->high));
+    if (c->ascending >> i & 1) return arena_printf(&m->arena, "ends%lld", range->given ? whole(range->high) : 3LL);
+    if (range->given) return arena_printf(&m->arena, "from%s%lldto%s%lld", range->low < 0 ? "m" : "", llabs(whole(range->low)), range->high < 0 ? "m" : "", llabs(whole(range->high)));
     if (c->special >> i & 1) return "special";
     return class == NUM_SIGNED || class == NUM_UNSIGNED ? "small" : "";
 }

@@ -48,6 +48,14 @@ def ptx_of_image(path):
     raise ValueError(f"{path} holds no PTX")
 
 
+def path_of_image(build, stem):
+    """Where the fatbin lies that the build embeds: it may be another build's."""
+    found = re.search(rf'\.incbin "([^"]*/{stem}\.fatbin)"', open(f"{build}/images/images.S").read())
+    if found is None:
+        raise SystemExit(f"{build}/images/images.S names no image {stem}: is the case's first word a row of kernels/image.def?")
+    return found[1]
+
+
 def of_entries(text, entries):
     """The module with these kernels alone; functions that they may call stay."""
     pieces = re.split(r"(?m)^(?=(?:\.visible |\.weak )?\.entry )", text)
@@ -64,7 +72,7 @@ class Case:
         if words[0] == "ptx":
             self.text, self.row, self.line = open(f"tests/sim/ptx/{words[1]}.ptx").read(), None, None
         else:
-            self.text, self.row, self.line = of_entries(ptx_of_image(f"{build}/images/{words[0]}.fatbin"), words[1].split("+")), words[2], words[3]
+            self.text, self.row, self.line = of_entries(ptx_of_image(path_of_image(build, words[0])), words[1].split("+")), words[2], words[3]
         self.options = ""
         if self.line and "=" in self.line.split()[0]:
             self.options, self.line = self.line.split(None, 1)
