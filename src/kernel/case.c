@@ -114,7 +114,10 @@ static dw_status read_mask(reader *r, const char *value, unsigned *mask) {
     int count;
     int64_t *list;
     TRY(read_list(r, value, &count, &list));
-    for (int i = 0; i < count; i++) *mask |= 1u << list[i];
+    for (int i = 0; i < count; i++) {
+        if (list[i] < 0 || list[i] >= KERNEL_CASE_OPERANDS) return fail(r, "a list of operands by their numbers is expected", value);
+        *mask |= 1u << list[i];
+    }
     return DW_OK;
 }
 

@@ -96,6 +96,7 @@ static dw_status emit_weight(ir_graph *graph, int count, ir_node *const *product
 static dw_status merged_module(ir_graph *graph, int count, ir_node *const *products, const char **module) {
     *module = products[0]->origin.module;
     for (int i = 1; i < count && *module != NULL; i++) {
+        if (products[i]->origin.module == NULL) continue;
         const char *joined = arena_printf(&graph->arena, "%s+%s", *module, products[i]->origin.module + parent_length(products[i]));
         if (joined == NULL) return DW_NO_MEMORY;
         *module = joined;
