@@ -10,7 +10,7 @@
 
 const char *move_reject(const kernel_problem *problem, text *why) {
     for (int i = 0; i < problem->n_out; i++) {
-        if (cpu_is_plain(problem->out[i]->format)) continue;
+        if (cpu_is_plain(problem->out[i]->format) || problem->op->id == OP_reshape) continue;
         text_printf(why, "the result is %s, whose elements have less than a byte", dw_format_name(problem->out[i]->format));
         return text_string(why);
     }
@@ -41,10 +41,11 @@ dw_status move_view_run(const kernel_run *run) {
     return DW_OK;
 }
 
-/* The result is contiguous: seen in the operand's shape, elements have the same places. */
+/* The result is contiguous: seen in the operand's shape, elements have the same places. Blocks keep their shape, and are copied whole. */
 dw_status move_reshape_run(const kernel_run *run) {
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0];
     dw_tensor to;
+    if (!cpu_is_plain(x->format)) return run->call.op->reference(&run->call);
     if (!op_tensor_init(&to, out->format, out->scale_layout, x->rank, x->dims, out->data))
         return base_fail(run->call.context, DW_LIMIT, "reshape: the operand is too large to address");
     move_copy(run->pool, &to, x);

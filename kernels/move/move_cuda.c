@@ -6,7 +6,7 @@
 #include "kernels/common/cuda/parts.h"
 #include "kernels/kernels.h"
 
-const char *move_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
+const char *move_cuda_reject(const kernel_problem *problem, text *why) { return problem->op->id == OP_reshape ? NULL : cuda_reject_packed(problem, why); }
 
 double move_cuda_cost(const kernel_problem *problem) { return cuda_vector_cost(problem); }
 
@@ -140,9 +140,34 @@ dw_status move_view_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     return cuda_copy_part(run, launcher, &to, &from);
 }
 
+/* One part of a tensor in blocks: its elements, scales or second level. */
+static dw_status copy_bytes(const kernel_run *run, kernel_launcher *launcher, kernel_slot_kind kind, size_t bytes) {
+    static const int64_t strides[2][CUDA_RANK] = {{1}, {1}};
+    kernel_launch launch;
+    copy_arguments *arguments = cuda_launch(&launch, "move", "move_copy", sizeof *arguments);
+    cuda_nest_build(&arguments->nest, 1, (const int64_t[]){(int64_t)bytes}, 2, strides);
+    if (arguments->nest.count == 0) return DW_OK;
+    cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->to);
+    cuda_take_array(&launch, run, 0, &arguments->from);
+    arguments->to.element_bytes = arguments->from.element_bytes = 1;
+    for (int i = 0; i < launch.slot_count; i++) launch.slots[i].kind = (uint16_t)kind;
+    cuda_grid_items(&launch, arguments->nest.count);
+    return launcher->add(launcher, &launch);
+}
+
+/* Blocks keep their shape. */
+static dw_status copy_packed(const kernel_run *run, kernel_launcher *launcher, const dw_tensor *x) {
+    num_parts parts;
+    if (!num_layout(x->format, x->scale_layout, x->rank, x->dims, &parts)) return base_fail(run->call.context, DW_LIMIT, "reshape: the operand is too large to address");
+    TRY(copy_bytes(run, launcher, KERNEL_SLOT_DATA, parts.data_bytes));
+    TRY(copy_bytes(run, launcher, KERNEL_SLOT_SCALES, parts.scale_bytes));
+    return copy_bytes(run, launcher, KERNEL_SLOT_SECOND, parts.second_bytes);
+}
+
 /* The result is contiguous: seen in the operand's shape, elements have the same places. */
 dw_status move_reshape_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     cuda_part from = cuda_whole(run, 0), to = {.operand = KERNEL_RESULT};
+    if (!cuda_is_plain(from.tensor.format)) return copy_packed(run, launcher, &from.tensor);
     if (!op_tensor_init(&to.tensor, from.tensor.format, from.tensor.scale_layout, from.tensor.rank, from.tensor.dims, NULL))
         return base_fail(run->call.context, DW_LIMIT, "reshape: the operand is too large to address");
     return cuda_copy_part(run, launcher, &to, &from);

@@ -1,6 +1,11 @@
 /* Views: reshape, transpose, broadcast, slice. The reference copies; op_tensor_view gives the strides that make a copy needless. */
 #include "op/family.h"
 
+#include <string.h>
+
+/* Have its elements no addresses of their own? */
+static bool is_packed(const dw_tensor *x) { return op_is_block(x->format) || num_info(x->format)->bits < 8; }
+
 /* ---- inference ---- */
 
 static dw_status infer_reshape(op_infer *infer) {
@@ -63,7 +68,21 @@ static dw_status infer_slice(op_infer *infer) {
     return DW_OK;
 }
 
+/* Does a reshape keep every axis? Then it is a copy, which tensors in blocks have, too. */
+static bool keeps_shape(const op_infer *infer) {
+    const op_type *x = infer->in[0];
+    const dim *shape;
+    if (infer->op->id != OP_reshape || op_attr_dims(infer->attrs, OP_ATTR_shape, &shape) != x->rank) return false;
+    for (int i = 0; i < x->rank; i++)
+        if (shape[i] != x->dims[i]) return false;
+    return true;
+}
+
 dw_status view_infer(op_infer *infer) {
+    if (keeps_shape(infer)) {
+        *infer->out = *infer->in[0];
+        return DW_OK;
+    }
     TRY(op_check_element(infer, "x", infer->in[0]));
     infer->out->format = infer->in[0]->format;
     if (infer->op->id == OP_reshape) return infer_reshape(infer);
@@ -111,7 +130,7 @@ bool op_tensor_view(const op_call *call, dw_tensor *view) {
     const dw_tensor *x = call->in[0];
     dw_tensor out = *call->out[0];
     out.data = x->data;
-    if (op_is_block(x->format) || num_info(x->format)->bits < 8) return false;
+    if (is_packed(x)) return false;
     if (call->op->id == OP_reshape) {
         if (!reshape_strides(x, &out)) return false;
     } else if (call->op->id == OP_transpose) {
@@ -155,9 +174,23 @@ static void copy_in_order(const dw_tensor *to, const dw_tensor *from) {
     for (; w_to.left > 0; walk_next(&w_to), walk_next(&w_from)) op_copy_at(to, w_to.offset[0], from, w_from.offset[0]);
 }
 
+static void copy_bytes(void *to, const void *from, size_t bytes) {
+    if (bytes > 0) memcpy(to, from, bytes);
+}
+
+/* A tensor whose elements have no addresses of their own, in the same shape. */
+static void copy_packed(const dw_tensor *to, const dw_tensor *from) {
+    num_parts parts;
+    if (!num_layout(from->format, from->scale_layout, from->rank, from->dims, &parts)) return;
+    copy_bytes(to->data, from->data, parts.data_bytes);
+    copy_bytes(to->scales, from->scales, parts.scale_bytes);
+    copy_bytes(to->second, from->second, parts.second_bytes);
+}
+
 dw_status view_reference(const op_call *call) {
     dw_tensor view;
-    if (call->op->id == OP_reshape) copy_in_order(call->out[0], call->in[0]);
+    if (is_packed(call->in[0])) copy_packed(call->out[0], call->in[0]);
+    else if (call->op->id == OP_reshape) copy_in_order(call->out[0], call->in[0]);
     else if (op_tensor_view(call, &view)) copy_all(call->out[0], &view);
     else return base_fail(call->context, DW_INVALID, "%s: start or end lies outside the axis, which has size %lld", call->op->name,
                           (long long)call->in[0]->dims[op_attr_int(call->attrs, OP_ATTR_axis)]);

@@ -155,12 +155,13 @@ dw_status fuse_linear_quantize(ir_graph *graph, ir_node *node, bool *changed) {
     return fuse_replace(graph, ir_out(node), made, changed);
 }
 
-/* reshape(a [t,k] times w) [.., n] becomes reshape(a) [.., k] times w. */
+/* reshape(a [t,k] times w) [.., n] becomes reshape(a) [.., k] times w. Blocks cannot be seen in another shape. */
 dw_status fuse_linear_batch(ir_graph *graph, ir_node *node, bool *changed) {
     const ir_node *linear = node->op == OP_reshape ? fuse_linear(graph, ir_in(node, 0)) : NULL;
     const op_type *to = &ir_out(node)->type;
     if (linear == NULL || linear->op != OP_matmul || ir_bool(linear, OP_ATTR_at) || ir_out(linear)->type.rank != 2 || ir_in(linear, 0)->type.rank != 2) return DW_OK;
     if (to->rank < 3 || to->dims[to->rank - 1] != ir_out(linear)->type.dims[1] || !fuse_has_plain_post(graph, linear)) return DW_OK;
+    if (dw_format_is_block(ir_in(linear, 0)->type.format)) return DW_OK;
     ir_value *in[64], *made;
     dim dims[DW_MAX_RANK];
     int n_in = copy_operands(linear, in);

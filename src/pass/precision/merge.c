@@ -41,9 +41,11 @@ static bool keeps_codes(dw_format format, int64_t columns) {
     return columns % info->rows == 0;
 }
 
-/* A product with a weight of two axes that nothing else uses, its post list made of constant columns and steps without operands. */
+/* A product with a weight of two axes that nothing else uses, its post list made of constant columns and steps without operands. Weights that come in blocks are not put together,
+ * and results in blocks are not taken apart. */
 static bool is_candidate(ir_graph *graph, const ir_node *node) {
-    if (node->op != OP_matmul || !ir_is_constant(ir_in(node, 1)) || ir_is_constant(ir_in(node, 0)) || ir_in(node, 1)->type.rank != 2) return false;
+    if (node->op != OP_matmul || dw_format_is_block(source_of(node)->type.format) || dw_format_is_block(ir_out(node)->type.format)) return false;
+    if (!ir_is_constant(ir_in(node, 1)) || ir_is_constant(ir_in(node, 0)) || ir_in(node, 1)->type.rank != 2) return false;
     const ir_node *quantize = ir_def(ir_in(node, 1), OP_quantize);
     if (quantize != NULL && quantize->n_in > 1) return false;
     for (int i = 2; i < node->n_in; i++) {
