@@ -1,6 +1,6 @@
 /* layer_norm and rms_norm over the last axis, group_norm. Problem: y = (x - mean) / sqrt(var + eps) * weight + bias for each row (group), after
  * x + residual where there is one, which is rounded to x's format and is the second result. Statistics in fp32, in two passes (the mean first), summed in
- * 64 lanes and those in double; a row is read block by block of 1024 and stays in a cache between passes. A result in a block format: the row is made in
+ * 64 lanes and those in double; where squares leave fp32's range, all of the row is done in double. A row is read block by block of 1024 and stays in a cache between passes. A result in a block format: the row is made in
  * workspace, rounded to x's format, and quantised from there. Rows are shared over threads, so the bits do not depend on how many there are.
  * Measured speed: README.md. */
 #include <math.h>
@@ -62,13 +62,55 @@ static void add_residual(const norm_job *job, int64_t at_x, int64_t at_residual,
     }
 }
 
-/* The mean is mean + low, so that numbers far from 0 lose nothing by its rounding; 0 when not centred. */
-typedef struct moments { float mean, low, scale; } moments;
+/* The mean is mean + low, so that numbers far from 0 lose nothing by its rounding; 0 when not centred. Where is_far the doubles count. */
+typedef struct moments {
+    float mean, low, scale;
+    bool is_far;
+    double far_mean, far_scale;
+} moments;
 
 /* From sums of x, and of squares around mean. */
 static moments moments_of(double sum, double squares, double count, float mean, double eps) {
     double low = sum / count - (double)mean, variance = squares / count - low * low;
-    return (moments){mean, (float)low, (float)(1 / sqrt((variance < 0 ? 0 : variance) + eps))};
+    return (moments){.mean = mean, .low = (float)low, .scale = (float)(1 / sqrt((variance < 0 ? 0 : variance) + eps))};
+}
+
+/* Did squares in fp32 overflow, or are they so small that they were lost? A NaN counts, too. */
+static bool are_far(double sum, double squares, double count, double eps) { return !isfinite(sum) || !isfinite(squares) || squares / count + eps < 0x1p-100; }
+
+static moments far_moments(double mean, double squares, double count, double eps) { return (moments){.is_far = true, .far_mean = mean, .far_scale = 1 / sqrt(squares / count + eps)}; }
+
+static double far_sum(const float *x, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += (double)x[i];
+    return sum;
+}
+
+static double far_squares(const float *x, double mean, int64_t count) {
+    double sum = 0;
+    for (int64_t i = 0; i < count; i++) sum += ((double)x[i] - mean) * ((double)x[i] - mean);
+    return sum;
+}
+
+static void far_normalise(const float *x, const moments *m, const float *weight, const float *bias, float *y, int64_t count) {
+    for (int64_t i = 0; i < count; i++)
+        y[i] = (float)(((double)x[i] - m->far_mean) * m->far_scale * (weight != NULL ? (double)weight[i] : 1) + (bias != NULL ? (double)bias[i] : 0));
+}
+
+static moments far_row_moments(const norm_job *job, int64_t offset) {
+    float buffer[CPU_BLOCK];
+    int64_t step = last_stride(job->sum);
+    double sum = 0, squares = 0;
+    for (int64_t at = 0; job->centred && at < job->cols; at += CPU_BLOCK) {
+        int64_t count = block_at(job, at);
+        sum += far_sum(cpu_load(job->rows, job->sum, offset + at * step, step, count, buffer), count);
+    }
+    const double mean = sum / (double)job->cols;
+    for (int64_t at = 0; at < job->cols; at += CPU_BLOCK) {
+        int64_t count = block_at(job, at);
+        squares += far_squares(cpu_load(job->rows, job->sum, offset + at * step, step, count, buffer), mean, count);
+    }
+    return far_moments(mean, squares, (double)job->cols, job->eps);
 }
 
 static moments row_moments(const norm_job *job, int64_t offset) {
@@ -84,6 +126,7 @@ static moments row_moments(const norm_job *job, int64_t offset) {
         int64_t count = block_at(job, at);
         squares += job->rows->sum_squares(cpu_load(job->rows, job->sum, offset + at * step, step, count, buffer), mean, count);
     }
+    if (are_far(sum, squares, (double)job->cols, job->eps)) return far_row_moments(job, offset);
     return moments_of(sum, squares, (double)job->cols, mean, job->eps);
 }
 
@@ -115,7 +158,8 @@ static void run_row(const norm_job *job, float *wide, int64_t at_out, int64_t at
         const float *weight = load_column(job, job->weight, at, count, weight_buffer), *bias = load_column(job, job->bias, at, count, bias_buffer);
         float *target = wide != NULL ? wide + at : cpu_target(job->out, at_out + at * out_step, out_step, y);
         if (target == x) target = y;   /* in place: the loops want apart what they read and write */
-        job->rows->normalise(x, m.mean, m.low, m.scale, weight, bias, target, count);
+        if (m.is_far) far_normalise(x, &m, weight, bias, target, count);
+        else job->rows->normalise(x, m.mean, m.low, m.scale, weight, bias, target, count);
         if (wide != NULL) round_as_x(job, target, count);
         else cpu_store(job->rows, target, job->out, at_out + at * out_step, out_step, count);
     }
@@ -211,6 +255,12 @@ typedef struct group_job {
 
 typedef enum group_pass { GROUP_SUM, GROUP_SQUARES, GROUP_WRITE } group_pass;
 
+/* What a pass adds up of one block. */
+static double block_sum(const group_job *job, group_pass pass, const moments *m, const float *x, int64_t count) {
+    if (pass == GROUP_SUM) return m->is_far ? far_sum(x, count) : job->rows->sum(x, count);
+    return m->is_far ? far_squares(x, m->far_mean, count) : job->rows->sum_squares(x, m->mean, count);
+}
+
 /* One pass over one channel, line by line and block by block. */
 static double channel_pass(const group_job *job, group_pass pass, int64_t at_x, int64_t at_out, const moments *m, float shift) {
     const cpu_nest *nest = &job->channel;
@@ -228,14 +278,12 @@ static double channel_pass(const group_job *job, group_pass pass, int64_t at_x, 
         for (int64_t at = 0; at < nest->dims[last]; at += CPU_BLOCK) {
             int64_t count = nest->dims[last] - at < CPU_BLOCK ? nest->dims[last] - at : CPU_BLOCK;
             const float *x = cpu_load(job->rows, job->x, from + at * x_step, x_step, count, buffer);
-            if (pass == GROUP_SUM) {
-                total += job->rows->sum(x, count);
-            } else if (pass == GROUP_SQUARES) {
-                total += job->rows->sum_squares(x, m->mean, count);
-            } else {
-                for (int64_t i = 0; i < count; i++) y[i] = (x[i] - m->mean - m->low) * m->scale + shift;
-                cpu_store(job->rows, y, job->out, to + at * out_step, out_step, count);
+            if (pass != GROUP_WRITE) {
+                total += block_sum(job, pass, m, x, count);
+                continue;
             }
+            for (int64_t i = 0; i < count; i++) y[i] = m->is_far ? (float)(((double)x[i] - m->far_mean) * m->far_scale + (double)shift) : (x[i] - m->mean - m->low) * m->scale + shift;
+            cpu_store(job->rows, y, job->out, to + at * out_step, out_step, count);
         }
     }
     return total;
@@ -246,19 +294,29 @@ static float column_at(const group_job *job, const dw_tensor *column, int64_t ch
     return column != NULL ? *cpu_load(job->rows, column, channel * column->strides[0], 1, 1, &value) : absent;
 }
 
+/* is_far: in double. */
+static moments group_moments(const group_job *job, int64_t at_x, bool is_far) {
+    moments m = {.is_far = is_far};
+    double sum = 0, squares = 0, count = (double)(job->channels * cpu_nest_size(&job->channel));
+    for (int64_t c = 0; c < job->channels; c++) sum += channel_pass(job, GROUP_SUM, at_x + c * job->x->strides[1], 0, &m, 0);
+    m.mean = (float)(sum / count);
+    m.far_mean = sum / count;
+    for (int64_t c = 0; c < job->channels; c++) squares += channel_pass(job, GROUP_SQUARES, at_x + c * job->x->strides[1], 0, &m, 0);
+    if (is_far) return far_moments(m.far_mean, squares, count, job->eps);
+    return are_far(sum, squares, count, job->eps) ? group_moments(job, at_x, true) : moments_of(sum, squares, count, m.mean, job->eps);
+}
+
 static void group_task(void *argument, int64_t task, int worker) {
     (void)worker;
     const group_job *job = argument;
     int64_t batch = task / job->groups, first = task % job->groups * job->channels;
     int64_t at_x = batch * job->x->strides[0] + first * job->x->strides[1], at_out = batch * job->out->strides[0] + first * job->out->strides[1];
-    double sum = 0, squares = 0, count = (double)(job->channels * cpu_nest_size(&job->channel));
-    for (int64_t c = 0; c < job->channels; c++) sum += channel_pass(job, GROUP_SUM, at_x + c * job->x->strides[1], 0, NULL, 0);
-    moments m = {.mean = (float)(sum / count)};
-    for (int64_t c = 0; c < job->channels; c++) squares += channel_pass(job, GROUP_SQUARES, at_x + c * job->x->strides[1], 0, &m, 0);
-    m = moments_of(sum, squares, count, m.mean, job->eps);
+    const moments m = group_moments(job, at_x, false);
     for (int64_t c = 0; c < job->channels; c++) {
         float weight = column_at(job, job->weight, first + c, 1), bias = column_at(job, job->bias, first + c, 0);
-        moments weighted = {m.mean, m.low, m.scale * weight};
+        moments weighted = m;
+        weighted.scale *= weight;
+        weighted.far_scale *= (double)weight;
         channel_pass(job, GROUP_WRITE, at_x + c * job->x->strides[1], at_out + c * job->out->strides[1], &weighted, bias);
     }
 }
