@@ -7,7 +7,7 @@
 #include <time.h>
 
 #include "device/device.h"
-#include "kernels/common/cpu/gemm.h"
+#include "kernels/gemm/cpu/gemm.h"
 
 enum { ROTATE_BYTES = 512 << 20 };
 

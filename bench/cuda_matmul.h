@@ -2,7 +2,7 @@
 #ifndef BENCH_CUDA_MATMUL_H
 #define BENCH_CUDA_MATMUL_H
 
-#include "kernels/matmul/matmul_sm90.h"
+#include "kernels/gemm/arguments.h"
 
 /* A matrix in any format: scales per block of block_rows x block_cols elements (0: all of that axis), and a second level (0: none, 1: one, 2: per row). */
 typedef struct bench_operand {

@@ -33,8 +33,8 @@
     size_t workspace(const kernel_run *run);                                                                         \
     const char *variants(const kernel_problem *problem, int index);
 #include "kernels/attention/ways.def"
-#include "kernels/grouped/ways.def"
-#include "kernels/matmul/ways.def"
+#include "kernels/gemm/grouped_ways.def"
+#include "kernels/gemm/ways.def"
 #undef WAY
 
 KERNEL_FUNCTIONS(reference, reference)

@@ -165,7 +165,7 @@ class Coverage:
 
     def kernels(self):
         """(name, op, needs) of each row and way. Rows may come of other .def files, so the C preprocessor reads them; macros that nobody defines stay as they are."""
-        for path in ["kernels/kernel.def", *sorted(glob.glob("kernels/**/ways.def", root_dir=ROOT, recursive=True))]:
+        for path in ["kernels/kernel.def", *sorted(glob.glob("kernels/**/*ways.def", root_dir=ROOT, recursive=True))]:
             read = ["cc", "-E", "-P", "-x", "c", "-I", "src", "-I", "include", "-I", ".", path]
             text = subprocess.run(read, cwd=ROOT, capture_output=True, text=True, check=True).stdout
             for match in re.finditer(r"\b(KERNEL|PACKED|CUDA|TUNED|NAMED|WAY)\s*\(", text):

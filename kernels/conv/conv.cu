@@ -1,5 +1,5 @@
 /* conv: one thread for each element of the result, sums in double in the order of channels and taps. Resources: no shared memory. Speed: not measured. */
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 #include "kernels/conv/conv_cuda.h"
 
 DEVICE double window_sum(const conv_arguments *a, int64_t batch, int64_t output, int64_t row, int64_t col) {

@@ -1,7 +1,7 @@
 /* conv on a GPU, an element of the result a thread: the host half of conv.cu. */
 #include "kernels/conv/conv_cuda.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/conv/conv.h"
 #include "kernels/kernels.h"
 

@@ -2,7 +2,7 @@
 #ifndef KERNELS_CONV_CUDA_H
 #define KERNELS_CONV_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 /* One spatial axis is two of which the first has size 1. */
 typedef struct conv_arguments {

@@ -1,7 +1,7 @@
 /* Windows of x [b,c,height,width], of any strides, as rows of patches [groups][rows,k], k = (c of the group, tap y, tap x): elements of 2 or 4 bytes, zeros in the padding. A thread writes 16 bytes
  * of a row where rows are multiples of that, else single elements. Resources: no shared memory. Speed: README.md, with the product. */
-#include "kernels/common/cuda/device.cuh"
-#include "kernels/common/cuda/ptx_cluster.cuh"
+#include "kernels/gpu/plain/device.cuh"
+#include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/conv/conv_cuda.h"
 
 #define INLINE static __device__ __forceinline__

@@ -2,7 +2,7 @@
  * to 1024 results at a time in fp32, in the order of the taps. Lines are shared over threads. Measured speed: README.md. */
 #include <string.h>
 
-#include "kernels/common/cpu/rows.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/conv/conv.h"
 #include "kernels/kernels.h"
 

@@ -1,13 +1,13 @@
 /* conv as a matrix product. Problem: out[b,o,p] = sum over k of w[o,k] * x(p,k) + bias[o], where x(p,k) is the element of x under tap k of the window at
  * p, 0 in the padding.
  *     patches [rows, k] in workspace, rows = (b,p)     a window a row, runs of neighbouring taps copied; a piece of at most 4 MiB at a time
- *     product [rows, o] in workspace                   the core of kernels/common/cpu on w packed at load, bias in its post list
+ *     product [rows, o] in workspace                   the core of kernels/gemm/cpu on w packed at load, bias in its post list
  *     out [b,o,p]                                      transposed copy
  * bf16 is multiplied as bf16, f16 in fp32. Measured speed: README.md. */
 #include <string.h>
 
-#include "kernels/common/cpu/gemm.h"
-#include "kernels/common/cpu/rows.h"
+#include "kernels/gemm/cpu/gemm.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/conv/conv.h"
 #include "kernels/kernels.h"
 #include "kernels/move/move.h"

@@ -3,8 +3,8 @@
  *     product [groups][rows, o] in workspace                    a kernel of matmul for each group and piece, bias in its post list
  *     out [b,o,p]                                               transposed copy
  * bf16 and f16 are multiplied by tensor cores where rows of k are multiples of 16 bytes; else, and f32, by multiply-adds in fp32. */
-#include "kernels/common/cuda/host.h"
-#include "kernels/common/cuda/parts.h"
+#include "kernels/gpu/host/host.h"
+#include "kernels/move/parts.h"
 #include "kernels/conv/conv.h"
 #include "kernels/conv/conv_cuda.h"
 #include "kernels/kernels.h"

@@ -2,7 +2,7 @@
 #ifndef KERNELS_INDEX_CUH
 #define KERNELS_INDEX_CUH
 
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 #include "kernels/index/index_cuda.h"
 
 /* An index from the front; -1 and a fault when it lies outside. */

@@ -1,8 +1,8 @@
 /* take, gather, scatter, index and index_put on a GPU: the host half of index.cu and index_vectors.cu. Which axes are items and which are places is decided here. */
 #include "kernels/index/index_cuda.h"
 
-#include "kernels/common/cuda/host.h"
-#include "kernels/common/cuda/parts.h"
+#include "kernels/gpu/host/host.h"
+#include "kernels/move/parts.h"
 #include "kernels/kernels.h"
 #include "kernels/quantize/quantize_cuda.h"
 

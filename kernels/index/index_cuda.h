@@ -2,7 +2,7 @@
 #ifndef KERNELS_INDEX_CUDA_H
 #define KERNELS_INDEX_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 enum { INDEX_MOST = 8 };
 

@@ -1,6 +1,6 @@
 /* take and index of rows: 16 bytes at a time, where they lie side by side in x and in the result, four of them a thread. index_put, all places together: which place is the last one that
  * writes to an element is found first. Resources: no shared memory. Speed: README.md. */
-#include "kernels/common/cuda/ptx_cluster.cuh"
+#include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/index/index.cuh"
 
 enum { WORDS_AT_ONCE = 4 };

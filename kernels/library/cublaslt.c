@@ -1,4 +1,4 @@
-/* cuBLASLt: looked up when a device finds it, and asked for products. Which products it is asked for is the rows' business (matmul_cublaslt.c). */
+/* cuBLASLt: looked up when a device finds it, and asked for products. Which products it is asked for is the rows' business (gemm/library/cublaslt.c). */
 #include "kernels/library/cublaslt.h"
 #include "kernels/library/symbols.h"
 

@@ -1,4 +1,4 @@
-/* cuDNN: looked up when a device finds it, started when a first plan is asked of it; and its plans. Which attentions it is asked for is the row's business (attention_cudnn.c), what
+/* cuDNN: looked up when a device finds it, started when a first plan is asked of it; and its plans. Which attentions it is asked for is the row's business (attention/library/cudnn.c), what
  * they look like to it cudnn_graph.c's. */
 #include "kernels/library/cudnn.h"
 #include "kernels/library/symbols.h"

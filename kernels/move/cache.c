@@ -2,7 +2,7 @@
  * A task is a head, so tokens that go to one place do so in order. */
 #include <string.h>
 
-#include "kernels/common/cpu/rows.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
 #include "kernels/move/move.h"
 

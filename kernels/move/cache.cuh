@@ -2,7 +2,7 @@
 #ifndef KERNELS_MOVE_CACHE_CUH
 #define KERNELS_MOVE_CACHE_CUH
 
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 #include "kernels/move/move_cuda.h"
 
 /* row: -1 where it or the position does not lie in the cache. */

@@ -3,8 +3,8 @@
  * every cache line is read and written once; else element by element. Measured speed: README.md. */
 #include <string.h>
 
-#include "kernels/common/cpu/nest.h"
-#include "kernels/common/cpu/rows.h"
+#include "kernels/cpu/nest.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/move/move.h"
 
 typedef struct copy_job {

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-#include "kernels/common/cpu/rows.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
 
 const char *move_reject(const kernel_problem *problem, text *why) {

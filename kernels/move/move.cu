@@ -1,5 +1,5 @@
 /* Copies between tensors of any strides, fills, ascending integers and triangles: one thread an element; and tokens into a cache. Speed: not measured. */
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 #include "kernels/move/cache.cuh"
 #include "kernels/move/move_cuda.h"
 

@@ -2,8 +2,8 @@
  * memory writes the slice alone. */
 #include "kernels/move/move_cuda.h"
 
-#include "kernels/common/cuda/host.h"
-#include "kernels/common/cuda/parts.h"
+#include "kernels/gpu/host/host.h"
+#include "kernels/move/parts.h"
 #include "kernels/kernels.h"
 
 const char *move_cuda_reject(const kernel_problem *problem, text *why) { return problem->op->id == OP_reshape ? NULL : cuda_reject_packed(problem, why); }

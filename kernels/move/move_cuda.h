@@ -2,7 +2,7 @@
 #ifndef KERNELS_MOVE_CUDA_H
 #define KERNELS_MOVE_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 typedef struct copy_arguments {
     cuda_nest nest;               /* to, from */

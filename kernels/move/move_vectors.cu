@@ -5,8 +5,8 @@
  *
  * Elements of 2 bytes go through in pairs, so that a warp moves 128 bytes at a time, where both sides lie in pairs. Resources: 8 or 17 KiB of shared memory. Speed:
  * README.md. */
-#include "kernels/common/cuda/device.cuh"
-#include "kernels/common/cuda/ptx_cluster.cuh"
+#include "kernels/gpu/plain/device.cuh"
+#include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/move/cache.cuh"
 
 #define INLINE static __device__ __forceinline__

@@ -2,7 +2,7 @@
 #ifndef KERNELS_NORM_MOMENTS_CUH
 #define KERNELS_NORM_MOMENTS_CUH
 
-#include "kernels/common/cuda/row_parts.cuh"
+#include "kernels/gpu/rows/row_parts.cuh"
 #include "kernels/norm/norm_rows.h"
 
 /* What is added to a row's elements, and what they are multiplied by then. */

@@ -5,8 +5,8 @@
  * Measured speed: README.md. */
 #include <math.h>
 
-#include "kernels/common/cpu/nest.h"
-#include "kernels/common/cpu/rows.h"
+#include "kernels/cpu/nest.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
 #include "kernels/quantize/rows.h"
 #include "num/num.h"

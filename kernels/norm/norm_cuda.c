@@ -1,7 +1,7 @@
 /* Norms on a GPU: the host half of norm.cu. A result in a block format is first normalised to x's format in the workspace, then quantised from there. */
 #include "kernels/norm/norm_cuda.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 #include "kernels/quantize/quantize_cuda.h"
 

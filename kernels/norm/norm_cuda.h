@@ -2,7 +2,7 @@
 #ifndef KERNELS_NORM_CUDA_H
 #define KERNELS_NORM_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 /* Rows along the last axis. */
 typedef struct norm_arguments {

@@ -1,6 +1,6 @@
 /* layer_norm and rms_norm, with what quantises the result, of rows that are longer than a block's registers hold: a cluster shares a row, which is read once, kept in shared memory
  * where that is large enough (row_chunks.cuh), and written once. Sums are those of moments.cuh; what else norm_rows.cu says of roundings holds here. Registers and speed: README.md. */
-#include "kernels/common/cuda/row_chunks.cuh"
+#include "kernels/gpu/rows/row_chunks.cuh"
 #include "kernels/norm/norm_rows.h"
 #include "kernels/quantize/blocks.cuh"
 

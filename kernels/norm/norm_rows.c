@@ -1,7 +1,7 @@
 /* layer_norm and rms_norm on a GPU in one pass: the host half of norm_rows.cu and norm_dense.cu, and of norm_long.cu. */
 #include "kernels/norm/norm_rows.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
 const char *norm_rows_cuda_reject(const kernel_problem *problem, text *why) {

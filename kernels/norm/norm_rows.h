@@ -2,7 +2,7 @@
 #ifndef KERNELS_NORM_ROWS_H
 #define KERNELS_NORM_ROWS_H
 
-#include "kernels/common/cuda/row_chunks.h"
+#include "kernels/gpu/rows/row_chunks.h"
 
 typedef struct norm_rows_arguments {
     row_division division;        /* operands of the nest: out, x, sum, residual; each row is one part */

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "kernels/common/cpu/nest.h"
+#include "kernels/cpu/nest.h"
 #include "kernels/kernels.h"
 #include "kernels/pointwise/pointwise.h"
 #include "num/num.h"

@@ -4,7 +4,7 @@
 #include <assert.h>
 #include <string.h>
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 #include "kernels/pointwise/functions.h"
 

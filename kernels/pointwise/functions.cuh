@@ -2,7 +2,7 @@
 #ifndef KERNELS_POINTWISE_FUNCTIONS_CUH
 #define KERNELS_POINTWISE_FUNCTIONS_CUH
 
-#include "kernels/common/cuda/vectors.cuh"
+#include "kernels/gpu/rows/vectors.cuh"
 #include "kernels/pointwise/pointwise_cuda.h"
 #include "kernels/pointwise/sigmoids.cuh"
 

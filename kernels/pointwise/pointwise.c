@@ -6,7 +6,7 @@
 #include <stdatomic.h>
 #include <string.h>
 
-#include "kernels/common/cpu/nest.h"
+#include "kernels/cpu/nest.h"
 #include "kernels/kernels.h"
 #include "num/num.h"
 

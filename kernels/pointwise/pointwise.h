@@ -4,7 +4,7 @@
 #define POINTWISE_H
 
 #include "kernel/kernel.h"
-#include "kernels/common/cpu/rows.h"
+#include "kernels/cpu/rows.h"
 #include "num/num.h"
 
 /* What a loop computes in. f32, bf16 and f16 are computed in float, integers in int64 and wrapped to their width, bool in bytes of 0 and 1. */

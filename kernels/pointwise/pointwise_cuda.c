@@ -1,7 +1,7 @@
 /* Pointwise ops on a GPU: the host half of pointwise.cu, and of pointwise_vectors.cu where operands lie so. */
 #include "kernels/pointwise/pointwise_cuda.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 #include "kernels/pointwise/functions.h"
 

@@ -2,7 +2,7 @@
 #ifndef KERNELS_POINTWISE_CUDA_H
 #define KERNELS_POINTWISE_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 /* The functions that device code knows: every pointwise op but cast and where, by the op's name. */
 enum {

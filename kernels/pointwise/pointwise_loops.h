@@ -1,6 +1,6 @@
 /* The loops of pointwise.h for the compiler to vectorise, from the formulas of op/pointwise.def; each pointwise_<instruction set>.c defines POINTWISE_TABLE, the name
  * of its table, and includes this. */
-#include "kernels/common/cpu/real.h"
+#include "kernels/cpu/real.h"
 #include "kernels/pointwise/pointwise.h"
 
 #define LOOP1(op, class, type, result, expression)                                               \

@@ -3,7 +3,7 @@
 #ifndef KERNELS_POINTWISE_SIGMOIDS_CUH
 #define KERNELS_POINTWISE_SIGMOIDS_CUH
 
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 #include "op/pointwise.h"
 
 #define DOUBLE_NAME(name) name
@@ -13,7 +13,7 @@ OP_DEFINE_FUNCTIONS(DEVICE, double, DOUBLE_NAME)
 OP_DEFINE_FUNCTIONS(DEVICE, float, FLOAT_NAME)
 OP_DEFINE_DIVISIONS(DEVICE, float, FLOAT_NAME)
 #if defined(__CUDACC__)
-#include "kernels/common/cuda/activations.cuh"
+#include "kernels/gpu/epilogue/activations.cuh"
 /* Near 0, where 1 - 2 / (1 + e^2x) loses what is small, an odd polynomial, fitted so that its relative error below 0.55 is least: 4e-8. */
 DEVICE float soft_tanhf(float x) {
     const float square = x * x, far = copysignf(tanh_exp(fabsf(x)), x);

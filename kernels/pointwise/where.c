@@ -1,7 +1,7 @@
 /* where: a choice between two operands, by bits; any unpacked format. */
 #include <string.h>
 
-#include "kernels/common/cpu/nest.h"
+#include "kernels/cpu/nest.h"
 #include "kernels/kernels.h"
 #include "kernels/pointwise/pointwise.h"
 

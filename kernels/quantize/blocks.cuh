@@ -5,8 +5,8 @@
 #ifndef KERNELS_QUANTIZE_BLOCKS_CUH
 #define KERNELS_QUANTIZE_BLOCKS_CUH
 
-#include "kernels/common/cuda/ptx_small.cuh"
-#include "kernels/common/cuda/row_parts.cuh"
+#include "kernels/gpu/ptx/small.cuh"
+#include "kernels/gpu/rows/row_parts.cuh"
 #include "kernels/quantize/scales.cuh"
 
 /* ---- codes: 8 values to 8, 6 or 4 bytes, the first in the lowest bits ---- */

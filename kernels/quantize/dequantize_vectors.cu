@@ -1,6 +1,6 @@
 /* dequantize of elements of 8 and 4 bits into rows that lie side by side: sixteen a thread, which have one scale. The numbers are those of quantize.cu's quantize_back: element times
  * scale, and that times the second level where there is one. Resources: no shared memory. Speed: README.md. */
-#include "kernels/common/cuda/row_parts.cuh"
+#include "kernels/gpu/rows/row_parts.cuh"
 #include "kernels/quantize/quantize_cuda.h"
 
 /* e2m1 in f16: sign, exponent and mantissa where f16 has its lowest exponents, of which 2^14 makes the right ones. */

@@ -2,7 +2,7 @@
  * quantiser needs. Pure where rows are: launches are only told where the plain result lies. */
 #include "kernels/quantize/quantised.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
 enum { ALIGN = 256 };             /* of the parts of the workspace: as the copy engine and cuBLASLt want addresses */

@@ -1,7 +1,7 @@
 /* quantize and dequantize on a GPU: the host half of quantize.cu. */
 #include "kernels/quantize/quantize_cuda.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
 const char *quantize_cuda_reject(const kernel_problem *problem, text *why) {

@@ -2,7 +2,7 @@
 #ifndef KERNELS_QUANTIZE_CUDA_H
 #define KERNELS_QUANTIZE_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 enum { QUANTIZE_PARTS = 256 };    /* partial maxima of a tensor */
 

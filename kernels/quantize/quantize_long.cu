@@ -1,6 +1,6 @@
 /* quantize into formats with a scale for all of a row, of rows that are longer than a block's registers hold: a cluster shares a row, which is read once, kept in shared memory where
  * that is large enough (row_chunks.cuh), and written once. Registers and speed: README.md. */
-#include "kernels/common/cuda/row_chunks.cuh"
+#include "kernels/gpu/rows/row_chunks.cuh"
 #include "kernels/quantize/blocks.cuh"
 #include "kernels/quantize/quantize_rows.h"
 

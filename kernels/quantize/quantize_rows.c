@@ -1,7 +1,7 @@
 /* quantize on a GPU in one pass: the host half of quantize_rows.cu and quantize_long.cu. */
 #include "kernels/quantize/quantize_rows.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 #include "kernels/quantize/quantize_cuda.h"
 

@@ -2,7 +2,7 @@
 #ifndef KERNELS_QUANTIZE_ROWS_H
 #define KERNELS_QUANTIZE_ROWS_H
 
-#include "kernels/common/cuda/row_chunks.h"
+#include "kernels/gpu/rows/row_chunks.h"
 
 typedef struct quantize_rows_arguments {
     row_division division;        /* operands of the nest: x */

@@ -5,7 +5,7 @@
 #include <float.h>
 #include <string.h>
 
-#include "kernels/common/cpu/math.h"
+#include "kernels/cpu/math.h"
 #include "kernels/quantize/rows.h"
 #include "num/rules.h"
 

@@ -2,7 +2,7 @@
 #ifndef KERNELS_QUANTIZE_SCALES_CUH
 #define KERNELS_QUANTIZE_SCALES_CUH
 
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 
 #define INLINE static __device__ __forceinline__
 

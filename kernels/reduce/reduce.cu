@@ -1,6 +1,6 @@
 /* Reductions: a block of 256 threads for each result, or a thread where little goes into one. Real numbers are accumulated in double, integers in int64; the
  * order depends on the shape alone. Resources: up to 4 KiB of shared memory. Speed: not measured. */
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 #include "kernels/reduce/reduce_cuda.h"
 
 DEVICE double real_start(int function) {

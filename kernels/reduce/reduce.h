@@ -3,8 +3,8 @@
 #define REDUCE_H
 
 #include "kernel/kernel.h"
-#include "kernels/common/cpu/nest.h"
-#include "kernels/common/cpu/rows.h"
+#include "kernels/cpu/nest.h"
+#include "kernels/cpu/rows.h"
 
 typedef struct reduce_job {
     const cpu_rows *rows;

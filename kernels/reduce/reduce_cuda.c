@@ -1,7 +1,7 @@
 /* Reductions on a GPU: the host half of reduce.cu and reduce_vectors.cu. */
 #include "kernels/reduce/reduce_cuda.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
 enum { TOGETHER = 64 };   /* from so many elements on, a block makes each result */

@@ -2,7 +2,7 @@
 #ifndef KERNELS_REDUCE_CUDA_H
 #define KERNELS_REDUCE_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 enum { REDUCE_sum, REDUCE_mean, REDUCE_prod, REDUCE_amax, REDUCE_amin, REDUCE_any, REDUCE_all, REDUCE_argmax, REDUCE_argmin };
 

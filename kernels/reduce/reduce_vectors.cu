@@ -5,7 +5,7 @@
  *
  * Where results are few, each is made in parts, which a second launch puts together. Eight elements (columns: four) are added in fp32, all else in double; the order depends on the shape and the number of
  * multiprocessors alone. Resources: up to 16 KiB of shared memory. Speed: README.md. */
-#include "kernels/common/cuda/row_chunks.cuh"
+#include "kernels/gpu/rows/row_chunks.cuh"
 #include "kernels/reduce/reduce_cuda.h"
 
 enum { WARPS = CUDA_THREADS / 32, ROWS_AT_ONCE = 4 };

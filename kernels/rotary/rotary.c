@@ -4,8 +4,8 @@
  * Measured speed: README.md. */
 #include <string.h>
 
-#include "kernels/common/cpu/nest.h"
-#include "kernels/common/cpu/rows.h"
+#include "kernels/cpu/nest.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
 
 enum { GRAIN = 16384 };       /* elements of a task */

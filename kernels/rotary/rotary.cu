@@ -1,6 +1,6 @@
 /* rotary: one thread for each pair of the width and for each element behind it, so that a pair may be turned in place. Resources: no shared memory. Speed: not
  * measured. */
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 #include "kernels/rotary/rotary_cuda.h"
 
 KERNEL(rotary_rows, rotary_arguments) {

@@ -1,7 +1,7 @@
 /* rotary on a GPU: the host half of rotary.cu, and of rotary_vectors.cu where rows lie so. */
 #include "kernels/rotary/rotary_cuda.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
 const char *rotary_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }

@@ -2,7 +2,7 @@
 #ifndef KERNELS_ROTARY_CUDA_H
 #define KERNELS_ROTARY_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 typedef struct rotary_arguments {
     cuda_nest nest;               /* rows: out, x, cos, sin */

@@ -1,7 +1,7 @@
 /* rotary of rows that lie side by side, at multiples of 16 bytes: eight elements and their partners a thread, in fp32, of up to four rows that
  * have the same angles, as heads do. One thread reads all that it writes, so pairs may
  * be turned in place. Resources: no shared memory. Speed: README.md. */
-#include "kernels/common/cuda/vectors.cuh"
+#include "kernels/gpu/rows/vectors.cuh"
 #include "kernels/rotary/rotary_cuda.h"
 
 /* Elements i and those a half behind them, of all rows that share their angles. */

@@ -2,7 +2,7 @@
  * combine sums the rows of a token in fp32, in the order of its choices; tokens are shared over threads. Measured speed: not measured. */
 #include <stdatomic.h>
 
-#include "kernels/common/cpu/rows.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
 
 static int64_t load_integer(const dw_tensor *tensor, int64_t offset) {

@@ -1,6 +1,6 @@
 /* dispatch: one block; a thread for each expert counts its ids, one thread adds the counts up, and each expert's thread writes its rows in order. combine: a
  * thread for each element of the result. Resources: no shared memory. Speed: not measured. */
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 #include "kernels/route/route_cuda.h"
 
 DEVICE int64_t expert_at(const dispatch_arguments *a, int64_t i) {

@@ -7,8 +7,8 @@
  *     combine: eight columns of a token a thread, in fp32, in the order of the choices; four rows at a time on their way
  *
  * Order is kept, so results are the same bits as one pass over the ids gives. Resources: 17 (experts + 1) words of shared memory. Speed: README.md. */
-#include "kernels/common/cuda/ptx_cluster.cuh"
-#include "kernels/common/cuda/vectors.cuh"
+#include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/rows/vectors.cuh"
 #include "kernels/route/route_cuda.h"
 
 /* ---- dispatch ---- */

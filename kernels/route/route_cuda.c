@@ -1,7 +1,7 @@
 /* dispatch and combine on a GPU: the host half of route.cu and route_blocks.cu. */
 #include "kernels/route/route_cuda.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
 const char *route_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }

@@ -2,7 +2,7 @@
 #ifndef KERNELS_ROUTE_CUDA_H
 #define KERNELS_ROUTE_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 /* In blocks (route_blocks.cu): ids of a block, its threads, and the most experts that its shared memory has counts for. */
 enum { DISPATCH_CHUNK = 4096, DISPATCH_THREADS = 512, DISPATCH_EXPERTS = 1024 };

@@ -6,7 +6,7 @@
  *     topk:   of each tile of a long line the first ones stay, until one tile holds them
  *
  * Resources: 48 KiB of shared memory. Speed: README.md. */
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 #include "kernels/scan/scan_cuda.h"
 
 #define INLINE static __device__ __forceinline__

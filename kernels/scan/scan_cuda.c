@@ -1,8 +1,8 @@
 /* cumsum, sort, topk and bincount on a GPU: the host half of scan.cu, scan_blocks.cu and topk_rows.cu. */
 #include "kernels/scan/scan_cuda.h"
 
-#include "kernels/common/cuda/host.h"
-#include "kernels/common/cuda/parts.h"
+#include "kernels/gpu/host/host.h"
+#include "kernels/move/parts.h"
 #include "kernels/kernels.h"
 
 const char *scan_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }

@@ -2,7 +2,7 @@
 #ifndef KERNELS_SCAN_CUDA_H
 #define KERNELS_SCAN_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 typedef struct cumsum_arguments {
     cuda_nest nest;               /* lines: out, x */

@@ -4,8 +4,8 @@
  *     for each of the result: the largest key of the warp, the first element that has it; it leaves
  *
  * f32, bf16, f16 and integers of at most 32 bits, under any strides; at most 32 results, which the lanes write side by side. Resources: no shared memory. Speed: not measured. */
-#include "kernels/common/cuda/ptx_warp.cuh"
-#include "kernels/common/cuda/row_parts.cuh"
+#include "kernels/gpu/ptx/warp.cuh"
+#include "kernels/gpu/rows/row_parts.cuh"
 #include "kernels/scan/scan_cuda.h"
 
 /* Bits that order as the element does: NaN above all numbers, zeros equal. */

@@ -3,8 +3,8 @@
  * a cache between passes. Rows are shared over threads. Measured speed: README.md. */
 #include <math.h>
 
-#include "kernels/common/cpu/nest.h"
-#include "kernels/common/cpu/rows.h"
+#include "kernels/cpu/nest.h"
+#include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
 
 enum { GRAIN = 16384 };       /* elements of a task */

@@ -1,6 +1,6 @@
 /* softmax and log_softmax: a block of 256 threads for each line, three passes in double. In place: a thread reads what it will write, and all have read before
  * any writes. Resources: 4 KiB of shared memory. Speed: not measured. */
-#include "kernels/common/cuda/device.cuh"
+#include "kernels/gpu/plain/device.cuh"
 #include "kernels/softmax/softmax_cuda.h"
 
 BLOCK_MAX(block_max)

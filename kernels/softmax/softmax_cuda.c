@@ -1,7 +1,7 @@
 /* softmax and log_softmax on a GPU: the host half of softmax.cu. */
 #include "kernels/softmax/softmax_cuda.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
 const char *softmax_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }

@@ -2,7 +2,7 @@
 #ifndef KERNELS_SOFTMAX_CUDA_H
 #define KERNELS_SOFTMAX_CUDA_H
 
-#include "kernels/common/cuda/arguments.h"
+#include "kernels/gpu/arguments.h"
 
 typedef struct softmax_arguments {
     cuda_nest nest;               /* lines: out, x */

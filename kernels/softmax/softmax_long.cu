@@ -1,6 +1,6 @@
 /* softmax and log_softmax of rows that are longer than a block's registers hold, as vocabularies are: a cluster shares a row, which is read once, kept in shared memory where that
  * is large enough (row_chunks.cuh), and written once: its largest; the sum of powers; the result. Numbers and their bounds are those of softmax_rows.cu. Registers and speed: README.md. */
-#include "kernels/common/cuda/row_chunks.cuh"
+#include "kernels/gpu/rows/row_chunks.cuh"
 #include "kernels/softmax/softmax_rows.h"
 
 #define LOG2_E 1.44269504f

@@ -1,7 +1,7 @@
 /* softmax and log_softmax on a GPU in one pass over rows: the host half of softmax_rows.cu and softmax_long.cu. */
 #include "kernels/softmax/softmax_rows.h"
 
-#include "kernels/common/cuda/host.h"
+#include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
 const char *softmax_rows_reject(const kernel_problem *problem, text *why) {

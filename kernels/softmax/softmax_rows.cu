@@ -1,6 +1,6 @@
 /* softmax and log_softmax in one pass: a row is read once, kept in registers (row_parts.cuh) and written once. A row whose largest is -inf gives zeros (softmax);
  * sums are fp32. Registers and speed: README.md. */
-#include "kernels/common/cuda/row_parts.cuh"
+#include "kernels/gpu/rows/row_parts.cuh"
 #include "kernels/softmax/softmax_rows.h"
 
 /* Its error is one of the exponent's rounding, which is small wherever e^x is not. */

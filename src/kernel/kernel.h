@@ -131,7 +131,7 @@ typedef struct kernel_launch {
     uint32_t grid[3], block[3];
     uint32_t cluster[3];              /* zeros: none */
     uint32_t shared_bytes;            /* dynamic */
-    bool overlaps;                    /* in a graph it begins before the launches in front of it have ended, and waits for them by itself: kernels/common/cuda/README.md */
+    bool overlaps;                    /* in a graph it begins before the launches in front of it have ended, and waits for them by itself: kernels/gpu/README.md */
     int slot_count, map_count;
     kernel_slot slots[KERNEL_SLOTS];
     kernel_map maps[KERNEL_MAPS];

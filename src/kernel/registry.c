@@ -37,10 +37,10 @@ static const kernel_way attention_ways[] = {
 #include "kernels/attention/ways.def"
 };
 static const kernel_way gemm_ways[] = {
-#include "kernels/matmul/ways.def"
+#include "kernels/gemm/ways.def"
 };
 static const kernel_way grouped_ways[] = {
-#include "kernels/grouped/ways.def"
+#include "kernels/gemm/grouped_ways.def"
 };
 #undef WAY
 static const kernel_row rows[] = {

@@ -97,6 +97,6 @@ fi
 [ "$(scripts/part.sh)" = 0/10 ] || exit 0
 without scripts/nvcc.sh get "$place/nvcc" >"$place/said" 2>&1 || { cat "$place/said"; exit 1; }
 [ "$(without scripts/nvcc.sh get "$place/nvcc" 2>&1)" = "" ]
-without cmake -DNVCC="$place/nvcc/cuda/bin/nvcc" -DSOURCE="$PWD/kernels/matmul/matmul_sm100.cu" -DOUTPUT="$place/image" -DARCHITECTURES=100f -DKIND=hot \
+without cmake -DNVCC="$place/nvcc/cuda/bin/nvcc" -DSOURCE="$PWD/kernels/gemm/tcgen05/tcgen05.cu" -DOUTPUT="$place/image" -DARCHITECTURES=100f -DKIND=hot \
     "-DINCLUDES=$PWD/include;$PWD/src;$PWD" -P scripts/cuda_image.cmake
 [ -s "$place/image" ]

@@ -1,11 +1,11 @@
-/* The errors that kernels/common/cpu/math.h states, beside double: all floats in steps of a prime number of codes, which meets every exponent
+/* The errors that kernels/cpu/math.h states, beside double: all floats in steps of a prime number of codes, which meets every exponent
  * thousands of times, and the neighbours of what is special. */
 #include "support/support.h"
 
 #include <float.h>
 #include <math.h>
 
-#include "kernels/common/cpu/math.h"
+#include "kernels/cpu/math.h"
 
 enum { STEP = 4099 };   /* of codes: about a million floats */
 

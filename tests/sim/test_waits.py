@@ -1,4 +1,4 @@
-"""Launches of a step overlap on a device, so each kernel waits by itself for those in front of it (kernels/common/cuda/README.md). Here the wait is taken out of the kernels that
+"""Launches of a step overlap on a device, so each kernel waits by itself for those in front of it (kernels/gpu/README.md). Here the wait is taken out of the kernels that
 ship, and moved to their ends: a run on the simulated H200 must end with a finding each time, and without one as they are."""
 import importlib.util
 import json

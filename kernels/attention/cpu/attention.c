@@ -1,0 +1,440 @@
+/* attention on the CPU: tiles of query rows that share a kv head, over blocks of keys with a running softmax; scores are never stored. The rows of
+ * a tile are queries times the heads that share k and v, so decoding with grouped heads streams k and v once. The products are in flash_*.c; their
+ * speed is in README.md.
+ *
+ *     for each block of 64 keys that some row of the tile sees:
+ *         keys [d,64]     = k transposed, as fp32
+ *         scores [rows,64] = q keys, scaled, capped, biased; hidden keys are -inf
+ *         weights         = e^(scores - running max); factor = e^(old max - new max)
+ *         out [rows,e]    = out * factor + weights v
+ *
+ * With the operands row and position (caches of several texts) a tile goes through its queries cache row by cache row; blocks are of positions,
+ * wherever a ring keeps them, so the bits are those of a cache without an end. */
+#include <math.h>
+#include <string.h>
+
+#include "kernels/attention/cpu/flash.h"
+#include "kernels/attention/results.h"
+#include "kernels/kernels.h"
+
+enum {
+    TILE_ROWS = 48,       /* rows of a task: enough to make up for transposing k */
+    WIDTH = 256,          /* of q and k that are multiplied in one go */
+    OUT_WIDTH = 512,      /* columns of v that one pass over the keys gives */
+    LOAD_ROWS = 16        /* what one call transposes */
+};
+
+typedef struct span { int64_t begin, end; } span;
+
+/* A call, from its operands alone. */
+typedef struct attention {
+    const flash_isa *isa;
+    const dw_tensor *q, *k, *v, *mask, *bias, *sink, *row, *position, *out;
+    int64_t mask_strides[4], bias_strides[4];     /* over [b,h,s,t] */
+    int64_t shared, rows, d, e, keys;             /* shared: heads of q for each of k; rows: shared * s; keys: t */
+    int64_t tiles, tile_rows;                     /* tiles of one kv head */
+    int64_t offset, window, ahead;
+    bool causal;
+    float scale, softcap;
+} attention;
+
+/* What a task works in. */
+typedef struct tile {
+    const attention *call;
+    int64_t batch, cache, group, first, end;      /* of q and out; of k, v, mask and bias; first row; the end of what any row sees */
+    int rows;
+    int64_t column, columns, out_stride;          /* of v, in this pass */
+    span spans[TILE_ROWS];
+    flash_row state[TILE_ROWS];
+    float factors[TILE_ROWS];
+    float q[TILE_ROWS * WIDTH], keys[WIDTH * FLASH_KEYS], loaded[LOAD_ROWS * WIDTH], v[FLASH_KEYS * FLASH_COLUMNS];
+    float scores[TILE_ROWS * FLASH_KEYS], out[TILE_ROWS * OUT_WIDTH];
+} tile;
+
+static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
+
+static bool is_float32(const dw_tensor *tensor, int axis) { return tensor->format == DW_FORMAT_f32 && (tensor->strides[axis] == 1 || tensor->dims[axis] <= 1); }
+
+/* count elements from offset on, stride apart, as floats. */
+static void load(const dw_tensor *tensor, int64_t offset, int64_t stride, int64_t count, float *to) {
+    const float *from = (const float *)tensor->data + offset;
+    const uint16_t *codes = (const uint16_t *)tensor->data + offset;
+    if (stride == 1 || count == 1) {
+        if (tensor->format == DW_FORMAT_f32) memcpy(to, from, (size_t)count * sizeof *to);
+        else if (tensor->format == DW_FORMAT_bf16) num_bf16_to_f32_row(codes, to, count);
+        else num_f16_to_f32_row(codes, to, count);
+        return;
+    }
+    for (int64_t i = 0; i < count; i++) {
+        if (tensor->format == DW_FORMAT_f32) to[i] = from[i * stride];
+        else to[i] = tensor->format == DW_FORMAT_bf16 ? num_bf16_to_f32(codes[i * stride]) : num_f16_to_f32(codes[i * stride]);
+    }
+}
+
+/* Offset of the first element of axis 3. */
+static int64_t at3(const dw_tensor *tensor, int64_t i0, int64_t i1, int64_t i2) {
+    return i0 * tensor->strides[0] + i1 * tensor->strides[1] + i2 * tensor->strides[2];
+}
+
+static int64_t query_of(const tile *t, int row) { return (t->first + row) / t->call->shared; }
+static int64_t head_of(const tile *t, int row) { return t->group * t->call->shared + (t->first + row) % t->call->shared; }
+
+static int64_t number_at(const dw_tensor *tensor, int64_t index) {
+    if (tensor->format == DW_FORMAT_i64) return ((const int64_t *)tensor->data)[index * tensor->strides[0]];
+    return op_tensor_load_int(tensor, &index);
+}
+
+/* Which keys a query sees, by position. */
+static span visible(const attention *call, int64_t query) {
+    int64_t position = call->position != NULL ? number_at(call->position, query) : query + call->offset;
+    span seen = {0, call->position != NULL && position < INT64_MAX ? position + 1 : call->keys};
+    if (call->position != NULL && seen.begin < seen.end - call->keys) seen.begin = seen.end - call->keys;
+    if (call->causal) seen.end = least(seen.end, position + 1);
+    if (call->ahead > 0) seen.end = least(seen.end, position + call->ahead);
+    if (call->window > 0 && seen.begin < position - call->window + 1) seen.begin = position - call->window + 1;
+    if (seen.end < seen.begin) seen.end = seen.begin;
+    return seen;
+}
+
+/* ---- a block of keys ---- */
+
+static void load_q(tile *t, int64_t at, int64_t width) {
+    const dw_tensor *q = t->call->q;
+    for (int r = 0; r < t->rows; r++) load(q, at3(q, t->batch, head_of(t, r), query_of(t, r)) + at * q->strides[3], q->strides[3], width, t->q + r * WIDTH);
+}
+
+/* Row `key` of k or v as what is read next; NULL when it is not read where it lies, or when there are rows enough to hide its coming. */
+static const flash_next *next_of(const tile *t, const dw_tensor *tensor, int64_t key, int64_t column, flash_next *next) {
+    if (t->rows > FLASH_ROWS || key >= t->end || !is_float32(tensor, 3)) return NULL;
+    *next = (flash_next){(const float *)tensor->data + at3(tensor, t->cache, t->group, key % t->call->keys) + column, tensor->strides[2]};
+    return next;
+}
+
+/* keys [width][FLASH_KEYS] = columns at .. of k from key `first` on. */
+static void load_keys(tile *t, int64_t first, int count, int64_t at, int64_t width) {
+    const dw_tensor *k = t->call->k;
+    bool in_place = is_float32(k, 3);
+    flash_next memory;
+    for (int key = 0; key < FLASH_KEYS; key += LOAD_ROWS) {
+        int here = count - key < LOAD_ROWS ? count - key : LOAD_ROWS;
+        if (here < 0) here = 0;
+        int64_t slot = (first + key) % t->call->keys, offset = at3(k, t->cache, t->group, slot) + at * k->strides[3];
+        if (in_place && here > 0 && slot + here <= t->call->keys) {
+            bool last = key + LOAD_ROWS >= count;
+            const flash_next *next = last ? next_of(t, t->call->v, first, t->column, &memory) : next_of(t, k, first + key + LOAD_ROWS, at, &memory);
+            t->call->isa->transpose(here, width, (const float *)k->data + offset, k->strides[2], next, key, t->keys);
+            continue;
+        }
+        for (int i = 0; i < here; i++) {
+            slot = (first + key + i) % t->call->keys;
+            load(k, at3(k, t->cache, t->group, slot) + at * k->strides[3], k->strides[3], width, t->loaded + i * WIDTH);
+        }
+        t->call->isa->transpose(here, width, t->loaded, WIDTH, NULL, key, t->keys);
+    }
+}
+
+/* Rows of a product, as even as can be. */
+static int rows_of_product(int rows, int done) {
+    int left = rows - done, products = (left + FLASH_ROWS - 1) / FLASH_ROWS;
+    return (left + products - 1) / products;
+}
+
+static void score(tile *t, int64_t first, int count) {
+    const attention *call = t->call;
+    for (int64_t at = 0; at < call->d || at == 0; at += WIDTH) {
+        int64_t width = least(call->d - at, WIDTH);
+        if (call->d > WIDTH) load_q(t, at, width);
+        load_keys(t, first, count, at, width);
+        for (int r = 0, rows; r < t->rows; r += rows) {
+            rows = rows_of_product(t->rows, r);
+            call->isa->scores(rows, width, t->q + r * WIDTH, WIDTH, t->keys, at > 0, t->scores + r * FLASH_KEYS);
+        }
+    }
+}
+
+static void soften(tile *t, int64_t first, int count) {
+    const attention *call = t->call;
+    float bias[FLASH_KEYS] = {0};
+    uint8_t mask[FLASH_KEYS] = {0};
+    for (int r = 0; r < t->rows; r++) {
+        flash_row *row = &t->state[r];
+        int64_t begin = t->spans[r].begin - first, end = t->spans[r].end - first;
+        row->begin = (int)(begin > 0 ? least(begin, FLASH_KEYS) : 0);
+        row->end = (int)(end > 0 ? least(end, FLASH_KEYS) : 0);
+        if (row->end <= row->begin) {
+            memset(t->scores + r * FLASH_KEYS, 0, FLASH_KEYS * sizeof(float));
+            t->factors[r] = 1.0f;
+            continue;
+        }
+        if (call->bias != NULL) {
+            const int64_t *strides = call->bias_strides;
+            load(call->bias, t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3], strides[3], count, bias);
+            row->bias = bias;
+        }
+        if (call->mask != NULL) {
+            const int64_t *strides = call->mask_strides;
+            const uint8_t *data = call->mask->data;
+            data += t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
+            for (int i = 0; i < count; i++) mask[i] = data[i * strides[3]];
+            row->mask = mask;
+        }
+        t->factors[r] = call->isa->soften(row, t->scores + r * FLASH_KEYS);
+    }
+}
+
+static void add_values(tile *t, int64_t first, int count) {
+    const dw_tensor *v = t->call->v;
+    for (int64_t at = 0; at < t->columns; at += FLASH_COLUMNS) {
+        int64_t width = least(t->columns - at, FLASH_COLUMNS), padded = (width + 15) / 16 * 16;
+        int64_t slot = first % t->call->keys, column = (t->column + at) * v->strides[3], stride = v->strides[2];
+        const flash_next *next = NULL;
+        flash_next memory;
+        const float *values = (const float *)v->data;
+        if (is_float32(v, 3) && padded == width && t->rows <= FLASH_ROWS && slot + count <= t->call->keys) {
+            values += at3(v, t->cache, t->group, slot) + column;
+            next = next_of(t, t->call->k, first + FLASH_KEYS, 0, &memory);
+        } else {
+            for (int key = 0; key < count; key++) {
+                float *to = t->v + key * padded;
+                load(v, at3(v, t->cache, t->group, (first + key) % t->call->keys) + column, v->strides[3], width, to);
+                for (int64_t i = width; i < padded; i++) to[i] = 0;
+            }
+            values = t->v;
+            stride = padded;
+        }
+        for (int r = 0, rows; r < t->rows; r += rows) {
+            rows = rows_of_product(t->rows, r);
+            t->call->isa->values(rows, count, (int)padded, t->scores + r * FLASH_KEYS, values, stride, next, t->factors + r,
+                                 t->out + r * t->out_stride + at, t->out_stride);
+        }
+    }
+}
+
+/* Does the mask operand show any key of the block to any row? */
+static bool shows_any(const tile *t, int64_t first, int count) {
+    const attention *call = t->call;
+    const int64_t *strides = call->mask_strides;
+    if (call->mask == NULL) return true;
+    bool same = strides[1] == 0 && strides[2] == 0;
+    for (int r = 0; r < (same ? 1 : t->rows); r++) {
+        const uint8_t *data = call->mask->data;
+        data += t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
+        for (int i = 0; i < count; i++) {
+            if (data[i * strides[3]]) return true;
+        }
+    }
+    return false;
+}
+
+/* ---- the end of a row ---- */
+
+/* A hidden key's v may hold what 0 cannot be multiplied with: this row again, key by key, without those of no weight. */
+static void again(const tile *t, int row, float *out) {
+    const attention *call = t->call;
+    const dw_tensor *q = call->q, *k = call->k, *v = call->v;
+    const flash_row *state = &t->state[row];
+    int64_t query = query_of(t, row), head = head_of(t, row);
+    for (int64_t c = 0; c < t->columns; c++) out[c] = 0;
+    if (state->max == -INFINITY) return;
+    for (int64_t key = t->spans[row].begin; key < t->spans[row].end; key++) {
+        float dot = 0, a, b;
+        const int64_t slot = key % call->keys;
+        const int64_t *m = call->mask_strides, *s = call->bias_strides;
+        if (call->mask != NULL && !((const uint8_t *)call->mask->data)[t->cache * m[0] + head * m[1] + query * m[2] + key * m[3]]) continue;
+        for (int64_t i = 0; i < call->d; i++) {
+            load(q, at3(q, t->batch, head, query) + i * q->strides[3], 1, 1, &a);
+            load(k, at3(k, t->cache, t->group, slot) + i * k->strides[3], 1, 1, &b);
+            dot = fmaf(a, b, dot);
+        }
+        dot *= call->scale;
+        if (call->softcap > 0) dot = call->softcap * tanhf(dot / call->softcap);
+        if (call->bias != NULL) {
+            load(call->bias, t->cache * s[0] + head * s[1] + query * s[2] + key * s[3], 1, 1, &b);
+            dot = b <= OP_ATTENTION_HIDES ? b : dot + b;
+        }
+        float weight = expf(dot - state->max);
+        if (weight == 0) continue;
+        for (int64_t c = 0; c < t->columns; c++) {
+            load(v, at3(v, t->cache, t->group, slot) + (t->column + c) * v->strides[3], 1, 1, &b);
+            out[c] = fmaf(weight, b, out[c]);
+        }
+    }
+}
+
+static void finish(tile *t, int row) {
+    const dw_tensor *to = t->call->out;
+    const flash_row *state = &t->state[row];
+    float *out = t->out + row * t->out_stride;
+    bool is_nan = false;
+    for (int64_t c = 0; c < t->columns; c++) is_nan |= out[c] != out[c];
+    if (is_nan && isfinite(state->sum)) again(t, row, out);
+    if (state->sum != 0) {
+        for (int64_t c = 0; c < t->columns; c++) out[c] /= state->sum;
+    }
+    int64_t offset = at3(to, t->batch, head_of(t, row), query_of(t, row)) + t->column;
+    if (to->format == DW_FORMAT_f32) memcpy((float *)to->data + offset, out, (size_t)t->columns * sizeof *out);
+    else if (to->format == DW_FORMAT_bf16) num_f32_to_bf16_row(out, (uint16_t *)to->data + offset, t->columns);
+    else num_f32_to_f16_row(out, (uint16_t *)to->data + offset, t->columns);
+}
+
+/* ---- tiles ---- */
+
+/* Some columns of v for all rows of the tile. */
+static void pass(tile *t, span seen) {
+    const attention *call = t->call;
+    for (int r = 0; r < t->rows; r++) {
+        float sink = -INFINITY;
+        if (call->sink != NULL) load(call->sink, head_of(t, r) * call->sink->strides[0], 1, 1, &sink);
+        t->state[r] = (flash_row){.scale = call->scale, .softcap = call->softcap, .max = sink, .sum = sink == -INFINITY ? 0.0f : expf(sink - sink)};
+    }
+    t->out_stride = (t->columns + 15) / 16 * 16;
+    memset(t->out, 0, (size_t)(t->rows * t->out_stride) * sizeof *t->out);
+    if (call->d <= WIDTH) load_q(t, 0, call->d);
+    for (int64_t first = seen.begin / FLASH_KEYS * FLASH_KEYS; first < seen.end; first += FLASH_KEYS) {
+        int count = (int)least(t->end - first, FLASH_KEYS);
+        if (!shows_any(t, first, count)) continue;
+        score(t, first, count);
+        soften(t, first, count);
+        add_values(t, first, count);
+    }
+    for (int r = 0; r < t->rows; r++) finish(t, r);
+}
+
+/* Rows that read one row of the cache. */
+static void run_rows(tile *t, int64_t first, int rows) {
+    const attention *call = t->call;
+    span seen = {INT64_MAX, 0};
+    t->first = first;
+    t->rows = rows;
+    for (int r = 0; r < rows; r++) {
+        t->spans[r] = visible(call, query_of(t, r));
+        if (t->spans[r].end == t->spans[r].begin) continue;
+        if (t->spans[r].begin < seen.begin) seen.begin = t->spans[r].begin;
+        if (t->spans[r].end > seen.end) seen.end = t->spans[r].end;
+    }
+    if (seen.begin > seen.end) seen.begin = seen.end;
+    t->end = call->position != NULL ? seen.end : call->keys;
+    for (t->column = 0; t->column < call->e; t->column += OUT_WIDTH) {
+        t->columns = least(call->e - t->column, OUT_WIDTH);
+        pass(t, seen);
+    }
+}
+
+static void run_tile(void *argument, int64_t task, int worker) {
+    (void)worker;
+    const attention *call = argument;
+    tile t;
+    t.call = call;
+    int64_t pair = task / call->tiles, index = call->tiles - 1 - task % call->tiles;   /* the last queries see the most keys: first */
+    t.batch = t.cache = pair / call->k->dims[1];
+    t.group = pair % call->k->dims[1];
+    int64_t first = index * call->tile_rows, end = least(call->rows, first + call->tile_rows);
+    if (call->row == NULL) {
+        run_rows(&t, first, (int)(end - first));
+        return;
+    }
+    for (int64_t begin = first; first < end; begin = first) {
+        t.cache = number_at(call->row, begin / call->shared);
+        while (first < end && number_at(call->row, first / call->shared) == t.cache) first++;
+        run_rows(&t, begin, (int)(first - begin));
+    }
+}
+
+/* Strides of an operand that broadcasts to [b,h,s,t]. */
+static void broadcast_strides(const dw_tensor *tensor, int64_t strides[4]) {
+    for (int axis = 0; axis < 4; axis++) {
+        int own = axis - (4 - tensor->rank);
+        strides[axis] = own >= 0 && tensor->dims[own] != 1 ? tensor->strides[own] : 0;
+    }
+}
+
+/* Do all rows and positions lie within k, mask and bias? */
+static bool fits(const attention *a) {
+    const dw_tensor *const limits[] = {a->mask, a->bias};
+    int64_t end = INT64_MAX;
+    for (int i = 0; i < 2; i++) {
+        if (limits[i] != NULL && limits[i]->rank > 0 && limits[i]->dims[limits[i]->rank - 1] != 1) end = least(end, limits[i]->dims[limits[i]->rank - 1]);
+    }
+    for (int64_t i = 0; i < a->q->dims[2]; i++) {
+        if (a->row != NULL && (number_at(a->row, i) < 0 || number_at(a->row, i) >= a->k->dims[0])) return false;
+        if (a->position != NULL && number_at(a->position, i) >= end) return false;
+    }
+    return true;
+}
+
+/* Tiles as large as is good for the products; where few tokens of many texts come together, one for each token. */
+static void cut_tiles(attention *a) {
+    int64_t tiles = (a->rows + TILE_ROWS - 1) / TILE_ROWS;
+    a->tile_rows = (a->rows + tiles - 1) / tiles;
+    a->tile_rows = least((a->tile_rows + FLASH_ROWS - 1) / FLASH_ROWS * FLASH_ROWS, TILE_ROWS);
+    if (a->row != NULL && a->q->dims[2] <= a->k->dims[0]) a->tile_rows = least(a->shared, TILE_ROWS);
+    a->tiles = (a->rows + a->tile_rows - 1) / a->tile_rows;
+}
+
+static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
+    attention_heads heads_apart;
+    const op_call *call = &attention_by_heads(run, &heads_apart)->call;
+    attention a = {
+        .isa = isa,
+        .q = call->in[ATTENTION_Q],
+        .k = call->in[ATTENTION_K],
+        .v = call->in[ATTENTION_V],
+        .mask = op_operand(call, 3),
+        .bias = op_operand(call, 4),
+        .sink = op_operand(call, 5),
+        .row = op_operand(call, 6),
+        .position = op_operand(call, 7),
+        .out = call->out[0],
+        .window = op_attr_int(call->attrs, OP_ATTR_window),
+        .ahead = op_attr_int(call->attrs, OP_ATTR_ahead),
+        .causal = op_attr_bool(call->attrs, OP_ATTR_causal),
+        .scale = (float)op_attr_real(call->attrs, OP_ATTR_scale),
+        .softcap = (float)op_attr_real(call->attrs, OP_ATTR_softcap),
+    };
+    dim offset = op_attr_dim(call->attrs, OP_ATTR_offset);
+    if (offset != NULL) TRY(dim_eval(call->context, offset, call->symbols, &a.offset));
+    if (a.mask != NULL) broadcast_strides(a.mask, a.mask_strides);
+    if (a.bias != NULL) broadcast_strides(a.bias, a.bias_strides);
+    int64_t heads = a.q->dims[1], groups = a.k->dims[1];
+    if (groups < 1 || heads % groups != 0) {
+        return base_fail(call->context, DW_MISMATCH, "attention: q has %lld heads, k has %lld, which does not divide them", (long long)heads, (long long)groups);
+    }
+    a.shared = heads / groups;
+    a.rows = a.shared * a.q->dims[2];
+    a.d = a.q->dims[3];
+    a.e = a.v->dims[3];
+    a.keys = a.k->dims[2];
+    if (!fits(&a)) return call->op->reference(&run->call);   /* says which, before it writes */
+    if (a.rows == 0 || a.e == 0) return DW_OK;
+    cut_tiles(&a);
+    pool_run(run->pool, a.q->dims[0] * groups * a.tiles, run_tile, &a);
+    return DW_OK;
+}
+
+#define RUN(name) \
+    dw_status attention_##name##_run(const kernel_run *run) { return run_on(run, &flash_isa_##name); }
+RUN(portable)
+#if defined(__x86_64__)
+RUN(avx2)
+RUN(avx512)
+#endif
+
+/* ---- choosing ---- */
+
+static bool is_taken(const op_type *type) { return type->format == DW_FORMAT_f32 || type->format == DW_FORMAT_bf16 || type->format == DW_FORMAT_f16; }
+
+const char *attention_reject(const kernel_problem *problem, text *why) {
+    static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
+    for (int i = 0; i < problem->n_in; i++) {
+        if (i == 3 || i > 5 || problem->in[i] == NULL || is_taken(problem->in[i])) continue;
+        text_printf(why, "%s is %s; it takes f32, bf16 and f16", names[i], dw_format_name(problem->in[i]->format));
+        return text_string(why);
+    }
+    if (is_taken(problem->out[0])) return NULL;
+    text_printf(why, "the result is %s; it gives f32, bf16 and f16", dw_format_name(problem->out[0]->format));
+    return text_string(why);
+}
+
+double attention_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.6, 0.8); }
+
+size_t attention_workspace(const kernel_run *run) { return kernel_no_workspace(run); }

@@ -1,0 +1,48 @@
+/* What attention's driver asks of an instruction set: small products on blocks of FLASH_KEYS keys, and one step of the running softmax.
+ * Blocks begin at multiples of FLASH_KEYS, and sums run over d and over keys in order, so a row's bits depend neither on the other rows of the call
+ * nor on threads. */
+#ifndef KERNELS_ATTENTION_CPU_FLASH_H
+#define KERNELS_ATTENTION_CPU_FLASH_H
+
+#include <stdint.h>
+
+#include "op/scores.h"
+
+enum {
+    FLASH_KEYS = 64,        /* keys of a block */
+    FLASH_COLUMNS = 64,     /* columns of v that one product works on */
+    FLASH_ROWS = 6,         /* rows of one product at most */
+    FLASH_FETCH = 16        /* rows of k or v that are fetched ahead */
+};
+
+/* A row of scores on its way to weights, and the running state of the row's softmax. */
+typedef struct flash_row {
+    float scale, softcap;             /* softcap 0: none */
+    const float *bias;                /* [FLASH_KEYS] or NULL; of OP_ATTENTION_HIDES or less it is the score */
+    const uint8_t *mask;              /* [FLASH_KEYS], 0 hides; or NULL */
+    int begin, end;                   /* the keys of the block that are seen by position */
+    float max, sum;                   /* so far: the largest score, the sum of e^(score - max) */
+} flash_row;
+
+/* What is read behind the operand of a product: its first FLASH_FETCH rows are fetched into the cache on the way. With few rows of q memory is what
+ * is waited for, and blocks are too short for the hardware to run ahead. NULL: nothing. */
+typedef struct flash_next { const float *data; int64_t stride; } flash_next;
+
+typedef struct flash_isa {
+    /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][d] times keys [d][FLASH_KEYS]; rows at most FLASH_ROWS. */
+    void (*scores)(int rows, int64_t d, const float *q, int64_t q_stride, const float *keys, int add, float *scores);
+    /* out [rows][columns] = out * factor[row] + weights [rows][FLASH_KEYS] times v [keys][columns]; columns: a multiple of 16 up to FLASH_COLUMNS. */
+    void (*values)(int rows, int keys, int columns, const float *weights, const float *v, int64_t v_stride, const flash_next *next, const float *factor, float *out,
+                   int64_t out_stride);
+    /* transposed [d][FLASH_KEYS] = k [keys][d] from column `first` on, for up to 16 keys; zeros where a key is missing. first: a multiple of 16. */
+    void (*transpose)(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed);
+    /* scores [FLASH_KEYS] become weights relative to the new largest score; returns what earlier sums are to be multiplied with. */
+    float (*soften)(flash_row *row, float *scores);
+} flash_isa;
+
+extern const flash_isa flash_isa_portable;
+#if defined(__x86_64__)
+extern const flash_isa flash_isa_avx2, flash_isa_avx512;
+#endif
+
+#endif

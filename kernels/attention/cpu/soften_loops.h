@@ -1,0 +1,50 @@
+/* One step of the running softmax as plain loops over a block, compiled by each instruction set's file. Sums and maxima run in 16 lanes that are
+ * joined in halves, whatever the width of registers. Defines the static function soften. */
+#include <math.h>
+
+#include "kernels/attention/cpu/flash.h"
+#include "kernels/cpu/math.h"
+
+enum { LANES = 16 };
+
+static float soften(flash_row *row, float *restrict scores) {
+    float most[LANES], sums[LANES];
+    const float scale = row->scale;
+    for (int i = 0; i < FLASH_KEYS; i++) scores[i] *= scale;
+    if (row->softcap > 0) {
+        const float cap = row->softcap;
+        for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cap * cpu_tanh(scores[i] / cap);
+    }
+    if (row->bias != NULL) {
+        for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cpu_select(row->bias[i] <= OP_ATTENTION_HIDES, row->bias[i], scores[i] + row->bias[i]);
+    }
+    if (row->begin > 0 || row->end < FLASH_KEYS) {
+        for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cpu_select((i >= row->begin) & (i < row->end), scores[i], -INFINITY);
+    }
+    if (row->mask != NULL) {
+        for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cpu_select(row->mask[i] != 0, scores[i], -INFINITY);
+    }
+    for (int l = 0; l < LANES; l++) most[l] = row->max;
+    for (int i = 0; i < FLASH_KEYS; i += LANES) {
+        for (int l = 0; l < LANES; l++) most[l] = scores[i + l] > most[l] ? scores[i + l] : most[l];
+    }
+    for (int l = 0; l < 8; l++) most[l] = most[l + 8] > most[l] ? most[l + 8] : most[l];
+    for (int l = 0; l < 4; l++) most[l] = most[l + 4] > most[l] ? most[l + 4] : most[l];
+    for (int l = 0; l < 2; l++) most[l] = most[l + 2] > most[l] ? most[l + 2] : most[l];
+    most[0] = most[1] > most[0] ? most[1] : most[0];
+    /* Nothing seen so far: any finite number keeps -inf - max from being NaN. */
+    const float max = most[0] == -INFINITY ? 0.0f : most[0];
+    for (int i = 0; i < FLASH_KEYS; i++) scores[i] = cpu_exp(scores[i] - max);
+    for (int l = 0; l < LANES; l++) sums[l] = 0;
+    for (int i = 0; i < FLASH_KEYS; i += LANES) {
+        for (int l = 0; l < LANES; l++) sums[l] += scores[i + l];
+    }
+    for (int l = 0; l < 8; l++) sums[l] += sums[l + 8];
+    for (int l = 0; l < 4; l++) sums[l] += sums[l + 4];
+    for (int l = 0; l < 2; l++) sums[l] += sums[l + 2];
+    sums[0] += sums[1];
+    float factor = cpu_exp(row->max - max);
+    row->sum = row->sum * factor + sums[0];
+    row->max = most[0];
+    return factor;
+}

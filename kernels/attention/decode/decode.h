@@ -1,0 +1,25 @@
+/* The arguments of the decoding attention kernel: read by its host half, which fills them in, and by the device half. Plain C that nvcc takes, too. */
+#ifndef KERNELS_ATTENTION_DECODE_DECODE_H
+#define KERNELS_ATTENTION_DECODE_DECODE_H
+
+#include "kernels/attention/wgmma/wgmma.h"
+
+/* Of a block: warps, rows (queries x heads), keys of a warp at a time; blocks that share a tile's keys at most. */
+enum { DECODE_WARPS = 4, DECODE_ROWS = 16, DECODE_KEYS = 16, DECODE_SPLITS = 16 };
+/* Rows of sums in shared memory are that many floats longer than values are wide, so that lanes write to different banks. */
+enum { DECODE_PAD = 8 };
+/* Shared memory besides the ring: barriers; of each warp and of the block the largest scores and sums of weights; of each block of the cluster how
+ * much its rows count; the ends of rows. */
+enum { DECODE_STATE_BYTES = 4 * DECODE_ROWS * (2 * (DECODE_WARPS + 1) + DECODE_SPLITS + 2), DECODE_BARRIER_BYTES = 8 * DECODE_WARPS * 8 };
+
+/* Maps: axes width, sequence, heads, batches; boxes of 64 columns by DECODE_KEYS. */
+typedef struct attention_decode_arguments {
+    ATTENTION_ALIGNED(128) uint64_t map_k[16];
+    uint64_t map_v[16];
+    attention_arguments call;
+    int32_t splits;               /* blocks of a cluster */
+    int32_t parts;                /* blocks, by heads, of the heads that share k and v */
+    int32_t queries;              /* taken together, with all heads that share k and v; 1 where queries have rows or positions */
+} attention_decode_arguments;
+
+#endif

@@ -1,0 +1,103 @@
+/* The plain fused attention: a block of 256 threads for each query of each head. Keys go by in chunks of 256: a thread makes the score of one key, all together the
+ * chunk's largest score and sum (with what came before scaled down when a larger score comes), then each thread adds up its columns of v.
+ *     q [d] smem    k [t,d], v [t,e] gmem    weights [256] smem    sums [e] reg: 4 a thread, wider v by more blocks
+ * With row and position, q has tokens of several texts, each of which reads its own row of the caches; the key of position p lies at p mod t.
+ * Scores, weights and sums in fp32. A bias of OP_ATTENTION_HIDES or less is the score; a key whose score is -inf, or that the mask hides, is a key not seen. Resources: 7 KiB of shared memory. Speed: not
+ * measured. */
+#include "kernels/attention/arguments.h"
+#include "kernels/gpu/plain/device.cuh"
+
+enum { COLUMNS = ATTENTION_WIDTH / CUDA_THREADS };
+
+BLOCK_REDUCE(block_max, float, a != a || a > b ? a : b)
+BLOCK_REDUCE(block_sum, float, a + b)
+
+/* Where one query, its keys and its result begin. */
+typedef struct attention_place { int64_t q, k, v, mask, bias, out; } attention_place;
+
+/* row: of k, v, mask and bias. */
+DEVICE attention_place place_of(const attention_arguments *p, int64_t batch, int64_t row, int64_t head, int64_t query) {
+    int64_t group = head / p->shared_heads;
+    attention_place place;
+    place.q = batch * p->q_strides[0] + head * p->q_strides[1] + query * p->q_strides[2];
+    place.k = row * p->k_strides[0] + group * p->k_strides[1];
+    place.v = row * p->v_strides[0] + group * p->v_strides[1];
+    place.mask = row * p->mask_strides[0] + head * p->mask_strides[1] + query * p->mask_strides[2];
+    place.bias = row * p->bias_strides[0] + head * p->bias_strides[1] + query * p->bias_strides[2];
+    place.out = batch * p->out_strides[0] + head * p->out_strides[1] + query * p->out_strides[2];
+    return place;
+}
+
+DEVICE float score(const attention_arguments *p, const attention_place *place, const float *query, int64_t key) {
+    if (p->has_mask && !load_int(&p->mask, place->mask + key * p->mask_strides[3])) return -INFINITE;
+    float sum = 0;
+    int64_t at = place->k + key % p->keys * p->k_strides[2];
+    for (int64_t i = 0; i < p->width; i++) {
+        float q = i < ATTENTION_WIDTH ? query[i] : load_float(&p->q, place->q + i * p->q_strides[3]);
+        sum = fmaf(q, load_float(&p->k, at + i * p->k_strides[3]), sum);
+    }
+    sum *= p->scale;
+    if (p->softcap > 0) sum = p->softcap * tanhf(sum / p->softcap);
+    if (!p->has_bias) return sum;
+    float bias = load_float(&p->bias, place->bias + key * p->bias_strides[3]);
+    return bias <= OP_ATTENTION_HIDES ? bias : sum + bias;
+}
+
+KERNEL(attention_plain, attention_arguments) {
+    __shared__ float query_shared[ATTENTION_WIDTH], weights[CUDA_THREADS];
+    int thread = (int)threadIdx.x;
+    int64_t parts = (arguments.value_width + ATTENTION_WIDTH - 1) / ATTENTION_WIDTH, rows = arguments.batches * arguments.heads * arguments.queries;
+    for (int64_t item = blockIdx.x; item < rows * parts; item += gridDim.x) {
+        int64_t row = item / parts, first_col = item % parts * ATTENTION_WIDTH;
+        int64_t query = row % arguments.queries, head = row / arguments.queries % arguments.heads, position = query + arguments.offset;
+        int64_t batch = row / arguments.queries / arguments.heads, cache = batch, begin = 0, end = arguments.keys;
+        if (arguments.has_row) cache = load_int(&arguments.row, query * arguments.row_step);
+        if (arguments.has_position) position = load_int(&arguments.position, query * arguments.position_step);
+        if (arguments.has_position) end = position + 1;
+        if (cache < 0 || cache >= arguments.cache_rows) {
+            fault_raise(&arguments.fault, CUDA_FAULT_INDEX, cache, arguments.cache_rows);
+            continue;
+        }
+        attention_place place = place_of(&arguments, batch, cache, head, query);
+        if (arguments.causal && end - 1 > position) end = position + 1;
+        if (arguments.ahead > 0 && end - arguments.ahead > position) end = position + arguments.ahead;
+        if (arguments.window > 0 && position >= arguments.window) begin = position - arguments.window + 1;
+        if (arguments.has_position && end - arguments.keys > begin) begin = end - arguments.keys;
+        if ((arguments.mask_keys > 0 && arguments.mask_keys < end) || (arguments.bias_keys > 0 && arguments.bias_keys < end)) {
+            fault_raise(&arguments.fault, CUDA_FAULT_INDEX, position, arguments.mask_keys > 0 ? arguments.mask_keys : arguments.bias_keys);
+            continue;
+        }
+        float max = arguments.has_sink ? load_float(&arguments.sink, head * arguments.sink_stride) : -INFINITE, sum = max > -INFINITE ? 1.0f : 0.0f, sums[COLUMNS];
+        for (int c = 0; c < COLUMNS; c++) sums[c] = 0;
+        __syncthreads();
+        for (int64_t i = thread; i < arguments.width && i < ATTENTION_WIDTH; i += CUDA_THREADS) query_shared[i] = load_float(&arguments.q, place.q + i * arguments.q_strides[3]);
+        __syncthreads();
+        for (int64_t chunk = begin; chunk < end; chunk += CUDA_THREADS) {
+            int64_t key = chunk + thread, count = end - chunk < CUDA_THREADS ? end - chunk : CUDA_THREADS;
+            float mine = key < end ? score(&arguments, &place, query_shared, key) : -INFINITE;
+            float largest = block_max(mine), next = max != max || max > largest ? max : largest;
+            if (next == -INFINITE) continue;
+            float down = max == -INFINITE ? 0 : expf(max - next), weight = mine == -INFINITE ? 0 : expf(mine - next);
+            weights[thread] = weight;
+            sum = sum * down + block_sum(weight);
+            max = next;
+            for (int c = 0; c < COLUMNS; c++) {
+                int64_t col = first_col + thread + (int64_t)c * CUDA_THREADS;
+                if (col >= arguments.value_width) continue;
+                float of_col = down == 0 ? 0 : sums[c] * down;   /* keys that have come to no weight leave it, infinities too */
+                for (int64_t j = 0; j < count; j++) {
+                    if (weights[j] == 0) continue;
+                    of_col = fmaf(weights[j], load_float(&arguments.v, place.v + (chunk + j) % arguments.keys * arguments.v_strides[2] + col * arguments.v_strides[3]), of_col);
+                }
+                sums[c] = of_col;
+            }
+            __syncthreads();
+        }
+        for (int c = 0; c < COLUMNS; c++) {
+            int64_t col = first_col + thread + (int64_t)c * CUDA_THREADS;
+            if (col >= arguments.value_width) continue;
+            float value = !(max < INFINITE) ? NOT_A_NUMBER : max == -INFINITE ? 0 : sums[c] / sum;
+            store_float(&arguments.out, place.out + col * arguments.out_strides[3], value);
+        }
+    }
+}

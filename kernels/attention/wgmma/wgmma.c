@@ -1,0 +1,266 @@
+/* Attention on Hopper: the host half of wgmma.cuh, two ways: entries that store plain results, and those that write results in blocks from registers. Which calls they take,
+ * which entry a call gets, and the launch. Pure: knows no driver. */
+#include "kernels/attention/wgmma/wgmma.h"
+
+#include "kernels/attention/host.h"
+#include "kernels/attention/results.h"
+#include "kernels/gpu/host/host.h"
+#include "kernels/kernels.h"
+#include "kernels/quantize/quantised.h"
+
+/* ---- entries ---- */
+
+typedef struct sm90_entry {
+    dw_format format;
+    const char *image, *entry;
+    int groups, width, value_width, keys, blocks;
+    int scores;                   /* ATTENTION_PLAIN, .. */
+    bool quantised;
+} sm90_entry;
+
+/* Narrower ones first. */
+static const sm90_entry entries[] = {
+#define ATTENTION_TILE(name, ...) {DW_FORMAT_bf16, "attention_bf16_sm90", "attention_bf16_" #name, __VA_ARGS__},
+#include "kernels/attention/wgmma/tiles.def"
+#undef ATTENTION_TILE
+#define ATTENTION_TILE(name, ...) {DW_FORMAT_f16, "attention_f16_sm90", "attention_f16_" #name, __VA_ARGS__},
+#include "kernels/attention/wgmma/tiles.def"
+#undef ATTENTION_TILE
+};
+
+static const sm90_entry *find_entry(dw_format format, int64_t width, int64_t value_width, int scores, bool quantised) {
+    for (size_t i = 0; i < COUNT_OF(entries); i++) {
+        const sm90_entry *e = &entries[i];
+        if (e->format == format && e->scores == scores && e->quantised == quantised && width <= e->width && value_width <= e->value_width) return e;
+    }
+    return NULL;
+}
+
+/* ---- what is taken ---- */
+
+static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
+
+const char *attention_reject_halves(const kernel_problem *problem, text *why) {
+    const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V], *out = problem->out[0], *bias = problem->n_in > ATTENTION_BIAS ? problem->in[ATTENTION_BIAS] : NULL;
+    int64_t width, value_width;
+    if (!is_half(q->format) || k->format != q->format) {
+        text_printf(why, "q is %s and k %s; both must be bf16, or f16", dw_format_name(q->format), dw_format_name(k->format));
+        return text_string(why);
+    }
+    if (!is_half(out->format)) {
+        text_printf(why, "the result is %s, and weights are rounded to 16 bits on the way", dw_format_name(out->format));
+        return text_string(why);
+    }
+    if (bias != NULL && bias->format != DW_FORMAT_f32 && !is_half(bias->format)) return "the bias is not f32, bf16 or f16";
+    if (!dim_is_constant(q->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return "the heads' widths are not known at plan time";
+    if (width % 8 != 0 || value_width % 8 != 0 || width == 0 || value_width == 0 || find_entry(q->format, width, value_width, ATTENTION_PLAIN, false) == NULL) {
+        text_printf(why, "heads are %lld and %lld wide; it takes multiples of 8 up to 256", (long long)width, (long long)value_width);
+        return text_string(why);
+    }
+    return NULL;
+}
+
+const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) { return attention_reject_halves(problem, why); }
+
+/* ---- which entry, how long ---- */
+
+/* What a tile of 64 x groups queries takes on an H200, fitted to calls by themselves (bench/results/h200/attention.md): the share of the chip's rate of products at which it goes through
+ * its blocks of keys, microseconds of a tile besides, and of a call besides. Narrow heads take as many exponentials for fewer products, and other tiles run beside theirs.
+ * width: of heads at most. Fitted to entries without masks. */
+typedef struct tile_rate { int width; double share, tile_us, start_us; } tile_rate;
+static const tile_rate tile_rates[] = {{64, 0.57, 1.1, 2.8}, {192, 0.88, 5, 0}, {256, 0.75, 5, 0}};
+
+static const tile_rate *rate_of(int width) {
+    const tile_rate *rate = tile_rates;
+    while (rate->width < width) rate++;
+    return rate;
+}
+
+/* Queries of several texts go through a tile's blocks of keys once for each text. */
+static double tile_seconds(const chip_caps *chip, const sm90_entry *e, const dw_tensor *q, const dw_tensor *k, bool has_row, bool causal) {
+    double rows = e->groups * 64, tiles = (double)base_ceil_div(q->dims[2], e->groups * 64), all = tiles * (double)(q->dims[0] * q->dims[1]);
+    double texts = !has_row ? 1 : (double)(k->dims[0] < q->dims[2] ? k->dims[0] : q->dims[2]) / tiles;
+    double blocks = (double)base_ceil_div(k->dims[2], e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
+    const tile_rate *rate = rate_of(e->width);
+    const double block_s = flops / (rate->share * chip_flops(chip, e->format) / chip->units);
+    double waves = all > chip->units ? all / chip->units : 1;
+    if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles);
+    const double read_s = 2.0 * (double)(k->dims[0] * k->dims[1] * k->dims[2]) * (e->width + e->value_width) / (0.906 * chip_bytes_per_s(chip));   /* keys and values, once */
+    const double tiles_s = 1e-6 * rate->start_us + waves * (1e-6 * rate->tile_us + (texts > 1 ? texts : 1) * blocks * block_s);
+    return tiles_s > read_s ? tiles_s : read_s;
+}
+
+bool attention_is_general(const op_call *call) {
+    for (int i = 3; i < 5; i++)
+        if (i < call->n_in && call->in[i] != NULL) return true;
+    return op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0);
+}
+
+/* Which entries take the call. Do all queries share what hides or moves scores, and stand where they are? */
+static int scores_of(const op_call *call) {
+    if (!attention_is_general(call)) return ATTENTION_PLAIN;
+    if (op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0)) return ATTENTION_GENERAL;
+    for (int i = 3; i < call->n_in; i++) {
+        const dw_tensor *x = call->in[i];
+        const bool is_place = i > 5, varies = i < 5 && x != NULL && x->rank > 1 && x->dims[x->rank - 2] != 1;
+        if (x != NULL && (is_place || varies)) return ATTENTION_GENERAL;
+    }
+    return ATTENTION_KEYS;
+}
+
+enum { LEAST_WRITTEN = 64 };      /* columns of v: narrower heads have entries of their own, which write no blocks */
+
+static bool is_written(dw_format out, dw_scale_layout layout, bool joined) {
+    return joined && (out == DW_FORMAT_fp8_1x128 || out == DW_FORMAT_mxfp8) && layout == DW_SCALE_plain;
+}
+
+/* The entry that writes a result in blocks from registers: blocks within a head, of heads that are not much narrower than it. */
+static const sm90_entry *find_writer(const op_call *call) {
+    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V], *out = call->out[0];
+    if (!is_written(out->format, out->scale_layout, op_attr_bool(call->attrs, OP_ATTR_joined))) return NULL;
+    if (v->dims[3] <= LEAST_WRITTEN || v->dims[3] % num_info(out->format)->cols != 0) return NULL;
+    return find_entry(q->format, q->dims[3], v->dims[3], scores_of(call), true);
+}
+
+static const sm90_entry *find_plain(const op_call *call) { return find_entry(call->in[ATTENTION_Q]->format, call->in[ATTENTION_Q]->dims[3], call->in[ATTENTION_V]->dims[3], scores_of(call), false); }
+
+static double entry_seconds(const kernel_run *run, const sm90_entry *e) {
+    const op_call *call = &run->call;
+    return tile_seconds(run->chip, e, call->in[ATTENTION_Q], call->in[ATTENTION_K], call->n_in > ATTENTION_ROW && call->in[ATTENTION_ROW] != NULL, op_attr_bool(call->attrs, OP_ATTR_causal));
+}
+
+/* Both by the entry of plain results: there is no other estimate. */
+double attention_wgmma_seconds(const kernel_run *run) { return entry_seconds(run, find_plain(&run->call)); }
+double attention_wgmma_blocks_seconds(const kernel_run *run) { return entry_seconds(run, find_plain(&run->call)); }
+
+/* None where an entry writes the result in blocks. */
+int64_t attention_wgmma_rows(const kernel_run *run) { return find_writer(&run->call) != NULL ? 0 : INT64_MAX; }
+
+const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *why) {
+    const op_type *out = problem->out[0];
+    op_type type;
+    const op_type *result;
+    if (!is_written(out->format, out->scale_layout, op_attr_bool(problem->attrs, OP_ATTR_joined))) return "it writes results of heads side by side in blocks of fp8_1x128 or mxfp8";
+    const kernel_problem plain = quantised_plain(problem, &type, &result);
+    return attention_reject_halves(&plain, why);
+}
+
+/* ---- the launch ---- */
+
+enum { COLUMN = 64 };   /* elements of 16 bits in the 128 bytes that a swizzle turns */
+
+bool attention_has_map(const dw_tensor *x) {
+    if (x->dims[3] > 1 && x->strides[3] != 1) return false;
+    for (int i = 0; i < 3; i++)
+        if (x->dims[i] > 1 && (x->strides[i] <= 0 || x->strides[i] % 8 != 0)) return false;
+    return true;
+}
+
+void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field) {
+    const dw_tensor *x = cuda_operand(run, index);
+    kernel_map *map = &launch->maps[launch->map_count];
+    *map = (kernel_map){
+        .operand = (uint16_t)index,
+        .type = x->format == DW_FORMAT_bf16 ? KERNEL_MAP_BF16 : KERNEL_MAP_F16,
+        .rank = 4,
+        .swizzle = KERNEL_SWIZZLE_128,
+        .promotion = KERNEL_PROMOTION_256,
+        .box = {COLUMN, (uint32_t)rows, 1, 1},
+    };
+    for (int i = 0; i < 4; i++) {
+        map->dims[i] = (uint64_t)x->dims[3 - i];
+        if (i > 0) map->strides[i - 1] = x->dims[3 - i] > 1 ? (uint64_t)(x->strides[3 - i] * 2) : 16;
+    }
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
+static uint32_t shared_bytes(const sm90_entry *e) {
+    int rows = e->groups * 64, biases = e->scores == ATTENTION_KEYS ? ATTENTION_BIAS_STAGES * e->keys : 0;
+    return (uint32_t)(biases * 4 + rows * e->width * 2 + ATTENTION_STAGES * e->keys * (e->width + e->value_width) * 2 + rows * ATTENTION_ROW_BYTES +
+                      (rows + 1) * ATTENTION_SEGMENT_BYTES + ATTENTION_BARRIER_BYTES);
+}
+
+/* Heads whose tiles fill half of the chip: the more of them read the same keys and values at a time, the less the L2 has to give. In bunches that are about alike. */
+static int64_t heads_together(const kernel_run *run, const sm90_entry *e, int64_t heads, int64_t tiles) {
+    const int64_t shared = run->call.in[ATTENTION_Q]->dims[1] / run->call.in[ATTENTION_K]->dims[1], few = (int64_t)run->chip->units * e->blocks / (2 * tiles);
+    const int64_t together = base_ceil_div(few > 0 ? few : 1, shared) * shared;
+    return base_ceil_div(heads, base_ceil_div(heads, together));
+}
+
+/* The offset of the queries, bounded by attention_take, and so much more, as far as queries and keys are counted. */
+static int32_t shift_of(int64_t offset, int64_t more) {
+    const int64_t far = INT64_C(1) << 61, bound = INT32_MAX / 2, shift = offset + (more > far ? far : more < -far ? -far : more);
+    return (int32_t)(shift > bound ? bound : shift < -bound ? -bound : shift);
+}
+
+/* Which tiles there are, what they see, and in which order they are made. */
+static void take_tiles(const kernel_run *run, const sm90_entry *e, int64_t heads, int64_t tiles, attention_sm90_arguments *g) {
+    const attention_arguments *p = &g->call;
+    g->end_shift = p->causal ? shift_of(p->offset, 1) : p->ahead > 0 ? shift_of(p->offset, p->ahead) : INT32_MAX / 2;
+    g->begin_shift = p->window > 0 ? shift_of(p->offset, 1 - p->window) : -INT32_MAX / 2;
+    g->tiles = (int32_t)tiles;
+    g->heads_together = (int32_t)heads_together(run, e, heads, tiles);
+    g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;
+}
+
+const char *attention_lacks_maps(const op_call *call, text *why) {
+    dw_tensor out;
+    op_attention_by_heads(call, &out);
+    if (call->in[ATTENTION_K]->dims[2] == 0) return kernel_because(why, "there are no keys");
+    if (!attention_has_map(call->in[ATTENTION_Q]) || !attention_has_map(call->in[ATTENTION_K]) || !attention_has_map(call->in[ATTENTION_V])) return kernel_because(why, "an operand does not lie in pieces of 16 bytes");
+    return dw_format_is_block(out.format) || attention_has_map(&out) ? NULL : kernel_because(why, "the result does not lie in pieces of 16 bytes");
+}
+
+static int64_t tiles_of(const op_call *call, const sm90_entry *e) { return base_ceil_div(call->in[ATTENTION_Q]->dims[2], e->groups * 64); }
+
+static const char *takes(const kernel_run *run, const sm90_entry *e, text *why) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K];
+    const int64_t heads = q->dims[0] * q->dims[1];
+    const char *reason = attention_lacks_maps(&run->call, why);
+    if (reason != NULL) return reason;
+    if (k->dims[2] <= INT32_MAX / 2 && q->dims[2] <= INT32_MAX / 2 && heads <= INT32_MAX / tiles_of(&run->call, e)) return NULL;
+    return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)k->dims[2], (long long)q->dims[2], (long long)heads);
+}
+
+const char *attention_wgmma_takes(const kernel_run *run, text *why) { return takes(run, find_plain(&run->call), why); }
+
+const char *attention_wgmma_blocks_takes(const kernel_run *run, text *why) {
+    const sm90_entry *e = find_writer(&run->call);
+    const int64_t rows = kernel_result_rows(&run->call);
+    if (e == NULL) return kernel_because(why, "no entry writes blocks of heads of this width, or of scores that a mask or bias changes");
+    return rows > INT32_MAX / 2 ? kernel_because(why, "%lld queries are more than it counts to", (long long)rows) : takes(run, e, why);
+}
+
+static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_sm90_arguments *g) {
+    const dw_tensor *out = run->call.out[0];
+    g->call.out.format = quantised_from(run->call.attrs, out->format);
+    g->block = (int32_t)num_info(out->format)->cols;
+    g->out_row_stride = out->dims[2];
+    g->scale_row_stride = out->dims[2] / g->block;
+    cuda_slot(launch, KERNEL_SLOT_SCALES, KERNEL_RESULT, &g->scales, 0);
+}
+
+/* given: the run as it is; run: with its result by heads. */
+static dw_status launch_entry(const kernel_run *given, const sm90_entry *e, kernel_launcher *launcher) {
+    attention_heads by_heads;
+    const kernel_run *run = attention_by_heads(given, &by_heads);
+    const dw_tensor *q = run->call.in[ATTENTION_Q];
+    const int64_t heads = q->dims[0] * q->dims[1], tiles = tiles_of(&run->call, e);
+    kernel_launch launch;
+    attention_sm90_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
+    TRY(attention_take(&launch, run, &g->call));
+    attention_take_map(&launch, run, 0, e->groups * 64, g->map_q);
+    attention_take_map(&launch, run, 1, e->keys, g->map_k);
+    attention_take_map(&launch, run, 2, e->keys, g->map_v);
+    if (e->quantised) take_blocks(&launch, given, g);
+    else attention_take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
+    take_tiles(run, e, heads, tiles, g);
+    cuda_grid(&launch, heads * tiles, 1, 1);
+    launch.block[0] = (uint32_t)ATTENTION_THREADS(e->groups, e->blocks);
+    launch.overlaps = true;
+    launch.shared_bytes = shared_bytes(e);
+    return launcher->add(launcher, &launch);
+}
+
+dw_status attention_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_entry(run, find_plain(&run->call), launcher); }
+dw_status attention_wgmma_blocks_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_entry(run, find_writer(&run->call), launcher); }

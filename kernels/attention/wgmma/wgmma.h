@@ -1,0 +1,36 @@
+/* The arguments of the Hopper attention kernel: read by its host half, which fills them in, and by the device half. Plain C that nvcc takes, too. */
+#ifndef KERNELS_ATTENTION_WGMMA_WGMMA_H
+#define KERNELS_ATTENTION_WGMMA_WGMMA_H
+
+#include "kernels/attention/arguments.h"
+
+#ifdef __cplusplus
+#define ATTENTION_ALIGNED(bytes) alignas(bytes)
+#else
+#define ATTENTION_ALIGNED(bytes) _Alignas(bytes)
+#endif
+
+/* What becomes of products before they are scores: nothing but a positive scale; a mask or bias of keys, which queries share; anything. */
+enum { ATTENTION_PLAIN, ATTENTION_KEYS, ATTENTION_GENERAL };
+
+/* Shared memory besides the tiles: of each query 16 bytes, of each segment 32, and barriers; biases of so many blocks of keys. */
+enum { ATTENTION_ROW_BYTES = 16, ATTENTION_SEGMENT_BYTES = 32, ATTENTION_BARRIER_BYTES = 128, ATTENTION_STAGES = 2, ATTENTION_BIAS_STAGES = 4 };
+
+/* Registers move between whole warpgroups, so a block that has a multiprocessor for itself loads by four warps of which three idle. */
+#define ATTENTION_THREADS(groups, blocks) (128 * (groups) + ((blocks) > 1 ? 32 : 128))
+
+/* Maps: axes width, sequence, heads, batches; boxes of 64 columns by the tile's queries (q), its keys (k, v), 64 queries (out). */
+typedef struct attention_sm90_arguments {
+    ATTENTION_ALIGNED(128) uint64_t map_q[16];
+    uint64_t map_k[16], map_v[16], map_out[16];
+    attention_arguments call;
+    int32_t tiles;                /* of the queries of one head */
+    int32_t heads_together;       /* heads, of all batches, whose tiles are in flight at a time, so that many read the same k and v */
+    int32_t last_tiles;           /* the first tiles of a head, which are made behind all others: short ones, so that blocks end together */
+    int32_t begin_shift, end_shift;   /* without rows and positions query i sees keys from i + begin_shift up to i + end_shift, of those that there are */
+    int32_t block;                /* of the entries whose results are in blocks: as in block_results (kernels/quantize/blocks_wgmma.cuh), made of a result in call.out.format */
+    int64_t out_row_stride, scale_row_stride;
+    uint64_t scales;
+} attention_sm90_arguments;
+
+#endif

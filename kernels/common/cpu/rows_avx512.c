@@ -1,3 +1,0 @@
-/* The row loops for AVX-512. */
-#define CPU_ROWS cpu_rows_avx512
-#include "kernels/common/cpu/rows_loops.h"

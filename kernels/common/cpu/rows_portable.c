@@ -1,3 +1,0 @@
-/* The row loops for any processor. */
-#define CPU_ROWS cpu_rows_portable
-#include "kernels/common/cpu/rows_loops.h"

@@ -1,0 +1,104 @@
+/* What the two AVX-512 instruction sets share: the decoders of quantised panels, in registers.
+ * A 64-byte line of codes holds 16 columns, one in each 32-bit lane; see gemm_pack.c for the order of k in a lane. */
+#ifndef KERNELS_GEMM_CPU_GEMM_AVX512_H
+#define KERNELS_GEMM_CPU_GEMM_AVX512_H
+
+#include <immintrin.h>
+#include <string.h>
+
+#include "kernels/gemm/cpu/gemm.h"
+#include "kernels/cpu/simd.h"
+
+/* Two k of 16 columns as floats: even and odd. */
+typedef struct gemm_pair { __m512 even, odd; } gemm_pair;
+
+/* Both are BF16 numbers: their upper halves as pairs, the even one below. */
+SIMD_INLINE __m512i gemm_join(gemm_pair p) {
+    return _mm512_or_si512(_mm512_srli_epi32(_mm512_castps_si512(p.even), 16), _mm512_castps_si512(p.odd));
+}
+
+/* Pairs of BF16 as floats. */
+SIMD_INLINE gemm_pair gemm_split(__m512i pairs) {
+    return (gemm_pair){_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)),
+                       _mm512_castsi512_ps(_mm512_and_si512(pairs, _mm512_set1_epi32((int)0xffff0000)))};
+}
+
+/* 16 bytes of scales as factors. e4m3 and e5m2 codes are read as floats 2^-120 and 2^-112 times their value, which the factor makes up for. */
+SIMD_INLINE __m512 gemm_scales(gemm_panel panel, const uint8_t *scales) {
+    __m512i codes = _mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)scales));
+    if (panel == GEMM_PANEL_E2M1_E4M3) return _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(codes, 20)), _mm512_set1_ps(0x1p120f));
+    if (panel == GEMM_PANEL_E4M3) codes = _mm512_add_epi32(codes, _mm512_set1_epi32(120));
+    if (panel == GEMM_PANEL_E5M2) codes = _mm512_add_epi32(codes, _mm512_set1_epi32(112));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(codes, 23));
+}
+
+/* Pair number pair (0, 1) of a line of 8-bit codes: 4 k of 16 columns. */
+SIMD_INLINE gemm_pair gemm_pair8(gemm_panel panel, __m512i line, int pair, __m512 scale) {
+    const __m512i mask = _mm512_set1_epi32(panel == GEMM_PANEL_E4M3 ? (int)0x87f00000 : (int)0x8fe00000);
+    __m512i words = pair == 0 ? _mm512_slli_epi16(line, 8) : line;
+    words = panel == GEMM_PANEL_E4M3 ? _mm512_srai_epi16(words, 4) : _mm512_srai_epi16(words, 3);
+    __m512i odd = _mm512_and_si512(words, mask), even = _mm512_and_si512(_mm512_slli_epi32(words, 16), mask);
+    return (gemm_pair){_mm512_mul_ps(_mm512_castsi512_ps(even), scale), _mm512_mul_ps(_mm512_castsi512_ps(odd), scale)};
+}
+
+/* The BF16 values of the 16 codes of E2M1, twice, for vpermw, which looks at five bits. */
+SIMD_INLINE __m512i gemm_e2m1_table(void) {
+    const __m256i once = _mm256_setr_epi16(0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, (short)0x8000, (short)0xbf00, (short)0xbf80,
+                                           (short)0xbfc0, (short)0xc000, (short)0xc040, (short)0xc080, (short)0xc0c0);
+    return _mm512_broadcast_i64x4(once);
+}
+
+/* Pair number pair (0 .. 3) of a line of 4-bit codes: 8 k of 16 columns. */
+SIMD_INLINE gemm_pair gemm_pair4(__m512i table, __m512i line, int pair, __m512 scale) {
+    __m512i values = _mm512_permutexvar_epi16(_mm512_srli_epi16(line, (unsigned)(4 * pair)), table);
+    gemm_pair p = gemm_split(values);
+    return (gemm_pair){_mm512_mul_ps(p.even, scale), _mm512_mul_ps(p.odd, scale)};
+}
+
+/* 16 bytes of scale exponents as what is added to the exponents of pairs of BF16. */
+SIMD_INLINE __m512i gemm_exponents(const uint8_t *scales) {
+    __m512i codes = _mm512_slli_epi32(_mm512_sub_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)scales)), _mm512_set1_epi32(127)), 7);
+    return _mm512_or_si512(_mm512_slli_epi32(codes, 16), _mm512_and_si512(codes, _mm512_set1_epi32(0xffff)));
+}
+
+/* gemm_join(gemm_pair4(..)) for scales that are powers of two, with half the instructions; a zero loses its sign, which no sum tells. */
+SIMD_INLINE __m512i gemm_scaled4(__m512i table, __m512i line, int pair, __m512i exponents) {
+    __m512i values = _mm512_permutexvar_epi16(_mm512_srli_epi16(line, (unsigned)(4 * pair)), table);
+    return _mm512_maskz_add_epi16(_mm512_test_epi16_mask(values, _mm512_set1_epi16(0x7fff)), values, exponents);
+}
+
+static inline int64_t gemm_groups(int64_t k) { return (k + GEMM_GROUP - 1) / GEMM_GROUP; }
+
+/* Bytes of scales before the codes of a chunk. */
+SIMD_INLINE int64_t gemm_scale_bytes(gemm_panel panel, int64_t groups) {
+    return (groups * GEMM_COLS * (panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1) + 63) & ~(int64_t)63;
+}
+
+extern void gemm_avx512_tile_f32(const gemm_tile *tile);
+extern void gemm_avx512_tile_bf16(const gemm_tile *tile);
+extern void gemm_avx512_fetch(const uint8_t *from, size_t bytes);
+extern int64_t gemm_avx512_decode_row(const gemm_codes *row);
+extern void gemm_avx512_post(op_post step, float *y, const float *x, int64_t count);
+extern void gemm_avx512_to_bf16(const float *x, uint16_t *y, int64_t count);
+#define GEMM_AVX512_DECODERS(X)                                                                                             \
+    X(E4M3, F32) X(E4M3, BF16) X(E5M2, F32) X(E5M2, BF16) X(E2M1_E8M0, F32) X(E2M1_E8M0, BF16) X(E2M1_E4M3, F32) X(E2M1_E4M3, BF16) X(BF16, F32)
+#define GEMM_AVX512_DECLARE(panel, compute) extern void gemm_avx512_decode_##panel##_##compute(const uint8_t *source, int64_t k, void *chunk);
+GEMM_AVX512_DECODERS(GEMM_AVX512_DECLARE)
+
+/* The finished sums of a microkernel into c. */
+SIMD_INLINE void gemm_put(const gemm_tile *t, int row, __m512 sum0, __m512 sum1) {
+    float *c = t->c + row * GEMM_COLS;
+    if (t->col_scale != NULL) {
+        __m512 scale = _mm512_set1_ps(t->row_scale != NULL ? t->row_scale[row * t->row_scale_stride] : 1.0f);
+        sum0 = _mm512_mul_ps(sum0, _mm512_mul_ps(scale, _mm512_loadu_ps(t->col_scale)));
+        sum1 = _mm512_mul_ps(sum1, _mm512_mul_ps(scale, _mm512_loadu_ps(t->col_scale + 16)));
+    }
+    if (t->add) {
+        sum0 = _mm512_add_ps(_mm512_loadu_ps(c), sum0);
+        sum1 = _mm512_add_ps(_mm512_loadu_ps(c + 16), sum1);
+    }
+    _mm512_storeu_ps(c, sum0);
+    _mm512_storeu_ps(c + 16, sum1);
+}
+
+#endif

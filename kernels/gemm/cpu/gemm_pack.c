@@ -1,0 +1,322 @@
+/* Weights into panels: sizes, the layout of each kind, and the exact scalar decoder for what the fast decoders do not cover.
+ * Multiplies nothing. */
+#include <string.h>
+
+#include "kernels/gemm/cpu/gemm.h"
+
+enum { HALF = 16 };   /* columns of one half of a panel: the 32-bit lanes of a 512-bit register */
+enum { FLAG_BYTES = 64 };
+
+static int64_t round_up(int64_t value, int64_t unit) { return base_ceil_div(value, unit) * unit; }
+
+static int code_bits(gemm_panel panel) { return panel == GEMM_PANEL_E4M3 || panel == GEMM_PANEL_E5M2 ? 8 : 4; }
+
+/* Bytes of scales in front of a chunk of so many groups. */
+static size_t chunk_scale_bytes(gemm_panel panel, int64_t groups) {
+    size_t bytes = (size_t)groups * GEMM_COLS * (panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1);
+    return base_align_up(bytes, 64);
+}
+
+size_t gemm_chunk_bytes(gemm_panel panel, int64_t k) {
+    int64_t groups = round_up(k, GEMM_GROUP) / GEMM_GROUP;
+    switch (panel) {
+    case GEMM_PANEL_F32: return (size_t)k * GEMM_COLS * sizeof(float);
+    case GEMM_PANEL_BF16: return (size_t)round_up(k, 2) * GEMM_COLS * sizeof(uint16_t);
+    default: return chunk_scale_bytes(panel, groups) + (size_t)(groups * GEMM_GROUP * GEMM_COLS * code_bits(panel) / 8);
+    }
+}
+
+size_t gemm_chunk_offset(const gemm_pack *pack, int64_t at) { return (size_t)(at / pack->depth) * gemm_chunk_bytes(pack->panel, pack->depth); }
+
+static bool panel_of(dw_format format, gemm_compute compute, gemm_panel *panel) {
+    switch (format) {
+    case DW_FORMAT_f32: case DW_FORMAT_f16: *panel = GEMM_PANEL_F32; return compute == GEMM_F32;
+    case DW_FORMAT_bf16: *panel = GEMM_PANEL_BF16; return true;
+    case DW_FORMAT_mxfp8: case DW_FORMAT_mxfp6_e3m2: case DW_FORMAT_mxfp6_e2m3: *panel = GEMM_PANEL_E4M3; return true;
+    case DW_FORMAT_fp8_1x128: case DW_FORMAT_fp8_128x128: case DW_FORMAT_fp8_row: case DW_FORMAT_fp8_tensor: *panel = GEMM_PANEL_E4M3; return true;
+    case DW_FORMAT_mxfp8_e5m2: *panel = GEMM_PANEL_E5M2; return true;
+    case DW_FORMAT_mxfp4: *panel = GEMM_PANEL_E2M1_E8M0; return true;
+    case DW_FORMAT_nvfp4: case DW_FORMAT_nvfp4_row: *panel = GEMM_PANEL_E2M1_E4M3; return true;
+    default: return false;
+    }
+}
+
+static bool has_block_scales(dw_format format) { return format == DW_FORMAT_fp8_1x128 || format == DW_FORMAT_fp8_128x128; }
+
+bool gemm_pack_init(gemm_pack *pack, dw_format format, gemm_compute compute, int64_t k, int64_t n, int64_t batches, unsigned flags) {
+    bool halves = (flags & GEMM_HALVES) != 0;
+    *pack = (gemm_pack){.format = format, .k = k, .n = n, .batches = batches, .transposed = (flags & GEMM_TRANSPOSED) != 0, .halves = halves};
+    if (!panel_of(format, compute, &pack->panel)) return false;
+    if (k < 0 || n < 0 || batches < 0 || k > INT64_MAX / 1024 || n > INT64_MAX / 1024) return false;
+    pack->block_scales = has_block_scales(format);
+    pack->panels = halves ? 2 * (round_up(n / 2, GEMM_COLS) / GEMM_COLS) : round_up(n, GEMM_COLS) / GEMM_COLS;
+    pack->depth = pack->block_scales || (flags & GEMM_A_SCALES) ? GEMM_SCALE_DEPTH : GEMM_DEPTH;
+    pack->chunks = round_up(k, pack->depth) / pack->depth;
+    int64_t whole = k / pack->depth;
+    size_t codes = (size_t)whole * gemm_chunk_bytes(pack->panel, pack->depth) + gemm_chunk_bytes(pack->panel, k - whole * pack->depth);
+    pack->factor_offset = base_align_up(codes, 64);
+    pack->scale_offset = pack->factor_offset + GEMM_COLS * sizeof(float);
+    pack->flag_offset = pack->scale_offset + (pack->block_scales ? (size_t)pack->chunks * GEMM_COLS * sizeof(float) : 0);
+    pack->panel_bytes = pack->flag_offset + (pack->panel == GEMM_PANEL_BF16 ? FLAG_BYTES : 0);
+    return base_mul_size(pack->panel_bytes, (size_t)pack->panels, &pack->batch_bytes) &&
+           base_mul_size(pack->batch_bytes, (size_t)batches, &pack->bytes) && base_add_size(pack->bytes, GEMM_HEADER_BYTES, &pack->bytes);
+}
+
+/* ---- packing ---- */
+
+typedef struct pack_job {
+    const gemm_pack *pack;
+    const dw_tensor *weight;
+    uint8_t *panels;
+    uint8_t *special;             /* [batches * panels] of the current span */
+    uint8_t rewrite[64];          /* FP6 codes as E4M3 */
+    int64_t first;
+} pack_job;
+
+/* The column of B that column c of a panel holds; -1: padding. */
+static int64_t source_column(const gemm_pack *pack, int64_t panel, int c) {
+    if (!pack->halves) {
+        int64_t column = panel * GEMM_COLS + c;
+        return column < pack->n ? column : -1;
+    }
+    int64_t column = panel / 2 * GEMM_COLS + c;
+    return column < pack->n / 2 ? column + (panel % 2) * (pack->n / 2) : -1;
+}
+
+/* First element of a batch: leading axes by their strides. */
+static int64_t batch_offset(const dw_tensor *weight, int64_t batch) {
+    int64_t offset = 0;
+    for (int axis = weight->rank - 3; axis >= 0; axis--) {
+        offset += batch % weight->dims[axis] * weight->strides[axis];
+        batch /= weight->dims[axis];
+    }
+    return offset;
+}
+
+static float load_f32(dw_format format, const void *data, int64_t index) {
+    if (format == DW_FORMAT_f32) return ((const float *)data)[index];
+    if (format == DW_FORMAT_f16) return num_f16_to_f32(((const uint16_t *)data)[index]);
+    return num_bf16_to_f32(((const uint16_t *)data)[index]);
+}
+
+static uint32_t is_subnormal(uint16_t bf16) { return (bf16 & 0x7fff) - 1u < 0x7f; }
+
+static void pack_elements(const pack_job *job, int64_t batch, int64_t panel, uint8_t *to) {
+    const gemm_pack *pack = job->pack;
+    const dw_tensor *w = job->weight;
+    int64_t k_stride = w->strides[w->rank - (pack->transposed ? 1 : 2)], n_stride = w->strides[w->rank - (pack->transposed ? 2 : 1)];
+    int64_t base = batch_offset(w, batch);
+    int64_t offsets[GEMM_COLS];
+    for (int c = 0; c < GEMM_COLS; c++) {
+        int64_t column = source_column(pack, panel, c);
+        offsets[c] = column < 0 ? -1 : base + column * n_stride;
+    }
+    for (int c = 0; c < GEMM_COLS; c++) ((float *)(to + pack->factor_offset))[c] = 1.0f;
+    if (pack->panel == GEMM_PANEL_F32) {
+        float *out = (float *)to;
+        for (int64_t k = 0; k < pack->k; k++, out += GEMM_COLS) {
+            for (int c = 0; c < GEMM_COLS; c++) out[c] = offsets[c] < 0 ? 0.0f : load_f32(w->format, w->data, offsets[c] + k * k_stride);
+        }
+        return;
+    }
+    uint16_t *out = (uint16_t *)to;
+    const uint16_t *data = w->data;
+    uint32_t subnormal = 0;
+    for (int64_t k = 0; k < pack->k; k += 2, out += 2 * GEMM_COLS) {
+        for (int c = 0; c < GEMM_COLS; c++) {
+            bool real = offsets[c] >= 0;
+            out[2 * c] = real ? data[offsets[c] + k * k_stride] : 0;
+            out[2 * c + 1] = real && k + 1 < pack->k ? data[offsets[c] + (k + 1) * k_stride] : 0;
+            subnormal |= is_subnormal(out[2 * c]) | is_subnormal(out[2 * c + 1]);
+        }
+    }
+    memset(to + pack->flag_offset, 0, FLAG_BYTES);
+    memcpy(to + pack->flag_offset, &subnormal, sizeof subnormal);
+}
+
+/* The code of element k of a packed row. */
+static unsigned read_code(int bits, const uint8_t *row, int64_t k) {
+    if (bits == 8) return row[k];
+    if (bits == 4) return row[k / 2] >> (k % 2 * 4) & 15;
+    int64_t bit = k * 6;
+    unsigned low = row[bit / 8], high = bit % 8 > 2 ? row[bit / 8 + 1] : 0;
+    return (low | high << 8) >> (bit % 8) & 63;
+}
+
+static void write_code8(uint8_t *group, int k, int c, unsigned code) {
+    static const uint8_t byte_of[4] = {0, 2, 1, 3};   /* so that even k are low halves of 32-bit lanes, and odd k high ones */
+    group[(k / 4 * 2 + c / HALF) * 64 + c % HALF * 4 + byte_of[k % 4]] = (uint8_t)code;
+}
+
+static void write_code4(uint8_t *group, int k, int c, unsigned code) {
+    uint8_t *lane = group + (k / 8 * 2 + c / HALF) * 64 + c % HALF * 4;
+    int bit = k % 2 * 16 + k % 8 / 2 * 4;
+    lane[bit / 8] |= (uint8_t)(code << (bit % 8));
+}
+
+static bool is_nan_or_infinity(gemm_panel panel, unsigned code) {
+    if (panel == GEMM_PANEL_E4M3) return (code & 0x7f) == 0x7f;
+    if (panel == GEMM_PANEL_E5M2) return (code & 0x7f) >= 0x7c;
+    return false;
+}
+
+/* Is a block of these codes and this scale beyond the fast decoders? (They also need the scale's exponent to fit beside the element's shifted one.) */
+static bool is_special_scale(gemm_panel panel, unsigned scale, bool any_nonzero) {
+    if (panel == GEMM_PANEL_E2M1_E4M3) return scale >= 0x7f;
+    if (scale == 0xff) return true;
+    if (!any_nonzero) return false;
+    unsigned most = panel == GEMM_PANEL_E4M3 ? 127 + 7 : panel == GEMM_PANEL_E5M2 ? 127 + 15 : 127 + 112;
+    return scale < 127 - 110 || scale > most;
+}
+
+static void pack_factors(const pack_job *job, int64_t batch, int64_t panel, uint8_t *to, const num_parts *parts) {
+    const gemm_pack *pack = job->pack;
+    const dw_tensor *w = job->weight;
+    float *factors = (float *)(to + pack->factor_offset), *scales = (float *)(to + pack->scale_offset);
+    const float *given = w->scales;
+    size_t first = (size_t)batch * (size_t)parts->scale_rows * (size_t)parts->scale_cols;
+    for (int c = 0; c < GEMM_COLS; c++) {
+        int64_t column = source_column(pack, panel, c);
+        factors[c] = 1.0f;
+        for (int64_t i = 0; pack->block_scales && i < pack->chunks; i++) {
+            int64_t row = pack->format == DW_FORMAT_fp8_128x128 ? column / 128 : column;
+            scales[i * GEMM_COLS + c] = column < 0 ? 1.0f : given[first + num_scale_index(w->scale_layout, row, i, parts->scale_cols)];
+        }
+        if (column < 0) continue;
+        if (pack->format == DW_FORMAT_fp8_row) factors[c] = given[first + (size_t)column];
+        if (pack->format == DW_FORMAT_fp8_tensor) factors[c] = given[0];
+        if (pack->format == DW_FORMAT_nvfp4 && w->second != NULL) factors[c] = w->second[0];
+        if (pack->format == DW_FORMAT_nvfp4_row && w->second != NULL) factors[c] = w->second[batch * pack->n + column];
+    }
+}
+
+/* Returns whether anything special was met. */
+static bool pack_codes(const pack_job *job, int64_t batch, int64_t panel, uint8_t *to) {
+    const gemm_pack *pack = job->pack;
+    const dw_tensor *w = job->weight;
+    num_parts parts;
+    if (!num_layout(w->format, w->scale_layout, w->rank, w->dims, &parts)) return false;
+    pack_factors(job, batch, panel, to, &parts);
+    int bits = dw_format_bits(pack->format), panel_bits = code_bits(pack->panel);
+    size_t row_bytes = num_row_bytes(pack->format, pack->k);
+    int block = num_info(pack->format)->cols, per_group = pack->panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1;
+    bool byte_scales = dw_format_bits(num_info(pack->format)->scale) == 8;
+    size_t scale_base = (size_t)batch * (size_t)parts.scale_rows * (size_t)parts.scale_cols;
+    bool special = false;
+    memset(to, 0, pack->factor_offset);
+    for (int64_t at = 0; at < pack->k; at += pack->depth) {
+        int64_t depth = pack->k - at < pack->depth ? pack->k - at : pack->depth;
+        int64_t groups = round_up(depth, GEMM_GROUP) / GEMM_GROUP;
+        uint8_t *scales = to + gemm_chunk_offset(pack, at), *codes = scales + chunk_scale_bytes(pack->panel, groups);
+        memset(scales, pack->panel == GEMM_PANEL_E2M1_E4M3 ? 0 : 127, (size_t)groups * GEMM_COLS * (size_t)per_group);
+        for (int c = 0; c < GEMM_COLS; c++) {
+            int64_t column = source_column(pack, panel, c);
+            if (column < 0) continue;
+            const uint8_t *row = (const uint8_t *)w->data + ((size_t)(batch * pack->n + column)) * row_bytes;
+            bool nonzero = false;
+            for (int64_t k = 0; k < depth; k++) {
+                unsigned code = read_code(bits, row, at + k);
+                if (bits == 6) code = job->rewrite[code];
+                uint8_t *group = codes + (size_t)(k / GEMM_GROUP) * GEMM_GROUP * GEMM_COLS * (size_t)panel_bits / 8;
+                if (panel_bits == 8) write_code8(group, (int)(k % GEMM_GROUP), c, code);
+                else write_code4(group, (int)(k % GEMM_GROUP), c, code);
+                special |= is_nan_or_infinity(pack->panel, code);
+                nonzero |= (code & (panel_bits == 8 ? 0x7f : 7)) != 0;
+                int64_t next = k + 1;
+                int unit = GEMM_GROUP / per_group;
+                if (!byte_scales || (next % unit != 0 && next != depth)) continue;
+                unsigned scale = ((const uint8_t *)w->scales)[scale_base + num_scale_index(w->scale_layout, column, (at + k) / block, parts.scale_cols)];
+                scales[(k / unit) * GEMM_COLS + c] = (uint8_t)scale;
+                special |= is_special_scale(pack->panel, scale, nonzero);
+                nonzero = false;
+            }
+        }
+    }
+    return special;
+}
+
+static void pack_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    pack_job *job = argument;
+    int64_t index = job->first + task, batch = index / job->pack->panels, panel = index % job->pack->panels;
+    uint8_t *to = job->panels + (size_t)index * job->pack->panel_bytes;
+    job->special[task] = false;
+    if (dw_format_is_block(job->pack->format)) job->special[task] = pack_codes(job, batch, panel, to);
+    else pack_elements(job, batch, panel, to);
+}
+
+void gemm_pack_run(const gemm_pack *pack, const dw_tensor *weight, pool *pool, void *packed) {
+    enum { SPAN = 4096 };
+    uint8_t special[SPAN];
+    gemm_header *header = packed;
+    memset(packed, 0, GEMM_HEADER_BYTES);
+    pack_job job = {.pack = pack, .weight = weight, .panels = (uint8_t *)packed + GEMM_HEADER_BYTES, .special = special};
+    if (dw_format_is_block(pack->format) && dw_format_bits(pack->format) == 6) {
+        dw_format element = num_info(pack->format)->element;
+        for (unsigned code = 0; code < 64; code++) job.rewrite[code] = num_f32_to_e4m3((float)num_decode(element, code));
+    }
+    int64_t total = pack->batches * pack->panels;
+    for (job.first = 0; job.first < total; job.first += SPAN) {
+        int64_t count = total - job.first < SPAN ? total - job.first : SPAN;
+        pool_run(pool, count, pack_task, &job);
+        for (int64_t i = 0; i < count; i++) header->special |= special[i];
+    }
+}
+
+/* ---- as a packing ---- */
+
+enum { NUMBER_FORMAT, NUMBER_K, NUMBER_N, NUMBER_BATCHES, NUMBER_FLAGS };
+
+static dw_status run_packing(const kernel_packing *packing, dw_context *context, pool *pool, const dw_tensor *weight, void *packed) {
+    (void)context;
+    gemm_pack pack;
+    gemm_pack_of(packing, &pack);
+    gemm_pack_run(&pack, weight, pool, packed);
+    return DW_OK;
+}
+
+/* What is multiplied with the panels is no number of theirs: formats that both arithmetics read have one panel for them. */
+void gemm_packing(const gemm_pack *pack, kernel_packing *packing) {
+    int64_t flags = (pack->transposed ? GEMM_TRANSPOSED : 0) | (pack->halves ? GEMM_HALVES : 0) | (pack->depth == GEMM_SCALE_DEPTH ? GEMM_A_SCALES : 0);
+    *packing = (kernel_packing){
+        .name = "panels",
+        .numbers = {[NUMBER_FORMAT] = pack->format, [NUMBER_K] = pack->k, [NUMBER_N] = pack->n, [NUMBER_BATCHES] = pack->batches, [NUMBER_FLAGS] = flags},
+        .bytes = pack->bytes,
+        .run = run_packing,
+    };
+}
+
+void gemm_pack_of(const kernel_packing *packing, gemm_pack *pack) {
+    const int64_t *numbers = packing->numbers;
+    gemm_pack_init(pack, (dw_format)numbers[NUMBER_FORMAT], GEMM_F32, numbers[NUMBER_K], numbers[NUMBER_N], numbers[NUMBER_BATCHES], (unsigned)numbers[NUMBER_FLAGS]);
+}
+
+/* ---- the exact decoder ---- */
+
+static float panel_value(gemm_panel panel, const uint8_t *scales, const uint8_t *codes, int64_t k, int c) {
+    int64_t group = k / GEMM_GROUP;
+    int in_group = (int)(k % GEMM_GROUP);
+    if (code_bits(panel) == 8) {
+        static const uint8_t byte_of[4] = {0, 2, 1, 3};
+        unsigned code = codes[group * GEMM_GROUP * GEMM_COLS + (in_group / 4 * 2 + c / HALF) * 64 + c % HALF * 4 + byte_of[in_group % 4]];
+        float element = (float)num_decode(panel == GEMM_PANEL_E4M3 ? DW_FORMAT_e4m3 : DW_FORMAT_e5m2, code);
+        return element * num_e8m0_to_f32(scales[group * GEMM_COLS + c]);
+    }
+    int bit = in_group % 2 * 16 + in_group % 8 / 2 * 4;
+    unsigned code = codes[group * GEMM_GROUP * GEMM_COLS / 2 + (in_group / 8 * 2 + c / HALF) * 64 + c % HALF * 4 + bit / 8] >> (bit % 8) & 15;
+    float element = (float)num_decode(DW_FORMAT_e2m1, code);
+    if (panel == GEMM_PANEL_E2M1_E8M0) return element * num_e8m0_to_f32(scales[group * GEMM_COLS + c]);
+    return element * num_e4m3_to_f32(scales[(k / 16) * GEMM_COLS + c]);
+}
+
+void gemm_decode_special(gemm_panel panel, gemm_compute compute, const uint8_t *source, int64_t k, void *chunk) {
+    int64_t padded = round_up(k, GEMM_GROUP);
+    const uint8_t *codes = source + chunk_scale_bytes(panel, padded / GEMM_GROUP);
+    for (int64_t at = 0; at < padded; at++) {
+        for (int c = 0; c < GEMM_COLS; c++) {
+            float value = panel_value(panel, source, codes, at, c);
+            if (compute == GEMM_F32) ((float *)chunk)[at * GEMM_COLS + c] = value;
+            else ((uint16_t *)chunk)[(at / 2 * GEMM_COLS + c) * 2 + at % 2] = num_f32_to_bf16(value);
+        }
+    }
+}

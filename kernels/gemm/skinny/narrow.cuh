@@ -1,0 +1,266 @@
+/* The products of skinny.cuh in f16, for weights of 8 and 4 bits: their elements are f16 numbers after one conversion or a few bit operations on four bytes at a
+ * time, and scales multiply sums of 32 k (MX), of a step (blocks of 128), or pairs (NVFP4, exactly).
+ *
+ *   b of a step       ring in smem -> ldmatrix -> decoded to f16 pairs -> mma.sync
+ *   its block scales  ring -> each decoded by one lane -> a warp's table in smem -> all lanes
+ *   a of a slab       gmem -> reg -> f16 in smem, a row's 32 k as 64 bytes: 16 for each of a quad's four lanes
+ *
+ * An element of a is one f16 number. Where its format has a longer range (bf16, MX), 256 k of a row, a span, are multiplied by a power of two that brings the largest
+ * of them into [2^14, 2^15): elements down to 2^-31 of it are exact, lesser ones are off by 2^-39 of it at most. Pairs of e2m1 carry 2^-14, which alpha gives back.
+ * What the machine has least of are bit operations, 16 lanes a cycle: of e2m1 they are 9 for 8 elements. */
+#ifndef KERNELS_GEMM_SKINNY_NARROW_CUH
+#define KERNELS_GEMM_SKINNY_NARROW_CUH
+
+INLINE bool is_mx(const stream_shape s) { return s.weights >= STREAM_MXFP8 && s.weights <= STREAM_MXFP4; }
+
+/* ---- a ---- */
+
+enum { NARROW_SPAN = 256 };
+
+INLINE float power_of_two(int exponent) { return __uint_as_float((uint32_t)(exponent + 127) << 23); }
+/* Any exponent, in two steps. */
+INLINE float times_power(float x, int exponent) { return x * power_of_two(exponent / 2) * power_of_two(exponent - exponent / 2); }
+
+/* By which power of two a span is multiplied; largest: the bits of its largest finite magnitude. By 2^126 at most, as the inverse is to be a number of fp32 that is not subnormal: what is that
+ * small has the few digits of a bf16 or MX number left, all of which f16 holds. */
+INLINE int range_exponent(uint32_t largest) {
+    const int exponent = 14 - (largest < 0x00800000 ? -118 - __clz((int)largest) : (int)(largest >> 23) - 127);
+    return largest == 0 ? 0 : min(exponent, 126);
+}
+
+/* count elements of bits bits each from element at on, a multiple of 8, as they lie, and zeros behind them: for rows whose units cannot be read whole. */
+static __device__ __noinline__ uint4 gather_unit(int bits, const uint8_t *row, int at, int count) {
+    uint32_t words[4] = {0, 0, 0, 0};
+    row += (int64_t)at * bits / 8;
+#pragma unroll
+    for (int i = 0; i < 16; i++) {
+        const int left = count * bits - i * 8;
+        if (left > 0) words[i / 4] |= (row[i] & (left < 8 ? 15u : 255u)) << i % 4 * 8;
+    }
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* Spans of a slab go to the warps in turn, row by row; each lane has eight elements of one. */
+typedef struct narrow_spans { int row, span, count; } narrow_spans;
+
+enum { NARROW_TOGETHER = 4 };
+
+/* Units of a that a lane has on their way at a time, and in byte j the code of the scale of unit j. */
+typedef struct narrow_batch { uint4 raw[NARROW_TOGETHER]; uint32_t codes; } narrow_batch;
+
+INLINE void next_spans(narrow_spans *n, int step) {
+    for (n->span += step; n->span >= n->count; n->row++) n->span -= n->count;
+}
+
+INLINE bool is_scaled(const stream_arguments *g) { return g->a.scale == MATMUL_e8m0 || g->a.scale == MATMUL_e4m3; }
+
+/* Unit j of the batch: this lane's of span n of a slab that begins with step first. */
+INLINE void fetch_span(const stream_arguments *g, const stream_shape s, int first, const narrow_spans *n, narrow_batch *batch, const int j) {
+    const int bits = format_bits(g->a.format), element = first * step_depth(s) + n->span * NARROW_SPAN + threadIdx.x % 32 * 8;
+    batch->raw[j] = make_uint4(0, 0, 0, 0);
+    if (n->row >= g->m || element >= g->k) return;
+    const uint8_t *data = (const uint8_t *)g->a.data + n->row * g->a.row_bytes;
+    if (is_whole(g)) batch->raw[j] = raw_unit(bits, data + (int64_t)element * bits / 8);
+    else batch->raw[j] = gather_unit(bits, data, element, min(8, g->k - element));
+    if (is_scaled(g)) batch->codes |= (uint32_t)((const uint8_t *)g->a.scales.data)[scale_index(&g->a.scales, scales_of_row(&g->a.scales, n->row), element / g->a.block)] << 8 * j;
+}
+
+/* The first spans of a slab that are this warp's; n becomes the next one. */
+INLINE narrow_spans fetch_spans(const stream_arguments *g, const stream_shape s, int first, int steps, narrow_batch *batch) {
+    narrow_spans n = {0, 0, (steps * step_depth(s) + NARROW_SPAN - 1) / NARROW_SPAN};
+    next_spans(&n, threadIdx.x / 32);
+    batch->codes = 0;
+#pragma unroll
+    for (int j = 0; j < NARROW_TOGETHER; j++) {
+        fetch_span(g, s, first, &n, batch, j);
+        next_spans(&n, warp_count(s));
+    }
+    return n;
+}
+
+/* Eight numbers of f16 to their places in the slab: unit u of row row. */
+INLINE void store_unit(const stream_shape s, uint32_t slab, int unit, int row, int rows, const float *x) {
+    const uint32_t block = slab + (unit / 4 * rows + row) * 64;
+    if (bits_of(s) == 4) {
+        st_shared_u32x4(block + unit % 4 * 16, make_uint4(cvt_f16x2(x[0], x[4]), cvt_f16x2(x[1], x[5]), cvt_f16x2(x[2], x[6]), cvt_f16x2(x[3], x[7])));
+    } else {
+        const uint32_t to = block + unit % 2 * 32 + unit % 4 / 2 * 8;
+        st_shared_u32x2(to, cvt_f16x2(x[0], x[1]), cvt_f16x2(x[2], x[3]));
+        st_shared_u32x2(to + 16, cvt_f16x2(x[4], x[5]), cvt_f16x2(x[6], x[7]));
+    }
+}
+
+/* Eight elements of one of the formats that come here. */
+INLINE void floats_of_unit(int format, const uint4 raw, float x[8]) {
+    if (format == MATMUL_bf16) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) x[2 * j] = __uint_as_float(word_of(raw, j) << 16), x[2 * j + 1] = __uint_as_float(word_of(raw, j) & 0xffff0000);
+    } else if (format == MATMUL_f16) {
+#pragma unroll
+        for (int j = 0; j < 4; j++) floats_of_halves(word_of(raw, j), x + 2 * j);
+    } else {
+        read_unit(format == MATMUL_e2m1 ? MATMUL_e2m1 : format == MATMUL_e5m2 ? MATMUL_e5m2 : MATMUL_e4m3, (const uint8_t *)&raw, 0, x);
+    }
+}
+
+/* The part of a that belongs to steps [first, first + steps): f16 numbers, and behind them what sums of a step are multiplied by, [steps][m]: powers of two that undo
+ * the spans', times fp32 scales of blocks of 128. batch, n: of fetch_spans. */
+INLINE void fill_narrow(const stream_arguments *g, const stream_shape s, uint32_t slab, uint32_t slab_factors, int first, int steps, narrow_batch *batch, narrow_spans *n) {
+    const int lane = threadIdx.x % 32, step_units = step_depth(s) / 8;
+    narrow_spans own = {0, 0, n->count};
+    next_spans(&own, threadIdx.x / 32);
+#pragma unroll 1
+    while (own.row < g->m) {
+        float x[8], factor = 1;
+        const int unit = own.span * (NARROW_SPAN / 8) + lane, step = unit / step_units;
+        floats_of_unit(g->a.format, batch->raw[0], x);
+        if (is_scaled(g)) {
+            const uint32_t code = batch->codes & 0xff;
+            const float scale = g->a.scale == MATMUL_e8m0 ? float_of_e8m0(code) : cvt_f32_f16((uint16_t)cvt_f16x2_e4m3x2((uint16_t)code));
+#pragma unroll
+            for (int e = 0; e < 8; e++) x[e] *= scale;
+        }
+        if (g->ranged) {
+            uint32_t most = 0;
+#pragma unroll
+            for (int e = 0; e < 8; e++) {
+                const uint32_t bits = __float_as_uint(x[e]) & 0x7fffffff;
+                most = max(most, bits < 0x7f800000 ? bits : 0);
+            }
+            const int exponent = range_exponent(redux_max(most));
+            const float low = power_of_two(exponent / 2), high = power_of_two(exponent - exponent / 2);
+#pragma unroll
+            for (int e = 0; e < 8; e++) x[e] = x[e] * low * high;
+            factor = times_power(1, -exponent);
+        }
+        if (step < steps) {
+            store_unit(s, slab, unit, own.row, g->m, x);
+            if (s.weights == STREAM_E4M3_BLOCK && g->a.scale == MATMUL_f32)
+                factor *= ((const float *)g->a.scales.data)[scale_index(&g->a.scales, scales_of_row(&g->a.scales, own.row), first + step)];
+            if (lane % step_units == 0) st_shared_f32(slab_factors + (step * g->m + own.row) * 4, factor);
+        }
+#pragma unroll
+        for (int j = 0; j < NARROW_TOGETHER - 1; j++) batch->raw[j] = batch->raw[j + 1];
+        batch->codes >>= 8;
+        fetch_span(g, s, first, n, batch, NARROW_TOGETHER - 1);
+        next_spans(n, warp_count(s));
+        next_spans(&own, warp_count(s));
+    }
+}
+
+/* ---- b ---- */
+
+/* Where this lane's row of the first matrices of a stage begins: lanes 0 to 7 name rows 0 to 7, the next eight rows 8 to 15, and so again 16 bytes further; the words
+ * of scales that it has brought; and the warp's table of scales, [16 rows][16 or 32 bytes], in its own part of what takes the sums when a tile ends. */
+typedef struct narrow_place { uint32_t matrices, scales, table; } narrow_place;
+
+INLINE narrow_place narrow_place_of(const stream_shape s, uint32_t sums) {
+    const uint32_t lane = threadIdx.x % 32, row = lane % 16;
+    return (narrow_place){threadIdx.x / 32 * (16 * STREAM_STEP_BYTES) + row * STREAM_STEP_BYTES + (lane / 16 ^ swizzle(row)) * 16, thread_count(s) * 64 + threadIdx.x * 4,
+                          sums + threadIdx.x / 32 * (s.tiles * 8 * STREAM_SUM_PITCH * 4)};
+}
+
+/* Elements j and j + 4 of a word of e2m1 codes, times 2^-14: a code's three low bits are the low bits of f16's exponent and the first of its fraction, all in its upper
+ * byte. */
+INLINE void half_pairs_of_e2m1(uint32_t word, uint32_t pairs[4]) {
+    const uint32_t shifted = word << 4, odd = (word & 0x80808080) | (word >> 3 & 0x0e0e0e0e), even = (shifted & 0x80808080) | (word << 1 & 0x0e0e0e0e);
+    pairs[0] = prmt(even, 0, 0x2404);
+    pairs[1] = prmt(odd, 0, 0x2404);
+    pairs[2] = even & 0xff00ff00;
+    pairs[3] = odd & 0xff00ff00;
+}
+
+INLINE uint32_t half_pair_of(const stream_shape s, uint32_t codes) {
+    return s.weights == STREAM_MXFP8_E5M2 ? cvt_f16x2_e5m2x2((uint16_t)codes) : cvt_f16x2_e4m3x2((uint16_t)codes);
+}
+
+static __device__ __noinline__ uint4 floats_of_any_e8m0(uint32_t word) {
+    return make_uint4(__float_as_uint(float_of_e8m0(word & 0xff)), __float_as_uint(float_of_e8m0(word >> 8 & 0xff)), __float_as_uint(float_of_e8m0(word >> 16 & 0xff)),
+                      __float_as_uint(float_of_e8m0(word >> 24)));
+}
+
+/* Four E8M0 codes as fp32; those of 2^-127 and NaN, which are no exponents of fp32, aside. */
+INLINE uint4 floats_of_e8m0(uint32_t word) {
+    const uint32_t low = word & 0x7f7f7f7f;
+    if ((~(low + 0x7f7f7f7f | word) | (low + 0x01010101 & word)) & 0x80808080) return floats_of_any_e8m0(word);
+    return make_uint4(word << 23 & 0x7f800000, word << 15 & 0x7f800000, word << 7 & 0x7f800000, word >> 1 & 0x7f800000);
+}
+
+/* The scales of a step to the warp's table: of a row, MX: [quad][4] in fp32; NVFP4: in f16, those of even blocks and then those of odd ones. */
+INLINE void decode_scales(const stream_shape s, uint32_t stage, const narrow_place *place) {
+    const uint32_t lane = threadIdx.x % 32, row = lane / 4, t = lane % 4;
+    if (s.weights == STREAM_MXFP4) st_shared_u32x4(place->table + (row + t / 2 * 8) * 32 + t % 2 * 16, floats_of_e8m0(ld_shared_u32(stage + place->scales)));
+    else if (is_mx(s) && t < 2) st_shared_u32x4(place->table + (row + t * 8) * 16, floats_of_e8m0(ld_shared_u32(stage + place->scales)));
+    if (s.weights == STREAM_NVFP4) {
+#pragma unroll
+        for (int i = 0; i < 2; i++) {
+            const uint32_t word = ld_shared_u32(stage + place->scales + i * thread_count(s) * 4), to = place->table + (row + i * 8) * 32 + t * 4;
+            st_shared_u32(to, cvt_f16x2_e4m3x2((uint16_t)prmt(word, 0, 0x20)));
+            st_shared_u32(to + 16, cvt_f16x2_e4m3x2((uint16_t)prmt(word, 0, 0x31)));
+        }
+    }
+    if (is_mx(s) || s.weights == STREAM_NVFP4) __syncwarp();
+}
+
+/* A step of this warp. factors_at: of this step's rows of a, in smem. */
+INLINE void multiply_narrow(const stream_shape s, uint32_t stage, const narrow_place *place, uint32_t units, int rows, const uint32_t *places, uint32_t factors_at,
+                            float sums[][4]) {
+    const uint32_t lane = threadIdx.x % 32, row = lane / 4, t = lane % 4, table = place->table + row * (bits_of(s) == 4 ? 32 : 16);
+    const int groups = bits_of(s) == 4 ? 2 : 1;
+    uint4 scales[2];               /* of the first and the second half of the rows: of four groups (MX), or of all, pair by pair (NVFP4) */
+    float part[2][2][4], factors[2][2];
+    decode_scales(s, stage, place);
+#pragma unroll
+    for (int i = 0; i < 2 * s.tiles; i++) factors[i / 2][i % 2] = ld_shared_f32(factors_at + min(i / 2 * 8 + (int)t * 2 + i % 2, rows - 1) * 4);
+#pragma unroll
+    for (int half = 0; half < 2 && s.weights == STREAM_NVFP4; half++) scales[half] = ld_shared_u32x4(table + half * 256 + t / 2 * 16);
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const uint4 matrix = ldmatrix_x4(stage + (place->matrices ^ i * 32));
+#pragma unroll
+        for (int j = 0; j < groups; j++) {
+            const int group = i * groups + j, chain = group % 2;
+            uint32_t low[4], high[4];
+#pragma unroll
+            for (int half = 0; half < 2 && is_mx(s) && group % 4 == 0; half++) scales[half] = ld_shared_u32x4(table + half * (bits_of(s) == 4 ? 256 : 128) + group * 4);
+            if (bits_of(s) == 4) {
+                half_pairs_of_e2m1(j == 0 ? matrix.x : matrix.z, low);
+                half_pairs_of_e2m1(j == 0 ? matrix.y : matrix.w, high);
+                if (s.weights == STREAM_NVFP4) {
+                    const uint32_t left = half_twice(word_of(scales[0], group / 2), group % 2), right = half_twice(word_of(scales[1], group / 2), group % 2);
+#pragma unroll
+                    for (int e = 0; e < 4; e++) low[e] = mul_f16x2(low[e], left), high[e] = mul_f16x2(high[e], right);
+                }
+            } else {
+                low[0] = half_pair_of(s, matrix.x), low[1] = half_pair_of(s, matrix.x >> 16), low[2] = half_pair_of(s, matrix.z), low[3] = half_pair_of(s, matrix.z >> 16);
+                high[0] = half_pair_of(s, matrix.y), high[1] = half_pair_of(s, matrix.y >> 16), high[2] = half_pair_of(s, matrix.w), high[3] = half_pair_of(s, matrix.w >> 16);
+            }
+#pragma unroll
+            for (int tile = 0; tile < s.tiles; tile++) {
+                const uint4 a = ld_shared_u32x4(units + places[tile]);
+                float *sum = part[tile][chain];
+                if (group < 2 || is_mx(s)) mma_f16_first(sum, low[0], high[0], low[1], high[1], a.x, a.y);
+                else mma_f16(sum, low[0], high[0], low[1], high[1], a.x, a.y);
+                mma_f16(sum, low[2], high[2], low[3], high[3], a.z, a.w);
+                if (!is_mx(s)) continue;
+#pragma unroll
+                for (int e = 0; e < 4; e++)
+                    sums[tile][e] = fmaf(sum[e] * factors[tile][e % 2], __uint_as_float(word_of(scales[e / 2], group % 4)), sums[tile][e]);
+            }
+            units += rows * 64;
+        }
+    }
+    if (is_mx(s)) return;
+    float of_rows[2] = {1, 1};
+    if (s.weights == STREAM_E4M3_BLOCK)
+        for (int half = 0; half < 2; half++) of_rows[half] = ld_shared_f32(stage + place->scales + ((int)half - (int)t) * 4);
+#pragma unroll
+    for (int tile = 0; tile < s.tiles; tile++)
+#pragma unroll
+        for (int e = 0; e < 4; e++) {
+            const float sum = (part[tile][0][e] + part[tile][1][e]) * factors[tile][e % 2];
+            sums[tile][e] = s.weights == STREAM_E4M3_BLOCK ? fmaf(sum, of_rows[e / 2], sums[tile][e]) : sums[tile][e] + sum;
+        }
+}
+
+#endif

@@ -1,0 +1,222 @@
+/* Skinny products on Hopper and later, of few rows: the host half of skinny.cuh. Which products it takes, how a call is divided, the launch; with rows in groups, too. Pure: knows no
+ * driver. */
+#include "kernels/gemm/skinny/skinny.h"
+
+#include "kernels/gpu/host/host.h"
+#include "kernels/kernels.h"
+#include "kernels/gemm/host.h"
+
+/* ---- what is taken ---- */
+
+/* By tiles of rows of a, log2: entries, and those of the image for chips with little shared memory; narrow: the entry for up to 8 rows whose products are in f16; groups:
+ * those for rows in groups, of weights for which the tiles are not as fast. */
+typedef struct stream_weights { dw_format b; const char *image, *entries[4], *small[4], *narrow, *groups[2], *small_groups; } stream_weights;
+
+#define ENTRIES(name)                                                                                                                                       \
+    "matmul_stream_" #name, {"matmul_stream_" #name "_m8", "matmul_stream_" #name "_m16", "matmul_stream_" #name "_m32", "matmul_stream_" #name "_m64"}, \
+        {NULL, "matmul_stream_" #name "_m16_small", NULL, "matmul_stream_" #name "_m64_small"}
+#define GROUPS(name) {"matmul_stream_" #name "_m8_groups", "matmul_stream_" #name "_m16_groups"}, "matmul_stream_" #name "_m16_groups_small"
+static const stream_weights all_weights[] = {
+    {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}, NULL},
+    {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}, NULL},
+    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3)},
+    {DW_FORMAT_fp8_row, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3)},
+    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL},
+    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL},
+    {DW_FORMAT_mxfp8, ENTRIES(mxfp8), "matmul_stream_mxfp8_m8_f16", GROUPS(mxfp8)},
+    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), "matmul_stream_mxfp8_e5m2_m8_f16", GROUPS(mxfp8_e5m2)},
+    {DW_FORMAT_mxfp4, ENTRIES(mxfp4), "matmul_stream_mxfp4_m8_f16", GROUPS(mxfp4)},
+    {DW_FORMAT_nvfp4, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4)},
+    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4)},
+};
+
+static const stream_weights *weights_of(dw_format b) {
+    for (size_t i = 0; i < COUNT_OF(all_weights); i++)
+        if (all_weights[i].b == b) return &all_weights[i];
+    return NULL;
+}
+
+/* How many rows of a one row is; 0: it is not taken with weights b. */
+static int planes_of(dw_format a, dw_format b) {
+    switch (a) {
+    case DW_FORMAT_f32: return b == DW_FORMAT_f16 ? 0 : 3;
+    case DW_FORMAT_f16: return b == DW_FORMAT_f16 ? 1 : 2;
+    case DW_FORMAT_bf16:
+    case DW_FORMAT_mxfp8:
+    case DW_FORMAT_mxfp8_e5m2:
+    case DW_FORMAT_mxfp4:
+    case DW_FORMAT_nvfp4:
+    case DW_FORMAT_nvfp4_row:
+    case DW_FORMAT_fp8_tensor:
+    case DW_FORMAT_fp8_row: return b != DW_FORMAT_f16;
+    case DW_FORMAT_fp8_1x128: return b == DW_FORMAT_fp8_1x128 || b == DW_FORMAT_fp8_128x128;
+    default: return 0;
+    }
+}
+
+/* Does a block have too little shared memory for the entries that others take? */
+static bool is_small(const chip_caps *chip) { return chip->shared_bytes < STREAM_ROOM; }
+
+/* Are products in f16? Then one row is one. */
+static bool is_narrow(const chip_caps *chip, dw_format a, dw_format b, int64_t m) { return m <= 8 && !is_small(chip) && weights_of(b)->narrow != NULL && a != DW_FORMAT_f32 && planes_of(a, b) > 0; }
+
+/* Has f16 the range of all their elements, block scales applied? */
+static bool fits_f16(dw_format a) {
+    return a == DW_FORMAT_f16 || a == DW_FORMAT_nvfp4 || a == DW_FORMAT_nvfp4_row || a == DW_FORMAT_fp8_tensor || a == DW_FORMAT_fp8_row || a == DW_FORMAT_fp8_1x128;
+}
+
+static int64_t most_rows(dw_format a, dw_format b) { return 64 / planes_of(a, b); }
+
+static const char *reject_products(const kernel_problem *problem, text *why) {
+    const op_type *a = problem->in[0], *b = problem->in[1];
+    if (weights_of(b->format) == NULL || planes_of(a->format, b->format) == 0 || (problem->op->id == OP_grouped_matmul && weights_of(b->format)->groups[0] == NULL)) {
+        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
+        return text_string(why);
+    }
+    if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
+    if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
+    return problem->op->id == OP_grouped_matmul ? matmul_reject_post(problem, 3, why) : matmul_reject_result(problem, why);
+}
+
+const char *matmul_skinny_refuses(const kernel_problem *problem, text *why) {
+    const char *reason = reject_products(problem, why);
+    return reason != NULL ? reason : matmul_plain_refuses(problem, why);
+}
+
+static const char *sizes_refusal(const kernel_run *run, int64_t most, text *why) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    const int64_t rows = kernel_result_rows(&run->call), n = b->dims[b->rank - 2], k = a->dims[a->rank - 1];
+    if (rows > most) return kernel_because(why, "it takes up to %lld rows of %s times %s, and there are %lld", (long long)most, dw_format_name(a->format), dw_format_name(b->format), (long long)rows);
+    return k > 0 && n < INT32_MAX / 2 && k < INT32_MAX / 8 ? NULL : kernel_because(why, "k is 0, or k or n beyond what it counts to");
+}
+
+int64_t matmul_skinny_rows(const kernel_run *run) { return most_rows(run->call.in[0]->format, run->call.in[1]->format); }
+const char *matmul_skinny_takes(const kernel_run *run, text *why) { return sizes_refusal(run, matmul_skinny_rows(run), why); }
+
+/* ---- how a call is divided ---- */
+
+/* across, width: warps of a block side by side along n, and those of them that have columns; splits: blocks of a cluster, which share k; slab_steps: of k whose part
+ * of a is in shared memory at a time. */
+typedef struct stream_division { int size, across, width, splits, steps, slab_steps; int64_t tiles, blocks; uint32_t shared_bytes; } stream_division;
+
+/* Words of scales that a thread brings with each step of a row. */
+static int scale_words(dw_format b) {
+    if (!dw_format_is_block(b) || num_info(b)->cols == 0) return 0;
+    return dw_format_bits(b) == 4 ? 2 : 1;
+}
+
+/* rows: of a, planes counted. cols: of the result. groups: 0, or how many. A block's columns are its share of all, in as many rounds as its warps side by side need;
+ * clusters share k where there are columns for half the multiprocessors or fewer. Of a lies in shared memory what finds room there, in even parts. */
+static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, bool halves, int64_t k, int64_t groups, const chip_caps *chip) {
+    enum { KEPT_BYTES = 1024 };           /* of a block's shared memory, for the driver */
+    const bool small = is_small(chip);
+    const int multiprocessors = chip->units;
+    const int64_t rows = m * planes, depth = STREAM_STEP_BYTES * 8 / dw_format_bits(b), step_bytes = depth * 2 * rows + rows * 4;
+    stream_division d = {.size = small ? (rows <= 16 ? 1 : 3) : rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = 1, .splits = 1};
+    const int64_t tiles = 1ll << d.size, warps = STREAM_WARPS(tiles, small), most_bytes = (int64_t)chip->shared_bytes - KEPT_BYTES, busy = groups > 0 ? (groups < m ? groups : m) : 1, units = base_ceil_div(cols, halves ? 8 : 16);
+    d.steps = (int)base_ceil_div(k, depth);
+    const int64_t rounds = base_ceil_div(units * busy, multiprocessors * warps), share = base_ceil_div(units * busy, multiprocessors * rounds);
+    d.width = (int)(share < units ? share : units);
+    while (d.across < d.width) d.across *= 2;
+    d.tiles = base_ceil_div(units, d.width);
+    while (d.splits < STREAM_SPLITS && 2 * d.tiles * busy * d.splits <= multiprocessors && d.steps >= 2 * d.splits * warps / d.across) d.splits *= 2;
+    const int64_t sums = warps * 8 * tiles * STREAM_SUM_PITCH * 4 + m * 64 * d.width;
+    const int64_t fixed = STREAM_STAGES(tiles, small) * warps * 32 * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? STREAM_LIST_BYTES : 0);
+    const int64_t own = base_ceil_div(d.steps, d.splits), room = most_bytes - fixed > step_bytes ? (most_bytes - fixed) / step_bytes : 1;
+    d.slab_steps = (int)base_ceil_div(own, base_ceil_div(own, room));
+    d.shared_bytes = (uint32_t)(fixed + d.slab_steps * step_bytes);
+    const int64_t slots = multiprocessors > d.splits ? multiprocessors / d.splits : 1;
+    d.blocks = (d.tiles * busy < slots ? d.tiles * busy : slots) * d.splits;
+    return d;
+}
+
+/* Of a product's start, what the ring's first fill takes: in a step the launches in front of it still run then. */
+static const double FILLED_AHEAD_US = 3;
+
+/* Microseconds in a step: the start, and the bytes of b at shares of an H200's bandwidth that were measured (README.md). Less than 0: it does not take them. narrow: by the entries in f16. */
+static double stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow) {
+    int planes = planes_of(a, b);
+    if (planes == 0 || weights_of(b) == NULL || m > most_rows(a, b)) return -1;
+    const int64_t rows = m * planes;
+    const int bits = dw_format_bits(b);
+    const double bytes = (double)n * (double)num_row_bytes(b, k), start = (bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6) - FILLED_AHEAD_US;
+    double share = rows > 16 ? 0.064 : bits == 16 ? (rows <= 2 ? 0.917 : rows <= 8 ? 0.288 : 0.213) : bits == 8 ? (rows <= 8 ? 0.64 : 0.522) : 0.373;
+    if (narrow) share = bits == 8 ? (m <= 2 ? 0.917 : 0.661) : m <= 2 ? 0.704 : 0.448;
+    return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share);
+}
+
+double matmul_skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) { return stream_us(chip, a, b, m, n, k, weights_of(b) != NULL && is_narrow(chip, a, b, m)); }
+
+double matmul_skinny_seconds(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    return 1e-6 * matmul_skinny_us(run->chip, a->format, b->format, kernel_result_rows(&run->call), b->dims[b->rank - 2], a->dims[a->rank - 1]);
+}
+
+/* Of the matrices of groups that have rows. */
+double grouped_skinny_seconds(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    const int64_t m = a->dims[0], busy = m < b->dims[0] ? m : b->dims[0];
+    return 1e-6 * (stream_us(run->chip, a->format, b->format, m, busy * b->dims[1], a->dims[1], false) + FILLED_AHEAD_US);   /* which matrices are read, only the offsets say */
+}
+
+/* ---- the launch ---- */
+
+/* Of b, that a block asks for ahead of its ring while it waits for the launches in front. */
+enum { AHEAD_BYTES = 96 * 1024 };
+
+static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher, int64_t m, int64_t groups) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
+    const stream_weights *weights = weights_of(b->format);
+    int64_t n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1];
+    bool halves = matmul_halves_columns(&run->post);
+    const bool narrow = groups == 0 && is_narrow(run->chip, a->format, b->format, m);
+    const int planes = narrow ? 1 : planes_of(a->format, b->format);
+    stream_division d = divide(b->format, m, planes, cols, halves, k, groups, run->chip);
+    kernel_launch launch;
+    const bool small = is_small(run->chip);
+    const char *entry = groups > 0 ? (small ? weights->small_groups : weights->groups[d.size]) : narrow ? weights->narrow : small ? weights->small[d.size] : weights->entries[d.size];
+    stream_arguments *g = cuda_launch(&launch, small ? "matmul_stream_small" : weights->image, entry, sizeof *g);
+    matmul_take_epilogue(&launch, run, groups > 0 ? 3 : 2, &g->epilogue);
+    if (groups > 0) matmul_take_groups(&launch, run, 0, groups, &g->groups);
+    if (narrow && dw_format_bits(b->format) == 4) g->epilogue.alpha = 16384;
+    else if (b->format == DW_FORMAT_nvfp4 || b->format == DW_FORMAT_nvfp4_row) g->epilogue.alpha = 65536;
+    g->m = (int32_t)m;
+    g->n = (int32_t)n;
+    g->k = (int32_t)k;
+    g->planes = planes;
+    g->ranged = narrow && !fits_f16(a->format);
+    g->across = d.across;
+    g->width = d.width;
+    g->tiles = (int32_t)d.tiles;
+    g->steps = d.steps;
+    g->slab_steps = d.slab_steps;
+    g->b_is_constant = groups == 0 && (run->constant_in >> 1 & 1) != 0;
+    g->ahead = AHEAD_BYTES / (16 * d.width) & ~127;
+    matmul_take_rows(&launch, run, 0, &g->a);
+    matmul_take_rows(&launch, run, 1, &g->b);
+    cuda_grid(&launch, d.blocks, 1, 1);
+    if (d.splits > 1) launch.cluster[0] = (uint32_t)d.splits, launch.cluster[1] = launch.cluster[2] = 1;
+    launch.block[0] = (uint32_t)(STREAM_WARPS(1 << d.size, small) * 32);
+    launch.shared_bytes = d.shared_bytes;
+    launch.overlaps = true;
+    return launcher->add(launcher, &launch);
+}
+
+dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_stream(run, launcher, kernel_result_rows(&run->call), 0); }
+
+/* ---- rows in groups ---- */
+
+const char *grouped_skinny_refuses(const kernel_problem *problem, text *why) {
+    int64_t groups, n;
+    const op_type *b = problem->in[1];
+    const char *reason = reject_products(problem, why);
+    if (reason != NULL) return reason;
+    if (!dim_is_constant(b->dims[0], &groups) || !dim_is_constant(b->dims[1], &n)) return "n or the number of groups is not known at plan time";
+    if (groups == 0) return "there are no groups";
+    if (n > INT32_MAX / 2 / groups) return "the rows of all groups' b are more than this kernel counts to";
+    return grouped_plain_refuses(problem, why);
+}
+
+int64_t grouped_skinny_rows(const kernel_run *run) { return STREAM_GROUP_ROWS / planes_of(run->call.in[0]->format, run->call.in[1]->format); }
+const char *grouped_skinny_takes(const kernel_run *run, text *why) { return sizes_refusal(run, grouped_skinny_rows(run), why); }
+dw_status grouped_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_stream(run, launcher, run->call.in[0]->dims[0], run->call.in[1]->dims[0]); }

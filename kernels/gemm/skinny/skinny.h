@@ -1,0 +1,35 @@
+/* The arguments of the kernels that stream weights past few rows: read by the host half, which fills them in, and by the device half. */
+#ifndef KERNELS_GEMM_SKINNY_SKINNY_H
+#define KERNELS_GEMM_SKINNY_SKINNY_H
+
+#include "kernels/gemm/arguments.h"
+#include "kernels/gemm/rows.h"
+
+/* A step: 128 bytes of each of 16 rows of b. */
+enum { STREAM_STEP_BYTES = 128, STREAM_SUM_PITCH = 20, STREAM_SPLITS = 8 };
+/* By an entry's tiles of 8 rows of a: warps of a block, stages of each warp's ring. Small entries are for chips with less than STREAM_ROOM of shared memory for a block:
+ * of 2 and of 8 tiles, they fit into 99 KB with any weights. */
+#define STREAM_WARPS(tiles, small) ((small) ? ((tiles) <= 2 ? 8 : 4) : (tiles) <= 2 ? 16 : 8)
+#define STREAM_STAGES(tiles, small) ((small) || (tiles) == 2 ? 3 : 4)
+enum { STREAM_ROOM = 226 * 1024 };
+/* Of rows in groups: at most so many, so that their list has a place for each. */
+enum { STREAM_GROUP_ROWS = 16, STREAM_LIST_BYTES = STREAM_GROUP_ROWS * 16 + 16 };
+
+/* out [m,n] = epilogue(a [m,k] b [n,k]^T), or of groups of rows with a b each. */
+typedef struct stream_arguments {
+    matmul_epilogue epilogue;
+    matmul_rows a, b;
+    int32_t m, n, k;
+    int32_t planes;               /* bf16 numbers whose sum an element of a is: 1, 2 (f16) or 3 (f32); 1 where products are in f16 */
+    int32_t ranged;               /* products in f16: a's numbers are brought into its range by powers of two */
+    int32_t across;               /* warps of a block side by side along n, a power of two; the others share k, as do the blocks of a cluster, a power of two */
+    int32_t width;                /* of these warps, those that have columns: 16 each (8 where a step halves) */
+    int32_t tiles;                /* of width times as many columns */
+    int32_t steps;                /* of k */
+    int32_t slab_steps;           /* of k whose part of a lies in shared memory at a time */
+    int32_t b_is_constant;        /* no launch of the run writes b: the ring is filled before the launches in front have ended */
+    int32_t ahead;                /* then: bytes of each row behind the ring that are brought to the second-level cache meanwhile */
+    matmul_groups groups;         /* of the entries for groups: b is their matrices one below the other, and tiles are those of one */
+} stream_arguments;
+
+#endif

@@ -1,0 +1,70 @@
+/* What the parts of the Hopper kernel share: the constants of an entry, the places of the ring in shared memory, and which tile a block of threads takes. */
+#ifndef KERNELS_GEMM_WGMMA_TILE_CUH
+#define KERNELS_GEMM_WGMMA_TILE_CUH
+
+#include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/tma.cuh"
+#include "kernels/gpu/pipe/schedule.cuh"
+#include "kernels/gemm/epilogue.cuh"
+
+enum { TMA_BF16, TMA_F16, TMA_E4M3 };
+enum { ROW_BYTES = 128, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048, MOST_VALUES = 128 };
+
+/* The constants of an entry; everything in here is known to the compiler. */
+typedef struct tma_shape {
+    int element, tile_m, tile_n, stages, boxes, pair, splits;
+    int parts;                    /* e4m3 with scales by block: parts of the tile's columns with one each; 0: none */
+    int groups;                   /* 1: rows come in groups (groups.cuh) */
+    int blocks;                   /* 1: the result is in blocks (blocks_wgmma.cuh) */
+} tma_shape;
+
+/* Places in shared memory, the rings of barriers (stages of tiles, slots of scales), and the tile scheduler. */
+typedef struct tma_ring {
+    uint32_t data, staging, columns, scales;
+    ring_barriers stages, scale_slots;
+    tile_schedule schedule;
+} tma_ring;
+
+typedef struct tma_tile {
+    int row, col, up;             /* first row; first column of the tile's two halves */
+    int out_col;
+    int group, end;               /* of groups: which one, and the row behind its last */
+} tma_tile;
+
+/* Computed here and not again wherever it is used, which in the loop over k the products would wait for: what a shuffle gives, ptxas does not compute again. */
+INLINE int kept(int x) { return __shfl_sync(0xffffffff, x, threadIdx.x % 32); }
+
+/* Tiles of 64 rows: each warpgroup multiplies all of them, runs of MATMUL_SLOT_BLOCKS blocks of k in turns, and their sums are added when the tile ends. */
+INLINE constexpr bool shares_rows(const tma_shape s) { return s.tile_m == 64; }
+INLINE constexpr int wave_count(const tma_shape s) { return shares_rows(s) ? 1 : s.tile_m / 128; }
+/* Warps that read a stage, or a slot of scales. */
+INLINE constexpr int reading_warps(const tma_shape s) { return shares_rows(s) ? 4 : 8; }
+/* e4m3 tiles whose sums leave registers for one block's part alone. */
+INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_m * s.tile_n > 128 * 128; }
+
+/* Tiles in bands GROUP_ROWS high, so that those in flight at a time need few rows of a and of b. units_m: units of a column. */
+INLINE tma_tile tile_at(const matmul_sm90_arguments *g, const tma_shape s, int units_m, int unit, int rank) {
+    const int step_n = g->epilogue.halving >= 0 ? s.tile_n / 2 : s.tile_n;
+    const schedule_place place = schedule_in_bands(unit, units_m, g->units_n, GROUP_ROWS / (s.tile_m * s.pair));
+    tma_tile tile;
+    tile.row = (place.row * s.pair + (s.pair > 1 ? rank : 0)) * s.tile_m;
+    tile.out_col = tile.col = place.col * step_n;
+    tile.up = g->epilogue.halving >= 0 ? tile.col + g->epilogue.half : tile.col + s.tile_n / 2;
+    tile.group = 0;
+    tile.end = g->m;
+    return tile;
+}
+
+/* The row behind the last that a tile stores. */
+INLINE int rows_end(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? tile->end : g->m; }
+/* What lies in front of the tile's matrix of b, where what belongs to b's rows is one array for all matrices. */
+INLINE int rows_before(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? tile->group * g->n : 0; }
+
+/* The blocks of k [first, end) of this block of the cluster. */
+INLINE schedule_range depth_range(const matmul_sm90_arguments *g, const tma_shape s, int rank) {
+    const int all = ceil_div(g->k, s.element == TMA_E4M3 ? 128 : 64);
+    const schedule_range whole = {0, all};
+    return s.splits > 1 ? schedule_part(all, s.splits, rank, 1) : whole;
+}
+
+#endif

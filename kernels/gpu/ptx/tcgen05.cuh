@@ -1,0 +1,73 @@
+/* tcgen05 (PTX ISA, "TensorCore 5th Generation Family Instructions"), one function an instruction: products of tiles in shared memory, issued by one thread, with
+ * sums in tensor memory. That is 128 lanes by 512 columns of 32 bits of a block; an address has the lane from bit 16 up. Each warp loads the 32 lanes of its
+ * number modulo 4. */
+#ifndef KERNELS_GPU_PTX_TCGEN05_CUH
+#define KERNELS_GPU_PTX_TCGEN05_CUH
+
+#include "kernels/gpu/ptx/mbarrier.cuh"
+
+/* ---- tensor memory: by a whole warp ---- */
+
+/* columns: a power of two from 32 on. Their address is written to shared memory at to. */
+PTX void tmem_alloc(uint32_t to, uint32_t columns) {
+    asm volatile("tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%0], %1;" ::"r"(to), "r"(columns) : "memory");
+}
+PTX void tmem_relinquish(void) { asm volatile("tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;" ::: "memory"); }
+PTX void tmem_dealloc(uint32_t address, uint32_t columns) {
+    asm volatile("tcgen05.dealloc.cta_group::1.sync.aligned.b32 %0, %1;" ::"r"(address), "r"(columns) : "memory");
+}
+
+/* 16 columns of the thread's lane. The registers are there after tmem_wait_load. */
+PTX void tmem_load_x16(uint32_t *r, uint32_t address) {
+    asm volatile("tcgen05.ld.sync.aligned.32x32b.x16.b32 {%0, %1, %2, %3, %4, %5, %6, %7, %8, %9, %10, %11, %12, %13, %14, %15}, [%16];"
+                 : "=r"(r[0]), "=r"(r[1]), "=r"(r[2]), "=r"(r[3]), "=r"(r[4]), "=r"(r[5]), "=r"(r[6]), "=r"(r[7]), "=r"(r[8]), "=r"(r[9]), "=r"(r[10]),
+                   "=r"(r[11]), "=r"(r[12]), "=r"(r[13]), "=r"(r[14]), "=r"(r[15])
+                 : "r"(address));
+}
+PTX void tmem_wait_load(void) { asm volatile("tcgen05.wait::ld.sync.aligned;" ::: "memory"); }
+
+/* ---- order between threads: around what they synchronise by ---- */
+
+PTX void tcgen05_fence_before(void) { asm volatile("tcgen05.fence::before_thread_sync;" ::: "memory"); }
+PTX void tcgen05_fence_after(void) { asm volatile("tcgen05.fence::after_thread_sync;" ::: "memory"); }
+
+/* ---- products: by one thread ---- */
+
+/* One arrival at the barrier when all that this thread has issued is done. */
+PTX void tcgen05_commit(uint32_t barrier) {
+    asm volatile("tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%0];" ::"r"(barrier) : "memory");
+}
+
+/* Tiles whose rows are 128 bytes of k, swizzled by 128 bytes, 1024 bytes aligned ("Shared memory descriptor": address / 16, 1024 bytes from 8 rows to the next 8,
+ * version 1, swizzle 2). One step of 32 bytes along k adds 2. */
+PTX uint64_t tcgen05_descriptor(uint32_t address) { return (uint64_t)2 << 61 | (uint64_t)1 << 46 | (uint64_t)64 << 32 | (address & 0x3ffff) >> 4; }
+/* 32 rows of 16 bytes, one behind the other: 128 bytes from 8 rows to the next 8. */
+PTX uint64_t tcgen05_rows_descriptor(uint32_t address) { return (uint64_t)1 << 46 | (uint64_t)8 << 32 | (address & 0x3ffff) >> 4; }
+
+/* 32 rows of 16 bytes into four columns of each of the four groups of 32 lanes: a 512-byte tile of scales of 128 rows. */
+PTX void tcgen05_copy_scales(uint32_t to, uint64_t rows) {
+    asm volatile("tcgen05.cp.cta_group::1.32x128b.warpx4 [%0], %1;" ::"r"(to), "l"(rows) : "memory");
+}
+
+/* d += a b^T, or, accumulate being 0, d = a b^T. idesc: "Instruction descriptor". */
+#define TCGEN05_MMA(name, kind)                                                                                                        \
+    PTX void tcgen05_mma_##name(uint32_t d, uint64_t a, uint64_t b, uint32_t idesc, uint32_t accumulate) {                             \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %4, 0;\ntcgen05.mma.cta_group::1.kind::" kind " [%0], %1, %2, %3, p;\n}" ::"r"(d), \
+                     "l"(a), "l"(b), "r"(idesc), "r"(accumulate)                                                                       \
+                     : "memory");                                                                                                      \
+    }
+TCGEN05_MMA(f16, "f16")
+TCGEN05_MMA(f8, "f8f6f4")
+
+/* The same of operands with block scales at scales_a and scales_b in tensor memory. */
+#define TCGEN05_MMA_SCALED(name, kind)                                                                                                 \
+    PTX void tcgen05_mma_##name(uint32_t d, uint64_t a, uint64_t b, uint32_t idesc, uint32_t scales_a, uint32_t scales_b, uint32_t accumulate) { \
+        asm volatile("{\n.reg .pred p;\nsetp.ne.b32 p, %6, 0;\ntcgen05.mma.cta_group::1.kind::" kind " [%0], %1, %2, %3, [%4], [%5], p;\n}" ::"r"(d), \
+                     "l"(a), "l"(b), "r"(idesc), "r"(scales_a), "r"(scales_b), "r"(accumulate)                                         \
+                     : "memory");                                                                                                      \
+    }
+TCGEN05_MMA_SCALED(mxf8, "mxf8f6f4.block_scale.block32")
+TCGEN05_MMA_SCALED(mxf4, "mxf4.block_scale.block32")
+TCGEN05_MMA_SCALED(nvf4, "mxf4nvf4.block_scale.block16")
+
+#endif

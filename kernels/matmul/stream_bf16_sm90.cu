@@ -1,4 +1,0 @@
-/* bf16 weights past few rows: the entries of stream_sm90.cuh. */
-#include "kernels/matmul/stream_sm90.cuh"
-
-MATMUL_STREAMS(bf16, STREAM_BF16)
