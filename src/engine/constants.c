@@ -2,7 +2,6 @@
  * A constant's key is the expression that it is (plan.h), so the plans of a model share it. */
 #include "engine/engine.h"
 
-#include <limits.h>
 #include <string.h>
 
 void engine_constants_init(engine_constants *constants, dw_context *context)
@@ -46,272 +45,26 @@ dw_status engine_constants_add(engine_constants *constants, const engine_constan
     return status;
 }
 
-/* The load of one plan; arrays are by value index. */
-typedef struct loading {
-    engine_constants *constants;
-    engine_program *program;
-    pool *pool;
-    chip_caps chip;            /* the host's */
-    arena arena;
-    bool *wanted;              /* must be there or be computed */
-    dw_tensor *tensors;
-    void **owned;
-    size_t *owned_bytes;
-    int *last_read;            /* of values with memory of their own: order of the last node of the load that reads them; NEVER_DONE: runs do */
-    int64_t *symbols;
-    size_t held, limit;        /* bytes of constants at a time, and how many a model with these weights may have */
-} loading;
-
-enum { NEVER_DONE = INT_MAX };
-
-static const engine_constant *find_constant(const loading *load, const char *key) { return map_find(&load->constants->by_key, key); }
-
-/* Marks what runs read and, unless a result is there already, all that it is computed from: operands come before results. */
-static void want_all(loading *load)
+static dw_status read_parts(device *device, const dw_tensor *from, const num_parts *parts, const dw_tensor *to)
 {
-    const plan *plan = load->program->plan;
-    for (int i = 0; i < plan->value_count; i++)
-        load->wanted[i] = plan->values[i].key != NULL && plan->values[i].read_plain;
-    for (int i = plan->load_count; i < plan->step_count; i++) {
-        const plan_step *step = &plan->steps[i];
-        if (step->pack_key != NULL && find_constant(load, step->pack_key) == NULL) load->wanted[plan_value_of(ir_in(step->node, step->row->packs))->index] = true;
-    }
-    for (int i = plan->value_count - 1; i >= 0; i--) {
-        const plan_value *v = &plan->values[i];
-        if (!load->wanted[i] || v->value->kind != IR_RESULT || find_constant(load, v->key) != NULL) continue;
-        const ir_node *node = v->value->node;
-        for (int k = 0; k < node->n_in; k++)
-            if (ir_in(node, k) != NULL) load->wanted[plan_value_of(ir_in(node, k))->index] = true;
-    }
+    TRY(device->calls->read(device, to->data, from->data, parts->data_bytes));
+    if (parts->scale_bytes > 0) TRY(device->calls->read(device, to->scales, from->scales, parts->scale_bytes));
+    if (parts->second_bytes > 0) TRY(device->calls->read(device, to->second, from->second, parts->second_bytes));
+    return device->calls->synchronize(device);
 }
 
-static dw_status allocate(loading *load, const plan_value *v)
+dw_status engine_constants_fetch(const engine_constants *constants, const char *key, engine_constant *made)
 {
-    dw_context *context = load->constants->context;
-    dw_tensor *tensor = &load->tensors[v->index];
+    const engine_constant *there = map_find(&constants->on_device, key);
+    if (there == NULL) return base_fail(constants->context, DW_INTERNAL, "constant %s is nowhere", key);
+    const dw_tensor *tensor = &there->tensor;
     num_parts parts;
-    TRY(op_tensor_bind(context, &v->value->type, load->symbols, NULL, tensor));
     if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
-        return base_fail(context, DW_LIMIT, "the bytes of constant %%%d overflow", v->value->id);
-    size_t bytes = parts.total_bytes ? parts.total_bytes : 1;
-    if (bytes > load->limit - load->held)
-        return base_fail(context, DW_LIMIT, "constant %%%d (%s) of %zu bytes: what is computed from weights may take %zu bytes in this model, sixteen times its weights and 256 MiB",
-                         v->value->id, op_get(v->value->node ? v->value->node->op : OP_cast)->name, bytes, load->limit);
-    TRY(base_alloc(context, bytes, ENGINE_ALIGN, &load->owned[v->index]));
-    load->owned_bytes[v->index] = bytes;
-    load->held += bytes;
-    op_tensor_init(tensor, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, load->owned[v->index]);
-    return DW_OK;
-}
-
-static dw_status run_step(loading *load, const plan_step *step)
-{
-    dw_context *context = load->constants->context;
-    const ir_node *node = step->node;
-    const dw_tensor *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
-    for (int i = 0; i < node->n_in; i++) in[i] = ir_in(node, i) ? &load->tensors[plan_value_of(ir_in(node, i))->index] : NULL;
-    for (int i = 0; i < node->n_out; i++) {
-        TRY(allocate(load, plan_value_of(node->out[i])));
-        out[i] = &load->tensors[plan_value_of(node->out[i])->index];
-    }
-    kernel_run run = {
-        .call = {.context = context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = load->symbols, .n_in = node->n_in, .in = in,
-                 .n_out = node->n_out, .out = out},
-        .post = step->post, .pool = load->pool, .chip = &load->chip, .user = step->row->user,
-    };
-    size_t bytes = kernel_workspace(step->row, &run);
-    if (bytes > 0) TRY(base_alloc(context, bytes, ENGINE_ALIGN, &run.workspace));
-    dw_status status = kernel_execute(step->row, &run);
-    if (bytes > 0) base_release(context, run.workspace, bytes, ENGINE_ALIGN);
+        return base_fail(constants->context, DW_LIMIT, "the bytes of constant %s overflow", key);
+    *made = (engine_constant){.key = key, .bytes = parts.total_bytes, .owned_bytes = parts.total_bytes + 1};
+    TRY(base_alloc(constants->context, made->owned_bytes, ENGINE_ALIGN, &made->owned));
+    op_tensor_init(&made->tensor, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, made->owned);
+    dw_status status = read_parts(constants->device, tensor, &parts, &made->tensor);
+    if (status != DW_OK) base_release(constants->context, made->owned, made->owned_bytes, ENGINE_ALIGN);
     return status;
-}
-
-static dw_status see_view(loading *load, const plan_value *v)
-{
-    dw_context *context = load->constants->context;
-    const ir_node *node = v->value->node;
-    dw_tensor view;
-    const dw_tensor *in[] = {&load->tensors[v->base->index]}, *out[] = {&load->tensors[v->index]};
-    TRY(op_tensor_bind(context, &v->value->type, load->symbols, NULL, &load->tensors[v->index]));
-    op_call call = {.context = context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = load->symbols, .n_in = 1, .in = in, .n_out = 1,
-                    .out = out};
-    if (!op_tensor_view(&call, &view)) return base_fail(context, DW_INTERNAL, "no strides express constant view %%%d", v->value->id);
-    load->tensors[v->index] = view;
-    return DW_OK;
-}
-
-static void copy_strided(const dw_tensor *from, const dw_tensor *to)
-{
-    int64_t index[DW_MAX_RANK] = {0}, count = op_tensor_count(to);
-    size_t size = (size_t)dw_format_bits(to->format) / 8;
-    for (int64_t i = 0; i < count; i++) {
-        int64_t offset = 0;
-        for (int d = 0; d < to->rank; d++) offset += index[d] * from->strides[d];
-        memcpy((uint8_t *)to->data + (size_t)i * size, (const uint8_t *)from->data + offset * (int64_t)size, size);
-        for (int d = to->rank - 1; d >= 0 && ++index[d] == to->dims[d]; d--) index[d] = 0;
-    }
-}
-
-/* A weight whose strides are not row-major is copied: kernels are promised contiguous weights. */
-static dw_status see_weight(loading *load, const plan_value *v)
-{
-    const ir_weight *weight = v->value->weight;
-    const engine_constant *there = find_constant(load, v->key);
-    if (there != NULL) {
-        load->tensors[v->index] = there->tensor;
-        return DW_OK;
-    }
-    if (weight == NULL)
-        return base_fail(load->constants->context, DW_NOT_FOUND, "weight %s has no data: name the file that holds it", v->value->name);
-    load->tensors[v->index] = weight->tensor;
-    if (op_tensor_is_contiguous(&weight->tensor)) return DW_OK;
-    TRY(allocate(load, v));
-    copy_strided(&weight->tensor, &load->tensors[v->index]);
-    return DW_OK;
-}
-
-static bool must_run(const loading *load, const ir_node *node)
-{
-    for (int i = 0; i < node->n_out; i++) {
-        const plan_value *v = plan_value_of(node->out[i]);
-        if (load->wanted[v->index] && find_constant(load, v->key) == NULL) return true;
-    }
-    return false;
-}
-
-static void find_last_reads(loading *load)
-{
-    const plan *plan = load->program->plan;
-    for (const ir_node *node = plan->graph->first; node != NULL; node = node->next) {
-        if (plan_value_of(ir_out(node))->key == NULL || !must_run(load, node)) continue;
-        for (int i = 0; i < node->n_in; i++)
-            if (ir_in(node, i) != NULL) load->last_read[plan_value_of(ir_in(node, i))->root->index] = node->order;
-    }
-    for (int i = 0; i < plan->value_count; i++)
-        if (plan->values[i].read_plain) load->last_read[plan->values[i].root->index] = NEVER_DONE;
-    for (int i = plan->load_count; i < plan->step_count; i++) {
-        const plan_step *step = &plan->steps[i];
-        if (step->pack_key != NULL) load->last_read[plan_value_of(ir_in(step->node, step->row->packs))->root->index] = NEVER_DONE;
-    }
-}
-
-/* Releases what node was the last to read: thousands of steps need no more than their widest place. */
-static void release_operands(loading *load, const ir_node *node)
-{
-    for (int i = 0; i < node->n_in; i++) {
-        if (ir_in(node, i) == NULL) continue;
-        int root = plan_value_of(ir_in(node, i))->root->index;
-        if (load->last_read[root] != node->order) continue;
-        base_release(load->constants->context, load->owned[root], load->owned_bytes[root], ENGINE_ALIGN);
-        if (load->owned[root] != NULL) load->held -= load->owned_bytes[root];
-        load->owned[root] = NULL;
-    }
-}
-
-static dw_status compute(loading *load)
-{
-    const plan *plan = load->program->plan;
-    for (int i = 0; i < plan->value_count; i++)
-        if (plan->values[i].value->kind == IR_PARAM && load->wanted[i]) TRY(see_weight(load, &plan->values[i]));
-    for (const ir_node *node = plan->graph->first; node != NULL; node = node->next) {
-        const plan_value *v = plan_value_of(ir_out(node));
-        if (v->key == NULL) continue;
-        for (int i = 0; i < node->n_out; i++) {
-            const engine_constant *there = find_constant(load, plan_value_of(node->out[i])->key);
-            if (there != NULL) load->tensors[plan_value_of(node->out[i])->index] = there->tensor;
-        }
-        if (!must_run(load, node)) continue;
-        TRY(v->view ? see_view(load, v) : run_step(load, node->mark));
-        release_operands(load, node);
-        TRY(base_poll(load->constants->context));
-    }
-    return DW_OK;
-}
-
-static dw_status pack_step(loading *load, const plan_step *step)
-{
-    dw_context *context = load->constants->context;
-    const dw_tensor *weight = &load->tensors[plan_value_of(ir_in(step->node, step->row->packs))->index];
-    engine_constant packed = {.key = step->pack_key, .packed = true, .bytes = step->packing->bytes};
-    if (find_constant(load, step->pack_key) != NULL) return DW_OK;
-    packed.owned_bytes = packed.bytes ? packed.bytes : 1;
-    TRY(base_alloc(context, packed.owned_bytes, ENGINE_ALIGN, &packed.owned));
-    packed.tensor.data = packed.owned;
-    dw_status status = step->packing->run(step->packing, context, load->pool, weight, packed.owned);
-    if (status == DW_OK) return engine_constants_add(load->constants, &packed);
-    base_release(context, packed.owned, packed.owned_bytes, ENGINE_ALIGN);
-    return status;
-}
-
-/* Results that runs read stay with the model; the rest is released. A view keeps the value that it is a view of. */
-static dw_status keep(loading *load)
-{
-    const plan *plan = load->program->plan;
-    for (int i = 0; i < plan->value_count; i++) {
-        const plan_value *v = &plan->values[i];
-        if (load->owned[i] == NULL || !v->read_plain) continue;
-        engine_constant constant = {.key = v->key, .tensor = load->tensors[i], .bytes = load->owned_bytes[i],
-                                    .owned = load->owned[i], .owned_bytes = load->owned_bytes[i]};
-        load->owned[i] = NULL;
-        TRY(engine_constants_add(load->constants, &constant));
-    }
-    return DW_OK;
-}
-
-/* A small file must not make us compute tables of gigabytes: what is computed from weights stays within a multiple of them and what tables of
- * positions and masks may take. */
-static size_t limit_of(const ir_graph *graph)
-{
-    enum { MULTIPLE = 16 };
-    size_t limit = (size_t)256 << 20;
-    for (size_t i = 0; i < graph->param_count; i++) {
-        int64_t dims[DW_MAX_RANK];
-        const op_type *type = &graph->params[i]->type;
-        num_parts parts;
-        size_t more, sum;
-        for (int d = 0; d < type->rank; d++)
-            if (!dim_is_constant(type->dims[d], &dims[d])) dims[d] = 0;
-        if (!num_layout(type->format, type->scale_layout, type->rank, dims, &parts)) continue;
-        if (!base_mul_size(parts.total_bytes, MULTIPLE, &more) || !base_add_size(limit, more, &sum)) return SIZE_MAX;
-        limit = sum;
-    }
-    return limit;
-}
-
-static dw_status load_program(loading *load)
-{
-    engine_program *program = load->program;
-    const plan *plan = program->plan;
-    arena *lasting = &load->constants->arena;
-    TRY_NEW(program->constants, lasting, plan->value_count);
-    TRY_NEW(program->packed, lasting, plan->step_count);
-    TRY_NEW(load->wanted, &load->arena, plan->value_count);
-    TRY_NEW(load->tensors, &load->arena, plan->value_count);
-    TRY_NEW(load->owned_bytes, &load->arena, plan->value_count);
-    TRY_NEW(load->last_read, &load->arena, plan->value_count);
-    TRY_NEW(load->symbols, &load->arena, dim_symbol_count(plan->graph->dims) + 1);
-    TRY_NEW(load->owned, &load->arena, plan->value_count);
-    want_all(load);
-    find_last_reads(load);
-    TRY(compute(load));
-    for (int i = plan->load_count; i < plan->step_count; i++) {
-        const plan_step *step = &plan->steps[i];
-        if (step->pack_key == NULL) continue;
-        TRY(pack_step(load, step));
-        program->packed[i] = find_constant(load, step->pack_key)->tensor.data;
-    }
-    memcpy(program->constants, load->tensors, (size_t)plan->value_count * sizeof *load->tensors);
-    return keep(load);
-}
-
-dw_status engine_load(engine_constants *constants, pool *pool, engine_program *program)
-{
-    loading load = {.constants = constants, .program = program, .pool = pool, .chip = program->plan->chip, .limit = limit_of(program->plan->graph)};
-    if (load.chip.kind != CHIP_CPU) TRY(device_probe_cpu(constants->context, "", pool_threads(pool), &load.chip));
-    arena_init(&load.arena, constants->context);
-    dw_status status = load_program(&load);
-    for (int i = 0; load.owned != NULL && i < program->plan->value_count; i++)
-        base_release(constants->context, load.owned[i], load.owned_bytes[i], ENGINE_ALIGN);
-    arena_free(&load.arena);
-    return status == DW_OK ? engine_upload(constants, program) : status;
 }

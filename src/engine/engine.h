@@ -33,7 +33,7 @@ typedef struct engine_constants {
 /* A plan with its constants looked up. */
 typedef struct engine_program {
     plan *plan;
-    dw_tensor *constants;      /* by value index; in the memory of the host */
+    dw_tensor *constants;      /* by value index; in the memory of the host. data NULL: on the device alone (engine_constants_fetch) */
     const void **packed;       /* by step index */
     dw_tensor *on_device;      /* by value index, those that runs read: in the device's memory; NULL: runs are on the host */
 } engine_program;
@@ -44,11 +44,12 @@ void engine_constants_free(engine_constants *constants);
 void engine_constants_move(engine_constants *to, engine_constants *from);
 /* Takes owned over, also on failure. */
 dw_status engine_constants_add(engine_constants *constants, const engine_constant *constant);
-/* Runs, on the host, the steps at load that run-time steps of the plan need and whose results are not there yet; packs weights; fills program. */
+/* load.c: runs the steps at load that run-time steps of the plan need and whose results are not there yet, on the constants' device where that gives the same bits, else on
+ * the host; packs weights; brings what runs read to the device; fills program. */
 dw_status engine_load(engine_constants *constants, pool *pool, engine_program *program);
 
-/* upload.c: brings what runs of the program read to constants->device; nothing when that is NULL. */
-dw_status engine_upload(engine_constants *constants, engine_program *program);
+/* Reads back a constant that the device has; the caller releases owned, or adds it. */
+dw_status engine_constants_fetch(const engine_constants *constants, const char *key, engine_constant *made);
 
 /* ---- model.c ---- */
 

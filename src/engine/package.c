@@ -17,6 +17,7 @@ bool engine_is_package(const uint8_t *bytes, size_t length) { return length >= s
 
 /* ---- writing ---- */
 
+/* bytes NULL: the device has them. */
 typedef struct entry { const char *key; dw_tensor tensor; const void *bytes; size_t length; bool packed; } entry;
 typedef struct listing { arena arena; map seen; entry *items; size_t count, capacity; } listing;
 
@@ -94,6 +95,16 @@ static uint32_t get_u32(const uint8_t *at) { return at[0] | (uint32_t)at[1] << 8
 
 static uint64_t get_u64(const uint8_t *at) { return get_u32(at) | (uint64_t)get_u32(at + 4) << 32; }
 
+static dw_status write_entry(const dw_model *model, const entry *item, file_writer *writer)
+{
+    engine_constant fetched;
+    if (item->bytes != NULL || item->length == 0) return file_writer_add(writer, item->bytes, item->length);
+    TRY(engine_constants_fetch(&model->constants, item->key, &fetched));
+    dw_status status = file_writer_add(writer, fetched.owned, item->length);
+    base_release(model->context, fetched.owned, fetched.owned_bytes, ENGINE_ALIGN);
+    return status;
+}
+
 static dw_status write_all(const dw_model *model, const listing *all, const text *header, file_writer *writer)
 {
     uint8_t head[PACKAGE_HEAD] = {0};
@@ -105,7 +116,7 @@ static dw_status write_all(const dw_model *model, const listing *all, const text
     TRY(file_writer_add(writer, text_string(header), header->length));
     for (size_t i = 0; i < all->count; i++) {
         TRY(file_writer_pad(writer, ENGINE_ALIGN));
-        TRY(file_writer_add(writer, all->items[i].bytes, all->items[i].length));
+        TRY(write_entry(model, &all->items[i], writer));
         TRY(base_poll(model->context));
     }
     return DW_OK;

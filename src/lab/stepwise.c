@@ -7,11 +7,23 @@
 /* Half an ulp of fp32, and orders of sums: what conformance grants too. Products of 8-bit floats on matrix units keep fewer bits of their sums. */
 static const double SUM_BOUND = 1e-5, SUM_BOUND_8_BITS = 1e-3;
 
+/* Does the host have all constants that runs read? */
+static bool is_on_host(const engine_program *program) {
+    for (int i = 0; i < program->plan->value_count; i++)
+        if (program->plan->values[i].read_plain && program->constants[i].data == NULL) return false;
+    return true;
+}
+
 dw_status stepwise_create(dw_context *context, const engine_program *program, device *device, stepwise *made) {
-    *made = (stepwise){.context = context, .program = program, .device = device};
+    *made = (stepwise){.context = context, .program = program, .own = {.plan = program->plan}, .device = device};
     arena_init(&made->arena, context);
     arena_init(&made->run, context);
+    engine_constants_init(&made->constants, context);
     TRY(base_pool(context, &made->pool));
+    if (!is_on_host(program)) {
+        TRY(engine_load(&made->constants, made->pool, &made->own));
+        made->program = &made->own;
+    }
     TRY(device_probe_cpu(context, "", dw_context_threads(context), &made->cpu));
     TRY_NEW(made->symbols, &made->arena, dim_symbol_count(program->plan->graph->dims) + 1);
     TRY_NEW(made->values, &made->arena, program->plan->value_count);
@@ -22,6 +34,7 @@ dw_status stepwise_create(dw_context *context, const engine_program *program, de
 void stepwise_free(stepwise *steps) {
     arena_free(&steps->run);
     arena_free(&steps->arena);
+    engine_constants_free(&steps->constants);
 }
 
 const dw_tensor *stepwise_output(const stepwise *steps, size_t index) {

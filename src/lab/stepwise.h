@@ -19,7 +19,9 @@ typedef struct stepwise_row {
 
 typedef struct stepwise {
     dw_context *context;
-    const engine_program *program;/* for the device's chip, its constants on the host */
+    const engine_program *program;/* for the device's chip, its constants on the host: */
+    engine_program own;           /* this one, with constants of its own, where the program's are on the device alone */
+    engine_constants constants;
     device *device;               /* NULL: the CPU alone */
     chip_caps cpu;
     pool *pool;
