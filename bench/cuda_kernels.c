@@ -198,7 +198,7 @@ static void run_case(const kernel_case *c) {
     timed rows[MOST_ROWS];
     int row_count = 0;
     make_set(c, &sets[0], NULL);
-    op_call call = {context, c->op, &c->attrs, NULL, c->n_in, sets[0].in_pointers, c->n_out, sets[0].out_pointers};
+    op_call call = {.context = context, .op = c->op, .attrs = &c->attrs, .n_in = c->n_in, .in = sets[0].in_pointers, .n_out = c->n_out, .out = sets[0].out_pointers};
     op_work work = {0};
     c->op->work(&call, &work);
     double bytes = work.bytes_read + work.bytes_written;

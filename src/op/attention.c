@@ -330,19 +330,66 @@ dw_status attention_reference(const op_call *call) {
     return DW_OK;
 }
 
-/* 2 (d + e) for each head and each pair of a query and a key that it sees by causal, window and ahead; what a mask operand hides is counted
- * all the same. A causal square is thus s (s + 1) / 2 pairs. Positions that are an operand are not known: then each query sees all that a cache
- * holds of its window. The softmax is not counted. */
-void attention_work(const op_call *call, op_work *work) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
+/* Pairs of a query and a key that it sees, of one head, and the keys that any query sees, of all rows that are read. */
+typedef struct sights { double pairs, keys; } sights;
+
+static span widen(span a, span b) {
+    if (b.begin >= b.end) return a;
+    if (a.begin >= a.end) return b;
+    return (span){a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
+}
+
+/* By the place of each query; positions that are an operand and not known are those of the newest tokens. */
+static sights sights_by_place(const op_call *call) {
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
     int64_t offset;
+    sights all = {0, 0};
+    span any = {0, 0};
     if (eval_offset(call, &offset) != DW_OK) offset = 0;
-    if (op_operand(call, ATTENTION_POSITION) != NULL) offset = v->dims[2] > q->dims[2] ? v->dims[2] - q->dims[2] : 0;
-    double pairs = 0;
+    if (op_operand(call, ATTENTION_POSITION) != NULL) offset = k->dims[2] > q->dims[2] ? k->dims[2] - q->dims[2] : 0;
     for (int64_t i = 0; i < q->dims[2]; i++) {
-        span seen = visible(call->attrs, i + offset, v->dims[2]);
-        pairs += (double)(seen.end - seen.begin);
+        const span seen = visible(call->attrs, i + offset, k->dims[2]);
+        all.pairs += (double)(seen.end - seen.begin);
+        any = widen(any, seen);
     }
+    all.pairs *= (double)q->dims[0];
+    all.keys = (double)(any.end - any.begin) * (double)k->dims[0];
+    return all;
+}
+
+/* By the rows and positions of the queries, which are in the memory of the host. */
+static sights sights_by_position(const op_call *call) {
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
+    sights all = {0, 0};
+    for (int64_t text = 0; text < k->dims[0]; text++) {
+        span any = {0, 0};
+        for (int64_t i = 0; i < q->dims[2]; i++) {
+            int64_t row = 0, position;
+            span seen;
+            if (place_of(call, i, 0, &row, &position, &seen) != DW_OK || row != text) continue;
+            all.pairs += (double)(seen.end - seen.begin);
+            any = widen(any, seen);
+        }
+        const int64_t keys = any.end - any.begin;
+        all.keys += (double)(keys < k->dims[2] ? keys : k->dims[2]);
+    }
+    return all;
+}
+
+static bool knows_positions(const op_call *call) {
+    const unsigned wanted = 1u << ATTENTION_POSITION | (op_operand(call, ATTENTION_ROW) != NULL ? 1u << ATTENTION_ROW : 0);
+    return op_operand(call, ATTENTION_POSITION) != NULL && call->in[ATTENTION_Q]->dims[0] == 1 && (call->known_in & wanted) == wanted;
+}
+
+/* 2 (d + e) for each head and each pair of a query and a key that it sees by causal, window and ahead; what a mask operand hides is counted
+ * all the same. A causal square is thus s (s + 1) / 2 pairs. Where positions are an operand that is not known, each query sees all that a cache
+ * holds of its window. Keys and values that no query sees are not read. The softmax is not counted. */
+void attention_work(const op_call *call, op_work *work) {
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V];
+    const sights seen = knows_positions(call) ? sights_by_position(call) : sights_by_place(call);
+    const double held = (double)k->dims[0] * (double)k->dims[2], part = held > 0 ? seen.keys / held : 0;
     op_work_each(call, 0, work);
-    work->flops = 2.0 * (double)(q->dims[3] + v->dims[3]) * pairs * (double)q->dims[0] * (double)q->dims[1];
+    op_work_reads(call, ATTENTION_K, part * op_tensor_bytes(k), work);
+    op_work_reads(call, ATTENTION_V, part * op_tensor_bytes(v), work);
+    work->flops = 2.0 * (double)(q->dims[3] + v->dims[3]) * seen.pairs * (double)q->dims[1];
 }

@@ -46,6 +46,7 @@ dw_status cache_reference(const op_call *call) {
 
 /* What is written; the rest of x stays where it is. */
 void cache_work(const op_call *call, op_work *work) {
-    double bytes = op_tensor_bytes(call->in[CACHE_Y]);
-    *work = (op_work){.bytes_read = bytes, .bytes_written = bytes};
+    op_work_each(call, 0, work);
+    op_work_reads(call, CACHE_X, 0, work);
+    work->bytes_written = op_tensor_bytes(call->in[CACHE_Y]);
 }

@@ -236,7 +236,7 @@ static dw_status run_scalars(const op_call *call, const op_chain *chain, const c
         }
         op_attr to = op_set_format(OP_ATTR_to, step->to);
         op_attrs attrs = {step->op == OP_cast, &to};
-        TRY(op_get(step->op)->reference(&(op_call){call->context, op_get(step->op), &attrs, call->symbols, step->n_in, in, 1, out}));
+        TRY(op_get(step->op)->reference(&(op_call){.context = call->context, .op = op_get(step->op), .attrs = &attrs, .symbols = call->symbols, .n_in = step->n_in, .in = in, .n_out = 1, .out = out}));
     }
     return DW_OK;
 }

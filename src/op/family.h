@@ -90,9 +90,10 @@ void walk_skip(walk *walk, int axis);
 
 /* ---- costs (work.c) ---- */
 
-double op_tensor_bytes(const dw_tensor *tensor);      /* scales included */
 /* Every operand read once and every result written once, and flops for each element of the first result. */
 void op_work_each(const op_call *call, double flops, op_work *work);
+/* Of operand i only so many bytes are read; no more than it has. */
+void op_work_reads(const op_call *call, int operand, double bytes, op_work *work);
 
 /* ---- results of block formats (quantize.c) ---- */
 

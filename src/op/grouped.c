@@ -1,6 +1,8 @@
 /* grouped_matmul: rows of a in consecutive groups, each times its own matrix of b, as the experts of a mixture do. */
 #include "op/family.h"
 
+#include <math.h>
+
 dw_status grouped_infer(op_infer *infer) {
     const op_type *a = infer->in[0], *b = infer->in[1], *offsets = infer->in[2];
     bool bt = op_attr_bool(infer->attrs, OP_ATTR_bt);
@@ -50,9 +52,13 @@ dw_status grouped_reference(const op_call *call) {
     return DW_OK;
 }
 
-/* 2 t n k: as if every row were in a group, which is known from the data alone. */
+/* 2 t n k: as if every row were in a group, which is known from the data alone; and so are the groups that have any rows, whose matrices are read: as many as rows that fall
+ * into groups at random fill on average. */
 void grouped_work(const op_call *call, op_work *work) {
+    const dw_tensor *a = call->in[0], *b = call->in[1];
+    const double rows = (double)a->dims[0], groups = (double)b->dims[0], filled = groups > 1 ? 1 - pow(1 - 1 / groups, rows) : 1;
     bool bt = op_attr_bool(call->attrs, OP_ATTR_bt);
     op_work_each(call, 0, work);
-    work->flops = 2.0 * (double)call->in[0]->dims[0] * (double)call->in[0]->dims[1] * (double)call->in[1]->dims[bt ? 1 : 2];
+    op_work_reads(call, 1, filled * op_tensor_bytes(b), work);
+    work->flops = 2.0 * rows * (double)a->dims[1] * (double)b->dims[bt ? 1 : 2];
 }

@@ -262,9 +262,9 @@ dw_status index_reference(const op_call *call) {
     }
 }
 
-/* Of x, what reads take from it: as much as they write. */
+/* Of x, what reads take from it: as much as they write, or all of it. */
 void index_work(const op_call *call, op_work *work) {
     op_work_each(call, 0, work);
     bool writes = call->op->id == OP_scatter || call->op->id == OP_index_put;
-    if (!writes) work->bytes_read += op_tensor_bytes(call->out[0]) - op_tensor_bytes(call->in[0]);
+    if (!writes) op_work_reads(call, 0, op_tensor_bytes(call->out[0]), work);
 }

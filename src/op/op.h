@@ -183,6 +183,7 @@ typedef struct op_call {
     const dw_tensor *const *in;           /* NULL where absent */
     int n_out;
     const dw_tensor *const *out;          /* shapes set, data to be written; strides may be any */
+    unsigned known_in;                    /* bit i: the elements of operand i are in the memory of the host, so work may look at them */
 } op_call;
 
 /* What a pointwise op makes of real numbers, in double. false: it takes no real numbers, or another count of them. */
@@ -198,7 +199,14 @@ enum { CACHE_X, CACHE_Y, CACHE_ROW, CACHE_POSITION, CACHE_OPERANDS };
 /* Of a call of the op chain, which has been inferred. */
 dw_status op_chain_of(const op_call *call, op_chain *chain);
 
-typedef struct op_work { double flops, bytes_read, bytes_written; } op_work;
+/* What a call does at least: FLOPs (a multiply-add is two), and bytes, with those of scales. Each operand is read once, however often it occurs, and where its elements repeat (a stride
+ * of 0) once; of unread[i] bytes of operand i nothing is read, of further operands everything is. */
+enum { OP_WORK_OPERANDS = 8 };
+typedef struct op_work { double flops, bytes_read, bytes_written, unread[OP_WORK_OPERANDS]; } op_work;
+/* Bytes of the tensor's elements and scales; those that lie in the same place count once. */
+double op_tensor_bytes(const dw_tensor *tensor);
+/* Of these, what a call with this work reads of operand i. */
+double op_bytes_read(const op_call *call, const op_work *work, int operand);
 
 struct op_def {
     const char *name, *meaning, *attributes;
@@ -208,7 +216,7 @@ struct op_def {
     dw_status (*infer)(op_infer *infer);
     /* The plain meaning: computes in double (integers in int64), rounds once to the result's format; allocates nothing; any strides. */
     dw_status (*reference)(const op_call *call);
-    /* FLOPs (a multiply-add is two) and bytes, each operand read once; tensors need no data. */
+    /* Tensors need no data; what is known of operands in known_in makes it exact where it depends on their elements. */
     void (*work)(const op_call *call, op_work *work);
 };
 

@@ -199,6 +199,6 @@ dw_status view_reference(const op_call *call) {
 
 /* Of the copy that the reference makes: what is read is what is written. */
 void view_work(const op_call *call, op_work *work) {
-    double bytes = op_tensor_bytes(call->out[0]);
-    *work = (op_work){.bytes_read = bytes, .bytes_written = bytes};
+    op_work_each(call, 0, work);
+    op_work_reads(call, 0, op_tensor_bytes(call->out[0]), work);
 }

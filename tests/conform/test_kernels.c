@@ -546,7 +546,7 @@ static void run_case(program *p, const kernel_case *c) {
             result_create(c, i, false, &references[i]);
             out[i] = &references[i].tensor;
         }
-        op_call call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out};
+        op_call call = {.context = p->context, .op = c->op, .attrs = &c->attrs, .n_in = c->n_in, .in = in, .n_out = c->n_out, .out = out};
         if (c->op->reference(&call) != DW_OK) fail_msg("%s:%d: the reference: %s", c->source, c->number, dw_context_error(p->context));
         if (is_quantised(c)) {
             result oracle;

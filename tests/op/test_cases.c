@@ -281,7 +281,7 @@ static bool run_values(dw_context *context, const test_case *t, const op_type *o
         out[i] = make_tensor(context, t, NULL, &out_types[i], strided);
         out_tensors[i] = &out[i].tensor;
     }
-    op_call call = {context, t->op, &t->list, t->symbols, t->n_in, in_tensors, n_out, out_tensors};
+    op_call call = {.context = context, .op = t->op, .attrs = &t->list, .symbols = t->symbols, .n_in = t->n_in, .in = in_tensors, .n_out = n_out, .out = out_tensors};
     check_work(t, &call);
     dw_status status = t->op->reference(&call);
     if (t->status != DW_OK) check_failure(context, t, status);

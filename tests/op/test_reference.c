@@ -72,7 +72,7 @@ static void quantize_every_way(fixture *f, dw_format format, dw_scale_layout lay
         memset(codes[i], 0, parts.total_bytes);
         assert_true(op_tensor_init(&out, format, layout, 3, dims, codes[i]));
         const dw_tensor *operands[] = {&in[i], &second}, *results[] = {&out};
-        op_call call = {f->context, op_get(OP_quantize), &list, NULL, calibrated != NULL ? 2 : 1, operands, 1, results};
+        op_call call = {.context = f->context, .op = op_get(OP_quantize), .attrs = &list, .n_in = calibrated != NULL ? 2 : 1, .in = operands, .n_out = 1, .out = results};
         assert_int_equal(op_get(OP_quantize)->reference(&call), DW_OK);
         if (memcmp(codes[0], codes[i], parts.total_bytes) != 0)
             fail_msg("%s, layout %d, floor %d: operand %d gives other bits", dw_format_name(format), (int)layout, floor, i);
@@ -196,7 +196,7 @@ static void a_reshape_that_crosses_a_gap_has_no_view(void **state) {
     op_attr attr = op_set_dims(OP_ATTR_shape, 0, NULL);
     op_attrs attrs = {1, &attr};
     const dw_tensor *in[] = {&x}, *results[] = {&out};
-    op_call call = {f->context, op_get(OP_reshape), &attrs, NULL, 1, in, 1, results};
+    op_call call = {.context = f->context, .op = op_get(OP_reshape), .attrs = &attrs, .n_in = 1, .in = in, .n_out = 1, .out = results};
     assert_true(op_tensor_init(&x, DW_FORMAT_f32, DW_SCALE_plain, 2, from, memory));
     x.strides[0] = 8;
     assert_false(op_tensor_is_contiguous(&x));
@@ -218,7 +218,7 @@ static void a_slice_that_begins_behind_the_end_has_no_view(void **state) {
     const op_attr items[] = {op_set_int(OP_ATTR_axis, 0), op_set_dim(OP_ATTR_start, dim_constant(f->dims, 1)), op_set_int(OP_ATTR_step, 3)};
     op_attrs attrs = {COUNT_OF(items), items};
     const dw_tensor *in[] = {&x}, *results[] = {&out};
-    op_call call = {f->context, op_get(OP_slice), &attrs, NULL, 1, in, 1, results};
+    op_call call = {.context = f->context, .op = op_get(OP_slice), .attrs = &attrs, .n_in = 1, .in = in, .n_out = 1, .out = results};
     assert_true(op_tensor_init(&x, DW_FORMAT_f32, DW_SCALE_plain, 2, sizes, memory));
     assert_true(op_tensor_init(&out, DW_FORMAT_f32, DW_SCALE_plain, 2, one, NULL));
     assert_false(op_tensor_view(&call, &view));
@@ -232,7 +232,7 @@ static void a_slice_that_begins_behind_the_end_has_no_view(void **state) {
 static op_work work_of(fixture *f, op_id id, const op_attrs *attrs, int n_in, const dw_tensor *const *in, const dw_tensor *out) {
     op_work work;
     const dw_tensor *results[] = {out};
-    op_call call = {f->context, op_get(id), attrs, NULL, n_in, in, 1, results};
+    op_call call = {.context = f->context, .op = op_get(id), .attrs = attrs, .n_in = n_in, .in = in, .n_out = 1, .out = results};
     op_get(id)->work(&call, &work);
     return work;
 }
