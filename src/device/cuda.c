@@ -109,6 +109,13 @@ static dw_status cuda_record(device *device, device_graph *graph, const kernel_r
     return status;
 }
 
+static dw_status cuda_time(device *device, device_graph *graph, int runs, device_times *times) {
+    TRY(cuda_enter(device));
+    dw_status status = cuda_graph_time(device, graph, runs, times);
+    cuda_leave(device);
+    return status == DW_OK ? cuda_synchronize(device) : status;
+}
+
 static void cuda_close(device *device) {
     cuda_state *state = cuda_state_of(device);
     dw_context *context = device->context;
@@ -151,6 +158,7 @@ static const device_calls cuda_calls = {
     .graph_add = cuda_record,
     .graph_launch = cuda_start,
     .graph_release = cuda_graph_release,
+    .graph_time = cuda_time,
 };
 
 /* ---- opening ---- */

@@ -104,10 +104,38 @@ dw_status cuda_add_captured(device *device, cuda_graph graph);
 
 /* ---- device graphs (cuda_graph.c) ---- */
 
+typedef struct graph_node {
+    kernel_launch launch;
+    cuda_function function;
+    cuda_graph child;             /* of a library's call */
+    cuda_node node;
+    uint32_t step;                /* from 1 */
+} graph_node;
+
+struct device_graph {
+    arena arena;
+    graph_node **nodes;
+    size_t count, capacity;       /* nodes of the executable graph, or of the one that is being made */
+    size_t place;                 /* the next launch is compared with this node */
+    uint32_t step;
+    bool differs;                 /* from exec, in more than can be patched */
+    cuda_graph graph;
+    cuda_graph_exec exec;
+};
+
+/* Behind before, which is previous in the graph, and before is all that may be NULL. previous NULL: behind no launch that it could overlap with. */
+dw_status cuda_graph_add_node(device *device, cuda_graph graph, const graph_node *node, const graph_node *previous, const cuda_node *before, cuda_node *made);
+/* May the node begin before the one in front of it has ended? */
+bool cuda_graph_is_early(const graph_node *before, const graph_node *node);
+
 dw_status cuda_graph_create(device *device, device_graph **graph);
 dw_status cuda_graph_begin(device *device, device_graph *graph);
 dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *row, kernel_run *run);
 dw_status cuda_graph_launch(device *device, device_graph *graph);
 void cuda_graph_release(device *device, device_graph *graph);
+
+/* ---- times of device graphs (cuda_times.c) ---- */
+
+dw_status cuda_graph_time(device *device, device_graph *graph, int runs, device_times *times);
 
 #endif

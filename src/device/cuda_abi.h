@@ -181,7 +181,7 @@ typedef enum cuda_capture_status { CUDA_CAPTURE_NONE = 0, CUDA_CAPTURE_ACTIVE = 
 typedef enum cuda_capture_mode { CUDA_CAPTURE_GLOBAL = 0, CUDA_CAPTURE_THREAD_LOCAL = 1, CUDA_CAPTURE_RELAXED = 2 } cuda_capture_mode;
 enum { CUDA_CAPTURE_ADD_DEPENDENCIES = 0, CUDA_CAPTURE_SET_DEPENDENCIES = 1 };
 
-typedef enum cuda_node_type { CUDA_NODE_KERNEL = 0, CUDA_NODE_MEMCPY = 1, CUDA_NODE_MEMSET = 2, CUDA_NODE_GRAPH = 4, CUDA_NODE_EMPTY = 5 } cuda_node_type;
+typedef enum cuda_node_type { CUDA_NODE_KERNEL = 0, CUDA_NODE_MEMCPY = 1, CUDA_NODE_MEMSET = 2, CUDA_NODE_GRAPH = 4, CUDA_NODE_EMPTY = 5, CUDA_NODE_EVENT = 7 } cuda_node_type;
 
 /* from_port of a programmatic edge: the trigger of the kernel before; type: programmatic. All zeros: a full dependency. */
 typedef struct cuda_edge { unsigned char from_port, to_port, type, reserved[5]; } cuda_edge;
@@ -227,6 +227,7 @@ typedef struct cuda_node_params {
         cuda_memcpy_node memcpy;
         cuda_memset_node memset;
         struct { cuda_graph graph; int ownership; } graph;
+        struct { cuda_event event; } record;       /* of CUDA_NODE_EVENT */
     };
     long long reserved2;
 } cuda_node_params;

@@ -5,24 +5,6 @@
 
 #include <string.h>
 
-typedef struct graph_node {
-    kernel_launch launch;
-    cuda_function function;
-    cuda_graph child;             /* of a library's call */
-    cuda_node node;
-} graph_node;
-
-struct device_graph {
-    arena arena;
-    graph_node **nodes;
-    size_t count, capacity;       /* nodes of the executable graph, or of the one that is being made */
-    size_t place;                 /* the next launch is compared with this node */
-    uint32_t step;
-    bool differs;                 /* from exec, in more than can be patched */
-    cuda_graph graph;
-    cuda_graph_exec exec;
-};
-
 dw_status cuda_graph_create(device *device, device_graph **result) {
     void *memory;
     *result = NULL;
@@ -136,6 +118,7 @@ static dw_status record(kernel_launcher *launcher, const kernel_launch *given) {
     TRY(kernel_launch_check(to->device->context, &launch, &to->device->caps));
     TRY(cuda_fill_slots(to->device, to->run, to->graph->step, &launch));
     TRY(next_place(to->device, to->graph, &node));
+    node->step = to->graph->step;
     const bool can_stay = !to->graph->differs && can_become(&node->launch, &launch);
     if (can_stay && is_same(&node->launch, &launch)) return DW_OK;
     to->graph->differs = !can_stay;
@@ -153,13 +136,14 @@ dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *
 }
 
 /* A launch may begin early after a kernel of ours alone: a library's calls have no place where others could hang. */
+bool cuda_graph_is_early(const graph_node *before, const graph_node *node) { return node->launch.overlaps && node->child == NULL && before->child == NULL; }
+
 static cuda_edge edge_between(const graph_node *before, const graph_node *node) {
-    if (!node->launch.overlaps || before->child != NULL) return (cuda_edge){0};
+    if (!cuda_graph_is_early(before, node)) return (cuda_edge){0};
     return (cuda_edge){.from_port = CUDA_PORT_PROGRAMMATIC, .type = CUDA_EDGE_PROGRAMMATIC};
 }
 
-/* Behind previous, which the graph has as *before; both NULL: the first. */
-static dw_status add_node(device *device, cuda_graph graph, const graph_node *node, const graph_node *previous, const cuda_node *before, cuda_node *made) {
+dw_status cuda_graph_add_node(device *device, cuda_graph graph, const graph_node *node, const graph_node *previous, const cuda_node *before, cuda_node *made) {
     const cuda_driver *driver = &cuda_state_of(device)->driver;
     const kernel_launch *launch = &node->launch;
     void *parameters[1];
@@ -168,7 +152,7 @@ static dw_status add_node(device *device, cuda_graph graph, const graph_node *no
         return DW_OK;
     }
     cuda_node_params params = {.type = CUDA_NODE_KERNEL, .kernel = node_of(node, parameters)};
-    const cuda_edge edge = before != NULL ? edge_between(previous, node) : (cuda_edge){0};
+    const cuda_edge edge = previous != NULL ? edge_between(previous, node) : (cuda_edge){0};
     CUDA_TRY(device->context, driver, GraphAddNode_v2, made, graph, before, before ? &edge : NULL, before ? 1 : 0, &params);
     if (launch->cluster[0] == 0) return DW_OK;
     const cuda_launch_value value = {.cluster = {launch->cluster[0], launch->cluster[1], launch->cluster[2]}};
@@ -185,7 +169,7 @@ static dw_status instantiate(device *device, device_graph *graph) {
     CUDA_TRY(device->context, &state->driver, GraphCreate, &graph->graph, 0);
     for (size_t i = 0; i < graph->count; i++) {
         const graph_node *previous = i > 0 ? graph->nodes[i - 1] : NULL;
-        TRY(add_node(device, graph->graph, graph->nodes[i], previous, previous != NULL ? &previous->node : NULL, &graph->nodes[i]->node));
+        TRY(cuda_graph_add_node(device, graph->graph, graph->nodes[i], previous, previous != NULL ? &previous->node : NULL, &graph->nodes[i]->node));
     }
     CUDA_TRY(device->context, &state->driver, GraphInstantiateWithParams, &graph->exec, graph->graph, &params);
     return DW_OK;
@@ -194,7 +178,7 @@ static dw_status instantiate(device *device, device_graph *graph) {
 static dw_status chain(device *device, cuda_graph to, const device_graph *graph) {
     cuda_node nodes[2] = {NULL, NULL};
     for (size_t i = 0; i < graph->count; i++)
-        TRY(add_node(device, to, graph->nodes[i], i > 0 ? graph->nodes[i - 1] : NULL, i > 0 ? &nodes[(i - 1) % 2] : NULL, &nodes[i % 2]));
+        TRY(cuda_graph_add_node(device, to, graph->nodes[i], i > 0 ? graph->nodes[i - 1] : NULL, i > 0 ? &nodes[(i - 1) % 2] : NULL, &nodes[i % 2]));
     return cuda_add_captured(device, to);
 }
 

@@ -10,6 +10,14 @@ typedef struct device_graph device_graph;
 
 enum { DEVICE_ALIGN = 16 };   /* of operands: kernels may read so many bytes at a time */
 
+/* What a graph takes on the device, from the start of its first launch to the end of its last. whole: as it is launched. apart: with each step kept from beginning before the one in front of
+ * it has ended. steps[i]: of step i, of as many as were added, so kept apart; they add up to apart, as what it costs to look at the clock between them, per_look, is taken off. */
+typedef struct device_times {
+    double whole, apart, per_look, *steps;
+    size_t step_count;
+    int launches, early;          /* all, and those that may begin before the one in front of them has ended */
+} device_times;
+
 /* What an implementation provides. Addresses are the device's own; on the CPU they are host addresses. */
 typedef struct device_calls {
     void (*close)(device *device);
@@ -40,6 +48,8 @@ typedef struct device_calls {
     dw_status (*graph_add)(device *device, device_graph *graph, const kernel_row *row, kernel_run *run);
     dw_status (*graph_launch)(device *device, device_graph *graph);
     void (*graph_release)(device *device, device_graph *graph);
+    /* Runs the recorded graph some times more and gives medians of seconds on the device; see device_times. UNSUPPORTED on a simulated device. */
+    dw_status (*graph_time)(device *device, device_graph *graph, int runs, device_times *times);
 } device_calls;
 
 struct device {
@@ -66,6 +76,8 @@ const char *device_kind_meaning(int index);
 dw_status device_probe_cpu(dw_context *context, const char *level, int threads, chip_caps *caps);
 /* Replaces bandwidth and rates by measured ones: a tenth of a second. Plans made for the row keep their hash only without it. */
 dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps);
+/* The same of reading what the last-level cache holds. */
+dw_status device_measure_cpu_cache(dw_context *context, pool *pool, chip_caps *caps);
 
 /* Implementations, named by device.def. detail is what follows the colon, "" without one. */
 dw_status device_cpu_open(dw_context *context, const char *detail, device **device);

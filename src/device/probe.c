@@ -113,21 +113,37 @@ static void read_task(void *argument, int64_t task, int worker) {
     job->sums[task] = a ^ b ^ c ^ d;
 }
 
-dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps) {
-    enum { TASKS = MEASURE_BYTES / 8 / MEASURE_TASK_WORDS };
+/* The most bytes a second of some passes over so many bytes. */
+static dw_status measure_reads(dw_context *context, pool *pool, size_t bytes, int passes, double *best) {
     void *memory;
-    uint64_t sums[TASKS];
-    TRY(base_alloc(context, MEASURE_BYTES, 4096, &memory));
-    memset(memory, 1, MEASURE_BYTES);
-    read_job job = {memory, sums};
-    double best = 0;
-    for (int repeat = 0; repeat < MEASURE_REPEATS; repeat++) {
+    const size_t tasks = bytes / 8 / MEASURE_TASK_WORDS, all = tasks * 8 * MEASURE_TASK_WORDS, room = all + tasks * sizeof(uint64_t);
+    TRY(base_alloc(context, room, 4096, &memory));
+    memset(memory, 1, room);
+    read_job job = {memory, (uint64_t *)memory + tasks * MEASURE_TASK_WORDS};
+    *best = 0;
+    for (int pass = 0; pass < passes; pass++) {
         double start = base_now();
-        pool_run(pool, TASKS, read_task, &job);
-        double rate = MEASURE_BYTES / (base_now() - start);
-        if (rate > best) best = rate;
+        pool_run(pool, (int64_t)tasks, read_task, &job);
+        double rate = (double)all / (base_now() - start);
+        if (rate > *best) *best = rate;
     }
-    base_release(context, memory, MEASURE_BYTES, 4096);
-    caps->rates[CHIP_RATE_memory].measured = caps->rates[CHIP_RATE_memory].expected = best;
+    base_release(context, memory, room, 4096);
+    return DW_OK;
+}
+
+static void set_rate(chip_caps *caps, chip_rate rate, double value) { caps->rates[rate].measured = caps->rates[rate].expected = value; }
+
+dw_status device_measure_cpu(dw_context *context, pool *pool, chip_caps *caps) {
+    double rate;
+    TRY(measure_reads(context, pool, MEASURE_BYTES, MEASURE_REPEATS, &rate));
+    set_rate(caps, CHIP_RATE_memory, rate);
+    return DW_OK;
+}
+
+dw_status device_measure_cpu_cache(dw_context *context, pool *pool, chip_caps *caps) {
+    const size_t quarter = caps->cache_bytes / 4, least = 8 * MEASURE_TASK_WORDS, bytes = quarter > least ? quarter : least;
+    double rate;
+    TRY(measure_reads(context, pool, bytes, 50 * MEASURE_REPEATS, &rate));
+    if (rate > chip_bytes_per_s(caps)) set_rate(caps, CHIP_RATE_l2, rate);
     return DW_OK;
 }

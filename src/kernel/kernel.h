@@ -296,6 +296,24 @@ typedef struct kernel_typical {
 /* false: the sizes are not known. */
 bool kernel_at_typical(const kernel_problem *problem, uint32_t ways, kernel_typical *typical);
 
+/* ---- bounds (bound.c) ---- */
+
+typedef enum kernel_limit { KERNEL_LIMIT_MEMORY, KERNEL_LIMIT_CACHE, KERNEL_LIMIT_PRODUCTS } kernel_limit;
+/* The least time of a call on its chip: the longest of what main memory, the cache and the arithmetic need for it at the expected rates. */
+typedef struct kernel_bound {
+    op_work work;
+    dw_format multiplies;             /* whose rate the FLOPs go at */
+    double far_bytes;                 /* read of the operands that are far */
+    double memory_s, cache_s, products_s, seconds;
+    kernel_limit limit;               /* which of them it is */
+} kernel_bound;
+/* far: bit i: operand i comes from main memory, as weights do. What else the call reads and writes is at the rate of the last-level cache where that is known and all of it fits, else at
+ * that of the memory. */
+void kernel_bound_of(const kernel_run *run, uint64_t far, kernel_bound *bound);
+/* Of a product the slower of its factors' formats, else f32. */
+dw_format kernel_multiplies(const op_call *call, const chip_caps *chip);
+const char *kernel_limit_name(kernel_limit limit);
+
 /* max(flops / (rate of the format * efficiency), bytes / (bandwidth * efficiency)) + launch, for the problem at its typical sizes, and for a run. */
 double kernel_run_roofline(const kernel_run *run, dw_format multiplies, double compute_efficiency, double memory_efficiency);
 double kernel_roofline(const kernel_problem *problem, dw_format multiplies, double compute_efficiency, double memory_efficiency);

@@ -16,6 +16,8 @@ typedef struct fake_cuda_control {
     void *stream;                 /* where the last graph was launched */
     void *capturing, *captured;   /* a stream that is being captured, and the graph that it is captured to; NULL: none */
     int flip;                     /* these bits of the first byte of what is read from device memory are turned round */
+    double kernel_ms, event_ms;   /* what a kernel, and recording an event, take by the clock of events */
+    int full_edges;               /* in graphs: between nodes of which the second waits for the end of the first */
     int live;                     /* allocations, graphs, streams, contexts and whatever else has to be given back */
     const char *log[FAKE_CUDA_LOG];   /* the calls by name, from log[0] on */
     int library_version;          /* of the stand-in for cuBLASLt: 130000 */

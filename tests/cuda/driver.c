@@ -132,7 +132,8 @@ static cuda_result run_kernel(kernel_function function, const void *arguments, c
 /* ---- what there is ---- */
 
 struct cuda_function_st { kernel_function run; size_t bytes; struct cuda_function_st *next; char name[64]; };
-struct cuda_node_st { cuda_kernel_node params; void *arguments; struct cuda_node_st *next; cuda_graph graph; };
+struct cuda_node_st { cuda_kernel_node params; void *arguments; struct cuda_node_st *next; cuda_graph graph; cuda_event event; };   /* event: it records this, and is no kernel */
+struct cuda_event_st { double at; };
 struct cuda_graph_st { struct cuda_node_st *first, *last; };
 struct cuda_graph_exec_st { struct cuda_node_st *first, *last; };   /* copies; extra of a copy is the node that it was made from */
 
@@ -141,7 +142,7 @@ static cuda_capture_mode capture_mode = CUDA_CAPTURE_GLOBAL;
 static bool is_forbidden(void) { return fake_cuda.captured != NULL && capture_mode != CUDA_CAPTURE_RELAXED; }
 
 static cuda_graph own_capture;        /* what is put into the device's stream goes there while it is not NULL */
-static char a_context, a_stream, a_library, an_event, a_pool;
+static char a_context, a_stream, a_library, a_pool;
 static struct cuda_function_st *functions;
 
 /* FAKE_CUDA_GPU="NVIDIA H200:9:0:132" says what GPU it is, to programs that do not set it themselves. */
@@ -367,11 +368,17 @@ cuda_result cuThreadExchangeStreamCaptureMode(cuda_capture_mode *mode) {
     *mode = before;
     return CUDA_OK;
 }
-cuda_result cuEventCreate(cuda_event *event, unsigned flags) { ENTER("EventCreate"); (void)flags; *event = (cuda_event)(void *)&an_event; fake_cuda.live++; return CUDA_OK; }
-cuda_result cuEventRecord(cuda_event event, cuda_stream stream) { ENTER("EventRecord"); (void)event, (void)stream; return CUDA_OK; }
+/* The clock of the stand-in: a kernel takes as long as fake_cuda says, and so does an event. */
+static double clock_ms;
+static void record_event(cuda_event event) {
+    clock_ms += fake_cuda.event_ms;
+    event->at = clock_ms;
+}
+cuda_result cuEventCreate(cuda_event *event, unsigned flags) { ENTER("EventCreate"); (void)flags; *event = calloc(1, sizeof **event); fake_cuda.live++; return CUDA_OK; }
+cuda_result cuEventRecord(cuda_event event, cuda_stream stream) { ENTER("EventRecord"); (void)stream; record_event(event); return CUDA_OK; }
 cuda_result cuEventSynchronize(cuda_event event) { ENTER("EventSynchronize"); (void)event; return CUDA_OK; }
-cuda_result cuEventElapsedTime(float *milliseconds, cuda_event start, cuda_event end) { ENTER("EventElapsedTime"); (void)start, (void)end; *milliseconds = 0; return CUDA_OK; }
-cuda_result cuEventDestroy_v2(cuda_event event) { (void)event; fake_cuda.live--; ENTER("EventDestroy"); return CUDA_OK; }
+cuda_result cuEventElapsedTime(float *milliseconds, cuda_event start, cuda_event end) { ENTER("EventElapsedTime"); *milliseconds = (float)(end->at - start->at); return CUDA_OK; }
+cuda_result cuEventDestroy_v2(cuda_event event) { free(event); fake_cuda.live--; ENTER("EventDestroy"); return CUDA_OK; }
 cuda_result cuTensorMapEncodeTiled(cuda_tensor_map *map, cuda_tensor_type type, uint32_t rank, void *address, const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                                    const uint32_t *element_strides, cuda_tensor_interleave interleave, cuda_tensor_swizzle swizzle, cuda_tensor_promotion promotion, cuda_tensor_fill fill) {
     ENTER("TensorMapEncodeTiled");
@@ -385,6 +392,7 @@ cuda_result cuTensorMapReplaceAddress(cuda_tensor_map *map, void *address) { ENT
 
 static struct cuda_node_st *new_node(const cuda_kernel_node *params) {
     struct cuda_node_st *node = calloc(1, sizeof *node);
+    if (params == NULL) return node;
     node->params = *params;
     node->arguments = malloc(params->function->bytes);
     memcpy(node->arguments, params->parameters[0], params->function->bytes);
@@ -407,10 +415,11 @@ cuda_result cuGraphCreate(cuda_graph *graph, unsigned flags) { ENTER("GraphCreat
 cuda_result cuGraphDestroy(cuda_graph graph) { free_nodes(graph->first); free(graph); fake_cuda.live--; ENTER("GraphDestroy"); return CUDA_OK; }
 cuda_result cuGraphAddNode_v2(cuda_node *node, cuda_graph graph, const cuda_node *dependencies, const cuda_edge *edges, size_t count, cuda_node_params *params) {
     ENTER("GraphAddNode");
-    (void)edges;
-    if (params->type != CUDA_NODE_KERNEL) return CUDA_NOT_SUPPORTED;
+    if (params->type != CUDA_NODE_KERNEL && params->type != CUDA_NODE_EVENT) return CUDA_NOT_SUPPORTED;
     if (graph->last == NULL ? count != 0 : count != 1 || dependencies[0] != graph->last) return CUDA_INVALID_VALUE;
-    *node = new_node(&params->kernel);
+    *node = new_node(params->type == CUDA_NODE_KERNEL ? &params->kernel : NULL);
+    if (params->type == CUDA_NODE_EVENT) (*node)->event = params->record.event;
+    if (edges != NULL && edges[0].type != CUDA_EDGE_PROGRAMMATIC) fake_cuda.full_edges++;
     append(graph, *node);
     return CUDA_OK;
 }
@@ -451,7 +460,8 @@ cuda_result cuGraphInstantiateWithParams(cuda_graph_exec *exec, cuda_graph graph
         void *parameters[] = {node->arguments};
         cuda_kernel_node copied = node->params;
         copied.parameters = parameters;
-        struct cuda_node_st *copy = new_node(&copied);
+        struct cuda_node_st *copy = new_node(node->event != NULL ? NULL : &copied);
+        copy->event = node->event;
         copy->params.extra = (void **)(void *)node;
         if ((*exec)->last != NULL) (*exec)->last->next = copy;
         else (*exec)->first = copy;
@@ -465,6 +475,11 @@ cuda_result cuGraphLaunch(cuda_graph_exec exec, cuda_stream stream) {
     if (fake_cuda.captured != NULL && fake_cuda.capturing == (void *)stream) return CUDA_CAPTURE_UNSUPPORTED;
     fake_cuda.stream = stream;
     for (const struct cuda_node_st *node = exec->first; node != NULL; node = node->next) {
+        if (node->event != NULL) {
+            record_event(node->event);
+            continue;
+        }
+        clock_ms += fake_cuda.kernel_ms;
         cuda_result result = run_kernel(node->params.function->run, node->arguments, &node->params.grid_x, &node->params.block_x);
         if (result != CUDA_OK) return result;
     }

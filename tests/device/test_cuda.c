@@ -3,6 +3,7 @@
 #include "support/support.h"
 
 #include <dlfcn.h>
+#include <math.h>
 #include <string.h>
 
 #include "device/cuda_abi.h"
@@ -112,6 +113,39 @@ static void a_run_is_one_graph_launch(void **state) {
     assert_int_equal(fake->calls, COUNT_OF(expected));
     for (size_t i = 0; i < COUNT_OF(expected); i++) assert_string_equal(fake->log[i], expected[i]);
     evaluation_destroy(oracle);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* A kernel of the stand-in takes 1 ms, recording an event a quarter: what the events between steps cost is taken off again. */
+static void steps_are_timed_apart_and_add_up(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, graph_text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *session = session_of(context, model, "s=6");
+    double steps[2];
+    device_times times = {.steps = steps};
+    plan_binding *binding;
+    run_io io;
+    const int64_t size = 6;
+    run_io_create(&io, model->captured, &size, RUN_SMALL_INTEGERS, 1);
+    run_io_add_outputs(&io, session);
+    fake->kernel_ms = 1;
+    fake->event_ms = 0.25;
+    assert_ok(context, dw_session_run(session, io.input_count, io.inputs, io.output_count, io.outputs));
+    assert_ok(context, engine_bind(session, &session->full, &binding));
+    const int before = fake->live;
+    begin_log();
+    assert_ok(context, engine_time_on_device(session, &session->full, binding, 3, &times));
+    assert_int_equal(count_calls("GraphLaunch"), 3 * 4);   /* each of three graphs once more than counts */
+    assert_int_equal(fake->live, before);
+    assert_int_equal(times.launches, 2);
+    assert_true(fabs(times.whole - 2.25e-3) < 1e-8 && fabs(times.apart - 2.25e-3) < 1e-8 && fabs(times.per_look - 0.125e-3) < 1e-8);
+    assert_true(fabs(steps[0] - 1.125e-3) < 1e-8 && fabs(steps[1] - 1.125e-3) < 1e-8);
+    fake->kernel_ms = fake->event_ms = 0;
+    run_io_free(&io);
     dw_session_destroy(session);
     dw_model_destroy(model);
     assert_int_equal(fake->live, 0);
@@ -441,6 +475,7 @@ int main(void) {
         cmocka_unit_test(a_gpu_that_is_not_there_is_an_error),
         cmocka_unit_test(chips_are_told_apart),
         cmocka_unit_test(a_run_is_one_graph_launch),
+        cmocka_unit_test(steps_are_timed_apart_and_add_up),
         cmocka_unit_test(another_size_patches_a_graph),
         cmocka_unit_test(a_fault_names_the_step),
         cmocka_unit_test(offsets_of_groups_that_do_not_ascend_within_the_rows_are_faults),
