@@ -1,10 +1,11 @@
 """Whole models on an NVIDIA GPU, random weights in bf16: generation by ``engine.generate`` and forward passes by ``deepwell.optimize``, and PyTorch beside them.
 
-    python bench/models.py [ROW..] [--peers] [--kernels] [--rounds 3] [--rows models.jsonl]
+    python bench/models.py [ROW..] [--peers] [--kernels] [--report 12] [--rounds 3] [--rows models.jsonl]
 
 A row is one model run in one way, "llama-1b/deepwell bf16"; --list prints them all. ROW selects those that contain it. A model's rows run in a process of their own; one that fails or
 takes longer than --limit is reported, and the others go on in the next process. --peers adds PyTorch eager, torch.compile, and transformers' own generate over deepwell.optimize;
---kernels prints where the GPU's time goes, by PyTorch's profiler. --rows appends each row to a file, as JSON.
+--kernels prints where the GPU's time goes, by PyTorch's profiler. --report N prints, of Deepwell's rows, the N kinds of steps of each run that lose most beside their bounds
+(docs/report.md), and keeps the three worst in the row. --rows appends each row to a file, as JSON.
 
 Reported is wall time in milliseconds, the least of the rounds after a call that is not counted:
   generation  prefill: generate of one token behind 512; a step: what each of 128 further tokens takes; both for 1 and for 16 texts;
@@ -136,13 +137,19 @@ class Bench:
             self.captured = deepwell.capture(self.model, example)
         return deepwell.compile(self.captured, precision=precision, device=self.device)
 
+    def report(self, row, engine, *given, **named):
+        """What engine.report says, in short; the three largest losses."""
+        made = engine.report(*given, **named)
+        print(f"  {row}\n" + made.table(top=self.arguments.report), flush=True)
+        return {f"{run['name']}": {"ms": run["seconds"] * 1e3, "bound": run["bound_seconds"] * 1e3, "estimate": run["estimate_seconds"] * 1e3} for run in made.runs if run["measured"]}, made.losses(3)
+
     # -- generation --
 
     def generator(self, way):
         """A function of ids [b,s] and a number of new tokens to ids [b,s + new]."""
         import deepwell
         if way.startswith("deepwell"):
-            engine = self.engine({"input_ids": self.ids[:2, :24]}, way.split()[1])
+            engine = self.generating = self.engine({"input_ids": self.ids[:2, :24]}, way.split()[1])
             return lambda ids, new: engine.generate(ids, new)
         model, more = self.model, {}
         if way == "compile":
@@ -175,6 +182,10 @@ class Bench:
             made[f"step {count}"] = (self.least(lambda: generate(ids, tokens + 1)) - prefill) * 1e3 / tokens
         want = torch.cat([self.model(ids[None], logits_to_keep=1).logits[:, -1].argmax(-1) for ids in self.ids])
         made["agrees"] = f"{int((result[:, prompt] == want).sum())} of {texts}"
+        if self.arguments.report and way.startswith("deepwell"):
+            made["report"], made["losses"] = {}, {}
+            for count in (1, texts):
+                made["report"][count], made["losses"][count] = self.report(f"{way}, {count} x {prompt}", self.generating, prefill=prompt, keys=prompt, texts=count)
         if self.arguments.kernels:
             for count in (1, texts):
                 self.tell_kernels(f"{way}, prefill of {count} x {prompt}", lambda: generate(self.ids[:count], 1), 1)
@@ -209,6 +220,8 @@ class Bench:
             seen = given["attention_mask"].bool()
             want, got = want[seen], got[seen]
         made["agrees"] = f"{((got - want).norm() / want.norm()).item():.1e}"
+        if self.arguments.report and way.startswith("deepwell"):
+            made["report"], made["losses"] = self.report(way, self.engine(given, way.split()[1]), **given)
         if self.arguments.kernels:
             self.tell_kernels(way, lambda: module(**given), 5)
         return made
@@ -253,7 +266,7 @@ def run_model(name, rows, arguments):
 
 def child_of(name, rows, arguments):
     """The command that runs these rows of one model."""
-    kept = [f"--{key}={getattr(arguments, key)}" for key in ("rounds", "limit", "device")] + [f"--{key}" for key in ("kernels", "small") if getattr(arguments, key)]
+    kept = [f"--{key}={getattr(arguments, key)}" for key in ("rounds", "limit", "device", "report")] + [f"--{key}" for key in ("kernels", "small") if getattr(arguments, key)]
     return [sys.executable, __file__, "--child", name, *kept, *rows]
 
 
@@ -288,6 +301,7 @@ def main():
     parser.add_argument("row", nargs="*", help="rows that contain one of these; none: all")
     parser.add_argument("--peers", action="store_true", help="PyTorch eager and compiled, and transformers' generate over deepwell.optimize")
     parser.add_argument("--kernels", action="store_true", help="where the GPU's time goes")
+    parser.add_argument("--report", type=int, default=0, metavar="N", help="of Deepwell's rows, the N kinds of steps that lose most")
     parser.add_argument("--precision", help="instead of the rows' own: bf16,fp8,..")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--limit", type=int, default=150, help="seconds that a row may take")

@@ -190,6 +190,31 @@ DW_API dw_status dw_bench(dw_context *context, const char *file, const dw_model_
 DW_API dw_status dw_bench_graph(dw_context *context, dw_graph *graph, const dw_model_options *model_options, const dw_bench_options *options, int json,
                                 dw_sink sink, void *user);
 
+/* What a report is on. Sizes of 0 are usual ones; of generation they are asked for in vain where the model has no cached step, which is UNSUPPORTED; -1: none. */
+typedef struct dw_report_options {
+    const char *dims;           /* sizes of the whole run, "b=4,s=512", where no inputs are given; those not named are typical */
+    int64_t prefill;            /* tokens of each prompt; 0: 128, and 8 on a simulated device */
+    int64_t keys;               /* tokens of each text that are cached when the cached step is looked at; 0: as prefill */
+    int64_t texts;              /* at work at a time; 0: 1 */
+    int repeat;                 /* counted runs; 0: 5 */
+    unsigned flags;             /* of dw_report_flags */
+} dw_report_options;
+enum dw_report_flags {
+    DW_REPORT_NO_WHOLE = 1      /* no whole run, generation alone */
+};
+
+/* Runs the model on its device and holds each step of each run against its bound: the larger of its bytes and its operations at the rates that the chip was measured to have (docs/report.md).
+ * Runs are a whole one on these inputs (count 0: random ones of the sizes of dims), a prefill, and a cached step. Gives the facts as one JSON object. On a simulated device nothing is run and
+ * nothing measured: it gives bounds and estimates. */
+DW_API dw_status dw_report(dw_context *context, const dw_model *model, const dw_report_options *options, int input_count, const dw_named_tensor *inputs, dw_sink sink, void *user);
+
+typedef struct dw_report_words {
+    int all;                    /* each step; else equal steps are one line */
+    int top;                    /* so many lines of each run, those that lose most first; 0: all */
+} dw_report_words;
+/* Such facts as tables. SYNTAX: they are no JSON object. */
+DW_API dw_status dw_report_print(dw_context *context, const char *facts, size_t length, const dw_report_words *words, dw_sink sink, void *user);
+
 typedef struct dw_trace_options {
     const char *launch;         /* which: "7", the seventh from 1; a kernel's name or a part of it, its first; "name:2", its second. NULL: all are listed, one a line */
     const char *cta;            /* "x,y,z", or "x" */

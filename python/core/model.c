@@ -306,7 +306,51 @@ static PyObject *model_bench(PyObject *object, PyObject *arguments, PyObject *ke
     return run_report((core_model *)object, &report, bench);
 }
 
+/* ---- the report: of the model as it is ---- */
+
+static PyObject *model_report(PyObject *object, PyObject *arguments, PyObject *keywords) {
+    static char *names[] = {"inputs", "dims", "prefill", "keys", "texts", "repeat", "whole", NULL};
+    core_model *self = (core_model *)object;
+    PyObject *inputs = NULL, *told = NULL;
+    core_tensors tensors = {0};
+    core_text text = {0};
+    dw_report_options options = {0};
+    long long prefill = 0, keys = 0, texts = 0;
+    int whole = 1;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "|OzLLLip", names, &inputs, &options.dims, &prefill, &keys, &texts, &options.repeat, &whole)) return NULL;
+    if (!core_tensors_read(inputs, &tensors)) return NULL;
+    options.prefill = prefill;
+    options.keys = keys;
+    options.texts = texts;
+    options.flags = whole ? 0 : DW_REPORT_NO_WHOLE;
+    if (core_model_enter(self)) {
+        if (core_begin(&self->own) && core_end(&self->own, dw_report(self->own.context, self->model, &options, tensors.count, tensors.rows, core_gather, &text))) told = core_text_take(&text);
+        core_model_leave(self);
+    }
+    core_text_free(&text);
+    core_tensors_free(&tensors);
+    return told;
+}
+
+PyObject *core_report_table(PyObject *module, PyObject *arguments, PyObject *keywords) {
+    static char *names[] = {"facts", "all", "top", NULL};
+    const char *facts;
+    Py_ssize_t length;
+    dw_report_words words = {0};
+    core_context own = {0};
+    core_text text = {0};
+    PyObject *told = NULL;
+    (void)module;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "s#|pi", names, &facts, &length, &words.all, &words.top)) return NULL;
+    if (core_context_open(&own, 1) && core_begin(&own) && core_end(&own, dw_report_print(own.context, facts, (size_t)length, &words, core_gather, &text))) told = core_text_take(&text);
+    core_text_free(&text);
+    core_context_close(&own);
+    return told;
+}
+
 static PyMethodDef methods[] = {
+    {"report", (PyCFunction)(void (*)(void))model_report, METH_VARARGS | METH_KEYWORDS,
+     "report(inputs=(), dims=None, prefill=0, keys=0, texts=0, repeat=0, whole=True): each step of runs beside its bound, as JSON."},
     {"print", (PyCFunction)(void (*)(void))model_print, METH_VARARGS | METH_KEYWORDS,
      "print(what=\"summary\", json=False): summary, captured, fused, graph, step, plan, explain or memory; json is for summary and explain."},
     {"update", model_update, METH_O,

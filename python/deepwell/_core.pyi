@@ -30,6 +30,9 @@ def version() -> str: ...
 def probe() -> str:
     """What this machine has, as JSON."""
 
+def report_table(facts: str, all: bool = False, top: int = 0) -> str:
+    """What Model.report gave, as tables: equal steps are one line, or all=True: each step; top: so many lines of each run, those that lose most."""
+
 def operators() -> str:
     """Every operator that capture reads, as JSON."""
 
@@ -167,6 +170,12 @@ class Model:
 
     def bench(self, json: bool = False, prefill: int = 0, tokens: int = 0, repeat: int = 0) -> str:
         """The source, compiled and timed: a run at the sizes of dims, prefill and decode where it generates."""
+
+    def report(
+        self, inputs: Tensors = (), *, dims: str | None = None, prefill: int = 0, keys: int = 0, texts: int = 0, repeat: int = 0, whole: bool = True
+    ) -> str:
+        """Each step of runs of the model beside its bound, as JSON (docs/report.md): a whole run on these inputs, or on random ones of the sizes of dims; of a model made with generate=True a
+        prefill of texts with so many tokens, and a cached step behind keys. 0: usual sizes; prefill and keys -1: not that one."""
 
     def update(self, tensors: Sequence[str | tuple[str, Any]] | dict[str, Any]) -> None:
         """These weights have new values where they lie (by name), or lie elsewhere ((name, tensor)): what was computed from them is computed again, for the runs that begin after it. Mismatch for a

@@ -1,11 +1,12 @@
 """``compile`` and ``Engine``: a captured model, planned for this machine's hardware in a precision, and called like the module it came from."""
 from __future__ import annotations
 
+import json
 import os
 import statistics
 import time
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Callable, Sequence
 
 from . import _core
@@ -14,6 +15,7 @@ from .errors import DeepwellWarning, Invalid, Mismatch, Unsupported
 from .kernels import KernelRegistry
 from .precision import PrecisionPolicy, precision_name
 from .probe import Hardware
+from .speed import SpeedReport
 
 
 @dataclass(frozen=True)
@@ -23,6 +25,11 @@ class Benchmark:
     torch_ms: float | None
     repeat: int
     times_ms: tuple[float, ...]
+    _measure: Callable[..., SpeedReport] = field(repr=False, compare=False)
+
+    def report(self, **generation: int) -> SpeedReport:
+        """Each step of such a call beside its bound; takes what ``Engine.report`` takes besides inputs."""
+        return self._measure(repeat=self.repeat, **generation)
 
     def __str__(self) -> str:
         text = f"{self.ms:.3f} ms a call (median of {self.repeat}, {min(self.times_ms):.3f} to {max(self.times_ms):.3f})"
@@ -166,11 +173,7 @@ class Engine:
 
     def check(self, *args: Any, json: bool = False, **kwargs: Any) -> str:
         """The error of this precision on these inputs (none: random ones): per layer, alone and accumulated, and at the outputs."""
-        inputs = []
-        if args or kwargs:
-            leaves = self._leaves(args, kwargs)
-            inputs = [(self._region.program.inputs[i], leaves[i].cpu().contiguous()) for i in self._region.positions]
-        return self._region.model.check(inputs, json=json)
+        return self._region.model.check(self._host_inputs(args, kwargs) if args or kwargs else [], json=json)
 
     def benchmark(self, *args: Any, repeat: int = 5, **kwargs: Any) -> Benchmark:
         """Times calls with these inputs, and the module's own beside them."""
@@ -180,7 +183,27 @@ class Engine:
         if self.ir is not None and self.ir.model is not None:
             with torch.inference_mode():
                 torch_ms = statistics.median(_milliseconds(lambda: self.ir.model(*args, **kwargs), repeat))
-        return Benchmark(statistics.median(times), torch_ms, repeat, tuple(times))
+        return Benchmark(statistics.median(times), torch_ms, repeat, tuple(times), lambda **more: self.report(*args, **kwargs, **more))
+
+    def report(self, *args: Any, repeat: int = 5, prefill: int = 0, keys: int = 0, texts: int = 1, **kwargs: Any) -> SpeedReport:
+        """Each step of a call with these inputs beside its bound. prefill: of reading texts with so many tokens each, too; keys: and of one further token of texts behind so many. Without inputs
+        of these alone. On a simulated device there are bounds and no times."""
+        whole = bool(args or kwargs)
+        if not whole and prefill <= 0 and keys <= 0:
+            raise Invalid("report: give it the inputs of a call, or prefill or keys")
+        runs, facts = [], None
+        if whole:
+            facts = json.loads(self._region.model.report(self._host_inputs(args, kwargs), repeat=repeat, prefill=-1, keys=-1))
+            runs += facts["runs"]
+        if prefill > 0 or keys > 0:
+            facts = json.loads(self._generation_model().report(repeat=repeat, prefill=prefill or -1, keys=keys or -1, texts=texts, whole=False))
+            runs += facts["runs"]
+        return SpeedReport(json.dumps({**facts, "runs": runs}))
+
+    def _host_inputs(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[tuple[str, Any]]:
+        """The call's tensors by the graph's names, in the host's memory."""
+        leaves = self._leaves(args, kwargs)
+        return [(self._region.program.inputs[i], leaves[i].cpu().contiguous()) for i in self._region.positions]
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Graph, plans and packed weights in one file, which ``load`` maps in milliseconds on a machine of this CPU level."""

@@ -238,6 +238,15 @@ dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, p
     return status == DW_OK ? base_poll(session->context) : name_step(session, plan, status);
 }
 
+dw_status engine_time_on_device(dw_session *session, engine_runner *runner, const plan_binding *binding, int runs, device_times *times) {
+    const engine_slot *slot = slot_of(runner, binding);
+    const plan *plan = binding->plan;
+    if (slot == NULL || slot->graph == NULL || !slot->is_recorded) return base_fail(session->context, DW_INVALID, "a run is timed after it was made, on a device that has graphs");
+    times->step_count = (size_t)(plan->step_count - plan->load_count);
+    dw_status status = session->device->calls->graph_time(session->device, slot->graph, runs, times);
+    return status == DW_OK ? DW_OK : name_step(session, plan, status);
+}
+
 /* ---- on a stream of the caller's ---- */
 
 /* Kernels read 16 bytes at a time, and so does TMA. */

@@ -192,6 +192,8 @@ dw_status engine_stage_read(dw_session *session, const engine_runner *runner, si
 void engine_stage_free(dw_session *session, engine_runner *runner);
 /* What engine_execute does there: inputs go to the device, one graph is launched, outputs come back. */
 dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, plan_binding *binding);
+/* The binding's last run on a device with graphs, timed some times more: it reads and writes what that one did. times->steps has room for the steps of each run. */
+dw_status engine_time_on_device(dw_session *session, engine_runner *runner, const plan_binding *binding, int runs, device_times *times);
 /* The same on runner->inputs and outputs in the device's memory, on a stream of the caller's, and not waited for. */
 dw_status engine_execute_stream(dw_session *session, engine_runner *runner, plan_binding *binding, void *stream);
 
@@ -223,6 +225,10 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
 bool engine_keeps_cache(const dw_model *model);
 /* generate.c: one decode step behind past tokens that are cached already; for profiles. */
 dw_status engine_decode_again(dw_session *session, int64_t id, int64_t past);
+/* For measurements: sets session->step up for run number `run`, from 0, of those that bring tokens from..to of all texts that the session has room for into the cache, where the tokens before are.
+ * Ids are what the texts had there. false: there are fewer runs. Then engine_run_again runs it, any number of times. */
+bool engine_prepare_again(dw_session *session, int64_t from, int64_t to, int run);
+dw_status engine_run_again(dw_session *session);
 
 /* prelude.c: its largest sizes are those of dims, for one prompt at a time: the size named batch is 1. They are in session->prelude.symbols then. */
 dw_status engine_prelude_create(dw_session *session, const char *dims, const char *batch);

@@ -150,6 +150,24 @@ dw_status dw_session_generate(dw_session *session, int64_t prompt_count, const i
     return status;
 }
 
+bool engine_prepare_again(dw_session *session, int64_t from, int64_t to, int run) {
+    generation *g = session->generation;
+    dw_prompt any = {0};
+    bool has;
+    for (int64_t i = 0; i < g->texts; i++) {
+        g->text[i].prompt = &any;
+        g->text[i].past = from;
+        g->text[i].length = to;
+    }
+    while ((has = plan_run(g)) && run-- > 0)
+        for (int64_t i = 0; i < g->texts; i++) g->text[i].past += g->text[i].count;
+    for (int64_t i = 0; i < g->texts; i++) g->text[i].prompt = NULL;
+    if (has) generation_prepare(session);
+    return has;
+}
+
+dw_status engine_run_again(dw_session *session) { return generation_run(session); }
+
 dw_status engine_decode_again(dw_session *session, int64_t id, int64_t past) {
     generation *g = session->generation;
     for (int64_t i = 0; i < g->texts; i++) g->text[i].count = 0;

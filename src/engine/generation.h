@@ -83,7 +83,8 @@ void generation_store(dw_format format, void *buffer, int64_t index, int64_t val
 /* generation_memory.c: sizes of a run. */
 void generation_set_sizes(const dw_session *session, engine_runner *runner, const generation *g, int64_t fresh, int64_t ends, int64_t total);
 
-/* generation_run.c: runs the new tokens of every text: text->count of them from text->past on. */
+/* generation_run.c: the inputs and sizes of a run of the new tokens of every text, text->count of them from text->past on; and that run. */
+void generation_prepare(dw_session *session);
 dw_status generation_run(dw_session *session);
 /* What a text is given besides its prompt. */
 dw_status generation_set_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs);

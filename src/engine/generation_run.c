@@ -68,11 +68,10 @@ static dw_status pick_last_row(dw_session *session, engine_runner *runner, const
     return session->device == NULL ? DW_OK : engine_stage_read(session, runner, (size_t)g->output, (size_t)(rows - 1) * bytes, bytes, g->results[g->output]);
 }
 
-dw_status generation_run(dw_session *session) {
+void generation_prepare(dw_session *session) {
     engine_runner *runner = generation_runner(session);
     generation *g = session->generation;
     const ir_graph *graph = runner->program->plan->graph;
-    plan_binding *binding;
     const int64_t picks = number_picks(graph, g);
     g->new_tokens = 0;
     for (int64_t i = 0; i < g->texts; i++) {
@@ -89,6 +88,13 @@ dw_status generation_run(dw_session *session) {
         runner->outputs[i] = is_read || session->device == NULL ? g->results[i] : NULL;
     }
     generation_set_sizes(session, runner, g, g->new_tokens, picks, total_of(session, g));
+}
+
+dw_status generation_run(dw_session *session) {
+    engine_runner *runner = generation_runner(session);
+    const generation *g = session->generation;
+    plan_binding *binding;
+    generation_prepare(session);
     TRY(engine_bind(session, runner, &binding));
     TRY(engine_execute(session, runner, binding));
     return g->mode == GENERATION_STEP || g->text[0].picked < 0 ? DW_OK : pick_last_row(session, runner, binding);

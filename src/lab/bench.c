@@ -87,8 +87,7 @@ static dw_status profile_decode(bench *bench, dw_session *session, const dw_gene
     return DW_OK;
 }
 
-/* The most tokens that the cached step can hold, prompt included. */
-static int64_t room_of(const plan *step) {
+int64_t lab_step_room(const plan *step) {
     const dim_table *dims = step->graph->dims;
     int64_t room = INT64_MAX;
     for (int i = 0; i < dim_symbol_count(dims); i++) {
@@ -137,7 +136,7 @@ static dw_status time_generation(bench *bench, const dw_model *model, const char
 /* At the sizes that were asked for; else at ones that the model takes. Where its tables end is known, or shows in a run that fails. */
 static dw_status bench_generation(bench *bench, const dw_model *model, const char *dims) {
     const dw_bench_options *options = bench->options;
-    int64_t prefill = options->prefill > 0 ? options->prefill : bench->simulated ? 8 : 128, tokens = options->tokens > 0 ? options->tokens : bench->simulated ? 4 : 64, room = room_of(model->step.plan);
+    int64_t prefill = options->prefill > 0 ? options->prefill : bench->simulated ? 8 : 128, tokens = options->tokens > 0 ? options->tokens : bench->simulated ? 4 : 64, room = lab_step_room(model->step.plan);
     if (options->prefill == 0 && prefill > room / 2) prefill = room > 1 ? room / 2 : 1;
     if (options->tokens == 0 && tokens > room - prefill) tokens = room - prefill;
     dw_status status = time_generation(bench, model, dims, prefill, tokens);

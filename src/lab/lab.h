@@ -10,6 +10,9 @@ dw_status lab_random_inputs(arena *arena, const plan *plan, const int64_t *symbo
 /* Outputs with room for their values at these sizes. */
 dw_status lab_new_outputs(arena *arena, const plan *plan, const int64_t *symbols, dw_named_tensor *outputs);
 
+/* bench.c: the most tokens of a text that the cached step can hold, prompt included. */
+int64_t lab_step_room(const plan *step);
+
 /* bench_op.c: is this an op's line ("matmul f32[7,96] ..") rather than a file? and its times. */
 bool lab_is_op_line(const char *line);
 dw_status lab_bench_op(dw_context *context, const char *line, const char *device, int json, dw_sink sink, void *user);

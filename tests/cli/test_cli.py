@@ -208,6 +208,26 @@ def test_facts_are_json():
         expect(key in times, f"bench tells {key}")
 
 
+def test_a_report_holds_runs_against_their_bounds(folder):
+    report = json.loads(succeeds("bench", KJV, "--report", "--json", "--repeat", "1", "--prefill", "8", "--keys", "12", "--texts", "2"))
+    whole, prefill, step = report["runs"]
+    expect([whole["name"], prefill["name"], step["name"]] == ["a whole run", "prefill of 8 tokens, 2 texts", "a cached step behind 12 tokens, 2 texts"], "the runs that were asked for")
+    for run in report["runs"]:
+        steps, groups = run["steps"], run["groups"]
+        expect(run["measured"] and run["seconds"] > 0 and run["bound_seconds"] > 0, f"{run['name']} is measured")
+        expect(sum(g["count"] for g in groups) == len(steps), "each step is in a group")
+        for key in ("seconds", "bound_seconds", "lost_seconds", "flops"):
+            expect(abs(sum(s[key] for s in steps) - sum(g[key] for g in groups)) <= 1e-6 * sum(s[key] for s in steps), f"groups add up to their steps' {key}")
+        expect(abs(sum(s["seconds"] for s in steps) - run["apart_seconds"]) <= 1e-6 * run["apart_seconds"], "steps add up to the run")
+        for g in groups:
+            expect(g["marked"] == (g["seconds"] > 0.01 * run["seconds"] and 2 * g["bound_seconds"] < g["seconds"]), "what is marked")
+    words = succeeds("bench", KJV, "--report", "--repeat", "1", "--prefill", "8", "--top", "2").decode()
+    expect(words.count("  and ") == 3 and words.count("ratio") >= 6, "two lines of each of three runs")
+    expect(len(succeeds("bench", KJV, "--report", "--all", "--repeat", "1", "--prefill", "8").splitlines()) > 100, "--all: each step")
+    fails(2, "--texts, --keys, --all and --top are for --report", "bench", KJV, "--all")
+    fails(1, "at most", "bench", KJV, "--report", "--prefill", "100000")
+
+
 def test_what_was_not_fused_is_said_with_its_reason(folder):
     """The weights of this attention are an output as well, so it stays three steps."""
     path = os.path.join(folder, "attention.txt")

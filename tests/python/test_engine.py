@@ -107,6 +107,23 @@ def test_an_engine_computes_what_the_module_does(ir, model):
     assert "ms a call" in str(engine.benchmark(torch.randint(0, 100, (1, 5)), repeat=2))
 
 
+def test_a_report_holds_each_step_against_its_bound(ir):
+    engine = dw.compile(ir, dw.probe())
+    report = engine.benchmark(torch.randint(0, 100, (2, 5)), repeat=2).report(prefill=6, keys=9, texts=2)
+    assert [run["name"] for run in report.runs] == ["a whole run", "prefill of 6 tokens, 2 texts", "a cached step behind 9 tokens, 2 texts"]
+    assert report.runs[0]["sizes"] == {"b": 2, "s": 5}
+    for run in report.runs:
+        assert run["measured"] and run["seconds"] == pytest.approx(sum(step["seconds"] for step in run["steps"]), rel=1e-6)
+        assert run["ratio"] == pytest.approx(run["bound_seconds"] / run["seconds"], rel=1e-6)
+    losses = report.losses(3)
+    assert len(losses) == 3 and losses[0][1] >= losses[1][1] >= losses[2][1]
+    assert "a cached step behind 9 tokens" in str(report) and len(report.table(top=1)) < len(str(report)) < len(report.table(all=True))
+    with pytest.raises(dw.Invalid, match="prefill or keys"):
+        engine.report()
+    with pytest.raises(dw.Error, match="JSON"):
+        dw._core.report_table("[")
+
+
 def test_a_tuning_is_read_and_is_for_gpus(ir, tmp_path):
     file = tmp_path / "tuning.txt"
     with pytest.raises(FileNotFoundError):

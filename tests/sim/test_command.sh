@@ -81,6 +81,16 @@ for what in "$line" "$folder/small.graph"; do
         exit 1
     fi
 done
+# Its report has bounds, and no times.
+"$command" bench "$folder/small.graph" --device sim:h200 --report >"$folder/out"
+says "$folder/out" "not measured: the device is simulated; bound 0.000 ms" "memory     cuda_matmul_plain" "matmul(relu) f32[1,4] f32[2,4] -> f32[1,2]"
+"$command" bench "$folder/small.graph" --device sim:h200 --report --json >"$folder/out"
+says "$folder/out" '"measured": false' '"bound_seconds": '
+if grep -qE '"(seconds|wall_seconds|host_seconds|apart_seconds|launch_seconds|lost_seconds|ratio)"' "$folder/out"; then
+    echo "the report tells a time of a simulation:"
+    cat "$folder/out"
+    exit 1
+fi
 "$command" explain "$folder/small.graph" --device sim:b200 >"$folder/out"
 says "$folder/out" "Deepwell simulated b200"
 "$command" check "$folder/small.graph" --device sim:b200 --dim s=3 >"$folder/out"
