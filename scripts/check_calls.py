@@ -9,7 +9,7 @@ import subprocess
 import sys
 from pathlib import Path
 
-from check_includes import INCLUDE, LAYERS, ROOMS, layer_of, room_of
+from check_includes import INCLUDE, LAYERS, layer_of, may_use, room_of
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -115,8 +115,8 @@ def find_climbs(calls):
             owner, owners_room = place_of(other)
             if owner != layer and layer != "cli" and owner not in LAYERS[layer].split():
                 yield f"{name} calls {symbol} of {other}: {layer} may not call {owner}"
-            elif owner == layer and room is not None and owners_room != room and owners_room not in ROOMS[layer][room].split():
-                yield f"{name} calls {symbol} of {other}: the room {layer}/{room} may not call it"
+            elif owner == layer and not may_use(room, owners_room):
+                yield f"{name} calls {symbol} of {other}: the room {room} may not call it"
 
 
 def main():

@@ -4,7 +4,8 @@
 A layer is a folder of src/. It may include the header of its own name and the row files (.def) of the layers listed for it below, and
 anything of its own; <layer>/<layer>.h is all that others see of a layer, SHARED apart. The public headers include each other only.
 
-A layer may have rooms, folders of its own. A room may include what lies in the layer beside the rooms, its own files, and the rooms listed for it."""
+A layer may have rooms, folders of its own, and a room may have rooms. A room may include what lies beside the rooms around it, its own files, and the rooms listed for it.
+What lies beside the rooms of a layer may include any of them; what lies beside the rooms of a room is what they share, and may include none."""
 import re
 import sys
 from pathlib import Path
@@ -47,6 +48,51 @@ ROOMS = {
         "driver": "ptx math machine isa decode launch",
         "runtime": "",
     },
+    "kernels": {
+        "cpu": "",
+        "gpu": "",
+        "reference": "",
+        "library": "",
+        "move": "cpu gpu",
+        "quantize": "cpu gpu",
+        "norm": "cpu gpu quantize",
+        "softmax": "cpu gpu",
+        "pointwise": "cpu gpu",
+        "rotary": "cpu gpu",
+        "reduce": "cpu gpu",
+        "route": "cpu gpu",
+        "index": "cpu gpu move quantize",
+        "scan": "cpu gpu move",
+        "gemm": "cpu gpu move quantize library",
+        "attention": "cpu gpu quantize library",
+        "conv": "cpu gpu move gemm",
+    },
+    "kernels/gpu": {
+        "ptx": "",
+        "pipe": "ptx",
+        "plain": "",
+        "epilogue": "ptx plain",
+        "host": "",
+        "rows": "ptx plain host",
+    },
+    "kernels/gemm": {
+        "cpu": "",
+        "plain": "",
+        "dequantise": "",
+        "skinny": "plain",
+        "wgmma": "plain dequantise skinny",
+        "tcgen05": "plain",
+        "library": "plain skinny",
+    },
+    "kernels/attention": {
+        "cpu": "",
+        "plain": "",
+        "splitkv": "plain",
+        "tile": "plain",
+        "wgmma": "plain",
+        "decode": "plain",
+        "library": "plain",
+    },
 }
 
 # Headers of pure arithmetic that device code compiles, too.
@@ -62,16 +108,24 @@ def layer_of(path):
 
 
 def room_of(layer, folders):
-    """The room that a file lies in, by the folders below its layer; None for what lies beside the rooms."""
-    return folders[0] if folders and folders[0] in ROOMS.get(layer, {}) else None
+    """The room that a file lies in, by the folders below its layer: "pass/fuse", "kernels/gemm/wgmma"; the layer for what lies beside its rooms."""
+    room = layer
+    for folder in folders:
+        if folder not in ROOMS.get(room, {}):
+            break
+        room += "/" + folder
+    return room
 
 
-def room_fault(layer, room, included):
-    """Why a file of that room may not include this file of its layer, or None."""
-    owner = room_of(layer, Path(included).parts[1:-1])
-    if room is None or owner is None or owner == room or owner in ROOMS[layer][room].split():
-        return None
-    return f"the room {layer}/{room} may not include {layer}/{owner}"
+def may_use(room, other):
+    """May files of a room include and call those of the other, which is of the same layer?"""
+    own, others = room.split("/"), other.split("/")
+    shared = next((i for i, (a, b) in enumerate(zip(own, others)) if a != b), min(len(own), len(others)))
+    if shared == len(others):
+        return True
+    if shared == len(own):
+        return shared == 1
+    return others[shared] in ROOMS["/".join(own[:shared])][own[shared]].split()
 
 
 def fault(layer, room, file, included):
@@ -85,7 +139,8 @@ def fault(layer, room, file, included):
         return None if (file.parent / included).exists() else "no such file beside it; name it from its layer, as in \"base/base.h\""
     owner = parts[0]
     if owner == layer:
-        return room_fault(layer, room, included)
+        other = room_of(layer, parts[1:-1])
+        return None if may_use(room, other) else f"the room {room} may not include {other}"
     if layer == "sim" and included in ("device/cuda.def", "device/cuda_abi.h"):
         return None
     if owner not in LAYERS:

@@ -1,9 +1,18 @@
-/* The arguments of the plain GPU attention. */
+/* The arguments that all GPU attentions have: read by their host halves, which fill them in, and by the device halves. Plain C that nvcc takes, too. */
 #ifndef KERNELS_ATTENTION_ARGUMENTS_H
 #define KERNELS_ATTENTION_ARGUMENTS_H
 
 #include "kernels/gpu/arguments.h"
 #include "op/scores.h"
+
+#ifdef __cplusplus
+#define ATTENTION_ALIGNED(bytes) alignas(bytes)
+#else
+#define ATTENTION_ALIGNED(bytes) _Alignas(bytes)
+#endif
+
+/* What becomes of products before they are scores: nothing but a positive scale; a mask or bias of keys, which queries share; anything. */
+enum { ATTENTION_PLAIN, ATTENTION_KEYS, ATTENTION_GENERAL };
 
 enum { ATTENTION_WIDTH = 1024 };  /* columns of v that a block makes; of q that it keeps in shared memory */
 

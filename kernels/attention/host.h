@@ -10,14 +10,16 @@ dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention
 /* Are scores more than products times a positive scale? */
 bool attention_is_general(const op_call *call);
 
-/* Can a tensor map describe a 16-bit operand: have rows neighbouring elements, and steps each axis by multiples of 16 bytes? */
-bool attention_has_map(const dw_tensor *x);
 /* The map of an operand in boxes of 64 columns x rows, at a field of the launch's arguments. */
 void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field);
 
 /* Why a call is not one of 16-bit operands and results whose heads are multiples of 8 up to 256 wide; NULL: it is one. */
 const char *attention_reject_halves(const kernel_problem *problem, text *why);
+/* The same of f32, bf16 and f16 with heads up to 256 wide. */
+const char *attention_reject_fp32(const kernel_problem *problem, text *why);
 /* Why no tensor maps describe q, k, v and the result, or there are no keys; NULL: they do. */
 const char *attention_lacks_maps(const op_call *call, text *why);
+/* Why there are no keys, or more of them or of thread blocks than kernels count to; NULL: neither. */
+const char *attention_counts_refusal(const kernel_run *run, int64_t blocks, text *why);
 
 #endif

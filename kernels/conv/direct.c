@@ -34,8 +34,8 @@ static void add_tap(const direct_job *job, float weight, int64_t row_offset, int
     const conv_shape *s = &job->shape;
     int64_t begin = 0, end = count, step = s->stride[1];
     float buffer[CPU_BLOCK];
-    if (first < 0) begin = (-first + step - 1) / step;
-    if (first + (count - 1) * step >= s->size[1]) end = s->size[1] > first ? (s->size[1] - first + step - 1) / step : 0;
+    if (first < 0) begin = base_ceil_div(-first, step);
+    if (first + (count - 1) * step >= s->size[1]) end = s->size[1] > first ? base_ceil_div(s->size[1] - first, step) : 0;
     if (begin >= end) return;
     const float *x = cpu_load(job->rows, s->x, row_offset + (first + begin * step) * s->x_strides[3], step * s->x_strides[3], end - begin, buffer);
     for (int64_t i = begin; i < end; i++) sums[i] += weight * x[i - begin];
@@ -66,7 +66,7 @@ dw_status conv_direct_run(const kernel_run *run) {
     direct_job job = {.rows = cpu_rows_of(run->chip)};
     if (run->call.in[1]->dims[0] % op_attr_int(run->call.attrs, OP_ATTR_groups) != 0) return run->call.op->reference(&run->call);   /* says so */
     conv_shape_of(&run->call, &job.shape);
-    job.blocks = (job.shape.places[1] + CPU_BLOCK - 1) / CPU_BLOCK;
+    job.blocks = base_ceil_div(job.shape.places[1], CPU_BLOCK);
     pool_run(run->pool, job.shape.batches * job.shape.outputs * job.shape.groups * job.shape.places[0] * job.blocks, direct_task, &job);
     return DW_OK;
 }

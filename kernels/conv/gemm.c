@@ -33,7 +33,7 @@ static bool setup_of(const kernel_run *run, setup *s) {
     const conv_shape *shape = &s->shape;
     if (!pack_of(shape->x->format, shape->outputs, shape->groups, conv_depth(shape), &s->compute, &s->pack)) return false;
     s->element = s->compute == GEMM_F32 ? sizeof(float) : sizeof(uint16_t);
-    s->patch_stride = (s->pack.k + GEMM_GROUP - 1) / GEMM_GROUP * GEMM_GROUP;
+    s->patch_stride = base_ceil_div(s->pack.k, GEMM_GROUP) * GEMM_GROUP;
     s->rows = shape->batches * shape->places[0] * shape->places[1];
     int64_t row_bytes = s->patch_stride * (int64_t)s->element * shape->groups;
     s->piece_rows = row_bytes > 0 && PATCH_BYTES / row_bytes < s->rows ? PATCH_BYTES / row_bytes + 1 : s->rows;
@@ -188,7 +188,7 @@ dw_status conv_gemm_run(const kernel_run *run) {
         patch_job patch = {.setup = &s, .rows = cpu_rows_of(run->chip), .first = first, .patches = patches};
         patch.count = s.rows - first < s.piece_rows ? s.rows - first : s.piece_rows;
         patch.task_rows = TASK_BYTES / (s.patch_stride * (int64_t)s.element * s.shape.groups + 1) + 1;
-        pool_run(run->pool, (patch.count + patch.task_rows - 1) / patch.task_rows, patch_task, &patch);
+        pool_run(run->pool, base_ceil_div(patch.count, patch.task_rows), patch_task, &patch);
         piece p = {.setup = &s, .patches = patches, .panels = packed + GEMM_HEADER_BYTES,
                    .product = product + (size_t)(first * s.shape.outputs) * cpu_element_bytes(s.shape.out->format)};
         gemm_job job = {

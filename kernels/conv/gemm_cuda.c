@@ -133,7 +133,7 @@ double conv_gemm_cuda_cost(const kernel_problem *problem) {
     if (problem->symbols == NULL || kernel_problem_call(problem, in, out, in_pointers, out_pointers, &run.call) != DW_OK)
         return kernel_roofline(problem, problem->in[0]->format, 0.478, 0.267);
     const setup s = setup_of(&run);
-    const double pieces = s.piece_rows > 0 ? (double)((s.rows + s.piece_rows - 1) / s.piece_rows) : 0, groups = (double)s.shape.groups;
+    const double pieces = s.piece_rows > 0 ? (double)base_ceil_div(s.rows, s.piece_rows) : 0, groups = (double)s.shape.groups;
     const double flops = 2.0 * (double)s.rows * (double)s.depth * (double)s.shape.outputs * groups, bytes = 2 * (double)(s.rows * s.depth * s.element) * groups + 4 * (double)s.product_bytes;
     return flops / (chip_flops(chip, s.by->halves ? s.shape.x->format : DW_FORMAT_f32) * s.by->share) + bytes / (0.533 * chip_bytes_per_s(chip)) + (pieces * (1 + groups) + 1) * chip->launch_s;
 }

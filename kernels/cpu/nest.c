@@ -111,11 +111,11 @@ void cpu_nest_run(const cpu_nest *nest, pool *pool, int64_t grain, cpu_line line
     nest_job job = {.nest = nest, .line = line, .argument = argument, .pieces = 1, .piece = nest->dims[nest->rank - 1], .task_units = 1};
     int64_t lines = size / job.piece;
     if (job.piece > grain) {
-        job.pieces = (job.piece + grain - 1) / grain;
+        job.pieces = base_ceil_div(job.piece, grain);
         job.piece = grain;
     } else {
         job.task_units = grain / job.piece;
     }
     job.units = lines * job.pieces;
-    pool_run(pool, (job.units + job.task_units - 1) / job.task_units, run_task, &job);
+    pool_run(pool, base_ceil_div(job.units, job.task_units), run_task, &job);
 }

@@ -96,7 +96,7 @@ static void take_blocks(kernel_launch *launch, const kernel_run *run, matmul_epi
     const int64_t block = num_info(out->format)->cols;
     e->out_format = matmul_format(quantised_from(run->call.attrs, out->format));
     e->block = (int32_t)block;
-    e->scale_row_stride = (out->dims[out->rank - 1] + block - 1) / block;
+    e->scale_row_stride = base_ceil_div(out->dims[out->rank - 1], block);
     cuda_slot(launch, KERNEL_SLOT_SCALES, KERNEL_RESULT, &e->scales, 0);
 }
 
@@ -132,7 +132,7 @@ static void take_scales(kernel_launch *launch, const dw_tensor *x, int operand, 
     num_parts parts;
     num_layout(x->format, x->scale_layout, x->rank, x->dims, &parts);
     scales->tiled = x->scale_layout == DW_SCALE_tile128x4;
-    scales->cols = (int32_t)((x->dims[x->rank - 1] + info->cols - 1) / info->cols);
+    scales->cols = (int32_t)base_ceil_div(x->dims[x->rank - 1], info->cols);
     scales->row_blocks = info->rows;
     scales->row_step = scales->tiled ? (int32_t)((parts.scale_cols + 3) / 4 * 512) : (int32_t)parts.scale_cols;
     scales->quad_step = scales->tiled ? 512 : 4;

@@ -45,7 +45,7 @@ static dw_status add_read(const kernel_run *run, kernel_launcher *launcher, kern
     cuda_take_array(launch, run, 0, &arguments->x);
     for (int k = 0; k < arguments->indices; k++) cuda_take_array(launch, run, 1 + k, &arguments->index[k]);
     cuda_take_fault(launch, &arguments->fault);
-    cuda_grid_items(launch, in_words ? (arguments->nest.count + WORDS_OF_THREAD - 1) / WORDS_OF_THREAD : arguments->nest.count);
+    cuda_grid_items(launch, in_words ? base_ceil_div(arguments->nest.count, WORDS_OF_THREAD) : arguments->nest.count);
     return launcher->add(launcher, launch);
 }
 

@@ -105,7 +105,7 @@ void move_copy(pool *pool, const dw_tensor *to, const dw_tensor *from) {
         return;
     }
     int64_t along = job.nest.dims[job.across];
-    job.tiles = (along + MOVE_TILE - 1) / MOVE_TILE;
+    job.tiles = base_ceil_div(along, MOVE_TILE);
     job.tasks = size / (along * job.nest.dims[job.nest.rank - 1]) * job.tiles;
     pool_run(pool, job.tasks, turn_task, &job);
 }

@@ -57,7 +57,7 @@ static bool shape_tiles(const kernel_run *run, const cuda_nest *nest, const cuda
         *entry = "move_tiles_pairs";
         tile_cols = 2 * TILE_COLS;
     }
-    int64_t row_tiles = (tiles->rows + TILE_ROWS - 1) / TILE_ROWS, col_tiles = (tiles->cols + tile_cols - 1) / tile_cols;
+    int64_t row_tiles = base_ceil_div(tiles->rows, TILE_ROWS), col_tiles = base_ceil_div(tiles->cols, tile_cols);
     if (row_tiles > INT32_MAX / col_tiles) return false;
     tiles->row_tiles = (int32_t)row_tiles;
     tiles->col_tiles = (int32_t)col_tiles;
@@ -277,7 +277,7 @@ dw_status move_cache_write_cuda_shape(const kernel_run *run, kernel_launcher *la
     cuda_take_array(&launch, run, 2, &arguments->row);
     cuda_take_array(&launch, run, 3, &arguments->position);
     cuda_take_fault(&launch, &arguments->fault);
-    cuda_grid_items(&launch, (arguments->tokens + CACHE_TOKENS - 1) / CACHE_TOKENS * CUDA_THREADS);
+    cuda_grid_items(&launch, base_ceil_div(arguments->tokens, CACHE_TOKENS) * CUDA_THREADS);
     return launcher->add(launcher, &launch);
 }
 

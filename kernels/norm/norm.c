@@ -208,7 +208,7 @@ static void run_quantised(const kernel_run *run, norm_job *job) {
     job->wide = run->workspace;
     job->wide_floats = wide_floats(&run->call);
     job->task_rows = job->cols < GRAIN ? GRAIN / job->cols : 1;
-    pool_run(run->pool, (job->row_count + job->task_rows - 1) / job->task_rows, quantise_rows, job);
+    pool_run(run->pool, base_ceil_div(job->row_count, job->task_rows), quantise_rows, job);
 }
 
 dw_status norm_rows_run(const kernel_run *run) {

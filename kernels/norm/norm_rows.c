@@ -3,6 +3,7 @@
 
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
+#include "kernels/quantize/quantize_cuda.h"
 
 const char *norm_rows_cuda_reject(const kernel_problem *problem, text *why) {
     const op_type *x = problem->in[0];
@@ -90,7 +91,7 @@ static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     int64_t steps[4], cols = x->dims[x->rank - 1];
     cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 4, tensors, steps);
     if (arguments->chunks.nest.count == 0) return DW_OK;
-    TRY(row_parts_clear(run, launcher));
+    TRY(quantize_clear_padding(run, launcher));
     TRY(row_chunks_divide(&launch, run, x, &arguments->chunks));
     launch.entry = x->format == DW_FORMAT_f32 ? "norm_long_f32" : x->format == DW_FORMAT_bf16 ? "norm_long_bf16" : "norm_long_f16";
     row_parts_take_target(&launch, run, &arguments->out);
@@ -123,7 +124,7 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     if (row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 4, tensors, steps);
     if (arguments->division.nest.count == 0) return DW_OK;
-    TRY(row_parts_clear(run, launcher));
+    TRY(quantize_clear_padding(run, launcher));
     bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;
     row_parts_divide(&launch, run->chip, x->format, out, true, searches ? search_entries : entries, &arguments->division);
     row_parts_take_target(&launch, run, &arguments->out);

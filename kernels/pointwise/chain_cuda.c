@@ -72,7 +72,7 @@ static dw_status shape_plain(const kernel_run *run, const op_chain *chain, const
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_fault(&launch, &arguments->fault);
     for (int i = 0; i < chain->count; i++) take_step(&chain->steps[i], &arguments->steps[i]);
-    cuda_grid_items(&launch, (nest->count + CHAIN_WIDTH - 1) / CHAIN_WIDTH);
+    cuda_grid_items(&launch, base_ceil_div(nest->count, CHAIN_WIDTH));
     return launcher->add(launcher, &launch);
 }
 
@@ -114,7 +114,7 @@ static bool repeats(const cuda_nest *nest, int array) {
 static void lay_rows(const kernel_run *run, const cuda_nest *nest, chain_vector_arguments *arguments) {
     const int last = nest->rank - 1;
     cuda_nest *vectors = &arguments->nest;
-    vectors->dims[last] = (nest->dims[last] + CUDA_VECTOR - 1) / CUDA_VECTOR;
+    vectors->dims[last] = base_ceil_div(nest->dims[last], CUDA_VECTOR);
     vectors->count = nest->count / nest->dims[last] * vectors->dims[last];
     for (int k = 0; k <= run->call.n_in; k++) vectors->strides[k][last] *= CUDA_VECTOR;
     for (int i = 0; i < run->call.n_in; i++) {
@@ -129,7 +129,7 @@ static void lay_rows(const kernel_run *run, const cuda_nest *nest, chain_vector_
 /* Rows that are no whole vectors, of a result in one line: vectors cross from row to row, in operands that lie as it does, too. */
 static void lay_across(const kernel_run *run, const cuda_nest *nest, chain_vector_arguments *arguments) {
     arguments->crosses = true;
-    arguments->vectors = (nest->count + CUDA_VECTOR - 1) / CUDA_VECTOR;
+    arguments->vectors = base_ceil_div(nest->count, CUDA_VECTOR);
     for (int i = 0; i < run->call.n_in; i++)
         arguments->lies[i] = repeats(nest, 1 + i) ? CHAIN_REPEATS : is_in_line(nest, 1 + i) && cuda_lies_at_16(run->call.in[i]->data) ? CHAIN_DENSE : CHAIN_ACROSS;
 }
@@ -349,7 +349,7 @@ static bool take_vectors(const kernel_run *run, const op_chain *chain, kernel_la
         launch->entry = entries[packed == DW_FORMAT_f16][arguments->crosses];
     }
     launch->shared_bytes = (uint32_t)(as.slot_count * slot_bytes);
-    cuda_grid_items(launch, (arguments->vectors + vectors - 1) / vectors);
+    cuda_grid_items(launch, base_ceil_div(arguments->vectors, vectors));
     launch->overlaps = true;
     return launch->shared_bytes <= run->chip->shared_bytes;
 }

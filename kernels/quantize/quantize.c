@@ -145,7 +145,7 @@ dw_status quantize_run(const kernel_run *run) {
     }
     if (out->scale_layout != DW_SCALE_plain) memset(out->scales, 0, parts.scale_bytes);   /* padding, which rows do not write */
     job.task_rows = job.out.cols < GRAIN ? GRAIN / job.out.cols : 1;
-    pool_run(run->pool, (job.rows + job.task_rows - 1) / job.task_rows, quantize_task, &job);
+    pool_run(run->pool, base_ceil_div(job.rows, job.task_rows), quantize_task, &job);
     return DW_OK;
 }
 
@@ -186,7 +186,7 @@ dw_status quantize_back_run(const kernel_run *run) {
     job.values = direct ? out->data : run->workspace;
     /* 128 rows are whole blocks of every format and whole tiles of tile128x4. */
     job.band = 128;
-    job.bands = (job.in.rows + job.band - 1) / job.band;
+    job.bands = base_ceil_div(job.in.rows, job.band);
     pool_run(run->pool, job.in.batches * job.bands, dequantize_task, &job);
     if (!direct) convert(run, out, job.values, true);
     return DW_OK;

@@ -33,8 +33,8 @@ static void fill_in(kernel_launch *launch, quantize_arguments *arguments, const 
     arguments->cols = x->dims[last];
     cuda_take_rows(launch, run, KERNEL_RESULT, true, &arguments->out);
     int64_t matrix_rows = x->rank > 1 ? x->dims[last - 1] : 1;
-    arguments->row_blocks = info->rows > 0 ? (matrix_rows + info->rows - 1) / info->rows : 1;
-    arguments->col_blocks = info->cols > 0 ? (arguments->cols + info->cols - 1) / info->cols : 1;
+    arguments->row_blocks = info->rows > 0 ? base_ceil_div(matrix_rows, info->rows) : 1;
+    arguments->col_blocks = info->cols > 0 ? base_ceil_div(arguments->cols, info->cols) : 1;
     arguments->element_bits = info->bits;
     arguments->floors = op_quantize_round(run->call.attrs) == NUM_ROUND_FLOOR;
     arguments->searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;
@@ -50,7 +50,7 @@ static dw_status add(kernel_launcher *launcher, kernel_launch *launch, const cha
 }
 
 /* The scales of tile128x4 are zero where there are no blocks: all are cleared before. */
-dw_status quantize_clear_shape(const kernel_run *run, kernel_launcher *launcher) {
+static dw_status clear_scales(const kernel_run *run, kernel_launcher *launcher) {
     const dw_tensor *out = run->call.out[0];
     kernel_launch launch;
     clear_arguments *arguments = cuda_launch(&launch, "quantize", "quantize_clear", sizeof *arguments);
@@ -62,11 +62,20 @@ dw_status quantize_clear_shape(const kernel_run *run, kernel_launcher *launcher)
     return launcher->add(launcher, &launch);
 }
 
+dw_status quantize_clear_padding(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *out = run->call.out[0];
+    const num_format *info = num_info(out->format);
+    num_parts parts;
+    if (out->scale_layout == DW_SCALE_plain || !num_layout(out->format, out->scale_layout, out->rank, out->dims, &parts)) return DW_OK;
+    int64_t rows = out->rank > 1 ? out->dims[out->rank - 2] : 1, cols = base_ceil_div(out->dims[out->rank - 1], info->cols);
+    return parts.scale_rows == rows && parts.scale_cols == cols ? DW_OK : clear_scales(run, launcher);
+}
+
 static dw_status add_all(const kernel_run *run, kernel_launcher *launcher, kernel_launch *launch, const quantize_arguments *arguments) {
     const dw_tensor *out = run->call.out[0];
     const num_format *info = num_info(out->format);
     int64_t rows = arguments->rows, cols = arguments->cols;
-    if (out->scale_layout == DW_SCALE_tile128x4) TRY(quantize_clear_shape(run, launcher));
+    if (out->scale_layout == DW_SCALE_tile128x4) TRY(clear_scales(run, launcher));
     if (is_over_tensor(info) && !arguments->has_given) {
         cuda_grid(launch, QUANTIZE_PARTS, 1, 1);
         launch->entry = "quantize_parts";

@@ -33,8 +33,8 @@ typedef struct dequantize_arguments {
 /* A result in a block format out of a contiguous x in the workspace, at offset, with scratch of these bytes at another. */
 size_t quantize_scratch_bytes(const dw_tensor *out);
 dw_status quantize_scratch_shape(const kernel_run *run, kernel_launcher *launcher, dw_format x, int64_t x_at, int64_t scratch_at);
-/* Zeroes all scales of the first result. */
-dw_status quantize_clear_shape(const kernel_run *run, kernel_launcher *launcher);
+/* Zeroes the padding of tiled scales, where there is any: a launch before the one that writes the others. */
+dw_status quantize_clear_padding(const kernel_run *run, kernel_launcher *launcher);
 #endif
 
 #endif

@@ -63,7 +63,7 @@ static dw_status shape_long(const kernel_run *run, kernel_launcher *launcher) {
     launch.overlaps = true;
     const dw_tensor *x = run->call.in[0];
     cuda_nest_lines(&arguments->chunks.nest, x->rank - 1, 1, &x, &arguments->x_step);
-    TRY(row_parts_clear(run, launcher));
+    TRY(quantize_clear_padding(run, launcher));
     TRY(row_chunks_divide(&launch, run, x, &arguments->chunks));
     launch.entry = x->format == DW_FORMAT_f32 ? "quantize_long_f32" : x->format == DW_FORMAT_bf16 ? "quantize_long_bf16" : "quantize_long_f16";
     row_parts_take_target(&launch, run, &arguments->out);
@@ -78,9 +78,9 @@ dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) 
     const dw_tensor *x = run->call.in[0], *out = run->call.out[0];
     const num_format *info = num_info(out->format);
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 1, &x, &arguments->x_step);
-    if (op_tensor_count(x) == 0) return row_parts_clear(run, launcher);
+    if (op_tensor_count(x) == 0) return quantize_clear_padding(run, launcher);
     if (is_whole(info) && row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
-    TRY(row_parts_clear(run, launcher));
+    TRY(quantize_clear_padding(run, launcher));
     bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;
     row_parts_divide(&launch, run->chip, x->format, out, is_whole(info), searches ? search_entries : entries, &arguments->division);
     row_parts_take_target(&launch, run, &arguments->out);

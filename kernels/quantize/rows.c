@@ -15,7 +15,7 @@ quantize_row_function quantize_row_of(const chip_caps *chip) {
 static bool run_fast(quantize_row_function fast, const float *x, const num_scaling *scaling, const num_matrix *out, int64_t row) {
     const num_format *info = num_info(out->format);
     if (out->layout != DW_SCALE_plain || info->cols == 0) return false;
-    int64_t blocks = (out->cols + info->cols - 1) / info->cols;
+    int64_t blocks = base_ceil_div(out->cols, info->cols);
     quantize_row problem = {
         .format = out->format,
         .x = x,

@@ -14,7 +14,7 @@ double route_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem
 static int64_t chunks_of(const kernel_run *run) {
     const int64_t ids = op_tensor_count(run->call.in[0]), experts = run->call.out[2]->dims[0];
     if (!chip_has(run->chip, CHIP_tma) || experts > DISPATCH_EXPERTS || ids > INT32_MAX / 2) return 0;
-    return ids <= DISPATCH_CHUNK ? 1 : (ids + DISPATCH_CHUNK - 1) / DISPATCH_CHUNK;
+    return ids <= DISPATCH_CHUNK ? 1 : base_ceil_div(ids, DISPATCH_CHUNK);
 }
 
 size_t route_cuda_workspace(const kernel_run *run) {

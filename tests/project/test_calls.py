@@ -12,6 +12,10 @@ objects = {
     "src/ir/b.c": ({"ir_b"}, {"base_a"}),
     "src/pass/clean/c.c": ({"pass_c"}, {"pass_d"}),
     "src/pass/fuse/d.c": ({"pass_d"}, set()),
+    "kernels/gemm/f.c": ({"gemm_f"}, {"gemm_g"}),
+    "kernels/gemm/wgmma/g.c": ({"gemm_g"}, {"gemm_h", "quantize_i"}),
+    "kernels/gemm/tcgen05/h.c": ({"gemm_h"}, {"quantize_i"}),
+    "kernels/quantize/i.c": ({"quantize_i"}, set()),
     "sim/e.c": ({"sim_e"}, {"ir_b", "base_a"}),
 }
 calls = check_calls.find_calls(objects)
@@ -21,6 +25,8 @@ assert not check_calls.is_named(("src/base/a.c", "src/ir/b.c")) and check_calls.
 climbs = list(check_calls.find_climbs(calls))
 assert climbs == ["src/base/a.c calls ir_b of src/ir/b.c: base may not call ir",
                   "src/pass/clean/c.c calls pass_d of src/pass/fuse/d.c: the room pass/clean may not call it",
+                  "kernels/gemm/f.c calls gemm_g of kernels/gemm/wgmma/g.c: the room kernels/gemm may not call it",
+                  "kernels/gemm/wgmma/g.c calls gemm_h of kernels/gemm/tcgen05/h.c: the room kernels/gemm/wgmma may not call it",
                   "sim/e.c calls ir_b of src/ir/b.c: sim may not call ir"], climbs
 
 # A recursion that is none any more, or that its header does not name, is a fault.

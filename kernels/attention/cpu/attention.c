@@ -135,8 +135,8 @@ static void load_keys(tile *t, int64_t first, int count, int64_t at, int64_t wid
 
 /* Rows of a product, as even as can be. */
 static int rows_of_product(int rows, int done) {
-    int left = rows - done, products = (left + FLASH_ROWS - 1) / FLASH_ROWS;
-    return (left + products - 1) / products;
+    int left = rows - done, products = base_ceil_div(left, FLASH_ROWS);
+    return base_ceil_div(left, products);
 }
 
 static void score(tile *t, int64_t first, int count) {
@@ -364,11 +364,11 @@ static bool fits(const attention *a) {
 
 /* Tiles as large as is good for the products; where few tokens of many texts come together, one for each token. */
 static void cut_tiles(attention *a) {
-    int64_t tiles = (a->rows + TILE_ROWS - 1) / TILE_ROWS;
-    a->tile_rows = (a->rows + tiles - 1) / tiles;
-    a->tile_rows = least((a->tile_rows + FLASH_ROWS - 1) / FLASH_ROWS * FLASH_ROWS, TILE_ROWS);
+    int64_t tiles = base_ceil_div(a->rows, TILE_ROWS);
+    a->tile_rows = base_ceil_div(a->rows, tiles);
+    a->tile_rows = least(base_ceil_div(a->tile_rows, FLASH_ROWS) * FLASH_ROWS, TILE_ROWS);
     if (a->row != NULL && a->q->dims[2] <= a->k->dims[0]) a->tile_rows = least(a->shared, TILE_ROWS);
-    a->tiles = (a->rows + a->tile_rows - 1) / a->tile_rows;
+    a->tiles = base_ceil_div(a->rows, a->tile_rows);
 }
 
 static dw_status run_on(const kernel_run *run, const flash_isa *isa) {

@@ -112,8 +112,8 @@ dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launche
     g->splits = splits_of(e, run->chip, d.tiles, k->dims[2]);
     g->parts = (int32_t)d.parts;
     g->queries = (int32_t)d.together;
-    attention_take_map(&launch, run, 1, DECODE_KEYS, g->map_k);
-    attention_take_map(&launch, run, 2, DECODE_KEYS, g->map_v);
+    attention_take_map(&launch, run, ATTENTION_K, DECODE_KEYS, g->map_k);
+    attention_take_map(&launch, run, ATTENTION_V, DECODE_KEYS, g->map_v);
     cuda_grid(&launch, d.tiles * g->splits, 1, 1);
     launch.block[0] = DECODE_WARPS * 32;
     launch.overlaps = true;

@@ -2,7 +2,7 @@
 #ifndef KERNELS_ATTENTION_DECODE_DECODE_H
 #define KERNELS_ATTENTION_DECODE_DECODE_H
 
-#include "kernels/attention/wgmma/wgmma.h"
+#include "kernels/attention/arguments.h"
 
 /* Of a block: warps, rows (queries x heads), keys of a warp at a time; blocks that share a tile's keys at most. */
 enum { DECODE_WARPS = 4, DECODE_ROWS = 16, DECODE_KEYS = 16, DECODE_SPLITS = 16 };

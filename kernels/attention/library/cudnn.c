@@ -13,7 +13,7 @@ static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || forma
 typedef struct known { int64_t batches, heads, shared, queries, keys, width, value_width, offset; } known;
 
 static bool find_known(const kernel_problem *problem, known *z) {
-    const op_type *q = problem->in[0], *k = problem->in[1], *v = problem->in[2];
+    const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V];
     dim offset = op_attr_dim(problem->attrs, OP_ATTR_offset);
     z->offset = 0;
     return dim_is_constant(q->dims[0], &z->batches) && dim_is_constant(q->dims[1], &z->heads) && dim_is_constant(q->dims[2], &z->queries) && dim_is_constant(q->dims[3], &z->width) &&
@@ -23,10 +23,10 @@ static bool find_known(const kernel_problem *problem, known *z) {
 
 static const char *reject_operands(const kernel_problem *problem, text *why) {
     static const char *const others[] = {"mask", "bias", "sink", "row", "position"};
-    const op_type *q = problem->in[0], *k = problem->in[1], *out = problem->out[0];
-    for (int i = 3; i < problem->n_in; i++) {
+    const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *out = problem->out[0];
+    for (int i = ATTENTION_MASK; i < problem->n_in; i++) {
         if (problem->in[i] == NULL) continue;
-        text_printf(why, "it takes no operand '%s'", others[i - 3]);
+        text_printf(why, "it takes no operand '%s'", others[i - ATTENTION_MASK]);
         return text_string(why);
     }
     if (!is_half(q->format) || k->format != q->format || out->format != q->format) {
@@ -69,7 +69,7 @@ const char *attention_cudnn_refuses(const kernel_problem *problem, text *why) {
     return reject_masks(problem, &z);
 }
 
-double attention_cudnn_seconds(const kernel_run *run) { return 3e-6 + kernel_run_roofline(run, run->call.in[0]->format, 0.717, 0.853); }
+double attention_cudnn_seconds(const kernel_run *run) { return 3e-6 + kernel_run_roofline(run, run->call.in[ATTENTION_Q]->format, 0.717, 0.853); }
 
 size_t attention_cudnn_workspace(const kernel_run *run) {
     (void)run;
@@ -85,7 +85,7 @@ static void take_strides(const dw_tensor *x, int64_t *strides) {
 }
 
 static void take_sizes(const kernel_run *run, int64_t offset, cudnn_sizes *z) {
-    const dw_tensor *q = run->call.in[0], *k = run->call.in[1], *v = run->call.in[2];
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
     const op_attrs *attrs = run->call.attrs;
     *z = (cudnn_sizes){.batches = q->dims[0], .heads = q->dims[1], .shared_heads = q->dims[1] / k->dims[1], .queries = q->dims[2], .keys = k->dims[2], .width = q->dims[3],
                        .value_width = v->dims[3], .shift = shift_of(attrs, offset), .window = op_attr_int(attrs, OP_ATTR_window),
@@ -111,9 +111,9 @@ dw_status attention_cudnn_shape(const kernel_run *run, kernel_launcher *launcher
     launch.enqueue = cudnn_enqueue;
     take_sizes(run, position, &a->sizes);
     a->scale = (float)op_attr_real(run->call.attrs, OP_ATTR_scale);
-    cuda_slot(&launch, KERNEL_SLOT_DATA, 0, &a->q, 0);
-    cuda_slot(&launch, KERNEL_SLOT_DATA, 1, &a->k, 0);
-    cuda_slot(&launch, KERNEL_SLOT_DATA, 2, &a->v, 0);
+    cuda_slot(&launch, KERNEL_SLOT_DATA, ATTENTION_Q, &a->q, 0);
+    cuda_slot(&launch, KERNEL_SLOT_DATA, ATTENTION_K, &a->k, 0);
+    cuda_slot(&launch, KERNEL_SLOT_DATA, ATTENTION_V, &a->v, 0);
     cuda_slot(&launch, KERNEL_SLOT_DATA, KERNEL_RESULT, &a->out, 0);
     cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &a->workspace, 0);
     return launcher->add(launcher, &launch);

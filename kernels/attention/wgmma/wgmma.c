@@ -38,28 +38,6 @@ static const sm90_entry *find_entry(dw_format format, int64_t width, int64_t val
 
 /* ---- what is taken ---- */
 
-static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
-
-const char *attention_reject_halves(const kernel_problem *problem, text *why) {
-    const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V], *out = problem->out[0], *bias = problem->n_in > ATTENTION_BIAS ? problem->in[ATTENTION_BIAS] : NULL;
-    int64_t width, value_width;
-    if (!is_half(q->format) || k->format != q->format) {
-        text_printf(why, "q is %s and k %s; both must be bf16, or f16", dw_format_name(q->format), dw_format_name(k->format));
-        return text_string(why);
-    }
-    if (!is_half(out->format)) {
-        text_printf(why, "the result is %s, and weights are rounded to 16 bits on the way", dw_format_name(out->format));
-        return text_string(why);
-    }
-    if (bias != NULL && bias->format != DW_FORMAT_f32 && !is_half(bias->format)) return "the bias is not f32, bf16 or f16";
-    if (!dim_is_constant(q->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return "the heads' widths are not known at plan time";
-    if (width % 8 != 0 || value_width % 8 != 0 || width == 0 || value_width == 0 || find_entry(q->format, width, value_width, ATTENTION_PLAIN, false) == NULL) {
-        text_printf(why, "heads are %lld and %lld wide; it takes multiples of 8 up to 256", (long long)width, (long long)value_width);
-        return text_string(why);
-    }
-    return NULL;
-}
-
 const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) { return attention_reject_halves(problem, why); }
 
 /* ---- which entry, how long ---- */
@@ -90,19 +68,13 @@ static double tile_seconds(const chip_caps *chip, const sm90_entry *e, const dw_
     return tiles_s > read_s ? tiles_s : read_s;
 }
 
-bool attention_is_general(const op_call *call) {
-    for (int i = 3; i < 5; i++)
-        if (i < call->n_in && call->in[i] != NULL) return true;
-    return op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0);
-}
-
 /* Which entries take the call. Do all queries share what hides or moves scores, and stand where they are? */
 static int scores_of(const op_call *call) {
     if (!attention_is_general(call)) return ATTENTION_PLAIN;
     if (op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0)) return ATTENTION_GENERAL;
-    for (int i = 3; i < call->n_in; i++) {
+    for (int i = ATTENTION_MASK; i < call->n_in; i++) {
         const dw_tensor *x = call->in[i];
-        const bool is_place = i > 5, varies = i < 5 && x != NULL && x->rank > 1 && x->dims[x->rank - 2] != 1;
+        const bool is_place = i >= ATTENTION_ROW, varies = i <= ATTENTION_BIAS && x != NULL && x->rank > 1 && x->dims[x->rank - 2] != 1;
         if (x != NULL && (is_place || varies)) return ATTENTION_GENERAL;
     }
     return ATTENTION_KEYS;
@@ -147,33 +119,6 @@ const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *
 
 /* ---- the launch ---- */
 
-enum { COLUMN = 64 };   /* elements of 16 bits in the 128 bytes that a swizzle turns */
-
-bool attention_has_map(const dw_tensor *x) {
-    if (x->dims[3] > 1 && x->strides[3] != 1) return false;
-    for (int i = 0; i < 3; i++)
-        if (x->dims[i] > 1 && (x->strides[i] <= 0 || x->strides[i] % 8 != 0)) return false;
-    return true;
-}
-
-void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field) {
-    const dw_tensor *x = cuda_operand(run, index);
-    kernel_map *map = &launch->maps[launch->map_count];
-    *map = (kernel_map){
-        .operand = (uint16_t)index,
-        .type = x->format == DW_FORMAT_bf16 ? KERNEL_MAP_BF16 : KERNEL_MAP_F16,
-        .rank = 4,
-        .swizzle = KERNEL_SWIZZLE_128,
-        .promotion = KERNEL_PROMOTION_256,
-        .box = {COLUMN, (uint32_t)rows, 1, 1},
-    };
-    for (int i = 0; i < 4; i++) {
-        map->dims[i] = (uint64_t)x->dims[3 - i];
-        if (i > 0) map->strides[i - 1] = x->dims[3 - i] > 1 ? (uint64_t)(x->strides[3 - i] * 2) : 16;
-    }
-    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
-}
-
 static uint32_t shared_bytes(const sm90_entry *e) {
     int rows = e->groups * 64, biases = e->scores == ATTENTION_KEYS ? ATTENTION_BIAS_STAGES * e->keys : 0;
     return (uint32_t)(biases * 4 + rows * e->width * 2 + ATTENTION_STAGES * e->keys * (e->width + e->value_width) * 2 + rows * ATTENTION_ROW_BYTES +
@@ -201,14 +146,6 @@ static void take_tiles(const kernel_run *run, const sm90_entry *e, int64_t heads
     g->tiles = (int32_t)tiles;
     g->heads_together = (int32_t)heads_together(run, e, heads, tiles);
     g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;
-}
-
-const char *attention_lacks_maps(const op_call *call, text *why) {
-    dw_tensor out;
-    op_attention_by_heads(call, &out);
-    if (call->in[ATTENTION_K]->dims[2] == 0) return kernel_because(why, "there are no keys");
-    if (!attention_has_map(call->in[ATTENTION_Q]) || !attention_has_map(call->in[ATTENTION_K]) || !attention_has_map(call->in[ATTENTION_V])) return kernel_because(why, "an operand does not lie in pieces of 16 bytes");
-    return dw_format_is_block(out.format) || attention_has_map(&out) ? NULL : kernel_because(why, "the result does not lie in pieces of 16 bytes");
 }
 
 static int64_t tiles_of(const op_call *call, const sm90_entry *e) { return base_ceil_div(call->in[ATTENTION_Q]->dims[2], e->groups * 64); }
@@ -249,9 +186,9 @@ static dw_status launch_entry(const kernel_run *given, const sm90_entry *e, kern
     kernel_launch launch;
     attention_sm90_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
-    attention_take_map(&launch, run, 0, e->groups * 64, g->map_q);
-    attention_take_map(&launch, run, 1, e->keys, g->map_k);
-    attention_take_map(&launch, run, 2, e->keys, g->map_v);
+    attention_take_map(&launch, run, ATTENTION_Q, e->groups * 64, g->map_q);
+    attention_take_map(&launch, run, ATTENTION_K, e->keys, g->map_k);
+    attention_take_map(&launch, run, ATTENTION_V, e->keys, g->map_v);
     if (e->quantised) take_blocks(&launch, given, g);
     else attention_take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
     take_tiles(run, e, heads, tiles, g);

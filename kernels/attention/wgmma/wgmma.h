@@ -4,15 +4,6 @@
 
 #include "kernels/attention/arguments.h"
 
-#ifdef __cplusplus
-#define ATTENTION_ALIGNED(bytes) alignas(bytes)
-#else
-#define ATTENTION_ALIGNED(bytes) _Alignas(bytes)
-#endif
-
-/* What becomes of products before they are scores: nothing but a positive scale; a mask or bias of keys, which queries share; anything. */
-enum { ATTENTION_PLAIN, ATTENTION_KEYS, ATTENTION_GENERAL };
-
 /* Shared memory besides the tiles: of each query 16 bytes, of each segment 32, and barriers; biases of so many blocks of keys. */
 enum { ATTENTION_ROW_BYTES = 16, ATTENTION_SEGMENT_BYTES = 32, ATTENTION_BARRIER_BYTES = 128, ATTENTION_STAGES = 2, ATTENTION_BIAS_STAGES = 4 };
 

@@ -105,7 +105,7 @@ static void tile_bf16_rows(const gemm_tile *t) {
 
 /* ---- decoders: see gemm_avx512.h for the tricks ---- */
 
-static int64_t groups_of(int64_t k) { return (k + GEMM_GROUP - 1) / GEMM_GROUP; }
+static int64_t groups_of(int64_t k) { return base_ceil_div(k, GEMM_GROUP); }
 
 static int64_t scale_bytes(gemm_panel panel, int64_t groups) {
     return (groups * GEMM_COLS * (panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1) + 63) & ~(int64_t)63;

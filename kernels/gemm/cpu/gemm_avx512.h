@@ -67,7 +67,7 @@ SIMD_INLINE __m512i gemm_scaled4(__m512i table, __m512i line, int pair, __m512i 
     return _mm512_maskz_add_epi16(_mm512_test_epi16_mask(values, _mm512_set1_epi16(0x7fff)), values, exponents);
 }
 
-static inline int64_t gemm_groups(int64_t k) { return (k + GEMM_GROUP - 1) / GEMM_GROUP; }
+static inline int64_t gemm_groups(int64_t k) { return base_ceil_div(k, GEMM_GROUP); }
 
 /* Bytes of scales before the codes of a chunk. */
 SIMD_INLINE int64_t gemm_scale_bytes(gemm_panel panel, int64_t groups) {

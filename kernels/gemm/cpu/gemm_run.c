@@ -77,12 +77,12 @@ static void multiply(const gemm_job *job, const gemm_slice *slice, const uint8_t
             .row_scale_stride = job->row_scale_stride,
             .col_scale = scaled ? (col_scales != NULL ? col_scales + chunk * GEMM_COLS : ones) : NULL,
         };
-        int64_t tiles = (rows + rows_max - 1) / rows_max;
+        int64_t tiles = base_ceil_div(rows, rows_max);
         const uint8_t *next = chunk + 1 < pack->chunks ? panel + gemm_chunk_offset(pack, at + pack->depth) : next_panel;
         size_t share = base_align_up((chunk_bytes + (size_t)tiles - 1) / (size_t)tiles, 64);
         for (int64_t r = 0, left = tiles; r < rows; r += tile.rows, left -= left > 1) {
             if ((rows > FETCH_ROWS || !direct) && job->isa->fetch != NULL && next != NULL) job->isa->fetch(next + (size_t)(tiles - left) * share, share);
-            tile.rows = (int)least((rows - r + left - 1) / left, rows_max);   /* even: 16 rows are 8 and 8 rather than 12 and 4 */
+            tile.rows = (int)least(base_ceil_div(rows - r, left), rows_max);   /* even: 16 rows are 8 and 8 rather than 12 and 4 */
             if (subnormal != NULL) tile.rows = alike(subnormal + r, tile.rows);
             tile.a = a + (size_t)(r * job->a_stride + at) * element;
             tile.c = c + r * GEMM_COLS;
@@ -216,7 +216,7 @@ static void look_task(void *argument, int64_t task, int worker) {
     const work *w = argument;
     int64_t chunks = w->job->slices * w->row_chunks;
     bool found = false;
-    for (int64_t chunk = (task * chunks + w->parts - 1) / w->parts; chunk < chunks && part_of(w, chunk) == task && !found; chunk++) found = chunk_has_subnormal(w, chunk);
+    for (int64_t chunk = base_ceil_div(task * chunks, w->parts); chunk < chunks && part_of(w, chunk) == task && !found; chunk++) found = chunk_has_subnormal(w, chunk);
     w->has_subnormal[task] = found;
 }
 

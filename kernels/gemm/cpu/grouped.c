@@ -110,7 +110,7 @@ static dw_status run_on(const kernel_run *run, const gemm_isa *isa) {
         .compute = s.compute,
         .pack = s.pack,
         .a_stride = s.rows.stride,
-        .row_scale_stride = (s.pack.k + GEMM_SCALE_DEPTH - 1) / GEMM_SCALE_DEPTH,
+        .row_scale_stride = base_ceil_div(s.pack.k, GEMM_SCALE_DEPTH),
         .slices = s.pack.batches,
         .rows_max = largest,
         .slice = slice_of,

@@ -166,7 +166,7 @@ static dw_status run_on(const kernel_run *run, const gemm_isa *isa) {
         .compute = s.compute,
         .pack = s.pack,
         .a_stride = s.rows.stride,
-        .row_scale_stride = (s.k + GEMM_SCALE_DEPTH - 1) / GEMM_SCALE_DEPTH,
+        .row_scale_stride = base_ceil_div(s.k, GEMM_SCALE_DEPTH),
         .slices = 1,
         .rows_max = s.m,
         .slice = slice_of,

@@ -48,7 +48,7 @@ static int64_t batch_offset(const dw_tensor *a, int64_t batch, int row_axis, int
 void product_rows_init(product_rows *rows, const dw_tensor *a, gemm_compute compute, gemm_panel panel, int row_axis, int k_axis) {
     int64_t k = a->dims[k_axis], count = op_tensor_count(a);
     *rows = (product_rows){.compute = compute, .k = k, .rows = k > 0 ? count / k : 0};
-    int64_t stride = (k + GEMM_GROUP - 1) / GEMM_GROUP * GEMM_GROUP;
+    int64_t stride = base_ceil_div(k, GEMM_GROUP) * GEMM_GROUP;
     if (stride % 512 == 0) stride += GEMM_GROUP;   /* so that the rows of a tile do not share cache sets */
     rows->room = base_align_up((size_t)(rows->rows * stride) * (compute == GEMM_F32 ? sizeof(float) : sizeof(uint16_t)), 64);
     bool quantised = panel != GEMM_PANEL_F32 && panel != GEMM_PANEL_BF16;
@@ -163,11 +163,11 @@ void product_rows_run(const product_rows *rows, const gemm_isa *isa, const dw_te
     rows_job job = {.rows = rows, .isa = isa, .a = a, .row_axis = row_axis, .k_axis = k_axis, .to = to};
     if (dw_format_is_block(a->format)) {
         const num_format *info = num_info(a->format);
-        int64_t blocks = info->cols > 0 ? (rows->k + info->cols - 1) / info->cols : 1;
+        int64_t blocks = info->cols > 0 ? base_ceil_div(rows->k, info->cols) : 1;
         /* One scale for the whole tensor is not part of the bf16 operand. */
         job.scale_row_bytes = info->rows == 0 ? 0 : (size_t)blocks * (size_t)dw_format_bits(info->scale) / 8;
     }
-    pool_run(pool, (rows->rows + ROWS_PER_TASK - 1) / ROWS_PER_TASK, rows_task, &job);
+    pool_run(pool, base_ceil_div(rows->rows, ROWS_PER_TASK), rows_task, &job);
 }
 
 /* ---- choosing and packing ---- */

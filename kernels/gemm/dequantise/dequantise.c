@@ -9,7 +9,7 @@ bool matmul_decodes(dw_format format) {
     return format == DW_FORMAT_bf16 || (info->class == NUM_BLOCK && (info->scale != DW_FORMAT_f32 || info->cols == 0));
 }
 
-static int64_t units_of(int64_t k) { return (k + DECODE_UNIT - 1) / DECODE_UNIT; }
+static int64_t units_of(int64_t k) { return base_ceil_div(k, DECODE_UNIT); }
 
 size_t matmul_decoded_bytes(int64_t rows, int64_t k) { return ((size_t)rows * (size_t)units_of(k) * DECODE_UNIT * 2 + 127) / 128 * 128; }
 
@@ -36,7 +36,7 @@ dw_status matmul_decode_shape(const kernel_run *run, kernel_launcher *launcher, 
         matmul_take_rows(&launch, run, i, &g->rows[i]);
         cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &g->to[i], at[i]);
         g->count[i] = (int32_t)rows;
-        g->blocks[i] = (int32_t)((rows + down - 1) / down < MOST_BLOCKS ? (rows + down - 1) / down : MOST_BLOCKS);
+        g->blocks[i] = (int32_t)(base_ceil_div(rows, down) < MOST_BLOCKS ? base_ceil_div(rows, down) : MOST_BLOCKS);
     }
     cuda_grid(&launch, g->blocks[0] + g->blocks[1], 1, 1);
     launch.block[0] = DECODE_THREADS;

@@ -120,7 +120,7 @@ static dw_status launch_plain(kernel_launcher *launcher, kernel_launch *launch, 
         launch->entry = "matmul_few";
         cuda_grid_items(launch, arguments->batch.count * arguments->n * CUDA_THREADS);
     } else {
-        int64_t tiles = (arguments->m + MATMUL_TILE - 1) / MATMUL_TILE * ((arguments->n + MATMUL_TILE - 1) / MATMUL_TILE);
+        int64_t tiles = base_ceil_div(arguments->m, MATMUL_TILE) * base_ceil_div(arguments->n, MATMUL_TILE);
         cuda_grid_items(launch, arguments->batch.count * tiles * CUDA_THREADS);
     }
     return launcher->add(launcher, launch);
@@ -148,13 +148,13 @@ const char *matmul_fp32_refuses(const kernel_problem *problem, text *why) {
 
 static int64_t tiles_of(int tile, int64_t batches, int64_t m, int64_t n, bool halves) {
     const int64_t wide = halves ? tile / 2 : tile;
-    return batches * ((m + tile - 1) / tile) * ((n + wide - 1) / wide);
+    return batches * base_ceil_div(m, tile) * base_ceil_div(n, wide);
 }
 
 /* Multiprocessors take tiles in turns. With two blocks on each the loop keeps four fifths of the multiply-adds busy, as counted in its machine code, or, where tiles
  * are small, three fifths, as shared memory is read more; one block alone hides less. Not measured. */
 static double fp32_seconds(const chip_caps *chip, int tile, int64_t tiles, int64_t k) {
-    const int64_t turns = (tiles + chip->units - 1) / chip->units;
+    const int64_t turns = base_ceil_div(tiles, chip->units);
     const double share = (tile == 128 ? 0.8 : 0.6) * (turns > 1 ? 1 : 0.7), each = 2.0 * tile * tile * (double)k * chip->units / (chip_flops(chip, DW_FORMAT_f32) * share);
     return 3e-6 + (double)turns * (each + 1e-6);
 }
@@ -250,7 +250,7 @@ dw_status grouped_plain_shape(const kernel_run *run, kernel_launcher *launcher) 
     cuda_take_array(&launch, run, 2, &arguments->offsets);
     cuda_take_fault(&launch, &arguments->fault);
     if (arguments->m == 0 || arguments->n == 0) return DW_OK;
-    int64_t down = (arguments->m + MATMUL_TILE - 1) / MATMUL_TILE;
-    cuda_grid(&launch, (arguments->n + MATMUL_TILE - 1) / MATMUL_TILE, down < MOST_GROUPS ? down : MOST_GROUPS, arguments->groups + 1);
+    int64_t down = base_ceil_div(arguments->m, MATMUL_TILE);
+    cuda_grid(&launch, base_ceil_div(arguments->n, MATMUL_TILE), down < MOST_GROUPS ? down : MOST_GROUPS, arguments->groups + 1);
     return launcher->add(launcher, &launch);
 }

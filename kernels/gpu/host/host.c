@@ -55,8 +55,8 @@ bool cuda_nest_vectors(cuda_nest *nest, int count, const dw_tensor *const *tenso
         steps[k] = nest->strides[k][last] != 0;
         if ((k == 0 || steps[k] != 0) && !lies_in_vectors(nest, k, tensors[k])) return false;
     }
-    nest->count = nest->count / nest->dims[last] * ((nest->dims[last] + CUDA_VECTOR - 1) / CUDA_VECTOR);
-    nest->dims[last] = (nest->dims[last] + CUDA_VECTOR - 1) / CUDA_VECTOR;
+    nest->count = nest->count / nest->dims[last] * base_ceil_div(nest->dims[last], CUDA_VECTOR);
+    nest->dims[last] = base_ceil_div(nest->dims[last], CUDA_VECTOR);
     for (int k = 0; k < count; k++) nest->strides[k][last] *= CUDA_VECTOR;
     return true;
 }
@@ -108,7 +108,7 @@ void cuda_grid(kernel_launch *launch, int64_t x, int64_t y, int64_t z) {
 
 void cuda_grid_items(kernel_launch *launch, int64_t count) {
     enum { MOST_BLOCKS = 1 << 16 };
-    int64_t blocks = (count + CUDA_THREADS - 1) / CUDA_THREADS;
+    int64_t blocks = base_ceil_div(count, CUDA_THREADS);
     cuda_grid(launch, blocks < 1 ? 1 : blocks > MOST_BLOCKS ? MOST_BLOCKS : blocks, 1, 1);
 }
 

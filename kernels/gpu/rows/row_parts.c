@@ -2,7 +2,6 @@
 #include "kernels/gpu/rows/row_parts.h"
 
 #include "kernels/gpu/host/host.h"
-#include "kernels/quantize/quantize_cuda.h"
 
 enum { THREADS_OF_SMALL_PARTS = 128 };   /* of a block that holds several */
 
@@ -58,13 +57,4 @@ void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_tar
     target->format = out->format;
     target->round = op_quantize_round(run->call.attrs);
     target->step = out->strides[out->rank - 1];
-}
-
-dw_status row_parts_clear(const kernel_run *run, kernel_launcher *launcher) {
-    const dw_tensor *out = run->call.out[0];
-    const num_format *info = num_info(out->format);
-    num_parts parts;
-    if (out->scale_layout == DW_SCALE_plain || !num_layout(out->format, out->scale_layout, out->rank, out->dims, &parts)) return DW_OK;
-    int64_t rows = out->rank > 1 ? out->dims[out->rank - 2] : 1, cols = base_ceil_div(out->dims[out->rank - 1], info->cols);
-    return parts.scale_rows == rows && parts.scale_cols == cols ? DW_OK : quantize_clear_shape(run, launcher);
 }

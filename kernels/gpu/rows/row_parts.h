@@ -41,8 +41,6 @@ typedef const char *const row_entries[ROW_FORMATS][ROW_SIZES];
 void row_parts_divide(kernel_launch *launch, const chip_caps *chip, dw_format x, const dw_tensor *out, bool whole, row_entries entries, row_division *division);
 /* The first result of the run. */
 void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_target *target);
-/* Zeroes the padding of tiled scales, where there is any: a launch before the one that writes the others. */
-dw_status row_parts_clear(const kernel_run *run, kernel_launcher *launcher);
 #endif
 
 #endif

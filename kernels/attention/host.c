@@ -1,0 +1,172 @@
+/* What the host halves of the GPU attentions share: which calls they refuse alike, and filling in arguments and tensor maps. Pure: knows no driver. */
+#include "kernels/attention/host.h"
+
+#include "kernels/gpu/host/host.h"
+
+/* ---- what is refused ---- */
+
+static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
+
+const char *attention_reject_halves(const kernel_problem *problem, text *why) {
+    const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V], *out = problem->out[0], *bias = problem->n_in > ATTENTION_BIAS ? problem->in[ATTENTION_BIAS] : NULL;
+    int64_t width, value_width;
+    if (!is_half(q->format) || k->format != q->format) {
+        text_printf(why, "q is %s and k %s; both must be bf16, or f16", dw_format_name(q->format), dw_format_name(k->format));
+        return text_string(why);
+    }
+    if (!is_half(out->format)) {
+        text_printf(why, "the result is %s, and weights are rounded to 16 bits on the way", dw_format_name(out->format));
+        return text_string(why);
+    }
+    if (bias != NULL && bias->format != DW_FORMAT_f32 && !is_half(bias->format)) return "the bias is not f32, bf16 or f16";
+    if (!dim_is_constant(q->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return "the heads' widths are not known at plan time";
+    if (width % 8 != 0 || value_width % 8 != 0 || width == 0 || value_width == 0 || width > 256 || value_width > 256) {
+        text_printf(why, "heads are %lld and %lld wide; it takes multiples of 8 up to 256", (long long)width, (long long)value_width);
+        return text_string(why);
+    }
+    return NULL;
+}
+
+static bool is_taken(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
+
+const char *attention_reject_fp32(const kernel_problem *problem, text *why) {
+    const op_type *operands[] = {problem->in[ATTENTION_Q], problem->in[ATTENTION_K], problem->n_in > ATTENTION_BIAS ? problem->in[ATTENTION_BIAS] : NULL, problem->out[0]};
+    int64_t width, value_width;
+    for (size_t i = 0; i < COUNT_OF(operands); i++)
+        if (operands[i] != NULL && !is_taken(operands[i]->format)) {
+            text_printf(why, "it takes f32, bf16 and f16, and there is %s", dw_format_name(operands[i]->format));
+            return text_string(why);
+        }
+    if (!dim_is_constant(problem->in[ATTENTION_K]->dims[3], &width) || !dim_is_constant(problem->in[ATTENTION_V]->dims[3], &value_width)) return "the heads' widths are not known at plan time";
+    if (width == 0 || value_width == 0 || width > 256 || value_width > 256) {
+        text_printf(why, "heads are %lld and %lld wide; it takes up to 256", (long long)width, (long long)value_width);
+        return text_string(why);
+    }
+    return NULL;
+}
+
+bool attention_is_general(const op_call *call) {
+    for (int i = ATTENTION_MASK; i <= ATTENTION_BIAS; i++)
+        if (i < call->n_in && call->in[i] != NULL) return true;
+    return op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0);
+}
+
+const char *attention_counts_refusal(const kernel_run *run, int64_t blocks, text *why) {
+    const dw_tensor *k = run->call.in[ATTENTION_K];
+    if (k->dims[2] == 0 || k->dims[1] < 1) return kernel_because(why, "there are no keys");
+    if (k->dims[2] <= INT32_MAX / 2 && blocks <= INT32_MAX) return NULL;
+    return kernel_because(why, "%lld keys, or %lld blocks of threads, are more than it counts to", (long long)k->dims[2], (long long)blocks);
+}
+
+/* ---- arguments ---- */
+
+/* Beyond any number of keys the position is all the same, and sums stay in range. */
+static dw_status eval_offset(const op_call *call, int64_t *offset) {
+    const int64_t far = INT64_C(1) << 60;
+    dim given = op_attr_dim(call->attrs, OP_ATTR_offset);
+    *offset = 0;
+    if (given != NULL) TRY(dim_eval(call->context, given, call->symbols, offset));
+    if (*offset > far) *offset = far;
+    if (*offset < -far) *offset = -far;
+    return DW_OK;
+}
+
+static void take(kernel_launch *launch, const kernel_run *run, int index, const int64_t *dims, cuda_array *array, int64_t *strides) {
+    cuda_take_array(launch, run, index, array);
+    cuda_broadcast(cuda_operand(run, index), 4, dims, strides);
+}
+
+static int64_t positions_of(const dw_tensor *x) { return x == NULL || x->rank == 0 || x->dims[x->rank - 1] == 1 ? 0 : x->dims[x->rank - 1]; }
+
+static void take_operands(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V], *sink = cuda_operand(run, ATTENTION_SINK);
+    const int64_t any[] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};   /* an axis of size 1 repeats, whatever it meets */
+    take(launch, run, ATTENTION_Q, q->dims, &arguments->q, arguments->q_strides);
+    take(launch, run, ATTENTION_K, k->dims, &arguments->k, arguments->k_strides);
+    take(launch, run, ATTENTION_V, v->dims, &arguments->v, arguments->v_strides);
+    take(launch, run, KERNEL_RESULT, run->call.out[0]->dims, &arguments->out, arguments->out_strides);
+    arguments->has_mask = cuda_operand(run, ATTENTION_MASK) != NULL;
+    arguments->has_bias = cuda_operand(run, ATTENTION_BIAS) != NULL;
+    arguments->has_sink = sink != NULL;
+    if (arguments->has_mask) take(launch, run, ATTENTION_MASK, any, &arguments->mask, arguments->mask_strides);
+    if (arguments->has_bias) take(launch, run, ATTENTION_BIAS, any, &arguments->bias, arguments->bias_strides);
+    if (sink != NULL) cuda_take_array(launch, run, ATTENTION_SINK, &arguments->sink);
+    arguments->sink_stride = sink ? sink->strides[0] : 0;
+}
+
+static void take_places(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments) {
+    arguments->cache_rows = run->call.in[ATTENTION_K]->dims[0];
+    arguments->has_row = cuda_operand(run, ATTENTION_ROW) != NULL;
+    arguments->has_position = cuda_operand(run, ATTENTION_POSITION) != NULL;
+    if (arguments->has_row) {
+        arguments->row_step = run->call.in[ATTENTION_ROW]->strides[0];
+        cuda_take_array(launch, run, ATTENTION_ROW, &arguments->row);
+    }
+    if (arguments->has_position) {
+        arguments->position_step = run->call.in[ATTENTION_POSITION]->strides[0];
+        arguments->mask_keys = positions_of(cuda_operand(run, ATTENTION_MASK));
+        arguments->bias_keys = positions_of(cuda_operand(run, ATTENTION_BIAS));
+        cuda_take_array(launch, run, ATTENTION_POSITION, &arguments->position);
+    }
+    cuda_take_fault(launch, &arguments->fault);
+}
+
+dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
+    if (k->dims[1] < 1 || q->dims[1] % k->dims[1] != 0)
+        return base_fail(run->call.context, DW_MISMATCH, "attention: q has %lld heads, k has %lld, which does not divide them", (long long)q->dims[1], (long long)k->dims[1]);
+    TRY(eval_offset(&run->call, &arguments->offset));
+    arguments->batches = q->dims[0];
+    arguments->heads = q->dims[1];
+    arguments->queries = q->dims[2];
+    arguments->keys = k->dims[2];
+    arguments->width = q->dims[3];
+    arguments->value_width = v->dims[3];
+    arguments->shared_heads = q->dims[1] / k->dims[1];
+    arguments->scale = (float)op_attr_real(run->call.attrs, OP_ATTR_scale);
+    arguments->softcap = (float)op_attr_real(run->call.attrs, OP_ATTR_softcap);
+    arguments->causal = op_attr_bool(run->call.attrs, OP_ATTR_causal);
+    arguments->window = op_attr_int(run->call.attrs, OP_ATTR_window);
+    arguments->ahead = op_attr_int(run->call.attrs, OP_ATTR_ahead);
+    take_operands(launch, run, arguments);
+    take_places(launch, run, arguments);
+    return DW_OK;
+}
+
+/* ---- tensor maps ---- */
+
+enum { COLUMN = 64 };   /* elements of 16 bits in the 128 bytes that a swizzle turns */
+
+/* Can a tensor map describe a 16-bit operand: have rows neighbouring elements, and steps each axis by multiples of 16 bytes? */
+static bool has_map(const dw_tensor *x) {
+    if (x->dims[3] > 1 && x->strides[3] != 1) return false;
+    for (int i = 0; i < 3; i++)
+        if (x->dims[i] > 1 && (x->strides[i] <= 0 || x->strides[i] % 8 != 0)) return false;
+    return true;
+}
+
+void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field) {
+    const dw_tensor *x = cuda_operand(run, index);
+    kernel_map *map = &launch->maps[launch->map_count];
+    *map = (kernel_map){
+        .operand = (uint16_t)index,
+        .type = x->format == DW_FORMAT_bf16 ? KERNEL_MAP_BF16 : KERNEL_MAP_F16,
+        .rank = 4,
+        .swizzle = KERNEL_SWIZZLE_128,
+        .promotion = KERNEL_PROMOTION_256,
+        .box = {COLUMN, (uint32_t)rows, 1, 1},
+    };
+    for (int i = 0; i < 4; i++) {
+        map->dims[i] = (uint64_t)x->dims[3 - i];
+        if (i > 0) map->strides[i - 1] = x->dims[3 - i] > 1 ? (uint64_t)(x->strides[3 - i] * 2) : 16;
+    }
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
+const char *attention_lacks_maps(const op_call *call, text *why) {
+    dw_tensor out;
+    op_attention_by_heads(call, &out);
+    if (call->in[ATTENTION_K]->dims[2] == 0) return kernel_because(why, "there are no keys");
+    if (!has_map(call->in[ATTENTION_Q]) || !has_map(call->in[ATTENTION_K]) || !has_map(call->in[ATTENTION_V])) return kernel_because(why, "an operand does not lie in pieces of 16 bytes");
+    return dw_format_is_block(out.format) || has_map(&out) ? NULL : kernel_because(why, "the result does not lie in pieces of 16 bytes");
+}
