@@ -10,6 +10,7 @@
 
 #include "bench/cuda_matmul.h"
 #include "device/cuda_abi.h"
+#include "kernels/gemm/wgmma/wgmma.h"
 
 static struct {
 #define CUDA_CALL(name, since, needed, parameters) cuda_result(*name) parameters;
@@ -204,7 +205,7 @@ static void make_data(const problem *p, uint64_t seed, data *d) {
     }
     int64_t size = p->out_format == MATMUL_f32 ? 4 : 2;
     e->out_row_stride = p->odd_rows ? n_out + 1 : n_out;
-    e->by_engine = e->out_row_stride * size % 16 == 0;
+    e->by_tma = e->out_row_stride * size % 16 == 0;
     d->out_elements = e->out_row_stride * p->m;
     d->out_bytes = size;
     d->out = e->out = device_memory((size_t)(d->out_elements * size + GUARD));
@@ -236,7 +237,7 @@ static int64_t units_across(const problem *p, const data *d, const entry_row *e)
     return (end + step - 1) / step;
 }
 
-static void make_arguments(const problem *p, const data *d, const entry_row *entry, matmul_sm90_arguments *g) {
+static void make_arguments(const problem *p, const data *d, const entry_row *entry, matmul_wgmma_arguments *g) {
     memset(g, 0, sizeof *g);
     g->epilogue = d->epilogue;
     g->a_rows = p->m < entry->tile_m ? ((int32_t)p->m + 7) / 8 * 8 : entry->tile_m;
@@ -244,7 +245,7 @@ static void make_arguments(const problem *p, const data *d, const entry_row *ent
     encode(g->map_a, p->format->element, d->a.data, p->k, p->m, p->k, depth, (uint32_t)g->a_rows);
     encode(g->map_b, p->format->element, d->b.data, p->k, p->n, p->k, depth, (uint32_t)entry->tile_n / 2);
     int64_t n_out = d->epilogue.halving >= 0 ? p->n / 2 : p->n;
-    if (d->epilogue.by_engine) encode(g->map_out, p->out_format, d->out, n_out, p->m, d->epilogue.out_row_stride, 128 / (uint32_t)d->out_bytes, MATMUL_OUT_ROWS(false));
+    if (d->epilogue.by_tma) encode(g->map_out, p->out_format, d->out, n_out, p->m, d->epilogue.out_row_stride, 128 / (uint32_t)d->out_bytes, MATMUL_OUT_ROWS(false));
     g->a_scales = d->a.scales;
     g->b_scales = d->b.scales;
     g->a_scale_stride = d->a.scale_stride;
@@ -271,7 +272,7 @@ static bool accepts(const data *d, const entry_row *e) {
 static int failures;
 
 static void check_entry(const problem *p, data *d, const entry_row *entry, cuda_function function, const char *words) {
-    _Alignas(128) static matmul_sm90_arguments g;
+    _Alignas(128) static matmul_wgmma_arguments g;
     make_arguments(p, d, entry, &g);
     CHECK(cu.MemsetD8Async(d->out, 0xff, (size_t)(d->out_elements * d->out_bytes + GUARD), stream));
     void *parameters[] = {&g};
@@ -307,7 +308,7 @@ static int compare_floats(const void *a, const void *b) { return (*(const float 
 enum { SETS = 64, REPLAYS = 12 };
 
 static double time_entry(const problem *p, const data *sets, int set_count, const entry_row *entry, cuda_function function) {
-    _Alignas(128) static matmul_sm90_arguments g[SETS];
+    _Alignas(128) static matmul_wgmma_arguments g[SETS];
     cuda_event start, stop;
     CHECK(cu.EventCreate(&start, 0));
     CHECK(cu.EventCreate(&stop, 0));
@@ -450,7 +451,7 @@ int bench_entry(const char *format, int64_t m, int64_t n, int64_t k, int number)
     for (int i = 0; i < ENTRIES; i++) {
         const format_row *f = &formats[entries[i].format];
         if (functions[i] == NULL || strcmp(f->name, format) != 0) continue;
-        bool taken = strcmp(matmul_sm90_entry(f->element, f->scale_format == MATMUL_f32, m, n, k, 0, multiprocessors), entries[i].name) == 0;
+        bool taken = strcmp(matmul_wgmma_entry(f->element, f->scale_format == MATMUL_f32, m, n, k, 0, multiprocessors), entries[i].name) == 0;
         if (number < 0 ? taken : number-- == 0) return i;
     }
     return -1;
@@ -461,11 +462,11 @@ const char *bench_entry_name(int entry) { return entries[entry].name; }
 /* out, bf16 [m,n] = alpha a b^T: a [m,k] and b [n,k] in the entry's format, rows without gaps. */
 void bench_launch(int entry, int64_t m, int64_t n, int64_t k, cuda_pointer a, cuda_pointer b, cuda_pointer a_scales, cuda_pointer b_scales, float alpha, cuda_pointer out,
                   cuda_stream on) {
-    _Alignas(128) static matmul_sm90_arguments g;
+    _Alignas(128) static matmul_wgmma_arguments g;
     const entry_row *e = &entries[entry];
     problem p = {.format = &formats[e->format], .m = m, .n = n, .k = k, .out_format = MATMUL_bf16};
     data d = {.a = {.data = a, .scales = a_scales, .scale_stride = (k + 127) / 128}, .b = {.data = b, .scales = b_scales, .scale_stride = (k + 127) / 128}, .out = out, .out_bytes = 2};
-    d.epilogue = (matmul_epilogue){.alpha = alpha, .halving = -1, .out_format = MATMUL_bf16, .by_engine = n % 8 == 0, .out_row_stride = n, .out = out};
+    d.epilogue = (matmul_epilogue){.alpha = alpha, .halving = -1, .out_format = MATMUL_bf16, .by_tma = n % 8 == 0, .out_row_stride = n, .out = out};
     make_arguments(&p, &d, e, &g);
     void *parameters[] = {&g};
     cuda_launch_config config = {.grid_x = grid_of(&p, &d, e), .grid_y = 1, .grid_z = 1, .block_x = 384, .block_y = 1, .block_z = 1, .shared_bytes = shared_bytes_of(e), .stream = on};

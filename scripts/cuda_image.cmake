@@ -1,5 +1,5 @@
-# Makes one fatbin: cmake -DNVCC=.. -DSOURCE=.. -DOUTPUT=.. -DARCHITECTURES="80 90a" -DKIND=hot -DINCLUDES="a;b" -P cuda_image.cmake
-# What architectures and kinds are: kernels/image.def. Fails when ptxas spills registers of a hot one, or has to insert or serialise waits (its notes C75xx), as
+# Makes one fatbin: cmake -DNVCC=.. -DSOURCE=.. -DOUTPUT=.. -DARCHITECTURES="80 90a" -DKIND=hot -DCONSTANTS="A B=1" -DINCLUDES="a;b" -P cuda_image.cmake
+# What architectures, kinds and constants are: kernels/image.def. Fails when ptxas spills registers of a hot one, or has to insert or serialise waits (its notes C75xx), as
 # both go unseen otherwise. What ptxas said stays in OUTPUT.log.
 set(flags -fatbin -std=c++17 -O3 -fmad=false -Xptxas -v -MD -MF ${OUTPUT}.d)
 string(REPLACE " " ";" architectures "${ARCHITECTURES}")
@@ -9,6 +9,10 @@ foreach(architecture ${architectures})
     else()
         list(APPEND flags "-gencode=arch=compute_${architecture},code=[sm_${architecture},compute_${architecture}]")
     endif()
+endforeach()
+string(REPLACE " " ";" constants "${CONSTANTS}")
+foreach(constant ${constants})
+    list(APPEND flags -D${constant})
 endforeach()
 foreach(include ${INCLUDES})
     list(APPEND flags -I${include})

@@ -23,7 +23,7 @@ INLINE void clear_rest(const matmul_epilogue *e, const matmul_groups *groups, in
 #pragma unroll 1
     for (int row = from + blockIdx.x; row < m; row += gridDim.x) {
         uint8_t *to = (uint8_t *)e->out + row * row_bytes;
-        if (e->by_engine)
+        if (e->by_tma)
             for (int64_t i = threadIdx.x % 32 * 16; i < row_bytes; i += 512) *(uint4 *)(to + i) = make_uint4(0, 0, 0, 0);
         else
             for (int64_t i = threadIdx.x % 32 * 2; i < row_bytes; i += 64) *(uint16_t *)(to + i) = 0;

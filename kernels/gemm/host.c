@@ -110,7 +110,7 @@ void matmul_take_epilogue(kernel_launch *launch, const kernel_run *run, int firs
         if (op_post_operand_of(run->post.steps[i]) != OP_POST_NONE) take_step(launch, run, next++, &e->steps[i]);
     }
     if (dw_format_is_block(out->format)) take_blocks(launch, run, e);
-    else e->by_engine = n_out * dw_format_bits(out->format) / 8 % 16 == 0;
+    else e->by_tma = n_out * dw_format_bits(out->format) / 8 % 16 == 0;
     cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_RESULT, &e->out, 0);
     take_factors(launch, run, e);
 }

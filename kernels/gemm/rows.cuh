@@ -23,7 +23,7 @@ INLINE int64_t scale_index(const matmul_scales *x, int64_t row, int block) {
     return row + (block >> 2) * x->quad_step + (block & 3);
 }
 
-/* ---- decoding ---- */
+/* ---- dequantising ---- */
 
 INLINE float float_of_bf16(uint32_t code) { return __uint_as_float(code << 16); }
 

@@ -1,4 +1,4 @@
-/* Rows of an operand in any format, and where their block scales lie: what kernels that decode operands are given of them. Plain C that nvcc takes, too. */
+/* Rows of an operand in any format, and where their block scales lie: what kernels that dequantise operands are given of them. Plain C that nvcc takes, too. */
 #ifndef KERNELS_GEMM_ROWS_H
 #define KERNELS_GEMM_ROWS_H
 

@@ -5,7 +5,7 @@
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
-enum { ALIGN = 256 };             /* of the parts of the workspace: as the copy engine and cuBLASLt want addresses */
+enum { ALIGN = 256 };             /* of the parts of the workspace: as TMA and cuBLASLt want addresses */
 
 dw_format quantised_from(const op_attrs *attrs, dw_format result) {
     return dw_format_is_block(result) ? op_via(attrs) : result;

@@ -71,7 +71,7 @@ static void report(recorder *r, const char *entry, const char *what) {
 /* Which architectures an image has code for: image.def. */
 static bool is_loadable(const char *image, int arch) {
     static const struct { const char *stem, *architectures; } images[] = {
-#define CUDA_IMAGE(stem, source, architectures, kind) {#stem, architectures},
+#define CUDA_IMAGE(stem, source, architectures, kind, constants) {#stem, architectures},
 #include "kernels/image.def"
 #undef CUDA_IMAGE
     };

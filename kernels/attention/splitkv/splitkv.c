@@ -6,20 +6,20 @@
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
-typedef struct stream_entry {
+typedef struct splitkv_entry {
     dw_format format;
     const char *entry;
     int lanes, chunks, heads;
-} stream_entry;
+} splitkv_entry;
 
 /* Of a format narrower ones first, of a width fewer heads. */
-static const stream_entry entries[] = {
+static const splitkv_entry entries[] = {
 #define F32 DW_FORMAT_f32
 #define BF16 DW_FORMAT_bf16
 #define F16 DW_FORMAT_f16
-#define ATTENTION_STREAM(name, element, lanes, chunks, heads, blocks) {element, "attention_stream_" #name, lanes, chunks, heads},
+#define ATTENTION_SPLITKV(name, element, lanes, chunks, heads, blocks) {element, "attention_stream_" #name, lanes, chunks, heads},
 #include "kernels/attention/splitkv/splitkv.def"
-#undef ATTENTION_STREAM
+#undef ATTENTION_SPLITKV
 #undef F32
 #undef BF16
 #undef F16
@@ -28,11 +28,11 @@ static const stream_entry entries[] = {
 static int64_t larger(int64_t x, int64_t y) { return x > y ? x : y; }
 
 /* The narrowest entry for these heads; of those the first that takes all that share k and v, else the one of most. */
-static const stream_entry *find_entry(dw_format format, int64_t width, int64_t value_width, int64_t shared) {
-    const stream_entry *found = NULL;
+static const splitkv_entry *find_entry(dw_format format, int64_t width, int64_t value_width, int64_t shared) {
+    const splitkv_entry *found = NULL;
     int64_t bytes = larger(width, value_width) * (format == DW_FORMAT_f32 ? 4 : 2);
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
-        const stream_entry *e = &entries[i];
+        const splitkv_entry *e = &entries[i];
         int holds = e->lanes * e->chunks * 16;
         if (e->format != format || bytes > holds) continue;
         if (found != NULL && (holds > found->lanes * found->chunks * 16 || found->heads >= shared)) break;
@@ -69,19 +69,19 @@ static bool is_aligned(const dw_tensor *x) {
 
 /* Blocks that share a query's keys: until the chip is twice full, each with 64 keys at least. A cluster has a power of two. */
 static int splits_of(const chip_caps *chip, int64_t items, int64_t keys) {
-    const int most = chip_cluster_blocks(chip) < STREAM_SPLITS ? chip_cluster_blocks(chip) : STREAM_SPLITS;
+    const int most = chip_cluster_blocks(chip) < SPLITKV_SPLITS ? chip_cluster_blocks(chip) : SPLITKV_SPLITS;
     int splits = 1;
     while (splits < most && items * splits < 2 * chip->units && keys >= 128 * splits) splits *= 2;
     return splits;
 }
 
 /* Blocks of a call without splits, each of which takes up to so many heads that share keys. */
-static int64_t stream_items(const kernel_run *run, const stream_entry *e) {
+static int64_t splitkv_items(const kernel_run *run, const splitkv_entry *e) {
     const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K];
     return q->dims[0] * q->dims[2] * k->dims[1] * base_ceil_div(q->dims[1] / k->dims[1], e->heads);
 }
 
-static const stream_entry *entry_of(const kernel_run *run) {
+static const splitkv_entry *entry_of(const kernel_run *run) {
     const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
     return find_entry(k->format, k->dims[3], v->dims[3], q->dims[1] / k->dims[1]);
 }
@@ -90,7 +90,7 @@ const char *attention_splitkv_takes(const kernel_run *run, text *why) {
     const char *reason = attention_counts_refusal(run, 1, why);
     if (reason != NULL) return reason;
     if (!is_aligned(run->call.in[ATTENTION_K]) || !is_aligned(run->call.in[ATTENTION_V])) return kernel_because(why, "k or v does not lie in pieces of 16 bytes");
-    return attention_counts_refusal(run, STREAM_SPLITS * stream_items(run, entry_of(run)), why);
+    return attention_counts_refusal(run, SPLITKV_SPLITS * splitkv_items(run, entry_of(run)), why);
 }
 
 dw_status attention_splitkv_shape(const kernel_run *run, kernel_launcher *launcher) {
@@ -98,18 +98,18 @@ dw_status attention_splitkv_shape(const kernel_run *run, kernel_launcher *launch
     run = attention_by_heads(run, &by_heads);
     const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K];
     int64_t shared = q->dims[1] / k->dims[1];
-    const stream_entry *e = entry_of(run);
+    const splitkv_entry *e = entry_of(run);
     kernel_launch launch;
-    attention_stream_arguments *g = cuda_launch(&launch, "attention_stream", e->entry, sizeof *g);
+    attention_splitkv_arguments *g = cuda_launch(&launch, "attention_stream", e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
     g->parts = (int32_t)base_ceil_div(shared, e->heads);
-    const int64_t items = stream_items(run, e);
+    const int64_t items = splitkv_items(run, e);
     g->splits = splits_of(run->chip, items, k->dims[2]);
     cuda_grid(&launch, items * g->splits, 1, 1);
-    launch.block[0] = STREAM_WARPS * 32;
+    launch.block[0] = SPLITKV_WARPS * 32;
     launch.overlaps = true;
     if (g->splits > 1) launch.cluster[0] = (uint32_t)g->splits, launch.cluster[1] = launch.cluster[2] = 1;
     int columns = e->lanes * e->chunks * (k->format == DW_FORMAT_f32 ? 4 : 8);
-    launch.shared_bytes = (uint32_t)(4 * e->heads * (STREAM_WARPS * columns + 2 * (STREAM_WARPS + 1)));
+    launch.shared_bytes = (uint32_t)(4 * e->heads * (SPLITKV_WARPS * columns + 2 * (SPLITKV_WARPS + 1)));
     return launcher->add(launcher, &launch);
 }

@@ -17,14 +17,14 @@
 #include "kernels/gpu/pipe/schedule.cuh"
 
 /* The constants of an entry. A lane holds chunks x 16 bytes of a key, `lanes` x 16 bytes apart. */
-typedef struct stream_shape { int element, lanes, chunks, heads; } stream_shape;
+typedef struct splitkv_shape { int element, lanes, chunks, heads; } splitkv_shape;
 
 enum { MOST_KEYS = 4, MOST_HEADS = 8, MOST_ELEMENTS = 8 };   /* of a lane */
 
 /* Keys of a group of lanes at a time: as many as there are registers for. */
-INLINE int turn_keys(const stream_shape s) { return s.heads > 4 ? 2 : MOST_KEYS; }
-INLINE int chunk_elements(const stream_shape s) { return s.element == ELEMENT_F32 ? 4 : 8; }
-INLINE int lane_elements(const stream_shape s) { return s.chunks * chunk_elements(s); }
+INLINE int turn_keys(const splitkv_shape s) { return s.heads > 4 ? 2 : MOST_KEYS; }
+INLINE int chunk_elements(const splitkv_shape s) { return s.element == ELEMENT_F32 ? 4 : 8; }
+INLINE int lane_elements(const splitkv_shape s) { return s.chunks * chunk_elements(s); }
 
 /* Element i of 16 bytes. */
 INLINE float element_of(const int element, const uint4 x, const int i) {
@@ -43,16 +43,16 @@ INLINE bool is_general(const attention_arguments *p) { return p->has_mask || p->
 INLINE float unit_of(bool general) { return general ? LOG2_E : 1; }
 
 /* What a group of lanes has come to: of each head the largest score, the sum of weights, the sums of this lane's elements. */
-typedef struct stream_state { float max[MOST_HEADS], sum[MOST_HEADS], sums[MOST_HEADS][MOST_ELEMENTS]; } stream_state;
+typedef struct splitkv_state { float max[MOST_HEADS], sum[MOST_HEADS], sums[MOST_HEADS][MOST_ELEMENTS]; } splitkv_state;
 
 /* What is worked on; heads first_head .. of which `heads` are there. */
-typedef struct stream_place {
+typedef struct splitkv_place {
     attention_view view;
     int batch, query, first_head, heads;
     uint64_t k, v;                /* of slot 0 */
-} stream_place;
+} splitkv_place;
 
-INLINE void load_rows(const stream_shape s, uint64_t data, int64_t stride, int64_t width, const int *slots, uint4 (*rows)[2]) {
+INLINE void load_rows(const splitkv_shape s, uint64_t data, int64_t stride, int64_t width, const int *slots, uint4 (*rows)[2]) {
     const int bytes = s.element == ELEMENT_F32 ? 4 : 2;
     int lane = threadIdx.x % s.lanes;
 #pragma unroll
@@ -67,7 +67,7 @@ INLINE void load_rows(const stream_shape s, uint64_t data, int64_t stride, int64
 }
 
 /* Products of q, which brings the scale along, and keys: sums over the lanes of a group, in all of them. */
-INLINE void multiply_keys(const stream_shape s, const float (*q)[MOST_ELEMENTS], const uint4 (*rows)[2], float (*scores)[MOST_HEADS]) {
+INLINE void multiply_keys(const splitkv_shape s, const float (*q)[MOST_ELEMENTS], const uint4 (*rows)[2], float (*scores)[MOST_HEADS]) {
 #pragma unroll
     for (int key = 0; key < turn_keys(s); key++)
 #pragma unroll
@@ -89,7 +89,7 @@ INLINE void multiply_keys(const stream_shape s, const float (*q)[MOST_ELEMENTS],
 }
 
 /* Products become scores; -inf where there is no key. */
-INLINE void finish_scores(const attention_arguments *p, const stream_shape s, const stream_place *place, const int *slots, int first, bool general, float (*scores)[MOST_HEADS]) {
+INLINE void finish_scores(const attention_arguments *p, const splitkv_shape s, const splitkv_place *place, const int *slots, int first, bool general, float (*scores)[MOST_HEADS]) {
     const int step = 32 / s.lanes;
     if (general) {
 #pragma unroll
@@ -107,7 +107,7 @@ INLINE void finish_scores(const attention_arguments *p, const stream_shape s, co
 }
 
 /* general: keys of no weight are hidden ones, which may hold anything. */
-INLINE void add_keys(const stream_shape s, const uint4 (*rows)[2], const bool general, float (*scores)[MOST_HEADS], stream_state *state) {
+INLINE void add_keys(const splitkv_shape s, const uint4 (*rows)[2], const bool general, float (*scores)[MOST_HEADS], splitkv_state *state) {
 #pragma unroll
     for (int head = 0; head < s.heads; head++) {
         float max = state->max[head];
@@ -136,8 +136,8 @@ INLINE void add_keys(const stream_shape s, const uint4 (*rows)[2], const bool ge
 }
 
 /* The keys [begin, end) of the view. */
-INLINE void stream_keys(const attention_arguments *p, const stream_shape s, const stream_place *place, int begin, int end, stream_state *state) {
-    const int step = 32 / s.lanes, turn = STREAM_WARPS * turn_keys(s) * step;
+INLINE void splitkv_keys(const attention_arguments *p, const splitkv_shape s, const splitkv_place *place, int begin, int end, splitkv_state *state) {
+    const int step = 32 / s.lanes, turn = SPLITKV_WARPS * turn_keys(s) * step;
     int lane = threadIdx.x % s.lanes, keys = (int)p->keys;
     bool general = is_general(p);
     float q[MOST_HEADS][MOST_ELEMENTS];
@@ -175,7 +175,7 @@ INLINE void stream_keys(const attention_arguments *p, const stream_shape s, cons
 
 /* ---- sums of sums ---- */
 
-INLINE void join_lanes(const stream_shape s, float unit, stream_state *state) {
+INLINE void join_lanes(const splitkv_shape s, float unit, splitkv_state *state) {
 #pragma unroll
     for (int other = s.lanes; other < 32; other *= 2) {
 #pragma unroll
@@ -195,18 +195,18 @@ INLINE void join_lanes(const stream_shape s, float unit, stream_state *state) {
 
 /* smem of a block: largest scores and sums of weights [warps + 1][heads] (the last ones are the block's), sums [warps][heads][columns], of which the
  * first warp's become the block's. */
-typedef struct stream_smem { uint32_t maxes, totals, sums; int columns; } stream_smem;
+typedef struct splitkv_smem { uint32_t maxes, totals, sums; int columns; } splitkv_smem;
 
-INLINE stream_smem stream_smem_of(const stream_shape s, uint32_t base) {
-    stream_smem m;
+INLINE splitkv_smem splitkv_smem_of(const splitkv_shape s, uint32_t base) {
+    splitkv_smem m;
     m.columns = s.lanes * lane_elements(s);
     m.maxes = base;
-    m.totals = m.maxes + (STREAM_WARPS + 1) * s.heads * 4;
-    m.sums = m.totals + (STREAM_WARPS + 1) * s.heads * 4;
+    m.totals = m.maxes + (SPLITKV_WARPS + 1) * s.heads * 4;
+    m.sums = m.totals + (SPLITKV_WARPS + 1) * s.heads * 4;
     return m;
 }
 
-INLINE void join_warps(const stream_shape s, stream_smem m, float unit, const stream_state *state) {
+INLINE void join_warps(const splitkv_shape s, splitkv_smem m, float unit, const splitkv_state *state) {
     int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
 #pragma unroll
     for (int head = 0; head < s.heads; head++) {
@@ -223,11 +223,11 @@ INLINE void join_warps(const stream_shape s, stream_smem m, float unit, const st
         }
     }
     __syncthreads();
-    for (int item = threadIdx.x; item < s.heads * m.columns; item += STREAM_WARPS * 32) {
+    for (int item = threadIdx.x; item < s.heads * m.columns; item += SPLITKV_WARPS * 32) {
         int head = item / m.columns;
         float max = -INFINITE, total = 0, sum = 0;
-        for (int w = 0; w < STREAM_WARPS; w++) max = fmaxf(max, ld_shared_f32(m.maxes + (w * s.heads + head) * 4));
-        for (int w = 0; w < STREAM_WARPS; w++) {
+        for (int w = 0; w < SPLITKV_WARPS; w++) max = fmaxf(max, ld_shared_f32(m.maxes + (w * s.heads + head) * 4));
+        for (int w = 0; w < SPLITKV_WARPS; w++) {
             int at = w * s.heads + head;
             float down = shrink(ld_shared_f32(m.maxes + at * 4), max, unit);
             total += down * ld_shared_f32(m.totals + at * 4);
@@ -235,18 +235,18 @@ INLINE void join_warps(const stream_shape s, stream_smem m, float unit, const st
         }
         st_shared_f32(m.sums + item * 4, sum);
         if (item % m.columns != 0) continue;
-        st_shared_f32(m.maxes + (STREAM_WARPS * s.heads + head) * 4, max);
-        st_shared_f32(m.totals + (STREAM_WARPS * s.heads + head) * 4, total);
+        st_shared_f32(m.maxes + (SPLITKV_WARPS * s.heads + head) * 4, max);
+        st_shared_f32(m.totals + (SPLITKV_WARPS * s.heads + head) * 4, total);
     }
 }
 
 /* The results, of which each block of the cluster makes a share; the sink is one more key without a value. */
-INLINE void join_blocks(const attention_stream_arguments *g, const stream_shape s, stream_smem m, const stream_place *place, int rank) {
+INLINE void join_blocks(const attention_splitkv_arguments *g, const splitkv_shape s, splitkv_smem m, const splitkv_place *place, int rank) {
     const attention_arguments *p = &g->call;
     const bool general = is_general(p);
     const float unit = unit_of(general);
-    uint32_t last = STREAM_WARPS * s.heads * 4;
-    for (int item = rank * STREAM_WARPS * 32 + threadIdx.x; item < place->heads * m.columns; item += g->splits * STREAM_WARPS * 32) {
+    uint32_t last = SPLITKV_WARPS * s.heads * 4;
+    for (int item = rank * SPLITKV_WARPS * 32 + threadIdx.x; item < place->heads * m.columns; item += g->splits * SPLITKV_WARPS * 32) {
         int head = item / m.columns, col = item % m.columns;
         float sink = p->has_sink ? scaled_sink(load_float(&p->sink, (place->first_head + head) * p->sink_stride), general ? 1 : LOG2_E) : -INFINITE, max = sink, sum = 0;
         if (col >= p->value_width) continue;
@@ -264,11 +264,11 @@ INLINE void join_blocks(const attention_stream_arguments *g, const stream_shape 
 
 /* ---- a block ---- */
 
-INLINE void attention_stream(const attention_stream_arguments *g, const stream_shape s) {
+INLINE void attention_stream(const attention_splitkv_arguments *g, const splitkv_shape s) {
     extern __shared__ __align__(16) uint8_t shared[];
     const attention_arguments *p = &g->call;
     int rank = (int)(blockIdx.x % (uint32_t)g->splits), item = (int)(blockIdx.x / (uint32_t)g->splits), kv_heads = (int)p->heads / (int)p->shared_heads;
-    stream_place place;
+    splitkv_place place;
     int part = item % g->parts, group = item / g->parts % kv_heads;
     place.query = item / g->parts / kv_heads % (int)p->queries;
     place.batch = item / g->parts / kv_heads / (int)p->queries;
@@ -279,11 +279,11 @@ INLINE void attention_stream(const attention_stream_arguments *g, const stream_s
     place.view = view_of(p, place.batch, place.query);
     place.k = p->k.data + (place.view.cache * p->k_strides[0] + group * p->k_strides[1]) * p->k.element_bytes;
     place.v = p->v.data + (place.view.cache * p->v_strides[0] + group * p->v_strides[1]) * p->v.element_bytes;
-    const int turn = STREAM_WARPS * turn_keys(s) * (32 / s.lanes);
+    const int turn = SPLITKV_WARPS * turn_keys(s) * (32 / s.lanes);
     const schedule_range range = schedule_part(place.view.count, g->splits, rank, turn);
-    stream_state state;
-    stream_smem m = stream_smem_of(s, shared_address(shared));
-    stream_keys(p, s, &place, range.first, range.end, &state);
+    splitkv_state state;
+    splitkv_smem m = splitkv_smem_of(s, shared_address(shared));
+    splitkv_keys(p, s, &place, range.first, range.end, &state);
     join_lanes(s, unit_of(is_general(p)), &state);
     join_warps(s, m, unit_of(is_general(p)), &state);
     if (g->splits > 1) {
@@ -299,9 +299,9 @@ INLINE void attention_stream(const attention_stream_arguments *g, const stream_s
     }
 }
 
-#define STREAM(name, element, lanes, chunks, heads, blocks)                                                                             \
-    extern "C" __global__ void __launch_bounds__(STREAM_WARPS * 32, blocks) name(const __grid_constant__ attention_stream_arguments arguments) { \
-        const stream_shape shape = {element, lanes, chunks, heads};                                                                     \
+#define SPLITKV(name, element, lanes, chunks, heads, blocks)                                                                             \
+    extern "C" __global__ void __launch_bounds__(SPLITKV_WARPS * 32, blocks) name(const __grid_constant__ attention_splitkv_arguments arguments) { \
+        const splitkv_shape shape = {element, lanes, chunks, heads};                                                                     \
         attention_stream(&arguments, shape);                                                                                            \
     }
 

@@ -4,12 +4,12 @@
 
 #include "kernels/attention/arguments.h"
 
-enum { STREAM_WARPS = 4, STREAM_SPLITS = 16 };   /* of a block; blocks that share a query's keys at most */
+enum { SPLITKV_WARPS = 4, SPLITKV_SPLITS = 16 };   /* of a block; blocks that share a query's keys at most */
 
-typedef struct attention_stream_arguments {
+typedef struct attention_splitkv_arguments {
     attention_arguments call;
     int32_t splits;               /* blocks of a cluster */
     int32_t parts;                /* blocks, by heads, of the heads that share k and v */
-} attention_stream_arguments;
+} attention_splitkv_arguments;
 
 #endif

@@ -1,4 +1,4 @@
-/* Attention on Hopper: the host half of wgmma.cuh, two ways: entries that store plain results, and those that write results in blocks from registers. Which calls they take,
+/* Attention by wgmma: the host half of wgmma.cuh, two ways: entries that store plain results, and those that write results in blocks from registers. Which calls they take,
  * which entry a call gets, and the launch. Pure: knows no driver. */
 #include "kernels/attention/wgmma/wgmma.h"
 
@@ -10,16 +10,16 @@
 
 /* ---- entries ---- */
 
-typedef struct sm90_entry {
+typedef struct wgmma_entry {
     dw_format format;
     const char *image, *entry;
     int groups, width, value_width, keys, blocks;
     int scores;                   /* ATTENTION_PLAIN, .. */
     bool quantised;
-} sm90_entry;
+} wgmma_entry;
 
 /* Narrower ones first. */
-static const sm90_entry entries[] = {
+static const wgmma_entry entries[] = {
 #define ATTENTION_TILE(name, ...) {DW_FORMAT_bf16, "attention_bf16_sm90", "attention_bf16_" #name, __VA_ARGS__},
 #include "kernels/attention/wgmma/tiles.def"
 #undef ATTENTION_TILE
@@ -28,9 +28,9 @@ static const sm90_entry entries[] = {
 #undef ATTENTION_TILE
 };
 
-static const sm90_entry *find_entry(dw_format format, int64_t width, int64_t value_width, int scores, bool quantised) {
+static const wgmma_entry *find_entry(dw_format format, int64_t width, int64_t value_width, int scores, bool quantised) {
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
-        const sm90_entry *e = &entries[i];
+        const wgmma_entry *e = &entries[i];
         if (e->format == format && e->scores == scores && e->quantised == quantised && width <= e->width && value_width <= e->value_width) return e;
     }
     return NULL;
@@ -55,7 +55,7 @@ static const tile_rate *rate_of(int width) {
 }
 
 /* Queries of several texts go through a tile's blocks of keys once for each text. */
-static double tile_seconds(const chip_caps *chip, const sm90_entry *e, const dw_tensor *q, const dw_tensor *k, bool has_row, bool causal) {
+static double tile_seconds(const chip_caps *chip, const wgmma_entry *e, const dw_tensor *q, const dw_tensor *k, bool has_row, bool causal) {
     double rows = e->groups * 64, tiles = (double)base_ceil_div(q->dims[2], e->groups * 64), all = tiles * (double)(q->dims[0] * q->dims[1]);
     double texts = !has_row ? 1 : (double)(k->dims[0] < q->dims[2] ? k->dims[0] : q->dims[2]) / tiles;
     double blocks = (double)base_ceil_div(k->dims[2], e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
@@ -87,16 +87,16 @@ static bool is_written(dw_format out, dw_scale_layout layout, bool joined) {
 }
 
 /* The entry that writes a result in blocks from registers: blocks within a head, of heads that are not much narrower than it. */
-static const sm90_entry *find_writer(const op_call *call) {
+static const wgmma_entry *find_writer(const op_call *call) {
     const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V], *out = call->out[0];
     if (!is_written(out->format, out->scale_layout, op_attr_bool(call->attrs, OP_ATTR_joined))) return NULL;
     if (v->dims[3] <= LEAST_WRITTEN || v->dims[3] % num_info(out->format)->cols != 0) return NULL;
     return find_entry(q->format, q->dims[3], v->dims[3], scores_of(call), true);
 }
 
-static const sm90_entry *find_plain(const op_call *call) { return find_entry(call->in[ATTENTION_Q]->format, call->in[ATTENTION_Q]->dims[3], call->in[ATTENTION_V]->dims[3], scores_of(call), false); }
+static const wgmma_entry *find_plain(const op_call *call) { return find_entry(call->in[ATTENTION_Q]->format, call->in[ATTENTION_Q]->dims[3], call->in[ATTENTION_V]->dims[3], scores_of(call), false); }
 
-static double entry_seconds(const kernel_run *run, const sm90_entry *e) {
+static double entry_seconds(const kernel_run *run, const wgmma_entry *e) {
     const op_call *call = &run->call;
     return tile_seconds(run->chip, e, call->in[ATTENTION_Q], call->in[ATTENTION_K], call->n_in > ATTENTION_ROW && call->in[ATTENTION_ROW] != NULL, op_attr_bool(call->attrs, OP_ATTR_causal));
 }
@@ -119,14 +119,14 @@ const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *
 
 /* ---- the launch ---- */
 
-static uint32_t shared_bytes(const sm90_entry *e) {
+static uint32_t shared_bytes(const wgmma_entry *e) {
     int rows = e->groups * 64, biases = e->scores == ATTENTION_KEYS ? ATTENTION_BIAS_STAGES * e->keys : 0;
     return (uint32_t)(biases * 4 + rows * e->width * 2 + ATTENTION_STAGES * e->keys * (e->width + e->value_width) * 2 + rows * ATTENTION_ROW_BYTES +
                       (rows + 1) * ATTENTION_SEGMENT_BYTES + ATTENTION_BARRIER_BYTES);
 }
 
 /* Heads whose tiles fill half of the chip: the more of them read the same keys and values at a time, the less the L2 has to give. In bunches that are about alike. */
-static int64_t heads_together(const kernel_run *run, const sm90_entry *e, int64_t heads, int64_t tiles) {
+static int64_t heads_together(const kernel_run *run, const wgmma_entry *e, int64_t heads, int64_t tiles) {
     const int64_t shared = run->call.in[ATTENTION_Q]->dims[1] / run->call.in[ATTENTION_K]->dims[1], few = (int64_t)run->chip->units * e->blocks / (2 * tiles);
     const int64_t together = base_ceil_div(few > 0 ? few : 1, shared) * shared;
     return base_ceil_div(heads, base_ceil_div(heads, together));
@@ -139,7 +139,7 @@ static int32_t shift_of(int64_t offset, int64_t more) {
 }
 
 /* Which tiles there are, what they see, and in which order they are made. */
-static void take_tiles(const kernel_run *run, const sm90_entry *e, int64_t heads, int64_t tiles, attention_sm90_arguments *g) {
+static void take_tiles(const kernel_run *run, const wgmma_entry *e, int64_t heads, int64_t tiles, attention_wgmma_arguments *g) {
     const attention_arguments *p = &g->call;
     g->end_shift = p->causal ? shift_of(p->offset, 1) : p->ahead > 0 ? shift_of(p->offset, p->ahead) : INT32_MAX / 2;
     g->begin_shift = p->window > 0 ? shift_of(p->offset, 1 - p->window) : -INT32_MAX / 2;
@@ -148,9 +148,9 @@ static void take_tiles(const kernel_run *run, const sm90_entry *e, int64_t heads
     g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;
 }
 
-static int64_t tiles_of(const op_call *call, const sm90_entry *e) { return base_ceil_div(call->in[ATTENTION_Q]->dims[2], e->groups * 64); }
+static int64_t tiles_of(const op_call *call, const wgmma_entry *e) { return base_ceil_div(call->in[ATTENTION_Q]->dims[2], e->groups * 64); }
 
-static const char *takes(const kernel_run *run, const sm90_entry *e, text *why) {
+static const char *takes(const kernel_run *run, const wgmma_entry *e, text *why) {
     const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K];
     const int64_t heads = q->dims[0] * q->dims[1];
     const char *reason = attention_lacks_maps(&run->call, why);
@@ -162,13 +162,13 @@ static const char *takes(const kernel_run *run, const sm90_entry *e, text *why) 
 const char *attention_wgmma_takes(const kernel_run *run, text *why) { return takes(run, find_plain(&run->call), why); }
 
 const char *attention_wgmma_blocks_takes(const kernel_run *run, text *why) {
-    const sm90_entry *e = find_writer(&run->call);
+    const wgmma_entry *e = find_writer(&run->call);
     const int64_t rows = kernel_result_rows(&run->call);
     if (e == NULL) return kernel_because(why, "no entry writes blocks of heads of this width, or of scores that a mask or bias changes");
     return rows > INT32_MAX / 2 ? kernel_because(why, "%lld queries are more than it counts to", (long long)rows) : takes(run, e, why);
 }
 
-static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_sm90_arguments *g) {
+static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_wgmma_arguments *g) {
     const dw_tensor *out = run->call.out[0];
     g->call.out.format = quantised_from(run->call.attrs, out->format);
     g->block = (int32_t)num_info(out->format)->cols;
@@ -178,13 +178,13 @@ static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_
 }
 
 /* given: the run as it is; run: with its result by heads. */
-static dw_status launch_entry(const kernel_run *given, const sm90_entry *e, kernel_launcher *launcher) {
+static dw_status launch_entry(const kernel_run *given, const wgmma_entry *e, kernel_launcher *launcher) {
     attention_heads by_heads;
     const kernel_run *run = attention_by_heads(given, &by_heads);
     const dw_tensor *q = run->call.in[ATTENTION_Q];
     const int64_t heads = q->dims[0] * q->dims[1], tiles = tiles_of(&run->call, e);
     kernel_launch launch;
-    attention_sm90_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
+    attention_wgmma_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
     attention_take_map(&launch, run, ATTENTION_Q, e->groups * 64, g->map_q);
     attention_take_map(&launch, run, ATTENTION_K, e->keys, g->map_k);

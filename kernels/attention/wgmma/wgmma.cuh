@@ -1,4 +1,4 @@
-/* Fused attention on Hopper: the body of the entries of bf16.cu and f16.cu, which give it its constants. A block makes 64 x groups queries of one head.
+/* Fused attention by wgmma: the body of the entries of wgmma.cu, which gives it its constants. A block makes 64 x groups queries of one head.
  *
  *   the last warps, one thread  empty -> TMA q once; k [keys, width], v [keys, value_width] -> full          two stages each in smem, in columns of 64
  *   warpgroups 0 .. groups - 1  scores [64, keys] = q k^T (wgmma, smem x smem) -> weights in registers -> sums [64, value_width] += weights v (wgmma,
@@ -76,7 +76,7 @@ INLINE attention_segment load_segment(uint32_t segments, int index) {
 }
 
 /* What view_of gives where there are neither rows nor positions, by few instructions: each tile waits for it. */
-INLINE attention_view plain_view_of(const attention_sm90_arguments *g, int batch, int query) {
+INLINE attention_view plain_view_of(const attention_wgmma_arguments *g, int batch, int query) {
     const int begin = max(query + g->begin_shift, 0), end = min(query + g->end_shift, (int)g->call.keys);
     const bool sees = query < (int)g->call.queries && end > begin;
     attention_view view = {sees ? begin : 0, sees ? end - begin : 0, sees ? begin : 0, batch};
@@ -84,7 +84,7 @@ INLINE attention_view plain_view_of(const attention_sm90_arguments *g, int batch
 }
 
 /* There is one segment then, from what the first query sees to what the last one sees; who sees nothing has no bounds. By one thread. */
-INLINE void store_whole_tile(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, int batch, int first) {
+INLINE void store_whole_tile(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, int batch, int first) {
     int last = min(first + s.groups * 64, (int)g->call.queries) - 1;
     attention_view from = plain_view_of(g, batch, first), to = plain_view_of(g, batch, last);
     int begin = from.count > 0 ? from.start : 0, end = to.count > 0 ? to.start + to.count : (int)g->call.keys;
@@ -148,7 +148,7 @@ INLINE void load_tile(const tensor_map *map, uint32_t to, uint32_t full, int row
     for (int i = 0; i < cols / CHUNK_COLS; i++) tma_load_4d(to + i * rows * ROW_BYTES, map, full, i * CHUNK_COLS, row, head, batch, cache);
 }
 
-INLINE void load_blocks(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
+INLINE void load_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
     const int q_rows = s.groups * 64, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
     const tensor_map *map_k = (const tensor_map *)g->map_k, *map_v = (const tensor_map *)g->map_v;
     int group = tile.head / (int)g->call.shared_heads;
@@ -224,7 +224,7 @@ INLINE bool is_answered_yes(const attention_shape s, attention_smem m) {
 }
 
 /* What load_blocks does, by one warp, of the blocks that are seen. */
-INLINE void load_seen_blocks(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
+INLINE void load_seen_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
     const int q_rows = s.groups * 64, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2, group = tile.head / (int)g->call.shared_heads;
     const attention_extra extra = extra_of(&g->call, tile.batch, tile.head, 0);
     const attention_segment segment = load_segment(m.segments, 0);
@@ -498,7 +498,7 @@ INLINE void release(const ring_barriers ring, ring_turn turn) {
 
 /* ---- a block of keys ---- */
 
-INLINE void weigh(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
+INLINE void weigh(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
                   float *scores) {
     const attention_arguments *p = &g->call;
     int slots = (int)p->keys, first = walk->block * s.keys, counts[2];
@@ -554,7 +554,7 @@ INLINE void next_block(const attention_shape s, attention_smem m, attention_walk
 }
 
 /* sums [64, value_width] of this warpgroup's queries, in registers. */
-INLINE void attend(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, int row, float *sums) {
+INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, int row, float *sums) {
     const int k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
     float scores[64];
     uint32_t weights[32], q = m.q + group * 64 * ROW_BYTES;
@@ -597,7 +597,7 @@ INLINE void attend(const attention_sm90_arguments *g, const attention_shape s, a
 /* ---- results ---- */
 
 /* A row of the tile once more, by one warp, straight from memory and without the keys of no weight, into its place among the results. */
-INLINE void repeat_row(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int row, float max, float sum) {
+INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int row, float max, float sum) {
     const attention_arguments *p = &g->call;
     attention_view view = load_view(m.rows, row);
     int lane = threadIdx.x % 32, slots = (int)p->keys;
@@ -628,7 +628,7 @@ INLINE void repeat_row(const attention_sm90_arguments *g, const attention_shape 
 }
 
 /* Results, already divided, rounded to this warp's part of the staging; rows with a NaN that no score explains once more. wrong: has this thread such values? */
-INLINE void stage_results(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const attention_rows *rows, int first_row, const float *sums,
+INLINE void stage_results(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const attention_rows *rows, int first_row, const float *sums,
                           bool wrong) {
     const int lane = threadIdx.x % 32, to_row = first_row + lane % 16;
     const bool is_bf16 = g->call.out.format == CUDA_bf16;
@@ -651,7 +651,7 @@ INLINE void stage_results(const attention_sm90_arguments *g, const attention_sha
 }
 
 /* Results in blocks, from registers. A row that is done once more goes over the staging, rounded as it is to be. */
-INLINE void store_quantised(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const attention_rows *rows, int first_row, float *sums,
+INLINE void store_quantised(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const attention_rows *rows, int first_row, float *sums,
                             bool wrong) {
     const attention_arguments *p = &g->call;
     const bool is_bf16 = p->out.format == CUDA_bf16;
@@ -671,7 +671,7 @@ INLINE void store_quantised(const attention_sm90_arguments *g, const attention_s
 }
 
 /* Sums over their rows' sums, through smem to memory, or into blocks. */
-INLINE void store_results(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, float *sums) {
+INLINE void store_results(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, float *sums) {
     int thread = threadIdx.x % 128, first_row = group * 64 + thread / 32 * 16;
     float factors[2];
     bool wrong = false;
@@ -705,7 +705,7 @@ INLINE void store_results(const attention_sm90_arguments *g, const attention_sha
     tma_wait_read(0);
 }
 
-INLINE void attend_tile(const attention_sm90_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int group) {
+INLINE void attend_tile(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int group) {
     const attention_arguments *p = &g->call;
     int row = group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     attention_rows rows;
@@ -726,7 +726,7 @@ INLINE void attend_tile(const attention_sm90_arguments *g, const attention_shape
 /* ---- a block ---- */
 
 /* Heads in bunches, of a bunch the last tiles first, since with a causal mask they are the longest; behind all others the first tiles of all heads, so that blocks end together. */
-INLINE attention_tile tile_at(const attention_sm90_arguments *g, const attention_shape s) {
+INLINE attention_tile tile_at(const attention_wgmma_arguments *g, const attention_shape s) {
     int all = (int)(g->call.batches * g->call.heads), longer = g->tiles - g->last_tiles, rest = (int)blockIdx.x - longer * all, head = rest % all, number = g->last_tiles - 1 - rest / all;
     if (rest < 0) {
         const schedule_place place = schedule_in_bands((int)blockIdx.x, all, longer, g->heads_together);
@@ -755,7 +755,7 @@ INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
     return m;
 }
 
-INLINE void attention_tma(const attention_sm90_arguments *g, const attention_shape s) {
+INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     attention_smem m = smem_of(s, shared_address(shared));
     attention_tile tile = tile_at(g, s);
@@ -791,7 +791,7 @@ INLINE void attention_tma(const attention_sm90_arguments *g, const attention_sha
 }
 
 #define ATTENTION(name, element, groups, width, value_width, keys, blocks, scores, quantised)                                           \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) name(const __grid_constant__ attention_sm90_arguments arguments) { \
+    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) name(const __grid_constant__ attention_wgmma_arguments arguments) { \
         const attention_shape shape = {element, groups, width, value_width, keys, blocks, scores, quantised};                           \
         attention_tma(&arguments, shape);                                                                                               \
     }

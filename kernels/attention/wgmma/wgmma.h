@@ -1,4 +1,4 @@
-/* The arguments of the Hopper attention kernel: read by its host half, which fills them in, and by the device half. Plain C that nvcc takes, too. */
+/* The arguments of the attention kernel by wgmma: read by its host half, which fills them in, and by the device half. Plain C that nvcc takes, too. */
 #ifndef KERNELS_ATTENTION_WGMMA_WGMMA_H
 #define KERNELS_ATTENTION_WGMMA_WGMMA_H
 
@@ -11,7 +11,7 @@ enum { ATTENTION_ROW_BYTES = 16, ATTENTION_SEGMENT_BYTES = 32, ATTENTION_BARRIER
 #define ATTENTION_THREADS(groups, blocks) (128 * (groups) + ((blocks) > 1 ? 32 : 128))
 
 /* Maps: axes width, sequence, heads, batches; boxes of 64 columns by the tile's queries (q), its keys (k, v), 64 queries (out). */
-typedef struct attention_sm90_arguments {
+typedef struct attention_wgmma_arguments {
     ATTENTION_ALIGNED(128) uint64_t map_q[16];
     uint64_t map_k[16], map_v[16], map_out[16];
     attention_arguments call;
@@ -22,6 +22,6 @@ typedef struct attention_sm90_arguments {
     int32_t block;                /* of the entries whose results are in blocks: as in block_results (kernels/quantize/blocks_wgmma.cuh), made of a result in call.out.format */
     int64_t out_row_stride, scale_row_stride;
     uint64_t scales;
-} attention_sm90_arguments;
+} attention_wgmma_arguments;
 
 #endif

@@ -1,8 +1,8 @@
 /* The products of skinny.cuh in f16, for weights of 8 and 4 bits: their elements are f16 numbers after one conversion or a few bit operations on four bytes at a
  * time, and scales multiply sums of 32 k (MX), of a step (blocks of 128), or pairs (NVFP4, exactly).
  *
- *   b of a step       ring in smem -> ldmatrix -> decoded to f16 pairs -> mma.sync
- *   its block scales  ring -> each decoded by one lane -> a warp's table in smem -> all lanes
+ *   b of a step       ring in smem -> ldmatrix -> dequantised to f16 pairs -> mma.sync
+ *   its block scales  ring -> each dequantised by one lane -> a warp's table in smem -> all lanes
  *   a of a slab       gmem -> reg -> f16 in smem, a row's 32 k as 64 bytes: 16 for each of a quad's four lanes
  *
  * An element of a is one f16 number. Where its format has a longer range (bf16, MX), 256 k of a row, a span, are multiplied by a power of two that brings the largest
@@ -11,7 +11,7 @@
 #ifndef KERNELS_GEMM_SKINNY_NARROW_CUH
 #define KERNELS_GEMM_SKINNY_NARROW_CUH
 
-INLINE bool is_mx(const stream_shape s) { return s.weights >= STREAM_MXFP8 && s.weights <= STREAM_MXFP4; }
+INLINE bool is_mx(const skinny_shape s) { return s.weights >= SKINNY_MXFP8 && s.weights <= SKINNY_MXFP4; }
 
 /* ---- a ---- */
 
@@ -52,10 +52,10 @@ INLINE void next_spans(narrow_spans *n, int step) {
     for (n->span += step; n->span >= n->count; n->row++) n->span -= n->count;
 }
 
-INLINE bool is_scaled(const stream_arguments *g) { return g->a.scale == MATMUL_e8m0 || g->a.scale == MATMUL_e4m3; }
+INLINE bool is_scaled(const skinny_arguments *g) { return g->a.scale == MATMUL_e8m0 || g->a.scale == MATMUL_e4m3; }
 
 /* Unit j of the batch: this lane's of span n of a slab that begins with step first. */
-INLINE void fetch_span(const stream_arguments *g, const stream_shape s, int first, const narrow_spans *n, narrow_batch *batch, const int j) {
+INLINE void fetch_span(const skinny_arguments *g, const skinny_shape s, int first, const narrow_spans *n, narrow_batch *batch, const int j) {
     const int bits = format_bits(g->a.format), element = first * step_depth(s) + n->span * NARROW_SPAN + threadIdx.x % 32 * 8;
     batch->raw[j] = make_uint4(0, 0, 0, 0);
     if (n->row >= g->m || element >= g->k) return;
@@ -66,7 +66,7 @@ INLINE void fetch_span(const stream_arguments *g, const stream_shape s, int firs
 }
 
 /* The first spans of a slab that are this warp's; n becomes the next one. */
-INLINE narrow_spans fetch_spans(const stream_arguments *g, const stream_shape s, int first, int steps, narrow_batch *batch) {
+INLINE narrow_spans fetch_spans(const skinny_arguments *g, const skinny_shape s, int first, int steps, narrow_batch *batch) {
     narrow_spans n = {0, 0, (steps * step_depth(s) + NARROW_SPAN - 1) / NARROW_SPAN};
     next_spans(&n, threadIdx.x / 32);
     batch->codes = 0;
@@ -79,7 +79,7 @@ INLINE narrow_spans fetch_spans(const stream_arguments *g, const stream_shape s,
 }
 
 /* Eight numbers of f16 to their places in the slab: unit u of row row. */
-INLINE void store_unit(const stream_shape s, uint32_t slab, int unit, int row, int rows, const float *x) {
+INLINE void store_unit(const skinny_shape s, uint32_t slab, int unit, int row, int rows, const float *x) {
     const uint32_t block = slab + (unit / 4 * rows + row) * 64;
     if (bits_of(s) == 4) {
         st_shared_u32x4(block + unit % 4 * 16, make_uint4(cvt_f16x2(x[0], x[4]), cvt_f16x2(x[1], x[5]), cvt_f16x2(x[2], x[6]), cvt_f16x2(x[3], x[7])));
@@ -105,7 +105,7 @@ INLINE void floats_of_unit(int format, const uint4 raw, float x[8]) {
 
 /* The part of a that belongs to steps [first, first + steps): f16 numbers, and behind them what sums of a step are multiplied by, [steps][m]: powers of two that undo
  * the spans', times fp32 scales of blocks of 128. batch, n: of fetch_spans. */
-INLINE void fill_narrow(const stream_arguments *g, const stream_shape s, uint32_t slab, uint32_t slab_factors, int first, int steps, narrow_batch *batch, narrow_spans *n) {
+INLINE void fill_narrow(const skinny_arguments *g, const skinny_shape s, uint32_t slab, uint32_t slab_factors, int first, int steps, narrow_batch *batch, narrow_spans *n) {
     const int lane = threadIdx.x % 32, step_units = step_depth(s) / 8;
     narrow_spans own = {0, 0, n->count};
     next_spans(&own, threadIdx.x / 32);
@@ -135,7 +135,7 @@ INLINE void fill_narrow(const stream_arguments *g, const stream_shape s, uint32_
         }
         if (step < steps) {
             store_unit(s, slab, unit, own.row, g->m, x);
-            if (s.weights == STREAM_E4M3_BLOCK && g->a.scale == MATMUL_f32)
+            if (s.weights == SKINNY_E4M3_BLOCK && g->a.scale == MATMUL_f32)
                 factor *= ((const float *)g->a.scales.data)[scale_index(&g->a.scales, scales_of_row(&g->a.scales, own.row), first + step)];
             if (lane % step_units == 0) st_shared_f32(slab_factors + (step * g->m + own.row) * 4, factor);
         }
@@ -154,10 +154,10 @@ INLINE void fill_narrow(const stream_arguments *g, const stream_shape s, uint32_
  * of scales that it has brought; and the warp's table of scales, [16 rows][16 or 32 bytes], in its own part of what takes the sums when a tile ends. */
 typedef struct narrow_place { uint32_t matrices, scales, table; } narrow_place;
 
-INLINE narrow_place narrow_place_of(const stream_shape s, uint32_t sums) {
+INLINE narrow_place narrow_place_of(const skinny_shape s, uint32_t sums) {
     const uint32_t lane = threadIdx.x % 32, row = lane % 16;
-    return (narrow_place){threadIdx.x / 32 * (16 * STREAM_STEP_BYTES) + row * STREAM_STEP_BYTES + (lane / 16 ^ swizzle(row)) * 16, thread_count(s) * 64 + threadIdx.x * 4,
-                          sums + threadIdx.x / 32 * (s.tiles * 8 * STREAM_SUM_PITCH * 4)};
+    return (narrow_place){threadIdx.x / 32 * (16 * SKINNY_STEP_BYTES) + row * SKINNY_STEP_BYTES + (lane / 16 ^ swizzle(row)) * 16, thread_count(s) * 64 + threadIdx.x * 4,
+                          sums + threadIdx.x / 32 * (s.tiles * 8 * SKINNY_SUM_PITCH * 4)};
 }
 
 /* Elements j and j + 4 of a word of e2m1 codes, times 2^-14: a code's three low bits are the low bits of f16's exponent and the first of its fraction, all in its upper
@@ -170,8 +170,8 @@ INLINE void half_pairs_of_e2m1(uint32_t word, uint32_t pairs[4]) {
     pairs[3] = odd & 0xff00ff00;
 }
 
-INLINE uint32_t half_pair_of(const stream_shape s, uint32_t codes) {
-    return s.weights == STREAM_MXFP8_E5M2 ? cvt_f16x2_e5m2x2((uint16_t)codes) : cvt_f16x2_e4m3x2((uint16_t)codes);
+INLINE uint32_t half_pair_of(const skinny_shape s, uint32_t codes) {
+    return s.weights == SKINNY_MXFP8_E5M2 ? cvt_f16x2_e5m2x2((uint16_t)codes) : cvt_f16x2_e4m3x2((uint16_t)codes);
 }
 
 static __device__ __noinline__ uint4 floats_of_any_e8m0(uint32_t word) {
@@ -187,11 +187,11 @@ INLINE uint4 floats_of_e8m0(uint32_t word) {
 }
 
 /* The scales of a step to the warp's table: of a row, MX: [quad][4] in fp32; NVFP4: in f16, those of even blocks and then those of odd ones. */
-INLINE void decode_scales(const stream_shape s, uint32_t stage, const narrow_place *place) {
+INLINE void dequantise_scales(const skinny_shape s, uint32_t stage, const narrow_place *place) {
     const uint32_t lane = threadIdx.x % 32, row = lane / 4, t = lane % 4;
-    if (s.weights == STREAM_MXFP4) st_shared_u32x4(place->table + (row + t / 2 * 8) * 32 + t % 2 * 16, floats_of_e8m0(ld_shared_u32(stage + place->scales)));
+    if (s.weights == SKINNY_MXFP4) st_shared_u32x4(place->table + (row + t / 2 * 8) * 32 + t % 2 * 16, floats_of_e8m0(ld_shared_u32(stage + place->scales)));
     else if (is_mx(s) && t < 2) st_shared_u32x4(place->table + (row + t * 8) * 16, floats_of_e8m0(ld_shared_u32(stage + place->scales)));
-    if (s.weights == STREAM_NVFP4) {
+    if (s.weights == SKINNY_NVFP4) {
 #pragma unroll
         for (int i = 0; i < 2; i++) {
             const uint32_t word = ld_shared_u32(stage + place->scales + i * thread_count(s) * 4), to = place->table + (row + i * 8) * 32 + t * 4;
@@ -199,21 +199,21 @@ INLINE void decode_scales(const stream_shape s, uint32_t stage, const narrow_pla
             st_shared_u32(to + 16, cvt_f16x2_e4m3x2((uint16_t)prmt(word, 0, 0x31)));
         }
     }
-    if (is_mx(s) || s.weights == STREAM_NVFP4) __syncwarp();
+    if (is_mx(s) || s.weights == SKINNY_NVFP4) __syncwarp();
 }
 
 /* A step of this warp. factors_at: of this step's rows of a, in smem. */
-INLINE void multiply_narrow(const stream_shape s, uint32_t stage, const narrow_place *place, uint32_t units, int rows, const uint32_t *places, uint32_t factors_at,
+INLINE void multiply_narrow(const skinny_shape s, uint32_t stage, const narrow_place *place, uint32_t units, int rows, const uint32_t *places, uint32_t factors_at,
                             float sums[][4]) {
     const uint32_t lane = threadIdx.x % 32, row = lane / 4, t = lane % 4, table = place->table + row * (bits_of(s) == 4 ? 32 : 16);
     const int groups = bits_of(s) == 4 ? 2 : 1;
     uint4 scales[2];               /* of the first and the second half of the rows: of four groups (MX), or of all, pair by pair (NVFP4) */
     float part[2][2][4], factors[2][2];
-    decode_scales(s, stage, place);
+    dequantise_scales(s, stage, place);
 #pragma unroll
     for (int i = 0; i < 2 * s.tiles; i++) factors[i / 2][i % 2] = ld_shared_f32(factors_at + min(i / 2 * 8 + (int)t * 2 + i % 2, rows - 1) * 4);
 #pragma unroll
-    for (int half = 0; half < 2 && s.weights == STREAM_NVFP4; half++) scales[half] = ld_shared_u32x4(table + half * 256 + t / 2 * 16);
+    for (int half = 0; half < 2 && s.weights == SKINNY_NVFP4; half++) scales[half] = ld_shared_u32x4(table + half * 256 + t / 2 * 16);
 #pragma unroll
     for (int i = 0; i < 4; i++) {
         const uint4 matrix = ldmatrix_x4(stage + (place->matrices ^ i * 32));
@@ -226,7 +226,7 @@ INLINE void multiply_narrow(const stream_shape s, uint32_t stage, const narrow_p
             if (bits_of(s) == 4) {
                 half_pairs_of_e2m1(j == 0 ? matrix.x : matrix.z, low);
                 half_pairs_of_e2m1(j == 0 ? matrix.y : matrix.w, high);
-                if (s.weights == STREAM_NVFP4) {
+                if (s.weights == SKINNY_NVFP4) {
                     const uint32_t left = half_twice(word_of(scales[0], group / 2), group % 2), right = half_twice(word_of(scales[1], group / 2), group % 2);
 #pragma unroll
                     for (int e = 0; e < 4; e++) low[e] = mul_f16x2(low[e], left), high[e] = mul_f16x2(high[e], right);
@@ -252,14 +252,14 @@ INLINE void multiply_narrow(const stream_shape s, uint32_t stage, const narrow_p
     }
     if (is_mx(s)) return;
     float of_rows[2] = {1, 1};
-    if (s.weights == STREAM_E4M3_BLOCK)
+    if (s.weights == SKINNY_E4M3_BLOCK)
         for (int half = 0; half < 2; half++) of_rows[half] = ld_shared_f32(stage + place->scales + ((int)half - (int)t) * 4);
 #pragma unroll
     for (int tile = 0; tile < s.tiles; tile++)
 #pragma unroll
         for (int e = 0; e < 4; e++) {
             const float sum = (part[tile][0][e] + part[tile][1][e]) * factors[tile][e % 2];
-            sums[tile][e] = s.weights == STREAM_E4M3_BLOCK ? fmaf(sum, of_rows[e / 2], sums[tile][e]) : sums[tile][e] + sum;
+            sums[tile][e] = s.weights == SKINNY_E4M3_BLOCK ? fmaf(sum, of_rows[e / 2], sums[tile][e]) : sums[tile][e] + sum;
         }
 }
 

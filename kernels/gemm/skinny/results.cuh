@@ -50,11 +50,11 @@ INLINE void store_result(const matmul_epilogue *e, float y, int row, int col) {
 }
 
 /* The sum of column col of a tile and row row of a over the block's warps, [warp][tiles * 8][pitch], and over planes: small ones first, warps in order. */
-INLINE float add_warps(const stream_arguments *g, const stream_shape s, uint32_t sums, int row, int col) {
+INLINE float add_warps(const skinny_arguments *g, const skinny_shape s, uint32_t sums, int row, int col) {
     float y = 0;
     for (int plane = g->planes - 1; plane >= 0; plane--)
         for (int warp = col / 16; warp < warp_count(s); warp += g->across)
-            y += ld_shared_f32(sums + ((warp * s.tiles * 8 + plane * g->m + row) * STREAM_SUM_PITCH + col % 16) * 4);
+            y += ld_shared_f32(sums + ((warp * s.tiles * 8 + plane * g->m + row) * SKINNY_SUM_PITCH + col % 16) * 4);
     return y;
 }
 
@@ -65,9 +65,9 @@ INLINE float add_blocks(uint32_t place, int blocks) {
 }
 
 /* first: this thread's number among the threads that share the tile, threads of them. blocks 1: sums are the warps'; else the blocks', [m][16 across]. */
-INLINE void store_tile(const stream_arguments *g, const stream_shape s, uint32_t list, int tile, int first, int threads, int blocks, float all, uint32_t sums) {
+INLINE void store_tile(const skinny_arguments *g, const skinny_shape s, uint32_t list, int tile, int first, int threads, int blocks, float all, uint32_t sums) {
     const matmul_epilogue *e = &g->epilogue;
-    stream_group own = take_group(g, s, list, &tile);
+    skinny_group own = take_group(g, s, list, &tile);
     bool halves = e->halving >= 0;
     int each = halves ? 8 : 16, wide = each * g->width, end = halves ? e->half : g->n;
     for (int i = first; i < wide * (own.end - own.begin); i += threads) {
@@ -86,14 +86,14 @@ INLINE void store_tile(const stream_arguments *g, const stream_shape s, uint32_t
 }
 
 /* A tile's sums out of registers and to results. */
-INLINE void end_tile(const stream_arguments *g, const stream_shape s, uint32_t list, int tile, int rank, int blocks, float all, uint32_t of_warps, float sums[][4]) {
+INLINE void end_tile(const skinny_arguments *g, const skinny_shape s, uint32_t list, int tile, int rank, int blocks, float all, uint32_t of_warps, float sums[][4]) {
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
-    const uint32_t of_block = of_warps + thread_count(s) / 32 * s.tiles * 8 * STREAM_SUM_PITCH * 4;
+    const uint32_t of_block = of_warps + thread_count(s) / 32 * s.tiles * 8 * SKINNY_SUM_PITCH * 4;
 #pragma unroll
     for (int i = 0; i < s.tiles; i++)
 #pragma unroll
         for (int j = 0; j < 4; j++) {
-            st_shared_f32(of_warps + ((warp * s.tiles * 8 + i * 8 + lane % 4 * 2 + j % 2) * STREAM_SUM_PITCH + lane / 4 + j / 2 * 8) * 4, sums[i][j]);
+            st_shared_f32(of_warps + ((warp * s.tiles * 8 + i * 8 + lane % 4 * 2 + j % 2) * SKINNY_SUM_PITCH + lane / 4 + j / 2 * 8) * 4, sums[i][j]);
             sums[i][j] = 0;
         }
     __syncthreads();

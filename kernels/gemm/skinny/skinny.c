@@ -10,13 +10,13 @@
 
 /* By tiles of rows of a, log2: entries, and those of the image for chips with little shared memory; narrow: the entry for up to 8 rows whose products are in f16; groups:
  * those for rows in groups, of weights for which the tiles are not as fast. */
-typedef struct stream_weights { dw_format b; const char *image, *entries[4], *small[4], *narrow, *groups[2], *small_groups; } stream_weights;
+typedef struct skinny_weights { dw_format b; const char *image, *entries[4], *small[4], *narrow, *groups[2], *small_groups; } skinny_weights;
 
 #define ENTRIES(name)                                                                                                                                       \
     "matmul_stream_" #name, {"matmul_stream_" #name "_m8", "matmul_stream_" #name "_m16", "matmul_stream_" #name "_m32", "matmul_stream_" #name "_m64"}, \
         {NULL, "matmul_stream_" #name "_m16_small", NULL, "matmul_stream_" #name "_m64_small"}
 #define GROUPS(name) {"matmul_stream_" #name "_m8_groups", "matmul_stream_" #name "_m16_groups"}, "matmul_stream_" #name "_m16_groups_small"
-static const stream_weights all_weights[] = {
+static const skinny_weights all_weights[] = {
     {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}, NULL},
     {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}, NULL},
     {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3)},
@@ -30,7 +30,7 @@ static const stream_weights all_weights[] = {
     {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4)},
 };
 
-static const stream_weights *weights_of(dw_format b) {
+static const skinny_weights *weights_of(dw_format b) {
     for (size_t i = 0; i < COUNT_OF(all_weights); i++)
         if (all_weights[i].b == b) return &all_weights[i];
     return NULL;
@@ -55,7 +55,7 @@ static int planes_of(dw_format a, dw_format b) {
 }
 
 /* Does a block have too little shared memory for the entries that others take? */
-static bool is_small(const chip_caps *chip) { return chip->shared_bytes < STREAM_ROOM; }
+static bool is_small(const chip_caps *chip) { return chip->shared_bytes < SKINNY_ROOM; }
 
 /* Are products in f16? Then one row is one. */
 static bool is_narrow(const chip_caps *chip, dw_format a, dw_format b, int64_t m) { return m <= 8 && !is_small(chip) && weights_of(b)->narrow != NULL && a != DW_FORMAT_f32 && planes_of(a, b) > 0; }
@@ -97,7 +97,7 @@ const char *matmul_skinny_takes(const kernel_run *run, text *why) { return sizes
 
 /* across, width: warps of a block side by side along n, and those of them that have columns; splits: blocks of a cluster, which share k; slab_steps: of k whose part
  * of a is in shared memory at a time. */
-typedef struct stream_division { int size, across, width, splits, steps, slab_steps; int64_t tiles, blocks; uint32_t shared_bytes; } stream_division;
+typedef struct skinny_division { int size, across, width, splits, steps, slab_steps; int64_t tiles, blocks; uint32_t shared_bytes; } skinny_division;
 
 /* Words of scales that a thread brings with each step of a row. */
 static int scale_words(dw_format b) {
@@ -107,21 +107,21 @@ static int scale_words(dw_format b) {
 
 /* rows: of a, planes counted. cols: of the result. groups: 0, or how many. A block's columns are its share of all, in as many rounds as its warps side by side need;
  * clusters share k where there are columns for half the multiprocessors or fewer. Of a lies in shared memory what finds room there, in even parts. */
-static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, bool halves, int64_t k, int64_t groups, const chip_caps *chip) {
+static skinny_division divide(dw_format b, int64_t m, int planes, int64_t cols, bool halves, int64_t k, int64_t groups, const chip_caps *chip) {
     enum { KEPT_BYTES = 1024 };           /* of a block's shared memory, for the driver */
     const bool small = is_small(chip);
     const int multiprocessors = chip->units;
-    const int64_t rows = m * planes, depth = STREAM_STEP_BYTES * 8 / dw_format_bits(b), step_bytes = depth * 2 * rows + rows * 4;
-    stream_division d = {.size = small ? (rows <= 16 ? 1 : 3) : rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = 1, .splits = 1};
-    const int64_t tiles = 1ll << d.size, warps = STREAM_WARPS(tiles, small), most_bytes = (int64_t)chip->shared_bytes - KEPT_BYTES, busy = groups > 0 ? (groups < m ? groups : m) : 1, units = base_ceil_div(cols, halves ? 8 : 16);
+    const int64_t rows = m * planes, depth = SKINNY_STEP_BYTES * 8 / dw_format_bits(b), step_bytes = depth * 2 * rows + rows * 4;
+    skinny_division d = {.size = small ? (rows <= 16 ? 1 : 3) : rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = 1, .splits = 1};
+    const int64_t tiles = 1ll << d.size, warps = SKINNY_WARPS(tiles, small), most_bytes = (int64_t)chip->shared_bytes - KEPT_BYTES, busy = groups > 0 ? (groups < m ? groups : m) : 1, units = base_ceil_div(cols, halves ? 8 : 16);
     d.steps = (int)base_ceil_div(k, depth);
     const int64_t rounds = base_ceil_div(units * busy, multiprocessors * warps), share = base_ceil_div(units * busy, multiprocessors * rounds);
     d.width = (int)(share < units ? share : units);
     while (d.across < d.width) d.across *= 2;
     d.tiles = base_ceil_div(units, d.width);
-    while (d.splits < STREAM_SPLITS && 2 * d.tiles * busy * d.splits <= multiprocessors && d.steps >= 2 * d.splits * warps / d.across) d.splits *= 2;
-    const int64_t sums = warps * 8 * tiles * STREAM_SUM_PITCH * 4 + m * 64 * d.width;
-    const int64_t fixed = STREAM_STAGES(tiles, small) * warps * 32 * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? STREAM_LIST_BYTES : 0);
+    while (d.splits < SKINNY_SPLITS && 2 * d.tiles * busy * d.splits <= multiprocessors && d.steps >= 2 * d.splits * warps / d.across) d.splits *= 2;
+    const int64_t sums = warps * 8 * tiles * SKINNY_SUM_PITCH * 4 + m * 64 * d.width;
+    const int64_t fixed = SKINNY_STAGES(tiles, small) * warps * 32 * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? SKINNY_LIST_BYTES : 0);
     const int64_t own = base_ceil_div(d.steps, d.splits), room = most_bytes - fixed > step_bytes ? (most_bytes - fixed) / step_bytes : 1;
     d.slab_steps = (int)base_ceil_div(own, base_ceil_div(own, room));
     d.shared_bytes = (uint32_t)(fixed + d.slab_steps * step_bytes);
@@ -134,7 +134,7 @@ static stream_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
 static const double FILLED_AHEAD_US = 3;
 
 /* Microseconds in a step: the start, and the bytes of b at shares of an H200's bandwidth that were measured (README.md). Less than 0: it does not take them. narrow: by the entries in f16. */
-static double stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow) {
+static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow) {
     int planes = planes_of(a, b);
     if (planes == 0 || weights_of(b) == NULL || m > most_rows(a, b)) return -1;
     const int64_t rows = m * planes;
@@ -145,7 +145,7 @@ static double stream_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
     return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share);
 }
 
-double matmul_skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) { return stream_us(chip, a, b, m, n, k, weights_of(b) != NULL && is_narrow(chip, a, b, m)); }
+double matmul_skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) { return skinny_us(chip, a, b, m, n, k, weights_of(b) != NULL && is_narrow(chip, a, b, m)); }
 
 double matmul_skinny_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
@@ -156,7 +156,7 @@ double matmul_skinny_seconds(const kernel_run *run) {
 double grouped_skinny_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = a->dims[0], busy = m < b->dims[0] ? m : b->dims[0];
-    return 1e-6 * (stream_us(run->chip, a->format, b->format, m, busy * b->dims[1], a->dims[1], false) + FILLED_AHEAD_US);   /* which matrices are read, only the offsets say */
+    return 1e-6 * (skinny_us(run->chip, a->format, b->format, m, busy * b->dims[1], a->dims[1], false) + FILLED_AHEAD_US);   /* which matrices are read, only the offsets say */
 }
 
 /* ---- the launch ---- */
@@ -164,18 +164,18 @@ double grouped_skinny_seconds(const kernel_run *run) {
 /* Of b, that a block asks for ahead of its ring while it waits for the launches in front. */
 enum { AHEAD_BYTES = 96 * 1024 };
 
-static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher, int64_t m, int64_t groups) {
+static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher, int64_t m, int64_t groups) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    const stream_weights *weights = weights_of(b->format);
+    const skinny_weights *weights = weights_of(b->format);
     int64_t n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1];
     bool halves = matmul_halves_columns(&run->post);
     const bool narrow = groups == 0 && is_narrow(run->chip, a->format, b->format, m);
     const int planes = narrow ? 1 : planes_of(a->format, b->format);
-    stream_division d = divide(b->format, m, planes, cols, halves, k, groups, run->chip);
+    skinny_division d = divide(b->format, m, planes, cols, halves, k, groups, run->chip);
     kernel_launch launch;
     const bool small = is_small(run->chip);
     const char *entry = groups > 0 ? (small ? weights->small_groups : weights->groups[d.size]) : narrow ? weights->narrow : small ? weights->small[d.size] : weights->entries[d.size];
-    stream_arguments *g = cuda_launch(&launch, small ? "matmul_stream_small" : weights->image, entry, sizeof *g);
+    skinny_arguments *g = cuda_launch(&launch, small ? "matmul_stream_small" : weights->image, entry, sizeof *g);
     matmul_take_epilogue(&launch, run, groups > 0 ? 3 : 2, &g->epilogue);
     if (groups > 0) matmul_take_groups(&launch, run, 0, groups, &g->groups);
     if (narrow && dw_format_bits(b->format) == 4) g->epilogue.alpha = 16384;
@@ -196,13 +196,13 @@ static dw_status launch_stream(const kernel_run *run, kernel_launcher *launcher,
     matmul_take_rows(&launch, run, 1, &g->b);
     cuda_grid(&launch, d.blocks, 1, 1);
     if (d.splits > 1) launch.cluster[0] = (uint32_t)d.splits, launch.cluster[1] = launch.cluster[2] = 1;
-    launch.block[0] = (uint32_t)(STREAM_WARPS(1 << d.size, small) * 32);
+    launch.block[0] = (uint32_t)(SKINNY_WARPS(1 << d.size, small) * 32);
     launch.shared_bytes = d.shared_bytes;
     launch.overlaps = true;
     return launcher->add(launcher, &launch);
 }
 
-dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_stream(run, launcher, kernel_result_rows(&run->call), 0); }
+dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_skinny(run, launcher, kernel_result_rows(&run->call), 0); }
 
 /* ---- rows in groups ---- */
 
@@ -217,6 +217,6 @@ const char *grouped_skinny_refuses(const kernel_problem *problem, text *why) {
     return grouped_plain_refuses(problem, why);
 }
 
-int64_t grouped_skinny_rows(const kernel_run *run) { return STREAM_GROUP_ROWS / planes_of(run->call.in[0]->format, run->call.in[1]->format); }
+int64_t grouped_skinny_rows(const kernel_run *run) { return SKINNY_GROUP_ROWS / planes_of(run->call.in[0]->format, run->call.in[1]->format); }
 const char *grouped_skinny_takes(const kernel_run *run, text *why) { return sizes_refusal(run, grouped_skinny_rows(run), why); }
-dw_status grouped_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_stream(run, launcher, run->call.in[0]->dims[0], run->call.in[1]->dims[0]); }
+dw_status grouped_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_skinny(run, launcher, run->call.in[0]->dims[0], run->call.in[1]->dims[0]); }

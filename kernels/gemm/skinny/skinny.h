@@ -6,17 +6,17 @@
 #include "kernels/gemm/rows.h"
 
 /* A step: 128 bytes of each of 16 rows of b. */
-enum { STREAM_STEP_BYTES = 128, STREAM_SUM_PITCH = 20, STREAM_SPLITS = 8 };
-/* By an entry's tiles of 8 rows of a: warps of a block, stages of each warp's ring. Small entries are for chips with less than STREAM_ROOM of shared memory for a block:
+enum { SKINNY_STEP_BYTES = 128, SKINNY_SUM_PITCH = 20, SKINNY_SPLITS = 8 };
+/* By an entry's tiles of 8 rows of a: warps of a block, stages of each warp's ring. Small entries are for chips with less than SKINNY_ROOM of shared memory for a block:
  * of 2 and of 8 tiles, they fit into 99 KB with any weights. */
-#define STREAM_WARPS(tiles, small) ((small) ? ((tiles) <= 2 ? 8 : 4) : (tiles) <= 2 ? 16 : 8)
-#define STREAM_STAGES(tiles, small) ((small) || (tiles) == 2 ? 3 : 4)
-enum { STREAM_ROOM = 226 * 1024 };
+#define SKINNY_WARPS(tiles, small) ((small) ? ((tiles) <= 2 ? 8 : 4) : (tiles) <= 2 ? 16 : 8)
+#define SKINNY_STAGES(tiles, small) ((small) || (tiles) == 2 ? 3 : 4)
+enum { SKINNY_ROOM = 226 * 1024 };
 /* Of rows in groups: at most so many, so that their list has a place for each. */
-enum { STREAM_GROUP_ROWS = 16, STREAM_LIST_BYTES = STREAM_GROUP_ROWS * 16 + 16 };
+enum { SKINNY_GROUP_ROWS = 16, SKINNY_LIST_BYTES = SKINNY_GROUP_ROWS * 16 + 16 };
 
 /* out [m,n] = epilogue(a [m,k] b [n,k]^T), or of groups of rows with a b each. */
-typedef struct stream_arguments {
+typedef struct skinny_arguments {
     matmul_epilogue epilogue;
     matmul_rows a, b;
     int32_t m, n, k;
@@ -30,6 +30,6 @@ typedef struct stream_arguments {
     int32_t b_is_constant;        /* no launch of the run writes b: the ring is filled before the launches in front have ended */
     int32_t ahead;                /* then: bytes of each row behind the ring that are brought to the second-level cache meanwhile */
     matmul_groups groups;         /* of the entries for groups: b is their matrices one below the other, and tiles are those of one */
-} stream_arguments;
+} skinny_arguments;
 
 #endif

@@ -1,4 +1,4 @@
-/* What is done to sums on their way out, in registers: factors, the post list, and stores. A thread has one row and SM100_CHUNK neighbouring columns, as
+/* What is done to sums on their way out, in registers: factors, the post list, and stores. A thread has one row and TCGEN05_CHUNK neighbouring columns, as
  * tcgen05.ld 32x32b gives them. The functions of one number are epilogue.cuh's. */
 #ifndef KERNELS_GEMM_TCGEN05_EPILOGUE_CUH
 #define KERNELS_GEMM_TCGEN05_EPILOGUE_CUH
@@ -6,9 +6,9 @@
 #include "kernels/gemm/epilogue.cuh"
 #include "kernels/gemm/tcgen05/tcgen05.h"
 
-enum { SM100_CHUNK = 16 };
+enum { TCGEN05_CHUNK = 16 };
 
-#define EACH_COLUMN _Pragma("unroll") for (int i = 0; i < SM100_CHUNK; i++)
+#define EACH_COLUMN _Pragma("unroll") for (int i = 0; i < TCGEN05_CHUNK; i++)
 
 /* Columns at end or behind it are computed from operands taken as 0. */
 INLINE void row_operand(const matmul_step *step, float *values, int row, int col, int end) {
@@ -51,7 +51,7 @@ INLINE void row_epilogue(const matmul_epilogue *e, float *values, float *up, int
 #pragma unroll 1
     for (int i = 0; i < e->count; i++) {
         if (i == e->halving) {
-            apply_halving(e->steps[i].step, SM100_CHUNK, values, up);
+            apply_halving(e->steps[i].step, TCGEN05_CHUNK, values, up);
             halves = false;
             continue;
         }

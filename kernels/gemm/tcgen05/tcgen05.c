@@ -1,4 +1,4 @@
-/* matmul on Blackwell: the host half of tcgen05.cu. Which products its entries take, and the launch. Pure: knows no driver. */
+/* matmul by tcgen05: the host half of tcgen05.cu. Which products its entries take, and the launch. Pure: knows no driver. */
 #include "kernels/gemm/tcgen05/tcgen05.h"
 
 #include "kernels/gpu/host/host.h"
@@ -6,7 +6,7 @@
 #include "kernels/gemm/host.h"
 
 /* An entry; scale_block: elements of a scale, 0: none; formats: types of the instruction descriptor (PTX ISA, "Instruction descriptor"). */
-typedef struct sm100_entry { const char *name; int element_bits, scale_block, scale_tiles; uint32_t formats; } sm100_entry;
+typedef struct tcgen05_entry { const char *name; int element_bits, scale_block, scale_tiles; uint32_t formats; } tcgen05_entry;
 
 static uint32_t types(uint32_t a, uint32_t b) { return a << 7 | b << 10; }
 
@@ -14,15 +14,15 @@ static bool is_one_scale(dw_format format) { return format == DW_FORMAT_fp8_tens
 static bool is_mxfp8(dw_format format) { return format == DW_FORMAT_mxfp8 || format == DW_FORMAT_mxfp8_e5m2; }
 static bool is_nvfp4(dw_format format) { return format == DW_FORMAT_nvfp4 || format == DW_FORMAT_nvfp4_row; }
 
-static bool entry_of(dw_format a, dw_format b, sm100_entry *e) {
+static bool entry_of(dw_format a, dw_format b, tcgen05_entry *e) {
     bool taken = true;
-    *e = (sm100_entry){0};
-    if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) *e = (sm100_entry){"matmul_half_sm100", 16, 0, 0, types(1, 1)};
-    else if (a == DW_FORMAT_f16 && b == DW_FORMAT_f16) *e = (sm100_entry){"matmul_half_sm100", 16, 0, 0, types(0, 0)};
-    else if (is_one_scale(a) && is_one_scale(b)) *e = (sm100_entry){"matmul_e4m3_sm100", 8, 0, 0, types(0, 0)};
-    else if (is_mxfp8(a) && is_mxfp8(b)) *e = (sm100_entry){"matmul_mxfp8_sm100", 8, 32, 1, types(a == DW_FORMAT_mxfp8_e5m2, b == DW_FORMAT_mxfp8_e5m2)};
-    else if (a == DW_FORMAT_mxfp4 && b == DW_FORMAT_mxfp4) *e = (sm100_entry){"matmul_mxfp4_sm100", 4, 32, 2, types(1, 1)};
-    else if (is_nvfp4(a) && is_nvfp4(b)) *e = (sm100_entry){"matmul_nvfp4_sm100", 4, 16, 4, types(1, 1)};
+    *e = (tcgen05_entry){0};
+    if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) *e = (tcgen05_entry){"matmul_half_sm100", 16, 0, 0, types(1, 1)};
+    else if (a == DW_FORMAT_f16 && b == DW_FORMAT_f16) *e = (tcgen05_entry){"matmul_half_sm100", 16, 0, 0, types(0, 0)};
+    else if (is_one_scale(a) && is_one_scale(b)) *e = (tcgen05_entry){"matmul_e4m3_sm100", 8, 0, 0, types(0, 0)};
+    else if (is_mxfp8(a) && is_mxfp8(b)) *e = (tcgen05_entry){"matmul_mxfp8_sm100", 8, 32, 1, types(a == DW_FORMAT_mxfp8_e5m2, b == DW_FORMAT_mxfp8_e5m2)};
+    else if (a == DW_FORMAT_mxfp4 && b == DW_FORMAT_mxfp4) *e = (tcgen05_entry){"matmul_mxfp4_sm100", 4, 32, 2, types(1, 1)};
+    else if (is_nvfp4(a) && is_nvfp4(b)) *e = (tcgen05_entry){"matmul_nvfp4_sm100", 4, 16, 4, types(1, 1)};
     else taken = false;
     return taken;
 }
@@ -31,7 +31,7 @@ static bool entry_of(dw_format a, dw_format b, sm100_entry *e) {
 
 const char *matmul_tcgen05_refuses(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
-    sm100_entry entry;
+    tcgen05_entry entry;
     int64_t k, n;
     if (!entry_of(a->format, b->format, &entry)) {
         text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
@@ -52,7 +52,7 @@ double matmul_tcgen05_seconds(const kernel_run *run) { return kernel_run_rooflin
 
 static int64_t tiles_of(const kernel_run *run) {
     const dw_tensor *out = run->call.out[0];
-    return base_ceil_div(kernel_result_rows(&run->call), SM100_TILE) * base_ceil_div(out->dims[out->rank - 1], matmul_halves_columns(&run->post) ? SM100_TILE / 2 : SM100_TILE);
+    return base_ceil_div(kernel_result_rows(&run->call), TCGEN05_TILE) * base_ceil_div(out->dims[out->rank - 1], matmul_halves_columns(&run->post) ? TCGEN05_TILE / 2 : TCGEN05_TILE);
 }
 
 const char *matmul_tcgen05_takes(const kernel_run *run, text *why) {
@@ -64,7 +64,7 @@ const char *matmul_tcgen05_takes(const kernel_run *run, text *why) {
 
 /* ---- the launch ---- */
 
-static void take_map(kernel_launch *launch, int index, const sm100_entry *e, const sm100_operand *o, int box_rows, const void *field) {
+static void take_map(kernel_launch *launch, int index, const tcgen05_entry *e, const tcgen05_operand *o, int box_rows, const void *field) {
     int bytes = e->element_bits == 16 ? 2 : 1;
     launch->maps[launch->map_count] = (kernel_map){
         .operand = (uint16_t)index,
@@ -74,15 +74,15 @@ static void take_map(kernel_launch *launch, int index, const sm100_entry *e, con
         .promotion = KERNEL_PROMOTION_256,
         .dims = {(uint64_t)(o->row_bytes / bytes), (uint64_t)o->rows},
         .strides = {(uint64_t)o->row_bytes},
-        .box = {(uint32_t)(SM100_ROW_BYTES / bytes), (uint32_t)box_rows},
+        .box = {(uint32_t)(TCGEN05_ROW_BYTES / bytes), (uint32_t)box_rows},
     };
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
 }
 
-static void take_operand(kernel_launch *launch, const kernel_run *run, int index, const sm100_entry *e, int64_t rows, int64_t k, sm100_operand *o) {
+static void take_operand(kernel_launch *launch, const kernel_run *run, int index, const tcgen05_entry *e, int64_t rows, int64_t k, tcgen05_operand *o) {
     o->rows = (int32_t)rows;
     o->row_bytes = (k * e->element_bits + 7) / 8;
-    o->by_engine = o->row_bytes % 16 == 0;
+    o->by_tma = o->row_bytes % 16 == 0;
     cuda_slot(launch, KERNEL_SLOT_DATA, index, &o->data, 0);
     if (e->scale_block == 0) return;
     o->tiled = run->call.in[index]->scale_layout == DW_SCALE_tile128x4;
@@ -91,27 +91,27 @@ static void take_operand(kernel_launch *launch, const kernel_run *run, int index
     cuda_slot(launch, KERNEL_SLOT_SCALES, index, &o->scales, 0);
 }
 
-static uint32_t shared_bytes(const sm100_entry *e) {
-    enum { BARRIERS = 2 * SM100_STAGES + 1, ADDRESS_OF_SUMS = 8 };
-    return (uint32_t)(SM100_STAGES * 2 * (SM100_OPERAND_BYTES + e->scale_tiles * SM100_SCALE_TILE) + BARRIERS * 8 + ADDRESS_OF_SUMS);
+static uint32_t shared_bytes(const tcgen05_entry *e) {
+    enum { BARRIERS = 2 * TCGEN05_STAGES + 1, ADDRESS_OF_SUMS = 8 };
+    return (uint32_t)(TCGEN05_STAGES * 2 * (TCGEN05_OPERAND_BYTES + e->scale_tiles * TCGEN05_SCALE_TILE) + BARRIERS * 8 + ADDRESS_OF_SUMS);
 }
 
 dw_status matmul_tcgen05_shape(const kernel_run *run, kernel_launcher *launcher) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call), n = b->dims[b->rank - 2], k = a->dims[a->rank - 1];
-    sm100_entry entry;
+    tcgen05_entry entry;
     kernel_launch launch;
     entry_of(a->format, b->format, &entry);
-    matmul_sm100_arguments *g = cuda_launch(&launch, "matmul_sm100", entry.name, sizeof *g);
+    matmul_tcgen05_arguments *g = cuda_launch(&launch, "matmul_sm100", entry.name, sizeof *g);
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
     take_operand(&launch, run, 0, &entry, m, k, &g->a);
     take_operand(&launch, run, 1, &entry, n, k, &g->b);
     g->k_bytes = (int32_t)g->a.row_bytes;
     g->formats = entry.formats;
-    if (g->a.by_engine) take_map(&launch, 0, &entry, &g->a, SM100_TILE, g->map_a);
-    if (g->b.by_engine) take_map(&launch, 1, &entry, &g->b, SM100_TILE / 2, g->map_b);
+    if (g->a.by_tma) take_map(&launch, 0, &entry, &g->a, TCGEN05_TILE, g->map_a);
+    if (g->b.by_tma) take_map(&launch, 1, &entry, &g->b, TCGEN05_TILE / 2, g->map_b);
     cuda_grid(&launch, tiles_of(run), 1, 1);
-    launch.block[0] = SM100_THREADS;
+    launch.block[0] = TCGEN05_THREADS;
     launch.shared_bytes = shared_bytes(&entry);
     return launcher->add(launcher, &launch);
 }

@@ -11,7 +11,7 @@
 
 /* ---- reading tiles ---- */
 
-INLINE tma_tile published_tile(const matmul_sm90_arguments *g, const tma_shape s, const uint4 found) {
+INLINE tma_tile published_tile(const matmul_wgmma_arguments *g, const tma_shape s, const uint4 found) {
     tma_tile tile;
     tile.row = (int)found.x, tile.end = (int)found.y, tile.group = (int)found.w;
     tile.out_col = tile.col = (int)found.z;
@@ -20,7 +20,7 @@ INLINE tma_tile published_tile(const matmul_sm90_arguments *g, const tma_shape s
 }
 
 /* False: there are no more. A published tile is released when it is no longer needed, once by the thread that loads and once by each warp of the others. */
-INLINE bool find_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int turn, int rank, tma_tile *tile) {
+INLINE bool find_tile(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, int turn, int rank, tma_tile *tile) {
     if (s.groups) {
         const uint4 found = schedule_wait(ring.schedule, turn);
         *tile = published_tile(g, s, found);
@@ -32,15 +32,15 @@ INLINE bool find_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_rin
 }
 
 /* How many boxes of a hold the tile's rows, and the row in the map of b at which its matrix begins. */
-INLINE int a_boxes(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) {
+INLINE int a_boxes(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile) {
     return s.groups ? max(0, min(ceil_div(tile->end - tile->row, g->a_rows), s.tile_m / g->a_rows)) : 1;
 }
-INLINE int b_row(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? (tile->group - g->groups.first) * g->n : 0; }
+INLINE int b_row(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? (tile->group - g->groups.first) * g->n : 0; }
 
 /* ---- publishing them: one warp ---- */
 
 /* Lane l reads group base + l. Offsets that do not ascend within m end all tiles. */
-INLINE void publish_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int rank) {
+INLINE void publish_tiles(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, int rank) {
     const int unit_rows = s.tile_m * s.pair, lane = threadIdx.x % 32;
     int turn = 0, unit = blockIdx.x / s.pair;     /* units are counted from group base on */
     for (int base = g->groups.first; base < g->groups.end; base += 32) {

@@ -1,4 +1,4 @@
-/* Results of the Hopper kernel: a tile's sums through factors and post list (epilogue.cuh), over staging in shared memory to the copy engine, or element by element where
+/* Results of the tiles by wgmma: a tile's sums through factors and post list (epilogue.cuh), over staging in shared memory to TMA, or element by element where
  * no tensor map describes them, or into blocks (kernels/quantize/blocks_wgmma.cuh). */
 #ifndef KERNELS_GEMM_WGMMA_STORE_CUH
 #define KERNELS_GEMM_WGMMA_STORE_CUH
@@ -65,7 +65,7 @@ typedef struct tma_head {
     float factor, bias;           /* of this thread's column */
 } tma_head;
 
-INLINE tma_head begin_head(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) {
+INLINE tma_head begin_head(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile) {
     const matmul_epilogue *e = &g->epilogue;
     tma_head head = {false, 0, e->alpha, 1, 0};
     int column = threadIdx.x - 128, at = column < s.tile_n / 2 ? tile->col + column : tile->up + column - s.tile_n / 2;
@@ -80,7 +80,7 @@ INLINE tma_head begin_head(const matmul_sm90_arguments *g, const tma_shape s, co
 }
 
 /* Of this thread's two rows. */
-INLINE void row_factors(const matmul_sm90_arguments *g, const tma_head *head, int row, int rows, float *factors) {
+INLINE void row_factors(const matmul_wgmma_arguments *g, const tma_head *head, int row, int rows, float *factors) {
 #pragma unroll
     for (int i = 0; i < 2; i++) {
         int r = row + i * 8;
@@ -159,7 +159,7 @@ INLINE void copy_box(const matmul_epilogue *e, uint32_t box, int thread, int col
 }
 
 /* Columns [col, col + 64) of the team's rows, from row on. Where a group ends among them, no engine stores them: it would write over the next group's. */
-INLINE void end_box(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile, bool wide, uint32_t buffer, int thread, int group, int col, int row) {
+INLINE void end_box(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile, bool wide, uint32_t buffer, int thread, int group, int col, int row) {
     const tensor_map *map = (const tensor_map *)g->map_out;
     const matmul_epilogue *e = &g->epilogue;
     if (s.groups && row + team_rows(s) > tile->end) {
@@ -178,7 +178,7 @@ INLINE void end_box(const matmul_sm90_arguments *g, const tma_shape s, const tma
 }
 
 /* Everything works on registers whose numbers are known, so each loop over parts is unrolled. box: the next one of the ring. */
-INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *factors,
+INLINE void store_tile(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *factors,
                       float *sums, int *box) {
     const int parts = s.tile_n / 32;
     const matmul_epilogue *e = &g->epilogue;
@@ -199,7 +199,7 @@ INLINE void store_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ri
         return;
     }
     const int stored = halves ? parts / 2 : parts;
-    if (!e->by_engine) {
+    if (!e->by_tma) {
 #pragma unroll
         for (int part = 0; part < parts && part < stored; part++) store_values(e, PART_VALUES, sums + part * PART_VALUES, row, col + part * 32, rows, end);
         return;
@@ -234,7 +234,7 @@ INLINE void join_sums(const tma_shape s, tma_ring ring, int group, float *sums) 
 }
 
 /* Sums of the blocks of a cluster: each leaves its own in its smem, [values / 4][128] x 4 for each warpgroup, and finishes its share of the columns. */
-INLINE void store_split_tile(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, int rank, const float *sums) {
+INLINE void store_split_tile(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, int rank, const float *sums) {
     const int values = s.tile_n / 2, quads = values / 4, share = quads / s.splits > 0 ? quads / s.splits : 1;
     const matmul_epilogue *e = &g->epilogue;
     bool halves = e->halving >= 0;

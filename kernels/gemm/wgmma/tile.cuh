@@ -1,4 +1,4 @@
-/* What the parts of the Hopper kernel share: the constants of an entry, the places of the ring in shared memory, and which tile a block of threads takes. */
+/* What the parts of the tiles by wgmma share: the constants of an entry, the places of the ring in shared memory, and which tile a block of threads takes. */
 #ifndef KERNELS_GEMM_WGMMA_TILE_CUH
 #define KERNELS_GEMM_WGMMA_TILE_CUH
 
@@ -6,6 +6,7 @@
 #include "kernels/gpu/ptx/tma.cuh"
 #include "kernels/gpu/pipe/schedule.cuh"
 #include "kernels/gemm/epilogue.cuh"
+#include "kernels/gemm/wgmma/wgmma.h"
 
 enum { TMA_BF16, TMA_F16, TMA_E4M3 };
 enum { ROW_BYTES = 128, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048, MOST_VALUES = 128 };
@@ -43,7 +44,7 @@ INLINE constexpr int reading_warps(const tma_shape s) { return shares_rows(s) ? 
 INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_m * s.tile_n > 128 * 128; }
 
 /* Tiles in bands GROUP_ROWS high, so that those in flight at a time need few rows of a and of b. units_m: units of a column. */
-INLINE tma_tile tile_at(const matmul_sm90_arguments *g, const tma_shape s, int units_m, int unit, int rank) {
+INLINE tma_tile tile_at(const matmul_wgmma_arguments *g, const tma_shape s, int units_m, int unit, int rank) {
     const int step_n = g->epilogue.halving >= 0 ? s.tile_n / 2 : s.tile_n;
     const schedule_place place = schedule_in_bands(unit, units_m, g->units_n, GROUP_ROWS / (s.tile_m * s.pair));
     tma_tile tile;
@@ -56,12 +57,12 @@ INLINE tma_tile tile_at(const matmul_sm90_arguments *g, const tma_shape s, int u
 }
 
 /* The row behind the last that a tile stores. */
-INLINE int rows_end(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? tile->end : g->m; }
+INLINE int rows_end(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? tile->end : g->m; }
 /* What lies in front of the tile's matrix of b, where what belongs to b's rows is one array for all matrices. */
-INLINE int rows_before(const matmul_sm90_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? tile->group * g->n : 0; }
+INLINE int rows_before(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile) { return s.groups ? tile->group * g->n : 0; }
 
 /* The blocks of k [first, end) of this block of the cluster. */
-INLINE schedule_range depth_range(const matmul_sm90_arguments *g, const tma_shape s, int rank) {
+INLINE schedule_range depth_range(const matmul_wgmma_arguments *g, const tma_shape s, int rank) {
     const int all = ceil_div(g->k, s.element == TMA_E4M3 ? 128 : 64);
     const schedule_range whole = {0, all};
     return s.splits > 1 ? schedule_part(all, s.splits, rank, 1) : whole;

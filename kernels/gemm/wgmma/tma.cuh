@@ -1,5 +1,5 @@
-/* out [m,n] = epilogue(a [m,k] b [n,k]^T) on Hopper, operands both brought by the copy engine: bf16, f16 and e4m3 with fp32 scales. The body of the entries of
- * matmul_{bf16,f16,e4m3}_sm90.cu, which give it its constants.
+/* out [m,n] = epilogue(a [m,k] b [n,k]^T) by wgmma, operands both brought by TMA: bf16, f16 and e4m3 with fp32 scales. The body of the entries of
+ * wgmma.cu, which gives it its constants.
  *
  *   warpgroup 0, one thread   empty[s] -> TMA a box [tile_m, 128 B], b boxes 2 x [tile_n / 2, 128 B] -> full[s]      ring of stages in smem
  *   warpgroups 1, 2           full[s] -> wgmma m64n(tile_n) -> empty[s];  at the end of a tile: epilogue -> smem -> TMA out
@@ -25,7 +25,7 @@
 
 /* Boxes of a have g->a_rows rows: of few rows those that are there, as boxes that hang over an edge cost more. What lies in the rest of the tile's rows is
  * never stored. */
-INLINE void load_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int rank) {
+INLINE void load_tiles(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, int rank) {
     const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
     const int a_bytes = s.tile_m * ROW_BYTES, half_bytes = s.tile_n / 2 * ROW_BYTES, stage_bytes = a_bytes + 2 * half_bytes;
     const int depth = s.element == TMA_E4M3 ? 128 : 64;
@@ -66,7 +66,7 @@ INLINE void load_scale_row(uint32_t to, const float *from, int valid, bool in_qu
 
 /* A warp brings the scales by block: a slot holds those of four blocks of k, [tile_m][4] of the tile's rows and [parts][4] of its columns. A row's scales lie side by
  * side along k, a row to a line of the cache, so one at a time they would take as many cycles of L1 as the tiles do. */
-INLINE void load_scales(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int rank) {
+INLINE void load_scales(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, int rank) {
     const float *a = (const float *)g->a_scales, *b = (const float *)g->b_scales;
     bool in_quads = (g->a_scale_stride | g->b_scale_stride) % 4 == 0 && (g->a_scales | g->b_scales) % 16 == 0;
     const schedule_range range = depth_range(g, s, rank);
@@ -341,7 +341,7 @@ INLINE void multiply_tile_shared(const tma_shape s, const tma_ring *ring, tma_re
     }
 }
 
-INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
+INLINE void multiply_tiles(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
     const int values = s.tile_n / 2;
     int thread = threadIdx.x % 128, lane = thread % 32, turn = schedule_first(ring.schedule), first_row = shares_rows(s) ? 0 : group * 64, row_in_tile = first_row + thread / 32 * 16 + lane / 4;
     tma_reader reader = {ring_reader(), ring.stages.full, 0, 0, 0, 0};
@@ -392,7 +392,7 @@ INLINE void multiply_tiles(const matmul_sm90_arguments *g, const tma_shape s, tm
 /* Many sums, or two parts (e4m3 without scales by block). The warps that load scales need more than the 24 registers that others then have. */
 INLINE constexpr bool many_registers(const tma_shape s) { return s.tile_m * s.tile_n > 128 * 128 || (s.element == TMA_E4M3 && s.parts == 0); }
 
-INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
+INLINE void matmul_tma(const matmul_wgmma_arguments *g, const tma_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     const int stage_bytes = (s.tile_m + s.tile_n) * ROW_BYTES, cluster = s.pair * s.splits;
     tma_ring ring;
@@ -414,7 +414,7 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     if (threadIdx.x == 32) {
         tma_prefetch((const tensor_map *)g->map_a);
         tma_prefetch((const tensor_map *)g->map_b);
-        if (g->epilogue.by_engine) tma_prefetch((const tensor_map *)g->map_out);
+        if (g->epilogue.by_tma) tma_prefetch((const tensor_map *)g->map_out);
     }
     if (cluster > 1) {
         cluster_arrive_relaxed();
@@ -448,12 +448,9 @@ INLINE void matmul_tma(const matmul_sm90_arguments *g, const tma_shape s) {
     }
 }
 
-#define MATMUL_TMA(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts) MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, 0, 0)
-#define MATMUL_TMA_GROUPS(name, element, tile_m, tile_n, stages, boxes, pair, parts) MATMUL_TMA_ENTRY(name##_groups, element, tile_m, tile_n, stages, boxes, pair, 1, parts, 1, 0)
-#define MATMUL_TMA_BLOCKS(name, element, tile_m, tile_n, stages, boxes, pair, parts) MATMUL_TMA_ENTRY(name##_blocks, element, tile_m, tile_n, stages, boxes, pair, 1, parts, 0, 1)
 #define MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks)                             \
     extern "C" __global__ void __cluster_dims__((pair) * (splits), 1, 1) __launch_bounds__(MATMUL_THREADS, 1)                           \
-        name(const __grid_constant__ matmul_sm90_arguments arguments) {                                                          \
+        name(const __grid_constant__ matmul_wgmma_arguments arguments) {                                                          \
         const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks};                          \
         matmul_tma(&arguments, shape);                                                                                           \
     }

@@ -1,6 +1,6 @@
-/* matmul on Hopper: the host half of tma.cuh, two ways: tiles that store plain results, and those that write results in blocks. Which products its entries take, which tile a call
+/* matmul by wgmma: the host half of tma.cuh, two ways: tiles that store plain results, and those that write results in blocks. Which products its entries take, which tile a call
  * gets, and the launches. Operands that no entry takes as they lie are first dequantised to bf16 (dequantise/dequantise.c). Pure: knows no driver. */
-#include "kernels/gemm/arguments.h"
+#include "kernels/gemm/wgmma/wgmma.h"
 
 #include <string.h>
 
@@ -11,33 +11,33 @@
 
 /* ---- entries ---- */
 
-typedef struct sm90_tile {
-    sm90_kind kind;
+typedef struct wgmma_tile {
+    wgmma_kind kind;
     bool blocks;                  /* its result is in blocks of e4m3 along a row (blocks_wgmma.cuh) */
     const char *image, *entry;
     int parts, tile_m, tile_n, stages, boxes, pair, splits;
     double block_us, tile_us;     /* measured: one block of k, and what a tile costs besides */
-} sm90_tile;
+} wgmma_tile;
 
-static const sm90_tile tiles[] = {
-#define MATMUL_TILE_HALF(name, ...) {SM90_BF16, false, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, __VA_ARGS__},
+static const wgmma_tile tiles[] = {
+#define MATMUL_TILE_HALF(name, ...) {WGMMA_BF16, false, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_HALF(name, ...) {SM90_F16, false, "matmul_f16_sm90", "matmul_f16_" #name, 0, __VA_ARGS__},
+#define MATMUL_TILE_HALF(name, ...) {WGMMA_F16, false, "matmul_f16_sm90", "matmul_f16_" #name, 0, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_BYTE(name, ...) {SM90_E4M3, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name, 0, __VA_ARGS__},
+#define MATMUL_TILE_BYTE(name, ...) {WGMMA_E4M3, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name, 0, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_BYTE
-#define MATMUL_TILE_SCALED(name, ...) {SM90_E4M3_BLOCK, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
+#define MATMUL_TILE_SCALED(name, ...) {WGMMA_E4M3_BLOCK, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_SCALED
 #define MATMUL_BLOCKS_BYTE(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
-    {SM90_E4M3, true, "matmul_e4m3_sm90", "matmul_e4m3_" #name "_blocks", 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
+    {WGMMA_E4M3, true, "matmul_e4m3_sm90", "matmul_e4m3_" #name "_blocks", 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_BLOCKS_BYTE
 #define MATMUL_BLOCKS_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
-    {SM90_E4M3_BLOCK, true, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name "_blocks", parts, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
+    {WGMMA_E4M3_BLOCK, true, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name "_blocks", parts, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_BLOCKS_SCALED
 };
@@ -45,73 +45,73 @@ static const sm90_tile tiles[] = {
 static bool is_one_scale(dw_format format) { return format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_fp8_row; }
 
 /* The entries that take both operands as they lie. */
-static sm90_kind kind_of(dw_format a, dw_format b) {
-    if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) return SM90_BF16;
-    if (a == DW_FORMAT_f16 && b == DW_FORMAT_f16) return SM90_F16;
-    if (is_one_scale(a) && is_one_scale(b)) return SM90_E4M3;
-    if (a == DW_FORMAT_fp8_1x128 && b == DW_FORMAT_fp8_128x128) return SM90_E4M3_BLOCK;
-    return SM90_NONE;
+static wgmma_kind kind_of(dw_format a, dw_format b) {
+    if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) return WGMMA_BF16;
+    if (a == DW_FORMAT_f16 && b == DW_FORMAT_f16) return WGMMA_F16;
+    if (is_one_scale(a) && is_one_scale(b)) return WGMMA_E4M3;
+    if (a == DW_FORMAT_fp8_1x128 && b == DW_FORMAT_fp8_128x128) return WGMMA_E4M3_BLOCK;
+    return WGMMA_NONE;
 }
 
-/* The copy engine wants rows of whole 16 bytes. */
+/* TMA wants rows of whole 16 bytes. */
 static bool has_whole_rows(dw_format format, int64_t k) { return k * dw_format_bits(format) / 8 % 16 == 0; }
 
-sm90_product sm90_product_of(dw_format a, dw_format b, int64_t k) {
-    sm90_product p = {.kind = kind_of(a, b)};
+wgmma_product wgmma_product_of(dw_format a, dw_format b, int64_t k) {
+    wgmma_product p = {.kind = kind_of(a, b)};
     const dw_format formats[2] = {a, b};
-    if (p.kind != SM90_NONE && k * sm90_element_bytes(p.kind) % 16 == 0) return p;
-    if (!matmul_decodes(a) || !matmul_decodes(b)) return (sm90_product){.kind = SM90_NONE};
-    p.kind = SM90_BF16;
-    for (int i = 0; i < 2; i++) p.decodes[i] = formats[i] != DW_FORMAT_bf16 || !has_whole_rows(formats[i], k);
+    if (p.kind != WGMMA_NONE && k * wgmma_element_bytes(p.kind) % 16 == 0) return p;
+    if (!matmul_dequantises(a) || !matmul_dequantises(b)) return (wgmma_product){.kind = WGMMA_NONE};
+    p.kind = WGMMA_BF16;
+    for (int i = 0; i < 2; i++) p.dequantises[i] = formats[i] != DW_FORMAT_bf16 || !has_whole_rows(formats[i], k);
     return p;
 }
 
 /* Bytes of rows of bf16 in the workspace: a's, and behind them b's. */
-static size_t decoded_bytes(const sm90_product *p, int64_t m, int64_t n, int64_t k) {
-    return (p->decodes[0] ? matmul_decoded_bytes(m, k) : 0) + (p->decodes[1] ? matmul_decoded_bytes(n, k) : 0);
+static size_t dequantised_bytes(const wgmma_product *p, int64_t m, int64_t n, int64_t k) {
+    return (p->dequantises[0] ? matmul_dequantised_bytes(m, k) : 0) + (p->dequantises[1] ? matmul_dequantised_bytes(n, k) : 0);
 }
 
 /* A unit is a tile, or a pair of them one below the other. */
-static int64_t units_down(const sm90_tile *t, int64_t m) { return base_ceil_div(m, t->tile_m * t->pair); }
-static int64_t units_across(const sm90_tile *t, int64_t n_out, bool halves) { return base_ceil_div(n_out, halves ? t->tile_n / 2 : t->tile_n); }
+static int64_t units_down(const wgmma_tile *t, int64_t m) { return base_ceil_div(m, t->tile_m * t->pair); }
+static int64_t units_across(const wgmma_tile *t, int64_t n_out, bool halves) { return base_ceil_div(n_out, halves ? t->tile_n / 2 : t->tile_n); }
 
-static int64_t units_at_a_time(const sm90_tile *t, int multiprocessors) {
+static int64_t units_at_a_time(const wgmma_tile *t, int multiprocessors) {
     int cluster = t->pair * t->splits;
     return cluster > 2 ? multiprocessors / 33 * 32 / cluster : multiprocessors / cluster;   /* clusters of four leave some multiprocessors out */
 }
 
-static double microseconds(const sm90_tile *t, int64_t m, int64_t n_out, int64_t k, bool halves, int multiprocessors) {
-    int64_t blocks = base_ceil_div(base_ceil_div(k * sm90_element_bytes(t->kind), 128), t->splits), most = units_at_a_time(t, multiprocessors);
+static double microseconds(const wgmma_tile *t, int64_t m, int64_t n_out, int64_t k, bool halves, int multiprocessors) {
+    int64_t blocks = base_ceil_div(base_ceil_div(k * wgmma_element_bytes(t->kind), 128), t->splits), most = units_at_a_time(t, multiprocessors);
     int64_t waves = base_ceil_div(units_down(t, m) * units_across(t, n_out, halves), most > 0 ? most : 1);
     return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us);
 }
 
 /* Columns that a step joins lie in the two halves of a tile, each of which is stored in boxes of 64, or in none, and has a scale by block of its own. */
-static bool takes_halves(const sm90_tile *t) { return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1 || t->tile_n < 64); }
-static bool runs(const sm90_tile *t, sm90_kind kind, bool halves) { return t->kind == kind && (!halves || takes_halves(t)); }
+static bool takes_halves(const wgmma_tile *t) { return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1 || t->tile_n < 64); }
+static bool runs(const wgmma_tile *t, wgmma_kind kind, bool halves) { return t->kind == kind && (!halves || takes_halves(t)); }
 
 /* Results in blocks that tiles write themselves, where the result's columns of a tile are whole blocks. */
 static bool is_written(dw_format out, dw_scale_layout layout) { return (out == DW_FORMAT_fp8_1x128 || out == DW_FORMAT_mxfp8) && layout == DW_SCALE_plain; }
 /* Does a tile make a result of this format; COUNT: a plain one? */
-static bool gives(const sm90_tile *t, dw_format blocks, bool halves) {
+static bool gives(const wgmma_tile *t, dw_format blocks, bool halves) {
     return blocks == DW_FORMAT_COUNT ? !t->blocks : t->blocks && (halves ? t->tile_n / 2 : t->tile_n) % num_info(blocks)->cols == 0;
 }
 
 /* From so many rows on a result in blocks that some tile writes is written by one, so that room for plain results is bounded, and its estimate is not asked. */
 enum { WRITTEN_ROWS = 512 };
 
-/* Decoding and product. */
-static double all_microseconds(const sm90_product *p, const sm90_tile *t, int64_t m, int64_t n, int64_t n_out, int64_t k, bool halves, const chip_caps *chip) {
-    size_t bytes = decoded_bytes(p, m, n, k);
-    return microseconds(t, m, n_out, k, halves, chip->units) + (bytes > 0 ? matmul_decode_us(chip, (double)bytes) : 0);
+/* Dequantising and product. */
+static double all_microseconds(const wgmma_product *p, const wgmma_tile *t, int64_t m, int64_t n, int64_t n_out, int64_t k, bool halves, const chip_caps *chip) {
+    size_t bytes = dequantised_bytes(p, m, n, k);
+    return microseconds(t, m, n_out, k, halves, chip->units) + (bytes > 0 ? matmul_dequantise_us(chip, (double)bytes) : 0);
 }
 
 /* The tile of least estimated time among those that give a plain result, blocks COUNT, or one of this format, of which there may be none. */
-static const sm90_tile *choose_tile(sm90_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, dw_format blocks, int multiprocessors) {
-    const sm90_tile *best = NULL;
+static const wgmma_tile *choose_tile(wgmma_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, dw_format blocks, int multiprocessors) {
+    const wgmma_tile *best = NULL;
     double least = 0;
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
-        const sm90_tile *t = &tiles[i];
+        const wgmma_tile *t = &tiles[i];
         if (!runs(t, kind, halves) || !gives(t, blocks, halves)) continue;
         double us = microseconds(t, m, n_out, k, halves, multiprocessors);
         if (best == NULL || us < least) best = t, least = us;
@@ -119,41 +119,41 @@ static const sm90_tile *choose_tile(sm90_kind kind, int64_t m, int64_t n_out, in
     return best;
 }
 
-const char *matmul_sm90_entry(int element, int scaled, int64_t m, int64_t n_out, int64_t k, int halves, int multiprocessors) {
-    sm90_kind kind = element == MATMUL_bf16 ? SM90_BF16 : element == MATMUL_f16 ? SM90_F16 : element != MATMUL_e4m3 ? SM90_NONE : scaled ? SM90_E4M3_BLOCK : SM90_E4M3;
-    const sm90_tile *tile = choose_tile(kind, m, n_out, k, halves, DW_FORMAT_COUNT, multiprocessors);
+const char *matmul_wgmma_entry(int element, int scaled, int64_t m, int64_t n_out, int64_t k, int halves, int multiprocessors) {
+    wgmma_kind kind = element == MATMUL_bf16 ? WGMMA_BF16 : element == MATMUL_f16 ? WGMMA_F16 : element != MATMUL_e4m3 ? WGMMA_NONE : scaled ? WGMMA_E4M3_BLOCK : WGMMA_E4M3;
+    const wgmma_tile *tile = choose_tile(kind, m, n_out, k, halves, DW_FORMAT_COUNT, multiprocessors);
     return tile == NULL ? NULL : tile->entry;
 }
 
 /* ---- what is taken ---- */
 
-const char *sm90_reject_products(const kernel_problem *problem, text *why) {
+const char *wgmma_reject_products(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
     int64_t k, n;
     if (!dim_is_constant(a->dims[a->rank - 1], &k) || !dim_is_constant(b->dims[b->rank - 2], &n)) return "k or n is not known at plan time";
     if (k == 0 || n == 0) return "k or n is 0";
-    sm90_kind kind = sm90_product_of(a->format, b->format, k).kind;
-    if (kind == SM90_NONE && kind_of(a->format, b->format) != SM90_NONE) {
+    wgmma_kind kind = wgmma_product_of(a->format, b->format, k).kind;
+    if (kind == WGMMA_NONE && kind_of(a->format, b->format) != WGMMA_NONE) {
         text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
         return text_string(why);
     }
-    if (kind == SM90_NONE) {
+    if (kind == WGMMA_NONE) {
         text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
         return text_string(why);
     }
-    if (kind == SM90_E4M3_BLOCK && matmul_halves_columns(&problem->post) && n % 128 != 0) return "half of n is not a multiple of 64, and scales are for blocks of 128 columns";
+    if (kind == WGMMA_E4M3_BLOCK && matmul_halves_columns(&problem->post) && n % 128 != 0) return "half of n is not a multiple of 64, and scales are for blocks of 128 columns";
     return NULL;
 }
 
 const char *matmul_wgmma_refuses(const kernel_problem *problem, text *why) {
     if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
     if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    const char *reason = sm90_reject_products(problem, why);
+    const char *reason = wgmma_reject_products(problem, why);
     return reason != NULL ? reason : matmul_reject_result(problem, why);
 }
 
 /* Does some tile write the result in blocks? */
-static bool has_writer(sm90_kind kind, dw_format out, dw_scale_layout layout, bool halves) {
+static bool has_writer(wgmma_kind kind, dw_format out, dw_scale_layout layout, bool halves) {
     for (size_t i = 0; i < COUNT_OF(tiles) && is_written(out, layout); i++)
         if (runs(&tiles[i], kind, halves) && gives(&tiles[i], out, halves)) return true;
     return false;
@@ -168,27 +168,27 @@ const char *matmul_wgmma_blocks_refuses(const kernel_problem *problem, text *why
     const kernel_problem plain = quantised_plain(problem, &type, &result);
     const char *reason = matmul_wgmma_refuses(&plain, why);
     if (reason != NULL || !dim_is_constant(a->dims[a->rank - 1], &k)) return reason;
-    return has_writer(sm90_product_of(a->format, b->format, k).kind, out->format, out->scale_layout, matmul_halves_columns(&problem->post)) ? NULL : "no tile of its products writes such blocks";
+    return has_writer(wgmma_product_of(a->format, b->format, k).kind, out->format, out->scale_layout, matmul_halves_columns(&problem->post)) ? NULL : "no tile of its products writes such blocks";
 }
 
 /* ---- which tile, how long ---- */
 
 /* blocks: of the result, DW_FORMAT_COUNT of a plain one. */
-typedef struct sm90_call {
+typedef struct wgmma_call {
     int64_t m, n, n_out, k;
     bool halves;
     dw_format blocks;
-    sm90_product product;
-    const sm90_tile *tile;
+    wgmma_product product;
+    const wgmma_tile *tile;
     double us;
-} sm90_call;
+} wgmma_call;
 
-static sm90_call call_of(const kernel_run *run) {
+static wgmma_call call_of(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    sm90_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1],
+    wgmma_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1],
                    .halves = matmul_halves_columns(&run->post), .blocks = dw_format_is_block(out->format) ? out->format : DW_FORMAT_COUNT};
-    c.product = sm90_product_of(a->format, b->format, c.k);
-    const sm90_tile *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
+    c.product = wgmma_product_of(a->format, b->format, c.k);
+    const wgmma_tile *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
     const bool is_tile = measured != NULL && runs(measured, c.product.kind, c.halves) && gives(measured, c.blocks, c.halves);
     c.tile = is_tile ? measured : choose_tile(c.product.kind, c.m, c.n_out, c.k, c.halves, c.blocks, run->chip->units);
     c.us = all_microseconds(&c.product, c.tile, c.m, c.n, c.n_out, c.k, c.halves, run->chip);
@@ -196,7 +196,7 @@ static sm90_call call_of(const kernel_run *run) {
 }
 
 /* What a skinny product of the call takes, with a result in blocks made behind it; less than 0: there is none. */
-static double skinny_us(const kernel_run *run, const sm90_call *c) {
+static double skinny_us(const kernel_run *run, const wgmma_call *c) {
     const double us = matmul_skinny_us(run->chip, run->call.in[0]->format, run->call.in[1]->format, c->m, c->n, c->k);
     if (us < 0 || c->blocks == DW_FORMAT_COUNT) return us;
     return us + 1e6 * quantised_seconds(run->chip, (double)c->m * (double)c->n_out * dw_format_bits(quantised_from(run->call.attrs, c->blocks)) / 8);
@@ -204,9 +204,9 @@ static double skinny_us(const kernel_run *run, const sm90_call *c) {
 
 /* Where a skinny product is as fast in a step, what tiles take there; else no less than memory and tensor cores allow. */
 static double seconds_of(const kernel_run *run) {
-    const sm90_call c = call_of(run);
+    const wgmma_call c = call_of(run);
     const dw_format a = run->call.in[0]->format, b = run->call.in[1]->format;
-    const double skinny = skinny_us(run, &c), bound = kernel_run_roofline(run, kind_of(a, b) == SM90_NONE ? DW_FORMAT_bf16 : a, 1, 0.906);
+    const double skinny = skinny_us(run, &c), bound = kernel_run_roofline(run, kind_of(a, b) == WGMMA_NONE ? DW_FORMAT_bf16 : a, 1, 0.906);
     if (skinny >= 0 && skinny < c.us + MATMUL_IN_STEP_US) return 1e-6 * (c.us + MATMUL_IN_STEP_US);
     return 1e-6 * c.us > bound ? 1e-6 * c.us : bound;
 }
@@ -216,17 +216,17 @@ double matmul_wgmma_blocks_seconds(const kernel_run *run) { return seconds_of(ru
 
 int64_t matmul_wgmma_rows(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    const sm90_kind kind = sm90_product_of(a->format, b->format, a->dims[a->rank - 1]).kind;
+    const wgmma_kind kind = wgmma_product_of(a->format, b->format, a->dims[a->rank - 1]).kind;
     return has_writer(kind, out->format, out->scale_layout, matmul_halves_columns(&run->post)) ? WRITTEN_ROWS - 1 : INT64_MAX;
 }
 
 size_t matmul_wgmma_workspace(const kernel_run *run) {
-    const sm90_call c = call_of(run);
-    return decoded_bytes(&c.product, c.m, c.n, c.k);
+    const wgmma_call c = call_of(run);
+    return dequantised_bytes(&c.product, c.m, c.n, c.k);
 }
 
 static const char *takes(const kernel_run *run, text *why) {
-    const sm90_call c = call_of(run);
+    const wgmma_call c = call_of(run);
     if (c.m <= INT32_MAX / 2 && c.n <= INT32_MAX / 2 && c.k <= INT32_MAX / 2) return NULL;
     return kernel_because(why, "%lld x %lld x %lld is more than it counts to", (long long)c.m, (long long)c.n, (long long)c.k);
 }
@@ -241,8 +241,8 @@ static const char *variant_of(const kernel_problem *problem, int index, bool blo
     int64_t k;
     if (index >= (int)COUNT_OF(tiles)) return NULL;
     if (!dim_is_constant(a->dims[a->rank - 1], &k)) return "";
-    const sm90_tile *t = &tiles[index];
-    return runs(t, sm90_product_of(a->format, b->format, k).kind, halves) && gives(t, blocks ? out->format : DW_FORMAT_COUNT, halves) ? t->entry : "";
+    const wgmma_tile *t = &tiles[index];
+    return runs(t, wgmma_product_of(a->format, b->format, k).kind, halves) && gives(t, blocks ? out->format : DW_FORMAT_COUNT, halves) ? t->entry : "";
 }
 
 const char *matmul_wgmma_variant(const kernel_problem *problem, int index) { return variant_of(problem, index, false); }
@@ -259,7 +259,7 @@ static kernel_map_type map_type(dw_format format) {
     }
 }
 
-void sm90_take_map(kernel_launch *launch, kernel_map view, dw_format format, int64_t cols, int64_t rows, int64_t row_stride, int box_rows, const void *field) {
+void wgmma_take_map(kernel_launch *launch, kernel_map view, dw_format format, int64_t cols, int64_t rows, int64_t row_stride, int box_rows, const void *field) {
     int bytes = dw_format_bits(format) / 8;
     launch->maps[launch->map_count] = (kernel_map){
         .operand = view.operand,
@@ -275,28 +275,28 @@ void sm90_take_map(kernel_launch *launch, kernel_map view, dw_format format, int
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
 }
 
-/* Operand i, or what is decoded of it, at bytes behind the workspace's beginning. */
-static void take_operand(kernel_launch *launch, const kernel_run *run, const sm90_call *c, int i, int64_t at, int box_rows, const void *field) {
+/* Operand i, or what is dequantised of it, at bytes behind the workspace's beginning. */
+static void take_operand(kernel_launch *launch, const kernel_run *run, const wgmma_call *c, int i, int64_t at, int box_rows, const void *field) {
     const int64_t rows = i == 0 ? c->m : c->n;
-    if (!c->product.decodes[i]) sm90_take_map(launch, (kernel_map){.operand = (uint16_t)i}, run->call.in[i]->format, c->k, rows, c->k, box_rows, field);
-    else sm90_take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, base_ceil_div(c->k, 8) * 8, box_rows, field);
+    if (!c->product.dequantises[i]) wgmma_take_map(launch, (kernel_map){.operand = (uint16_t)i}, run->call.in[i]->format, c->k, rows, c->k, box_rows, field);
+    else wgmma_take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, base_ceil_div(c->k, 8) * 8, box_rows, field);
 }
 
-void sm90_take_block_scales(kernel_launch *launch, matmul_sm90_arguments *g) {
+void wgmma_take_block_scales(kernel_launch *launch, matmul_wgmma_arguments *g) {
     cuda_slot(launch, KERNEL_SLOT_SCALES, 0, &g->a_scales, 0);
     cuda_slot(launch, KERNEL_SLOT_SCALES, 1, &g->b_scales, 0);
     g->a_scale_stride = g->b_scale_stride = base_ceil_div(g->k, 128);
 }
 
-static uint32_t shared_bytes(const sm90_tile *t) {
-    return (uint32_t)MATMUL_SHARED_BYTES(t->tile_m, t->tile_n, t->stages, t->boxes, t->kind == SM90_E4M3_BLOCK);
+static uint32_t shared_bytes(const wgmma_tile *t) {
+    return (uint32_t)MATMUL_SHARED_BYTES(t->tile_m, t->tile_n, t->stages, t->boxes, t->kind == WGMMA_E4M3_BLOCK);
 }
 
-static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, const sm90_call *c, const int64_t at[2]) {
+static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, const wgmma_call *c, const int64_t at[2]) {
     const dw_tensor *out = run->call.out[0];
-    const sm90_tile *t = c->tile;
+    const wgmma_tile *t = c->tile;
     kernel_launch launch;
-    matmul_sm90_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
+    matmul_wgmma_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
     g->m = (int32_t)c->m;
     g->n = (int32_t)c->n;
     g->k = (int32_t)c->k;
@@ -304,10 +304,10 @@ static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, 
     g->units_n = (int32_t)units_across(t, c->n_out, c->halves);
     g->a_rows = c->m < t->tile_m ? (int32_t)base_ceil_div(c->m, 8) * 8 : t->tile_m;
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
-    if (t->kind == SM90_E4M3_BLOCK) sm90_take_block_scales(&launch, g);
+    if (t->kind == WGMMA_E4M3_BLOCK) wgmma_take_block_scales(&launch, g);
     take_operand(&launch, run, c, 0, at[0], g->a_rows, g->map_a);
     take_operand(&launch, run, c, 1, at[1], t->tile_n / 2, g->map_b);
-    if (g->epilogue.by_engine) sm90_take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, out->format, c->n_out, c->m, c->n_out, MATMUL_OUT_ROWS(false), g->map_out);
+    if (g->epilogue.by_tma) wgmma_take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, out->format, c->n_out, c->m, c->n_out, MATMUL_OUT_ROWS(false), g->map_out);
     int64_t units = units_down(t, c->m) * units_across(t, c->n_out, c->halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
     cuda_grid(&launch, (units < most ? units : most) * t->pair * t->splits, 1, 1);
     launch.block[0] = MATMUL_THREADS;
@@ -316,10 +316,10 @@ static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, 
 }
 
 static dw_status shape(const kernel_run *run, kernel_launcher *launcher) {
-    const sm90_call c = call_of(run);
-    const sm90_product *p = &c.product;
-    const int64_t at[2] = {p->decodes[0] ? 0 : -1, !p->decodes[1] ? -1 : p->decodes[0] ? (int64_t)matmul_decoded_bytes(c.m, c.k) : 0};
-    if (p->decodes[0] || p->decodes[1]) TRY(matmul_decode_shape(run, launcher, at, 0, 0));
+    const wgmma_call c = call_of(run);
+    const wgmma_product *p = &c.product;
+    const int64_t at[2] = {p->dequantises[0] ? 0 : -1, !p->dequantises[1] ? -1 : p->dequantises[0] ? (int64_t)matmul_dequantised_bytes(c.m, c.k) : 0};
+    if (p->dequantises[0] || p->dequantises[1]) TRY(matmul_dequantise_shape(run, launcher, at, 0, 0));
     return launch_tiles(run, launcher, &c, at);
 }
 
