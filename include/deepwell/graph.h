@@ -20,9 +20,11 @@ DW_API dw_status dw_graph_parse(dw_context *context, const char *source, const c
 DW_API dw_status dw_graph_open(dw_context *context, const char *file, dw_graph **graph);
 /* An exported program in memory: the JSON that a .pt2 holds as models/<name>.json, and the tensors that such an archive holds as records: parameters,
  * buffers and constants under the names that the program's signature gives them, of its dtypes and shapes, with any strides that are not negative. Their memory is borrowed:
- * it outlives the graph and every model made of it, and what a model computed from it does not follow a change until dw_model_update. source is the name used in messages. */
+ * it outlives the graph and every model made of it, and what a model computed from it does not follow a change until dw_model_update. source is the name used in messages.
+ * places: where each tensor's memory is, NULL for the host's, else the name of a GPU, "cuda:0": its data is an address there, a multiple of 16, of elements without gaps. A model
+ * on that GPU reads the tensor in place; nothing looks at its numbers while a graph is changed; on another device it is an error. places NULL: all are the host's. */
 DW_API dw_status dw_graph_program(dw_context *context, const char *source, const char *json, size_t length, int tensor_count,
-                                  const dw_named_tensor *tensors, dw_graph **graph);
+                                  const dw_named_tensor *tensors, const char *const *places, dw_graph **graph);
 /* Gives params and states their data by name, borrowed as above. NOT_FOUND for a name that is none of the graph's, MISMATCH when format or
  * shape differ. Those without data: a state begins with zeros, a param is an error when it is needed. */
 DW_API dw_status dw_graph_bind(dw_graph *graph, int tensor_count, const dw_named_tensor *tensors);

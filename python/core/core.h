@@ -70,8 +70,18 @@ PyObject *core_tensor_make(PyObject *make, int place, dw_tensor *tensor);
 PyObject *core_shape(const dw_tensor *tensor);
 
 /* Tensors by name: a list of (name, tensor) or a dict. Freed by core_tensors_free. */
-typedef struct core_tensors { int count; dw_named_tensor *rows; PyObject **owners; PyObject *names; } core_tensors;
+typedef struct core_place { char name[16]; } core_place;
+typedef struct core_tensors {
+    int count;
+    dw_named_tensor *rows;
+    const char **places;       /* "cuda:0", NULL for the host's memory; those are in place_names */
+    core_place *place_names;
+    PyObject **owners;
+    PyObject *names;
+} core_tensors;
 int core_tensors_read(PyObject *pairs, core_tensors *tensors);
+/* The same, in the memory of the host or of GPUs. */
+int core_tensors_read_anywhere(PyObject *pairs, core_tensors *tensors);
 void core_tensors_free(core_tensors *tensors);
 int core_tensors_visit(const core_tensors *tensors, visitproc visit, void *arg);
 
@@ -87,6 +97,8 @@ dw_status core_graph_make(PyObject *graph, dw_context *context, dw_graph **made)
 PyObject *core_graph_of_file(PyObject *path);   /* one that stands for the file at this path, not read yet */
 /* The tensor that it was given under this name, borrowed; NULL: raised. */
 PyObject *core_graph_tensor(PyObject *graph, PyObject *name);
+/* The GPU that the graph's tensor of that name was given on, "cuda:0"; NULL: the host, or there is none. */
+const char *core_graph_place(PyObject *graph, const char *name);
 const char *core_graph_path(PyObject *graph);   /* of one that stands for a file; else NULL */
 
 /* ---- model.c ---- */

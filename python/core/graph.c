@@ -23,13 +23,20 @@ dw_status core_graph_make(PyObject *object, dw_context *context, dw_graph **made
     size_t length = self->text ? (size_t)PyBytes_Size(self->text) : 0;
     *made = NULL;
     if (self->kind == GRAPH_FILE) return dw_graph_open(context, source, made);
-    if (self->kind == GRAPH_PROGRAM) return dw_graph_program(context, source, text, length, self->tensors.count, self->tensors.rows, made);
+    if (self->kind == GRAPH_PROGRAM) return dw_graph_program(context, source, text, length, self->tensors.count, self->tensors.rows, self->tensors.places, made);
     dw_status status = dw_graph_parse(context, source, text, length, made);
     if (status == DW_OK) status = dw_graph_bind(*made, self->tensors.count, self->tensors.rows);
     if (status == DW_OK) return DW_OK;
     dw_graph_destroy(*made);
     *made = NULL;
     return status;
+}
+
+const char *core_graph_place(PyObject *graph, const char *name) {
+    const core_graph *self = (core_graph *)graph;
+    for (int i = 0; i < self->tensors.count; i++)
+        if (strcmp(self->tensors.rows[i].name, name) == 0) return self->tensors.places[i];
+    return NULL;
 }
 
 PyObject *core_graph_tensor(PyObject *graph, PyObject *name) {
@@ -82,7 +89,7 @@ static core_graph *new_graph(graph_kind kind, PyObject *source, PyObject *text, 
     self->source = source;
     self->text = text;
     PyObject_GC_Track((PyObject *)self);
-    if (core_tensors_read(tensors, &self->tensors) && core_context_open(&self->own, 1)) return self;
+    if ((kind == GRAPH_PROGRAM ? core_tensors_read_anywhere : core_tensors_read)(tensors, &self->tensors) && core_context_open(&self->own, 1)) return self;
     Py_DECREF(self);
     return NULL;
 }

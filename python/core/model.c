@@ -206,7 +206,19 @@ static int keep_tensors(core_model *self, const core_tensors *tensors) {
     return kept;
 }
 
+/* Weights stay where they were when the model was made: in the host's memory, or in that GPU's. */
+static int are_in_place(const core_model *self, const core_tensors *tensors) {
+    for (int i = 0; i < tensors->count; i++) {
+        const char *name = tensors->rows[i].name, *is = tensors->places[i], *was = core_graph_place(self->source, name);
+        if ((is == NULL && was == NULL) || (is != NULL && was != NULL && strcmp(is, was) == 0)) continue;
+        core_fail(DW_MISMATCH, "weight '%s' is on %s, the model was made of one on %s: move it there", name, is ? is : "the CPU", was ? was : "the CPU");
+        return 0;
+    }
+    return 1;
+}
+
 static int update(core_model *self, const core_tensors *tensors) {
+    if (!are_in_place(self, tensors)) return 0;
     PyObject *before = self->replaced ? PyDict_Copy(self->replaced) : NULL;   /* lives until the old memory is not read any more */
     int done = before != NULL || self->replaced == NULL;
     self->updating = 1;
@@ -246,7 +258,7 @@ static PyObject *model_update(PyObject *object, PyObject *given) {
     if (self->running > 0 || self->updating) return core_fail(DW_INVALID, "a session of the model is running: weights are updated between runs");
     if (self->exports > 0) return core_fail(DW_INVALID, "a kernel has kept %ld tensors of its operands, so weights cannot move; copy what must outlive the call", self->exports);
     PyObject *pairs = pairs_of(self, given);
-    int done = pairs != NULL && core_tensors_read(pairs, &tensors);
+    int done = pairs != NULL && core_tensors_read_anywhere(pairs, &tensors);
     Py_XDECREF(pairs);
     if (!done) return NULL;
     done = update(self, &tensors);

@@ -2,6 +2,7 @@
 #include "core.h"
 #include "dlpack.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -293,6 +294,8 @@ void core_tensors_free(core_tensors *tensors) {
     for (int i = 0; i < tensors->count; i++) Py_XDECREF(tensors->owners[i]);
     free(tensors->rows);
     free(tensors->owners);
+    free(tensors->places);
+    free(tensors->place_names);
     Py_CLEAR(tensors->names);
     *tensors = (core_tensors){0};
 }
@@ -302,7 +305,19 @@ int core_tensors_visit(const core_tensors *tensors, visitproc visit, void *arg) 
     return 0;
 }
 
-static int read_pair(core_tensors *tensors, PyObject *pair) {
+/* The GPU that a tensor of torch lies on; CORE_HOST: on none. -2: raised. */
+static int gpu_of_tensor(PyObject *object) {
+    if (!prepare()) return -2;
+    if (!PyObject_HasAttr(object, name_is_cuda)) return CORE_HOST;
+    const int is_cuda = is_true(object, name_is_cuda);
+    if (is_cuda <= 0) return is_cuda < 0 ? -2 : CORE_HOST;
+    PyObject *number = PyObject_CallMethodObjArgs(object, name_get_device, NULL);
+    const long index = number ? PyLong_AsLong(number) : -1;
+    Py_XDECREF(number);
+    return PyErr_Occurred() ? -2 : (int)index;
+}
+
+static int read_pair(core_tensors *tensors, PyObject *pair, int anywhere) {
     PyObject *name = PyTuple_Check(pair) && PyTuple_Size(pair) == 2 ? PyTuple_GetItem(pair, 0) : NULL;
     if (name == NULL || !PyUnicode_Check(name)) {
         PyErr_SetString(PyExc_TypeError, "tensors is a list of (name, tensor)");
@@ -316,12 +331,18 @@ static int read_pair(core_tensors *tensors, PyObject *pair) {
     Py_DECREF(bytes);   /* the list has it */
     dw_named_tensor *row = &tensors->rows[tensors->count];
     row->name = PyBytes_AsString(bytes);
-    if (!core_tensor_read(PyTuple_GetItem(pair, 1), row->name, CORE_HOST, &row->tensor, &tensors->owners[tensors->count])) return 0;
+    const int place = anywhere ? gpu_of_tensor(PyTuple_GetItem(pair, 1)) : CORE_HOST;
+    if (place < CORE_HOST || !core_tensor_read(PyTuple_GetItem(pair, 1), row->name, place, &row->tensor, &tensors->owners[tensors->count])) return 0;
+    if (place != CORE_HOST) {
+        core_place *name = &tensors->place_names[tensors->count];
+        snprintf(name->name, sizeof name->name, "cuda:%d", place);
+        tensors->places[tensors->count] = name->name;
+    }
     tensors->count++;
     return 1;
 }
 
-int core_tensors_read(PyObject *pairs, core_tensors *tensors) {
+static int read_all(PyObject *pairs, int anywhere, core_tensors *tensors) {
     *tensors = (core_tensors){.names = PyList_New(0)};
     if (tensors->names == NULL) return 0;
     PyObject *list = pairs == NULL || pairs == Py_None ? PyList_New(0) : PyDict_Check(pairs) ? PyDict_Items(pairs) : PySequence_List(pairs);
@@ -331,11 +352,17 @@ int core_tensors_read(PyObject *pairs, core_tensors *tensors) {
     else if (count >= 0) {
         tensors->rows = calloc((size_t)count + 1, sizeof *tensors->rows);
         tensors->owners = calloc((size_t)count + 1, sizeof *tensors->owners);
-        done = tensors->rows != NULL && tensors->owners != NULL;
+        tensors->places = calloc((size_t)count + 1, sizeof *tensors->places);
+        tensors->place_names = calloc((size_t)count + 1, sizeof *tensors->place_names);
+        done = tensors->rows != NULL && tensors->owners != NULL && tensors->places != NULL && tensors->place_names != NULL;
         if (!done) PyErr_NoMemory();
     }
-    for (Py_ssize_t i = 0; done && i < count; i++) done = read_pair(tensors, PyList_GetItem(list, i));
+    for (Py_ssize_t i = 0; done && i < count; i++) done = read_pair(tensors, PyList_GetItem(list, i), anywhere);
     Py_XDECREF(list);
     if (!done) core_tensors_free(tensors);
     return done;
 }
+
+int core_tensors_read(PyObject *pairs, core_tensors *tensors) { return read_all(pairs, 0, tensors); }
+
+int core_tensors_read_anywhere(PyObject *pairs, core_tensors *tensors) { return read_all(pairs, 1, tensors); }

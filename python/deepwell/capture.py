@@ -93,10 +93,18 @@ class IR:
     def save(self, path: str | os.PathLike[str]) -> None:
         """``*.dw``: compiled for this machine as exported (``deepwell.load`` reads it); any other name: the graph's text, without weights."""
         if str(path).endswith(".dw"):
-            _core.Model(self.graph, generate=True).save(path)
+            _core.Model(self._on_host(), generate=True).save(path)
             return
         with open(path, "w", encoding="utf-8") as file:
             file.write(str(self))
+
+    def _on_host(self) -> Any:
+        """The graph with all of its weights in the CPU's memory."""
+        from .placement import for_core
+        if self.trace is None or self.trace.program.place is None:
+            return self.graph
+        program = self.trace.program
+        return _core.Graph.program(self.source, program.json, for_core(program.tensors, (), None))
 
     def dependencies(self) -> Dependencies:
         """Which value of the graph is made of which."""
@@ -162,7 +170,7 @@ def capture(model: Any, example_inputs: Any = None, *, dynamic: Any = True) -> I
     graphs: list[Any] = []
 
     def accept(made: Any) -> None:
-        graphs.append(graph_of(type(model).__name__, made.program))
+        graphs.append(graph_of(type(model).__name__, made.program, device))
     made = trace(model, args, kwargs, dynamic, accept)
     warn_fixed(made, type(model).__name__)
     if not any(o.name for o in made.program.outputs):

@@ -2,7 +2,7 @@
 device, as it does in PyTorch."""
 from __future__ import annotations
 
-from typing import Any, Iterable
+from typing import Any, Container, Iterable
 
 import torch
 
@@ -47,6 +47,13 @@ def parse_device(device: Any) -> torch.device | None:
     return torch.device("cuda", made.index or 0) if made.type == "cuda" else made
 
 
-def to_host(tensors: Iterable[tuple[str, torch.Tensor]]) -> list[tuple[str, torch.Tensor]]:
-    """Those of GPUs as copies in the CPU's memory, the others themselves."""
-    return [(name, tensor if tensor.device.type != "cuda" else tensor.detach().cpu()) for name, tensor in tensors]
+_SMALL = 65536      # bytes: a weight of fewer is copied to the host, where passes may look at its numbers
+
+
+def _stays(tensor: torch.Tensor, device: torch.device | None) -> bool:
+    return tensor.device == device and tensor.is_contiguous() and tensor.data_ptr() % 16 == 0 and tensor.numel() * tensor.element_size() > _SMALL
+
+
+def for_core(tensors: Iterable[tuple[str, torch.Tensor]], parameters: Container[str], device: torch.device | None) -> list[tuple[str, torch.Tensor]]:
+    """The tensors where the core reads them: large parameters of device, where the model will run, stay there; what else lies on GPUs comes as copies in the CPU's memory."""
+    return [(name, tensor if tensor.device.type != "cuda" or (name in parameters and _stays(tensor, device)) else tensor.detach().cpu()) for name, tensor in tensors]

@@ -49,7 +49,9 @@ class Program:
     inputs: list[str | None]                    # graph inputs in order; None for one that is a constant, a symbol or absent
     outputs: list[Output]
     shapes: list[tuple[Any, ...]] = field(default_factory=list)     # of the inputs as traced: ints, and sympy expressions of symbols
-    host: list[tuple[str, torch.Tensor]] = field(default_factory=list)      # tensors where the core reads them: copies of those of GPUs
+    parameters: frozenset[str] = frozenset()    # of the tensors, those that are parameters, whose numbers decide nothing
+    read: list[tuple[str, torch.Tensor]] = field(default_factory=list)      # tensors where the core reads them: some of those of GPUs are copies
+    place: torch.device | None = None           # the GPU whose parameters are read there; None: all are read on the host
 
 
 # ---- sizes ----
@@ -407,6 +409,10 @@ def _real_tensors(tensors: dict[str, torch.Tensor]) -> list[tuple[str, torch.Ten
     return result
 
 
+def _parameters(tensors: dict[str, torch.Tensor]) -> frozenset[str]:
+    return frozenset(name for name, tensor in tensors.items() if isinstance(tensor, torch.nn.Parameter))
+
+
 def _unique_names(module: fx.GraphModule, nodes: list[fx.Node], wanted: list[str]) -> dict[str, str]:
     """New names for placeholders: identifiers that no other node of the graph has."""
     own = {n.name for n in nodes}
@@ -507,7 +513,7 @@ def from_exported(program: ExportedProgram, names: list[str] | None = None, pref
     guards += [f"L['{inputs[a]}'].size()[{i}] == L['{inputs[b]}'].size()[{j}]" for (a, i), *others in equal for b, j in others
                if not isinstance(shapes[a][i], int) and shapes[a][i] != shapes[b][j]]
     data = _encode(graph, writer.constant_specs + input_specs, output_specs, ranges_of(program.range_constraints), guards)
-    return Program(data, _real_tensors(tensors), inputs, outputs, shapes)
+    return Program(data, _real_tensors(tensors), inputs, outputs, shapes, _parameters(tensors))
 
 
 def _rename_guards(guards: Iterable[Any], names: list[str]) -> list[str]:
@@ -547,4 +553,4 @@ def from_graph(module: fx.GraphModule, ranges: dict[str, Any] | None = None, ten
         if outputs[-1].name is not None:
             output_specs.append({"user_output": {"arg": arg}})
     data = _encode(graph, writer.constant_specs + input_specs, output_specs, ranges or {}, [])
-    return Program(data, _real_tensors(bound | writer.constants), inputs, outputs, shapes)
+    return Program(data, _real_tensors(bound | writer.constants), inputs, outputs, shapes, _parameters(bound))

@@ -6,14 +6,14 @@ from __future__ import annotations
 
 import re
 import warnings
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Iterable, Sequence
 
 import torch
 
 from . import _core
 from .errors import DeepwellWarning, Mismatch, Unsupported
-from .placement import CPU, core_device, device_of, to_host
+from .placement import CPU, core_device, device_of, for_core
 from .precision import PrecisionPolicy
 from .program import Output, Program
 
@@ -94,10 +94,11 @@ def enqueue(session: Any, leaves: Iterable[torch.Tensor], device: torch.device) 
     return session.run(tuple(inputs), lambda shape, name: torch.empty(shape, dtype=DTYPES[name], device=device), torch.cuda.current_stream(device).cuda_stream)
 
 
-def graph_of(source: str, program: Program) -> Any:
-    """The core's graph of a program, over its tensors; those of a GPU are copied to the host for it, where weights are prepared."""
-    program.host = to_host(program.tensors)
-    return _core.Graph.program(source, program.json, program.host)
+def graph_of(source: str, program: Program, device: torch.device | None) -> Any:
+    """The core's graph of a program, over its tensors, for models that run on device (None: the host): parameters of that GPU are read in place."""
+    program.place = device if device is not None and device.type == "cuda" else None
+    program.read = for_core(program.tensors, program.parameters, program.place)
+    return _core.Graph.program(source, program.json, program.read)
 
 
 class Region:
@@ -108,12 +109,14 @@ class Region:
         """program: what to compile; None: graph (of a file) or model (compiled already) has the inputs and outputs. example: tensors whose sizes are
         the typical ones. device: where it runs, and inputs and outputs are; None: where the program's tensors are. Raises Unsupported with every operator that the core does not read."""
         self.source, self.options = source, options
-        self.graph = graph if graph is not None or model is not None else graph_of(source, program)
+        self.device = device if device is not None else device_of(program.tensors if program is not None else ()) or CPU
+        if graph is not None and program is not None and program.place not in (None, self.device):
+            graph, program = None, replace(program, tensors=list(program.tensors))      # its weights are read where this model does not run
+        self.graph = graph if graph is not None or model is not None else graph_of(source, program, self.device)
         known = self.graph if model is None else model
         if program is None:
             program = Program(b"", [], [n for n, _ in known.inputs], [Output(name=n) for n, _ in known.outputs], [() for _ in known.inputs])
         self.program = program
-        self.device = device if device is not None else device_of(program.tensors) or CPU
         self._on_gpu = self.device.type == "cuda"
         self._kept: list[Any] = []              # sessions that graphs of torch.cuda.graph run on
         self._is_captured = False
@@ -201,6 +204,7 @@ class Region:
     @property
     def model(self) -> Any:
         if self._model is None:
+            self._wait()
             self._model = self.options.model(self.graph, self.dims, self.text, device=self.core_device)
         return self._model
 
@@ -245,9 +249,14 @@ class Region:
             self.update([n for n in written if n in names])
         return True
 
+    def _wait(self) -> None:
+        """Until weights that the core reads on a GPU are written."""
+        if self._on_gpu:
+            torch.cuda.current_stream(self.device).synchronize()
+
     def _rebuild(self) -> None:
         self._keep()
-        self.graph = graph_of(self.source, self.program)
+        self.graph = graph_of(self.source, self.program, self.device)
         self._model = self._session = None
 
     def _keep(self) -> None:
@@ -266,9 +275,10 @@ class Region:
             return
         if self._on_gpu:
             now = dict(self.program.tensors)
-            for name, copy in self.program.host:
+            for name, copy in self.program.read:
                 if name in changed and copy is not now[name]:
                     copy.copy_(now[name])
+            self._wait()
         try:
             self._model.update(changed)
         except Mismatch:      # its values decided how the model was compiled

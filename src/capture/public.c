@@ -33,7 +33,7 @@ dw_status dw_graph_open(dw_context *context, const char *file, dw_graph **graph)
 }
 
 /* Any strides will do that reach no byte before data; block formats and those under 8 bits have none. */
-static dw_status add_tensor(ir_weights *weights, const char *source, const dw_named_tensor *named) {
+static dw_status add_tensor(ir_weights *weights, const char *source, const dw_named_tensor *named, const char *place) {
     const dw_tensor *tensor = &named->tensor;
     ir_weight *weight;
     size_t extent;
@@ -45,16 +45,23 @@ static dw_status add_tensor(ir_weights *weights, const char *source, const dw_na
         return base_fail(weights->context, DW_INVALID, "%s: tensor '%s' has a negative size or stride, or its bytes overflow", source, named->name);
     if (plain && extent > 0 && tensor->data == NULL)
         return base_fail(weights->context, DW_INVALID, "%s: tensor '%s' has no memory", source, named->name);
-    return ir_weights_add(weights, named->name, tensor, &weight);
+    if (place == NULL) return ir_weights_add(weights, named->name, tensor, &weight);
+    if (!op_tensor_is_contiguous(tensor) || (uintptr_t)tensor->data % 16 != 0)
+        return base_fail(weights->context, DW_INVALID, "%s: tensor '%s' on %s has gaps, or does not begin at a multiple of 16 bytes: give a contiguous copy", source, named->name, place);
+    TRY(ir_weights_add(weights, named->name, tensor, &weight));
+    weight->place = arena_text(&weights->arena, place);
+    weight->there = tensor->data;
+    weight->tensor.data = NULL;
+    return weight->place != NULL ? DW_OK : DW_NO_MEMORY;
 }
 
 dw_status dw_graph_program(dw_context *context, const char *source, const char *json, size_t length, int tensor_count, const dw_named_tensor *tensors,
-                           dw_graph **graph) {
+                           const char *const *places, dw_graph **graph) {
     ir_weights *weights;
     dw_status status = DW_OK;
     *graph = NULL;
     TRY(ir_weights_create(context, &weights));
-    for (int i = 0; i < tensor_count && status == DW_OK; i++) status = add_tensor(weights, source, &tensors[i]);
+    for (int i = 0; i < tensor_count && status == DW_OK; i++) status = add_tensor(weights, source, &tensors[i], places != NULL ? places[i] : NULL);
     if (status == DW_OK) status = capture_program(context, source, json, length, weights, graph);
     return keep(weights, status, graph);
 }

@@ -1,6 +1,7 @@
 /* The list of device kinds, and opening one by name. */
 #include "device/device.h"
 
+#include <stdio.h>
 #include <string.h>
 
 typedef struct device_kind {
@@ -18,13 +19,31 @@ int device_kind_count(void) { return (int)COUNT_OF(kinds); }
 const char *device_kind_name(int index) { return kinds[index].name; }
 const char *device_kind_meaning(int index) { return kinds[index].meaning; }
 
+/* "cuda,libraries=none" -> "cuda:0" */
+static void write_place(const char *name, char place[64]) {
+    const size_t length = strcspn(name, ",");
+    snprintf(place, 64, "%.*s%s", (int)length, name, memchr(name, ':', length) == NULL ? ":0" : "");
+}
+
+static dw_status open_kind(const device_kind *kind, dw_context *context, const char *name, const char *detail, device **result) {
+    TRY(kind->open(context, detail, result));
+    write_place(name, (*result)->place);
+    return DW_OK;
+}
+
+bool device_is_named(const device *device, const char *name) {
+    char place[64];
+    write_place(name, place);
+    return strcmp(place, device->place) == 0;
+}
+
 dw_status device_open(dw_context *context, const char *name, device **result) {
     *result = NULL;
     size_t length = strcspn(name, ":,");
     const char *detail = name[length] == ':' ? name + length + 1 : name + length;     /* "cuda,libraries=none" is the first of its kind */
     char list[256] = "";
     for (int i = 0; i < device_kind_count(); i++) {
-        if (strlen(kinds[i].name) == length && memcmp(kinds[i].name, name, length) == 0) return kinds[i].open(context, detail, result);
+        if (strlen(kinds[i].name) == length && memcmp(kinds[i].name, name, length) == 0) return open_kind(&kinds[i], context, name, detail, result);
         size_t used = strlen(list);
         snprintf(list + used, sizeof list - used, "%s%s", i > 0 ? ", " : "", kinds[i].name);
     }

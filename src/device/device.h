@@ -58,6 +58,7 @@ struct device {
     chip_caps caps;
     bool host_memory;             /* the host may read and write device memory directly, and device kernels the host's */
     pool *pool;                   /* of the CPU device; else NULL */
+    char place[64];               /* the name of its memory: "cuda:0", "sim:h200" */
     uint32_t fault_step;          /* of the last fault: the number of the step in its graph, from 1; 0: outside of one */
     void *own;                    /* of the implementation */
 };
@@ -67,6 +68,8 @@ dw_status device_open(dw_context *context, const char *name, device **device);
 void device_close(device *device);                  /* NULL is allowed */
 /* Is it one whose times say nothing? NULL, the CPU of a model without a device, is none. */
 bool device_is_simulated(const device *device);
+/* Is it the device of that name? "cuda" is "cuda:0"; what follows a comma are options. */
+bool device_is_named(const device *device, const char *name);
 int device_kind_count(void);
 const char *device_kind_name(int index);
 const char *device_kind_meaning(int index);

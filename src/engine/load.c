@@ -121,8 +121,10 @@ static dw_status see_weight(loading *load, const plan_value *v)
     }
     if (weight == NULL)
         return base_fail(load->constants->context, DW_NOT_FOUND, "weight %s has no data: name the file that holds it", v->value->name);
+    if (weight->place != NULL && !load_reaches(load, weight))
+        return base_fail(load->constants->context, DW_UNSUPPORTED, "weight %s lies in the memory of %s, and the model does not run there: give it in the host's memory", v->value->name, weight->place);
     load->tensors[v->index] = weight->tensor;
-    if (op_tensor_is_contiguous(&weight->tensor)) return DW_OK;
+    if (weight->place != NULL || op_tensor_is_contiguous(&weight->tensor)) return DW_OK;
     TRY(allocate(load, v));
     copy_strided(&weight->tensor, &load->tensors[v->index]);
     return DW_OK;

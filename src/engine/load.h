@@ -42,6 +42,8 @@ dw_status load_view(const loading *load, const plan_value *v, const dw_tensor *b
 
 /* ---- load_device.c: nothing where runs are on the host ---- */
 
+/* Does the weight, which is in the memory of a device, lie in that of the load's? */
+bool load_reaches(const loading *load, const ir_weight *weight);
 /* Decides which of the steps that are wanted run on the device: those whose result has the host's bits there, and that no step of the host reads. */
 dw_status load_place(loading *load);
 bool load_is_there(const loading *load, const plan_step *step);

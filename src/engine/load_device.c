@@ -47,6 +47,34 @@ static dw_status choose_row(loading *load, const plan_step *step, kernel_choice 
     return kernel_choose(&load->arena, &problem, NULL, NULL, choice);
 }
 
+/* A constant of the model there. Takes owned over, also on failure. */
+static dw_status add_there(engine_constants *constants, const engine_constant *constant)
+{
+    engine_constant *kept = arena_new(&constants->arena, 1, sizeof *kept);
+    dw_status status = kept ? DW_OK : DW_NO_MEMORY;
+    if (status == DW_OK) {
+        *kept = *constant;
+        status = map_set(&constants->on_device, constant->key, kept);
+    }
+    if (status != DW_OK) constants->device->calls->release(constants->device, constant->owned, constant->owned_bytes);
+    return status;
+}
+
+bool load_reaches(const loading *load, const ir_weight *weight) { return load->constants->device != NULL && device_is_named(load->constants->device, weight->place); }
+
+/* A weight that the device has becomes a constant of the model there, whose memory is the caller's. */
+static dw_status add_weight(engine_constants *constants, const plan_value *v)
+{
+    const ir_weight *weight = v->value->weight;
+    engine_constant borrowed = {.key = v->key, .tensor = weight->tensor};
+    num_parts parts;
+    if (!num_layout(weight->tensor.format, weight->tensor.scale_layout, weight->tensor.rank, weight->tensor.dims, &parts))
+        return base_fail(constants->context, DW_LIMIT, "the bytes of weight %s overflow", v->key);
+    borrowed.bytes = parts.total_bytes;
+    borrowed.tensor.data = (void *)(uintptr_t)weight->there;
+    return add_there(constants, &borrowed);
+}
+
 /* A step that the host runs reads its operands there: one that only the device has is fetched. */
 static dw_status need_on_host(loading *load, const ir_node *node, bool *on_host)
 {
@@ -55,7 +83,7 @@ static dw_status need_on_host(loading *load, const ir_node *node, bool *on_host)
         const plan_value *root = plan_value_of(ir_in(node, i))->root;
         engine_constant fetched;
         on_host[root->index] = true;
-        if (root->value->kind != IR_RESULT || map_find(&load->constants->by_key, root->key) != NULL || !load_has(load, root->key)) continue;
+        if (map_find(&load->constants->by_key, root->key) != NULL || map_find(&load->constants->on_device, root->key) == NULL) continue;
         TRY(engine_constants_fetch(load->constants, root->key, &fetched));
         TRY(engine_constants_add(load->constants, &fetched));
     }
@@ -87,6 +115,11 @@ dw_status load_place(loading *load)
     TRY_NEW(load->there_owned, &load->arena, plan->value_count);
     TRY_NEW(load->there_bytes, &load->arena, plan->value_count);
     TRY_NEW(on_host, &load->arena, plan->value_count);
+    for (int i = 0; i < plan->value_count; i++) {
+        const ir_weight *weight = plan->values[i].value->kind == IR_PARAM ? plan->values[i].value->weight : NULL;
+        if (weight == NULL || weight->place == NULL || !load_reaches(load, weight) || map_find(&load->constants->on_device, plan->values[i].key) != NULL) continue;
+        TRY(add_weight(load->constants, &plan->values[i]));
+    }
     for (int i = plan->load_count; i < plan->step_count; i++)
         if (plan->steps[i].pack_key != NULL) on_host[plan_value_of(ir_in(plan->steps[i].node, plan->steps[i].row->packs))->root->index] = true;
     for (int i = plan->load_count - 1; i >= 0; i--)   /* readers come before what they read */
@@ -104,19 +137,6 @@ static dw_status write_parts(device *device, const dw_tensor *from, const num_pa
     TRY(device->calls->write(device, to->data, from->data, parts->data_bytes));
     if (parts->scale_bytes > 0) TRY(device->calls->write(device, to->scales, from->scales, parts->scale_bytes));
     return parts->second_bytes > 0 ? device->calls->write(device, to->second, from->second, parts->second_bytes) : DW_OK;
-}
-
-/* A constant of the model there. Takes owned over, also on failure. */
-static dw_status add_there(engine_constants *constants, const engine_constant *constant)
-{
-    engine_constant *kept = arena_new(&constants->arena, 1, sizeof *kept);
-    dw_status status = kept ? DW_OK : DW_NO_MEMORY;
-    if (status == DW_OK) {
-        *kept = *constant;
-        status = map_set(&constants->on_device, constant->key, kept);
-    }
-    if (status != DW_OK) constants->device->calls->release(constants->device, constant->owned, constant->owned_bytes);
-    return status;
 }
 
 static dw_status copy_there(engine_constants *constants, const char *key, const dw_tensor *tensor, engine_constant *made)
@@ -159,7 +179,7 @@ static dw_status come_near(loading *load, const plan_value *v, const dw_tensor *
         TRY(come_near(load, v->base, &base));
         return load_view(load, v, base, there);
     }
-    if (v->read_plain) return bring(load->constants, v->key, &load->tensors[v->index], there);
+    if (v->read_plain || map_find(&load->constants->on_device, v->key) != NULL) return bring(load->constants, v->key, &load->tensors[v->index], there);
     TRY(copy_there(load->constants, v->key, &load->tensors[v->index], &made));
     *there = made.tensor;
     load->there_owned[v->index] = made.owned;

@@ -40,6 +40,8 @@ static dw_status list_states(const ir_graph *graph, listing *all)
         num_parts parts;
         if (initial == NULL) continue;
         const dw_tensor *tensor = &initial->tensor;
+        if (initial->place != NULL)
+            return base_fail(graph->context, DW_UNSUPPORTED, "state %s lies in the memory of %s: give it in the host's memory to save the model", graph->states[i]->name, initial->place);
         if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
             return base_fail(graph->context, DW_LIMIT, "the bytes of state %s overflow", graph->states[i]->name);
         TRY(list(all, &(entry){.key = graph->states[i]->name, .tensor = *tensor, .bytes = tensor->data, .length = parts.total_bytes}));

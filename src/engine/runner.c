@@ -47,6 +47,13 @@ dw_status engine_states_create(dw_session *session, engine_runner *runner) {
     return DW_OK;
 }
 
+/* A state that begins with what a device has. */
+static dw_status begin_there(dw_session *session, const ir_weight *initial, void *state, size_t bytes) {
+    if (session->device == NULL || !device_is_named(session->device, initial->place))
+        return base_fail(session->context, DW_UNSUPPORTED, "state %s lies in the memory of %s, and the model does not run there: give it in the host's memory", initial->name, initial->place);
+    return session->device->calls->copy(session->device, state, initial->there, bytes);
+}
+
 dw_status engine_states_reset(dw_session *session, engine_runner *runner) {
     if (runner->program == NULL) return DW_OK;
     const ir_graph *graph = runner->program->plan->graph;
@@ -55,7 +62,8 @@ dw_status engine_states_reset(dw_session *session, engine_runner *runner) {
         const ir_weight *initial = graph->states[i]->weight;
         void *state = runner->states[i];
         size_t bytes = runner->state_bytes[i];
-        if (device != NULL && initial != NULL) TRY(device->calls->write(device, state, initial->tensor.data, bytes));
+        if (initial != NULL && initial->place != NULL) TRY(begin_there(session, initial, state, bytes));
+        else if (device != NULL && initial != NULL) TRY(device->calls->write(device, state, initial->tensor.data, bytes));
         else if (device != NULL) TRY(device->calls->fill(device, state, 0, bytes));
         else if (initial != NULL) memcpy(state, initial->tensor.data, bytes);
         else memset(state, 0, bytes);

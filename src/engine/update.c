@@ -10,7 +10,7 @@ typedef struct update {
     map changed;               /* names of weights -> their ir_weight */
     map stale;                 /* keys of constants that depend on them */
     ir_weight **weights;       /* by tensor */
-    dw_tensor *before;
+    ir_weight *before;
 } update;
 
 /* ---- which ---- */
@@ -29,6 +29,14 @@ static bool same_shape(const dw_tensor *a, const dw_tensor *b) {
     return same;
 }
 
+/* A weight in a device's memory is there again. */
+static void put_weight(ir_weight *weight, const dw_tensor *tensor) {
+    weight->tensor = *tensor;
+    if (weight->place == NULL) return;
+    weight->there = tensor->data;
+    weight->tensor.data = NULL;
+}
+
 static dw_status find_all(update *update, int count, const dw_named_tensor *tensors) {
     const dw_model *model = update->model;
     TRY_NEW(update->weights, &update->arena, count);
@@ -40,8 +48,10 @@ static dw_status find_all(update *update, int count, const dw_named_tensor *tens
             return base_fail(model->context, DW_MISMATCH, "the values of weight '%s' decided how %s was compiled: compile it again", weight->name, model->file);
         if (!same_shape(&weight->tensor, &tensors[i].tensor))
             return base_fail(model->context, DW_MISMATCH, "weight '%s' has another format or shape than the one before: compile the model again", weight->name);
+        if (weight->place != NULL && (!op_tensor_is_contiguous(&tensors[i].tensor) || (uintptr_t)tensors[i].tensor.data % DEVICE_ALIGN != 0))
+            return base_fail(model->context, DW_INVALID, "weight '%s' on %s has gaps, or does not begin at a multiple of %d bytes: give a contiguous copy", weight->name, weight->place, DEVICE_ALIGN);
         update->weights[i] = weight;
-        update->before[i] = weight->tensor;
+        update->before[i] = *weight;
         TRY(map_set(&update->changed, weight->name, weight));
     }
     return DW_OK;
@@ -134,9 +144,9 @@ static dw_status recompute(update *update) {
 
 static dw_status update_all(update *update, int count, const dw_named_tensor *tensors) {
     TRY(find_all(update, count, tensors));
-    for (int i = 0; i < count; i++) update->weights[i]->tensor = tensors[i].tensor;
+    for (int i = 0; i < count; i++) put_weight(update->weights[i], &tensors[i].tensor);
     dw_status status = update->model->flags & DW_MODEL_PLAN_ONLY ? DW_OK : recompute(update);
-    for (int i = 0; i < count && status != DW_OK; i++) update->weights[i]->tensor = update->before[i];
+    for (int i = 0; i < count && status != DW_OK; i++) *update->weights[i] = update->before[i];
     return status;
 }
 

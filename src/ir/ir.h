@@ -20,6 +20,8 @@ typedef struct ir_weight {
     const char *name;
     dw_tensor tensor;               /* data points into storage; strides may be any for element formats */
     const void *read_from;          /* where data was read from, when data is an aligned copy of that; else NULL */
+    const char *place;              /* the device that has it ("cuda:0"), at the address there, and data is NULL; NULL: the host has it */
+    const void *there;
     bool buffer;                    /* a buffer rather than a parameter of the module */
     bool decides;                   /* its values decided how a graph of it was compiled (ir_rely_on): with other values that has to be done again */
     bool is_local;                  /* lies in the arena of the graph that uses it, not among weights */

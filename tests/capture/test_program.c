@@ -55,7 +55,7 @@ static int put_away(void **state) {
 }
 
 static dw_status make(fixture *f, int count, dw_graph **graph) {
-    return dw_graph_program(f->context, "a module", (const char *)f->program->bytes, f->program->length, count, f->tensors, graph);
+    return dw_graph_program(f->context, "a module", (const char *)f->program->bytes, f->program->length, count, f->tensors, NULL, graph);
 }
 
 static void gather(void *user, const char *piece, size_t length) { text_add_n(user, piece, length); }
@@ -143,13 +143,13 @@ static void what_does_not_fit_the_program_is_refused(void **state) {
     test_assert_fails(f->context, make(f, f->count, &graph), DW_INVALID, "already");
     f->tensors[0] = kept;
     test_assert_fails(f->context, make(f, 0, &graph), DW_NOT_FOUND, "weight");
-    test_assert_fails(f->context, dw_graph_program(f->context, "a module", "[]", 2, 0, NULL, &graph), DW_CORRUPT, "a module");
+    test_assert_fails(f->context, dw_graph_program(f->context, "a module", "[]", 2, 0, NULL, NULL, &graph), DW_CORRUPT, "a module");
 }
 
 static dw_status make_again(dw_context *context, void *argument) {
     fixture *f = argument;
     dw_graph *graph;
-    TRY(dw_graph_program(context, "a module", (const char *)f->program->bytes, f->program->length, f->count, f->tensors, &graph));
+    TRY(dw_graph_program(context, "a module", (const char *)f->program->bytes, f->program->length, f->count, f->tensors, NULL, &graph));
     dw_graph_destroy(graph);
     return DW_OK;
 }
@@ -199,7 +199,7 @@ static dw_status attend(fixture *f, const char *keys, const char *values, dw_gra
     for (int i = 0; i < 3; i++) text_printf(&words, "%s{\"user_input\":{\"arg\":{\"as_tensor\":{\"name\":\"%s\"}}}}", i ? "," : "", names[i]);
     text_add(&words, "],\"output_specs\":[{\"user_output\":{\"arg\":{\"as_tensor\":{\"name\":\"y\"}}}}]}}}");
     assert_int_equal(text_status(&words), DW_OK);
-    dw_status status = dw_graph_program(f->context, "caches", text_string(&words), words.length, 0, NULL, graph);
+    dw_status status = dw_graph_program(f->context, "caches", text_string(&words), words.length, 0, NULL, NULL, graph);
     text_free(&words);
     return status;
 }

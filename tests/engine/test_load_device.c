@@ -61,4 +61,69 @@ static void test_bits(void **state) {
     }
 }
 
-int main(void) { return cmocka_run_group_tests(((const struct CMUnitTest[]){cmocka_unit_test(test_bits)}), NULL, NULL); }
+/* Weights that lie in the device's memory are read there, whatever of them is prepared; on the host they are refused. */
+enum { MOST = 512 };
+typedef struct moved { int count; void *memory[MOST]; size_t bytes[MOST]; } moved;
+
+static void put_there(dw_context *context, device *device, ir_graph *graph, const char *place, moved *moved) {
+    for (size_t i = 0; i < graph->param_count; i++) {
+        ir_weight *weight = graph->params[i]->weight;
+        void *there;
+        num_parts parts;
+        if (weight == NULL || weight->place != NULL || weight->buffer || !op_tensor_is_contiguous(&weight->tensor)) continue;
+        assert_true(num_layout(weight->tensor.format, weight->tensor.scale_layout, weight->tensor.rank, weight->tensor.dims, &parts));
+        assert_ok(context, device->calls->alloc(device, parts.total_bytes, &there));
+        assert_ok(context, device->calls->write(device, there, weight->tensor.data, parts.total_bytes));
+        assert_ok(context, device->calls->synchronize(device));
+        assert_true(moved->count < MOST);
+        moved->memory[moved->count] = there;
+        moved->bytes[moved->count++] = parts.total_bytes;
+        weight->place = place;
+        weight->there = there;
+        weight->tensor.data = NULL;
+    }
+}
+
+static dw_status load_there(dw_context *context, device *device, const char *name, const char *precision, moved *moved, dw_model **model) {
+    dw_graph *graph;
+    *model = NULL;
+    assert_ok(context, dw_graph_open(context, TEST_SOURCE_DIR "/models/kjv.pt2", &graph));
+    put_there(context, device, graph, "sim:h200", moved);
+    return dw_model_create(context, graph, &(dw_model_options){.precision = precision, .device = name}, model);
+}
+
+static void test_weights_there(void **state) {
+    static const char *const precisions[] = {"fp32", "bf16", "fp8", "nvfp4"};
+    dw_context *context;
+    device *device;
+    moved moved = {0};
+    (void)state;
+    if (kernel_lacks_images() != NULL) skip();
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_ok(context, device_open(context, "sim:h200", &device));
+    for (size_t i = 0; i < COUNT_OF(precisions); i++) {
+        dw_model *host, *there;
+        assert_ok(context, dw_model_open(context, TEST_SOURCE_DIR "/models/kjv.pt2", &(dw_model_options){.precision = precisions[i], .device = "sim:h200"}, &host));
+        assert_ok(context, load_there(context, device, "sim:h200", precisions[i], &moved, &there));
+        for (int v = 0; v < host->full.plan->value_count; v++) {
+            const plan_value *value = &host->full.plan->values[v];
+            engine_constant a, b;
+            if (value->key == NULL || value->view || !value->read_plain) continue;
+            assert_ok(context, engine_constants_fetch(&host->constants, value->key, &a));
+            assert_ok(context, engine_constants_fetch(&there->constants, value->key, &b));
+            assert_int_equal(a.bytes, b.bytes);
+            assert_memory_equal(a.owned, b.owned, a.bytes);
+            base_release(context, a.owned, a.owned_bytes, ENGINE_ALIGN);
+            base_release(context, b.owned, b.owned_bytes, ENGINE_ALIGN);
+        }
+        dw_model_destroy(host);
+        dw_model_destroy(there);
+    }
+    dw_model *model;
+    test_assert_fails(context, load_there(context, device, "cpu", "bf16", &moved, &model), DW_UNSUPPORTED, "lies in the memory of sim:h200, and the model does not run there");
+    for (int i = 0; i < moved.count; i++) device->calls->release(device, moved.memory[i], moved.bytes[i]);
+    device_close(device);
+    dw_context_destroy(context);
+}
+
+int main(void) { return cmocka_run_group_tests(((const struct CMUnitTest[]){cmocka_unit_test(test_bits), cmocka_unit_test(test_weights_there)}), NULL, NULL); }

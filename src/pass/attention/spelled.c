@@ -167,7 +167,7 @@ enum { TABLE_MAX = 1 << 22 };
 /* Is value a part of a table of zeros and ones that the model carries? */
 static bool is_zero_one(const ir_value *value) {
     while (value->kind == IR_RESULT && (value->node->op == OP_cast || (op_get(value->node->op)->traits & OP_TRAIT_VIEW) != 0)) value = ir_in(value->node, 0);
-    if (value->kind != IR_PARAM || value->weight == NULL || !fold_may_read(value)) return false;
+    if (value->kind != IR_PARAM || value->weight == NULL || value->weight->tensor.data == NULL || !fold_may_read(value)) return false;
     const dw_tensor *table = &value->weight->tensor;
     int64_t index[DW_MAX_RANK] = {0}, count = 1;
     for (int i = 0; i < table->rank; i++) {
