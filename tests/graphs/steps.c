@@ -367,7 +367,8 @@ static bool agrees(stepping *s, const ir_node *node, int result, const dw_tensor
     text_init(words, s->c->context);
     dw_status status = measure_moved(s, &scratch, node, result, in, expected, amount, node->op != OP_chain, &m);
     if (status != DW_OK) status = measure_moved(s, &scratch, node, result, in, expected, amount, false, &m);
-    m.tail = ldexp(tail_of(s->c->context, node, in), -23) + (s->c->device != NULL ? attention_tail(node, in) : 0);
+    const op_call call = {.op = op_get(node->op), .attrs = &node->attrs, .n_in = node->n_in, .in = in};
+    m.tail = evaluation_lost(&call) + ldexp(tail_of(s->c->context, node, in), -23) + (s->c->device != NULL ? attention_tail(node, in) : 0);
     const bool held = status == DW_OK && within(s, node, got, expected, &m, words);
     if (status != DW_OK) text_add(words, dw_context_error(s->c->context));
     arena_free(&scratch);

@@ -220,12 +220,12 @@ bool evaluation_keeps_elements(op_id op) { return op_has(op, OP_TRAIT_EXACT | OP
 static void perturb(const evaluation *evaluation, const ir_node *node, const dw_tensor *tensor) {
     const num_format *info = num_info(tensor->format);
     if (info->class != NUM_FLOAT || evaluation_keeps_elements(node->op)) return;
-    const double by = ldexp(evaluation->places, -info->mantissa_bits);
+    const double by = ldexp(evaluation->places, -info->mantissa_bits), least = by * ldexp(1, 1 - info->bias);   /* the last place of subnormal numbers */
     const uint64_t seed = evaluation->perturbed ^ (uint64_t)node->out[0]->id * 0x9e3779b97f4a7c15u;
     int64_t index[DW_MAX_RANK] = {0};
     for (int64_t i = 0, count = op_tensor_count(tensor); i < count; i++, op_tensor_next(tensor, index)) {
         const double x = op_tensor_load(tensor, index), sign = num_random(seed, (uint64_t)i) & 1 ? 1 : -1;
-        if (isfinite(x)) op_tensor_store(tensor, index, x * (1 + (fabs(x) > info->max / 4 ? (sign - 1) / 2 : sign) * by));   /* not to infinity */
+        if (isfinite(x) && x != 0) op_tensor_store(tensor, index, x + (fabs(x) > info->max / 4 ? (sign - 1) / 2 * copysign(1, x) : sign) * fmax(fabs(x) * by, least));   /* not to infinity */
     }
 }
 
@@ -321,6 +321,41 @@ const dw_tensor *evaluation_output(const evaluation *evaluation, const char *nam
 const dw_tensor *evaluation_state(const evaluation *evaluation, const char *name) { return map_find(&evaluation->states, name); }
 
 const int64_t *evaluation_symbols(const evaluation *evaluation) { return evaluation->symbols; }
+
+/* ---- what may be lost ---- */
+
+static double largest_in(const dw_tensor *t) {
+    int64_t index[DW_MAX_RANK] = {0};
+    double largest = 0;
+    for (int64_t i = 0, count = op_tensor_count(t); i < count; i++, op_tensor_next(t, index)) {
+        const double x = fabs(op_tensor_load(t, index));
+        if (isfinite(x) && x > largest) largest = x;
+    }
+    return largest;
+}
+
+/* Of an operand in an MX format, the most that a row's elements below 2^-126 add up to. */
+static double subnormal_sum(const dw_tensor *t) {
+    int64_t index[DW_MAX_RANK] = {0};
+    double most = 0, sum = 0;
+    if (num_info(t->format)->class != NUM_BLOCK || num_info(t->format)->scale != DW_FORMAT_e8m0) return 0;
+    for (int64_t i = 0, count = op_tensor_count(t); i < count; i++, op_tensor_next(t, index)) {
+        const double x = fabs(op_tensor_load(t, index));
+        if (i % t->dims[t->rank - 1] == 0) sum = 0;
+        if (x < 0x1p-126) sum += x;
+        most = fmax(most, sum);
+    }
+    return most;
+}
+
+double evaluation_lost(const op_call *call) {
+    const dw_tensor *const *in = call->in;
+    if (call->op->id == OP_attention) return ldexp((double)in[ATTENTION_K]->dims[2], -126);
+    if (call->op->id != OP_matmul && call->op->id != OP_grouped_matmul) return 0;
+    const double terms = (double)in[0]->dims[in[0]->rank - (op_attr_bool(call->attrs, OP_ATTR_at) ? 2 : 1)];
+    const double a = subnormal_sum(in[0]), b = subnormal_sum(in[1]);
+    return ldexp(terms, -126) + (a > 0 ? a * largest_in(in[1]) : 0) + (b > 0 ? b * largest_in(in[0]) : 0);
+}
 
 /* ---- comparing ---- */
 

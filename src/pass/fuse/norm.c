@@ -216,7 +216,7 @@ dw_status fuse_norm_cast(ir_graph *graph, ir_node *node, bool *changed) {
     const ir_node *norm = is_norm(node) ? node : norm_narrowed_by(graph, node);
     if (norm == NULL) return DW_OK;
     operands_of(norm, in);
-    if (norm->n_out == 1) in[NORM_X] = fuse_skip_widening(in[NORM_X]);
+    if (norm->n_out == 1 && !dw_format_is_block(ir_out(norm)->type.format)) in[NORM_X] = fuse_skip_widening(in[NORM_X]);   /* blocks are made of the result in x's format */
     if (norm == node && in[NORM_X] == ir_in(norm, NORM_X)) return DW_OK;
     ir_value *sum = norm->n_out > 1 ? norm->out[1] : NULL;
     TRY(emit_again(graph, node, norm, in, ir_out(node)->type.format, &made));
