@@ -176,6 +176,7 @@ static dw_status read_table(reader *reader, value_expr x, bool *known) {
         TRY(table_truth(&table, rows - 1, first, &truth));
         if (truth) break;
     }
+    if (first == cols) return DW_OK;   /* the last row sees nothing */
     bool causal = true, always = true;
     const int64_t window = rows - first;
     do {
@@ -280,9 +281,11 @@ static dw_status read_truth(reader *reader, value_expr x) {
 }
 
 /* Is x a number so low that a score with it vanishes in the softmax: -infinity, or the lowest of a format? */
-static bool is_hiding(value_expr x) {
+static bool is_hiding(reader *reader, value_expr x) {
     double number;
-    return value_is_number(x, &number) && (number <= -1e30 || number == -65504);
+    if (!value_is_number(x, &number) || !(number <= -1e30 || number == -65504)) return false;
+    reader->mask->finite |= isfinite(number) != 0;
+    return true;
 }
 
 /* A table of zeros and hiding numbers over (q, k) is a mask. */
@@ -315,11 +318,11 @@ static dw_status read_added(reader *reader, value_expr x) {
         TRY(read_added(reader, x->args[0]));
         return read_added(reader, x->args[1]);
     }
-    if (x->kind == VALUE_SELECT && is_hiding(x->args[2])) {
+    if (x->kind == VALUE_SELECT && is_hiding(reader, x->args[2])) {
         TRY(read_truth(reader, x->args[0]));
         return read_added(reader, x->args[1]);
     }
-    if (x->kind == VALUE_SELECT && is_hiding(x->args[1])) {
+    if (x->kind == VALUE_SELECT && is_hiding(reader, x->args[1])) {
         const value_expr shown = value_not(analysis, x->args[0]);
         if (shown == NULL) return value_status(analysis);
         TRY(read_truth(reader, shown));

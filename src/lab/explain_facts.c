@@ -274,6 +274,8 @@ static json_t *explain_json(const dw_model *model) {
                               "precision", model->precision, "not_fused", model->fusion_notes);
     text_free(&chip);
     json_object_set_new(facts, "gpu_code", json_boolean(kernel_lacks_images() == NULL));
+    if (model->fused != NULL && map_find(&model->fused->notes, PASS_PADDING) != NULL)
+        json_object_set_new(facts, "padding", json_string(map_find(&model->fused->notes, PASS_PADDING)));
     if (model->captured != NULL) json_object_set_new(facts, "captured_ops", ops_json(model->captured));
     if (model->fused != NULL) json_object_set_new(facts, "fused_ops", ops_json(model->fused));
     if (model->full.plan != NULL) json_object_set_new(facts, "plan", plan_json(model->full.plan));

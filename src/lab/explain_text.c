@@ -156,6 +156,7 @@ void words_print_explain(text *out, const json_t *facts) {
     if (json_object_get(facts, "captured_ops")) print_ops(out, "captured  ", json_object_get(facts, "captured_ops"));
     if (json_object_get(facts, "fused_ops")) print_ops(out, "fused to  ", json_object_get(facts, "fused_ops"));
     if (member(facts, "not_fused")[0] != '\0') text_printf(out, "not fused\n%s", member(facts, "not_fused"));
+    if (json_object_get(facts, "padding")) text_printf(out, "padding: %s\n", member(facts, "padding"));
     if (member(facts, "policy")[0] != '\0') text_printf(out, "precision by layer\n%s", member(facts, "policy"));
     if (json_object_get(facts, "plan")) print_plan(out, "plan of a whole run", json_object_get(facts, "plan"));
     if (json_object_get(facts, "prelude_plan"))

@@ -57,6 +57,9 @@ typedef enum pass_probe {
 /* Of a rewrite that was undone, as what it makes does not check, the graph keeps a note: "undone.<fusion>.<module>", with the reason. */
 #define PASS_UNDONE "undone."
 
+/* Where fuse_attention reads padding hidden by finite numbers as a mask, the graph keeps a note under this name: what it means for a query that sees nothing else. */
+#define PASS_PADDING "padding"
+
 /* Zero-initialise, then set what matters; zero means the default. */
 typedef struct pass_options {
     bool check;                     /* ir_check after every pass */

@@ -221,11 +221,14 @@ static void perturb(const evaluation *evaluation, const ir_node *node, const dw_
     const num_format *info = num_info(tensor->format);
     if (info->class != NUM_FLOAT || evaluation_keeps_elements(node->op)) return;
     const double by = ldexp(evaluation->places, -info->mantissa_bits), least = by * ldexp(1, 1 - info->bias);   /* the last place of subnormal numbers */
+    const bool by_parts = evaluation->perturbed % 2 == 1;
     const uint64_t seed = evaluation->perturbed ^ (uint64_t)node->out[0]->id * 0x9e3779b97f4a7c15u;
     int64_t index[DW_MAX_RANK] = {0};
     for (int64_t i = 0, count = op_tensor_count(tensor); i < count; i++, op_tensor_next(tensor, index)) {
         const double x = op_tensor_load(tensor, index), sign = num_random(seed, (uint64_t)i) & 1 ? 1 : -1;
-        if (isfinite(x) && x != 0) op_tensor_store(tensor, index, x + (fabs(x) > info->max / 4 ? (sign - 1) / 2 * copysign(1, x) : sign) * fmax(fabs(x) * by, least));   /* not to infinity */
+        const double share = by_parts ? (double)num_random_uniform(~seed, (uint64_t)i) : 1;
+        const double direction = fabs(x) > info->max / 4 ? (sign - 1) / 2 * copysign(1, x) : sign;   /* not to infinity */
+        if (isfinite(x) && x != 0) op_tensor_store(tensor, index, x + direction * share * fmax(fabs(x) * by, least));
     }
 }
 

@@ -25,8 +25,8 @@ dw_status evaluation_bind_random(evaluation *evaluation, uint64_t seed);
 dw_status evaluation_run(evaluation *evaluation);
 /* Are results of that op elements of operands, or integers, so that nothing is rounded? */
 bool evaluation_keeps_elements(op_id op);
-/* In the following runs every floating-point result that a node computes moves by that many last places of its format, up or down by seed: what rounding at other points
- * than these would do. Results that are chosen, moved or made of nothing stay. 0 places: no more. */
+/* In the following runs every floating-point result that a node computes moves by that many last places of its format, up or down by seed, by up to as many where the seed is odd: what
+ * rounding at other points than these would do. Results that are chosen, moved or made of nothing stay. 0 places: no more. */
 void evaluation_perturb(evaluation *evaluation, uint64_t seed, double places);
 /* How much of a result docs/formats.md allows products and attention to lose, where numbers lie below fp32's least normal one: 2^-126 for each term of a sum, and what of an
  * operand in an MX format lies below it. 0 for other ops. */

@@ -5,6 +5,7 @@
  *
  * A part that varies with the key alone is written out small; a part that varies with both stays explicit, and a note says why. */
 #include "pass/attention/attention.h"
+#include "pass/pass.h"
 
 #include <math.h>
 
@@ -123,19 +124,29 @@ static bool open_where(const ir_value *value, ir_value **condition, ir_value **i
 
 static dw_status read_bias(reading *reading, ir_value *value);
 
-/* May a query be left without a key? A part that lets each query see its own position leaves none without. A part that varies with the key alone does so only in a text that is all
- * padding, and no result of that is read. */
+/* Does the part hide keys whoever asks, as padding? Then a query is without a key only where all that it could see is padding, and no result of that is read. */
+static bool is_padding(value_expr part) { return (part->axes & 8) != 0 && (part->axes & 4) == 0; }
+
+/* May a query be left without a key, other than by padding? A part that lets each query see its own position leaves none without. */
 static bool may_blind(value_analysis *analysis, const mask *mask) {
     for (int i = 0; i < mask->part_count; i++) {
         double truth;
         value_expr map[DW_MAX_RANK] = {NULL};
         if ((mask->parts[i]->axes & 8) == 0) return true;       /* all keys or none */
-        if ((mask->parts[i]->axes & 4) == 0) continue;
+        if (is_padding(mask->parts[i])) continue;
         map[3] = value_index(analysis, 2);
         const value_expr own = value_substitute(analysis, mask->parts[i], map);
         if (own == NULL || !value_is_number(own, &truth) || truth == 0) return true;
     }
     return false;
+}
+
+/* A row of padding alone, which finite numbers hide, would average it; as a mask it gives zeros. */
+static dw_status note_padding(ir_graph *graph, const mask *mask) {
+    bool pads = false;
+    for (int i = 0; i < mask->part_count; i++) pads = pads || is_padding(mask->parts[i]);
+    if (!mask->finite || !pads) return DW_OK;
+    return ir_set_note(graph, PASS_PADDING, "a query that sees padding alone gets zeros from attention, not the mean of what its mask's finite numbers hide");
 }
 
 /* Where hidden scores are finite, a row of nothing else averages all keys; a mask operand would give it zeros. */
@@ -192,7 +203,7 @@ static dw_status read_bias(reading *reading, ir_value *value) {
     if (x != NULL) TRY(mask_read(analysis, x, 4, reading->dims, &mask, &known));
     TRY(value_status(analysis));
     if (!known || mask.never) return read_unknown_bias(reading, value);
-    if (is_finite_where(value) && may_blind(analysis, &mask)) return keep(reading, reading->biases, &reading->bias_count, value);
+    if (mask.finite && may_blind(analysis, &mask)) return keep(reading, reading->biases, &reading->bias_count, value);
 
     const bool masked = has_limits(&mask) || mask.part_count > 0;
     if (!masked && mask.bias == NULL) {
@@ -210,6 +221,7 @@ static dw_status read_bias(reading *reading, ir_value *value) {
         TRY(keep(reading, reading->biases, &reading->bias_count, bias));
     }
     reading->reads = true;
+    TRY(note_padding(graph, &mask));
     return add_mask(reading, &mask);
 }
 

@@ -78,9 +78,10 @@ static bool is_scaled(const ir_node *node, ir_value **x, double *factor) {
     return *factor > 0 && same_shape(*x, ir_out(node));
 }
 
+/* So low that no score lies below it: the lowest number of f16 is not in a wider format. */
 static bool is_low(const ir_value *value) {
     double number;
-    return ir_is_scalar(value, &number) && (number <= ABSORBING || number == -65504);
+    return ir_is_scalar(value, &number) && (number <= ABSORBING || (number == -65504 && value->type.format == DW_FORMAT_f16));
 }
 
 /* Batch and heads of four axes, or of five, where windows are an axis of their own and part of the batch; false where the axes do not say. */
@@ -442,7 +443,9 @@ static bool same_batch(const ir_value *a, const ir_value *b) {
 static bool products_fit(spelled *spelled) {
     const ir_value *q = ir_in(spelled->scores, 0), *k = ir_in(spelled->scores, 1), *v = ir_in(spelled->product, 1);
     const int rank = q->type.rank;
-    if (ir_bool(spelled->scores, OP_ATTR_at) || ir_bool(spelled->product, OP_ATTR_at) || spelled->scores->n_in > 2 || spelled->product->n_in > 2) {
+    if (dw_format_is_block(q->type.format)) {
+        spelled->obstacle = "q is in blocks";
+    } else if (ir_bool(spelled->scores, OP_ATTR_at) || ir_bool(spelled->product, OP_ATTR_at) || spelled->scores->n_in > 2 || spelled->product->n_in > 2) {
         spelled->obstacle = "its products are transposed or fused already";
     } else if (rank < 3 || rank > 5 || k->type.rank != rank || v->type.rank != ir_in(spelled->product, 0)->type.rank ||
                v->type.rank < 3 || v->type.rank > 5 || (v->type.rank == 5) != (rank == 5)) {
