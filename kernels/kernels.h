@@ -3,6 +3,7 @@
 #define KERNELS_KERNELS_H
 
 #include "kernel/kernel.h"
+#include "kernels/gemm/dequantise/dequantised.h"
 #include "kernels/quantize/quantised.h"
 
 #define KERNEL_CHOICE(family)                                                  \
@@ -24,7 +25,8 @@
 #undef KERNEL
 #undef PACKED
 
-#define WAY(name, needs, strides, quantised, by_name, rank, most_rows, workspace, variants, functions)               \
+#define WAY(name, needs, flags, shared, rank, dequantised, most_rows, workspace, variants, functions)                \
+    unsigned dequantised(dw_format a, dw_format b, int64_t k);                                                       \
     const char *functions##_refuses(const kernel_problem *problem, text *why);                                       \
     const char *functions##_takes(const kernel_run *run, text *why);                                                 \
     double functions##_seconds(const kernel_run *run);                                                               \

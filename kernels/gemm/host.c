@@ -81,7 +81,7 @@ static void take_step(kernel_launch *launch, const kernel_run *run, int index, m
 
 static void take_factors(kernel_launch *launch, const kernel_run *run, matmul_epilogue *e) {
     for (int i = 0; i < 2; i++) {
-        dw_format format = run->call.in[i]->format;
+        const dw_format format = (run->came[i] != NULL ? run->came[i] : run->call.in[i])->format;
         uint64_t *each = i == 0 ? &e->row_factors : &e->col_factors;
         if (format == DW_FORMAT_fp8_tensor) cuda_slot(launch, KERNEL_SLOT_SCALES, i, &e->alpha_at[i], 0);
         if (format == DW_FORMAT_fp8_row) cuda_slot(launch, KERNEL_SLOT_SCALES, i, each, 0);

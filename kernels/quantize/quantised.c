@@ -63,12 +63,12 @@ dw_status quantised_run(quantised_runs *runs, size_t own, dw_status (*first)(con
     return quantize_run(&runs->quantise);
 }
 
-dw_status quantised_shape(const quantised_runs *runs, size_t own, kernel_launcher *launcher, dw_status (*first)(const kernel_run *run, kernel_launcher *launcher)) {
+dw_status quantised_shape(const quantised_runs *runs, size_t own, kernel_launcher *launcher, dw_status (*first)(const void *kernel, kernel_launcher *launcher), const void *kernel) {
     const int64_t at = (int64_t)base_align_up(own, ALIGN);
     const kernel_run *quantise = &runs->quantise;
     cuda_mover result = cuda_mover_to(launcher, 1, &(cuda_move){KERNEL_RESULT, true, at}), operand = cuda_mover_to(launcher, 1, &(cuda_move){0, true, at});
     const num_format *info = num_info(quantise->call.out[0]->format);
     const bool in_one_pass = chip_has(quantise->chip, CHIP_tma) && info->cols > 0 && info->second == 0;   /* where cuda_quantize_rows takes rows of any length */
-    TRY(first(&runs->first, &result.launcher));
+    TRY(first(kernel, &result.launcher));
     return in_one_pass ? quantize_rows_shape(quantise, &operand.launcher) : quantize_cuda_shape(quantise, &operand.launcher);
 }

@@ -1,5 +1,5 @@
 /* Results in block formats, for kernels of products and attention that write plain ones: the plain result goes into the workspace, in the format that is quantised, and a
- * quantiser of rows makes the result from there. Rows and ways do not call this: that a result is made so is a fact about them, which src/kernel/pick.c reads. */
+ * quantiser of rows makes the result from there. Rows and ways do not call this: that a result is made so is a fact about them, which src/kernel/compose.c reads. */
 #ifndef KERNELS_QUANTIZE_QUANTISED_H
 #define KERNELS_QUANTIZE_QUANTISED_H
 
@@ -25,8 +25,8 @@ void quantised_split(const kernel_run *run, quantised_runs *runs);
 double quantised_plain_bytes(const quantised_runs *runs);
 /* Bytes of the workspace: what the kernel needs itself, and behind it the plain result, of so many rows at most. */
 size_t quantised_workspace(const quantised_runs *runs, size_t own, int64_t most_rows);
-/* Both, one after the other, with own bytes of the workspace for the kernel; on CPUs, and on GPUs. */
+/* Both, one after the other, with own bytes of the workspace for the kernel; on CPUs, and on GPUs, where first hands over the kernel's launches. */
 dw_status quantised_run(quantised_runs *runs, size_t own, dw_status (*first)(const kernel_run *run));
-dw_status quantised_shape(const quantised_runs *runs, size_t own, kernel_launcher *launcher, dw_status (*first)(const kernel_run *run, kernel_launcher *launcher));
+dw_status quantised_shape(const quantised_runs *runs, size_t own, kernel_launcher *launcher, dw_status (*first)(const void *kernel, kernel_launcher *launcher), const void *kernel);
 
 #endif

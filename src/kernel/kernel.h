@@ -22,6 +22,7 @@ typedef struct kernel_problem {
     const op_type *const *in;         /* NULL where absent */
     const op_type *const *out;
     unsigned constant_in;             /* bit i: operand i is known at load time, so it may be packed */
+    unsigned dequantised;             /* bit i: operand i comes as rows of bf16 that begin at multiples of 16 bytes, made in front of the kernel */
     dim_table *dims;
     const int64_t *symbols;           /* typical values, for cost only; refusal must hold for all values in range */
     const chip_caps *chip;
@@ -49,6 +50,9 @@ typedef struct kernel_run {
     op_call call;                     /* tensors and attributes; a packed operand's tensor has data NULL */
     op_post_list post;
     unsigned constant_in;             /* bit i: operand i is a weight, or computed from weights at load: no launch of the run writes it */
+    const dw_tensor *came[2];         /* of operands that come as rows of bf16, made in front of the kernel: what they were made of, whose factors of rows, columns and tensors are still to
+                                       * be applied; NULL: they come as they are */
+    int64_t first_group;              /* operand 1 of a grouped product holds the matrices from this one on */
     bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() needs it */
     const void *packed;               /* the packed operand, when the row packs one */
     void *workspace;                  /* at least workspace() bytes, aligned to 64, uninitialised */
@@ -198,21 +202,35 @@ struct kernel_row {
     void *user;                       /* of registered kernels */
 };
 
-/* One kernel of a GPU that a row may be run by: a line of a family's ways.def. A run comes to takes, seconds, workspace and shape with what lies around the kernel taken away: of a
- * way whose results in blocks are quantised behind it, the result is the plain one. */
+/* What is said of a way: */
+typedef enum kernel_way_flag {
+    KERNEL_WAY_STRIDES = 1,           /* it takes any strides of all operands and of the result; else they are dense */
+    KERNEL_WAY_QUANTISED = 2,         /* a result in blocks is made of its plain one, by a quantiser behind it; else it makes it, or refuses */
+    KERNEL_WAY_NAMED = 4,             /* picked where it is asked for or was measured to be the fastest, never by estimate */
+    KERNEL_WAY_APART = 8,             /* its seconds are those of a launch apart from others; between those of a step it takes KERNEL_IN_STEP_US longer */
+    KERNEL_WAY_IN_STEP = 16           /* its seconds are those between the launches of a step. It says of any call of the row whether it takes it */
+} kernel_way_flag;
+/* What products of few rows take longer between the launches of a step than apart, as their code, maps and arguments come from memory again each time: of a block of one token on an H200, fp8 by
+ * block, tiles whose estimates are 16.5, 19.0 and 34.4 (two products) took 21.3, 30.0 and 38.2 us; in bf16 the block took 125 us with the products that are cuBLASLt's alone, and 110 with all
+ * of them skinny. Skinny products let what they read once give way, and were measured in a step (kernels/gemm/README.md). */
+enum { KERNEL_IN_STEP_US = 4 };
+
+/* One kernel of a GPU that a row may be run by: a line of a family's ways.def. A problem and a run come to its functions with what lies around the kernel taken away (compose.c): operands
+ * that it wants dequantised are rows of bf16, and where its result in blocks is quantised behind it, the result is the plain one. */
 struct kernel_way {
     const char *name;                 /* "cuda_matmul_wgmma" */
     uint64_t needs;                   /* features, bit mask */
-    bool any_strides;                 /* of all operands and of the result; else they are dense */
-    bool quantised;                   /* a result in blocks is made of its plain one, by a quantiser behind it; else it makes it, or refuses */
-    bool by_name;                     /* picked where it is asked for or was measured to be the fastest, never by estimate */
+    unsigned flags;
+    size_t shared_bytes;              /* of shared memory that its launches ask for at least: chips that have less are refused. What more a call of some sizes asks for its launches say */
     int rank;                         /* the least first: ways of a higher rank are for what no way of a lower one takes */
+    /* Which of the operands of a product with k last it wants as rows of bf16, bit i: operand i. */
+    unsigned (*dequantised)(dw_format a, dw_format b, int64_t k);
     /* NULL, or why it runs no call of the problem, whatever the sizes in range. */
     const char *(*refuses)(const kernel_problem *problem, text *why);
     /* NULL, or why it does not run this call of a problem that it does not refuse: sizes, strides, the first byte's alignment. why may be NULL (kernel_because). */
     const char *(*takes)(const kernel_run *run, text *why);
     double (*seconds)(const kernel_run *run);     /* estimated, of a call that it takes */
-    /* Rows of the result up to which it may be picked by estimate at these sizes or smaller ones; beside other ways its workspace is for so many at most. The run is as given. */
+    /* Rows of the result up to which it may be picked by estimate at these sizes or smaller ones; beside other ways its workspace is for so many at most. The run comes as it is. */
     int64_t (*most_rows)(const kernel_run *run);
     size_t (*workspace)(const kernel_run *run);   /* of its own, also for calls that it does not take */
     dw_status (*shape)(const kernel_run *run, kernel_launcher *launcher);
@@ -220,7 +238,12 @@ struct kernel_way {
     const char *(*variant)(const kernel_problem *problem, int index);
 };
 
+static inline bool kernel_way_is(const kernel_way *way, kernel_way_flag flag) { return (way->flags & flag) != 0; }
+/* The name of a variant of a way for a problem as it comes. */
+const char *kernel_way_variant(const kernel_way *way, const kernel_problem *problem, int index);
+
 /* What ways say that have nothing to say. */
+unsigned kernel_as_they_lie(dw_format a, dw_format b, int64_t k);
 int64_t kernel_any_rows(const kernel_run *run);
 size_t kernel_no_workspace(const kernel_run *run);
 const char *kernel_no_variants(const kernel_problem *problem, int index);
@@ -282,7 +305,7 @@ dw_status kernel_shape(const kernel_row *row, const kernel_run *run, kernel_laun
 /* Does a quantiser behind the row, which has no ways, make its results in blocks? */
 bool kernel_is_quantised(const kernel_row *row, const op_def *op);
 /* Why a way that does not refuse the problem does not run this call of it; NULL: it does. why may be NULL. */
-const char *kernel_size_refusal(const kernel_row *row, const kernel_way *way, const kernel_run *run, text *why);
+const char *kernel_size_refusal(const kernel_way *way, const kernel_run *run, text *why);
 /* A chip's reason against any of the launches of a row without ways or of a way; NULL: it has room for all, or what they are is not known. */
 const char *kernel_launches_refusal(const kernel_row *row, const kernel_way *way, const kernel_run *run, text *why);
 /* Bits of a row's ways by their names; count of them. */

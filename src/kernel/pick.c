@@ -1,11 +1,8 @@
-/* Picks one of a row's ways for the real sizes of a run, and runs rows with what goes around their kernels: results in blocks that a quantiser makes behind them. No other file chooses
- * among kernels once sizes are known. Pure: no device, no measurement. */
-#include "kernel/kernel.h"
+/* Picks one of a row's ways for the real sizes of a run, and runs rows. No other file chooses among kernels once sizes are known. Pure: no device, no measurement. */
+#include "kernel/compose.h"
 
 #include <limits.h>
 #include <string.h>
-
-#include "kernels/kernels.h"
 
 int64_t kernel_any_rows(const kernel_run *run) {
     (void)run;
@@ -22,8 +19,6 @@ const char *kernel_no_variants(const kernel_problem *problem, int index) {
     return NULL;
 }
 
-/* ---- what goes around a kernel ---- */
-
 /* Of the rows without ways those of ops that say what is rounded to before. */
 bool kernel_is_quantised(const kernel_row *row, const op_def *op) { return !row->reference && !row->registered && strstr(op->attributes, "via?") != NULL; }
 
@@ -31,46 +26,36 @@ static bool is_quantised(const kernel_row *row, const kernel_run *run) {
     return run->call.n_out > 0 && dw_format_is_block(run->call.out[0]->format) && kernel_is_quantised(row, run->call.op);
 }
 
-/* A run as a way's functions see it. */
-typedef struct way_run { const kernel_way *way; const kernel_run *run; bool quantised; } way_run;
-
-/* A run that is to be picked for. plain: of results in blocks, what ways see that are quantised behind. */
+/* A run that is to be picked for. */
 typedef struct asked {
     const kernel_row *row;
     const kernel_run *run;
     int64_t rows;
-    bool in_blocks, alone;        /* alone: one way is all that there may be */
-    quantised_runs plain;
+    bool alone;                   /* one way is all that there may be */
 } asked;
 
-static void ask(const kernel_row *row, const kernel_run *run, asked *a) {
-    a->row = row;
-    a->run = run;
-    a->rows = kernel_result_rows(&run->call);
-    a->in_blocks = dw_format_is_block(run->call.out[0]->format);
-    a->alone = (run->ways & (run->ways - 1)) == 0;
-    if (a->in_blocks) quantised_split(run, &a->plain);
-}
+static asked ask(const kernel_row *row, const kernel_run *run) { return (asked){row, run, kernel_result_rows(&run->call), (run->ways & (run->ways - 1)) == 0}; }
 
 static bool is_empty(const kernel_run *run) { return op_tensor_count(run->call.out[0]) == 0; }
-
-static way_run seen_by(const asked *a, const kernel_way *way) {
-    const bool quantised = a->in_blocks && way->quantised;
-    return (way_run){way, quantised ? &a->plain.first : a->run, quantised};
-}
 
 /* By estimate a way is picked for so many rows at most. */
 static int64_t most_rows(const asked *a, const kernel_way *way) { return a->alone ? INT64_MAX : way->most_rows(a->run); }
 
-static bool may_pick(const asked *a, int i) { return (a->run->ways >> i & 1) != 0 && (a->alone || !a->row->ways[i].by_name); }
+static bool may_pick(const asked *a, int i) { return (a->run->ways >> i & 1) != 0 && (a->alone || !kernel_way_is(&a->row->ways[i], KERNEL_WAY_NAMED)); }
 
-static double seconds_of(const asked *a, const way_run *w) {
-    return w->way->seconds(w->run) + (w->quantised ? quantised_seconds(w->run->chip, quantised_plain_bytes(&a->plain)) : 0);
+/* What the way that is estimated in steps takes for the run, whether the chip has its features or not: it says how small a product is. Negative: there is none that takes it. */
+static double seconds_in_step(const asked *a) {
+    for (int i = 0; i < a->row->way_count; i++) {
+        const kernel_way *way = &a->row->ways[i];
+        composed c;
+        if (!kernel_way_is(way, KERNEL_WAY_IN_STEP)) continue;
+        compose(way, a->run, &c);
+        if (way->takes(c.kernel, NULL) == NULL) return composed_seconds(&c, -1);
+    }
+    return -1;
 }
 
-static dw_status shape_way(asked *a, const way_run *w, kernel_launcher *launcher) {
-    return w->quantised ? quantised_shape(&a->plain, w->way->workspace(w->run), launcher, w->way->shape) : w->way->shape(w->run, launcher);
-}
+static double seconds_of(const asked *a, const composed *c) { return composed_seconds(c, kernel_way_is(c->way, KERNEL_WAY_APART) ? seconds_in_step(a) : -1); }
 
 /* ---- does the chip have room? ---- */
 
@@ -85,35 +70,33 @@ static dw_status look_at(kernel_launcher *launcher, const kernel_launch *launch)
 /* Also when no run is launched: a run that fails otherwise fails again when it is. */
 const char *kernel_launches_refusal(const kernel_row *row, const kernel_way *way, const kernel_run *run, text *why) {
     room room = {{look_at}, run->chip, why, NULL};
-    asked a;
+    composed c;
     if (way == NULL && row->shape == NULL) return NULL;
     if (way == NULL) {
         row->shape(run, &room.launcher);
         return room.refusal;
     }
-    ask(row, run, &a);
-    const way_run w = seen_by(&a, way);
-    shape_way(&a, &w, &room.launcher);
+    compose(way, run, &c);
+    composed_shape(&c, &room.launcher);
     return room.refusal;
 }
 
 /* ---- picking ---- */
 
 /* Why the way does not run the call. */
-static const char *size_refusal(asked *a, const way_run *w, text *why) {
-    const char *reason = w->way->takes(w->run, why);
+static const char *size_refusal(const composed *c, text *why) {
+    const char *reason = c->way->takes(c->kernel, why);
     if (reason != NULL) return reason;
-    room room = {{look_at}, w->run->chip, why, NULL};
-    shape_way(a, w, &room.launcher);
+    room room = {{look_at}, c->kernel->chip, why, NULL};
+    composed_shape(c, &room.launcher);
     return room.refusal;
 }
 
-const char *kernel_size_refusal(const kernel_row *row, const kernel_way *way, const kernel_run *run, text *why) {
-    asked a;
+const char *kernel_size_refusal(const kernel_way *way, const kernel_run *run, text *why) {
+    composed c;
     if (is_empty(run)) return NULL;
-    ask(row, run, &a);
-    const way_run w = seen_by(&a, way);
-    return size_refusal(&a, &w, why);
+    compose(way, run, &c);
+    return size_refusal(&c, why);
 }
 
 static const kernel_tuned *tuned_of(const asked *a) {
@@ -122,53 +105,53 @@ static const kernel_tuned *tuned_of(const asked *a) {
     return NULL;
 }
 
-static const kernel_way *find_tuned(asked *a) {
+static const kernel_way *find_tuned(const asked *a) {
     const kernel_tuned *tuned = tuned_of(a);
-    for (int i = 0; tuned != NULL && tuned->way != NULL && i < a->row->way_count; i++) {
-        const way_run w = seen_by(a, &a->row->ways[i]);
-        if (w.way == tuned->way && (a->run->ways >> i & 1) != 0 && size_refusal(a, &w, NULL) == NULL) return w.way;
-    }
+    for (int i = 0; tuned != NULL && tuned->way != NULL && i < a->row->way_count; i++)
+        if (&a->row->ways[i] == tuned->way && (a->run->ways >> i & 1) != 0 && kernel_size_refusal(tuned->way, a->run, NULL) == NULL) return tuned->way;
     return NULL;
 }
 
 /* Of the ways of least rank that take the call the one of least seconds. limited: within the rows that estimates may pick them for. */
-static const kernel_way *find_best(asked *a, bool limited, double *seconds) {
+static const kernel_way *find_best(const asked *a, bool limited, double *seconds) {
     const kernel_way *best = NULL;
     for (int i = 0; i < a->row->way_count; i++) {
-        const way_run w = seen_by(a, &a->row->ways[i]);
-        if (!may_pick(a, i) || (limited && a->rows > most_rows(a, w.way))) continue;
-        if (best != NULL && w.way->rank > best->rank) break;
-        if (w.way->takes(w.run, NULL) != NULL) continue;
-        const double s = seconds_of(a, &w);
-        if ((best != NULL && s >= *seconds) || size_refusal(a, &w, NULL) != NULL) continue;
-        best = w.way;
+        const kernel_way *way = &a->row->ways[i];
+        composed c;
+        if (!may_pick(a, i) || (limited && a->rows > most_rows(a, way))) continue;
+        if (best != NULL && way->rank > best->rank) break;
+        compose(way, a->run, &c);
+        if (way->takes(c.kernel, NULL) != NULL) continue;
+        const double s = seconds_of(a, &c);
+        if ((best != NULL && s >= *seconds) || size_refusal(&c, NULL) != NULL) continue;
+        best = way;
         *seconds = s;
     }
     return best;
 }
 
-static const kernel_way *find_way(asked *a, double *seconds) {
+static const kernel_way *find_way(const asked *a, double *seconds) {
     const kernel_way *way = find_tuned(a);
     if (way != NULL) {
-        const way_run w = seen_by(a, way);
-        *seconds = seconds_of(a, &w);
+        composed c;
+        compose(way, a->run, &c);
+        *seconds = seconds_of(a, &c);
         return way;
     }
     way = find_best(a, true, seconds);
     return way != NULL ? way : find_best(a, false, seconds);
 }
 
-static dw_status fail_refused(asked *a) {
+static dw_status fail_refused(const asked *a) {
     dw_context *context = a->run->call.context;
     text list;
     text_init(&list, context);
     for (int i = 0, count = 0; i < a->row->way_count; i++) {
         text why;
         if (!may_pick(a, i)) continue;
-        const way_run w = seen_by(a, &a->row->ways[i]);
         text_init(&why, context);
-        const char *reason = size_refusal(a, &w, &why);
-        text_printf(&list, "%s %s: %s", count++ > 0 ? ";" : "", w.way->name, reason != NULL ? reason : "it takes this");
+        const char *reason = kernel_size_refusal(&a->row->ways[i], a->run, &why);
+        text_printf(&list, "%s %s: %s", count++ > 0 ? ";" : "", a->row->ways[i].name, reason != NULL ? reason : "it takes this");
         text_free(&why);
     }
     dw_status status = text_status(&list);
@@ -177,25 +160,23 @@ static dw_status fail_refused(asked *a) {
     return status;
 }
 
-static dw_status pick(asked *a, const kernel_way **way) {
+static dw_status pick(const asked *a, const kernel_way **way) {
     double seconds;
     *way = find_way(a, &seconds);
     return *way != NULL ? DW_OK : fail_refused(a);
 }
 
 dw_status kernel_pick(const kernel_row *row, const kernel_run *run, const kernel_way **way) {
-    asked a;
     *way = NULL;
     if (row->way_count == 0 || is_empty(run)) return DW_OK;
-    ask(row, run, &a);
+    const asked a = ask(row, run);
     return pick(&a, way);
 }
 
 const char *kernel_runs_as(const kernel_row *row, const kernel_run *run) {
-    asked a;
     double seconds;
     if (row->way_count == 0 || is_empty(run)) return row->name;
-    ask(row, run, &a);
+    const asked a = ask(row, run);
     const kernel_way *way = find_way(&a, &seconds);
     return way != NULL ? way->name : row->name;
 }
@@ -217,34 +198,34 @@ static double row_seconds(const kernel_row *row, const kernel_problem *problem) 
 
 double kernel_seconds(const kernel_row *row, uint32_t ways, const kernel_problem *problem) {
     kernel_typical typical;
-    asked a;
     double seconds = problem->chip->launch_s;
     if (row->way_count == 0) return row_seconds(row, problem);
     if (!kernel_at_typical(problem, ways, &typical) || is_empty(&typical.run)) return seconds;
-    ask(row, &typical.run, &a);
+    const asked a = ask(row, &typical.run);
     return find_way(&a, &seconds) != NULL ? seconds : problem->chip->launch_s;
 }
 
 /* ---- workspace ---- */
 
 /* Ways of a rank are reached where no way of a lower one takes the call, so the first rank that has one for these rows ends the list. *found: there is one. */
-static size_t ways_workspace(asked *a, bool limited, bool *found) {
+static size_t ways_workspace(const asked *a, bool limited, bool *found) {
     size_t most = 0;
     int ends = INT_MAX;
     for (int i = 0; i < a->row->way_count && a->row->ways[i].rank <= ends; i++) {
         if ((a->run->ways >> i & 1) == 0) continue;
-        const way_run w = seen_by(a, &a->row->ways[i]);
-        const int64_t rows = limited ? most_rows(a, w.way) : INT64_MAX;
-        const size_t own = w.way->workspace(w.run), bytes = w.quantised ? quantised_workspace(&a->plain, own, rows) : own;
+        const kernel_way *way = &a->row->ways[i];
+        const int64_t rows = limited ? most_rows(a, way) : INT64_MAX;
+        composed c;
+        compose(way, a->run, &c);
+        const size_t bytes = composed_workspace(&c, rows);
         if (bytes > most) most = bytes;
-        if (may_pick(a, i) && a->rows <= rows && size_refusal(a, &w, NULL) == NULL) ends = w.way->rank;
+        if (may_pick(a, i) && a->rows <= rows && size_refusal(&c, NULL) == NULL) ends = way->rank;
     }
     *found = ends != INT_MAX;
     return most;
 }
 
 size_t kernel_workspace(const kernel_row *row, const kernel_run *run) {
-    asked a;
     if (row->way_count == 0) {
         if (row->workspace == NULL) return 0;
         if (!is_quantised(row, run)) return row->workspace(run);
@@ -254,7 +235,7 @@ size_t kernel_workspace(const kernel_row *row, const kernel_run *run) {
     }
     if (is_empty(run)) return 0;
     bool found;
-    ask(row, run, &a);
+    const asked a = ask(row, run);
     const size_t limited = ways_workspace(&a, true, &found);
     return found ? limited : ways_workspace(&a, false, &found);
 }
@@ -270,16 +251,15 @@ dw_status kernel_execute(const kernel_row *row, const kernel_run *run) {
 
 dw_status kernel_shape(const kernel_row *row, const kernel_run *run, kernel_launcher *launcher) {
     const kernel_way *way;
-    asked a;
     kernel_run own = *run;
+    composed c;
     if (row->way_count == 0) return row->shape(run, launcher);
     if (is_empty(run)) return DW_OK;
     if (run->ways == 0) return base_fail(run->call.context, DW_INTERNAL, "%s is run without any of its ways", row->name);
-    ask(row, &own, &a);
+    const asked a = ask(row, run);
     TRY(pick(&a, &way));
     const kernel_tuned *tuned = tuned_of(&a);
     own.variant = tuned != NULL && tuned->way == way ? tuned->variant + 1 : 0;
-    a.plain.first.variant = own.variant;
-    const way_run w = seen_by(&a, way);
-    return shape_way(&a, &w, launcher);
+    compose(way, &own, &c);
+    return composed_shape(&c, launcher);
 }

@@ -1,10 +1,8 @@
 /* The rows of kernel.def with one reference row per op behind them, their ways, and the choice among rows when a plan is made; among a row's ways pick.c chooses once sizes are known.
  * Pure: no device, no measurement. */
-#include "kernel/kernel.h"
+#include "kernel/compose.h"
 
 #include <string.h>
-
-#include "kernels/kernels.h"
 
 #define HAS(feature) (UINT64_C(1) << CHIP_##feature)
 #define ALL UINT64_MAX
@@ -29,9 +27,14 @@
     {.name = "reference_" #name_of_op, .op = OP_##name_of_op, .device = CHIP_CPU, .strided_in = ALL, .strided_out = true, \
      .in_place = NONE, .packs = NONE, .reject = reference_reject, .cost = reference_cost, .workspace = reference_workspace, \
      .run = reference_run, .reference = true},
-#define WAY(way, needs_features, strided, quantised_behind, named, way_rank, rows, scratch, variants, functions)            \
-    {.name = #way, .needs = needs_features, .any_strides = strided, .quantised = quantised_behind, .by_name = named,     \
-     .rank = way_rank, .refuses = functions##_refuses, .takes = functions##_takes, .seconds = functions##_seconds,       \
+#define STRIDES KERNEL_WAY_STRIDES
+#define QUANTISED KERNEL_WAY_QUANTISED
+#define NAMED KERNEL_WAY_NAMED
+#define APART KERNEL_WAY_APART
+#define IN_STEP KERNEL_WAY_IN_STEP
+#define WAY(way, needs_features, said, shared, way_rank, operands, rows, scratch, variants, functions)                   \
+    {.name = #way, .needs = needs_features, .flags = said, .shared_bytes = shared, .rank = way_rank,                     \
+     .dequantised = operands, .refuses = functions##_refuses, .takes = functions##_takes, .seconds = functions##_seconds, \
      .most_rows = rows, .workspace = scratch, .shape = functions##_shape, .variant = variants},
 static const kernel_way attention_ways[] = {
 #include "kernels/attention/ways.def"
@@ -43,6 +46,11 @@ static const kernel_way grouped_ways[] = {
 #include "kernels/gemm/grouped_ways.def"
 };
 #undef WAY
+#undef STRIDES
+#undef QUANTISED
+#undef NAMED
+#undef APART
+#undef IN_STEP
 static const kernel_row rows[] = {
 #include "kernels/kernel.def"
 #include "op/op.def"
@@ -65,7 +73,7 @@ static const kernel_row *row_at(const kernel_registry *registry, int index) {
 }
 
 /* A row whose operands may have any strides has the ways that take them. */
-static bool may_be_of(const kernel_row *row, const kernel_way *way) { return way->any_strides || row->strided_in == NO; }
+static bool may_be_of(const kernel_row *row, const kernel_way *way) { return kernel_way_is(way, KERNEL_WAY_STRIDES) || row->strided_in == NO; }
 
 static bool is_candidate(const kernel_row *row, const kernel_problem *problem) {
     return row->op == problem->op->id && row->device == problem->chip->kind;
@@ -103,14 +111,18 @@ static const char *feature_refusal(uint64_t needs, const chip_caps *chip, text *
 
 static bool is_in_blocks(const kernel_problem *problem) { return problem->n_out > 0 && dw_format_is_block(problem->out[0]->format); }
 
+static const char *chip_refusal(const kernel_way *way, const chip_caps *chip, text *why) {
+    const char *reason = feature_refusal(way->needs, chip, why);
+    if (reason != NULL || way->shared_bytes <= chip->shared_bytes) return reason;
+    return kernel_because(why, "it needs %zu bytes of shared memory or more, and %s has %zu for a block", way->shared_bytes, chip->name, chip->shared_bytes);
+}
+
 static const char *way_refusal(const kernel_row *row, const kernel_way *way, const kernel_problem *problem, text *why) {
-    const char *reason = may_be_of(row, way) ? feature_refusal(way->needs, problem->chip, why) : "it does not take any strides";
-    op_type type;
-    const op_type *out;
+    composed_problem c;
+    const char *reason = may_be_of(row, way) ? chip_refusal(way, problem->chip, why) : "it does not take any strides";
     if (reason != NULL) return reason;
-    if (!way->quantised || !is_in_blocks(problem)) return way->refuses(problem, why);
-    const kernel_problem plain = quantised_plain(problem, &type, &out);
-    return way->refuses(&plain, why);
+    compose_problem(way, problem, &c);
+    return way->refuses(&c.kernel, why);
 }
 
 /* Each way's reason, one behind another; NULL: one of them takes it. */
@@ -173,7 +185,7 @@ static dw_status judge_typical(arena *arena, const kernel_row *row, const kernel
     dw_status status = DW_OK;
     if (!kernel_at_typical(problem, UINT32_C(1) << (verdict->way - row->ways), &typical)) return DW_OK;
     text_init(&why, arena->context);
-    const char *reason = kernel_size_refusal(row, verdict->way, &typical.run, &why);
+    const char *reason = kernel_size_refusal(verdict->way, &typical.run, &why);
     if (reason != NULL && (verdict->reason = arena_text(arena, reason)) == NULL) status = DW_NO_MEMORY;
     text_free(&why);
     return status;
@@ -208,7 +220,7 @@ static dw_status judge_ways(arena *arena, const kernel_row *row, const kernel_pr
             if (!verdict->refuses) TRY(judge_typical(arena, row, problem, verdict));
             found = verdict;
         }
-        if (found->refuses || way->by_name) continue;
+        if (found->refuses || kernel_way_is(way, KERNEL_WAY_NAMED)) continue;
         accepted |= UINT32_C(1) << i;
         if (found->reason == NULL) typical |= UINT32_C(1) << i;
     }
@@ -314,7 +326,7 @@ uint32_t kernel_accepted_ways(const kernel_row *row, const kernel_problem *probl
     for (int i = 0; i < row->way_count; i++) {
         text why;
         text_init(&why, problem->context);
-        if (!row->ways[i].by_name && way_refusal(row, &row->ways[i], problem, &why) == NULL) ways |= UINT32_C(1) << i;
+        if (!kernel_way_is(&row->ways[i], KERNEL_WAY_NAMED) && way_refusal(row, &row->ways[i], problem, &why) == NULL) ways |= UINT32_C(1) << i;
         text_free(&why);
     }
     return ways;

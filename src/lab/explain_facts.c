@@ -114,7 +114,7 @@ static json_t *verdicts_json(const plan *plan, const shared *shared, const plan_
         const kernel_verdict *v = &step->verdicts[i];
         if (v->way != NULL ? v->way == step->picked : v->row == step->row) continue;
         if (v->reason != NULL) json_array_append_new(rows, refusal(plan, shared, v));
-        else json_array_append_new(rows, json_pack("{s:o, s:f, s:b}", "kernel", word(shared, kernel_verdict_name(v)), "us", v->seconds * 1e6, "by_name", v->way != NULL && v->way->by_name));
+        else json_array_append_new(rows, json_pack("{s:o, s:f, s:b}", "kernel", word(shared, kernel_verdict_name(v)), "us", v->seconds * 1e6, "by_name", v->way != NULL && kernel_way_is(v->way, KERNEL_WAY_NAMED)));
     }
     return rows;
 }

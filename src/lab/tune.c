@@ -116,8 +116,8 @@ static bool has_constant_types(const ir_node *node) {
 
 static dw_status try_variants(tuning *t, trial *trial, const kernel_verdict *verdict, bool variants, fastest *best) {
     const char *name;
-    if (verdict->way == NULL || verdict->way->variant(&trial->problem, 0) == NULL || !variants) return try_one(t, trial, verdict, -1, "", best);
-    for (int k = 0; (name = verdict->way->variant(&trial->problem, k)) != NULL; k++)
+    if (verdict->way == NULL || kernel_way_variant(verdict->way, &trial->problem, 0) == NULL || !variants) return try_one(t, trial, verdict, -1, "", best);
+    for (int k = 0; (name = kernel_way_variant(verdict->way, &trial->problem, k)) != NULL; k++)
         if (name[0] != '\0') TRY(try_one(t, trial, verdict, k, name, best));
     return DW_OK;
 }
@@ -222,7 +222,7 @@ static int count_choices(const plan *plan, const plan_step *step) {
         const kernel_way *way = step->verdicts[i].way;
         if (!is_ours(&step->verdicts[i])) continue;
         count++;
-        for (int k = 0; way != NULL && has_constant_types(step->node) && (name = way->variant(&problem, k)) != NULL; k++) count += name[0] != '\0';
+        for (int k = 0; way != NULL && has_constant_types(step->node) && (name = kernel_way_variant(way, &problem, k)) != NULL; k++) count += name[0] != '\0';
     }
     return count;
 }

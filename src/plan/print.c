@@ -50,7 +50,7 @@ const char *plan_place_name(plan_place place)
 static void print_entry(text *text, const kernel_problem *problem, const kernel_tuned *entry, bool more)
 {
     text_printf(text, "%s%" PRId64 ":%s", more ? "," : "", entry->rows, entry->way != NULL ? entry->way->name : "");
-    if (entry->way != NULL && entry->variant >= 0) text_printf(text, "/%s", entry->way->variant(problem, entry->variant));
+    if (entry->way != NULL && entry->variant >= 0) text_printf(text, "/%s", kernel_way_variant(entry->way, problem, entry->variant));
 }
 
 static void print_tuned(text *text, const plan *plan, const plan_step *step)

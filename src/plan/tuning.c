@@ -191,7 +191,7 @@ static int64_t typical_rows(const plan *plan, const plan_step *step) {
 static int find_variant(const kernel_way *way, const kernel_problem *problem, const char *name, size_t length) {
     const char *known;
     if (length == 0) return -1;
-    for (int i = 0; (known = way->variant(problem, i)) != NULL; i++)
+    for (int i = 0; (known = kernel_way_variant(way, problem, i)) != NULL; i++)
         if (strlen(known) == length && memcmp(known, name, length) == 0) return i;
     return -1;
 }

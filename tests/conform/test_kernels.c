@@ -323,7 +323,7 @@ static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, i
 static uint32_t plain_ways(const program *p, const kernel_row *row) {
     char name[96];
     const char *names[] = {name};
-    if (row == NULL || p->way == NULL || p->way->quantised) return p->ways;
+    if (row == NULL || p->way == NULL || kernel_way_is(p->way, KERNEL_WAY_QUANTISED)) return p->ways;
     snprintf(name, sizeof name, "%.*s", (int)(strlen(p->way->name) - strlen("_blocks")), p->way->name);
     const uint32_t ways = kernel_ways_of(row, names, 1);
     assert_int_not_equal(ways, 0);
@@ -484,7 +484,7 @@ static bool takes_sizes(program *p, const kernel_row *row, const kernel_problem 
     sized.symbols = no_symbols;
     if (p->way == NULL || !kernel_at_typical(&sized, p->ways, &typical)) return true;
     text_init(&why, p->context);
-    const bool takes = kernel_size_refusal(row, p->way, &typical.run, &why) == NULL;
+    const bool takes = kernel_size_refusal(p->way, &typical.run, &why) == NULL;
     text_free(&why);
     return takes;
 }
@@ -532,7 +532,7 @@ static bool run_ways(program *p, const kernel_case *c, int i, const chip_caps *l
     bool any = false;
     for (int k = 0; k < row->way_count; k++) {
         const kernel_way *way = &row->ways[k];
-        if (kernel_find_way(row, way->name) == way && (way->any_strides == (row->strided_in != 0))) any |= run_kernel(p, c, i, way, level, problem, operands, references, seed);
+        if (kernel_find_way(row, way->name) == way && (kernel_way_is(way, KERNEL_WAY_STRIDES) == (row->strided_in != 0))) any |= run_kernel(p, c, i, way, level, problem, operands, references, seed);
     }
     return any;
 }
@@ -674,7 +674,7 @@ static void check_reached(program *p) {
         if (row->reference || row->device != p->levels[0].kind) continue;
         if (row->way_count == 0) check_one(p, row->name, row->needs, p->reached[i]);
         for (int k = 0; k < row->way_count; k++)
-            if (row->ways[k].any_strides == (row->strided_in != 0)) check_one(p, row->ways[k].name, row->ways[k].needs, (p->ways_reached[i] >> k & 1) != 0);
+            if (kernel_way_is(&row->ways[k], KERNEL_WAY_STRIDES) == (row->strided_in != 0)) check_one(p, row->ways[k].name, row->ways[k].needs, (p->ways_reached[i] >> k & 1) != 0);
     }
 }
 

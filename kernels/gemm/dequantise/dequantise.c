@@ -1,44 +1,129 @@
-/* The host half of dequantise.cu. Pure: knows no driver. */
+/* The host half of dequantise.cu: products with operands in rows of bf16. Pure: knows no driver. */
 #include "kernels/gemm/dequantise/dequantise.h"
 
-#include "kernels/gpu/host/host.h"
+#include "kernels/gemm/dequantise/dequantised.h"
 #include "kernels/gemm/host.h"
+#include "kernels/gpu/host/host.h"
 
-bool matmul_dequantises(dw_format format) {
+enum { PART_BYTES = 256 << 20 };      /* of matrices of b that are dequantised at a time; one at least */
+
+bool dequantised_takes(dw_format format) {
     const num_format *info = num_info(format);
     return format == DW_FORMAT_bf16 || (info->class == NUM_BLOCK && (info->scale != DW_FORMAT_f32 || info->cols == 0));
 }
 
+/* ---- what a run comes to ---- */
+
 static int64_t units_of(int64_t k) { return base_ceil_div(k, DEQUANTISE_UNIT); }
+static int64_t k_of(const dequantised_runs *runs) { return runs->asked->call.in[0]->dims[runs->asked->call.in[0]->rank - 1]; }
+static int64_t cols_of(const dequantised_runs *runs) { return runs->asked->call.in[1]->dims[runs->asked->call.in[1]->rank - 2]; }
+static bool is_dequantised(const dequantised_runs *runs, int operand) { return (runs->operands >> operand & 1) != 0; }
 
-size_t matmul_dequantised_bytes(int64_t rows, int64_t k) { return ((size_t)rows * (size_t)units_of(k) * DEQUANTISE_UNIT * 2 + 127) / 128 * 128; }
+static int64_t rows_of(const dw_tensor *x) {
+    int64_t rows = 1;
+    for (int axis = 0; axis < x->rank - 1; axis++) rows *= x->dims[axis];
+    return rows;
+}
 
-/* Half of the bytes more are read. */
-double matmul_dequantise_us(const chip_caps *chip, double bytes) { return 2 + 1e6 * 1.5 * bytes / (0.746 * chip_bytes_per_s(chip)); }
+/* Bytes of so many rows; parts of the workspace begin at multiples of 128. */
+static size_t bytes_of(const dequantised_runs *runs, int operand, int64_t rows) {
+    return is_dequantised(runs, operand) ? ((size_t)rows * (size_t)units_of(k_of(runs)) * DEQUANTISE_UNIT * 2 + 127) / 128 * 128 : 0;
+}
 
-dw_status matmul_dequantise_shape(const kernel_run *run, kernel_launcher *launcher, const int64_t at[2], int64_t first, int64_t end) {
+static size_t a_bytes(const dequantised_runs *runs) { return bytes_of(runs, 0, rows_of(runs->asked->call.in[0])); }
+static size_t b_bytes(const dequantised_runs *runs, int64_t groups) { return bytes_of(runs, 1, groups * cols_of(runs)); }
+
+/* The tensor that the product reads, whose rows are as long as k rounded up to whole units. */
+static void split_operand(dequantised_runs *runs, int operand) {
+    const dw_tensor *x = runs->asked->call.in[operand];
+    dw_tensor *rows = &runs->tensors[operand];
+    op_tensor_init(rows, DW_FORMAT_bf16, DW_SCALE_plain, x->rank, x->dims, NULL);
+    int64_t stride = units_of(k_of(runs)) * DEQUANTISE_UNIT;
+    for (int axis = x->rank - 2; axis >= 0; axis--) {
+        rows->strides[axis] = stride;
+        stride *= x->dims[axis];
+    }
+    runs->in[operand] = rows;
+    runs->product.came[operand] = x;
+}
+
+void dequantised_split(const kernel_run *run, unsigned operands, dequantised_runs *runs) {
+    const dw_tensor *b = run->call.in[1];
+    runs->asked = run;
+    runs->operands = operands;
+    runs->groups = run->call.op->id == OP_grouped_matmul ? b->dims[0] : 1;
+    runs->at_a_time = runs->groups;
+    runs->product = *run;
+    for (int i = 0; i < run->call.n_in; i++) runs->in[i] = run->call.in[i];
+    for (int i = 0; i < 2; i++)
+        if (is_dequantised(runs, i)) split_operand(runs, i);
+    runs->product.call.in = runs->in;
+    if (runs->groups == 1 || !is_dequantised(runs, 1)) return;
+    const size_t each = b_bytes(runs, 1);
+    if (each > 0 && PART_BYTES / each < (size_t)runs->groups) runs->at_a_time = PART_BYTES / each > 0 ? (int64_t)(PART_BYTES / each) : 1;
+}
+
+size_t dequantised_workspace(const dequantised_runs *runs) { return a_bytes(runs) + b_bytes(runs, runs->at_a_time); }
+
+/* Half of the bytes more are read. Matrices of groups without rows are left out: how many groups have some is not known, but it is no more than there are rows. */
+double dequantised_seconds(const dequantised_runs *runs) {
+    const chip_caps *chip = runs->asked->chip;
+    const int64_t m = rows_of(runs->asked->call.in[0]), busy = runs->groups < m ? runs->groups : m;
+    const size_t bytes = a_bytes(runs) + (size_t)busy * b_bytes(runs, 1);
+    return 1e-6 * (2 + 1e6 * 1.5 * (double)bytes / (0.746 * chip_bytes_per_s(chip)) + 2.0 * (double)(base_ceil_div(runs->groups, runs->at_a_time) - 1));
+}
+
+/* ---- the launches ---- */
+
+/* One part: matrices first to end - 1 of b, and with the first of them a. at: bytes in the workspace. */
+typedef struct part { int64_t first, end; int64_t at[2]; } part;
+
+static bool is_in(const dequantised_runs *runs, const part *p, int operand) { return is_dequantised(runs, operand) && (operand == 1 || p->first == 0); }
+
+static void take_operand(kernel_launch *launch, dequantise_arguments *g, const dequantised_runs *runs, const part *p, int operand) {
     enum { MOST_BLOCKS = 1 << 14 };
+    const kernel_run *run = runs->asked;
+    const int64_t down = DEQUANTISE_THREADS >> g->across;
+    int64_t rows = rows_of(run->call.in[operand]);
+    if (operand == 1 && run->call.op->id == OP_grouped_matmul) {
+        g->group_rows = (int32_t)cols_of(runs);
+        rows = (p->end - p->first) * cols_of(runs);
+        matmul_take_groups(launch, run, p->first, p->end, &g->groups);
+    }
+    matmul_take_rows(launch, run, operand, &g->rows[operand]);
+    cuda_slot(launch, KERNEL_SLOT_WORKSPACE, 0, &g->to[operand], p->at[operand]);
+    g->count[operand] = (int32_t)rows;
+    g->blocks[operand] = (int32_t)(base_ceil_div(rows, down) < MOST_BLOCKS ? base_ceil_div(rows, down) : MOST_BLOCKS);
+}
+
+static dw_status launch_rows(const dequantised_runs *runs, const part *p, kernel_launcher *launcher) {
     kernel_launch launch;
     dequantise_arguments *g = cuda_launch(&launch, "matmul_decode", "matmul_decode", sizeof *g);
-    int64_t k = run->call.in[0]->dims[run->call.in[0]->rank - 1];
-    g->k = (int32_t)k;
-    while (g->across < 8 && 1 << g->across < units_of(k)) g->across++;
-    for (int i = 0; i < 2; i++) {
-        const dw_tensor *x = run->call.in[i];
-        int64_t rows = 1, down = DEQUANTISE_THREADS >> g->across;
-        if (at[i] < 0) continue;
-        for (int axis = 0; axis < x->rank - 1; axis++) rows *= x->dims[axis];
-        if (i == 1 && end > 0) {
-            g->group_rows = (int32_t)x->dims[x->rank - 2];
-            rows = (end - first) * x->dims[x->rank - 2];
-            matmul_take_groups(&launch, run, first, end, &g->groups);
-        }
-        matmul_take_rows(&launch, run, i, &g->rows[i]);
-        cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &g->to[i], at[i]);
-        g->count[i] = (int32_t)rows;
-        g->blocks[i] = (int32_t)(base_ceil_div(rows, down) < MOST_BLOCKS ? base_ceil_div(rows, down) : MOST_BLOCKS);
-    }
+    g->k = (int32_t)k_of(runs);
+    while (g->across < 8 && 1 << g->across < units_of(g->k)) g->across++;
+    for (int i = 0; i < 2; i++)
+        if (is_in(runs, p, i)) take_operand(&launch, g, runs, p, i);
     cuda_grid(&launch, g->blocks[0] + g->blocks[1], 1, 1);
     launch.block[0] = DEQUANTISE_THREADS;
     return launcher->add(launcher, &launch);
+}
+
+dw_status dequantised_shape(const dequantised_runs *runs, size_t own, kernel_launcher *launcher, dw_status (*product)(const kernel_run *run, kernel_launcher *launcher)) {
+    const int64_t at[2] = {(int64_t)own, (int64_t)(own + a_bytes(runs))};
+    cuda_move moves[2];
+    int count = 0;
+    for (int i = 0; i < 2; i++)
+        if (is_dequantised(runs, i)) moves[count++] = (cuda_move){i, true, at[i]};
+    for (int64_t first = 0; first < runs->groups; first += runs->at_a_time) {
+        const part p = {first, first + runs->at_a_time < runs->groups ? first + runs->at_a_time : runs->groups, {at[0], at[1]}};
+        dequantised_runs here = *runs;
+        cuda_mover mover = cuda_mover_to(launcher, count, moves);
+        here.product.call.in = here.in;
+        here.product.first_group = first;
+        if (is_dequantised(runs, 1)) here.in[1] = &here.tensors[1];
+        if (runs->at_a_time < runs->groups) here.tensors[1].dims[0] = p.end - first;
+        if (is_in(runs, &p, 0) || is_in(runs, &p, 1)) TRY(launch_rows(runs, &p, launcher));
+        TRY(product(&here.product, &mover.launcher));
+    }
+    return DW_OK;
 }

@@ -148,22 +148,12 @@ const char *matmul_cublaslt_refuses(const kernel_problem *problem, text *why) {
 
 /* A call costs a little more than a launch; a tie goes to a kernel of ours, whose launches overlap. With fp8 scales by block no call divides k, which then takes its time whatever the other
  * sizes are, and both operands' scales are copied first (measured on an H200: 10, 12, 23 and 38 us for k of 2048, 3072, 7168 and 16384 at 16 to 128 rows). */
-static double own_seconds(const kernel_run *run) {
+double matmul_cublaslt_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0];
     const lt_mode *mode = mode_of(a->format, run->call.in[1]->format);
     const double roofline = kernel_run_roofline(run, a->format, mode->compute, mode->memory);
     if (a->format != DW_FORMAT_fp8_1x128) return 1.03 * (0.5e-6 + roofline);
     return 1.03 * (3e-6 + fmax(roofline, 4e-6 + 2.5e-9 * (double)a->dims[a->rank - 1]));
-}
-
-/* Where a skinny product is as fast in a step, what a call takes there. */
-double matmul_cublaslt_seconds(const kernel_run *run) {
-    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
-    const op_attrs *attrs = run->call.attrs;
-    const bool rows_of_b = b->rank == 2 && op_attr_bool(attrs, OP_ATTR_bt) && !op_attr_bool(attrs, OP_ATTR_at);
-    const double own = own_seconds(run), in_step = own + 1e-6 * MATMUL_IN_STEP_US;
-    const double us = rows_of_b ? matmul_skinny_us(run->chip, a->format, b->format, kernel_result_rows(&run->call), b->dims[0], a->dims[a->rank - 1]) : -1;
-    return us >= 0 && 1e-6 * us < in_step ? in_step : own;
 }
 
 const char *matmul_cublaslt_takes(const kernel_run *run, text *why) {

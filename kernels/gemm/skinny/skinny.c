@@ -65,7 +65,7 @@ static bool fits_f16(dw_format a) {
     return a == DW_FORMAT_f16 || a == DW_FORMAT_nvfp4 || a == DW_FORMAT_nvfp4_row || a == DW_FORMAT_fp8_tensor || a == DW_FORMAT_fp8_row || a == DW_FORMAT_fp8_1x128;
 }
 
-static int64_t most_rows(dw_format a, dw_format b) { return 64 / planes_of(a, b); }
+static int64_t most_rows(dw_format a, dw_format b) { return weights_of(b) != NULL && planes_of(a, b) > 0 ? 64 / planes_of(a, b) : 0; }
 
 static const char *reject_products(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
@@ -91,7 +91,13 @@ static const char *sizes_refusal(const kernel_run *run, int64_t most, text *why)
 }
 
 int64_t matmul_skinny_rows(const kernel_run *run) { return most_rows(run->call.in[0]->format, run->call.in[1]->format); }
-const char *matmul_skinny_takes(const kernel_run *run, text *why) { return sizes_refusal(run, matmul_skinny_rows(run), why); }
+
+const char *matmul_skinny_takes(const kernel_run *run, text *why) {
+    const dw_tensor *b = run->call.in[1];
+    const bool has_rows = op_attr_bool(run->call.attrs, OP_ATTR_bt) && !op_attr_bool(run->call.attrs, OP_ATTR_at);
+    if (!has_rows || b->rank != 2) return kernel_because(why, "an operand is stored with k first, or b has batches");
+    return sizes_refusal(run, matmul_skinny_rows(run), why);
+}
 
 /* ---- how a call is divided ---- */
 
@@ -133,11 +139,9 @@ static skinny_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
 /* Of a product's start, what the ring's first fill takes: in a step the launches in front of it still run then. */
 static const double FILLED_AHEAD_US = 3;
 
-/* Microseconds in a step: the start, and the bytes of b at shares of an H200's bandwidth that were measured (README.md). Less than 0: it does not take them. narrow: by the entries in f16. */
+/* Microseconds in a step: the start, and the bytes of b at shares of an H200's bandwidth that were measured (README.md). narrow: by the entries in f16. */
 static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow) {
-    int planes = planes_of(a, b);
-    if (planes == 0 || weights_of(b) == NULL || m > most_rows(a, b)) return -1;
-    const int64_t rows = m * planes;
+    const int64_t rows = m * planes_of(a, b);
     const int bits = dw_format_bits(b);
     const double bytes = (double)n * (double)num_row_bytes(b, k), start = (bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6) - FILLED_AHEAD_US;
     double share = rows > 16 ? 0.064 : bits == 16 ? (rows <= 2 ? 0.917 : rows <= 8 ? 0.288 : 0.213) : bits == 8 ? (rows <= 8 ? 0.64 : 0.522) : 0.373;
@@ -145,11 +149,10 @@ static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
     return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share);
 }
 
-double matmul_skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k) { return skinny_us(chip, a, b, m, n, k, weights_of(b) != NULL && is_narrow(chip, a, b, m)); }
-
 double matmul_skinny_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
-    return 1e-6 * matmul_skinny_us(run->chip, a->format, b->format, kernel_result_rows(&run->call), b->dims[b->rank - 2], a->dims[a->rank - 1]);
+    const int64_t m = kernel_result_rows(&run->call);
+    return 1e-6 * skinny_us(run->chip, a->format, b->format, m, b->dims[b->rank - 2], a->dims[a->rank - 1], is_narrow(run->chip, a->format, b->format, m));
 }
 
 /* Of the matrices of groups that have rows. */

@@ -1,11 +1,8 @@
 /* grouped_matmul by wgmma: the host half of the entries for groups of tma.cuh. How many rows a group has only the device knows, so a call is planned for groups of
- * about even size and right for any. Operands that no entry
- * takes as they lie are dequantised to bf16 in front (dequantise/dequantise.c), b in parts of DEQUANTISED_BYTES, each multiplied before the next one takes its place. Pure: knows no driver. */
+ * about even size and right for any. Pure: knows no driver. */
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 #include "kernels/gemm/wgmma/tiles.h"
-
-enum { DEQUANTISED_BYTES = 256 << 20 };
 
 /* ---- entries ---- */
 
@@ -35,15 +32,14 @@ static const groups_tile tiles[] = {
 
 typedef struct groups_call {
     int64_t m, n, n_out, k, groups;
-    int64_t at_a_time;            /* groups of a launch */
     bool halves;
-    wgmma_product product;
+    wgmma_kind kind;
     const groups_tile *tile;
     double us;
 } groups_call;
 
 static bool runs(const groups_tile *t, const groups_call *c) {
-    return t->kind == c->product.kind && (!c->halves || ((t->parts == 0 || t->parts == 2) && t->tile_n / 2 % 64 == 0));
+    return t->kind == c->kind && (!c->halves || ((t->parts == 0 || t->parts == 2) && t->tile_n / 2 % 64 == 0));
 }
 
 /* Groups that have rows at all, and the units that each is cut into: half a unit at its end is empty on average. */
@@ -61,23 +57,15 @@ static double microseconds(const groups_tile *t, const groups_call *c, const chi
     return 2 + (products > bytes ? products : bytes);
 }
 
-static size_t a_bytes(const groups_call *c) { return c->product.dequantises[0] ? matmul_dequantised_bytes(c->m, c->k) : 0; }
-static size_t b_bytes(const groups_call *c, int64_t groups) { return c->product.dequantises[1] ? matmul_dequantised_bytes(groups * c->n, c->k) : 0; }
-
-static groups_call plan_call(const dw_tensor *a, const dw_tensor *b, const dw_tensor *out, const op_post_list *post, const chip_caps *chip) {
-    groups_call c = {.m = a->dims[0], .n = b->dims[1], .n_out = out->dims[1], .k = a->dims[1], .groups = b->dims[0], .halves = matmul_halves_columns(post)};
-    c.product = wgmma_product_of(a->format, b->format, c.k);
-    c.at_a_time = c.groups;
-    if (c.product.dequantises[1]) {
-        int64_t fit = (int64_t)(DEQUANTISED_BYTES / matmul_dequantised_bytes(c.n, c.k));
-        if (fit < c.groups) c.at_a_time = fit > 0 ? fit : 1;
-    }
+/* The tile is that of all groups, also where the call is of a part of them. */
+static groups_call call_of(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *offsets = run->call.in[2], *out = run->call.out[0];
+    groups_call c = {.m = a->dims[0], .n = b->dims[1], .n_out = out->dims[1], .k = a->dims[1], .groups = offsets->dims[0], .halves = matmul_halves_columns(&run->post)};
+    c.kind = wgmma_kind_of(a->format, b->format);
     for (size_t i = 0; i < COUNT_OF(tiles) && c.m > 0; i++) {
-        double us = runs(&tiles[i], &c) ? microseconds(&tiles[i], &c, chip) : -1;
+        double us = runs(&tiles[i], &c) ? microseconds(&tiles[i], &c, run->chip) : -1;
         if (us >= 0 && (c.tile == NULL || us < c.us)) c.tile = &tiles[i], c.us = us;
     }
-    size_t dequantised = a_bytes(&c) + (size_t)busy_groups(&c) * b_bytes(&c, 1);
-    if (dequantised > 0) c.us += matmul_dequantise_us(chip, (double)dequantised) + 2.0 * (double)(base_ceil_div(c.groups, c.at_a_time) - 1);
     return c;
 }
 
@@ -93,8 +81,6 @@ const char *grouped_wgmma_refuses(const kernel_problem *problem, text *why) {
     return matmul_reject_post(problem, 3, why);
 }
 
-static groups_call call_of(const kernel_run *run) { return plan_call(run->call.in[0], run->call.in[1], run->call.out[0], &run->post, run->chip); }
-
 double grouped_wgmma_seconds(const kernel_run *run) { return 1e-6 * call_of(run).us; }
 
 const char *grouped_wgmma_takes(const kernel_run *run, text *why) {
@@ -103,12 +89,7 @@ const char *grouped_wgmma_takes(const kernel_run *run, text *why) {
     return kernel_because(why, "%lld x %lld x %lld is more than it counts to", (long long)c.m, (long long)c.n, (long long)c.k);
 }
 
-size_t grouped_wgmma_workspace(const kernel_run *run) {
-    const groups_call c = call_of(run);
-    return a_bytes(&c) + b_bytes(&c, c.at_a_time);
-}
-
-/* ---- the launches ---- */
+/* ---- the launch ---- */
 
 /* Boxes of a of about a group's rows, so that little is brought that no group of the tile has. */
 static int box_rows(const groups_call *c) {
@@ -117,39 +98,25 @@ static int box_rows(const groups_call *c) {
     return rows;
 }
 
-static void take_operand(kernel_launch *launch, const kernel_run *run, const groups_call *c, int i, int64_t rows, int64_t at, int box, const void *field) {
-    if (!c->product.dequantises[i]) wgmma_take_map(launch, (kernel_map){.operand = (uint16_t)i}, run->call.in[i]->format, c->k, rows, c->k, box, field);
-    else wgmma_take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, base_ceil_div(c->k, 8) * 8, box, field);
-}
-
-static dw_status launch_groups(const kernel_run *run, kernel_launcher *launcher, const groups_call *c, int64_t first, int64_t end) {
-    const groups_tile *t = c->tile;
+dw_status grouped_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const groups_call c = call_of(run);
+    const groups_tile *t = c.tile;
+    const int64_t here = run->call.in[1]->dims[0];
     kernel_launch launch;
     matmul_wgmma_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
-    g->m = (int32_t)c->m;
-    g->n = (int32_t)c->n;
-    g->k = (int32_t)c->k;
-    g->units_n = (int32_t)base_ceil_div(c->n_out, c->halves ? t->tile_n / 2 : t->tile_n);
-    g->a_rows = box_rows(c);
+    g->m = (int32_t)c.m;
+    g->n = (int32_t)c.n;
+    g->k = (int32_t)c.k;
+    g->units_n = (int32_t)base_ceil_div(c.n_out, c.halves ? t->tile_n / 2 : t->tile_n);
+    g->a_rows = box_rows(&c);
     matmul_take_epilogue(&launch, run, 3, &g->epilogue);
-    matmul_take_groups(&launch, run, first, end, &g->groups);
+    matmul_take_groups(&launch, run, run->first_group, run->first_group + here, &g->groups);
     if (t->kind == WGMMA_E4M3_BLOCK) wgmma_take_block_scales(&launch, g);
-    take_operand(&launch, run, c, 0, c->m, 0, g->a_rows, g->map_a);
-    take_operand(&launch, run, c, 1, (end - first) * c->n, (int64_t)a_bytes(c), t->tile_n / 2, g->map_b);
-    if (g->epilogue.by_tma) wgmma_take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, run->call.out[0]->format, c->n_out, c->m, c->n_out, MATMUL_OUT_ROWS(true), g->map_out);
+    wgmma_take_map(&launch, run, 0, c.m, g->a_rows, g->map_a);
+    wgmma_take_map(&launch, run, 1, here * c.n, t->tile_n / 2, g->map_b);
+    if (g->epilogue.by_tma) wgmma_take_map(&launch, run, KERNEL_RESULT, c.m, MATMUL_OUT_ROWS(true), g->map_out);
     cuda_grid(&launch, run->chip->units / t->pair * t->pair, 1, 1);
     launch.block[0] = MATMUL_THREADS;
     launch.shared_bytes = (uint32_t)MATMUL_SHARED_BYTES(t->tile_m, t->tile_n, t->stages, t->boxes, t->kind == WGMMA_E4M3_BLOCK) + MATMUL_TOLD_BYTES;
     return launcher->add(launcher, &launch);
-}
-
-dw_status grouped_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) {
-    const groups_call c = call_of(run);
-    for (int64_t first = 0; first < c.groups; first += c.at_a_time) {
-        int64_t end = first + c.at_a_time < c.groups ? first + c.at_a_time : c.groups;
-        const int64_t at[2] = {c.product.dequantises[0] && first == 0 ? 0 : -1, c.product.dequantises[1] ? (int64_t)a_bytes(&c) : -1};
-        if (at[0] >= 0 || at[1] >= 0) TRY(matmul_dequantise_shape(run, launcher, at, first, end));
-        TRY(launch_groups(run, launcher, &c, first, end));
-    }
-    return DW_OK;
 }

@@ -1,6 +1,6 @@
 /* matmul by wgmma: the host half of tma.cuh, two ways: tiles that store plain results, and those that write results in blocks. Which products its entries take, which tile a call
- * gets, and the launches. Operands that no entry takes as they lie are first dequantised to bf16 (dequantise/dequantise.c). Pure: knows no driver. */
-#include "kernels/gemm/wgmma/wgmma.h"
+ * gets, and the launch. Pure: knows no driver. */
+#include "kernels/gemm/arguments.h"
 
 #include <string.h>
 
@@ -44,8 +44,7 @@ static const wgmma_tile tiles[] = {
 
 static bool is_one_scale(dw_format format) { return format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_fp8_row; }
 
-/* The entries that take both operands as they lie. */
-static wgmma_kind kind_of(dw_format a, dw_format b) {
+wgmma_kind wgmma_kind_of(dw_format a, dw_format b) {
     if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) return WGMMA_BF16;
     if (a == DW_FORMAT_f16 && b == DW_FORMAT_f16) return WGMMA_F16;
     if (is_one_scale(a) && is_one_scale(b)) return WGMMA_E4M3;
@@ -53,22 +52,17 @@ static wgmma_kind kind_of(dw_format a, dw_format b) {
     return WGMMA_NONE;
 }
 
-/* TMA wants rows of whole 16 bytes. */
+/* TMA reads rows of whole 16 bytes. */
 static bool has_whole_rows(dw_format format, int64_t k) { return k * dw_format_bits(format) / 8 % 16 == 0; }
 
-wgmma_product wgmma_product_of(dw_format a, dw_format b, int64_t k) {
-    wgmma_product p = {.kind = kind_of(a, b)};
+unsigned matmul_wgmma_dequantised(dw_format a, dw_format b, int64_t k) {
     const dw_format formats[2] = {a, b};
-    if (p.kind != WGMMA_NONE && k * wgmma_element_bytes(p.kind) % 16 == 0) return p;
-    if (!matmul_dequantises(a) || !matmul_dequantises(b)) return (wgmma_product){.kind = WGMMA_NONE};
-    p.kind = WGMMA_BF16;
-    for (int i = 0; i < 2; i++) p.dequantises[i] = formats[i] != DW_FORMAT_bf16 || !has_whole_rows(formats[i], k);
-    return p;
-}
-
-/* Bytes of rows of bf16 in the workspace: a's, and behind them b's. */
-static size_t dequantised_bytes(const wgmma_product *p, int64_t m, int64_t n, int64_t k) {
-    return (p->dequantises[0] ? matmul_dequantised_bytes(m, k) : 0) + (p->dequantises[1] ? matmul_dequantised_bytes(n, k) : 0);
+    unsigned operands = 0;
+    if (wgmma_kind_of(a, b) != WGMMA_NONE && has_whole_rows(a, k)) return 0;
+    if (!dequantised_takes(a) || !dequantised_takes(b)) return 0;
+    for (int i = 0; i < 2; i++)
+        if (formats[i] != DW_FORMAT_bf16 || !has_whole_rows(formats[i], k)) operands |= 1u << i;
+    return operands;
 }
 
 /* A unit is a tile, or a pair of them one below the other. */
@@ -100,12 +94,6 @@ static bool gives(const wgmma_tile *t, dw_format blocks, bool halves) {
 /* From so many rows on a result in blocks that some tile writes is written by one, so that room for plain results is bounded, and its estimate is not asked. */
 enum { WRITTEN_ROWS = 512 };
 
-/* Dequantising and product. */
-static double all_microseconds(const wgmma_product *p, const wgmma_tile *t, int64_t m, int64_t n, int64_t n_out, int64_t k, bool halves, const chip_caps *chip) {
-    size_t bytes = dequantised_bytes(p, m, n, k);
-    return microseconds(t, m, n_out, k, halves, chip->units) + (bytes > 0 ? matmul_dequantise_us(chip, (double)bytes) : 0);
-}
-
 /* The tile of least estimated time among those that give a plain result, blocks COUNT, or one of this format, of which there may be none. */
 static const wgmma_tile *choose_tile(wgmma_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, dw_format blocks, int multiprocessors) {
     const wgmma_tile *best = NULL;
@@ -132,13 +120,13 @@ const char *wgmma_reject_products(const kernel_problem *problem, text *why) {
     int64_t k, n;
     if (!dim_is_constant(a->dims[a->rank - 1], &k) || !dim_is_constant(b->dims[b->rank - 2], &n)) return "k or n is not known at plan time";
     if (k == 0 || n == 0) return "k or n is 0";
-    wgmma_kind kind = wgmma_product_of(a->format, b->format, k).kind;
-    if (kind == WGMMA_NONE && kind_of(a->format, b->format) != WGMMA_NONE) {
-        text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
-        return text_string(why);
-    }
+    const wgmma_kind kind = wgmma_kind_of(a->format, b->format);
     if (kind == WGMMA_NONE) {
         text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
+        return text_string(why);
+    }
+    if (!has_whole_rows(a->format, k) && problem->dequantised == 0) {
+        text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
         return text_string(why);
     }
     if (kind == WGMMA_E4M3_BLOCK && matmul_halves_columns(&problem->post) && n % 128 != 0) return "half of n is not a multiple of 64, and scales are for blocks of 128 columns";
@@ -163,12 +151,11 @@ const char *matmul_wgmma_blocks_refuses(const kernel_problem *problem, text *why
     const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
     op_type type;
     const op_type *result;
-    int64_t k;
     if (!is_written(out->format, out->scale_layout)) return "it writes results in blocks of fp8_1x128 or mxfp8";
     const kernel_problem plain = quantised_plain(problem, &type, &result);
     const char *reason = matmul_wgmma_refuses(&plain, why);
-    if (reason != NULL || !dim_is_constant(a->dims[a->rank - 1], &k)) return reason;
-    return has_writer(wgmma_product_of(a->format, b->format, k).kind, out->format, out->scale_layout, matmul_halves_columns(&problem->post)) ? NULL : "no tile of its products writes such blocks";
+    if (reason != NULL) return reason;
+    return has_writer(wgmma_kind_of(a->format, b->format), out->format, out->scale_layout, matmul_halves_columns(&problem->post)) ? NULL : "no tile of its products writes such blocks";
 }
 
 /* ---- which tile, how long ---- */
@@ -178,37 +165,24 @@ typedef struct wgmma_call {
     int64_t m, n, n_out, k;
     bool halves;
     dw_format blocks;
-    wgmma_product product;
+    wgmma_kind kind;
     const wgmma_tile *tile;
-    double us;
 } wgmma_call;
 
 static wgmma_call call_of(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     wgmma_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1],
                    .halves = matmul_halves_columns(&run->post), .blocks = dw_format_is_block(out->format) ? out->format : DW_FORMAT_COUNT};
-    c.product = wgmma_product_of(a->format, b->format, c.k);
+    c.kind = wgmma_kind_of(a->format, b->format);
     const wgmma_tile *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
-    const bool is_tile = measured != NULL && runs(measured, c.product.kind, c.halves) && gives(measured, c.blocks, c.halves);
-    c.tile = is_tile ? measured : choose_tile(c.product.kind, c.m, c.n_out, c.k, c.halves, c.blocks, run->chip->units);
-    c.us = all_microseconds(&c.product, c.tile, c.m, c.n, c.n_out, c.k, c.halves, run->chip);
+    const bool is_tile = measured != NULL && runs(measured, c.kind, c.halves) && gives(measured, c.blocks, c.halves);
+    c.tile = is_tile ? measured : choose_tile(c.kind, c.m, c.n_out, c.k, c.halves, c.blocks, run->chip->units);
     return c;
 }
 
-/* What a skinny product of the call takes, with a result in blocks made behind it; less than 0: there is none. */
-static double skinny_us(const kernel_run *run, const wgmma_call *c) {
-    const double us = matmul_skinny_us(run->chip, run->call.in[0]->format, run->call.in[1]->format, c->m, c->n, c->k);
-    if (us < 0 || c->blocks == DW_FORMAT_COUNT) return us;
-    return us + 1e6 * quantised_seconds(run->chip, (double)c->m * (double)c->n_out * dw_format_bits(quantised_from(run->call.attrs, c->blocks)) / 8);
-}
-
-/* Where a skinny product is as fast in a step, what tiles take there; else no less than memory and tensor cores allow. */
 static double seconds_of(const kernel_run *run) {
     const wgmma_call c = call_of(run);
-    const dw_format a = run->call.in[0]->format, b = run->call.in[1]->format;
-    const double skinny = skinny_us(run, &c), bound = kernel_run_roofline(run, kind_of(a, b) == WGMMA_NONE ? DW_FORMAT_bf16 : a, 1, 0.906);
-    if (skinny >= 0 && skinny < c.us + MATMUL_IN_STEP_US) return 1e-6 * (c.us + MATMUL_IN_STEP_US);
-    return 1e-6 * c.us > bound ? 1e-6 * c.us : bound;
+    return 1e-6 * microseconds(c.tile, c.m, c.n_out, c.k, c.halves, run->chip->units);
 }
 
 double matmul_wgmma_seconds(const kernel_run *run) { return seconds_of(run); }
@@ -216,13 +190,8 @@ double matmul_wgmma_blocks_seconds(const kernel_run *run) { return seconds_of(ru
 
 int64_t matmul_wgmma_rows(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    const wgmma_kind kind = wgmma_product_of(a->format, b->format, a->dims[a->rank - 1]).kind;
+    const wgmma_kind kind = matmul_wgmma_dequantised(a->format, b->format, a->dims[a->rank - 1]) != 0 ? WGMMA_BF16 : wgmma_kind_of(a->format, b->format);
     return has_writer(kind, out->format, out->scale_layout, matmul_halves_columns(&run->post)) ? WRITTEN_ROWS - 1 : INT64_MAX;
-}
-
-size_t matmul_wgmma_workspace(const kernel_run *run) {
-    const wgmma_call c = call_of(run);
-    return dequantised_bytes(&c.product, c.m, c.n, c.k);
 }
 
 static const char *takes(const kernel_run *run, text *why) {
@@ -238,11 +207,9 @@ const char *matmul_wgmma_blocks_takes(const kernel_run *run, text *why) { return
 static const char *variant_of(const kernel_problem *problem, int index, bool blocks) {
     const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
     const bool halves = matmul_halves_columns(&problem->post);
-    int64_t k;
     if (index >= (int)COUNT_OF(tiles)) return NULL;
-    if (!dim_is_constant(a->dims[a->rank - 1], &k)) return "";
     const wgmma_tile *t = &tiles[index];
-    return runs(t, wgmma_product_of(a->format, b->format, k).kind, halves) && gives(t, blocks ? out->format : DW_FORMAT_COUNT, halves) ? t->entry : "";
+    return runs(t, wgmma_kind_of(a->format, b->format), halves) && gives(t, blocks ? out->format : DW_FORMAT_COUNT, halves) ? t->entry : "";
 }
 
 const char *matmul_wgmma_variant(const kernel_problem *problem, int index) { return variant_of(problem, index, false); }
@@ -259,12 +226,13 @@ static kernel_map_type map_type(dw_format format) {
     }
 }
 
-void wgmma_take_map(kernel_launch *launch, kernel_map view, dw_format format, int64_t cols, int64_t rows, int64_t row_stride, int box_rows, const void *field) {
-    int bytes = dw_format_bits(format) / 8;
+void wgmma_take_map(kernel_launch *launch, const kernel_run *run, int operand, int64_t rows, int box_rows, const void *field) {
+    const dw_tensor *x = cuda_operand(run, operand);
+    const int64_t cols = x->dims[x->rank - 1], row_stride = operand < 2 && run->came[operand] != NULL ? x->strides[x->rank - 2] : cols;
+    const int bytes = dw_format_bits(x->format) / 8;
     launch->maps[launch->map_count] = (kernel_map){
-        .operand = view.operand,
-        .offset = view.offset,
-        .type = map_type(format),
+        .operand = (uint16_t)operand,
+        .type = map_type(x->format),
         .rank = 2,
         .swizzle = KERNEL_SWIZZLE_128,
         .promotion = KERNEL_PROMOTION_256,
@@ -273,13 +241,6 @@ void wgmma_take_map(kernel_launch *launch, kernel_map view, dw_format format, in
         .box = {(uint32_t)(128 / bytes), (uint32_t)box_rows},
     };
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
-}
-
-/* Operand i, or what is dequantised of it, at bytes behind the workspace's beginning. */
-static void take_operand(kernel_launch *launch, const kernel_run *run, const wgmma_call *c, int i, int64_t at, int box_rows, const void *field) {
-    const int64_t rows = i == 0 ? c->m : c->n;
-    if (!c->product.dequantises[i]) wgmma_take_map(launch, (kernel_map){.operand = (uint16_t)i}, run->call.in[i]->format, c->k, rows, c->k, box_rows, field);
-    else wgmma_take_map(launch, (kernel_map){.operand = KERNEL_WORKSPACE, .offset = at}, DW_FORMAT_bf16, c->k, rows, base_ceil_div(c->k, 8) * 8, box_rows, field);
 }
 
 void wgmma_take_block_scales(kernel_launch *launch, matmul_wgmma_arguments *g) {
@@ -292,8 +253,8 @@ static uint32_t shared_bytes(const wgmma_tile *t) {
     return (uint32_t)MATMUL_SHARED_BYTES(t->tile_m, t->tile_n, t->stages, t->boxes, t->kind == WGMMA_E4M3_BLOCK);
 }
 
-static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, const wgmma_call *c, const int64_t at[2]) {
-    const dw_tensor *out = run->call.out[0];
+static dw_status shape(const kernel_run *run, kernel_launcher *launcher) {
+    const wgmma_call call = call_of(run), *c = &call;
     const wgmma_tile *t = c->tile;
     kernel_launch launch;
     matmul_wgmma_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
@@ -305,22 +266,14 @@ static dw_status launch_tiles(const kernel_run *run, kernel_launcher *launcher, 
     g->a_rows = c->m < t->tile_m ? (int32_t)base_ceil_div(c->m, 8) * 8 : t->tile_m;
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
     if (t->kind == WGMMA_E4M3_BLOCK) wgmma_take_block_scales(&launch, g);
-    take_operand(&launch, run, c, 0, at[0], g->a_rows, g->map_a);
-    take_operand(&launch, run, c, 1, at[1], t->tile_n / 2, g->map_b);
-    if (g->epilogue.by_tma) wgmma_take_map(&launch, (kernel_map){.operand = KERNEL_RESULT}, out->format, c->n_out, c->m, c->n_out, MATMUL_OUT_ROWS(false), g->map_out);
+    wgmma_take_map(&launch, run, 0, c->m, g->a_rows, g->map_a);
+    wgmma_take_map(&launch, run, 1, c->n, t->tile_n / 2, g->map_b);
+    if (g->epilogue.by_tma) wgmma_take_map(&launch, run, KERNEL_RESULT, c->m, MATMUL_OUT_ROWS(false), g->map_out);
     int64_t units = units_down(t, c->m) * units_across(t, c->n_out, c->halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
     cuda_grid(&launch, (units < most ? units : most) * t->pair * t->splits, 1, 1);
     launch.block[0] = MATMUL_THREADS;
     launch.shared_bytes = shared_bytes(t);
     return launcher->add(launcher, &launch);
-}
-
-static dw_status shape(const kernel_run *run, kernel_launcher *launcher) {
-    const wgmma_call c = call_of(run);
-    const wgmma_product *p = &c.product;
-    const int64_t at[2] = {p->dequantises[0] ? 0 : -1, !p->dequantises[1] ? -1 : p->dequantises[0] ? (int64_t)matmul_dequantised_bytes(c.m, c.k) : 0};
-    if (p->dequantises[0] || p->dequantises[1]) TRY(matmul_dequantise_shape(run, launcher, at, 0, 0));
-    return launch_tiles(run, launcher, &c, at);
 }
 
 dw_status matmul_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) { return shape(run, launcher); }
