@@ -55,6 +55,13 @@ dw_status composed_shape(const composed *c, kernel_launcher *launcher) {
     return c->quantises ? quantised_shape(&c->result, kernel_bytes(c), launcher, shape_kernel, c) : shape_kernel(c, launcher);
 }
 
+void composed_describe(const composed *c, text *words) {
+    for (int i = 0, count = 0; c->dequantises >> i != 0; i++)
+        if ((c->dequantises >> i & 1) != 0) text_printf(words, "%s %d", count++ == 0 ? (c->dequantises & (c->dequantises - 1)) != 0 ? "operands" : "operand" : ",", i);
+    if (c->dequantises != 0) text_add(words, c->quantises ? " dequantised in front, " : " dequantised in front");
+    if (c->quantises) text_add(words, "result quantised behind");
+}
+
 /* ---- a problem ---- */
 
 void compose_problem(const kernel_way *way, const kernel_problem *problem, composed_problem *c) {

@@ -22,6 +22,8 @@ double composed_seconds(const composed *c, double beside);
 /* Bytes for all of it; of a plain result so many rows at most. */
 size_t composed_workspace(const composed *c, int64_t most_rows);
 dw_status composed_shape(const composed *c, kernel_launcher *launcher);
+/* What goes around the kernel, in words. */
+void composed_describe(const composed *c, text *words);
 
 /* A problem as the kernel of a way sees it. */
 typedef struct composed_problem {

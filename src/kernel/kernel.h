@@ -295,6 +295,8 @@ dw_status kernel_choose(arena *arena, const kernel_problem *problem, const kerne
 dw_status kernel_pick(const kernel_row *row, const kernel_run *run, const kernel_way **way);
 /* The name of what runs it: the way that is picked, or the row. */
 const char *kernel_runs_as(const kernel_row *row, const kernel_run *run);
+/* What goes around the kernel that runs it, in words: "operands 0, 1 dequantised in front, result quantised behind"; nothing where it does all by itself. */
+void kernel_describe_parts(const kernel_row *row, const kernel_run *run, text *words);
 /* Seconds at the typical sizes, of a row with ways by those of them. */
 double kernel_seconds(const kernel_row *row, uint32_t ways, const kernel_problem *problem);
 /* Bytes of scratch for a run of this or smaller sizes: the most over the ways that may be picked. */

@@ -181,6 +181,21 @@ const char *kernel_runs_as(const kernel_row *row, const kernel_run *run) {
     return way != NULL ? way->name : row->name;
 }
 
+void kernel_describe_parts(const kernel_row *row, const kernel_run *run, text *words) {
+    double seconds;
+    composed c;
+    if (is_empty(run)) return;
+    if (row->way_count == 0) {
+        if (is_quantised(row, run)) text_add(words, "result quantised behind");
+        return;
+    }
+    const asked a = ask(row, run);
+    const kernel_way *way = find_way(&a, &seconds);
+    if (way == NULL) return;
+    compose(way, run, &c);
+    composed_describe(&c, words);
+}
+
 /* ---- estimates ---- */
 
 static double row_seconds(const kernel_row *row, const kernel_problem *problem) {

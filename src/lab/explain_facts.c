@@ -160,6 +160,15 @@ static dw_status record_name(kernel_launcher *launcher, const kernel_launch *lau
     return DW_OK;
 }
 
+/* What goes around a step's kernel at the sizes of the binding. */
+static void add_parts(const kernel_row *row, const kernel_run *run, const shared *shared, json_t *step) {
+    text words;
+    text_init(&words, run->call.context);
+    kernel_describe_parts(row, run, &words);
+    if (words.length > 0 && text_status(&words) == DW_OK) json_object_set_new(step, "around", word(shared, text_string(&words)));
+    text_free(&words);
+}
+
 /* The kernels that a GPU's steps launch at the sizes of the binding, in the order of the launches: which of its kernels a row launches is decided by the sizes. */
 static void add_launches(const plan_binding *binding, const shared *shared, json_t *steps) {
     const plan *plan = binding->plan;
@@ -169,6 +178,7 @@ static void add_launches(const plan_binding *binding, const shared *shared, json
         if (row->device == CHIP_GPU) kernel_shape(row, &binding->calls[i].run, &recorder.launcher);
         if (json_array_size(recorder.names) > 0) json_object_set(json_array_get(steps, (size_t)i), "launches", recorder.names);
         json_decref(recorder.names);
+        add_parts(row, &binding->calls[i].run, shared, json_array_get(steps, (size_t)i));
     }
 }
 

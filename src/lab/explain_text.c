@@ -123,6 +123,7 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
         else text_printf(out, "%9.1f  %s", json_real_value(json_object_get(step, "us")), member(step, "module"));
         if (json_object_get(step, "members") != NULL) text_printf(out, "%s(%s)", member(step, "module")[0] != '\0' ? " " : "", member(step, "members"));
         print_launches(out, step);
+        if (json_object_get(step, "around") != NULL) text_printf(out, " (%s)", member(step, "around"));
         print_ways(out, step);
         text_add(out, "\n");
     }

@@ -476,7 +476,7 @@ static bool is_of_another_op(const kernel_case *c) {
 }
 
 /* Does a way take the line's sizes, which are constants, as the row would lay operands out? */
-static bool takes_sizes(program *p, const kernel_row *row, const kernel_problem *problem) {
+static bool takes_sizes(program *p, const kernel_problem *problem) {
     static const int64_t no_symbols[1] = {0};
     kernel_problem sized = *problem;
     kernel_typical typical;
@@ -512,7 +512,7 @@ static bool run_kernel(program *p, const kernel_case *c, int i, const kernel_way
     if (!accepted) return false;
     p->way = way;
     p->ways = way != NULL ? UINT32_C(1) << (way - row->ways) : kernel_accepted_ways(row, problem);
-    if (!takes_sizes(p, row, problem)) return false;
+    if (!takes_sizes(p, problem)) return false;
     if (c->special != 0 && way != NULL && (way->needs >> CHIP_cudnn & 1) != 0) {   /* it multiplies hidden keys by weights of 0 */
         if (seed == 1) print_message("%s:%d: %s: not run, a NaN among hidden values becomes one among its results\n", c->source, c->number, name);
         return false;

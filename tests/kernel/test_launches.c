@@ -1,6 +1,6 @@
 /* Every row for GPUs, and every way of rows that have ways, asked for the launches of every line of tests/conform on every chip of the table, without any device: each launch has room on
  * its chip, whose code the library has; and what was asked for by name launches kernels of its own, which no other row or way of the op launches, or refuses. A row with ways launches
- * those of one of them. */
+ * those of one of them. The shared memory that ways.def says of a way is the least that any of its own launches asks for, and a chip that has less refuses it by that. */
 #include "support/lines.h"
 #include "support/support.h"
 
@@ -10,9 +10,9 @@
 
 #include "kernel/kernel.h"
 
-enum { LINE_BYTES = 1024, MOST_OWNERS = 2048 };
+enum { LINE_BYTES = 1024, MOST_OWNERS = 2048, MOST_WAYS = 64 };
 
-/* Sizes that the lines of conformance are too small for: long rows of weights, wide heads, long texts. */
+/* Sizes that the lines of conformance are too small for: long rows of weights, wide heads, long texts; and those whose launches ask for the least shared memory. */
 static const char *const large[] = {
     "matmul bf16[1,16384] bf16[4096,16384] bt=true",
     "matmul bf16[64,16384] bf16[4096,16384] bt=true",
@@ -24,6 +24,8 @@ static const char *const large[] = {
     "matmul mxfp8[65,8192] mxfp8[4096,8192] bt=true",
     "matmul fp8_1x128[8,8192] fp8_128x128[4096,8192] bt=true",
     "matmul f32[512,4096] f32[4096,4096] bt=true",
+    "matmul fp8_row[1,4096] fp8_row[14336,4096] bt=true",
+    "grouped_matmul fp8_row[1,256] fp8_row[8,256,256] i32[8] bt=true range=2:0:1 ascending=2",
     "grouped_matmul mxfp4[16,2048] mxfp4[32,1536,2048] i32[32] bt=true range=2:0:16 ascending=2",
     "grouped_matmul bf16[512,2048] bf16[8,1536,2048] i32[8] bt=true range=2:0:512 ascending=2",
     "attention f32[1,32,512,64] f32[1,8,512,64] f32[1,8,512,64] causal=true scale=0.125",
@@ -44,8 +46,13 @@ static const char *const large[] = {
 /* Who launches which kernel when asked for by name. */
 typedef struct owner { op_id op; const char *entry, *name; } owner;
 
+/* The least shared memory of a way's own launches. */
+typedef struct least { const kernel_way *way; size_t bytes; } least;
+
 typedef struct fixture {
     dw_context *context;
+    least ways[MOST_WAYS];
+    int way_count;
     owner owners[MOST_OWNERS];
     int owner_count;
     int64_t launches, refusals, failures;
@@ -109,6 +116,21 @@ static void check_owner(recorder *r, const kernel_launch *launch) {
     f->owners[f->owner_count++] = (owner){r->c->op->id, launch->entry, name_of(r)};
 }
 
+/* Rows share a table of ways. */
+static least *least_of(fixture *f, const kernel_way *way) {
+    for (int i = 0; i < f->way_count; i++)
+        if (f->ways[i].way == way) return &f->ways[i];
+    assert_true(f->way_count < MOST_WAYS);
+    f->ways[f->way_count] = (least){way, SIZE_MAX};
+    return &f->ways[f->way_count++];
+}
+
+static void note_shared(recorder *r, const kernel_launch *launch) {
+    if (r->way == NULL || (launch->image != NULL && is_helper(r->c->op->id, launch))) return;
+    least *l = least_of(r->f, r->way);
+    if (launch->shared_bytes < l->bytes) l->bytes = launch->shared_bytes;
+}
+
 static dw_status record(kernel_launcher *launcher, const kernel_launch *launch) {
     recorder *r = (recorder *)launcher;
     text why;
@@ -118,6 +140,7 @@ static dw_status record(kernel_launcher *launcher, const kernel_launch *launch) 
     text_free(&why);
     if (launch->library == NULL && !is_loadable(launch->image, r->chip->arch)) report(r, launch->entry, "its image has no code for the chip");
     if (r->way != NULL || r->row->way_count == 0) check_owner(r, launch);
+    note_shared(r, launch);
     r->f->launches++;
     r->count++;
     return DW_OK;
@@ -214,13 +237,66 @@ static void every_launch_has_room_and_is_of_what_was_named(void **state) {
     }
     closedir(folder);
     for (size_t i = 0; i < COUNT_OF(large); i++) run_line(&f, "large", (int)i + 1, large[i]);
+    for (int i = 0; i < f.way_count; i++) {
+        if (f.ways[i].bytes == f.ways[i].way->shared_bytes) continue;
+        f.failures++;
+        print_error("%s: ways.def says %zu bytes of shared memory, and the least of its launches is %zu\n", f.ways[i].way->name, f.ways[i].way->shared_bytes, f.ways[i].bytes);
+    }
+    assert_true(f.way_count > 10);
     print_message("%lld launches, %lld runs refused by name\n", (long long)f.launches, (long long)f.refusals);
     dw_context_destroy(f.context);
     assert_true(f.launches > 10000 && f.refusals > 0);
     assert_int_equal(f.failures, 0);
 }
 
+static void a_chip_with_less_shared_memory_refuses_a_way(void **state) {
+    static const char *const lines[] = {
+        "matmul mxfp8[16,128] mxfp8[64,128] bt=true",
+        "grouped_matmul mxfp8[16,128] mxfp8[2,64,128] i32[2] bt=true range=2:0:16 ascending=2",
+        "attention bf16[1,8,4,64] bf16[1,8,96,64] bf16[1,8,96,64] scale=0.125",
+    };
+    static const int64_t no_symbols[1] = {0};
+    dw_context *context;
+    int refused = 0;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        arena arena;
+        dim_table *dims;
+        kernel_case c;
+        arena_init(&arena, context);
+        assert_int_equal(dim_table_create(context, &dims), DW_OK);
+        assert_int_equal(kernel_case_parse(&arena, dims, "lines", (int)i + 1, lines[i], &c), DW_OK);
+        for (int k = 0; k < kernel_count(); k++) {
+            const kernel_row *row = kernel_at(k);
+            for (int w = 0; row->op == c.op->id && w < row->way_count; w++) {
+                const kernel_way *way = kernel_find_way(row, row->ways[w].name);
+                chip_caps chip;
+                chip_row_caps(0, 0, &chip);
+                if (way == NULL || way->shared_bytes == 0) continue;
+                chip.features = UINT64_MAX;
+                chip.shared_bytes = way->shared_bytes - 1;
+                const kernel_problem problem = {.context = context, .op = c.op, .attrs = &c.attrs, .post = c.post, .n_in = c.n_in, .n_out = c.n_out, .in = c.in, .out = c.out,
+                                                .dims = c.dims, .symbols = no_symbols, .chip = &chip};
+                char expected[200];
+                snprintf(expected, sizeof expected, "it needs %zu bytes of shared memory or more, and %s has %zu for a block", way->shared_bytes, chip.name, chip.shared_bytes);
+                text why;
+                text_init(&why, context);
+                const char *reason = kernel_refusal(row, way, &problem, &why);
+                assert_non_null(reason);
+                assert_string_equal(reason, expected);
+                text_free(&why);
+                refused++;
+            }
+        }
+        dim_table_destroy(dims);
+        arena_free(&arena);
+    }
+    dw_context_destroy(context);
+    assert_true(refused >= 8);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_has_room_and_is_of_what_was_named)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_has_room_and_is_of_what_was_named), cmocka_unit_test(a_chip_with_less_shared_memory_refuses_a_way)};
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -23,21 +23,22 @@ static const decode_entry entries[] = {
 #undef ATTENTION_DECODE
 };
 
-static const decode_entry *entry_of(dw_format format, int64_t width, int64_t value_width, bool general) {
-    for (size_t i = 0; i < COUNT_OF(entries); i++) {
-        const decode_entry *e = &entries[i];
-        if (e->format == format && e->general == general && width <= e->width && value_width <= e->value_width) return e;
-    }
-    return NULL;
-}
-
-static const decode_entry *find_entry(const op_call *call) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
-    return entry_of(q->format, q->dims[3], v->dims[3], attention_is_general(call));
-}
-
 static uint32_t shared_bytes(const decode_entry *e) {
     return (uint32_t)(DECODE_WARPS * e->stages * DECODE_KEYS * (e->width + e->value_width) * 2 + e->width / 16 * 512 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
+}
+
+/* The first whose ring finds room on the chip; else, so that what it lacks is said, the first. */
+static const decode_entry *find_entry(const op_call *call, const chip_caps *chip) {
+    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
+    const bool general = attention_is_general(call);
+    const decode_entry *first = NULL;
+    for (size_t i = 0; i < COUNT_OF(entries); i++) {
+        const decode_entry *e = &entries[i];
+        if (e->format != q->format || e->general != general || q->dims[3] > e->width || v->dims[3] > e->value_width) continue;
+        if (shared_bytes(e) <= chip->shared_bytes) return e;
+        if (first == NULL) first = e;
+    }
+    return first;
 }
 
 /* ---- what is taken ---- */
@@ -104,7 +105,7 @@ dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launche
     attention_heads by_heads;
     run = attention_by_heads(run, &by_heads);
     const dw_tensor *k = run->call.in[ATTENTION_K];
-    const decode_entry *e = find_entry(&run->call);
+    const decode_entry *e = find_entry(&run->call, run->chip);
     const decode_division d = divide(&run->call);
     kernel_launch launch;
     attention_decode_arguments *g = cuda_launch(&launch, "attention_decode", e->entry, sizeof *g);
