@@ -4,7 +4,7 @@
 #include "kernels/gpu/host/host.h"
 #include "kernels/move/parts.h"
 #include "kernels/kernels.h"
-#include "kernels/quantize/quantize_cuda.h"
+#include "kernels/quantize/quantize_host.h"
 
 const char *index_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 

@@ -3,7 +3,7 @@
 
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
-#include "kernels/quantize/quantize_cuda.h"
+#include "kernels/quantize/quantize_host.h"
 
 const char *norm_cuda_reject(const kernel_problem *problem, text *why) {
     for (int i = 0; i < problem->n_in; i++) {

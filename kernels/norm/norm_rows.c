@@ -2,8 +2,9 @@
 #include "kernels/norm/norm_rows.h"
 
 #include "kernels/gpu/host/host.h"
+#include "kernels/gpu/rows/host.h"
 #include "kernels/kernels.h"
-#include "kernels/quantize/quantize_cuda.h"
+#include "kernels/quantize/quantize_host.h"
 
 const char *norm_rows_cuda_reject(const kernel_problem *problem, text *why) {
     const op_type *x = problem->in[0];

@@ -1,5 +1,5 @@
 /* quantize and dequantize on a GPU: the host half of quantize.cu. */
-#include "kernels/quantize/quantize_cuda.h"
+#include "kernels/quantize/quantize_host.h"
 
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"

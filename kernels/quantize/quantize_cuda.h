@@ -28,13 +28,4 @@ typedef struct dequantize_arguments {
     int64_t rows, cols, out_step;
 } dequantize_arguments;
 
-#if !defined(__CUDACC__) && !defined(DEVICE)
-#include "kernel/kernel.h"
-/* A result in a block format out of a contiguous x in the workspace, at offset, with scratch of these bytes at another. */
-size_t quantize_scratch_bytes(const dw_tensor *out);
-dw_status quantize_scratch_shape(const kernel_run *run, kernel_launcher *launcher, dw_format x, int64_t x_at, int64_t scratch_at);
-/* Zeroes the padding of tiled scales, where there is any: a launch before the one that writes the others. */
-dw_status quantize_clear_padding(const kernel_run *run, kernel_launcher *launcher);
-#endif
-
 #endif

@@ -2,8 +2,9 @@
 #include "kernels/quantize/quantize_rows.h"
 
 #include "kernels/gpu/host/host.h"
+#include "kernels/gpu/rows/host.h"
 #include "kernels/kernels.h"
-#include "kernels/quantize/quantize_cuda.h"
+#include "kernels/quantize/quantize_host.h"
 
 /* Does a scale depend on all of a row? */
 static bool is_whole(const num_format *info) { return info->rows == 1 && (info->cols == 0 || info->second == 2); }

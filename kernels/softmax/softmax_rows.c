@@ -2,6 +2,7 @@
 #include "kernels/softmax/softmax_rows.h"
 
 #include "kernels/gpu/host/host.h"
+#include "kernels/gpu/rows/host.h"
 #include "kernels/kernels.h"
 
 const char *softmax_rows_reject(const kernel_problem *problem, text *why) {

@@ -218,7 +218,7 @@ static void a_way_is_picked_when_sizes_are_known(void **state) {
         {attend, "h200", {512, 512}, "attention=cuda_attention_decode", "cuda_attention_decode"},
         {attend, "b200", {1, 8192}, NULL, "cuda_attention_decode"},
         {attend, "b200", {512, 512}, NULL, "cuda_attention_tile"},
-        {attend, "rtx5090", {1, 8192}, NULL, "cuda_attention_splitkv"},      /* the ring of the decoding attention does not fit into 99 KB */
+        {attend, "rtx5090", {1, 8192}, NULL, "cuda_attention_decode"},       /* by a ring of its own, as there are 99 KB */
         {multiply, "h200", {1, 1}, NULL, "cuda_matmul_skinny"},
         {multiply, "h200", {4096, 1}, NULL, "cuda_matmul_wgmma"},
         {multiply, "h200", {1, 1}, "matmul=cuda_matmul_wgmma", "cuda_matmul_wgmma"},

@@ -1,5 +1,5 @@
 /* How long rows are divided among the blocks of a cluster: the host half of row_chunks.cuh. Pure: knows no driver. */
-#include "kernels/gpu/rows/row_chunks.h"
+#include "kernels/gpu/rows/host.h"
 
 #include "kernels/gpu/host/host.h"
 

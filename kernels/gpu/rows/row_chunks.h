@@ -16,11 +16,4 @@ typedef struct row_chunks {
     int32_t is_kept;              /* a chunk lies in shared memory from its first reading on; else it is read again, from the second-level cache at best */
 } row_chunks;
 
-#if !defined(__CUDACC__)
-/* From so many elements on. */
-static inline bool row_is_long(int64_t cols) { return cols > ROW_COLS_MOST; }
-/* Of the launch's grid, cluster, block and shared memory, for rows of elements of this format; the nest is there. */
-dw_status row_chunks_divide(kernel_launch *launch, const kernel_run *run, const dw_tensor *x, row_chunks *chunks);
-#endif
-
 #endif

@@ -1,5 +1,5 @@
 /* How rows are divided among threads that keep them in registers, and the fields of their results: the host half of row_parts.cuh. Pure: knows no driver. */
-#include "kernels/gpu/rows/row_parts.h"
+#include "kernels/gpu/rows/host.h"
 
 #include "kernels/gpu/host/host.h"
 
