@@ -59,6 +59,7 @@ ROOMS = {
         "softmax": "cpu gpu",
         "pointwise": "cpu gpu",
         "rotary": "cpu gpu",
+        "cache": "cpu gpu move rotary",
         "reduce": "cpu gpu",
         "route": "cpu gpu",
         "index": "cpu gpu move quantize",

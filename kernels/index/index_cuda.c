@@ -199,7 +199,7 @@ static dw_status add_write(const kernel_run *run, kernel_launcher *launcher, ker
     cuda_nest_build(&arguments->items, space->items, space->item_dims, operands, space->item_strides);
     cuda_nest_build(&arguments->places, space->places, space->place_dims, operands, space->place_strides);
     arguments->accumulate = op_attr_bool(run->call.attrs, OP_ATTR_accumulate);
-    if (!cuda_is_in_place(run)) {
+    if (!cuda_is_in_place(run, 0)) {
         cuda_part to = cuda_whole(run, KERNEL_RESULT), from = cuda_whole(run, 0);
         TRY(cuda_copy_part(run, launcher, &to, &from));
     }

@@ -1,6 +1,5 @@
-/* Copies between tensors of any strides, fills, ascending integers and triangles: one thread an element; and tokens into a cache. Speed: not measured. */
+/* Copies between tensors of any strides, fills, ascending integers and triangles: one thread an element. Speed: not measured. */
 #include "kernels/gpu/plain/device.cuh"
-#include "kernels/move/cache.cuh"
 #include "kernels/move/move_cuda.h"
 
 KERNEL(move_copy, copy_arguments) {
@@ -33,19 +32,5 @@ KERNEL(move_triangle, triangle_arguments) {
         at[1] += row * arguments.from_row + col * arguments.from_col;
         if (arguments.lower ? col - row <= arguments.offset : col - row >= arguments.offset) copy_element(&arguments.to, at[0], &arguments.from, at[1]);
         else store_int(&arguments.to, at[0], 0);
-    }
-}
-
-/* A block for each few tokens; of tokens that meet in a slot the last one is written. */
-KERNEL(move_cache_write, cache_arguments) {
-    int64_t of_token = arguments.groups * arguments.cols;
-    for (int64_t first = (int64_t)blockIdx.x * CACHE_TOKENS; first < arguments.tokens; first += (int64_t)gridDim.x * CACHE_TOKENS) {
-        const int64_t *places = cache_places(&arguments, first);
-        for (int64_t i = threadIdx.x; i < CACHE_TOKENS * of_token; i += CUDA_THREADS) {
-            int64_t token = i / of_token, group = i % of_token / arguments.cols, col = i % of_token % arguments.cols;
-            if (places[token] < 0) continue;
-            copy_element(&arguments.out, places[token] + group * arguments.out_strides[1] + col * arguments.out_strides[3], &arguments.y,
-                         group * arguments.y_strides[1] + (first + token) * arguments.y_strides[2] + col * arguments.y_strides[3]);
-        }
     }
 }

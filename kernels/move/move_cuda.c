@@ -121,7 +121,7 @@ dw_status cuda_fill_with(const kernel_run *run, kernel_launcher *launcher, int o
     return launcher->add(launcher, &launch);
 }
 
-bool cuda_is_in_place(const kernel_run *run) { return run->call.in[0]->data != NULL && run->call.in[0]->data == run->call.out[0]->data; }
+bool cuda_is_in_place(const kernel_run *run, int index) { return run->call.in[index]->data != NULL && run->call.in[index]->data == run->call.out[index]->data; }
 
 /* ---- views ---- */
 
@@ -224,61 +224,10 @@ dw_status move_slice_scatter_cuda_shape(const kernel_run *run, kernel_launcher *
     if (start < 0 || (count > 0 && (start >= size || count - 1 > (size - 1 - start) / step)))
         return base_fail(run->call.context, DW_INVALID, "slice_scatter: %lld elements from %lld in steps of %lld do not lie within axis %d of size %lld",
                          (long long)count, (long long)start, (long long)step, axis, (long long)size);
-    if (!cuda_is_in_place(run)) TRY(cuda_copy_part(run, launcher, &to, &x));
+    if (!cuda_is_in_place(run, 0)) TRY(cuda_copy_part(run, launcher, &to, &x));
     to.first = start * to.tensor.strides[axis];
     to.tensor.strides[axis] *= step;
     return cuda_copy_part(run, launcher, &to, &y);
-}
-
-/* The same in words of 16 bytes, where both tensors lie so: columns and strides become those of words. */
-static bool cache_words(const kernel_run *run, cache_arguments *a) {
-    const dw_tensor *y = run->call.in[1], *out = run->call.out[0];
-    const int64_t bytes = dw_format_bits(out->format) / 8;
-    if (!chip_has(run->chip, CHIP_tma) || !cuda_lies_at_16(y->data) || !cuda_lies_at_16(out->data)) return false;
-    if (y->strides[3] != 1 || out->strides[3] != 1 || y->dims[3] * bytes % 16 != 0) return false;
-    for (int i = 0; i < 3; i++)
-        if ((y->dims[i] > 1 && y->strides[i] * bytes % 16 != 0) || (out->dims[i] > 1 && out->strides[i] * bytes % 16 != 0)) return false;
-    a->cols = a->cols * bytes / 16;
-    for (int i = 0; i < 3; i++) {
-        a->y_strides[i] = a->y_strides[i] * bytes / 16;
-        a->out_strides[i] = a->out_strides[i] * bytes / 16;
-    }
-    return true;
-}
-
-dw_status move_cache_write_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
-    kernel_launch launch;
-    cache_arguments *arguments = cuda_launch(&launch, "move", "move_cache_write", sizeof *arguments);
-    const dw_tensor *y = run->call.in[1], *out = run->call.out[0];
-    if (!cuda_is_in_place(run)) {
-        cuda_part to = cuda_whole(run, KERNEL_RESULT), from = cuda_whole(run, 0);
-        TRY(cuda_copy_part(run, launcher, &to, &from));
-    }
-    arguments->rows = out->dims[0];
-    arguments->groups = out->dims[1];
-    arguments->slots = out->dims[2];
-    arguments->cols = out->dims[3];
-    arguments->tokens = y->dims[2];
-    if (arguments->tokens == 0 || arguments->groups * arguments->cols == 0) return DW_OK;
-    if (arguments->slots == 0) return base_fail(run->call.context, DW_INVALID, "cache_write: the cache has no place for a token");
-    for (int i = 0; i < 4; i++) {
-        arguments->out_strides[i] = out->strides[i];
-        arguments->y_strides[i] = y->strides[i];
-    }
-    arguments->row_step = run->call.in[2]->strides[0];
-    arguments->position_step = run->call.in[3]->strides[0];
-    if (cache_words(run, arguments)) {
-        launch.image = "move_vectors";
-        launch.entry = "move_cache_words";
-        launch.overlaps = true;
-    }
-    cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
-    cuda_take_array(&launch, run, 1, &arguments->y);
-    cuda_take_array(&launch, run, 2, &arguments->row);
-    cuda_take_array(&launch, run, 3, &arguments->position);
-    cuda_take_fault(&launch, &arguments->fault);
-    cuda_grid_items(&launch, base_ceil_div(arguments->tokens, CACHE_TOKENS) * CUDA_THREADS);
-    return launcher->add(launcher, &launch);
 }
 
 /* ---- numbers ---- */

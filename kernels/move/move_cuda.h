@@ -24,15 +24,6 @@ typedef struct fill_arguments {
     uint64_t element;             /* its bits */
 } fill_arguments;
 
-/* Token i of y goes into row[i] of a cache at position[i] mod slots. A block takes CACHE_TOKENS of them. */
-enum { CACHE_TOKENS = 4 };
-typedef struct cache_arguments {
-    cuda_array out, y, row, position;
-    int64_t rows, groups, slots, cols, tokens;
-    int64_t out_strides[4], y_strides[4], row_step, position_step;
-    cuda_fault_place fault;
-} cache_arguments;
-
 typedef struct iota_arguments {
     cuda_array to;
     int64_t count, stride, start, step;

@@ -1,4 +1,4 @@
-/* Copies between tensors of any strides, and of tokens into a cache, where 16 bytes lie side by side in both, and transposes through tiles in shared memory where elements do in neither the same
+/* Copies between tensors of any strides, where 16 bytes lie side by side in both, and transposes through tiles in shared memory where elements do in neither the same
  * axis:
  *
  *     from [rows, cols], a warp reads 32 columns of a row -> smem [64][32 + 1] words -> a warp writes 32 rows of a column, to [cols, rows]
@@ -7,7 +7,7 @@
  * README.md. */
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/gpu/ptx/cluster.cuh"
-#include "kernels/move/cache.cuh"
+#include "kernels/move/move_cuda.h"
 
 #define INLINE static __device__ __forceinline__
 
@@ -18,22 +18,6 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) move_words(const __gr
         int64_t at[2];
         nest_offsets(&arguments.nest, i, 2, at);
         ((uint4 *)arguments.to.data)[at[0]] = ((const uint4 *)arguments.from.data)[at[1]];
-    }
-}
-
-/* Tokens into a cache: a block for each few of them; strides are those of words. */
-extern "C" __global__ void __launch_bounds__(CUDA_THREADS) move_cache_words(const __grid_constant__ cache_arguments arguments) {
-    const cache_arguments *a = &arguments;
-    const int64_t of_token = a->groups * a->cols;
-    grid_release();
-    grid_wait();
-    for (int64_t first = (int64_t)blockIdx.x * CACHE_TOKENS; first < a->tokens; first += (int64_t)gridDim.x * CACHE_TOKENS) {
-        const int64_t *places = cache_places(a, first);
-        for (int64_t i = threadIdx.x; i < CACHE_TOKENS * of_token; i += CUDA_THREADS) {
-            const int64_t token = i / of_token, group = i % of_token / a->cols, col = i % of_token % a->cols;
-            if (places[token] < 0) continue;
-            ((uint4 *)a->out.data)[places[token] + group * a->out_strides[1] + col] = ((const uint4 *)a->y.data)[group * a->y_strides[1] + (first + token) * a->y_strides[2] + col];
-        }
     }
 }
 

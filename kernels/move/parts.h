@@ -12,7 +12,7 @@ cuda_part cuda_whole(const kernel_run *run, int operand);
 dw_status cuda_copy_part(const kernel_run *run, kernel_launcher *launcher, const cuda_part *to, const cuda_part *from);
 /* Every element of an operand becomes one with these bits. */
 dw_status cuda_fill_with(const kernel_run *run, kernel_launcher *launcher, int operand, uint64_t element);
-/* Does the first result lie in the first operand's memory? */
-bool cuda_is_in_place(const kernel_run *run);
+/* Does the result lie in the memory of the operand of the same number? */
+bool cuda_is_in_place(const kernel_run *run, int index);
 
 #endif

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "kernels/cpu/nest.h"
-#include "kernels/cpu/rows.h"
 #include "kernels/kernels.h"
+#include "kernels/rotary/rotary.h"
 
 enum { GRAIN = 16384 };       /* elements of a task */
 
@@ -25,17 +25,8 @@ size_t rotary_workspace(const kernel_run *run) {
     return 0;
 }
 
-typedef struct rotary_job {
-    const cpu_rows *rows;
-    const dw_tensor *x, *cosine, *sine, *out;
-    int64_t width, cols;
-    int64_t x_step, cos_step, sin_step, out_step;
-    bool interleaved;
-    cpu_nest nest;                /* over rows: out, x, cos, sin */
-} rotary_job;
-
 /* Elements from width on stay as they are. */
-static void copy_rest(const rotary_job *job, int64_t x, int64_t out) {
+static void copy_rest(const rotary_rows *job, int64_t x, int64_t out) {
     size_t bytes = cpu_element_bytes(job->x->format);
     uint64_t block[CPU_BLOCK];
     for (int64_t at = job->width; at < job->cols; at += CPU_BLOCK) {
@@ -45,7 +36,7 @@ static void copy_rest(const rotary_job *job, int64_t x, int64_t out) {
     }
 }
 
-static void run_row(const rotary_job *job, const int64_t at[4]) {
+void rotary_turn_row(const rotary_rows *job, const int64_t at[4]) {
     float x_buffer[CPU_BLOCK], cos_buffer[CPU_BLOCK], sin_buffer[CPU_BLOCK], y[CPU_BLOCK];
     int64_t half = job->width / 2;
     const float *x = cpu_load(job->rows, job->x, at[1], job->x_step, job->width, x_buffer);
@@ -59,12 +50,17 @@ static void run_row(const rotary_job *job, const int64_t at[4]) {
     if (job->width < job->cols) copy_rest(job, at[1], at[0]);
 }
 
+typedef struct rotary_job {
+    rotary_rows rows;
+    cpu_nest nest;                /* over rows: out, x, cos, sin */
+} rotary_job;
+
 static void run_rows(void *argument, const int64_t *offset, int64_t count) {
     const rotary_job *job = argument;
     for (int64_t i = 0; i < count; i++) {
         int64_t at[4];
         for (int k = 0; k < 4; k++) at[k] = offset[k] + i * cpu_nest_step(&job->nest, k);
-        run_row(job, at);
+        rotary_turn_row(&job->rows, at);
     }
 }
 
@@ -76,15 +72,10 @@ static void add_rows(cpu_nest *nest, const dw_tensor *tensor) {
     cpu_nest_add_strides(nest, strides);
 }
 
-static int64_t step_of(const dw_tensor *tensor) {
-    int last = tensor->rank - 1;
-    return last < 0 || tensor->dims[last] == 1 ? 0 : tensor->strides[last];
-}
-
 dw_status rotary_run(const kernel_run *run) {
     const op_call *call = &run->call;
     const dw_tensor *x = call->in[0];
-    rotary_job job = {
+    rotary_job job = {.rows = {
         .rows = cpu_rows_of(run->chip),
         .x = x,
         .cosine = call->in[1],
@@ -93,18 +84,18 @@ dw_status rotary_run(const kernel_run *run) {
         .width = op_attr_int(call->attrs, OP_ATTR_width),
         .cols = x->dims[x->rank - 1],
         .x_step = x->strides[x->rank - 1],
-        .cos_step = step_of(call->in[1]),
-        .sin_step = step_of(call->in[2]),
+        .cos_step = op_tensor_step(call->in[1], 0),
+        .sin_step = op_tensor_step(call->in[2], 0),
         .out_step = call->out[0]->strides[x->rank - 1],
         .interleaved = op_attr_bool(call->attrs, OP_ATTR_interleaved),
-    };
-    if (job.width > job.cols) return call->op->reference(call);   /* says so */
+    }};
+    if (job.rows.width > job.rows.cols) return call->op->reference(call);   /* says so */
     cpu_nest_start(&job.nest, x->rank - 1, x->dims);
-    add_rows(&job.nest, job.out);
-    add_rows(&job.nest, job.x);
-    add_rows(&job.nest, job.cosine);
-    add_rows(&job.nest, job.sine);
+    add_rows(&job.nest, call->out[0]);
+    add_rows(&job.nest, x);
+    add_rows(&job.nest, call->in[1]);
+    add_rows(&job.nest, call->in[2]);
     cpu_nest_merge(&job.nest);
-    cpu_nest_run(&job.nest, run->pool, GRAIN / job.cols, run_rows, &job);
+    cpu_nest_run(&job.nest, run->pool, GRAIN / job.rows.cols, run_rows, &job);
     return DW_OK;
 }

@@ -1,8 +1,8 @@
 /* rotary of rows that lie side by side, at multiples of 16 bytes: eight elements and their partners a thread, in fp32, of up to four rows that
  * have the same angles, as heads do. One thread reads all that it writes, so pairs may
  * be turned in place. Resources: no shared memory. Speed: README.md. */
-#include "kernels/gpu/rows/vectors.cuh"
 #include "kernels/rotary/rotary_cuda.h"
+#include "kernels/rotary/turn.cuh"
 
 /* Elements i and those a half behind them, of all rows that share their angles. */
 INLINE void turn_halves(const rotary_arguments *a, const int64_t *at, int64_t i) {
@@ -18,8 +18,7 @@ INLINE void turn_halves(const rotary_arguments *a, const int64_t *at, int64_t i)
         float x[PIECE], y[PIECE], low[PIECE], high[PIECE];
         load_vector(&a->x, from + i, 1, x);
         load_vector(&a->x, from + j, 1, y);
-        EACH_OF_PIECE(k) low[k] = x[k] * low_cosine[k] - y[k] * low_sine[k];
-        EACH_OF_PIECE(k) high[k] = y[k] * high_cosine[k] + x[k] * high_sine[k];
+        turn_pairs(x, y, low_cosine, low_sine, high_cosine, high_sine, low, high);
         store_vector(&a->out, to + i, low);
         store_vector(&a->out, to + j, high);
     }
@@ -34,11 +33,7 @@ INLINE void turn_neighbours(const rotary_arguments *a, const int64_t *at, int64_
     for (int row = 0; row < a->shared; row++) {
         float x[PIECE], turned[PIECE];
         load_vector(&a->x, at[1] + row * a->x_shared + i, 1, x);
-#pragma unroll
-        for (int k = 0; k < PIECE; k += 2) {
-            turned[k] = x[k] * cosine[k] - x[k + 1] * sine[k];
-            turned[k + 1] = x[k + 1] * cosine[k + 1] + x[k] * sine[k + 1];
-        }
+        turn_four(x, cosine, sine, turned);
         store_vector(&a->out, at[0] + row * a->out_shared + i, turned);
     }
 }

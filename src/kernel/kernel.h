@@ -248,6 +248,9 @@ int64_t kernel_any_rows(const kernel_run *run);
 size_t kernel_no_workspace(const kernel_run *run);
 const char *kernel_no_variants(const kernel_problem *problem, int index);
 
+/* The operand whose memory that result may take over: the row's; of a paired op (OP_TRAIT_PAIRED) the one behind it for the second result. -1: none. */
+int kernel_in_place(const kernel_row *row, int result);
+
 /* The rows of kernels/kernel.def that belong to this build, best first for equal cost; references last. */
 int kernel_count(void);
 const kernel_row *kernel_at(int index);

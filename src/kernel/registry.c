@@ -321,6 +321,11 @@ dw_status kernel_choose(arena *arena, const kernel_problem *asked, const kernel_
     return pick_typical(&problem, choice);
 }
 
+int kernel_in_place(const kernel_row *row, int result) {
+    if (result == 0 || row->in_place < 0) return row->in_place;
+    return result == 1 && op_has(row->op, OP_TRAIT_PAIRED) ? row->in_place + 1 : -1;
+}
+
 uint32_t kernel_accepted_ways(const kernel_row *row, const kernel_problem *problem) {
     uint32_t ways = 0;
     for (int i = 0; i < row->way_count; i++) {

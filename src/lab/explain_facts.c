@@ -264,7 +264,7 @@ static json_t *caches_json(const plan *step) {
         const ir_value *state = step->graph->states[i];
         const ir_node *reader = NULL, *writer = state->next->kind == IR_RESULT ? state->next->node : NULL;
         int symbol;
-        if (writer == NULL || writer->op != OP_cache_write) continue;
+        if (writer == NULL || (writer->op != OP_cache_write && writer->op != OP_cache_update)) continue;
         for (const ir_use *use = state->next->uses; use != NULL; use = use->next)
             if (use->node->op == OP_attention && (reader == NULL || ir_int(use->node, OP_ATTR_window) > ir_int(reader, OP_ATTR_window))) reader = use->node;
         json_t *row = shape_json(step->graph->context, step->graph->dims, state->name, &state->type);

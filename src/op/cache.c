@@ -1,52 +1,190 @@
 /* cache_write: the keys or values of new tokens, of any rows, into a cache of several rows. A cache shorter than its text is a ring: a new
- * token takes the place of the one t before it. */
+ * token takes the place of the one t before it. cache_update: both at once, and the rotation that goes before. */
 #include "op/family.h"
 
-dw_status cache_infer(op_infer *infer) {
-    static const char *const names[] = {"x", "y", "row", "position"};
-    const op_type *x = infer->in[CACHE_X], *y = infer->in[CACHE_Y];
-    for (int i = 0; i < 4; i++) {
-        const op_type *type = infer->in[i];
-        if (type == NULL) return base_fail(infer->context, DW_INVALID, "cache_write: %s is absent", names[i]);
-        TRY(op_check_rank(infer, names[i], type, i < 2 ? 4 : 1, i < 2 ? 4 : 1));
-        TRY(i < 2 ? op_check_element(infer, names[i], type) : op_check_integer(infer, names[i], type));
-        if (i >= 2) TRY(op_check_same(infer, "s of y", y->dims[2], names[i], type->dims[0]));
-    }
+/* ---- inference ---- */
+
+/* One cache and what is written into it. */
+static dw_status check_pair(op_infer *infer, const char *x_name, const op_type *x, const char *y_name, const op_type *y) {
     int64_t rows;
-    TRY(op_check_same_format(infer, "x", x, "y", y));
+    TRY(op_check_rank(infer, x_name, x, 4, 4));
+    TRY(op_check_element(infer, x_name, x));
+    TRY(op_check_rank(infer, y_name, y, 4, 4));
+    TRY(op_check_same_format(infer, x_name, x, y_name, y));
     if (!dim_is_constant(y->dims[0], &rows) || rows != 1)
-        return base_fail(infer->context, DW_MISMATCH, "cache_write: axis 0 of y must be 1: the tokens of all rows lie along axis 2");
-    TRY(op_check_same_axis(infer, 1, "x", x, "y", y));
-    TRY(op_check_same_axis(infer, 3, "x", x, "y", y));
-    *infer->out = *x;
+        return base_fail(infer->context, DW_MISMATCH, "%s: axis 0 of %s must be 1: the tokens of all rows lie along axis 2", infer->op->name, y_name);
+    TRY(op_check_same_axis(infer, 1, x_name, x, y_name, y));
+    return op_check_same_axis(infer, 3, x_name, x, y_name, y);
+}
+
+/* Whose and which the tokens along axis 2 of y are. */
+static dw_status check_places(op_infer *infer, const char *y_name, const op_type *y, int first) {
+    static const char *const names[] = {"row", "position"};
+    for (int i = 0; i < 2; i++) {
+        const op_type *type = infer->in[first + i];
+        if (type == NULL) return base_fail(infer->context, DW_INVALID, "%s: %s is absent", infer->op->name, names[i]);
+        TRY(op_check_rank(infer, names[i], type, 1, 1));
+        TRY(op_check_integer(infer, names[i], type));
+        TRY(op_check_same(infer, y_name, y->dims[2], names[i], type->dims[0]));
+    }
     return DW_OK;
 }
 
-dw_status cache_reference(const op_call *call) {
-    const dw_tensor *x = call->in[CACHE_X], *y = call->in[CACHE_Y], *rows = call->in[CACHE_ROW], *positions = call->in[CACHE_POSITION], *out = call->out[0];
-    for (int64_t i = 0; i < y->dims[2]; i++) {
-        int64_t row = op_load_int_at(rows, i * rows->strides[0]), position = op_load_int_at(positions, i * positions->strides[0]);
+static dw_status infer_write(op_infer *infer) {
+    TRY(check_pair(infer, "x", infer->in[CACHE_X], "y", infer->in[CACHE_Y]));
+    TRY(check_places(infer, "s of y", infer->in[CACHE_Y], CACHE_ROW));
+    *infer->out = *infer->in[CACHE_X];
+    return DW_OK;
+}
+
+static const op_type *type_of(const op_infer *infer, int operand) { return operand < infer->n_in ? infer->in[operand] : NULL; }
+
+/* cos and sin, the same for all heads, and the width of what is turned: of keys and queries. */
+static dw_status check_turning(op_infer *infer) {
+    const op_type *keys = infer->in[UPDATE_KEYS], *cosine = type_of(infer, UPDATE_COS), *sine = type_of(infer, UPDATE_SIN), *queries = type_of(infer, UPDATE_QUERIES);
+    const int64_t width = op_attr_int(infer->attrs, OP_ATTR_width);
+    int64_t size;
+    if ((cosine == NULL) != (sine == NULL)) return base_fail(infer->context, DW_INVALID, "cache_update: of cos and sin one is absent; give both or neither");
+    if (cosine == NULL && queries != NULL) return base_fail(infer->context, DW_INVALID, "cache_update: queries need cos and sin");
+    if (cosine == NULL && op_attrs_get(infer->attrs, OP_ATTR_width) != NULL) return base_fail(infer->context, DW_INVALID, "cache_update: width needs cos and sin");
+    if (cosine == NULL) return DW_OK;
+    if (width < 2 || width % 2 != 0) return base_fail(infer->context, DW_INVALID, "cache_update: width is %lld, it must be even and 2 or more", (long long)width);
+    TRY(op_check_number(infer, "keys", keys));
+    TRY(op_check_float(infer, "keys", keys));
+    if (dim_is_constant(keys->dims[3], &size) && width > size)
+        return base_fail(infer->context, DW_MISMATCH, "cache_update: width is %lld, the last axis of keys is %lld", (long long)width, (long long)size);
+    dim turned[4] = {[2] = keys->dims[2]};
+    for (int i = 0; i < 2; i++) TRY_DIM(infer->context, turned[i], dim_constant(infer->dims, 1));
+    TRY_DIM(infer->context, turned[3], dim_constant(infer->dims, width));
+    for (int i = 0; i < 2; i++) {
+        const op_type *angle = i == 0 ? cosine : sine;
+        const char *name = i == 0 ? "cos" : "sin";
+        TRY(op_check_number(infer, name, angle));
+        TRY(op_check_float(infer, name, angle));
+        TRY(op_check_broadcasts_to(infer, i == 0 ? "cos " : "sin ", angle, 4, turned));
+    }
+    if (queries == NULL) return DW_OK;
+    TRY(op_check_rank(infer, "queries", queries, 4, 4));
+    TRY(op_check_same_format(infer, "keys", keys, "queries", queries));
+    for (int axis = 0; axis < 4; axis++)
+        if (axis != 1) TRY(op_check_same_axis(infer, axis, "keys", keys, "queries", queries));
+    infer->out[2] = *queries;
+    return DW_OK;
+}
+
+static dw_status infer_update(op_infer *infer) {
+    const op_type *x = infer->in[UPDATE_X], *y = infer->in[UPDATE_Y], *keys = infer->in[UPDATE_KEYS], *values = infer->in[UPDATE_VALUES];
+    TRY(check_pair(infer, "x", x, "keys", keys));
+    TRY(check_pair(infer, "y", y, "values", values));
+    TRY(op_check_same_axis(infer, 0, "x", x, "y", y));
+    TRY(op_check_same_axis(infer, 2, "x", x, "y", y));
+    TRY(check_places(infer, "s of keys", keys, UPDATE_ROW));
+    TRY(check_places(infer, "s of values", values, UPDATE_ROW));
+    infer->out[0] = *x;
+    infer->out[1] = *y;
+    return check_turning(infer);
+}
+
+dw_status cache_infer(op_infer *infer) {
+    for (int i = 0; i < (infer->op->id == OP_cache_write ? (int)CACHE_OPERANDS : (int)UPDATE_COS); i++)
+        if (infer->in[i] == NULL) return base_fail(infer->context, DW_INVALID, "%s: operand %d is absent and must be there", infer->op->name, i);
+    return infer->op->id == OP_cache_write ? infer_write(infer) : infer_update(infer);
+}
+
+/* ---- meaning ---- */
+
+static dw_status check_tokens(const op_call *call, const dw_tensor *x, const dw_tensor *rows, const dw_tensor *positions) {
+    for (int64_t i = 0; i < rows->dims[0]; i++) {
+        const int64_t row = op_load_int_at(rows, i * rows->strides[0]), position = op_load_int_at(positions, i * positions->strides[0]);
         if (row >= 0 && row < x->dims[0] && position >= 0 && x->dims[2] > 0) continue;
-        return base_fail(call->context, DW_INVALID, "cache_write: token %lld goes to row %lld, position %lld; the cache has %lld rows of %lld", (long long)i,
+        return base_fail(call->context, DW_INVALID, "%s: token %lld goes to row %lld, position %lld; the cache has %lld rows of %lld", call->op->name, (long long)i,
                          (long long)row, (long long)position, (long long)x->dims[0], (long long)x->dims[2]);
     }
-    walk w;
-    walk_start(&w, 4, x->dims);
-    int at_x = walk_add(&w, x), at_out = walk_add(&w, out);
-    for (; w.left > 0; walk_next(&w)) op_copy_at(out, w.offset[at_out], x, w.offset[at_x]);
-    for (int64_t i = 0; i < y->dims[2]; i++) {
-        int64_t row = op_load_int_at(rows, i * rows->strides[0]), slot = op_load_int_at(positions, i * positions->strides[0]) % x->dims[2];
-        for (int64_t g = 0; g < x->dims[1]; g++) {
-            int64_t to = row * out->strides[0] + g * out->strides[1] + slot * out->strides[2], from = g * y->strides[1] + i * y->strides[2];
-            for (int64_t c = 0; c < x->dims[3]; c++) op_copy_at(out, to + c * out->strides[3], y, from + c * y->strides[3]);
-        }
-    }
     return DW_OK;
 }
 
-/* What is written; the rest of x stays where it is. */
+static void copy_cache(const dw_tensor *x, const dw_tensor *out) {
+    walk w;
+    walk_start(&w, 4, x->dims);
+    const int at_x = walk_add(&w, x), at_out = walk_add(&w, out);
+    for (; w.left > 0; walk_next(&w)) op_copy_at(out, w.offset[at_out], x, w.offset[at_x]);
+}
+
+/* A call's angles; width 0: it has none. */
+static op_turn turn_of(const op_call *call, const dw_tensor *x, const dw_tensor *out) {
+    const dw_tensor *cosine = op_operand(call, UPDATE_COS), *sine = op_operand(call, UPDATE_SIN);
+    op_turn turn = {.x = x, .cosine = cosine, .sine = sine, .out = out, .x_step = x->strides[3], .out_step = out->strides[3], .cols = x->dims[3]};
+    if (call->op->id != OP_cache_update || cosine == NULL) return turn;
+    turn.width = op_attr_int(call->attrs, OP_ATTR_width);
+    turn.interleaved = op_attr_bool(call->attrs, OP_ATTR_interleaved);
+    turn.cosine_step = op_tensor_step(cosine, 0);
+    turn.sine_step = op_tensor_step(sine, 0);
+    return turn;
+}
+
+/* All heads of token i of turn->x to offset to of turn->out, heads head_step apart. */
+static void put_token(const op_turn *turn, int64_t i, int64_t to, int64_t head_step) {
+    for (int64_t head = 0; head < turn->x->dims[1]; head++, to += head_step) {
+        const int64_t from = head * turn->x->strides[1] + i * turn->x->strides[2];
+        if (turn->width > 0) {
+            op_turn_row(turn, (int64_t[4]){to, from, i * op_tensor_step(turn->cosine, 1), i * op_tensor_step(turn->sine, 1)});
+        } else {
+            for (int64_t c = 0; c < turn->cols; c++) op_copy_at(turn->out, to + c * turn->out_step, turn->x, from + c * turn->x_step);
+        }
+    }
+}
+
+static void write_tokens(const op_turn *turn, const dw_tensor *rows, const dw_tensor *positions) {
+    const dw_tensor *out = turn->out;
+    for (int64_t i = 0; i < turn->x->dims[2]; i++) {
+        const int64_t row = op_load_int_at(rows, i * rows->strides[0]), slot = op_load_int_at(positions, i * positions->strides[0]) % out->dims[2];
+        put_token(turn, i, row * out->strides[0] + slot * out->strides[2], out->strides[1]);
+    }
+}
+
+static dw_status write_reference(const op_call *call) {
+    const dw_tensor *x = call->in[CACHE_X], *out = call->out[0];
+    TRY(check_tokens(call, x, call->in[CACHE_ROW], call->in[CACHE_POSITION]));
+    copy_cache(x, out);
+    const op_turn plain = turn_of(call, call->in[CACHE_Y], out);
+    write_tokens(&plain, call->in[CACHE_ROW], call->in[CACHE_POSITION]);
+    return DW_OK;
+}
+
+static dw_status update_reference(const op_call *call) {
+    const dw_tensor *keys = call->in[UPDATE_KEYS], *values = call->in[UPDATE_VALUES], *rows = call->in[UPDATE_ROW], *positions = call->in[UPDATE_POSITION];
+    const dw_tensor *queries = op_operand(call, UPDATE_QUERIES);
+    const op_turn of_keys = turn_of(call, keys, call->out[0]);
+    op_turn of_values = turn_of(call, values, call->out[1]);
+    of_values.width = 0;
+    if (of_keys.width > of_keys.cols)
+        return base_fail(call->context, DW_MISMATCH, "cache_update: width is %lld, the last axis of keys is %lld", (long long)of_keys.width, (long long)of_keys.cols);
+    TRY(check_tokens(call, call->in[UPDATE_X], rows, positions));
+    copy_cache(call->in[UPDATE_X], call->out[0]);
+    copy_cache(call->in[UPDATE_Y], call->out[1]);
+    write_tokens(&of_keys, rows, positions);
+    write_tokens(&of_values, rows, positions);
+    if (queries == NULL) return DW_OK;
+    const op_turn of_queries = turn_of(call, queries, call->out[2]);
+    for (int64_t i = 0; i < queries->dims[2]; i++) put_token(&of_queries, i, i * call->out[2]->strides[2], call->out[2]->strides[1]);
+    return DW_OK;
+}
+
+dw_status cache_reference(const op_call *call) { return call->op->id == OP_cache_write ? write_reference(call) : update_reference(call); }
+
+/* What is written; the rest of a cache stays where it is. */
 void cache_work(const op_call *call, op_work *work) {
+    static const int tokens[] = {UPDATE_KEYS, UPDATE_VALUES, UPDATE_QUERIES};
     op_work_each(call, 0, work);
     op_work_reads(call, CACHE_X, 0, work);
     work->bytes_written = op_tensor_bytes(call->in[CACHE_Y]);
+    if (call->op->id == OP_cache_write) return;
+    op_work_reads(call, UPDATE_Y, 0, work);
+    work->bytes_written = 0;
+    for (size_t i = 0; i < COUNT_OF(tokens); i++) {
+        const dw_tensor *x = op_operand(call, tokens[i]);
+        if (x == NULL) continue;
+        work->bytes_written += op_tensor_bytes(x);
+        if (tokens[i] != UPDATE_VALUES && op_operand(call, UPDATE_COS) != NULL) work->flops += 3 * (double)op_tensor_count(x);
+    }
 }

@@ -106,6 +106,17 @@ dw_status op_check_via(op_infer *infer, bool *in_blocks);
 /* What quantize makes of such elements, scales by the call's attributes. */
 dw_status op_quantize_elements(const op_call *call, const dw_tensor *out, op_element element, void *argument);
 
+/* ---- rotation (rotary.c) ---- */
+
+/* Rows of cols elements, of which the first width are turned; steps from one element to the next. */
+typedef struct op_turn {
+    const dw_tensor *x, *cosine, *sine, *out;
+    int64_t x_step, cosine_step, sine_step, out_step, cols, width;
+    bool interleaved;
+} op_turn;
+/* One of them; at: where it begins in out, x, cosine and sine. */
+void op_turn_row(const op_turn *turn, const int64_t at[4]);
+
 /* ---- contractions (contract.c) ---- */
 
 /* Rows of k numbers inside a tensor: number i of row r lies at offset + r * row_stride + i * k_stride. */

@@ -28,7 +28,8 @@ enum op_trait {
     OP_TRAIT_QUOTIENT = 2048,   /* a quotient or root: IEEE 754 rounds it correctly, some machines' fast instructions do not */
     OP_TRAIT_TAILS = 4096,      /* x times a share, or a logarithm of 1 + y: what is small beside 1 is lost */
     OP_TRAIT_ACTIVATION = 8192, /* what reads a product in the first half of an mlp */
-    OP_TRAIT_NORM = 16384       /* rows are shifted and scaled by their own statistics */
+    OP_TRAIT_NORM = 16384,      /* rows are shifted and scaled by their own statistics */
+    OP_TRAIT_PAIRED = 32768     /* what the first result is to the first operand the second is to the second: both are updated */
 };
 
 /* ---- types ---- */
@@ -195,6 +196,7 @@ static inline const dw_tensor *op_operand(const op_call *call, int index) { retu
 /* Operands by name, of ops that have many. */
 enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_BIAS, ATTENTION_SINK, ATTENTION_ROW, ATTENTION_POSITION, ATTENTION_OPERANDS };
 enum { CACHE_X, CACHE_Y, CACHE_ROW, CACHE_POSITION, CACHE_OPERANDS };
+enum { UPDATE_X, UPDATE_Y, UPDATE_KEYS, UPDATE_VALUES, UPDATE_ROW, UPDATE_POSITION, UPDATE_COS, UPDATE_SIN, UPDATE_QUERIES, UPDATE_OPERANDS };
 
 /* Of a call of the op chain, which has been inferred. */
 dw_status op_chain_of(const op_call *call, op_chain *chain);
@@ -240,6 +242,8 @@ num_matrix op_tensor_matrix(const dw_tensor *tensor);
 /* The result of a call of attention, in an element format, as [b,h,s,e], also where it is joined. */
 void op_attention_by_heads(const op_call *call, dw_tensor *out);
 int64_t op_tensor_count(const dw_tensor *tensor);
+/* From one element to the next along an axis, counted from the last one, which is 0; 0 where a tensor that broadcasts has it in size 1 or not at all. */
+int64_t op_tensor_step(const dw_tensor *tensor, int axis_from_last);
 /* The value at index[0..rank), scales applied; and its writing (element formats only). */
 double op_tensor_load(const dw_tensor *tensor, const int64_t *index);
 void op_tensor_store(const dw_tensor *tensor, const int64_t *index, double value);

@@ -25,31 +25,39 @@ dw_status rotary_infer(op_infer *infer) {
     return DW_OK;
 }
 
+/* Element i of a row, turned with its partner. */
+static double turned_at(const op_turn *turn, const int64_t at[4], int64_t i) {
+    const int64_t half = turn->width / 2;
+    const bool second = turn->interleaved ? i % 2 != 0 : i >= half;
+    const int64_t partner = turn->interleaved ? i ^ 1 : second ? i - half : i + half;
+    const double value = op_load_at(turn->x, at[1] + i * turn->x_step), other = op_load_at(turn->x, at[1] + partner * turn->x_step);
+    const double c = op_load_at(turn->cosine, at[2] + i * turn->cosine_step), s = op_load_at(turn->sine, at[3] + i * turn->sine_step);
+    return second ? value * c + other * s : value * c - other * s;
+}
+
+void op_turn_row(const op_turn *turn, const int64_t at[4]) {
+    for (int64_t i = 0; i < turn->cols; i++) {
+        const double value = i < turn->width ? turned_at(turn, at, i) : op_load_at(turn->x, at[1] + i * turn->x_step);
+        op_store_at(turn->out, at[0] + i * turn->out_step, value);
+    }
+}
+
 dw_status rotary_reference(const op_call *call) {
     const dw_tensor *x = call->in[0], *cosine = call->in[1], *sine = call->in[2], *out = call->out[0];
-    int last = x->rank - 1;
-    int64_t width = op_attr_int(call->attrs, OP_ATTR_width), half = width / 2;
-    bool interleaved = op_attr_bool(call->attrs, OP_ATTR_interleaved);
+    const int last = x->rank - 1;
+    const int64_t width = op_attr_int(call->attrs, OP_ATTR_width);
     if (width > x->dims[last])
         return base_fail(call->context, DW_MISMATCH, "rotary: width is %lld, the last axis of x is %lld", (long long)width, (long long)x->dims[last]);
     walk w;
     walk_start(&w, x->rank, x->dims);
     walk_skip(&w, last);
-    int at_x = walk_add(&w, x), at_out = walk_add(&w, out), at_cos = walk_add(&w, cosine), at_sin = walk_add(&w, sine);
-    for (; w.left > 0; walk_next(&w)) {
-        for (int64_t i = 0; i < x->dims[last]; i++) {
-            double value = op_load_at(x, w.offset[at_x] + i * x->strides[last]);
-            if (i < width) {
-                bool second = interleaved ? i % 2 != 0 : i >= half;
-                int64_t partner = interleaved ? i ^ 1 : second ? i - half : i + half;
-                double other = op_load_at(x, w.offset[at_x] + partner * x->strides[last]);
-                double c = op_load_at(cosine, w.offset[at_cos] + i * w.stride[at_cos][last]);
-                double s = op_load_at(sine, w.offset[at_sin] + i * w.stride[at_sin][last]);
-                value = second ? value * c + other * s : value * c - other * s;
-            }
-            op_store_at(out, w.offset[at_out] + i * out->strides[last], value);
-        }
-    }
+    const int at_out = walk_add(&w, out), at_x = walk_add(&w, x), at_cos = walk_add(&w, cosine), at_sin = walk_add(&w, sine);
+    const op_turn turn = {
+        .x = x, .cosine = cosine, .sine = sine, .out = out,
+        .x_step = x->strides[last], .cosine_step = w.stride[at_cos][last], .sine_step = w.stride[at_sin][last], .out_step = out->strides[last],
+        .cols = x->dims[last], .width = width, .interleaved = op_attr_bool(call->attrs, OP_ATTR_interleaved),
+    };
+    for (; w.left > 0; walk_next(&w)) op_turn_row(&turn, (int64_t[4]){w.offset[at_out], w.offset[at_x], w.offset[at_cos], w.offset[at_sin]});
     return DW_OK;
 }
 

@@ -53,6 +53,11 @@ dw_status op_tensor_bind(dw_context *context, const op_type *type, const int64_t
     return base_fail(context, DW_LIMIT, "a %s tensor of rank %d is too large to address", dw_format_name(type->format), type->rank);
 }
 
+int64_t op_tensor_step(const dw_tensor *tensor, int axis_from_last) {
+    const int axis = tensor->rank - 1 - axis_from_last;
+    return axis < 0 || tensor->dims[axis] == 1 ? 0 : tensor->strides[axis];
+}
+
 int64_t op_tensor_count(const dw_tensor *tensor) {
     int64_t count = 1;
     for (int i = 0; i < tensor->rank; i++) count *= tensor->dims[i];

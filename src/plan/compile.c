@@ -94,9 +94,9 @@ static bool writes_straight(const ir_graph *graph, const ir_value *state)
 static bool updates_in_place(const ir_graph *graph, const ir_value *state, const kernel_row *(*row_of)(const ir_node *))
 {
     const ir_value *next = state->next;
-    if (!has_own_next(graph, state) || next->result != 0) return false;
+    if (!has_own_next(graph, state)) return false;
     const kernel_row *row = row_of(next->node);
-    int slot = row ? row->in_place : -1;
+    int slot = row ? kernel_in_place(row, next->result) : -1;
     return slot >= 0 && ir_in(next->node, slot) == state && dies_at(state, next->node, slot) && op_type_equal(&state->type, &next->type);
 }
 
@@ -228,18 +228,21 @@ static void place_results(plan *plan)
     }
 }
 
+static void reuse_operand(const plan *plan, const plan_step *step, int number)
+{
+    int slot = kernel_in_place(step->row, number);
+    if (slot < 0 || slot >= step->node->n_in || ir_in(step->node, slot) == NULL) return;
+    plan_value *result = plan_value_of(step->node->out[number]), *operand = plan_value_of(ir_in(step->node, slot));
+    if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view) return;
+    if (!result->contiguous || !operand->contiguous || !op_type_equal(&result->value->type, &operand->value->type)) return;
+    if (plan_is_result(plan->graph, operand->value) || !dies_at(operand->value, step->node, slot)) return;
+    result->base = operand;
+}
+
 static void reuse_operands(plan *plan)
 {
-    for (int i = plan->load_count; i < plan->step_count; i++) {
-        plan_step *step = &plan->steps[i];
-        int slot = step->row->in_place;
-        if (slot < 0 || slot >= step->node->n_in || ir_in(step->node, slot) == NULL) continue;
-        plan_value *result = plan_value_of(ir_out(step->node)), *operand = plan_value_of(ir_in(step->node, slot));
-        if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view) continue;
-        if (!result->contiguous || !operand->contiguous || !op_type_equal(&result->value->type, &operand->value->type)) continue;
-        if (plan_is_result(plan->graph, operand->value) || !dies_at(operand->value, step->node, slot)) continue;
-        result->base = operand;
-    }
+    for (int i = plan->load_count; i < plan->step_count; i++)
+        for (int k = 0; k < plan->steps[i].node->n_out; k++) reuse_operand(plan, &plan->steps[i], k);
 }
 
 /* Bases come before what lies in them. */

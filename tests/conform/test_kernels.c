@@ -286,6 +286,13 @@ static void take_back(program *p, block *b, uint8_t *memory) {
     p->device->calls->release(p->device, memory, b->length + GUARD);
 }
 
+/* The result whose memory an operand is; -1: none's. */
+static int result_of(const op_call *call, const dw_tensor *operand) {
+    for (int i = 0; i < call->n_out; i++)
+        if (call->out[i] == operand) return i;
+    return -1;
+}
+
 /* What row->run does on the CPU: operands go to the device with results, and results come back. operands may be NULL where in is dense in its own block. */
 static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, int n_in, operand *operands, result *results, block *workspace) {
     const dw_tensor *const *in = run->call.in, *const *out = run->call.out;
@@ -293,16 +300,17 @@ static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, i
     const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[KERNEL_CASE_RESULTS];
     uint8_t *of_in[KERNEL_CASE_OPERANDS] = {0}, *of_out[KERNEL_CASE_RESULTS], *scratch = bring(p, workspace, false);
     for (int i = 0; i < run->call.n_out; i++) {
-        of_out[i] = bring(p, &results[i].memory, in[0] != NULL && row->in_place >= 0 && in[row->in_place] == out[0]);
+        const int slot = kernel_in_place(row, i);
+        of_out[i] = bring(p, &results[i].memory, slot >= 0 && slot < n_in && in[slot] == out[i]);
         out_there[i] = seen_at(out[i], results[i].memory.bytes, of_out[i]);
         outs[i] = &out_there[i];
     }
     for (int i = 0; i < n_in; i++) {
         if (in[i] == NULL) continue;
         const block *memory = in[i] == &operands[i].strided ? &operands[i].gaps : &operands[i].memory;
-        bool in_place = in[i] == out[0];
-        if (!in_place) of_in[i] = bring(p, memory, true);
-        in_there[i] = in_place ? out_there[0] : seen_at(in[i], memory->bytes, of_in[i]);
+        const int taken = result_of(&run->call, in[i]);
+        if (taken < 0) of_in[i] = bring(p, memory, true);
+        in_there[i] = taken >= 0 ? out_there[taken] : seen_at(in[i], memory->bytes, of_in[i]);
         ins[i] = &in_there[i];
     }
     run->call.in = ins;
@@ -354,17 +362,18 @@ static void quantised_oracle(program *p, const kernel_case *c, const kernel_row 
 
 /* ---- one row ---- */
 
-/* The operand's memory becomes the first result's, where the row may be asked for that. */
-static void take_over(const kernel_row *row, result *r, const dw_tensor **in) {
-    if (row->in_place < 0 || in[row->in_place] == NULL) return;
-    const dw_tensor *operand = in[row->in_place];
+/* The operand's memory becomes result number's, r, where the row may be asked for that. */
+static void take_over(const kernel_row *row, int number, result *r, const dw_tensor **in) {
+    const int slot = kernel_in_place(row, number);
+    if (slot < 0 || in[slot] == NULL) return;
+    const dw_tensor *operand = in[slot];
     if (operand->format != r->tensor.format || operand->rank != r->tensor.rank) return;
     if (!op_tensor_is_contiguous(operand) || !op_tensor_is_contiguous(&r->tensor) || dw_format_is_block(operand->format)) return;
     for (int i = 0; i < operand->rank; i++) {
         if (operand->dims[i] != r->tensor.dims[i]) return;
     }
     memcpy(r->memory.bytes, operand->data, r->memory.length);
-    in[row->in_place] = &r->tensor;
+    in[slot] = &r->tensor;
 }
 
 static bool bits;   /* --bits */
@@ -426,13 +435,18 @@ static void run_row(program *p, const kernel_case *given, const kernel_row *row,
             out[i] = &results[t][i].tensor;
         }
         /* the second run works in place where it may: it has to give the same bits, too */
-        const dw_tensor *given = row->in_place >= 0 ? in[row->in_place] : NULL;
-        if (t > 0) take_over(row, &results[t][0], in);
+        const dw_tensor *given[KERNEL_CASE_OPERANDS];
+        unsigned taken = 0;
+        memcpy(given, in, sizeof given);
+        for (int i = 0; i < c->n_out; i++) {
+            if (t > 0) take_over(row, i, &results[t][i], in);
+            if (kernel_in_place(row, i) >= 0) taken |= 1u << kernel_in_place(row, i);
+        }
         const bool constant = runs > 1 ? t > 0 : seed % 2 == 0;
         kernel_run run = {
             .call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out},
             .post = c->post,
-            .constant_in = !constant ? 0 : row->in_place >= 0 ? ~(1u << row->in_place) : ~0u,   /* nobody else writes any of them */
+            .constant_in = !constant ? 0 : ~taken,   /* nobody else writes any of them */
             .is_packed = packs,
             .packed = packed.bytes,
             .pool = p->pools[t],
@@ -456,7 +470,7 @@ static void run_row(program *p, const kernel_case *given, const kernel_row *row,
         }
         if (bits && t == 0 && status == DW_OK) print_bits(c, row, level, seed, results[0]);
         free(workspace.bytes);
-        if (row->in_place >= 0) in[row->in_place] = given;
+        memcpy(in, given, sizeof given);
     }
     for (int t = 0; t < runs; t++) {
         for (int i = 0; i < c->n_out; i++) free(results[t][i].memory.bytes);

@@ -711,6 +711,18 @@ def attention():
     c.write()
 
 
+def halves(x, cosine, sine, width):
+    t, rest = x[..., :width].double(), x[..., width:].double()
+    a, b = t.chunk(2, -1)
+    return torch.cat([t * cosine.double() + torch.cat([-b, a], -1) * sine.double(), rest], -1)
+
+
+def neighbours(x, cosine, sine, width):
+    t, rest = x[..., :width].double(), x[..., width:].double()
+    turned = torch.stack([-t[..., 1::2], t[..., ::2]], -1).flatten(-2)
+    return torch.cat([t * cosine.double() + turned * sine.double(), rest], -1)
+
+
 def cache():
     c = Cases("cache")
     x, y = normal(2, 2, 4, 3), normal(1, 2, 6, 3)
@@ -721,21 +733,31 @@ def cache():
     c.add("cache_write", [x, y, row, position], want, tolerance=0)
     c.add("cache_write", [x.to(torch.bfloat16), y.to(torch.bfloat16), row.int(), position.int()], want.to(torch.bfloat16), tolerance=0)
     c.add("cache_write", [x, y[:, :, :0], row[:0], position[:0]], x, tolerance=0)
+
+    def written(cache, tokens):
+        cache = cache.clone()
+        for i in range(tokens.shape[2]):
+            cache[row[i], :, position[i] % cache.shape[2]] = tokens[0, :, i]
+        return cache
+
+    def turned(x, cosine, sine, width, interleaved):
+        return (neighbours if interleaved else halves)(x, cosine, sine, width).to(x.dtype)
+
+    for dtype in FLOATS:
+        x, y, keys, values, queries = (normal(*shape, dtype=dtype) for shape in ((2, 2, 4, 6), (2, 3, 4, 5), (1, 2, 6, 6), (1, 3, 6, 5), (1, 4, 6, 6)))
+        c.add("cache_update", [x, y, keys, values, row, position], [written(x, keys), written(y, values)], tolerance=0)
+        for width, interleaved in ((6, False), (4, True)):
+            angle = normal(6, width, scale=2)
+            cosine, sine = angle.cos().to(dtype), angle.sin().to(dtype)
+            new = [written(x, turned(keys, cosine, sine, width, interleaved)), written(y, values)]
+            more = {"width": width, "interleaved": True} if interleaved else {"width": width}
+            c.add("cache_update", [x, y, keys, values, row, position, cosine, sine], new, **more)
+            c.add("cache_update", [x, y, keys, values, row, position, cosine, sine, queries], [*new, turned(queries, cosine, sine, width, interleaved)], **more)
     c.write()
 
 
 def rotary():
     c = Cases("rotary")
-
-    def halves(x, cosine, sine, width):
-        t, rest = x[..., :width].double(), x[..., width:].double()
-        a, b = t.chunk(2, -1)
-        return torch.cat([t * cosine.double() + torch.cat([-b, a], -1) * sine.double(), rest], -1)
-
-    def neighbours(x, cosine, sine, width):
-        t, rest = x[..., :width].double(), x[..., width:].double()
-        turned = torch.stack([-t[..., 1::2], t[..., ::2]], -1).flatten(-2)
-        return torch.cat([t * cosine.double() + turned * sine.double(), rest], -1)
 
     for dtype in FLOATS:
         x = normal(2, 2, 3, 8, dtype=dtype)

@@ -1,0 +1,111 @@
+/* cache_write and cache_update: tokens into the rows of caches, and on the way there keys and queries are turned; where a result takes over its cache's memory nothing
+ * else moves. A task is a head, so tokens that go to one place do so in order. */
+#include <string.h>
+
+#include "kernels/kernels.h"
+#include "kernels/move/move.h"
+#include "kernels/rotary/rotary.h"
+
+enum { ALONE = 16384 };       /* elements that one thread moves faster than several are woken */
+
+const char *cache_reject(const kernel_problem *problem, text *why) {
+    const int64_t width = op_attr_int(problem->attrs, OP_ATTR_width);
+    if (problem->op->id == OP_cache_write || problem->n_in <= UPDATE_COS || problem->in[UPDATE_COS] == NULL) return NULL;
+    if (problem->in[UPDATE_KEYS]->format == DW_FORMAT_f64) return "keys are f64, which is computed in double";
+    if (width <= CPU_BLOCK) return NULL;
+    text_printf(why, "width is %lld, rows of up to %d are rotated", (long long)width, CPU_BLOCK);
+    return text_string(why);
+}
+
+double cache_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.3, 0.6); }
+
+size_t cache_workspace(const kernel_run *run) {
+    (void)run;
+    return 0;
+}
+
+/* Tokens along axis 2 of from go to their places in to, or in their order where to is no cache. */
+typedef struct cache_part {
+    const dw_tensor *from, *to;
+    bool cached, turned;
+    rotary_rows turn;
+} cache_part;
+
+typedef struct cache_job {
+    const dw_tensor *rows, *positions;
+    int count;
+    cache_part parts[3];
+} cache_job;
+
+static void put_row(const cache_part *part, int64_t token, int64_t head, int64_t at) {
+    const dw_tensor *from = part->from, *to = part->to;
+    const int64_t bytes = (int64_t)cpu_element_bytes(to->format), first = head * from->strides[1] + token * from->strides[2];
+    if (part->turned) {
+        rotary_turn_row(&part->turn, (int64_t[4]){at, first, token * op_tensor_step(part->turn.cosine, 1), token * op_tensor_step(part->turn.sine, 1)});
+    } else if (from->strides[3] == 1 && to->strides[3] == 1) {
+        memcpy(cpu_at(to, at), cpu_at(from, first), (size_t)(from->dims[3] * bytes));
+    } else {
+        for (int64_t c = 0; c < from->dims[3]; c++) memcpy(cpu_at(to, at + c * to->strides[3]), cpu_at(from, first + c * from->strides[3]), (size_t)bytes);
+    }
+}
+
+static void head_task(void *argument, int64_t head, int worker) {
+    (void)worker;
+    const cache_job *job = argument;
+    const cache_part *part = job->parts;
+    for (; head >= part->from->dims[1]; part++) head -= part->from->dims[1];
+    const dw_tensor *to = part->to;
+    for (int64_t i = 0; i < part->from->dims[2]; i++) {
+        int64_t at = head * to->strides[1] + i * to->strides[2];
+        if (part->cached) at = op_tensor_load_int(job->rows, &i) * to->strides[0] + head * to->strides[1] + op_tensor_load_int(job->positions, &i) % to->dims[2] * to->strides[2];
+        put_row(part, i, head, at);
+    }
+}
+
+static void add_part(cache_job *job, const kernel_run *run, int from, int to, bool turned) {
+    const op_call *call = &run->call;
+    cache_part *part = &job->parts[job->count++];
+    *part = (cache_part){.from = call->in[from], .to = call->out[to], .cached = to < 2, .turned = turned};
+    if (!turned) return;
+    part->turn = (rotary_rows){
+        .rows = cpu_rows_of(run->chip), .x = part->from, .cosine = call->in[UPDATE_COS], .sine = call->in[UPDATE_SIN], .out = part->to,
+        .width = op_attr_int(call->attrs, OP_ATTR_width), .cols = part->from->dims[3],
+        .x_step = part->from->strides[3], .cos_step = op_tensor_step(call->in[UPDATE_COS], 0), .sin_step = op_tensor_step(call->in[UPDATE_SIN], 0), .out_step = part->to->strides[3],
+        .interleaved = op_attr_bool(call->attrs, OP_ATTR_interleaved),
+    };
+}
+
+/* Is every token's place in the cache, and the width within the rows? The reference says what is wrong, before it writes. */
+static bool fits(const cache_job *job) {
+    const dw_tensor *cache = job->parts[0].to;
+    for (int p = 0; p < job->count; p++)
+        if (job->parts[p].turned && job->parts[p].turn.width > job->parts[p].turn.cols) return false;
+    for (int64_t i = 0; i < job->rows->dims[0]; i++) {
+        const int64_t row = op_tensor_load_int(job->rows, &i);
+        if (row < 0 || row >= cache->dims[0] || op_tensor_load_int(job->positions, &i) < 0 || cache->dims[2] < 1) return false;
+    }
+    return true;
+}
+
+dw_status cache_run(const kernel_run *run) {
+    const op_call *call = &run->call;
+    const bool both = call->op->id == OP_cache_update, turned = both && op_operand(call, UPDATE_COS) != NULL;
+    cache_job job = {.rows = call->in[both ? (int)UPDATE_ROW : (int)CACHE_ROW], .positions = call->in[both ? (int)UPDATE_POSITION : (int)CACHE_POSITION]};
+    add_part(&job, run, both ? (int)UPDATE_KEYS : (int)CACHE_Y, 0, turned);
+    if (both) add_part(&job, run, UPDATE_VALUES, 1, false);
+    if (both && op_operand(call, UPDATE_QUERIES) != NULL) add_part(&job, run, UPDATE_QUERIES, 2, turned);
+    if (!fits(&job)) return call->op->reference(call);
+    int64_t heads = 0, elements = 0;
+    for (int p = 0; p < job.count; p++) {
+        if (job.parts[p].cached && call->out[p]->data != call->in[p]->data) move_copy(run->pool, call->out[p], call->in[p]);
+        heads += job.parts[p].from->dims[1];
+        elements += op_tensor_count(job.parts[p].from);
+    }
+    if (elements == 0) return DW_OK;
+    if (elements > ALONE) {
+        pool_run(run->pool, heads, head_task, &job);
+    } else {
+        for (int64_t head = 0; head < heads; head++) head_task(&job, head, 0);
+    }
+    return DW_OK;
+}

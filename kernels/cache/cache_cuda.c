@@ -1,0 +1,145 @@
+/* cache_write and cache_update on a GPU: the host half of cache_vectors.cu, and of cache.cu for the parts whose rows do not lie so. */
+#include "kernels/cache/cache_cuda.h"
+
+#include "kernels/gpu/host/host.h"
+#include "kernels/move/parts.h"
+#include "kernels/kernels.h"
+
+const char *cache_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
+
+double cache_cuda_cost(const kernel_problem *problem) { return cuda_vector_cost(problem); }
+
+size_t cache_cuda_workspace(const kernel_run *run) {
+    (void)run;
+    return 0;
+}
+
+/* Operand from into result to. */
+typedef struct cache_way { int from, to; bool cached, turned; } cache_way;
+
+/* The parts of a call; their number. */
+static int ways_of(const op_call *call, cache_way ways[CACHE_PARTS]) {
+    int count = 0;
+    if (call->op->id == OP_cache_write) {
+        ways[count++] = (cache_way){CACHE_Y, 0, true, false};
+        return count;
+    }
+    const bool turned = op_operand(call, UPDATE_COS) != NULL;
+    ways[count++] = (cache_way){UPDATE_KEYS, 0, true, turned};
+    ways[count++] = (cache_way){UPDATE_VALUES, 1, true, false};
+    if (op_operand(call, UPDATE_QUERIES) != NULL) ways[count++] = (cache_way){UPDATE_QUERIES, 2, false, true};
+    return count;
+}
+
+/* Does the tensor lie in steps of so many elements along all axes but the last, from a multiple of 16 bytes on? */
+static bool lies_in_steps(const dw_tensor *tensor, int64_t elements) {
+    if (!cuda_lies_at_16(tensor->data) || op_tensor_step(tensor, 0) > 1) return false;
+    for (int i = 0; i + 1 < tensor->rank; i++)
+        if (tensor->dims[i] > 1 && tensor->strides[i] % elements != 0) return false;
+    return true;
+}
+
+static bool is_wide(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
+
+/* Do the angles lie in vectors, and is the width a whole number of them? */
+static bool turns_in_vectors(const op_call *call) {
+    const int64_t width = op_attr_int(call->attrs, OP_ATTR_width);
+    for (int i = UPDATE_COS; i <= UPDATE_SIN; i++) {
+        const dw_tensor *angle = call->in[i];
+        if (!is_wide(angle->format) || op_tensor_step(angle, 0) != 1 || !lies_in_steps(angle, CUDA_VECTOR)) return false;
+    }
+    return (op_attr_bool(call->attrs, OP_ATTR_interleaved) ? width : width / 2) % CUDA_VECTOR == 0;
+}
+
+static bool lies_in_vectors(const kernel_run *run, const cache_way *way) {
+    const dw_tensor *from = run->call.in[way->from], *to = run->call.out[way->to];
+    const int64_t bytes = dw_format_bits(to->format) / 8, elements = way->turned ? CUDA_VECTOR : 16 / bytes;
+    if (!chip_has(run->chip, CHIP_tma) || from->dims[3] % elements != 0) return false;
+    if (way->turned && (!is_wide(from->format) || !turns_in_vectors(&run->call))) return false;
+    return lies_in_steps(from, elements) && lies_in_steps(to, elements);
+}
+
+/* Strides and units of a part; words: elements that are moved at a time where nothing is turned. */
+static void take_part(kernel_launch *launch, const kernel_run *run, const cache_way *way, bool in_vectors, cache_part *part) {
+    const dw_tensor *from = run->call.in[way->from], *to = run->call.out[way->to];
+    const int64_t cols = from->dims[3], width = op_attr_int(run->call.attrs, OP_ATTR_width), words = in_vectors && !way->turned ? 16 / (dw_format_bits(to->format) / 8) : 1;
+    const bool interleaved = op_attr_bool(run->call.attrs, OP_ATTR_interleaved);
+    cuda_take_array(launch, run, KERNEL_RESULT + way->to, &part->to);
+    cuda_take_array(launch, run, way->from, &part->from);
+    part->cached = way->cached;
+    part->turned = way->turned;
+    part->heads = from->dims[1];
+    part->cols = cols / words;
+    part->units = !way->turned ? cols / words : in_vectors ? (interleaved ? cols : cols - width / 2) / CUDA_VECTOR : cols - width / 2;
+    part->to_row = to->strides[0] / words;
+    part->to_head = to->strides[1] / words;
+    part->to_token = to->strides[2] / words;
+    part->to_step = to->strides[3];
+    part->from_head = from->strides[1] / words;
+    part->from_token = from->strides[2] / words;
+    part->from_step = from->strides[3];
+}
+
+static void take_places(kernel_launch *launch, const kernel_run *run, cache_arguments *a) {
+    const op_call *call = &run->call;
+    const bool both = call->op->id == OP_cache_update;
+    const int row = both ? (int)UPDATE_ROW : (int)CACHE_ROW, position = both ? (int)UPDATE_POSITION : (int)CACHE_POSITION;
+    cuda_take_array(launch, run, row, &a->row);
+    cuda_take_array(launch, run, position, &a->position);
+    a->row_step = call->in[row]->strides[0];
+    a->position_step = call->in[position]->strides[0];
+    a->rows = call->out[0]->dims[0];
+    a->slots = call->out[0]->dims[2];
+    a->tokens = call->in[row]->dims[0];
+    cuda_take_fault(launch, &a->fault);
+    if (!both || op_operand(call, UPDATE_COS) == NULL) return;
+    cuda_take_array(launch, run, UPDATE_COS, &a->cosine);
+    cuda_take_array(launch, run, UPDATE_SIN, &a->sine);
+    a->cosine_token = op_tensor_step(call->in[UPDATE_COS], 1);
+    a->cosine_step = op_tensor_step(call->in[UPDATE_COS], 0);
+    a->sine_token = op_tensor_step(call->in[UPDATE_SIN], 1);
+    a->sine_step = op_tensor_step(call->in[UPDATE_SIN], 0);
+    a->width = op_attr_int(call->attrs, OP_ATTR_width);
+    a->interleaved = op_attr_bool(call->attrs, OP_ATTR_interleaved);
+}
+
+/* One launch for the parts that lie in vectors, or for the others. Few tokens are a block each, or several; many are taken in so many that the chip is full twice, as each block looks at all
+ * tokens behind its own. */
+static dw_status launch_parts(const kernel_run *run, kernel_launcher *launcher, int count, const cache_way *ways, bool in_vectors) {
+    kernel_launch launch;
+    const int64_t full = 2 * (int64_t)run->chip->units;
+    cache_arguments *a = cuda_launch(&launch, in_vectors ? "cache_vectors" : "cache", in_vectors ? "cache_vectors" : "cache_elements", sizeof *a);
+    for (int i = 0; i < count; i++) {
+        if (lies_in_vectors(run, &ways[i]) != in_vectors) continue;
+        cache_part *part = &a->parts[a->count++];
+        take_part(&launch, run, &ways[i], in_vectors, part);
+        a->units += part->heads * part->units;
+    }
+    if (a->units == 0) return DW_OK;
+    take_places(&launch, run, a);
+    const int64_t together = base_ceil_div(a->tokens, full);
+    a->together = (int32_t)(together < CACHE_TOKENS ? together : CACHE_TOKENS);
+    if (in_vectors && a->units > INT32_MAX / CACHE_TOKENS) return base_fail(run->call.context, DW_UNSUPPORTED, "%s: a token has more elements than it counts to", run->call.op->name);
+    const int64_t blocks = base_ceil_div(a->tokens, a->together), shares = base_ceil_div(a->units * a->together, CUDA_THREADS), room = full > blocks ? full / blocks : 1;
+    cuda_grid(&launch, blocks, in_vectors ? (shares < room ? shares : room) : 1, 1);
+    launch.overlaps = in_vectors;
+    return launcher->add(launcher, &launch);
+}
+
+dw_status cache_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const op_call *call = &run->call;
+    cache_way ways[CACHE_PARTS];
+    const int count = ways_of(call, ways);
+    if (op_attr_int(call->attrs, OP_ATTR_width) > call->in[ways[0].from]->dims[3])
+        return base_fail(call->context, DW_MISMATCH, "cache_update: width is %lld, the last axis of keys is %lld", (long long)op_attr_int(call->attrs, OP_ATTR_width),
+                         (long long)call->in[ways[0].from]->dims[3]);
+    for (int i = 0; i < count; i++) {
+        if (!ways[i].cached || cuda_is_in_place(run, i)) continue;
+        const cuda_part to = cuda_whole(run, KERNEL_RESULT + i), from = cuda_whole(run, i);
+        TRY(cuda_copy_part(run, launcher, &to, &from));
+    }
+    if (call->in[ways[0].from]->dims[2] == 0) return DW_OK;
+    if (call->out[0]->dims[2] == 0) return base_fail(call->context, DW_INVALID, "%s: the cache has no place for a token", call->op->name);
+    TRY(launch_parts(run, launcher, count, ways, true));
+    return launch_parts(run, launcher, count, ways, false);
+}

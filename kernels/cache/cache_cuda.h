@@ -1,0 +1,28 @@
+/* The arguments of the GPU kernels that bring tokens into caches. */
+#ifndef KERNELS_CACHE_CUDA_H
+#define KERNELS_CACHE_CUDA_H
+
+#include "kernels/gpu/arguments.h"
+
+/* Heads of from's tokens, each of them units of work: in vectors eight elements, with their partners where they are turned, or 16 bytes; else an element, or a pair. Strides
+ * count elements; of what is moved in words, words. */
+typedef struct cache_part {
+    cuda_array to, from;
+    int64_t heads, units, cols;
+    int64_t to_row, to_head, to_token, to_step, from_head, from_token, from_step;   /* row: of a cache; token: also from slot to slot */
+    int32_t cached, turned;       /* it goes to the place of its row and position; the first width elements are turned */
+} cache_part;
+
+enum { CACHE_PARTS = 3, CACHE_TOKENS = 32 };
+/* Token i goes into row[i] of each cache at position[i] mod slots. A block takes together tokens at a time, CACHE_TOKENS at most. */
+typedef struct cache_arguments {
+    cuda_array row, position, cosine, sine;
+    int64_t rows, slots, tokens, row_step, position_step;
+    int64_t cosine_token, cosine_step, sine_token, sine_step, width;
+    int64_t units;                /* of a token, in all parts */
+    int32_t together, interleaved, count;
+    cache_part parts[CACHE_PARTS];
+    cuda_fault_place fault;
+} cache_arguments;
+
+#endif

@@ -1,0 +1,117 @@
+/* Where the tokens of a block go in a cache: found by all of its threads, for the plain kernel and for that in vectors. */
+#ifndef KERNELS_CACHE_PLACES_CUH
+#define KERNELS_CACHE_PLACES_CUH
+
+#include "kernels/cache/cache_cuda.h"
+#include "kernels/gpu/plain/device.cuh"
+
+/* row: -1 where it or the position does not lie in the cache. */
+typedef struct cache_token { int64_t row, position; } cache_token;
+
+/* row -1: the token is written nowhere. */
+typedef struct cache_place { int64_t row, slot; } cache_place;
+
+DEVICE cache_token cache_token_at(const cache_arguments *a, int64_t token) {
+    cache_token t = {load_int(&a->row, token * a->row_step), load_int(&a->position, token * a->position_step)};
+    if (t.row >= a->rows || t.position < 0) t.row = -1;
+    return t;
+}
+
+DEVICE void cache_raise(const cache_arguments *a, int64_t token) {
+    int64_t row = load_int(&a->row, token * a->row_step), position = load_int(&a->position, token * a->position_step);
+    int outside = row < 0 || row >= a->rows;
+    fault_raise(&a->fault, CUDA_FAULT_INDEX, outside ? row : position, outside ? a->rows : a->slots);
+}
+
+/* Do both take one slot of one row? Positions that differ by less than the slots do not, which is nearly always what decides. */
+DEVICE int cache_same_slot(const cache_token *a, const cache_token *b, int64_t slots) {
+    int64_t apart = a->position - b->position;
+    if (a->row != b->row) return 0;
+    if (apart == 0) return 1;
+    return apart > -slots && apart < slots ? 0 : apart % slots == 0;
+}
+
+/* From the least to the largest row and position of a block's tokens; those that lie outside of the cache do not count. */
+typedef struct cache_range { int64_t first_row, last_row, first, last; } cache_range;
+
+DEVICE cache_range cache_range_of(const cache_token *tokens, int count) {
+    cache_range range = {INT64_MAX, -1, INT64_MAX, -1};
+    for (int k = 0; k < count; k++) {
+        if (tokens[k].row < 0) continue;
+        if (tokens[k].row < range.first_row) range.first_row = tokens[k].row;
+        if (tokens[k].row > range.last_row) range.last_row = tokens[k].row;
+        if (tokens[k].position < range.first) range.first = tokens[k].position;
+        if (tokens[k].position > range.last) range.last = tokens[k].position;
+    }
+    return range;
+}
+
+/* May a token take the slot of one in the range? No, where it stands in no row of theirs, or away from all of their positions by less than the slots. */
+DEVICE int cache_may_meet(const cache_range *range, const cache_token *token, int64_t slots) {
+    if (token->row < range->first_row || token->row > range->last_row) return 0;
+    if (token->position > range->last) return token->position - range->first >= slots;
+    if (token->position < range->first) return range->last - token->position >= slots;
+    return 1;
+}
+
+/* Which of the block's tokens from first on a later one of the run overtakes, by bits, as far as this thread's share of the later ones says. */
+DEVICE unsigned cache_overtaken(const cache_arguments *a, const cache_token *tokens, int64_t first) {
+    const cache_range range = cache_range_of(tokens, a->together);
+    unsigned seen = 0;
+    for (int64_t later = first + 1 + threadIdx.x; later < a->tokens; later += CUDA_THREADS) {
+        cache_token other = cache_token_at(a, later);
+        if (other.row < 0 || !cache_may_meet(&range, &other, a->slots)) continue;
+        for (int k = 0; k < a->together && first + k < later; k++)
+            if (cache_same_slot(&tokens[k], &other, a->slots)) seen |= 1u << k;
+    }
+    return seen;
+}
+
+/* The places of the tokens from first on, a->together of them, into shared memory; nowhere go those that lie outside of the cache, or whose slot a later one of the run
+ * takes. raises: this block says which lie outside. A barrier ends it. */
+DEVICE const cache_place *cache_places(const cache_arguments *a, int64_t first, int raises) {
+    __shared__ cache_token tokens[CACHE_TOKENS];
+    __shared__ cache_place places[CACHE_TOKENS];
+    __shared__ unsigned overtaken;
+    const int64_t mine = first + threadIdx.x;
+    __syncthreads();
+    if (threadIdx.x == 0) overtaken = 0;
+    if (threadIdx.x < (unsigned)a->together) {
+        cache_token t = {-1, 0};
+        if (mine < a->tokens) t = cache_token_at(a, mine);
+        if (mine < a->tokens && t.row < 0 && raises) cache_raise(a, mine);
+        tokens[threadIdx.x] = t;
+    }
+    __syncthreads();
+    const unsigned seen = cache_overtaken(a, tokens, first);
+    if (seen != 0) atomicOr(&overtaken, seen);
+    __syncthreads();
+    if (threadIdx.x < (unsigned)a->together) {
+        const cache_token t = tokens[threadIdx.x];
+        const int stays = t.row >= 0 && (overtaken >> threadIdx.x & 1) == 0;
+        places[threadIdx.x].row = stays ? t.row : -1;
+        places[threadIdx.x].slot = stays ? t.position % a->slots : 0;
+    }
+    __syncthreads();
+    return places;
+}
+
+/* A unit of a token's work: which part, head and unit, and where its row begins in to and from; to -1: it is written nowhere. */
+typedef struct cache_item { int part; int64_t unit, to, from; } cache_item;
+
+DEVICE cache_item cache_item_at(const cache_arguments *a, int64_t token, const cache_place *place, int64_t rest) {
+    cache_item item = {0, 0, -1, 0};
+    while (item.part + 1 < a->count && rest >= a->parts[item.part].heads * a->parts[item.part].units) {
+        rest -= a->parts[item.part].heads * a->parts[item.part].units;
+        item.part++;
+    }
+    const cache_part *p = &a->parts[item.part];
+    const int64_t head = rest <= UINT32_MAX ? (uint32_t)rest / (uint32_t)p->units : rest / p->units;
+    item.unit = rest - head * p->units;
+    item.from = head * p->from_head + token * p->from_token;
+    if (!p->cached) item.to = head * p->to_head + token * p->to_token;
+    else if (place->row >= 0) item.to = place->row * p->to_row + place->slot * p->to_token + head * p->to_head;
+    return item;
+}
+
+#endif
