@@ -29,7 +29,7 @@ typedef struct loading {
 
 enum { LOAD_NEVER_DONE = INT32_MAX };
 
-/* ---- load.c ---- */
+/* ---- load_state.c ---- */
 
 /* Is it among the constants, of the host or of the device? */
 bool load_has(const loading *load, const char *key);
