@@ -140,7 +140,7 @@ class Bench:
     def report(self, row, engine, *given, **named):
         """What engine.report says, in short; the three largest losses."""
         made = engine.report(*given, **named)
-        print(f"  {row}\n" + made.table(top=self.arguments.report), flush=True)
+        print(f"  {row}\n" + made.table(lines=self.arguments.report), flush=True)
         return {f"{run['name']}": {"ms": run["seconds"] * 1e3, "bound": run["bound_seconds"] * 1e3, "estimate": run["estimate_seconds"] * 1e3} for run in made.runs if run["measured"]}, made.losses(3)
 
     # -- generation --

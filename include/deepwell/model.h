@@ -210,7 +210,7 @@ DW_API dw_status dw_report(dw_context *context, const dw_model *model, const dw_
 
 typedef struct dw_report_words {
     int all;                    /* each step; else equal steps are one line */
-    int top;                    /* so many lines of each run, those that lose most first; 0: all */
+    int lines;                  /* so many lines of each run, those that lose most first; 0: all */
 } dw_report_words;
 /* Such facts as tables. SYNTAX: they are no JSON object. */
 DW_API dw_status dw_report_print(dw_context *context, const char *facts, size_t length, const dw_report_words *words, dw_sink sink, void *user);

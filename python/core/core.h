@@ -120,7 +120,7 @@ typedef struct core_model {
 /* Around runs of sessions: waits while the weights are being updated. false: raised. */
 int core_model_enter(core_model *model);
 void core_model_leave(core_model *model);
-/* report_table(facts, all=False, top=0) of the module. */
+/* report_table(facts, all=False, lines=0) of the module. */
 PyObject *core_report_table(PyObject *module, PyObject *arguments, PyObject *keywords);
 
 /* ---- registry.c ---- */

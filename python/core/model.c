@@ -345,7 +345,7 @@ static PyObject *model_report(PyObject *object, PyObject *arguments, PyObject *k
 }
 
 PyObject *core_report_table(PyObject *module, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"facts", "all", "top", NULL};
+    static char *names[] = {"facts", "all", "lines", NULL};
     const char *facts;
     Py_ssize_t length;
     dw_report_words words = {0};
@@ -353,7 +353,7 @@ PyObject *core_report_table(PyObject *module, PyObject *arguments, PyObject *key
     core_text text = {0};
     PyObject *told = NULL;
     (void)module;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "s#|pi", names, &facts, &length, &words.all, &words.top)) return NULL;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "s#|pi", names, &facts, &length, &words.all, &words.lines)) return NULL;
     if (core_context_open(&own, 1) && core_begin(&own) && core_end(&own, dw_report_print(own.context, facts, (size_t)length, &words, core_gather, &text))) told = core_text_take(&text);
     core_text_free(&text);
     core_context_close(&own);

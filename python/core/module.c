@@ -115,7 +115,7 @@ static PyObject *run_main(PyObject *module, PyObject *arguments) {
 }
 
 static PyMethodDef functions[] = {
-    {"report_table", (PyCFunction)(void (*)(void))core_report_table, METH_VARARGS | METH_KEYWORDS, "report_table(facts, all=False, top=0): what Model.report gave, as tables."},
+    {"report_table", (PyCFunction)(void (*)(void))core_report_table, METH_VARARGS | METH_KEYWORDS, "report_table(facts, all=False, lines=0): what Model.report gave, as tables."},
     {"version", version, METH_NOARGS, "version(): \"0.1.0\""},
     {"probe", probe, METH_NOARGS, "probe(): what this machine has, as JSON."},
     {"operators", operators, METH_NOARGS, "operators(): every operator that capture reads, as JSON."},

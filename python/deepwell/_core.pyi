@@ -30,8 +30,8 @@ def version() -> str: ...
 def probe() -> str:
     """What this machine has, as JSON."""
 
-def report_table(facts: str, all: bool = False, top: int = 0) -> str:
-    """What Model.report gave, as tables: equal steps are one line, or all=True: each step; top: so many lines of each run, those that lose most."""
+def report_table(facts: str, all: bool = False, lines: int = 0) -> str:
+    """What Model.report gave, as tables: equal steps are one line, or all=True: each step; lines: so many of each run, those that lose most."""
 
 def operators() -> str:
     """Every operator that capture reads, as JSON."""

@@ -23,9 +23,9 @@ class SpeedReport:
         rows = [(f"{g['count']} x {g['op']} {g['kernel']}", g["lost_seconds"] * 1e3) for run in self.runs for g in run["groups"] if "lost_seconds" in g]
         return sorted(rows, key=lambda row: -row[1])[:count]
 
-    def table(self, *, top: int = 0, all: bool = False) -> str:
-        """top: so many lines of each run; 0: every one. all: a line for each step, in their order."""
-        return _core.report_table(self.json, all=all, top=top)
+    def table(self, *, lines: int = 0, all: bool = False) -> str:
+        """lines: so many of each run, those that lose most; 0: every one. all: a line for each step, in their order."""
+        return _core.report_table(self.json, all=all, lines=lines)
 
     def __str__(self) -> str:
         return self.table()

@@ -36,9 +36,9 @@ static int print_report(cli *cli, const dw_model *model, const dw_report_options
 static int report(cli *cli, long long prefill, long long repeat) {
     dw_model *model;
     dw_report_words words = {.all = cli->all != NULL};
-    long long texts = 0, keys = 0, top = 0;
-    if (!read_number("texts", cli->texts, 4096, &texts) || !read_number("keys", cli->keys, 1 << 24, &keys) || !read_number("top", cli->top, 100000, &top)) return CLI_USAGE;
-    words.top = (int)top;
+    long long texts = 0, keys = 0, lines = 0;
+    if (!read_number("texts", cli->texts, 4096, &texts) || !read_number("keys", cli->keys, 1 << 24, &keys) || !read_number("lines", cli->lines, 100000, &lines)) return CLI_USAGE;
+    words.lines = (int)lines;
     int code = cli_open(cli, DW_MODEL_GENERATE, &model);
     if (code >= 0) return code;
     const dw_report_options options = {.dims = cli->dim, .prefill = prefill, .keys = keys, .texts = texts, .repeat = (int)repeat};
@@ -53,7 +53,7 @@ int cli_bench(cli *cli) {
     char *policy;
     if (!read_number("prefill", cli->prefill, 1 << 24, &prefill) || !read_number("tokens", cli->tokens, 1 << 24, &tokens) || !read_number("repeat", cli->repeat, 100000, &repeat)) return CLI_USAGE;
     if (cli->report != NULL) return report(cli, prefill, repeat);
-    if (cli->texts != NULL || cli->keys != NULL || cli->all != NULL || cli->top != NULL) return cli_refuse("--texts, --keys, --all and --top are for --report");
+    if (cli->texts != NULL || cli->keys != NULL || cli->all != NULL || cli->lines != NULL) return cli_refuse("--texts, --keys, --all and --lines are for --report");
     int code = cli_model_options(cli, &model_options, &policy);
     if (code >= 0) return code;
     const dw_bench_options options = {.prefill = prefill, .tokens = tokens, .repeat = (int)repeat};

@@ -150,6 +150,21 @@ static json_t *step_json(const plan *plan, const shared *shared, const plan_step
     return row;
 }
 
+/* ---- what bounds steps ---- */
+
+/* The least that a step can take at the sizes of the binding, and the sum. */
+static void add_bounds(const plan_binding *binding, json_t *steps, json_t *facts) {
+    const plan *plan = binding->plan;
+    double sum = 0;
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        kernel_bound bound;
+        kernel_bound_of(&binding->calls[i].run, lab_far_operands(plan->steps[i].node), &bound);
+        json_object_set_new(json_array_get(steps, (size_t)i), "bound_us", json_real(bound.seconds * 1e6));
+        sum += bound.seconds;
+    }
+    json_object_set_new(facts, "bound_us", json_real(sum * 1e6));
+}
+
 /* ---- what steps launch ---- */
 
 typedef struct recorder { kernel_launcher launcher; json_t *names; const shared *shared; } recorder;
@@ -247,6 +262,7 @@ static json_t *plan_json(const plan *plan) {
     if (plan_binding_create(plan->context, plan, &binding) == DW_OK) {
         if (plan_bind(&binding, plan->typical) == DW_OK) {
             json_object_set_new(facts, "workspace_bytes", json_integer((json_int_t)binding.value_bytes));
+            add_bounds(&binding, steps, facts);
             add_launches(&binding, &shared, steps);
             add_ways(&binding, &shared, steps);
         }

@@ -107,20 +107,20 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
     json_t *step;
     text_printf(out, "%s at ", title);
     print_symbols(out, json_object_get(facts, "symbols"));
-    text_printf(out, ": %" PRId64 " steps per run, %" PRId64 " at load, %" PRId64 " views; %.1f us estimated, %.4g GFLOP, workspace %.1f kB\n",
+    text_printf(out, ": %" PRId64 " steps per run, %" PRId64 " at load, %" PRId64 " views; %.1f us estimated, bounds of %.1f us, %.4g GFLOP, workspace %.1f kB\n",
                 (int64_t)json_integer_value(json_object_get(facts, "steps_per_run")),
                 (int64_t)json_integer_value(json_object_get(facts, "steps_at_load")), (int64_t)json_integer_value(json_object_get(facts, "views")),
-                json_real_value(json_object_get(facts, "us")), json_real_value(json_object_get(facts, "flops")) / 1e9,
+                json_real_value(json_object_get(facts, "us")), json_real_value(json_object_get(facts, "bound_us")), json_real_value(json_object_get(facts, "flops")) / 1e9,
                 (double)json_integer_value(json_object_get(facts, "workspace_bytes")) / 1e3);
     text_printf(out, "  FLOPs on reference kernels: %.1f %%\n", 100 * json_real_value(json_object_get(facts, "reference_flops_share")));
     if (member(facts, "split")[0] != '\0') text_printf(out, "  split again, as a kernel that was asked for or registered does not apply it\n%s", member(facts, "split"));
-    text_printf(out, "  %-6s %-16s %-12s %-28s %9s  %s\n", "value", "op", "format", "kernel", "est. us", "module");
+    text_printf(out, "  %-6s %-16s %-12s %-28s %9s %9s  %s\n", "value", "op", "format", "kernel", "est. us", "bound us", "module");
     json_array_foreach(json_object_get(facts, "steps"), i, step) {
         bool load = json_is_true(json_object_get(step, "at_load"));
         text_printf(out, "  %%%-5" PRId64 " %-16s %-12s %-28s ", (int64_t)json_integer_value(json_object_get(step, "value")), member(step, "op"),
                     member(step, "format"), member(step, "kernel"));
-        if (load) text_printf(out, "%9s  %s", "at load", member(step, "module"));
-        else text_printf(out, "%9.1f  %s", json_real_value(json_object_get(step, "us")), member(step, "module"));
+        if (load) text_printf(out, "%9s %9s  %s", "at load", "", member(step, "module"));
+        else text_printf(out, "%9.1f %9.2f  %s", json_real_value(json_object_get(step, "us")), json_real_value(json_object_get(step, "bound_us")), member(step, "module"));
         if (json_object_get(step, "members") != NULL) text_printf(out, "%s(%s)", member(step, "module")[0] != '\0' ? " " : "", member(step, "members"));
         print_launches(out, step);
         if (json_object_get(step, "around") != NULL) text_printf(out, " (%s)", member(step, "around"));

@@ -13,6 +13,9 @@ dw_status lab_new_outputs(arena *arena, const plan *plan, const int64_t *symbols
 /* bench.c: the most tokens of a text that the cached step can hold, prompt included. */
 int64_t lab_step_room(const plan *step);
 
+/* report_facts.c: bits of a step's operands that come from main memory in each run, whatever was run before: weights, caches, inputs. For kernel_bound_of. */
+uint64_t lab_far_operands(const ir_node *node);
+
 /* bench_op.c: is this an op's line ("matmul f32[7,96] ..") rather than a file? and its times. */
 bool lab_is_op_line(const char *line);
 dw_status lab_bench_op(dw_context *context, const char *line, const char *device, int json, dw_sink sink, void *user);

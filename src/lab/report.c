@@ -26,8 +26,9 @@ typedef struct subject {
     dw_session *session;
     engine_runner *runner;
     int input_count, output_count;
-    const dw_named_tensor *inputs;
+    const dw_named_tensor *inputs;/* where runs read them: a whole run's are in the device's memory, where it has its own */
     dw_named_tensor *outputs;
+    void **elements;              /* of the inputs, in the host's memory, by the graph's */
 } subject;
 
 static int compare(const void *a, const void *b) {
@@ -44,57 +45,64 @@ static double median(double *seconds, int count) {
 /* ---- times of one run ---- */
 
 static dw_status run_once(const subject *s) {
-    if (s->runner != &s->session->full) return engine_run_again(s->session);
-    return dw_session_run(s->session, s->input_count, s->inputs, s->output_count, s->outputs);
+    plan_binding *made;
+    if (s->runner == &s->session->step) return engine_run_again(s->session);
+    if (s->runner == &s->session->prelude) return engine_prelude_run(s->session, s->input_count, s->inputs, &made);
+    if (s->session->device == NULL) return dw_session_run(s->session, s->input_count, s->inputs, s->output_count, s->outputs);
+    TRY(dw_session_enqueue(s->session, NULL, s->input_count, s->inputs, s->output_count, s->outputs));
+    return dw_session_synchronize(s->session);
 }
 
-/* profile[step]: where the CPU's steps are timed, for this run alone; NULL: they are not. */
-static dw_status time_once(const subject *s, double *profile, size_t steps, double *seconds) {
-    if (profile != NULL) memset(profile, 0, steps * sizeof *profile);
-    s->runner->profile = profile;
+/* What the runs took: all, and what of it was no step; of the CPU's steps by[step][run], and profile, where a run adds its own up. */
+typedef struct clocked { double *walls, *rests, *by, *profile; size_t steps, before; } clocked;
+
+static dw_status make_clocked(const reporter *r, arena *arena, const plan *plan, clocked *c) {
+    *c = (clocked){.before = (size_t)plan->load_count, .steps = (size_t)(plan->step_count - plan->load_count)};
+    TRY_NEW(c->walls, arena, r->repeat);
+    TRY_NEW(c->rests, arena, r->repeat);
+    TRY_NEW(c->by, arena, c->steps * (size_t)r->repeat + 1);
+    TRY_NEW(c->profile, arena, plan->step_count + 1);
+    return DW_OK;
+}
+
+/* run below 0: it does not count. */
+static dw_status clock_run(const reporter *r, const subject *s, clocked *c, int run) {
+    double all = 0;
+    memset(c->profile, 0, (c->before + c->steps) * sizeof *c->profile);
+    s->runner->profile = s->session->device == NULL ? c->profile : NULL;
     const double start = base_now();
     dw_status status = run_once(s);
-    *seconds = base_now() - start;
+    const double wall = base_now() - start;
     s->runner->profile = NULL;
+    for (size_t i = 0; i < c->steps && run >= 0; i++) all += c->by[i * (size_t)r->repeat + (size_t)run] = c->profile[c->before + i];
+    if (run >= 0) c->walls[run] = wall;
+    if (run >= 0) c->rests[run] = wall - all;
     return status;
 }
 
-/* Medians of the steps of the runs, by[step][run], */
-static void take_medians(const reporter *r, double *by, report_times *times) {
+/* On the CPU steps are what the host's clock says between them; on a GPU its graph is asked. */
+static dw_status time_steps(const reporter *r, const subject *s, clocked *c, report_times *times) {
     device_times *t = &times->device;
-    for (size_t i = 0; i < t->step_count; i++) {
-        t->steps[i] = median(&by[i * (size_t)r->repeat], r->repeat);
-        t->whole += t->steps[i];
-    }
+    plan_binding *binding;
+    times->wall = median(c->walls, r->repeat);
+    times->host = median(c->rests, r->repeat);
+    t->step_count = c->steps;
+    for (size_t i = 0; i < c->steps; i++) t->whole += t->steps[i] = median(&c->by[i * (size_t)r->repeat], r->repeat);
     t->apart = t->whole;
-    t->launches = (int)t->step_count;
+    if (s->session->device == NULL) return DW_OK;
+    TRY(engine_bind(s->session, s->runner, &binding));
+    TRY(engine_time_on_device(s->session, s->runner, binding, r->repeat, t));
+    times->host = times->wall - t->whole;
+    return DW_OK;
 }
 
-/* After a run that does not count. */
 static dw_status time_runs(const reporter *r, const subject *s, report_times *times) {
-    const plan *plan = s->runner->program->plan;
-    const bool on_host = s->session->device == NULL;
-    const size_t steps = times->device.step_count = (size_t)(plan->step_count - plan->load_count), count = (size_t)plan->step_count;
     arena arena;
-    double *walls, *profile, *by, first;
-    plan_binding *binding;
+    clocked c;
     arena_init(&arena, r->context);
-    dw_status status = DW_OK;
-    walls = arena_new(&arena, (size_t)r->repeat, sizeof *walls);
-    profile = arena_new(&arena, count, sizeof *profile);
-    by = arena_new(&arena, steps * (size_t)r->repeat, sizeof *by);
-    if (walls == NULL || profile == NULL || by == NULL) status = DW_NO_MEMORY;
-    if (status == DW_OK) status = time_once(s, on_host ? profile : NULL, count, &first);
-    for (int run = 0; run < r->repeat && status == DW_OK; run++) {
-        status = time_once(s, on_host ? profile : NULL, count, &walls[run]);
-        for (size_t i = 0; i < steps; i++) by[i * (size_t)r->repeat + (size_t)run] = profile[(size_t)plan->load_count + i];
-    }
-    if (status == DW_OK) {
-        times->wall = median(walls, r->repeat);
-        if (on_host) take_medians(r, by, times);
-    }
-    if (status == DW_OK && !on_host) status = engine_bind(s->session, s->runner, &binding);
-    if (status == DW_OK && !on_host) status = engine_time_on_device(s->session, s->runner, binding, r->repeat, &times->device);
+    dw_status status = make_clocked(r, &arena, s->runner->program->plan, &c);
+    for (int run = -1; run < r->repeat && status == DW_OK; run++) status = clock_run(r, s, &c, run);
+    if (status == DW_OK) status = time_steps(r, s, &c, times);
     times->measured = true;
     arena_free(&arena);
     return status;
@@ -105,7 +113,7 @@ static dw_status add_run(reporter *r, const subject *s, json_t *facts) {
     report_times times = {0};
     TRY_NEW(times.device.steps, &r->arena, plan->step_count);
     if (!r->simulated) TRY(time_runs(r, s, &times));
-    return report_add_run(facts, &(report_run){plan, s->runner->symbols, s->runner->inputs, &r->chip}, &times);
+    return report_add_run(facts, &(report_run){plan, s->runner->symbols, s->elements != NULL ? s->elements : s->runner->inputs, &r->chip}, &times);
 }
 
 static json_t *new_run(reporter *r, const char *name) {
@@ -116,11 +124,13 @@ static json_t *new_run(reporter *r, const char *name) {
 
 /* ---- a whole run ---- */
 
-static dw_status size_whole(const reporter *r, const subject *s) {
+/* The sizes of the run, and its inputs' elements, which graph the inputs are of aside. */
+static dw_status find_sizes(reporter *r, subject *s) {
     const dw_tensor *matched[ENGINE_MAX_INPUTS];
     const plan *plan = s->runner->program->plan;
     TRY(engine_match(r->context, plan, s->input_count, s->inputs, matched, s->runner->symbols));
-    for (size_t i = 0; i < plan->graph->input_count; i++) s->runner->inputs[i] = matched[i]->data;
+    TRY_NEW(s->elements, &r->arena, plan->graph->input_count + 1);
+    for (size_t i = 0; i < plan->graph->input_count; i++) s->elements[i] = matched[i]->data;
     return DW_OK;
 }
 
@@ -130,18 +140,50 @@ static void add_sizes(const plan *plan, const int64_t *symbols, json_t *facts) {
     json_object_set_new(facts, "sizes", sizes);
 }
 
-static dw_status report_session(reporter *r, const subject *s) {
+/* Memory of a device for tensors that are here, in the order in which it was taken. */
+typedef struct there { device *device; void **memory; size_t *bytes; size_t count; } there;
+
+static dw_status place_there(reporter *r, there *t, const dw_named_tensor *from, int count, bool written, dw_named_tensor **placed) {
+    TRY_NEW(*placed, &r->arena, count + 1);
+    for (int i = 0; i < count; i++) {
+        uint64_t bytes;
+        (*placed)[i] = from[i];
+        TRY(dw_tensor_bytes(r->context, &from[i].tensor, &bytes));
+        TRY(t->device->calls->alloc(t->device, (size_t)bytes + 1, &t->memory[t->count]));
+        t->bytes[t->count] = (size_t)bytes + 1;
+        (*placed)[i].tensor.data = t->memory[t->count++];
+        if (written) TRY(t->device->calls->write(t->device, (*placed)[i].tensor.data, from[i].tensor.data, (size_t)bytes));
+    }
+    return t->device->calls->synchronize(t->device);
+}
+
+static dw_status move_there(reporter *r, subject *s, there *t) {
+    dw_named_tensor *inputs;
+    const size_t most = (size_t)(s->input_count + s->output_count);
+    t->device = s->session->device;
+    TRY_NEW(t->memory, &r->arena, most + 1);
+    TRY_NEW(t->bytes, &r->arena, most + 1);
+    TRY(place_there(r, t, s->inputs, s->input_count, true, &inputs));
+    s->inputs = inputs;
+    return place_there(r, t, s->outputs, s->output_count, false, &s->outputs);
+}
+
+static dw_status report_session(reporter *r, subject *s) {
     json_t *facts = new_run(r, "a whole run");
-    TRY(size_whole(r, s));
+    there there = {0};
+    TRY(find_sizes(r, s));
     add_sizes(s->runner->program->plan, s->runner->symbols, facts);
-    TRY(add_run(r, s, facts));
-    return report_finish_run(r->context, facts);
+    dw_status status = s->session->device != NULL && !r->simulated ? move_there(r, s, &there) : DW_OK;
+    if (status == DW_OK) status = add_run(r, s, facts);
+    for (size_t i = 0; i < there.count; i++) there.device->calls->release(there.device, there.memory[i], there.bytes[i]);
+    return status == DW_OK ? report_finish_run(r->context, facts) : status;
 }
 
 static dw_status report_whole(reporter *r, int input_count, const dw_named_tensor *inputs) {
     const plan *plan = r->model->full.plan;
     const ir_graph *graph = plan->graph;
     subject s = {.input_count = input_count, .inputs = inputs, .output_count = (int)graph->output_count};
+    const bool on_device = r->model->device != NULL && !r->simulated;
     int64_t *symbols;
     char sizes[1024] = "";
     dw_named_tensor *made;
@@ -157,7 +199,8 @@ static dw_status report_whole(reporter *r, int input_count, const dw_named_tenso
     }
     TRY_NEW(s.outputs, &r->arena, graph->output_count);
     TRY(lab_new_outputs(&r->arena, plan, symbols, s.outputs));
-    TRY(dw_session_create(r->context, r->model, &(dw_session_options){.dims = input_count > 0 ? sizes : r->options->dims}, &s.session));
+    const dw_session_options options = {.dims = input_count > 0 ? sizes : r->options->dims, .flags = on_device ? DW_SESSION_DEVICE_MEMORY : 0};
+    TRY(dw_session_create(r->context, r->model, &options, &s.session));
     s.runner = &s.session->full;
     dw_status status = report_session(r, &s);
     dw_session_destroy(s.session);
@@ -207,12 +250,27 @@ static dw_status report_tokens(reporter *r, dw_session *session, const char *nam
     return report_finish_run(r->context, facts);
 }
 
+/* What an encoder-decoder computes before the first token. */
+static dw_status report_prelude(reporter *r, dw_session *session) {
+    subject s = {.session = session, .runner = &session->prelude};
+    dw_generate_options options = {0};
+    if (session->prelude.program == NULL) return DW_OK;
+    json_t *facts = new_run(r, "once for each text, before its first token");
+    TRY(make_inputs(r, session, &options));
+    s.inputs = options.inputs;
+    s.input_count = options.input_count;
+    TRY(find_sizes(r, &s));
+    add_sizes(s.runner->program->plan, s.runner->symbols, facts);
+    TRY(add_run(r, &s, facts));
+    return report_finish_run(r->context, facts);
+}
+
 static const char *texts_word(int64_t texts) { return texts == 1 ? "text" : "texts"; }
 
 static dw_status report_prefill(reporter *r, dw_session *session, const sizes *z) {
     dw_generate_times times = {0};
     char name[96];
-    for (int i = 0; i < 2 && !r->simulated; i++) TRY(generate(r, session, z->prefill, z->texts, 1, &times));   /* the second is not the first */
+    for (int i = 0; i < 2 && !r->simulated; i++) TRY(generate(r, session, z->prefill, z->texts, 1, &times));   /* the first makes device graphs, too */
     snprintf(name, sizeof name, "prefill of %" PRId64 " tokens, %" PRId64 " %s", z->prefill, z->texts, texts_word(z->texts));
     return report_tokens(r, session, name, 0, z->prefill, times.prefill_s);
 }
@@ -220,7 +278,7 @@ static dw_status report_prefill(reporter *r, dw_session *session, const sizes *z
 static dw_status report_step(reporter *r, dw_session *session, const sizes *z) {
     dw_generate_times times = {0};
     char name[96];
-    if (!r->simulated) TRY(generate(r, session, z->keys, z->texts, z->tokens, &times));
+    for (int i = 0; i < 2 && !r->simulated; i++) TRY(generate(r, session, z->keys, z->texts, z->tokens, &times));
     snprintf(name, sizeof name, "a cached step behind %" PRId64 " tokens, %" PRId64 " %s", z->keys, z->texts, texts_word(z->texts));
     return report_tokens(r, session, name, z->keys, z->keys + 1, times.decode_s / (double)(z->tokens - 1));
 }
@@ -229,7 +287,8 @@ static dw_status report_sizes(reporter *r, const sizes *z) {
     const int64_t most = (z->keys > z->prefill ? z->keys : z->prefill) + z->tokens;
     dw_session *session;
     TRY(dw_session_create(r->context, r->model, &(dw_session_options){.dims = r->options->dims, .max_tokens = most, .rows = z->texts}, &session));
-    dw_status status = z->prefill > 0 ? report_prefill(r, session, z) : DW_OK;
+    dw_status status = report_prelude(r, session);
+    if (status == DW_OK && z->prefill > 0) status = report_prefill(r, session, z);
     if (status == DW_OK && z->keys > 0) status = report_step(r, session, z);
     dw_session_destroy(session);
     return status;

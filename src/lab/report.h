@@ -10,7 +10,7 @@
 /* The times of one run of a plan. steps[i]: of step load_count + i. */
 typedef struct report_times {
     bool measured;                /* false: the device has no times, and the rest is zeros */
-    double wall;                  /* on the host, from the inputs to the outputs */
+    double wall, host;            /* by the host's clock, from the inputs to the outputs; and what of it the steps do not take */
     device_times device;          /* of the CPU: whole and apart are the sum of the steps */
 } report_times;
 

@@ -71,13 +71,12 @@ static double estimate_of(const plan *plan, const plan_step *step, const int64_t
     return kernel_seconds(step->row, step->ways, &problem);
 }
 
-/* What comes from main memory in each run: weights and caches, and what the caller gives. */
 static bool is_far(const ir_value *value) {
     const plan_place place = plan_value_of(value)->root->place;
     return place == PLAN_CONSTANT || place == PLAN_STATE || place == PLAN_INPUT;
 }
 
-static uint64_t far_operands(const ir_node *node) {
+uint64_t lab_far_operands(const ir_node *node) {
     uint64_t far = 0;
     for (int i = 0; i < node->n_in && i < 64; i++)
         if (ir_in(node, i) != NULL && is_far(ir_in(node, i))) far |= UINT64_C(1) << i;
@@ -149,26 +148,61 @@ static void add_times(json_t *facts, const report_times *times) {
     add_to(facts, "seconds", times->device.whole);
     add_to(facts, "apart_seconds", times->device.apart);
     add_to(facts, "look_seconds", times->device.per_look);
-    add_to(facts, "host_seconds", times->wall - times->device.whole);
+    add_to(facts, "host_seconds", times->host);
     add_to(facts, "launches", times->device.launches);
     add_to(facts, "early_launches", times->device.early);
 }
 
-/* Elements of inputs, and of what views show of them, for those ops whose work depends on them. */
-static void show_inputs(const report_run *run, plan_binding *binding) {
-    for (int i = 0; i < run->plan->value_count; i++) {
-        const plan_value *v = &run->plan->values[i];
-        dw_tensor *tensor = &binding->tensors[i];
-        tensor->data = NULL;
-        if (v->place != PLAN_INPUT || run->inputs == NULL) continue;
-        uint8_t *base = v->base != NULL ? binding->tensors[v->base->index].data : run->inputs[v->slot];
-        tensor->data = base == NULL ? NULL : v->base != NULL ? base + binding->offsets[i] : base;
+/* ---- what is known of a run before it: inputs, and what is computed of them in integers, as masks and positions are ---- */
+
+enum { MOST_KNOWN = 1 << 24 };        /* bytes of a value */
+
+typedef struct known { const report_run *run; plan_binding *binding; bool *is; } known;
+
+static bool is_whole_number(dw_format format) {
+    const num_class class = num_info(format)->class;
+    return !dw_format_is_block(format) && class != NUM_FLOAT;
+}
+
+static void show_value(known *k, const plan_value *v) {
+    dw_tensor *tensor = &k->binding->tensors[v->index];
+    if (v->view) {
+        k->is[v->index] = k->is[v->base->index];
+        if (k->is[v->index]) tensor->data = (uint8_t *)k->binding->tensors[v->base->index].data + k->binding->offsets[v->index];
+    } else if (v->place == PLAN_INPUT && v->base == NULL && k->run->inputs != NULL && k->run->inputs[v->slot] != NULL) {
+        k->is[v->index] = true;
+        tensor->data = k->run->inputs[v->slot];
     }
+}
+
+/* By the op's reference, where all that it reads is known. */
+static dw_status compute(known *k, const ir_node *node, const op_call *call) {
+    bool can = node->n_out == 1 && is_whole_number(call->out[0]->format) && k->binding->bytes[plan_value_of(node->out[0])->index] <= MOST_KNOWN;
+    for (int i = 0; i < node->n_in; i++) can = can && (ir_in(node, i) == NULL || (k->is[plan_value_of(ir_in(node, i))->index] && is_whole_number(call->in[i]->format)));
+    if (!can) return DW_OK;
+    const int index = plan_value_of(node->out[0])->index;
+    dw_tensor *out = &k->binding->tensors[index];
+    uint8_t *memory = arena_new(&k->binding->arena, k->binding->bytes[index] + 64, 1);
+    if (memory == NULL) return DW_NO_MEMORY;
+    out->data = memory;
+    k->is[index] = call->op->reference(call) == DW_OK;   /* what fails there fails in the run, and is its business */
+    return DW_OK;
+}
+
+/* A step's results come behind its operands among the values, and views behind what they show. */
+static dw_status show_values(const report_run *run, plan_binding *binding) {
+    known k = {run, binding, NULL};
+    TRY_NEW(k.is, &binding->arena, run->plan->value_count + 1);
+    int shown = 0;
     for (int i = run->plan->load_count; i < run->plan->step_count; i++) {
+        const ir_node *node = run->plan->steps[i].node;
         op_call *call = &binding->calls[i].run.call;
-        for (int k = 0; k < call->n_in && k < 32; k++)
-            if (call->in[k] != NULL && call->in[k]->data != NULL) call->known_in |= 1u << k;
+        for (const int first = plan_value_of(node->out[0])->index; shown < first; shown++) show_value(&k, &run->plan->values[shown]);
+        for (int operand = 0; operand < node->n_in && operand < 32; operand++)
+            if (ir_in(node, operand) != NULL && k.is[plan_value_of(ir_in(node, operand))->index]) call->known_in |= 1u << operand;
+        TRY(compute(&k, node, call));
     }
+    return DW_OK;
 }
 
 static dw_status add_steps(json_t *facts, const report_run *run, plan_binding *binding, const report_times *times) {
@@ -177,13 +211,13 @@ static dw_status add_steps(json_t *facts, const report_run *run, plan_binding *b
     if (steps == NULL) json_object_set_new(facts, "steps", steps = json_array());
     TRY_NEW(all.reads, &binding->arena, run->plan->value_count + 1);
     TRY(plan_bind(binding, run->symbols));
-    show_inputs(run, binding);
+    TRY(show_values(run, binding));
     for (int i = run->plan->load_count; i < run->plan->step_count; i++) {
         const ir_node *node = run->plan->steps[i].node;
         kernel_run call = binding->calls[i].run;
         kernel_bound bound;
         call.chip = run->chip;
-        kernel_bound_of(&call, far_operands(node), &bound);
+        kernel_bound_of(&call, lab_far_operands(node), &bound);
         add_step(&all, &call.call, node, &bound);
         json_array_append_new(steps, step_json(run, binding, i, &bound, times));
     }

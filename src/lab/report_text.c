@@ -46,7 +46,8 @@ static int by_loss(const void *a, const void *b) {
 static void print_launches(text *out, const json_t *row) {
     json_t *launches = json_object_get(row, "launches");
     if (json_array_size(launches) == 0) return;
-    text_printf(out, " [%s", json_string_value(json_array_get(launches, 0)));
+    const char *first = json_string_value(json_array_get(launches, 0));
+    text_printf(out, " [%s", first != NULL ? first : "");
     if (json_array_size(launches) > 1) text_printf(out, " +%d", (int)json_array_size(launches) - 1);
     text_add(out, "]");
 }
@@ -68,7 +69,7 @@ static void print_row(text *out, const json_t *row, const json_t *run, bool meas
 /* The rows that lose most first; steps in their order. */
 static void print_rows(text *out, const json_t *run, const dw_report_words *words, bool measured) {
     json_t *rows = json_object_get(run, words->all ? "steps" : "groups");
-    const size_t count = json_array_size(rows), most = words->top > 0 && (size_t)words->top < count ? (size_t)words->top : count;
+    const size_t count = json_array_size(rows), most = words->lines > 0 && (size_t)words->lines < count ? (size_t)words->lines : count;
     void *memory;
     if (base_alloc(out->context, (count + 1) * sizeof(json_t *), _Alignof(max_align_t), &memory) != DW_OK) {
         out->status = DW_NO_MEMORY;
@@ -76,7 +77,7 @@ static void print_rows(text *out, const json_t *run, const dw_report_words *word
     }
     json_t **ordered = memory;
     for (size_t i = 0; i < count; i++) ordered[i] = json_array_get(rows, i);
-    if (!words->all || words->top > 0) qsort(ordered, count, sizeof *ordered, by_loss);
+    if (!words->all || words->lines > 0) qsort(ordered, count, sizeof *ordered, by_loss);
     text_printf(out, "  %5s %9s %5s %9s %6s %9s %9s  %-10s %s\n", words->all ? "value" : "steps", "ms", "%", "bound", "ratio", "lost", "estimate", "bound by", "kernel [launches], why: op and shapes");
     for (size_t i = 0; i < most; i++) print_row(out, ordered[i], run, measured);
     if (most < count) text_printf(out, "  and %d more\n", (int)(count - most));

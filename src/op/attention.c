@@ -330,7 +330,7 @@ dw_status attention_reference(const op_call *call) {
     return DW_OK;
 }
 
-/* Pairs of a query and a key that it sees, of one head, and the keys that any query sees, of all rows that are read. */
+/* Pairs of a query and a key that it sees, of all heads, and the keys that any query sees, of all rows that are read. */
 typedef struct sights { double pairs, keys; } sights;
 
 static span widen(span a, span b) {
@@ -339,27 +339,64 @@ static span widen(span a, span b) {
     return (span){a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
 }
 
+/* A mask whose elements are known, and what was counted of it last. */
+typedef struct veil { const dw_tensor *mask; bool by_head, by_query; span counted; int64_t row, shown; } veil;
+
+static int64_t axis_size(const dw_tensor *x, int from_last) { return from_last <= x->rank ? x->dims[x->rank - from_last] : 1; }
+
+static veil veil_of(const op_call *call) {
+    const dw_tensor *mask = (call->known_in >> ATTENTION_MASK & 1) != 0 ? op_operand(call, ATTENTION_MASK) : NULL;
+    if (mask == NULL) return (veil){NULL};
+    return (veil){mask, axis_size(mask, 3) > 1, axis_size(mask, 2) > 1, {0, 0}, -1, 0};
+}
+
+/* Keys of the span that the mask shows to the query. */
+static int64_t count_shown(veil *v, int64_t row, int64_t head, int64_t query, span seen) {
+    if (v->mask == NULL) return seen.end - seen.begin;
+    if (!v->by_head && !v->by_query && v->row == row && v->counted.begin == seen.begin && v->counted.end == seen.end) return v->shown;
+    const int64_t stride = key_stride(v->mask), offset = broadcast_offset(v->mask, row, head, query);
+    v->counted = seen;
+    v->row = row;
+    v->shown = 0;
+    for (int64_t key = seen.begin; key < seen.end; key++) v->shown += op_load_int_at(v->mask, offset + key * stride) != 0;
+    return v->shown;
+}
+
+static double pairs_of(veil *v, int64_t heads, int64_t row, int64_t query, span seen) {
+    double pairs = 0;
+    if (!v->by_head) return (double)heads * (double)count_shown(v, row, 0, query, seen);
+    for (int64_t head = 0; head < heads; head++) pairs += (double)count_shown(v, row, head, query, seen);
+    return pairs;
+}
+
+/* What hides a key from one query may show it to another: then all of the span are read. */
+static double keys_of(veil *v, int64_t row, span any) { return (double)(v->by_head || v->by_query ? any.end - any.begin : count_shown(v, row, 0, 0, any)); }
+
 /* By the place of each query; positions that are an operand and not known are those of the newest tokens. */
 static sights sights_by_place(const op_call *call) {
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
+    veil v = veil_of(call);
+    const int64_t differ = v.mask != NULL ? q->dims[0] : 1;      /* rows that may see different keys */
     int64_t offset;
     sights all = {0, 0};
-    span any = {0, 0};
     if (eval_offset(call, &offset) != DW_OK) offset = 0;
     if (op_operand(call, ATTENTION_POSITION) != NULL) offset = k->dims[2] > q->dims[2] ? k->dims[2] - q->dims[2] : 0;
-    for (int64_t i = 0; i < q->dims[2]; i++) {
-        const span seen = visible(call->attrs, i + offset, k->dims[2]);
-        all.pairs += (double)(seen.end - seen.begin);
-        any = widen(any, seen);
+    for (int64_t row = 0; row < differ; row++) {
+        span any = {0, 0};
+        for (int64_t i = 0; i < q->dims[2]; i++) {
+            const span seen = visible(call->attrs, i + offset, k->dims[2]);
+            all.pairs += pairs_of(&v, q->dims[1], row, i, seen) * (double)(q->dims[0] / differ);
+            any = widen(any, seen);
+        }
+        all.keys += keys_of(&v, row, any) * (double)(k->dims[0] / differ);
     }
-    all.pairs *= (double)q->dims[0];
-    all.keys = (double)(any.end - any.begin) * (double)k->dims[0];
     return all;
 }
 
 /* By the rows and positions of the queries, which are in the memory of the host. */
 static sights sights_by_position(const op_call *call) {
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
+    veil v = veil_of(call);
     sights all = {0, 0};
     for (int64_t text = 0; text < k->dims[0]; text++) {
         span any = {0, 0};
@@ -367,11 +404,11 @@ static sights sights_by_position(const op_call *call) {
             int64_t row = 0, position;
             span seen;
             if (place_of(call, i, 0, &row, &position, &seen) != DW_OK || row != text) continue;
-            all.pairs += (double)(seen.end - seen.begin);
+            all.pairs += pairs_of(&v, q->dims[1], row, i, seen);
             any = widen(any, seen);
         }
-        const int64_t keys = any.end - any.begin;
-        all.keys += (double)(keys < k->dims[2] ? keys : k->dims[2]);
+        const double keys = keys_of(&v, text, any);
+        all.keys += keys < (double)k->dims[2] ? keys : (double)k->dims[2];
     }
     return all;
 }
@@ -381,15 +418,24 @@ static bool knows_positions(const op_call *call) {
     return op_operand(call, ATTENTION_POSITION) != NULL && call->in[ATTENTION_Q]->dims[0] == 1 && (call->known_in & wanted) == wanted;
 }
 
-/* 2 (d + e) for each head and each pair of a query and a key that it sees by causal, window and ahead; what a mask operand hides is counted
- * all the same. A causal square is thus s (s + 1) / 2 pairs. Where positions are an operand that is not known, each query sees all that a cache
- * holds of its window. Keys and values that no query sees are not read. The softmax is not counted. */
+/* With rows that are not known nothing is known of who sees which row of a mask. */
+static op_call without_mask(const op_call *call) {
+    op_call plain = *call;
+    plain.known_in &= ~(1u << ATTENTION_MASK);
+    return plain;
+}
+
+/* 2 (d + e) for each head and each pair of a query and a key that it sees by causal, window and ahead, and by a mask whose elements are known; of another it is what it may show that
+ * counts. A causal square is thus s (s + 1) / 2 pairs. Where positions are an operand that is not known, each query sees all that a cache holds of its window. Keys and values that no query
+ * sees are not read. The softmax is not counted. */
 void attention_work(const op_call *call, op_work *work) {
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V];
-    const sights seen = knows_positions(call) ? sights_by_position(call) : sights_by_place(call);
+    const bool is_placed = op_operand(call, ATTENTION_POSITION) != NULL || op_operand(call, ATTENTION_ROW) != NULL;
+    const op_call plain = without_mask(call);
+    const sights seen = knows_positions(call) ? sights_by_position(call) : sights_by_place(is_placed ? &plain : call);
     const double held = (double)k->dims[0] * (double)k->dims[2], part = held > 0 ? seen.keys / held : 0;
     op_work_each(call, 0, work);
     op_work_reads(call, ATTENTION_K, part * op_tensor_bytes(k), work);
     op_work_reads(call, ATTENTION_V, part * op_tensor_bytes(v), work);
-    work->flops = 2.0 * (double)(q->dims[3] + v->dims[3]) * seen.pairs * (double)q->dims[1];
+    work->flops = 2.0 * (double)(q->dims[3] + v->dims[3]) * seen.pairs;
 }

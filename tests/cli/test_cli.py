@@ -221,11 +221,11 @@ def test_a_report_holds_runs_against_their_bounds(folder):
         expect(abs(sum(s["seconds"] for s in steps) - run["apart_seconds"]) <= 1e-6 * run["apart_seconds"], "steps add up to the run")
         for g in groups:
             expect(g["marked"] == (g["seconds"] > 0.01 * run["seconds"] and 2 * g["bound_seconds"] < g["seconds"]), "what is marked")
-    words = succeeds("bench", KJV, "--report", "--repeat", "1", "--prefill", "8", "--top", "2").decode()
+    words = succeeds("bench", KJV, "--report", "--repeat", "1", "--prefill", "8", "--lines", "2").decode()
     expect(words.count("  and ") == 3 and words.count("ratio") >= 6, "two lines of each of three runs")
     expect(len(succeeds("bench", KJV, "--report", "--all", "--repeat", "1", "--prefill", "8").splitlines()) > 100, "--all: each step")
-    fails(2, "--texts, --keys, --all and --top are for --report", "bench", KJV, "--all")
-    fails(1, "at most", "bench", KJV, "--report", "--prefill", "100000")
+    fails(2, "--texts, --keys, --all and --lines are for --report", "bench", KJV, "--all")
+    fails(2, "an integer from 1", "bench", KJV, "--report", "--keys", "0")
 
 
 def test_what_was_not_fused_is_said_with_its_reason(folder):

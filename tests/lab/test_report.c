@@ -116,6 +116,25 @@ static void caches_count_the_keys_that_are_there(void **state) {
     dw_context_destroy(context);
 }
 
+/* Two texts of 8, of which the second ends after 3: 8 x 8 and 8 x 3 pairs for each of 2 heads, and 11 of 16 keys. The mask is computed from an input. */
+static void masks_of_padding_count(void **state) {
+    (void)state;
+    static const char graph[] = "graph g\n  input q bf16[2,2,8,64]\n  input k bf16[2,2,8,64]\n  input v bf16[2,2,8,64]\n  input m i64[2,8]\n"
+                                "  %1 = cast m {to=bool}\n  %2 = reshape %1 {shape=[2,1,1,8]}\n  %3 = attention q, k, v, %2 {scale=0.125}\n  output y %3\n";
+    int64_t mask[16];
+    void *const inputs[] = {NULL, NULL, NULL, mask};
+    for (int i = 0; i < 16; i++) mask[i] = i < 11;
+    dw_context *context = new_context();
+    json_t *facts = bounds_of(context, graph, "h200", NULL, inputs), *step = step_of(facts, "attention");
+    assert_near(number(step, "flops"), 2.0 * 128 * (64 + 24) * 2);
+    assert_near(number(step, "bytes_read"), 2.0 * (2 * 2 * 8 * 64) + 2 * 2.0 * (2 * 11 * 64) + 16);
+    json_decref(facts);
+    facts = bounds_of(context, graph, "h200", NULL, NULL);
+    assert_near(number(step_of(facts, "attention"), "flops"), 2.0 * 128 * 128 * 2);
+    json_decref(facts);
+    dw_context_destroy(context);
+}
+
 /* A weight that two steps read comes from memory once in a run, and what one step makes for the other not at all. */
 static void a_run_reads_its_weights_once(void **state) {
     (void)state;
@@ -141,7 +160,7 @@ static void what_loses_is_marked(void **state) {
     dw_model *model = model_of_text(context, block_text, &(dw_model_options){.flags = DW_MODEL_PLAN_ONLY, .chip = "h200", .dims = "s=8"});
     const plan *plan = model->full.plan;
     double steps[] = {0.4, 0.009, 0.591};
-    const report_times times = {.measured = true, .wall = 1.5, .device = {.whole = 1, .apart = 1, .steps = steps, .step_count = 3, .launches = 3}};
+    const report_times times = {.measured = true, .wall = 1.5, .host = 0.5, .device = {.whole = 1, .apart = 1, .steps = steps, .step_count = 3, .launches = 3}};
     json_t *facts = json_object();
     assert_int_equal(plan->step_count - plan->load_count, 3);
     assert_ok(context, report_add_run(facts, &(report_run){plan, plan->typical, NULL, &plan->chip}, &times));
@@ -234,7 +253,8 @@ static void a_gpu_is_measured_by_its_own_clock(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(bounds_are_those_counted_by_hand),       cmocka_unit_test(caches_count_the_keys_that_are_there), cmocka_unit_test(a_run_reads_its_weights_once),
+        cmocka_unit_test(bounds_are_those_counted_by_hand),       cmocka_unit_test(caches_count_the_keys_that_are_there), cmocka_unit_test(masks_of_padding_count),
+        cmocka_unit_test(a_run_reads_its_weights_once),
         cmocka_unit_test(what_loses_is_marked),                   cmocka_unit_test(a_report_on_the_cpu_adds_up),          cmocka_unit_test(generation_that_is_not_there_is_refused),
         cmocka_unit_test(a_gpu_is_measured_by_its_own_clock),
     };

@@ -117,7 +117,7 @@ def test_a_report_holds_each_step_against_its_bound(ir):
         assert run["ratio"] == pytest.approx(run["bound_seconds"] / run["seconds"], rel=1e-6)
     losses = report.losses(3)
     assert len(losses) == 3 and losses[0][1] >= losses[1][1] >= losses[2][1]
-    assert "a cached step behind 9 tokens" in str(report) and len(report.table(top=1)) < len(str(report)) < len(report.table(all=True))
+    assert "a cached step behind 9 tokens" in str(report) and len(report.table(lines=1)) < len(str(report)) < len(report.table(all=True))
     with pytest.raises(dw.Invalid, match="prefill or keys"):
         engine.report()
     with pytest.raises(dw.Error, match="JSON"):
