@@ -62,6 +62,7 @@ ROOMS = {
         "cache": "cpu gpu move rotary",
         "reduce": "cpu gpu",
         "route": "cpu gpu",
+        "cache": "cpu gpu move rotary",
         "index": "cpu gpu move quantize",
         "scan": "cpu gpu move",
         "gemm": "cpu gpu move quantize library",
@@ -118,6 +119,15 @@ def room_of(layer, folders):
     return room
 
 
+def lacks_room(layer, folders):
+    """The folder of a layer with rooms, or of a room with rooms, that is none of them; None: there is no such."""
+    room = room_of(layer, folders)
+    if room not in ROOMS:
+        return None
+    below = folders[room.count("/"):]
+    return f"{room}/{below[0]}" if below else None
+
+
 def may_use(room, other):
     """May files of a room include and call those of the other, which is of the same layer?"""
     own, others = room.split("/"), other.split("/")
@@ -172,7 +182,12 @@ def main():
             print(f"{path}: {layer} is no layer; add it to scripts/check_includes.py with what it may include")
             faults += 1
             continue
-        room = room_of(layer, path.parts[2 if path.parts[0] == "src" else 1:-1])
+        folders = path.parts[2 if path.parts[0] == "src" else 1:-1]
+        room, unknown = room_of(layer, folders), lacks_room(layer, folders)
+        if unknown:
+            print(f"{path}: {unknown} is no room; add it to ROOMS in scripts/check_includes.py with the rooms that it may include")
+            faults += 1
+            continue
         for number, line in enumerate(file.read_text().splitlines(), 1):
             match = INCLUDE.match(line)
             if not match:

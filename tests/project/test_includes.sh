@@ -27,3 +27,12 @@ fails_with kernels/gemm/skinny kernels/gemm/wgmma/wgmma.h "the room kernels/gemm
 fails_with kernels/gemm kernels/gemm/skinny/skinny.h "the room kernels/gemm may not include kernels/gemm/skinny"
 fails_with src/pass base.h "no such file beside it"
 fails_with src/op nowhere/x.h "nowhere is no layer"
+
+# A folder that is no room would escape the rules.
+rm -rf "$copy/src" "$copy/kernels" && mkdir -p "$copy/kernels/gemm/new"
+printf '#include "kernels/gemm/host.h"\n' >"$copy/kernels/gemm/new/a.c"
+if python3 scripts/check_includes.py "$copy" >"$copy/message"; then
+    echo "kernels/gemm/new was taken for a room"
+    exit 1
+fi
+grep -qF "kernels/gemm/new/a.c: kernels/gemm/new is no room" "$copy/message"
