@@ -46,13 +46,13 @@ static const char *const large[] = {
 /* Who launches which kernel when asked for by name. */
 typedef struct owner { op_id op; const char *entry, *name; } owner;
 
-/* The least shared memory of a way's own launches. */
-typedef struct least { const kernel_way *way; size_t bytes; } least;
+/* What a way's own launches came to: the least shared memory, and on which chips of the table there were some. */
+typedef struct own { const kernel_way *way; size_t least_bytes; uint64_t chips; } own;
 
 typedef struct fixture {
     dw_context *context;
-    least ways[MOST_WAYS];
-    int way_count;
+    own ways[MOST_WAYS];
+    int way_count, chip;
     owner owners[MOST_OWNERS];
     int owner_count;
     int64_t launches, refusals, failures;
@@ -117,18 +117,19 @@ static void check_owner(recorder *r, const kernel_launch *launch) {
 }
 
 /* Rows share a table of ways. */
-static least *least_of(fixture *f, const kernel_way *way) {
+static own *own_of(fixture *f, const kernel_way *way) {
     for (int i = 0; i < f->way_count; i++)
         if (f->ways[i].way == way) return &f->ways[i];
     assert_true(f->way_count < MOST_WAYS);
-    f->ways[f->way_count] = (least){way, SIZE_MAX};
+    f->ways[f->way_count] = (own){way, SIZE_MAX, 0};
     return &f->ways[f->way_count++];
 }
 
-static void note_shared(recorder *r, const kernel_launch *launch) {
+static void note_own(recorder *r, const kernel_launch *launch) {
     if (r->way == NULL || (launch->image != NULL && is_helper(r->c->op->id, launch))) return;
-    least *l = least_of(r->f, r->way);
-    if (launch->shared_bytes < l->bytes) l->bytes = launch->shared_bytes;
+    own *o = own_of(r->f, r->way);
+    o->chips |= UINT64_C(1) << r->f->chip;
+    if (launch->shared_bytes < o->least_bytes) o->least_bytes = launch->shared_bytes;
 }
 
 static dw_status record(kernel_launcher *launcher, const kernel_launch *launch) {
@@ -140,7 +141,7 @@ static dw_status record(kernel_launcher *launcher, const kernel_launch *launch) 
     text_free(&why);
     if (launch->library == NULL && !is_loadable(launch->image, r->chip->arch)) report(r, launch->entry, "its image has no code for the chip");
     if (r->way != NULL || r->row->way_count == 0) check_owner(r, launch);
-    note_shared(r, launch);
+    note_own(r, launch);
     r->f->launches++;
     r->count++;
     return DW_OK;
@@ -166,7 +167,9 @@ static void shape_row(fixture *f, const kernel_case *c, const kernel_row *row, c
     const uint32_t ways = way != NULL ? UINT32_C(1) << (way - row->ways) : kernel_accepted_ways(row, &problem);
     text why;
     text_init(&why, f->context);
-    const bool refused = kernel_refusal(row, way, &problem, &why) != NULL;
+    const char *reason = kernel_refusal(row, way, &problem, &why);
+    const bool refused = reason != NULL;
+    if (refused && reason[0] == '\0') report(&recorder, "refusal", "it has no reason");
     text_free(&why);
     if (refused) return;
     for (int i = 0; i < c->n_in; i++) {
@@ -196,6 +199,7 @@ static void run_line(fixture *f, const char *source, int number, const char *lin
         chip_caps chip;
         chip_row_caps(i, 0, &chip);
         chip.features |= CHIP_LIBRARIES;
+        f->chip = i;
         for (int k = 0; chip.kind == CHIP_GPU && k < kernel_count(); k++) {
             const kernel_row *row = kernel_at(k);
             if (row->op != c.op->id || row->device != CHIP_GPU) continue;
@@ -221,6 +225,22 @@ static void run_file(fixture *f, const char *path) {
     if (lines_read_file(path, run_one, &run) != DW_OK) fail_msg("%s cannot be read", path);
 }
 
+/* A way runs on every chip that has what its row in ways.def asks for, and on no other. */
+static void check_own(fixture *f, const own *o) {
+    if (o->least_bytes != o->way->shared_bytes) {
+        f->failures++;
+        print_error("%s: ways.def says %zu bytes of shared memory, and the least of its launches is %zu\n", o->way->name, o->way->shared_bytes, o->least_bytes);
+    }
+    for (int i = 0; i < chip_count(); i++) {
+        chip_caps chip;
+        chip_row_caps(i, 0, &chip);
+        const bool able = chip.kind == CHIP_GPU && (o->way->needs & ~(chip.features | CHIP_LIBRARIES)) == 0 && o->way->shared_bytes <= chip.shared_bytes;
+        if (able == ((o->chips >> i & 1) != 0)) continue;
+        f->failures++;
+        print_error("%s: %s has %s of what it needs, and %s line of conformance runs it there\n", o->way->name, chip.name, able ? "all" : "not all", able ? "no" : "a");
+    }
+}
+
 static void every_launch_has_room_and_is_of_what_was_named(void **state) {
     static fixture f;
     (void)state;
@@ -237,12 +257,9 @@ static void every_launch_has_room_and_is_of_what_was_named(void **state) {
     }
     closedir(folder);
     for (size_t i = 0; i < COUNT_OF(large); i++) run_line(&f, "large", (int)i + 1, large[i]);
-    for (int i = 0; i < f.way_count; i++) {
-        if (f.ways[i].bytes == f.ways[i].way->shared_bytes) continue;
-        f.failures++;
-        print_error("%s: ways.def says %zu bytes of shared memory, and the least of its launches is %zu\n", f.ways[i].way->name, f.ways[i].way->shared_bytes, f.ways[i].bytes);
-    }
-    assert_true(f.way_count > 10);
+    for (int k = 0; k < kernel_count(); k++)
+        for (int w = 0; w < kernel_at(k)->way_count; w++) own_of(&f, &kernel_at(k)->ways[w]);
+    for (int i = 0; i < f.way_count; i++) check_own(&f, &f.ways[i]);
     print_message("%lld launches, %lld runs refused by name\n", (long long)f.launches, (long long)f.refusals);
     dw_context_destroy(f.context);
     assert_true(f.launches > 10000 && f.refusals > 0);

@@ -1,6 +1,6 @@
 """The carried model generates on every chip that planning knows: what a kernel asks of a chip has to be there, above all of shared memory, of which some have less than half of what others have.
-Its text is the CPU's, of as many tokens as agree where low precision amplifies the order of sums: two. A tenth of all chips and precisions for each commit (scripts/part.sh), with --all all of them; under
-a sanitizer one."""
+Its text is the CPU's, of as many tokens as agree where low precision amplifies the order of sums: two. Every precision of precision.def runs on the chips of EVERY, one of each set of kernels and room, and
+the common ones on all others. A tenth of that for each commit (scripts/part.sh), with --all all of it; under a sanitizer one."""
 import os
 import re
 import subprocess
@@ -8,7 +8,18 @@ import sys
 
 BUILD = os.environ["DEEPWELL_BUILD"]
 COMMAND, MODEL = os.path.join(BUILD, "deepwell"), "models/kjv.pt2"
-PRECISIONS = ("fp32", "bf16", "fp8", "fp8-row", "mxfp8", "mxfp4", "nvfp4")
+COMMON = ("fp32", "bf16", "fp8", "fp8-row", "mxfp8", "mxfp4", "nvfp4")
+EVERY = ("h200", "b200", "b300", "rtx5090", "gb10")
+
+
+def precisions():
+    """All that a policy can give: a weight in blocks may be alone in low precision."""
+    names = []
+    for name, weight in re.findall(r'^PRECISION\( *"([^"]+)", *(\w+),', open("src/pass/precision/precision.def").read(), re.MULTILINE):
+        names.append(name)
+        if weight not in ("f32", "bf16") and name != "mxfp4-mxfp8":
+            names.append(f"{name}-weights")
+    return names
 
 
 def generate(precision, device):
@@ -21,7 +32,8 @@ if "IMAGE" not in open(os.path.join(BUILD, "images", "images.def")).read():
     sys.exit(77)
 chips = re.findall(r"^CHIP_GPU\( *(\w+),", open("src/chip/chip.def").read(), re.MULTILINE)
 assert len(chips) > 10, chips
-runs = [(chip, precision) for precision in PRECISIONS for chip in chips]
+assert set(EVERY) <= set(chips) and set(COMMON) <= set(precisions()), (chips, precisions())
+runs = [(chip, precision) for precision in precisions() for chip in chips if precision in COMMON or chip in EVERY]
 if sys.argv[1:] != ["--all"]:
     part = int(subprocess.run(["scripts/part.sh"], capture_output=True, text=True, check=True).stdout.split("/")[0])
     runs = [("rtx5090", "nvfp4"), *runs[part::10]][:1 if os.environ.get("DEEPWELL_SANITIZE") else None]
