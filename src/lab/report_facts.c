@@ -71,9 +71,12 @@ static double estimate_of(const plan *plan, const plan_step *step, const int64_t
     return kernel_seconds(step->row, step->ways, &problem);
 }
 
+/* A weight, also one of which only a packed form is kept. */
+static bool is_weight(const plan_value *v) { return v->root->place == PLAN_CONSTANT || v->root->key != NULL; }
+
 static bool is_far(const ir_value *value) {
-    const plan_place place = plan_value_of(value)->root->place;
-    return place == PLAN_CONSTANT || place == PLAN_STATE || place == PLAN_INPUT;
+    const plan_value *v = plan_value_of(value);
+    return is_weight(v) || v->root->place == PLAN_STATE || v->root->place == PLAN_INPUT;
 }
 
 uint64_t lab_far_operands(const ir_node *node) {
@@ -131,7 +134,7 @@ static void add_whole(json_t *facts, const report_run *run, const whole *whole) 
     double bytes = whole->written, weights = 0;
     for (int i = 0; i < run->plan->value_count; i++) {
         bytes += whole->reads[i];
-        if (run->plan->values[i].place == PLAN_CONSTANT) weights += whole->reads[i];
+        if (is_weight(&run->plan->values[i])) weights += whole->reads[i];
     }
     const double memory_s = bytes / chip_bytes_per_s(run->chip);
     add_to(facts, "bytes", bytes);

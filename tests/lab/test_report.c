@@ -149,6 +149,22 @@ static void a_run_reads_its_weights_once(void **state) {
     dw_context_destroy(context);
 }
 
+/* Of a weight that is packed only that form is kept, and it is read all the same. */
+static void packed_weights_are_read(void **state) {
+    (void)state;
+    static const char graph[] = "graph g\n  symbol s 1..64\n  input x f32[s,96]\n  param w f32[64,96]\n  param v f32[96,64]\n  %1 = matmul x, w {bt=true}\n  %2 = relu %1\n  %3 = matmul %2, v {bt=true}\n  output y %3\n";
+    static const char *const chips[] = {"cpu-avx512bf16", "h200"};
+    for (size_t i = 0; i < COUNT_OF(chips); i++) {
+        dw_context *context = new_context();
+        json_t *facts = bounds_of(context, graph, chips[i], "s=4", NULL);
+        assert_near(number(facts, "weight_bytes"), 2.0 * 4 * 64 * 96);
+        assert_near(number(facts, "bytes"), 2.0 * 4 * 64 * 96 + 2.0 * 4 * 4 * 96);
+        assert_near(number(step_of(facts, "matmul"), "far_bytes"), 4.0 * 64 * 96 + 4 * 4 * 96);
+        json_decref(facts);
+        dw_context_destroy(context);
+    }
+}
+
 /* ---- times ---- */
 
 static const char block_text[] = "graph g\n  symbol s 1..64\n  input x f32[s,32]\n  input w f32[32,32]\n  %1 = matmul x, w {bt=true}\n  %2 = softmax %1 {axis=1}\n  %3 = matmul %2, w {bt=true}\n  output y %3\n";
@@ -255,6 +271,7 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds_are_those_counted_by_hand),       cmocka_unit_test(caches_count_the_keys_that_are_there), cmocka_unit_test(masks_of_padding_count),
         cmocka_unit_test(a_run_reads_its_weights_once),
+        cmocka_unit_test(packed_weights_are_read),
         cmocka_unit_test(what_loses_is_marked),                   cmocka_unit_test(a_report_on_the_cpu_adds_up),          cmocka_unit_test(generation_that_is_not_there_is_refused),
         cmocka_unit_test(a_gpu_is_measured_by_its_own_clock),
     };
