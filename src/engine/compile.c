@@ -68,7 +68,10 @@ static dw_status gather_notes(dw_model *model, const ir_graph *graph)
 
 dw_status engine_fuse(dw_model *model)
 {
+    const ir_graph *captured = model->captured;
     pass_options options = options_of(model);
+    if (captured->output_count == 0 && captured->state_count == 0)
+        return base_fail(model->context, DW_INVALID, "graph '%s' has no output and no state, so nothing of it would be computed: name a result by a line 'output y %%1'", captured->name);
     TRY(ir_graph_clone(model->captured, &model->fused));
     TRY(pass_run(model->fused, PASS_STAGE_CLEAN | PASS_STAGE_FUSE, &options));
     return gather_notes(model, model->fused);

@@ -133,6 +133,10 @@ def test_failures_exit_with_1_and_say_file_and_cause(folder):
     empty, text = os.path.join(folder, "empty.pt2"), os.path.join(folder, "words.txt")
     open(empty, "w").close()
     open(text, "w").write("hello world\n")
+    idle = os.path.join(folder, "idle.txt")
+    open(idle, "w").write("graph idle\n  input x f32[3,4]\n  %1 = exp x\n")
+    for command in (["inspect"], ["explain"], ["bench"], ["check", "--precision", "bf16"]):
+        fails(1, "graph 'idle' has no output and no state", *command, idle)
     for command in (["inspect"], ["explain"], ["generate", "--ids", "1"], ["compile", "-o", os.path.join(folder, "x.dw")], ["bench"]):
         name, rest = command[0], command[1:]
         fails(1, ["nothing.pt2", "No such file"], name, os.path.join(folder, "nothing.pt2"), *rest)
@@ -235,6 +239,16 @@ def test_what_was_not_fused_is_said_with_its_reason(folder):
         file.write("graph attention\n  symbol s 1..64\n  input q f32[1,2,s,8]\n  input k f32[1,2,s,8]\n  input v f32[1,2,s,8]\n"
                    "  %1 = matmul q, k {bt=true}\n  %2 = softmax %1 {axis=3}\n  %3 = matmul %2, v\n  output y %3\n  output w %2\n")
     expect(b"its weights are used elsewhere" in succeeds("explain", path), "explain says why an attention was not fused")
+
+
+def test_what_padding_alone_gives_is_said(folder):
+    path = os.path.join(folder, "padding.txt")
+    with open(path, "w") as file:
+        file.write("graph padding\n  input q f32[2,2,5,8]\n  input m bool[2,1,1,5]\n  %1 = matmul q, q {bt=true}\n  %2 = fill {shape=[],value=-3.4028234663852886e+38,to=f32}\n"
+                   "  %3 = where m, %1, %2\n  %4 = softmax %3 {axis=3}\n  %5 = matmul %4, q\n  output y %5\n")
+    expect(b"\npadding: a query that sees padding alone gets zeros" in succeeds("explain", path), "explain says what a query gets that sees padding alone")
+    expect("padding" in json.loads(succeeds("explain", path, "--json")), "and as a fact")
+
 
 
 def test_generation():
