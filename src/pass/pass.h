@@ -9,7 +9,7 @@
 typedef enum pass_stage {
     PASS_STAGE_CLEAN = 1,           /* what capture left: constants, copies, dead code */
     PASS_STAGE_FUSE = 2,            /* structure: norms, rotary, attention, experts, linear with its post steps */
-    PASS_STAGE_INCREMENTAL = 4,     /* the step with cached keys and values; asked for by generation alone */
+    PASS_STAGE_INCREMENTAL = 4,     /* the step with cached keys and values, before its outputs are restricted to last tokens; asked for by generation alone */
     PASS_STAGE_PRECISION = 8,       /* quantisation by policy */
     PASS_STAGE_MERGE = 16,          /* projections of one precision, quantisers */
     PASS_STAGE_CHAIN = 32,          /* pointwise ops that are left, several at a time */

@@ -28,10 +28,11 @@ static dw_status compare(const ir_graph *whole, const ir_graph *step, const ir_g
     return base_fail(whole->context, DW_INTERNAL, "the step differs from the whole by %g of its norm", error);
 }
 
-/* The outputs of step for the last token alone. */
+/* The outputs of step for the last token alone, as an engine asks for them. */
 static dw_status restrict_step(ir_graph *step) {
     const pass_options options = {.check = true};
     bool changed;
+    TRY(pass_run(step, PASS_STAGE_INCREMENTAL, &options));
     TRY(pass_last_token(step, &changed));
     if (!changed) return base_fail(step->context, DW_INTERNAL, "pass_last_token changed nothing");
     TRY(pass_run_one(step, pass_find("dead"), &options, &changed));

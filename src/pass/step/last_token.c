@@ -4,7 +4,7 @@
  *     %8 = attention %q, %k, %v, -, -, -, step.row, step.position {causal}; %9 = matmul %8, wo; .. ; output logits %20      [1,s,v]
  *     %q1 = take %q, step.last; %r = take step.row, step.last; ..; %8 = attention %q1, %k, %v, -, -, -, %r, %p {causal}; ..  [1,cache_ends,v]
  *
- * What others need whole is computed whole and cut, which costs nothing. */
+ * What others need whole is computed whole and cut, which costs nothing. Experts have to be spelled as dispatch and combine by then. */
 #include "pass/attention/attention.h"
 #include "pass/step/incremental.h"
 
@@ -15,6 +15,7 @@ enum { MAX_OPERANDS = 64 };
 typedef struct need {
     bool whole, last;        /* all tokens, the last token */
     int axis;                /* along which the last token is needed */
+    bool sorted;             /* made of the tokens in the order of their experts (along axis 0), for one combine alone */
     ir_value *made;          /* the last token */
 } need;
 
@@ -95,13 +96,101 @@ static bool find_reduced_axes(const ir_node *node, int axis, int *axes) {
     return true;
 }
 
+/* ---- experts ----------------------------------------------------------------------------------------------------------
+ *
+ *     %1, %2, %3 = dispatch ids; %4 = take x, %1; .. %8 = grouped_matmul %7, w, %3; %9 = combine %8, %2, weights
+ *
+ * What lies in the order of dispatch cannot be cut, but it may all be made again: for the ids of the last tokens. */
+
+/* Nodes that were made meanwhile have no needs. */
+static bool is_sorted(const ir_value *value) { return value != NULL && need_of(value) != NULL && need_of(value)->sorted; }
+static void set_sorted(const ir_node *node, bool sorted) {
+    for (int i = 0; i < node->n_out; i++)
+        if (need_of(node->out[i]) != NULL) need_of(node->out[i])->sorted = sorted;
+}
+
+/* Is each operand from first on in sorted rows as the result is, or the same for all of them? */
+static bool reads_in_order(const ir_node *node, int first) {
+    const op_type *type = &ir_out(node)->type;
+    for (int i = first; i < node->n_in; i++) {
+        const ir_value *x = ir_in(node, i);
+        int64_t size;
+        if (x == NULL) continue;
+        if (is_sorted(x) && (x->type.rank != type->rank || x->type.dims[0] != type->dims[0])) return false;
+        if (!is_sorted(x) && x->type.rank == type->rank && (!dim_is_constant(x->type.dims[0], &size) || size != 1) && !ir_is_constant(x)) return false;
+    }
+    return true;
+}
+
+/* Is what node makes of sorted rows sorted rows as well, each made of its own? */
+static bool keeps_order(const ir_node *node, const ir_node *dispatch) {
+    switch (node->op) {
+    case OP_take: return is_sorted(ir_in(node, 1)) && ir_in(node, 1)->type.rank == 1 && !is_sorted(ir_in(node, 0)) && ir_int(node, OP_ATTR_axis) == 0;
+    case OP_grouped_matmul: return is_sorted(ir_in(node, 0)) && ir_in(node, 2) == dispatch->out[2] && reads_in_order(node, 3);
+    case OP_slice: return ir_int(node, OP_ATTR_axis) != 0;
+    default: return (op_get(node->op)->traits & OP_TRAIT_POINTWISE) != 0 && reads_in_order(node, 0);
+    }
+}
+
+/* Marks what lies between dispatch and combine. false: some of it is read elsewhere, or treats rows not one by one. */
+static bool mark_sorted(const ir_node *dispatch, const ir_node *combine) {
+    set_sorted(dispatch, true);
+    for (const ir_node *node = dispatch->next; node != combine; node = node->next) {
+        bool reads = false;
+        for (int i = 0; i < node->n_in; i++) reads = reads || is_sorted(ir_in(node, i));
+        if (!reads) continue;
+        if (node->n_out != 1 || !keeps_order(node, dispatch)) return false;
+        set_sorted(node, true);
+    }
+    return is_sorted(ir_in(combine, 0)) && !is_sorted(ir_in(combine, 2));
+}
+
+/* Do sorted rows and combine alone read value, and do they read it at all? Of what dispatch makes nobody has to. */
+static bool is_read_up_to(const ir_value *value, const ir_node *combine) {
+    if (value->output_count > 0 || value->next_count > 0 || (value->uses == NULL && value->node->op != OP_dispatch)) return false;
+    for (const ir_use *use = value->uses; use != NULL; use = use->next)
+        if (use->node != combine && !is_sorted(ir_out(use->node))) return false;
+    return true;
+}
+
+/* May all between its dispatch and combine be made for the last tokens alone? Says so once, and leaves the marks. */
+static bool find_experts(const ir_node *combine) {
+    const ir_node *dispatch = ir_def(ir_in(combine, 1), OP_dispatch);
+    if (dispatch == NULL || ir_in(combine, 1) != dispatch->out[1]) return false;
+    if (is_sorted(dispatch->out[1])) return is_sorted(ir_in(combine, 0));
+    bool fits = mark_sorted(dispatch, combine);
+    for (const ir_node *node = dispatch; node != combine; node = node->next)
+        for (int i = 0; i < node->n_out; i++) fits = fits && (!is_sorted(node->out[i]) || is_read_up_to(node->out[i], combine));
+    for (const ir_node *node = dispatch; !fits && node != combine; node = node->next) set_sorted(node, false);
+    return fits;
+}
+
+/* Of a node that makes sorted rows: sorted operands along their rows, what dispatch and take read along its tokens, nothing of others. */
+static void find_sorted_axes(const ir_node *node, int *axes) {
+    for (int i = 0; i < node->n_in; i++) axes[i] = ir_in(node, i) != NULL && is_sorted(ir_in(node, i)) ? 0 : -1;
+    if (node->op == OP_dispatch || node->op == OP_take) axes[0] = 0;
+}
+
 /* Which axis of each operand (-1: none) must be restricted so that node's axis is. false: the op does not treat tokens one by one there. */
 static dw_status find_axes(const restrictor *to, const ir_node *node, int axis, int *axes, bool *fits) {
     const int rank = ir_out(node)->type.rank, along = (int)ir_int(node, OP_ATTR_axis);
     const unsigned traits = op_get(node->op)->traits;
     for (int i = 0; i < node->n_in; i++) axes[i] = -1;
     *fits = true;
+    if (is_sorted(ir_out(node))) {
+        find_sorted_axes(node, axes);
+        return DW_OK;
+    }
     switch (node->op) {
+    case OP_combine:
+        *fits = axis == 0 && find_experts(node);
+        for (int i = 0; i < node->n_in; i++) axes[i] = 0;
+        return DW_OK;
+    case OP_sort:
+    case OP_topk:
+        *fits = axis != along;
+        axes[0] = axis;
+        return DW_OK;
     case OP_reshape:
         TRY(reshape_axis(to, node, axis, &axes[0]));
         *fits = axes[0] >= 0;
