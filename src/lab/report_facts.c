@@ -111,8 +111,21 @@ static json_t *step_json(const report_run *run, const plan_binding *binding, int
 
 /* ---- a run as a whole ---- */
 
-/* What a run reads of a value that is there before it, by its root: the most that any step does. */
-typedef struct whole { double *reads, written, products_s; } whole;
+/* reads: what a run reads of a value that is there before it, by its root: the most that any step does. in_cache: all of the run stays in the last-level cache from one run to the next. */
+typedef struct whole { double *reads, written, products_s; bool in_cache; } whole;
+
+/* Of what the call writes, that which is there after the run: outputs, and of caches what is new. */
+static double bytes_kept(const op_call *call, const ir_node *node, const kernel_bound *bound) {
+    double outputs = 0, others = 0;
+    bool writes_states = false;
+    for (int i = 0; i < node->n_out; i++) {
+        const plan_place place = plan_value_of(node->out[i])->root->place;
+        writes_states = writes_states || place == PLAN_STATE;
+        if (place == PLAN_OUTPUT) outputs += op_tensor_bytes(call->out[i]);
+        else if (place != PLAN_STATE) others += op_tensor_bytes(call->out[i]);
+    }
+    return writes_states ? bound->work.bytes_written - others : outputs;
+}
 
 static void add_step(whole *whole, const op_call *call, const ir_node *node, const kernel_bound *bound) {
     whole->products_s += bound->products_s;
@@ -122,23 +135,26 @@ static void add_step(whole *whole, const op_call *call, const ir_node *node, con
         const double bytes = op_bytes_read(call, &bound->work, i);
         if (bytes > *reads) *reads = bytes;
     }
-    for (int i = 0; i < node->n_out; i++) {
-        const plan_place place = plan_value_of(node->out[i])->root->place;
-        if (i == 0 && place == PLAN_STATE) whole->written += bound->work.bytes_written;
-        else if (place == PLAN_OUTPUT) whole->written += op_tensor_bytes(call->out[i]);
-    }
+    whole->written += bytes_kept(call, node, bound);
 }
 
-/* Weights, caches and inputs read once, caches and outputs written once; all FLOPs. */
-static void add_whole(json_t *facts, const report_run *run, const whole *whole) {
-    double bytes = whole->written, weights = 0;
-    for (int i = 0; i < run->plan->value_count; i++) {
+/* Weights, caches and inputs read once, caches and outputs written once. */
+static double bytes_of(const plan *plan, const whole *whole, double *weights) {
+    double bytes = whole->written;
+    *weights = 0;
+    for (int i = 0; i < plan->value_count; i++) {
         bytes += whole->reads[i];
-        if (is_weight(&run->plan->values[i])) weights += whole->reads[i];
+        if (is_weight(&plan->values[i])) *weights += whole->reads[i];
     }
-    const double memory_s = bytes / chip_bytes_per_s(run->chip);
+    return bytes;
+}
+
+static void add_whole(json_t *facts, const report_run *run, const whole *whole) {
+    double weights;
+    const double bytes = bytes_of(run->plan, whole, &weights), memory_s = bytes / (whole->in_cache ? run->chip->rates[CHIP_RATE_l2].expected : chip_bytes_per_s(run->chip));
     add_to(facts, "bytes", bytes);
     add_to(facts, "weight_bytes", weights);
+    json_object_set_new(facts, "in_cache", json_boolean(whole->in_cache));
     add_to(facts, "bound_memory_seconds", memory_s);
     add_to(facts, "bound_products_seconds", whole->products_s);
     add_to(facts, "bound_seconds", memory_s > whole->products_s ? memory_s : whole->products_s);
@@ -208,6 +224,24 @@ static dw_status show_values(const report_run *run, plan_binding *binding) {
     return DW_OK;
 }
 
+/* Step i by the rates of the run, which need not be those that its kernels are chosen by. */
+static void bound_step(const report_run *run, const plan_binding *binding, int i, bool in_cache, kernel_bound *bound) {
+    kernel_run call = binding->calls[i].run;
+    call.chip = run->chip;
+    kernel_bound_of(&call, in_cache ? 0 : lab_far_operands(run->plan->steps[i].node), bound);
+}
+
+/* Counts the run, and whether the cache holds it with all that its steps make for each other. */
+static void count_whole(const report_run *run, const plan_binding *binding, whole *whole) {
+    double weights;
+    for (int i = run->plan->load_count; i < run->plan->step_count; i++) {
+        kernel_bound bound;
+        bound_step(run, binding, i, false, &bound);
+        add_step(whole, &binding->calls[i].run.call, run->plan->steps[i].node, &bound);
+    }
+    whole->in_cache = run->chip->rates[CHIP_RATE_l2].expected > 0 && bytes_of(run->plan, whole, &weights) + (double)binding->value_bytes <= (double)run->chip->cache_bytes;
+}
+
 static dw_status add_steps(json_t *facts, const report_run *run, plan_binding *binding, const report_times *times) {
     whole all = {0};
     json_t *steps = json_object_get(facts, "steps");
@@ -215,13 +249,10 @@ static dw_status add_steps(json_t *facts, const report_run *run, plan_binding *b
     TRY_NEW(all.reads, &binding->arena, run->plan->value_count + 1);
     TRY(plan_bind(binding, run->symbols));
     TRY(show_values(run, binding));
+    count_whole(run, binding, &all);
     for (int i = run->plan->load_count; i < run->plan->step_count; i++) {
-        const ir_node *node = run->plan->steps[i].node;
-        kernel_run call = binding->calls[i].run;
         kernel_bound bound;
-        call.chip = run->chip;
-        kernel_bound_of(&call, lab_far_operands(node), &bound);
-        add_step(&all, &call.call, node, &bound);
+        bound_step(run, binding, i, all.in_cache, &bound);
         json_array_append_new(steps, step_json(run, binding, i, &bound, times));
     }
     add_whole(facts, run, &all);

@@ -95,8 +95,8 @@ static void print_run(text *out, const json_t *facts, const json_t *run, const d
     text_add(out, "\n");
     if (measured) print_times(out, facts, run);
     else text_printf(out, "  not measured: the device is simulated; bound %.3f ms, estimated %.3f\n", ms(run, "bound_seconds"), ms(run, "estimate_seconds"));
-    text_printf(out, "  bound of the run: %.2f MB, of these weights %.2f, %.3f ms; operations %.3f ms; the bounds of its steps add up to %.3f\n", number(run, "bytes") / 1e6, number(run, "weight_bytes") / 1e6,
-                ms(run, "bound_memory_seconds"), ms(run, "bound_products_seconds"), ms(run, "step_bounds_seconds"));
+    text_printf(out, "  bound of the run: %.2f MB, of these weights %.2f, %s%.3f ms; operations %.3f ms; the bounds of its steps add up to %.3f\n", number(run, "bytes") / 1e6, number(run, "weight_bytes") / 1e6,
+                json_is_true(json_object_get(run, "in_cache")) ? "all in the cache, " : "", ms(run, "bound_memory_seconds"), ms(run, "bound_products_seconds"), ms(run, "step_bounds_seconds"));
     print_rows(out, run, words, measured);
 }
 

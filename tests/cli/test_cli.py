@@ -225,6 +225,8 @@ def test_a_report_holds_runs_against_their_bounds(folder):
         expect(abs(sum(s["seconds"] for s in steps) - run["apart_seconds"]) <= 1e-6 * run["apart_seconds"], "steps add up to the run")
         for g in groups:
             expect(g["marked"] == (g["seconds"] > 0.01 * run["seconds"] and 2 * g["bound_seconds"] < g["seconds"]), "what is marked")
+    longer = json.loads(succeeds("bench", KJV, "--report", "--json", "--repeat", "1", "--prefill", "600"))["runs"][1]
+    expect(longer["runs"] == 2 and len(longer["steps"]) == 2 * len(prefill["steps"]), "a prompt that is read in two runs is one table of both")
     words = succeeds("bench", KJV, "--report", "--repeat", "1", "--prefill", "8", "--lines", "2").decode()
     expect(words.count("  and ") == 3 and words.count("ratio") >= 6, "two lines of each of three runs")
     expect(len(succeeds("bench", KJV, "--report", "--all", "--repeat", "1", "--prefill", "8").splitlines()) > 100, "--all: each step")

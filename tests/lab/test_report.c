@@ -149,6 +149,24 @@ static void a_run_reads_its_weights_once(void **state) {
     dw_context_destroy(context);
 }
 
+/* Of a cache that is a state only what is new is written, and what is seen is read: 3 tokens at 7, 8 and 9 see 8, 9 and 10 keys, 10 in all. */
+static void a_step_writes_what_is_new_into_its_caches(void **state) {
+    (void)state;
+    static const char graph[] = "graph g\n  input q bf16[1,2,3,64]\n  input k bf16[1,2,3,64]\n  input v bf16[1,2,3,64]\n  input r i64[3]\n  input p i64[3]\n  state a bf16[1,2,100,64]\n"
+                                "  state b bf16[1,2,100,64]\n  %1 = cache_write a, k, r, p\n  %2 = cache_write b, v, r, p\n  %3 = attention q, %1, %2, -, -, -, r, p {scale=0.125,causal=true}\n"
+                                "  next a %1\n  next b %2\n  output y %3\n";
+    int64_t rows[] = {0, 0, 0}, positions[] = {7, 8, 9};
+    void *const inputs[] = {NULL, NULL, NULL, rows, positions};
+    const double token = 2.0 * 2 * 64;
+    dw_context *context = new_context();
+    json_t *facts = bounds_of(context, graph, "h200", NULL, inputs);
+    assert_near(number(step_of(facts, "attention"), "flops"), 2.0 * 128 * (8 + 9 + 10) * 2);
+    assert_near(number(step_of(facts, "attention"), "far_bytes"), 3 * token + 2 * 10 * token + 48);
+    assert_near(number(facts, "bytes"), 3 * 3 * token + 48 + 2 * 10 * token + 2 * 3 * token + 3 * token);   /* q, k, v; rows and positions; keys and values; the new ones; the result */
+    json_decref(facts);
+    dw_context_destroy(context);
+}
+
 /* Of a weight that is packed only that form is kept, and it is read all the same. */
 static void packed_weights_are_read(void **state) {
     (void)state;
@@ -160,6 +178,26 @@ static void packed_weights_are_read(void **state) {
         assert_near(number(facts, "weight_bytes"), 2.0 * 4 * 64 * 96);
         assert_near(number(facts, "bytes"), 2.0 * 4 * 64 * 96 + 2.0 * 4 * 4 * 96);
         assert_near(number(step_of(facts, "matmul"), "far_bytes"), 4.0 * 64 * 96 + 4 * 4 * 96);
+        json_decref(facts);
+        dw_context_destroy(context);
+    }
+}
+
+/* The B300 has a cache of 126 MB, whose rate is known: a run of 0.5 MB stays there, one of 200 MB does not, and reads its weights from memory. */
+static void what_fits_the_cache_is_bounded_by_it(void **state) {
+    (void)state;
+    static const char graph[] = "graph g\n  input x bf16[8,%d]\n  input w bf16[%d,%d]\n  %%1 = matmul x, w {bt=true}\n  output y %%1\n";
+    const int sizes[] = {512, 10000};
+    for (int i = 0; i < 2; i++) {
+        const double bytes = 2.0 * (8.0 * sizes[i] + (double)sizes[i] * sizes[i] + 8.0 * sizes[i]), rate = i == 0 ? 18000e9 : 7200e9;
+        char words[256];
+        dw_context *context = new_context();
+        snprintf(words, sizeof words, graph, sizes[i], sizes[i], sizes[i]);
+        json_t *facts = bounds_of(context, words, "b300", NULL, NULL), *step = step_of(facts, "matmul");
+        assert_true(json_is_true(json_object_get(facts, "in_cache")) == (i == 0));
+        assert_near(number(facts, "bound_memory_seconds"), bytes / rate);
+        assert_string_equal(json_string_value(json_object_get(step, "bound_by")), i == 0 ? "cache" : "memory");
+        assert_near(number(step, "bound_seconds"), i == 0 ? bytes / rate : 2.0 * (8.0 * sizes[i] + (double)sizes[i] * sizes[i]) / rate);
         json_decref(facts);
         dw_context_destroy(context);
     }
@@ -271,7 +309,9 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(bounds_are_those_counted_by_hand),       cmocka_unit_test(caches_count_the_keys_that_are_there), cmocka_unit_test(masks_of_padding_count),
         cmocka_unit_test(a_run_reads_its_weights_once),
+        cmocka_unit_test(a_step_writes_what_is_new_into_its_caches),
         cmocka_unit_test(packed_weights_are_read),
+        cmocka_unit_test(what_fits_the_cache_is_bounded_by_it),
         cmocka_unit_test(what_loses_is_marked),                   cmocka_unit_test(a_report_on_the_cpu_adds_up),          cmocka_unit_test(generation_that_is_not_there_is_refused),
         cmocka_unit_test(a_gpu_is_measured_by_its_own_clock),
     };
