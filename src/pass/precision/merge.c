@@ -127,6 +127,28 @@ static dw_status emit_merged(ir_graph *graph, ir_node *root, int count, ir_node 
     return ir_emit(graph, OP_matmul, first->n_in, in, attr_count, attrs, result);
 }
 
+/* ---- weights as products of few rows read them ---- */
+
+/* x w, w [..,k,n], becomes x (w^T)^T: where b is read but once, its rows have to lie side by side. Weights that something else reads stay, as they would be in memory
+ * twice, and so do those in blocks, which run along k. */
+static dw_status turn_weight(ir_graph *graph, ir_node *node, bool *changed) {
+    if ((node->op != OP_matmul && node->op != OP_grouped_matmul) || ir_bool(node, OP_ATTR_bt) || ir_bool(node, OP_ATTR_at)) return DW_OK;
+    ir_value *weight = ir_in(node, 1), *in[64], *made;
+    const int rank = weight->type.rank;
+    if (weight->kind != IR_PARAM || ir_is_constant(ir_in(node, 0)) || !fuse_is_float(weight->type.format) || rank < 2 || rank > 3 || !fuse_is_single_use(graph, weight)) return DW_OK;
+    const int64_t order[] = {0, rank - 1, rank - 2};
+    op_attr attrs[OP_ATTR_COUNT];
+    int count = 0;
+    for (int i = 0; i < node->n_in; i++) in[i] = ir_in(node, i);
+    for (int i = 0; i < node->attrs.count; i++)
+        if (node->attrs.items[i].id != OP_ATTR_bt) attrs[count++] = node->attrs.items[i];
+    attrs[count++] = op_set_bool(OP_ATTR_bt, true);
+    fuse_cursor(graph, node, node);
+    TRY(ir_emit_transpose(graph, weight, rank == 2 ? (const int64_t[]){1, 0} : order, &in[1]));
+    TRY(ir_emit(graph, node->op, node->n_in, in, count, attrs, &made));
+    return fuse_replace(graph, ir_out(node), made, changed);
+}
+
 /* ---- gate and up ---- */
 
 /* The activation at the end of the gate's post list, the steps before it being the up's. */
@@ -205,9 +227,9 @@ static dw_status merge_siblings(ir_graph *graph, ir_node *node, bool *changed) {
 
 /* ---- the pass ---- */
 
-/* Gates before siblings, which would take them apart; factors when no gate is left to merge; quantisers when products are what they stay. */
+/* Weights are turned first. Gates before siblings, which would take them apart; factors when no gate is left to merge; quantisers when products are what they stay. */
 static const struct { const char *name; fuse_function run; } rows[] = {
-    {"norm_cast", fuse_norm_cast},         {"linear_cast", fuse_linear_cast},   {"merge_gated", merge_gated},
+    {"turn_weight", turn_weight},          {"norm_cast", fuse_norm_cast},       {"linear_cast", fuse_linear_cast},   {"merge_gated", merge_gated},
     {"merge_siblings", merge_siblings},    {"merge_factor", merge_factor},      {"norm_quantize", fuse_norm_quantize},
 };
 
