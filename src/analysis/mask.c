@@ -280,16 +280,20 @@ static dw_status read_truth(reader *reader, value_expr x) {
     return DW_OK;
 }
 
-/* Is x a number so low that a score with it vanishes in the softmax: -infinity, or the lowest of a format? */
-static bool is_hiding(reader *reader, value_expr x) {
-    double number;
-    if (!value_is_number(x, &number) || !(number <= -1e30 || number == -65504)) return false;
+/* Is a score with that number added so low that it vanishes in the softmax: -infinity, or the lowest of a format? The mask keeps which it is. */
+static bool hides(reader *reader, double number) {
+    if (!(number <= -1e30 || number == -65504)) return false;
     reader->mask->finite |= isfinite(number) != 0;
+    reader->mask->weak |= number == -65504;
     return true;
 }
 
-/* A table of zeros and hiding numbers over (q, k) is a mask. */
-static dw_status read_real_table(reader *reader, value_expr x, bool *known) {
+static bool is_hiding(reader *reader, value_expr x) {
+    double number;
+    return value_is_number(x, &number) && hides(reader, number);
+}
+
+static dw_status read_hiding_table(reader *reader, value_expr x, bool *known) {
     value_analysis *analysis = reader->analysis;
     *known = false;
     if (x->kind != VALUE_LOOKUP) return DW_OK;
@@ -303,11 +307,21 @@ static dw_status read_real_table(reader *reader, value_expr x, bool *known) {
                 table.index[table.q_axis] = q;
                 table.index[table.k_axis] = k;
                 const double number = op_tensor_load(table.tensor, table.index);
-                if (number != 0 && !(number <= -1e30) && number != -65504) return DW_OK;
+                if (number != 0 && !hides(reader, number)) return DW_OK;
             }
         }
     } while (next_other(&table));
     return read_table(reader, shown, known);
+}
+
+/* A table of zeros and hiding numbers over (q, k) is a mask. */
+static dw_status read_real_table(reader *reader, value_expr x, bool *known) {
+    const bool finite = reader->mask->finite, weak = reader->mask->weak;
+    TRY(read_hiding_table(reader, x, known));
+    if (*known) return DW_OK;
+    reader->mask->finite = finite;
+    reader->mask->weak = weak;
+    return DW_OK;
 }
 
 static dw_status read_added(reader *reader, value_expr x) {

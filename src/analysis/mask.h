@@ -10,7 +10,8 @@ enum { MASK_MAX_PARTS = 16 };
 typedef struct mask {
     bool causal;
     bool never;                          /* no key at all is seen */
-    bool finite;                         /* what hides is a finite number: a row of nothing else averages all keys */
+    bool finite;                         /* what hides is a finite number: a row of nothing else averages all keys; */
+    bool weak;                           /* .. one that is the lowest of f16 alone */
     int64_t window, ahead;
     int part_count;
     value_expr parts[MASK_MAX_PARTS];    /* BOOL */

@@ -113,7 +113,7 @@ static bool open_where(const ir_value *value, ir_value **condition, ir_value **i
     double number;
     if (node == NULL) return false;
     for (int arm = 1; arm <= 2; arm++) {
-        if (!ir_is_scalar(ir_in(node, arm), &number) || (number > -1e30 && number != -65504)) continue;
+        if (!ir_is_scalar(ir_in(node, arm), &number) || number != -INFINITY) continue;
         *condition = ir_in(node, 0);
         *inner = ir_in(node, 3 - arm);
         *negated = arm == 1;
@@ -203,7 +203,8 @@ static dw_status read_bias(reading *reading, ir_value *value) {
     if (x != NULL) TRY(mask_read(analysis, x, 4, reading->dims, &mask, &known));
     TRY(value_status(analysis));
     if (!known || mask.never) return read_unknown_bias(reading, value);
-    if (mask.finite && may_blind(analysis, &mask)) return keep(reading, reading->biases, &reading->bias_count, value);
+    const bool overcome = mask.weak && value->type.format != DW_FORMAT_f16;   /* scores of wider formats may be as far apart */
+    if (overcome || (mask.finite && may_blind(analysis, &mask))) return keep(reading, reading->biases, &reading->bias_count, value);
 
     const bool masked = has_limits(&mask) || mask.part_count > 0;
     if (!masked && mask.bias == NULL) {
