@@ -120,7 +120,9 @@ static void tell(timing *t, device_times *times) {
         sum += times->steps[t->from->nodes[i]->step - 1] = median(t, TIMED_STEPS, span++);
     }
     times->per_look = sum > times->apart ? (sum - times->apart) / (double)spans : 0;
-    for (size_t i = 0; i < times->step_count; i++) times->steps[i] = times->steps[i] > times->per_look ? times->steps[i] - times->per_look : 0;
+    double left = 0;
+    for (size_t i = 0; i < times->step_count; i++) left += times->steps[i] = times->steps[i] > times->per_look ? times->steps[i] - times->per_look : 0;
+    for (size_t i = 0; i < times->step_count && left > 0; i++) times->steps[i] *= times->apart / left;   /* medians of parts are not parts of the median */
 }
 
 static dw_status measure(timing *t, device_times *times) {

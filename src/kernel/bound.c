@@ -9,7 +9,7 @@ dw_format kernel_multiplies(const op_call *call, const chip_caps *chip) {
     return chip_flops(chip, a) <= chip_flops(chip, b) ? a : b;
 }
 
-/* Bytes from main memory whatever was run before, */
+/* Bytes that come from main memory, whatever was run before. */
 static double far_bytes(const op_call *call, const op_work *work, uint64_t far) {
     double bytes = 0;
     for (int i = 0; i < call->n_in; i++)

@@ -214,3 +214,13 @@ def test_generation_reads_and_gives_ids_of_the_gpu():
     engine = dw.compile(dw.capture(model, {"input_ids": ids}))
     made = engine.generate(ids, 12)
     assert made.device == ids.device and torch.equal(made, want)
+
+
+def test_a_report_tells_the_times_of_the_gpu():
+    ids = torch.randint(0, 97, (2, 16), device="cuda")
+    engine = dw.compile(dw.capture(block(), ids))
+    report = engine.benchmark(ids).report()
+    run, = report.runs
+    assert run["measured"] and 0 < run["seconds"] < 0.1 and run["launches"] >= len(run["steps"]) - 2 and 0 < report.facts["launch_seconds"] < 1e-4
+    assert sum(step["seconds"] for step in run["steps"]) == pytest.approx(run["apart_seconds"], rel=1e-5)
+    assert all(step["seconds"] >= 0 for step in run["steps"]) and run["wall_seconds"] > run["seconds"]
