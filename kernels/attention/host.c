@@ -60,52 +60,49 @@ const char *attention_counts_refusal(const kernel_run *run, int64_t blocks, text
 
 /* ---- arguments ---- */
 
-/* Beyond any number of keys the position is all the same, and sums stay in range. */
-static dw_status eval_offset(const op_call *call, int64_t *offset) {
-    const int64_t far = INT64_C(1) << 60;
-    dim given = op_attr_dim(call->attrs, OP_ATTR_offset);
-    *offset = 0;
-    if (given != NULL) TRY(dim_eval(call->context, given, call->symbols, offset));
-    if (*offset > far) *offset = far;
-    if (*offset < -far) *offset = -far;
-    return DW_OK;
-}
-
 static void take(kernel_launch *launch, const kernel_run *run, int index, const int64_t *dims, cuda_array *array, int64_t *strides) {
     cuda_take_array(launch, run, index, array);
     cuda_broadcast(cuda_operand(run, index), 4, dims, strides);
 }
 
-static int64_t positions_of(const dw_tensor *x) { return x == NULL || x->rank == 0 || x->dims[x->rank - 1] == 1 ? 0 : x->dims[x->rank - 1]; }
+/* A mask or bias. */
+static void take_scores(kernel_launch *launch, const kernel_run *run, int index, const int64_t from[4], cuda_array *array, int64_t strides[4]) {
+    cuda_take_array(launch, run, index, array);
+    for (int axis = 0; axis < 4; axis++) strides[axis] = from[axis];
+}
 
-static void take_operands(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments) {
+static void take_operands(kernel_launch *launch, const kernel_run *run, const op_attention_view *view, attention_arguments *arguments) {
     const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V], *sink = cuda_operand(run, ATTENTION_SINK);
-    const int64_t any[] = {INT64_MAX, INT64_MAX, INT64_MAX, INT64_MAX};   /* an axis of size 1 repeats, whatever it meets */
     take(launch, run, ATTENTION_Q, q->dims, &arguments->q, arguments->q_strides);
     take(launch, run, ATTENTION_K, k->dims, &arguments->k, arguments->k_strides);
     take(launch, run, ATTENTION_V, v->dims, &arguments->v, arguments->v_strides);
     take(launch, run, KERNEL_RESULT, run->call.out[0]->dims, &arguments->out, arguments->out_strides);
-    arguments->has_mask = cuda_operand(run, ATTENTION_MASK) != NULL;
-    arguments->has_bias = cuda_operand(run, ATTENTION_BIAS) != NULL;
+    arguments->has_mask = view->mask != NULL;
+    arguments->has_bias = view->bias != NULL;
     arguments->has_sink = sink != NULL;
-    if (arguments->has_mask) take(launch, run, ATTENTION_MASK, any, &arguments->mask, arguments->mask_strides);
-    if (arguments->has_bias) take(launch, run, ATTENTION_BIAS, any, &arguments->bias, arguments->bias_strides);
+    if (view->mask != NULL) take_scores(launch, run, ATTENTION_MASK, view->mask_strides, &arguments->mask, arguments->mask_strides);
+    if (view->bias != NULL) take_scores(launch, run, ATTENTION_BIAS, view->bias_strides, &arguments->bias, arguments->bias_strides);
     if (sink != NULL) cuda_take_array(launch, run, ATTENTION_SINK, &arguments->sink);
     arguments->sink_stride = sink ? sink->strides[0] : 0;
 }
 
-static void take_places(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments) {
-    arguments->cache_rows = run->call.in[ATTENTION_K]->dims[0];
-    arguments->has_row = cuda_operand(run, ATTENTION_ROW) != NULL;
-    arguments->has_position = cuda_operand(run, ATTENTION_POSITION) != NULL;
-    if (arguments->has_row) {
-        arguments->row_step = run->call.in[ATTENTION_ROW]->strides[0];
+static void take_places(kernel_launch *launch, const kernel_run *run, const op_attention_view *view, attention_arguments *arguments) {
+    arguments->keys = view->slots;
+    arguments->cache_rows = view->rows;
+    arguments->causal = view->causal;
+    arguments->window = view->window;
+    arguments->ahead = view->ahead;
+    arguments->offset = view->offset;
+    arguments->has_row = view->row != NULL;
+    arguments->has_position = view->position != NULL;
+    if (view->row != NULL) {
+        arguments->row_step = view->row->strides[0];
         cuda_take_array(launch, run, ATTENTION_ROW, &arguments->row);
     }
-    if (arguments->has_position) {
-        arguments->position_step = run->call.in[ATTENTION_POSITION]->strides[0];
-        arguments->mask_keys = positions_of(cuda_operand(run, ATTENTION_MASK));
-        arguments->bias_keys = positions_of(cuda_operand(run, ATTENTION_BIAS));
+    if (view->position != NULL) {
+        arguments->position_step = view->position->strides[0];
+        arguments->mask_keys = view->mask_keys;
+        arguments->bias_keys = view->bias_keys;
         cuda_take_array(launch, run, ATTENTION_POSITION, &arguments->position);
     }
     cuda_take_fault(launch, &arguments->fault);
@@ -113,23 +110,18 @@ static void take_places(kernel_launch *launch, const kernel_run *run, attention_
 
 dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments) {
     const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
-    if (k->dims[1] < 1 || q->dims[1] % k->dims[1] != 0)
-        return base_fail(run->call.context, DW_MISMATCH, "attention: q has %lld heads, k has %lld, which does not divide them", (long long)q->dims[1], (long long)k->dims[1]);
-    TRY(eval_offset(&run->call, &arguments->offset));
+    op_attention_view view;
+    TRY(op_attention_view_of(&run->call, &view));
     arguments->batches = q->dims[0];
     arguments->heads = q->dims[1];
     arguments->queries = q->dims[2];
-    arguments->keys = k->dims[2];
     arguments->width = q->dims[3];
     arguments->value_width = v->dims[3];
     arguments->shared_heads = q->dims[1] / k->dims[1];
     arguments->scale = (float)op_attr_real(run->call.attrs, OP_ATTR_scale);
     arguments->softcap = (float)op_attr_real(run->call.attrs, OP_ATTR_softcap);
-    arguments->causal = op_attr_bool(run->call.attrs, OP_ATTR_causal);
-    arguments->window = op_attr_int(run->call.attrs, OP_ATTR_window);
-    arguments->ahead = op_attr_int(run->call.attrs, OP_ATTR_ahead);
-    take_operands(launch, run, arguments);
-    take_places(launch, run, arguments);
+    take_operands(launch, run, &view, arguments);
+    take_places(launch, run, &view, arguments);
     return DW_OK;
 }
 

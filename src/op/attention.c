@@ -110,30 +110,6 @@ dw_status attention_infer(op_infer *infer) {
 
 /* ---- reference ---- */
 
-/* The position of query 0. Beyond any number of keys it is all the same, and sums stay in range. */
-static dw_status eval_offset(const op_call *call, int64_t *offset) {
-    const int64_t far = INT64_C(1) << 60;
-    dim given = op_attr_dim(call->attrs, OP_ATTR_offset);
-    *offset = 0;
-    if (given != NULL) TRY(dim_eval(call->context, given, call->symbols, offset));
-    if (*offset > far) *offset = far;
-    if (*offset < -far) *offset = -far;
-    return DW_OK;
-}
-
-/* Which keys a query sees by position: [begin, end). */
-typedef struct span { int64_t begin, end; } span;
-
-static span visible(const op_attrs *attrs, int64_t position, int64_t keys) {
-    int64_t window = op_attr_int(attrs, OP_ATTR_window), ahead = op_attr_int(attrs, OP_ATTR_ahead);
-    span seen = {0, keys};
-    if (op_attr_bool(attrs, OP_ATTR_causal) && seen.end - 1 > position) seen.end = position + 1;
-    if (ahead > 0 && seen.end - ahead > position) seen.end = position + ahead;
-    if (window > 0 && position >= window) seen.begin = position - window + 1;
-    if (seen.end < seen.begin) seen.end = seen.begin;
-    return seen;
-}
-
 /* One query, and where its keys, mask and bias begin. */
 typedef struct query {
     const op_call *call;
@@ -141,7 +117,7 @@ typedef struct query {
     int64_t q, k, v, mask, bias;
     int64_t mask_stride, bias_stride;   /* along keys; 0 when broadcast */
     int64_t ring;                       /* the key of position p lies at p mod ring */
-    span seen;
+    op_attention_span seen;
     double sink;                        /* -inf: there is none */
 } query;
 
@@ -169,7 +145,7 @@ static double score(const query *at, int64_t key) {
 }
 
 /* The largest score of the keys and the sink (NaN if any is NaN), and the sum of e^(score - largest), which is scaled down whenever a larger score comes. */
-static void measure(const query *at, span seen, double sink, double *max, double *sum) {
+static void measure(const query *at, op_attention_span seen, double sink, double *max, double *sum) {
     *max = sink;
     *sum = sink > -INFINITY ? 1 : 0;
     for (int64_t key = seen.begin; key < seen.end && !isnan(*max); key++) {
@@ -187,7 +163,7 @@ static void measure(const query *at, span seen, double sink, double *max, double
 /* Columns [first, end) of v, the first of them at out_offset. */
 static void attend(const query *at, int64_t first, int64_t end, const dw_tensor *out, int64_t out_offset, int64_t out_stride) {
     const dw_tensor *v = at->call->in[ATTENTION_V];
-    const span seen = at->seen;
+    const op_attention_span seen = at->seen;
     double max, sum, sums[CHUNK], values[CHUNK];
     measure(at, seen, at->sink, &max, &sum);
     for (int64_t begin = first; begin < end; begin += CHUNK) {
@@ -203,49 +179,27 @@ static void attend(const query *at, int64_t first, int64_t end, const dw_tensor 
     }
 }
 
-/* Where query i stands and what it reads; without the operands that say so, by its place. */
-static dw_status place_of(const op_call *call, int64_t query, int64_t offset, int64_t *row, int64_t *position, span *seen) {
-    const dw_tensor *k = call->in[ATTENTION_K], *rows = op_operand(call, ATTENTION_ROW), *positions = op_operand(call, ATTENTION_POSITION);
-    *position = query + offset;
-    if (rows != NULL) *row = op_load_int_at(rows, query * rows->strides[0]);
-    if (*row < 0 || *row >= k->dims[0])
-        return base_fail(call->context, DW_INVALID, "attention: row %lld of query %lld is outside k, which has %lld", (long long)*row, (long long)query,
-                         (long long)k->dims[0]);
-    if (positions == NULL) {
-        *seen = visible(call->attrs, *position, k->dims[2]);
-        return DW_OK;
-    }
-    *position = op_load_int_at(positions, query * positions->strides[0]);
-    *seen = visible(call->attrs, *position, *position < INT64_MAX ? *position + 1 : *position);
-    if (seen->end - k->dims[2] > seen->begin) seen->begin = seen->end - k->dims[2];
-    for (int i = ATTENTION_MASK; i <= ATTENTION_BIAS; i++) {
-        const dw_tensor *x = op_operand(call, i);
-        if (x == NULL || x->rank == 0 || x->dims[x->rank - 1] == 1 || x->dims[x->rank - 1] >= seen->end) continue;
-        return base_fail(call->context, DW_MISMATCH, "attention: query %lld stands at %lld, %s has %lld positions", (long long)query, (long long)*position,
-                         i == ATTENTION_MASK ? "mask" : "bias", (long long)x->dims[x->rank - 1]);
+/* Does what query i reads lie within k, mask and bias? */
+static dw_status check_query(const op_call *call, const op_attention_view *view, int64_t query, int64_t row, const op_attention_span *seen) {
+    const int64_t keys[] = {view->mask_keys, view->bias_keys};
+    if (row < 0 || row >= view->rows)
+        return base_fail(call->context, DW_INVALID, "attention: row %lld of query %lld is outside k, which has %lld", (long long)row, (long long)query, (long long)view->rows);
+    for (int i = 0; i < 2 && view->position != NULL; i++) {
+        if (keys[i] == 0 || keys[i] >= seen->end) continue;
+        return base_fail(call->context, DW_MISMATCH, "attention: query %lld stands at %lld, %s has %lld positions", (long long)query,
+                         (long long)op_attention_position(view, query), i == 0 ? "mask" : "bias", (long long)keys[i]);
     }
     return DW_OK;
 }
 
 /* Offset of a mask or bias at key 0 of a query. */
-static int64_t broadcast_offset(const dw_tensor *x, int64_t row, int64_t head, int64_t query) {
-    const int64_t index[] = {row, head, query};
-    int64_t offset = 0;
-    for (int axis = 0; x != NULL && axis < 3; axis++) {
-        int own = axis - (4 - x->rank);
-        if (own >= 0 && x->dims[own] != 1) offset += index[axis] * x->strides[own];
-    }
-    return offset;
-}
+static int64_t offset_of(const int64_t strides[4], int64_t row, int64_t head, int64_t query) { return row * strides[0] + head * strides[1] + query * strides[2]; }
 
-static int64_t key_stride(const dw_tensor *x) { return x != NULL && x->rank > 0 && x->dims[x->rank - 1] != 1 ? x->strides[x->rank - 1] : 0; }
-
-/* offset: what eval_offset gives. */
-static dw_status find_query(const op_call *call, int64_t offset, int64_t batch, int64_t head, int64_t index, query *at) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V], *mask = op_operand(call, ATTENTION_MASK), *bias = op_operand(call, ATTENTION_BIAS), *sink = op_operand(call, ATTENTION_SINK);
-    int64_t row = batch, position = 0, shared = q->dims[1] / k->dims[1];
-    span seen = {0, 0};
-    TRY(place_of(call, index, offset, &row, &position, &seen));
+static dw_status find_query(const op_call *call, const op_attention_view *view, int64_t batch, int64_t head, int64_t index, query *at) {
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V], *sink = op_operand(call, ATTENTION_SINK);
+    const int64_t row = op_attention_row(view, batch, index), shared = q->dims[1] / k->dims[1];
+    const op_attention_span seen = op_attention_seen(view, index);
+    TRY(check_query(call, view, index, row, &seen));
     *at = (query){
         .call = call,
         .scale = op_attr_real(call->attrs, OP_ATTR_scale),
@@ -253,11 +207,11 @@ static dw_status find_query(const op_call *call, int64_t offset, int64_t batch, 
         .q = batch * q->strides[0] + head * q->strides[1] + index * q->strides[2],
         .k = row * k->strides[0] + head / shared * k->strides[1],
         .v = row * v->strides[0] + head / shared * v->strides[1],
-        .mask = broadcast_offset(mask, row, head, index),
-        .bias = broadcast_offset(bias, row, head, index),
-        .mask_stride = key_stride(mask),
-        .bias_stride = key_stride(bias),
-        .ring = k->dims[2],
+        .mask = offset_of(view->mask_strides, row, head, index),
+        .bias = offset_of(view->bias_strides, row, head, index),
+        .mask_stride = view->mask_strides[3],
+        .bias_stride = view->bias_strides[3],
+        .ring = view->slots,
         .seen = seen,
         .sink = sink != NULL ? op_load_at(sink, head * sink->strides[0]) : -INFINITY,
     };
@@ -267,7 +221,8 @@ static dw_status find_query(const op_call *call, int64_t offset, int64_t batch, 
 /* Columns of a head for one query, in the format that is quantised. */
 typedef struct row_part {
     const op_call *call;
-    int64_t offset, line, head, first;   /* first: column of the head; line: -1 before there is any */
+    const op_attention_view *view;
+    int64_t line, head, first;           /* first: column of the head; line: -1 before there is any */
     dw_tensor values;                    /* [CHUNK] */
     dw_status status;                    /* of the first query that could not be placed */
 } row_part;
@@ -281,7 +236,7 @@ static float rounded_at(void *argument, int64_t line, int64_t col) {
     if (part->status != DW_OK) return 0;
     if (line != part->line || head != part->head || first != part->first) {
         query at;
-        part->status = find_query(part->call, part->offset, joined ? above : above / heads, head, line % queries, &at);
+        part->status = find_query(part->call, part->view, joined ? above : above / heads, head, line % queries, &at);
         if (part->status != DW_OK) return 0;
         attend(&at, first, first + CHUNK < width ? first + CHUNK : width, &part->values, 0, 1);
         part->line = line;
@@ -291,32 +246,20 @@ static float rounded_at(void *argument, int64_t line, int64_t col) {
     return (float)op_load_at(&part->values, column - first);
 }
 
-static dw_status reference_in_blocks(const op_call *call, int64_t offset) {
+static dw_status reference_in_blocks(const op_call *call, const op_attention_view *view) {
     float memory[CHUNK];
     const int64_t dims[] = {CHUNK};
-    row_part part = {.call = call, .offset = offset, .line = -1, .status = DW_OK};
+    row_part part = {.call = call, .view = view, .line = -1, .status = DW_OK};
     op_tensor_init(&part.values, op_via(call->attrs), DW_SCALE_plain, 1, dims, memory);
     TRY(op_quantize_elements(call, call->out[0], rounded_at, &part));
     return part.status;
 }
 
-void op_attention_by_heads(const op_call *call, dw_tensor *out) {
-    const int64_t heads = call->in[ATTENTION_Q]->dims[1], width = call->in[ATTENTION_V]->dims[3];
-    *out = *call->out[0];
-    if (out->rank == 4) return;
-    const int64_t strides[] = {out->strides[0], width * out->strides[2], out->strides[1], out->strides[2]}, dims[] = {out->dims[0], heads, out->dims[1], width};
-    out->rank = 4;
-    memcpy(out->dims, dims, sizeof dims);
-    memcpy(out->strides, strides, sizeof strides);
-}
-
 dw_status attention_reference(const op_call *call) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V];
-    int64_t offset;
-    TRY(eval_offset(call, &offset));
-    if (k->dims[1] < 1 || q->dims[1] % k->dims[1] != 0)
-        return base_fail(call->context, DW_MISMATCH, "attention: q has %lld heads, k has %lld, which does not divide them", (long long)q->dims[1], (long long)k->dims[1]);
-    if (op_is_block(call->out[0]->format)) return reference_in_blocks(call, offset);
+    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
+    op_attention_view view;
+    TRY(op_attention_view_of(call, &view));
+    if (op_is_block(call->out[0]->format)) return reference_in_blocks(call, &view);
     dw_tensor out;
     op_attention_by_heads(call, &out);
     walk w;
@@ -324,7 +267,7 @@ dw_status attention_reference(const op_call *call) {
     int at_out = walk_add_strides(&w, out.strides);
     for (; w.left > 0; walk_next(&w)) {
         query at;
-        TRY(find_query(call, offset, w.index[0], w.index[1], w.index[2], &at));
+        TRY(find_query(call, &view, w.index[0], w.index[1], w.index[2], &at));
         attend(&at, 0, v->dims[3], &out, w.offset[at_out], out.strides[3]);
     }
     return DW_OK;
@@ -333,28 +276,28 @@ dw_status attention_reference(const op_call *call) {
 /* Pairs of a query and a key that it sees, of all heads, and the keys that any query sees, of all rows that are read. */
 typedef struct sights { double pairs, keys; } sights;
 
-static span widen(span a, span b) {
+static op_attention_span widen(op_attention_span a, op_attention_span b) {
     if (b.begin >= b.end) return a;
     if (a.begin >= a.end) return b;
-    return (span){a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
+    return (op_attention_span){a.begin < b.begin ? a.begin : b.begin, a.end > b.end ? a.end : b.end};
 }
 
 /* A mask whose elements are known, and what was counted of it last. */
-typedef struct veil { const dw_tensor *mask; bool by_head, by_query; span counted; int64_t row, shown; } veil;
+typedef struct veil { const dw_tensor *mask; const int64_t *strides; bool by_head, by_query; op_attention_span counted; int64_t row, shown; } veil;
 
 static int64_t axis_size(const dw_tensor *x, int from_last) { return from_last <= x->rank ? x->dims[x->rank - from_last] : 1; }
 
-static veil veil_of(const op_call *call) {
-    const dw_tensor *mask = (call->known_in >> ATTENTION_MASK & 1) != 0 ? op_operand(call, ATTENTION_MASK) : NULL;
+static veil veil_of(const op_call *call, const op_attention_view *view) {
+    const dw_tensor *mask = (call->known_in >> ATTENTION_MASK & 1) != 0 ? view->mask : NULL;
     if (mask == NULL) return (veil){NULL};
-    return (veil){mask, axis_size(mask, 3) > 1, axis_size(mask, 2) > 1, {0, 0}, -1, 0};
+    return (veil){mask, view->mask_strides, axis_size(mask, 3) > 1, axis_size(mask, 2) > 1, {0, 0}, -1, 0};
 }
 
 /* Keys of the span that the mask shows to the query. */
-static int64_t count_shown(veil *v, int64_t row, int64_t head, int64_t query, span seen) {
+static int64_t count_shown(veil *v, int64_t row, int64_t head, int64_t query, op_attention_span seen) {
     if (v->mask == NULL) return seen.end - seen.begin;
     if (!v->by_head && !v->by_query && v->row == row && v->counted.begin == seen.begin && v->counted.end == seen.end) return v->shown;
-    const int64_t stride = key_stride(v->mask), offset = broadcast_offset(v->mask, row, head, query);
+    const int64_t stride = v->strides[3], offset = offset_of(v->strides, row, head, query);
     v->counted = seen;
     v->row = row;
     v->shown = 0;
@@ -362,7 +305,7 @@ static int64_t count_shown(veil *v, int64_t row, int64_t head, int64_t query, sp
     return v->shown;
 }
 
-static double pairs_of(veil *v, int64_t heads, int64_t row, int64_t query, span seen) {
+static double pairs_of(veil *v, int64_t heads, int64_t row, int64_t query, op_attention_span seen) {
     double pairs = 0;
     if (!v->by_head) return (double)heads * (double)count_shown(v, row, 0, query, seen);
     for (int64_t head = 0; head < heads; head++) pairs += (double)count_shown(v, row, head, query, seen);
@@ -370,45 +313,46 @@ static double pairs_of(veil *v, int64_t heads, int64_t row, int64_t query, span 
 }
 
 /* What hides a key from one query may show it to another: then all of the span are read. */
-static double keys_of(veil *v, int64_t row, span any) { return (double)(v->by_head || v->by_query ? any.end - any.begin : count_shown(v, row, 0, 0, any)); }
+static double keys_of(veil *v, int64_t row, op_attention_span any) {
+    return (double)(v->by_head || v->by_query ? any.end - any.begin : count_shown(v, row, 0, 0, any));
+}
 
 /* By the place of each query; positions that are an operand and not known are those of the newest tokens. */
-static sights sights_by_place(const op_call *call) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
-    veil v = veil_of(call);
+static sights sights_by_place(const op_call *call, op_attention_view view) {
+    const dw_tensor *q = call->in[ATTENTION_Q];
+    veil v = veil_of(call, &view);
     const int64_t differ = v.mask != NULL ? q->dims[0] : 1;      /* rows that may see different keys */
-    int64_t offset;
     sights all = {0, 0};
-    if (eval_offset(call, &offset) != DW_OK) offset = 0;
-    if (op_operand(call, ATTENTION_POSITION) != NULL) offset = k->dims[2] > q->dims[2] ? k->dims[2] - q->dims[2] : 0;
+    if (view.position != NULL) view.offset = view.slots > q->dims[2] ? view.slots - q->dims[2] : 0;
+    view.position = NULL;
     for (int64_t row = 0; row < differ; row++) {
-        span any = {0, 0};
+        op_attention_span any = {0, 0};
         for (int64_t i = 0; i < q->dims[2]; i++) {
-            const span seen = visible(call->attrs, i + offset, k->dims[2]);
+            const op_attention_span seen = op_attention_seen(&view, i);
             all.pairs += pairs_of(&v, q->dims[1], row, i, seen) * (double)(q->dims[0] / differ);
             any = widen(any, seen);
         }
-        all.keys += keys_of(&v, row, any) * (double)(k->dims[0] / differ);
+        all.keys += keys_of(&v, row, any) * (double)(view.rows / differ);
     }
     return all;
 }
 
 /* By the rows and positions of the queries, which are in the memory of the host. */
-static sights sights_by_position(const op_call *call) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
-    veil v = veil_of(call);
+static sights sights_by_position(const op_call *call, const op_attention_view *view) {
+    const dw_tensor *q = call->in[ATTENTION_Q];
+    veil v = veil_of(call, view);
     sights all = {0, 0};
-    for (int64_t text = 0; text < k->dims[0]; text++) {
-        span any = {0, 0};
+    for (int64_t text = 0; text < view->rows; text++) {
+        op_attention_span any = {0, 0};
         for (int64_t i = 0; i < q->dims[2]; i++) {
-            int64_t row = 0, position;
-            span seen;
-            if (place_of(call, i, 0, &row, &position, &seen) != DW_OK || row != text) continue;
+            const int64_t row = op_attention_row(view, 0, i);
+            const op_attention_span seen = op_attention_seen(view, i);
+            if (check_query(call, view, i, row, &seen) != DW_OK || row != text) continue;
             all.pairs += pairs_of(&v, q->dims[1], row, i, seen);
             any = widen(any, seen);
         }
         const double keys = keys_of(&v, text, any);
-        all.keys += keys < (double)k->dims[2] ? keys : (double)k->dims[2];
+        all.keys += keys < (double)view->slots ? keys : (double)view->slots;
     }
     return all;
 }
@@ -430,9 +374,11 @@ static op_call without_mask(const op_call *call) {
  * sees are not read. The softmax is not counted. */
 void attention_work(const op_call *call, op_work *work) {
     const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V];
-    const bool is_placed = op_operand(call, ATTENTION_POSITION) != NULL || op_operand(call, ATTENTION_ROW) != NULL;
     const op_call plain = without_mask(call);
-    const sights seen = knows_positions(call) ? sights_by_position(call) : sights_by_place(is_placed ? &plain : call);
+    op_attention_view view;
+    if (op_attention_view_of(call, &view) != DW_OK) view.offset = 0;
+    const bool is_placed = view.position != NULL || view.row != NULL;
+    const sights seen = knows_positions(call) ? sights_by_position(call, &view) : sights_by_place(is_placed ? &plain : call, view);
     const double held = (double)k->dims[0] * (double)k->dims[2], part = held > 0 ? seen.keys / held : 0;
     op_work_each(call, 0, work);
     op_work_reads(call, ATTENTION_K, part * op_tensor_bytes(k), work);

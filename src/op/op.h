@@ -239,8 +239,34 @@ dw_status op_tensor_bind(dw_context *context, const op_type *type, const int64_t
 bool op_tensor_is_contiguous(const dw_tensor *tensor);
 /* A tensor of block format, rank 1 or more, as matrices one after the other. */
 num_matrix op_tensor_matrix(const dw_tensor *tensor);
+
+/* ---- attention, for its reference and kernels (attention_view.c) ---- */
+
 /* The result of a call of attention, in an element format, as [b,h,s,e], also where it is joined. */
 void op_attention_by_heads(const op_call *call, dw_tensor *out);
+
+/* Who sees what in a call of attention: made once of its operands and attributes, and read by the reference and by all kernels. */
+typedef struct op_attention_view {
+    int64_t slots, rows;              /* of k and v: keys that they have room for, which is a ring where there are positions; rows of the cache */
+    bool causal;
+    int64_t window, ahead;            /* 0: no limit */
+    int64_t offset;                   /* the position of query 0 where none is given, from -2^60 to 2^60: beyond any number of keys it is all the same */
+    const dw_tensor *row, *position;  /* of each query; NULL: its batch, its place behind offset */
+    const dw_tensor *mask, *bias;     /* NULL: none */
+    int64_t mask_strides[4], bias_strides[4];   /* over [b,h,s,t]; 0 where they repeat */
+    int64_t mask_keys, bias_keys;     /* positions that they have; 0: any */
+} op_attention_view;
+/* MISMATCH when the heads of k do not divide those of q; where it fails all but offset is there. */
+dw_status op_attention_view_of(const op_call *call, op_attention_view *view);
+/* The row of k, v, mask and bias that a query of a batch reads, and its position. */
+int64_t op_attention_row(const op_attention_view *view, int64_t batch, int64_t query);
+int64_t op_attention_position(const op_attention_view *view, int64_t query);
+/* The positions whose keys a query sees, [begin, end), but for those that the mask hides. The key of position p lies at p mod slots. */
+typedef struct op_attention_span { int64_t begin, end; } op_attention_span;
+op_attention_span op_attention_seen(const op_attention_view *view, int64_t query);
+
+/* ---- tensors once more ---- */
+
 int64_t op_tensor_count(const dw_tensor *tensor);
 /* From one element to the next along an axis, counted from the last one, which is 0; 0 where a tensor that broadcasts has it in size 1 or not at all. */
 int64_t op_tensor_step(const dw_tensor *tensor, int axis_from_last);

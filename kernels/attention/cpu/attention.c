@@ -24,17 +24,13 @@ enum {
     LOAD_ROWS = 16        /* what one call transposes */
 };
 
-typedef struct span { int64_t begin, end; } span;
-
 /* A call, from its operands alone. */
 typedef struct attention {
     const flash_isa *isa;
-    const dw_tensor *q, *k, *v, *mask, *bias, *sink, *row, *position, *out;
-    int64_t mask_strides[4], bias_strides[4];     /* over [b,h,s,t] */
+    const dw_tensor *q, *k, *v, *sink, *out;
+    op_attention_view view;
     int64_t shared, rows, d, e, keys;             /* shared: heads of q for each of k; rows: shared * s; keys: t */
     int64_t tiles, tile_rows;                     /* tiles of one kv head */
-    int64_t offset, window, ahead;
-    bool causal;
     float scale, softcap;
 } attention;
 
@@ -44,7 +40,7 @@ typedef struct tile {
     int64_t batch, cache, group, first, end;      /* of q and out; of k, v, mask and bias; first row; the end of what any row sees */
     int rows;
     int64_t column, columns, out_stride;          /* of v, in this pass */
-    span spans[TILE_ROWS];
+    op_attention_span spans[TILE_ROWS];
     flash_row state[TILE_ROWS];
     float factors[TILE_ROWS];
     float q[TILE_ROWS * WIDTH], keys[WIDTH * FLASH_KEYS], loaded[LOAD_ROWS * WIDTH], v[FLASH_KEYS * FLASH_COLUMNS];
@@ -78,23 +74,6 @@ static int64_t at3(const dw_tensor *tensor, int64_t i0, int64_t i1, int64_t i2) 
 
 static int64_t query_of(const tile *t, int row) { return (t->first + row) / t->call->shared; }
 static int64_t head_of(const tile *t, int row) { return t->group * t->call->shared + (t->first + row) % t->call->shared; }
-
-static int64_t number_at(const dw_tensor *tensor, int64_t index) {
-    if (tensor->format == DW_FORMAT_i64) return ((const int64_t *)tensor->data)[index * tensor->strides[0]];
-    return op_tensor_load_int(tensor, &index);
-}
-
-/* Which keys a query sees, by position. */
-static span visible(const attention *call, int64_t query) {
-    int64_t position = call->position != NULL ? number_at(call->position, query) : query + call->offset;
-    span seen = {0, call->position != NULL && position < INT64_MAX ? position + 1 : call->keys};
-    if (call->position != NULL && seen.begin < seen.end - call->keys) seen.begin = seen.end - call->keys;
-    if (call->causal) seen.end = least(seen.end, position + 1);
-    if (call->ahead > 0) seen.end = least(seen.end, position + call->ahead);
-    if (call->window > 0 && seen.begin < position - call->window + 1) seen.begin = position - call->window + 1;
-    if (seen.end < seen.begin) seen.end = seen.begin;
-    return seen;
-}
 
 /* ---- a block of keys ---- */
 
@@ -166,14 +145,14 @@ static void soften(tile *t, int64_t first, int count) {
             t->factors[r] = 1.0f;
             continue;
         }
-        if (call->bias != NULL) {
-            const int64_t *strides = call->bias_strides;
-            load(call->bias, t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3], strides[3], count, bias);
+        if (call->view.bias != NULL) {
+            const int64_t *strides = call->view.bias_strides;
+            load(call->view.bias, t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3], strides[3], count, bias);
             row->bias = bias;
         }
-        if (call->mask != NULL) {
-            const int64_t *strides = call->mask_strides;
-            const uint8_t *data = call->mask->data;
+        if (call->view.mask != NULL) {
+            const int64_t *strides = call->view.mask_strides;
+            const uint8_t *data = call->view.mask->data;
             data += t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
             for (int i = 0; i < count; i++) mask[i] = data[i * strides[3]];
             row->mask = mask;
@@ -213,11 +192,11 @@ static void add_values(tile *t, int64_t first, int count) {
 /* Does the mask operand show any key of the block to any row? */
 static bool shows_any(const tile *t, int64_t first, int count) {
     const attention *call = t->call;
-    const int64_t *strides = call->mask_strides;
-    if (call->mask == NULL) return true;
+    const int64_t *strides = call->view.mask_strides;
+    if (call->view.mask == NULL) return true;
     bool same = strides[1] == 0 && strides[2] == 0;
     for (int r = 0; r < (same ? 1 : t->rows); r++) {
-        const uint8_t *data = call->mask->data;
+        const uint8_t *data = call->view.mask->data;
         data += t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
         for (int i = 0; i < count; i++) {
             if (data[i * strides[3]]) return true;
@@ -239,8 +218,8 @@ static void again(const tile *t, int row, float *out) {
     for (int64_t key = t->spans[row].begin; key < t->spans[row].end; key++) {
         float dot = 0, a, b;
         const int64_t slot = key % call->keys;
-        const int64_t *m = call->mask_strides, *s = call->bias_strides;
-        if (call->mask != NULL && !((const uint8_t *)call->mask->data)[t->cache * m[0] + head * m[1] + query * m[2] + key * m[3]]) continue;
+        const int64_t *m = call->view.mask_strides, *s = call->view.bias_strides;
+        if (call->view.mask != NULL && !((const uint8_t *)call->view.mask->data)[t->cache * m[0] + head * m[1] + query * m[2] + key * m[3]]) continue;
         for (int64_t i = 0; i < call->d; i++) {
             load(q, at3(q, t->batch, head, query) + i * q->strides[3], 1, 1, &a);
             load(k, at3(k, t->cache, t->group, slot) + i * k->strides[3], 1, 1, &b);
@@ -248,8 +227,8 @@ static void again(const tile *t, int row, float *out) {
         }
         dot *= call->scale;
         if (call->softcap > 0) dot = call->softcap * tanhf(dot / call->softcap);
-        if (call->bias != NULL) {
-            load(call->bias, t->cache * s[0] + head * s[1] + query * s[2] + key * s[3], 1, 1, &b);
+        if (call->view.bias != NULL) {
+            load(call->view.bias, t->cache * s[0] + head * s[1] + query * s[2] + key * s[3], 1, 1, &b);
             dot = b <= OP_ATTENTION_HIDES ? b : dot + b;
         }
         float weight = expf(dot - state->max);
@@ -280,7 +259,7 @@ static void finish(tile *t, int row) {
 /* ---- tiles ---- */
 
 /* Some columns of v for all rows of the tile. */
-static void pass(tile *t, span seen) {
+static void pass(tile *t, op_attention_span seen) {
     const attention *call = t->call;
     for (int r = 0; r < t->rows; r++) {
         float sink = -INFINITY;
@@ -303,17 +282,17 @@ static void pass(tile *t, span seen) {
 /* Rows that read one row of the cache. */
 static void run_rows(tile *t, int64_t first, int rows) {
     const attention *call = t->call;
-    span seen = {INT64_MAX, 0};
+    op_attention_span seen = {INT64_MAX, 0};
     t->first = first;
     t->rows = rows;
     for (int r = 0; r < rows; r++) {
-        t->spans[r] = visible(call, query_of(t, r));
+        t->spans[r] = op_attention_seen(&call->view, query_of(t, r));
         if (t->spans[r].end == t->spans[r].begin) continue;
         if (t->spans[r].begin < seen.begin) seen.begin = t->spans[r].begin;
         if (t->spans[r].end > seen.end) seen.end = t->spans[r].end;
     }
     if (seen.begin > seen.end) seen.begin = seen.end;
-    t->end = call->position != NULL ? seen.end : call->keys;
+    t->end = call->view.position != NULL ? seen.end : call->keys;
     for (t->column = 0; t->column < call->e; t->column += OUT_WIDTH) {
         t->columns = least(call->e - t->column, OUT_WIDTH);
         pass(t, seen);
@@ -329,35 +308,24 @@ static void run_tile(void *argument, int64_t task, int worker) {
     t.batch = t.cache = pair / call->k->dims[1];
     t.group = pair % call->k->dims[1];
     int64_t first = index * call->tile_rows, end = least(call->rows, first + call->tile_rows);
-    if (call->row == NULL) {
+    if (call->view.row == NULL) {
         run_rows(&t, first, (int)(end - first));
         return;
     }
     for (int64_t begin = first; first < end; begin = first) {
-        t.cache = number_at(call->row, begin / call->shared);
-        while (first < end && number_at(call->row, first / call->shared) == t.cache) first++;
+        t.cache = op_attention_row(&call->view, t.batch, begin / call->shared);
+        while (first < end && op_attention_row(&call->view, t.batch, first / call->shared) == t.cache) first++;
         run_rows(&t, begin, (int)(first - begin));
-    }
-}
-
-/* Strides of an operand that broadcasts to [b,h,s,t]. */
-static void broadcast_strides(const dw_tensor *tensor, int64_t strides[4]) {
-    for (int axis = 0; axis < 4; axis++) {
-        int own = axis - (4 - tensor->rank);
-        strides[axis] = own >= 0 && tensor->dims[own] != 1 ? tensor->strides[own] : 0;
     }
 }
 
 /* Do all rows and positions lie within k, mask and bias? */
 static bool fits(const attention *a) {
-    const dw_tensor *const limits[] = {a->mask, a->bias};
-    int64_t end = INT64_MAX;
-    for (int i = 0; i < 2; i++) {
-        if (limits[i] != NULL && limits[i]->rank > 0 && limits[i]->dims[limits[i]->rank - 1] != 1) end = least(end, limits[i]->dims[limits[i]->rank - 1]);
-    }
+    const op_attention_view *view = &a->view;
+    const int64_t mask_end = view->mask_keys > 0 ? view->mask_keys : INT64_MAX, end = view->bias_keys > 0 ? least(mask_end, view->bias_keys) : mask_end;
     for (int64_t i = 0; i < a->q->dims[2]; i++) {
-        if (a->row != NULL && (number_at(a->row, i) < 0 || number_at(a->row, i) >= a->k->dims[0])) return false;
-        if (a->position != NULL && number_at(a->position, i) >= end) return false;
+        if (view->row != NULL && (op_attention_row(view, 0, i) < 0 || op_attention_row(view, 0, i) >= view->rows)) return false;
+        if (view->position != NULL && op_attention_position(view, i) >= end) return false;
     }
     return true;
 }
@@ -367,7 +335,7 @@ static void cut_tiles(attention *a) {
     int64_t tiles = base_ceil_div(a->rows, TILE_ROWS);
     a->tile_rows = base_ceil_div(a->rows, tiles);
     a->tile_rows = least(base_ceil_div(a->tile_rows, FLASH_ROWS) * FLASH_ROWS, TILE_ROWS);
-    if (a->row != NULL && a->q->dims[2] <= a->k->dims[0]) a->tile_rows = least(a->shared, TILE_ROWS);
+    if (a->view.row != NULL && a->q->dims[2] <= a->view.rows) a->tile_rows = least(a->shared, TILE_ROWS);
     a->tiles = base_ceil_div(a->rows, a->tile_rows);
 }
 
@@ -379,31 +347,18 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
         .q = call->in[ATTENTION_Q],
         .k = call->in[ATTENTION_K],
         .v = call->in[ATTENTION_V],
-        .mask = op_operand(call, 3),
-        .bias = op_operand(call, 4),
-        .sink = op_operand(call, 5),
-        .row = op_operand(call, 6),
-        .position = op_operand(call, 7),
+        .sink = op_operand(call, ATTENTION_SINK),
         .out = call->out[0],
-        .window = op_attr_int(call->attrs, OP_ATTR_window),
-        .ahead = op_attr_int(call->attrs, OP_ATTR_ahead),
-        .causal = op_attr_bool(call->attrs, OP_ATTR_causal),
         .scale = (float)op_attr_real(call->attrs, OP_ATTR_scale),
         .softcap = (float)op_attr_real(call->attrs, OP_ATTR_softcap),
     };
-    dim offset = op_attr_dim(call->attrs, OP_ATTR_offset);
-    if (offset != NULL) TRY(dim_eval(call->context, offset, call->symbols, &a.offset));
-    if (a.mask != NULL) broadcast_strides(a.mask, a.mask_strides);
-    if (a.bias != NULL) broadcast_strides(a.bias, a.bias_strides);
-    int64_t heads = a.q->dims[1], groups = a.k->dims[1];
-    if (groups < 1 || heads % groups != 0) {
-        return base_fail(call->context, DW_MISMATCH, "attention: q has %lld heads, k has %lld, which does not divide them", (long long)heads, (long long)groups);
-    }
+    TRY(op_attention_view_of(call, &a.view));
+    const int64_t heads = a.q->dims[1], groups = a.k->dims[1];
     a.shared = heads / groups;
     a.rows = a.shared * a.q->dims[2];
     a.d = a.q->dims[3];
     a.e = a.v->dims[3];
-    a.keys = a.k->dims[2];
+    a.keys = a.view.slots;
     if (!fits(&a)) return call->op->reference(&run->call);   /* says which, before it writes */
     if (a.rows == 0 || a.e == 0) return DW_OK;
     cut_tiles(&a);
