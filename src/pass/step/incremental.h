@@ -35,8 +35,8 @@
  * *step is NULL where the graph is not local along the sequence but for causal attention; then why names the op, its module and the reason. */
 dw_status pass_incremental(const ir_graph *graph, ir_graph **step, ir_graph **prelude, text *why);
 
-/* Restricts the outputs of a step along the new tokens to those that the input step.last lists, as far up the graph as it goes: the last attention
- * takes so many queries, and all behind it is computed for so many tokens. */
+/* Restricts the outputs of a step along the new tokens to those that the input step.last lists, as far up the graph as it goes: all
+ * behind the last attention is computed for so many tokens. */
 dw_status pass_last_token(ir_graph *graph, bool *changed);
 
 /* Takes all outputs off a step but its logits, and adds the likeliest token of each of their rows: the first of equal ones, the first NaN where there is one. Where

@@ -2,10 +2,12 @@
  * what it passes treats tokens one by one.
  *
  *     %8 = attention %q, %k, %v, -, -, -, step.row, step.position {causal}; %9 = matmul %8, wo; .. ; output logits %20      [1,s,v]
- *     %q1 = take %q, step.last; %r = take step.row, step.last; ..; %8 = attention %q1, %k, %v, -, -, -, %r, %p {causal}; ..  [1,cache_ends,v]
+ *     %8 = attention %q, %k, %v, -, -, -, step.row, step.position {causal}; %9 = take %8, step.last; %10 = matmul %9, wo; .. [1,cache_ends,v]
+ *
+ * It stops at attention. Queries of last tokens alone would need a product, a rotation and angles of their own, which cost a step of one token for each text more than the rest
+ * of one layer's queries costs a prompt.
  *
  * What others need whole is computed whole and cut, which costs nothing. Experts have to be spelled as dispatch and combine by then. */
-#include "pass/attention/attention.h"
 #include "pass/step/incremental.h"
 
 enum { MAX_OPERANDS = 64 };
@@ -215,15 +217,6 @@ static dw_status find_axes(const restrictor *to, const ir_node *node, int axis, 
         return DW_OK;
     }
     case OP_matmul: *fits = find_matmul_axes(node, axis, axes); return DW_OK;
-    case OP_attention:
-        *fits = axis == 2 && !ir_bool(node, OP_ATTR_joined) && ir_out(node)->type.dims[2] == to->length;
-        axes[ATTENTION_Q] = 2;
-        for (int i = ATTENTION_MASK; i < node->n_in && i <= ATTENTION_BIAS && *fits; i++) {
-            const int own = ir_in(node, i) == NULL ? -1 : 2 - (4 - ir_in(node, i)->type.rank);
-            if (own >= 0 && ir_in(node, i)->type.dims[own] == to->length) axes[i] = own;
-        }
-        for (int i = ATTENTION_ROW; i < node->n_in && *fits; i++) axes[i] = ir_in(node, i) == NULL ? -1 : 0;
-        return DW_OK;
     case OP_layer_norm:
     case OP_rms_norm:
     case OP_rotary:
