@@ -158,6 +158,8 @@ static void an_attention_is_planned_once(void **state) {
 }
 
 static void an_attention_that_it_has_no_plan_for_is_refused(void **state) {
+    static const char far[] = "graph heads\n  input q bf16[1,4,24,16]\n  input k bf16[1,2,24,16]\n"
+                              "  %1 = attention q, k, k {scale=0.25, ahead=20, offset=9223372036854775800}\n  output y %1\n";
     (void)state;
     dw_model *model;
     dw_context *context = context_of();
@@ -165,6 +167,7 @@ static void an_attention_that_it_has_no_plan_for_is_refused(void **state) {
     test_assert_fails(context, open_heads(context, HOPPER_GRAPH("s", ""), &by_cudnn, &model), DW_UNSUPPORTED, "the sizes are not known at plan time");
     test_assert_fails(context, open_heads(context, HOPPER_GRAPH("24", ", softcap=2.0"), &by_cudnn, &model), DW_UNSUPPORTED, "it has no softcap");
     test_assert_fails(context, open_heads(context, HOPPER_GRAPH("24", ", offset=-1"), &by_cudnn, &model), DW_UNSUPPORTED, "the offset is negative");
+    test_assert_fails(context, open_heads(context, far, &by_cudnn, &model), DW_UNSUPPORTED, "or out of range");
     test_assert_fails(context, open_heads(context, HOPPER_GRAPH("24", ", window=3, offset=4"), &by_cudnn, &model), DW_UNSUPPORTED, "a window wants as many queries as keys");
     be_ampere();
     test_assert_fails(context, open_heads(context, HOPPER_GRAPH("24", ""), &by_cudnn, &model), DW_UNSUPPORTED, "needs tma");

@@ -47,7 +47,7 @@ static const char *reject_masks(const kernel_problem *problem, const known *z) {
     const op_attrs *attrs = problem->attrs;
     if (op_attr_real(attrs, OP_ATTR_softcap) > 0) return "it has no softcap";
     if (!(op_attr_real(attrs, OP_ATTR_scale) > 0)) return "the scale is not positive";
-    if (z->offset < 0 || shift_of(attrs, z->offset) > INT32_MAX) return "the offset is negative, so that queries see nothing, or out of range";
+    if (z->offset < 0 || z->offset > INT32_MAX || op_attr_int(attrs, OP_ATTR_ahead) > INT32_MAX || shift_of(attrs, z->offset) > INT32_MAX) return "the offset is negative, so that queries see nothing, or out of range";
     if (op_attr_int(attrs, OP_ATTR_window) == 0) return NULL;
     if (!op_attr_bool(attrs, OP_ATTR_causal)) return "a window goes with causal=true: without it some versions are wrong";
     if (op_attr_int(attrs, OP_ATTR_window) > 1 << 24) return "the window is beyond what it counts to";
@@ -84,13 +84,12 @@ static void take_strides(const dw_tensor *x, int64_t *strides) {
     for (int i = 0; i < 3; i++) strides[i] = x->strides[i];
 }
 
-static void take_sizes(const kernel_run *run, int64_t offset, cudnn_sizes *z) {
+static void take_sizes(const kernel_run *run, const op_attention_view *view, cudnn_sizes *z) {
     const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
-    const op_attrs *attrs = run->call.attrs;
-    *z = (cudnn_sizes){.batches = q->dims[0], .heads = q->dims[1], .shared_heads = q->dims[1] / k->dims[1], .queries = q->dims[2], .keys = k->dims[2], .width = q->dims[3],
-                       .value_width = v->dims[3], .shift = shift_of(attrs, offset), .window = op_attr_int(attrs, OP_ATTR_window),
-                       .type = q->format == DW_FORMAT_bf16 ? CUDNN_BF16 : CUDNN_F16, .windowed = op_attr_int(attrs, OP_ATTR_window) > 0};
-    z->bounded = op_attr_bool(attrs, OP_ATTR_causal) || op_attr_int(attrs, OP_ATTR_ahead) > 0;
+    *z = (cudnn_sizes){.batches = q->dims[0], .heads = q->dims[1], .shared_heads = q->dims[1] / k->dims[1], .queries = q->dims[2], .keys = view->slots, .width = q->dims[3],
+                       .value_width = v->dims[3], .shift = shift_of(run->call.attrs, view->offset), .window = view->window,
+                       .type = q->format == DW_FORMAT_bf16 ? CUDNN_BF16 : CUDNN_F16, .windowed = view->window > 0};
+    z->bounded = view->causal || view->ahead > 0;
     if (!z->bounded) z->shift = 0;
     take_strides(q, z->q);
     take_strides(k, z->k);
@@ -101,15 +100,14 @@ static void take_sizes(const kernel_run *run, int64_t offset, cudnn_sizes *z) {
 dw_status attention_cudnn_shape(const kernel_run *run, kernel_launcher *launcher) {
     attention_heads heads;
     run = attention_by_heads(run, &heads);
-    dim offset = op_attr_dim(run->call.attrs, OP_ATTR_offset);
-    int64_t position = 0;
+    op_attention_view view;
     kernel_launch launch;
-    if (offset != NULL) TRY(dim_eval(run->call.context, offset, run->call.symbols, &position));
+    TRY(op_attention_view_of(&run->call, &view));
     cudnn_attention *a = cuda_launch(&launch, NULL, "attention_cudnn", sizeof *a);
     launch.library = "cudnn";
     launch.prepare = cudnn_prepare;
     launch.enqueue = cudnn_enqueue;
-    take_sizes(run, position, &a->sizes);
+    take_sizes(run, &view, &a->sizes);
     a->scale = (float)op_attr_real(run->call.attrs, OP_ATTR_scale);
     cuda_slot(&launch, KERNEL_SLOT_DATA, ATTENTION_Q, &a->q, 0);
     cuda_slot(&launch, KERNEL_SLOT_DATA, ATTENTION_K, &a->k, 0);
