@@ -336,7 +336,7 @@ static void the_block_ends_in_these_ops(void **state) {
     dw_context *context = test_context_create(&memory, 1);
     const pass_options options = {.check = true};
     static const op_id expected[] = {OP_rms_norm, OP_concat, OP_matmul, OP_slice, OP_slice, OP_slice, OP_reshape, OP_reshape, OP_reshape, OP_transpose, OP_transpose,
-                                     OP_transpose, OP_rotary, OP_attention, OP_transpose, OP_reshape, OP_matmul, OP_concat, OP_matmul, OP_matmul};
+                                     OP_transpose, OP_rotary, OP_attention, OP_transpose, OP_reshape, OP_matmul, OP_concat, OP_matmul, OP_transpose, OP_matmul};   /* the last weight is stored [k,n] */
     ir_graph *graph;
     if (ir_parse(context, "block", block, sizeof block - 1, NULL, &graph) != DW_OK || pass_run(graph, PASS_STAGE_ALL, &options) != DW_OK)
         fail_msg("%s", dw_context_error(context));
