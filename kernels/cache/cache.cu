@@ -18,16 +18,15 @@ DEVICE void turn_unit(const cache_arguments *a, const cache_part *p, const cache
 }
 
 KERNEL(cache_elements, cache_arguments) {
-    for (int64_t first = (int64_t)blockIdx.x * arguments.together; first < arguments.tokens; first += (int64_t)gridDim.x * arguments.together) {
-        const cache_place *places = cache_places(&arguments, first, 1);
-        for (int64_t i = threadIdx.x; i < arguments.together * arguments.units; i += CUDA_THREADS) {
-            const int64_t token = i / arguments.units;
-            if (first + token >= arguments.tokens) break;
-            const cache_item item = cache_item_at(&arguments, first + token, &places[token], i % arguments.units);
-            const cache_part *p = &arguments.parts[item.part];
-            if (item.to < 0) continue;
-            if (p->turned) turn_unit(&arguments, p, &item, first + token);
-            else copy_element(&p->to, item.to + item.unit * p->to_step, &p->from, item.from + item.unit * p->from_step);
-        }
+    const int64_t first = (int64_t)blockIdx.x * arguments.together;
+    const cache_place *places = cache_places(&arguments, first, 1);
+    for (int64_t i = threadIdx.x; i < arguments.together * arguments.units; i += CUDA_THREADS) {
+        const int64_t token = i / arguments.units;
+        if (first + token >= arguments.tokens) break;
+        const cache_item item = cache_item_at(&arguments, first + token, &places[token], i % arguments.units);
+        const cache_part *p = &arguments.parts[item.part];
+        if (item.to < 0) continue;
+        if (p->turned) turn_unit(&arguments, p, &item, first + token);
+        else copy_element(&p->to, item.to + item.unit * p->to_step, &p->from, item.from + item.unit * p->from_step);
     }
 }

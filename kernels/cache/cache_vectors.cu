@@ -50,13 +50,16 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) cache_vectors(const _
     const uint32_t units = (uint32_t)a->units, all = units * (uint32_t)a->together;
     grid_release();
     grid_wait();
-    for (int64_t first = (int64_t)blockIdx.x * a->together; first < a->tokens; first += (int64_t)gridDim.x * a->together) {
-        const cache_place *places = cache_places(a, first, blockIdx.y == 0);
-        for (uint32_t i = blockIdx.y * CUDA_THREADS + threadIdx.x; i < all; i += gridDim.y * CUDA_THREADS) {
-            const uint32_t token = i / units;
-            if (first + token >= a->tokens) break;
-            const cache_item item = cache_item_at(a, first + token, &places[token], i - token * units);
-            if (item.to >= 0) run_item(a, &item, first + token);
-        }
+    const int64_t first = (int64_t)blockIdx.x * a->together;
+    const cache_place *places = NULL;
+    cache_place only = {0, 0};
+    if (a->tokens > 1) places = cache_places(a, first, blockIdx.y == 0);
+    else only = cache_only_place(a, blockIdx.y == 0);
+    for (uint32_t i = blockIdx.y * CUDA_THREADS + threadIdx.x; i < all; i += gridDim.y * CUDA_THREADS) {
+        const uint32_t token = i / units;
+        if (first + token >= a->tokens) break;
+        const cache_place place = a->tokens > 1 ? places[token] : only;
+        const cache_item item = cache_item_at(a, first + token, &place, i - token * units);
+        if (item.to >= 0) run_item(a, &item, first + token);
     }
 }

@@ -67,14 +67,20 @@ DEVICE unsigned cache_overtaken(const cache_arguments *a, const cache_token *tok
     return seen;
 }
 
+/* The place of a run's only token, which nothing overtakes: found by each thread, without a barrier. */
+DEVICE cache_place cache_only_place(const cache_arguments *a, int raises) {
+    const cache_token t = cache_token_at(a, 0);
+    if (t.row < 0 && raises && threadIdx.x == 0) cache_raise(a, 0);
+    return (cache_place){t.row, t.position < 0 ? 0 : t.position % a->slots};
+}
+
 /* The places of the tokens from first on, a->together of them, into shared memory; nowhere go those that lie outside of the cache, or whose slot a later one of the run
- * takes. raises: this block says which lie outside. A barrier ends it. */
+ * takes. raises: this block says which lie outside. Once in a block; a barrier ends it. */
 DEVICE const cache_place *cache_places(const cache_arguments *a, int64_t first, int raises) {
     __shared__ cache_token tokens[CACHE_TOKENS];
     __shared__ cache_place places[CACHE_TOKENS];
     __shared__ unsigned overtaken;
     const int64_t mine = first + threadIdx.x;
-    __syncthreads();
     if (threadIdx.x == 0) overtaken = 0;
     if (threadIdx.x < (unsigned)a->together) {
         cache_token t = {-1, 0};
