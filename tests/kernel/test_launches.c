@@ -9,6 +9,7 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
+#include "kernels/gemm/wgmma/wgmma.h"
 
 enum { LINE_BYTES = 1024, MOST_OWNERS = 2048, MOST_WAYS = 64 };
 
@@ -313,7 +314,75 @@ static void a_chip_with_less_shared_memory_refuses_a_way(void **state) {
     assert_true(refused >= 8);
 }
 
+/* The products of a composed run: the matrices of b that each is of, and where it reads them. */
+typedef struct parts { kernel_launcher launcher; int dequantisers, products; int32_t first[16], end[16], clears[16]; uint16_t operand[16]; int64_t offset[16]; } parts;
+
+static dw_status note_part(kernel_launcher *launcher, const kernel_launch *launch) {
+    parts *p = (parts *)launcher;
+    if (strcmp(launch->image, "matmul_decode") == 0) {
+        p->dequantisers++;
+        return DW_OK;
+    }
+    const matmul_wgmma_arguments *g = (const matmul_wgmma_arguments *)launch->arguments;
+    assert_in_range(p->products, 0, 15);
+    p->first[p->products] = g->groups.first;
+    p->end[p->products] = g->groups.end;
+    p->clears[p->products] = g->groups.clears;
+    p->operand[p->products] = launch->maps[1].operand;
+    p->offset[p->products++] = launch->maps[1].offset;
+    return DW_OK;
+}
+
+/* 20 matrices of 32 MiB in bf16: 8 at a time, behind a's rows in the workspace. */
+static void matrices_of_groups_are_dequantised_in_parts(void **state) {
+    enum { ROWS = 512, GROUPS = 20, SIZE = 4096 };
+    dw_context *context;
+    dw_tensor in[3], out;
+    const dw_tensor *ins[] = {&in[0], &in[1], &in[2]}, *outs[] = {&out};
+    const op_attr bt = op_set_bool(OP_ATTR_bt, true);
+    const op_attrs attrs = {1, &bt};
+    chip_caps chip;
+    int found = 0;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    for (int i = 0; i < chip_count(); i++) {
+        chip_row_caps(i, 0, &chip);
+        if (strcmp(chip.name, "h200") == 0) break;
+    }
+    op_tensor_init(&in[0], DW_FORMAT_mxfp8, DW_SCALE_plain, 2, (int64_t[]){ROWS, SIZE}, NULL);
+    op_tensor_init(&in[1], DW_FORMAT_mxfp4, DW_SCALE_plain, 3, (int64_t[]){GROUPS, SIZE, SIZE}, NULL);
+    op_tensor_init(&in[2], DW_FORMAT_i32, DW_SCALE_plain, 1, (int64_t[]){GROUPS}, NULL);
+    op_tensor_init(&out, DW_FORMAT_f32, DW_SCALE_plain, 2, (int64_t[]){ROWS, SIZE}, NULL);
+    for (int i = 0; i < kernel_count(); i++) {
+        const kernel_row *row = kernel_at(i);
+        const char *const names[] = {"cuda_grouped_wgmma"};
+        const uint32_t ways = kernel_ways_of(row, names, 1);
+        if (ways == 0) continue;
+        found++;
+        parts p = {.launcher = {note_part}};
+        const kernel_run run = {.call = {context, op_get(OP_grouped_matmul), &attrs, NULL, 3, ins, 1, outs}, .chip = &chip, .ways = ways};
+        const size_t a_bytes = (size_t)ROWS * SIZE * 2, b_bytes = (size_t)SIZE * SIZE * 2;
+        assert_int_equal(kernel_workspace(row, &run), a_bytes + 8 * b_bytes);
+        assert_int_equal(kernel_shape(row, &run, &p.launcher), DW_OK);
+        assert_int_equal(p.dequantisers, 3);
+        assert_int_equal(p.products, 3);
+        for (int k = 0; k < 3; k++) {
+            assert_int_equal(p.first[k], 8 * k);
+            assert_int_equal(p.end[k], k < 2 ? 8 * (k + 1) : GROUPS);
+            assert_int_equal(p.clears[k], k == 2);
+            assert_int_equal(p.operand[k], KERNEL_WORKSPACE);
+            assert_int_equal(p.offset[k], a_bytes);
+        }
+    }
+    assert_int_equal(found, 1);
+    dw_context_destroy(context);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(every_launch_has_room_and_is_of_what_was_named), cmocka_unit_test(a_chip_with_less_shared_memory_refuses_a_way)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(matrices_of_groups_are_dequantised_in_parts),
+        cmocka_unit_test(every_launch_has_room_and_is_of_what_was_named),
+        cmocka_unit_test(a_chip_with_less_shared_memory_refuses_a_way),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
