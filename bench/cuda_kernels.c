@@ -212,7 +212,7 @@ static void run_case(const kernel_case *c) {
         if (row->op != c->op->id || row->reference || row->device != gpu->caps.kind) continue;
         if (row->way_count == 0) row_count += add_kernel(c, &problem, row, NULL, sets, count, &rows[row_count]);
         for (int k = 0; k < row->way_count && row_count < MOST_ROWS; k++)   /* each once */
-            if (row->ways[k].any_strides == (row->strided_in != 0)) row_count += add_kernel(c, &problem, row, &row->ways[k], sets, count, &rows[row_count]);
+            if (((row->ways[k].flags & KERNEL_WAY_STRIDES) != 0) == (row->strided_in != 0)) row_count += add_kernel(c, &problem, row, &row->ways[k], sets, count, &rows[row_count]);
         if (row_count == MOST_ROWS) break;
     }
     for (int round = 0; round < ROUNDS; round++) {

@@ -111,6 +111,30 @@ static int scale_words(dw_format b) {
     return dw_format_bits(b) == 4 ? 2 : 1;
 }
 
+/* How many clusters of so many blocks run at a time. Parts of the chip whose multiprocessors are no multiple of four or eight leave some unused: on an H200 products of 32 clusters of four,
+ * and of 16 of eight, took twice as long as those of 66 of two. */
+static int64_t clusters_of(int64_t multiprocessors, int splits) {
+    const int64_t unused = splits <= 2 ? 0 : splits == 4 ? 3 : 2, clusters = multiprocessors / splits - unused;
+    return clusters > 0 ? clusters : 1;
+}
+
+/* Of 16 columns each, how many a block has, where so many blocks share all in as few rounds as their warps side by side allow. */
+static int64_t width_of(int64_t units, int64_t blocks, int64_t warps) { return base_ceil_div(units, blocks * base_ceil_div(units, blocks * warps)); }
+
+/* One block for k or two, each of which brings its half of a alone, at the price of adding their sums: where that is less. In bytes that a block moves, of b and of a (step_bytes a step). */
+static int least_splits(int64_t units, int64_t steps, int64_t step_bytes, int64_t warps, int64_t multiprocessors) {
+    enum { SPLIT_BYTES = 24 * 1024 };
+    int64_t bytes[2];
+    for (int i = 0; i < 2; i++) {
+        const int64_t blocks = multiprocessors >> i, own = base_ceil_div(steps, i + 1);
+        if (blocks == 0 || own < 2) return 1;
+        const int64_t width = width_of(units, blocks, warps), rounds = base_ceil_div(units, blocks * width);
+        if (i == 1 && own * width < warps) return 1;      /* warps without a step */
+        bytes[i] = rounds * width * 16 * own * SKINNY_STEP_BYTES + own * step_bytes + i * SPLIT_BYTES;
+    }
+    return bytes[1] < bytes[0] ? 2 : 1;
+}
+
 /* rows: of a, planes counted. cols: of the result. groups: 0, or how many. A block's columns are its share of all, in as many rounds as its warps side by side need;
  * clusters share k where there are columns for half the multiprocessors or fewer. Of a lies in shared memory what finds room there, in even parts. */
 static skinny_division divide(dw_format b, int64_t m, int planes, int64_t cols, bool halves, int64_t k, int64_t groups, const chip_caps *chip) {
@@ -121,17 +145,18 @@ static skinny_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
     skinny_division d = {.size = small ? (rows <= 16 ? 1 : 3) : rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = 1, .splits = 1};
     const int64_t tiles = 1ll << d.size, warps = SKINNY_WARPS(tiles, small), most_bytes = (int64_t)chip->shared_bytes - KEPT_BYTES, busy = groups > 0 ? (groups < m ? groups : m) : 1, units = base_ceil_div(cols, halves ? 8 : 16);
     d.steps = (int)base_ceil_div(k, depth);
-    const int64_t rounds = base_ceil_div(units * busy, multiprocessors * warps), share = base_ceil_div(units * busy, multiprocessors * rounds);
-    d.width = (int)(share < units ? share : units);
+    d.splits = groups > 0 ? 1 : least_splits(units, d.steps, depth * 2 * rows, warps, multiprocessors);
+    d.width = (int)width_of(units * busy, multiprocessors / d.splits, warps);
+    if (d.width > units) d.width = (int)units;
     while (d.across < d.width) d.across *= 2;
     d.tiles = base_ceil_div(units, d.width);
-    while (d.splits < SKINNY_SPLITS && 2 * d.tiles * busy * d.splits <= multiprocessors && d.steps >= 2 * d.splits * warps / d.across) d.splits *= 2;
+    while (d.splits < SKINNY_SPLITS && d.tiles * busy <= clusters_of(multiprocessors, 2 * d.splits) && d.steps >= 2 * d.splits * warps / d.across) d.splits *= 2;
     const int64_t sums = warps * 8 * tiles * SKINNY_SUM_PITCH * 4 + m * 64 * d.width;
     const int64_t fixed = SKINNY_STAGES(tiles, small) * warps * 32 * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? SKINNY_LIST_BYTES : 0);
     const int64_t own = base_ceil_div(d.steps, d.splits), room = most_bytes - fixed > step_bytes ? (most_bytes - fixed) / step_bytes : 1;
     d.slab_steps = (int)base_ceil_div(own, base_ceil_div(own, room));
     d.shared_bytes = (uint32_t)(fixed + d.slab_steps * step_bytes);
-    const int64_t slots = multiprocessors > d.splits ? multiprocessors / d.splits : 1;
+    const int64_t slots = clusters_of(multiprocessors, d.splits);
     d.blocks = (d.tiles * busy < slots ? d.tiles * busy : slots) * d.splits;
     return d;
 }
@@ -139,14 +164,16 @@ static skinny_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
 /* Of a product's start, what the ring's first fill takes: in a step the launches in front of it still run then. */
 static const double FILLED_AHEAD_US = 3;
 
-/* Microseconds in a step: the start, and the bytes of b at shares of an H200's bandwidth that were measured (README.md). narrow: by the entries in f16. */
+/* Microseconds in a step: the start, the bytes of b at shares of an H200's bandwidth, and what a block takes for its part of a, which it converts; all measured there (README.md). narrow: by
+ * the entries in f16. */
 static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow) {
-    const int64_t rows = m * planes_of(a, b);
-    const int bits = dw_format_bits(b);
+    const int64_t rows = narrow ? m : m * planes_of(a, b);
+    const int bits = dw_format_bits(b), splits = divide(b, m, narrow ? 1 : planes_of(a, b), n, false, k, 0, chip).splits;
     const double bytes = (double)n * (double)num_row_bytes(b, k), start = (bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6) - FILLED_AHEAD_US;
-    double share = rows > 16 ? 0.064 : bits == 16 ? (rows <= 2 ? 0.917 : rows <= 8 ? 0.288 : 0.213) : bits == 8 ? (rows <= 8 ? 0.64 : 0.522) : 0.373;
-    if (narrow) share = bits == 8 ? (m <= 2 ? 0.917 : 0.661) : m <= 2 ? 0.704 : 0.448;
-    return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share);
+    if (rows > 16) return start + 1e6 * bytes / (chip_bytes_per_s(chip) * 0.064);
+    const double share = bits == 16 ? (rows <= 2 ? 0.917 : 0.8) : bits == 8 ? (rows <= 2 ? 0.917 : 0.66) : rows <= 2 ? 0.704 : 0.448;
+    const double thousand_us = bits == 16 ? 0.085 : bits == 8 ? 0.19 : 0.1;      /* of a, for a thousand elements */
+    return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + thousand_us * 1e-3 * (double)(rows * base_ceil_div(k, splits));
 }
 
 double matmul_skinny_seconds(const kernel_run *run) {
