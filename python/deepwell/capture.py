@@ -88,7 +88,8 @@ class IR:
     def __repr__(self) -> str:
         inputs = ", ".join(f"{n} {t}" for n, t in self.inputs)
         outputs = ", ".join(f"{n} {t}" for n, t in self.outputs)
-        return f"<deepwell.IR of {self.source}: {inputs} -> {outputs}>"
+        origin = " from the cache of captures" if self.trace is not None and self.trace.is_kept else ""
+        return f"<deepwell.IR of {self.source}{origin}: {inputs} -> {outputs}>"
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """``*.dw``: compiled for this machine as exported (``deepwell.load`` reads it); any other name: the graph's text, without weights."""
@@ -146,7 +147,8 @@ def capture(model: Any, example_inputs: Any = None, *, dynamic: Any = True) -> I
     change where torch.export can keep them apart (what it cannot is warned of), False takes the examples' sizes, and
     ``{"input_ids": {0: True, 1: True}}`` names the axes.
 
-    The module is captured for inference, in eval mode; its weights are borrowed, not copied."""
+    The module is captured for inference, in eval mode; its weights are borrowed, not copied. A capture is kept on disk for the next process that
+    captures the same model in the same way (docs/python.md)."""
     if isinstance(model, (str, os.PathLike)):
         return IR(os.fspath(model), _core.Graph.open(os.fspath(model)))
     import torch

@@ -169,7 +169,8 @@ class Engine:
 
     def explain(self, json: bool = False) -> str:
         """Every choice with its reason: precision by layer, kernel by op, memory; of a model that generates also the plan of its cached step."""
-        return self._explained.print("explain", json=json)
+        text = self._explained.print("explain", json=json)
+        return text if json or self._trace is None else f"captured: {self._trace.origin}\n{text}"
 
     def check(self, *args: Any, json: bool = False, **kwargs: Any) -> str:
         """The error of this precision on these inputs (none: random ones): per layer, alone and accumulated, and at the outputs."""

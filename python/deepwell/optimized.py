@@ -18,7 +18,7 @@ from torch import nn
 
 from .engine import _options, warn_cutlass
 from .errors import DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
-from .flops import can_count_compiled, counted, graph_flops
+from .flops import can_count_compiled, counted
 from .kernels import KernelRegistry
 from .precision import PrecisionPolicy
 from .placement import device_of
@@ -94,7 +94,8 @@ class Optimized:
         regions = self.regions
         if not regions:
             return f"{self.name}: nothing is captured yet: call the model once"
-        return regions[which].model.print("explain")
+        origin = next((f"captured: {c.trace.origin}\n" for captures in self.captures.values() for c in captures if c.region is regions[which]), "")
+        return origin + regions[which].model.print("explain")
 
     @property
     def regions(self) -> list[Region]:
@@ -215,7 +216,7 @@ class Optimized:
         regions: list[Region] = []
 
         def accept(made: Trace) -> None:
-            region = Region(self.name, made.program, self.options, flat.leaves, device=form[1])
+            region = Region(self.name, made.program, self.options, [*flat.leaves, *map(self.tensor, made.lifted)], device=form[1])
             if region.states:
                 made.relower(region.states)
                 region = Region(self.name, made.program, self.options, [*flat.leaves, *map(self.tensor, made.lifted)], device=form[1])
@@ -224,7 +225,7 @@ class Optimized:
             region.session          # what cannot be planned or loaded is known now
             regions.append(region)
         try:
-            made = trace(self.eager, args, kwargs, self.dynamic if not again else False, accept, self.base)
+            made = trace(self.eager, args, kwargs, self.dynamic if not again else False, accept, self.base, lifts=True)
         except Unsupported as error:
             self._leave(form, self._partial(str(error)), str(error))
             return None
@@ -232,8 +233,10 @@ class Optimized:
             self.watch.ignored |= set(made.lifted)
             self.watch.look()
         row = Row(f"{self.name}({', '.join(f'{n} {list(t.shape)}' for n, t in zip(flat.names, flat.leaves) if 'past' not in n)[:200]})", "deepwell",
-                  graph_flops(made.exported.graph.nodes, made.exported.graph_module), "; ".join(made.fixed))
+                  made.flops, "; ".join(made.fixed))
         self.rows.append(row)
+        if made.is_kept:
+            self.notes.append(f"captured {made.origin}")
         for line in made.fixed:
             self._say(line)
         capture = Capture(self, made, regions[-1], row)

@@ -22,10 +22,14 @@ _CONSTANTS = (type(None), bool, int, float, complex, str, bytes, torch.dtype, to
               types.FunctionType, types.BuiltinFunctionType, functools.partial, slice, range)
 
 
-def is_state(value: Any) -> bool:
-    """An object that a model reads and writes in place: a cache of transformers, or a layer of one."""
+def is_state_class(kind: type) -> bool:
+    """Of objects that a model reads and writes in place: a cache of transformers, or a layer of one."""
     return any(base.__module__.startswith("transformers.") and base.__name__ in ("Cache", "CacheLayerMixin", "LinearAttentionCacheLayerMixin", "DummyLayer")
-               for base in type(value).__mro__)
+               for base in kind.__mro__)
+
+
+def is_state(value: Any) -> bool:
+    return is_state_class(type(value))
 
 
 def _constant(value: Any) -> tuple[Any, ...]:

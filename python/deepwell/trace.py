@@ -19,7 +19,9 @@ import torch
 from torch import nn
 
 from . import program as _program
+from .cache import Place
 from .errors import Corrupt, DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
+from .flops import graph_flops
 from .structure import Flat, flatten, rebuild, states_of
 
 _CACHED = re.compile(r"(.*)_\d+_(?:keys|values)$")
@@ -35,10 +37,13 @@ class Trace:
     result: tuple[Any, ...]         # form of (value, the caches after the call)
     fixed: list[str]                # "captured with a fixed size: input_ids axis 1 = 21", which was asked to be dynamic
     seconds: float                  # that torch.export took
-    exported: Any = None            # the ExportedProgram
+    exported: Any = None            # the ExportedProgram; None: the capture was kept on disk
     equal: list[list[tuple[int, int]]] = field(default_factory=list)    # (leaf, axis) whose sizes are one
     base: str = ""                  # path of the module within the model it is part of
     lifted: tuple[str, ...] = ()    # buffers that the program writes: inputs behind the leaves, in the order of the signature
+    flops: float = 0.0              # of products, at the sizes of the example
+    origin: str = ""                # "exported in 8.3 s", with where it is kept or was found
+    is_kept: bool = False           # was it found on disk?
 
     def relower(self, lifted: Sequence[str]) -> None:
         """Makes the program anew with these buffers as inputs."""
@@ -185,17 +190,40 @@ def _attempts(names: Sequence[str], leaves: list[torch.Tensor], dynamic: Any) ->
     return attempts
 
 
-def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Any = True, accept: Any = None, base: str = "") -> Trace:
-    """Captures model(*args, **kwargs).
+def _restore(place: Place, form: tuple[Any, ...], flat: Flat, base: str, accept: Any) -> Trace | None:
+    """The trace that is kept on disk; None: there is none, or it is refused."""
+    start = time.perf_counter()
+    fields = place.load()
+    if fields is None or fields["names"] != flat.names:
+        return None
+    made = Trace(form=form, base=base, is_kept=True, **fields)
+    made.origin = f"from {place.path} in {time.perf_counter() - start:.2f} s; its export had taken {made.seconds:.2f} s"
+    try:
+        if accept is not None:
+            accept(made)
+    except (Unsupported, Mismatch, Limit, Corrupt):
+        return None
+    return made
+
+
+def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynamic: Any = True, accept: Any = None, base: str = "", lifts: bool = False) -> Trace:
+    """Captures model(*args, **kwargs), or finds the capture that is kept on disk (``cache.py``).
 
     dynamic: True (batch and positions where torch.export can), False, or {input: {axis: True}}. base: put before module paths. accept(trace) may refuse one with an exception,
-    and the next more static one is tried. Raises Unsupported with torch's reason when no way of capture succeeds."""
+    and the next more static one is tried; lifts: it may make buffers inputs. Raises Unsupported with torch's reason when no way of capture succeeds."""
     form, flat = flatten_call(model, args, kwargs)
+    attempts = _attempts(flat.names, flat.leaves, dynamic)
+    place = Place(model, form, flat.names, flat.leaves, (dynamic, base, lifts))
+    found = _restore(place, form, flat, base, accept)
+    if found is not None:
+        return found
     failures = []
+    is_refused = False
     widths = {size for parameter in model.parameters() for size in parameter.shape}
-    for label, leaves, specs in _attempts(flat.names, flat.leaves, dynamic):
+    for label, leaves, specs in attempts:
         call = _Call(model, form)
         start = time.perf_counter()
+        made = None
         try:
             equal = _equal_axes(flat.names, leaves)
             exported = _export(call, leaves, specs)
@@ -207,20 +235,31 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynam
                 program = _program.from_exported(exported, flat.names, "model.", equal=equal, base=base)
             seconds = time.perf_counter() - start
             made = Trace(program, form, flat.names, call.kept.result, _fixed(flat.names, leaves, specs, program, widths), seconds, exported, equal, base)
+            made.flops = graph_flops(exported.graph.nodes, exported.graph_module)
             if accept is not None:
                 accept(made)
         except Exception as error:      # torch.export fails with any of a dozen types
             if isinstance(error, Error) and not isinstance(error, (Unsupported, Mismatch, Limit, Corrupt)):
                 raise           # what was asked for is wrong, however the model is captured
+            is_refused |= made is not None
             failures.append((label, error))
             continue
         if failures and label != failures[0][0]:
             made.fixed = [f"captured with {label} only: {_first_line(failures[0][1])}"]
+        made.origin = f"exported in {seconds:.2f} s, {_keep(place, made, is_refused)}"
         return made
     label, error = failures[-1]
     if isinstance(error, Unsupported):
         raise error
     raise Unsupported(f"torch.export cannot capture it, with {label} either: {_first_line(error)}") from error
+
+
+def _keep(place: Place, made: Trace, is_refused: bool) -> str:
+    """Keeps it on disk, and says where or why not. is_refused: a less static one was, for reasons that another machine or precision need not have."""
+    if is_refused:
+        return "not kept: a capture with more dynamic sizes could not be compiled"
+    place.store(made)
+    return f"kept in {place.path}" if place.path is not None else f"not kept: {place.reason}"
 
 
 def _first_line(error: BaseException) -> str:
