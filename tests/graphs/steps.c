@@ -7,6 +7,7 @@
  * reference's result moves when the operands do, each by 2^-21 of itself at random (2^-12 where matrix units add products of 8-bit floats, as they keep few bits of sums); of
  * attention's bias, each score's own; of its values of 16 bits on a device half a place, as weights are rounded to their format for tensor cores. Sums of numbers beyond 1e30, which may overflow on the way, are not compared.
  * What a product, a norm or attention quantises itself may be one code away. */
+#include <float.h>
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
@@ -187,12 +188,14 @@ static dw_status run_chain_step(stepping *s, arena *arena, const op_chain_step *
     for (int64_t i = 0, count = op_tensor_count(out); i < count; i++) {
         const double y = num_load(step->format, out->data, i), sign = num_random(seed, (uint64_t)i) & 1 ? 1 : -1;
         const double tail = op_has(step->op, OP_TRAIT_TAILS) && op_tensor_count(ins[0]) == count ? fabs(num_load(ins[0]->format, ins[0]->data, i)) : 0;
-        if (isfinite(y) && fabs(y) < num_info(step->format)->max / 4) num_store(step->format, out->data, i, y + sign * (by * fabs(y) + amount / 2 * tail), false);
+        const bool vanishes = (fabs(y) <= amount / 2 * tail || fabs(y) < FLT_MIN) && (num_random(seed + 7, (uint64_t)i) & 1) != 0;   /* its logarithm or reciprocal, or its product with an infinity, is another then */
+        if (vanishes) num_store(step->format, out->data, i, copysign(0, y), false);
+        else if (isfinite(y) && fabs(y) < num_info(step->format)->max / 4) num_store(step->format, out->data, i, y + sign * (by * fabs(y) + amount / 2 * tail), false);
     }
     return DW_OK;
 }
 
-/* The chain step by step, each approximate one off by amount. */
+/* The chain step by step, each approximate one off by amount; what one leaves within what its tail loses, or below fp32's normal numbers, may be 0. */
 static dw_status run_moved_chain(stepping *s, arena *arena, const op_chain *chain, const dw_tensor *const *in, double amount, uint64_t seed, dw_tensor *out) {
     dw_tensor results[OP_CHAIN_STEPS];
     for (int i = 0; i < chain->count; i++) TRY(run_chain_step(s, arena, &chain->steps[i], in, results, out, amount, seed + (uint64_t)i * 31, &results[i]));
@@ -542,7 +545,13 @@ static bool run_node(stepping *s, const ir_node *node) {
     if (step->at_load) {
         const dw_status status = run_plain(s, step, in, got);
         if (status != DW_OK) return fail_at(s, node, step->row, "fails", dw_context_error(s->c->context));
-        for (int i = 0; i < node->n_out; i++) s->truth[plan_value_of(node->out[i])->index] = got[i];
+        /* What the model has computed, whose operands may have had other strides than those here: sums may be in another order. */
+        for (int i = 0; i < node->n_out; i++) {
+            const plan_value *made = plan_value_of(node->out[i]);
+            const dw_tensor *constant = &s->program->constants[made->index];
+            if (made->read_plain && constant->data != NULL && copy_of(&s->arena, constant, &got[i]) != DW_OK) return fail_at(s, node, step->row, "has a constant that cannot be read", dw_context_error(s->c->context));
+            s->truth[made->index] = got[i];
+        }
     } else {
         if (!run_bound(s, step)) return false;
         for (int i = 0; i < node->n_out; i++) got[i] = s->truth[plan_value_of(node->out[i])->index];
