@@ -220,7 +220,8 @@ bool evaluation_keeps_elements(op_id op) { return op_has(op, OP_TRAIT_EXACT | OP
 static void perturb(const evaluation *evaluation, const ir_node *node, const dw_tensor *tensor) {
     const num_format *info = num_info(tensor->format);
     if (info->class != NUM_FLOAT || evaluation_keeps_elements(node->op)) return;
-    const double by = ldexp(evaluation->places, -info->mantissa_bits), least = by * ldexp(1, 1 - info->bias);   /* the last place of subnormal numbers */
+    const bool in_fp32 = node->op == OP_attention && node->in[0].value->type.format != DW_FORMAT_f64;   /* a score and its bias are added in fp32, whatever the result is */
+    const double by = ldexp(evaluation->places, -(in_fp32 && info->mantissa_bits > 23 ? 23 : info->mantissa_bits)), least = by * ldexp(1, 1 - info->bias);   /* the last place of subnormal numbers */
     const bool by_parts = evaluation->perturbed % 2 == 1;
     const uint64_t seed = evaluation->perturbed ^ (uint64_t)node->out[0]->id * 0x9e3779b97f4a7c15u;
     int64_t index[DW_MAX_RANK] = {0};
