@@ -177,7 +177,7 @@ class Walk:
         self.lines: list[str] = []
         self.classes: dict[type, set[str]] = {}             # met, and which of their attributes are read
         self._names: dict[str, None] = {"forward": None}
-        self._made: set[type] = set()                       # that code can make instances of
+        self._made: set[type] = set()                       # met as values, which code can make instances of
         self._seen: dict[int, str] = {}
         self._alive: list[Any] = []                         # so that ids stay theirs
         self._codes: dict[tuple[types.CodeType, int], None] = {}
@@ -197,6 +197,7 @@ class Walk:
         if type(value) in _SIMPLE:
             return f"{type(value).__name__}:{value!r}"
         if isinstance(value, type):
+            self._made.add(value)
             return self.class_of(value, where)
         if isinstance(value, types.ModuleType):
             return f"module {value.__name__}"
@@ -329,18 +330,12 @@ class Walk:
                 facts.append(f"{name}=module {value.__name__}")
                 self._module(value, found.names, where, reached, facts)
             elif name in space or isinstance(value, types.FunctionType):
-                facts.append(f"{name}=" + self._named(value, f"{where}, {name}"))
+                facts.append(f"{name}=" + self.value(value, f"{where}, {name}"))
         for level, name in sorted(found.imports):
             self._import(level, name, space, found.names, where, reached, facts)
         if "environ" in found.names or "getenv" in found.names:
             facts += [f"${t}={os.environ[t]!r}" for t in sorted(found.texts) if t in os.environ]
         self.say("code", module, code.co_name, _code_digest(code), *facts)
-
-    def _named(self, value: Any, where: str) -> str:
-        """A value that code has by name, which can make instances of it if it is a class."""
-        if isinstance(value, type):
-            self._made.add(value)
-        return self.value(value, where)
 
     def _module(self, module: types.ModuleType, names: Iterable[str], where: str, reached: dict[int, types.ModuleType], facts: list[str]) -> None:
         if id(module) in reached:
@@ -359,7 +354,7 @@ class Walk:
             elif value is not None and module.__name__ in _OUTSIDE:
                 raise Unsure(f"{where}: {module.__name__}.{name}, which is another at every call")
             elif value is not None and not is_versioned:
-                facts.append(f"{label}=" + self._named(value, f"{where}, {label}"))
+                facts.append(f"{label}=" + self.value(value, f"{where}, {label}"))
             elif isinstance(value, (types.FunctionType, types.BuiltinFunctionType, type, *_SIMPLE)) and value is not None:
                 facts.append(f"{label}=" + self._surface(value, f"{where}, {label}"))
         if module is torch.ops:

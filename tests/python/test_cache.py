@@ -107,6 +107,8 @@ def changed_configuration(m, monkeypatch): m.blocks[0].settings.scale = 2.5
 def shared_no_longer(m, monkeypatch): m.blocks[1].settings = captured_model.Settings()
 def changed_buffer(m, monkeypatch): m.offset[3] = 2
 def changed_constant(m, monkeypatch): m.table[3] = 2
+def changed_table(m, monkeypatch): monkeypatch.setitem(captured_model.SHIFTS, "half", OtherShift)
+def patched_constructor(m, monkeypatch): monkeypatch.setattr(captured_model.Shift, "__init__", lambda self: setattr(self, "by", 1))
 def changed_global(m, monkeypatch): monkeypatch.setattr(captured_model, "SLOPE", 3.0)
 def other_parameter_dtype(m, monkeypatch): m.blocks[0].linear.weight.data = m.blocks[0].linear.weight.data.double()
 def other_parameter_strides(m, monkeypatch): m.blocks[0].linear.weight.data = m.blocks[0].linear.weight.data.t().contiguous().t()
@@ -127,6 +129,10 @@ def environment(m, monkeypatch): monkeypatch.setenv("TORCHDYNAMO_VERBOSE", "1")
 def attention(m, monkeypatch): torch.backends.cuda.enable_flash_sdp(False)
 
 
+class OtherShift:
+    by = 2
+
+
 def bend_otherwise(x):
     return x.abs()
 
@@ -139,7 +145,7 @@ def where_otherwise(*args):
     return args[1]
 
 
-CHANGES = [changed_attribute, changed_class_attribute, changed_configuration, shared_no_longer, changed_buffer, changed_constant, changed_global,
+CHANGES = [changed_attribute, changed_class_attribute, changed_configuration, shared_no_longer, changed_buffer, changed_constant, changed_global, changed_table, patched_constructor,
            other_parameter_dtype, other_parameter_strides, frozen_parameter, no_bias, another_module, one_module_twice, more_modules, training,
            patched_function, patched_method, patched_instance, patched_torch, swapped_torch, patched_tensor, compile_settings, environment, attention]
 
