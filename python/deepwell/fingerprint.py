@@ -518,13 +518,12 @@ def contents(tensor: torch.Tensor) -> str:
 
 # ---- settings ----
 
-def _changed_settings(name: str) -> list[str]:
+def _changed_settings(name: str) -> list[tuple[str, Any]]:
     """Of one of torch's modules of settings, those that are not as torch has them; a module that is not imported is as torch has it."""
     config = sys.modules.get(name)
-    if config is None:
-        return []
-    return [f"{key}={value!r}" for key, value, entry in ((k, getattr(config, k), e) for k, e in sorted(config._config.items()) if e.alias is None and not e.hide)
-            if not isinstance(value, types.ModuleType) and repr(value) != repr(entry.default)]
+    known = sorted(config._config.items()) if config is not None else []
+    values = [(key, getattr(config, key), entry.default) for key, entry in known if not (entry.alias or entry.hide or getattr(entry, "deprecated", False))]
+    return [(key, value) for key, value, default in values if not isinstance(value, types.ModuleType) and value is not default and value != default]
 
 
 _FLAGS: tuple[Callable[[], Any], ...] = (
@@ -541,9 +540,9 @@ def _settings(walk: Walk) -> None:
              *(f"{n} {getattr(sys.modules[n], '__version__', None)}" for n in ("numpy", "sympy", "transformers") if n in sys.modules))
     walk.say("deepwell", _own_sources())
     walk.say("flags", *(flag() for flag in _FLAGS))
-    walk.say("environment", *(f"{k}={v!r}" for k, v in sorted(os.environ.items()) if k.startswith(_ENVIRONMENT)))
+    walk.say("environment", *(f"{k}={v!r}" for k, v in sorted(os.environ.items()) if k.startswith(_ENVIRONMENT) and not k.startswith("TORCHINDUCTOR_")))
     for name in ("torch._dynamo.config", "torch._functorch.config", "torch.fx.experimental._config", "torch._export.config"):
-        walk.say(name, *_changed_settings(name))
+        walk.say(name, *(f"{key}={walk.value(value, f'{name}.{key}')}" for key, value in _changed_settings(name)))
     modes = [type(torch._C._get_function_stack_at(i)) for i in range(torch._C._len_torch_function_stack())]
     if any(m is not torch.utils._device.DeviceContext for m in modes) or torch._C._len_torch_dispatch_stack():
         raise Unsure("a mode that changes what torch's functions do is on")

@@ -99,6 +99,16 @@ def test_another_process_hits(kept):
     assert [m[0] for m in made] == ["False", "True"] and made[0][2] == made[1][2]
 
 
+def test_another_process_hits_for_a_model_of_transformers(kept):
+    pytest.importorskip("transformers")
+    program = ("import sys; sys.path[:0] = sys.argv[1:]; import torch, transformers as t, deepwell as dw; "
+               "m = t.LlamaForCausalLM(t.LlamaConfig(hidden_size=32, intermediate_size=64, num_hidden_layers=1, num_attention_heads=2, vocab_size=50)).eval(); "
+               "ir = dw.capture(m, {'input_ids': torch.ones(2, 7, dtype=torch.int64)}); print(ir.trace.is_kept); print(ir)")
+    package = os.path.dirname(os.path.dirname(dw.__file__))
+    made = [subprocess.run([sys.executable, "-c", program, package], capture_output=True, text=True, check=True).stdout.partition("\n") for _ in range(2)]
+    assert [m[0] for m in made] == ["False", "True"] and made[0][2] == made[1][2]
+
+
 # ---- misses ----
 
 def changed_attribute(m, monkeypatch): m.blocks[1].eps = 2e-5
