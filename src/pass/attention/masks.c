@@ -17,6 +17,7 @@ typedef struct reading {
     ir_node *node;
     dim dims[4];                     /* of the scores: b, h, s, t */
     bool causal, reads;              /* reads: something became an attribute, went away or shrank */
+    bool finite, blinds;             /* finite numbers became a mask; a part may leave a query without a key */
     int64_t window, ahead;
     value_expr seen;                 /* conjunction of the parts that stay; NULL: none */
     ir_value *masks[MAX_PARTS], *biases[MAX_PARTS];  /* that stay as they are */
@@ -53,6 +54,20 @@ static void limit(int64_t *limit, int64_t value) {
     if (value != 0 && (*limit == 0 || value < *limit)) *limit = value;
 }
 
+/* Does the part hide keys whoever asks, as padding? Then a query is without a key only where all that it could see is padding, and no result of that is read. */
+static bool is_padding(value_expr part) { return (part->axes & 8) != 0 && (part->axes & 4) == 0; }
+
+/* May the part leave a query without a key, other than by padding? One that lets each query see its own position leaves none without. */
+static bool part_may_blind(value_analysis *analysis, value_expr part) {
+    double truth;
+    value_expr map[DW_MAX_RANK] = {NULL};
+    if ((part->axes & 8) == 0) return true;       /* all keys or none */
+    if (is_padding(part)) return false;
+    map[3] = value_index(analysis, 2);
+    const value_expr own = value_substitute(analysis, part, map);
+    return own == NULL || !value_is_number(own, &truth) || truth == 0;
+}
+
 /* Takes over what mask_read found. */
 static dw_status add_mask(reading *reading, const mask *mask) {
     value_analysis *analysis = reading->analysis;
@@ -60,6 +75,7 @@ static dw_status add_mask(reading *reading, const mask *mask) {
     limit(&reading->window, mask->window);
     limit(&reading->ahead, mask->ahead);
     for (int i = 0; i < mask->part_count; i++) {
+        reading->blinds = reading->blinds || part_may_blind(analysis, mask->parts[i]);
         reading->seen = reading->seen == NULL ? mask->parts[i] : value_and(analysis, reading->seen, mask->parts[i]);
         if (reading->seen == NULL) {
             TRY(value_status(analysis));
@@ -124,21 +140,20 @@ static bool open_where(const ir_value *value, ir_value **condition, ir_value **i
 
 static dw_status read_bias(reading *reading, ir_value *value);
 
-/* Does the part hide keys whoever asks, as padding? Then a query is without a key only where all that it could see is padding, and no result of that is read. */
-static bool is_padding(value_expr part) { return (part->axes & 8) != 0 && (part->axes & 4) == 0; }
-
-/* May a query be left without a key, other than by padding? A part that lets each query see its own position leaves none without. */
+/* May a query be left without a key, other than by padding? */
 static bool may_blind(value_analysis *analysis, const mask *mask) {
-    for (int i = 0; i < mask->part_count; i++) {
-        double truth;
-        value_expr map[DW_MAX_RANK] = {NULL};
-        if ((mask->parts[i]->axes & 8) == 0) return true;       /* all keys or none */
-        if (is_padding(mask->parts[i])) continue;
-        map[3] = value_index(analysis, 2);
-        const value_expr own = value_substitute(analysis, mask->parts[i], map);
-        if (own == NULL || !value_is_number(own, &truth) || truth == 0) return true;
-    }
+    for (int i = 0; i < mask->part_count; i++)
+        if (part_may_blind(analysis, mask->parts[i])) return true;
     return false;
+}
+
+/* May what else hides keys leave a query none but those that finite numbers hide? Masks without a formula may, unless they are the same for all queries. */
+static bool others_may_blind(const reading *reading) {
+    for (int i = 0; i < reading->mask_count; i++) {
+        const op_type *type = &reading->masks[i]->type;
+        if (type->rank < 1 || is_size(type->dims[type->rank - 1], 1) || (type->rank >= 2 && !is_size(type->dims[type->rank - 2], 1))) return true;
+    }
+    return reading->blinds;
 }
 
 /* A row of padding alone, which finite numbers hide, would average it; as a mask it gives zeros. */
@@ -222,6 +237,7 @@ static dw_status read_bias(reading *reading, ir_value *value) {
         TRY(keep(reading, reading->biases, &reading->bias_count, bias));
     }
     reading->reads = true;
+    reading->finite |= masked && mask.finite;
     TRY(note_padding(graph, &mask));
     return add_mask(reading, &mask);
 }
@@ -309,7 +325,7 @@ dw_status attention_read_masks(value_analysis *analysis, ir_node *node, bool *ch
     for (int i = 0; i < reading.mask_count; i++) {
         if (varies_with_both(reading.masks[i])) TRY(note_mask(&reading, reading.masks[i]));
     }
-    if (!reading.reads) return DW_OK;
+    if (!reading.reads || (reading.finite && others_may_blind(&reading))) return DW_OK;
     bool written;
     TRY(write_operands(&reading, &mask, &bias, &written));
     if (!written && !sharpens(&reading)) return DW_OK;

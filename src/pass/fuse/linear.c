@@ -51,11 +51,49 @@ static int copy_operands(const ir_node *node, ir_value **in) {
     return node->n_in;
 }
 
+/* ---- rows of no group ---- */
+
+static const ir_value *through(const ir_value *value) {
+    while (value->kind == IR_RESULT && (value->node->op == OP_cast || value->node->op == OP_reshape || (value->node->op == OP_sort && value == value->node->out[0])))
+        value = ir_in(value->node, 0);
+    return value;
+}
+
+/* Are the integers places along an axis of so many at most, as topk gives them? */
+static bool are_places(const ir_value *value, dim length) {
+    const ir_value *places = through(value);
+    int64_t size, most;
+    if (places->kind != IR_RESULT || places->node->op != OP_topk || places != places->node->out[1]) return false;
+    const op_type *x = &ir_in(places->node, 0)->type;
+    return dim_is_constant(x->dims[ir_int(places->node, OP_ATTR_axis)], &size) && dim_is_constant(length, &most) && size <= most;
+}
+
+/* Is every row of a grouped product in a group? Where the offsets count keys, one for each row, all of which are groups: cumsum(bincount keys). */
+static bool has_all_rows(const ir_node *grouped) {
+    const ir_value *ends = ir_in(grouped, 2);
+    while (ir_def(ends, OP_cast) != NULL) ends = ir_in(ends->node, 0);
+    const ir_node *sums = ir_def(ends, OP_cumsum);
+    const ir_value *counts = sums != NULL && !ir_bool(sums, OP_ATTR_exclusive) ? ir_in(sums, 0) : ends;
+    while (ir_def(counts, OP_cast) != NULL) counts = ir_in(counts->node, 0);
+    const ir_node *count = ir_def(counts, OP_bincount);
+    const op_type *rows = &ir_in(grouped, 0)->type;
+    if (sums == NULL || count == NULL || ir_in(count, 0)->type.rank != 1 || ir_in(count, 0)->type.dims[0] != rows->dims[0]) return false;
+    return are_places(ir_in(count, 0), op_attr_dim(&count->attrs, OP_ATTR_length));
+}
+
+/* Rows of no group are 0 whatever the list does: where there may be some, only steps that make 0 of 0 are taken in. */
+static bool keeps_rows(const ir_node *linear, op_post step) {
+    return linear->op != OP_grouped_matmul || (step != OP_POST_bias && step != OP_POST_add && step != OP_POST_sigmoid) || has_all_rows(linear);
+}
+
+/* ---- steps ---- */
+
 dw_status fuse_add_post(ir_graph *graph, const ir_node *linear, ir_node *root, op_post step, ir_value *operand, ir_value **result) {
     ir_value *in[64];
     op_post_list list;
     int n_in = copy_operands(linear, in);
     *result = NULL;
+    if (!keeps_rows(linear, step)) return DW_OK;
     if (!read_post(graph, linear, &list) || list.count == OP_MAX_POST || (operand != NULL && n_in == op_get(linear->op)->max_in)) return DW_OK;
     if (operand != NULL) in[n_in++] = operand;
     const char *before = ir_attr_text(linear, OP_ATTR_post), *post;
