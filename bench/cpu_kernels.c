@@ -79,11 +79,11 @@ static void measure(const bench *b, const kernel_case *c, const kernel_row *row,
     run->packed = NULL;
     run->is_packed = row->packs >= 0 && (c->constant >> row->packs & 1) != 0;
     if (run->is_packed) {
-        size_t bytes;
+        kernel_packing packing = {0};
         weight = in[row->packs];
-        if (!row->pack_bytes(problem, weight, &bytes)) return;
-        packed = memory_of(bytes);
-        check(row->pack(problem, b->pool, weight, packed), b->context);
+        if (!row->packing(problem, weight, &packing)) return;
+        packed = memory_of(packing.bytes);
+        check(packing.run(&packing, b->context, b->pool, weight, packed), b->context);
         hidden = *weight;
         hidden.data = NULL;
         in[row->packs] = &hidden;
