@@ -1,8 +1,8 @@
 """A digest of all that tracing a model can depend on: the modules, their attributes, the code that a call can reach, tensors, torch's settings.
 
 Code is read where it lives, in the functions that would run, so a patched method counts and a comment does not. From each function the walk goes on to what
-its names can mean: globals, attributes of modules, and attributes of every class met so far. torch, numpy and the standard library stand for themselves by
-version; torch's public functions are listed, so that one put in another's place is seen. What cannot be read raises ``Unsure``: such a model has no digest.
+its names can mean: globals, attributes of modules, and attributes of every class met so far. torch, the standard library and a few packages of
+compiled code stand for themselves by version; torch's public functions are listed, so that one put in another's place is seen. What cannot be read raises ``Unsure``: such a model has no digest.
 Stores nothing: ``cache.py`` does.
 """
 from __future__ import annotations
@@ -34,7 +34,8 @@ from torch import nn
 from . import _core
 
 # Packages whose code is taken as read, by their version, as the standard library's is.
-_VERSIONED = frozenset(("torch", "functorch", "torchgen", "numpy", "sympy", "builtins")) | frozenset(getattr(sys, "stdlib_module_names", ()))
+_NAMED = ("numpy", "sympy", "scipy", "sklearn", "PIL", "tokenizers", "safetensors", "triton", "transformers")
+_VERSIONED = frozenset(("torch", "functorch", "torchgen", "builtins")) | frozenset(_NAMED[:-1]) | frozenset(getattr(sys, "stdlib_module_names", ()))
 _OUTSIDE = ("random", "time", "datetime", "uuid", "secrets", "numpy.random")      # modules whose functions return something else each time
 _ENVIRONMENT = ("TORCH", "PYTORCH", "TRANSFORMERS_", "HF_", "CUDA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE")
 
@@ -537,7 +538,7 @@ _FLAGS: tuple[Callable[[], Any], ...] = (
 
 def _settings(walk: Walk) -> None:
     walk.say("versions", sys.version, platform.machine(), torch.__version__, torch.version.git_version, _core.version(),
-             *(f"{n} {getattr(sys.modules[n], '__version__', None)}" for n in ("numpy", "sympy", "transformers") if n in sys.modules))
+             *(f"{n} {getattr(sys.modules[n], '__version__', None)}" for n in _NAMED if n in sys.modules))
     walk.say("deepwell", _own_sources())
     walk.say("flags", *(flag() for flag in _FLAGS))
     walk.say("environment", *(f"{k}={v!r}" for k, v in sorted(os.environ.items()) if k.startswith(_ENVIRONMENT) and not k.startswith("TORCHINDUCTOR_")))
