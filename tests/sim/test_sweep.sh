@@ -25,7 +25,7 @@ if sweep "$folder"/{a,b,c}.graph; then
     echo "a failure, and exit 0"
     exit 1
 fi
-says "^a.graph +FAILED 1 .*nothing was held"
+says "^a.graph +FAILED 1 .*has no output and no state"
 says "^c.graph +FAILED 1 .*c.graph"
 says "^1 held, 2 failed, 0 without a row"
 if sweep "$folder/b.graph" -- --precision none; then
