@@ -49,7 +49,7 @@ static void measure(dw_context *context, device *device, int64_t heads, int64_t 
     const op_attr items[] = {op_set_bool(OP_ATTR_causal, true), op_set_dim(OP_ATTR_offset, dim_constant(dims, t - s)), op_set_real(OP_ATTR_scale, 0.125)};
     const op_attrs attrs = {COUNT_OF(items), items};
     const dw_tensor *in[] = {&in_q, &k, &v}, *results[] = {&out};
-    kernel_run run = {.call = {context, op_get(OP_attention), &attrs, NULL, 3, in, 1, results}, .pool = device->pool, .chip = &device->caps};
+    kernel_run run = {.call = {context, op_get(OP_attention), &attrs, NULL, 3, in, 1, results, 0}, .pool = device->pool, .chip = &device->caps};
     chip_caps caps = {0};
     check(device_measure_cpu(context, device->pool, &caps), context);
     double best = 1e9, total = 0;

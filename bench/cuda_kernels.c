@@ -143,7 +143,7 @@ static dw_status record(const kernel_case *c, timed *t, set *sets, int count) {
     TRY(gpu->calls->graph_begin(gpu, t->graph));
     for (int i = 0; i < t->calls; i++) {
         set *s = &sets[i % count];
-        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways};
+        kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways};
         size_t bytes = kernel_workspace(t->row, &run);
         if (bytes > workspace_bytes) check(gpu->calls->alloc(gpu, workspace_bytes = bytes, &workspace));
         run.workspace = workspace;

@@ -289,7 +289,7 @@ static int64_t axis_size(const dw_tensor *x, int from_last) { return from_last <
 
 static veil veil_of(const op_call *call, const op_attention_view *view) {
     const dw_tensor *mask = (call->known_in >> ATTENTION_MASK & 1) != 0 ? view->mask : NULL;
-    if (mask == NULL) return (veil){NULL};
+    if (mask == NULL) return (veil){0};
     return (veil){mask, view->mask_strides, axis_size(mask, 3) > 1, axis_size(mask, 2) > 1, {0, 0}, -1, 0};
 }
 

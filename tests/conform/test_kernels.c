@@ -349,7 +349,7 @@ static void quantised_oracle(program *p, const kernel_case *c, const kernel_row 
         result_create(&plain, i, false, &results[i]);
         out[i] = &results[i].tensor;
     }
-    kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out}, .post = c->post, .is_packed = packed != NULL, .packed = packed,
+    kernel_run run = {.call = {p->context, c->op, &plain.attrs, NULL, c->n_in, in, c->n_out, out, 0}, .post = c->post, .is_packed = packed != NULL, .packed = packed,
                       .pool = p->pools[0], .chip = level, .ways = plain_ways(p, row)};
     block workspace = block_create(row != NULL ? kernel_workspace(row, &run) : 0, 0xff);
     run.workspace = workspace.bytes;
@@ -444,7 +444,7 @@ static void run_row(program *p, const kernel_case *given, const kernel_row *row,
         }
         const bool constant = runs > 1 ? t > 0 : seed % 2 == 0;
         kernel_run run = {
-            .call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out},
+            .call = {p->context, c->op, &c->attrs, NULL, c->n_in, in, c->n_out, out, 0},
             .post = c->post,
             .constant_in = !constant ? 0 : ~taken,   /* nobody else writes any of them */
             .is_packed = packs,

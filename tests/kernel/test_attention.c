@@ -51,7 +51,7 @@ static void attend(const fixture *f, const kernel_row *row, int first, int count
     const op_attr items[] = {op_set_bool(OP_ATTR_causal, true), op_set_dim(OP_ATTR_offset, dim_constant(dims, first)), op_set_real(OP_ATTR_scale, 0.2)};
     const op_attrs attrs = {COUNT_OF(items), items};
     const dw_tensor *in[] = {&q, &k, &v, &hides}, *results[] = {&out};
-    kernel_run run = {.call = {f->context, op_get(OP_attention), &attrs, NULL, mask != NULL ? 4 : 3, in, 1, results}, .pool = f->device->pool, .chip = &f->device->caps};
+    kernel_run run = {.call = {f->context, op_get(OP_attention), &attrs, NULL, mask != NULL ? 4 : 3, in, 1, results, 0}, .pool = f->device->pool, .chip = &f->device->caps};
     assert_int_equal(row->run(&run), DW_OK);
     dim_table_destroy(dims);
 }
