@@ -34,8 +34,8 @@ from torch import nn
 from . import _core
 
 # Packages whose code is taken as read, by their version, as the standard library's is.
-_NAMED = ("numpy", "sympy", "scipy", "sklearn", "PIL", "tokenizers", "safetensors", "triton", "transformers")
-_VERSIONED = frozenset(("torch", "functorch", "torchgen", "builtins")) | frozenset(_NAMED[:-1]) | frozenset(getattr(sys, "stdlib_module_names", ()))
+_COMPILED = ("numpy", "sympy", "scipy", "sklearn", "PIL", "tokenizers", "safetensors", "triton")
+_VERSIONED = frozenset(("torch", "functorch", "torchgen", "builtins", *_COMPILED)) | frozenset(getattr(sys, "stdlib_module_names", ()))
 _OUTSIDE = ("random", "time", "datetime", "uuid", "secrets", "numpy.random")      # modules whose functions return something else each time
 _ENVIRONMENT = ("TORCH", "PYTORCH", "TRANSFORMERS_", "HF_", "CUDA_VISIBLE_DEVICES", "NVIDIA_TF32_OVERRIDE")
 
@@ -538,7 +538,7 @@ _FLAGS: tuple[Callable[[], Any], ...] = (
 
 def _settings(walk: Walk) -> None:
     walk.say("versions", sys.version, platform.machine(), torch.__version__, torch.version.git_version, _core.version(),
-             *(f"{n} {getattr(sys.modules[n], '__version__', None)}" for n in _NAMED if n in sys.modules))
+             *(f"{n} {getattr(sys.modules[n], '__version__', None)}" for n in (*_COMPILED, "transformers") if n in sys.modules))
     walk.say("deepwell", _own_sources())
     walk.say("flags", *(flag() for flag in _FLAGS))
     walk.say("environment", *(f"{k}={v!r}" for k, v in sorted(os.environ.items()) if k.startswith(_ENVIRONMENT) and not k.startswith("TORCHINDUCTOR_")))

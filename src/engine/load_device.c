@@ -13,7 +13,7 @@ static size_t bytes_of(const loading *load, const plan_value *v)
 {
     dw_tensor tensor;
     num_parts parts;
-    if (op_tensor_bind(NULL, &v->value->type, load->symbols, NULL, &tensor) != DW_OK) return 0;
+    if (op_tensor_bind(load->constants->context, &v->value->type, load->symbols, NULL, &tensor) != DW_OK) return 0;
     return num_layout(tensor.format, tensor.scale_layout, tensor.rank, tensor.dims, &parts) ? parts.total_bytes : 0;
 }
 
@@ -168,7 +168,7 @@ static dw_status bring(engine_constants *constants, const char *key, const dw_te
 }
 
 /* The value in the device's memory, for a step there. */
-static dw_status come_near(loading *load, const plan_value *v, const dw_tensor **tensor)
+static dw_status operand_there(loading *load, const plan_value *v, const dw_tensor **tensor)
 {
     dw_tensor *there = &load->there[v->index];
     const dw_tensor *base;
@@ -176,12 +176,13 @@ static dw_status come_near(loading *load, const plan_value *v, const dw_tensor *
     *tensor = there;
     if (there->data != NULL) return DW_OK;
     if (v->view) {
-        TRY(come_near(load, v->base, &base));
+        TRY(operand_there(load, v->base, &base));
         return load_view(load, v, base, there);
     }
     if (v->read_plain || map_find(&load->constants->on_device, v->key) != NULL) return bring(load->constants, v->key, &load->tensors[v->index], there);
     TRY(copy_there(load->constants, v->key, &load->tensors[v->index], &made));
     *there = made.tensor;
+    load->held += made.owned_bytes;
     load->there_owned[v->index] = made.owned;
     load->there_bytes[v->index] = made.owned_bytes;
     return DW_OK;
@@ -218,7 +219,7 @@ dw_status load_run_there(loading *load, const plan_step *step)
     const ptrdiff_t index = step - load->program->plan->steps;
     const dw_tensor *in[KERNEL_MAX_OPERANDS] = {NULL}, *out[KERNEL_MAX_RESULTS];
     for (int i = 0; i < node->n_in; i++)
-        if (ir_in(node, i) != NULL) TRY(come_near(load, plan_value_of(ir_in(node, i)), &in[i]));
+        if (ir_in(node, i) != NULL) TRY(operand_there(load, plan_value_of(ir_in(node, i)), &in[i]));
     for (int i = 0; i < node->n_out; i++) {
         TRY(allocate_there(load, plan_value_of(node->out[i])));
         out[i] = &load->there[plan_value_of(node->out[i])->index];
@@ -243,6 +244,7 @@ dw_status load_release_there(loading *load, int root)
     if (load->there_owned == NULL || load->there_owned[root] == NULL) return DW_OK;
     TRY(device->calls->synchronize(device));
     device->calls->release(device, load->there_owned[root], load->there_bytes[root]);
+    load->held -= load->there_bytes[root];
     load->there_owned[root] = NULL;
     load->there[root].data = NULL;
     return DW_OK;

@@ -1,6 +1,7 @@
 /* What a device computes from weights when a model is loaded has the bits that the host gives it, in every precision. */
 #include "support/support.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "support/session.h"
@@ -126,4 +127,40 @@ static void test_weights_there(void **state) {
     dw_context_destroy(context);
 }
 
-int main(void) { return cmocka_run_group_tests(((const struct CMUnitTest[]){cmocka_unit_test(test_bits), cmocka_unit_test(test_weights_there)}), NULL, NULL); }
+/* A long line of constants, each read by the next alone: what the device holds at a time is little, and that is what the limit is of. */
+static void test_released(void **state) {
+    enum { TURNS = 290 };      /* of 1 MiB each, where a model with this weight may hold 272 */
+    static float weight[512 * 512];
+    dw_context *context;
+    dw_graph *graph;
+    dw_model *model;
+    text words;
+    (void)state;
+    if (kernel_lacks_images() != NULL) skip();
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    text_init(&words, context);
+    text_add(&words, "graph turns\n  input x f32[2,512]\n  param w f32[512,512]\n");
+    for (int i = 0; i < TURNS; i++) {
+        char from[16] = "w";
+        if (i > 0) snprintf(from, sizeof from, "%%%d", 3 * i);
+        text_printf(&words, "  %%%d = slice %s {axis=0,start=8,end=512,step=1}\n  %%%d = slice %s {axis=0,start=0,end=8,step=1}\n", 3 * i + 1, from, 3 * i + 2, from);
+        text_printf(&words, "  %%%d = concat %%%d, %%%d {axis=0}\n", 3 * i + 3, 3 * i + 1, 3 * i + 2);
+    }
+    text_printf(&words, "  %%%d = matmul x, %%%d {bt=true}\n  output y %%%d\n", 3 * TURNS + 1, 3 * TURNS, 3 * TURNS + 1);
+    assert_ok(context, text_status(&words));
+    assert_ok(context, dw_graph_parse(context, "turns", text_string(&words), words.length, &graph));
+    assert_ok(context, dw_graph_bind(graph, 1, &(dw_named_tensor){"w", {.format = DW_FORMAT_f32, .rank = 2, .dims = {512, 512}, .strides = {512, 1}, .data = weight}}));
+    for (int i = 0; i < 512 * 512; i++) weight[i] = (float)(i / 512);
+    assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.device = "sim:h200"}, &model));
+    const plan *plan = model->full.plan;
+    const plan_value *last = plan_value_of(ir_in(plan->steps[plan->load_count].node, 1));
+    engine_constant fetched;
+    assert_ok(context, engine_constants_fetch(&model->constants, last->root->key, &fetched));
+    for (int row = 0; row < 512; row++) assert_true(((const float *)fetched.owned)[row * 512] == (float)((row + 8 * TURNS) % 512));
+    base_release(context, fetched.owned, fetched.owned_bytes, ENGINE_ALIGN);
+    text_free(&words);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
+int main(void) { return cmocka_run_group_tests(((const struct CMUnitTest[]){cmocka_unit_test(test_bits), cmocka_unit_test(test_weights_there), cmocka_unit_test(test_released)}), NULL, NULL); }
