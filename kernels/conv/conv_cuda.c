@@ -38,28 +38,39 @@ void conv_take_windows(const conv_shape *shape, conv_arguments *arguments) {
     }
 }
 
+void conv_take_bias(kernel_launch *launch, const kernel_run *run, conv_arguments *arguments) {
+    const dw_tensor *bias = cuda_operand(run, 2);
+    arguments->has_bias = bias != NULL;
+    if (bias == NULL) return;
+    arguments->bias_step = bias->strides[0];
+    cuda_take_array(launch, run, 2, &arguments->bias);
+}
+
+dw_status conv_check_groups(const kernel_run *run) {
+    const int64_t outputs = run->call.in[1]->dims[0];
+    if (outputs % op_attr_int(run->call.attrs, OP_ATTR_groups) == 0) return DW_OK;
+    return base_fail(run->call.context, DW_MISMATCH, "conv: w has %lld outputs, which groups does not divide", (long long)outputs);
+}
+
 dw_status conv_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     conv_arguments *arguments = cuda_launch(&launch, "conv", "conv_direct", sizeof *arguments);
-    const dw_tensor *bias = cuda_operand(run, 2), *weight = run->call.in[1];
+    const dw_tensor *weight = run->call.in[1];
     const int axes = weight->rank - 2;
     conv_shape shape;
-    if (weight->dims[0] % op_attr_int(run->call.attrs, OP_ATTR_groups) != 0)
-        return base_fail(run->call.context, DW_MISMATCH, "conv: w has %lld outputs, which groups does not divide", (long long)weight->dims[0]);
+    TRY(conv_check_groups(run));
     conv_shape_of(&run->call, &shape);
     conv_take_windows(&shape, arguments);
     arguments->weight_strides[0] = weight->strides[0];
     arguments->weight_strides[1] = weight->strides[1];
     arguments->weight_strides[2] = axes == 2 ? weight->strides[2] : 0;
     arguments->weight_strides[3] = weight->strides[1 + axes];
-    arguments->has_bias = bias != NULL;
-    arguments->bias_step = bias ? bias->strides[0] : 0;
     int64_t count = op_tensor_count(run->call.out[0]);
     if (count == 0) return DW_OK;
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     cuda_take_array(&launch, run, 1, &arguments->weight);
-    if (bias != NULL) cuda_take_array(&launch, run, 2, &arguments->bias);
+    conv_take_bias(&launch, run, arguments);
     cuda_grid_items(&launch, count);
     return launcher->add(launcher, &launch);
 }

@@ -206,9 +206,7 @@ static dw_status add_turn(const kernel_run *run, kernel_launcher *launcher, cons
 }
 
 dw_status conv_gemm_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
-    const int64_t outputs = run->call.in[1]->dims[0], groups = op_attr_int(run->call.attrs, OP_ATTR_groups);
-    if (outputs % groups != 0)
-        return base_fail(run->call.context, DW_MISMATCH, "conv: w has %lld outputs, which groups does not divide", (long long)outputs);
+    TRY(conv_check_groups(run));
     const setup s = setup_of(run);
     if (s.rows == 0) return DW_OK;
     for (int64_t first = 0; first < s.rows; first += s.piece_rows) {
