@@ -43,6 +43,10 @@ typedef struct dw_model_options {
 DW_API dw_status dw_model_open(dw_context *context, const char *file, const dw_model_options *options, dw_model **model);
 /* Takes the graph over, also on failure. */
 DW_API dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_options *options, dw_model **model);
+/* What DW_MODEL_GENERATE would have added when the model was opened: the plan of the cached step, and of its weights what runs do not have there already. So a model that both runs and generates
+ * holds one copy of what both read. Sessions that are there go on, and generate as before; one made afterwards generates by the step. No session is made meanwhile. Whether there is a step now:
+ * dw_model_can_generate. Does nothing where generation was asked for before. On failure the model is as it was. */
+DW_API dw_status dw_model_add_generation(dw_model *model);
 DW_API void dw_model_destroy(dw_model *model);
 /* Writes graph, plans and packed weights to one file that dw_model_open maps in milliseconds. */
 DW_API dw_status dw_model_save(const dw_model *model, const char *file);
@@ -56,7 +60,7 @@ DW_API const char *dw_model_output(const dw_model *model, int index, const char 
 DW_API const char *dw_model_note(const dw_model *model, const char *name);
 /* Can it generate with a cache, one that was made for it or its own? If not, *reason (if not NULL) names the op that prevents it. */
 DW_API int dw_model_can_generate(const dw_model *model, const char **reason);
-/* Bytes that the model's weights take in the form that runs. */
+/* Bytes that the model's weights take in the form that runs: each once, whichever of runs and generation read it. */
 DW_API uint64_t dw_model_weight_bytes(const dw_model *model);
 
 typedef enum dw_print {

@@ -112,7 +112,8 @@ typedef struct core_model {
     PyObject *registry;        /* or NULL */
     long exports;              /* tensors over its sessions' memory that kernels have kept. With the GIL */
     PyObject *replaced;        /* dict: weights given by update, which the model borrows instead of the source's; NULL: none */
-    int running, updating;     /* how many sessions are inside a run; whether update is under way. With the GIL */
+    int running, updating;     /* how many sessions are inside a run; whether update, */
+    int adding;                /* or add_generation, is under way. With the GIL */
     dw_model_options options;
     int threads;
 } core_model;
@@ -120,6 +121,8 @@ typedef struct core_model {
 /* Around runs of sessions: waits while the weights are being updated. false: raised. */
 int core_model_enter(core_model *model);
 void core_model_leave(core_model *model);
+/* Before a session is made: waits while weights are updated or generation is added. false: raised. */
+int core_model_settle(core_model *model);
 /* report_table(facts, all=False, lines=0) of the module. */
 PyObject *core_report_table(PyObject *module, PyObject *arguments, PyObject *keywords);
 

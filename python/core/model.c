@@ -198,6 +198,27 @@ int core_model_enter(core_model *model) {
 
 void core_model_leave(core_model *model) { model->running--; }
 
+int core_model_settle(core_model *model) {
+    while (model->updating || model->adding)
+        if (!core_begin(&model->own) || !core_end(&model->own, DW_OK)) return 0;
+    return 1;
+}
+
+/* ---- generation, added later ---- */
+
+static PyObject *model_add_generation(PyObject *object, PyObject *none) {
+    core_model *self = (core_model *)object;
+    (void)none;
+    if (self->registry != NULL) core_registry_use(self->registry, 1);
+    self->adding++;
+    const int done = core_begin(&self->own) && core_end(&self->own, dw_model_add_generation(self->model));
+    self->adding--;
+    if (self->registry != NULL) core_registry_use(self->registry, -1);
+    if (!done) return NULL;
+    self->options.flags |= DW_MODEL_GENERATE;
+    Py_RETURN_NONE;
+}
+
 /* The model borrows their memory from now on. */
 static int keep_tensors(core_model *self, const core_tensors *tensors) {
     if (self->replaced == NULL) self->replaced = PyDict_New();
@@ -368,6 +389,8 @@ static PyMethodDef methods[] = {
     {"update", model_update, METH_O,
      "update(tensors): these weights, by name, have new values, or lie elsewhere where (name, tensor) pairs say so: what was computed from them is computed again. Mismatch for a weight whose "
      "values decided how the model was compiled: make another Model. No session of the model runs meanwhile."},
+    {"add_generation", model_add_generation, METH_NOARGS,
+     "add_generation(): what generate=True would have added: the cached step, and of its weights what runs do not have there already."},
     {"save", model_save, METH_VARARGS, "save(path): graph, plans and packed weights in one file."},
     {"check", (PyCFunction)(void (*)(void))model_check, METH_VARARGS | METH_KEYWORDS,
      "check(inputs=(), json=False): the source in fp32 beside the model's precision, on (name, tensor) pairs or on random inputs: errors per layer and at the outputs."},

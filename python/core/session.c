@@ -50,7 +50,7 @@ static PyObject *session_new(PyTypeObject *type, PyObject *arguments, PyObject *
     self->input_count = dw_model_input_count(self->model->model);
     self->output_count = dw_model_output_count(self->model->model);
     PyObject_GC_Track((PyObject *)self);
-    if (core_context_open(&self->own, self->model->threads) && core_begin(&self->own) &&
+    if (core_model_settle(self->model) && core_context_open(&self->own, self->model->threads) && core_begin(&self->own) &&
         core_end(&self->own, dw_session_create(self->own.context, self->model->model, &options, &self->session)))
         return (PyObject *)self;
     Py_DECREF(self);

@@ -182,6 +182,9 @@ class Model:
         weight of another shape, or whose values decided how the model was compiled: make another Model. Invalid while a session of it runs. State of
         sessions is what it was until reset(). check and bench compile the source as it was given."""
 
+    def add_generation(self) -> None:
+        """What generate=True would have added when the model was made: the cached step, and of its weights what runs do not have there already. Sessions that are there go on."""
+
     def save(self, path: str | os.PathLike[str]) -> None: ...
     def note(self, name: str) -> str | None:
         """A fact that the file states, such as "tokenizer"."""

@@ -77,7 +77,7 @@ class Engine:
     def __init__(self, region: Any, ir: IR | None, plan_only: Any = None) -> None:
         self._region, self.ir, self._plan_only = region, ir, plan_only
         self._trace = ir.trace if ir is not None else None
-        self._generator: tuple[Any, Any, Any] | None = None     # model, what its session has room for, session
+        self._generator: tuple[Any, Any, Any] | None = None     # model, what its session of generation has room for, session
         self._both_plans: Any = None
 
     @property
@@ -91,7 +91,7 @@ class Engine:
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the weights in the form that runs."""
+        """Bytes of the weights in the form that runs: each once, whichever of calls and generation read it."""
         return self._core_model.weight_bytes
 
     @property
@@ -105,11 +105,9 @@ class Engine:
 
     @property
     def _explained(self) -> Any:
-        """The model with both plans: that of generation once there is one, else one that is only planned."""
-        if self._plan_only is not None or self._region.graph is None:
+        """The model with both plans: the one that runs once it generates, too, else one that is only planned."""
+        if self._plan_only is not None or self._region.graph is None or self._generator is not None:
             return self._core_model
-        if self._generator is not None:
-            return self._generator[0]
         if self._both_plans is None:
             region = self._region
             self._both_plans = region.options.model(region.graph, region.dims, region.text, generate=True, plan_only=True, device=region.core_device)
@@ -208,19 +206,17 @@ class Engine:
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Graph, plans and packed weights in one file, which ``load`` maps in milliseconds on a machine of this CPU level."""
-        model = self._generation_model() if self._region.graph is not None else self._region.model
-        model.save(os.fspath(path))
+        self._generation_model().save(os.fspath(path))
 
     # -- generation --
 
     def _generation_model(self) -> Any:
-        if self._generator is None:
-            if self._region.graph is None:
-                model = self._region.model
-            else:
-                model = self._region.options.model(self._region.graph, self._region.dims, self._region.text, generate=True, device=self._region.core_device)
+        """The model that answers calls, with generation added to it: both read one copy of the weights."""
+        model = self._region.model
+        if self._generator is None or self._generator[0] is not model:      # an update may have made another
+            model.add_generation()
             self._generator = (model, (0, 0, {}), None)
-        return self._generator[0]
+        return model
 
     def _generation_session(self, room: int, rows: int, sizes: dict[str, int]) -> Any:
         """A session with at least that room for each text, as many texts at a time, and sizes of other inputs; kept until one needs more."""

@@ -172,17 +172,23 @@ static dw_status make_step(dw_model *model, ir_graph **step, ir_graph **prelude)
     return status;
 }
 
-static dw_status plan_all(dw_model *model, const dw_model_options *options, pass_policy *policy)
+static dw_status plan_generation(dw_model *model, const dw_model_options *options, pass_policy *policy)
 {
     ir_graph *step = NULL, *prelude = NULL;
-    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) TRY(make_step(model, &step, &prelude));
+    TRY(make_step(model, &step, &prelude));
     dw_status status = DW_OK;
     if (step != NULL) status = plan_program(model, step, options, policy, &model->step);
     if (status == DW_OK && prelude != NULL) status = plan_program(model, prelude, options, policy, &model->prelude);
     ir_graph_destroy(step);
     ir_graph_destroy(prelude);
-    if (status == DW_OK && (!(model->flags & DW_MODEL_GENERATE_ONLY) || step == NULL)) status = plan_program(model, model->fused, options, policy, &model->full);
     return status;
+}
+
+static dw_status plan_all(dw_model *model, const dw_model_options *options, pass_policy *policy)
+{
+    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) TRY(plan_generation(model, options, policy));
+    if ((model->flags & DW_MODEL_GENERATE_ONLY) && model->step.plan != NULL) return DW_OK;
+    return plan_program(model, model->fused, options, policy, &model->full);
 }
 
 /* "op=kernel,.." and the caller's own kernels name ops that have to stay what they are. */
@@ -199,13 +205,13 @@ static void find_alone(dw_model *model, const char *kernels)
     }
 }
 
-static dw_status plan_by_policy(dw_model *model, const dw_model_options *options)
+static dw_status plan_by_policy(dw_model *model, const dw_model_options *options, dw_status (*make)(dw_model *, const dw_model_options *, pass_policy *))
 {
     pass_policy *policy = NULL;
     bool asked = options->precision != NULL || options->policy != NULL;
     if (asked) TRY(pass_policy_create(model->context, options->precision, "policy", options->policy, &policy));
     model->precision = arena_text(&model->arena, asked ? pass_policy_words(policy) : "as exported");
-    dw_status status = model->precision != NULL ? plan_all(model, options, policy) : DW_NO_MEMORY;
+    dw_status status = model->precision != NULL ? make(model, options, policy) : DW_NO_MEMORY;
     pass_policy_destroy(policy);
     return status;
 }
@@ -286,17 +292,30 @@ static dw_status warn_unused(dw_model *model, const kernel_row *row)
     return status;
 }
 
+static dw_status load_generation(dw_model *model, pool *pool)
+{
+    if (model->step.plan != NULL) TRY(engine_load(&model->constants, pool, &model->step));
+    return model->prelude.plan != NULL ? engine_load(&model->constants, pool, &model->prelude) : DW_OK;
+}
+
 dw_status engine_compile(dw_model *model, const dw_model_options *options)
 {
     pool *pool;
     TRY(engine_find_chip(model, options));
     find_alone(model, options->kernels);
-    TRY(plan_by_policy(model, options));
+    TRY(plan_by_policy(model, options, plan_all));
     for (int i = 0; model->registry != NULL && i < model->registry->count; i++) TRY(warn_unused(model, &model->registry->rows[i]));
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
-    if (model->step.plan != NULL) TRY(engine_load(&model->constants, pool, &model->step));
-    if (model->prelude.plan != NULL) TRY(engine_load(&model->constants, pool, &model->prelude));
-    if (model->full.plan != NULL) TRY(engine_load(&model->constants, pool, &model->full));
-    return DW_OK;
+    TRY(load_generation(model, pool));
+    return model->full.plan != NULL ? engine_load(&model->constants, pool, &model->full) : DW_OK;
+}
+
+dw_status engine_compile_generation(dw_model *model)
+{
+    pool *pool;
+    TRY(plan_by_policy(model, &model->options, plan_generation));
+    if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
+    TRY(base_pool(model->context, &pool));
+    return load_generation(model, pool);
 }

@@ -77,13 +77,24 @@ struct dw_model {
     bool alone[OP_COUNT];      /* ops that the caller named or registered a kernel for: they join no chain */
     const kernel_registry *registry;
     unsigned flags;
-    file_map package;          /* of a .dw */
+    dw_model_options options;  /* what was asked for; the strings that planning reads are in the arena */
+    file_map package;          /* of a .dw; */
+    const char *step_text, *prelude_text;   /* in it: the plans of generation, */
+    size_t step_length, prelude_length;     /* 0 where it has none */
 };
+
+extern const char ENGINE_NOT_ASKED[];   /* no_step where nobody asked for generation */
+
+/* Bytes of the weights in the form that runs, each once: of whole runs, of generation, and of both together. */
+typedef struct engine_weights { uint64_t runs, generation, all; } engine_weights;
+dw_status engine_weigh(const dw_model *model, engine_weights *weights);
 
 /* package.c */
 bool engine_is_package(const uint8_t *bytes, size_t length);
 /* A mapped .dw: its plans, constants and weights enter the model. */
 dw_status engine_package_open(dw_model *model, const char *file, const dw_model_options *options);
+/* Its plans of generation enter the model, too. */
+dw_status engine_package_add_generation(dw_model *model);
 
 /* registry.c */
 const kernel_registry *engine_registry_rows(const dw_registry *registry);   /* NULL for NULL */
@@ -97,6 +108,8 @@ dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *poli
 /* fused -> plans, loaded unless DW_MODEL_PLAN_ONLY. */
 dw_status engine_find_chip(dw_model *model, const dw_model_options *options);   /* the chip that options name, or this machine's */
 dw_status engine_compile(dw_model *model, const dw_model_options *options);
+/* fused -> the plans of generation, by the model's options. */
+dw_status engine_compile_generation(dw_model *model);
 
 /* ---- session.c ---- */
 

@@ -3,19 +3,38 @@
 
 #include <string.h>
 
+const char ENGINE_NOT_ASKED[] = "no generation was asked for";
+
+/* What generation that is added later is planned by. */
+static dw_status keep_options(dw_model *model, const dw_model_options *options)
+{
+    dw_model_options *kept = &model->options;
+    const char **const strings[] = {&kept->precision, &kept->policy, &kept->dims, &kept->kernels, &kept->tuning, &kept->tuning_name};
+    *kept = *options;
+    kept->device = kept->chip = kept->weights = NULL;
+    for (size_t i = 0; i < COUNT_OF(strings); i++) {
+        if (*strings[i] == NULL) continue;
+        *strings[i] = arena_text(&model->arena, *strings[i]);
+        if (*strings[i] == NULL) return DW_NO_MEMORY;
+    }
+    return DW_OK;
+}
+
 static dw_status create_empty(dw_context *context, const dw_model_options *options, dw_model **result)
 {
     void *memory;
     *result = NULL;
     TRY(base_alloc(context, sizeof(dw_model), _Alignof(max_align_t), &memory));
     dw_model *model = memory;
-    *model = (dw_model){.context = context, .flags = options->flags, .no_step = "no generation was asked for", .precision = "", .fusion_notes = "", .policy_report = "",
+    *model = (dw_model){.context = context, .flags = options->flags, .no_step = ENGINE_NOT_ASKED, .precision = "", .fusion_notes = "", .policy_report = "",
                         .registry = engine_registry_rows(options->registry)};
     arena_init(&model->arena, context);
     ir_weights_init(&model->weights, context);
     engine_constants_init(&model->constants, context);
-    *result = model;
-    return DW_OK;
+    dw_status status = keep_options(model, options);
+    if (status == DW_OK) *result = model;
+    else dw_model_destroy(model);
+    return status;
 }
 
 void dw_model_destroy(dw_model *model)
@@ -138,6 +157,30 @@ dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_o
     return finish(model, status, failed);
 }
 
+static void drop_generation(dw_model *model)
+{
+    plan_destroy(model->step.plan);
+    plan_destroy(model->prelude.plan);
+    model->step = model->prelude = (engine_program){0};
+}
+
+dw_status dw_model_add_generation(dw_model *model)
+{
+    dw_context *context = model->context;
+    const char *no_step = model->no_step;
+    const size_t failed = base_failed_allocations(context);
+    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) return DW_OK;
+    dw_status status = model->captured != NULL ? engine_compile_generation(model) : engine_package_add_generation(model);
+    if (status == DW_OK && base_failed_allocations(context) != failed) status = base_fail(context, DW_NO_MEMORY, "memory ran out while generation was added to %s; free memory", model->file);
+    if (status == DW_OK) {
+        model->flags |= DW_MODEL_GENERATE;
+        return DW_OK;
+    }
+    drop_generation(model);
+    model->no_step = no_step;
+    return status;
+}
+
 /* ---- asking ---- */
 
 int dw_model_input_count(const dw_model *model) { return model->input_count; }
@@ -164,34 +207,51 @@ int dw_model_can_generate(const dw_model *model, const char **reason) {
     return can;
 }
 
-static void count_bytes(const dw_model *model, const engine_program *program, map *seen, uint64_t *bytes)
+/* What runs of a plan read of weights: each key once, those in seen not again. */
+static dw_status add_weights(const plan *plan, map *seen, uint64_t *bytes)
 {
-    const plan *plan = program->plan;
-    if (plan == NULL) return;
-    for (int i = 0; i < plan->value_count; i++) {
+    for (int i = 0; plan != NULL && i < plan->value_count; i++) {
         const plan_value *v = &plan->values[i];
+        dw_tensor tensor;
         num_parts parts;
-        const dw_tensor *t = program->constants ? &program->constants[i] : NULL;
-        if (t == NULL || v->key == NULL || v->view || !v->read_plain || map_find(seen, v->key) != NULL) continue;
-        if (map_set(seen, v->key, (void *)v->key) == DW_OK && num_layout(t->format, t->scale_layout, t->rank, t->dims, &parts)) *bytes += parts.total_bytes;
+        if (v->key == NULL || v->view || !v->read_plain || map_find(seen, v->key) != NULL) continue;
+        TRY(op_tensor_bind(plan->context, &v->value->type, plan->typical, NULL, &tensor));   /* constants have no size that varies */
+        if (num_layout(tensor.format, tensor.scale_layout, tensor.rank, tensor.dims, &parts)) *bytes += parts.total_bytes;
+        TRY(map_set(seen, v->key, seen));
     }
-    for (int i = plan->load_count; i < plan->step_count; i++) {
-        const char *key = plan->steps[i].pack_key;
-        const engine_constant *constant = key ? map_find(&model->constants.by_key, key) : NULL;
-        if (constant == NULL || map_find(seen, key) != NULL) continue;
-        if (map_set(seen, key, (void *)(uintptr_t)key) == DW_OK) *bytes += constant->bytes;
+    for (int i = plan != NULL ? plan->load_count : 0; plan != NULL && i < plan->step_count; i++) {
+        const plan_step *step = &plan->steps[i];
+        if (step->pack_key == NULL || map_find(seen, step->pack_key) != NULL) continue;
+        *bytes += step->packing->bytes;
+        TRY(map_set(seen, step->pack_key, seen));
     }
+    return DW_OK;
+}
+
+static dw_status add_generation_weights(const dw_model *model, map *seen, uint64_t *bytes)
+{
+    TRY(add_weights(model->step.plan, seen, bytes));
+    return add_weights(model->prelude.plan, seen, bytes);
+}
+
+dw_status engine_weigh(const dw_model *model, engine_weights *weights)
+{
+    arena scratch;
+    map of_all, of_generation;
+    *weights = (engine_weights){0};
+    arena_init(&scratch, model->context);
+    map_init(&of_all, &scratch);
+    map_init(&of_generation, &scratch);
+    dw_status status = add_weights(model->full.plan, &of_all, &weights->runs);
+    weights->all = weights->runs;
+    if (status == DW_OK) status = add_generation_weights(model, &of_all, &weights->all);
+    if (status == DW_OK) status = add_generation_weights(model, &of_generation, &weights->generation);
+    arena_free(&scratch);
+    return status;
 }
 
 uint64_t dw_model_weight_bytes(const dw_model *model)
 {
-    uint64_t bytes = 0;
-    arena arena;
-    map seen;
-    arena_init(&arena, model->context);
-    map_init(&seen, &arena);
-    count_bytes(model, model->full.plan ? &model->full : &model->step, &seen, &bytes);
-    if (model->full.plan == NULL) count_bytes(model, &model->prelude, &seen, &bytes);
-    arena_free(&arena);
-    return bytes;
+    engine_weights weights;
+    return engine_weigh(model, &weights) == DW_OK ? weights.all : 0;
 }

@@ -289,6 +289,14 @@ static dw_status read_plan(reading *read, const char *bytes, size_t length, engi
     return engine_load(&model->constants, pool, program);
 }
 
+static dw_status read_generation(reading *read)
+{
+    dw_model *model = read->model;
+    TRY(read_plan(read, model->step_text, model->step_length, &model->step));
+    TRY(read_plan(read, model->prelude_text, model->prelude_length, &model->prelude));
+    return model->step.plan == NULL && model->prelude.plan != NULL ? corrupt(read, "there is a prelude but no step") : DW_OK;
+}
+
 static dw_status read_header(reading *read, const char *header, size_t length)
 {
     dw_model *model = read->model;
@@ -315,11 +323,12 @@ static dw_status read_header(reading *read, const char *header, size_t length)
     if (read->end != read->data_bytes) return corrupt(read, "the file goes on behind its last constant");
     const char *plans = header + length - full - step - prelude;
     if (!(model->flags & DW_MODEL_GENERATE_ONLY) || step == 0) TRY(read_plan(read, plans, (size_t)full, &model->full));
-    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) {
-        TRY(read_plan(read, plans + full, (size_t)step, &model->step));
-        TRY(read_plan(read, plans + full + step, (size_t)prelude, &model->prelude));
-        if (model->step.plan == NULL && model->prelude.plan != NULL) return corrupt(read, "there is a prelude but no step");
-    }
+    model->step_text = plans + full;
+    model->step_length = (size_t)step;
+    model->prelude_text = plans + full + step;
+    model->prelude_length = (size_t)prelude;
+    if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) TRY(read_generation(read));
+    else if (step > 0) model->no_step = ENGINE_NOT_ASKED;
     if (model->full.plan == NULL && model->step.plan == NULL) return corrupt(read, "there is no plan in it");
     model->precision = (model->full.plan ? model->full.plan : model->step.plan)->precision;
     return DW_OK;
@@ -330,6 +339,13 @@ static dw_status refuse_options(const dw_model *model, const char *file, const d
     const char *asked = options->precision ? "precision" : options->policy ? "policy" : options->kernels ? "kernels" : options->tuning ? "tuning" : options->chip ? "chip" : options->weights ? "weights" : NULL;
     if (asked == NULL) return DW_OK;
     return base_fail(model->context, DW_INVALID, "%s is compiled: its %s is settled and it holds no fp32 weights; give the .pt2 it was made from", file, asked);
+}
+
+static dw_status told_where(const reading *read, dw_status status)
+{
+    dw_context *context = read->model->context;
+    if (status != DW_OK && strstr(dw_context_error(context), read->file) == NULL) base_fail_at(context, status, "in %s", read->file);
+    return status;
 }
 
 dw_status engine_package_open(dw_model *model, const char *file, const dw_model_options *options)
@@ -352,7 +368,13 @@ dw_status engine_package_open(dw_model *model, const char *file, const dw_model_
     size_t data = base_align_up(PACKAGE_HEAD + (size_t)header, ENGINE_ALIGN);
     read.data = bytes + (data < length ? data : length);
     read.data_bytes = data < length ? length - data : 0;
-    dw_status status = read_header(&read, (const char *)bytes + PACKAGE_HEAD, (size_t)header);
-    if (status != DW_OK && strstr(dw_context_error(model->context), file) == NULL) base_fail_at(model->context, status, "in %s", file);
-    return status;
+    return told_where(&read, read_header(&read, (const char *)bytes + PACKAGE_HEAD, (size_t)header));
+}
+
+dw_status engine_package_add_generation(dw_model *model)
+{
+    reading read = {.model = model, .file = model->file, .dims = model->options.dims};
+    TRY(told_where(&read, read_generation(&read)));
+    if (model->step.plan != NULL) model->no_step = "";
+    return DW_OK;
 }

@@ -292,6 +292,13 @@ static json_t *caches_json(const plan *step) {
     return rows;
 }
 
+/* Bytes of weights in the form that runs: what whole runs and generation both read is there once. */
+static json_t *weights_json(const dw_model *model) {
+    engine_weights weights;
+    if (engine_weigh(model, &weights) != DW_OK) return NULL;
+    return json_pack("{s:I, s:I, s:I}", "bytes", (json_int_t)weights.all, "of_runs", (json_int_t)weights.runs, "of_generation", (json_int_t)weights.generation);
+}
+
 static json_t *explain_json(const dw_model *model) {
     text chip;
     text_init(&chip, model->context);
@@ -309,6 +316,7 @@ static json_t *explain_json(const dw_model *model) {
     if (model->step.plan != NULL) json_object_set_new(facts, "step_plan", plan_json(model->step.plan));
     if (model->step.plan != NULL) json_object_set_new(facts, "caches", caches_json(model->step.plan));
     json_object_set_new(facts, "cached_generation", generation_json(model));
+    json_object_set_new(facts, "weights", weights_json(model));
     json_object_set_new(facts, "policy", json_string(model->policy_report));
     return facts;
 }

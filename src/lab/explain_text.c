@@ -150,6 +150,16 @@ static void print_caches(text *out, json_t *caches) {
     text_add(out, "\n");
 }
 
+static double megabytes(const json_t *bytes, const char *name) { return (double)json_integer_value(json_object_get(bytes, name)) / 1e6; }
+
+/* "weights in the form that runs: 5.04 MB; runs read 5.04 and generation 4.91, of which both 4.91" */
+static void print_weights(text *out, const json_t *weights) {
+    const double all = megabytes(weights, "bytes"), runs = megabytes(weights, "of_runs"), generation = megabytes(weights, "of_generation");
+    text_printf(out, "weights in the form that runs: %.2f MB", all);
+    if (runs > 0 && generation > 0) text_printf(out, "; runs read %.2f and generation %.2f, of which both %.2f", runs, generation, runs + generation - all);
+    text_add(out, "\n");
+}
+
 void words_print_explain(text *out, const json_t *facts) {
     text_printf(out, "%s for %s, precision %s\n%s", member(facts, "file"), member(facts, "chip"), member(facts, "precision"),
                 member(facts, "capabilities"));
@@ -164,5 +174,6 @@ void words_print_explain(text *out, const json_t *facts) {
         print_plan(out, "plan of what is computed once for each text, before its first token", json_object_get(facts, "prelude_plan"));
     if (json_object_get(facts, "step_plan")) print_plan(out, "plan of the cached step", json_object_get(facts, "step_plan"));
     if (json_array_size(json_object_get(facts, "caches")) > 0) print_caches(out, json_object_get(facts, "caches"));
+    print_weights(out, json_object_get(facts, "weights"));
     text_printf(out, "generation with a cache: %s\n", member(facts, "cached_generation"));
 }

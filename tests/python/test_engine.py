@@ -1,5 +1,7 @@
 """The example of docs/python.md line by line: probe, capture, compile, explain, check, save, load, benchmark, policies, kernels, generation."""
 
+import copy
+import re
 import subprocess
 import sys
 import warnings
@@ -222,6 +224,40 @@ def test_generate_uses_a_cache_of_its_own(ir, model):
     assert seen == [0, 1, 0, 1, 0, 1]
     with pytest.raises(dw.Invalid):
         engine.generate([], 3)
+
+
+def test_calls_and_generation_read_one_copy_of_the_weights(ir):
+    both = dw.compile(ir, precision="bf16")
+    called, ids = both.weight_bytes, torch.randint(0, 100, (2, 6))
+    both(ids)
+    told = re.search(r"weights in the form that runs: ([\d.]+) MB; runs read ([\d.]+) and generation [\d.]+, of which both ([\d.]+)", both.explain())
+    made = both.generate(ids, 4)
+    assert both.weight_bytes < 1.5 * called and both.weight_bytes / 1e6 == pytest.approx(float(told[1]), abs=0.01)
+    assert float(told[3]) > 0.5 * float(told[2]) and told[0] in both.explain()
+    assert torch.equal(dw.compile(ir, precision="bf16").generate(ids, 4), made)
+
+
+def test_an_update_reaches_generation(model):
+    model = copy.deepcopy(model)
+    engine = dw.compile(dw.capture(model))
+    ids = torch.randint(0, 100, (2, 6))
+    engine.generate(ids, 4)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(torch.randn_like(parameter) * 0.2)
+    engine.update()
+    assert torch.equal(engine.generate(ids, 8), greedy(model, ids, 8))
+
+
+def test_a_loaded_engine_generates_by_its_cached_step(ir, tmp_path):
+    engine = dw.compile(ir)
+    engine.save(tmp_path / "m.dw")
+    loaded = dw.load(tmp_path / "m.dw")
+    assert "generation with a cache: no: no generation was asked for" in loaded.explain()
+    assert loaded.generate([1, 2, 3], 8) == engine.generate([1, 2, 3], 8)
+    assert "generation with a cache: yes" in loaded.explain() and "plan of the cached step" in loaded.explain()
+    loaded.save(tmp_path / "again.dw")
+    assert (tmp_path / "again.dw").read_bytes() == (tmp_path / "m.dw").read_bytes()
 
 
 @torch.no_grad()
