@@ -7,6 +7,7 @@ cannot be kept, or one that was kept cannot be read, the model is traced, and ``
 from __future__ import annotations
 
 import base64
+import contextlib
 import hashlib
 import json
 import logging
@@ -14,6 +15,7 @@ import os
 import pathlib
 import re
 import tempfile
+import time
 import warnings
 from collections import UserDict
 from dataclasses import is_dataclass
@@ -30,6 +32,7 @@ from .structure import TENSOR, is_state_class
 
 LIMIT = 1 << 30             # bytes of all captures; the ones unused for longest are removed
 _MOST_CONSTANTS = 1 << 22   # bytes of the constants of one capture
+_ABANDONED = 3600           # seconds after which a file that was not finished is nobody's
 _HEAD = b"deepwell capture 1 "
 _log = logging.getLogger("deepwell.cache")
 
@@ -347,14 +350,17 @@ def _write(path: pathlib.Path, data: bytes) -> None:
 
 
 def _remove_oldest(base: pathlib.Path) -> None:
-    found = []
+    """Until the rest fits in LIMIT. Other processes may be doing the same; what one of them is writing stays."""
+    found, now = [], time.time()
     for entry in os.scandir(base):
-        if entry.name.endswith((".capture", ".part")):
+        with contextlib.suppress(FileNotFoundError):
             facts = entry.stat()
-            found.append((facts.st_mtime, facts.st_size, entry.path))
+            if entry.name.endswith(".capture") or entry.name.endswith(".part") and facts.st_mtime < now - _ABANDONED:
+                found.append((facts.st_mtime, facts.st_size, entry.path))
     total = sum(size for _, size, _ in found)
     for _, size, path in sorted(found)[:-1]:        # the newest stays
         if total <= LIMIT:
             return
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
         total -= size

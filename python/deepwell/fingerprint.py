@@ -14,6 +14,7 @@ import dis
 import enum
 import functools
 import hashlib
+import importlib.metadata
 import importlib.util
 import logging
 import os
@@ -87,14 +88,49 @@ def _sha(data: Any) -> str:
 
 
 def _is_versioned(module: str) -> bool:
-    return module.partition(".")[0] in _VERSIONED
+    package = module.partition(".")[0]
+    return package in _VERSIONED or _version(package) is not None
+
+
+def _holds_machine_code(names: Iterable[str]) -> bool:
+    return any(n.endswith((".so", ".pyd", ".dylib")) for n in names)
+
+
+@functools.lru_cache(maxsize=None)
+def _installed_version(package: str, file: str, said: str | None) -> str | None:
+    if package == "deepwell" or not {"site-packages", "dist-packages"} & set(pathlib.PurePath(file).parts):
+        return None
+    try:
+        found: Any = importlib.metadata.distribution(package)
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        found = None
+    listed = [str(f) for f in (found.files or ())] if found is not None else []
+    is_package = os.path.basename(file).startswith("__init__.")
+    if not _holds_machine_code([file, *listed]) and not (is_package and any(_holds_machine_code(names) for _, _, names in os.walk(os.path.dirname(file)))):
+        return None
+    facts = os.stat(file)
+    return said or (found.version if found is not None else f"of {facts.st_size} bytes at {facts.st_mtime_ns}")
+
+
+def _version(package: str) -> str | None:
+    """Of an installed package that is not written in Python alone, torchaudio or flash_attn, say: it is taken by its version, as torch is. None: it is read."""
+    module = sys.modules.get(package)
+    file, said = getattr(module, "__file__", None), getattr(module, "__version__", None)
+    return _installed_version(package, file, said if isinstance(said, str) else None) if isinstance(file, str) else None
+
+
+def _named(module: str) -> str:
+    """The name of a module, with the version of a package that _settings does not list."""
+    package = module.partition(".")[0]
+    version = None if package in _VERSIONED else _version(package)
+    return module if version is None else f"{module} {version}"
 
 
 @functools.lru_cache(maxsize=None)
 def _folders(package: str) -> tuple[str, ...]:
     paths = sysconfig.get_paths()
     found = getattr(sys.modules.get(package), "__file__", None)
-    return (os.path.join(os.path.dirname(found), ""),) if package in ("torch", "functorch", "torchgen", "numpy", "sympy") and found else (
+    return (os.path.join(os.path.dirname(found), ""),) if found and (package in ("torch", "functorch", "torchgen", *_COMPILED) or package not in _VERSIONED) else (
         os.path.join(paths["stdlib"], ""), os.path.join(paths["platstdlib"], ""))
 
 
@@ -201,7 +237,7 @@ class Walk:
             self._made.add(value)
             return self.class_of(value, where)
         if isinstance(value, types.ModuleType):
-            return f"module {value.__name__}"
+            return f"module {_named(value.__name__)}"
         known = self._seen.get(id(value))
         if known is not None:
             return known
@@ -294,13 +330,13 @@ class Walk:
             raise Unsure(f"{where}: {module}.{getattr(value, '__qualname__', value)}, which is not written in Python")
         bound = "" if owner is None or isinstance(owner, types.ModuleType) or _is_versioned(type(owner).__module__) and not isinstance(owner, (dict, list, set, type)) else \
             self.value(owner, where)
-        return f"builtin {module}.{getattr(value, '__qualname__', '')} {bound}"
+        return f"builtin {_named(module or '')}.{getattr(value, '__qualname__', '')} {bound}"
 
     # -- functions --
 
     def _function(self, function: types.FunctionType, where: str) -> str:
         code = function.__code__
-        label = f"function {function.__globals__.get('__name__')}.{code.co_name} {_code_digest(code)}"
+        label = f"function {_named(str(function.__globals__.get('__name__')))}.{code.co_name} {_code_digest(code)}"
         if _is_own(function) and not function.__closure__:
             return label
         parts = [label, self.value(function.__defaults__, where), self.value(function.__kwdefaults__, where)]
@@ -328,7 +364,7 @@ class Walk:
         for name in sorted(found.names):
             value = space[name] if name in space else builtins.get(name)
             if isinstance(value, types.ModuleType):
-                facts.append(f"{name}=module {value.__name__}")
+                facts.append(f"{name}=module {_named(value.__name__)}")
                 self._module(value, found.names, where, reached, facts)
             elif name in space or isinstance(value, types.FunctionType):
                 facts.append(f"{name}=" + self.value(value, f"{where}, {name}"))
@@ -368,7 +404,7 @@ class Walk:
         try:
             full = importlib.util.resolve_name("." * level + name, space.get("__package__") or "") if level else name
             if full in sys.modules:
-                facts.append(f"import {full}")
+                facts.append(f"import {_named(full)}")
                 self._module(sys.modules[full], names, where, reached, facts)
             elif not _is_versioned(full):
                 spec = importlib.util.find_spec(full)
@@ -379,7 +415,7 @@ class Walk:
     # -- classes --
 
     def class_of(self, kind: type, where: str) -> str:
-        label = f"class {kind.__module__}.{kind.__qualname__}"
+        label = f"class {_named(kind.__module__)}.{kind.__qualname__}"
         if kind in self.classes or kind.__module__ == "builtins":
             return label
         found: Any = sys.modules.get(kind.__module__)

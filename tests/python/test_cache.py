@@ -176,6 +176,68 @@ def test_a_change_is_a_miss(change, monkeypatch):
     assert digest(model()) == before
 
 
+@pytest.mark.parametrize("owner, name", [(torch, "__version__"), (fingerprint._core, "version"), (fingerprint, "_own_sources")])
+def test_another_version_is_a_miss(owner, name, monkeypatch):
+    before = digest(model())
+    monkeypatch.setattr(owner, name, "another" if isinstance(getattr(owner, name), str) else lambda: "another")
+    assert digest(model()) != before
+
+
+PACKAGE = """
+import torch
+__version__ = "1.0"
+def half(x):
+    return torch.ops.foreign_operators.half(x)
+class Half(torch.nn.Module):
+    def forward(self, x):
+        return torch.ops.foreign_operators.half(x)
+"""
+
+
+class ReadsAPackage(torch.nn.Module):
+    def forward(self, x, by_package=False):
+        if by_package:
+            import foreign_package
+            return foreign_package.half(x) + foreign_package.Half()(x)
+        return x + 1
+
+
+@pytest.fixture
+def foreign_package(tmp_path, monkeypatch):
+    folder = tmp_path / "site-packages" / "foreign_package"
+    folder.mkdir(parents=True)
+    (folder / "__init__.py").write_text(PACKAGE)
+    (folder / "_code.so").write_bytes(b"")
+    monkeypatch.syspath_prepend(str(folder.parent))
+    operators = torch.library.Library("foreign_operators", "DEF")
+    operators.define("half(Tensor x) -> Tensor")
+    import foreign_package as made
+    yield made
+    operators._destroy()
+    sys.modules.pop("foreign_package")
+
+
+def test_a_package_of_machine_code_is_taken_by_its_version(foreign_package, monkeypatch):
+    before = digest(ReadsAPackage())
+    assert digest(ReadsAPackage()) == before
+    monkeypatch.setattr(foreign_package, "half", bend_otherwise)
+    assert digest(ReadsAPackage()) != before
+    monkeypatch.undo()
+    monkeypatch.setattr(foreign_package.Half, "forward", forward_otherwise)
+    assert digest(ReadsAPackage()) != before
+    monkeypatch.undo()
+    assert digest(ReadsAPackage()) == before
+    monkeypatch.setattr(foreign_package, "__version__", "1.1")
+    assert digest(ReadsAPackage()) != before
+
+
+def test_a_package_in_python_is_read(foreign_package):
+    os.unlink(os.path.join(os.path.dirname(foreign_package.__file__), "_code.so"))
+    fingerprint._installed_version.cache_clear()
+    with pytest.raises(fingerprint.Unsure, match="operators of foreign_operators"):
+        digest(ReadsAPackage())
+
+
 def test_tied_weights_are_a_miss():
     assert digest(model(tied=True)) != digest(model())
 
@@ -328,6 +390,67 @@ def test_the_oldest_are_removed(kept, monkeypatch):
     dw.capture(model(), X, dynamic=False)
     second, = kept.iterdir()
     assert second != first
+
+
+def test_what_is_used_stays_when_others_go(kept, monkeypatch):
+    dw.capture(model(), X)
+    first, = kept.iterdir()
+    dw.capture(model(), X, dynamic=False)
+    second, = set(kept.iterdir()) - {first}
+    os.utime(first, (1, 1))
+    os.utime(second, (2, 2))
+    assert dw.capture(model(), X).trace.is_kept          # which is a use of the first
+    monkeypatch.setattr(cache, "LIMIT", 2 * max(first.stat().st_size, second.stat().st_size) + 100)
+    dw.capture(model(), (torch.randn(1, 5, 16),), dynamic={"x": {1: True}})
+    assert first.exists() and not second.exists() and len(list(kept.iterdir())) == 2
+
+
+def test_what_another_process_writes_or_removes_is_no_error(kept, monkeypatch):
+    kept.mkdir()
+    (kept / ".theirs.part").write_bytes(b"x" * 100)
+    (kept / ".abandoned.part").write_bytes(b"x" * 100)
+    os.utime(kept / ".abandoned.part", (1, 1))
+    (kept / "gone.capture").symlink_to(kept / "nothing")       # removed between the listing and the look at it
+    monkeypatch.setattr(cache, "LIMIT", 50)
+    assert "kept in" in dw.capture(model(), X).trace.origin
+    assert (kept / ".theirs.part").exists() and not (kept / ".abandoned.part").exists()
+    assert dw.capture(model(), X).trace.is_kept
+
+
+def test_several_processes_at_once_keep_one_capture(kept):
+    program = ("import sys; sys.path[:0] = sys.argv[1:]; import torch, captured_model as c, deepwell as dw; "
+               "m = c.Model().eval(); sys.stdin.readline(); ir = dw.capture(m, torch.ones(3, 5, 16)); print('damaged' in ir.trace.origin); print(ir)")
+    paths = [os.path.dirname(__file__), os.path.dirname(os.path.dirname(dw.__file__))]
+    running = [subprocess.Popen([sys.executable, "-W", "error", "-c", program, *paths], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) for _ in range(3)]
+    for process in running:
+        process.stdin.write("begin\n")
+        process.stdin.flush()
+    told = [process.communicate()[0] for process in running]
+    assert all(process.returncode == 0 for process in running) and told[0].startswith("False") and told[1:] == told[:1] * 2
+    assert len(list(kept.iterdir())) == 1
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+def test_a_folder_that_is_read_alone_is_read(kept):
+    text = str(dw.capture(model(), X))
+    path, = kept.iterdir()
+    kept.chmod(0o500)
+    try:
+        assert dw.capture(model(), X).trace.is_kept and "not kept" in dw.capture(model(), X, dynamic=False).trace.origin
+    finally:
+        kept.chmod(0o700)
+    assert str(dw.capture(model(), X)) == text and list(kept.iterdir()) == [path]
+
+
+def test_a_folder_that_refuses_files_is_read(kept, monkeypatch):
+    dw.capture(model(), X)
+
+    def refuse(*args, **kwargs):
+        raise PermissionError(13, "Read-only file system")
+    monkeypatch.setattr(cache.os, "utime", refuse)
+    monkeypatch.setattr(cache.tempfile, "mkstemp", refuse)
+    assert dw.capture(model(), X).trace.is_kept
+    assert "not kept: [Errno 13] Read-only file system" in dw.capture(model(), X, dynamic=False).trace.origin
 
 
 def test_a_folder_that_cannot_be_written_is_no_error(tmp_path, monkeypatch):
