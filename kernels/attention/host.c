@@ -45,6 +45,22 @@ const char *attention_reject_fp32(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
+const char *attention_reject_pages(const kernel_problem *problem, text *why) {
+    if (problem->n_in <= ATTENTION_TABLE || problem->in[ATTENTION_TABLE] == NULL) return NULL;
+    text_printf(why, "the keys lie in pages (operand table), and it reads rows of a cache");
+    return text_string(why);
+}
+
+int64_t attention_slots(const op_call *call) {
+    op_attention_view view;
+    return op_attention_view_of(call, &view) == DW_OK ? view.slots : 0;
+}
+
+int64_t attention_rows(const op_call *call) {
+    const dw_tensor *table = op_operand(call, ATTENTION_TABLE);
+    return table != NULL ? table->dims[0] : call->in[ATTENTION_K]->dims[0];
+}
+
 bool attention_is_general(const op_call *call) {
     for (int i = ATTENTION_MASK; i <= ATTENTION_BIAS; i++)
         if (i < call->n_in && call->in[i] != NULL) return true;
@@ -53,9 +69,10 @@ bool attention_is_general(const op_call *call) {
 
 const char *attention_counts_refusal(const kernel_run *run, int64_t blocks, text *why) {
     const dw_tensor *k = run->call.in[ATTENTION_K];
-    if (k->dims[2] == 0 || k->dims[1] < 1) return kernel_because(why, "there are no keys");
-    if (k->dims[2] <= INT32_MAX / 2 && blocks <= INT32_MAX) return NULL;
-    return kernel_because(why, "%lld keys, or %lld blocks of threads, are more than it counts to", (long long)k->dims[2], (long long)blocks);
+    const int64_t keys = attention_slots(&run->call);
+    if (keys == 0 || k->dims[0] == 0 || k->dims[1] < 1) return kernel_because(why, "there are no keys");
+    if (keys <= INT32_MAX / 2 && k->dims[0] <= INT32_MAX / 2 && blocks <= INT32_MAX) return NULL;
+    return kernel_because(why, "%lld keys, or %lld blocks of threads, are more than it counts to", (long long)keys, (long long)blocks);
 }
 
 /* ---- arguments ---- */
@@ -104,6 +121,12 @@ static void take_places(kernel_launch *launch, const kernel_run *run, const op_a
         arguments->mask_keys = view->mask_keys;
         arguments->bias_keys = view->bias_keys;
         cuda_take_array(launch, run, ATTENTION_POSITION, &arguments->position);
+    }
+    if (view->table != NULL) {
+        arguments->page = (int32_t)view->page;
+        arguments->pages = (int32_t)view->pages;
+        for (int axis = 0; axis < 2; axis++) arguments->table_strides[axis] = view->table->strides[axis];
+        cuda_take_array(launch, run, ATTENTION_TABLE, &arguments->table);
     }
     cuda_take_fault(launch, &arguments->fault);
 }
@@ -158,7 +181,7 @@ void attention_take_map(kernel_launch *launch, const kernel_run *run, int index,
 const char *attention_lacks_maps(const op_call *call, text *why) {
     dw_tensor out;
     op_attention_by_heads(call, &out);
-    if (call->in[ATTENTION_K]->dims[2] == 0) return kernel_because(why, "there are no keys");
+    if (attention_slots(call) == 0 || call->in[ATTENTION_K]->dims[0] == 0) return kernel_because(why, "there are no keys");
     if (!has_map(call->in[ATTENTION_Q]) || !has_map(call->in[ATTENTION_K]) || !has_map(call->in[ATTENTION_V])) return kernel_because(why, "an operand does not lie in pieces of 16 bytes");
     return dw_format_is_block(out.format) || has_map(&out) ? NULL : kernel_because(why, "the result does not lie in pieces of 16 bytes");
 }

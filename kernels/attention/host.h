@@ -7,6 +7,10 @@
 
 /* Operands, attributes and slots of a call; arguments lie in the launch's. MISMATCH when the heads of k do not divide those of q. */
 dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments);
+/* Keys that a row of the cache, or of the table, has room for. */
+int64_t attention_slots(const op_call *call);
+/* Rows of the cache, or of the table. */
+int64_t attention_rows(const op_call *call);
 /* Are scores more than products times a positive scale? */
 bool attention_is_general(const op_call *call);
 
@@ -17,6 +21,8 @@ void attention_take_map(kernel_launch *launch, const kernel_run *run, int index,
 const char *attention_reject_halves(const kernel_problem *problem, text *why);
 /* The same of f32, bf16 and f16 with heads up to 256 wide. */
 const char *attention_reject_fp32(const kernel_problem *problem, text *why);
+/* Why the keys lie in pages, which the kernel does not read; NULL: they do not. */
+const char *attention_reject_pages(const kernel_problem *problem, text *why);
 /* Why no tensor maps describe q, k, v and the result, or there are no keys; NULL: they do. */
 const char *attention_lacks_maps(const op_call *call, text *why);
 /* Why there are no keys, or more of them or of thread blocks than kernels count to; NULL: neither. */

@@ -16,7 +16,7 @@ enum { ELEMENT_BF16, ELEMENT_F16, ELEMENT_F32 };
 
 /* ---- who sees what ---- */
 
-/* What a query sees: count slots from start on, the first of which holds position base, of row cache. */
+/* What a query sees: count slots from start on, the first of which holds position base, of row cache (of the table, where there is one). Row -1 sees nothing. */
 typedef struct attention_view { int start, count, base, cache; } attention_view;
 
 /* Without a division of 64 bits, which would be a call. */
@@ -43,6 +43,10 @@ INLINE attention_view view_from(const attention_arguments *p, int cache, int64_t
         fault_raise(&p->fault, CUDA_FAULT_INDEX, position, p->mask_keys > 0 ? p->mask_keys : p->bias_keys);
         return view;
     }
+    if (p->page != 0 && end > p->keys) {
+        fault_raise(&p->fault, CUDA_FAULT_INDEX, position, p->keys);
+        return view;
+    }
     if (end <= begin) return view;
     view.start = is_ring ? modulo(begin, (int)p->keys) : (int)begin;
     view.count = (int)(end - begin);
@@ -50,10 +54,31 @@ INLINE attention_view view_from(const attention_arguments *p, int cache, int64_t
     return view;
 }
 
+/* Entry `index` of a row of the table, -1 where the page is not there. */
+INLINE int page_at(const attention_arguments *p, int row, int index) {
+    const int64_t page = load_int(&p->table, row * p->table_strides[0] + index * p->table_strides[1]);
+    if (page >= -1 && page < p->pages) return (int)page;
+    fault_raise(&p->fault, CUDA_FAULT_INDEX, page, p->pages);
+    return -1;
+}
+
+/* Where slot `slot` of a row's keys lies in k and v; row -1: its page is not there. */
+typedef struct attention_slot { int row, slot; } attention_slot;
+
+INLINE attention_slot slot_of(const attention_arguments *p, int row, int slot) {
+    attention_slot at = {row, slot};
+    if (p->page == 0) return at;
+    const int index = slot / p->page;
+    at.row = page_at(p, row, index);
+    at.slot = slot - index * p->page;
+    return at;
+}
+
 INLINE attention_view view_of(const attention_arguments *p, int batch, int64_t query) {
     attention_view nothing = {0, 0, 0, -1};
     if (query >= p->queries) return nothing;
     int64_t cache = p->has_row ? load_int(&p->row, query * p->row_step) : batch;
+    if (cache == -1) return nothing;
     if (cache < 0 || cache >= p->cache_rows) {
         fault_raise(&p->fault, CUDA_FAULT_INDEX, cache, p->cache_rows);
         return nothing;

@@ -32,7 +32,7 @@ typedef struct cache_part {
 } cache_part;
 
 typedef struct cache_job {
-    const dw_tensor *rows, *positions;
+    op_cache_places places;
     int count;
     cache_part parts[3];
 } cache_job;
@@ -56,9 +56,8 @@ static void head_task(void *argument, int64_t head, int worker) {
     for (; head >= part->from->dims[1]; part++) head -= part->from->dims[1];
     const dw_tensor *to = part->to;
     for (int64_t i = 0; i < part->from->dims[2]; i++) {
-        int64_t at = head * to->strides[1] + i * to->strides[2];
-        if (part->cached) at = op_tensor_load_int(job->rows, &i) * to->strides[0] + head * to->strides[1] + op_tensor_load_int(job->positions, &i) % to->dims[2] * to->strides[2];
-        put_row(part, i, head, at);
+        const op_cache_slot place = part->cached ? op_cache_slot_of(&job->places, i) : (op_cache_slot){0, i};
+        if (place.row != OP_NOWHERE) put_row(part, i, head, place.row * to->strides[0] + head * to->strides[1] + place.slot * to->strides[2]);
     }
 }
 
@@ -75,26 +74,22 @@ static void add_part(cache_job *job, const kernel_run *run, int from, int to, bo
     };
 }
 
-/* Is every token's place in the cache, and the width within the rows? The reference says what is wrong, before it writes. */
+/* Is the width within the rows? The reference says that it is not. */
 static bool fits(const cache_job *job) {
-    const dw_tensor *cache = job->parts[0].to;
     for (int p = 0; p < job->count; p++)
         if (job->parts[p].turned && job->parts[p].turn.width > job->parts[p].turn.cols) return false;
-    for (int64_t i = 0; i < job->rows->dims[0]; i++) {
-        const int64_t row = op_tensor_load_int(job->rows, &i);
-        if (row < 0 || row >= cache->dims[0] || op_tensor_load_int(job->positions, &i) < 0 || cache->dims[2] < 1) return false;
-    }
     return true;
 }
 
 dw_status cache_run(const kernel_run *run) {
     const op_call *call = &run->call;
     const bool both = call->op->id == OP_cache_update, turned = both && op_operand(call, UPDATE_COS) != NULL;
-    cache_job job = {.rows = call->in[both ? (int)UPDATE_ROW : (int)CACHE_ROW], .positions = call->in[both ? (int)UPDATE_POSITION : (int)CACHE_POSITION]};
+    cache_job job = {.places = op_cache_places_of(call)};
     add_part(&job, run, both ? (int)UPDATE_KEYS : (int)CACHE_Y, 0, turned);
     if (both) add_part(&job, run, UPDATE_VALUES, 1, false);
     if (both && op_operand(call, UPDATE_QUERIES) != NULL) add_part(&job, run, UPDATE_QUERIES, 2, turned);
     if (!fits(&job)) return call->op->reference(call);
+    TRY(op_cache_check(call, &job.places));
     int64_t heads = 0, elements = 0;
     for (int p = 0; p < job.count; p++) {
         if (job.parts[p].cached && call->out[p]->data != call->in[p]->data) move_copy(run->pool, call->out[p], call->in[p]);

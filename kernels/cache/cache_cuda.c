@@ -91,6 +91,15 @@ static void take_places(kernel_launch *launch, const kernel_run *run, cache_argu
     a->rows = call->out[0]->dims[0];
     a->slots = call->out[0]->dims[2];
     a->tokens = call->in[row]->dims[0];
+    const int pages = both ? (int)UPDATE_TABLE : (int)CACHE_TABLE;
+    const dw_tensor *table = op_operand(call, pages);
+    if (table != NULL) {
+        cuda_take_array(launch, run, pages, &a->table);
+        a->has_table = true;
+        a->table_rows = table->dims[0];
+        a->table_pages = table->dims[1];
+        for (int axis = 0; axis < 2; axis++) a->table_strides[axis] = table->strides[axis];
+    }
     cuda_take_fault(launch, &a->fault);
     if (!both || op_operand(call, UPDATE_COS) == NULL) return;
     cuda_take_array(launch, run, UPDATE_COS, &a->cosine);

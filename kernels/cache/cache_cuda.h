@@ -14,13 +14,14 @@ typedef struct cache_part {
 } cache_part;
 
 enum { CACHE_PARTS = 3, CACHE_TOKENS = 32 };
-/* Token i goes into row[i] of each cache at position[i] mod slots. A block takes together tokens at a time, CACHE_TOKENS at most. */
+/* Token i goes into row[i] of each cache at position[i] mod slots; with a table into page table[row[i],position[i] / slots], of the rows that caches have then. A block takes together tokens at a time, CACHE_TOKENS at most. */
 typedef struct cache_arguments {
-    cuda_array row, position, cosine, sine;
+    cuda_array row, position, table, cosine, sine;
     int64_t rows, slots, tokens, row_step, position_step;
+    int64_t table_rows, table_pages, table_strides[2];   /* of the table, where there is one */
     int64_t cosine_token, cosine_step, sine_token, sine_step, width;
     int64_t units;                /* of a token, in all parts */
-    int32_t together, interleaved, count;
+    int32_t together, interleaved, has_table, count;
     cache_part parts[CACHE_PARTS];
     cuda_fault_place fault;
 } cache_arguments;

@@ -5,22 +5,36 @@
 #include "kernels/cache/cache_cuda.h"
 #include "kernels/gpu/plain/device.cuh"
 
-/* row: -1 where it or the position does not lie in the cache. */
+/* A row that tokens of no text have, an entry of a table whose page is not there; and what lies outside of the cache. */
+enum { NOWHERE = -1, OUTSIDE = -2 };
+
+/* row: of the cache, or the page; NOWHERE; OUTSIDE. position: of the text, or the slot in the page. */
 typedef struct cache_token { int64_t row, position; } cache_token;
 
 /* row -1: the token is written nowhere. */
 typedef struct cache_place { int64_t row, slot; } cache_place;
 
+DEVICE int64_t cache_entry(const cache_arguments *a, int64_t row, int64_t index) { return load_int(&a->table, row * a->table_strides[0] + index * a->table_strides[1]); }
+
 DEVICE cache_token cache_token_at(const cache_arguments *a, int64_t token) {
     cache_token t = {load_int(&a->row, token * a->row_step), load_int(&a->position, token * a->position_step)};
-    if (t.row >= a->rows || t.position < 0) t.row = -1;
+    if (t.row == NOWHERE) return t;
+    if (t.row < 0 || t.row >= (a->has_table ? a->table_rows : a->rows) || t.position < 0) t.row = OUTSIDE;
+    if (!a->has_table || t.row == OUTSIDE) return t;
+    const int64_t index = t.position / a->slots;
+    t.position -= index * a->slots;
+    t.row = index < a->table_pages ? cache_entry(a, t.row, index) : OUTSIDE;
+    if (t.row < NOWHERE || t.row >= a->rows) t.row = OUTSIDE;
     return t;
 }
 
+/* Of a token that lies outside: the first of its row, position and page that does. */
 DEVICE void cache_raise(const cache_arguments *a, int64_t token) {
-    int64_t row = load_int(&a->row, token * a->row_step), position = load_int(&a->position, token * a->position_step);
-    int outside = row < 0 || row >= a->rows;
-    fault_raise(&a->fault, CUDA_FAULT_INDEX, outside ? row : position, outside ? a->rows : a->slots);
+    const int64_t row = load_int(&a->row, token * a->row_step), position = load_int(&a->position, token * a->position_step), rows = a->has_table ? a->table_rows : a->rows;
+    const int64_t room = a->has_table ? a->table_pages * a->slots : a->slots;
+    if (row < 0 || row >= rows) fault_raise(&a->fault, CUDA_FAULT_INDEX, row, rows);
+    else if (position < 0 || (a->has_table && position >= room)) fault_raise(&a->fault, CUDA_FAULT_INDEX, position, room);
+    else fault_raise(&a->fault, CUDA_FAULT_INDEX, cache_entry(a, row, position / a->slots), a->rows);
 }
 
 /* Do both take one slot of one row? Positions that differ by less than the slots do not, which is nearly always what decides. */
@@ -70,11 +84,11 @@ DEVICE unsigned cache_overtaken(const cache_arguments *a, const cache_token *tok
 /* The place of a run's only token, which nothing overtakes: found by each thread, without a barrier. */
 DEVICE cache_place cache_only_place(const cache_arguments *a, int raises) {
     const cache_token t = cache_token_at(a, 0);
-    if (t.row < 0 && raises && threadIdx.x == 0) cache_raise(a, 0);
+    if (t.row == OUTSIDE && raises && threadIdx.x == 0) cache_raise(a, 0);
     return (cache_place){t.row, t.position < 0 ? 0 : t.position % a->slots};
 }
 
-/* The places of the tokens from first on, a->together of them, into shared memory; nowhere go those that lie outside of the cache, or whose slot a later one of the run
+/* The places of the tokens from first on, a->together of them, into shared memory; nowhere go those of no row or page, those that lie outside of the cache, and those whose slot a later one of the run
  * takes. raises: this block says which lie outside. Once in a block; a barrier ends it. */
 DEVICE const cache_place *cache_places(const cache_arguments *a, int64_t first, int raises) {
     __shared__ cache_token tokens[CACHE_TOKENS];
@@ -83,9 +97,9 @@ DEVICE const cache_place *cache_places(const cache_arguments *a, int64_t first, 
     const int64_t mine = first + threadIdx.x;
     if (threadIdx.x == 0) overtaken = 0;
     if (threadIdx.x < (unsigned)a->together) {
-        cache_token t = {-1, 0};
+        cache_token t = {NOWHERE, 0};
         if (mine < a->tokens) t = cache_token_at(a, mine);
-        if (mine < a->tokens && t.row < 0 && raises) cache_raise(a, mine);
+        if (mine < a->tokens && t.row == OUTSIDE && raises) cache_raise(a, mine);
         tokens[threadIdx.x] = t;
     }
     __syncthreads();

@@ -222,17 +222,32 @@ static bool print_attr(const kernel_problem *problem, const op_attr *attr, text 
     return false;
 }
 
-/* What the integers of an operand may be: ends of groups of rows of a, or which text a query is of and where it stands. */
-static bool print_range(const kernel_problem *problem, int operand, text *line) {
+/* "range=OPERAND:0:LAST", of as many places as an axis of operand `of` has (or as that axis and one of another have together); offsets end behind the last. */
+typedef struct places { int of, axis, other, other_axis; bool to_end; } places;
+
+/* What the integers of an operand may be: ends of groups of rows of a, or which text a query is of, where it stands and which pages it reads. */
+static bool find_places(const kernel_problem *problem, int operand, places *found) {
+    const bool paged = problem->op->id == OP_attention && problem->n_in > ATTENTION_TABLE && problem->in[ATTENTION_TABLE] != NULL;
     enum { OFFSETS = 2 };
-    int64_t size;
-    const op_id op = problem->op->id;
-    const bool is_offsets = op == OP_grouped_matmul && operand == OFFSETS, is_row = op == OP_attention && operand == ATTENTION_ROW, is_position = op == OP_attention && operand == ATTENTION_POSITION;
-    if (!is_offsets && !is_row && !is_position) return false;
-    const dim within = is_offsets ? problem->in[0]->dims[0] : problem->in[1]->dims[is_row ? 0 : 2];
-    if (dim_eval(problem->context, within, problem->symbols, &size) != DW_OK) return false;
-    text_printf(line, " range=%d:0:%" PRId64, operand, is_offsets || size == 0 ? size : size - 1);
-    if (is_offsets) text_printf(line, " ascending=%d", operand);
+    *found = (places){.other = -1};
+    if (problem->op->id == OP_grouped_matmul && operand == OFFSETS) return found->to_end = true;
+    if (problem->op->id != OP_attention) return false;
+    if (operand == ATTENTION_ROW) *found = (places){paged ? (int)ATTENTION_TABLE : (int)ATTENTION_K, 0, -1, 0, false};
+    else if (operand == ATTENTION_POSITION) *found = (places){ATTENTION_K, 2, paged ? (int)ATTENTION_TABLE : -1, 1, false};
+    else if (operand == ATTENTION_TABLE) *found = (places){ATTENTION_K, 0, -1, 0, false};
+    else return false;
+    return true;
+}
+
+static bool print_range(const kernel_problem *problem, int operand, text *line) {
+    places within;
+    int64_t size, more = 1;
+    if (!find_places(problem, operand, &within)) return false;
+    if (dim_eval(problem->context, problem->in[within.of]->dims[within.axis], problem->symbols, &size) != DW_OK) return false;
+    if (within.other >= 0 && dim_eval(problem->context, problem->in[within.other]->dims[within.other_axis], problem->symbols, &more) != DW_OK) return false;
+    if (!base_mul_i64(size, more, &size)) return false;
+    text_printf(line, " range=%d:0:%" PRId64, operand, within.to_end || size == 0 ? size : size - 1);
+    if (within.to_end) text_printf(line, " ascending=%d", operand);
     return true;
 }
 

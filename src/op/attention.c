@@ -7,7 +7,9 @@
  * its sink, makes the row NaN.
  *
  * With row and position, k and v are caches of several texts, and q [1,h,s,d] has new tokens of any of them: query i reads row[i] of k, v, mask and
- * bias, and stands at position[i]. The key of position p lies at p mod t, so a cache may be a ring; mask and bias count positions.
+ * bias, and stands at position[i]. The key of position p lies at p mod t, so a cache may be a ring; mask and bias count positions. A query of row -1 sees nothing.
+ *
+ * With table, k and v are pages of t keys each: that of position p of row r lies in page table[r, p / t], slot p mod t. What a page of -1 would hold is not seen.
  *
  * A result in a block format is what quantize makes of the result in via; joined ones have their heads side by side, as a projection reads them. */
 #include "op/family.h"
@@ -34,16 +36,30 @@ static dw_status check_tokens(op_infer *infer, const char *name, const op_type *
     return op_check_same(infer, "s of q", infer->in[ATTENTION_Q]->dims[2], name, type->dims[0]);
 }
 
+static const op_type *type_of(const op_infer *infer, int operand) { return operand < infer->n_in ? infer->in[operand] : NULL; }
+
+/* Rows are those of the table then, and keys what its pages hold. */
+static dw_status check_table(op_infer *infer, dim scores[4]) {
+    const op_type *table = type_of(infer, ATTENTION_TABLE), *k = infer->in[ATTENTION_K];
+    if (table == NULL) return DW_OK;
+    TRY(op_check_rank(infer, "table", table, 2, 2));
+    TRY(op_check_integer(infer, "table", table));
+    scores[0] = table->dims[0];
+    TRY_DIM(infer->context, scores[3], dim_mul(infer->dims, table->dims[1], k->dims[2]));
+    return DW_OK;
+}
+
 /* The batch of the keys and how many there are for mask and bias: with positions as many as those have. */
 static dw_status check_places(op_infer *infer, dim scores[4]) {
-    const op_type *q = infer->in[ATTENTION_Q], *row = infer->n_in > ATTENTION_ROW ? infer->in[ATTENTION_ROW] : NULL, *position = infer->n_in > ATTENTION_POSITION ? infer->in[ATTENTION_POSITION] : NULL;
+    const op_type *q = infer->in[ATTENTION_Q], *row = type_of(infer, ATTENTION_ROW), *position = type_of(infer, ATTENTION_POSITION);
     int64_t rows;
+    TRY(check_table(infer, scores));
     if (row != NULL) {
         TRY(check_tokens(infer, "row", row));
         if (!dim_is_constant(q->dims[0], &rows) || rows != 1)
             return base_fail(infer->context, DW_MISMATCH, "attention: with row, b of q must be 1: the tokens of all rows lie along s");
     } else {
-        TRY(op_check_same(infer, "b of q", q->dims[0], "b of k", infer->in[ATTENTION_K]->dims[0]));
+        TRY(op_check_same(infer, "b of q", q->dims[0], type_of(infer, ATTENTION_TABLE) != NULL ? "rows of table" : "b of k", scores[0]));
     }
     if (position == NULL) return DW_OK;
     TRY(check_tokens(infer, "position", position));
@@ -114,9 +130,10 @@ dw_status attention_infer(op_infer *infer) {
 typedef struct query {
     const op_call *call;
     double scale, softcap;
-    int64_t q, k, v, mask, bias;
+    const op_attention_view *view;
+    int64_t row, group;                 /* of k and v, or of the table */
+    int64_t q, mask, bias;
     int64_t mask_stride, bias_stride;   /* along keys; 0 when broadcast */
-    int64_t ring;                       /* the key of position p lies at p mod ring */
     op_attention_span seen;
     double sink;                        /* -inf: there is none */
 } query;
@@ -128,15 +145,20 @@ static double biased(const query *at, double product, double bias) {
     return in_double ? product + bias : (float)(product + bias);
 }
 
-/* The score of a key before the softmax, -inf when the mask hides it. */
+/* Where the key of a position begins in k or v. */
+static int64_t begin_of(const query *at, const dw_tensor *x, op_cache_slot place) { return place.row * x->strides[0] + at->group * x->strides[1] + place.slot * x->strides[2]; }
+
+/* The score of a key before the softmax, -inf when the mask hides it or its page is not there. */
 static double score(const query *at, int64_t key) {
     const dw_tensor *q = at->call->in[ATTENTION_Q], *k = at->call->in[ATTENTION_K], *mask = op_operand(at->call, ATTENTION_MASK), *bias = op_operand(at->call, ATTENTION_BIAS);
     if (mask != NULL && !op_load_int_at(mask, at->mask + key * at->mask_stride)) return -INFINITY;
+    const op_cache_slot place = op_attention_key(at->view, at->row, key);
+    if (place.row == OP_NOWHERE) return -INFINITY;
     double sum = 0, of_q[CHUNK], of_k[CHUNK];
     for (int64_t begin = 0; begin < q->dims[3]; begin += CHUNK) {
         int64_t count = q->dims[3] - begin < CHUNK ? q->dims[3] - begin : CHUNK;
         op_load_row(q, at->q + begin * q->strides[3], q->strides[3], count, of_q);
-        op_load_row(k, at->k + key % at->ring * k->strides[2] + begin * k->strides[3], k->strides[3], count, of_k);
+        op_load_row(k, begin_of(at, k, place) + begin * k->strides[3], k->strides[3], count, of_k);
         for (int64_t i = 0; i < count; i++) sum += of_q[i] * of_k[i];
     }
     sum *= at->scale;
@@ -172,47 +194,33 @@ static void attend(const query *at, int64_t first, int64_t end, const dw_tensor 
         for (int64_t key = seen.begin; key < seen.end && isfinite(max); key++) {
             double weight = exp(score(at, key) - max) / sum;
             if (weight == 0) continue;
-            op_load_row(v, at->v + key % at->ring * v->strides[2] + begin * v->strides[3], v->strides[3], count, values);
+            op_load_row(v, begin_of(at, v, op_attention_key(at->view, at->row, key)) + begin * v->strides[3], v->strides[3], count, values);
             for (int64_t i = 0; i < count; i++) sums[i] += weight * values[i];
         }
         for (int64_t i = 0; i < count; i++) op_store_at(out, out_offset + (begin - first + i) * out_stride, sums[i]);
     }
 }
 
-/* Does what query i reads lie within k, mask and bias? */
-static dw_status check_query(const op_call *call, const op_attention_view *view, int64_t query, int64_t row, const op_attention_span *seen) {
-    const int64_t keys[] = {view->mask_keys, view->bias_keys};
-    if (row < 0 || row >= view->rows)
-        return base_fail(call->context, DW_INVALID, "attention: row %lld of query %lld is outside k, which has %lld", (long long)row, (long long)query, (long long)view->rows);
-    for (int i = 0; i < 2 && view->position != NULL; i++) {
-        if (keys[i] == 0 || keys[i] >= seen->end) continue;
-        return base_fail(call->context, DW_MISMATCH, "attention: query %lld stands at %lld, %s has %lld positions", (long long)query,
-                         (long long)op_attention_position(view, query), i == 0 ? "mask" : "bias", (long long)keys[i]);
-    }
-    return DW_OK;
-}
-
 /* Offset of a mask or bias at key 0 of a query. */
 static int64_t offset_of(const int64_t strides[4], int64_t row, int64_t head, int64_t query) { return row * strides[0] + head * strides[1] + query * strides[2]; }
 
 static dw_status find_query(const op_call *call, const op_attention_view *view, int64_t batch, int64_t head, int64_t index, query *at) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V], *sink = op_operand(call, ATTENTION_SINK);
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *sink = op_operand(call, ATTENTION_SINK);
     const int64_t row = op_attention_row(view, batch, index), shared = q->dims[1] / k->dims[1];
-    const op_attention_span seen = op_attention_seen(view, index);
-    TRY(check_query(call, view, index, row, &seen));
+    TRY(op_attention_check(call, view, batch, index));
     *at = (query){
         .call = call,
         .scale = op_attr_real(call->attrs, OP_ATTR_scale),
         .softcap = op_attr_real(call->attrs, OP_ATTR_softcap),
         .q = batch * q->strides[0] + head * q->strides[1] + index * q->strides[2],
-        .k = row * k->strides[0] + head / shared * k->strides[1],
-        .v = row * v->strides[0] + head / shared * v->strides[1],
         .mask = offset_of(view->mask_strides, row, head, index),
         .bias = offset_of(view->bias_strides, row, head, index),
         .mask_stride = view->mask_strides[3],
         .bias_stride = view->bias_strides[3],
-        .ring = view->slots,
-        .seen = seen,
+        .view = view,
+        .row = row,
+        .group = head / shared,
+        .seen = op_attention_seen(view, index),
         .sink = sink != NULL ? op_load_at(sink, head * sink->strides[0]) : -INFINITY,
     };
     return DW_OK;
@@ -324,7 +332,7 @@ static sights sights_by_place(const op_call *call, op_attention_view view) {
     const int64_t differ = v.mask != NULL ? q->dims[0] : 1;      /* rows that may see different keys */
     sights all = {0, 0};
     if (view.position != NULL) view.offset = view.slots > q->dims[2] ? view.slots - q->dims[2] : 0;
-    view.position = NULL;
+    view.row = view.position = NULL;
     for (int64_t row = 0; row < differ; row++) {
         op_attention_span any = {0, 0};
         for (int64_t i = 0; i < q->dims[2]; i++) {
@@ -347,7 +355,7 @@ static sights sights_by_position(const op_call *call, const op_attention_view *v
         for (int64_t i = 0; i < q->dims[2]; i++) {
             const int64_t row = op_attention_row(view, 0, i);
             const op_attention_span seen = op_attention_seen(view, i);
-            if (check_query(call, view, i, row, &seen) != DW_OK || row != text) continue;
+            if (op_attention_check(call, view, 0, i) != DW_OK || row != text) continue;
             all.pairs += pairs_of(&v, q->dims[1], row, i, seen);
             any = widen(any, seen);
         }
@@ -358,7 +366,8 @@ static sights sights_by_position(const op_call *call, const op_attention_view *v
 }
 
 static bool knows_positions(const op_call *call) {
-    const unsigned wanted = 1u << ATTENTION_POSITION | (op_operand(call, ATTENTION_ROW) != NULL ? 1u << ATTENTION_ROW : 0);
+    unsigned wanted = 1u << ATTENTION_POSITION;
+    for (int i = ATTENTION_ROW; i <= ATTENTION_TABLE; i++) wanted |= op_operand(call, i) != NULL ? 1u << i : 0;
     return op_operand(call, ATTENTION_POSITION) != NULL && call->in[ATTENTION_Q]->dims[0] == 1 && (call->known_in & wanted) == wanted;
 }
 
@@ -379,7 +388,7 @@ void attention_work(const op_call *call, op_work *work) {
     if (op_attention_view_of(call, &view) != DW_OK) view.offset = 0;
     const bool is_placed = view.position != NULL || view.row != NULL;
     const sights seen = knows_positions(call) ? sights_by_position(call, &view) : sights_by_place(is_placed ? &plain : call, view);
-    const double held = (double)k->dims[0] * (double)k->dims[2], part = held > 0 ? seen.keys / held : 0;
+    const double held = (double)k->dims[0] * (double)k->dims[2], some = held > 0 ? seen.keys / held : 0, part = some < 1 ? some : 1;   /* rows may share pages */
     op_work_each(call, 0, work);
     op_work_reads(call, ATTENTION_K, part * op_tensor_bytes(k), work);
     op_work_reads(call, ATTENTION_V, part * op_tensor_bytes(v), work);

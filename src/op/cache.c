@@ -1,5 +1,6 @@
 /* cache_write: the keys or values of new tokens, of any rows, into a cache of several rows. A cache shorter than its text is a ring: a new
- * token takes the place of the one t before it. cache_update: both at once, and the rotation that goes before. */
+ * token takes the place of the one t before it. With a table the cache is pages of t slots, and the token of position p of row r goes into page table[r, p / t], slot
+ * p mod t. A token of row -1, or of a page -1, is written nowhere. cache_update: both at once, and the rotation that goes before. */
 #include "op/family.h"
 
 /* ---- inference ---- */
@@ -17,8 +18,10 @@ static dw_status check_pair(op_infer *infer, const char *x_name, const op_type *
     return op_check_same_axis(infer, 3, x_name, x, y_name, y);
 }
 
-/* Whose and which the tokens along axis 2 of y are. */
-static dw_status check_places(op_infer *infer, const char *y_name, const op_type *y, int first) {
+static const op_type *type_of(const op_infer *infer, int operand) { return operand < infer->n_in ? infer->in[operand] : NULL; }
+
+/* Whose and which the tokens along axis 2 of y are, and the pages of rows. */
+static dw_status check_places(op_infer *infer, const char *y_name, const op_type *y, int first, const op_type *table) {
     static const char *const names[] = {"row", "position"};
     for (int i = 0; i < 2; i++) {
         const op_type *type = infer->in[first + i];
@@ -27,17 +30,17 @@ static dw_status check_places(op_infer *infer, const char *y_name, const op_type
         TRY(op_check_integer(infer, names[i], type));
         TRY(op_check_same(infer, y_name, y->dims[2], names[i], type->dims[0]));
     }
-    return DW_OK;
+    if (table == NULL) return DW_OK;
+    TRY(op_check_rank(infer, "table", table, 2, 2));
+    return op_check_integer(infer, "table", table);
 }
 
 static dw_status infer_write(op_infer *infer) {
     TRY(check_pair(infer, "x", infer->in[CACHE_X], "y", infer->in[CACHE_Y]));
-    TRY(check_places(infer, "s of y", infer->in[CACHE_Y], CACHE_ROW));
+    TRY(check_places(infer, "s of y", infer->in[CACHE_Y], CACHE_ROW, type_of(infer, CACHE_TABLE)));
     *infer->out = *infer->in[CACHE_X];
     return DW_OK;
 }
-
-static const op_type *type_of(const op_infer *infer, int operand) { return operand < infer->n_in ? infer->in[operand] : NULL; }
 
 /* cos and sin, the same for all heads, and the width of what is turned: of keys and queries. */
 static dw_status check_turning(op_infer *infer) {
@@ -78,30 +81,20 @@ static dw_status infer_update(op_infer *infer) {
     TRY(check_pair(infer, "y", y, "values", values));
     TRY(op_check_same_axis(infer, 0, "x", x, "y", y));
     TRY(op_check_same_axis(infer, 2, "x", x, "y", y));
-    TRY(check_places(infer, "s of keys", keys, UPDATE_ROW));
-    TRY(check_places(infer, "s of values", values, UPDATE_ROW));
+    TRY(check_places(infer, "s of keys", keys, UPDATE_ROW, type_of(infer, UPDATE_TABLE)));
+    TRY(check_places(infer, "s of values", values, UPDATE_ROW, NULL));
     infer->out[0] = *x;
     infer->out[1] = *y;
     return check_turning(infer);
 }
 
 dw_status cache_infer(op_infer *infer) {
-    for (int i = 0; i < (infer->op->id == OP_cache_write ? (int)CACHE_OPERANDS : (int)UPDATE_COS); i++)
+    for (int i = 0; i < (infer->op->id == OP_cache_write ? (int)CACHE_TABLE : (int)UPDATE_COS); i++)
         if (infer->in[i] == NULL) return base_fail(infer->context, DW_INVALID, "%s: operand %d is absent and must be there", infer->op->name, i);
     return infer->op->id == OP_cache_write ? infer_write(infer) : infer_update(infer);
 }
 
 /* ---- meaning ---- */
-
-static dw_status check_tokens(const op_call *call, const dw_tensor *x, const dw_tensor *rows, const dw_tensor *positions) {
-    for (int64_t i = 0; i < rows->dims[0]; i++) {
-        const int64_t row = op_load_int_at(rows, i * rows->strides[0]), position = op_load_int_at(positions, i * positions->strides[0]);
-        if (row >= 0 && row < x->dims[0] && position >= 0 && x->dims[2] > 0) continue;
-        return base_fail(call->context, DW_INVALID, "%s: token %lld goes to row %lld, position %lld; the cache has %lld rows of %lld", call->op->name, (long long)i,
-                         (long long)row, (long long)position, (long long)x->dims[0], (long long)x->dims[2]);
-    }
-    return DW_OK;
-}
 
 static void copy_cache(const dw_tensor *x, const dw_tensor *out) {
     walk w;
@@ -134,36 +127,36 @@ static void put_token(const op_turn *turn, int64_t i, int64_t to, int64_t head_s
     }
 }
 
-static void write_tokens(const op_turn *turn, const dw_tensor *rows, const dw_tensor *positions) {
+static void write_tokens(const op_turn *turn, const op_cache_places *places) {
     const dw_tensor *out = turn->out;
     for (int64_t i = 0; i < turn->x->dims[2]; i++) {
-        const int64_t row = op_load_int_at(rows, i * rows->strides[0]), slot = op_load_int_at(positions, i * positions->strides[0]) % out->dims[2];
-        put_token(turn, i, row * out->strides[0] + slot * out->strides[2], out->strides[1]);
+        const op_cache_slot place = op_cache_slot_of(places, i);
+        if (place.row != OP_NOWHERE) put_token(turn, i, place.row * out->strides[0] + place.slot * out->strides[2], out->strides[1]);
     }
 }
 
 static dw_status write_reference(const op_call *call) {
-    const dw_tensor *x = call->in[CACHE_X], *out = call->out[0];
-    TRY(check_tokens(call, x, call->in[CACHE_ROW], call->in[CACHE_POSITION]));
-    copy_cache(x, out);
-    const op_turn plain = turn_of(call, call->in[CACHE_Y], out);
-    write_tokens(&plain, call->in[CACHE_ROW], call->in[CACHE_POSITION]);
+    const op_cache_places places = op_cache_places_of(call);
+    TRY(op_cache_check(call, &places));
+    copy_cache(call->in[CACHE_X], call->out[0]);
+    const op_turn plain = turn_of(call, call->in[CACHE_Y], call->out[0]);
+    write_tokens(&plain, &places);
     return DW_OK;
 }
 
 static dw_status update_reference(const op_call *call) {
-    const dw_tensor *keys = call->in[UPDATE_KEYS], *values = call->in[UPDATE_VALUES], *rows = call->in[UPDATE_ROW], *positions = call->in[UPDATE_POSITION];
-    const dw_tensor *queries = op_operand(call, UPDATE_QUERIES);
+    const dw_tensor *keys = call->in[UPDATE_KEYS], *values = call->in[UPDATE_VALUES], *queries = op_operand(call, UPDATE_QUERIES);
+    const op_cache_places places = op_cache_places_of(call);
     const op_turn of_keys = turn_of(call, keys, call->out[0]);
     op_turn of_values = turn_of(call, values, call->out[1]);
     of_values.width = 0;
     if (of_keys.width > of_keys.cols)
         return base_fail(call->context, DW_MISMATCH, "cache_update: width is %lld, the last axis of keys is %lld", (long long)of_keys.width, (long long)of_keys.cols);
-    TRY(check_tokens(call, call->in[UPDATE_X], rows, positions));
+    TRY(op_cache_check(call, &places));
     copy_cache(call->in[UPDATE_X], call->out[0]);
     copy_cache(call->in[UPDATE_Y], call->out[1]);
-    write_tokens(&of_keys, rows, positions);
-    write_tokens(&of_values, rows, positions);
+    write_tokens(&of_keys, &places);
+    write_tokens(&of_values, &places);
     if (queries == NULL) return DW_OK;
     const op_turn of_queries = turn_of(call, queries, call->out[2]);
     for (int64_t i = 0; i < queries->dims[2]; i++) put_token(&of_queries, i, i * call->out[2]->strides[2], call->out[2]->strides[1]);

@@ -104,8 +104,9 @@ op_id op_find(const char *name) {
 
 int op_result_count(op_id id, int n_in, const bool *present) {
     const op_def *op = &ops[id];
-    bool has_last = n_in > 0 && n_in == op->max_in && present[n_in - 1];
-    return op->min_out == op->max_out || has_last ? op->max_out : op->min_out;
+    const int brings = id == OP_cache_update ? (int)UPDATE_QUERIES : op->max_in - 1;   /* the operand that one more result comes of */
+    const bool has_more = brings >= 0 && brings < n_in && present[brings];
+    return op->min_out == op->max_out || has_more ? op->max_out : op->min_out;
 }
 
 dw_status op_infer_types(op_infer *infer) {

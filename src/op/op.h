@@ -194,9 +194,9 @@ bool op_pointwise_value(op_id op, int count, const double *x, double *value);
 static inline const dw_tensor *op_operand(const op_call *call, int index) { return index < call->n_in ? call->in[index] : NULL; }
 
 /* Operands by name, of ops that have many. */
-enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_BIAS, ATTENTION_SINK, ATTENTION_ROW, ATTENTION_POSITION, ATTENTION_OPERANDS };
-enum { CACHE_X, CACHE_Y, CACHE_ROW, CACHE_POSITION, CACHE_OPERANDS };
-enum { UPDATE_X, UPDATE_Y, UPDATE_KEYS, UPDATE_VALUES, UPDATE_ROW, UPDATE_POSITION, UPDATE_COS, UPDATE_SIN, UPDATE_QUERIES, UPDATE_OPERANDS };
+enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_BIAS, ATTENTION_SINK, ATTENTION_ROW, ATTENTION_POSITION, ATTENTION_TABLE, ATTENTION_OPERANDS };
+enum { CACHE_X, CACHE_Y, CACHE_ROW, CACHE_POSITION, CACHE_TABLE, CACHE_OPERANDS };
+enum { UPDATE_X, UPDATE_Y, UPDATE_KEYS, UPDATE_VALUES, UPDATE_ROW, UPDATE_POSITION, UPDATE_COS, UPDATE_SIN, UPDATE_QUERIES, UPDATE_TABLE, UPDATE_OPERANDS };
 
 /* Of a call of the op chain, which has been inferred. */
 dw_status op_chain_of(const op_call *call, op_chain *chain);
@@ -227,7 +227,7 @@ op_id op_find(const char *name);          /* OP_COUNT when there is none */
 bool op_has(op_id id, unsigned traits);   /* any of them */
 /* Checks counts and attributes against the row, then infers. The message names the op and the operand. */
 dw_status op_infer_types(op_infer *infer);
-/* How many results a call with these operands has (norms: 2 when there is a residual). */
+/* How many results a call with these operands has (norms: 2 when there is a residual; cache_update: 3 when there are queries). */
 int op_result_count(op_id id, int n_in, const bool *present);
 
 /* ---- tensors, for references and kernels (tensor.c) ---- */
@@ -245,25 +245,46 @@ num_matrix op_tensor_matrix(const dw_tensor *tensor);
 /* The result of a call of attention, in an element format, as [b,h,s,e], also where it is joined. */
 void op_attention_by_heads(const op_call *call, dw_tensor *out);
 
+enum { OP_NOWHERE = -1 };             /* a row of no text, an entry of a table whose page is not there: not seen, written nowhere */
+
 /* Who sees what in a call of attention: made once of its operands and attributes, and read by the reference and by all kernels. */
 typedef struct op_attention_view {
-    int64_t slots, rows;              /* of k and v: keys that they have room for, which is a ring where there are positions; rows of the cache */
+    int64_t slots, rows;              /* keys that a row has room for, which is a ring where there are positions and no pages; rows of the cache */
+    int64_t page, pages;              /* with a table: keys of a page, pages of k and v; else 0 */
     bool causal;
     int64_t window, ahead;            /* 0: no limit */
     int64_t offset;                   /* the position of query 0 where none is given, from -2^60 to 2^60: beyond any number of keys it is all the same */
     const dw_tensor *row, *position;  /* of each query; NULL: its batch, its place behind offset */
+    const dw_tensor *table;           /* [rows,slots / page]: the page of each page's worth of positions of a row; NULL: k and v have a row for each row */
     const dw_tensor *mask, *bias;     /* NULL: none */
     int64_t mask_strides[4], bias_strides[4];   /* over [b,h,s,t]; 0 where they repeat */
     int64_t mask_keys, bias_keys;     /* positions that they have; 0: any */
 } op_attention_view;
 /* MISMATCH when the heads of k do not divide those of q; where it fails all but offset is there. */
 dw_status op_attention_view_of(const op_call *call, op_attention_view *view);
-/* The row of k, v, mask and bias that a query of a batch reads, and its position. */
+/* The row of mask, bias, table and (where there is no table) of k and v that a query of a batch reads, -1: it sees nothing; and its position. */
 int64_t op_attention_row(const op_attention_view *view, int64_t batch, int64_t query);
 int64_t op_attention_position(const op_attention_view *view, int64_t query);
-/* The positions whose keys a query sees, [begin, end), but for those that the mask hides. The key of position p lies at p mod slots. */
+/* The positions whose keys a query sees, [begin, end), but for those that the mask hides and those of pages that are not there. */
 typedef struct op_attention_span { int64_t begin, end; } op_attention_span;
 op_attention_span op_attention_seen(const op_attention_view *view, int64_t query);
+/* Entry [row,index] of the table. */
+int64_t op_attention_entry(const op_attention_view *view, int64_t row, int64_t index);
+/* Where the key of a position of a row lies in k and v: row (or page) and slot. Without a table at p mod slots. row OP_NOWHERE: its page is not there. */
+typedef struct op_cache_slot { int64_t row, slot; } op_cache_slot;
+op_cache_slot op_attention_key(const op_attention_view *view, int64_t row, int64_t position);
+/* INVALID or MISMATCH names what lies outside for a query: its row, its position (of mask, bias or table), or an entry of the table that it reads and that is no page. */
+dw_status op_attention_check(const op_call *call, const op_attention_view *view, int64_t batch, int64_t query);
+
+/* ---- tokens into caches (attention_view.c) ---- */
+
+/* Where tokens go in a cache: by row and position, [count] each, and the table, NULL: none. The cache has so many rows (or pages) of so many slots. */
+typedef struct op_cache_places { const dw_tensor *row, *position, *table; int64_t rows, slots; } op_cache_places;
+op_cache_places op_cache_places_of(const op_call *call);
+/* The place of a token; row OP_NOWHERE: it is written nowhere. */
+op_cache_slot op_cache_slot_of(const op_cache_places *places, int64_t token);
+/* INVALID names a token whose row, position or page lies outside. */
+dw_status op_cache_check(const op_call *call, const op_cache_places *places);
 
 /* ---- tensors once more ---- */
 

@@ -218,7 +218,7 @@ static void a_token_outside_of_its_cache_is_a_fault(void **state) {
     enum { TOKENS = 11 };
     static const char text[] = "graph g\n  input x f32[3,1,4,2]\n  input y f32[1,1,11,2]\n  input r i64[11]\n  input p i64[11]\n  %1 = cache_write x, y, r, p\n  output z %1\n";
     static const struct { int token; int64_t row, position; const char *words; } cases[] = {
-        {0, 3, 0, "index 3 is outside its axis, which has size 3"}, {6, -1, 2, "index -1 is outside its axis, which has size 3"}, {10, 0, -4, "index -4 is outside its axis, which has size 4"}};
+        {0, 3, 0, "index 3 is outside its axis, which has size 3"}, {6, -2, 2, "index -2 is outside its axis, which has size 3"}, {10, 0, -4, "index -4 is outside its axis, which has size 4"}};
     dw_context *context = context_of();
     dw_model *model = model_of_text(context, text, &(dw_model_options){.device = DEVICE_NAME});
     dw_session *session = session_of(context, model, "");
@@ -242,6 +242,47 @@ static void a_token_outside_of_its_cache_is_a_fault(void **state) {
     assert_ok(context, dw_session_run(session, 4, inputs, 1, &output));
     static const float last[4] = {8, 9, 10, 7};   /* of positions 0 to 10 in a ring of four */
     for (int i = 0; i < 8; i++) assert_true(z[i] == last[i / 2]);
+    for (int i = 0; i < TOKENS; i++) row[i] = i < 9 ? 0 : -1;
+    assert_ok(context, dw_session_run(session, 4, inputs, 1, &output));
+    static const float of_text[4] = {8, 5, 6, 7};   /* of positions 0 to 8: the others are of no text */
+    for (int i = 0; i < 8; i++) assert_true(z[i] == of_text[i / 2]);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
+/* Of two rows with pages of four: what lies outside of the table, or is no page, is a fault of writes and of attention; -1 is none. */
+static void a_page_that_is_none_is_a_fault(void **state) {
+    (void)state;
+    static const char text[] = "graph g\n  input x f32[3,1,4,2]\n  input y f32[1,1,1,2]\n  input r i64[1]\n  input p i64[1]\n  input t i32[2,2]\n  %1 = cache_write x, y, r, p, t\n"
+                               "  %2 = attention y, %1, %1, -, -, -, r, p, t {scale=1,causal=true}\n  output z %2\n";
+    static const struct { int64_t row, position; int32_t second; const char *words; } cases[] = {
+        {1, 5, 2, NULL}, {1, 5, -1, NULL}, {-1, 99, 7, NULL}, {1, 3, 7, NULL},   /* what no token reads may hold anything */
+        {1, 5, 3, "index 3 is outside its axis, which has size 3"}, {1, 5, -2, "index -2 is outside its axis, which has size 3"},
+        {2, 0, 2, "index 2 is outside its axis, which has size 2"}, {1, 8, 2, "index 8 is outside its axis, which has size 8"}};
+    dw_context *context = context_of();
+    dw_model *model = model_of_text(context, text, &(dw_model_options){.device = DEVICE_NAME});
+    dw_session *session = session_of(context, model, "");
+    float x[24] = {0}, y[2] = {3, 4}, z[2];
+    int64_t row[1], position[1];
+    int32_t table[4] = {0, 1, 1, 2};
+    const dw_named_tensor inputs[] = {{"x", {.format = DW_FORMAT_f32, .rank = 4, .dims = {3, 1, 4, 2}, .strides = {8, 8, 2, 1}, .data = x}},
+                                      {"y", {.format = DW_FORMAT_f32, .rank = 4, .dims = {1, 1, 1, 2}, .strides = {2, 2, 2, 1}, .data = y}},
+                                      {"r", {.format = DW_FORMAT_i64, .rank = 1, .dims = {1}, .strides = {1}, .data = row}},
+                                      {"p", {.format = DW_FORMAT_i64, .rank = 1, .dims = {1}, .strides = {1}, .data = position}},
+                                      {"t", {.format = DW_FORMAT_i32, .rank = 2, .dims = {2, 2}, .strides = {2, 1}, .data = table}}};
+    const dw_named_tensor output = {"z", {.format = DW_FORMAT_f32, .rank = 4, .dims = {1, 1, 1, 2}, .strides = {2, 2, 2, 1}, .data = z}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        row[0] = cases[i].row;
+        position[0] = cases[i].position;
+        table[3] = cases[i].second;
+        if (cases[i].words == NULL) {
+            assert_ok(context, dw_session_run(session, 5, inputs, 1, &output));
+            for (int c = 0; c < 2; c++) assert_int_equal(z[c] > 0, cases[i].row >= 0 && (cases[i].second >= 0 || cases[i].position < 4));
+        } else {
+            test_assert_fails(context, dw_session_run(session, 5, inputs, 1, &output), DW_INVALID, cases[i].words);
+        }
+    }
     dw_session_destroy(session);
     dw_model_destroy(model);
     dw_context_destroy(context);
@@ -480,6 +521,7 @@ int main(void) {
         cmocka_unit_test(a_fault_names_the_step),
         cmocka_unit_test(offsets_of_groups_that_do_not_ascend_within_the_rows_are_faults),
         cmocka_unit_test(a_token_outside_of_its_cache_is_a_fault),
+        cmocka_unit_test(a_page_that_is_none_is_a_fault),
         cmocka_unit_test(a_run_on_a_stream_copies_and_waits_for_nothing),
         cmocka_unit_test(a_stream_wants_a_gpu_and_its_memory),
         cmocka_unit_test(a_captured_stream_gets_child_graphs),

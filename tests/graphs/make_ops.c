@@ -395,22 +395,25 @@ dw_status make_attention(maker *m) {
 
 /* ---- tokens into caches ---- */
 
-/* Keys and values of a few tokens into caches, turned on the way or not, and attention that reads the caches. */
+/* Keys and values of a few tokens into caches, in pages or not, turned on the way or not, and attention that reads the caches; some tokens are of no text. */
 dw_status make_cache_spelled(maker *m) {
     static const int64_t heads[] = {1, 2, 4}, widths[] = {4, 8, 16, 20, 32, 64};
     const int64_t g = DRAW_OF(m, heads), h = g * (1 + draw(m, 2)), d = DRAW_OF(m, widths), e = chance(m, 60) ? d : DRAW_OF(m, widths), rows = 1 + draw(m, 3), width = d - d % 4 - (chance(m, 30) ? 2 : 0);
     const dim one = sized(m, 1), s = m->sizes[1], t = sized(m, 1 + draw(m, 40));
-    const bool turned = chance(m, 70), turns_queries = turned && chance(m, 75), other_angles = chance(m, 10);
-    const op_type of_keys = type_of(m->format, 4, (dim[]){sized(m, rows), sized(m, g), t, sized(m, d)}), of_values = type_of(m->format, 4, (dim[]){sized(m, rows), sized(m, g), t, sized(m, e)});
+    const bool turned = chance(m, 70), turns_queries = turned && chance(m, 75), other_angles = chance(m, 10), paged = chance(m, 40);
+    const dim room = paged ? sized(m, 16) : t, held = sized(m, paged ? 4 : rows);
+    const op_type of_keys = type_of(m->format, 4, (dim[]){held, sized(m, g), room, sized(m, d)}), of_values = type_of(m->format, 4, (dim[]){held, sized(m, g), room, sized(m, e)});
+    const op_type table = type_of(DW_FORMAT_i32, 2, (dim[]){sized(m, rows), sized(m, 4)});
     const op_type places = type_of(DW_FORMAT_i64, 1, &s), angles = type_of(chance(m, 50) ? m->format : DW_FORMAT_f32, 2, (dim[]){s, sized(m, width)});
     ir_value *q, *k, *v, *cache[2], *in[ATTENTION_OPERANDS] = {0}, *angle[4];
     char role[32];
     TRY(heads_of(m, one, s, sized(m, h), sized(m, d), false, &q));
     TRY(heads_of(m, one, s, sized(m, g), sized(m, d), false, &k));
     TRY(heads_of(m, one, s, sized(m, g), sized(m, e), false, &v));
-    snprintf(role, sizeof role, "from0to%lld", (long long)rows - 1);
+    snprintf(role, sizeof role, "from%sto%lld", chance(m, 20) ? "m1" : "0", (long long)rows - 1);
     TRY(new_source(m, role, &places, false, &in[ATTENTION_ROW]));
     TRY(new_source(m, "from0to60", &places, false, &in[ATTENTION_POSITION]));
+    if (paged) TRY(new_source(m, "fromm1to3", &table, false, &in[ATTENTION_TABLE]));
     TRY(new_source(m, "", &of_keys, false, &cache[0]));
     TRY(new_source(m, "", &of_values, false, &cache[1]));
     for (int i = 0; i < 4; i++) {
@@ -421,11 +424,12 @@ dw_status make_cache_spelled(maker *m) {
     const int attr_count = 1 + chance(m, 30);
     if (turns_queries) TRY(emit(m, OP_rotary, 3, (ir_value *[]){q, angle[0], angle[1]}, attr_count, attrs, &q));
     if (turned) TRY(emit(m, OP_rotary, 3, (ir_value *[]){k, angle[2], angle[3]}, attr_count, attrs, &k));
-    TRY(emit(m, OP_cache_write, 4, (ir_value *[]){cache[0], k, in[ATTENTION_ROW], in[ATTENTION_POSITION]}, 0, NULL, &in[ATTENTION_K]));
-    TRY(emit(m, OP_cache_write, 4, (ir_value *[]){cache[1], v, in[ATTENTION_ROW], in[ATTENTION_POSITION]}, 0, NULL, &in[ATTENTION_V]));
+    const int operands = paged ? CACHE_OPERANDS : CACHE_TABLE, attended = paged ? ATTENTION_OPERANDS : ATTENTION_TABLE;
+    TRY(emit(m, OP_cache_write, operands, (ir_value *[]){cache[0], k, in[ATTENTION_ROW], in[ATTENTION_POSITION], in[ATTENTION_TABLE]}, 0, NULL, &in[ATTENTION_K]));
+    TRY(emit(m, OP_cache_write, operands, (ir_value *[]){cache[1], v, in[ATTENTION_ROW], in[ATTENTION_POSITION], in[ATTENTION_TABLE]}, 0, NULL, &in[ATTENTION_V]));
     in[ATTENTION_Q] = q;
     const op_attr how[] = {op_set_real(OP_ATTR_scale, 0.25), op_set_bool(OP_ATTR_causal, true)};
-    return emit(m, OP_attention, ATTENTION_OPERANDS, in, COUNT_OF(how), how, &q);
+    return emit(m, OP_attention, attended, in, COUNT_OF(how), how, &q);
 }
 
 /* ---- norms, lookups, padding ---- */

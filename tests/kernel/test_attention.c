@@ -2,6 +2,7 @@
 #include "support/support.h"
 
 #include <math.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "device/device.h"
@@ -121,11 +122,116 @@ static void later_values_do_not_reach_earlier_queries(void **state) {
     }
 }
 
+/* ---- pages ---- */
+
+/* Keys and values [GROUPS,KEYS,WIDTH] in pages, which lie in a bad order with NaN where nothing belongs. */
+typedef struct paged { int64_t page, count; int32_t table[KEYS]; dw_tensor k, v, entries; uint8_t *memory; } paged;
+
+static void paged_create(const fixture *f, dw_format format, int64_t page, paged *p) {
+    const int64_t used = base_ceil_div(KEYS, page), bytes = dw_format_bits(format) / 8;
+    *p = (paged){.page = page, .count = used + 2};
+    const int64_t dims[] = {p->count, GROUPS, page, WIDTH}, table_dims[] = {1, used};
+    const size_t size = (size_t)(p->count * GROUPS * page * WIDTH * bytes);
+    p->memory = malloc(2 * size);
+    memset(p->memory, 0xff, 2 * size);
+    p->k = tensor_of(format, 4, dims, p->memory);
+    p->v = tensor_of(format, 4, dims, p->memory + size);
+    for (int64_t i = 0; i < used; i++) p->table[i] = (int32_t)(i % 2 == 0 ? used - i / 2 : (i + 1) / 2);   /* used, 1, used - 1, 2, .. */
+    p->entries = tensor_of(DW_FORMAT_i32, 2, table_dims, p->table);
+    for (int64_t g = 0; g < GROUPS; g++)
+        for (int64_t key = 0; key < KEYS; key++)
+            for (int64_t c = 0; c < WIDTH; c++) {
+                const int64_t at[] = {p->table[key / page], g, key % page, c};
+                op_tensor_store(&p->k, at, (double)f->k[(g * KEYS + key) * WIDTH + c]);
+                op_tensor_store(&p->v, at, (double)f->v[(g * KEYS + key) * WIDTH + c]);
+            }
+}
+
+/* count queries from position first on of a text, which is a row of the table or of the cache. */
+static dw_status attend_paged(const fixture *f, const kernel_row *row, pool *pool, const paged *p, bool has_table, int64_t first, int64_t count, int64_t text, float *result) {
+    const int64_t q_dims[] = {1, HEADS, count, WIDTH}, places_dims[] = {count};
+    int64_t rows[KEYS], positions[KEYS];
+    dw_tensor q = tensor_of(DW_FORMAT_f32, 4, q_dims, f->q + first * WIDTH), out = tensor_of(DW_FORMAT_f32, 4, q_dims, result);
+    dw_tensor of_row = tensor_of(DW_FORMAT_i64, 1, places_dims, rows), of_position = tensor_of(DW_FORMAT_i64, 1, places_dims, positions);
+    q.strides[1] = KEYS * WIDTH;
+    for (int64_t i = 0; i < count; i++) rows[i] = text, positions[i] = first + i;
+    const op_attr items[] = {op_set_bool(OP_ATTR_causal, true), op_set_real(OP_ATTR_scale, 0.2)};
+    const op_attrs attrs = {COUNT_OF(items), items};
+    const dw_tensor *in[] = {&q, &p->k, &p->v, NULL, NULL, NULL, &of_row, &of_position, &p->entries}, *results[] = {&out};
+    kernel_run run = {.call = {f->context, op_get(OP_attention), &attrs, NULL, has_table ? 9 : 8, in, 1, results, 0}, .pool = pool, .chip = &f->device->caps};
+    return row->run(&run);
+}
+
+/* In one page of all keys, which is a cache, and in pages of any size; at one thread and at two; in one call and query by query. */
+static void pages_do_not_change_a_bit(void **state) {
+    static const int64_t sizes[] = {1, 5, 16, 24, 32, 64, 100, 128};
+    static const dw_format formats[] = {DW_FORMAT_f32, DW_FORMAT_bf16, DW_FORMAT_f16};
+    static float whole[FLOATS], some[FLOATS];
+    const fixture *f = *state;
+    pool *pools[2];
+    for (int i = 0; i < 2; i++) assert_int_equal(pool_create(f->context, i + 1, &pools[i]), DW_OK);
+    const kernel_row *row;
+    for (int index = 0; (row = next_row(f, &index)) != NULL;) {
+        for (size_t format = 0; format < COUNT_OF(formats); format++) {
+            paged all;
+            paged_create(f, formats[format], KEYS, &all);
+            dw_tensor *parts[] = {&all.k, &all.v};
+            for (int i = 0; i < 2; i++) {              /* the page as the only row of a cache */
+                parts[i]->data = (uint8_t *)parts[i]->data + all.table[0] * parts[i]->strides[0] * dw_format_bits(formats[format]) / 8;
+                parts[i]->dims[0] = 1;
+            }
+            assert_int_equal(attend_paged(f, row, pools[0], &all, false, 0, KEYS, 0, whole), DW_OK);
+            for (size_t i = 0; i < COUNT_OF(sizes); i++) {
+                paged p;
+                paged_create(f, formats[format], sizes[i], &p);
+                assert_int_equal(attend_paged(f, row, pools[i % 2], &p, true, 0, KEYS, 0, some), DW_OK);
+                assert_memory_equal(some, whole, sizeof whole);
+                for (int64_t query = 3; query < KEYS; query += 49) {
+                    assert_int_equal(attend_paged(f, row, pools[1], &p, true, query, 1, 0, some), DW_OK);
+                    for (int head = 0; head < HEADS; head++) assert_memory_equal(some + head * WIDTH, whole + (head * KEYS + query) * WIDTH, WIDTH * sizeof(float));
+                }
+                free(p.memory);
+            }
+            free(all.memory);
+        }
+    }
+    for (int i = 0; i < 2; i++) pool_destroy(pools[i]);
+}
+
+/* By the reference and by each kernel alike. */
+static void a_page_or_row_that_is_none_is_refused(void **state) {
+    const fixture *f = *state;
+    static float result[FLOATS];
+    paged p;
+    paged_create(f, DW_FORMAT_f32, 16, &p);
+    const int32_t third = p.table[2];
+    for (int i = 0; i < kernel_count(); i++) {
+        const kernel_row *row = kernel_at(i);
+        if (row->device != CHIP_CPU || (row->needs & ~f->device->caps.features) != 0 || row->op != OP_attention) continue;
+        test_assert_fails(f->context, attend_paged(f, row, f->device->pool, &p, true, 155, 6, 0, result), DW_INVALID,
+                          "attention: query 5 stands at 160, table has room for 160 positions: 10 pages of 16");
+        test_assert_fails(f->context, attend_paged(f, row, f->device->pool, &p, true, 0, 1, 1, result), DW_INVALID, "attention: row 1 of query 0 is outside table, which has 1; -1 stands for none");
+        test_assert_fails(f->context, attend_paged(f, row, f->device->pool, &p, true, 0, 1, -2, result), DW_INVALID, "attention: row -2 of query 0 is outside table, which has 1; -1 stands for none");
+        p.table[2] = 12;
+        test_assert_fails(f->context, attend_paged(f, row, f->device->pool, &p, true, 40, 1, 0, result), DW_INVALID, "attention: table[0,2] is 12, k has 12 pages; -1 stands for none");
+        assert_int_equal(attend_paged(f, row, f->device->pool, &p, true, 31, 1, 0, result), DW_OK);          /* it is not read */
+        p.table[2] = -1;
+        assert_int_equal(attend_paged(f, row, f->device->pool, &p, true, 40, 1, 0, result), DW_OK);
+        p.table[2] = third;
+        result[0] = 1;
+        assert_int_equal(attend_paged(f, row, f->device->pool, &p, true, 40, 1, -1, result), DW_OK);
+        for (int c = 0; c < HEADS * WIDTH; c++) assert_true(result[c] == 0);
+    }
+    free(p.memory);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(a_row_has_the_same_bits_alone_and_among_others),
         cmocka_unit_test(hidden_keys_may_hold_anything),
         cmocka_unit_test(later_values_do_not_reach_earlier_queries),
+        cmocka_unit_test(pages_do_not_change_a_bit),
+        cmocka_unit_test(a_page_or_row_that_is_none_is_refused),
     };
     return cmocka_run_group_tests(tests, setup, teardown);
 }

@@ -718,6 +718,39 @@ def attention():
         for hidden in ([0, 0, low, low, low, 0.5], [0, 0, -inf, low, -inf, 0.5], [-1e30] * 2 + [-inf] * 3 + [-1e30]):
             bias = torch.tensor(hidden, dtype=dtype)
             c.add("attention", [q, wrong_k, wrong_v, None, bias], of_torch(bias.expand(6, 6)), tolerance=1e-6, scale=0.7)
+    c.note("pages of two keys: two texts share the first one, one page is not there, tokens of row -1 see nothing")
+    lengths, page, table = (7, 5), 2, torch.tensor([[4, 1, 0, 2], [4, -1, 3, -1]], dtype=torch.int32)
+    texts = [(normal(1, 1, 8, 3), normal(1, 1, 8, 2)) for _ in lengths]
+    k, v = torch.full((5, 1, page, 3), nan), torch.full((5, 1, page, 2), nan)
+    for r, (keys, values) in reversed(list(enumerate(texts))):
+        for p in range(lengths[r]):
+            if table[r, p // page] >= 0:
+                k[table[r, p // page], :, p % page], v[table[r, p // page], :, p % page] = keys[0, :, p], values[0, :, p]
+    texts[1][0][:, :, :page], texts[1][1][:, :, :page] = texts[0][0][:, :, :page], texts[0][1][:, :, :page]
+    there = (table >= 0).repeat_interleave(page, 1)
+    q, sink = normal(1, 2, 5, 3), normal(2)
+    row, position = torch.tensor([1, 0, -1, 0, 1]), torch.tensor([4, 6, 99, 1, 3])
+    padding, bias = torch.rand(2, 1, 1, 8) < 0.8, normal(2, 1, 8)
+    for form in ({}, dict(window=3)):
+        for operands in ((None, None, None), (padding, bias, sink)):
+            made = []
+            for i in range(5):
+                r, p = int(row[i]), int(position[i])
+                if r < 0:
+                    made.append(torch.zeros(1, 2, 1, 2, dtype=torch.float64))
+                    continue
+                mask = there[r, :p + 1] if operands[0] is None else operands[0][r:r + 1, ..., :p + 1] & there[r, :p + 1]
+                b = None if operands[1] is None else operands[1][..., :p + 1]
+                made.append(expected(q[:, :, i:i + 1], texts[r][0][:, :, :p + 1], texts[r][1][:, :, :p + 1], 0.7, mask=mask, bias=b, sink=operands[2], offset=p, **form))
+            c.add("attention", [q, k, v, *operands, row, position, table], torch.cat(made, 2).float(), scale=0.7, causal=True, **form)
+    c.note("pages without rows and positions: each batch has its row of the table")
+    k, v, q = normal(5, 1, page, 3), normal(5, 1, page, 2), normal(2, 2, 3, 3)
+    keys, values = (torch.cat([x[table[r]].transpose(0, 1).reshape(1, 1, 8, -1) for r in range(2)]) for x in (k, v))
+    c.add("attention", [q, k, v, None, None, None, None, None, table], expected(q, keys, values, 0.7, mask=there[:, None, None]).float(), scale=0.7)
+    c.add("attention", [q, k, v, None, None, None, None, None, table.long()], expected(q, keys, values, 0.7, mask=there[:, None, None], causal=True, offset=4).float(), scale=0.7, causal=True, offset=4)
+    c.note("a row of no text without pages: its sink alone is there")
+    c.add("attention", [q[:1], k, v, None, None, sink, torch.tensor([-1, 0, -1])],
+          torch.cat([torch.zeros(1, 2, 1, 2, dtype=torch.float64), expected(q[:1, :, 1:2], k[:1], v[:1], 0.7, sink=sink), torch.zeros(1, 2, 1, 2, dtype=torch.float64)], 2).float(), scale=0.7)
     c.write()
 
 
@@ -763,6 +796,29 @@ def cache():
             more = {"width": width, "interleaved": True} if interleaved else {"width": width}
             c.add("cache_update", [x, y, keys, values, row, position, cosine, sine], new, **more)
             c.add("cache_update", [x, y, keys, values, row, position, cosine, sine, queries], [*new, turned(queries, cosine, sine, width, interleaved)], **more)
+    c.note("tokens of row -1 go nowhere, and in pages those of a page that is not there; of two texts that share a page the last token stays")
+    x, y = normal(3, 2, 4, 3), normal(1, 2, 6, 3)
+    row, position = torch.tensor([0, -1, 1, 0, -1, 0]), torch.tensor([0, -7, 3, 5, 99, 1])
+    table = torch.tensor([[2, -1], [2, 0]], dtype=torch.int32)
+    want, paged = x.clone(), x.clone()
+    for i in range(6):
+        if row[i] < 0:
+            continue
+        want[row[i], :, position[i] % 4] = y[0, :, i]
+        if table[row[i], position[i] // 4] >= 0:
+            paged[table[row[i], position[i] // 4], :, position[i] % 4] = y[0, :, i]
+    c.add("cache_write", [x, y, row, position], want, tolerance=0)
+    c.add("cache_write", [x, y, row, position, table], paged, tolerance=0)
+    c.add("cache_write", [x, y, row.int(), position.int(), table.long()], paged, tolerance=0)
+    c.add("cache_update", [x, x, y, y, row, position, None, None, None, table], [paged, paged], tolerance=0)
+    angle, queries = normal(6, 2, scale=2), normal(1, 4, 6, 3)
+    cosine, sine = angle.cos(), angle.sin()
+    keys = turned(y, cosine, sine, 2, False)
+    of_keys = x.clone()
+    for i in range(6):
+        if row[i] >= 0 and table[row[i], position[i] // 4] >= 0:
+            of_keys[table[row[i], position[i] // 4], :, position[i] % 4] = keys[0, :, i]
+    c.add("cache_update", [x, x, y, y, row, position, cosine, sine, queries, table], [of_keys, paged, turned(queries, cosine, sine, 2, False)], width=2)
     c.write()
 
 

@@ -9,7 +9,7 @@
  *         out [rows,e]    = out * factor + weights v
  *
  * With the operands row and position (caches of several texts) a tile goes through its queries cache row by cache row; blocks are of positions,
- * wherever a ring keeps them, so the bits are those of a cache without an end. */
+ * wherever a ring or pages keep them, so the bits are those of a cache without an end. */
 #include <math.h>
 #include <string.h>
 
@@ -29,7 +29,7 @@ typedef struct attention {
     const flash_isa *isa;
     const dw_tensor *q, *k, *v, *sink, *out;
     op_attention_view view;
-    int64_t shared, rows, d, e, keys;             /* shared: heads of q for each of k; rows: shared * s; keys: t */
+    int64_t shared, rows, d, e, keys;             /* shared: heads of q for each of k; rows: shared * s; keys: what a row of the cache has room for */
     int64_t tiles, tile_rows;                     /* tiles of one kv head */
     float scale, softcap;
 } attention;
@@ -45,6 +45,8 @@ typedef struct tile {
     float factors[TILE_ROWS];
     float q[TILE_ROWS * WIDTH], keys[WIDTH * FLASH_KEYS], loaded[LOAD_ROWS * WIDTH], v[FLASH_KEYS * FLASH_COLUMNS];
     float scores[TILE_ROWS * FLASH_KEYS], out[TILE_ROWS * OUT_WIDTH];
+    uint8_t there[FLASH_KEYS];                    /* of the block: 0 where a page is not; */
+    bool gaps;                                    /* some are not */
 } tile;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -77,6 +79,30 @@ static int64_t head_of(const tile *t, int row) { return t->group * t->call->shar
 
 /* ---- a block of keys ---- */
 
+/* Keys of positions that follow each other, in slots that do. row OP_NOWHERE: their page is not there. */
+typedef struct stretch { int64_t row, slot; int count; } stretch;
+
+static stretch stretch_at(const tile *t, int64_t position, int64_t count) {
+    const op_attention_view *view = &t->call->view;
+    const op_cache_slot place = op_attention_key(view, t->cache, position);
+    return (stretch){place.row, place.slot, (int)least(count, (view->table != NULL ? view->page : view->slots) - place.slot)};
+}
+
+/* Which keys of the block are there; false: none. */
+static bool find_gaps(tile *t, int64_t first, int count) {
+    t->gaps = false;
+    if (t->call->view.table == NULL) return true;
+    bool any = false;
+    for (int key = 0, here; key < count; key += here) {
+        const stretch keys = stretch_at(t, first + key, count - key);
+        here = keys.count;
+        memset(t->there + key, keys.row != OP_NOWHERE, (size_t)here);
+        t->gaps |= keys.row == OP_NOWHERE;
+        any |= keys.row != OP_NOWHERE;
+    }
+    return any;
+}
+
 static void load_q(tile *t, int64_t at, int64_t width) {
     const dw_tensor *q = t->call->q;
     for (int r = 0; r < t->rows; r++) load(q, at3(q, t->batch, head_of(t, r), query_of(t, r)) + at * q->strides[3], q->strides[3], width, t->q + r * WIDTH);
@@ -85,8 +111,22 @@ static void load_q(tile *t, int64_t at, int64_t width) {
 /* Row `key` of k or v as what is read next; NULL when it is not read where it lies, or when there are rows enough to hide its coming. */
 static const flash_next *next_of(const tile *t, const dw_tensor *tensor, int64_t key, int64_t column, flash_next *next) {
     if (t->rows > FLASH_ROWS || key >= t->end || !is_float32(tensor, 3)) return NULL;
-    *next = (flash_next){(const float *)tensor->data + at3(tensor, t->cache, t->group, key % t->call->keys) + column, tensor->strides[2]};
+    const op_cache_slot place = op_attention_key(&t->call->view, t->cache, key);
+    if (place.row == OP_NOWHERE) return NULL;
+    *next = (flash_next){(const float *)tensor->data + at3(tensor, place.row, t->group, place.slot) + column, tensor->strides[2]};
     return next;
+}
+
+/* count rows of k or v from position first on, as floats; 0 where a page is not there. */
+static void load_rows(const tile *t, const dw_tensor *tensor, int64_t first, int count, int64_t column, int64_t width, float *to, int64_t stride) {
+    for (int key = 0; key < count;) {
+        const stretch keys = stretch_at(t, first + key, count - key);
+        for (int i = 0; i < keys.count; i++, key++) {
+            float *row = to + key * stride;
+            if (keys.row == OP_NOWHERE) memset(row, 0, (size_t)width * sizeof *row);
+            else load(tensor, at3(tensor, keys.row, t->group, keys.slot + i) + column * tensor->strides[3], tensor->strides[3], width, row);
+        }
+    }
 }
 
 /* keys [width][FLASH_KEYS] = columns at .. of k from key `first` on. */
@@ -97,17 +137,14 @@ static void load_keys(tile *t, int64_t first, int count, int64_t at, int64_t wid
     for (int key = 0; key < FLASH_KEYS; key += LOAD_ROWS) {
         int here = count - key < LOAD_ROWS ? count - key : LOAD_ROWS;
         if (here < 0) here = 0;
-        int64_t slot = (first + key) % t->call->keys, offset = at3(k, t->cache, t->group, slot) + at * k->strides[3];
-        if (in_place && here > 0 && slot + here <= t->call->keys) {
+        const stretch keys = here > 0 ? stretch_at(t, first + key, here) : (stretch){0};
+        if (in_place && here > 0 && keys.count == here && keys.row != OP_NOWHERE) {
             bool last = key + LOAD_ROWS >= count;
             const flash_next *next = last ? next_of(t, t->call->v, first, t->column, &memory) : next_of(t, k, first + key + LOAD_ROWS, at, &memory);
-            t->call->isa->transpose(here, width, (const float *)k->data + offset, k->strides[2], next, key, t->keys);
+            t->call->isa->transpose(here, width, (const float *)k->data + at3(k, keys.row, t->group, keys.slot) + at, k->strides[2], next, key, t->keys);
             continue;
         }
-        for (int i = 0; i < here; i++) {
-            slot = (first + key + i) % t->call->keys;
-            load(k, at3(k, t->cache, t->group, slot) + at * k->strides[3], k->strides[3], width, t->loaded + i * WIDTH);
-        }
+        load_rows(t, k, first + key, here, at, width, t->loaded, WIDTH);
         t->call->isa->transpose(here, width, t->loaded, WIDTH, NULL, key, t->keys);
     }
 }
@@ -154,10 +191,37 @@ static void soften(tile *t, int64_t first, int count) {
             const int64_t *strides = call->view.mask_strides;
             const uint8_t *data = call->view.mask->data;
             data += t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
-            for (int i = 0; i < count; i++) mask[i] = data[i * strides[3]];
+            for (int i = 0; i < count; i++) mask[i] = data[i * strides[3]] != 0 && (!t->gaps || t->there[i]);
             row->mask = mask;
+        } else if (t->gaps) {
+            row->mask = t->there;
         }
         t->factors[r] = call->isa->soften(row, t->scores + r * FLASH_KEYS);
+    }
+}
+
+/* out = out * factors + weights v, of `count` keys from the block's key `key` on. */
+static void multiply_values(tile *t, int key, int count, int64_t columns, const float *values, int64_t stride, const flash_next *next, const float *factors, int64_t at) {
+    for (int r = 0, rows; r < t->rows; r += rows) {
+        rows = rows_of_product(t->rows, r);
+        t->call->isa->values(rows, count, (int)columns, t->scores + r * FLASH_KEYS + key, values, stride, next, factors + r, t->out + r * t->out_stride + at, t->out_stride);
+    }
+}
+
+/* Of at most FLASH_ROWS rows, stretch by stretch, of v where it lies: the first one brings the factors. */
+static void add_in_place(tile *t, int64_t first, int count, int64_t at, int64_t width) {
+    static const float ones[FLASH_ROWS] = {1, 1, 1, 1, 1, 1};
+    const dw_tensor *v = t->call->v;
+    const float *factors = t->factors;
+    flash_next memory;
+    for (int key = 0, here; key < count; key += here) {
+        const stretch keys = stretch_at(t, first + key, count - key);
+        here = keys.count;
+        if (keys.row == OP_NOWHERE) continue;
+        const bool last = key + here == count;
+        const flash_next *next = last ? next_of(t, t->call->k, first + FLASH_KEYS, 0, &memory) : next_of(t, v, first + key + here, t->column + at, &memory);
+        multiply_values(t, key, here, width, (const float *)v->data + at3(v, keys.row, t->group, keys.slot) + t->column + at, v->strides[2], next, factors, at);
+        factors = ones;
     }
 }
 
@@ -165,27 +229,13 @@ static void add_values(tile *t, int64_t first, int count) {
     const dw_tensor *v = t->call->v;
     for (int64_t at = 0; at < t->columns; at += FLASH_COLUMNS) {
         int64_t width = least(t->columns - at, FLASH_COLUMNS), padded = (width + 15) / 16 * 16;
-        int64_t slot = first % t->call->keys, column = (t->column + at) * v->strides[3], stride = v->strides[2];
-        const flash_next *next = NULL;
-        flash_next memory;
-        const float *values = (const float *)v->data;
-        if (is_float32(v, 3) && padded == width && t->rows <= FLASH_ROWS && slot + count <= t->call->keys) {
-            values += at3(v, t->cache, t->group, slot) + column;
-            next = next_of(t, t->call->k, first + FLASH_KEYS, 0, &memory);
-        } else {
-            for (int key = 0; key < count; key++) {
-                float *to = t->v + key * padded;
-                load(v, at3(v, t->cache, t->group, (first + key) % t->call->keys) + column, v->strides[3], width, to);
-                for (int64_t i = width; i < padded; i++) to[i] = 0;
-            }
-            values = t->v;
-            stride = padded;
+        if (is_float32(v, 3) && padded == width && t->rows <= FLASH_ROWS) {
+            add_in_place(t, first, count, at, width);
+            continue;
         }
-        for (int r = 0, rows; r < t->rows; r += rows) {
-            rows = rows_of_product(t->rows, r);
-            t->call->isa->values(rows, count, (int)padded, t->scores + r * FLASH_KEYS, values, stride, next, t->factors + r,
-                                 t->out + r * t->out_stride + at, t->out_stride);
-        }
+        load_rows(t, v, first, count, t->column + at, width, t->v, padded);
+        for (int key = 0; key < count && padded > width; key++) memset(t->v + key * padded + width, 0, (size_t)(padded - width) * sizeof *t->v);
+        multiply_values(t, 0, count, padded, t->v, padded, NULL, t->factors, at);
     }
 }
 
@@ -217,12 +267,13 @@ static void again(const tile *t, int row, float *out) {
     if (state->max == -INFINITY) return;
     for (int64_t key = t->spans[row].begin; key < t->spans[row].end; key++) {
         float dot = 0, a, b;
-        const int64_t slot = key % call->keys;
+        const op_cache_slot place = op_attention_key(&call->view, t->cache, key);
         const int64_t *m = call->view.mask_strides, *s = call->view.bias_strides;
+        if (place.row == OP_NOWHERE) continue;
         if (call->view.mask != NULL && !((const uint8_t *)call->view.mask->data)[t->cache * m[0] + head * m[1] + query * m[2] + key * m[3]]) continue;
         for (int64_t i = 0; i < call->d; i++) {
             load(q, at3(q, t->batch, head, query) + i * q->strides[3], 1, 1, &a);
-            load(k, at3(k, t->cache, t->group, slot) + i * k->strides[3], 1, 1, &b);
+            load(k, at3(k, place.row, t->group, place.slot) + i * k->strides[3], 1, 1, &b);
             dot = fmaf(a, b, dot);
         }
         dot *= call->scale;
@@ -234,7 +285,7 @@ static void again(const tile *t, int row, float *out) {
         float weight = expf(dot - state->max);
         if (weight == 0) continue;
         for (int64_t c = 0; c < t->columns; c++) {
-            load(v, at3(v, t->cache, t->group, slot) + (t->column + c) * v->strides[3], 1, 1, &b);
+            load(v, at3(v, place.row, t->group, place.slot) + (t->column + c) * v->strides[3], 1, 1, &b);
             out[c] = fmaf(weight, b, out[c]);
         }
     }
@@ -271,7 +322,7 @@ static void pass(tile *t, op_attention_span seen) {
     if (call->d <= WIDTH) load_q(t, 0, call->d);
     for (int64_t first = seen.begin / FLASH_KEYS * FLASH_KEYS; first < seen.end; first += FLASH_KEYS) {
         int count = (int)least(t->end - first, FLASH_KEYS);
-        if (!shows_any(t, first, count)) continue;
+        if (!find_gaps(t, first, count) || !shows_any(t, first, count)) continue;
         score(t, first, count);
         soften(t, first, count);
         add_values(t, first, count);
@@ -319,15 +370,29 @@ static void run_tile(void *argument, int64_t task, int worker) {
     }
 }
 
-/* Do all rows and positions lie within k, mask and bias? */
-static bool fits(const attention *a) {
-    const op_attention_view *view = &a->view;
-    const int64_t mask_end = view->mask_keys > 0 ? view->mask_keys : INT64_MAX, end = view->bias_keys > 0 ? least(mask_end, view->bias_keys) : mask_end;
-    for (int64_t i = 0; i < a->q->dims[2]; i++) {
-        if (view->row != NULL && (op_attention_row(view, 0, i) < 0 || op_attention_row(view, 0, i) >= view->rows)) return false;
-        if (view->position != NULL && op_attention_position(view, i) >= end) return false;
+/* Is every entry of the table a page, or -1? */
+static bool has_pages(const op_attention_view *view) {
+    for (int64_t row = 0; row < view->rows; row++) {
+        for (int64_t i = 0; i < view->table->dims[1]; i++) {
+            const int64_t page = op_attention_entry(view, row, i);
+            if (page < OP_NOWHERE || page >= view->pages) return false;
+        }
     }
     return true;
+}
+
+/* Do all rows, positions and pages lie within k, mask, bias and table? The reference says what does not, before it writes, or that it is not read. */
+static bool fits(const attention *a) {
+    const op_attention_view *view = &a->view;
+    int64_t end = view->table != NULL ? view->slots : INT64_MAX;
+    if (view->mask_keys > 0) end = least(end, view->mask_keys);
+    if (view->bias_keys > 0) end = least(end, view->bias_keys);
+    for (int64_t i = 0; i < a->q->dims[2]; i++) {
+        const int64_t row = op_attention_row(view, 0, i);
+        if (view->row != NULL && (row < OP_NOWHERE || row >= view->rows)) return false;
+        if (row != OP_NOWHERE && view->position != NULL && op_attention_position(view, i) >= end) return false;
+    }
+    return view->table == NULL || has_pages(view);
 }
 
 /* Tiles as large as is good for the products; where few tokens of many texts come together, one for each token. */
@@ -359,7 +424,7 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
     a.d = a.q->dims[3];
     a.e = a.v->dims[3];
     a.keys = a.view.slots;
-    if (!fits(&a)) return call->op->reference(&run->call);   /* says which, before it writes */
+    if (!fits(&a)) return call->op->reference(&run->call);
     if (a.rows == 0 || a.e == 0) return DW_OK;
     cut_tiles(&a);
     pool_run(run->pool, a.q->dims[0] * groups * a.tiles, run_tile, &a);
@@ -381,7 +446,7 @@ static bool is_taken(const op_type *type) { return type->format == DW_FORMAT_f32
 const char *attention_reject(const kernel_problem *problem, text *why) {
     static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
     for (int i = 0; i < problem->n_in; i++) {
-        if (i == 3 || i > 5 || problem->in[i] == NULL || is_taken(problem->in[i])) continue;
+        if (i == ATTENTION_MASK || i > ATTENTION_SINK || problem->in[i] == NULL || is_taken(problem->in[i])) continue;
         text_printf(why, "%s is %s; it takes f32, bf16 and f16", names[i], dw_format_name(problem->in[i]->format));
         return text_string(why);
     }

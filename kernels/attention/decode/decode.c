@@ -63,13 +63,14 @@ static decode_division divide(const op_call *call) {
 /* Every tile reads its keys and values again. */
 double attention_decode_seconds(const kernel_run *run) {
     const dw_tensor *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
-    return 3e-6 + (double)divide(&run->call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)k->dims[2] / (0.906 * chip_bytes_per_s(run->chip));
+    return 3e-6 + (double)divide(&run->call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)attention_slots(&run->call) / (0.906 * chip_bytes_per_s(run->chip));
 }
 
 const char *attention_decode_takes(const kernel_run *run, text *why) {
-    const int64_t keys = run->call.in[ATTENTION_K]->dims[2];
+    const int64_t keys = attention_slots(&run->call), page = run->call.in[ATTENTION_K]->dims[2];
     const char *reason = attention_lacks_maps(&run->call, why);
     if (reason != NULL) return reason;
+    if (op_operand(&run->call, ATTENTION_TABLE) != NULL && page % DECODE_KEYS != 0) return kernel_because(why, "pages hold %lld keys; it reads %d at a time", (long long)page, DECODE_KEYS);
     if (keys <= INT32_MAX / 2 && divide(&run->call).tiles <= INT32_MAX / DECODE_SPLITS) return NULL;
     return kernel_because(why, "%lld keys, or %lld tiles of queries, are more than it counts to", (long long)keys, (long long)divide(&run->call).tiles);
 }
@@ -79,7 +80,7 @@ int64_t attention_decode_rows(const kernel_run *run) {
     enum { FEW_QUERIES = 16 };
     const op_call *call = &run->call;
     const bool has_row = call->n_in > ATTENTION_ROW && call->in[ATTENTION_ROW] != NULL;
-    return kernel_result_rows(call) / call->in[ATTENTION_Q]->dims[2] * FEW_QUERIES * (has_row ? call->in[ATTENTION_K]->dims[0] : 1);
+    return kernel_result_rows(call) / call->in[ATTENTION_Q]->dims[2] * FEW_QUERIES * (has_row ? attention_rows(call) : 1);
 }
 
 /* ---- the launch ---- */
@@ -104,13 +105,12 @@ static int splits_of(const decode_entry *e, const chip_caps *chip, int64_t tiles
 dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launcher) {
     attention_heads by_heads;
     run = attention_by_heads(run, &by_heads);
-    const dw_tensor *k = run->call.in[ATTENTION_K];
     const decode_entry *e = find_entry(&run->call, run->chip);
     const decode_division d = divide(&run->call);
     kernel_launch launch;
     attention_decode_arguments *g = cuda_launch(&launch, "attention_decode", e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
-    g->splits = splits_of(e, run->chip, d.tiles, k->dims[2]);
+    g->splits = splits_of(e, run->chip, d.tiles, attention_slots(&run->call));
     g->parts = (int32_t)d.parts;
     g->queries = (int32_t)d.together;
     attention_take_map(&launch, run, ATTENTION_K, DECODE_KEYS, g->map_k);

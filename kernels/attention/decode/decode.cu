@@ -7,7 +7,7 @@
  *   at the end  sums of warps through smem, of blocks through each other's smem, always in the same order
  *
  * Scores, softmax and sums in fp32; weights are rounded to the operands' format for the second product, their sum is not. Only keys that a row of the tile
- * sees by position are read, in blocks of 16 slots. A hidden key may hold anything: a result that is NaN while its row's sum is none is made again without
+ * sees by position are read, in blocks of 16 slots, each of one page where there are pages. A hidden key may hold anything: a result that is NaN while its row's sum is none is made again without
  * the keys of no weight. What bounds it is memory: of 16 rows any number may be empty. Registers and speed: README.md. */
 #include "kernels/attention/decode/decode.h"
 #include "kernels/attention/scores.cuh"
@@ -152,16 +152,20 @@ INLINE int first_slot(const decode_walk *walk, int step) {
     return (block < walk->count ? block : block - walk->count) * KEYS;
 }
 
-/* By one lane. */
-INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, uint32_t stage, uint32_t full, int slot) {
+/* Where a block of 16 slots lies, whose page may not be there. */
+INLINE attention_slot block_at(const attention_arguments *p, const decode_tile *tile, int slot) { return slot_of(p, tile->view.cache, slot); }
+
+/* By one lane. Behind the last page, of one that is not there, are zeros. */
+INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, uint32_t stage, uint32_t full, attention_slot at) {
+    const int row = at.row < 0 ? g->call.pages : at.row, slot = at.slot;
     mbarrier_arrive_expect(full, stage_bytes(s));
 #pragma unroll
     for (int i = 0; i < s.width / CHUNK_COLS; i++)
-        tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)g->map_k, full, i * CHUNK_COLS, slot, tile->group, tile->view.cache, TMA_EVICT_FIRST);
+        tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)g->map_k, full, i * CHUNK_COLS, slot, tile->group, row, TMA_EVICT_FIRST);
     stage += KEYS * s.width * 2;
 #pragma unroll
     for (int i = 0; i < s.value_width / CHUNK_COLS; i++)
-        tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)g->map_v, full, i * CHUNK_COLS, slot, tile->group, tile->view.cache, TMA_EVICT_FIRST);
+        tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)g->map_v, full, i * CHUNK_COLS, slot, tile->group, row, TMA_EVICT_FIRST);
 }
 
 /* d += a b, of 16 x 16 and 16 x 8. */
@@ -201,8 +205,8 @@ INLINE void add_values(const decode_shape s, uint4 weights, uint32_t v, float (*
 INLINE float unit_of(const decode_shape s) { return s.general ? LOG2_E : 1; }
 INLINE float sink_unit(const decode_shape s) { return s.general ? 1 : LOG2_E; }
 
-/* Products become scores; -inf where the key is hidden. */
-INLINE void finish_scores(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, const decode_rows *rows, int slot, float (*scores)[4]) {
+/* Products become scores; -inf where the key is hidden. gone: none of the block is there. */
+INLINE void finish_scores(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, const decode_rows *rows, int slot, bool gone, float (*scores)[4]) {
     const attention_arguments *p = &g->call;
     int lane = threadIdx.x % 32, slots = (int)p->keys;
     float unit = p->scale * LOG2_E;
@@ -215,7 +219,7 @@ INLINE void finish_scores(const attention_decode_arguments *g, const decode_shap
             float *score = &scores[i / 2][2 * half + i % 2];
             int at = slot + i / 2 * 8 + lane % 4 * 2 + i % 2, from = at - rows->start[half];
             if (from < 0) from += slots;
-            if (from >= rows->count[half] || at >= slots) *score = -INFINITE;
+            if (gone || from >= rows->count[half] || at >= slots) *score = -INFINITE;
             else *score = s.general ? score_of(p, *score, extra, rows->base[half] + from) : *score * unit;
         }
     }
@@ -249,8 +253,13 @@ INLINE void attend(const attention_decode_arguments *g, const decode_shape s, de
     const ring_barriers ring = ring_of(s, m, warp);
     uint32_t data = m.ring + warp * s.stages * stage_bytes(s);
     bool loads = threadIdx.x % 32 == 0;
+    uint32_t gone = 0;            /* bit i: the page of the block i turns ahead is not there */
 #pragma unroll 1
-    for (int i = 0; loads && i < min(s.stages, steps); i++) load_keys(g, s, tile, data + i * stage_bytes(s), ring_full(ring, i), first_slot(walk, first + i * WARPS));
+    for (int i = 0; i < min(s.stages, steps); i++) {
+        attention_slot at = block_at(&g->call, tile, first_slot(walk, first + i * WARPS));
+        gone |= (uint32_t)(at.row < 0) << i;
+        if (loads) load_keys(g, s, tile, data + i * stage_bytes(s), ring_full(ring, i), at);
+    }
     load_q(g, s, m, tile);
     *rows = rows_of(g, tile);
 #pragma unroll
@@ -261,14 +270,17 @@ INLINE void attend(const attention_decode_arguments *g, const decode_shape s, de
     for (int i = 0; i < steps; i++) {
         float scores[2][4];
         uint32_t at = data + turn.stage * stage_bytes(s);
+        attention_slot next = {0, 0};
+        if (i + s.stages < steps) next = block_at(&g->call, tile, first_slot(walk, first + (i + s.stages) * WARPS));
         ring_wait_full(ring, turn);
         multiply_keys(s, m.q, at, scores);
-        finish_scores(g, s, tile, rows, first_slot(walk, first + i * WARPS), scores);
+        finish_scores(g, s, tile, rows, first_slot(walk, first + i * WARPS), gone & 1, scores);
+        gone = gone >> 1 | (uint32_t)(next.row < 0) << (s.stages - 1);
         soften(s, rows, scores, sums);
         uint4 weights = {pack_pair(s, scores[0]), pack_pair(s, scores[0] + 2), pack_pair(s, scores[1]), pack_pair(s, scores[1] + 2)};
         add_values(s, weights, at + KEYS * s.width * 2, sums);
         __syncwarp();
-        if (loads && i + s.stages < steps) load_keys(g, s, tile, at, ring_full(ring, turn.stage), first_slot(walk, first + (i + s.stages) * WARPS));
+        if (loads && i + s.stages < steps) load_keys(g, s, tile, at, ring_full(ring, turn.stage), next);
         ring_next(&turn, s.stages);
     }
 }
@@ -353,16 +365,18 @@ INLINE float repeat_sum(const attention_decode_arguments *g, const decode_shape 
     attention_view view = view_of_row(g, tile, row);
     attention_extra extra = extra_of(p, view.cache, head_of(tile, row), query_of(tile, row));
     uint64_t q = q_of_row(p, tile, row);
-    uint64_t k = p->k.data + 2 * (view.cache * p->k_strides[0] + tile->group * p->k_strides[1]), v = p->v.data + 2 * (view.cache * p->v_strides[0] + tile->group * p->v_strides[1]);
+    uint64_t k = p->k.data + 2 * tile->group * p->k_strides[1], v = p->v.data + 2 * tile->group * p->v_strides[1];
     float sum = 0, shift = max == -INFINITE ? 0 : max;
 #pragma unroll 1
     for (int from = 0; from < view.count; from++) {
-        int64_t slot = view.start + from < p->keys ? view.start + from : view.start + from - p->keys;
+        int slot = view.start + from, keys = (int)p->keys;
+        attention_slot at = slot_of(p, view.cache, slot < keys ? slot : slot - keys);
+        if (at.row < 0) continue;
         float product = 0;
 #pragma unroll 1
-        for (int i = 0; i < p->width; i++) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, k + 2 * (slot * p->k_strides[2] + i)), product);
+        for (int i = 0; i < p->width; i++) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, k + 2 * (at.row * p->k_strides[0] + at.slot * p->k_strides[2] + i)), product);
         float score = s.general ? score_of(p, product, extra, view.base + from) : product * p->scale * LOG2_E, weight = weight_of(score, shift, unit_of(s));
-        if (weight != 0) sum = fmaf(weight, load_half(s.element, v + 2 * (slot * p->v_strides[2] + col)), sum);
+        if (weight != 0) sum = fmaf(weight, load_half(s.element, v + 2 * (at.row * p->v_strides[0] + at.slot * p->v_strides[2] + col)), sum);
     }
     return sum;
 }

@@ -22,7 +22,7 @@ static bool find_known(const kernel_problem *problem, known *z) {
 }
 
 static const char *reject_operands(const kernel_problem *problem, text *why) {
-    static const char *const others[] = {"mask", "bias", "sink", "row", "position"};
+    static const char *const others[] = {"mask", "bias", "sink", "row", "position", "table"};
     const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *out = problem->out[0];
     for (int i = ATTENTION_MASK; i < problem->n_in; i++) {
         if (problem->in[i] == NULL) continue;

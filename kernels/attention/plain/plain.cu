@@ -1,7 +1,7 @@
 /* The plain fused attention: a block of 256 threads for each query of each head. Keys go by in chunks of 256: a thread makes the score of one key, all together the
  * chunk's largest score and sum (with what came before scaled down when a larger score comes), then each thread adds up its columns of v.
  *     q [d] smem    k [t,d], v [t,e] gmem    weights [256] smem    sums [e] reg: 4 a thread, wider v by more blocks
- * With row and position, q has tokens of several texts, each of which reads its own row of the caches; the key of position p lies at p mod t.
+ * With row and position, q has tokens of several texts, each of which reads its own row of the caches; the key of position p lies at p mod t, or in a page of the table.
  * Scores, weights and sums in fp32. A bias of OP_ATTENTION_HIDES or less is the score; a key whose score is -inf, or that the mask hides, is a key not seen. Resources: 7 KiB of shared memory. Speed: not
  * measured. */
 #include "kernels/attention/arguments.h"
@@ -13,25 +13,42 @@ BLOCK_REDUCE(block_max, float, a != a || a > b ? a : b)
 BLOCK_REDUCE(block_sum, float, a + b)
 
 /* Where one query, its keys and its result begin. */
-typedef struct attention_place { int64_t q, k, v, mask, bias, out; } attention_place;
+typedef struct attention_place { int64_t row, q, k, v, mask, bias, out; } attention_place;
 
-/* row: of k, v, mask and bias. */
+/* row: of k and v or the table, mask and bias; k and v: of their row or page 0. */
 DEVICE attention_place place_of(const attention_arguments *p, int64_t batch, int64_t row, int64_t head, int64_t query) {
     int64_t group = head / p->shared_heads;
     attention_place place;
     place.q = batch * p->q_strides[0] + head * p->q_strides[1] + query * p->q_strides[2];
-    place.k = row * p->k_strides[0] + group * p->k_strides[1];
-    place.v = row * p->v_strides[0] + group * p->v_strides[1];
+    place.row = row;
+    place.k = group * p->k_strides[1];
+    place.v = group * p->v_strides[1];
     place.mask = row * p->mask_strides[0] + head * p->mask_strides[1] + query * p->mask_strides[2];
     place.bias = row * p->bias_strides[0] + head * p->bias_strides[1] + query * p->bias_strides[2];
     place.out = batch * p->out_strides[0] + head * p->out_strides[1] + query * p->out_strides[2];
     return place;
 }
 
+/* Where the key of a position lies; row -1: its page is not there. */
+typedef struct attention_key { int64_t row, slot; } attention_key;
+
+DEVICE attention_key key_of(const attention_arguments *p, const attention_place *place, int64_t position) {
+    attention_key key = {place->row, position % p->keys};
+    if (p->page == 0) return key;
+    key.row = load_int(&p->table, place->row * p->table_strides[0] + position / p->page * p->table_strides[1]);
+    key.slot = position % p->page;
+    if (key.row >= -1 && key.row < p->pages) return key;
+    fault_raise(&p->fault, CUDA_FAULT_INDEX, key.row, p->pages);
+    key.row = -1;
+    return key;
+}
+
 DEVICE float score(const attention_arguments *p, const attention_place *place, const float *query, int64_t key) {
     if (p->has_mask && !load_int(&p->mask, place->mask + key * p->mask_strides[3])) return -INFINITE;
+    attention_key lies = key_of(p, place, key);
+    if (lies.row < 0) return -INFINITE;
     float sum = 0;
-    int64_t at = place->k + key % p->keys * p->k_strides[2];
+    int64_t at = place->k + lies.row * p->k_strides[0] + lies.slot * p->k_strides[2];
     for (int64_t i = 0; i < p->width; i++) {
         float q = i < ATTENTION_WIDTH ? query[i] : load_float(&p->q, place->q + i * p->q_strides[3]);
         sum = fmaf(q, load_float(&p->k, at + i * p->k_strides[3]), sum);
@@ -54,7 +71,7 @@ KERNEL(attention_plain, attention_arguments) {
         if (arguments.has_row) cache = load_int(&arguments.row, query * arguments.row_step);
         if (arguments.has_position) position = load_int(&arguments.position, query * arguments.position_step);
         if (arguments.has_position) end = position + 1;
-        if (cache < 0 || cache >= arguments.cache_rows) {
+        if (cache < -1 || cache >= arguments.cache_rows) {
             fault_raise(&arguments.fault, CUDA_FAULT_INDEX, cache, arguments.cache_rows);
             continue;
         }
@@ -63,6 +80,11 @@ KERNEL(attention_plain, attention_arguments) {
         if (arguments.ahead > 0 && end - arguments.ahead > position) end = position + arguments.ahead;
         if (arguments.window > 0 && position >= arguments.window) begin = position - arguments.window + 1;
         if (arguments.has_position && end - arguments.keys > begin) begin = end - arguments.keys;
+        if (cache == -1) begin = end = 0;
+        if (arguments.page != 0 && end > arguments.keys) {
+            fault_raise(&arguments.fault, CUDA_FAULT_INDEX, position, arguments.keys);
+            continue;
+        }
         if ((arguments.mask_keys > 0 && arguments.mask_keys < end) || (arguments.bias_keys > 0 && arguments.bias_keys < end)) {
             fault_raise(&arguments.fault, CUDA_FAULT_INDEX, position, arguments.mask_keys > 0 ? arguments.mask_keys : arguments.bias_keys);
             continue;
@@ -87,7 +109,8 @@ KERNEL(attention_plain, attention_arguments) {
                 float of_col = down == 0 ? 0 : sums[c] * down;   /* keys that have come to no weight leave it, infinities too */
                 for (int64_t j = 0; j < count; j++) {
                     if (weights[j] == 0) continue;
-                    of_col = fmaf(weights[j], load_float(&arguments.v, place.v + (chunk + j) % arguments.keys * arguments.v_strides[2] + col * arguments.v_strides[3]), of_col);
+                    attention_key lies = key_of(&arguments, &place, chunk + j);
+                    of_col = fmaf(weights[j], load_float(&arguments.v, place.v + lies.row * arguments.v_strides[0] + lies.slot * arguments.v_strides[2] + col * arguments.v_strides[3]), of_col);
                 }
                 sums[c] = of_col;
             }

@@ -49,7 +49,7 @@ const char *attention_splitkv_refuses(const kernel_problem *problem, text *why) 
 double attention_splitkv_seconds(const kernel_run *run) {
     const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
     const chip_caps *chip = run->chip;
-    double elements = (double)(k->dims[3] + v->dims[3]) * (double)k->dims[2] * (double)q->dims[0] * (double)q->dims[2];
+    double elements = (double)(k->dims[3] + v->dims[3]) * (double)attention_slots(&run->call) * (double)q->dims[0] * (double)q->dims[2];
     double read_s = elements * (double)k->dims[1] * (dw_format_bits(k->format) / 8) / (0.853 * chip_bytes_per_s(chip));
     double compute_s = 2 * elements * (double)q->dims[1] / (0.083 * chip_flops(chip, DW_FORMAT_f32));
     return 3e-6 + (q->dims[1] > k->dims[1] && compute_s > read_s ? compute_s : read_s);
@@ -104,7 +104,7 @@ dw_status attention_splitkv_shape(const kernel_run *run, kernel_launcher *launch
     TRY(attention_take(&launch, run, &g->call));
     g->parts = (int32_t)base_ceil_div(shared, e->heads);
     const int64_t items = splitkv_items(run, e);
-    g->splits = splits_of(run->chip, items, k->dims[2]);
+    g->splits = splits_of(run->chip, items, attention_slots(&run->call));
     cuda_grid(&launch, items * g->splits, 1, 1);
     launch.block[0] = SPLITKV_WARPS * 32;
     launch.overlaps = true;

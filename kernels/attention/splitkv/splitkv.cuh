@@ -6,7 +6,7 @@
  *   `lanes` lanes    one key at a time: product with each head's q (reg), sum over the lanes, online softmax (each lane the same), sums [heads, chunk] reg
  *   at the end       sums of lanes' groups by shuffles, of warps through smem, of blocks through each other's smem, always in the same order
  *
- * Everything in fp32. Only keys that the query sees by position are read: an interval of slots, modulo their number. A key of no weight adds nothing,
+ * Everything in fp32. Only keys that the query sees by position are read: an interval of slots, modulo their number, or of pages. A key of no weight adds nothing,
  * whatever its value holds. Registers and speed: README.md. */
 #ifndef KERNELS_ATTENTION_SPLITKV_SPLITKV_CUH
 #define KERNELS_ATTENTION_SPLITKV_SPLITKV_CUH
@@ -49,10 +49,11 @@ typedef struct splitkv_state { float max[MOST_HEADS], sum[MOST_HEADS], sums[MOST
 typedef struct splitkv_place {
     attention_view view;
     int batch, query, first_head, heads;
-    uint64_t k, v;                /* of slot 0 */
+    uint64_t k, v;                /* of slot 0, of the row or, with pages, of page 0 */
 } splitkv_place;
 
-INLINE void load_rows(const splitkv_shape s, uint64_t data, int64_t stride, int64_t width, const int *slots, uint4 (*rows)[2]) {
+/* keys: where each lies, row -1 where there is none. */
+INLINE void load_rows(const splitkv_shape s, uint64_t data, const int64_t *strides, int64_t width, const attention_slot *keys, uint4 (*rows)[2]) {
     const int bytes = s.element == ELEMENT_F32 ? 4 : 2;
     int lane = threadIdx.x % s.lanes;
 #pragma unroll
@@ -61,7 +62,7 @@ INLINE void load_rows(const splitkv_shape s, uint64_t data, int64_t stride, int6
         for (int c = 0; c < s.chunks; c++) {
             int col = (c * s.lanes + lane) * chunk_elements(s);
             rows[key][c] = make_uint4(0, 0, 0, 0);
-            if (slots[key] >= 0 && col < width) rows[key][c] = __ldg((const uint4 *)(data + (slots[key] * stride + col) * bytes));
+            if (keys[key].row >= 0 && col < width) rows[key][c] = __ldg((const uint4 *)(data + (keys[key].row * strides[0] + keys[key].slot * strides[2] + col) * bytes));
         }
     }
 }
@@ -89,7 +90,7 @@ INLINE void multiply_keys(const splitkv_shape s, const float (*q)[MOST_ELEMENTS]
 }
 
 /* Products become scores; -inf where there is no key. */
-INLINE void finish_scores(const attention_arguments *p, const splitkv_shape s, const splitkv_place *place, const int *slots, int first, bool general, float (*scores)[MOST_HEADS]) {
+INLINE void finish_scores(const attention_arguments *p, const splitkv_shape s, const splitkv_place *place, const attention_slot *keys, int first, bool general, float (*scores)[MOST_HEADS]) {
     const int step = 32 / s.lanes;
     if (general) {
 #pragma unroll
@@ -97,13 +98,13 @@ INLINE void finish_scores(const attention_arguments *p, const splitkv_shape s, c
             attention_extra extra = extra_of(p, place->view.cache, place->first_head + head, place->query);
 #pragma unroll
             for (int key = 0; key < turn_keys(s); key++)
-                if (slots[key] >= 0 && head < place->heads) scores[key][head] = score_of(p, scores[key][head], extra, place->view.base + first + key * step);
+                if (keys[key].row >= 0 && head < place->heads) scores[key][head] = score_of(p, scores[key][head], extra, place->view.base + first + key * step);
         }
     }
 #pragma unroll
     for (int key = 0; key < turn_keys(s); key++)
 #pragma unroll
-        for (int head = 0; head < s.heads; head++) scores[key][head] = slots[key] >= 0 ? scores[key][head] : -INFINITE;
+        for (int head = 0; head < s.heads; head++) scores[key][head] = keys[key].row >= 0 ? scores[key][head] : -INFINITE;
 }
 
 /* general: keys of no weight are hidden ones, which may hold anything. */
@@ -156,18 +157,21 @@ INLINE void splitkv_keys(const attention_arguments *p, const splitkv_shape s, co
     }
 #pragma unroll 1
     for (int base = begin + (int)threadIdx.x / 32 * turn_keys(s) * step; base < end; base += turn) {
-        int slots[MOST_KEYS], first = base + (int)threadIdx.x % 32 / s.lanes;
+        attention_slot lies[MOST_KEYS];
+        int first = base + (int)threadIdx.x % 32 / s.lanes;
         uint4 k[MOST_KEYS][2], v[MOST_KEYS][2];
         float scores[MOST_KEYS][MOST_HEADS];
 #pragma unroll
         for (int key = 0; key < turn_keys(s); key++) {
             int from = first + key * step, slot = place->view.start + from;
-            slots[key] = from >= end ? -1 : slot < keys ? slot : slot - keys;
+            lies[key].row = from >= end ? -1 : 0;
+            lies[key].slot = slot < keys ? slot : slot - keys;
+            if (p->page != 0 && from < end) lies[key] = slot_of(p, place->view.cache, lies[key].slot);
         }
-        load_rows(s, place->k, p->k_strides[2], p->width, slots, k);
-        load_rows(s, place->v, p->v_strides[2], p->value_width, slots, v);
+        load_rows(s, place->k, p->k_strides, p->width, lies, k);
+        load_rows(s, place->v, p->v_strides, p->value_width, lies, v);
         multiply_keys(s, q, k, scores);
-        finish_scores(p, s, place, slots, first, general, scores);
+        finish_scores(p, s, place, lies, first, general, scores);
         if (general) add_keys(s, v, true, scores, state);
         else add_keys(s, v, false, scores, state);
     }
@@ -277,8 +281,9 @@ INLINE void attention_stream(const attention_splitkv_arguments *g, const splitkv
     grid_release();
     grid_wait();
     place.view = view_of(p, place.batch, place.query);
-    place.k = p->k.data + (place.view.cache * p->k_strides[0] + group * p->k_strides[1]) * p->k.element_bytes;
-    place.v = p->v.data + (place.view.cache * p->v_strides[0] + group * p->v_strides[1]) * p->v.element_bytes;
+    const int64_t row = p->page != 0 ? 0 : place.view.cache;
+    place.k = p->k.data + (row * p->k_strides[0] + group * p->k_strides[1]) * p->k.element_bytes;
+    place.v = p->v.data + (row * p->v_strides[0] + group * p->v_strides[1]) * p->v.element_bytes;
     const int turn = SPLITKV_WARPS * turn_keys(s) * (32 / s.lanes);
     const schedule_range range = schedule_part(place.view.count, g->splits, rank, turn);
     splitkv_state state;

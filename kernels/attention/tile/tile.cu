@@ -6,7 +6,7 @@
  *         online softmax        16 threads share a query; powers of 2
  *         sums += weights v     4 queries x value_width / 16 columns a thread
  *
- * Queries of several texts are taken in runs that read the same row of the caches; which slots a query sees is an interval modulo their number. Where a block of v holds a NaN
+ * Keys may lie in pages: then a block's rows are found first. Queries of several texts are taken in runs that read the same row of the caches; which slots a query sees is an interval modulo their number. Where a block of v holds a NaN
  * or an infinity, keys of no weight are left out one by one, as a hidden key may hold anything. Registers and speed: README.md. */
 #include "kernels/attention/scores.cuh"
 #include "kernels/attention/tile/tile.h"
@@ -18,22 +18,31 @@ enum { ROWS = 4, MOST_COLUMNS = 16 };   /* of a thread: queries, and keys; colum
 typedef struct tile_place {
     float *q, *k, *v, *weights;
     attention_view *views;        /* [64] */
+    attention_slot *slots;        /* [64], of the block's keys */
     int batch, head, group, first;
 } tile_place;
 
-/* 64 rows from row first on of a matrix [rows, width] in memory, turned into [width][64] or as they lie into [64][pitch]; what is not there is zero. The latter
- * tells whether this thread's part is finite. */
-INLINE void load_turned(const cuda_array *array, int64_t at, int64_t row_stride, int64_t col_stride, int first, int rows, int width, float *to) {
-    for (int item = threadIdx.x; item < TILE_KEYS * width; item += TILE_THREADS) {
-        int row = item / width, col = item % width;
-        to[col * TILE_PITCH + row] = first + row < rows ? load_float(array, at + (first + row) * row_stride + col * col_stride) : 0;
+/* A matrix [rows,width] of the rows of q, or of keys or values, in memory: row i lies at `at` + i row strides, or, where there are slots, at the row (or page) and slot of each. */
+typedef struct tile_matrix { const cuda_array *array; const attention_slot *slots; const int64_t *strides; int64_t at; int first, rows, width; } tile_matrix;
+
+INLINE float element(const tile_matrix *m, int row, int col) {
+    if (m->first + row >= m->rows || col >= m->width) return 0;
+    if (m->slots == NULL) return load_float(m->array, m->at + (m->first + row) * m->strides[2] + col * m->strides[3]);
+    const attention_slot slot = m->slots[row];
+    return slot.row < 0 ? 0 : load_float(m->array, m->at + slot.row * m->strides[0] + slot.slot * m->strides[2] + col * m->strides[3]);
+}
+
+/* 64 rows, turned into [width][64] or as they lie into [64][pitch]; what is not there is zero. The latter tells whether this thread's part is finite. */
+INLINE void load_turned(const tile_matrix m, float *to) {
+    for (int item = threadIdx.x; item < TILE_KEYS * m.width; item += TILE_THREADS) {
+        int row = item / m.width, col = item % m.width;
+        to[col * TILE_PITCH + row] = element(&m, row, col);
     }
 }
-INLINE bool load_straight(const cuda_array *array, int64_t at, int64_t row_stride, int64_t col_stride, int first, int rows, int width, int pitch, float *to) {
+INLINE bool load_straight(const tile_matrix m, int pitch, float *to) {
     bool finite = true;
     for (int item = threadIdx.x; item < TILE_KEYS * pitch; item += TILE_THREADS) {
-        int row = item / pitch, col = item % pitch;
-        float x = first + row < rows && col < width ? load_float(array, at + (first + row) * row_stride + col * col_stride) : 0;
+        float x = element(&m, item / pitch, item % pitch);
         to[item] = x;
         finite = finite && fabsf(x) < INFINITE;
     }
@@ -53,6 +62,17 @@ INLINE tile_run run_of(const tile_place *place, int first, int slots) {
         run.high = max(run.high, wraps ? slots : view.start + view.count);
     }
     return run;
+}
+
+/* Where the keys of a block lie, of those that some query of the run sees. A barrier ends it. */
+INLINE void find_slots(const attention_arguments *p, const tile_run *run, int first, int slots, attention_slot *places) {
+    const int slot = first + (int)threadIdx.x;
+    if (threadIdx.x < TILE_KEYS) {
+        attention_slot place = {-1, 0};
+        if (slot >= run->low && slot < min(run->high, slots)) place = slot_of(p, run->cache, slot);
+        places[threadIdx.x] = place;
+    }
+    __syncthreads();
 }
 
 /* Scores of 4 queries and 4 keys. */
@@ -79,7 +99,7 @@ INLINE void score_keys(const attention_arguments *p, const tile_place *place, co
 #pragma unroll
         for (int j = 0; j < ROWS; j++) {
             int slot = first + col + j, from = slot < view.start ? slot - view.start + slots : slot - view.start;
-            if (from >= count || slot >= slots) scores[i][j] = -INFINITE;
+            if (from >= count || slot >= slots || (p->page != 0 && place->slots[col + j].row < 0)) scores[i][j] = -INFINITE;
             else scores[i][j] = general ? score_of(p, scores[i][j], extra, view.base + from) : scores[i][j] * p->scale;
         }
     }
@@ -150,9 +170,10 @@ INLINE void store_results(const attention_arguments *p, const tile_place *place,
 INLINE void attention_tile(const attention_tile_arguments *g, const int columns) {
     extern __shared__ __align__(16) float shared[];
     __shared__ attention_view views[TILE_QUERIES];
+    __shared__ attention_slot places[TILE_KEYS];
     const attention_arguments *p = &g->call;
     int tile = (int)(blockIdx.x % (uint32_t)g->tiles), item = (int)(blockIdx.x / (uint32_t)g->tiles), width = (int)p->width, slots = (int)p->keys;
-    tile_place place = {shared, shared + width * TILE_PITCH, shared + 2 * width * TILE_PITCH, NULL, views, item / (int)p->heads, item % (int)p->heads, 0, 0};
+    tile_place place = {shared, shared + width * TILE_PITCH, shared + 2 * width * TILE_PITCH, NULL, views, places, item / (int)p->heads, item % (int)p->heads, 0, 0};
     place.weights = place.v + TILE_KEYS * columns * 16;
     place.group = place.head / (int)p->shared_heads;
     place.first = (g->tiles - 1 - tile) * TILE_QUERIES;   /* with a causal mask the longest first */
@@ -169,15 +190,16 @@ INLINE void attention_tile(const attention_tile_arguments *g, const int columns)
     grid_wait();
     if (threadIdx.x < TILE_QUERIES) views[threadIdx.x] = view_of(p, place.batch, place.first + (int)threadIdx.x);
     int queries = (int)min((int64_t)TILE_QUERIES, p->queries - place.first);
-    load_turned(&p->q, place.batch * p->q_strides[0] + place.head * p->q_strides[1] + place.first * p->q_strides[2], p->q_strides[2], p->q_strides[3], 0, queries, width,
-                place.q);
+    load_turned((tile_matrix){&p->q, NULL, p->q_strides, place.batch * p->q_strides[0] + place.head * p->q_strides[1] + place.first * p->q_strides[2], 0, queries, width}, place.q);
     __syncthreads();
     for (int first_query = 0; first_query < TILE_QUERIES;) {
         tile_run run = run_of(&place, first_query, slots);
-        int64_t k = run.cache * p->k_strides[0] + place.group * p->k_strides[1], v = run.cache * p->v_strides[0] + place.group * p->v_strides[1];
+        const attention_slot *paged = p->page != 0 ? places : NULL;
+        const int64_t row = paged != NULL ? 0 : run.cache, k = row * p->k_strides[0] + place.group * p->k_strides[1], v = row * p->v_strides[0] + place.group * p->v_strides[1];
         for (int first = run.low / TILE_KEYS * TILE_KEYS; first < run.high; first += TILE_KEYS) {
-            load_turned(&p->k, k, p->k_strides[2], p->k_strides[3], first, slots, width, place.k);
-            bool finite = load_straight(&p->v, v, p->v_strides[2], p->v_strides[3], first, slots, (int)p->value_width, columns * 16, place.v);
+            if (paged != NULL) find_slots(p, &run, first, slots, places);
+            load_turned((tile_matrix){&p->k, paged, p->k_strides, k, first, slots, width}, place.k);
+            bool finite = load_straight((tile_matrix){&p->v, paged, p->v_strides, v, first, slots, (int)p->value_width}, columns * 16, place.v);
             finite = __syncthreads_and(finite);
             score_keys(p, &place, &run, first_query, first, general, scores);
             soften(&place, scores, max, sum, down);

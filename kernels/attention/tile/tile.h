@@ -5,7 +5,7 @@
 #include "kernels/attention/arguments.h"
 
 enum { TILE_QUERIES = 64, TILE_KEYS = 64, TILE_PITCH = TILE_QUERIES + 4, TILE_THREADS = 256 };   /* PITCH: floats of a row of smem */
-enum { TILE_VIEW_BYTES = TILE_QUERIES * 16 };   /* of smem: what each query sees */
+enum { TILE_VIEW_BYTES = TILE_QUERIES * 16 + TILE_KEYS * 8 };   /* of smem: what each query sees, where each key of a block lies */
 
 typedef struct attention_tile_arguments {
     attention_arguments call;

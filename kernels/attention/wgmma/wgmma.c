@@ -38,7 +38,10 @@ static const wgmma_entry *find_entry(dw_format format, int64_t width, int64_t va
 
 /* ---- what is taken ---- */
 
-const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) { return attention_reject_halves(problem, why); }
+const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
+    const char *reason = attention_reject_pages(problem, why);
+    return reason != NULL ? reason : attention_reject_halves(problem, why);
+}
 
 /* ---- which entry, how long ---- */
 
@@ -114,7 +117,7 @@ const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *
     const op_type *result;
     if (!is_written(out->format, out->scale_layout, op_attr_bool(problem->attrs, OP_ATTR_joined))) return "it writes results of heads side by side in blocks of fp8_1x128 or mxfp8";
     const kernel_problem plain = quantised_plain(problem, &type, &result);
-    return attention_reject_halves(&plain, why);
+    return attention_wgmma_refuses(&plain, why);
 }
 
 /* ---- the launch ---- */

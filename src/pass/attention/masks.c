@@ -315,7 +315,7 @@ static dw_status replace_node(const reading *reading, ir_value *mask, ir_value *
 
 dw_status attention_read_masks(value_analysis *analysis, ir_node *node, bool *changed) {
     ir_value *mask = ir_in(node, ATTENTION_MASK), *bias = ir_in(node, ATTENTION_BIAS);
-    const bool placed = ir_in(node, ATTENTION_ROW) != NULL || ir_in(node, ATTENTION_POSITION) != NULL;   /* masks are of texts and positions then, not of the scores' axes */
+    const bool placed = ir_in(node, ATTENTION_ROW) != NULL || ir_in(node, ATTENTION_POSITION) != NULL || ir_in(node, ATTENTION_TABLE) != NULL;   /* masks are of texts and positions then, not of the scores' axes */
     if ((mask == NULL && bias == NULL) || placed || op_attrs_get(&node->attrs, OP_ATTR_offset) != NULL) return DW_OK;
     const op_type *q = &ir_in(node, ATTENTION_Q)->type, *k = &ir_in(node, ATTENTION_K)->type;
     reading reading = {.analysis = analysis, .node = node, .dims = {q->dims[0], q->dims[1], q->dims[2], k->dims[2]}};

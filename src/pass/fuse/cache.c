@@ -20,7 +20,7 @@ static bool is_read_from(const ir_value *value, const ir_node *node) {
 static bool are_pair(const ir_node *keys, const ir_node *values) {
     const op_type *x = &ir_out(keys)->type, *y = &ir_out(values)->type;
     return keys != values && ir_in(keys, CACHE_X) != ir_in(values, CACHE_X) && ir_in(keys, CACHE_ROW) == ir_in(values, CACHE_ROW) &&
-           ir_in(keys, CACHE_POSITION) == ir_in(values, CACHE_POSITION) && x->dims[0] == y->dims[0] && x->dims[2] == y->dims[2];
+           ir_in(keys, CACHE_POSITION) == ir_in(values, CACHE_POSITION) && ir_in(keys, CACHE_TABLE) == ir_in(values, CACHE_TABLE) && x->dims[0] == y->dims[0] && x->dims[2] == y->dims[2];
 }
 
 /* Are the angles the same for all heads? */
@@ -59,7 +59,9 @@ static dw_status fuse_cache_update(ir_graph *graph, ir_node *node, bool *changed
     in[UPDATE_POSITION] = ir_in(keys, CACHE_POSITION);
     for (int i = 0; i < 2 && of_keys != NULL; i++) in[UPDATE_COS + i] = ir_in(of_keys, 1 + i);
     if (of_queries != NULL) in[UPDATE_QUERIES] = ir_in(of_queries, 0);
-    const int count = of_queries != NULL ? UPDATE_OPERANDS : of_keys != NULL ? UPDATE_QUERIES : UPDATE_COS;
+    in[UPDATE_TABLE] = ir_in(keys, CACHE_TABLE);
+    int count = UPDATE_OPERANDS;
+    while (in[count - 1] == NULL) count--;
     fuse_cursor(graph, node, node);
     TRY(ir_emit(graph, OP_cache_update, count, in, of_keys != NULL ? of_keys->attrs.count : 0, of_keys != NULL ? of_keys->attrs.items : NULL, &result));
     ir_node *update = result->node;

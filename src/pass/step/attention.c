@@ -51,6 +51,8 @@ dw_status step_rule_attention(stepper *stepper, const ir_node *node, step_record
     const step_record *q = step_of(ir_in(node, ATTENTION_Q)), *k = step_of(ir_in(node, ATTENTION_K)), *v = step_of(ir_in(node, ATTENTION_V));
     const bool cached = k->active || v->active;
     if (ir_bool(node, OP_ATTR_joined)) return step_refuse(stepper, record, node, "its result has the heads joined");
+    for (int i = ATTENTION_ROW; i <= ATTENTION_TABLE; i++)
+        if (ir_in(node, i) != NULL) return step_refuse(stepper, record, node, "it has rows, positions or pages already");
     if (!runs_over_new(q)) return step_refuse(stepper, record, node, "its queries do not run over the tokens alone");
     if (cached && (!runs_over_new(k) || !runs_over_new(v))) return step_refuse(stepper, record, node, "its keys and values do not run over the tokens alone");
     if (!cached && (k->label.sequences > 0 || v->label.sequences > 0)) {
@@ -139,7 +141,7 @@ dw_status step_make_attention(stepper *stepper, ir_node *node) {
     }
     if (in[ATTENTION_POSITION] != NULL) attrs[count++] = op_set_bool(OP_ATTR_causal, true);
     graph->origin = node->origin;
-    TRY(ir_emit(graph, OP_attention, in[ATTENTION_POSITION] != NULL ? ATTENTION_OPERANDS : in[ATTENTION_ROW] != NULL ? ATTENTION_POSITION : node->n_in, in,
+    TRY(ir_emit(graph, OP_attention, in[ATTENTION_POSITION] != NULL ? ATTENTION_TABLE : in[ATTENTION_ROW] != NULL ? ATTENTION_POSITION : node->n_in, in,
                 count, attrs, &result));
     step_of(ir_out(node))->made[0] = result;
     return DW_OK;
