@@ -21,7 +21,7 @@ enum {
     TILE_ROWS = 48,       /* rows of a task: enough to make up for transposing k */
     WIDTH = 256,          /* of q and k that are multiplied in one go */
     OUT_WIDTH = 512,      /* columns of v that one pass over the keys gives */
-    LOAD_ROWS = 16        /* what one call transposes */
+    COLUMNS = 32          /* what rows of sums are filled up to */
 };
 
 /* A call, from its operands alone. */
@@ -42,8 +42,12 @@ typedef struct tile {
     int64_t column, columns, out_stride;          /* of v, in this pass */
     op_attention_span spans[TILE_ROWS];
     flash_row state[TILE_ROWS];
-    float factors[TILE_ROWS];
-    float q[TILE_ROWS * WIDTH], keys[WIDTH * FLASH_KEYS], loaded[LOAD_ROWS * WIDTH], v[FLASH_KEYS * FLASH_COLUMNS];
+    float factors[TILE_ROWS], ones[TILE_ROWS];
+    union { float floats[TILE_ROWS * WIDTH]; uint32_t pairs[TILE_ROWS * WIDTH / 2]; } q;
+    union { float floats[WIDTH * FLASH_KEYS]; uint32_t pairs[WIDTH / 2 * FLASH_KEYS]; } keys;
+    union { float floats[FLASH_TURN * WIDTH]; uint16_t codes[FLASH_TURN * WIDTH]; } loaded;
+    union { float floats[FLASH_KEYS * FLASH_COLUMNS]; uint16_t codes[FLASH_KEYS * FLASH_COLUMNS]; } v;
+    uint32_t weights[TILE_ROWS * FLASH_PAIRS];    /* of pairs of keys, rounded */
     float scores[TILE_ROWS * FLASH_KEYS], out[TILE_ROWS * OUT_WIDTH];
     uint8_t there[FLASH_KEYS];                    /* of the block: 0 where a page is not; */
     bool gaps;                                    /* some are not */
@@ -51,7 +55,11 @@ typedef struct tile {
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static bool is_float32(const dw_tensor *tensor, int axis) { return tensor->format == DW_FORMAT_f32 && (tensor->strides[axis] == 1 || tensor->dims[axis] <= 1); }
+/* Are rows of k or v multiplied as they lie? */
+static bool is_in_place(const attention *call, const dw_tensor *tensor) {
+    const dw_format format = call->isa->pairs != NULL ? DW_FORMAT_bf16 : DW_FORMAT_f32;
+    return tensor->format == format && (tensor->strides[3] == 1 || tensor->dims[3] <= 1);
+}
 
 /* count elements from offset on, stride apart, as floats. */
 static void load(const dw_tensor *tensor, int64_t offset, int64_t stride, int64_t count, float *to) {
@@ -67,6 +75,13 @@ static void load(const dw_tensor *tensor, int64_t offset, int64_t stride, int64_
         if (tensor->format == DW_FORMAT_f32) to[i] = from[i * stride];
         else to[i] = tensor->format == DW_FORMAT_bf16 ? num_bf16_to_f32(codes[i * stride]) : num_f16_to_f32(codes[i * stride]);
     }
+}
+
+/* count elements of bf16 from offset on, stride apart. */
+static void load_codes(const dw_tensor *tensor, int64_t offset, int64_t stride, int64_t count, uint16_t *to) {
+    const uint16_t *from = (const uint16_t *)tensor->data + offset;
+    for (int64_t i = 0; i < count && stride != 1; i++) to[i] = from[i * stride];
+    if (stride == 1) memcpy(to, from, (size_t)count * sizeof *to);
 }
 
 /* Offset of the first element of axis 3. */
@@ -103,49 +118,73 @@ static bool find_gaps(tile *t, int64_t first, int count) {
     return any;
 }
 
+/* Columns at .. of the tile's queries; with pairs the last column of an odd number has a 0 beside it. */
 static void load_q(tile *t, int64_t at, int64_t width) {
     const dw_tensor *q = t->call->q;
-    for (int r = 0; r < t->rows; r++) load(q, at3(q, t->batch, head_of(t, r), query_of(t, r)) + at * q->strides[3], q->strides[3], width, t->q + r * WIDTH);
+    for (int r = 0; r < t->rows; r++) {
+        const int64_t offset = at3(q, t->batch, head_of(t, r), query_of(t, r)) + at * q->strides[3];
+        if (t->call->isa->pairs == NULL) {
+            load(q, offset, q->strides[3], width, t->q.floats + r * WIDTH);
+            continue;
+        }
+        uint16_t codes[WIDTH] = {0};
+        load_codes(q, offset, q->strides[3], width, codes);
+        memcpy(t->q.pairs + r * WIDTH / 2, codes, sizeof codes);
+    }
 }
 
-/* Row `key` of k or v as what is read next; NULL when it is not read where it lies, or when there are rows enough to hide its coming. */
-static const flash_next *next_of(const tile *t, const dw_tensor *tensor, int64_t key, int64_t column, flash_next *next) {
-    if (t->rows > FLASH_ROWS || key >= t->end || !is_float32(tensor, 3)) return NULL;
+static const char *bytes_at(const dw_tensor *tensor, int64_t offset) { return (const char *)tensor->data + offset * (dw_format_bits(tensor->format) / 8); }
+
+/* Rows of k or v from the key of a position on, `columns` from `column` on of each, as what is read next; NULL where they are not read where they lie, or where there are rows enough to hide
+ * their coming. */
+static const flash_next *next_of(const tile *t, const dw_tensor *tensor, int64_t key, int64_t column, int64_t columns, flash_next *next) {
+    if (t->rows > FLASH_ROWS || key >= t->end || column >= tensor->dims[3] || !is_in_place(t->call, tensor)) return NULL;
     const op_cache_slot place = op_attention_key(&t->call->view, t->cache, key);
     if (place.row == OP_NOWHERE) return NULL;
-    *next = (flash_next){(const float *)tensor->data + at3(tensor, place.row, t->group, place.slot) + column, tensor->strides[2]};
+    const int64_t element = dw_format_bits(tensor->format) / 8;
+    *next = (flash_next){bytes_at(tensor, at3(tensor, place.row, t->group, place.slot) + column), tensor->strides[2] * element, least(columns, tensor->dims[3] - column) * element};
     return next;
 }
 
-/* count rows of k or v from position first on, as floats; 0 where a page is not there. */
-static void load_rows(const tile *t, const dw_tensor *tensor, int64_t first, int count, int64_t column, int64_t width, float *to, int64_t stride) {
+/* count rows of k or v from position first on, 0 where a page is not there: as floats, or where they are multiplied in pairs as they are. */
+static void load_rows(const tile *t, const dw_tensor *tensor, int64_t first, int count, int64_t column, int64_t width, int64_t stride, float *floats, uint16_t *codes) {
+    const bool pairs = t->call->isa->pairs != NULL;
     for (int key = 0; key < count;) {
         const stretch keys = stretch_at(t, first + key, count - key);
         for (int i = 0; i < keys.count; i++, key++) {
-            float *row = to + key * stride;
-            if (keys.row == OP_NOWHERE) memset(row, 0, (size_t)width * sizeof *row);
-            else load(tensor, at3(tensor, keys.row, t->group, keys.slot + i) + column * tensor->strides[3], tensor->strides[3], width, row);
+            const int64_t offset = keys.row == OP_NOWHERE ? 0 : at3(tensor, keys.row, t->group, keys.slot + i) + column * tensor->strides[3];
+            if (pairs) memset(codes + key * stride, 0, (size_t)stride * sizeof *codes);
+            else memset(floats + key * stride, 0, (size_t)stride * sizeof *floats);
+            if (keys.row == OP_NOWHERE) continue;
+            if (pairs) load_codes(tensor, offset, tensor->strides[3], width, codes + key * stride);
+            else load(tensor, offset, tensor->strides[3], width, floats + key * stride);
         }
     }
 }
 
-/* keys [width][FLASH_KEYS] = columns at .. of k from key `first` on. */
+/* keys [width][FLASH_KEYS] = columns at .. of k from key `first` on, those of a turn. */
+static void transpose(tile *t, int key, int count, int64_t width, const void *k, int64_t stride, const flash_next *next) {
+    const flash_isa *isa = t->call->isa;
+    if (isa->pairs != NULL) isa->pairs->transpose(count, (width + 1) / 2, k, stride, next, key, t->keys.pairs);
+    else isa->transpose(count, width, k, stride, next, key, t->keys.floats);
+}
+
+/* All turns of the block. While k is read, the values come, and while those are, the next block of k (add_in_place). */
 static void load_keys(tile *t, int64_t first, int count, int64_t at, int64_t width) {
     const dw_tensor *k = t->call->k;
-    bool in_place = is_float32(k, 3);
+    const bool in_place = is_in_place(t->call, k) && (t->call->isa->pairs == NULL || width % 2 == 0);
+    const void *loaded = t->call->isa->pairs != NULL ? (const void *)t->loaded.codes : t->loaded.floats;
     flash_next memory;
-    for (int key = 0; key < FLASH_KEYS; key += LOAD_ROWS) {
-        int here = count - key < LOAD_ROWS ? count - key : LOAD_ROWS;
-        if (here < 0) here = 0;
+    for (int key = 0; key < FLASH_KEYS; key += FLASH_TURN) {
+        const int here = (int)least(count > key ? count - key : 0, FLASH_TURN);
         const stretch keys = here > 0 ? stretch_at(t, first + key, here) : (stretch){0};
         if (in_place && here > 0 && keys.count == here && keys.row != OP_NOWHERE) {
-            bool last = key + LOAD_ROWS >= count;
-            const flash_next *next = last ? next_of(t, t->call->v, first, t->column, &memory) : next_of(t, k, first + key + LOAD_ROWS, at, &memory);
-            t->call->isa->transpose(here, width, (const float *)k->data + at3(k, keys.row, t->group, keys.slot) + at, k->strides[2], next, key, t->keys);
+            const flash_next *next = at == 0 ? next_of(t, t->call->v, first + key, t->column, t->columns, &memory) : NULL;
+            transpose(t, key, here, width, bytes_at(k, at3(k, keys.row, t->group, keys.slot) + at), k->strides[2], next);
             continue;
         }
-        load_rows(t, k, first + key, here, at, width, t->loaded, WIDTH);
-        t->call->isa->transpose(here, width, t->loaded, WIDTH, NULL, key, t->keys);
+        load_rows(t, k, first + key, here, at, width, WIDTH, t->loaded.floats, t->loaded.codes);
+        transpose(t, key, here, width, loaded, WIDTH, NULL);
     }
 }
 
@@ -163,7 +202,8 @@ static void score(tile *t, int64_t first, int count) {
         load_keys(t, first, count, at, width);
         for (int r = 0, rows; r < t->rows; r += rows) {
             rows = rows_of_product(t->rows, r);
-            call->isa->scores(rows, width, t->q + r * WIDTH, WIDTH, t->keys, at > 0, t->scores + r * FLASH_KEYS);
+            if (call->isa->pairs != NULL) call->isa->pairs->scores(rows, (width + 1) / 2, t->q.pairs + r * WIDTH / 2, WIDTH / 2, t->keys.pairs, at > 0, t->scores + r * FLASH_KEYS);
+            else call->isa->scores(rows, width, t->q.floats + r * WIDTH, WIDTH, t->keys.floats, at > 0, t->scores + r * FLASH_KEYS);
         }
     }
 }
@@ -198,19 +238,22 @@ static void soften(tile *t, int64_t first, int count) {
         }
         t->factors[r] = call->isa->soften(row, t->scores + r * FLASH_KEYS);
     }
+    for (int r = 0; r < t->rows && call->isa->pairs != NULL; r++) call->isa->pairs->round(t->scores + r * FLASH_KEYS, t->weights + r * FLASH_PAIRS);
 }
 
 /* out = out * factors + weights v, of `count` keys from the block's key `key` on. */
-static void multiply_values(tile *t, int key, int count, int64_t columns, const float *values, int64_t stride, const flash_next *next, const float *factors, int64_t at) {
+static void multiply_values(tile *t, int key, int count, int64_t columns, const void *values, int64_t stride, const flash_next *next, const float *factors, int64_t at) {
+    const flash_isa *isa = t->call->isa;
     for (int r = 0, rows; r < t->rows; r += rows) {
+        float *out = t->out + r * t->out_stride + at;
         rows = rows_of_product(t->rows, r);
-        t->call->isa->values(rows, count, (int)columns, t->scores + r * FLASH_KEYS + key, values, stride, next, factors + r, t->out + r * t->out_stride + at, t->out_stride);
+        if (isa->pairs != NULL) isa->pairs->values(rows, count, (int)columns, t->weights + r * FLASH_PAIRS + key / 2, values, stride, next, factors + r, out, t->out_stride);
+        else isa->values(rows, count, (int)columns, t->scores + r * FLASH_KEYS + key, values, stride, next, factors + r, out, t->out_stride);
     }
 }
 
-/* Of at most FLASH_ROWS rows, stretch by stretch, of v where it lies: the first one brings the factors. */
+/* Stretch by stretch, of v where it lies: the first one brings the factors. */
 static void add_in_place(tile *t, int64_t first, int count, int64_t at, int64_t width) {
-    static const float ones[FLASH_ROWS] = {1, 1, 1, 1, 1, 1};
     const dw_tensor *v = t->call->v;
     const float *factors = t->factors;
     flash_next memory;
@@ -218,24 +261,35 @@ static void add_in_place(tile *t, int64_t first, int count, int64_t at, int64_t 
         const stretch keys = stretch_at(t, first + key, count - key);
         here = keys.count;
         if (keys.row == OP_NOWHERE) continue;
-        const bool last = key + here == count;
-        const flash_next *next = last ? next_of(t, t->call->k, first + FLASH_KEYS, 0, &memory) : next_of(t, v, first + key + here, t->column + at, &memory);
-        multiply_values(t, key, here, width, (const float *)v->data + at3(v, keys.row, t->group, keys.slot) + t->column + at, v->strides[2], next, factors, at);
-        factors = ones;
+        const flash_next *next = next_of(t, t->call->k, first + FLASH_KEYS + key, at, width, &memory);
+        multiply_values(t, key, here, width, bytes_at(v, at3(v, keys.row, t->group, keys.slot) + t->column + at), v->strides[2], next, factors, at);
+        factors = t->ones;
     }
 }
 
+/* Do the stretches of the block begin at even keys? Their pairs lie in one of them. */
+static bool keeps_pairs(const tile *t, int64_t first, int count) {
+    for (int key = 0; key < count; key += stretch_at(t, first + key, count - key).count)
+        if (key % 2 != 0) return false;
+    return true;
+}
+
+/* Where v lies in memory it is multiplied: in fp32 of few rows and whole vectors of columns, in pairs always, if no pair is apart. */
+static bool adds_in_place(const tile *t, int64_t first, int count, int64_t width) {
+    if (!is_in_place(t->call, t->call->v)) return false;
+    return t->call->isa->pairs != NULL ? keeps_pairs(t, first, count) : t->rows <= FLASH_ROWS && width % 16 == 0;
+}
+
 static void add_values(tile *t, int64_t first, int count) {
-    const dw_tensor *v = t->call->v;
+    const void *loaded = t->call->isa->pairs != NULL ? (const void *)t->v.codes : t->v.floats;
     for (int64_t at = 0; at < t->columns; at += FLASH_COLUMNS) {
-        int64_t width = least(t->columns - at, FLASH_COLUMNS), padded = (width + 15) / 16 * 16;
-        if (is_float32(v, 3) && padded == width && t->rows <= FLASH_ROWS) {
+        const int64_t width = least(t->columns - at, FLASH_COLUMNS), padded = (width + 15) / 16 * 16;
+        if (adds_in_place(t, first, count, width)) {
             add_in_place(t, first, count, at, width);
             continue;
         }
-        load_rows(t, v, first, count, t->column + at, width, t->v, padded);
-        for (int key = 0; key < count && padded > width; key++) memset(t->v + key * padded + width, 0, (size_t)(padded - width) * sizeof *t->v);
-        multiply_values(t, 0, count, padded, t->v, padded, NULL, t->factors, at);
+        load_rows(t, t->call->v, first, count, t->column + at, width, padded, t->v.floats, t->v.codes);
+        multiply_values(t, 0, count, padded, loaded, padded, NULL, t->factors, at);
     }
 }
 
@@ -291,11 +345,19 @@ static void again(const tile *t, int row, float *out) {
     }
 }
 
+/* A row's sums in the order of the columns. */
+static void straighten(const tile *t, float *out) {
+    float sums[OUT_WIDTH];
+    memcpy(sums, out, (size_t)t->out_stride * sizeof *out);
+    for (int64_t i = 0; i < t->out_stride; i++) out[flash_pair_column(i)] = sums[i];
+}
+
 static void finish(tile *t, int row) {
     const dw_tensor *to = t->call->out;
     const flash_row *state = &t->state[row];
     float *out = t->out + row * t->out_stride;
     bool is_nan = false;
+    if (t->call->isa->pairs != NULL) straighten(t, out);
     for (int64_t c = 0; c < t->columns; c++) is_nan |= out[c] != out[c];
     if (is_nan && isfinite(state->sum)) again(t, row, out);
     if (state->sum != 0) {
@@ -317,7 +379,7 @@ static void pass(tile *t, op_attention_span seen) {
         if (call->sink != NULL) load(call->sink, head_of(t, r) * call->sink->strides[0], 1, 1, &sink);
         t->state[r] = (flash_row){.scale = call->scale, .softcap = call->softcap, .max = sink, .sum = sink == -INFINITY ? 0.0f : expf(sink - sink)};
     }
-    t->out_stride = (t->columns + 15) / 16 * 16;
+    t->out_stride = (t->columns + COLUMNS - 1) / COLUMNS * COLUMNS;
     memset(t->out, 0, (size_t)(t->rows * t->out_stride) * sizeof *t->out);
     if (call->d <= WIDTH) load_q(t, 0, call->d);
     for (int64_t first = seen.begin / FLASH_KEYS * FLASH_KEYS; first < seen.end; first += FLASH_KEYS) {
@@ -355,6 +417,7 @@ static void run_tile(void *argument, int64_t task, int worker) {
     const attention *call = argument;
     tile t;
     t.call = call;
+    for (int r = 0; r < TILE_ROWS; r++) t.ones[r] = 1;
     int64_t pair = task / call->tiles, index = call->tiles - 1 - task % call->tiles;   /* the last queries see the most keys: first */
     t.batch = t.cache = pair / call->k->dims[1];
     t.group = pair % call->k->dims[1];
@@ -437,6 +500,7 @@ RUN(portable)
 #if defined(__x86_64__)
 RUN(avx2)
 RUN(avx512)
+RUN(avx512bf16)
 #endif
 
 /* ---- choosing ---- */
@@ -454,6 +518,20 @@ const char *attention_reject(const kernel_problem *problem, text *why) {
     text_printf(why, "the result is %s; it gives f32, bf16 and f16", dw_format_name(problem->out[0]->format));
     return text_string(why);
 }
+
+const char *attention_pairs_reject(const kernel_problem *problem, text *why) {
+    static const char *const names[] = {"q", "k", "v"};
+    for (int i = ATTENTION_Q; i <= ATTENTION_V; i++) {
+        if (problem->in[i]->format == DW_FORMAT_bf16) continue;
+        text_printf(why, "%s is %s; it multiplies bf16", names[i], dw_format_name(problem->in[i]->format));
+        return text_string(why);
+    }
+    if (problem->out[0]->format != DW_FORMAT_f32) return attention_reject(problem, why);
+    return "the result is f32, and weights are rounded to bf16 on the way";
+}
+
+double attention_pairs_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_bf16, 0.4, 0.8); }
+size_t attention_pairs_workspace(const kernel_run *run) { return kernel_no_workspace(run); }
 
 double attention_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.6, 0.8); }
 

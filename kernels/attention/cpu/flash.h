@@ -12,7 +12,8 @@ enum {
     FLASH_KEYS = 64,        /* keys of a block */
     FLASH_COLUMNS = 64,     /* columns of v that one product works on */
     FLASH_ROWS = 6,         /* rows of one product at most */
-    FLASH_FETCH = 16        /* rows of k or v that are fetched ahead */
+    FLASH_TURN = 16,        /* keys that are transposed at a time */
+    FLASH_PAIRS = FLASH_KEYS / 2
 };
 
 /* A row of scores on its way to weights, and the running state of the row's softmax. */
@@ -24,9 +25,26 @@ typedef struct flash_row {
     float max, sum;                   /* so far: the largest score, the sum of e^(score - max) */
 } flash_row;
 
-/* What is read behind the operand of a product: its first FLASH_FETCH rows are fetched into the cache on the way. With few rows of q memory is what
- * is waited for, and blocks are too short for the hardware to run ahead. NULL: nothing. */
-typedef struct flash_next { const float *data; int64_t stride; } flash_next;
+/* What is read behind the operand of a product, row beside row of it: `bytes` of each, fetched into the cache on the way. With few rows of q memory is what is waited for,
+ * and blocks are too short for the hardware to run ahead. stride: in bytes. NULL: nothing. */
+typedef struct flash_next { const char *data; int64_t stride, bytes; } flash_next;
+
+/* Products of bf16, two elements of a sum at a time, in fp32. Pairs of neighbours along the sum lie in words, the first one low. v's columns come out in the order of flash_pair_column. */
+typedef struct flash_pairs {
+    /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][words] times keys [words][FLASH_KEYS]. */
+    void (*scores)(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint32_t *keys, int add, float *scores);
+    /* out [rows][columns] = out * factor[row] + weights [rows][keys / 2] times v [keys][columns]; columns: up to FLASH_COLUMNS, of out as many as fill 32. Of an odd number of keys
+     * the last one's pair is no key, with a weight of 0. */
+    void (*values)(int rows, int keys, int columns, const uint32_t *weights, const uint16_t *v, int64_t v_stride, const flash_next *next, const float *factor, float *out,
+                   int64_t out_stride);
+    /* As transpose below, of words. */
+    void (*transpose)(int keys, int64_t words, const uint16_t *k, int64_t k_stride, const flash_next *next, int first, uint32_t *transposed);
+    /* weights [FLASH_KEYS], rounded, in pairs. */
+    void (*round)(const float *weights, uint32_t *pairs);
+} flash_pairs;
+
+/* The column of v that place i of a row of sums holds. */
+static inline int64_t flash_pair_column(int64_t i) { return i / 32 * 32 + i % 16 / 4 * 8 + i % 32 / 16 * 4 + i % 4; }
 
 typedef struct flash_isa {
     /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][d] times keys [d][FLASH_KEYS]; rows at most FLASH_ROWS. */
@@ -36,13 +54,14 @@ typedef struct flash_isa {
                    int64_t out_stride);
     /* transposed [d][FLASH_KEYS] = k [keys][d] from column `first` on, for up to 16 keys; zeros where a key is missing. first: a multiple of 16. */
     void (*transpose)(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed);
+    const flash_pairs *pairs;     /* NULL: operands are widened to fp32, and what follows multiplies them */
     /* scores [FLASH_KEYS] become weights relative to the new largest score; returns what earlier sums are to be multiplied with. */
     float (*soften)(flash_row *row, float *scores);
 } flash_isa;
 
 extern const flash_isa flash_isa_portable;
 #if defined(__x86_64__)
-extern const flash_isa flash_isa_avx2, flash_isa_avx512;
+extern const flash_isa flash_isa_avx2, flash_isa_avx512, flash_isa_avx512bf16;
 #endif
 
 #endif

@@ -33,8 +33,8 @@ SIMD_INLINE void scores_of(const int rows, const int vectors, int64_t d, const f
     }
 }
 
-static void fetch(const float *from, int count) {
-    for (int i = 0; i < count; i += 16) _mm_prefetch((const char *)(from + i), _MM_HINT_T0);
+static void fetch(const flash_next *next, int64_t row) {
+    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T0);
 }
 
 SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const float *weights, const float *v, int64_t v_stride, const flash_next *next,
@@ -47,7 +47,7 @@ SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const 
         for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_mul_ps(_mm256_loadu_ps(out + r * out_stride + 8 * i), by);
     }
     for (int key = 0; key < keys; key++) {
-        if (next != NULL) fetch(key + FLASH_FETCH < keys ? v + (key + FLASH_FETCH) * v_stride : next->data + (key + FLASH_FETCH - keys) * next->stride, 8 * vectors);
+        if (next != NULL) fetch(next, key);
         __m256 value[8];
         SIMD_UNROLL
         for (int i = 0; i < vectors; i++) value[i] = _mm256_loadu_ps(v + key * v_stride + 8 * i);
@@ -68,8 +68,8 @@ SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const 
 SIMD_INLINE void values_of(const int rows, const int vectors, int columns, int keys, const float *weights, const float *v, int64_t v_stride, const flash_next *next,
                            const float *factor, float *out, int64_t out_stride) {
     int first = 0;
-    for (; first + 8 * vectors <= columns; first += 8 * vectors) values_part(rows, vectors, keys, weights, v + first, v_stride, next, factor, out + first, out_stride);
-    for (; first < columns; first += 16) values_part(rows, 2, keys, weights, v + first, v_stride, next, factor, out + first, out_stride);
+    for (; first + 8 * vectors <= columns; first += 8 * vectors) values_part(rows, vectors, keys, weights, v + first, v_stride, first == 0 ? next : NULL, factor, out + first, out_stride);
+    for (; first < columns; first += 16) values_part(rows, 2, keys, weights, v + first, v_stride, first == 0 ? next : NULL, factor, out + first, out_stride);
 }
 
 #define BY_ROWS(function, ...)                       \
@@ -115,7 +115,7 @@ SIMD_INLINE void transpose8(__m256 r[8]) {
 }
 
 static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed) {
-    for (int i = 0; i < FLASH_FETCH && next != NULL; i++) fetch(next->data + i * next->stride, (int)d);
+    for (int i = 0; i < FLASH_TURN && next != NULL; i++) fetch(next, i);
     static const int32_t masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     for (int half = 0; half < 16; half += 8) {
         for (int64_t at = 0; at < d; at += 8) {

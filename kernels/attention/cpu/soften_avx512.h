@@ -1,0 +1,95 @@
+/* What attention's products for AVX-512 share: fetching, a transpose of words, and one step of the softmax. Not for other files. */
+#ifndef KERNELS_ATTENTION_CPU_SOFTEN_AVX512_H
+#define KERNELS_ATTENTION_CPU_SOFTEN_AVX512_H
+
+#include <immintrin.h>
+
+#include "kernels/attention/cpu/soften_loops.h"
+#include "kernels/cpu/simd.h"
+
+/* Row `row` of what is read next. */
+SIMD_INLINE void fetch(const flash_next *next, int64_t row) {
+    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T0);
+}
+
+/* Four steps: pairs of floats, of doubles, and of quarters twice. */
+SIMD_INLINE void transpose16(__m512 r[16]) {
+    __m512 t[16];
+    SIMD_UNROLL
+    for (int i = 0; i < 16; i += 2) {
+        t[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+        t[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+    }
+    SIMD_UNROLL
+    for (int i = 0; i < 16; i += 4) {   /* r[i + j]: element j of every quarter of rows i .. i + 3 */
+        __m512d a = _mm512_castps_pd(t[i]), b = _mm512_castps_pd(t[i + 1]), c = _mm512_castps_pd(t[i + 2]), d = _mm512_castps_pd(t[i + 3]);
+        r[i] = _mm512_castpd_ps(_mm512_unpacklo_pd(a, c));
+        r[i + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(a, c));
+        r[i + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(b, d));
+        r[i + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(b, d));
+    }
+    SIMD_UNROLL
+    for (int j = 0; j < 4; j++) {       /* t[j], t[4 + j]: quarters 0, 2 and 1, 3 of rows 0 .. 7; t[8 + j], t[12 + j]: of rows 8 .. 15 */
+        t[j] = _mm512_shuffle_f32x4(r[j], r[4 + j], 0x88);
+        t[4 + j] = _mm512_shuffle_f32x4(r[j], r[4 + j], 0xdd);
+        t[8 + j] = _mm512_shuffle_f32x4(r[8 + j], r[12 + j], 0x88);
+        t[12 + j] = _mm512_shuffle_f32x4(r[8 + j], r[12 + j], 0xdd);
+    }
+    SIMD_UNROLL
+    for (int j = 0; j < 4; j++) {
+        r[j] = _mm512_shuffle_f32x4(t[j], t[8 + j], 0x88);
+        r[8 + j] = _mm512_shuffle_f32x4(t[j], t[8 + j], 0xdd);
+        r[4 + j] = _mm512_shuffle_f32x4(t[4 + j], t[12 + j], 0x88);
+        r[12 + j] = _mm512_shuffle_f32x4(t[4 + j], t[12 + j], 0xdd);
+    }
+}
+
+/* cpu_exp of 16 numbers that are 0 or less, or NaN. */
+SIMD_INLINE __m512 exp16(__m512 x) {
+    x = _mm512_max_ps(_mm512_set1_ps(-105.0f), x);   /* a NaN is the second operand's, and stays */
+    __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
+    __m512 r = _mm512_fmadd_ps(n, _mm512_set1_ps(-0.693359375f), x);
+    r = _mm512_fmadd_ps(n, _mm512_set1_ps(2.12194440e-4f), r);
+    __m512 p = _mm512_set1_ps(1.97903413e-4f);
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.39446591e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(8.33349675e-3f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(4.16662954e-2f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(1.66666657e-1f));
+    p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(0.5f));
+    p = _mm512_fmadd_ps(p, _mm512_mul_ps(r, r), r);
+    return _mm512_scalef_ps(_mm512_add_ps(p, _mm512_set1_ps(1.0f)), n);
+}
+
+/* What soften of soften_loops.h does, in registers: the loops' joining of lanes took longer than the products. */
+static float soften_block(flash_row *row, float *scores) {
+    if (row->softcap > 0) return soften(row, scores);
+    const __m512 scale = _mm512_set1_ps(row->scale), hidden = _mm512_set1_ps(-INFINITY);
+    __mmask64 seen = (~UINT64_C(0) << row->begin) & (~UINT64_C(0) >> (FLASH_KEYS - row->end));
+    if (row->mask != NULL) seen &= _mm512_cmpneq_epi8_mask(_mm512_loadu_si512(row->mask), _mm512_setzero_si512());
+    __m512 s[4], most = _mm512_set1_ps(row->max);
+    SIMD_UNROLL
+    for (int i = 0; i < 4; i++) {
+        s[i] = _mm512_mul_ps(_mm512_loadu_ps(scores + 16 * i), scale);
+        if (row->bias != NULL) {
+            const __m512 bias = _mm512_loadu_ps(row->bias + 16 * i);
+            s[i] = _mm512_mask_add_ps(bias, _mm512_cmp_ps_mask(bias, _mm512_set1_ps(OP_ATTENTION_HIDES), _CMP_NLE_UQ), s[i], bias);
+        }
+        s[i] = _mm512_mask_mov_ps(hidden, (__mmask16)(seen >> (16 * i)), s[i]);
+        most = _mm512_max_ps(s[i], most);
+    }
+    float new_max = _mm512_reduce_max_ps(most);
+    const __m512 max = _mm512_set1_ps(new_max == -INFINITY ? 0.0f : new_max);
+    __m512 sums = _mm512_setzero_ps();
+    SIMD_UNROLL
+    for (int i = 0; i < 4; i++) {
+        s[i] = exp16(_mm512_sub_ps(s[i], max));
+        sums = _mm512_add_ps(sums, s[i]);
+        _mm512_storeu_ps(scores + 16 * i, s[i]);
+    }
+    float factor = _mm512_cvtss_f32(exp16(_mm512_sub_ps(_mm512_set1_ps(row->max), max)));
+    row->sum = row->sum * factor + _mm512_reduce_add_ps(sums);
+    row->max = new_max;
+    return factor;
+}
+
+#endif
