@@ -1,24 +1,29 @@
-"""Whole models on an NVIDIA GPU, random weights in bf16: generation by ``engine.generate`` and forward passes by ``deepwell.optimize``, and PyTorch beside them.
+"""Whole models with random weights in bf16, in turns in one process: Deepwell in its precisions, PyTorch eager, torch.compile, and torch.compile over fp8 linears; errors beside fp32.
 
-    python bench/models.py [ROW..] [--peers] [--kernels] [--report 12] [--rounds 3] [--rows models.jsonl]
+    python bench/models.py [ROW..] [--ways WAY,..] [--rows models.jsonl [--continue]] [--for SECONDS] [--warm 4] [--markdown models.md]
 
-A row is one model run in one way, "llama-1b/deepwell bf16"; --list prints them all. ROW selects those that contain it. A model's rows run in a process of their own; one that fails or
-takes longer than --limit is reported, and the others go on in the next process. --peers adds PyTorch eager, torch.compile, and transformers' own generate over deepwell.optimize;
---kernels prints where the GPU's time goes, by PyTorch's profiler. --report N prints, of Deepwell's rows, the N kinds of steps of each run that lose most beside their bounds
-(docs/report.md), and keeps the three worst in the row. --rows appends each row to a file, as JSON.
+A row is "model/work", as "llama-1b/decode 16 behind 1024"; --list prints them all, with their kinds. ROW selects those that contain it. Ways (model_ways.py): eager, compile, compile MODE,
+compile fp8, deepwell PRECISION. Without MODE, torch.compile runs in mode default where products bound the work and in reduce-overhead (CUDA graphs) where launches do, and in decode.
 
-Reported is wall time in milliseconds, the least of the rounds after a call that is not counted:
-  generation  prefill: generate of one token behind 512; a step: what each of 128 further tokens takes; both for 1 and for 16 texts;
-  forward     a call, of several back to back;
-  first       seconds from the module to the first result: capture, planning, weights, the first run;
-  agrees      generation: how many texts of 16 have the first id that eager PyTorch gives in bf16; forward: the relative distance to eager bf16.
-Needs torch with CUDA, transformers and the deepwell package. --device cpu --small is a try of the script itself.
+Each model has a process of its own; what fails in it or takes longer than --limit is reported, and the others go on in the next one. Two times are told of each way, in milliseconds:
+  burst      the least of --rounds, in turns, each behind a pause in which the chip is idle;
+  sustained  the median of the second half of --sustain seconds without a pause.
+A forward pass and a prefill is one call, of several back to back; decode is what each further token of all texts takes: Deepwell by engine.generate, PyTorch by a loop over the model with a cache
+that grows (eager) or a static one (compile). All is wall time, the host's part included. Besides
+  first      seconds to the first result, from a module with weights on the device;
+  error      relative distance to fp32 with the same weights: of forward passes' results for two rows, of prefills' last logits;
+  ids        generation: how many of up to four texts have the first id that fp32 gives;
+  report     what engine.report says of the run (docs/report.md), and the three kinds of steps that lose most; --lines prints more.
+
+--rows appends each row to a file, as JSON; with --continue rows that the file has are not measured again. --for: no row is begun after so many seconds. --warm N: first, N rows at a time are
+captured and compiled once, so that their caches on disk are there; `first` is then not what a first process sees. --markdown writes the tables of all rows of the file, and of no file those measured.
+Needs torch, transformers and the deepwell package. --device cpu --small runs small models, to try all of it: exit code 1 where a way fails, or Deepwell in bf16 is further from fp32 than eager is.
 """
 import argparse
-import collections
 import faulthandler
 import json
 import os
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -28,305 +33,308 @@ import warnings
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 warnings.filterwarnings("ignore")
 
-TEXTS, PROMPT, TOKENS = 16, 512, 128
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))     # also where PYTHONSAFEPATH is set
+import model_rows
+import model_table
+import model_ways
 
-
-# ---- models: the configuration, and the same made small ----
-
-def llama(tf, small):
-    """The shape of Llama-3.2-1B."""
-    sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=256) if small else dict(
-        hidden_size=2048, intermediate_size=8192, num_hidden_layers=16, num_attention_heads=32, num_key_value_heads=8, head_dim=64, vocab_size=128256)
-    return tf.LlamaForCausalLM, tf.LlamaConfig(**sizes, max_position_embeddings=4096, tie_word_embeddings=True, rms_norm_eps=1e-5)
-
-
-def qwen3_moe(tf, small):
-    """Qwen3-30B-A3B, of whose 48 layers 8."""
-    sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=256, num_experts=8,
-                 num_experts_per_tok=2, moe_intermediate_size=32) if small else dict(
-        hidden_size=2048, intermediate_size=6144, num_hidden_layers=8, num_attention_heads=32, num_key_value_heads=4, head_dim=128, vocab_size=151936, num_experts=128,
-        num_experts_per_tok=8, moe_intermediate_size=768)
-    return tf.Qwen3MoeForCausalLM, tf.Qwen3MoeConfig(**sizes, norm_topk_prob=True, decoder_sparse_step=1, max_position_embeddings=4096, tie_word_embeddings=False)
-
-
-def bert(tf, small):
-    sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, vocab_size=256) if small else dict(
-        hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16)
-    return tf.BertModel, tf.BertConfig(**sizes, max_position_embeddings=512)
-
-
-def vit(tf, small):
-    sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4) if small else dict(
-        hidden_size=1024, intermediate_size=4096, num_hidden_layers=24, num_attention_heads=16)
-    return tf.ViTModel, tf.ViTConfig(**sizes, image_size=224, patch_size=16)
-
-
-# ---- what a forward pass is given ----
-
-def padded_texts(torch, config, small):
-    """Texts of 128 to 512 tokens, padded at their ends."""
-    count, length = (3, 24) if small else (32, 512)
-    ids = torch.randint(1, config.vocab_size, (count, length))
-    lengths = torch.linspace(length // 4, length, count).long()
-    return {"input_ids": ids, "attention_mask": (torch.arange(length) < lengths[:, None]).long()}
-
-
-def whole_texts(torch, config, small):
-    given = padded_texts(torch, config, small)
-    return {"input_ids": given["input_ids"], "attention_mask": torch.ones_like(given["attention_mask"])}
-
-
-def images(torch, config, small):
-    return {"pixel_values": torch.randn(2 if small else 64, 3, config.image_size, config.image_size, dtype=torch.bfloat16)}
-
-
-# name: its model, what a forward pass is given (None: it generates), precisions
-MODELS = {
-    "llama-1b": (llama, None, ("bf16", "fp8")),
-    "qwen3-moe-8": (qwen3_moe, None, ("bf16",)),
-    "bert-large-padded": (bert, padded_texts, ("bf16",)),
-    "bert-large": (bert, whole_texts, ("bf16",)),
-    "vit-large": (vit, images, ("bf16",)),
-}
-
-
-def rows_of(name, arguments):
-    precisions = arguments.precision.split(",") if arguments.precision else MODELS[name][2]
-    ways = [f"deepwell {p}" for p in precisions]
-    if arguments.peers:
-        ways += ["eager", "compile"] + [f"transformers over deepwell {p}" for p in precisions if MODELS[name][1] is None]
-    rows = [f"{name}/{way}" for way in ways]
-    return [row for row in rows if not arguments.row or any(part in row for part in arguments.row)]
+WAYS = "eager,compile,compile fp8,deepwell bf16,deepwell fp8"
+# In --small, what Deepwell's error may be beside eager PyTorch's, which is of the same format; the sum covers a result that happens to be right in eager.
+AGREES_FACTOR, AGREES_SUM = 1.5, 2e-3
 
 
 # ---- one model, in a process of its own ----
 
 class Bench:
-    def __init__(self, name, arguments):
+    def __init__(self, model, arguments):
         import torch
         import transformers
-        self.torch, self.arguments, self.device = torch, arguments, torch.device(arguments.device)
-        make, self.make_inputs, _ = MODELS[name]
-        model_class, self.config = make(transformers, arguments.small)
+        self.torch, self.arguments, self.model, self.device = torch, arguments, model, torch.device(arguments.device)
+        self.clock = model_ways.Clock(torch, self.device)
+        torch.backends.cudnn.allow_tf32 = False
+        model_class, self.config = model.make(transformers, arguments.small)
         torch.manual_seed(0)
         torch.set_default_dtype(torch.bfloat16)
         with self.device:
-            self.model = model_class(self.config).eval()
+            self.module = model_class(self.config).eval()
         torch.set_default_dtype(torch.float32)
-        self.model.requires_grad_(False)
-        self.captured = None
+        self.module.requires_grad_(False)
+        if model.experts:
+            self.module.get_input_embeddings().weight.normal_()     # tokens that differ: behind smaller ones attention's means make all alike, and few experts are used
+        if (generation := getattr(self.module, "generation_config", None)) is not None:
+            generation.eos_token_id = None
 
-    def wait(self):
-        if self.device.type == "cuda":
-            self.torch.cuda.synchronize()
+    def given(self, work):
+        """What the work runs on: the same in each way and process."""
+        self.torch.manual_seed(1)
+        if work.inputs is not None:
+            return self.on_device(work.inputs(self.torch, self.config, self.arguments.small))
+        return self.torch.randint(3, self.config.get_text_config(decoder=True).vocab_size, (work.texts, work.prompt), device=self.device)
 
-    def spent(self, call):
-        """Seconds of a call, and what it gives."""
-        self.wait()
-        start = time.perf_counter()
-        value = call()
-        self.wait()
-        return time.perf_counter() - start, value
+    def on_device(self, tensors):
+        return {name: tensor.to(self.device) for name, tensor in tensors.items()}
 
-    def least(self, call):
-        return min(self.spent(call)[0] for _ in range(self.arguments.rounds))
+    def source(self, count):
+        """What an encoder reads, of so many texts: the first ones are the same for any number."""
+        self.torch.manual_seed(2)
+        return self.on_device(self.model.source(self.torch, self.config, max(count, 4), self.arguments.small)) if count >= 4 else {
+            name: tensor[:count] for name, tensor in self.source(4).items()}
 
-    def engine(self, example, precision):
-        import deepwell
-        if self.captured is None:
-            self.captured = deepwell.capture(self.model, example)
-        return deepwell.compile(self.captured, precision=precision, device=self.device)
-
-    def report(self, row, engine, *given, **named):
-        """What engine.report says, in short; the three largest losses."""
-        made = engine.report(*given, **named)
-        print(f"  {row}\n" + made.table(lines=self.arguments.report), flush=True)
-        return {f"{run['name']}": {"ms": run["seconds"] * 1e3, "bound": run["bound_seconds"] * 1e3, "estimate": run["estimate_seconds"] * 1e3} for run in made.runs if run["measured"]}, made.losses(3)
-
-    # -- generation --
-
-    def generator(self, way):
-        """A function of ids [b,s] and a number of new tokens to ids [b,s + new]."""
-        import deepwell
-        if way.startswith("deepwell"):
-            engine = self.generating = self.engine({"input_ids": self.ids[:2, :24]}, way.split()[1])
-            return lambda ids, new: engine.generate(ids, new)
-        model, more = self.model, {}
-        if way == "compile":
-            more = {"cache_implementation": "static"}
-        elif way != "eager":
-            model = deepwell.optimize(self.model, precision=way.split()[-1])
-        model.generation_config.pad_token_id = 0
-        model.generation_config.eos_token_id = None
-        return lambda ids, new: model.generate(ids, attention_mask=self.torch.ones_like(ids), max_new_tokens=new, min_new_tokens=new, do_sample=False, **more)
-
-    def generation(self, way):
-        torch, small = self.torch, self.arguments.small
-        texts, prompt, tokens = (4, 24, 8) if small else (TEXTS, PROMPT, TOKENS)
-        torch.manual_seed(1)
-        self.ids = torch.randint(0, self.config.vocab_size, (texts, prompt), device=self.device)
-        made = {}
-
-        def start():
-            generate = self.generator(way)
-            generate(self.ids[:1], tokens + 1)
-            return generate
-        made["first"], generate = self.spent(start)
-        for count in (1, texts):
-            ids = self.ids[:count]
-            result = generate(ids, tokens + 1)
-            assert result.shape[1] == prompt + tokens + 1, f"{result.shape[1] - prompt} tokens instead of {tokens + 1}"
-            generate(ids, 1)
-            prefill = self.least(lambda: generate(ids, 1))
-            made[f"prefill {count}"] = prefill * 1e3
-            made[f"step {count}"] = (self.least(lambda: generate(ids, tokens + 1)) - prefill) * 1e3 / tokens
-        want = torch.cat([self.model(ids[None], logits_to_keep=1).logits[:, -1].argmax(-1) for ids in self.ids])
-        made["agrees"] = f"{int((result[:, prompt] == want).sum())} of {texts}"
-        if self.arguments.report and way.startswith("deepwell"):
-            made["report"], made["losses"] = {}, {}
-            for count in (1, texts):
-                made["report"][count], made["losses"][count] = self.report(f"{way}, {count} x {prompt}", self.generating, prefill=prompt, keys=prompt, texts=count)
-        if self.arguments.kernels:
-            for count in (1, texts):
-                self.tell_kernels(f"{way}, prefill of {count} x {prompt}", lambda: generate(self.ids[:count], 1), 1)
-                self.tell_kernels(f"{way}, prefill of {count} x {prompt} and 32 steps", lambda: generate(self.ids[:count], 33), 1)
-        return made
-
-    # -- forward passes --
-
-    def forward(self, way):
-        import deepwell
-        torch = self.torch
-        torch.manual_seed(1)
-        given = {name: value.to(self.device) for name, value in self.make_inputs(torch, self.config, self.arguments.small).items()}
-
-        def start():
-            if way == "eager":
-                module = self.model
-            elif way == "compile":
-                module = torch.compile(self.model, dynamic=False)
+    def exact(self, works):
+        """What fp32 gives with the same weights, by work: the tensors that are compared, of two rows; of generation the last logits, of up to four texts."""
+        torch, kept = self.torch, {}
+        tensors = [*self.module.parameters(), *self.module.buffers()]
+        low = [t for t in tensors if t.dtype == torch.bfloat16]
+        for tensor in low:
+            tensor.data = tensor.data.float()
+        for work in works:
+            given = self.given(work)
+            if work.inputs is not None:
+                few = {name: tensor[:2].float() if tensor.is_floating_point() else tensor[:2] for name, tensor in given.items()}
+                kept[work.name] = [t.float() for t in model_ways.picked(model_ways.part_of(self.module, work.part)(**few), work)]
+            elif self.model.source:
+                source = {name: tensor[:len(given[:4])].float() if tensor.is_floating_point() else tensor[:len(given[:4])] for name, tensor in self.source(4).items()}
+                kept[work.name] = [self.module(**source, decoder_input_ids=given[:4]).logits[:, -1]]
             else:
-                module = deepwell.optimize(self.model, precision=way.split()[1], strict=True)
-            return module, module(**given).last_hidden_state
-        first, (module, got) = self.spent(start)
-        calls = max(1, int(0.2 / self.spent(lambda: module(**given))[0]))
+                kept[work.name] = [self.module(given[:4], use_cache=False, logits_to_keep=1).logits[:, -1]]
+        for tensor in low:
+            tensor.data = tensor.data.to(torch.bfloat16)
+        return kept
 
-        def many():
-            for _ in range(calls):
-                module(**given)
-        made = {"first": first, "forward": self.least(many) * 1e3 / calls}
-        want, got = self.model(**given).last_hidden_state.float(), got.float()
-        if "attention_mask" in given:       # what a text's padding becomes is nobody's
-            seen = given["attention_mask"].bool()
-            want, got = want[seen], got[seen]
-        made["agrees"] = f"{((got - want).norm() / want.norm()).item():.1e}"
-        if self.arguments.report and way.startswith("deepwell"):
-            made["report"], made["losses"] = self.report(way, self.engine(given, way.split()[1]), **given)
-        if self.arguments.kernels:
-            self.tell_kernels(way, lambda: module(**given), 5)
-        return made
+    def errors(self, work, running, exact):
+        told, torch = {}, self.torch
+        if running.result is not None:
+            apart = norm = 0.0
+            for got, want in zip(running.result, exact):
+                got, want = got[:2].float(), want[:2]
+                if "attention_mask" in (given := self.given(work) if work.inputs is not None else {}) and got.shape[:2] == given["attention_mask"][:2].shape:
+                    seen = given["attention_mask"][:2].bool()       # what a text's padding becomes is nobody's
+                    got, want = got[seen], want[seen]
+                apart, norm = apart + (got - want).square().sum().item(), norm + want.square().sum().item()
+            told["error"] = (apart / norm) ** 0.5
+        if running.ids is not None:
+            want = exact[0].argmax(-1)
+            told["ids"] = f"{int((running.ids[:len(want)] == want).sum())} of {len(want)}"
+        return told
 
-    def tell_kernels(self, what, call, times):
-        """Launches and milliseconds of a call by kernel, longest first."""
-        from torch.profiler import ProfilerActivity, profile
-        if self.device.type != "cuda":
-            return
-        self.wait()
-        with profile(activities=[ProfilerActivity.CUDA]) as profiled:
-            wall, _ = self.spent(lambda: [call() for _ in range(times)])
-        total = collections.defaultdict(lambda: [0, 0.0])
-        for event in profiled.events():
-            if event.device_type == self.torch.autograd.DeviceType.CUDA:
-                total[event.name][0] += 1
-                total[event.name][1] += event.device_time / 1e3
-        busy = sum(ms for _, ms in total.values())
-        print(f"  {what}: {busy / times:.2f} ms of {wall * 1e3 / times:.2f} on the GPU, launches and ms a call", flush=True)
-        for name, (count, ms) in sorted(total.items(), key=lambda row: -row[1][1])[:16]:
-            print(f"    {name[:72]:72s} {count / times:7.1f} {ms / times:9.3f}", flush=True)
+    def run(self, work, say):
+        """One row: each way is made, then all are measured in turns."""
+        torch, names = self.torch, self.arguments.ways.split(",")
+        exact = None if self.arguments.prepare else self.exact([work])[work.name]
+        given, made, running = self.given(work), {}, {}
+        torch._dynamo.reset()
+        for name in names:
+            say(name)
+            if name in self.arguments.without:
+                made[name] = {"failed": self.arguments.without[name]}
+                continue
+            try:
+                way = model_ways.make(name, self.clock, self.module, self.source if self.model.source else None)
+                running[name] = (way.forward if work.inputs is not None else way.generate)(work, given)
+                made[name] = {"first": running[name].first, **({"mode": running[name].mode} if running[name].mode else {})}
+                if exact is not None:
+                    made[name].update(self.errors(work, running[name], exact))
+                running[name].result = running[name].ids = None
+            except Exception as error:      # reported in the table; the others are measured
+                made[name] = {"failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"}
+                running.pop(name, None)
+        if not self.arguments.prepare:
+            self.measure(running, made, say)
+        return {"row": f"{self.model.name}/{work.name}", "kind": work.kind, "ways": made}
+
+    def measure(self, running, made, say):
+        bursts = {name: [] for name in running}
+        for round_number in range(self.arguments.rounds):
+            for name in sorted(running, reverse=round_number % 2 == 1):
+                say(name)
+                time.sleep(self.arguments.pause)
+                bursts[name].append(running[name].once())
+        for name, one in running.items():
+            say(name)
+            times, end = [], time.perf_counter() + self.arguments.sustain
+            while not times or time.perf_counter() < end:
+                times.append(one.once())
+            made[name].update(burst=min(bursts[name]) * 1e3, sustained=statistics.median(times[len(times) // 2:]) * 1e3)
+        for name, one in running.items():
+            if one.report is None or self.arguments.lines < 0:
+                continue
+            say(name)
+            try:
+                made[name].update(self.told(f"{self.model.name}, {name}", one.report()))
+            except Exception as error:
+                made[name]["report_failed"] = f"{type(error).__name__}: {error}"[:300]
+
+    def told(self, title, report):
+        """A report in short: of the work's last run, all kinds of steps that take a part in a hundred."""
+        if self.arguments.lines:
+            print(f"  {title}\n{report.table(lines=self.arguments.lines)}", flush=True)
+        run, keys = report.runs[-1], ("op", "shapes", "kernel", "count", "seconds", "bound_seconds", "estimate_seconds")
+        if not run["measured"]:
+            return {}
+        groups = [{key: group[key] for key in keys if key in group} for group in run["groups"] if group["seconds"] >= 0.01 * run["seconds"]]
+        return {"report": {"name": run["name"], "ms": run["seconds"] * 1e3, "bound": run["bound_seconds"] * 1e3, "estimate": run["estimate_seconds"] * 1e3, "launches": run["launches"], "groups": groups},
+                "losses": report.losses(3)}
 
 
-def run_model(name, rows, arguments):
+def run_model(name, arguments):
     """In the child: a line of JSON for each row, behind a word that nothing else prints."""
     import torch
-    bench = None
-    for row in rows:
-        print(f"@begin {row}", flush=True)
-        faulthandler.dump_traceback_later(arguments.limit, exit=True)
-        try:
-            with torch.no_grad():
-                bench = bench or Bench(name, arguments)
-                made = (bench.forward if bench.make_inputs else bench.generation)(row.split("/")[1])
-        except Exception as error:      # reported in the table; the others are measured
-            made = {"failed": f"{type(error).__name__}: {(str(error).splitlines() or [''])[0][:300]}"}
-        faulthandler.cancel_dump_traceback_later()
-        print("@row " + json.dumps({"row": row, **made}), flush=True)
+    model = model_rows.MODELS[name]
+    works = {work.name: work.made_small() if arguments.small else work for work in model.works}
+    with torch.no_grad():
+        bench = Bench(model, arguments)
+        for work_name in arguments.row:
+            def say(way):
+                print(f"@begin {work_name}\t{way}", flush=True)
+                faulthandler.dump_traceback_later(arguments.limit, exit=True)
+            say("")
+            made = bench.run(works[work_name], say)
+            faulthandler.cancel_dump_traceback_later()
+            print("@row " + json.dumps(made), flush=True)
 
 
-# ---- the table ----
+# ---- processes ----
 
-def child_of(name, rows, arguments):
-    """The command that runs these rows of one model."""
-    kept = [f"--{key}={getattr(arguments, key)}" for key in ("rounds", "limit", "device", "report")] + [f"--{key}" for key in ("kernels", "small") if getattr(arguments, key)]
-    return [sys.executable, __file__, "--child", name, *kept, *rows]
+def child_of(name, works, arguments, without, prepare):
+    """The command that runs these works of one model; without: {way: why it is left out}, of the first work."""
+    kept = [f"--{key}={getattr(arguments, key)}" for key in ("ways", "rounds", "limit", "device", "lines", "sustain", "pause")] + ["--small"] * arguments.small + ["--prepare"] * prepare
+    return [sys.executable, __file__, "--child", name, *kept, "--without", json.dumps(without), *works]
 
 
-def measured(name, rows, arguments):
-    """The rows of one model; a process that ends early leaves what is left to the next."""
-    while rows:
-        begun = rows[0]
-        with tempfile.TemporaryFile("w+") as said, subprocess.Popen(child_of(name, rows, arguments), stdout=subprocess.PIPE, stderr=said, text=True) as child:
+def measured(name, works, arguments):
+    """The rows of one model. Where its process ends early, the next one leaves out the way that it ended in."""
+    without = {}
+    while works:
+        begun, way, alone = works[0], "", works[:1] if without else works
+        with tempfile.TemporaryFile("w+") as said, subprocess.Popen(child_of(name, alone, arguments, without, False), stdout=subprocess.PIPE, stderr=said, text=True) as child:
             for line in child.stdout:
                 if line.startswith("@begin "):
-                    begun = line.split(" ", 1)[1].strip()
+                    begun, way = line[7:].rstrip("\n").split("\t")
                 elif line.startswith("@row "):
-                    rows = rows[1:]
-                    yield json.loads(line.split(" ", 1)[1])
+                    works, without = works[1:], {}
+                    yield json.loads(line[5:])
+                    begun, way = (works[0] if works else ""), ""
                 else:
                     print(line, end="", flush=True)
             code = child.wait()
             said.seek(0)
             words = said.read().strip().splitlines() or ["it said nothing"]
-        if rows:
-            reason = next((line for line in words if line.startswith("Timeout")), words[-1])
-            yield {"row": begun, "failed": f"its process ended with {code}: {reason}"}
-            rows = rows[1:]
+        if code == 0:
+            continue
+        reason = f"its process ended with {code}: " + next((line for line in words if line.startswith("Timeout")), words[-1])[:300]
+        if way and way not in without:
+            without[way] = reason
+        else:
+            yield {"row": f"{name}/{begun}", "kind": "", "ways": {way: {"failed": reason} for way in arguments.ways.split(",")}}
+            works, without = works[1:], {}
 
 
-def cell(made, key, form):
-    return format(made[key], form) if key in made else ""
+def warm(wanted, arguments):
+    """Captures and compiled kernels of all rows get into their caches on disk, some rows at a time. What fails here is told when it is measured."""
+    waiting, running = [child_of(model.name, [work.name], arguments, {}, True) for model, works in wanted for work in works], []
+    while waiting or running:
+        while waiting and len(running) < arguments.warm:
+            running.append(subprocess.Popen(waiting.pop(0), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL))
+        time.sleep(0.1)
+        running = [child for child in running if child.poll() is None]
+
+
+def made_by(arguments):
+    import deepwell
+    import torch
+    import transformers
+    device = torch.cuda.get_device_name() if arguments.device.startswith("cuda") else deepwell.probe().cpu.model
+    return (f"{device}, deepwell {deepwell.__version__}, torch {torch.__version__}, transformers {transformers.__version__}, {time.strftime('%Y-%m-%d', time.gmtime())}"
+            + (", small models" if arguments.small else ""))
+
+
+def rows_kept(path):
+    if not path or not os.path.exists(path):
+        return []
+    with open(path, encoding="utf-8") as file:
+        return [json.loads(line) for line in file]
+
+
+def told(row):
+    """A row as it is printed when it is done."""
+    parts = []
+    for way, made in row["ways"].items():
+        error = ", ".join(x for x in (f"{made['error']:.1e}" if "error" in made else "", made.get("ids", "")) if x)
+        parts.append(f"{way}: " + (f"FAILS {made['failed']}" if "failed" in made else f"{made['sustained']:.3f} ({made['burst']:.3f})" + (f" [{error}]" if error else "")))
+    return f"{row['row']:36} " + "; ".join(parts)
+
+
+def disagrees(row):
+    """Words for each of Deepwell's ways that fails or is further from fp32 than PyTorch in the same format."""
+    eager, found = row["ways"].get("eager", {}), []
+    for way, made in row["ways"].items():
+        if "failed" in made:
+            found.append(f"{row['row']}, {way}: {made['failed']}")
+        elif way == "deepwell bf16" and made.get("error", 0) > AGREES_FACTOR * eager.get("error", 0) + AGREES_SUM:
+            found.append(f"{row['row']}, {way}: error {made['error']:.1e} where eager PyTorch's is {eager.get('error', 0):.1e}")
+    return found
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("row", nargs="*", help="rows that contain one of these; none: all")
+    parser.add_argument("--ways", default=WAYS, help=f"default: {WAYS}")
+    parser.add_argument("--rows", help="file to append each row to, as JSON")
+    parser.add_argument("--continue", dest="go_on", action="store_true", help="do not measure rows that the file of --rows has")
+    parser.add_argument("--for", dest="seconds", type=float, default=float("inf"), metavar="SECONDS", help="begin no row after so many seconds")
+    parser.add_argument("--warm", type=int, default=0, metavar="N", help="first capture and compile all, N rows at a time")
+    parser.add_argument("--markdown", help="file for the tables; without it they are printed")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sustain", type=float, default=1.0, help="seconds of load before and while the sustained time is taken")
+    parser.add_argument("--pause", type=float, default=0.1, help="seconds of rest before each burst")
+    parser.add_argument("--lines", type=int, default=0, help="of each report, so many kinds of steps are printed; -1: no report")
+    parser.add_argument("--limit", type=int, default=150, help="seconds that one way may take")
+    parser.add_argument("--device", default="cuda")
+    parser.add_argument("--small", action="store_true", help="small models, to try all of it")
+    parser.add_argument("--list", action="store_true", help="print the rows and end")
+    parser.add_argument("--child", help=argparse.SUPPRESS)
+    parser.add_argument("--prepare", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--without", type=json.loads, default={}, help=argparse.SUPPRESS)
+    return parser, parser.parse_args()
 
 
 def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("row", nargs="*", help="rows that contain one of these; none: all")
-    parser.add_argument("--peers", action="store_true", help="PyTorch eager and compiled, and transformers' generate over deepwell.optimize")
-    parser.add_argument("--kernels", action="store_true", help="where the GPU's time goes")
-    parser.add_argument("--report", type=int, default=0, metavar="N", help="of Deepwell's rows, the N kinds of steps that lose most")
-    parser.add_argument("--precision", help="instead of the rows' own: bf16,fp8,..")
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--limit", type=int, default=150, help="seconds that a row may take")
-    parser.add_argument("--rows", help="file to append each row to, as JSON")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--small", action="store_true", help="small models, for a try of this script")
-    parser.add_argument("--list", action="store_true", help="print the rows and end")
-    parser.add_argument("--child", help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    parser, arguments = parse()
     if arguments.child:
-        return run_model(arguments.child, arguments.row, arguments)
-    wanted = {name: rows_of(name, arguments) for name in MODELS}
-    if not any(wanted.values()):
+        return run_model(arguments.child, arguments)
+    began, wanted, before = time.monotonic(), model_rows.rows(arguments.row), rows_kept(arguments.rows)
+    if not wanted:
         parser.error(f"no row contains {' or '.join(arguments.row)}: --list prints all")
     if arguments.list:
-        return print("\n".join(row for rows in wanted.values() for row in rows))
-    print(f"{'':44} {'prefill 1':>10} {'16':>8} {'step 1':>8} {'16':>8} {'forward':>8} {'first, s':>9}  agrees", flush=True)
-    texts = 4 if arguments.small else TEXTS
-    for name, rows in wanted.items():
-        for made in measured(name, rows, arguments):
-            print(f"{made['row']:44} {cell(made, 'prefill 1', '10.2f'):>10} {cell(made, f'prefill {texts}', '8.2f'):>8} {cell(made, 'step 1', '8.3f'):>8} "
-                  f"{cell(made, f'step {texts}', '8.3f'):>8} {cell(made, 'forward', '8.2f'):>8} {cell(made, 'first', '9.1f'):>9}  {made.get('failed') or made['agrees']}", flush=True)
+        return print("\n".join(f"{model.name + '/' + work.name:36} {work.kind}" for model, works in wanted for work in works))
+    if arguments.go_on:
+        had = {row["row"] for row in before if set(arguments.ways.split(",")) <= set(row["ways"])}
+        wanted = [(model, left) for model, works in wanted if (left := [work for work in works if f"{model.name}/{work.name}" not in had])]
+    if arguments.warm:
+        warm(wanted, arguments)
+        print(f"warm after {time.monotonic() - began:.0f} s", flush=True)
+    done, machine = [], made_by(arguments)
+    for model, works in wanted:
+        if time.monotonic() - began > arguments.seconds:
+            print(f"{model.name}: not begun, {arguments.seconds:.0f} s are over", flush=True)
+            continue
+        for row in measured(model.name, [work.name for work in works], arguments):
+            done.append(row | {"made_by": machine})
+            print(told(row), flush=True)
             if arguments.rows:
                 with open(arguments.rows, "a", encoding="utf-8") as file:
-                    file.write(json.dumps(made) + "\n")
+                    file.write(json.dumps(done[-1]) + "\n")
+            if time.monotonic() - began > arguments.seconds:
+                break
+    tables = model_table.markdown((before if arguments.go_on else []) + done)
+    if arguments.markdown:
+        with open(arguments.markdown, "w", encoding="utf-8") as file:
+            file.write(tables + "\n")
+    else:
+        print("\n" + tables)
+    wrong = [words for row in done for words in disagrees(row)] if arguments.small else []
+    if wrong:
+        sys.exit("\n".join(["", *wrong]))
 
 
 if __name__ == "__main__":
