@@ -15,11 +15,13 @@ const char *chain_cuda_reject(const kernel_problem *problem, text *why) { return
 
 static bool is_of_vectors(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16 || format == DW_FORMAT_bool; }
 
-/* Steps and bandwidth as an H200 has them; that rows are of whole vectors is assumed. */
+/* Steps and bandwidth as an H200 has them; that rows are of whole vectors is assumed. start: of a chain in a model's step there, whose instructions are read one after another
+ * (bench/results/h200/models.md). */
 double chain_cuda_cost(const kernel_problem *problem) {
+    const double start_s = 7e-6;
     bool in_vectors = chip_has(problem->chip, CHIP_tma) && is_of_vectors(problem->out[0]->format);
     for (int i = 0; i < problem->n_in; i++) in_vectors &= is_of_vectors(problem->in[i]->format);
-    return in_vectors ? kernel_roofline(problem, DW_FORMAT_f32, 0.045, 0.693) : kernel_roofline(problem, DW_FORMAT_f32, 0.0015, 0.267);
+    return start_s + (in_vectors ? kernel_roofline(problem, DW_FORMAT_f32, 0.045, 0.693) : kernel_roofline(problem, DW_FORMAT_f32, 0.0015, 0.267));
 }
 
 size_t chain_cuda_workspace(const kernel_run *run) {

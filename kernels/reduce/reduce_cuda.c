@@ -8,9 +8,16 @@ enum { TOGETHER = 64 };   /* from so many elements on, a block makes each result
 
 const char *reduce_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-double reduce_cuda_cost(const kernel_problem *problem) { return cuda_vector_cost(problem); }
-
 static bool finds_index(op_id id) { return id == OP_argmax || id == OP_argmin; }
+
+/* Behind the bandwidth a reduction waits for its last elements: what that takes in a model's step on an H200 (bench/results/h200/models.md), of long rows whose place is looked for, in two launches, more. */
+double reduce_cuda_cost(const kernel_problem *problem) {
+    enum { LONG = 4096 };
+    const op_type *x = problem->in[0];
+    int64_t last;
+    const bool is_long = finds_index(problem->op->id) && x->rank > 0 && dim_is_constant(x->dims[x->rank - 1], &last) && last >= LONG;
+    return cuda_vector_cost(problem) + (is_long ? 11e-6 : 2e-6);
+}
 
 static int function_of(op_id id) {
     switch (id) {

@@ -6,8 +6,6 @@
 
 const char *route_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-double route_cuda_cost(const kernel_problem *problem) { return cuda_cost(problem); }
-
 /* ---- dispatch ---- */
 
 /* Chunks of ids that blocks take; 0: experts are counted one by one. */
@@ -15,6 +13,21 @@ static int64_t chunks_of(const kernel_run *run) {
     const int64_t ids = op_tensor_count(run->call.in[0]), experts = run->call.out[2]->dims[0];
     if (!chip_has(run->chip, CHIP_tma) || experts > DISPATCH_EXPERTS || ids > INT32_MAX / 2) return 0;
     return ids <= DISPATCH_CHUNK ? 1 : base_ceil_div(ids, DISPATCH_CHUNK);
+}
+
+/* In a model's step on an H200 (bench/results/h200/models.md): of each launch its start and a walk over a block's ids. */
+static double dispatch_seconds(const kernel_run *run) {
+    const int64_t ids = op_tensor_count(run->call.in[0]), chunks = chunks_of(run);
+    const double start_s = run->chip->launch_s + 2e-6, id_s = 1.3e-9;
+    if (chunks == 0) return start_s + (double)ids * id_s;
+    return (chunks > 1 ? 2 : 1) * (start_s + (double)(ids < DISPATCH_CHUNK ? ids : DISPATCH_CHUNK) * id_s);
+}
+
+double route_cuda_cost(const kernel_problem *problem) {
+    const double start_s = 4e-6;          /* of a combination, measured likewise */
+    kernel_typical typical;
+    if (problem->op->id == OP_combine) return start_s + kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.38);
+    return kernel_at_typical(problem, 0, &typical) ? dispatch_seconds(&typical.run) : problem->chip->launch_s;
 }
 
 size_t route_cuda_workspace(const kernel_run *run) {
