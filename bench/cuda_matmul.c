@@ -106,11 +106,15 @@ typedef struct entry_row { const char *stem, *name; int format, parts, tile_m, t
 
 static const entry_row entries[] = {
 #define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_bf16_sm90", "matmul_bf16_" #name, 0, 0, tile_m, tile_n, stages, boxes, pair, splits},
+#define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) {"matmul_bf16_sm90", "matmul_bf16_" #name, 0, 0, tile_m, tile_n, stages, boxes, pair, 1},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_HALF
+#undef MATMUL_TURNS_HALF
 #define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_f16_sm90", "matmul_f16_" #name, 1, 0, tile_m, tile_n, stages, boxes, pair, splits},
+#define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) {"matmul_f16_sm90", "matmul_f16_" #name, 1, 0, tile_m, tile_n, stages, boxes, pair, 1},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_HALF
+#undef MATMUL_TURNS_HALF
 #define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_e4m3_sm90", "matmul_e4m3_" #name, 2, 0, tile_m, tile_n, stages, boxes, pair, splits},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_BYTE

@@ -65,10 +65,17 @@ typedef struct tma_head {
     float factor, bias;           /* of this thread's column */
 } tma_head;
 
+/* The column that this thread loads for all that store the tile: both warpgroups, or the one whose turn it is. */
+INLINE int head_column(const tma_shape s) { return s.turns ? threadIdx.x % 128 : threadIdx.x - 128; }
+INLINE void head_sync(const tma_shape s) {
+    if (s.turns) barrier_sync(HEAD_BARRIER + threadIdx.x / 128, 128);
+    else barrier_sync(HEAD_BARRIER, 256);
+}
+
 INLINE tma_head begin_head(const matmul_wgmma_arguments *g, const tma_shape s, const tma_tile *tile) {
     const matmul_epilogue *e = &g->epilogue;
     tma_head head = {false, 0, e->alpha, 1, 0};
-    int column = threadIdx.x - 128, at = column < s.tile_n / 2 ? tile->col + column : tile->up + column - s.tile_n / 2;
+    int column = head_column(s), at = column < s.tile_n / 2 ? tile->col + column : tile->up + column - s.tile_n / 2;
     for (int i = 0; i < 2; i++)
         if (e->alpha_at[i] != 0) head.all *= *(const float *)e->alpha_at[i];
     head.steps = e->count > 0 && e->steps[0].step == MATMUL_POST_bias;
@@ -89,14 +96,14 @@ INLINE void row_factors(const matmul_wgmma_arguments *g, const tma_head *head, i
 }
 
 INLINE void share_head(const tma_shape s, const tma_head *head, uint32_t columns) {
-    int column = threadIdx.x - 128;
+    int column = head_column(s);
     if (!head->by_column) return;
-    barrier_sync(3, 256);
+    head_sync(s);
     if (column < s.tile_n) {
         st_shared_f32(columns + column * 4, head->factor);
         st_shared_f32(columns + MATMUL_COLUMN_BYTES / 2 + column * 4, head->bias);
     }
-    barrier_sync(3, 256);
+    head_sync(s);
 }
 
 /* Of one part: 32 columns of the tile, of which this thread's first is number column. */
@@ -184,7 +191,7 @@ INLINE void store_tile(const matmul_wgmma_arguments *g, const tma_shape s, tma_r
     const matmul_epilogue *e = &g->epilogue;
     bool halves = e->halving >= 0, wide = e->out_format == MATMUL_f32;
     int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, end = halves ? e->half : g->n, rows = rows_end(g, s, tile);
-    int first_row = tile->row + group * 64, row = first_row + warp * 16 + lane / 4, col = tile->out_col + lane % 4 * 2;
+    int first_row = tile->row + group_row(s, group), row = first_row + warp * 16 + lane / 4, col = tile->out_col + lane % 4 * 2;
 #pragma unroll
     for (int part = 0; part < parts; part++) apply_head(head, factors, ring.columns, sums + part * PART_VALUES, part * 32 + lane % 4 * 2);
     if (e->count > head->steps) apply_steps(e, head->steps, s.tile_n / 2, sums, row, col, tile->up - tile->col - s.tile_n / 2, rows, g->n);

@@ -9,6 +9,8 @@
 #include "kernels/gemm/wgmma/wgmma.h"
 
 enum { TMA_BF16, TMA_F16, TMA_E4M3 };
+/* Barriers of warpgroups: 1 and 2 are those of team_sync and of sums that are joined. */
+enum { HEAD_BARRIER = 3, TURN_BARRIER = 6 };
 enum { ROW_BYTES = 128, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048, MOST_VALUES = 128 };
 
 /* The constants of an entry; everything in here is known to the compiler. */
@@ -17,6 +19,7 @@ typedef struct tma_shape {
     int parts;                    /* e4m3 with scales by block: parts of the tile's columns with one each; 0: none */
     int groups;                   /* 1: rows come in groups (groups.cuh) */
     int blocks;                   /* 1: the result is in blocks (blocks_wgmma.cuh) */
+    int turns;                    /* 1: a warpgroup multiplies whole tiles, in turns with the other one */
 } tma_shape;
 
 /* Places in shared memory, the rings of barriers (stages of tiles, slots of scales), and the tile scheduler. */
@@ -36,10 +39,14 @@ typedef struct tma_tile {
 INLINE int kept(int x) { return __shfl_sync(0xffffffff, x, threadIdx.x % 32); }
 
 /* Tiles of 64 rows: each warpgroup multiplies all of them, runs of MATMUL_SLOT_BLOCKS blocks of k in turns, and their sums are added when the tile ends. */
-INLINE constexpr bool shares_rows(const tma_shape s) { return s.tile_m == 64; }
-INLINE constexpr int wave_count(const tma_shape s) { return shares_rows(s) ? 1 : s.tile_m / 128; }
+INLINE constexpr bool shares_rows(const tma_shape s) { return s.tile_m == 64 && !s.turns; }
+/* Rows that are multiplied at a time, 64 by a warpgroup, and how many times that is a tile. */
+INLINE constexpr int wave_rows(const tma_shape s) { return shares_rows(s) || s.turns ? 64 : 128; }
+INLINE constexpr int wave_count(const tma_shape s) { return s.tile_m / wave_rows(s); }
+/* Of the first wave, this warpgroup's first row. */
+INLINE int group_row(const tma_shape s, int group) { return shares_rows(s) || s.turns ? 0 : group * 64; }
 /* Warps that read a stage, or a slot of scales. */
-INLINE constexpr int reading_warps(const tma_shape s) { return shares_rows(s) ? 4 : 8; }
+INLINE constexpr int reading_warps(const tma_shape s) { return shares_rows(s) || s.turns ? 4 : 8; }
 /* e4m3 tiles whose sums leave registers for one block's part alone. */
 INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_m * s.tile_n > 128 * 128; }
 

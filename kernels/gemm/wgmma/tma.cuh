@@ -12,6 +12,8 @@
  * time, into a ring of slots of its own.
  * tile_m 256: each warpgroup multiplies two waves of 64 rows one after the other, with one set of registers for a block's part. tile_m 64: both multiply the same
  * rows, runs of four blocks of k in turns: so little is multiplied in a block that the instructions around it take longer than its bytes.
+ * turns: each warpgroup multiplies whole tiles, in turns: while the products of one run, the other one finishes its tile. Then a tile may be half as large, and its operands are read
+ * twice as often, but the tensor core does not wait for the epilogue.
  * groups: rows of a come in groups, each with a matrix of b of its own; a third warp of warpgroup 0 publishes the tiles (groups.cuh).
  * Registers: 40 (loads), 232 (products); 24 and 240 where many_registers says so. Speed: README.md. */
 #ifndef KERNELS_GEMM_WGMMA_TMA_CUH
@@ -149,25 +151,50 @@ INLINE void hand_back(tma_reader *reader, const tma_shape s) {
 
 /* One block of k into d, as one wgmma group; nothing is waited for but the block's arrival. */
 INLINE void issue_block(const tma_shape s, tma_reader *reader, float *d, int accumulate) {
+    const int waves = s.turns ? wave_count(s) : 1;
     uint64_t a = descriptor_of(reader->a), b = descriptor_of(reader->b);
     mbarrier_wait(reader->full, reader->turn.phase);
     wgmma_fence();
 #pragma unroll
-    for (int step = 0; step < 4; step++) multiply(s, d, a + 2 * step, b + 2 * step, step > 0 || accumulate);
+    for (int step = 0; step < 4; step++)
+#pragma unroll
+        for (int wave = 0; wave < waves; wave++) multiply(s, d + wave * s.tile_n / 2, a + wave * (wave_rows(s) * ROW_BYTES / 16) + 2 * step, b + 2 * step, step > 0 || accumulate);
     wgmma_commit();
     next_stage(reader, s);
 }
 
-/* All blocks of k, one group in flight behind the one that is issued. Sums of rows that warpgroups share are added to. */
-INLINE void multiply_tile(const tma_shape s, tma_reader *reader, int first, int end, float *sums) {
+/* Warpgroups that take whole tiles in turns: while one multiplies a tile, the other one finishes the tile before it. */
+INLINE void await_turn(int group) { barrier_sync(TURN_BARRIER + group, 256); }
+INLINE void give_turn(int group) { barrier_arrive(TURN_BARRIER + group, 256); }
+
+/* Past the stages of the other warpgroup's tile. Nothing waits there: the turn that is given says that they have been read. */
+INLINE void pass_over(tma_reader *reader, const tma_shape s, int blocks) {
+    const uint32_t step = (s.tile_m + s.tile_n) * ROW_BYTES / 16;
+    const int upto = reader->turn.stage + blocks, rounds = upto / s.stages, moved = blocks - rounds * s.stages;
+    reader->turn.stage = reader->behind = upto - rounds * s.stages;
+    reader->turn.phase ^= rounds & 1;
+    reader->a += moved * step, reader->b += moved * step, reader->full += moved * BARRIER_BYTES;
+    if (reader->empty != 0) reader->empty += moved * BARRIER_BYTES;
+}
+
+/* All blocks of k, one group in flight behind the one that is issued. Sums of rows that warpgroups share are added to. next_group: who gets the turn then, or -1. */
+INLINE void multiply_tile(const tma_shape s, tma_reader *reader, int first, int end, int next_group, float *sums) {
 #pragma unroll 1
     for (int block = first; block < end; block++) {
         issue_block(s, reader, sums, shares_rows(s) || block > first);
         wgmma_wait(1);
         if (block > first) hand_back(reader, s);
     }
+    if (next_group >= 0) give_turn(next_group);   /* its products come behind those under way */
     wgmma_wait(0);
     if (end > first) hand_back(reader, s);
+}
+
+/* A tile of this warpgroup's, when its turn has come. */
+INLINE void multiply_in_turn(const tma_shape s, tma_reader *reader, const schedule_range range, bool waits, int next_group, float *sums) {
+    if (waits) await_turn(threadIdx.x / 128 - 1);
+    multiply_tile(s, reader, range.first, range.end, next_group, sums);
+    pass_over(reader, s, range.end - range.first);
 }
 
 /* Registers lie in two banks, by even and odd numbers. A multiply-add whose part and sum share one waits while products of the other warpgroup read and write
@@ -196,7 +223,7 @@ INLINE void promote_scaled(const tma_shape s, const float *rows, const float *pa
 
 /* One wave of a block of k, on its own: 64 rows of each warpgroup. */
 INLINE void multiply_wave(const tma_shape s, const tma_reader *reader, int wave, float *part) {
-    uint64_t a = descriptor_of(reader->a + wave * (128 * ROW_BYTES / 16)), b = descriptor_of(reader->b);
+    uint64_t a = descriptor_of(reader->a + wave * (wave_rows(s) * ROW_BYTES / 16)), b = descriptor_of(reader->b);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; step++) multiply(s, part, a + 2 * step, b + 2 * step, step > 0);
@@ -237,7 +264,7 @@ INLINE bool multiply_block_waves(const tma_shape s, const tma_ring *ring, tma_re
     for (int wave = 0; wave < wave_count(s); wave++) {
         float rows[2];
         if (s.parts > 0)
-            for (int i = 0; i < 2; i++) rows[i] = ld_shared_f32(at->row + scales + (wave * 128 + 8 * i) * 16);
+            for (int i = 0; i < 2; i++) rows[i] = ld_shared_f32(at->row + scales + (wave * wave_rows(s) + 8 * i) * 16);
         multiply_wave(s, reader, wave, part);
         if (wave == wave_count(s) - 1) {
             hand_back(reader, s);
@@ -337,13 +364,13 @@ INLINE void multiply_tile_shared(const tma_shape s, const tma_ring *ring, tma_re
         int upto = min(run + MATMUL_SLOT_BLOCKS, end);
         if (turn != group) skip_run(s, ring, reader, at, upto - run);
         else if (s.element == TMA_E4M3) multiply_tile_promoted(s, ring, reader, at, run, upto, sums);
-        else multiply_tile(s, reader, run, upto, sums);
+        else multiply_tile(s, reader, run, upto, -1, sums);
     }
 }
 
 INLINE void multiply_tiles(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, int group, int rank) {
     const int values = s.tile_n / 2;
-    int thread = threadIdx.x % 128, lane = thread % 32, turn = schedule_first(ring.schedule), first_row = shares_rows(s) ? 0 : group * 64, row_in_tile = first_row + thread / 32 * 16 + lane / 4;
+    int thread = threadIdx.x % 128, lane = thread % 32, turn = schedule_first(ring.schedule), first_row = group_row(s, group), row_in_tile = first_row + thread / 32 * 16 + lane / 4;
     tma_reader reader = {ring_reader(), ring.stages.full, 0, 0, 0, 0};
     tma_scales scales = {ring_reader(), 0, s.parts > 0 ? (uint32_t)kept(row_in_tile) * 16 : 0};
     int box = 0;
@@ -353,13 +380,18 @@ INLINE void multiply_tiles(const matmul_wgmma_arguments *g, const tma_shape s, t
     if (s.pair > 1 && lane < s.pair) reader.empty = cluster_map(ring.stages.empty, lane);
     if (s.pair == 1 && lane == 0) reader.empty = ring.stages.empty;
     const schedule_range range = depth_range(g, s, rank);
+    bool waits = s.turns && group == 1;
+    if (s.turns) ring.columns += group * s.tile_n * 4;
+    if (waits) pass_over(&reader, s, range.end - range.first), turn = schedule_next(ring.schedule, turn);
     for (; find_tile(g, s, ring, turn, rank, &tile); turn = schedule_next(ring.schedule, turn)) {
         float sums[MOST_VALUES];
+        if (s.turns) turn = schedule_next(ring.schedule, turn);
         if (s.element == TMA_E4M3 || shares_rows(s) || range.first >= range.end) clear_sums(s, sums);
         tma_head head;
         if (s.splits == 1 && s.element != TMA_E4M3) head = begin_head(g, s, &tile);
         if (shares_rows(s)) multiply_tile_shared(s, &ring, &reader, &scales, range.first, range.end, group, sums);
-        else if (s.element != TMA_E4M3) multiply_tile(s, &reader, range.first, range.end, sums);
+        else if (s.turns) multiply_in_turn(s, &reader, range, waits, turn < g->units_m * g->units_n ? 1 - group : -1, sums);
+        else if (s.element != TMA_E4M3) multiply_tile(s, &reader, range.first, range.end, -1, sums);
         else if (s.parts > 0 || is_large(s)) multiply_tile_waves(s, &ring, &reader, &scales, range.first, range.end, sums);
         else multiply_tile_promoted(s, &ring, &reader, &scales, range.first, range.end, sums);
         if (s.splits > 1) {
@@ -379,8 +411,9 @@ INLINE void multiply_tiles(const matmul_wgmma_arguments *g, const tma_shape s, t
             float factors[2];
             row_factors(g, &head, tile.row + row_in_tile, rows_end(g, s, &tile), factors);
             store_tile(g, s, ring, &tile, group, &head, factors, sums + wave * values, &box);
-            tile.row += 128;
+            tile.row += wave_rows(s);
         }
+        waits = s.turns;
         if (s.groups) {
             __syncwarp();
             if (lane == 0) schedule_release(ring.schedule, turn);
@@ -448,10 +481,10 @@ INLINE void matmul_tma(const matmul_wgmma_arguments *g, const tma_shape s) {
     }
 }
 
-#define MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks)                             \
+#define MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks, turns)                      \
     extern "C" __global__ void __cluster_dims__((pair) * (splits), 1, 1) __launch_bounds__(MATMUL_THREADS, 1)                           \
         name(const __grid_constant__ matmul_wgmma_arguments arguments) {                                                          \
-        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks};                          \
+        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks, turns};                   \
         matmul_tma(&arguments, shape);                                                                                           \
     }
 

@@ -14,30 +14,37 @@
 typedef struct wgmma_tile {
     wgmma_kind kind;
     bool blocks;                  /* its result is in blocks of e4m3 along a row (blocks_wgmma.cuh) */
+    bool turns;                   /* a tile's epilogue runs under the products of the next one */
     const char *image, *entry;
     int parts, tile_m, tile_n, stages, boxes, pair, splits;
     double block_us, tile_us;     /* measured: one block of k, and what a tile costs besides */
 } wgmma_tile;
 
 static const wgmma_tile tiles[] = {
-#define MATMUL_TILE_HALF(name, ...) {WGMMA_BF16, false, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, __VA_ARGS__},
+#define MATMUL_TILE_HALF(name, ...) {WGMMA_BF16, false, false, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, __VA_ARGS__},
+#define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
+    {WGMMA_BF16, false, true, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_HALF(name, ...) {WGMMA_F16, false, "matmul_f16_sm90", "matmul_f16_" #name, 0, __VA_ARGS__},
+#undef MATMUL_TURNS_HALF
+#define MATMUL_TILE_HALF(name, ...) {WGMMA_F16, false, false, "matmul_f16_sm90", "matmul_f16_" #name, 0, __VA_ARGS__},
+#define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
+    {WGMMA_F16, false, true, "matmul_f16_sm90", "matmul_f16_" #name, 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_HALF
-#define MATMUL_TILE_BYTE(name, ...) {WGMMA_E4M3, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name, 0, __VA_ARGS__},
+#undef MATMUL_TURNS_HALF
+#define MATMUL_TILE_BYTE(name, ...) {WGMMA_E4M3, false, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name, 0, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_BYTE
-#define MATMUL_TILE_SCALED(name, ...) {WGMMA_E4M3_BLOCK, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
+#define MATMUL_TILE_SCALED(name, ...) {WGMMA_E4M3_BLOCK, false, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_SCALED
 #define MATMUL_BLOCKS_BYTE(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
-    {WGMMA_E4M3, true, "matmul_e4m3_sm90", "matmul_e4m3_" #name "_blocks", 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
+    {WGMMA_E4M3, true, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name "_blocks", 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_BLOCKS_BYTE
 #define MATMUL_BLOCKS_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
-    {WGMMA_E4M3_BLOCK, true, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name "_blocks", parts, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
+    {WGMMA_E4M3_BLOCK, true, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name "_blocks", parts, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_BLOCKS_SCALED
 };
@@ -74,10 +81,38 @@ static int64_t units_at_a_time(const wgmma_tile *t, int multiprocessors) {
     return cluster > 2 ? multiprocessors / 33 * 32 / cluster : multiprocessors / cluster;   /* clusters of four leave some multiprocessors out */
 }
 
-static double microseconds(const wgmma_tile *t, int64_t m, int64_t n_out, int64_t k, bool halves, int multiprocessors) {
+/* Microseconds that a step takes of a tile whose threads hold 128 values each: bias, relu, gelu, add and swiglu as measured (bench/results/h200/matmul.md), the others by their instructions. */
+static const double step_us[OP_POST_COUNT] = {
+    [OP_POST_bias] = 0.3, [OP_POST_add] = 4.9, [OP_POST_mul] = 4.9, [OP_POST_relu] = 0.9, [OP_POST_silu] = 2, [OP_POST_gelu] = 2.4, [OP_POST_gelu_tanh] = 2.4, [OP_POST_tanh] = 2,
+    [OP_POST_sigmoid] = 1.8, [OP_POST_swiglu] = 0.3, [OP_POST_geglu] = 0.5, [OP_POST_geglu_tanh] = 0.5,
+};
+
+/* A post list: all of it, and what of it is arithmetic rather than waiting for operands. */
+typedef struct wgmma_steps { double all_us, arithmetic_us; } wgmma_steps;
+
+static wgmma_steps steps_of(const op_post_list *post) {
+    wgmma_steps sum = {0, 0};
+    for (int i = 0; i < post->count; i++) {
+        const double us = step_us[post->steps[i]];
+        sum.all_us += us;
+        if (op_post_operand_of(post->steps[i]) != OP_POST_FULL) sum.arithmetic_us += us;
+    }
+    return sum;
+}
+
+/* A tile that is taken in turns: its products, which wait a little for registers that the other tile's arithmetic reads, or the other one's epilogue, if that takes longer. */
+enum { EPILOGUE_US = 3 };
+static double turn_us(const wgmma_tile *t, int64_t blocks, wgmma_steps steps) {
+    const double products = (double)blocks * t->block_us + 0.25 * steps.arithmetic_us, epilogue = EPILOGUE_US + steps.all_us;
+    return products > epilogue ? products : epilogue;
+}
+
+static double microseconds(const wgmma_tile *t, int64_t m, int64_t n_out, int64_t k, bool halves, wgmma_steps steps, int multiprocessors) {
     int64_t blocks = base_ceil_div(base_ceil_div(k * wgmma_element_bytes(t->kind), 128), t->splits), most = units_at_a_time(t, multiprocessors);
     int64_t waves = base_ceil_div(units_down(t, m) * units_across(t, n_out, halves), most > 0 ? most : 1);
-    return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us);
+    const double part = t->tile_m * t->tile_n / (256.0 * 128);
+    if (t->turns) return 2 + (double)waves * turn_us(t, blocks, steps) + t->tile_us;
+    return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us + part * steps.all_us);
 }
 
 /* Columns that a step joins lie in the two halves of a tile, each of which is stored in boxes of 64, or in none, and has a scale by block of its own. */
@@ -95,13 +130,13 @@ static bool gives(const wgmma_tile *t, dw_format blocks, bool halves) {
 enum { WRITTEN_ROWS = 512 };
 
 /* The tile of least estimated time among those that give a plain result, blocks COUNT, or one of this format, of which there may be none. */
-static const wgmma_tile *choose_tile(wgmma_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, dw_format blocks, int multiprocessors) {
+static const wgmma_tile *choose_tile(wgmma_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, wgmma_steps steps, dw_format blocks, int multiprocessors) {
     const wgmma_tile *best = NULL;
     double least = 0;
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         const wgmma_tile *t = &tiles[i];
         if (!runs(t, kind, halves) || !gives(t, blocks, halves)) continue;
-        double us = microseconds(t, m, n_out, k, halves, multiprocessors);
+        double us = microseconds(t, m, n_out, k, halves, steps, multiprocessors);
         if (best == NULL || us < least) best = t, least = us;
     }
     return best;
@@ -109,7 +144,7 @@ static const wgmma_tile *choose_tile(wgmma_kind kind, int64_t m, int64_t n_out, 
 
 const char *matmul_wgmma_entry(int element, int scaled, int64_t m, int64_t n_out, int64_t k, int halves, int multiprocessors) {
     wgmma_kind kind = element == MATMUL_bf16 ? WGMMA_BF16 : element == MATMUL_f16 ? WGMMA_F16 : element != MATMUL_e4m3 ? WGMMA_NONE : scaled ? WGMMA_E4M3_BLOCK : WGMMA_E4M3;
-    const wgmma_tile *tile = choose_tile(kind, m, n_out, k, halves, DW_FORMAT_COUNT, multiprocessors);
+    const wgmma_tile *tile = choose_tile(kind, m, n_out, k, halves, (wgmma_steps){0, 0}, DW_FORMAT_COUNT, multiprocessors);
     return tile == NULL ? NULL : tile->entry;
 }
 
@@ -166,6 +201,7 @@ typedef struct wgmma_call {
     bool halves;
     dw_format blocks;
     wgmma_kind kind;
+    wgmma_steps steps;
     const wgmma_tile *tile;
 } wgmma_call;
 
@@ -174,15 +210,16 @@ static wgmma_call call_of(const kernel_run *run) {
     wgmma_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1],
                    .halves = matmul_halves_columns(&run->post), .blocks = dw_format_is_block(out->format) ? out->format : DW_FORMAT_COUNT};
     c.kind = wgmma_kind_of(a->format, b->format);
+    c.steps = steps_of(&run->post);
     const wgmma_tile *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
     const bool is_tile = measured != NULL && runs(measured, c.kind, c.halves) && gives(measured, c.blocks, c.halves);
-    c.tile = is_tile ? measured : choose_tile(c.kind, c.m, c.n_out, c.k, c.halves, c.blocks, run->chip->units);
+    c.tile = is_tile ? measured : choose_tile(c.kind, c.m, c.n_out, c.k, c.halves, c.steps, c.blocks, run->chip->units);
     return c;
 }
 
 static double seconds_of(const kernel_run *run) {
     const wgmma_call c = call_of(run);
-    return 1e-6 * microseconds(c.tile, c.m, c.n_out, c.k, c.halves, run->chip->units);
+    return 1e-6 * microseconds(c.tile, c.m, c.n_out, c.k, c.halves, c.steps, run->chip->units);
 }
 
 double matmul_wgmma_seconds(const kernel_run *run) { return seconds_of(run); }

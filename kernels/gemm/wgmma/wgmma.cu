@@ -7,18 +7,19 @@
 #define NAMED(entries, name) JOIN(entries, name)
 
 #if defined(HALF)
-#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name), ELEMENT, tile_m, tile_n, stages, boxes, pair, splits, 0, 0, 0)
-#define MATMUL_GROUPS_HALF(name, tile_m, tile_n, stages, boxes, pair, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name##_groups), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, 0, 1, 0)
+#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name), ELEMENT, tile_m, tile_n, stages, boxes, pair, splits, 0, 0, 0, 0)
+#define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, 0, 0, 0, 1)
+#define MATMUL_GROUPS_HALF(name, tile_m, tile_n, stages, boxes, pair, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name##_groups), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, 0, 1, 0, 0)
 #elif defined(BYTE)
-#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name), ELEMENT, tile_m, tile_n, stages, boxes, pair, splits, 0, 0, 0)
-#define MATMUL_GROUPS_BYTE(name, tile_m, tile_n, stages, boxes, pair, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name##_groups), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, 0, 1, 0)
-#define MATMUL_BLOCKS_BYTE(name, tile_m, tile_n, stages, boxes, pair, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name##_blocks), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, 0, 0, 1)
+#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name), ELEMENT, tile_m, tile_n, stages, boxes, pair, splits, 0, 0, 0, 0)
+#define MATMUL_GROUPS_BYTE(name, tile_m, tile_n, stages, boxes, pair, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name##_groups), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, 0, 1, 0, 0)
+#define MATMUL_BLOCKS_BYTE(name, tile_m, tile_n, stages, boxes, pair, ...) MATMUL_TMA_ENTRY(NAMED(ENTRIES, name##_blocks), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, 0, 0, 1, 0)
 #elif defined(SCALED)
 #define MATMUL_TILE_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, splits, ...) \
-    MATMUL_TMA_ENTRY(NAMED(ENTRIES, name), ELEMENT, tile_m, tile_n, stages, boxes, pair, splits, parts, 0, 0)
+    MATMUL_TMA_ENTRY(NAMED(ENTRIES, name), ELEMENT, tile_m, tile_n, stages, boxes, pair, splits, parts, 0, 0, 0)
 #define MATMUL_GROUPS_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, ...) \
-    MATMUL_TMA_ENTRY(NAMED(ENTRIES, name##_groups), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, parts, 1, 0)
+    MATMUL_TMA_ENTRY(NAMED(ENTRIES, name##_groups), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, parts, 1, 0, 0)
 #define MATMUL_BLOCKS_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, ...) \
-    MATMUL_TMA_ENTRY(NAMED(ENTRIES, name##_blocks), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, parts, 0, 1)
+    MATMUL_TMA_ENTRY(NAMED(ENTRIES, name##_blocks), ELEMENT, tile_m, tile_n, stages, boxes, pair, 1, parts, 0, 1, 0)
 #endif
 #include "kernels/gemm/wgmma/tiles.def"
