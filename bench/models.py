@@ -207,15 +207,19 @@ def measured(name, works, arguments):
     while works:
         begun, way, alone = works[0], "", works[:1] if without else works
         with tempfile.TemporaryFile("w+") as said, subprocess.Popen(child_of(name, alone, arguments, without, False), stdout=subprocess.PIPE, stderr=said, text=True) as child:
-            for line in child.stdout:
-                if line.startswith("@begin "):
-                    begun, way = line[7:].rstrip("\n").split("\t")
-                elif line.startswith("@row "):
-                    works, without = works[1:], {}
-                    yield json.loads(line[5:])
-                    begun, way = (works[0] if works else ""), ""
-                else:
-                    print(line, end="", flush=True)
+            try:
+                for line in child.stdout:
+                    if line.startswith("@begin "):
+                        begun, way = line[7:].rstrip("\n").split("\t")
+                    elif line.startswith("@row "):
+                        works, without = works[1:], {}
+                        yield json.loads(line[5:])
+                        begun, way = (works[0] if works else ""), ""
+                    else:
+                        print(line, end="", flush=True)
+            except GeneratorExit:       # no more rows are wanted
+                child.kill()
+                raise
             code = child.wait()
             said.seek(0)
             words = said.read().strip().splitlines() or ["it said nothing"]
@@ -318,14 +322,15 @@ def main():
         if time.monotonic() - began > arguments.seconds:
             print(f"{model.name}: not begun, {arguments.seconds:.0f} s are over", flush=True)
             continue
-        for row in measured(model.name, [work.name for work in works], arguments):
+        rows = measured(model.name, [work.name for work in works], arguments)
+        for row in rows:
             done.append(row | {"made_by": machine})
             print(told(row), flush=True)
             if arguments.rows:
                 with open(arguments.rows, "a", encoding="utf-8") as file:
                     file.write(json.dumps(done[-1]) + "\n")
             if time.monotonic() - began > arguments.seconds:
-                break
+                rows.close()
     tables = model_table.markdown((before if arguments.go_on else []) + done)
     if arguments.markdown:
         with open(arguments.markdown, "w", encoding="utf-8") as file:
