@@ -1,5 +1,5 @@
 /* Rules of convolutions: in one and two dimensions as they are, in three as sums over the frames of a window, transposed ones as convolutions
- * that make all places of a stride at once, or of the input spread out. */
+ * of the input spread out. */
 #include <string.h>
 
 #include "capture/program.h"
@@ -212,114 +212,15 @@ static dw_status add_channels(capture_call *call, ir_value *x, ir_value *bias, i
     return ir_emit_2(call->graph, OP_add, x, bias, result);
 }
 
-/* What the steps of a transposed convolution are cut into: taps of a place of the stride. */
-typedef struct phases { int64_t taps[SPATIAL_MAX], stride[SPATIAL_MAX]; } phases;
-
-/* The kernel [i,o/groups,taps..] as [o,stride..,i/groups,taps of a place..], the taps of a place in reverse; zeros where taps do not fill the last places. */
-static dw_status cut_kernel(capture_call *call, const capture_windows *w, const phases *p, int64_t groups, ir_value *weight, ir_value **result) {
-    int64_t before[DW_MAX_RANK] = {0}, after[DW_MAX_RANK] = {0}, order[DW_MAX_RANK];
-    dim dims[DW_MAX_RANK], out[DW_MAX_RANK];
-    const int axes = w->axes, rank = 3 + 2 * axes;
-    for (int i = 0; i < axes; i++) {
-        int64_t taps = 0;
-        dim_is_constant(weight->type.dims[2 + i], &taps);
-        after[2 + i] = p->taps[i] * p->stride[i] - taps;
-        TRY_DIM(call->capture->context, dims[3 + 2 * i], dim_constant(call->dims, p->taps[i]));
-        TRY_DIM(call->capture->context, dims[4 + 2 * i], dim_constant(call->dims, p->stride[i]));
-        order[2 + i] = 4 + 2 * i;
-        order[3 + axes + i] = 3 + 2 * i;
-    }
-    TRY(capture_emit_pad(call->graph, weight, before, after, 0, &weight));
-    TRY_DIM(call->capture->context, dims[0], dim_constant(call->dims, groups));
-    dims[1] = dim_divide_exact(call->dims, weight->type.dims[0], dims[0]);
-    if (dims[1] == NULL) return capture_fail(call, DW_CORRUPT, "groups do not divide the input's channels");
-    dims[2] = weight->type.dims[1];
-    order[0] = 0, order[1] = 2, order[2 + axes] = 1;
-    TRY(ir_emit_reshape(call->graph, weight, rank, dims, &weight));
-    for (int i = 0; i < axes; i++)
-        if (p->taps[i] > 1) TRY(capture_emit_flip(call->graph, weight, 3 + 2 * i, &weight));
-    TRY(ir_emit_transpose(call->graph, weight, order, &weight));                     /* [groups,o/groups,stride..,i/groups,taps..] */
-    TRY_DIM(call->capture->context, out[0], dim_product(call->dims, weight->type.dims, 2 + axes));
-    for (int i = 0; i <= axes; i++) out[1 + i] = weight->type.dims[2 + axes + i];
-    return ir_emit_reshape(call->graph, weight, 2 + axes, out, result);
-}
-
-/* A bias [o] for each place of the stride. */
-static dw_status repeat_bias(capture_call *call, const phases *p, int axes, ir_value *bias, ir_value **result) {
-    dim dims[2] = {bias->type.dims[0]}, one[2] = {bias->type.dims[0]}, all;
-    int64_t places = 1;
-    for (int i = 0; i < axes; i++) places *= p->stride[i];
-    TRY_DIM(call->capture->context, dims[1], dim_constant(call->dims, places));
-    TRY_DIM(call->capture->context, one[1], dim_constant(call->dims, 1));
-    TRY_DIM(call->capture->context, all, dim_product(call->dims, dims, 2));
-    TRY(ir_emit_reshape(call->graph, bias, 2, one, &bias));
-    TRY(ir_emit_broadcast(call->graph, bias, 2, dims, &bias));
-    return ir_emit_reshape(call->graph, bias, 1, &all, result);
-}
-
-/* x [b,(o,stride..),n..] as [b,o,n*stride..]. */
-static dw_status join_phases(capture_call *call, const phases *p, int axes, dim outputs, ir_value *x, ir_value **result) {
-    dim dims[DW_MAX_RANK] = {x->type.dims[0], outputs}, out[DW_MAX_RANK] = {x->type.dims[0], outputs};
-    int64_t order[DW_MAX_RANK] = {0, 1};
-    for (int i = 0; i < axes; i++) {
-        TRY_DIM(call->capture->context, dims[2 + i], dim_constant(call->dims, p->stride[i]));
-        dims[2 + axes + i] = x->type.dims[2 + i];
-        order[2 + 2 * i] = 2 + axes + i;
-        order[3 + 2 * i] = 2 + i;
-        TRY_DIM(call->capture->context, out[2 + i], dim_mul(call->dims, x->type.dims[2 + i], dims[2 + i]));
-    }
-    TRY(ir_emit_reshape(call->graph, x, 2 + 2 * axes, dims, &x));
-    TRY(ir_emit_transpose(call->graph, x, order, &x));
-    return ir_emit_reshape(call->graph, x, 2 + axes, out, result);
-}
-
-/* One convolution makes the results of all places of a stride, as outputs of its own, from the taps that meet each: nothing is multiplied with the zeros between elements.
- *     y[s q + r] = sum over j of x[q - j] w[r + s j] */
-static dw_status emit_phases(capture_call *call, const capture_windows *w, const int64_t *more, int64_t groups, ir_value *x, ir_value *weight, ir_value *bias, ir_value **result) {
-    capture_windows flat = {.axes = w->axes};
-    phases p;
-    ir_value *stored = weight, *input = x;
-    dim outputs, factor;
-    for (int i = 0; i < w->axes; i++) {
-        int64_t taps = 0;
-        dim_is_constant(weight->type.dims[2 + i], &taps);
-        const int64_t reach = more[i] > w->padding[i] ? taps + more[i] - w->padding[i] : taps;   /* results behind the last tap's are zeros */
-        p.stride[i] = w->stride[i];
-        p.taps[i] = base_ceil_div(reach, w->stride[i]);
-        flat.stride[i] = flat.dilation[i] = 1;
-        flat.padding[i] = p.taps[i] - 1;
-    }
-    TRY_DIM(call->capture->context, factor, dim_constant(call->dims, groups));
-    TRY_DIM(call->capture->context, outputs, dim_mul(call->dims, weight->type.dims[1], factor));
-    TRY(cut_kernel(call, w, &p, groups, weight, &weight));
-    if (bias != NULL) TRY(repeat_bias(call, &p, w->axes, bias, &bias));
-    TRY(capture_emit_conv(call->graph, &flat, groups, x, weight, bias, &x));
-    TRY(join_phases(call, &p, w->axes, outputs, x, &x));
-    for (int i = 0; i < w->axes; i++) {
-        int64_t taps = 0;
-        dim start, end, size;
-        dim_is_constant(stored->type.dims[2 + i], &taps);
-        TRY_DIM(call->capture->context, start, dim_constant(call->dims, w->padding[i]));
-        TRY_DIM(call->capture->context, factor, dim_constant(call->dims, w->stride[i]));
-        TRY_DIM(call->capture->context, size, dim_mul(call->dims, input->type.dims[2 + i], factor));
-        TRY_DIM(call->capture->context, factor, dim_constant(call->dims, taps + more[i] - w->stride[i] - w->padding[i]));
-        TRY_DIM(call->capture->context, end, dim_add(call->dims, size, factor));
-        if (w->padding[i] > 0 || end != x->type.dims[2 + i]) TRY(ir_emit_slice(call->graph, x, 2 + i, start, end, 1, &x));
-    }
-    return *result = x, DW_OK;
-}
-
 static dw_status emit_transposed(capture_call *call, capture_windows *w, int64_t groups, ir_value *x, ir_value *weight, ir_value *bias, ir_value **result) {
     int64_t more[DW_MAX_RANK], before[DW_MAX_RANK] = {0}, after[DW_MAX_RANK] = {0};
-    bool tiles = groups == 1, steps = false, apart = false;
+    bool tiles = groups == 1;
     if (w->axes > SPATIAL_MAX) return capture_fail(call, DW_UNSUPPORTED, "a transposed convolution over %d axes", w->axes);
     TRY(capture_spatial_arg(call, "output_padding", w->axes, 0, more));
     for (int i = 0; i < w->axes; i++) {
         int64_t taps;
         if (!dim_is_constant(weight->type.dims[2 + i], &taps)) return capture_fail(call, DW_UNSUPPORTED, "a kernel of dynamic size");
         tiles = tiles && taps == w->stride[i] && w->padding[i] == 0 && w->dilation[i] == 1 && more[i] == 0;
-        steps = steps || w->stride[i] > 1;
-        apart = apart || w->dilation[i] > 1 || taps == 0;
         before[2 + i] = w->dilation[i] * (taps - 1) - w->padding[i];
         after[2 + i] = before[2 + i] + more[i];
     }
@@ -327,7 +228,6 @@ static dw_status emit_transposed(capture_call *call, capture_windows *w, int64_t
         TRY(emit_tiles(call, w->axes, x, weight, &x));
         return add_channels(call, x, bias, result);
     }
-    if (steps && !apart) return emit_phases(call, w, more, groups, x, weight, bias, result);
     for (int i = 0; i < w->axes; i++) TRY(spread_axis(call, x, 2 + i, w->stride[i], &x));
     for (int i = 0; i < w->axes; i++) {
         w->stride[i] = 1;

@@ -1,5 +1,7 @@
 /* grouped_matmul by wgmma: the host half of the entries for groups of tma.cuh. How many rows a group has only the device knows, so a call is planned for groups of
  * about even size and right for any. Pure: knows no driver. */
+#include <math.h>
+
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 #include "kernels/gemm/wgmma/tiles.h"
@@ -42,19 +44,24 @@ static bool runs(const groups_tile *t, const groups_call *c) {
     return t->kind == c->kind && (!c->halves || ((t->parts == 0 || t->parts == 2) && t->tile_n / 2 % 64 == 0));
 }
 
-/* Groups that have rows at all, and the units that each is cut into: half a unit at its end is empty on average. */
-static double busy_groups(const groups_call *c) { return (double)(c->groups < c->m ? c->groups : c->m); }
+/* Groups that have rows at all, as many as rows that fall into groups at random fill on average; and the units that each is cut into: half a unit at its end is empty on average. */
+static double busy_groups(const groups_call *c) {
+    const double groups = (double)c->groups, busy = groups * (1 - pow(1 - 1 / groups, (double)c->m));
+    return busy > 1 ? busy : 1;
+}
 static double units_of(const groups_tile *t, const groups_call *c) {
     double busy = busy_groups(c), down = (double)c->m / busy / (t->tile_m * t->pair) + 0.5;
     return busy * (down > 1 ? down : 1) * (double)base_ceil_div(c->n_out, c->halves ? t->tile_n / 2 : t->tile_n);
 }
 
-/* The tensor cores' time, or that of bringing the busy groups' weights once. */
+/* The tensor cores' time, or that of bringing the busy groups' weights once, which fewer tiles than multiprocessors do at a part of the bandwidth. The start is that of a launch in a model's step on an
+ * H200 (bench/results/h200/models.md). */
 static double microseconds(const groups_tile *t, const groups_call *c, const chip_caps *chip) {
-    double at_a_time = chip->units / t->pair, waves = units_of(t, c) / at_a_time, tail = waves < 8 ? (double)(int64_t)waves + 1 : waves;
+    const double start_us = 4.5, units = units_of(t, c), filled = units * t->pair < chip->units ? units * t->pair / chip->units : 1;
+    double at_a_time = chip->units / t->pair, waves = units / at_a_time, tail = waves < 8 ? (double)(int64_t)waves + 1 : waves;
     double products = tail * ((double)base_ceil_div(c->k * wgmma_element_bytes(t->kind), 128) * t->block_us + t->tile_us);
-    double bytes = 1e6 * busy_groups(c) * (double)(c->n * c->k * wgmma_element_bytes(t->kind)) / (0.906 * chip_bytes_per_s(chip));
-    return 2 + (products > bytes ? products : bytes);
+    double bytes = 1e6 * busy_groups(c) * (double)(c->n * c->k * wgmma_element_bytes(t->kind)) / (0.906 * filled * chip_bytes_per_s(chip));
+    return start_us + (products > bytes ? products : bytes);
 }
 
 /* The tile is that of all groups, also where the call is of a part of them. */
