@@ -23,10 +23,27 @@ static void check(dw_status status, const dw_context *context) {
     exit(1);
 }
 
-static const kernel_row *best_row(const device *device) {
+/* Does the row take operands and a result of the format? */
+static bool takes(dw_context *context, const kernel_row *row, dw_format format) {
+    dim_table *dims;
+    text why;
+    check(dim_table_create(context, &dims), context);
+    text_init(&why, context);
+    op_type type = {.format = format, .rank = 4};
+    for (int i = 0; i < 4; i++) type.dims[i] = dim_constant(dims, 64);
+    const op_attrs none = {0, NULL};
+    const op_type *in[] = {&type, &type, &type}, *out[] = {&type};
+    const kernel_problem problem = {.context = context, .op = op_get(OP_attention), .attrs = &none, .dims = dims, .n_in = 3, .in = in, .n_out = 1, .out = out};
+    const bool taken = row->reject(&problem, &why) == NULL;
+    text_free(&why);
+    dim_table_destroy(dims);
+    return taken;
+}
+
+static const kernel_row *best_row(dw_context *context, const device *device, dw_format format) {
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
-        if (row->op == OP_attention && row->device == CHIP_CPU && (row->needs & ~device->caps.features) == 0) return row;
+        if (row->op == OP_attention && row->device == CHIP_CPU && (row->needs & ~device->caps.features) == 0 && takes(context, row, format)) return row;
     }
     return NULL;
 }
@@ -70,7 +87,7 @@ static void report(const bench *b, const shape *z, const timing *t, size_t kv_by
 
 /* heads queries of s tokens, the last of t; k and v of groups heads. */
 static void measure(const bench *b, const shape *z) {
-    const kernel_row *row = best_row(b->device);
+    const kernel_row *row = best_row(b->context, b->device, b->format);
     const int64_t page = b->page > 0 ? b->page : z->t, pages = z->t / page;
     const int64_t q_dims[] = {1, z->heads, z->s, z->d}, k_dims[] = {1, z->groups, z->t, z->d}, paged_dims[] = {pages, z->groups, page, z->d}, table_dims[] = {1, pages};
     const size_t bytes = (size_t)dw_format_bits(b->format) / 8, q_count = (size_t)(z->heads * z->s * z->d), k_count = (size_t)(z->groups * z->t * z->d), kv_bytes = 2 * k_count * bytes;

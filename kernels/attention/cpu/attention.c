@@ -34,6 +34,18 @@ typedef struct attention {
     float scale, softcap;
 } attention;
 
+/* Keys of a block from its key `key` on in slots that follow each other. row OP_NOWHERE: their page is not there. */
+typedef struct stretch { int64_t row, slot; int key, count; } stretch;
+
+/* FLASH_KEYS positions from first on, as far as there are keys. there: 0 where a page is not, which gaps says of some. */
+typedef struct block {
+    int64_t first;
+    int keys, count;              /* count: of stretches */
+    bool gaps;
+    uint8_t there[FLASH_KEYS];
+    stretch stretches[FLASH_KEYS];
+} block;
+
 /* What a task works in. */
 typedef struct tile {
     const attention *call;
@@ -49,8 +61,7 @@ typedef struct tile {
     union { float floats[FLASH_KEYS * FLASH_COLUMNS]; uint16_t codes[FLASH_KEYS * FLASH_COLUMNS]; } v;
     uint32_t weights[TILE_ROWS * FLASH_PAIRS];    /* of pairs of keys, rounded */
     float scores[TILE_ROWS * FLASH_KEYS], out[TILE_ROWS * OUT_WIDTH];
-    uint8_t there[FLASH_KEYS];                    /* of the block: 0 where a page is not; */
-    bool gaps;                                    /* some are not */
+    block blocks[2];                              /* that which is worked on, and the next */
 } tile;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -94,28 +105,35 @@ static int64_t head_of(const tile *t, int row) { return t->group * t->call->shar
 
 /* ---- a block of keys ---- */
 
-/* Keys of positions that follow each other, in slots that do. row OP_NOWHERE: their page is not there. */
-typedef struct stretch { int64_t row, slot; int count; } stretch;
-
-static stretch stretch_at(const tile *t, int64_t position, int64_t count) {
+/* The block of keys from first on. */
+static void find_block(const tile *t, int64_t first, block *b) {
     const op_attention_view *view = &t->call->view;
-    const op_cache_slot place = op_attention_key(view, t->cache, position);
-    return (stretch){place.row, place.slot, (int)least(count, (view->table != NULL ? view->page : view->slots) - place.slot)};
+    const int64_t size = view->table != NULL ? view->page : view->slots;
+    b->first = first;
+    b->keys = (int)(first < t->end ? least(t->end - first, FLASH_KEYS) : 0);
+    b->count = 0;
+    b->gaps = false;
+    for (int key = 0; key < b->keys; b->count++) {
+        const op_cache_slot place = op_attention_key(view, t->cache, first + key);
+        const stretch keys = {place.row, place.slot, key, (int)least(b->keys - key, size - place.slot)};
+        b->stretches[b->count] = keys;
+        if (view->table != NULL) memset(b->there + key, keys.row != OP_NOWHERE, (size_t)keys.count);
+        b->gaps |= keys.row == OP_NOWHERE;
+        key += keys.count;
+    }
 }
 
-/* Which keys of the block are there; false: none. */
-static bool find_gaps(tile *t, int64_t first, int count) {
-    t->gaps = false;
-    if (t->call->view.table == NULL) return true;
-    bool any = false;
-    for (int key = 0, here; key < count; key += here) {
-        const stretch keys = stretch_at(t, first + key, count - key);
-        here = keys.count;
-        memset(t->there + key, keys.row != OP_NOWHERE, (size_t)here);
-        t->gaps |= keys.row == OP_NOWHERE;
-        any |= keys.row != OP_NOWHERE;
-    }
-    return any;
+/* The stretch that holds a key of the block. */
+static const stretch *stretch_at(const block *b, int key) {
+    const stretch *s = b->stretches;
+    while (key >= s->key + s->count) s++;
+    return s;
+}
+
+static bool is_empty(const block *b) {
+    for (int i = 0; i < b->count; i++)
+        if (b->stretches[i].row != OP_NOWHERE) return false;
+    return true;
 }
 
 /* Columns at .. of the tile's queries; with pairs the last column of an odd number has a 0 beside it. */
@@ -135,30 +153,28 @@ static void load_q(tile *t, int64_t at, int64_t width) {
 
 static const char *bytes_at(const dw_tensor *tensor, int64_t offset) { return (const char *)tensor->data + offset * (dw_format_bits(tensor->format) / 8); }
 
-/* Rows of k or v from the key of a position on, `columns` from `column` on of each, as what is read next; NULL where they are not read where they lie, or where there are rows enough to hide
- * their coming. */
-static const flash_next *next_of(const tile *t, const dw_tensor *tensor, int64_t key, int64_t column, int64_t columns, flash_next *next) {
-    if (t->rows > FLASH_ROWS || key >= t->end || column >= tensor->dims[3] || !is_in_place(t->call, tensor)) return NULL;
-    const op_cache_slot place = op_attention_key(&t->call->view, t->cache, key);
-    if (place.row == OP_NOWHERE) return NULL;
-    const int64_t element = dw_format_bits(tensor->format) / 8;
-    *next = (flash_next){bytes_at(tensor, at3(tensor, place.row, t->group, place.slot) + column), tensor->strides[2] * element, least(columns, tensor->dims[3] - column) * element};
+/* Rows of k or v from a key of a block on, `columns` from `column` on of each, as what is read next; NULL where they are not read where they lie, or where there are rows enough to hide their
+ * coming. */
+static const flash_next *next_of(const tile *t, const dw_tensor *tensor, const block *b, int key, int64_t column, int64_t columns, flash_next *next) {
+    if (t->rows > FLASH_ROWS || key >= b->keys || column >= tensor->dims[3] || !is_in_place(t->call, tensor)) return NULL;
+    const stretch *keys = stretch_at(b, key);
+    if (keys->row == OP_NOWHERE) return NULL;
+    const int64_t element = dw_format_bits(tensor->format) / 8, offset = at3(tensor, keys->row, t->group, keys->slot + key - keys->key) + column;
+    *next = (flash_next){bytes_at(tensor, offset), tensor->strides[2] * element, least(columns, tensor->dims[3] - column) * element};
     return next;
 }
 
-/* count rows of k or v from position first on, 0 where a page is not there: as floats, or where they are multiplied in pairs as they are. */
-static void load_rows(const tile *t, const dw_tensor *tensor, int64_t first, int count, int64_t column, int64_t width, int64_t stride, float *floats, uint16_t *codes) {
+/* count rows of k or v from a key of the block on, 0 where a page is not there: as floats, or where they are multiplied in pairs as they are. */
+static void load_rows(const tile *t, const dw_tensor *tensor, const block *b, int first, int count, int64_t column, int64_t width, int64_t stride, float *floats, uint16_t *codes) {
     const bool pairs = t->call->isa->pairs != NULL;
-    for (int key = 0; key < count;) {
-        const stretch keys = stretch_at(t, first + key, count - key);
-        for (int i = 0; i < keys.count; i++, key++) {
-            const int64_t offset = keys.row == OP_NOWHERE ? 0 : at3(tensor, keys.row, t->group, keys.slot + i) + column * tensor->strides[3];
-            if (pairs) memset(codes + key * stride, 0, (size_t)stride * sizeof *codes);
-            else memset(floats + key * stride, 0, (size_t)stride * sizeof *floats);
-            if (keys.row == OP_NOWHERE) continue;
-            if (pairs) load_codes(tensor, offset, tensor->strides[3], width, codes + key * stride);
-            else load(tensor, offset, tensor->strides[3], width, floats + key * stride);
-        }
+    for (int i = 0; i < count; i++) {
+        const stretch *keys = stretch_at(b, first + i);
+        const int64_t offset = keys->row == OP_NOWHERE ? 0 : at3(tensor, keys->row, t->group, keys->slot + first + i - keys->key) + column * tensor->strides[3];
+        if (pairs) memset(codes + i * stride, 0, (size_t)stride * sizeof *codes);
+        else if (keys->row == OP_NOWHERE || width < stride) memset(floats + i * stride, 0, (size_t)stride * sizeof *floats);
+        if (keys->row == OP_NOWHERE) continue;
+        if (pairs) load_codes(tensor, offset, tensor->strides[3], width, codes + i * stride);
+        else load(tensor, offset, tensor->strides[3], width, floats + i * stride);
     }
 }
 
@@ -169,22 +185,23 @@ static void transpose(tile *t, int key, int count, int64_t width, const void *k,
     else isa->transpose(count, width, k, stride, next, key, t->keys.floats);
 }
 
-/* All turns of the block. While k is read, the values come, and while those are, the next block of k (add_in_place). */
-static void load_keys(tile *t, int64_t first, int count, int64_t at, int64_t width) {
+/* All turns of the block. While k is read, that of the next block comes, and so it is with v (add_in_place). */
+static void load_keys(tile *t, const block *b, const block *after, int64_t at, int64_t width) {
     const dw_tensor *k = t->call->k;
     const bool in_place = is_in_place(t->call, k) && (t->call->isa->pairs == NULL || width % 2 == 0);
     const void *loaded = t->call->isa->pairs != NULL ? (const void *)t->loaded.codes : t->loaded.floats;
+    const int64_t padded = (width + 1) / 2 * 2;
     flash_next memory;
     for (int key = 0; key < FLASH_KEYS; key += FLASH_TURN) {
-        const int here = (int)least(count > key ? count - key : 0, FLASH_TURN);
-        const stretch keys = here > 0 ? stretch_at(t, first + key, here) : (stretch){0};
-        if (in_place && here > 0 && keys.count == here && keys.row != OP_NOWHERE) {
-            const flash_next *next = at == 0 ? next_of(t, t->call->v, first + key, t->column, t->columns, &memory) : NULL;
-            transpose(t, key, here, width, bytes_at(k, at3(k, keys.row, t->group, keys.slot) + at), k->strides[2], next);
+        const int here = (int)least(b->keys > key ? b->keys - key : 0, FLASH_TURN);
+        const stretch *keys = here > 0 ? stretch_at(b, key) : NULL;
+        if (in_place && keys != NULL && key + here <= keys->key + keys->count && keys->row != OP_NOWHERE) {
+            const flash_next *next = next_of(t, k, after, key, at, width, &memory);
+            transpose(t, key, here, width, bytes_at(k, at3(k, keys->row, t->group, keys->slot + key - keys->key) + at), k->strides[2], next);
             continue;
         }
-        load_rows(t, k, first + key, here, at, width, WIDTH, t->loaded.floats, t->loaded.codes);
-        transpose(t, key, here, width, loaded, WIDTH, NULL);
+        load_rows(t, k, b, key, here, at, width, padded, t->loaded.floats, t->loaded.codes);
+        transpose(t, key, here, width, loaded, padded, NULL);
     }
 }
 
@@ -194,12 +211,12 @@ static int rows_of_product(int rows, int done) {
     return base_ceil_div(left, products);
 }
 
-static void score(tile *t, int64_t first, int count) {
+static void score(tile *t, const block *b, const block *after) {
     const attention *call = t->call;
     for (int64_t at = 0; at < call->d || at == 0; at += WIDTH) {
         int64_t width = least(call->d - at, WIDTH);
         if (call->d > WIDTH) load_q(t, at, width);
-        load_keys(t, first, count, at, width);
+        load_keys(t, b, after, at, width);
         for (int r = 0, rows; r < t->rows; r += rows) {
             rows = rows_of_product(t->rows, r);
             if (call->isa->pairs != NULL) call->isa->pairs->scores(rows, (width + 1) / 2, t->q.pairs + r * WIDTH / 2, WIDTH / 2, t->keys.pairs, at > 0, t->scores + r * FLASH_KEYS);
@@ -208,8 +225,10 @@ static void score(tile *t, int64_t first, int count) {
     }
 }
 
-static void soften(tile *t, int64_t first, int count) {
+static void soften(tile *t, const block *b) {
     const attention *call = t->call;
+    const int64_t first = b->first;
+    const int count = b->keys;
     float bias[FLASH_KEYS] = {0};
     uint8_t mask[FLASH_KEYS] = {0};
     for (int r = 0; r < t->rows; r++) {
@@ -231,10 +250,10 @@ static void soften(tile *t, int64_t first, int count) {
             const int64_t *strides = call->view.mask_strides;
             const uint8_t *data = call->view.mask->data;
             data += t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
-            for (int i = 0; i < count; i++) mask[i] = data[i * strides[3]] != 0 && (!t->gaps || t->there[i]);
+            for (int i = 0; i < count; i++) mask[i] = data[i * strides[3]] != 0 && (!b->gaps || b->there[i]);
             row->mask = mask;
-        } else if (t->gaps) {
-            row->mask = t->there;
+        } else {
+            row->mask = b->gaps ? b->there : NULL;
         }
         t->factors[r] = call->isa->soften(row, t->scores + r * FLASH_KEYS);
     }
@@ -253,43 +272,42 @@ static void multiply_values(tile *t, int key, int count, int64_t columns, const 
 }
 
 /* Stretch by stretch, of v where it lies: the first one brings the factors. */
-static void add_in_place(tile *t, int64_t first, int count, int64_t at, int64_t width) {
+static void add_in_place(tile *t, const block *b, const block *after, int64_t at, int64_t width) {
     const dw_tensor *v = t->call->v;
     const float *factors = t->factors;
     flash_next memory;
-    for (int key = 0, here; key < count; key += here) {
-        const stretch keys = stretch_at(t, first + key, count - key);
-        here = keys.count;
-        if (keys.row == OP_NOWHERE) continue;
-        const flash_next *next = next_of(t, t->call->k, first + FLASH_KEYS + key, at, width, &memory);
-        multiply_values(t, key, here, width, bytes_at(v, at3(v, keys.row, t->group, keys.slot) + t->column + at), v->strides[2], next, factors, at);
+    for (int i = 0; i < b->count; i++) {
+        const stretch *keys = &b->stretches[i];
+        if (keys->row == OP_NOWHERE) continue;
+        const flash_next *next = next_of(t, v, after, keys->key, t->column + at, width, &memory);
+        multiply_values(t, keys->key, keys->count, width, bytes_at(v, at3(v, keys->row, t->group, keys->slot) + t->column + at), v->strides[2], next, factors, at);
         factors = t->ones;
     }
 }
 
-/* Do the stretches of the block begin at even keys? Their pairs lie in one of them. */
-static bool keeps_pairs(const tile *t, int64_t first, int count) {
-    for (int key = 0; key < count; key += stretch_at(t, first + key, count - key).count)
-        if (key % 2 != 0) return false;
+/* Do the stretches of the block begin at even keys? Then both keys of a pair lie in one. */
+static bool keeps_pairs(const block *b) {
+    for (int i = 0; i < b->count; i++)
+        if (b->stretches[i].key % 2 != 0) return false;
     return true;
 }
 
 /* Where v lies in memory it is multiplied: in fp32 of few rows and whole vectors of columns, in pairs always, if no pair is apart. */
-static bool adds_in_place(const tile *t, int64_t first, int count, int64_t width) {
+static bool adds_in_place(const tile *t, const block *b, int64_t width) {
     if (!is_in_place(t->call, t->call->v)) return false;
-    return t->call->isa->pairs != NULL ? keeps_pairs(t, first, count) : t->rows <= FLASH_ROWS && width % 16 == 0;
+    return t->call->isa->pairs != NULL ? keeps_pairs(b) : t->rows <= FLASH_ROWS && width % 16 == 0;
 }
 
-static void add_values(tile *t, int64_t first, int count) {
+static void add_values(tile *t, const block *b, const block *after) {
     const void *loaded = t->call->isa->pairs != NULL ? (const void *)t->v.codes : t->v.floats;
     for (int64_t at = 0; at < t->columns; at += FLASH_COLUMNS) {
         const int64_t width = least(t->columns - at, FLASH_COLUMNS), padded = (width + 15) / 16 * 16;
-        if (adds_in_place(t, first, count, width)) {
-            add_in_place(t, first, count, at, width);
+        if (adds_in_place(t, b, width)) {
+            add_in_place(t, b, after, at, width);
             continue;
         }
-        load_rows(t, t->call->v, first, count, t->column + at, width, padded, t->v.floats, t->v.codes);
-        multiply_values(t, 0, count, padded, loaded, padded, NULL, t->factors, at);
+        load_rows(t, t->call->v, b, 0, b->keys, t->column + at, width, padded, t->v.floats, t->v.codes);
+        multiply_values(t, 0, b->keys, padded, loaded, padded, NULL, t->factors, at);
     }
 }
 
@@ -382,12 +400,19 @@ static void pass(tile *t, op_attention_span seen) {
     t->out_stride = (t->columns + COLUMNS - 1) / COLUMNS * COLUMNS;
     memset(t->out, 0, (size_t)(t->rows * t->out_stride) * sizeof *t->out);
     if (call->d <= WIDTH) load_q(t, 0, call->d);
-    for (int64_t first = seen.begin / FLASH_KEYS * FLASH_KEYS; first < seen.end; first += FLASH_KEYS) {
-        int count = (int)least(t->end - first, FLASH_KEYS);
-        if (!find_gaps(t, first, count) || !shows_any(t, first, count)) continue;
-        score(t, first, count);
-        soften(t, first, count);
-        add_values(t, first, count);
+    const int64_t begin = seen.begin / FLASH_KEYS * FLASH_KEYS;
+    block *b = &t->blocks[0], *after = &t->blocks[1];
+    if (begin < seen.end) find_block(t, begin, b);
+    for (int64_t first = begin; first < seen.end; first += FLASH_KEYS) {
+        find_block(t, first + FLASH_KEYS, after);
+        if (!is_empty(b) && shows_any(t, first, b->keys)) {
+            score(t, b, after);
+            soften(t, b);
+            add_values(t, b, after);
+        }
+        block *const done = b;
+        b = after;
+        after = done;
     }
     for (int r = 0; r < t->rows; r++) finish(t, r);
 }

@@ -34,7 +34,7 @@ SIMD_INLINE void scores_of(const int rows, const int vectors, int64_t d, const f
 }
 
 static void fetch(const flash_next *next, int64_t row) {
-    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T0);
+    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
 }
 
 SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const float *weights, const float *v, int64_t v_stride, const flash_next *next,

@@ -93,20 +93,27 @@ static void values(int rows, int keys, int columns, const uint32_t *weights, con
     else values_by_halves(0, rows, keys, columns, weights, v, v_stride, next, factor, out, out_stride);
 }
 
+SIMD_INLINE void transpose_part(const int all, int keys, int count, const uint16_t *k, int64_t k_stride, uint32_t *to) {
+    const __mmask16 mask = (__mmask16)(0xffffu >> (16 - count));
+    __m512 r[16];
+    SIMD_UNROLL
+    for (int i = 0; i < 16; i++) {
+        if (all) r[i] = _mm512_castsi512_ps(_mm512_loadu_si512(k + i * k_stride));
+        else r[i] = i < keys ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi32(mask, k + i * k_stride)) : _mm512_setzero_ps();
+    }
+    transpose16(r);
+    SIMD_UNROLL
+    for (int i = 0; i < 16; i++) {
+        if (all || i < count) _mm512_storeu_ps(to + i * FLASH_KEYS, r[i]);
+    }
+}
+
 static void transpose(int keys, int64_t words, const uint16_t *k, int64_t k_stride, const flash_next *next, int first, uint32_t *transposed) {
     for (int64_t at = 0; at < words; at += 16) {
         for (int64_t i = at / 16; i < FLASH_TURN && next != NULL; i += (words + 15) / 16) fetch(next, i);
-        const int count = words - at < 16 ? (int)(words - at) : 16;
-        const __mmask16 mask = (__mmask16)(0xffffu >> (16 - count));
-        __m512 r[16];
-        SIMD_UNROLL
-        for (int i = 0; i < 16; i++) r[i] = i < keys ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi32(mask, k + i * k_stride + 2 * at)) : _mm512_setzero_ps();
-        transpose16(r);
         uint32_t *to = transposed + at * FLASH_KEYS + first;
-        SIMD_UNROLL
-        for (int i = 0; i < 16; i++) {
-            if (i < count) _mm512_storeu_ps(to + i * FLASH_KEYS, r[i]);
-        }
+        if (keys == 16 && words - at >= 16) transpose_part(1, 16, 16, k + 2 * at, k_stride, to);
+        else transpose_part(0, keys, words - at < 16 ? (int)(words - at) : 16, k + 2 * at, k_stride, to);
     }
 }
 

@@ -9,7 +9,7 @@
 
 /* Row `row` of what is read next. */
 SIMD_INLINE void fetch(const flash_next *next, int64_t row) {
-    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T0);
+    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
 }
 
 /* Four steps: pairs of floats, of doubles, and of quarters twice. */
