@@ -64,7 +64,7 @@ SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels
     const bool nibbles = panel == GEMM_PANEL_E2M1_E8M0 || panel == GEMM_PANEL_E2M1_E4M3;
     const int per_group = panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1;
     const int lines = nibbles ? 4 : 8, pairs = nibbles ? 4 : 2;   /* of a group and half; of a line */
-    const __m512i table = gemm_e2m1_table();
+    const __m512i table = gemm_table4(panel);
     const int64_t groups = gemm_groups(k), codes_at = gemm_scale_bytes(panel, groups);
     __m512 sum[4][4];
     SIMD_UNROLL
@@ -75,13 +75,14 @@ SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels
     for (int64_t group = 0; group < groups; group++) {
         for (int part = 0; part < per_group; part++) {
             __m512 scale[4];
-            __m512i exponents[4];
+            gemm_scale4 scale4[4];
             SIMD_UNROLL
             for (int i = 0; i < 2 * panels; i++) {
                 const uint8_t *scales = source[i / 2] + (group * per_group + part) * GEMM_COLS + i % 2 * 16;
-                if (panel == GEMM_PANEL_E2M1_E8M0) exponents[i] = gemm_exponents(scales);
+                if (nibbles) scale4[i] = gemm_scale4_of(panel, scales);
                 else scale[i] = gemm_scales(panel, scales);
             }
+            SIMD_UNROLL
             for (int line = part * lines / per_group; line < (part + 1) * lines / per_group; line++) {
                 const int64_t at = codes_at + (group * lines + line) * 128;
                 __m512i codes[4];
@@ -95,8 +96,8 @@ SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels
                     __m512i b[4];
                     SIMD_UNROLL
                     for (int i = 0; i < 2 * panels; i++) {
-                        if (panel == GEMM_PANEL_E2M1_E8M0) b[i] = gemm_scaled4(table, codes[i], pair, exponents[i]);
-                        else b[i] = gemm_join(nibbles ? gemm_pair4(table, codes[i], pair, scale[i]) : gemm_pair8(panel, codes[i], pair, scale[i]));
+                        if (nibbles) b[i] = gemm_scaled4(panel, table, codes[i], pair, scale4[i]);
+                        else b[i] = gemm_join(gemm_pair8(panel, codes[i], pair, scale[i]));
                     }
                     SIMD_UNROLL
                     for (int r = 0; r < rows; r++) {

@@ -1,0 +1,84 @@
+/* What lines of conformance cannot say of the CPU's product core: that quantised panels have the same bits however they are decoded, beside every scale. */
+#include "support/support.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "kernels/gemm/cpu/gemm.h"
+
+enum { ROWS = 6, COLUMNS = 256, DEPTH = 2 * GEMM_DEPTH, FEW = GEMM_DIRECT_ROWS };
+
+typedef struct product { gemm_slice slice; } product;
+
+static void slice_of(const gemm_job *job, int64_t index, gemm_slice *slice) {
+    (void)index;
+    *slice = ((const product *)job->owner)->slice;
+}
+
+/* c [rows][COLUMNS] = a times the packed weight. */
+static void multiply(const device *device, const gemm_pack *pack, const uint8_t *packed, const uint16_t *a, int64_t rows, float *c) {
+    product p = {.slice = {.rows = rows, .a = a, .panels = packed + GEMM_HEADER_BYTES, .special = ((const gemm_header *)(const void *)packed)->special != 0, .out = c}};
+    gemm_job job = {.isa = gemm_isa_of(&device->caps), .compute = GEMM_BF16, .pack = *pack, .a_stride = DEPTH, .slices = 1, .rows_max = rows, .slice = slice_of, .owner = &p,
+                    .out_format = DW_FORMAT_f32, .out_row_stride = COLUMNS, .n_out = COLUMNS};
+    gemm_run(&job, device->pool);
+}
+
+/* Codes are random; all blocks of a column have one scale, and the columns have all from `least` to `most` in turn. */
+static void fill(dw_tensor *weight, size_t code_bytes, int bits, unsigned nan_from, unsigned least, unsigned most) {
+    uint8_t *codes = weight->data, *scales = weight->scales;
+    const int64_t blocks = DEPTH / num_info(weight->format)->cols;
+    for (size_t i = 0; i < code_bytes; i++) {
+        codes[i] = (uint8_t)num_random(3, i);
+        if (bits == 8 && (codes[i] & 0x7fu) >= nan_from) codes[i] = 0;
+    }
+    for (int64_t column = 0; column < COLUMNS; column++) memset(scales + column * blocks, (int)(least + (unsigned)column % (most - least + 1)), (size_t)blocks);
+}
+
+static void few_rows_have_the_bits_of_many(dw_format format, unsigned nan_from, unsigned least, unsigned most) {
+    const int64_t dims[2] = {COLUMNS, DEPTH};
+    static uint16_t a[ROWS * DEPTH];
+    static float together[ROWS * COLUMNS], apart[FEW * COLUMNS];
+    dw_context *context;
+    device *device;
+    gemm_pack pack;
+    num_parts parts;
+    dw_tensor weight;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_int_equal(device_open(context, "cpu", &device), DW_OK);
+    assert_true(gemm_pack_init(&pack, format, GEMM_BF16, DEPTH, COLUMNS, 1, GEMM_TRANSPOSED));
+    assert_true(num_layout(format, DW_SCALE_plain, 2, dims, &parts));
+    uint8_t *raw = calloc(1, parts.total_bytes), *packed = aligned_alloc(64, base_align_up(pack.bytes, 64));
+    assert_true(op_tensor_init(&weight, format, DW_SCALE_plain, 2, dims, raw));
+    fill(&weight, parts.data_bytes, dw_format_bits(format), nan_from, least, most);
+    for (int i = 0; i < ROWS * DEPTH; i++) a[i] = num_f32_to_bf16(num_random_normal(4, (uint64_t)i));
+    gemm_pack_run(&pack, &weight, device->pool, packed);
+    assert_int_equal(((const gemm_header *)(const void *)packed)->special, 0);
+    multiply(device, &pack, packed, a, ROWS, together);
+    for (int rows = 1; rows <= FEW; rows++) {
+        multiply(device, &pack, packed, a, rows, apart);
+        for (int i = 0; i < rows * COLUMNS; i++) {
+            if (apart[i] != together[i]) fail_msg("%s, %d rows, row %d, scale %u: %a instead of %a", dw_format_name(format), rows, i / COLUMNS, least + (unsigned)i % COLUMNS % (most - least + 1), (double)apart[i], (double)together[i]);
+        }
+    }
+    free(raw);
+    free(packed);
+    device_close(device);
+    dw_context_destroy(context);
+}
+
+/* The scales are those that the fast decoders take (is_special_scale of gemm_pack.c). */
+static void mxfp8_has_the_same_bits_in_few_rows(void **state) { (void)state; few_rows_have_the_bits_of_many(DW_FORMAT_mxfp8, 0x7f, 17, 134); }
+static void mxfp8_e5m2_has_the_same_bits_in_few_rows(void **state) { (void)state; few_rows_have_the_bits_of_many(DW_FORMAT_mxfp8_e5m2, 0x7c, 17, 142); }
+static void mxfp4_has_the_same_bits_in_few_rows(void **state) { (void)state; few_rows_have_the_bits_of_many(DW_FORMAT_mxfp4, 0, 17, 239); }
+static void nvfp4_has_the_same_bits_in_few_rows(void **state) { (void)state; few_rows_have_the_bits_of_many(DW_FORMAT_nvfp4, 0, 0, 0x7e); }
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(mxfp8_has_the_same_bits_in_few_rows),
+        cmocka_unit_test(mxfp8_e5m2_has_the_same_bits_in_few_rows),
+        cmocka_unit_test(mxfp4_has_the_same_bits_in_few_rows),
+        cmocka_unit_test(nvfp4_has_the_same_bits_in_few_rows),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
