@@ -111,6 +111,7 @@ typedef struct gemm_isa {
     /* y[i] = step(y[i], x[i]); x NULL for steps without an operand. */
     void (*post)(op_post step, float *y, const float *x, int64_t count);
     void (*to_bf16)(const float *x, uint16_t *y, int64_t count);
+    void (*from_bf16)(const uint16_t *x, float *y, int64_t count);
 } gemm_isa;
 
 extern const gemm_isa gemm_isa_portable;

@@ -194,4 +194,5 @@ const gemm_isa gemm_isa_avx2 = {
     .decode = {DECODERS(ENTRY) ENTRY(BF16, F32)},
     .post = post_steps,
     .to_bf16 = narrow_bf16,
+    .from_bf16 = widen_bf16,
 };

@@ -204,6 +204,7 @@ int64_t gemm_avx512_decode_row(const gemm_codes *row) {
 
 void gemm_avx512_post(op_post step, float *y, const float *x, int64_t count) { post_steps(step, y, x, count); }
 void gemm_avx512_to_bf16(const float *x, uint16_t *y, int64_t count) { narrow_bf16(x, y, count); }
+void gemm_avx512_from_bf16(const uint16_t *x, float *y, int64_t count) { widen_bf16(x, y, count); }
 
 #define ENTRY(panel, compute) [GEMM_PANEL_##panel][GEMM_##compute] = gemm_avx512_decode_##panel##_##compute,
 const gemm_isa gemm_isa_avx512 = {
@@ -216,4 +217,5 @@ const gemm_isa gemm_isa_avx512 = {
     .decode_row = gemm_avx512_decode_row,
     .post = gemm_avx512_post,
     .to_bf16 = gemm_avx512_to_bf16,
+    .from_bf16 = gemm_avx512_from_bf16,
 };

@@ -175,4 +175,5 @@ const gemm_isa gemm_isa_avx512bf16 = {
     .decode_row = gemm_avx512_decode_row,
     .post = gemm_avx512_post,
     .to_bf16 = gemm_avx512_to_bf16,
+    .from_bf16 = gemm_avx512_from_bf16,
 };

@@ -62,6 +62,10 @@ static void post(op_post step, float *y, const float *x, int64_t count) {
     for (int64_t i = 0; i < count; i++) y[i] = op_post_apply(step, y[i], x != NULL ? x[i] : 0.0f);
 }
 
+static void from_bf16(const uint16_t *x, float *y, int64_t count) {
+    for (int64_t i = 0; i < count; i++) y[i] = num_bf16_to_f32(x[i]);
+}
+
 static void to_bf16(const float *x, uint16_t *y, int64_t count) {
     for (int64_t i = 0; i < count; i++) y[i] = num_f32_to_bf16(x[i]);
 }
@@ -77,4 +81,5 @@ const gemm_isa gemm_isa_portable = {
                [GEMM_PANEL_E2M1_E4M3] = {decode_E2M1_E4M3_F32, decode_E2M1_E4M3_BF16}},
     .post = post,
     .to_bf16 = to_bf16,
+    .from_bf16 = from_bf16,
 };

@@ -107,7 +107,7 @@ static void apply_factors(const gemm_job *job, const gemm_slice *slice, const ui
 }
 
 /* count elements of an operand, col_stride apart, as floats; zeros behind them up to a panel's width. */
-static void load_operand(const gemm_operand *operand, int64_t offset, int64_t count, float x[GEMM_COLS]) {
+static void load_operand(const gemm_job *job, const gemm_operand *operand, int64_t offset, int64_t count, float x[GEMM_COLS]) {
     for (int64_t i = count; i < GEMM_COLS; i++) x[i] = 0;
     int64_t stride = operand->col_stride;
     if (operand->format == DW_FORMAT_f32) {
@@ -120,16 +120,24 @@ static void load_operand(const gemm_operand *operand, int64_t offset, int64_t co
         return;
     }
     const uint16_t *data = (const uint16_t *)operand->data + offset;
+    if (operand->format == DW_FORMAT_bf16 && stride == 1) {
+        job->isa->from_bf16(data, x, count);
+        return;
+    }
     for (int64_t i = 0; i < count; i++) x[i] = operand->format == DW_FORMAT_bf16 ? num_bf16_to_f32(data[i * stride]) : num_f16_to_f32(data[i * stride]);
 }
 
 /* Columns [column, column + count) of the value so far live in c [rows][32]. */
 static void apply_operand(const gemm_job *job, op_post step, const gemm_operand *operand, int64_t row, int64_t rows, int64_t column, int64_t count, float *c) {
-    float x[GEMM_COLS];
-    if (operand->row_stride == 0) load_operand(operand, column * operand->col_stride, count, x);
-    for (int64_t r = 0; r < rows; r++) {
-        if (operand->row_stride != 0) load_operand(operand, (row + r) * operand->row_stride + column * operand->col_stride, count, x);
-        job->isa->post(step, c + r * GEMM_COLS, x, GEMM_COLS);
+    enum { TOGETHER = 8 };        /* rows that one call works on */
+    float x[TOGETHER][GEMM_COLS];
+    for (int64_t first = 0; first < rows; first += TOGETHER) {
+        int64_t here = least(rows - first, TOGETHER);
+        for (int64_t r = 0; r < here && (first == 0 || operand->row_stride != 0); r++) {
+            if (r > 0 && operand->row_stride == 0) memcpy(x[r], x[0], sizeof x[0]);
+            else load_operand(job, operand, (row + first + r) * operand->row_stride + column * operand->col_stride, count, x[r]);
+        }
+        job->isa->post(step, c + first * GEMM_COLS, x[0], here * GEMM_COLS);
     }
 }
 
@@ -157,6 +165,8 @@ static void finish(const gemm_job *job, const gemm_slice *slice, int64_t row, in
         if (job->out_format == DW_FORMAT_f32) {
             if (count == GEMM_COLS) memcpy(out, c, GEMM_COLS * sizeof(float));   /* of a size that needs no call */
             else memcpy(out, c, (size_t)count * sizeof(float));
+        } else if (job->out_format == DW_FORMAT_bf16 && count == GEMM_COLS) {
+            job->isa->to_bf16(c, (uint16_t *)(void *)out, GEMM_COLS);
         } else if (job->out_format == DW_FORMAT_bf16) {
             uint16_t narrow[GEMM_COLS];
             job->isa->to_bf16(c, narrow, GEMM_COLS);

@@ -1,5 +1,5 @@
 /* The steps of a post list over arrays, compiled once by each instruction set's file: plain loops that the compiler vectorises.
- * Defines static functions post_steps and narrow_bf16. */
+ * Defines static functions post_steps, narrow_bf16 and widen_bf16. */
 #include "kernels/cpu/real.h"
 #include "op/op.h"
 
@@ -38,4 +38,8 @@ static void narrow_bf16(const float *restrict x, uint16_t *restrict y, int64_t c
         uint32_t nan = -(uint32_t)((bits & 0x7fffffff) > 0x7f800000);
         y[i] = (uint16_t)((rounded & ~nan) | (0x7fff & nan));
     }
+}
+
+static void widen_bf16(const uint16_t *restrict x, float *restrict y, int64_t count) {
+    for (int64_t i = 0; i < count; i++) y[i] = cpu_float((int32_t)((uint32_t)x[i] << 16));
 }
