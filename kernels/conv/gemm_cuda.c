@@ -9,7 +9,8 @@
 #include "kernels/conv/conv_cuda.h"
 #include "kernels/kernels.h"
 
-enum { PATCH_BYTES = 32 << 20, PIECE_ROWS = 128, MOST_GROUPS = 64, ALIGN = 256 };
+/* Patches for tensor cores stay in the second-level cache until they are multiplied; multiply-adds take long enough to read them from memory, and pieces of many rows keep the chip full. */
+enum { PATCH_BYTES = 32 << 20, PATCH_BYTES_FP32 = 128 << 20, PIECE_ROWS = 128, MOST_GROUPS = 64, ALIGN = 256 };
 
 /* ---- the product ---- */
 
@@ -90,7 +91,8 @@ static setup setup_of(const kernel_run *run) {
     s.by = multiplier_of(run->chip, s.shape.x->format, s.depth);
     s.row = product_row();
     s.rows = s.shape.batches * s.shape.places[0] * s.shape.places[1];
-    const int64_t row_bytes = s.depth * s.element * s.shape.groups, pieces_of = row_bytes > 0 ? PATCH_BYTES / row_bytes / PIECE_ROWS : 0;
+    const int64_t row_bytes = s.depth * s.element * s.shape.groups, patch_bytes = s.by != NULL && s.by->halves ? PATCH_BYTES : PATCH_BYTES_FP32;
+    const int64_t pieces_of = row_bytes > 0 ? patch_bytes / row_bytes / PIECE_ROWS : 0;
     s.piece_rows = (pieces_of > 0 ? pieces_of : 1) * PIECE_ROWS;
     if (s.piece_rows > s.rows) s.piece_rows = s.rows;
     s.patch_bytes = base_align_up((size_t)(s.piece_rows * row_bytes), ALIGN);
