@@ -27,7 +27,6 @@ typedef struct patch_arguments {
 enum { NARROW_RUN = 4 };          /* results of a thread along a row */
 typedef struct narrow_arguments {
     conv_arguments conv;
-    int64_t tiles;                /* tiles_of_batch for each element of the batch */
     int32_t tiles_x, tiles_y, group_blocks;
     int32_t groups, outputs_per_group, channels;              /* of a tile: groups; of a group: the others */
     int32_t tile_rows, tile_cols;                             /* of results; rows a multiple of those of a thread, columns of NARROW_RUN */

@@ -187,13 +187,10 @@ INLINE void bring(const narrow_arguments *a, const narrow_tile *t, float *window
         float *const weights = window + a->groups * a->channels * a->plane;                                                                \
         grid_release();                                                                                                                    \
         grid_wait();                                                                                                                       \
-        for (int64_t number = blockIdx.x; number < a->tiles; number += gridDim.x) {                                                        \
-            const narrow_tile t = tile_of(a, number);                                                                                      \
-            bring(a, &t, window, weights);                                                                                                 \
-            __syncthreads();                                                                                                               \
-            make_##name(a, &t, window, weights);                                                                                           \
-            __syncthreads();                                                                                                               \
-        }                                                                                                                                  \
+        const narrow_tile t = tile_of(a, blockIdx.x);                                                                                      \
+        bring(a, &t, window, weights);                                                                                                     \
+        __syncthreads();                                                                                                                   \
+        make_##name(a, &t, window, weights);                                                                                               \
     }
 #define NARROW_WINDOW(name, taps_y, taps_x, stride, rows) ENTRY(name)
 #include "kernels/conv/narrow.def"

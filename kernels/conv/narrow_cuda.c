@@ -150,7 +150,6 @@ static void take_tiling(const conv_shape *s, const narrow_tiling *t, narrow_argu
     a->tiles_x = (int32_t)base_ceil_div(s->places[1], t->cols);
     a->tiles_y = (int32_t)base_ceil_div(s->places[0], t->rows);
     a->group_blocks = (int32_t)base_ceil_div(s->groups, t->groups);
-    a->tiles = s->batches * a->group_blocks * a->tiles_y * a->tiles_x;
     a->groups = (int32_t)t->groups;
     a->outputs_per_group = (int32_t)s->outputs;
     a->channels = (int32_t)s->channels;
@@ -184,6 +183,8 @@ dw_status conv_narrow_cuda_shape(const kernel_run *run, kernel_launcher *launche
     cuda_take_array(&launch, run, 1, &a->conv.weight);
     launch.overlaps = true;
     launch.shared_bytes = (uint32_t)t.bytes;
-    cuda_grid(&launch, a->tiles < INT32_MAX ? a->tiles : INT32_MAX, 1, 1);
+    const int64_t tiles = s.batches * a->group_blocks * a->tiles_y * a->tiles_x;
+    if (tiles > INT32_MAX) return base_fail(run->call.context, DW_LIMIT, "conv: the result has %lld tiles, more than a grid; ask for cuda_conv", (long long)tiles);
+    cuda_grid(&launch, tiles, 1, 1);
     return launcher->add(launcher, &launch);
 }

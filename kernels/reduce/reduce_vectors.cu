@@ -40,10 +40,10 @@ INLINE double join_piece(int function, double total, const float *x) {
     return join(function, total, (double)most);
 }
 
-/* The result, or a part of it. */
-INLINE void store_result(const reduce_vector_arguments *a, int64_t result, int64_t split, double total) {
+/* The result, or a part of it: number split of so many. */
+INLINE void store_result(const reduce_vector_arguments *a, int64_t result, int64_t split, int64_t splits, double total) {
     const int function = a->function;
-    if (a->splits > 1) {
+    if (splits > 1) {
         ((double *)a->partial)[split * a->outer.count + result] = total;
         return;
     }
@@ -98,7 +98,7 @@ INLINE void reduce_row(const int format, const reduce_vector_arguments *a) {
         total = of_warp[0];
         for (int i = 1; i < WARPS; i++) total = join(function, total, of_warp[i]);
     }
-    if (((int)threadIdx.x & (a->group - 1)) == 0) store_result(a, result, split, total);
+    if (((int)threadIdx.x & (a->group - 1)) == 0) store_result(a, result, split, a->splits, total);
 }
 
 /* ---- where the largest element of a row is ---- */
@@ -113,8 +113,8 @@ INLINE best better(best x, best y) {
     return x_is_nan || x.value > y.value ? x : y;
 }
 
-INLINE void store_best(const reduce_vector_arguments *a, int64_t result, int64_t split, best found) {
-    if (a->splits > 1) {
+INLINE void store_best(const reduce_vector_arguments *a, int64_t result, int64_t split, int64_t splits, best found) {
+    if (splits > 1) {
         ((double *)a->partial)[split * a->outer.count + result] = (double)found.value;
         ((int64_t *)a->partial)[(a->splits + split) * a->outer.count + result] = found.index;
         return;
@@ -169,7 +169,7 @@ INLINE void find_in_row(const int format, const reduce_vector_arguments *a) {
         found = of_warp[0];
         for (int i = 1; i < WARPS; i++) found = better(found, of_warp[i]);
     }
-    if (((int)threadIdx.x & (a->group - 1)) == 0) store_best(a, result, split, found);
+    if (((int)threadIdx.x & (a->group - 1)) == 0) store_best(a, result, split, a->splits, found);
 }
 
 /* ---- columns ---- */
@@ -249,7 +249,7 @@ INLINE void reduce_columns(const int format, const reduce_vector_arguments *a) {
     if (!is_there) return;
     double total = held[0][warp][lane];   /* a warp takes column number warp of each piece */
     for (int i = 1; i < WARPS; i++) total = join(function, total, held[i][warp][lane]);
-    if (p.first + warp < p.cols) store_result(a, line * width + p.first + warp, split, total);
+    if (p.first + warp < p.cols) store_result(a, line * width + p.first + warp, split, a->splits, total);
 }
 static_assert((int)WARPS == (int)PIECE && (int)ROWS_AT_ONCE == (int)PIECES_MOST, "a warp for each column of a piece; lines are held as pieces");
 
@@ -258,7 +258,6 @@ static_assert((int)WARPS == (int)PIECE && (int)ROWS_AT_ONCE == (int)PIECES_MOST,
 extern "C" __global__ void __launch_bounds__(CUDA_THREADS) reduce_join(const __grid_constant__ reduce_vector_arguments arguments) {
     grid_release();
     grid_wait();
-    reduce_vector_arguments whole = arguments;
     const int64_t result = (int64_t)blockIdx.x * WARPS + threadIdx.x / 32;
     const bool finds = arguments.function == REDUCE_argmax || arguments.function == REDUCE_argmin;
     if (result >= arguments.outer.count) return;
@@ -273,13 +272,12 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) reduce_join(const __g
             total = join(arguments.function, total, part);
         }
     }
-    whole.splits = 1;
     if (finds) {
         found = lanes_best(found);
-        if (threadIdx.x % 32 == 0) store_best(&whole, result, 0, found);
+        if (threadIdx.x % 32 == 0) store_best(&arguments, result, 0, 1, found);
     } else {
         total = lanes_join(arguments.function, total);
-        if (threadIdx.x % 32 == 0) store_result(&whole, result, 0, total);
+        if (threadIdx.x % 32 == 0) store_result(&arguments, result, 0, 1, total);
     }
 }
 
