@@ -19,16 +19,18 @@ from .probe import Hardware, probe
 
 if TYPE_CHECKING:
     from . import ops
+    from .attention import register_attention
     from .optimized import Optimized, handle, optimize, optimize_for_blackwell
     from .report import Report, Row
 
 __version__ = _version()
 
-_LAZY = {"optimize": "optimized", "optimize_for_blackwell": "optimized", "handle": "optimized", "Optimized": "optimized", "Report": "report", "Row": "report"}
+_LAZY = {"optimize": "optimized", "optimize_for_blackwell": "optimized", "handle": "optimized", "Optimized": "optimized", "Report": "report", "Row": "report",
+         "register_attention": "attention"}
 
 __all__ = ["IR", "Benchmark", "Cancelled", "Corrupt", "DeepwellWarning", "Engine", "Error", "Hardware", "Internal", "Invalid", "Io", "KernelRegistry",
            "Limit", "Mismatch", "NoMemory", "NotFound", "Optimized", "PrecisionPolicy", "Report", "Row", "Syntax", "Unsupported", "capture", "compile", "handle",
-           "load", "ops", "optimize", "optimize_for_blackwell", "probe"]
+           "load", "ops", "optimize", "optimize_for_blackwell", "probe", "register_attention"]
 
 
 def __getattr__(name: str) -> Any:

@@ -168,33 +168,75 @@ def _(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str] = None, tr
 
 # ---- attention ----
 
+def _attention(inputs: dict[str, Optional[Tensor]], scale: Optional[float], causal: bool, offset: Optional[int], window: int, softcap: float) -> Tensor:
+    """The op on its operands by name, mask being bool or additive."""
+    mask, width = inputs.get("mask"), inputs["q"].shape[-1]  # type: ignore[union-attr]
+    additive = mask is not None and mask.dtype != torch.bool
+    names = ["q", "k", "v", "" if additive else "mask", "mask" if additive else "", "sink", "row", "position"]
+    present = [name if inputs.get(name) is not None else "-" for name in names]
+    while present[-1] == "-":
+        present.pop()
+    attributes = [f"scale={scale if scale is not None else width ** -0.5!r}"] + (["causal=true"] if causal else [])
+    attributes += ([f"offset={offset}"] if offset is not None else []) + ([f"window={window}"] if window else []) + ([f"softcap={softcap!r}"] if softcap else [])
+    text = _Text()
+    made = text.add(f"attention {', '.join(present)} {{{','.join(attributes)}}}")
+    return _run(text.lines, {name: tensor for name, tensor in inputs.items() if tensor is not None}, made)
+
+
 @torch.library.custom_op("deepwell::attention", mutates_args=())
 def attention(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None,
-              window: int = 0, softcap: float = 0.0) -> Tensor:
+              window: int = 0, softcap: float = 0.0, sink: Optional[Tensor] = None) -> Tensor:
     """softmax(q k^T * scale) v: query [b,h,s,d], key [b,g,t,d], value [b,g,t,e], g dividing h -> [b,h,s,e]. Scores and sums are fp32.
 
     mask: bool (True: attend) or additive, broadcastable to [b,h,s,t]. causal: query i sees keys up to i + t - s. window: of the last keys alone, 0:
-    all. softcap: scores become softcap * tanh(scores / softcap), 0: they stay. scale None: 1 / sqrt(d)."""
-    inputs = {"q": query, "k": key, "v": value}
-    attributes = [f"scale={scale if scale is not None else query.shape[-1] ** -0.5!r}"]
-    operands = "q, k, v"
-    if mask is not None:
-        inputs["mask"] = mask.expand(*query.shape[:-1], key.shape[-2])
-        operands += ", mask" if mask.dtype == torch.bool else ", -, mask"
-    if causal:
-        attributes += ["causal=true", f"offset={key.shape[-2] - query.shape[-2]}"]
-    if window:
-        attributes.append(f"window={window}")
-    if softcap:
-        attributes.append(f"softcap={softcap!r}")
-    text = _Text()
-    made = text.add(f"attention {operands} {{{','.join(attributes)}}}")
-    return _run(text.lines, inputs, made)
+    all. softcap: scores become softcap * tanh(scores / softcap), 0: they stay. scale None: 1 / sqrt(d). sink [h]: one more score of each row, without a value."""
+    offset = key.shape[-2] - query.shape[-2] if causal else None
+    return _attention({"q": query, "k": key, "v": value, "mask": mask, "sink": sink}, scale, causal, offset, window, softcap)
 
 
 @attention.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None, window: int = 0,
-      softcap: float = 0.0) -> Tensor:
+      softcap: float = 0.0, sink: Optional[Tensor] = None) -> Tensor:
+    return query.new_empty((*query.shape[:-1], value.shape[-1]))
+
+
+def _check_starts(name: str, starts: Tensor, other: Tensor) -> None:
+    if starts.dim() != 1 or starts.dtype not in (torch.int32, torch.int64) or starts.shape != other.shape or starts.shape[0] < 1:
+        raise Mismatch(f"attention_packed: {name} is {starts.dtype} {list(starts.shape)}; starts are i32 or i64 [n+1] of n texts, of queries as of keys")
+
+
+@torch.library.custom_op("deepwell::attention_packed", mutates_args=())
+def attention_packed(query: Tensor, key: Tensor, value: Tensor, query_starts: Tensor, key_starts: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None,
+                     window: int = 0, softcap: float = 0.0, sink: Optional[Tensor] = None, longest: Optional[int] = None) -> Tensor:
+    """Attention of texts that lie one behind another: query [s,h,d], key [t,g,d], value [t,g,e] -> [s,h,e]. Text i has queries query_starts[i] up to
+    query_starts[i + 1], and keys by key_starts (None: by query_starts): n + 1 ascending integers, the first 0. A query sees keys of its text alone.
+
+    causal: the last query of a text sees its last key. Tokens behind the last text give 0. longest: no text has more keys; None: read from the starts, for which a GPU is waited
+    for. The rest as in attention."""
+    of_keys = query_starts if key_starts is None else key_starts
+    _check_starts("query_starts", query_starts, of_keys)
+    if window and not causal:
+        raise Unsupported("attention_packed: a window goes with causal=True")
+    lengths = of_keys.diff()
+    room = max(longest if longest is not None else int(lengths.max()) if len(lengths) > 0 else 0, 1)
+    tokens = torch.arange(query.shape[0], device=query.device)
+    row = torch.bucketize(tokens, query_starts[1:], right=True)
+    inside = row < len(lengths)
+    text = row.clamp(max=max(len(lengths) - 1, 0))
+    if len(lengths) == 0:
+        return query.new_zeros((*query.shape[:-1], value.shape[-1]))
+    last = lengths[text]
+    position = last - query_starts[1:][text] + tokens if causal else last - 1
+    slots = (of_keys[:-1, None] + torch.arange(room, device=key.device)).clamp(max=max(key.shape[0] - 1, 0))
+    k, v = (x[slots].transpose(1, 2) if x.shape[0] > 0 else x.new_zeros((len(lengths), room, *x.shape[1:])).transpose(1, 2) for x in (key, value))
+    made = _attention({"q": query.transpose(0, 1)[None], "k": k, "v": v, "sink": sink, "row": torch.where(inside, row, -1), "position": position.to(torch.int64)}, scale,
+                      True, None, window, softcap)
+    return made[0].transpose(0, 1).contiguous()
+
+
+@attention_packed.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, query_starts: Tensor, key_starts: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None,
+      window: int = 0, softcap: float = 0.0, sink: Optional[Tensor] = None, longest: Optional[int] = None) -> Tensor:
     return query.new_empty((*query.shape[:-1], value.shape[-1]))
 
 
