@@ -52,15 +52,14 @@ typedef struct convert_job {
 static void convert_line(void *argument, const int64_t *offset, int64_t count) {
     const convert_job *job = argument;
     int64_t values_step = cpu_nest_step(&job->nest, 0), step = cpu_nest_step(&job->nest, 1);
-    float buffer[CPU_BLOCK];
     for (int64_t at = 0; at < count; at += CPU_BLOCK) {
         int64_t part = count - at < CPU_BLOCK ? count - at : CPU_BLOCK, place = offset[1] + at * step;
         float *values = job->values + offset[0] + at * values_step;
         if (job->back) {
             cpu_store(job->rows, values, job->tensor, place, step, part);
         } else {
-            const float *from = cpu_load(job->rows, job->tensor, place, step, part, buffer);
-            memcpy(values, from, (size_t)part * sizeof *from);
+            const float *from = cpu_load(job->rows, job->tensor, place, step, part, values);   /* there, or where fp32 lies */
+            if (from != values) memcpy(values, from, (size_t)part * sizeof *from);
         }
     }
 }

@@ -65,10 +65,13 @@ SIMD_INLINE void tile_bf16(const gemm_tile *t, const int rows) {
 void gemm_avx512_tile_f32(const gemm_tile *t) { BY_ROWS(tile_f32, t) }
 void gemm_avx512_tile_bf16(const gemm_tile *t) { BY_ROWS(tile_bf16, t) }
 
-/* Pairs p of 16 columns (half 0 or 1) into the chunk that a tile reads. */
+/* Pairs of BF16 of 16 columns (half 0 or 1) into the chunk that a tile reads. */
+SIMD_INLINE void put_words(void *chunk, int64_t pair, int half, __m512i words) { _mm512_storeu_si512((uint16_t *)chunk + pair * 64 + half * 32, words); }
+
+/* The same from pairs p of floats that are BF16 numbers. */
 SIMD_INLINE void put_pair(gemm_compute compute, void *chunk, int64_t pair, int half, gemm_pair p) {
     if (compute == GEMM_BF16) {
-        _mm512_storeu_si512((uint16_t *)chunk + pair * 64 + half * 32, gemm_join(p));
+        put_words(chunk, pair, half, gemm_join(p));
     } else {
         _mm512_storeu_ps((float *)chunk + pair * 64 + half * 16, p.even);
         _mm512_storeu_ps((float *)chunk + pair * 64 + 32 + half * 16, p.odd);
@@ -80,10 +83,16 @@ SIMD_INLINE void decode8(gemm_panel panel, gemm_compute compute, const uint8_t *
     const uint8_t *codes = source + gemm_scale_bytes(panel, groups);
     for (int64_t group = 0; group < groups; group++, codes += GEMM_GROUP * GEMM_COLS) {
         __m512 scale[2] = {gemm_scales(panel, source + group * GEMM_COLS), gemm_scales(panel, source + group * GEMM_COLS + 16)};
+        __m512i exponents[2] = {gemm_exponents8(source + group * GEMM_COLS), gemm_exponents8(source + group * GEMM_COLS + 16)};
         for (int quad = 0; quad < 8; quad++) {
             SIMD_UNROLL
             for (int half = 0; half < 2; half++) {
                 __m512i line = _mm512_loadu_si512(codes + (quad * 2 + half) * 64);
+                if (panel == GEMM_PANEL_E4M3 && compute == GEMM_BF16 && gemm_is_normal8(line)) {
+                    put_words(chunk, group * 16 + quad * 2, half, gemm_scaled8(line, 0, exponents[half]));
+                    put_words(chunk, group * 16 + quad * 2 + 1, half, gemm_scaled8(line, 1, exponents[half]));
+                    continue;
+                }
                 put_pair(compute, chunk, group * 16 + quad * 2, half, gemm_pair8(panel, line, 0, scale[half]));
                 put_pair(compute, chunk, group * 16 + quad * 2 + 1, half, gemm_pair8(panel, line, 1, scale[half]));
             }
@@ -101,10 +110,13 @@ SIMD_INLINE void decode4(gemm_panel panel, gemm_compute compute, const uint8_t *
             const uint8_t *scales = source + (group * per_group + octet * per_group / 4) * GEMM_COLS;
             SIMD_UNROLL
             for (int half = 0; half < 2; half++) {
-                __m512 scale = gemm_scales(panel, scales + half * 16);
                 __m512i line = _mm512_loadu_si512(codes + (octet * 2 + half) * 64);
                 SIMD_UNROLL
-                for (int pair = 0; pair < 4; pair++) put_pair(compute, chunk, group * 16 + octet * 4 + pair, half, gemm_pair4(table, line, pair, scale));
+                for (int pair = 0; pair < 4; pair++) {
+                    int64_t to = group * 16 + octet * 4 + pair;
+                    if (compute == GEMM_BF16) put_words(chunk, to, half, gemm_scaled4(panel, gemm_table4(panel), line, pair, gemm_scale4_of(panel, scales + half * 16)));
+                    else put_pair(compute, chunk, to, half, gemm_pair4(table, line, pair, gemm_scales(panel, scales + half * 16)));
+                }
             }
         }
     }

@@ -41,6 +41,23 @@ SIMD_INLINE gemm_pair gemm_pair8(gemm_panel panel, __m512i line, int pair, __m51
     return (gemm_pair){_mm512_mul_ps(_mm512_castsi512_ps(even), scale), _mm512_mul_ps(_mm512_castsi512_ps(odd), scale)};
 }
 
+/* A line of E4M3 without zeros and subnormal numbers? Its codes are BF16 numbers then but for the place and the bias of their exponents. */
+SIMD_INLINE bool gemm_is_normal8(__m512i line) { return _mm512_testn_epi8_mask(line, _mm512_set1_epi8(0x78)) == 0; }
+
+/* 16 bytes of scales as what is added to the exponents of such codes, in both halves of lanes. */
+SIMD_INLINE __m512i gemm_exponents8(const uint8_t *scales) {
+    enum { BIASES = 127 - 7 - 127 };   /* of BF16, less those of E4M3 and of the scale */
+    __m512i codes = _mm512_add_epi32(_mm512_cvtepu8_epi32(_mm_loadu_si128((const __m128i *)scales)), _mm512_set1_epi32(BIASES));
+    codes = _mm512_slli_epi32(codes, 7);
+    return _mm512_or_si512(_mm512_slli_epi32(codes, 16), _mm512_and_si512(codes, _mm512_set1_epi32(0xffff)));
+}
+
+/* gemm_join(gemm_pair8(..)) of a line of normal E4M3 numbers. */
+SIMD_INLINE __m512i gemm_scaled8(__m512i line, int pair, __m512i exponents) {
+    __m512i words = _mm512_srai_epi16(pair == 0 ? _mm512_slli_epi16(line, 8) : line, 4);
+    return _mm512_add_epi16(_mm512_and_si512(words, _mm512_set1_epi16((short)0x87f0)), exponents);
+}
+
 /* The BF16 values of the 16 codes of E2M1, twice, for vpermw, which looks at five bits. */
 SIMD_INLINE __m512i gemm_e2m1_table(void) {
     const __m256i once = _mm256_setr_epi16(0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, (short)0x8000, (short)0xbf00, (short)0xbf80,

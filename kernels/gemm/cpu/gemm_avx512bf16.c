@@ -55,64 +55,84 @@ static bool has_subnormal(const uint16_t *x, int64_t count) {
     return found != 0;
 }
 
+/* What the scales of a group or half a group are as, of one or two panels by 16 columns. */
+typedef struct group_scales {
+    __m512 factors[4];            /* codes of 8 bits */
+    __m512i exponents[4];         /* E4M3 */
+    gemm_scale4 parts[4];         /* codes of 4 bits */
+} group_scales;
+
+SIMD_INLINE bool is_nibbles(gemm_panel panel) { return panel == GEMM_PANEL_E2M1_E8M0 || panel == GEMM_PANEL_E2M1_E4M3; }
+
+/* Sums [rows][2 * panels] += a times a line of codes of each half panel. normal: gemm_is_normal8 of all. a: the line's first pair of the first row. */
+SIMD_INLINE void direct_line(gemm_panel panel, const bool normal, const int rows, const int halves, const __m512i codes[4], const group_scales *scales, const uint16_t *a,
+                             int64_t stride, __m512 sum[4][4]) {
+    const __m512i table = gemm_table4(panel);
+    const int pairs = is_nibbles(panel) ? 4 : 2;
+    SIMD_UNROLL
+    for (int pair = 0; pair < pairs; pair++) {
+        __m512i b[4];
+        SIMD_UNROLL
+        for (int i = 0; i < halves; i++) {
+            if (is_nibbles(panel)) b[i] = gemm_scaled4(panel, table, codes[i], pair, scales->parts[i]);
+            else if (normal) b[i] = gemm_scaled8(codes[i], pair, scales->exponents[i]);
+            else b[i] = gemm_join(gemm_pair8(panel, codes[i], pair, scales->factors[i]));
+        }
+        SIMD_UNROLL
+        for (int r = 0; r < rows; r++) {
+            __m512i value = broadcast_pair(a + r * stride + pair * 2);
+            SIMD_UNROLL
+            for (int i = 0; i < halves; i++) sum[r][i] = dot(sum[r][i], value, b[i]);
+        }
+    }
+}
+
 /* The chunk of up to d->depth of k that begins at `at`, of one or two panels, for a few rows. source: where it lies in each panel; next: what is read
  * behind it, and prefetched. */
 SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels, const gemm_direct *d, const uint8_t *const source[2], const uint8_t *const next[2],
                               int64_t at, int64_t k) {
     const uint16_t *a = d->a + at;
     const int64_t stride = d->a_stride, chunk = at / d->depth;
-    const bool nibbles = panel == GEMM_PANEL_E2M1_E8M0 || panel == GEMM_PANEL_E2M1_E4M3;
-    const int per_group = panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1;
-    const int lines = nibbles ? 4 : 8, pairs = nibbles ? 4 : 2;   /* of a group and half; of a line */
-    const __m512i table = gemm_table4(panel);
+    const int per_group = panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1, halves = 2 * panels;
+    const int lines = is_nibbles(panel) ? 4 : 8, line_k = is_nibbles(panel) ? 8 : 4;   /* of a group and half panel; k of a line */
     const int64_t groups = gemm_groups(k), codes_at = gemm_scale_bytes(panel, groups);
     __m512 sum[4][4];
     SIMD_UNROLL
     for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
-        for (int i = 0; i < 2 * panels; i++) sum[r][i] = _mm512_setzero_ps();
+        for (int i = 0; i < halves; i++) sum[r][i] = _mm512_setzero_ps();
     }
     for (int64_t group = 0; group < groups; group++) {
         for (int part = 0; part < per_group; part++) {
-            __m512 scale[4];
-            gemm_scale4 scale4[4];
+            group_scales of;
             SIMD_UNROLL
-            for (int i = 0; i < 2 * panels; i++) {
+            for (int i = 0; i < halves; i++) {
                 const uint8_t *scales = source[i / 2] + (group * per_group + part) * GEMM_COLS + i % 2 * 16;
-                if (nibbles) scale4[i] = gemm_scale4_of(panel, scales);
-                else scale[i] = gemm_scales(panel, scales);
+                if (is_nibbles(panel)) of.parts[i] = gemm_scale4_of(panel, scales);
+                else of.factors[i] = gemm_scales(panel, scales);
+                if (panel == GEMM_PANEL_E4M3) of.exponents[i] = gemm_exponents8(scales);
             }
             SIMD_UNROLL
             for (int line = part * lines / per_group; line < (part + 1) * lines / per_group; line++) {
-                const int64_t at = codes_at + (group * lines + line) * 128;
+                const int64_t from = codes_at + (group * lines + line) * 128;
+                const uint16_t *of_a = a + (group * lines + line) * line_k;
                 __m512i codes[4];
+                bool normal = panel == GEMM_PANEL_E4M3;
                 SIMD_UNROLL
-                for (int i = 0; i < 2 * panels; i++) {
-                    codes[i] = _mm512_loadu_si512(source[i / 2] + at + i % 2 * 64);
-                    _mm_prefetch((const char *)next[i / 2] + at + i % 2 * 64, _MM_HINT_T0);
+                for (int i = 0; i < halves; i++) {
+                    codes[i] = _mm512_loadu_si512(source[i / 2] + from + i % 2 * 64);
+                    _mm_prefetch((const char *)next[i / 2] + from + i % 2 * 64, _MM_HINT_T0);
+                    if (panel == GEMM_PANEL_E4M3) normal &= gemm_is_normal8(codes[i]);
                 }
-                SIMD_UNROLL
-                for (int pair = 0; pair < pairs; pair++) {
-                    __m512i b[4];
-                    SIMD_UNROLL
-                    for (int i = 0; i < 2 * panels; i++) {
-                        if (nibbles) b[i] = gemm_scaled4(panel, table, codes[i], pair, scale4[i]);
-                        else b[i] = gemm_join(gemm_pair8(panel, codes[i], pair, scale[i]));
-                    }
-                    SIMD_UNROLL
-                    for (int r = 0; r < rows; r++) {
-                        __m512i value = broadcast_pair(a + r * stride + ((group * lines + line) * pairs + pair) * 2);
-                        SIMD_UNROLL
-                        for (int i = 0; i < 2 * panels; i++) sum[r][i] = dot(sum[r][i], value, b[i]);
-                    }
-                }
+                if (normal) direct_line(panel, true, rows, halves, codes, &of, of_a, stride, sum);
+                else direct_line(panel, false, rows, halves, codes, &of, of_a, stride, sum);
             }
         }
     }
     SIMD_UNROLL
     for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
-        for (int i = 0; i < 2 * panels; i++) {
+        for (int i = 0; i < halves; i++) {
             float *to = d->c[i / 2] + r * GEMM_COLS + i % 2 * 16;
             __m512 value = sum[r][i];
             if (d->col_scales[i / 2] != NULL) {
