@@ -7,9 +7,12 @@
 
 static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
+static const char lse_reason[] = "there is a second result (lse), and it makes one";
+
 const char *attention_reject_halves(const kernel_problem *problem, text *why) {
     const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V], *out = problem->out[0], *bias = problem->n_in > ATTENTION_BIAS ? problem->in[ATTENTION_BIAS] : NULL;
     int64_t width, value_width;
+    if (problem->n_out > 1) return lse_reason;
     if (!is_half(q->format) || k->format != q->format) {
         text_printf(why, "q is %s and k %s; both must be bf16, or f16", dw_format_name(q->format), dw_format_name(k->format));
         return text_string(why);
@@ -32,6 +35,7 @@ static bool is_taken(dw_format format) { return format == DW_FORMAT_f32 || forma
 const char *attention_reject_fp32(const kernel_problem *problem, text *why) {
     const op_type *operands[] = {problem->in[ATTENTION_Q], problem->in[ATTENTION_K], problem->n_in > ATTENTION_BIAS ? problem->in[ATTENTION_BIAS] : NULL, problem->out[0]};
     int64_t width, value_width;
+    if (problem->n_out > 1) return lse_reason;
     for (size_t i = 0; i < COUNT_OF(operands); i++)
         if (operands[i] != NULL && !is_taken(operands[i]->format)) {
             text_printf(why, "it takes f32, bf16 and f16, and there is %s", dw_format_name(operands[i]->format));

@@ -6,16 +6,17 @@
 
 typedef struct attention_heads {
     dw_tensor out;                /* [b,h,s,e] */
-    const dw_tensor *tensor;
+    const dw_tensor *tensors[2];  /* it and, where there is one, the second result */
     kernel_run run;
 } attention_heads;
 
 /* The run with its result by heads, in memory of the caller's; one that has it so already is as good. */
 static inline const kernel_run *attention_by_heads(const kernel_run *run, attention_heads *heads) {
     op_attention_by_heads(&run->call, &heads->out);
-    heads->tensor = &heads->out;
+    heads->tensors[0] = &heads->out;
+    heads->tensors[1] = run->call.n_out > 1 ? run->call.out[1] : NULL;
     heads->run = *run;
-    heads->run.call.out = &heads->tensor;
+    heads->run.call.out = heads->tensors;
     return &heads->run;
 }
 

@@ -51,20 +51,22 @@ def _check(name: str, tensor: Tensor) -> None:
 
 def _run(lines: list[str], inputs: dict[str, Tensor], result: str) -> Tensor:
     """Runs the nodes in lines on these inputs; result is the value that is given back."""
+    return _run_for(lines, inputs, [result])[0]
+
+
+def _run_for(lines: list[str], inputs: dict[str, Tensor], results: list[str]) -> list[Tensor]:
     text = ["graph op"]
     for name, tensor in inputs.items():
         _check(name, tensor)
         text.append(f"  input {name} {_NAMES[tensor.dtype]}[{','.join(map(str, tensor.shape))}]")
-    text += [f"  {line}" for line in lines] + [f"  output y {result}", ""]
+    text += [f"  {line}" for line in lines] + [f"  output y{i} {result}" for i, result in enumerate(results)] + [""]
     device = device_of(inputs.items()) or CPU
     session = _session("\n".join(text), core_device(device))
     if device.type == "cpu":
-        (made,) = session.run(tuple(t.contiguous() for t in inputs.values()))
-        return made
+        return list(session.run(tuple(t.contiguous() for t in inputs.values())))
     if torch.cuda.is_current_stream_capturing():
         _captured.append(session)
-    (made,) = enqueue(session, inputs.values(), device)
-    return made
+    return list(enqueue(session, inputs.values(), device))
 
 
 def _check_host(what: str, *tensors: Tensor) -> None:
@@ -168,8 +170,8 @@ def _(a: Tensor, b: Tensor, offsets: Tensor, precision: Optional[str] = None, tr
 
 # ---- attention ----
 
-def _attention(inputs: dict[str, Optional[Tensor]], scale: Optional[float], causal: bool, offset: Optional[int], window: int, softcap: float) -> Tensor:
-    """The op on its operands by name, mask being bool or additive."""
+def _attention(inputs: dict[str, Optional[Tensor]], scale: Optional[float], causal: bool, offset: Optional[int], window: int, softcap: float, lse: bool) -> list[Tensor]:
+    """The op on its operands by name, mask being bool or additive; lse: with its second result."""
     mask, width = inputs.get("mask"), inputs["q"].shape[-1]  # type: ignore[union-attr]
     additive = mask is not None and mask.dtype != torch.bool
     names = ["q", "k", "v", "" if additive else "mask", "mask" if additive else "", "sink", "row", "position"]
@@ -178,9 +180,15 @@ def _attention(inputs: dict[str, Optional[Tensor]], scale: Optional[float], caus
         present.pop()
     attributes = [f"scale={scale if scale is not None else width ** -0.5!r}"] + (["causal=true"] if causal else [])
     attributes += ([f"offset={offset}"] if offset is not None else []) + ([f"window={window}"] if window else []) + ([f"softcap={softcap!r}"] if softcap else [])
-    text = _Text()
-    made = text.add(f"attention {', '.join(present)} {{{','.join(attributes)}}}")
-    return _run(text.lines, {name: tensor for name, tensor in inputs.items() if tensor is not None}, made)
+    results = ["%1", "%2"] if lse else ["%1"]
+    line = f"{', '.join(results)} = attention {', '.join(present)} {{{','.join(attributes + ['lse=true'] * lse)}}}"
+    return _run_for([line], {name: tensor for name, tensor in inputs.items() if tensor is not None}, results)
+
+
+def _attend(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor], causal: bool, scale: Optional[float], window: int, softcap: float, sink: Optional[Tensor],
+            lse: bool) -> list[Tensor]:
+    offset = key.shape[-2] - query.shape[-2] if causal else None
+    return _attention({"q": query, "k": key, "v": value, "mask": mask, "sink": sink}, scale, causal, offset, window, softcap, lse)
 
 
 @torch.library.custom_op("deepwell::attention", mutates_args=())
@@ -190,8 +198,7 @@ def attention(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] 
 
     mask: bool (True: attend) or additive, broadcastable to [b,h,s,t]. causal: query i sees keys up to i + t - s. window: of the last keys alone, 0:
     all. softcap: scores become softcap * tanh(scores / softcap), 0: they stay. scale None: 1 / sqrt(d). sink [h]: one more score of each row, without a value."""
-    offset = key.shape[-2] - query.shape[-2] if causal else None
-    return _attention({"q": query, "k": key, "v": value, "mask": mask, "sink": sink}, scale, causal, offset, window, softcap)
+    return _attend(query, key, value, mask, causal, scale, window, softcap, sink, False)[0]
 
 
 @attention.register_fake
@@ -200,9 +207,44 @@ def _(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, 
     return query.new_empty((*query.shape[:-1], value.shape[-1]))
 
 
+@torch.library.custom_op("deepwell::attention_lse", mutates_args=())
+def attention_lse(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None,
+                  window: int = 0, softcap: float = 0.0, sink: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+    """attention, and float32 [b,h,s]: the logarithm of the sum of e^score of each row's keys and sink; -inf where a row sees none."""
+    made, lse = _attend(query, key, value, mask, causal, scale, window, softcap, sink, True)
+    return made, lse
+
+
+@attention_lse.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, mask: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None, window: int = 0,
+      softcap: float = 0.0, sink: Optional[Tensor] = None) -> tuple[Tensor, Tensor]:
+    return query.new_empty((*query.shape[:-1], value.shape[-1])), query.new_empty(query.shape[:-1], dtype=torch.float32)
+
+
 def _check_starts(name: str, starts: Tensor, other: Tensor) -> None:
     if starts.dim() != 1 or starts.dtype not in (torch.int32, torch.int64) or starts.shape != other.shape or starts.shape[0] < 1:
         raise Mismatch(f"attention_packed: {name} is {starts.dtype} {list(starts.shape)}; starts are i32 or i64 [n+1] of n texts, of queries as of keys")
+
+
+def _packed(query: Tensor, key: Tensor, value: Tensor, query_starts: Tensor, key_starts: Optional[Tensor], causal: bool, scale: Optional[float], window: int, softcap: float,
+            sink: Optional[Tensor], longest: Optional[int], lse: bool) -> list[Tensor]:
+    """Keys and values of each text in a row of their own, padded, and queries that say which row is theirs and where they stand."""
+    of_keys = query_starts if key_starts is None else key_starts
+    _check_starts("query_starts", query_starts, of_keys)
+    if window and not causal:
+        raise Unsupported("attention_packed: a window goes with causal=True")
+    lengths = of_keys.diff()
+    if len(lengths) == 0:
+        return [query.new_zeros((*query.shape[:-1], value.shape[-1])), query.new_full(query.shape[:-1], float("-inf"), dtype=torch.float32)][:1 + lse]
+    room = max(longest if longest is not None else int(lengths.max()), 1)
+    tokens = torch.arange(query.shape[0], device=query.device)
+    row = torch.bucketize(tokens, query_starts[1:], right=True)
+    text = row.clamp(max=len(lengths) - 1)
+    position = lengths[text] - query_starts[1:][text] + tokens if causal else lengths[text] - 1
+    slots = (of_keys[:-1, None] + torch.arange(room, device=key.device)).clamp(max=max(key.shape[0] - 1, 0))
+    k, v = ((x[slots] if x.shape[0] > 0 else x.new_zeros((len(lengths), room, *x.shape[1:]))).transpose(1, 2) for x in (key, value))
+    inputs = {"q": query.transpose(0, 1)[None], "k": k, "v": v, "sink": sink, "row": torch.where(row < len(lengths), row, -1), "position": position.to(torch.int64)}
+    return [made[0].transpose(0, 1).contiguous() for made in _attention(inputs, scale, True, None, window, softcap, lse)]
 
 
 @torch.library.custom_op("deepwell::attention_packed", mutates_args=())
@@ -213,31 +255,28 @@ def attention_packed(query: Tensor, key: Tensor, value: Tensor, query_starts: Te
 
     causal: the last query of a text sees its last key. Tokens behind the last text give 0. longest: no text has more keys; None: read from the starts, for which a GPU is waited
     for. The rest as in attention."""
-    of_keys = query_starts if key_starts is None else key_starts
-    _check_starts("query_starts", query_starts, of_keys)
-    if window and not causal:
-        raise Unsupported("attention_packed: a window goes with causal=True")
-    lengths = of_keys.diff()
-    room = max(longest if longest is not None else int(lengths.max()) if len(lengths) > 0 else 0, 1)
-    tokens = torch.arange(query.shape[0], device=query.device)
-    row = torch.bucketize(tokens, query_starts[1:], right=True)
-    inside = row < len(lengths)
-    text = row.clamp(max=max(len(lengths) - 1, 0))
-    if len(lengths) == 0:
-        return query.new_zeros((*query.shape[:-1], value.shape[-1]))
-    last = lengths[text]
-    position = last - query_starts[1:][text] + tokens if causal else last - 1
-    slots = (of_keys[:-1, None] + torch.arange(room, device=key.device)).clamp(max=max(key.shape[0] - 1, 0))
-    k, v = (x[slots].transpose(1, 2) if x.shape[0] > 0 else x.new_zeros((len(lengths), room, *x.shape[1:])).transpose(1, 2) for x in (key, value))
-    made = _attention({"q": query.transpose(0, 1)[None], "k": k, "v": v, "sink": sink, "row": torch.where(inside, row, -1), "position": position.to(torch.int64)}, scale,
-                      True, None, window, softcap)
-    return made[0].transpose(0, 1).contiguous()
+    return _packed(query, key, value, query_starts, key_starts, causal, scale, window, softcap, sink, longest, False)[0]
 
 
 @attention_packed.register_fake
 def _(query: Tensor, key: Tensor, value: Tensor, query_starts: Tensor, key_starts: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None,
       window: int = 0, softcap: float = 0.0, sink: Optional[Tensor] = None, longest: Optional[int] = None) -> Tensor:
     return query.new_empty((*query.shape[:-1], value.shape[-1]))
+
+
+@torch.library.custom_op("deepwell::attention_packed_lse", mutates_args=())
+def attention_packed_lse(query: Tensor, key: Tensor, value: Tensor, query_starts: Tensor, key_starts: Optional[Tensor] = None, causal: bool = False,
+                         scale: Optional[float] = None, window: int = 0, softcap: float = 0.0, sink: Optional[Tensor] = None,
+                         longest: Optional[int] = None) -> tuple[Tensor, Tensor]:
+    """attention_packed, and float32 [s,h]: the logarithm of the sum of e^score of each row, as attention_lse gives it."""
+    made, lse = _packed(query, key, value, query_starts, key_starts, causal, scale, window, softcap, sink, longest, True)
+    return made, lse
+
+
+@attention_packed_lse.register_fake
+def _(query: Tensor, key: Tensor, value: Tensor, query_starts: Tensor, key_starts: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None,
+      window: int = 0, softcap: float = 0.0, sink: Optional[Tensor] = None, longest: Optional[int] = None) -> tuple[Tensor, Tensor]:
+    return query.new_empty((*query.shape[:-1], value.shape[-1])), query.new_empty(query.shape[:-1], dtype=torch.float32)
 
 
 # ---- norms ----

@@ -82,7 +82,7 @@ dw_status ir_infer_results(const ir_graph *graph, op_id op, const op_attrs *attr
         present[i] = in[i] != NULL;
         types[i] = in[i] != NULL ? &in[i]->type : NULL;
     }
-    *n_out = n_in < def->min_in || n_in > def->max_in ? def->min_out : op_result_count(op, n_in, present);   /* a wrong count is an error below */
+    *n_out = n_in < def->min_in || n_in > def->max_in ? def->min_out : op_result_count(op, attrs, n_in, present);   /* a wrong count is an error below */
     for (int i = 0; i < IR_MAX_OUT; i++) out[i] = (op_type){0};
     op_infer infer = {.context = graph->context, .dims = graph->dims, .op = def, .attrs = attrs, .n_in = n_in, .in = types, .n_out = *n_out, .out = out};
     return op_infer_types(&infer);

@@ -159,7 +159,7 @@ dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, i
     TRY(op_post_parse(arena->context, op_attr_text(&c->attrs, OP_ATTR_post), &c->post));
     bool present[KERNEL_CASE_OPERANDS];
     for (int i = 0; i < c->n_in; i++) present[i] = c->in[i] != NULL;
-    c->n_out = op_result_count(id, c->n_in, present);
+    c->n_out = op_result_count(id, &c->attrs, c->n_in, present);
     for (int i = 0; i < c->n_out; i++) c->out[i] = &c->results[i];
     op_infer infer = {arena->context, dims, c->op, &c->attrs, c->n_in, c->in, c->n_out, c->results};
     dw_status status = op_infer_types(&infer);

@@ -11,6 +11,8 @@
  *
  * With table, k and v are pages of t keys each: that of position p of row r lies in page table[r, p / t], slot p mod t. What a page of -1 would hold is not seen.
  *
+ * With lse a second result says how much a row of keys weighs, so that results over parts of the keys can be joined.
+ *
  * A result in a block format is what quantize makes of the result in via; joined ones have their heads side by side, as a projection reads them. */
 #include "op/family.h"
 
@@ -72,6 +74,16 @@ static dw_status check_places(op_infer *infer, dim scores[4]) {
     return DW_OK;
 }
 
+/* Of each row, [b,h,s]. */
+static dw_status infer_lse(op_infer *infer, bool in_blocks) {
+    if (!op_attr_bool(infer->attrs, OP_ATTR_lse)) return DW_OK;
+    if (in_blocks) return base_fail(infer->context, DW_INVALID, "attention: lse goes with a result that is not in blocks; quantize the plain result");
+    infer->out[1] = *infer->in[ATTENTION_Q];
+    infer->out[1].format = DW_FORMAT_f32;
+    infer->out[1].rank = 3;
+    return DW_OK;
+}
+
 static dw_status infer_result(op_infer *infer) {
     const op_type *q = infer->in[ATTENTION_Q], *v = infer->in[ATTENTION_V];
     op_type *out = infer->out;
@@ -87,6 +99,7 @@ static dw_status infer_result(op_infer *infer) {
         out->dims[1] = q->dims[2];
         TRY_DIM(infer->context, out->dims[2], dim_mul(infer->dims, q->dims[1], v->dims[3]));
     }
+    TRY(infer_lse(infer, in_blocks));
     if (in_blocks) return DW_OK;
     TRY(op_check_number(infer, "the result", out));
     return op_check_float(infer, "the result", out);
@@ -201,6 +214,12 @@ static void attend(const query *at, int64_t first, int64_t end, const dw_tensor 
     }
 }
 
+static double lse_of(const query *at) {
+    double max, sum;
+    measure(at, at->seen, at->sink, &max, &sum);
+    return max < INFINITY ? max + log(sum) : NAN;      /* of no key -inf + -inf */
+}
+
 /* Offset of a mask or bias at key 0 of a query. */
 static int64_t offset_of(const int64_t strides[4], int64_t row, int64_t head, int64_t query) { return row * strides[0] + head * strides[1] + query * strides[2]; }
 
@@ -277,6 +296,7 @@ dw_status attention_reference(const op_call *call) {
         query at;
         TRY(find_query(call, &view, w.index[0], w.index[1], w.index[2], &at));
         attend(&at, 0, v->dims[3], &out, w.offset[at_out], out.strides[3]);
+        if (call->n_out > 1) op_tensor_store(call->out[1], w.index, lse_of(&at));
     }
     return DW_OK;
 }

@@ -74,7 +74,7 @@ static dw_status check_counts(const op_infer *infer) {
         if (infer->in[i] == NULL) return base_fail(infer->context, DW_INVALID, "%s: operand %d is absent and must be there", op->name, i);
     bool present[MAX_OPERANDS];
     for (int i = 0; i < infer->n_in; i++) present[i] = infer->in[i] != NULL;
-    int results = op_result_count(op->id, infer->n_in, present);
+    int results = op_result_count(op->id, infer->attrs, infer->n_in, present);
     if (infer->n_out != results)
         return base_fail(infer->context, DW_INVALID, "%s: %d results, it gives %d", op->name, infer->n_out, results);
     return DW_OK;
@@ -102,10 +102,10 @@ op_id op_find(const char *name) {
     return OP_COUNT;
 }
 
-int op_result_count(op_id id, int n_in, const bool *present) {
+int op_result_count(op_id id, const op_attrs *attrs, int n_in, const bool *present) {
     const op_def *op = &ops[id];
     const int brings = id == OP_cache_update ? (int)UPDATE_QUERIES : op->max_in - 1;   /* the operand that one more result comes of */
-    const bool has_more = brings >= 0 && brings < n_in && present[brings];
+    const bool has_more = id == OP_attention ? op_attr_bool(attrs, OP_ATTR_lse) : brings >= 0 && brings < n_in && present[brings];
     return op->min_out == op->max_out || has_more ? op->max_out : op->min_out;
 }
 

@@ -227,8 +227,8 @@ op_id op_find(const char *name);          /* OP_COUNT when there is none */
 bool op_has(op_id id, unsigned traits);   /* any of them */
 /* Checks counts and attributes against the row, then infers. The message names the op and the operand. */
 dw_status op_infer_types(op_infer *infer);
-/* How many results a call with these operands has (norms: 2 when there is a residual; cache_update: 3 when there are queries). */
-int op_result_count(op_id id, int n_in, const bool *present);
+/* How many results a call with these operands has (norms: 2 when there is a residual; cache_update: 3 when there are queries; attention: 2 with lse). */
+int op_result_count(op_id id, const op_attrs *attrs, int n_in, const bool *present);
 
 /* ---- tensors, for references and kernels (tensor.c) ---- */
 

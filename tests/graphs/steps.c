@@ -5,7 +5,7 @@
  * Bounds. Results that are chosen or moved, integers, truths and quantised operands are equal. What is computed may differ by 1e-5 of the largest number in its row and
  * half a place of its format on both sides, as in conformance. Where terms cancel or a function is steep, that is too little: then by four times as much as the
  * reference's result moves when the operands do, each by 2^-21 of itself at random (2^-12 where matrix units add products of 8-bit floats, as they keep few bits of sums); of
- * attention's bias, each score's own; of its values of 16 bits on a device half a place, as weights are rounded to their format for tensor cores. Sums of numbers beyond 1e30, which may overflow on the way, are not compared.
+ * attention's bias, each score's own; of its values of 16 bits on a device, and of those that the CPU multiplies in pairs, half a place, as weights are rounded to their format. Sums of numbers beyond 1e30, which may overflow on the way, are not compared.
  * What a product, a norm or attention quantises itself may be one code away. */
 #include <float.h>
 #include <math.h>
@@ -29,6 +29,7 @@ typedef struct stepping {
     int64_t symbols[MOST_SYMBOLS];
     dw_tensor *truth;             /* by plan_value index: what the step wrote, contiguous; data NULL: not yet */
     plan_binding binding;
+    const kernel_row *row;        /* whose results are compared */
     dw_tensor *inputs, *outputs, *states;
     void **input_data, **output_data, **state_data;
     uint8_t *workspace;
@@ -251,9 +252,12 @@ static double half_place(dw_format format) {
     return info->class == NUM_FLOAT && info->bits <= 16 ? ldexp(1, -info->mantissa_bits - 1) : 0;
 }
 
+/* Does the kernel round attention's weights to the format of its values? */
+static bool rounds_weights(const stepping *s) { return s->c->device != NULL || (s->row != NULL && strcmp(s->row->name, "attention_avx512bf16") == 0); }
+
 /* How far operand i is moved. Rounding attention's weights moves the sums just as rounding the values would. */
 static double amount_of(const stepping *s, const ir_node *node, int i, double amount) {
-    const bool weighted = s->c->device != NULL && node->op == OP_attention && i == ATTENTION_V;
+    const bool weighted = rounds_weights(s) && node->op == OP_attention && i == ATTENTION_V;
     return weighted ? fmax(amount, half_place(ir_in(node, i)->type.format)) : amount;
 }
 
@@ -409,6 +413,7 @@ static bool holds_results(stepping *s, const ir_node *node, const kernel_row *ro
     arena scratch;
     dw_tensor expected[KERNEL_MAX_RESULTS];
     text words;
+    s->row = row;
     arena_init(&scratch, s->c->context);
     text_init(&words, s->c->context);
     dw_status status = new_results(s, &scratch, node, expected);

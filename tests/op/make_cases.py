@@ -751,6 +751,15 @@ def attention():
     c.note("a row of no text without pages: its sink alone is there")
     c.add("attention", [q[:1], k, v, None, None, sink, torch.tensor([-1, 0, -1])],
           torch.cat([torch.zeros(1, 2, 1, 2, dtype=torch.float64), expected(q[:1, :, 1:2], k[:1], v[:1], 0.7, sink=sink), torch.zeros(1, 2, 1, 2, dtype=torch.float64)], 2).float(), scale=0.7)
+    c.note("the logarithm of the sum of e^score as a second result; rows that see nothing have -inf")
+    q, k, v, sink, hidden = normal(2, 4, 5, 3), normal(2, 2, 7, 3), normal(2, 2, 7, 2), normal(4), torch.rand(2, 1, 5, 7) < 0.5
+    hidden[0, 0, 2] = False
+    scores = q.double() @ k.repeat_interleave(2, 1).double().transpose(2, 3) * 0.7
+    c.add("attention", [q, k, v], [expected(q, k, v, 0.7).float(), scores.logsumexp(3).float()], scale=0.7, lse=True)
+    c.add("attention", [q, k, v, hidden], [expected(q, k, v, 0.7, mask=hidden).float(), scores.masked_fill(~hidden, -inf).logsumexp(3).float()], scale=0.7, lse=True)
+    c.add("attention", [q, k, v, None, None, sink], [expected(q, k, v, 0.7, sink=sink).float(), torch.cat([scores, sink.double()[:, None, None].expand(2, 4, 5, 1)], 3).logsumexp(3).float()],
+          scale=0.7, lse=True)
+    c.add("attention", [q, k, v], [expected(q, k, v, 0.7).float().transpose(1, 2).reshape(2, 5, 8), scores.logsumexp(3).float()], scale=0.7, joined=True, lse=True)
     c.write()
 
 

@@ -316,7 +316,7 @@ static bool run_case(dw_context *context, const test_case *t) {
         present[i] = t->in[i].present;
         in[i] = present[i] ? &t->in[i].type : NULL;
     }
-    int n_out = t->n_in <= t->op->max_in ? op_result_count(t->op->id, t->n_in, present) : t->op->min_out;
+    int n_out = t->n_in <= t->op->max_in ? op_result_count(t->op->id, &t->list, t->n_in, present) : t->op->min_out;
     op_infer infer = {context, t->dims, t->op, &t->list, t->n_in, in, n_out, out};
     dw_status status = op_infer_types(&infer);
     if (status != DW_OK && t->status == DW_OK) fail_msg("%s:%d: %s", t->source, t->line, dw_context_error(context));

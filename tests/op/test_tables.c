@@ -80,13 +80,14 @@ static void equal_attributes_compare_by_value(void **state) {
 
 static void a_residual_makes_a_second_result(void **state) {
     (void)state;
+    const op_attrs none = {0, NULL};
     const bool all[] = {true, true, true, true}, without_last[] = {true, true, true, false};
-    assert_int_equal(op_result_count(OP_layer_norm, 4, all), 2);
-    assert_int_equal(op_result_count(OP_layer_norm, 4, without_last), 1);
-    assert_int_equal(op_result_count(OP_layer_norm, 3, all), 1);
-    assert_int_equal(op_result_count(OP_rms_norm, 3, all), 2);
-    assert_int_equal(op_result_count(OP_topk, 1, all), 2);
-    assert_int_equal(op_result_count(OP_group_norm, 3, all), 1);
+    assert_int_equal(op_result_count(OP_layer_norm, &none, 4, all), 2);
+    assert_int_equal(op_result_count(OP_layer_norm, &none, 4, without_last), 1);
+    assert_int_equal(op_result_count(OP_layer_norm, &none, 3, all), 1);
+    assert_int_equal(op_result_count(OP_rms_norm, &none, 3, all), 2);
+    assert_int_equal(op_result_count(OP_topk, &none, 1, all), 2);
+    assert_int_equal(op_result_count(OP_group_norm, &none, 3, all), 1);
 }
 
 static void post_steps_round_like_the_functions_they_name(void **state) {

@@ -71,8 +71,28 @@ def test_packed_nonsense_is_refused():
         dw.ops.attention_packed(q, k, v[:, :1], queries)
 
 
-def test_opcheck():
-    torch.library.opcheck(torch.ops.deepwell.attention_packed.default, (*packed([(5, 5), (8, 8)])[:4],))
+def test_the_weight_of_rows_joins_parts_of_the_keys():
+    torch.manual_seed(1)
+    q, k, v = torch.randn(2, 4, 5, 16), torch.randn(2, 2, 30, 16), torch.randn(2, 2, 30, 16)
+    made, lse = dw.ops.attention_lse(q, k, v)
+    scores = q @ k.repeat_interleave(2, 1).mT / 4
+    assert close(lse, scores.logsumexp(-1)) and torch.equal(made, dw.ops.attention(q, k, v))
+    parts = [dw.ops.attention_lse(q, k[:, :, part], v[:, :, part]) for part in (slice(0, 11), slice(11, None))]
+    shares = torch.stack([lse for _, lse in parts]).softmax(0)
+    assert close(sum(share[..., None] * y for share, (y, _) in zip(shares, parts)), made)
+    hidden = torch.zeros(5, 30, dtype=torch.bool)
+    assert dw.ops.attention_lse(q, k, v, hidden)[1].max() == float("-inf")
+    p, a, b, queries, keys = packed([(3, 9), (1, 40), (2, 0)])
+    y, lse = dw.ops.attention_packed_lse(p, a, b, queries, keys)
+    assert torch.equal(y, dw.ops.attention_packed(p, a, b, queries, keys)) and lse.shape == (6, 4)
+    assert close(lse[:3].T, (p[:3].transpose(0, 1) @ a[:9].repeat_interleave(2, 1).permute(1, 2, 0) / 4).logsumexp(-1)) and lse[4:].max() == float("-inf")
+
+
+@pytest.mark.parametrize("op", ["attention_packed", "attention_packed_lse", "attention_lse"])
+def test_opcheck(op):
+    q, k, v, starts, _ = packed([(5, 5), (8, 8)])
+    arguments = (q, k, v, starts) if "packed" in op else (q[None], k[None].repeat(1, 1, 2, 1), v[None].repeat(1, 1, 2, 1))
+    torch.library.opcheck(getattr(torch.ops.deepwell, op).default, arguments)
 
 
 # ---- transformers ----

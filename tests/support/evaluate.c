@@ -354,7 +354,10 @@ static double subnormal_sum(const dw_tensor *t) {
 
 double evaluation_lost(const op_call *call) {
     const dw_tensor *const *in = call->in;
-    if (call->op->id == OP_attention) return ldexp((double)in[ATTENTION_K]->dims[2], -126);
+    if (call->op->id == OP_attention) {
+        const dw_tensor *table = op_operand(call, ATTENTION_TABLE);
+        return ldexp((double)in[ATTENTION_K]->dims[2] * (double)(table != NULL ? table->dims[1] : 1), -126);
+    }
     if (call->op->id != OP_matmul && call->op->id != OP_grouped_matmul) return 0;
     const double terms = (double)in[0]->dims[in[0]->rank - (op_attr_bool(call->attrs, OP_ATTR_at) ? 2 : 1)];
     const double a = subnormal_sum(in[0]), b = subnormal_sum(in[1]);

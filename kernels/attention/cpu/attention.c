@@ -27,7 +27,7 @@ enum {
 /* A call, from its operands alone. */
 typedef struct attention {
     const flash_isa *isa;
-    const dw_tensor *q, *k, *v, *sink, *out;
+    const dw_tensor *q, *k, *v, *sink, *out, *lse;
     op_attention_view view;
     int64_t shared, rows, d, e, keys;             /* shared: heads of q for each of k; rows: shared * s; keys: what a row of the cache has room for */
     int64_t tiles, tile_rows;                     /* tiles of one kv head */
@@ -381,6 +381,7 @@ static void finish(tile *t, int row) {
     if (state->sum != 0) {
         for (int64_t c = 0; c < t->columns; c++) out[c] /= state->sum;
     }
+    if (t->call->lse != NULL && t->column == 0) ((float *)t->call->lse->data)[at3(t->call->lse, t->batch, head_of(t, row), query_of(t, row))] = state->max + logf(state->sum);
     int64_t offset = at3(to, t->batch, head_of(t, row), query_of(t, row)) + t->column;
     if (to->format == DW_FORMAT_f32) memcpy((float *)to->data + offset, out, (size_t)t->columns * sizeof *out);
     else if (to->format == DW_FORMAT_bf16) num_f32_to_bf16_row(out, (uint16_t *)to->data + offset, t->columns);
@@ -431,7 +432,7 @@ static void run_rows(tile *t, int64_t first, int rows) {
     }
     if (seen.begin > seen.end) seen.begin = seen.end;
     t->end = call->view.position != NULL ? seen.end : call->keys;
-    for (t->column = 0; t->column < call->e; t->column += OUT_WIDTH) {
+    for (t->column = 0; t->column < call->e || t->column == 0; t->column += OUT_WIDTH) {
         t->columns = least(call->e - t->column, OUT_WIDTH);
         pass(t, seen);
     }
@@ -502,6 +503,7 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
         .v = call->in[ATTENTION_V],
         .sink = op_operand(call, ATTENTION_SINK),
         .out = call->out[0],
+        .lse = call->n_out > 1 ? call->out[1] : NULL,
         .scale = (float)op_attr_real(call->attrs, OP_ATTR_scale),
         .softcap = (float)op_attr_real(call->attrs, OP_ATTR_softcap),
     };
@@ -513,7 +515,7 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
     a.e = a.v->dims[3];
     a.keys = a.view.slots;
     if (!fits(&a)) return call->op->reference(&run->call);
-    if (a.rows == 0 || a.e == 0) return DW_OK;
+    if (a.rows == 0 || (a.e == 0 && a.lse == NULL)) return DW_OK;
     cut_tiles(&a);
     pool_run(run->pool, a.q->dims[0] * groups * a.tiles, run_tile, &a);
     return DW_OK;

@@ -29,6 +29,7 @@ static const char *reject_operands(const kernel_problem *problem, text *why) {
         text_printf(why, "it takes no operand '%s'", others[i - ATTENTION_MASK]);
         return text_string(why);
     }
+    if (problem->n_out > 1) return "there is a second result (lse), and it makes one";
     if (!is_half(q->format) || k->format != q->format || out->format != q->format) {
         text_printf(why, "q is %s, k %s and the result %s; all must be bf16, or f16", dw_format_name(q->format), dw_format_name(k->format), dw_format_name(out->format));
         return text_string(why);

@@ -1,6 +1,7 @@
 /* attention on a GPU: the host half of plain.cu. */
-#include "kernels/attention/host.h"
+#include "kernels/attention/plain/plain.h"
 
+#include "kernels/attention/host.h"
 #include "kernels/attention/results.h"
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
@@ -31,10 +32,15 @@ dw_status attention_plain_shape(const kernel_run *run, kernel_launcher *launcher
     attention_heads heads;
     run = attention_by_heads(run, &heads);
     kernel_launch launch;
-    attention_arguments *arguments = cuda_launch(&launch, "attention_plain", "attention_plain", sizeof *arguments);
+    attention_plain_arguments *arguments = cuda_launch(&launch, "attention_plain", "attention_plain", sizeof *arguments);
     const dw_tensor *q = run->call.in[ATTENTION_Q], *v = run->call.in[ATTENTION_V];
-    TRY(attention_take(&launch, run, arguments));
-    const int64_t parts = base_ceil_div(v->dims[3], ATTENTION_WIDTH);
+    TRY(attention_take(&launch, run, &arguments->call));
+    if (run->call.n_out > 1) {
+        cuda_take_array(&launch, run, KERNEL_RESULT + 1, &arguments->lse);
+        for (int axis = 0; axis < 3; axis++) arguments->lse_strides[axis] = run->call.out[1]->strides[axis];
+        arguments->has_lse = true;
+    }
+    const int64_t parts = v->dims[3] > 0 ? base_ceil_div(v->dims[3], ATTENTION_WIDTH) : 1;
     cuda_grid_items(&launch, q->dims[0] * q->dims[1] * q->dims[2] * parts * CUDA_THREADS);
     return launcher->add(launcher, &launch);
 }

@@ -4,7 +4,7 @@
  * With row and position, q has tokens of several texts, each of which reads its own row of the caches; the key of position p lies at p mod t, or in a page of the table.
  * Scores, weights and sums in fp32. A bias of OP_ATTENTION_HIDES or less is the score; a key whose score is -inf, or that the mask hides, is a key not seen. Resources: 7 KiB of shared memory. Speed: not
  * measured. */
-#include "kernels/attention/arguments.h"
+#include "kernels/attention/plain/plain.h"
 #include "kernels/gpu/plain/device.cuh"
 
 enum { COLUMNS = ATTENTION_WIDTH / CUDA_THREADS };
@@ -60,43 +60,44 @@ DEVICE float score(const attention_arguments *p, const attention_place *place, c
     return bias <= OP_ATTENTION_HIDES ? bias : sum + bias;
 }
 
-KERNEL(attention_plain, attention_arguments) {
+KERNEL(attention_plain, attention_plain_arguments) {
+    const attention_arguments *p = &arguments.call;
     __shared__ float query_shared[ATTENTION_WIDTH], weights[CUDA_THREADS];
     int thread = (int)threadIdx.x;
-    int64_t parts = (arguments.value_width + ATTENTION_WIDTH - 1) / ATTENTION_WIDTH, rows = arguments.batches * arguments.heads * arguments.queries;
+    int64_t parts = p->value_width > 0 ? (p->value_width + ATTENTION_WIDTH - 1) / ATTENTION_WIDTH : 1, rows = p->batches * p->heads * p->queries;
     for (int64_t item = blockIdx.x; item < rows * parts; item += gridDim.x) {
         int64_t row = item / parts, first_col = item % parts * ATTENTION_WIDTH;
-        int64_t query = row % arguments.queries, head = row / arguments.queries % arguments.heads, position = query + arguments.offset;
-        int64_t batch = row / arguments.queries / arguments.heads, cache = batch, begin = 0, end = arguments.keys;
-        if (arguments.has_row) cache = load_int(&arguments.row, query * arguments.row_step);
-        if (arguments.has_position) position = load_int(&arguments.position, query * arguments.position_step);
-        if (arguments.has_position) end = position + 1;
-        if (cache < -1 || cache >= arguments.cache_rows) {
-            fault_raise(&arguments.fault, CUDA_FAULT_INDEX, cache, arguments.cache_rows);
+        int64_t query = row % p->queries, head = row / p->queries % p->heads, position = query + p->offset;
+        int64_t batch = row / p->queries / p->heads, cache = batch, begin = 0, end = p->keys;
+        if (p->has_row) cache = load_int(&p->row, query * p->row_step);
+        if (p->has_position) position = load_int(&p->position, query * p->position_step);
+        if (p->has_position) end = position + 1;
+        if (cache < -1 || cache >= p->cache_rows) {
+            fault_raise(&p->fault, CUDA_FAULT_INDEX, cache, p->cache_rows);
             continue;
         }
-        attention_place place = place_of(&arguments, batch, cache, head, query);
-        if (arguments.causal && end - 1 > position) end = position + 1;
-        if (arguments.ahead > 0 && end - arguments.ahead > position) end = position + arguments.ahead;
-        if (arguments.window > 0 && position >= arguments.window) begin = position - arguments.window + 1;
-        if (arguments.has_position && end - arguments.keys > begin) begin = end - arguments.keys;
+        attention_place place = place_of(p, batch, cache, head, query);
+        if (p->causal && end - 1 > position) end = position + 1;
+        if (p->ahead > 0 && end - p->ahead > position) end = position + p->ahead;
+        if (p->window > 0 && position >= p->window) begin = position - p->window + 1;
+        if (p->has_position && end - p->keys > begin) begin = end - p->keys;
         if (cache == -1) begin = end = 0;
-        if (arguments.page != 0 && end > arguments.keys) {
-            fault_raise(&arguments.fault, CUDA_FAULT_INDEX, position, arguments.keys);
+        if (p->page != 0 && end > p->keys) {
+            fault_raise(&p->fault, CUDA_FAULT_INDEX, position, p->keys);
             continue;
         }
-        if ((arguments.mask_keys > 0 && arguments.mask_keys < end) || (arguments.bias_keys > 0 && arguments.bias_keys < end)) {
-            fault_raise(&arguments.fault, CUDA_FAULT_INDEX, position, arguments.mask_keys > 0 ? arguments.mask_keys : arguments.bias_keys);
+        if ((p->mask_keys > 0 && p->mask_keys < end) || (p->bias_keys > 0 && p->bias_keys < end)) {
+            fault_raise(&p->fault, CUDA_FAULT_INDEX, position, p->mask_keys > 0 ? p->mask_keys : p->bias_keys);
             continue;
         }
-        float max = arguments.has_sink ? load_float(&arguments.sink, head * arguments.sink_stride) : -INFINITE, sum = max > -INFINITE ? 1.0f : 0.0f, sums[COLUMNS];
+        float max = p->has_sink ? load_float(&p->sink, head * p->sink_stride) : -INFINITE, sum = max > -INFINITE ? 1.0f : 0.0f, sums[COLUMNS];
         for (int c = 0; c < COLUMNS; c++) sums[c] = 0;
         __syncthreads();
-        for (int64_t i = thread; i < arguments.width && i < ATTENTION_WIDTH; i += CUDA_THREADS) query_shared[i] = load_float(&arguments.q, place.q + i * arguments.q_strides[3]);
+        for (int64_t i = thread; i < p->width && i < ATTENTION_WIDTH; i += CUDA_THREADS) query_shared[i] = load_float(&p->q, place.q + i * p->q_strides[3]);
         __syncthreads();
         for (int64_t chunk = begin; chunk < end; chunk += CUDA_THREADS) {
             int64_t key = chunk + thread, count = end - chunk < CUDA_THREADS ? end - chunk : CUDA_THREADS;
-            float mine = key < end ? score(&arguments, &place, query_shared, key) : -INFINITE;
+            float mine = key < end ? score(p, &place, query_shared, key) : -INFINITE;
             float largest = block_max(mine), next = max != max || max > largest ? max : largest;
             if (next == -INFINITE) continue;
             float down = max == -INFINITE ? 0 : expf(max - next), weight = mine == -INFINITE ? 0 : expf(mine - next);
@@ -105,22 +106,24 @@ KERNEL(attention_plain, attention_arguments) {
             max = next;
             for (int c = 0; c < COLUMNS; c++) {
                 int64_t col = first_col + thread + (int64_t)c * CUDA_THREADS;
-                if (col >= arguments.value_width) continue;
+                if (col >= p->value_width) continue;
                 float of_col = down == 0 ? 0 : sums[c] * down;   /* keys that have come to no weight leave it, infinities too */
                 for (int64_t j = 0; j < count; j++) {
                     if (weights[j] == 0) continue;
-                    attention_key lies = key_of(&arguments, &place, chunk + j);
-                    of_col = fmaf(weights[j], load_float(&arguments.v, place.v + lies.row * arguments.v_strides[0] + lies.slot * arguments.v_strides[2] + col * arguments.v_strides[3]), of_col);
+                    attention_key lies = key_of(p, &place, chunk + j);
+                    of_col = fmaf(weights[j], load_float(&p->v, place.v + lies.row * p->v_strides[0] + lies.slot * p->v_strides[2] + col * p->v_strides[3]), of_col);
                 }
                 sums[c] = of_col;
             }
             __syncthreads();
         }
+        if (arguments.has_lse && thread == 0 && first_col == 0)
+            store_float(&arguments.lse, batch * arguments.lse_strides[0] + head * arguments.lse_strides[1] + query * arguments.lse_strides[2], max < INFINITE ? max + logf(sum) : NOT_A_NUMBER);
         for (int c = 0; c < COLUMNS; c++) {
             int64_t col = first_col + thread + (int64_t)c * CUDA_THREADS;
-            if (col >= arguments.value_width) continue;
+            if (col >= p->value_width) continue;
             float value = !(max < INFINITE) ? NOT_A_NUMBER : max == -INFINITE ? 0 : sums[c] / sum;
-            store_float(&arguments.out, place.out + col * arguments.out_strides[3], value);
+            store_float(&p->out, place.out + col * p->out_strides[3], value);
         }
     }
 }

@@ -18,7 +18,7 @@ static dw_format widened_from(const ir_node *node) {
 
 /* Attention of widened operands whose result only casts back read is attention in their format: it computes in fp32. */
 static dw_status narrow(ir_graph *graph, ir_node *node, bool *changed) {
-    const dw_format format = widened_from(node);
+    const dw_format format = node->n_out == 1 ? widened_from(node) : DW_FORMAT_COUNT;
     if (format == DW_FORMAT_COUNT || ir_out(node)->output_count > 0 || ir_out(node)->type.format != DW_FORMAT_f32) return DW_OK;
     for (const ir_use *use = ir_out(node)->uses; use != NULL; use = use->next) {
         if (use->node->op != OP_cast || ir_out(use->node)->type.format != format) return DW_OK;
@@ -42,6 +42,7 @@ static dw_status narrow(ir_graph *graph, ir_node *node, bool *changed) {
 static dw_status read_operands(value_analysis *analysis, ir_node *node, bool *changed) {
     ir_graph *graph = analysis->graph;
     if (node->origin.role == NULL) node->origin.role = "attention";
+    if (node->n_out > 1) return DW_OK;                 /* what else its rows are told by stays as it is written */
     fuse_attempt attempt = fuse_begin(graph, "attention_heads", node);
     TRY(fuse_end(&attempt, attention_ungroup_heads(analysis, node, changed)));
     attempt = fuse_begin(graph, "attention_masks", node);
@@ -73,7 +74,7 @@ static ir_node *joined_by(ir_graph *graph, const ir_value *value) {
     const ir_node *reshape = fuse_def_single(graph, value, OP_reshape), *transpose = reshape != NULL ? fuse_def_single(graph, ir_in(reshape, 0), OP_transpose) : NULL;
     ir_node *attention = transpose != NULL ? fuse_def_single(graph, ir_in(transpose, 0), OP_attention) : NULL;
     const int64_t *order;
-    if (attention == NULL || ir_out(attention)->type.rank != 4 || value->type.rank != 3) return NULL;
+    if (attention == NULL || attention->n_out > 1 || ir_out(attention)->type.rank != 4 || value->type.rank != 3) return NULL;
     op_attr_ints(&transpose->attrs, OP_ATTR_order, &order);
     const dim *from = ir_out(attention)->type.dims, *to = value->type.dims;
     const bool side_by_side = order[0] == 0 && order[1] == 2 && order[2] == 1 && order[3] == 3;

@@ -51,6 +51,7 @@ dw_status step_rule_attention(stepper *stepper, const ir_node *node, step_record
     const step_record *q = step_of(ir_in(node, ATTENTION_Q)), *k = step_of(ir_in(node, ATTENTION_K)), *v = step_of(ir_in(node, ATTENTION_V));
     const bool cached = k->active || v->active;
     if (ir_bool(node, OP_ATTR_joined)) return step_refuse(stepper, record, node, "its result has the heads joined");
+    if (node->n_out > 1) return step_refuse(stepper, record, node, "it has a second result");
     for (int i = ATTENTION_ROW; i <= ATTENTION_TABLE; i++)
         if (ir_in(node, i) != NULL) return step_refuse(stepper, record, node, "it has rows, positions or pages already");
     if (!runs_over_new(q)) return step_refuse(stepper, record, node, "its queries do not run over the tokens alone");
