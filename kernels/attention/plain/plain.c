@@ -13,16 +13,17 @@ const char *attention_plain_refuses(const kernel_problem *problem, text *why) {
 }
 
 const char *attention_plain_takes(const kernel_run *run, text *why) {
-    (void)run, (void)why;
-    return NULL;
+    const dw_tensor *k = run->call.in[ATTENTION_K];
+    if (op_operand(&run->call, ATTENTION_TABLE) == NULL || (k->dims[0] <= INT32_MAX && k->dims[2] <= INT32_MAX)) return NULL;
+    return kernel_because(why, "%lld pages of %lld keys are more than it counts to", (long long)k->dims[0], (long long)k->dims[2]);
 }
 
 /* A block of threads for each query of each head, 8 of them at a time on a multiprocessor, walks along its keys in chunks: products one element after
  * another (0.2 us on an H200, for one key of 128), sums one key after another. */
 double attention_plain_seconds(const kernel_run *run) {
-    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K];
+    const dw_tensor *q = run->call.in[ATTENTION_Q];
     const chip_caps *chip = run->chip;
-    double rows = (double)q->dims[0] * (double)q->dims[1] * (double)q->dims[2], keys = (double)k->dims[2], waves = rows / (8.0 * chip->units);
+    double rows = (double)q->dims[0] * (double)q->dims[1] * (double)q->dims[2], keys = (double)attention_slots(&run->call), waves = rows / (8.0 * chip->units);
     double chunk_s = 0.2e-6 * (double)q->dims[3] + 0.05e-6 * (keys < CUDA_THREADS ? keys : CUDA_THREADS);
     double walk_s = (waves > 1 ? waves : 1) * (keys > CUDA_THREADS ? keys / CUDA_THREADS : 1) * chunk_s, bound = kernel_run_roofline(run, DW_FORMAT_f32, 0.1, 0.267);
     return chip->launch_s + walk_s > bound ? chip->launch_s + walk_s : bound;
