@@ -33,6 +33,7 @@ static void fill(dw_tensor *weight, size_t code_bytes, int bits, unsigned nan_fr
         if (bits == 8 && (codes[i] & 0x7fu) >= nan_from) codes[i] = 0;
         if (bits == 8 && i % DEPTH >= DEPTH / 2 && (codes[i] & 0x78u) == 0) codes[i] |= 8;   /* half of k has no subnormal E4M3 */
     }
+    if (weight->second != NULL) ((float *)(uintptr_t)weight->second)[0] = 1.0f;
     for (int64_t column = 0; column < COLUMNS; column++) memset(scales + column * blocks, (int)(least + (unsigned)column % (most - least + 1)), (size_t)blocks);
 }
 
