@@ -32,6 +32,7 @@ typedef struct narrow_arguments {
     int32_t tile_rows, tile_cols;                             /* of results; rows a multiple of those of a thread, columns of NARROW_RUN */
     int32_t in_rows, in_cols, plane;                          /* of the tile of x in shared memory, fp32; in_cols and plane multiples of 4 */
     int32_t steps[3];             /* 256 in places of the axes that are counted along */
+    int32_t x_steps[3], out_steps[2]; /* elements from channel to channel, line to line and column to column of x; from output to output and line to line of the result. What a tile spans fits 32 bits */
     int32_t by_channel, in_runs;  /* channels lie side by side; runs of results are stored as one */
     float by_runs, by_items;      /* 1 / runs of a line; 1 / items of a plane */
 } narrow_arguments;

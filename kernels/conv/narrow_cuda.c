@@ -35,6 +35,13 @@ typedef struct narrow_tiling {
 
 static int64_t round_up(int64_t x, int64_t step) { return base_ceil_div(x, step) * step; }
 
+/* Does what a tile spans of x and of the result fit 32 bits? */
+static bool spans_few(const conv_shape *s, const narrow_tiling *t) {
+    const double of_x = (double)(t->groups * s->channels) * (double)s->x_strides[1] + (double)t->in_rows * (double)s->x_strides[2] + (double)t->in_cols * (double)s->x_strides[3];
+    const double of_out = (double)(t->groups * s->outputs) * (double)s->out_strides[1] + (double)t->rows * (double)s->out_strides[2] + (double)t->cols;
+    return of_x < INT32_MAX && of_out < INT32_MAX && (double)s->x_strides[2] < INT32_MAX && (double)s->x_strides[3] < INT32_MAX;
+}
+
 /* What a tile of t->rows x t->cols reads; false: more than there is room for. */
 static bool measure(const conv_shape *s, narrow_tiling *t) {
     const int64_t spans[] = {(s->taps[0] - 1) * s->dilation[0] + 1, (s->taps[1] - 1) * s->dilation[1] + 1};
@@ -42,6 +49,7 @@ static bool measure(const conv_shape *s, narrow_tiling *t) {
     t->in_rows = (t->rows - 1) * s->stride[0] + spans[0];
     t->in_cols = round_up((t->cols - NARROW_RUN) * s->stride[1] + round_up(last_run, 4), 4);
     if (t->in_rows > MOST_PLACE || t->in_cols > MOST_PLACE) return false;
+    if (!spans_few(s, t)) return false;
     t->bytes = 4 * t->groups * (s->channels * t->in_rows * t->in_cols + s->outputs * conv_depth(s));
     return t->bytes <= NARROW_BYTES;
 }
@@ -116,18 +124,22 @@ const char *conv_narrow_cuda_reject(const kernel_problem *problem, text *why) {
     return window_refusal(&s, why);
 }
 
-/* Instructions of a thread for a result, counted in the machine code: a multiply-add for each tap of each channel, where windows are not known also two reads, and what brings elements and stores
- * results. Shares of the rates are to be those of kernels that were measured with as many. */
+/* Turns of a thread, fitted to an H200's times of ten lines (bench/results/h200/conv.md) before addresses were carried from element to element: for each element that is brought, for each result, and for each
+ * tap of a result. */
 double conv_narrow_cuda_cost(const kernel_problem *problem) {
+    enum { TURNS_BROUGHT = 108, TURNS_RESULT = 17 };
     kernel_typical typical;
     conv_shape s;
-    if (!kernel_at_typical(problem, 0, &typical)) return problem->chip->launch_s;
-    conv_shape_of(&typical.run.call, &s);
+    narrow_tiling t;
     const chip_caps *chip = problem->chip;
-    const double results = (double)op_tensor_count(typical.run.call.out[0]), taps = (double)conv_depth(&s), rate = chip_flops(chip, DW_FORMAT_f32) / 2;
-    const double instructions = (window_of(&s) != NULL ? 1.3 : 2.6) * taps + 20, compute = results * instructions / (0.75 * rate);
-    const double memory = kernel_roofline(problem, DW_FORMAT_f32, 1e3, 0.7);
-    return compute + chip->launch_s > memory ? compute + chip->launch_s : memory;
+    if (!kernel_at_typical(problem, 0, &typical) || op_tensor_count(typical.run.call.out[0]) == 0) return chip->launch_s;
+    conv_shape_of(&typical.run.call, &s);
+    if (!tile_of(&s, &t)) return kernel_roofline(problem, DW_FORMAT_f32, 0.009, 0.267);
+    const double tiles = (double)s.batches * (double)base_ceil_div(s.groups, t.groups) * (double)base_ceil_div(s.places[0], t.rows) * (double)base_ceil_div(s.places[1], t.cols);
+    const double brought = tiles * (double)(t.groups * s.channels * t.in_rows * t.in_cols), results = (double)op_tensor_count(typical.run.call.out[0]);
+    const double turns = brought * TURNS_BROUGHT + results * (TURNS_RESULT + (t.window != NULL ? 1.4 : 5) * (double)conv_depth(&s));
+    const double compute = turns / (0.375 * chip_flops(chip, DW_FORMAT_f32)) + chip->launch_s, memory = kernel_roofline(problem, DW_FORMAT_f32, 1e3, 0.7);
+    return compute > memory ? compute : memory;
 }
 
 size_t conv_narrow_cuda_workspace(const kernel_run *run) {
@@ -158,6 +170,8 @@ static void take_tiling(const conv_shape *s, const narrow_tiling *t, narrow_argu
     a->in_rows = (int32_t)t->in_rows;
     a->in_cols = (int32_t)t->in_cols;
     a->plane = a->in_rows * a->in_cols;
+    for (int i = 0; i < 3; i++) a->x_steps[i] = (int32_t)s->x_strides[1 + i];
+    for (int i = 0; i < 2; i++) a->out_steps[i] = (int32_t)s->out_strides[1 + i];
     a->in_runs = lies_in_runs && cuda_lies_at_16(s->out->data);
     const int64_t runs = t->cols / NARROW_RUN;
     a->by_runs = 1.0f / (float)runs;

@@ -1,4 +1,4 @@
-/* Copies between tensors of any strides, fills, ascending integers and triangles: one thread an element. Speed: not measured. */
+/* Copies between tensors of any strides, fills, ascending integers and triangles: one thread an element. Speed: bench/results/h200/plain.md. */
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/move/move_cuda.h"
 

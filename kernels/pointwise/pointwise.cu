@@ -1,5 +1,5 @@
 /* Pointwise ops, cast, where (one thread an element) and chains of them (four), any strides, any format of a byte or more. fp32 for formats of up to 32 bits, each operation
- * rounded on its own; double for f64; int64 for integers, which wrap when they are stored. Resources: no shared memory. Speed: not measured. */
+ * rounded on its own; double for f64; int64 for integers, which wrap when they are stored. Resources: no shared memory. Speed: bench/results/h200/plain.md. */
 #include "kernels/pointwise/chain_cuda.h"
 #include "kernels/pointwise/sigmoids.cuh"
 

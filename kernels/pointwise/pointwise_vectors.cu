@@ -58,9 +58,9 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) pointwise_vectors_whe
         nest_offsets(&arguments.nest, i, 4, at);
         int size = vector_size(&arguments, i);
         if (size < CUDA_VECTOR) {
-            for (int k = 0; k < size; k++) {
-                int from = ((const uint8_t *)c->data)[at[1] + k * arguments.steps[1]] != 0 ? 1 : 2;
-                copy_element(out, at[0] + k, &arguments.in[from], at[1 + from] + k * arguments.steps[1 + from]);
+            for (int k = 0; k < size; k++) {   /* operands by their constant numbers: places that are looked up by one that is not would lie in local memory */
+                if (((const uint8_t *)c->data)[at[1] + k * arguments.steps[1]] != 0) copy_element(out, at[0] + k, &arguments.in[1], at[2] + k * arguments.steps[2]);
+                else copy_element(out, at[0] + k, &arguments.in[2], at[3] + k * arguments.steps[3]);
             }
             continue;
         }

@@ -1,6 +1,6 @@
 /* quantize and dequantize, bit for bit as num does them. Formats whose blocks lie in a row and are short (MX, NVFP4, 1x128): a thread for each block. Others: a
  * block of threads for each block of elements, or for each row where one scale serves the tensor. What the scales above depend on comes first: the largest magnitude of
- * the tensor in parts, by its own launch, or of the row, by the row's threads. Resources: 1 KiB of shared memory. Speed: not measured. */
+ * the tensor in parts, by its own launch, or of the row, by the row's threads. Resources: 1 KiB of shared memory. Speed: bench/results/h200/plain.md. */
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/quantize/quantize_cuda.h"
 

@@ -1,5 +1,5 @@
 /* cumsum: a thread for each line, in order, in double or int64. sort and topk: a thread for each element, which counts how many come before it; that is
- * its place, and equal values keep their order. bincount: additions of integers, whose order does not matter. Resources: no shared memory. Speed: not measured;
+ * its place, and equal values keep their order. bincount: additions of integers, whose order does not matter. Resources: no shared memory. Speed: bench/results/h200/scan.md;
  * sorting is quadratic in the length of a line. */
 #include "kernels/gpu/plain/device.cuh"
 #include "kernels/scan/scan_cuda.h"

@@ -2,7 +2,7 @@
  * fused multiply-adds in fp32. Tiles of 64 x 64 by 256 threads of 4 x 4 each, 16 of k at a time through shared memory:
  *     a [64,16] gmem -> smem [16,64]    b [64,16] gmem -> smem [16,64]    (a step that halves: b's second half, too)    sums in registers
  * matmul_few: up to 8 rows, a block for each column, threads along k. matmul_double: one thread an element. matmul_groups: tiles of a group's rows.
- * Resources: 12 KiB of shared memory. Speed: not measured. */
+ * Resources: 12 KiB of shared memory. Speed: bench/results/h200/matmul_fp32.md. */
 #include "kernels/gpu/epilogue/post.cuh"
 #include "kernels/gemm/plain/plain.h"
 
