@@ -10,7 +10,7 @@ import math
 import operator
 import re
 from dataclasses import dataclass, field
-from typing import Any, Iterable, Sequence
+from typing import Any, Callable, Iterable, Sequence
 
 import torch
 from torch import fx
@@ -451,12 +451,13 @@ def _output(node: Any, written: dict[str, Any], inputs: dict[fx.Node, int]) -> O
 
 
 def from_exported(program: ExportedProgram, names: list[str] | None = None, prefix: str = "", lifted: frozenset[str] = frozenset(),
-                  equal: Iterable[Sequence[tuple[int, int]]] = (), base: str = "") -> Program:
+                  equal: Iterable[Sequence[tuple[int, int]]] = (), base: str = "", expand: Callable[..., None] | None = None) -> Program:
     """The program of ``torch.export.export``, in the training dialect or after ``run_decompositions``.
 
     names: what to call the user inputs, in order, instead of what the export calls them. prefix: taken off module paths and weight names, for a
     module that was exported from within another. lifted: buffers that become inputs behind the user's, in the order of the signature. equal: groups
     of (user input, axis) whose sizes are one, which torch need not have seen. base: put before module paths, for a part of a module.
+    expand(graph, weights, constants) may change the graph's JSON, knowing tensors by their names there.
     Raises ValueError for what the form cannot express; operators that the core does not know are the core's to refuse."""
     sizes = _Sizes()
     module, signature = program.graph_module, program.graph_signature
@@ -467,6 +468,12 @@ def from_exported(program: ExportedProgram, names: list[str] | None = None, pref
     writer.prefix, writer.base = prefix, base
     graph = writer.graph()
     state, constants = program.state_dict, program.constants
+    if expand is not None:
+        named = {n.name: (spec.kind, state[spec.target] if spec.target in state else constants.get(spec.target)) for spec, n in zip(signature.input_specs, placeholders)
+                 if spec.kind in _INPUT_TAGS}
+        lifted_ones = {name: tensor for name, (kind, tensor) in named.items() if kind == InputKind.CONSTANT_TENSOR and tensor is not None}
+        held = {spec["tensor_constant"]["arg"]["name"]: writer.constants[spec["tensor_constant"]["tensor_constant_name"]] for spec in writer.constant_specs}
+        expand(graph, {name: tensor for name, (kind, tensor) in named.items() if name not in lifted_ones}, lifted_ones | held)
     input_specs: list[dict[str, Any]] = []
     inputs: list[str | None] = []
     shapes: list[tuple[Any, ...]] = []

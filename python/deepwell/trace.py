@@ -6,6 +6,7 @@ it. Does not compile: ``region.py`` does.
 from __future__ import annotations
 
 import contextlib
+import functools
 import inspect
 import io
 import logging
@@ -21,7 +22,7 @@ from torch import nn
 from . import program as _program
 from .cache import Place
 from .errors import Corrupt, DeepwellWarning, Error, Invalid, Limit, Mismatch, Unsupported
-from .flops import graph_flops
+from .repeats import Doubt, Repeats, expand, flops
 from .structure import Flat, flatten, rebuild, states_of
 
 _CACHED = re.compile(r"(.*)_\d+_(?:keys|values)$")
@@ -44,10 +45,11 @@ class Trace:
     flops: float = 0.0              # of products, at the sizes of the example
     origin: str = ""                # "exported in 8.3 s", with where it is kept or was found
     is_kept: bool = False           # was it found on disk?
+    repeats: Repeats | None = None  # blocks of exported that stand for others
 
     def relower(self, lifted: Sequence[str]) -> None:
         """Makes the program anew with these buffers as inputs."""
-        self.program = _program.from_exported(self.exported, self.names, "model.", frozenset(lifted), self.equal, self.base)
+        self.program = _write(self.exported, self.repeats, self.names, self.equal, self.base, frozenset(lifted))
         targets = [(s.target or "").removeprefix("model.") for s in self.exported.graph_signature.input_specs]
         self.lifted = tuple(t for t in targets if t in set(lifted))
 
@@ -190,6 +192,33 @@ def _attempts(names: Sequence[str], leaves: list[torch.Tensor], dynamic: Any) ->
     return attempts
 
 
+def _write(exported: Any, repeats: Repeats | None, names: list[str], equal: Any, base: str, lifted: frozenset[str] = frozenset()) -> _program.Program:
+    return _program.from_exported(exported, names, "model.", lifted, equal, base, None if repeats is None else functools.partial(expand, repeats))
+
+
+def _program_of(model: nn.Module, form: tuple[Any, ...], names: list[str], leaves: Sequence[torch.Tensor], specs: list[Axes], equal: Any,
+                base: str) -> tuple[_Call, Any, Repeats | None, _program.Program, str]:
+    """The call that was exported, with blocks that repeat traced once where nothing is in doubt, its program, and words about those blocks."""
+    repeats, words = Repeats(model, base), ""
+    if repeats.blocks:
+        try:
+            call = _Call(model, form)
+            with repeats:
+                exported = _export(call, leaves, specs)
+            if repeats.doubt:
+                raise Doubt(repeats.doubt)
+            return call, exported, repeats, _write(exported, repeats, names, equal, base), repeats.words()
+        except Doubt as doubt:
+            words = f" (every block: {doubt})"
+        except Exception:       # a doubt that export has put into words of its own, or what the model raises, which says so again
+            if not repeats.used and not repeats.doubt:
+                raise
+            words = f" (every block: {repeats.doubt or 'the export with marks failed'})"
+    call = _Call(model, form)
+    exported = _export(call, leaves, specs)
+    return call, exported, None, _write(exported, None, names, equal, base), words
+
+
 def _restore(place: Place, form: tuple[Any, ...], flat: Flat, base: str, accept: Any) -> Trace | None:
     """The trace that is kept on disk; None: there is none, or it is refused."""
     start = time.perf_counter()
@@ -221,21 +250,18 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynam
     is_refused = False
     widths = {size for parameter in model.parameters() for size in parameter.shape}
     for label, leaves, specs in attempts:
-        call = _Call(model, form)
         start = time.perf_counter()
         made = None
         try:
             equal = _equal_axes(flat.names, leaves)
-            exported = _export(call, leaves, specs)
-            program = _program.from_exported(exported, flat.names, "model.", equal=equal, base=base)
+            call, exported, repeats, program, blocks = _program_of(model, form, flat.names, leaves, specs, equal, base)
             half = [group for group in equal if len({isinstance(program.shapes[i][axis], int) for i, axis in group}) > 1]
             if half:        # torch fixed the length of the keys alone, say
                 specs = [{a: w for a, w in axes.items() if not any((i, a) in group for group in half)} for i, axes in enumerate(specs)]
-                exported = _export(call, leaves, specs)
-                program = _program.from_exported(exported, flat.names, "model.", equal=equal, base=base)
+                call, exported, repeats, program, blocks = _program_of(model, form, flat.names, leaves, specs, equal, base)
             seconds = time.perf_counter() - start
-            made = Trace(program, form, flat.names, call.kept.result, _fixed(flat.names, leaves, specs, program, widths), seconds, exported, equal, base)
-            made.flops = graph_flops(exported.graph.nodes, exported.graph_module)
+            made = Trace(program, form, flat.names, call.kept.result, _fixed(flat.names, leaves, specs, program, widths), seconds, exported, equal, base, repeats=repeats)
+            made.flops = flops(exported.graph.nodes, exported.graph_module)
             if accept is not None:
                 accept(made)
         except Exception as error:      # torch.export fails with any of a dozen types
@@ -246,7 +272,7 @@ def trace(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], dynam
             continue
         if failures and label != failures[0][0]:
             made.fixed = [f"captured with {label} only: {_first_line(failures[0][1])}"]
-        made.origin = f"exported in {seconds:.2f} s, {_keep(place, made, is_refused)}"
+        made.origin = f"exported in {seconds:.2f} s{blocks}, {_keep(place, made, is_refused)}"
         return made
     label, error = failures[-1]
     if isinstance(error, Unsupported):
