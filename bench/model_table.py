@@ -55,7 +55,8 @@ def ways_of(rows):
 
 def times(rows):
     peers, ours = ways_of(rows)
-    beside = [(way, None, f"{way.split(' ', 1)[1]} x") for way in ours] + [(way, "compile fp8", f"{way.split(' ', 1)[1]} x compile fp8") for way in ours if "fp8" in way and "compile fp8" in peers]
+    short = lambda way: way.removeprefix("deepwell ")
+    beside = [(way, None, f"{short(way)} x") for way in ours] + [(way, "compile fp8", f"{short(way)} x compile fp8") for way in ours if "fp8" in way and "compile fp8" in peers]
     lines = [line(["row", *peers, *ours, *[title for *_, title in beside]]), "|---" * (1 + len(peers) + len(ours) + len(beside)) + "|"]
     for row in rows:
         lines.append(line([row["row"], *[milliseconds(row, way) for way in peers + ours], *[number(times_as_fast(row, way, beside=other), ".2f") for way, other, _ in beside]]))

@@ -228,12 +228,15 @@ class Torch:
 
 
 def make(name, clock, model, source):
-    """The way of a name: "eager", "compile", "compile MODE", "compile fp8", "deepwell PRECISION"."""
+    """The way of a name: "eager", "compile", "compile MODE", "compile fp8", "deepwell PRECISION"; "deepwell.optimize PRECISION" generates by PyTorch's loop over the optimised module."""
     kind, _, rest = name.partition(" ")
     if kind == "deepwell":
         return Deepwell(clock, model, source, rest)
+    if kind == "deepwell.optimize":
+        import deepwell
+        return Torch(clock, deepwell.optimize(model, precision=rest, strict=True), source)
     if kind == "eager":
         return Torch(clock, model, source)
     if kind != "compile":
-        raise ValueError(f"no such way: {name}; there are eager, compile, compile MODE, compile fp8, deepwell PRECISION")
+        raise ValueError(f"no such way: {name}; there are eager, compile, compile MODE, compile fp8, deepwell PRECISION, deepwell.optimize PRECISION")
     return Torch(clock, with_fp8_linears(clock.torch, model) if rest == "fp8" else model, source, True, rest if rest not in ("", "fp8") else None)

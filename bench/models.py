@@ -3,7 +3,7 @@
     python bench/models.py [ROW..] [--ways WAY,..] [--rows models.jsonl [--continue]] [--for SECONDS] [--warm 4] [--markdown models.md]
 
 A row is "model/work", as "llama-1b/decode 16 behind 1024"; --list prints them all, with their kinds. ROW selects those that contain it. Ways (model_ways.py): eager, compile, compile MODE,
-compile fp8, deepwell PRECISION. Without MODE, torch.compile runs in mode default where products bound the work and in reduce-overhead (CUDA graphs) where launches do, and in decode.
+compile fp8, deepwell PRECISION, deepwell.optimize PRECISION (which generates by PyTorch's loop). Without MODE, torch.compile runs in mode default where products bound the work and in reduce-overhead (CUDA graphs) where launches do, and in decode.
 
 Each model has a process of its own; what fails in it or takes longer than --limit is reported, and the others go on in the next one. Two times are told of each way, in milliseconds:
   burst      the least of --rounds, in turns, each behind a pause in which the chip is idle;
