@@ -58,11 +58,12 @@ test-release: test
 
 comma := ,
 
-# Ours beside PyTorch on this machine: whole models on a GPU, where there is one, an hour or so, and broken off it goes on where it was; then GPT-2 on the CPU, which writes a model of 500 MB once.
+# Ours beside PyTorch on this machine: whole models on a GPU, where there is one, an hour or so, and broken off it goes on where it was; whole models on the CPU; GPT-2 there, which writes 500 MB once.
 bench: all
 	scripts/python.sh
 	if $(BUILD)/python/bin/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
 	    mkdir -p $(BUILD)/bench && $(BUILD)/python/bin/python bench/models.py --warm 4 --rows $(BUILD)/bench/models.jsonl --continue; fi
+	$(BUILD)/python/bin/python bench/cpu_models.py
 	build/venv/bin/python bench/bench.py --command $(BUILD)/deepwell
 
 # Every architecture of the catalogue through PyTorch's front door; the table goes to docs/zoo.md. An hour or so; broken off, it goes on where it was.
