@@ -120,7 +120,7 @@ static void a_failure_leaves_the_model_as_it_was(void **state) {
     int64_t expected[NEW], found[NEW];
     int failures = 0;
     (void)state;
-    for (size_t after = 0, step = 1;; after += step, step *= 2) {
+    for (size_t after = 0, step = 1;; after += step, step += step / 2 + 1) {
         test_memory memory = {0};
         dw_context *context = test_context_create(&memory, 1);
         dw_model *model;
