@@ -110,6 +110,16 @@ static dw_status read_tail(reader *r, const char *value) {
     return end != at && *end == '\0' ? DW_OK : fail(r, "tail=I:X is expected", value);
 }
 
+static dw_status read_plain(reader *r, const char *value) {
+    char name[32] = "";
+    const size_t length = strcspn(value, ",");
+    if (length < sizeof name) memcpy(name, value, length);
+    r->c->plain = dw_format_find(name);
+    r->c->plain_searches = strcmp(value + length, ",search") == 0;
+    if (value[length] != '\0' && !r->c->plain_searches) return fail(r, "plain=F or plain=F,search is expected", value);
+    return r->c->plain != DW_FORMAT_COUNT && !dw_format_is_block(r->c->plain) ? DW_OK : fail(r, "plain=F is expected, F an element format", value);
+}
+
 static dw_status read_mask(reader *r, const char *value, unsigned *mask) {
     int count;
     int64_t *list;
@@ -133,6 +143,7 @@ static dw_status read_word(reader *r, char *word) {
     if (strcmp(word, "range") == 0) return read_range(r, value);
     if (strcmp(word, "choice") == 0) return read_choice(r, value);
     if (strcmp(word, "tail") == 0) return read_tail(r, value);
+    if (strcmp(word, "plain") == 0) return read_plain(r, value);
     if (strcmp(word, "bound") == 0) {
         r->c->bound = strtod(value, NULL);
         return DW_OK;
@@ -145,7 +156,7 @@ static dw_status read_word(reader *r, char *word) {
 static int by_id(const void *a, const void *b) { return (int)((const op_attr *)a)->id - (int)((const op_attr *)b)->id; }
 
 dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, kernel_case *c) {
-    *c = (kernel_case){.source = source, .number = number, .line = line, .dims = dims, .bound = 1e-5};
+    *c = (kernel_case){.source = source, .number = number, .line = line, .dims = dims, .bound = 1e-5, .plain = DW_FORMAT_COUNT};
     reader r = {arena, c};
     char *copy = arena_text(arena, line), *rest = NULL;
     if (copy == NULL) return DW_NO_MEMORY;

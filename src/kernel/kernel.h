@@ -52,6 +52,11 @@ typedef struct kernel_run {
     unsigned constant_in;             /* bit i: operand i is a weight, or computed from weights at load: no launch of the run writes it */
     const dw_tensor *came[2];         /* of operands that come as rows of bf16, made in front of the kernel: what they were made of, whose factors of rows, columns and tensors are still to
                                        * be applied; NULL: they come as they are */
+    bool quantises;                   /* operand 0 comes plain: the kernel quantises it itself, to this format, which is what the product is of */
+    dw_format quantised;
+    bool searches;                    /* and it searches for the scales */
+    bool leaves_plain;                /* its result is meant in blocks, and its reader quantises it: it is made in the format before that */
+    bool passes;                      /* a quantize whose reader does it: nothing is launched */
     int64_t first_group;              /* operand 1 of a grouped product holds the matrices from this one on */
     bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() needs it */
     const void *packed;               /* the packed operand, when the row packs one */
@@ -208,6 +213,7 @@ typedef enum kernel_way_flag {
     KERNEL_WAY_QUANTISED = 2,         /* a result in blocks is made of its plain one, by a quantiser behind it; else it makes it, or refuses */
     KERNEL_WAY_NAMED = 4,             /* picked where it is asked for or was measured to be the fastest, never by estimate */
     KERNEL_WAY_APART = 8,             /* its seconds are those of a launch apart from others; between those of a step it takes KERNEL_IN_STEP_US longer */
+    KERNEL_WAY_QUANTISES = 32,        /* its kernel can quantise operand 0 itself (kernel_run.quantises), where it takes such a run */
     KERNEL_WAY_IN_STEP = 16           /* its seconds are those between the launches of a step. It says of any call of the row whether it takes it */
 } kernel_way_flag;
 /* What products of few rows take longer between the launches of a step than apart, as their code, maps and arguments come from memory again each time: of a block of one token on an H200, fp8 by
@@ -302,6 +308,8 @@ const char *kernel_runs_as(const kernel_row *row, const kernel_run *run);
 void kernel_describe_parts(const kernel_row *row, const kernel_run *run, text *words);
 /* Seconds at the typical sizes, of a row with ways by those of them. */
 double kernel_seconds(const kernel_row *row, uint32_t ways, const kernel_problem *problem);
+/* The same of a run as it is bound: nothing where its reader does it. problem: the run's, at its sizes. */
+double kernel_run_seconds(const kernel_row *row, const kernel_problem *problem, const kernel_run *run);
 /* Bytes of scratch for a run of this or smaller sizes: the most over the ways that may be picked. */
 size_t kernel_workspace(const kernel_row *row, const kernel_run *run);
 /* Runs on a CPU, and hands over a GPU's launches. */
@@ -309,6 +317,14 @@ dw_status kernel_execute(const kernel_row *row, const kernel_run *run);
 dw_status kernel_shape(const kernel_row *row, const kernel_run *run, kernel_launcher *launcher);
 /* Does a quantiser behind the row, which has no ways, make its results in blocks? */
 bool kernel_is_quantised(const kernel_row *row, const op_def *op);
+/* A value in blocks between two calls may stay plain, so that a launch is saved: where a launch behind the first would quantise its result, or the first is a quantize, and the kernel that is
+ * picked for the second, whose operand 0 it is, quantises that itself. These say so of calls whose tensors are in blocks; plain: the operand in the other format, at most so many rows; searches: its scales are searched for. */
+enum { KERNEL_QUANTISES_ROWS = 64 };
+bool kernel_quantises_behind(const kernel_row *row, const kernel_run *run);
+bool kernel_quantises_operand(const kernel_row *row, const kernel_run *run, const dw_tensor *plain, bool searches);
+/* May any call of the row, with these ways, do either? */
+bool kernel_may_quantise_behind(const kernel_row *row, uint32_t ways, const op_def *op);
+bool kernel_may_quantise_operand(const kernel_row *row, uint32_t ways);
 /* Why a way that does not refuse the problem does not run this call of it; NULL: it does. why may be NULL. */
 const char *kernel_size_refusal(const kernel_way *way, const kernel_run *run, text *why);
 /* A chip's reason against any of the launches of a row without ways or of a way; NULL: it has room for all, or what they are is not known. */
@@ -355,6 +371,7 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
  * Operands are types with numbers for dimensions, or '-'. What has the form key=value is an attribute of the op (lists with commas), or one of
  *     pack=I         operand I is constant, so rows that pack it get it packed
  *     strided=I,..   these operands lie with gaps between elements and rows, where the row allows it
+ *     plain=F        operand 0, in blocks, is what quantize makes of one in the element format F; kernels that quantise it themselves are held to that. plain=F,search: it searches for scales
  *     range=I:LO:HI  integers (and bools) of operand I from LO to HI; floats uniform in it
  *     ascending=I,.. the integers of these operands ascend
  *     special=I,..   these floating-point operands hold NaN, infinities and both zeros now and then
@@ -382,6 +399,8 @@ typedef struct kernel_case {
     kernel_range ranges[KERNEL_CASE_OPERANDS];
     kernel_choices choices[KERNEL_CASE_OPERANDS];
     kernel_tail tails[KERNEL_CASE_OPERANDS];
+    dw_format plain;              /* DW_FORMAT_COUNT: nothing is said */
+    bool plain_searches;
     double bound;
 } kernel_case;
 

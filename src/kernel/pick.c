@@ -41,7 +41,13 @@ static bool is_empty(const kernel_run *run) { return op_tensor_count(run->call.o
 /* By estimate a way is picked for so many rows at most. */
 static int64_t most_rows(const asked *a, const kernel_way *way) { return a->alone ? INT64_MAX : way->most_rows(a->run); }
 
-static bool may_pick(const asked *a, int i) { return (a->run->ways >> i & 1) != 0 && (a->alone || !kernel_way_is(&a->row->ways[i], KERNEL_WAY_NAMED)); }
+/* Is the way among those of the run, and does it quantise what it is to quantise, and leave plain what it is not? */
+static bool is_asked(const asked *a, int i) {
+    const kernel_way *way = &a->row->ways[i];
+    return (a->run->ways >> i & 1) != 0 && (!a->run->quantises || kernel_way_is(way, KERNEL_WAY_QUANTISES)) && (!a->run->leaves_plain || kernel_way_is(way, KERNEL_WAY_QUANTISED));
+}
+
+static bool may_pick(const asked *a, int i) { return is_asked(a, i) && (a->alone || !kernel_way_is(&a->row->ways[i], KERNEL_WAY_NAMED)); }
 
 /* What the way that is estimated in steps takes for the run, whether the chip has its features or not: it says how small a product is. Negative: there is none that takes it. */
 static double seconds_in_step(const asked *a) {
@@ -108,7 +114,7 @@ static const kernel_tuned *tuned_of(const asked *a) {
 static const kernel_way *find_tuned(const asked *a) {
     const kernel_tuned *tuned = tuned_of(a);
     for (int i = 0; tuned != NULL && tuned->way != NULL && i < a->row->way_count; i++)
-        if (&a->row->ways[i] == tuned->way && (a->run->ways >> i & 1) != 0 && kernel_size_refusal(tuned->way, a->run, NULL) == NULL) return tuned->way;
+        if (&a->row->ways[i] == tuned->way && is_asked(a, i) && kernel_size_refusal(tuned->way, a->run, NULL) == NULL) return tuned->way;
     return NULL;
 }
 
@@ -185,6 +191,9 @@ void kernel_describe_parts(const kernel_row *row, const kernel_run *run, text *w
     double seconds;
     composed c;
     if (is_empty(run)) return;
+    if (run->passes || run->leaves_plain) text_add(words, run->passes ? "left to the product that reads it" : "result quantised by the product that reads it");
+    if (run->passes) return;
+    if (run->quantises) text_add(words, run->leaves_plain ? ", quantises operand 0" : "quantises operand 0");
     if (row->way_count == 0) {
         if (is_quantised(row, run)) text_add(words, "result quantised behind");
         return;
@@ -194,6 +203,50 @@ void kernel_describe_parts(const kernel_row *row, const kernel_run *run, text *w
     if (way == NULL) return;
     compose(way, run, &c);
     composed_describe(&c, words);
+}
+
+/* ---- who quantises ---- */
+
+bool kernel_may_quantise_behind(const kernel_row *row, uint32_t ways, const op_def *op) {
+    if (row->way_count == 0) return kernel_is_quantised(row, op);
+    for (int i = 0; i < row->way_count; i++)
+        if ((ways >> i & 1) != 0 && kernel_way_is(&row->ways[i], KERNEL_WAY_QUANTISED)) return true;
+    return false;
+}
+
+bool kernel_may_quantise_operand(const kernel_row *row, uint32_t ways) {
+    for (int i = 0; i < row->way_count; i++)
+        if ((ways >> i & 1) != 0 && kernel_way_is(&row->ways[i], KERNEL_WAY_QUANTISES)) return true;
+    return false;
+}
+
+bool kernel_quantises_behind(const kernel_row *row, const kernel_run *run) {
+    double seconds;
+    composed c;
+    if (is_empty(run)) return false;
+    if (row->way_count == 0) return is_quantised(row, run);
+    const asked a = ask(row, run);
+    const kernel_way *way = find_way(&a, &seconds);
+    if (way == NULL) return false;
+    compose(way, run, &c);
+    return c.quantises;
+}
+
+bool kernel_quantises_operand(const kernel_row *row, const kernel_run *run, const dw_tensor *plain, bool searches) {
+    double seconds;
+    if (row->way_count == 0 || is_empty(run) || kernel_result_rows(&run->call) > KERNEL_QUANTISES_ROWS) return false;
+    const asked a = ask(row, run);
+    const kernel_way *way = find_way(&a, &seconds);
+    if (way == NULL || !kernel_way_is(way, KERNEL_WAY_QUANTISES) || run->call.n_in > KERNEL_MAX_OPERANDS) return false;
+    const dw_tensor *in[KERNEL_MAX_OPERANDS];
+    kernel_run own = *run;
+    memcpy(in, run->call.in, (size_t)run->call.n_in * sizeof *in);
+    in[0] = plain;
+    own.call.in = in;
+    own.quantises = true;
+    own.quantised = run->call.in[0]->format;
+    own.searches = searches;
+    return kernel_size_refusal(way, &own, NULL) == NULL;
 }
 
 /* ---- estimates ---- */
@@ -217,6 +270,15 @@ double kernel_seconds(const kernel_row *row, uint32_t ways, const kernel_problem
     if (row->way_count == 0) return row_seconds(row, problem);
     if (!kernel_at_typical(problem, ways, &typical) || is_empty(&typical.run)) return seconds;
     const asked a = ask(row, &typical.run);
+    return find_way(&a, &seconds) != NULL ? seconds : problem->chip->launch_s;
+}
+
+double kernel_run_seconds(const kernel_row *row, const kernel_problem *problem, const kernel_run *run) {
+    double seconds = problem->chip->launch_s;
+    if (run->passes) return 0;
+    if (row->way_count == 0) return row_seconds(row, problem);
+    if (is_empty(run)) return seconds;
+    const asked a = ask(row, run);
     return find_way(&a, &seconds) != NULL ? seconds : problem->chip->launch_s;
 }
 
@@ -268,6 +330,7 @@ dw_status kernel_shape(const kernel_row *row, const kernel_run *run, kernel_laun
     const kernel_way *way;
     kernel_run own = *run;
     composed c;
+    if (run->passes) return DW_OK;
     if (row->way_count == 0) return row->shape(run, launcher);
     if (is_empty(run)) return DW_OK;
     if (run->ways == 0) return base_fail(run->call.context, DW_INTERNAL, "%s is run without any of its ways", row->name);

@@ -32,6 +32,7 @@
 #define NAMED KERNEL_WAY_NAMED
 #define APART KERNEL_WAY_APART
 #define IN_STEP KERNEL_WAY_IN_STEP
+#define QUANTISES KERNEL_WAY_QUANTISES
 #define WAY(way, needs_features, said, shared, way_rank, operands, rows, scratch, variants, functions)                   \
     {.name = #way, .needs = needs_features, .flags = said, .shared_bytes = shared, .rank = way_rank,                     \
      .dequantised = operands, .refuses = functions##_refuses, .takes = functions##_takes, .seconds = functions##_seconds, \
@@ -48,6 +49,7 @@ static const kernel_way grouped_ways[] = {
 #undef WAY
 #undef STRIDES
 #undef QUANTISED
+#undef QUANTISES
 #undef NAMED
 #undef APART
 #undef IN_STEP

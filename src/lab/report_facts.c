@@ -61,14 +61,14 @@ static json_t *launches_of(const kernel_row *row, const kernel_run *run) {
     return recorder.names;
 }
 
-static double estimate_of(const plan *plan, const plan_step *step, const int64_t *symbols) {
+static double estimate_of(const plan *plan, const plan_step *step, const int64_t *symbols, const kernel_run *run) {
     const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
     kernel_problem problem;
     if (step->node->n_in > KERNEL_MAX_OPERANDS || step->node->n_out > KERNEL_MAX_RESULTS) return step->seconds;
     plan_problem(plan, step, in, out, &problem);
     problem.symbols = symbols;
     problem.user = step->row->user;
-    return kernel_seconds(step->row, step->ways, &problem);
+    return kernel_run_seconds(step->row, &problem, run);
 }
 
 /* A weight, also one of which only a packed form is kept. */
@@ -98,7 +98,7 @@ static json_t *step_json(const report_run *run, const plan_binding *binding, int
                               "module", step->node->origin.module ? step->node->origin.module : "", "kernel", kernel_runs_as(step->row, call), "row", step->row->name, "why", why_of(step), "launches",
                               launches_of(step->row, call), "flops", bound->work.flops, "bytes_read", bound->work.bytes_read, "bytes_written", bound->work.bytes_written, "far_bytes", bound->far_bytes,
                               "multiplies", dw_format_name(bound->multiplies), "bound_by", kernel_limit_name(bound->limit), "bound_seconds", bound->seconds, "estimate_seconds",
-                              estimate_of(run->plan, step, binding->symbols));
+                              estimate_of(run->plan, step, binding->symbols, call));
     if (times->measured) {
         const double seconds = times->device.steps[index - run->plan->load_count];
         json_object_set_new(facts, "seconds", json_real(seconds));

@@ -101,6 +101,7 @@ static dw_status bind_values(plan_binding *binding, size_t *bytes, bool *moved)
         TRY(op_tensor_bind(binding->context, &v->value->type, binding->symbols, NULL, tensor));
         if (v->layout != NULL) set_layout(v, tensor);
         if (v->base != NULL) binding->offsets[i] = 0;
+        if (v->may_be_plain) continue;
         num_parts parts;
         if (!num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts))
             return base_fail(binding->context, DW_LIMIT, "the bytes of %%%d overflow at these sizes", v->value->id);
@@ -138,6 +139,7 @@ dw_status plan_bind(plan_binding *binding, const int64_t *symbols)
     binding->bound = false;
     memcpy(binding->symbols, symbols, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *symbols);
     TRY(bind_values(binding, bytes, &moved));
+    TRY(plan_bind_plains(binding, &moved));
     if (moved) place(binding);
     binding->bound = true;
     return DW_OK;
@@ -177,6 +179,10 @@ void plan_attach(plan_binding *binding, const plan_bases *bases)
             op_tensor_init(tensor, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, memory);
         else
             tensor->data = memory;
+    }
+    for (int i = 0; i < plan->plain_count; i++) {
+        const plan_plain *plain = &plan->plains[i];
+        if (binding->calls[plain->made].run.passes) binding->tensors[plain->value->index].data = binding->tensors[plain->source->index].data;
     }
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;

@@ -266,6 +266,10 @@ static void mark_lives(plan *plan)
         for (int k = 0; k < node->n_in; k++)
             if (ir_in(node, k) != NULL) plan_value_of(ir_in(node, k))->root->last = i;
     }
+    for (int i = 0; i < plan->plain_count; i++) {
+        const plan_plain *plain = &plan->plains[i];
+        if (plain->source != NULL && plain->source->root->last < plain->read) plain->source->root->last = plain->read;
+    }
 }
 
 static bool is_read_plain(const plan_value *value)
@@ -310,7 +314,9 @@ dw_status plan_finish(plan *plan, dw_status (*choose)(struct plan *, const void 
     }
     plan_lay_out(plan);
     TRY(plan_drop_views(plan));
+    TRY(plan_find_plains(plan));
     find_reads(plan);
+    plan_keep_sources(plan);
     place_results(plan);
     reuse_operands(plan);
     find_roots(plan);

@@ -36,6 +36,14 @@ dw_status plan_read_tuned(plan *plan, const kernel_row *row, const kernel_proble
 void plan_lay_out(plan *plan);
 dw_status plan_drop_views(plan *plan);                   /* removes the steps of views that need none */
 
+/* plain.c: fills plan->plains, once steps and views are what they stay; what their sources' lives become; and which of them stay plain at the sizes of the binding, whose tensors
+ * and bytes it sets; *moved: some have other bytes than before. */
+dw_status plan_find_plains(plan *plan);
+void plan_keep_sources(plan *plan);
+dw_status plan_bind_plains(plan_binding *binding, bool *moved);
+/* Bytes of a value that may be plain, so many bytes being those of its type at the largest sizes. */
+size_t plan_plain_room(const plan_value *value, size_t bytes);
+
 /* memory.c: does the value take up workspace of its own? */
 bool plan_needs_place(const plan_value *value);
 

@@ -31,6 +31,7 @@ struct plan_value {
     bool contiguous;                  /* row-major without gaps at all sizes */
     const int64_t *layout;            /* axes in the order in which memory runs, when not row-major; else NULL */
     int first, last;                  /* of bases in the workspace: the steps during which it is alive */
+    bool may_be_plain;                /* of values in blocks: there is a plan_plain for it */
     const char *key;                  /* of constants: the expression over weights that it is, the same in every plan of a model */
 };
 
@@ -52,6 +53,14 @@ typedef struct plan_step {
     const kernel_verdict *verdicts;   /* every row that was considered */
 } plan_step;
 
+/* A value in blocks between two steps, which may stay plain where that saves a launch: the one that reads it quantises it. Whether it does is known once sizes are bound (plain.c). */
+typedef struct plan_plain {
+    plan_value *value, *source;       /* source: what a quantize makes it of; NULL: the step that makes it leaves it in format */
+    int made, read;                   /* steps */
+    dw_format format;
+    bool searches;                    /* for the scales */
+} plan_plain;
+
 typedef struct plan {
     dw_context *context;
     arena arena;
@@ -65,6 +74,8 @@ typedef struct plan {
     int value_count;
     plan_step *steps;                 /* those at load first, then those of every run */
     int step_count, load_count;
+    plan_plain *plains;
+    int plain_count;
 } plan;
 
 /* ---- measured choices (tuning.c) ---- */

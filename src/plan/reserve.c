@@ -52,7 +52,7 @@ static dw_status widen_all(plan_layout *layout, const int64_t *symbols, dim_tabl
         size_t bytes;
         if (!plan_needs_place(&plan->values[i])) continue;
         TRY(largest(layout->context, plan, dims, replacement, &plan->values[i].value->type, &bytes));
-        widen(layout, i, bytes);
+        widen(layout, i, plan->values[i].may_be_plain ? plan_plain_room(&plan->values[i], bytes) : bytes);
     }
     return DW_OK;
 }

@@ -55,20 +55,29 @@ typedef struct program {
     uint32_t *ways_reached;       /* and of a row by way */
     const kernel_way *way;        /* that runs; NULL: the row, or what it picks */
     uint32_t ways;                /* of its row */
-    int64_t lines, runs, failures;   /* lines: of files, those of other parts too */
+    int64_t lines, runs, plain_runs, failures;   /* lines: of files, those of other parts too */
     bool verbose;
 } program;
 
 /* ---- operands ---- */
 
-typedef struct operand { dw_tensor dense, strided; block memory, gaps; } operand;
+typedef struct operand { dw_tensor dense, strided, plain; block memory, gaps, of_plain; } operand;
 
 static int by_value(const void *a, const void *b) {
     int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
     return (x > y) - (x < y);
 }
 
-static void fill_dense(const kernel_case *c, int index, uint64_t seed, dw_tensor *t) {
+/* The elements that operand 0 is quantised from, as they are in the format of plain. */
+static void round_to_plain(float *x, int64_t count, dw_tensor *plain) {
+    for (int64_t i = 0; i < count; i++) {
+        num_store(plain->format, plain->data, i, (double)x[i], isfinite(x[i]) != 0);
+        x[i] = (float)num_load(plain->format, plain->data, i);
+    }
+}
+
+/* plain: what it is quantised from, where that is there. */
+static void fill_dense(const kernel_case *c, int index, uint64_t seed, dw_tensor *t, dw_tensor *plain) {
     int64_t count = op_tensor_count(t);
     const kernel_range *range = &c->ranges[index];
     uint64_t stream = seed * 64 + (uint64_t)index;
@@ -77,11 +86,13 @@ static void fill_dense(const kernel_case *c, int index, uint64_t seed, dw_tensor
         float *x = malloc((size_t)(count + 1) * sizeof *x);
         for (int64_t i = 0; i < count; i++) {
             x[i] = range->given ? (float)(range->low + (double)num_random_uniform(stream, (uint64_t)i) * (range->high - range->low)) : num_random_normal(stream, (uint64_t)i);
-            if ((c->special >> index & 1) != 0 && i % 701 == 3) x[i] = NAN;
+            if ((c->special >> index & 1) != 0 && i % 701 == 3) x[i] = plain->data != NULL && i % 2 == 0 && num_info(t->format)->cols == 0 ? INFINITY : NAN;
+            if (plain->data != NULL && i / 128 % 5 == 4) x[i] = 0;       /* blocks of nothing else */
         }
+        if (plain->data != NULL) round_to_plain(x, count, plain);
         num_matrix m = {.format = t->format, .layout = t->scale_layout, .rows = rows, .cols = cols, .data = t->data, .scales = t->scales, .second = t->second,
                         .batches = cols * rows > 0 ? count / (cols * rows) : 1};
-        num_quantize(x, cols, NUM_ROUND_UP, false, &m);
+        num_quantize(x, cols, plain->data != NULL && c->plain_searches ? NUM_ROUND_SEARCH : NUM_ROUND_UP, false, &m);
         free(x);
         return;
     }
@@ -134,13 +145,18 @@ static void operand_create(const kernel_case *c, int index, uint64_t seed, opera
     o->memory = block_create(parts.total_bytes, 0);
     dw_tensor shape = o->dense;
     assert_true(op_tensor_init(&o->dense, shape.format, shape.scale_layout, shape.rank, shape.dims, o->memory.bytes));
-    fill_dense(c, index, seed, &o->dense);
+    if (index == 0 && c->plain != DW_FORMAT_COUNT) {
+        o->of_plain = block_create((size_t)op_tensor_count(&shape) * (size_t)dw_format_bits(c->plain) / 8, 0);
+        assert_true(op_tensor_init(&o->plain, c->plain, DW_SCALE_plain, shape.rank, shape.dims, o->of_plain.bytes));
+    }
+    fill_dense(c, index, seed, &o->dense, &o->plain);
     if ((c->strided >> index & 1) && !dw_format_is_block(shape.format) && dw_format_bits(shape.format) >= 8) make_strided(o);
 }
 
 static void operand_destroy(operand *o) {
     free(o->memory.bytes);
     free(o->gaps.bytes);
+    free(o->of_plain.bytes);
 }
 
 /* ---- results ---- */
@@ -307,7 +323,7 @@ static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, i
     }
     for (int i = 0; i < n_in; i++) {
         if (in[i] == NULL) continue;
-        const block *memory = in[i] == &operands[i].strided ? &operands[i].gaps : &operands[i].memory;
+        const block *memory = in[i] == &operands[i].strided ? &operands[i].gaps : in[i] == &operands[i].plain ? &operands[i].of_plain : &operands[i].memory;
         const int taken = result_of(&run->call, in[i]);
         if (taken < 0) of_in[i] = bring(p, memory, true);
         in_there[i] = taken >= 0 ? out_there[taken] : seen_at(in[i], memory->bytes, of_in[i]);
@@ -391,6 +407,30 @@ static void report(program *p, const kernel_case *c, const kernel_row *row, cons
     print_error("%s:%d: %s\n    %s on %s, seed %d, %d threads: %s\n", c->source, c->number, c->line, p->way != NULL ? p->way->name : row->name, level, (int)seed, threads, what);
 }
 
+/* The same bits as with the quantised operand, of which made is the result: of a way that can. */
+static void run_plain(program *p, const kernel_case *c, const kernel_row *row, const kernel_run *blocks, operand *operands, const result *made, uint64_t seed) {
+    const dw_tensor *in[KERNEL_CASE_OPERANDS], *out[] = {NULL};
+    result own;
+    kernel_run run = *blocks;
+    if (c->plain == DW_FORMAT_COUNT || p->device == NULL || p->way == NULL || !kernel_way_is(p->way, KERNEL_WAY_QUANTISES)) return;
+    memcpy(in, blocks->call.in, (size_t)c->n_in * sizeof *in);
+    in[0] = &operands[0].plain;
+    result_create(c, 0, false, &own);
+    out[0] = &own.tensor;
+    run.call.in = in;
+    run.call.out = out;
+    run.quantises = true;
+    run.quantised = c->types[0].format;
+    run.searches = c->plain_searches;
+    block workspace = block_create(kernel_workspace(row, &run), 0xff);
+    p->plain_runs++;
+    if (!kernel_quantises_operand(row, blocks, in[0], c->plain_searches)) report(p, c, row, run.chip->name, seed, 1, "it does not quantise the plain operand");
+    else if (run_there(p, row, &run, c->n_in, operands, &own, &workspace) != DW_OK) report(p, c, row, run.chip->name, seed, 1, dw_context_error(p->context));
+    else if (memcmp(own.memory.bytes, made->memory.bytes, own.memory.length) != 0) report(p, c, row, run.chip->name, seed, 1, "other bits of the operand that it quantises itself");
+    free(workspace.bytes);
+    free(own.memory.bytes);
+}
+
 static int runs_each = THREADS;   /* 1: --once */
 
 /* Lines of few rows have the bound of the skinny kernel, which adds in fp32; Hopper's tiles add products of 8-bit floats in the tensor cores' shorter sums, as the other lines of such
@@ -468,6 +508,7 @@ static void run_row(program *p, const kernel_case *given, const kernel_row *row,
                 report(p, c, row, level->name, seed, t + 1, "other bits than with one thread");
             }
         }
+        if (t == 0 && status == DW_OK) run_plain(p, c, row, &run, operands, &results[0][0], seed);
         if (bits && t == 0 && status == DW_OK) print_bits(c, row, level, seed, results[0]);
         free(workspace.bytes);
         memcpy(in, given, sizeof given);

@@ -260,6 +260,79 @@ static void workspace_of_the_largest_sizes_serves_smaller_ones(void **state) {
     plan_destroy(made);
 }
 
+static bool has_place(const plan_value *v) { return v->place == PLAN_WORKSPACE && v->base == NULL && v->first >= 0; }
+
+static void assert_apart(const plan_binding *binding, uint64_t seed) {
+    const plan *plan = binding->plan;
+    for (int i = 0; i < plan->value_count; i++) {
+        const plan_value *a = &plan->values[i];
+        if (!has_place(a)) continue;
+        assert_true(binding->offsets[i] % 64 == 0 && binding->offsets[i] + binding->bytes[i] <= binding->value_bytes);
+        for (int k = 0; k < i; k++) {
+            const plan_value *b = &plan->values[k];
+            if (!has_place(b) || a->last < b->first || b->last < a->first) continue;
+            bool apart = binding->offsets[i] + binding->bytes[i] <= binding->offsets[k] || binding->offsets[k] + binding->bytes[k] <= binding->offsets[i];
+            if (!apart) fail_msg("graph %llu: %%%d and %%%d are alive together and overlap", (unsigned long long)seed, a->value->id, b->value->id);
+        }
+    }
+}
+
+/* Every value is made before it is read, and its memory is alive from the one to the other, views and takeovers included. */
+typedef struct counter { kernel_launcher launcher; int count; } counter;
+
+static dw_status count_launch(kernel_launcher *launcher, const kernel_launch *launch) {
+    (void)launch;
+    ((counter *)launcher)->count++;
+    return DW_OK;
+}
+
+static int launches_of(dw_context *context, const plan *plan, const plan_binding *binding) {
+    counter counter = {{count_launch}, 0};
+    for (int i = plan->load_count; i < plan->step_count; i++) ok(context, kernel_shape(plan->steps[i].row, &binding->calls[i].run, &counter.launcher));
+    return counter.count;
+}
+
+/* With few rows a product quantises its operand itself, and nothing is launched for it. With more, or where something else reads the value, a launch does it. */
+static void few_rows_are_quantised_by_the_product(void **state) {
+    dw_context *context = *state;
+    static const char behind[] =
+        "graph b\n  symbol m 1..4096\n  input x fp8_1x128[m,4096]\n  param w fp8_128x128[16384,4096]\n  param d fp8_128x128[4096,8192]\n"
+        "  %1 = matmul x, w {bt=true,post=\"swiglu\",to=fp8_1x128,via=bf16}\n  %2 = matmul %1, d {bt=true,to=bf16}\n  output y %2\n";
+    static const char alone[] = "graph a\n  symbol m 1..4096\n  input x bf16[m,4096]\n  param w fp8_row[4096,4096]\n  %1 = neg x\n  %2 = quantize %1 {to=fp8_row}\n"
+                                "  %3 = exp %1\n  %4 = matmul %2, w {bt=true,to=bf16}\n  output y %4\n  output z %3\n";
+    static const char twice[] = "graph t\n  symbol m 1..4096\n  input x bf16[m,4096]\n  param w fp8_row[4096,4096]\n  param v fp8_row[4096,4096]\n  %1 = quantize x {to=fp8_row}\n"
+                                "  %2 = matmul %1, w {bt=true,to=bf16}\n  %3 = matmul %1, v {bt=true,to=bf16}\n  output y %2\n  output z %3\n";
+    static const struct { const char *graph, *chip; int64_t rows; int launches, quantising; } cases[] = {
+        {behind, "h200", 1, 2, 1},  {behind, "h200", 2, 2, 1}, {behind, "h200", 64, 3, 0}, {behind, "h200", 4096, 3, 0}, {behind, "b200", 2, 2, 1},
+        {alone, "h200", 1, 3, 1},   {alone, "h200", 64, 4, 0}, {twice, "h200", 1, 3, 0},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const chip_caps chip = chip_of(context, cases[i].chip);
+        plan *made = plan_for_chip(context, cases[i].graph, &chip, NULL);
+        plan_binding binding;
+        plan_layout layout;
+        const int64_t most = 4096;
+        int quantising = 0;
+        arena arena;
+        arena_init(&arena, context);
+        ok(context, plan_layout_create(made, &arena, &layout));
+        ok(context, plan_layout_widen_up_to(&layout, &most));
+        ok(context, plan_layout_place(&layout));
+        ok(context, plan_binding_create(context, made, &binding));
+        binding.layout = &layout;
+        ok(context, plan_bind(&binding, &most));             /* what other sizes leave behind does not count */
+        ok(context, plan_bind(&binding, &cases[i].rows));
+        for (int k = made->load_count; k < made->step_count; k++) quantising += binding.calls[k].run.quantises;
+        if (launches_of(context, made, &binding) != cases[i].launches || quantising != cases[i].quantising)
+            fail_msg("case %zu: %d launches, %d products that quantise", i, launches_of(context, made, &binding), quantising);
+        assert_int_equal(binding.value_bytes, layout.value_bytes);   /* what the largest sizes reserve serves these */
+        assert_apart(&binding, i);
+        plan_binding_destroy(&binding);
+        arena_free(&arena);
+        plan_destroy(made);
+    }
+}
+
 static const char GATED[] =
     "graph gated\n  symbol m 1..128\n  input x bf16[m,64]\n  param w bf16[64,64]\n  param b bf16[64]\n"
     "  %1 = matmul x, w, b {bt=true,post=\"bias,swiglu\"} at \"mlp.gate\"\n  output y %1\n";
@@ -290,24 +363,6 @@ static void post_steps_that_a_named_kernel_lacks_run_behind_it(void **state) {
     }
 }
 
-static bool has_place(const plan_value *v) { return v->place == PLAN_WORKSPACE && v->base == NULL && v->first >= 0; }
-
-static void assert_apart(const plan_binding *binding, uint64_t seed) {
-    const plan *plan = binding->plan;
-    for (int i = 0; i < plan->value_count; i++) {
-        const plan_value *a = &plan->values[i];
-        if (!has_place(a)) continue;
-        assert_true(binding->offsets[i] % 64 == 0 && binding->offsets[i] + binding->bytes[i] <= binding->value_bytes);
-        for (int k = 0; k < i; k++) {
-            const plan_value *b = &plan->values[k];
-            if (!has_place(b) || a->last < b->first || b->last < a->first) continue;
-            bool apart = binding->offsets[i] + binding->bytes[i] <= binding->offsets[k] || binding->offsets[k] + binding->bytes[k] <= binding->offsets[i];
-            if (!apart) fail_msg("graph %llu: %%%d and %%%d are alive together and overlap", (unsigned long long)seed, a->value->id, b->value->id);
-        }
-    }
-}
-
-/* Every value is made before it is read, and its memory is alive from the one to the other, views and takeovers included. */
 static void assert_alive(const plan *plan) {
     for (int i = plan->load_count; i < plan->step_count; i++) {
         const ir_node *node = plan->steps[i].node;
@@ -435,6 +490,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(post_steps_that_a_named_kernel_lacks_run_behind_it, setup, teardown),
         cmocka_unit_test_setup_teardown(workspace_of_the_largest_sizes_serves_smaller_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(a_way_is_picked_when_sizes_are_known, setup, teardown),
+        cmocka_unit_test_setup_teardown(few_rows_are_quantised_by_the_product, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_value_that_shrinks_as_its_symbol_grows_has_room, setup, teardown),

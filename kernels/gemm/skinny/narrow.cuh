@@ -17,6 +17,9 @@ INLINE bool is_mx(const skinny_shape s) { return s.weights >= SKINNY_MXFP8 && s.
 
 enum { NARROW_SPAN = 256 };
 
+/* Bytes from a row's 32 k to the next: not a multiple of 128, so that a warp's units of one row do not lie in the same banks. */
+INLINE int group_pitch(const skinny_shape s, int rows) { return rows * 64 + (s.narrow ? SKINNY_NARROW_PAD : 0); }
+
 INLINE float power_of_two(int exponent) { return __uint_as_float((uint32_t)(exponent + 127) << 23); }
 /* Any exponent, in two steps. */
 INLINE float times_power(float x, int exponent) { return x * power_of_two(exponent / 2) * power_of_two(exponent - exponent / 2); }
@@ -43,10 +46,10 @@ static __device__ __noinline__ uint4 gather_unit(int bits, const uint8_t *row, i
 /* Spans of a slab go to the warps in turn, row by row; each lane has eight elements of one. */
 typedef struct narrow_spans { int row, span, count; } narrow_spans;
 
-enum { NARROW_TOGETHER = 4 };
+enum { NARROW_TOGETHER = 6 };
 
-/* Units of a that a lane has on their way at a time, and in byte j the code of the scale of unit j. */
-typedef struct narrow_batch { uint4 raw[NARROW_TOGETHER]; uint32_t codes; } narrow_batch;
+/* Units of a that a lane has on their way at a time, and what scales they have: codes, or the bits of fp32. whole: rows are read by whole units. */
+typedef struct narrow_batch { uint4 raw[NARROW_TOGETHER]; uint32_t scales[NARROW_TOGETHER]; bool whole; } narrow_batch;
 
 INLINE void next_spans(narrow_spans *n, int step) {
     for (n->span += step; n->span >= n->count; n->row++) n->span -= n->count;
@@ -54,22 +57,28 @@ INLINE void next_spans(narrow_spans *n, int step) {
 
 INLINE bool is_scaled(const skinny_arguments *g) { return g->a.scale == MATMUL_e8m0 || g->a.scale == MATMUL_e4m3; }
 
+/* Has a fp32 scales of blocks of 128? They are factors of sums. */
+INLINE bool has_block_factors(const skinny_arguments *g, const skinny_shape s) { return s.weights == SKINNY_E4M3_BLOCK && g->a.scale == MATMUL_f32; }
+
 /* Unit j of the batch: this lane's of span n of a slab that begins with step first. */
 INLINE void fetch_span(const skinny_arguments *g, const skinny_shape s, int first, const narrow_spans *n, narrow_batch *batch, const int j) {
     const int bits = format_bits(g->a.format), element = first * step_depth(s) + n->span * NARROW_SPAN + threadIdx.x % 32 * 8;
     batch->raw[j] = make_uint4(0, 0, 0, 0);
+    batch->scales[j] = 0;
     if (n->row >= g->m || element >= g->k) return;
     const uint8_t *data = (const uint8_t *)g->a.data + n->row * g->a.row_bytes;
-    if (is_whole(g)) batch->raw[j] = raw_unit(bits, data + (int64_t)element * bits / 8);
+    if (batch->whole) batch->raw[j] = raw_unit(bits, data + (int64_t)element * bits / 8);
     else batch->raw[j] = gather_unit(bits, data, element, min(8, g->k - element));
-    if (is_scaled(g)) batch->codes |= (uint32_t)((const uint8_t *)g->a.scales.data)[scale_index(&g->a.scales, scales_of_row(&g->a.scales, n->row), element / g->a.block)] << 8 * j;
+    if (!is_scaled(g) && !has_block_factors(g, s)) return;
+    const int64_t at = scale_index(&g->a.scales, scales_of_row(&g->a.scales, n->row), element / g->a.block);
+    batch->scales[j] = is_scaled(g) ? ((const uint8_t *)g->a.scales.data)[at] : ((const uint32_t *)g->a.scales.data)[at];
 }
 
 /* The first spans of a slab that are this warp's; n becomes the next one. */
 INLINE narrow_spans fetch_spans(const skinny_arguments *g, const skinny_shape s, int first, int steps, narrow_batch *batch) {
     narrow_spans n = {0, 0, (steps * step_depth(s) + NARROW_SPAN - 1) / NARROW_SPAN};
     next_spans(&n, threadIdx.x / 32);
-    batch->codes = 0;
+    batch->whole = is_whole(g);
 #pragma unroll
     for (int j = 0; j < NARROW_TOGETHER; j++) {
         fetch_span(g, s, first, &n, batch, j);
@@ -78,17 +87,25 @@ INLINE narrow_spans fetch_spans(const skinny_arguments *g, const skinny_shape s,
     return n;
 }
 
-/* Eight numbers of f16 to their places in the slab: unit u of row row. */
-INLINE void store_unit(const skinny_shape s, uint32_t slab, int unit, int row, int rows, const float *x) {
-    const uint32_t block = slab + (unit / 4 * rows + row) * 64;
+/* Eight numbers of f16, neighbours in pairs, to their places in the slab: unit u of row row. */
+INLINE void store_pairs(const skinny_shape s, uint32_t slab, int unit, int row, int rows, const uint4 pairs) {
+    const uint32_t block = slab + unit / 4 * group_pitch(s, rows) + row * 64;
     if (bits_of(s) == 4) {
-        st_shared_u32x4(block + unit % 4 * 16, make_uint4(cvt_f16x2(x[0], x[4]), cvt_f16x2(x[1], x[5]), cvt_f16x2(x[2], x[6]), cvt_f16x2(x[3], x[7])));
+        st_shared_u32x4(block + unit % 4 * 16, ordered_pairs(s, pairs));
     } else {
         const uint32_t to = block + unit % 2 * 32 + unit % 4 / 2 * 8;
-        st_shared_u32x2(to, cvt_f16x2(x[0], x[1]), cvt_f16x2(x[2], x[3]));
-        st_shared_u32x2(to + 16, cvt_f16x2(x[4], x[5]), cvt_f16x2(x[6], x[7]));
+        st_shared_u32x2(to, pairs.x, pairs.y);
+        st_shared_u32x2(to + 16, pairs.z, pairs.w);
     }
 }
+
+/* Eight codes of e4m3, which are f16 numbers as they are. */
+INLINE uint4 pairs_of_codes(const uint4 raw) {
+    return make_uint4(cvt_f16x2_e4m3x2((uint16_t)raw.x), cvt_f16x2_e4m3x2((uint16_t)(raw.x >> 16)), cvt_f16x2_e4m3x2((uint16_t)raw.y), cvt_f16x2_e4m3x2((uint16_t)(raw.y >> 16)));
+}
+
+/* Are a's elements such codes, which nothing multiplies before the product? */
+INLINE bool is_codes(const skinny_arguments *g) { return g->a.format == MATMUL_e4m3 && !g->ranged && !is_scaled(g); }
 
 /* Eight elements of one of the formats that come here. */
 INLINE void floats_of_unit(int format, const uint4 raw, float x[8]) {
@@ -103,45 +120,56 @@ INLINE void floats_of_unit(int format, const uint4 raw, float x[8]) {
     }
 }
 
+#include "kernels/gemm/skinny/quantise.cuh"
+
+/* The span's numbers are brought into the range of f16; returns what undoes that. All lanes of the warp. */
+INLINE float bring_into_range(float x[8]) {
+    uint32_t most = 0;
+#pragma unroll
+    for (int e = 0; e < 8; e++) {
+        const uint32_t bits = __float_as_uint(x[e]) & 0x7fffffff;
+        most = max(most, bits < 0x7f800000 ? bits : 0);
+    }
+    const int exponent = range_exponent(redux_max(most));
+    const float low = power_of_two(exponent / 2), high = power_of_two(exponent - exponent / 2);
+#pragma unroll
+    for (int e = 0; e < 8; e++) x[e] = x[e] * low * high;
+    return times_power(1, -exponent);
+}
+
+/* Any other unit as pairs of f16; *factor: of its sums. scale: as fetch_span has it. All lanes of the warp. */
+INLINE uint4 pairs_of_unit(const skinny_arguments *g, const skinny_shape s, uint32_t amax, int row, const uint4 raw, uint32_t scale, float *factor) {
+    float x[8];
+    floats_of_unit(g->a.format, raw, x);
+    if (g->quantised != 0) *factor = quantise_unit(g->quantised, bits_of(s) == 4 && g->searches, has_row_scales(g->quantised) ? row_amax(g, s, amax, row) : 0, x);
+    if (is_scaled(g)) {
+        const float by = g->a.scale == MATMUL_e8m0 ? float_of_e8m0(scale) : cvt_f32_f16((uint16_t)cvt_f16x2_e4m3x2((uint16_t)scale));
+#pragma unroll
+        for (int e = 0; e < 8; e++) x[e] *= by;
+    }
+    if (g->ranged) *factor *= bring_into_range(x);
+    return make_uint4(cvt_f16x2(x[0], x[1]), cvt_f16x2(x[2], x[3]), cvt_f16x2(x[4], x[5]), cvt_f16x2(x[6], x[7]));
+}
+
 /* The part of a that belongs to steps [first, first + steps): f16 numbers, and behind them what sums of a step are multiplied by, [steps][m]: powers of two that undo
- * the spans', times fp32 scales of blocks of 128. batch, n: of fetch_spans. */
-INLINE void fill_narrow(const skinny_arguments *g, const skinny_shape s, uint32_t slab, uint32_t slab_factors, int first, int steps, narrow_batch *batch, narrow_spans *n) {
+ * the spans', times fp32 scales of blocks of 128. batch, n: of fetch_spans; amax: of find_row_amax. */
+INLINE void fill_narrow(const skinny_arguments *g, const skinny_shape s, uint32_t slab, uint32_t slab_factors, uint32_t amax, int first, int steps, narrow_batch *batch,
+                        narrow_spans *n) {
     const int lane = threadIdx.x % 32, step_units = step_depth(s) / 8;
+    const bool as_codes = is_codes(g);
     narrow_spans own = {0, 0, n->count};
     next_spans(&own, threadIdx.x / 32);
 #pragma unroll 1
     while (own.row < g->m) {
-        float x[8], factor = 1;
         const int unit = own.span * (NARROW_SPAN / 8) + lane, step = unit / step_units;
-        floats_of_unit(g->a.format, batch->raw[0], x);
-        if (is_scaled(g)) {
-            const uint32_t code = batch->codes & 0xff;
-            const float scale = g->a.scale == MATMUL_e8m0 ? float_of_e8m0(code) : cvt_f32_f16((uint16_t)cvt_f16x2_e4m3x2((uint16_t)code));
-#pragma unroll
-            for (int e = 0; e < 8; e++) x[e] *= scale;
-        }
-        if (g->ranged) {
-            uint32_t most = 0;
-#pragma unroll
-            for (int e = 0; e < 8; e++) {
-                const uint32_t bits = __float_as_uint(x[e]) & 0x7fffffff;
-                most = max(most, bits < 0x7f800000 ? bits : 0);
-            }
-            const int exponent = range_exponent(redux_max(most));
-            const float low = power_of_two(exponent / 2), high = power_of_two(exponent - exponent / 2);
-#pragma unroll
-            for (int e = 0; e < 8; e++) x[e] = x[e] * low * high;
-            factor = times_power(1, -exponent);
-        }
+        float factor = has_block_factors(g, s) ? __uint_as_float(batch->scales[0]) : 1;
+        const uint4 pairs = as_codes ? pairs_of_codes(batch->raw[0]) : pairs_of_unit(g, s, amax, own.row, batch->raw[0], batch->scales[0], &factor);
         if (step < steps) {
-            store_unit(s, slab, unit, own.row, g->m, x);
-            if (s.weights == SKINNY_E4M3_BLOCK && g->a.scale == MATMUL_f32)
-                factor *= ((const float *)g->a.scales.data)[scale_index(&g->a.scales, scales_of_row(&g->a.scales, own.row), first + step)];
+            store_pairs(s, slab, unit, own.row, g->m, pairs);
             if (lane % step_units == 0) st_shared_f32(slab_factors + (step * g->m + own.row) * 4, factor);
         }
 #pragma unroll
-        for (int j = 0; j < NARROW_TOGETHER - 1; j++) batch->raw[j] = batch->raw[j + 1];
-        batch->codes >>= 8;
+        for (int j = 0; j < NARROW_TOGETHER - 1; j++) batch->raw[j] = batch->raw[j + 1], batch->scales[j] = batch->scales[j + 1];
         fetch_span(g, s, first, n, batch, NARROW_TOGETHER - 1);
         next_spans(n, warp_count(s));
         next_spans(&own, warp_count(s));
@@ -247,7 +275,7 @@ INLINE void multiply_narrow(const skinny_shape s, uint32_t stage, const narrow_p
                 for (int e = 0; e < 4; e++)
                     sums[tile][e] = fmaf(sum[e] * factors[tile][e % 2], __uint_as_float(word_of(scales[e / 2], group % 4)), sums[tile][e]);
             }
-            units += rows * 64;
+            units += group_pitch(s, rows);
         }
     }
     if (is_mx(s)) return;

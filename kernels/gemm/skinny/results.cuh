@@ -19,18 +19,19 @@ INLINE float apply_one(const matmul_step *step, float y, int group, int row, int
     }
 }
 
-/* alpha and its addresses are done. col: of b's rows, of all groups. */
-INLINE float with_factors(const matmul_epilogue *e, float y, int row, int col) {
+/* alpha and its addresses are done. of_row: the row's factor, where this kernel has made it; col: of b's rows, of all groups. */
+INLINE float with_factors(const matmul_epilogue *e, float y, float of_row, int row, int col) {
+    y *= of_row;
     y *= factor_at(e->row_factors, row, e->row_factors != 0);
     return y * factor_at(e->col_factors, col, e->col_factors != 0);
 }
 
 /* y: the sum of column col, u: of column col + half where a step halves. before: rows of b in front of the group's. */
-INLINE float finish(const matmul_epilogue *e, float y, float u, int group, int before, int row, int col) {
+INLINE float finish(const matmul_epilogue *e, float y, float u, float of_row, int group, int before, int row, int col) {
     bool halves = e->halving >= 0;
     int first = halves ? e->halving : e->count;
-    y = with_factors(e, y, row, before + col);
-    if (halves) u = with_factors(e, u, row, before + col + e->half);
+    y = with_factors(e, y, of_row, row, before + col);
+    if (halves) u = with_factors(e, u, of_row, row, before + col + e->half);
 #pragma unroll 1
     for (int i = 0; i < first; i++) {
         y = apply_one(&e->steps[i], y, group, row, col);
@@ -64,7 +65,8 @@ INLINE float add_blocks(uint32_t place, int blocks) {
     return y;
 }
 
-/* first: this thread's number among the threads that share the tile, threads of them. blocks 1: sums are the warps'; else the blocks', [m][16 across]. */
+/* first: this thread's number among the threads that share the tile, threads of them. blocks 1: sums are the warps'; else the blocks', [m][16 across]. list: of groups; else
+ * find_row_amax's. */
 INLINE void store_tile(const skinny_arguments *g, const skinny_shape s, uint32_t list, int tile, int first, int threads, int blocks, float all, uint32_t sums) {
     const matmul_epilogue *e = &g->epilogue;
     skinny_group own = take_group(g, s, list, &tile);
@@ -81,7 +83,8 @@ INLINE void store_tile(const skinny_arguments *g, const skinny_shape s, uint32_t
             y = add_blocks(sums + (row * 16 * g->width + place) * 4, blocks);
             if (halves) u = add_blocks(sums + (row * 16 * g->width + place + 8) * 4, blocks);
         }
-        store_result(e, finish(e, all * y, all * u, s.groups ? own.group : row, own.group * g->n, row, col), row, col);
+        const float of_row = s.narrow && has_row_scales(g->quantised) ? row_scale(g->quantised, row_amax(g, s, list, row)) : 1;
+        store_result(e, finish(e, all * y, all * u, of_row, s.groups ? own.group : row, own.group * g->n, row, col), row, col);
     }
 }
 

@@ -65,6 +65,16 @@ static bool fits_f16(dw_format a) {
     return a == DW_FORMAT_f16 || a == DW_FORMAT_nvfp4 || a == DW_FORMAT_nvfp4_row || a == DW_FORMAT_fp8_tensor || a == DW_FORMAT_fp8_row || a == DW_FORMAT_fp8_1x128;
 }
 
+/* Of rows so few that each block quantises a itself: blocks of a row, or all of it. */
+static bool is_quantised_here(dw_format a) {
+    return a == DW_FORMAT_mxfp8 || a == DW_FORMAT_mxfp8_e5m2 || a == DW_FORMAT_mxfp4 || a == DW_FORMAT_nvfp4_row || a == DW_FORMAT_fp8_row || a == DW_FORMAT_fp8_1x128;
+}
+
+_Static_assert((int)MATMUL_fp8_row == (int)DW_FORMAT_fp8_row && (int)MATMUL_nvfp4_row == (int)DW_FORMAT_nvfp4_row, "the device half has the formats' numbers");
+
+/* The format of a in the product. */
+static dw_format format_of_a(const kernel_run *run) { return run->quantises ? run->quantised : run->call.in[0]->format; }
+
 static int64_t most_rows(dw_format a, dw_format b) { return weights_of(b) != NULL && planes_of(a, b) > 0 ? 64 / planes_of(a, b) : 0; }
 
 static const char *reject_products(const kernel_problem *problem, text *why) {
@@ -90,13 +100,33 @@ static const char *sizes_refusal(const kernel_run *run, int64_t most, text *why)
     return k > 0 && n < INT32_MAX / 2 && k < INT32_MAX / 8 ? NULL : kernel_because(why, "k is 0, or k or n beyond what it counts to");
 }
 
-int64_t matmul_skinny_rows(const kernel_run *run) { return most_rows(run->call.in[0]->format, run->call.in[1]->format); }
+int64_t matmul_skinny_rows(const kernel_run *run) { return most_rows(format_of_a(run), run->call.in[1]->format); }
+
+/* Of how many elements in all each block quantises a, where that takes it less than a launch would: measured with 8192 elements, fp8_1x128 takes 0.7 us and fp8_row 2.8 more, and a launch 2;
+ * with 65536 fp8_1x128 takes 3.1 more. A search is slow by itself, and its launch too. */
+static int64_t most_quantised(const kernel_run *run) {
+    enum { BY_BLOCK = 32768, BY_ROW = 8192, SEARCHED = 16384 };
+    if (run->searches) return dw_format_bits(run->call.in[1]->format) == 4 ? SEARCHED : 0;
+    return num_info(run->quantised)->cols == 0 || num_info(run->quantised)->second != 0 ? BY_ROW : BY_BLOCK;
+}
+
+/* Why a, which comes plain, is not quantised here. */
+static const char *quantising_refusal(const kernel_run *run, text *why) {
+    const dw_tensor *x = run->call.in[0];
+    const int64_t count = op_tensor_count(x);
+    if (x->format != DW_FORMAT_bf16 && x->format != DW_FORMAT_f16) return kernel_because(why, "it quantises operands in bf16 and f16, and a is %s", dw_format_name(x->format));
+    if (!is_quantised_here(run->quantised) || !is_narrow(run->chip, run->quantised, run->call.in[1]->format, kernel_result_rows(&run->call)))
+        return kernel_because(why, "it quantises up to 8 rows to formats with scales in or for a row, with products in f16");
+    if (count <= most_quantised(run)) return NULL;
+    return kernel_because(why, "it quantises up to %lld elements here, and there are %lld", (long long)most_quantised(run), (long long)count);
+}
 
 const char *matmul_skinny_takes(const kernel_run *run, text *why) {
     const dw_tensor *b = run->call.in[1];
     const bool has_rows = op_attr_bool(run->call.attrs, OP_ATTR_bt) && !op_attr_bool(run->call.attrs, OP_ATTR_at);
     if (!has_rows || b->rank != 2) return kernel_because(why, "an operand is stored with k first, or b has batches");
-    return sizes_refusal(run, matmul_skinny_rows(run), why);
+    const char *reason = sizes_refusal(run, matmul_skinny_rows(run), why);
+    return reason == NULL && run->quantises ? quantising_refusal(run, why) : reason;
 }
 
 /* ---- how a call is divided ---- */
@@ -141,7 +171,7 @@ static skinny_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
     enum { KEPT_BYTES = 1024 };           /* of a block's shared memory, for the driver */
     const bool small = is_small(chip);
     const int multiprocessors = chip->units;
-    const int64_t rows = m * planes, depth = SKINNY_STEP_BYTES * 8 / dw_format_bits(b), step_bytes = depth * 2 * rows + rows * 4;
+    const int64_t rows = m * planes, depth = SKINNY_STEP_BYTES * 8 / dw_format_bits(b), step_bytes = depth * 2 * rows + rows * 4 + depth / 32 * SKINNY_NARROW_PAD;
     skinny_division d = {.size = small ? (rows <= 16 ? 1 : 3) : rows <= 8 ? 0 : rows <= 16 ? 1 : rows <= 32 ? 2 : 3, .across = 1, .splits = 1};
     const int64_t tiles = 1ll << d.size, warps = SKINNY_WARPS(tiles, small), most_bytes = (int64_t)chip->shared_bytes - KEPT_BYTES, busy = groups > 0 ? (groups < m ? groups : m) : 1, units = base_ceil_div(cols, halves ? 8 : 16);
     d.steps = (int)base_ceil_div(k, depth);
@@ -152,7 +182,7 @@ static skinny_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
     d.tiles = base_ceil_div(units, d.width);
     while (d.splits < SKINNY_SPLITS && d.tiles * busy <= clusters_of(multiprocessors, 2 * d.splits) && d.steps >= 2 * d.splits * warps / d.across) d.splits *= 2;
     const int64_t sums = warps * 8 * tiles * SKINNY_SUM_PITCH * 4 + m * 64 * d.width;
-    const int64_t fixed = SKINNY_STAGES(tiles, small) * warps * 32 * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? SKINNY_LIST_BYTES : 0);
+    const int64_t fixed = SKINNY_STAGES(tiles, small) * warps * 32 * (64 + 8 * scale_words(b)) + sums + 16 + (groups > 0 ? SKINNY_LIST_BYTES : rows <= 8 ? SKINNY_AMAX_BYTES : 0);
     const int64_t own = base_ceil_div(d.steps, d.splits), room = most_bytes - fixed > step_bytes ? (most_bytes - fixed) / step_bytes : 1;
     d.slab_steps = (int)base_ceil_div(own, base_ceil_div(own, room));
     d.shared_bytes = (uint32_t)(fixed + d.slab_steps * step_bytes);
@@ -179,7 +209,8 @@ static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
 double matmul_skinny_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call);
-    return 1e-6 * skinny_us(run->chip, a->format, b->format, m, b->dims[b->rank - 2], a->dims[a->rank - 1], is_narrow(run->chip, a->format, b->format, m));
+    const dw_format format = format_of_a(run);
+    return 1e-6 * skinny_us(run->chip, format, b->format, m, b->dims[b->rank - 2], a->dims[a->rank - 1], is_narrow(run->chip, format, b->format, m));
 }
 
 /* Of the matrices of groups that have rows. */
@@ -199,8 +230,9 @@ static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher,
     const skinny_weights *weights = weights_of(b->format);
     int64_t n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1];
     bool halves = matmul_halves_columns(&run->post);
-    const bool narrow = groups == 0 && is_narrow(run->chip, a->format, b->format, m);
-    const int planes = narrow ? 1 : planes_of(a->format, b->format);
+    const dw_format format = format_of_a(run);
+    const bool narrow = groups == 0 && is_narrow(run->chip, format, b->format, m);
+    const int planes = narrow ? 1 : planes_of(format, b->format);
     skinny_division d = divide(b->format, m, planes, cols, halves, k, groups, run->chip);
     kernel_launch launch;
     const bool small = is_small(run->chip);
@@ -214,7 +246,9 @@ static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher,
     g->n = (int32_t)n;
     g->k = (int32_t)k;
     g->planes = planes;
-    g->ranged = narrow && !fits_f16(a->format);
+    g->quantised = run->quantises ? (int32_t)format : 0;
+    g->searches = run->searches;
+    g->ranged = narrow && !fits_f16(format);
     g->across = d.across;
     g->width = d.width;
     g->tiles = (int32_t)d.tiles;

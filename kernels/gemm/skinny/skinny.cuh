@@ -453,9 +453,9 @@ INLINE void matmul_skinny(const skinny_arguments *g, const skinny_shape s) {
     const int blocks = cluster_blocks(), rank = cluster_rank(), of_blocks = log2_of(blocks), of_across = log2_of(g->across), stride = gridDim.x >> of_blocks;
     int lane = threadIdx.x % 32, along = warp_count(s) >> of_across, rows = g->m * g->planes;
     int first = g->steps * rank >> of_blocks, end = g->steps * (rank + 1) >> of_blocks, mine = first + (threadIdx.x / 32 >> of_across);
-    int unit_bytes = step_depth(s) / 8 * rows * 16, slab_bytes = g->slab_steps * (unit_bytes + (s.narrow || s.weights == SKINNY_E4M3_BLOCK ? rows * 4 : 0));
+    int unit_bytes = step_depth(s) / 32 * group_pitch(s, rows), slab_bytes = g->slab_steps * (unit_bytes + (s.narrow || s.weights == SKINNY_E4M3_BLOCK ? rows * 4 : 0));
     uint32_t ring = shared_address(shared), slab = ring + stage_count(s) * stage_bytes(s), slab_scales = slab + g->slab_steps * unit_bytes;
-    uint32_t list = slab + (slab_bytes + 15) / 16 * 16, sums_at = list + (s.groups ? SKINNY_LIST_BYTES : 0);
+    uint32_t list = slab + (slab_bytes + 15) / 16 * 16, amax = list, sums_at = list + (s.groups ? SKINNY_LIST_BYTES : s.narrow ? SKINNY_AMAX_BYTES : 0);
     uint32_t places[8];
     float sums[8][4];
     const narrow_place place = narrow_place_of(s, sums_at);
@@ -502,7 +502,8 @@ INLINE void matmul_skinny(const skinny_arguments *g, const skinny_shape s) {
                 if (s.narrow) spans = fetch_spans(g, s, begin, stop - begin, &narrow);
                 else fetch_units(g, s, begin, (stop - begin) * (step_depth(s) / 8), threadIdx.x, &batch);
                 if (filled >= 0) __syncthreads();
-                if (s.narrow) fill_narrow(g, s, slab, slab_scales, begin, stop - begin, &narrow, &spans);
+                else if (s.narrow && has_row_scales(g->quantised)) find_row_amax(g, s, amax, &narrow, blocks == 1 && g->m == 1 && stop == end && spans.row >= 1);
+                if (s.narrow) fill_narrow(g, s, slab, slab_scales, amax, begin, stop - begin, &narrow, &spans);
                 else fill_slab(g, s, slab, slab_scales, begin, stop - begin, &batch);
                 __syncthreads();
                 filled = begin;
@@ -528,7 +529,7 @@ INLINE void matmul_skinny(const skinny_arguments *g, const skinny_shape s) {
                 else multiply_part(s, &part, units, rows, places, sums);
             }
         }
-        end_tile(g, s, list, tile, rank, blocks, all, sums_at, sums);
+        end_tile(g, s, s.groups ? list : amax, tile, rank, blocks, all, sums_at, sums);
     }
 }
 

@@ -15,12 +15,17 @@ enum { SKINNY_ROOM = 226 * 1024 };
 /* Of rows in groups: at most so many, so that their list has a place for each. */
 enum { SKINNY_GROUP_ROWS = 16, SKINNY_LIST_BYTES = SKINNY_GROUP_ROWS * 16 + 16 };
 
+/* Of products in f16: the largest magnitudes of rows that they quantise, of each warp; what lies between each 32 k of a in shared memory. */
+enum { SKINNY_AMAX_BYTES = 64, SKINNY_NARROW_PAD = 16 };
+
 /* out [m,n] = epilogue(a [m,k] b [n,k]^T), or of groups of rows with a b each. */
 typedef struct skinny_arguments {
     matmul_epilogue epilogue;
     matmul_rows a, b;
     int32_t m, n, k;
     int32_t planes;               /* bf16 numbers whose sum an element of a is: 1, 2 (f16) or 3 (f32); 1 where products are in f16 */
+    int32_t quantised;            /* products in f16: the format that a, which is bf16 or f16, is quantised to; 0: it comes as it is meant */
+    int32_t searches;             /* and its scales are searched for */
     int32_t ranged;               /* products in f16: a's numbers are brought into its range by powers of two */
     int32_t across;               /* warps of a block side by side along n, a power of two; the others share k, as do the blocks of a cluster, a power of two */
     int32_t width;                /* of these warps, those that have columns: 16 each (8 where a step halves) */
