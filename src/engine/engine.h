@@ -83,7 +83,7 @@ struct dw_model {
     size_t step_length, prelude_length;     /* 0 where it has none */
 };
 
-extern const char ENGINE_NOT_ASKED[];   /* no_step where nobody asked for generation */
+#define ENGINE_NOT_ASKED "no generation was asked for"   /* no_step where nobody did */
 
 /* Bytes of the weights in the form that runs, each once: of whole runs, of generation, and of both together. */
 typedef struct engine_weights { uint64_t runs, generation, all; } engine_weights;

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-const char ENGINE_NOT_ASKED[] = "no generation was asked for";
 
 /* What generation that is added later is planned by. */
 static dw_status keep_options(dw_model *model, const dw_model_options *options)
