@@ -13,15 +13,10 @@
 typedef struct wgmma_entry {
     dw_format format;
     const char *image, *entry;
-    int groups, width, value_width, keys, stages, q_stages, blocks, apart, ordered, scores, placed, quantised;   /* tiles.def */
+    int groups, width, value_width, keys, blocks;
+    int scores;                   /* ATTENTION_PLAIN, .. */
+    bool quantised;
 } wgmma_entry;
-
-/* Do rows or positions say what queries see? */
-static bool is_placed(const op_call *call) {
-    for (int i = ATTENTION_ROW; i < call->n_in; i++)
-        if (call->in[i] != NULL) return true;
-    return false;
-}
 
 /* Narrower ones first. */
 static const wgmma_entry entries[] = {
@@ -33,12 +28,10 @@ static const wgmma_entry entries[] = {
 #undef ATTENTION_TILE
 };
 
-static const wgmma_entry *find_entry(const op_call *call, int scores, bool quantised) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
-    const bool placed = scores == ATTENTION_GENERAL || is_placed(call);
+static const wgmma_entry *find_entry(dw_format format, int64_t width, int64_t value_width, int scores, bool quantised) {
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const wgmma_entry *e = &entries[i];
-        if (e->format == q->format && e->scores == scores && (e->placed != 0) == placed && (e->quantised != 0) == quantised && q->dims[3] <= e->width && v->dims[3] <= e->value_width) return e;
+        if (e->format == format && e->scores == scores && e->quantised == quantised && width <= e->width && value_width <= e->value_width) return e;
     }
     return NULL;
 }
@@ -54,13 +47,13 @@ const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
 
 /* What a tile of 64 x groups queries takes on an H200, fitted to calls by themselves (bench/results/h200/attention.md): the share of the chip's rate of products at which it goes through
  * its blocks of keys, microseconds of a tile besides, and of a call besides. Narrow heads take as many exponentials for fewer products, and other tiles run beside theirs.
- * width, groups: of entries at most. Fitted to entries without masks. */
-typedef struct tile_rate { int width, groups; double share, tile_us, start_us; } tile_rate;
-static const tile_rate tile_rates[] = {{64, 1, 0.57, 1.1, 2.8}, {64, 3, 0.68, 2.3, 2.8}, {192, 3, 0.88, 5, 0}, {256, 3, 0.75, 5, 0}};
+ * width: of heads at most. Fitted to entries without masks. */
+typedef struct tile_rate { int width; double share, tile_us, start_us; } tile_rate;
+static const tile_rate tile_rates[] = {{64, 0.57, 1.1, 2.8}, {192, 0.88, 5, 0}, {256, 0.75, 5, 0}};
 
-static const tile_rate *rate_of(const wgmma_entry *e) {
+static const tile_rate *rate_of(int width) {
     const tile_rate *rate = tile_rates;
-    while (rate->width < e->width || rate->groups < e->groups) rate++;
+    while (rate->width < width) rate++;
     return rate;
 }
 
@@ -69,7 +62,7 @@ static double tile_seconds(const chip_caps *chip, const wgmma_entry *e, const dw
     double rows = e->groups * 64, tiles = (double)base_ceil_div(q->dims[2], e->groups * 64), all = tiles * (double)(q->dims[0] * q->dims[1]);
     double texts = !has_row ? 1 : (double)(k->dims[0] < q->dims[2] ? k->dims[0] : q->dims[2]) / tiles;
     double blocks = (double)base_ceil_div(k->dims[2], e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
-    const tile_rate *rate = rate_of(e);
+    const tile_rate *rate = rate_of(e->width);
     const double block_s = flops / (rate->share * chip_flops(chip, e->format) / chip->units);
     double waves = all > chip->units ? all / chip->units : 1;
     if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles);
@@ -84,9 +77,10 @@ static int scores_of(const op_call *call) {
     if (op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0)) return ATTENTION_GENERAL;
     for (int i = ATTENTION_MASK; i < call->n_in; i++) {
         const dw_tensor *x = call->in[i];
-        if (x != NULL && i <= ATTENTION_BIAS && x->rank > 1 && x->dims[x->rank - 2] != 1) return ATTENTION_GENERAL;
+        const bool is_place = i >= ATTENTION_ROW, varies = i <= ATTENTION_BIAS && x != NULL && x->rank > 1 && x->dims[x->rank - 2] != 1;
+        if (x != NULL && (is_place || varies)) return ATTENTION_GENERAL;
     }
-    return is_placed(call) ? ATTENTION_GENERAL : ATTENTION_KEYS;
+    return ATTENTION_KEYS;
 }
 
 enum { LEAST_WRITTEN = 64 };      /* columns of v: narrower heads have entries of their own, which write no blocks */
@@ -97,13 +91,13 @@ static bool is_written(dw_format out, dw_scale_layout layout, bool joined) {
 
 /* The entry that writes a result in blocks from registers: blocks within a head, of heads that are not much narrower than it. */
 static const wgmma_entry *find_writer(const op_call *call) {
-    const dw_tensor *v = call->in[ATTENTION_V], *out = call->out[0];
+    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V], *out = call->out[0];
     if (!is_written(out->format, out->scale_layout, op_attr_bool(call->attrs, OP_ATTR_joined))) return NULL;
     if (v->dims[3] <= LEAST_WRITTEN || v->dims[3] % num_info(out->format)->cols != 0) return NULL;
-    return find_entry(call, scores_of(call), true);
+    return find_entry(q->format, q->dims[3], v->dims[3], scores_of(call), true);
 }
 
-static const wgmma_entry *find_plain(const op_call *call) { return find_entry(call, scores_of(call), false); }
+static const wgmma_entry *find_plain(const op_call *call) { return find_entry(call->in[ATTENTION_Q]->format, call->in[ATTENTION_Q]->dims[3], call->in[ATTENTION_V]->dims[3], scores_of(call), false); }
 
 static double entry_seconds(const kernel_run *run, const wgmma_entry *e) {
     const op_call *call = &run->call;
@@ -129,10 +123,9 @@ const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *
 /* ---- the launch ---- */
 
 static uint32_t shared_bytes(const wgmma_entry *e) {
-    const int rows = e->groups * 64, operands = e->q_stages * rows * e->width + e->stages * e->keys * (e->width + e->value_width), results = e->apart ? rows * e->value_width : 0;
-    const int views = e->placed ? e->q_stages * (rows * ATTENTION_ROW_BYTES + (rows + 1) * ATTENTION_SEGMENT_BYTES) : 0;
-    const int biases = e->scores == ATTENTION_KEYS ? ATTENTION_BIAS_STAGES * e->keys * 4 : 0;
-    return (uint32_t)((operands + results) * 2 + views + ATTENTION_BARRIER_BYTES + biases);
+    int rows = e->groups * 64, biases = e->scores == ATTENTION_KEYS ? ATTENTION_BIAS_STAGES * e->keys : 0;
+    return (uint32_t)(biases * 4 + rows * e->width * 2 + ATTENTION_STAGES * e->keys * (e->width + e->value_width) * 2 + rows * ATTENTION_ROW_BYTES +
+                      (rows + 1) * ATTENTION_SEGMENT_BYTES + ATTENTION_BARRIER_BYTES);
 }
 
 /* Heads whose tiles fill half of the chip: the more of them read the same keys and values at a time, the less the L2 has to give. In bunches that are about alike. */
@@ -154,13 +147,9 @@ static void take_tiles(const kernel_run *run, const wgmma_entry *e, int64_t head
     g->end_shift = p->causal ? shift_of(p->offset, 1) : p->ahead > 0 ? shift_of(p->offset, p->ahead) : INT32_MAX / 2;
     g->begin_shift = p->window > 0 ? shift_of(p->offset, 1 - p->window) : -INT32_MAX / 2;
     g->tiles = (int32_t)tiles;
-    g->count = (int32_t)(heads * tiles);
     g->heads_together = (int32_t)heads_together(run, e, heads, tiles);
     g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;
 }
-
-/* Do thread blocks make several tiles each? Not where a tile's place does not say how long it takes: the chip hands tiles out as blocks end. */
-static bool stays(const wgmma_entry *e) { return e->scores == ATTENTION_PLAIN && !e->placed; }
 
 static int64_t tiles_of(const op_call *call, const wgmma_entry *e) { return base_ceil_div(call->in[ATTENTION_Q]->dims[2], e->groups * 64); }
 
@@ -204,9 +193,9 @@ static dw_status launch_entry(const kernel_run *given, const wgmma_entry *e, ker
     attention_take_map(&launch, run, ATTENTION_K, e->keys, g->map_k);
     attention_take_map(&launch, run, ATTENTION_V, e->keys, g->map_v);
     if (e->quantised) take_blocks(&launch, given, g);
-    else attention_take_map(&launch, run, KERNEL_RESULT, 16, g->map_out);
+    else attention_take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
     take_tiles(run, e, heads, tiles, g);
-    cuda_grid(&launch, stays(e) && heads * tiles > run->chip->units ? run->chip->units : heads * tiles, 1, 1);
+    cuda_grid(&launch, heads * tiles, 1, 1);
     launch.block[0] = (uint32_t)ATTENTION_THREADS(e->groups, e->blocks);
     launch.overlaps = true;
     launch.shared_bytes = shared_bytes(e);

@@ -3,6 +3,6 @@
 
 #define JOIN(entries, name) attention_##entries##_##name
 #define NAMED(entries, name) JOIN(entries, name)
-#define ATTENTION_TILE(name, groups, width, value_width, keys, stages, q_stages, blocks, ...) \
-    ATTENTION(NAMED(ENTRIES, name), groups, blocks, ELEMENT, groups, width, value_width, keys, stages, q_stages, blocks, __VA_ARGS__)
+#define ATTENTION_TILE(name, groups, width, value_width, keys, blocks, scores, quantised) \
+    ATTENTION(NAMED(ENTRIES, name), ELEMENT, groups, width, value_width, keys, blocks, scores, quantised)
 #include "kernels/attention/wgmma/tiles.def"

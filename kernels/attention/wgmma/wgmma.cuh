@@ -1,165 +1,449 @@
-/* Fused attention by wgmma: the body of the entries of wgmma.cu, which gives it its constants. A thread block makes tiles of 64 x groups queries of a head:
- * one after another, if all take as long as their places say; one, where masks or texts of several lengths decide, so that the chip hands them out to whoever is free.
+/* Fused attention by wgmma: the body of the entries of wgmma.cu, which gives it its constants. A block makes 64 x groups queries of one head.
  *
- *   the last warpgroup, one warp    q of a tile; k [keys, width], v [keys, value_width] by TMA -> full        rings of stages in smem, in columns of 64; runs ahead into the next tile
- *   warpgroups 0 .. groups - 1      scores [64, keys] = q k^T (wgmma, smem x smem) -> weights in registers -> sums [64, value_width] += weights v (wgmma,
- *                                   registers x smem, v as it lies: keys are rows) -> results through smem, a warp at a time
+ *   the last warps, one thread  empty -> TMA q once; k [keys, width], v [keys, value_width] -> full          two stages each in smem, in columns of 64
+ *   warpgroups 0 .. groups - 1  scores [64, keys] = q k^T (wgmma, smem x smem) -> weights in registers -> sums [64, value_width] += weights v (wgmma,
+ *                               registers x smem, v as it lies: keys are rows)
  *
  *   of a warpgroup:   q k(i+1)^T issued | weights(i) v(i) issued | softmax of i+1 under the second product | ..
  *
- * Warpgroups take turns in issuing products (ordered), so that one's softmax runs under another's products, or run as they come. The softmax is online, in fp32, in powers of 2
- * (soften.cuh); sums are scaled where a row of the warp has outgrown its largest score. Weights are rounded to the operands' format for the second product, their sum is not.
+ * Warpgroups take turns in issuing products, so that one's softmax runs under another's products. The softmax is online, in fp32, in powers of 2; weights
+ * are rounded to the operands' format for the second product, their sum is not.
  *
- * Which keys a query sees is an interval (views.cuh). Blocks of keys begin at multiples of keys; those that no query of a warpgroup sees are skipped, those that all queries of a warp see are not
- * masked. A hidden key may hold anything: a row with a NaN among its results while its sum is none is done again without the keys of no weight (store.cuh). Masks of keys: keys.cuh.
+ * Which keys a query sees is an interval [start, start + count) of slots, modulo the number of slots: a cache may be a ring. Queries of several texts (the
+ * operand row) are taken in segments, runs of queries with the same row of the cache. Blocks of keys begin at multiples of keys; those that no query of
+ * a segment sees are skipped, those that all see are not masked. A hidden key may hold anything: a row with a NaN among its results while its sum is
+ * none is done again without the keys of no weight.
  *
- * Registers: loads 24 and products 240, with masks of keys or placed queries 40 and 232; of three warpgroups 32 and 160; where a multiprocessor holds several thread blocks,
- * one warp loads and all have the same. Speed: README.md. */
+ * A mask or bias of keys (ATTENTION_KEYS) is read by the loading warp, block by block, which says with each block what becomes of it:
+ *   all biases are 0                     the block is as good as plain
+ *   all keys are hidden                  it is not loaded
+ *   all biases are OP_ATTENTION_HIDES or    put off; behind all others warps answer whether any of their rows has come to no larger score, and only then these blocks
+ *   less, some not -inf                  are loaded, too, as otherwise their weights are 0
+ *   anything else                        the biases go to smem, [keys] fp32, four blocks of them
+ *
+ * Registers: 24 (loads), 240 (products), 40 and 232 with masks of keys; where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
 #ifndef KERNELS_ATTENTION_WGMMA_WGMMA_CUH
 #define KERNELS_ATTENTION_WGMMA_WGMMA_CUH
 
-#include "kernels/attention/wgmma/keys.cuh"
-#include "kernels/attention/wgmma/store.cuh"
-#include "kernels/gpu/pipe/schedule.cuh"
+#include "kernels/attention/scores.cuh"
+#include "kernels/attention/wgmma/wgmma.h"
+#include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/tma.cuh"
 #include "kernels/gpu/ptx/wgmma.cuh"
+#include "kernels/gpu/pipe/schedule.cuh"
+#include "kernels/quantize/blocks_wgmma.cuh"
 
-/* ---- tiles ---- */
+enum { ROW_BYTES = 128, CHUNK_COLS = 64, STAGES = ATTENTION_STAGES };
 
-/* Tile number `number`: heads in bunches, of a bunch the last tiles first, since with a causal mask they are the longest; behind all others the first tiles of all heads, so that blocks end together. */
-INLINE attention_work work_at(const attention_wgmma_arguments *g, const attention_shape s, int number) {
-    const int all = (int)(g->call.batches * g->call.heads), longer = g->tiles - g->last_tiles, rest = number - longer * all;
-    int head = rest % all, tile = g->last_tiles - 1 - rest / all;
-    if (rest < 0) {
-        const schedule_place place = schedule_in_bands(number, all, longer, g->heads_together);
-        head = place.row;
-        tile = g->tiles - 1 - place.col;
-    }
-    const int first = tile * s.groups * 64;
-    const attention_range range = s.placed ? attention_range{0, 0} : blocks_of(g, s, first, s.groups * 64);
-    const attention_work work = {head / (int)g->call.heads, head % (int)g->call.heads, first, range.begin, range.end};
-    return work;
+/* The constants of an entry; everything in here is known to the compiler. width, value_width: multiples of 64 that the operands are padded to. */
+typedef struct attention_shape {
+    int element, groups, width, value_width, keys, blocks;
+    int scores;                   /* ATTENTION_PLAIN, _KEYS, or _GENERAL: capped, hidden by a mask or with a bias, or the scale is not positive */
+    int quantised;                /* results are in blocks of e4m3 */
+} attention_shape;
+
+/* Addresses in smem. */
+typedef struct attention_smem {
+    uint32_t q, k, v, rows, segments, q_full, answered, notes, answers, bias;
+    ring_barriers k_ring, v_ring;
+} attention_smem;
+
+/* What a block works on. */
+typedef struct attention_tile { int batch, head, first; } attention_tile;
+
+/* A run of queries [first, end) of the tile that read the same row of the caches, and their blocks of keys. */
+typedef struct attention_segment { int first, end, cache, block, end_block; } attention_segment;
+
+/* ---- who sees what ---- */
+
+INLINE void store_view(uint32_t rows, int row, attention_view view) {
+    st_shared_u32x4(rows + row * ATTENTION_ROW_BYTES, make_uint4((uint32_t)view.start, (uint32_t)view.count, (uint32_t)view.base, (uint32_t)view.cache));
+}
+INLINE attention_view load_view(uint32_t rows, int row) {
+    uint4 x = ld_shared_u32x4(rows + row * ATTENTION_ROW_BYTES);
+    attention_view view = {(int)x.x, (int)x.y, (int)x.z, (int)x.w};
+    return view;
 }
 
-/* The tile of a round of this thread block; thread blocks take them forwards and backwards in turn, as of neighbours the earlier is the longer. Tiles from count on are none. */
-INLINE int number_at(int round) { return round * (int)gridDim.x + (round % 2 == 0 ? (int)blockIdx.x : (int)gridDim.x - 1 - (int)blockIdx.x); }
+INLINE void store_segment(uint32_t segments, int index, attention_segment segment) {
+    st_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES, make_uint4((uint32_t)segment.first, (uint32_t)segment.end, (uint32_t)segment.cache, (uint32_t)segment.block));
+    st_shared_u32(segments + index * ATTENTION_SEGMENT_BYTES + 16, (uint32_t)segment.end_block);
+}
+INLINE attention_segment load_segment(uint32_t segments, int index) {
+    uint4 x = ld_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES);
+    attention_segment segment = {(int)x.x, (int)x.y, (int)x.z, (int)x.w, (int)ld_shared_u32(segments + index * ATTENTION_SEGMENT_BYTES + 16)};
+    return segment;
+}
 
-/* ---- loads, by one warp ---- */
+/* What view_of gives where there are neither rows nor positions, by few instructions: each tile waits for it. */
+INLINE attention_view plain_view_of(const attention_wgmma_arguments *g, int batch, int query) {
+    const int begin = max(query + g->begin_shift, 0), end = min(query + g->end_shift, (int)g->call.keys);
+    const bool sees = query < (int)g->call.queries && end > begin;
+    attention_view view = {sees ? begin : 0, sees ? end - begin : 0, sees ? begin : 0, batch};
+    return view;
+}
 
-/* rows x cols, cols a multiple of 64, in columns of 64. By one thread. */
+/* There is one segment then, from what the first query sees to what the last one sees; who sees nothing has no bounds. By one thread. */
+INLINE void store_whole_tile(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, int batch, int first) {
+    int last = min(first + s.groups * 64, (int)g->call.queries) - 1;
+    attention_view from = plain_view_of(g, batch, first), to = plain_view_of(g, batch, last);
+    int begin = from.count > 0 ? from.start : 0, end = to.count > 0 ? to.start + to.count : (int)g->call.keys;
+    attention_segment segment = {0, s.groups * 64, batch, begin / s.keys, (end + s.keys - 1) / s.keys}, none = {0, 0, 0, 0, 0};
+    store_segment(m.segments, 0, segment);
+    store_segment(m.segments, 1, none);
+}
+
+/* The segments of the tile, by one warp; behind the last one an empty one. */
+INLINE void find_segments(const attention_shape s, int keys, attention_smem m) {
+    const int rows = s.groups * 64, lane = threadIdx.x;
+    int found = 0, first = 0;
+    while (first < rows) {
+        int cache = load_view(m.rows, first).cache, end = rows, low = INT32_MAX, high = 0;
+        for (int at = 0; at < rows && end == rows; at += 32) {
+            int row = at + lane;
+            unsigned other = __ballot_sync(0xffffffff, row > first && load_view(m.rows, row).cache != cache);
+            if (other != 0) end = at + __ffs((int)other) - 1;
+        }
+        for (int at = 0; at < rows; at += 32) {
+            attention_view view = load_view(m.rows, at + lane);
+            if (at + lane < first || at + lane >= end || view.count == 0) continue;
+            bool wraps = view.start + view.count > keys;
+            low = min(low, wraps ? 0 : view.start);
+            high = max(high, wraps ? keys : view.start + view.count);
+        }
+        for (int step = 16; step > 0; step /= 2) {
+            low = min(low, __shfl_xor_sync(0xffffffff, low, step));
+            high = max(high, __shfl_xor_sync(0xffffffff, high, step));
+        }
+        attention_segment segment = {first, end, cache, low / s.keys, (high + s.keys - 1) / s.keys};
+        if (high > 0 && lane == 0) store_segment(m.segments, found, segment);
+        found += high > 0;
+        first = end;
+    }
+    attention_segment none = {0, 0, 0, 0, 0};
+    if (lane == 0) store_segment(m.segments, found, none);
+}
+
+/* The blocks of all segments, one after another; with masks of keys those that the loading warp gives, the index-th of them being what note says. */
+typedef struct attention_walk { attention_segment segment; int index, block; bool done; uint32_t note; } attention_walk;
+
+INLINE attention_walk walk_begin(attention_smem m) {
+    attention_walk walk = {load_segment(m.segments, 0), 0, 0, false, 0};
+    walk.block = walk.segment.block;
+    walk.done = walk.block >= walk.segment.end_block;
+    return walk;
+}
+INLINE void walk_next(attention_walk *walk, attention_smem m) {
+    if (++walk->block < walk->segment.end_block) return;
+    walk->segment = load_segment(m.segments, ++walk->index);
+    walk->block = walk->segment.block;
+    walk->done = walk->block >= walk->segment.end_block;
+}
+
+/* ---- the ring ---- */
+
+/* rows x cols, cols a multiple of 64, in columns of 64. */
 INLINE void load_tile(const tensor_map *map, uint32_t to, uint32_t full, int rows, int cols, int row, int head, int batch, uint64_t cache) {
 #pragma unroll
     for (int i = 0; i < cols / CHUNK_COLS; i++) tma_load_4d(to + i * rows * ROW_BYTES, map, full, i * CHUNK_COLS, row, head, batch, cache);
 }
 
-/* The tile and its queries. */
-INLINE void load_queries(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_work work, ring_turn *turn) {
-    const int rows = s.groups * 64, bytes = rows * s.width * 2;
-    ring_wait_empty(m.q_ring, *turn);
-    if (s.placed) place_queries(g, s, work.batch, work.first, m.views + turn->stage * rows * ATTENTION_ROW_BYTES, m.segments + turn->stage * (rows + 1) * ATTENTION_SEGMENT_BYTES);
-    if (threadIdx.x % 32 == 0) {
-        store_work(m, turn->stage, work);
-        const uint32_t full = ring_expect_full(m.q_ring, *turn, bytes);
-        load_tile((const tensor_map *)g->map_q, m.q + turn->stage * bytes, full, rows, s.width, work.first, work.head, work.batch, TMA_EVICT_FIRST);
+INLINE void load_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
+    const int q_rows = s.groups * 64, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
+    const tensor_map *map_k = (const tensor_map *)g->map_k, *map_v = (const tensor_map *)g->map_v;
+    int group = tile.head / (int)g->call.shared_heads;
+    ring_turn turn = ring_writer();
+    attention_walk walk = walk_begin(m);
+    mbarrier_arrive_expect(m.q_full, q_rows * s.width * 2);
+    load_tile((const tensor_map *)g->map_q, m.q, m.q_full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+    for (; !walk.done; walk_next(&walk, m), ring_next(&turn, STAGES)) {
+        ring_wait_empty(m.k_ring, turn);
+        uint32_t full = ring_expect_full(m.k_ring, turn, k_bytes);
+        load_tile(map_k, m.k + turn.stage * k_bytes, full, s.keys, s.width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
+        ring_wait_empty(m.v_ring, turn);
+        full = ring_expect_full(m.v_ring, turn, v_bytes);
+        load_tile(map_v, m.v + turn.stage * v_bytes, full, s.keys, s.value_width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
     }
 }
 
-INLINE void load_keys(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, ring_turn *turn, int block, int head, int cache) {
-    const int bytes = s.keys * s.width * 2;
+/* ---- masks of keys ---- */
+
+/* With a block of keys: its number times 4 and whether it has biases; or there is none, and an answer is asked for, or it was the last. */
+enum { NOTE_PLAIN, NOTE_BIASED, NOTE_ASK, NOTE_END };
+
+/* Whatever a row holds above this, no key of OP_ATTENTION_HIDES or less has weight beside it. */
+#define SETTLED (OP_ATTENTION_HIDES / 2)
+
+/* The mask and bias of a key as one number. */
+INLINE float key_bias(const attention_arguments *p, attention_extra extra, int key) {
+    return p->has_mask && *(const uint8_t *)(extra.mask + key * p->mask_strides[3]) == 0 ? -INFINITE : p->has_bias ? bias_at(p, extra, key) : 0;
+}
+
+/* The biases of a block of keys in a warp, 32 keys apart. plain: all are 0; hidden: OP_ATTENTION_HIDES or less; gone: -inf. */
+typedef struct block_biases { float of_key[4]; bool plain, hidden, gone; } block_biases;
+
+INLINE block_biases read_biases(const attention_arguments *p, const attention_shape s, attention_extra extra, int block) {
+    const int lane = threadIdx.x % 32, slots = (int)p->keys;
+    bool plain = true, hidden = true, gone = true;
+    block_biases biases;
+#pragma unroll
+    for (int i = 0; i < s.keys / 32; i++) {
+        const int key = block * s.keys + i * 32 + lane;
+        biases.of_key[i] = key < slots ? key_bias(p, extra, key) : -INFINITE;
+        plain = plain && (key >= slots || biases.of_key[i] == 0);
+        hidden = hidden && biases.of_key[i] <= OP_ATTENTION_HIDES;
+        gone = gone && biases.of_key[i] == -INFINITE;
+    }
+    biases.plain = __all_sync(0xffffffff, plain);
+    biases.hidden = __all_sync(0xffffffff, hidden);
+    biases.gone = __all_sync(0xffffffff, gone);
+    return biases;
+}
+
+INLINE void stage_biases(const attention_shape s, const block_biases *biases, uint32_t to) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 32; i++) st_shared_f32(to + (i * 32 + threadIdx.x % 32) * 4, biases->of_key[i]);
+    __syncwarp();
+}
+
+/* A note without a block; by one warp. */
+INLINE void give_note(attention_smem m, ring_turn *turn, uint32_t note) {
     ring_wait_empty(m.k_ring, *turn);
     if (threadIdx.x % 32 == 0) {
-        const uint32_t full = ring_expect_full(m.k_ring, *turn, bytes);
-        load_tile((const tensor_map *)g->map_k, m.k + turn->stage * bytes, full, s.keys, s.width, block * s.keys, head, cache, TMA_EVICT_LAST);
+        st_shared_u32(m.notes + 4 * turn->stage, note);
+        ring_arrive_full(m.k_ring, *turn);
     }
-    ring_next(turn, s.stages);
+    ring_next(turn, STAGES);
 }
 
-INLINE void load_values(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, ring_turn *turn, int block, int head, int cache) {
-    const int bytes = s.keys * s.value_width * 2;
-    ring_wait_empty(m.v_ring, *turn);
-    if (threadIdx.x % 32 == 0) {
-        const uint32_t full = ring_expect_full(m.v_ring, *turn, bytes);
-        load_tile((const tensor_map *)g->map_v, m.v + turn->stage * bytes, full, s.keys, s.value_width, block * s.keys, head, cache, TMA_EVICT_LAST);
-    }
-    ring_next(turn, s.stages);
+/* Does a row need the keys that have been put off? */
+INLINE bool is_answered_yes(const attention_shape s, attention_smem m) {
+    const int lane = threadIdx.x % 32;
+    mbarrier_wait(m.answered, 0);
+    return __any_sync(0xffffffff, lane < 4 * s.groups && ld_shared_u32(m.answers + (lane < 4 * s.groups ? lane : 0) * 4) != 0);
 }
 
-/* The first keys of a tile are loaded before its queries, which wait for the end of the tile before. */
-INLINE void load_intervals(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_work work, attention_turns *turns) {
-    const int head = work.head / (int)g->call.shared_heads;
-    if (work.begin < work.end) load_keys(g, s, m, &turns->k, work.begin, head, work.batch);
-    load_queries(g, s, m, work, &turns->q);
-#pragma unroll 1
-    for (int block = work.begin; block < work.end; block++) {
-        if (block > work.begin) load_keys(g, s, m, &turns->k, block, head, work.batch);
-        load_values(g, s, m, &turns->v, block, head, work.batch);
+/* What load_blocks does, by one warp, of the blocks that are seen. */
+INLINE void load_seen_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
+    const int q_rows = s.groups * 64, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2, group = tile.head / (int)g->call.shared_heads;
+    const attention_extra extra = extra_of(&g->call, tile.batch, tile.head, 0);
+    const attention_segment segment = load_segment(m.segments, 0);
+    const bool first_lane = threadIdx.x % 32 == 0;
+    ring_turn k_turn = ring_writer(), v_turn = ring_writer();
+    int count = 0;
+    if (first_lane) {
+        mbarrier_arrive_expect(m.q_full, q_rows * s.width * 2);
+        load_tile((const tensor_map *)g->map_q, m.q, m.q_full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
     }
-}
-
-INLINE void load_segments(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_work work, attention_turns *turns) {
-    const int head = work.head / (int)g->call.shared_heads;
-    const uint32_t segments = m.segments + turns->q.stage * (s.groups * 64 + 1) * ATTENTION_SEGMENT_BYTES;
-    load_queries(g, s, m, work, &turns->q);
-#pragma unroll 1
-    for (int i = 0;; i++) {
-        const attention_segment segment = load_segment(segments, i);
-        if (segment.block >= segment.end_block) break;
-#pragma unroll 1
-        for (int block = segment.block; block < segment.end_block; block++) {
-            load_keys(g, s, m, &turns->k, block, head, segment.cache);
-            load_values(g, s, m, &turns->v, block, head, segment.cache);
-        }
-    }
-}
-
-/* The blocks that are seen, each with its note; those that are all hidden behind the others, and only where they are needed. given: blocks so far, of which biases have a ring of their own; asked: answers so far. */
-INLINE void load_seen(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_work work, attention_turns *turns, uint32_t *given, uint32_t *asked) {
-    const int head = work.head / (int)g->call.shared_heads;
-    const attention_extra extra = extra_of(&g->call, work.batch, work.head, 0);
-    const attention_range common = {begin_of(g, work.first + s.groups * 64 - 1), end_of(g, work.first)};   /* keys that all queries see */
-    uint32_t note = NOTE_END;
-    bool settled = false;
-    block_kinds kinds = kinds_of(&g->call, s, extra, work.begin, common);
-    load_queries(g, s, m, work, &turns->q);
 #pragma unroll 1
     for (int round = 0; round < 2; round++) {
         bool put_off = false;
 #pragma unroll 1
-        for (int block = work.begin; block < work.end; block++) {
-            const uint32_t window = WINDOW_KEYS / s.keys, place = (uint32_t)(block - work.begin) % window;
-            if (place == 0 && (block > work.begin || round == 1)) kinds = kinds_of(&g->call, s, extra, block, common);
-            const bool plain = kinds.plain >> place & 1, hidden = kinds.hidden >> place & 1, gone = kinds.gone >> place & 1;
-            settled = settled || (kinds.settles >> place & 1);
-            put_off = put_off || (hidden && !gone);
-            if (gone || hidden != (round == 1)) continue;
-            ring_wait_empty(m.k_ring, turns->k);
-            if (!plain) stage_biases(&g->call, s, extra, block, m.bias + *given % ATTENTION_BIAS_STAGES * s.keys * 4);
-            if (threadIdx.x % 32 == 0) st_shared_u32(m.notes + 4 * turns->k.stage, (uint32_t)block * 4 + (plain ? NOTE_PLAIN : NOTE_BIASED));
-            load_keys(g, s, m, &turns->k, block, head, work.batch);
-            load_values(g, s, m, &turns->v, block, head, work.batch);
-            ++*given;
+        for (int block = segment.block; block < segment.end_block; block++) {
+            const block_biases biases = read_biases(&g->call, s, extra, block);
+            if (biases.gone) continue;
+            put_off = put_off || biases.hidden;
+            if (biases.hidden != (round == 1)) continue;
+            ring_wait_empty(m.k_ring, k_turn);
+            if (!biases.plain) stage_biases(s, &biases, m.bias + count % ATTENTION_BIAS_STAGES * s.keys * 4);
+            if (first_lane) {
+                st_shared_u32(m.notes + 4 * k_turn.stage, block * 4 + (biases.plain ? NOTE_PLAIN : NOTE_BIASED));
+                uint32_t full = ring_expect_full(m.k_ring, k_turn, k_bytes);
+                load_tile((const tensor_map *)g->map_k, m.k + k_turn.stage * k_bytes, full, s.keys, s.width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
+                ring_wait_empty(m.v_ring, v_turn);
+                full = ring_expect_full(m.v_ring, v_turn, v_bytes);
+                load_tile((const tensor_map *)g->map_v, m.v + v_turn.stage * v_bytes, full, s.keys, s.value_width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
+            }
+            __syncwarp();
+            ring_next(&k_turn, STAGES);
+            ring_next(&v_turn, STAGES);
+            count++;
         }
         if (round == 1 || !put_off) break;
-        if (settled) {
-            note = NOTE_END + NOTE_LATE;
-            break;
-        }
-        give_note(s, m, &turns->k, NOTE_ASK);
-        if (!is_answered_yes(s, m, (*asked)++)) break;
+        give_note(m, &k_turn, NOTE_ASK);
+        if (!is_answered_yes(s, m)) break;
     }
-    give_note(s, m, &turns->k, note);
+    give_note(m, &k_turn, NOTE_END);
 }
 
-INLINE void load_tiles(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m) {
-    attention_turns turns = {ring_writer(), ring_writer(), ring_writer()};
-    uint32_t given = 0, asked = 0;
-#pragma unroll 1
-    for (int round = 0, number = number_at(0); number < g->count; number = number_at(++round)) {
-        const attention_work work = work_at(g, s, number);
-        if (s.placed) load_segments(g, s, m, work, &turns);
-        else if (s.scores == ATTENTION_KEYS) load_seen(g, s, m, work, &turns, &given, &asked);
-        else load_intervals(g, s, m, work, &turns);
-        ring_next(&turns.q, s.q_stages);
+/* ---- scores ---- */
+
+/* What a score is to be multiplied by to be an exponent of 2: scores with biases have been scaled, others are products. */
+INLINE float unit_of(const attention_arguments *p, const attention_shape s) { return s.scores != ATTENTION_PLAIN ? LOG2_E : p->scale * LOG2_E; }
+
+/* The two rows of a thread: rows row and row + 8 of its warp's 16. */
+typedef struct attention_rows {
+    int start[2], count[2], base[2];
+    float max[2], sum[2], down[2];
+} attention_rows;
+
+/* How far slot is from the beginning of what the row sees. */
+INLINE int distance(int start, int slot, int slots) {
+    int from = slot - start;
+    return from < 0 ? from + slots : from;
+}
+
+/* Scores of keys that are hidden by position become -inf. counts: of keys that a row sees, 0 outside of the segment; all: every key is seen by all rows of the warp. */
+INLINE void hide_keys(const attention_arguments *p, const attention_shape s, const attention_rows *rows, const int *counts, int first, bool all, float *scores) {
+    int col = first + threadIdx.x % 4 * 2, slots = (int)p->keys;
+    if (all) return;
+    if (s.scores != ATTENTION_KEYS && p->has_position) {
+#pragma unroll
+        for (int i = 0; i < s.keys / 2; i++) {
+            int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1);
+            if (distance(rows->start[half], slot, slots) >= counts[half] || slot >= slots) scores[i] = -INFINITE;
+        }
+    } else {                      /* no ring: what is seen ends before the last slot */
+#pragma unroll
+        for (int i = 0; i < s.keys / 2; i++) {
+            int half = i >> 1 & 1, from = i / 4 * 8 + (i & 1) - (rows->start[half] - col);
+            if ((uint32_t)from >= (uint32_t)counts[half]) scores[i] = -INFINITE;
+        }
     }
+}
+
+/* Products become scores by the biases of a block, [keys] smem. */
+INLINE void add_key_biases(const attention_shape s, float scale, uint32_t biases, float *scores) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i += 4) {
+        const float2 bias = ld_shared_f32x2(biases + (i * 2 + threadIdx.x % 4 * 2) * 4);
+        scores[i] = biased(scores[i] * scale, bias.x);
+        scores[i + 1] = biased(scores[i + 1] * scale, bias.y);
+        scores[i + 2] = biased(scores[i + 2] * scale, bias.x);
+        scores[i + 3] = biased(scores[i + 3] * scale, bias.y);
+    }
+}
+
+INLINE void scale_products(const attention_arguments *p, const attention_shape s, float *scores) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i++) scores[i] *= p->scale;
+    if (p->softcap > 0) {
+#pragma unroll
+        for (int i = 0; i < s.keys / 2; i++) scores[i] = capped(scores[i], p->softcap);
+    }
+}
+
+/* Biases and masks in memory, of one format that the compiler knows, two keys at a time. rows: where the thread's two rows begin; first: the block's first key. */
+INLINE void add_biases(const int format, const attention_shape s, const uint64_t *rows, const int *counts, int first, int keys, float *scores) {
+    const int bytes = format == CUDA_f32 ? 4 : 2;
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i += 2) {
+        const int half = i >> 1 & 1, key = first + threadIdx.x % 4 * 2 + i / 4 * 8;
+        const uint64_t at = rows[half] + key * bytes;
+        float2 bias = {0, 0};
+        if (counts[half] > 0 && key + 1 < keys) bias = load_bias_pair(format, at);
+        else if (counts[half] > 0 && key < keys) bias.x = load_bias(format, at);
+        scores[i] = biased(scores[i], bias.x);
+        scores[i + 1] = biased(scores[i + 1], bias.y);
+    }
+}
+
+INLINE void hide_masked(const attention_shape s, const uint64_t *rows, const int *counts, int first, int keys, float *scores) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i += 2) {
+        const int half = i >> 1 & 1, key = first + threadIdx.x % 4 * 2 + i / 4 * 8;
+        uint32_t pair = 0;
+        if (counts[half] > 0 && key + 1 < keys) pair = __ldg((const uint16_t *)(rows[half] + key));
+        else if (counts[half] > 0 && key < keys) pair = *(const uint8_t *)(rows[half] + key);
+        if ((pair & 0xff) == 0) scores[i] = -INFINITE;
+        if ((pair & 0xff00) == 0) scores[i + 1] = -INFINITE;
+    }
+}
+
+/* Products become scores of a general shape. extra: of the thread's two rows. */
+INLINE void finish_general(const attention_arguments *p, const attention_shape s, const attention_rows *rows, const int *counts, const attention_extra *extra, int first, float *scores) {
+    const uint64_t biases[2] = {extra[0].bias, extra[1].bias}, masks[2] = {extra[0].mask, extra[1].mask};
+    const int keys = (int)p->keys, col = first + threadIdx.x % 4 * 2;
+    bool in_pairs = !p->has_position && (!p->has_bias || (p->bias_strides[3] == 1 && ((biases[0] | biases[1]) & (2 * p->bias.element_bytes - 1)) == 0));
+    in_pairs = in_pairs && (!p->has_mask || (p->mask_strides[3] == 1 && ((masks[0] | masks[1]) & 1) == 0));
+    if (!__all_sync(0xffffffff, in_pairs)) {
+#pragma unroll
+        for (int i = 0; i < s.keys / 2; i++) {
+            int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1), from = distance(rows->start[half], slot, keys);
+            scores[i] = from < counts[half] && slot < keys ? score_of(p, scores[i], extra[half], rows->base[half] + from) : -INFINITE;
+        }
+        return;
+    }
+    scale_products(p, s, scores);
+    if (p->has_bias && p->bias.format == CUDA_f32) add_biases(CUDA_f32, s, biases, counts, first, keys, scores);
+    else if (p->has_bias && p->bias.format == CUDA_bf16) add_biases(CUDA_bf16, s, biases, counts, first, keys, scores);
+    else if (p->has_bias) add_biases(CUDA_f16, s, biases, counts, first, keys, scores);
+    if (p->has_mask) hide_masked(s, masks, counts, first, keys, scores);
+}
+
+/* Scores become weights; sums are scaled by down before these weights are added. */
+INLINE void soften(const attention_shape s, float unit, attention_rows *rows, float *scores) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float top = rows->max[half], sum = 0;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
+        float shift = top == -INFINITE ? 0 : top * unit;
+        rows->down[half] = rows->max[half] == top ? 1 : ex2(fmaf(rows->max[half], unit, -shift));
+        rows->max[half] = top;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) {
+            scores[i] = ex2(fmaf(scores[i], unit, -shift));
+            scores[i + 1] = ex2(fmaf(scores[i + 1], unit, -shift));
+            sum += scores[i] + scores[i + 1];
+        }
+        rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sum);
+    }
+}
+
+/* The same of scores that have been scaled. */
+INLINE void soften_scores(const attention_shape s, attention_rows *rows, float *scores) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float top = rows->max[half], sum = 0;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
+        float shift = top == -INFINITE ? 0 : top;
+        rows->down[half] = shrink(rows->max[half], top, LOG2_E);
+        rows->max[half] = top;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) {
+            scores[i] = weight_of(scores[i], shift, LOG2_E);
+            scores[i + 1] = weight_of(scores[i + 1], shift, LOG2_E);
+            sum += scores[i] + scores[i + 1];
+        }
+        rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sum);
+    }
+}
+
+/* The same of products, where the largest scores so far have been scaled. One near the lowest number has no room for another base, but then no key of this block is seen. */
+INLINE void soften_products(const attention_shape s, float scale, attention_rows *rows, float *scores) {
+    const float unit = scale * LOG2_E;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float top = -INFINITE, sum = 0;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
+        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+        top = fmaxf(rows->max[half], scale * fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2)));
+        float shift = fmaxf(top * LOG2_E, -LARGEST);
+        rows->down[half] = shrink(rows->max[half], top, LOG2_E);
+        rows->max[half] = top;
+#pragma unroll
+        for (int i = 2 * half; i < s.keys / 2; i += 4) {
+            scores[i] = ex2(fmaf(scores[i], unit, -shift));
+            scores[i + 1] = ex2(fmaf(scores[i + 1], unit, -shift));
+            sum += scores[i] + scores[i + 1];
+        }
+        rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sum);
+    }
+}
+
+INLINE uint32_t pack_pair(const int element, float low, float high) { return element == ELEMENT_BF16 ? cvt_bf16x2(low, high) : cvt_f16x2(low, high); }
+
+/* Weights as the first operand of a product: pairs of k of each step of 16 keys. */
+INLINE void pack_weights(const attention_shape s, const float *scores, uint32_t *weights) {
+#pragma unroll
+    for (int i = 0; i < s.keys / 4; i++) weights[i] = pack_pair(s.element, scores[2 * i], scores[2 * i + 1]);
 }
 
 /* ---- products ---- */
@@ -169,7 +453,7 @@ INLINE void multiply_keys(const attention_shape s, float *scores, uint32_t q, ui
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < s.width / 16; step++) {
-        const uint64_t a = wgmma_descriptor(q + step / 4 * q_chunk) + step % 4 * 2, b = wgmma_descriptor(k + step / 4 * k_chunk) + step % 4 * 2;
+        uint64_t a = wgmma_descriptor(q + step / 4 * q_chunk) + step % 4 * 2, b = wgmma_descriptor(k + step / 4 * k_chunk) + step % 4 * 2;
 #define SHAPE(n)                                                                                   \
     if (s.keys == n && s.element == ELEMENT_BF16) wgmma_n##n##_bf16(scores, a, b, step > 0);       \
     if (s.keys == n && s.element == ELEMENT_F16) wgmma_n##n##_f16(scores, a, b, step > 0);
@@ -197,239 +481,319 @@ INLINE void add_values(const attention_shape s, float *sums, const uint32_t *wei
     wgmma_commit();
 }
 
-/* Warpgroups issue products in turn: number i waits at barrier ORDER + i, which the one before it opens. Each takes a turn for each block of a tile. */
+/* Warpgroups issue products in turn: number i waits at barrier ORDER + i, which the one before it opens. */
+enum { ORDER = 1, GROUP_BARRIER = 5 };
+
 INLINE void order_wait(const attention_shape s, int group) {
-    if (s.ordered) barrier_sync(ORDER + group, 256);
+    if (s.groups > 1) barrier_sync(ORDER + group, 256);
 }
 INLINE void order_pass(const attention_shape s, int group) {
-    if (s.ordered) barrier_arrive(ORDER + (group + 1) % s.groups, 256);
+    if (s.groups > 1) barrier_arrive(ORDER + (group + 1) % s.groups, 256);
 }
 
-/* ---- blocks of keys ---- */
-
-/* The blocks of a tile. Intervals: blocks [block, end) that the warpgroup sees. Placed: those of a segment after the other. Masks of keys: those that the loading warp gives, the index-th of all of
- * the kernel's being what note says. */
-typedef struct attention_walk {
-    int block, end, index;
-    uint32_t note, segments;
-    attention_segment segment;
-} attention_walk;
-
-INLINE void enter_segment(attention_walk *walk, int index) {
-    walk->index = index;
-    walk->segment = load_segment(walk->segments, index);
-    walk->block = walk->segment.block;
-    walk->end = walk->segment.end_block;
+/* The warp has read the stage. */
+INLINE void release(const ring_barriers ring, ring_turn turn) {
+    if (threadIdx.x % 32 == 0) ring_arrive_empty(ring, turn);
 }
 
-/* A block that this warpgroup does not need. */
-INLINE void skip_block(const attention_shape s, attention_smem m, attention_turns *turns, int group) {
-    order_wait(s, group);
-    order_pass(s, group);
-    release(m.k_ring, turns->k);
-    ring_next(&turns->k, s.stages);
-    ring_wait_full(m.v_ring, turns->v);
-    release(m.v_ring, turns->v);
-    ring_next(&turns->v, s.stages);
-}
-INLINE void skip_blocks(const attention_shape s, attention_smem m, attention_turns *turns, int group, int count) {
-#pragma unroll 1
-    for (int i = 0; agreed(i < count); i++) {
-        ring_wait_full(m.k_ring, turns->k);
-        skip_block(s, m, turns, group);
-    }
-}
+/* ---- a block of keys ---- */
 
-/* Waits for the keys of the walk's block; false when there are none left. With masks of keys: and finds out which block it is. */
-INLINE bool wait_block(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, attention_turns *turns, int group) {
-    const bool sees = agreed(walk->block < walk->end);
-    if (s.scores != ATTENTION_KEYS) {
-        if (sees) ring_wait_full(m.k_ring, turns->k);
-        return sees;
-    }
-#pragma unroll 1
-    for (;;) {
-        ring_wait_full(m.k_ring, turns->k);
-        walk->note = ld_shared_u32(m.notes + 4 * turns->k.stage);
-        if (agreed(walk->note % 4 <= NOTE_BIASED)) {
-            if (sees) return true;
-            skip_block(s, m, turns, group);
-            walk->index++;
-            continue;
-        }
-        if (walk->note % 4 == NOTE_ASK) answer(g, m, rows, sees);
-        release(m.k_ring, turns->k);
-        ring_next(&turns->k, s.stages);
-        if (agreed(walk->note % 4 == NOTE_END)) return false;
-    }
-}
-
-INLINE void next_block(const attention_shape s, attention_walk *walk) {
-    if (s.scores == ATTENTION_KEYS) walk->index++;
-    else if (++walk->block >= walk->end && s.placed) enter_segment(walk, walk->index + 1);
-}
-
-/* Products of a block become weights. */
-INLINE void weigh(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_work work, attention_rows *rows, const attention_walk *walk, float *scores) {
+INLINE void weigh(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
+                  float *scores) {
     const attention_arguments *p = &g->call;
-    const int block = s.scores == ATTENTION_KEYS ? (int)(walk->note / 4) : walk->block, first = block * s.keys;
-    const bool biased_keys = s.scores == ATTENTION_KEYS && walk->note % 4 == NOTE_BIASED;
-    if (biased_keys) add_key_biases(s, p->scale, m.bias + walk->index % ATTENTION_BIAS_STAGES * s.keys * 4, scores);
-    if (s.placed) {
-        int counts[2];
+    int slots = (int)p->keys, first = walk->block * s.keys, counts[2];
+    bool all = first + s.keys <= slots;
 #pragma unroll
-        for (int half = 0; half < 2; half++) counts[half] = rows->row + 8 * half >= walk->segment.first && rows->row + 8 * half < walk->segment.end ? rows->count[half] : 0;
-        if (s.scores == ATTENTION_GENERAL) {
-            const attention_extra extra[2] = {extra_of(p, walk->segment.cache, work.head, rows->query), extra_of(p, walk->segment.cache, work.head, rows->query + 8)};
-            finish_general(p, s, rows, counts, extra, first, scores);
-        }
-        hide_placed_keys(p, s, rows, counts, first, scores);
-    } else {
-        hide_keys(g, s, rows, first, scores);
+    for (int half = 0; half < 2; half++) {
+        int at = row + 8 * half;
+        counts[half] = at >= walk->segment.first && at < walk->segment.end ? rows->count[half] : 0;
+        all = all && distance(rows->start[half], first, slots) + s.keys <= counts[half];
     }
+    all = __all_sync(0xffffffff, all);
+    const bool biased_keys = s.scores == ATTENTION_KEYS && walk->note % 4 == NOTE_BIASED;
+    if (s.scores == ATTENTION_GENERAL) {
+        attention_extra extra[2] = {extra_of(p, walk->segment.cache, tile.head, tile.first + row), extra_of(p, walk->segment.cache, tile.head, tile.first + row + 8)};
+        finish_general(p, s, rows, counts, extra, first, scores);
+    }
+    if (biased_keys) add_key_biases(s, p->scale, m.bias + walk->index % ATTENTION_BIAS_STAGES * s.keys * 4, scores);
+    hide_keys(p, s, rows, counts, first, all, scores);
     if (s.scores == ATTENTION_PLAIN) soften(s, unit_of(p, s), rows, scores);
     else if (s.scores == ATTENTION_GENERAL || biased_keys) soften_scores(s, rows, scores);
     else soften_products(s, p->scale, rows, scores);
 }
 
-/* ---- a tile ---- */
+/* Whether a row of this warp has come to no score beside which hidden keys weigh nothing, to the warp that loads. */
+INLINE void answer(attention_smem m, const attention_rows *rows) {
+    const bool open = (rows->count[0] > 0 && !(rows->max[0] > SETTLED)) || (rows->count[1] > 0 && !(rows->max[1] > SETTLED)), any = __any_sync(0xffffffff, open);
+    if (threadIdx.x % 32 != 0) return;
+    st_shared_u32(m.answers + threadIdx.x / 32 * 4, any);
+    mbarrier_arrive(m.answered);
+}
 
-/* Where the rows of this thread begin. */
-INLINE void begin_rows(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_work work, int stage, int group, attention_rows *rows) {
-    const attention_arguments *p = &g->call;
-    const int warp_row = group * 64 + threadIdx.x % 128 / 32 * 16;
-    const float sink = p->has_sink ? load_float(&p->sink, work.head * p->sink_stride) : -INFINITE;
-    rows->row = warp_row + threadIdx.x % 32 / 4;
-    rows->query = work.first + rows->row;
-    rows->low = begin_of(g, work.first + warp_row + 15);
-    rows->high = end_of(g, work.first + warp_row);
-#pragma unroll
-    for (int half = 0; half < 2; half++) {
-        rows->max[half] = p->has_sink && s.scores == ATTENTION_PLAIN ? sink / p->scale : sink;
-        rows->sum[half] = threadIdx.x % 4 == 0 ? lone_sink_weight(sink) : 0;
-        if (!s.placed) continue;
-        const attention_view view = load_view(m.views + stage * s.groups * 64 * ATTENTION_ROW_BYTES, rows->row + 8 * half);
-        rows->start[half] = view.start;
-        rows->count[half] = view.count;
-        rows->base[half] = view.base;
+/* Waits for the keys of the walk's block; false when there are none left. With masks of keys: and finds out which block it is. */
+INLINE bool wait_block(const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, ring_turn *turn) {
+    if (s.scores != ATTENTION_KEYS) {
+        if (!walk->done) ring_wait_full(m.k_ring, *turn);
+        return !walk->done;
+    }
+#pragma unroll 1
+    for (;;) {
+        ring_wait_full(m.k_ring, *turn);
+        walk->note = ld_shared_u32(m.notes + 4 * turn->stage);
+        walk->block = (int)(walk->note / 4);
+        if (walk->note % 4 != NOTE_ASK) return walk->note % 4 != NOTE_END;
+        answer(m, rows);
+        release(m.k_ring, *turn);
+        ring_next(turn, STAGES);
     }
 }
 
-/* sums [64, value_width] of this warpgroup's queries, in registers. given: blocks that were given before this tile. */
-INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_work work, attention_turns *turns, attention_rows *rows, int group, int *given,
-                   float *sums) {
+INLINE void next_block(const attention_shape s, attention_smem m, attention_walk *walk) {
+    if (s.scores == ATTENTION_KEYS) walk->index++;
+    else walk_next(walk, m);
+}
+
+/* sums [64, value_width] of this warpgroup's queries, in registers. */
+INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, int row, float *sums) {
     const int k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
-    const attention_range own = s.placed ? attention_range{0, 0} : blocks_of(g, s, work.first + group * 64, 64);
     float scores[64];
-    uint32_t weights[32];
-    const uint32_t q = m.q + turns->q.stage * s.groups * 64 * s.width * 2 + group * 64 * ROW_BYTES;
-    attention_walk walk;
-    walk.block = own.begin, walk.end = own.end, walk.index = *given, walk.segments = m.segments + turns->q.stage * (s.groups * 64 + 1) * ATTENTION_SEGMENT_BYTES;
-    if (s.placed) enter_segment(&walk, 0);
-    const bool skips = !s.placed && s.scores != ATTENTION_KEYS, sees = own.begin < own.end;
-    if (skips) skip_blocks(s, m, turns, group, sees ? own.begin - work.begin : 0);
+    uint32_t weights[32], q = m.q + group * 64 * ROW_BYTES;
+    ring_turn k_turn = ring_reader(), v_turn = ring_reader();
+    attention_walk walk = walk_begin(m);
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
-    if (wait_block(g, s, m, rows, &walk, turns, group)) {
-        order_wait(s, group);
-        multiply_keys(s, scores, q, m.k + turns->k.stage * k_bytes);
-        order_pass(s, group);
-        wgmma_wait(0);
-        release(m.k_ring, turns->k);
-        ring_next(&turns->k, s.stages);
-        weigh(g, s, m, work, rows, &walk, scores);
-        pack_weights(s, scores, weights);
-        next_block(s, &walk);
-#pragma unroll 1
-        for (bool more = wait_block(g, s, m, rows, &walk, turns, group); more;) {
-            order_wait(s, group);
-            multiply_keys(s, scores, q, m.k + turns->k.stage * k_bytes);
-            ring_wait_full(m.v_ring, turns->v);
-            add_values(s, sums, weights, m.v + turns->v.stage * v_bytes);
-            order_pass(s, group);
-            wgmma_wait(1);
-            release(m.k_ring, turns->k);
-            ring_next(&turns->k, s.stages);
-            weigh(g, s, m, work, rows, &walk, scores);
-            next_block(s, &walk);
-            more = wait_block(g, s, m, rows, &walk, turns, group);   /* the loop in it keeps ptxas from waiting for the values' product in front of the softmax */
-            wgmma_wait(0);
-            release(m.v_ring, turns->v);
-            ring_next(&turns->v, s.stages);
-            pack_weights(s, scores, weights);
-            if (rows->grew) {
-#pragma unroll
-                for (int i = 0; i < s.value_width / 2; i++) sums[i] *= rows->down[i >> 1 & 1];
-            }
-        }
-        if (s.apart) release(m.q_ring, turns->q);
-        ring_wait_full(m.v_ring, turns->v);
-        add_values(s, sums, weights, m.v + turns->v.stage * v_bytes);
-        wgmma_wait(0);
-        release(m.v_ring, turns->v);
-        ring_next(&turns->v, s.stages);
-    } else if (s.apart) {
-        release(m.q_ring, turns->q);
-    }
-    if (skips) skip_blocks(s, m, turns, group, sees ? work.end - own.end : work.end - work.begin);
-    *given = walk.index;
-    rows->late = s.scores == ATTENTION_KEYS && agreed(walk.note >= NOTE_LATE);
-}
-
-INLINE void make_tiles(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, int group) {
-    attention_turns turns = {ring_reader(), ring_reader(), ring_reader()};
-    int given = 0;
+    mbarrier_wait(m.q_full, 0);
+    if (!wait_block(s, m, rows, &walk, &k_turn)) return;
+    multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
+    wgmma_wait(0);
+    release(m.k_ring, k_turn);
+    weigh(g, s, m, tile, rows, &walk, row, scores);
+    pack_weights(s, scores, weights);
+    ring_next(&k_turn, STAGES);
     if (group == s.groups - 1) order_pass(s, group);
-#pragma unroll 1
-    for (int round = 0; agreed(number_at(round) < g->count); round++) {
-        attention_rows rows;
-        float sums[128];
-        ring_wait_full(m.q_ring, turns.q);
-        const attention_work work = load_work(m, turns.q.stage);
-        begin_rows(g, s, m, work, turns.q.stage, group, &rows);
-        attend(g, s, m, work, &turns, &rows, group, &given, sums);
-        if (agreed(work.first + group * 64 < (int)g->call.queries)) store_results(g, s, m, work, &rows, group, sums);
-        if (!s.apart) release(m.q_ring, turns.q);
-        ring_next(&turns.q, s.q_stages);
+    for (next_block(s, m, &walk); wait_block(s, m, rows, &walk, &k_turn); next_block(s, m, &walk)) {
+        order_wait(s, group);
+        multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
+        ring_wait_full(m.v_ring, v_turn);
+        add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
+        order_pass(s, group);
+        wgmma_wait(1);
+        release(m.k_ring, k_turn);
+        weigh(g, s, m, tile, rows, &walk, row, scores);
+        wgmma_wait(0);
+        release(m.v_ring, v_turn);
+        pack_weights(s, scores, weights);
+#pragma unroll
+        for (int i = 0; i < s.value_width / 2; i++) sums[i] *= rows->down[i >> 1 & 1];
+        ring_next(&k_turn, STAGES);
+        ring_next(&v_turn, STAGES);
     }
     if (group == 0) order_wait(s, group);
-    if (threadIdx.x % 32 == 0) tma_wait_read(0);
+    ring_wait_full(m.v_ring, v_turn);
+    add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
+    wgmma_wait(0);
 }
 
-/* ---- a thread block ---- */
+/* ---- results ---- */
+
+/* A row of the tile once more, by one warp, straight from memory and without the keys of no weight, into its place among the results. */
+INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int row, float max, float sum) {
+    const attention_arguments *p = &g->call;
+    attention_view view = load_view(m.rows, row);
+    int lane = threadIdx.x % 32, slots = (int)p->keys;
+    int64_t group = tile.head / (int)p->shared_heads;
+    uint64_t q = p->q.data + 2 * (tile.batch * p->q_strides[0] + tile.head * p->q_strides[1] + (tile.first + row) * p->q_strides[2]);
+    uint64_t k = p->k.data + 2 * (view.cache * p->k_strides[0] + group * p->k_strides[1]), v = p->v.data + 2 * (view.cache * p->v_strides[0] + group * p->v_strides[1]);
+    attention_extra extra = extra_of(p, view.cache, tile.head, tile.first + row);
+    float unit = unit_of(p, s), shift = max == -INFINITE ? 0 : s.scores != ATTENTION_PLAIN ? max : max * unit;
+#pragma unroll 1
+    for (int first = 0; first < s.value_width; first += 32) {
+        int col = first + lane;
+        float total = 0;
+#pragma unroll 1
+        for (int from = 0; from < view.count; from++) {
+            int slot = view.start + from < slots ? view.start + from : view.start + from - slots;
+            float product = 0;
+#pragma unroll 1
+            for (int i = lane; i < p->width; i += 32) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, k + 2 * (slot * p->k_strides[2] + i)), product);
+            for (int step = 16; step > 0; step /= 2) product += __shfl_xor_sync(0xffffffff, product, step);
+            if (s.scores != ATTENTION_PLAIN) product = score_of(p, product, extra, view.base + from);
+            float weight = s.scores != ATTENTION_PLAIN ? weight_of(product, shift, unit) : ex2(fmaf(product, unit, -shift));
+            if (weight != 0 && col < p->value_width) total = fmaf(weight, load_half(s.element, v + 2 * (slot * p->v_strides[2] + col)), total);
+        }
+        uint32_t at = m.q + col / CHUNK_COLS * (s.groups * 64 * ROW_BYTES) + row * ROW_BYTES + ((col % CHUNK_COLS / 8 ^ row % 8) << 4) + col % 8 * 2;
+        const float y = sum == 0 ? 0 : total / sum;   /* a row that sees nothing is 0 */
+        st_shared_u16(at, (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(y, 0) : cvt_f16x2(y, 0)));
+    }
+}
+
+/* Results, already divided, rounded to this warp's part of the staging; rows with a NaN that no score explains once more. wrong: has this thread such values? */
+INLINE void stage_results(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const attention_rows *rows, int first_row, const float *sums,
+                          bool wrong) {
+    const int lane = threadIdx.x % 32, to_row = first_row + lane % 16;
+    const bool is_bf16 = g->call.out.format == CUDA_bf16;
+#pragma unroll
+    for (int i = 0; i < s.value_width / 16; i++) {
+        const float *x = sums + 8 * i;
+        uint32_t at = m.q + i / 4 * (s.groups * 64 * ROW_BYTES) + to_row * ROW_BYTES + (((i % 4 * 2 + lane / 16) ^ to_row % 8) << 4);
+        if (is_bf16) stmatrix_x4(at, cvt_bf16x2(x[0], x[1]), cvt_bf16x2(x[2], x[3]), cvt_bf16x2(x[4], x[5]), cvt_bf16x2(x[6], x[7]));
+        else stmatrix_x4(at, cvt_f16x2(x[0], x[1]), cvt_f16x2(x[2], x[3]), cvt_f16x2(x[4], x[5]), cvt_f16x2(x[6], x[7]));
+    }
+    if (!__any_sync(0xffffffff, wrong)) return;
+    __syncwarp();
+#pragma unroll 1
+    for (int i = 0; i < 16; i++) {
+        int from = i % 8 * 4, half = i / 8;
+        float max = __shfl_sync(0xffffffff, half ? rows->max[1] : rows->max[0], from), sum = __shfl_sync(0xffffffff, half ? rows->sum[1] : rows->sum[0], from);
+        if (sum == sum) repeat_row(g, s, m, tile, first_row + i, max, sum);
+    }
+    __syncwarp();
+}
+
+/* Results in blocks, from registers. A row that is done once more goes over the staging, rounded as it is to be. */
+INLINE void store_quantised(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, const attention_rows *rows, int first_row, float *sums,
+                            bool wrong) {
+    const attention_arguments *p = &g->call;
+    const bool is_bf16 = p->out.format == CUDA_bf16;
+    const int lane = threadIdx.x % 32, row = first_row + lane / 4, begin = tile.batch * (int)p->queries, col = tile.head * (int)p->value_width;
+    if (__any_sync(0xffffffff, wrong)) {
+        stage_results(g, s, m, tile, rows, first_row, sums, wrong);
+#pragma unroll
+        for (int i = 0; i < s.value_width / 2; i += 2) {
+            int from = row + (i >> 1 & 1) * 8;
+            uint32_t pair = ld_shared_u32(m.q + i / 32 * (s.groups * 64 * ROW_BYTES) + from * ROW_BYTES + ((i / 4 % 8 ^ from % 8) << 4) + lane % 4 * 4);
+            sums[i] = is_bf16 ? __uint_as_float(pair << 16) : cvt_f32_f16((uint16_t)pair);
+            sums[i + 1] = is_bf16 ? __uint_as_float(pair & 0xffff0000) : cvt_f32_f16((uint16_t)(pair >> 16));
+        }
+    }
+    block_results to = {p->out.data, g->scales, g->out_row_stride, g->scale_row_stride, p->out.format, g->block};
+    store_blocks(&to, sums, begin + tile.first + row, col, begin + (int)p->queries, col + (int)p->value_width);
+}
+
+/* Sums over their rows' sums, through smem to memory, or into blocks. */
+INLINE void store_results(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, float *sums) {
+    int thread = threadIdx.x % 128, first_row = group * 64 + thread / 32 * 16;
+    float factors[2];
+    bool wrong = false;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float sum = rows->sum[half];
+        sum += __shfl_xor_sync(0xffffffff, sum, 1);
+        sum += __shfl_xor_sync(0xffffffff, sum, 2);
+        if (rows->max[half] != rows->max[half]) sum = NOT_A_NUMBER;
+        rows->sum[half] = sum;
+        factors[half] = sum == 0 ? 0 : 1 / sum;
+    }
+#pragma unroll
+    for (int i = 0; i < s.value_width / 2; i++) {
+        wrong = wrong || (sums[i] != sums[i] && rows->sum[i >> 1 & 1] == rows->sum[i >> 1 & 1]);
+        sums[i] *= factors[i >> 1 & 1];
+    }
+    barrier_sync(GROUP_BARRIER + group, 128);   /* all warps' products have read q */
+    if (s.quantised) {
+        store_quantised(g, s, m, tile, rows, first_row, sums, wrong);
+        return;
+    }
+    stage_results(g, s, m, tile, rows, first_row, sums, wrong);
+    fence_proxy_async();
+    barrier_sync(GROUP_BARRIER + group, 128);
+    if (thread != 0) return;
+#pragma unroll
+    for (int i = 0; i < s.value_width / CHUNK_COLS; i++)
+        tma_store_4d((const tensor_map *)g->map_out, m.q + i * (s.groups * 64 * ROW_BYTES) + group * 64 * ROW_BYTES, i * CHUNK_COLS, tile.first + group * 64, tile.head, tile.batch);
+    tma_commit();
+    tma_wait_read(0);
+}
+
+INLINE void attend_tile(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int group) {
+    const attention_arguments *p = &g->call;
+    int row = group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
+    attention_rows rows;
+    float sums[128], sink = p->has_sink ? load_float(&p->sink, tile.head * p->sink_stride) : -INFINITE;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        attention_view view = load_view(m.rows, row + 8 * half);
+        rows.start[half] = view.start;
+        rows.count[half] = view.count;
+        rows.base[half] = view.base;
+        rows.max[half] = p->has_sink && s.scores == ATTENTION_PLAIN ? sink / p->scale : sink;
+        rows.sum[half] = threadIdx.x % 4 == 0 ? lone_sink_weight(sink) : 0;
+    }
+    attend(g, s, m, tile, &rows, group, row, sums);
+    store_results(g, s, m, tile, &rows, group, sums);
+}
+
+/* ---- a block ---- */
+
+/* Heads in bunches, of a bunch the last tiles first, since with a causal mask they are the longest; behind all others the first tiles of all heads, so that blocks end together. */
+INLINE attention_tile tile_at(const attention_wgmma_arguments *g, const attention_shape s) {
+    int all = (int)(g->call.batches * g->call.heads), longer = g->tiles - g->last_tiles, rest = (int)blockIdx.x - longer * all, head = rest % all, number = g->last_tiles - 1 - rest / all;
+    if (rest < 0) {
+        const schedule_place place = schedule_in_bands((int)blockIdx.x, all, longer, g->heads_together);
+        head = place.row;
+        number = g->tiles - 1 - place.col;
+    }
+    attention_tile tile = {head / (int)g->call.heads, head % (int)g->call.heads, number * s.groups * 64};
+    return tile;
+}
+
+INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
+    const int rows = s.groups * 64;
+    attention_smem m;
+    m.q = base;
+    m.k = m.q + rows * s.width * 2;
+    m.v = m.k + STAGES * s.keys * s.width * 2;
+    m.rows = m.v + STAGES * s.keys * s.value_width * 2;
+    m.segments = m.rows + rows * ATTENTION_ROW_BYTES;
+    m.q_full = m.segments + (rows + 1) * ATTENTION_SEGMENT_BYTES;
+    m.k_ring = ring_at(m.q_full + BARRIER_BYTES, STAGES);
+    m.v_ring = ring_at(ring_end(m.k_ring, STAGES), STAGES);
+    m.answered = ring_end(m.v_ring, STAGES);
+    m.notes = m.answered + BARRIER_BYTES;
+    m.answers = m.notes + 4 * STAGES;
+    m.bias = m.q_full + ATTENTION_BARRIER_BYTES;
+    return m;
+}
 
 INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
-    const attention_smem m = smem_of(s, shared_address(shared));
-    const int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
-    const bool narrow = s.groups == 3, reads = s.placed || s.scores == ATTENTION_KEYS;
+    attention_smem m = smem_of(s, shared_address(shared));
+    attention_tile tile = tile_at(g, s);
+    int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
-        ring_init(m.q_ring, s.q_stages, 1, 4 * s.groups);
-        ring_init(m.k_ring, s.stages, 1, 4 * s.groups);
-        ring_init(m.v_ring, s.stages, 1, 4 * s.groups);
+        mbarrier_init(m.q_full, 1);
+        ring_init(m.k_ring, STAGES, 1, 4 * s.groups);
+        ring_init(m.v_ring, STAGES, 1, 4 * s.groups);
         if (s.scores == ATTENTION_KEYS) mbarrier_init(m.answered, 4 * s.groups);
         fence_mbarrier_init();
     }
-    __syncthreads();
     grid_release();
     grid_wait();
+    bool whole = !g->call.has_row && !g->call.has_position;
+    if (threadIdx.x == s.groups * 128 && whole) store_whole_tile(g, s, m, tile.batch, tile.first);
+    for (int row = threadIdx.x; row < s.groups * 64; row += blockDim.x)
+        store_view(m.rows, row, whole ? plain_view_of(g, tile.batch, tile.first + row) : view_of(&g->call, tile.batch, tile.first + row));
+    __syncthreads();
+    if (!whole) {
+        if (threadIdx.x < 32) find_segments(s, (int)g->call.keys, m);
+        __syncthreads();
+    }
     if (role == s.groups) {
-        if (s.blocks == 1 && narrow) setmaxnreg_dec(32);
-        else if (s.blocks == 1 && reads) setmaxnreg_dec(40);
+        if (s.blocks == 1 && s.scores == ATTENTION_KEYS) setmaxnreg_dec(40);
         else if (s.blocks == 1) setmaxnreg_dec(24);
-        if (threadIdx.x / 32 == 4 * s.groups) load_tiles(g, s, m);
+        if (s.scores == ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups) load_seen_blocks(g, s, m, tile);
+        if (s.scores != ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups && elect_one()) load_blocks(g, s, m, tile);
     } else {
-        if (s.blocks == 1 && narrow) setmaxnreg_inc(160);
-        else if (s.blocks == 1 && reads) setmaxnreg_inc(232);
+        if (s.blocks == 1 && s.scores == ATTENTION_KEYS) setmaxnreg_inc(232);
         else if (s.blocks == 1) setmaxnreg_inc(240);
-        make_tiles(g, s, m, role);
+        attend_tile(g, s, m, tile, role);
     }
 }
 
-#define ATTENTION(name, groups, blocks, ...)                                                                                                             \
+#define ATTENTION(name, element, groups, width, value_width, keys, blocks, scores, quantised)                                           \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) name(const __grid_constant__ attention_wgmma_arguments arguments) { \
-        const attention_shape shape = {__VA_ARGS__};                                                                                                     \
-        attention_tma(&arguments, shape);                                                                                                                \
+        const attention_shape shape = {element, groups, width, value_width, keys, blocks, scores, quantised};                           \
+        attention_tma(&arguments, shape);                                                                                               \
     }
 
 #endif

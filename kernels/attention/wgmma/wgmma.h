@@ -4,19 +4,18 @@
 
 #include "kernels/attention/arguments.h"
 
-/* Shared memory besides operands and results: of each placed query 16 bytes, of each segment 32, of each tile that is loaded 32; these and barriers; biases of so many blocks of keys, which is more than
- * there are stages: a block's are read after its stage is released. */
-enum { ATTENTION_ROW_BYTES = 16, ATTENTION_SEGMENT_BYTES = 32, ATTENTION_WORK_BYTES = 32, ATTENTION_BARRIER_BYTES = 384, ATTENTION_BIAS_STAGES = 8 };
+/* Shared memory besides the tiles: of each query 16 bytes, of each segment 32, and barriers; biases of so many blocks of keys. */
+enum { ATTENTION_ROW_BYTES = 16, ATTENTION_SEGMENT_BYTES = 32, ATTENTION_BARRIER_BYTES = 128, ATTENTION_STAGES = 2, ATTENTION_BIAS_STAGES = 4 };
 
-/* Registers move between whole warpgroups, so a thread block that has a multiprocessor for itself loads by four warps of which three idle. */
+/* Registers move between whole warpgroups, so a block that has a multiprocessor for itself loads by four warps of which three idle. */
 #define ATTENTION_THREADS(groups, blocks) (128 * (groups) + ((blocks) > 1 ? 32 : 128))
 
-/* Maps: axes width, sequence, heads, batches; boxes of 64 columns by the tile's queries (q), its keys (k, v), 16 queries (out). */
+/* Maps: axes width, sequence, heads, batches; boxes of 64 columns by the tile's queries (q), its keys (k, v), 64 queries (out). */
 typedef struct attention_wgmma_arguments {
     ATTENTION_ALIGNED(128) uint64_t map_q[16];
     uint64_t map_k[16], map_v[16], map_out[16];
     attention_arguments call;
-    int32_t tiles, count;         /* of the queries of one head, and of all */
+    int32_t tiles;                /* of the queries of one head */
     int32_t heads_together;       /* heads, of all batches, whose tiles are in flight at a time, so that many read the same k and v */
     int32_t last_tiles;           /* the first tiles of a head, which are made behind all others: short ones, so that blocks end together */
     int32_t begin_shift, end_shift;   /* without rows and positions query i sees keys from i + begin_shift up to i + end_shift, of those that there are */
