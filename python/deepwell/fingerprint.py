@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import contextvars
+import ctypes
 import dataclasses
 import dis
 import enum
@@ -96,8 +97,13 @@ def _holds_machine_code(names: Iterable[str]) -> bool:
     return any(n.endswith((".so", ".pyd", ".dylib")) for n in names)
 
 
+def _binds_machine_code(module: types.ModuleType) -> bool:
+    """By ctypes: pynvml, say, whose classes of pointers have no names."""
+    return any(value is ctypes or value is ctypes.CDLL for value in list(vars(module).values()))
+
+
 @functools.lru_cache(maxsize=None)
-def _installed_version(package: str, file: str, said: str | None) -> str | None:
+def _installed_version(package: str, file: str, said: str | None, binds: bool) -> str | None:
     if package == "deepwell" or not {"site-packages", "dist-packages"} & set(pathlib.PurePath(file).parts):
         return None
     try:
@@ -106,7 +112,7 @@ def _installed_version(package: str, file: str, said: str | None) -> str | None:
         found = None
     listed = [str(f) for f in (found.files or ())] if found is not None else []
     is_package = os.path.basename(file).startswith("__init__.")
-    if not _holds_machine_code([file, *listed]) and not (is_package and any(_holds_machine_code(names) for _, _, names in os.walk(os.path.dirname(file)))):
+    if not binds and not _holds_machine_code([file, *listed]) and not (is_package and any(_holds_machine_code(names) for _, _, names in os.walk(os.path.dirname(file)))):
         return None
     facts = os.stat(file)
     return said or (found.version if found is not None else f"of {facts.st_size} bytes at {facts.st_mtime_ns}")
@@ -116,7 +122,9 @@ def _version(package: str) -> str | None:
     """Of an installed package that is not written in Python alone, torchaudio or flash_attn, say: it is taken by its version, as torch is. None: it is read."""
     module = sys.modules.get(package)
     file, said = getattr(module, "__file__", None), getattr(module, "__version__", None)
-    return _installed_version(package, file, said if isinstance(said, str) else None) if isinstance(file, str) else None
+    if module is None or not isinstance(file, str):
+        return None
+    return _installed_version(package, file, said if isinstance(said, str) else None, _binds_machine_code(module))
 
 
 def _named(module: str) -> str:
@@ -127,11 +135,14 @@ def _named(module: str) -> str:
 
 
 @functools.lru_cache(maxsize=None)
-def _folders(package: str) -> tuple[str, ...]:
+def _folders_of(package: str, file: str | None) -> tuple[str, ...]:
     paths = sysconfig.get_paths()
-    found = getattr(sys.modules.get(package), "__file__", None)
-    return (os.path.join(os.path.dirname(found), ""),) if found and (package in ("torch", "functorch", "torchgen", *_COMPILED) or package not in _VERSIONED) else (
+    return (os.path.join(os.path.dirname(file), ""),) if file and (package in ("torch", "functorch", "torchgen", *_COMPILED) or package not in _VERSIONED) else (
         os.path.join(paths["stdlib"], ""), os.path.join(paths["platstdlib"], ""))
+
+
+def _folders(package: str) -> tuple[str, ...]:
+    return _folders_of(package, getattr(sys.modules.get(package), "__file__", None))
 
 
 def _is_own(function: types.FunctionType) -> bool:

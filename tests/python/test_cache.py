@@ -1,5 +1,6 @@
 """Captures kept on disk: a hit is the same graph, and whatever a trace depends on makes another digest."""
 
+import ctypes
 import functools
 import hashlib
 import json
@@ -236,6 +237,17 @@ def test_a_package_in_python_is_read(foreign_package):
     fingerprint._installed_version.cache_clear()
     with pytest.raises(fingerprint.Unsure, match="operators of foreign_operators"):
         digest(ReadsAPackage())
+
+
+def test_a_package_that_binds_machine_code_by_ctypes_is_taken_by_its_version(foreign_package, monkeypatch):
+    os.unlink(os.path.join(os.path.dirname(foreign_package.__file__), "_code.so"))
+    monkeypatch.setattr(foreign_package, "CDLL", ctypes.CDLL, raising=False)
+    monkeypatch.setattr(foreign_package, "handle", ctypes.POINTER(type("Opaque", (ctypes.Structure,), {"__module__": "foreign_package"})), raising=False)
+    fingerprint._installed_version.cache_clear()
+    before = digest(ReadsAPackage())
+    assert digest(ReadsAPackage()) == before
+    monkeypatch.setattr(foreign_package, "__version__", "1.1")
+    assert digest(ReadsAPackage()) != before
 
 
 def test_tied_weights_are_a_miss():
