@@ -90,7 +90,7 @@ def _sha(data: Any) -> str:
 
 def _is_versioned(module: str) -> bool:
     package = module.partition(".")[0]
-    return package in _VERSIONED or _version(package) is not None
+    return package == "deepwell" or package in _VERSIONED or _version(package) is not None      # its own sources are among the settings
 
 
 def _holds_machine_code(names: Iterable[str]) -> bool:

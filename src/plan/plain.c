@@ -97,7 +97,7 @@ dw_status plan_bind_plains(plan_binding *binding, bool *moved) {
         size_t bytes = 0;
         made->passes = made->leaves_plain = read->quantises = false;
         op_tensor_init(&other, plain->format, DW_SCALE_plain, tensor->rank, tensor->dims, NULL);
-        if (stays_plain(binding, plain, &other)) {
+        if (!binding->holds_blocks && stays_plain(binding, plain, &other)) {
             read->quantises = true;
             read->quantised = tensor->format;
             read->searches = plain->searches;

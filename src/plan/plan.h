@@ -164,6 +164,7 @@ typedef struct plan_binding {
     size_t scratch_bytes;             /* and behind it for the kernels' scratch */
     int *order;                       /* scratch of the memory planner */
     bool bound;
+    bool holds_blocks;                /* set by who looks at every value: those in blocks are never left plain for the step that reads them */
 } plan_binding;
 
 /* Memory that tensors are attached to. constants by value index (NULL for others), packed by step index. */
