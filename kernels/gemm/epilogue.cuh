@@ -40,7 +40,7 @@ INLINE float2 pair_of(const int format, uint32_t bits) {
     return make_float2(cvt_f32_f16((uint16_t)bits), cvt_f32_f16((uint16_t)(bits >> 16)));
 }
 
-/* An operand of known format, whose rows lie in pairs and reach as far as the values. Loads of 16 bits stay packed until they are used, so that all of a thread's are under way together. */
+/* An operand of known format, whose rows lie in pairs and reach as far as the values. Loads of 16 bits stay packed until they are used: of up to 64 values, all are under way together. */
 INLINE void apply_operand_pairs(const matmul_step *step, const int format, const int count, float *values, int row, int col, int jump) {
     const int size = format == MATMUL_f32 ? 4 : 2, chunk = operand_words(count) * 4 / size;
     const uint8_t *base = (const uint8_t *)(step->data + (row * step->row_stride + col) * size), *below = base + 8 * step->row_stride * size;

@@ -3,7 +3,6 @@
 
 #include <string.h>
 
-
 /* What generation that is added later is planned by. */
 static dw_status keep_options(dw_model *model, const dw_model_options *options)
 {

@@ -24,6 +24,7 @@
 
 #include "kernel/kernel.h"
 #include "device/device.h"
+#include "kernels/gemm/skinny/skinny.h"
 
 enum { GUARD = 256, SEEDS = 3, THREADS = 2, LINE_BYTES = 1024 };
 
@@ -407,8 +408,8 @@ static void report(program *p, const kernel_case *c, const kernel_row *row, cons
     print_error("%s:%d: %s\n    %s on %s, seed %d, %d threads: %s\n", c->source, c->number, c->line, p->way != NULL ? p->way->name : row->name, level, (int)seed, threads, what);
 }
 
-/* Chips with less shared memory have entries of half of the warps, which do not quantise. */
-static bool has_quantising(const chip_caps *chip) { return chip->shared_bytes >= 200 * 1024; }
+/* Chips with less shared memory have entries of half of the warps, which do not quantise: their products refuse such runs. */
+static bool has_quantising(const chip_caps *chip) { return chip->shared_bytes >= SKINNY_ROOM; }
 
 /* The same bits as with the quantised operand, of which made is the result: of a way that can. */
 static void run_plain(program *p, const kernel_case *c, const kernel_row *row, const kernel_run *blocks, operand *operands, const result *made, uint64_t seed) {
