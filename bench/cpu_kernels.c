@@ -68,6 +68,7 @@ static void fill(const kernel_case *c, int index, dw_tensor *t) {
     for (int64_t i = 0; i < count; i++) {
         double value = c->ranges[index].given ? c->ranges[index].low + num_random_uniform(1, (uint64_t)i) * (c->ranges[index].high - c->ranges[index].low)
                                               : (double)num_random_uniform(1, (uint64_t)i) * 4 - 2;
+        kernel_case_element(c, index, 1, i, t->rank > 0 ? t->dims[t->rank - 1] : 1, &value);
         num_store(t->format, t->data, i, class == NUM_FLOAT ? value : (double)(int64_t)value, true);
     }
 }

@@ -233,6 +233,7 @@ TABLES = {
     "move-ops": ops("move", "index"),
     "reduce-ops": ops("reduce", "scan"),
     "norm-ops": ops("norm"),
+    "sample-ops": ops("sample"),
     "contraction-ops": ops("matmul", "grouped", "route", "attention", "cache", "rotary", "conv"),
     "quantize-ops": ops("quantize"),
     "attributes": Table("src/op/attr.def", "OP_ATTR", "name kind meaning", {

@@ -88,18 +88,34 @@ static dw_status read_range(reader *r, const char *value) {
     return DW_OK;
 }
 
-static dw_status read_choice(reader *r, const char *value) {
-    char *at, *end;
-    long index;
-    if (!read_operand(value, &index, &at)) return fail(r, "choice=I:X,.. is expected", value);
-    kernel_choices *choices = &r->c->choices[index];
+/* "X,.." to the end of value. */
+static bool read_choices(const char *at, kernel_choices *choices) {
+    char *end;
     do {
-        if (choices->count == KERNEL_CASE_CHOICES) return fail(r, "too many choices", value);
+        if (choices->count == KERNEL_CASE_CHOICES) return false;
         choices->values[choices->count++] = strtod(at, &end);
-        if (end == at || (*end != ',' && *end != '\0')) return fail(r, "choice=I:X,.. is expected", value);
+        if (end == at || (*end != ',' && *end != '\0')) return false;
         at = end + 1;
     } while (*end == ',');
-    return DW_OK;
+    return true;
+}
+
+static dw_status read_choice(reader *r, const char *value) {
+    char *at;
+    long index;
+    const bool good = read_operand(value, &index, &at) && read_choices(at, &r->c->choices[index]);
+    return good ? DW_OK : fail(r, "choice=I:X,.. is expected, of a few numbers", value);
+}
+
+static dw_status read_column(reader *r, const char *value) {
+    kernel_case *c = r->c;
+    if (c->column_count == KERNEL_CASE_COLUMNS) return fail(r, "too many columns", value);
+    kernel_column *column = &c->columns[c->column_count++];
+    char *at;
+    bool good = read_operand(value, &column->operand, &at);
+    if (good) column->column = strtol(at, &at, 10);
+    good = good && *at == ':' && read_choices(at + 1, &column->choices);
+    return good ? DW_OK : fail(r, "column=I:C:X,.. is expected, of a few numbers", value);
 }
 
 static dw_status read_tail(reader *r, const char *value) {
@@ -142,6 +158,7 @@ static dw_status read_word(reader *r, char *word) {
     if (strcmp(word, "special") == 0) return read_mask(r, value, &r->c->special);
     if (strcmp(word, "range") == 0) return read_range(r, value);
     if (strcmp(word, "choice") == 0) return read_choice(r, value);
+    if (strcmp(word, "column") == 0) return read_column(r, value);
     if (strcmp(word, "tail") == 0) return read_tail(r, value);
     if (strcmp(word, "plain") == 0) return read_plain(r, value);
     if (strcmp(word, "bound") == 0) {
@@ -186,10 +203,13 @@ static int64_t tail_of(uint64_t stream, int64_t row, int64_t cols) {
     return (int64_t)(random / 4 % (uint64_t)(cols + 1));
 }
 
+static double chosen(const kernel_choices *choices, uint64_t stream, int64_t i) { return choices->values[num_random(stream, (uint64_t)i) % (uint64_t)choices->count]; }
+
 void kernel_case_element(const kernel_case *c, int operand, uint64_t seed, int64_t i, int64_t cols, double *value) {
-    const kernel_choices *choices = &c->choices[operand];
     const uint64_t stream = (seed * 64 + (uint64_t)operand) * 2;
-    if (choices->count > 0) *value = choices->values[num_random(stream, (uint64_t)i) % (uint64_t)choices->count];
+    if (c->choices[operand].count > 0) *value = chosen(&c->choices[operand], stream, i);
+    for (int k = 0; k < c->column_count; k++)
+        if (c->columns[k].operand == operand && i % cols == c->columns[k].column) *value = chosen(&c->columns[k].choices, stream, i);
     if (c->tails[operand].given && i % cols >= tail_of(stream + 1, i / cols, cols)) *value = c->tails[operand].value;
 }
 

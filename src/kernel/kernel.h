@@ -376,12 +376,14 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
  *     ascending=I,.. the integers of these operands ascend
  *     special=I,..   these floating-point operands hold NaN, infinities and both zeros now and then
  *     choice=I:X,..  each element of operand I is one of these numbers, nan and inf among them; beyond its format they are the largest or lowest there is
+ *     column=I:C:X,.. the same of column C of operand I alone, behind what else is said of it
  *     tail=I:X       rows of operand I end in X: from anywhere on; of four rows one has nothing else, one no such end
  *     bound=X        of the error beside the largest result, where 1e-5 is not it */
-enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 4, KERNEL_CASE_CHOICES = 8 };
+enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 4, KERNEL_CASE_CHOICES = 8, KERNEL_CASE_COLUMNS = 8 };
 
 typedef struct kernel_range { bool given; double low, high; } kernel_range;
 typedef struct kernel_choices { int count; double values[KERNEL_CASE_CHOICES]; } kernel_choices;
+typedef struct kernel_column { long operand, column; kernel_choices choices; } kernel_column;
 typedef struct kernel_tail { bool given; double value; } kernel_tail;
 
 typedef struct kernel_case {
@@ -399,6 +401,8 @@ typedef struct kernel_case {
     kernel_range ranges[KERNEL_CASE_OPERANDS];
     kernel_choices choices[KERNEL_CASE_OPERANDS];
     kernel_tail tails[KERNEL_CASE_OPERANDS];
+    int column_count;
+    kernel_column columns[KERNEL_CASE_COLUMNS];
     dw_format plain;              /* DW_FORMAT_COUNT: nothing is said */
     bool plain_searches;
     double bound;
@@ -406,7 +410,7 @@ typedef struct kernel_case {
 
 /* Parses and infers; everything lives in arena and dims. */
 dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, kernel_case *result);
-/* Element i of an operand with choices or a tail, whose rows have cols elements, as random numbers of the seed decide; else *value stays as it is. */
+/* Element i of an operand with choices, columns or a tail, whose rows have cols elements, as random numbers of the seed decide; else *value stays as it is. */
 void kernel_case_element(const kernel_case *c, int operand, uint64_t seed, int64_t i, int64_t cols, double *value);
 /* The problem at its typical sizes as such a line, with ranges for integers that say which rows or places of another operand are read; NULL, or why it has none. */
 const char *kernel_case_print(const kernel_problem *problem, text *line);

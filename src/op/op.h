@@ -4,6 +4,7 @@
 
 #include "base/base.h"
 #include "num/num.h"
+#include "op/sampling.h"
 #include "op/scores.h"
 
 typedef enum op_id {
@@ -197,6 +198,8 @@ static inline const dw_tensor *op_operand(const op_call *call, int index) { retu
 enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_BIAS, ATTENTION_SINK, ATTENTION_ROW, ATTENTION_POSITION, ATTENTION_TABLE, ATTENTION_OPERANDS };
 enum { CACHE_X, CACHE_Y, CACHE_ROW, CACHE_POSITION, CACHE_TABLE, CACHE_OPERANDS };
 enum { UPDATE_X, UPDATE_Y, UPDATE_KEYS, UPDATE_VALUES, UPDATE_ROW, UPDATE_POSITION, UPDATE_COS, UPDATE_SIN, UPDATE_QUERIES, UPDATE_TABLE, UPDATE_OPERANDS };
+
+enum { SAMPLE_LOGITS, SAMPLE_PARAMETERS, SAMPLE_DRAW, SAMPLE_ROW, SAMPLE_COUNTS, SAMPLE_BIAS, SAMPLE_MASK, SAMPLE_OPERANDS };
 
 /* Of a call of the op chain, which has been inferred. */
 dw_status op_chain_of(const op_call *call, op_chain *chain);
