@@ -135,6 +135,10 @@ DW_API dw_status dw_session_reserve(dw_session *session, int input_count, const 
 DW_API dw_status dw_session_reset(dw_session *session);
 DW_API uint64_t dw_session_workspace_bytes(const dw_session *session);
 
+/* A token is made of its row of logits in this order. At temperature 0 the largest is taken, of equal ones the least id. Else each becomes (logit - largest) / temperature; top_k keeps so many of
+ * the largest, of equal ones those with the least ids; top_p keeps the fewest largest of those that have this share of their probability; and one of what is kept is drawn, by its probability:
+ * the largest sum with Gumbel noise, which is Philox4x32-10 of the seed, the number of the draw (that of the text's tokens made before) and the id. It is the same on every machine that makes the
+ * same logits, and beside any other texts. docs/ops.md has all of it, with penalties, biases and masks, at the op sample. INVALID: a logit is NaN or infinite where the logits are looked at, or none is above -inf. */
 typedef struct dw_generate_options {
     int64_t tokens;             /* how many to make */
     double temperature;         /* 0: greedy */

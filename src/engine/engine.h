@@ -164,7 +164,8 @@ struct dw_session {
     void *workspace;
     size_t workspace_bytes;
     int64_t max_tokens;
-    void *generation;          /* generation.h: texts, inputs, logits, candidates */
+    void *generation;          /* generation.h: texts, inputs, logits */
+    struct engine_sampler *sampler;   /* sampler.h: of generation */
     size_t generation_bytes;
     unsigned flags;            /* of dw_session_flags */
     bool enqueued;             /* there were runs on streams */

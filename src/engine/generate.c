@@ -5,6 +5,7 @@
 #include <string.h>
 
 #include "engine/generation.h"
+#include "engine/sampler.h"
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
@@ -89,11 +90,10 @@ static bool plan_run(generation *g) {
     return all > 0;
 }
 
-/* The text's next token, from its row of the logits. */
 static void add_token(work *work, generation_text *text) {
     const dw_generate_options *options = work->options;
     dw_prompt *prompt = text->prompt;
-    const int64_t id = generation_pick(work->session->generation, text->picked, options, prompt->seed, (uint64_t)prompt->made);
+    const int64_t id = text->id;
     const int row = (int)(prompt - work->prompts);
     text->sequence[text->length++] = id;
     prompt->made_ids[prompt->made++] = id;
@@ -102,6 +102,20 @@ static void add_token(work *work, generation_text *text) {
     ends |= options->on_token != NULL && options->on_token(options->user, id) != 0;
     ends |= options->on_prompt_token != NULL && options->on_prompt_token(options->user, row, id) != 0;
     if (ends) text->prompt = NULL;
+}
+
+/* The next token of each text whose tokens are all in. */
+static dw_status pick_tokens(work *work) {
+    const dw_generate_options *options = work->options;
+    generation *g = work->session->generation;
+    for (int64_t i = 0; i < g->texts; i++) {
+        generation_text *text = &g->text[i];
+        if (text->picked < 0) continue;
+        text->settings = engine_sampler_settings(options->temperature, options->top_k, options->top_p);
+        text->seed = text->prompt->seed;
+        text->draw = (uint64_t)text->prompt->made;
+    }
+    return generation_pick(work->session);
 }
 
 static dw_status run_texts(work *work) {
@@ -113,6 +127,7 @@ static dw_status run_texts(work *work) {
         for (int64_t i = 0; i < g->texts; i++) reads = reads || (g->text[i].count > 0 && g->text[i].prompt->made == 0);
         if (g->mode == GENERATION_WHOLE) TRY(dw_session_reset(work->session));   /* the next run begins where this one began */
         TRY(generation_run(work->session));
+        TRY(pick_tokens(work));
         *(reads ? &work->spent.prefill_s : &work->spent.decode_s) += base_now() - begin;
         for (int64_t i = 0; i < g->texts; i++) {
             generation_text *text = &g->text[i];

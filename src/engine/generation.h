@@ -27,12 +27,6 @@ typedef enum feed {
 } feed;
 
 enum { GENERATION_TENSORS = 256 };   /* inputs, and outputs, at most */
-enum { GENERATION_BLOCK = 64 };      /* logits whose largest is known when a token is drawn */
-
-typedef struct candidate {
-    float logit;
-    int32_t id;
-} candidate;
 
 /* A text at work. */
 typedef struct generation_text {
@@ -42,6 +36,9 @@ typedef struct generation_text {
     int64_t *limits;                /* by output of the prelude: its last place along axis 2 */
     int64_t count, first;           /* of the run that is being prepared: its new tokens, and where they begin */
     int64_t picked;                 /* its row of the logits; -1: none, more of the prompt comes first */
+    sampling_settings settings;     /* how the token of that row is made, */
+    uint64_t seed, draw;
+    int64_t id;                     /* and which it is */
     bool ended;
 } generation_text;
 
@@ -65,9 +62,6 @@ typedef struct generation {
     void *buffers[GENERATION_TENSORS];   /* one for each input */
     void *results[GENERATION_TENSORS];   /* one for each output */
     void *prelude[GENERATION_TENSORS];   /* where by_text, one for each output of the prelude */
-    candidate *candidates, *spare;  /* for generation_pick: [vocabulary], */
-    double *weights;                /* [vocabulary], */
-    float *maxima;                  /* and one for each block of a row */
     generation_text *text;          /* [texts] */
     int64_t new_tokens;             /* of the run that is being prepared */
 } generation;
@@ -89,7 +83,7 @@ dw_status generation_run(dw_session *session);
 /* What a text is given besides its prompt. */
 dw_status generation_set_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs);
 
-/* sample.c: the next token from a row of the logits; draw numbers the draws of one text. */
-int64_t generation_pick(const generation *g, int64_t row, const dw_generate_options *options, uint64_t seed, uint64_t draw);
+/* pick.c: behind a run, the token of each text that has a row of the logits. INVALID says why a row has none. */
+dw_status generation_pick(dw_session *session);
 
 #endif

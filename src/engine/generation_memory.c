@@ -1,5 +1,6 @@
 /* The memory of generation: what every run reads and writes besides the workspace, and the workspace of the largest runs. */
 #include "engine/generation.h"
+#include "engine/sampler.h"
 
 #include <string.h>
 
@@ -180,10 +181,6 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
     }
     for (size_t i = 0; i < graph->output_count; i++) TRY(carve_tensor(session, runner, &graph->outputs[i].value->type, region, &g->results[i]));
     for (size_t i = 0; i < given && g->by_text; i++) TRY(carve_tensor(session, &session->prelude, &prelude->outputs[i].value->type, region, &g->prelude[i]));
-    g->candidates = carve(region, (size_t)g->vocabulary * sizeof *g->candidates);
-    g->spare = carve(region, (size_t)g->vocabulary * sizeof *g->spare);
-    g->weights = carve(region, (size_t)g->vocabulary * sizeof *g->weights);
-    g->maxima = carve(region, (size_t)(g->vocabulary / GENERATION_BLOCK + 1) * sizeof *g->maxima);
     generation_text *text = carve(region, (size_t)g->texts * sizeof *text);
     for (int64_t i = 0; i < g->texts; i++) {
         void *sequence = carve(region, (size_t)session->max_tokens * sizeof(int64_t)), *limits = carve(region, (given + 1) * sizeof(int64_t));
@@ -278,6 +275,7 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     TRY(base_alloc(session->context, region.at, ENGINE_ALIGN, &session->generation));
     session->generation_bytes = region.at;
     memset(session->generation, 0, region.at);
+    TRY(engine_sampler_create(session->context, measured.vocabulary, measured.logits_format, measured.texts, measured.texts, &session->sampler));
     generation *g = session->generation;
     region.memory = session->generation;
     region.at = 0;

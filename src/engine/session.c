@@ -1,5 +1,6 @@
 /* Sessions: the memory of runs, and runs by name. Everything is allocated when the session is made, or when more is reserved; the runs themselves are in runner.c. */
 #include "engine/engine.h"
+#include "engine/sampler.h"
 
 #include <string.h>
 
@@ -95,6 +96,7 @@ void dw_session_destroy(dw_session *session) {
     engine_memory_free(session, session->workspace, session->workspace_bytes + ENGINE_ALIGN);
     for (size_t i = 0; i < session->kept_count; i++) engine_memory_free(session, session->kept[i].memory, session->kept[i].bytes);
     device_close(session->device);
+    engine_sampler_destroy(session->sampler);
     base_release(context, session->generation, session->generation_bytes, ENGINE_ALIGN);
     arena_free(&session->arena);
     base_release(context, session, sizeof *session, _Alignof(max_align_t));

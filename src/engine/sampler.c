@@ -1,0 +1,190 @@
+/* Tokens from rows of logits on the host: the operands of one call of sample, and that call. */
+#include "engine/sampler.h"
+
+#include <float.h>
+#include <string.h>
+
+#include "device/device.h"
+#include "engine/engine.h"
+
+enum { WORD = 32, LARGEST_CHOICE = 4 };
+
+/* ---- memory ---- */
+
+static size_t table_bytes(const engine_sampler *s, sampler_table table) {
+    const size_t cols = table == SAMPLER_MASK ? (size_t)base_ceil_div(s->vocabulary, WORD) : (size_t)s->vocabulary;
+    return (size_t)s->texts * cols * sizeof(int32_t);
+}
+
+static void *carve(uint8_t *memory, size_t *at, size_t bytes) {
+    void *place = memory != NULL ? memory + *at : NULL;
+    *at += base_align_up(bytes, ENGINE_ALIGN);
+    return place;
+}
+
+/* Measures with memory NULL. */
+static size_t lay_out(engine_sampler *s, uint8_t *memory) {
+    size_t at = 0;
+    const size_t rows = (size_t)s->rows;
+    s->settings = carve(memory, &at, rows * SAMPLING_SETTINGS * sizeof *s->settings);
+    s->draws = carve(memory, &at, rows * 2 * sizeof *s->draws);
+    s->text = carve(memory, &at, rows * sizeof *s->text);
+    s->ids = carve(memory, &at, rows * sizeof *s->ids);
+    s->logs = carve(memory, &at, rows * sizeof *s->logs);
+    return at;
+}
+
+/* The kernel of this machine. */
+static dw_status find_kernel(engine_sampler *s) {
+    TRY(device_probe_cpu(s->context, "", dw_context_threads(s->context), &s->chip));
+    for (int i = 0; i < kernel_count() && s->kernel == NULL; i++) {
+        const kernel_row *row = kernel_at(i);
+        if (row->op == OP_sample && row->device == CHIP_CPU && (row->needs & ~s->chip.features) == 0) s->kernel = row;
+    }
+    return s->kernel != NULL ? DW_OK : base_fail(s->context, DW_UNSUPPORTED, "no kernel of this machine makes tokens");
+}
+
+/* ---- the call ---- */
+
+typedef struct sampler_call {
+    dw_tensor in[SAMPLE_OPERANDS], out[LARGEST_CHOICE];
+    const dw_tensor *ins[SAMPLE_OPERANDS], *outs[LARGEST_CHOICE];
+    op_attr length;
+    op_attrs attrs;
+    kernel_run run;
+} sampler_call;
+
+static dw_status put(const engine_sampler *s, const dw_tensor **place, dw_tensor *tensor, dw_format format, int64_t rows, int64_t cols, const void *memory) {
+    const int64_t dims[] = {rows, cols};
+    if (!op_tensor_init(tensor, format, DW_SCALE_plain, cols > 0 ? 2 : 1, dims, (void *)memory)) return base_fail(s->context, DW_LIMIT, "the logits of %lld texts overflow", (long long)rows);
+    *place = tensor;
+    return DW_OK;
+}
+
+static dw_status put_tables(const engine_sampler *s, sampler_call *c) {
+    static const dw_format formats[] = {[SAMPLER_COUNTS] = DW_FORMAT_i32, [SAMPLER_BIAS] = DW_FORMAT_f32, [SAMPLER_MASK] = DW_FORMAT_i32};
+    int64_t count = c->run.call.n_in;
+    for (int i = 0; i < SAMPLER_TABLES; i++) {
+        if (s->tables[i] == NULL) continue;
+        const int operand = SAMPLE_COUNTS + i;
+        TRY(put(s, &c->ins[operand], &c->in[operand], formats[i], s->texts, i == SAMPLER_MASK ? base_ceil_div(s->vocabulary, WORD) : s->vocabulary, s->tables[i]));
+        count = operand + 1;
+    }
+    c->run.call.n_in = (int)count;
+    return count > SAMPLE_ROW ? put(s, &c->ins[SAMPLE_ROW], &c->in[SAMPLE_ROW], DW_FORMAT_i64, c->in[SAMPLE_LOGITS].dims[0], 0, s->text) : DW_OK;
+}
+
+/* Its tensors point into the sampler. */
+static dw_status make_call(const engine_sampler *s, const void *logits, int64_t count, sampler_call *c) {
+    *c = (sampler_call){0};
+    c->run.call = (op_call){.context = s->context, .op = op_get(OP_sample), .attrs = &c->attrs, .n_in = SAMPLE_ROW, .in = c->ins, .n_out = s->length > 0 ? 4 : 2, .out = c->outs};
+    c->run.chip = &s->chip;
+    TRY(base_pool(s->context, &c->run.pool));
+    TRY(put(s, &c->ins[SAMPLE_LOGITS], &c->in[SAMPLE_LOGITS], s->format, count, s->vocabulary, logits));
+    TRY(put(s, &c->ins[SAMPLE_PARAMETERS], &c->in[SAMPLE_PARAMETERS], DW_FORMAT_f32, count, SAMPLING_SETTINGS, s->settings));
+    TRY(put(s, &c->ins[SAMPLE_DRAW], &c->in[SAMPLE_DRAW], DW_FORMAT_i64, count, 2, s->draws));
+    TRY(put_tables(s, c));
+    TRY(put(s, &c->outs[0], &c->out[0], DW_FORMAT_i64, count, 0, s->ids));
+    TRY(put(s, &c->outs[1], &c->out[1], DW_FORMAT_f32, count, 0, s->logs));
+    if (s->length == 0) return DW_OK;
+    TRY(put(s, &c->outs[2], &c->out[2], DW_FORMAT_i64, count, s->length, s->best_ids));
+    return put(s, &c->outs[3], &c->out[3], DW_FORMAT_f32, count, s->length, s->best_logs);
+}
+
+/* ---- use ---- */
+
+dw_status engine_sampler_create(dw_context *context, int64_t vocabulary, dw_format format, int64_t rows, int64_t texts, engine_sampler **result) {
+    engine_sampler *s;
+    sampler_call call;
+    *result = NULL;
+    TRY(base_alloc(context, sizeof *s, _Alignof(engine_sampler), (void **)&s));
+    *s = (engine_sampler){.context = context, .vocabulary = vocabulary, .format = format, .rows = rows, .texts = texts};
+    s->bytes = lay_out(s, NULL);
+    dw_status status = base_alloc(context, s->bytes, ENGINE_ALIGN, &s->memory);
+    if (status == DW_OK) {
+        lay_out(s, s->memory);
+        status = find_kernel(s);
+    }
+    if (status == DW_OK) status = make_call(s, NULL, rows, &call);
+    if (status == DW_OK) {
+        s->workspace_bytes = kernel_workspace(s->kernel, &call.run);
+        status = base_alloc(context, s->workspace_bytes, ENGINE_ALIGN, &s->workspace);
+    }
+    if (status == DW_OK) *result = s;
+    else engine_sampler_destroy(s);
+    return status;
+}
+
+void engine_sampler_destroy(engine_sampler *s) {
+    if (s == NULL) return;
+    base_release(s->context, s->workspace, s->workspace_bytes, ENGINE_ALIGN);
+    base_release(s->context, s->best_memory, s->best_bytes, ENGINE_ALIGN);
+    base_release(s->context, s->memory, s->bytes, ENGINE_ALIGN);
+    for (int i = 0; i < SAMPLER_TABLES; i++) base_release(s->context, s->tables[i], table_bytes(s, (sampler_table)i), ENGINE_ALIGN);
+    base_release(s->context, s, sizeof *s, _Alignof(engine_sampler));
+}
+
+uint64_t engine_sampler_bytes(const engine_sampler *s) {
+    uint64_t bytes = sizeof *s + s->bytes + s->best_bytes + s->workspace_bytes;
+    for (int i = 0; i < SAMPLER_TABLES; i++) bytes += s->tables[i] != NULL ? table_bytes(s, (sampler_table)i) : 0;
+    return bytes;
+}
+
+dw_status engine_sampler_use(engine_sampler *s, sampler_table table) {
+    if (s->tables[table] != NULL) return DW_OK;
+    TRY(base_alloc(s->context, table_bytes(s, table), ENGINE_ALIGN, &s->tables[table]));
+    memset(s->tables[table], table == SAMPLER_MASK ? 0xff : 0, table_bytes(s, table));
+    return DW_OK;
+}
+
+dw_status engine_sampler_tell(engine_sampler *s, int64_t length) {
+    const size_t of_ids = base_align_up((size_t)(s->rows * length) * sizeof *s->best_ids, ENGINE_ALIGN), bytes = of_ids + (size_t)(s->rows * length) * sizeof *s->best_logs;
+    void *memory;
+    if (length == s->length) return DW_OK;
+    if (length < 0 || length > s->vocabulary)
+        return base_fail(s->context, DW_INVALID, "%lld of the likeliest tokens are asked for; the vocabulary has %lld", (long long)length, (long long)s->vocabulary);
+    if (bytes > s->best_bytes) {
+        TRY(base_alloc(s->context, bytes, ENGINE_ALIGN, &memory));
+        base_release(s->context, s->best_memory, s->best_bytes, ENGINE_ALIGN);
+        s->best_memory = memory;
+        s->best_bytes = bytes;
+    }
+    s->length = length;
+    s->best_ids = s->best_memory;
+    s->best_logs = (float *)(void *)((uint8_t *)s->best_memory + of_ids);
+    return DW_OK;
+}
+
+sampling_settings engine_sampler_settings(double temperature, int top_k, double top_p) {
+    return (sampling_settings){.temperature = temperature < FLT_MAX ? (float)temperature : FLT_MAX, .top_k = (float)top_k, .top_p = (float)top_p, .repetition = 1};
+}
+
+void engine_sampler_ask(engine_sampler *s, int64_t row, const sampling_settings *settings, uint64_t seed, uint64_t draw, int64_t text) {
+    float *at = s->settings + row * SAMPLING_SETTINGS;
+    at[SAMPLING_TEMPERATURE] = settings->temperature;
+    at[SAMPLING_TOP_K] = settings->top_k;
+    at[SAMPLING_TOP_P] = settings->top_p;
+    at[SAMPLING_MIN_P] = settings->min_p;
+    at[SAMPLING_REPETITION] = settings->repetition;
+    at[SAMPLING_PRESENCE] = settings->presence;
+    at[SAMPLING_FREQUENCY] = settings->frequency;
+    s->draws[2 * row] = (int64_t)seed;
+    s->draws[2 * row + 1] = (int64_t)draw;
+    s->text[row] = text;
+}
+
+dw_status engine_sampler_run(engine_sampler *s, const void *logits, int64_t count) {
+    sampler_call call;
+    TRY(make_call(s, logits, count, &call));
+    call.run.workspace = s->workspace;
+    return kernel_execute(s->kernel, &call.run);
+}
+
+dw_status engine_sampler_check(const engine_sampler *s, int64_t row) {
+    static const char *const reasons[] = {
+        [-SAMPLING_NOT_FINITE] = "a logit is NaN or infinite: the model's numbers leave their range, or bias and penalties do",
+        [-SAMPLING_NOTHING_LEFT] = "no id is left: the mask and the bias leave none, or each logit is -inf",
+        [-SAMPLING_BAD_SETTINGS] = "temperature, top_k, top_p, min_p or a penalty is out of range",
+    };
+    return s->ids[row] >= 0 ? DW_OK : base_fail(s->context, DW_INVALID, "no token can be made: %s", reasons[-s->ids[row]]);
+}

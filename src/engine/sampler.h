@@ -1,0 +1,45 @@
+/* Tokens from rows of logits in the memory of the host, by the op sample: what one run asks for is gathered row by row and made in one call. */
+#ifndef ENGINE_SAMPLER_H
+#define ENGINE_SAMPLER_H
+
+#include "kernel/kernel.h"
+
+typedef enum sampler_table { SAMPLER_COUNTS, SAMPLER_BIAS, SAMPLER_MASK, SAMPLER_TABLES } sampler_table;
+
+/* All of it belongs to the context that made it. */
+typedef struct engine_sampler {
+    dw_context *context;
+    const kernel_row *kernel;
+    chip_caps chip;
+    int64_t vocabulary, rows, texts;  /* rows of logits of a run at most; rows of counts, bias and mask */
+    dw_format format;                 /* of the logits */
+    int64_t length;                   /* how many of the likeliest are told; 0: none */
+    /* Of each row that is asked for: */
+    float *settings;
+    int64_t *draws, *text;
+    /* of each text, NULL until somebody wants them: i32[texts,vocabulary], f32[texts,vocabulary], i32[texts,ceil(vocabulary/32)]. Zeros when they are made, masks all ones */
+    void *tables[SAMPLER_TABLES];
+    /* and what came of the last run: */
+    int64_t *ids, *best_ids;          /* [rows], [rows,length] */
+    float *logs, *best_logs;
+    void *memory, *best_memory, *workspace;
+    size_t bytes, best_bytes, workspace_bytes;
+} engine_sampler;
+
+dw_status engine_sampler_create(dw_context *context, int64_t vocabulary, dw_format format, int64_t rows, int64_t texts, engine_sampler **sampler);
+void engine_sampler_destroy(engine_sampler *sampler);    /* NULL is allowed */
+uint64_t engine_sampler_bytes(const engine_sampler *sampler);
+/* Makes the table, if it is not there yet. */
+dw_status engine_sampler_use(engine_sampler *sampler, sampler_table table);
+/* Runs from now on tell so many of the likeliest; no more than the vocabulary has. */
+dw_status engine_sampler_tell(engine_sampler *sampler, int64_t length);
+/* Row row of the next run. text: its row of the tables that are there; -1: it reads none. */
+void engine_sampler_ask(engine_sampler *sampler, int64_t row, const sampling_settings *settings, uint64_t seed, uint64_t draw, int64_t text);
+/* Settings of what a caller asks for, whose numbers are in range: temperatures that fp32 does not hold are its largest, or 0. */
+sampling_settings engine_sampler_settings(double temperature, int top_k, double top_p);
+/* Tokens of rows 0 to count - 1, all of which were asked for. ids may be below 0: engine_sampler_check says what that means. */
+dw_status engine_sampler_run(engine_sampler *sampler, const void *logits, int64_t count);
+/* INVALID says why a row has no token. */
+dw_status engine_sampler_check(const engine_sampler *sampler, int64_t row);
+
+#endif
