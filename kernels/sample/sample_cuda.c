@@ -1,0 +1,39 @@
+/* sample on a GPU: the host half of sample.cu. */
+#include "kernels/sample/sample_cuda.h"
+
+#include "kernels/gpu/host/host.h"
+#include "kernels/kernels.h"
+
+const char *sample_cuda_reject(const kernel_problem *problem, text *why) {
+    int64_t count;
+    (void)why;
+    return dim_is_constant(problem->in[SAMPLE_LOGITS]->dims[1], &count) && count <= INT32_MAX - CUDA_THREADS ? NULL : "the number of words is not known, or it does not fit in 32 bits";
+}
+
+double sample_cuda_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.01, 0.05); }
+
+size_t sample_cuda_workspace(const kernel_run *run) {
+    (void)run;
+    return 0;
+}
+
+dw_status sample_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    sample_arguments *arguments = cuda_launch(&launch, "sample", "sample_rows", sizeof *arguments);
+    const op_call *call = &run->call;
+    cuda_array *const operands[] = {&arguments->logits, &arguments->settings, &arguments->draw, &arguments->row, &arguments->counts, &arguments->bias, &arguments->mask};
+    cuda_array *const results[] = {&arguments->ids, &arguments->logs, &arguments->best_ids, &arguments->best_logs};
+    arguments->rows = arguments->picked_rows = call->in[SAMPLE_LOGITS]->dims[0];
+    arguments->count = call->in[SAMPLE_LOGITS]->dims[1];
+    arguments->length = call->n_out > 2 ? call->out[2]->dims[1] : 0;
+    arguments->mask_words = base_ceil_div(arguments->count, 32);
+    if (arguments->rows == 0) return DW_OK;
+    for (int i = 0; i < call->n_in; i++) {
+        if (call->in[i] == NULL) continue;
+        cuda_take_array(&launch, run, i, operands[i]);
+        if (i >= SAMPLE_COUNTS) arguments->picked_rows = call->in[i]->dims[0];
+    }
+    for (int i = 0; i < call->n_out; i++) cuda_take_array(&launch, run, KERNEL_RESULT + i, results[i]);
+    cuda_grid_items(&launch, arguments->rows * CUDA_THREADS);
+    return launcher->add(launcher, &launch);
+}
