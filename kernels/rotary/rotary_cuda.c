@@ -1,6 +1,8 @@
 /* rotary on a GPU: the host half of rotary.cu, and of rotary_vectors.cu where rows lie so. */
 #include "kernels/rotary/rotary_cuda.h"
 
+#include <stdlib.h>
+
 #include "kernels/gpu/host/host.h"
 #include "kernels/kernels.h"
 
@@ -24,6 +26,24 @@ static bool lies_in_vectors(const kernel_run *run, const rotary_arguments *a, co
             if (a->nest.strides[k][axis] % CUDA_VECTOR != 0) return false;
     }
     return true;
+}
+
+static int64_t distance(const cuda_nest *nest, int axis) { return llabs(nest->strides[1][axis]); }
+
+/* Axes in the order in which x lies, the nearest rows last: heads of a token that were split from one product are read together, whatever order the result has. */
+static void follow_operand(cuda_nest *nest) {
+    for (int end = nest->rank; end > 1; end--)
+        for (int axis = 0; axis + 1 < end; axis++) {
+            if (distance(nest, axis) >= distance(nest, axis + 1)) continue;
+            const int64_t size = nest->dims[axis];
+            nest->dims[axis] = nest->dims[axis + 1];
+            nest->dims[axis + 1] = size;
+            for (int k = 0; k < 4; k++) {
+                const int64_t stride = nest->strides[k][axis];
+                nest->strides[k][axis] = nest->strides[k][axis + 1];
+                nest->strides[k][axis + 1] = stride;
+            }
+        }
 }
 
 /* Rows that differ in an axis along which cos and sin repeat, as heads do, become one item, where there are more items than threads. */
@@ -69,6 +89,7 @@ dw_status rotary_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
         launch.image = launch.entry = "rotary_vectors";
         launch.overlaps = true;
         units = (arguments->interleaved ? arguments->cols : units) / CUDA_VECTOR;
+        follow_operand(&arguments->nest);
         share_angles(run->chip, arguments, units);
     }
     cuda_grid_items(&launch, arguments->nest.count * units);
