@@ -8,11 +8,10 @@
 
 const char *index_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
 
-/* Rows that one index each names are moved at most of the bandwidth; else elements or words look for their places. start: in a model's step on an H200 (bench/results/h200/models.md). */
+/* Rows that one index each names are moved at most of the bandwidth; else elements or words look for their places first. In a model's step on an H200 (bench/results/h200/models.md). */
 double index_cuda_cost(const kernel_problem *problem) {
-    const double start_s = 6e-6;
     const bool rows = problem->op->id == OP_take && problem->in[0]->rank == 2 && problem->in[1]->rank == 1 && op_attr_int(problem->attrs, OP_ATTR_axis) == 0;
-    return start_s + (rows && chip_has(problem->chip, CHIP_tma) ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.6) : cuda_cost(problem));
+    return rows && chip_has(problem->chip, CHIP_tma) ? kernel_roofline(problem, DW_FORMAT_f32, 0.1, 0.8) : 6e-6 + cuda_cost(problem);
 }
 
 typedef int64_t axes[CUDA_OPERANDS][CUDA_RANK];

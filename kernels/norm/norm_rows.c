@@ -20,12 +20,12 @@ const char *norm_rows_cuda_reject(const kernel_problem *problem, text *why) {
     return reason == NULL && op_quantize_round(problem->attrs) == NUM_ROUND_SEARCH ? row_parts_reject_width(x->dims[x->rank - 1], why) : reason;
 }
 
-/* The share of the bandwidth that long rows have is an H200's. */
+/* The shares of the bandwidth are an H200's in models' runs (bench/results/h200/models.md). */
 double norm_rows_cuda_cost(const kernel_problem *problem) {
     const op_type *x = problem->in[0];
     int64_t cols;
     const bool is_long = dim_is_constant(x->dims[x->rank - 1], &cols) && row_is_long(cols);
-    return kernel_roofline(problem, DW_FORMAT_f32, 0.5, is_long ? 0.341 : 0.853);
+    return NORM_MOMENTS_S + kernel_roofline(problem, DW_FORMAT_f32, 0.5, is_long ? 0.341 : 0.92);
 }
 
 size_t norm_rows_cuda_workspace(const kernel_run *run) {

@@ -4,6 +4,9 @@
 
 #include "kernels/gpu/rows/row_chunks.h"
 
+/* A row's moments wait for all of it: seconds more than a pass over it, on an H200 in models' runs (bench/results/h200/models.md). */
+#define NORM_MOMENTS_S 1.1e-6
+
 typedef struct norm_rows_arguments {
     row_division division;        /* operands of the nest: out, x, sum, residual; each row is one part */
     row_target out;

@@ -17,8 +17,8 @@ typedef struct composed {
 
 /* c and run stay where they are. */
 void compose(const kernel_way *way, const kernel_run *run, composed *c);
-/* Seconds of all launches. beside: the same of the way of the row that is estimated in steps, if it takes the run; else negative. */
-double composed_seconds(const composed *c, double beside);
+/* Seconds of all launches, between those of a run. */
+double composed_seconds(const composed *c);
 /* Bytes for all of it; of a plain result so many rows at most. */
 size_t composed_workspace(const composed *c, int64_t most_rows);
 dw_status composed_shape(const composed *c, kernel_launcher *launcher);

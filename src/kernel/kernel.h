@@ -212,14 +212,12 @@ typedef enum kernel_way_flag {
     KERNEL_WAY_STRIDES = 1,           /* it takes any strides of all operands and of the result; else they are dense */
     KERNEL_WAY_QUANTISED = 2,         /* a result in blocks is made of its plain one, by a quantiser behind it; else it makes it, or refuses */
     KERNEL_WAY_NAMED = 4,             /* picked where it is asked for or was measured to be the fastest, never by estimate */
-    KERNEL_WAY_APART = 8,             /* its seconds are those of a launch apart from others; between those of a step it takes KERNEL_IN_STEP_US longer */
-    KERNEL_WAY_QUANTISES = 32,        /* its kernel can quantise operand 0 itself (kernel_run.quantises), where it takes such a run */
-    KERNEL_WAY_IN_STEP = 16           /* its seconds are those between the launches of a step. It says of any call of the row whether it takes it */
+    KERNEL_WAY_APART = 8,             /* its seconds are those of a launch apart from others; kernel_in_step says what it takes between those of a run */
+    KERNEL_WAY_QUANTISES = 16         /* its kernel can quantise operand 0 itself (kernel_run.quantises), where it takes such a run */
 } kernel_way_flag;
-/* What products of few rows take longer between the launches of a step than apart, as their code, maps and arguments come from memory again each time: of a block of one token on an H200, fp8 by
- * block, tiles whose estimates are 16.5, 19.0 and 34.4 (two products) took 21.3, 30.0 and 38.2 us; in bf16 the block took 125 us with the products that are cuBLASLt's alone, and 110 with all
- * of them skinny. Skinny products let what they read once give way, and were measured in a step (kernels/gemm/README.md). */
-enum { KERNEL_IN_STEP_US = 4 };
+/* Seconds between the launches of a run of what takes so many apart from others: code, maps and arguments come from memory again each time, and the clock is that of a chip at its limit of power.
+ * Fitted to the products of 14 models' runs on an H200, 4 to 900 us long (bench/results/h200/models.md). Skinny products let what they read once give way, and were measured in a step. */
+double kernel_in_step(double apart_s);
 
 /* One kernel of a GPU that a row may be run by: a line of a family's ways.def. A problem and a run come to its functions with what lies around the kernel taken away (compose.c): operands
  * that it wants dequantised are rows of bf16, and where its result in blocks is quantised behind it, the result is the plain one. */

@@ -49,20 +49,6 @@ static bool is_asked(const asked *a, int i) {
 
 static bool may_pick(const asked *a, int i) { return is_asked(a, i) && (a->alone || !kernel_way_is(&a->row->ways[i], KERNEL_WAY_NAMED)); }
 
-/* What the way that is estimated in steps takes for the run, whether the chip has its features or not: it says how small a product is. Negative: there is none that takes it. */
-static double seconds_in_step(const asked *a) {
-    for (int i = 0; i < a->row->way_count; i++) {
-        const kernel_way *way = &a->row->ways[i];
-        composed c;
-        if (!kernel_way_is(way, KERNEL_WAY_IN_STEP)) continue;
-        compose(way, a->run, &c);
-        if (way->takes(c.kernel, NULL) == NULL) return composed_seconds(&c, -1);
-    }
-    return -1;
-}
-
-static double seconds_of(const asked *a, const composed *c) { return composed_seconds(c, kernel_way_is(c->way, KERNEL_WAY_APART) ? seconds_in_step(a) : -1); }
-
 /* ---- does the chip have room? ---- */
 
 typedef struct room { kernel_launcher launcher; const chip_caps *chip; text *why; const char *refusal; } room;
@@ -128,7 +114,7 @@ static const kernel_way *find_best(const asked *a, bool limited, double *seconds
         if (best != NULL && way->rank > best->rank) break;
         compose(way, a->run, &c);
         if (way->takes(c.kernel, NULL) != NULL) continue;
-        const double s = seconds_of(a, &c);
+        const double s = composed_seconds(&c);
         if ((best != NULL && s >= *seconds) || size_refusal(&c, NULL) != NULL) continue;
         best = way;
         *seconds = s;
@@ -141,7 +127,7 @@ static const kernel_way *find_way(const asked *a, double *seconds) {
     if (way != NULL) {
         composed c;
         compose(way, a->run, &c);
-        *seconds = seconds_of(a, &c);
+        *seconds = composed_seconds(&c);
         return way;
     }
     way = find_best(a, true, seconds);

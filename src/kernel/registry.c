@@ -31,7 +31,6 @@
 #define QUANTISED KERNEL_WAY_QUANTISED
 #define NAMED KERNEL_WAY_NAMED
 #define APART KERNEL_WAY_APART
-#define IN_STEP KERNEL_WAY_IN_STEP
 #define QUANTISES KERNEL_WAY_QUANTISES
 #define WAY(way, needs_features, said, shared, way_rank, operands, rows, scratch, variants, functions)                   \
     {.name = #way, .needs = needs_features, .flags = said, .shared_bytes = shared, .rank = way_rank,                     \
@@ -52,7 +51,6 @@ static const kernel_way grouped_ways[] = {
 #undef QUANTISES
 #undef NAMED
 #undef APART
-#undef IN_STEP
 static const kernel_row rows[] = {
 #include "kernels/kernel.def"
 #include "op/op.def"

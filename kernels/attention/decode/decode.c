@@ -63,7 +63,7 @@ static decode_division divide(const op_call *call) {
 /* Every tile reads its keys and values again. The start is that of a model's step on an H200 (bench/results/h200/models.md). */
 double attention_decode_seconds(const kernel_run *run) {
     const dw_tensor *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
-    return 6e-6 + (double)divide(&run->call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)attention_slots(&run->call) / (0.906 * chip_bytes_per_s(run->chip));
+    return 7.8e-6 + (double)divide(&run->call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)attention_slots(&run->call) / (0.83 * chip_bytes_per_s(run->chip));
 }
 
 const char *attention_decode_takes(const kernel_run *run, text *why) {

@@ -146,21 +146,21 @@ const char *matmul_cublaslt_refuses(const kernel_problem *problem, text *why) {
     return reason != NULL ? reason : reject_post(problem, mode);
 }
 
-/* What is added is read when the products of a tile are done: in a model's step on an H200 at 0.58 of the bandwidth (bench/results/h200/models.md). */
+/* What is added is read when the products of a tile are done: in a model's run on an H200 at 0.7 of the bandwidth (bench/results/h200/models.md). */
 static double added_seconds(const kernel_run *run) {
     lt_post post;
     if (!take_post(&run->post, &post) || post.add == 0) return 0;
-    return (double)op_tensor_bytes(run->call.in[post.add]) / (0.58 * chip_bytes_per_s(run->chip));
+    return (double)op_tensor_bytes(run->call.in[post.add]) / (0.7 * chip_bytes_per_s(run->chip));
 }
 
-/* A call costs a little more than a launch; a tie goes to a kernel of ours, whose launches overlap. With fp8 scales by block no call divides k, which then takes its time whatever the other
+/* With fp8 scales by block no call divides k, which then takes its time whatever the other
  * sizes are, and both operands' scales are copied first (measured on an H200: 10, 12, 23 and 38 us for k of 2048, 3072, 7168 and 16384 at 16 to 128 rows). */
 double matmul_cublaslt_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0];
     const lt_mode *mode = mode_of(a->format, run->call.in[1]->format);
     const double roofline = kernel_run_roofline(run, a->format, mode->compute, mode->memory);
-    if (a->format != DW_FORMAT_fp8_1x128) return 1.03 * (0.5e-6 + roofline + added_seconds(run));
-    return 1.03 * (3e-6 + added_seconds(run) + fmax(roofline, 4e-6 + 2.5e-9 * (double)a->dims[a->rank - 1]));
+    if (a->format != DW_FORMAT_fp8_1x128) return roofline + added_seconds(run);
+    return 3e-6 + added_seconds(run) + fmax(roofline, 4e-6 + 2.5e-9 * (double)a->dims[a->rank - 1]);
 }
 
 const char *matmul_cublaslt_takes(const kernel_run *run, text *why) {

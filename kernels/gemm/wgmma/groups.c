@@ -54,13 +54,14 @@ static double units_of(const groups_tile *t, const groups_call *c) {
     return busy * (down > 1 ? down : 1) * (double)base_ceil_div(c->n_out, c->halves ? t->tile_n / 2 : t->tile_n);
 }
 
-/* The tensor cores' time, or that of bringing the busy groups' weights once, which fewer tiles than multiprocessors do at a part of the bandwidth. The start is that of a launch in a model's step on an
- * H200 (bench/results/h200/models.md). */
+/* The tensor cores' time, or that of bringing the busy groups' weights once, which fewer tiles than multiprocessors do at a part of the bandwidth, and those of bytes at less. The start and the
+ * shares are those of a model's step on an H200 (bench/results/h200/models.md). */
 static double microseconds(const groups_tile *t, const groups_call *c, const chip_caps *chip) {
     const double start_us = 4.5, units = units_of(t, c), filled = units * t->pair < chip->units ? units * t->pair / chip->units : 1;
     double at_a_time = chip->units / t->pair, waves = units / at_a_time, tail = waves < 8 ? (double)(int64_t)waves + 1 : waves;
     double products = tail * ((double)base_ceil_div(c->k * wgmma_element_bytes(t->kind), 128) * t->block_us + t->tile_us);
-    double bytes = 1e6 * busy_groups(c) * (double)(c->n * c->k * wgmma_element_bytes(t->kind)) / (0.906 * filled * chip_bytes_per_s(chip));
+    const double share = wgmma_element_bytes(t->kind) == 1 ? 0.8 : 0.906;
+    double bytes = 1e6 * busy_groups(c) * (double)(c->n * c->k * wgmma_element_bytes(t->kind)) / (share * filled * chip_bytes_per_s(chip));
     return start_us + (products > bytes ? products : bytes);
 }
 

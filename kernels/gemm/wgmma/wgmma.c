@@ -81,9 +81,10 @@ static int64_t units_at_a_time(const wgmma_tile *t, int multiprocessors) {
     return cluster > 2 ? multiprocessors / 33 * 32 / cluster : multiprocessors / cluster;   /* clusters of four leave some multiprocessors out */
 }
 
-/* Microseconds that a step takes of a tile whose threads hold 128 values each: bias, relu, gelu, add and swiglu as measured (bench/results/h200/matmul.md), the others by their instructions. */
+/* Microseconds that a step takes of a tile whose threads hold 128 values each: bias, relu, gelu and swiglu as measured (bench/results/h200/matmul.md), what
+ * reads a whole operand as in models' runs (bench/results/h200/models.md), the others by their instructions. */
 static const double step_us[OP_POST_COUNT] = {
-    [OP_POST_bias] = 0.3, [OP_POST_add] = 4.9, [OP_POST_mul] = 4.9, [OP_POST_relu] = 0.9, [OP_POST_silu] = 2, [OP_POST_gelu] = 2.4, [OP_POST_gelu_tanh] = 2.4, [OP_POST_tanh] = 2,
+    [OP_POST_bias] = 0.3, [OP_POST_add] = 7.7, [OP_POST_mul] = 7.7, [OP_POST_relu] = 0.9, [OP_POST_silu] = 2, [OP_POST_gelu] = 2.4, [OP_POST_gelu_tanh] = 2.4, [OP_POST_tanh] = 2,
     [OP_POST_sigmoid] = 1.8, [OP_POST_swiglu] = 0.3, [OP_POST_geglu] = 0.5, [OP_POST_geglu_tanh] = 0.5,
 };
 
@@ -104,7 +105,7 @@ static wgmma_steps steps_of(const op_post_list *post) {
  * take 0.8 of what those of two at a time do. */
 enum { EPILOGUE_US = 3 };
 static double turn_us(const wgmma_tile *t, int64_t blocks, wgmma_steps steps) {
-    const double products = (double)blocks * t->block_us + 0.25 * steps.arithmetic_us, epilogue = EPILOGUE_US + 0.8 * steps.all_us;
+    const double products = (double)blocks * t->block_us + 0.5 * steps.arithmetic_us, epilogue = EPILOGUE_US + 0.8 * steps.all_us;
     return products > epilogue ? products : epilogue;
 }
 
