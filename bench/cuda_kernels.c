@@ -80,9 +80,11 @@ static void fill_range(const kernel_range *range, size_t size, int64_t count, ui
     }
 }
 
-/* Choices and tails, over what is there. */
+/* Choices, columns and tails, over what is there. */
 static void fill_chosen(const kernel_case *c, int operand, const dw_tensor *t, uint8_t *host) {
-    if (c->choices[operand].count == 0 && !c->tails[operand].given) return;
+    bool any = c->choices[operand].count > 0 || c->tails[operand].given;
+    for (int i = 0; i < c->column_count; i++) any = any || c->columns[i].operand == operand;
+    if (!any) return;
     for (int64_t i = 0, count = op_tensor_count(t); i < count; i++) {
         double value = num_load(t->format, host, i);
         if (c->ranges[operand].given) value = c->ranges[operand].low;

@@ -1,4 +1,4 @@
-/* sample on a GPU: the host half of sample.cu. */
+/* sample on a GPU: the host half of sample.cu and sample_cluster.cu. */
 #include "kernels/sample/sample_cuda.h"
 
 #include "kernels/gpu/host/host.h"
@@ -15,6 +15,18 @@ double sample_cuda_cost(const kernel_problem *problem) { return kernel_roofline(
 size_t sample_cuda_workspace(const kernel_run *run) {
     (void)run;
     return 0;
+}
+
+/* How a row is divided among the blocks of a cluster; 0: it is too long for their shared memory, or there are no clusters. */
+static int64_t cluster_of(const kernel_run *run, int32_t *chunk) {
+    const int64_t rows = run->call.in[SAMPLE_LOGITS]->dims[0], count = run->call.in[SAMPLE_LOGITS]->dims[1];
+    int64_t blocks = 1;
+    if (!chip_has(run->chip, CHIP_tma) || count == 0) return 0;
+    while (blocks < SAMPLE_CLUSTER_BLOCKS && (count / blocks > SAMPLE_CLUSTER_MANY || (rows * blocks < run->chip->units && count / blocks > SAMPLE_CLUSTER_FEW))) blocks *= 2;
+    const int64_t of_block = base_ceil_div(base_ceil_div(count, blocks), 8) * 8;
+    if (of_block * (int64_t)sizeof(float) + SAMPLE_CLUSTER_ROOM > (int64_t)run->chip->shared_bytes) return 0;
+    *chunk = (int32_t)of_block;
+    return blocks;
 }
 
 dw_status sample_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
@@ -34,6 +46,19 @@ dw_status sample_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
         if (i >= SAMPLE_COUNTS) arguments->picked_rows = call->in[i]->dims[0];
     }
     for (int i = 0; i < call->n_out; i++) cuda_take_array(&launch, run, KERNEL_RESULT + i, results[i]);
-    cuda_grid_items(&launch, arguments->rows * CUDA_THREADS);
+    const int64_t blocks = cluster_of(run, &arguments->chunk);
+    if (blocks == 0) {
+        cuda_grid_items(&launch, arguments->rows * CUDA_THREADS);
+        return launcher->add(launcher, &launch);
+    }
+    const dw_format format = call->in[SAMPLE_LOGITS]->format;
+    launch.image = "sample_cluster";
+    launch.entry = format == DW_FORMAT_f32 ? "sample_cluster_f32" : format == DW_FORMAT_bf16 ? "sample_cluster_bf16" : "sample_cluster_f16";
+    launch.overlaps = true;
+    launch.block[0] = SAMPLE_CLUSTER_THREADS;
+    launch.cluster[0] = (uint32_t)blocks;
+    launch.cluster[1] = launch.cluster[2] = 1;
+    launch.shared_bytes = (uint32_t)arguments->chunk * sizeof(float);
+    cuda_grid(&launch, arguments->rows * blocks, 1, 1);
     return launcher->add(launcher, &launch);
 }

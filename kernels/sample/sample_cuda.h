@@ -4,11 +4,16 @@
 
 #include "kernels/gpu/arguments.h"
 
+/* By clusters (sample_cluster.cu): threads of a block; blocks that share a row at most; ids that a block is not divided below, and beyond which it is; and what it needs of shared memory beside
+ * its ids. */
+enum { SAMPLE_CLUSTER_THREADS = 512, SAMPLE_CLUSTER_BLOCKS = 8, SAMPLE_CLUSTER_FEW = 2048, SAMPLE_CLUSTER_MANY = 8192, SAMPLE_CLUSTER_ROOM = 18 << 10 };
+
 typedef struct sample_arguments {
     cuda_array logits, settings, draw;
     cuda_array row, counts, bias, mask;           /* data 0: absent */
     cuda_array ids, logs, best_ids, best_logs;
     int64_t rows, count, length, picked_rows, mask_words;
+    int32_t chunk;                                /* ids of a block of a cluster, a multiple of 4 */
 } sample_arguments;
 
 #endif
