@@ -184,9 +184,10 @@ static int64_t clusters_of(int64_t multiprocessors, int splits) {
 /* Of 16 columns each, how many a block has, where so many blocks share all in as few rounds as their warps side by side allow. */
 static int64_t width_of(int64_t units, int64_t blocks, int64_t warps) { return base_ceil_div(units, blocks * base_ceil_div(units, blocks * warps)); }
 
-/* One block for k or two, each of which brings its half of a alone, at the price of adding their sums: where that is less. In bytes that a block moves, of b and of a (step_bytes a step). */
+/* One block for k or two, each of which brings its half of a alone, at the price of adding their sums: where that is less. In bytes that a block moves, of b and of a (step_bytes a step).
+ * Measured: in a chain of a layer's products on an H200 1 x 3072 x 2048 of bf16 takes 2 us less by one block, in which it moves 35 KiB more; 8 x 2048 x 8192 of fp8 6.7 less by two, alone. */
 static int least_splits(int64_t units, int64_t steps, int64_t step_bytes, int64_t warps, int64_t multiprocessors) {
-    enum { SPLIT_BYTES = 24 * 1024 };
+    enum { SPLIT_BYTES = 40 * 1024 };
     int64_t bytes[2];
     for (int i = 0; i < 2; i++) {
         const int64_t blocks = multiprocessors >> i, own = base_ceil_div(steps, i + 1);
