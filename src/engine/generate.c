@@ -115,7 +115,10 @@ static dw_status pick_tokens(work *work) {
         text->seed = text->prompt->seed;
         text->draw = (uint64_t)text->prompt->made;
     }
-    return generation_pick(work->session);
+    TRY(generation_pick(work->session));
+    for (int64_t i = 0; i < g->texts; i++)
+        if (g->text[i].picked >= 0) TRY(engine_sampler_check(work->session->context, g->text[i].id));
+    return DW_OK;
 }
 
 static dw_status run_texts(work *work) {

@@ -38,7 +38,9 @@ typedef struct generation_text {
     int64_t picked;                 /* its row of the logits; -1: none, more of the prompt comes first */
     sampling_settings settings;     /* how the token of that row is made, */
     uint64_t seed, draw;
-    int64_t id;                     /* and which it is */
+    bool has_tables;                /* counts, bias and mask of the sampler have a row for this text, */
+    int64_t id;                     /* and which token it is; below 0: there is none */
+    float log;                      /* the logarithm of its probability, where logits are read */
     bool ended;
 } generation_text;
 
@@ -83,7 +85,7 @@ dw_status generation_run(dw_session *session);
 /* What a text is given besides its prompt. */
 dw_status generation_set_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs);
 
-/* pick.c: behind a run, the token of each text that has a row of the logits. INVALID says why a row has none. */
+/* pick.c: behind a run, the token of each text that has a row of the logits. What an id below 0 means engine_sampler_check says. */
 dw_status generation_pick(dw_session *session);
 
 #endif
