@@ -6,7 +6,7 @@
 #include "kernels/move/parts.h"
 #include "kernels/kernels.h"
 
-const char *move_cuda_reject(const kernel_problem *problem, text *why) { return problem->op->id == OP_reshape ? NULL : cuda_reject_packed(problem, why); }
+const char *move_cuda_reject(const kernel_problem *problem, text *why) { return problem->op->id == OP_reshape || problem->op->id == OP_concat ? NULL : cuda_reject_packed(problem, why); }
 
 double move_cuda_cost(const kernel_problem *problem) { return cuda_vector_cost(problem); }
 
@@ -64,13 +64,17 @@ static bool shape_tiles(const kernel_run *run, const cuda_nest *nest, const cuda
     return true;
 }
 
-/* Addresses of both parts. */
+/* A part has the format of its own tensor: of an operand in blocks it is bytes. */
+static void take_part(kernel_launch *launch, const kernel_run *run, const cuda_part *part, cuda_array *field) {
+    cuda_take_array(launch, run, part->operand, field);
+    field->format = part->tensor.format;
+    field->element_bytes = dw_format_bits(part->tensor.format) / 8;
+    launch->slots[launch->slot_count - 1].offset = part->first * field->element_bytes;
+}
+
 static void take_parts(kernel_launch *launch, const kernel_run *run, const cuda_part *to, const cuda_part *from, cuda_array *to_field, cuda_array *from_field) {
-    int64_t bytes = dw_format_bits(to->tensor.format) / 8;
-    cuda_take_array(launch, run, to->operand, to_field);
-    launch->slots[launch->slot_count - 1].offset = to->first * bytes;
-    cuda_take_array(launch, run, from->operand, from_field);
-    launch->slots[launch->slot_count - 1].offset = from->first * bytes;
+    take_part(launch, run, to, to_field);
+    take_part(launch, run, from, from_field);
 }
 
 dw_status cuda_copy_part(const kernel_run *run, kernel_launcher *launcher, const cuda_part *to, const cuda_part *from) {
@@ -175,7 +179,52 @@ dw_status move_reshape_cuda_shape(const kernel_run *run, kernel_launcher *launch
 
 /* ---- parts ---- */
 
+/* Where a tensor in blocks has its parts, in bytes behind its elements. */
+static void places_of(const dw_tensor *tensor, num_parts *parts, int64_t *scales, int64_t *second) {
+    static uint8_t nominal[1];
+    dw_tensor whole;
+    num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, parts);
+    op_tensor_init(&whole, tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, nominal);
+    *scales = whole.scales != NULL ? (int64_t)((uintptr_t)whole.scales - (uintptr_t)nominal) : 0;
+    *second = whole.second != NULL ? (int64_t)((uintptr_t)whole.second - (uintptr_t)nominal) : 0;
+}
+
+/* count elements of a format from a byte on; step 0: all are the first. */
+static cuda_part part_at(int operand, dw_format format, int64_t at, int64_t count, int64_t step) {
+    cuda_part part = {.operand = operand, .first = at / (dw_format_bits(format) / 8)};
+    op_tensor_init(&part.tensor, format, DW_SCALE_plain, 1, &count, NULL);
+    part.tensor.strides[0] = step;
+    return part;
+}
+
+static dw_status copy_at(const kernel_run *run, kernel_launcher *launcher, dw_format format, int64_t to, int operand, int64_t from, int64_t count, int64_t step) {
+    const cuda_part target = part_at(KERNEL_RESULT, format, to, count, 1), source = part_at(operand, format, from, count, step);
+    return cuda_copy_part(run, launcher, &target, &source);
+}
+
+/* Codes, block scales, and each operand's factor for each of its rows. */
+static dw_status concat_blocks(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *out = run->call.out[0];
+    const bool is_nv = out->format == DW_FORMAT_nvfp4_row;
+    num_parts whole, part;
+    int64_t scales, second, own_scales, own_second, data = 0, row = 0;
+    places_of(out, &whole, &scales, &second);
+    int64_t to = scales;
+    for (int i = 0; i < run->call.n_in; i++) {
+        const dw_tensor *x = run->call.in[i];
+        places_of(x, &part, &own_scales, &own_second);
+        TRY(copy_at(run, launcher, DW_FORMAT_u8, data, i, 0, (int64_t)part.data_bytes, 1));
+        if (is_nv) TRY(copy_at(run, launcher, DW_FORMAT_u8, to, i, own_scales, (int64_t)part.scale_bytes, 1));
+        TRY(copy_at(run, launcher, DW_FORMAT_f32, (is_nv ? second : scales) + row * 4, i, is_nv ? own_second : own_scales, x->dims[0], 0));
+        data += (int64_t)part.data_bytes;
+        to += (int64_t)part.scale_bytes;
+        row += x->dims[0];
+    }
+    return DW_OK;
+}
+
 dw_status move_concat_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
+    if (dw_format_is_block(run->call.out[0]->format)) return concat_blocks(run, launcher);
     int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis);
     int64_t begin = 0;
     for (int i = 0; i < run->call.n_in; i++) {

@@ -1,19 +1,31 @@
 /* Ops that place elements anew without computing: concat, pad, slice_scatter, tril, triu. Index tensors are index.c's. */
 #include "op/family.h"
 
+#include <string.h>
+
 /* ---- inference ---- */
+
+dw_format op_concat_format(dw_format parts) { return parts == DW_FORMAT_nvfp4 ? DW_FORMAT_nvfp4_row : parts == DW_FORMAT_fp8_tensor ? DW_FORMAT_fp8_row : parts; }
+
+/* Operands in blocks are matrices, one below the other, each with a factor that becomes that of its rows. */
+static dw_status check_concat_blocks(op_infer *infer, int64_t axis, const char *name, const op_type *x) {
+    if (op_concat_format(x->format) == x->format || x->scale_layout != DW_SCALE_plain) return op_check_element(infer, name, x);
+    if (axis == 0 && x->rank == 2) return DW_OK;
+    return base_fail(infer->context, DW_UNSUPPORTED, "concat: %s is %s with rank %d; such are put together along axis 0, as matrices", name, dw_format_name(x->format), x->rank);
+}
 
 static dw_status infer_concat(op_infer *infer) {
     const op_type *first = infer->in[0];
     int64_t axis = op_attr_int(infer->attrs, OP_ATTR_axis);
     TRY(op_check_axis(infer, axis, first->rank));
     *infer->out = *first;
+    infer->out->format = op_concat_format(first->format);
     for (int i = 0; i < infer->n_in; i++) {
         const op_type *x = infer->in[i];
         if (x == NULL) return base_fail(infer->context, DW_INVALID, "concat: operand %d is absent", i);
         char name[32];
         snprintf(name, sizeof name, "operand %d", i);
-        TRY(op_check_element(infer, name, x));
+        TRY(check_concat_blocks(infer, axis, name, x));
         TRY(op_check_same_format(infer, "operand 0", first, name, x));
         TRY(op_check_rank(infer, name, x, first->rank, first->rank));
         for (int a = 0; a < x->rank; a++)
@@ -90,7 +102,30 @@ static void copy_into(const dw_tensor *to, const dw_tensor *from, int64_t first,
     for (; w.left > 0; walk_next(&w)) op_copy_at(to, first + w.offset[at_to], from, w.offset[at_from]);
 }
 
+/* Codes and block scales one after the other, and each operand's factor for each of its rows. */
+static void concat_blocks(const op_call *call) {
+    const dw_tensor *out = call->out[0];
+    num_parts part;
+    uint8_t *data = out->data, *scales = out->scales;
+    float *factors = out->format == DW_FORMAT_nvfp4_row ? out->second : out->scales;
+    for (int i = 0; i < call->n_in; i++) {
+        const dw_tensor *x = call->in[i];
+        num_layout(x->format, x->scale_layout, x->rank, x->dims, &part);
+        memcpy(data, x->data, part.data_bytes);
+        data += part.data_bytes;
+        if (x->format == DW_FORMAT_nvfp4) {
+            memcpy(scales, x->scales, part.scale_bytes);
+            scales += part.scale_bytes;
+        }
+        for (int64_t row = 0; row < x->dims[0]; row++) *factors++ = x->format == DW_FORMAT_nvfp4 ? x->second[0] : *(const float *)x->scales;
+    }
+}
+
 static void concat_reference(const op_call *call) {
+    if (op_is_block(call->out[0]->format)) {
+        concat_blocks(call);
+        return;
+    }
     int axis = (int)op_attr_int(call->attrs, OP_ATTR_axis);
     int64_t begin = 0;
     for (int i = 0; i < call->n_in; i++) {

@@ -226,6 +226,8 @@ struct op_def {
 };
 
 const op_def *op_get(op_id id);
+/* The format of what concat makes of parts in a format: of one whose parts have a factor each, one whose rows have. */
+dw_format op_concat_format(dw_format parts);
 op_id op_find(const char *name);          /* OP_COUNT when there is none */
 bool op_has(op_id id, unsigned traits);   /* any of them */
 /* Checks counts and attributes against the row, then infers. The message names the op and the operand. */

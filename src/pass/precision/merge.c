@@ -10,8 +10,8 @@
  *                                                      %6 = slice %4 {axis=2,start=256,end=384,step=1}
  *
  * No number changes: weights are put together before they are quantised, and only where the formats of their rows do not depend on each
- * other. So NVFP4 weights, whose second level is one scale over the whole tensor, stay apart, and FP8 blocks of 128 rows are merged only
- * at multiples of 128. Weights that something else uses stay apart too: they would be in memory twice. */
+ * other. FP8 blocks of 128 rows are merged only at multiples of 128. Where one factor serves a tensor, as NVFP4's second level does, weights are put together behind that, each row with the factor of
+ * its own (concat makes nvfp4_row of them, and fp8_row of fp8_tensor). Weights that something else uses stay apart too: they would be in memory twice. */
 #include "pass/attention/attention.h"
 #include "pass/fuse/fuse.h"
 
@@ -33,11 +33,14 @@ static int64_t columns_of(const ir_node *product) {
     return columns;
 }
 
+/* Has the format one factor for all of a weight, which concat makes one for each row? */
+static bool is_put_together_behind(dw_format format) { return op_concat_format(format) != format; }
+
 /* Does a weight of columns output columns keep its codes when others are put before and behind it? */
 static bool keeps_codes(dw_format format, int64_t columns) {
     const num_format *info = num_info(format);
     if (info->class != NUM_BLOCK) return true;
-    if (info->rows == 0 || info->second == 1) return false;
+    if (is_put_together_behind(format)) return true;
     return columns % info->rows == 0;
 }
 
@@ -88,7 +91,9 @@ static dw_status emit_concat(ir_graph *graph, int count, ir_value *const *parts,
 static dw_status emit_weight(ir_graph *graph, int count, ir_node *const *products, ir_value **weight) {
     ir_value *parts[MAX_MERGED];
     const ir_node *quantize = ir_def(ir_in(products[0], 1), OP_quantize);
-    for (int i = 0; i < count; i++) parts[i] = source_of(products[i]);
+    const bool behind = is_put_together_behind(ir_in(products[0], 1)->type.format);
+    for (int i = 0; i < count; i++) parts[i] = behind ? ir_in(products[i], 1) : source_of(products[i]);
+    if (behind) return emit_concat(graph, count, parts, 0, weight);
     TRY(emit_concat(graph, count, parts, ir_bool(products[0], OP_ATTR_bt) ? 0 : 1, weight));
     ir_value *whole = *weight;
     return quantize != NULL ? ir_emit(graph, OP_quantize, 1, &whole, quantize->attrs.count, quantize->attrs.items, weight) : DW_OK;
