@@ -24,7 +24,8 @@ LAYERS = {
     "device": "base num chip op kernel",
     "plan": "base num chip op ir pass kernel",
     "engine": "base num chip op ir pass kernel capture device plan",
-    "lab": "base num chip op ir pass kernel capture device plan engine",
+    "serve": "base num chip op ir pass kernel device plan engine",
+    "lab": "base num chip op ir pass kernel capture device plan engine serve",
     "cli": "",
     "python": "cli",
     "sim": "base num chip",   # and the driver's interface, device/cuda.def and device/cuda_abi.h

@@ -8,6 +8,7 @@
 #include "deepwell/graph.h"
 #include "deepwell/device.h"
 #include "deepwell/model.h"
+#include "deepwell/serve.h"
 #include "deepwell/tensors.h"
 #include "deepwell/ops.h"
 

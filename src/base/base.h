@@ -54,6 +54,9 @@ dw_status base_poll(dw_context *context);
 /* Seconds of a monotonic clock (clock.c). */
 double base_now(void);
 
+/* A context of its own for another thread: with context's allocator, log and number of threads (context.c). Where context borrows its threads, so does it. */
+dw_status base_context_like(const dw_context *context, dw_context **made);
+
 /* ---- memory (memory.c, arena.c) ---------------------------------------------------------------------------------- */
 
 /* Uninitialised bytes from the context's allocator, aligned to align (a power of two, at most 4096). *memory is NULL on failure,
@@ -170,6 +173,8 @@ void *map_find(const map *map, const char *key);          /* NULL when absent */
 
 /* 64-bit XXH3 of bytes with the seed, which may be the hash of what came before. */
 uint64_t base_hash(const void *bytes, size_t length, uint64_t seed);
+/* XXH3-128 of head and bytes, one behind the other. */
+void base_hash_128(size_t head_length, const void *head, size_t length, const void *bytes, uint64_t *low, uint64_t *high);
 
 /* ---- files (file.c) ---------------------------------------------------------------------------------------------------- */
 

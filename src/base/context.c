@@ -50,6 +50,14 @@ dw_status dw_context_create(const dw_context_options *options, dw_context **cont
     return status;
 }
 
+dw_status base_context_like(const dw_context *context, dw_context **made) {
+    const dw_context_options options = {.allocator = &context->allocator, .threads = context->threads, .log = context->log, .log_user = context->log_user};
+    TRY(dw_context_create(&options, made));
+    if (context->shares_pool) (*made)->pool = context->pool;
+    (*made)->shares_pool = context->shares_pool;
+    return DW_OK;
+}
+
 void dw_context_destroy(dw_context *context) {
     if (context == NULL) return;
     if (!context->shares_pool) pool_destroy(context->pool);

@@ -10,6 +10,17 @@
 
 uint64_t base_hash(const void *bytes, size_t length, uint64_t seed) { return XXH3_64bits_withSeed(bytes, length, seed); }
 
+void base_hash_128(size_t head_length, const void *head, size_t length, const void *bytes, uint64_t *low, uint64_t *high) {
+    XXH3_state_t state;
+    XXH3_INITSTATE(&state);
+    XXH3_128bits_reset(&state);
+    XXH3_128bits_update(&state, head, head_length);
+    XXH3_128bits_update(&state, bytes, length);
+    const XXH128_hash_t made = XXH3_128bits_digest(&state);
+    *low = made.low64;
+    *high = made.high64;
+}
+
 void map_init(map *map, arena *arena) {
     *map = (struct map){.arena = arena};
 }

@@ -155,7 +155,7 @@ static dw_status make_step(dw_model *model, ir_graph **step, ir_graph **prelude)
     text_init(&why, model->context);
     bool changed;
     const pass_options options = options_of(model);
-    dw_status status = pass_incremental(model->fused, step, prelude, &why);
+    dw_status status = pass_incremental(model->fused, model->chip.kind == CHIP_CPU ? STEP_CACHE_PAGES : STEP_CACHE_ROWS, step, prelude, &why);
     if (status == DW_OK && *step != NULL) status = pass_run(*step, PASS_STAGE_INCREMENTAL, &options);
     if (status == DW_OK && *step != NULL) status = pass_last_token(*step, &changed);
     if (status == DW_OK && *step != NULL) status = pass_next_token(*step);

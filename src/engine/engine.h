@@ -151,6 +151,14 @@ typedef struct engine_runner {
     double *profile;           /* by step: seconds are added up here; NULL: not wanted */
 } engine_runner;
 
+/* Of caches in pages. */
+typedef struct engine_paging {
+    int64_t page_tokens;       /* 0: ENGINE_PAGE */
+    uint64_t cache_bytes;      /* of all pages; 0: as many as the texts need at their longest */
+    bool is_most;              /* no more than twice what those need are taken */
+} engine_paging;
+enum { ENGINE_PAGE = 64 };
+
 typedef struct engine_memory { void *memory; size_t bytes; } engine_memory;
 
 struct dw_session {
@@ -167,12 +175,18 @@ struct dw_session {
     void *generation;          /* generation.h: texts, inputs, logits */
     struct engine_sampler *sampler;   /* sampler.h: of generation */
     size_t generation_bytes;
+    void *serving;             /* src/serve's, of a session that a caller made */
+    engine_paging paging;
     unsigned flags;            /* of dw_session_flags */
     bool enqueued;             /* there were runs on streams */
     bool captured;             /* a graph of the caller's runs on its memory, which stays until the end */
     engine_memory *kept;
     size_t kept_count, kept_room;
 };
+
+/* A session whose caches are as paging says. */
+dw_status engine_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, const engine_paging *paging, dw_session **session);
+void engine_session_destroy(dw_session *session);   /* NULL is allowed; session->serving is the caller's */
 
 /* runner.c: one plan at work in a session */
 dw_status engine_runner_create(dw_session *session, const engine_program *program, engine_runner *runner);
@@ -234,6 +248,8 @@ dw_status engine_tuning_read(dw_model *model, const char *words, const char *nam
 /* generation_memory.c */
 /* Reserves for generation: memory of its own, and the workspace of its largest runs. Sets the sizes that the caches are made at. */
 dw_status engine_generation_create(dw_session *session, const dw_session_options *options);
+/* Pages of a text of so many tokens, of which at most chunk come at a time, for keys of which the last `reach` are seen; 0: all. */
+int64_t engine_pages_needed(int64_t page, int64_t reach, int64_t tokens, int64_t chunk);
 
 /* Has it no step, but a cache of its own (state that changes) and an input that says where new tokens stand? Then it generates by that. */
 bool engine_keeps_cache(const dw_model *model);
@@ -250,5 +266,9 @@ dw_status engine_prelude_create(dw_session *session, const char *dims, const cha
 void engine_prelude_sizes(const dw_session *session, const engine_runner *runner, int64_t *sizes);
 /* Runs it on inputs by name; its outputs are where session->prelude.outputs says, of the sizes in made. */
 dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **made);
+
+/* Runs of generation, and tokens from logits, for src/serve. */
+#include "engine/generation.h"
+#include "engine/sampler.h"
 
 #endif

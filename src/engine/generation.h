@@ -1,8 +1,6 @@
-/* What the files of generation share: what the graph is fed, the texts at work, one run, and the choice of a token. */
+/* Part of engine.h, which includes it. What the files of generation share: what the graph is fed, the texts at work, and one run. */
 #ifndef ENGINE_GENERATION_H
 #define ENGINE_GENERATION_H
-
-#include "engine/engine.h"
 
 /* How the next token is come by. */
 typedef enum generation_mode {
@@ -23,25 +21,31 @@ typedef enum feed {
     FEED_LAST,           /* which of them end what is new of a text */
     FEED_GIVEN,          /* what the prelude makes */
     FEED_LIMIT,          /* how far that goes in the text of each new token */
+    FEED_TABLE,          /* the pages of texts */
     FEED_CALLER          /* the caller's, as it is */
 } feed;
 
 enum { GENERATION_TENSORS = 256 };   /* inputs, and outputs, at most */
 
-/* A text at work. */
+/* Caches in pages that lie in the same places, by a table of their own. */
+enum { GENERATION_GROUPS = 8 };
+typedef struct generation_group {
+    size_t input;                   /* which input is the table */
+    int symbol;                     /* how many pages there are */
+    int64_t reach;                  /* of the keys so many of the last ones are seen; 0: all */
+    int64_t pages;
+    int32_t *table;                 /* [texts,entries], where that input is fed from */
+} generation_group;
+
+/* A text at work. What is there and how much of it comes next is src/serve's to say. */
 typedef struct generation_text {
-    dw_prompt *prompt;              /* NULL: no text is there */
-    int64_t *sequence;              /* the prompt and what was made: max_tokens */
+    int64_t *sequence;              /* the prompt and what was made: own, or whoever's the text is */
+    int64_t *own;                   /* [max_tokens] */
+    uint64_t serial;                /* whose text it is, for those who look at logits; 0: nobody's */
     int64_t length, past;           /* how many tokens there are, and how many of them are cached */
     int64_t *limits;                /* by output of the prelude: its last place along axis 2 */
     int64_t count, first;           /* of the run that is being prepared: its new tokens, and where they begin */
     int64_t picked;                 /* its row of the logits; -1: none, more of the prompt comes first */
-    sampling_settings settings;     /* how the token of that row is made, */
-    uint64_t seed, draw;
-    bool has_tables;                /* counts, bias and mask of the sampler have a row for this text, */
-    int64_t id;                     /* and which token it is; below 0: there is none */
-    float log;                      /* the logarithm of its probability, where logits are read */
-    bool ended;
 } generation_text;
 
 /* Lies in session->generation. */
@@ -58,7 +62,10 @@ typedef struct generation {
     bool by_text;                   /* what is given has a row for each text */
     int64_t room;                   /* tokens that the graph's own state holds */
     int64_t sizes[ENGINE_MAX_SYMBOLS];   /* of symbols that are not set by each run */
-    int batch, fresh, rows, max, ring, total, ends;   /* symbols; -1: none */
+    int batch, fresh, rows, max, ring, total, ends, slots, entries;   /* symbols; -1: none */
+    int64_t page, row_pages;        /* tokens of a page, and pages that a text may have; 0: caches are rows */
+    int group_count;
+    generation_group groups[GENERATION_GROUPS];
     feed feeds[GENERATION_TENSORS];
     int given[GENERATION_TENSORS];  /* of GIVEN and LIMIT: which output of the prelude */
     void *buffers[GENERATION_TENSORS];   /* one for each input */
@@ -82,10 +89,11 @@ void generation_set_sizes(const dw_session *session, engine_runner *runner, cons
 /* generation_run.c: the inputs and sizes of a run of the new tokens of every text, text->count of them from text->past on; and that run. */
 void generation_prepare(dw_session *session);
 dw_status generation_run(dw_session *session);
+/* Tables change only where generation_table_changed says so. */
+void generation_table_changed(dw_session *session);
+/* Gives each text pages of its own, in order, as far as there are any: for those who put tokens into caches without a scheduler. */
+void generation_own_pages(dw_session *session);
 /* What a text is given besides its prompt. */
 dw_status generation_set_inputs(dw_session *session, generation_text *text, int count, const dw_named_tensor *inputs);
-
-/* pick.c: behind a run, the token of each text that has a row of the logits. What an id below 0 means engine_sampler_check says. */
-dw_status generation_pick(dw_session *session);
 
 #endif

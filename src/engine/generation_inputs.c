@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "engine/generation.h"
+#include "engine/engine.h"
 
 static bool is_integer(dw_format format) { return format == DW_FORMAT_i64 || format == DW_FORMAT_i32; }
 
@@ -24,6 +24,7 @@ static feed step_feed(const dw_session *session, const char *name, int *given) {
     if (strcmp(name, STEP_INPUT_ROW) == 0) return FEED_ROWS;
     if (strcmp(name, STEP_INPUT_POSITION) == 0) return FEED_PLACES;
     if (strcmp(name, STEP_INPUT_LAST) == 0) return FEED_LAST;
+    if (strncmp(name, STEP_INPUT_TABLE, strlen(STEP_INPUT_TABLE)) == 0) return FEED_TABLE;
     *given = given_index(session, name, strlen(name));
     if (*given >= 0) return FEED_GIVEN;
     *given = last != NULL ? given_index(session, name, (size_t)(last - name)) : -1;
@@ -106,6 +107,20 @@ static dw_status find_inputs(dw_session *session, const ir_graph *graph, generat
     return read_ids(session, ids, g);
 }
 
+/* The groups of caches in pages, by their tables. */
+static dw_status find_groups(dw_session *session, const ir_graph *graph, generation *g) {
+    g->slots = dim_symbol_find(graph->dims, STEP_SYMBOL_SLOTS);
+    g->entries = dim_symbol_find(graph->dims, STEP_SYMBOL_ENTRIES);
+    for (size_t i = 0; i < graph->input_count; i++) {
+        char name[32];
+        if (g->feeds[i] != FEED_TABLE) continue;
+        if (g->group_count == GENERATION_GROUPS) return base_fail(session->context, DW_LIMIT, "generation with more than %d tables of pages", GENERATION_GROUPS);
+        snprintf(name, sizeof name, "%s%s", STEP_SYMBOL_PAGES, graph->inputs[i]->name + strlen(STEP_INPUT_TABLE));
+        g->groups[g->group_count++] = (generation_group){.input = i, .symbol = dim_symbol_find(graph->dims, name), .reach = incremental_reach_of(graph->inputs[i])};
+    }
+    return DW_OK;
+}
+
 static dw_status find_outputs(dw_session *session, const ir_graph *graph, generation *g) {
     g->output = incremental_find_logits(graph, &g->vocabulary);
     if (g->output < 0)
@@ -136,6 +151,7 @@ dw_status generation_find(dw_session *session, const ir_graph *graph, generation
         return base_fail(session->context, DW_LIMIT, "the model has %d symbolic sizes, at most %d can be bound", dim_symbol_count(graph->dims),
                          ENGINE_MAX_SYMBOLS);
     TRY(find_inputs(session, graph, g));
+    TRY(find_groups(session, graph, g));
     g->rows = dim_symbol_find(graph->dims, STEP_SYMBOL_ROWS);
     g->max = dim_symbol_find(graph->dims, STEP_SYMBOL_MAX);
     g->ring = dim_symbol_find(graph->dims, STEP_SYMBOL_CHUNK);

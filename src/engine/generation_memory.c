@@ -1,6 +1,5 @@
 /* The memory of generation: what every run reads and writes besides the workspace, and the workspace of the largest runs. */
-#include "engine/generation.h"
-#include "engine/sampler.h"
+#include "engine/engine.h"
 
 #include <string.h>
 
@@ -26,6 +25,9 @@ void generation_set_sizes(const dw_session *session, engine_runner *runner, cons
     set(runner->symbols, g->ring, g->chunk);
     set(runner->symbols, g->ends, ends);
     set(runner->symbols, g->total, total);
+    set(runner->symbols, g->slots, g->page);
+    set(runner->symbols, g->entries, g->row_pages);
+    for (int i = 0; i < g->group_count; i++) set(runner->symbols, g->groups[i].symbol, g->groups[i].pages);
 }
 
 /* The most that a symbol may be. */
@@ -148,6 +150,78 @@ static dw_status fit_runs(dw_session *session, engine_runner *runner, const dw_s
     return DW_OK;
 }
 
+/* ---- pages ---- */
+
+/* Bytes of one page of a group, in all caches that have its pages. */
+static dw_status page_bytes(dw_session *session, const engine_runner *runner, const generation *g, int group, uint64_t *bytes) {
+    const ir_graph *graph = runner->program->plan->graph;
+    *bytes = 0;
+    for (size_t i = 0; i < graph->state_count; i++) {
+        const op_type *type = &graph->states[i]->type;
+        dw_tensor tensor;
+        int symbol;
+        if (type->rank != 4 || !dim_is_symbol(type->dims[0], &symbol) || symbol != g->groups[group].symbol) continue;
+        TRY(op_tensor_bind(session->context, type, runner->symbols, NULL, &tensor));
+        *bytes += op_tensor_bytes(&tensor) / (uint64_t)tensor.dims[0];
+    }
+    return DW_OK;
+}
+
+/* Pages for so many of a group that sees all; one that sees a window has as many as its texts can look at. */
+static int64_t pages_beside(const generation *g, int group, int64_t pages) {
+    const int64_t reach = g->groups[group].reach, seen = engine_pages_needed(g->page, reach, g->row_pages * g->page, g->chunk);
+    if (reach == 0) return pages;
+    return pages / seen < g->texts ? pages : seen * g->texts;
+}
+
+/* As many as fit into the bytes. */
+static dw_status fill_bytes(dw_session *session, const engine_runner *runner, generation *g, uint64_t room) {
+    uint64_t bytes[GENERATION_GROUPS];
+    const int64_t whole = INT32_MAX / 8, twice = 2 * g->texts * g->row_pages + 1;   /* beyond what texts need pages are kept for those that come again */
+    int64_t low = 0, high = session->paging.is_most && twice < whole ? twice : whole;
+    for (int i = 0; i < g->group_count; i++) TRY(page_bytes(session, runner, g, i, &bytes[i]));
+    while (high - low > 1) {
+        const int64_t middle = low + (high - low) / 2;
+        double sum = 0;
+        for (int i = 0; i < g->group_count; i++) sum += (double)bytes[i] * (double)pages_beside(g, i, middle);
+        *(sum <= (double)room ? &low : &high) = middle;
+    }
+    for (int i = 0; i < g->group_count; i++) g->groups[i].pages = pages_beside(g, i, low);
+    if (low > 0) return DW_OK;
+    return base_fail(session->context, DW_LIMIT, "a cache of %llu bytes holds no page of %lld tokens: give it more, or smaller pages", (unsigned long long)room, (long long)g->page);
+}
+
+static dw_status choose_pages(dw_session *session, engine_runner *runner, generation *g) {
+    const engine_paging *paging = &session->paging;
+    if (g->group_count == 0) return DW_OK;
+    g->page = paging->page_tokens > 0 ? paging->page_tokens : ENGINE_PAGE;
+    g->row_pages = base_ceil_div(session->max_tokens, g->page);
+    for (int i = 0; i < g->group_count; i++) g->groups[i].pages = g->texts * engine_pages_needed(g->page, g->groups[i].reach, session->max_tokens, g->chunk);
+    generation_set_sizes(session, runner, g, 1, 1, 1);
+    return paging->cache_bytes > 0 ? fill_bytes(session, runner, g, paging->cache_bytes) : DW_OK;
+}
+
+int64_t engine_pages_needed(int64_t page, int64_t reach, int64_t tokens, int64_t chunk) {
+    const int64_t all = base_ceil_div(tokens, page);
+    if (reach == 0 || reach - 1 + chunk >= tokens) return all;
+    const int64_t seen = base_ceil_div(reach - 1 + chunk, page) + 1;
+    return seen < all ? seen : all;
+}
+
+void generation_own_pages(dw_session *session) {
+    generation *g = session->generation;
+    for (int i = 0; i < g->group_count; i++) {
+        const int64_t pages = g->groups[i].pages, own = pages > g->texts ? pages / g->texts : 1;
+        for (int64_t at = 0; at < g->texts * g->row_pages; at++) g->groups[i].table[at] = (int32_t)((at / g->row_pages * own + at % g->row_pages % own) % pages);
+    }
+    generation_table_changed(session);
+}
+
+void generation_table_changed(dw_session *session) {
+    const generation *g = session->generation;
+    for (int i = 0; i < g->group_count; i++) engine_stage_changed(&session->step, g->groups[i].input);
+}
+
 /* ---- memory ---- */
 
 /* Memory that is measured with memory NULL and carved up with it. */
@@ -179,12 +253,13 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
         if (g->feeds[i] == FEED_CALLER) continue;
         TRY(carve_tensor(session, runner, &graph->inputs[i]->type, region, &g->buffers[i]));
     }
+    for (int i = 0; i < g->group_count; i++) g->groups[i].table = g->buffers[g->groups[i].input];
     for (size_t i = 0; i < graph->output_count; i++) TRY(carve_tensor(session, runner, &graph->outputs[i].value->type, region, &g->results[i]));
     for (size_t i = 0; i < given && g->by_text; i++) TRY(carve_tensor(session, &session->prelude, &prelude->outputs[i].value->type, region, &g->prelude[i]));
     generation_text *text = carve(region, (size_t)g->texts * sizeof *text);
     for (int64_t i = 0; i < g->texts; i++) {
         void *sequence = carve(region, (size_t)session->max_tokens * sizeof(int64_t)), *limits = carve(region, (given + 1) * sizeof(int64_t));
-        if (text != NULL) text[i] = (generation_text){.sequence = sequence, .limits = limits};
+        if (text != NULL) text[i] = (generation_text){.sequence = sequence, .own = sequence, .limits = limits};
     }
     g->text = text;
     return DW_OK;
@@ -242,7 +317,7 @@ static dw_status connect_given(dw_session *session, const ir_graph *graph, const
 }
 
 /* Is an input that is fed so the same from run to run, as long as no text begins? */
-static bool is_lasting(feed feed) { return feed == FEED_ONES || feed == FEED_POSITIONS || feed == FEED_ZEROS || feed == FEED_GIVEN; }
+static bool is_lasting(feed feed) { return feed == FEED_ONES || feed == FEED_POSITIONS || feed == FEED_ZEROS || feed == FEED_GIVEN || feed == FEED_TABLE; }
 
 bool engine_keeps_cache(const dw_model *model) {
     if (model->step.plan != NULL || model->full.plan == NULL) return false;
@@ -269,6 +344,7 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
         TRY(engine_prelude_create(session, options->dims, measured.batch < 0 ? NULL : dim_symbol_name(graph->dims, measured.batch)));
         engine_prelude_sizes(session, runner, measured.sizes);
     }
+    TRY(choose_pages(session, runner, &measured));
     TRY(fit_runs(session, runner, options, &measured));
     region region = {0};
     TRY(lay_out(session, runner, &measured, &region));
@@ -281,6 +357,7 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     region.at = 0;
     TRY(lay_out(session, runner, &measured, &region));
     *g = measured;
+    generation_own_pages(session);
     generation_fill_constants(graph, g, g->buffers, g->mode == GENERATION_STATE ? g->run_most : session->max_tokens);
     TRY(connect_given(session, graph, g));
     for (size_t i = 0; i < graph->input_count && g->mode == GENERATION_STEP; i++)   /* whole runs of other callers have the whole graph's inputs, too */

@@ -1,5 +1,5 @@
 /* One run of generation: the new tokens of all texts, one behind another; and what each text is given once. */
-#include "engine/generation.h"
+#include "engine/engine.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -19,6 +19,7 @@ static int64_t fed_of(const generation *g, feed feed, int given, const generatio
     case FEED_POSITIONS:
     case FEED_LAST:
     case FEED_GIVEN:
+    case FEED_TABLE:
     case FEED_CALLER:
     case FEED_UNKNOWN: break;
     }

@@ -3,7 +3,7 @@
 #include <math.h>
 #include <string.h>
 
-#include "engine/generation.h"
+#include "engine/engine.h"
 
 /* -log p(id) by a log-sum-exp in double. */
 static double surprise(const float *logits, int64_t vocabulary, int64_t id) {

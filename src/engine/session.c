@@ -1,6 +1,5 @@
 /* Sessions: the memory of runs, and runs by name. Everything is allocated when the session is made, or when more is reserved; the runs themselves are in runner.c. */
 #include "engine/engine.h"
-#include "engine/sampler.h"
 
 #include <string.h>
 
@@ -67,7 +66,7 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     return dw_session_reset(session);
 }
 
-dw_status dw_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, dw_session **result) {
+dw_status engine_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, const engine_paging *paging, dw_session **result) {
     static const dw_session_options none = {0};
     void *memory;
     *result = NULL;
@@ -75,18 +74,18 @@ dw_status dw_session_create(dw_context *context, const dw_model *model, const dw
         return base_fail(context, DW_INVALID, "the model was opened for planning only: open it without DW_MODEL_PLAN_ONLY to run it");
     TRY(base_alloc(context, sizeof(dw_session), _Alignof(max_align_t), &memory));
     dw_session *session = memory;
-    *session = (dw_session){.context = context, .model = model};
+    *session = (dw_session){.context = context, .model = model, .paging = *paging};
     arena_init(&session->arena, context);
     dw_status status = build(session, options ? options : &none);
     if (status != DW_OK) {
-        dw_session_destroy(session);
+        engine_session_destroy(session);
         return status;
     }
     *result = session;
     return DW_OK;
 }
 
-void dw_session_destroy(dw_session *session) {
+void engine_session_destroy(dw_session *session) {
     if (session == NULL) return;
     dw_context *context = session->context;
     if (session->enqueued) session->device->calls->synchronize(session->device);

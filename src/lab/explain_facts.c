@@ -174,7 +174,7 @@ static void mend_estimates(const plan_binding *binding, json_t *steps, json_t *f
         const kernel_run *run = &binding->calls[i].run;
         const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
         kernel_problem problem;
-        if (!run->passes && !run->leaves_plain && !run->quantises && run->norm == NULL) continue;
+        if (!run->passes && !run->leaves_plain && !run->quantises) continue;
         plan_problem(plan, step, in, out, &problem);
         const double seconds = kernel_run_seconds(step->row, &problem, run);
         json_object_set_new(json_array_get(steps, (size_t)i), "us", json_real(seconds * 1e6));
@@ -304,8 +304,10 @@ static json_t *caches_json(const plan *step) {
             if (use->node->op == OP_attention && (reader == NULL || ir_int(use->node, OP_ATTR_window) > ir_int(reader, OP_ATTR_window))) reader = use->node;
         json_t *row = shape_json(step->graph->context, step->graph->dims, state->name, &state->type);
         json_object_set_new(row, "module", json_string(writer->origin.module ? writer->origin.module : ""));
-        const bool whole = dim_is_symbol(state->type.dims[2], &symbol);
-        json_object_set_new(row, "window", json_integer(whole || reader == NULL ? 0 : (json_int_t)ir_int(reader, OP_ATTR_window)));
+        const ir_value *table = reader != NULL ? ir_in(reader, ATTENTION_TABLE) : NULL;
+        const bool whole = table == NULL && dim_is_symbol(state->type.dims[2], &symbol);
+        const int64_t window = table != NULL ? incremental_reach_of(table) : whole || reader == NULL ? 0 : ir_int(reader, OP_ATTR_window);
+        json_object_set_new(row, "window", json_integer((json_int_t)window));
         json_array_append_new(rows, row);
     }
     return rows;

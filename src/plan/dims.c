@@ -62,12 +62,13 @@ static bool leads_an_input(const ir_graph *graph, int symbol)
     return false;
 }
 
-/* In a cached step one text is typical, and so is the token that is wanted of it; the model's batch is 1 there. */
+/* In a cached step one text is typical, of one page, and so is the token that is wanted of it; the model's batch is 1 there. */
 static bool is_one_in_step(const ir_graph *graph, int symbol)
 {
     const char *name = dim_symbol_name(graph->dims, symbol);
     if (map_find(&graph->names, STEP_INPUT_ROW) == NULL) return false;
-    if (strcmp(name, STEP_SYMBOL_ROWS) == 0 || strcmp(name, STEP_SYMBOL_ENDS) == 0) return true;
+    if (strcmp(name, STEP_SYMBOL_ROWS) == 0 || strcmp(name, STEP_SYMBOL_ENDS) == 0 || strcmp(name, STEP_SYMBOL_ENTRIES) == 0) return true;
+    if (strncmp(name, STEP_SYMBOL_PAGES, strlen(STEP_SYMBOL_PAGES)) == 0) return true;
     for (size_t i = 0; i < graph->input_count + graph->state_count; i++) {
         const op_type *type = i < graph->input_count ? &graph->inputs[i]->type : &graph->states[i - graph->input_count]->type;
         int index;

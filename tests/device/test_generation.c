@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "engine/generation.h"
+#include "engine/engine.h"
 #include "support/driver.h"
 #include "support/session.h"
 

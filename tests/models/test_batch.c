@@ -5,7 +5,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "engine/generation.h"
+#include "engine/engine.h"
 #include "lab/lab.h"
 #include "support/support.h"
 
@@ -34,7 +34,7 @@ static int observe(void *user, int prompt, int64_t id) {
     record *record = &seen->records[prompt];
     const size_t bytes = (size_t)g->vocabulary * (size_t)dw_format_bits(g->logits_format) / 8;
     for (int64_t i = 0; i < g->texts; i++) {
-        if (g->text[i].prompt != &seen->prompts[prompt]) continue;
+        if (g->text[i].serial != (uint64_t)prompt + 1 || g->text[i].picked < 0) continue;
         record->logits[record->made] = base_hash((const char *)g->results[g->output] + (size_t)g->text[i].picked * bytes, bytes, 0);
     }
     record->ids[record->made++] = id;

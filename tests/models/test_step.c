@@ -59,13 +59,13 @@ static const expectation expectations[] = {
     {"shifted_gpt", "pad in", 0},
 };
 
-static dw_status check_model(const expectation *expected, ir_graph *graph, text *why) {
+static dw_status check_model(const expectation *expected, ir_graph *graph, step_cache cache, text *why) {
     const pass_options options = {.check = true};
     ir_graph *step = NULL, *prelude = NULL;
     double error = 0, last_error = 0;
     bool changed;
     TRY(pass_run(graph, PASS_STAGE_CLEAN | PASS_STAGE_FUSE, &options));
-    TRY(pass_incremental(graph, &step, &prelude, why));
+    TRY(pass_incremental(graph, cache, &step, &prelude, why));
     dw_status status = DW_OK;
     if (step == NULL) {
         printf("%s: refused: %s\n", expected->model, text_string(why));
@@ -79,14 +79,14 @@ static dw_status check_model(const expectation *expected, ir_graph *graph, text 
     ir_graph_destroy(step);
     ir_graph_destroy(prelude);
     if (status != DW_OK) return status;
-    printf("%s: %.3g, last token alone %.3g\n", expected->model, error, last_error);
+    printf("%s%s: %.3g, last token alone %.3g\n", expected->model, cache == STEP_CACHE_PAGES ? " in pages" : "", error, last_error);
     if (!(last_error <= error)) error = last_error;
     if (expected->refusal != NULL) return base_fail(graph->context, DW_INTERNAL, "there is a step; expected the refusal: %s", expected->refusal);
     if (error <= expected->tolerance) return DW_OK;
     return base_fail(graph->context, DW_INTERNAL, "the step differs by %g, allowed %g", error, expected->tolerance);
 }
 
-static bool run_model(const expectation *expected, const char *path) {
+static bool run_model(const expectation *expected, const char *path, step_cache cache) {
     test_memory memory = {0};
     dw_context *context = test_context_create(&memory, 1);
     ir_weights weights;
@@ -95,7 +95,7 @@ static bool run_model(const expectation *expected, const char *path) {
     ir_weights_init(&weights, context);
     text_init(&why, context);
     dw_status status = capture_pt2(context, path, NULL, &weights, &graph);
-    if (status == DW_OK) status = check_model(expected, graph, &why);
+    if (status == DW_OK) status = check_model(expected, graph, cache, &why);
     if (status != DW_OK) fprintf(stderr, "FAILED %s: %s\n", expected->model, dw_context_error(context));
     text_free(&why);
     ir_graph_destroy(graph);
@@ -114,7 +114,8 @@ int main(void) {
         snprintf(path, sizeof path, "%s/%s.pt2", folder, expectations[i].model);
         if (access(path, R_OK) != 0) continue;
         found++;
-        failed += !run_model(&expectations[i], path);
+        failed += !run_model(&expectations[i], path, STEP_CACHE_ROWS);
+        if (expectations[i].refusal == NULL) failed += !run_model(&expectations[i], path, STEP_CACHE_PAGES);
     }
     printf("%d models, %d failed\n", found, failed);
     if (found > 0) return failed > 0;

@@ -49,7 +49,7 @@ static dw_status run_passes(ir_graph *graph) {
     ir_graph *step = NULL, *prelude = NULL;
     for (size_t i = 0; i < COUNT_OF(names); i++) TRY(pass_run_one(graph, pass_find(names[i]), &options, &changed));
     text_init(&why, graph->context);
-    dw_status status = pass_incremental(graph, &step, &prelude, &why);
+    dw_status status = pass_incremental(graph, STEP_CACHE_ROWS, &step, &prelude, &why);
     text_free(&why);
     if (status == DW_OK) {
         assert_non_null(step);

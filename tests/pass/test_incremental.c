@@ -1,5 +1,5 @@
 /* Text cases of the cached step: a graph in, its prelude, if it has one, and its step graph or the refusal out; behind a line "last token", the step that gives the last token
- * alone. Where there is a step, a sequence is run whole and in chunks,
+ * alone; behind a line "in pages", one whose caches are pages. Where there is a step, a sequence is run whole and in chunks,
  * both by the references, and the outputs must agree to the order of sums. */
 #include "pass/step/incremental.h"
 #include "pass/pass.h"
@@ -40,12 +40,12 @@ static dw_status restrict_step(ir_graph *step) {
     return changed ? base_fail(step->context, DW_INTERNAL, "pass_last_token changes its own result") : DW_OK;
 }
 
-static dw_status run_graph(ir_graph *graph, bool last_token, text *output) {
+static dw_status run_graph(ir_graph *graph, bool last_token, step_cache cache, text *output) {
     text why;
     ir_graph *step = NULL, *prelude = NULL;
     TRY(clean(graph));
     text_init(&why, graph->context);
-    dw_status status = pass_incremental(graph, &step, &prelude, &why);
+    dw_status status = pass_incremental(graph, cache, &step, &prelude, &why);
     if (status == DW_OK && step == NULL) text_printf(output, "refused: %s\n", text_string(&why));
     if (status == DW_OK && step != NULL && last_token) status = restrict_step(step);
     if (status == DW_OK && step != NULL) status = compare(graph, step, prelude);
@@ -61,8 +61,9 @@ static dw_status run_case(dw_context *context, const char *name, const char *inp
     ir_graph *graph = NULL;
     char line[80];
     const bool last_token = case_take_line(&input, &length, "last token", line, sizeof line);
+    const step_cache cache = case_take_line(&input, &length, "in pages", line, sizeof line) ? STEP_CACHE_PAGES : STEP_CACHE_ROWS;
     dw_status status = ir_parse(context, name, input, length, NULL, &graph);
-    if (status == DW_OK) status = run_graph(graph, last_token, output);
+    if (status == DW_OK) status = run_graph(graph, last_token, cache, output);
     ir_graph_destroy(graph);
     return status;
 }

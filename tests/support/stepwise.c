@@ -154,6 +154,19 @@ static dw_status bind_numbers(comparison *c, const char *name, int64_t count, co
     return DW_OK;
 }
 
+/* Pages of each text, none next to the one before it. */
+static dw_status bind_tables(comparison *c) {
+    const int64_t dims[] = {c->one_at_a_time ? 1 : c->texts, STEPWISE_PAGES};
+    for (size_t i = 0; i < c->step->input_count; i++) {
+        const char *name = c->step->inputs[i]->name;
+        dw_tensor table;
+        if (strncmp(name, STEP_INPUT_TABLE, strlen(STEP_INPUT_TABLE)) != 0) continue;
+        TRY(evaluation_bind_new(c->parts, name, 2, dims, &table));
+        for (int64_t k = 0; k < dims[0] * dims[1]; k++) op_tensor_store_int(&table, (int64_t[]){k / dims[1], k % dims[1]}, dims[0] * dims[1] - 1 - k);
+    }
+    return DW_OK;
+}
+
 /* How far what is given goes in each text: as far as it is long. */
 static dw_status bind_limits(comparison *c, int64_t count) {
     int64_t numbers[MOST_NEW];
@@ -227,6 +240,7 @@ static dw_status run_stretches(comparison *c, int count, const stretch *stretche
     for (int i = 0; i < count; i++) total = stretches[i].past + stretches[i].count > total ? stretches[i].past + stretches[i].count : total;
     if (dim_symbol_find(c->step->dims, STEP_SYMBOL_TOTAL) >= 0) TRY(evaluation_set_symbol(c->parts, STEP_SYMBOL_TOTAL, total));
     TRY(bind_tokens(c, count, stretches));
+    TRY(bind_tables(c));
     TRY(bind_history(c, total));
     TRY(evaluation_run(c->parts));
     for (size_t i = 0; i < c->whole->output_count; i++) {
@@ -282,7 +296,9 @@ static dw_status set_symbols(comparison *c) {
     const struct {
         const char *name;
         int64_t value;
-    } symbols[] = {{STEP_SYMBOL_ROWS, c->one_at_a_time ? 1 : c->texts}, {STEP_SYMBOL_MAX, STEPWISE_ROOM}, {STEP_SYMBOL_CHUNK, most}, {c->batch, 1}};
+    } symbols[] = {{STEP_SYMBOL_ROWS, c->one_at_a_time ? 1 : c->texts}, {STEP_SYMBOL_MAX, STEPWISE_ROOM}, {STEP_SYMBOL_CHUNK, most}, {c->batch, 1}, {STEP_SYMBOL_SLOTS, STEPWISE_ROOM / STEPWISE_PAGES},
+                 {STEP_SYMBOL_ENTRIES, STEPWISE_PAGES}, {STEP_SYMBOL_PAGES, STEPWISE_PAGES * STEPWISE_TEXTS}, {STEP_SYMBOL_PAGES ".1", STEPWISE_PAGES * STEPWISE_TEXTS},
+                 {STEP_SYMBOL_PAGES ".2", STEPWISE_PAGES * STEPWISE_TEXTS}};
     for (size_t i = 0; i < COUNT_OF(symbols); i++) {
         if (symbols[i].name == NULL || dim_symbol_find(c->step->dims, symbols[i].name) < 0) continue;
         TRY(evaluation_set_symbol(c->parts, symbols[i].name, symbols[i].value));

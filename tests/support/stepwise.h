@@ -4,7 +4,7 @@
 
 #include "ir/ir.h"
 
-enum { STEPWISE_TEXTS = 2, STEPWISE_ROOM = 32 };   /* the batch where it is a symbol; how many tokens fit into the caches */
+enum { STEPWISE_TEXTS = 2, STEPWISE_ROOM = 32, STEPWISE_PAGES = 8 };   /* the batch where it is a symbol; how many tokens fit into the caches, and in how many pages of each text */
 
 /* Random texts of as many tokens as all chunks have (at most STEPWISE_ROOM), by the references: whole as a batch, and by the step in one run for each
  * chunk, which has that many tokens of the first text and the chunk from the other end of the list of the second, so that the two are never

@@ -3,6 +3,8 @@
  *     attention q, k, v {causal=true}
  *     %1 = cache_write cache.0, k, step.row, step.position; .. v; attention q, %1, %2, -, -, -, step.row, step.position {causal=true}
  *
+ * In pages each of them has one more operand, step.table, or that of the group of caches.
+ *
  * Keys and values that are given (cross attention) have a row for each text, and end where given.<n>.last says.
  * Causality is read off the attributes alone: masks that were not read there do not count. */
 #include "pass/attention/attention.h"
@@ -87,6 +89,63 @@ static dw_status cache_size(stepper *stepper, const step_record *record, dim *si
     return DW_OK;
 }
 
+/* ---- pages ---- */
+
+static int64_t wider(int64_t a, int64_t b) { return a == 0 || b == 0 ? 0 : a > b ? a : b; }
+
+void step_join_groups(stepper *stepper) {
+    bool changed = true;
+    while (changed) {
+        changed = false;
+        for (const ir_node *node = stepper->graph->first; node != NULL; node = node->next) {
+            if (node->op != OP_attention || !step_of(ir_out(node))->active || !step_of(ir_in(node, ATTENTION_K))->active) continue;
+            step_record *k = step_of(ir_in(node, ATTENTION_K)), *v = step_of(ir_in(node, ATTENTION_V));
+            const int64_t reach = wider(k->reach, v->reach);
+            changed = changed || k->reach != reach || v->reach != reach;
+            k->reach = v->reach = reach;
+        }
+    }
+}
+
+static dw_status add_group(stepper *stepper, int64_t reach, step_group *group) {
+    ir_graph *graph = stepper->graph;
+    char table[32] = STEP_INPUT_TABLE, pages[32] = STEP_SYMBOL_PAGES;
+    const int number = stepper->group_count;
+    if (number > 0) snprintf(table, sizeof table, STEP_INPUT_TABLE ".%d", number);
+    if (number > 0) snprintf(pages, sizeof pages, STEP_SYMBOL_PAGES ".%d", number);
+    TRY_DIM(graph->context, stepper->slots, dim_symbol(graph->dims, STEP_SYMBOL_SLOTS, 1, DIM_UNBOUNDED));
+    TRY_DIM(graph->context, stepper->entries, dim_symbol(graph->dims, STEP_SYMBOL_ENTRIES, 1, DIM_UNBOUNDED));
+    TRY_DIM(graph->context, group->pages, dim_symbol(graph->dims, pages, 1, DIM_UNBOUNDED));
+    const op_type type = {.format = DW_FORMAT_i32, .rank = 2, .dims = {stepper->rows, stepper->entries}};
+    TRY(ir_add_input(graph, table, &type, &group->table));
+    group->reach = reach;
+    stepper->group_count++;
+    return DW_OK;
+}
+
+/* The group of keys and values of which so many are seen. */
+static dw_status find_group(stepper *stepper, int64_t reach, step_group **group) {
+    step_group *groups = stepper->groups;
+    for (int i = 0; i < stepper->group_count; i++)
+        if (groups[i].reach == reach) return *group = &groups[i], DW_OK;
+    if (stepper->group_count == STEP_MAX_GROUPS)
+        return base_fail(stepper->graph->context, DW_LIMIT, "windows of more than %d sizes in one model", STEP_MAX_GROUPS);
+    *group = &groups[stepper->group_count];
+    return add_group(stepper, reach, *group);
+}
+
+int64_t incremental_reach_of(const ir_value *table) {
+    int64_t reach = 0;
+    bool read = false;
+    for (const ir_use *use = table->uses; use != NULL; use = use->next) {
+        if (use->node->op != OP_attention) continue;
+        const int64_t window = ir_int(use->node, OP_ATTR_window);
+        reach = read ? wider(reach, window) : window;
+        read = true;
+    }
+    return reach;
+}
+
 /* The keys or values of all tokens so far: value written into its state. */
 static dw_status cache_value(stepper *stepper, const ir_node *node, ir_value *value, ir_value **cached) {
     ir_graph *graph = stepper->graph;
@@ -95,13 +154,20 @@ static dw_status cache_value(stepper *stepper, const ir_node *node, ir_value *va
     char name[32];
     ir_value *fresh = record->made[0], *state;
     op_type type = fresh->type;
+    step_group *group = NULL;
     type.dims[0] = stepper->rows;
-    TRY(cache_size(stepper, record, &type.dims[2]));
+    if (stepper->cache == STEP_CACHE_PAGES) {
+        TRY(find_group(stepper, record->reach, &group));
+        type.dims[0] = group->pages;
+        type.dims[2] = stepper->slots;
+    } else {
+        TRY(cache_size(stepper, record, &type.dims[2]));
+    }
     snprintf(name, sizeof name, "cache.%d", stepper->cache_count++);
     TRY(ir_add_state(graph, name, &type, NULL, &state));
-    ir_value *const in[] = {state, fresh, stepper->row, stepper->position};
+    ir_value *const in[CACHE_OPERANDS] = {state, fresh, stepper->row, stepper->position, group != NULL ? group->table : NULL};
     graph->origin = node->origin;
-    TRY(ir_emit(graph, OP_cache_write, COUNT_OF(in), in, 0, NULL, &record->cached));
+    TRY(ir_emit(graph, OP_cache_write, group != NULL ? CACHE_OPERANDS : CACHE_TABLE, in, 0, NULL, &record->cached));
     ir_set_next(state, record->cached);
     *cached = record->cached;
     return DW_OK;
@@ -115,6 +181,14 @@ static dw_status make_operand(stepper *stepper, const ir_node *node, int index, 
     if (rows && step_of(operand)->given && operand->type.rank == 4) return step_make_rows(stepper, operand, made);
     for (int j = 0; j < step_of(operand)->label.sequences; j++) needed[j] = record->links[index].to[j] == STEP_LINK_ALL ? STEP_ALL : STEP_NEW;
     return step_make(stepper, operand, needed, made);
+}
+
+/* Up to the last that is there. */
+static int operand_count(const ir_node *node, ir_value *const in[ATTENTION_OPERANDS]) {
+    int count = node->n_in;
+    for (int i = ATTENTION_ROW; i < ATTENTION_OPERANDS; i++)
+        if (in[i] != NULL) count = i + 1;
+    return count;
 }
 
 /* Keys and values that depend on no input are the same for all texts, and stay as they are. */
@@ -136,14 +210,14 @@ dw_status step_make_attention(stepper *stepper, ir_node *node) {
     }
     if (cached || rows) in[ATTENTION_ROW] = stepper->row;
     if (cached) in[ATTENTION_POSITION] = stepper->position;
+    if (cached && stepper->cache == STEP_CACHE_PAGES) in[ATTENTION_TABLE] = ir_in(in[ATTENTION_K]->node, CACHE_TABLE);
     if (rows) TRY(step_make_limit(stepper, ir_in(node, ATTENTION_K), &in[ATTENTION_POSITION]));
     for (int i = 0; i < node->attrs.count; i++) {
         if (node->attrs.items[i].id != OP_ATTR_causal) attrs[count++] = node->attrs.items[i];
     }
     if (in[ATTENTION_POSITION] != NULL) attrs[count++] = op_set_bool(OP_ATTR_causal, true);
     graph->origin = node->origin;
-    TRY(ir_emit(graph, OP_attention, in[ATTENTION_POSITION] != NULL ? ATTENTION_TABLE : in[ATTENTION_ROW] != NULL ? ATTENTION_POSITION : node->n_in, in,
-                count, attrs, &result));
+    TRY(ir_emit(graph, OP_attention, operand_count(node, in), in, count, attrs, &result));
     step_of(ir_out(node))->made[0] = result;
     return DW_OK;
 }

@@ -42,7 +42,8 @@ ir_value *incremental_find_tokens(const ir_graph *graph) {
 
 /* What hinders before any node is looked at; NULL: nothing. */
 static const char *find_sequence(stepper *stepper) {
-    static const char *const symbols[] = {STEP_SYMBOL_ROWS, STEP_SYMBOL_MAX, STEP_SYMBOL_CHUNK, STEP_SYMBOL_TOTAL, STEP_SYMBOL_ENDS};
+    static const char *const symbols[] = {STEP_SYMBOL_ROWS,  STEP_SYMBOL_MAX,   STEP_SYMBOL_CHUNK,  STEP_SYMBOL_TOTAL,
+                                          STEP_SYMBOL_ENDS, STEP_SYMBOL_PAGES, STEP_SYMBOL_SLOTS, STEP_SYMBOL_ENTRIES};
     ir_graph *graph = stepper->graph;
     stepper->tokens = incremental_find_tokens(graph);
     if (stepper->tokens == NULL) return "no integer input looks up an embedding: there are no tokens";
@@ -67,6 +68,7 @@ static dw_status add_symbols(stepper *stepper) {
     TRY_DIM(graph->context, stepper->max, dim_symbol(graph->dims, STEP_SYMBOL_MAX, 1, room));
     TRY_DIM(graph->context, stepper->chunk, dim_symbol(graph->dims, STEP_SYMBOL_CHUNK, 1, most));
     TRY_DIM(graph->context, stepper->total, dim_symbol(graph->dims, STEP_SYMBOL_TOTAL, 1, room));
+    if (stepper->cache == STEP_CACHE_PAGES) step_join_groups(stepper);
     const op_type tokens = {.format = DW_FORMAT_i64, .rank = 1, .dims = {stepper->length}};
     TRY(ir_add_input(graph, STEP_INPUT_ROW, &tokens, &stepper->row));
     return ir_add_input(graph, STEP_INPUT_POSITION, &tokens, &stepper->position);
@@ -225,9 +227,9 @@ static dw_status build(stepper *stepper, const ir_graph *whole, ir_graph **prelu
     return ir_check(graph);
 }
 
-dw_status pass_incremental(const ir_graph *graph, ir_graph **step, ir_graph **prelude, text *why) {
+dw_status pass_incremental(const ir_graph *graph, step_cache cache, ir_graph **step, ir_graph **prelude, text *why) {
     *step = *prelude = NULL;
-    stepper stepper = {.why = why};
+    stepper stepper = {.why = why, .cache = cache};
     TRY(ir_graph_clone(graph, &stepper.graph));
     arena_init(&stepper.arena, graph->context);
     bool proved = false;

@@ -78,6 +78,14 @@ typedef struct step_limit {
     ir_value *last;
 } step_limit;
 
+/* Caches in pages that lie in the same places: of which so many of the last keys are seen. */
+enum { STEP_MAX_GROUPS = 8 };
+typedef struct step_group {
+    int64_t reach;
+    dim pages;
+    ir_value *table;
+} step_group;
+
 typedef struct stepper {
     ir_graph *graph;
     arena arena;
@@ -86,6 +94,10 @@ typedef struct stepper {
     dim length, rows, max, chunk, total; /* length: of the sequence in old nodes, of the new tokens in new ones */
     int length_symbol, batch_symbol;     /* batch_symbol -1: the batch is a number */
     ir_value *row, *position;            /* inputs of the step */
+    step_cache cache;
+    dim slots, entries;                  /* of pages */
+    step_group groups[STEP_MAX_GROUPS];
+    int group_count;
     step_limit *limits;
     size_t limit_count, limit_capacity;
     int cache_count;
@@ -137,6 +149,8 @@ void step_set_meanings(const ir_node *node);
 /* ---- attention (attention.c) ---- */
 
 dw_status step_rule_attention(stepper *stepper, const ir_node *node, step_record *record);
+/* Before any is made in pages: keys and values that one attention reads belong to one group. */
+void step_join_groups(stepper *stepper);
 dw_status step_make_attention(stepper *stepper, ir_node *node);
 
 /* ---- what is given (prelude.c) ---- */

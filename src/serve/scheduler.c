@@ -1,0 +1,207 @@
+/* One run after another: planned (plan.c), executed, and what came of it told. A run that fails is repeated text by text, so that the one whose fault it is ends alone. */
+#include "serve/scheduler.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* ---- requests ---- */
+
+static dw_status check_pages(dw_context *context, const generation *g, int64_t tokens) {
+    for (int i = 0; i < g->group_count; i++) {
+        const int64_t needed = engine_pages_needed(g->page, g->groups[i].reach, tokens, g->chunk);
+        if (needed <= g->groups[i].pages) continue;
+        return base_fail(context, DW_LIMIT, "a text of %" PRId64 " tokens needs %" PRId64 " pages of %" PRId64 " tokens, the cache has %" PRId64 ": ask for fewer tokens, or give the cache more bytes",
+                         tokens, needed, g->page, g->groups[i].pages);
+    }
+    return DW_OK;
+}
+
+dw_status scheduler_check(dw_context *context, const dw_session *session, const serve_text *text) {
+    const generation *g = session->generation;
+    if (text->count < 1) return base_fail(context, DW_INVALID, "generation needs a prompt of at least one token");
+    TRY(scheduler_check_draws(context, &text->draws, g->vocabulary));
+    if (text->tokens < 0 || text->count > session->max_tokens || text->tokens > session->max_tokens - text->count)
+        return base_fail(context, DW_LIMIT, "%" PRId64 " prompt tokens and %" PRId64 " new ones exceed the session's max_tokens of %" PRId64, text->count, text->tokens, session->max_tokens);
+    for (int64_t i = 0; i < text->count; i++)
+        if (text->ids[i] < 0 || text->ids[i] >= g->vocabulary)
+            return base_fail(context, DW_INVALID, "prompt id %" PRId64 " at %" PRId64 " is outside the vocabulary of %" PRId64, text->ids[i], i, g->vocabulary);
+    return check_pages(context, g, text->count + text->tokens);
+}
+
+/* ---- a run ---- */
+
+static bool is_among(int64_t id, int count, const int64_t *ids) {
+    for (int i = 0; i < count; i++)
+        if (ids[i] == id) return true;
+    return false;
+}
+
+/* The text ends without a token. */
+static dw_status refuse(scheduler *s, serve_text *text, dw_end end) {
+    const dw_status status = text->status;
+    s->facts.faults += end == DW_END_FAULT;
+    scheduler_end(s, text, end);
+    return end == DW_END_FAULT && s->options.fails_whole ? status : DW_OK;
+}
+
+/* The text's next token, which was drawn. */
+static dw_status add_token(scheduler *s, serve_text *text) {
+    generation_text *work = &s->g->text[text->row];
+    const int64_t id = text->drawn.id;
+    const dw_end refused = scheduler_refuse(s, text);
+    if (refused != DW_END_NONE) return refuse(s, text, refused);
+    scheduler_count_token(s, text);
+    work->sequence[work->length++] = id;
+    text->made++;
+    s->facts.made_tokens++;
+    if (is_among(id, text->stop_count, text->stop_ids)) text->end = DW_END_STOP;
+    else if (text->made == text->tokens) text->end = DW_END_LENGTH;
+    if (text->end != DW_END_NONE) {
+        scheduler_leave(s, text);
+        s->facts.ended++;
+        s->options.changed(s->options.user, text, id);   /* which may give the text's memory back */
+    } else if (s->options.changed(s->options.user, text, id) != 0) {
+        text->end = DW_END_CANCELLED;
+        scheduler_leave(s, text);
+        s->facts.ended++;
+    }
+    return DW_OK;
+}
+
+/* What the run that is planned made. */
+static dw_status take_results(scheduler *s) {
+    for (int64_t row = 0; row < s->g->texts; row++) {
+        serve_text *text = s->rows[row];
+        generation_text *work = &s->g->text[row];
+        if (text == NULL || work->count == 0) continue;
+        work->past += work->count;
+        s->facts.read_tokens += work->count;
+        if (s->pages != NULL) pages_commit(s->pages, row, work->sequence, work->past);
+        if (work->past == work->length) text->was_read = true;
+        if (work->picked >= 0) TRY(add_token(s, text));
+    }
+    return DW_OK;
+}
+
+static void note_time(scheduler *s, double seconds) {
+    s->run_s = seconds;
+    s->times[s->facts.runs % SCHEDULER_TIMES] = (float)seconds;
+    s->facts.runs++;
+}
+
+static dw_status execute(scheduler *s) {
+    generation *g = s->g;
+    const double begin = base_now();
+    g->reads_logits = scheduler_reads_logits(s);
+    if (s->pages != NULL) generation_table_changed(s->session);
+    TRY(generation_run(s->session));
+    TRY(scheduler_draw(s));
+    note_time(s, base_now() - begin);
+    return take_results(s);
+}
+
+/* Those of the run that failed, one after another: a token that was written is written again as it was. */
+static dw_status execute_each(scheduler *s) {
+    generation *g = s->g;
+    int64_t *counts = s->counts;
+    for (int64_t row = 0; row < g->texts; row++) {
+        counts[row] = g->text[row].count;
+        g->text[row].count = 0;
+    }
+    dw_status status = DW_OK;
+    for (int64_t row = 0; row < g->texts && status != DW_CANCELLED; row++) {
+        serve_text *text = s->rows[row];
+        if (counts[row] == 0 || text == NULL) continue;
+        g->text[row].count = counts[row];
+        status = execute(s);
+        if (status == DW_CANCELLED) break;
+        if (status != DW_OK) {
+            text->status = status;
+            s->facts.faults++;
+            scheduler_end(s, text, DW_END_FAULT);
+        }
+        g->text[row].count = 0;
+    }
+    return status == DW_CANCELLED ? status : DW_OK;
+}
+
+static void end_late_ones(scheduler *s) {
+    const double now = base_now();
+    for (int64_t row = 0; row < s->g->texts; row++)
+        if (s->rows[row] != NULL && s->rows[row]->deadline > 0 && now > s->rows[row]->deadline) scheduler_end(s, s->rows[row], DW_END_DEADLINE);
+    for (serve_text *text = s->first, *next; text != NULL; text = next) {
+        next = text->after;
+        if (text->deadline > 0 && now > text->deadline) scheduler_end(s, text, DW_END_DEADLINE);
+    }
+}
+
+dw_status scheduler_step(scheduler *s, bool *busy) {
+    end_late_ones(s);
+    TRY(scheduler_plan(s, busy));
+    if (!*busy) return DW_OK;
+    s->is_prompt = false;
+    for (int64_t row = 0; row < s->g->texts; row++) s->is_prompt = s->is_prompt || (s->g->text[row].count > 0 && s->rows[row]->made == 0);
+    const dw_status status = execute(s);
+    return status == DW_OK || status == DW_CANCELLED || s->options.fails_whole ? status : execute_each(s);
+}
+
+/* ---- life ---- */
+
+static dw_status make_pages(scheduler *s) {
+    const generation *g = s->g;
+    pages_options options = {.slots = g->page, .rows = g->texts, .entries = g->row_pages, .group_count = g->group_count, .alone = s->options.alone};
+    for (int i = 0; i < g->group_count; i++) options.groups[i] = (pages_group){g->groups[i].reach, g->groups[i].pages, g->groups[i].table};
+    return g->group_count > 0 ? pages_create(s->session->context, &options, &s->pages) : DW_OK;
+}
+
+dw_status scheduler_create(dw_session *session, const scheduler_options *options, scheduler *made) {
+    *made = (scheduler){.session = session, .g = session->generation, .options = *options};
+    arena_init(&made->arena, session->context);
+    for (int64_t i = 0; i < made->g->texts; i++) made->g->text[i].count = 0;
+    TRY_NEW(made->rows, &made->arena, made->g->texts);
+    TRY_NEW(made->order, &made->arena, made->g->texts);
+    TRY_NEW(made->counts, &made->arena, made->g->texts);
+    return make_pages(made);
+}
+
+void scheduler_clear(scheduler *s) {
+    for (int64_t row = 0; row < s->g->texts; row++)
+        if (s->rows[row] != NULL) scheduler_leave(s, s->rows[row]);
+    s->first = s->last = NULL;
+    s->waiting = 0;
+    s->serial = 0;
+    if (s->pages != NULL) pages_forget(s->pages);
+}
+
+void scheduler_destroy(scheduler *s) {
+    pages_destroy(s->pages);
+    arena_free(&s->arena);
+}
+
+static int compare_times(const void *a, const void *b) { return (*(const float *)a > *(const float *)b) - (*(const float *)a < *(const float *)b); }
+
+void scheduler_count(const scheduler *s, dw_service_facts *facts) {
+    float times[SCHEDULER_TIMES];
+    const int64_t count = s->facts.runs < SCHEDULER_TIMES ? s->facts.runs : SCHEDULER_TIMES;
+    pages_facts pages = {0};
+    *facts = s->facts;
+    if (s->pages != NULL) pages_count(s->pages, &pages);
+    facts->waiting = s->waiting;
+    facts->running = s->running;
+    facts->pages = pages.pages;
+    facts->pages_used = pages.used;
+    facts->pages_idle = pages.idle;
+    facts->pages_free = pages.pages - pages.used - pages.idle;
+    facts->pages_shared = pages.shared;
+    facts->pages_released = pages.released;
+    facts->prefix_hits = pages.hits;
+    facts->prefix_tokens = pages.hit_tokens;
+    if (count == 0) return;
+    memcpy(times, s->times, (size_t)count * sizeof *times);
+    qsort(times, (size_t)count, sizeof *times, compare_times);
+    facts->run_s_median = times[count / 2];
+    facts->run_s_90 = times[count * 9 / 10];
+    facts->run_s_99 = times[count * 99 / 100];
+    facts->run_s_most = times[count - 1];
+}
