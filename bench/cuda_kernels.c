@@ -100,19 +100,28 @@ typedef struct set {
     void *memory[KERNEL_CASE_OPERANDS + KERNEL_CASE_RESULTS];
     dw_tensor plain;              /* what operand 0 is quantised from, where the case says so; its numbers are any */
     void *of_plain;
+    dw_tensor columns[2];         /* weight and bias of the norm that the case says, the same */
+    void *of_columns[2];
 } set;
 
-static void make_plain(const kernel_case *c, set *s) {
+static void make_filled(dw_format format, int rank, const int64_t *dims, dw_tensor *t, void **memory) {
     num_parts parts;
-    if (c->plain == DW_FORMAT_COUNT) return;
-    num_layout(c->plain, DW_SCALE_plain, s->in[0].rank, s->in[0].dims, &parts);
-    check(gpu->calls->alloc(gpu, parts.total_bytes, &s->of_plain));
-    op_tensor_init(&s->plain, c->plain, DW_SCALE_plain, s->in[0].rank, s->in[0].dims, s->of_plain);
+    num_layout(format, DW_SCALE_plain, rank, dims, &parts);
+    check(gpu->calls->alloc(gpu, parts.total_bytes, memory));
+    op_tensor_init(t, format, DW_SCALE_plain, rank, dims, *memory);
     uint8_t *host = calloc(1, parts.total_bytes);
-    fill(&s->plain, host, &parts);
-    check(gpu->calls->write(gpu, s->of_plain, host, parts.total_bytes));
+    fill(t, host, &parts);
+    check(gpu->calls->write(gpu, *memory, host, parts.total_bytes));
     check(gpu->calls->synchronize(gpu));
     free(host);
+}
+
+/* What operand 0 comes as to kernels that quantise it, and the columns of a norm in front of it. */
+static void make_plain(const kernel_case *c, set *s) {
+    const dw_tensor *a = &s->in[0];
+    if (c->plain != DW_FORMAT_COUNT) make_filled(c->plain, a->rank, a->dims, &s->plain, &s->of_plain);
+    for (int i = 0; i < 2 && c->norm != OP_COUNT; i++)
+        make_filled(c->plain != DW_FORMAT_COUNT ? c->plain : a->format, 1, &a->dims[a->rank - 1], &s->columns[i], &s->of_columns[i]);
 }
 
 static void make_set(const kernel_case *c, set *s, const set *first) {
@@ -152,9 +161,15 @@ static void free_set(const kernel_case *c, set *s) {
     for (int i = 0; i < c->n_in + c->n_out; i++)
         if (s->memory[i] != NULL) gpu->calls->release(gpu, s->memory[i], 0);
     if (s->of_plain != NULL) gpu->calls->release(gpu, s->of_plain, 0);
+    for (int i = 0; i < 2; i++)
+        if (s->of_columns[i] != NULL) gpu->calls->release(gpu, s->of_columns[i], 0);
 }
 
-typedef struct timed { const kernel_row *row; const kernel_way *way; uint32_t ways; bool quantises; device_graph *graph; int calls; double us[ROUNDS]; } timed;
+/* What a kernel does itself to an operand that comes plain. */
+typedef enum beside { AS_IT_COMES, QUANTISING, NORMALISING, BESIDES } beside;
+static const char *const beside_words[BESIDES] = {"", "quantising ", "normalising "};
+
+typedef struct timed { const kernel_row *row; const kernel_way *way; uint32_t ways; beside beside; device_graph *graph; int calls; double us[ROUNDS]; } timed;
 
 static dw_status record(const kernel_case *c, timed *t, set *sets, int count) {
     static void *workspace;
@@ -163,7 +178,9 @@ static dw_status record(const kernel_case *c, timed *t, set *sets, int count) {
     for (int i = 0; i < t->calls; i++) {
         set *s = &sets[i % count];
         kernel_run run = {.call = {context, c->op, &c->attrs, NULL, c->n_in, s->in_pointers, c->n_out, s->out_pointers, 0}, .post = c->post, .constant_in = c->constant, .chip = &gpu->caps, .ways = t->ways};
-        if (t->quantises) {
+        const kernel_norm norm = {{&s->columns[0], c->norm == OP_layer_norm ? &s->columns[1] : NULL}, c->norm == OP_layer_norm, 1e-5};
+        if (t->beside == NORMALISING) run.norm = &norm, run.constant_in = ~0u;
+        if (t->beside != AS_IT_COMES && c->plain != DW_FORMAT_COUNT) {
             s->in_pointers[0] = &s->plain;
             run.quantises = true;
             run.quantised = s->in[0].format;
@@ -199,7 +216,7 @@ static double launch_us(timed *t, int times) {
 static int by_size(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
 
 /* The kernel, recorded and run once; false: it is not asked for, or does not take the case. */
-static bool add_kernel(const kernel_case *c, const kernel_problem *problem, const kernel_row *row, const kernel_way *way, bool quantises, set *sets, int count, timed *t) {
+static bool add_kernel(const kernel_case *c, const kernel_problem *problem, const kernel_row *row, const kernel_way *way, beside beside, set *sets, int count, timed *t) {
     const char *name = way != NULL ? way->name : row->name;
     text why;
     if (!is_asked_for(name)) return false;
@@ -207,7 +224,7 @@ static bool add_kernel(const kernel_case *c, const kernel_problem *problem, cons
     bool accepted = kernel_refusal(row, way, problem, &why) == NULL;
     text_free(&why);
     if (!accepted) return false;
-    *t = (timed){.row = row, .way = way, .ways = way != NULL ? UINT32_C(1) << (way - row->ways) : 0, .quantises = quantises, .calls = count};
+    *t = (timed){.row = row, .way = way, .ways = way != NULL ? UINT32_C(1) << (way - row->ways) : 0, .beside = beside, .calls = count};
     check(gpu->calls->graph_create(gpu, &t->graph));
     dw_status status = record(c, t, sets, count);
     if (status == DW_UNSUPPORTED) {       /* sizes that a way does not take, or what a library says when it is asked */
@@ -237,12 +254,13 @@ static void run_case(const kernel_case *c) {
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
         if (row->op != c->op->id || row->reference || row->device != gpu->caps.kind) continue;
-        if (row->way_count == 0) row_count += add_kernel(c, &problem, row, NULL, false, sets, count, &rows[row_count]);
+        if (row->way_count == 0) row_count += add_kernel(c, &problem, row, NULL, AS_IT_COMES, sets, count, &rows[row_count]);
         for (int k = 0; k < row->way_count && row_count + 1 < MOST_ROWS; k++) {   /* each once */
             const kernel_way *way = &row->ways[k];
             if (kernel_way_is(way, KERNEL_WAY_STRIDES) != (row->strided_in != 0)) continue;
-            row_count += add_kernel(c, &problem, row, way, false, sets, count, &rows[row_count]);
-            if (c->plain != DW_FORMAT_COUNT && kernel_way_is(way, KERNEL_WAY_QUANTISES)) row_count += add_kernel(c, &problem, row, way, true, sets, count, &rows[row_count]);
+            row_count += add_kernel(c, &problem, row, way, AS_IT_COMES, sets, count, &rows[row_count]);
+            if (c->plain != DW_FORMAT_COUNT && kernel_way_is(way, KERNEL_WAY_QUANTISES)) row_count += add_kernel(c, &problem, row, way, QUANTISING, sets, count, &rows[row_count]);
+            if (c->norm != OP_COUNT && kernel_way_is(way, KERNEL_WAY_NORMALISES) && row_count < MOST_ROWS) row_count += add_kernel(c, &problem, row, way, NORMALISING, sets, count, &rows[row_count]);
         }
         if (row_count == MOST_ROWS) break;
     }
@@ -257,7 +275,7 @@ static void run_case(const kernel_case *c) {
     for (int i = 0; i < row_count; i++) {
         qsort(rows[i].us, ROUNDS, sizeof(double), by_size);
         double us = rows[i].us[ROUNDS / 2];
-        printf("%9.2f us (estimated %8.2f) %7.0f GB/s %7.1f TFLOP/s  %s%-22s %s\n", us, kernel_seconds(rows[i].row, rows[i].ways, &problem) * 1e6, bytes / us * 1e-3, work.flops / us * 1e-6, rows[i].quantises ? "quantising " : "", rows[i].way != NULL ? rows[i].way->name : rows[i].row->name, c->line);
+        printf("%9.2f us (estimated %8.2f) %7.0f GB/s %7.1f TFLOP/s  %s%-22s %s\n", us, kernel_seconds(rows[i].row, rows[i].ways, &problem) * 1e6, bytes / us * 1e-3, work.flops / us * 1e-6, beside_words[rows[i].beside], rows[i].way != NULL ? rows[i].way->name : rows[i].row->name, c->line);
         gpu->calls->graph_release(gpu, rows[i].graph);
     }
     fflush(stdout);

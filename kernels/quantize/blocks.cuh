@@ -263,10 +263,18 @@ INLINE void block_scales(const int pieces, int element, const int scale, const i
 
 static __constant__ int nv_steps[] = RULES_NV_STEPS;
 
+/* The e2m1 number nearest to a magnitude, ties to even codes, by the adder's rounding: numbers below 2 are a half apart, below 4 one, and two from there on. What is more than the largest, and NaN,
+ * give 6. */
 INLINE float nearest_e2m1(float m) {
-    float code = grid_e2m1(m) - GRID_ONES;
-    return fmaxf(fmaxf(code * 0.5f, code - 2), code * 2 - 8);
+    const float ones = m < 2 ? 0x1p22f : m < 4 ? 0x1p23f : 0x1p24f;
+    return fminf(m + ones - ones, 6);
 }
+
+/* What elements under the candidate near are multiplied by, where its number is value. */
+INLINE float candidate_inverse(const bool is_nv, int32_t near, float value, second_level second) {
+    return is_nv ? rules_least(1.0f / (value * second.decode), RULES_FLT_MAX) : rules_mx_inverse(near);
+}
+INLINE float candidate_value(const bool is_nv, int32_t near, int k) { return is_nv ? cvt_f32_f16((uint16_t)cvt_f16x2_e4m3x2((uint16_t)(near & 0x7f))) : k == 0 ? 1.0f : 0.5f; }
 
 /* The squared error of a piece's block under a candidate, its elements in order: lane after lane adds its own to what the one before it has. */
 INLINE float block_error(const int lanes, const float *x, float inverse, float unit, float value) {
@@ -305,7 +313,7 @@ INLINE void searched_scales(const int pieces, const int scale, const int lanes, 
     for (int k = 0; k < count; k++) {
         EACH_PIECE(c) {
             int32_t near = first[c] + (is_nv ? nv_steps[k] : -k);
-            float by = scale_inverse(scale, near, second), value = is_nv ? small_from_e4m3(near) : k == 0 ? 1.0f : 0.5f;
+            float value = candidate_value(is_nv, near, k), by = candidate_inverse(is_nv, near, value, second);
             float error = block_error(lanes, x[c], by, unit[c], value);
             bool is_taken = is_searched[c] && near >= is_nv && near <= last && (k == 0 || error < least[c]);
             least[c] = is_taken ? error : least[c];

@@ -28,7 +28,7 @@ import threading
 import types
 import typing
 from collections import UserDict, deque
-from typing import Any, Callable, Iterable, Iterator, Sequence
+from typing import Any, Callable, Iterable, Iterator, Mapping, Sequence
 
 import torch
 from torch import nn
@@ -273,6 +273,8 @@ class Walk:
         if isinstance(value, (tuple, list, deque)):
             items = [self.value(v, f"{where}[{i}]") for i, v in enumerate(value)]
             return f"{self.class_of(kind, where)}[{','.join(items)}]{self._attributes(value, where)}"
+        if kind is dict and _is_installed(value):
+            return f"the packages that are installed {_sha(repr(_sorted_lists(value)).encode())}"
         if isinstance(value, (dict, types.MappingProxyType)):
             pairs = [self.value(k, where) + ":" + self.value(v, f"{where}[{k!r}]") for k, v in value.items()]
             return f"{self.class_of(kind, where)}{{{','.join(pairs)}}}{self._attributes(value, where)}"
@@ -600,6 +602,21 @@ def _settings(walk: Walk) -> None:
     for owner, name in ((torch, "torch"), (nn.functional, "torch.nn.functional"), (torch.Tensor, "torch.Tensor"), (nn.Module, "torch.nn.Module"),
                         (torch.linalg, "torch.linalg"), (torch.fft, "torch.fft"), (torch.special, "torch.special")):
         walk.list_functions(owner, name)
+
+
+def _sorted_lists(lists: Mapping[str, Sequence[str]]) -> list[tuple[str, list[str]]]:
+    return sorted((name, sorted(items)) for name, items in lists.items())
+
+
+@functools.lru_cache(maxsize=None)
+def _installed() -> list[tuple[str, list[str]]]:
+    return _sorted_lists(importlib.metadata.packages_distributions())
+
+
+def _is_installed(value: dict[Any, Any]) -> bool:
+    """Which distributions each package comes from, as transformers keeps it: every process has it in another order."""
+    listed = "torch" in value and all(isinstance(k, str) and isinstance(v, list) and all(isinstance(i, str) for i in v) for k, v in value.items())
+    return listed and _sorted_lists(value) == _installed()
 
 
 @functools.lru_cache(maxsize=None)

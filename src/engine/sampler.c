@@ -180,13 +180,11 @@ dw_status engine_sampler_run(engine_sampler *s, const void *logits, int64_t coun
     return kernel_execute(s->kernel, &call.run);
 }
 
-dw_status engine_sampler_check(const engine_sampler *s, int64_t row) { return engine_sampler_check_id(s, s->ids[row]); }
-
-dw_status engine_sampler_check_id(const engine_sampler *s, int64_t id) {
+dw_status engine_sampler_check(dw_context *context, int64_t id) {
     static const char *const reasons[] = {
         [-SAMPLING_NOT_FINITE] = "a logit is NaN or infinite: the model's numbers leave their range, or bias and penalties do",
         [-SAMPLING_NOTHING_LEFT] = "no id is left: the mask and the bias leave none, or each logit is -inf",
         [-SAMPLING_BAD_SETTINGS] = "temperature, top_k, top_p, min_p or a penalty is out of range",
     };
-    return id >= 0 ? DW_OK : base_fail(s->context, DW_INVALID, "no token can be made: %s", reasons[-id]);
+    return id >= 0 ? DW_OK : base_fail(context, DW_INVALID, "no token can be made: %s", reasons[-id]);
 }

@@ -37,10 +37,9 @@ dw_status engine_sampler_tell(engine_sampler *sampler, int64_t length);
 void engine_sampler_ask(engine_sampler *sampler, int64_t row, const sampling_settings *settings, uint64_t seed, uint64_t draw, int64_t text);
 /* Settings of what a caller asks for, whose numbers are in range: temperatures that fp32 does not hold are its largest, or 0. */
 sampling_settings engine_sampler_settings(double temperature, int top_k, double top_p);
-/* Tokens of rows 0 to count - 1, all of which were asked for. ids may be below 0: engine_sampler_check says what that means. */
+/* Tokens of rows 0 to count - 1, all of which were asked for. ids may be below 0: such a row has none. */
 dw_status engine_sampler_run(engine_sampler *sampler, const void *logits, int64_t count);
-/* INVALID says why a row has no token. */
-dw_status engine_sampler_check(const engine_sampler *sampler, int64_t row);
-dw_status engine_sampler_check_id(const engine_sampler *sampler, int64_t id);
+/* INVALID says why a row has no token; DW_OK of an id of 0 or more. */
+dw_status engine_sampler_check(dw_context *context, int64_t id);
 
 #endif

@@ -161,6 +161,10 @@ static dw_status read_word(reader *r, char *word) {
     if (strcmp(word, "column") == 0) return read_column(r, value);
     if (strcmp(word, "tail") == 0) return read_tail(r, value);
     if (strcmp(word, "plain") == 0) return read_plain(r, value);
+    if (strcmp(word, "norm") == 0) {
+        r->c->norm = op_find(value);
+        return r->c->norm == OP_rms_norm || r->c->norm == OP_layer_norm ? DW_OK : fail(r, "norm=rms_norm or norm=layer_norm is expected", value);
+    }
     if (strcmp(word, "bound") == 0) {
         r->c->bound = strtod(value, NULL);
         return DW_OK;
@@ -173,7 +177,7 @@ static dw_status read_word(reader *r, char *word) {
 static int by_id(const void *a, const void *b) { return (int)((const op_attr *)a)->id - (int)((const op_attr *)b)->id; }
 
 dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, kernel_case *c) {
-    *c = (kernel_case){.source = source, .number = number, .line = line, .dims = dims, .bound = 1e-5, .plain = DW_FORMAT_COUNT};
+    *c = (kernel_case){.source = source, .number = number, .line = line, .dims = dims, .bound = 1e-5, .plain = DW_FORMAT_COUNT, .norm = OP_COUNT};
     reader r = {arena, c};
     char *copy = arena_text(arena, line), *rest = NULL;
     if (copy == NULL) return DW_NO_MEMORY;

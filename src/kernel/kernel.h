@@ -45,6 +45,13 @@ struct kernel_packing {
 enum { KERNEL_TUNED = 8 };
 typedef struct kernel_tuned { int64_t rows; const kernel_way *way; int variant; } kernel_tuned;
 
+/* A layer_norm or rms_norm without a residual. Its rows are those of operand 0, along the last axis. */
+typedef struct kernel_norm {
+    const dw_tensor *columns[2];      /* weight and bias; NULL: there is none. No launch of the run writes them */
+    bool centred;                     /* layer_norm's */
+    double eps;
+} kernel_norm;
+
 /* What a run is given. */
 typedef struct kernel_run {
     op_call call;                     /* tensors and attributes; a packed operand's tensor has data NULL */
@@ -56,7 +63,8 @@ typedef struct kernel_run {
     dw_format quantised;
     bool searches;                    /* and it searches for the scales */
     bool leaves_plain;                /* its result is meant in blocks, and its reader quantises it: it is made in the format before that */
-    bool passes;                      /* a quantize whose reader does it: nothing is launched */
+    bool passes;                      /* a quantize or norm whose reader does it: nothing is launched */
+    const kernel_norm *norm;          /* operand 0 comes as it was before this norm, which the kernel does itself, its result in the operand's format; NULL: none. Before it quantises */
     int64_t first_group;              /* operand 1 of a grouped product holds the matrices from this one on */
     bool is_packed;                   /* the row packs an operand and it comes packed: known before packed is, as workspace() needs it */
     const void *packed;               /* the packed operand, when the row packs one */
@@ -86,8 +94,8 @@ typedef enum kernel_slot_kind {
     KERNEL_SLOT_MAP                   /* a tensor map: 128 bytes, of launch->maps[index] */
 } kernel_slot_kind;
 
-/* index: operand index of the call; its result index - KERNEL_RESULT from there on; of maps also the workspace. */
-enum { KERNEL_RESULT = 64, KERNEL_WORKSPACE = 128 };
+/* index: operand index of the call; its result index - KERNEL_RESULT from there on; from KERNEL_NORM on columns of the run's norm; of maps also the workspace. */
+enum { KERNEL_RESULT = 64, KERNEL_WORKSPACE = 128, KERNEL_NORM = 192 };
 typedef struct kernel_slot {
     uint16_t kind, index;
     uint32_t at;                      /* where in the arguments */
@@ -213,7 +221,8 @@ typedef enum kernel_way_flag {
     KERNEL_WAY_QUANTISED = 2,         /* a result in blocks is made of its plain one, by a quantiser behind it; else it makes it, or refuses */
     KERNEL_WAY_NAMED = 4,             /* picked where it is asked for or was measured to be the fastest, never by estimate */
     KERNEL_WAY_APART = 8,             /* its seconds are those of a launch apart from others; kernel_in_step says what it takes between those of a run */
-    KERNEL_WAY_QUANTISES = 16         /* its kernel can quantise operand 0 itself (kernel_run.quantises), where it takes such a run */
+    KERNEL_WAY_QUANTISES = 16,        /* its kernel can quantise operand 0 itself (kernel_run.quantises), where it takes such a run */
+    KERNEL_WAY_NORMALISES = 32        /* and normalise it (kernel_run.norm) */
 } kernel_way_flag;
 /* Seconds between the launches of a run of what takes so many apart from others: code, maps and arguments come from memory again each time, and the clock is that of a chip at its limit of power.
  * Fitted to the products of 14 models' runs on an H200, 4 to 900 us long (bench/results/h200/models.md). Skinny products let what they read once give way, and were measured in a step. */
@@ -254,6 +263,9 @@ const char *kernel_no_variants(const kernel_problem *problem, int index);
 
 /* The operand whose memory that result may take over: the row's; of a paired op (OP_TRAIT_PAIRED) the one behind it for the second result. -1: none. */
 int kernel_in_place(const kernel_row *row, int result);
+
+/* Does the row do norms whose bits are those of products that normalise their operand? */
+bool kernel_is_norm_of_products(const kernel_row *row);
 
 /* The rows of kernels/kernel.def that belong to this build, best first for equal cost; references last. */
 int kernel_count(void);
@@ -315,14 +327,20 @@ dw_status kernel_execute(const kernel_row *row, const kernel_run *run);
 dw_status kernel_shape(const kernel_row *row, const kernel_run *run, kernel_launcher *launcher);
 /* Does a quantiser behind the row, which has no ways, make its results in blocks? */
 bool kernel_is_quantised(const kernel_row *row, const op_def *op);
-/* A value in blocks between two calls may stay plain, so that a launch is saved: where a launch behind the first would quantise its result, or the first is a quantize, and the kernel that is
- * picked for the second, whose operand 0 it is, quantises that itself. These say so of calls whose tensors are in blocks; plain: the operand in the other format, at most so many rows; searches: its scales are searched for. */
+/* A value between two calls may stay what it is made of, so that a launch is saved: where a launch behind the first would quantise its result, or the first is a quantize or a norm, and the kernel
+ * that is picked for the second, whose operand 0 it is, does that itself. These say so of calls whose tensors are as the graph has them. */
 enum { KERNEL_QUANTISES_ROWS = 64 };
+typedef struct kernel_plain {
+    const dw_tensor *operand;         /* what operand 0 comes as, at most so many rows */
+    bool quantises, searches;         /* it is quantised to the format that it has in the call; its scales are searched for */
+    const kernel_norm *norm;          /* NULL: none */
+    double saved;                     /* seconds that the product may take longer for it */
+} kernel_plain;
 bool kernel_quantises_behind(const kernel_row *row, const kernel_run *run);
-bool kernel_quantises_operand(const kernel_row *row, const kernel_run *run, const dw_tensor *plain, bool searches);
-/* May any call of the row, with these ways, do either? */
+bool kernel_takes_plain(const kernel_row *row, const kernel_run *run, const kernel_plain *plain);
+/* May any call of the row, with these ways, do it? flag: KERNEL_WAY_QUANTISES or KERNEL_WAY_NORMALISES. */
 bool kernel_may_quantise_behind(const kernel_row *row, uint32_t ways, const op_def *op);
-bool kernel_may_quantise_operand(const kernel_row *row, uint32_t ways);
+bool kernel_may_take_plain(const kernel_row *row, uint32_t ways, kernel_way_flag flag);
 /* Why a way that does not refuse the problem does not run this call of it; NULL: it does. why may be NULL. */
 const char *kernel_size_refusal(const kernel_way *way, const kernel_run *run, text *why);
 /* A chip's reason against any of the launches of a row without ways or of a way; NULL: it has room for all, or what they are is not known. */
@@ -370,6 +388,7 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
  *     pack=I         operand I is constant, so rows that pack it get it packed
  *     strided=I,..   these operands lie with gaps between elements and rows, where the row allows it
  *     plain=F        operand 0, in blocks, is what quantize makes of one in the element format F; kernels that quantise it themselves are held to that. plain=F,search: it searches for scales
+ *     norm=OP        operand 0, or what it is quantised from, is what this norm, rms_norm or layer_norm, makes of one in its format; kernels that do norms themselves are held to that
  *     range=I:LO:HI  integers (and bools) of operand I from LO to HI; floats uniform in it
  *     ascending=I,.. the integers of these operands ascend
  *     special=I,..   these floating-point operands hold NaN, infinities and both zeros now and then
@@ -403,6 +422,7 @@ typedef struct kernel_case {
     kernel_column columns[KERNEL_CASE_COLUMNS];
     dw_format plain;              /* DW_FORMAT_COUNT: nothing is said */
     bool plain_searches;
+    op_id norm;                   /* OP_COUNT: nothing is said */
     double bound;
 } kernel_case;
 

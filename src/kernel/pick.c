@@ -44,7 +44,8 @@ static int64_t most_rows(const asked *a, const kernel_way *way) { return a->alon
 /* Is the way among those of the run, and does it quantise what it is to quantise, and leave plain what it is not? */
 static bool is_asked(const asked *a, int i) {
     const kernel_way *way = &a->row->ways[i];
-    return (a->run->ways >> i & 1) != 0 && (!a->run->quantises || kernel_way_is(way, KERNEL_WAY_QUANTISES)) && (!a->run->leaves_plain || kernel_way_is(way, KERNEL_WAY_QUANTISED));
+    return (a->run->ways >> i & 1) != 0 && (!a->run->quantises || kernel_way_is(way, KERNEL_WAY_QUANTISES)) && (a->run->norm == NULL || kernel_way_is(way, KERNEL_WAY_NORMALISES)) &&
+           (!a->run->leaves_plain || kernel_way_is(way, KERNEL_WAY_QUANTISED));
 }
 
 static bool may_pick(const asked *a, int i) { return is_asked(a, i) && (a->alone || !kernel_way_is(&a->row->ways[i], KERNEL_WAY_NAMED)); }
@@ -179,7 +180,8 @@ void kernel_describe_parts(const kernel_row *row, const kernel_run *run, text *w
     if (is_empty(run)) return;
     if (run->passes || run->leaves_plain) text_add(words, run->passes ? "left to the product that reads it" : "result quantised by the product that reads it");
     if (run->passes) return;
-    if (run->quantises) text_add(words, run->leaves_plain ? ", quantises operand 0" : "quantises operand 0");
+    if (run->quantises || run->norm != NULL)
+        text_printf(words, "%s%s operand 0", run->leaves_plain ? ", " : "", run->norm == NULL ? "quantises" : run->quantises ? "normalises and quantises" : "normalises");
     if (row->way_count == 0) {
         if (is_quantised(row, run)) text_add(words, "result quantised behind");
         return;
@@ -200,9 +202,9 @@ bool kernel_may_quantise_behind(const kernel_row *row, uint32_t ways, const op_d
     return false;
 }
 
-bool kernel_may_quantise_operand(const kernel_row *row, uint32_t ways) {
+bool kernel_may_take_plain(const kernel_row *row, uint32_t ways, kernel_way_flag flag) {
     for (int i = 0; i < row->way_count; i++)
-        if ((ways >> i & 1) != 0 && kernel_way_is(&row->ways[i], KERNEL_WAY_QUANTISES)) return true;
+        if ((ways >> i & 1) != 0 && kernel_way_is(&row->ways[i], flag)) return true;
     return false;
 }
 
@@ -218,21 +220,25 @@ bool kernel_quantises_behind(const kernel_row *row, const kernel_run *run) {
     return c.quantises;
 }
 
-bool kernel_quantises_operand(const kernel_row *row, const kernel_run *run, const dw_tensor *plain, bool searches) {
-    double seconds;
-    if (row->way_count == 0 || is_empty(run) || kernel_result_rows(&run->call) > KERNEL_QUANTISES_ROWS) return false;
+/* Is the way that is picked for the call one that does it? A norm may make another one the best. */
+bool kernel_takes_plain(const kernel_row *row, const kernel_run *run, const kernel_plain *plain) {
+    double seconds, own_seconds;
+    if (row->way_count == 0 || is_empty(run) || run->call.n_in > KERNEL_MAX_OPERANDS || kernel_result_rows(&run->call) > KERNEL_QUANTISES_ROWS) return false;
     const asked a = ask(row, run);
     const kernel_way *way = find_way(&a, &seconds);
-    if (way == NULL || !kernel_way_is(way, KERNEL_WAY_QUANTISES) || run->call.n_in > KERNEL_MAX_OPERANDS) return false;
     const dw_tensor *in[KERNEL_MAX_OPERANDS];
     kernel_run own = *run;
+    if (way == NULL || (plain->norm == NULL && !kernel_way_is(way, KERNEL_WAY_QUANTISES))) return false;
     memcpy(in, run->call.in, (size_t)run->call.n_in * sizeof *in);
-    in[0] = plain;
+    in[0] = plain->operand;
     own.call.in = in;
-    own.quantises = true;
+    own.quantises = plain->quantises;
     own.quantised = run->call.in[0]->format;
-    own.searches = searches;
-    return kernel_size_refusal(way, &own, NULL) == NULL;
+    own.searches = plain->searches;
+    own.norm = plain->norm;
+    if (plain->norm == NULL) return kernel_size_refusal(way, &own, NULL) == NULL;
+    const asked b = ask(row, &own);
+    return find_way(&b, &own_seconds) != NULL && own_seconds < seconds + plain->saved;
 }
 
 /* ---- estimates ---- */

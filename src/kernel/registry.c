@@ -32,6 +32,7 @@
 #define NAMED KERNEL_WAY_NAMED
 #define APART KERNEL_WAY_APART
 #define QUANTISES KERNEL_WAY_QUANTISES
+#define NORMALISES KERNEL_WAY_NORMALISES
 #define WAY(way, needs_features, said, shared, way_rank, operands, rows, scratch, variants, functions)                   \
     {.name = #way, .needs = needs_features, .flags = said, .shared_bytes = shared, .rank = way_rank,                     \
      .dequantised = operands, .refuses = functions##_refuses, .takes = functions##_takes, .seconds = functions##_seconds, \
@@ -49,6 +50,7 @@ static const kernel_way grouped_ways[] = {
 #undef STRIDES
 #undef QUANTISED
 #undef QUANTISES
+#undef NORMALISES
 #undef NAMED
 #undef APART
 static const kernel_row rows[] = {
@@ -60,6 +62,8 @@ static const kernel_row rows[] = {
 #undef CUDA
 #undef WAYS
 #undef OP
+
+bool kernel_is_norm_of_products(const kernel_row *row) { return row->shape == norm_rows_cuda_shape; }
 
 int kernel_count(void) { return (int)COUNT_OF(rows); }
 const kernel_row *kernel_at(int index) { return &rows[index]; }

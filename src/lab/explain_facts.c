@@ -174,7 +174,7 @@ static void mend_estimates(const plan_binding *binding, json_t *steps, json_t *f
         const kernel_run *run = &binding->calls[i].run;
         const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
         kernel_problem problem;
-        if (!run->passes && !run->leaves_plain && !run->quantises) continue;
+        if (!run->passes && !run->leaves_plain && !run->quantises && run->norm == NULL) continue;
         plan_problem(plan, step, in, out, &problem);
         const double seconds = kernel_run_seconds(step->row, &problem, run);
         json_object_set_new(json_array_get(steps, (size_t)i), "us", json_real(seconds * 1e6));

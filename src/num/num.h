@@ -143,7 +143,7 @@ void num_dequantize_bf16(const num_matrix *in, uint16_t *x, int64_t x_stride);
 /* Is every element times its block scale zero, a normal BF16 number, infinite by its own code, or NaN: the same on hardware that flushes subnormals? */
 bool num_is_bf16_exact(const num_matrix *in);
 
-/* ---- random numbers (random.c): a counter-based generator, the same on every machine ---- */
+/* ---- random numbers of trials and tests (random.c), the same on every machine; tokens are drawn by philox.h ---- */
 
 /* Output number counter of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), started from mix(seed); seed 0 is the published sequence. */
 uint64_t num_random(uint64_t seed, uint64_t counter);           /* 64 uniform bits */

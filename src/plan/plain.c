@@ -1,5 +1,5 @@
-/* Values in blocks that stay plain between two steps: with few rows a product quantises its operand by itself, and the launch that would have done it before is saved. It is said of runs, not in
- * the graph: which numbers are multiplied is the same. */
+/* Values that stay what they are made of between two steps: with few rows a product quantises its operand by itself, and does the norm in front of it, and the launch that would have done it
+ * before is saved. It is said of runs, not in the graph: which numbers are multiplied is the same. */
 #include "plan/internal.h"
 
 /* The step of a value's node; NULL: it has none. */
@@ -22,23 +22,59 @@ static bool is_kept(const plan_value *v) {
     return v->value->kind != IR_STATE && v->value->next_count == 0;
 }
 
-/* Can value, operand 0 of the product's step, come plain? */
+/* ---- norms ---- */
+
+/* Where the residual would be. */
+static int residual_of(const ir_node *norm) { return norm->op == OP_layer_norm ? 3 : 2; }
+
+static const ir_value *column_of(const ir_node *norm, int i) { return i + 1 < residual_of(norm) && i + 1 < norm->n_in ? ir_in(norm, i + 1) : NULL; }
+
+/* Its weight and bias lie side by side where no launch writes them, and its result is x's format or made of that. */
+static bool is_plain_norm(const ir_node *node) {
+    if ((node->op != OP_layer_norm && node->op != OP_rms_norm) || node->n_out != 1 || (node->n_in > residual_of(node) && ir_in(node, residual_of(node)) != NULL)) return false;
+    const dw_format format = ir_in(node, 0)->type.format, to = ir_out(node)->type.format;
+    for (int i = 0; i < 2; i++) {
+        const ir_value *column = column_of(node, i);
+        if (column != NULL && (plan_value_of(column)->view || !ir_is_constant(column))) return false;
+    }
+    return is_element(format) && (to == format || dw_format_is_block(to));
+}
+
+static void take_norm(const plan_binding *binding, const ir_node *node, kernel_norm *norm) {
+    *norm = (kernel_norm){.centred = node->op == OP_layer_norm, .eps = op_attr_real(&node->attrs, OP_ATTR_eps)};
+    for (int i = 0; i < 2; i++)
+        if (column_of(node, i) != NULL) norm->columns[i] = &binding->tensors[plan_value_of(column_of(node, i))->index];
+}
+
+/* ---- which values ---- */
+
+/* What the step that makes the value can be spared. */
+static bool find_made(const plan_step *made, const plan_step *product, plan_plain *plain) {
+    const ir_node *node = made->node;
+    const bool may_quantise = has_row_scales(&ir_out(node)->type) && kernel_may_take_plain(product->row, product->ways, KERNEL_WAY_QUANTISES);
+    plain->quantises = dw_format_is_block(ir_out(node)->type.format);
+    if (plain->quantises && !may_quantise) return false;
+    plain->searches = plain->quantises && op_quantize_round(&node->attrs) == NUM_ROUND_SEARCH;
+    plain->normalises = is_plain_norm(node) && kernel_is_norm_of_products(made->row) && kernel_may_take_plain(product->row, product->ways, KERNEL_WAY_NORMALISES);
+    if (node->op == OP_quantize || plain->normalises) {
+        plain->source = plan_value_of(ir_in(node, 0));
+        plain->format = plain->source->value->type.format;
+        return is_kept(plain->source) && (plain->normalises || is_plainly_quantised(node));
+    }
+    if (!plain->quantises || !kernel_may_quantise_behind(made->row, made->ways, op_get(node->op))) return false;
+    plain->format = op_via(&node->attrs);
+    return is_element(plain->format);
+}
+
+/* Can value, operand 0 of the product's step, stay what it is made of? */
 static bool find_plain(plan *plan, int read, plan_plain *plain) {
     const plan_step *product = &plan->steps[read];
     if (product->node->op != OP_matmul) return false;
     const ir_value *value = ir_in(product->node, 0);
     const plan_step *made = maker_of(value);
-    if (made == NULL || made->at_load || made->row == NULL || value->result != 0 || value->use_count != 1) return false;
-    if (plan_is_result(plan->graph, value) || !has_row_scales(&value->type) || !kernel_may_quantise_operand(product->row, product->ways)) return false;
+    if (made == NULL || made->at_load || made->row == NULL || value->result != 0 || value->use_count != 1 || plan_is_result(plan->graph, value)) return false;
     *plain = (plan_plain){.value = plan_value_of(value), .made = (int)(made - plan->steps), .read = read};
-    if (made->node->op == OP_quantize) {
-        plain->source = plan_value_of(ir_in(made->node, 0));
-        plain->format = plain->source->value->type.format;
-        plain->searches = op_quantize_round(&made->node->attrs) == NUM_ROUND_SEARCH;
-        return is_plainly_quantised(made->node) && is_kept(plain->source);
-    }
-    plain->format = op_via(&made->node->attrs);
-    return kernel_may_quantise_behind(made->row, made->ways, op_get(made->node->op)) && is_element(plain->format);
+    return find_made(made, product, plain);
 }
 
 dw_status plan_find_plains(plan *plan) {
@@ -63,7 +99,9 @@ void plan_keep_sources(plan *plan) {
     }
 }
 
-/* A source whose memory runs otherwise than row by row is quantised by its own launch. */
+/* ---- at the sizes of a binding ---- */
+
+/* A source whose memory runs otherwise than row by row is read by its own launch. */
 static bool lies_row_by_row(const dw_tensor *tensor) {
     int64_t stride = 1;
     for (int i = tensor->rank - 1; i >= 0; i--) {
@@ -73,12 +111,25 @@ static bool lies_row_by_row(const dw_tensor *tensor) {
     return true;
 }
 
-static bool stays_plain(const plan_binding *binding, const plan_plain *plain, const dw_tensor *tensor) {
+/* Seconds of a step by itself, at the sizes of the binding. */
+static double seconds_of(const plan_binding *binding, int index) {
+    const plan_step *step = &binding->plan->steps[index];
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
+    kernel_problem problem;
+    plan_problem(binding->plan, step, in, out, &problem);
+    problem.symbols = binding->symbols;
+    problem.user = step->row->user;
+    return kernel_run_seconds(step->row, &problem, &binding->calls[index].run);
+}
+
+/* tensor: what the value is then. norm: which the product does, or NULL. */
+static bool stays_plain(const plan_binding *binding, const plan_plain *plain, const dw_tensor *tensor, const kernel_norm *norm) {
     const plan *plan = binding->plan;
     const plan_step *made = &plan->steps[plain->made], *read = &plan->steps[plain->read];
+    const kernel_plain asked = {.operand = tensor, .quantises = plain->quantises, .searches = plain->searches, .norm = norm, .saved = norm != NULL ? seconds_of(binding, plain->made) : 0};
     if (plain->value->base != NULL) return false;
     if (plain->source != NULL ? !lies_row_by_row(&binding->tensors[plain->source->index]) : !kernel_quantises_behind(made->row, &binding->calls[plain->made].run)) return false;
-    return kernel_quantises_operand(read->row, &binding->calls[plain->read].run, tensor, plain->searches);
+    return kernel_takes_plain(read->row, &binding->calls[plain->read].run, &asked);
 }
 
 static dw_status bytes_of(const plan_binding *binding, const plan_plain *plain, const dw_tensor *tensor, size_t *bytes) {
@@ -89,22 +140,28 @@ static dw_status bytes_of(const plan_binding *binding, const plan_plain *plain, 
     return DW_OK;
 }
 
+static void leave_plain(plan_binding *binding, const plan_plain *plain, dw_tensor *tensor, const kernel_norm *norm) {
+    kernel_run *made = &binding->calls[plain->made].run, *read = &binding->calls[plain->read].run;
+    read->quantises = plain->quantises;
+    read->quantised = tensor->format;
+    read->searches = plain->searches;
+    read->norm = norm;
+    made->passes = plain->source != NULL;
+    made->leaves_plain = plain->source == NULL;
+    op_tensor_init(tensor, plain->format, DW_SCALE_plain, tensor->rank, tensor->dims, NULL);
+}
+
 dw_status plan_bind_plains(plan_binding *binding, bool *moved) {
     for (int i = 0; i < binding->plan->plain_count; i++) {
         const plan_plain *plain = &binding->plan->plains[i];
-        kernel_run *made = &binding->calls[plain->made].run, *read = &binding->calls[plain->read].run;
+        plan_call *made = &binding->calls[plain->made], *read = &binding->calls[plain->read];
         dw_tensor *tensor = &binding->tensors[plain->value->index], other;
         size_t bytes = 0;
-        made->passes = made->leaves_plain = read->quantises = false;
+        made->run.passes = made->run.leaves_plain = read->run.quantises = read->run.searches = false;
+        read->run.norm = NULL;
         op_tensor_init(&other, plain->format, DW_SCALE_plain, tensor->rank, tensor->dims, NULL);
-        if (!binding->holds_blocks && stays_plain(binding, plain, &other)) {
-            read->quantises = true;
-            read->quantised = tensor->format;
-            read->searches = plain->searches;
-            made->passes = plain->source != NULL;
-            made->leaves_plain = plain->source == NULL;
-            *tensor = other;
-        }
+        if (plain->normalises) take_norm(binding, binding->plan->steps[plain->made].node, &read->norm);
+        if (!binding->holds_values && stays_plain(binding, plain, &other, plain->normalises ? &read->norm : NULL)) leave_plain(binding, plain, tensor, plain->normalises ? &read->norm : NULL);
         TRY(bytes_of(binding, plain, tensor, &bytes));
         if (binding->bytes[plain->value->index] != bytes) *moved = true;
         binding->bytes[plain->value->index] = bytes;

@@ -31,7 +31,7 @@ struct plan_value {
     bool contiguous;                  /* row-major without gaps at all sizes */
     const int64_t *layout;            /* axes in the order in which memory runs, when not row-major; else NULL */
     int first, last;                  /* of bases in the workspace: the steps during which it is alive */
-    bool may_be_plain;                /* of values in blocks: there is a plan_plain for it */
+    bool may_be_plain;                /* there is a plan_plain for it */
     const char *key;                  /* of constants: the expression over weights that it is, the same in every plan of a model */
 };
 
@@ -53,12 +53,14 @@ typedef struct plan_step {
     const kernel_verdict *verdicts;   /* every row that was considered */
 } plan_step;
 
-/* A value in blocks between two steps, which may stay plain where that saves a launch: the one that reads it quantises it. Whether it does is known once sizes are bound (plain.c). */
+/* A value between two steps, which may stay what it is made of where that saves a launch: the product that reads it quantises it, or does the norm that makes it. Whether it does is known once
+ * sizes are bound (plain.c). */
 typedef struct plan_plain {
-    plan_value *value, *source;       /* source: what a quantize makes it of; NULL: the step that makes it leaves it in format */
+    plan_value *value, *source;       /* source: what a quantize or a norm makes it of; NULL: the step that makes it leaves it in format */
     int made, read;                   /* steps */
-    dw_format format;
-    bool searches;                    /* for the scales */
+    dw_format format;                 /* of source, and of a norm's result before it is quantised */
+    bool quantises, searches;         /* value is in blocks; its scales are searched for */
+    bool normalises;                  /* a norm makes it */
 } plan_plain;
 
 typedef struct plan {
@@ -136,6 +138,7 @@ dw_status plan_parse(dw_context *context, const char *source, const char *bytes,
 /* One step ready to run. */
 typedef struct plan_call {
     kernel_run run;
+    kernel_norm norm;                 /* that it does where run.norm is this */
     const dw_tensor **in;
     const dw_tensor **out;
 } plan_call;
@@ -164,7 +167,7 @@ typedef struct plan_binding {
     size_t scratch_bytes;             /* and behind it for the kernels' scratch */
     int *order;                       /* scratch of the memory planner */
     bool bound;
-    bool holds_blocks;                /* set by who looks at every value: those in blocks are never left plain for the step that reads them */
+    bool holds_values;                /* set by who looks at every value: none is left for the step that reads it to make */
 } plan_binding;
 
 /* Memory that tensors are attached to. constants by value index (NULL for others), packed by step index. */

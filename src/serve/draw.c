@@ -108,13 +108,22 @@ static void ask(scheduler *s, serve_text *text, int64_t first, int64_t *top) {
     if (text->draws.top_logprobs > *top) *top = text->draws.top_logprobs;
 }
 
+/* What the step names, where its logit is a number. Logits that stay on a device are not looked at. */
+static int64_t named(const scheduler *s, int64_t row) {
+    const generation *g = s->g;
+    const int64_t id = ((const int64_t *)g->results[g->next])[row];
+    if (s->session->device != NULL) return id;
+    const double logit = num_load(g->logits_format, g->results[g->output], row * g->vocabulary + id);
+    return isfinite(logit) ? id : logit == -INFINITY ? SAMPLING_NOTHING_LEFT : SAMPLING_NOT_FINITE;
+}
+
 static void take(const scheduler *s, serve_text *text, int64_t first) {
     const generation_text *work = &s->g->text[text->row];
     const engine_sampler *sampler = s->session->sampler;
     const int64_t at = work->picked - first;
     text->drawn = (serve_drawn){.id = -1};
     if (!needs_sample(s, text)) {
-        text->drawn.id = ((const int64_t *)s->g->results[s->g->next])[work->picked];
+        text->drawn.id = named(s, work->picked);
         return;
     }
     text->drawn.id = sampler->ids[at];
@@ -147,7 +156,7 @@ dw_status scheduler_draw(scheduler *s) {
 dw_end scheduler_refuse(scheduler *s, serve_text *text) {
     if (text->is_refused || (text->drawn.id == SAMPLING_NOTHING_LEFT && text->draws.mask != NULL)) return DW_END_MASK;
     if (text->drawn.id >= 0) return DW_END_NONE;
-    text->status = engine_sampler_check_id(s->session->sampler, text->drawn.id);
+    text->status = engine_sampler_check(s->session->context, text->drawn.id);
     return DW_END_FAULT;
 }
 

@@ -56,7 +56,7 @@ typedef struct program {
     uint32_t *ways_reached;       /* and of a row by way */
     const kernel_way *way;        /* that runs; NULL: the row, or what it picks */
     uint32_t ways;                /* of its row */
-    int64_t lines, runs, plain_runs, failures;   /* lines: of files, those of other parts too */
+    int64_t lines, runs, plain_runs, normed_runs, failures;   /* lines: of files, those of other parts too */
     bool verbose;
 } program;
 
@@ -311,7 +311,7 @@ static int result_of(const op_call *call, const dw_tensor *operand) {
 }
 
 /* What row->run does on the CPU: operands go to the device with results, and results come back. operands may be NULL where in is dense in its own block. */
-static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, int n_in, operand *operands, result *results, block *workspace) {
+static dw_status run_on_device(program *p, const kernel_row *row, kernel_run *run, int n_in, operand *operands, result *results, block *workspace) {
     const dw_tensor *const *in = run->call.in, *const *out = run->call.out;
     dw_tensor in_there[KERNEL_CASE_OPERANDS], out_there[KERNEL_CASE_RESULTS];
     const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[KERNEL_CASE_RESULTS];
@@ -353,6 +353,27 @@ static uint32_t plain_ways(const program *p, const kernel_row *row) {
     const uint32_t ways = kernel_ways_of(row, names, 1);
     assert_int_not_equal(ways, 0);
     return ways;
+}
+
+/* The same with the columns of the run's norm, which lie in blocks of their own. */
+static dw_status run_there(program *p, const kernel_row *row, kernel_run *run, int n_in, operand *operands, result *results, block *workspace) {
+    const kernel_norm *norm = run->norm;
+    kernel_norm own;
+    dw_tensor there[2];
+    if (norm == NULL) return run_on_device(p, row, run, n_in, operands, results, workspace);
+    own = *norm;
+    for (int i = 0; i < 2; i++) {
+        if (norm->columns[i] == NULL) continue;
+        const block memory = {norm->columns[i]->data, (size_t)op_tensor_count(norm->columns[i]) * (size_t)dw_format_bits(norm->columns[i]->format) / 8};
+        there[i] = seen_at(norm->columns[i], memory.bytes, bring(p, &memory, true));
+        own.columns[i] = &there[i];
+    }
+    run->norm = &own;
+    const dw_status status = run_on_device(p, row, run, n_in, operands, results, workspace);
+    run->norm = norm;
+    for (int i = 0; i < 2; i++)
+        if (norm->columns[i] != NULL) p->device->calls->release(p->device, there[i].data, 0);
+    return status;
 }
 
 /* What the plain call's result becomes: by row on level, or by the op's reference when row is NULL. */
@@ -429,11 +450,102 @@ static void run_plain(program *p, const kernel_case *c, const kernel_row *row, c
     block workspace = block_create(kernel_workspace(row, &run), 0xff);
     if (!has_quantising(run.chip)) return;
     p->plain_runs++;
-    if (!kernel_quantises_operand(row, blocks, in[0], c->plain_searches)) report(p, c, row, run.chip->name, seed, 1, "it does not quantise the plain operand");
+    const kernel_plain plain = {.operand = in[0], .quantises = true, .searches = c->plain_searches};
+    if (!kernel_takes_plain(row, blocks, &plain)) report(p, c, row, run.chip->name, seed, 1, "it does not quantise the plain operand");
     else if (run_there(p, row, &run, c->n_in, operands, &own, &workspace) != DW_OK) report(p, c, row, run.chip->name, seed, 1, dw_context_error(p->context));
     else if (memcmp(own.memory.bytes, made->memory.bytes, own.memory.length) != 0) report(p, c, row, run.chip->name, seed, 1, "other bits of the operand that it quantises itself");
     free(workspace.bytes);
     free(own.memory.bytes);
+}
+
+/* ---- norms that products do ---- */
+
+/* x, weight and, of layer_norm, bias, those in x's format or, of odd numbers of rows, in f32. */
+enum { NORM_OPERANDS = 3 };
+
+static const kernel_row *norm_row(const kernel_case *c) {
+    for (int i = 0; i < kernel_count(); i++)
+        if (kernel_at(i)->op == c->norm && kernel_is_norm_of_products(kernel_at(i))) return kernel_at(i);
+    return NULL;
+}
+
+static void make_norm_operands(const kernel_case *c, uint64_t seed, operand *operands) {
+    const op_type *shape = &c->types[0];
+    for (int i = 0; i < NORM_OPERANDS; i++) {
+        dw_tensor whole;
+        assert_int_equal(op_tensor_bind(NULL, shape, NULL, NULL, &whole), DW_OK);
+        const dw_format format = c->plain != DW_FORMAT_COUNT ? c->plain : shape->format;
+        const int64_t cols = whole.dims[whole.rank - 1], count = i == 0 ? op_tensor_count(&whole) : cols;
+        const dw_format own = i > 0 && whole.dims[0] % 2 != 0 ? DW_FORMAT_f32 : format;
+        operands[i] = (operand){.memory = block_create((size_t)count * (size_t)dw_format_bits(own) / 8, 0)};
+        op_tensor_init(&operands[i].dense, own, DW_SCALE_plain, i == 0 ? whole.rank : 1, i == 0 ? whole.dims : &cols, operands[i].memory.bytes);
+        for (int64_t k = 0; k < count; k++) num_store(own, operands[i].memory.bytes, k, (double)num_random_normal(seed * 64 + 32 + (uint64_t)i, (uint64_t)k) + (i < 2), true);
+    }
+}
+
+/* By the norm's own kernel, to a result that is created. */
+static dw_status run_norm(program *p, const kernel_case *c, const chip_caps *chip, operand *operands, result *normed) {
+    const dw_tensor *in[NORM_OPERANDS], *out[] = {&normed->tensor};
+    op_attr items[3] = {op_set_real(OP_ATTR_eps, 1e-5)};
+    int count = 1;
+    if (dw_format_is_block(c->types[0].format)) items[count++] = op_set_format(OP_ATTR_to, c->types[0].format);
+    if (c->plain_searches) items[count++] = op_set_bool(OP_ATTR_search, true);
+    const op_attrs attrs = {count, items};
+    block workspace = block_create(0, 0xff);
+    for (int i = 0; i < NORM_OPERANDS; i++) in[i] = &operands[i].dense;
+    kernel_run run = {.call = {p->context, op_get(c->norm), &attrs, NULL, c->norm == OP_layer_norm ? 3 : 2, in, 1, out, 0}, .pool = p->pools[0], .chip = chip};
+    const dw_status status = run_on_device(p, norm_row(c), &run, run.call.n_in, operands, normed, &workspace);
+    free(workspace.bytes);
+    return status;
+}
+
+/* The same bits as behind the norm's kernel: of a way that does norms. */
+static void run_normed(program *p, const kernel_case *c, const kernel_row *row, const kernel_run *given, const operand *operands, uint64_t seed) {
+    operand norms[NORM_OPERANDS], all[KERNEL_CASE_OPERANDS];
+    const dw_tensor *in[KERNEL_CASE_OPERANDS], *out[1];
+    result normed, made[2];
+    if (c->norm == OP_COUNT || p->device == NULL || p->way == NULL || !kernel_way_is(p->way, KERNEL_WAY_NORMALISES)) return;
+    if (dw_format_is_block(c->types[0].format) && !has_quantising(given->chip)) return;
+    make_norm_operands(c, seed, norms);
+    kernel_case source = *c;
+    source.out[0] = &c->types[0];
+    result_create(&source, 0, false, &normed);
+    dw_status status = run_norm(p, c, given->chip, norms, &normed);
+    memcpy(in, given->call.in, (size_t)c->n_in * sizeof *in);
+    memcpy(all, operands, (size_t)c->n_in * sizeof *all);
+    const kernel_norm norm = {{&norms[1].dense, c->norm == OP_layer_norm ? &norms[2].dense : NULL}, c->norm == OP_layer_norm, 1e-5};
+    for (int i = 0; i < 2 && status == DW_OK; i++) {
+        kernel_run run = *given;
+        result_create(c, 0, false, &made[i]);
+        all[0] = i == 0 ? (operand){.dense = normed.tensor, .memory = normed.memory} : norms[0];
+        in[0] = &all[0].dense;
+        out[0] = &made[i].tensor;
+        run.call.in = in;
+        run.call.out = out;
+        run.constant_in = ~0u;
+        if (i == 1) {
+            const kernel_plain plain = {.operand = in[0], .quantises = dw_format_is_block(c->types[0].format), .searches = c->plain_searches, .norm = &norm, .saved = 1};
+            kernel_run quantised = run;
+            const dw_tensor *of_graph[KERNEL_CASE_OPERANDS];
+            memcpy(of_graph, in, (size_t)c->n_in * sizeof *in);
+            of_graph[0] = &normed.tensor;
+            quantised.call.in = of_graph;
+            if (!kernel_takes_plain(row, &quantised, &plain)) report(p, c, row, run.chip->name, seed, 1, "it does not do the norm");
+            run.norm = &norm;
+            run.quantises = plain.quantises;
+            run.quantised = c->types[0].format;
+            run.searches = plain.searches;
+        }
+        block workspace = block_create(kernel_workspace(row, &run), 0xff);
+        status = run_there(p, row, &run, c->n_in, all, &made[i], &workspace);
+        free(workspace.bytes);
+    }
+    p->normed_runs++;
+    if (status != DW_OK) report(p, c, row, given->chip->name, seed, 1, dw_context_error(p->context));
+    else if (memcmp(made[0].memory.bytes, made[1].memory.bytes, made[0].memory.length) != 0) report(p, c, row, given->chip->name, seed, 1, "other bits than behind the norm");
+    for (int i = 0; i < 2 && status == DW_OK; i++) free(made[i].memory.bytes);
+    free(normed.memory.bytes);
+    for (int i = 0; i < NORM_OPERANDS; i++) operand_destroy(&norms[i]);
 }
 
 static int runs_each = THREADS;   /* 1: --once */
@@ -513,6 +625,7 @@ static void run_row(program *p, const kernel_case *given, const kernel_row *row,
                 report(p, c, row, level->name, seed, t + 1, "other bits than with one thread");
             }
         }
+        if (t == 0 && status == DW_OK) run_normed(p, c, row, &run, operands, seed);
         if (t == 0 && status == DW_OK) run_plain(p, c, row, &run, operands, &results[0][0], seed);
         if (bits && t == 0 && status == DW_OK) print_bits(c, row, level, seed, results[0]);
         free(workspace.bytes);

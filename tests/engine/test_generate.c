@@ -263,6 +263,24 @@ static void requests_that_make_no_sense_are_refused(void **state) {
     dw_model_destroy(model);
 }
 
+static void logits_that_are_no_numbers_are_an_error(void **state) {
+    dw_context *context = *state;
+    static const struct { const char *number, *message; } cases[] = {{"nan", "a logit is NaN or infinite"}, {"inf", "a logit is NaN or infinite"}, {"-inf", "no id is left"}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[1024];
+        snprintf(text, sizeof text, "graph g\n  symbol b 1..4\n  symbol s 1..64\n  input ids i64[b,s]\n  %s\n  %%1 = take t, ids {axis=0}\n  %%2 = sin %%1\n  %%3 = matmul %%2, t {bt=true}\n"
+                 "  %%4 = fill {shape=[],value=%s,to=f32}\n  %%5 = add %%3, %%4\n  output logits %%5\n", TABLE, cases[i].number);
+        for (int temperature = 0; temperature < 2; temperature++) {
+            int64_t prompt[1] = {5}, ids[2], made;
+            dw_model *model = model_of_text(context, text, &(dw_model_options){.flags = DW_MODEL_GENERATE_ONLY});
+            dw_session *session = generating(context, model);
+            test_assert_fails(context, dw_session_generate(session, 1, prompt, &(dw_generate_options){.tokens = 2, .temperature = temperature}, ids, &made, NULL), DW_INVALID, cases[i].message);
+            dw_session_destroy(session);
+            dw_model_destroy(model);
+        }
+    }
+}
+
 static void models_that_cannot_generate_say_why(void **state) {
     dw_context *context = *state;
     static const struct { const char *text, *message; } cases[] = {
@@ -330,6 +348,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(caches_of_windows_are_bounded, setup, teardown),
         cmocka_unit_test_setup_teardown(prompts_end_on_their_own, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_that_make_no_sense_are_refused, setup, teardown),
+        cmocka_unit_test_setup_teardown(logits_that_are_no_numbers_are_an_error, setup, teardown),
         cmocka_unit_test_setup_teardown(models_that_cannot_generate_say_why, setup, teardown),
         cmocka_unit_test_setup_teardown(a_text_is_as_likely_as_its_logits_say, setup, teardown),
     };

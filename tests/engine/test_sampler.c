@@ -118,9 +118,9 @@ static void rows_without_a_token_say_why(void **state) {
     for (int i = 0; i < VOCABULARY; i++) logits[VOCABULARY + i] = -INFINITY;
     for (int row = 0; row < ROWS; row++) engine_sampler_ask(sampler, row, row == 2 ? &bad : &warm, 0, 0, -1);
     assert_ok(context, engine_sampler_run(sampler, logits, ROWS));
-    test_assert_fails(context, engine_sampler_check(sampler, 0), DW_INVALID, "a logit is NaN or infinite");
-    test_assert_fails(context, engine_sampler_check(sampler, 1), DW_INVALID, "no id is left");
-    test_assert_fails(context, engine_sampler_check(sampler, 2), DW_INVALID, "out of range");
+    test_assert_fails(context, engine_sampler_check(context, sampler->ids[0]), DW_INVALID, "a logit is NaN or infinite");
+    test_assert_fails(context, engine_sampler_check(context, sampler->ids[1]), DW_INVALID, "no id is left");
+    test_assert_fails(context, engine_sampler_check(context, sampler->ids[2]), DW_INVALID, "out of range");
     engine_sampler_destroy(sampler);
 }
 

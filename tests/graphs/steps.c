@@ -623,7 +623,7 @@ static dw_status begin_values(stepping *s) {
 static dw_status bind(stepping *s) {
     uint8_t *there;
     TRY(plan_binding_create(s->c->context, s->plan, &s->binding));
-    s->binding.holds_blocks = true;   /* whole runs, whose outputs are compared with these, may leave some plain: to the same bits */
+    s->binding.holds_values = true;   /* whole runs, whose outputs are compared with these, may leave some plain: to the same bits */
     TRY(plan_bind(&s->binding, s->symbols));
     plan_size_scratch(&s->binding, s->c->pool);
     s->workspace_bytes = base_align_up(s->binding.value_bytes, ALIGN) + s->binding.scratch_bytes;

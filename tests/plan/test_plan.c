@@ -333,6 +333,41 @@ static void few_rows_are_quantised_by_the_product(void **state) {
     }
 }
 
+/* With few rows a product does the norm in front of it, and what quantises that, too; with more, where something else reads the norm's result, or where it has another kernel, a launch does it. */
+static void few_rows_are_normalised_by_the_product(void **state) {
+    dw_context *context = *state;
+    static const char plain[] = "graph p\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param w bf16[3072,2048]\n  %1 = neg x\n  %2 = rms_norm %1, s {eps=1e-5}\n"
+                                "  %3 = matmul %2, w {bt=true}\n  output y %3\n";
+    static const char blocks[] = "graph b\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param t bf16[2048]\n  param w fp8_128x128[16384,2048]\n"
+                                 "  %1 = layer_norm x, s, t {eps=1e-5,to=fp8_1x128}\n  %2 = matmul %1, w {bt=true,post=\"swiglu\",to=bf16}\n  output y %2\n";
+    static const char twice[] = "graph t\n  symbol m 1..4096\n  input x bf16[m,2048]\n  param s bf16[2048]\n  param w bf16[3072,2048]\n  param v bf16[3072,2048]\n"
+                                "  %1 = rms_norm x, s {eps=1e-5}\n  %2 = matmul %1, w {bt=true}\n  %3 = matmul %1, v {bt=true}\n  output y %2\n  output z %3\n";
+    static const char residual[] = "graph r\n  symbol m 1..4096\n  input x bf16[m,2048]\n  input r bf16[m,2048]\n  param s bf16[2048]\n  param w bf16[3072,2048]\n"
+                                   "  %1, %2 = rms_norm x, s, r {eps=1e-5}\n  %3 = matmul %1, w {bt=true}\n  output y %3\n  output z %2\n";
+    static const struct { const char *graph, *chip, *kernels; int64_t rows; int launches, norms; } cases[] = {
+        {plain, "h200", NULL, 1, 2, 1},  {plain, "h200", NULL, 64, 3, 0},    {plain, "h200", "rms_norm=cuda_rms_norm", 1, 3, 0},    {blocks, "h200", NULL, 1, 1, 1},
+        {blocks, "h200", NULL, 64, 2, 0}, {blocks, "b200", NULL, 1, 1, 1}, {twice, "h200", NULL, 1, 3, 0}, {residual, "h200", NULL, 1, 2, 0},
+    };
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const chip_caps chip = chip_of(context, cases[i].chip);
+        plan *made = plan_for_chip(context, cases[i].graph, &chip, cases[i].kernels);
+        plan_binding binding;
+        int norms = 0;
+        ok(context, plan_binding_create(context, made, &binding));
+        ok(context, plan_bind(&binding, &(int64_t){4096}));
+        ok(context, plan_bind(&binding, &cases[i].rows));
+        for (int k = made->load_count; k < made->step_count; k++) norms += binding.calls[k].run.norm != NULL;
+        if (launches_of(context, made, &binding) != cases[i].launches || norms != cases[i].norms)
+            fail_msg("case %zu: %d launches, %d products that normalise", i, launches_of(context, made, &binding), norms);
+        assert_apart(&binding, i);
+        binding.holds_values = true;             /* who looks at every value finds the norm's */
+        ok(context, plan_bind(&binding, &cases[i].rows));
+        for (int k = made->load_count; k < made->step_count; k++) assert_true(binding.calls[k].run.norm == NULL && !binding.calls[k].run.passes);
+        plan_binding_destroy(&binding);
+        plan_destroy(made);
+    }
+}
+
 static const char GATED[] =
     "graph gated\n  symbol m 1..128\n  input x bf16[m,64]\n  param w bf16[64,64]\n  param b bf16[64]\n"
     "  %1 = matmul x, w, b {bt=true,post=\"bias,swiglu\"} at \"mlp.gate\"\n  output y %1\n";
@@ -491,6 +526,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(workspace_of_the_largest_sizes_serves_smaller_ones, setup, teardown),
         cmocka_unit_test_setup_teardown(a_way_is_picked_when_sizes_are_known, setup, teardown),
         cmocka_unit_test_setup_teardown(few_rows_are_quantised_by_the_product, setup, teardown),
+        cmocka_unit_test_setup_teardown(few_rows_are_normalised_by_the_product, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_value_that_shrinks_as_its_symbol_grows_has_room, setup, teardown),

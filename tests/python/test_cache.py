@@ -3,6 +3,7 @@
 import ctypes
 import functools
 import hashlib
+import importlib.metadata
 import json
 import os
 import subprocess
@@ -248,6 +249,17 @@ def test_a_package_that_binds_machine_code_by_ctypes_is_taken_by_its_version(for
     assert digest(ReadsAPackage()) == before
     monkeypatch.setattr(foreign_package, "__version__", "1.1")
     assert digest(ReadsAPackage()) != before
+
+
+def test_packages_that_are_installed_count_in_any_order():
+    """importlib.metadata lists them in another order in each process."""
+    listed = importlib.metadata.packages_distributions()
+    turned = {name: items[::-1] for name, items in reversed(listed.items())}
+    assert list(turned) != list(listed)
+    made, digests = model(), []
+    for made.blocks[0].installed in (listed, turned, {**listed, "torch": ["another"]}, {"a": ["b"], "c": ["d"]}, {"c": ["d"], "a": ["b"]}):
+        digests.append(digest(made))
+    assert digests[0] == digests[1] and len(set(digests)) == 4
 
 
 def test_tied_weights_are_a_miss():

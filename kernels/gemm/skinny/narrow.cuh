@@ -66,7 +66,7 @@ INLINE void fetch_span(const skinny_arguments *g, const skinny_shape s, int firs
     batch->raw[j] = make_uint4(0, 0, 0, 0);
     batch->scales[j] = 0;
     if (n->row >= g->m || element >= g->k) return;
-    const uint8_t *data = (const uint8_t *)g->a.data + n->row * g->a.row_bytes;
+    const uint8_t *data = rows_of_a(g, s) + n->row * g->a.row_bytes;
     if (batch->whole) batch->raw[j] = raw_unit(bits, data + (int64_t)element * bits / 8);
     else batch->raw[j] = gather_unit(bits, data, element, min(8, g->k - element));
     if (!is_scaled(g) && !has_block_factors(g, s)) return;
@@ -78,7 +78,7 @@ INLINE void fetch_span(const skinny_arguments *g, const skinny_shape s, int firs
 INLINE narrow_spans fetch_spans(const skinny_arguments *g, const skinny_shape s, int first, int steps, narrow_batch *batch) {
     narrow_spans n = {0, 0, (steps * step_depth(s) + NARROW_SPAN - 1) / NARROW_SPAN};
     next_spans(&n, threadIdx.x / 32);
-    batch->whole = is_whole(g);
+    batch->whole = is_whole(g, s);
 #pragma unroll
     for (int j = 0; j < NARROW_TOGETHER; j++) {
         fetch_span(g, s, first, &n, batch, j);

@@ -34,7 +34,7 @@ INLINE int row_warps(int warps, int rows) { return warps >> (31 - __clz(2 * rows
 /* Of each row its warps' largest magnitudes, [warp], at amax in smem; a barrier behind it. all: the batch has the only row, each warp a part. */
 INLINE void find_row_amax(const skinny_arguments *g, const skinny_shape s, uint32_t amax, const narrow_batch *batch, bool all) {
     const int warp = threadIdx.x / 32, each = row_warps(warp_count(s), g->m), row = warp / each, units = (g->k + 7) / 8;
-    const bool whole = is_whole(g);
+    const bool whole = is_whole(g, s);
     uint32_t most = 0;
 #pragma unroll
     for (int j = 0; all && j < NARROW_TOGETHER; j++) {
@@ -46,7 +46,7 @@ INLINE void find_row_amax(const skinny_arguments *g, const skinny_shape s, uint3
         uint4 raw[4];
 #pragma unroll
         for (int j = 0; j < 4; j++, i += each * 32) {
-            const uint8_t *data = (const uint8_t *)g->a.data + row * g->a.row_bytes;
+            const uint8_t *data = rows_of_a(g, s) + row * g->a.row_bytes;
             raw[j] = make_uint4(0, 0, 0, 0);
             if (i < units) raw[j] = whole ? raw_unit(16, data + (int64_t)i * 16) : gather_unit(16, data, i * 8, min(8, g->k - i * 8));
         }
@@ -76,7 +76,7 @@ INLINE float row_scale(int format, float most) { return format == MATMUL_fp8_row
 
 /* The code of the scale near first under which the block's codes have the least squared error, and what elements under it are multiplied by; all lanes of the warp. e2m1 alone. */
 INLINE int32_t search_code(const bool is_nv, float most, int32_t first, second_level second, const float x[8], float *inverse) {
-    const int scale = is_nv ? CUDA_e4m3 : CUDA_e8m0, last = is_nv ? 0x7e : 0xfd;
+    const int last = is_nv ? 0x7e : 0xfd;
     const float unit = is_nv ? second.encode : *inverse;
     const bool is_searched = most < INFINITE && first > 0;
     int32_t best = first;
@@ -84,7 +84,7 @@ INLINE int32_t search_code(const bool is_nv, float most, int32_t first, second_l
 #pragma unroll 1
     for (int k = 0; k < (is_nv ? (int)(sizeof nv_steps / sizeof *nv_steps) : 2); k++) {
         const int32_t near = first + (is_nv ? nv_steps[k] : -k);
-        const float by = scale_inverse(scale, near, second), value = is_nv ? small_from_e4m3(near) : k == 0 ? 1.0f : 0.5f;
+        const float value = candidate_value(is_nv, near, k), by = candidate_inverse(is_nv, near, value, second);
         const float error = block_error(is_nv ? 2 : 4, x, by, unit, value);
         const bool is_taken = is_searched && near >= is_nv && near <= last && (k == 0 || error < least);
         least = is_taken ? error : least;

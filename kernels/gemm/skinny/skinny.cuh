@@ -267,19 +267,31 @@ INLINE int row_of_unit(int units, int *i) {
     return row;
 }
 
+/* May an entry normalise a? */
+INLINE bool may_normalise(const skinny_shape s) { return s.tiles <= 2 && !s.groups; }
+INLINE bool normalises(const skinny_arguments *g, const skinny_shape s) { return may_normalise(s) && g->norm.at != 0; }
+
+/* Rows of a that are normalised lie in smem by then. */
+INLINE const uint8_t *rows_of_a(const skinny_arguments *g, const skinny_shape s) {
+    extern __shared__ __align__(1024) uint8_t shared[];
+    return normalises(g, s) ? shared + g->norm.at : (const uint8_t *)g->a.data;
+}
+
 /* Can a's units be read whole? */
-INLINE bool is_whole(const skinny_arguments *g) { return is_aligned(&g->a) && g->k % 8 == 0 && format_bits(g->a.format) <= 16 && format_bits(g->a.format) != 6; }
+INLINE bool is_whole(const skinny_arguments *g, const skinny_shape s) {
+    return (normalises(g, s) || is_aligned(&g->a)) && g->k % 8 == 0 && format_bits(g->a.format) <= 16 && format_bits(g->a.format) != 6;
+}
 
 /* From step first on; units: of a row. */
 INLINE void fetch_units(const skinny_arguments *g, const skinny_shape s, int first, int units, int i, skinny_batch *batch) {
     const int bits = format_bits(g->a.format);
-    const bool scaled = g->a.scale == MATMUL_e8m0 || g->a.scale == MATMUL_e4m3, whole = is_whole(g);
+    const bool scaled = g->a.scale == MATMUL_e8m0 || g->a.scale == MATMUL_e4m3, whole = is_whole(g, s);
 #pragma unroll
     for (int j = 0; j < SKINNY_TOGETHER; j++) {
         int unit = i + j * thread_count(s);
         const int row = row_of_unit(units, &unit), element = first * step_depth(s) + unit * 8;
         const bool is_there = row < g->m && element < g->k;
-        batch->raw[j] = is_there && whole ? raw_unit(bits, (const uint8_t *)g->a.data + row * g->a.row_bytes + (int64_t)element * bits / 8) : make_uint4(0, 0, 0, 0);
+        batch->raw[j] = is_there && whole ? raw_unit(bits, rows_of_a(g, s) + row * g->a.row_bytes + (int64_t)element * bits / 8) : make_uint4(0, 0, 0, 0);
         batch->scales[j] = is_there && scaled ? block_scale(&g->a, scales_of_row(&g->a.scales, row), element) : 1;
     }
 }
@@ -312,7 +324,7 @@ INLINE void fill_slab(const skinny_arguments *g, const skinny_shape s, uint32_t 
     const int depth = step_depth(s);
     int units = steps * (depth / 8), rows = g->m * g->planes;
     bool aligned = is_aligned(&g->a);
-    const bool plain = g->planes == 1 && is_whole(g);
+    const bool plain = g->planes == 1 && is_whole(g, s);
     if (plain) fill_plain(g, s, slab, first, units, fetched);
 #pragma unroll 1
     for (int i = threadIdx.x; !plain && i < g->m * units; i += thread_count(s)) {
@@ -336,6 +348,7 @@ INLINE void fill_slab(const skinny_arguments *g, const skinny_shape s, uint32_t 
 }
 
 #include "kernels/gemm/skinny/narrow.cuh"
+#include "kernels/gemm/skinny/norm.cuh"
 
 /* ---- products ---- */
 
@@ -475,6 +488,7 @@ INLINE void matmul_skinny(const skinny_arguments *g, const skinny_shape s) {
     if (!s.groups || cursor.tile < tiles) find_rows(g, s, list, &cursor);
     if ((int)(threadIdx.x / 32 & (g->across - 1)) >= g->width) mine = end;
     if (mine >= end) cursor.tile = tiles;
+    if (normalises(g, s)) fetch_columns(g, s);
     for (int i = 0; i < stage_count(s) - 1; i++) {
         if (cursor.tile < tiles) {
             load_stage(g, s, &cursor, aligned, policy, ring + i * stage_bytes(s));
@@ -487,6 +501,7 @@ INLINE void matmul_skinny(const skinny_arguments *g, const skinny_shape s) {
         if (aligned & 1) fetch_ahead(g, (int)blockIdx.x >> of_blocks, first + along * (stage_count(s) - 1), end);
         grid_wait();
     }
+    if (normalises(g, s)) normalise_rows(g, s);
     float all = g->epilogue.alpha;
     for (int i = 0; i < 2; i++)
         if (g->epilogue.alpha_at[i] != 0) all *= *(const float *)g->epilogue.alpha_at[i];

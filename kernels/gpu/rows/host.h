@@ -15,6 +15,9 @@ const char *row_parts_reject_width(dim width, text *why);
 enum { ROW_FORMATS = 3, ROW_SIZES = 2 };
 #define ROW_ENTRIES(stem, tail) {{stem "_f32_1" tail, stem "_f32_4" tail}, {stem "_bf16_1" tail, stem "_bf16_4" tail}, {stem "_f16_1" tail, stem "_f16_4" tail}}
 typedef const char *const row_entries[ROW_FORMATS][ROW_SIZES];
+/* Threads that hold so many elements side by side, of so many parts in all: as many as have some, and as many as they are where several warps share them; many: they have up to PIECES_MOST pieces each. */
+typedef struct row_threads { int64_t needed, group; bool many; } row_threads;
+row_threads row_parts_threads(const chip_caps *chip, int64_t parts, int64_t cols);
 /* Of the launch's grid, block and entry, for x of this format and a result like out. whole: what is done to a part depends on all of its row. */
 void row_parts_divide(kernel_launch *launch, const chip_caps *chip, dw_format x, const dw_tensor *out, bool whole, row_entries entries, row_division *division);
 /* The first result of the run. */

@@ -29,26 +29,33 @@ const char *row_parts_reject_width(dim width, text *why) {
 
 _Static_assert(ROUND_UP == (int)NUM_ROUND_UP && ROUND_FLOOR == (int)NUM_ROUND_FLOOR && ROUND_SEARCH == (int)NUM_ROUND_SEARCH, "one meaning in both halves");
 
+row_threads row_parts_threads(const chip_caps *chip, int64_t parts, int64_t cols) {
+    enum { FULL = 2048 };         /* threads with one piece each that keep a multiprocessor busy */
+    const int64_t pieces = base_ceil_div(cols, PIECE);
+    const bool many = pieces > ROW_THREADS_MOST || parts * pieces > (int64_t)chip->units * FULL;
+    const int64_t needed = base_ceil_div(pieces, many ? PIECES_MOST : 1);
+    return (row_threads){needed, base_ceil_div(needed, 32) * 32, many};
+}
+
 void row_parts_divide(kernel_launch *launch, const chip_caps *chip, dw_format x, const dw_tensor *out, bool whole, row_entries entries, row_division *division) {
-    enum { PART_COLS = 8192, FULL = 2048 };   /* FULL: threads with one piece each that keep a multiprocessor busy */
+    enum { PART_COLS = 8192 };
     const num_format *info = num_info(out->format);
     int64_t cols = out->dims[out->rank - 1], rows = division->nest.count;
     division->rows = (int32_t)rows;
     division->cols = (int32_t)cols;
     division->part_cols = (int32_t)(whole || cols < PART_COLS ? cols : PART_COLS);
     division->parts = (int32_t)base_ceil_div(cols, division->part_cols);
-    int64_t needed = base_ceil_div(division->part_cols, PIECE), all = rows * division->parts * needed;
-    bool many = needed > ROW_THREADS_MOST || all > (int64_t)chip->units * FULL;
-    int64_t threads = base_ceil_div(needed, many ? PIECES_MOST : 1), group = info->class == NUM_BLOCK && info->cols > 0 ? info->cols / PIECE : 1;   /* threads that share a scale */
-    while (group < threads && group < 32) group *= 2;
+    const row_threads threads = row_parts_threads(chip, rows * division->parts, division->part_cols);
+    int64_t group = info->class == NUM_BLOCK && info->cols > 0 ? info->cols / PIECE : 1;   /* threads that share a scale */
+    while (group < threads.needed && group < 32) group *= 2;
     for (int64_t size = group; size > 1; size /= 2) division->group_log2++;
-    if (threads > 32) group = base_ceil_div(threads, 32) * 32;
+    if (threads.needed > 32) group = threads.group;
     division->group = (int32_t)group;
     launch->block[0] = (uint32_t)(group <= 32 ? THREADS_OF_SMALL_PARTS : group);
     division->parts_of_block = (int32_t)(launch->block[0] / group);
     int64_t blocks = base_ceil_div(rows * division->parts, division->parts_of_block);
     cuda_grid(launch, blocks < INT32_MAX ? blocks : INT32_MAX, 1, 1);
-    launch->entry = entries[x == DW_FORMAT_f32 ? 0 : x == DW_FORMAT_bf16 ? 1 : 2][many];
+    launch->entry = entries[x == DW_FORMAT_f32 ? 0 : x == DW_FORMAT_bf16 ? 1 : 2][threads.many];
 }
 
 void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_target *target) {
