@@ -186,6 +186,7 @@ INLINE void fill_buckets(const sample_chunk *c, int bits, uint32_t order, const 
     for (int i = threadIdx.x; i < BUCKETS; i += THREADS) room->low[i] = room->high[i] = 0;
     if (threadIdx.x == 0) room->cut.bucket = -1;
     __syncthreads();
+#pragma unroll 2
     for (int i = threadIdx.x; i < c->here; i += THREADS) {
         const float x = c->x[i];
         const uint32_t own = sampling_order(x);
@@ -215,7 +216,7 @@ INLINE void add_buckets(const sample_chunk *c, const bool masses, unsigned long 
     }
 }
 
-/* The sum of what threads in front of this one have; of_all is that of all threads. */
+/* The sum of what threads in front of this one have; of_all is that of all threads. Between two uses the cluster meets. */
 INLINE unsigned long long in_front(const sample_chunk *c, unsigned long long own, unsigned long long *of_all) {
     unsigned long long up_to = own, front = 0;
 #pragma unroll
@@ -223,7 +224,6 @@ INLINE unsigned long long in_front(const sample_chunk *c, unsigned long long own
         const unsigned long long other = __shfl_up_sync(~0u, up_to, step);
         if ((int)threadIdx.x % 32 >= step) up_to += other;
     }
-    __syncthreads();
     if (threadIdx.x % 32 == 31) c->room->of_warp[threadIdx.x / 32] = up_to;
     __syncthreads();
     *of_all = 0;
