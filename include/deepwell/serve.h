@@ -93,7 +93,9 @@ typedef struct dw_service_facts {
     const char *alone;                                                 /* why texts go one after another, or share no pages; NULL: they do neither. As long as the service */
 } dw_service_facts;
 
-/* A service has contexts of its own, with context's allocator, log and threads; context itself takes the messages of this call alone. The model outlives the service, and context does where threads are
+/* Weights are updated (dw_model_update) between two steps, or while the service is stopped: texts at work go on with the new ones, and what is in the cache is shared no further.
+ *
+ * A service has contexts of its own, with context's allocator, log and threads; context itself takes the messages of this call alone. The model outlives the service, and context does where threads are
  * borrowed from it. Calls name the context of the thread that makes them: it takes the message. On failure *service is NULL. INVALID: the model was opened without DW_MODEL_GENERATE. */
 DW_API dw_status dw_service_create(dw_context *context, const dw_model *model, const dw_service_options *options, dw_service **service);
 /* Stops it, and forgets all requests. NULL is allowed. */

@@ -136,7 +136,15 @@ static void end_late_ones(scheduler *s) {
     }
 }
 
+/* What is in the cache was computed from weights that are no more: nobody takes it over from here on. */
+static void notice_update(scheduler *s) {
+    if (s->updates == s->session->model->updates) return;
+    s->updates = s->session->model->updates;
+    if (s->pages != NULL) pages_forget(s->pages);
+}
+
 dw_status scheduler_step(scheduler *s, bool *busy) {
+    notice_update(s);
     end_late_ones(s);
     TRY(scheduler_plan(s, busy));
     if (!*busy) return DW_OK;
@@ -156,7 +164,7 @@ static dw_status make_pages(scheduler *s) {
 }
 
 dw_status scheduler_create(dw_session *session, const scheduler_options *options, scheduler *made) {
-    *made = (scheduler){.session = session, .g = session->generation, .options = *options};
+    *made = (scheduler){.session = session, .g = session->generation, .options = *options, .updates = session->model->updates};
     arena_init(&made->arena, session->context);
     for (int64_t i = 0; i < made->g->texts; i++) made->g->text[i].count = 0;
     TRY_NEW(made->rows, &made->arena, made->g->texts);

@@ -80,6 +80,7 @@ typedef struct scheduler {
     serve_text *first, *last;           /* of those that wait */
     int64_t waiting;
     uint64_t serial;
+    uint64_t updates;                   /* of the model's weights, that were noticed */
     bool is_prompt;                     /* the last run read some of a prompt for the first time */
     double run_s;                       /* what it took */
     dw_service_facts facts;             /* counters; pages and texts are counted when they are asked for */

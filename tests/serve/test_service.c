@@ -333,6 +333,182 @@ static void what_is_left_at_the_end_is_told(void **state) {
     dw_service_destroy(service);
 }
 
+/* ---- faults and updates, on a small graph ---- */
+
+static const char SMALL[] = "graph g\n  symbol b 1..4\n  symbol s 1..256\n  input ids i64[b,s]\n  param t f32[8,4]\n  %1 = take t, ids {axis=0}\n  %2 = sin %1\n"
+                            "  %3 = reshape %2 {shape=[b,s,2,2]}\n  %4 = transpose %3 {order=[0,2,1,3]}\n  %5 = attention %4, %4, %4 {scale=1.5,causal=true}\n"
+                            "  %6 = transpose %5 {order=[0,2,1,3]}\n  %7 = reshape %6 {shape=[b,s,4]}\n  %8 = matmul %7, t {bt=true}\n  output logits %8\n";
+
+/* sin, of numbers below 1000; others are a fault. */
+static dw_status sine(const dw_kernel_call *call) {
+    const float *x = call->inputs[0]->data;
+    float *y = call->outputs[0]->data;
+    (void)call->user;
+    for (int64_t i = 0, count = op_tensor_count(call->outputs[0]); i < count; i++) {
+        if (x[i] >= 1000) return DW_INVALID;
+        y[i] = sinf(x[i]);
+    }
+    return DW_OK;
+}
+
+static dw_model *small_model(dw_context *context, float *weights, dw_registry **registry) {
+    const dw_named_tensor weight = {"t", {.format = DW_FORMAT_f32, .rank = 2, .dims = {8, 4}, .strides = {4, 1}, .data = weights}};
+    dw_graph *graph;
+    dw_model *model;
+    assert_ok(context, dw_registry_create(context, registry));
+    assert_ok(context, dw_registry_add(*registry, &(dw_kernel_options){.name = "mine", .op = "sin", .run = sine}));
+    assert_ok(context, dw_graph_parse(context, "g", SMALL, strlen(SMALL), &graph));
+    assert_ok(context, dw_graph_bind(graph, 1, &weight));
+    assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.registry = *registry, .flags = DW_MODEL_GENERATE_ONLY}, &model));
+    return model;
+}
+
+static void fill(float *weights, int seed) {
+    for (int i = 0; i < 32; i++) weights[i] = i >= 28 ? 1000.0f : (float)((i * 7 + seed) % 11) / 4 - 1;
+}
+
+/* Id 7 is a fault wherever it is looked up, so its logits are made the least. */
+static dw_request small_request(const int64_t *ids, int64_t count) {
+    static const int64_t seventh[] = {7};
+    static const float never[] = {-INFINITY};
+    return (dw_request){.count = count, .ids = ids, .tokens = 20, .temperature = 1, .seed = 4, .bias_ids = seventh, .bias = never, .bias_count = 1};
+}
+
+static void take_ids(const dw_event *events, int count, uint64_t request, int64_t *ids, dw_end *end) {
+    int made = 0;
+    *end = DW_END_NONE;
+    for (int i = 0; i < count; i++) {
+        if (events[i].request != request) continue;
+        if (events[i].id >= 0) ids[made++] = events[i].id;
+        *end = events[i].end;
+    }
+    ids[made] = -1;
+}
+
+static void a_fault_ends_its_own_text(void **state) {
+    const stage *stage = *state;
+    static dw_event events[EVENTS];
+    float weights[32];
+    dw_registry *registry;
+    int64_t alone[21], together[21];
+    const int64_t good[] = {1, 2, 3, 4}, bad[] = {1, 2, 7};
+    dw_end end;
+    fill(weights, 0);
+    dw_model *model = small_model(stage->context, weights, &registry);
+    const struct stage small = {stage->context, model};
+    dw_service *service = service_of(&small, &(dw_service_options){.context = 64, .flags = DW_SERVICE_NO_SHARING});
+    const dw_request first = small_request(good, 4), other = small_request(bad, 3);
+    uint64_t id = submit(&small, service, &first);
+    take_ids(events, run(&small, service, events), id, alone, &end);
+    assert_int_equal(end, DW_END_LENGTH);
+    id = submit(&small, service, &first);
+    const uint64_t faulty = submit(&small, service, &other), third = submit(&small, service, &first);
+    int busy, count = 0, messages = 0;
+    for (busy = 1; busy;) {
+        assert_ok(stage->context, dw_service_step(stage->context, service, &busy));
+        const int now = dw_service_poll(service, events + count, EVENTS - count);
+        for (int i = count; i < count + now; i++) messages += events[i].message != NULL && strstr(events[i].message, "mine") != NULL;
+        count += now;
+    }
+    assert_int_equal(messages, 1);
+    take_ids(events, count, faulty, together, &end);
+    assert_int_equal(end, DW_END_FAULT);
+    assert_int_equal(together[0], -1);
+    for (int i = 0; i < 2; i++) {
+        take_ids(events, count, i == 0 ? id : third, together, &end);
+        assert_int_equal(end, DW_END_LENGTH);
+        assert_memory_equal(together, alone, sizeof alone);
+    }
+    dw_service_facts facts;
+    dw_service_measure(service, &facts);
+    assert_int_equal(facts.faults, 1);
+    assert_int_equal(facts.pages_used, 0);
+    dw_service_destroy(service);
+    dw_model_destroy(model);
+    dw_registry_destroy(registry);
+}
+
+static void what_old_weights_made_is_not_shared(void **state) {
+    const stage *stage = *state;
+    static dw_event events[EVENTS];
+    float weights[32], others[32];
+    dw_registry *registry;
+    int64_t before[21], after[21], fresh[21], ids[40];
+    dw_service_facts facts;
+    dw_end end;
+    fill(weights, 0);
+    fill(others, 5);
+    for (int i = 0; i < 40; i++) ids[i] = i % 7;
+    dw_model *model = small_model(stage->context, weights, &registry);
+    const struct stage small = {stage->context, model};
+    const dw_service_options options = {.context = 64, .page_tokens = 16};
+    const dw_request request = small_request(ids, 40);
+    const dw_named_tensor weight = {"t", {.format = DW_FORMAT_f32, .rank = 2, .dims = {8, 4}, .strides = {4, 1}, .data = others}};
+    dw_service *service = service_of(&small, &options);
+    for (int i = 0; i < 2; i++) {
+        const uint64_t id = submit(&small, service, &request);
+        take_ids(events, run(&small, service, events), id, before, &end);
+    }
+    dw_service_measure(service, &facts);
+    assert_int_equal(facts.prefix_hits, 1);
+    assert_ok(stage->context, dw_model_update(model, 1, &weight));
+    uint64_t id = submit(&small, service, &request);
+    take_ids(events, run(&small, service, events), id, after, &end);
+    dw_service_measure(service, &facts);
+    assert_int_equal(facts.prefix_hits, 1);
+    dw_service_destroy(service);
+    service = service_of(&small, &options);
+    id = submit(&small, service, &request);
+    take_ids(events, run(&small, service, events), id, fresh, &end);
+    assert_memory_equal(after, fresh, sizeof fresh);
+    assert_memory_not_equal(after, before, sizeof before);
+    dw_service_destroy(service);
+    dw_model_destroy(model);
+    dw_registry_destroy(registry);
+}
+
+static dw_status serve_some(dw_context *context, void *argument) {
+    const dw_service_options options = {.rows = 2, .context = 64, .page_tokens = 16, .queue = 4};
+    dw_service *service;
+    dw_event events[16];
+    uint64_t id;
+    int busy = 1;
+    TRY(dw_service_create(context, argument, &options, &service));
+    dw_status status = DW_OK;
+    for (int i = 0; i < 2 && status == DW_OK; i++) {
+        dw_request request = request_of(3);
+        request.temperature = i;
+        request.repetition = i ? 1.1 : 0;
+        request.top_logprobs = i;
+        status = dw_service_submit(context, service, &request, &id);
+    }
+    while (busy && status == DW_OK) {
+        status = dw_service_step(context, service, &busy);
+        const int count = dw_service_poll(service, events, COUNT_OF(events));
+        for (int i = 0; i < count && status == DW_OK; i++)
+            if (events[i].end == DW_END_FAULT) status = base_fail(context, DW_NO_MEMORY, "%s", events[i].message);
+    }
+    dw_service_destroy(service);
+    return status;
+}
+
+/* Each allocation fails once. Where that is in a run, the texts are run again one by one, and nobody notices. */
+static void memory_may_end_anywhere(void **state) {
+    const stage *stage = *state;
+    int refused = 0;
+    for (size_t at = 1, calls = at; calls >= at; at++) {
+        test_memory memory = {.fail_at = at};
+        dw_context *context = test_context_create(&memory, 1);
+        const dw_status status = context != NULL ? serve_some(context, stage->model) : DW_NO_MEMORY;
+        if (status != DW_OK && status != DW_NO_MEMORY) fail_msg("allocation %zu failed: %s", at, dw_context_error(context));
+        refused += status == DW_NO_MEMORY;
+        dw_context_destroy(context);
+        assert_int_equal(memory.live_count, 0);
+        calls = memory.calls;
+    }
+    assert_true(refused > 30);
+}
+
 static void add_piece(void *user, const char *piece, size_t length) { text_add_n(user, piece, length); }
 
 static void facts_are_json_too(void **state) {
@@ -358,6 +534,9 @@ int main(void) {
         cmocka_unit_test_setup_teardown(requests_come_from_any_thread, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_left_at_the_end_is_told, setup, teardown),
         cmocka_unit_test_setup_teardown(facts_are_json_too, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_fault_ends_its_own_text, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_old_weights_made_is_not_shared, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_may_end_anywhere, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
