@@ -496,7 +496,8 @@ static dw_status serve_some(dw_context *context, void *argument) {
 static void memory_may_end_anywhere(void **state) {
     const stage *stage = *state;
     int refused = 0;
-    for (size_t at = 1, calls = at; calls >= at; at++) {
+    bool done = false;
+    for (size_t at = 1; !done; at++) {
         test_memory memory = {.fail_at = at};
         dw_context *context = test_context_create(&memory, 1);
         const dw_status status = context != NULL ? serve_some(context, stage->model) : DW_NO_MEMORY;
@@ -504,9 +505,9 @@ static void memory_may_end_anywhere(void **state) {
         refused += status == DW_NO_MEMORY;
         dw_context_destroy(context);
         assert_int_equal(memory.live_count, 0);
-        calls = memory.calls;
+        done = status == DW_OK && memory.calls < at;
     }
-    assert_true(refused > 30);
+    if (refused < 10) fail_msg("%d allocations are none of a service", refused);
 }
 
 static void add_piece(void *user, const char *piece, size_t length) { text_add_n(user, piece, length); }
