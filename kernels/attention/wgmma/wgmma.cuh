@@ -14,7 +14,7 @@
  * a segment sees are skipped, those that all see are not masked. A hidden key may hold anything: a row with a NaN among its results while its sum is
  * none is done again without the keys of no weight.
  *
- * A mask or bias of keys (ATTENTION_KEYS) is read by the loading warp, block by block, which says with each block what becomes of it:
+ * A mask or bias of keys (ATTENTION_KEYS) is read by the loading warp, a window of 512 keys at a time (256 where it has few registers), which says with each block what becomes of it:
  *   all biases are 0                     the block is as good as plain
  *   all keys are hidden                  it is not loaded
  *   all biases are OP_ATTENTION_HIDES or    put off; behind all others warps answer whether any of their rows has come to no larger score, and only then these blocks
@@ -28,6 +28,7 @@
 #include "kernels/attention/scores.cuh"
 #include "kernels/attention/wgmma/wgmma.h"
 #include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/prefetch.cuh"
 #include "kernels/gpu/ptx/tma.cuh"
 #include "kernels/gpu/ptx/wgmma.cuh"
 #include "kernels/gpu/pipe/schedule.cuh"
@@ -174,35 +175,81 @@ enum { NOTE_PLAIN, NOTE_BIASED, NOTE_ASK, NOTE_END };
 /* Whatever a row holds above this, no key of OP_ATTENTION_HIDES or less has weight beside it. */
 #define SETTLED (OP_ATTENTION_HIDES / 2)
 
-/* The mask and bias of a key as one number. */
-INLINE float key_bias(const attention_arguments *p, attention_extra extra, int key) {
-    return p->has_mask && *(const uint8_t *)(extra.mask + key * p->mask_strides[3]) == 0 ? -INFINITE : p->has_bias ? bias_at(p, extra, key) : 0;
-}
+/* Keys of which a warp reads the masks at a time, before it looks at one: it waits for memory once for so many. */
+enum { MOST_READS = 16 };
+INLINE int window_blocks(const attention_shape s) { return (s.blocks > 1 ? MOST_READS : MOST_READS / 2) * 32 / s.keys; }   /* a warp that loads for large warpgroups has few registers */
 
-/* The biases of a block of keys in a warp, 32 keys apart. plain: all are 0; hidden: OP_ATTENTION_HIDES or less; gone: -inf. */
-typedef struct block_biases { float of_key[4]; bool plain, hidden, gone; } block_biases;
-
-INLINE block_biases read_biases(const attention_arguments *p, const attention_shape s, attention_extra extra, int block) {
-    const int lane = threadIdx.x % 32, slots = (int)p->keys;
-    bool plain = true, hidden = true, gone = true;
-    block_biases biases;
+/* Numbers of size bytes, `step` bytes apart, as they lie; none behind the last key, of which `left` are 32 x i away. */
+INLINE void read_numbers(const int size, uint64_t at, int64_t step, int left, const int count, uint32_t *numbers) {
 #pragma unroll
-    for (int i = 0; i < s.keys / 32; i++) {
-        const int key = block * s.keys + i * 32 + lane;
-        biases.of_key[i] = key < slots ? key_bias(p, extra, key) : -INFINITE;
-        plain = plain && (key >= slots || biases.of_key[i] == 0);
-        hidden = hidden && biases.of_key[i] <= OP_ATTENTION_HIDES;
-        gone = gone && biases.of_key[i] == -INFINITE;
+    for (int i = 0; i < count; i++, at += step) {
+        numbers[i] = 0;
+        if (i * 32 < left) numbers[i] = size == 4 ? __ldg((const uint32_t *)at) : size == 2 ? __ldg((const uint16_t *)at) : __ldg((const uint8_t *)at);
     }
-    biases.plain = __all_sync(0xffffffff, plain);
-    biases.hidden = __all_sync(0xffffffff, hidden);
-    biases.gone = __all_sync(0xffffffff, gone);
-    return biases;
 }
 
-INLINE void stage_biases(const attention_shape s, const block_biases *biases, uint32_t to) {
+/* The mask and bias of each of count x 32 keys from `first` on as one number; -inf of no key behind the last one. By one warp, a key to a lane. */
+INLINE void read_biases(const attention_arguments *p, attention_extra extra, int first, const int count, float *biases) {
+    const int key = first + threadIdx.x % 32, left = (int)p->keys - key, size = p->bias.element_bytes;
+    const int64_t step = p->bias_strides[3] * size;
+    uint32_t numbers[MOST_READS];
 #pragma unroll
-    for (int i = 0; i < s.keys / 32; i++) st_shared_f32(to + (i * 32 + threadIdx.x % 32) * 4, biases->of_key[i]);
+    for (int i = 0; i < count; i++) biases[i] = 0;
+    if (p->has_bias && size == 4) {
+        read_numbers(4, extra.bias + key * step, 32 * step, left, count, numbers);
+#pragma unroll
+        for (int i = 0; i < count; i++) biases[i] = __uint_as_float(numbers[i]);
+    } else if (p->has_bias) {
+        read_numbers(2, extra.bias + key * step, 32 * step, left, count, numbers);
+#pragma unroll
+        for (int i = 0; i < count; i++) biases[i] = p->bias.format == CUDA_bf16 ? __uint_as_float(numbers[i] << 16) : cvt_f32_f16((uint16_t)numbers[i]);
+    }
+    if (p->has_mask) {
+        read_numbers(1, extra.mask + key * p->mask_strides[3], 32 * p->mask_strides[3], left, count, numbers);
+#pragma unroll
+        for (int i = 0; i < count; i++) biases[i] = numbers[i] == 0 ? -INFINITE : biases[i];
+    }
+#pragma unroll
+    for (int i = 0; i < count; i++) biases[i] = i * 32 < left ? biases[i] : -INFINITE;
+}
+
+/* Asks for the lines of the first windows, each lane for one: they are on their way while the tile is set up. */
+INLINE void prefetch_biases(const attention_arguments *p, attention_extra extra, int first) {
+    const int lane = threadIdx.x % 32, mask_key = first + lane * 128, bias_key = first + lane * (p->bias.element_bytes == 4 ? 32 : 64);
+    if (p->has_bias && bias_key < (int)p->keys) prefetch_l1(extra.bias + bias_key * p->bias_strides[3] * p->bias.element_bytes);
+    if (p->has_mask && mask_key < (int)p->keys) prefetch_l1(extra.mask + mask_key * p->mask_strides[3]);
+}
+
+/* What becomes of the blocks of a window of keys, a bit each. plain: all biases are 0; hidden: OP_ATTENTION_HIDES or less; gone: -inf. */
+typedef struct block_kinds { uint32_t plain, hidden, gone; } block_kinds;
+
+INLINE block_kinds read_kinds(const attention_arguments *p, const attention_shape s, attention_extra extra, int first_block) {
+    const int first = first_block * s.keys, left = (int)p->keys - first - threadIdx.x % 32, each = s.keys / 32;
+    float biases[MOST_READS];
+    block_kinds kinds = {0, 0, 0};
+    read_biases(p, extra, first, window_blocks(s) * each, biases);
+#pragma unroll
+    for (int block = 0; block < window_blocks(s); block++) {
+        bool plain = true, hidden = true, gone = true;
+#pragma unroll
+        for (int i = block * each; i < (block + 1) * each; i++) {
+            plain = plain && (biases[i] == 0 || i * 32 >= left);
+            hidden = hidden && biases[i] <= OP_ATTENTION_HIDES;
+            gone = gone && biases[i] == -INFINITE;
+        }
+        kinds.plain |= (uint32_t)__all_sync(0xffffffff, plain) << block;
+        kinds.hidden |= (uint32_t)__all_sync(0xffffffff, hidden) << block;
+        kinds.gone |= (uint32_t)__all_sync(0xffffffff, gone) << block;
+    }
+    return kinds;
+}
+
+/* The biases of a block, [keys] fp32. */
+INLINE void stage_biases(const attention_arguments *p, const attention_shape s, attention_extra extra, int block, uint32_t to) {
+    float biases[MOST_READS];
+    read_biases(p, extra, block * s.keys, s.keys / 32, biases);
+#pragma unroll
+    for (int i = 0; i < s.keys / 32; i++) st_shared_f32(to + (i * 32 + threadIdx.x % 32) * 4, biases[i]);
     __syncwarp();
 }
 
@@ -235,19 +282,22 @@ INLINE void load_seen_blocks(const attention_wgmma_arguments *g, const attention
         mbarrier_arrive_expect(m.q_full, q_rows * s.width * 2);
         load_tile((const tensor_map *)g->map_q, m.q, m.q_full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
     }
+    block_kinds kinds;
 #pragma unroll 1
     for (int round = 0; round < 2; round++) {
         bool put_off = false;
 #pragma unroll 1
         for (int block = segment.block; block < segment.end_block; block++) {
-            const block_biases biases = read_biases(&g->call, s, extra, block);
-            if (biases.gone) continue;
-            put_off = put_off || biases.hidden;
-            if (biases.hidden != (round == 1)) continue;
+            const int place = (block - segment.block) % window_blocks(s);
+            if (place == 0) kinds = read_kinds(&g->call, s, extra, block);
+            const bool plain = kinds.plain >> place & 1, hidden = kinds.hidden >> place & 1;
+            if (kinds.gone >> place & 1) continue;
+            put_off = put_off || hidden;
+            if (hidden != (round == 1)) continue;
             ring_wait_empty(m.k_ring, k_turn);
-            if (!biases.plain) stage_biases(s, &biases, m.bias + count % ATTENTION_BIAS_STAGES * s.keys * 4);
+            if (!plain) stage_biases(&g->call, s, extra, block, m.bias + count % ATTENTION_BIAS_STAGES * s.keys * 4);
             if (first_lane) {
-                st_shared_u32(m.notes + 4 * k_turn.stage, block * 4 + (biases.plain ? NOTE_PLAIN : NOTE_BIASED));
+                st_shared_u32(m.notes + 4 * k_turn.stage, block * 4 + (plain ? NOTE_PLAIN : NOTE_BIASED));
                 uint32_t full = ring_expect_full(m.k_ring, k_turn, k_bytes);
                 load_tile((const tensor_map *)g->map_k, m.k + k_turn.stage * k_bytes, full, s.keys, s.width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
                 ring_wait_empty(m.v_ring, v_turn);
@@ -769,7 +819,9 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
     }
     grid_release();
     grid_wait();
-    bool whole = !g->call.has_row && !g->call.has_position;
+    const bool whole = s.scores == ATTENTION_KEYS || (!g->call.has_row && !g->call.has_position);
+    if (s.scores == ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups)
+        prefetch_biases(&g->call, extra_of(&g->call, tile.batch, tile.head, 0), max(tile.first + g->begin_shift, 0));
     if (threadIdx.x == s.groups * 128 && whole) store_whole_tile(g, s, m, tile.batch, tile.first);
     for (int row = threadIdx.x; row < s.groups * 64; row += blockDim.x)
         store_view(m.rows, row, whole ? plain_view_of(g, tile.batch, tile.first + row) : view_of(&g->call, tile.batch, tile.first + row));
