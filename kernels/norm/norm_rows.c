@@ -25,7 +25,7 @@ double norm_rows_cuda_cost(const kernel_problem *problem) {
     const op_type *x = problem->in[0];
     int64_t cols;
     const bool is_long = dim_is_constant(x->dims[x->rank - 1], &cols) && row_is_long(cols);
-    return NORM_MOMENTS_S + kernel_roofline(problem, DW_FORMAT_f32, 0.5, is_long ? 0.341 : 0.92);
+    return NORM_MOMENTS_S + kernel_roofline(problem, DW_FORMAT_f32, 0.5, is_long ? 0.341 : 0.92) + quantize_search_seconds(problem);
 }
 
 size_t norm_rows_cuda_workspace(const kernel_run *run) {

@@ -263,10 +263,10 @@ INLINE void block_scales(const int pieces, int element, const int scale, const i
 
 static __constant__ int nv_steps[] = RULES_NV_STEPS;
 
-/* The e2m1 number nearest to a magnitude, ties to even codes, by the adder's rounding: numbers below 2 are a half apart, below 4 one, and two from there on. What is more than the largest, and NaN,
- * give 6. */
+/* The e2m1 number nearest to a magnitude, ties to even codes, by the adder's rounding: numbers below 2 are a half apart, then one, and two from 4 on, so 2^22 times m's power of two, 2^22 at least,
+ * is added. What is more than the largest gives 6, also where that power leaves fp32: a number less than 2^22 then stays, and infinity becomes a NaN, of which fminf takes the other. */
 INLINE float nearest_e2m1(float m) {
-    const float ones = m < 2 ? 0x1p22f : m < 4 ? 0x1p23f : 0x1p24f;
+    const float ones = __int_as_float(max((int)((__float_as_uint(m) & 0x7f800000) + (22u << 23)), 0x4a800000));
     return fminf(m + ones - ones, 6);
 }
 
@@ -280,7 +280,7 @@ INLINE float candidate_value(const bool is_nv, int32_t near, int k) { return is_
 INLINE float block_error(const int lanes, const float *x, float inverse, float unit, float value) {
     float squares[PIECE], sum = 0;
     EACH_OF_PIECE(i) {
-        float size = fabsf(x[i]), error = size * unit - nearest_e2m1(size * inverse) * value;
+        float size = fabsf(x[i]), error = fmaf(-nearest_e2m1(size * inverse), value, size * unit);   /* their product is exact */
         squares[i] = error * error;
     }
 #pragma unroll

@@ -40,7 +40,14 @@ const char *quantize_rows_reject(const kernel_problem *problem, text *why) {
     return is_whole(info) && searches ? row_parts_reject_width(x->dims[x->rank - 1], why) : NULL;
 }
 
-double quantize_rows_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.853); }
+double quantize_search_seconds(const kernel_problem *problem) {
+    const op_type *x = problem->in[0];
+    int64_t cols;
+    if (op_quantize_round(problem->attrs) != NUM_ROUND_SEARCH || !dim_is_constant(x->dims[x->rank - 1], &cols)) return 0;
+    return 1e-6 * (1 + 1.05e-3 * (double)cols);
+}
+
+double quantize_rows_cost(const kernel_problem *problem) { return kernel_roofline(problem, DW_FORMAT_f32, 0.5, 0.853) + quantize_search_seconds(problem); }
 
 size_t quantize_rows_workspace(const kernel_run *run) { return is_over_tensor(run) ? quantize_scratch_bytes(run->call.out[0]) : 0; }
 

@@ -225,39 +225,47 @@ static skinny_division divide(dw_format b, int64_t m, int planes, int64_t cols, 
     return d;
 }
 
-/* Of a product's start, what the ring's first fill takes: in a step the launches in front of it still run then. */
-static const double FILLED_AHEAD_US = 3;
+/* Microseconds of a product's start: alone, as those of groups are estimated, whose ring waits for what is in front of them; and between the launches of a step, fitted to steps of Llama-1B with one
+ * text on an H200. Of fp8 5.2 were measured there, but tiles' estimates fall as short with few rows (12.2 for 17.7, 13.4 for 20.0), and what is compared is what has to be right. */
+typedef struct start_us { double alone, step; } start_us;
 
-/* Microseconds in a step: the start, the bytes of b at shares of an H200's bandwidth, and what a block takes for its part of a, which it converts; all measured there (README.md). narrow: by
- * the entries in f16. */
-static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow) {
+static start_us start_of(dw_format b) {
+    static const start_us halves = {5, 2.9}, floats = {5, 3.5}, codes = {6, 6.3};
+    return dw_format_bits(b) == 16 ? halves : num_info(b)->scale == DW_FORMAT_f32 ? floats : codes;
+}
+
+/* The start, the bytes of b at shares of an H200's bandwidth, and what a block takes for its part of a, which it converts; all measured there (README.md). narrow: by the entries in f16. */
+static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow, double start) {
     const int64_t rows = narrow ? m : m * planes_of(a, b);
     const int bits = dw_format_bits(b), splits = divide(b, m, narrow ? 1 : planes_of(a, b), n, false, k, 0, 0, chip).splits;
-    const double bytes = (double)n * (double)num_row_bytes(b, k), start = (bits == 16 || num_info(b)->scale == DW_FORMAT_f32 ? 5 : 6) - FILLED_AHEAD_US;
+    const double bytes = (double)n * (double)num_row_bytes(b, k);
     if (rows > 16) return start + 1e6 * bytes / (chip_bytes_per_s(chip) * 0.064);
     const double share = bits == 16 ? (rows <= 2 ? 0.917 : 0.8) : bits == 8 ? (rows <= 2 ? 0.917 : 0.66) : rows <= 2 ? 0.704 : 0.448;
     const double thousand_us = bits == 16 ? 0.085 : bits == 8 ? 0.19 : 0.1;      /* of a, for a thousand elements */
     return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + thousand_us * 1e-3 * (double)(rows * base_ceil_div(k, splits));
 }
 
-/* Microseconds that a norm of a takes in front of the products: each block reads all rows first. */
-static double norm_us(const kernel_run *run) {
-    const dw_tensor *a = run->call.in[0];
-    return run->norm != NULL ? 0.8 + 0.1e-3 * (double)op_tensor_count(a) : 0;
+/* What of a each block does itself, in microseconds by elements. Of quantising: measured, blocks with 2048 and 8192 elements, rows with 8192, searches with 2048 and 8192. A norm was not measured: it reads
+ * all rows first, as the search for a row's largest magnitude does. */
+static double prologue_us(const kernel_run *run) {
+    const double thousands = 1e-3 * (double)op_tensor_count(run->call.in[0]);
+    double us = run->norm != NULL ? 0.5 + 0.25 * thousands : 0;
+    if (run->quantises) us += run->searches ? 3.5 + 0.8 * thousands : num_info(run->quantised)->cols == 0 || num_info(run->quantised)->second != 0 ? 0.3 * thousands : 0.3 + 0.065 * thousands;
+    return us;
 }
 
 double matmul_skinny_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call);
     const dw_format format = format_of_a(run);
-    return 1e-6 * (norm_us(run) + skinny_us(run->chip, format, b->format, m, b->dims[b->rank - 2], a->dims[a->rank - 1], is_narrow(run->chip, format, b->format, m)));
+    return 1e-6 * (prologue_us(run) + skinny_us(run->chip, format, b->format, m, b->dims[b->rank - 2], a->dims[a->rank - 1], is_narrow(run->chip, format, b->format, m), start_of(b->format).step));
 }
 
 /* Of the matrices of groups that have rows. */
 double grouped_skinny_seconds(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = a->dims[0], busy = m < b->dims[0] ? m : b->dims[0];
-    return 1e-6 * (skinny_us(run->chip, a->format, b->format, m, busy * b->dims[1], a->dims[1], false) + FILLED_AHEAD_US);   /* which matrices are read, only the offsets say */
+    return 1e-6 * skinny_us(run->chip, a->format, b->format, m, busy * b->dims[1], a->dims[1], false, start_of(b->format).alone);   /* which matrices are read, only the offsets say */
 }
 
 /* ---- the launch ---- */
