@@ -91,6 +91,7 @@ extern PyTypeObject *core_graph_type, *core_model_type, *core_session_type;
 int core_add_graph(PyObject *module);
 int core_add_model(PyObject *module);
 int core_add_session(PyObject *module);
+int core_add_service(PyObject *module);   /* serve.c */
 
 /* The graph anew in that context, or NULL with the status of it. Without the GIL. */
 dw_status core_graph_make(PyObject *graph, dw_context *context, dw_graph **made);

@@ -18,7 +18,7 @@ from .precision import PrecisionPolicy
 from .probe import Hardware, probe
 
 if TYPE_CHECKING:
-    from . import ops
+    from . import ops, serve
     from .attention import register_attention
     from .optimized import Optimized, handle, optimize, optimize_for_blackwell
     from .report import Report, Row
@@ -30,14 +30,14 @@ _LAZY = {"optimize": "optimized", "optimize_for_blackwell": "optimized", "handle
 
 __all__ = ["IR", "Benchmark", "Cancelled", "Corrupt", "DeepwellWarning", "Engine", "Error", "Hardware", "Internal", "Invalid", "Io", "KernelRegistry",
            "Limit", "Mismatch", "NoMemory", "NotFound", "Optimized", "PrecisionPolicy", "Report", "Row", "Syntax", "Unsupported", "capture", "compile", "handle",
-           "load", "ops", "optimize", "optimize_for_blackwell", "probe", "register_attention"]
+           "load", "ops", "optimize", "optimize_for_blackwell", "probe", "register_attention", "serve"]
 
 
 def __getattr__(name: str) -> Any:
     """What needs torch, imported when it is first asked for."""
     import importlib
-    if name == "ops":
-        return importlib.import_module(".ops", __name__)
+    if name in ("ops", "serve"):
+        return importlib.import_module(f".{name}", __name__)
     if name in _LAZY:
         value = getattr(importlib.import_module(f".{_LAZY[name]}", __name__), name)
         globals()[name] = value

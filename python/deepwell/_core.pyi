@@ -238,3 +238,28 @@ class Session:
     @property
     def growths(self) -> int:
         """How often a run needed more room than had been reserved, and got it."""
+
+
+class Service:
+    """Requests in, events out: what deepwell.serve.Service is made of. Runs in a thread of its own between start and stop, without the GIL."""
+
+    def __init__(self, model: Model, *, rows: int = 0, run_tokens: int = 0, context: int = 0, page_tokens: int = 0, cache_bytes: int = 0, queue: int = 0, dims: str | None = None,
+                 share: bool = True) -> None:
+        """As dw_service_options (include/deepwell/serve.h); 0: the usual. The model was made with generate=True."""
+
+    def start(self) -> None: ...
+    def stop(self, drain_s: float = 0.0) -> None: ...
+    def submit(self, ids: Sequence[int], tokens: int, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, min_p: float = 0.0, repetition: float = 0.0, presence: float = 0.0,
+               frequency: float = 0.0, seed: int = 0, stop_ids: Sequence[int] = (), bias: dict[int, float] = ..., logprobs: bool = False, top_logprobs: int = 0, priority: int = 0,
+               deadline_s: float = 0.0, salt: int = 0, inputs: Tensors = ()) -> int:
+        """The request's number. As dw_request says."""
+
+    def cancel(self, request: int) -> None: ...
+    def poll(self) -> list[tuple[int, int | None, int, str | None, float | None, list[tuple[int, float]], int, str | None]]:
+        """(request, id, index, end, logprob, top, cached, message) of each event that there is, at most 1024."""
+
+    def fileno(self) -> int:
+        """Readable while there are events."""
+
+    def facts(self) -> str:
+        """Counters, as JSON."""

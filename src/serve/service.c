@@ -137,6 +137,8 @@ static int changed(void *user, serve_text *text, int64_t id) {
     request->ready = text->made;
     request->cached = text->cached;
     request->end = text->end;
+    service->facts.made_tokens += id >= 0;   /* who polls the event may ask for the facts before the run is over */
+    service->facts.ended += text->end != DW_END_NONE;
     if (text->end == DW_END_FAULT) snprintf(request->message, MESSAGE, "%s", dw_context_error(service->work));
     signal_events(service, request);
     pthread_mutex_unlock(&service->mutex);

@@ -1,0 +1,61 @@
+"""A service through the extension, on the carried model."""
+
+import asyncio
+import pathlib
+
+import pytest
+
+import deepwell
+from deepwell import serve
+
+CARRIED = pathlib.Path(__file__).parents[2] / "models" / "kjv.pt2"
+PROMPTS = [list(b"In the beginning "), list(b"And "), list(b"In the beginning God"), list(b"the")]
+
+
+@pytest.fixture(scope="module")
+def engine():
+    return deepwell.load(CARRIED)
+
+
+async def collect(stream):
+    return [event async for event in stream]
+
+
+def test_streams_have_the_ids_of_generate(engine):
+    alone = [engine.generate(prompt, 12)[len(prompt):] for prompt in PROMPTS]
+
+    async def run():
+        async with serve.Service(engine, rows=3, page_tokens=16) as service:
+            streams = [service.submit(prompt, 12, top_logprobs=2, logprobs=True) for prompt in PROMPTS]
+            events = await asyncio.gather(*map(collect, streams))
+            return events, service.facts()
+
+    events, facts = asyncio.run(run())
+    assert [[event.id for event in of_one] for of_one in events] == alone
+    assert all(of_one[-1].end == "LENGTH" and of_one[0].end is None for of_one in events)
+    assert all(event.top[0] == (event.id, event.logprob) and len(event.top) == 2 for of_one in events for event in of_one)
+    assert facts["submitted"] == facts["ended"] == 4 and facts["alone"] is None and facts["made_tokens"] == 48
+
+
+def test_requests_end_apart(engine):
+    async def run():
+        service = serve.Service(engine, rows=2, context=512)
+        async with service:
+            with pytest.raises(deepwell.Invalid, match="prompt id 256 at 0"):
+                service.submit([256], 4)
+            with pytest.raises(deepwell.Limit, match="max_tokens of 512"):
+                service.submit([65], 1000)
+            long = service.submit(PROMPTS[0], 400)
+            first = await long.__anext__()
+            long.cancel()
+            rest = await collect(long)
+            biased = await collect(service.submit(PROMPTS[1], 3, bias={65: 1e9}))
+            late = await collect(service.submit(PROMPTS[1], 3, deadline_s=1e-9))
+            left = service.submit(PROMPTS[0], 400)
+        return first, rest, biased, late, await collect(left)
+
+    first, rest, biased, late, left = asyncio.run(run())
+    assert first.id is not None and rest[-1].end == "CANCELLED"
+    assert [event.id for event in biased] == [65, 65, 65]
+    assert [(event.id, event.end) for event in late] == [(None, "DEADLINE")]
+    assert left[-1].end == "STOPPED"
