@@ -510,6 +510,50 @@ static void memory_may_end_anywhere(void **state) {
     if (refused < 10) fail_msg("%d allocations are none of a service", refused);
 }
 
+#if defined(__has_feature)
+#if __has_feature(thread_sanitizer)
+#define MILLION 20000   /* which is one thread's work, and takes it fifty times as long */
+#endif
+#endif
+#ifndef MILLION
+#define MILLION 1000000
+#endif
+
+/* A million short requests: what is allocated stays as it was after the first thousands. */
+static void memory_does_not_grow(void **state) {
+    enum { REQUESTS = MILLION, OPEN = 256 };
+    static dw_event events[2 * OPEN];
+    test_memory memory = {0};
+    dw_context *context = test_context_create(&memory, 1);
+    float weights[32];
+    dw_registry *registry;
+    dw_service *service;
+    size_t settled = 0;
+    fill(weights, 0);
+    (void)state;
+    dw_model *model = small_model(context, weights, &registry);
+    assert_ok(context, dw_service_create(context, model, &(dw_service_options){.rows = OPEN, .run_tokens = 4 * OPEN, .context = 32, .page_tokens = 16, .queue = 2 * OPEN}, &service));
+    for (int64_t sent = 0, open = 0, ended = 0; ended < REQUESTS;) {
+        int busy;
+        for (; open < OPEN && sent < REQUESTS; open++, sent++) {
+            const int64_t ids[] = {sent % 7, sent / 7 % 7, sent / 49 % 7};
+            uint64_t id;
+            assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 1 + sent % 3, .ids = ids, .tokens = 1}, &id));
+        }
+        assert_ok(context, dw_service_step(context, service, &busy));
+        const int count = dw_service_poll(service, events, COUNT_OF(events));
+        for (int i = 0; i < count; i++) ended += events[i].end != DW_END_NONE;
+        open = sent - ended;
+        if (settled == 0 && ended > REQUESTS / 100) settled = memory.peak_bytes;
+    }
+    assert_int_equal(memory.peak_bytes, settled);
+    dw_service_destroy(service);
+    dw_model_destroy(model);
+    dw_registry_destroy(registry);
+    dw_context_destroy(context);
+    assert_int_equal(memory.live_count, 0);
+}
+
 static void add_piece(void *user, const char *piece, size_t length) { text_add_n(user, piece, length); }
 
 static void facts_are_json_too(void **state) {
@@ -538,6 +582,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_fault_ends_its_own_text, setup, teardown),
         cmocka_unit_test_setup_teardown(what_old_weights_made_is_not_shared, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_may_end_anywhere, setup, teardown),
+        cmocka_unit_test_setup_teardown(memory_does_not_grow, setup, teardown),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
