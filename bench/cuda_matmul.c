@@ -1,4 +1,4 @@
-/* usage: cuda_matmul IMAGES check|time [FORMAT [M N K [POST]]]
+/* usage: cuda_matmul IMAGES check|time [FORMAT [M N K [WORDS [ENTRY,..]]]]
  * The Hopper matmul kernels alone, through the driver interface: each entry against the plain meaning of the product (largest error beside the largest
  * result, poisoned results, a guard behind them), and its time: a graph of calls over rotated inputs, median of replays. IMAGES: the folder of fatbins. */
 #include <dlfcn.h>
@@ -102,26 +102,34 @@ static const format_row formats[] = {
 };
 enum { FORMATS = sizeof formats / sizeof *formats };
 
-typedef struct entry_row { const char *stem, *name; int format, parts, tile_m, tile_n, stages, boxes, pair, splits; } entry_row;
+typedef struct entry_row { const char *stem, *name; int format, parts, tile_m, tile_n, stages, boxes, pair, splits; bool blocks; } entry_row;
 
 static const entry_row entries[] = {
-#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_bf16_sm90", "matmul_bf16_" #name, 0, 0, tile_m, tile_n, stages, boxes, pair, splits},
-#define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) {"matmul_bf16_sm90", "matmul_bf16_" #name, 0, 0, tile_m, tile_n, stages, boxes, pair, 1},
+#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_bf16_sm90", "matmul_bf16_" #name, 0, 0, tile_m, tile_n, stages, boxes, pair, splits, false},
+#define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) {"matmul_bf16_sm90", "matmul_bf16_" #name, 0, 0, tile_m, tile_n, stages, boxes, pair, 1, false},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_HALF
 #undef MATMUL_TURNS_HALF
-#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_f16_sm90", "matmul_f16_" #name, 1, 0, tile_m, tile_n, stages, boxes, pair, splits},
-#define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) {"matmul_f16_sm90", "matmul_f16_" #name, 1, 0, tile_m, tile_n, stages, boxes, pair, 1},
+#define MATMUL_TILE_HALF(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_f16_sm90", "matmul_f16_" #name, 1, 0, tile_m, tile_n, stages, boxes, pair, splits, false},
+#define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) {"matmul_f16_sm90", "matmul_f16_" #name, 1, 0, tile_m, tile_n, stages, boxes, pair, 1, false},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_HALF
 #undef MATMUL_TURNS_HALF
-#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_e4m3_sm90", "matmul_e4m3_" #name, 2, 0, tile_m, tile_n, stages, boxes, pair, splits},
+#define MATMUL_TILE_BYTE(name, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) {"matmul_e4m3_sm90", "matmul_e4m3_" #name, 2, 0, tile_m, tile_n, stages, boxes, pair, splits, false},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_BYTE
+#define MATMUL_BLOCKS_BYTE(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us)                                                                  \
+    {"matmul_e4m3_sm90", "matmul_e4m3_" #name "_blocks", 2, 0, tile_m, tile_n, stages, boxes, pair, 1, true},
+#include "kernels/gemm/wgmma/tiles.def"
+#undef MATMUL_BLOCKS_BYTE
 #define MATMUL_TILE_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us)                                                    \
-    {"matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, 3, parts, tile_m, tile_n, stages, boxes, pair, splits},
+    {"matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, 3, parts, tile_m, tile_n, stages, boxes, pair, splits, false},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_SCALED
+#define MATMUL_BLOCKS_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, block_us, tile_us)                                                         \
+    {"matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name "_blocks", 3, parts, tile_m, tile_n, stages, boxes, pair, 1, true},
+#include "kernels/gemm/wgmma/tiles.def"
+#undef MATMUL_BLOCKS_SCALED
 };
 enum { ENTRIES = sizeof entries / sizeof *entries };
 
@@ -151,13 +159,14 @@ typedef struct problem {
     int64_t m, n, k;
     int post[MATMUL_STEPS], post_count, out_format;
     bool odd_rows;                /* rows of the result that no tensor map describes */
+    int block;                    /* 0, or the result is in blocks of so many e4m3: 128 or 32 */
 } problem;
 
 typedef struct data {
     bench_operand a, b;
     cuda_pointer out;
     matmul_epilogue epilogue;
-    int64_t out_elements, out_bytes;
+    int64_t out_elements, out_bytes, scale_bytes;
 } data;
 
 static void fill(cuda_pointer memory, int format, int64_t count, uint64_t seed) {
@@ -210,6 +219,15 @@ static void make_data(const problem *p, uint64_t seed, data *d) {
     int64_t size = p->out_format == MATMUL_f32 ? 4 : 2;
     e->out_row_stride = p->odd_rows ? n_out + 1 : n_out;
     e->by_tma = e->out_row_stride * size % 16 == 0;
+    if (p->block > 0) {
+        e->block = p->block;
+        e->by_tma = 0;
+        e->scale_row_stride = (n_out + p->block - 1) / p->block;
+        size = 1;
+        d->scale_bytes = p->m * e->scale_row_stride * (p->block == 128 ? 4 : 1);
+        e->scales = device_memory((size_t)d->scale_bytes);
+        CHECK(cu.MemsetD8Async(e->scales, 0xff, (size_t)d->scale_bytes, stream));
+    }
     d->out_elements = e->out_row_stride * p->m;
     d->out_bytes = size;
     d->out = e->out = device_memory((size_t)(d->out_elements * size + GUARD));
@@ -217,7 +235,7 @@ static void make_data(const problem *p, uint64_t seed, data *d) {
 }
 
 static void free_data(data *d) {
-    cuda_pointer all[] = {d->a.data, d->a.scales, d->a.second, d->b.data, d->b.scales, d->b.second, d->out};
+    cuda_pointer all[] = {d->a.data, d->a.scales, d->a.second, d->b.data, d->b.scales, d->b.second, d->out, d->epilogue.scales};
     for (size_t i = 0; i < sizeof all / sizeof *all; i++)
         if (all[i] != 0) CHECK(cu.MemFree_v2(all[i]));
     for (int i = 0; i < d->epilogue.count; i++)
@@ -268,7 +286,19 @@ static unsigned grid_of(const problem *p, const data *d, const entry_row *e) {
 }
 
 static bool accepts(const data *d, const entry_row *e) {
+    if (e->blocks != (d->epilogue.block > 0) || (e->blocks && d->epilogue.halving >= 0 && e->tile_n / 2 % d->epilogue.block != 0)) return false;
     return d->epilogue.halving < 0 || ((e->parts == 0 || e->parts == 2) && (e->tile_n / 2 % 64 == 0 || e->splits > 1 || e->tile_n < 64));
+}
+
+/* only: words of which one is in the entry's name, with commas between them; NULL: any. */
+static bool is_named(const entry_row *e, const char *only) {
+    if (only == NULL) return true;
+    for (const char *at = only; *at != '\0'; at += strcspn(at, ","), at += *at == ',') {
+        char word[64];
+        snprintf(word, sizeof word, "%.*s", (int)strcspn(at, ","), at);
+        if (strstr(e->name, word) != NULL) return true;
+    }
+    return false;
 }
 
 /* ---- checking ---- */
@@ -303,6 +333,37 @@ static void check_entry(const problem *p, data *d, const entry_row *entry, cuda_
            (long long)p->n, (long long)p->k, words, (double)result[0], (double)(result[1] / result[0]), bits[2], bits[3]);
     CHECK(cu.MemFree_v2(r.out));
     CHECK(cu.MemFree_v2(r.result));
+}
+
+/* Results in blocks: of all entries the same bits as of the first that takes the product. */
+static void check_blocks(const problem *p, const char *words, const char *only) {
+    data d;
+    make_data(p, 5, &d);
+    const size_t bytes = (size_t)(d.out_elements + d.scale_bytes);
+    uint8_t *first = NULL, *other = malloc(bytes + GUARD);
+    for (int i = 0; i < ENTRIES; i++) {
+        if (functions[i] == NULL || &formats[entries[i].format] != p->format || !accepts(&d, &entries[i]) || (first != NULL && !is_named(&entries[i], only))) continue;
+        _Alignas(128) static matmul_wgmma_arguments g;
+        make_arguments(p, &d, &entries[i], &g);
+        CHECK(cu.MemsetD8Async(d.out, 0xff, (size_t)d.out_elements + GUARD, stream));
+        CHECK(cu.MemsetD8Async(d.epilogue.scales, 0xff, (size_t)d.scale_bytes, stream));
+        void *parameters[] = {&g};
+        launch(functions[i], grid_of(p, &d, &entries[i]), 384, shared_bytes_of(&entries[i]), parameters);
+        CHECK(cu.MemcpyDtoHAsync_v2(other, d.out, (size_t)d.out_elements + GUARD, stream));
+        CHECK(cu.StreamSynchronize(stream));
+        size_t outside = 0, different = 0;
+        for (size_t j = 0; j < GUARD; j++) outside += other[(size_t)d.out_elements + j] != 0xff;
+        CHECK(cu.MemcpyDtoHAsync_v2(other + d.out_elements, d.epilogue.scales, (size_t)d.scale_bytes, stream));
+        CHECK(cu.StreamSynchronize(stream));
+        for (size_t j = 0; first != NULL && j < bytes; j++) different += first[j] != other[j];
+        failures += outside > 0 || different > 0;
+        printf("%-8s %-40s %6lld x %6lld x %6lld %-24s bytes unlike the first entry's %zu  outside %zu\n", outside > 0 || different > 0 ? "FAILED" : "ok", entries[i].name, (long long)p->m,
+               (long long)p->n, (long long)p->k, words, different, outside);
+        if (first == NULL) first = other, other = malloc(bytes + GUARD);
+    }
+    free(first);
+    free(other);
+    free_data(&d);
 }
 
 /* ---- timing ---- */
@@ -368,13 +429,14 @@ static void time_problem(const problem *p, const char *words, const char *only) 
     printf("%-10s %6lld x %6lld x %6lld %-12s", p->format->name, (long long)p->m, (long long)p->n, (long long)p->k, words);
     for (int i = 0; i < ENTRIES; i++) {
         const entry_row *e = &entries[i];
-        if (functions[i] == NULL || &formats[e->format] != p->format || !accepts(&sets[0], e) || (only != NULL && strstr(e->name, only) == NULL)) continue;
+        if (functions[i] == NULL || &formats[e->format] != p->format || !accepts(&sets[0], e) || !is_named(e, only)) continue;
         if (e->pair > 1 && p->m <= e->tile_m) continue;
         if (e->splits > 1 && p->m > 512) continue;
         if (e->tile_n <= 64 && p->m > 1024) continue;
         double us = time_entry(p, sets, (int)count, e, functions[i]);
-        printf(" %s %.1f", strrchr(e->name, '_') + 1, us);
-        if (us < best) best = us, winner = strrchr(e->name, '_') + 1;
+        const char *short_name = e->name + strlen("matmul_");
+        printf(" %s %.1f", short_name, us);
+        if (us < best) best = us, winner = short_name;
     }
     printf(" | best %s %.2f us %.0f TFLOP/s %.0f GB/s\n", winner, best, 2.0 * (double)p->m * (double)p->n * (double)p->k / best * 1e-6, (double)bytes / best * 1e-3);
     fflush(stdout);
@@ -393,7 +455,7 @@ static int step_of(const char *name) {
     exit(1);
 }
 
-/* "f32,bias,gelu": the format of the result where it is not bf16, "odd" for rows that no map describes, steps. */
+/* "f32,bias,gelu": the format of the result where it is not bf16, or fp8_1x128 or mxfp8 for blocks of it, "odd" for rows that no map describes, steps. */
 static void parse_words(const char *words, problem *p) {
     char copy[128];
     snprintf(copy, sizeof copy, "%s", words);
@@ -402,6 +464,8 @@ static void parse_words(const char *words, problem *p) {
         if (strcmp(word, "f32") == 0) p->out_format = MATMUL_f32;
         else if (strcmp(word, "f16") == 0) p->out_format = MATMUL_f16;
         else if (strcmp(word, "odd") == 0) p->odd_rows = true;
+        else if (strcmp(word, "fp8_1x128") == 0) p->block = 128;
+        else if (strcmp(word, "mxfp8") == 0) p->block = 32;
         else if (strcmp(word, "bf16") != 0) p->post[p->post_count++] = step_of(word);
     }
 }
@@ -411,7 +475,7 @@ typedef struct shape { int64_t m, n, k; const char *words; } shape;
 static const shape check_shapes[] = {
     {256, 512, 1024, "f32"}, {1, 128, 256, "f32"}, {100, 200, 304, "bf16"}, {129, 257, 144, "f32,bias,gelu"}, {300, 1000, 784, "odd,f32"}, {513, 768, 2048, "bias,add"},
     {64, 512, 512, "f32,swiglu"}, {384, 1024, 640, "bias,geglu,add"}, {200, 640, 272, "odd,mul,silu"}, {77, 96, 16, "f32,relu,tanh"}, {1000, 2112, 1536, "f32,gelu_tanh,sigmoid"},
-    {2048, 4096, 512, "f16"}, {4100, 1032, 256, "f32"},
+    {2048, 4096, 512, "f16"}, {4100, 1032, 256, "f32"}, {1000, 2112, 1536, "fp8_1x128,bias,gelu"}, {4100, 1032, 256, "mxfp8,add"}, {300, 1000, 784, "odd,fp8_1x128"},
 };
 static const shape time_shapes[] = {
     {4096, 4096, 4096, ""}, {8192, 8192, 8192, ""}, {4096, 7168, 2048, ""}, {4096, 24576, 1536, ""}, {4096, 4096, 7168, ""}, {4096, 2112, 7168, ""}, {4096, 3072, 768, ""},
@@ -427,10 +491,14 @@ static void run_shape(const format_row *format, const shape *s, bool timing, con
         time_problem(&p, s->words, only);
         return;
     }
+    if (p.block > 0) {
+        check_blocks(&p, s->words, only);
+        return;
+    }
     data d;
     make_data(&p, 5, &d);
     for (int i = 0; i < ENTRIES; i++)
-        if (functions[i] != NULL && &formats[entries[i].format] == format && accepts(&d, &entries[i]) && (only == NULL || strstr(entries[i].name, only) != NULL))
+        if (functions[i] != NULL && &formats[entries[i].format] == format && accepts(&d, &entries[i]) && is_named(&entries[i], only))
             check_entry(&p, &d, &entries[i], functions[i], s->words);
     free_data(&d);
 }
@@ -454,7 +522,7 @@ int bench_open(const char *images) {
 int bench_entry(const char *format, int64_t m, int64_t n, int64_t k, int number) {
     for (int i = 0; i < ENTRIES; i++) {
         const format_row *f = &formats[entries[i].format];
-        if (functions[i] == NULL || strcmp(f->name, format) != 0) continue;
+        if (functions[i] == NULL || entries[i].blocks || strcmp(f->name, format) != 0) continue;
         bool taken = strcmp(matmul_wgmma_entry(f->element, f->scale_format == MATMUL_f32, m, n, k, 0, multiprocessors), entries[i].name) == 0;
         if (number < 0 ? taken : number-- == 0) return i;
     }
@@ -479,7 +547,7 @@ void bench_launch(int entry, int64_t m, int64_t n, int64_t k, cuda_pointer a, cu
 
 int main(int argc, char **argv) {
     if (argc < 3) {
-        fprintf(stderr, "usage: cuda_matmul IMAGES check|time [FORMAT [M N K [WORDS [ENTRY]]]]\n");
+        fprintf(stderr, "usage: cuda_matmul IMAGES check|time [FORMAT [M N K [WORDS [ENTRY,..]]]]\n");
         return 2;
     }
     bool timing = strcmp(argv[2], "time") == 0;
