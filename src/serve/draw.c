@@ -122,7 +122,8 @@ static void take(const scheduler *s, serve_text *text, int64_t first) {
     const engine_sampler *sampler = s->session->sampler;
     const int64_t at = work->picked - first;
     text->drawn = (serve_drawn){.id = -1};
-    if (!needs_sample(s, text)) {
+    const bool is_here = s->session->device == NULL || !s->g->reads_logits;   /* a device gives the logits or what the step names */
+    if (!needs_sample(s, text) && is_here) {
         text->drawn.id = named(s, work->picked);
         return;
     }
