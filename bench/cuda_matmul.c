@@ -287,6 +287,10 @@ static unsigned grid_of(const problem *p, const data *d, const entry_row *e) {
 
 static bool accepts(const data *d, const entry_row *e) {
     if (e->blocks != (d->epilogue.block > 0) || (e->blocks && d->epilogue.halving >= 0 && e->tile_n / 2 % d->epilogue.block != 0)) return false;
+    if (e->blocks && e->tile_n == 256) {
+        const int halving = d->epilogue.halving;
+        return halving == 0 || (halving == 1 && d->epilogue.steps[0].step == MATMUL_POST_bias);
+    }
     return d->epilogue.halving < 0 || ((e->parts == 0 || e->parts == 2) && (e->tile_n / 2 % 64 == 0 || e->splits > 1 || e->tile_n < 64));
 }
 
@@ -475,7 +479,7 @@ typedef struct shape { int64_t m, n, k; const char *words; } shape;
 static const shape check_shapes[] = {
     {256, 512, 1024, "f32"}, {1, 128, 256, "f32"}, {100, 200, 304, "bf16"}, {129, 257, 144, "f32,bias,gelu"}, {300, 1000, 784, "odd,f32"}, {513, 768, 2048, "bias,add"},
     {64, 512, 512, "f32,swiglu"}, {384, 1024, 640, "bias,geglu,add"}, {200, 640, 272, "odd,mul,silu"}, {77, 96, 16, "f32,relu,tanh"}, {1000, 2112, 1536, "f32,gelu_tanh,sigmoid"},
-    {2048, 4096, 512, "f16"}, {4100, 1032, 256, "f32"}, {1000, 2112, 1536, "fp8_1x128,bias,gelu"}, {4100, 1032, 256, "mxfp8,add"}, {300, 1000, 784, "odd,fp8_1x128"},
+    {2048, 4096, 512, "f16"}, {4100, 1032, 256, "f32"}, {1000, 2112, 1536, "fp8_1x128,bias,gelu"}, {4100, 1032, 256, "mxfp8,add"}, {300, 1000, 784, "odd,fp8_1x128"}, {300, 1024, 784, "bias,swiglu,fp8_1x128"},
 };
 static const shape time_shapes[] = {
     {4096, 4096, 4096, ""}, {8192, 8192, 8192, ""}, {4096, 7168, 2048, ""}, {4096, 24576, 1536, ""}, {4096, 4096, 7168, ""}, {4096, 2112, 7168, ""}, {4096, 3072, 768, ""},

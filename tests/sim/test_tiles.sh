@@ -14,4 +14,4 @@ check() {
     echo "$*: $(tail -1 "$folder/$1$2$5")"
 }
 export -f check
-printf '%s\n' "e4m3_block 264 264 128 bias,gelu" "bf16 520 264 64 bias,gelu,add" "e4m3_block 264 512 128 swiglu" "e4m3_block 72 72 2688 bias m64" "bf16 72 72 1344 add m64" "e4m3 264 512 640 bias,swiglu,mxfp8" "e4m3_block 264 264 640 bias,gelu,fp8_1x128" | xargs -P 2 -I{} bash -c 'check $1' one {}
+printf '%s\n' "e4m3_block 264 264 128 bias,gelu" "bf16 520 264 64 bias,gelu,add" "e4m3_block 264 512 128 swiglu" "e4m3_block 72 72 2688 bias m64" "bf16 72 72 1344 add m64" "e4m3 264 512 640 bias,swiglu,mxfp8" "e4m3_block 264 1024 640 swiglu,mxfp8" "e4m3_block 264 264 640 bias,gelu,fp8_1x128" | xargs -P 2 -I{} bash -c 'check $1' one {}

@@ -184,6 +184,13 @@ INLINE void end_box(const matmul_wgmma_arguments *g, const tma_shape s, const tm
     tma_commit();
 }
 
+/* Of a tile that halves at once: as apply_steps from the step that joins columns on, without the code of steps on twice as many values. */
+INLINE void apply_joined(const matmul_epilogue *e, const int count, float *values, int row, int col, int rows) {
+    apply_halving(e->steps[e->halving].step, count / 2, values, values + count / 2);
+#pragma unroll 1
+    for (int i = e->halving + 1; i < e->count; i++) apply_step(&e->steps[i], count / 2, values, row, col, 0, rows, e->half);
+}
+
 /* Everything works on registers whose numbers are known, so each loop over parts is unrolled. box: the next one of the ring. */
 INLINE void store_tile(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, const tma_tile *tile, int group, const tma_head *head, const float *factors,
                       float *sums, int *box) {
@@ -194,11 +201,12 @@ INLINE void store_tile(const matmul_wgmma_arguments *g, const tma_shape s, tma_r
     int first_row = tile->row + group_row(s, group), row = first_row + warp * 16 + lane / 4, col = tile->out_col + lane % 4 * 2;
 #pragma unroll
     for (int part = 0; part < parts; part++) apply_head(head, factors, ring.columns, sums + part * PART_VALUES, part * 32 + lane % 4 * 2);
-    if (e->count > head->steps) apply_steps(e, head->steps, s.tile_n / 2, sums, row, col, tile->up - tile->col - s.tile_n / 2, rows, g->n);
+    if (waves_across(s) > 1) apply_joined(e, s.tile_n / 2, sums, row, col, rows);
+    else if (e->count > head->steps) apply_steps(e, head->steps, s.tile_n / 2, sums, row, col, tile->up - tile->col - s.tile_n / 2, rows, g->n);
     if (s.blocks) {
         const block_results to = {e->out, e->scales, e->out_row_stride, e->scale_row_stride, e->out_format == MATMUL_bf16 ? CUDA_bf16 : e->out_format == MATMUL_f16 ? CUDA_f16 : CUDA_f32,
                                   e->block};
-        store_blocks(&to, sums, row, tile->out_col, rows, e->halving >= 0 ? min(end, tile->out_col + WAVE_COLS / 2) : end);
+        store_blocks(&to, sums, row, tile->out_col, rows, e->halving >= 0 ? min(end, tile->out_col + s.tile_n / 2) : end);
         return;
     }
     if (s.tile_n < BOX_COLS) {

@@ -40,9 +40,13 @@ INLINE int kept(int x) { return __shfl_sync(0xffffffff, x, threadIdx.x % 32); }
 
 /* Tiles of 64 rows: each warpgroup multiplies all of them, runs of MATMUL_SLOT_BLOCKS blocks of k in turns, and their sums are added when the tile ends. */
 INLINE constexpr bool shares_rows(const tma_shape s) { return s.tile_m == 64 && !s.turns; }
-/* Rows that are multiplied at a time, 64 by a warpgroup, and how many times that is a tile. */
+/* Rows and columns that are multiplied at a time, 64 rows by a warpgroup, and how many times that is a tile. */
 INLINE constexpr int wave_rows(const tma_shape s) { return shares_rows(s) || s.turns ? 64 : 128; }
-INLINE constexpr int wave_count(const tma_shape s) { return s.tile_m / wave_rows(s); }
+/* Of 256 columns e4m3 tiles multiply one half at a time: registers are left for a part of 64 x 128. */
+INLINE constexpr int wave_cols(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_n == 256 ? s.tile_n / 2 : s.tile_n; }
+INLINE constexpr int waves_down(const tma_shape s) { return s.tile_m / wave_rows(s); }
+INLINE constexpr int waves_across(const tma_shape s) { return s.tile_n / wave_cols(s); }
+INLINE constexpr int wave_count(const tma_shape s) { return waves_down(s) * waves_across(s); }
 /* Of the first wave, this warpgroup's first row. */
 INLINE int group_row(const tma_shape s, int group) { return shares_rows(s) || s.turns ? 0 : group * 64; }
 /* Warps that read a stage, or a slot of scales. */

@@ -10,7 +10,7 @@
  * e4m3: sums of 128 of k are brought to fp32 registers (the tensor core's own sums of fp8 products are short), times both scales where there are some.
  * parts: with scales by block, of how many parts the tile's columns have one each; a second warp of warpgroup 0 brings the scales, of four blocks of k at a
  * time, into a ring of slots of its own.
- * tile_m 256: each warpgroup multiplies two waves of 64 rows one after the other, with one set of registers for a block's part. tile_m 64: both multiply the same
+ * tile_m 256: each warpgroup multiplies two waves of 64 rows one after the other, with one set of registers for a block's part; e4m3 of 256 columns: two of 128 columns. tile_m 64: both multiply the same
  * rows, runs of four blocks of k in turns: so little is multiplied in a block that the instructions around it take longer than its bytes.
  * turns: each warpgroup multiplies whole tiles, in turns: while the products of one run, the other one finishes its tile. Then a tile may be half as large, and its operands are read
  * twice as often, but the tensor core does not wait for the epilogue.
@@ -101,9 +101,9 @@ INLINE void load_scales(const matmul_wgmma_arguments *g, const tma_shape s, tma_
 
 INLINE void multiply(const tma_shape s, float *d, uint64_t a, uint64_t b, int accumulate) {
 #define SHAPE(n)                                                                                   \
-    if (s.tile_n == n && s.element == TMA_BF16) wgmma_n##n##_bf16(d, a, b, accumulate);            \
-    if (s.tile_n == n && s.element == TMA_F16) wgmma_n##n##_f16(d, a, b, accumulate);              \
-    if (s.tile_n == n && s.element == TMA_E4M3) wgmma_n##n##_e4m3(d, a, b, accumulate);
+    if (wave_cols(s) == n && s.element == TMA_BF16) wgmma_n##n##_bf16(d, a, b, accumulate);        \
+    if (wave_cols(s) == n && s.element == TMA_F16) wgmma_n##n##_f16(d, a, b, accumulate);          \
+    if (wave_cols(s) == n && s.element == TMA_E4M3) wgmma_n##n##_e4m3(d, a, b, accumulate);
     SHAPE(32)
     SHAPE(64)
     SHAPE(128)
@@ -201,7 +201,7 @@ INLINE void multiply_in_turn(const tma_shape s, tma_reader *reader, const schedu
  * theirs, and which registers ptxas gives to sums depends on how they are cleared: in pairs, or one by one. One by one, no sum of the large tiles shares the bank of its
  * part; that may change with any code of the kernel (README.md). */
 INLINE void clear_sums(const tma_shape s, float *sums) {
-    const int values = s.tile_n / 2 * wave_count(s);
+    const int values = wave_cols(s) / 2 * wave_count(s);
 #pragma unroll
     for (int i = 0; i < values; i++) {
         if (is_large(s)) asm volatile("mov.f32 %0, 0f00000000;" : "=f"(sums[i]));
@@ -216,14 +216,15 @@ INLINE void promote(const int values, const float *part, float *sums) {
 }
 
 INLINE void promote_scaled(const tma_shape s, const float *rows, const float *parts, const float *part, float *sums) {
-    const int values = s.tile_n / 2;
+    const int values = wave_cols(s) / 2, here = s.parts / waves_across(s);
 #pragma unroll
-    for (int i = 0; i < values; i++) sums[i] = fmaf(rows[i >> 1 & 1] * parts[i * s.parts / values], part[i], sums[i]);
+    for (int i = 0; i < values; i++) sums[i] = fmaf(rows[i >> 1 & 1] * parts[i * here / values], part[i], sums[i]);
 }
 
-/* One wave of a block of k, on its own: 64 rows of each warpgroup. */
+/* One wave of a block of k, on its own: 64 rows of each warpgroup, of all columns or of one half. */
 INLINE void multiply_wave(const tma_shape s, const tma_reader *reader, int wave, float *part) {
-    uint64_t a = descriptor_of(reader->a + wave * (wave_rows(s) * ROW_BYTES / 16)), b = descriptor_of(reader->b);
+    const int down = wave / waves_across(s), across = wave % waves_across(s);
+    uint64_t a = descriptor_of(reader->a + down * (wave_rows(s) * ROW_BYTES / 16)), b = descriptor_of(reader->b + across * (wave_cols(s) * ROW_BYTES / 16));
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; step++) multiply(s, part, a + 2 * step, b + 2 * step, step > 0);
@@ -254,7 +255,7 @@ INLINE void next_scales(const tma_ring *ring, tma_scales *at, bool more) {
  * sums; what comes between a block's sums and the next one's products is what the tensor core may wait for. So addresses are computed while products run, and whether
  * the next block has arrived is asked before the sums, which no branch divides. False: it had not, or there is none, which is more. */
 INLINE bool multiply_block_waves(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, bool more, float *sums) {
-    const int values = s.tile_n / 2;
+    const int values = wave_cols(s) / 2;
     const uint32_t scales = scales_at(s, ring, at);
     float part[MOST_VALUES], parts[MOST_VALUES / 32];
     bool ready = more;
@@ -264,7 +265,7 @@ INLINE bool multiply_block_waves(const tma_shape s, const tma_ring *ring, tma_re
     for (int wave = 0; wave < wave_count(s); wave++) {
         float rows[2];
         if (s.parts > 0)
-            for (int i = 0; i < 2; i++) rows[i] = ld_shared_f32(at->row + scales + (wave * wave_rows(s) + 8 * i) * 16);
+            for (int i = 0; i < 2; i++) rows[i] = ld_shared_f32(at->row + scales + (wave / waves_across(s) * wave_rows(s) + 8 * i) * 16);
         multiply_wave(s, reader, wave, part);
         if (wave == wave_count(s) - 1) {
             hand_back(reader, s);
@@ -275,7 +276,7 @@ INLINE bool multiply_block_waves(const tma_shape s, const tma_ring *ring, tma_re
                 ready &= ring_is_full(ring->scale_slots, at->slot);
             }
         }
-        if (s.parts > 0) promote_scaled(s, rows, parts, part, sums + wave * values);
+        if (s.parts > 0) promote_scaled(s, rows, parts + wave % waves_across(s) * (s.parts / waves_across(s)), part, sums + wave * values);
         else promote(values, part, sums + wave * values);
     }
     return ready;
@@ -407,7 +408,7 @@ INLINE void multiply_tiles(const matmul_wgmma_arguments *g, const tma_shape s, t
             if (group == 1) continue;
         }
 #pragma unroll
-        for (int wave = 0; wave < wave_count(s); wave++) {
+        for (int wave = 0; wave < waves_down(s); wave++) {
             float factors[2];
             row_factors(g, &head, tile.row + row_in_tile, rows_end(g, s, &tile), factors);
             store_tile(g, s, ring, &tile, group, &head, factors, sums + wave * values, &box);

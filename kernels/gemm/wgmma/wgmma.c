@@ -72,6 +72,17 @@ unsigned matmul_wgmma_dequantised(dw_format a, dw_format b, int64_t k) {
     return operands;
 }
 
+/* Does a step join the result's columns with those half of n further on, and if so, does nothing but a bias come before it, and is half of n whole blocks of 128? Tiles of
+ * 256 columns whose result is in blocks want that. */
+typedef enum wgmma_halving { HALVES_NOT, HALVES_LATE, HALVES_FIRST } wgmma_halving;
+
+static wgmma_halving halving_of(const op_post_list *post, int64_t n) {
+    int at = 0;
+    while (at < post->count && !op_post_halves(post->steps[at])) at++;
+    if (at == post->count) return HALVES_NOT;
+    return n % 256 == 0 && (at == 0 || (at == 1 && post->steps[0] == OP_POST_bias)) ? HALVES_FIRST : HALVES_LATE;
+}
+
 /* A unit is a tile, or a pair of them one below the other. */
 static int64_t units_down(const wgmma_tile *t, int64_t m) { return base_ceil_div(m, t->tile_m * t->pair); }
 static int64_t units_across(const wgmma_tile *t, int64_t n_out, bool halves) { return base_ceil_div(n_out, halves ? t->tile_n / 2 : t->tile_n); }
@@ -119,7 +130,10 @@ static double microseconds(const wgmma_tile *t, int64_t m, int64_t n_out, int64_
 
 /* Columns that a step joins lie in the two halves of a tile, each of which is stored in boxes of 64, or in none, and has a scale by block of its own. */
 static bool takes_halves(const wgmma_tile *t) { return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1 || t->tile_n < 64); }
-static bool runs(const wgmma_tile *t, wgmma_kind kind, bool halves) { return t->kind == kind && (!halves || takes_halves(t)); }
+static bool runs(const wgmma_tile *t, wgmma_kind kind, wgmma_halving halves) {
+    const bool at_once = t->blocks && t->tile_n > 128;
+    return t->kind == kind && (halves == HALVES_NOT ? !at_once : takes_halves(t) && (!at_once || halves == HALVES_FIRST));
+}
 
 /* Results in blocks that tiles write themselves, where the result's columns of a tile are whole blocks. */
 static bool is_written(dw_format out, dw_scale_layout layout) { return (out == DW_FORMAT_fp8_1x128 || out == DW_FORMAT_mxfp8) && layout == DW_SCALE_plain; }
@@ -132,7 +146,7 @@ static bool gives(const wgmma_tile *t, dw_format blocks, bool halves) {
 enum { WRITTEN_ROWS = 512 };
 
 /* The tile of least estimated time among those that give a plain result, blocks COUNT, or one of this format, of which there may be none. */
-static const wgmma_tile *choose_tile(wgmma_kind kind, int64_t m, int64_t n_out, int64_t k, bool halves, wgmma_steps steps, dw_format blocks, int multiprocessors) {
+static const wgmma_tile *choose_tile(wgmma_kind kind, int64_t m, int64_t n_out, int64_t k, wgmma_halving halves, wgmma_steps steps, dw_format blocks, int multiprocessors) {
     const wgmma_tile *best = NULL;
     double least = 0;
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
@@ -146,7 +160,7 @@ static const wgmma_tile *choose_tile(wgmma_kind kind, int64_t m, int64_t n_out, 
 
 const char *matmul_wgmma_entry(int element, int scaled, int64_t m, int64_t n_out, int64_t k, int halves, int multiprocessors) {
     wgmma_kind kind = element == MATMUL_bf16 ? WGMMA_BF16 : element == MATMUL_f16 ? WGMMA_F16 : element != MATMUL_e4m3 ? WGMMA_NONE : scaled ? WGMMA_E4M3_BLOCK : WGMMA_E4M3;
-    const wgmma_tile *tile = choose_tile(kind, m, n_out, k, halves, (wgmma_steps){0, 0}, DW_FORMAT_COUNT, multiprocessors);
+    const wgmma_tile *tile = choose_tile(kind, m, n_out, k, halves ? HALVES_LATE : HALVES_NOT, (wgmma_steps){0, 0}, DW_FORMAT_COUNT, multiprocessors);
     return tile == NULL ? NULL : tile->entry;
 }
 
@@ -177,8 +191,15 @@ const char *matmul_wgmma_refuses(const kernel_problem *problem, text *why) {
     return reason != NULL ? reason : matmul_reject_result(problem, why);
 }
 
+/* n, which is known where products are not refused. */
+static int64_t columns_of(const kernel_problem *problem) {
+    int64_t n = 0;
+    (void)dim_is_constant(problem->in[1]->dims[problem->in[1]->rank - 2], &n);
+    return n;
+}
+
 /* Does some tile write the result in blocks? */
-static bool has_writer(wgmma_kind kind, dw_format out, dw_scale_layout layout, bool halves) {
+static bool has_writer(wgmma_kind kind, dw_format out, dw_scale_layout layout, wgmma_halving halves) {
     for (size_t i = 0; i < COUNT_OF(tiles) && is_written(out, layout); i++)
         if (runs(&tiles[i], kind, halves) && gives(&tiles[i], out, halves)) return true;
     return false;
@@ -192,7 +213,7 @@ const char *matmul_wgmma_blocks_refuses(const kernel_problem *problem, text *why
     const kernel_problem plain = quantised_plain(problem, &type, &result);
     const char *reason = matmul_wgmma_refuses(&plain, why);
     if (reason != NULL) return reason;
-    return has_writer(wgmma_kind_of(a->format, b->format), out->format, out->scale_layout, matmul_halves_columns(&problem->post)) ? NULL : "no tile of its products writes such blocks";
+    return has_writer(wgmma_kind_of(a->format, b->format), out->format, out->scale_layout, halving_of(&problem->post, columns_of(problem))) ? NULL : "no tile of its products writes such blocks";
 }
 
 /* ---- which tile, how long ---- */
@@ -200,7 +221,7 @@ const char *matmul_wgmma_blocks_refuses(const kernel_problem *problem, text *why
 /* blocks: of the result, DW_FORMAT_COUNT of a plain one. */
 typedef struct wgmma_call {
     int64_t m, n, n_out, k;
-    bool halves;
+    wgmma_halving halves;
     dw_format blocks;
     wgmma_kind kind;
     wgmma_steps steps;
@@ -210,7 +231,7 @@ typedef struct wgmma_call {
 static wgmma_call call_of(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     wgmma_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1],
-                   .halves = matmul_halves_columns(&run->post), .blocks = dw_format_is_block(out->format) ? out->format : DW_FORMAT_COUNT};
+                   .halves = halving_of(&run->post, b->dims[b->rank - 2]), .blocks = dw_format_is_block(out->format) ? out->format : DW_FORMAT_COUNT};
     c.kind = wgmma_kind_of(a->format, b->format);
     c.steps = steps_of(&run->post);
     const wgmma_tile *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
@@ -230,7 +251,7 @@ double matmul_wgmma_blocks_seconds(const kernel_run *run) { return seconds_of(ru
 int64_t matmul_wgmma_rows(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const wgmma_kind kind = matmul_wgmma_dequantised(a->format, b->format, a->dims[a->rank - 1]) != 0 ? WGMMA_BF16 : wgmma_kind_of(a->format, b->format);
-    return has_writer(kind, out->format, out->scale_layout, matmul_halves_columns(&run->post)) ? WRITTEN_ROWS - 1 : INT64_MAX;
+    return has_writer(kind, out->format, out->scale_layout, halving_of(&run->post, b->dims[b->rank - 2])) ? WRITTEN_ROWS - 1 : INT64_MAX;
 }
 
 static const char *takes(const kernel_run *run, text *why) {
@@ -245,7 +266,7 @@ const char *matmul_wgmma_blocks_takes(const kernel_run *run, text *why) { return
 /* Variants are the tiles, by the names of their entries. */
 static const char *variant_of(const kernel_problem *problem, int index, bool blocks) {
     const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
-    const bool halves = matmul_halves_columns(&problem->post);
+    const wgmma_halving halves = halving_of(&problem->post, columns_of(problem));
     if (index >= (int)COUNT_OF(tiles)) return NULL;
     const wgmma_tile *t = &tiles[index];
     return runs(t, wgmma_kind_of(a->format, b->format), halves) && gives(t, blocks ? out->format : DW_FORMAT_COUNT, halves) ? t->entry : "";
