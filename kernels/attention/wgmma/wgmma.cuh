@@ -28,7 +28,6 @@
 #include "kernels/attention/scores.cuh"
 #include "kernels/attention/wgmma/wgmma.h"
 #include "kernels/gpu/ptx/cluster.cuh"
-#include "kernels/gpu/ptx/prefetch.cuh"
 #include "kernels/gpu/ptx/tma.cuh"
 #include "kernels/gpu/ptx/wgmma.cuh"
 #include "kernels/gpu/pipe/schedule.cuh"
@@ -211,13 +210,6 @@ INLINE void read_biases(const attention_arguments *p, attention_extra extra, int
     }
 #pragma unroll
     for (int i = 0; i < count; i++) biases[i] = i * 32 < left ? biases[i] : -INFINITE;
-}
-
-/* Asks for the lines of the first windows, each lane for one: they are on their way while the tile is set up. */
-INLINE void prefetch_biases(const attention_arguments *p, attention_extra extra, int first) {
-    const int lane = threadIdx.x % 32, mask_key = first + lane * 128, bias_key = first + lane * (p->bias.element_bytes == 4 ? 32 : 64);
-    if (p->has_bias && bias_key < (int)p->keys) prefetch_l1(extra.bias + bias_key * p->bias_strides[3] * p->bias.element_bytes);
-    if (p->has_mask && mask_key < (int)p->keys) prefetch_l1(extra.mask + mask_key * p->mask_strides[3]);
 }
 
 /* What becomes of the blocks of a window of keys, a bit each. plain: all biases are 0; hidden: OP_ATTENTION_HIDES or less; gone: -inf. */
@@ -820,8 +812,6 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
     grid_release();
     grid_wait();
     const bool whole = s.scores == ATTENTION_KEYS || (!g->call.has_row && !g->call.has_position);
-    if (s.scores == ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups)
-        prefetch_biases(&g->call, extra_of(&g->call, tile.batch, tile.head, 0), max(tile.first + g->begin_shift, 0));
     if (threadIdx.x == s.groups * 128 && whole) store_whole_tile(g, s, m, tile.batch, tile.first);
     for (int row = threadIdx.x; row < s.groups * 64; row += blockDim.x)
         store_view(m.rows, row, whole ? plain_view_of(g, tile.batch, tile.first + row) : view_of(&g->call, tile.batch, tile.first + row));
