@@ -107,7 +107,16 @@ INLINE void share_head(const tma_shape s, const tma_head *head, uint32_t columns
 }
 
 /* Of one part: 32 columns of the tile, of which this thread's first is number column. */
-INLINE void apply_head(const tma_head *head, const float *factors, uint32_t columns, float *values, int column) {
+INLINE void apply_head(const tma_shape s, const tma_head *head, const float *factors, uint32_t columns, float *values, int column) {
+    if (s.blocks && s.parts > 0) {   /* scales by block leave no factors */
+        if (!head->by_column) return;
+#pragma unroll
+        for (int i = 0; i < PART_VALUES / 4; i++) {
+            float2 bias = ld_shared_f32x2(columns + MATMUL_COLUMN_BYTES / 2 + (column + 8 * i) * 4);
+            values[4 * i] += bias.x, values[4 * i + 1] += bias.y, values[4 * i + 2] += bias.x, values[4 * i + 3] += bias.y;
+        }
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < PART_VALUES; i++) values[i] *= factors[i >> 1 & 1];
     if (!head->by_column) return;
@@ -200,7 +209,7 @@ INLINE void store_tile(const matmul_wgmma_arguments *g, const tma_shape s, tma_r
     int warp = threadIdx.x % 128 / 32, lane = threadIdx.x % 32, end = halves ? e->half : g->n, rows = rows_end(g, s, tile);
     int first_row = tile->row + group_row(s, group), row = first_row + warp * 16 + lane / 4, col = tile->out_col + lane % 4 * 2;
 #pragma unroll
-    for (int part = 0; part < parts; part++) apply_head(head, factors, ring.columns, sums + part * PART_VALUES, part * 32 + lane % 4 * 2);
+    for (int part = 0; part < parts; part++) apply_head(s, head, factors, ring.columns, sums + part * PART_VALUES, part * 32 + lane % 4 * 2);
     if (waves_across(s) > 1) apply_joined(e, s.tile_n / 2, sums, row, col, rows);
     else if (e->count > head->steps) apply_steps(e, head->steps, s.tile_n / 2, sums, row, col, tile->up - tile->col - s.tile_n / 2, rows, g->n);
     if (s.blocks) {
@@ -226,6 +235,20 @@ INLINE void store_tile(const matmul_wgmma_arguments *g, const tma_shape s, tma_r
 #pragma unroll
         for (int half = 0; half < 2; half++) stage_part(e->out_format, buffer, half, sums + (part + half) * PART_VALUES, thread);
         end_box(g, s, tile, wide, buffer, thread, group, tile->out_col + part * 32, first_row + first);
+    }
+}
+
+/* Results in blocks of a warpgroup's waves of rows, one below the other. Their code is there once, and sums are moved, as it is long. */
+INLINE void store_waves_in_blocks(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, tma_tile *tile, int group, int row_in_tile, const tma_head *head, float *sums, int *box) {
+    const int values = s.tile_n / 2, waves = waves_down(s);
+#pragma unroll 1
+    for (int wave = 0; wave < waves; wave++) {
+        float factors[2];
+        row_factors(g, head, tile->row + row_in_tile, rows_end(g, s, tile), factors);
+        store_tile(g, s, ring, tile, group, head, factors, sums, box);
+        tile->row += wave_rows(s);
+#pragma unroll
+        for (int i = 0; i < values && waves == 2; i++) sums[i] = sums[values + i];
     }
 }
 

@@ -407,8 +407,9 @@ INLINE void multiply_tiles(const matmul_wgmma_arguments *g, const tma_shape s, t
             join_sums(s, ring, group, sums);
             if (group == 1) continue;
         }
+        if (s.blocks) store_waves_in_blocks(g, s, ring, &tile, group, row_in_tile, &head, sums, &box);
 #pragma unroll
-        for (int wave = 0; wave < waves_down(s); wave++) {
+        for (int wave = 0; wave < waves_down(s) && !s.blocks; wave++) {
             float factors[2];
             row_factors(g, &head, tile.row + row_in_tile, rows_end(g, s, &tile), factors);
             store_tile(g, s, ring, &tile, group, &head, factors, sums + wave * values, &box);
