@@ -93,10 +93,11 @@ class Deepwell:
         engine = made["engine"]
 
         def step():
-            """The time of the first text's last token less that of its first, over the tokens between."""
-            stamps = []
-            engine.generate(ids, work.new, on_token=lambda row, id: stamps.append(time.perf_counter()) if row == 0 else None, **more)
-            return (stamps[-1] - stamps[0]) / (len(stamps) - 1)
+            """Of the text that begins last, so that no prompt is read meanwhile: the time of its last token less that of its first, over the tokens between."""
+            stamps = [[] for _ in range(len(ids))]
+            engine.generate(ids, work.new, on_token=lambda row, id: stamps[row].append(time.perf_counter()), **more)
+            last = max(stamps, key=lambda times: times[0])
+            return (last[-1] - last[0]) / (len(last) - 1)
         once = step if work.new > 1 else self.clock.back_to_back(lambda: engine.generate(ids, 1, **more))
         if work.new == 1 and ids.shape[1] <= 1024 and not more:
             logits = [engine(input_ids=ids[:2]).logits[:, -1]]
