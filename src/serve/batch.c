@@ -132,7 +132,7 @@ static dw_status add_serving(dw_session *session) {
     TRY_NEW(serving, &session->arena, 1);
     TRY_NEW(serving->texts, &session->arena, g->texts);
     session->serving = serving;
-    return scheduler_create(session, &(scheduler_options){.changed = changed, .user = serving, .fails_whole = true}, &serving->scheduler);
+    return scheduler_create(session, &(scheduler_options){.changed = changed, .user = serving, .fails_whole = true, .together = true}, &serving->scheduler);
 }
 
 dw_status dw_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, dw_session **session) {

@@ -113,12 +113,12 @@ static bool fits(scheduler *s, const serve_text *text) {
     return s->pages == NULL || s->running == 1 || pages_room(s->pages, text->row, length + 1) > length;
 }
 
-/* Texts that wait go to free rows. Of those with inputs of their own, whose encoder runs now, one at a time. */
+/* Texts that wait go to free rows. Of those with inputs of their own, whose encoder runs now, one, or all where they are together. */
 static dw_status take_in(scheduler *s) {
     bool encoded = false;
     while (s->first != NULL && s->running < s->g->texts && !(encoded && s->first->input_count > 0)) {
         serve_text *text = s->first;
-        encoded = text->input_count > 0;
+        encoded = text->input_count > 0 && !s->options.together;
         text->status = begin(s, text, free_row(s));
         if (text->status != DW_OK && s->options.fails_whole) return text->status;
         if (text->status == DW_NO_MEMORY || text->status == DW_CANCELLED) return text->status;

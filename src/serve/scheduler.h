@@ -63,6 +63,7 @@ typedef struct scheduler_options {
     void *user;
     bool alone;                         /* texts share no pages */
     bool fails_whole;                   /* a text's fault is the step's */
+    bool together;                      /* encoders of all texts that find a row run before the next run; else one does, so that texts at work do not wait for many */
 } scheduler_options;
 
 enum { SCHEDULER_TIMES = 1024 };        /* runs whose times are kept */
