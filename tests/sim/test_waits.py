@@ -22,6 +22,7 @@ STEP = f"""graph step
   %4 = exp %3
   %5 = softmax %4 {{axis=1}}
   output y %5
+  output n %2
 """
 KERNELS = (("softmax_rows", "softmax_rows_bf16_1"), ("norm_rows", "norm_rows_bf16_1"), ("matmul_stream_bf16", "matmul_stream_bf16_m8"), ("pointwise_vectors", "pointwise_vectors"))
 WAIT = re.compile(r"griddepcontrol\.wait\s*;")
