@@ -20,10 +20,14 @@ static int fail(dw_context *context) {
     return 1;
 }
 
-/* One line of ids; how many there are. */
+/* One line of ids; how many, or -1: a word is no id, or they are too many. */
 static int64_t read_ids(char *line, int64_t *ids) {
     int64_t count = 0;
-    for (char *word = strtok(line, " \t\n"); word != NULL && count < PROMPT; word = strtok(NULL, " \t\n")) ids[count++] = strtoll(word, NULL, 10);
+    for (char *word = strtok(line, " \t\n"), *end; word != NULL; word = strtok(NULL, " \t\n")) {
+        if (count == PROMPT) return -1;
+        ids[count++] = strtoll(word, &end, 10);
+        if (*end != 0) return -1;
+    }
     return count;
 }
 
@@ -51,27 +55,33 @@ static int take_events(dw_service *service, answer *answers) {
     return ended;
 }
 
+/* A line becomes a request, or is answered with what is wrong with it; 1: it is open. */
+static int ask(dw_context *context, dw_service *service, char *line, int64_t number, int64_t tokens, answer *answers) {
+    static int64_t ids[PROMPT];
+    answer *answer = answers;
+    while (answer->line != 0) answer++;
+    const dw_request request = {.count = read_ids(line, ids), .ids = ids, .tokens = tokens};
+    *answer = (struct answer){.line = number};
+    if (request.count >= 0 && dw_service_submit(context, service, &request, &answer->request) == DW_OK) return 1;
+    if (request.count < 0) printf("%lld: (a line is token ids, %d at most, with spaces between them)\n", (long long)number, PROMPT);
+    else printf("%lld: (%s)\n", (long long)number, dw_context_error(context));
+    fflush(stdout);
+    answer->line = 0;
+    return 0;
+}
+
 static int serve(dw_context *context, dw_service *service, int64_t tokens) {
     static answer answers[OPEN];
     static char line[16 * PROMPT];
-    static int64_t ids[PROMPT];
     int open = 0, more = 1;
+    setvbuf(stdin, NULL, _IONBF, 0);   /* so that poll sees every line that is there */
     for (int64_t number = 1; more || open > 0;) {
-        if (more && open < OPEN && (more = fgets(line, sizeof line, stdin) != NULL)) {
-            answer *answer = answers;
-            while (answer->line != 0) answer++;
-            *answer = (struct answer){.line = number++};
-            const dw_request request = {.count = read_ids(line, ids), .ids = ids, .tokens = tokens};
-            if (dw_service_submit(context, service, &request, &answer->request) == DW_OK) {
-                open++;
-                continue;
-            }
-            printf("%lld: (%s)\n", (long long)answer->line, dw_context_error(context));
-            answer->line = 0;
-            continue;
-        }
-        struct pollfd events = {dw_service_fd(service), POLLIN, 0};
-        if (open > 0 && poll(&events, 1, -1) > 0) open -= take_events(service, answers);
+        struct pollfd events[2] = {{dw_service_fd(service), POLLIN, 0}, {more && open < OPEN ? 0 : -1, POLLIN, 0}};
+        if (poll(events, 2, -1) <= 0) continue;
+        if (events[0].revents != 0) open -= take_events(service, answers);
+        if (events[1].revents == 0) continue;
+        more = fgets(line, sizeof line, stdin) != NULL;
+        if (more) open += ask(context, service, line, number++, tokens, answers);
     }
     return dw_service_stop(context, service, 0) == DW_OK ? 0 : fail(context);
 }
