@@ -1,4 +1,5 @@
-/* What the choice of kernels expects of an H200, held against what one took (bench/results/h200 says with which driver and when): within a fifth, a library's products within 15 %, steps between products within a third. */
+/* What the choice of kernels expects of an H200, held against what one took (bench/results/h200 says with which driver and when): within a fifth, a library's products within 15 %, steps between products within a
+ * third. */
 #include "support/support.h"
 
 #include <math.h>
@@ -36,7 +37,7 @@ static const measured_line products[] = {
     {"matmul mxfp8[128,4096] mxfp8[4096,4096] bt=true to=bf16", 32.7},
 };
 
-/* By tiles, in runs of BERT-large, Llama-1B and Llama-8B (bench/results/h200/models.md). */
+/* By tiles, in runs of BERT-large, ViT-large, Llama-1B and Llama-8B, as their reports told (bench/results/h200/models.md has the largest of them). */
 static const measured_line run_products[] = {
     {"matmul bf16[16384,1024] bf16[3072,1024] bf16[3072] bt=true post=bias", 157.5},
     {"matmul bf16[16384,1024] bf16[4096,1024] bf16[4096] bt=true post=bias,gelu", 250.5},
@@ -152,7 +153,7 @@ static void attention_is_estimated_as_an_h200_took(void **state) {
 static void products_are_estimated_as_an_h200_took(void **state) {
     (void)state;
     check_lines(products, COUNT_OF(products), NULL, false, 0.2);
-    check_lines(run_products, COUNT_OF(run_products), NULL, true, 0.25);
+    check_lines(run_products, COUNT_OF(run_products), NULL, true, 0.2);
 }
 
 static void products_of_a_library_are_estimated_as_an_h200_took(void **state) {
