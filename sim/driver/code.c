@@ -265,23 +265,29 @@ cuda_result cuOccupancyMaxActiveBlocksPerMultiprocessor(int *blocks, cuda_functi
     return driver_leave(result);
 }
 
-static void read_cluster(const cuda_launch_attribute *attributes, unsigned count, const ptx_function *f, uint32_t cluster[3]) {
-    for (int i = 0; i < 3; i++) cluster[i] = f->cluster[0] > 0 ? (uint32_t)f->cluster[i] : 1;
-    for (unsigned i = 0; i < count; i++) {
-        if (attributes[i].id != CUDA_LAUNCH_CLUSTER) continue;
-        cluster[0] = attributes[i].value.cluster.x;
-        cluster[1] = attributes[i].value.cluster.y;
-        cluster[2] = attributes[i].value.cluster.z;
-    }
+void driver_set_attribute(driver_launch *launch, cuda_launch_attribute_id id, const cuda_launch_value *value) {
+    const uint32_t size[3] = {value->cluster.x, value->cluster.y, value->cluster.z};
+    if (id == CUDA_LAUNCH_COOPERATIVE) launch->cooperative = value->cooperative != 0;
+    if (id == CUDA_LAUNCH_PREFERRED_CLUSTER) memcpy(launch->preferred, size, sizeof size);
+    if (id != CUDA_LAUNCH_CLUSTER) return;
+    memcpy(launch->cluster, size, sizeof size);
+    launch->sized = true;
+}
+
+/* What the kernel itself says, then the attributes. */
+static void read_attributes(const cuda_launch_config *config, const ptx_function *f, driver_launch *launch) {
+    launch->sized = f->cluster[0] > 0;
+    for (int i = 0; i < 3; i++) launch->cluster[i] = launch->sized ? (uint32_t)f->cluster[i] : 1;
+    for (unsigned i = 0; i < config->attribute_count; i++) driver_set_attribute(launch, config->attributes[i].id, &config->attributes[i].value);
 }
 
 cuda_result cuOccupancyMaxActiveClusters(int *clusters, cuda_function function, const cuda_launch_config *config) {
     cuda_result result = driver_enter();
     if (result == CUDA_OK && (clusters == NULL || function == NULL || config == NULL)) result = CUDA_INVALID_VALUE;
     if (result == CUDA_OK) {
-        uint32_t cluster[3];
-        read_cluster(config->attributes, config->attribute_count, function->function, cluster);
-        int ctas = (int)(cluster[0] * cluster[1] * cluster[2]), most = function->non_portable_cluster ? 16 : 8;
+        driver_launch launch = {0};
+        read_attributes(config, function->function, &launch);
+        int ctas = (int)sim_ctas_of(launch.cluster), most = function->non_portable_cluster ? 16 : 8;
         int per_unit = blocks_per_unit(function, (int)(config->block_x * config->block_y * config->block_z), config->shared_bytes);
         *clusters = ctas < 1 || ctas > most ? 0 : per_unit * sim_driver.options.sm_count / ctas;
     }
@@ -313,19 +319,13 @@ static cuda_result gather_params(const struct cuda_function_st *f, void **parame
 cuda_result driver_prepare(const cuda_launch_config *config, cuda_function f, void **parameters, void **extra, driver_launch *launch) {
     *launch = (driver_launch){.function = f, .grid = {config->grid_x, config->grid_y, config->grid_z}, .block = {config->block_x, config->block_y, config->block_z},
                               .shared_bytes = config->shared_bytes};
-    read_cluster(config->attributes, config->attribute_count, f->function, launch->cluster);
-    uint64_t ctas = (uint64_t)launch->cluster[0] * launch->cluster[1] * launch->cluster[2];
-    if (ctas > 8 && !f->non_portable_cluster) {
-        return driver_say(CUDA_INVALID_CLUSTER_SIZE, "%.160s: clusters of %llu CTAs; more than 8 need the attribute that allows a size that is not portable", f->function->name,
-                          (unsigned long long)ctas);
-    }
+    read_attributes(config, f->function, launch);
     size_t allowed = f->max_dynamic_shared > 0 ? (size_t)f->max_dynamic_shared : DEFAULT_SHARED - static_shared(f);
     if (static_shared(f) > DEFAULT_SHARED && f->max_dynamic_shared == 0) allowed = 0;
     if (launch->shared_bytes > allowed) {
         return driver_say(CUDA_INVALID_VALUE, "%.160s: %zu bytes of dynamic shared memory, and %zu are allowed: set the function's attribute for more", f->function->name,
                           launch->shared_bytes, allowed);
     }
-    for (unsigned i = 0; i < config->attribute_count; i++) launch->cooperative |= config->attributes[i].id == CUDA_LAUNCH_COOPERATIVE && config->attributes[i].value.cooperative != 0;
     if (launch->cooperative) {
         uint64_t blocks = (uint64_t)config->grid_x * config->grid_y * config->grid_z, threads = (uint64_t)config->block_x * config->block_y * config->block_z;
         uint64_t room = threads <= 1024 ? (uint64_t)blocks_per_unit(f, (int)threads, config->shared_bytes) * (uint64_t)sim_driver.options.sm_count : blocks;
@@ -371,6 +371,27 @@ static cuda_result watch_overlap(void) {
     return CUDA_OK;
 }
 
+static cuda_result check_size(const struct cuda_function_st *f, const uint32_t size[3], const char *name) {
+    if (sim_ctas_of(size) <= 8 || f->non_portable_cluster) return CUDA_OK;
+    return driver_say(CUDA_INVALID_CLUSTER_SIZE, "%.160s: %s of %llu CTAs; more than 8 need the attribute that allows a size that is not portable", f->function->name, name,
+                      (unsigned long long)sim_ctas_of(size));
+}
+
+/* Of two sizes there are clusters on chips of sm_100 and sm_110 alone, where the launch says the regular one, too; elsewhere all have that. */
+static cuda_result read_sizes(const driver_launch *launch, sim_launch *l) {
+    const ptx_function *f = launch->function->function;
+    const bool two = launch->sized && sim_ctas_of(launch->preferred) > 0 && sim_driver.chip.arch >= 100 && sim_driver.chip.arch < 120;
+    memcpy(l->cluster, launch->cluster, sizeof l->cluster);
+    memcpy(l->preferred, two ? launch->preferred : launch->cluster, sizeof l->preferred);
+    for (int i = 0; i < 3; i++) {
+        if (f->cluster[0] == 0 || launch->cluster[i] == (uint32_t)f->cluster[i]) continue;
+        return driver_say(CUDA_INVALID_CLUSTER_SIZE, "%.160s: .reqnctapercluster asks for clusters of %dx%dx%d, not %ux%ux%u", f->name, f->cluster[0], f->cluster[1], f->cluster[2], launch->cluster[0],
+                          launch->cluster[1], launch->cluster[2]);
+    }
+    cuda_result result = check_size(launch->function, l->cluster, "clusters");
+    return result == CUDA_OK ? check_size(launch->function, l->preferred, "preferred clusters") : result;
+}
+
 cuda_result driver_execute(const driver_launch *launch, const driver_overlap *overlap) {
     if (sim_driver.fail_launch > 0 && --sim_driver.fail_launch == 0) {
         return driver_say(CUDA_LAUNCH_FAILED, "the launch of %s fails, as the option fail_launch asks", launch->function->function->name);
@@ -384,7 +405,8 @@ cuda_result driver_execute(const driver_launch *launch, const driver_overlap *ov
     }
     memcpy(l.grid, launch->grid, sizeof l.grid);
     memcpy(l.block, launch->block, sizeof l.block);
-    memcpy(l.cluster, launch->cluster, sizeof l.cluster);
+    cuda_result sized = read_sizes(launch, &l);
+    if (sized != CUDA_OK) return sized;
     uint64_t barrier = 0;
     if (launch->cooperative) {
         cuda_result allocated = driver_fail(sim_memory_alloc(&sim_driver.memory, GRID_BARRIER_BYTES, &barrier), CUDA_OUT_OF_MEMORY);

@@ -61,7 +61,15 @@ struct cuda_library_st {
 };
 
 /* A launch as it was asked for, with the parameters' bytes. */
-typedef struct driver_launch { cuda_function function; uint32_t grid[3], block[3], cluster[3]; size_t shared_bytes; uint8_t *params; bool cooperative; } driver_launch;
+typedef struct driver_launch {
+    cuda_function function;
+    uint32_t grid[3], block[3], cluster[3];
+    uint32_t preferred[3];             /* of the clusters that take the place of several; zeros: there are none */
+    size_t shared_bytes;
+    uint8_t *params;
+    bool sized;                        /* it says the clusters' size */
+    bool cooperative;
+} driver_launch;
 /* Of launches that overlap others: whether it begins early, and the number of the first of them, 0 if it is the first. */
 typedef struct driver_overlap { bool early; uint64_t chain; } driver_overlap;
 
@@ -72,6 +80,8 @@ cuda_result driver_leave(cuda_result result);
 cuda_result driver_say(cuda_result result, const char *format, ...) BASE_PRINTF(2, 3);
 /* The context's last message. */
 cuda_result driver_fail(dw_status status, cuda_result result);
+/* One of a launch's attributes; those that are not modelled change nothing. */
+void driver_set_attribute(driver_launch *launch, cuda_launch_attribute_id id, const cuda_launch_value *value);
 cuda_result driver_prepare(const cuda_launch_config *config, cuda_function function, void **parameters, void **extra, driver_launch *launch);
 /* overlap NULL: it overlaps no other. */
 cuda_result driver_execute(const driver_launch *launch, const driver_overlap *overlap);

@@ -172,12 +172,7 @@ cuda_result cuGraphAddChildGraphNode(cuda_node *node, cuda_graph graph, const cu
 
 cuda_result cuGraphKernelNodeSetAttribute(cuda_node node, cuda_launch_attribute_id id, const cuda_launch_value *value) {
     if (node == NULL || value == NULL || node->type != CUDA_NODE_KERNEL) return CUDA_INVALID_VALUE;
-    if (id == CUDA_LAUNCH_COOPERATIVE) node->launch.cooperative = value->cooperative != 0;
-    if (id == CUDA_LAUNCH_CLUSTER) {
-        node->launch.cluster[0] = value->cluster.x;
-        node->launch.cluster[1] = value->cluster.y;
-        node->launch.cluster[2] = value->cluster.z;
-    }
+    driver_set_attribute(&node->launch, id, value);
     return CUDA_OK;
 }
 
@@ -225,6 +220,8 @@ cuda_result cuGraphExecKernelNodeSetParams_v2(cuda_graph_exec exec, cuda_node no
     if (result == CUDA_OK) result = prepare_node(params, &launch);
     if (result == CUDA_OK) {
         memcpy(launch.cluster, n->launch.cluster, sizeof launch.cluster);
+        memcpy(launch.preferred, n->launch.preferred, sizeof launch.preferred);
+        launch.sized = n->launch.sized;
         launch.cooperative = n->launch.cooperative;
         free(n->launch.params);
         n->launch = launch;

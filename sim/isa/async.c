@@ -72,6 +72,10 @@ static bool finish(struct sim_async *a) {
         async_set_flags(cta, a->shared, a->bytes, SHADOW_FLIGHT | SHADOW_GENERIC | SHADOW_RESPONSE | SHADOW_READ, a->response ? SHADOW_WRITTEN | SHADOW_RESPONSE : SHADOW_WRITTEN);
         sim_cta *told = told_by(a, cta);
         if (!sim_mbarrier_complete(a->warp, a->op, told, a->mbarrier, (uint32_t)a->arriving)) return false;
+        if (a->of_launch && !sim_response_came(told, a->mbarrier)) {
+            sim_find(a->warp, a->op, a->lane, "no memory for the list of responses");
+            return false;
+        }
     }
     return true;
 }
@@ -106,6 +110,10 @@ void sim_async_at_end(sim_warp *w) {
         bool into = !a->store && (a->multicast != 0 ? (a->multicast >> w->cta->rank & 1) != 0 : (a->arrival ? a->mbarrier_cta : a->cta) == w->cta);
         bool from = (a->store ? a->read == NULL && a->cta == w->cta : a->from == w->cta) && !w->launch->options->exit_early;
         if (!into && !from) continue;
+        if (a->of_launch) {
+            sim_find(a->warp, a->op, a->lane, "the CTA of rank %d ends while this request's response is under way to it, which ends a B300's context (Xid 43): wait for every response, a decline too", w->cta->rank);
+            return;
+        }
         sim_find(a->warp, a->op, a->lane, "the CTA of rank %d ends while this copy %s its shared memory: wait for it first%s", w->cta->rank, into ? "still writes" : "still reads",
                  from ? " (cp.async.bulk.wait_group.read)" : "");
         return;
@@ -269,7 +277,7 @@ bool async_begin(struct sim_async *a, size_t align) {
 }
 
 bool sim_async_respond(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t mbarrier, const uint32_t words[4], bool all) {
-    struct sim_async a = {.warp = w, .op = op, .lane = lane, .response = true, .bytes = 16, .arriving = 16};
+    struct sim_async a = {.warp = w, .op = op, .lane = lane, .response = true, .of_launch = true, .bytes = 16, .arriving = 16};
     memcpy(a.words, words, sizeof a.words);
     if (all) a.multicast = (1u << w->cta->cluster->cta_count) - 1;
     a.cta = async_shared_side(w, op, lane, address, &a.shared);

@@ -15,6 +15,7 @@ struct sim_async {
     bool arrival;                  /* no copy of its own: cp.async of the lane, before serial, arrive at mbarrier */
     uint64_t serial;
     bool response;                 /* of registers: the words, to shared memory */
+    bool of_launch;                /* the words say what cluster launch control has done */
     uint32_t words[4];
     sim_cta *from;                 /* of another place in the cluster's shared memory: whose, and source the offset there; NULL: of global memory */
     uint64_t source;

@@ -1,27 +1,48 @@
-/* Cluster launch control (PTX ISA 9.7.13.17 and 18): a running cluster takes over one that was not launched yet. The 16 bytes of a response are the simulator's own
- * format: the first CTA, and whether there is one. */
+/* Cluster launch control (PTX ISA 9.7.13.17 and 18): a running cluster takes over one of its size that was not launched yet. A request may be declined though there is one, which the grid then
+ * launches. The 16 bytes of a response are the simulator's own format: the first CTA, and whether there is one. */
 #include "decode.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
 
 #define RESPONSE_MARK 0x434c4300u
 
 typedef struct cancel_op { sim_address response, mbarrier; } cancel_op;
 
+enum { DECLINES = 10 };   /* of a hundred, where no option says how many and the seed is not 0 */
+
+/* Is the request for a cluster that there is declined all the same? */
+static bool is_declined(sim_launch *l) {
+    const sim_options *o = l->options;
+    const uint64_t of_hundred = o->declines >= 0 ? (uint64_t)o->declines : o->seed == 0 ? 0 : DECLINES;
+    return (sim_mix(sim_mix(o->seed + 1, l->epoch), ++l->requests) >> 32) % 100 < of_hundred;
+}
+
+/* Another CTA of the cluster that has ended and would get the response; NULL: none. */
+static const sim_cta *ended_cta(const sim_cluster *cluster) {
+    for (int i = 0; i < cluster->cta_count; i++) {
+        if (cluster->ctas[i].warps_live == 0) return &cluster->ctas[i];
+    }
+    return NULL;
+}
+
 /* The request is decided at once, in the order of launches; its response comes later. */
 static sim_flow do_try_cancel(sim_warp *w, const sim_op *op, uint32_t mask) {
     const cancel_op *c = op->extra;
-    sim_launch *l = w->launch;
-    uint64_t per_x = l->grid[0] / l->cluster[0], per_y = l->grid[1] / l->cluster[1];
+    const sim_cluster *cluster = w->cta->cluster;
+    const bool all = sim_has(&op->mods, SIM_MOD_multicast_all);
     for (uint32_t left = mask; left != 0; left &= left - 1) {
         int lane = __builtin_ctz(left);
         uint32_t words[4] = {0, 0, 0, RESPONSE_MARK};
-        if (l->next < l->count) {
-            uint64_t index = sim_launch_order(l, l->next++);
-            words[0] = (uint32_t)(index % per_x) * l->cluster[0];
-            words[1] = (uint32_t)(index / per_x % per_y) * l->cluster[1];
-            words[2] = (uint32_t)(index / per_x / per_y) * l->cluster[2];
+        sim_cluster_place place;
+        const sim_cta *ended = all ? ended_cta(cluster) : NULL;
+        if (ended != NULL) return sim_find(w, op, lane, "the response is to come to all CTAs of the cluster, and that of rank %d has ended", ended->rank);
+        if (w->cta->declined) return sim_find(w, op, lane, "asks for another cluster, and the CTA has seen that a request was declined: what comes of it is not defined; a CTA retires when it sees a decline");
+        if (sim_launch_pending(w->launch) && !is_declined(w->launch) && sim_launch_cancel(w->launch, cluster->size, &place)) {
+            memcpy(words, place.first, sizeof place.first);
             words[3] |= 1;
         }
-        if (!sim_async_respond(w, op, lane, sim_address_of(w, &c->response, lane), sim_address_of(w, &c->mbarrier, lane), words, sim_has(&op->mods, SIM_MOD_multicast_all))) return SIM_STOP;
+        if (!sim_async_respond(w, op, lane, sim_address_of(w, &c->response, lane), sim_address_of(w, &c->mbarrier, lane), words, all)) return SIM_STOP;
     }
     return SIM_NEXT;
 }
@@ -33,6 +54,10 @@ sim_handler select_try_cancel(sim_decoding *d) {
     if (c == NULL) return NULL;
     if (d->module->arch < 100 || in->count != 2) {
         d->why = "targets of sm_100 and later; [a response] and [an mbarrier]";
+        return NULL;
+    }
+    if (sim_mod(d, SIM_MOD_multicast_all) && d->module->arch_suffix == 0) {
+        d->why = "a response to all CTAs of the cluster is for targets like sm_100a and sm_100f";
         return NULL;
     }
     if (sim_decode_place(d, &in->operands[0], space, &c->response) != DW_OK || sim_decode_place(d, &in->operands[1], space, &c->mbarrier) != DW_OK) return NULL;
@@ -49,12 +74,39 @@ static sim_flow do_query(sim_warp *w, const sim_op *op, uint32_t mask) {
         if ((mask >> lane & 1) == 0) continue;
         if ((response[lane][3] & ~1u) != RESPONSE_MARK) return sim_find(w, op, lane, "what is queried is no response to clusterlaunchcontrol.try_cancel");
         was |= (response[lane][3] & 1) << lane;
+        w->cta->declined |= op->count == 0 && (response[lane][3] & 1) == 0;
         if (op->count == 0) continue;
         if ((response[lane][3] & 1) == 0) return sim_find(w, op, lane, "the request found no cluster, so it has no first CTA: query is_canceled first");
         for (int i = 0; i < op->count; i++) ((uint32_t *)sim_row(w, op->rows[i]))[lane] = i < 3 ? response[lane][op->small + i] : 0;
     }
     if (op->count == 0) sim_store_mask(w, op->arg[1], was, mask);
     return SIM_NEXT;
+}
+
+/* ---- responses when a CTA ends ---- */
+
+bool sim_response_came(sim_cta *cta, uint64_t mbarrier) {
+    for (size_t i = 0; i < cta->asked_count; i++) {
+        if (cta->asked[i] == mbarrier) return true;
+    }
+    if (cta->asked_count == cta->asked_capacity) {
+        const size_t capacity = cta->asked_capacity == 0 ? 8 : 2 * cta->asked_capacity;
+        uint64_t *larger = realloc(cta->asked, capacity * sizeof *larger);
+        if (larger == NULL) return false;
+        cta->asked = larger;
+        cta->asked_capacity = capacity;
+    }
+    cta->asked[cta->asked_count++] = mbarrier;
+    return true;
+}
+
+void sim_responses_at_end(sim_warp *w) {
+    for (size_t i = 0; i < w->cta->asked_count; i++) {
+        if (!sim_mbarrier_unseen(w->cta, w->cta->asked[i])) continue;
+        sim_find(w, NULL, -1, "the CTA ends, and nobody has waited for the response of cluster launch control that the mbarrier at 0x%" PRIx64 " counts: it might have been under way still, which ends a B300's "
+                 "context (Xid 43); wait for every response, a decline too", w->cta->asked[i]);
+        return;
+    }
 }
 
 sim_handler select_query_cancel(sim_decoding *d) {

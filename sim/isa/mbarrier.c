@@ -275,6 +275,10 @@ void sim_mbarriers_at_end(sim_warp *w) {
     }
 }
 
+bool sim_mbarrier_unseen(const sim_cta *cta, uint64_t offset) {
+    return (cta->shared_shadow[offset] & SHADOW_MBARRIER) != 0 && unpack(cta->shared + offset).unseen;
+}
+
 void sim_mbarriers_tell(sim_cta *cta) {
     uint8_t *shadow = cta->shared_shadow;
     for (size_t i = 0; i < cta->shared_bytes; i++) {

@@ -426,8 +426,8 @@ static bool decode_operands(sim_decoding *d, mma_op *o) {
     if (next == in->count) return true;
     const ptx_operand *last = &in->operands[next++];
     if (next == in->count && o->weight_stationary) return sim_decode_source(d, last, PTX_b64, &o->zero_columns) == DW_OK;
-    bool scales_d = (o->kind == UMMA_F16 || o->kind == UMMA_TF32) && last->kind == PTX_OPERAND_INTEGER && last->value >= 0 && last->value <= 15;
-    if (next != in->count || !scales_d) d->why = "behind enable-input-d stands at most scale-input-d: 0 to 15, of .kind::f16 and .kind::tf32";
+    bool scales_d = (o->kind == UMMA_F16 || o->kind == UMMA_TF32) && d->module->arch != 110 && last->kind == PTX_OPERAND_INTEGER && last->value >= 0 && last->value <= 15;
+    if (next != in->count || !scales_d) d->why = "behind enable-input-d stands at most scale-input-d: 0 to 15, of .kind::f16 and .kind::tf32, and not for sm_110";
     o->scale_d = (int)(last->value & 15);
     return d->why == NULL;
 }
@@ -438,6 +438,10 @@ sim_handler select_tcgen05_mma(sim_decoding *d) {
     *o = (mma_op){.weight_stationary = sim_mod(d, SIM_MOD_ws), .shifts_a = sim_mod(d, SIM_MOD_ashift), .sparse = sim_mod(d, SIM_MOD_sp), .zero_columns = SIM_NO_ROW};
     bool spelled = sim_mod(d, SIM_MOD_scale_vec_1X) || sim_mod(d, SIM_MOD_scale_vec_2X) || sim_mod(d, SIM_MOD_scale_vec_4X);
     if (!tmem_has_target(d, spelled || sim_mod(d, SIM_MOD_kind_i8))) return NULL;
+    if (sim_mod(d, SIM_MOD_kind_i8) && d->module->arch != 100 && d->module->arch != 110) {
+        d->why = ".kind::i8 is for sm_100a and sm_110a alone";
+        return NULL;
+    }
     if (!decode_kind(d, o)) {
         d->why = "this kind has other block sizes: mxf8f6f4 block32, mxf4 block32, mxf4nvf4 block16 or block32";
         return NULL;

@@ -23,6 +23,7 @@ static void free_cluster(sim_cluster *cluster) {
         order_free(cta);
         race_free(cta);
         free(cta->tensor_reads);
+        free(cta->asked);
         tmem_free(cta);
     }
     sim_async_free(cluster);
@@ -59,9 +60,9 @@ static bool start_cta(sim_cluster *cluster, int rank, const uint32_t first[3]) {
     cta->launch = l;
     cta->cluster = cluster;
     cta->rank = rank;
-    cta->id[0] = first[0] + r % l->cluster[0];
-    cta->id[1] = first[1] + r / l->cluster[0] % l->cluster[1];
-    cta->id[2] = first[2] + r / l->cluster[0] / l->cluster[1];
+    cta->id[0] = first[0] + r % cluster->size[0];
+    cta->id[1] = first[1] + r / cluster->size[0] % cluster->size[1];
+    cta->id[2] = first[2] + r / cluster->size[0] / cluster->size[1];
     cta->linear = cta->id[0] + (uint64_t)l->grid[0] * (cta->id[1] + (uint64_t)l->grid[1] * cta->id[2]);
     cta->shared_bytes = l->code->shared_bytes + l->dynamic_shared;
     cta->shared = malloc(cta->shared_bytes);
@@ -82,19 +83,17 @@ static bool start_cta(sim_cluster *cluster, int rank, const uint32_t first[3]) {
     return true;
 }
 
-static sim_cluster *start_cluster(sim_launch *l, uint64_t index) {
+static sim_cluster *start_cluster(sim_launch *l, const sim_cluster_place *place) {
     sim_cluster *cluster = calloc(1, sizeof *cluster);
-    uint32_t per_x = l->grid[0] / l->cluster[0], per_y = l->grid[1] / l->cluster[1];
-    uint32_t first[3] = {(uint32_t)(index % per_x) * l->cluster[0], (uint32_t)(index / per_x % per_y) * l->cluster[1],
-                         (uint32_t)(index / per_x / per_y) * l->cluster[2]};
     if (cluster == NULL) return NULL;
     cluster->launch = l;
-    cluster->index = index;
-    cluster->order = l->options->seed * 0x9e3779b97f4a7c15ull + index;
-    cluster->cta_count = (int)(l->cluster[0] * l->cluster[1] * l->cluster[2]);
+    memcpy(cluster->size, place->size, sizeof cluster->size);
+    cluster->index = place->index;
+    cluster->order = l->options->seed * 0x9e3779b97f4a7c15ull + place->index;
+    cluster->cta_count = (int)sim_ctas_of(place->size);
     cluster->ctas = calloc((size_t)cluster->cta_count, sizeof *cluster->ctas);
     bool started = cluster->ctas != NULL;
-    for (int i = 0; i < cluster->cta_count && started; i++) started = start_cta(cluster, i, first);
+    for (int i = 0; i < cluster->cta_count && started; i++) started = start_cta(cluster, i, place->first);
     if (started) return cluster;
     if (cluster->ctas == NULL) cluster->cta_count = 0;
     free_cluster(cluster);
@@ -107,6 +106,7 @@ static void warp_left(sim_warp *w) {
     sim_registers_at_end(w);
     if (--w->cta->warps_live == 0 && !w->cta->cluster->stopped) {
         sim_async_at_end(w);
+        sim_responses_at_end(w);
         if (w->launch->code->mbarriers) sim_mbarriers_at_end(w);
         for (int i = 0; i < SIM_BARRIERS; i++) {
             const sim_barrier *b = &w->cta->barriers[i];
@@ -246,42 +246,51 @@ static void out_of_memory(sim_launch *l, uint64_t index) {
     pthread_mutex_unlock(&l->lock);
 }
 
-static void run_alone(void *argument, int64_t task, int worker) {
-    (void)worker;
-    sim_launch *l = argument;
-    const uint64_t index = sim_launch_order(l, (uint64_t)task);
-    if (atomic_load(&l->stop_at) < index) return;
-    sim_cluster *cluster = start_cluster(l, index);
+static void run_cluster(sim_launch *l, const sim_cluster_place *place) {
+    if (atomic_load(&l->stop_at) < place->index) return;
+    sim_cluster *cluster = start_cluster(l, place);
     if (cluster == NULL) {
-        out_of_memory(l, index);
+        out_of_memory(l, place->index);
         return;
     }
     run_turn(cluster, UINT64_MAX);
     end_cluster(cluster);
 }
 
+/* A task is a place. */
+static void run_alone(void *argument, int64_t task, int worker) {
+    (void)worker;
+    sim_launch *l = argument;
+    const bool whole = sim_launch_whole(l, (uint64_t)task, l->room);
+    for (uint64_t part = 0; part < (whole ? 1 : l->parts); part++) {
+        const sim_cluster_place place = sim_launch_place(l, (uint64_t)task, whole, part);
+        run_cluster(l, &place);
+    }
+}
+
 /* As many at a time as the chip would hold; another is started when those that run do not end within their turns. */
 static dw_status run_by_turns(sim_launch *l) {
-    const size_t resident = (size_t)(l->resident < l->count ? l->resident : l->count);
-    sim_cluster **running = calloc(resident, sizeof *running);
-    if (running == NULL) return base_fail(l->context, DW_NO_MEMORY, "no memory for %zu clusters at a time", resident);
+    const uint64_t fit = l->room / sim_ctas_of(l->cluster), most = fit < l->count * l->parts ? fit : l->count * l->parts;
+    sim_cluster **running = calloc((size_t)most, sizeof *running);
+    if (running == NULL) return base_fail(l->context, DW_NO_MEMORY, "no memory for %llu clusters at a time", (unsigned long long)most);
     size_t active = 0;
-    while ((active > 0 || l->next < l->count) && !l->finding.made) {
-        if (active < resident && l->next < l->count) {
-            const uint64_t index = sim_launch_order(l, l->next);
-            running[active] = start_cluster(l, index);
+    uint64_t free_ctas = l->room;
+    sim_cluster_place place;
+    while ((active > 0 || sim_launch_pending(l)) && !l->finding.made) {
+        if (sim_launch_next(l, free_ctas, &place)) {
+            running[active] = start_cluster(l, &place);
             if (running[active] == NULL) {
-                out_of_memory(l, index);
+                out_of_memory(l, place.index);
                 break;
             }
-            active++;
-            l->next++;
+            free_ctas -= (uint64_t)running[active++]->cta_count;
         }
         for (size_t i = 0; i < active;) {
             if (!run_turn(running[i], TURN_PASSES)) {
                 i++;
                 continue;
             }
+            free_ctas += (uint64_t)running[i]->cta_count;
             end_cluster(running[i]);
             memmove(&running[i], &running[i + 1], (--active - i) * sizeof *running);
         }
@@ -293,9 +302,28 @@ static dw_status run_by_turns(sim_launch *l) {
 
 /* ---- launches ---- */
 
-static dw_status check_launch(const sim_launch *l, size_t *resident) {
+/* name: of the size, in messages. */
+static dw_status check_clusters(const sim_launch *l, const uint32_t size[3], const char *name) {
     const ptx_function *f = l->code->function;
-    uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2], ctas = (uint64_t)l->cluster[0] * l->cluster[1] * l->cluster[2];
+    for (int i = 0; i < 3; i++) {
+        if (size[i] == 0 || l->grid[i] % size[i] != 0) {
+            return base_fail(l->context, DW_INVALID, "%.160s: a grid of %ux%ux%u is no multiple of %s of %ux%ux%u", f->name, l->grid[0], l->grid[1], l->grid[2], name, size[0], size[1], size[2]);
+        }
+        if (size[i] % l->cluster[i] != 0) {
+            return base_fail(l->context, DW_INVALID, "%.160s: %s of %ux%ux%u are no multiple of the others, %ux%ux%u", f->name, name, size[0], size[1], size[2], l->cluster[0], l->cluster[1],
+                             l->cluster[2]);
+        }
+    }
+    const uint64_t ctas = sim_ctas_of(size);
+    if (ctas > SIM_MAX_CLUSTER) return base_fail(l->context, DW_INVALID, "%.160s: %s of %llu CTAs; %d is the limit", f->name, name, (unsigned long long)ctas, SIM_MAX_CLUSTER);
+    if (f->max_cluster == 0 || ctas <= (uint64_t)f->max_cluster) return DW_OK;
+    return base_fail(l->context, DW_INVALID, "%.160s: %s of %llu CTAs, and .maxclusterrank allows %d", f->name, name, (unsigned long long)ctas, f->max_cluster);
+}
+
+/* room: CTAs that the chip holds at a time, and one cluster at least. */
+static dw_status check_launch(const sim_launch *l, uint64_t *room) {
+    const ptx_function *f = l->code->function;
+    uint64_t threads = (uint64_t)l->block[0] * l->block[1] * l->block[2], ctas = sim_ctas_of(l->cluster);
     uint64_t most = (uint64_t)f->max_threads[0] * (uint64_t)f->max_threads[1] * (uint64_t)f->max_threads[2];
     if (threads == 0 || l->block[0] > 1024 || l->block[1] > 1024 || l->block[2] > 64 || threads > 1024) {
         return base_fail(l->context, DW_INVALID, "%.160s: a block of %ux%ux%u threads; 1 to 1024 are possible, z up to 64", f->name, l->block[0], l->block[1], l->block[2]);
@@ -309,12 +337,9 @@ static dw_status check_launch(const sim_launch *l, size_t *resident) {
             return base_fail(l->context, DW_INVALID, "%.160s: .reqntid asks for %dx%dx%d threads, not %ux%ux%u", f->name, f->required_threads[0], f->required_threads[1],
                              f->required_threads[2], l->block[0], l->block[1], l->block[2]);
         }
-        if (l->cluster[i] == 0 || l->grid[i] % l->cluster[i] != 0) {
-            return base_fail(l->context, DW_INVALID, "%.160s: a grid of %ux%ux%u is no multiple of clusters of %ux%ux%u", f->name, l->grid[0], l->grid[1], l->grid[2],
-                             l->cluster[0], l->cluster[1], l->cluster[2]);
-        }
     }
-    if (ctas > SIM_MAX_CLUSTER) return base_fail(l->context, DW_INVALID, "%.160s: clusters of %llu CTAs; %d is the limit", f->name, (unsigned long long)ctas, SIM_MAX_CLUSTER);
+    TRY(check_clusters(l, l->cluster, "clusters"));
+    TRY(check_clusters(l, l->preferred, "preferred clusters"));
     size_t shared = l->code->shared_bytes - SIM_SHARED_RESERVED + l->dynamic_shared;
     if (shared > l->options->shared_limit) {
         return base_fail(l->context, DW_INVALID, "%.160s: %zu bytes of shared memory, and the chip has %zu for a block", f->name, shared, l->options->shared_limit);
@@ -327,27 +352,25 @@ static dw_status check_launch(const sim_launch *l, size_t *resident) {
     size_t per_sm = 2048 / threads, by_shared = (l->options->shared_limit + 1024) / (shared + 1024);
     if (by_shared < per_sm) per_sm = by_shared;
     if ((size_t)by_registers < per_sm) per_sm = (size_t)by_registers;
-    *resident = (per_sm > 0 ? per_sm : 1) * (size_t)l->options->sm_count / ctas;
-    if (*resident == 0) *resident = 1;
+    *room = (per_sm > 0 ? per_sm : 1) * (uint64_t)l->options->sm_count;
+    if (*room < ctas) *room = ctas;
     return DW_OK;
 }
 
 dw_status sim_run(sim_launch *l) {
-    size_t resident = 1;
     pool *workers;
-    TRY(check_launch(l, &resident));
+    TRY(check_launch(l, &l->room));
     TRY(base_pool(l->context, &workers));
-    uint64_t count = (uint64_t)(l->grid[0] / l->cluster[0]) * (l->grid[1] / l->cluster[1]) * (l->grid[2] / l->cluster[2]);
     l->registers = sim_registers_at_launch(l->code->function);
     atomic_store(&l->stop_at, UINT64_MAX);
     l->finding.made = false;
     pthread_mutex_init(&l->lock, NULL);
     dw_status status = DW_OK;
-    l->next = 0;
-    l->count = count;
-    l->resident = resident;
+    l->next = l->requests = 0;
+    l->count = sim_ctas_of(l->grid) / sim_ctas_of(l->preferred);
+    l->split = l->parts = sim_ctas_of(l->preferred) / sim_ctas_of(l->cluster);
     if (l->code->talks || l->code->cancels) status = run_by_turns(l);
-    else pool_run(workers, (int64_t)count, run_alone, l);
+    else pool_run(workers, (int64_t)l->count, run_alone, l);
     if (status == DW_OK) sim_check_waited(l);
     pthread_mutex_destroy(&l->lock);
     race_end(l);

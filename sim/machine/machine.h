@@ -323,6 +323,9 @@ struct sim_cta {
     struct sim_order *order;      /* of its warps (order.c), or NULL */
     struct sim_cta_race *race;    /* of it and other CTAs in global memory (race.c), or NULL */
     struct sim_tmem *tmem;        /* NULL until it is used (tmem.c) */
+    bool declined;                /* it has seen that a request of cluster launch control was declined */
+    uint64_t *asked;              /* mbarriers that responses of cluster launch control came to, as offsets */
+    size_t asked_count, asked_capacity;
     size_t maps_seen;             /* so many of the launch's written tensor maps came before the last fence.proxy.tensormap */
     uint16_t *tensor_reads;       /* per 16 bytes of shared memory: operations of tensor cores that may still read them; NULL until there is one */
 };
@@ -331,7 +334,8 @@ struct sim_cluster {
     sim_launch *launch;
     sim_cta *ctas;
     int cta_count;
-    uint64_t index;
+    uint32_t size[3];             /* CTAs along each dimension: clusters of one launch may have two sizes */
+    uint64_t index;               /* of its first CTA's cluster, were all of the smaller size */
     uint32_t arrived;             /* threads at the cluster's barrier */
     uint64_t phase;
     uint32_t released[SIM_MAX_CLUSTER];   /* the times of its CTAs when they last released what they did to the others (race.c) */
@@ -348,6 +352,9 @@ struct sim_cluster {
 
 /* ---- launches (launch/launch.c) ---- */
 
+/* Which size of clusters a launch takes that names two: now one and now the other, or the same everywhere. */
+typedef enum sim_cluster_choice { SIM_CLUSTERS_MIXED, SIM_CLUSTERS_PREFERRED, SIM_CLUSTERS_REGULAR } sim_cluster_choice;
+
 typedef struct sim_options {
     uint64_t seed;
     uint64_t budget;              /* warp instructions of a launch */
@@ -361,6 +368,8 @@ typedef struct sim_options {
     bool inits_unfenced;          /* copies may use mbarriers with no fence behind their initialisation */
     bool proxies_one;             /* products and bulk copies see what ordinary stores wrote, with no fence.proxy.async between */
     bool fences_implied;          /* waits and barriers order tensor memory by themselves, in kernels that have tcgen05.fence, too */
+    int declines;                 /* of a hundred requests of cluster launch control for which there is a cluster, so many are declined; -1: as the seed has it */
+    sim_cluster_choice clusters;  /* where a launch names two sizes */
     int sm_count, arch;
     size_t shared_limit;          /* bytes of shared memory a CTA may have */
     int threads;
@@ -382,7 +391,8 @@ struct sim_launch {
     sim_memory *memory;
     const sim_options *options;
     sim_spares *spares;
-    uint32_t grid[3], block[3], cluster[3];
+    uint32_t grid[3], block[3];
+    uint32_t cluster[3], preferred[3];   /* sizes of its clusters: a multiple of cluster where it may have two, else the same */
     size_t dynamic_shared;
     int registers;                /* of each thread when it begins; 0: not fixed */
     const uint8_t *params;
@@ -398,8 +408,10 @@ struct sim_launch {
     size_t map_count;
     bool digests;                 /* digest is made: of what products read, and where they write */
     _Atomic uint64_t digest;
-    uint64_t next, count;         /* clusters run by turns: how many were launched, and how many there are */
-    uint64_t resident;            /* so many the chip holds at a time */
+    uint64_t next, count;         /* places, each of a cluster of the preferred size: how many were launched, and how many there are */
+    uint64_t split_place, split, parts;   /* a place that has become smaller clusters: how many of them were launched, and how many a place has; the same: none is left */
+    uint64_t room;                /* CTAs that the chip holds at a time */
+    uint64_t requests;            /* of cluster launch control, for which there was a cluster */
     uint64_t outside;             /* changes of global memory; counted where CTAs talk, which run in one thread */
     void (*print)(void *user, const char *text);
     void *print_user;
@@ -408,8 +420,19 @@ struct sim_launch {
     pthread_mutex_t lock;         /* of the finding, and of maps */
 };
 
-/* The cluster that is launched as the n-th. The seed changes the order among as many as the chip holds at a time: the first ones never wait for a later one alone. */
-uint64_t sim_launch_order(const sim_launch *launch, uint64_t number);
+/* Where a cluster is: its first CTA, its size, its index. */
+typedef struct sim_cluster_place { uint32_t first[3], size[3]; uint64_t index; } sim_cluster_place;
+/* The place that is launched as the n-th, as one cluster or as part `part` of it. The seed changes the order among as many as the chip holds at a time: the first ones never wait
+ * for a later one alone. */
+sim_cluster_place sim_launch_place(const sim_launch *launch, uint64_t number, bool whole, uint64_t part);
+/* Is that place to be one cluster, where so many CTAs are free? */
+bool sim_launch_whole(const sim_launch *launch, uint64_t number, uint64_t free);
+/* The next cluster to launch, of clusters that run by turns; false: there is none for which so many CTAs are enough, now (sim_launch_pending) or at all. */
+bool sim_launch_next(sim_launch *launch, uint64_t free, sim_cluster_place *place);
+bool sim_launch_pending(const sim_launch *launch);
+/* The next one of that size is not launched; false: there is none. */
+bool sim_launch_cancel(sim_launch *launch, const uint32_t size[3], sim_cluster_place *place);
+static inline uint64_t sim_ctas_of(const uint32_t size[3]) { return (uint64_t)size[0] * size[1] * size[2]; }
 /* Runs to the end. UNSUPPORTED, LIMIT: the launch is not possible. INVALID: a finding ended it, whose text is the message. */
 dw_status sim_run(sim_launch *launch);
 
@@ -462,6 +485,12 @@ void sim_mbarrier_describe(const sim_cluster *cluster, uint64_t polled, uint32_t
 /* The CTA of w ends: findings about bytes that mbarriers still expect, and about copies from and to its shared memory that are under way. */
 void sim_mbarriers_at_end(sim_warp *w);
 void sim_async_at_end(sim_warp *w);
+/* The same about responses of cluster launch control that nobody has waited for (isa/cluster_launch.c). */
+void sim_responses_at_end(sim_warp *w);
+/* A response came to the mbarrier at that offset of the CTA's shared memory. false: no memory. */
+bool sim_response_came(sim_cta *cta, uint64_t mbarrier);
+/* Did a phase of the mbarrier end that nobody has waited for? */
+bool sim_mbarrier_unseen(const sim_cta *cta, uint64_t offset);
 /* What becomes of the arrival that a lane's copies cause: one more is awaited, or one has come. false: a finding. */
 /* Other CTAs know from here on that the CTA's mbarriers were initialised. */
 void sim_mbarriers_tell(sim_cta *cta);

@@ -89,8 +89,10 @@ void sim_trace_close(sim_trace *trace) {
 /* ---- launches ---- */
 
 static void describe_launch(FILE *to, const sim_launch *l) {
-    fprintf(to, "launch %" PRIu64 ": %s, grid %u,%u,%u, block %u,%u,%u, cluster %u,%u,%u, %zu bytes of dynamic shared memory", l->epoch, l->code->function->name, l->grid[0],
-            l->grid[1], l->grid[2], l->block[0], l->block[1], l->block[2], l->cluster[0], l->cluster[1], l->cluster[2], l->dynamic_shared);
+    fprintf(to, "launch %" PRIu64 ": %s, grid %u,%u,%u, block %u,%u,%u, cluster %u,%u,%u, ", l->epoch, l->code->function->name, l->grid[0], l->grid[1], l->grid[2], l->block[0], l->block[1],
+            l->block[2], l->cluster[0], l->cluster[1], l->cluster[2]);
+    if (memcmp(l->cluster, l->preferred, sizeof l->cluster) != 0) fprintf(to, "preferred %u,%u,%u, ", l->preferred[0], l->preferred[1], l->preferred[2]);
+    fprintf(to, "%zu bytes of dynamic shared memory", l->dynamic_shared);
 }
 
 dw_status sim_trace_launch(sim_trace *trace, const sim_launch *l, bool *is_it) {

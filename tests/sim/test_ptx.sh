@@ -21,6 +21,35 @@ if DEEPWELL_SIM=b200 "$tool" "$library" tests/sim/ptx/warp.ptx 2>"$folder/messag
     exit 1
 fi
 grep -q "the PTX is for sm_90a, and b200 is sm_100" "$folder/message"
+# A chip of sm_107 runs the code of the family sm_100f, and none that is for sm_100 alone.
+for case in tcgen05_mma_bf16 tcgen05_pair cluster_launch_sizes; do
+    sed 's/^\/\/ needs: 100/\/\/ needs: 107/' "tests/sim/ptx/$case.ptx" >"$folder/case.ptx"
+    DEEPWELL_SIM=rubin "$tool" "$library" "$folder/case.ptx" 2>"$folder/message" && exit 1
+    grep -q "the PTX is for sm_100a, and rubin is sm_107" "$folder/message"
+    sed -i 's/^\.target sm_100a/.target sm_100f/' "$folder/case.ptx"
+    DEEPWELL_SIM=rubin,seed=7 "$tool" "$library" "$folder/case.ptx"
+done
+# Requests of cluster launch control that are declined though there are clusters, and clusters of two sizes: whatever the choice, what is right stays so.
+for options in declines=0,seed=7 declines=50 declines=100,seed=3 clusters=preferred clusters=regular,seed=5 units=1,seed=9; do
+    DEEPWELL_SIM=b200,budget=2000000,$options "$tool" "$library" tests/sim/ptx/cluster_launch*.ptx tests/sim/ptx/cluster_sizes*.ptx tests/sim/ptx/find_cluster_launch_[aeiu]*.ptx
+done
+# Who takes a decline for the end of all work, or drops the response behind one, is right without declines alone.
+DEEPWELL_SIM=b200,units=1,declines=0 "$tool" "$library" tests/sim/ptx/declined/*.ptx
+for case in tests/sim/ptx/declined/*.ptx; do
+    DEEPWELL_SIM=b200,units=1,declines=50 "$tool" "$library" "$case" 2>"$folder/message" && exit 1
+    grep -q "word [0-9]* of out is" "$folder/message"
+done
+# The sizes that are seen: of four CTAs where they are preferred, of two where they are not, else both; a chip of another family has those of two alone.
+for choice in preferred:4 regular:2 mixed:[24]; do
+    DEEPWELL_SIM=b200,seed=7,clusters=${choice%:*} "$tool" "$library" --print tests/sim/ptx/cluster_sizes_seen.ptx >"$folder/printed"
+    for size in 2 4; do
+        case $size in ${choice#*:}) grep -q "0x0000000$size" "$folder/printed" ;; *) grep -q "0x0000000$size" "$folder/printed" && exit 1 ;; esac
+    done
+done
+sed 's/^\.target sm_100a/.target sm_90/; s/needs: 100/needs: 90/' tests/sim/ptx/cluster_sizes_seen.ptx >"$folder/seen.ptx"
+DEEPWELL_SIM=h200,clusters=preferred "$tool" "$library" --print "$folder/seen.ptx" >"$folder/printed"
+grep -q "0x00000004" "$folder/printed" && exit 1
+grep -q "0x00000002" "$folder/printed"
 # Sums one after another in fp32, where that is asked for; those that are exact are the same.
 DEEPWELL_SIM=h200,sums=fp32 "$tool" "$library" --print tests/sim/ptx/sums.ptx >"$folder/printed" 2>&1 && exit 1
 grep -q "0x3f800000 0x3f800000 0x3f800000 0x3f800000" "$folder/printed"

@@ -1,7 +1,7 @@
 /* Runs cases of PTX through a CUDA driver, the simulator or a real one, and holds what they write against what they say:
  *     tool_sim_ptx LIBRARY [--print] CASE.ptx ..
  * A case is a module with the kernel "test", whose parameters are (.u64 out, .u64 in), and comments:
- *     // launch: grid=2,1,1 block=64,1,1 cluster=1,1,1 shared=0      (all of them optional)
+ *     // launch: grid=2,1,1 block=64,1,1 cluster=1,1,1 preferred=2,1,1 shared=0      (all of them optional)
  *     // in: u32 1 2 0x3          what in points to, line after line: u8 u16 u32 u64 f32 f64 with values, or random COUNT: that many 32-bit words
  *     // out: 256                 bytes behind out, which begin as zeros
  *     // expect: u32 5 7          the first bytes of out, line after line; f32 and f64 may be followed by ~TOLERANCE (relative)
@@ -57,7 +57,7 @@ typedef struct driver {
 typedef struct test_case {
     char *text;
     const char *name;
-    unsigned grid[3], block[3], cluster[3];
+    unsigned grid[3], block[3], cluster[3], preferred[3];   /* preferred: zeros where the launch has clusters of one size */
     unsigned shared;
     uint8_t in[MAX_BYTES], expected[MAX_BYTES];
     size_t in_bytes, out_bytes, expected_bytes;
@@ -173,6 +173,7 @@ static bool read_directives(test_case *c) {
             read_three(line, "grid=", c->grid);
             read_three(line, "block=", c->block);
             read_three(line, "cluster=", c->cluster);
+            read_three(line, "preferred=", c->preferred);
             if (shared != NULL) c->shared = (unsigned)atoi(shared + 7);
         } else if (strncmp(line, "// in: ", 7) == 0) {
             good = read_values(c, line + 7, c->in, &c->in_bytes, false);
@@ -249,13 +250,11 @@ static bool expect_message(const test_case *c, const char *text, cuda_result res
 static bool launch(const driver *d, const test_case *c, cuda_kernel kernel, cuda_pointer out, cuda_pointer in, cuda_result *result) {
     cuda_function function;
     void *parameters[] = {&out, &in};
-    cuda_launch_attribute cluster = {.id = CUDA_LAUNCH_CLUSTER};
-    cluster.value.cluster.x = c->cluster[0];
-    cluster.value.cluster.y = c->cluster[1];
-    cluster.value.cluster.z = c->cluster[2];
-    bool clustered = c->cluster[0] * c->cluster[1] * c->cluster[2] > 1;
+    cuda_launch_attribute sizes[] = {{.id = CUDA_LAUNCH_CLUSTER, .value = {.cluster = {c->cluster[0], c->cluster[1], c->cluster[2]}}},
+                                     {.id = CUDA_LAUNCH_PREFERRED_CLUSTER, .value = {.cluster = {c->preferred[0], c->preferred[1], c->preferred[2]}}}};
+    const bool two = c->preferred[0] > 0, clustered = two || c->cluster[0] * c->cluster[1] * c->cluster[2] > 1;
     const cuda_launch_config config = {.grid_x = c->grid[0], .grid_y = c->grid[1], .grid_z = c->grid[2], .block_x = c->block[0], .block_y = c->block[1], .block_z = c->block[2],
-                                       .shared_bytes = c->shared, .attributes = &cluster, .attribute_count = clustered};
+                                       .shared_bytes = c->shared, .attributes = sizes, .attribute_count = (unsigned)(clustered + two)};
     if (c->shared > 48 * 1024) d->KernelSetAttribute(CUDA_FUNCTION_MAX_DYNAMIC_SHARED_BYTES, (int)c->shared, kernel, 0);
     if (d->KernelGetFunction(&function, kernel) != CUDA_OK) return fail(c->name, "no function of the kernel", "");
     *result = d->LaunchKernelEx(&config, function, parameters, NULL);
