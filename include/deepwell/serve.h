@@ -21,7 +21,7 @@ typedef struct dw_service_options {
     int64_t run_tokens;         /* the most new tokens of a run, of all texts; 0: 512 */
     int64_t context;            /* tokens that a text may have, prompt included; 0: as many as the model and the cache take, 8192 at most */
     int64_t page_tokens;        /* tokens of a page of the cache: 16, 32, 64 or 128; 0: 64 */
-    uint64_t cache_bytes;       /* of all pages; 0: 2 GiB, and no more than twice what all rows at their longest need */
+    uint64_t cache_bytes;       /* of all pages; 0: 0.9 of what a GPU has left, and on a CPU 2 GiB, but no more than twice what all rows at their longest need */
     int queue;                  /* requests that are known at most: those that wait, are at work, or have ended and were not polled; 0: 1024 */
     const char *dims;           /* the largest sizes of an encoder's inputs, "enc=512" */
     unsigned flags;             /* of dw_service_flags */
@@ -96,8 +96,8 @@ typedef struct dw_service_facts {
 /* Weights are updated (dw_model_update) between two steps, or while the service is stopped: texts at work go on with the new ones, and what is in the cache is shared no further.
  *
  * A service has contexts of its own, with context's allocator, log and threads; context itself takes the messages of this call alone. The model outlives the service, and context does where threads are
- * borrowed from it. Calls name the context of the thread that makes them: it takes the message. On failure *service is NULL. INVALID: the model was opened without DW_MODEL_GENERATE. */
-DW_API dw_status dw_service_create(dw_context *context, const dw_model *model, const dw_service_options *options, dw_service **service);
+ * borrowed from it. On a GPU the first service plans a step whose caches are pages, and adds it to the model. Calls name the context of the thread that makes them: it takes the message. On failure *service is NULL. INVALID: the model was opened without DW_MODEL_GENERATE. */
+DW_API dw_status dw_service_create(dw_context *context, dw_model *model, const dw_service_options *options, dw_service **service);
 /* Stops it, and forgets all requests. NULL is allowed. */
 DW_API void dw_service_destroy(dw_service *service);
 

@@ -38,6 +38,12 @@ static void cuda_release(device *device, void *memory, size_t bytes) {
     cuda_leave(device);
 }
 
+static dw_status cuda_left(device *device, size_t *bytes) {
+    size_t all;
+    IN_CONTEXT(device, MemGetInfo_v2, bytes, &all);
+    return DW_OK;
+}
+
 /* Returns when host memory may be changed. */
 static dw_status cuda_write(device *device, void *to, const void *from_host, size_t bytes) {
     if (bytes == 0) return DW_OK;
@@ -143,6 +149,7 @@ static const device_calls cuda_calls = {
     .close = cuda_close,
     .alloc = cuda_alloc,
     .release = cuda_release,
+    .left = cuda_left,
     .write = cuda_write,
     .read = cuda_read,
     .copy = cuda_move,

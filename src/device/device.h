@@ -24,6 +24,8 @@ typedef struct device_calls {
     /* At least bytes bytes, aligned to 64 or more, uninitialised. bytes 0 gives NULL. */
     dw_status (*alloc)(device *device, size_t bytes, void **memory);
     void (*release)(device *device, void *memory, size_t bytes);
+    /* Bytes that nobody has taken, by any program. NULL on the CPU. */
+    dw_status (*left)(device *device, size_t *bytes);
     dw_status (*write)(device *device, void *to, const void *from_host, size_t bytes);
     dw_status (*read)(device *device, void *to_host, const void *from, size_t bytes);
     dw_status (*copy)(device *device, void *to, const void *from, size_t bytes);

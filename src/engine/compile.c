@@ -149,13 +149,13 @@ static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_m
                                                 .dims = options->dims, .kernels = options->kernels, .tuning = tuning, .alone = model->alone}, &program->plan);
 }
 
-static dw_status make_step(dw_model *model, ir_graph **step, ir_graph **prelude)
+static dw_status make_step(dw_model *model, step_cache cache, ir_graph **step, ir_graph **prelude)
 {
     text why;
     text_init(&why, model->context);
     bool changed;
     const pass_options options = options_of(model);
-    dw_status status = pass_incremental(model->fused, model->chip.kind == CHIP_CPU ? STEP_CACHE_PAGES : STEP_CACHE_ROWS, step, prelude, &why);
+    dw_status status = pass_incremental(model->fused, cache, step, prelude, &why);
     if (status == DW_OK && *step != NULL) status = pass_run(*step, PASS_STAGE_INCREMENTAL, &options);
     if (status == DW_OK && *step != NULL) status = pass_last_token(*step, &changed);
     if (status == DW_OK && *step != NULL) status = pass_next_token(*step);
@@ -175,10 +175,21 @@ static dw_status make_step(dw_model *model, ir_graph **step, ir_graph **prelude)
 static dw_status plan_generation(dw_model *model, const dw_model_options *options, pass_policy *policy)
 {
     ir_graph *step = NULL, *prelude = NULL;
-    TRY(make_step(model, &step, &prelude));
+    TRY(make_step(model, model->chip.kind == CHIP_CPU ? STEP_CACHE_PAGES : STEP_CACHE_ROWS, &step, &prelude));
     dw_status status = DW_OK;
     if (step != NULL) status = plan_program(model, step, options, policy, &model->step);
     if (status == DW_OK && prelude != NULL) status = plan_program(model, prelude, options, policy, &model->prelude);
+    ir_graph_destroy(step);
+    ir_graph_destroy(prelude);
+    return status;
+}
+
+/* The prelude is that of the step in rows. */
+static dw_status plan_pages(dw_model *model, const dw_model_options *options, pass_policy *policy)
+{
+    ir_graph *step = NULL, *prelude = NULL;
+    TRY(make_step(model, STEP_CACHE_PAGES, &step, &prelude));
+    const dw_status status = plan_program(model, step, options, policy, &model->paged);
     ir_graph_destroy(step);
     ir_graph_destroy(prelude);
     return status;
@@ -318,4 +329,20 @@ dw_status engine_compile_generation(dw_model *model)
     if (model->flags & DW_MODEL_PLAN_ONLY) return DW_OK;
     TRY(base_pool(model->context, &pool));
     return load_generation(model, pool);
+}
+
+dw_status engine_add_pages(dw_model *model)
+{
+    dw_context *context = model->context;
+    const size_t failed = base_failed_allocations(context);
+    pool *pool;
+    if (model->chip.kind == CHIP_CPU || model->step.plan == NULL || model->fused == NULL || model->paged.plan != NULL) return DW_OK;
+    dw_status status = plan_by_policy(model, &model->options, plan_pages);
+    if (status == DW_OK) status = base_pool(context, &pool);
+    if (status == DW_OK) status = engine_load(&model->constants, pool, &model->paged);
+    if (status == DW_OK && base_failed_allocations(context) != failed) status = base_fail(context, DW_NO_MEMORY, "memory ran out while pages were added to %s; free memory", model->file);
+    if (status == DW_OK) return DW_OK;
+    plan_destroy(model->paged.plan);
+    model->paged = (engine_program){0};
+    return status;
 }

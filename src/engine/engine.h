@@ -62,6 +62,7 @@ struct dw_model {
     ir_graph *fused;           /* after structural fusion, before precision; NULL in a model from a .dw */
     engine_constants constants;
     engine_program full, step; /* plan NULL: none was asked for or none is possible */
+    engine_program paged;      /* on a GPU the step with caches in pages, once a service asked for it; on a CPU the step has them */
     engine_program prelude;    /* what the step is given once for each generation; plan NULL: nothing */
     const char *no_step;       /* why there is no step */
     chip_caps chip;
@@ -110,6 +111,8 @@ dw_status engine_find_chip(dw_model *model, const dw_model_options *options);   
 dw_status engine_compile(dw_model *model, const dw_model_options *options);
 /* fused -> the plans of generation, by the model's options. */
 dw_status engine_compile_generation(dw_model *model);
+/* The step with caches in pages, where the step has none: on a GPU. Nothing is done for a model from a .dw. */
+dw_status engine_add_pages(dw_model *model);
 
 /* ---- session.c ---- */
 
@@ -153,9 +156,9 @@ typedef struct engine_runner {
 
 /* Of caches in pages. */
 typedef struct engine_paging {
+    bool is_shared;            /* texts have pages together, on a GPU too, of so many bytes; else each has as many as it needs at its longest, and on a GPU a row */
     int64_t page_tokens;       /* 0: ENGINE_PAGE */
-    uint64_t cache_bytes;      /* of all pages; 0: as many as the texts need at their longest */
-    bool is_most;              /* no more than twice what those need are taken */
+    uint64_t cache_bytes;      /* of all pages; 0: the usual, as dw_service_options says */
 } engine_paging;
 enum { ENGINE_PAGE = 64 };
 
@@ -251,6 +254,8 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
 /* Pages of a text of so many tokens, of which at most chunk come at a time, for keys of which the last `reach` are seen; 0: all. */
 int64_t engine_pages_needed(int64_t page, int64_t reach, int64_t tokens, int64_t chunk);
 
+/* Why texts of a service go one after another, or share no pages; NULL: they do neither. */
+const char *engine_alone(const dw_model *model);
 /* Has it no step, but a cache of its own (state that changes) and an input that says where new tokens stand? Then it generates by that. */
 bool engine_keeps_cache(const dw_model *model);
 /* generate.c: one decode step behind past tokens that are cached already; for profiles. */

@@ -81,6 +81,10 @@ static inline engine_runner *generation_runner(dw_session *session) { return ses
 dw_status generation_find(dw_session *session, const ir_graph *graph, generation *g);
 /* Fills what is the same in every run: masks, positions and type ids of count tokens. */
 void generation_fill_constants(const ir_graph *graph, const generation *g, void *const *buffers, int64_t count);
+/* Of a step: has all that is given a row for each text? */
+bool generation_gives_rows(const ir_graph *step);
+/* Has it that, and logits for each text? Then it serves several at a time. */
+bool generation_tells_apart(const ir_graph *step);
 void generation_store(dw_format format, void *buffer, int64_t index, int64_t value);
 
 /* generation_memory.c: sizes of a run. */

@@ -144,6 +144,35 @@ static int64_t room_of(const ir_graph *graph) {
     return room;
 }
 
+static bool is_size(const ir_graph *graph, dim size, const char *name) {
+    int symbol;
+    return dim_is_symbol(size, &symbol) && strcmp(dim_symbol_name(graph->dims, symbol), name) == 0;
+}
+
+bool generation_gives_rows(const ir_graph *step) {
+    for (size_t i = 0; i < step->input_count; i++) {
+        const ir_value *input = step->inputs[i];
+        const bool is_given = strncmp(input->name, STEP_GIVEN, strlen(STEP_GIVEN)) == 0 && strstr(input->name, STEP_GIVEN_LAST) == NULL;
+        if (is_given && (input->type.rank == 0 || !is_size(step, input->type.dims[0], STEP_SYMBOL_ROWS))) return false;
+    }
+    return true;
+}
+
+bool generation_tells_apart(const ir_graph *step) {
+    int64_t vocabulary;
+    const int output = incremental_find_logits(step, &vocabulary);
+    bool apart = false;
+    for (int i = 0; output >= 0 && i < step->outputs[output].value->type.rank; i++) apart = apart || is_size(step, step->outputs[output].value->type.dims[i], STEP_SYMBOL_ENDS);
+    return apart && generation_gives_rows(step);
+}
+
+const char *engine_alone(const dw_model *model) {
+    if (model->step.plan == NULL) return model->no_step;
+    if (!generation_tells_apart(model->step.plan->graph)) return "the step cannot tell texts apart";
+    if (model->chip.kind == CHIP_CPU || model->fused != NULL || model->paged.plan != NULL) return NULL;
+    return "a package for a GPU holds no step with caches in pages: serve the model that it was made from";
+}
+
 dw_status generation_find(dw_session *session, const ir_graph *graph, generation *g) {
     if (graph->output_count > GENERATION_TENSORS)
         return base_fail(session->context, DW_LIMIT, "generation with more than %d outputs", GENERATION_TENSORS);

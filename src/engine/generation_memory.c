@@ -7,6 +7,10 @@
  * this share of the memory. */
 enum { CHUNK = 512, DEVICE_RUN = 8192, WORKSPACE_SHARE = 8 };
 
+/* Of pages that texts share: bytes on the host, the share of what a GPU has left. */
+#define HOST_CACHE (UINT64_C(2) << 30)
+#define DEVICE_SHARE 0.9
+
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
 /* ---- sizes ---- */
@@ -35,20 +39,6 @@ static int64_t most_of(const ir_graph *graph, int symbol) {
     int64_t min, max = INT64_MAX;
     if (symbol >= 0) dim_symbol_range(graph->dims, symbol, &min, &max);
     return max == DIM_UNBOUNDED ? INT64_MAX : max;
-}
-
-/* Does the step serve several texts: is all that is given there for each, and are there logits for each? */
-static bool serves_many(const ir_graph *graph, generation *g) {
-    int symbol;
-    g->by_text = true;
-    for (size_t i = 0; i < graph->input_count; i++) {
-        const op_type *type = &graph->inputs[i]->type;
-        if (g->feeds[i] == FEED_GIVEN) g->by_text = g->by_text && type->rank > 0 && dim_is_symbol(type->dims[0], &symbol) && symbol == g->rows;
-    }
-    const op_type *logits = &graph->outputs[g->output].value->type;
-    for (int i = 0; i < logits->rank; i++)
-        if (dim_is_symbol(logits->dims[i], &symbol) && symbol == g->ends) return g->by_text;
-    return false;
 }
 
 static bool depends_on(dim size, int symbol);
@@ -118,7 +108,8 @@ static dw_status choose_sizes(dw_session *session, engine_runner *runner, const 
     if (options->rows < 0 || options->chunk < 0)
         return base_fail(session->context, DW_INVALID, "a session has no %lld prompts and no runs of %lld tokens", (long long)options->rows, (long long)options->chunk);
     memcpy(g->sizes, known ? runner->symbols : runner->program->plan->typical, (size_t)dim_symbol_count(graph->dims) * sizeof *g->sizes);
-    g->texts = g->mode == GENERATION_STEP && serves_many(graph, g) ? wanted : 1;
+    g->by_text = generation_gives_rows(graph);
+    g->texts = g->mode == GENERATION_STEP && generation_tells_apart(graph) ? wanted : 1;
     const int64_t most = most_of(graph, g->fresh);
     if (session->max_tokens > least(most_of(graph, g->max), g->mode == GENERATION_STEP ? INT64_MAX : most) && g->mode != GENERATION_STATE)
         return base_fail(session->context, DW_LIMIT, "the model takes texts of at most %lld tokens, max_tokens is %lld: take fewer",
@@ -174,11 +165,30 @@ static int64_t pages_beside(const generation *g, int group, int64_t pages) {
     return pages / seen < g->texts ? pages : seen * g->texts;
 }
 
+/* Bytes that nobody asked for, and on the host no more than twice what all texts need at their longest. A simulated GPU's memory is the host's. */
+static dw_status usual_bytes(dw_session *session, engine_runner *runner, const generation *g, uint64_t *bytes, bool *is_most) {
+    const device *device = session->device;
+    size_t left;
+    plan_binding *binding;
+    *bytes = HOST_CACHE;
+    *is_most = device == NULL || device->calls->left == NULL || device_is_simulated(device);
+    if (*is_most) return DW_OK;
+    generation_set_sizes(session, runner, g, g->run_most, g->texts, session->max_tokens);
+    TRY(engine_bind(session, runner, &binding));
+    TRY(device->calls->left(session->device, &left));
+    const double room = DEVICE_SHARE * (double)left - (double)(binding->value_bytes + binding->scratch_bytes);
+    *bytes = room > 1 ? (uint64_t)room : 1;
+    return DW_OK;
+}
+
 /* As many as fit into the bytes. */
-static dw_status fill_bytes(dw_session *session, const engine_runner *runner, generation *g, uint64_t room) {
-    uint64_t bytes[GENERATION_GROUPS];
+static dw_status fill_bytes(dw_session *session, engine_runner *runner, generation *g) {
+    uint64_t bytes[GENERATION_GROUPS], room = session->paging.cache_bytes;
+    bool is_most = false;
+    if (room == 0) TRY(usual_bytes(session, runner, g, &room, &is_most));
     const int64_t whole = INT32_MAX / 8, twice = 2 * g->texts * g->row_pages + 1;   /* beyond what texts need pages are kept for those that come again */
-    int64_t low = 0, high = session->paging.is_most && twice < whole ? twice : whole;
+    int64_t low = 0, high = is_most && twice < whole ? twice : whole;
+    generation_set_sizes(session, runner, g, 1, 1, 1);
     for (int i = 0; i < g->group_count; i++) TRY(page_bytes(session, runner, g, i, &bytes[i]));
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
@@ -197,8 +207,7 @@ static dw_status choose_pages(dw_session *session, engine_runner *runner, genera
     g->page = paging->page_tokens > 0 ? paging->page_tokens : ENGINE_PAGE;
     g->row_pages = base_ceil_div(session->max_tokens, g->page);
     for (int i = 0; i < g->group_count; i++) g->groups[i].pages = g->texts * engine_pages_needed(g->page, g->groups[i].reach, session->max_tokens, g->chunk);
-    generation_set_sizes(session, runner, g, 1, 1, 1);
-    return paging->cache_bytes > 0 ? fill_bytes(session, runner, g, paging->cache_bytes) : DW_OK;
+    return paging->is_shared ? fill_bytes(session, runner, g) : DW_OK;
 }
 
 int64_t engine_pages_needed(int64_t page, int64_t reach, int64_t tokens, int64_t chunk) {

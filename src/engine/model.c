@@ -41,6 +41,7 @@ void dw_model_destroy(dw_model *model)
     dw_context *context = model->context;
     plan_destroy(model->full.plan);
     plan_destroy(model->step.plan);
+    plan_destroy(model->paged.plan);
     plan_destroy(model->prelude.plan);
     ir_graph_destroy(model->fused);
     ir_graph_destroy(model->captured);   /* whose weights the fused one reads */
@@ -229,6 +230,7 @@ static dw_status add_weights(const plan *plan, map *seen, uint64_t *bytes)
 static dw_status add_generation_weights(const dw_model *model, map *seen, uint64_t *bytes)
 {
     TRY(add_weights(model->step.plan, seen, bytes));
+    TRY(add_weights(model->paged.plan, seen, bytes));
     return add_weights(model->prelude.plan, seen, bytes);
 }
 

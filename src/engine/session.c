@@ -53,7 +53,8 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     }
     if (options->max_tokens > 0) {
         session->max_tokens = options->max_tokens;
-        if (model->step.plan != NULL) TRY(engine_runner_create(session, &model->step, &session->step));
+        const engine_program *step = session->paging.is_shared && model->paged.plan != NULL ? &model->paged : &model->step;
+        if (step->plan != NULL) TRY(engine_runner_create(session, step, &session->step));
         if (model->prelude.plan != NULL) TRY(engine_runner_create(session, &model->prelude, &session->prelude));
         TRY(engine_generation_create(session, options));
         if (session->step.program != NULL) TRY(engine_states_create(session, &session->step));

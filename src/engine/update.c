@@ -84,6 +84,8 @@ static dw_status mark_stale(update *update, const engine_program *program) {
 
 /* ---- again ---- */
 
+enum { PROGRAMS = 4 };
+
 /* All constants that stay, without their memory, which is still the old set's. */
 static dw_status share(update *update, engine_constants *fresh) {
     const map *old = &update->model->constants.by_key;
@@ -100,7 +102,7 @@ static dw_status load_again(update *update, engine_constants *fresh, engine_prog
     pool *pool;
     TRY(base_pool(update->model->context, &pool));
     TRY(share(update, fresh));
-    for (int i = 0; i < 3; i++)
+    for (int i = 0; i < PROGRAMS; i++)
         if (programs[i].plan != NULL) TRY(engine_load(fresh, pool, &programs[i]));
     return DW_OK;
 }
@@ -122,11 +124,11 @@ static void adopt_constants(update *update, engine_constants *fresh) {
 
 static dw_status recompute(update *update) {
     dw_model *model = update->model;
-    engine_program *const all[] = {&model->full, &model->step, &model->prelude}, programs[] = {model->full, model->step, model->prelude};
-    engine_program made[3];
+    engine_program *const all[PROGRAMS] = {&model->full, &model->step, &model->paged, &model->prelude};
+    engine_program made[PROGRAMS];
     engine_constants fresh;
-    for (int i = 0; i < 3; i++) {
-        made[i] = programs[i];
+    for (int i = 0; i < PROGRAMS; i++) {
+        made[i] = *all[i];
         TRY(mark_stale(update, all[i]));
     }
     engine_constants_init(&fresh, model->context);
@@ -136,7 +138,7 @@ static dw_status recompute(update *update) {
         engine_constants_free(&fresh);
         return status;
     }
-    for (int i = 0; i < 3; i++) *all[i] = made[i];
+    for (int i = 0; i < PROGRAMS; i++) *all[i] = made[i];
     model->updates++;
     adopt_constants(update, &fresh);
     return DW_OK;

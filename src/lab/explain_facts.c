@@ -63,6 +63,11 @@ static json_t *generation_json(const dw_model *model) {
     return engine_keeps_cache(model) ? json_string("yes, its own") : json_sprintf("no: %s", model->no_step);
 }
 
+static json_t *sharing_json(const dw_model *model) {
+    const char *alone = engine_alone(model);
+    return alone == NULL ? json_string("yes") : json_sprintf("no: %s", alone);
+}
+
 static json_t *summary_json(const dw_model *model) {
     const plan *plan = model->full.plan ? model->full.plan : model->step.plan;
     const ir_graph *graph = model->captured ? model->captured : plan->graph;
@@ -83,6 +88,7 @@ static json_t *summary_json(const dw_model *model) {
     json_object_set_new(facts, "notes", notes);
     json_object_set_new(facts, "fused_ops", ops_json(plan->graph));
     json_object_set_new(facts, "cached_generation", generation_json(model));
+    json_object_set_new(facts, "shared_generation", sharing_json(model));
     return facts;
 }
 
@@ -337,6 +343,7 @@ static json_t *explain_json(const dw_model *model) {
     if (model->step.plan != NULL) json_object_set_new(facts, "step_plan", plan_json(model->step.plan));
     if (model->step.plan != NULL) json_object_set_new(facts, "caches", caches_json(model->step.plan));
     json_object_set_new(facts, "cached_generation", generation_json(model));
+    json_object_set_new(facts, "shared_generation", sharing_json(model));
     json_object_set_new(facts, "weights", weights_json(model));
     json_object_set_new(facts, "policy", json_string(model->policy_report));
     return facts;

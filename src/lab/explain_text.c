@@ -46,6 +46,7 @@ void words_print_summary(text *out, const json_t *facts) {
     print_ops(out, "  captured    ", json_object_get(facts, "ops"));
     print_ops(out, "  to run      ", json_object_get(facts, "fused_ops"));
     text_printf(out, "  generation with a cache: %s\n", member(facts, "cached_generation"));
+    text_printf(out, "  texts of a service go together and share pages: %s\n", member(facts, "shared_generation"));
 }
 
 /* Two steps with the same kernel and the same words for the others are explained once. */
@@ -176,4 +177,5 @@ void words_print_explain(text *out, const json_t *facts) {
     if (json_array_size(json_object_get(facts, "caches")) > 0) print_caches(out, json_object_get(facts, "caches"));
     print_weights(out, json_object_get(facts, "weights"));
     text_printf(out, "generation with a cache: %s\n", member(facts, "cached_generation"));
+    text_printf(out, "texts of a service go together and share pages: %s\n", member(facts, "shared_generation"));
 }

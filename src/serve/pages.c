@@ -52,6 +52,7 @@ struct pages {
     arena arena;
     int64_t slots, rows, entries;
     bool alone;
+    bool changed;              /* an entry of a table, since somebody asked */
     int group_count;
     group group[PAGES_MAX_GROUPS];
     row *row;
@@ -166,6 +167,11 @@ static void stand_at(pages *pages, row *row, int32_t index) {
 
 static int32_t *entry_of(const pages *pages, const group *group, int64_t row, int64_t block) { return &group->table[row * pages->entries + block]; }
 
+static void set_entry(pages *pages, int32_t *entry, int32_t page) {
+    pages->changed = pages->changed || *entry != page;
+    *entry = page;
+}
+
 static void use_page(group *group, int32_t index) {
     if (group->page[index].count++ == 0) list_remove(group, &group->idle, index);
 }
@@ -236,7 +242,7 @@ int64_t pages_match(pages *pages, int64_t index, const int64_t *ids, int64_t cou
         for (int g = 0; g < pages->group_count; g++) {
             group *group = &pages->group[g];
             if (block < first_seen(pages, group, known * pages->slots)) continue;
-            *entry_of(pages, group, index, block) = *page_of(pages, next, g);
+            set_entry(pages, entry_of(pages, group, index, block), *page_of(pages, next, g));
             use_page(group, *page_of(pages, next, g));
         }
         stand_at(pages, row, next);
@@ -264,7 +270,7 @@ bool pages_reserve(pages *pages, int64_t index, int64_t end) {
     for (int g = 0; g < pages->group_count; g++)
         if (blocks - row->end > available(&pages->group[g])) return false;
     for (; row->end < blocks; row->end++)
-        for (int g = 0; g < pages->group_count; g++) *entry_of(pages, &pages->group[g], index, row->end) = take_page(pages, g);
+        for (int g = 0; g < pages->group_count; g++) set_entry(pages, entry_of(pages, &pages->group[g], index, row->end), take_page(pages, g));
     return true;
 }
 
@@ -290,7 +296,7 @@ static void share_block(pages *pages, int64_t index, int64_t block, int32_t node
         }
         use_page(group, *known);
         leave_page(group, *own);
-        *own = *known;
+        set_entry(pages, own, *known);
     }
 }
 
@@ -318,7 +324,7 @@ void pages_commit(pages *pages, int64_t index, const int64_t *ids, int64_t past)
             int32_t *entry = entry_of(pages, group, index, row->first[g]);
             if (*entry == NONE) continue;
             leave_page(group, *entry);
-            *entry = NONE;
+            set_entry(pages, entry, NONE);
             pages->facts.released++;
         }
     }
@@ -330,11 +336,17 @@ void pages_end(pages *pages, int64_t index) {
         for (int g = 0; g < pages->group_count; g++) {
             int32_t *entry = entry_of(pages, &pages->group[g], index, block);
             if (*entry != NONE) leave_page(&pages->group[g], *entry);
-            *entry = NONE;
+            set_entry(pages, entry, NONE);
         }
     stand_at(pages, row, NONE);
     row->is_busy = false;
     row->end = row->blocks = 0;
+}
+
+bool pages_changed(pages *pages) {
+    const bool changed = pages->changed;
+    pages->changed = false;
+    return changed;
 }
 
 void pages_forget(pages *pages) {
@@ -463,7 +475,7 @@ dw_status pages_create(dw_context *context, const pages_options *options, pages 
     *made = NULL;
     TRY(base_alloc(context, sizeof(pages), _Alignof(max_align_t), &memory));
     pages *created = memory;
-    *created = (pages){.context = context, .slots = options->slots, .rows = options->rows, .entries = options->entries, .alone = options->alone, .group_count = options->group_count};
+    *created = (pages){.changed = true, .context = context, .slots = options->slots, .rows = options->rows, .entries = options->entries, .alone = options->alone, .group_count = options->group_count};
     arena_init(&created->arena, context);
     const dw_status status = build(created, options);
     if (status == DW_OK) *made = created;

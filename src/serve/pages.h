@@ -50,6 +50,8 @@ int64_t pages_room(const pages *pages, int64_t row, int64_t end);
 void pages_commit(pages *pages, int64_t row, const int64_t *ids, int64_t past);
 /* The text leaves; all its pages go back. */
 void pages_end(pages *pages, int64_t row);
+/* Has an entry of a table changed, since this was asked? At first all have. */
+bool pages_changed(pages *pages);
 /* Nothing that is known is true any more (weights have changed): what rows have stays theirs, and is shared no further. */
 void pages_forget(pages *pages);
 

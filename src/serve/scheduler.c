@@ -94,7 +94,7 @@ static dw_status execute(scheduler *s) {
     generation *g = s->g;
     const double begin = base_now();
     g->reads_logits = scheduler_reads_logits(s);
-    if (s->pages != NULL) generation_table_changed(s->session);
+    if (s->pages != NULL && pages_changed(s->pages)) generation_table_changed(s->session);
     TRY(generation_run(s->session));
     TRY(scheduler_draw(s));
     note_time(s, base_now() - begin);

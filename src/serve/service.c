@@ -12,7 +12,6 @@
 #include "serve/scheduler.h"
 
 enum { ROWS = 16, RUN_TOKENS = 512, QUEUE = 1024, CONTEXT = 8192, MESSAGE = 512 };
-#define CACHE_BYTES (UINT64_C(2) << 30)
 
 typedef struct request {
     serve_text text;
@@ -481,6 +480,32 @@ static dw_status check_options(dw_context *context, const dw_model *model, const
     return DW_OK;
 }
 
+/* On a GPU generation by one call has rows, so pages come with the first service. */
+static dw_status add_pages(dw_context *context, dw_model *model) {
+    const dw_status status = engine_add_pages(model);
+    return status == DW_OK || context == model->context ? status : relay(context, status, "", model->context);
+}
+
+/* The ways of attention that a plan may take. */
+static uint32_t ways_of(const plan *plan, const kernel_row **row) {
+    uint32_t ways = 0;
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        const plan_step *step = &plan->steps[i];
+        if (step->node->op != OP_attention || step->row->ways == NULL) continue;
+        *row = step->row;
+        ways |= step->ways;
+    }
+    return ways;
+}
+
+/* Which kernels of attention read no pages, so that others do their work. */
+static void tell_slower(dw_service *service, const dw_model *model) {
+    const kernel_row *row = NULL;
+    uint32_t lost = ways_of(model->step.plan, &row) & ~ways_of(model->paged.plan, &row);
+    for (int way = 0; lost != 0; way++, lost >>= 1)
+        if (lost & 1) base_log(service->work, DW_LOG_WARNING, "caches are pages, which %s does not read: attention goes by others, as a profile of the model says", row->ways[way].name);
+}
+
 static dw_status make_session(dw_service *service, const dw_model *model, const dw_service_options *options) {
     const dw_session_options wanted = {
         .dims = options->dims,
@@ -488,14 +513,12 @@ static dw_status make_session(dw_service *service, const dw_model *model, const 
         .rows = or_usual(options->rows, ROWS),
         .chunk = or_usual(options->run_tokens, RUN_TOKENS),
     };
-    const engine_paging paging = {.page_tokens = or_usual(options->page_tokens, ENGINE_PAGE), .cache_bytes = options->cache_bytes > 0 ? options->cache_bytes : CACHE_BYTES,
-                                  .is_most = options->cache_bytes == 0};
+    const engine_paging paging = {.is_shared = true, .page_tokens = or_usual(options->page_tokens, ENGINE_PAGE), .cache_bytes = options->cache_bytes};
     TRY(engine_session_create(service->work, model, &wanted, &paging, &service->session));
     const generation *g = service->session->generation;
-    if (g->mode != GENERATION_STEP) service->alone = model->no_step != NULL ? model->no_step : "there is no cached step";
-    else if (g->texts == 1 && wanted.rows > 1) service->alone = "the step cannot tell texts apart";
-    else if (g->group_count == 0) service->alone = "the caches are no pages";
+    service->alone = engine_alone(model);
     if (service->alone != NULL) base_log(service->work, DW_LOG_WARNING, "%s, so texts %s", service->alone, g->texts == 1 ? "go one after another" : "share no pages");
+    if (model->paged.plan != NULL) tell_slower(service, model);
     return DW_OK;
 }
 
@@ -514,13 +537,14 @@ static dw_status build(dw_service *service, const dw_model *model, const dw_serv
     return service->fd >= 0 ? DW_OK : base_fail(service->work, DW_IO, "the system gives no descriptor for events");
 }
 
-dw_status dw_service_create(dw_context *context, const dw_model *model, const dw_service_options *options, dw_service **result) {
+dw_status dw_service_create(dw_context *context, dw_model *model, const dw_service_options *options, dw_service **result) {
     static const dw_service_options none = {0};
     void *memory;
     dw_context *work, *door;
     *result = NULL;
     if (options == NULL) options = &none;
     TRY(check_options(context, model, options));
+    TRY(add_pages(context, model));
     if (base_context_like(context, &work) != DW_OK) return base_fail(context, DW_NO_MEMORY, "a service needs a context of its own");
     dw_status status = base_context_like(context, &door);
     if (status == DW_OK && (status = base_alloc(work, sizeof(dw_service), _Alignof(max_align_t), &memory)) != DW_OK) dw_context_destroy(door);

@@ -256,6 +256,7 @@ def test_a_loaded_engine_generates_by_its_cached_step(ir, tmp_path):
     assert "generation with a cache: no: no generation was asked for" in loaded.explain()
     assert loaded.generate([1, 2, 3], 8) == engine.generate([1, 2, 3], 8)
     assert "generation with a cache: yes" in loaded.explain() and "plan of the cached step" in loaded.explain()
+    assert "texts of a service go together and share pages: yes" in loaded.explain()
     loaded.save(tmp_path / "again.dw")
     assert (tmp_path / "again.dw").read_bytes() == (tmp_path / "m.dw").read_bytes()
 

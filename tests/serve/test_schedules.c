@@ -183,7 +183,7 @@ static dw_status schedule(world *w, int64_t room) {
     scheduler scheduler;
     dw_service_facts facts;
     const dw_session_options options = {.max_tokens = room, .rows = 1 + draw(w, 8), .chunk = 1 + draw(w, draw(w, 2) ? 200 : 20)};
-    const engine_paging paging = {.page_tokens = pages[draw(w, 4)], .cache_bytes = w->cache_bytes * (uint64_t)(3 + draw(w, 7)) / 4 + 1};
+    const engine_paging paging = {.is_shared = true, .page_tokens = pages[draw(w, 4)], .cache_bytes = w->cache_bytes * (uint64_t)(3 + draw(w, 7)) / 4 + 1};
     dw_status status = engine_session_create(w->context, w->model, &options, &paging, &session);
     if (status == DW_LIMIT) return DW_OK;   /* not one page */
     TRY(status);

@@ -68,7 +68,7 @@ static dw_status add_symbols(stepper *stepper) {
     TRY_DIM(graph->context, stepper->max, dim_symbol(graph->dims, STEP_SYMBOL_MAX, 1, room));
     TRY_DIM(graph->context, stepper->chunk, dim_symbol(graph->dims, STEP_SYMBOL_CHUNK, 1, most));
     TRY_DIM(graph->context, stepper->total, dim_symbol(graph->dims, STEP_SYMBOL_TOTAL, 1, room));
-    if (stepper->cache == STEP_CACHE_PAGES) step_join_groups(stepper);
+    step_join_groups(stepper);
     const op_type tokens = {.format = DW_FORMAT_i64, .rank = 1, .dims = {stepper->length}};
     TRY(ir_add_input(graph, STEP_INPUT_ROW, &tokens, &stepper->row));
     return ir_add_input(graph, STEP_INPUT_POSITION, &tokens, &stepper->position);

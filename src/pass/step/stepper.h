@@ -149,7 +149,7 @@ void step_set_meanings(const ir_node *node);
 /* ---- attention (attention.c) ---- */
 
 dw_status step_rule_attention(stepper *stepper, const ir_node *node, step_record *record);
-/* Before any is made in pages: keys and values that one attention reads belong to one group. */
+/* Before any is made: keys and values that one attention reads are kept alike. */
 void step_join_groups(stepper *stepper);
 dw_status step_make_attention(stepper *stepper, ir_node *node);
 

@@ -1,0 +1,112 @@
+/* Texts at work on a GPU, simulated: caches are pages there, too, which texts share, give back and get again, and ids are those of the CPU. */
+#include "deepwell/serve.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "support/session.h"
+#include "support/support.h"
+
+enum { TEXTS = 6, COUNT = 40, MADE = 10, EVENTS = 256 };
+
+/* A layer that sees all keys and one that sees the last 20, heads of 16. */
+static const char GRAPH[] =
+    "graph g\n  symbol b 1..4\n  symbol s 1..256\n  input ids i64[b,s]\n  param t f32[32,32]\n  %1 = take t, ids {axis=0}\n"
+    "  %2 = reshape %1 {shape=[b,s,2,16]}\n  %3 = transpose %2 {order=[0,2,1,3]}\n  %4 = attention %3, %3, %3 {scale=0.7,causal=true}\n"
+    "  %5 = attention %4, %4, %4 {scale=0.7,causal=true,window=20}\n  %6 = transpose %5 {order=[0,2,1,3]}\n  %7 = reshape %6 {shape=[b,s,32]}\n"
+    "  %8 = matmul %7, t {bt=true}\n  output logits %8\n";
+
+typedef struct outcome { int64_t ids[TEXTS][MADE]; float logs[TEXTS][MADE]; int64_t made[TEXTS]; dw_service_facts facts; } outcome;
+
+static dw_model *make_model(dw_context *context, const char *device) {
+    static float weights[32 * 32];
+    const dw_named_tensor weight = {"t", {.format = DW_FORMAT_f32, .rank = 2, .dims = {32, 32}, .strides = {32, 1}, .data = weights}};
+    dw_graph *graph;
+    dw_model *model;
+    uint64_t random = 5;
+    for (int i = 0; i < 32 * 32; i++) {
+        random = random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407);
+        weights[i] = (float)((int64_t)(random >> 40) % 4001 - 2000) / 1500;
+    }
+    assert_ok(context, dw_graph_parse(context, "g", GRAPH, strlen(GRAPH), &graph));
+    assert_ok(context, dw_graph_bind(graph, 1, &weight));
+    assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.device = device, .flags = DW_MODEL_GENERATE_ONLY}, &model));
+    return model;
+}
+
+/* Texts that begin alike, the even ones greedy, the others drawn and with logprobs. */
+static void submit_all(dw_context *context, dw_service *service, uint64_t *requests) {
+    for (int text = 0; text < TEXTS; text++) {
+        int64_t ids[COUNT];
+        for (int i = 0; i < COUNT; i++) ids[i] = i < 35 ? (i * 5 + i / 7) % 32 : (text * 11 + i) % 32;
+        const dw_request asked = {.count = COUNT - text % 3, .ids = ids, .tokens = MADE, .temperature = text % 2, .seed = (uint64_t)text, .logprobs = text % 2};
+        assert_ok(context, dw_service_submit(context, service, &asked, &requests[text]));
+    }
+}
+
+static outcome serve(const char *device, const dw_service_options *options) {
+    static dw_event events[EVENTS];
+    outcome got = {0};
+    dw_context *context;
+    dw_service *service;
+    uint64_t requests[TEXTS];
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    dw_model *model = make_model(context, device);
+    assert_ok(context, dw_service_create(context, model, options, &service));
+    submit_all(context, service, requests);
+    for (int busy = 1; busy;) {
+        assert_ok(context, dw_service_step(context, service, &busy));
+        const int count = dw_service_poll(service, events, EVENTS);
+        for (int i = 0; i < count; i++) {
+            int text = 0;
+            while (requests[text] != events[i].request) text++;
+            assert_null(events[i].message);
+            if (events[i].id < 0) continue;
+            got.ids[text][got.made[text]] = events[i].id;
+            got.logs[text][got.made[text]++] = events[i].logprob;
+        }
+    }
+    dw_service_measure(service, &got.facts);
+    dw_service_destroy(service);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+    return got;
+}
+
+static void check_same(const outcome *there, const outcome *here) {
+    for (int text = 0; text < TEXTS; text++) {
+        assert_int_equal(there->made[text], MADE);
+        assert_memory_equal(there->ids[text], here->ids[text], sizeof here->ids[text]);
+        for (int i = 0; i < MADE; i++) assert_true(text % 2 == 0 ? isnan(there->logs[text][i]) : fabsf(there->logs[text][i] - here->logs[text][i]) < 1e-4f);   /* sums in another order */
+    }
+}
+
+static void texts_share_pages_on_a_gpu(void **state) {
+    (void)state;
+    const dw_service_options options = {.rows = 4, .context = 64, .page_tokens = 16, .cache_bytes = 1 << 20};
+    const outcome there = serve("sim:h200", &options), here = serve(NULL, &options);
+    check_same(&there, &here);
+    assert_null(there.facts.alone);
+    assert_true(there.facts.pages > 0 && there.facts.prefix_hits > 0 && there.facts.pages_released > 0);
+    assert_int_equal(there.facts.pages, here.facts.pages);
+    assert_int_equal(there.facts.prefix_tokens, here.facts.prefix_tokens);
+    assert_int_equal(there.facts.read_tokens, here.facts.read_tokens);
+    assert_int_equal(there.facts.pages_used, 0);
+}
+
+static void texts_give_pages_back_on_a_gpu(void **state) {
+    (void)state;
+    const dw_service_options small = {.rows = 4, .context = 64, .page_tokens = 16, .cache_bytes = 10 * 2048, .run_tokens = 24};
+    const outcome there = serve("sim:h200", &small), here = serve(NULL, &small);
+    check_same(&there, &here);
+    assert_true(there.facts.preemptions > 0);
+    assert_int_equal(there.facts.preemptions, here.facts.preemptions);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(texts_share_pages_on_a_gpu),
+        cmocka_unit_test(texts_give_pages_back_on_a_gpu),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
