@@ -38,6 +38,9 @@
 #include "kernels/gemm/grouped_ways.def"
 #include "kernels/gemm/ways.def"
 #undef WAY
+#define BOUND(way, function) bool function(const kernel_run *run, kernel_tiles_bound *bound);
+#include "kernels/gemm/bounded_ways.def"
+#undef BOUND
 
 KERNEL_FUNCTIONS(reference, reference)
 

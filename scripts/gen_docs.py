@@ -220,7 +220,7 @@ TABLES = {
         "L2 GB/s": rate_of("l2"), "f32": rate_of("f32"), "bf16": rate_of("bf16"), "fp8": rate_of("fp8"), "fp4, K = 64": rate_of("fp4"), "fp4, K = 96": rate_of("fp4_k96"),
     }),
     "measurements": Table("src/chip/chip.def", "CHIP_MEASURED", " ".join(CHIP_MEASURED), {
-        "chip": "`{chip}`", "rate": "{rate}", "measured": "{value}", "of": lambda row: {"WHOLE": "a whole kernel", "ALONE": "the instruction alone"}[row["by"]], "when": "{date}", "by what": "{source}",
+        "chip": "`{chip}`", "rate": "{rate}", "measured": "{value}", "of": lambda row: {"WHOLE": "a whole kernel", "ALONE": "the instruction alone", "UNIT": "a unit", "FIT": "a fit"}[row["by"]], "when": "{date}", "by what": "{source}",
     }),
     "commands": Table("src/cli/cmd.def", "CLI_COMMAND", "name letter operand meaning", {
         "command": lambda row: f"`deepwell {row['name']}{'' if row['operand'] == 'NULL' else ' ' + row['operand']}`", "what it gives": "{meaning}"}),

@@ -32,7 +32,7 @@ static const chip_row rows[] = {
 #undef CHIP_MEASURED
 #undef HAS
 
-enum { WHOLE, ALONE };
+enum { WHOLE, ALONE, UNIT, FIT };
 #define CHIP_GPU(...)
 #define CHIP_CPU(...)
 #define CHIP_MEASURED(chip, rate, by, value, date, source) {#chip, CHIP_RATE_##rate, (by) == ALONE, value, date, source},
@@ -43,9 +43,10 @@ static const chip_measurement measurements[] = {
 #undef CHIP_CPU
 #undef CHIP_MEASURED
 
-typedef struct rate_row { const char *name, *unit; double scale; bool products; } rate_row;
+typedef enum rate_scope { OF_CHIP, OF_PRODUCTS, OF_UNIT } rate_scope;
+typedef struct rate_row { const char *name, *unit; double scale; rate_scope of; } rate_row;
 static const rate_row rate_rows[] = {
-#define CHIP_RATE(name, unit, scale, products, meaning) {#name, unit, scale, products},
+#define CHIP_RATE(name, unit, scale, of, meaning) {#name, unit, scale, OF_##of},
 #include "chip/rate.def"
 #undef CHIP_RATE
 };
@@ -74,6 +75,7 @@ const char *chip_feature_meaning(chip_feature feature) { return (unsigned)featur
 const char *chip_rate_name(chip_rate rate) { return rate_rows[rate].name; }
 const char *chip_rate_unit(chip_rate rate) { return rate_rows[rate].unit; }
 double chip_rate_scale(chip_rate rate) { return rate_rows[rate].scale; }
+bool chip_rate_is_of_unit(chip_rate rate) { return rate_rows[rate].of == OF_UNIT; }
 const chip_measurement *chip_measurement_at(int index) { return index < (int)COUNT_OF(measurements) ? &measurements[index] : NULL; }
 
 /* What was measured of whole kernels; NULL: nobody did. */
@@ -96,11 +98,20 @@ static double reached(chip_rate rate) {
     return m != NULL ? m->value / find_row(fitted_on)->nominal[rate] : 1;
 }
 
+/* Of the first chip with the same tensor units: what one multiprocessor of it does is expected of the others. */
+static const chip_measurement *find_alike(const chip_row *row, chip_rate rate) {
+    const uint64_t generation = row->features & (UINT64_C(1) << CHIP_wgmma | UINT64_C(1) << CHIP_tcgen05);
+    for (size_t i = 0; i < COUNT_OF(measurements) && rate_rows[rate].of == OF_UNIT && generation != 0; i++)
+        if (measurements[i].rate == rate && !measurements[i].alone && (find_row(measurements[i].chip)->features & generation) != 0) return &measurements[i];
+    return NULL;
+}
+
 static chip_rates rates_of(const chip_row *row, chip_rate rate, double scale) {
     const chip_measurement *m = find_measurement(row->name, rate, false);
     const double unit = rate_rows[rate].scale, most = rate == CHIP_RATE_memory ? row->gbytes_per_s_max : INFINITY;
     chip_rates r = {.nominal = smaller(row->nominal[rate] * scale, most) * unit, .measured = m != NULL ? m->value * unit : 0};
-    r.expected = r.measured > 0 ? r.measured : row->kind == CHIP_GPU ? r.nominal * reached(rate) : r.nominal;
+    if (m == NULL) m = find_alike(row, rate);
+    r.expected = m != NULL ? m->value * unit : row->kind == CHIP_GPU && r.nominal > 0 ? r.nominal * reached(rate) : r.nominal;
     return r;
 }
 
@@ -125,7 +136,7 @@ void chip_row_caps(int index, int threads, chip_caps *caps) {
 void chip_scale(chip_caps *caps, int units) {
     const double part = (double)units / caps->units;
     for (int i = 0; i < CHIP_RATE_COUNT; i++) {
-        if (!rate_rows[i].products) continue;
+        if (rate_rows[i].of != OF_PRODUCTS) continue;
         caps->rates[i].nominal *= part;
         caps->rates[i].measured *= part;
         caps->rates[i].expected *= part;
@@ -213,17 +224,19 @@ void chip_print(text *text, const chip_caps *caps) {
 }
 
 void chip_print_rates(text *text, const chip_caps *caps) {
-    text_printf(text, "%-9s %10s %10s  %-8s when and by what\n", "rate", "nominal", "measured", "");
+    text_printf(text, "%-11s %10s %10s  %-8s when and by what\n", "rate", "nominal", "measured", "");
     for (int i = 0; i < CHIP_RATE_COUNT; i++) {
         const rate_row *row = &rate_rows[i];
         char nominal[32] = "-", measured[32] = "?";
         if (caps->rates[i].nominal > 0) snprintf(nominal, sizeof nominal, "%.5g", caps->rates[i].nominal / row->scale);
         if (caps->rates[i].measured > 0) snprintf(measured, sizeof measured, "%.5g", caps->rates[i].measured / row->scale);
-        else if (row->products && !(caps->rates[i].nominal > 0)) snprintf(measured, sizeof measured, "-");
+        else if (row->of == OF_PRODUCTS && !(caps->rates[i].nominal > 0)) snprintf(measured, sizeof measured, "-");
         const chip_measurement *whole = find_measurement(caps->name, (chip_rate)i, false), *alone = find_measurement(caps->name, (chip_rate)i, true);
-        text_printf(text, "%-9s %10s %10s  ", row->name, nominal, measured);
+        text_printf(text, "%-11s %10s %10s  ", row->name, nominal, measured);
+        const chip_measurement *alike = find_alike(find_row(caps->name), (chip_rate)i);
         if (whole != NULL) text_printf(text, "%-8s %s: %s\n", row->unit, whole->date, whole->source);
+        else if (alike != NULL) text_printf(text, "%-8s %.5g of %s is expected\n", row->unit, alike->value, alike->chip);
         else text_printf(text, "%s\n", row->unit);
-        if (alone != NULL) text_printf(text, "%-9s %10s %10.5g  %-8s %s: %s\n", "", "alone", alone->value, row->unit, alone->date, alone->source);
+        if (alone != NULL) text_printf(text, "%-11s %10s %10.5g  %-8s %s: %s\n", "", "alone", alone->value, row->unit, alone->date, alone->source);
     }
 }

@@ -18,14 +18,14 @@ typedef enum chip_feature {
 
 /* One row of rate.def each. */
 typedef enum chip_rate {
-#define CHIP_RATE(name, unit, scale, products, meaning) CHIP_RATE_##name,
+#define CHIP_RATE(name, unit, scale, of, meaning) CHIP_RATE_##name,
 #include "chip/rate.def"
 #undef CHIP_RATE
     CHIP_RATE_COUNT
 } chip_rate;
 
-/* Bytes or operations per second of the whole chip, dense. nominal: the vendor's; 0: no such unit, or not published. measured: the best that somebody has measured;
- * 0: nobody. expected: what estimates reckon with, see chip_row_caps. */
+/* Bytes or operations per second of the whole chip, dense; of rates of a unit what rate.def says, in bytes, cycles, seconds. nominal: the vendor's; 0: no such unit, or not published.
+ * measured: the best that somebody has measured; 0: nobody. expected: what estimates reckon with, see chip_row_caps; 0: not known. */
 typedef struct chip_rates { double nominal, measured, expected; } chip_rates;
 
 /* Features that are no part of the chip but libraries found on the machine. Plans are good with and without them as long as they name no kernel that needs one. */
@@ -50,7 +50,7 @@ const char *chip_name(int index);
 /* NOT_FOUND lists the names. threads scales a CPU row; 0 means the row's own. */
 dw_status chip_find(dw_context *context, const char *name, int threads, chip_caps *caps);
 /* The row's capabilities; index < chip_count(). A rate that nobody measured of a GPU is expected to be the part of the nominal one that the H200 reaches, of which the
- * shares in kernels' estimates were fitted; a CPU's is expected to be nominal. */
+ * shares in kernels' estimates were fitted; a CPU's is expected to be nominal. A rate of a unit is expected to be that of the first chip of the table with the same tensor units. */
 void chip_row_caps(int index, int threads, chip_caps *caps);
 const char *chip_feature_name(chip_feature feature);
 const char *chip_feature_meaning(chip_feature feature);
@@ -65,8 +65,10 @@ double chip_flops(const chip_caps *caps, dw_format format);
 void chip_scale(chip_caps *caps, int units);
 const char *chip_rate_name(chip_rate rate);
 const char *chip_rate_unit(chip_rate rate);
-/* What one unit of chip_rate_unit is, per second. */
+/* What one unit of chip_rate_unit is, per second; of a rate of a unit in what it is counted in. */
 double chip_rate_scale(chip_rate rate);
+/* Is it of one multiprocessor, or a latency: what bounds of products by tiles are made of? */
+bool chip_rate_is_of_unit(chip_rate rate);
 /* A measurement of a chip: one row of chip.def. alone: of the instruction alone, which no estimate uses. */
 typedef struct chip_measurement { const char *chip; chip_rate rate; bool alone; double value; const char *date, *source; } chip_measurement;
 /* The rows in their order; NULL behind the last. */

@@ -55,7 +55,7 @@ static dw_status fail_unknown(dw_context *context, const char *level) {
         chip_caps caps;
         chip_row_caps(i, 1, &caps);
         const size_t used = strlen(list);
-        if (caps.kind == CHIP_CPU) snprintf(list + used, sizeof list - used, "%scpu:%s", used > 0 ? ", " : "", caps.name + strlen("cpu-"));
+        if (caps.kind == CHIP_CPU) snprintf(list + used, sizeof list - used, "%scpu:%.*s", used > 0 ? ", " : "", (int)(sizeof caps.name - strlen("cpu-")), caps.name + strlen("cpu-"));
     }
     return base_fail(context, DW_NOT_FOUND, "device 'cpu:%s' is not known; choose cpu, or one of its levels: %s", level, list);
 }

@@ -340,3 +340,24 @@ uint32_t kernel_accepted_ways(const kernel_row *row, const kernel_problem *probl
     }
     return ways;
 }
+
+/* ---- what binds ---- */
+
+typedef struct bounded_way { const char *name; bool (*bound)(const kernel_run *run, kernel_tiles_bound *bound); } bounded_way;
+static const bounded_way bounded_ways[] = {
+#define BOUND(way, function) {#way, function},
+#include "kernels/gemm/bounded_ways.def"
+#undef BOUND
+};
+
+bool kernel_pick_bound(const kernel_row *row, const kernel_run *run, kernel_tiles_bound *bound) {
+    const kernel_way *way = NULL;
+    composed c;
+    if (run->passes || kernel_pick(row, run, &way) != DW_OK || way == NULL) return false;
+    for (size_t i = 0; i < COUNT_OF(bounded_ways); i++) {
+        if (strcmp(bounded_ways[i].name, way->name) != 0) continue;
+        compose(way, run, &c);
+        return bounded_ways[i].bound(c.kernel, bound);
+    }
+    return false;
+}

@@ -321,7 +321,7 @@ static json_t *rates_json(const chip_caps *chip) {
     json_t *rates = json_object();
     for (int i = 0; i < CHIP_RATE_COUNT; i++) {
         const chip_rates *rate = &chip->rates[i];
-        if (!(rate->expected > 0)) continue;
+        if (!(rate->expected > 0) || chip_rate_is_of_unit((chip_rate)i)) continue;
         json_object_set_new(rates, chip_rate_name((chip_rate)i), json_pack("{s:f, s:b}", "rate", rate->expected, "measured", rate->measured > 0));
     }
     return rates;

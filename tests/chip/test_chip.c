@@ -93,8 +93,29 @@ static void both_rates_are_printed_and_a_question_mark_where_nobody_measured(voi
     chip_print(&out, &h200);
     chip_print_rates(&out, &h200);
     assert_non_null(strstr(text_string(&out), "989 TFLOP/s bf16 (828 measured)"));
-    assert_non_null(strstr(text_string(&out), "l2                 -          ?  GB/s\n"));
-    assert_non_null(strstr(text_string(&out), "memory          4800       4503  GB/s"));
+    assert_non_null(strstr(text_string(&out), "l2                   -          ?  GB/s\n"));
+    assert_non_null(strstr(text_string(&out), "memory            4800       4503  GB/s"));
+    text_free(&out);
+    dw_context_destroy(context);
+}
+
+/* What one multiprocessor does is a matter of its generation; what all do together is not. */
+static void units_of_a_chip_are_expected_to_be_as_those_of_its_generation(void **state) {
+    dw_context *context;
+    text out;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    const chip_caps h100 = chip_of(context, "h100"), h200 = chip_of(context, "h200"), b200 = chip_of(context, "b200"), b300 = chip_of(context, "b300"), rtx5090 = chip_of(context, "rtx5090");
+    for (int i = 0; i < CHIP_RATE_COUNT; i++) {
+        if (!chip_rate_is_of_unit((chip_rate)i)) continue;
+        assert_true(h100.rates[i].measured == 0 && h100.rates[i].expected == h200.rates[i].expected);
+        assert_true(rtx5090.rates[i].expected == 0);
+    }
+    assert_true(b200.rates[CHIP_RATE_operands].measured == 0 && b200.rates[CHIP_RATE_operands].expected == b300.rates[CHIP_RATE_operands].measured);
+    assert_true(b200.rates[CHIP_RATE_l2].expected == 0 && b300.rates[CHIP_RATE_l2].expected > 0);
+    text_init(&out, context);
+    chip_print_rates(&out, &b200);
+    assert_non_null(strstr(text_string(&out), "operands             -          ?  B/clk    65.4 of b300 is expected\n"));
     text_free(&out);
     dw_context_destroy(context);
 }
@@ -106,6 +127,7 @@ int main(void) {
         cmocka_unit_test(a_chip_that_nobody_measured_is_expected_to_reach_what_an_h200_does),
         cmocka_unit_test(fp4_is_estimated_by_instructions_of_k_64),
         cmocka_unit_test(fewer_multiprocessors_multiply_less_and_read_as_fast),
+        cmocka_unit_test(units_of_a_chip_are_expected_to_be_as_those_of_its_generation),
         cmocka_unit_test(both_rates_are_printed_and_a_question_mark_where_nobody_measured),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

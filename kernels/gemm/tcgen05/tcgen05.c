@@ -47,8 +47,51 @@ const char *matmul_tcgen05_refuses(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
-/* The fractions of the chip's rates are guesses: nothing was measured. */
-double matmul_tcgen05_seconds(const kernel_run *run) { return kernel_run_roofline(run, run->call.in[0]->format, 0.5, 0.533); }
+/* ---- how long ---- */
+
+/* Lines of the L1 cache, which looks one up in a cycle, that a warp's 32 rows lie in. */
+static double lines_of_rows(int64_t row_bytes) {
+    const int64_t lines = base_ceil_div(32 * row_bytes, 128);
+    return lines < 32 ? (double)lines : 32;
+}
+
+/* Of the scales of a k-block: four warps load each operand's byte by byte, a row a lane. */
+static double scale_cycles(const kernel_run *run, const tcgen05_entry *e, int64_t k) {
+    double lines = 0;
+    for (int i = 0; i < 2 && e->scale_block > 0; i++) {
+        const bool tiled = run->call.in[i]->scale_layout == DW_SCALE_tile128x4;
+        lines += 4.0 * 4 * e->scale_tiles * lines_of_rows(tiled ? 16 : base_ceil_div(k, e->scale_block));
+    }
+    return lines;
+}
+
+/* What its code is, as its machine code is counted (README.md): both warps that issue are far from binding. A row's results are stored one by one, a row a lane. */
+static kernel_tiles tiles_of_run(const kernel_run *run, const tcgen05_entry *e, int64_t k) {
+    const dw_tensor *out = run->call.out[0];
+    const int columns = matmul_halves_columns(&run->post) ? TCGEN05_TILE / 2 : TCGEN05_TILE;
+    return (kernel_tiles){.m = TCGEN05_TILE, .n = TCGEN05_TILE, .stages = TCGEN05_STAGES, .accumulators = 1, .restarts = true, .multiply = 95, .load = 40, .scale_cycles = scale_cycles(run, e, k),
+                          .epilogue_cycles = 4.0 * columns * lines_of_rows(out->dims[out->rank - 1] * dw_format_bits(out->format) / 8)};
+}
+
+bool matmul_tcgen05_bound(const kernel_run *run, kernel_tiles_bound *bound) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    const int64_t k = a->dims[a->rank - 1];
+    tcgen05_entry e;
+    if (!kernel_tiles_known(run->chip) || !entry_of(a->format, b->format, &e)) return false;
+    const kernel_product product = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .k = k, .bits = {e.element_bits, e.element_bits}, .scale_block = e.scale_block,
+                                    .result_bytes = dw_format_bits(run->call.out[0]->format) / 8};
+    const kernel_tiles tiles = tiles_of_run(run, &e, k);
+    kernel_tiles_bound_of(&tiles, &product, run->chip, bound);
+    return true;
+}
+
+/* A chip of whose tensor units nobody knows the rate has the vendor's rates alone. */
+double matmul_tcgen05_seconds(const kernel_run *run) {
+    kernel_tiles_bound bound;
+    return matmul_tcgen05_bound(run, &bound) ? bound.seconds : kernel_run_roofline(run, run->call.in[0]->format, 1, 1);
+}
+
+/* ---- which sizes ---- */
 
 static int64_t tiles_of(const kernel_run *run) {
     const dw_tensor *out = run->call.out[0];

@@ -1,0 +1,183 @@
+/* The bound of products by tiles. Sources of its constants: chip.def. Held against public times of a B300 and an H200 by tests/kernel/test_tiles.c. */
+#include "kernel/tiles.h"
+
+#include <math.h>
+
+#include "base/base.h"
+
+typedef enum resource_scope { OF_UNIT, OF_CHIP } resource_scope;
+typedef struct resource_row { const char *name; resource_scope of; const char *words; } resource_row;
+static const resource_row resources[] = {
+#define KERNEL_RESOURCE(name, of, words) {#name, OF_##of, words},
+#include "kernel/resource.def"
+#undef KERNEL_RESOURCE
+};
+
+const char *kernel_resource_name(kernel_resource resource) { return resources[resource].name; }
+const char *kernel_resource_words(kernel_resource resource) { return resources[resource].words; }
+
+/* The problem with what follows from it. Cycles and bytes are of one multiprocessor and tile. */
+typedef struct problem {
+    const kernel_tiles *t;
+    const kernel_product *p;
+    const chip_caps *chip;
+    double clock, at_once;        /* tiles that the chip computes at once */
+    int blocks, splits, rows, unit_rows;   /* rows of a block's part of a tile; of a matrix instruction in it */
+    double down, across;          /* tiles */
+    double k_bytes, k_blocks, steps;       /* of k in shared memory; k-blocks of a tile, matrix instructions of a tile for each of its unit_rows */
+    double a_bytes, b_bytes;      /* of a row in memory, scales and all */
+} problem;
+
+static double rate(const chip_caps *chip, chip_rate which) { return chip->rates[which].expected; }
+static double most(double a, double b) { return a > b ? a : b; }
+static double least(double a, double b) { return a < b ? a : b; }
+static int or_one(int count) { return count > 0 ? count : 1; }
+/* amount at a rate that may not be known */
+static double at(double amount, double rate) { return rate > 0 ? amount / rate : 0; }
+
+static double scales_of_row(const kernel_product *p) { return p->scale_block > 0 ? ceil((double)p->k / p->scale_block) : 0; }
+static double row_bytes(const kernel_product *p, int bits) { return (double)p->k * bits / 8 + scales_of_row(p); }
+
+/* Bits of an element of a and b in shared memory. */
+static int bits_there(const kernel_product *p) {
+    const int bits = p->bits[0] > p->bits[1] ? p->bits[0] : p->bits[1];
+    return bits > 4 && bits < 8 ? 8 : bits;
+}
+
+static problem problem_of(const kernel_tiles *t, const kernel_product *p, const chip_caps *chip) {
+    const int instruction = p->k96 ? 48 : 32;
+    problem x = {.t = t, .p = p, .chip = chip, .clock = rate(chip, CHIP_RATE_clock), .blocks = or_one(t->blocks), .splits = or_one(t->splits)};
+    x.k_bytes = (double)p->k * bits_there(p) / 8;
+    x.unit_rows = chip_has(chip, CHIP_wgmma) ? 64 : 128;
+    x.rows = t->m / x.blocks;
+    x.at_once = floor((double)chip->units / x.blocks);
+    x.down = ceil((double)p->m / t->m);
+    x.across = ceil((double)p->n / t->n);
+    x.k_blocks = ceil(ceil(x.k_bytes / KERNEL_K_BLOCK) / x.splits);
+    x.steps = ceil(x.k_bytes / x.splits / instruction);
+    x.a_bytes = row_bytes(p, p->bits[0]);
+    x.b_bytes = row_bytes(p, p->bits[1]);
+    return x;
+}
+
+/* Columns that a tile multiplies, over all tiles of a row. */
+static double mean_columns(const problem *x) { return x->t->trims ? 16 * ceil((double)x->p->n / 16) / x->across : x->t->n; }
+
+static double instructions_down(const problem *x) { return ceil(x->rows / (double)x->unit_rows); }
+
+/* M = 64 of one block takes as long as M = 128; of a pair, whose M is 128 then, half as long (SemiAnalysis, microbench-blackwell). */
+static double mma_cycles(const problem *x) {
+    const double rows = x->rows < x->unit_rows && x->blocks == 1 ? x->unit_rows : x->rows, instructions = instructions_down(x);
+    const double interval = at(rows / instructions * mean_columns(x), rate(x->chip, CHIP_RATE_mma));
+    return x->steps * instructions * most(interval, x->blocks > 1 ? rate(x->chip, CHIP_RATE_mma_least) : 0);
+}
+
+/* Each instruction reads its rows of a, and its columns of b, of which a block of a pair has half; scales are read once, results are written and read by the store. */
+static double shared_cycles(const problem *x) {
+    const double rows = most(x->rows, x->unit_rows), columns = mean_columns(x);
+    const double operands = (rows + instructions_down(x) * columns / x->blocks) * x->k_bytes / x->splits;
+    const double scales = (x->rows + columns) * scales_of_row(x->p) / x->splits;
+    return at(operands + scales + 2.0 * x->rows * columns * x->p->result_bytes, rate(x->chip, CHIP_RATE_shared));
+}
+
+/* A warp issues one instruction of a chain of them in two cycles. */
+static double issue_cycles(const problem *x) { return 2 * x->k_blocks * most(x->t->multiply, x->t->load); }
+
+/* Sums that threads add: 128 in a cycle. Nothing of the same warps' products runs under them. */
+static double promotion_cycles(const problem *x) { return x->p->promotes ? x->k_blocks * x->rows * mean_columns(x) / 128 : 0; }
+
+static double latency_cycles(const problem *x) { return x->t->stages > 0 ? x->k_blocks * rate(x->chip, CHIP_RATE_tma_latency) / x->t->stages : 0; }
+
+static double epilogue_cycles(const problem *x) {
+    const double elements = x->rows * mean_columns(x), functions = at(elements * x->p->functions, rate(x->chip, CHIP_RATE_mufu));
+    const double stores = at(elements * x->p->result_bytes, rate(x->chip, CHIP_RATE_shared));
+    const double sums = chip_has(x->chip, CHIP_tcgen05) ? at(4 * elements, rate(x->chip, CHIP_RATE_tmem)) : 0;
+    return sums + most(functions, stores) + x->t->epilogue_cycles;
+}
+
+/* What of a tile nothing runs under. */
+static double behind_cycles(const problem *x) {
+    double cycles = x->t->accumulators > 1 ? 0 : most(epilogue_cycles(x), rate(x->chip, CHIP_RATE_tile));
+    if (x->t->restarts) cycles += rate(x->chip, CHIP_RATE_tmem_alloc) + rate(x->chip, CHIP_RATE_tma_latency) + rate(x->chip, CHIP_RATE_mma_latency);
+    return cycles;
+}
+
+/* ---- bytes ---- */
+
+/* Rows and columns beyond the operands' are not read. */
+static double l2_bytes(const problem *x) {
+    const double share_a = least(or_one(x->t->share_a), x->across), share_b = least(or_one(x->t->share_b), x->down);
+    return x->p->m * x->across / share_a * x->a_bytes + x->p->n * x->down / share_b * x->b_bytes;
+}
+
+/* Each wave of tiles reads its rows of a and columns of b. What both operands have stays in the cache if it fits; else a wave finds nothing of the one before. */
+static double memory_bytes(const problem *x) {
+    const double all = x->p->m * x->a_bytes + x->p->n * x->b_bytes, result = (double)x->p->m * x->p->n * x->p->result_bytes;
+    if (all <= (double)x->chip->cache_bytes || x->at_once < 1) return all + result;
+    double down = least(x->t->raster > 0 ? x->t->raster : x->down, least(x->down, x->at_once));
+    const double across = least(x->across, x->at_once / down);
+    down = least(x->down, x->at_once / across);
+    const double wave = down * x->t->m * x->a_bytes + across * x->t->n * x->b_bytes;
+    return most(all, least(wave * x->down * x->across / x->at_once, l2_bytes(x))) + result;
+}
+
+/* fp32 sums of parts that are written and read again. */
+static double part_bytes(const problem *x) {
+    if (x->splits > 1) return 2.0 * x->splits * x->p->m * x->p->n * 4;
+    return x->t->streams ? 2.0 * x->at_once * x->t->m * x->t->n * 4 : 0;
+}
+enum { JOIN_NS = 1500 };          /* that the blocks of a tile's parts wait for each other */
+
+/* ---- all together ---- */
+
+static double unit_sum(const kernel_tiles_bound *b) {
+    double cycles = 0;
+    for (int i = 0; i < KERNEL_RESOURCES; i++)
+        if (resources[i].of == OF_UNIT) cycles = most(cycles, b->cycles[i]);
+    return cycles;
+}
+
+static void count_tile(const problem *x, kernel_tiles_bound *b) {
+    const double promotion = promotion_cycles(x);
+    b->cycles[KERNEL_RESOURCE_mma] = mma_cycles(x) + promotion;
+    b->cycles[KERNEL_RESOURCE_shared] = shared_cycles(x);
+    b->cycles[KERNEL_RESOURCE_issue] = issue_cycles(x);
+    b->cycles[KERNEL_RESOURCE_scales] = x->k_blocks * x->t->scale_cycles;
+    b->cycles[KERNEL_RESOURCE_latency] = latency_cycles(x);
+    b->cycles[KERNEL_RESOURCE_epilogue] = x->t->accumulators > 1 ? epilogue_cycles(x) : 0;
+    b->behind_cycles = behind_cycles(x);
+}
+
+bool kernel_tiles_known(const chip_caps *chip) { return chip->kind == CHIP_GPU && rate(chip, CHIP_RATE_clock) > 0 && rate(chip, CHIP_RATE_mma) > 0; }
+
+void kernel_tiles_bound_of(const kernel_tiles *tiles, const kernel_product *product, const chip_caps *chip, kernel_tiles_bound *b) {
+    const problem x = problem_of(tiles, product, chip);
+    const double per_l2 = rate(chip, CHIP_RATE_operands) * chip->units, per_memory = chip_bytes_per_s(chip) / x.clock, parts = part_bytes(&x);
+    *b = (kernel_tiles_bound){.tiles = x.down * x.across * x.splits, .clock_hz = x.clock, .l2_bytes = l2_bytes(&x), .memory_bytes = memory_bytes(&x)};
+    b->waves = b->tiles / most(x.at_once, 1);
+    if (!tiles->streams) b->waves = ceil(b->waves);
+    count_tile(&x, b);
+    for (int i = 0; i < KERNEL_RESOURCES; i++) b->cycles[i] *= b->waves;
+    b->behind_cycles *= ceil(b->waves);
+    const double unit = unit_sum(b) + b->behind_cycles;
+    b->cycles[KERNEL_RESOURCE_l2] = at(b->l2_bytes + parts, per_l2);
+    b->cycles[KERNEL_RESOURCE_memory] = at(b->memory_bytes, per_memory);
+    if (tiles->accumulators <= 1) b->cycles[KERNEL_RESOURCE_epilogue] = b->behind_cycles;
+    for (int i = 0; i < KERNEL_RESOURCES; i++)
+        if (b->cycles[i] > b->cycles[b->limit]) b->limit = (kernel_resource)i;
+    const double cycles = most(unit, most(b->cycles[KERNEL_RESOURCE_l2], b->cycles[KERNEL_RESOURCE_memory]));
+    b->block_cycles = cycles / (ceil(b->waves) * x.k_blocks);
+    b->stage_bytes = (x.rows + (double)tiles->n / x.blocks) * KERNEL_K_BLOCK + (x.rows + (double)tiles->n) * scales_of_row(product) * KERNEL_K_BLOCK / x.k_bytes;
+    b->seconds = cycles / x.clock + rate(chip, CHIP_RATE_fixed) + (x.splits > 1 ? JOIN_NS * 1e-9 : 0);
+    b->part = at((double)product->m * product->n * x.k_bytes / (product->k96 ? 48 : 32), rate(chip, CHIP_RATE_mma) * chip->units) / x.clock / b->seconds;
+}
+
+int kernel_tiles_stages(const kernel_tiles *tiles, const kernel_product *product, const chip_caps *chip, int fit) {
+    kernel_tiles endless = *tiles;
+    kernel_tiles_bound b;
+    endless.stages = 0;
+    kernel_tiles_bound_of(&endless, product, chip, &b);
+    double stages = most(2, b.block_cycles > 0 ? ceil(rate(chip, CHIP_RATE_tma_latency) / b.block_cycles) : 2);
+    if (b.limit == KERNEL_RESOURCE_memory && b.stage_bytes > 0) stages = most(stages, ceil(rate(chip, CHIP_RATE_in_flight) / b.stage_bytes));
+    return stages < fit ? (int)stages : fit;
+}

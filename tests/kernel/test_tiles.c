@@ -1,0 +1,214 @@
+/* The bound of products by tiles, held against public times: 14 products on a B300 by two libraries, and an H200's by three, on shapes and of libraries that its constants were not fitted to. Each row's error
+ * is printed where a bound on them fails. */
+#include "support/support.h"
+
+#include <math.h>
+#include <string.h>
+
+#include "kernel/kernel.h"
+
+static chip_caps chip_of(const char *name) {
+    dw_context *context;
+    chip_caps chip;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_int_equal(chip_find(context, name, 0, &chip), DW_OK);
+    dw_context_destroy(context);
+    return chip;
+}
+
+static kernel_tiles_bound bound_of(const char *chip, const kernel_tiles *tiles, const kernel_product *product) {
+    const chip_caps caps = chip_of(chip);
+    kernel_tiles_bound bound;
+    assert_true(kernel_tiles_known(&caps));
+    kernel_tiles_bound_of(tiles, product, &caps, &bound);
+    return bound;
+}
+
+/* ---- errors of many rows ---- */
+
+enum { MOST_ERRORS = 64 };
+typedef struct errors { int count; double sum, worst; char lines[MOST_ERRORS][160]; } errors;
+
+/* us 0: nobody measured it. */
+static void add_error(errors *e, const char *what, int64_t m, int64_t n, int64_t k, double predicted_us, double us) {
+    const double error = predicted_us / us - 1;
+    if (!(us > 0)) return;
+    assert_true(e->count < MOST_ERRORS);
+    snprintf(e->lines[e->count++], sizeof e->lines[0], "%-24s %6lld x %6lld x %6lld: predicted %8.1f us, measured %8.1f: %+5.1f %%", what, (long long)m, (long long)n, (long long)k, predicted_us, us, 100 * error);
+    e->sum += fabs(error);
+    if (fabs(error) > e->worst) e->worst = fabs(error);
+}
+
+static void check_errors(const errors *e, double mean, double worst) {
+    const double found = e->sum / e->count;
+    print_message("errors of %d rows: mean %.1f %%, worst %.1f %%\n", e->count, 100 * found, 100 * e->worst);
+    if (found <= mean && e->worst <= worst) return;
+    for (int i = 0; i < e->count; i++) print_error("%s\n", e->lines[i]);
+    fail_msg("errors of %d rows: mean %.1f %% of %.1f, worst %.1f %% of %.1f", e->count, 100 * found, 100 * mean, 100 * e->worst, 100 * worst);
+}
+
+/* ---- B300 ---- */
+
+typedef struct peer_b300 { const char *what; int64_t m, n, k; int bits, scale_block, k96, tile_m, tile_n, raster; double us, gbytes; } peer_b300;
+static const peer_b300 b300[] = {
+#define PEER_B300(...) {__VA_ARGS__},
+#include "peers_b300.def"
+#undef PEER_B300
+};
+
+static kernel_tiles_bound b300_bound(const peer_b300 *p) {
+    const kernel_tiles tiles = {.m = p->tile_m, .n = p->tile_n, .blocks = 2, .accumulators = 2, .raster = p->raster};
+    const kernel_product product = {.m = p->m, .n = p->n, .k = p->k, .bits = {p->bits, p->bits}, .scale_block = p->scale_block, .k96 = p->k96 != 0, .result_bytes = 2};
+    return bound_of("b300", &tiles, &product);
+}
+
+static void products_of_a_b300_are_predicted(void **state) {
+    static errors e;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(b300); i++) add_error(&e, b300[i].what, b300[i].m, b300[i].n, b300[i].k, 1e6 * b300_bound(&b300[i]).seconds, b300[i].us);
+    check_errors(&e, 0.10, 0.20);
+}
+
+/* Of four of them. The order of cuBLASLt's tiles is a guess, which a wave's bytes depend on. */
+static void bytes_of_main_memory_are_those_that_counters_saw(void **state) {
+    static errors e;
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(b300); i++) add_error(&e, b300[i].what, b300[i].m, b300[i].n, b300[i].k, 1e-9 * b300_bound(&b300[i]).memory_bytes, b300[i].gbytes);
+    check_errors(&e, 0.12, 0.25);
+}
+
+/* ---- H200 ---- */
+
+enum { CUBLAS, DEEPGEMM, TORCH_FP8, CUBLASLT_FP8, BLOCK_FP8, COLUMNS };
+typedef struct peer_h200 { int64_t m, n, k; double us[COLUMNS]; } peer_h200;
+static const peer_h200 h200[] = {
+#define PEER_H200(m, n, k, ...) {m, n, k, {__VA_ARGS__}},
+#include "peers_h200.def"
+#undef PEER_H200
+};
+
+/* The best of nine tiles, of which a pair may share b; a and b swapped, and parts of k, where the library has that. */
+static double h200_seconds(const peer_h200 *p, int column) {
+    static const int sizes[][2] = {{64, 32}, {64, 64}, {64, 128}, {64, 256}, {128, 64}, {128, 128}, {128, 192}, {128, 256}, {256, 128}};
+    const int bits = column == CUBLAS || column == DEEPGEMM ? 16 : 8, most_splits = column == BLOCK_FP8 ? 1 : 8;
+    double best = INFINITY;
+    for (size_t i = 0; i < COUNT_OF(sizes); i++)
+        for (int splits = 1; splits <= most_splits; splits *= 2)
+            for (int share = 1; share <= 2; share++)
+                for (int swap = 0; swap < 2; swap++) {
+                    if (splits > 1 && p->k * bits / 8 / KERNEL_K_BLOCK / splits < 4) continue;
+                    const kernel_tiles tiles = {.m = sizes[i][0], .n = sizes[i][1], .share_b = share, .accumulators = 1, .splits = splits, .raster = 8};
+                    const kernel_product product = {.m = swap ? p->n : p->m, .n = swap ? p->m : p->n, .k = p->k, .bits = {bits, bits}, .promotes = column == BLOCK_FP8, .result_bytes = 2};
+                    const double seconds = bound_of("h200", &tiles, &product).seconds;
+                    if (seconds < best) best = seconds;
+                }
+    return best;
+}
+
+static void check_column(const char *what, int column, double mean, double worst) {
+    errors *e = test_calloc(1, sizeof *e);
+    for (size_t i = 1; i < COUNT_OF(h200); i += 2) add_error(e, what, h200[i].m, h200[i].n, h200[i].k, 1e6 * h200_seconds(&h200[i], column), h200[i].us[column]);
+    check_errors(e, mean, worst);
+    test_free(e);
+}
+
+static void products_of_an_h200_are_predicted_on_shapes_that_nothing_was_fitted_to(void **state) {
+    (void)state;
+    check_column("bf16 by cuBLAS", CUBLAS, 0.12, 0.35);
+    check_column("bf16 by DeepGEMM", DEEPGEMM, 0.12, 0.35);
+    check_column("fp8 by torch", TORCH_FP8, 0.12, 0.35);
+    check_column("fp8 by cuBLASLt", CUBLASLT_FP8, 0.12, 0.35);
+    check_column("fp8 by block by DeepGEMM", BLOCK_FP8, 0.15, 0.40);
+}
+
+/* ---- what binds ---- */
+
+typedef struct claim { const char *what; kernel_tiles tiles; kernel_product product; kernel_resource limit; double part, apart; } claim;
+#define PRODUCT(m_, n_, k_, bits_, scales) {.m = m_, .n = n_, .k = k_, .bits = {bits_, bits_}, .scale_block = scales, .result_bytes = 2}
+#define PAIR(n_, share, of_k) {.m = 256, .n = n_, .blocks = 2, .accumulators = 2, .share_b = share, .streams = of_k}
+
+/* part: of the matrix rate, by the table of public constants without the kernel's fixed time. */
+static const claim claims[] = {
+    {"bf16 256 x 256", PAIR(256, 1, false), PRODUCT(8192, 8192, 8192, 16, 0), KERNEL_RESOURCE_mma, 0.988, 0.002},
+    {"mxfp8 256 x 256", PAIR(256, 1, false), PRODUCT(8192, 8192, 8192, 8, 32), KERNEL_RESOURCE_mma, 0.988, 0.005},
+    {"nvfp4 256 x 256", PAIR(256, 1, false), PRODUCT(8192, 8192, 8192, 4, 16), KERNEL_RESOURCE_l2, 0.908, 0.002},
+    {"nvfp4 256 x 256, b shared", PAIR(256, 2, false), PRODUCT(8192, 8192, 8192, 4, 16), KERNEL_RESOURCE_mma, 0.988, 0.002},
+    {"bf16 256 x 192", PAIR(192, 1, false), PRODUCT(8192, 8192, 8192, 16, 0), KERNEL_RESOURCE_l2, 0.869, 0.01},
+    {"bf16 256 x 128", PAIR(128, 1, false), PRODUCT(8192, 8192, 8192, 16, 0), KERNEL_RESOURCE_l2, 0.681, 0.002},
+    {"nvfp4 256 x 128", PAIR(128, 1, false), PRODUCT(8192, 8192, 8192, 4, 16), KERNEL_RESOURCE_l2, 0.605, 0.002},
+    {"bf16 256 x 256, 4096", PAIR(256, 1, false), PRODUCT(4096, 4096, 4096, 16, 0), KERNEL_RESOURCE_mma, 0.865, 0.002},
+    {"nvfp4 256 x 256, 4096, streams", PAIR(256, 1, true), PRODUCT(4096, 4096, 4096, 4, 16), KERNEL_RESOURCE_l2, 0.80, 0.01},
+};
+
+static void what_binds_a_pair_of_a_b300_is_what_counting_by_hand_found(void **state) {
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(claims); i++) {
+        chip_caps chip = chip_of("b300");
+        kernel_tiles_bound b;
+        chip.rates[CHIP_RATE_fixed].expected = 0;
+        kernel_tiles_bound_of(&claims[i].tiles, &claims[i].product, &chip, &b);
+        if (b.limit != claims[i].limit || fabs(b.part - claims[i].part) > claims[i].apart)
+            fail_msg("%s: %s binds, %.1f %% of the matrix rate; expected %s, %.1f %%", claims[i].what, kernel_resource_words(b.limit), 100 * b.part, kernel_resource_words(claims[i].limit), 100 * claims[i].part);
+    }
+}
+
+/* ---- our own kernels ---- */
+
+/* A call by one way of a chip. */
+static kernel_tiles_bound way_bound(const char *chip_name, const char *way, const char *line) {
+    static const int64_t no_symbols[1] = {0};
+    dw_context *context;
+    arena arena;
+    dim_table *dims;
+    kernel_case c;
+    kernel_choice choice;
+    kernel_typical typical;
+    kernel_tiles_bound bound;
+    const chip_caps chip = chip_of(chip_name);
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    arena_init(&arena, context);
+    assert_int_equal(dim_table_create(context, &dims), DW_OK);
+    assert_int_equal(kernel_case_parse(&arena, dims, "line", 1, line, &c), DW_OK);
+    const kernel_problem problem = {.context = context, .op = c.op, .attrs = &c.attrs, .post = c.post, .n_in = c.n_in, .n_out = c.n_out, .in = c.in, .out = c.out,
+                                    .constant_in = c.constant, .dims = c.dims, .symbols = no_symbols, .chip = &chip};
+    assert_int_equal(kernel_choose(&arena, &problem, NULL, way, &choice), DW_OK);
+    assert_true(kernel_at_typical(&problem, choice.ways, &typical));
+    if (!kernel_pick_bound(choice.row, &typical.run, &bound)) fail_msg("%s does not say what bounds it: %s", way, line);
+    assert_float_equal(kernel_in_step(bound.seconds), choice.seconds, 1e-12);
+    dim_table_destroy(dims);
+    arena_free(&arena);
+    dw_context_destroy(context);
+    return bound;
+}
+
+typedef struct way_claim { const char *way, *line; kernel_resource limit; double most_part; } way_claim;
+
+/* The tiles of one multiprocessor: scales that threads bring byte by byte, a tile that asks the L2 cache for twice what it gives, an epilogue that nothing runs under. */
+static const way_claim ways[] = {
+    {"cuda_matmul_tcgen05", "matmul nvfp4[8192,8192] nvfp4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_scales, 0.06},
+    {"cuda_matmul_tcgen05", "matmul nvfp4@tile128x4[8192,8192] nvfp4@tile128x4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_epilogue, 0.51},
+    {"cuda_matmul_tcgen05", "matmul nvfp4@tile128x4[8192,65536] nvfp4@tile128x4[8192,65536] bt=true to=bf16", KERNEL_RESOURCE_l2, 0.51},
+    {"cuda_matmul_tcgen05", "matmul bf16[8192,8192] bf16[8192,8192] bt=true", KERNEL_RESOURCE_l2, 0.51},
+};
+
+static void ways_of_tiles_say_what_binds_them(void **state) {
+    static const char *const chips[] = {"b200", "b300"};
+    (void)state;
+    for (size_t i = 0; i < 2 * COUNT_OF(ways); i++) {
+        const way_claim *w = &ways[i / 2];
+        const kernel_tiles_bound b = way_bound(chips[i % 2], w->way, w->line);
+        if (b.limit != w->limit || b.part > w->most_part)
+            fail_msg("%s: %s binds, %.1f %% of the matrix rate; expected %s, at most %.1f %%", w->line, kernel_resource_words(b.limit), 100 * b.part, kernel_resource_words(w->limit), 100 * w->most_part);
+    }
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(products_of_a_b300_are_predicted),
+        cmocka_unit_test(bytes_of_main_memory_are_those_that_counters_saw),
+        cmocka_unit_test(products_of_an_h200_are_predicted_on_shapes_that_nothing_was_fitted_to),
+        cmocka_unit_test(what_binds_a_pair_of_a_b300_is_what_counting_by_hand_found),
+        cmocka_unit_test(ways_of_tiles_say_what_binds_them),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
