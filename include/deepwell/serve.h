@@ -101,7 +101,7 @@ DW_API dw_status dw_service_create(dw_context *context, dw_model *model, const d
 /* Stops it, and forgets all requests. NULL is allowed. */
 DW_API void dw_service_destroy(dw_service *service);
 
-/* From any thread. INVALID or LIMIT: no such text can be made, or the queue is full; nobody else notices. *request names it from then on. */
+/* From any thread. INVALID or LIMIT: no such text can be made, or the queue is full; nobody else notices. *request names it from then on, and is never 0. */
 DW_API dw_status dw_service_submit(dw_context *context, dw_service *service, const dw_request *asked, uint64_t *request);
 /* From any thread. The text's pages are free before the next run; its last event says DW_END_CANCELLED, unless it had ended by then. NOT_FOUND: there is no such request, or its end was polled. */
 DW_API dw_status dw_service_cancel(dw_context *context, dw_service *service, uint64_t request);

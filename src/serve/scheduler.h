@@ -103,6 +103,9 @@ void scheduler_end(scheduler *scheduler, serve_text *text, dw_end end);
 dw_status scheduler_step(scheduler *scheduler, bool *busy);
 void scheduler_count(const scheduler *scheduler, dw_service_facts *facts);
 
+/* service.c: that of a service which nobody runs just now, for those who check what it holds. */
+const scheduler *service_scheduler(const dw_service *service);
+
 /* draw.c */
 dw_status scheduler_check_draws(dw_context *context, const serve_draws *draws, int64_t vocabulary);
 /* The text has its row. */

@@ -365,7 +365,7 @@ static dw_status add_request(dw_context *context, dw_service *service, const dw_
     uint64_t slot = service->serial % (uint64_t)service->capacity;
     while (service->slots[slot] != NULL) slot = ++service->serial % (uint64_t)service->capacity;
     made->id = service->serial++;
-    if (asked->input_count > 0) made->text.key.owner = made->id + 1;   /* what an encoder was given decides its keys, too */
+    if (asked->input_count > 0) made->text.key.owner = made->id;   /* what an encoder was given decides its keys, too */
     service->slots[slot] = made;
     service->used++;
     service->submitted++;
@@ -438,6 +438,8 @@ int dw_service_poll(dw_service *service, dw_event *events, int room) {
     pthread_mutex_unlock(&service->mutex);
     return count;
 }
+
+const scheduler *service_scheduler(const dw_service *service) { return &service->scheduler; }
 
 int dw_service_fd(const dw_service *service) { return service->fd; }
 
@@ -553,7 +555,7 @@ dw_status dw_service_create(dw_context *context, dw_model *model, const dw_servi
         return base_fail(context, status, "a service needs memory");
     }
     dw_service *service = memory;
-    *service = (dw_service){.work = work, .door = door, .fd = -1};
+    *service = (dw_service){.work = work, .door = door, .serial = 1, .fd = -1};
     pthread_mutex_init(&service->mutex, NULL);
     pthread_cond_init(&service->wake, NULL);
     status = build(service, model, options);

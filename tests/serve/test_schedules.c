@@ -1,8 +1,9 @@
-/* Random schedules: texts come, are cancelled and end, with any size of pages, runs, cache and rows, shared or not, at one and two threads. What each text gets, ids and logits, is bit for bit what
- * it gets alone in a cache of its own. On the carried model, and on exported decoders where they are. DEEPWELL_SCHEDULES is how many there are of the carried model at each number of threads, 60 where it is not set, and six times as many as of each other. */
+/* Random schedules: texts come, are cancelled and end, with any size of pages, runs, cache and rows, shared or not, at one and two threads. What each text gets, ids, logits and logprobs, is bit for
+ * bit what it gets alone in a cache of its own. On the carried model, and on exported decoders where they are. DEEPWELL_SCHEDULES is how many there are of the carried model at each number of threads, 60 where it is not set, and six times as many as of each other. */
 #include "lab/lab.h"
 #include "serve/scheduler.h"
 
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -10,21 +11,23 @@
 
 #include "support/support.h"
 
-enum { TEXTS = 24, LONGEST = 100, MADE = 24, ROOM = LONGEST + MADE, SHARED = 70 };
+enum { TEXTS = 24, LONGEST = 100, MADE = 24, ROOM = LONGEST + MADE, SHARED = 70, BEST = 3 };
 
 /* A text, and what it gets alone. */
 typedef struct subject {
     int64_t count, tokens;
     int64_t prompt[LONGEST];
-    dw_generate_options how;
+    serve_draws draws;
     dw_named_tensor *inputs;
     int input_count;
     int64_t made, ids[MADE];
     uint64_t logits[MADE];
+    float logs[MADE], best_logs[MADE][BEST];
+    int64_t best_ids[MADE][BEST];
 } subject;
 
 /* What all schedules held. */
-typedef struct tally { int64_t schedules, texts, tokens, preemptions, cancellations, hits, released, inputs; } tally;
+typedef struct tally { int64_t schedules, texts, tokens, logprobs, preemptions, cancellations, hits, released, inputs; } tally;
 
 typedef struct world {
     dw_context *context;
@@ -60,11 +63,30 @@ static uint64_t hash_logits(const generation *g, uint64_t serial) {
 
 typedef struct observed { const dw_session *session; subject *subject; } observed;
 
-static int observe(void *user, int64_t id) {
+static int observe(void *user, serve_text *text, int64_t id) {
     const observed *seen = user;
-    seen->subject->logits[seen->subject->made] = hash_logits(seen->session->generation, 1);
-    seen->subject->ids[seen->subject->made++] = id;
+    subject *s = seen->subject;
+    if (id < 0) fail_msg("a text alone ended by %s", dw_end_name(text->end));
+    const int64_t at = s->made++;
+    s->logits[at] = hash_logits(seen->session->generation, 1);
+    s->ids[at] = id;
+    if (s->draws.logprobs) s->logs[at] = text->drawn.logprob;
+    for (int i = 0; i < text->drawn.top_count; i++) {
+        s->best_ids[at][i] = text->drawn.top_ids[i];
+        s->best_logs[at][i] = text->drawn.top_logprobs[i];
+    }
     return 0;
+}
+
+/* Half of them are drawn; some have penalties, some a bias, some tell logprobs. */
+static serve_draws draws_of(int number) {
+    static const int64_t bias_ids[] = {3, 9};
+    static const float bias[] = {2, -INFINITY};
+    serve_draws draws = {.temperature = number % 2, .top_k = 20, .min_p = number % 4 == 1 ? 0.02 : 0, .seed = (uint64_t)number};
+    if (number % 3 == 0) draws.logprobs = true, draws.top_logprobs = number % 2 ? BEST : 1;
+    if (number % 5 == 0) draws.repetition = 1.2, draws.presence = 0.1, draws.frequency = 0.05;
+    if (number % 7 == 0) draws.bias_ids = bias_ids, draws.bias = bias, draws.bias_count = 2;
+    return draws;
 }
 
 static dw_status make_inputs(world *w, const dw_session *session, int number, subject *s) {
@@ -84,27 +106,38 @@ static dw_status make_inputs(world *w, const dw_session *session, int number, su
 static dw_status run_alone(world *w, int number, int64_t room) {
     subject *s = &w->subjects[number];
     dw_session *session;
-    int64_t ids[MADE], made;
-    TRY(dw_session_create(w->context, w->model, &(dw_session_options){.max_tokens = room, .chunk = ROOM}, &session));
+    scheduler scheduler;
+    int64_t ids[ROOM];
+    bool busy = true;
+    TRY(engine_session_create(w->context, w->model, &(dw_session_options){.max_tokens = room, .chunk = ROOM}, &(engine_paging){0}, &session));
     const int64_t vocabulary = ((const generation *)session->generation)->vocabulary;
     s->count = 1 + draw(w, room - MADE);
     s->tokens = 1 + draw(w, MADE);
     for (int64_t i = 0; i < s->count; i++) s->prompt[i] = i < SHARED ? (i * 7 + number % 3) % vocabulary : draw(w, vocabulary);
-    s->how = (dw_generate_options){.temperature = number % 2, .top_k = 20, .seed = (uint64_t)number};
-    dw_status status = make_inputs(w, session, number, s);
+    s->draws = draws_of(number);
     observed seen = {session, s};
-    dw_generate_options how = s->how;
-    how.tokens = s->tokens;
-    how.on_token = observe;
-    how.user = &seen;
-    how.inputs = s->inputs;
-    how.input_count = s->input_count;
-    if (status == DW_OK) status = dw_session_generate(session, s->count, s->prompt, &how, ids, &made, NULL);
-    dw_session_destroy(session);
+    dw_status status = make_inputs(w, session, number, s);
+    if (status == DW_OK) status = scheduler_create(session, &(scheduler_options){.changed = observe, .user = &seen, .alone = true}, &scheduler);
+    serve_text text = {.count = s->count, .tokens = s->tokens, .ids = memcpy(ids, s->prompt, (size_t)s->count * sizeof *ids), .draws = s->draws, .inputs = s->inputs, .input_count = s->input_count, .row = -1};
+    if (status == DW_OK) scheduler_add(&scheduler, &text);
+    while (status == DW_OK && busy) status = scheduler_step(&scheduler, &busy);
+    assert_int_equal(s->made, s->tokens);
+    scheduler_destroy(&scheduler);
+    engine_session_destroy(session);
     return status;
 }
 
 /* ---- among others ---- */
+
+static void check_logprobs(const world *w, const subject *s, const serve_text *text, int64_t at) {
+    const serve_drawn *drawn = &text->drawn;
+    if (!s->draws.logprobs) return;
+    if (memcmp(&drawn->logprob, &s->logs[at], sizeof drawn->logprob) != 0) fail_msg("the logprob of token %d of text %d is %.9g, alone it is %.9g", (int)at, (int)(s - w->subjects), (double)drawn->logprob, (double)s->logs[at]);
+    assert_int_equal(drawn->top_count, s->draws.top_logprobs);
+    assert_memory_equal(drawn->top_ids, s->best_ids[at], (size_t)drawn->top_count * sizeof(int64_t));
+    assert_memory_equal(drawn->top_logprobs, s->best_logs[at], (size_t)drawn->top_count * sizeof(float));
+    w->tally->logprobs++;
+}
 
 static int changed(void *user, serve_text *text, int64_t id) {
     world *w = user;
@@ -116,6 +149,7 @@ static int changed(void *user, serve_text *text, int64_t id) {
     w->tally->tokens++;
     const int64_t at = text->made - 1;
     if (id != s->ids[at]) fail_msg("token %d of text %d is %d, alone it is %d", (int)at, (int)(s - w->subjects), (int)id, (int)s->ids[at]);
+    check_logprobs(w, s, text, at);
     if (f->has_ended && text->end != DW_END_LENGTH) fail_msg("a text ended by %s", dw_end_name(text->end));
     return 0;
 }
@@ -134,7 +168,7 @@ static void check_logits(world *w, const scheduler *s, const follower *followers
 static void submit(world *w, scheduler *s, follower *f, const subject *subject) {
     *f = (follower){.subject = subject};
     memcpy(f->ids, subject->prompt, (size_t)subject->count * sizeof *f->ids);
-    f->text = (serve_text){.count = subject->count, .tokens = subject->tokens, .ids = f->ids, .draws = {.temperature = subject->how.temperature, .top_k = subject->how.top_k, .seed = subject->how.seed}, .inputs = subject->inputs, .input_count = subject->input_count, .row = -1,
+    f->text = (serve_text){.count = subject->count, .tokens = subject->tokens, .ids = f->ids, .draws = subject->draws, .inputs = subject->inputs, .input_count = subject->input_count, .row = -1,
                            .priority = draw(w, 4) == 0 ? (int)draw(w, 3) - 1 : 0, .user = f};
     f->text.key = (pages_key){(uint64_t)(draw(w, 8) == 0), subject->input_count > 0 ? (uint64_t)(subject - w->subjects) + 1 : 0};
     if (scheduler_check(w->context, s->session, &f->text) != DW_OK) {   /* larger than the cache */
@@ -236,8 +270,8 @@ static dw_status run_file(const char *path, int threads, int64_t room, int count
 }
 
 static void report(const char *name, const tally *t) {
-    printf("%s: %lld schedules of %lld texts, %lld tokens; preemptions %lld, cancellations %lld, prefix hits %lld, released pages %lld\n", name, (long long)t->schedules, (long long)t->texts,
-           (long long)t->tokens, (long long)t->preemptions, (long long)t->cancellations, (long long)t->hits, (long long)t->released);
+    printf("%s: %lld schedules of %lld texts, %lld tokens, %lld with logprobs; preemptions %lld, cancellations %lld, prefix hits %lld, released pages %lld\n", name, (long long)t->schedules, (long long)t->texts,
+           (long long)t->tokens, (long long)t->logprobs, (long long)t->preemptions, (long long)t->cancellations, (long long)t->hits, (long long)t->released);
 }
 
 static int schedules(void) {
@@ -251,7 +285,7 @@ static void texts_of_the_carried_model_get_what_they_get_alone(void **state) {
     for (int threads = 1; threads <= 2; threads++)
         assert_int_equal(run_file("models/kjv.pt2", threads, ROOM, schedules(), (uint64_t)threads, &all), DW_OK);
     report("kjv", &all);
-    assert_true(all.preemptions >= 100 && all.cancellations >= 100 && all.hits >= 100);
+    assert_true(all.logprobs >= 100 && all.preemptions >= 100 && all.cancellations >= 100 && all.hits >= 100);
 }
 
 static void texts_of_exported_decoders_do(void **state) {

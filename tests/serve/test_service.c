@@ -183,11 +183,11 @@ static void pages_of_a_cancelled_text_are_free_before_the_next_run(void **state)
 /* 64 texts that begin with the same 2048 tokens. */
 static void a_shared_beginning_is_read_once(void **state) {
     const stage *stage = *state;
-    enum { TEXTS = 64, SHARED = 128, OWN = 5 };
+    enum { TEXTS = 64, SHARED = 2048, OWN = 5 };
     static dw_event events[EVENTS];
     static const int64_t budgets[] = {64, 512, 4096};
     for (size_t b = 0; b < COUNT_OF(budgets); b++) {
-        dw_service *service = service_of(stage, &(dw_service_options){.rows = TEXTS, .run_tokens = budgets[b], .page_tokens = 16, .context = SHARED + OWN + 2});
+        dw_service *service = service_of(stage, &(dw_service_options){.rows = TEXTS, .run_tokens = budgets[b], .page_tokens = b == 0 ? 16 : 64, .context = SHARED + OWN + 2, .cache_bytes = 1 << 27});
         int64_t ids[SHARED + OWN];
         dw_service_facts facts;
         for (int text = 0; text < TEXTS; text++) {
