@@ -9,10 +9,11 @@ static bool is_half(dw_format format) { return format == DW_FORMAT_bf16 || forma
 
 static const char lse_reason[] = "there is a second result (lse), and it makes one";
 
-const char *attention_reject_halves(const kernel_problem *problem, text *why) {
+const char *attention_reject_halves(const kernel_problem *problem, text *why) { return problem->n_out > 1 ? lse_reason : attention_reject_half_operands(problem, why); }
+
+const char *attention_reject_half_operands(const kernel_problem *problem, text *why) {
     const op_type *q = problem->in[ATTENTION_Q], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V], *out = problem->out[0], *bias = problem->n_in > ATTENTION_BIAS ? problem->in[ATTENTION_BIAS] : NULL;
     int64_t width, value_width;
-    if (problem->n_out > 1) return lse_reason;
     if (!is_half(q->format) || k->format != q->format) {
         text_printf(why, "q is %s and k %s; both must be bf16, or f16", dw_format_name(q->format), dw_format_name(k->format));
         return text_string(why);
@@ -47,12 +48,6 @@ const char *attention_reject_fp32(const kernel_problem *problem, text *why) {
         return text_string(why);
     }
     return NULL;
-}
-
-const char *attention_reject_pages(const kernel_problem *problem, text *why) {
-    if (problem->n_in <= ATTENTION_TABLE || problem->in[ATTENTION_TABLE] == NULL) return NULL;
-    text_printf(why, "the keys lie in pages (operand table), and it reads rows of a cache");
-    return text_string(why);
 }
 
 int64_t attention_slots(const op_call *call) {

@@ -17,12 +17,11 @@ bool attention_is_general(const op_call *call);
 /* The map of an operand in boxes of 64 columns x rows, at a field of the launch's arguments. */
 void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field);
 
-/* Why a call is not one of 16-bit operands and results whose heads are multiples of 8 up to 256 wide; NULL: it is one. */
+/* Why a call is not one of 16-bit operands and results whose heads are multiples of 8 up to 256 wide; NULL: it is one. The second: of one result. */
+const char *attention_reject_half_operands(const kernel_problem *problem, text *why);
 const char *attention_reject_halves(const kernel_problem *problem, text *why);
 /* The same of f32, bf16 and f16 with heads up to 256 wide. */
 const char *attention_reject_fp32(const kernel_problem *problem, text *why);
-/* Why the keys lie in pages, which the kernel does not read; NULL: they do not. */
-const char *attention_reject_pages(const kernel_problem *problem, text *why);
 /* Why no tensor maps describe q, k, v and the result, or there are no keys; NULL: they do. */
 const char *attention_lacks_maps(const op_call *call, text *why);
 /* Why there are no keys, or more of them or of thread blocks than kernels count to; NULL: neither. */

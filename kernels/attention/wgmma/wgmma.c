@@ -15,7 +15,7 @@ typedef struct wgmma_entry {
     const char *image, *entry;
     int groups, width, value_width, keys, blocks;
     int scores;                   /* ATTENTION_PLAIN, .. */
-    bool quantised;
+    bool paged, quantised;
 } wgmma_entry;
 
 /* Narrower ones first. */
@@ -28,20 +28,20 @@ static const wgmma_entry entries[] = {
 #undef ATTENTION_TILE
 };
 
-static const wgmma_entry *find_entry(dw_format format, int64_t width, int64_t value_width, int scores, bool quantised) {
+/* The first that takes the widths; those that read pages read rows of a cache, too, and come behind the others. */
+static const wgmma_entry *find_entry(const op_call *call, int scores, bool quantised) {
+    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
+    const bool has_pages = op_operand(call, ATTENTION_TABLE) != NULL;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const wgmma_entry *e = &entries[i];
-        if (e->format == format && e->scores == scores && e->quantised == quantised && width <= e->width && value_width <= e->value_width) return e;
+        if (e->format == q->format && e->scores == scores && e->quantised == quantised && (e->paged || !has_pages) && q->dims[3] <= e->width && v->dims[3] <= e->value_width) return e;
     }
     return NULL;
 }
 
 /* ---- what is taken ---- */
 
-const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
-    const char *reason = attention_reject_pages(problem, why);
-    return reason != NULL ? reason : attention_reject_halves(problem, why);
-}
+const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) { return attention_reject_half_operands(problem, why); }
 
 /* ---- which entry, how long ---- */
 
@@ -57,16 +57,19 @@ static const tile_rate *rate_of(int width) {
     return rate;
 }
 
+/* Rows of keys and values, or of the table; heads, and slots of a row. */
+typedef struct wgmma_cache { int64_t rows, heads, slots; } wgmma_cache;
+
 /* Queries of several texts go through a tile's blocks of keys once for each text. */
-static double tile_seconds(const chip_caps *chip, const wgmma_entry *e, const dw_tensor *q, const dw_tensor *k, bool has_row, bool causal) {
+static double tile_seconds(const chip_caps *chip, const wgmma_entry *e, const dw_tensor *q, const wgmma_cache *cache, bool has_row, bool causal) {
     double rows = e->groups * 64, tiles = (double)base_ceil_div(q->dims[2], e->groups * 64), all = tiles * (double)(q->dims[0] * q->dims[1]);
-    double texts = !has_row ? 1 : (double)(k->dims[0] < q->dims[2] ? k->dims[0] : q->dims[2]) / tiles;
-    double blocks = (double)base_ceil_div(k->dims[2], e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
+    double texts = !has_row ? 1 : (double)(cache->rows < q->dims[2] ? cache->rows : q->dims[2]) / tiles;
+    double blocks = (double)base_ceil_div(cache->slots, e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
     const tile_rate *rate = rate_of(e->width);
     const double block_s = flops / (rate->share * chip_flops(chip, e->format) / chip->units);
     double waves = all > chip->units ? all / chip->units : 1;
     if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles);
-    const double read_s = 2.0 * (double)(k->dims[0] * k->dims[1] * k->dims[2]) * (e->width + e->value_width) / (0.906 * chip_bytes_per_s(chip));   /* keys and values, once */
+    const double read_s = 2.0 * (double)(cache->rows * cache->heads * cache->slots) * (e->width + e->value_width) / (0.906 * chip_bytes_per_s(chip));   /* keys and values, once */
     const double tiles_s = 1e-6 * rate->start_us + waves * (1e-6 * rate->tile_us + (texts > 1 ? texts : 1) * blocks * block_s);
     return tiles_s > read_s ? tiles_s : read_s;
 }
@@ -91,17 +94,18 @@ static bool is_written(dw_format out, dw_scale_layout layout, bool joined) {
 
 /* The entry that writes a result in blocks from registers: blocks within a head, of heads that are not much narrower than it. */
 static const wgmma_entry *find_writer(const op_call *call) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V], *out = call->out[0];
+    const dw_tensor *v = call->in[ATTENTION_V], *out = call->out[0];
     if (!is_written(out->format, out->scale_layout, op_attr_bool(call->attrs, OP_ATTR_joined))) return NULL;
     if (v->dims[3] <= LEAST_WRITTEN || v->dims[3] % num_info(out->format)->cols != 0) return NULL;
-    return find_entry(q->format, q->dims[3], v->dims[3], scores_of(call), true);
+    return find_entry(call, scores_of(call), true);
 }
 
-static const wgmma_entry *find_plain(const op_call *call) { return find_entry(call->in[ATTENTION_Q]->format, call->in[ATTENTION_Q]->dims[3], call->in[ATTENTION_V]->dims[3], scores_of(call), false); }
+static const wgmma_entry *find_plain(const op_call *call) { return find_entry(call, scores_of(call), false); }
 
 static double entry_seconds(const kernel_run *run, const wgmma_entry *e) {
     const op_call *call = &run->call;
-    return tile_seconds(run->chip, e, call->in[ATTENTION_Q], call->in[ATTENTION_K], call->n_in > ATTENTION_ROW && call->in[ATTENTION_ROW] != NULL, op_attr_bool(call->attrs, OP_ATTR_causal));
+    const wgmma_cache cache = {attention_rows(call), call->in[ATTENTION_K]->dims[1], attention_slots(call)};
+    return tile_seconds(run->chip, e, call->in[ATTENTION_Q], &cache, op_operand(call, ATTENTION_ROW) != NULL, op_attr_bool(call->attrs, OP_ATTR_causal));
 }
 
 /* Both by the entry of plain results: there is no other estimate. */
@@ -153,13 +157,23 @@ static void take_tiles(const kernel_run *run, const wgmma_entry *e, int64_t head
 
 static int64_t tiles_of(const op_call *call, const wgmma_entry *e) { return base_ceil_div(call->in[ATTENTION_Q]->dims[2], e->groups * 64); }
 
+/* A box of TMA is a block of keys, or a page that is a part of one: rows that begin where the turns of a swizzle do, every 8. */
+enum { SWIZZLED_ROWS = 8 };
+
+static const char *takes_pages(const op_call *call, const wgmma_entry *e, text *why) {
+    const int64_t page = call->in[ATTENTION_K]->dims[2];
+    if (op_operand(call, ATTENTION_TABLE) == NULL || page % e->keys == 0 || (e->keys % page == 0 && page % SWIZZLED_ROWS == 0)) return NULL;
+    return kernel_because(why, "pages hold %lld keys; it takes multiples of %d, and of %d those that divide it", (long long)page, e->keys, SWIZZLED_ROWS);
+}
+
 static const char *takes(const kernel_run *run, const wgmma_entry *e, text *why) {
-    const dw_tensor *q = run->call.in[ATTENTION_Q], *k = run->call.in[ATTENTION_K];
-    const int64_t heads = q->dims[0] * q->dims[1];
+    const dw_tensor *q = run->call.in[ATTENTION_Q];
+    const int64_t heads = q->dims[0] * q->dims[1], keys = attention_slots(&run->call);
     const char *reason = attention_lacks_maps(&run->call, why);
+    if (reason == NULL) reason = takes_pages(&run->call, e, why);
     if (reason != NULL) return reason;
-    if (k->dims[2] <= INT32_MAX / 2 && q->dims[2] <= INT32_MAX / 2 && heads <= INT32_MAX / tiles_of(&run->call, e)) return NULL;
-    return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)k->dims[2], (long long)q->dims[2], (long long)heads);
+    if (keys <= INT32_MAX / 2 && q->dims[2] <= INT32_MAX / 2 && heads <= INT32_MAX / tiles_of(&run->call, e)) return NULL;
+    return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)keys, (long long)q->dims[2], (long long)heads);
 }
 
 const char *attention_wgmma_takes(const kernel_run *run, text *why) { return takes(run, find_plain(&run->call), why); }
@@ -180,6 +194,13 @@ static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_
     cuda_slot(launch, KERNEL_SLOT_SCALES, KERNEL_RESULT, &g->scales, 0);
 }
 
+static void take_lse(kernel_launch *launch, const kernel_run *run, attention_wgmma_arguments *g) {
+    if (run->call.n_out < 2) return;
+    cuda_take_array(launch, run, KERNEL_RESULT + 1, &g->lse);
+    for (int axis = 0; axis < 3; axis++) g->lse_strides[axis] = run->call.out[1]->strides[axis];
+    g->has_lse = true;
+}
+
 /* given: the run as it is; run: with its result by heads. */
 static dw_status launch_entry(const kernel_run *given, const wgmma_entry *e, kernel_launcher *launcher) {
     attention_heads by_heads;
@@ -190,10 +211,12 @@ static dw_status launch_entry(const kernel_run *given, const wgmma_entry *e, ker
     attention_wgmma_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
     attention_take_map(&launch, run, ATTENTION_Q, e->groups * 64, g->map_q);
-    attention_take_map(&launch, run, ATTENTION_K, e->keys, g->map_k);
-    attention_take_map(&launch, run, ATTENTION_V, e->keys, g->map_v);
+    const int rows = g->call.page > 0 && g->call.page < e->keys ? g->call.page : e->keys;
+    attention_take_map(&launch, run, ATTENTION_K, rows, g->map_k);
+    attention_take_map(&launch, run, ATTENTION_V, rows, g->map_v);
     if (e->quantised) take_blocks(&launch, given, g);
     else attention_take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
+    take_lse(&launch, run, g);
     take_tiles(run, e, heads, tiles, g);
     cuda_grid(&launch, heads * tiles, 1, 1);
     launch.block[0] = (uint32_t)ATTENTION_THREADS(e->groups, e->blocks);

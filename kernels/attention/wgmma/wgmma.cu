@@ -3,6 +3,6 @@
 
 #define JOIN(entries, name) attention_##entries##_##name
 #define NAMED(entries, name) JOIN(entries, name)
-#define ATTENTION_TILE(name, groups, width, value_width, keys, blocks, scores, quantised) \
-    ATTENTION(NAMED(ENTRIES, name), ELEMENT, groups, width, value_width, keys, blocks, scores, quantised)
+#define ATTENTION_TILE(name, groups, width, value_width, keys, blocks, scores, paged, quantised) \
+    ATTENTION(NAMED(ENTRIES, name), ELEMENT, groups, width, value_width, keys, blocks, scores, paged, quantised)
 #include "kernels/attention/wgmma/tiles.def"

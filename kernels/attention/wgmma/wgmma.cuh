@@ -4,14 +4,14 @@
  *   warpgroups 0 .. groups - 1  scores [64, keys] = q k^T (wgmma, smem x smem) -> weights in registers -> sums [64, value_width] += weights v (wgmma,
  *                               registers x smem, v as it lies: keys are rows)
  *
- *   of a warpgroup:   q k(i+1)^T issued | weights(i) v(i) issued | softmax of i+1 under the second product | ..
+ *   of a warpgroup:   q k(i+1)^T issued | weights(i) v(i) issued | largest scores of i+1 under the second product | weights(i+1), sums scaled | ..
  *
  * Warpgroups take turns in issuing products, so that one's softmax runs under another's products. The softmax is online, in fp32, in powers of 2; weights
  * are rounded to the operands' format for the second product, their sum is not.
  *
  * Which keys a query sees is an interval [start, start + count) of slots, modulo the number of slots: a cache may be a ring. Queries of several texts (the
  * operand row) are taken in segments, runs of queries with the same row of the cache. Blocks of keys begin at multiples of keys; those that no query of
- * a segment sees are skipped, those that all see are not masked. A hidden key may hold anything: a row with a NaN among its results while its sum is
+ * a segment sees are skipped, those that all see are not masked. Keys in pages (paged): a block comes in pieces, one box of TMA for each page or part of one; of pages that are not there come zeros, and a note beside the stage hides them. A hidden key may hold anything: a row with a NaN among its results while its sum is
  * none is done again without the keys of no weight.
  *
  * A mask or bias of keys (ATTENTION_KEYS) is read by the loading warp, a window of 512 keys at a time (256 where it has few registers), which says with each block what becomes of it:
@@ -21,7 +21,7 @@
  *   less, some not -inf                  are loaded, too, as otherwise their weights are 0
  *   anything else                        the biases go to smem, [keys] fp32, four blocks of them
  *
- * Registers: 24 (loads), 240 (products), 40 and 232 with masks of keys; where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
+ * Registers: 24 (loads), 240 (products), 40 and 232 with masks of keys or pages; where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
 #ifndef KERNELS_ATTENTION_WGMMA_WGMMA_CUH
 #define KERNELS_ATTENTION_WGMMA_WGMMA_CUH
 
@@ -39,6 +39,7 @@ enum { ROW_BYTES = 128, CHUNK_COLS = 64, STAGES = ATTENTION_STAGES };
 typedef struct attention_shape {
     int element, groups, width, value_width, keys, blocks;
     int scores;                   /* ATTENTION_PLAIN, _KEYS, or _GENERAL: capped, hidden by a mask or with a bias, or the scale is not positive */
+    int paged;                    /* keys may lie in pages */
     int quantised;                /* results are in blocks of e4m3 */
 } attention_shape;
 
@@ -51,8 +52,8 @@ typedef struct attention_smem {
 /* What a block works on. */
 typedef struct attention_tile { int batch, head, first; } attention_tile;
 
-/* A run of queries [first, end) of the tile that read the same row of the caches, and their blocks of keys. */
-typedef struct attention_segment { int first, end, cache, block, end_block; } attention_segment;
+/* A run of queries [first, end) of the tile that read the same row of the caches (or of the table), their blocks of keys, and the slots that any of them sees, [low, high). */
+typedef struct attention_segment { int first, end, cache, block, end_block, low, high; } attention_segment;
 
 /* ---- who sees what ---- */
 
@@ -67,11 +68,11 @@ INLINE attention_view load_view(uint32_t rows, int row) {
 
 INLINE void store_segment(uint32_t segments, int index, attention_segment segment) {
     st_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES, make_uint4((uint32_t)segment.first, (uint32_t)segment.end, (uint32_t)segment.cache, (uint32_t)segment.block));
-    st_shared_u32(segments + index * ATTENTION_SEGMENT_BYTES + 16, (uint32_t)segment.end_block);
+    st_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES + 16, make_uint4((uint32_t)segment.end_block, (uint32_t)segment.low, (uint32_t)segment.high, 0));
 }
 INLINE attention_segment load_segment(uint32_t segments, int index) {
-    uint4 x = ld_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES);
-    attention_segment segment = {(int)x.x, (int)x.y, (int)x.z, (int)x.w, (int)ld_shared_u32(segments + index * ATTENTION_SEGMENT_BYTES + 16)};
+    const uint4 x = ld_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES), y = ld_shared_u32x4(segments + index * ATTENTION_SEGMENT_BYTES + 16);
+    attention_segment segment = {(int)x.x, (int)x.y, (int)x.z, (int)x.w, (int)y.x, (int)y.y, (int)y.z};
     return segment;
 }
 
@@ -88,7 +89,7 @@ INLINE void store_whole_tile(const attention_wgmma_arguments *g, const attention
     int last = min(first + s.groups * 64, (int)g->call.queries) - 1;
     attention_view from = plain_view_of(g, batch, first), to = plain_view_of(g, batch, last);
     int begin = from.count > 0 ? from.start : 0, end = to.count > 0 ? to.start + to.count : (int)g->call.keys;
-    attention_segment segment = {0, s.groups * 64, batch, begin / s.keys, (end + s.keys - 1) / s.keys}, none = {0, 0, 0, 0, 0};
+    attention_segment segment = {0, s.groups * 64, batch, begin / s.keys, (end + s.keys - 1) / s.keys, begin, end}, none = {0, 0, 0, 0, 0, 0, 0};
     store_segment(m.segments, 0, segment);
     store_segment(m.segments, 1, none);
 }
@@ -115,16 +116,16 @@ INLINE void find_segments(const attention_shape s, int keys, attention_smem m) {
             low = min(low, __shfl_xor_sync(0xffffffff, low, step));
             high = max(high, __shfl_xor_sync(0xffffffff, high, step));
         }
-        attention_segment segment = {first, end, cache, low / s.keys, (high + s.keys - 1) / s.keys};
+        attention_segment segment = {first, end, cache, low / s.keys, (high + s.keys - 1) / s.keys, low, high};
         if (high > 0 && lane == 0) store_segment(m.segments, found, segment);
         found += high > 0;
         first = end;
     }
-    attention_segment none = {0, 0, 0, 0, 0};
+    attention_segment none = {0, 0, 0, 0, 0, 0, 0};
     if (lane == 0) store_segment(m.segments, found, none);
 }
 
-/* The blocks of all segments, one after another; with masks of keys those that the loading warp gives, the index-th of them being what note says. */
+/* The blocks of all segments, one after another; with masks of keys those that the loading warp gives, the index-th of them being what note says. In pages note says which pieces of the block are there. */
 typedef struct attention_walk { attention_segment segment; int index, block; bool done; uint32_t note; } attention_walk;
 
 INLINE attention_walk walk_begin(attention_smem m) {
@@ -163,6 +164,69 @@ INLINE void load_blocks(const attention_wgmma_arguments *g, const attention_shap
         ring_wait_empty(m.v_ring, turn);
         full = ring_expect_full(m.v_ring, turn, v_bytes);
         load_tile(map_v, m.v + turn.stage * v_bytes, full, s.keys, s.value_width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
+    }
+}
+
+/* ---- pages ---- */
+
+/* A block of keys lies in pieces, one after another: parts of a page where pages hold more keys than a block. A piece has a power of 2 of rows where there are several. */
+INLINE int piece_rows(const attention_arguments *p, const attention_shape s) { return p->page < s.keys ? p->page : s.keys; }
+
+/* Does a query of the segment see one of the slots from `from` on? By one thread. */
+INLINE bool is_piece_seen(attention_smem m, attention_segment segment, int from, int rows) {
+    for (int row = segment.first; row < segment.end; row++) {
+        const attention_view view = load_view(m.rows, row);
+        if (view.count > 0 && from < view.start + view.count && from + rows > view.start) return true;
+    }
+    return false;
+}
+
+/* The page of the slots from `from` on, -1 where none is there or no query sees one of them. By one thread. */
+INLINE int page_of_piece(const attention_arguments *p, attention_smem m, attention_segment segment, int from, int rows) {
+    if (from >= segment.high || from + rows <= segment.low) return -1;
+    const int index = from / p->page;
+    const int64_t page = load_int(&p->table, segment.cache * p->table_strides[0] + index * p->table_strides[1]);
+    if (page >= -1 && page < p->pages) return (int)page;
+    return is_piece_seen(m, segment, from, rows) ? page_at(p, segment.cache, index) : -1;
+}
+
+/* rows x cols of a page, or zeros (what TMA reads behind the last page), to a part of a tile of so many keys. */
+INLINE void load_piece(const tensor_map *map, uint32_t to, uint32_t full, const int keys, const int cols, int slot, int head, int page) {
+#pragma unroll
+    for (int i = 0; i < cols / CHUNK_COLS; i++) tma_load_4d(to + i * keys * ROW_BYTES, map, full, i * CHUNK_COLS, slot, head, page, TMA_EVICT_LAST);
+}
+
+/* What load_blocks does, by one warp, of keys in pages: a piece to a lane. The pages of a block are read while the one before is waited for. */
+INLINE void load_paged_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
+    const attention_arguments *p = &g->call;
+    const int q_bytes = s.groups * 64 * s.width * 2, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
+    const int group = tile.head / (int)p->shared_heads, rows = piece_rows(p, s), pieces = s.keys / rows, lane = threadIdx.x % 32, from = lane * rows;
+    const bool loads = lane < pieces;
+    ring_turn turn = ring_writer();
+    attention_walk walk = walk_begin(m);
+    if (lane == 0) {
+        mbarrier_arrive_expect(m.q_full, q_bytes);
+        load_tile((const tensor_map *)g->map_q, m.q, m.q_full, s.groups * 64, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+    }
+    int next = loads && !walk.done ? page_of_piece(p, m, walk.segment, walk.block * s.keys + from, rows) : -1;
+#pragma unroll 1
+    while (!walk.done) {
+        const int slot = (walk.block * s.keys + from) % p->page, page = next < 0 ? p->pages : next;
+        const uint32_t there = __ballot_sync(0xffffffff, next >= 0);
+        walk_next(&walk, m);
+        next = loads && !walk.done ? page_of_piece(p, m, walk.segment, walk.block * s.keys + from, rows) : -1;
+        ring_wait_empty(m.k_ring, turn);
+        if (lane == 0) {
+            st_shared_u32(m.notes + 4 * turn.stage, there);
+            ring_expect_full(m.k_ring, turn, k_bytes);
+        }
+        __syncwarp();
+        if (loads) load_piece((const tensor_map *)g->map_k, m.k + turn.stage * k_bytes + from * ROW_BYTES, ring_full(m.k_ring, turn.stage), s.keys, s.width, slot, group, page);
+        ring_wait_empty(m.v_ring, turn);
+        if (lane == 0) ring_expect_full(m.v_ring, turn, v_bytes);
+        __syncwarp();
+        if (loads) load_piece((const tensor_map *)g->map_v, m.v + turn.stage * v_bytes + from * ROW_BYTES, ring_full(m.v_ring, turn.stage), s.keys, s.value_width, slot, group, page);
+        ring_next(&turn, STAGES);
     }
 }
 
@@ -344,6 +408,17 @@ INLINE void hide_keys(const attention_arguments *p, const attention_shape s, con
     }
 }
 
+/* Scores of keys whose page is not there become -inf. there: the pieces of the block that are, a bit each. */
+INLINE void hide_absent(const attention_arguments *p, const attention_shape s, uint32_t there, float *scores) {
+    const int rows = piece_rows(p, s), shift = __ffs(rows) - 1, pieces = s.keys / rows;
+    if (there == (uint32_t)((UINT64_C(1) << pieces) - 1)) return;
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i++) {
+        const int key = threadIdx.x % 4 * 2 + i / 4 * 8 + (i & 1);
+        if ((there >> (key >> shift) & 1) == 0) scores[i] = -INFINITE;
+    }
+}
+
 /* Products become scores by the biases of a block, [keys] smem. */
 INLINE void add_key_biases(const attention_shape s, float scale, uint32_t biases, float *scores) {
 #pragma unroll
@@ -413,67 +488,67 @@ INLINE void finish_general(const attention_arguments *p, const attention_shape s
     if (p->has_mask) hide_masked(s, masks, counts, first, keys, scores);
 }
 
-/* Scores become weights; sums are scaled by down before these weights are added. */
-INLINE void soften(const attention_shape s, float unit, attention_rows *rows, float *scores) {
+/* A row's weights are 2^(score x unit - shift) of the scores of a block, as they stand in registers. */
+typedef struct attention_exponents { float unit, shift[2]; } attention_exponents;
+
+/* The largest score of a block in a row, and `top`. */
+INLINE float largest_of(const attention_shape s, const float *scores, const int half, float top) {
+#pragma unroll
+    for (int i = 2 * half; i < s.keys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
+    top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
+    return fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
+}
+
+/* Rows grow to a block's largest products; sums are to be scaled by down before the block's weights are added. */
+INLINE void raise_rows(const attention_shape s, float unit, attention_rows *rows, const float *scores, attention_exponents *exponents) {
+    exponents->unit = unit;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float top = rows->max[half], sum = 0;
-#pragma unroll
-        for (int i = 2 * half; i < s.keys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
-        float shift = top == -INFINITE ? 0 : top * unit;
+        const float top = largest_of(s, scores, half, rows->max[half]), shift = top == -INFINITE ? 0 : top * unit;
         rows->down[half] = rows->max[half] == top ? 1 : ex2(fmaf(rows->max[half], unit, -shift));
         rows->max[half] = top;
-#pragma unroll
-        for (int i = 2 * half; i < s.keys / 2; i += 4) {
-            scores[i] = ex2(fmaf(scores[i], unit, -shift));
-            scores[i + 1] = ex2(fmaf(scores[i + 1], unit, -shift));
-            sum += scores[i] + scores[i + 1];
-        }
-        rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sum);
+        exponents->shift[half] = shift;
     }
 }
 
-/* The same of scores that have been scaled. */
-INLINE void soften_scores(const attention_shape s, attention_rows *rows, float *scores) {
+/* The same of scores that have been scaled, which become exponents: the largest is subtracted before the change of base. */
+INLINE void raise_rows_by_scores(const attention_shape s, attention_rows *rows, float *scores, attention_exponents *exponents) {
+    exponents->unit = 1;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float top = rows->max[half], sum = 0;
-#pragma unroll
-        for (int i = 2 * half; i < s.keys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2));
-        float shift = top == -INFINITE ? 0 : top;
+        const float top = largest_of(s, scores, half, rows->max[half]), shift = top == -INFINITE ? 0 : top;
         rows->down[half] = shrink(rows->max[half], top, LOG2_E);
         rows->max[half] = top;
+        exponents->shift[half] = 0;
 #pragma unroll
         for (int i = 2 * half; i < s.keys / 2; i += 4) {
-            scores[i] = weight_of(scores[i], shift, LOG2_E);
-            scores[i + 1] = weight_of(scores[i + 1], shift, LOG2_E);
-            sum += scores[i] + scores[i + 1];
+            scores[i] = (scores[i] - shift) * LOG2_E;
+            scores[i + 1] = (scores[i + 1] - shift) * LOG2_E;
         }
-        rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sum);
     }
 }
 
 /* The same of products, where the largest scores so far have been scaled. One near the lowest number has no room for another base, but then no key of this block is seen. */
-INLINE void soften_products(const attention_shape s, float scale, attention_rows *rows, float *scores) {
-    const float unit = scale * LOG2_E;
+INLINE void raise_rows_by_products(const attention_shape s, float scale, attention_rows *rows, const float *scores, attention_exponents *exponents) {
+    exponents->unit = scale * LOG2_E;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        float top = -INFINITE, sum = 0;
-#pragma unroll
-        for (int i = 2 * half; i < s.keys / 2; i += 4) top = fmaxf(top, fmaxf(scores[i], scores[i + 1]));
-        top = fmaxf(top, __shfl_xor_sync(0xffffffff, top, 1));
-        top = fmaxf(rows->max[half], scale * fmaxf(top, __shfl_xor_sync(0xffffffff, top, 2)));
-        float shift = fmaxf(top * LOG2_E, -LARGEST);
+        const float top = fmaxf(rows->max[half], scale * largest_of(s, scores, half, -INFINITE));
         rows->down[half] = shrink(rows->max[half], top, LOG2_E);
         rows->max[half] = top;
+        exponents->shift[half] = fmaxf(top * LOG2_E, -LARGEST);
+    }
+}
+
+/* Scores become weights, without a branch: the weights of all blocks go through this code, whatever their scores are. */
+INLINE void soften(const attention_shape s, const attention_exponents *exponents, attention_rows *rows, float *scores) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        float sum = 0;
 #pragma unroll
         for (int i = 2 * half; i < s.keys / 2; i += 4) {
-            scores[i] = ex2(fmaf(scores[i], unit, -shift));
-            scores[i + 1] = ex2(fmaf(scores[i + 1], unit, -shift));
+            scores[i] = ex2(fmaf(scores[i], exponents->unit, -exponents->shift[half]));
+            scores[i + 1] = ex2(fmaf(scores[i + 1], exponents->unit, -exponents->shift[half]));
             sum += scores[i] + scores[i + 1];
         }
         rows->sum[half] = fmaf(rows->sum[half], rows->down[half], sum);
@@ -540,8 +615,9 @@ INLINE void release(const ring_barriers ring, ring_turn turn) {
 
 /* ---- a block of keys ---- */
 
-INLINE void weigh(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
-                  float *scores) {
+/* Products of a block become scores, and rows grow to the largest of them. Masks of keys: a block without biases is taken as one without a mask. */
+INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
+                  float *scores, attention_exponents *exponents) {
     const attention_arguments *p = &g->call;
     int slots = (int)p->keys, first = walk->block * s.keys, counts[2];
     bool all = first + s.keys <= slots;
@@ -552,16 +628,22 @@ INLINE void weigh(const attention_wgmma_arguments *g, const attention_shape s, a
         all = all && distance(rows->start[half], first, slots) + s.keys <= counts[half];
     }
     all = __all_sync(0xffffffff, all);
-    const bool biased_keys = s.scores == ATTENTION_KEYS && walk->note % 4 == NOTE_BIASED;
     if (s.scores == ATTENTION_GENERAL) {
         attention_extra extra[2] = {extra_of(p, walk->segment.cache, tile.head, tile.first + row), extra_of(p, walk->segment.cache, tile.head, tile.first + row + 8)};
         finish_general(p, s, rows, counts, extra, first, scores);
+        hide_keys(p, s, rows, counts, first, all, scores);
+        if (s.paged && p->page != 0) hide_absent(p, s, walk->note, scores);
+        raise_rows_by_scores(s, rows, scores, exponents);
+    } else if (s.scores == ATTENTION_KEYS && walk->note % 4 == NOTE_BIASED) {
+        add_key_biases(s, p->scale, m.bias + walk->index % ATTENTION_BIAS_STAGES * s.keys * 4, scores);
+        hide_keys(p, s, rows, counts, first, all, scores);
+        raise_rows_by_scores(s, rows, scores, exponents);
+    } else {
+        hide_keys(p, s, rows, counts, first, all, scores);
+        if (s.paged && p->page != 0) hide_absent(p, s, walk->note, scores);
+        if (s.scores == ATTENTION_KEYS) raise_rows_by_products(s, p->scale, rows, scores, exponents);
+        else raise_rows(s, p->scale * LOG2_E, rows, scores, exponents);
     }
-    if (biased_keys) add_key_biases(s, p->scale, m.bias + walk->index % ATTENTION_BIAS_STAGES * s.keys * 4, scores);
-    hide_keys(p, s, rows, counts, first, all, scores);
-    if (s.scores == ATTENTION_PLAIN) soften(s, unit_of(p, s), rows, scores);
-    else if (s.scores == ATTENTION_GENERAL || biased_keys) soften_scores(s, rows, scores);
-    else soften_products(s, p->scale, rows, scores);
 }
 
 /* Whether a row of this warp has come to no score beside which hidden keys weigh nothing, to the warp that loads. */
@@ -573,9 +655,10 @@ INLINE void answer(attention_smem m, const attention_rows *rows) {
 }
 
 /* Waits for the keys of the walk's block; false when there are none left. With masks of keys: and finds out which block it is. */
-INLINE bool wait_block(const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, ring_turn *turn) {
+INLINE bool wait_block(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, ring_turn *turn) {
     if (s.scores != ATTENTION_KEYS) {
         if (!walk->done) ring_wait_full(m.k_ring, *turn);
+        if (s.paged && g->call.page != 0 && !walk->done) walk->note = ld_shared_u32(m.notes + 4 * turn->stage);
         return !walk->done;
     }
 #pragma unroll 1
@@ -600,20 +683,22 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
     const int k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2;
     float scores[64];
     uint32_t weights[32], q = m.q + group * 64 * ROW_BYTES;
+    attention_exponents exponents;
     ring_turn k_turn = ring_reader(), v_turn = ring_reader();
     attention_walk walk = walk_begin(m);
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
     mbarrier_wait(m.q_full, 0);
-    if (!wait_block(s, m, rows, &walk, &k_turn)) return;
+    if (!wait_block(g, s, m, rows, &walk, &k_turn)) return;
     multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
     wgmma_wait(0);
     release(m.k_ring, k_turn);
-    weigh(g, s, m, tile, rows, &walk, row, scores);
+    score(g, s, m, tile, rows, &walk, row, scores, &exponents);
+    soften(s, &exponents, rows, scores);
     pack_weights(s, scores, weights);
     ring_next(&k_turn, STAGES);
     if (group == s.groups - 1) order_pass(s, group);
-    for (next_block(s, m, &walk); wait_block(s, m, rows, &walk, &k_turn); next_block(s, m, &walk)) {
+    for (next_block(s, m, &walk); wait_block(g, s, m, rows, &walk, &k_turn); next_block(s, m, &walk)) {
         order_wait(s, group);
         multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
         ring_wait_full(m.v_ring, v_turn);
@@ -621,8 +706,10 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
         order_pass(s, group);
         wgmma_wait(1);
         release(m.k_ring, k_turn);
-        weigh(g, s, m, tile, rows, &walk, row, scores);
-        wgmma_wait(0);
+        score(g, s, m, tile, rows, &walk, row, scores, &exponents);
+        if (s.scores == ATTENTION_KEYS) wgmma_wait(0);
+        soften(s, &exponents, rows, scores);
+        if (s.scores != ATTENTION_KEYS) wgmma_wait(0);   /* ptxas waits in front of the powers of 2 even so, where no branch is in the way */
         release(m.v_ring, v_turn);
         pack_weights(s, scores, weights);
 #pragma unroll
@@ -645,7 +732,7 @@ INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape
     int lane = threadIdx.x % 32, slots = (int)p->keys;
     int64_t group = tile.head / (int)p->shared_heads;
     uint64_t q = p->q.data + 2 * (tile.batch * p->q_strides[0] + tile.head * p->q_strides[1] + (tile.first + row) * p->q_strides[2]);
-    uint64_t k = p->k.data + 2 * (view.cache * p->k_strides[0] + group * p->k_strides[1]), v = p->v.data + 2 * (view.cache * p->v_strides[0] + group * p->v_strides[1]);
+    const uint64_t k = p->k.data + 2 * group * p->k_strides[1], v = p->v.data + 2 * group * p->v_strides[1];
     attention_extra extra = extra_of(p, view.cache, tile.head, tile.first + row);
     float unit = unit_of(p, s), shift = max == -INFINITE ? 0 : s.scores != ATTENTION_PLAIN ? max : max * unit;
 #pragma unroll 1
@@ -654,14 +741,17 @@ INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape
         float total = 0;
 #pragma unroll 1
         for (int from = 0; from < view.count; from++) {
-            int slot = view.start + from < slots ? view.start + from : view.start + from - slots;
+            attention_slot at = {view.cache, view.start + from < slots ? view.start + from : view.start + from - slots};
+            if (s.paged) at = slot_of(p, at.row, at.slot);
+            if (at.row < 0) continue;
+            const uint64_t key = k + 2 * (at.row * p->k_strides[0] + at.slot * p->k_strides[2]), value = v + 2 * (at.row * p->v_strides[0] + at.slot * p->v_strides[2]);
             float product = 0;
 #pragma unroll 1
-            for (int i = lane; i < p->width; i += 32) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, k + 2 * (slot * p->k_strides[2] + i)), product);
+            for (int i = lane; i < p->width; i += 32) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, key + 2 * i), product);
             for (int step = 16; step > 0; step /= 2) product += __shfl_xor_sync(0xffffffff, product, step);
             if (s.scores != ATTENTION_PLAIN) product = score_of(p, product, extra, view.base + from);
             float weight = s.scores != ATTENTION_PLAIN ? weight_of(product, shift, unit) : ex2(fmaf(product, unit, -shift));
-            if (weight != 0 && col < p->value_width) total = fmaf(weight, load_half(s.element, v + 2 * (slot * p->v_strides[2] + col)), total);
+            if (weight != 0 && col < p->value_width) total = fmaf(weight, load_half(s.element, value + 2 * col), total);
         }
         uint32_t at = m.q + col / CHUNK_COLS * (s.groups * 64 * ROW_BYTES) + row * ROW_BYTES + ((col % CHUNK_COLS / 8 ^ row % 8) << 4) + col % 8 * 2;
         const float y = sum == 0 ? 0 : total / sum;   /* a row that sees nothing is 0 */
@@ -712,6 +802,18 @@ INLINE void store_quantised(const attention_wgmma_arguments *g, const attention_
     store_blocks(&to, sums, begin + tile.first + row, col, begin + (int)p->queries, col + (int)p->value_width);
 }
 
+/* The logarithm of the sum of e^score of each row, by the first of its four threads. */
+INLINE void store_lse(const attention_wgmma_arguments *g, const attention_shape s, attention_tile tile, const attention_rows *rows, int first_row) {
+    if (!g->has_lse || threadIdx.x % 4 != 0) return;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const int query = tile.first + first_row + threadIdx.x % 32 / 4 + 8 * half;
+        const float max = s.scores == ATTENTION_PLAIN ? rows->max[half] * g->call.scale : rows->max[half];
+        if (query < (int)g->call.queries)
+            store_float(&g->lse, tile.batch * g->lse_strides[0] + tile.head * g->lse_strides[1] + query * g->lse_strides[2], max < INFINITE ? max + logf(rows->sum[half]) : NOT_A_NUMBER);
+    }
+}
+
 /* Sums over their rows' sums, through smem to memory, or into blocks. */
 INLINE void store_results(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, float *sums) {
     int thread = threadIdx.x % 128, first_row = group * 64 + thread / 32 * 16;
@@ -731,6 +833,7 @@ INLINE void store_results(const attention_wgmma_arguments *g, const attention_sh
         wrong = wrong || (sums[i] != sums[i] && rows->sum[i >> 1 & 1] == rows->sum[i >> 1 & 1]);
         sums[i] *= factors[i >> 1 & 1];
     }
+    store_lse(g, s, tile, rows, first_row);
     barrier_sync(GROUP_BARRIER + group, 128);   /* all warps' products have read q */
     if (s.quantised) {
         store_quantised(g, s, m, tile, rows, first_row, sums, wrong);
@@ -811,7 +914,7 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
     }
     grid_release();
     grid_wait();
-    const bool whole = s.scores == ATTENTION_KEYS || (!g->call.has_row && !g->call.has_position);
+    const bool whole = s.scores == ATTENTION_KEYS || (!g->call.has_row && !g->call.has_position && g->call.page == 0);
     if (threadIdx.x == s.groups * 128 && whole) store_whole_tile(g, s, m, tile.batch, tile.first);
     for (int row = threadIdx.x; row < s.groups * 64; row += blockDim.x)
         store_view(m.rows, row, whole ? plain_view_of(g, tile.batch, tile.first + row) : view_of(&g->call, tile.batch, tile.first + row));
@@ -820,21 +923,25 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
         if (threadIdx.x < 32) find_segments(s, (int)g->call.keys, m);
         __syncthreads();
     }
+    const bool reads = s.scores == ATTENTION_KEYS || s.paged;   /* masks or pages, by the warp that loads */
     if (role == s.groups) {
-        if (s.blocks == 1 && s.scores == ATTENTION_KEYS) setmaxnreg_dec(40);
+        if (s.blocks == 1 && reads) setmaxnreg_dec(40);
         else if (s.blocks == 1) setmaxnreg_dec(24);
         if (s.scores == ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups) load_seen_blocks(g, s, m, tile);
-        if (s.scores != ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups && elect_one()) load_blocks(g, s, m, tile);
+        if (s.scores != ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups) {
+            if (s.paged && g->call.page != 0) load_paged_blocks(g, s, m, tile);
+            else if (elect_one()) load_blocks(g, s, m, tile);
+        }
     } else {
-        if (s.blocks == 1 && s.scores == ATTENTION_KEYS) setmaxnreg_inc(232);
+        if (s.blocks == 1 && reads) setmaxnreg_inc(232);
         else if (s.blocks == 1) setmaxnreg_inc(240);
         attend_tile(g, s, m, tile, role);
     }
 }
 
-#define ATTENTION(name, element, groups, width, value_width, keys, blocks, scores, quantised)                                           \
+#define ATTENTION(name, element, groups, width, value_width, keys, blocks, scores, paged, quantised)                                    \
     extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) name(const __grid_constant__ attention_wgmma_arguments arguments) { \
-        const attention_shape shape = {element, groups, width, value_width, keys, blocks, scores, quantised};                           \
+        const attention_shape shape = {element, groups, width, value_width, keys, blocks, scores, paged, quantised};                    \
         attention_tma(&arguments, shape);                                                                                               \
     }
 

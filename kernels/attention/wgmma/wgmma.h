@@ -22,6 +22,9 @@ typedef struct attention_wgmma_arguments {
     int32_t block;                /* of the entries whose results are in blocks: as in block_results (kernels/quantize/blocks_wgmma.cuh), made of a result in call.out.format */
     int64_t out_row_stride, scale_row_stride;
     uint64_t scales;
+    cuda_array lse;               /* [b,h,s], where has_lse */
+    int64_t lse_strides[3];
+    int32_t has_lse;
 } attention_wgmma_arguments;
 
 #endif
