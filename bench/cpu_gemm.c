@@ -48,7 +48,7 @@ static void measure(dw_context *context, const device *device, dw_format format,
     memset(a, 0, (size_t)(m * k + 64) * 4);
     dw_tensor weight;
     op_tensor_init(&weight, format, DW_SCALE_plain, 2, dims, raw);
-    for (size_t i = 0; i < parts.data_bytes; i++) raw[i] = (uint8_t)((num_random(7, i) & 0x3b) | 4);   /* normal numbers: subnormal ones take the exact tile */
+    for (size_t i = 0; i < parts.data_bytes; i++) raw[i] = (uint8_t)((num_random(7, i) & 0x3b) | 8);   /* normal numbers, of any format: others take longer */
     if (weight.scales != NULL) memset(weight.scales, 120, parts.scale_bytes);
     size_t step = base_align_up(pack.bytes, 64);
     gemm_pack_run(&pack, &weight, device->pool, packed);
@@ -81,7 +81,7 @@ int main(int argc, char **argv) {
     if (dw_context_create(&options, &context) != DW_OK) return 1;
     char name[64];
     const char *level = argc > 2 ? argv[2] : "", *only = argc > 4 ? argv[4] : "";
-    long only_rows = argc > 3 ? atol(argv[3]) : 0;
+    const int64_t only_rows = argc > 3 ? atol(argv[3]) : 0;
     snprintf(name, sizeof name, "cpu%s%s", level[0] != '\0' ? ":" : "", level);
     device *device;
     check(device_open(context, name, &device), context);
@@ -90,9 +90,9 @@ int main(int argc, char **argv) {
         {DW_FORMAT_f32, GEMM_F32}, {DW_FORMAT_bf16, GEMM_BF16}, {DW_FORMAT_mxfp8, GEMM_BF16}, {DW_FORMAT_mxfp4, GEMM_BF16}, {DW_FORMAT_nvfp4, GEMM_BF16},
         {DW_FORMAT_mxfp8, GEMM_F32}, {DW_FORMAT_nvfp4, GEMM_F32}};
     static const int64_t shapes[][2] = {{2304, 768}, {768, 768}, {3072, 768}, {768, 3072}, {4096, 4096}};
-    static const int64_t rows[] = {1, 4, 16, 512};
-    for (size_t r = 0; r < COUNT_OF(rows); r++) {
-        if (only_rows > 0 && rows[r] != only_rows) continue;
+    static const int64_t all_rows[] = {1, 4, 8, 16, 512};
+    const int64_t *rows = only_rows > 0 ? &only_rows : all_rows;
+    for (size_t r = 0; r < (only_rows > 0 ? 1 : COUNT_OF(all_rows)); r++) {
         for (size_t s = 0; s < COUNT_OF(shapes); s++) {
             for (size_t i = 0; i < COUNT_OF(kinds); i++) {
                 if (only[0] != '\0' && strcmp(only, dw_format_name(kinds[i].format)) != 0) continue;

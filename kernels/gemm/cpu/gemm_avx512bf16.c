@@ -55,122 +55,107 @@ static bool has_subnormal(const uint16_t *x, int64_t count) {
     return found != 0;
 }
 
-/* What the scales of a group or half a group are as, of one or two panels by 16 columns. */
+/* What the scales of a group or half a group are as, of a panel by 16 columns. What is decoded from codes follows at once, so that loops stay short: unrolled ones took longer. */
 typedef struct group_scales {
-    __m512 factors[4];            /* codes of 8 bits */
-    __m512i exponents[4];         /* E4M3 */
-    gemm_scale4 parts[4];         /* codes of 4 bits */
+    const uint8_t *codes;
+    __m512i exponents[2];         /* E4M3 */
+    gemm_scale4 parts[2];         /* codes of 4 bits */
 } group_scales;
 
 SIMD_INLINE bool is_nibbles(gemm_panel panel) { return panel == GEMM_PANEL_E2M1_E8M0 || panel == GEMM_PANEL_E2M1_E4M3; }
 
-/* Sums [rows][2 * panels] += a times a line of codes of each half panel. normal: gemm_is_normal8 of all. a: the line's first pair of the first row. */
-SIMD_INLINE void direct_line(gemm_panel panel, const bool normal, const int rows, const int halves, const __m512i codes[4], const group_scales *scales, const uint16_t *a,
-                             int64_t stride, __m512 sum[4][4]) {
-    const __m512i table = gemm_table4(panel);
+SIMD_INLINE group_scales scales_of(gemm_panel panel, const uint8_t *codes) {
+    group_scales of = {.codes = codes};
+    SIMD_UNROLL
+    for (int i = 0; i < 2; i++) {
+        if (is_nibbles(panel)) of.parts[i] = gemm_scale4_of(panel, codes + 16 * i);
+        if (panel == GEMM_PANEL_E4M3) of.exponents[i] = gemm_exponents8(codes + 16 * i);
+    }
+    return of;
+}
+
+/* Pairs `first` and `first` + 1 of two lines of codes, a line for 16 columns, as BF16 numbers. */
+SIMD_INLINE void decode_pairs(gemm_panel panel, const __m512i lines[2], int first, const group_scales *scales, __m512i b[2][2]) {
+    const bool normal = panel == GEMM_PANEL_E4M3 && gemm_is_normal8(lines[0]) && gemm_is_normal8(lines[1]);
+    SIMD_UNROLL
+    for (int pair = 0; pair < 2; pair++) {
+        SIMD_UNROLL
+        for (int i = 0; i < 2; i++) {
+            if (is_nibbles(panel)) b[pair][i] = gemm_scaled4(panel, gemm_table4(panel), lines[i], first + pair, scales->parts[i]);
+            else if (normal) b[pair][i] = gemm_scaled8(lines[i], pair, scales->exponents[i]);
+            else b[pair][i] = gemm_join(gemm_pair8(panel, lines[i], pair, gemm_scales(panel, scales->codes + 16 * i)));
+        }
+    }
+}
+
+/* Sums [rows][2] += a times what lies at codes: four k of a panel, or of nibbles eight. a: the first pair of the first row. ahead: from here to what is prefetched. */
+SIMD_INLINE void direct_line(gemm_panel panel, const int rows, const uint8_t *codes, size_t ahead, const group_scales *scales, const uint16_t *a, int64_t stride, __m512 sum[][2]) {
+    const __m512i lines[2] = {_mm512_loadu_si512(codes), _mm512_loadu_si512(codes + 64)};
+    _mm_prefetch((const char *)codes + ahead, _MM_HINT_T0);
+    _mm_prefetch((const char *)codes + ahead + 64, _MM_HINT_T0);
     const int pairs = is_nibbles(panel) ? 4 : 2;
     SIMD_UNROLL
-    for (int pair = 0; pair < pairs; pair++) {
-        __m512i b[4];
+    for (int first = 0; first < pairs; first += 2) {
+        __m512i b[2][2];
+        decode_pairs(panel, lines, first, scales, b);
         SIMD_UNROLL
-        for (int i = 0; i < halves; i++) {
-            if (is_nibbles(panel)) b[i] = gemm_scaled4(panel, table, codes[i], pair, scales->parts[i]);
-            else if (normal) b[i] = gemm_scaled8(codes[i], pair, scales->exponents[i]);
-            else b[i] = gemm_join(gemm_pair8(panel, codes[i], pair, scales->factors[i]));
-        }
-        SIMD_UNROLL
-        for (int r = 0; r < rows; r++) {
-            __m512i value = broadcast_pair(a + r * stride + pair * 2);
+        for (int pair = 0; pair < 2; pair++) {
             SIMD_UNROLL
-            for (int i = 0; i < halves; i++) sum[r][i] = dot(sum[r][i], value, b[i]);
+            for (int r = 0; r < rows; r++) {
+                const __m512i value = broadcast_pair(a + r * stride + (first + pair) * 2);
+                sum[r][0] = dot(sum[r][0], value, b[pair][0]);
+                sum[r][1] = dot(sum[r][1], value, b[pair][1]);
+            }
         }
     }
 }
 
-/* The chunk of up to d->depth of k that begins at `at`, of one or two panels, for a few rows. source: where it lies in each panel; next: what is read
- * behind it, and prefetched. */
-SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const int panels, const gemm_direct *d, const uint8_t *const source[2], const uint8_t *const next[2],
-                              int64_t at, int64_t k) {
+/* The chunk of k of d that begins at `at` and lies at source. ahead: from here to what is read behind it, and prefetched. */
+SIMD_INLINE void direct_chunk(gemm_panel panel, const int rows, const gemm_direct *d, const uint8_t *source, size_t ahead, int64_t at, int64_t k) {
+    const int per_group = panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1, lines = (is_nibbles(panel) ? 4 : 8) / per_group, line_k = is_nibbles(panel) ? 8 : 4;
+    const int64_t groups = gemm_groups(k), chunk = at / d->depth;
+    const uint8_t *codes = source + gemm_scale_bytes(panel, groups);
     const uint16_t *a = d->a + at;
-    const int64_t stride = d->a_stride, chunk = at / d->depth;
-    const int per_group = panel == GEMM_PANEL_E2M1_E4M3 ? 2 : 1, halves = 2 * panels;
-    const int lines = is_nibbles(panel) ? 4 : 8, line_k = is_nibbles(panel) ? 8 : 4;   /* of a group and half panel; k of a line */
-    const int64_t groups = gemm_groups(k), codes_at = gemm_scale_bytes(panel, groups);
-    __m512 sum[4][4];
+    __m512 sum[GEMM_ROWS_MAX][2];
     SIMD_UNROLL
-    for (int r = 0; r < rows; r++) {
-        SIMD_UNROLL
-        for (int i = 0; i < halves; i++) sum[r][i] = _mm512_setzero_ps();
+    for (int r = 0; r < rows; r++) sum[r][0] = sum[r][1] = _mm512_setzero_ps();
+    for (int64_t part = 0; part < groups * per_group; part++) {
+        const group_scales scales = scales_of(panel, source + part * GEMM_COLS);
+        SIMD_ROLL
+        for (int line = 0; line < lines; line++, codes += 128, a += line_k) direct_line(panel, rows, codes, ahead, &scales, a, d->a_stride, sum);
     }
-    for (int64_t group = 0; group < groups; group++) {
-        for (int part = 0; part < per_group; part++) {
-            group_scales of;
-            SIMD_UNROLL
-            for (int i = 0; i < halves; i++) {
-                const uint8_t *scales = source[i / 2] + (group * per_group + part) * GEMM_COLS + i % 2 * 16;
-                if (is_nibbles(panel)) of.parts[i] = gemm_scale4_of(panel, scales);
-                else of.factors[i] = gemm_scales(panel, scales);
-                if (panel == GEMM_PANEL_E4M3) of.exponents[i] = gemm_exponents8(scales);
-            }
-            SIMD_UNROLL
-            for (int line = part * lines / per_group; line < (part + 1) * lines / per_group; line++) {
-                const int64_t from = codes_at + (group * lines + line) * 128;
-                const uint16_t *of_a = a + (group * lines + line) * line_k;
-                __m512i codes[4];
-                bool normal = panel == GEMM_PANEL_E4M3;
-                SIMD_UNROLL
-                for (int i = 0; i < halves; i++) {
-                    codes[i] = _mm512_loadu_si512(source[i / 2] + from + i % 2 * 64);
-                    _mm_prefetch((const char *)next[i / 2] + from + i % 2 * 64, _MM_HINT_T0);
-                    if (panel == GEMM_PANEL_E4M3) normal &= gemm_is_normal8(codes[i]);
-                }
-                if (normal) direct_line(panel, true, rows, halves, codes, &of, of_a, stride, sum);
-                else direct_line(panel, false, rows, halves, codes, &of, of_a, stride, sum);
-            }
-        }
-    }
+    gemm_tile put = {.a_stride = d->a_stride, .c = d->c, .add = at > 0, .row_scale_stride = d->row_scale_stride};
+    if (d->col_scales != NULL) put.col_scale = d->col_scales + chunk * GEMM_COLS;
+    if (d->row_scales != NULL) put.row_scale = d->row_scales + chunk;
     SIMD_UNROLL
-    for (int r = 0; r < rows; r++) {
-        SIMD_UNROLL
-        for (int i = 0; i < halves; i++) {
-            float *to = d->c[i / 2] + r * GEMM_COLS + i % 2 * 16;
-            __m512 value = sum[r][i];
-            if (d->col_scales[i / 2] != NULL) {
-                __m512 scale = _mm512_set1_ps(d->row_scales != NULL ? d->row_scales[r * d->row_scale_stride + chunk] : 1.0f);
-                value = _mm512_mul_ps(value, _mm512_mul_ps(scale, _mm512_loadu_ps(d->col_scales[i / 2] + chunk * GEMM_COLS + i % 2 * 16)));
-            }
-            _mm512_storeu_ps(to, at > 0 ? _mm512_add_ps(_mm512_loadu_ps(to), value) : value);
-        }
-    }
+    for (int r = 0; r < rows; r++) gemm_put(&put, r, sum[r][0], sum[r][1]);
 }
 
-SIMD_INLINE void direct_all(gemm_panel panel, const int rows, const int panels, const gemm_direct *d) {
+SIMD_INLINE void direct_all(gemm_panel panel, const int rows, const gemm_direct *d) {
     size_t offset = 0;
     for (int64_t at = 0; at < d->k; at += d->depth) {
-        int64_t k = d->k - at < d->depth ? d->k - at : d->depth;
-        const uint8_t *const source[2] = {d->b[0] + offset, panels == 2 ? d->b[1] + offset : d->b[0] + offset};
-        int64_t groups = gemm_groups(k);
-        bool nibbles = panel == GEMM_PANEL_E2M1_E8M0 || panel == GEMM_PANEL_E2M1_E4M3;
-        size_t bytes = (size_t)(gemm_scale_bytes(panel, groups) + groups * GEMM_GROUP * GEMM_COLS / (nibbles ? 2 : 1));
-        /* Behind the last chunk comes the first one of the panels behind these. */
-        size_t ahead = at + k < d->k ? bytes : (size_t)panels * d->panel_bytes - offset;
-        const uint8_t *const next[2] = {source[0] + ahead, source[1] + ahead};
-        direct_chunk(panel, rows, panels, d, source, next, at, k);
+        const int64_t k = d->k - at < d->depth ? d->k - at : d->depth, groups = gemm_groups(k);
+        const size_t bytes = (size_t)(gemm_scale_bytes(panel, groups) + groups * GEMM_GROUP * GEMM_COLS / (is_nibbles(panel) ? 2 : 1));
+        /* Behind the last chunk comes the first one of the panel behind this one. */
+        direct_chunk(panel, rows, d, d->b + offset, at + k < d->k ? bytes : d->panel_bytes - offset, at, k);
         offset += bytes;
     }
 }
 
 SIMD_INLINE void direct(gemm_panel panel, const gemm_direct *d) {
-    if (d->panels == 2) {
-        if (d->rows == 1) direct_all(panel, 1, 2, d);
-        else direct_all(panel, 2, 2, d);
-        return;
-    }
     switch (d->rows) {
-    case 1: direct_all(panel, 1, 1, d); break;
-    case 2: direct_all(panel, 2, 1, d); break;
-    case 3: direct_all(panel, 3, 1, d); break;
-    default: direct_all(panel, 4, 1, d); break;
+    case 1: direct_all(panel, 1, d); break;
+    case 2: direct_all(panel, 2, d); break;
+    case 3: direct_all(panel, 3, d); break;
+    case 4: direct_all(panel, 4, d); break;
+    case 5: direct_all(panel, 5, d); break;
+    case 6: direct_all(panel, 6, d); break;
+    case 7: direct_all(panel, 7, d); break;
+    case 8: direct_all(panel, 8, d); break;
+    case 9: direct_all(panel, 9, d); break;
+    case 10: direct_all(panel, 10, d); break;
+    case 11: direct_all(panel, 11, d); break;
+    default: direct_all(panel, 12, d); break;
     }
 }
 

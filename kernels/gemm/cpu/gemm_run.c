@@ -177,28 +177,23 @@ static void finish(const gemm_job *job, const gemm_slice *slice, int64_t row, in
     }
 }
 
-/* Few rows: one or two quantised panels at once, decoded in registers. */
-static void multiply_direct(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int panels, int64_t row, int64_t rows, float *c[2]) {
+/* Few rows: a quantised panel is decoded in registers, for as many rows at a time as these hold sums of. */
+static void multiply_direct(const gemm_job *job, const gemm_slice *slice, const uint8_t *panel, int64_t row, int64_t rows, float *c) {
     const gemm_pack *pack = &job->pack;
-    int together = rows <= GEMM_DIRECT_PAIR_ROWS ? panels : 1;
-    for (int i = 0; i < panels; i += together) {
-        const uint8_t *here = panel + (size_t)i * pack->panel_bytes;
-        gemm_direct direct = {
-            .rows = (int)rows,
-            .panels = together,
-            .k = pack->k,
-            .depth = pack->depth,
-            .a = (const uint16_t *)slice->a + row * job->a_stride,
-            .a_stride = job->a_stride,
-            .b = {here, here + pack->panel_bytes},
-            .panel_bytes = pack->panel_bytes,
-            .c = {c[i], c[i + together - 1]},
-            .row_scales = slice->row_scales != NULL ? slice->row_scales + row * job->row_scale_stride : NULL,
-            .row_scale_stride = job->row_scale_stride,
-        };
-        if (pack->block_scales) {
-            for (int p = 0; p < together; p++) direct.col_scales[p] = (const float *)(here + (size_t)p * pack->panel_bytes + pack->scale_offset);
-        }
+    gemm_direct direct = {
+        .k = pack->k,
+        .depth = pack->depth,
+        .a_stride = job->a_stride,
+        .b = panel,
+        .panel_bytes = pack->panel_bytes,
+        .col_scales = pack->block_scales ? (const float *)(panel + pack->scale_offset) : NULL,
+        .row_scale_stride = job->row_scale_stride,
+    };
+    for (int64_t r = 0, left = base_ceil_div(rows, GEMM_ROWS_MAX); r < rows; r += direct.rows, left--) {
+        direct.rows = (int)base_ceil_div(rows - r, left);
+        direct.a = (const uint16_t *)slice->a + (row + r) * job->a_stride;
+        direct.c = c + r * GEMM_COLS;
+        direct.row_scales = slice->row_scales != NULL ? slice->row_scales + (row + r) * job->row_scale_stride : NULL;
         job->isa->direct[pack->panel](&direct);
     }
 }
@@ -272,26 +267,15 @@ static void run_task(void *argument, int64_t task, int worker) {
     uint8_t flags[GEMM_CHUNK_ROWS];
     const uint8_t *subnormal = subnormal_rows(w, &slice, task / w->tasks_per_slice * w->row_chunks + in_slice / w->tasks_per_rows, row, rows, flags);
     bool direct = w->direct && job->pack.chunks > 0 && !slice.special && subnormal == NULL && (slice.row_scales == NULL || job->pack.block_scales) && rows <= GEMM_DIRECT_ROWS;
-    for (int64_t unit = first; unit < end;) {
-        const uint8_t *panel = slice.panels + (size_t)(unit * per_unit) * job->pack.panel_bytes;
-        int panels = direct && per_unit == 1 && unit + 1 < end ? 2 : per_unit;
-        if (direct) {
-            multiply_direct(job, &slice, panel, panels, row, rows, c);
-        } else {
-            for (int i = 0; i < panels; i++) {
-                const uint8_t *here = panel + (size_t)i * job->pack.panel_bytes;
-                bool last = unit + 1 == end && i + 1 == panels;
-                multiply(job, &slice, here, last ? NULL : here + job->pack.panel_bytes, row, rows, subnormal, c[i]);
-            }
+    for (int64_t unit = first; unit < end; unit++) {
+        for (int i = 0; i < per_unit; i++) {
+            const uint8_t *panel = slice.panels + (size_t)(unit * per_unit + i) * job->pack.panel_bytes;
+            bool last = unit + 1 == end && i + 1 == per_unit;
+            if (direct) multiply_direct(job, &slice, panel, row, rows, c[i]);
+            else multiply(job, &slice, panel, last ? NULL : panel + job->pack.panel_bytes, row, rows, subnormal, c[i]);
+            apply_factors(job, &slice, panel, row, rows, c[i]);
         }
-        for (int i = 0; i < panels; i++) apply_factors(job, &slice, panel + (size_t)i * job->pack.panel_bytes, row, rows, c[i]);
-        if (per_unit == 2) {
-            finish(job, &slice, row, rows, unit, c[0], c[1]);
-            unit++;
-        } else {
-            for (int i = 0; i < panels; i++) finish(job, &slice, row, rows, unit + i, c[i], NULL);
-            unit += panels;
-        }
+        finish(job, &slice, row, rows, unit, c[0], c[1]);
     }
 }
 
@@ -318,7 +302,6 @@ void gemm_run(const gemm_job *job, pool *pool) {
     w.units_per_task = w.units * job->slices * w.row_chunks / (job->rows_max > 16 ? 2 * wanted : wanted);
     if (w.units_per_task < 1) w.units_per_task = 1;
     if (is_tiny(job)) w.units_per_task = w.units;
-    if (w.direct && w.units_per_task % 2 == 1 && !job->pack.halves) w.units_per_task++;
     w.tasks_per_rows = base_ceil_div(w.units, w.units_per_task);
     w.tasks_per_slice = w.tasks_per_rows * w.row_chunks;
     uint8_t has_subnormal[MAX_PARTS];
