@@ -168,7 +168,7 @@ void kernel_tiles_bound_of(const kernel_tiles *tiles, const kernel_product *prod
     const double cycles = most(unit, most(b->cycles[KERNEL_RESOURCE_l2], b->cycles[KERNEL_RESOURCE_memory]));
     b->block_cycles = cycles / (ceil(b->waves) * x.k_blocks);
     b->stage_bytes = (x.rows + (double)tiles->n / x.blocks) * KERNEL_K_BLOCK + (x.rows + (double)tiles->n) * scales_of_row(product) * KERNEL_K_BLOCK / x.k_bytes;
-    b->seconds = cycles / x.clock + rate(chip, CHIP_RATE_fixed) + (x.splits > 1 ? JOIN_NS * 1e-9 : 0);
+    b->seconds = cycles / x.clock + (tiles->restarts ? chip->launch_s : rate(chip, CHIP_RATE_fixed)) + (x.splits > 1 ? JOIN_NS * 1e-9 : 0);
     b->part = at((double)product->m * product->n * x.k_bytes / (product->k96 ? 48 : 32), rate(chip, CHIP_RATE_mma) * chip->units) / x.clock / b->seconds;
 }
 

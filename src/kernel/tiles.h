@@ -64,7 +64,7 @@ typedef struct kernel_tiles_bound {
     double l2_bytes, memory_bytes;
     kernel_resource limit;
     double clock_hz;
-    double seconds;               /* with the kernel's fixed time */
+    double seconds;               /* with the kernel's fixed time; where thread blocks restart, which counts their beginnings, with a launch */
     double part;                  /* of seconds the part that the matrix instructions would need if all of them were always busy: 2 m n k FLOPs at their rate */
 } kernel_tiles_bound;
 
