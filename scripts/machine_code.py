@@ -2,61 +2,17 @@
 """Compares the GPU code of two builds. Usage: machine_code.py BEFORE AFTER [IMAGE..]: two folders of fatbins (build/images), and which of them; exits 1 where code differs.
 
 Of machine code the text of nvdisasm is compared, of PTX the text. In both nvcc writes names of static functions with the path of the source in them, as a hash and a
-file's name (_INTERNAL_<hash>_..), so these parts are taken out, and so is how far nvdisasm moves columns for such a name. nvdisasm is found in PATH, or the environment variable NVDISASM names it; PyPI has it as nvidia-cuda-nvdisasm."""
-import ctypes
-import ctypes.util
+file's name (_INTERNAL_<hash>_..), so these parts are taken out, and so is how far nvdisasm moves columns for such a name. Which nvdisasm that is: scripts/sass.py."""
 import os
 import re
-import shutil
-import struct
-import subprocess
 import sys
-import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-MAGIC, ENTRY_BYTES = 0xBA55ED50, 64
-KINDS = {1: "PTX", 2: "machine code"}
+from sass import disassemble, read_entries
+
 PATH_IN_NAME = re.compile(r"(_Z+N)?\d*_INTERNAL_[0-9a-f]{8}_\d+_\w+?_cu_[0-9a-f]{8}")
 SHOWN = 4   # lines of a difference
-
-
-def unpack(payload, compressed, size):
-    """What fatbins hold compressed is zstd's."""
-    name = ctypes.util.find_library("zstd")
-    if name is None:
-        raise SystemExit("PTX in fatbins is compressed: libzstd is needed, and is not found")
-    zstd, out = ctypes.CDLL(name), ctypes.create_string_buffer(size)
-    zstd.ZSTD_decompress.restype = ctypes.c_size_t
-    zstd.ZSTD_decompress.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p, ctypes.c_size_t]
-    if zstd.ZSTD_decompress(out, size, payload[:compressed], compressed) != size:
-        raise SystemExit(f"an entry of a fatbin does not unpack to its {size} bytes")
-    return out.raw
-
-
-def read_entries(path):
-    """{(kind, architecture): bytes} of a fatbin; sim/ptx/fatbin.c says how it is built."""
-    data, entries = path.read_bytes(), {}
-    magic, _, at = struct.unpack_from("<IHH", data)
-    if magic != MAGIC:
-        raise SystemExit(f"{path}: no fatbin")
-    while at + ENTRY_BYTES <= len(data):
-        kind, _, header, size, compressed = struct.unpack_from("<HHIQI", data, at)
-        (architecture,), (unpacked,) = struct.unpack_from("<I", data, at + 28), struct.unpack_from("<Q", data, at + 56)
-        payload = data[at + header:at + header + size]
-        entries[KINDS[kind], architecture] = unpack(payload, compressed, unpacked) if compressed else payload
-        at += header + size
-    return entries
-
-
-def disassemble(machine_code):
-    nvdisasm = shutil.which(os.environ.get("NVDISASM", "nvdisasm"))
-    if nvdisasm is None:
-        raise SystemExit("no nvdisasm: put it in PATH, or name it by NVDISASM")
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        file.write(machine_code)
-        file.flush()
-        return subprocess.run([nvdisasm, file.name], check=True, capture_output=True, text=True).stdout
 
 
 def lines_of(kind, code):

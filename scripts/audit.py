@@ -1,0 +1,247 @@
+#!/usr/bin/env python3
+"""Audits the machine code of the kernels for Hopper and Blackwell: what their steady loops have a k-block against formulas and limits, and what must not be there at all.
+Usage: audit.py [--images FOLDER] [--table] [IMAGE..]; build/images and all its images for sm_90a and the sm_100 family by default. Prints what does not hold and is not in
+scripts/audit.txt, and what is there and holds by now, and exits 1 if there is any. --table: prints what was counted of each entry of products as well.
+
+A k-block is 128 bytes of k. The loop that multiplies is the innermost one with matrix instructions and a wait; the loop that loads has TMA's and a wait. Counted is a loop's code, each
+instruction once, as the code of a wait that succeeds at once and of every branch. How often loops go round is not in machine code: tests/sim/test_counts.py holds that on the simulator.
+
+ local     loads and stores of local memory in the entry: arrays that are indexed, spills
+ spills    bytes that ptxas says it spilled
+ steady    loads and stores of global memory, and generic ones, in the loops that multiply and load
+ formula   matrix instructions, copies of scales, loads by TMA, commits of a k-block are those of the tile
+ multiply  instructions a k-block of a warp that multiplies, beside the one for each of its sums that threads add themselves (fp8 by wgmma): at most 40
+ load      of the warp that loads: at most 24
+ cover     stages x cycles of a k-block's matrix instructions: at least 1600, or, of tiles of at most 64 columns, which read main memory, 64 KB in flight
+ epilogue  it runs under the products of the next tile, and takes no longer than those of the shortest k claimed"""
+import fnmatch
+import os
+import re
+import sys
+from concurrent.futures import ProcessPoolExecutor
+from pathlib import Path
+from typing import NamedTuple
+
+from gen_docs import rows
+from sass import ROOT, disassemble, find_nvdisasm, loops_around, read_entries, read_functions
+
+MATRIX = ("HGMMA", "QGMMA", "IGMMA", "UTCHMMA", "UTCQMMA", "UTCOMMA", "UTCIMMA")
+LOADS, WAIT = ("UTMALDG",), ("SYNCS",)
+GLOBAL = ("LD", "ST", "LDG", "STG", "ATOM", "ATOMG", "RED", "REDG")
+LOCAL = ("LDL", "STL")
+MOST_MULTIPLY, MOST_LOAD, LEAST_COVER, LEAST_IN_FLIGHT, K_BLOCK = 40, 24, 1600, 65536, 128
+EXPECTED = ROOT / "scripts/audit.txt"
+
+
+# ---- what is claimed of entries -----------------------------------------------------------------------------------------------
+
+
+class Tile(NamedTuple):
+    """A kernel of products: a thread block's rows of its tile, and columns; stages; cycles of a k-block's matrix instructions; bytes of a stage. Of a k-block: matrix instructions,
+    None where their shapes say it; copies of scales; loads by TMA, None where their number is data."""
+    rows: int
+    columns: int
+    stages: int
+    cycles: float
+    stage_bytes: int
+    warp_rows: int            # that the warps of one loop multiply
+    matrix: int
+    copies: int
+    loads: int
+    adds: int                 # of a k-block's sums by each thread
+    overlaps: bool            # an epilogue runs under the next tile's products
+
+
+def wgmma_tiles():
+    """{entry: Tile} of kernels/gemm/wgmma/tiles.def. Loads: a, and b in two halves, of which a block of a pair brings one."""
+    elements = {"HALF": ("bf16", "f16"), "BYTE": ("e4m3",), "SCALED": ("e4m3_block",)}
+    columns = {"TILE": "m n stages boxes pair splits block_us tile_us", "TURNS": "m n stages boxes pair block_us tile_us", "GROUPS": "m n stages boxes pair block_us tile_us",
+               "BLOCKS": "m n stages boxes pair block_us tile_us"}
+    found = {}
+    for kind, element in (("TILE", "HALF"), ("TURNS", "HALF"), ("TILE", "BYTE"), ("TILE", "SCALED"), ("GROUPS", "HALF"), ("GROUPS", "BYTE"), ("GROUPS", "SCALED"), ("BLOCKS", "BYTE"), ("BLOCKS", "SCALED")):
+        names = ["name"] + (["parts"] if element == "SCALED" else []) + columns[kind].split()
+        for row in rows("kernels/gemm/wgmma/tiles.def", f"MATMUL_{kind}_{element}", names):
+            m, n, stages, pair = (int(row[x]) for x in ("m", "n", "stages", "pair"))
+            suffix = {"GROUPS": "_groups", "BLOCKS": "_blocks"}.get(kind, "")
+            warp_rows = 128 if kind == "TURNS" else max(64, m // 2)
+            tile = Tile(m, n, stages, m / 64 * 4 * n / 2, (m + n) * K_BLOCK, warp_rows, None, 0, None if kind == "GROUPS" else 3 - (pair == 2), 0 if element == "HALF" else warp_rows * n // 128, kind == "TURNS")
+            for name in elements[element]:
+                found[f"matmul_{name}_{row['name']}{suffix}"] = tile
+    return found
+
+
+def tcgen05_tiles():
+    """The tiles of one multiprocessor, 128 x 128: loads of a, and of b in two halves; copies of scales: a tile of 512 bytes for each 4 scales of a row of a and of b."""
+    scale_tiles = {"half": 0, "e4m3": 0, "mxfp8": 1, "mxfp4": 2, "nvfp4": 4}
+    return {f"matmul_{name}_sm100": Tile(128, 128, 4, 4 * 64, 256 * K_BLOCK + 2 * count * 512, 128, 4, 2 * count, 3, 0, False) for name, count in scale_tiles.items()}
+
+
+def all_tiles():
+    return {**wgmma_tiles(), **tcgen05_tiles()}
+
+
+# ---- counting -----------------------------------------------------------------------------------------------------------------
+
+
+class Count(NamedTuple):
+    image: str
+    entry: str
+    multiply: float           # instructions a k-block, 0: not of products
+    load: float
+    findings: list            # (check, how much)
+
+
+def matrix_share(loop, tile):
+    """k-blocks that one turn of the loop that multiplies has: by the shapes of its instructions, "HGMMA.64x256x16.F32.BF16", where they have any."""
+    if tile.matrix is not None:
+        return loop.count(*MATRIX) / tile.matrix
+    sizes = [re.match(r"\w+\.(\d+)x(\d+)x", i.name) for i in loop.instructions if i.name.split(".")[0] in MATRIX]
+    return sum(int(size[1]) * int(size[2]) for size in sizes) / (4 * tile.warp_rows * tile.columns)
+
+
+def audit_multiply(loop, tile, findings):
+    blocks = matrix_share(loop, tile)
+    if blocks < 1 or blocks != int(blocks):
+        findings.append(("formula", f"matrix instructions for {blocks:g} k-blocks in a turn"))
+        return 0
+    if loop.count("UTCCP") != tile.copies * blocks:
+        findings.append(("formula", f"{loop.count('UTCCP') / blocks:g} copies of scales a k-block, {tile.copies} are needed"))
+    if tile.matrix is not None and loop.count("UTCBAR") != blocks:
+        findings.append(("formula", f"{loop.count('UTCBAR') / blocks:g} commits a k-block, one is needed"))
+    beside = len(loop.instructions) / blocks - tile.adds
+    if beside > MOST_MULTIPLY:
+        findings.append(("multiply", f"{beside:g}"))
+    return beside + tile.adds
+
+
+def audit_load(loop, tile, findings):
+    if tile.loads is not None and loop.count(*LOADS) != tile.loads:
+        findings.append(("formula", f"{loop.count(*LOADS)} loads by TMA a k-block, {tile.loads} are needed"))
+    if len(loop.instructions) > MOST_LOAD:
+        findings.append(("load", f"{len(loop.instructions)}"))
+    return len(loop.instructions)
+
+
+def audit_tile(tile, findings):
+    cycles, in_flight = tile.stages * tile.cycles, tile.stages * tile.stage_bytes
+    if cycles < LEAST_COVER and not (tile.columns <= 64 and in_flight >= LEAST_IN_FLIGHT):
+        findings.append(("cover", f"{cycles:g}"))
+    if not tile.overlaps:
+        findings.append(("epilogue", "behind"))
+
+
+def audit_function(image, entry, blocks, tile):
+    findings = []
+    everything = [i for block in blocks for i in block.instructions]
+    local = sum(i.name.split(".")[0] in LOCAL for i in everything)
+    multiplies, loads = loops_around(blocks, MATRIX, WAIT), loops_around(blocks, LOADS, WAIT, MATRIX)
+    steady = sum(loop.count(*GLOBAL) for loop in multiplies + loads)
+    if local > 0:
+        findings.append(("local", f"{local}"))
+    if steady > 0:
+        findings.append(("steady", f"{steady}"))
+    if tile is None:
+        return Count(image, entry, 0, 0, findings)
+    if not multiplies or not loads:
+        findings.append(("formula", "there is no loop that multiplies, or none that loads"))
+        return Count(image, entry, 0, 0, findings)
+    counts = [audit_multiply(loop, tile, findings) for loop in multiplies], [audit_load(loop, tile, findings) for loop in loads]
+    audit_tile(tile, findings)
+    return Count(image, entry, max(counts[0]), max(counts[1]), findings)
+
+
+SPILLED = re.compile(r"(\d+) bytes spill")
+
+
+def audit_image(path):
+    """Counts of the entries for sm_90a and sm_100f in a fatbin; what other images are for is compiled again by these."""
+    tiles, counts = all_tiles(), []
+    for (kind, architecture), code in read_entries(path).items():
+        if kind != "machine code" or architecture not in (90, 100) or f"{path.stem}:{architecture}" not in images():
+            continue
+        for entry, blocks in read_functions(disassemble(code)).items():
+            if not entry.startswith("$"):
+                counts.append(audit_function(f"{path.stem}:{architecture}", entry, blocks, tiles.get(entry)))
+    log = path.with_name(path.name + ".log")
+    spilled = sum(int(bytes_) for bytes_ in SPILLED.findall(log.read_text())) if log.exists() else 0
+    if spilled > 0:
+        counts.append(Count(f"{path.stem}", "*", 0, 0, [("spills", f"{spilled}")]))
+    return counts
+
+
+def images():
+    """"STEM:ARCHITECTURE" of the images that have code for sm_90a or sm_100f."""
+    wanted = {"90a": 90, "100f": 100}
+    return {f"{row['stem']}:{wanted[target]}" for row in rows("kernels/image.def", "CUDA_IMAGE", "stem source targets temperature constants".split()) for target in row["targets"].split() if target in wanted}
+
+
+# ---- what is expected not to hold ---------------------------------------------------------------------------------------------
+
+
+class Expected(NamedTuple):
+    entries: str
+    check: str
+    most: str
+    reason: str
+
+
+def read_expected():
+    found = []
+    for number, line in enumerate(EXPECTED.read_text().splitlines(), 1):
+        if not line or line.startswith("#"):
+            continue
+        words = line.split(None, 3)
+        if len(words) != 4:
+            raise SystemExit(f"audit.py: {EXPECTED.name}, line {number}: entries, check, how much at most, and a reason are wanted")
+        found.append(Expected(*words))
+    return found
+
+
+def is_within(found, most):
+    """Numbers are at most so much; for others any word stands."""
+    try:
+        return float(found) <= float(most)
+    except ValueError:
+        return most == "-"
+
+
+def judge(counts, expected):
+    """Lines of what does not hold and is not expected, and of what is expected and holds."""
+    lines, met = [], set()
+    for count in counts:
+        for check, found in count.findings:
+            matching = [e for e in expected if e.check == check and fnmatch.fnmatchcase(count.entry, e.entries)]
+            met.update(matching)
+            if not any(is_within(found, e.most) for e in matching):
+                beyond = f", beyond the {matching[0].most} of {EXPECTED.name}" if matching else ""
+                lines.append(f"{count.image} {count.entry}: {check}: {found}{beyond}")
+    seen = {count.entry for count in counts}
+    for e in expected:
+        if e not in met and any(fnmatch.fnmatchcase(entry, e.entries) for entry in seen):
+            lines.append(f"{EXPECTED.name}: {e.entries} {e.check} holds by now: delete the line")
+    return lines
+
+
+def main():
+    arguments = sys.argv[1:]
+    folder = Path(arguments[arguments.index("--images") + 1]) if "--images" in arguments else ROOT / "build/images"
+    named = [a for i, a in enumerate(arguments) if not a.startswith("--") and (i == 0 or arguments[i - 1] != "--images")]
+    if find_nvdisasm() is None:
+        raise SystemExit("audit.py: no nvdisasm: put it in PATH, name it by NVDISASM, or run scripts/nvcc.sh disassembler")
+    paths = [folder / f"{stem}.fatbin" for stem in sorted({image.split(":")[0] for image in images()}) if not named or stem in named]
+    missing = [str(path) for path in paths if not path.exists()]
+    if missing or not paths:
+        raise SystemExit(f"audit.py: no such image: {', '.join(missing or named)}")
+    with ProcessPoolExecutor(os.cpu_count()) as pool:
+        counts = [count for of_image in pool.map(audit_image, sorted(paths, key=lambda path: -path.stat().st_size)) for count in of_image]
+    if "--table" in arguments:
+        for count in sorted(counts):
+            if count.multiply > 0:
+                print(f"{count.image:28s} {count.entry:44s} multiply {count.multiply:6g}  load {count.load:4g}")
+    lines = judge(counts, read_expected())
+    print("\n".join(lines + [f"{len(counts)} entries of {len(paths)} images: {len(lines)} findings that are not expected"]))
+    return 1 if lines else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
