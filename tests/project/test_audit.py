@@ -48,6 +48,7 @@ def test_judging():
     assert audit.judge([count], []) == ["image kernel: load: 30"]
     assert audit.judge([count], [expected]) == []
     assert len(audit.judge([count], [expected._replace(most="29")])) == 1
+    assert audit.judge([count], [expected._replace(most="-")]) == []
     assert len(audit.judge([count._replace(findings=[])], [expected])) == 1     # it holds by now
     assert audit.judge([count._replace(findings=[])], [expected._replace(entries="other")]) == []
 
