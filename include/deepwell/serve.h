@@ -41,7 +41,7 @@ typedef struct dw_request {
     const int64_t *bias_ids;    /* bias is added to the logits of these; -inf: never */
     const float *bias;
     int bias_count;
-    /* Which ids may be next: a bit for each, all set when it is called. last_id: the token before it, -1 in front of the first. In the service's loop, once for each token. Non-zero, or no bit: the
+    /* Which ids may be next: a bit for each (id i is bit i % 32 of bits[i / 32]), all set when it is called. last_id: the token before it, -1 in front of the first. In the service's loop, once for each token. Non-zero, or no bit: the
      * text ends with DW_END_MASK. NULL: all may. */
     int (*mask)(void *user, int64_t last_id, uint32_t *bits);
     void *user;
@@ -90,6 +90,7 @@ typedef struct dw_service_facts {
     int64_t prefix_hits, prefix_tokens;                                /* texts that found a beginning of theirs, and the tokens that were not read again */
     int64_t read_tokens, made_tokens, runs;
     double run_s_median, run_s_90, run_s_99, run_s_most;               /* of the last 1024 runs */
+    int64_t vocabulary;                                                /* ids that there are; a mask has a bit for each */
     const char *alone;                                                 /* why texts go one after another, or share no pages; NULL: they do neither. As long as the service */
 } dw_service_facts;
 

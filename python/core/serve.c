@@ -1,24 +1,88 @@
-/* Service: requests in, events out. Submit, cancel and poll are short and hold the GIL; the runs are in a thread of the library's own, which never takes it. */
+/* Service: requests in, events out. The runs are in a thread of the library's own, which takes the GIL for masks alone: once for each token of a request that has one. */
 #include <math.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "session.h"
 
-enum { EVENTS = 1024 };
+enum { EVENTS = 1024, WRITABLE = 0x200 };   /* PyBUF_WRITE, which the limited interface names from 3.11 on */
+
+/* What a request asks which ids may be next. */
+typedef struct core_mask {
+    PyObject *callable;
+    int64_t words;               /* of the mask's bits */
+    uint64_t request;
+    struct core_mask *next;
+} core_mask;
 
 typedef struct core_service {
     PyObject_HEAD
     core_context own;            /* of calls, one at a time */
     core_model *model;
     dw_service *service;
+    core_mask *masks;            /* of requests whose end was not polled */
     int runs;
 } core_service;
 
 static int service_traverse(PyObject *object, visitproc visit, void *arg) {
     Py_VISIT(Py_TYPE(object));
     Py_VISIT((PyObject *)((core_service *)object)->model);
+    for (const core_mask *mask = ((core_service *)object)->masks; mask != NULL; mask = mask->next) Py_VISIT(mask->callable);
     return 0;
+}
+
+/* ---- masks ---- */
+
+static void drop_mask(core_mask *mask) {
+    Py_DECREF(mask->callable);
+    free(mask);
+}
+
+/* The request has ended, and asks no more. */
+static void forget_mask(core_service *self, uint64_t request) {
+    core_mask **at = &self->masks;
+    while (*at != NULL && (*at)->request != request) at = &(*at)->next;
+    core_mask *mask = *at;
+    if (mask == NULL) return;
+    *at = mask->next;
+    drop_mask(mask);
+}
+
+/* In the service's loop. What the callable raises ends the text, and goes to sys.unraisablehook. */
+static int ask_mask(void *user, int64_t last_id, uint32_t *bits) {
+    const core_mask *mask = user;
+    const PyGILState_STATE state = PyGILState_Ensure();
+    PyObject *words = PyMemoryView_FromMemory((char *)bits, mask->words * (int64_t)sizeof *bits, WRITABLE);
+    PyObject *typed = words != NULL ? PyObject_CallMethod(words, "cast", "s", "I") : NULL;
+    PyObject *answer = typed == NULL ? NULL : last_id >= 0 ? PyObject_CallFunction(mask->callable, "LO", (long long)last_id, typed) : PyObject_CallFunction(mask->callable, "OO", Py_None, typed);
+    const int ends = answer == NULL ? 1 : PyObject_IsTrue(answer);
+    if (answer == NULL || ends < 0) PyErr_WriteUnraisable(mask->callable);
+    for (int i = 0; i < 2; i++) {   /* the memory is not the callable's to keep */
+        PyObject *view = i == 0 ? typed : words, *released = view != NULL ? PyObject_CallMethod(view, "release", NULL) : NULL;
+        if (view != NULL && released == NULL) PyErr_WriteUnraisable(mask->callable);
+        Py_XDECREF(released);
+        Py_XDECREF(view);
+    }
+    Py_XDECREF(answer);
+    PyGILState_Release(state);
+    return ends != 0;
+}
+
+/* Of a request that is about to be submitted; NULL: raised. */
+static core_mask *make_mask(core_service *self, PyObject *callable, dw_request *request) {
+    dw_service_facts facts;
+    core_mask *mask = PyCallable_Check(callable) ? malloc(sizeof *mask) : NULL;
+    if (mask == NULL) {
+        if (PyCallable_Check(callable)) PyErr_NoMemory();
+        else PyErr_SetString(PyExc_TypeError, "mask is no callable of (last_id, bits)");
+        return NULL;
+    }
+    dw_service_measure(self->service, &facts);
+    Py_INCREF(callable);
+    *mask = (core_mask){.callable = callable, .words = (facts.vocabulary + 31) / 32};
+    request->mask = ask_mask;
+    request->user = mask;
+    return mask;
 }
 
 static void service_dealloc(PyObject *object) {
@@ -28,6 +92,7 @@ static void service_dealloc(PyObject *object) {
     Py_BEGIN_ALLOW_THREADS
     dw_service_destroy(self->service);
     Py_END_ALLOW_THREADS
+    for (core_mask *mask; (mask = self->masks) != NULL; drop_mask(mask)) self->masks = mask->next;
     if (self->runs) core_model_leave(self->model);
     core_context_close(&self->own);
     Py_XDECREF((PyObject *)self->model);
@@ -141,20 +206,29 @@ static PyObject *submit(core_service *self, dw_request *request, asked *asked, P
 
 static PyObject *service_submit(PyObject *object, PyObject *arguments, PyObject *keywords) {
     static char *names[] = {"ids", "tokens", "temperature", "top_k", "top_p", "min_p", "repetition", "presence", "frequency", "seed", "stop_ids", "bias", "logprobs", "top_logprobs", "priority",
-                            "deadline_s", "salt", "inputs", NULL};
-    PyObject *ids, *stop_ids = NULL, *bias = NULL, *inputs = NULL;
+                            "deadline_s", "salt", "inputs", "mask", NULL};
+    PyObject *ids, *stop_ids = NULL, *bias = NULL, *inputs = NULL, *mask = NULL;
+    core_service *self = (core_service *)object;
+    core_mask *asking = NULL;
     dw_request request = {0};
     asked asked = {0};
     long long tokens;
     unsigned long long seed = 0, salt = 0;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OL|$didddddKOOpiidKO", names, &ids, &tokens, &request.temperature, &request.top_k, &request.top_p, &request.min_p, &request.repetition,
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "OL|$didddddKOOpiidKOO", names, &ids, &tokens, &request.temperature, &request.top_k, &request.top_p, &request.min_p, &request.repetition,
                                      &request.presence, &request.frequency, &seed, &stop_ids, &bias, &request.logprobs, &request.top_logprobs, &request.priority, &request.deadline_s, &salt,
-                                     &inputs))
+                                     &inputs, &mask))
         return NULL;
+    if (mask != NULL && mask != Py_None && (asking = make_mask(self, mask, &request)) == NULL) return NULL;
     request.tokens = tokens;
     request.seed = seed;
     request.salt = salt;
-    PyObject *made = submit((core_service *)object, &request, &asked, ids, stop_ids, bias, inputs);
+    PyObject *made = submit(self, &request, &asked, ids, stop_ids, bias, inputs);
+    if (made == NULL && asking != NULL) drop_mask(asking);
+    if (made != NULL && asking != NULL) {
+        asking->request = PyLong_AsUnsignedLongLong(made);
+        asking->next = self->masks;
+        self->masks = asking;
+    }
     core_tensors_free(&asked.inputs);
     free(asked.ids);
     free(asked.stop_ids);
@@ -197,6 +271,7 @@ static PyObject *service_poll(PyObject *object, PyObject *none) {
     (void)none;
     for (int i = 0; list != NULL && i < count; i++) {
         PyObject *event = tuple_of(&events[i]);
+        if (events[i].end != DW_END_NONE) forget_mask((core_service *)object, events[i].request);
         if (event == NULL || PyList_SetItem(list, i, event) < 0) Py_CLEAR(list);
     }
     return list;
@@ -221,7 +296,7 @@ static PyMethodDef methods[] = {
     {"stop", service_stop, METH_VARARGS, "stop(drain_s=0): no more requests; those that are there get so many seconds."},
     {"submit", (PyCFunction)(void (*)(void))service_submit, METH_VARARGS | METH_KEYWORDS,
      "submit(ids, tokens, *, temperature=0, top_k=0, top_p=0, min_p=0, repetition=0, presence=0, frequency=0, seed=0, stop_ids=(), bias={}, logprobs=False, top_logprobs=0, priority=0, "
-     "deadline_s=0, salt=0, inputs=()): the request's number."},
+     "deadline_s=0, salt=0, inputs=(), mask=None): the request's number."},
     {"cancel", service_cancel, METH_VARARGS, "cancel(request): its pages are free before the next run."},
     {"poll", service_poll, METH_NOARGS,
      "poll(): a list of events (request, id or None, index, end or None, logprob or None, [(id, logprob), ..], cached, message or None), those that there are."},

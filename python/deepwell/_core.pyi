@@ -251,8 +251,8 @@ class Service:
     def stop(self, drain_s: float = 0.0) -> None: ...
     def submit(self, ids: Sequence[int], tokens: int, *, temperature: float = 0.0, top_k: int = 0, top_p: float = 0.0, min_p: float = 0.0, repetition: float = 0.0, presence: float = 0.0,
                frequency: float = 0.0, seed: int = 0, stop_ids: Sequence[int] = (), bias: dict[int, float] = ..., logprobs: bool = False, top_logprobs: int = 0, priority: int = 0,
-               deadline_s: float = 0.0, salt: int = 0, inputs: Tensors = ()) -> int:
-        """The request's number. As dw_request says."""
+               deadline_s: float = 0.0, salt: int = 0, inputs: Tensors = (), mask: Callable[[int | None, memoryview], object] | None = None) -> int:
+        """The request's number. As dw_request says; of mask, too, which is called in the service's thread with the GIL and calls no method of the service."""
 
     def cancel(self, request: int) -> None: ...
     def poll(self) -> list[tuple[int, int | None, int, str | None, float | None, list[tuple[int, float]], int, str | None]]:

@@ -84,7 +84,12 @@ class Service:
 
     def submit(self, ids: Any, tokens: int, **how: Any) -> Stream:
         """A stream of what continues ids, at most so many tokens. how: temperature, top_k, top_p, min_p, repetition, presence, frequency, seed, stop_ids, bias ({id: number}), logprobs,
-        top_logprobs, priority, deadline_s, salt, and inputs (by name, an encoder's). Raises Invalid or Limit with the reason; nobody else notices."""
+        top_logprobs, priority, deadline_s, salt, inputs (by name, an encoder's), and mask.
+
+        mask(last_id, bits) says which ids may be next: id i is bit i % 32 of bits[i // 32], words of 32 bits that are all set when it is called, numpy.asarray(bits) for many. last_id is the token
+        before, None in front of the first. A true answer, an exception or no bit left ends the text with MASK. It is called once for each token, in the service's thread, and calls nothing of the service.
+
+        Raises Invalid or Limit with the reason; nobody else notices."""
         stream = Stream(self, self._core.submit(ids, tokens, **how))
         self._streams[stream.request] = stream
         return stream

@@ -145,7 +145,7 @@ bool num_is_bf16_exact(const num_matrix *in);
 
 /* ---- random numbers of trials and tests (random.c), the same on every machine; tokens are drawn by philox.h ---- */
 
-/* Output number counter of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), started from mix(seed); seed 0 is the published sequence. */
+/* For data of tests, measurements and checks; draws of generation are Philox's (philox.h). Output number counter of SplitMix64 (Steele, Lea, Flood, OOPSLA 2014), started from mix(seed); seed 0 is the published sequence. */
 uint64_t num_random(uint64_t seed, uint64_t counter);           /* 64 uniform bits */
 float num_random_uniform(uint64_t seed, uint64_t counter);      /* [0, 1) with 24 bits */
 /* Standard normal: the inverse distribution function (Wichura, AS 241, Applied Statistics 37, 1988) of 53 bits, rounded to fp32. */

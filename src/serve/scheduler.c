@@ -195,6 +195,7 @@ void scheduler_count(const scheduler *s, dw_service_facts *facts) {
     pages_facts pages = {0};
     *facts = s->facts;
     if (s->pages != NULL) pages_count(s->pages, &pages);
+    facts->vocabulary = s->g->vocabulary;
     facts->waiting = s->waiting;
     facts->running = s->running;
     facts->pages = pages.pages;

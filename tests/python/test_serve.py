@@ -59,3 +59,39 @@ def test_requests_end_apart(engine):
     assert [event.id for event in biased] == [65, 65, 65]
     assert [(event.id, event.end) for event in late] == [(None, "DEADLINE")]
     assert left[-1].end == "STOPPED"
+
+
+def test_masks_say_which_ids_may_be_next(engine, monkeypatch):
+    seen, raised = [], []
+
+    def one_by_one(last, bits):
+        seen.append(last)
+        assert len(bits) == 8 and all(word == 0xffffffff for word in bits)
+        allowed = 65 + len(seen)
+        bits[:] = memoryview(bytes(32)).cast("I")
+        bits[allowed // 32] = 1 << allowed % 32
+        return len(seen) > 4
+
+    def nothing(last, bits):
+        for i in range(len(bits)):
+            bits[i] = 0
+
+    def fails(last, bits):
+        raise ValueError("of the mask")
+
+    async def run():
+        async with serve.Service(engine, rows=2, context=64) as service:
+            with pytest.raises(TypeError, match="no callable"):
+                service.submit(PROMPTS[1], 3, mask=3)
+            with pytest.raises(deepwell.Limit):
+                service.submit(PROMPTS[1], 100, mask=nothing)
+            streams = [service.submit(PROMPTS[1], 8, mask=mask) for mask in (one_by_one, nothing, fails, None)]
+            return await asyncio.gather(*map(collect, streams)), service.facts()
+
+    monkeypatch.setattr("sys.unraisablehook", lambda unraisable: raised.append(unraisable.exc_value))
+    (stepped, none, failed, free), facts = asyncio.run(run())
+    assert [event.id for event in stepped if event.id is not None] == [66, 67, 68, 69] and stepped[-1].end == "MASK"
+    assert seen == [None, 66, 67, 68, 69]
+    assert [(event.id, event.end) for event in none] == [(event.id, event.end) for event in failed] == [(None, "MASK")]
+    assert len(free) == 8 and free[-1].end == "LENGTH"
+    assert [str(error) for error in raised] == ["of the mask"] and facts["vocabulary"] == 256
