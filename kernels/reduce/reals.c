@@ -76,6 +76,7 @@ void reduce_reals(void *argument, const int64_t *offset, int64_t count) {
         int64_t at_out = offset[0] + i * cpu_nest_step(&job->outer, 0);
         real_state s = {.job = job, .total = start_of(job->op)};
         reduce_elements(job, offset[1] + i * cpu_nest_step(&job->outer, 1), piece, &s);
+        if (job->finite && !isfinite(s.best)) s.index = s.best < 0 ? -2 : -1;
         if (reduce_finds_index(job->op)) *(int64_t *)cpu_at(job->out, at_out) = s.index;
         else if (job->op == OP_amax || job->op == OP_amin) store_real(job, at_out, (double)s.best);
         else store_real(job, at_out, job->op == OP_mean ? s.total / (double)job->count : s.total);

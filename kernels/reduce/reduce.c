@@ -66,7 +66,7 @@ static void split_axes(const op_call *call, reduce_job *job) {
 
 dw_status reduce_run(const kernel_run *run) {
     const op_call *call = &run->call;
-    reduce_job job = {.rows = cpu_rows_of(run->chip), .op = call->op->id, .x = call->in[0], .out = call->out[0]};
+    reduce_job job = {.rows = cpu_rows_of(run->chip), .op = call->op->id, .finite = op_attr_bool(call->attrs, OP_ATTR_finite), .x = call->in[0], .out = call->out[0]};
     split_axes(call, &job);
     bool needs_elements = job.op == OP_amax || job.op == OP_amin || reduce_finds_index(job.op);
     if (job.count == 0 && needs_elements) return call->op->reference(call);   /* an error, unless there is no result */

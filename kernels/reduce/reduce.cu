@@ -96,6 +96,15 @@ DEVICE int64_t better(const cuda_array *x, int64_t base, const cuda_nest *inner,
     return sign > 0 ? i : j;
 }
 
+/* The index of a number; -1 of NaN and +inf, -2 of -inf. */
+DEVICE int64_t finite_index(const cuda_array *x, int64_t base, const cuda_nest *inner, int64_t index) {
+    int64_t at[1];
+    if (is_integer(x->format)) return index;
+    nest_offsets(inner, index, 1, at);
+    const double value = load_double(x, base + at[0]);
+    return value - value == 0 ? index : value < 0 ? -2 : -1;
+}
+
 KERNEL(reduce_index, reduce_arguments) {
     __shared__ int64_t shared[CUDA_THREADS];
     int thread = (int)threadIdx.x, function = arguments.function;
@@ -110,6 +119,6 @@ KERNEL(reduce_index, reduce_arguments) {
             if (thread < half) shared[thread] = better(&arguments.x, at[1], &arguments.inner, function, shared[thread], shared[thread + half]);
             __syncthreads();
         }
-        if (thread == 0) store_int(&arguments.out, at[0], shared[0]);
+        if (thread == 0) store_int(&arguments.out, at[0], arguments.finite ? finite_index(&arguments.x, at[1], &arguments.inner, shared[0]) : shared[0]);
     }
 }

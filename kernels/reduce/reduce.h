@@ -9,6 +9,7 @@
 typedef struct reduce_job {
     const cpu_rows *rows;
     op_id op;
+    bool finite;                  /* of an index: the attribute */
     const dw_tensor *x, *out;
     cpu_nest outer;               /* over results: out, x */
     cpu_nest inner;               /* over the elements of one result: x. Row-major, so that an index counts them in order */

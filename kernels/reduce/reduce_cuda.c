@@ -96,6 +96,7 @@ static reduce_way plan_vectors(const kernel_run *run, reduce_vector_arguments *a
     const dw_format format = run->call.in[0]->format;
     build_nests(&run->call, &a->outer, &a->inner);
     a->function = function_of(id);
+    a->finite = op_attr_bool(run->call.attrs, OP_ATTR_finite);
     a->length = a->inner.count;
     if (!chip_has(run->chip, CHIP_tma) || (format != DW_FORMAT_f32 && format != DW_FORMAT_bf16 && format != DW_FORMAT_f16)) return REDUCE_PLAIN;
     if (a->outer.count == 0 || a->length >= INT32_MAX / 2 || a->inner.rank == 0) return REDUCE_PLAIN;
@@ -152,6 +153,7 @@ dw_status reduce_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     reduce_arguments *arguments = cuda_launch(&launch, "reduce", finds_index(id) ? "reduce_index" : integer ? "reduce_integer" : "reduce_real", sizeof *arguments);
     build_nests(&run->call, &arguments->outer, &arguments->inner);
     arguments->function = function_of(id);
+    arguments->finite = op_attr_bool(run->call.attrs, OP_ATTR_finite);
     arguments->together = finds_index(id) || arguments->inner.count >= TOGETHER;
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);

@@ -12,6 +12,7 @@ typedef struct reduce_arguments {
     cuda_array out, x;
     int32_t function;
     int32_t together;             /* a block works on each result; else a thread does */
+    int32_t finite;               /* of an index: the attribute */
 } reduce_arguments;
 
 /* In vectors (reduce_vectors.cu). */
@@ -24,6 +25,7 @@ typedef struct reduce_vector_arguments {
     uint64_t partial;             /* double[splits][results]; then, of indices, int64[splits][results] */
     int32_t function;
     int32_t group;                /* threads of a row: a warp, or all of a block */
+    int32_t finite;               /* of an index: the attribute */
 } reduce_vector_arguments;
 
 #endif

@@ -121,7 +121,8 @@ INLINE void store_best(const reduce_vector_arguments *a, int64_t result, int64_t
     }
     int64_t at[2];
     nest_offsets(&a->outer, result, 2, at);
-    store_int(&a->out, at[0], found.index);
+    const bool is_number = !a->finite || found.value - found.value == 0;
+    store_int(&a->out, at[0], is_number ? found.index : found.value < 0 ? -2 : -1);
 }
 
 INLINE best lanes_best(best x) {

@@ -33,6 +33,9 @@ static const reduce_row rows[OP_COUNT] = {
     [OP_all] = {1, real_all, 1, int_all},
 };
 
+/* With finite=true, instead of an index: as the ids of the op sample. */
+enum { REDUCE_NO_NUMBER = -1, REDUCE_LOWEST = -2 };
+
 static bool finds_index(op_id id) { return id == OP_argmax || id == OP_argmin; }
 
 static bool needs_elements(op_id id) { return finds_index(id) || id == OP_amax || id == OP_amin; }
@@ -144,6 +147,7 @@ static int64_t reduce_index(const op_call *call, const reduction *r) {
         best = value;
         best_int = value_int;
     }
+    if (op_attr_bool(call->attrs, OP_ATTR_finite) && !isfinite(best)) return best < 0 ? REDUCE_LOWEST : REDUCE_NO_NUMBER;
     return found;
 }
 

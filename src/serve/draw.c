@@ -108,15 +108,6 @@ static void ask(scheduler *s, serve_text *text, int64_t first, int64_t *top) {
     if (text->draws.top_logprobs > *top) *top = text->draws.top_logprobs;
 }
 
-/* What the step names, where its logit is a number. Logits that stay on a device are not looked at. */
-static int64_t named(const scheduler *s, int64_t row) {
-    const generation *g = s->g;
-    const int64_t id = ((const int64_t *)g->results[g->next])[row];
-    if (s->session->device != NULL) return id;
-    const double logit = num_load(g->logits_format, g->results[g->output], row * g->vocabulary + id);
-    return isfinite(logit) ? id : logit == -INFINITY ? SAMPLING_NOTHING_LEFT : SAMPLING_NOT_FINITE;
-}
-
 static void take(const scheduler *s, serve_text *text, int64_t first) {
     const generation_text *work = &s->g->text[text->row];
     const engine_sampler *sampler = s->session->sampler;
@@ -124,7 +115,7 @@ static void take(const scheduler *s, serve_text *text, int64_t first) {
     text->drawn = (serve_drawn){.id = -1};
     const bool is_here = s->session->device == NULL || !s->g->reads_logits;   /* a device gives the logits or what the step names */
     if (!needs_sample(s, text) && is_here) {
-        text->drawn.id = named(s, work->picked);
+        text->drawn.id = ((const int64_t *)s->g->results[s->g->next])[work->picked];
         return;
     }
     text->drawn.id = sampler->ids[at];

@@ -47,6 +47,7 @@ void scheduler_end(scheduler *s, serve_text *text, dw_end end) {
     scheduler_leave(s, text);
     text->end = end;
     s->facts.ended++;
+    s->facts.faults += end == DW_END_FAULT;
     s->options.changed(s->options.user, text, -1);
 }
 

@@ -40,7 +40,6 @@ static bool is_among(int64_t id, int count, const int64_t *ids) {
 /* The text ends without a token. */
 static dw_status refuse(scheduler *s, serve_text *text, dw_end end) {
     const dw_status status = text->status;
-    s->facts.faults += end == DW_END_FAULT;
     scheduler_end(s, text, end);
     return end == DW_END_FAULT && s->options.fails_whole ? status : DW_OK;
 }
@@ -118,7 +117,6 @@ static dw_status execute_each(scheduler *s) {
         if (status == DW_CANCELLED) break;
         if (status != DW_OK) {
             text->status = status;
-            s->facts.faults++;
             scheduler_end(s, text, DW_END_FAULT);
         }
         g->text[row].count = 0;

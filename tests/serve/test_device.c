@@ -2,6 +2,7 @@
 #include "deepwell/serve.h"
 
 #include <math.h>
+#include <stdio.h>
 #include <string.h>
 
 #include "support/session.h"
@@ -103,10 +104,42 @@ static void texts_give_pages_back_on_a_gpu(void **state) {
     assert_int_equal(there.facts.preemptions, here.facts.preemptions);
 }
 
+/* A greedy text whose logits are no numbers ends with the reason, on a GPU, too, where they stay. */
+static void logits_that_are_no_numbers_end_a_text_on_a_gpu(void **state) {
+    static const struct { const char *number, *message; } cases[] = {{"nan", "a logit is NaN or infinite"}, {"inf", "a logit is NaN or infinite"}, {"-inf", "no id is left"}};
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        char text[2048];
+        dw_context *context;
+        dw_graph *graph;
+        dw_model *model;
+        dw_service *service;
+        dw_event event;
+        uint64_t request;
+        int busy;
+        snprintf(text, sizeof text, "graph g\n  symbol b 1..4\n  symbol s 1..64\n  input ids i64[b,s]\n  const t f32[2,3] = 1, 2, 3, 4, 5, 6\n  %%1 = take t, ids {axis=0}\n"
+                 "  %%2 = fill {shape=[],value=%s,to=f32}\n  %%3 = add %%1, %%2\n  output logits %%3\n", cases[i].number);
+        assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+        assert_ok(context, dw_graph_parse(context, "g", text, strlen(text), &graph));
+        assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.device = "sim:h200", .flags = DW_MODEL_GENERATE_ONLY}, &model));
+        assert_ok(context, dw_service_create(context, model, &(dw_service_options){.context = 16}, &service));
+        assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 1, .ids = (int64_t[]){1}, .tokens = 3}, &request));
+        assert_ok(context, dw_service_step(context, service, &busy));
+        assert_int_equal(dw_service_poll(service, &event, 1), 1);
+        assert_int_equal(event.end, DW_END_FAULT);
+        assert_int_equal(event.id, -1);
+        assert_non_null(strstr(event.message, cases[i].message));
+        dw_service_destroy(service);
+        dw_model_destroy(model);
+        dw_context_destroy(context);
+    }
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_share_pages_on_a_gpu),
         cmocka_unit_test(texts_give_pages_back_on_a_gpu),
+        cmocka_unit_test(logits_that_are_no_numbers_end_a_text_on_a_gpu),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

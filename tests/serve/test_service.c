@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "support/session.h"
 #include "support/support.h"
@@ -203,6 +204,66 @@ static void a_shared_beginning_is_read_once(void **state) {
         dw_service_destroy(service);
     }
 }
+
+/* ---- what an encoder is given ---- */
+
+enum { HEARD = 3, WORDS_HEARD = 9 };
+
+/* Texts of an encoder-decoder, each with words of its own, in a service together: ids of each are those of one call. One that is given nothing ends alone. */
+static void texts_with_encoders_go_together(void **state) {
+    (void)state;
+    static dw_event events[EVENTS];
+    const char *path = TEST_FIXTURES_DIR "/t5.pt2";
+    dw_context *context;
+    dw_model *model;
+    dw_session *session;
+    int64_t words[HEARD][WORDS_HEARD], made_ids[HEARD][MADE], made;
+    uint64_t requests[HEARD], deaf;
+    dw_named_tensor inputs[HEARD];
+    if (access(path, R_OK) != 0) skip();   /* no exported models */
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 2}, &context), DW_OK);
+    assert_ok(context, dw_model_open(context, path, &(dw_model_options){.flags = DW_MODEL_GENERATE_ONLY}, &model));
+    assert_ok(context, dw_session_create(context, model, &(dw_session_options){.max_tokens = 64, .dims = "s=9"}, &session));
+    const struct stage stage = {context, model};
+    dw_service *service = service_of(&stage, &(dw_service_options){.context = 64, .rows = 2, .dims = "s=9"});
+    dw_service_facts facts;
+    for (int i = 0; i < HEARD; i++) {
+        const int64_t dims[] = {1, WORDS_HEARD - 3 * i};
+        const dw_generate_options how = {.tokens = MADE, .temperature = i % 2, .seed = (uint64_t)i, .inputs = &inputs[i], .input_count = 1};
+        for (int k = 0; k < WORDS_HEARD; k++) words[i][k] = 7 + 31 * i + 5 * k;
+        inputs[i].name = "input_ids";
+        assert_true(op_tensor_init(&inputs[i].tensor, DW_FORMAT_i64, DW_SCALE_plain, 2, dims, words[i]));
+        assert_ok(context, dw_session_generate(session, 8, PROMPT, &how, made_ids[i], &made, NULL));
+        assert_int_equal(made, MADE);
+        dw_request request = request_of(MADE);
+        request.temperature = i % 2;
+        request.seed = (uint64_t)i;
+        request.inputs = &inputs[i];
+        request.input_count = 1;
+        requests[i] = submit(&stage, service, &request);
+        memset(words[i], 0, i > 0 ? sizeof words[i] : 0);   /* what was submitted is a copy */
+    }
+    const dw_request without = request_of(MADE);
+    deaf = submit(&stage, service, &without);
+    const int count = run(&stage, service, events);
+    int64_t told[HEARD] = {0}, faults = 0;
+    for (int e = 0; e < count; e++) {
+        faults += events[e].request == deaf && events[e].end == DW_END_FAULT;
+        for (int i = 0; i < HEARD; i++)
+            if (events[e].request == requests[i]) assert_int_equal(events[e].id, made_ids[i][told[i]++]);
+    }
+    for (int i = 0; i < HEARD; i++) assert_int_equal(told[i], MADE);
+    assert_int_equal(faults, 1);
+    dw_service_measure(service, &facts);
+    assert_null(facts.alone);
+    assert_int_equal(facts.faults, 1);
+    dw_service_destroy(service);
+    dw_session_destroy(session);
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
+/* ---- draws ---- */
 
 static int allow_one(void *user, int64_t last_id, uint32_t *bits) {
     int64_t *seen = user;
@@ -577,6 +638,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(ends_are_told, setup, teardown),
         cmocka_unit_test_setup_teardown(pages_of_a_cancelled_text_are_free_before_the_next_run, setup, teardown),
         cmocka_unit_test_setup_teardown(a_shared_beginning_is_read_once, setup, teardown),
+        cmocka_unit_test(texts_with_encoders_go_together),
         cmocka_unit_test_setup_teardown(draws_are_as_asked, setup, teardown),
         cmocka_unit_test_setup_teardown(requests_come_from_any_thread, setup, teardown),
         cmocka_unit_test_setup_teardown(what_is_left_at_the_end_is_told, setup, teardown),

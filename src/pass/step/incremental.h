@@ -51,8 +51,8 @@ int64_t incremental_reach_of(const ir_value *table);
  * behind the last attention is computed for so many tokens. */
 dw_status pass_last_token(ir_graph *graph, bool *changed);
 
-/* Takes all outputs off a step but its logits, and adds the likeliest token of each of their rows: the first of equal ones, the first NaN where there is one. Where
- * there are no logits nothing changes. */
+/* Takes all outputs off a step but its logits, and adds the likeliest token of each of their rows: the first of equal ones; below 0 where its logit is no number, as the op sample says it.
+ * Where there are no logits nothing changes. */
 dw_status pass_next_token(ir_graph *graph);
 
 /* Which output is the logits: the first floating-point output of two or three axes whose last has a fixed size; -1: none. */

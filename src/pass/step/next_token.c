@@ -2,7 +2,7 @@
  * brings them anywhere.
  *
  *     output logits %20                    [1,cache_ends,v]
- *     output logits %20; %21 = argmax %20 {axis=2}; output step.next %21      [1,cache_ends]
+ *     output logits %20; %21 = argmax %20 {axis=2,finite=true}; output step.next %21      [1,cache_ends]
  */
 #include "pass/step/incremental.h"
 
@@ -23,8 +23,8 @@ dw_status pass_next_token(ir_graph *graph) {
     ir_value *value = graph->outputs[logits].value;
     for (size_t i = graph->output_count; i-- > 0;)
         if (i != (size_t)logits) TRY(ir_remove_output(graph, i));
-    const op_attr axis = op_set_int(OP_ATTR_axis, value->type.rank - 1);
+    const op_attr attrs[] = {op_set_int(OP_ATTR_axis, value->type.rank - 1), op_set_bool(OP_ATTR_finite, true)};
     if (value->kind == IR_RESULT) ir_cursor_after(graph, value->node);
-    TRY(ir_emit(graph, OP_argmax, 1, &value, 1, &axis, &next));
+    TRY(ir_emit(graph, OP_argmax, 1, &value, COUNT_OF(attrs), attrs, &next));
     return ir_add_output(graph, STEP_OUTPUT_NEXT, next);
 }
