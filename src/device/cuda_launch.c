@@ -74,7 +74,8 @@ static dw_status encode_map(device *device, const kernel_run *run, const kernel_
     static const uint32_t ones[KERNEL_MAP_RANK] = {1, 1, 1, 1, 1};
     cuda_state *state = cuda_state_of(device);
     cuda_tensor_map encoded;
-    uint8_t *address = (uint8_t *)(map->operand == KERNEL_WORKSPACE ? run->workspace : operand_of(run, map->operand)->data) + map->offset;
+    const dw_tensor *operand = map->operand == KERNEL_WORKSPACE ? NULL : operand_of(run, map->operand);
+    uint8_t *address = (uint8_t *)(operand == NULL ? run->workspace : map->of_scales ? operand->scales : operand->data) + map->offset;
     CUDA_TRY(device->context, &state->driver, TensorMapEncodeTiled, &encoded, (cuda_tensor_type)map->type, (uint32_t)map->rank, address, map->dims, map->strides, map->box,
              ones, CUDA_INTERLEAVE_NONE, (cuda_tensor_swizzle)map->swizzle, (cuda_tensor_promotion)map->promotion, (cuda_tensor_fill)map->fill);
     memcpy(to, &encoded, sizeof encoded);

@@ -165,6 +165,10 @@ static dw_status read_word(reader *r, char *word) {
         r->c->norm = op_find(value);
         return r->c->norm == OP_rms_norm || r->c->norm == OP_layer_norm ? DW_OK : fail(r, "norm=rms_norm or norm=layer_norm is expected", value);
     }
+    if (strcmp(word, "variant") == 0) {
+        r->c->variants = value;
+        return DW_OK;
+    }
     if (strcmp(word, "bound") == 0) {
         r->c->bound = strtod(value, NULL);
         return DW_OK;
@@ -172,6 +176,16 @@ static dw_status read_word(reader *r, char *word) {
     op_attr_id id = op_attr_find(word);
     if (id == OP_ATTR_COUNT) return fail(r, "there is no attribute of this name", word);
     return read_attr(r, id, value);
+}
+
+bool kernel_case_has_variant(const kernel_case *c, const char *name) {
+    const size_t length = strlen(name);
+    for (const char *at = c->variants; at != NULL && *at != '\0'; at += *at == ',') {
+        const size_t own = strcspn(at, ",");
+        if (own > 0 && own < length && name[length - own - 1] == '_' && strncmp(name + length - own, at, own) == 0) return true;
+        at += own;
+    }
+    return false;
 }
 
 static int by_id(const void *a, const void *b) { return (int)((const op_attr *)a)->id - (int)((const op_attr *)b)->id; }

@@ -109,10 +109,11 @@ enum { KERNEL_SWIZZLE_NONE = 0, KERNEL_SWIZZLE_128 = 3, KERNEL_PROMOTION_NONE = 
 
 /* A tensor map of a view of an operand or of the workspace: innermost axis first, as the hardware counts them. Strides in bytes, of axes 1 to rank - 1. fill 1: elements
  * out of bounds are NaN, else 0. */
-enum { KERNEL_MAP_RANK = 5, KERNEL_MAPS = 4 };
+enum { KERNEL_MAP_RANK = 5, KERNEL_MAPS = 5 };
 typedef struct kernel_map {
     uint16_t operand;                 /* as kernel_slot.index */
-    int64_t offset;                   /* bytes from its first element */
+    bool of_scales;                   /* it views the operand's scales */
+    int64_t offset;                   /* bytes from its first element, or scale */
     kernel_map_type type;
     int rank, swizzle, promotion, fill;
     uint64_t dims[KERNEL_MAP_RANK], strides[KERNEL_MAP_RANK];
@@ -398,7 +399,8 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
  *     choice=I:X,..  each element of operand I is one of these numbers, nan and inf among them; beyond its format they are the largest or lowest there is
  *     column=I:C:X,.. the same of column C of operand I alone, behind what else is said of it
  *     tail=I:X       rows of operand I end in X: from anywhere on; of four rows one has nothing else, one no such end
- *     bound=X        of the error beside the largest result, where 1e-5 is not it */
+ *     bound=X        of the error beside the largest result, where 1e-5 is not it
+ *     variant=N,..   it is for these variants alone, which are named by the ends of their names: m256n256 is matmul_tcgen05_half_m256n256 */
 enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 4, KERNEL_CASE_CHOICES = 8, KERNEL_CASE_COLUMNS = 8 };
 
 typedef struct kernel_range { bool given; double low, high; } kernel_range;
@@ -427,10 +429,13 @@ typedef struct kernel_case {
     bool plain_searches;
     op_id norm;                   /* OP_COUNT: nothing is said */
     double bound;
+    const char *variants;         /* as the line has them; NULL: nothing is said */
 } kernel_case;
 
 /* Parses and infers; everything lives in arena and dims. */
 dw_status kernel_case_parse(arena *arena, dim_table *dims, const char *source, int number, const char *line, kernel_case *result);
+/* Is a variant of this name among those of the line? */
+bool kernel_case_has_variant(const kernel_case *c, const char *name);
 /* Element i of an operand with choices, columns or a tail, whose rows have cols elements, as random numbers of the seed decide; else *value stays as it is. */
 void kernel_case_element(const kernel_case *c, int operand, uint64_t seed, int64_t i, int64_t cols, double *value);
 /* The problem at its typical sizes as such a line, with ranges for integers that say which rows or places of another operand are read; NULL, or why it has none. */

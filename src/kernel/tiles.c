@@ -97,7 +97,7 @@ static double epilogue_cycles(const problem *x) {
 
 /* What of a tile nothing runs under. */
 static double behind_cycles(const problem *x) {
-    double cycles = x->t->accumulators > 1 ? 0 : most(epilogue_cycles(x), rate(x->chip, CHIP_RATE_tile));
+    double cycles = x->t->accumulators > 1 ? x->t->sums_cycles : most(epilogue_cycles(x), rate(x->chip, CHIP_RATE_tile));
     if (x->t->restarts) cycles += rate(x->chip, CHIP_RATE_tmem_alloc) + rate(x->chip, CHIP_RATE_tma_latency) + rate(x->chip, CHIP_RATE_mma_latency);
     return cycles;
 }

@@ -56,6 +56,7 @@ typedef struct program {
     uint32_t *ways_reached;       /* and of a row by way */
     const kernel_way *way;        /* that runs; NULL: the row, or what it picks */
     uint32_t ways;                /* of its row */
+    kernel_tuned tuned;           /* the variant that runs; way NULL: none was asked for */
     int64_t lines, runs, plain_runs, failures;   /* lines: of files, those of other parts too */
     bool verbose;
 } program;
@@ -613,6 +614,8 @@ static void run_row(program *p, const kernel_case *given, const kernel_row *row,
             .pool = p->pools[t],
             .chip = level,
             .ways = p->ways,
+            .tuned = &p->tuned,
+            .tuned_count = p->tuned.way != NULL,
             .user = row->user,
         };
         block workspace = block_create(kernel_workspace(row, &run), 0xff);
@@ -676,6 +679,44 @@ static bool loses_squares(const kernel_row *row, const kernel_case *c) {
     return false;
 }
 
+/* How many variants a line names. */
+static int variants_of(const kernel_case *c) {
+    int count = c->variants != NULL;
+    for (const char *at = c->variants; at != NULL && *at != '\0'; at++) count += *at == ',';
+    return count;
+}
+
+/* Each variant that the line names, by itself; with --kernel all of them have to be there. */
+static void run_variants(program *p, const kernel_case *c, const kernel_row *row, const chip_caps *level, const kernel_problem *problem, operand *operands, const result *references, uint64_t seed) {
+    const char *name;
+    int ran = 0;
+    for (int k = 0; p->way != NULL && (name = kernel_way_variant(p->way, problem, k)) != NULL; k++) {
+        if (!kernel_case_has_variant(c, name)) continue;
+        p->tuned = (kernel_tuned){INT64_MAX, p->way, k};
+        run_row(p, c, row, level, problem, operands, references, seed);
+        ran++;
+    }
+    if (kernel_name != NULL && ran < variants_of(c)) report(p, c, row, level->name, seed, 1, "a variant that the line names does not run it");
+}
+
+/* Does any way that the device has know one of the line's variants? Of others the reference need not be computed. */
+static bool has_variants(const program *p, const kernel_case *c) {
+    for (int l = 0; l < p->level_count; l++) {
+        const kernel_problem problem = {.context = p->context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in, .out = c->out, .dims = c->dims,
+                                        .chip = &p->levels[l]};
+        for (int i = 0; i < kernel_count(); i++) {
+            const kernel_row *row = kernel_at(i);
+            for (int w = 0; row->op == c->op->id && row->device == p->levels[l].kind && w < row->way_count; w++) {
+                const char *name;
+                if ((row->ways[w].needs & ~p->levels[l].features) != 0) continue;
+                for (int k = 0; (name = kernel_way_variant(&row->ways[w], &problem, k)) != NULL; k++)
+                    if (kernel_case_has_variant(c, name)) return true;
+            }
+        }
+    }
+    return false;
+}
+
 /* Of row i this way, or the row itself; true: it runs the line. */
 static bool run_kernel(program *p, const kernel_case *c, int i, const kernel_way *way, const chip_caps *level, const kernel_problem *problem, operand *operands, const result *references,
                        uint64_t seed) {
@@ -700,7 +741,10 @@ static bool run_kernel(program *p, const kernel_case *c, int i, const kernel_way
     }
     p->reached[i] = true;
     if (way != NULL) p->ways_reached[i] |= p->ways;
-    run_row(p, c, row, level, problem, operands, references, seed);
+    p->tuned.way = NULL;
+    if (c->variants == NULL) run_row(p, c, row, level, problem, operands, references, seed);
+    else run_variants(p, c, row, level, problem, operands, references, seed);
+    p->tuned.way = NULL;
     return true;
 }
 
@@ -716,7 +760,7 @@ static bool run_ways(program *p, const kernel_case *c, int i, const chip_caps *l
 
 static void run_case(program *p, const kernel_case *c) {
     bool any = false;
-    if (is_of_another_op(c)) return;
+    if (is_of_another_op(c) || (c->variants != NULL && kernel_name == NULL && !has_variants(p, c))) return;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         operand operands[KERNEL_CASE_OPERANDS];
         result references[KERNEL_CASE_RESULTS];
@@ -752,6 +796,7 @@ static void run_case(program *p, const kernel_case *c) {
         for (int i = 0; i < c->n_in; i++) operand_destroy(&operands[i]);
         for (int i = 0; i < c->n_out; i++) free(references[i].memory.bytes);
     }
+    if (!any && kernel_name != NULL && c->variants != NULL) fail_msg("%s:%d: %s\n    %s does not run it", c->source, c->number, c->line, kernel_name);
     if (!any && kernel_name != NULL) return;
     if (!any && p->device != NULL) print_message("%s:%d: %s\n    no kernel of this device takes it\n", c->source, c->number, c->line);
     if (!any && p->device == NULL) {

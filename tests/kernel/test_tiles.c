@@ -174,21 +174,26 @@ static kernel_tiles_bound way_bound(const char *chip_name, const char *way, cons
     assert_int_equal(kernel_choose(&arena, &problem, NULL, way, &choice), DW_OK);
     assert_true(kernel_at_typical(&problem, choice.ways, &typical));
     if (!kernel_pick_bound(choice.row, &typical.run, &bound)) fail_msg("%s does not say what bounds it: %s", way, line);
-    assert_float_equal(kernel_in_step(bound.seconds), choice.seconds, 1e-12);
+    /* A chip at its limit of power goes at its measured rates, whatever the cycles. */
+    assert_float_equal(fmax(kernel_in_step(bound.seconds), kernel_run_roofline(&typical.run, c.types[0].format, 1, 0.906)), choice.seconds, 1e-12);
     dim_table_destroy(dims);
     arena_free(&arena);
     dw_context_destroy(context);
     return bound;
 }
 
-typedef struct way_claim { const char *way, *line; kernel_resource limit; double most_part; } way_claim;
+typedef struct way_claim { const char *way, *line; kernel_resource limit; double least_part, most_part; } way_claim;
 
-/* The tiles of one multiprocessor: scales that threads bring byte by byte, a tile that asks the L2 cache for twice what it gives, an epilogue that nothing runs under. */
+/* The tiles of one multiprocessor: scales that threads bring byte by byte, a tile that asks the L2 cache for twice what it gives, an epilogue that nothing runs under. Those of a pair: matrix instructions
+ * bind but where scales come beside operands of 4 bits, and the sums of 256 columns wait for each other's. */
 static const way_claim ways[] = {
-    {"cuda_matmul_tcgen05", "matmul nvfp4[8192,8192] nvfp4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_scales, 0.06},
-    {"cuda_matmul_tcgen05", "matmul nvfp4@tile128x4[8192,8192] nvfp4@tile128x4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_epilogue, 0.51},
-    {"cuda_matmul_tcgen05", "matmul nvfp4@tile128x4[8192,65536] nvfp4@tile128x4[8192,65536] bt=true to=bf16", KERNEL_RESOURCE_l2, 0.51},
-    {"cuda_matmul_tcgen05", "matmul bf16[8192,8192] bf16[8192,8192] bt=true", KERNEL_RESOURCE_l2, 0.51},
+    {"cuda_matmul_tcgen05", "matmul nvfp4[8192,8192] nvfp4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_scales, 0, 0.06},
+    {"cuda_matmul_tcgen05", "matmul nvfp4@tile128x4[8192,8192] nvfp4@tile128x4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_l2, 0, 0.51},
+    {"cuda_matmul_tcgen05", "matmul nvfp4@tile128x4[8192,65536] nvfp4@tile128x4[8192,65536] bt=true to=bf16", KERNEL_RESOURCE_l2, 0, 0.51},
+    {"cuda_matmul_tcgen05", "matmul bf16[8192,8192] bf16[8192,8192] bt=true", KERNEL_RESOURCE_l2, 0, 0.51},
+    {"cuda_matmul_tcgen05_tiles", "matmul bf16[8192,8192] bf16[8192,8192] bt=true", KERNEL_RESOURCE_mma, 0.95, 1},
+    {"cuda_matmul_tcgen05_tiles", "matmul mxfp8@tile128x4[8192,8192] mxfp8@tile128x4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_mma, 0.95, 1},
+    {"cuda_matmul_tcgen05_tiles", "matmul nvfp4@tile128x4[8192,8192] nvfp4@tile128x4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_l2, 0.85, 1},
 };
 
 static void ways_of_tiles_say_what_binds_them(void **state) {
@@ -197,8 +202,9 @@ static void ways_of_tiles_say_what_binds_them(void **state) {
     for (size_t i = 0; i < 2 * COUNT_OF(ways); i++) {
         const way_claim *w = &ways[i / 2];
         const kernel_tiles_bound b = way_bound(chips[i % 2], w->way, w->line);
-        if (b.limit != w->limit || b.part > w->most_part)
-            fail_msg("%s: %s binds, %.1f %% of the matrix rate; expected %s, at most %.1f %%", w->line, kernel_resource_words(b.limit), 100 * b.part, kernel_resource_words(w->limit), 100 * w->most_part);
+        if (b.limit != w->limit || b.part < w->least_part || b.part > w->most_part)
+            fail_msg("%s: %s binds, %.1f %% of the matrix rate; expected %s, %.1f to %.1f %%", w->line, kernel_resource_words(b.limit), 100 * b.part, kernel_resource_words(w->limit), 100 * w->least_part,
+                     100 * w->most_part);
     }
 }
 

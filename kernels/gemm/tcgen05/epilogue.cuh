@@ -1,22 +1,58 @@
-/* What is done to sums on their way out, in registers: factors, the post list, and stores. A thread has one row and TCGEN05_CHUNK neighbouring columns, as
- * tcgen05.ld 32x32b gives them. The functions of one number are epilogue.cuh's. */
+/* From sums in tensor memory to results in registers: factors, the post list, stores of a row. A thread has one row and TCGEN05_CHUNK neighbouring columns, as tcgen05.ld 32x32b gives
+ * them. The functions of one number are epilogue.cuh's. */
 #ifndef KERNELS_GEMM_TCGEN05_EPILOGUE_CUH
 #define KERNELS_GEMM_TCGEN05_EPILOGUE_CUH
 
+#include "kernels/gpu/ptx/tcgen05.cuh"
 #include "kernels/gemm/epilogue.cuh"
-#include "kernels/gemm/tcgen05/tcgen05.h"
 
 enum { TCGEN05_CHUNK = 16 };
 
 #define EACH_COLUMN _Pragma("unroll") for (int i = 0; i < TCGEN05_CHUNK; i++)
 
-/* Columns at end or behind it are computed from operands taken as 0. */
-INLINE void row_operand(const matmul_step *step, float *values, int row, int col, int end) {
-    EACH_COLUMN {
-        float x = col + i < end ? load_operand(step, row * step->row_stride + (col + i) * step->col_stride) : 0;
-        values[i] = step->step == MATMUL_POST_mul ? values[i] * x : values[i] + x;
+/* A row of the result and the first of the thread's columns; rows, end: of the result. What is outside is computed, from operands taken as 0, and not stored. */
+typedef struct row_place { int row, rows, col, end; } row_place;
+
+/* ---- operands ---- */
+
+INLINE bool lies_in_words(uint64_t address, int col, int end) { return address % 16 == 0 && col + TCGEN05_CHUNK <= end; }
+
+/* Neighbours of an operand whose columns lie side by side at a multiple of 16 bytes. */
+INLINE void load_words(const int format, uint64_t from, float *x) {
+    const uint4 *words = (const uint4 *)from;
+    const int each = format == MATMUL_f32 ? 4 : 8;
+#pragma unroll
+    for (int i = 0; i < TCGEN05_CHUNK / each; i++) {
+        const uint4 word = words[i];
+        const uint32_t part[4] = {word.x, word.y, word.z, word.w};
+#pragma unroll
+        for (int k = 0; k < 4; k++) {
+            if (format == MATMUL_f32) {
+                x[4 * i + k] = __uint_as_float(part[k]);
+            } else {
+                const float2 pair = pair_of(format, part[k]);
+                x[8 * i + 2 * k] = pair.x, x[8 * i + 2 * k + 1] = pair.y;
+            }
+        }
     }
 }
+
+INLINE void row_operand(const matmul_step *step, float *values, const row_place p) {
+    const int size = step->format == MATMUL_f32 ? 4 : 2;
+    const uint64_t from = step->data + (p.row * step->row_stride + p.col) * size;
+    float x[TCGEN05_CHUNK];
+    if (p.row >= p.rows) return;
+    if (step->col_stride == 1 && lies_in_words(from, p.col, p.end)) {
+        if (step->format == MATMUL_f32) load_words(MATMUL_f32, from, x);
+        else if (step->format == MATMUL_bf16) load_words(MATMUL_bf16, from, x);
+        else load_words(MATMUL_f16, from, x);
+    } else {
+        EACH_COLUMN x[i] = p.col + i < p.end ? load_operand(step, p.row * step->row_stride + (p.col + i) * step->col_stride) : 0;
+    }
+    combine(step, TCGEN05_CHUNK, values, x);
+}
+
+/* ---- steps ---- */
 
 INLINE float row_function(int step, float y) {
     switch (step) {
@@ -29,44 +65,115 @@ INLINE float row_function(int step, float y) {
     }
 }
 
-INLINE void row_step(const matmul_step *step, float *values, int row, int col, int end) {
-    bool takes = step->step == MATMUL_POST_bias || step->step == MATMUL_POST_add || step->step == MATMUL_POST_mul;
-    if (takes) row_operand(step, values, row, col, end);
+INLINE void row_step(const matmul_step *step, float *values, const row_place p) {
+    const bool takes = step->step == MATMUL_POST_bias || step->step == MATMUL_POST_add || step->step == MATMUL_POST_mul;
+    if (takes) row_operand(step, values, p);
     else EACH_COLUMN values[i] = row_function(step->step, values[i]);
 }
 
-INLINE void row_factors(const matmul_epilogue *e, float *values, int row, int col, int end) {
+/* What a row's sums are multiplied by, whatever the column. */
+INLINE float row_factor(const matmul_epilogue *e, int row, int rows) {
     float all = e->alpha;
     for (int i = 0; i < 2; i++)
         if (e->alpha_at[i] != 0) all *= *(const float *)e->alpha_at[i];
-    if (e->row_factors != 0) all *= factor_at(e->row_factors, row, true);
-    EACH_COLUMN values[i] *= e->col_factors != 0 ? all * factor_at(e->col_factors, col + i, col + i < end) : all;
+    return e->row_factors != 0 ? all * factor_at(e->row_factors, row, row < rows) : all;
 }
 
-/* Sums to results. up: those of half as many columns further on, where a step halves. end: columns of the result. row is one of the result's. */
-INLINE void row_epilogue(const matmul_epilogue *e, float *values, float *up, int row, int col, int end) {
-    bool halves = e->halving >= 0;
-    row_factors(e, values, row, col, end);
-    if (halves) row_factors(e, up, row, col + e->half, end + e->half);
+INLINE void multiply_factors(const matmul_epilogue *e, float factor, float *values, const row_place p) {
+    const uint64_t from = e->col_factors + p.col * 4ll;
+    float x[TCGEN05_CHUNK];
+    EACH_COLUMN values[i] *= factor;
+    if (e->col_factors == 0) return;
+    if (lies_in_words(from, p.col, p.end)) load_words(MATMUL_f32, from, x);
+    else EACH_COLUMN x[i] = factor_at(e->col_factors, p.col + i, p.col + i < p.end);
+    EACH_COLUMN values[i] *= x[i];
+}
+
+/* ---- all together ---- */
+
+/* What is passed on once sums have been loaded: an mbarrier in the cluster's window that one lane arrives at; 0: nobody waits. */
+INLINE void release_sums(uint32_t barrier) {
+    if (barrier == 0) return;
+    tcgen05_fence_before();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive_cluster(barrier);
+}
+
+INLINE void load_sums(uint32_t sums, float *values) {
+    uint32_t raw[TCGEN05_CHUNK];
+    __syncwarp();
+    tmem_load_x16(raw, sums);
+    tmem_wait_load();
+    EACH_COLUMN values[i] = __uint_as_float(raw[i]);
+}
+
+/* Sums at an address of tensor memory to results, by a warp. Where a step halves, those that it joins them with lie up columns further on; they are first brought as far as that step, and the
+ * steps in front of it are then done again with the others: so their code is there once. release: told behind the last load. */
+INLINE void row_results(const matmul_epilogue *e, uint32_t sums, int up, float factor, float *values, row_place p, uint32_t release) {
+    bool is_up = e->halving >= 0;
+    float others[TCGEN05_CHUNK];
+    row_place here = p;
+    if (is_up) here.col += e->half, here.end += e->half;
+    load_sums(sums + (is_up ? up : 0), values);
+    if (!is_up) release_sums(release);
+    multiply_factors(e, factor, values, here);
 #pragma unroll 1
-    for (int i = 0; i < e->count; i++) {
-        if (i == e->halving) {
-            apply_halving(e->steps[i].step, TCGEN05_CHUNK, values, up);
-            halves = false;
-            continue;
+    for (int number = 0; number < e->count; number++) {
+        if (number != e->halving) {
+            row_step(&e->steps[number], values, here);
+        } else if (is_up) {
+            EACH_COLUMN others[i] = values[i];
+            here = p;
+            is_up = false;
+            load_sums(sums, values);
+            release_sums(release);
+            multiply_factors(e, factor, values, here);
+            number = -1;
+        } else {
+            apply_halving(e->steps[number].step, TCGEN05_CHUNK, values, others);
         }
-        row_step(&e->steps[i], values, row, col, end);
-        if (halves) row_step(&e->steps[i], up, row, col + e->half, end + e->half);
     }
 }
 
-INLINE void row_store(const matmul_epilogue *e, const float *values, int row, int col, int end) {
-    int64_t at = row * e->out_row_stride + col;
-    EACH_COLUMN {
-        if (col + i >= end) continue;
-        if (e->out_format == MATMUL_f32) ((float *)e->out)[at + i] = values[i];
-        else ((uint16_t *)e->out)[at + i] = (uint16_t)(e->out_format == MATMUL_bf16 ? cvt_bf16x2(values[i], 0) : cvt_f16x2(values[i], 0));
+/* A thread's results as words of 16 bytes: 4 of f32, 2 of the others. */
+INLINE constexpr int row_words(const int size) { return TCGEN05_CHUNK * size / 16; }
+
+INLINE void row_pack(const int format, const float *values, uint4 *words) {
+    uint32_t x[TCGEN05_CHUNK];
+    if (format == MATMUL_f32) {
+        EACH_COLUMN x[i] = __float_as_uint(values[i]);
+    } else {
+#pragma unroll
+        for (int i = 0; i < TCGEN05_CHUNK / 2; i++) x[i] = format == MATMUL_bf16 ? cvt_bf16x2(values[2 * i], values[2 * i + 1]) : cvt_f16x2(values[2 * i], values[2 * i + 1]);
     }
+#pragma unroll
+    for (int i = 0; i < row_words(format == MATMUL_f32 ? 4 : 2); i++) words[i] = make_uint4(x[4 * i], x[4 * i + 1], x[4 * i + 2], x[4 * i + 3]);
+}
+
+/* Results of a known format. */
+INLINE void row_store_as(const int format, const matmul_epilogue *e, const float *values, const row_place p) {
+    const int size = format == MATMUL_f32 ? 4 : 2;
+    const uint64_t to = e->out + (p.row * e->out_row_stride + p.col) * size;
+    uint4 words[row_words(4)];
+    row_pack(format, values, words);
+    if (lies_in_words(to, p.col, p.end)) {
+#pragma unroll
+        for (int i = 0; i < row_words(size); i++) ((uint4 *)to)[i] = words[i];
+        return;
+    }
+    EACH_COLUMN {
+        const uint4 word = words[i * size / 16];
+        const uint32_t part = i * size / 4 % 4 == 0 ? word.x : i * size / 4 % 4 == 1 ? word.y : i * size / 4 % 4 == 2 ? word.z : word.w;
+        if (p.col + i >= p.end) continue;
+        if (size == 4) ((uint32_t *)to)[i] = part;
+        else ((uint16_t *)to)[i] = (uint16_t)(part >> i % 2 * 16);
+    }
+}
+
+INLINE void row_store(const matmul_epilogue *e, const float *values, const row_place p) {
+    if (e->out_format == MATMUL_f32) row_store_as(MATMUL_f32, e, values, p);
+    else if (e->out_format == MATMUL_bf16) row_store_as(MATMUL_bf16, e, values, p);
+    else row_store_as(MATMUL_f16, e, values, p);
 }
 
 #endif

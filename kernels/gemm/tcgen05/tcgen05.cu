@@ -12,8 +12,9 @@
 #include "kernels/gpu/ptx/tma.cuh"
 #include "kernels/gpu/pipe/schedule.cuh"
 #include "kernels/gemm/tcgen05/epilogue.cuh"
+#include "kernels/gemm/tcgen05/kinds.h"
+#include "kernels/gemm/tcgen05/tcgen05.h"
 
-enum { KIND_HALF, KIND_E4M3, KIND_MXFP8, KIND_MXFP4, KIND_NVFP4 };
 enum { HALF_TILE = TCGEN05_TILE / 2, STEPS = 4, SUM_COLUMNS = TCGEN05_TILE, LOADERS = 128, FIRST_LOADER = 64 };
 
 /* The constants of an entry; everything in here is known to the compiler. scale_tiles: of one operand and stage; 0: there are no scales. */
@@ -131,23 +132,15 @@ INLINE void multiply_stage(const matmul_tcgen05_arguments *g, const tcgen05_shap
 
 INLINE void store_tile(const matmul_tcgen05_arguments *g, const tcgen05_place *p) {
     const matmul_epilogue *e = &g->epilogue;
-    int lanes = threadIdx.x / 32 % 4 * 32, row = p->row + lanes + threadIdx.x % 32, halves = e->halving >= 0;
+    const int lanes = threadIdx.x / 32 % 4 * 32, columns = e->halving >= 0 ? HALF_TILE : TCGEN05_TILE;
+    row_place place = {p->row + lanes + (int)threadIdx.x % 32, g->a.rows, 0, p->end};
+    const float factor = row_factor(e, place.row, place.rows);
 #pragma unroll 1
-    for (int col = 0; col < (halves ? HALF_TILE : TCGEN05_TILE); col += TCGEN05_CHUNK) {
-        float values[TCGEN05_CHUNK], up[TCGEN05_CHUNK];
-        uint32_t raw[TCGEN05_CHUNK];
-        __syncwarp();
-        tmem_load_x16(raw, p->tmem + (lanes << 16) + col);
-        tmem_wait_load();
-        EACH_COLUMN values[i] = __uint_as_float(raw[i]);
-        if (halves) {
-            tmem_load_x16(raw, p->tmem + (lanes << 16) + HALF_TILE + col);
-            tmem_wait_load();
-        }
-        EACH_COLUMN up[i] = __uint_as_float(raw[i]);
-        if (row >= g->a.rows) continue;
-        row_epilogue(e, values, up, row, p->col + col, p->end);
-        row_store(e, values, row, p->col + col, p->end);
+    for (int col = 0; col < columns; col += TCGEN05_CHUNK) {
+        float values[TCGEN05_CHUNK];
+        place.col = p->col + col;
+        row_results(e, p->tmem + (lanes << 16) + col, HALF_TILE, factor, values, place, 0);
+        if (place.row < place.rows) row_store(e, values, place);
     }
 }
 

@@ -186,7 +186,7 @@ static dw_status add_moved(kernel_launcher *launcher, const kernel_launch *launc
     }
     for (int i = 0; i < moved.map_count; i++) {
         const cuda_move *move = move_of(mover, moved.maps[i].operand);
-        if (move == NULL) continue;
+        if (move == NULL || moved.maps[i].of_scales) continue;
         moved.maps[i].offset += move->at;
         if (move->to_workspace) moved.maps[i].operand = KERNEL_WORKSPACE;
     }

@@ -1,0 +1,56 @@
+/* See kinds.h. Pure: knows no driver. */
+#include "kernels/gemm/tcgen05/kinds.h"
+
+#include "kernels/gemm/host.h"
+#include "kernels/gpu/host/host.h"
+
+static bool is_one_scale(dw_format format) { return format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_fp8_row; }
+static bool is_mxfp8(dw_format format) { return format == DW_FORMAT_mxfp8 || format == DW_FORMAT_mxfp8_e5m2; }
+static bool is_nvfp4(dw_format format) { return format == DW_FORMAT_nvfp4 || format == DW_FORMAT_nvfp4_row; }
+
+/* PTX ISA, "Instruction descriptor": the bits of the types of a and b. */
+static uint32_t types(uint32_t a, uint32_t b) { return a << 7 | b << 10; }
+
+bool tcgen05_product_of(dw_format a, dw_format b, tcgen05_product *p) {
+    bool taken = true;
+    *p = (tcgen05_product){.kind = KIND_COUNT};
+    if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) *p = (tcgen05_product){KIND_HALF, 16, 0, 0, types(1, 1)};
+    else if (a == DW_FORMAT_f16 && b == DW_FORMAT_f16) *p = (tcgen05_product){KIND_HALF, 16, 0, 0, types(0, 0)};
+    else if (is_one_scale(a) && is_one_scale(b)) *p = (tcgen05_product){KIND_E4M3, 8, 0, 0, types(0, 0)};
+    else if (is_mxfp8(a) && is_mxfp8(b)) *p = (tcgen05_product){KIND_MXFP8, 8, 32, 1, types(a == DW_FORMAT_mxfp8_e5m2, b == DW_FORMAT_mxfp8_e5m2)};
+    else if (a == DW_FORMAT_mxfp4 && b == DW_FORMAT_mxfp4) *p = (tcgen05_product){KIND_MXFP4, 4, 32, 2, types(1, 1)};
+    else if (is_nvfp4(a) && is_nvfp4(b)) *p = (tcgen05_product){KIND_NVFP4, 4, 16, 4, types(1, 1)};
+    else taken = false;
+    return taken;
+}
+
+const char *tcgen05_refuses(const kernel_problem *problem, tcgen05_product *product, text *why) {
+    const op_type *a = problem->in[0], *b = problem->in[1];
+    int64_t k, n;
+    if (!tcgen05_product_of(a->format, b->format, product)) {
+        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
+        return text_string(why);
+    }
+    if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
+    if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
+    const char *reason = matmul_reject_result(problem, why);
+    if (reason != NULL) return reason;
+    if (!dim_is_constant(a->dims[a->rank - 1], &k) || !dim_is_constant(b->dims[b->rank - 2], &n)) return "k or n is not known at plan time";
+    return k == 0 || n == 0 ? "k or n is 0" : NULL;
+}
+
+void tcgen05_take_map(kernel_launch *launch, int operand, const tcgen05_product *product, int64_t rows, int64_t row_bytes, int box_rows, const void *field) {
+    enum { BOX_BYTES = 128 };
+    const int bytes = product->element_bits == 16 ? 2 : 1;
+    launch->maps[launch->map_count] = (kernel_map){
+        .operand = (uint16_t)operand,
+        .type = bytes == 2 ? KERNEL_MAP_F16 : KERNEL_MAP_BYTE,   /* only the size counts */
+        .rank = 2,
+        .swizzle = KERNEL_SWIZZLE_128,
+        .promotion = KERNEL_PROMOTION_256,
+        .dims = {(uint64_t)(row_bytes / bytes), (uint64_t)rows},
+        .strides = {(uint64_t)row_bytes},
+        .box = {(uint32_t)(BOX_BYTES / bytes), (uint32_t)box_rows},
+    };
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}

@@ -1,0 +1,28 @@
+/* Kinds of products by tcgen05: what the two host halves ask of formats. The kinds themselves are for device code, too. */
+#ifndef KERNELS_GEMM_TCGEN05_KINDS_H
+#define KERNELS_GEMM_TCGEN05_KINDS_H
+
+/* Operands of bf16 and f16; of e4m3 with scales of rows, columns and tensors; of e4m3 or e5m2, e2m1 and e2m1 with block scales. */
+typedef enum tcgen05_kind { KIND_HALF, KIND_E4M3, KIND_MXFP8, KIND_MXFP4, KIND_NVFP4, KIND_COUNT } tcgen05_kind;
+
+#ifndef __CUDACC__
+#include "kernel/kernel.h"
+
+/* scale_block: elements of a scale, 0: there are no block scales; scale_tiles: tiles of 4 scales a row that a row's 128 bytes have; formats: types of the instruction descriptor. */
+typedef struct tcgen05_product {
+    tcgen05_kind kind;
+    int element_bits, scale_block, scale_tiles;
+    uint32_t formats;
+} tcgen05_product;
+
+/* false: there is no such product. */
+bool tcgen05_product_of(dw_format a, dw_format b, tcgen05_product *product);
+/* Why neither kernel takes it, whatever its sizes; NULL: they do. */
+const char *tcgen05_refuses(const kernel_problem *problem, tcgen05_product *product, text *why);
+/* Bytes of a row of k elements. */
+static inline int64_t tcgen05_row_bytes(const tcgen05_product *product, int64_t k) { return (k * product->element_bits + 7) / 8; }
+/* A tensor map of operand 0 or 1 into a field of the arguments: boxes of 128 bytes by box_rows, swizzled by 128 bytes. */
+void tcgen05_take_map(kernel_launch *launch, int operand, const tcgen05_product *product, int64_t rows, int64_t row_bytes, int box_rows, const void *field);
+#endif
+
+#endif

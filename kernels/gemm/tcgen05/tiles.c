@@ -1,0 +1,246 @@
+/* matmul by tcgen05, many rows: the host half of tiles.cuh. Which products the tiles of tiles.def take, which tile a call gets, and the launch. Pure: knows no driver. */
+#include "kernels/gemm/tcgen05/tiles.h"
+
+#include <string.h>
+
+#include "kernels/gpu/host/host.h"
+#include "kernels/kernels.h"
+#include "kernels/gemm/host.h"
+#include "kernels/gemm/tcgen05/kinds.h"
+
+/* ---- entries ---- */
+
+typedef struct tile_row {
+    tcgen05_kind kind;
+    const char *image, *entry;
+    tiles_sizes sizes;
+} tile_row;
+
+#define ENTRY(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, {__VA_ARGS__, tiles}},
+
+static const tile_row tiles[] = {
+#define TILES_DENSE(name, ...) ENTRY(KIND_HALF, half, name, 0, __VA_ARGS__)
+#include "kernels/gemm/tcgen05/tiles.def"
+#undef TILES_DENSE
+#define TILES_DENSE(name, ...) ENTRY(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
+#include "kernels/gemm/tcgen05/tiles.def"
+#undef TILES_DENSE
+#define TILES_SCALED(name, ...) ENTRY(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
+#include "kernels/gemm/tcgen05/tiles.def"
+#undef TILES_SCALED
+#define TILES_SCALED(name, ...) ENTRY(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
+#include "kernels/gemm/tcgen05/tiles.def"
+#undef TILES_SCALED
+#define TILES_SCALED(name, ...) ENTRY(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
+#include "kernels/gemm/tcgen05/tiles.def"
+#undef TILES_SCALED
+};
+
+/* A step that joins columns: one half of the tile's are n / 2 further on, and results come in parts of 16. Scales come by whole tiles of 128 columns, so each half is one of them. */
+static bool runs(const tile_row *t, tcgen05_kind kind, bool halves, int64_t half) {
+    if (t->kind != kind || (halves && t->sizes.n < 32)) return false;
+    return !halves || t->sizes.scale_tiles == 0 || (t->sizes.n == 256 && half % 128 == 0);
+}
+
+/* ---- what is taken ---- */
+
+static int64_t columns_of_b(const kernel_problem *problem) {
+    int64_t n = 0;
+    (void)dim_is_constant(problem->in[1]->dims[problem->in[1]->rank - 2], &n);
+    return n;
+}
+
+static bool has_tile(tcgen05_kind kind, bool halves, int64_t n) {
+    for (size_t i = 0; i < COUNT_OF(tiles); i++)
+        if (runs(&tiles[i], kind, halves, n / 2)) return true;
+    return false;
+}
+
+const char *matmul_tcgen05_tiles_refuses(const kernel_problem *problem, text *why) {
+    const op_type *a = problem->in[0], *b = problem->in[1];
+    const bool halves = matmul_halves_columns(&problem->post);
+    tcgen05_product product;
+    int64_t k = 0;
+    const char *reason = tcgen05_refuses(problem, &product, why);
+    if (reason != NULL) return reason;
+    (void)dim_is_constant(a->dims[a->rank - 1], &k);
+    if (tcgen05_row_bytes(&product, k) % 16 != 0) {
+        text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
+        return text_string(why);
+    }
+    if (product.scale_block > 0 && (a->scale_layout != DW_SCALE_tile128x4 || b->scale_layout != DW_SCALE_tile128x4)) return "scales do not lie as tile128x4";
+    if (!has_tile(product.kind, halves, columns_of_b(problem))) return "half of n is not a multiple of 128, and scales come for 128 columns together";
+    return NULL;
+}
+
+/* ---- which tile, how long ---- */
+
+/* units_m, units_n: units of the result, which are tiles, or those of a pair. */
+typedef struct tiles_call {
+    int64_t m, n, n_out, k;
+    bool halves;
+    tcgen05_product product;
+    const tile_row *tile;
+    int64_t units_m, units_n;
+} tiles_call;
+
+static void size_units(tiles_call *c, const tile_row *t) {
+    c->tile = t;
+    c->units_m = base_ceil_div(c->m, TILES_ROWS * t->sizes.pair);
+    c->units_n = base_ceil_div(c->n_out, c->halves ? t->sizes.n / 2 : t->sizes.n);
+}
+
+static int64_t blocks_of(const tiles_call *c) { return base_ceil_div(tcgen05_row_bytes(&c->product, c->k), TILES_ROW_BYTES); }
+static int64_t units_at_a_time(const tile_row *t, const chip_caps *chip) { return chip->units > t->sizes.pair ? chip->units / t->sizes.pair : 1; }
+
+/* Of the units that are computed at a time, the height at which they read the fewest rows of a and b. */
+static int64_t band_of(const tiles_call *c, const chip_caps *chip) {
+    const int64_t at_a_time = units_at_a_time(c->tile, chip);
+    int64_t best = 1, least = 0;
+    for (int64_t band = 1; band <= c->units_m && band <= at_a_time; band++) {
+        const int64_t across = base_ceil_div(at_a_time, band), rows = band * TILES_ROWS * c->tile->sizes.pair + (across < c->units_n ? across : c->units_n) * c->tile->sizes.n;
+        if (band > 1 && rows >= least) continue;
+        best = band;
+        least = rows;
+    }
+    return best;
+}
+
+/* As counted in machine code (README.md): instructions of a k-block of the warps that multiply and load, 3 for each copy of scales; issue cycles of a warp's part of 16 columns, and of a step of the post
+ * list on it; cycles from the last product of a tile to the release of the columns that the next tile's sums share, a guess by the latencies of chip.def. */
+enum { MULTIPLY_INSTRUCTIONS = 42, COPY_INSTRUCTIONS = 3, LOAD_INSTRUCTIONS = 30, PART_CYCLES = 100, STEP_CYCLES = 100, SUMS_CYCLES = 500 };
+
+static kernel_tiles tiles_of(const tiles_call *c, const kernel_run *run) {
+    const tiles_sizes s = c->tile->sizes;
+    const int copies = (1 + tiles_b_scale_tiles(s)) * s.scale_tiles;
+    return (kernel_tiles){.m = TILES_ROWS * s.pair, .n = s.n, .blocks = s.pair, .stages = tiles_stages(s), .accumulators = 2, .raster = (int)band_of(c, run->chip),
+                          .multiply = MULTIPLY_INSTRUCTIONS + COPY_INSTRUCTIONS * (copies + (copies > 0)), .load = LOAD_INSTRUCTIONS,
+                          .epilogue_cycles = s.n / TILES_PART * (double)(PART_CYCLES + STEP_CYCLES * run->post.count), .sums_cycles = tiles_overlap(s) > 0 ? SUMS_CYCLES : 0};
+}
+
+static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bound *bound) {
+    const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .bits = {c->product.element_bits, c->product.element_bits}, .scale_block = c->product.scale_block,
+                                    .result_bytes = dw_format_bits(run->call.out[0]->format) / 8};
+    const kernel_tiles t = tiles_of(c, run);
+    kernel_tiles_bound_of(&t, &product, run->chip, bound);
+}
+
+/* The measured tile, or the one of least bound. On a chip of whose tensor units nobody knows the rate all are alike: the first one. */
+static tiles_call call_of(const kernel_run *run) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
+    tiles_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(&run->post)};
+    const tile_row *best = NULL, *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
+    double least = 0;
+    tcgen05_product_of(a->format, b->format, &c.product);
+    for (size_t i = 0; i < COUNT_OF(tiles); i++) {
+        kernel_tiles_bound bound;
+        if (!runs(&tiles[i], c.product.kind, c.halves, c.n / 2)) continue;
+        size_units(&c, &tiles[i]);
+        bound_of(&c, run, &bound);
+        if (best != NULL && best == measured) break;
+        if (measured != &tiles[i] && best != NULL && bound.seconds >= least) continue;
+        best = &tiles[i];
+        least = bound.seconds;
+    }
+    size_units(&c, best);
+    return c;
+}
+
+bool matmul_tcgen05_tiles_bound(const kernel_run *run, kernel_tiles_bound *bound) {
+    const tiles_call c = call_of(run);
+    if (!kernel_tiles_known(run->chip)) return false;
+    bound_of(&c, run, bound);
+    return true;
+}
+
+double matmul_tcgen05_tiles_seconds(const kernel_run *run) {
+    kernel_tiles_bound bound;
+    return matmul_tcgen05_tiles_bound(run, &bound) ? bound.seconds : kernel_run_roofline(run, run->call.in[0]->format, 1, 1);
+}
+
+/* Rows of a's matrices one below the other: their scales lie so, too, where each has whole tiles of them. */
+static bool scales_run_on(const dw_tensor *a) {
+    int64_t batches = 1;
+    for (int i = 0; i < a->rank - 2; i++) batches *= a->dims[i];
+    return batches == 1 || a->rank < 2 || a->dims[a->rank - 2] % 128 == 0;
+}
+
+const char *matmul_tcgen05_tiles_takes(const kernel_run *run, text *why) {
+    const tiles_call c = call_of(run);
+    if (c.m > INT32_MAX / 2 || c.n > INT32_MAX / 2 || c.k > INT32_MAX / 4 || c.units_m * c.units_n > INT32_MAX / 2)
+        return kernel_because(why, "%lld x %lld x %lld is more than it counts to", (long long)c.m, (long long)c.n, (long long)c.k);
+    if (c.product.scale_block > 0 && !scales_run_on(run->call.in[0])) return kernel_because(why, "a has batches of %lld rows, and tiles of scales for each", (long long)run->call.in[0]->dims[run->call.in[0]->rank - 2]);
+    return NULL;
+}
+
+const char *matmul_tcgen05_tiles_variant(const kernel_problem *problem, int index) {
+    tcgen05_product product;
+    if (index >= (int)COUNT_OF(tiles)) return NULL;
+    tcgen05_product_of(problem->in[0]->format, problem->in[1]->format, &product);
+    return runs(&tiles[index], product.kind, matmul_halves_columns(&problem->post), columns_of_b(problem) / 2) ? tiles[index].entry : "";
+}
+
+/* ---- the launch ---- */
+
+/* Scales as tiles of 512 bytes: 256 elements of 16 bits, the tiles of a row, tiles of 128 rows. */
+static void take_scales(kernel_launch *launch, const kernel_run *run, int operand, const tiles_call *c, const void *field) {
+    num_parts parts;
+    const dw_tensor *x = run->call.in[operand];
+    num_layout(x->format, x->scale_layout, x->rank, x->dims, &parts);
+    const int64_t tiles_of_row = parts.scale_cols / 4, rows = base_ceil_div(operand == 0 ? c->m : c->n, 128);
+    launch->maps[launch->map_count] = (kernel_map){
+        .operand = (uint16_t)operand,
+        .of_scales = true,
+        .type = KERNEL_MAP_F16,   /* only the size counts */
+        .rank = 3,
+        .swizzle = KERNEL_SWIZZLE_NONE,
+        .promotion = KERNEL_PROMOTION_256,
+        .dims = {TILES_SCALE_TILE / 2, (uint64_t)tiles_of_row, (uint64_t)rows},
+        .strides = {TILES_SCALE_TILE, (uint64_t)(tiles_of_row * TILES_SCALE_TILE)},
+        .box = {TILES_SCALE_TILE / 2, (uint32_t)c->tile->sizes.scale_tiles, 1},
+    };
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
+/* The result: boxes of 128 bytes by a warp's rows. */
+static void take_result(kernel_launch *launch, const kernel_run *run, const tiles_call *c, const void *field) {
+    const int bytes = dw_format_bits(run->call.out[0]->format) / 8;
+    launch->maps[launch->map_count] = (kernel_map){
+        .operand = KERNEL_RESULT,
+        .type = bytes == 4 ? KERNEL_MAP_F32 : KERNEL_MAP_F16,
+        .rank = 2,
+        .swizzle = KERNEL_SWIZZLE_128,
+        .promotion = KERNEL_PROMOTION_256,
+        .dims = {(uint64_t)c->n_out, (uint64_t)c->m},
+        .strides = {(uint64_t)(c->n_out * bytes)},
+        .box = {(uint32_t)(128 / bytes), 32},
+    };
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
+dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *launcher) {
+    const tiles_call c = call_of(run);
+    const tile_row *t = c.tile;
+    const int64_t row_bytes = tcgen05_row_bytes(&c.product, c.k), most = units_at_a_time(t, run->chip), units = c.units_m * c.units_n;
+    kernel_launch launch;
+    matmul_tiles_arguments *g = cuda_launch(&launch, t->image, t->entry, sizeof *g);
+    matmul_take_epilogue(&launch, run, 2, &g->epilogue);
+    g->m = (int32_t)c.m;
+    g->n = (int32_t)c.n;
+    g->blocks = (int32_t)blocks_of(&c);
+    g->units_m = (int32_t)c.units_m;
+    g->units_n = (int32_t)c.units_n;
+    g->band = (int32_t)band_of(&c, run->chip);
+    g->formats = c.product.formats;
+    tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, TILES_ROWS, g->map_a);
+    tcgen05_take_map(&launch, 1, &c.product, c.n, row_bytes, t->sizes.n / 2, g->map_b);
+    if (g->epilogue.by_tma) take_result(&launch, run, &c, g->map_out);
+    if (c.product.scale_tiles > 0) {
+        take_scales(&launch, run, 0, &c, g->map_a_scales);
+        take_scales(&launch, run, 1, &c, g->map_b_scales);
+    }
+    cuda_grid(&launch, (units < most ? units : most) * t->sizes.pair, 1, 1);
+    launch.block[0] = TILES_THREADS;
+    launch.shared_bytes = (uint32_t)tiles_shared_bytes(t->sizes);
+    return launcher->add(launcher, &launch);
+}

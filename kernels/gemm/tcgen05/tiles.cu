@@ -1,0 +1,14 @@
+/* Tiles by tcgen05 of one kind of operands: the entries of tiles.def, by the constants of the image's row: ENTRIES: their names are matmul_<ENTRIES>_..; KIND: one of tiles.cuh; DENSE or
+ * SCALED: which tiles there are. */
+#include "kernels/gemm/tcgen05/tiles.cuh"
+
+#define JOIN(entries, name) matmul_##entries##_##name
+#define NAMED(entries, name) JOIN(entries, name)
+#define TILES_NAMED(name, ...) MATMUL_TILES_ENTRY(name, __VA_ARGS__)
+
+#if defined(DENSE)
+#define TILES_DENSE(name, ...) TILES_NAMED(NAMED(ENTRIES, name), KIND, __VA_ARGS__)
+#elif defined(SCALED)
+#define TILES_SCALED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), KIND, __VA_ARGS__)
+#endif
+#include "kernels/gemm/tcgen05/tiles.def"

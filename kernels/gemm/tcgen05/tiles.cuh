@@ -1,0 +1,361 @@
+/* out [m,n] = epilogue(a [m,k] b [n,k]^T) by tcgen05, operands and block scales brought by TMA: the body of the entries of tiles.cu, which gives it its constants.
+ * README.md has the picture, the barriers and the columns of tensor memory.
+ *
+ *   warp 0, one thread    empty[s] -> TMA a box [128, 128 B], b boxes [n / 2, 128 B] -> full[s]                                ring of stages in smem
+ *   warp 2, one thread    empty[s] -> TMA tiles of scales, those of b to both blocks of a pair -> scales[s]                         of the same stages
+ *   warp 1, one thread    sums_empty -> (full[s], scales[s] -> tcgen05.cp scales smem -> tmem, 4 tcgen05.mma -> commit empty[s]) .. -> commit sums_full
+ *   warps 4 to 7          sums_full -> tmem -> registers -> sums_empty;  epilogue -> smem -> TMA out
+ *
+ * Persistent: a block, or a pair of them, takes tiles until there are none. The rings run on from tile to tile, and there are two sums in tensor memory, so loads and products of the next
+ * tile overlap the epilogue of this one.
+ * pair: each block loads its 128 rows of a and half of the columns of b; the first block's thread multiplies for both, so barriers of what has arrived are the first block's; what a commit
+ * says is said to both.
+ * Resources: 1 block a multiprocessor, 256 threads. Speed: not measured; the README has what is predicted. */
+#ifndef KERNELS_GEMM_TCGEN05_TILES_CUH
+#define KERNELS_GEMM_TCGEN05_TILES_CUH
+
+#include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/tcgen05.cuh"
+#include "kernels/gpu/ptx/tma_boxes.cuh"
+#include "kernels/gpu/ptx/tma_pair.cuh"
+#include "kernels/gpu/pipe/schedule.cuh"
+#include "kernels/gemm/tcgen05/kinds.h"
+#include "kernels/gemm/tcgen05/store.cuh"
+
+enum { LOAD_WARP, MULTIPLY_WARP, SCALE_WARP, FIRST_STORE_WARP = 4 };
+enum { STEPS = 4, BOTH_BLOCKS = 3 };
+
+TILES_FORMULA int scale_tiles_of(const int kind) { return kind == KIND_MXFP8 ? 1 : kind == KIND_MXFP4 ? 2 : kind == KIND_NVFP4 ? 4 : 0; }
+
+/* The constants of an entry; everything in here is known to the compiler. */
+typedef struct tiles_shape {
+    int kind;
+    tiles_sizes sizes;
+    int pair, n, scale_tiles, stages;   /* of the sizes */
+} tiles_shape;
+
+/* Turns of the barriers of sums: where the two overlap, the next products wait for the columns that they share with those before. */
+TILES_FORMULA int sums_turns(const tiles_shape s) { return tiles_overlap(s.sizes) > 0 ? 1 : 2; }
+
+typedef struct tiles_place {
+    uint32_t data, staging;       /* smem */
+    ring_barriers ring, sums;
+    uint32_t scales_full;         /* barriers of the ring's stages */
+    uint32_t tmem;
+    int rank;                     /* of the block in its pair */
+} tiles_place;
+
+typedef struct tiles_tile { int row, col, up; } tiles_tile;   /* first row of the block; first columns of the tile's two halves */
+
+INLINE int first_unit(const tiles_shape s) { return blockIdx.x / s.pair; }
+INLINE int unit_step(const tiles_shape s) { return gridDim.x / s.pair; }
+
+INLINE tiles_tile tile_at(const matmul_tiles_arguments *g, const tiles_shape s, int unit, int rank) {
+    const bool halves = g->epilogue.halving >= 0;
+    const schedule_place place = schedule_in_bands(unit, g->units_m, g->units_n, g->band);
+    tiles_tile tile;
+    tile.row = (place.row * s.pair + rank) * TILES_ROWS;
+    tile.col = place.col * (halves ? s.n / 2 : s.n);
+    tile.up = halves ? tile.col + g->epilogue.half : tile.col + s.n / 2;
+    return tile;
+}
+
+INLINE uint32_t stage_at(const tiles_place *p, const tiles_shape s, int stage) { return p->data + stage * tiles_stage_bytes(s.sizes); }
+
+/* The barrier that counts what is brought for the products: of a pair the first block's. */
+INLINE uint32_t counting(const tiles_shape s, uint32_t barrier) { return s.pair > 1 ? cluster_map(barrier, 0) : barrier; }
+
+/* Each of these warps runs its loop as a whole, and one thread issues: what a loop needs is then the same in all threads, and lies in uniform registers, where the instructions want it. */
+
+/* ---- warp 0: operands ---- */
+
+/* A stage, from column x of the operands on. Of a pair the first block has the tile's first columns of b, the second one the others. */
+INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, uint32_t a, uint32_t full, int x) {
+    const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
+    const uint32_t b = a + TILES_ROWS * TILES_ROW_BYTES;
+    if (s.pair > 1) {
+        tma_pair_load_2d(a, map_a, full, x, tile->row, TMA_EVICT_NORMAL);
+        tma_pair_load_2d(b, map_b, full, x, tile->col, TMA_EVICT_NORMAL);
+    } else {
+        tma_load_2d(a, map_a, full, x, tile->row, TMA_EVICT_NORMAL);
+        tma_load_2d(b, map_b, full, x, tile->col, TMA_EVICT_NORMAL);
+        tma_load_2d(b + s.n / 2 * TILES_ROW_BYTES, map_b, full, x, tile->up, TMA_EVICT_NORMAL);
+    }
+}
+
+INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
+    const bool issues = elect_one();
+    const int units = g->units_m * g->units_n, depth = s.kind == KIND_HALF ? TILES_ROW_BYTES / 2 : TILES_ROW_BYTES, end = g->blocks * depth;
+    const uint32_t full = counting(s, p->ring.full);
+    ring_turn turn = ring_writer();
+    for (int unit = first_unit(s); unit < units; unit += unit_step(s)) {
+        tiles_tile tile = tile_at(g, s, unit, p->rank);
+        if (p->rank == 1) tile.col = tile.up;
+#pragma unroll 1
+        for (int x = 0; x < end; x += depth) {
+            ring_wait_empty(p->ring, turn);
+            if (issues) {
+                if (p->rank == 0) ring_expect_full(p->ring, turn, s.pair * tiles_operand_bytes(s.sizes));
+                load_stage(g, s, &tile, stage_at(p, s, turn.stage), full + turn.stage * BARRIER_BYTES, x);
+            }
+            ring_next(&turn, s.stages);
+        }
+    }
+    /* Until all stages are handed back: what the first block still says to the second one's barriers has come before that ends. */
+    for (int i = 0; i < s.stages && s.pair > 1; i++) {
+        ring_wait_empty(p->ring, turn);
+        ring_next(&turn, s.stages);
+    }
+}
+
+/* ---- warp 2: scales ---- */
+
+/* Of b, tile of 128 rows number i: those of the tile's columns, or where a step joins columns those of its halves. */
+INLINE void load_scales_of_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const tiles_tile *tile, ring_turn turn, int block) {
+    const tensor_map *map_a = (const tensor_map *)g->map_a_scales, *map_b = (const tensor_map *)g->map_b_scales;
+    const int bytes = s.scale_tiles * TILES_SCALE_TILE, at = block * s.scale_tiles;
+    const uint32_t a = stage_at(p, s, turn.stage) + tiles_operand_bytes(s.sizes), b = a + bytes, full = counting(s, p->scales_full + turn.stage * BARRIER_BYTES);
+    if (s.pair > 1) tma_pair_load_3d(a, map_a, full, 0, at, tile->row / 128, TMA_EVICT_NORMAL);
+    else tma_load_3d(a, map_a, full, 0, at, tile->row / 128, TMA_EVICT_NORMAL);
+#pragma unroll
+    for (int i = 0; i < tiles_b_scale_tiles(s.sizes); i++) {
+        const int row = (g->epilogue.halving >= 0 && i == 1 ? tile->up : tile->col + i * 128) / 128;
+        if (s.pair == 1) tma_load_3d(b + i * bytes, map_b, full, 0, at, row, TMA_EVICT_NORMAL);
+        else if (i == p->rank) tma_pair_load_3d_multicast(b + i * bytes, map_b, full, 0, at, row, BOTH_BLOCKS, TMA_EVICT_NORMAL);
+    }
+}
+
+INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
+    const bool issues = elect_one();
+    const int units = g->units_m * g->units_n;
+    ring_turn turn = ring_writer();
+    for (int unit = first_unit(s); unit < units; unit += unit_step(s)) {
+        const tiles_tile tile = tile_at(g, s, unit, p->rank);
+#pragma unroll 1
+        for (int block = 0; block < g->blocks; block++) {
+            ring_wait_empty(p->ring, turn);
+            if (issues) {
+                if (p->rank == 0) mbarrier_arrive_expect(p->scales_full + turn.stage * BARRIER_BYTES, s.pair * tiles_scale_bytes(s.sizes));
+                load_scales_of_stage(g, s, p, &tile, turn, block);
+            }
+            ring_next(&turn, s.stages);
+        }
+    }
+}
+
+/* ---- warp 1: products ---- */
+
+/* PTX ISA, "Instruction descriptor": fp32 sums (dense) or ue8m0 scales, M and N; of block scales, which of a column's four bytes count. */
+INLINE constexpr uint32_t descriptor_of(const tiles_shape s, const int step) {
+    const uint32_t size = s.n / 8 << 17, id = s.kind == KIND_MXFP8 ? step : s.kind == KIND_MXFP4 ? step % 2 * 2 : 0;
+    return s.scale_tiles == 0 ? size | 1u << 4 | (uint32_t)(s.pair * TILES_ROWS / 16) << 24
+                              : size | (uint32_t)(s.kind != KIND_NVFP4) << 23 | (uint32_t)s.pair << 27 | id << 4 | id << 29;
+}
+
+INLINE void copy_scales(const tiles_shape s, uint32_t to, uint64_t from) {
+    if (s.pair > 1) tcgen05_pair_copy_scales(to, from);
+    else tcgen05_copy_scales(to, from);
+}
+
+INLINE void commit(const tiles_shape s, uint32_t barrier) {
+    if (s.pair > 1) tcgen05_pair_commit(barrier, BOTH_BLOCKS);
+    else tcgen05_commit(barrier);
+}
+
+/* Products of 32 bytes of k. scales_a, scales_b: columns of tensor memory. */
+INLINE void multiply(const tiles_shape s, uint32_t sums, uint64_t a, uint64_t b, uint32_t idesc, uint32_t scales_a, uint32_t scales_b, uint32_t accumulate) {
+#define PRODUCTS(group)                                                                                              \
+    if (s.kind == KIND_HALF) tcgen05_##group##_f16(sums, a, b, idesc, accumulate);                                   \
+    if (s.kind == KIND_E4M3) tcgen05_##group##_f8(sums, a, b, idesc, accumulate);                                    \
+    if (s.kind == KIND_MXFP8) tcgen05_##group##_mxf8(sums, a, b, idesc, scales_a, scales_b, accumulate);             \
+    if (s.kind == KIND_MXFP4) tcgen05_##group##_mxf4(sums, a, b, idesc, scales_a, scales_b, accumulate);             \
+    if (s.kind == KIND_NVFP4) tcgen05_##group##_nvf4(sums, a, b, idesc, scales_a, scales_b, accumulate);
+    if (s.pair > 1) {
+        PRODUCTS(pair_mma)
+    } else {
+        PRODUCTS(mma)
+    }
+#undef PRODUCTS
+}
+
+/* What the products of a tile have in common. */
+typedef struct tiles_products {
+    uint32_t sums, scales, scales_b;   /* columns of tensor memory; scales_b: where the first column's scale of b lies, which need not be the first that was copied */
+    uint32_t formats;
+} tiles_products;
+
+/* A stage, which begins at operands; low words of descriptors carry all that differs between stages. Scales are copied behind the products of the stage before: both are done in order. */
+INLINE void multiply_stage(const tiles_shape s, const tiles_products *p, uint32_t operands, uint32_t first) {
+    const uint64_t rows = tcgen05_descriptor(0), scale_rows = tcgen05_rows_descriptor(0);
+    const uint32_t a = operands >> 4, b = a + TILES_ROWS * TILES_ROW_BYTES / 16, scales = a + tiles_operand_bytes(s.sizes) / 16, tile = TILES_SCALE_TILE / 16;
+    const int b_tiles = tiles_b_scale_tiles(s.sizes);
+#pragma unroll
+    for (int i = 0; i < s.scale_tiles; i++) copy_scales(s, p->scales + 4 * i, scale_rows | (scales + i * tile));
+#pragma unroll
+    for (int i = 0; i < s.scale_tiles; i++)
+#pragma unroll
+        for (int k = 0; k < b_tiles; k++) copy_scales(s, p->scales + 4 * (s.scale_tiles + i * b_tiles + k), scale_rows | (scales + (s.scale_tiles * (1 + k) + i) * tile));
+#pragma unroll
+    for (int step = 0; step < STEPS; step++) {
+        const int at = s.kind == KIND_NVFP4 ? step : s.kind == KIND_MXFP4 ? step / 2 : 0;
+        multiply(s, p->sums, rows | (a + 2 * step), rows | (b + 2 * step), p->formats | descriptor_of(s, step), p->scales + 4 * at, p->scales_b + 4 * b_tiles * at, step > 0 ? 1 : first);
+    }
+}
+
+INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
+    const bool issues = elect_one();
+    const int units = g->units_m * g->units_n;
+    ring_turn turn = ring_reader(), sums = ring_writer();
+    int second = 0;
+    tiles_products products;
+    products.scales = p->tmem + tiles_scales_at(s.sizes);
+    products.formats = g->formats;
+    for (int unit = first_unit(s); unit < units; unit += unit_step(s)) {
+        products.sums = p->tmem + (second ? tiles_second_sums(s.sizes) : 0);
+        /* Scales are copied by whole tiles of 128 columns: a tile that begins inside of one begins at a later column. */
+        products.scales_b = products.scales + 4 * s.scale_tiles + (s.scale_tiles > 0 && s.n % 128 != 0 ? tile_at(g, s, unit, 0).col % 128 / 32 : 0);
+        ring_wait_empty(p->sums, sums);
+        tcgen05_fence_after();
+#pragma unroll 1
+        for (int block = 0; block < g->blocks; block++) {
+            if (s.scale_tiles > 0) mbarrier_wait(p->scales_full + turn.stage * BARRIER_BYTES, turn.phase);
+            ring_wait_full(p->ring, turn);
+            if (issues) {
+                multiply_stage(s, &products, stage_at(p, s, turn.stage), block > 0);
+                commit(s, ring_empty(p->ring, turn.stage));
+            }
+            ring_next(&turn, s.stages);
+        }
+        if (issues) commit(s, ring_full(p->sums, sums.stage));
+        ring_next(&sums, sums_turns(s));
+        second ^= 1;
+    }
+}
+
+/* ---- warps 4 to 7: results ---- */
+
+/* A warp's 32 rows of a tile, from row on, by parts of 16 columns, of which the first ones are those that the next tile's sums share. release: told once all that are shared, or else all,
+ * have been loaded. */
+INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int row, uint32_t sums, bool downwards, uint32_t release, store_boxes *boxes) {
+    const matmul_epilogue *e = &g->epilogue;
+    const bool halves = e->halving >= 0;
+    const int columns = halves ? s.n / 2 : s.n, parts = columns / TILES_PART, shared = tiles_overlap(s.sizes) > 0 ? tiles_overlap(s.sizes) / TILES_PART : parts;
+    const bool staged = store_is_staged(e, columns);
+    row_place place = {row + (int)threadIdx.x % 32, g->m, 0, halves ? e->half : g->n};
+    if (row >= g->m) {
+        release_sums(release);
+        return;
+    }
+    const float factor = row_factor(e, place.row, g->m);
+#pragma unroll 1
+    for (int turn = 0; turn < parts; turn++) {
+        const int part = downwards ? parts - 1 - turn : turn;
+        float values[TILES_PART];
+        place.col = tile->col + part * TILES_PART;
+        row_results(e, sums + part * TILES_PART, s.n / 2, factor, values, place, turn == shared - 1 ? release : 0);
+        if (staged) store_part(e, (const tensor_map *)g->map_out, boxes, values, turn, part, row, tile->col);
+        else if (place.row < g->m) row_store(e, values, place);
+    }
+}
+
+INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
+    const int units = g->units_m * g->units_n, warp = threadIdx.x / 32 - FIRST_STORE_WARP;
+    ring_turn turn = ring_reader();
+    int second = 0;
+    store_boxes boxes = {s.sizes.boxes, 0, p->staging + warp * s.sizes.boxes * TILES_BOX_BYTES};
+    for (int unit = first_unit(s); unit < units; unit += unit_step(s)) {
+        const tiles_tile tile = tile_at(g, s, unit, p->rank);
+        const uint32_t sums = p->tmem + (second ? tiles_second_sums(s.sizes) : 0) + (warp * 32 << 16);
+        ring_wait_full(p->sums, turn);
+        tcgen05_fence_after();
+        store_tile(g, s, &tile, tile.row + warp * 32, sums, tiles_overlap(s.sizes) > 0 && !second, counting(s, ring_empty(p->sums, turn.stage)), &boxes);
+        ring_next(&turn, sums_turns(s));
+        second ^= 1;
+    }
+    if (threadIdx.x % 32 == 0) tma_wait_read(0);
+}
+
+/* ---- all together ---- */
+
+INLINE tiles_place place_of(const tiles_shape s, uint32_t shared) {
+    tiles_place p;
+    p.data = shared;
+    p.staging = stage_at(&p, s, s.stages);
+    p.ring = ring_at(p.staging + tiles_staging_bytes(s.sizes), s.stages);
+    p.scales_full = ring_end(p.ring, s.stages);
+    p.sums = ring_at(p.scales_full + s.stages * BARRIER_BYTES, 2);
+    p.rank = s.pair > 1 ? cluster_rank() : 0;
+    return p;
+}
+
+/* By one thread. Sums are handed back by a thread of each warp that stores, of both blocks. */
+INLINE void init_barriers(const tiles_shape s, const tiles_place *p) {
+    ring_init(p->ring, s.stages, 1, 1);
+    for (int i = 0; i < s.stages && s.scale_tiles > 0; i++) mbarrier_init(p->scales_full + i * BARRIER_BYTES, 1);
+    ring_init(p->sums, sums_turns(s), 1, s.pair * TILES_STORE_WARPS);
+    fence_mbarrier_init();
+}
+
+INLINE void prefetch_maps(const matmul_tiles_arguments *g, const tiles_shape s) {
+    tma_prefetch((const tensor_map *)g->map_a);
+    tma_prefetch((const tensor_map *)g->map_b);
+    if (s.scale_tiles > 0) tma_prefetch((const tensor_map *)g->map_a_scales);
+    if (s.scale_tiles > 0) tma_prefetch((const tensor_map *)g->map_b_scales);
+    if (g->epilogue.by_tma) tma_prefetch((const tensor_map *)g->map_out);
+}
+
+/* All threads of both blocks have come here. */
+INLINE void meet(const tiles_shape s) {
+    tcgen05_fence_before();
+    __syncthreads();
+    if (s.pair > 1) {
+        cluster_arrive();
+        cluster_wait();
+    }
+    tcgen05_fence_after();
+}
+
+INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const uint32_t columns = tiles_tmem_columns(s.sizes);
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+    tiles_place p = place_of(s, shared_address(shared));
+    const uint32_t tmem_at = ring_end(p.sums, 2);
+    if (threadIdx.x == LOAD_WARP * 32) {
+        init_barriers(s, &p);
+        prefetch_maps(g, s);
+    }
+    if (warp == MULTIPLY_WARP) {
+        if (s.pair > 1) tmem_pair_alloc(tmem_at, columns), tmem_pair_relinquish();
+        else tmem_alloc(tmem_at, columns), tmem_relinquish();
+    }
+    meet(s);
+    p.tmem = ld_shared_u32(tmem_at);
+    grid_wait();
+    if (warp == LOAD_WARP) {
+        load_tiles(g, s, &p);
+    } else if (warp == MULTIPLY_WARP) {
+        if (p.rank == 0) multiply_tiles(g, s, &p);
+    } else if (warp == SCALE_WARP) {
+        if (s.scale_tiles > 0) load_scales(g, s, &p);
+    } else if (warp >= FIRST_STORE_WARP) {
+        store_tiles(g, s, &p);
+    }
+    meet(s);
+    if (warp != MULTIPLY_WARP) return;
+    if (s.pair > 1) tmem_pair_dealloc(p.tmem, columns);
+    else tmem_dealloc(p.tmem, columns);
+}
+
+#define MATMUL_TILES_ENTRY(name, kind, ...)                                                                                                       \
+    static constexpr tiles_sizes name##_sizes = {__VA_ARGS__, scale_tiles_of(kind)};                                                               \
+    static_assert(tiles_used_columns(name##_sizes) <= TILES_TMEM, "sums and scales fit in tensor memory");                                         \
+    static_assert(tiles_stages(name##_sizes) >= 3 && tiles_shared_bytes(name##_sizes) <= TILES_SHARED_BYTES, "three stages fit in shared memory");  \
+    extern "C" __global__ void __cluster_dims__(name##_sizes.pair, 1, 1) __launch_bounds__(TILES_THREADS, 1)                                       \
+        name(const __grid_constant__ matmul_tiles_arguments arguments) {                                                                           \
+        constexpr tiles_sizes sizes = name##_sizes;                                                                                                \
+        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, tiles_stages(sizes)};                                      \
+        matmul_tiles(&arguments, shape);                                                                                                           \
+    }
+
+#endif

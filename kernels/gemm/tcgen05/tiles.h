@@ -1,0 +1,78 @@
+/* The arguments of the tiles of tiles.def, and the places in shared and tensor memory that their two halves agree on. Plain C that nvcc takes, too. */
+#ifndef KERNELS_GEMM_TCGEN05_TILES_H
+#define KERNELS_GEMM_TCGEN05_TILES_H
+
+#include "kernels/gemm/arguments.h"
+
+/* Rows that a block multiplies; bytes of k in a stage; threads: a warp each for operands, products, scales and the schedule, and four for results. */
+enum { TILES_ROWS = 128, TILES_ROW_BYTES = 128, TILES_THREADS = 256, TILES_STORE_WARPS = 4 };
+/* A tile of scales: 128 rows by 4 scales of a byte. A box of results: 32 rows by 128 bytes. */
+enum { TILES_SCALE_TILE = 512, TILES_BOX_BYTES = 4096, TILES_SHARED_BYTES = 227 * 1024, TILES_MOST_STAGES = 12 };
+
+/* Formulas, of numbers that device code knows when it is compiled. */
+#ifdef __CUDACC__
+#define TILES_FORMULA static constexpr __host__ __device__ __forceinline__
+#else
+#define TILES_FORMULA static inline
+#endif
+
+/* A row of tiles.def. scale_tiles: tiles of scales of 128 rows of a stage: 0 without scales, 1 of mxfp8, 2 of mxfp4, 4 of nvfp4. */
+typedef struct tiles_sizes { int pair, n, boxes, scale_tiles; } tiles_sizes;
+
+/* ---- shared memory ---- */
+
+/* Of b, tiles of 128 rows that hold the scales of a tile's columns, which begin at a multiple of n. */
+TILES_FORMULA int tiles_b_scale_tiles(const tiles_sizes s) { return (s.n + 127) / 128; }
+/* A stage of a block: a [128, 128 B], b [n / pair, 128 B], each swizzled by 128 bytes; tiles of scales: of a [scale_tiles], of all columns of b [tiles_b_scale_tiles][scale_tiles]. A multiple of
+ * 1024 bytes. */
+TILES_FORMULA int tiles_operand_bytes(const tiles_sizes s) { return (TILES_ROWS + s.n / s.pair) * TILES_ROW_BYTES; }
+TILES_FORMULA int tiles_scale_bytes(const tiles_sizes s) { return (1 + tiles_b_scale_tiles(s)) * s.scale_tiles * TILES_SCALE_TILE; }
+TILES_FORMULA int tiles_stage_bytes(const tiles_sizes s) { return (tiles_operand_bytes(s) + tiles_scale_bytes(s) + 1023) / 1024 * 1024; }
+/* Behind the stages: boxes of results; three barriers a stage (full, empty, scales there), four of the sums; the address of tensor memory. */
+TILES_FORMULA int tiles_staging_bytes(const tiles_sizes s) { return TILES_STORE_WARPS * s.boxes * TILES_BOX_BYTES; }
+TILES_FORMULA int tiles_barrier_bytes(int stages) { return stages * 24 + 4 * 8 + 16; }
+/* As many as there is room for. */
+TILES_FORMULA int tiles_stages(const tiles_sizes s) {
+    const int room = TILES_SHARED_BYTES - tiles_staging_bytes(s) - tiles_barrier_bytes(TILES_MOST_STAGES), fit = room / tiles_stage_bytes(s);
+    return fit < TILES_MOST_STAGES ? fit : TILES_MOST_STAGES;
+}
+TILES_FORMULA int tiles_shared_bytes(const tiles_sizes s) { return tiles_stages(s) * tiles_stage_bytes(s) + tiles_staging_bytes(s) + tiles_barrier_bytes(tiles_stages(s)); }
+
+/* ---- columns of tensor memory ----
+ *
+ * Those of a tile's sums twice, where they and the scales fit; else the two overlap in as many columns as the scales take, in whole parts. Scales of one stage: of a 4 columns a tile, of b 4
+ * for each 128 columns and tile.
+ *
+ *   two whole      [sums 0: n][sums 1: n][scales]
+ *   overlapping    [sums 0: n             ]
+ *                             [sums 1: n             ][scales]     results of shared columns are loaded first: of sums 0 from the end on, of sums 1 from the beginning */
+enum { TILES_TMEM = 512, TILES_PART = 16 };
+TILES_FORMULA int tiles_scale_columns(const tiles_sizes s) { return (1 + tiles_b_scale_tiles(s)) * s.scale_tiles * 4; }
+TILES_FORMULA int tiles_overlap(const tiles_sizes s) {
+    return 2 * s.n + tiles_scale_columns(s) <= TILES_TMEM ? 0 : (tiles_scale_columns(s) + TILES_PART - 1) / TILES_PART * TILES_PART;
+}
+TILES_FORMULA int tiles_second_sums(const tiles_sizes s) { return s.n - tiles_overlap(s); }
+TILES_FORMULA int tiles_scales_at(const tiles_sizes s) { return tiles_second_sums(s) + s.n; }
+TILES_FORMULA int tiles_used_columns(const tiles_sizes s) { return tiles_scales_at(s) + tiles_scale_columns(s); }
+/* The power of two that is allocated. */
+TILES_FORMULA int tiles_tmem_columns(const tiles_sizes s) {
+    int columns = 32;
+    while (columns < tiles_used_columns(s)) columns *= 2;
+    return columns;
+}
+
+/* out [m,n] = epilogue(a [m,k] b [n,k]^T). Maps: boxes of 128 bytes of k by 128 rows of a, and by the half of a tile's columns of b, bytes or elements of 16 bits; of results 128 bytes by 32
+ * rows; of scales [tiles of 128 rows][tiles of a row][256 of 16 bits], boxes of scale_tiles tiles. */
+typedef struct matmul_tiles_arguments {
+    MATMUL_ALIGNED(128) uint64_t map_a[16];           /* tensor maps */
+    uint64_t map_b[16], map_out[16], map_a_scales[16], map_b_scales[16];
+    matmul_epilogue epilogue;
+    int32_t m, n;
+    int32_t blocks;               /* of k: 128 bytes of a row each */
+    int32_t units_m, units_n;     /* units of a column of the result and of a row: the tiles of a block, or of a pair */
+    int32_t band;                 /* units are taken in bands so many of them high */
+    uint32_t formats;             /* the instruction descriptor's types of a and b */
+    uint32_t unused;
+} matmul_tiles_arguments;
+
+#endif
