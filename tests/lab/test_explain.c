@@ -18,7 +18,7 @@ static const expectation expectations[] = {
     {"h200", "m=4096", NULL, "launches matmul_bf16_m128n128pair; by sizes"},
     {"rtx5090", "m=1", NULL, "launches matmul_stream_bf16_m16_small; by sizes"},
     {"rtx5090", "m=40", "matmul=cuda_matmul_skinny", "launches matmul_stream_bf16_m64_small; by sizes 1.. cuda_matmul_skinny, 128.. refused\n"},
-    {"b200", "m=4096", NULL, "launches matmul_tcgen05_half_m256n128; by sizes 1.. cuda_matmul_skinny"},
+    {"b200", "m=4096", NULL, "launches matmul_tcgen05_half_m256n192; by sizes 1.. cuda_matmul_skinny"},
     {"h200", "m=4096", NULL, "launches softmax_rows_f32_1\n"},
     {"cpu-avx2", "m=4096", NULL, NULL},
 };
