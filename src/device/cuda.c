@@ -108,6 +108,13 @@ static dw_status cuda_start(device *device, device_graph *graph) {
     return status;
 }
 
+static dw_status cuda_make_ready(device *device, device_graph *graph) {
+    TRY(cuda_enter(device));
+    dw_status status = cuda_graph_ready(device, graph);
+    cuda_leave(device);
+    return status;
+}
+
 static dw_status cuda_record(device *device, device_graph *graph, const kernel_row *row, kernel_run *run) {
     TRY(cuda_enter(device));
     dw_status status = cuda_graph_add(device, graph, row, run);
@@ -163,6 +170,7 @@ static const device_calls cuda_calls = {
     .graph_create = cuda_graph_create,
     .graph_begin = cuda_graph_begin,
     .graph_add = cuda_record,
+    .graph_ready = cuda_make_ready,
     .graph_launch = cuda_start,
     .graph_release = cuda_graph_release,
     .graph_time = cuda_time,

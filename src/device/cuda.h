@@ -131,6 +131,7 @@ bool cuda_graph_is_early(const graph_node *before, const graph_node *node);
 dw_status cuda_graph_create(device *device, device_graph **graph);
 dw_status cuda_graph_begin(device *device, device_graph *graph);
 dw_status cuda_graph_add(device *device, device_graph *graph, const kernel_row *row, kernel_run *run);
+dw_status cuda_graph_ready(device *device, device_graph *graph);
 dw_status cuda_graph_launch(device *device, device_graph *graph);
 void cuda_graph_release(device *device, device_graph *graph);
 

@@ -195,19 +195,20 @@ static dw_status capture(device *device, device_graph *graph) {
     return status;
 }
 
+dw_status cuda_graph_ready(device *device, device_graph *graph) {
+    if (graph->place != graph->count || graph->exec == NULL) graph->differs = true;
+    const dw_status status = graph->differs ? instantiate(device, graph) : DW_OK;
+    graph->differs = false;
+    if (status == DW_OK) return DW_OK;
+    drop_exec(device, graph);
+    return base_fail_at(device->context, status, "a device graph of %zu launches", graph->count);
+}
+
 dw_status cuda_graph_launch(device *device, device_graph *graph) {
     cuda_state *state = cuda_state_of(device);
     if (graph->place != graph->count) graph->differs = true;
     if (state->captured != NULL) return capture(device, graph);
-    if (graph->exec == NULL) graph->differs = true;
-    if (graph->differs) {
-        dw_status status = instantiate(device, graph);
-        if (status != DW_OK) {
-            drop_exec(device, graph);
-            return base_fail_at(device->context, status, "a device graph of %zu launches", graph->count);
-        }
-    }
-    graph->differs = false;
+    TRY(cuda_graph_ready(device, graph));
     if (graph->count == 0) return DW_OK;
     CUDA_TRY(device->context, &state->driver, GraphLaunch, graph->exec, state->current);
     return DW_OK;

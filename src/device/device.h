@@ -48,6 +48,8 @@ typedef struct device_calls {
     dw_status (*graph_create)(device *device, device_graph **graph);
     dw_status (*graph_begin)(device *device, device_graph *graph);
     dw_status (*graph_add)(device *device, device_graph *graph, const kernel_row *row, kernel_run *run);
+    /* All that a launch of the recorded graph needs; graph_launch does it where nobody has. */
+    dw_status (*graph_ready)(device *device, device_graph *graph);
     dw_status (*graph_launch)(device *device, device_graph *graph);
     void (*graph_release)(device *device, device_graph *graph);
     /* Runs the recorded graph some times more and gives medians of seconds on the device; see device_times. UNSUPPORTED on a simulated device. */

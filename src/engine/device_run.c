@@ -67,7 +67,7 @@ dw_status engine_stage_create(dw_session *session, engine_runner *runner) {
     if (runner->staged_inputs != NULL) TRY(make_parcel(session, runner));
     for (size_t i = 0; runner->staged_inputs != NULL && i < graph->input_count; i++) TRY(make_room(device, &runner->staged_inputs[i]));
     for (size_t i = 0; runner->staged_outputs != NULL && i < graph->output_count; i++) TRY(make_room(device, &runner->staged_outputs[i]));
-    for (int i = 0; device->calls->graph_create != NULL && i < ENGINE_BINDINGS; i++)
+    for (int i = 0; device->calls->graph_create != NULL && i < runner->slot_count; i++)
         if (runner->slots[i].graph == NULL) TRY(device->calls->graph_create(device, &runner->slots[i].graph));
     return DW_OK;
 }
@@ -81,7 +81,7 @@ void engine_stage_free(dw_session *session, engine_runner *runner) {
     const ir_graph *graph = runner->program->plan->graph;
     device *device = session->device;
     if (device == NULL) return;
-    for (int i = 0; i < ENGINE_BINDINGS; i++)
+    for (int i = 0; i < runner->slot_count; i++)
         if (runner->slots[i].graph != NULL) device->calls->graph_release(device, runner->slots[i].graph);
     free_parcel(session, &runner->parcel);
     for (size_t i = 0; runner->staged_inputs != NULL && i < graph->input_count; i++)
@@ -206,7 +206,7 @@ static dw_status run_steps(dw_session *session, engine_runner *runner, plan_bind
 }
 
 static engine_slot *slot_of(engine_runner *runner, const plan_binding *binding) {
-    for (int i = 0; i < ENGINE_BINDINGS; i++)
+    for (int i = 0; i < runner->slot_count; i++)
         if (&runner->slots[i].binding == binding) return &runner->slots[i];
     return NULL;
 }
@@ -236,6 +236,19 @@ dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, p
     TRY(bring_outputs(session, runner, binding));
     dw_status status = device->calls->synchronize(device);
     return status == DW_OK ? base_poll(session->context) : name_step(session, plan, status);
+}
+
+dw_status engine_ready_on_device(dw_session *session, engine_runner *runner, plan_binding *binding) {
+    engine_slot *slot = slot_of(runner, binding);
+    void *inputs[ENGINE_MAX_INPUTS], *outputs[ENGINE_MAX_INPUTS];
+    if (slot->graph == NULL) return DW_OK;
+    TRY(bring_inputs(session, runner, binding, inputs));
+    TRY(place_outputs(session, runner, binding, outputs));
+    const plan_bases bases = bases_of(session, runner, inputs, outputs);
+    TRY(record(session, slot, &bases));
+    TRY(session->device->calls->graph_ready(session->device, slot->graph));
+    slot->is_recorded = true;
+    return DW_OK;
 }
 
 dw_status engine_time_on_device(dw_session *session, engine_runner *runner, const plan_binding *binding, int runs, device_times *times) {

@@ -116,7 +116,7 @@ dw_status engine_add_pages(dw_model *model);
 
 /* ---- session.c ---- */
 
-enum { ENGINE_BINDINGS = 4 };  /* sizes that a session keeps bound at a time, per plan */
+enum { ENGINE_BINDINGS = 4, ENGINE_LADDER = 20 };  /* sizes that a session keeps bound at a time, per plan; and those of a step that services on a GPU run */
 enum { ENGINE_RECORDED = 3 };  /* addresses besides those of inputs and outputs that a device graph is made of */
 
 typedef struct engine_slot {
@@ -142,7 +142,8 @@ typedef struct engine_runner {
     const engine_program *program;
     plan_layout layout;        /* of the sizes that were reserved for */
     size_t scratch_bytes;      /* the most that kernels need at those */
-    engine_slot slots[ENGINE_BINDINGS];
+    engine_slot *slots;        /* [slot_count] */
+    int slot_count;
     uint64_t clock;
     int64_t *symbols;          /* the sizes of the run that is being prepared, */
     int64_t *most;             /* and the largest that whole runs have room for (not kept of steps and preludes) */
@@ -192,7 +193,8 @@ dw_status engine_session_create(dw_context *context, const dw_model *model, cons
 void engine_session_destroy(dw_session *session);   /* NULL is allowed; session->serving is the caller's */
 
 /* runner.c: one plan at work in a session */
-dw_status engine_runner_create(dw_session *session, const engine_program *program, engine_runner *runner);
+/* slots: sizes that it keeps bound. */
+dw_status engine_runner_create(dw_session *session, const engine_program *program, int slots, engine_runner *runner);
 void engine_runner_free(dw_session *session, engine_runner *runner);
 /* Memory that steps read and write: the device's, or the host's. */
 dw_status engine_memory_create(dw_session *session, size_t bytes, void **memory);
@@ -223,6 +225,8 @@ dw_status engine_stage_read(dw_session *session, const engine_runner *runner, si
 void engine_stage_free(dw_session *session, engine_runner *runner);
 /* What engine_execute does there: inputs go to the device, one graph is launched, outputs come back. */
 dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, plan_binding *binding);
+/* Makes the binding's device graph, which runs with these sizes launch as it is. Nothing runs. */
+dw_status engine_ready_on_device(dw_session *session, engine_runner *runner, plan_binding *binding);
 /* The binding's last run on a device with graphs, timed some times more: it reads and writes what that one did. times->steps has room for the steps of each run. */
 dw_status engine_time_on_device(dw_session *session, engine_runner *runner, const plan_binding *binding, int runs, device_times *times);
 /* The same on runner->inputs and outputs in the device's memory, on a stream of the caller's, and not waited for. */

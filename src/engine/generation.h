@@ -57,6 +57,8 @@ typedef struct generation {
     bool reads_logits;              /* of the call at work: are rows of the logits looked at? */
     dw_format logits_format;
     int64_t texts;                  /* how many may be at work at a time */
+    int64_t rungs[ENGINE_LADDER];   /* the numbers of new tokens that runs have, in order: what a run has more is of row -1; */
+    int rung_count;                 /* 0: runs have as many as there are */
     int64_t chunk, run_most;        /* the most new tokens of one text, and of all, in a run */
     int64_t fixed;                  /* the number of tokens that the token input has; 0: any */
     bool by_text;                   /* what is given has a row for each text */
@@ -72,7 +74,7 @@ typedef struct generation {
     void *results[GENERATION_TENSORS];   /* one for each output */
     void *prelude[GENERATION_TENSORS];   /* where by_text, one for each output of the prelude */
     generation_text *text;          /* [texts] */
-    int64_t new_tokens;             /* of the run that is being prepared */
+    int64_t new_tokens;             /* of the run that is being prepared, without those of row -1 */
 } generation;
 
 static inline engine_runner *generation_runner(dw_session *session) { return session->step.program != NULL ? &session->step : &session->full; }
@@ -93,6 +95,8 @@ void generation_set_sizes(const dw_session *session, engine_runner *runner, cons
 /* generation_run.c: the inputs and sizes of a run of the new tokens of every text, text->count of them from text->past on; and that run. */
 void generation_prepare(dw_session *session);
 dw_status generation_run(dw_session *session);
+/* Bindings and device graphs for all numbers of new tokens, where there is a ladder of them. */
+dw_status generation_make_ready(dw_session *session);
 /* Tables change only where generation_table_changed says so. */
 void generation_table_changed(dw_session *session);
 /* Gives each text pages of its own, in order, as far as there are any: for those who put tokens into caches without a scheduler. */

@@ -128,6 +128,29 @@ static dw_status choose_sizes(dw_session *session, engine_runner *runner, const 
     return DW_OK;
 }
 
+static bool has_rung(const generation *g, int64_t size) {
+    for (int i = 0; i < g->rung_count; i++)
+        if (g->rungs[i] == size) return true;
+    return false;
+}
+
+static void add_rung(generation *g, int64_t size) {
+    int at = g->rung_count;
+    if (g->rung_count == ENGINE_LADDER || size > g->run_most || has_rung(g, size)) return;
+    for (; at > 0 && g->rungs[at - 1] > size; at--) g->rungs[at] = g->rungs[at - 1];
+    g->rungs[at] = size;
+    g->rung_count++;
+}
+
+/* The sizes of runs of a service on a GPU: the largest, one token of each text, powers of two, and between those, from the small ones on, one and a half of them. */
+static void choose_rungs(const dw_session *session, const ir_graph *graph, generation *g) {
+    if (!session->paging.is_shared || session->device == NULL || session->device->calls->graph_ready == NULL || g->mode != GENERATION_STEP || !generation_tells_apart(graph)) return;
+    add_rung(g, g->run_most);
+    add_rung(g, g->texts);
+    for (int64_t size = 1; size < g->run_most; size *= 2) add_rung(g, size);
+    for (int64_t size = 2; size < g->run_most; size *= 2) add_rung(g, size / 2 * 3);
+}
+
 /* Halves the largest run of a GPU until its workspace fits. */
 static dw_status fit_runs(dw_session *session, engine_runner *runner, const dw_session_options *options, generation *g) {
     plan_binding *binding;
@@ -355,6 +378,7 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     }
     TRY(choose_pages(session, runner, &measured));
     TRY(fit_runs(session, runner, options, &measured));
+    choose_rungs(session, graph, &measured);
     region region = {0};
     TRY(lay_out(session, runner, &measured, &region));
     TRY(base_alloc(session->context, region.at, ENGINE_ALIGN, &session->generation));

@@ -26,6 +26,11 @@ static int64_t fed_of(const generation *g, feed feed, int given, const generatio
     return 0;
 }
 
+/* Of tokens that are no text's, and of rows of logits that nobody wants. */
+static void fill_rest(const ir_graph *graph, const generation *g, size_t index, int64_t from, int64_t to) {
+    for (int64_t i = from; i < to; i++) generation_store(graph->inputs[index]->type.format, g->buffers[index], i, g->feeds[index] == FEED_ROWS ? -1 : 0);
+}
+
 static void fill_input(const ir_graph *graph, const generation *g, size_t index) {
     const dw_format format = graph->inputs[index]->type.format;
     const feed feed = g->feeds[index];
@@ -37,16 +42,21 @@ static void fill_input(const ir_graph *graph, const generation *g, size_t index)
     }
 }
 
-/* How many rows of logits are wanted: one for each text whose tokens are all in. A run that only reads prompts gives one that nobody looks at. */
-static int64_t number_picks(const ir_graph *graph, generation *g) {
+/* How many rows of logits are wanted: one for each text whose tokens are all in. */
+static int64_t number_picks(generation *g) {
     int64_t picks = 0;
     for (int64_t i = 0; i < g->texts; i++) {
         generation_text *text = &g->text[i];
         text->picked = text->count > 0 && text->past + text->count == text->length ? picks++ : -1;
     }
-    for (size_t i = 0; i < graph->input_count && picks == 0; i++)
-        if (g->feeds[i] == FEED_LAST) generation_store(graph->inputs[i]->type.format, g->buffers[i], 0, 0);
-    return picks > 0 ? picks : 1;
+    return picks;
+}
+
+/* New tokens of a run that has at least so many. */
+static int64_t rung_of(const generation *g, int64_t tokens) {
+    int i = 0;
+    while (i < g->rung_count && g->rungs[i] < tokens) i++;
+    return i < g->rung_count ? g->rungs[i] : tokens;
 }
 
 /* Positions that inputs over the sequence need. */
@@ -54,6 +64,7 @@ static int64_t total_of(const dw_session *session, const generation *g) {
     int64_t total = 1;
     for (int64_t i = 0; i < g->texts; i++)
         if (g->text[i].count > 0 && g->text[i].past + g->text[i].count > total) total = g->text[i].past + g->text[i].count;
+    if (g->rung_count > 0) return session->max_tokens;
     const int64_t rounded = total / TOTAL_STEP * TOTAL_STEP + (total % TOTAL_STEP > 0 ? TOTAL_STEP : 0);
     return rounded < session->max_tokens ? rounded : session->max_tokens;
 }
@@ -69,18 +80,24 @@ static dw_status pick_last_row(dw_session *session, engine_runner *runner, const
     return session->device == NULL ? DW_OK : engine_stage_read(session, runner, (size_t)g->output, (size_t)(rows - 1) * bytes, bytes, g->results[g->output]);
 }
 
-void generation_prepare(dw_session *session) {
+/* least: of new tokens. */
+static void prepare(dw_session *session, int64_t least) {
     engine_runner *runner = generation_runner(session);
     generation *g = session->generation;
     const ir_graph *graph = runner->program->plan->graph;
-    const int64_t picks = number_picks(graph, g);
+    const int64_t picks = number_picks(g);
     g->new_tokens = 0;
     for (int64_t i = 0; i < g->texts; i++) {
         g->text[i].first = g->new_tokens;
         g->new_tokens += g->text[i].count;
     }
+    const int64_t tokens = rung_of(g, g->new_tokens > least ? g->new_tokens : least);
+    int64_t ends = g->rung_count == 0 ? picks : tokens < g->texts ? tokens : g->texts;
+    if (ends == 0) ends = 1;   /* a run that only reads prompts gives one that nobody looks at */
     for (size_t i = 0; i < graph->input_count; i++) {
         const feed feed = g->feeds[i];
+        if (feed == FEED_LAST) fill_rest(graph, g, i, picks, ends);
+        else if (feed == FEED_IDS || feed == FEED_PLACES || feed == FEED_ROWS || feed == FEED_LIMIT) fill_rest(graph, g, i, g->new_tokens, tokens);
         if (feed == FEED_IDS || feed == FEED_PLACES || feed == FEED_ROWS || feed == FEED_LIMIT || feed == FEED_LAST) fill_input(graph, g, i);
         runner->inputs[i] = g->buffers[i];
     }
@@ -88,7 +105,38 @@ void generation_prepare(dw_session *session) {
         const bool is_read = g->mode == GENERATION_STEP && (int)i == (g->reads_logits ? g->output : g->next);
         runner->outputs[i] = is_read || session->device == NULL ? g->results[i] : NULL;
     }
-    generation_set_sizes(session, runner, g, g->new_tokens, picks, total_of(session, g));
+    generation_set_sizes(session, runner, g, tokens, ends, total_of(session, g));
+}
+
+void generation_prepare(dw_session *session) { prepare(session, 1); }
+
+static dw_status make_rungs_ready(dw_session *session) {
+    engine_runner *runner = generation_runner(session);
+    generation *g = session->generation;
+    plan_binding *binding;
+    for (int64_t i = 0; i < g->texts; i++) g->text[i].count = 0;
+    for (int i = 0; i < g->rung_count; i++) {
+        prepare(session, g->rungs[i]);
+        TRY(engine_bind(session, runner, &binding));
+        TRY(engine_check_workspace(session, binding));
+        TRY(engine_ready_on_device(session, runner, binding));
+        TRY(base_poll(session->context));
+    }
+    return session->device->calls->synchronize(session->device);
+}
+
+dw_status generation_make_ready(dw_session *session) {
+    const generation *g = session->generation;
+    device *device = session->device;
+    size_t before, after;
+    if (g->rung_count == 0) return DW_OK;
+    const double begin = base_now();
+    TRY(device->calls->left(device, &before));
+    TRY(make_rungs_ready(session));
+    TRY(device->calls->left(device, &after));
+    base_log(session->context, DW_LOG_INFO, "%d sizes of runs, up to %" PRId64 " tokens, are bound and have a device graph each: %.2f s, %.1f MB of the device", g->rung_count,
+             g->rungs[g->rung_count - 1], base_now() - begin, before > after ? (double)(before - after) / 1e6 : 0.0);
+    return DW_OK;
 }
 
 dw_status generation_run(dw_session *session) {

@@ -4,9 +4,11 @@
 
 #include <string.h>
 
-dw_status engine_runner_create(dw_session *session, const engine_program *program, engine_runner *runner) {
+dw_status engine_runner_create(dw_session *session, const engine_program *program, int slots, engine_runner *runner) {
     const ir_graph *graph = program->plan->graph;
     runner->program = program;
+    TRY_NEW(runner->slots, &session->arena, slots);
+    runner->slot_count = slots;
     TRY_NEW(runner->symbols, &session->arena, dim_symbol_count(graph->dims) + 1);
     TRY_NEW(runner->most, &session->arena, dim_symbol_count(graph->dims) + 1);
     TRY_NEW(runner->inputs, &session->arena, graph->input_count);
@@ -17,9 +19,9 @@ dw_status engine_runner_create(dw_session *session, const engine_program *progra
         TRY_NEW(runner->staged_inputs, &session->arena, graph->input_count);
         TRY_NEW(runner->staged_outputs, &session->arena, graph->output_count);
     }
-    for (int i = 0; session->device != NULL && i < ENGINE_BINDINGS; i++)
+    for (int i = 0; session->device != NULL && i < slots; i++)
         TRY_NEW(runner->slots[i].recorded, &session->arena, ENGINE_RECORDED + graph->input_count + graph->output_count);
-    for (int i = 0; i < ENGINE_BINDINGS; i++) TRY(plan_binding_create(session->context, program->plan, &runner->slots[i].binding));
+    for (int i = 0; i < slots; i++) TRY(plan_binding_create(session->context, program->plan, &runner->slots[i].binding));
     return plan_layout_create(program->plan, &session->arena, &runner->layout);
 }
 
@@ -78,14 +80,14 @@ void engine_runner_free(dw_session *session, engine_runner *runner) {
     for (size_t i = 0; runner->states != NULL && i < count; i++)
         engine_memory_free(session, runner->states[i], runner->state_bytes[i] + 1);
     engine_stage_free(session, runner);
-    for (int i = 0; i < ENGINE_BINDINGS; i++) plan_binding_destroy(&runner->slots[i].binding);
+    for (int i = 0; i < runner->slot_count; i++) plan_binding_destroy(&runner->slots[i].binding);
 }
 
 dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding **binding) {
     size_t symbols = (size_t)dim_symbol_count(runner->program->plan->graph->dims);
     engine_slot *oldest = &runner->slots[0];
     *binding = NULL;
-    for (int i = 0; i < ENGINE_BINDINGS; i++) {
+    for (int i = 0; i < runner->slot_count; i++) {
         engine_slot *slot = &runner->slots[i];
         if (slot->binding.bound && memcmp(slot->binding.symbols, runner->symbols, symbols * sizeof *runner->symbols) == 0) *binding = &slot->binding;
         if (*binding == &slot->binding) oldest = slot;

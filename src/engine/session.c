@@ -15,7 +15,7 @@ static dw_status reserve_full(dw_session *session, const dw_session_options *opt
 
 /* What was bound before was placed under another layout (NULL: each size under its own). */
 static void set_layout(engine_runner *runner, const plan_layout *layout) {
-    for (int i = 0; i < ENGINE_BINDINGS; i++) {
+    for (int i = 0; i < runner->slot_count; i++) {
         runner->slots[i].binding.layout = layout;
         runner->slots[i].binding.bound = false;
     }
@@ -48,14 +48,15 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     if (model->device != NULL) TRY(device_open(session->context, model->device_name, &session->device));
     TRY(check_flags(session, options));
     if (model->full.plan != NULL) {
-        TRY(engine_runner_create(session, &model->full, &session->full));
+        TRY(engine_runner_create(session, &model->full, ENGINE_BINDINGS, &session->full));
         TRY(reserve_full(session, options));
     }
     if (options->max_tokens > 0) {
         session->max_tokens = options->max_tokens;
         const engine_program *step = session->paging.is_shared && model->paged.plan != NULL ? &model->paged : &model->step;
-        if (step->plan != NULL) TRY(engine_runner_create(session, step, &session->step));
-        if (model->prelude.plan != NULL) TRY(engine_runner_create(session, &model->prelude, &session->prelude));
+        const int sizes = session->paging.is_shared && session->device != NULL ? ENGINE_LADDER : ENGINE_BINDINGS;
+        if (step->plan != NULL) TRY(engine_runner_create(session, step, sizes, &session->step));
+        if (model->prelude.plan != NULL) TRY(engine_runner_create(session, &model->prelude, ENGINE_BINDINGS, &session->prelude));
         TRY(engine_generation_create(session, options));
         if (session->step.program != NULL) TRY(engine_states_create(session, &session->step));
     }
@@ -64,7 +65,8 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     TRY(settle(session, &session->prelude, &bytes));
     TRY(engine_memory_create(session, bytes + ENGINE_ALIGN, &session->workspace));
     session->workspace_bytes = bytes;
-    return dw_session_reset(session);
+    TRY(dw_session_reset(session));
+    return options->max_tokens > 0 ? generation_make_ready(session) : DW_OK;
 }
 
 dw_status engine_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, const engine_paging *paging, dw_session **result) {

@@ -3,6 +3,7 @@
 
 #include <string.h>
 
+#include "deepwell/serve.h"
 #include "engine/engine.h"
 #include "support/driver.h"
 #include "support/session.h"
@@ -183,6 +184,68 @@ static void prompts_share_runs(void **state) {
     dw_context_destroy(context);
 }
 
+/* ---- services ---- */
+
+enum { SERVED = 12, SERVED_MADE = 6 };
+
+static void submit_served(dw_context *context, dw_service *service, uint64_t *requests) {
+    for (int i = 0; i < SERVED; i++) {
+        int64_t ids[64];
+        const dw_request request = {.count = 1 + i * 23 % 60, .ids = ids, .tokens = 1 + i % SERVED_MADE, .temperature = i % 3 == 2, .seed = (uint64_t)i};
+        for (int k = 0; k < 64; k++) ids[k] = (int64_t)(num_random((uint64_t)(i % 4), (uint64_t)k) % VOCABULARY);
+        assert_ok(context, dw_service_submit(context, service, &request, &requests[i]));
+    }
+}
+
+/* What all texts got; -1 behind the last. */
+static void serve(dw_context *context, const char *text, const char *device, int64_t *made_ids) {
+    static dw_event events[256];
+    const dw_service_options options = {.rows = 5, .run_tokens = 40, .context = 72, .page_tokens = 16, .cache_bytes = 1 << 20};
+    uint64_t requests[SERVED];
+    dw_service *service;
+    dw_service_facts facts;
+    dw_model *model = open_model(context, text, device);
+    begin_log();
+    assert_ok(context, dw_service_create(context, model, &options, &service));
+    const int rungs = count_calls("GraphInstantiate");
+    assert_true(device == NULL || (rungs > 5 && rungs <= ENGINE_LADDER));
+    begin_log();
+    for (int i = 0; i < SERVED * (SERVED_MADE + 1); i++) made_ids[i] = -1;
+    submit_served(context, service, requests);
+    for (int busy = 1; busy;) {
+        assert_ok(context, dw_service_step(context, service, &busy));
+        const int count = dw_service_poll(service, events, COUNT_OF(events));
+        for (int e = 0; e < count; e++) {
+            int i = 0;
+            while (requests[i] != events[e].request) i++;
+            assert_null(events[e].message);
+            if (events[e].id >= 0) made_ids[i * (SERVED_MADE + 1) + events[e].index] = events[e].id;
+        }
+    }
+    dw_service_measure(service, &facts);
+    assert_true(facts.prefix_hits > 0);
+    if (device != NULL) assert_int_equal(count_calls("GraphLaunch"), facts.runs);
+    assert_int_equal(count_calls("GraphInstantiate"), 0);
+    assert_int_equal(count_calls("GraphExecKernelNodeSetParams"), 0);
+    dw_service_destroy(service);
+    dw_model_destroy(model);
+}
+
+/* Runs have one of a few numbers of tokens, whose graphs are there when the service is. */
+static void no_graph_is_made_while_texts_wait(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    static const char *const texts[] = {ALL, WINDOWED, MASKED};
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        static int64_t there[SERVED * (SERVED_MADE + 1)], here[SERVED * (SERVED_MADE + 1)];
+        serve(context, texts[i], DEVICE_NAME, there);
+        serve(context, texts[i], NULL, here);
+        assert_memory_equal(there, here, sizeof here);
+    }
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
 /* The workspace of a run is bounded by the memory that there is. */
 static void runs_are_as_long_as_the_memory_allows(void **state) {
     (void)state;
@@ -217,6 +280,7 @@ int main(void) {
         cmocka_unit_test(what_is_given_comes_once),
         cmocka_unit_test(a_run_of_all_tokens_brings_one_row),
         cmocka_unit_test(prompts_share_runs),
+        cmocka_unit_test(no_graph_is_made_while_texts_wait),
         cmocka_unit_test(runs_are_as_long_as_the_memory_allows),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
