@@ -9,7 +9,8 @@
  *         out [rows,e]    = out * factor + weights v
  *
  * With the operands row and position (caches of several texts) a tile goes through its queries cache row by cache row; blocks are of positions,
- * wherever a ring or pages keep them, so the bits are those of a cache without an end. */
+ * wherever a ring or pages keep them, so the bits are those of a cache without an end. While a block is worked on the next one is fetched; behind the
+ * last one of few rows comes the first one of the next head, which lies beside it. */
 #include <math.h>
 #include <string.h>
 
@@ -31,15 +32,24 @@ typedef struct attention {
     op_attention_view view;
     int64_t shared, rows, d, e, keys;             /* shared: heads of q for each of k; rows: shared * s; keys: what a row of the cache has room for */
     int64_t tiles, tile_rows;                     /* tiles of one kv head */
+    int64_t tiles_per_task, tile_count;           /* of all heads */
+    bool heads_inside;                            /* few rows: tiles of the same rows follow each other, head by head */
     float scale, softcap;
 } attention;
 
 /* Keys of a block from its key `key` on in slots that follow each other. row OP_NOWHERE: their page is not there. */
 typedef struct stretch { int64_t row, slot; int key, count; } stretch;
 
+/* Rows of a tile that read one row of the cache. */
+typedef struct part {
+    int64_t batch, cache, group, first, end;      /* of q and out; of k, v, mask and bias; first row; the end of what any row sees */
+    int rows;
+    op_attention_span seen;                       /* by any row */
+} part;
+
 /* FLASH_KEYS positions from first on, as far as there are keys. there: 0 where a page is not, which gaps says of some. */
 typedef struct block {
-    int64_t first;
+    int64_t first, group;
     int keys, count;              /* count: of stretches */
     bool gaps;
     uint8_t there[FLASH_KEYS];
@@ -49,8 +59,7 @@ typedef struct block {
 /* What a task works in. */
 typedef struct tile {
     const attention *call;
-    int64_t batch, cache, group, first, end;      /* of q and out; of k, v, mask and bias; first row; the end of what any row sees */
-    int rows;
+    part at;
     int64_t column, columns, out_stride;          /* of v, in this pass */
     op_attention_span spans[TILE_ROWS];
     flash_row state[TILE_ROWS];
@@ -61,7 +70,7 @@ typedef struct tile {
     union { float floats[FLASH_KEYS * FLASH_COLUMNS]; uint16_t codes[FLASH_KEYS * FLASH_COLUMNS]; } v;
     uint32_t weights[TILE_ROWS * FLASH_PAIRS];    /* of pairs of keys, rounded */
     float scores[TILE_ROWS * FLASH_KEYS], out[TILE_ROWS * OUT_WIDTH];
-    block blocks[2];                              /* that which is worked on, and the next */
+    block blocks[2], behind;                      /* that which is worked on, and the next; the first one of the next part, with no keys where there is none */
 } tile;
 
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
@@ -100,21 +109,22 @@ static int64_t at3(const dw_tensor *tensor, int64_t i0, int64_t i1, int64_t i2) 
     return i0 * tensor->strides[0] + i1 * tensor->strides[1] + i2 * tensor->strides[2];
 }
 
-static int64_t query_of(const tile *t, int row) { return (t->first + row) / t->call->shared; }
-static int64_t head_of(const tile *t, int row) { return t->group * t->call->shared + (t->first + row) % t->call->shared; }
+static int64_t query_of(const tile *t, int row) { return (t->at.first + row) / t->call->shared; }
+static int64_t head_of(const tile *t, int row) { return t->at.group * t->call->shared + (t->at.first + row) % t->call->shared; }
 
 /* ---- a block of keys ---- */
 
 /* The block of keys from first on. */
-static void find_block(const tile *t, int64_t first, block *b) {
-    const op_attention_view *view = &t->call->view;
+static void find_block(const attention *call, const part *at, int64_t first, block *b) {
+    const op_attention_view *view = &call->view;
     const int64_t size = view->table != NULL ? view->page : view->slots;
     b->first = first;
-    b->keys = (int)(first < t->end ? least(t->end - first, FLASH_KEYS) : 0);
+    b->group = at->group;
+    b->keys = (int)(first < at->end ? least(at->end - first, FLASH_KEYS) : 0);
     b->count = 0;
     b->gaps = false;
     for (int key = 0; key < b->keys; b->count++) {
-        const op_cache_slot place = op_attention_key(view, t->cache, first + key);
+        const op_cache_slot place = op_attention_key(view, at->cache, first + key);
         const stretch keys = {place.row, place.slot, key, (int)least(b->keys - key, size - place.slot)};
         b->stretches[b->count] = keys;
         if (view->table != NULL) memset(b->there + key, keys.row != OP_NOWHERE, (size_t)keys.count);
@@ -139,8 +149,8 @@ static bool is_empty(const block *b) {
 /* Columns at .. of the tile's queries; with pairs the last column of an odd number has a 0 beside it. */
 static void load_q(tile *t, int64_t at, int64_t width) {
     const dw_tensor *q = t->call->q;
-    for (int r = 0; r < t->rows; r++) {
-        const int64_t offset = at3(q, t->batch, head_of(t, r), query_of(t, r)) + at * q->strides[3];
+    for (int r = 0; r < t->at.rows; r++) {
+        const int64_t offset = at3(q, t->at.batch, head_of(t, r), query_of(t, r)) + at * q->strides[3];
         if (t->call->isa->pairs == NULL) {
             load(q, offset, q->strides[3], width, t->q.floats + r * WIDTH);
             continue;
@@ -153,14 +163,14 @@ static void load_q(tile *t, int64_t at, int64_t width) {
 
 static const char *bytes_at(const dw_tensor *tensor, int64_t offset) { return (const char *)tensor->data + offset * (dw_format_bits(tensor->format) / 8); }
 
-/* Rows of k or v from a key of a block on, `columns` from `column` on of each, as what is read next; NULL where they are not read where they lie, or where there are rows enough to hide their
- * coming. */
-static const flash_next *next_of(const tile *t, const dw_tensor *tensor, const block *b, int key, int64_t column, int64_t columns, flash_next *next) {
-    if (t->rows > FLASH_ROWS || key >= b->keys || column >= tensor->dims[3] || !is_in_place(t->call, tensor)) return NULL;
+/* Rows of k or v from a key of a block on, `count` of them, `columns` from `column` on of each, as what is read next; NULL where they are not read where they lie, or where there are rows enough to
+ * hide their coming. */
+static const flash_next *next_of(const tile *t, const dw_tensor *tensor, const block *b, int key, int count, int64_t column, int64_t columns, flash_next *next) {
+    if (t->at.rows > FLASH_ROWS || key >= b->keys || column >= tensor->dims[3] || !is_in_place(t->call, tensor)) return NULL;
     const stretch *keys = stretch_at(b, key);
     if (keys->row == OP_NOWHERE) return NULL;
-    const int64_t element = dw_format_bits(tensor->format) / 8, offset = at3(tensor, keys->row, t->group, keys->slot + key - keys->key) + column;
-    *next = (flash_next){bytes_at(tensor, offset), tensor->strides[2] * element, least(columns, tensor->dims[3] - column) * element};
+    const int64_t element = dw_format_bits(tensor->format) / 8, offset = at3(tensor, keys->row, b->group, keys->slot + key - keys->key) + column;
+    *next = (flash_next){bytes_at(tensor, offset), tensor->strides[2] * element, least(columns, tensor->dims[3] - column) * element, (int)least(keys->key + keys->count - key, count)};
     return next;
 }
 
@@ -169,7 +179,7 @@ static void load_rows(const tile *t, const dw_tensor *tensor, const block *b, in
     const bool pairs = t->call->isa->pairs != NULL;
     for (int i = 0; i < count; i++) {
         const stretch *keys = stretch_at(b, first + i);
-        const int64_t offset = keys->row == OP_NOWHERE ? 0 : at3(tensor, keys->row, t->group, keys->slot + first + i - keys->key) + column * tensor->strides[3];
+        const int64_t offset = keys->row == OP_NOWHERE ? 0 : at3(tensor, keys->row, t->at.group, keys->slot + first + i - keys->key) + column * tensor->strides[3];
         if (pairs) memset(codes + i * stride, 0, (size_t)stride * sizeof *codes);
         else if (keys->row == OP_NOWHERE || width < stride) memset(floats + i * stride, 0, (size_t)stride * sizeof *floats);
         if (keys->row == OP_NOWHERE) continue;
@@ -185,19 +195,19 @@ static void transpose(tile *t, int key, int count, int64_t width, const void *k,
     else isa->transpose(count, width, k, stride, next, key, t->keys.floats);
 }
 
-/* All turns of the block. While k is read, that of the next block comes, and so it is with v (add_in_place). */
+/* The turns of the block that have keys: scores of others are hidden, whatever they are. While k is read, that of the next block comes, and so it is with v (add_in_place). */
 static void load_keys(tile *t, const block *b, const block *after, int64_t at, int64_t width) {
     const dw_tensor *k = t->call->k;
     const bool in_place = is_in_place(t->call, k) && (t->call->isa->pairs == NULL || width % 2 == 0);
     const void *loaded = t->call->isa->pairs != NULL ? (const void *)t->loaded.codes : t->loaded.floats;
     const int64_t padded = (width + 1) / 2 * 2;
     flash_next memory;
-    for (int key = 0; key < FLASH_KEYS; key += FLASH_TURN) {
-        const int here = (int)least(b->keys > key ? b->keys - key : 0, FLASH_TURN);
-        const stretch *keys = here > 0 ? stretch_at(b, key) : NULL;
-        if (in_place && keys != NULL && key + here <= keys->key + keys->count && keys->row != OP_NOWHERE) {
-            const flash_next *next = next_of(t, k, after, key, at, width, &memory);
-            transpose(t, key, here, width, bytes_at(k, at3(k, keys->row, t->group, keys->slot + key - keys->key) + at), k->strides[2], next);
+    for (int key = 0; key < b->keys; key += FLASH_TURN) {
+        const int here = (int)least(b->keys - key, FLASH_TURN);
+        const stretch *keys = stretch_at(b, key);
+        if (in_place && key + here <= keys->key + keys->count && keys->row != OP_NOWHERE) {
+            const flash_next *next = next_of(t, k, after, key, key + FLASH_TURN < b->keys ? FLASH_TURN : FLASH_KEYS, at, width, &memory);
+            transpose(t, key, here, width, bytes_at(k, at3(k, keys->row, t->at.group, keys->slot + key - keys->key) + at), k->strides[2], next);
             continue;
         }
         load_rows(t, k, b, key, here, at, width, padded, t->loaded.floats, t->loaded.codes);
@@ -217,8 +227,8 @@ static void score(tile *t, const block *b, const block *after) {
         int64_t width = least(call->d - at, WIDTH);
         if (call->d > WIDTH) load_q(t, at, width);
         load_keys(t, b, after, at, width);
-        for (int r = 0, rows; r < t->rows; r += rows) {
-            rows = rows_of_product(t->rows, r);
+        for (int r = 0, rows; r < t->at.rows; r += rows) {
+            rows = rows_of_product(t->at.rows, r);
             if (call->isa->pairs != NULL) call->isa->pairs->scores(rows, (width + 1) / 2, t->q.pairs + r * WIDTH / 2, WIDTH / 2, t->keys.pairs, at > 0, t->scores + r * FLASH_KEYS);
             else call->isa->scores(rows, width, t->q.floats + r * WIDTH, WIDTH, t->keys.floats, at > 0, t->scores + r * FLASH_KEYS);
         }
@@ -231,7 +241,7 @@ static void soften(tile *t, const block *b) {
     const int count = b->keys;
     float bias[FLASH_KEYS] = {0};
     uint8_t mask[FLASH_KEYS] = {0};
-    for (int r = 0; r < t->rows; r++) {
+    for (int r = 0; r < t->at.rows; r++) {
         flash_row *row = &t->state[r];
         int64_t begin = t->spans[r].begin - first, end = t->spans[r].end - first;
         row->begin = (int)(begin > 0 ? least(begin, FLASH_KEYS) : 0);
@@ -243,13 +253,13 @@ static void soften(tile *t, const block *b) {
         }
         if (call->view.bias != NULL) {
             const int64_t *strides = call->view.bias_strides;
-            load(call->view.bias, t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3], strides[3], count, bias);
+            load(call->view.bias, t->at.cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3], strides[3], count, bias);
             row->bias = bias;
         }
         if (call->view.mask != NULL) {
             const int64_t *strides = call->view.mask_strides;
             const uint8_t *data = call->view.mask->data;
-            data += t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
+            data += t->at.cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
             for (int i = 0; i < count; i++) mask[i] = data[i * strides[3]] != 0 && (!b->gaps || b->there[i]);
             row->mask = mask;
         } else {
@@ -257,15 +267,15 @@ static void soften(tile *t, const block *b) {
         }
         t->factors[r] = call->isa->soften(row, t->scores + r * FLASH_KEYS);
     }
-    for (int r = 0; r < t->rows && call->isa->pairs != NULL; r++) call->isa->pairs->round(t->scores + r * FLASH_KEYS, t->weights + r * FLASH_PAIRS);
+    for (int r = 0; r < t->at.rows && call->isa->pairs != NULL; r++) call->isa->pairs->round(t->scores + r * FLASH_KEYS, t->weights + r * FLASH_PAIRS);
 }
 
 /* out = out * factors + weights v, of `count` keys from the block's key `key` on. */
 static void multiply_values(tile *t, int key, int count, int64_t columns, const void *values, int64_t stride, const flash_next *next, const float *factors, int64_t at) {
     const flash_isa *isa = t->call->isa;
-    for (int r = 0, rows; r < t->rows; r += rows) {
+    for (int r = 0, rows; r < t->at.rows; r += rows) {
         float *out = t->out + r * t->out_stride + at;
-        rows = rows_of_product(t->rows, r);
+        rows = rows_of_product(t->at.rows, r);
         if (isa->pairs != NULL) isa->pairs->values(rows, count, (int)columns, t->weights + r * FLASH_PAIRS + key / 2, values, stride, next, factors + r, out, t->out_stride);
         else isa->values(rows, count, (int)columns, t->scores + r * FLASH_KEYS + key, values, stride, next, factors + r, out, t->out_stride);
     }
@@ -279,8 +289,8 @@ static void add_in_place(tile *t, const block *b, const block *after, int64_t at
     for (int i = 0; i < b->count; i++) {
         const stretch *keys = &b->stretches[i];
         if (keys->row == OP_NOWHERE) continue;
-        const flash_next *next = next_of(t, v, after, keys->key, t->column + at, width, &memory);
-        multiply_values(t, keys->key, keys->count, width, bytes_at(v, at3(v, keys->row, t->group, keys->slot) + t->column + at), v->strides[2], next, factors, at);
+        const flash_next *next = next_of(t, v, after, keys->key, i + 1 < b->count ? keys->count : FLASH_KEYS, t->column + at, width, &memory);
+        multiply_values(t, keys->key, keys->count, width, bytes_at(v, at3(v, keys->row, t->at.group, keys->slot) + t->column + at), v->strides[2], next, factors, at);
         factors = t->ones;
     }
 }
@@ -295,7 +305,7 @@ static bool keeps_pairs(const block *b) {
 /* Where v lies in memory it is multiplied: in fp32 of few rows and whole vectors of columns, in pairs always, if no pair is apart. */
 static bool adds_in_place(const tile *t, const block *b, int64_t width) {
     if (!is_in_place(t->call, t->call->v)) return false;
-    return t->call->isa->pairs != NULL ? keeps_pairs(b) : t->rows <= FLASH_ROWS && width % 16 == 0;
+    return t->call->isa->pairs != NULL ? keeps_pairs(b) : t->at.rows <= FLASH_ROWS && width % 16 == 0;
 }
 
 static void add_values(tile *t, const block *b, const block *after) {
@@ -317,9 +327,9 @@ static bool shows_any(const tile *t, int64_t first, int count) {
     const int64_t *strides = call->view.mask_strides;
     if (call->view.mask == NULL) return true;
     bool same = strides[1] == 0 && strides[2] == 0;
-    for (int r = 0; r < (same ? 1 : t->rows); r++) {
+    for (int r = 0; r < (same ? 1 : t->at.rows); r++) {
         const uint8_t *data = call->view.mask->data;
-        data += t->cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
+        data += t->at.cache * strides[0] + head_of(t, r) * strides[1] + query_of(t, r) * strides[2] + first * strides[3];
         for (int i = 0; i < count; i++) {
             if (data[i * strides[3]]) return true;
         }
@@ -339,25 +349,25 @@ static void again(const tile *t, int row, float *out) {
     if (state->max == -INFINITY) return;
     for (int64_t key = t->spans[row].begin; key < t->spans[row].end; key++) {
         float dot = 0, a, b;
-        const op_cache_slot place = op_attention_key(&call->view, t->cache, key);
+        const op_cache_slot place = op_attention_key(&call->view, t->at.cache, key);
         const int64_t *m = call->view.mask_strides, *s = call->view.bias_strides;
         if (place.row == OP_NOWHERE) continue;
-        if (call->view.mask != NULL && !((const uint8_t *)call->view.mask->data)[t->cache * m[0] + head * m[1] + query * m[2] + key * m[3]]) continue;
+        if (call->view.mask != NULL && !((const uint8_t *)call->view.mask->data)[t->at.cache * m[0] + head * m[1] + query * m[2] + key * m[3]]) continue;
         for (int64_t i = 0; i < call->d; i++) {
-            load(q, at3(q, t->batch, head, query) + i * q->strides[3], 1, 1, &a);
-            load(k, at3(k, place.row, t->group, place.slot) + i * k->strides[3], 1, 1, &b);
+            load(q, at3(q, t->at.batch, head, query) + i * q->strides[3], 1, 1, &a);
+            load(k, at3(k, place.row, t->at.group, place.slot) + i * k->strides[3], 1, 1, &b);
             dot = fmaf(a, b, dot);
         }
         dot *= call->scale;
         if (call->softcap > 0) dot = call->softcap * tanhf(dot / call->softcap);
         if (call->view.bias != NULL) {
-            load(call->view.bias, t->cache * s[0] + head * s[1] + query * s[2] + key * s[3], 1, 1, &b);
+            load(call->view.bias, t->at.cache * s[0] + head * s[1] + query * s[2] + key * s[3], 1, 1, &b);
             dot = b <= OP_ATTENTION_HIDES ? b : dot + b;
         }
         float weight = expf(dot - state->max);
         if (weight == 0) continue;
         for (int64_t c = 0; c < t->columns; c++) {
-            load(v, at3(v, place.row, t->group, place.slot) + (t->column + c) * v->strides[3], 1, 1, &b);
+            load(v, at3(v, place.row, t->at.group, place.slot) + (t->column + c) * v->strides[3], 1, 1, &b);
             out[c] = fmaf(weight, b, out[c]);
         }
     }
@@ -381,8 +391,8 @@ static void finish(tile *t, int row) {
     if (state->sum != 0) {
         for (int64_t c = 0; c < t->columns; c++) out[c] /= state->sum;
     }
-    if (t->call->lse != NULL && t->column == 0) ((float *)t->call->lse->data)[at3(t->call->lse, t->batch, head_of(t, row), query_of(t, row))] = state->max + logf(state->sum);
-    int64_t offset = at3(to, t->batch, head_of(t, row), query_of(t, row)) + t->column;
+    if (t->call->lse != NULL && t->column == 0) ((float *)t->call->lse->data)[at3(t->call->lse, t->at.batch, head_of(t, row), query_of(t, row))] = state->max + logf(state->sum);
+    int64_t offset = at3(to, t->at.batch, head_of(t, row), query_of(t, row)) + t->column;
     if (to->format == DW_FORMAT_f32) memcpy((float *)to->data + offset, out, (size_t)t->columns * sizeof *out);
     else if (to->format == DW_FORMAT_bf16) num_f32_to_bf16_row(out, (uint16_t *)to->data + offset, t->columns);
     else num_f32_to_f16_row(out, (uint16_t *)to->data + offset, t->columns);
@@ -391,21 +401,23 @@ static void finish(tile *t, int row) {
 /* ---- tiles ---- */
 
 /* Some columns of v for all rows of the tile. */
-static void pass(tile *t, op_attention_span seen) {
+static void pass(tile *t) {
     const attention *call = t->call;
-    for (int r = 0; r < t->rows; r++) {
+    const op_attention_span seen = t->at.seen;
+    for (int r = 0; r < t->at.rows; r++) {
         float sink = -INFINITY;
         if (call->sink != NULL) load(call->sink, head_of(t, r) * call->sink->strides[0], 1, 1, &sink);
         t->state[r] = (flash_row){.scale = call->scale, .softcap = call->softcap, .max = sink, .sum = sink == -INFINITY ? 0.0f : expf(sink - sink)};
     }
     t->out_stride = (t->columns + COLUMNS - 1) / COLUMNS * COLUMNS;
-    memset(t->out, 0, (size_t)(t->rows * t->out_stride) * sizeof *t->out);
+    memset(t->out, 0, (size_t)(t->at.rows * t->out_stride) * sizeof *t->out);
     if (call->d <= WIDTH) load_q(t, 0, call->d);
     const int64_t begin = seen.begin / FLASH_KEYS * FLASH_KEYS;
     block *b = &t->blocks[0], *after = &t->blocks[1];
-    if (begin < seen.end) find_block(t, begin, b);
+    if (begin < seen.end) find_block(call, &t->at, begin, b);
     for (int64_t first = begin; first < seen.end; first += FLASH_KEYS) {
-        find_block(t, first + FLASH_KEYS, after);
+        if (first + FLASH_KEYS < seen.end) find_block(call, &t->at, first + FLASH_KEYS, after);
+        else after = &t->behind;
         if (!is_empty(b) && shows_any(t, first, b->keys)) {
             score(t, b, after);
             soften(t, b);
@@ -415,47 +427,72 @@ static void pass(tile *t, op_attention_span seen) {
         b = after;
         after = done;
     }
-    for (int r = 0; r < t->rows; r++) finish(t, r);
+    for (int r = 0; r < t->at.rows; r++) finish(t, r);
 }
 
-/* Rows that read one row of the cache. */
-static void run_rows(tile *t, int64_t first, int rows) {
+/* All columns of v for the rows of a part. */
+static void run_part(tile *t) {
     const attention *call = t->call;
-    op_attention_span seen = {INT64_MAX, 0};
-    t->first = first;
-    t->rows = rows;
-    for (int r = 0; r < rows; r++) {
-        t->spans[r] = op_attention_seen(&call->view, query_of(t, r));
-        if (t->spans[r].end == t->spans[r].begin) continue;
-        if (t->spans[r].begin < seen.begin) seen.begin = t->spans[r].begin;
-        if (t->spans[r].end > seen.end) seen.end = t->spans[r].end;
-    }
-    if (seen.begin > seen.end) seen.begin = seen.end;
-    t->end = call->view.position != NULL ? seen.end : call->keys;
+    for (int r = 0; r < t->at.rows; r++) t->spans[r] = op_attention_seen(&call->view, query_of(t, r));
     for (t->column = 0; t->column < call->e || t->column == 0; t->column += OUT_WIDTH) {
         t->columns = least(call->e - t->column, OUT_WIDTH);
-        pass(t, seen);
+        pass(t);
     }
 }
 
-static void run_tile(void *argument, int64_t task, int worker) {
+/* The rows of a part, those from first on up to end: as many as read one row of the cache. */
+static void find_rows(const attention *call, int64_t first, int64_t end, part *p) {
+    const op_attention_view *view = &call->view;
+    op_attention_span seen = {INT64_MAX, 0};
+    p->first = first;
+    p->cache = view->row != NULL ? op_attention_row(view, p->batch, first / call->shared) : p->batch;
+    for (; first < end; first++) {
+        const int64_t query = first / call->shared;
+        if (view->row != NULL && op_attention_row(view, p->batch, query) != p->cache) break;
+        const op_attention_span span = op_attention_seen(view, query);
+        if (span.end == span.begin) continue;
+        if (span.begin < seen.begin) seen.begin = span.begin;
+        if (span.end > seen.end) seen.end = span.end;
+    }
+    if (seen.begin > seen.end) seen.begin = seen.end;
+    p->rows = (int)(first - p->first);
+    p->seen = seen;
+    p->end = view->position != NULL ? seen.end : call->keys;
+}
+
+/* What a task has before it: tiles, and of the first one rows. */
+typedef struct cursor { int64_t tile, end, row; } cursor;
+
+static bool next_part(const attention *call, cursor *c, part *p) {
+    if (c->tile == c->end) return false;
+    const int64_t groups = call->k->dims[1], of_rows = c->tile / groups, pair = c->tile / call->tiles;
+    const int64_t batch = call->heads_inside ? of_rows / call->tiles : pair / groups;
+    const int64_t index = call->heads_inside ? of_rows % call->tiles : call->tiles - 1 - c->tile % call->tiles;   /* the last queries see the most keys: first */
+    const int64_t first = index * call->tile_rows, end = least(call->rows, first + call->tile_rows);
+    *p = (part){.batch = batch, .group = call->heads_inside ? c->tile % groups : pair % groups};
+    find_rows(call, first + c->row, end, p);
+    c->row += p->rows;
+    if (first + c->row < end) return true;
+    c->tile++;
+    c->row = 0;
+    return true;
+}
+
+static void run_task(void *argument, int64_t task, int worker) {
     (void)worker;
     const attention *call = argument;
+    const int64_t first = task * call->tiles_per_task;
+    cursor left = {first, least(first + call->tiles_per_task, call->tile_count), 0};
+    part next;
     tile t;
     t.call = call;
     for (int r = 0; r < TILE_ROWS; r++) t.ones[r] = 1;
-    int64_t pair = task / call->tiles, index = call->tiles - 1 - task % call->tiles;   /* the last queries see the most keys: first */
-    t.batch = t.cache = pair / call->k->dims[1];
-    t.group = pair % call->k->dims[1];
-    int64_t first = index * call->tile_rows, end = least(call->rows, first + call->tile_rows);
-    if (call->view.row == NULL) {
-        run_rows(&t, first, (int)(end - first));
-        return;
-    }
-    for (int64_t begin = first; first < end; begin = first) {
-        t.cache = op_attention_row(&call->view, t.batch, begin / call->shared);
-        while (first < end && op_attention_row(&call->view, t.batch, first / call->shared) == t.cache) first++;
-        run_rows(&t, begin, (int)(first - begin));
+    for (bool more = next_part(call, &left, &next); more;) {
+        t.at = next;
+        more = next_part(call, &left, &next);
+        t.behind.keys = 0;
+        if (more && call->heads_inside) find_block(call, &next, next.seen.begin / FLASH_KEYS * FLASH_KEYS, &t.behind);
+        run_part(&t);
     }
 }
 
@@ -485,12 +522,16 @@ static bool fits(const attention *a) {
 }
 
 /* Tiles as large as is good for the products; where few tokens of many texts come together, one for each token. */
-static void cut_tiles(attention *a) {
+static void cut_tiles(attention *a, int threads) {
+    enum { TASKS_PER_THREAD = 8 };
     int64_t tiles = base_ceil_div(a->rows, TILE_ROWS);
     a->tile_rows = base_ceil_div(a->rows, tiles);
     a->tile_rows = least(base_ceil_div(a->tile_rows, FLASH_ROWS) * FLASH_ROWS, TILE_ROWS);
     if (a->view.row != NULL && a->q->dims[2] <= a->view.rows) a->tile_rows = least(a->shared, TILE_ROWS);
     a->tiles = base_ceil_div(a->rows, a->tile_rows);
+    a->tile_count = a->q->dims[0] * a->k->dims[1] * a->tiles;
+    a->heads_inside = a->tile_rows <= FLASH_ROWS;
+    a->tiles_per_task = a->heads_inside ? base_ceil_div(a->tile_count, (int64_t)threads * TASKS_PER_THREAD) : 1;
 }
 
 static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
@@ -515,9 +556,9 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
     a.e = a.v->dims[3];
     a.keys = a.view.slots;
     if (!fits(&a)) return call->op->reference(&run->call);
-    if (a.rows == 0 || (a.e == 0 && a.lse == NULL)) return DW_OK;
-    cut_tiles(&a);
-    pool_run(run->pool, a.q->dims[0] * groups * a.tiles, run_tile, &a);
+    if (a.rows == 0 || a.q->dims[0] == 0 || (a.e == 0 && a.lse == NULL)) return DW_OK;
+    cut_tiles(&a, pool_threads(run->pool));
+    pool_run(run->pool, base_ceil_div(a.tile_count, a.tiles_per_task), run_task, &a);
     return DW_OK;
 }
 

@@ -26,8 +26,8 @@ typedef struct flash_row {
 } flash_row;
 
 /* What is read a block later, row beside row of the operand of a product: `bytes` of each, fetched into the second cache on the way. With few rows of q memory is what is waited for,
- * and blocks are too short for the hardware to run ahead. stride: in bytes. NULL: nothing. */
-typedef struct flash_next { const char *data; int64_t stride, bytes; } flash_next;
+ * and blocks are too short for the hardware to run ahead. stride: in bytes; rows: those that are left when the product's own are done come at once. NULL: nothing. */
+typedef struct flash_next { const char *data; int64_t stride, bytes; int rows; } flash_next;
 
 /* Products of bf16, two elements of a sum at a time, in fp32. Pairs of neighbours along the sum lie in words, the first one low. v's columns come out in the order of flash_pair_column. */
 typedef struct flash_pairs {

@@ -34,7 +34,7 @@ SIMD_INLINE void scores_of(const int rows, const int vectors, int64_t d, const f
 }
 
 static void fetch(const flash_next *next, int64_t row) {
-    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
+    for (int64_t i = 0; i < next->bytes && row < next->rows; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
 }
 
 SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const float *weights, const float *v, int64_t v_stride, const flash_next *next,
@@ -58,6 +58,7 @@ SIMD_INLINE void values_part(const int rows, const int vectors, int keys, const 
             for (int i = 0; i < vectors; i++) sum[r][i] = _mm256_fmadd_ps(weight, value[i], sum[r][i]);
         }
     }
+    for (int key = keys; next != NULL && key < next->rows; key++) fetch(next, key);
     SIMD_UNROLL
     for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
@@ -115,7 +116,7 @@ SIMD_INLINE void transpose8(__m256 r[8]) {
 }
 
 static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed) {
-    for (int i = 0; i < FLASH_TURN && next != NULL; i++) fetch(next, i);
+    for (int i = 0; next != NULL && i < next->rows; i++) fetch(next, i);
     static const int32_t masks[16] = {-1, -1, -1, -1, -1, -1, -1, -1};
     for (int half = 0; half < 16; half += 8) {
         for (int64_t at = 0; at < d; at += 8) {

@@ -48,6 +48,7 @@ SIMD_INLINE void values_of(const int rows, const int vectors, const int fetches,
             for (int i = 0; i < vectors; i++) sum[r][i] = _mm512_fmadd_ps(weight, value[i], sum[r][i]);
         }
     }
+    if (fetches) fetch_rest(next, keys);
     SIMD_UNROLL
     for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
@@ -102,7 +103,7 @@ SIMD_INLINE void transpose_part(const int all, int keys, int count, const float 
 
 static void transpose(int keys, int64_t d, const float *k, int64_t k_stride, const flash_next *next, int first, float *transposed) {
     for (int64_t at = 0; at < d; at += 16) {
-        for (int64_t i = at / 16; i < FLASH_TURN && next != NULL; i += (d + 15) / 16) fetch(next, i);
+        for (int64_t i = at / 16; next != NULL && i < next->rows; i += (d + 15) / 16) fetch(next, i);
         float *to = transposed + at * FLASH_KEYS + first;
         if (keys == 16 && d - at >= 16) transpose_part(1, 16, 16, k + at, k_stride, to);
         else transpose_part(0, keys, d - at < 16 ? (int)(d - at) : 16, k + at, k_stride, to);

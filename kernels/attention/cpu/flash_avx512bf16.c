@@ -58,6 +58,7 @@ SIMD_INLINE void values_of(const int rows, const int halves, const int fetches, 
             for (int i = 0; i < 2 * halves; i++) sum[r][i] = multiply(sum[r][i], weight, value[i]);
         }
     }
+    if (fetches) fetch_rest(next, keys);
     SIMD_UNROLL
     for (int r = 0; r < rows; r++) {
         SIMD_UNROLL
@@ -110,7 +111,7 @@ SIMD_INLINE void transpose_part(const int all, int keys, int count, const uint16
 
 static void transpose(int keys, int64_t words, const uint16_t *k, int64_t k_stride, const flash_next *next, int first, uint32_t *transposed) {
     for (int64_t at = 0; at < words; at += 16) {
-        for (int64_t i = at / 16; i < FLASH_TURN && next != NULL; i += (words + 15) / 16) fetch(next, i);
+        for (int64_t i = at / 16; next != NULL && i < next->rows; i += (words + 15) / 16) fetch(next, i);
         uint32_t *to = transposed + at * FLASH_KEYS + first;
         if (keys == 16 && words - at >= 16) transpose_part(1, 16, 16, k + 2 * at, k_stride, to);
         else transpose_part(0, keys, words - at < 16 ? (int)(words - at) : 16, k + 2 * at, k_stride, to);

@@ -7,9 +7,12 @@
 #include "kernels/attention/cpu/soften_loops.h"
 #include "kernels/cpu/simd.h"
 
-/* Row `row` of what is read next. */
+/* Row `row` of what is read next, and those from `row` on. */
 SIMD_INLINE void fetch(const flash_next *next, int64_t row) {
-    for (int64_t i = 0; i < next->bytes; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
+    for (int64_t i = 0; i < next->bytes && row < next->rows; i += 64) _mm_prefetch(next->data + row * next->stride + i, _MM_HINT_T1);
+}
+SIMD_INLINE void fetch_rest(const flash_next *next, int64_t row) {
+    for (; row < next->rows; row++) fetch(next, row);
 }
 
 /* Four steps: pairs of floats, of doubles, and of quarters twice. */
