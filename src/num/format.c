@@ -64,6 +64,15 @@ static uint64_t max_code(const num_format *f) {
 
 static uint64_t nan_code(const num_format *f) { return mask_of(f->bits - 1); }
 
+/* value times 2^exponent: exact where the power is a normal number, as of all formats of up to 32 bits, and sooner than by ldexp. */
+static double scaled(double value, int exponent) {
+    if (exponent < -1022 || exponent > 1023) return ldexp(value, exponent);
+    const uint64_t bits = (uint64_t)(exponent + 1023) << 52;
+    double power;
+    memcpy(&power, &bits, sizeof power);
+    return value * power;
+}
+
 static double decode_float(const num_format *f, uint64_t code) {
     uint64_t magnitude = code & mask_of(f->bits - 1);
     bool negative = (code >> (f->bits - 1)) & 1;
@@ -75,7 +84,7 @@ static double decode_float(const num_format *f, uint64_t code) {
         uint64_t mantissa = magnitude & mask_of(f->mantissa_bits);
         if (exponent == 0) exponent = 1;   /* subnormal: no leading one, the exponent of the smallest normal number */
         else mantissa |= UINT64_C(1) << f->mantissa_bits;
-        value = ldexp((double)mantissa, exponent - f->bias - f->mantissa_bits);
+        value = scaled((double)mantissa, exponent - f->bias - f->mantissa_bits);
     }
     return negative ? -value : value;
 }
@@ -104,7 +113,7 @@ static uint64_t encode_float(const num_format *f, double value, bool saturate) {
 
 static double decode_scale(const num_format *f, uint64_t code) {
     code &= mask_of(f->bits);
-    return code == mask_of(f->bits) ? (double)NAN : ldexp(1.0, (int)code - f->bias);
+    return code == mask_of(f->bits) ? (double)NAN : scaled(1.0, (int)code - f->bias);
 }
 
 static uint64_t encode_scale(const num_format *f, double value, bool saturate) {

@@ -5,7 +5,7 @@
  * order of their own; here everything is in double, ascending k, where the products are exact and the sum nearly so. */
 #include "op/family.h"
 
-enum { TILE = 8, CHUNK = 128 };   /* rows of a and of b, and numbers of k, that are decoded together */
+enum { TILE = 32, CHUNK = 128 };   /* rows of a and of b, and numbers of k, that are decoded together */
 
 op_rows op_rows_of(const dw_tensor *tensor, int64_t offset, bool k_is_last) {
     int64_t strides[DW_MAX_RANK] = {0};

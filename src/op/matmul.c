@@ -88,31 +88,44 @@ static op_product product_of(const matrices *m) {
     };
 }
 
-enum { CHUNK = 128 };             /* columns that are computed together, where a result is quantised */
+enum { ROWS = 128 };              /* that are computed together, where a result is quantised: those of the tallest block */
 
-/* A part of a row in the format that it is quantised from. */
+/* Rows in the format that they are quantised from. */
 typedef struct row_part {
     matrices *matrices;
-    int64_t matrix, line, first;  /* first: column; line: -1 before there is any */
-    dw_tensor values;             /* [CHUNK] */
+    int64_t matrix, first;        /* first: row of the matrix; -1 before there is any */
+    dw_tensor values;             /* [ROWS,n] */
 } row_part;
 
 static float rounded_at(void *argument, int64_t line, int64_t col) {
     row_part *part = argument;
     matrices *m = part->matrices;
     const dw_tensor *out = m->call->out[0];
-    int64_t rows = out->dims[out->rank - 2], cols = out->dims[out->rank - 1], first = col / CHUNK * CHUNK;
-    for (; part->matrix < line / rows; part->matrix++) walk_next(&m->w);
-    if (line != part->line || first != part->first) {
+    const int64_t rows = out->dims[out->rank - 2], cols = out->dims[out->rank - 1], row = line % rows, first = row / ROWS * ROWS;
+    if (line / rows != part->matrix || first != part->first) {
+        for (; part->matrix < line / rows; part->matrix++) walk_next(&m->w);
         op_product product = product_of(m);
         product.out = &part->values;
-        product.out_offset = -first;
+        product.out_offset = -first * cols;
+        product.out_row_stride = cols;
         product.out_col_stride = 1;
-        op_product_rows(&product, line % rows, line % rows + 1, first, first + CHUNK < cols ? first + CHUNK : cols);
-        part->line = line;
+        op_product_rows(&product, first, first + ROWS < rows ? first + ROWS : rows, 0, cols);
         part->first = first;
     }
-    return (float)op_load_at(&part->values, col - first);
+    return (float)op_load_at(&part->values, (row - first) * cols + col);
+}
+
+/* A result in blocks. */
+static dw_status quantised_reference(matrices *m, const dw_tensor *out) {
+    const int64_t dims[] = {ROWS, out->dims[out->rank - 1]};
+    const size_t bytes = (size_t)dims[0] * ((size_t)dims[1] + 1) * sizeof(float);   /* as many as any format has that results are quantised from */
+    void *memory;
+    TRY(base_alloc(m->call->context, bytes, 64, &memory));
+    row_part part = {.matrices = m, .first = -1};
+    op_tensor_init(&part.values, op_via(m->call->attrs), DW_SCALE_plain, 2, dims, memory);
+    const dw_status status = op_quantize_elements(m->call, out, rounded_at, &part);
+    base_release(m->call->context, memory, bytes, 64);
+    return status;
 }
 
 dw_status matmul_reference(const op_call *call) {
@@ -120,13 +133,7 @@ dw_status matmul_reference(const op_call *call) {
     int rank = out->rank;
     matrices m;
     TRY(start(call, &m));
-    if (op_is_block(out->format)) {
-        float memory[CHUNK];
-        const int64_t dims[] = {CHUNK};
-        row_part part = {.matrices = &m, .line = -1};
-        op_tensor_init(&part.values, op_via(call->attrs), DW_SCALE_plain, 1, dims, memory);
-        return op_quantize_elements(call, out, rounded_at, &part);
-    }
+    if (op_is_block(out->format)) return quantised_reference(&m, out);
     bool empty = op_tensor_count(out) == 0;
     for (; !empty && m.w.left > 0; walk_next(&m.w)) {
         op_product product = product_of(&m);

@@ -142,23 +142,38 @@ static place packed_place(const dw_tensor *tensor, int64_t offset) {
     return (place){line / rows, line % rows, offset % cols, (const uint8_t *)tensor->data + (size_t)line * num_row_bytes(tensor->format, cols)};
 }
 
-static void load_packed(const dw_tensor *tensor, int64_t offset, int64_t stride, int64_t count, double *values) {
+/* Elements of one row, from a place on; a block's scale is read once. */
+static void load_packed_row(const dw_tensor *tensor, const num_parts *parts, place at, int64_t stride, int64_t count, double *values) {
     const num_format *info = num_info(tensor->format);
-    num_parts parts = {0};
-    if (info->class == NUM_BLOCK && !num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts)) return;
+    const int64_t rows = tensor->rank > 1 ? tensor->dims[tensor->rank - 2] : 1;
+    if (info->class != NUM_BLOCK) {
+        for (int64_t i = 0; i < count; i++) values[i] = num_load(tensor->format, at.row_bytes, at.col + i * stride);
+        return;
+    }
+    const int64_t row_block = info->rows > 0 ? at.row / info->rows : 0;
+    const size_t matrix_scales = info->rows > 0 ? (size_t)(at.matrix * parts->scale_rows * parts->scale_cols) : 0;
+    const bool has_second = info->second != 0 && tensor->second != NULL;
+    const double second = has_second ? (double)tensor->second[info->second == 1 ? 0 : at.matrix * rows + at.row] : 1;
+    int64_t block = -1;
+    double scale = 0;
     for (int64_t i = 0; i < count; i++) {
-        place at = packed_place(tensor, offset + i * stride);
-        if (info->class != NUM_BLOCK) {
-            values[i] = num_load(tensor->format, at.row_bytes, at.col);
-            continue;
-        }
-        int64_t row_block = info->rows > 0 ? at.row / info->rows : 0, col_block = info->cols > 0 ? at.col / info->cols : 0;
-        size_t matrix_scales = info->rows > 0 ? (size_t)(at.matrix * parts.scale_rows * parts.scale_cols) : 0;
-        size_t scale = matrix_scales + num_scale_index(tensor->scale_layout, row_block, col_block, parts.scale_cols);
-        values[i] = num_load(info->element, at.row_bytes, at.col) * num_load(info->scale, tensor->scales, (int64_t)scale);
-        if (info->second == 0 || tensor->second == NULL) continue;
-        int64_t rows = tensor->rank > 1 ? tensor->dims[tensor->rank - 2] : 1;
-        values[i] *= (double)tensor->second[info->second == 1 ? 0 : at.matrix * rows + at.row];
+        const int64_t col = at.col + i * stride, col_block = info->cols > 0 ? col / info->cols : 0;
+        if (col_block != block) scale = num_load(info->scale, tensor->scales, (int64_t)(matrix_scales + num_scale_index(tensor->scale_layout, row_block, col_block, parts->scale_cols)));
+        block = col_block;
+        values[i] = num_load(info->element, at.row_bytes, col) * scale;
+        if (has_second) values[i] *= second;
+    }
+}
+
+static void load_packed(const dw_tensor *tensor, int64_t offset, int64_t stride, int64_t count, double *values) {
+    const int64_t cols = tensor->rank > 0 ? tensor->dims[tensor->rank - 1] : 1;
+    num_parts parts = {0};
+    if (num_info(tensor->format)->class == NUM_BLOCK && !num_layout(tensor->format, tensor->scale_layout, tensor->rank, tensor->dims, &parts)) return;
+    for (int64_t done = 0; done < count;) {
+        const place at = packed_place(tensor, offset + done * stride);
+        const int64_t in_row = stride > 0 ? (cols - at.col + stride - 1) / stride : 1, length = in_row < count - done ? in_row : count - done;
+        load_packed_row(tensor, &parts, at, stride, length, values + done);
+        done += length;
     }
 }
 

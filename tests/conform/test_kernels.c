@@ -717,9 +717,8 @@ static bool has_variants(const program *p, const kernel_case *c) {
     return false;
 }
 
-/* Of row i this way, or the row itself; true: it runs the line. */
-static bool run_kernel(program *p, const kernel_case *c, int i, const kernel_way *way, const chip_caps *level, const kernel_problem *problem, operand *operands, const result *references,
-                       uint64_t seed) {
+/* Does row i this way, or the row itself, take the line? Then p says which. */
+static bool takes(program *p, int i, const kernel_way *way, const kernel_problem *problem) {
     const kernel_row *row = kernel_at(i);
     const char *name = way != NULL ? way->name : row->name;
     text why;
@@ -730,7 +729,15 @@ static bool run_kernel(program *p, const kernel_case *c, int i, const kernel_way
     if (!accepted) return false;
     p->way = way;
     p->ways = way != NULL ? UINT32_C(1) << (way - row->ways) : kernel_accepted_ways(row, problem);
-    if (!takes_sizes(p, problem)) return false;
+    return takes_sizes(p, problem);
+}
+
+/* true: it runs the line. */
+static bool run_kernel(program *p, const kernel_case *c, int i, const kernel_way *way, const chip_caps *level, const kernel_problem *problem, operand *operands, const result *references,
+                       uint64_t seed) {
+    const kernel_row *row = kernel_at(i);
+    const char *name = way != NULL ? way->name : row->name;
+    if (!takes(p, i, way, problem)) return false;
     if (c->special != 0 && way != NULL && (way->needs >> CHIP_cudnn & 1) != 0) {   /* it multiplies hidden keys by weights of 0 */
         if (seed == 1) print_message("%s:%d: %s: not run, a NaN among hidden values becomes one among its results\n", c->source, c->number, name);
         return false;
@@ -748,19 +755,44 @@ static bool run_kernel(program *p, const kernel_case *c, int i, const kernel_way
     return true;
 }
 
+/* A way that stands for all rows that name it. */
+static bool is_own_way(const kernel_row *row, const kernel_way *way) { return kernel_find_way(row, way->name) == way && kernel_way_is(way, KERNEL_WAY_STRIDES) == (row->strided_in != 0); }
+
+static bool is_run_whole(const kernel_row *row) { return row->way_count == 0 || (kernel_name != NULL && strcmp(row->name, kernel_name) == 0); }
+
+static kernel_problem problem_of(program *p, const kernel_case *c, int level) {
+    return (kernel_problem){.context = p->context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in, .out = c->out, .constant_in = c->constant,
+                            .dims = c->dims, .symbols = NULL, .chip = &p->levels[level]};
+}
+
+/* Is the line one of the kernel that is asked for? Else nothing need be computed of it. */
+static bool is_wanted(program *p, const kernel_case *c) {
+    bool wanted = kernel_name == NULL;
+    for (int l = 0; l < p->level_count && !wanted; l++) {
+        const kernel_problem problem = problem_of(p, c, l);
+        for (int i = 0; i < kernel_count() && !wanted; i++) {
+            const kernel_row *row = kernel_at(i);
+            if (row->op != c->op->id || row->reference || row->device != p->levels[l].kind) continue;
+            if (is_run_whole(row)) wanted = takes(p, i, NULL, &problem);
+            for (int k = 0; k < row->way_count && !is_run_whole(row) && !wanted; k++) wanted = is_own_way(row, &row->ways[k]) && takes(p, i, &row->ways[k], &problem);
+        }
+    }
+    return wanted;
+}
+
 static bool run_ways(program *p, const kernel_case *c, int i, const chip_caps *level, const kernel_problem *problem, operand *operands, const result *references, uint64_t seed) {
     const kernel_row *row = kernel_at(i);
     bool any = false;
     for (int k = 0; k < row->way_count; k++) {
         const kernel_way *way = &row->ways[k];
-        if (kernel_find_way(row, way->name) == way && (kernel_way_is(way, KERNEL_WAY_STRIDES) == (row->strided_in != 0))) any |= run_kernel(p, c, i, way, level, problem, operands, references, seed);
+        if (is_own_way(row, way)) any |= run_kernel(p, c, i, way, level, problem, operands, references, seed);
     }
     return any;
 }
 
 static void run_case(program *p, const kernel_case *c) {
     bool any = false;
-    if (is_of_another_op(c) || (c->variants != NULL && kernel_name == NULL && !has_variants(p, c))) return;
+    if (is_of_another_op(c) || !is_wanted(p, c) || (c->variants != NULL && kernel_name == NULL && !has_variants(p, c))) return;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         operand operands[KERNEL_CASE_OPERANDS];
         result references[KERNEL_CASE_RESULTS];
@@ -784,12 +816,11 @@ static void run_case(program *p, const kernel_case *c) {
             free(oracle.memory.bytes);
         }
         for (int l = 0; l < p->level_count; l++) {
-            kernel_problem problem = {.context = p->context, .op = c->op, .attrs = &c->attrs, .post = c->post, .n_in = c->n_in, .n_out = c->n_out, .in = c->in,
-                                      .out = c->out, .constant_in = c->constant, .dims = c->dims, .symbols = NULL, .chip = &p->levels[l]};
+            const kernel_problem problem = problem_of(p, c, l);
             for (int i = 0; i < kernel_count(); i++) {
                 const kernel_row *row = kernel_at(i);
                 if (row->op != c->op->id || row->reference || row->device != p->levels[l].kind) continue;
-                if (row->way_count == 0 || (kernel_name != NULL && strcmp(row->name, kernel_name) == 0)) any |= run_kernel(p, c, i, NULL, &p->levels[l], &problem, operands, references, seed);
+                if (is_run_whole(row)) any |= run_kernel(p, c, i, NULL, &p->levels[l], &problem, operands, references, seed);
                 else any |= run_ways(p, c, i, &p->levels[l], &problem, operands, references, seed);
             }
         }
