@@ -62,15 +62,16 @@ static bool finish(struct sim_async *a) {
     sim_cluster *cluster = a->warp->cta->cluster;
     if (a->arrival) {
         sim_copies_finish(a->warp, a->lane, a->serial);
-        return sim_mbarrier_arrive(a->warp, a->op, a->lane, a->mbarrier_cta, a->mbarrier);
+        return sim_mbarrier_arrive(a->warp, a->op, a->lane, a->mbarrier_cta, a->mbarrier, NULL);
     }
     if (a->store) return async_copy(a, a->cta) && hold_source(a);
     for (int i = 0; i < cluster->cta_count; i++) {
         sim_cta *cta = &cluster->ctas[i];
         if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
         if (!async_copy(a, cta)) return false;
-        async_set_flags(cta, a->shared, a->bytes, SHADOW_FLIGHT | SHADOW_GENERIC | SHADOW_RESPONSE | SHADOW_READ, a->response ? SHADOW_WRITTEN | SHADOW_RESPONSE : SHADOW_WRITTEN);
+        async_set_flags(cta, a->shared, a->bytes, SHADOW_FLIGHT | SHADOW_GENERIC | SHADOW_RESPONSE | SHADOW_READ, a->of_launch ? SHADOW_WRITTEN | SHADOW_RESPONSE : SHADOW_WRITTEN);
         sim_cta *told = told_by(a, cta);
+        order_arrived(cta, a->shared, a->bytes, told, a->mbarrier);
         if (!sim_mbarrier_complete(a->warp, a->op, told, a->mbarrier, (uint32_t)a->arriving)) return false;
         if (a->of_launch && !sim_response_came(told, a->mbarrier)) {
             sim_find(a->warp, a->op, a->lane, "no memory for the list of responses");
@@ -263,9 +264,10 @@ bool async_begin(struct sim_async *a, size_t align) {
         sim_cta *cta = &cluster->ctas[i];
         if (a->multicast != 0 ? (a->multicast >> i & 1) == 0 : cta != a->cta) continue;
         if (!check_shared(a->warp, a->op, a->lane, a, cta, align) || (a->mbarrier_cta != NULL && !check_mbarrier(a, cta))) return false;
-        if (a->response && (sim_shadows_of(&cta->shared_shadow[a->shared], a->bytes).any & SHADOW_READ) != 0) {
+        const int reader = a->of_launch ? order_unfenced(cta, a->shared, a->bytes) : -1;
+        if (reader >= 0 || (a->of_launch && (sim_shadows_of(&cta->shared_shadow[a->shared], a->bytes).any & SHADOW_READ) != 0)) {
             sim_find(a->warp, a->op, a->lane, "a response will come to 0x%" PRIx64 " of shared memory of the CTA of rank %d, where ordinary loads read the one before, with no fence.proxy.async::generic.release (or "
-                     "fence.proxy.async) behind them", a->shared, cta->rank);
+                     "fence.proxy.async) behind them (warp %d)", a->shared, cta->rank, reader > 0 ? reader : 0);
             return false;
         }
         if (cta == a->warp->cta && !(a->store ? order_read : order_write)(a->warp, a->op, a->lane, a->shared, a->bytes, true)) return false;

@@ -86,7 +86,7 @@ bool sim_mbarrier_await(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, u
     return true;
 }
 
-bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset) {
+bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset, const uint32_t *since) {
     if (!reach_own(w, op, lane, cta, offset)) return false;
     barrier b = unpack(cta->shared + offset);
     if (b.pending == 0) {
@@ -94,7 +94,7 @@ bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, 
         return false;
     }
     b.pending--;
-    order_mbarrier_arrive(w, cta, offset);
+    order_mbarrier_arrive(w, cta, offset, since);
     return settle(w, op, lane, cta, offset, b);
 }
 
@@ -163,7 +163,7 @@ static sim_flow do_arrive(sim_warp *w, const sim_op *op, uint32_t mask) {
             if ((int64_t)b.tx + given > TX_LIMIT) return sim_find(w, op, lane, "%lld bytes under way at an mbarrier; 2^20 - 1 is the limit", (long long)b.tx + given);
             b.tx += (int32_t)given;
         }
-        order_mbarrier_arrive(w, place.cta, place.offset);
+        order_mbarrier_arrive(w, place.cta, place.offset, NULL);
         b.pending -= count;
         if (drops) b.expected -= count;
         if (!settle(w, op, lane, place.cta, place.offset, b)) return SIM_STOP;
@@ -304,6 +304,7 @@ sim_handler select_fence_init(sim_decoding *d) {
 static sim_flow clear_shadows(sim_warp *w, uint8_t shadows) {
     uint8_t *shadow = w->cta->shared_shadow;
     for (size_t i = 0; i < w->cta->shared_bytes; i++) shadow[i] &= (uint8_t)~shadows;
+    order_fence(w);
     return SIM_NEXT;
 }
 

@@ -1,6 +1,7 @@
 /* What tensor cores have been given and have not finished: mma, cp, shift, and the commits that complete mbarriers at their end. Done in the order of
  * issue, some turns later, as the seed has it (PTX ISA 9.7.16.6.2: more than it promises is an order that production kernels rely on). */
 #include "tmem.h"
+#include "sim/machine/order.h"
 
 #include <stdlib.h>
 
@@ -28,7 +29,8 @@ bool tensor_check_chunk(const tensor_task *task, const sim_cta *cta, uint32_t of
     }
     uint8_t any = sim_shadows_of(&cta->shared_shadow[offset], 16).any;
     const char *why = (any & SHADOW_FLIGHT) != 0 ? "an asynchronous copy still writes: wait for its mbarrier first"
-                      : (any & SHADOW_GENERIC) != 0 && !task->warp->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them" : NULL;
+                      : (any & SHADOW_GENERIC) != 0 && !task->warp->launch->options->proxies_one ? "ordinary stores wrote, with no fence.proxy.async behind them"
+                      : !order_knows_copy(task->warp, cta, offset) ? "an asynchronous copy wrote, and the warp has not waited for its mbarrier: that it was done was luck" : NULL;
     if (why == NULL) return true;
     sim_find(task->warp, task->op, task->lane, "%s lies at 0x%x of CTA %d's shared memory, which %s", what, offset, cta->rank, why);
     return false;
@@ -86,6 +88,7 @@ bool tensor_issue(const tensor_task *task) {
     *t = *task;
     cluster->order = cluster->order * 6364136223846793005ull + 1442695040888963407ull;
     t->delay = t->run == NULL ? 1 + (int)(cluster->order >> 61) : (int)(cluster->order >> 63);
+    if (t->run == NULL) t->since = order_now(t->warp);
     if (t->hold != NULL) t->hold(t, 1);
     return true;
 }
@@ -122,11 +125,13 @@ static bool complete(sim_cluster *cluster, size_t commit) {
         commit--;
     }
     remove_task(q, commit);
-    if (c.multicast == 0) return sim_mbarrier_arrive(c.warp, c.op, c.lane, c.mbarrier_cta, c.mbarrier);
-    for (int i = 0; i < cluster->cta_count; i++) {
-        if ((c.multicast >> i & 1) != 0 && !sim_mbarrier_arrive(c.warp, c.op, c.lane, &cluster->ctas[i], c.mbarrier)) return false;
+    bool good = true;
+    for (int i = 0; i < cluster->cta_count && good; i++) {
+        const bool told = c.multicast != 0 ? (c.multicast >> i & 1) != 0 : &cluster->ctas[i] == c.mbarrier_cta;
+        if (told) good = sim_mbarrier_arrive(c.warp, c.op, c.lane, &cluster->ctas[i], c.mbarrier, c.since);
     }
-    return true;
+    free(c.since);
+    return good;
 }
 
 bool sim_tensor_step(sim_cluster *cluster, bool all) {
@@ -161,6 +166,7 @@ bool sim_tensor_step(sim_cluster *cluster, bool all) {
 }
 
 void sim_tensor_free(sim_cluster *cluster) {
+    for (size_t i = 0; cluster->tensor != NULL && i < cluster->tensor->count; i++) free(cluster->tensor->tasks[i].since);
     if (cluster->tensor != NULL) free(cluster->tensor->tasks);
     free(cluster->tensor);
     cluster->tensor = NULL;

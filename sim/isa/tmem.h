@@ -96,6 +96,7 @@ struct tensor_task {
     uint32_t disabled[8];                /* lanes that keep their values */
     int scale_d;                         /* D is multiplied by 2^-scale_d first */
     uint64_t mbarrier;                   /* of a commit: the offset */
+    uint32_t *since;                     /* of a commit: what came before it (order.h); its own */
     sim_cta *mbarrier_cta;
     uint32_t multicast;
 };

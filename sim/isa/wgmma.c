@@ -121,7 +121,7 @@ static bool join_warpgroup(sim_warp *w, const sim_op *op) {
                       (unsigned long long)theirs->a, (unsigned long long)theirs->b);
         return false;
     }
-    uint32_t clock[SIM_MAX_WARPS] = {0};
+    uint32_t clock[ORDER_CLOCKS] = {0};
     for (int i = first; i < first + WARPGROUP && last; i++) order_join(clock, wgmma_same_product(&cta->warps[i], mine->number)->clock);
     for (int i = first; i < first + WARPGROUP && last; i++) memcpy(wgmma_same_product(&cta->warps[i], mine->number)->clock, clock, sizeof clock);
     return true;

@@ -3,6 +3,7 @@
 #define SIM_ISA_WGMMA_H
 
 #include "decode.h"
+#include "sim/machine/order.h"
 
 enum { WARPGROUP = 4, WGMMA_MAX_N = 256 };
 
@@ -30,7 +31,7 @@ struct sim_product {
     uint32_t group;
     uint64_t number;               /* of the warp's products; it has the same in the other warps of the warpgroup */
     bool computed;                 /* another warp has waited for it */
-    uint32_t clock[SIM_MAX_WARPS]; /* what came before its issue: in this warp, in all four once they have issued it, and in whoever has computed it (order.h) */
+    uint32_t clock[ORDER_CLOCKS]; /* what came before its issue: in this warp, in all four once they have issued it, and in whoever has computed it (order.h) */
     uint32_t metadata[LANES];      /* of a sparse A */
 };
 

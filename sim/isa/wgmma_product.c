@@ -202,7 +202,7 @@ bool wgmma_compute(sim_warp *w, const struct sim_product *issued) {
     for (int i = 0; i < WARPGROUP; i++) {
         if (!compute_rows(w, &group[i], wgmma_same_product(&group[i], issued->number), b, n)) return false;
     }
-    uint32_t clock[SIM_MAX_WARPS] = {0};
+    uint32_t clock[ORDER_CLOCKS] = {0};
     order_release(w, clock);
     for (int i = 0; i < WARPGROUP; i++) {
         struct sim_product *theirs = wgmma_same_product(&group[i], issued->number);

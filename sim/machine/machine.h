@@ -495,7 +495,7 @@ bool sim_mbarrier_unseen(const sim_cta *cta, uint64_t offset);
 /* Other CTAs know from here on that the CTA's mbarriers were initialised. */
 void sim_mbarriers_tell(sim_cta *cta);
 bool sim_mbarrier_await(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset);
-bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset);
+bool sim_mbarrier_arrive(sim_warp *w, const sim_op *op, int lane, sim_cta *cta, uint64_t offset, const uint32_t *since);   /* since: order_now() when it was issued; NULL: now */
 /* The lane's copies of single threads that were issued before the serial number are done. */
 void sim_copies_finish(sim_warp *w, int lane, uint64_t serial);
 

@@ -1,5 +1,6 @@
 /* Races between warps of a CTA in its shared memory. Each warp has a vector of clocks, which barriers and mbarriers pass on. A word has its last writer, and each warp's last
- * read. Among one warp's lanes, a read after another lane's write is followed up to the next place where lanes meet. Words of other CTAs and accesses of less than 4
+ * read. The copies that an
+ * mbarrier counts are as one more warp: who has waited for it knows what they wrote. Among one warp's lanes, a read after another lane's write is followed up to the next place where lanes meet. Words of other CTAs and accesses of less than 4
  * bytes are not followed. */
 #include "order.h"
 #include "race.h"
@@ -7,17 +8,20 @@
 #include <stdlib.h>
 
 /* readers: [warps][words]. lanes: which lane wrote a word last (less than 32), and in which of its warp's turns (above): one ends where its lanes meet, or order is made. tensor: when each warp used a unit of tensor memory last. through: what ordered accesses and atomics hand on, and what goes by other CTAs of the cluster. */
+/* arrived: of each 16 bytes, which copy brought them last, by the number of the mbarrier that counts it and its time, and told: the rank of that mbarrier's CTA. copies: of each mbarrier, how many were done.
+ * fenced: of each warp, up to when a proxy fence stands behind what it did. */
 struct sim_order {
     int warps;
     size_t words;
-    uint32_t (*now)[SIM_MAX_WARPS];
-    uint32_t barriers[SIM_BARRIERS][SIM_MAX_WARPS];
-    uint32_t through[SIM_MAX_WARPS];
-    struct handed { uint64_t offset; bool remote; uint32_t clock[SIM_MAX_WARPS]; } *mbarriers;
+    uint32_t (*now)[ORDER_CLOCKS];
+    uint32_t barriers[SIM_BARRIERS][ORDER_CLOCKS];
+    uint32_t through[ORDER_CLOCKS];
+    struct handed { uint64_t offset; bool remote; uint32_t clock[ORDER_CLOCKS]; } *mbarriers;
     size_t mbarrier_count, mbarrier_capacity;
-    uint32_t *writers, *readers;
-    uint32_t *lanes, turns[SIM_MAX_WARPS];
-    uint32_t tensor[ORDER_TENSOR_UNITS][SIM_MAX_WARPS];
+    uint32_t *writers, *readers, *arrived, copies[ORDER_COPIES];
+    uint8_t *told;
+    uint32_t *lanes, turns[SIM_MAX_WARPS], fenced[ORDER_CLOCKS];
+    uint32_t tensor[ORDER_TENSOR_UNITS][ORDER_CLOCKS];
 };
 
 void order_start(sim_cta *cta) {
@@ -32,7 +36,9 @@ void order_start(sim_cta *cta) {
     o->writers = calloc(words, sizeof *o->writers);
     o->readers = calloc(words * (size_t)o->warps, sizeof *o->readers);
     o->lanes = calloc(words, sizeof *o->lanes);
-    if (o->now == NULL || o->writers == NULL || o->readers == NULL || o->lanes == NULL) {
+    o->arrived = calloc(words / 4 + 1, sizeof *o->arrived);
+    o->told = calloc(words / 4 + 1, sizeof *o->told);
+    if (o->now == NULL || o->writers == NULL || o->readers == NULL || o->lanes == NULL || o->arrived == NULL || o->told == NULL) {
         cta->order = o;
         order_free(cta);
         return;
@@ -48,18 +54,20 @@ void order_free(sim_cta *cta) {
     free(o->writers);
     free(o->readers);
     free(o->lanes);
+    free(o->arrived);
+    free(o->told);
     free(o->mbarriers);
     free(o);
     cta->order = NULL;
 }
 
-static void join(uint32_t *to, const uint32_t *from, int count) {
-    for (int i = 0; i < count; i++) to[i] = to[i] > from[i] ? to[i] : from[i];
+static void join(uint32_t *to, const uint32_t *from) {
+    for (int i = 0; i < ORDER_CLOCKS; i++) to[i] = to[i] > from[i] ? to[i] : from[i];
 }
 
 static void release(struct sim_order *o, int warp, uint32_t *clock) {
     o->turns[warp]++;
-    join(clock, o->now[warp], o->warps);
+    join(clock, o->now[warp]);
     o->now[warp][warp]++;
 }
 
@@ -69,14 +77,14 @@ void order_lanes_meet(sim_warp *w) {
     if (w->cta->order != NULL) w->cta->order->turns[w->index]++;
 }
 
-void order_release(sim_warp *w, uint32_t clock[SIM_MAX_WARPS]) {
+void order_release(sim_warp *w, uint32_t clock[ORDER_CLOCKS]) {
     if (w->cta->order != NULL) release(w->cta->order, w->index, clock);
 }
 
-void order_join(uint32_t to[SIM_MAX_WARPS], const uint32_t from[SIM_MAX_WARPS]) { join(to, from, SIM_MAX_WARPS); }
+void order_join(uint32_t to[ORDER_CLOCKS], const uint32_t from[ORDER_CLOCKS]) { join(to, from); }
 
-void order_acquire(sim_warp *w, const uint32_t clock[SIM_MAX_WARPS]) {
-    if (w->cta->order != NULL) join(w->cta->order->now[w->index], clock, w->cta->order->warps);
+void order_acquire(sim_warp *w, const uint32_t clock[ORDER_CLOCKS]) {
+    if (w->cta->order != NULL) join(w->cta->order->now[w->index], clock);
 }
 
 void order_barrier_arrive(sim_warp *w, int barrier) {
@@ -84,7 +92,7 @@ void order_barrier_arrive(sim_warp *w, int barrier) {
 }
 
 void order_barrier_pass(sim_warp *w, int barrier) {
-    if (w->cta->order != NULL) join(w->cta->order->now[w->index], w->cta->order->barriers[barrier], w->cta->order->warps);
+    if (w->cta->order != NULL) join(w->cta->order->now[w->index], w->cta->order->barriers[barrier]);
 }
 
 static struct handed *of_mbarrier(struct sim_order *o, uint64_t offset) {
@@ -102,16 +110,25 @@ static struct handed *of_mbarrier(struct sim_order *o, uint64_t offset) {
     return &o->mbarriers[o->mbarrier_count++];
 }
 
-void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset) {
+uint32_t *order_now(sim_warp *w) {
+    struct sim_order *o = w->cta->order;
+    uint32_t *clock = o != NULL ? calloc(ORDER_CLOCKS, sizeof *clock) : NULL;
+    if (clock != NULL) release(o, w->index, clock);
+    return clock;
+}
+
+void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset, const uint32_t *since) {
     if (w->cta != cta) race_cluster_release(w);
     struct handed *m = cta->order != NULL ? of_mbarrier(cta->order, offset) : NULL;
     if (m == NULL) return;
     if (w->cta == cta) {
-        release(cta->order, w->index, m->clock);
+        if (since != NULL) join(m->clock, since);
+        else release(cta->order, w->index, m->clock);
         return;
     }
     m->remote = true;
-    order_through(w);
+    if (since != NULL) join(w->cta->order->through, since);
+    else order_through(w);
 }
 
 void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset) {
@@ -120,32 +137,75 @@ void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset) {
     if (o == NULL) return;
     o->turns[w->index]++;
     struct handed *m = cta == w->cta ? of_mbarrier(o, offset) : NULL;
-    if (m != NULL) join(o->now[w->index], m->clock, o->warps);
-    if (m == NULL || m->remote) join(o->now[w->index], o->through, o->warps);
+    if (m != NULL) join(o->now[w->index], m->clock);
+    if (m == NULL || m->remote) join(o->now[w->index], o->through);
 }
 
 void order_through(sim_warp *w) {
     struct sim_order *o = w->cta->order;
     if (o == NULL) return;
-    join(o->now[w->index], o->through, o->warps);
+    join(o->now[w->index], o->through);
     release(o, w->index, o->through);
+}
+
+void order_arrived(sim_cta *cta, uint64_t offset, size_t bytes, const sim_cta *told, uint64_t mbarrier) {
+    struct sim_order *o = cta->order, *other = told->order;
+    struct handed *m = o != NULL && other != NULL ? of_mbarrier(other, mbarrier) : NULL;
+    const size_t number = m != NULL ? (size_t)(m - other->mbarriers) : ORDER_COPIES;
+    uint32_t stamp = 0;   /* of more mbarriers copies are not followed */
+    if (o == NULL) return;
+    if (number < ORDER_COPIES) {
+        const uint32_t writer = SIM_MAX_WARPS + (uint32_t)number;
+        m->clock[writer] = ++other->copies[number];
+        stamp = other->copies[number] << ORDER_WARP_BITS | writer;
+    }
+    for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) o->writers[word] = told == cta ? stamp : 0;
+    for (size_t chunk = offset / 16; chunk < (offset + bytes) / 16; chunk++) {
+        o->arrived[chunk] = stamp;
+        o->told[chunk] = (uint8_t)told->rank;
+    }
+}
+
+bool order_knows_copy(const sim_warp *w, const sim_cta *cta, uint64_t offset) {
+    const struct sim_order *mine = w->cta->order, *theirs = cta->order;
+    if (mine == NULL || theirs == NULL || theirs->told[offset / 16] != w->cta->rank) return true;
+    const uint32_t stamp = theirs->arrived[offset / 16];
+    return mine->now[w->index][stamp & ORDER_WRITER_MASK] >= stamp >> ORDER_WARP_BITS;
+}
+
+void order_fence(sim_warp *w) {
+    struct sim_order *o = w->cta->order;
+    if (o == NULL) return;
+    join(o->fenced, o->now[w->index]);
+    o->now[w->index][w->index]++;
+}
+
+int order_unfenced(const sim_cta *cta, uint64_t offset, size_t bytes) {
+    const struct sim_order *o = cta->order;
+    for (size_t word = offset / 4; o != NULL && word < (offset + bytes) / 4; word++) {
+        for (int i = 0; i < o->warps; i++) {
+            if (o->readers[(size_t)i * o->words + word] > o->fenced[i]) return i;
+        }
+    }
+    return -1;
 }
 
 /* ---- accesses ---- */
 
 static bool find(sim_warp *w, const sim_op *op, int lane, uint64_t offset, const char *does, int other, const char *did) {
-    sim_find(w, op, lane, "%s shared memory at 0x%llx, which warp %d %s with nothing that orders the two: a race; a barrier must stand between", does, (unsigned long long)offset, other, did);
+    if (other >= SIM_MAX_WARPS) sim_find(w, op, lane, "%s shared memory at 0x%llx, which an asynchronous copy wrote, and has not waited for its mbarrier: that it was done was luck", does, (unsigned long long)offset);
+    else sim_find(w, op, lane, "%s shared memory at 0x%llx, which warp %d %s with nothing that orders the two: a race; a barrier must stand between", does, (unsigned long long)offset, other, did);
     return false;
 }
 
 static bool is_before(const struct sim_order *o, int warp, uint32_t writer) {
-    int other = (int)(writer & (SIM_MAX_WARPS - 1));
+    int other = (int)(writer & ORDER_WRITER_MASK);
     return writer == 0 || other == warp || o->now[warp][other] >= writer >> ORDER_WARP_BITS;
 }
 
 /* Did another lane of the warp write the word in this turn? */
 static bool is_lane_race(const struct sim_order *o, int warp, int lane, size_t word) {
-    return lane >= 0 && o->writers[word] != 0 && (int)(o->writers[word] & (SIM_MAX_WARPS - 1)) == warp && o->lanes[word] >> ORDER_WARP_BITS == (o->turns[warp] & (UINT32_MAX >> ORDER_WARP_BITS)) &&
+    return lane >= 0 && o->writers[word] != 0 && (int)(o->writers[word] & ORDER_WRITER_MASK) == warp && o->lanes[word] >> ORDER_WARP_BITS == (o->turns[warp] & (UINT32_MAX >> ORDER_WARP_BITS)) &&
            (int)(o->lanes[word] & (LANES - 1)) != lane;
 }
 
@@ -168,7 +228,7 @@ bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t
     uint32_t *readers = &o->readers[(size_t)w->index * o->words], known = 0;   /* known: a writer that came before */
     for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) {
         const uint32_t writer = o->writers[word];
-        if (writer != known && !is_before(o, w->index, writer)) return find(w, op, lane, word * 4, asynchronous ? "copies from" : "reads", (int)(writer & (SIM_MAX_WARPS - 1)), "wrote");
+        if (writer != known && !is_before(o, w->index, writer)) return find(w, op, lane, word * 4, asynchronous ? "copies from" : "reads", (int)(writer & ORDER_WRITER_MASK), "wrote");
         known = writer;
         if (asynchronous) continue;
         if (is_lane_race(o, w->index, lane, word)) {
@@ -206,7 +266,7 @@ bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_
     for (size_t word = offset / 4; word < (offset + bytes) / 4; word++) {
         const uint32_t *readers = &o->readers[word];
         const char *does = asynchronous ? "copies to" : "writes";
-        if (!is_before(o, w->index, o->writers[word])) return find(w, op, lane, word * 4, does, (int)(o->writers[word] & (SIM_MAX_WARPS - 1)), "wrote");
+        if (!is_before(o, w->index, o->writers[word])) return find(w, op, lane, word * 4, does, (int)(o->writers[word] & ORDER_WRITER_MASK), "wrote");
         for (int i = 0; i < o->warps; i++) {
             if (i != w->index && readers[(size_t)i * o->words] > o->now[w->index][i]) return find(w, op, lane, word * 4, does, i, "read");
         }

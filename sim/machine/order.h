@@ -4,6 +4,9 @@
 
 #include "machine.h"
 
+/* A clock for each warp, and one for the copies of each of so many mbarriers; a writer is its number below its time. */
+enum { ORDER_COPIES = 96, ORDER_CLOCKS = SIM_MAX_WARPS + ORDER_COPIES, ORDER_WARP_BITS = 7, ORDER_WRITER_MASK = (1 << ORDER_WARP_BITS) - 1 };
+
 void order_start(sim_cta *cta);
 void order_free(sim_cta *cta);
 
@@ -11,16 +14,26 @@ void order_free(sim_cta *cta);
 void order_barrier_arrive(sim_warp *w, int barrier);
 void order_barrier_pass(sim_warp *w, int barrier);
 /* The same of the mbarrier at that offset of the CTA. */
-void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset);
+void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset, const uint32_t *since);   /* since: order_now() at the issue of what arrives; NULL: the warp itself arrives now */
+/* What has come before, as the warp has it; NULL: nothing is watched. Allocated. */
+uint32_t *order_now(sim_warp *w);
 void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset);
 /* What came before, as the warp has it, goes to a clock; from one clock to another; and to the warp, which goes on behind it. */
-void order_release(sim_warp *w, uint32_t clock[SIM_MAX_WARPS]);
-void order_join(uint32_t to[SIM_MAX_WARPS], const uint32_t from[SIM_MAX_WARPS]);
-void order_acquire(sim_warp *w, const uint32_t clock[SIM_MAX_WARPS]);
+void order_release(sim_warp *w, uint32_t clock[ORDER_CLOCKS]);
+void order_join(uint32_t to[ORDER_CLOCKS], const uint32_t from[ORDER_CLOCKS]);
+void order_acquire(sim_warp *w, const uint32_t clock[ORDER_CLOCKS]);
 /* The lanes of a warp meet at an instruction. */
 void order_lanes_meet(sim_warp *w);
 /* Atomics, ordered accesses and what goes by other CTAs: all of those of a CTA are taken to be ordered. */
 void order_through(sim_warp *w);
+
+/* A copy has written there, and the mbarrier of the told CTA counts it: who waits for that knows. */
+void order_arrived(sim_cta *cta, uint64_t offset, size_t bytes, const sim_cta *told, uint64_t mbarrier);
+/* Does the warp know of the last copy to the 16 bytes there, of a CTA of its cluster? */
+bool order_knows_copy(const sim_warp *w, const sim_cta *cta, uint64_t offset);
+/* A proxy fence: behind what the warp did, and what came before that. A warp that has read some of these bytes with no such fence behind; -1: none. */
+void order_fence(sim_warp *w);
+int order_unfenced(const sim_cta *cta, uint64_t offset, size_t bytes);
 
 /* An access of the CTA's own shared memory by a lane (-1: by the warp); asynchronous: by a copy that the warp issues. false: a finding. */
 bool order_read(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_t bytes, bool asynchronous);
@@ -28,12 +41,11 @@ bool order_write(sim_warp *w, const sim_op *op, int lane, uint64_t offset, size_
 /* The same of many reads of 16 bytes by a warp, most of words that one warp wrote, as products read their operands. writers: NULL where nothing is watched; clock: the warp's. */
 typedef struct order_reader { const uint32_t *writers, *clock; uint32_t *readers; } order_reader;
 order_reader order_reader_of(sim_warp *w);
-enum { ORDER_WARP_BITS = 5 };   /* of a writer, below its time */
 static inline bool order_read_chunk(sim_warp *w, const sim_op *op, uint64_t offset, const order_reader *r) {
     if (r->writers == NULL) return true;
     const uint32_t *writers = r->writers + offset / 4, writer = writers[0];
     const bool alike = ((writers[1] ^ writer) | (writers[2] ^ writer) | (writers[3] ^ writer)) == 0;
-    if (!alike || r->clock[writer & (SIM_MAX_WARPS - 1)] < writer >> ORDER_WARP_BITS) return order_read(w, op, -1, offset, 16, false);
+    if (!alike || r->clock[writer & ORDER_WRITER_MASK] < writer >> ORDER_WARP_BITS) return order_read(w, op, -1, offset, 16, false);
     for (int i = 0; i < 4; i++) r->readers[offset / 4 + (uint64_t)i] = r->clock[w->index];
     return true;
 }

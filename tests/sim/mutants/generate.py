@@ -1,4 +1,4 @@
-"""Mutants of a PTX text: each wait, fence, arrive, expect_tx, commit, init, barrier, atomic, swizzle, descriptor field and scale id removed or changed in turn.
+"""Mutants of a PTX text: each wait, fence, arrive, expect_tx, commit, init, barrier, atomic, request of cluster launch control, swizzle, descriptor field and scale id removed or changed in turn.
 
 mutants(text) gives (class, line, what was done, mutated text, text in which a trap stands there instead). An instruction that takes several is several
 mutants. Only what comes in PTX is changed: no addresses, no arithmetic on data."""
@@ -21,7 +21,7 @@ def changed(guard, op, words, index, kind, change):
         value = int(word, 0)
         new[index] = str(value ^ change if kind == "xor" else value + change)
         return f"{guard}{op} {', '.join(new)};"
-    bits = 64 if op.startswith("wgmma") or kind.endswith("64") else 16 if op.startswith("cp.async.bulk") else 32
+    bits = 64 if op.startswith("wgmma") or kind.endswith("64") else 16 if op.startswith(("cp.async.bulk", "tcgen05.commit")) else 32
     kind = kind[:3]
     new[index] = "mutated_value"
     how = f"xor.b{bits}" if kind == "xor" else f"add.u{bits}"
@@ -48,6 +48,19 @@ def of_instruction(guard, op, words, swizzles):
         yield removed("wait")
     elif op.startswith("tcgen05.commit"):
         yield removed("commit")
+        if "multicast::cluster" in op:
+            yield "commit", "to one CTA fewer", changed(guard, op, words, 1, "xor", 2)
+            yield "commit", "to another CTA", changed(guard, op, words, 1, "xor", 1)
+    elif op.startswith("tcgen05.alloc") and re.fullmatch(r"\d+", words[1]) and int(words[1]) > 32:
+        yield "init", "half the columns", f"{guard}{op} {words[0]}, {int(words[1]) // 2};"
+    elif op.startswith("clusterlaunchcontrol.try_cancel"):
+        yield removed("launch")
+        yield "launch", "twice", f"{guard}{op} {', '.join(words)}; {guard}{op} {', '.join(words)};"
+        if "multicast" in op:
+            yield "launch", "to the own CTA alone", f"{guard}{op.replace('.multicast::cluster::all', '')} {', '.join(words)};"
+    elif op.startswith("clusterlaunchcontrol.query_cancel.is_canceled"):
+        yield "launch", "always a decline", f"{guard}setp.ne.u32 {words[0]}, 0, 0;"
+        yield "launch", "never a decline", f"{guard}setp.eq.u32 {words[0]}, 0, 0;"
     elif op.startswith("tcgen05.dealloc"):
         yield removed("commit")
     elif op.startswith("tcgen05.cp"):
@@ -81,6 +94,8 @@ def of_instruction(guard, op, words, swizzles):
             yield "barrier", "32 threads more", changed(guard, op, words, 1, "add", 32)
     elif op.startswith("mapa"):
         yield "arrive", "of another CTA", changed(guard, op, words, 2, "xor", 1)
+    elif op.startswith("and.b32") and words[2] in ("-16777217", "4278190079", "0xfeffffff"):
+        yield "arrive", "of the own CTA", f"{guard}mov.b32 {words[0]}, {words[1]};"
     elif op.startswith(("atom.", "red.")):
         bits = re.search(r"\d+", op.rsplit(".", 1)[1])[0]
         yield "atomic", "removed", f"{guard}mov.b{bits} {words[0]}, 0;" if op.startswith("atom.") and words[0] != "_" else ""

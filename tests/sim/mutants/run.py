@@ -1,6 +1,6 @@
 """Runs mutants (generate.py) of the kernels and cases in cases.txt on the simulator, and tells which went unnoticed.
 
-    run.py [--build build] [--only TEXT] [--classes barrier,fence,..] [--every N] [--seeds 0,7,..] [--log FILE]
+    run.py [--build build] [--only TEXT] [--classes barrier,fence,..] [--part I/N] [--seeds 0,7,..] [--log FILE]
 
 What the log has already is not run again, so that a run may be broken off.
 
@@ -73,7 +73,7 @@ class Case:
             self.text, self.row, self.line = open(f"tests/sim/ptx/{words[1]}.ptx").read(), None, None
         else:
             self.text, self.row, self.line = of_entries(ptx_of_image(path_of_image(build, words[0])), words[1].split("+")), words[2], words[3]
-        self.options = ""
+        self.options = words[2] if words[0] == "ptx" and len(words) > 2 else ""
         if self.line and "=" in self.line.split()[0]:
             self.options, self.line = self.line.split(None, 1)
         self.chip = "b200" if re.search(r"(?m)^\.target\s+sm_10", self.text) else "h200"
@@ -84,11 +84,11 @@ class Case:
         with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
             file.write(text)
             file.flush()
-            options = f"{self.chip},seed={seed},threads=1,budget={BUDGET}" + (f",digest={digest}" if digest else "")
+            options = f"{self.chip},seed={seed},threads=1,budget={BUDGET}" + (f",digest={digest}" if digest else "") + (f",{self.options}" if self.options else "")
             if self.line is None:
                 command = [f"{self.build}/tests/tool_sim_ptx", driver, file.name]
             else:
-                options += f",ptx={file.name}" + (f",{self.options}" if self.options else "")
+                options += f",ptx={file.name}"
                 command = [f"{self.build}/tests/test_conform_kernels", "--device", f"cuda:0,driver={driver}", "--seeds", "1", "--kernel", self.row, "--once", *self.line.split()]
             done = subprocess.run(command, capture_output=True, text=True, timeout=SECONDS, env={**os.environ, "DEEPWELL_SIM": options})
         said = done.stdout + done.stderr
@@ -177,11 +177,12 @@ def main():
     parser.add_argument("--build", default=os.environ.get("DEEPWELL_BUILD", "build"))
     parser.add_argument("--only", default="")
     parser.add_argument("--classes", default="", help="of these alone")
-    parser.add_argument("--every", type=int, default=1, help="of all mutants, every n-th")
+    parser.add_argument("--part", default="0/1", help="I/N: of all mutants, every n-th")
     parser.add_argument("--seeds", default="7,0,12,33")
     parser.add_argument("--log")
     options = parser.parse_args()
     seeds = [int(seed) for seed in options.seeds.split(",")]
+    part, parts = (int(number) for number in options.part.split("/"))
     equivalent = read_rows(f"{HERE}/equivalent.txt")
     counts = collections.defaultdict(collections.Counter)
     known = {}
@@ -196,7 +197,7 @@ def main():
             continue
         case = Case(row, options.build)
         found = list(generate.mutants(case.text))
-        chosen = [m for i, m in enumerate(found) if (number + i) % options.every == 0 and (not options.classes or m[0] in options.classes.split(","))]
+        chosen = [m for i, m in enumerate(found) if (number + i) % parts == part and (not options.classes or m[0] in options.classes.split(","))]
         number += len(found)
         if not chosen:
             continue
