@@ -115,6 +115,7 @@ static sim_flow do_init(sim_warp *w, const sim_op *op, uint32_t mask) {
         if (place.cta == w->cta && !order_write(w, op, -1, place.offset, 8, false)) return SIM_STOP;
         pack(place.bytes, (barrier){.pending = count, .expected = count});
         memset(place.shadow, SHADOW_WRITTEN | SHADOW_GENERIC | SHADOW_MBARRIER, 8);
+        place.cta->untold = true;
         sim_changed(w);
     }
     return SIM_NEXT;
@@ -173,14 +174,24 @@ static sim_flow do_arrive(sim_warp *w, const sim_op *op, uint32_t mask) {
 
 /* arg 1: the predicate; 2: the phase's parity, or a state. A wait that fails lets the others go first. */
 static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
-    uint32_t over = 0;
+    uint32_t over = 0, phase_before = 0;
+    uint64_t address_before = 0;
+    int before = -1;   /* a lane that asked the same: most ask alike */
     for (uint32_t left = mask; left != 0; left &= left - 1) {
         int lane = __builtin_ctz(left);
         sim_place place;
-        if (!reach(w, op, lane, address_of(w, op, lane), &place)) return SIM_STOP;
+        const uint64_t address = address_of(w, op, lane);
         uint32_t phase;
         if (sim_has(&op->mods, SIM_MOD_parity)) phase = ROW(uint32_t, 2)[lane] & 1;
         else phase = (uint32_t)(ROW(uint64_t, 2)[lane] >> 62 & 1);
+        if (before >= 0 && address == address_before && phase == phase_before) {
+            over |= (over >> before & 1) << lane;
+            continue;
+        }
+        if (!reach(w, op, lane, address, &place)) return SIM_STOP;
+        before = lane;
+        address_before = address;
+        phase_before = phase;
         bool is_over = unpack(place.bytes).phase != phase;
         over |= (uint32_t)is_over << lane;
         if (is_over) {
@@ -281,9 +292,10 @@ bool sim_mbarrier_unseen(const sim_cta *cta, uint64_t offset) {
 
 void sim_mbarriers_tell(sim_cta *cta) {
     uint8_t *shadow = cta->shared_shadow;
-    for (size_t i = 0; i < cta->shared_bytes; i++) {
+    for (size_t i = 0; i < cta->shared_bytes && cta->untold; i++) {
         if ((shadow[i] & SHADOW_MBARRIER) != 0) shadow[i] &= (uint8_t)~SHADOW_GENERIC;
     }
+    cta->untold = false;
 }
 
 /* fence.mbarrier_init: other CTAs may use the mbarriers that were initialised before. */

@@ -323,6 +323,7 @@ struct sim_cta {
     struct sim_order *order;      /* of its warps (order.c), or NULL */
     struct sim_cta_race *race;    /* of it and other CTAs in global memory (race.c), or NULL */
     struct sim_tmem *tmem;        /* NULL until it is used (tmem.c) */
+    bool untold;                  /* it has initialised mbarriers, which other CTAs do not know yet */
     bool declined;                /* it has seen that a request of cluster launch control was declined */
     uint64_t *asked;              /* mbarriers that responses of cluster launch control came to, as offsets */
     size_t asked_count, asked_capacity;
