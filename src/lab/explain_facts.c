@@ -158,6 +158,14 @@ static json_t *step_json(const plan *plan, const shared *shared, const plan_step
 
 /* ---- what bounds steps ---- */
 
+/* Of a product by tiles what binds its kernel, and the part of the matrix instructions' rate that is left. */
+static void add_tiles(const kernel_row *row, const kernel_run *run, json_t *step) {
+    kernel_tiles_bound bound;
+    if (!kernel_pick_bound(row, run, &bound)) return;
+    json_object_set_new(step, "binds", json_string(kernel_resource_words(bound.limit)));
+    json_object_set_new(step, "matrix_rate_share", json_real(bound.part));
+}
+
 /* The least that a step can take at the sizes of the binding, and the sum. */
 static void add_bounds(const plan_binding *binding, json_t *steps, json_t *facts) {
     const plan *plan = binding->plan;
@@ -166,6 +174,7 @@ static void add_bounds(const plan_binding *binding, json_t *steps, json_t *facts
         kernel_bound bound;
         kernel_bound_of(&binding->calls[i].run, lab_far_operands(plan->steps[i].node), &bound);
         json_object_set_new(json_array_get(steps, (size_t)i), "bound_us", json_real(bound.seconds * 1e6));
+        add_tiles(plan->steps[i].row, &binding->calls[i].run, json_array_get(steps, (size_t)i));
         sum += bound.seconds;
     }
     json_object_set_new(facts, "bound_us", json_real(sum * 1e6));

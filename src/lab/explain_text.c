@@ -126,6 +126,8 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
         print_launches(out, step);
         if (json_object_get(step, "around") != NULL) text_printf(out, " (%s)", member(step, "around"));
         print_ways(out, step);
+        if (json_object_get(step, "binds") != NULL)
+            text_printf(out, " (predicted: %.2g %% of the matrix rate, bound by %s)", 100 * json_real_value(json_object_get(step, "matrix_rate_share")), member(step, "binds"));
         text_add(out, "\n");
     }
     text_add(out, "  why these kernels\n");

@@ -19,6 +19,7 @@ static const expectation expectations[] = {
     {"rtx5090", "m=1", NULL, "launches matmul_stream_bf16_m16_small; by sizes"},
     {"rtx5090", "m=40", "matmul=cuda_matmul_skinny", "launches matmul_stream_bf16_m64_small; by sizes 1.. cuda_matmul_skinny, 128.. refused\n"},
     {"b200", "m=4096", NULL, "launches matmul_tcgen05_half_m256n192; by sizes 1.. cuda_matmul_skinny"},
+    {"b200", "m=4096", "matmul=cuda_matmul_tcgen05", "% of the matrix rate, bound by epilogues and beginnings)\n"},
     {"h200", "m=4096", NULL, "launches softmax_rows_f32_1\n"},
     {"cpu-avx2", "m=4096", NULL, NULL},
 };
