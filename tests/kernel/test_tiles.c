@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "kernel/kernel.h"
+#include "kernels/gemm/tcgen05/tiles.h"
 
 static chip_caps chip_of(const char *name) {
     dw_context *context;
@@ -208,6 +209,43 @@ static void ways_of_tiles_say_what_binds_them(void **state) {
     }
 }
 
+/* ---- stages ---- */
+
+typedef struct tile_row { const char *name; int bits, scale_block; tiles_sizes sizes; } tile_row;
+static const tile_row tile_rows[] = {
+#define TILES_DENSE(name, ...) {"bf16 " #name, 16, 0, {__VA_ARGS__, 0}}, {"e4m3 " #name, 8, 0, {__VA_ARGS__, 0}},
+#define TILES_SCALED(name, ...) {"mxfp8 " #name, 8, 32, {__VA_ARGS__, 1}}, {"mxfp4 " #name, 4, 32, {__VA_ARGS__, 2}}, {"nvfp4 " #name, 4, 16, {__VA_ARGS__, 4}},
+#include "kernels/gemm/tcgen05/tiles.def"
+#undef TILES_DENSE
+#undef TILES_SCALED
+};
+
+static void stages_that_fit_cover_the_latency_of_loads(void **state) {
+    const chip_caps chip = chip_of("b200");
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(tile_rows); i++) {
+        const tile_row *r = &tile_rows[i];
+        const kernel_tiles tiles = {.m = 128 * r->sizes.pair, .n = r->sizes.n, .blocks = r->sizes.pair, .accumulators = 2, .raster = 8};
+        const kernel_product product = {.m = 8192, .n = 8192, .k = 8192, .bits = {r->bits, r->bits}, .scale_block = r->scale_block, .result_bytes = 2};
+        const int fit = tiles_stages(r->sizes), wanted = kernel_tiles_stages(&tiles, &product, &chip, INT32_MAX);
+        if (fit < wanted) fail_msg("%s has %d stages, %d are needed", r->name, fit, wanted);
+    }
+}
+
+/* Main memory gives its rate to 64 KB on their way to each multiprocessor, so few rows want as many stages of a small tile. */
+static void products_that_main_memory_bounds_want_stages_for_what_it_has_on_its_way(void **state) {
+    const chip_caps chip = chip_of("b200");
+    const kernel_tiles tiles = {.m = 128, .n = 64, .accumulators = 2};
+    const kernel_product product = {.m = 7168, .n = 64, .k = 16384, .bits = {16, 16}, .result_bytes = 2};
+    (void)state;
+    const kernel_tiles_bound bound = bound_of("b200", &tiles, &product);
+    const int stages = kernel_tiles_stages(&tiles, &product, &chip, 12);
+    assert_int_equal(bound.limit, KERNEL_RESOURCE_memory);
+    assert_true(stages * bound.stage_bytes >= 64 * 1024 && stages * bound.block_cycles >= chip.rates[CHIP_RATE_tma_latency].expected);
+    assert_true((stages - 1) * bound.stage_bytes < 64 * 1024 || (stages - 1) * bound.block_cycles < chip.rates[CHIP_RATE_tma_latency].expected);
+    assert_int_equal(kernel_tiles_stages(&tiles, &product, &chip, 2), 2);
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(products_of_a_b300_are_predicted),
@@ -215,6 +253,8 @@ int main(void) {
         cmocka_unit_test(products_of_an_h200_are_predicted_on_shapes_that_nothing_was_fitted_to),
         cmocka_unit_test(what_binds_a_pair_of_a_b300_is_what_counting_by_hand_found),
         cmocka_unit_test(ways_of_tiles_say_what_binds_them),
+        cmocka_unit_test(stages_that_fit_cover_the_latency_of_loads),
+        cmocka_unit_test(products_that_main_memory_bounds_want_stages_for_what_it_has_on_its_way),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

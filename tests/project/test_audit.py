@@ -10,7 +10,7 @@ sys.path.insert(0, str(ROOT / "scripts"))
 import audit
 from sass import find_nvdisasm, read_functions
 
-TILE = audit.Tile(rows=128, columns=128, stages=6, cycles=512, stage_bytes=32768, warp_rows=64, matrix=None, copies=0, loads=3, adds=0, overlaps=True)
+TILE = audit.Tile(rows=128, columns=128, stages=6, cycles=512, stage_bytes=32768, warp_rows=64, matrix=None, copies=0, loads=3, scale_loads=0, adds=0, overlaps=True)
 
 
 def code(*, multiply=4, filler=10, loads=3, odd=""):
