@@ -248,6 +248,24 @@ static double seconds_of(const kernel_run *run) {
 double matmul_wgmma_seconds(const kernel_run *run) { return seconds_of(run); }
 double matmul_wgmma_blocks_seconds(const kernel_run *run) { return seconds_of(run); }
 
+/* What bounds the tile that the run gets, which is not its estimate: that is made of measured times. Sums of fp8 are added by threads after each block of k. Bands are GROUP_ROWS of tile.cuh
+ * high. */
+enum { BAND_ROWS = 2048 };
+static bool bound_of(const kernel_run *run, kernel_tiles_bound *bound) {
+    if (!kernel_tiles_known(run->chip)) return false;
+    const wgmma_call c = call_of(run);
+    const wgmma_tile *t = c.tile;
+    const int bits = 8 * wgmma_element_bytes(t->kind);
+    const kernel_tiles tiles = {.m = t->tile_m, .n = t->tile_n, .share_b = t->pair, .stages = t->stages, .accumulators = t->turns ? 2 : 1, .splits = t->splits,
+                                .raster = BAND_ROWS / t->tile_m};
+    const kernel_product product = {.m = c.m, .n = c.n, .k = c.k, .bits = {bits, bits}, .promotes = bits == 8, .result_bytes = dw_format_bits(run->call.out[0]->format) / 8};
+    kernel_tiles_bound_of(&tiles, &product, run->chip, bound);
+    return true;
+}
+
+bool matmul_wgmma_bound(const kernel_run *run, kernel_tiles_bound *bound) { return bound_of(run, bound); }
+bool matmul_wgmma_blocks_bound(const kernel_run *run, kernel_tiles_bound *bound) { return bound_of(run, bound); }
+
 int64_t matmul_wgmma_rows(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const wgmma_kind kind = matmul_wgmma_dequantised(a->format, b->format, a->dims[a->rank - 1]) != 0 ? WGMMA_BF16 : wgmma_kind_of(a->format, b->format);
