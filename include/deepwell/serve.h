@@ -12,7 +12,8 @@ extern "C" {
 typedef struct dw_service dw_service;
 
 enum dw_service_flags {
-    DW_SERVICE_NO_SHARING = 1    /* no text reads what another one brought into the cache */
+    DW_SERVICE_NO_SHARING = 1,   /* no text reads what another one brought into the cache */
+    DW_SERVICE_NO_LOOKAHEAD = 2  /* on a GPU no run is started before the ids of the one in front of it are here */
 };
 
 /* Zero-initialise, then set what matters. */

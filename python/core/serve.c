@@ -101,21 +101,21 @@ static void service_dealloc(PyObject *object) {
 }
 
 static PyObject *service_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"model", "rows", "run_tokens", "context", "page_tokens", "cache_bytes", "queue", "dims", "share", NULL};
+    static char *names[] = {"model", "rows", "run_tokens", "context", "page_tokens", "cache_bytes", "queue", "dims", "share", "lookahead", NULL};
     PyObject *model;
     dw_service_options options = {0};
     long long rows = 0, run_tokens = 0, context = 0, page_tokens = 0;
     unsigned long long cache_bytes = 0;
-    int share = 1;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$LLLLKizp", names, core_model_type, &model, &rows, &run_tokens, &context, &page_tokens, &cache_bytes, &options.queue,
-                                     &options.dims, &share))
+    int share = 1, lookahead = 1;
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O!|$LLLLKizpp", names, core_model_type, &model, &rows, &run_tokens, &context, &page_tokens, &cache_bytes, &options.queue,
+                                     &options.dims, &share, &lookahead))
         return NULL;
     options.rows = rows;
     options.run_tokens = run_tokens;
     options.context = context;
     options.page_tokens = page_tokens;
     options.cache_bytes = cache_bytes;
-    options.flags = share ? 0 : DW_SERVICE_NO_SHARING;
+    options.flags = (share ? 0 : DW_SERVICE_NO_SHARING) | (lookahead ? 0 : DW_SERVICE_NO_LOOKAHEAD);
     core_service *self = PyObject_GC_New(core_service, type);
     if (self == NULL) return NULL;
     memset((char *)self + sizeof(PyObject), 0, sizeof *self - sizeof(PyObject));

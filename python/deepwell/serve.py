@@ -54,13 +54,14 @@ class Stream:
 
 class Service:
     """Requests for one engine. rows: texts at work at a time; run_tokens: the most new tokens of a run; context: tokens that a text may have; cache_bytes and page_tokens: of the cache;
-    queue: requests that are known at most; share=False: no text reads what another one brought into the cache; dims: the largest sizes of an encoder's inputs, "enc=512". 0 stands for the usual
+    queue: requests that are known at most; share=False: no text reads what another one brought into the cache; lookahead=False: on a GPU no run is
+    started before the ids of the one in front of it are here; dims: the largest sizes of an encoder's inputs, "enc=512". 0 stands for the usual
     (include/deepwell/serve.h). Weights are updated while it is closed. Used from one event loop."""
 
     def __init__(self, engine: Any, *, rows: int = 0, run_tokens: int = 0, context: int = 0, page_tokens: int = 0, cache_bytes: int = 0, queue: int = 0, share: bool = True,
-                 dims: str | None = None) -> None:
+                 lookahead: bool = True, dims: str | None = None) -> None:
         self._core = _core.Service(engine._generation_model(), rows=rows, run_tokens=run_tokens, context=context, page_tokens=page_tokens, cache_bytes=cache_bytes, queue=queue,
-                                   share=share, dims=dims)
+                                   share=share, lookahead=lookahead, dims=dims)
         self._streams: dict[int, Stream] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
 

@@ -88,6 +88,42 @@ static dw_status cuda_synchronize(device *device) {
     return tell_fault(device);
 }
 
+/* ---- what the host does not wait for ---- */
+
+static dw_status cuda_pin(device *device, size_t bytes, void **memory) {
+    *memory = NULL;
+    IN_CONTEXT(device, MemAllocHost_v2, memory, bytes);
+    return DW_OK;
+}
+
+static void cuda_unpin(device *device, void *memory) {
+    if (memory == NULL || cuda_enter(device) != DW_OK) return;
+    cuda_state_of(device)->driver.MemFreeHost(memory);
+    cuda_leave(device);
+}
+
+static dw_status cuda_mark_create(device *device, void **mark) {
+    *mark = NULL;
+    IN_CONTEXT(device, EventCreate, (cuda_event *)mark, CUDA_EVENT_NO_TIMING);
+    return DW_OK;
+}
+
+static void cuda_mark_release(device *device, void *mark) {
+    if (mark == NULL || cuda_enter(device) != DW_OK) return;
+    cuda_state_of(device)->driver.EventDestroy_v2(mark);
+    cuda_leave(device);
+}
+
+static dw_status cuda_mark(device *device, void *mark) {
+    IN_CONTEXT(device, EventRecord, mark, cuda_state_of(device)->current);
+    return DW_OK;
+}
+
+static dw_status cuda_await(device *device, void *mark) {
+    IN_CONTEXT(device, EventSynchronize, mark);
+    return tell_fault(device);
+}
+
 static bool cuda_tell_driver(const device *device, char *words, size_t size) {
     const cuda_driver *driver = &cuda_state_of(device)->driver;
     snprintf(words, size, "CUDA %d.%d", driver->version / 1000, driver->version % 1000 / 10);
@@ -167,6 +203,12 @@ static const device_calls cuda_calls = {
     .poll = cuda_poll,
     .follow = cuda_follow,
     .lead = cuda_lead,
+    .pin = cuda_pin,
+    .unpin = cuda_unpin,
+    .mark_create = cuda_mark_create,
+    .mark_release = cuda_mark_release,
+    .mark = cuda_mark,
+    .await = cuda_await,
     .graph_create = cuda_graph_create,
     .graph_begin = cuda_graph_begin,
     .graph_add = cuda_record,

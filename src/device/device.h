@@ -43,6 +43,14 @@ typedef struct device_calls {
      * where there are no streams. */
     dw_status (*follow)(device *device, void *stream, bool *captured);
     dw_status (*lead)(device *device);
+    /* Memory of the host that copies to and from the device need not wait for; what write and read are given there is read and written later, in order with all that was started. NULL on the CPU, */
+    dw_status (*pin)(device *device, size_t bytes, void **memory);
+    void (*unpin)(device *device, void *memory);
+    /* and so are marks: a place behind all that was started before it was set. await returns when all in front of that is done, as synchronize does. */
+    dw_status (*mark_create)(device *device, void **mark);
+    void (*mark_release)(device *device, void *mark);
+    dw_status (*mark)(device *device, void *mark);
+    dw_status (*await)(device *device, void *mark);
     /* Steps as one thing to start; NULL where steps run one by one. A run records its steps: begin, add each, launch. Recording the same steps again, with
      * other addresses or sizes, changes the graph in place and allocates nothing. */
     dw_status (*graph_create)(device *device, device_graph **graph);

@@ -77,12 +77,39 @@ dw_status engine_stage_read(dw_session *session, const engine_runner *runner, si
     return session->device->calls->synchronize(session->device);
 }
 
+static void free_flights(dw_session *session, engine_runner *runner) {
+    for (int i = 0; i < ENGINE_FLIGHTS; i++) {
+        engine_flight *flight = &runner->flights[i];
+        if (flight->mark != NULL) session->device->calls->mark_release(session->device, flight->mark);
+        if (flight->host != NULL) session->device->calls->unpin(session->device, flight->host);
+        *flight = (engine_flight){0};
+    }
+}
+
+dw_status engine_flights_create(dw_session *session, engine_runner *runner, size_t output) {
+    const ir_graph *graph = runner->program->plan->graph;
+    device *device = session->device;
+    size_t bytes = runner->parcel.room;
+    if (device->calls->pin == NULL || device->calls->graph_create == NULL || runner->staged_inputs == NULL)
+        return base_fail(session->context, DW_UNSUPPORTED, "runs that the host does not wait for need a GPU and inputs in the host's memory");
+    for (size_t i = 0; i < graph->input_count; i++) bytes += base_align_up(runner->staged_inputs[i].room, ENGINE_ALIGN);
+    for (int i = 0; i < ENGINE_FLIGHTS; i++) {
+        engine_flight *flight = &runner->flights[i];
+        if (flight->mark != NULL) continue;
+        TRY(device->calls->pin(device, bytes + runner->staged_outputs[output].room + 1, &flight->host));
+        flight->result = (uint8_t *)flight->host + bytes;
+        TRY(device->calls->mark_create(device, &flight->mark));
+    }
+    return DW_OK;
+}
+
 void engine_stage_free(dw_session *session, engine_runner *runner) {
     const ir_graph *graph = runner->program->plan->graph;
     device *device = session->device;
     if (device == NULL) return;
     for (int i = 0; i < runner->slot_count; i++)
         if (runner->slots[i].graph != NULL) device->calls->graph_release(device, runner->slots[i].graph);
+    free_flights(session, runner);
     free_parcel(session, &runner->parcel);
     for (size_t i = 0; runner->staged_inputs != NULL && i < graph->input_count; i++)
         device->calls->release(device, runner->staged_inputs[i].memory, runner->staged_inputs[i].room + 1);
@@ -97,33 +124,40 @@ static dw_status check_room(dw_session *session, const char *name, size_t bytes,
     return base_fail(session->context, DW_LIMIT, "%s has %zu bytes, the session reserved %zu: create it with larger dims", name, bytes, stage->room);
 }
 
-/* An input that is large, or stays what it is. */
-static dw_status bring_input(dw_session *session, const void *from, size_t bytes, engine_stage *stage) {
+/* An input that is large, or stays what it is. late: where pinned memory of the host has room for it; NULL: it comes from where it is. */
+static dw_status bring_input(dw_session *session, const void *from, size_t bytes, engine_stage *stage, uint8_t **late) {
     if (stage->is_kept && stage->held >= bytes) return DW_OK;
+    if (late != NULL && bytes > 0) {
+        memcpy(*late, from, bytes);
+        from = *late;
+        *late += base_align_up(bytes, ENGINE_ALIGN);
+    }
     stage->held = 0;
     TRY(session->device->calls->write(session->device, stage->memory, from, bytes));
     stage->held = bytes;
     return DW_OK;
 }
 
-static dw_status bring_inputs(dw_session *session, engine_runner *runner, const plan_binding *binding, void **inputs) {
+/* pinned: the host's memory that they wait in; NULL: the parcel's, which is read before this returns. */
+static dw_status bring_inputs(dw_session *session, engine_runner *runner, const plan_binding *binding, uint8_t *pinned, void **inputs) {
     const ir_graph *graph = binding->plan->graph;
     const engine_parcel *parcel = &runner->parcel;
+    uint8_t *host = pinned != NULL ? pinned : parcel->host, *late = host + parcel->room;
     size_t at = 0;
     for (size_t i = 0; i < graph->input_count; i++) {
         engine_stage *stage = &runner->staged_inputs[i];
         const size_t bytes = binding->bytes[plan_value_of(graph->inputs[i])->index];
         TRY(check_room(session, graph->inputs[i]->name, bytes, stage));
         if (stage->is_kept || bytes == 0 || bytes > PARCEL_INPUT) {
-            TRY(bring_input(session, runner->inputs[i], bytes, stage));
+            TRY(bring_input(session, runner->inputs[i], bytes, stage, pinned != NULL ? &late : NULL));
             inputs[i] = stage->memory;
         } else {
-            memcpy((uint8_t *)parcel->host + at, runner->inputs[i], bytes);
+            memcpy(host + at, runner->inputs[i], bytes);
             inputs[i] = (uint8_t *)parcel->memory + at;
             at += base_align_up(bytes, ENGINE_ALIGN);
         }
     }
-    return session->device->calls->write(session->device, parcel->memory, parcel->host, at);
+    return session->device->calls->write(session->device, parcel->memory, host, at);
 }
 
 static dw_status place_outputs(dw_session *session, engine_runner *runner, const plan_binding *binding, void **outputs) {
@@ -229,7 +263,7 @@ dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, p
     void *inputs[ENGINE_MAX_INPUTS], *outputs[ENGINE_MAX_INPUTS];
     if (plan->graph->input_count > ENGINE_MAX_INPUTS || plan->graph->output_count > ENGINE_MAX_INPUTS)
         return base_fail(session->context, DW_LIMIT, "a model with more than %d inputs or outputs on a device", ENGINE_MAX_INPUTS);
-    TRY(bring_inputs(session, runner, binding, inputs));
+    TRY(bring_inputs(session, runner, binding, NULL, inputs));
     TRY(place_outputs(session, runner, binding, outputs));
     const plan_bases bases = bases_of(session, runner, inputs, outputs);
     TRY(slot->graph != NULL && runner->profile == NULL ? launch_graph(session, slot, &bases) : run_steps(session, runner, binding, &bases));
@@ -238,11 +272,29 @@ dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, p
     return status == DW_OK ? base_poll(session->context) : name_step(session, plan, status);
 }
 
+dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding *binding, engine_flight *flight, size_t input, size_t output, int link_count, const engine_link *links) {
+    device *device = session->device;
+    void *inputs[ENGINE_MAX_INPUTS], *outputs[ENGINE_MAX_INPUTS];
+    TRY(engine_check_workspace(session, binding));
+    TRY(bring_inputs(session, runner, binding, flight->host, inputs));
+    TRY(place_outputs(session, runner, binding, outputs));
+    for (int i = 0; i < link_count; i++) TRY(device->calls->copy(device, (uint8_t *)inputs[input] + links[i].to, (const uint8_t *)outputs[output] + links[i].from, links[i].bytes));
+    const plan_bases bases = bases_of(session, runner, inputs, outputs);
+    TRY(launch_graph(session, slot_of(runner, binding), &bases));
+    TRY(device->calls->read(device, flight->result, outputs[output], binding->bytes[plan_value_of(binding->plan->graph->outputs[output].value)->index]));
+    return device->calls->mark(device, flight->mark);
+}
+
+dw_status engine_land(dw_session *session, const engine_runner *runner, const engine_flight *flight) {
+    const dw_status status = session->device->calls->await(session->device, flight->mark);
+    return status == DW_OK ? base_poll(session->context) : name_step(session, runner->program->plan, status);
+}
+
 dw_status engine_ready_on_device(dw_session *session, engine_runner *runner, plan_binding *binding) {
     engine_slot *slot = slot_of(runner, binding);
     void *inputs[ENGINE_MAX_INPUTS], *outputs[ENGINE_MAX_INPUTS];
     if (slot->graph == NULL) return DW_OK;
-    TRY(bring_inputs(session, runner, binding, inputs));
+    TRY(bring_inputs(session, runner, binding, NULL, inputs));
     TRY(place_outputs(session, runner, binding, outputs));
     const plan_bases bases = bases_of(session, runner, inputs, outputs);
     TRY(record(session, slot, &bases));

@@ -137,6 +137,12 @@ typedef struct engine_stage {
 /* Small inputs of a run lie side by side, here and on the host, and come in one copy. */
 typedef struct engine_parcel { void *host, *memory; size_t room; } engine_parcel;
 
+/* A run that the host does not wait for: its inputs wait in pinned memory, and one of its outputs comes there. */
+typedef struct engine_flight { void *host, *result, *mark; } engine_flight;
+enum { ENGINE_FLIGHTS = 2 };   /* runs on their way at a time */
+/* Bytes of an input that are bytes of an output of the run before. */
+typedef struct engine_link { size_t from, to, bytes; } engine_link;
+
 /* One plan at work in a session. */
 typedef struct engine_runner {
     const engine_program *program;
@@ -152,6 +158,7 @@ typedef struct engine_runner {
     size_t *state_bytes;
     engine_stage *staged_inputs, *staged_outputs;   /* on a device; else NULL */
     engine_parcel parcel;
+    engine_flight flights[ENGINE_FLIGHTS];   /* mark NULL: nobody looks ahead */
     double *profile;           /* by step: seconds are added up here; NULL: not wanted */
 } engine_runner;
 
@@ -225,6 +232,12 @@ dw_status engine_stage_read(dw_session *session, const engine_runner *runner, si
 void engine_stage_free(dw_session *session, engine_runner *runner);
 /* What engine_execute does there: inputs go to the device, one graph is launched, outputs come back. */
 dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, plan_binding *binding);
+/* Room for runs that the host does not wait for, after engine_stage_create. UNSUPPORTED on a device that has no marks. */
+dw_status engine_flights_create(dw_session *session, engine_runner *runner, size_t output);
+/* Starts a run: bytes of `input` that links name come from `output` of the run that was started before it. `output` comes back to flight->result. */
+dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding *binding, engine_flight *flight, size_t input, size_t output, int link_count, const engine_link *links);
+/* Waits for it. */
+dw_status engine_land(dw_session *session, const engine_runner *runner, const engine_flight *flight);
 /* Makes the binding's device graph, which runs with these sizes launch as it is. Nothing runs. */
 dw_status engine_ready_on_device(dw_session *session, engine_runner *runner, plan_binding *binding);
 /* The binding's last run on a device with graphs, timed some times more: it reads and writes what that one did. times->steps has room for the steps of each run. */

@@ -71,6 +71,7 @@ typedef struct generation {
     feed feeds[GENERATION_TENSORS];
     int given[GENERATION_TENSORS];  /* of GIVEN and LIMIT: which output of the prelude */
     void *buffers[GENERATION_TENSORS];   /* one for each input */
+    engine_link *links;             /* [texts], of a run with ids that the host does not know */
     void *results[GENERATION_TENSORS];   /* one for each output */
     void *prelude[GENERATION_TENSORS];   /* where by_text, one for each output of the prelude */
     generation_text *text;          /* [texts] */
@@ -95,6 +96,13 @@ void generation_set_sizes(const dw_session *session, engine_runner *runner, cons
 /* generation_run.c: the inputs and sizes of a run of the new tokens of every text, text->count of them from text->past on; and that run. */
 void generation_prepare(dw_session *session);
 dw_status generation_run(dw_session *session);
+/* Can runs be started whose ids the host does not know yet? Makes room for them. A token's id is then allowed to be generation_unknown(picked): what the run before made in that row of the logits. */
+dw_status generation_look_ahead(dw_session *session, bool *can);
+static inline int64_t generation_unknown(int64_t picked) { return -1 - picked; }
+/* Starts the run as generation_run does; which: of ENGINE_FLIGHTS, one that has landed. */
+dw_status generation_launch(dw_session *session, int which);
+/* Waits for it; ids: the likeliest token of each of its rows of logits. */
+dw_status generation_land(dw_session *session, int which, const int64_t **ids);
 /* Bindings and device graphs for all numbers of new tokens, where there is a ladder of them. */
 dw_status generation_make_ready(dw_session *session);
 /* Tables change only where generation_table_changed says so. */

@@ -288,6 +288,7 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
     for (int i = 0; i < g->group_count; i++) g->groups[i].table = g->buffers[g->groups[i].input];
     for (size_t i = 0; i < graph->output_count; i++) TRY(carve_tensor(session, runner, &graph->outputs[i].value->type, region, &g->results[i]));
     for (size_t i = 0; i < given && g->by_text; i++) TRY(carve_tensor(session, &session->prelude, &prelude->outputs[i].value->type, region, &g->prelude[i]));
+    g->links = carve(region, (size_t)g->texts * sizeof *g->links);
     generation_text *text = carve(region, (size_t)g->texts * sizeof *text);
     for (int64_t i = 0; i < g->texts; i++) {
         void *sequence = carve(region, (size_t)session->max_tokens * sizeof(int64_t)), *limits = carve(region, (given + 1) * sizeof(int64_t));

@@ -149,6 +149,56 @@ dw_status generation_run(dw_session *session) {
     return g->mode == GENERATION_STEP || g->text[0].picked < 0 ? DW_OK : pick_last_row(session, runner, binding);
 }
 
+/* ---- runs that the host does not wait for ---- */
+
+static size_t ids_input(const generation *g) {
+    size_t i = 0;
+    while (g->feeds[i] != FEED_IDS) i++;
+    return i;
+}
+
+dw_status generation_look_ahead(dw_session *session, bool *can) {
+    const generation *g = session->generation;
+    engine_runner *runner = generation_runner(session);
+    const device *device = session->device;
+    *can = false;
+    if (g->mode != GENERATION_STEP || g->next < 0 || device == NULL || device->calls->mark == NULL || device->calls->graph_create == NULL) return DW_OK;
+    const ir_graph *graph = runner->program->plan->graph;
+    if (graph->inputs[ids_input(g)]->type.format != DW_FORMAT_i64 || !generation_tells_apart(graph)) return DW_OK;
+    TRY(engine_flights_create(session, runner, (size_t)g->next));
+    *can = true;
+    return DW_OK;
+}
+
+/* Which ids are those of the run before; neighbours of neighbours are one piece. A text has one unknown id at most, its last. */
+static int find_links(const generation *g) {
+    int count = 0;
+    for (int64_t i = 0; i < g->texts; i++) {
+        const generation_text *text = &g->text[i];
+        if (text->count == 0 || text->sequence[text->past + text->count - 1] >= 0) continue;
+        const size_t from = (size_t)(-1 - text->sequence[text->past + text->count - 1]) * sizeof(int64_t), to = (size_t)(text->first + text->count - 1) * sizeof(int64_t);
+        engine_link *before = count > 0 ? &g->links[count - 1] : NULL;
+        if (before != NULL && before->from + before->bytes == from && before->to + before->bytes == to) before->bytes += sizeof(int64_t);
+        else g->links[count++] = (engine_link){from, to, sizeof(int64_t)};
+    }
+    return count;
+}
+
+dw_status generation_launch(dw_session *session, int which) {
+    engine_runner *runner = generation_runner(session);
+    const generation *g = session->generation;
+    plan_binding *binding;
+    generation_prepare(session);
+    TRY(engine_bind(session, runner, &binding));
+    return engine_launch(session, runner, binding, &runner->flights[which], ids_input(g), (size_t)g->next, find_links(g), g->links);
+}
+
+dw_status generation_land(dw_session *session, int which, const int64_t **ids) {
+    const engine_runner *runner = generation_runner(session);
+    *ids = runner->flights[which].result;
+    return engine_land(session, runner, &runner->flights[which]);
+}
+
 /* ---- what a text is given ---- */
 
 /* A contiguous tensor into a row of one that may be larger along each axis. */

@@ -44,6 +44,7 @@ void scheduler_leave(scheduler *s, serve_text *text) {
 }
 
 void scheduler_end(scheduler *s, serve_text *text, dw_end end) {
+    scheduler_forget(s, text);
     scheduler_leave(s, text);
     text->end = end;
     s->facts.ended++;
@@ -155,7 +156,7 @@ static bool waits_for_other(const scheduler *s, const serve_text *text, int64_t 
     for (int64_t i = 0; s->pages != NULL && i < before; i++) {
         const serve_text *other = s->order[i];
         const generation_text *its = work_of(s, other);
-        if (its->count == 0 || its->past + its->count <= work->past) continue;
+        if ((its->count == 0 && other->flying == 0) || its->past + its->count <= work->past) continue;
         if (pages_is_same(s->pages, text->row, other->row, work->sequence, its->sequence, its->past + its->count)) return true;
     }
     return false;
@@ -186,7 +187,7 @@ static void plan_prompts(scheduler *s, int64_t texts, int64_t left) {
     }
 }
 
-static bool any_planned(const scheduler *s) {
+bool scheduler_any_planned(const scheduler *s) {
     for (int64_t row = 0; row < s->g->texts; row++)
         if (s->g->text[row].count > 0) return true;
     return false;
@@ -202,7 +203,8 @@ dw_status scheduler_plan(scheduler *s, bool *any) {
         if (s->g->mode == GENERATION_WHOLE) TRY(dw_session_reset(s->session));   /* the next run begins where this one began */
         plan_decoding(s, &texts, &left);
         plan_prompts(s, texts, left);
-        *any = any_planned(s);
+        *any = scheduler_any_planned(s);
+        if (!*any && scheduler_is_under_way(s)) return DW_OK;   /* what comes of that may end texts */
         if (!*any && texts > 1) preempt(s, s->order[texts - 1]);
         else if (!*any) return base_fail(s->session->context, DW_INTERNAL, "a text alone has no pages");
     }

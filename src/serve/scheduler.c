@@ -44,24 +44,24 @@ static dw_status refuse(scheduler *s, serve_text *text, dw_end end) {
     return end == DW_END_FAULT && s->options.fails_whole ? status : DW_OK;
 }
 
-/* The text's next token, which was drawn. */
-static dw_status add_token(scheduler *s, serve_text *text) {
-    generation_text *work = &s->g->text[text->row];
+dw_status scheduler_add_token(scheduler *s, serve_text *text, bool is_guessed) {
     const int64_t id = text->drawn.id;
     const dw_end refused = scheduler_refuse(s, text);
     if (refused != DW_END_NONE) return refuse(s, text, refused);
     scheduler_count_token(s, text);
-    work->sequence[work->length++] = id;
-    text->made++;
+    text->ids[text->count + text->made++] = id;
+    if (!is_guessed && text->row >= 0) s->g->text[text->row].length++;
     s->facts.made_tokens++;
     if (is_among(id, text->stop_count, text->stop_ids)) text->end = DW_END_STOP;
     else if (text->made == text->tokens) text->end = DW_END_LENGTH;
     if (text->end != DW_END_NONE) {
+        scheduler_forget(s, text);
         scheduler_leave(s, text);
         s->facts.ended++;
         s->options.changed(s->options.user, text, id);   /* which may give the text's memory back */
     } else if (s->options.changed(s->options.user, text, id) != 0) {
         text->end = DW_END_CANCELLED;
+        scheduler_forget(s, text);
         scheduler_leave(s, text);
         s->facts.ended++;
     }
@@ -78,12 +78,12 @@ static dw_status take_results(scheduler *s) {
         s->facts.read_tokens += work->count;
         if (s->pages != NULL) pages_commit(s->pages, row, work->sequence, work->past);
         if (work->past == work->length) text->was_read = true;
-        if (work->picked >= 0) TRY(add_token(s, text));
+        if (work->picked >= 0) TRY(scheduler_add_token(s, text, false));
     }
     return DW_OK;
 }
 
-static void note_time(scheduler *s, double seconds) {
+void scheduler_note_time(scheduler *s, double seconds) {
     s->run_s = seconds;
     s->times[s->facts.runs % SCHEDULER_TIMES] = (float)seconds;
     s->facts.runs++;
@@ -96,7 +96,7 @@ static dw_status execute(scheduler *s) {
     if (s->pages != NULL && pages_changed(s->pages)) generation_table_changed(s->session);
     TRY(generation_run(s->session));
     TRY(scheduler_draw(s));
-    note_time(s, base_now() - begin);
+    scheduler_note_time(s, base_now() - begin);
     return take_results(s);
 }
 
@@ -135,20 +135,33 @@ static void end_late_ones(scheduler *s) {
 }
 
 /* What is in the cache was computed from weights that are no more: nobody takes it over from here on. */
-static void notice_update(scheduler *s) {
-    if (s->updates == s->session->model->updates) return;
+static dw_status notice_update(scheduler *s) {
+    if (s->updates == s->session->model->updates) return DW_OK;
+    TRY(scheduler_drain(s));
     s->updates = s->session->model->updates;
     if (s->pages != NULL) pages_forget(s->pages);
+    return DW_OK;
+}
+
+/* The run that is planned; what is under way ends first where it cannot wait. */
+static dw_status run_planned(scheduler *s, bool any) {
+    const bool ahead = any && scheduler_can_look_ahead(s);
+    if (ahead) return scheduler_run_ahead(s);
+    TRY(scheduler_drain(s));
+    return scheduler_any_planned(s) ? execute(s) : DW_OK;
 }
 
 dw_status scheduler_step(scheduler *s, bool *busy) {
-    notice_update(s);
+    bool any;
+    *busy = false;
+    TRY(notice_update(s));
     end_late_ones(s);
-    TRY(scheduler_plan(s, busy));
+    TRY(scheduler_plan(s, &any));
+    *busy = any || scheduler_is_under_way(s);
     if (!*busy) return DW_OK;
     s->is_prompt = false;
     for (int64_t row = 0; row < s->g->texts; row++) s->is_prompt = s->is_prompt || (s->g->text[row].count > 0 && s->rows[row]->made == 0);
-    const dw_status status = execute(s);
+    const dw_status status = run_planned(s, any);
     return status == DW_OK || status == DW_CANCELLED || s->options.fails_whole ? status : execute_each(s);
 }
 
@@ -168,10 +181,13 @@ dw_status scheduler_create(dw_session *session, const scheduler_options *options
     TRY_NEW(made->rows, &made->arena, made->g->texts);
     TRY_NEW(made->order, &made->arena, made->g->texts);
     TRY_NEW(made->counts, &made->arena, made->g->texts);
+    for (int i = 0; i < ENGINE_FLIGHTS; i++) TRY_NEW(made->flights[i].of, &made->arena, made->g->texts);
+    if (!options->waits) TRY(generation_look_ahead(session, &made->looks_ahead));
     return make_pages(made);
 }
 
 void scheduler_clear(scheduler *s) {
+    for (int i = 0; i < ENGINE_FLIGHTS; i++) s->flights[i].is_up = false, s->flights[i].count = 0;
     for (int64_t row = 0; row < s->g->texts; row++)
         if (s->rows[row] != NULL) scheduler_leave(s, s->rows[row]);
     s->first = s->last = NULL;
@@ -181,6 +197,7 @@ void scheduler_clear(scheduler *s) {
 }
 
 void scheduler_destroy(scheduler *s) {
+    if (s->session != NULL && scheduler_is_under_way(s)) s->session->device->calls->synchronize(s->session->device);
     pages_destroy(s->pages);
     arena_free(&s->arena);
 }

@@ -51,6 +51,7 @@ typedef struct serve_text {
     serve_drawn drawn;                  /* of its last token */
     bool is_refused;                    /* its mask wants no token */
     int64_t masked;                     /* tokens that its mask was asked for */
+    int64_t flying;                     /* tokens of it that are on their way (ahead.c) */
     bool was_read;                      /* the prompt was in once: what comes again was preempted */
     struct serve_text *before, *after;  /* in order, among those that wait */
 } serve_text;
@@ -63,10 +64,15 @@ typedef struct scheduler_options {
     void *user;
     bool alone;                         /* texts share no pages */
     bool fails_whole;                   /* a text's fault is the step's */
+    bool waits;                         /* for each run: none is started before the ids of the one in front of it are here */
     bool together;                      /* encoders of all texts that find a row run before the next run; else one does, so that texts at work do not wait for many */
 } scheduler_options;
 
 enum { SCHEDULER_TIMES = 1024 };        /* runs whose times are kept */
+
+/* A text in a run that is on its way: as it was before; NULL: it has ended since. is_guessed: it goes on with a token that nobody knows yet. */
+typedef struct scheduler_flown { serve_text *text; int64_t count, past, length, picked; bool is_guessed; } scheduler_flown;
+typedef struct scheduler_flight { bool is_up; double begin; int64_t count; scheduler_flown *of; } scheduler_flight;
 
 typedef struct scheduler {
     dw_session *session;
@@ -81,6 +87,10 @@ typedef struct scheduler {
     serve_text *first, *last;           /* of those that wait */
     int64_t waiting;
     uint64_t serial;
+    bool looks_ahead;                   /* runs may be on their way: */
+    scheduler_flight flights[ENGINE_FLIGHTS];
+    int next_flight;                    /* the one that is free, or the older one */
+    double landed;                      /* when the last one came */
     uint64_t updates;                   /* of the model's weights, that were noticed */
     bool is_prompt;                     /* the last run read some of a prompt for the first time */
     double run_s;                       /* what it took */
@@ -106,6 +116,22 @@ void scheduler_count(const scheduler *scheduler, dw_service_facts *facts);
 /* service.c: that of a service which nobody runs just now, for those who check what it holds. */
 const scheduler *service_scheduler(const dw_service *service);
 
+/* scheduler.c */
+/* The text's next token is text->drawn; is_guessed: its place was counted already. */
+dw_status scheduler_add_token(scheduler *scheduler, serve_text *text, bool is_guessed);
+void scheduler_note_time(scheduler *scheduler, double seconds);
+
+/* ahead.c */
+/* Can the run that is planned be started without a look at the one before? */
+bool scheduler_can_look_ahead(const scheduler *scheduler);
+/* Starts the run that is planned, and takes what came of the one before. Where one fails none is under way any more, and texts are as before them. */
+dw_status scheduler_run_ahead(scheduler *scheduler);
+/* Takes what comes of all runs under way. */
+dw_status scheduler_drain(scheduler *scheduler);
+bool scheduler_is_under_way(const scheduler *scheduler);
+/* The text has ended: what is under way of it is dropped. */
+void scheduler_forget(scheduler *scheduler, const serve_text *text);
+
 /* draw.c */
 dw_status scheduler_check_draws(dw_context *context, const serve_draws *draws, int64_t vocabulary);
 /* The text has its row. */
@@ -121,6 +147,8 @@ void scheduler_count_token(scheduler *scheduler, const serve_text *text);
 
 /* plan.c: how many new tokens each text at work has in the next run. Takes texts in, and lets others wait again. false: none has any. */
 dw_status scheduler_plan(scheduler *scheduler, bool *any);
+/* Has any text new tokens in the run that is planned? */
+bool scheduler_any_planned(const scheduler *scheduler);
 /* The text leaves its row. */
 void scheduler_leave(scheduler *scheduler, serve_text *text);
 

@@ -531,7 +531,7 @@ static dw_status build(dw_service *service, const dw_model *model, const dw_serv
     memset(slots, 0, (size_t)service->capacity * sizeof(request *));
     service->slots = slots;
     TRY(make_session(service, model, options));
-    const scheduler_options scheduling = {.changed = changed, .user = service, .alone = (options->flags & DW_SERVICE_NO_SHARING) != 0};
+    const scheduler_options scheduling = {.changed = changed, .user = service, .alone = (options->flags & DW_SERVICE_NO_SHARING) != 0, .waits = (options->flags & DW_SERVICE_NO_LOOKAHEAD) != 0};
     service->has_scheduler = true;
     TRY(scheduler_create(service->session, &scheduling, &service->scheduler));
     publish_facts(service);
