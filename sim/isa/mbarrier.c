@@ -172,26 +172,26 @@ static sim_flow do_arrive(sim_warp *w, const sim_op *op, uint32_t mask) {
     return SIM_NEXT;
 }
 
+/* Do all lanes ask for the same phase of the same mbarrier, by its parity? */
+static bool asks_alike(sim_warp *w, const sim_op *op) {
+    if (op->address_wide || !sim_has(&op->mods, SIM_MOD_parity)) return false;
+    const uint32_t *addresses = ROW(uint32_t, 0), *phases = ROW(uint32_t, 2);
+    uint32_t differ = 0;
+    for (int lane = 0; lane < LANES; lane++) differ |= (addresses[lane] ^ addresses[0]) | ((phases[lane] ^ phases[0]) & 1);
+    return differ == 0;
+}
+
 /* arg 1: the predicate; 2: the phase's parity, or a state. A wait that fails lets the others go first. */
 static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
-    uint32_t over = 0, phase_before = 0;
-    uint64_t address_before = 0;
-    int before = -1;   /* a lane that asked the same: most ask alike */
-    for (uint32_t left = mask; left != 0; left &= left - 1) {
+    const bool alike = asks_alike(w, op);
+    uint32_t over = 0;
+    for (uint32_t left = alike ? mask & (0 - mask) : mask; left != 0; left &= left - 1) {
         int lane = __builtin_ctz(left);
         sim_place place;
-        const uint64_t address = address_of(w, op, lane);
+        if (!reach(w, op, lane, address_of(w, op, lane), &place)) return SIM_STOP;
         uint32_t phase;
         if (sim_has(&op->mods, SIM_MOD_parity)) phase = ROW(uint32_t, 2)[lane] & 1;
         else phase = (uint32_t)(ROW(uint64_t, 2)[lane] >> 62 & 1);
-        if (before >= 0 && address == address_before && phase == phase_before) {
-            over |= (over >> before & 1) << lane;
-            continue;
-        }
-        if (!reach(w, op, lane, address, &place)) return SIM_STOP;
-        before = lane;
-        address_before = address;
-        phase_before = phase;
         bool is_over = unpack(place.bytes).phase != phase;
         over |= (uint32_t)is_over << lane;
         if (is_over) {
@@ -204,6 +204,7 @@ static sim_flow do_wait(sim_warp *w, const sim_op *op, uint32_t mask) {
         w->now->polled = place.offset | (uint64_t)place.cta->rank << SIM_RANK_SHIFT;
         w->now->polled_phase = phase;
     }
+    if (alike && over != 0) over = mask;
     sim_store_mask(w, op->arg[1], over, mask);
     if (over == mask) return SIM_NEXT;
     w->now->pc++;
