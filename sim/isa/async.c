@@ -58,8 +58,36 @@ static sim_cta *told_by(const struct sim_async *a, sim_cta *cta) {
     return a->multicast == 0 ? a->mbarrier_cta : a->pair ? &a->warp->cta->cluster->ctas[(cta->rank & ~1) | (a->mbarrier_cta->rank & 1)] : cta;
 }
 
+static bool must_wait(sim_cta *cta, sim_awaited awaited) {
+    for (size_t i = 0; i < cta->awaited_count; i++) {
+        if (cta->awaited[i].mbarrier != awaited.mbarrier) continue;
+        cta->awaited[i] = awaited;
+        return true;
+    }
+    if (cta->awaited_count == cta->awaited_capacity) {
+        const size_t capacity = cta->awaited_capacity == 0 ? 16 : 2 * cta->awaited_capacity;
+        sim_awaited *larger = realloc(cta->awaited, capacity * sizeof *larger);
+        if (larger == NULL) return false;
+        cta->awaited = larger;
+        cta->awaited_capacity = capacity;
+    }
+    cta->awaited[cta->awaited_count++] = awaited;
+    return true;
+}
+
+/* Somebody has to wait for this before the CTA ends. */
+static bool note_wait(const struct sim_async *a, sim_cta *told) {
+    if (must_wait(told, (sim_awaited){a->mbarrier, a->op, a->of_launch})) return true;
+    sim_find(a->warp, a->op, a->lane, "no memory for the list of mbarriers that have to be waited for");
+    return false;
+}
+
 static bool finish(struct sim_async *a) {
     sim_cluster *cluster = a->warp->cta->cluster;
+    if (a->commit) {
+        if (!sim_mbarrier_arrive(a->warp, a->op, a->lane, a->mbarrier_cta, a->mbarrier, a->since)) return false;
+        return a->warp->cta == a->mbarrier_cta || note_wait(a, a->mbarrier_cta);   /* kernels of one CTA end without */
+    }
     if (a->arrival) {
         sim_copies_finish(a->warp, a->lane, a->serial);
         return sim_mbarrier_arrive(a->warp, a->op, a->lane, a->mbarrier_cta, a->mbarrier, NULL);
@@ -73,10 +101,7 @@ static bool finish(struct sim_async *a) {
         sim_cta *told = told_by(a, cta);
         order_arrived(cta, a->shared, a->bytes, told, a->mbarrier);
         if (!sim_mbarrier_complete(a->warp, a->op, told, a->mbarrier, (uint32_t)a->arriving)) return false;
-        if (a->of_launch && !sim_response_came(told, a->mbarrier)) {
-            sim_find(a->warp, a->op, a->lane, "no memory for the list of responses");
-            return false;
-        }
+        if (a->of_launch && !note_wait(a, told)) return false;
     }
     return true;
 }
@@ -88,6 +113,7 @@ static void finish_at(sim_cluster *cluster, size_t i) {
     cluster->launch->outside += cluster->launch->code->talks;
     finish(&done);
     free(done.read);
+    free(done.since);
 }
 
 bool sim_async_step(sim_cluster *cluster, bool all) {
@@ -104,13 +130,32 @@ bool sim_async_step(sim_cluster *cluster, bool all) {
     return progress || (!all && cluster->async_count > 0);
 }
 
+/* What came without anybody's waiting might have come when the CTA had ended. */
+static bool awaited_at_end(sim_warp *w) {
+    for (size_t i = 0; i < w->cta->awaited_count; i++) {
+        const sim_awaited *a = &w->cta->awaited[i];
+        if (!sim_mbarrier_unseen(w->cta, a->mbarrier) || (!a->of_launch && w->launch->options->exit_early)) continue;
+        sim_find(w, a->by, -1, a->of_launch ? "the CTA of rank %d ends, and nobody has waited for this response of cluster launch control, which the mbarrier at 0x%" PRIx64 " counts: it might have been under way still, which ends a B300's "
+                                           "context (Xid 43); wait for every response, a decline too"
+                                         : "the CTA of rank %d ends, and nobody has waited for this commit of another CTA at its mbarrier at 0x%" PRIx64 ": it might have been under way still (option exit=early allows it)",
+                 w->cta->rank, a->mbarrier);
+        return false;
+    }
+    return true;
+}
+
 void sim_async_at_end(sim_warp *w) {
+    if (!awaited_at_end(w)) return;
     sim_cluster *cluster = w->cta->cluster;
     for (size_t i = 0; i < cluster->async_count; i++) {
         const struct sim_async *a = &cluster->async[i];
-        bool into = !a->store && (a->multicast != 0 ? (a->multicast >> w->cta->rank & 1) != 0 : (a->arrival ? a->mbarrier_cta : a->cta) == w->cta);
+        bool into = !a->store && (a->multicast != 0 ? (a->multicast >> w->cta->rank & 1) != 0 : (a->arrival || a->commit ? a->mbarrier_cta : a->cta) == w->cta) && !(a->commit && (a->warp->cta == w->cta || w->launch->options->exit_early));
         bool from = (a->store ? a->read == NULL && a->cta == w->cta : a->from == w->cta) && !w->launch->options->exit_early;
         if (!into && !from) continue;
+        if (a->commit) {
+            sim_find(a->warp, a->op, a->lane, "the CTA of rank %d ends while the arrival of this commit of another CTA is under way to it: wait for it first (option exit=early allows it)", w->cta->rank);
+            return;
+        }
         if (a->of_launch) {
             sim_find(a->warp, a->op, a->lane, "the CTA of rank %d ends while this request's response is under way to it, which ends a B300's context (Xid 43): wait for every response, a decline too", w->cta->rank);
             return;
@@ -128,7 +173,10 @@ void sim_async_at_end(sim_warp *w) {
 }
 
 void sim_async_free(sim_cluster *cluster) {
-    for (size_t i = 0; i < cluster->async_count; i++) free(cluster->async[i].read);
+    for (size_t i = 0; i < cluster->async_count; i++) {
+        free(cluster->async[i].read);
+        free(cluster->async[i].since);
+    }
     free(cluster->async);
     cluster->async = NULL;
     cluster->async_count = 0;
@@ -231,7 +279,7 @@ static bool begin_column(sim_warp *w, const sim_op *op, int lane, struct sim_asy
 }
 
 /* The seed decides how long it takes. */
-static bool add_async(sim_cluster *cluster, const struct sim_async *a) {
+bool async_add(sim_cluster *cluster, const struct sim_async *a) {
     if (cluster->async_count == cluster->async_capacity) {
         size_t capacity = cluster->async_capacity == 0 ? 64 : cluster->async_capacity * 2;
         struct sim_async *larger = realloc(cluster->async, capacity * sizeof *larger);
@@ -241,7 +289,8 @@ static bool add_async(sim_cluster *cluster, const struct sim_async *a) {
     }
     cluster->order = cluster->order * 6364136223846793005ull + 1442695040888963407ull;
     cluster->async[cluster->async_count] = *a;
-    cluster->async[cluster->async_count++].delay = (int)(cluster->order >> 40 & 31) << (cluster->order >> 61);   /* few of them long, most short */
+    /* few of them long, most short; arrivals of commits alike */
+    cluster->async[cluster->async_count++].delay = a->commit ? (int)(cluster->order >> 62) : (int)(cluster->order >> 40 & 31) << (cluster->order >> 61);
     return true;
 }
 
@@ -273,7 +322,7 @@ bool async_begin(struct sim_async *a, size_t align) {
         if (cta == a->warp->cta && !(a->store ? order_read : order_write)(a->warp, a->op, a->lane, a->shared, a->bytes, true)) return false;
         async_set_flags(cta, a->shared, a->bytes, 0, a->store ? SHADOW_SOURCE : SHADOW_FLIGHT);
     }
-    if (add_async(cluster, a)) return true;
+    if (async_add(cluster, a)) return true;
     sim_find(a->warp, a->op, a->lane, "no memory for the list of copies");
     return false;
 }
@@ -336,7 +385,7 @@ static sim_flow do_arrival(sim_warp *w, const sim_op *op, uint32_t mask) {
         uint64_t address = op->address_wide ? ROW(uint64_t, 0)[lane] + (uint64_t)op->offset : (uint32_t)(ROW(uint32_t, 0)[lane] + (uint32_t)op->offset);
         a.mbarrier_cta = async_shared_side(w, op, lane, address, &a.mbarrier);
         if (a.mbarrier_cta == NULL || (op->small == 0 && !sim_mbarrier_await(w, op, lane, a.mbarrier_cta, a.mbarrier))) return SIM_STOP;
-        if (!add_async(w->cta->cluster, &a)) return sim_find(w, op, lane, "no memory for the list of copies");
+        if (!async_add(w->cta->cluster, &a)) return sim_find(w, op, lane, "no memory for the list of copies");
     }
     return SIM_NEXT;
 }

@@ -14,6 +14,8 @@ struct sim_async {
     bool early;                    /* it was issued before griddepcontrol.wait (early.c) */
     bool arrival;                  /* no copy of its own: cp.async of the lane, before serial, arrive at mbarrier */
     uint64_t serial;
+    bool commit;                   /* no copy at all: a tcgen05.commit arrives at mbarrier */
+    uint32_t *since;               /* what came before that (order.h), its own; else NULL */
     bool response;                 /* of registers: the words, to shared memory */
     bool of_launch;                /* the words say what cluster launch control has done */
     uint32_t words[4];
@@ -61,5 +63,7 @@ bool async_copy(struct sim_async *a, sim_cta *cta);
 sim_cta *async_shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t address, uint64_t *offset);
 /* Checks the shared sides, notes that they are in use, and has the copy done some time later. false: a finding was made. */
 bool async_begin(struct sim_async *a, size_t align);
+/* Notes it as it is, to be done some time later. false: no memory. */
+bool async_add(sim_cluster *cluster, const struct sim_async *a);
 
 #endif

@@ -2,9 +2,6 @@
  * launches. The 16 bytes of a response are the simulator's own format: the first CTA, and whether there is one. */
 #include "decode.h"
 
-#include <inttypes.h>
-#include <stdlib.h>
-
 #define RESPONSE_MARK 0x434c4300u
 
 typedef struct cancel_op { sim_address response, mbarrier; } cancel_op;
@@ -81,32 +78,6 @@ static sim_flow do_query(sim_warp *w, const sim_op *op, uint32_t mask) {
     }
     if (op->count == 0) sim_store_mask(w, op->arg[1], was, mask);
     return SIM_NEXT;
-}
-
-/* ---- responses when a CTA ends ---- */
-
-bool sim_response_came(sim_cta *cta, uint64_t mbarrier) {
-    for (size_t i = 0; i < cta->asked_count; i++) {
-        if (cta->asked[i] == mbarrier) return true;
-    }
-    if (cta->asked_count == cta->asked_capacity) {
-        const size_t capacity = cta->asked_capacity == 0 ? 8 : 2 * cta->asked_capacity;
-        uint64_t *larger = realloc(cta->asked, capacity * sizeof *larger);
-        if (larger == NULL) return false;
-        cta->asked = larger;
-        cta->asked_capacity = capacity;
-    }
-    cta->asked[cta->asked_count++] = mbarrier;
-    return true;
-}
-
-void sim_responses_at_end(sim_warp *w) {
-    for (size_t i = 0; i < w->cta->asked_count; i++) {
-        if (!sim_mbarrier_unseen(w->cta, w->cta->asked[i])) continue;
-        sim_find(w, NULL, -1, "the CTA ends, and nobody has waited for the response of cluster launch control that the mbarrier at 0x%" PRIx64 " counts: it might have been under way still, which ends a B300's "
-                 "context (Xid 43); wait for every response, a decline too", w->cta->asked[i]);
-        return;
-    }
 }
 
 sim_handler select_query_cancel(sim_decoding *d) {

@@ -1,5 +1,6 @@
 /* What tensor cores have been given and have not finished: mma, cp, shift, and the commits that complete mbarriers at their end. Done in the order of
  * issue, some turns later, as the seed has it (PTX ISA 9.7.16.6.2: more than it promises is an order that production kernels rely on). */
+#include "async.h"
 #include "tmem.h"
 #include "sim/machine/order.h"
 
@@ -107,7 +108,7 @@ const tensor_task *tensor_conflict(const sim_cta *cta, const tmem_area *area, bo
 
 static void remove_task(struct sim_tensor_queue *q, size_t i) { memmove(&q->tasks[i], &q->tasks[i + 1], (--q->count - i) * sizeof *q->tasks); }
 
-/* The commit is the first of its CTA that is not done: all before it of its thread may be relied upon now. */
+/* The commit is the first of its CTA that is not done: all before it of its thread may be relied upon where it arrives, at one CTA sooner than at another. */
 static bool complete(sim_cluster *cluster, size_t commit) {
     struct sim_tensor_queue *q = cluster->tensor;
     tensor_task c = q->tasks[commit];
@@ -128,7 +129,10 @@ static bool complete(sim_cluster *cluster, size_t commit) {
     bool good = true;
     for (int i = 0; i < cluster->cta_count && good; i++) {
         const bool told = c.multicast != 0 ? (c.multicast >> i & 1) != 0 : &cluster->ctas[i] == c.mbarrier_cta;
-        if (told) good = sim_mbarrier_arrive(c.warp, c.op, c.lane, &cluster->ctas[i], c.mbarrier, c.since);
+        if (!told) continue;
+        const struct sim_async arrival = {.warp = c.warp, .op = c.op, .lane = c.lane, .commit = true, .since = order_copy(c.since), .mbarrier_cta = &cluster->ctas[i], .mbarrier = c.mbarrier};
+        good = async_add(cluster, &arrival);
+        if (!good) sim_find(c.warp, c.op, c.lane, "no memory for the list of arrivals");
     }
     free(c.since);
     return good;

@@ -23,7 +23,7 @@ static void free_cluster(sim_cluster *cluster) {
         order_free(cta);
         race_free(cta);
         free(cta->tensor_reads);
-        free(cta->asked);
+        free(cta->awaited);
         tmem_free(cta);
     }
     sim_async_free(cluster);
@@ -106,7 +106,6 @@ static void warp_left(sim_warp *w) {
     sim_registers_at_end(w);
     if (--w->cta->warps_live == 0 && !w->cta->cluster->stopped) {
         sim_async_at_end(w);
-        sim_responses_at_end(w);
         if (w->launch->code->mbarriers) sim_mbarriers_at_end(w);
         for (int i = 0; i < SIM_BARRIERS; i++) {
             const sim_barrier *b = &w->cta->barriers[i];

@@ -308,6 +308,9 @@ typedef struct sim_barrier {
     bool all, all_before, any, any_before;
 } sim_barrier;
 
+/* A commit, or a response of cluster launch control, that came to an mbarrier: the last one. */
+typedef struct sim_awaited { uint64_t mbarrier; const sim_op *by; bool of_launch; } sim_awaited;
+
 struct sim_cta {
     sim_launch *launch;
     sim_cluster *cluster;
@@ -325,8 +328,8 @@ struct sim_cta {
     struct sim_tmem *tmem;        /* NULL until it is used (tmem.c) */
     bool untold;                  /* it has initialised mbarriers, which other CTAs do not know yet */
     bool declined;                /* it has seen that a request of cluster launch control was declined */
-    uint64_t *asked;              /* mbarriers that responses of cluster launch control came to, as offsets */
-    size_t asked_count, asked_capacity;
+    sim_awaited *awaited;         /* mbarriers that somebody has to wait for before it ends */
+    size_t awaited_count, awaited_capacity;
     size_t maps_seen;             /* so many of the launch's written tensor maps came before the last fence.proxy.tensormap */
     uint16_t *tensor_reads;       /* per 16 bytes of shared memory: operations of tensor cores that may still read them; NULL until there is one */
 };
@@ -486,10 +489,6 @@ void sim_mbarrier_describe(const sim_cluster *cluster, uint64_t polled, uint32_t
 /* The CTA of w ends: findings about bytes that mbarriers still expect, and about copies from and to its shared memory that are under way. */
 void sim_mbarriers_at_end(sim_warp *w);
 void sim_async_at_end(sim_warp *w);
-/* The same about responses of cluster launch control that nobody has waited for (isa/cluster_launch.c). */
-void sim_responses_at_end(sim_warp *w);
-/* A response came to the mbarrier at that offset of the CTA's shared memory. false: no memory. */
-bool sim_response_came(sim_cta *cta, uint64_t mbarrier);
 /* Did a phase of the mbarrier end that nobody has waited for? */
 bool sim_mbarrier_unseen(const sim_cta *cta, uint64_t offset);
 /* What becomes of the arrival that a lane's copies cause: one more is awaited, or one has come. false: a finding. */

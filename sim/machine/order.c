@@ -117,6 +117,12 @@ uint32_t *order_now(sim_warp *w) {
     return clock;
 }
 
+uint32_t *order_copy(const uint32_t *clock) {
+    uint32_t *copy = clock != NULL ? malloc(ORDER_CLOCKS * sizeof *copy) : NULL;
+    if (copy != NULL) memcpy(copy, clock, ORDER_CLOCKS * sizeof *copy);
+    return copy;
+}
+
 void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset, const uint32_t *since) {
     if (w->cta != cta) race_cluster_release(w);
     struct handed *m = cta->order != NULL ? of_mbarrier(cta->order, offset) : NULL;

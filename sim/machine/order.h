@@ -17,6 +17,7 @@ void order_barrier_pass(sim_warp *w, int barrier);
 void order_mbarrier_arrive(sim_warp *w, sim_cta *cta, uint64_t offset, const uint32_t *since);   /* since: order_now() at the issue of what arrives; NULL: the warp itself arrives now */
 /* What has come before, as the warp has it; NULL: nothing is watched. Allocated. */
 uint32_t *order_now(sim_warp *w);
+uint32_t *order_copy(const uint32_t *clock);   /* of NULL NULL */
 void order_mbarrier_pass(sim_warp *w, sim_cta *cta, uint64_t offset);
 /* What came before, as the warp has it, goes to a clock; from one clock to another; and to the warp, which goes on behind it. */
 void order_release(sim_warp *w, uint32_t clock[ORDER_CLOCKS]);
