@@ -130,16 +130,16 @@ enum { JOIN_NS = 1500 };          /* that the blocks of a tile's parts wait for 
 
 /* ---- all together ---- */
 
-static double unit_sum(const kernel_tiles_bound *b) {
-    double cycles = 0;
+/* The resource of this scope that takes longest. */
+static kernel_resource longest(const kernel_tiles_bound *b, resource_scope of) {
+    int found = -1;
     for (int i = 0; i < KERNEL_RESOURCES; i++)
-        if (resources[i].of == OF_UNIT) cycles = most(cycles, b->cycles[i]);
-    return cycles;
+        if (resources[i].of == of && (found < 0 || b->cycles[i] > b->cycles[found])) found = i;
+    return (kernel_resource)found;
 }
 
 static void count_tile(const problem *x, kernel_tiles_bound *b) {
-    const double promotion = promotion_cycles(x);
-    b->cycles[KERNEL_RESOURCE_mma] = mma_cycles(x) + promotion;
+    b->cycles[KERNEL_RESOURCE_mma] = mma_cycles(x) + promotion_cycles(x);
     b->cycles[KERNEL_RESOURCE_shared] = shared_cycles(x);
     b->cycles[KERNEL_RESOURCE_issue] = issue_cycles(x);
     b->cycles[KERNEL_RESOURCE_scales] = x->k_blocks * x->t->scale_cycles;
@@ -159,13 +159,13 @@ void kernel_tiles_bound_of(const kernel_tiles *tiles, const kernel_product *prod
     count_tile(&x, b);
     for (int i = 0; i < KERNEL_RESOURCES; i++) b->cycles[i] *= b->waves;
     b->behind_cycles *= ceil(b->waves);
-    const double unit = unit_sum(b) + b->behind_cycles;
+    const double unit = b->cycles[longest(b, OF_UNIT)] + b->behind_cycles;
     b->cycles[KERNEL_RESOURCE_l2] = at(b->l2_bytes + parts, per_l2);
     b->cycles[KERNEL_RESOURCE_memory] = at(b->memory_bytes, per_memory);
     if (tiles->accumulators <= 1) b->cycles[KERNEL_RESOURCE_epilogue] = b->behind_cycles;
-    for (int i = 0; i < KERNEL_RESOURCES; i++)
-        if (b->cycles[i] > b->cycles[b->limit]) b->limit = (kernel_resource)i;
-    const double cycles = most(unit, most(b->cycles[KERNEL_RESOURCE_l2], b->cycles[KERNEL_RESOURCE_memory]));
+    const kernel_resource of_chip = longest(b, OF_CHIP);
+    const double cycles = most(unit, b->cycles[of_chip]);
+    b->limit = b->cycles[of_chip] > unit ? of_chip : longest(b, OF_UNIT);
     b->block_cycles = cycles / (ceil(b->waves) * x.k_blocks);
     b->stage_bytes = (x.rows + (double)tiles->n / x.blocks) * KERNEL_K_BLOCK + (x.rows + (double)tiles->n) * scales_of_row(product) * KERNEL_K_BLOCK / x.k_bytes;
     b->seconds = cycles / x.clock + (tiles->restarts ? chip->launch_s : rate(chip, CHIP_RATE_fixed)) + (x.splits > 1 ? JOIN_NS * 1e-9 : 0);

@@ -63,7 +63,7 @@ typedef struct kernel_tiles_bound {
     double block_cycles;          /* of a k-block, by what binds */
     double stage_bytes;           /* of a k-block that a multiprocessor waits for */
     double l2_bytes, memory_bytes;
-    kernel_resource limit;
+    kernel_resource limit;        /* of a multiprocessor's work, with what nothing runs under, or of what all share: whichever takes longer, and of that the longest */
     double clock_hz;
     double seconds;               /* with the kernel's fixed time; where thread blocks restart, which counts their beginnings, with a launch */
     double part;                  /* of seconds the part that the matrix instructions would need if all of them were always busy: 2 m n k FLOPs at their rate */

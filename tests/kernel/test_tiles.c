@@ -220,7 +220,7 @@ typedef struct way_claim { const char *way, *line; kernel_resource limit; double
  * bind but where scales come beside operands of 4 bits, and the sums of 256 columns wait for each other's. */
 static const way_claim ways[] = {
     {"cuda_matmul_tcgen05", "matmul nvfp4[8192,8192] nvfp4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_scales, 0, 0.06},
-    {"cuda_matmul_tcgen05", "matmul nvfp4@tile128x4[8192,8192] nvfp4@tile128x4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_l2, 0, 0.51},
+    {"cuda_matmul_tcgen05", "matmul nvfp4@tile128x4[8192,8192] nvfp4@tile128x4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_scales, 0, 0.51},
     {"cuda_matmul_tcgen05", "matmul nvfp4@tile128x4[8192,65536] nvfp4@tile128x4[8192,65536] bt=true to=bf16", KERNEL_RESOURCE_l2, 0, 0.51},
     {"cuda_matmul_tcgen05", "matmul bf16[8192,8192] bf16[8192,8192] bt=true", KERNEL_RESOURCE_l2, 0, 0.51},
     {"cuda_matmul_tcgen05_tiles", "matmul bf16[8192,8192] bf16[8192,8192] bt=true", KERNEL_RESOURCE_mma, 0.95, 1},
