@@ -204,6 +204,7 @@ static void run_quantised(const kernel_run *run, norm_job *job) {
         num_quantize(&none, 0, job->round, false, &job->matrix);
         return;
     }
+    quantize_clear_tiles(job->out);
     job->fast = quantize_row_of(run->chip);
     job->wide = run->workspace;
     job->wide_floats = wide_floats(&run->call);

@@ -142,7 +142,7 @@ dw_status quantize_run(const kernel_run *run) {
         num_quantize(job.x, job.x_stride, job.scaling.round, job.scaling.has_second, &job.out);
         return DW_OK;
     }
-    if (out->scale_layout != DW_SCALE_plain) memset(out->scales, 0, parts.scale_bytes);   /* padding, which rows do not write */
+    quantize_clear_tiles(out);
     job.task_rows = job.out.cols < GRAIN ? GRAIN / job.out.cols : 1;
     pool_run(run->pool, base_ceil_div(job.rows, job.task_rows), quantize_task, &job);
     return DW_OK;

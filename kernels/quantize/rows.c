@@ -1,6 +1,8 @@
 /* One row of a block format by the loops of rows_loops.h where they decide it, else by num. */
 #include "kernels/quantize/rows.h"
 
+#include <string.h>
+
 quantize_row_function quantize_row_of(const chip_caps *chip) {
 #if defined(__x86_64__)
     if (chip_has(chip, CHIP_avx512)) return quantize_row_avx512;
@@ -26,6 +28,12 @@ static bool run_fast(quantize_row_function fast, const float *x, const num_scali
         .second = info->second == 2 ? out->second + row : out->second,
     };
     return fast(&problem);
+}
+
+void quantize_clear_tiles(const dw_tensor *out) {
+    num_parts parts;
+    if (out->scale_layout == DW_SCALE_plain || !num_layout(out->format, out->scale_layout, out->rank, out->dims, &parts)) return;
+    memset(out->scales, 0, parts.scale_bytes);
 }
 
 void quantize_one_row(quantize_row_function fast, const float *x, const num_scaling *scaling, const num_matrix *out, int64_t row) {

@@ -4,6 +4,7 @@
 
 #include "chip/chip.h"
 #include "num/num.h"
+#include "op/op.h"
 
 /* One row of a matrix in the plain scale layout. */
 typedef struct quantize_row {
@@ -27,6 +28,8 @@ bool quantize_row_avx512(const quantize_row *row);
 
 /* The best that the chip has. */
 quantize_row_function quantize_row_of(const chip_caps *chip);
+/* Zeroes the scales of a result whose scales lie in tiles: rows do not write what pads them. */
+void quantize_clear_tiles(const dw_tensor *out);
 /* x, elements side by side, becomes that row of out, a matrix of a row-wise format (rows of all batches counted through): what num_quantize_rows does. */
 void quantize_one_row(quantize_row_function fast, const float *x, const num_scaling *scaling, const num_matrix *out, int64_t row);
 

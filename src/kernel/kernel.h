@@ -224,7 +224,8 @@ typedef enum kernel_way_flag {
     KERNEL_WAY_NAMED = 4,             /* picked where it is asked for or was measured to be the fastest, never by estimate */
     KERNEL_WAY_APART = 8,             /* its seconds are those of a launch apart from others; kernel_in_step says what it takes between those of a run */
     KERNEL_WAY_QUANTISES = 16,        /* its kernel can quantise operand 0 itself (kernel_run.quantises), where it takes such a run */
-    KERNEL_WAY_NORMALISES = 32        /* and normalise it (kernel_run.norm) */
+    KERNEL_WAY_NORMALISES = 32,       /* and normalise it (kernel_run.norm) */
+    KERNEL_WAY_TILED = 64             /* a product that takes block scales in tiles (tile128x4) alone: where it would take one, plans have those of both operands so */
 } kernel_way_flag;
 /* Seconds between the launches of a run of what takes so many apart from others: code, maps and arguments come from memory again each time, and the clock is that of a chip at its limit of power.
  * Fitted to the products of 14 models' runs on an H200, 4 to 900 us long (bench/results/h200/models.md). Skinny products let what they read once give way, and were measured in a step. */

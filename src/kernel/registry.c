@@ -33,6 +33,7 @@
 #define APART KERNEL_WAY_APART
 #define QUANTISES KERNEL_WAY_QUANTISES
 #define NORMALISES KERNEL_WAY_NORMALISES
+#define TILED KERNEL_WAY_TILED
 #define WAY(way, needs_features, said, shared, way_rank, operands, rows, scratch, variants, functions)                   \
     {.name = #way, .needs = needs_features, .flags = said, .shared_bytes = shared, .rank = way_rank,                     \
      .dequantised = operands, .refuses = functions##_refuses, .takes = functions##_takes, .seconds = functions##_seconds, \
@@ -51,6 +52,7 @@ static const kernel_way grouped_ways[] = {
 #undef QUANTISED
 #undef QUANTISES
 #undef NORMALISES
+#undef TILED
 #undef NAMED
 #undef APART
 static const kernel_row rows[] = {

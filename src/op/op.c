@@ -109,10 +109,21 @@ int op_result_count(op_id id, const op_attrs *attrs, int n_in, const bool *prese
     return op->min_out == op->max_out || has_more ? op->max_out : op->min_out;
 }
 
+/* The first result's block scales, by the attribute that all ops with results in blocks share. */
+static dw_status lay_scales(op_infer *infer) {
+    op_type *out = &infer->out[0];
+    if (!op_attr_bool(infer->attrs, OP_ATTR_tiled)) return DW_OK;
+    if (!op_is_block(out->format) || !num_has_layout(out->format, DW_SCALE_tile128x4))
+        return base_fail(infer->context, DW_INVALID, "%s: tiled is said of block scales of one byte, and %s has none; leave it out", infer->op->name, dw_format_name(out->format));
+    out->scale_layout = DW_SCALE_tile128x4;
+    return DW_OK;
+}
+
 dw_status op_infer_types(op_infer *infer) {
     TRY(check_counts(infer));
     TRY(check_attributes(infer));
     for (int i = 0; i < infer->n_out; i++) infer->out[i] = (op_type){0};
     TRY(infer->op->infer(infer));
+    TRY(lay_scales(infer));
     return check_results(infer);
 }

@@ -34,8 +34,19 @@ static dw_status infer_quantize(op_infer *infer) {
     return DW_OK;
 }
 
+static dw_status infer_tile_scales(op_infer *infer) {
+    const op_type *x = infer->in[0];
+    TRY(op_check_rank(infer, "x", x, 1, DW_MAX_RANK));
+    if (!op_is_block(x->format) || !num_has_layout(x->format, DW_SCALE_tile128x4))
+        return base_fail(infer->context, DW_MISMATCH, "tile_scales: x is %s, which has no block scales of one byte", dw_format_name(x->format));
+    *infer->out = *x;
+    infer->out->scale_layout = DW_SCALE_tile128x4;
+    return DW_OK;
+}
+
 dw_status quantize_infer(op_infer *infer) {
     if (infer->op->id == OP_quantize) return infer_quantize(infer);
+    if (infer->op->id == OP_tile_scales) return infer_tile_scales(infer);
     const op_type *x = infer->in[0];
     if (!op_is_block(x->format))
         return base_fail(infer->context, DW_MISMATCH, "dequantize: x is %s, which is no block format; use cast", dw_format_name(x->format));
@@ -220,8 +231,31 @@ static dw_status quantize_all(const op_call *call) {
     return DW_OK;
 }
 
+/* Each matrix's scales to their places in the result; all else as it lies. */
+static dw_status tile_scales(const op_call *call) {
+    const dw_tensor *x = call->in[0], *out = call->out[0];
+    const num_matrix matrix = op_tensor_matrix(x);
+    num_parts from, to;
+    if (!num_layout(x->format, x->scale_layout, x->rank, x->dims, &from) || !num_layout(out->format, out->scale_layout, out->rank, out->dims, &to))
+        return base_fail(call->context, DW_LIMIT, "tile_scales: the result is too large to address");
+    const int64_t blocks = base_ceil_div(matrix.cols, num_info(x->format)->cols);
+    memcpy(out->data, x->data, from.data_bytes);
+    if (from.second_bytes > 0) memcpy(out->second, x->second, from.second_bytes);
+    memset(out->scales, 0, to.scale_bytes);
+    for (int64_t i = 0; i < matrix.batches; i++) {
+        const uint8_t *scales = (const uint8_t *)x->scales + i * from.scale_rows * from.scale_cols;
+        uint8_t *tiles = (uint8_t *)out->scales + i * to.scale_rows * to.scale_cols;
+        for (int64_t row = 0; row < matrix.rows; row++) {
+            for (int64_t block = 0; block < blocks; block++)
+                tiles[num_scale_index(out->scale_layout, row, block, to.scale_cols)] = scales[num_scale_index(x->scale_layout, row, block, from.scale_cols)];
+        }
+    }
+    return DW_OK;
+}
+
 dw_status quantize_reference(const op_call *call) {
     if (call->op->id == OP_quantize) return quantize_all(call);
+    if (call->op->id == OP_tile_scales) return tile_scales(call);
     const dw_tensor *x = call->in[0], *out = call->out[0];
     walk w;
     walk_start(&w, out->rank, out->dims);

@@ -339,6 +339,7 @@ dw_status plan_compile(ir_graph *graph, const plan_options *options, plan **resu
         status = plan_read_dims(graph->context, graph, options->dims, plan->typical);
     }
     if (status == DW_OK) status = plan_split_posts(plan, options);
+    if (status == DW_OK) status = plan_tile_scales(plan);
     if (status == DW_OK) status = plan_finish(plan, plan_choose, options);
     if (status != DW_OK) {
         plan_destroy(plan);

@@ -26,6 +26,8 @@ dw_status plan_asked_kernel(plan *plan, const char *kernels, const plan_step *st
 
 /* split.c */
 dw_status plan_split_posts(plan *plan, const plan_options *options);
+/* Block scales of products' operands in tiles, where a kernel of the chip wants them so (tiled.c). */
+dw_status plan_tile_scales(plan *plan);
 
 /* tuning.c: *kernel is the row of what was measured to be the fastest for the step at the typical sizes, and the step gets what was measured of its ways; NULL: nothing was measured. */
 dw_status plan_take_tuned(plan *plan, const plan_tuning *tuning, arena *scratch, const kernel_problem *problem, plan_step *step, const char **kernel);

@@ -13,7 +13,7 @@ static bool is_plainly_quantised(const ir_node *quantize) {
 }
 
 static bool has_row_scales(const op_type *type) {
-    return dw_format_is_block(type->format) && type->scale_layout == DW_SCALE_plain && num_info(type->format)->rows == 1 && num_info(type->format)->second != 1;
+    return dw_format_is_block(type->format) && num_info(type->format)->rows == 1 && num_info(type->format)->second != 1;
 }
 
 /* Does the source's memory stay what it is until the product reads it? That of a state may be written in between. */

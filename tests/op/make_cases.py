@@ -892,6 +892,10 @@ def quantize():
     back = nan_block.clone()
     back[32:] = nan
     c.add("quantize", [nan_block], (back, "mxfp8"), to="mxfp8")
+    c.note("scales in tiles: the same numbers")
+    x = exact_in("mxfp8", 2, 3, 40)
+    c.add("quantize", [x], (x, "mxfp8@tile128x4"), tolerance=0, to="mxfp8", tiled=True)
+    c.add("tile_scales", [(x, "mxfp8")], (x, "mxfp8@tile128x4"), tolerance=0)
     c.write()
 
 

@@ -97,6 +97,45 @@ static void quantize_gives_the_same_bits_for_every_operand(void **state) {
     quantize_every_way(*state, DW_FORMAT_nvfp4, DW_SCALE_plain, false, &calibrated, false);
 }
 
+/* What quantize writes into tiles is what tile_scales makes of what it writes plainly, or into tiles. */
+static void tile_scales_is_what_quantize_writes_into_tiles(void **state) {
+    const fixture *f = *state;
+    const int64_t dims[] = {BATCHES, ROWS, COLS};
+    float *samples = malloc(COUNT * sizeof *samples);
+    fill_samples(samples, true);
+    for (int format = 0; format < DW_FORMAT_COUNT; format++) {
+        if (!dw_format_is_block((dw_format)format) || !num_has_layout((dw_format)format, DW_SCALE_tile128x4)) continue;
+        const op_attr to = op_set_format(OP_ATTR_to, (dw_format)format);
+        const op_attrs quantised = {1, &to}, none = {0, NULL};
+        dw_tensor x, made[2], tiled[2];
+        uint8_t *bytes[4];
+        num_parts parts;
+        assert_true(num_layout((dw_format)format, DW_SCALE_tile128x4, 3, dims, &parts));
+        for (int i = 0; i < 4; i++) {
+            bytes[i] = malloc(parts.total_bytes);
+            memset(bytes[i], i < 2 ? 0 : 0xff, parts.total_bytes);
+        }
+        assert_true(op_tensor_init(&x, DW_FORMAT_f32, DW_SCALE_plain, 3, dims, samples));
+        for (int i = 0; i < 2; i++) {
+            const dw_tensor *operands[] = {&x}, *results[] = {&made[i]};
+            assert_true(op_tensor_init(&made[i], (dw_format)format, (dw_scale_layout)i, 3, dims, bytes[i]));
+            op_call call = {.context = f->context, .op = op_get(OP_quantize), .attrs = &quantised, .n_in = 1, .in = operands, .n_out = 1, .out = results};
+            assert_int_equal(call.op->reference(&call), DW_OK);
+        }
+        for (int i = 0; i < 2; i++) {
+            const dw_tensor *operands[] = {&made[i]}, *results[] = {&tiled[i]};
+            assert_true(op_tensor_init(&tiled[i], (dw_format)format, DW_SCALE_tile128x4, 3, dims, bytes[2 + i]));
+            op_call call = {.context = f->context, .op = op_get(OP_tile_scales), .attrs = &none, .n_in = 1, .in = operands, .n_out = 1, .out = results};
+            assert_int_equal(call.op->reference(&call), DW_OK);
+            assert_memory_equal(tiled[i].data, made[1].data, parts.data_bytes);
+            assert_memory_equal(tiled[i].scales, made[1].scales, parts.scale_bytes);
+            if (parts.second_bytes > 0) assert_memory_equal(tiled[i].second, made[1].second, parts.second_bytes);
+        }
+        for (int i = 0; i < 4; i++) free(bytes[i]);
+    }
+    free(samples);
+}
+
 /* ---- tensors ---- */
 
 static void loads_agree_with_num_dequantize(void **state) {
@@ -281,6 +320,7 @@ static void a_conv_costs_two_for_each_tap(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(quantize_gives_the_same_bits_for_every_operand, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(tile_scales_is_what_quantize_writes_into_tiles, set_up, tear_down),
         cmocka_unit_test(loads_agree_with_num_dequantize),
         cmocka_unit_test(stores_round_to_the_format),
         cmocka_unit_test(sixteen_bit_stores_round_once),
