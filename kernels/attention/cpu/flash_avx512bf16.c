@@ -1,34 +1,9 @@
 /* Attention's products for AVX-512 BF16: sums of pairs of bf16 in fp32, up to 6 rows and 64 keys or columns, 24 accumulators. Words of k, which are pairs along d, are transposed in registers, 16 by
  * 16; rows of v are put together two by two as they are read, by which its columns come out in another order.
  * Measured: README.md. */
-#include "kernels/attention/cpu/soften_avx512.h"
+#include "kernels/attention/cpu/flash_avx512.h"
 
 SIMD_INLINE __m512 multiply(__m512 sum, __m512i a, __m512i b) { return _mm512_dpbf16_ps(sum, (__m512bh)a, (__m512bh)b); }
-
-SIMD_INLINE void scores_of(const int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint32_t *keys, int add, float *to) {
-    __m512 sum[FLASH_ROWS][4];
-    SIMD_UNROLL
-    for (int r = 0; r < rows; r++) {
-        SIMD_UNROLL
-        for (int i = 0; i < 4; i++) sum[r][i] = add ? _mm512_loadu_ps(to + r * FLASH_KEYS + 16 * i) : _mm512_setzero_ps();
-    }
-    for (int64_t at = 0; at < words; at++, keys += FLASH_KEYS) {
-        __m512i key[4];
-        SIMD_UNROLL
-        for (int i = 0; i < 4; i++) key[i] = _mm512_loadu_si512(keys + 16 * i);
-        SIMD_UNROLL
-        for (int r = 0; r < rows; r++) {
-            const __m512i value = _mm512_set1_epi32((int)q[r * q_stride + at]);
-            SIMD_UNROLL
-            for (int i = 0; i < 4; i++) sum[r][i] = multiply(sum[r][i], value, key[i]);
-        }
-    }
-    SIMD_UNROLL
-    for (int r = 0; r < rows; r++) {
-        SIMD_UNROLL
-        for (int i = 0; i < 4; i++) _mm512_storeu_ps(to + r * FLASH_KEYS + 16 * i, sum[r][i]);
-    }
-}
 
 /* halves: of 32 columns, of which the last has `last` that are there. */
 SIMD_INLINE void values_of(const int rows, const int halves, const int fetches, int keys, __mmask32 last, const uint32_t *weights, const uint16_t *v, int64_t v_stride, const flash_next *next,
@@ -66,17 +41,7 @@ SIMD_INLINE void values_of(const int rows, const int halves, const int fetches, 
     }
 }
 
-#define BY_ROWS(function, ...)                    \
-    switch (rows) {                               \
-    case 1: function(1, __VA_ARGS__); break;      \
-    case 2: function(2, __VA_ARGS__); break;      \
-    case 3: function(3, __VA_ARGS__); break;      \
-    case 4: function(4, __VA_ARGS__); break;      \
-    case 5: function(5, __VA_ARGS__); break;      \
-    default: function(6, __VA_ARGS__); break;     \
-    }
-
-static void scores(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint32_t *keys, int add, float *to) { BY_ROWS(scores_of, words, q, q_stride, keys, add, to) }
+static void scores(int rows, int64_t words, const uint32_t *q, int64_t q_stride, const uint32_t *keys, int add, float *to) { scores_of_words(rows, words, q, q_stride, keys, add, to); }
 
 SIMD_INLINE void values_by_halves(const int fetches, int rows, int keys, int columns, const uint32_t *weights, const uint16_t *v, int64_t v_stride, const flash_next *next, const float *factor,
                                   float *out, int64_t out_stride) {
@@ -94,28 +59,8 @@ static void values(int rows, int keys, int columns, const uint32_t *weights, con
     else values_by_halves(0, rows, keys, columns, weights, v, v_stride, next, factor, out, out_stride);
 }
 
-SIMD_INLINE void transpose_part(const int all, int keys, int count, const uint16_t *k, int64_t k_stride, uint32_t *to) {
-    const __mmask16 mask = (__mmask16)(0xffffu >> (16 - count));
-    __m512 r[16];
-    SIMD_UNROLL
-    for (int i = 0; i < 16; i++) {
-        if (all) r[i] = _mm512_castsi512_ps(_mm512_loadu_si512(k + i * k_stride));
-        else r[i] = i < keys ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi32(mask, k + i * k_stride)) : _mm512_setzero_ps();
-    }
-    transpose16(r);
-    SIMD_UNROLL
-    for (int i = 0; i < 16; i++) {
-        if (all || i < count) _mm512_storeu_ps(to + i * FLASH_KEYS, r[i]);
-    }
-}
-
 static void transpose(int keys, int64_t words, const uint16_t *k, int64_t k_stride, const flash_next *next, int first, uint32_t *transposed) {
-    for (int64_t at = 0; at < words; at += 16) {
-        for (int64_t i = at / 16; next != NULL && i < next->rows; i += (words + 15) / 16) fetch(next, i);
-        uint32_t *to = transposed + at * FLASH_KEYS + first;
-        if (keys == 16 && words - at >= 16) transpose_part(1, 16, 16, k + 2 * at, k_stride, to);
-        else transpose_part(0, keys, words - at < 16 ? (int)(words - at) : 16, k + 2 * at, k_stride, to);
-    }
+    transpose_words(keys, words, (const char *)k, 2 * k_stride, next, transposed + first);
 }
 
 static void round_pairs(const float *weights, uint32_t *pairs) {

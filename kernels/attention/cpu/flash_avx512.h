@@ -1,8 +1,10 @@
-/* What attention's products for AVX-512 share: fetching, a transpose of words, and one step of the softmax. Not for other files. */
-#ifndef KERNELS_ATTENTION_CPU_SOFTEN_AVX512_H
-#define KERNELS_ATTENTION_CPU_SOFTEN_AVX512_H
+/* What attention's products for AVX-512 share: fetching, a transpose of words, scores, and one step of the softmax. A word is a float, or a pair of bf16: the file that includes this one says by
+ * multiply what the products of words are. Not for other files. */
+#ifndef KERNELS_ATTENTION_CPU_FLASH_AVX512_H
+#define KERNELS_ATTENTION_CPU_FLASH_AVX512_H
 
 #include <immintrin.h>
+#include <string.h>
 
 #include "kernels/attention/cpu/soften_loops.h"
 #include "kernels/cpu/simd.h"
@@ -44,6 +46,79 @@ SIMD_INLINE void transpose16(__m512 r[16]) {
         r[8 + j] = _mm512_shuffle_f32x4(t[j], t[8 + j], 0xdd);
         r[4 + j] = _mm512_shuffle_f32x4(t[4 + j], t[12 + j], 0x88);
         r[12 + j] = _mm512_shuffle_f32x4(t[4 + j], t[12 + j], 0xdd);
+    }
+}
+
+/* sum + a b, of 16 words; in the file that includes this one. */
+SIMD_INLINE __m512 multiply(__m512 sum, __m512i a, __m512i b);
+
+#define BY_ROWS(function, ...)                    \
+    switch (rows) {                               \
+    case 1: function(1, __VA_ARGS__); break;      \
+    case 2: function(2, __VA_ARGS__); break;      \
+    case 3: function(3, __VA_ARGS__); break;      \
+    case 4: function(4, __VA_ARGS__); break;      \
+    case 5: function(5, __VA_ARGS__); break;      \
+    default: function(6, __VA_ARGS__); break;     \
+    }
+
+/* A word in all lanes. */
+SIMD_INLINE __m512i broadcast(const void *from, int64_t word) {
+    int32_t value;
+    memcpy(&value, (const char *)from + 4 * word, sizeof value);
+    return _mm512_set1_epi32(value);
+}
+
+/* 24 accumulators. */
+SIMD_INLINE void scores_of(const int rows, int64_t words, const void *q, int64_t q_stride, const char *keys, int add, float *to) {
+    __m512 sum[FLASH_ROWS][4];
+    SIMD_UNROLL
+    for (int r = 0; r < rows; r++) {
+        SIMD_UNROLL
+        for (int i = 0; i < 4; i++) sum[r][i] = add ? _mm512_loadu_ps(to + r * FLASH_KEYS + 16 * i) : _mm512_setzero_ps();
+    }
+    for (int64_t at = 0; at < words; at++, keys += 4 * FLASH_KEYS) {
+        __m512i key[4];
+        SIMD_UNROLL
+        for (int i = 0; i < 4; i++) key[i] = _mm512_loadu_si512(keys + 64 * i);
+        SIMD_UNROLL
+        for (int r = 0; r < rows; r++) {
+            const __m512i value = broadcast(q, r * q_stride + at);
+            SIMD_UNROLL
+            for (int i = 0; i < 4; i++) sum[r][i] = multiply(sum[r][i], value, key[i]);
+        }
+    }
+    SIMD_UNROLL
+    for (int r = 0; r < rows; r++) {
+        SIMD_UNROLL
+        for (int i = 0; i < 4; i++) _mm512_storeu_ps(to + r * FLASH_KEYS + 16 * i, sum[r][i]);
+    }
+}
+
+static void scores_of_words(int rows, int64_t words, const void *q, int64_t q_stride, const void *keys, int add, float *to) { BY_ROWS(scores_of, words, q, q_stride, keys, add, to) }
+
+/* 16 words of 16 keys, k_stride bytes apart. all: none is missing. */
+SIMD_INLINE void transpose_part(const int all, int keys, int count, const char *k, int64_t k_stride, char *to) {
+    const __mmask16 mask = (__mmask16)(0xffffu >> (16 - count));
+    __m512 r[16];
+    SIMD_UNROLL
+    for (int i = 0; i < 16; i++) {
+        if (all) r[i] = _mm512_loadu_ps(k + i * k_stride);
+        else r[i] = i < keys ? _mm512_maskz_loadu_ps(mask, k + i * k_stride) : _mm512_setzero_ps();
+    }
+    transpose16(r);
+    SIMD_UNROLL
+    for (int i = 0; i < 16; i++) {
+        if (all || i < count) _mm512_storeu_ps(to + 4 * i * FLASH_KEYS, r[i]);
+    }
+}
+
+static void transpose_words(int keys, int64_t words, const char *k, int64_t k_stride, const flash_next *next, void *transposed) {
+    char *to = transposed;
+    for (int64_t at = 0; at < words; at += 16, k += 64, to += 64 * FLASH_KEYS) {
+        for (int64_t i = at / 16; next != NULL && i < next->rows; i += (words + 15) / 16) fetch(next, i);
+        if (keys == 16 && words - at >= 16) transpose_part(1, 16, 16, k, k_stride, to);
+        else transpose_part(0, keys, words - at < 16 ? (int)(words - at) : 16, k, k_stride, to);
     }
 }
 
