@@ -28,8 +28,8 @@ def changed(guard, op, words, index, kind, change):
     return f"{{ .reg .b{bits} mutated_value; {how} mutated_value, {word}, {change}; {guard}{op} {', '.join(new)}; }}"
 
 
-def of_instruction(guard, op, words, swizzles):
-    """(class, what, text) of one instruction. swizzles: an xor by a register may be one."""
+def of_instruction(guard, op, words, swizzles, flips):
+    """(class, what, text) of one instruction. swizzles: an xor by a register may be one. flips: registers that are 0 or 1, which flip phases."""
     def removed(kind):
         return kind, "removed", ""
 
@@ -100,7 +100,7 @@ def of_instruction(guard, op, words, swizzles):
         bits = re.search(r"\d+", op.rsplit(".", 1)[1])[0]
         yield "atomic", "removed", f"{guard}mov.b{bits} {words[0]}, 0;" if op.startswith("atom.") and words[0] != "_" else ""
     elif op.startswith("xor.b32") and len(words) == 3:
-        if words[2] == "1":
+        if words[2] == "1" or words[2] in flips:
             yield "wait", "the phase stays", f"{guard}mov.b32 {words[0]}, {words[1]};"
         elif swizzles and not re.fullmatch(r"-?\d+|0x[0-9a-fA-F]+", words[2]):
             yield "swizzle", "not applied", f"{guard}mov.b32 {words[0]}, {words[1]};"
@@ -160,8 +160,12 @@ def statements(text):
 
 def mutants(text):
     swizzles = re.search(r"cp\.async\.bulk\.tensor|wgmma\.mma_async|tcgen05\.mma", text) is not None
+    flips = set(re.findall(r"selp\.[bsu]32\s+(%\w+),\s*1,\s*0,", text))
     for m in statements(text):
         guard, op, words = m["guard"] or "", m["op"], operands(m["args"])
         begin, end = m.start(), m.end()
-        for kind, what, new in of_instruction(guard, op, words, swizzles):
-            yield (kind, text.count("\n", 0, m.start("op")) + 1, op, what, text[:begin] + new + text[end:], text[:begin] + f"{guard}trap;" + text[begin:])
+        trap = f"{guard}trap;"
+        if op.startswith("xor.b32") and words[-1] in flips:   # where it is never 1 nothing is flipped
+            trap = f"{{ .reg .pred mutated_flips; setp.ne.u32 mutated_flips, {words[-1]}, 0; @mutated_flips trap; }}"
+        for kind, what, new in of_instruction(guard, op, words, swizzles, flips):
+            yield (kind, text.count("\n", 0, m.start("op")) + 1, op, what, text[:begin] + new + text[end:], text[:begin] + trap + " " + text[begin:])
