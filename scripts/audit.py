@@ -9,6 +9,7 @@ instruction once, as the code of a wait that succeeds at once and of every branc
  local     loads and stores of local memory in the entry: arrays that are indexed, spills
  spills    bytes that ptxas says it spilled
  steady    loads and stores of global memory, and generic ones, in the loops that multiply and load
+ narrow    loads of tensor memory of fewer than 16 columns, which take as long as those of 16
  formula   matrix instructions, copies of scales, loads by TMA, commits of a k-block are those of the tile
  multiply  instructions a k-block of a warp that multiplies, beside the one for each of its sums that threads add themselves (fp8 by wgmma): at most 40
  load      of the warp that loads: at most 24
@@ -29,6 +30,7 @@ MATRIX = ("HGMMA", "QGMMA", "IGMMA", "UTCHMMA", "UTCQMMA", "UTCOMMA", "UTCIMMA")
 LOADS, WAIT = ("UTMALDG",), ("SYNCS",)
 GLOBAL = ("LD", "ST", "LDG", "STG", "ATOM", "ATOMG", "RED", "REDG")
 LOCAL = ("LDL", "STL")
+WIDE = re.compile(r"\.x(16|32|64|128)\b")
 MOST_MULTIPLY, MOST_LOAD, LEAST_COVER, LEAST_IN_FLIGHT, K_BLOCK = 40, 24, 1600, 65536, 128
 EXPECTED = ROOT / "scripts/audit.txt"
 
@@ -165,6 +167,9 @@ def audit_function(image, entry, blocks, tile):
         findings.append(("local", f"{local}"))
     if steady > 0:
         findings.append(("steady", f"{steady}"))
+    narrow = sum(i.name.startswith("LDTM") and not WIDE.search(i.name) for i in everything)
+    if narrow > 0:
+        findings.append(("narrow", f"{narrow}"))
     if tile is None:
         return Count(image, entry, 0, 0, findings)
     if not multiplies or not loads:

@@ -38,6 +38,8 @@ def test_rules():
     assert found(odd="LDG.E R4, desc[UR4][R2.64]") == [("steady", "1")]
     assert found(odd="LD.E R4, desc[UR4][R2.64]") == [("steady", "1")]
     assert found(odd="STL [R1], R2") == [("local", "1")]
+    assert found(odd="LDTM.x8 R4, tmem[UR4]") == [("narrow", "1")]
+    assert found(odd="LDTM.x16 R4, tmem[UR4]") == []
     assert found(tile=TILE._replace(stages=3)) == [("cover", "1536")]
     assert found(tile=TILE._replace(overlaps=False)) == [("epilogue", "behind")]
 

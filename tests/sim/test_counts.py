@@ -13,7 +13,7 @@ import audit
 
 COMMAND = Path(os.environ.get("DEEPWELL_BUILD", ROOT / "build")) / "deepwell"
 LOADS, MULTIPLIES, SCALES, STORES = 0, 1, 2, 4     # the warps that do
-COUNTED = re.compile(r"tcgen05\.mma|tcgen05\.cp|tcgen05\.commit|cp\.async\.bulk\.tensor|[ls][dt]\.(?:local|global)")
+COUNTED = re.compile(r"tcgen05\.ld|tcgen05\.mma|tcgen05\.cp|tcgen05\.commit|cp\.async\.bulk\.tensor|[ls][dt]\.(?:local|global)")
 LEAST_BLOCKS = 4          # of k, of which a persistent kernel claims that its epilogue is hidden
 
 
@@ -57,6 +57,8 @@ def check_persistent(line, m, n, blocks):
     check(f"{entry}: the warp that multiplies", count(way, device, "1", MULTIPLIES, line), tcgen05__mma=turns * tile.matrix, tcgen05__commit=turns + tiles, tcgen05__cp=turns * tile.copies)
     check(f"{entry}: the warp that loads", count(way, device, "1", LOADS, line), cp__async__bulk__tensor=turns * tile.loads)
     check(f"{entry}: the warp that loads scales", count(way, device, "1", SCALES, line), cp__async__bulk__tensor=turns * 2 if tile.scale_loads > 0 else 0)   # of a, and its block's half of b's
+    loads = sum("tcgen05.ld" in words for words in stores)
+    assert loads == tiles * tile.columns // 16, f"{entry}: {loads} loads of sums by a warp, {tiles * tile.columns // 16} of 16 columns are needed"
     instructions = epilogue_instructions(stores, tiles * tile.columns // 16) / tiles
     assert instructions <= LEAST_BLOCKS * tile.cycles, f"{entry}: an epilogue of {instructions:.0f} instructions a warp, {LEAST_BLOCKS} blocks of k take {LEAST_BLOCKS * tile.cycles:.0f} cycles"
 
