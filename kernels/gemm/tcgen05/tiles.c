@@ -13,10 +13,14 @@
 typedef struct tile_row {
     tcgen05_kind kind;
     const char *image, *entry;
+    const char *variant;          /* the entry, or .._claims: where thread blocks claim their units */
+    bool claims;
     tiles_sizes sizes;
 } tile_row;
 
-#define ENTRY(kind, element, name, tiles, ...) {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, {__VA_ARGS__, tiles}},
+#define ENTRY(kind, element, name, tiles, ...)                                                                                                                             \
+    {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, "matmul_tcgen05_" #element "_" #name, false, {__VA_ARGS__, tiles}}, \
+    {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, "matmul_tcgen05_" #element "_" #name "_claims", true, {__VA_ARGS__, tiles}},
 
 static const tile_row tiles[] = {
 #define TILES_DENSE(name, ...) ENTRY(KIND_HALF, half, name, 0, __VA_ARGS__)
@@ -125,7 +129,7 @@ static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bo
     kernel_tiles_bound_of(&t, &product, run->chip, bound);
 }
 
-/* The measured tile, or the one of least bound. On a chip of whose tensor units nobody knows the rate all are alike: the first one. */
+/* The measured tile, or the one of least bound, which claims no units: what that buys only measurements say. On a chip of whose tensor units nobody knows the rate all are alike: the first one. */
 static tiles_call call_of(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     tiles_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(&run->post)};
@@ -134,7 +138,7 @@ static tiles_call call_of(const kernel_run *run) {
     tcgen05_product_of(a->format, b->format, &c.product);
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         kernel_tiles_bound bound;
-        if (!runs(&tiles[i], c.product.kind, c.halves, c.n / 2)) continue;
+        if (!runs(&tiles[i], c.product.kind, c.halves, c.n / 2) || (tiles[i].claims && measured != &tiles[i])) continue;
         size_units(&c, &tiles[i]);
         bound_of(&c, run, &bound);
         if (best != NULL && best == measured) break;
@@ -177,7 +181,7 @@ const char *matmul_tcgen05_tiles_variant(const kernel_problem *problem, int inde
     tcgen05_product product;
     if (index >= (int)COUNT_OF(tiles)) return NULL;
     tcgen05_product_of(problem->in[0]->format, problem->in[1]->format, &product);
-    return runs(&tiles[index], product.kind, matmul_halves_columns(&problem->post), columns_of_b(problem) / 2) ? tiles[index].entry : "";
+    return runs(&tiles[index], product.kind, matmul_halves_columns(&problem->post), columns_of_b(problem) / 2) ? tiles[index].variant : "";
 }
 
 /* ---- the launch ---- */
@@ -232,6 +236,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     g->units_n = (int32_t)c.units_n;
     g->band = (int32_t)band_of(&c, run->chip);
     g->formats = c.product.formats;
+    g->claims = t->claims;
     tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, TILES_ROWS, g->map_a);
     tcgen05_take_map(&launch, 1, &c.product, c.n, row_bytes, t->sizes.n / 2, g->map_b);
     if (g->epilogue.by_tma) take_result(&launch, run, &c, g->map_out);
@@ -239,7 +244,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
         take_scales(&launch, run, 0, &c, g->map_a_scales);
         take_scales(&launch, run, 1, &c, g->map_b_scales);
     }
-    cuda_grid(&launch, (units < most ? units : most) * t->sizes.pair, 1, 1);
+    cuda_grid(&launch, (units < most || t->claims ? units : most) * t->sizes.pair, 1, 1);
     launch.block[0] = TILES_THREADS;
     launch.shared_bytes = (uint32_t)tiles_shared_bytes(t->sizes);
     return launcher->add(launcher, &launch);

@@ -5,6 +5,7 @@
  *   warp 2, one thread    empty[s] -> TMA tiles of scales, those of b to both blocks of a pair -> scales[s]                         of the same stages
  *   warp 1, one thread    sums_empty -> (full[s], scales[s] -> tcgen05.cp scales smem -> tmem, 4 tcgen05.mma -> commit empty[s]) .. -> commit sums_full
  *   warps 4 to 7          sums_full -> tmem -> registers -> sums_empty;  epilogue -> smem -> TMA out
+ *   warp 3, one thread    claims_empty -> asks for the unit of a cluster that was not launched yet -> claims_full, which all other warps read; only where arguments.claims says so
  *
  * Persistent: a block, or a pair of them, takes tiles until there are none. The rings run on from tile to tile, and there are two sums in tensor memory, so loads and products of the next
  * tile overlap the epilogue of this one.
@@ -15,6 +16,7 @@
 #define KERNELS_GEMM_TCGEN05_TILES_CUH
 
 #include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/launch_control.cuh"
 #include "kernels/gpu/ptx/tcgen05.cuh"
 #include "kernels/gpu/ptx/tma_boxes.cuh"
 #include "kernels/gpu/ptx/tma_pair.cuh"
@@ -22,7 +24,7 @@
 #include "kernels/gemm/tcgen05/kinds.h"
 #include "kernels/gemm/tcgen05/store.cuh"
 
-enum { LOAD_WARP, MULTIPLY_WARP, SCALE_WARP, FIRST_STORE_WARP = 4 };
+enum { LOAD_WARP, MULTIPLY_WARP, SCALE_WARP, CLAIM_WARP, FIRST_STORE_WARP };
 enum { STEPS = 4, BOTH_BLOCKS = 3 };
 
 TILES_FORMULA int scale_tiles_of(const int kind) { return kind == KIND_MXFP8 ? 1 : kind == KIND_MXFP4 ? 2 : kind == KIND_NVFP4 ? 4 : 0; }
@@ -39,16 +41,14 @@ TILES_FORMULA int sums_turns(const tiles_shape s) { return tiles_overlap(s.sizes
 
 typedef struct tiles_place {
     uint32_t data, staging;       /* smem */
-    ring_barriers ring, sums;
+    ring_barriers ring, sums, claims;
     uint32_t scales_full;         /* barriers of the ring's stages */
+    uint32_t responses;           /* smem [TILES_CLAIMS][16 bytes] */
     uint32_t tmem;
     int rank;                     /* of the block in its pair */
 } tiles_place;
 
 typedef struct tiles_tile { int row, col, up; } tiles_tile;   /* first row of the block; first columns of the tile's two halves */
-
-INLINE int first_unit(const tiles_shape s) { return blockIdx.x / s.pair; }
-INLINE int unit_step(const tiles_shape s) { return gridDim.x / s.pair; }
 
 INLINE tiles_tile tile_at(const matmul_tiles_arguments *g, const tiles_shape s, int unit, int rank) {
     const bool halves = g->epilogue.halving >= 0;
@@ -66,6 +66,51 @@ INLINE uint32_t stage_at(const tiles_place *p, const tiles_shape s, int stage) {
 INLINE uint32_t counting(const tiles_shape s, uint32_t barrier) { return s.pair > 1 ? cluster_map(barrier, 0) : barrier; }
 
 /* Each of these warps runs its loop as a whole, and one thread issues: what a loop needs is then the same in all threads, and lies in uniform registers, where the instructions want it. */
+
+/* ---- which units ---- */
+
+/* A warp's unit, and its turn in the ring of claims. */
+typedef struct tiles_turn { int unit; ring_turn claim; } tiles_turn;
+
+INLINE tiles_turn first_turn(const tiles_shape s) {
+    const tiles_turn turn = {(int)blockIdx.x / s.pair, ring_reader()};
+    return turn;
+}
+
+/* Warps that read a claim: of each block those that load and store, and the first block's that multiplies. */
+INLINE constexpr int claim_readers(const tiles_shape s) { return s.pair * (1 + (s.scale_tiles > 0) + TILES_STORE_WARPS) + 1; }
+
+/* By a whole warp. false: there is none. A claim's place is handed back at once; the engine writes there next, and ordinary loads have read it. */
+INLINE bool next_turn(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, tiles_turn *turn) {
+    if (!g->claims) {
+        turn->unit += gridDim.x / s.pair;
+        return turn->unit < g->units_m * g->units_n;
+    }
+    ring_wait_full(p->claims, turn->claim);
+    const int first = launch_claimed(p->responses + turn->claim.stage * 16);
+    fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive_cluster(counting(s, ring_empty(p->claims, turn->claim.stage)));
+    ring_next(&turn->claim, TILES_CLAIMS);
+    turn->unit = first / s.pair;
+    return first >= 0;
+}
+
+/* Warp 3 of the first block asks for units, up to the first that is not granted: then this block, or pair, has no more. It waits for each answer, so none is under way when it ends. */
+INLINE void claim_units(const tiles_shape s, const tiles_place *p) {
+    ring_turn turn = ring_writer(), answer = ring_reader();
+    if (!elect_one()) return;
+    for (int first = 0; first >= 0;) {
+        const uint32_t full = ring_full(p->claims, turn.stage), response = p->responses + turn.stage * 16;
+        ring_wait_empty(p->claims, turn);
+        for (int rank = 0; rank < s.pair; rank++) mbarrier_arrive_expect_cluster(s.pair > 1 ? cluster_map(full, rank) : full, 16);
+        launch_claim(response, full);
+        ring_wait_full(p->claims, answer);
+        first = launch_claimed(response);
+        ring_next(&turn, TILES_CLAIMS);
+        ring_next(&answer, TILES_CLAIMS);
+    }
+}
 
 /* ---- warp 0: operands ---- */
 
@@ -85,11 +130,12 @@ INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, con
 
 INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     const bool issues = elect_one();
-    const int units = g->units_m * g->units_n, depth = s.kind == KIND_HALF ? TILES_ROW_BYTES / 2 : TILES_ROW_BYTES, end = g->blocks * depth;
+    const int depth = s.kind == KIND_HALF ? TILES_ROW_BYTES / 2 : TILES_ROW_BYTES, end = g->blocks * depth;
     const uint32_t full = counting(s, p->ring.full);
     ring_turn turn = ring_writer();
-    for (int unit = first_unit(s); unit < units; unit += unit_step(s)) {
-        tiles_tile tile = tile_at(g, s, unit, p->rank);
+    tiles_turn at = first_turn(s);
+    do {
+        tiles_tile tile = tile_at(g, s, at.unit, p->rank);
         if (p->rank == 1) tile.col = tile.up;
 #pragma unroll 1
         for (int x = 0; x < end; x += depth) {
@@ -100,7 +146,7 @@ INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, con
             }
             ring_next(&turn, s.stages);
         }
-    }
+    } while (next_turn(g, s, p, &at));
     /* Until all stages are handed back: what the first block still says to the second one's barriers has come before that ends. */
     for (int i = 0; i < s.stages && s.pair > 1; i++) {
         ring_wait_empty(p->ring, turn);
@@ -127,10 +173,10 @@ INLINE void load_scales_of_stage(const matmul_tiles_arguments *g, const tiles_sh
 
 INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     const bool issues = elect_one();
-    const int units = g->units_m * g->units_n;
     ring_turn turn = ring_writer();
-    for (int unit = first_unit(s); unit < units; unit += unit_step(s)) {
-        const tiles_tile tile = tile_at(g, s, unit, p->rank);
+    tiles_turn at = first_turn(s);
+    do {
+        const tiles_tile tile = tile_at(g, s, at.unit, p->rank);
 #pragma unroll 1
         for (int block = 0; block < g->blocks; block++) {
             ring_wait_empty(p->ring, turn);
@@ -140,7 +186,7 @@ INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, co
             }
             ring_next(&turn, s.stages);
         }
-    }
+    } while (next_turn(g, s, p, &at));
 }
 
 /* ---- warp 1: products ---- */
@@ -204,16 +250,16 @@ INLINE void multiply_stage(const tiles_shape s, const tiles_products *p, uint32_
 
 INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     const bool issues = elect_one();
-    const int units = g->units_m * g->units_n;
     ring_turn turn = ring_reader(), sums = ring_writer();
+    tiles_turn at = first_turn(s);
     int second = 0;
     tiles_products products;
     products.scales = p->tmem + tiles_scales_at(s.sizes);
     products.formats = g->formats;
-    for (int unit = first_unit(s); unit < units; unit += unit_step(s)) {
+    do {
         products.sums = p->tmem + (second ? tiles_second_sums(s.sizes) : 0);
         /* Scales are copied by whole tiles of 128 columns: a tile that begins inside of one begins at a later column. */
-        products.scales_b = products.scales + 4 * s.scale_tiles + (s.scale_tiles > 0 && s.n % 128 != 0 ? tile_at(g, s, unit, 0).col % 128 / 32 : 0);
+        products.scales_b = products.scales + 4 * s.scale_tiles + (s.scale_tiles > 0 && s.n % 128 != 0 ? tile_at(g, s, at.unit, 0).col % 128 / 32 : 0);
         ring_wait_empty(p->sums, sums);
         tcgen05_fence_after();
 #pragma unroll 1
@@ -229,7 +275,7 @@ INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s,
         if (issues) commit(s, ring_full(p->sums, sums.stage));
         ring_next(&sums, sums_turns(s));
         second ^= 1;
-    }
+    } while (next_turn(g, s, p, &at));
 }
 
 /* ---- warps 4 to 7: results ---- */
@@ -259,19 +305,20 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
 }
 
 INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
-    const int units = g->units_m * g->units_n, warp = threadIdx.x / 32 - FIRST_STORE_WARP;
+    const int warp = threadIdx.x / 32 - FIRST_STORE_WARP;
+    tiles_turn at = first_turn(s);
     ring_turn turn = ring_reader();
     int second = 0;
     store_boxes boxes = {s.sizes.boxes, 0, p->staging + warp * s.sizes.boxes * TILES_BOX_BYTES};
-    for (int unit = first_unit(s); unit < units; unit += unit_step(s)) {
-        const tiles_tile tile = tile_at(g, s, unit, p->rank);
+    do {
+        const tiles_tile tile = tile_at(g, s, at.unit, p->rank);
         const uint32_t sums = p->tmem + (second ? tiles_second_sums(s.sizes) : 0) + (warp * 32 << 16);
         ring_wait_full(p->sums, turn);
         tcgen05_fence_after();
         store_tile(g, s, &tile, tile.row + warp * 32, sums, tiles_overlap(s.sizes) > 0 && !second, counting(s, ring_empty(p->sums, turn.stage)), &boxes);
         ring_next(&turn, sums_turns(s));
         second ^= 1;
-    }
+    } while (next_turn(g, s, p, &at));
     if (threadIdx.x % 32 == 0) tma_wait_read(0);
 }
 
@@ -281,7 +328,9 @@ INLINE tiles_place place_of(const tiles_shape s, uint32_t shared) {
     tiles_place p;
     p.data = shared;
     p.staging = stage_at(&p, s, s.stages);
-    p.ring = ring_at(p.staging + tiles_staging_bytes(s.sizes), s.stages);
+    p.responses = p.staging + tiles_staging_bytes(s.sizes);
+    p.claims = ring_at(p.responses + TILES_CLAIMS * 16, TILES_CLAIMS);
+    p.ring = ring_at(ring_end(p.claims, TILES_CLAIMS), s.stages);
     p.scales_full = ring_end(p.ring, s.stages);
     p.sums = ring_at(p.scales_full + s.stages * BARRIER_BYTES, 2);
     p.rank = s.pair > 1 ? cluster_rank() : 0;
@@ -290,6 +339,7 @@ INLINE tiles_place place_of(const tiles_shape s, uint32_t shared) {
 
 /* By one thread. Sums are handed back by a thread of each warp that stores, of both blocks. */
 INLINE void init_barriers(const tiles_shape s, const tiles_place *p) {
+    ring_init(p->claims, TILES_CLAIMS, 1, claim_readers(s));
     ring_init(p->ring, s.stages, 1, 1);
     for (int i = 0; i < s.stages && s.scale_tiles > 0; i++) mbarrier_init(p->scales_full + i * BARRIER_BYTES, 1);
     ring_init(p->sums, sums_turns(s), 1, s.pair * TILES_STORE_WARPS);
@@ -338,7 +388,10 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
         if (p.rank == 0) multiply_tiles(g, s, &p);
     } else if (warp == SCALE_WARP) {
         if (s.scale_tiles > 0) load_scales(g, s, &p);
-    } else if (warp >= FIRST_STORE_WARP) {
+    } else if (warp == CLAIM_WARP) {
+        if (g->claims && p.rank == 0) claim_units(s, &p);
+        __syncwarp();
+    } else {
         store_tiles(g, s, &p);
     }
     meet(s);

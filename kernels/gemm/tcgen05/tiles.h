@@ -8,6 +8,8 @@
 enum { TILES_ROWS = 128, TILES_ROW_BYTES = 128, TILES_THREADS = 256, TILES_STORE_WARPS = 4 };
 /* A tile of scales: 128 rows by 4 scales of a byte. A box of results: 32 rows by 128 bytes. */
 enum { TILES_SCALE_TILE = 512, TILES_BOX_BYTES = 4096, TILES_SHARED_BYTES = 227 * 1024, TILES_MOST_STAGES = 12 };
+/* Units that are asked for ahead. */
+enum { TILES_CLAIMS = 3 };
 
 /* Formulas, of numbers that device code knows when it is compiled. */
 #ifdef __CUDACC__
@@ -28,9 +30,9 @@ TILES_FORMULA int tiles_b_scale_tiles(const tiles_sizes s) { return (s.n + 127) 
 TILES_FORMULA int tiles_operand_bytes(const tiles_sizes s) { return (TILES_ROWS + s.n / s.pair) * TILES_ROW_BYTES; }
 TILES_FORMULA int tiles_scale_bytes(const tiles_sizes s) { return (1 + tiles_b_scale_tiles(s)) * s.scale_tiles * TILES_SCALE_TILE; }
 TILES_FORMULA int tiles_stage_bytes(const tiles_sizes s) { return (tiles_operand_bytes(s) + tiles_scale_bytes(s) + 1023) / 1024 * 1024; }
-/* Behind the stages: boxes of results; three barriers a stage (full, empty, scales there), four of the sums; the address of tensor memory. */
+/* Behind the stages: boxes of results; claims, 16 bytes and two barriers each; three barriers a stage (full, empty, scales there), four of the sums; the address of tensor memory. */
 TILES_FORMULA int tiles_staging_bytes(const tiles_sizes s) { return TILES_STORE_WARPS * s.boxes * TILES_BOX_BYTES; }
-TILES_FORMULA int tiles_barrier_bytes(int stages) { return stages * 24 + 4 * 8 + 16; }
+TILES_FORMULA int tiles_barrier_bytes(int stages) { return TILES_CLAIMS * 32 + stages * 24 + 4 * 8 + 16; }
 /* As many as there is room for. */
 TILES_FORMULA int tiles_stages(const tiles_sizes s) {
     const int room = TILES_SHARED_BYTES - tiles_staging_bytes(s) - tiles_barrier_bytes(TILES_MOST_STAGES), fit = room / tiles_stage_bytes(s);
@@ -72,7 +74,7 @@ typedef struct matmul_tiles_arguments {
     int32_t units_m, units_n;     /* units of a column of the result and of a row: the tiles of a block, or of a pair */
     int32_t band;                 /* units are taken in bands so many of them high */
     uint32_t formats;             /* the instruction descriptor's types of a and b */
-    uint32_t unused;
+    int32_t claims;               /* 0: block or pair number i takes units i, i + their number, ..; 1: there is one for each unit, and those that run claim the units of those that were not launched yet */
 } matmul_tiles_arguments;
 
 #endif
