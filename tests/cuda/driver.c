@@ -133,7 +133,7 @@ static cuda_result run_kernel(kernel_function function, const void *arguments, c
 
 struct cuda_function_st { kernel_function run; size_t bytes; struct cuda_function_st *next; char name[64]; };
 struct cuda_node_st { cuda_kernel_node params; void *arguments; struct cuda_node_st *next; cuda_graph graph; cuda_event event; };   /* event: it records this, and is no kernel */
-struct cuda_event_st { double at; };
+struct cuda_event_st { double at; bool is_done; };
 struct cuda_graph_st { struct cuda_node_st *first, *last; };
 struct cuda_graph_exec_st { struct cuda_node_st *first, *last; };   /* copies; extra of a copy is the node that it was made from */
 
@@ -269,10 +269,92 @@ cuda_result cuOccupancyMaxActiveClusters(int *clusters, cuda_function function, 
     *clusters = 1;
     return CUDA_OK;
 }
+/* ---- work that is done later ---- */
+
+/* What one stream still has to do, in order: nothing where fake_cuda.late is 0, else a part of it is done at each call, and all that is waited for. Memory of the host that is pinned is read and
+ * written then, other memory is read at once. */
+typedef enum late_kind { LATE_COPY, LATE_FILL, LATE_KERNEL, LATE_EVENT } late_kind;
+typedef struct late_work {
+    late_kind kind;
+    void *to;
+    const void *from;
+    void *own;                    /* a copy of what is read: freed behind it */
+    size_t bytes;
+    int value;
+    bool flips;
+    kernel_function run;
+    unsigned grid[3], threads[3];
+    cuda_event event;
+} late_work;
+enum { MOST_LATE = 1 << 16, MOST_PINNED = 256 };
+static struct { late_work works[MOST_LATE]; size_t first, end; } late;
+static void *pinned[MOST_PINNED];
+static size_t pinned_bytes[MOST_PINNED];
+static cuda_result late_error;
+
+/* The clock of the stand-in: a kernel takes as long as fake_cuda says, and so does an event. */
+static double clock_ms;
+static void record_event(cuda_event event) {
+    clock_ms += fake_cuda.event_ms;
+    event->at = clock_ms;
+    event->is_done = true;
+}
+
+static void do_work(const late_work *work) {
+    cuda_result result = CUDA_OK;
+    if (work->kind == LATE_COPY) memmove(work->to, work->from, work->bytes);
+    if (work->kind == LATE_COPY && work->flips) *(uint8_t *)work->to ^= (uint8_t)fake_cuda.flip;
+    if (work->kind == LATE_FILL) memset(work->to, work->value, work->bytes);
+    if (work->kind == LATE_EVENT) record_event(work->event);
+    if (work->kind == LATE_KERNEL) result = run_kernel(work->run, work->from, work->grid, work->threads);
+    if (work->kind == LATE_KERNEL) clock_ms += fake_cuda.kernel_ms;
+    if (result != CUDA_OK && late_error == CUDA_OK) late_error = result;
+    free(work->own);
+}
+
+static cuda_result take_error(void) {
+    const cuda_result error = late_error;
+    late_error = CUDA_OK;
+    return error;
+}
+
+/* All of it, or as much as comes before this event. */
+static cuda_result catch_up(cuda_event until) {
+    while (late.first < late.end && (until == NULL || !until->is_done)) do_work(&late.works[late.first++]);
+    if (late.first == late.end) late.first = late.end = 0;
+    return take_error();
+}
+
+static cuda_result add_work(late_work work) {
+    if (late.end == MOST_LATE) catch_up(NULL);
+    late.works[late.end++] = work;
+    if (fake_cuda.late == 0) return catch_up(NULL);
+    for (; late.first < late.end && fake_cuda.late / 65536 % 3 == 0; fake_cuda.late = fake_cuda.late * 1664525 + 1013904223) do_work(&late.works[late.first++]);
+    fake_cuda.late = fake_cuda.late * 1664525 + 1013904223;
+    return CUDA_OK;
+}
+
+static void *copy_of(const void *from, size_t bytes) { return memcpy(malloc(bytes > 0 ? bytes : 1), from, bytes); }
+
+static bool is_pinned(const void *memory) {
+    for (int i = 0; i < MOST_PINNED; i++)
+        if (pinned[i] != NULL && (const uint8_t *)memory >= (uint8_t *)pinned[i] && (const uint8_t *)memory < (uint8_t *)pinned[i] + pinned_bytes[i]) return true;
+    return false;
+}
+
+static cuda_result add_kernel(const cuda_kernel_node *params, const void *arguments) {
+    late_work work = {.kind = LATE_KERNEL, .run = params->function->run, .grid = {params->grid_x, params->grid_y, params->grid_z}, .threads = {params->block_x, params->block_y, params->block_z}};
+    work.from = work.own = copy_of(arguments, params->function->bytes);
+    return add_work(work);
+}
+
+/* ---- launches ---- */
+
 cuda_result cuLaunchKernelEx(const cuda_launch_config *config, cuda_function function, void **parameters, void **extra) {
     ENTER("LaunchKernelEx");
     (void)extra;
     if (config->attribute_count > 0) return CUDA_NOT_SUPPORTED;
+    catch_up(NULL);
     void *arguments = malloc(function->bytes);
     memcpy(arguments, parameters[0], function->bytes);
     cuda_result result = run_kernel(function->run, arguments, &config->grid_x, &config->block_x);
@@ -293,22 +375,58 @@ cuda_result cuMemAlloc_v2(cuda_pointer *memory, size_t bytes) {
     return CUDA_OK;
 }
 cuda_result cuMemFree_v2(cuda_pointer memory) {
+    catch_up(NULL);
     fake_cuda.live -= memory != 0;
     free((void *)(uintptr_t)memory);
     ENTER("MemFree");
     return CUDA_OK;
 }
-cuda_result cuMemAllocHost_v2(void **memory, size_t bytes) { ENTER("MemAllocHost"); *memory = malloc(bytes); fake_cuda.live++; return CUDA_OK; }
-cuda_result cuMemFreeHost(void *memory) { fake_cuda.live--; free(memory); ENTER("MemFreeHost"); return CUDA_OK; }
+cuda_result cuMemAllocHost_v2(void **memory, size_t bytes) {
+    ENTER("MemAllocHost");
+    int at = 0;
+    while (at < MOST_PINNED && pinned[at] != NULL) at++;
+    if (at == MOST_PINNED) return CUDA_OUT_OF_MEMORY;
+    *memory = pinned[at] = malloc(bytes);
+    pinned_bytes[at] = bytes;
+    fake_cuda.live++;
+    return CUDA_OK;
+}
+cuda_result cuMemFreeHost(void *memory) {
+    catch_up(NULL);
+    for (int i = 0; i < MOST_PINNED; i++)
+        if (pinned[i] == memory) pinned[i] = NULL;
+    fake_cuda.live--;
+    free(memory);
+    ENTER("MemFreeHost");
+    return CUDA_OK;
+}
 cuda_result cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes) { ENTER("MemGetInfo"); *free_bytes = *total_bytes = fake_cuda.memory_bytes; return CUDA_OK; }
 #define AT(pointer) ((void *)(uintptr_t)(pointer))
-cuda_result cuMemcpyHtoDAsync_v2(cuda_pointer to, const void *from, size_t bytes, cuda_stream stream) { ENTER("MemcpyHtoDAsync"); (void)stream; memcpy(AT(to), from, bytes); return CUDA_OK; }
-cuda_result cuMemcpyDtoHAsync_v2(void *to, cuda_pointer from, size_t bytes, cuda_stream stream) { ENTER("MemcpyDtoHAsync"); (void)stream; memcpy(to, AT(from), bytes); *(uint8_t *)to ^= (uint8_t)fake_cuda.flip; return CUDA_OK; }
-cuda_result cuMemcpyDtoDAsync_v2(cuda_pointer to, cuda_pointer from, size_t bytes, cuda_stream stream) { ENTER("MemcpyDtoDAsync"); (void)stream; memmove(AT(to), AT(from), bytes); return CUDA_OK; }
-cuda_result cuMemsetD8Async(cuda_pointer to, unsigned char value, size_t count, cuda_stream stream) { ENTER("MemsetD8Async"); (void)stream; memset(AT(to), value, count); return CUDA_OK; }
+cuda_result cuMemcpyHtoDAsync_v2(cuda_pointer to, const void *from, size_t bytes, cuda_stream stream) {
+    ENTER("MemcpyHtoDAsync");
+    (void)stream;
+    void *own = is_pinned(from) ? NULL : copy_of(from, bytes);
+    return add_work((late_work){.kind = LATE_COPY, .to = AT(to), .from = own != NULL ? own : from, .own = own, .bytes = bytes});
+}
+cuda_result cuMemcpyDtoHAsync_v2(void *to, cuda_pointer from, size_t bytes, cuda_stream stream) {
+    ENTER("MemcpyDtoHAsync");
+    (void)stream;
+    return add_work((late_work){.kind = LATE_COPY, .to = to, .from = AT(from), .bytes = bytes, .flips = true});
+}
+cuda_result cuMemcpyDtoDAsync_v2(cuda_pointer to, cuda_pointer from, size_t bytes, cuda_stream stream) {
+    ENTER("MemcpyDtoDAsync");
+    (void)stream;
+    return add_work((late_work){.kind = LATE_COPY, .to = AT(to), .from = AT(from), .bytes = bytes});
+}
+cuda_result cuMemsetD8Async(cuda_pointer to, unsigned char value, size_t count, cuda_stream stream) {
+    ENTER("MemsetD8Async");
+    (void)stream;
+    return add_work((late_work){.kind = LATE_FILL, .to = AT(to), .value = value, .bytes = count});
+}
 cuda_result cuMemsetD32Async(cuda_pointer to, unsigned value, size_t count, cuda_stream stream) {
     ENTER("MemsetD32Async");
     (void)stream;
+    catch_up(NULL);
     for (size_t i = 0; i < count; i++) ((unsigned *)AT(to))[i] = value;
     return CUDA_OK;
 }
@@ -324,11 +442,11 @@ cuda_result cuPointerGetAttributes(unsigned count, cuda_pointer_attribute *attri
     return CUDA_INVALID_VALUE;
 }
 
-/* ---- streams and events: all work is done when its call returns ---- */
+/* ---- streams and events: there is one stream ---- */
 
 cuda_result cuStreamCreateWithPriority(cuda_stream *stream, unsigned flags, int priority) { ENTER("StreamCreateWithPriority"); (void)flags, (void)priority; *stream = (cuda_stream)(void *)&a_stream; fake_cuda.live++; return CUDA_OK; }
 cuda_result cuStreamDestroy_v2(cuda_stream stream) { (void)stream; fake_cuda.live--; ENTER("StreamDestroy"); return CUDA_OK; }
-cuda_result cuStreamSynchronize(cuda_stream stream) { ENTER("StreamSynchronize"); (void)stream; return is_forbidden() ? CUDA_CAPTURE_UNSUPPORTED : CUDA_OK; }
+cuda_result cuStreamSynchronize(cuda_stream stream) { ENTER("StreamSynchronize"); (void)stream; return is_forbidden() ? CUDA_CAPTURE_UNSUPPORTED : catch_up(NULL); }
 cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned flags) { ENTER("StreamWaitEvent"); (void)stream, (void)event, (void)flags; return CUDA_OK; }
 cuda_result cuStreamBeginCapture_v2(cuda_stream stream, cuda_capture_mode mode) {
     ENTER("StreamBeginCapture");
@@ -368,17 +486,11 @@ cuda_result cuThreadExchangeStreamCaptureMode(cuda_capture_mode *mode) {
     *mode = before;
     return CUDA_OK;
 }
-/* The clock of the stand-in: a kernel takes as long as fake_cuda says, and so does an event. */
-static double clock_ms;
-static void record_event(cuda_event event) {
-    clock_ms += fake_cuda.event_ms;
-    event->at = clock_ms;
-}
 cuda_result cuEventCreate(cuda_event *event, unsigned flags) { ENTER("EventCreate"); (void)flags; *event = calloc(1, sizeof **event); fake_cuda.live++; return CUDA_OK; }
-cuda_result cuEventRecord(cuda_event event, cuda_stream stream) { ENTER("EventRecord"); (void)stream; record_event(event); return CUDA_OK; }
-cuda_result cuEventSynchronize(cuda_event event) { ENTER("EventSynchronize"); (void)event; return CUDA_OK; }
+cuda_result cuEventRecord(cuda_event event, cuda_stream stream) { ENTER("EventRecord"); (void)stream; event->is_done = false; return add_work((late_work){.kind = LATE_EVENT, .event = event}); }
+cuda_result cuEventSynchronize(cuda_event event) { ENTER("EventSynchronize"); return catch_up(event); }
 cuda_result cuEventElapsedTime(float *milliseconds, cuda_event start, cuda_event end) { ENTER("EventElapsedTime"); *milliseconds = (float)(end->at - start->at); return CUDA_OK; }
-cuda_result cuEventDestroy_v2(cuda_event event) { free(event); fake_cuda.live--; ENTER("EventDestroy"); return CUDA_OK; }
+cuda_result cuEventDestroy_v2(cuda_event event) { catch_up(NULL); free(event); fake_cuda.live--; ENTER("EventDestroy"); return CUDA_OK; }
 cuda_result cuTensorMapEncodeTiled(cuda_tensor_map *map, cuda_tensor_type type, uint32_t rank, void *address, const uint64_t *dims, const uint64_t *strides, const uint32_t *box,
                                    const uint32_t *element_strides, cuda_tensor_interleave interleave, cuda_tensor_swizzle swizzle, cuda_tensor_promotion promotion, cuda_tensor_fill fill) {
     ENTER("TensorMapEncodeTiled");
@@ -424,6 +536,7 @@ cuda_result cuGraphAddNode_v2(cuda_node *node, cuda_graph graph, const cuda_node
     return CUDA_OK;
 }
 void fake_cuda_put(void *stream, void (*run)(const void *arguments), const void *arguments, size_t bytes) {
+    catch_up(NULL);
     struct cuda_function_st *function = calloc(1, sizeof *function);   /* kept for the life of the process */
     *function = (struct cuda_function_st){.run = run, .bytes = bytes, .next = NULL, .name = "library"};
     fake_cuda.stream = stream;
@@ -475,12 +588,7 @@ cuda_result cuGraphLaunch(cuda_graph_exec exec, cuda_stream stream) {
     if (fake_cuda.captured != NULL && fake_cuda.capturing == (void *)stream) return CUDA_CAPTURE_UNSUPPORTED;
     fake_cuda.stream = stream;
     for (const struct cuda_node_st *node = exec->first; node != NULL; node = node->next) {
-        if (node->event != NULL) {
-            record_event(node->event);
-            continue;
-        }
-        clock_ms += fake_cuda.kernel_ms;
-        cuda_result result = run_kernel(node->params.function->run, node->arguments, &node->params.grid_x, &node->params.block_x);
+        const cuda_result result = node->event != NULL ? add_work((late_work){.kind = LATE_EVENT, .event = node->event}) : add_kernel(&node->params, node->arguments);
         if (result != CUDA_OK) return result;
     }
     return CUDA_OK;

@@ -188,19 +188,19 @@ static void prompts_share_runs(void **state) {
 
 /* ---- services ---- */
 
-enum { SERVED = 12, SERVED_MADE = 6 };
+enum { SERVED = 12, SERVED_MADE = 9 };
 
-static void submit_served(dw_context *context, dw_service *service, uint64_t *requests) {
+static void submit_served(dw_context *context, dw_service *service, bool drawn, uint64_t *requests) {
     for (int i = 0; i < SERVED; i++) {
         int64_t ids[64];
-        const dw_request request = {.count = 1 + i * 23 % 60, .ids = ids, .tokens = 1 + i % SERVED_MADE, .temperature = i % 3 == 2, .seed = (uint64_t)i};
+        const dw_request request = {.count = 1 + i * 23 % 60, .ids = ids, .tokens = 1 + i % SERVED_MADE, .temperature = drawn && i % 3 == 2, .seed = (uint64_t)i};
         for (int k = 0; k < 64; k++) ids[k] = (int64_t)(num_random((uint64_t)(i % 4), (uint64_t)k) % VOCABULARY);
         assert_ok(context, dw_service_submit(context, service, &request, &requests[i]));
     }
 }
 
 /* What all texts got; -1 behind the last. */
-static void serve(dw_context *context, const char *text, const char *device, int64_t *made_ids) {
+static void serve(dw_context *context, const char *text, const char *device, bool drawn, int64_t *made_ids) {
     static dw_event events[256];
     const dw_service_options options = {.rows = 5, .run_tokens = 40, .context = 72, .page_tokens = 16, .cache_bytes = 1 << 20};
     uint64_t requests[SERVED];
@@ -213,7 +213,7 @@ static void serve(dw_context *context, const char *text, const char *device, int
     assert_true(device == NULL || (rungs > 5 && rungs <= ENGINE_LADDER));
     begin_log();
     for (int i = 0; i < SERVED * (SERVED_MADE + 1); i++) made_ids[i] = -1;
-    submit_served(context, service, requests);
+    submit_served(context, service, drawn, requests);
     for (int busy = 1; busy;) {
         assert_ok(context, dw_service_step(context, service, &busy));
         const int count = dw_service_poll(service, events, COUNT_OF(events));
@@ -240,9 +240,28 @@ static void no_graph_is_made_while_texts_wait(void **state) {
     static const char *const texts[] = {ALL, WINDOWED, MASKED};
     for (size_t i = 0; i < COUNT_OF(texts); i++) {
         static int64_t there[SERVED * (SERVED_MADE + 1)], here[SERVED * (SERVED_MADE + 1)];
-        serve(context, texts[i], DEVICE_NAME, there);
-        serve(context, texts[i], NULL, here);
+        serve(context, texts[i], DEVICE_NAME, true, there);
+        serve(context, texts[i], NULL, true, here);
         assert_memory_equal(there, here, sizeof here);
+    }
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
+/* Two runs on their way, copies and kernels done as late as a GPU may: ids are the same. */
+static void work_may_be_done_late(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    static const char *const texts[] = {ALL, WINDOWED, MASKED};
+    for (size_t i = 0; i < COUNT_OF(texts); i++) {
+        static int64_t there[SERVED * (SERVED_MADE + 1)], here[SERVED * (SERVED_MADE + 1)];
+        serve(context, texts[i], NULL, false, here);
+        for (unsigned seed = 1; seed <= 5; seed++) {
+            fake->late = seed;
+            serve(context, texts[i], DEVICE_NAME, false, there);
+            fake->late = 0;
+            assert_memory_equal(there, here, sizeof here);
+        }
     }
     assert_int_equal(fake->live, 0);
     dw_context_destroy(context);
@@ -283,6 +302,7 @@ int main(void) {
         cmocka_unit_test(a_run_of_all_tokens_brings_one_row),
         cmocka_unit_test(prompts_share_runs),
         cmocka_unit_test(no_graph_is_made_while_texts_wait),
+        cmocka_unit_test(work_may_be_done_late),
         cmocka_unit_test(runs_are_as_long_as_the_memory_allows),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
