@@ -171,8 +171,10 @@ void attention_take_map(kernel_launch *launch, const kernel_run *run, int index,
         .box = {COLUMN, (uint32_t)rows, 1, 1},
     };
     for (int i = 0; i < 4; i++) {
-        map->dims[i] = (uint64_t)x->dims[3 - i];
-        if (i > 0) map->strides[i - 1] = x->dims[3 - i] > 1 ? (uint64_t)(x->strides[3 - i] * 2) : 16;
+        const int axis = x->rank - 1 - i;
+        const bool moves = axis >= 0 && x->dims[axis] > 1 && x->strides[axis] != 0;
+        map->dims[i] = moves || (axis >= 0 && x->dims[axis] == 0) ? (uint64_t)x->dims[axis] : 1;
+        if (i > 0) map->strides[i - 1] = moves ? (uint64_t)(x->strides[axis] * 2) : 16;
     }
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
 }

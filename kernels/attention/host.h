@@ -14,7 +14,7 @@ int64_t attention_rows(const op_call *call);
 /* Are scores more than products times a positive scale? */
 bool attention_is_general(const op_call *call);
 
-/* The map of an operand in boxes of 64 columns x rows, at a field of the launch's arguments. */
+/* The map of an operand of 16 bits in boxes of 64 columns x rows, at a field of the launch's arguments; four axes, of one element where it repeats or has none. */
 void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field);
 
 /* Why a call is not one of 16-bit operands and results whose heads are multiples of 8 up to 256 wide; NULL: it is one. The second: of one result. */

@@ -8,14 +8,16 @@
 #include "kernels/kernels.h"
 #include "kernels/quantize/quantised.h"
 
+#include <math.h>
+
 /* ---- entries ---- */
 
 typedef struct wgmma_entry {
     dw_format format;
     const char *image, *entry;
-    int groups, width, value_width, keys, blocks;
+    int groups, width, value_width, keys, stages, q_stages, blocks;
     int scores;                   /* ATTENTION_PLAIN, .. */
-    bool paged, quantised;
+    bool paged, stays, quantised;
 } wgmma_entry;
 
 /* Narrower ones first. */
@@ -28,13 +30,19 @@ static const wgmma_entry entries[] = {
 #undef ATTENTION_TILE
 };
 
+typedef struct entry_kind {
+    int scores;
+    bool stays, quantised;
+} entry_kind;
+
 /* The first that takes the widths; those that read pages read rows of a cache, too, and come behind the others. */
-static const wgmma_entry *find_entry(const op_call *call, int scores, bool quantised) {
+static const wgmma_entry *find_entry(const op_call *call, entry_kind kind) {
     const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
     const bool has_pages = op_operand(call, ATTENTION_TABLE) != NULL;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const wgmma_entry *e = &entries[i];
-        if (e->format == q->format && e->scores == scores && e->quantised == quantised && (e->paged || !has_pages) && q->dims[3] <= e->width && v->dims[3] <= e->value_width) return e;
+        const bool is_kind = e->scores == kind.scores && e->stays == kind.stays && e->quantised == kind.quantised && (e->paged || !has_pages);
+        if (e->format == q->format && is_kind && q->dims[3] <= e->width && v->dims[3] <= e->value_width) return e;
     }
     return NULL;
 }
@@ -47,13 +55,33 @@ const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) { 
 
 /* What a tile of 64 x groups queries takes on an H200, fitted to calls by themselves (bench/results/h200/attention.md): the share of the chip's rate of products at which it goes through
  * its blocks of keys, microseconds of a tile besides, and of a call besides. Narrow heads take as many exponentials for fewer products, and other tiles run beside theirs.
- * width: of heads at most. Fitted to entries without masks. */
-typedef struct tile_rate { int width; double share, tile_us, start_us; } tile_rate;
-static const tile_rate tile_rates[] = {{64, 0.57, 1.1, 2.8}, {192, 0.88, 5, 0}, {256, 0.75, 5, 0}};
+ * Those of general entries are of biases by query. Not measured: 256 wide but plain. width: of heads at most. */
+typedef struct tile_rate { int scores, stays, width; double share, tile_us, start_us; } tile_rate;
+static const tile_rate tile_rates[] = {
+    {ATTENTION_PLAIN, 0, 64, 0.57, 1.1, 2.8},
+    {ATTENTION_PLAIN, 0, 192, 0.88, 5, 0},
+    {ATTENTION_PLAIN, 0, 256, 0.75, 5, 0},
+    {ATTENTION_PLAIN, 1, 64, 0.685, 1.8, 2.8},
+    {ATTENTION_PLAIN, 1, 128, 0.97, 5, 0},
+    {ATTENTION_MASKED, 1, 64, 0.67, 2.3, 2.8},
+    {ATTENTION_MASKED, 1, 128, 0.88, 5, 0},
+    {ATTENTION_KEYS, 0, 64, 0.48, 1.1, 2.8},
+    {ATTENTION_KEYS, 0, 192, 0.7, 5, 0},
+    {ATTENTION_KEYS, 0, 256, 0.75, 5, 0},
+    {ATTENTION_TILED, 0, 64, 0.36, 1.1, 2.8},
+    {ATTENTION_TILED, 0, 128, 0.436, 5, 0},
+    {ATTENTION_GENERAL, 0, 64, 0.09, 5, 0},
+    {ATTENTION_GENERAL, 0, 192, 0.155, 5, 0},
+    {ATTENTION_GENERAL, 0, 256, 0.75, 5, 0},
+};
+/* What thread blocks that stay, which take causal tiles in a fixed order, end apart. */
+#define UNEVEN_ROUNDS 0.3
+/* A tile by itself waits for each block in turn: so long at least, where no other runs beside it. */
+#define LONE_BLOCK_S 0.85e-6
 
-static const tile_rate *rate_of(int width) {
+static const tile_rate *rate_of(const wgmma_entry *e) {
     const tile_rate *rate = tile_rates;
-    while (rate->width < width) rate++;
+    while (rate->scores != e->scores || rate->stays != e->stays || rate->width < e->width) rate++;
     return rate;
 }
 
@@ -65,25 +93,41 @@ static double tile_seconds(const chip_caps *chip, const wgmma_entry *e, const dw
     double rows = e->groups * 64, tiles = (double)base_ceil_div(q->dims[2], e->groups * 64), all = tiles * (double)(q->dims[0] * q->dims[1]);
     double texts = !has_row ? 1 : (double)(cache->rows < q->dims[2] ? cache->rows : q->dims[2]) / tiles;
     double blocks = (double)base_ceil_div(cache->slots, e->keys), flops = 2 * rows * e->keys * (e->width + e->value_width);
-    const tile_rate *rate = rate_of(e->width);
-    const double block_s = flops / (rate->share * chip_flops(chip, e->format) / chip->units);
+    const tile_rate *rate = rate_of(e);
+    const double steady_s = flops / (rate->share * chip_flops(chip, e->format) / chip->units), block_s = all <= chip->units && steady_s < LONE_BLOCK_S ? LONE_BLOCK_S : steady_s;
     double waves = all > chip->units ? all / chip->units : 1;
+    if (e->stays) waves = causal ? waves + UNEVEN_ROUNDS : ceil(waves);
     if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles);
     const double read_s = 2.0 * (double)(cache->rows * cache->heads * cache->slots) * (e->width + e->value_width) / (0.906 * chip_bytes_per_s(chip));   /* keys and values, once */
     const double tiles_s = 1e-6 * rate->start_us + waves * (1e-6 * rate->tile_us + (texts > 1 ? texts : 1) * blocks * block_s);
     return tiles_s > read_s ? tiles_s : read_s;
 }
 
+static bool varies_by_query(const dw_tensor *x) { return x != NULL && x->rank > 1 && x->dims[x->rank - 2] != 1; }
+
+enum { TILED_WIDTH = 128 };       /* of heads: wider ones have no entry of tiles of biases */
+
+/* Can TMA bring a bias in tiles: of the operands' format, all keys of all queries, in pieces of 16 bytes, those of other heads and batches behind it or the same? */
+static bool is_tiled(const op_call *call, const dw_tensor *bias) {
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *v = call->in[ATTENTION_V];
+    const int last = bias->rank - 1;
+    if (bias->format != q->format || q->dims[3] > TILED_WIDTH || v->dims[3] > TILED_WIDTH) return false;
+    if (bias->dims[last] != k->dims[2] || bias->dims[last - 1] != q->dims[2] || bias->strides[last] != 1) return false;
+    for (int axis = 0; axis < last; axis++)
+        if (bias->dims[axis] > 1 && (bias->strides[axis] < 0 || bias->strides[axis] % 8 != 0)) return false;
+    return bias->strides[last - 1] > 0 && (uintptr_t)bias->data % 16 == 0;
+}
+
 /* Which entries take the call. Do all queries share what hides or moves scores, and stand where they are? */
 static int scores_of(const op_call *call) {
+    const dw_tensor *bias = op_operand(call, ATTENTION_BIAS);
     if (!attention_is_general(call)) return ATTENTION_PLAIN;
     if (op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0)) return ATTENTION_GENERAL;
-    for (int i = ATTENTION_MASK; i < call->n_in; i++) {
-        const dw_tensor *x = call->in[i];
-        const bool is_place = i >= ATTENTION_ROW, varies = i <= ATTENTION_BIAS && x != NULL && x->rank > 1 && x->dims[x->rank - 2] != 1;
-        if (x != NULL && (is_place || varies)) return ATTENTION_GENERAL;
-    }
-    return ATTENTION_KEYS;
+    for (int i = ATTENTION_ROW; i < call->n_in; i++)
+        if (call->in[i] != NULL) return ATTENTION_GENERAL;
+    if (varies_by_query(op_operand(call, ATTENTION_MASK))) return ATTENTION_GENERAL;
+    if (!varies_by_query(bias)) return ATTENTION_KEYS;
+    return is_tiled(call, bias) ? ATTENTION_TILED : ATTENTION_GENERAL;
 }
 
 enum { LEAST_WRITTEN = 64 };      /* columns of v: narrower heads have entries of their own, which write no blocks */
@@ -97,10 +141,10 @@ static const wgmma_entry *find_writer(const op_call *call) {
     const dw_tensor *v = call->in[ATTENTION_V], *out = call->out[0];
     if (!is_written(out->format, out->scale_layout, op_attr_bool(call->attrs, OP_ATTR_joined))) return NULL;
     if (v->dims[3] <= LEAST_WRITTEN || v->dims[3] % num_info(out->format)->cols != 0) return NULL;
-    return find_entry(call, scores_of(call), true);
+    return find_entry(call, (entry_kind){scores_of(call), false, true});
 }
 
-static const wgmma_entry *find_plain(const op_call *call) { return find_entry(call, scores_of(call), false); }
+static int64_t tiles_of(const op_call *call, const wgmma_entry *e) { return base_ceil_div(call->in[ATTENTION_Q]->dims[2], e->groups * 64); }
 
 static double entry_seconds(const kernel_run *run, const wgmma_entry *e) {
     const op_call *call = &run->call;
@@ -108,9 +152,29 @@ static double entry_seconds(const kernel_run *run, const wgmma_entry *e) {
     return tile_seconds(run->chip, e, call->in[ATTENTION_Q], &cache, op_operand(call, ATTENTION_ROW) != NULL, op_attr_bool(call->attrs, OP_ATTR_causal));
 }
 
+/* The entry whose thread blocks stay, where a tile's place says how long it takes: without rows, positions and pages, and with no more than a bool mask of keys. Tiles of three warpgroups are for
+ * queries that see the same keys, as a fixed order of others loses, and for more tiles than multiprocessors. NULL: none. */
+static const wgmma_entry *find_staying(const kernel_run *run, int scores) {
+    const op_call *call = &run->call;
+    const bool masked = scores == ATTENTION_KEYS && op_operand(call, ATTENTION_BIAS) == NULL;
+    op_attention_view view;
+    if ((scores != ATTENTION_PLAIN && !masked) || op_attention_view_of(call, &view) != DW_OK || view.row != NULL || view.position != NULL || view.table != NULL) return NULL;
+    const wgmma_entry *e = find_entry(call, (entry_kind){masked ? ATTENTION_MASKED : ATTENTION_PLAIN, true, false});
+    const bool moves = view.causal || view.ahead > 0 || view.window > 0, large = e != NULL && e->groups * 64 > e->keys;
+    if (large && tiles_of(call, e) * call->in[ATTENTION_Q]->dims[0] * call->in[ATTENTION_Q]->dims[1] <= run->chip->units) return NULL;
+    return moves && (masked || large) ? NULL : e;
+}
+
+/* The entry of plain results: of those that take the call the one of the least estimate. */
+static const wgmma_entry *find_plain(const kernel_run *run) {
+    const int scores = scores_of(&run->call);
+    const wgmma_entry *once = find_entry(&run->call, (entry_kind){scores, false, false}), *stays = find_staying(run, scores);
+    return stays != NULL && entry_seconds(run, stays) < entry_seconds(run, once) ? stays : once;
+}
+
 /* Both by the entry of plain results: there is no other estimate. */
-double attention_wgmma_seconds(const kernel_run *run) { return entry_seconds(run, find_plain(&run->call)); }
-double attention_wgmma_blocks_seconds(const kernel_run *run) { return entry_seconds(run, find_plain(&run->call)); }
+double attention_wgmma_seconds(const kernel_run *run) { return entry_seconds(run, find_plain(run)); }
+double attention_wgmma_blocks_seconds(const kernel_run *run) { return entry_seconds(run, find_plain(run)); }
 
 /* None where an entry writes the result in blocks. */
 int64_t attention_wgmma_rows(const kernel_run *run) { return find_writer(&run->call) != NULL ? 0 : INT64_MAX; }
@@ -127,9 +191,11 @@ const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *
 /* ---- the launch ---- */
 
 static uint32_t shared_bytes(const wgmma_entry *e) {
-    int rows = e->groups * 64, biases = e->scores == ATTENTION_KEYS ? ATTENTION_BIAS_STAGES * e->keys : 0;
-    return (uint32_t)(biases * 4 + rows * e->width * 2 + ATTENTION_STAGES * e->keys * (e->width + e->value_width) * 2 + rows * ATTENTION_ROW_BYTES +
-                      (rows + 1) * ATTENTION_SEGMENT_BYTES + ATTENTION_BARRIER_BYTES);
+    const bool has_notes = e->scores != ATTENTION_PLAIN && e->scores != ATTENTION_GENERAL;
+    const int rows = e->groups * 64, operands = e->q_stages * rows * e->width + e->stages * e->keys * (e->width + e->value_width), results = e->stays ? rows * e->value_width : 0;
+    const int tiles = e->scores == ATTENTION_TILED ? e->stages * rows * e->keys : 0, biases = has_notes ? ATTENTION_BIAS_STAGES * e->keys : 0;
+    const int views = e->stays ? 0 : rows * ATTENTION_ROW_BYTES + (rows + 1) * ATTENTION_SEGMENT_BYTES;
+    return (uint32_t)((operands + results + tiles) * 2 + biases * 4 + views + ATTENTION_BARRIER_BYTES);
 }
 
 /* Heads whose tiles fill half of the chip: the more of them read the same keys and values at a time, the less the L2 has to give. In bunches that are about alike. */
@@ -155,8 +221,6 @@ static void take_tiles(const kernel_run *run, const wgmma_entry *e, int64_t head
     g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;
 }
 
-static int64_t tiles_of(const op_call *call, const wgmma_entry *e) { return base_ceil_div(call->in[ATTENTION_Q]->dims[2], e->groups * 64); }
-
 /* A box of TMA is a block of keys, or a page that is a part of one: rows that begin where the turns of a swizzle do, every 8. */
 enum { SWIZZLED_ROWS = 8 };
 
@@ -176,7 +240,7 @@ static const char *takes(const kernel_run *run, const wgmma_entry *e, text *why)
     return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)keys, (long long)q->dims[2], (long long)heads);
 }
 
-const char *attention_wgmma_takes(const kernel_run *run, text *why) { return takes(run, find_plain(&run->call), why); }
+const char *attention_wgmma_takes(const kernel_run *run, text *why) { return takes(run, find_plain(run), why); }
 
 const char *attention_wgmma_blocks_takes(const kernel_run *run, text *why) {
     const wgmma_entry *e = find_writer(&run->call);
@@ -192,6 +256,16 @@ static void take_blocks(kernel_launch *launch, const kernel_run *run, attention_
     g->out_row_stride = out->dims[2];
     g->scale_row_stride = out->dims[2] / g->block;
     cuda_slot(launch, KERNEL_SLOT_SCALES, KERNEL_RESULT, &g->scales, 0);
+}
+
+static bool moves(const dw_tensor *x, int axis) { return axis >= 0 && x->dims[axis] > 1 && x->strides[axis] != 0; }
+
+static void take_tiles_of_biases(kernel_launch *launch, const kernel_run *run, const wgmma_entry *e, attention_wgmma_arguments *g) {
+    if (e->scores != ATTENTION_TILED) return;
+    const dw_tensor *bias = run->call.in[ATTENTION_BIAS];
+    attention_take_map(launch, run, ATTENTION_BIAS, e->groups * 64, g->map_bias);
+    g->bias_head = moves(bias, bias->rank - 3);
+    g->bias_batch = moves(bias, bias->rank - 4);
 }
 
 static void take_lse(kernel_launch *launch, const kernel_run *run, attention_wgmma_arguments *g) {
@@ -215,15 +289,16 @@ static dw_status launch_entry(const kernel_run *given, const wgmma_entry *e, ker
     attention_take_map(&launch, run, ATTENTION_K, rows, g->map_k);
     attention_take_map(&launch, run, ATTENTION_V, rows, g->map_v);
     if (e->quantised) take_blocks(&launch, given, g);
-    else attention_take_map(&launch, run, KERNEL_RESULT, 64, g->map_out);
+    else attention_take_map(&launch, run, KERNEL_RESULT, e->stays ? 16 : 64, g->map_out);
+    take_tiles_of_biases(&launch, run, e, g);
     take_lse(&launch, run, g);
     take_tiles(run, e, heads, tiles, g);
-    cuda_grid(&launch, heads * tiles, 1, 1);
+    cuda_grid(&launch, e->stays && heads * tiles > run->chip->units ? run->chip->units : heads * tiles, 1, 1);
     launch.block[0] = (uint32_t)ATTENTION_THREADS(e->groups, e->blocks);
     launch.overlaps = true;
     launch.shared_bytes = shared_bytes(e);
     return launcher->add(launcher, &launch);
 }
 
-dw_status attention_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_entry(run, find_plain(&run->call), launcher); }
+dw_status attention_wgmma_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_entry(run, find_plain(run), launcher); }
 dw_status attention_wgmma_blocks_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_entry(run, find_writer(&run->call), launcher); }

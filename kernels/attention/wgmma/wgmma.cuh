@@ -1,6 +1,6 @@
 /* Fused attention by wgmma: the body of the entries of wgmma.cu, which gives it its constants. A block makes 64 x groups queries of one head.
  *
- *   the last warps, one thread  empty -> TMA q once; k [keys, width], v [keys, value_width] -> full          two stages each in smem, in columns of 64
+ *   the last warps, one thread  empty -> TMA q once; k [keys, width], v [keys, value_width] -> full          stages of each in smem, in columns of 64
  *   warpgroups 0 .. groups - 1  scores [64, keys] = q k^T (wgmma, smem x smem) -> weights in registers -> sums [64, value_width] += weights v (wgmma,
  *                               registers x smem, v as it lies: keys are rows)
  *
@@ -19,7 +19,10 @@
  *   all keys are hidden                  it is not loaded
  *   all biases are OP_ATTENTION_HIDES or    put off; behind all others warps answer whether any of their rows has come to no larger score, and only then these blocks
  *   less, some not -inf                  are loaded, too, as otherwise their weights are 0
- *   anything else                        the biases go to smem, [keys] fp32, four blocks of them
+ *   anything else                        the biases go to smem, [keys] fp32, those of eight blocks
+ *
+ * A bias of queries and keys in the operands' format (ATTENTION_TILED) comes in tiles by TMA, with the keys of a block, [queries, keys] smem; a mask of keys beside it as above. A warp reads
+ * its part of the tile by ldmatrix, as scores lie in registers.
  *
  * Registers: 24 (loads), 240 (products), 40 and 232 with masks of keys or pages; where a multiprocessor holds several blocks, one warp loads and all have the same. Speed: README.md. */
 #ifndef KERNELS_ATTENTION_WGMMA_WGMMA_CUH
@@ -33,21 +36,32 @@
 #include "kernels/gpu/pipe/schedule.cuh"
 #include "kernels/quantize/blocks_wgmma.cuh"
 
-enum { ROW_BYTES = 128, CHUNK_COLS = 64, STAGES = ATTENTION_STAGES };
+enum { ROW_BYTES = 128, CHUNK_COLS = 64 };
 
 /* The constants of an entry; everything in here is known to the compiler. width, value_width: multiples of 64 that the operands are padded to. */
 typedef struct attention_shape {
-    int element, groups, width, value_width, keys, blocks;
-    int scores;                   /* ATTENTION_PLAIN, _KEYS, or _GENERAL: capped, hidden by a mask or with a bias, or the scale is not positive */
+    int element, groups, width, value_width, keys, stages, q_stages, blocks;
+    int scores;                   /* ATTENTION_PLAIN, _MASKED, _KEYS, _TILED, or _GENERAL: capped, hidden by a mask or with a bias, or the scale is not positive */
     int paged;                    /* keys may lie in pages */
+    int stays;                    /* thread blocks make several tiles: persistent.cuh */
     int quantised;                /* results are in blocks of e4m3 */
 } attention_shape;
 
 /* Addresses in smem. */
 typedef struct attention_smem {
-    uint32_t q, k, v, rows, segments, q_full, answered, notes, answers, bias;
-    ring_barriers k_ring, v_ring;
+    uint32_t q, k, v, out, tiles, rows, segments, work, answered, notes, answers, bias;   /* out: results, over q where thread blocks make one tile; work: the tiles of the q ring where they make several */
+    ring_barriers q_ring, k_ring, v_ring;
 } attention_smem;
+
+/* Does the loading warp say with each block what becomes of it? */
+INLINE bool has_notes(const attention_shape s) { return s.scores == ATTENTION_MASKED || s.scores == ATTENTION_KEYS || s.scores == ATTENTION_TILED; }
+/* Are a row's scores products times the scale, rather than products? */
+INLINE bool is_scaled(const attention_shape s) { return s.scores != ATTENTION_PLAIN && s.scores != ATTENTION_MASKED; }
+/* Bytes of a tile of biases, [64 x groups queries, keys] (ATTENTION_TILED). */
+INLINE int tile_bytes(const attention_shape s) { return s.scores == ATTENTION_TILED ? s.groups * 64 * s.keys * 2 : 0; }
+
+/* What all threads of the warp agree on. Loops and branches by it keep what is counted in uniform registers, where the descriptors of products are made. */
+INLINE bool agreed(bool x) { return __any_sync(0xffffffff, x); }
 
 /* What a block works on. */
 typedef struct attention_tile { int batch, head, first; } attention_tile;
@@ -155,9 +169,9 @@ INLINE void load_blocks(const attention_wgmma_arguments *g, const attention_shap
     int group = tile.head / (int)g->call.shared_heads;
     ring_turn turn = ring_writer();
     attention_walk walk = walk_begin(m);
-    mbarrier_arrive_expect(m.q_full, q_rows * s.width * 2);
-    load_tile((const tensor_map *)g->map_q, m.q, m.q_full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
-    for (; !walk.done; walk_next(&walk, m), ring_next(&turn, STAGES)) {
+    mbarrier_arrive_expect(m.q_ring.full, q_rows * s.width * 2);
+    load_tile((const tensor_map *)g->map_q, m.q, m.q_ring.full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+    for (; !walk.done; walk_next(&walk, m), ring_next(&turn, s.stages)) {
         ring_wait_empty(m.k_ring, turn);
         uint32_t full = ring_expect_full(m.k_ring, turn, k_bytes);
         load_tile(map_k, m.k + turn.stage * k_bytes, full, s.keys, s.width, walk.block * s.keys, group, walk.segment.cache, TMA_EVICT_LAST);
@@ -205,8 +219,8 @@ INLINE void load_paged_blocks(const attention_wgmma_arguments *g, const attentio
     ring_turn turn = ring_writer();
     attention_walk walk = walk_begin(m);
     if (lane == 0) {
-        mbarrier_arrive_expect(m.q_full, q_bytes);
-        load_tile((const tensor_map *)g->map_q, m.q, m.q_full, s.groups * 64, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+        mbarrier_arrive_expect(m.q_ring.full, q_bytes);
+        load_tile((const tensor_map *)g->map_q, m.q, m.q_ring.full, s.groups * 64, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
     }
     int next = loads && !walk.done ? page_of_piece(p, m, walk.segment, walk.block * s.keys + from, rows) : -1;
 #pragma unroll 1
@@ -226,7 +240,7 @@ INLINE void load_paged_blocks(const attention_wgmma_arguments *g, const attentio
         if (lane == 0) ring_expect_full(m.v_ring, turn, v_bytes);
         __syncwarp();
         if (loads) load_piece((const tensor_map *)g->map_v, m.v + turn.stage * v_bytes + from * ROW_BYTES, ring_full(m.v_ring, turn.stage), s.keys, s.value_width, slot, group, page);
-        ring_next(&turn, STAGES);
+        ring_next(&turn, s.stages);
     }
 }
 
@@ -240,7 +254,8 @@ enum { NOTE_PLAIN, NOTE_BIASED, NOTE_ASK, NOTE_END };
 
 /* Keys of which a warp reads the masks at a time, before it looks at one: it waits for memory once for so many. */
 enum { MOST_READS = 16 };
-INLINE int window_blocks(const attention_shape s) { return (s.blocks > 1 ? MOST_READS : MOST_READS / 2) * 32 / s.keys; }   /* a warp that loads for large warpgroups has few registers */
+/* A warp that loads for large warpgroups has few registers. */
+INLINE int window_blocks(const attention_shape s) { return (s.blocks > 1 ? MOST_READS : s.groups < 3 ? MOST_READS / 2 : MOST_READS / 4) * 32 / s.keys; }
 
 /* Numbers of size bytes, `step` bytes apart, as they lie; none behind the last key, of which `left` are 32 x i away. */
 INLINE void read_numbers(const int size, uint64_t at, int64_t step, int left, const int count, uint32_t *numbers) {
@@ -251,18 +266,18 @@ INLINE void read_numbers(const int size, uint64_t at, int64_t step, int left, co
     }
 }
 
-/* The mask and bias of each of count x 32 keys from `first` on as one number; -inf of no key behind the last one. By one warp, a key to a lane. */
-INLINE void read_biases(const attention_arguments *p, attention_extra extra, int first, const int count, float *biases) {
+/* The mask and bias (not one that comes in tiles) of each of count x 32 keys from `first` on as one number; -inf of no key behind the last one. By one warp, a key to a lane. */
+INLINE void read_biases(const attention_arguments *p, const attention_shape s, attention_extra extra, int first, const int count, float *biases) {
     const int key = first + threadIdx.x % 32, left = (int)p->keys - key, size = p->bias.element_bytes;
     const int64_t step = p->bias_strides[3] * size;
     uint32_t numbers[MOST_READS];
 #pragma unroll
     for (int i = 0; i < count; i++) biases[i] = 0;
-    if (p->has_bias && size == 4) {
+    if (s.scores == ATTENTION_KEYS && p->has_bias && size == 4) {
         read_numbers(4, extra.bias + key * step, 32 * step, left, count, numbers);
 #pragma unroll
         for (int i = 0; i < count; i++) biases[i] = __uint_as_float(numbers[i]);
-    } else if (p->has_bias) {
+    } else if (s.scores == ATTENTION_KEYS && p->has_bias) {
         read_numbers(2, extra.bias + key * step, 32 * step, left, count, numbers);
 #pragma unroll
         for (int i = 0; i < count; i++) biases[i] = p->bias.format == CUDA_bf16 ? __uint_as_float(numbers[i] << 16) : cvt_f32_f16((uint16_t)numbers[i]);
@@ -283,7 +298,7 @@ INLINE block_kinds read_kinds(const attention_arguments *p, const attention_shap
     const int first = first_block * s.keys, left = (int)p->keys - first - threadIdx.x % 32, each = s.keys / 32;
     float biases[MOST_READS];
     block_kinds kinds = {0, 0, 0};
-    read_biases(p, extra, first, window_blocks(s) * each, biases);
+    read_biases(p, s, extra, first, window_blocks(s) * each, biases);
 #pragma unroll
     for (int block = 0; block < window_blocks(s); block++) {
         bool plain = true, hidden = true, gone = true;
@@ -303,79 +318,127 @@ INLINE block_kinds read_kinds(const attention_arguments *p, const attention_shap
 /* The biases of a block, [keys] fp32. */
 INLINE void stage_biases(const attention_arguments *p, const attention_shape s, attention_extra extra, int block, uint32_t to) {
     float biases[MOST_READS];
-    read_biases(p, extra, block * s.keys, s.keys / 32, biases);
+    read_biases(p, s, extra, block * s.keys, s.keys / 32, biases);
 #pragma unroll
     for (int i = 0; i < s.keys / 32; i++) st_shared_f32(to + (i * 32 + threadIdx.x % 32) * 4, biases[i]);
     __syncwarp();
 }
 
+INLINE bool is_unmasked(const attention_arguments *p, attention_extra extra, int key) { return *(const uint8_t *)(extra.mask + key * p->mask_strides[3]) != 0; }
+
+/* Which of a block's keys, of which there are no more than 128, a bool mask lets be seen (ATTENTION_MASKED): a bit each. By one warp. */
+INLINE uint4 read_bits(const attention_arguments *p, const attention_shape s, attention_extra extra, int block) {
+    const int first = block * s.keys + threadIdx.x % 32;
+    uint32_t numbers[4], bits[4] = {0, 0, 0, 0};
+    read_numbers(1, extra.mask + first * p->mask_strides[3], 32 * p->mask_strides[3], (int)p->keys - first, s.keys / 32, numbers);
+#pragma unroll
+    for (int i = 0; i < s.keys / 32; i++) bits[i] = __ballot_sync(0xffffffff, numbers[i] != 0);
+    return make_uint4(bits[0], bits[1], bits[2], bits[3]);
+}
+
+/* Scores of keys without a bit become -inf. at: the block's bits, smem. */
+INLINE void hide_bits(const attention_shape s, uint32_t at, float *scores) {
+    const uint4 x = ld_shared_u32x4(at);
+    const int shift = threadIdx.x % 4 * 2;
+    const uint32_t bits[4] = {x.x >> shift, x.y >> shift, x.z >> shift, x.w >> shift};
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i++)
+        if ((bits[i / 16] >> (i / 4 % 4 * 8 + (i & 1)) & 1) == 0) scores[i] = -INFINITE;
+}
+
 /* A note without a block; by one warp. */
-INLINE void give_note(attention_smem m, ring_turn *turn, uint32_t note) {
+INLINE void give_note(const attention_shape s, attention_smem m, ring_turn *turn, uint32_t note) {
     ring_wait_empty(m.k_ring, *turn);
     if (threadIdx.x % 32 == 0) {
         st_shared_u32(m.notes + 4 * turn->stage, note);
         ring_arrive_full(m.k_ring, *turn);
     }
-    ring_next(turn, STAGES);
+    ring_next(turn, s.stages);
 }
 
-/* Does a row need the keys that have been put off? */
-INLINE bool is_answered_yes(const attention_shape s, attention_smem m) {
+/* Does a row need the keys that have been put off? asked: how often that was asked before. */
+INLINE bool is_answered_yes(const attention_shape s, attention_smem m, uint32_t asked) {
     const int lane = threadIdx.x % 32;
-    mbarrier_wait(m.answered, 0);
+    mbarrier_wait(m.answered, asked & 1);
     return __any_sync(0xffffffff, lane < 4 * s.groups && ld_shared_u32(m.answers + (lane < 4 * s.groups ? lane : 0) * 4) != 0);
 }
 
-/* What load_blocks does, by one warp, of the blocks that are seen. */
-INLINE void load_seen_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
-    const int q_rows = s.groups * 64, k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2, group = tile.head / (int)g->call.shared_heads;
-    const attention_extra extra = extra_of(&g->call, tile.batch, tile.head, 0);
-    const attention_segment segment = load_segment(m.segments, 0);
-    const bool first_lane = threadIdx.x % 32 == 0;
-    ring_turn k_turn = ring_writer(), v_turn = ring_writer();
-    int count = 0;
-    if (first_lane) {
-        mbarrier_arrive_expect(m.q_full, q_rows * s.width * 2);
-        load_tile((const tensor_map *)g->map_q, m.q, m.q_full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+/* Of the warp that loads: its turns, the blocks that it has given so far, whose biases have places of their own, and how often it has asked. */
+typedef struct giver { ring_turn k, v; uint32_t given, asked; } giver;
+
+/* A block of keys with its note, biases (unless it is plain) and values; or with bits of a mask (ATTENTION_MASKED). */
+INLINE void give_block(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_extra extra, int block, bool plain, uint4 bits, giver *to) {
+    const int k_bytes = s.keys * s.width * 2, v_bytes = s.keys * s.value_width * 2, group = tile.head / (int)g->call.shared_heads;
+    ring_wait_empty(m.k_ring, to->k);
+    if (!plain && s.scores != ATTENTION_MASKED) stage_biases(&g->call, s, extra, block, m.bias + to->given % ATTENTION_BIAS_STAGES * s.keys * 4);
+    if (threadIdx.x % 32 == 0) {
+        if (!plain && s.scores == ATTENTION_MASKED) st_shared_u32x4(m.bias + to->given % ATTENTION_BIAS_STAGES * s.keys * 4, bits);
+        st_shared_u32(m.notes + 4 * to->k.stage, (uint32_t)block * 4 + (plain ? NOTE_PLAIN : NOTE_BIASED));
+        uint32_t full = ring_expect_full(m.k_ring, to->k, k_bytes + tile_bytes(s));
+        load_tile((const tensor_map *)g->map_k, m.k + to->k.stage * k_bytes, full, s.keys, s.width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
+        if (s.scores == ATTENTION_TILED)
+            tma_load_4d(m.tiles + to->k.stage * tile_bytes(s), (const tensor_map *)g->map_bias, full, block * s.keys, tile.first, g->bias_head * tile.head, g->bias_batch * tile.batch, TMA_EVICT_LAST);
+        ring_wait_empty(m.v_ring, to->v);
+        full = ring_expect_full(m.v_ring, to->v, v_bytes);
+        load_tile((const tensor_map *)g->map_v, m.v + to->v.stage * v_bytes, full, s.keys, s.value_width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
     }
+    __syncwarp();
+    ring_next(&to->k, s.stages);
+    ring_next(&to->v, s.stages);
+    to->given++;
+}
+
+/* The blocks [begin, end) of a tile, those that are seen; by one warp. */
+INLINE void give_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int begin, int end, giver *to) {
+    const attention_extra extra = extra_of(&g->call, tile.batch, tile.head, 0);
     block_kinds kinds;
 #pragma unroll 1
     for (int round = 0; round < 2; round++) {
         bool put_off = false;
 #pragma unroll 1
-        for (int block = segment.block; block < segment.end_block; block++) {
-            const int place = (block - segment.block) % window_blocks(s);
+        for (int block = begin; block < end; block++) {
+            const int place = (block - begin) % window_blocks(s);
             if (place == 0) kinds = read_kinds(&g->call, s, extra, block);
             const bool plain = kinds.plain >> place & 1, hidden = kinds.hidden >> place & 1;
             if (kinds.gone >> place & 1) continue;
             put_off = put_off || hidden;
-            if (hidden != (round == 1)) continue;
-            ring_wait_empty(m.k_ring, k_turn);
-            if (!plain) stage_biases(&g->call, s, extra, block, m.bias + count % ATTENTION_BIAS_STAGES * s.keys * 4);
-            if (first_lane) {
-                st_shared_u32(m.notes + 4 * k_turn.stage, block * 4 + (plain ? NOTE_PLAIN : NOTE_BIASED));
-                uint32_t full = ring_expect_full(m.k_ring, k_turn, k_bytes);
-                load_tile((const tensor_map *)g->map_k, m.k + k_turn.stage * k_bytes, full, s.keys, s.width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
-                ring_wait_empty(m.v_ring, v_turn);
-                full = ring_expect_full(m.v_ring, v_turn, v_bytes);
-                load_tile((const tensor_map *)g->map_v, m.v + v_turn.stage * v_bytes, full, s.keys, s.value_width, block * s.keys, group, tile.batch, TMA_EVICT_LAST);
-            }
-            __syncwarp();
-            ring_next(&k_turn, STAGES);
-            ring_next(&v_turn, STAGES);
-            count++;
+            if (hidden == (round == 1)) give_block(g, s, m, tile, extra, block, plain, make_uint4(0, 0, 0, 0), to);
         }
         if (round == 1 || !put_off) break;
-        give_note(m, &k_turn, NOTE_ASK);
-        if (!is_answered_yes(s, m)) break;
+        give_note(s, m, &to->k, NOTE_ASK);
+        if (!is_answered_yes(s, m, to->asked++)) break;
     }
-    give_note(m, &k_turn, NOTE_END);
+    give_note(s, m, &to->k, NOTE_END);
+}
+
+/* The same by the bits of a mask, of which none is put off. */
+INLINE void give_masked_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int end, giver *to) {
+    const attention_extra extra = extra_of(&g->call, tile.batch, tile.head, 0);
+#pragma unroll 1
+    for (int block = 0; block < end; block++) {
+        const uint4 bits = read_bits(&g->call, s, extra, block);
+        const bool plain = (bits.x & bits.y & bits.z & bits.w) == 0xffffffff, gone = (bits.x | bits.y | bits.z | bits.w) == 0;
+        if (!gone) give_block(g, s, m, tile, extra, block, plain, bits, to);
+    }
+    give_note(s, m, &to->k, NOTE_END);
+}
+
+/* What load_blocks does, by one warp, of the blocks that are seen. */
+INLINE void load_seen_blocks(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile) {
+    const int q_rows = s.groups * 64;
+    const attention_segment segment = load_segment(m.segments, 0);
+    giver to = {ring_writer(), ring_writer(), 0, 0};
+    if (threadIdx.x % 32 == 0) {
+        mbarrier_arrive_expect(m.q_ring.full, q_rows * s.width * 2);
+        load_tile((const tensor_map *)g->map_q, m.q, m.q_ring.full, q_rows, s.width, tile.first, tile.head, tile.batch, TMA_EVICT_FIRST);
+    }
+    give_blocks(g, s, m, tile, segment.block, segment.end_block, &to);
 }
 
 /* ---- scores ---- */
 
 /* What a score is to be multiplied by to be an exponent of 2: scores with biases have been scaled, others are products. */
-INLINE float unit_of(const attention_arguments *p, const attention_shape s) { return s.scores != ATTENTION_PLAIN ? LOG2_E : p->scale * LOG2_E; }
+INLINE float unit_of(const attention_arguments *p, const attention_shape s) { return is_scaled(s) ? LOG2_E : p->scale * LOG2_E; }
 
 /* The two rows of a thread: rows row and row + 8 of its warp's 16. */
 typedef struct attention_rows {
@@ -393,7 +456,7 @@ INLINE int distance(int start, int slot, int slots) {
 INLINE void hide_keys(const attention_arguments *p, const attention_shape s, const attention_rows *rows, const int *counts, int first, bool all, float *scores) {
     int col = first + threadIdx.x % 4 * 2, slots = (int)p->keys;
     if (all) return;
-    if (s.scores != ATTENTION_KEYS && p->has_position) {
+    if (!has_notes(s) && !s.stays && p->has_position) {
 #pragma unroll
         for (int i = 0; i < s.keys / 2; i++) {
             int half = i >> 1 & 1, slot = col + i / 4 * 8 + (i & 1);
@@ -428,6 +491,44 @@ INLINE void add_key_biases(const attention_shape s, float scale, uint32_t biases
         scores[i + 1] = biased(scores[i + 1] * scale, bias.y);
         scores[i + 2] = biased(scores[i + 2] * scale, bias.x);
         scores[i + 3] = biased(scores[i + 3] * scale, bias.y);
+    }
+}
+
+INLINE float2 unpack_pair(const int element, uint32_t pair) {
+    if (element == ELEMENT_BF16) return make_float2(__uint_as_float(pair << 16), __uint_as_float(pair & 0xffff0000));
+    return make_float2(cvt_f32_f16((uint16_t)pair), cvt_f32_f16((uint16_t)(pair >> 16)));
+}
+
+/* Four pairs of biases as scores i to i + 7 lie in registers. tile: [rows, keys] smem, swizzled; row: the first of the warp's 16. */
+INLINE void read_tile(const attention_shape s, uint32_t tile, int row, const int i, float2 *biases) {
+    const int lane = threadIdx.x % 32, from = row + lane % 16;
+    const uint4 x = ldmatrix_x4(tile + from * ROW_BYTES + (((i / 4 + lane / 16) ^ from % 8) << 4));
+    biases[0] = unpack_pair(s.element, x.x), biases[1] = unpack_pair(s.element, x.y), biases[2] = unpack_pair(s.element, x.z), biases[3] = unpack_pair(s.element, x.w);
+}
+
+/* Products become scores by a tile of biases. */
+INLINE void add_tile(const attention_shape s, float scale, uint32_t tile, int row, float *scores) {
+    float low = 0;
+    float2 biases[4];
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i += 8) {
+        read_tile(s, tile, row, i, biases);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            scores[i + 2 * j] = fmaf(scores[i + 2 * j], scale, biases[j].x);
+            scores[i + 2 * j + 1] = fmaf(scores[i + 2 * j + 1], scale, biases[j].y);
+            low = fminf(low, fminf(biases[j].x, biases[j].y));
+        }
+    }
+    if (!__any_sync(0xffffffff, low <= OP_ATTENTION_HIDES)) return;
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i += 8) {
+        read_tile(s, tile, row, i, biases);
+#pragma unroll
+        for (int j = 0; j < 4; j++) {
+            scores[i + 2 * j] = biases[j].x <= OP_ATTENTION_HIDES ? biases[j].x : scores[i + 2 * j];
+            scores[i + 2 * j + 1] = biases[j].y <= OP_ATTENTION_HIDES ? biases[j].y : scores[i + 2 * j + 1];
+        }
     }
 }
 
@@ -511,19 +612,32 @@ INLINE void raise_rows(const attention_shape s, float unit, attention_rows *rows
     }
 }
 
-/* The same of scores that have been scaled, which become exponents: the largest is subtracted before the change of base. */
+/* So large a score has no room for another base in its last bits: the largest is subtracted before the change then. */
+#define NEAR 1024.0f
+
+/* The same of scores that have been scaled, which become exponents where one of the warp's rows has a largest that is not near. */
 INLINE void raise_rows_by_scores(const attention_shape s, attention_rows *rows, float *scores, attention_exponents *exponents) {
+    bool far = false;
+    float shifts[2];
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float top = largest_of(s, scores, half, rows->max[half]);
+        shifts[half] = top == -INFINITE ? 0 : top;
+        far = far || !(fabsf(shifts[half]) < NEAR);
+        rows->down[half] = shrink(rows->max[half], top, LOG2_E);
+        rows->max[half] = top;
+        exponents->shift[half] = shifts[half] * LOG2_E;
+    }
+    exponents->unit = LOG2_E;
+    if (!__any_sync(0xffffffff, far)) return;
     exponents->unit = 1;
 #pragma unroll
     for (int half = 0; half < 2; half++) {
-        const float top = largest_of(s, scores, half, rows->max[half]), shift = top == -INFINITE ? 0 : top;
-        rows->down[half] = shrink(rows->max[half], top, LOG2_E);
-        rows->max[half] = top;
         exponents->shift[half] = 0;
 #pragma unroll
         for (int i = 2 * half; i < s.keys / 2; i += 4) {
-            scores[i] = (scores[i] - shift) * LOG2_E;
-            scores[i + 1] = (scores[i + 1] - shift) * LOG2_E;
+            scores[i] = (scores[i] - shifts[half]) * LOG2_E;
+            scores[i + 1] = (scores[i + 1] - shifts[half]) * LOG2_E;
         }
     }
 }
@@ -616,8 +730,9 @@ INLINE void release(const ring_barriers ring, ring_turn turn) {
 /* ---- a block of keys ---- */
 
 /* Products of a block become scores, and rows grow to the largest of them. Masks of keys: a block without biases is taken as one without a mask. */
+/* biases: the block's tile of them, smem (ATTENTION_TILED). */
 INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, const attention_walk *walk, int row,
-                  float *scores, attention_exponents *exponents) {
+                  uint32_t biases, float *scores, attention_exponents *exponents) {
     const attention_arguments *p = &g->call;
     int slots = (int)p->keys, first = walk->block * s.keys, counts[2];
     bool all = first + s.keys <= slots;
@@ -633,6 +748,11 @@ INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, a
         finish_general(p, s, rows, counts, extra, first, scores);
         hide_keys(p, s, rows, counts, first, all, scores);
         if (s.paged && p->page != 0) hide_absent(p, s, walk->note, scores);
+        raise_rows_by_scores(s, rows, scores, exponents);
+    } else if (s.scores == ATTENTION_TILED) {
+        add_tile(s, p->scale, biases, row / 16 * 16, scores);
+        if (walk->note % 4 == NOTE_BIASED) add_key_biases(s, 1, m.bias + walk->index % ATTENTION_BIAS_STAGES * s.keys * 4, scores);
+        hide_keys(p, s, rows, counts, first, all, scores);
         raise_rows_by_scores(s, rows, scores, exponents);
     } else if (s.scores == ATTENTION_KEYS && walk->note % 4 == NOTE_BIASED) {
         add_key_biases(s, p->scale, m.bias + walk->index % ATTENTION_BIAS_STAGES * s.keys * 4, scores);
@@ -656,7 +776,7 @@ INLINE void answer(attention_smem m, const attention_rows *rows) {
 
 /* Waits for the keys of the walk's block; false when there are none left. With masks of keys: and finds out which block it is. */
 INLINE bool wait_block(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, const attention_rows *rows, attention_walk *walk, ring_turn *turn) {
-    if (s.scores != ATTENTION_KEYS) {
+    if (!has_notes(s)) {
         if (!walk->done) ring_wait_full(m.k_ring, *turn);
         if (s.paged && g->call.page != 0 && !walk->done) walk->note = ld_shared_u32(m.notes + 4 * turn->stage);
         return !walk->done;
@@ -669,12 +789,12 @@ INLINE bool wait_block(const attention_wgmma_arguments *g, const attention_shape
         if (walk->note % 4 != NOTE_ASK) return walk->note % 4 != NOTE_END;
         answer(m, rows);
         release(m.k_ring, *turn);
-        ring_next(turn, STAGES);
+        ring_next(turn, s.stages);
     }
 }
 
 INLINE void next_block(const attention_shape s, attention_smem m, attention_walk *walk) {
-    if (s.scores == ATTENTION_KEYS) walk->index++;
+    if (has_notes(s)) walk->index++;
     else walk_next(walk, m);
 }
 
@@ -688,15 +808,16 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
     attention_walk walk = walk_begin(m);
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i] = 0;
-    mbarrier_wait(m.q_full, 0);
+    mbarrier_wait(m.q_ring.full, 0);
     if (!wait_block(g, s, m, rows, &walk, &k_turn)) return;
     multiply_keys(s, scores, q, m.k + k_turn.stage * k_bytes);
     wgmma_wait(0);
-    release(m.k_ring, k_turn);
-    score(g, s, m, tile, rows, &walk, row, scores, &exponents);
+    if (s.scores != ATTENTION_TILED) release(m.k_ring, k_turn);
+    score(g, s, m, tile, rows, &walk, row, m.tiles + k_turn.stage * tile_bytes(s), scores, &exponents);
+    if (s.scores == ATTENTION_TILED) release(m.k_ring, k_turn);
     soften(s, &exponents, rows, scores);
     pack_weights(s, scores, weights);
-    ring_next(&k_turn, STAGES);
+    ring_next(&k_turn, s.stages);
     if (group == s.groups - 1) order_pass(s, group);
     for (next_block(s, m, &walk); wait_block(g, s, m, rows, &walk, &k_turn); next_block(s, m, &walk)) {
         order_wait(s, group);
@@ -705,17 +826,18 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
         add_values(s, sums, weights, m.v + v_turn.stage * v_bytes);
         order_pass(s, group);
         wgmma_wait(1);
-        release(m.k_ring, k_turn);
-        score(g, s, m, tile, rows, &walk, row, scores, &exponents);
-        if (s.scores == ATTENTION_KEYS) wgmma_wait(0);
+        if (s.scores != ATTENTION_TILED) release(m.k_ring, k_turn);
+        score(g, s, m, tile, rows, &walk, row, m.tiles + k_turn.stage * tile_bytes(s), scores, &exponents);
+        if (s.scores == ATTENTION_TILED) release(m.k_ring, k_turn);
+        if (has_notes(s)) wgmma_wait(0);
         soften(s, &exponents, rows, scores);
-        if (s.scores != ATTENTION_KEYS) wgmma_wait(0);   /* ptxas waits in front of the powers of 2 even so, where no branch is in the way */
+        if (!has_notes(s)) wgmma_wait(0);   /* ptxas waits in front of the powers of 2 even so, where no branch is in the way */
         release(m.v_ring, v_turn);
         pack_weights(s, scores, weights);
 #pragma unroll
         for (int i = 0; i < s.value_width / 2; i++) sums[i] *= rows->down[i >> 1 & 1];
-        ring_next(&k_turn, STAGES);
-        ring_next(&v_turn, STAGES);
+        ring_next(&k_turn, s.stages);
+        ring_next(&v_turn, s.stages);
     }
     if (group == 0) order_wait(s, group);
     ring_wait_full(m.v_ring, v_turn);
@@ -728,32 +850,34 @@ INLINE void attend(const attention_wgmma_arguments *g, const attention_shape s, 
 /* A row of the tile once more, by one warp, straight from memory and without the keys of no weight, into its place among the results. */
 INLINE void repeat_row(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int row, float max, float sum) {
     const attention_arguments *p = &g->call;
-    attention_view view = load_view(m.rows, row);
+    attention_view view = s.stays ? plain_view_of(g, tile.batch, tile.first + row) : load_view(m.rows, row);
     int lane = threadIdx.x % 32, slots = (int)p->keys;
     int64_t group = tile.head / (int)p->shared_heads;
     uint64_t q = p->q.data + 2 * (tile.batch * p->q_strides[0] + tile.head * p->q_strides[1] + (tile.first + row) * p->q_strides[2]);
     const uint64_t k = p->k.data + 2 * group * p->k_strides[1], v = p->v.data + 2 * group * p->v_strides[1];
     attention_extra extra = extra_of(p, view.cache, tile.head, tile.first + row);
-    float unit = unit_of(p, s), shift = max == -INFINITE ? 0 : s.scores != ATTENTION_PLAIN ? max : max * unit;
+    float unit = unit_of(p, s), shift = max == -INFINITE ? 0 : is_scaled(s) ? max : max * unit;
 #pragma unroll 1
     for (int first = 0; first < s.value_width; first += 32) {
         int col = first + lane;
         float total = 0;
 #pragma unroll 1
-        for (int from = 0; from < view.count; from++) {
+        for (int from = 0; agreed(from < view.count); from++) {
             attention_slot at = {view.cache, view.start + from < slots ? view.start + from : view.start + from - slots};
             if (s.paged) at = slot_of(p, at.row, at.slot);
-            if (at.row < 0) continue;
+            if (s.paged && agreed(at.row < 0)) continue;
             const uint64_t key = k + 2 * (at.row * p->k_strides[0] + at.slot * p->k_strides[2]), value = v + 2 * (at.row * p->v_strides[0] + at.slot * p->v_strides[2]);
             float product = 0;
 #pragma unroll 1
-            for (int i = lane; i < p->width; i += 32) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, key + 2 * i), product);
+            for (int i = 0; i < (int)p->width; i += 32)
+                if (i + lane < (int)p->width) product = fmaf(load_half(s.element, q + 2 * (i + lane)), load_half(s.element, key + 2 * (i + lane)), product);
             for (int step = 16; step > 0; step /= 2) product += __shfl_xor_sync(0xffffffff, product, step);
-            if (s.scores != ATTENTION_PLAIN) product = score_of(p, product, extra, view.base + from);
-            float weight = s.scores != ATTENTION_PLAIN ? weight_of(product, shift, unit) : ex2(fmaf(product, unit, -shift));
+            if (is_scaled(s)) product = score_of(p, product, extra, view.base + from);
+            if (s.scores == ATTENTION_MASKED && !is_unmasked(p, extra, view.base + from)) product = -INFINITE;
+            float weight = is_scaled(s) ? weight_of(product, shift, unit) : ex2(fmaf(product, unit, -shift));
             if (weight != 0 && col < p->value_width) total = fmaf(weight, load_half(s.element, value + 2 * col), total);
         }
-        uint32_t at = m.q + col / CHUNK_COLS * (s.groups * 64 * ROW_BYTES) + row * ROW_BYTES + ((col % CHUNK_COLS / 8 ^ row % 8) << 4) + col % 8 * 2;
+        uint32_t at = m.out + col / CHUNK_COLS * (s.groups * 64 * ROW_BYTES) + row * ROW_BYTES + ((col % CHUNK_COLS / 8 ^ row % 8) << 4) + col % 8 * 2;
         const float y = sum == 0 ? 0 : total / sum;   /* a row that sees nothing is 0 */
         st_shared_u16(at, (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(y, 0) : cvt_f16x2(y, 0)));
     }
@@ -767,7 +891,7 @@ INLINE void stage_results(const attention_wgmma_arguments *g, const attention_sh
 #pragma unroll
     for (int i = 0; i < s.value_width / 16; i++) {
         const float *x = sums + 8 * i;
-        uint32_t at = m.q + i / 4 * (s.groups * 64 * ROW_BYTES) + to_row * ROW_BYTES + (((i % 4 * 2 + lane / 16) ^ to_row % 8) << 4);
+        uint32_t at = m.out + i / 4 * (s.groups * 64 * ROW_BYTES) + to_row * ROW_BYTES + (((i % 4 * 2 + lane / 16) ^ to_row % 8) << 4);
         if (is_bf16) stmatrix_x4(at, cvt_bf16x2(x[0], x[1]), cvt_bf16x2(x[2], x[3]), cvt_bf16x2(x[4], x[5]), cvt_bf16x2(x[6], x[7]));
         else stmatrix_x4(at, cvt_f16x2(x[0], x[1]), cvt_f16x2(x[2], x[3]), cvt_f16x2(x[4], x[5]), cvt_f16x2(x[6], x[7]));
     }
@@ -777,7 +901,7 @@ INLINE void stage_results(const attention_wgmma_arguments *g, const attention_sh
     for (int i = 0; i < 16; i++) {
         int from = i % 8 * 4, half = i / 8;
         float max = __shfl_sync(0xffffffff, half ? rows->max[1] : rows->max[0], from), sum = __shfl_sync(0xffffffff, half ? rows->sum[1] : rows->sum[0], from);
-        if (sum == sum) repeat_row(g, s, m, tile, first_row + i, max, sum);
+        if (agreed(sum == sum)) repeat_row(g, s, m, tile, first_row + i, max, sum);
     }
     __syncwarp();
 }
@@ -793,7 +917,7 @@ INLINE void store_quantised(const attention_wgmma_arguments *g, const attention_
 #pragma unroll
         for (int i = 0; i < s.value_width / 2; i += 2) {
             int from = row + (i >> 1 & 1) * 8;
-            uint32_t pair = ld_shared_u32(m.q + i / 32 * (s.groups * 64 * ROW_BYTES) + from * ROW_BYTES + ((i / 4 % 8 ^ from % 8) << 4) + lane % 4 * 4);
+            uint32_t pair = ld_shared_u32(m.out + i / 32 * (s.groups * 64 * ROW_BYTES) + from * ROW_BYTES + ((i / 4 % 8 ^ from % 8) << 4) + lane % 4 * 4);
             sums[i] = is_bf16 ? __uint_as_float(pair << 16) : cvt_f32_f16((uint16_t)pair);
             sums[i + 1] = is_bf16 ? __uint_as_float(pair & 0xffff0000) : cvt_f32_f16((uint16_t)(pair >> 16));
         }
@@ -808,15 +932,14 @@ INLINE void store_lse(const attention_wgmma_arguments *g, const attention_shape 
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         const int query = tile.first + first_row + threadIdx.x % 32 / 4 + 8 * half;
-        const float max = s.scores == ATTENTION_PLAIN ? rows->max[half] * g->call.scale : rows->max[half];
+        const float max = is_scaled(s) ? rows->max[half] : rows->max[half] * g->call.scale;
         if (query < (int)g->call.queries)
             store_float(&g->lse, tile.batch * g->lse_strides[0] + tile.head * g->lse_strides[1] + query * g->lse_strides[2], max < INFINITE ? max + logf(rows->sum[half]) : NOT_A_NUMBER);
     }
 }
 
-/* Sums over their rows' sums, through smem to memory, or into blocks. */
-INLINE void store_results(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, float *sums) {
-    int thread = threadIdx.x % 128, first_row = group * 64 + thread / 32 * 16;
+/* Sums become results, over their rows' sums; true where a thread has some that are NaN while their rows' sums are not. */
+INLINE bool divide(const attention_shape s, attention_rows *rows, float *sums) {
     float factors[2];
     bool wrong = false;
 #pragma unroll
@@ -833,6 +956,21 @@ INLINE void store_results(const attention_wgmma_arguments *g, const attention_sh
         wrong = wrong || (sums[i] != sums[i] && rows->sum[i >> 1 & 1] == rows->sum[i >> 1 & 1]);
         sums[i] *= factors[i >> 1 & 1];
     }
+    return wrong;
+}
+
+/* Staged rows from `first` on to memory: as many as the map has boxes for. By one thread. */
+INLINE void store_staged(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int first) {
+#pragma unroll
+    for (int i = 0; i < s.value_width / CHUNK_COLS; i++)
+        tma_store_4d((const tensor_map *)g->map_out, m.out + i * (s.groups * 64 * ROW_BYTES) + first * ROW_BYTES, i * CHUNK_COLS, tile.first + first, tile.head, tile.batch);
+    tma_commit();
+}
+
+/* Sums over their rows' sums, through smem to memory, or into blocks. */
+INLINE void store_results(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, attention_rows *rows, int group, float *sums) {
+    const int thread = threadIdx.x % 128, first_row = group * 64 + thread / 32 * 16;
+    const bool wrong = divide(s, rows, sums);
     store_lse(g, s, tile, rows, first_row);
     barrier_sync(GROUP_BARRIER + group, 128);   /* all warps' products have read q */
     if (s.quantised) {
@@ -843,27 +981,33 @@ INLINE void store_results(const attention_wgmma_arguments *g, const attention_sh
     fence_proxy_async();
     barrier_sync(GROUP_BARRIER + group, 128);
     if (thread != 0) return;
-#pragma unroll
-    for (int i = 0; i < s.value_width / CHUNK_COLS; i++)
-        tma_store_4d((const tensor_map *)g->map_out, m.q + i * (s.groups * 64 * ROW_BYTES) + group * 64 * ROW_BYTES, i * CHUNK_COLS, tile.first + group * 64, tile.head, tile.batch);
-    tma_commit();
+    store_staged(g, s, m, tile, group * 64);
     tma_wait_read(0);
 }
 
-INLINE void attend_tile(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int group) {
+/* A row's largest score and sum before any key: those of its sink. */
+INLINE void begin_rows(const attention_wgmma_arguments *g, const attention_shape s, int head, attention_rows *rows) {
     const attention_arguments *p = &g->call;
+    const float sink = p->has_sink ? load_float(&p->sink, head * p->sink_stride) : -INFINITE;
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        rows->max[half] = p->has_sink && !is_scaled(s) ? sink / p->scale : sink;
+        rows->sum[half] = threadIdx.x % 4 == 0 ? lone_sink_weight(sink) : 0;
+    }
+}
+
+INLINE void attend_tile(const attention_wgmma_arguments *g, const attention_shape s, attention_smem m, attention_tile tile, int group) {
     int row = group * 64 + threadIdx.x % 128 / 32 * 16 + threadIdx.x % 32 / 4;
     attention_rows rows;
-    float sums[128], sink = p->has_sink ? load_float(&p->sink, tile.head * p->sink_stride) : -INFINITE;
+    float sums[128];
 #pragma unroll
     for (int half = 0; half < 2; half++) {
         attention_view view = load_view(m.rows, row + 8 * half);
         rows.start[half] = view.start;
         rows.count[half] = view.count;
         rows.base[half] = view.base;
-        rows.max[half] = p->has_sink && s.scores == ATTENTION_PLAIN ? sink / p->scale : sink;
-        rows.sum[half] = threadIdx.x % 4 == 0 ? lone_sink_weight(sink) : 0;
     }
+    begin_rows(g, s, tile.head, &rows);
     attend(g, s, m, tile, &rows, group, row, sums);
     store_results(g, s, m, tile, &rows, group, sums);
 }
@@ -871,10 +1015,10 @@ INLINE void attend_tile(const attention_wgmma_arguments *g, const attention_shap
 /* ---- a block ---- */
 
 /* Heads in bunches, of a bunch the last tiles first, since with a causal mask they are the longest; behind all others the first tiles of all heads, so that blocks end together. */
-INLINE attention_tile tile_at(const attention_wgmma_arguments *g, const attention_shape s) {
-    int all = (int)(g->call.batches * g->call.heads), longer = g->tiles - g->last_tiles, rest = (int)blockIdx.x - longer * all, head = rest % all, number = g->last_tiles - 1 - rest / all;
+INLINE attention_tile tile_at(const attention_wgmma_arguments *g, const attention_shape s, int number_of_all) {
+    int all = (int)(g->call.batches * g->call.heads), longer = g->tiles - g->last_tiles, rest = number_of_all - longer * all, head = rest % all, number = g->last_tiles - 1 - rest / all;
     if (rest < 0) {
-        const schedule_place place = schedule_in_bands((int)blockIdx.x, all, longer, g->heads_together);
+        const schedule_place place = schedule_in_bands(number_of_all, all, longer, g->heads_together);
         head = place.row;
         number = g->tiles - 1 - place.col;
     }
@@ -883,38 +1027,41 @@ INLINE attention_tile tile_at(const attention_wgmma_arguments *g, const attentio
 }
 
 INLINE attention_smem smem_of(const attention_shape s, uint32_t base) {
-    const int rows = s.groups * 64;
+    const int rows = s.groups * 64, views = s.stays ? 0 : rows;
     attention_smem m;
     m.q = base;
-    m.k = m.q + rows * s.width * 2;
-    m.v = m.k + STAGES * s.keys * s.width * 2;
-    m.rows = m.v + STAGES * s.keys * s.value_width * 2;
-    m.segments = m.rows + rows * ATTENTION_ROW_BYTES;
-    m.q_full = m.segments + (rows + 1) * ATTENTION_SEGMENT_BYTES;
-    m.k_ring = ring_at(m.q_full + BARRIER_BYTES, STAGES);
-    m.v_ring = ring_at(ring_end(m.k_ring, STAGES), STAGES);
-    m.answered = ring_end(m.v_ring, STAGES);
+    m.k = m.q + s.q_stages * rows * s.width * 2;
+    m.v = m.k + s.stages * s.keys * s.width * 2;
+    m.tiles = m.v + s.stages * s.keys * s.value_width * 2;
+    m.out = s.stays ? m.tiles : m.q;
+    m.rows = m.tiles + s.stages * tile_bytes(s) + (s.stays ? rows * s.value_width * 2 : 0);
+    m.segments = m.rows + views * ATTENTION_ROW_BYTES;
+    m.q_ring = ring_at(m.segments + (s.stays ? 0 : views + 1) * ATTENTION_SEGMENT_BYTES, s.q_stages);
+    m.k_ring = ring_at(ring_end(m.q_ring, s.q_stages), s.stages);
+    m.v_ring = ring_at(ring_end(m.k_ring, s.stages), s.stages);
+    m.work = m.q_ring.full + ATTENTION_BARRIER_BYTES - s.q_stages * ATTENTION_WORK_BYTES;
+    m.answered = ring_end(m.v_ring, s.stages);
     m.notes = m.answered + BARRIER_BYTES;
-    m.answers = m.notes + 4 * STAGES;
-    m.bias = m.q_full + ATTENTION_BARRIER_BYTES;
+    m.answers = m.notes + 4 * s.stages;
+    m.bias = m.q_ring.full + ATTENTION_BARRIER_BYTES;
     return m;
 }
 
 INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_shape s) {
     extern __shared__ __align__(1024) uint8_t shared[];
     attention_smem m = smem_of(s, shared_address(shared));
-    attention_tile tile = tile_at(g, s);
+    const attention_tile tile = tile_at(g, s, (int)blockIdx.x);
     int role = __shfl_sync(0xffffffff, threadIdx.x / 128, 0);
     if (threadIdx.x == 0) {
-        mbarrier_init(m.q_full, 1);
-        ring_init(m.k_ring, STAGES, 1, 4 * s.groups);
-        ring_init(m.v_ring, STAGES, 1, 4 * s.groups);
-        if (s.scores == ATTENTION_KEYS) mbarrier_init(m.answered, 4 * s.groups);
+        mbarrier_init(m.q_ring.full, 1);
+        ring_init(m.k_ring, s.stages, 1, 4 * s.groups);
+        ring_init(m.v_ring, s.stages, 1, 4 * s.groups);
+        if (has_notes(s)) mbarrier_init(m.answered, 4 * s.groups);
         fence_mbarrier_init();
     }
     grid_release();
     grid_wait();
-    const bool whole = s.scores == ATTENTION_KEYS || (!g->call.has_row && !g->call.has_position && g->call.page == 0);
+    const bool whole = has_notes(s) || (!g->call.has_row && !g->call.has_position && g->call.page == 0);
     if (threadIdx.x == s.groups * 128 && whole) store_whole_tile(g, s, m, tile.batch, tile.first);
     for (int row = threadIdx.x; row < s.groups * 64; row += blockDim.x)
         store_view(m.rows, row, whole ? plain_view_of(g, tile.batch, tile.first + row) : view_of(&g->call, tile.batch, tile.first + row));
@@ -923,12 +1070,12 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
         if (threadIdx.x < 32) find_segments(s, (int)g->call.keys, m);
         __syncthreads();
     }
-    const bool reads = s.scores == ATTENTION_KEYS || s.paged;   /* masks or pages, by the warp that loads */
+    const bool reads = has_notes(s) || s.paged;   /* masks or pages, by the warp that loads */
     if (role == s.groups) {
         if (s.blocks == 1 && reads) setmaxnreg_dec(40);
         else if (s.blocks == 1) setmaxnreg_dec(24);
-        if (s.scores == ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups) load_seen_blocks(g, s, m, tile);
-        if (s.scores != ATTENTION_KEYS && threadIdx.x / 32 == 4 * s.groups) {
+        if (has_notes(s) && threadIdx.x / 32 == 4 * s.groups) load_seen_blocks(g, s, m, tile);
+        if (!has_notes(s) && threadIdx.x / 32 == 4 * s.groups) {
             if (s.paged && g->call.page != 0) load_paged_blocks(g, s, m, tile);
             else if (elect_one()) load_blocks(g, s, m, tile);
         }
@@ -938,11 +1085,5 @@ INLINE void attention_tma(const attention_wgmma_arguments *g, const attention_sh
         attend_tile(g, s, m, tile, role);
     }
 }
-
-#define ATTENTION(name, element, groups, width, value_width, keys, blocks, scores, paged, quantised)                                    \
-    extern "C" __global__ void __launch_bounds__(ATTENTION_THREADS(groups, blocks), blocks) name(const __grid_constant__ attention_wgmma_arguments arguments) { \
-        const attention_shape shape = {element, groups, width, value_width, keys, blocks, scores, paged, quantised};                    \
-        attention_tma(&arguments, shape);                                                                                               \
-    }
 
 #endif
