@@ -5,7 +5,8 @@
  *     gelu_tanh  y = x * s,              z = 2 sqrt(2 / pi) (x + 0.044715 x^3)
  *     gelu       y = x/2 + x/2 * erf(z), z = x / sqrt 2
  *
- * in whatever order the sums, products, powers and quotients are written. Other factors (the 1.702 of quick GELU) match nothing. */
+ * in whatever order the sums, products, powers and quotients are written. Where they round to x's own format in between, as bf16 modules do, the one op does not: it is nearer to the function.
+ * Other factors (the 1.702 of quick GELU) match nothing. */
 #include "pass/fuse/fuse.h"
 
 #include <math.h>
@@ -95,6 +96,7 @@ static bool read_form(const ir_value *value, const ir_value *x, const atom *atom
     depth--;
     switch (node->op) {
     case OP_cast:
+        if (value->type.format == x->type.format && fuse_is_float(x->type.format)) return read_form(ir_in(node, 0), x, atom, depth, read);
         value = fuse_skip_widening((ir_value *)value);
         return value != ir_out(node) && read_form(value, x, atom, depth, read);
     case OP_reciprocal:
@@ -163,6 +165,7 @@ static void collect(ir_value *value, int depth, ir_value **found, int *count) {
     case OP_div:
     case OP_pow:
     case OP_neg:
+    case OP_cast:
         for (int i = 0; i < value->node->n_in; i++) collect(ir_in(value->node, i), depth - 1, found, count);
         break;
     default: break;
