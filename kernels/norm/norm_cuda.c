@@ -16,7 +16,7 @@ const char *norm_cuda_reject(const kernel_problem *problem, text *why) {
     return quantises && problem->in[0]->format == DW_FORMAT_f64 ? "x is f64; block formats are made from fp32" : NULL;
 }
 
-double norm_cuda_cost(const kernel_problem *problem) { return NORM_MOMENTS_S + cuda_cost(problem); }
+double norm_cuda_cost(const kernel_problem *problem) { return NORM_MOMENTS_S + cuda_cost(problem) + quantize_plain_search_seconds(problem); }
 
 static size_t plain_bytes(const kernel_run *run) {
     const dw_tensor *x = run->call.in[0];
