@@ -2,11 +2,9 @@
 #ifndef KERNELS_GEMM_SKINNY_RESULTS_CUH
 #define KERNELS_GEMM_SKINNY_RESULTS_CUH
 
-/* group: the row of a bias. */
-INLINE float apply_one(const matmul_step *step, float y, int group, int row, int col) {
-    float x = 0;
-    if (step->data != 0) x = load_operand(step, (step->step == MATMUL_POST_bias ? group : row) * step->row_stride + col * step->col_stride);
-    switch (step->step) {
+/* x: the step's operand. */
+INLINE float apply_step_to(int step, float y, float x) {
+    switch (step) {
     case MATMUL_POST_bias:
     case MATMUL_POST_add: return y + x;
     case MATMUL_POST_mul: return y * x;
@@ -17,6 +15,13 @@ INLINE float apply_one(const matmul_step *step, float y, int group, int row, int
     case MATMUL_POST_tanh: return tanh_exp(y);
     default: return sigmoid(y);
     }
+}
+
+/* group: the row of a bias. */
+INLINE float apply_one(const matmul_step *step, float y, int group, int row, int col) {
+    float x = 0;
+    if (step->data != 0) x = load_operand(step, (step->step == MATMUL_POST_bias ? group : row) * step->row_stride + col * step->col_stride);
+    return apply_step_to(step->step, y, x);
 }
 
 /* alpha and its addresses are done. of_row: the row's factor, where this kernel has made it; col: of b's rows, of all groups. */

@@ -9,26 +9,26 @@
 
 /* ---- what is taken ---- */
 
-/* By tiles of rows of a, log2: entries, and those of the image for chips with little shared memory; narrow: the entry for up to 8 rows whose products are in f16; groups:
+/* By tiles of rows of a, log2: entries, and those of the image for chips with little shared memory; vector: the entry for one row; narrow: that for up to 8 rows whose products are in f16; groups:
  * those for rows in groups, of weights for which the tiles are not as fast. */
-typedef struct skinny_weights { dw_format b; const char *image, *entries[4], *small[4], *narrow, *groups[2], *small_groups; } skinny_weights;
+typedef struct skinny_weights { dw_format b; const char *image, *entries[4], *small[4], *narrow, *groups[2], *small_groups, *vector; } skinny_weights;
 
 #define ENTRIES(name)                                                                                                                                       \
     "matmul_stream_" #name, {"matmul_stream_" #name "_m8", "matmul_stream_" #name "_m16", "matmul_stream_" #name "_m32", "matmul_stream_" #name "_m64"}, \
         {NULL, "matmul_stream_" #name "_m16_small", NULL, "matmul_stream_" #name "_m64_small"}
 #define GROUPS(name) {"matmul_stream_" #name "_m8_groups", "matmul_stream_" #name "_m16_groups"}, "matmul_stream_" #name "_m16_groups_small"
 static const skinny_weights all_weights[] = {
-    {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}, NULL},
-    {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}, NULL},
-    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3)},
-    {DW_FORMAT_fp8_row, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3)},
-    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL},
-    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL},
-    {DW_FORMAT_mxfp8, ENTRIES(mxfp8), "matmul_stream_mxfp8_m8_f16", GROUPS(mxfp8)},
-    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), "matmul_stream_mxfp8_e5m2_m8_f16", GROUPS(mxfp8_e5m2)},
-    {DW_FORMAT_mxfp4, ENTRIES(mxfp4), "matmul_stream_mxfp4_m8_f16", GROUPS(mxfp4)},
-    {DW_FORMAT_nvfp4, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4)},
-    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4)},
+    {DW_FORMAT_bf16, ENTRIES(bf16), NULL, {NULL, NULL}, NULL, "matmul_stream_bf16_m1"},
+    {DW_FORMAT_f16, ENTRIES(f16), NULL, {NULL, NULL}, NULL, "matmul_stream_f16_m1"},
+    {DW_FORMAT_fp8_tensor, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3), NULL},
+    {DW_FORMAT_fp8_row, ENTRIES(e4m3), "matmul_stream_e4m3_m8_f16", GROUPS(e4m3), NULL},
+    {DW_FORMAT_fp8_1x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL, NULL},
+    {DW_FORMAT_fp8_128x128, ENTRIES(e4m3_block), "matmul_stream_e4m3_block_m8_f16", {NULL, NULL}, NULL, NULL},
+    {DW_FORMAT_mxfp8, ENTRIES(mxfp8), "matmul_stream_mxfp8_m8_f16", GROUPS(mxfp8), NULL},
+    {DW_FORMAT_mxfp8_e5m2, ENTRIES(mxfp8_e5m2), "matmul_stream_mxfp8_e5m2_m8_f16", GROUPS(mxfp8_e5m2), NULL},
+    {DW_FORMAT_mxfp4, ENTRIES(mxfp4), "matmul_stream_mxfp4_m8_f16", GROUPS(mxfp4), NULL},
+    {DW_FORMAT_nvfp4, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4), NULL},
+    {DW_FORMAT_nvfp4_row, ENTRIES(nvfp4), "matmul_stream_nvfp4_m8_f16", GROUPS(nvfp4), NULL},
 };
 
 static const skinny_weights *weights_of(dw_format b) {
@@ -135,6 +135,33 @@ static dw_format column_format(const kernel_norm *norm) { return norm->columns[0
 static int64_t norm_bytes(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0];
     return run->norm != NULL ? SKINNY_NORM_BYTES(kernel_result_rows(&run->call), a->dims[a->rank - 1], column_bytes(run->norm)) : 0;
+}
+
+/* ---- one row ---- */
+
+/* parts: warps that share k, a power of two; span: units of 16 bytes that a lane has of a row of b. */
+typedef struct vector_division { int parts, span; int64_t blocks; } vector_division;
+
+/* cols: of the result. As few parts as hold a row of b, and more where there are fewer blocks than multiprocessors. blocks 0: a row is too long. */
+static vector_division divide_vector(const chip_caps *chip, int64_t k, int64_t cols, bool halves) {
+    const int64_t units = base_ceil_div(k, 8), pairs = halves ? cols : base_ceil_div(cols, 2);
+    vector_division d = {.parts = 1};
+    while (d.parts < SKINNY_VECTOR_WARPS && units > (int64_t)d.parts * SKINNY_VECTOR_UNITS * 32) d.parts *= 2;
+    if (units > (int64_t)d.parts * SKINNY_VECTOR_UNITS * 32) return d;
+    while (d.parts < SKINNY_VECTOR_WARPS && units > d.parts * 32 && pairs * d.parts < chip->units * SKINNY_VECTOR_WARPS) d.parts *= 2;
+    d.span = (int)base_ceil_div(units, d.parts * 32);
+    d.blocks = base_ceil_div(pairs * d.parts, SKINNY_VECTOR_WARPS);
+    return d;
+}
+
+/* Does the kernel for one row take it? Not rows of b that several warps share, unless b is small: each block reads all of a, which by then is half as much as its rows of b. */
+static bool is_vector(const kernel_run *run) {
+    enum { LONG = 2048, SMALL_BYTES = 16 * 1024 * 1024 };
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
+    if (is_small(run->chip) || run->norm != NULL || run->quantises || a->format != b->format || weights_of(b->format)->vector == NULL || kernel_result_rows(&run->call) != 1) return false;
+    if (a->dims[a->rank - 1] > LONG && op_tensor_count(b) * 2 > SMALL_BYTES) return false;
+    const int64_t blocks = divide_vector(run->chip, a->dims[a->rank - 1], out->dims[out->rank - 1], matmul_halves_columns(&run->post)).blocks;
+    return blocks > 0 && blocks <= INT32_MAX;
 }
 
 /* Why a, which comes before a norm, is not normalised here. */
@@ -245,16 +272,24 @@ static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t
     return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + thousand_us * 1e-3 * (double)(rows * base_ceil_div(k, splits));
 }
 
-/* What of a each block does itself, in microseconds by elements. Of quantising: measured, blocks with 2048 and 8192 elements, rows with 8192, searches with 2048 and 8192. Of a
- * norm: with 2048, 1.3 to 1.6; more are guessed. */
+/* What of a each block does itself, in microseconds by elements. Of quantising: measured, blocks with 2048 and 8192 elements, rows with 8192, searches with 2048 and 8192. Of a norm in front of weights of
+ * 16 bits: in steps, with 768 to 2048 elements, 2 to 3 where it is of squares alone, 4 to 5 where a mean comes first; of others: with 2048, 1.3 to 1.6; more are guessed. */
 static double prologue_us(const kernel_run *run) {
     const double thousands = 1e-3 * (double)op_tensor_count(run->call.in[0]);
-    double us = run->norm != NULL ? 0.6 + 0.4 * thousands : 0;
+    double us = 0;
+    if (run->norm != NULL) us = dw_format_bits(run->call.in[1]->format) == 16 ? 2.5 + (run->norm->centred ? 2 : 0) + 0.2 * thousands : 0.6 + 0.4 * thousands;
     if (run->quantises) us += run->searches ? 3.5 + 0.8 * thousands : num_info(run->quantised)->cols == 0 || num_info(run->quantised)->second != 0 ? 0.3 * thousands : 0.3 + 0.065 * thousands;
     return us;
 }
 
+/* Of one row: as steps of GPT-2, Whisper-large and Llama-1B on an H200 take them, less what overlaps (bench/results/h200/skinny.md). */
+static double vector_us(const kernel_run *run) {
+    const dw_tensor *b = run->call.in[1];
+    return 2.2 + 1e6 * (double)op_tensor_count(b) * 2 / (chip_bytes_per_s(run->chip) * 0.97);
+}
+
 double matmul_skinny_seconds(const kernel_run *run) {
+    if (is_vector(run)) return 1e-6 * vector_us(run);
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
     const int64_t m = kernel_result_rows(&run->call);
     const dw_format format = format_of_a(run);
@@ -281,10 +316,22 @@ static void take_norm(kernel_launch *launch, const kernel_run *run, int64_t at, 
     if (run->norm->columns[1] != NULL) cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_NORM + 1, &norm->bias, 0);
 }
 
+/* What all entries are told alike. */
+static void take_product(kernel_launch *launch, const kernel_run *run, int64_t m, skinny_arguments *g) {
+    const dw_tensor *a = run->call.in[0], *b = run->call.in[1];
+    g->m = (int32_t)m;
+    g->n = (int32_t)b->dims[b->rank - 2];
+    g->k = (int32_t)a->dims[a->rank - 1];
+    g->quantised = run->quantises ? (int32_t)format_of_a(run) : 0;
+    g->searches = run->searches;
+    matmul_take_rows(launch, run, 0, &g->a);
+    matmul_take_rows(launch, run, 1, &g->b);
+}
+
 static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher, int64_t m, int64_t groups) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
     const skinny_weights *weights = weights_of(b->format);
-    int64_t n = b->dims[b->rank - 2], k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1];
+    int64_t k = a->dims[a->rank - 1], cols = out->dims[out->rank - 1];
     bool halves = matmul_halves_columns(&run->post);
     const dw_format format = format_of_a(run);
     const bool narrow = groups == 0 && is_narrow(run->chip, format, b->format, m);
@@ -299,12 +346,8 @@ static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher,
     if (groups > 0) matmul_take_groups(&launch, run, 0, groups, &g->groups);
     if (narrow && dw_format_bits(b->format) == 4) g->epilogue.alpha = 16384;
     else if (b->format == DW_FORMAT_nvfp4 || b->format == DW_FORMAT_nvfp4_row) g->epilogue.alpha = 65536;
-    g->m = (int32_t)m;
-    g->n = (int32_t)n;
-    g->k = (int32_t)k;
+    take_product(&launch, run, m, g);
     g->planes = planes;
-    g->quantised = run->quantises ? (int32_t)format : 0;
-    g->searches = run->searches;
     g->ranged = narrow && !fits_f16(format);
     g->across = d.across;
     g->width = d.width;
@@ -314,8 +357,6 @@ static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher,
     g->b_is_constant = groups == 0 && (run->constant_in >> 1 & 1) != 0;
     g->ahead = AHEAD_BYTES / (16 * d.width) & ~127;
     if (run->norm != NULL) take_norm(&launch, run, (d.shared_bytes - normed + 15) / 16 * 16, &g->norm);
-    matmul_take_rows(&launch, run, 0, &g->a);
-    matmul_take_rows(&launch, run, 1, &g->b);
     cuda_grid(&launch, d.blocks, 1, 1);
     if (d.splits > 1) launch.cluster[0] = (uint32_t)d.splits, launch.cluster[1] = launch.cluster[2] = 1;
     launch.block[0] = (uint32_t)(SKINNY_WARPS(1 << d.size, small) * 32);
@@ -324,7 +365,24 @@ static dw_status launch_skinny(const kernel_run *run, kernel_launcher *launcher,
     return launcher->add(launcher, &launch);
 }
 
-dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return launch_skinny(run, launcher, kernel_result_rows(&run->call), 0); }
+static dw_status launch_vector(const kernel_run *run, kernel_launcher *launcher) {
+    const dw_tensor *a = run->call.in[0], *out = run->call.out[0];
+    const skinny_weights *weights = weights_of(run->call.in[1]->format);
+    const vector_division d = divide_vector(run->chip, a->dims[a->rank - 1], out->dims[out->rank - 1], matmul_halves_columns(&run->post));
+    kernel_launch launch;
+    skinny_arguments *g = cuda_launch(&launch, weights->image, weights->vector, sizeof *g);
+    matmul_take_epilogue(&launch, run, 2, &g->epilogue);
+    take_product(&launch, run, 1, g);
+    g->parts = d.parts;
+    g->span = d.span;
+    g->b_is_constant = (run->constant_in >> 1 & 1) != 0;
+    cuda_grid(&launch, d.blocks, 1, 1);
+    launch.block[0] = SKINNY_VECTOR_WARPS * 32;
+    launch.overlaps = true;
+    return launcher->add(launcher, &launch);
+}
+
+dw_status matmul_skinny_shape(const kernel_run *run, kernel_launcher *launcher) { return is_vector(run) ? launch_vector(run, launcher) : launch_skinny(run, launcher, kernel_result_rows(&run->call), 0); }
 
 /* ---- rows in groups ---- */
 

@@ -12,6 +12,8 @@ enum { SKINNY_STEP_BYTES = 128, SKINNY_SUM_PITCH = 20, SKINNY_SPLITS = 8 };
 #define SKINNY_WARPS(tiles, small) ((small) ? ((tiles) <= 2 ? 8 : 4) : (tiles) <= 2 ? 16 : 8)
 #define SKINNY_STAGES(tiles, small) ((small) || (tiles) == 2 ? 3 : 4)
 enum { SKINNY_ROOM = 226 * 1024 };
+/* Of one row of a (vector.cuh): warps of a block, units of 16 bytes of a row of b that a lane has at most. */
+enum { SKINNY_VECTOR_WARPS = 8, SKINNY_VECTOR_UNITS = 8 };
 /* Of rows in groups: at most so many, so that their list has a place for each. */
 enum { SKINNY_GROUP_ROWS = 16, SKINNY_LIST_BYTES = SKINNY_GROUP_ROWS * 16 + 16 };
 
@@ -48,6 +50,7 @@ typedef struct skinny_arguments {
     int32_t steps;                /* of k */
     int32_t slab_steps;           /* of k whose part of a lies in shared memory at a time */
     int32_t b_is_constant;        /* no launch of the run writes b: the ring is filled before the launches in front have ended */
+    int32_t parts, span;          /* of one row of a: warps that share k, and units that a lane has of a row */
     int32_t ahead;                /* then: bytes of each row behind the ring that are brought to the second-level cache meanwhile */
     matmul_groups groups;         /* of the entries for groups: b is their matrices one below the other, and tiles are those of one */
 } skinny_arguments;

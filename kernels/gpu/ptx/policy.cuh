@@ -16,4 +16,11 @@ PTX void cp_async_policy(uint32_t to, const void *from, int valid, uint64_t poli
     asm volatile("cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, %3;" ::"r"(to), "l"(from), "r"(valid), "l"(policy) : "memory");
 }
 
+/* 16 bytes that leave no trace in L1. */
+PTX uint4 ld_global_policy(const void *from, uint64_t policy) {
+    uint4 x;
+    asm volatile("ld.global.L1::no_allocate.L2::cache_hint.v4.u32 {%0, %1, %2, %3}, [%4], %5;" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(from), "l"(policy) : "memory");
+    return x;
+}
+
 #endif

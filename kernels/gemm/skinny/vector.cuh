@@ -1,0 +1,171 @@
+/* The products of skinny.cuh for one row of a, where a and b are both bf16 or both f16: what a launch takes behind the one in front of it is nearly all latency, so that nothing stands between
+ * a's arrival and the sums.
+ *
+ *   b    two rows to a team of warps, each of which has a part of k: gmem -> reg, all of it at once, where no launch of the run writes b before the launches in front have ended
+ *   a    gmem -> reg: each lane the units that it has of b's rows
+ *   sums in reg, fp32 -> lanes by shuffles -> a team's warps in their order by smem -> epilogue, a lane for each of the two rows -> gmem
+ *
+ * A block has few registers and hardly any shared memory, so the next launch's blocks come to lie beside it and load their rows of b while they wait. Blocks are not persistent: each has its
+ * teams' rows alone. The rows are neighbours; where a step halves, column c and c + half. Resources: two blocks a multiprocessor by registers. Speed: bench/results/h200/skinny.md. */
+#ifndef KERNELS_GEMM_SKINNY_VECTOR_CUH
+#define KERNELS_GEMM_SKINNY_VECTOR_CUH
+
+enum { VECTOR_ROWS = 2 };
+
+/* Which rows of b a warp multiplies, and of their units of 16 bytes this lane's first; units: of a row. */
+typedef struct vector_place { int row[VECTOR_ROWS], team, part, first, units; bool is_there[VECTOR_ROWS]; } vector_place;
+
+INLINE vector_place vector_place_of(const skinny_arguments *g) {
+    const int warp = threadIdx.x / 32, teams = SKINNY_VECTOR_WARPS / g->parts, team = warp / g->parts, at = blockIdx.x * teams + team;
+    const bool halves = g->epilogue.halving >= 0;
+    vector_place p = {.team = team, .part = warp % g->parts, .first = warp % g->parts * g->span * 32 + (int)threadIdx.x % 32, .units = (g->k + 7) / 8};
+#pragma unroll
+    for (int r = 0; r < VECTOR_ROWS; r++) {
+        const int row = halves ? at + r * g->epilogue.half : at * VECTOR_ROWS + r;
+        p.is_there[r] = halves ? at < g->epilogue.half : row < g->n;
+        p.row[r] = min(row, g->n - 1);
+    }
+    return p;
+}
+
+/* ---- loads ---- */
+
+/* A row's last elements, or those of one that lies at no multiple of 16 bytes. */
+static __device__ __noinline__ uint4 gather_elements(const uint16_t *from, int count) {
+    uint32_t words[4] = {0, 0, 0, 0};
+#pragma unroll
+    for (int i = 0; i < 8; i++)
+        if (i < count) words[i / 2] |= (uint32_t)from[i] << i % 2 * 16;
+    return make_uint4(words[0], words[1], words[2], words[3]);
+}
+
+/* Are a row's units whole, each at a multiple of 16 bytes? */
+INLINE bool has_whole_units(const skinny_arguments *g, const matmul_rows *x) { return ((x->data | (uint64_t)x->row_bytes) & 15) == 0 && g->k % 8 == 0; }
+
+/* Is unit number u of this lane one of the row's? */
+INLINE bool has_unit(const skinny_arguments *g, const vector_place *p, const int u) { return u < g->span && p->first + u * 32 < p->units; }
+
+/* This lane's part of row r of b. */
+INLINE void load_row(const skinny_arguments *g, const vector_place *p, const int r, uint64_t policy, uint4 b[SKINNY_VECTOR_UNITS]) {
+    const uint8_t *row = (const uint8_t *)g->b.data + p->row[r] * g->b.row_bytes;
+    const bool whole = has_whole_units(g, &g->b);
+#pragma unroll
+    for (int u = 0; u < SKINNY_VECTOR_UNITS; u++) {
+        const int unit = p->first + u * 32;
+        const bool is_there = has_unit(g, p, u) && p->is_there[r];
+        b[u] = make_uint4(0, 0, 0, 0);
+        if (is_there && whole) b[u] = ld_global_policy(row + unit * 16, policy);
+        if (is_there && !whole) b[u] = gather_elements((const uint16_t *)row + unit * 8, g->k - unit * 8);
+    }
+}
+
+INLINE void load_vector(const skinny_arguments *g, const vector_place *p, uint4 a[SKINNY_VECTOR_UNITS]) {
+    const uint16_t *row = (const uint16_t *)g->a.data;
+    const bool whole = has_whole_units(g, &g->a);
+#pragma unroll
+    for (int u = 0; u < SKINNY_VECTOR_UNITS; u++) {
+        const int unit = p->first + u * 32;
+        a[u] = make_uint4(0, 0, 0, 0);
+        if (!has_unit(g, p, u)) continue;
+        a[u] = whole ? *(const uint4 *)(row + unit * 8) : gather_elements(row + unit * 8, g->k - unit * 8);
+    }
+}
+
+/* What the end of a product reads besides sums, loaded before them: lane 2 i + r has the operand of step i for row r of b, each lane its row's factors. */
+typedef struct vector_early { float operand, of_col, of_row, all; } vector_early;
+
+INLINE vector_early load_early(const skinny_arguments *g, const vector_place *p) {
+    const matmul_epilogue *e = &g->epilogue;
+    const int lane = threadIdx.x % 32, i = lane / VECTOR_ROWS, col = lane % VECTOR_ROWS == 0 ? p->row[0] : p->row[1];
+    vector_early early = {0, 1, 1, e->alpha};
+    if (p->part != 0) return early;
+    if (i < e->count && e->steps[i].data != 0 && (e->halving < 0 || i < e->halving || lane % VECTOR_ROWS == 0)) early.operand = load_operand(&e->steps[i], col * e->steps[i].col_stride);
+    early.of_col = factor_at(e->col_factors, col, e->col_factors != 0);
+    early.of_row = factor_at(e->row_factors, 0, e->row_factors != 0);
+    for (int k = 0; k < 2; k++)
+        if (e->alpha_at[k] != 0) early.all *= *(const float *)e->alpha_at[k];
+    return early;
+}
+
+/* ---- products ---- */
+
+/* Two elements of a word. */
+INLINE float2 floats_of_pair(const skinny_shape s, uint32_t pair) { return pair_of(s.weights == SKINNY_F16 ? MATMUL_f16 : MATMUL_bf16, pair); }
+
+INLINE void multiply_unit(const skinny_shape s, const uint4 a, const uint4 b[VECTOR_ROWS], float sums[VECTOR_ROWS]) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+        const float2 x = floats_of_pair(s, word_of(a, i));
+#pragma unroll
+        for (int r = 0; r < VECTOR_ROWS; r++) {
+            const float2 w = floats_of_pair(s, word_of(b[r], i));
+            sums[r] = fmaf(x.y, w.y, fmaf(x.x, w.x, sums[r]));
+        }
+    }
+}
+
+/* Over a warp's lanes, and over a team's warps by smem; lane r of its first warp gets row r's. */
+INLINE float add_parts(const skinny_arguments *g, const vector_place *p, float sums[VECTOR_ROWS]) {
+    __shared__ float of_warps[SKINNY_VECTOR_WARPS][VECTOR_ROWS];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+#pragma unroll
+    for (int step = 16; step > 0; step /= 2)
+#pragma unroll
+        for (int r = 0; r < VECTOR_ROWS; r++) sums[r] += __shfl_xor_sync(~0u, sums[r], step);
+    const float own = lane % VECTOR_ROWS == 0 ? sums[0] : sums[1];
+    if (g->parts == 1) return own;
+    if (lane < VECTOR_ROWS) of_warps[warp][lane] = own;
+    barrier_sync(1 + p->team, g->parts * 32);
+    float y = 0;
+    for (int i = 0; i < g->parts; i++) y += of_warps[p->team * g->parts + i][lane % VECTOR_ROWS];
+    return y;
+}
+
+/* Lane r of a team's first warp has the sum y of row r. */
+INLINE void end_vector(const skinny_arguments *g, const vector_place *p, const vector_early *early, float y) {
+    const matmul_epilogue *e = &g->epilogue;
+    const int lane = threadIdx.x % 32, r = lane % VECTOR_ROWS, first = e->halving >= 0 ? e->halving : e->count;
+    y = early->all * y * early->of_row * early->of_col;
+#pragma unroll 1
+    for (int i = 0; i < first; i++) y = apply_step_to(e->steps[i].step, y, __shfl_sync(~0u, early->operand, i * VECTOR_ROWS + r));
+    if (e->halving >= 0) {
+        const float up = __shfl_down_sync(~0u, y, 1);
+        apply_halving(e->steps[first].step, 1, &y, &up);
+#pragma unroll 1
+        for (int i = first + 1; i < e->count; i++) y = apply_step_to(e->steps[i].step, y, __shfl_sync(~0u, early->operand, i * VECTOR_ROWS));
+        if (lane == 0 && p->is_there[0]) store_result(e, y, 0, p->row[0]);
+    } else if (lane < VECTOR_ROWS && (lane == 0 ? p->is_there[0] : p->is_there[1])) {
+        store_result(e, y, 0, lane == 0 ? p->row[0] : p->row[1]);
+    }
+}
+
+/* ---- all of it ---- */
+
+INLINE void matmul_vector(const skinny_arguments *g, const skinny_shape s) {
+    const vector_place p = vector_place_of(g);
+    const uint64_t policy = policy_first();
+    uint4 a[SKINNY_VECTOR_UNITS], b[VECTOR_ROWS][SKINNY_VECTOR_UNITS];
+    float sums[VECTOR_ROWS] = {0, 0};
+    grid_release();
+    if (!g->b_is_constant) grid_wait();
+#pragma unroll
+    for (int r = 0; r < VECTOR_ROWS; r++) load_row(g, &p, r, policy, b[r]);
+    if (g->b_is_constant) grid_wait();
+    const vector_early early = load_early(g, &p);
+    load_vector(g, &p, a);
+#pragma unroll
+    for (int u = 0; u < SKINNY_VECTOR_UNITS; u++) {
+        const uint4 unit[VECTOR_ROWS] = {b[0][u], b[1][u]};
+        if (has_unit(g, &p, u)) multiply_unit(s, a[u], unit, sums);
+    }
+    const float y = add_parts(g, &p, sums);
+    if (p.part == 0) end_vector(g, &p, &early, y);
+}
+
+#define SKINNY_VECTOR_ENTRY(name, weights)                                                                                                \
+    extern "C" __global__ void __launch_bounds__(SKINNY_VECTOR_WARPS * 32, 2) name(const __grid_constant__ skinny_arguments arguments) { \
+        const skinny_shape shape = {weights, 1, 0, 0, 0};                                                                                 \
+        matmul_vector(&arguments, shape);                                                                                                 \
+    }
+
+#endif
