@@ -74,8 +74,8 @@ static const tile_rate tile_rates[] = {
     {ATTENTION_GENERAL, 0, 192, 0.155, 5, 0},
     {ATTENTION_GENERAL, 0, 256, 0.75, 5, 0},
 };
-/* What thread blocks that stay, which take causal tiles in a fixed order, end apart. */
-#define UNEVEN_ROUNDS 0.3
+/* Thread blocks that stay take causal tiles in a fixed order, and end so much of the longest one apart. */
+#define UNEVEN_SHARE 0.25
 /* A tile by itself waits for each block in turn: so long at least, where no other runs beside it. */
 #define LONE_BLOCK_S 0.85e-6
 
@@ -96,10 +96,11 @@ static double tile_seconds(const chip_caps *chip, const wgmma_entry *e, const dw
     const tile_rate *rate = rate_of(e);
     const double steady_s = flops / (rate->share * chip_flops(chip, e->format) / chip->units), block_s = all <= chip->units && steady_s < LONE_BLOCK_S ? LONE_BLOCK_S : steady_s;
     double waves = all > chip->units ? all / chip->units : 1;
-    if (e->stays) waves = causal ? waves + UNEVEN_ROUNDS : ceil(waves);
+    const double uneven_s = e->stays && causal && all > chip->units ? UNEVEN_SHARE * blocks * block_s : 0;
+    if (e->stays && !causal) waves = ceil(waves);
     if (causal && tiles > 1 && !has_row) blocks = blocks * (tiles + 1) / (2 * tiles);
     const double read_s = 2.0 * (double)(cache->rows * cache->heads * cache->slots) * (e->width + e->value_width) / (0.906 * chip_bytes_per_s(chip));   /* keys and values, once */
-    const double tiles_s = 1e-6 * rate->start_us + waves * (1e-6 * rate->tile_us + (texts > 1 ? texts : 1) * blocks * block_s);
+    const double tiles_s = 1e-6 * rate->start_us + uneven_s + waves * (1e-6 * rate->tile_us + (texts > 1 ? texts : 1) * blocks * block_s);
     return tiles_s > read_s ? tiles_s : read_s;
 }
 
