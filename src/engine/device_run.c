@@ -82,6 +82,8 @@ static void free_flights(dw_session *session, engine_runner *runner) {
         engine_flight *flight = &runner->flights[i];
         if (flight->mark != NULL) session->device->calls->mark_release(session->device, flight->mark);
         if (flight->host != NULL) session->device->calls->unpin(session->device, flight->host);
+        if (flight->draws != NULL) session->device->calls->unpin(session->device, flight->draws);
+        if (flight->there != NULL) session->device->calls->release(session->device, flight->there, engine_sampler_device_bytes(session->sampler));
         *flight = (engine_flight){0};
     }
 }
@@ -98,6 +100,8 @@ dw_status engine_flights_create(dw_session *session, engine_runner *runner, size
         if (flight->mark != NULL) continue;
         TRY(device->calls->pin(device, bytes + runner->staged_outputs[output].room + 1, &flight->host));
         flight->result = (uint8_t *)flight->host + bytes;
+        TRY(device->calls->pin(device, engine_sampler_device_bytes(session->sampler), &flight->draws));
+        TRY(device->calls->alloc(device, engine_sampler_device_bytes(session->sampler), &flight->there));
         TRY(device->calls->mark_create(device, &flight->mark));
     }
     return DW_OK;
@@ -272,7 +276,8 @@ dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, p
     return status == DW_OK ? base_poll(session->context) : name_step(session, plan, status);
 }
 
-dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding *binding, engine_flight *flight, size_t input, size_t output, int link_count, const engine_link *links) {
+dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding *binding, engine_flight *flight, size_t input, size_t output, int link_count, const engine_link *links,
+                        const engine_drawing *drawing) {
     device *device = session->device;
     void *inputs[ENGINE_MAX_INPUTS], *outputs[ENGINE_MAX_INPUTS];
     TRY(engine_check_workspace(session, binding));
@@ -281,6 +286,9 @@ dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding
     for (int i = 0; i < link_count; i++) TRY(device->calls->copy(device, (uint8_t *)inputs[input] + links[i].to, (const uint8_t *)outputs[output] + links[i].from, links[i].bytes));
     const plan_bases bases = bases_of(session, runner, inputs, outputs);
     TRY(launch_graph(session, slot_of(runner, binding), &bases));
+    flight->logs = NULL;
+    if (drawing->sampler != NULL)
+        TRY(engine_sampler_launch(drawing->sampler, device, outputs[drawing->logits], drawing->rows, outputs[output], flight->there, flight->draws, &flight->logs));
     TRY(device->calls->read(device, flight->result, outputs[output], binding->bytes[plan_value_of(binding->plan->graph->outputs[output].value)->index]));
     return device->calls->mark(device, flight->mark);
 }

@@ -138,7 +138,11 @@ typedef struct engine_stage {
 typedef struct engine_parcel { void *host, *memory; size_t room; } engine_parcel;
 
 /* A run that the host does not wait for: its inputs wait in pinned memory, and one of its outputs comes there. */
-typedef struct engine_flight { void *host, *result, *mark; } engine_flight;
+typedef struct engine_flight {
+    void *host, *result, *mark;
+    void *draws, *there;       /* what draws of its rows read and their logarithms: here, pinned, and on the device */
+    const float *logs;         /* of the run that has landed, where there were draws */
+} engine_flight;
 enum { ENGINE_FLIGHTS = 2 };   /* runs on their way at a time */
 /* Bytes of an input that are bytes of an output of the run before. */
 typedef struct engine_link { size_t from, to, bytes; } engine_link;
@@ -234,8 +238,11 @@ void engine_stage_free(dw_session *session, engine_runner *runner);
 dw_status engine_execute_on_device(dw_session *session, engine_runner *runner, plan_binding *binding);
 /* Room for runs that the host does not wait for, after engine_stage_create. UNSUPPORTED on a device that has no marks. */
 dw_status engine_flights_create(dw_session *session, engine_runner *runner, size_t output);
-/* Starts a run: bytes of `input` that links name come from `output` of the run that was started before it. `output` comes back to flight->result. */
-dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding *binding, engine_flight *flight, size_t input, size_t output, int link_count, const engine_link *links);
+/* What a run's tokens are drawn from, on the device: so many rows of an output, as the sampler was asked. sampler NULL: there are no draws. */
+typedef struct engine_drawing { struct engine_sampler *sampler; size_t logits; int64_t rows; } engine_drawing;
+/* Starts a run: bytes of `input` that links name come from `output` of the run that was started before it. `output` comes back to flight->result, behind the draws, which put their ids there. */
+dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding *binding, engine_flight *flight, size_t input, size_t output, int link_count, const engine_link *links,
+                        const engine_drawing *drawing);
 /* Waits for it. */
 dw_status engine_land(dw_session *session, const engine_runner *runner, const engine_flight *flight);
 /* Makes the binding's device graph, which runs with these sizes launch as it is. Nothing runs. */

@@ -99,10 +99,11 @@ dw_status generation_run(dw_session *session);
 /* Can runs be started whose ids the host does not know yet? Makes room for them. A token's id is then allowed to be generation_unknown(picked): what the run before made in that row of the logits. */
 dw_status generation_look_ahead(dw_session *session, bool *can);
 static inline int64_t generation_unknown(int64_t picked) { return -1 - picked; }
-/* Starts the run as generation_run does; which: of ENGINE_FLIGHTS, one that has landed. */
-dw_status generation_launch(dw_session *session, int which);
-/* Waits for it; ids: the likeliest token of each of its rows of logits. */
-dw_status generation_land(dw_session *session, int which, const int64_t **ids);
+/* Starts the run that is prepared; which: of ENGINE_FLIGHTS, one that has landed. draws: tokens are as the sampler was asked, for each of generation_ends rows; else each is the likeliest. */
+dw_status generation_launch(dw_session *session, int which, bool draws);
+int64_t generation_ends(dw_session *session);
+/* Waits for it; ids: the token of each of its rows of logits; logs: the logarithms of their probabilities, NULL where there were no draws. */
+dw_status generation_land(dw_session *session, int which, const int64_t **ids, const float **logs);
 /* Bindings and device graphs for all numbers of new tokens, where there is a ladder of them. */
 dw_status generation_make_ready(dw_session *session);
 /* Tables change only where generation_table_changed says so. */

@@ -184,18 +184,21 @@ static int find_links(const generation *g) {
     return count;
 }
 
-dw_status generation_launch(dw_session *session, int which) {
+int64_t generation_ends(dw_session *session) { return generation_runner(session)->symbols[((const generation *)session->generation)->ends]; }
+
+dw_status generation_launch(dw_session *session, int which, bool draws) {
     engine_runner *runner = generation_runner(session);
     const generation *g = session->generation;
+    const engine_drawing drawing = {draws ? session->sampler : NULL, (size_t)g->output, generation_ends(session)};
     plan_binding *binding;
-    generation_prepare(session);
     TRY(engine_bind(session, runner, &binding));
-    return engine_launch(session, runner, binding, &runner->flights[which], ids_input(g), (size_t)g->next, find_links(g), g->links);
+    return engine_launch(session, runner, binding, &runner->flights[which], ids_input(g), (size_t)g->next, find_links(g), g->links, &drawing);
 }
 
-dw_status generation_land(dw_session *session, int which, const int64_t **ids) {
+dw_status generation_land(dw_session *session, int which, const int64_t **ids, const float **logs) {
     const engine_runner *runner = generation_runner(session);
     *ids = runner->flights[which].result;
+    *logs = runner->flights[which].logs;
     return engine_land(session, runner, &runner->flights[which]);
 }
 

@@ -180,6 +180,49 @@ dw_status engine_sampler_run(engine_sampler *s, const void *logits, int64_t coun
     return kernel_execute(s->kernel, &call.run);
 }
 
+/* ---- on a device ---- */
+
+/* Settings, draws and logarithms, in this order, from where memory is. */
+static size_t place_on_device(const engine_sampler *s, uint8_t *memory, engine_sampler *placed) {
+    size_t at = 0;
+    placed->settings = carve(memory, &at, (size_t)s->rows * SAMPLING_SETTINGS * sizeof *s->settings);
+    placed->draws = carve(memory, &at, (size_t)s->rows * 2 * sizeof *s->draws);
+    placed->logs = carve(memory, &at, (size_t)s->rows * sizeof *s->logs);
+    return at;
+}
+
+size_t engine_sampler_device_bytes(const engine_sampler *s) {
+    engine_sampler placed = *s;
+    return place_on_device(s, NULL, &placed);
+}
+
+static const kernel_row *row_on(const device *device) {
+    for (int i = 0; i < kernel_count(); i++) {
+        const kernel_row *row = kernel_at(i);
+        if (row->op == OP_sample && row->device == device->caps.kind && (row->needs & ~device->caps.features) == 0) return row;
+    }
+    return NULL;
+}
+
+dw_status engine_sampler_launch(const engine_sampler *s, device *device, const void *logits, int64_t count, void *ids, void *there, void *host, const float **logs) {
+    sampler_call call;
+    engine_sampler here = *s, placed = *s;
+    const kernel_row *row = row_on(device);
+    if (row == NULL) return base_fail(s->context, DW_UNSUPPORTED, "no kernel of %s makes tokens", device->caps.model);
+    place_on_device(s, host, &here);
+    place_on_device(s, there, &placed);
+    memcpy(here.settings, s->settings, (size_t)count * SAMPLING_SETTINGS * sizeof *s->settings);
+    memcpy(here.draws, s->draws, (size_t)count * 2 * sizeof *s->draws);
+    TRY(device->calls->write(device, placed.settings, here.settings, (size_t)((uint8_t *)here.logs - (uint8_t *)here.settings)));
+    placed.ids = ids;
+    placed.length = 0;
+    for (int i = 0; i < SAMPLER_TABLES; i++) placed.tables[i] = NULL;
+    TRY(make_call(&placed, logits, count, &call));
+    TRY(device->calls->run(device, row, &call.run));
+    *logs = here.logs;
+    return device->calls->read(device, here.logs, placed.logs, (size_t)count * sizeof *s->logs);
+}
+
 dw_status engine_sampler_check(dw_context *context, int64_t id) {
     static const char *const reasons[] = {
         [-SAMPLING_NOT_FINITE] = "a logit is NaN or infinite: the model's numbers leave their range, or bias and penalties do",

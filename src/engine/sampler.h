@@ -2,6 +2,7 @@
 #ifndef ENGINE_SAMPLER_H
 #define ENGINE_SAMPLER_H
 
+#include "device/device.h"
 #include "kernel/kernel.h"
 
 typedef enum sampler_table { SAMPLER_COUNTS, SAMPLER_BIAS, SAMPLER_MASK, SAMPLER_TABLES } sampler_table;
@@ -39,6 +40,10 @@ void engine_sampler_ask(engine_sampler *sampler, int64_t row, const sampling_set
 sampling_settings engine_sampler_settings(double temperature, int top_k, double top_p);
 /* Tokens of rows 0 to count - 1, all of which were asked for. ids may be below 0: such a row has none. */
 dw_status engine_sampler_run(engine_sampler *sampler, const void *logits, int64_t count);
+/* Bytes that draws of all rows on a device want there, and pinned on the host. */
+size_t engine_sampler_device_bytes(const engine_sampler *sampler);
+/* Starts the tokens of rows 0 to count - 1 of logits on the device, without tables and likeliest ones: ids go to `ids` there, logarithms to *logs, in `host`, once that is waited for. */
+dw_status engine_sampler_launch(const engine_sampler *sampler, device *device, const void *logits, int64_t count, void *ids, void *there, void *host, const float **logs);
 /* INVALID says why a row has no token; DW_OK of an id of 0 or more. */
 dw_status engine_sampler_check(dw_context *context, int64_t id);
 

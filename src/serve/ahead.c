@@ -1,10 +1,10 @@
 /* Running ahead: a run is started before the ids of the run in front of it are here, so the device has work while the host looks at them. A text whose token is on its way goes on with an id that the
  * host does not know, and the device does (generation_unknown). Two runs are on their way at most; a text that turns out to have ended costs the token that the second one makes of it.
- * Not where the host must see logits or ids first: draws, masks and penalties wait for each run. */
+ * Draws are made on the device, too. Not where the host must see logits or ids first: masks, penalties, biases and the likeliest ids wait for each run. */
 #include "serve/scheduler.h"
 
 bool scheduler_can_look_ahead(const scheduler *s) {
-    return s->looks_ahead && !scheduler_reads_logits(s);
+    return s->looks_ahead && !scheduler_needs_host(s);
 }
 
 /* What the text has now becomes what it will have behind the run. */
@@ -23,7 +23,8 @@ static dw_status launch(scheduler *s, int which) {
     flight->begin = base_now();
     flight->count = 0;
     if (s->pages != NULL && pages_changed(s->pages)) generation_table_changed(s->session);
-    TRY(generation_launch(s->session, which));
+    generation_prepare(s->session);
+    TRY(generation_launch(s->session, which, scheduler_ask_device(s, generation_ends(s->session))));
     flight->is_up = true;
     for (int64_t row = 0; row < g->texts; row++) {
         const generation_text *work = &g->text[row];
@@ -59,28 +60,29 @@ static void roll_back(scheduler *s) {
 }
 
 /* What came of a run, of a text that is still there. */
-static dw_status take_flown(scheduler *s, const scheduler_flown *flown, const int64_t *ids) {
+static dw_status take_flown(scheduler *s, const scheduler_flown *flown, const int64_t *ids, const float *logs) {
     serve_text *text = flown->text;
     s->facts.read_tokens += flown->count;
     text->flying -= flown->picked >= 0;
     if (text->row >= 0 && s->pages != NULL) pages_commit(s->pages, text->row, text->ids, flown->past + flown->count);
     if (flown->picked < 0) return DW_OK;
     text->was_read = true;
-    text->drawn = (serve_drawn){.id = ids[flown->picked]};
+    text->drawn = (serve_drawn){.id = ids[flown->picked], .logprob = logs != NULL ? logs[flown->picked] : 0};
     return scheduler_add_token(s, text, flown->is_guessed);
 }
 
 static dw_status land(scheduler *s, int which) {
     scheduler_flight *flight = &s->flights[which];
     const int64_t *ids;
+    const float *logs;
     if (!flight->is_up) return DW_OK;
-    TRY(generation_land(s->session, which, &ids));
+    TRY(generation_land(s->session, which, &ids, &logs));
     const double now = base_now(), begin = flight->begin > s->landed ? flight->begin : s->landed;
     s->landed = now;
     flight->is_up = false;
     scheduler_note_time(s, now - begin);
     for (int64_t k = 0; k < flight->count; k++)
-        if (flight->of[k].text != NULL) TRY(take_flown(s, &flight->of[k], ids));
+        if (flight->of[k].text != NULL) TRY(take_flown(s, &flight->of[k], ids, logs));
     flight->count = 0;
     return DW_OK;
 }
@@ -105,6 +107,7 @@ dw_status scheduler_run_ahead(scheduler *s) {
     s->next_flight ^= 1;
     dw_status status = launch(s, which);
     if (status == DW_OK) status = land(s, which ^ 1);
+    if (status == DW_OK && s->options.waits) status = land(s, which);
     return status == DW_OK ? DW_OK : recover(s, status);
 }
 

@@ -81,6 +81,33 @@ dw_status scheduler_begin_draws(scheduler *s, const serve_text *text) {
     return DW_OK;
 }
 
+/* Does the text need more than its own settings and the logits? */
+static bool needs_tables(const serve_text *text) { return uses_tables(&text->draws) || text->draws.top_logprobs > 0; }
+
+/* ---- a run on a device ---- */
+
+bool scheduler_needs_host(const scheduler *s) {
+    for (int64_t row = 0; row < s->g->texts; row++)
+        if (s->rows[row] != NULL && s->g->text[row].count > 0 && needs_tables(s->rows[row])) return true;
+    return false;
+}
+
+bool scheduler_ask_device(scheduler *s, int64_t ends) {
+    engine_sampler *sampler = s->session->sampler;
+    const sampling_settings greedy = engine_sampler_settings(0, 0, 0);
+    bool any = false;
+    for (int64_t row = 0; row < s->g->texts; row++)
+        any = any || (s->rows[row] != NULL && s->g->text[row].count > 0 && s->g->text[row].picked >= 0 && needs_sample(s, s->rows[row]));
+    for (int64_t i = 0; i < ends && any; i++) engine_sampler_ask(sampler, i, &greedy, 0, 0, -1);
+    for (int64_t row = 0; row < s->g->texts && any; row++) {
+        const serve_text *text = s->rows[row];
+        if (text == NULL || s->g->text[row].count == 0 || s->g->text[row].picked < 0) continue;
+        const sampling_settings settings = settings_of(&text->draws);
+        engine_sampler_ask(sampler, s->g->text[row].picked, &settings, text->draws.seed, (uint64_t)(text->made + text->flying), -1);
+    }
+    return any;
+}
+
 /* ---- a run ---- */
 
 bool scheduler_reads_logits(const scheduler *s) {

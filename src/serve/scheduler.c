@@ -182,7 +182,7 @@ dw_status scheduler_create(dw_session *session, const scheduler_options *options
     TRY_NEW(made->order, &made->arena, made->g->texts);
     TRY_NEW(made->counts, &made->arena, made->g->texts);
     for (int i = 0; i < ENGINE_FLIGHTS; i++) TRY_NEW(made->flights[i].of, &made->arena, made->g->texts);
-    if (!options->waits) TRY(generation_look_ahead(session, &made->looks_ahead));
+    TRY(generation_look_ahead(session, &made->looks_ahead));
     return make_pages(made);
 }
 
