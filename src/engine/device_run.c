@@ -280,7 +280,6 @@ dw_status engine_launch(dw_session *session, engine_runner *runner, plan_binding
                         const engine_drawing *drawing) {
     device *device = session->device;
     void *inputs[ENGINE_MAX_INPUTS], *outputs[ENGINE_MAX_INPUTS];
-    TRY(engine_check_workspace(session, binding));
     TRY(bring_inputs(session, runner, binding, flight->host, inputs));
     TRY(place_outputs(session, runner, binding, outputs));
     for (int i = 0; i < link_count; i++) TRY(device->calls->copy(device, (uint8_t *)inputs[input] + links[i].to, (const uint8_t *)outputs[output] + links[i].from, links[i].bytes));

@@ -192,6 +192,7 @@ dw_status generation_launch(dw_session *session, int which, bool draws) {
     const engine_drawing drawing = {draws ? session->sampler : NULL, (size_t)g->output, generation_ends(session)};
     plan_binding *binding;
     TRY(engine_bind(session, runner, &binding));
+    TRY(engine_check_workspace(session, binding));
     return engine_launch(session, runner, binding, &runner->flights[which], ids_input(g), (size_t)g->next, find_links(g), g->links, &drawing);
 }
 

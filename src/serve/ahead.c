@@ -36,12 +36,6 @@ static dw_status launch(scheduler *s, int which) {
     return DW_OK;
 }
 
-void scheduler_forget(scheduler *s, const serve_text *text) {
-    for (int i = 0; i < ENGINE_FLIGHTS; i++)
-        for (int64_t k = 0; k < s->flights[i].count; k++)
-            if (s->flights[i].of[k].text == text) s->flights[i].of[k].text = NULL;
-}
-
 /* The runs under way never were: their texts, but for those that gave their rows back since, are as before. */
 static void roll_back(scheduler *s) {
     for (int i = 0; i < ENGINE_FLIGHTS; i++) {
@@ -110,5 +104,3 @@ dw_status scheduler_run_ahead(scheduler *s) {
     if (status == DW_OK && s->options.waits) status = land(s, which);
     return status == DW_OK ? DW_OK : recover(s, status);
 }
-
-bool scheduler_is_under_way(const scheduler *s) { return s->flights[0].is_up || s->flights[1].is_up; }

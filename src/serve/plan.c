@@ -43,6 +43,14 @@ void scheduler_leave(scheduler *s, serve_text *text) {
     text->row = -1;
 }
 
+void scheduler_forget(scheduler *s, const serve_text *text) {
+    for (int i = 0; i < ENGINE_FLIGHTS; i++)
+        for (int64_t k = 0; k < s->flights[i].count; k++)
+            if (s->flights[i].of[k].text == text) s->flights[i].of[k].text = NULL;
+}
+
+bool scheduler_is_under_way(const scheduler *s) { return s->flights[0].is_up || s->flights[1].is_up; }
+
 void scheduler_end(scheduler *s, serve_text *text, dw_end end) {
     scheduler_forget(s, text);
     scheduler_leave(s, text);

@@ -116,7 +116,7 @@ void scheduler_count(const scheduler *scheduler, dw_service_facts *facts);
 /* service.c: that of a service which nobody runs just now, for those who check what it holds. */
 const scheduler *service_scheduler(const dw_service *service);
 
-/* scheduler.c */
+/* token.c */
 /* The text's next token is text->drawn; is_guessed: its place was counted already. */
 dw_status scheduler_add_token(scheduler *scheduler, serve_text *text, bool is_guessed);
 void scheduler_note_time(scheduler *scheduler, double seconds);
@@ -128,9 +128,6 @@ bool scheduler_can_look_ahead(const scheduler *scheduler);
 dw_status scheduler_run_ahead(scheduler *scheduler);
 /* Takes what comes of all runs under way. */
 dw_status scheduler_drain(scheduler *scheduler);
-bool scheduler_is_under_way(const scheduler *scheduler);
-/* The text has ended: what is under way of it is dropped. */
-void scheduler_forget(scheduler *scheduler, const serve_text *text);
 
 /* draw.c */
 dw_status scheduler_check_draws(dw_context *context, const serve_draws *draws, int64_t vocabulary);
@@ -151,6 +148,9 @@ void scheduler_count_token(scheduler *scheduler, const serve_text *text);
 
 /* plan.c: how many new tokens each text at work has in the next run. Takes texts in, and lets others wait again. false: none has any. */
 dw_status scheduler_plan(scheduler *scheduler, bool *any);
+bool scheduler_is_under_way(const scheduler *scheduler);
+/* The text has ended: what is under way of it is dropped. */
+void scheduler_forget(scheduler *scheduler, const serve_text *text);
 /* Has any text new tokens in the run that is planned? */
 bool scheduler_any_planned(const scheduler *scheduler);
 /* The text leaves its row. */
