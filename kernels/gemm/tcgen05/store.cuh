@@ -1,10 +1,13 @@
-/* Results on their way to global memory by boxes of 32 rows by 128 bytes: each warp stages its own rows in shared memory, and the copy engine stores them. */
+/* Results on their way to global memory: by boxes of 32 rows by 128 bytes, which each warp stages of its own rows in shared memory and the copy engine stores; or in blocks, from registers. */
 #ifndef KERNELS_GEMM_TCGEN05_STORE_CUH
 #define KERNELS_GEMM_TCGEN05_STORE_CUH
 
+#include "kernels/gpu/ptx/math.cuh"
+#include "kernels/gpu/ptx/small.cuh"
 #include "kernels/gpu/ptx/tma.cuh"
 #include "kernels/gemm/tcgen05/epilogue.cuh"
 #include "kernels/gemm/tcgen05/tiles.h"
+#include "kernels/quantize/scales.cuh"
 
 /* A warp's boxes are taken in turn; lane 0 issues all stores, and waits for them. count is a constant of the entry: 1 or 2. */
 typedef struct store_boxes {
@@ -49,6 +52,61 @@ INLINE void store_part(const matmul_epilogue *e, const tensor_map *map, store_bo
     if (threadIdx.x % 32 != 0) return;
     tma_store_2d(map, box, col + part / each * each * TCGEN05_CHUNK, row);
     tma_commit();
+}
+
+/* ---- results in blocks of 32 e4m3 along a row ---- */
+
+/* What is quantised: rounded to the format in front of it; columns from end on do not count. */
+INLINE void block_round(int format, float *values, int col, int end) {
+    EACH_COLUMN {
+        if (format == MATMUL_bf16) values[i] = __uint_as_float(cvt_bf16x2(values[i], 0) << 16);
+        if (format == MATMUL_f16) values[i] = cvt_f32_f16((uint16_t)cvt_f16x2(values[i], 0));
+        values[i] = col + i < end ? values[i] : 0;
+    }
+}
+
+INLINE float block_largest(float most, const float *values) {
+    EACH_COLUMN most = max_nan(most, fabsf(values[i]));
+    return most;
+}
+
+/* 16 codes from column col on. */
+INLINE void block_store(const matmul_epilogue *e, const float *values, float inverse, const row_place p) {
+    const uint64_t to = e->out + p.row * e->out_row_stride + p.col;
+    uint32_t codes[TCGEN05_CHUNK / 4];
+#pragma unroll
+    for (int i = 0; i < TCGEN05_CHUNK / 4; i++) {
+        const float *v = values + 4 * i;
+        codes[i] = cvt_e4m3x2(v[0] * inverse, v[1] * inverse) | (uint32_t)cvt_e4m3x2(v[2] * inverse, v[3] * inverse) << 16;
+    }
+    if (lies_in_words(to, p.col, p.end)) {
+        *(uint4 *)to = make_uint4(codes[0], codes[1], codes[2], codes[3]);
+        return;
+    }
+    EACH_COLUMN
+        if (p.col + i < p.end) ((uint8_t *)to)[i] = (uint8_t)(codes[i / 4] >> i % 4 * 8);
+}
+
+/* Two parts of 16 columns side by side, in either order, are a block. Its scale is bit for bit what a quantiser makes of the results; where scales lie in tiles, those of padding rows and
+ * columns are zero. */
+INLINE void store_block(const matmul_tiles_arguments *g, float *first, float *second, const row_place p, int first_col, int second_col) {
+    const matmul_epilogue *e = &g->epilogue;
+    const int block = p.col / 32;
+    block_round(e->out_format, first, first_col, p.end);
+    block_round(e->out_format, second, second_col, p.end);
+    const int32_t code = rules_mx_scale(block_largest(block_largest(0, first), second), largest_code(CUDA_e4m3), 0);
+    const bool is_there = p.row < p.rows && block * 32 < p.end;
+    const float inverse = rules_mx_inverse(code);
+    uint8_t *scales = (uint8_t *)e->scales;
+    if (g->scale_step == 0 && is_there) scales[p.row * e->scale_row_stride + block] = (uint8_t)code;
+    if (g->scale_step > 0 && p.row < g->scale_rows && block < 4 * g->scale_step)
+        scales[((int64_t)(p.row / 128) * g->scale_step + block / 4) * 512 + p.row % 32 * 16 + p.row % 128 / 32 * 4 + block % 4] = is_there ? (uint8_t)code : 0;
+    if (!is_there) return;
+    row_place here = p;
+    here.col = first_col;
+    block_store(e, first, inverse, here);
+    here.col = second_col;
+    block_store(e, second, inverse, here);
 }
 
 #endif

@@ -7,6 +7,7 @@
 #include "kernels/kernels.h"
 #include "kernels/gemm/host.h"
 #include "kernels/gemm/tcgen05/kinds.h"
+#include "kernels/quantize/quantised.h"
 
 /* ---- entries ---- */
 
@@ -15,29 +16,40 @@ typedef struct tile_row {
     const char *image, *entry;
     const char *variant;          /* the entry, or .._claims: where thread blocks claim their units */
     bool claims;
+    bool blocks;                  /* its result is in blocks of mxfp8 */
     tiles_sizes sizes;
 } tile_row;
 
-#define ENTRY(kind, element, name, tiles, ...)                                                                                                                             \
-    {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, "matmul_tcgen05_" #element "_" #name, false, {__VA_ARGS__, tiles}}, \
-    {kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, "matmul_tcgen05_" #element "_" #name "_claims", true, {__VA_ARGS__, tiles}},
+#define ROWS(kind, image, entry, blocks, ...) {kind, image, entry, entry, false, blocks, {__VA_ARGS__}}, {kind, image, entry, entry "_claims", true, blocks, {__VA_ARGS__}},
+#define ENTRY(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name, false, __VA_ARGS__, tiles)
+#define BLOCKS(kind, element, name, tiles, ...) ROWS(kind, "matmul_" #element "_sm100", "matmul_tcgen05_" #element "_" #name "_blocks", true, __VA_ARGS__, tiles)
 
 static const tile_row tiles[] = {
 #define TILES_DENSE(name, ...) ENTRY(KIND_HALF, half, name, 0, __VA_ARGS__)
+#define TILES_DENSE_BLOCKS(name, ...) BLOCKS(KIND_HALF, half, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE
+#undef TILES_DENSE_BLOCKS
 #define TILES_DENSE(name, ...) ENTRY(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
+#define TILES_DENSE_BLOCKS(name, ...) BLOCKS(KIND_E4M3, e4m3, name, 0, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_DENSE
+#undef TILES_DENSE_BLOCKS
 #define TILES_SCALED(name, ...) ENTRY(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
+#define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_MXFP8, mxfp8, name, 1, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
+#undef TILES_SCALED_BLOCKS
 #define TILES_SCALED(name, ...) ENTRY(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
+#define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_MXFP4, mxfp4, name, 2, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
+#undef TILES_SCALED_BLOCKS
 #define TILES_SCALED(name, ...) ENTRY(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
+#define TILES_SCALED_BLOCKS(name, ...) BLOCKS(KIND_NVFP4, nvfp4, name, 4, __VA_ARGS__)
 #include "kernels/gemm/tcgen05/tiles.def"
 #undef TILES_SCALED
+#undef TILES_SCALED_BLOCKS
 };
 
 /* A step that joins columns: one half of the tile's are n / 2 further on, and results come in parts of 16. Scales come by whole tiles of 128 columns, so each half is one of them. */
@@ -54,13 +66,16 @@ static int64_t columns_of_b(const kernel_problem *problem) {
     return n;
 }
 
-static bool has_tile(tcgen05_kind kind, bool halves, int64_t n) {
+/* A result in blocks has scales for 32 columns, in tiles of 4 of them: the result's columns of a tile are whole ones. */
+static bool gives(const tile_row *t, bool blocks, bool halves) { return t->blocks == blocks && (!blocks || t->sizes.n / (halves ? 2 : 1) % 128 == 0); }
+
+static bool has_tile(tcgen05_kind kind, bool blocks, bool halves, int64_t n) {
     for (size_t i = 0; i < COUNT_OF(tiles); i++)
-        if (runs(&tiles[i], kind, halves, n / 2)) return true;
+        if (runs(&tiles[i], kind, halves, n / 2) && gives(&tiles[i], blocks, halves)) return true;
     return false;
 }
 
-const char *matmul_tcgen05_tiles_refuses(const kernel_problem *problem, text *why) {
+static const char *refuses(const kernel_problem *problem, bool blocks, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
     const bool halves = matmul_halves_columns(&problem->post);
     tcgen05_product product;
@@ -73,8 +88,18 @@ const char *matmul_tcgen05_tiles_refuses(const kernel_problem *problem, text *wh
         return text_string(why);
     }
     if (product.scale_block > 0 && (a->scale_layout != DW_SCALE_tile128x4 || b->scale_layout != DW_SCALE_tile128x4)) return "scales do not lie as tile128x4";
-    if (!has_tile(product.kind, halves, columns_of_b(problem))) return "half of n is not a multiple of 128, and scales come for 128 columns together";
+    if (!has_tile(product.kind, blocks, halves, columns_of_b(problem))) return "half of n is not a multiple of 128, and scales come for 128 columns together";
     return NULL;
+}
+
+const char *matmul_tcgen05_tiles_refuses(const kernel_problem *problem, text *why) { return refuses(problem, false, why); }
+
+const char *matmul_tcgen05_tiles_blocks_refuses(const kernel_problem *problem, text *why) {
+    op_type type;
+    const op_type *result;
+    if (problem->out[0]->format != DW_FORMAT_mxfp8) return "it writes results in blocks of mxfp8";
+    const kernel_problem plain = quantised_plain(problem, &type, &result);
+    return refuses(&plain, true, why);
 }
 
 /* ---- which tile, how long ---- */
@@ -82,7 +107,7 @@ const char *matmul_tcgen05_tiles_refuses(const kernel_problem *problem, text *wh
 /* units_m, units_n: units of the result, which are tiles, or those of a pair. */
 typedef struct tiles_call {
     int64_t m, n, n_out, k;
-    bool halves;
+    bool halves, blocks;          /* blocks: the result is in such */
     tcgen05_product product;
     const tile_row *tile;
     int64_t units_m, units_n;
@@ -132,13 +157,14 @@ static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bo
 /* The measured tile, or the one of least bound, which claims no units: what that buys only measurements say. On a chip of whose tensor units nobody knows the rate all are alike: the first one. */
 static tiles_call call_of(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    tiles_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(&run->post)};
+    tiles_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1], .halves = matmul_halves_columns(&run->post),
+                    .blocks = dw_format_is_block(out->format)};
     const tile_row *best = NULL, *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
     double least = 0;
     tcgen05_product_of(a->format, b->format, &c.product);
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         kernel_tiles_bound bound;
-        if (!runs(&tiles[i], c.product.kind, c.halves, c.n / 2) || (tiles[i].claims && measured != &tiles[i])) continue;
+        if (!runs(&tiles[i], c.product.kind, c.halves, c.n / 2) || !gives(&tiles[i], c.blocks, c.halves) || (tiles[i].claims && measured != &tiles[i])) continue;
         size_units(&c, &tiles[i]);
         bound_of(&c, run, &bound);
         if (best != NULL && best == measured) break;
@@ -157,10 +183,14 @@ bool matmul_tcgen05_tiles_bound(const kernel_run *run, kernel_tiles_bound *bound
     return true;
 }
 
+bool matmul_tcgen05_tiles_blocks_bound(const kernel_run *run, kernel_tiles_bound *bound) { return matmul_tcgen05_tiles_bound(run, bound); }
+
 double matmul_tcgen05_tiles_seconds(const kernel_run *run) {
     kernel_tiles_bound bound;
     return matmul_tcgen05_tiles_bound(run, &bound) ? bound.seconds : kernel_run_roofline(run, run->call.in[0]->format, 1, 1);
 }
+
+double matmul_tcgen05_tiles_blocks_seconds(const kernel_run *run) { return matmul_tcgen05_tiles_seconds(run); }
 
 /* Rows of a's matrices one below the other: their scales lie so, too, where each has whole tiles of them. */
 static bool scales_run_on(const dw_tensor *a) {
@@ -177,12 +207,21 @@ const char *matmul_tcgen05_tiles_takes(const kernel_run *run, text *why) {
     return NULL;
 }
 
-const char *matmul_tcgen05_tiles_variant(const kernel_problem *problem, int index) {
+const char *matmul_tcgen05_tiles_blocks_takes(const kernel_run *run, text *why) {
+    if (run->call.out[0]->scale_layout == DW_SCALE_tile128x4 && !scales_run_on(run->call.out[0])) return kernel_because(why, "the result has batches, and tiles of scales for each");
+    return matmul_tcgen05_tiles_takes(run, why);
+}
+
+static const char *variant_of(const kernel_problem *problem, int index, bool blocks) {
+    const bool halves = matmul_halves_columns(&problem->post);
     tcgen05_product product;
     if (index >= (int)COUNT_OF(tiles)) return NULL;
     tcgen05_product_of(problem->in[0]->format, problem->in[1]->format, &product);
-    return runs(&tiles[index], product.kind, matmul_halves_columns(&problem->post), columns_of_b(problem) / 2) ? tiles[index].variant : "";
+    return runs(&tiles[index], product.kind, halves, columns_of_b(problem) / 2) && gives(&tiles[index], blocks, halves) ? tiles[index].variant : "";
 }
+
+const char *matmul_tcgen05_tiles_variant(const kernel_problem *problem, int index) { return variant_of(problem, index, false); }
+const char *matmul_tcgen05_tiles_blocks_variant(const kernel_problem *problem, int index) { return variant_of(problem, index, true); }
 
 /* ---- the launch ---- */
 
@@ -222,6 +261,14 @@ static void take_result(kernel_launch *launch, const kernel_run *run, const tile
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
 }
 
+/* Where the scales of a result in blocks lie. */
+static void take_result_scales(const kernel_run *run, const tiles_call *c, matmul_tiles_arguments *g) {
+    const dw_tensor *out = run->call.out[0];
+    const bool tiled = out->scale_layout == DW_SCALE_tile128x4;
+    g->scale_rows = (int32_t)(tiled ? base_align_up((size_t)c->m, 128) : (size_t)c->m);
+    g->scale_step = tiled ? (int32_t)base_ceil_div(c->n_out, 128) : 0;
+}
+
 dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *launcher) {
     const tiles_call c = call_of(run);
     const tile_row *t = c.tile;
@@ -237,6 +284,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     g->band = (int32_t)band_of(&c, run->chip);
     g->formats = c.product.formats;
     g->claims = t->claims;
+    if (c.blocks) take_result_scales(run, &c, g);
     tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, TILES_ROWS, g->map_a);
     tcgen05_take_map(&launch, 1, &c.product, c.n, row_bytes, t->sizes.n / 2, g->map_b);
     if (g->epilogue.by_tma) take_result(&launch, run, &c, g->map_out);
@@ -249,3 +297,5 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     launch.shared_bytes = (uint32_t)tiles_shared_bytes(t->sizes);
     return launcher->add(launcher, &launch);
 }
+
+dw_status matmul_tcgen05_tiles_blocks_shape(const kernel_run *run, kernel_launcher *launcher) { return matmul_tcgen05_tiles_shape(run, launcher); }

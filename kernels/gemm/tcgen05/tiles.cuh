@@ -34,6 +34,7 @@ typedef struct tiles_shape {
     int kind;
     tiles_sizes sizes;
     int pair, n, scale_tiles, stages;   /* of the sizes */
+    int blocks;                   /* 1: the result is in blocks */
 } tiles_shape;
 
 /* Turns of the barriers of sums: where the two overlap, the next products wait for the columns that they share with those before. */
@@ -286,9 +287,11 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
     const matmul_epilogue *e = &g->epilogue;
     const bool halves = e->halving >= 0;
     const int columns = halves ? s.n / 2 : s.n, parts = columns / TILES_PART, shared = tiles_overlap(s.sizes) > 0 ? tiles_overlap(s.sizes) / TILES_PART : parts;
-    const bool staged = store_is_staged(e, columns);
+    const bool staged = store_is_staged(e, columns), in_blocks = s.blocks;
+    float held[TILES_PART];
+    int held_col = 0;
     row_place place = {row + (int)threadIdx.x % 32, g->m, 0, halves ? e->half : g->n};
-    if (row >= g->m) {
+    if (row >= (in_blocks ? g->scale_rows : g->m)) {
         release_sums(release);
         return;
     }
@@ -299,6 +302,16 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
         float values[TILES_PART];
         place.col = tile->col + part * TILES_PART;
         row_results(e, sums + part * TILES_PART, s.n / 2, factor, values, place, turn == shared - 1 ? release : 0);
+        if (in_blocks) {
+            if (turn % 2 == 1) {
+                const int col = place.col;
+                place.col = tile->col + part / 2 * 32;
+                store_block(g, held, values, place, held_col, col);
+            }
+            EACH_COLUMN held[i] = values[i];
+            held_col = tile->col + part * TILES_PART;
+            continue;
+        }
         if (staged) store_part(e, (const tensor_map *)g->map_out, boxes, values, turn, part, row, tile->col);
         else if (place.row < g->m) row_store(e, values, place);
     }
@@ -400,14 +413,14 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     else tmem_dealloc(p.tmem, columns);
 }
 
-#define MATMUL_TILES_ENTRY(name, kind, ...)                                                                                                       \
+#define MATMUL_TILES_ENTRY(name, blocks, kind, ...)                                                                                                  \
     static constexpr tiles_sizes name##_sizes = {__VA_ARGS__, scale_tiles_of(kind)};                                                               \
     static_assert(tiles_used_columns(name##_sizes) <= TILES_TMEM, "sums and scales fit in tensor memory");                                         \
     static_assert(tiles_stages(name##_sizes) >= 3 && tiles_shared_bytes(name##_sizes) <= TILES_SHARED_BYTES, "three stages fit in shared memory");  \
     extern "C" __global__ void __cluster_dims__(name##_sizes.pair, 1, 1) __launch_bounds__(TILES_THREADS, 1)                                       \
         name(const __grid_constant__ matmul_tiles_arguments arguments) {                                                                           \
         constexpr tiles_sizes sizes = name##_sizes;                                                                                                \
-        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, tiles_stages(sizes)};                                      \
+        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, tiles_stages(sizes), blocks};                                \
         matmul_tiles(&arguments, shape);                                                                                                           \
     }
 
