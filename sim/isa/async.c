@@ -116,7 +116,7 @@ static void finish_at(sim_cluster *cluster, size_t i) {
     free(done.since);
 }
 
-bool sim_async_step(sim_cluster *cluster, bool all) {
+bool async_finish_some(sim_cluster *cluster, bool all) {
     bool progress = false;
     for (size_t i = 0; i < cluster->async_count && !cluster->stopped;) {
         if (!all && --cluster->async[i].delay > 0) {
@@ -126,8 +126,7 @@ bool sim_async_step(sim_cluster *cluster, bool all) {
         finish_at(cluster, i);
         progress = true;
     }
-    progress |= sim_tensor_step(cluster, all);
-    return progress || (!all && cluster->async_count > 0);
+    return progress;
 }
 
 /* What came without anybody's waiting might have come when the CTA had ended. */

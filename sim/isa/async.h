@@ -65,5 +65,7 @@ sim_cta *async_shared_side(sim_warp *w, const sim_op *op, int lane, uint64_t add
 bool async_begin(struct sim_async *a, size_t align);
 /* Notes it as it is, to be done some time later. false: no memory. */
 bool async_add(sim_cluster *cluster, const struct sim_async *a);
+/* Finishes those that are due; all: every one of them. true: something was finished. */
+bool async_finish_some(sim_cluster *cluster, bool all);
 
 #endif

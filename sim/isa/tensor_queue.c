@@ -138,7 +138,8 @@ static bool complete(sim_cluster *cluster, size_t commit) {
     return good;
 }
 
-bool sim_tensor_step(sim_cluster *cluster, bool all) {
+/* Goes on with what is under way; all: to its end. true: something happened, or still can. */
+static bool step(sim_cluster *cluster, bool all) {
     struct sim_tensor_queue *q = cluster->tensor;
     uint32_t blocked = 0;   /* CTAs with something unfinished that those behind it wait for */
     bool progress = false;
@@ -167,6 +168,12 @@ bool sim_tensor_step(sim_cluster *cluster, bool all) {
         i++;
     }
     return progress;
+}
+
+/* Tensor cores hand their commits on to the list of copies, so they stand behind it. */
+bool sim_async_step(sim_cluster *cluster, bool all) {
+    const bool copies = async_finish_some(cluster, all), products = step(cluster, all);
+    return copies || products || (!all && cluster->async_count > 0);
 }
 
 void sim_tensor_free(sim_cluster *cluster) {

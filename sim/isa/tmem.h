@@ -109,8 +109,6 @@ bool tensor_check_uses(const tensor_task *task);
 bool tensor_check_chunk(const tensor_task *task, const sim_cta *cta, uint32_t offset, const char *what);
 /* Takes the task; false: a finding was made. */
 bool tensor_issue(const tensor_task *task);
-/* Goes on with what is under way; all: to its end. true: something happened, or still can. */
-bool sim_tensor_step(sim_cluster *cluster, bool all);
 void sim_tensor_free(sim_cluster *cluster);
 /* The operation under way that writes these cells, or (where writes) reads them; NULL: none. */
 const tensor_task *tensor_conflict(const sim_cta *cta, const tmem_area *area, bool writes);

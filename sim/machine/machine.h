@@ -475,7 +475,7 @@ void sim_registers_at_end(sim_warp *w);
 /* What a warp that waits at its setmaxnreg waits for. */
 void sim_registers_describe(const sim_warp *w, const sim_op *op, char *text, size_t room);
 
-/* ---- the asynchronous machinery (async.c, async_copy.c, isa/mbarrier.c) ---- */
+/* ---- the asynchronous machinery (isa/async.c, isa/async_copy.c, isa/tensor_queue.c, isa/mbarrier.c) ---- */
 
 /* Finishes some of the copies that are under way: which ones, the seed decides. all: every one of them. true: something was finished. */
 bool sim_async_step(sim_cluster *cluster, bool all);
