@@ -269,6 +269,41 @@ static void work_may_be_done_late(void **state) {
     dw_context_destroy(context);
 }
 
+/* Texts end, or the service is not made: nothing hangs, nothing stays. */
+static void any_call_of_the_driver_may_fail_in_a_service(void **state) {
+    (void)state;
+    dw_context *context = context_of();
+    int refused = 0;
+    dw_model *model = open_model(context, ALL, DEVICE_NAME);
+    const int before = fake->live;
+    bool done = false;
+    for (int at = 1; !done; at++) {
+        dw_event events[16];
+        dw_service *service;
+        uint64_t request;
+        const int64_t ids[] = {1, 2, 3};
+        begin_log();
+        fake->fail_at = at;
+        if (dw_service_create(context, model, &(dw_service_options){.rows = 2, .run_tokens = 3, .context = 16, .page_tokens = 16, .cache_bytes = 1 << 16}, &service) != DW_OK) {
+            refused++;
+        } else {
+            for (int i = 0; i < 2; i++) assert_ok(context, dw_service_submit(context, service, &(dw_request){.count = 3, .ids = ids, .tokens = 4, .temperature = i}, &request));
+            int busy = 1, ended = 0;
+            for (int steps = 0; busy && steps < 100 && dw_service_step(context, service, &busy) == DW_OK; steps++)
+                for (int i = dw_service_poll(service, events, COUNT_OF(events)); i-- > 0;) ended += events[i].end != DW_END_NONE;
+            assert_int_equal(ended, 2);
+            dw_service_destroy(service);
+        }
+        done = fake->calls < at;
+        fake->fail_at = 0;
+        assert_int_equal(fake->live, before);
+    }
+    assert_true(refused > 10);
+    dw_model_destroy(model);
+    assert_int_equal(fake->live, 0);
+    dw_context_destroy(context);
+}
+
 /* The workspace of a run is bounded by the memory that there is. */
 static void runs_are_as_long_as_the_memory_allows(void **state) {
     (void)state;
@@ -305,6 +340,7 @@ int main(void) {
         cmocka_unit_test(prompts_share_runs),
         cmocka_unit_test(no_graph_is_made_while_texts_wait),
         cmocka_unit_test(work_may_be_done_late),
+        cmocka_unit_test(any_call_of_the_driver_may_fail_in_a_service),
         cmocka_unit_test(runs_are_as_long_as_the_memory_allows),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
