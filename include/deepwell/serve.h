@@ -108,7 +108,7 @@ DW_API dw_status dw_service_submit(dw_context *context, dw_service *service, con
 /* From any thread. The text's pages are free before the next run; its last event says DW_END_CANCELLED, unless it had ended by then. NOT_FOUND: there is no such request, or its end was polled. */
 DW_API dw_status dw_service_cancel(dw_context *context, dw_service *service, uint64_t request);
 
-/* One run, in this thread: for programs with a loop of their own. *busy 0: nothing is to be done. INVALID while the service runs by itself. Another failure is the device's, and no text's. */
+/* One run, in this thread: for programs with a loop of their own. *busy 0: nothing is to be done. On a GPU the step after it tells what a run made, as that one is started first. INVALID while the service runs by itself. Another failure is the device's, and no text's. */
 DW_API dw_status dw_service_step(dw_context *context, dw_service *service, int *busy);
 /* Or: runs by itself, in a thread of its own. */
 DW_API dw_status dw_service_start(dw_context *context, dw_service *service);

@@ -488,26 +488,6 @@ static dw_status add_pages(dw_context *context, dw_model *model) {
     return status == DW_OK || context == model->context ? status : relay(context, status, "", model->context);
 }
 
-/* The ways of attention that a plan may take. */
-static uint32_t ways_of(const plan *plan, const kernel_row **row) {
-    uint32_t ways = 0;
-    for (int i = plan->load_count; i < plan->step_count; i++) {
-        const plan_step *step = &plan->steps[i];
-        if (step->node->op != OP_attention || step->row->ways == NULL) continue;
-        *row = step->row;
-        ways |= step->ways;
-    }
-    return ways;
-}
-
-/* Which kernels of attention read no pages, so that others do their work. */
-static void tell_slower(dw_service *service, const dw_model *model) {
-    const kernel_row *row = NULL;
-    uint32_t lost = ways_of(model->step.plan, &row) & ~ways_of(model->paged.plan, &row);
-    for (int way = 0; lost != 0; way++, lost >>= 1)
-        if (lost & 1) base_log(service->work, DW_LOG_WARNING, "caches are pages, which %s does not read: attention goes by others, as a profile of the model says", row->ways[way].name);
-}
-
 static dw_status make_session(dw_service *service, const dw_model *model, const dw_service_options *options) {
     const dw_session_options wanted = {
         .dims = options->dims,
@@ -520,7 +500,6 @@ static dw_status make_session(dw_service *service, const dw_model *model, const 
     const generation *g = service->session->generation;
     service->alone = engine_alone(model);
     if (service->alone != NULL) base_log(service->work, DW_LOG_WARNING, "%s, so texts %s", service->alone, g->texts == 1 ? "go one after another" : "share no pages");
-    if (model->paged.plan != NULL) tell_slower(service, model);
     return DW_OK;
 }
 
