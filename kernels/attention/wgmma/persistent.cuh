@@ -168,9 +168,8 @@ INLINE void score_block(const attention_wgmma_arguments *g, const attention_shap
     raise_rows(s, unit_of(&g->call, s), rows, scores, exponents);
 }
 
-/* Many sums are scaled where a row of the warp has grown; few without asking. */
+/* Without asking whether a row has grown, which takes longer. */
 INLINE void scale_sums(const attention_shape s, const attention_rows *rows, float *sums) {
-    if (s.value_width > 64 && !agreed(rows->down[0] != 1 || rows->down[1] != 1)) return;
 #pragma unroll
     for (int i = 0; i < s.value_width / 2; i++) sums[i] *= rows->down[i >> 1 & 1];
 }
