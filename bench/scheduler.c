@@ -27,7 +27,7 @@ static double now(void) {
 
 static int compare(const void *a, const void *b) { return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b); }
 
-static void measure(dw_context *context, const dw_model *model, int64_t texts) {
+static void measure(dw_context *context, dw_model *model, int64_t texts) {
     const dw_service_options options = {.rows = texts, .run_tokens = 4096, .context = PROMPT + WARM + RUNS + 8};
     dw_service *service;
     static dw_event events[EVENTS];
