@@ -43,7 +43,7 @@ export program folder
     [ -z "$part" ] || echo "b200:0 $part tests/conform/matmul.txt"
     [ ${#lines[@]} -gt 0 ] || echo "rtx5090:7 --kernel cuda_matmul_skinny tests/conform/matmul.txt"
     [ ${#lines[@]} -gt 0 ] || echo "rtx5090:3 --kernel cuda_grouped_skinny tests/conform/grouped.txt"
-    [ ${#lines[@]} -gt 0 ] || for chip in b200 rtx5090; do echo "$chip:5 --kernel cuda_attention_decode tests/conform/attention.txt"; done
+    [ ${#lines[@]} -gt 0 ] || for chip in b200 rtx5090; do echo "$chip:5 $part --kernel cuda_attention_decode tests/conform/attention.txt"; done
     [ "${1:-}" != --all ] || for family in matmul grouped attention; do echo "h200:19 --kernel cuda_$family tests/conform/$family.txt"; done
     # The tiles by tcgen05 by name, several to each thread block.
     [ ${#lines[@]} -gt 0 ] || for chip in b200,units=4:7 b300,units=6,declines=40:12; do echo "$chip --kernel cuda_matmul_tcgen05_tiles tests/conform/tcgen05.txt"; done

@@ -139,7 +139,8 @@ static bool runs(const wgmma_tile *t, wgmma_kind kind, wgmma_halving halves) {
 static bool is_written(dw_format out, dw_scale_layout layout) { return (out == DW_FORMAT_fp8_1x128 || out == DW_FORMAT_mxfp8) && layout == DW_SCALE_plain; }
 /* Does a tile make a result of this format; COUNT: a plain one? */
 static bool gives(const wgmma_tile *t, dw_format blocks, bool halves) {
-    return blocks == DW_FORMAT_COUNT ? !t->blocks : t->blocks && (halves ? t->tile_n / 2 : t->tile_n) % num_info(blocks)->cols == 0;
+    if (blocks == DW_FORMAT_COUNT) return !t->blocks;
+    return t->blocks && is_written(blocks, DW_SCALE_plain) && (halves ? t->tile_n / 2 : t->tile_n) % num_info(blocks)->cols == 0;
 }
 
 /* From so many rows on a result in blocks that some tile writes is written by one, so that room for plain results is bounded, and its estimate is not asked. */
