@@ -80,12 +80,13 @@ def tcgen05_tiles():
 
 
 def tcgen05_tile(pair, n, boxes, scale_tiles):
-    """A row of kernels/gemm/tcgen05/tiles.def, by the formulas of tiles.h: loads of a, and of b in two halves, of which a block of a pair brings one; scales of a and of each 128 columns of b."""
+    """A row of kernels/gemm/tcgen05/tiles.def, by the formulas of tiles.h: loads of a, and of b in two halves, of which a block of a pair brings one; scales of a and of
+    each 128 columns of b, of which a block of a pair brings its own."""
     of_b = -(-n // 128)
     stage_bytes = -(-((128 + n // pair) * K_BLOCK + (1 + of_b) * scale_tiles * 512) // 1024) * 1024
     stages = min(12, (227 * 1024 - 4 * boxes * 4096 - 12 * 24 - 48) // stage_bytes)
     cycles = 4 * max(n / 2, (128 + n / pair) / 4)
-    return Tile(128, n, stages, cycles, stage_bytes, 128, 4, (1 + of_b) * scale_tiles, 2 if pair == 2 else 3, (1 + of_b) if scale_tiles > 0 else 0, 0, True)
+    return Tile(128, n, stages, cycles, stage_bytes, 128, 4, (1 + of_b) * scale_tiles, 2 if pair == 2 else 3, 0 if scale_tiles == 0 else 2 if pair == 2 else 1 + of_b, 0, True)
 
 
 def tcgen05_tiles_of(kind, elements):

@@ -54,7 +54,7 @@ INLINE void store_part(const matmul_epilogue *e, const tensor_map *map, store_bo
     tma_commit();
 }
 
-/* ---- results in blocks of 32 e4m3 along a row ---- */
+/* ---- results in blocks of 32 e4m3 or e2m1 along a row ---- */
 
 /* What is quantised: rounded to the format in front of it; columns from end on do not count. */
 INLINE void block_round(int format, float *values, int col, int end) {
@@ -70,8 +70,8 @@ INLINE float block_largest(float most, const float *values) {
     return most;
 }
 
-/* 16 codes from column col on. */
-INLINE void block_store(const matmul_epilogue *e, const float *values, float inverse, const row_place p) {
+/* 16 codes of e4m3 from column col on. */
+INLINE void block_store_e4m3(const matmul_epilogue *e, const float *values, float inverse, const row_place p) {
     const uint64_t to = e->out + p.row * e->out_row_stride + p.col;
     uint32_t codes[TCGEN05_CHUNK / 4];
 #pragma unroll
@@ -87,6 +87,32 @@ INLINE void block_store(const matmul_epilogue *e, const float *values, float inv
         if (p.col + i < p.end) ((uint8_t *)to)[i] = (uint8_t)(codes[i / 4] >> i % 4 * 8);
 }
 
+/* 16 codes of e2m1 from column col on, two in a byte; that behind a row's last column is zero. */
+INLINE void block_store_e2m1(const matmul_epilogue *e, const float *values, float inverse, const row_place p) {
+    uint8_t *to = (uint8_t *)e->out + p.row * ((e->out_row_stride + 1) / 2) + p.col / 2;
+    uint32_t codes[TCGEN05_CHUNK / 8];
+#pragma unroll
+    for (int i = 0; i < TCGEN05_CHUNK / 8; i++) {
+        const float *v = values + 8 * i;
+        codes[i] = cvt_e2m1x2(v[0] * inverse, v[1] * inverse) | cvt_e2m1x2(v[2] * inverse, v[3] * inverse) << 8 | cvt_e2m1x2(v[4] * inverse, v[5] * inverse) << 16 |
+                   cvt_e2m1x2(v[6] * inverse, v[7] * inverse) << 24;
+    }
+    if ((uint64_t)to % 8 == 0 && p.col + TCGEN05_CHUNK <= p.end) {
+        *(uint2 *)to = make_uint2(codes[0], codes[1]);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < TCGEN05_CHUNK / 2; i++) {
+        const int col = p.col + 2 * i;
+        if (col < p.end) to[i] = (uint8_t)(codes[i / 4] >> i % 4 * 8 & (col + 1 < p.end ? 0xff : 0xf));
+    }
+}
+
+INLINE void block_store(const matmul_tiles_arguments *g, const float *values, float inverse, const row_place p) {
+    if (g->result_bits == 4) block_store_e2m1(&g->epilogue, values, inverse, p);
+    else block_store_e4m3(&g->epilogue, values, inverse, p);
+}
+
 /* Two parts of 16 columns side by side, in either order, are a block. Its scale is bit for bit what a quantiser makes of the results; where scales lie in tiles, those of padding rows and
  * columns are zero. */
 INLINE void store_block(const matmul_tiles_arguments *g, float *first, float *second, const row_place p, int first_col, int second_col) {
@@ -94,7 +120,7 @@ INLINE void store_block(const matmul_tiles_arguments *g, float *first, float *se
     const int block = p.col / 32;
     block_round(e->out_format, first, first_col, p.end);
     block_round(e->out_format, second, second_col, p.end);
-    const int32_t code = rules_mx_scale(block_largest(block_largest(0, first), second), largest_code(CUDA_e4m3), 0);
+    const int32_t code = rules_mx_scale(block_largest(block_largest(0, first), second), largest_code(g->result_bits == 4 ? CUDA_e2m1 : CUDA_e4m3), 0);
     const bool is_there = p.row < p.rows && block * 32 < p.end;
     const float inverse = rules_mx_inverse(code);
     uint8_t *scales = (uint8_t *)e->scales;
@@ -104,9 +130,9 @@ INLINE void store_block(const matmul_tiles_arguments *g, float *first, float *se
     if (!is_there) return;
     row_place here = p;
     here.col = first_col;
-    block_store(e, first, inverse, here);
+    block_store(g, first, inverse, here);
     here.col = second_col;
-    block_store(e, second, inverse, here);
+    block_store(g, second, inverse, here);
 }
 
 #endif

@@ -16,7 +16,7 @@ typedef struct tile_row {
     const char *image, *entry;
     const char *variant;          /* the entry, or .._claims: where thread blocks claim their units */
     bool claims;
-    bool blocks;                  /* its result is in blocks of mxfp8 */
+    bool blocks;                  /* its result is in blocks of mxfp8 or mxfp4 */
     tiles_sizes sizes;
 } tile_row;
 
@@ -97,7 +97,7 @@ const char *matmul_tcgen05_tiles_refuses(const kernel_problem *problem, text *wh
 const char *matmul_tcgen05_tiles_blocks_refuses(const kernel_problem *problem, text *why) {
     op_type type;
     const op_type *result;
-    if (problem->out[0]->format != DW_FORMAT_mxfp8) return "it writes results in blocks of mxfp8";
+    if (problem->out[0]->format != DW_FORMAT_mxfp8 && problem->out[0]->format != DW_FORMAT_mxfp4) return "it writes results in blocks of mxfp8 or mxfp4";
     const kernel_problem plain = quantised_plain(problem, &type, &result);
     return refuses(&plain, true, why);
 }
@@ -149,7 +149,7 @@ static kernel_tiles tiles_of(const tiles_call *c, const kernel_run *run) {
 
 static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bound *bound) {
     const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .bits = {c->product.element_bits, c->product.element_bits}, .scale_block = c->product.scale_block,
-                                    .result_bytes = dw_format_bits(run->call.out[0]->format) / 8};
+                                    .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
     const kernel_tiles t = tiles_of(c, run);
     kernel_tiles_bound_of(&t, &product, run->chip, bound);
 }
@@ -261,10 +261,11 @@ static void take_result(kernel_launch *launch, const kernel_run *run, const tile
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
 }
 
-/* Where the scales of a result in blocks lie. */
-static void take_result_scales(const kernel_run *run, const tiles_call *c, matmul_tiles_arguments *g) {
+/* A result in blocks, and where its scales lie. */
+static void take_result_blocks(const kernel_run *run, const tiles_call *c, matmul_tiles_arguments *g) {
     const dw_tensor *out = run->call.out[0];
     const bool tiled = out->scale_layout == DW_SCALE_tile128x4;
+    g->result_bits = dw_format_bits(out->format);
     g->scale_rows = (int32_t)(tiled ? base_align_up((size_t)c->m, 128) : (size_t)c->m);
     g->scale_step = tiled ? (int32_t)base_ceil_div(c->n_out, 128) : 0;
 }
@@ -284,7 +285,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     g->band = (int32_t)band_of(&c, run->chip);
     g->formats = c.product.formats;
     g->claims = t->claims;
-    if (c.blocks) take_result_scales(run, &c, g);
+    if (c.blocks) take_result_blocks(run, &c, g);
     tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, TILES_ROWS, g->map_a);
     tcgen05_take_map(&launch, 1, &c.product, c.n, row_bytes, t->sizes.n / 2, g->map_b);
     if (g->epilogue.by_tma) take_result(&launch, run, &c, g->map_out);

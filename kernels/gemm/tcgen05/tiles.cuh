@@ -157,37 +157,49 @@ INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, con
 
 /* ---- warp 2: scales ---- */
 
-/* Of b, tile of 128 rows number i: those of the tile's columns, or where a step joins columns those of its halves. */
-INLINE void load_scales_of_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const tiles_tile *tile, ring_turn turn, int block) {
+/* In tiles of 128 rows: where the scales of a block's rows lie, and those of the columns of b that it loads. A single block loads those of all columns of the tile; of a pair, each block those of
+ * 128 columns, for both. Where a step joins columns, the second 128 are the other half's. */
+typedef struct scale_places { int a, b, up; } scale_places;
+
+INLINE scale_places scales_at(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const tiles_tile *tile) {
+    const int up = (g->epilogue.halving >= 0 ? tile->up : tile->col + 128) / 128;
+    const scale_places places = {tile->row / 128, s.pair > 1 && p->rank == 1 ? up : tile->col / 128, up};
+    return places;
+}
+
+/* A stage, from tile `at` of a row's scales on. to: the stage's scales in shared memory, of a and then of b. of_b: where those of b that this block loads lie behind those of a. */
+INLINE void load_scales_of_stage(const matmul_tiles_arguments *g, const tiles_shape s, const scale_places places, uint32_t to, uint32_t of_b, bool loads_b, uint32_t full, int at) {
     const tensor_map *map_a = (const tensor_map *)g->map_a_scales, *map_b = (const tensor_map *)g->map_b_scales;
-    const int bytes = s.scale_tiles * TILES_SCALE_TILE, at = block * s.scale_tiles;
-    const uint32_t a = stage_at(p, s, turn.stage) + tiles_operand_bytes(s.sizes), b = a + bytes, full = counting(s, p->scales_full + turn.stage * BARRIER_BYTES);
-    if (s.pair > 1) tma_pair_load_3d(a, map_a, full, 0, at, tile->row / 128, TMA_EVICT_NORMAL);
-    else tma_load_3d(a, map_a, full, 0, at, tile->row / 128, TMA_EVICT_NORMAL);
-#pragma unroll
-    for (int i = 0; i < tiles_b_scale_tiles(s.sizes); i++) {
-        const int row = (g->epilogue.halving >= 0 && i == 1 ? tile->up : tile->col + i * 128) / 128;
-        if (s.pair == 1) tma_load_3d(b + i * bytes, map_b, full, 0, at, row, TMA_EVICT_NORMAL);
-        else if (i == p->rank) tma_pair_load_3d_multicast(b + i * bytes, map_b, full, 0, at, row, BOTH_BLOCKS, TMA_EVICT_NORMAL);
+    const int bytes = s.scale_tiles * TILES_SCALE_TILE;
+    if (s.pair > 1) {
+        tma_pair_load_3d(to, map_a, full, 0, at, places.a, TMA_EVICT_NORMAL);
+        if (loads_b) tma_pair_load_3d_multicast(to + of_b, map_b, full, 0, at, places.b, BOTH_BLOCKS, TMA_EVICT_NORMAL);
+        return;
     }
+    tma_load_3d(to, map_a, full, 0, at, places.a, TMA_EVICT_NORMAL);
+    tma_load_3d(to + bytes, map_b, full, 0, at, places.b, TMA_EVICT_NORMAL);
+    if (tiles_b_scale_tiles(s.sizes) > 1) tma_load_3d(to + 2 * bytes, map_b, full, 0, at, places.up, TMA_EVICT_NORMAL);
 }
 
 INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
-    const bool issues = elect_one();
+    const bool issues = elect_one(), loads_b = tiles_b_scale_tiles(s.sizes) == s.pair || p->rank == 0;
+    const int end = g->blocks * s.scale_tiles;
+    const uint32_t of_b = (1 + p->rank) * s.scale_tiles * TILES_SCALE_TILE, full = counting(s, p->scales_full);
     ring_turn turn = ring_writer();
-    tiles_turn at = first_turn(s);
+    tiles_turn unit = first_turn(s);
     do {
-        const tiles_tile tile = tile_at(g, s, at.unit, p->rank);
+        const tiles_tile tile = tile_at(g, s, unit.unit, p->rank);
+        const scale_places places = scales_at(g, s, p, &tile);
 #pragma unroll 1
-        for (int block = 0; block < g->blocks; block++) {
+        for (int at = 0; at < end; at += s.scale_tiles) {
             ring_wait_empty(p->ring, turn);
             if (issues) {
                 if (p->rank == 0) mbarrier_arrive_expect(p->scales_full + turn.stage * BARRIER_BYTES, s.pair * tiles_scale_bytes(s.sizes));
-                load_scales_of_stage(g, s, p, &tile, turn, block);
+                load_scales_of_stage(g, s, places, stage_at(p, s, turn.stage) + tiles_operand_bytes(s.sizes), of_b, loads_b, full + turn.stage * BARRIER_BYTES, at);
             }
             ring_next(&turn, s.stages);
         }
-    } while (next_turn(g, s, p, &at));
+    } while (next_turn(g, s, p, &unit));
 }
 
 /* ---- warp 1: products ---- */
