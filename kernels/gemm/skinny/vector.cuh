@@ -30,17 +30,8 @@ INLINE vector_place vector_place_of(const skinny_arguments *g) {
 
 /* ---- loads ---- */
 
-/* A row's last elements, or those of one that lies at no multiple of 16 bytes. */
-static __device__ __noinline__ uint4 gather_elements(const uint16_t *from, int count) {
-    uint32_t words[4] = {0, 0, 0, 0};
-#pragma unroll
-    for (int i = 0; i < 8; i++)
-        if (i < count) words[i / 2] |= (uint32_t)from[i] << i % 2 * 16;
-    return make_uint4(words[0], words[1], words[2], words[3]);
-}
-
 /* Are a row's units whole, each at a multiple of 16 bytes? */
-INLINE bool has_whole_units(const skinny_arguments *g, const matmul_rows *x) { return ((x->data | (uint64_t)x->row_bytes) & 15) == 0 && g->k % 8 == 0; }
+INLINE bool has_whole_units(const skinny_arguments *g, const matmul_rows *x) { return is_aligned(x) && g->k % 8 == 0; }
 
 /* Is unit number u of this lane one of the row's? */
 INLINE bool has_unit(const skinny_arguments *g, const vector_place *p, const int u) { return u < g->span && p->first + u * 32 < p->units; }
@@ -55,19 +46,19 @@ INLINE void load_row(const skinny_arguments *g, const vector_place *p, const int
         const bool is_there = has_unit(g, p, u) && p->is_there[r];
         b[u] = make_uint4(0, 0, 0, 0);
         if (is_there && whole) b[u] = ld_global_policy(row + unit * 16, policy);
-        if (is_there && !whole) b[u] = gather_elements((const uint16_t *)row + unit * 8, g->k - unit * 8);
+        if (is_there && !whole) b[u] = gather_unit(16, row, unit * 8, min(8, g->k - unit * 8));
     }
 }
 
 INLINE void load_vector(const skinny_arguments *g, const vector_place *p, uint4 a[SKINNY_VECTOR_UNITS]) {
-    const uint16_t *row = (const uint16_t *)g->a.data;
+    const uint8_t *row = (const uint8_t *)g->a.data;
     const bool whole = has_whole_units(g, &g->a);
 #pragma unroll
     for (int u = 0; u < SKINNY_VECTOR_UNITS; u++) {
         const int unit = p->first + u * 32;
         a[u] = make_uint4(0, 0, 0, 0);
         if (!has_unit(g, p, u)) continue;
-        a[u] = whole ? *(const uint4 *)(row + unit * 8) : gather_elements(row + unit * 8, g->k - unit * 8);
+        a[u] = whole ? raw_unit(16, row + unit * 16) : gather_unit(16, row, unit * 8, min(8, g->k - unit * 8));
     }
 }
 
