@@ -322,6 +322,15 @@ dw_status engine_compile(dw_model *model, const dw_model_options *options)
     return model->full.plan != NULL ? engine_load(&model->constants, pool, &model->full) : DW_OK;
 }
 
+dw_status engine_compile_beside(dw_model *model, const dw_model *that)
+{
+    model->file = that->file;
+    model->chip = that->chip;
+    find_alone(model, model->options.kernels);
+    TRY(ir_graph_clone(that->fused, &model->fused));
+    return plan_by_policy(model, &model->options, plan_all);
+}
+
 dw_status engine_compile_generation(dw_model *model)
 {
     pool *pool;

@@ -109,8 +109,12 @@ dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *poli
 /* fused -> plans, loaded unless DW_MODEL_PLAN_ONLY. */
 dw_status engine_find_chip(dw_model *model, const dw_model_options *options);   /* the chip that options name, or this machine's */
 dw_status engine_compile(dw_model *model, const dw_model_options *options);
+/* The fused graph of that model -> plans for its chip, by the options of this one. */
+dw_status engine_compile_beside(dw_model *model, const dw_model *that);
 /* fused -> the plans of generation, by the model's options. */
 dw_status engine_compile_generation(dw_model *model);
+/* The same model planned in another precision for all of its layers, by the same options else; nothing is loaded: to be asked about. The model has its graphs. */
+dw_status engine_plan_in(const dw_model *model, const char *precision, dw_model **other);
 /* The step with caches in pages, where the step has none: on a GPU. Nothing is done for a model from a .dw. */
 dw_status engine_add_pages(dw_model *model);
 

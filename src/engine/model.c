@@ -156,6 +156,20 @@ dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_o
     return finish(model, status, failed);
 }
 
+dw_status engine_plan_in(const dw_model *model, const char *precision, dw_model **other)
+{
+    dw_model_options options = model->options;
+    options.precision = precision;
+    options.policy = NULL;
+    options.flags = DW_MODEL_PLAN_ONLY | (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY));
+    TRY(create_empty(model->context, &options, other));
+    dw_status status = engine_compile_beside(*other, model);
+    if (status == DW_OK) return DW_OK;
+    dw_model_destroy(*other);
+    *other = NULL;
+    return status;
+}
+
 static void drop_generation(dw_model *model)
 {
     plan_destroy(model->step.plan);

@@ -1,4 +1,4 @@
-/* What explain.c, explain_facts.c and explain_text.c share: facts of a model as JSON, and words made of them. */
+/* What explain.c, explain_facts.c, explain_beside.c and explain_text.c share: facts of a model as JSON, and words made of them. */
 #ifndef LAB_EXPLAIN_H
 #define LAB_EXPLAIN_H
 
@@ -8,6 +8,12 @@
 
 /* All the facts that DW_PRINT_SUMMARY or DW_PRINT_EXPLAIN print, or NULL: never some of them because memory ran out on the way. */
 json_t *facts_of(const dw_model *model, dw_print what);
+
+/* explain_beside.c: of a quantised model [{"precision": "fp8", "plan": {"us": .., "quantize_us": ..}, "step_plan": {..}}, {"precision": "bf16", ..}, ..], itself first; or "refused": why it could
+ * not be planned. NULL for others, and for compiled files, which hold no graph before precision. */
+json_t *explain_beside(const dw_model *model);
+/* What a step is estimated to take at the sizes of the binding, with the launches that are saved there. */
+double explain_seconds(const plan_binding *binding, int step);
 
 void words_print_summary(text *out, const json_t *facts);
 void words_print_explain(text *out, const json_t *facts);

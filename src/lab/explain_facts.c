@@ -185,15 +185,9 @@ static void mend_estimates(const plan_binding *binding, json_t *steps, json_t *f
     const plan *plan = binding->plan;
     double sum = json_number_value(json_object_get(facts, "us"));
     for (int i = plan->load_count; i < plan->step_count; i++) {
-        const plan_step *step = &plan->steps[i];
-        const kernel_run *run = &binding->calls[i].run;
-        const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
-        kernel_problem problem;
-        if (!run->passes && !run->leaves_plain && !run->quantises && run->norm == NULL) continue;
-        plan_problem(plan, step, in, out, &problem);
-        const double seconds = kernel_run_seconds(step->row, &problem, run);
+        const double seconds = explain_seconds(binding, i);
         json_object_set_new(json_array_get(steps, (size_t)i), "us", json_real(seconds * 1e6));
-        sum += (seconds - step->seconds) * 1e6;
+        sum += (seconds - plan->steps[i].seconds) * 1e6;
     }
     json_object_set_new(facts, "us", json_real(sum));
 }
@@ -367,6 +361,8 @@ static json_t *explain_json(const dw_model *model) {
     if (model->prelude.plan != NULL) json_object_set_new(facts, "prelude_plan", plan_json(model->prelude.plan));
     if (model->step.plan != NULL) json_object_set_new(facts, "step_plan", plan_json(model->step.plan));
     if (model->step.plan != NULL) json_object_set_new(facts, "caches", caches_json(model->step.plan));
+    json_t *beside = explain_beside(model);
+    if (beside != NULL) json_object_set_new(facts, "beside", beside);
     json_object_set_new(facts, "cached_generation", generation_json(model));
     json_object_set_new(facts, "shared_generation", sharing_json(model));
     json_object_set_new(facts, "weights", weights_json(model));

@@ -134,6 +134,33 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
     print_choices(out, json_object_get(facts, "steps"));
 }
 
+/* "  whole runs: fp8 170.3 us (quantisers 37.5), bf16 120.9 us, fp8-weights 131.0 us; fp8 takes 1.41 times as long as bf16 at these sizes" */
+static void print_beside(text *out, const char *title, const char *plan, const json_t *rows) {
+    const json_t *own = json_object_get(json_array_get(rows, 0), plan), *plain = json_object_get(json_array_get(rows, 1), plan);
+    size_t i;
+    json_t *row;
+    if (own == NULL) return;
+    text_printf(out, "  %s: ", title);
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row) {
+        const json_t *costs = json_object_get(row, plan);
+        if (costs != NULL) text_printf(out, "%s%s %.1f us", i > 0 ? ", " : "", member(row, "precision"), json_real_value(json_object_get(costs, "us")));
+        if (i == 0) text_printf(out, " (quantisers %.1f)", json_real_value(json_object_get(costs, "quantize_us")));
+    }
+    const double us = json_real_value(json_object_get(own, "us")), least = json_real_value(json_object_get(plain, "us"));
+    if (least > 0 && us > least) text_printf(out, "; %s takes %.2f times as long as bf16 at these sizes", member(json_array_get(rows, 0), "precision"), us / least);
+    text_add(out, "\n");
+}
+
+static void print_besides(text *out, const json_t *rows) {
+    size_t i;
+    json_t *row;
+    text_add(out, "this and other precisions, estimated at the same sizes\n");
+    print_beside(out, "whole runs", "plan", rows);
+    print_beside(out, "the cached step", "step_plan", rows);
+    json_array_foreach((json_t *)(uintptr_t)rows, i, row)
+        if (member(row, "refused")[0] != '\0') text_printf(out, "  %s: not planned: %s\n", member(row, "precision"), member(row, "refused"));
+}
+
 /* Caches of one kind and module are one line. */
 static void print_caches(text *out, json_t *caches) {
     size_t i;
@@ -177,6 +204,7 @@ void words_print_explain(text *out, const json_t *facts) {
         print_plan(out, "plan of what is computed once for each text, before its first token", json_object_get(facts, "prelude_plan"));
     if (json_object_get(facts, "step_plan")) print_plan(out, "plan of the cached step", json_object_get(facts, "step_plan"));
     if (json_array_size(json_object_get(facts, "caches")) > 0) print_caches(out, json_object_get(facts, "caches"));
+    if (json_object_get(facts, "beside") != NULL) print_besides(out, json_object_get(facts, "beside"));
     print_weights(out, json_object_get(facts, "weights"));
     text_printf(out, "generation with a cache: %s\n", member(facts, "cached_generation"));
     text_printf(out, "texts of a service go together and share pages: %s\n", member(facts, "shared_generation"));

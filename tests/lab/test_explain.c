@@ -1,6 +1,8 @@
 /* explain says what runs: the kernels that the steps of a GPU's plan launch at its sizes, whichever row was chosen. Plans alone; no device is opened. */
 #include "support/support.h"
 
+#include <jansson.h>
+#include <math.h>
 #include <string.h>
 
 #include "support/session.h"
@@ -25,30 +27,95 @@ static const expectation expectations[] = {
     {"cpu-avx2", "m=4096", NULL, NULL},
 };
 
+/* What explain prints of the product; the caller frees words. */
+static void explain(dw_context *context, const dw_model_options *options, int json, text *words) {
+    static float w[512 * 256 / 2];
+    dw_graph *graph;
+    dw_model *model;
+    assert_ok(context, dw_graph_parse(context, "g", PRODUCT, strlen(PRODUCT), &graph));
+    dw_named_tensor weight = {"w", {.format = DW_FORMAT_bf16, .rank = 2, .dims = {512, 256}, .strides = {256, 1}, .data = w}};
+    assert_ok(context, dw_graph_bind(graph, 1, &weight));
+    assert_ok(context, dw_model_create(context, graph, options, &model));
+    text_init(words, context);
+    assert_ok(context, dw_model_print(model, DW_PRINT_EXPLAIN, json, take_words, words));
+    dw_model_destroy(model);
+}
+
 static void explain_tells_what_steps_launch(void **state) {
     (void)state;
-    static float w[512 * 256 / 2];
     for (size_t i = 0; i < COUNT_OF(expectations); i++) {
         const expectation *e = &expectations[i];
         dw_context *context;
-        dw_graph *graph;
-        dw_model *model;
         text words;
         assert_int_equal(dw_context_create(NULL, &context), DW_OK);
-        assert_ok(context, dw_graph_parse(context, "g", PRODUCT, strlen(PRODUCT), &graph));
-        dw_named_tensor weight = {"w", {.format = DW_FORMAT_bf16, .rank = 2, .dims = {512, 256}, .strides = {256, 1}, .data = w}};
-        assert_ok(context, dw_graph_bind(graph, 1, &weight));
-        assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.flags = DW_MODEL_PLAN_ONLY, .chip = e->chip, .dims = e->dims, .kernels = e->kernels}, &model));
-        text_init(&words, context);
-        assert_ok(context, dw_model_print(model, DW_PRINT_EXPLAIN, 0, take_words, &words));
+        explain(context, &(dw_model_options){.flags = DW_MODEL_PLAN_ONLY, .chip = e->chip, .dims = e->dims, .kernels = e->kernels}, 0, &words);
         if ((strstr(text_string(&words), e->launches != NULL ? e->launches : "launches") != NULL) != (e->launches != NULL)) fail_msg("%s", text_string(&words));
         text_free(&words);
-        dw_model_destroy(model);
         dw_context_destroy(context);
     }
 }
 
+/* ---- beside other precisions ---- */
+
+static json_t *facts_in(dw_context *context, const char *chip, const char *precision, const char *policy, const char *kernels) {
+    text words;
+    explain(context, &(dw_model_options){.flags = DW_MODEL_PLAN_ONLY, .chip = chip, .dims = "m=64", .precision = precision, .policy = policy, .kernels = kernels}, 1, &words);
+    json_t *facts = json_loads(text_string(&words), 0, NULL);
+    text_free(&words);
+    assert_non_null(facts);
+    return facts;
+}
+
+static double us_of(const json_t *owner) { return json_real_value(json_object_get(json_object_get(owner, "plan"), "us")); }
+
+/* Each row says what explain itself says of that precision. */
+static void costs_beside_are_those_of_the_other_plans(void **state) {
+    (void)state;
+    static const char *const names[] = {"mxfp8", "bf16", "mxfp8-weights"};
+    dw_context *context;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    json_t *facts = facts_in(context, "h200", "mxfp8", NULL, NULL), *rows = json_object_get(facts, "beside");
+    assert_int_equal(json_array_size(rows), 3);
+    for (size_t i = 0; i < COUNT_OF(names); i++) {
+        json_t *other = facts_in(context, "h200", names[i], NULL, NULL), *row = json_array_get(rows, i);
+        assert_string_equal(json_string_value(json_object_get(row, "precision")), names[i]);
+        assert_true(us_of(row) > 0);
+        assert_true(fabs(us_of(row) - us_of(other)) < 1e-6 * us_of(other));
+        json_decref(other);
+    }
+    json_decref(facts);
+    dw_context_destroy(context);
+}
+
+static void a_policy_is_beside_bf16_and_what_is_not_quantised_beside_nothing(void **state) {
+    (void)state;
+    dw_context *context;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    json_t *by_rule = facts_in(context, "h200", NULL, "* = nvfp4", NULL), *plain = facts_in(context, "h200", "bf16", NULL, NULL);
+    assert_int_equal(json_array_size(json_object_get(by_rule, "beside")), 2);
+    assert_null(json_object_get(plain, "beside"));
+    json_decref(by_rule);
+    json_decref(plain);
+    dw_context_destroy(context);
+}
+
+/* A kernel that was asked for and does not take the other precision: its reason is told, and the model explained all the same. */
+static void a_precision_that_cannot_be_planned_says_why(void **state) {
+    (void)state;
+    dw_context *context;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    json_t *facts = facts_in(context, "cpu-avx2", "mxfp8", NULL, "matmul=matmul_fp8_avx2"), *row = json_array_get(json_object_get(facts, "beside"), 1);
+    assert_non_null(strstr(json_string_value(json_object_get(row, "refused")), "matmul_fp8_avx2"));
+    json_decref(facts);
+    dw_context_destroy(context);
+}
+
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(explain_tells_what_steps_launch)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(explain_tells_what_steps_launch),
+        cmocka_unit_test(costs_beside_are_those_of_the_other_plans),
+        cmocka_unit_test(a_policy_is_beside_bf16_and_what_is_not_quantised_beside_nothing),
+        cmocka_unit_test(a_precision_that_cannot_be_planned_says_why),
+    };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
