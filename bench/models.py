@@ -201,6 +201,15 @@ def child_of(name, works, arguments, without, prepare):
     return [sys.executable, __file__, "--child", name, *kept, "--without", json.dumps(without), *works]
 
 
+def last_words(words):
+    """Of a process that ran out of time where it was, innermost call first; of others what it said last."""
+    late = next((i for i, line in enumerate(words) if line.startswith("Timeout")), None)
+    if late is None:
+        return words[-1]
+    frames = [line.strip().replace(os.path.dirname(os.path.abspath(__file__)) + os.sep, "") for line in words[late + 1:] if line.lstrip().startswith("File ")]
+    return " < ".join([words[late], *frames[:4]])
+
+
 def measured(name, works, arguments):
     """The rows of one model. Where its process ends early, the next one leaves out the way that it ended in."""
     without = {}
@@ -225,7 +234,7 @@ def measured(name, works, arguments):
             words = said.read().strip().splitlines() or ["it said nothing"]
         if code == 0:
             continue
-        reason = f"its process ended with {code}: " + next((line for line in words if line.startswith("Timeout")), words[-1])[:300]
+        reason = f"its process ended with {code}: " + last_words(words)[:300]
         if way and way not in without:
             without[way] = reason
         else:
