@@ -154,6 +154,7 @@ typedef struct dw_generate_options {
     int input_count;                           /* their sizes are at most those of the session's dims */
 } dw_generate_options;
 
+/* Seconds by the clock until there was what came of the runs: of those that read prompts, whatever else they did, and of the others. */
 typedef struct dw_generate_times { double prefill_s, decode_s; int64_t prompt_tokens, new_tokens; int cached; } dw_generate_times;
 
 /* Continues one prompt from position 0. ids has room for options->tokens; *made says how many were written. times may be NULL.

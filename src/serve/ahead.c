@@ -21,6 +21,7 @@ static dw_status launch(scheduler *s, int which) {
     const generation *g = s->g;
     scheduler_flight *flight = &s->flights[which];
     flight->begin = base_now();
+    flight->is_prompt = s->is_prompt;
     flight->count = 0;
     if (s->pages != NULL && pages_changed(s->pages)) generation_table_changed(s->session);
     generation_prepare(s->session);
@@ -74,7 +75,7 @@ static dw_status land(scheduler *s, int which) {
     const double now = base_now(), begin = flight->begin > s->landed ? flight->begin : s->landed;
     s->landed = now;
     flight->is_up = false;
-    scheduler_note_time(s, now - begin);
+    scheduler_note_time(s, now - begin, flight->is_prompt);
     for (int64_t k = 0; k < flight->count; k++)
         if (flight->of[k].text != NULL) TRY(take_flown(s, &flight->of[k], ids, logs));
     flight->count = 0;

@@ -90,13 +90,15 @@ static dw_status run_prompts(serving *serving) {
     bool busy = true;
     dw_status status = DW_OK;
     scheduler_clear(s);
+    s->counted = base_now();
+    s->spent[false] = s->spent[true] = 0;
     for (int64_t i = 0; i < s->g->texts; i++) serving->texts[i].user = NULL;
     while (status == DW_OK && busy && batch->options->tokens > 0) {
-        const double begin = base_now();
         begin_prompts(serving);
         status = scheduler_step(s, &busy);
-        *(s->is_prompt ? &batch->spent.prefill_s : &batch->spent.decode_s) += base_now() - begin;
     }
+    batch->spent.prefill_s = s->spent[true];
+    batch->spent.decode_s = s->spent[false];
     scheduler_clear(s);
     return status;
 }

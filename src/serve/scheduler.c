@@ -53,7 +53,7 @@ static dw_status execute(scheduler *s) {
     if (s->pages != NULL && pages_changed(s->pages)) generation_table_changed(s->session);
     TRY(generation_run(s->session));
     TRY(scheduler_draw(s));
-    scheduler_note_time(s, base_now() - begin);
+    scheduler_note_time(s, base_now() - begin, s->is_prompt);
     return take_results(s);
 }
 
@@ -108,6 +108,13 @@ static dw_status run_planned(scheduler *s, bool any) {
     return scheduler_any_planned(s) ? execute(s) : DW_OK;
 }
 
+/* Does the run that is planned read some of a text that has no token of its own yet, and none on its way? */
+static bool reads_prompt(const scheduler *s) {
+    for (int64_t row = 0; row < s->g->texts; row++)
+        if (s->rows[row] != NULL && s->g->text[row].count > 0 && s->rows[row]->made + s->rows[row]->flying == 0) return true;
+    return false;
+}
+
 dw_status scheduler_step(scheduler *s, bool *busy) {
     bool any;
     *busy = false;
@@ -116,8 +123,7 @@ dw_status scheduler_step(scheduler *s, bool *busy) {
     TRY(scheduler_plan(s, &any));
     *busy = any || scheduler_is_under_way(s);
     if (!*busy) return DW_OK;
-    s->is_prompt = false;
-    for (int64_t row = 0; row < s->g->texts; row++) s->is_prompt = s->is_prompt || (s->g->text[row].count > 0 && s->rows[row]->made == 0);
+    s->is_prompt = reads_prompt(s);
     const dw_status status = run_planned(s, any);
     return status == DW_OK || status == DW_CANCELLED || s->options.fails_whole ? status : execute_each(s);
 }

@@ -72,7 +72,7 @@ enum { SCHEDULER_TIMES = 1024 };        /* runs whose times are kept */
 
 /* A text in a run that is on its way: as it was before; NULL: it has ended since. is_guessed: it goes on with a token that nobody knows yet. */
 typedef struct scheduler_flown { serve_text *text; int64_t count, past, length, picked; bool is_guessed; } scheduler_flown;
-typedef struct scheduler_flight { bool is_up; double begin; int64_t count; scheduler_flown *of; } scheduler_flight;
+typedef struct scheduler_flight { bool is_up, is_prompt; double begin; int64_t count; scheduler_flown *of; } scheduler_flight;
 
 typedef struct scheduler {
     dw_session *session;
@@ -92,7 +92,8 @@ typedef struct scheduler {
     int next_flight;                    /* the one that is free, or the older one */
     double landed;                      /* when the last one came */
     uint64_t updates;                   /* of the model's weights, that were noticed */
-    bool is_prompt;                     /* the last run read some of a prompt for the first time */
+    bool is_prompt;                     /* the run that is planned reads some of a prompt for the first time */
+    double counted, spent[2];           /* seconds until there was what came of runs, [1] of those that read prompts; up to when they are counted */
     double run_s;                       /* what it took */
     dw_service_facts facts;             /* counters; pages and texts are counted when they are asked for */
     float times[SCHEDULER_TIMES];
@@ -119,7 +120,8 @@ const scheduler *service_scheduler(const dw_service *service);
 /* token.c */
 /* The text's next token is text->drawn; is_guessed: its place was counted already. */
 dw_status scheduler_add_token(scheduler *scheduler, serve_text *text, bool is_guessed);
-void scheduler_note_time(scheduler *scheduler, double seconds);
+/* What came of a run is there, which took so many seconds. */
+void scheduler_note_time(scheduler *scheduler, double seconds, bool is_prompt);
 
 /* ahead.c */
 /* Can the run that is planned be started without a look at the one before? */

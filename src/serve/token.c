@@ -38,7 +38,10 @@ dw_status scheduler_add_token(scheduler *s, serve_text *text, bool is_guessed) {
     return DW_OK;
 }
 
-void scheduler_note_time(scheduler *s, double seconds) {
+void scheduler_note_time(scheduler *s, double seconds, bool is_prompt) {
+    const double now = base_now();
+    s->spent[is_prompt] += now - s->counted;
+    s->counted = now;
     s->run_s = seconds;
     s->times[s->facts.runs % SCHEDULER_TIMES] = (float)seconds;
     s->facts.runs++;
