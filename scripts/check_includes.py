@@ -67,6 +67,7 @@ ROOMS = {
         "index": "cpu gpu move quantize",
         "scan": "cpu gpu move",
         "sample": "cpu gpu",
+        "optimizer": "cpu gpu",
         "gemm": "cpu gpu move quantize library",
         "attention": "cpu gpu quantize library",
         "conv": "cpu gpu move gemm",
@@ -100,7 +101,7 @@ ROOMS = {
 }
 
 # Headers of pure arithmetic that device code compiles, too: any file of kernels may include them, and they each other.
-SHARED = {"num/small.h", "num/philox.h", "num/rules.h", "op/scores.h", "op/sampling.h", "op/pointwise.h"}
+SHARED = {"num/small.h", "num/philox.h", "num/rules.h", "op/scores.h", "op/sampling.h", "op/pointwise.h", "op/optimizer.h"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 

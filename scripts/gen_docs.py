@@ -234,6 +234,7 @@ TABLES = {
     "reduce-ops": ops("reduce", "scan"),
     "norm-ops": ops("norm"),
     "sample-ops": ops("sample"),
+    "training-ops": ops("optimizer"),
     "contraction-ops": ops("matmul", "grouped", "route", "attention", "cache", "rotary", "conv"),
     "quantize-ops": ops("quantize"),
     "attributes": Table("src/op/attr.def", "OP_ATTR", "name kind meaning", {

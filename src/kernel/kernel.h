@@ -264,7 +264,8 @@ int64_t kernel_any_rows(const kernel_run *run);
 size_t kernel_no_workspace(const kernel_run *run);
 const char *kernel_no_variants(const kernel_problem *problem, int index);
 
-/* The operand whose memory that result may take over: the row's; of a paired op (OP_TRAIT_PAIRED) the one behind it for the second result. -1: none. */
+/* The operand whose memory that result may take over: the row's; of a paired op (OP_TRAIT_PAIRED) the one behind it for the second result, of an op that updates
+ * (OP_TRAIT_UPDATES) one further for each result. -1: none. */
 int kernel_in_place(const kernel_row *row, int result);
 
 /* Does the row do norms whose bits are those of products that normalise their operand? */

@@ -30,7 +30,8 @@ enum op_trait {
     OP_TRAIT_TAILS = 4096,      /* x times a share, or a logarithm of 1 + y: what is small beside 1 is lost */
     OP_TRAIT_ACTIVATION = 8192, /* what reads a product in the first half of an mlp */
     OP_TRAIT_NORM = 16384,      /* rows are shifted and scaled by their own statistics */
-    OP_TRAIT_PAIRED = 32768     /* what the first result is to the first operand the second is to the second: both are updated */
+    OP_TRAIT_PAIRED = 32768,    /* what the first result is to the first operand the second is to the second: both are updated */
+    OP_TRAIT_UPDATES = 65536    /* each result is the new value of the operand of its number */
 };
 
 /* ---- types ---- */
@@ -198,6 +199,8 @@ static inline const dw_tensor *op_operand(const op_call *call, int index) { retu
 enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_BIAS, ATTENTION_SINK, ATTENTION_ROW, ATTENTION_POSITION, ATTENTION_TABLE, ATTENTION_OPERANDS };
 enum { CACHE_X, CACHE_Y, CACHE_ROW, CACHE_POSITION, CACHE_TABLE, CACHE_OPERANDS };
 enum { UPDATE_X, UPDATE_Y, UPDATE_KEYS, UPDATE_VALUES, UPDATE_ROW, UPDATE_POSITION, UPDATE_COS, UPDATE_SIN, UPDATE_QUERIES, UPDATE_TABLE, UPDATE_OPERANDS };
+
+enum { ADAMW_P, ADAMW_M, ADAMW_V, ADAMW_G, ADAMW_RATE, ADAMW_STEP, ADAMW_SCALE, ADAMW_OPERANDS };
 
 enum { SAMPLE_LOGITS, SAMPLE_PARAMETERS, SAMPLE_DRAW, SAMPLE_ROW, SAMPLE_COUNTS, SAMPLE_BIAS, SAMPLE_MASK, SAMPLE_OPERANDS };
 

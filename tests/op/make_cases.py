@@ -994,7 +994,39 @@ def sample():
     c.write()
 
 
+def optimizer():
+    c = Cases("optimizer")
+
+    def step(p, m, v, g, rate, count, scale=None, decay=0.01, betas=(0.9, 0.999), eps=1e-8, steps=1):
+        """What torch.optim.AdamW makes of them, in f64."""
+        w = torch.nn.Parameter(p.double().clone())
+        adamw = torch.optim.AdamW([w], lr=rate, betas=betas, eps=eps, weight_decay=decay)
+        w.grad = g.double() * (1 if scale is None else scale)
+        adamw.state[w] = {"step": torch.tensor(float(count - 1)), "exp_avg": m.double().clone(), "exp_avg_sq": v.double().clone()}
+        adamw.step()
+        state = adamw.state[w]
+        return [w.detach().to(p.dtype), state["exp_avg"].to(m.dtype), state["exp_avg_sq"].to(v.dtype)]
+
+    def add(p, m, v, g, rate, count, scale=None, tolerance=None, **more):
+        scalars = [torch.tensor(rate, dtype=torch.float64), torch.tensor(count), *([torch.tensor(scale, dtype=torch.float64)] if scale is not None else [])]
+        attrs = {"beta1": more.get("betas", (0.9, 0.999))[0], "beta2": more.get("betas", (0.9, 0.999))[1], "decay": more.get("decay", 0.01), "eps": more.get("eps", 1e-8)}
+        c.add("adamw", [p, m, v, g, *scalars], step(p, m, v, g, rate, count, scale, **more), tolerance=tolerance, **attrs)
+
+    for dtype in FLOATS:
+        for count in (1, 2, 1000):
+            add(normal(2, 5, dtype=dtype), normal(2, 5, dtype=dtype, scale=0.1), normal(2, 5, dtype=dtype, scale=0.1).abs(), normal(2, 5, dtype=dtype), 0.01, count, betas=(0.89, 0.997))
+        add(normal(7, dtype=dtype), normal(7), normal(7).abs(), normal(7, dtype=dtype), 0.003, 3, scale=0.25, decay=0.1, betas=(0.8, 0.95), eps=1e-6)
+    add(normal(3), normal(3), normal(3).abs(), normal(3), 0.5, 9, decay=0, betas=(0.0, 0.0), eps=1.0)
+    add(normal(0, 4), normal(0, 4), normal(0, 4), normal(0, 4), 0.5, 9)
+    p, m, v = normal(3), normal(3), normal(3).abs()
+    scalars = [torch.tensor(0.5), torch.tensor(1, dtype=torch.int32), torch.tensor(nan)]
+    c.note("a scale of NaN leaves all as it is")
+    c.add("adamw", [p, m, v, special(torch.float32)[9:], *scalars], [p, m, v], beta1=0.9, beta2=0.99, eps=1e-8, tolerance=0)
+    c.write()
+
+
+
 if __name__ == "__main__":
-    for family in (pointwise, create, view, move, index, reduce, scan, route, norm, matmul, grouped, attention, cache, rotary, conv, quantize, sample):
+    for family in (pointwise, create, view, move, index, reduce, scan, route, norm, matmul, grouped, attention, cache, rotary, conv, quantize, sample, optimizer):
         torch.manual_seed(1)
         family()
