@@ -1014,8 +1014,8 @@ def optimizer():
 
     for dtype in FLOATS:
         for count in (1, 2, 1000):
-            add(normal(2, 5, dtype=dtype), normal(2, 5, dtype=dtype, scale=0.1), normal(2, 5, dtype=dtype, scale=0.1).abs(), normal(2, 5, dtype=dtype), 0.01, count, betas=(0.89, 0.997))
-        add(normal(7, dtype=dtype), normal(7), normal(7).abs(), normal(7, dtype=dtype), 0.003, 3, scale=0.25, decay=0.1, betas=(0.8, 0.95), eps=1e-6)
+            add(normal(2, 5, dtype=dtype), normal(2, 5, dtype=dtype, scale=0.1), normal(2, 5, dtype=dtype, scale=0.1).abs(), normal(2, 5, dtype=dtype), 0.01, count, betas=(0.8912347, 0.9973219))
+        add(normal(7, dtype=dtype), normal(7), normal(7).abs(), normal(7, dtype=dtype), 0.003, 3, scale=0.25, decay=0.1, betas=(0.8123457, 0.9534567), eps=1e-6)
     add(normal(3), normal(3), normal(3).abs(), normal(3), 0.5, 9, decay=0, betas=(0.0, 0.0), eps=1.0)
     add(normal(0, 4), normal(0, 4), normal(0, 4), normal(0, 4), 0.5, 9)
     p, m, v = normal(3), normal(3), normal(3).abs()
