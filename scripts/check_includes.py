@@ -38,6 +38,7 @@ ROOMS = {
         "attention": "clean fuse",
         "precision": "fuse attention",
         "step": "clean attention",
+        "gradient": "",
     },
     "sim": {
         "ptx": "",

@@ -249,7 +249,7 @@ TABLES = {
     }),
     "passes": Table("src/pass/pass.def", "PASS", "name stages meaning", {
         "pass": "`{name}`", "stages": lambda row: row["stages"].lower().replace("|", ", "), "what it does": "{meaning}"}),
-    "fusions": Table("src/pass/fuse/fuse.def", "FUSE", "name meaning", {"fusion": "`{name}`", "what it makes of what": "{meaning}"}),
+    "fusions": Table("src/pass/fuse/fuse.def", "FUSE", "name part meaning", {"fusion": "`{name}`", "what it makes of what": "{meaning}"}),
     "ptx-forms": Table("sim/isa/ptx.def", "PTX", "pattern types operands family evidence section meaning", {
         "instruction": "`{pattern}`", "types": "{types}", "known by": lambda row: row["evidence"].strip("'"), "PTX ISA": "{section}", "meaning": "{meaning}",
     }),

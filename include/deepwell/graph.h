@@ -51,6 +51,17 @@ DW_API dw_status dw_graph_output(dw_graph *graph, const char *name, dw_value *va
 /* The text form, to a sink that is called with pieces of it. */
 DW_API dw_status dw_graph_print(const dw_graph *graph, void (*sink)(void *user, const char *text, size_t length), void *user);
 
+/* Zero-initialise, then set what matters. */
+typedef struct dw_gradient_options {
+    const char *loss;       /* the output whose gradient is taken: one floating-point number; NULL: the only such output */
+    const char *trained;    /* patterns over the names of parameters, separated by commas ('*' any characters, '?' one); NULL: every floating-point parameter that is no buffer */
+} dw_gradient_options;
+/* A new graph that computes gradients: the outputs of graph, and behind them grad.<parameter> for each trained one, of its shape and format. A trained parameter is a state of
+ * the new graph, which begins with the parameter's data and stays as it is; so no numbers of it are built into a plan. graph stays as it is, and outlives the new one, as it has the data.
+ * INVALID or NOT_FOUND: there is no such loss or parameter. UNSUPPORTED names an op between a trained parameter and the loss whose gradient is not known, with its module.
+ * options may be NULL. */
+DW_API dw_status dw_graph_gradient(const dw_graph *graph, const dw_gradient_options *options, dw_graph **gradients);
+
 #ifdef __cplusplus
 }
 #endif

@@ -36,7 +36,7 @@ dw_status ir_emit(ir_graph *graph, op_id op, int n_in, ir_value *const *in, int 
     ir_node *node;
     TRY(ir_new_node(graph, op, &copy, n_in, n_out, types, &node));
     for (int i = 0; i < n_in; i++) ir_set_operand(node, i, in[i]);
-    ir_update_constant(node);
+    ir_update_rate(node);
     *result = node->out[0];
     return DW_OK;
 }

@@ -112,7 +112,7 @@ dw_status ir_set_attr(ir_graph *graph, ir_node *node, op_attr attr) {
     }
     items[count++] = attr;
     TRY(ir_copy_attrs(graph, NULL, count, items, &node->attrs));
-    ir_update_constant(node);
+    ir_update_rate(node);
     return DW_OK;
 }
 
@@ -135,7 +135,7 @@ dw_status ir_infer(ir_graph *graph, ir_node *node) {
         return status;
     }
     for (int i = 0; i < n_out; i++) node->out[i]->type = types[i];
-    ir_update_constant(node);
+    ir_update_rate(node);
     return DW_OK;
 }
 
@@ -152,7 +152,7 @@ void ir_renumber(ir_graph *graph) {
     for (ir_node *node = graph->first; node != NULL; node = node->next) {
         node->order = order++;
         for (int i = 0; i < node->n_out; i++) node->out[i]->id = graph->next_id++;
-        ir_update_constant(node);
+        ir_update_rate(node);
     }
 }
 

@@ -82,13 +82,12 @@ static dw_status check_node(checker *checker, const ir_node *node) {
         if (node->attrs.items[i - 1].id >= node->attrs.items[i].id) return fail_node(checker, node, "attributes are not in order");
     }
     TRY(check_types(checker, node));
-    bool is_constant = node->n_out > 0 && node->out[0]->is_constant;
-    for (int i = 0; is_constant && i < node->n_in; i++) is_constant = node->in[i].value == NULL || node->in[i].value->is_constant;
+    const ir_rate rate = ir_rate_of(node);
     for (int i = 0; i < node->n_out; i++) {
         const ir_value *value = node->out[i];
         if (value->kind != IR_RESULT || value->node != node || value->result != i) return fail_node(checker, node, "a result does not know its node");
         if (value->id < 1 || value->id >= checker->graph->next_id || checker->makers[value->id] != NULL) return fail_node(checker, node, "the id of a result is not its own");
-        if (value->is_constant && !is_constant) return fail_node(checker, node, "a result is said to be constant and is not");
+        if (value->rate < rate) return fail_node(checker, node, "a result is said to be known before its operands are");
         if (!are_uses_linked(checker, value)) return fail_node(checker, node, "the uses of a result are not linked");
         checker->makers[value->id] = node;
     }

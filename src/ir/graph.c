@@ -81,7 +81,7 @@ static dw_status add_named(ir_graph *graph, ir_kind kind, const char *name, cons
     TRY_NEW(made, &graph->arena, 1);
     made->kind = kind;
     made->type = *type;
-    made->is_constant = kind == IR_PARAM;
+    made->rate = kind == IR_PARAM ? IR_RATE_LOAD : IR_RATE_RUN;
     made->name = arena_text(&graph->arena, name);
     if (made->name == NULL) return DW_NO_MEMORY;
     TRY(map_set(&graph->names, name, made));
@@ -141,6 +141,22 @@ dw_status ir_add_state(ir_graph *graph, const char *name, const op_type *type, i
     (*value)->weight = initial;
     (*value)->next = *value;
     graph->states[graph->state_count++] = *value;
+    return DW_OK;
+}
+
+dw_status ir_train(ir_graph *graph, ir_value *param) {
+    TRY(grow(graph, &graph->states, graph->state_count, &graph->state_capacity));
+    for (size_t i = 0; i < graph->param_count; i++) {
+        if (graph->params[i] != param) continue;
+        memmove(&graph->params[i], &graph->params[i + 1], (graph->param_count - i - 1) * sizeof *graph->params);
+        graph->param_count--;
+        break;
+    }
+    graph->states[graph->state_count++] = param;
+    param->kind = IR_STATE;
+    param->next = param;
+    param->trained = true;
+    param->rate = IR_RATE_UPDATE;
     return DW_OK;
 }
 
@@ -264,6 +280,8 @@ static dw_status copy_names(const cloner *cloner) {
         TRY(copy_type(cloner, &from->states[i]->type, &type));
         TRY(copy_weight(cloner, from->states[i]->weight, &weight));
         TRY(ir_add_state(to, from->states[i]->name, &type, weight, &value));
+        value->trained = from->states[i]->trained;
+        value->rate = from->states[i]->rate;
     }
     return DW_OK;
 }
@@ -279,10 +297,11 @@ static dw_status copy_node(cloner *cloner, const ir_node *node) {
     TRY(ir_intern(to, node->origin.type, &to->origin.type));
     TRY(ir_intern(to, node->origin.name, &to->origin.name));
     TRY(ir_intern(to, node->origin.role, &to->origin.role));
+    TRY(ir_intern(to, node->origin.phase, &to->origin.phase));
     TRY(ir_new_node(to, node->op, &attrs, node->n_in, node->n_out, types, &made));
     made->order = node->order;
     for (int i = 0; i < node->n_in; i++) ir_set_operand(made, i, copied(cloner, node->in[i].value));
-    ir_update_constant(made);
+    ir_update_rate(made);
     for (int i = 0; i < node->n_out; i++) {
         made->out[i]->id = node->out[i]->id;
         cloner->results[node->out[i]->id] = made->out[i];

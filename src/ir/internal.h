@@ -27,8 +27,9 @@ dw_status ir_copy_attrs(ir_graph *graph, const dim_table *from, int count, const
 dw_status ir_new_node(ir_graph *graph, op_id op, const op_attrs *attrs, int n_in, int n_out, const op_type *out, ir_node **node);
 /* An operand that is no longer one of its value's uses. */
 void ir_unlink_use(ir_use *use);
-/* Computes is_constant of the node's results from its operands. */
-void ir_update_constant(ir_node *node);
+/* The rate that the node's results have by its operands, and their update. */
+ir_rate ir_rate_of(const ir_node *node);
+void ir_update_rate(ir_node *node);
 /* ---- weights, text ---- */
 
 /* A weight outside of any ir_weights, in the graph's arena. */

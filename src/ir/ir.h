@@ -56,6 +56,13 @@ typedef struct dw_graph ir_graph;
 
 typedef enum ir_kind { IR_INPUT, IR_PARAM, IR_STATE, IR_RESULT } ir_kind;
 
+/* When a value is known. Of a result: the latest of its operands', RUN where a symbol is in its shape or attributes. */
+typedef enum ir_rate {
+    IR_RATE_LOAD,                   /* when the model is loaded: made of params, constants and shapes without symbols alone */
+    IR_RATE_UPDATE,                 /* after an update of weights: made of these and of trained states. Its numbers change, so no pass reads them */
+    IR_RATE_RUN                     /* in a run: made of inputs, other states or symbols */
+} ir_rate;
+
 /* One operand slot of a node, linked into the list of its value's uses. */
 typedef struct ir_use {
     ir_value *value;                /* NULL: absent operand */
@@ -69,7 +76,8 @@ struct ir_value {
     int id;                         /* of results: %id; dense after ir_renumber */
     const char *name;               /* of inputs, params and states, unique among them */
     op_type type;
-    bool is_constant;               /* see ir_is_constant */
+    ir_rate rate;                   /* kept by ir_update_rate */
+    bool trained;                   /* of states: a parameter of the model that a trainer changes (ir_train) */
     ir_node *node;                  /* of results: who makes it */
     int result;                     /* and as which result */
     ir_use *uses;                   /* by nodes */
@@ -86,6 +94,7 @@ typedef struct ir_origin {
     const char *type;               /* the module's class, "Linear" */
     const char *name;               /* the exported name, "linear_4" */
     const char *role;               /* attention, mlp, embedding, norm, lm_head, router, expert, convolution */
+    const char *phase;              /* of what computes gradients: dgrad (of values), wgrad (of weights); NULL: the graph as it was exported */
 } ir_origin;
 
 struct ir_node {
@@ -139,6 +148,8 @@ dw_status ir_set_note(ir_graph *graph, const char *name, const char *text);
 dw_status ir_add_input(ir_graph *graph, const char *name, const op_type *type, ir_value **value);
 dw_status ir_add_param(ir_graph *graph, const char *name, const op_type *type, ir_weight *weight, ir_value **value);
 dw_status ir_add_state(ir_graph *graph, const char *name, const op_type *type, ir_weight *initial, ir_value **value);
+/* The param becomes a trained state of its name, in place, which begins with its weight. Rates of nodes follow by ir_renumber. */
+dw_status ir_train(ir_graph *graph, ir_value *param);
 dw_status ir_add_output(ir_graph *graph, const char *name, ir_value *value);   /* INVALID when an output has that name */
 /* A constant of our own making: a param named const.<n> holding a new contiguous tensor of zeros for the caller to fill, in graph->weights, or in the graph
  * itself when that is NULL. of: the model's tensor that it is computed from (ir_model_tensor), which the name keeps, const.<n>.<of>; NULL: none. */
@@ -190,9 +201,12 @@ int ir_use_count(const ir_graph *graph, const ir_value *value);   /* uses by nod
 bool ir_is_output(const ir_graph *graph, const ir_value *value);
 /* The node that makes value, if it is of that op, else NULL. */
 ir_node *ir_def(const ir_value *value, op_id op);
-/* Is the value known before any input is: made of params, constants and shapes without symbols alone?
+/* Is the value known before any input is (its rate is LOAD)?
  * After ir_replace or ir_set_operand: exact for the nodes touched, for those after them only after ir_infer or ir_renumber. */
 bool ir_is_constant(const ir_value *value);
+/* Does the value depend on no input of a run: is it a constant, or made of trained states? Whoever asks which operand of a product is its weight asks this;
+ * whoever reads numbers asks ir_is_constant. */
+bool ir_is_weight(const ir_value *value);
 /* Is the param a constant of our own making (ir_add_constant)? */
 bool ir_is_made(const ir_value *param);
 /* The parameter or buffer of the model that a param holds or was computed from; NULL: made of nothing but the program, as the matrix of a Fourier transform is. */
@@ -221,7 +235,8 @@ dw_status ir_work(const ir_graph *graph, const ir_node *node, const int64_t *sym
  *       param  w1 bf16[11008,4096]
  *       const  const.0 i64[3] = 1, 2, 3        (params of at most 64 elements whose data is known)
  *       state  k0 f32[b,8,max,64]
- *       %1 = matmul x, w1 {bt=true} at "model.up_proj" type "Linear" name "linear" role mlp
+ *       state  w2 f32[64,64] trained
+ *       %1 = matmul x, w1 {bt=true} at "model.up_proj" type "Linear" name "linear" role mlp phase dgrad
  *       %2, %3 = topk %1 {axis=1,length=8,largest=true}
  *       next   k0 %9
  *       output y %2

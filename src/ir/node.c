@@ -90,20 +90,33 @@ dw_status ir_infer_results(const ir_graph *graph, op_id op, const op_attrs *attr
 
 /* ---- operands ---- */
 
-void ir_update_constant(ir_node *node) {
-    bool is_constant = true;
-    for (int i = 0; is_constant && i < node->n_in; i++) is_constant = node->in[i].value == NULL || node->in[i].value->is_constant;
-    for (int i = 0; is_constant && i < node->n_out; i++) {
-        const op_type *type = &node->out[i]->type;
-        for (int axis = 0; is_constant && axis < type->rank; axis++) is_constant = dim_is_constant(type->dims[axis], NULL);
+static bool has_symbol(int count, const dim *dims) {
+    for (int i = 0; i < count; i++) {
+        if (!dim_is_constant(dims[i], NULL)) return true;
     }
-    for (int i = 0; is_constant && i < node->attrs.count; i++) {
+    return false;
+}
+
+ir_rate ir_rate_of(const ir_node *node) {
+    ir_rate rate = IR_RATE_LOAD;
+    for (int i = 0; i < node->n_in; i++) {
+        if (node->in[i].value != NULL && node->in[i].value->rate > rate) rate = node->in[i].value->rate;
+    }
+    for (int i = 0; rate < IR_RATE_RUN && i < node->n_out; i++) {
+        if (has_symbol(node->out[i]->type.rank, node->out[i]->type.dims)) rate = IR_RATE_RUN;
+    }
+    for (int i = 0; rate < IR_RATE_RUN && i < node->attrs.count; i++) {
         const op_attr *attr = &node->attrs.items[i];
-        op_attr_kind kind = op_attr_kind_of(attr->id);
-        if (kind == OP_KIND_DIM) is_constant = dim_is_constant(attr->dim, NULL);
-        for (int j = 0; kind == OP_KIND_DIMS && is_constant && j < attr->count; j++) is_constant = dim_is_constant(attr->dims[j], NULL);
+        const op_attr_kind kind = op_attr_kind_of(attr->id);
+        if (kind == OP_KIND_DIM && has_symbol(1, &attr->dim)) rate = IR_RATE_RUN;
+        if (kind == OP_KIND_DIMS && has_symbol(attr->count, attr->dims)) rate = IR_RATE_RUN;
     }
-    for (int i = 0; i < node->n_out; i++) node->out[i]->is_constant = is_constant;
+    return rate;
+}
+
+void ir_update_rate(ir_node *node) {
+    const ir_rate rate = ir_rate_of(node);
+    for (int i = 0; i < node->n_out; i++) node->out[i]->rate = rate;
 }
 
 void ir_unlink_use(ir_use *use) {
@@ -126,7 +139,7 @@ void ir_set_operand(ir_node *node, int index, ir_value *value) {
         value->uses = use;
         value->use_count++;
     }
-    ir_update_constant(node);
+    ir_update_rate(node);
 }
 
 void ir_set_next(ir_value *state, ir_value *next) {
@@ -162,7 +175,7 @@ dw_status ir_new_node(ir_graph *graph, op_id op, const op_attrs *attrs, int n_in
     made->n_out = n_out;
     for (int i = 0; i < n_in; i++) made->in[i] = (ir_use){.node = made, .index = i};
     for (int i = 0; i < n_out; i++) {
-        values[i] = (ir_value){.kind = IR_RESULT, .id = graph->next_id++, .type = out[i], .node = made, .result = i};
+        values[i] = (ir_value){.kind = IR_RESULT, .rate = IR_RATE_RUN, .id = graph->next_id++, .type = out[i], .node = made, .result = i};
         made->out[i] = &values[i];
     }
     link_before(graph, made, graph->cursor);

@@ -123,6 +123,7 @@ static dw_status parse_origin(parser *parser) {
     ir_origin origin = {0};
     struct { const char *keyword, **text; } parts[] = {
         {"at", &origin.module}, {"type", &origin.type}, {"name", &origin.name}, {"role", &origin.role},
+        {"phase", &origin.phase},
     };
     for (size_t i = 0; i < COUNT_OF(parts); i++) {
         bool present;
@@ -257,7 +258,12 @@ static dw_status parse_state(parser *parser) {
     op_type type;
     ir_value *value;
     TRY(parse_typed(parser, &name, &type));
-    return ir_add_state(parser->graph, name, &type, parser->weights != NULL ? ir_weights_find(parser->weights, name) : NULL, &value);
+    bool trained;
+    TRY(ir_add_state(parser->graph, name, &type, parser->weights != NULL ? ir_weights_find(parser->weights, name) : NULL, &value));
+    TRY(scan_accept(parser->scanner, "trained", &trained));
+    value->trained = trained;
+    if (trained) value->rate = IR_RATE_UPDATE;
+    return DW_OK;
 }
 
 /* ---- constants ---- */

@@ -81,9 +81,13 @@ static void print_origin(text *text, const ir_origin *origin) {
         text_add(text, keys[i]);
         text_json_string(text, values[i]);
     }
-    if (origin->role == NULL) return;
-    text_add(text, " role ");
-    print_name(text, origin->role);
+    if (origin->role != NULL) {
+        text_add(text, " role ");
+        print_name(text, origin->role);
+    }
+    if (origin->phase == NULL) return;
+    text_add(text, " phase ");
+    print_name(text, origin->phase);
 }
 
 /* ---- lines ---- */
@@ -168,6 +172,7 @@ dw_status ir_print_with(const ir_graph *graph, const ir_print_options *options, 
     }
     for (size_t i = 0; i < graph->state_count; i++) {
         print_named(text, graph, "state", graph->states[i]);
+        if (graph->states[i]->trained) text_add(text, " trained");
         text_add(text, "\n");
     }
     for (const ir_node *node = graph->first; node != NULL; node = node->next) print_node(text, graph, node, options);

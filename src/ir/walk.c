@@ -18,7 +18,9 @@ ir_node *ir_def(const ir_value *value, op_id op) {
     return value != NULL && value->kind == IR_RESULT && value->node->op == op ? value->node : NULL;
 }
 
-bool ir_is_constant(const ir_value *value) { return value->is_constant; }
+bool ir_is_constant(const ir_value *value) { return value->rate == IR_RATE_LOAD; }
+
+bool ir_is_weight(const ir_value *value) { return value->rate < IR_RATE_RUN; }
 
 /* What follows "const.<n>" in the name of a constant of our own making; NULL of any other name. */
 static const char *behind_number(const char *name) {

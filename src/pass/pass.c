@@ -8,7 +8,7 @@
 enum { MAX_ROUNDS = 64 };
 
 enum {
-    CLEAN = PASS_STAGE_CLEAN, FUSE = PASS_STAGE_FUSE, INCREMENTAL = PASS_STAGE_INCREMENTAL,
+    CLEAN = PASS_STAGE_CLEAN, STRUCTURE = PASS_STAGE_STRUCTURE, FUSE = PASS_STAGE_FUSE, INCREMENTAL = PASS_STAGE_INCREMENTAL,
     PRECISION = PASS_STAGE_PRECISION, MERGE = PASS_STAGE_MERGE, CHAIN = PASS_STAGE_CHAIN
 };
 
@@ -72,7 +72,7 @@ dw_status pass_run(ir_graph *graph, unsigned stages, const pass_options *options
     if (options->dump != NULL && strcmp(options->dump, "all") != 0 && pass_find(options->dump) == NULL) {
         return base_fail(graph->context, DW_NOT_FOUND, "there is no pass '%s' to show the graph after", options->dump);
     }
-    for (unsigned stage = 1; stage <= PASS_STAGE_ALL; stage *= 2) {
+    for (unsigned stage = 1; stage <= PASS_STAGE_CHAIN; stage *= 2) {
         if ((stages & stage) != 0) TRY(run_stage(graph, stage, options));
     }
     return DW_OK;

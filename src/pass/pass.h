@@ -8,12 +8,13 @@
 /* When a pass runs: the stages one after another, in each its rows in the order of pass.def, again and again until none changes anything. */
 typedef enum pass_stage {
     PASS_STAGE_CLEAN = 1,           /* what capture left: constants, copies, dead code */
-    PASS_STAGE_FUSE = 2,            /* structure: norms, rotary, attention, experts, linear with its post steps */
-    PASS_STAGE_INCREMENTAL = 4,     /* the step with cached keys and values, before its outputs are restricted to last tokens; asked for by generation alone */
-    PASS_STAGE_PRECISION = 8,       /* quantisation by policy */
-    PASS_STAGE_MERGE = 16,          /* projections of one precision, quantisers */
-    PASS_STAGE_CHAIN = 32,          /* pointwise ops that are left, several at a time */
-    PASS_STAGE_ALL = 63
+    PASS_STAGE_STRUCTURE = 2,       /* norms, rotary, attention, activations one op each, what gradients are derived from; asked for by gradients alone */
+    PASS_STAGE_FUSE = 4,            /* the same, and products and norms with what they take in */
+    PASS_STAGE_INCREMENTAL = 8,     /* the step with cached keys and values, before its outputs are restricted to last tokens; asked for by generation alone */
+    PASS_STAGE_PRECISION = 16,      /* quantisation by policy */
+    PASS_STAGE_MERGE = 32,          /* projections of one precision, quantisers */
+    PASS_STAGE_CHAIN = 64,          /* pointwise ops that are left, several at a time */
+    PASS_STAGE_ALL = 127 - PASS_STAGE_STRUCTURE
 } pass_stage;
 
 /* ---- precision policies (policy.c) ---- */
@@ -51,6 +52,9 @@ typedef enum pass_probe {
     PASS_PROBE_LAYERS,              /* each product's result as it is computed in the chosen precision */
     PASS_PROBE_ISOLATED             /* all products in fp32, and beside each the product in the chosen precision of the same operands */
 } pass_probe;
+
+/* Does the whole of name match the pattern of that length ('*' stands for any characters, '?' for one)? (pattern.c) */
+bool pass_matches(const char *pattern, size_t length, const char *name);
 
 /* ---- running ---- */
 

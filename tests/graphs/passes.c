@@ -12,7 +12,7 @@
 enum { MOST_OUTPUTS = 300, MOST_INPUTS = 64, MOST_ROUNDS = 64 };
 
 static const struct { const char *name; fuse_function run; } fusions[] = {
-#define FUSE(name, meaning) {#name, fuse_##name},
+#define FUSE(name, part, meaning) {#name, fuse_##name},
 #include "pass/fuse/fuse.def"
 #undef FUSE
 };

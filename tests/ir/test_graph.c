@@ -377,6 +377,26 @@ static void constants_are_what_no_input_state_or_symbol_reaches(void **state) {
     ir_graph_destroy(graph);
 }
 
+static void trained_states_are_known_after_an_update(void **state) {
+    fixture *f = *state;
+    ir_graph *graph = parse(f,
+                            "graph g\n  symbol s 1..8\n  input x f32[4]\n  param w f32[4]\n  state k f32[4]\n  state t f32[4] trained\n"
+                            "  %1 = exp w\n  %2 = add %1, t\n  %3 = add %2, k\n  %4 = add %2, x\n  %5 = mul t, t\n  %6 = slice t {axis=0,start=0,end=min(s,4),step=1}\n",
+                            NULL);
+    const ir_rate expected[] = {IR_RATE_LOAD, IR_RATE_UPDATE, IR_RATE_RUN, IR_RATE_RUN, IR_RATE_UPDATE, IR_RATE_RUN};
+    int i = 0;
+    for (const ir_node *node = graph->first; node != NULL; node = node->next) assert_int_equal(ir_out(node)->rate, expected[i++]);
+    assert_false(ir_is_constant(graph->states[1]));
+    assert_true(ir_is_weight(graph->states[1]) && ir_is_weight(ir_out(graph->first)) && !ir_is_weight(graph->states[0]));
+    ok(f, ir_train(graph, graph->params[0]));
+    ir_renumber(graph);
+    assert_int_equal(graph->param_count, 0);
+    assert_string_equal(graph->states[2]->name, "w");
+    assert_int_equal(ir_out(graph->first)->rate, IR_RATE_UPDATE);
+    ok(f, ir_check(graph));
+    ir_graph_destroy(graph);
+}
+
 static void numbers_are_seen_through_views_and_casts(void **state) {
     fixture *f = *state;
     ir_graph *graph = parse(f,
@@ -463,9 +483,9 @@ static void check_finds_what_is_broken(void **state) {
     a->id = 2;
     test_assert_fails(f->context, ir_check(f->graph), DW_INTERNAL, "(op neg %2)");
     a->id = 1;
-    a->is_constant = true;
-    test_assert_fails(f->context, ir_check(f->graph), DW_INTERNAL, "said to be constant");
-    a->is_constant = false;
+    a->rate = IR_RATE_LOAD;
+    test_assert_fails(f->context, ir_check(f->graph), DW_INTERNAL, "said to be known before its operands");
+    a->rate = IR_RATE_RUN;
     k->next = a;
     test_assert_fails(f->context, ir_check(f->graph), DW_INTERNAL, "next value of a state has another type ('k')");
     k->next = k;
@@ -560,6 +580,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(sort_moves_as_little_as_needed, setup, teardown),
         cmocka_unit_test_setup_teardown(sort_finds_a_cycle_and_changes_nothing, setup, teardown),
         cmocka_unit_test_setup_teardown(constants_are_what_no_input_state_or_symbol_reaches, setup, teardown),
+        cmocka_unit_test_setup_teardown(trained_states_are_known_after_an_update, setup, teardown),
         cmocka_unit_test_setup_teardown(numbers_are_seen_through_views_and_casts, setup, teardown),
         cmocka_unit_test_setup_teardown(work_counts_flops_with_the_symbols_bound, setup, teardown),
         cmocka_unit_test_setup_teardown(a_clone_outlives_its_original, setup, teardown),

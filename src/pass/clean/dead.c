@@ -6,7 +6,7 @@
  *     %2 = mul %1, w
  *     output y %1
  *
- * A state that changes stays even if nothing but its own next value reads it: it lives across runs. */
+ * A state that changes stays even if nothing but its own next value reads it: it lives across runs. So does a trained one, which is a parameter of the model. */
 #include "pass/pass.h"
 
 static bool is_used(const ir_graph *graph, const ir_node *node) {
@@ -32,7 +32,7 @@ dw_status pass_dead(ir_graph *graph, const pass_options *options, bool *changed)
     }
     for (size_t i = graph->state_count; i-- > 0;) {
         ir_value *state = graph->states[i];
-        if (state->next != state || ir_use_count(graph, state) > 0) continue;
+        if (state->next != state || state->trained || ir_use_count(graph, state) > 0) continue;
         TRY(ir_remove_state(graph, state));
         *changed = true;
     }

@@ -61,7 +61,7 @@ static dw_status evaluate(folder *folder, const ir_node *node, const dw_tensor *
 /* The data of a value that is a constant of this graph and small: NULL when it is not. */
 static dw_status read_constant(folder *folder, const ir_value *value, const dw_tensor **tensor) {
     *tensor = NULL;
-    if (!value->is_constant || !fits(folder, &value->type)) return DW_OK;
+    if (!ir_is_constant(value) || !fits(folder, &value->type)) return DW_OK;
     if (value->kind == IR_PARAM) {
         const ir_weight *weight = value->weight;
         *tensor = weight != NULL && weight->tensor.data != NULL && fold_may_read(value) ? &weight->tensor : NULL;
@@ -138,7 +138,7 @@ static dw_status fold_constants(folder *folder, const ir_node *node, ir_value **
     const dw_tensor *in[FOLD_MAX_IN] = {NULL};
     dw_tensor *out[FOLD_MAX_OUT];
     bool is_constant = node->n_in > 0;
-    for (int i = 0; i < node->n_out; i++) is_constant = is_constant && node->out[i]->is_constant && fits(folder, &node->out[i]->type);
+    for (int i = 0; i < node->n_out; i++) is_constant = is_constant && ir_is_constant(node->out[i]) && fits(folder, &node->out[i]->type);
     for (int i = 0; is_constant && i < node->n_in; i++) {
         if (node->in[i].value == NULL) continue;
         TRY(read_constant(folder, node->in[i].value, &in[i]));

@@ -38,7 +38,7 @@ static bool is_narrow(dw_format format) { return format == DW_FORMAT_f32 || form
 static bool same_dims(const op_type *a, const op_type *b) { return a->rank == b->rank && memcmp(a->dims, b->dims, (size_t)a->rank * sizeof *a->dims) == 0; }
 
 static bool is_candidate(const draft *draft, const ir_node *node) {
-    if ((op_get(node->op)->traits & OP_TRAIT_POINTWISE) == 0 || ir_out(node)->is_constant || (draft->options->alone != NULL && draft->options->alone[node->op])) return false;
+    if ((op_get(node->op)->traits & OP_TRAIT_POINTWISE) == 0 || ir_is_constant(ir_out(node)) || (draft->options->alone != NULL && draft->options->alone[node->op])) return false;
     for (int i = 0; i < node->n_in; i++)
         if (!op_chain_holds(ir_in(node, i)->type.format)) return false;
     return op_chain_holds(ir_out(node)->type.format) && same_dims(&ir_out(node)->type, &ir_out(draft->root)->type);
@@ -88,7 +88,7 @@ static bool runs_between(const draft *draft, const ir_node *node) {
     int left = MOST_BETWEEN;
     for (const ir_node *next = node->next; next != draft->root; next = next->next) {
         if (next == NULL || left-- == 0) return true;
-        if (!is_member(draft, next) && !is_view(next) && !ir_out(next)->is_constant) return true;
+        if (!is_member(draft, next) && !is_view(next) && !ir_is_constant(ir_out(next))) return true;
     }
     return false;
 }
@@ -96,7 +96,7 @@ static bool runs_between(const draft *draft, const ir_node *node) {
 /* Bits for each element of the chain that value keeps alive longer if the root reads it. */
 static int64_t extends_by(const draft *draft, ir_value *value) {
     const ir_value *base = base_of(value);
-    if (base->kind != IR_RESULT || base->is_constant || base->output_count + base->next_count > 0) return 0;
+    if (base->kind != IR_RESULT || ir_is_constant(base) || base->output_count + base->next_count > 0) return 0;
     if (draft->last_reads[base->id] >= draft->root->order || base->type.rank == 0) return 0;
     return dw_format_bits(base->type.format);
 }
@@ -186,7 +186,7 @@ static void grow(draft *draft) {
 
 /* Of the root's type, and read by nothing that comes later: the chain's result may take its memory. */
 static bool may_be_overwritten(const draft *draft, ir_value *value) {
-    if (value->kind != IR_RESULT || is_view(value->node) || value->is_constant || value->output_count + value->next_count > 0) return false;
+    if (value->kind != IR_RESULT || is_view(value->node) || ir_is_constant(value) || value->output_count + value->next_count > 0) return false;
     return op_type_equal(&value->type, &ir_out(draft->root)->type) && draft->last_reads[value->id] <= draft->root->order;
 }
 

@@ -7,16 +7,19 @@
  *     output y %3 */
 #include "pass/fuse/fuse.h"
 
-static const struct { const char *name; fuse_function run; } rows[] = {
-#define FUSE(name, meaning) {#name, fuse_##name},
+typedef enum fuse_part { STRUCTURE, EPILOGUE } fuse_part;
+
+static const struct { const char *name; fuse_part part; fuse_function run; } rows[] = {
+#define FUSE(name, part, meaning) {#name, part, fuse_##name},
 #include "pass/fuse/fuse.def"
 #undef FUSE
 };
 
-static dw_status run_rows(ir_graph *graph, bool *changed) {
+/* The rows of the parts up to last. */
+static dw_status run_rows(ir_graph *graph, fuse_part last, bool *changed) {
     for (size_t i = 0; i < COUNT_OF(rows);) {
         bool row_changed = false;
-        dw_status status = fuse_each(graph, rows[i].name, rows[i].run, &row_changed);
+        dw_status status = rows[i].part > last ? DW_OK : fuse_each(graph, rows[i].name, rows[i].run, &row_changed);
         if (status != DW_OK) return status;
         *changed = *changed || row_changed;
         i = row_changed ? 0 : i + 1;
@@ -27,6 +30,13 @@ static dw_status run_rows(ir_graph *graph, bool *changed) {
 dw_status pass_fuse(ir_graph *graph, const pass_options *options, bool *changed) {
     (void)options;
     *changed = false;
-    TRY(run_rows(graph, changed));
+    TRY(run_rows(graph, EPILOGUE, changed));
+    return *changed ? ir_sort(graph) : DW_OK;
+}
+
+dw_status pass_structure(ir_graph *graph, const pass_options *options, bool *changed) {
+    (void)options;
+    *changed = false;
+    TRY(run_rows(graph, STRUCTURE, changed));
     return *changed ? ir_sort(graph) : DW_OK;
 }

@@ -8,7 +8,7 @@
  * before anything is replaced, so that a failure changes nothing. */
 typedef dw_status (*fuse_function)(ir_graph *graph, ir_node *node, bool *changed);
 
-#define FUSE(name, meaning) dw_status fuse_##name(ir_graph *graph, ir_node *node, bool *changed);
+#define FUSE(name, part, meaning) dw_status fuse_##name(ir_graph *graph, ir_node *node, bool *changed);
 #include "pass/fuse/fuse.def"
 #undef FUSE
 

@@ -14,7 +14,7 @@
 /* ---- what rows share ---- */
 
 static bool is_linear(const ir_node *node) {
-    return (node->op == OP_matmul || node->op == OP_grouped_matmul) && ir_is_constant(ir_in(node, 1)) && !ir_is_constant(ir_in(node, 0));
+    return (node->op == OP_matmul || node->op == OP_grouped_matmul) && ir_is_weight(ir_in(node, 1)) && !ir_is_weight(ir_in(node, 0));
 }
 
 ir_node *fuse_linear(const ir_graph *graph, const ir_value *value) {

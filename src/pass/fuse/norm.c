@@ -155,7 +155,7 @@ dw_status fuse_norm_centre(ir_graph *graph, ir_node *node, bool *changed) {
 static bool is_shared_norm(const ir_value *value) {
     if (value->kind != IR_RESULT || !is_norm(value->node) || value->output_count > 0 || ir_in(value->node, NORM_WEIGHT) != NULL) return false;
     for (const ir_use *use = value->uses; use != NULL; use = use->next) {
-        if (use->node->op != OP_mul || !ir_is_constant(ir_in(use->node, 1 - use->index))) return false;
+        if (use->node->op != OP_mul || !ir_is_weight(ir_in(use->node, 1 - use->index))) return false;
     }
     return true;
 }
@@ -257,7 +257,7 @@ dw_status fuse_norm_residual(ir_graph *graph, ir_node *node, bool *changed) {
     ir_node *add = ir_def(ir_in(node, NORM_X), OP_add);
     if (add == NULL || !is_residual(add)) return DW_OK;
     for (int i = NORM_WEIGHT; i < residual_of(node); i++) {
-        if (ir_in(node, i) != NULL && !ir_is_constant(ir_in(node, i))) return DW_OK;   /* it might need the sum */
+        if (ir_in(node, i) != NULL && !ir_is_weight(ir_in(node, i))) return DW_OK;   /* it might need the sum */
     }
     ir_value *in[MAX_NORM_IN], *made;
     operands_of(node, in);

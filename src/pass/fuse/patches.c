@@ -62,7 +62,7 @@ dw_status fuse_patches(ir_graph *graph, ir_node *node, bool *changed) {
     dim windows[AXES_MAX], flat[2];
     ir_value *x, *in[3];
     if (node->op != OP_conv || ir_int(node, OP_ATTR_groups) != 1 || ir_in(node, 0)->type.format == DW_FORMAT_f64) return DW_OK;
-    if (!ir_is_constant(ir_in(node, 1)) || ir_is_constant(ir_in(node, 0)) || !find_windows(graph, node, windows)) return DW_OK;
+    if (!ir_is_weight(ir_in(node, 1)) || ir_is_weight(ir_in(node, 0)) || !find_windows(graph, node, windows)) return DW_OK;
     const bool has_bias = node->n_in == 3 && ir_in(node, 2) != NULL;
     const op_attr attrs[] = {op_set_bool(OP_ATTR_bt, true), op_set_text(OP_ATTR_post, "bias")};
     fuse_cursor(graph, node, node);

@@ -193,34 +193,13 @@ void pass_policy_destroy(pass_policy *policy) {
 
 /* ---- choosing ---- */
 
-/* Does the whole of name match? Goes back to the last '*' only: linear in practice, never exponential. */
-static bool is_match(const char *pattern, const char *name) {
-    const char *star = NULL, *resume = NULL;
-    while (*name != '\0') {
-        if (*pattern == '*') {
-            star = ++pattern;
-            resume = name;
-        } else if (*pattern == '?' || *pattern == *name) {
-            pattern++;
-            name++;
-        } else if (star != NULL) {
-            pattern = star;
-            name = ++resume;
-        } else {
-            return false;
-        }
-    }
-    while (*pattern == '*') pattern++;
-    return *pattern == '\0';
-}
-
 const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *layer, const char *role, const char **rule) {
     const size_t prefix = strlen("role:");
     struct rule *chosen = NULL;
     for (size_t i = 0; i < policy->count; i++) {
         struct rule *at = &policy->rules[i];
         bool is_role = strncmp(at->pattern, "role:", prefix) == 0;
-        bool matches = is_role ? role != NULL && is_match(at->pattern + prefix, role) : is_match(at->pattern, layer);
+        bool matches = is_role ? role != NULL && pass_matches(at->pattern + prefix, strlen(at->pattern + prefix), role) : pass_matches(at->pattern, strlen(at->pattern), layer);
         if (!matches) continue;
         at->has_matched = true;
         if (chosen == NULL) chosen = at;

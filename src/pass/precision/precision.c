@@ -77,7 +77,7 @@ static dw_status emit_as(ir_graph *graph, ir_value *value, dw_format to, ir_valu
 /* ---- the product ---- */
 
 static bool is_weighted(const ir_node *node) {
-    return (node->op == OP_matmul || node->op == OP_grouped_matmul) && ir_is_constant(ir_in(node, 1)) && !ir_is_constant(ir_in(node, 0)) &&
+    return (node->op == OP_matmul || node->op == OP_grouped_matmul) && ir_is_weight(ir_in(node, 1)) && !ir_is_weight(ir_in(node, 0)) &&
            fuse_is_float(ir_in(node, 0)->type.format) && fuse_is_float(ir_in(node, 1)->type.format);
 }
 

@@ -1,0 +1,61 @@
+/* What is known of a value's gradient while the nodes are visited: that it is wanted, its parts, one for each use, and their sum. */
+#include "pass/gradient/gradient.h"
+
+/* Behind ir_value.mark of each value whose gradient is wanted. */
+typedef struct wanted {
+    ir_value **parts;               /* in the order in which they were added: from the last use to the first */
+    size_t count, capacity;
+    ir_value *sum;                  /* NULL until gradient_sum, or when there is no part */
+} wanted;
+
+dw_status gradient_want(gradient *g, ir_value *value) {
+    wanted *made;
+    TRY_NEW(made, &g->scratch, 1);
+    value->mark = made;
+    return DW_OK;
+}
+
+bool gradient_wants(const gradient *g, const ir_value *value) {
+    (void)g;
+    return value != NULL && value->mark != NULL;
+}
+
+void gradient_set_phase(gradient *g, const char *phase) {
+    for (ir_node *node = g->phased->next; node != NULL; node = node->next) node->origin.phase = phase;
+    g->phased = g->graph->last;
+}
+
+dw_status gradient_add(gradient *g, ir_value *value, ir_value *d) {
+    if (!gradient_wants(g, value)) return DW_OK;
+    wanted *to = value->mark;
+    TRY(gradient_emit_unbroadcast(g, d, value->type.rank, value->type.dims, &d));
+    if (!dw_format_is_block(value->type.format)) TRY(ir_emit_cast(g->graph, d, value->type.format, &d));
+    gradient_set_phase(g, ir_is_weight(value) ? g->wgrad : g->dgrad);
+    to->parts = arena_grow(&g->scratch, to->parts, to->count, &to->capacity, sizeof *to->parts);
+    if (to->parts == NULL) return DW_NO_MEMORY;
+    to->parts[to->count++] = d;
+    return DW_OK;
+}
+
+dw_status gradient_sum_parts(gradient *g, const ir_value *value, ir_value **sum) {
+    wanted *of = value->mark;
+    *sum = NULL;
+    if (of->count == 0) return DW_OK;
+    of->sum = of->parts[of->count - 1];
+    for (size_t i = of->count - 1; i-- > 0;) TRY(ir_emit_2(g->graph, OP_add, of->sum, of->parts[i], &of->sum));
+    gradient_set_phase(g, ir_is_weight(value) ? g->wgrad : g->dgrad);
+    *sum = of->sum;
+    return DW_OK;
+}
+
+ir_value *gradient_of(const gradient *g, const ir_node *node, int result) {
+    if (result >= node->n_out || !gradient_wants(g, node->out[result])) return NULL;
+    const wanted *of = node->out[result]->mark;
+    return of->sum;
+}
+
+dw_status gradient_refuse(gradient *g, const ir_node *node, const char *why) {
+    const ir_origin *origin = &node->origin;
+    return base_fail(g->graph->context, DW_UNSUPPORTED, "the gradient of op %s%s%s%s%s: %s", op_get(node->op)->name, origin->module != NULL ? " of module " : "",
+                     origin->module != NULL ? origin->module : "", origin->name != NULL ? ", exported as " : "", origin->name != NULL ? origin->name : "", why);
+}

@@ -1,0 +1,87 @@
+/* The gradients of ops that read or write at places named by integer tensors: reading becomes adding, writing becomes reading. Rows that meet at one place are added in the
+ * order of the index tensor, in f32 where they have 16 bits. */
+#include "pass/gradient/gradient.h"
+
+enum { MAX_OPERANDS = 10 };
+
+/* Zeros of x's shape, and d, both in a format that sums are made in. */
+static dw_status emit_target(gradient *g, const ir_value *x, ir_value **zeros, ir_value **d) {
+    if (dw_format_bits((*d)->type.format) < 32) TRY(ir_emit_cast(g->graph, *d, DW_FORMAT_f32, d));
+    const op_attr attrs[] = {op_set_dims(OP_ATTR_shape, x->type.rank, x->type.dims), op_set_real(OP_ATTR_value, 0), op_set_format(OP_ATTR_to, (*d)->type.format)};
+    return ir_emit(g->graph, OP_fill, 0, NULL, COUNT_OF(attrs), attrs, zeros);
+}
+
+/* take with one index tensor and index with several read alike. */
+static dw_status add_at_places(gradient *g, const ir_node *node) {
+    ir_value *x = ir_in(node, 0), *in[MAX_OPERANDS], *made;
+    if (!gradient_wants(g, x)) return DW_OK;
+    in[1] = gradient_of(g, node, 0);
+    TRY(emit_target(g, x, &in[0], &in[1]));
+    for (int i = 1; i < node->n_in; i++) in[i + 1] = ir_in(node, i);
+    const op_attr attrs[] = {op_set_int(OP_ATTR_axis, ir_int(node, OP_ATTR_axis)), op_set_bool(OP_ATTR_accumulate, true)};
+    TRY(ir_emit(g->graph, OP_index_put, node->n_in + 1, in, COUNT_OF(attrs), attrs, &made));
+    return gradient_add(g, x, made);
+}
+
+dw_status gradient_take(gradient *g, const ir_node *node) { return add_at_places(g, node); }
+
+dw_status gradient_index(gradient *g, const ir_node *node) { return add_at_places(g, node); }
+
+dw_status gradient_gather(gradient *g, const ir_node *node) {
+    ir_value *x = ir_in(node, 0), *d = gradient_of(g, node, 0), *zeros, *made;
+    if (!gradient_wants(g, x)) return DW_OK;
+    TRY(emit_target(g, x, &zeros, &d));
+    const op_attr attrs[] = {op_set_int(OP_ATTR_axis, ir_int(node, OP_ATTR_axis)), op_set_bool(OP_ATTR_accumulate, true)};
+    TRY(ir_emit(g->graph, OP_scatter, 3, (ir_value *[]){zeros, ir_in(node, 1), d}, COUNT_OF(attrs), attrs, &made));
+    return gradient_add(g, x, made);
+}
+
+/* y may reach further than the index tensor, whose part of it is written: the rest has no gradient. */
+static dw_status emit_within(gradient *g, ir_value *made, const ir_value *y, ir_value **result) {
+    ir_graph *graph = g->graph;
+    dim before[DW_MAX_RANK], after[DW_MAX_RANK];
+    bool reaches = true;
+    for (int i = 0; i < y->type.rank; i++) {
+        TRY_DIM(graph->context, before[i], dim_constant(graph->dims, 0));
+        TRY_DIM(graph->context, after[i], dim_sub(graph->dims, y->type.dims[i], made->type.dims[i]));
+        reaches = reaches && y->type.dims[i] == made->type.dims[i];
+    }
+    *result = made;
+    if (reaches) return DW_OK;
+    const op_attr attrs[] = {op_set_dims(OP_ATTR_before, y->type.rank, before), op_set_dims(OP_ATTR_after, y->type.rank, after), op_set_real(OP_ATTR_value, 0)};
+    return ir_emit(graph, OP_pad, 1, &made, COUNT_OF(attrs), attrs, result);
+}
+
+dw_status gradient_scatter(gradient *g, const ir_node *node) {
+    ir_value *x = ir_in(node, 0), *places = ir_in(node, 1), *y = ir_in(node, 2), *d = gradient_of(g, node, 0), *made = d;
+    const op_attr axis = op_set_int(OP_ATTR_axis, ir_int(node, OP_ATTR_axis));
+    if (gradient_wants(g, x)) {
+        if (!ir_bool(node, OP_ATTR_accumulate)) {
+            TRY(gradient_emit_full(g, y, 0, &made));
+            TRY(ir_emit(g->graph, OP_scatter, 3, (ir_value *[]){d, places, made}, 1, &axis, &made));
+        }
+        TRY(gradient_add(g, x, made));
+    }
+    if (!gradient_wants(g, y)) return DW_OK;
+    TRY(ir_emit(g->graph, OP_gather, 2, (ir_value *[]){d, places}, 1, &axis, &made));
+    TRY(emit_within(g, made, y, &made));
+    return gradient_add(g, y, made);
+}
+
+dw_status gradient_index_put(gradient *g, const ir_node *node) {
+    ir_value *x = ir_in(node, 0), *values = ir_in(node, 1), *d = gradient_of(g, node, 0), *in[MAX_OPERANDS], *made = d;
+    const op_attr axis = op_set_int(OP_ATTR_axis, ir_int(node, OP_ATTR_axis));
+    for (int i = 2; i < node->n_in; i++) in[i] = ir_in(node, i);
+    if (gradient_wants(g, x)) {
+        if (!ir_bool(node, OP_ATTR_accumulate)) {
+            in[0] = d;
+            TRY(ir_emit_scalar(g->graph, d->type.format, 0, &in[1]));
+            TRY(ir_emit(g->graph, OP_index_put, node->n_in, in, 1, &axis, &made));
+        }
+        TRY(gradient_add(g, x, made));
+    }
+    if (!gradient_wants(g, values)) return DW_OK;
+    in[1] = d;
+    TRY(ir_emit(g->graph, OP_index, node->n_in - 1, in + 1, 1, &axis, &made));
+    return gradient_add(g, values, made);
+}

@@ -1,0 +1,485 @@
+/* Gradients against central differences: each line of gradients.txt is a call, in the language of conformance (kernel/kernel.h), whose sum of results, each times a number of its own, is the loss. The
+ * gradient of every floating-point operand (but those of pack=I) is derived, run by the references in f64, and held to differences of the references of the call
+ * itself: 1e-6 of the largest. Operands hold no two equal numbers and none near 0, so that no kink lies within a difference; at kinks the lines of kinks[] say what PyTorch has. Every
+ * op whose gradient is not stopped or refused has a line.
+ *
+ * Then the derived graph is broken, one node at a time: a sign, a factor, a missing part of a sum, operands the wrong way around. What share of that the differences
+ * notice is held to 95 in a hundred. */
+#include "support/support.h"
+
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "kernel/kernel.h"
+#include "pass/gradient/gradient.h"
+#include "support/evaluate.h"
+#include "support/lines.h"
+
+static const double BOUND = 1e-6, STEP = 1e-3;
+
+typedef struct difference { int64_t count; double *values, largest; } difference;
+
+typedef struct checking {
+    dw_context *context;
+    bool reached[OP_COUNT];
+    int lines, mutants, caught;
+    int of_op[OP_COUNT], caught_of_op[OP_COUNT];
+    bool mutate;
+} checking;
+
+/* ---- the graph of a line ---- */
+
+typedef struct line_graph {
+    const kernel_case *c;
+    ir_graph *forward;                       /* operands are params x0, x1, ..; numbers of results inputs r0, r1, .. */
+    dw_tensor operands[KERNEL_CASE_OPERANDS], numbers[KERNEL_CASE_RESULTS];
+    difference differences[KERNEL_CASE_OPERANDS];
+} line_graph;
+
+static bool is_trained(const kernel_case *c, int i) { return c->in[i] != NULL && num_info(c->in[i]->format)->class == NUM_FLOAT && (c->constant >> i & 1) == 0; }
+
+static void ok(checking *k, const line_graph *l, dw_status status) {
+    if (status != DW_OK) fail_msg("%s:%d: %s\n    %s", l->c->source, l->c->number, l->c->line, dw_context_error(k->context));
+}
+
+static dw_status add_to_loss(ir_graph *graph, int index, ir_value *y, ir_value **loss) {
+    const int64_t axes[DW_MAX_RANK] = {0, 1, 2, 3, 4, 5, 6, 7};
+    char name[16];
+    ir_value *r, *part;
+    snprintf(name, sizeof name, "r%d", index);
+    TRY(ir_add_input(graph, name, &y->type, &r));
+    TRY(ir_emit_2(graph, OP_mul, y, r, &part));
+    TRY(ir_emit_cast(graph, part, DW_FORMAT_f64, &part));
+    const op_attr over = op_set_ints(OP_ATTR_axes, y->type.rank, axes);
+    if (y->type.rank > 0) TRY(ir_emit(graph, OP_sum, 1, (ir_value *[]){part}, 1, &over, &part));
+    if (*loss == NULL) return *loss = part, DW_OK;
+    return ir_emit_2(graph, OP_add, *loss, part, loss);
+}
+
+static dw_status build(const kernel_case *c, ir_graph *graph) {
+    ir_value *in[KERNEL_CASE_OPERANDS] = {NULL}, *y, *loss = NULL;
+    for (int i = 0; i < c->n_in; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "x%d", i);
+        if (c->in[i] != NULL) TRY(ir_add_param(graph, name, c->in[i], NULL, &in[i]));
+    }
+    TRY(ir_emit(graph, c->op->id, c->n_in, in, c->attrs.count, c->attrs.items, &y));
+    const ir_node *node = y->node;
+    for (int i = 0; i < node->n_out; i++) {
+        if (num_info(node->out[i]->type.format)->class == NUM_FLOAT) TRY(add_to_loss(graph, i, node->out[i], &loss));
+    }
+    return ir_add_output(graph, "loss", loss);
+}
+
+/* ---- data ---- */
+
+/* Numbers of [low,high] that are all apart, in a random order, other ones for each operand. */
+static void fill_apart(uint64_t seed, int operand, double low, double high, dw_tensor *t) {
+    const int64_t count = op_tensor_count(t);
+    int64_t *order = malloc((size_t)(count + 1) * sizeof *order);
+    for (int64_t i = 0; i < count; i++) order[i] = i;
+    for (int64_t i = count - 1; i > 0; i--) {
+        const int64_t j = (int64_t)(num_random(seed + (uint64_t)operand, (uint64_t)i) % (uint64_t)(i + 1)), other = order[i];
+        order[i] = order[j];
+        order[j] = other;
+    }
+    for (int64_t i = 0; i < count; i++) num_store(t->format, t->data, i, low + (high - low) * ((double)order[i] + 0.31 + 0.043 * operand) / (double)count, false);
+    free(order);
+}
+
+static int by_value(const void *a, const void *b) {
+    const int32_t x = *(const int32_t *)a, y = *(const int32_t *)b;
+    return (x > y) - (x < y);
+}
+
+static void fill(const kernel_case *c, int operand, dw_tensor *t) {
+    const kernel_range *range = &c->ranges[operand];
+    const bool is_float = num_info(t->format)->class == NUM_FLOAT;
+    const double low = range->given ? range->low : is_float ? -2 : 0, high = range->given ? range->high : is_float ? 2 : 1;
+    if (is_float) fill_apart((uint64_t)c->number * 64, operand, low, high, t);
+    const int64_t count = op_tensor_count(t), cols = t->rank > 0 ? t->dims[t->rank - 1] : 1;
+    for (int64_t i = 0; i < count; i++) {
+        double value = is_float ? num_load(t->format, t->data, i) : floor(low + (double)num_random_uniform((uint64_t)(c->number * 64 + operand), (uint64_t)i) * (high - low + 1));
+        kernel_case_element(c, operand, (uint64_t)c->number, i, cols, &value);
+        num_store(t->format, t->data, i, value, false);
+    }
+    if ((c->ascending >> operand & 1) != 0 && t->format == DW_FORMAT_i32) qsort(t->data, (size_t)count, sizeof(int32_t), by_value);
+}
+
+static dw_status make_tensor(arena *arena, const op_type *type, dw_tensor *t) {
+    int64_t dims[DW_MAX_RANK];
+    num_parts parts;
+    for (int i = 0; i < type->rank; i++) dim_is_constant(type->dims[i], &dims[i]);
+    if (!num_layout(type->format, DW_SCALE_plain, type->rank, dims, &parts)) return DW_LIMIT;
+    char *memory;
+    TRY_NEW(memory, arena, parts.total_bytes + 64);
+    return op_tensor_init(t, type->format, DW_SCALE_plain, type->rank, dims, memory) ? DW_OK : DW_LIMIT;
+}
+
+static dw_status make_data(line_graph *l, arena *arena) {
+    const kernel_case *c = l->c;
+    for (int i = 0; i < c->n_in; i++) {
+        if (c->in[i] == NULL) continue;
+        TRY(make_tensor(arena, c->in[i], &l->operands[i]));
+        fill(c, i, &l->operands[i]);
+    }
+    for (size_t i = 0; i < l->forward->input_count; i++) {
+        const ir_value *r = l->forward->inputs[i];
+        const int index = atoi(r->name + 1);
+        TRY(make_tensor(arena, &r->type, &l->numbers[index]));
+        fill_apart((uint64_t)c->number * 64 + 32, index, -1, 1, &l->numbers[index]);
+    }
+    return DW_OK;
+}
+
+static dw_status start(const line_graph *l, const ir_graph *graph, evaluation **run) {
+    TRY(evaluation_create(graph, run));
+    for (size_t i = 0; i < graph->input_count; i++) TRY(evaluation_bind(*run, graph->inputs[i]->name, &l->numbers[atoi(graph->inputs[i]->name + 1)]));
+    for (size_t i = 0; i < graph->param_count; i++) {
+        if (graph->params[i]->name[0] == 'x') TRY(evaluation_bind(*run, graph->params[i]->name, &l->operands[atoi(graph->params[i]->name + 1)]));
+    }
+    for (size_t i = 0; i < graph->state_count; i++) TRY(evaluation_bind(*run, graph->states[i]->name, &l->operands[atoi(graph->states[i]->name + 1)]));
+    return DW_OK;
+}
+
+/* ---- differences ---- */
+
+static dw_status loss_at(evaluation *run, dw_tensor *t, int64_t i, double value, double *loss) {
+    num_store(t->format, t->data, i, value, false);
+    TRY(evaluation_run(run));
+    *loss = num_load(DW_FORMAT_f64, evaluation_output(run, "loss")->data, 0);
+    return DW_OK;
+}
+
+/* Of four points, so that what is left is of the fourth order in STEP. */
+static dw_status differences_of(line_graph *l, arena *arena) {
+    evaluation *run;
+    dw_status status = start(l, l->forward, &run);
+    for (int x = 0; status == DW_OK && x < l->c->n_in; x++) {
+        if (!is_trained(l->c, x)) continue;
+        dw_tensor *t = &l->operands[x];
+        difference *d = &l->differences[x];
+        d->count = op_tensor_count(t);
+        TRY_NEW(d->values, arena, d->count + 1);
+        for (int64_t i = 0; status == DW_OK && i < d->count; i++) {
+            const double value = num_load(t->format, t->data, i);
+            double at[4];
+            static const double steps[] = {-2, -1, 1, 2};
+            for (int s = 0; status == DW_OK && s < 4; s++) status = loss_at(run, t, i, value + steps[s] * STEP, &at[s]);
+            num_store(t->format, t->data, i, value, false);
+            d->values[i] = (at[0] - 8 * at[1] + 8 * at[2] - at[3]) / (12 * STEP);
+            d->largest = fmax(d->largest, fabs(d->values[i]));
+        }
+    }
+    evaluation_destroy(run);
+    return status;
+}
+
+/* ---- the gradient ---- */
+
+static dw_status derive(const line_graph *l, ir_graph **joint) {
+    TRY(ir_graph_clone(l->forward, joint));
+    for (int i = 0; i < l->c->n_in; i++) {
+        char name[16];
+        snprintf(name, sizeof name, "x%d", i);
+        if (is_trained(l->c, i)) TRY(ir_train(*joint, map_find(&(*joint)->names, name)));
+    }
+    ir_renumber(*joint);
+    TRY(gradient_open(*joint));
+    TRY(gradient_derive(*joint, &(*joint)->outputs[0]));
+    ir_renumber(*joint);
+    return ir_check(*joint);
+}
+
+/* The largest difference of a gradient to the differences, beside the largest of these; of all operands. */
+static dw_status error_of(const line_graph *l, const ir_graph *joint, double *error, int *operand) {
+    evaluation *run;
+    dw_status status = start(l, joint, &run);
+    if (status == DW_OK) status = evaluation_run(run);
+    *error = 0;
+    for (int x = 0; status == DW_OK && x < l->c->n_in; x++) {
+        if (!is_trained(l->c, x)) continue;
+        char name[24];
+        snprintf(name, sizeof name, "grad.x%d", x);
+        const dw_tensor *made = evaluation_output(run, name);
+        const difference *d = &l->differences[x];
+        double worst = 0;
+        for (int64_t i = 0; i < d->count; i++) {
+            const double apart = fabs(num_load(made->format, made->data, i) - d->values[i]);
+            worst = isfinite(apart) ? fmax(worst, apart) : INFINITY;
+        }
+        worst /= fmax(d->largest, 1e-3);
+        if (worst > *error) *operand = x;
+        *error = fmax(*error, worst);
+    }
+    evaluation_destroy(run);
+    return status;
+}
+
+/* ---- mutants ---- */
+
+typedef enum mutation { MUTATION_SIGN, MUTATION_FACTOR, MUTATION_PART, MUTATION_SWAP, MUTATION_TURN, MUTATIONS } mutation;
+
+static ir_node *node_at(ir_graph *graph, int order) {
+    ir_node *node = graph->first;
+    while (node != NULL && node->order != order) node = node->next;
+    return node;
+}
+
+/* The node's result in another way, in place of it where it is used. false: that does not exist here. */
+static bool mutate(ir_graph *graph, ir_node *node, mutation kind) {
+    ir_value *y = ir_out(node), *made = NULL;
+    double number;
+    if (num_info(y->type.format)->class != NUM_FLOAT || (node->op == OP_fill && ir_real(node, OP_ATTR_value) == 0) || (ir_is_scalar(y, &number) && number == 0)) return false;
+    graph->origin = (ir_origin){0};
+    graph->cursor = node->next;
+    const bool two = node->n_in == 2 && (op_get(node->op)->traits & OP_TRAIT_POINTWISE) != 0;
+    dw_status status = DW_OK;
+    ir_value *scalar;
+    switch (kind) {
+    case MUTATION_SIGN: status = ir_emit_1(graph, OP_neg, y, &made); break;
+    case MUTATION_FACTOR:
+        status = ir_emit_scalar(graph, y->type.format, 0.5, &scalar);
+        if (status == DW_OK) status = ir_emit_2(graph, OP_mul, y, scalar, &made);
+        break;
+    case MUTATION_PART:   /* of a sum the first operand alone; of a reduction the first element */
+        if (node->op == OP_add && op_type_equal(&ir_in(node, 0)->type, &y->type)) made = ir_in(node, 0);
+        if (node->op == OP_sum) {
+            const int64_t *axes;
+            int64_t size;
+            op_attr_ints(&node->attrs, OP_ATTR_axes, &axes);
+            if (!dim_is_constant(ir_in(node, 0)->type.dims[axes[0]], &size) || size < 2) return false;
+            dim zero = dim_constant(graph->dims, 0), one = dim_constant(graph->dims, 1);
+            status = ir_emit_slice(graph, ir_in(node, 0), (int)axes[0], zero, one, 1, &made);
+            if (status == DW_OK) status = ir_emit(graph, OP_sum, 1, (ir_value *[]){made}, node->attrs.count, node->attrs.items, &made);
+        }
+        break;
+    case MUTATION_SWAP:
+        if (!two || (op_get(node->op)->traits & OP_TRAIT_COMMUTES) != 0 || ir_in(node, 0) == ir_in(node, 1)) return false;
+        status = ir_emit_2(graph, node->op, ir_in(node, 1), ir_in(node, 0), &made);
+        break;
+    case MUTATION_TURN: {   /* an operand of a product the other way around, where its shape allows it */
+        if (node->op != OP_matmul) return false;
+        op_attr attrs[OP_ATTR_COUNT];
+        int count = 0;
+        for (int i = 0; i < node->attrs.count; i++) {
+            if (node->attrs.items[i].id != OP_ATTR_bt) attrs[count++] = node->attrs.items[i];
+        }
+        attrs[count++] = op_set_bool(OP_ATTR_bt, !ir_bool(node, OP_ATTR_bt));
+        status = ir_emit(graph, OP_matmul, node->n_in, (ir_value *[]){ir_in(node, 0), ir_in(node, 1)}, count, attrs, &made);
+        break;
+    }
+    case MUTATIONS: break;
+    }
+    graph->cursor = NULL;
+    if (status != DW_OK || made == NULL || !op_type_equal(&made->type, &y->type)) return false;
+    ir_node *const own[] = {made->node, made->kind == IR_RESULT ? made->node->previous : NULL};
+    ir_use *next;
+    for (ir_use *use = y->uses; use != NULL; use = next) {
+        next = use->next;
+        if (made->kind != IR_RESULT || kind == MUTATION_PART || (use->node != own[0] && use->node != own[1])) {
+            if (use->node != made->node) ir_set_operand(use->node, use->index, made);
+        }
+    }
+    for (size_t i = 0; i < graph->output_count; i++) {
+        if (graph->outputs[i].value == y) ir_set_output(graph, i, made);
+    }
+    return ir_sort(graph) == DW_OK;
+}
+
+static void run_mutants(checking *k, const line_graph *l, const ir_graph *joint) {
+    for (const ir_node *node = joint->first; node != NULL; node = node->next) {
+        for (mutation kind = 0; node->origin.phase != NULL && kind < MUTATIONS; kind++) {
+            ir_graph *mutant;
+            double error = 0;
+            int operand = 0;
+            ok(k, l, ir_graph_clone(joint, &mutant));
+            if (mutate(mutant, node_at(mutant, node->order), kind)) {
+                ir_renumber(mutant);
+                const dw_status status = error_of(l, mutant, &error, &operand);
+                const bool caught = status != DW_OK || error > BOUND;
+                k->mutants++;
+                k->of_op[l->c->op->id]++;
+                if (caught) k->caught++, k->caught_of_op[l->c->op->id]++;
+                else if (getenv("GRADIENT_VERBOSE") != NULL) print_message("unnoticed: %s:%d: %s: %s %%%d, mutation %d\n", l->c->source, l->c->number, l->c->line, op_get(node->op)->name, ir_out(node)->id, (int)kind);
+            }
+            ir_graph_destroy(mutant);
+        }
+    }
+}
+
+/* ---- lines ---- */
+
+/* Has an operand no elements, so that nothing can be noticed? */
+static bool is_empty(const kernel_case *c) {
+    int64_t size;
+    bool empty = false;
+    for (int i = 0; i < c->n_in; i++) {
+        for (int axis = 0; c->in[i] != NULL && axis < c->in[i]->rank; axis++) empty = empty || (dim_is_constant(c->in[i]->dims[axis], &size) && size == 0);
+    }
+    return empty;
+}
+
+static void check_case(checking *k, line_graph *l, arena *arena) {
+    const kernel_case *c = l->c;
+    ir_graph *joint;
+    double error;
+    int operand = 0;
+    ok(k, l, build(c, l->forward));
+    ok(k, l, make_data(l, arena));
+    ok(k, l, differences_of(l, arena));
+    ok(k, l, derive(l, &joint));
+    ok(k, l, error_of(l, joint, &error, &operand));
+    if (!(error <= BOUND)) {
+        text words;
+        text_init(&words, k->context);
+        ir_print(joint, &words);
+        fail_msg("%s:%d: %s\n    the gradient of operand %d is %.3g off\n%s", c->source, c->number, c->line, operand, error, text_string(&words));
+    }
+    k->reached[c->op->id] = true;
+    if (k->mutate && !is_empty(c)) run_mutants(k, l, joint);
+    ir_graph_destroy(joint);
+}
+
+static dw_status check_line(void *argument, int number, const char *line) {
+    checking *k = argument;
+    arena arena;
+    kernel_case c;
+    line_graph l = {.c = &c};
+    arena_init(&arena, k->context);
+    assert_int_equal(ir_graph_create(k->context, "line", &l.forward), DW_OK);
+    if (kernel_case_parse(&arena, l.forward->dims, "gradients.txt", number, line, &c) != DW_OK) fail_msg("%s", dw_context_error(k->context));
+    k->lines++;
+    check_case(k, &l, &arena);
+    ir_graph_destroy(l.forward);
+    arena_free(&arena);
+    return DW_OK;
+}
+
+static void run_lines(checking *k) {
+    static const char path[] = TEST_SOURCE_DIR "/tests/pass/gradients.txt";
+    assert_int_equal(dw_context_create(NULL, &k->context), DW_OK);
+    const dw_status status = lines_read_file(path, check_line, k);
+    if (status != DW_OK) fail_msg("%s cannot be read", path);
+}
+
+static void gradients_are_what_differences_say(void **state) {
+    checking k = {0};
+    (void)state;
+    run_lines(&k);
+    for (op_id op = 0; op < OP_COUNT; op++) {
+        const gradient_row *row = gradient_row_of(op);
+        if ((row->rule != NULL || row->text != NULL) && !k.reached[op]) fail_msg("no line of gradients.txt holds the gradient of op %s", op_get(op)->name);
+    }
+    print_message("%d lines\n", k.lines);
+    dw_context_destroy(k.context);
+}
+
+static void broken_gradients_are_noticed(void **state) {
+    checking k = {.mutate = true};
+    (void)state;
+    run_lines(&k);
+    print_message("%d of %d mutants were noticed\n", k.caught, k.mutants);
+    for (op_id op = 0; op < OP_COUNT; op++) {
+        if (k.of_op[op] > k.caught_of_op[op]) print_message("  %s: %d of %d\n", op_get(op)->name, k.caught_of_op[op], k.of_op[op]);
+    }
+    assert_true(k.mutants > 100 && k.caught >= 0.95 * k.mutants);
+    dw_context_destroy(k.context);
+}
+
+/* ---- whole graphs ---- */
+
+static dw_status parse(dw_context *context, const char *text, dw_graph **graph) { return dw_graph_parse(context, "graph", text, strlen(text), graph); }
+
+static void fails(const char *text, const dw_gradient_options *options, dw_status expected, const char *part) {
+    dw_context *context;
+    dw_graph *graph, *gradients = NULL;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    if (parse(context, text, &graph) != DW_OK) fail_msg("%s", dw_context_error(context));
+    test_assert_fails(context, dw_graph_gradient(graph, options, &gradients), expected, part);
+    assert_null(gradients);
+    dw_graph_destroy(graph);
+    dw_context_destroy(context);
+}
+
+static const char mlp[] =
+    "graph mlp\n  symbol s 1..\n  input x f32[s,4]\n  param up f32[8,4]\n  param bias f32[8]\n  param table f32[5,2]\n"
+    "  %1 = matmul x, up {bt=true} at \"mlp.up\" type \"Linear\" name \"linear\" role mlp\n  %2 = add %1, bias at \"mlp.up\"\n  %3 = gelu %2 at \"mlp.act\"\n"
+    "  %4 = mean %3 {axes=[0,1]}\n  output hidden %3\n  output loss %4\n";
+
+static void a_graph_gives_its_outputs_and_gradients(void **state) {
+    dw_context *context;
+    dw_graph *graph, *gradients;
+    text words;
+    (void)state;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_int_equal(parse(context, mlp, &graph), DW_OK);
+    if (dw_graph_gradient(graph, NULL, &gradients) != DW_OK) fail_msg("%s", dw_context_error(context));
+    assert_int_equal(gradients->output_count, 5);
+    static const char *const names[] = {"hidden", "loss", "grad.up", "grad.bias", "grad.table"};
+    for (int i = 0; i < 5; i++) assert_string_equal(gradients->outputs[i].name, names[i]);
+    text_init(&words, context);
+    assert_int_equal(ir_print(gradients, &words), DW_OK);
+    static const char *const lines[] = {"state  up f32[8,4] trained", "{at=true} at \"mlp.up\" type \"Linear\" name \"linear\" role mlp phase wgrad", "at \"mlp.act\" phase dgrad"};
+    for (size_t i = 0; i < COUNT_OF(lines); i++) {
+        if (strstr(text_string(&words), lines[i]) == NULL) fail_msg("no line '%s' in\n%s", lines[i], text_string(&words));
+    }
+    if (strstr(text_string(&words), "matmul x, up {bt=true}") == NULL) fail_msg("the forward graph is another one:\n%s", text_string(&words));
+    text_free(&words);
+    dw_graph_destroy(gradients);
+    const dw_gradient_options some = {.loss = "loss", .trained = "b?as,nothing*,u*"};
+    test_assert_fails(context, dw_graph_gradient(graph, &some, &gradients), DW_NOT_FOUND, "'nothing*'");
+    const dw_gradient_options one = {.loss = "loss", .trained = "b?as"};
+    assert_int_equal(dw_graph_gradient(graph, &one, &gradients), DW_OK);
+    assert_int_equal(gradients->output_count, 3);
+    for (const ir_node *node = gradients->first; node != NULL; node = node->next) {
+        if (node->op == OP_matmul && node->origin.phase != NULL) fail_msg("a product is computed for a parameter that is not trained");
+    }
+    dw_graph *twice;
+    test_assert_fails(context, dw_graph_gradient(gradients, &one, &twice), DW_UNSUPPORTED, "gradients of gradients");
+    dw_graph_destroy(gradients);
+    dw_graph_destroy(graph);
+    dw_context_destroy(context);
+}
+
+static void what_cannot_be_derived_is_named(void **state) {
+    (void)state;
+    fails("graph g\n  input x f32[4]\n  param w f32[4]\n  %1 = mul x, w\n  output y %1\n", NULL, DW_INVALID, "one floating-point number; export the model with its loss: its outputs are y f32[4]");
+    fails("graph g\n  input x f32[4]\n  param w f32[4]\n  %1 = mul x, w\n  output y %1\n", &(dw_gradient_options){.loss = "y"}, DW_INVALID, "y f32[4]");
+    fails("graph g\n  input x f32[4]\n  param w f32[4]\n  %1 = mul x, w\n  output y %1\n", &(dw_gradient_options){.loss = "z"}, DW_NOT_FOUND, "no output named z");
+    fails("graph g\n  input x f32[4]\n  param w f32[4]\n  %1 = mul x, w\n  %2 = sum %1 {axes=[0]}\n  %3 = mean %1 {axes=[0]}\n  output y %2\n  output z %3\n", NULL, DW_INVALID, "y f32[], z f32[]");
+    fails("graph g\n  input x f32[4]\n  %1 = sum x {axes=[0]}\n  output y %1\n", NULL, DW_INVALID, "nothing to train");
+    fails("graph g\n  input x f32[4]\n  param w f32[4]\n  %1 = mul x, w\n  %2 = floor %1\n  %3 = sum %2 {axes=[0]}\n  output y %3\n", NULL, DW_INVALID, "the loss 'y' depends on no trained parameter");
+    fails("graph g\n  input x i32[4]\n  param w i32[4]\n  %1 = mul x, w\n  %2 = cast %1 {to=f32}\n  %3 = sum %2 {axes=[0]}\n  output y %3\n", NULL, DW_INVALID, "nothing to train");
+    fails("graph g\n  input x f32[1,1,2,4]\n  input row i32[2]\n  input position i32[2]\n  state c f32[1,1,8,4]\n  param w f32[4]\n  %1 = mul x, w\n"
+          "  %2 = cache_write c, %1, row, position at \"block.cache\" name \"write\"\n  %3 = sum %2 {axes=[0,1,2,3]}\n  next c %2\n  output y %3\n",
+          NULL, DW_UNSUPPORTED, "op cache_write of module block.cache, exported as write");
+}
+
+static dw_status derive_once(dw_context *context, void *argument) {
+    dw_graph *graph, *gradients;
+    (void)argument;
+    TRY(parse(context, mlp, &graph));
+    const dw_status status = dw_graph_gradient(graph, NULL, &gradients);
+    dw_graph_destroy(gradients);
+    dw_graph_destroy(graph);
+    return status;
+}
+
+static void every_allocation_may_fail(void **state) {
+    (void)state;
+    test_every_allocation(derive_once, NULL);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(gradients_are_what_differences_say),
+        cmocka_unit_test(broken_gradients_are_noticed),
+        cmocka_unit_test(a_graph_gives_its_outputs_and_gradients),
+        cmocka_unit_test(what_cannot_be_derived_is_named),
+        cmocka_unit_test(every_allocation_may_fail),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
