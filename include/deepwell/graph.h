@@ -56,7 +56,7 @@ typedef struct dw_gradient_options {
     const char *loss;       /* the output whose gradient is taken: one floating-point number; NULL: the only such output */
     const char *trained;    /* patterns over the names of parameters, separated by commas ('*' any characters, '?' one); NULL: every floating-point parameter that is no buffer */
 } dw_gradient_options;
-/* A new graph that computes gradients: the outputs of graph, and behind them grad.<parameter> for each trained one, of its shape and format. A trained parameter is a state of
+/* A new graph that computes gradients: the outputs of graph, and behind them grad.<parameter> for each trained one, of its shape and format; its note "loss" names the loss. A trained parameter is a state of
  * the new graph, which begins with the parameter's data and stays as it is; so no numbers of it are built into a plan. graph stays as it is, and outlives the new one, as it has the data.
  * INVALID or NOT_FOUND: there is no such loss or parameter. UNSUPPORTED names an op between a trained parameter and the loss whose gradient is not known, with its module.
  * options may be NULL. */

@@ -20,7 +20,7 @@ static dw_status read_file(dw_context *context, const char *path, ir_weights *we
     file_map file;
     TRY(file_map_open(context, path, &file));
     bool zip = file.length >= 4 && memcmp(file.bytes, "PK\3\4", 4) == 0;
-    dw_status status = zip ? capture_pt2(context, path, NULL, weights, graph) : ir_parse(context, path, (const char *)file.bytes, file.length, weights, graph);
+    dw_status status = zip ? capture_pt2(context, path, NULL, weights, graph) : ir_parse(context, path, (const char *)file.bytes, file.length, NULL, graph);   /* whose params dw_graph_bind gives data */
     file_map_close(&file);
     return status;
 }

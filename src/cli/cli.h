@@ -53,6 +53,9 @@ int cli_open(cli *cli, unsigned flags, dw_model **model);
 int cli_tuning_file(cli *cli, char *path, size_t size);
 
 /* cmd_run.c */
+/* One run on these inputs; write gets all outputs. */
+dw_status cli_run_on(cli *cli, const dw_model *model, int count, const dw_named_tensor *inputs,
+                     dw_status (*write)(struct cli *cli, const dw_model *model, const dw_named_tensor *outputs, int count));
 /* What a file holds as an array (malloc) of borrowed tensors; NULL: no memory. */
 dw_named_tensor *cli_inputs(const dw_tensors *file, int *count);
 

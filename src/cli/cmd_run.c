@@ -26,7 +26,8 @@ static dw_status make_outputs(cli *cli, dw_session *session, int input_count, co
     return status;
 }
 
-static dw_status run_on(cli *cli, const dw_model *model, int count, const dw_named_tensor *inputs) {
+dw_status cli_run_on(cli *cli, const dw_model *model, int count, const dw_named_tensor *inputs,
+                     dw_status (*write)(struct cli *cli, const dw_model *model, const dw_named_tensor *outputs, int count)) {
     dw_session *session;
     char dims[512];
     dw_status status = dw_model_sizes(model, count, inputs, dims, sizeof dims);
@@ -37,11 +38,16 @@ static dw_status run_on(cli *cli, const dw_model *model, int count, const dw_nam
     dw_named_tensor *outputs = calloc((size_t)output_count + 1, sizeof *outputs);
     status = outputs != NULL ? make_outputs(cli, session, count, inputs, output_count, outputs) : DW_NO_MEMORY;
     if (status == DW_OK) status = dw_session_run(session, count, inputs, output_count, outputs);
-    if (status == DW_OK) status = dw_tensors_write(cli->context, cli->out, output_count, outputs);
+    if (status == DW_OK) status = write(cli, model, outputs, output_count);
     for (int i = 0; outputs != NULL && i < output_count; i++) free(outputs[i].tensor.data);
     free(outputs);
     dw_session_destroy(session);
     return status;
+}
+
+static dw_status write_all(cli *cli, const dw_model *model, const dw_named_tensor *outputs, int count) {
+    (void)model;
+    return dw_tensors_write(cli->context, cli->out, count, outputs);
 }
 
 int cli_run(cli *cli) {
@@ -52,7 +58,7 @@ int cli_run(cli *cli) {
     int count, code = cli_open(cli, 0, &model);
     if (code < 0) {
         dw_named_tensor *inputs = cli_inputs(file, &count);
-        code = inputs != NULL && run_on(cli, model, count, inputs) == DW_OK ? CLI_DONE : cli_fail(cli);
+        code = inputs != NULL && cli_run_on(cli, model, count, inputs, write_all) == DW_OK ? CLI_DONE : cli_fail(cli);
         free(inputs);
     }
     dw_model_destroy(model);

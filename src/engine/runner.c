@@ -56,6 +56,34 @@ static dw_status begin_there(dw_session *session, const ir_weight *initial, void
     return session->device->calls->copy(session->device, state, initial->there, bytes);
 }
 
+/* Rows of memory that is not contiguous, as the state has them. */
+static dw_status begin_strided(dw_session *session, const ir_weight *initial, void *state, size_t bytes) {
+    dw_tensor copy;
+    void *memory = state;
+    if (session->device != NULL) TRY(base_alloc(session->context, bytes, ENGINE_ALIGN, &memory));
+    op_tensor_init(&copy, initial->tensor.format, DW_SCALE_plain, initial->tensor.rank, initial->tensor.dims, memory);
+    int64_t index[DW_MAX_RANK] = {0};
+    const int64_t count = op_tensor_count(&copy);
+    const size_t size = (size_t)dw_format_bits(copy.format) / 8;
+    for (int64_t i = 0; i < count; i++) {
+        int64_t from = 0;
+        for (int axis = 0; axis < copy.rank; axis++) from += index[axis] * initial->tensor.strides[axis];
+        memcpy((char *)memory + (size_t)i * size, (const char *)initial->tensor.data + from * (int64_t)size, size);
+        op_tensor_next(&copy, index);
+    }
+    if (session->device == NULL) return DW_OK;
+    const dw_status status = session->device->calls->write(session->device, state, memory, bytes);
+    base_release(session->context, memory, bytes, ENGINE_ALIGN);
+    return status;
+}
+
+/* A trained state is a parameter: it has data. */
+static dw_status check_initial(const dw_session *session, const ir_value *state) {
+    if (!state->trained || (state->weight != NULL && (state->weight->tensor.data != NULL || state->weight->place != NULL))) return DW_OK;
+    if (state->weight != NULL && op_tensor_count(&state->weight->tensor) == 0) return DW_OK;
+    return base_fail(session->context, DW_INVALID, "the parameter '%s' is trained and has no data: a graph in text form gets it by dw_graph_bind, or from the weights file", state->name);
+}
+
 dw_status engine_states_reset(dw_session *session, engine_runner *runner) {
     if (runner->program == NULL) return DW_OK;
     const ir_graph *graph = runner->program->plan->graph;
@@ -64,7 +92,9 @@ dw_status engine_states_reset(dw_session *session, engine_runner *runner) {
         const ir_weight *initial = graph->states[i]->weight;
         void *state = runner->states[i];
         size_t bytes = runner->state_bytes[i];
+        TRY(check_initial(session, graph->states[i]));
         if (initial != NULL && initial->place != NULL) TRY(begin_there(session, initial, state, bytes));
+        else if (initial != NULL && !dw_format_is_block(initial->tensor.format) && !op_tensor_is_contiguous(&initial->tensor)) TRY(begin_strided(session, initial, state, bytes));
         else if (device != NULL && initial != NULL) TRY(device->calls->write(device, state, initial->tensor.data, bytes));
         else if (device != NULL) TRY(device->calls->fill(device, state, 0, bytes));
         else if (initial != NULL) memcpy(state, initial->tensor.data, bytes);

@@ -286,6 +286,47 @@ def test_a_compiled_file_does_what_its_source_does(folder):
     fails(1, "kjv.dw", "generate", package, "--ids", "1")
 
 
+LOSS = """graph loss
+  symbol s 1..8
+  input x f32[s,2]
+  param w f32[3,2]
+  param b f32[3]
+  %1 = matmul x, w {bt=true} at "layers.0.up" type "Linear" name "linear"
+  %2 = add %1, b
+  %3 = mul %2, %2
+  %4 = sum %3 {axes=[0,1]}
+  output y %2
+  output total %4
+"""
+
+
+def test_gradients_of_a_loss_are_written(folder):
+    paths = {name: os.path.join(folder, name) for name in ("loss.txt", "w.safetensors", "x.safetensors", "g.safetensors")}
+    open(paths["loss.txt"], "w").write(LOSS)
+    save(paths["w.safetensors"], {"w": ("F32", [3, 2], f32([1, 2, 3, 4, 5, 6])), "b": ("F32", [3], f32([1, 0, -1]))})
+    save(paths["x.safetensors"], {"x": ("F32", [2, 2], f32([1, -1, 2, 0]))})
+    arguments = ["gradients", paths["loss.txt"], "--weights", paths["w.safetensors"], "--in", paths["x.safetensors"], "--out", paths["g.safetensors"]]
+    succeeds(*arguments)
+    made = load(paths["g.safetensors"])     # y = [[0, -1, -2], [3, 6, 9]]; d = 2 y
+    expect(made == {"loss": ("F32", [], f32([131])), "grad.w": ("F32", [3, 2], f32([12, 0, 22, 2, 32, 4])), "grad.b": ("F32", [3], f32([6, 10, 14]))}, f"the gradients: {made}")
+    succeeds(*arguments, "--loss", "total", "--trained", "b")
+    expect(sorted(load(paths["g.safetensors"])) == ["grad.b", "loss"], "what is not trained has no gradient")
+    os.remove(paths["g.safetensors"])
+    fails(2, "--in FILE and --out FILE", "gradients", paths["loss.txt"])
+    fails(1, ["the pattern 'nothing*'"], *arguments, "--trained", "nothing*")
+    fails(1, ["no output named nothing", "total f32[]"], *arguments, "--loss", "nothing")
+    fails(1, ["y f32[s,3]"], *arguments, "--loss", "y")
+    fails(1, ["'w' is trained and has no data"], *arguments[:2], *arguments[4:])
+    fails(1, ["has no loss", "export the model with its loss"], "gradients", KJV, *arguments[4:])
+    open(paths["loss.txt"], "w").write(LOSS.replace("  %3 = mul %2, %2\n", "  %5 = reshape %2 {shape=[1,1,s,3]}\n  %6 = cache_write k, %5, row, row at \"layers.0.cache\" name \"write\"\n  %3 = mul %6, %6\n")
+                                       .replace("axes=[0,1]", "axes=[0,1,2,3]").replace("  param w", "  input row i64[s]\n  state k f32[1,1,8,3]\n  param w"))
+    fails(1, ["op cache_write of module layers.0.cache, exported as write"], *arguments)
+    save(paths["x.safetensors"], {"x": ("F32", [2, 3], f32([1, -1, 2, 0, 0, 0]))})
+    open(paths["loss.txt"], "w").write(LOSS)
+    fails(1, ["axis 1 of x is 3, the model takes 2"], *arguments)
+    expect(not os.path.exists(paths["g.safetensors"]), "nothing is half written")
+
+
 def test_output_that_cannot_be_written_is_a_failure():
     if os.path.exists("/dev/full"):
         with open("/dev/full", "wb") as full:

@@ -118,9 +118,11 @@ static dw_status make(ir_graph *graph, const dw_gradient_options *options) {
     TRY(gradient_open(graph));
     TRY(pass_run(graph, PASS_STAGE_CLEAN | PASS_STAGE_STRUCTURE, &passes));
     TRY(find_loss(graph, options->loss, &loss));
+    const char *name = loss->name;
     TRY(gradient_derive(graph, loss));
     ir_renumber(graph);
-    return pass_run(graph, PASS_STAGE_CLEAN, &passes);
+    TRY(pass_run(graph, PASS_STAGE_CLEAN, &passes));
+    return ir_set_note(graph, "loss", name);
 }
 
 dw_status dw_graph_gradient(const dw_graph *graph, const dw_gradient_options *options, dw_graph **gradients) {
