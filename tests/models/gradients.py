@@ -1,0 +1,162 @@
+"""Holds the gradients of every exported model against PyTorch's autograd in fp64. The loss is the sum of all outputs, each element times a random number.
+
+Usage: gradients.py COMMAND FIXTURES [--part I/N | NAME...]      (FIXTURES as models/export.py writes it; --part: every N-th model)
+
+Of each parameter the error, beside what is exact, is at most twice that of PyTorch's own autograd in the model's format, and a millionth of the largest gradient of the model's
+parameters besides, as some gradients are 0 but for rounding. b and s of the file are symbols. Prints one line a model, and `N whole, N refused, N wrong`; exits 1 if
+any is wrong, or is refused and not named in REFUSED.
+"""
+import json
+import re
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+import torch
+from safetensors.torch import load_file, save_file
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "models"))
+import export
+
+# Models whose gradients are not derived, with the op that has no rule.
+REFUSED = {}
+
+
+class Failure(Exception):
+    pass
+
+
+def call(command, *args, seconds=300):
+    done = subprocess.run([command, *map(str, args)], capture_output=True, text=True, timeout=seconds)
+    if done.returncode != 0:
+        raise Failure(done.stderr.strip().splitlines()[-1] if done.stderr.strip() else f"exit {done.returncode}")
+    return done.stdout
+
+
+# ---- the graph with its loss -------------------------------------------------------------------------------------------------
+
+def add_loss(text, outputs):
+    """The graph with an input for the numbers of each output, and the loss behind it."""
+    values = dict(re.findall(r"^  output (\S+) (\S+)$", text, re.M))
+    lines, parts, number = [], [], 10 ** 6
+    for index, (name, kind) in enumerate(outputs.items()):
+        rank = kind.count(",") + 1 if not kind.endswith("[]") else 0
+        lines.append(f"  input  cotangent.{index} {kind}")
+        steps = [f"mul {values[name]}, cotangent.{index}", "cast %{0} {{to=f32}}"] + ([f"sum %{{0}} {{{{axes=[{','.join(map(str, range(rank)))}]}}}}"] if rank else [])
+        for step in steps:
+            lines.append(f"  %{number + 1} = " + step.format(number))
+            number += 1
+        parts.append(number)
+    for part in parts[1:]:
+        lines.append(f"  %{number + 1} = add %{parts[0]}, %{part}")
+        number += 1
+        parts[0] = number
+    return text + "\n".join(lines) + f"\n  output the.loss %{parts[0]}\n"
+
+
+def tensors_of(module, text, path):
+    """What the graph's params are, by name."""
+    names = re.findall(r"^  (?:param|state)\s+(\S+) ", text, re.M)
+    have = dict(module.named_parameters(remove_duplicate=False)) | dict(module.named_buffers(remove_duplicate=False))
+    if any(name not in have for name in names):
+        have |= {name: value for name, value in torch.export.load(path).constants.items() if isinstance(value, torch.Tensor)}
+    return {name: have[name].detach().clone().contiguous() for name in names}
+
+
+# ---- PyTorch -----------------------------------------------------------------------------------------------------------------
+
+def modules_of(model):
+    torch.manual_seed(0)
+    module = model.build().eval()
+    if not model.archive:
+        export.randomise(module, seed=len(model.name) * 1000 + sum(map(ord, model.name)))
+    exact = model.build().eval()
+    exact.load_state_dict(module.state_dict())
+    exact.double()
+    for m in (module, exact):
+        if hasattr(m, "set_experts_implementation"):
+            m.set_experts_implementation("eager")       # PyTorch's grouped product takes no fp64
+    return module, exact
+
+
+def autograd(module, given, numbers):
+    outputs = export.flat_tensors(module(**given))
+    loss = sum((y * r.to(y.dtype)).sum(dtype=torch.promote_types(y.dtype, torch.float32)) for y, r in zip(outputs, numbers) if y.is_floating_point())
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    trained = {name: p for name, p in parameters.items() if p.is_floating_point()}
+    made = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
+    return {name: torch.zeros_like(p) if d is None else d for (name, p), d in zip(trained.items(), made)}
+
+
+# ---- one model ---------------------------------------------------------------------------------------------------------------
+
+def case_of(entry):
+    """A case of moderate size with more than one text, where there is one."""
+    cases = sorted(entry["cases"], key=lambda case: (min(case["dims"].values(), default=1) < 2, [-n for n in case["dims"].values()]))
+    return cases[0]
+
+
+def check(command, fixtures, model, entry, scratch):
+    path = fixtures / entry["file"]
+    types = {x["name"]: x["type"] for x in json.loads(call(command, "inspect", path, "--json"))["outputs"]}
+    floats = {name: kind for name, kind in types.items() if re.match(r"(f64|f32|f16|bf16)\[", kind)}
+    text = add_loss(call(command, "inspect", path, "--graph", "captured"), floats)
+    module, exact = modules_of(model)
+    case = case_of(entry)
+    given = load_file(fixtures / case["in"])
+    wanted = load_file(fixtures / case["out"])
+    g = torch.Generator().manual_seed(7)
+    numbers = {name: torch.randn(wanted[name].shape, generator=g).to(wanted[name].dtype) for name in floats}
+    (scratch / "graph.txt").write_text(text)
+    save_file(tensors_of(module, text, path), scratch / "weights.safetensors")
+    save_file(given | {f"cotangent.{i}": numbers[name] for i, name in enumerate(floats)}, scratch / "in.safetensors")
+    call(command, "gradients", scratch / "graph.txt", "--loss", "the.loss", "--weights", scratch / "weights.safetensors", "--in", scratch / "in.safetensors",
+         "--out", scratch / "out.safetensors")
+    made = {name.removeprefix("grad."): value for name, value in load_file(scratch / "out.safetensors").items() if name != "loss"}
+    of_outputs = [numbers[name] if name in numbers else torch.zeros(()) for name in entry["outputs"]]
+    own = autograd(module, given, of_outputs)
+    with export.InFloat64():
+        right = autograd(exact, {k: v.double() if v.is_floating_point() else v for k, v in given.items()}, [r.double() for r in of_outputs])
+    made = {name: value for name, value in made.items() if name in right}
+    if not made:
+        raise Failure("no gradients were made")
+    largest = max(float(right[name].norm()) for name in made)
+    worst, worst_name = 0.0, ""
+    for name, value in made.items():
+        error = float((value.double() - right[name]).norm())
+        allowed = 2 * float((own[name].double() - right[name]).norm()) + 1e-6 * largest
+        if not error <= worst * allowed:
+            worst, worst_name = error / allowed if allowed else float("inf"), name
+    if not worst <= 1:
+        relative = float((made[worst_name].double() - right[worst_name]).norm() / right[worst_name].norm())
+        raise Failure(f"wrong: {case['dims']}: {worst_name} is {worst:.3g} times as far off as allowed, {relative:.2e} of it")
+    return f"{len(made)} gradients, {worst:.2f} of what is allowed"
+
+
+def main(command, fixtures, part, names):
+    entries = {entry["name"]: entry for entry in json.loads((fixtures / "manifest.json").read_text())["models"]}
+    models = [m for m in export.MODELS if not names or m.name in names][part[0]::part[1]]
+    whole = refused = wrong = 0
+    for model in models:
+        with tempfile.TemporaryDirectory() as scratch:
+            try:
+                words = check(command, fixtures, model, entries[model.name], Path(scratch))
+                whole += 1
+            except Failure as failure:
+                words = str(failure)
+                known = model.name in REFUSED and "UNSUPPORTED" in words
+                refused += known
+                wrong += not known
+        print(f"{model.name:28} {words}", flush=True)
+    print(f"{whole} whole, {refused} refused, {wrong} wrong")
+    return wrong == 0
+
+
+if __name__ == "__main__":
+    arguments = sys.argv[3:]
+    part = (0, 1)
+    if arguments[:1] == ["--part"]:
+        part, arguments = tuple(map(int, arguments[1].split("/"))), arguments[2:]
+    torch.set_num_threads(1)
+    sys.exit(0 if main(sys.argv[1], Path(sys.argv[2]), part, arguments) else 1)
