@@ -235,7 +235,7 @@ static ir_node *node_at(ir_graph *graph, int order) {
 static bool mutate(ir_graph *graph, ir_node *node, mutation kind) {
     ir_value *y = ir_out(node), *made = NULL;
     double number;
-    if (num_info(y->type.format)->class != NUM_FLOAT || (node->op == OP_fill && ir_real(node, OP_ATTR_value) == 0) || (ir_is_scalar(y, &number) && number == 0)) return false;
+    if (ir_use_count(graph, y) == 0 || num_info(y->type.format)->class != NUM_FLOAT || (node->op == OP_fill && ir_real(node, OP_ATTR_value) == 0) || (ir_is_scalar(y, &number) && number == 0)) return false;
     graph->origin = (ir_origin){0};
     graph->cursor = node->next;
     const bool two = node->n_in == 2 && (op_get(node->op)->traits & OP_TRAIT_POINTWISE) != 0;
@@ -535,6 +535,40 @@ static void a_graph_gives_its_outputs_and_gradients(void **state) {
     dw_context_destroy(context);
 }
 
+static int count_of(const dw_graph *graph, op_id op, const char *phase) {
+    int count = 0;
+    for (const ir_node *node = graph->first; node != NULL; node = node->next) count += node->op == op && node->origin.phase != NULL && (phase == NULL || strcmp(phase, node->origin.phase) == 0);
+    return count;
+}
+
+/* %1 [s,8] split along an axis: in three parts, all of it; in two that leave a gap; in two that overlap. */
+static void pieces_are_put_together(void **state) {
+    static const struct { const char *text; int concats; } cases[] = {
+        {"  %2 = slice %1 {axis=1,start=0,end=2,step=1}\n  %3 = slice %1 {axis=1,start=5,end=8,step=1}\n  %4 = slice %1 {axis=1,start=2,end=5,step=1}\n"
+         "  %5 = exp %2\n  %6 = exp %3\n  %7 = exp %4\n  %8 = sum %5 {axes=[0,1]}\n  %9 = sum %6 {axes=[0,1]}\n  %10 = sum %7 {axes=[0,1]}\n  %11 = add %8, %9\n  %12 = add %11, %10\n", 1},
+        {"  %2 = slice %1 {axis=1,start=0,end=2,step=1}\n  %3 = slice %1 {axis=1,start=3,end=8,step=1}\n  %5 = exp %2\n  %6 = exp %3\n"
+         "  %8 = sum %5 {axes=[0,1]}\n  %9 = sum %6 {axes=[0,1]}\n  %12 = add %8, %9\n", 0},
+        {"  %2 = slice %1 {axis=1,start=0,end=4,step=1}\n  %3 = slice %1 {axis=1,start=3,end=8,step=1}\n  %5 = exp %2\n  %6 = exp %3\n"
+         "  %8 = sum %5 {axes=[0,1]}\n  %9 = sum %6 {axes=[0,1]}\n  %12 = add %8, %9\n", 0},
+        {"  %2 = slice %1 {axis=0,start=0,end=s/2,step=1}\n  %3 = slice %1 {axis=0,start=s/2,end=s,step=1}\n  %5 = exp %2\n  %6 = exp %3\n"
+         "  %8 = sum %5 {axes=[0,1]}\n  %9 = sum %6 {axes=[0,1]}\n  %12 = add %8, %9\n", 1},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        dw_context *context;
+        dw_graph *graph, *gradients;
+        char words[1024];
+        snprintf(words, sizeof words, "graph g\n  symbol s 2..\n  input x f32[s,4]\n  param w f32[8,4]\n  %%1 = matmul x, w {bt=true}\n%s  output y %%12\n", cases[i].text);
+        assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+        if (parse(context, words, &graph) != DW_OK || dw_graph_gradient(graph, NULL, &gradients) != DW_OK) fail_msg("%s", dw_context_error(context));
+        assert_int_equal(count_of(gradients, OP_concat, NULL), cases[i].concats);
+        assert_int_equal(count_of(gradients, OP_pad, NULL) == 0, cases[i].concats == 1);
+        dw_graph_destroy(gradients);
+        dw_graph_destroy(graph);
+        dw_context_destroy(context);
+    }
+}
+
 static void what_cannot_be_derived_is_named(void **state) {
     (void)state;
     fails("graph g\n  input x f32[4]\n  param w f32[4]\n  %1 = mul x, w\n  output y %1\n", NULL, DW_INVALID, "one floating-point number; export the model with its loss: its outputs are y f32[4]");
@@ -570,6 +604,7 @@ int main(void) {
         cmocka_unit_test(at_kinks_they_are_as_in_pytorch),
         cmocka_unit_test(broken_gradients_are_noticed),
         cmocka_unit_test(a_graph_gives_its_outputs_and_gradients),
+        cmocka_unit_test(pieces_are_put_together),
         cmocka_unit_test(what_cannot_be_derived_is_named),
         cmocka_unit_test(every_allocation_may_fail),
     };

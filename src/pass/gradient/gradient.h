@@ -70,7 +70,9 @@ dw_status gradient_emit_unbroadcast(gradient *g, ir_value *x, int rank, const di
 dw_status gradient_emit_spread(gradient *g, ir_value *x, const ir_value *whole, int count, const int64_t *axes, ir_value **result);
 /* The element at size - 1 - i of the axis at i. */
 dw_status gradient_emit_reversed(gradient *g, ir_value *x, int axis, ir_value **result);
-/* number * size, for numbers that depend on shapes: a scalar of the format. */
+/* Parts of value's gradient, each a pad of zeros around a piece of it, put together where the pieces lie one behind another and are all of it (tile.c); else NULL. */
+dw_status gradient_emit_tiles(gradient *g, const ir_value *value, ir_value *const *parts, size_t count, ir_value **result);
+/* A number that shapes decide: a scalar of the format. */
 dw_status gradient_emit_count(gradient *g, dim size, dw_format format, ir_value **result);
 
 /* ---- the rows ---- */

@@ -41,7 +41,9 @@ dw_status gradient_sum_parts(gradient *g, const ir_value *value, ir_value **sum)
     wanted *of = value->mark;
     *sum = NULL;
     if (of->count == 0) return DW_OK;
-    of->sum = of->parts[of->count - 1];
+    TRY(gradient_emit_tiles(g, value, of->parts, of->count, &of->sum));
+    if (of->sum == NULL) of->sum = of->parts[of->count - 1];
+    else of->count = 1;
     for (size_t i = of->count - 1; i-- > 0;) TRY(ir_emit_2(g->graph, OP_add, of->sum, of->parts[i], &of->sum));
     gradient_set_phase(g, ir_is_weight(value) ? g->wgrad : g->dgrad);
     *sum = of->sum;
