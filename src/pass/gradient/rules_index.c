@@ -85,3 +85,29 @@ dw_status gradient_index_put(gradient *g, const ir_node *node) {
     TRY(ir_emit(g->graph, OP_index, node->n_in - 1, in + 1, 1, &axis, &made));
     return gradient_add(g, values, made);
 }
+
+/* combine: row i is the sum over j of weights[i,j] * y[place[i,j]]. */
+dw_status gradient_combine(gradient *g, const ir_node *node) {
+    ir_graph *graph = g->graph;
+    ir_value *y = ir_in(node, 0), *place = ir_in(node, 1), *weights = ir_in(node, 2), *d = gradient_of(g, node, 0), *zeros, *made;
+    dim dims[3] = {d->type.dims[0], NULL, d->type.dims[1]}, of_weights[3] = {place->type.dims[0], place->type.dims[1], NULL};
+    TRY_DIM(graph->context, dims[1], dim_constant(graph->dims, 1));
+    TRY_DIM(graph->context, of_weights[2], dim_constant(graph->dims, 1));
+    if (dw_format_bits(d->type.format) < 32) TRY(ir_emit_cast(graph, d, DW_FORMAT_f32, &d));
+    TRY(ir_emit_reshape(graph, d, 3, dims, &d));
+    const op_attr attrs[] = {op_set_int(OP_ATTR_axis, 0), op_set_bool(OP_ATTR_accumulate, true)};
+    if (gradient_wants(g, y)) {
+        TRY(ir_emit_cast(graph, weights, d->type.format, &made));
+        TRY(ir_emit_reshape(graph, made, 3, of_weights, &made));
+        TRY(ir_emit_2(graph, OP_mul, made, d, &made));
+        TRY(emit_target(g, y, &zeros, &made));
+        TRY(ir_emit(graph, OP_index_put, 3, (ir_value *[]){zeros, made, place}, COUNT_OF(attrs), attrs, &made));
+        TRY(gradient_add(g, y, made));
+    }
+    if (!gradient_wants(g, weights)) return DW_OK;
+    TRY(ir_emit(graph, OP_take, 2, (ir_value *[]){y, place}, 1, attrs, &made));
+    TRY(ir_emit_cast(graph, made, d->type.format, &made));
+    TRY(ir_emit_2(graph, OP_mul, made, d, &made));
+    TRY(gradient_emit_sum(g, made, 1, (int64_t[]){2}, &made));
+    return gradient_add(g, weights, made);
+}
