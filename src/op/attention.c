@@ -13,6 +13,8 @@
  *
  * With lse a second result says how much a row of keys weighs, so that results over parts of the keys can be joined.
  *
+ * k and v may be in blocks within rows, as caches in few bits are: their numbers are elements times scales.
+ *
  * A result in a block format is what quantize makes of the result in via; joined ones have their heads side by side, as a projection reads them. */
 #include "op/family.h"
 
@@ -110,8 +112,9 @@ dw_status attention_infer(op_infer *infer) {
     const op_type *q = infer->in[ATTENTION_Q], *k = infer->in[ATTENTION_K], *v = infer->in[ATTENTION_V];
     for (int i = 0; i < 3; i++) {
         TRY(op_check_rank(infer, names[i], infer->in[i], 4, 4));
-        TRY(op_check_element(infer, names[i], infer->in[i]));
-        TRY(op_check_float(infer, names[i], infer->in[i]));
+        if (i == 0) TRY(op_check_element(infer, names[i], infer->in[i]));
+        else TRY(op_check_cache(infer, names[i], infer->in[i]));
+        if (!op_is_block(infer->in[i]->format)) TRY(op_check_float(infer, names[i], infer->in[i]));
     }
     TRY(op_check_same_format(infer, "k", k, "v", v));
     TRY(op_check_same(infer, "b of k", k->dims[0], "b of v", v->dims[0]));
@@ -159,7 +162,14 @@ static double biased(const query *at, double product, double bias) {
 }
 
 /* Where the key of a position begins in k or v. */
-static int64_t begin_of(const query *at, const dw_tensor *x, op_cache_slot place) { return place.row * x->strides[0] + at->group * x->strides[1] + place.slot * x->strides[2]; }
+static int64_t begin_of(const query *at, const dw_tensor *x, op_cache_slot place) {
+    int64_t steps[DW_MAX_RANK];
+    op_strides(x, steps);
+    return place.row * steps[0] + at->group * steps[1] + place.slot * steps[2];
+}
+
+/* From one element of a row of k or v to the next. */
+static int64_t step_of(const dw_tensor *x) { return op_is_block(x->format) ? 1 : x->strides[3]; }
 
 /* The score of a key before the softmax, -inf when the mask hides it or its page is not there. */
 static double score(const query *at, int64_t key) {
@@ -171,7 +181,7 @@ static double score(const query *at, int64_t key) {
     for (int64_t begin = 0; begin < q->dims[3]; begin += CHUNK) {
         int64_t count = q->dims[3] - begin < CHUNK ? q->dims[3] - begin : CHUNK;
         op_load_row(q, at->q + begin * q->strides[3], q->strides[3], count, of_q);
-        op_load_row(k, begin_of(at, k, place) + begin * k->strides[3], k->strides[3], count, of_k);
+        op_load_row(k, begin_of(at, k, place) + begin * step_of(k), step_of(k), count, of_k);
         for (int64_t i = 0; i < count; i++) sum += of_q[i] * of_k[i];
     }
     sum *= at->scale;
@@ -207,7 +217,7 @@ static void attend(const query *at, int64_t first, int64_t end, const dw_tensor 
         for (int64_t key = seen.begin; key < seen.end && isfinite(max); key++) {
             double weight = exp(score(at, key) - max) / sum;
             if (weight == 0) continue;
-            op_load_row(v, begin_of(at, v, op_attention_key(at->view, at->row, key)) + begin * v->strides[3], v->strides[3], count, values);
+            op_load_row(v, begin_of(at, v, op_attention_key(at->view, at->row, key)) + begin * step_of(v), step_of(v), count, values);
             for (int64_t i = 0; i < count; i++) sums[i] += weight * values[i];
         }
         for (int64_t i = 0; i < count; i++) op_store_at(out, out_offset + (begin - first + i) * out_stride, sums[i]);

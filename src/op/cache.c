@@ -1,7 +1,14 @@
 /* cache_write: the keys or values of new tokens, of any rows, into a cache of several rows. A cache shorter than its text is a ring: a new
  * token takes the place of the one t before it. With a table the cache is pages of t slots, and the token of position p of row r goes into page table[r, p / t], slot
- * p mod t. A token of row -1, or of a page -1, is written nowhere. cache_update: both at once, and the rotation that goes before. */
+ * p mod t. A token of row -1, or of a page -1, is written nowhere. cache_update: both at once, and the rotation that goes before.
+ *
+ * A cache in blocks within rows holds what quantize makes of a token's row of a head, by the plain rule for scales. The second level of nvfp4 is the cache's, or 1 where that is 0, as in a cache
+ * that nothing has been written into. */
 #include "op/family.h"
+
+#include <string.h>
+
+enum { PIECE = 256 };         /* columns that are quantised at a time: a multiple of all blocks */
 
 /* ---- inference ---- */
 
@@ -9,9 +16,14 @@
 static dw_status check_pair(op_infer *infer, const char *x_name, const op_type *x, const char *y_name, const op_type *y) {
     int64_t rows;
     TRY(op_check_rank(infer, x_name, x, 4, 4));
-    TRY(op_check_element(infer, x_name, x));
+    TRY(op_check_cache(infer, x_name, x));
     TRY(op_check_rank(infer, y_name, y, 4, 4));
-    TRY(op_check_same_format(infer, x_name, x, y_name, y));
+    if (op_is_block(x->format)) {
+        TRY(op_check_number(infer, y_name, y));
+        TRY(op_check_float(infer, y_name, y));
+    } else {
+        TRY(op_check_same_format(infer, x_name, x, y_name, y));
+    }
     if (!dim_is_constant(y->dims[0], &rows) || rows != 1)
         return base_fail(infer->context, DW_MISMATCH, "%s: axis 0 of %s must be 1: the tokens of all rows lie along axis 2", infer->op->name, y_name);
     TRY(op_check_same_axis(infer, 1, x_name, x, y_name, y));
@@ -96,8 +108,26 @@ dw_status cache_infer(op_infer *infer) {
 
 /* ---- meaning ---- */
 
+float op_cache_second(const dw_tensor *cache) { return cache->second == NULL || *cache->second == 0 ? 1 : *cache->second; }
+
+/* Blocks lie as all of a tensor does, whatever strides say. */
+static void copy_blocks(const dw_tensor *x, const dw_tensor *out) {
+    num_parts parts;
+    if (!num_layout(x->format, x->scale_layout, x->rank, x->dims, &parts)) return;
+    const float second = op_cache_second(x);
+    if (out->data != x->data) {
+        memcpy(out->data, x->data, parts.data_bytes);
+        memcpy(out->scales, x->scales, parts.scale_bytes);
+    }
+    if (out->second != NULL) *out->second = second;
+}
+
 static void copy_cache(const dw_tensor *x, const dw_tensor *out) {
     walk w;
+    if (op_is_block(x->format)) {
+        copy_blocks(x, out);
+        return;
+    }
     walk_start(&w, 4, x->dims);
     const int at_x = walk_add(&w, x), at_out = walk_add(&w, out);
     for (; w.left > 0; walk_next(&w)) op_copy_at(out, w.offset[at_out], x, w.offset[at_x]);
@@ -115,10 +145,40 @@ static op_turn turn_of(const op_call *call, const dw_tensor *x, const dw_tensor 
     return turn;
 }
 
+void op_cache_quantize(const dw_tensor *cache, int64_t offset, const float *values, int64_t count) {
+    const num_format *info = num_info(cache->format);
+    const int64_t cols = cache->dims[3], line = offset / cols, col = offset % cols, blocks = base_ceil_div(cols, info->cols);
+    num_matrix part = {
+        .format = cache->format,
+        .layout = DW_SCALE_plain,
+        .rows = 1,
+        .cols = count,
+        .data = (uint8_t *)cache->data + (size_t)line * num_row_bytes(cache->format, cols) + num_row_bytes(cache->format, col),
+        .scales = (uint8_t *)cache->scales + (size_t)(line * blocks + col / info->cols) * ((size_t)num_info(info->scale)->bits / 8),
+        .second = cache->second,
+        .batches = 1,
+    };
+    num_quantize(values, count, NUM_ROUND_UP, info->second == 1, &part);
+}
+
+/* The same of a row that begins at offset to: turned where there are angles, and rounded to its own format before it is quantised. */
+static void put_blocks(const op_turn *turn, const int64_t at[4]) {
+    float values[PIECE];
+    for (int64_t first = 0; first < turn->cols; first += PIECE) {
+        const int64_t count = turn->cols - first < PIECE ? turn->cols - first : PIECE;
+        for (int64_t c = 0; c < count; c++) values[c] = (float)op_turned_at(turn, at, first + c);
+        op_cache_quantize(turn->out, at[0] + first, values, count);
+    }
+}
+
 /* All heads of token i of turn->x to offset to of turn->out, heads head_step apart. */
 static void put_token(const op_turn *turn, int64_t i, int64_t to, int64_t head_step) {
     for (int64_t head = 0; head < turn->x->dims[1]; head++, to += head_step) {
         const int64_t from = head * turn->x->strides[1] + i * turn->x->strides[2];
+        if (op_is_block(turn->out->format)) {
+            put_blocks(turn, (int64_t[4]){to, from, turn->width > 0 ? i * op_tensor_step(turn->cosine, 1) : 0, turn->width > 0 ? i * op_tensor_step(turn->sine, 1) : 0});
+            continue;
+        }
         if (turn->width > 0) {
             op_turn_row(turn, (int64_t[4]){to, from, i * op_tensor_step(turn->cosine, 1), i * op_tensor_step(turn->sine, 1)});
         } else {
@@ -128,10 +188,11 @@ static void put_token(const op_turn *turn, int64_t i, int64_t to, int64_t head_s
 }
 
 static void write_tokens(const op_turn *turn, const op_cache_places *places) {
-    const dw_tensor *out = turn->out;
+    int64_t steps[DW_MAX_RANK];
+    op_strides(turn->out, steps);
     for (int64_t i = 0; i < turn->x->dims[2]; i++) {
         const op_cache_slot place = op_cache_slot_of(places, i);
-        if (place.row != OP_NOWHERE) put_token(turn, i, place.row * out->strides[0] + place.slot * out->strides[2], out->strides[1]);
+        if (place.row != OP_NOWHERE) put_token(turn, i, place.row * steps[0] + place.slot * steps[2], steps[1]);
     }
 }
 
@@ -165,19 +226,26 @@ static dw_status update_reference(const op_call *call) {
 
 dw_status cache_reference(const op_call *call) { return call->op->id == OP_cache_write ? write_reference(call) : update_reference(call); }
 
+/* Bytes of tokens in the cache's format. */
+static double written_bytes(const dw_tensor *tokens, const dw_tensor *cache) {
+    dw_tensor written;
+    if (!op_is_block(cache->format) || !op_tensor_init(&written, cache->format, DW_SCALE_plain, tokens->rank, tokens->dims, NULL)) return op_tensor_bytes(tokens);
+    return op_tensor_bytes(&written);
+}
+
 /* What is written; the rest of a cache stays where it is. */
 void cache_work(const op_call *call, op_work *work) {
     static const int tokens[] = {UPDATE_KEYS, UPDATE_VALUES, UPDATE_QUERIES};
     op_work_each(call, 0, work);
     op_work_reads(call, CACHE_X, 0, work);
-    work->bytes_written = op_tensor_bytes(call->in[CACHE_Y]);
+    work->bytes_written = written_bytes(call->in[CACHE_Y], call->in[CACHE_X]);
     if (call->op->id == OP_cache_write) return;
     op_work_reads(call, UPDATE_Y, 0, work);
     work->bytes_written = 0;
     for (size_t i = 0; i < COUNT_OF(tokens); i++) {
         const dw_tensor *x = op_operand(call, tokens[i]);
         if (x == NULL) continue;
-        work->bytes_written += op_tensor_bytes(x);
+        work->bytes_written += tokens[i] == UPDATE_QUERIES ? op_tensor_bytes(x) : written_bytes(x, call->in[tokens[i] == UPDATE_KEYS ? UPDATE_X : UPDATE_Y]);
         if (tokens[i] != UPDATE_VALUES && op_operand(call, UPDATE_COS) != NULL) work->flops += 3 * (double)op_tensor_count(x);
     }
 }

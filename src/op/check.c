@@ -92,6 +92,20 @@ dw_status op_check_element(op_infer *infer, const char *name, const op_type *typ
     return DW_OK;
 }
 
+bool op_is_cache_format(dw_format format) {
+    const num_format *info = num_info(format);
+    return info->class == NUM_BLOCK && info->rows == 1 && info->cols > 0 && info->second < 2;
+}
+
+dw_status op_check_cache(op_infer *infer, const char *name, const op_type *type) {
+    if (!op_is_block(type->format)) return op_check_element(infer, name, type);
+    if (!op_is_cache_format(type->format))
+        return base_fail(infer->context, DW_UNSUPPORTED, "%s: %s is %s, whose scales are not those of blocks within a row of a head; a cache is in fp8_1x128, an MX format or nvfp4",
+                         infer->op->name, name, dw_format_name(type->format));
+    if (type->scale_layout == DW_SCALE_plain) return DW_OK;
+    return base_fail(infer->context, DW_UNSUPPORTED, "%s: the scales of %s lie in tiles; caches have plain ones", infer->op->name, name);
+}
+
 dw_status op_check_number(op_infer *infer, const char *name, const op_type *type) {
     TRY(op_check_element(infer, name, type));
     if (op_is_integer(type->format) || (op_is_float(type->format) && num_info(type->format)->bits >= 16)) return DW_OK;

@@ -24,6 +24,8 @@ dw_status op_check_axis(op_infer *infer, int64_t axis, int rank);
 dw_status op_check_rank(op_infer *infer, const char *name, const op_type *type, int min, int max);
 /* A format with elements of its own, a byte or more each: what can be moved and indexed. */
 dw_status op_check_element(op_infer *infer, const char *name, const op_type *type);
+/* What a cache may hold: the above, or blocks within rows whose scales follow from those alone, in the plain layout. */
+dw_status op_check_cache(op_infer *infer, const char *name, const op_type *type);
 /* bool, an integer, f64, f32, f16 or bf16: what can be computed with. */
 dw_status op_check_number(op_infer *infer, const char *name, const op_type *type);
 /* Any floating-point element format: computed with after decoding. */
@@ -116,6 +118,8 @@ typedef struct op_turn {
 } op_turn;
 /* One of them; at: where it begins in out, x, cosine and sine. */
 void op_turn_row(const op_turn *turn, const int64_t at[4]);
+/* Element i of it, rounded to the format of x; at[0] is not read. */
+double op_turned_at(const op_turn *turn, const int64_t at[4], int64_t i);
 
 /* ---- contractions (contract.c) ---- */
 

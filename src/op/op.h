@@ -291,6 +291,12 @@ typedef struct op_cache_places { const dw_tensor *row, *position, *table; int64_
 op_cache_places op_cache_places_of(const op_call *call);
 /* The place of a token; row OP_NOWHERE: it is written nowhere. */
 op_cache_slot op_cache_slot_of(const op_cache_places *places, int64_t token);
+/* May a cache be in that block format: do its blocks lie within rows, with no level above but one for the tensor? */
+bool op_is_cache_format(dw_format format);
+/* count numbers become the elements of a cache in blocks from offset on, which begins a block of a row and ends none; the cache's second level is there (cache.c). */
+void op_cache_quantize(const dw_tensor *cache, int64_t offset, const float *values, int64_t count);
+/* The second level of a cache: 1 where it is 0 or there is none. */
+float op_cache_second(const dw_tensor *cache);
 /* INVALID names a token whose row, position or page lies outside. */
 dw_status op_cache_check(const op_call *call, const op_cache_places *places);
 

@@ -35,6 +35,12 @@ static double turned_at(const op_turn *turn, const int64_t at[4], int64_t i) {
     return second ? value * c + other * s : value * c - other * s;
 }
 
+double op_turned_at(const op_turn *turn, const int64_t at[4], int64_t i) {
+    const dw_format format = turn->x->format;
+    if (i >= turn->width) return op_load_at(turn->x, at[1] + i * turn->x_step);
+    return num_decode(format, num_encode(format, turned_at(turn, at, i), false));
+}
+
 void op_turn_row(const op_turn *turn, const int64_t at[4]) {
     for (int64_t i = 0; i < turn->cols; i++) {
         const double value = i < turn->width ? turned_at(turn, at, i) : op_load_at(turn->x, at[1] + i * turn->x_step);

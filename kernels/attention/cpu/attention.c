@@ -10,17 +10,21 @@
  *
  * With the operands row and position (caches of several texts) a tile goes through its queries cache row by cache row; blocks are of positions,
  * wherever a ring or pages keep them, so the bits are those of a cache without an end. While a block is worked on the next one is fetched; behind the
- * last one of few rows comes the first one of the next head, which lies beside it. */
+ * last one of few rows comes the first one of the next head, which lies beside it.
+ *
+ * Keys and values in blocks become fp32 where they are read, or bf16 for products of pairs. There scales that are fp32 are factors of scores and weights, and the second level of nvfp4 is one of
+ * the scale and of the result. */
 #include <math.h>
 #include <string.h>
 
-#include "kernels/attention/cpu/flash.h"
+#include "kernels/attention/cpu/blocks.h"
 #include "kernels/attention/results.h"
 #include "kernels/kernels.h"
 
 enum {
     TILE_ROWS = 48,       /* rows of a task: enough to make up for transposing k */
     WIDTH = 256,          /* of q and k that are multiplied in one go */
+    SCALED = 128,         /* the same where scales are factors: those of one block */
     OUT_WIDTH = 512,      /* columns of v that one pass over the keys gives */
     COLUMNS = 32          /* what rows of sums are filled up to */
 };
@@ -29,12 +33,15 @@ enum {
 typedef struct attention {
     const flash_isa *isa;
     const dw_tensor *q, *k, *v, *sink, *out, *lse;
+    dw_tensor blocks_k, blocks_v;                 /* k and v where they are in blocks */
+    bool in_blocks, has_factors;                  /* k and v are; their scales are factors of scores and weights */
+    float second_v;                               /* what results are to be multiplied with */
     op_attention_view view;
     int64_t shared, rows, d, e, keys;             /* shared: heads of q for each of k; rows: shared * s; keys: what a row of the cache has room for */
     int64_t tiles, tile_rows;                     /* tiles of one kv head */
     int64_t tiles_per_task, tile_count;           /* of all heads */
     bool heads_inside;                            /* few rows: tiles of the same rows follow each other, head by head */
-    float scale, softcap;
+    float scale, softcap, product_scale;          /* product_scale: of sums of products, in which a second level is left out */
 } attention;
 
 /* Keys of a block from its key `key` on in slots that follow each other. row OP_NOWHERE: their page is not there. */
@@ -70,6 +77,7 @@ typedef struct tile {
     union { float floats[FLASH_KEYS * FLASH_COLUMNS]; uint16_t codes[FLASH_KEYS * FLASH_COLUMNS]; } v;
     uint32_t weights[TILE_ROWS * FLASH_PAIRS];    /* of pairs of keys, rounded */
     float scores[TILE_ROWS * FLASH_KEYS], out[TILE_ROWS * OUT_WIDTH];
+    float products[TILE_ROWS * FLASH_KEYS], scales[FLASH_KEYS];   /* where scales are factors: products of one block, or weights times scales; scales of keys */
     block blocks[2], behind;                      /* that which is worked on, and the next; the first one of the next part, with no keys where there is none */
 } tile;
 
@@ -83,6 +91,10 @@ static bool is_in_place(const attention *call, const dw_tensor *tensor) {
 
 /* count elements from offset on, stride apart, as floats. */
 static void load(const dw_tensor *tensor, int64_t offset, int64_t stride, int64_t count, float *to) {
+    if (dw_format_is_block(tensor->format)) {
+        blocks_floats(tensor, offset, count, to);
+        return;
+    }
     const float *from = (const float *)tensor->data + offset;
     const uint16_t *codes = (const uint16_t *)tensor->data + offset;
     if (stride == 1 || count == 1) {
@@ -180,10 +192,11 @@ static void load_rows(const tile *t, const dw_tensor *tensor, const block *b, in
     for (int i = 0; i < count; i++) {
         const stretch *keys = stretch_at(b, first + i);
         const int64_t offset = keys->row == OP_NOWHERE ? 0 : at3(tensor, keys->row, t->at.group, keys->slot + first + i - keys->key) + column * tensor->strides[3];
-        if (pairs) memset(codes + i * stride, 0, (size_t)stride * sizeof *codes);
+        if (pairs && (keys->row == OP_NOWHERE || width < stride)) memset(codes + i * stride, 0, (size_t)stride * sizeof *codes);
         else if (keys->row == OP_NOWHERE || width < stride) memset(floats + i * stride, 0, (size_t)stride * sizeof *floats);
         if (keys->row == OP_NOWHERE) continue;
-        if (pairs) load_codes(tensor, offset, tensor->strides[3], width, codes + i * stride);
+        if (pairs && t->call->in_blocks) blocks_codes(t->call->isa->pairs, tensor, offset, width, codes + i * stride);
+        else if (pairs) load_codes(tensor, offset, tensor->strides[3], width, codes + i * stride);
         else load(tensor, offset, tensor->strides[3], width, floats + i * stride);
     }
 }
@@ -215,6 +228,25 @@ static void load_keys(tile *t, const block *b, const block *after, int64_t at, i
     }
 }
 
+/* scales [FLASH_KEYS] of the block's keys, 0 where there is none, in the block of columns that holds `column`. */
+static void load_scales(tile *t, const dw_tensor *tensor, const block *b, int64_t column) {
+    memset(t->scales, 0, sizeof t->scales);
+    for (int i = 0; i < b->count; i++) {
+        const stretch *keys = &b->stretches[i];
+        for (int j = 0; j < keys->count && keys->row != OP_NOWHERE; j++) t->scales[keys->key + j] = blocks_factor(tensor, at3(tensor, keys->row, t->at.group, keys->slot + j) + column);
+    }
+}
+
+/* scores = scores + products of a block of columns times the keys' scales. */
+static void add_products(tile *t, const block *b, int64_t column) {
+    load_scales(t, t->call->k, b, column);
+    for (int r = 0; r < t->at.rows; r++) {
+        float *to = t->scores + r * FLASH_KEYS;
+        const float *products = t->products + r * FLASH_KEYS;
+        for (int i = 0; i < FLASH_KEYS; i++) to[i] = column > 0 ? to[i] + products[i] * t->scales[i] : products[i] * t->scales[i];
+    }
+}
+
 /* Rows of a product, as even as can be. */
 static int rows_of_product(int rows, int done) {
     int left = rows - done, products = base_ceil_div(left, FLASH_ROWS);
@@ -223,15 +255,19 @@ static int rows_of_product(int rows, int done) {
 
 static void score(tile *t, const block *b, const block *after) {
     const attention *call = t->call;
-    for (int64_t at = 0; at < call->d || at == 0; at += WIDTH) {
-        int64_t width = least(call->d - at, WIDTH);
+    const int64_t most = call->has_factors ? SCALED : WIDTH;
+    for (int64_t at = 0; at < call->d || at == 0; at += most) {
+        const int64_t width = least(call->d - at, most), from = call->d > WIDTH ? 0 : at;
+        const bool adds = at > 0 && !call->has_factors;
+        float *to = call->has_factors ? t->products : t->scores;
         if (call->d > WIDTH) load_q(t, at, width);
         load_keys(t, b, after, at, width);
         for (int r = 0, rows; r < t->at.rows; r += rows) {
             rows = rows_of_product(t->at.rows, r);
-            if (call->isa->pairs != NULL) call->isa->pairs->scores(rows, (width + 1) / 2, t->q.pairs + r * WIDTH / 2, WIDTH / 2, t->keys.pairs, at > 0, t->scores + r * FLASH_KEYS);
-            else call->isa->scores(rows, width, t->q.floats + r * WIDTH, WIDTH, t->keys.floats, at > 0, t->scores + r * FLASH_KEYS);
+            if (call->isa->pairs != NULL) call->isa->pairs->scores(rows, (width + 1) / 2, t->q.pairs + (r * WIDTH + from) / 2, WIDTH / 2, t->keys.pairs, adds, to + r * FLASH_KEYS);
+            else call->isa->scores(rows, width, t->q.floats + r * WIDTH + from, WIDTH, t->keys.floats, adds, to + r * FLASH_KEYS);
         }
+        if (call->has_factors) add_products(t, b, at);
     }
 }
 
@@ -267,7 +303,17 @@ static void soften(tile *t, const block *b) {
         }
         t->factors[r] = call->isa->soften(row, t->scores + r * FLASH_KEYS);
     }
-    for (int r = 0; r < t->at.rows && call->isa->pairs != NULL; r++) call->isa->pairs->round(t->scores + r * FLASH_KEYS, t->weights + r * FLASH_PAIRS);
+    for (int r = 0; r < t->at.rows && call->isa->pairs != NULL && !call->has_factors; r++) call->isa->pairs->round(t->scores + r * FLASH_KEYS, t->weights + r * FLASH_PAIRS);
+}
+
+/* Weights times the scales of values, in pairs: for a block of columns. */
+static void scale_weights(tile *t, const block *b, int64_t column) {
+    load_scales(t, t->call->v, b, column);
+    for (int r = 0; r < t->at.rows; r++) {
+        float *to = t->products + r * FLASH_KEYS;
+        for (int i = 0; i < FLASH_KEYS; i++) to[i] = t->scores[r * FLASH_KEYS + i] * t->scales[i];
+        t->call->isa->pairs->round(to, t->weights + r * FLASH_PAIRS);
+    }
 }
 
 /* out = out * factors + weights v, of `count` keys from the block's key `key` on. */
@@ -312,6 +358,7 @@ static void add_values(tile *t, const block *b, const block *after) {
     const void *loaded = t->call->isa->pairs != NULL ? (const void *)t->v.codes : t->v.floats;
     for (int64_t at = 0; at < t->columns; at += FLASH_COLUMNS) {
         const int64_t width = least(t->columns - at, FLASH_COLUMNS), padded = (width + 15) / 16 * 16;
+        if (t->call->has_factors && (t->column + at) % SCALED == 0) scale_weights(t, b, t->column + at);
         if (adds_in_place(t, b, width)) {
             add_in_place(t, b, after, at, width);
             continue;
@@ -386,6 +433,7 @@ static void finish(tile *t, int row) {
     float *out = t->out + row * t->out_stride;
     bool is_nan = false;
     if (t->call->isa->pairs != NULL) straighten(t, out);
+    for (int64_t c = 0; c < t->columns && t->call->second_v != 1; c++) out[c] *= t->call->second_v;
     for (int64_t c = 0; c < t->columns; c++) is_nan |= out[c] != out[c];
     if (is_nan && isfinite(state->sum)) again(t, row, out);
     if (state->sum != 0) {
@@ -407,7 +455,7 @@ static void pass(tile *t) {
     for (int r = 0; r < t->at.rows; r++) {
         float sink = -INFINITY;
         if (call->sink != NULL) load(call->sink, head_of(t, r) * call->sink->strides[0], 1, 1, &sink);
-        t->state[r] = (flash_row){.scale = call->scale, .softcap = call->softcap, .max = sink, .sum = sink == -INFINITY ? 0.0f : expf(sink - sink)};
+        t->state[r] = (flash_row){.scale = call->product_scale, .softcap = call->softcap, .max = sink, .sum = sink == -INFINITY ? 0.0f : expf(sink - sink)};
     }
     t->out_stride = (t->columns + COLUMNS - 1) / COLUMNS * COLUMNS;
     memset(t->out, 0, (size_t)(t->at.rows * t->out_stride) * sizeof *t->out);
@@ -534,6 +582,21 @@ static void cut_tiles(attention *a, int threads) {
     a->tiles_per_task = a->heads_inside ? base_ceil_div(a->tile_count, (int64_t)threads * TASKS_PER_THREAD) : 1;
 }
 
+/* Scales of rows in pairs are factors where bf16 does not hold them. */
+static void take_blocks(attention *a) {
+    a->second_v = 1;
+    a->in_blocks = dw_format_is_block(a->k->format);
+    if (!a->in_blocks) return;
+    a->blocks_k = blocks_as_they_lie(a->k);
+    a->blocks_v = blocks_as_they_lie(a->v);
+    a->k = &a->blocks_k;
+    a->v = &a->blocks_v;
+    if (a->isa->pairs == NULL) return;
+    a->has_factors = blocks_has_factors(a->k->format);
+    a->product_scale *= blocks_second(a->k);
+    a->second_v = blocks_second(a->v);
+}
+
 static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
     attention_heads heads_apart;
     const op_call *call = &attention_by_heads(run, &heads_apart)->call;
@@ -548,7 +611,9 @@ static dw_status run_on(const kernel_run *run, const flash_isa *isa) {
         .scale = (float)op_attr_real(call->attrs, OP_ATTR_scale),
         .softcap = (float)op_attr_real(call->attrs, OP_ATTR_softcap),
     };
+    a.product_scale = a.scale;
     TRY(op_attention_view_of(call, &a.view));
+    take_blocks(&a);
     const int64_t heads = a.q->dims[1], groups = a.k->dims[1];
     a.shared = heads / groups;
     a.rows = a.shared * a.q->dims[2];
@@ -579,7 +644,8 @@ const char *attention_reject(const kernel_problem *problem, text *why) {
     static const char *const names[] = {"q", "k", "v", "mask", "bias", "sink"};
     for (int i = 0; i < problem->n_in; i++) {
         if (i == ATTENTION_MASK || i > ATTENTION_SINK || problem->in[i] == NULL || is_taken(problem->in[i])) continue;
-        text_printf(why, "%s is %s; it takes f32, bf16 and f16", names[i], dw_format_name(problem->in[i]->format));
+        if ((i == ATTENTION_K || i == ATTENTION_V) && op_is_cache_format(problem->in[i]->format)) continue;
+        text_printf(why, "%s is %s; it takes f32, bf16 and f16, and blocks within rows as keys and values", names[i], dw_format_name(problem->in[i]->format));
         return text_string(why);
     }
     if (is_taken(problem->out[0])) return NULL;
@@ -590,7 +656,7 @@ const char *attention_reject(const kernel_problem *problem, text *why) {
 const char *attention_pairs_reject(const kernel_problem *problem, text *why) {
     static const char *const names[] = {"q", "k", "v"};
     for (int i = ATTENTION_Q; i <= ATTENTION_V; i++) {
-        if (problem->in[i]->format == DW_FORMAT_bf16) continue;
+        if (problem->in[i]->format == DW_FORMAT_bf16 || (i != ATTENTION_Q && op_is_cache_format(problem->in[i]->format))) continue;
         text_printf(why, "%s is %s; it multiplies bf16", names[i], dw_format_name(problem->in[i]->format));
         return text_string(why);
     }

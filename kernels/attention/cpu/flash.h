@@ -4,8 +4,10 @@
 #ifndef KERNELS_ATTENTION_CPU_FLASH_H
 #define KERNELS_ATTENTION_CPU_FLASH_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
+#include "deepwell/format.h"
 #include "op/scores.h"
 
 enum {
@@ -41,6 +43,8 @@ typedef struct flash_pairs {
     void (*transpose)(int keys, int64_t words, const uint16_t *k, int64_t k_stride, const flash_next *next, int first, uint32_t *transposed);
     /* weights [FLASH_KEYS], rounded, in pairs. */
     void (*round)(const float *weights, uint32_t *pairs);
+    /* count elements of e4m3 or e2m1 from a byte on become bf16, those of each `block` times its scale; scales NULL: alone. false: it does not unpack the format. */
+    bool (*unpack)(dw_format element, const uint8_t *codes, const float *scales, int64_t block, int64_t count, uint16_t *to);
 } flash_pairs;
 
 /* The column of v that place i of a row of sums holds. */

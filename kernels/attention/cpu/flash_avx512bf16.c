@@ -69,5 +69,46 @@ static void round_pairs(const float *weights, uint32_t *pairs) {
         _mm512_storeu_si512(pairs + 16 * i, (__m512i)_mm512_cvtne2ps_pbh(_mm512_loadu_ps(weights + 32 * i + 16), _mm512_loadu_ps(weights + 32 * i)));
 }
 
-static const flash_pairs pairs = {.scores = scores, .values = values, .transpose = transpose, .round = round_pairs};
+/* 32 codes of e4m3 as bf16: below 8 they are sums of 2^-9, which a table has. */
+SIMD_INLINE __m512i e4m3_32(__m256i codes) {
+    const __m512i small = _mm512_zextsi128_si512(_mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));
+    const __m512i all = _mm512_cvtepu8_epi16(codes), magnitude = _mm512_and_si512(all, _mm512_set1_epi16(0x7f));
+    __m512i bits = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
+    bits = _mm512_mask_permutexvar_epi16(bits, _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8)), magnitude, small);
+    bits = _mm512_mask_mov_epi16(bits, _mm512_cmpeq_epu16_mask(magnitude, _mm512_set1_epi16(0x7f)), _mm512_set1_epi16(0x7fff));
+    return _mm512_or_si512(bits, _mm512_slli_epi16(_mm512_and_si512(all, _mm512_set1_epi16(0x80)), 8));
+}
+
+/* 32 nibbles of e2m1 as bf16. */
+SIMD_INLINE __m512i e2m1_32(__m128i codes) {
+    const __m512i values = _mm512_zextsi256_si512(_mm256_setr_epi16(0, 0x3f00, 0x3f80, 0x3fc0, 0x4000, 0x4040, 0x4080, 0x40c0, (short)0x8000, (short)0xbf00, (short)0xbf80, (short)0xbfc0,
+                                                                    (short)0xc000, (short)0xc040, (short)0xc080, (short)0xc0c0));
+    const __m512i bytes = _mm512_cvtepu8_epi32(codes);
+    const __m512i nibbles = _mm512_or_si512(_mm512_and_si512(bytes, _mm512_set1_epi32(15)), _mm512_slli_epi32(_mm512_srli_epi32(bytes, 4), 16));
+    return _mm512_permutexvar_epi16(nibbles, values);
+}
+
+/* 16 of them times a factor, in fp32. */
+SIMD_INLINE __m512 times(__m256i codes, float factor) {
+    return _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(codes), 16)), _mm512_set1_ps(factor));
+}
+
+static bool unpack(dw_format element, const uint8_t *codes, const float *scales, int64_t block, int64_t count, uint16_t *to) {
+    if (element != DW_FORMAT_e4m3 && element != DW_FORMAT_e2m1) return false;
+    const int64_t bytes = element == DW_FORMAT_e4m3 ? 32 : 16;
+    for (int64_t at = 0; at < count; at += 32, codes += bytes) {
+        const int64_t left = count - at < 32 ? count - at : 32;
+        const __mmask32 there = (__mmask32)(UINT64_C(0xffffffff) >> (32 - left)), read = (__mmask32)(UINT64_C(0xffffffff) >> (32 - (element == DW_FORMAT_e4m3 ? left : (left + 1) / 2)));
+        const __m256i some = _mm256_maskz_loadu_epi8(read, codes);
+        __m512i bits = element == DW_FORMAT_e4m3 ? e4m3_32(some) : e2m1_32(_mm256_castsi256_si128(some));
+        if (scales != NULL) {
+            const float low = scales[at / block], high = left > 16 ? scales[(at + 16) / block] : 0;
+            bits = (__m512i)_mm512_cvtne2ps_pbh(times(_mm512_extracti64x4_epi64(bits, 1), high), times(_mm512_castsi512_si256(bits), low));
+        }
+        _mm512_mask_storeu_epi16(to + at, there, bits);
+    }
+    return true;
+}
+
+static const flash_pairs pairs = {.scores = scores, .values = values, .transpose = transpose, .round = round_pairs, .unpack = unpack};
 const flash_isa flash_isa_avx512bf16 = {.pairs = &pairs, .soften = soften_block};
