@@ -243,9 +243,9 @@ TABLES = {
     "aten-operators": Table("src/capture/aten.def", "ATEN", "target arguments in_place rule op becomes", {
         "operator": "`{target}`", "arguments": "`{arguments}`", "in place": lambda row: {"0": "", "1": "yes"}[row["in_place"]], "becomes": "{becomes}",
     }),
-    "precisions": Table("src/pass/precision/precision.def", "PRECISION", "name weight activation head meaning", {
+    "precisions": Table("src/pass/precision/precision.def", "PRECISION", "name weight activation cache head meaning", {
         "precision": "`{name}`", "weight": lambda row: as_exported(row, "weight"), "activation": lambda row: as_exported(row, "activation"),
-        "weights alone": lambda row: f"`{row['name']}-weights`" if has_weights_form(row) else "", "`lm_head`": "`{head}`", "meaning": "{meaning}",
+        "weights alone": lambda row: f"`{row['name']}-weights`" if has_weights_form(row) else "", "cache": lambda row: "" if row["cache"] == "COUNT" else as_exported(row, "cache"), "`lm_head`": "`{head}`", "meaning": "{meaning}",
     }),
     "passes": Table("src/pass/pass.def", "PASS", "name stages meaning", {
         "pass": "`{name}`", "stages": lambda row: row["stages"].lower().replace("|", ", "), "what it does": "{meaning}"}),

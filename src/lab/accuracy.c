@@ -192,11 +192,18 @@ static dw_status count_lost(check *check, dw_format format, const dw_tensor *x, 
     return DW_OK;
 }
 
+/* The attention whose keys and values a rule for caches rounds, behind an output; NULL: it is a product's. */
+static const ir_node *attention_behind(const ir_value *value) {
+    while (value->kind == IR_RESULT && value->node->op == OP_cast) value = ir_in(value->node, 0);
+    return ir_def(value, OP_attention);
+}
+
 static dw_format activation_format(const probe *isolated, const char *layer) {
     const ir_graph *graph = isolated->plan->graph;
     for (size_t i = 0; i < graph->output_count; i++) {
         if (strcmp(graph->outputs[i].name, layer) != 0) continue;
-        const ir_node *product = product_behind(graph->outputs[i].value);
+        const ir_node *attention = attention_behind(graph->outputs[i].value), *product = attention != NULL ? NULL : product_behind(graph->outputs[i].value);
+        if (attention != NULL) return ir_in(attention, ATTENTION_K)->type.format;
         return product ? ir_in(product, 0)->type.format : DW_FORMAT_f32;
     }
     return DW_FORMAT_f32;
@@ -205,7 +212,9 @@ static dw_format activation_format(const probe *isolated, const char *layer) {
 static const char *weight_format(const probe *isolated, const char *layer) {
     const ir_graph *graph = isolated->plan->graph;
     for (size_t i = 0; i < graph->output_count; i++) {
-        const ir_node *product = strcmp(graph->outputs[i].name, layer) == 0 ? product_behind(graph->outputs[i].value) : NULL;
+        const bool is_layer = strcmp(graph->outputs[i].name, layer) == 0;
+        const ir_node *product = is_layer ? product_behind(graph->outputs[i].value) : NULL;
+        if (is_layer && attention_behind(graph->outputs[i].value) != NULL) return "-";
         if (product != NULL) return dw_format_name(ir_in(product, 1)->type.format);
     }
     return "?";
@@ -315,7 +324,7 @@ static dw_status choose_inputs(check *check, int count, const dw_named_tensor *i
 }
 
 static dw_status run_check(check *check, const dw_model_options *options, int count, const dw_named_tensor *inputs, json_t *facts) {
-    TRY(make_probe(check, "fp32", NULL, PASS_PROBE_LAYERS, options, &check->exact));
+    TRY(make_probe(check, "role:cache=fp32,fp32", NULL, PASS_PROBE_LAYERS, options, &check->exact));
     TRY(make_probe(check, options->precision, options->policy, PASS_PROBE_LAYERS, options, &check->low));
     TRY(make_probe(check, options->precision, options->policy, PASS_PROBE_ISOLATED, options, &check->isolated));
     TRY(choose_inputs(check, count, inputs));

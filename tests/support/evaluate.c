@@ -261,7 +261,14 @@ static dw_status keep(evaluation *evaluation, arena *arena, const ir_value *stat
     int64_t index[DW_MAX_RANK] = {0};
     int64_t count = op_tensor_count(from);
     bool is_integer = num_info(from->format)->class != NUM_FLOAT && num_info(from->format)->class != NUM_SCALE;
-    if (dw_format_is_block(from->format)) return base_fail(evaluation->context, DW_UNSUPPORTED, "state '%s' has a block format", state->name);
+    if (dw_format_is_block(from->format)) {
+        num_parts parts;
+        if (!num_layout(from->format, from->scale_layout, from->rank, from->dims, &parts)) return base_fail(evaluation->context, DW_LIMIT, "state '%s' overflows", state->name);
+        memcpy((*kept)->data, from->data, parts.data_bytes);
+        memcpy((*kept)->scales, from->scales, parts.scale_bytes);
+        if (parts.second_bytes > 0) memcpy((*kept)->second, from->second, parts.second_bytes);
+        return DW_OK;
+    }
     for (int64_t i = 0; i < count; i++) {
         if (is_integer) op_tensor_store_int(*kept, index, op_tensor_load_int(from, index));
         else op_tensor_store(*kept, index, op_tensor_load(from, index));

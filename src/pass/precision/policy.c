@@ -4,16 +4,19 @@
  *     lm_head          = bf16
  *     *.mlp.down_proj  = mxfp8
  *     role:attention   = nvfp4-weights
- *     *                = nvfp4 */
+ *     role:cache       = fp8
+ *     *                = nvfp4
+ *
+ * Caches are no layers: the rule of that very pattern alone is theirs. */
 #include "pass/pass.h"
 
 #include <string.h>
 
 static const pass_precision_row rows[] = {
-#define PRECISION(name, weight, activation, head, meaning) {name, DW_FORMAT_##weight, DW_FORMAT_##activation, head, meaning},
+#define PRECISION(name, weight, activation, cache, head, meaning) {name, DW_FORMAT_##weight, DW_FORMAT_##activation, DW_FORMAT_##cache, head, meaning},
 #include "pass/precision/precision.def"
 #undef PRECISION
-#define PRECISION(name, weight, activation, head, meaning) {name "-weights", DW_FORMAT_##weight, DW_FORMAT_bf16, head, meaning "; weights only, activations in bf16"},
+#define PRECISION(name, weight, activation, cache, head, meaning) {name "-weights", DW_FORMAT_##weight, DW_FORMAT_bf16, DW_FORMAT_COUNT, head, meaning "; weights only, activations in bf16"},
 #include "pass/precision/precision.def"
 #undef PRECISION
 };
@@ -66,9 +69,27 @@ static dw_status fail_precision(dw_context *context, const char *place, const ch
     return status;
 }
 
+static const char cache_pattern[] = "role:cache";
+
+static dw_status fail_cache(dw_context *context, const char *place, const char *name) {
+    text known;
+    const pass_precision_row *row;
+    bool any = false;
+    text_init(&known, context);
+    for (int i = 0; (row = pass_precision_get(i)) != NULL; i++) {
+        if (row->cache == DW_FORMAT_COUNT) continue;
+        text_printf(&known, "%s%s", any ? ", " : "", row->name);
+        any = true;
+    }
+    dw_status status = base_fail(context, DW_UNSUPPORTED, "%s: no cache of keys and values is in '%s'; one may be in %s", place, name, text_string(&known));
+    text_free(&known);
+    return status;
+}
+
 static dw_status add_rule(pass_policy *policy, const char *pattern, const char *precision, const char *place, bool is_default) {
     const pass_precision_row *row = pass_precision_find(precision);
     if (row == NULL) return fail_precision(policy->context, place, precision);
+    if (strcmp(pattern, cache_pattern) == 0 && row->cache == DW_FORMAT_COUNT) return fail_cache(policy->context, place, precision);
     rule *rules = arena_grow(&policy->arena, policy->rules, policy->count, &policy->capacity, sizeof *rules);
     if (rules == NULL) return DW_NO_MEMORY;
     policy->rules = rules;
@@ -208,11 +229,29 @@ const pass_precision_row *pass_policy_choose(pass_policy *policy, const char *la
     return chosen->precision;
 }
 
+static struct rule *cache_rule(pass_policy *policy) {
+    for (size_t i = 0; policy != NULL && i < policy->count; i++)
+        if (strcmp(policy->rules[i].pattern, cache_pattern) == 0) return &policy->rules[i];
+    return NULL;
+}
+
+const pass_precision_row *pass_policy_cache(pass_policy *policy, const char **rule) {
+    const struct rule *found = cache_rule(policy);
+    *rule = found != NULL ? found->words : "";
+    return found != NULL ? found->precision : NULL;
+}
+
+void pass_policy_used_cache(pass_policy *policy, bool used) {
+    struct rule *found = cache_rule(policy);
+    if (found != NULL) found->has_matched = found->has_matched || used;
+}
+
 void pass_policy_warn(pass_policy *policy) {
     for (size_t i = 0; i < policy->count && !policy->has_warned; i++) {
         const rule *rule = &policy->rules[i];
         if (rule->is_default || rule->has_matched) continue;
-        base_log(policy->context, DW_LOG_WARNING, "the pattern of '%s' matches no layer of the model", rule->words);
+        if (strcmp(rule->pattern, cache_pattern) != 0) base_log(policy->context, DW_LOG_WARNING, "the pattern of '%s' matches no layer of the model", rule->words);
+        else if (rule->precision->cache != DW_FORMAT_f32) base_log(policy->context, DW_LOG_WARNING, "'%s' changes nothing: the model has no causal attention whose keys and values are cached here", rule->words);
     }
     policy->has_warned = true;
 }

@@ -1,5 +1,6 @@
 /* Precision made explicit: each product with a weight gets operands in the formats that the policy chooses for it, its result stays in the
- * format it had. What is no product with a weight keeps its format: embeddings, norms, softmax, the scores and sums of attention. A constant that no
+ * format it had. What is no product with a weight keeps its format: embeddings, norms, softmax, the scores and sums of attention; caches get the format that a rule of
+ * their own says (caches.c). A constant that no
  * parameter or buffer of the model went into is no weight: such are the matrices by which capture writes Fourier transforms and interpolation.
  *
  *     %1 = matmul x, w {bt=true}             %1 = quantize x {to=nvfp4_row,search=true}
@@ -10,6 +11,7 @@
  * Blocks run along k, so a weight stored [k,n] is transposed first; both are computed once, at load. In four bits scales are searched for the least
  * error, those of activations too, which lose more than weights do by the plain rule. Equal quantisations of one activation become one by cse. The graph's note "precision" says the policy, and that this pass is done. */
 #include "pass/fuse/fuse.h"
+#include "pass/precision/caches.h"
 
 #include <string.h>
 
@@ -161,7 +163,7 @@ static dw_status split_residual(ir_graph *graph, ir_node **node) {
     return split_residual(graph, node);
 }
 
-static dw_status add_probe(ir_graph *graph, const char *layer, ir_value *value) {
+dw_status precision_add_probe(ir_graph *graph, const char *layer, ir_value *value) {
     text name;
     const char *kept;
     text_init(&name, graph->context);
@@ -175,9 +177,9 @@ static dw_status add_probe(ir_graph *graph, const char *layer, ir_value *value) 
 
 /* ---- layers ---- */
 
-static void report(const lowering *lowering, const char *layer, const char *role, const char *precision, const char *rule) {
-    if (lowering->options->report == NULL) return;
-    text_printf(lowering->options->report, "  %-44s %-14s %-10s %s\n", layer, precision, role != NULL ? role : "-", rule);
+void precision_report(const pass_options *options, const char *layer, const char *role, const char *precision, const char *rule) {
+    if (options->report == NULL) return;
+    text_printf(options->report, "  %-44s %-14s %-10s %s\n", layer, precision, role != NULL ? role : "-", rule);
 }
 
 static dw_status lower_layer(lowering *lowering, ir_node *node) {
@@ -187,11 +189,11 @@ static dw_status lower_layer(lowering *lowering, ir_node *node) {
     bool changed = false;
     TRY(name_layer(lowering, node, &layer));
     if (ir_in(node, 1)->mark == NULL) {
-        report(lowering, layer, role, "fp32", "no weight: the matrix is made of no parameter or buffer of the model");
+        precision_report(lowering->options, layer, role, "fp32", "no weight: the matrix is made of no parameter or buffer of the model");
         return DW_OK;
     }
     const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, &rule);
-    report(lowering, layer, role, precision->name, rule);
+    precision_report(lowering->options, layer, role, precision->name, rule);
     if (probe != PASS_PROBE_NONE) TRY(split_residual(graph, &node));
     ir_value *result = ir_out(node);
     if (precision->weight != DW_FORMAT_f32) {
@@ -200,7 +202,7 @@ static dw_status lower_layer(lowering *lowering, ir_node *node) {
         if (probe != PASS_PROBE_ISOLATED) TRY(fuse_replace(graph, result, made, &changed));
         result = made;
     }
-    return probe != PASS_PROBE_NONE ? add_probe(graph, layer, result) : DW_OK;
+    return probe != PASS_PROBE_NONE ? precision_add_probe(graph, layer, result) : DW_OK;
 }
 
 static dw_status lower_layers(lowering *lowering) {
@@ -210,6 +212,7 @@ static dw_status lower_layers(lowering *lowering) {
         next = node->next;
         if (is_weighted(node)) TRY(lower_layer(lowering, node));
     }
+    TRY(precision_caches(graph, lowering->options));
     pass_policy_warn(lowering->options->policy);
     return ir_set_note(graph, NOTE, pass_policy_words(lowering->options->policy));
 }

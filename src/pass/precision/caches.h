@@ -1,0 +1,14 @@
+/* Of the pass precision: the part that gives caches of keys and values their format (caches.c), and what the parts share. */
+#ifndef PASS_PRECISION_CACHES_H
+#define PASS_PRECISION_CACHES_H
+
+#include "pass/pass.h"
+
+/* Where the policy has a rule for role:cache: the caches of a cached step get its format, and in a whole graph the keys and values of causal attention are rounded to it. */
+dw_status precision_caches(ir_graph *graph, const pass_options *options);
+/* An output "check.<layer>" (precision.c). */
+dw_status precision_add_probe(ir_graph *graph, const char *layer, ir_value *value);
+/* A line of the report (precision.c). */
+void precision_report(const pass_options *options, const char *layer, const char *role, const char *precision, const char *rule);
+
+#endif
