@@ -760,7 +760,18 @@ def attention():
     c.add("attention", [q, k, v, None, None, sink], [expected(q, k, v, 0.7, sink=sink).float(), torch.cat([scores, sink.double()[:, None, None].expand(2, 4, 5, 1)], 3).logsumexp(3).float()],
           scale=0.7, lse=True)
     c.add("attention", [q, k, v], [expected(q, k, v, 0.7).float().transpose(1, 2).reshape(2, 5, 8), scores.logsumexp(3).float()], scale=0.7, joined=True, lse=True)
+    attention_blocks(c, expected)
     c.write()
+
+
+def attention_blocks(c, expected):
+    """Keys and values in blocks: numbers that the formats hold exactly, so that they are what PyTorch computes with."""
+    c.note("keys and values in blocks")
+    for name in ("fp8_1x128", "mxfp8", "nvfp4"):
+        q, k, v = normal(1, 2, 2, 32), exact_in(name, 1, 1, 5, 32), exact_in(name, 1, 1, 5, 32)
+        near = 2e-6 if name == "nvfp4" else 5e-7      # whose second level is a quotient of fp32
+        c.add("attention", [q, (k, name), (v, name)], expected(q, k, v, 0.001).float(), tolerance=near, scale=0.001)
+        c.add("attention", [q, (k, name), (v, name)], expected(q, k, v, 0.001, causal=True, offset=2).float(), tolerance=near, scale=0.001, causal=True, offset=2)
 
 
 def halves(x, cosine, sine, width):
@@ -828,6 +839,19 @@ def cache():
         if row[i] >= 0 and table[row[i], position[i] // 4] >= 0:
             of_keys[table[row[i], position[i] // 4], :, position[i] % 4] = keys[0, :, i]
     c.add("cache_update", [x, x, y, y, row, position, cosine, sine, queries, table], [of_keys, paged, turned(queries, cosine, sine, 2, False)], width=2)
+    c.note("caches in blocks hold what quantize makes of tokens: here numbers that the formats hold exactly")
+    row, position = torch.tensor([0, -1, 1, 0]), torch.tensor([0, 3, 3, 5])
+    for name in ("fp8_1x128", "mxfp8", "mxfp4", "nvfp4"):
+        near = 2e-6 if name == "nvfp4" else 0         # whose second level is a quotient of fp32
+        x, y = exact_in(name, 2, 1, 2, 40), exact_in(name, 1, 1, 4, 40)
+        want, paged = x.clone(), x.clone()
+        for i in (0, 2, 3):
+            want[row[i], :, position[i] % 2] = y[0, :, i]
+        paged[1, :, 0], paged[0, :, 1] = y[0, :, 0], y[0, :, 2]
+        table = torch.tensor([[1, 0, -1], [1, 0, 1]], dtype=torch.int32)
+        c.add("cache_write", [(x, name), y.to(torch.bfloat16), row, position], (want, name), tolerance=near)
+        c.add("cache_write", [(x, name), y, row, position, table], (paged, name), tolerance=near)
+        c.add("cache_update", [(x, name), (x, name), y, y, row, position], [(want, name)] * 2, tolerance=near)
     c.write()
 
 

@@ -257,11 +257,11 @@ static dw_status run_model(dw_context *context, const dw_model *model, int64_t r
 
 /* ---- models ---- */
 
-static dw_status run_file(const char *path, int threads, int64_t room, int count, uint64_t seed, tally *tally) {
+static dw_status run_file(const char *path, const char *precision, int threads, int64_t room, int count, uint64_t seed, tally *tally) {
     dw_context *context;
     dw_model *model = NULL;
     TRY(dw_context_create(&(dw_context_options){.threads = threads}, &context));
-    dw_status status = dw_model_open(context, path, &(dw_model_options){.flags = DW_MODEL_GENERATE_ONLY}, &model);
+    dw_status status = dw_model_open(context, path, &(dw_model_options){.precision = precision, .flags = DW_MODEL_GENERATE_ONLY}, &model);
     if (status == DW_OK) status = run_model(context, model, room, count, seed, tally);
     if (status != DW_OK) printf("%s: %s\n", path, dw_context_error(context));
     dw_model_destroy(model);
@@ -283,9 +283,19 @@ static void texts_of_the_carried_model_get_what_they_get_alone(void **state) {
     (void)state;
     tally all = {0};
     for (int threads = 1; threads <= 2; threads++)
-        assert_int_equal(run_file("models/kjv.pt2", threads, ROOM, schedules(), (uint64_t)threads, &all), DW_OK);
+        assert_int_equal(run_file("models/kjv.pt2", NULL, threads, ROOM, schedules(), (uint64_t)threads, &all), DW_OK);
     report("kjv", &all);
     assert_true(all.logprobs >= 100 && all.preemptions >= 100 && all.cancellations >= 100 && all.hits >= 100);
+}
+
+static void texts_with_caches_in_few_bits_do(void **state) {
+    (void)state;
+    static const char *const precisions[] = {"role:cache=fp8,bf16", "role:cache=mxfp8", "role:cache=nvfp4,fp8"};
+    tally all = {0};
+    for (int i = 0; i < (int)COUNT_OF(precisions); i++)
+        assert_int_equal(run_file("models/kjv.pt2", precisions[i], 1 + i % 2, ROOM, (schedules() + 2) / 3, (uint64_t)(50 + i), &all), DW_OK);
+    report("kjv, caches in fp8, mxfp8 and nvfp4", &all);
+    assert_true(all.preemptions >= 50 && all.cancellations >= 50 && all.hits >= 50);
 }
 
 static void texts_of_exported_decoders_do(void **state) {
@@ -301,7 +311,7 @@ static void texts_of_exported_decoders_do(void **state) {
         snprintf(path, sizeof path, "%s/%s.pt2", folder, models[i].name);
         if (access(path, R_OK) != 0) continue;
         found++;
-        assert_int_equal(run_file(path, 1 + (int)i % 2, models[i].room, (schedules() + 5) / 6, i + 10, &one), DW_OK);
+        assert_int_equal(run_file(path, NULL, 1 + (int)i % 2, models[i].room, (schedules() + 5) / 6, i + 10, &one), DW_OK);
         report(models[i].name, &one);
         all.preemptions += one.preemptions;
         all.cancellations += one.cancellations;
@@ -315,6 +325,7 @@ static void texts_of_exported_decoders_do(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_of_the_carried_model_get_what_they_get_alone),
+        cmocka_unit_test(texts_with_caches_in_few_bits_do),
         cmocka_unit_test(texts_of_exported_decoders_do),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
