@@ -9,8 +9,8 @@
  *     attention q, k, v {causal=true}                       ->    %1 = quantize k {to=fp8_1x128}; %2 = quantize v {..}; attention q, %1, %2 {causal=true}
  *
  * Scales follow the plain rule, without a search. nvfp4 has a second level of 1. No precision that is not named for role:cache changes any of this. */
-#include "pass/precision/caches.h"
 #include "pass/fuse/fuse.h"
+#include "pass/precision/told.h"
 
 #include <stdio.h>
 

@@ -11,12 +11,11 @@
  * Blocks run along k, so a weight stored [k,n] is transposed first; both are computed once, at load. In four bits scales are searched for the least
  * error, those of activations too, which lose more than weights do by the plain rule. Equal quantisations of one activation become one by cse. The graph's note "precision" says the policy, and that this pass is done. */
 #include "pass/fuse/fuse.h"
-#include "pass/precision/caches.h"
+#include "pass/precision/told.h"
 
 #include <string.h>
 
 #define NOTE "precision"
-#define PROBE "check."
 
 typedef struct lowering {
     ir_graph *graph;
@@ -163,24 +162,7 @@ static dw_status split_residual(ir_graph *graph, ir_node **node) {
     return split_residual(graph, node);
 }
 
-dw_status precision_add_probe(ir_graph *graph, const char *layer, ir_value *value) {
-    text name;
-    const char *kept;
-    text_init(&name, graph->context);
-    text_printf(&name, PROBE "%s", layer);
-    dw_status status = text_status(&name);
-    if (status == DW_OK) status = ir_intern(graph, text_string(&name), &kept);
-    if (status == DW_OK) status = ir_add_output(graph, kept, value);
-    text_free(&name);
-    return status;
-}
-
 /* ---- layers ---- */
-
-void precision_report(const pass_options *options, const char *layer, const char *role, const char *precision, const char *rule) {
-    if (options->report == NULL) return;
-    text_printf(options->report, "  %-44s %-14s %-10s %s\n", layer, precision, role != NULL ? role : "-", rule);
-}
 
 static dw_status lower_layer(lowering *lowering, ir_node *node) {
     ir_graph *graph = lowering->graph;
