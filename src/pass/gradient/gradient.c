@@ -78,13 +78,26 @@ static dw_status apply_text(gradient *g, const ir_node *node, const char *text) 
     return DW_OK;
 }
 
+/* A rule that forgets an operand would give a gradient that lacks a part. */
+static dw_status apply_rule(gradient *g, const ir_node *node, gradient_rule rule) {
+    size_t *before;
+    TRY_NEW(before, &g->scratch, node->n_in);
+    for (int i = 0; i < node->n_in; i++) before[i] = gradient_wants(g, ir_in(node, i)) ? gradient_part_count(ir_in(node, i)) : 0;
+    TRY(rule(g, node));
+    for (int i = 0; i < node->n_in; i++) {
+        if (!gradient_wants(g, ir_in(node, i)) || gradient_part_count(ir_in(node, i)) > before[i]) continue;
+        return base_fail(g->graph->context, DW_INTERNAL, "its rule gives operand %d no gradient", i);
+    }
+    return DW_OK;
+}
+
 /* The message of a failure names the op and its place. */
 static dw_status apply(gradient *g, const ir_node *node) {
     const gradient_row *row = gradient_row_of(node->op);
     const ir_origin *origin = &node->origin;
     if (row->refused != NULL) return gradient_refuse(g, node, row->refused);
     g->graph->origin = node->origin;
-    const dw_status status = row->rule != NULL ? row->rule(g, node) : apply_text(g, node, row->text);
+    const dw_status status = row->rule != NULL ? apply_rule(g, node, row->rule) : apply_text(g, node, row->text);
     if (status == DW_OK || status == DW_NO_MEMORY || status == DW_UNSUPPORTED) return status;
     return base_fail_at(g->graph->context, status, "the gradient of op %s, module %s", op_get(node->op)->name, origin->module != NULL ? origin->module : "-");
 }

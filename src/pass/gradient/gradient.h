@@ -22,7 +22,7 @@
  *
  * d has the type of the result it is the gradient of. The phase of what a rule emits follows from the value it is added to: dgrad, or wgrad where that is a weight; what is shared by
  * several operands belongs to the first. A rule reads operands and results of the forward graph as values; it changes no node. What it cannot do it refuses by gradient_refuse,
- * with the reason. Each row has lines in tests/pass/gradients.txt, by which its gradient is held against central differences. */
+ * with the reason; an operand that is wanted and gets nothing is an error. Each row has lines in tests/pass/gradients.txt, by which its gradient is held against central differences. */
 #ifndef PASS_GRADIENT_GRADIENT_H
 #define PASS_GRADIENT_GRADIENT_H
 
@@ -52,6 +52,8 @@ dw_status gradient_refuse(gradient *g, const ir_node *node, const char *why);
 dw_status gradient_want(gradient *g, ir_value *value);
 /* The parts that a wanted value has, in the order of its uses, one added to the other: its gradient. NULL: it has none. */
 dw_status gradient_sum_parts(gradient *g, const ir_value *value, ir_value **sum);
+/* How many parts a wanted value has so far. */
+size_t gradient_part_count(const ir_value *value);
 /* What was emitted since the last call has this phase. */
 void gradient_set_phase(gradient *g, const char *phase);
 

@@ -20,6 +20,8 @@ bool gradient_wants(const gradient *g, const ir_value *value) {
     return value != NULL && value->mark != NULL;
 }
 
+size_t gradient_part_count(const ir_value *value) { return ((const wanted *)value->mark)->count; }
+
 void gradient_set_phase(gradient *g, const char *phase) {
     for (ir_node *node = g->phased->next; node != NULL; node = node->next) node->origin.phase = phase;
     g->phased = g->graph->last;

@@ -117,6 +117,7 @@ static dw_status make(ir_graph *graph, const dw_gradient_options *options) {
     TRY(train(graph, options->trained));
     TRY(gradient_open(graph));
     TRY(pass_run(graph, PASS_STAGE_CLEAN | PASS_STAGE_STRUCTURE, &passes));
+    TRY(gradient_open(graph));      /* what became a product by its structure has its bias again */
     TRY(find_loss(graph, options->loss, &loss));
     const char *name = loss->name;
     TRY(gradient_derive(graph, loss));

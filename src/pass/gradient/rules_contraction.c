@@ -23,6 +23,7 @@ dw_status gradient_matmul(gradient *g, const ir_node *node) {
     ir_value *a = ir_in(node, 0), *b = ir_in(node, 1), *d = gradient_of(g, node, 0), *made;
     const bool at = ir_bool(node, OP_ATTR_at), bt = ir_bool(node, OP_ATTR_bt);
     const dw_format to_a = a->type.format, to_b = b->type.format;
+    if (node->n_in > 2) return gradient_refuse(g, node, "a product with post steps is taken apart first");
     if (dw_format_is_block(to_a) || dw_format_is_block(to_b) || dw_format_is_block(ir_out(node)->type.format)) return gradient_refuse(g, node, "a product of blocks has no rule yet");
     if (gradient_wants(g, a)) {
         if (at) TRY(emit_product(g, b, bt, d, true, to_a, &made));
