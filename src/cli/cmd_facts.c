@@ -10,6 +10,17 @@ int cli_probe(cli *cli) {
     return status == DW_OK ? CLI_DONE : cli_fail(cli);
 }
 
+/* The graph that the command gradients runs. */
+static int print_gradients(cli *cli) {
+    dw_graph *graph = NULL, *gradients = NULL;
+    dw_status status = dw_graph_open(cli->context, cli->file, &graph);
+    if (status == DW_OK) status = dw_graph_gradient(graph, &(dw_gradient_options){.loss = cli->loss, .trained = cli->trained}, &gradients);
+    if (status == DW_OK) status = dw_graph_print(gradients, cli_print, NULL);
+    dw_graph_destroy(gradients);
+    dw_graph_destroy(graph);
+    return status == DW_OK ? CLI_DONE : cli_fail(cli);
+}
+
 int cli_inspect(cli *cli) {
     static const struct {
         const char *name;
@@ -20,10 +31,11 @@ int cli_inspect(cli *cli) {
     dw_print what = DW_PRINT_SUMMARY;
     if (cli->graph != NULL && cli->json != NULL) return cli_refuse("--graph prints text: leave out --json");
     if (cli->operators != NULL) return dw_operators(cli->context, cli->json != NULL, cli_print, NULL) == DW_OK ? CLI_DONE : cli_fail(cli);
+    if (cli->graph != NULL && strcmp(cli->graph, "gradients") == 0) return print_gradients(cli);
     if (cli->graph != NULL) {
         size_t i = 0;
         while (i < sizeof graphs / sizeof graphs[0] && strcmp(graphs[i].name, cli->graph) != 0) i++;
-        if (i == sizeof graphs / sizeof graphs[0]) return cli_refuse("--graph %s: expected captured, fused, lowered, step or plan", cli->graph);
+        if (i == sizeof graphs / sizeof graphs[0]) return cli_refuse("--graph %s: expected captured, fused, lowered, step, plan or gradients", cli->graph);
         what = graphs[i].what;
     }
     dw_model *model;

@@ -309,6 +309,8 @@ def test_gradients_of_a_loss_are_written(folder):
     succeeds(*arguments)
     made = load(paths["g.safetensors"])     # y = [[0, -1, -2], [3, 6, 9]]; d = 2 y
     expect(made == {"loss": ("F32", [], f32([131])), "grad.w": ("F32", [3, 2], f32([12, 0, 22, 2, 32, 4])), "grad.b": ("F32", [3], f32([6, 10, 14]))}, f"the gradients: {made}")
+    printed = succeeds("inspect", paths["loss.txt"], "--graph", "gradients", "--trained", "w").decode()
+    expect("state  w f32[3,2] trained" in printed and "output grad.w" in printed and "output grad.b" not in printed and "phase wgrad" in printed, f"the graph is printed: {printed}")
     succeeds(*arguments, "--loss", "total", "--trained", "b")
     expect(sorted(load(paths["g.safetensors"])) == ["grad.b", "loss"], "what is not trained has no gradient")
     os.remove(paths["g.safetensors"])
