@@ -142,59 +142,12 @@ dw_status attention_infer(op_infer *infer) {
 
 /* ---- reference ---- */
 
-/* One query, and where its keys, mask and bias begin. */
-typedef struct query {
-    const op_call *call;
-    double scale, softcap;
-    const op_attention_view *view;
-    int64_t row, group;                 /* of k and v, or of the table */
-    int64_t q, mask, bias;
-    int64_t mask_stride, bias_stride;   /* along keys; 0 when broadcast */
-    op_attention_span seen;
-    double sink;                        /* -inf: there is none */
-} query;
-
-/* The sum of a product and a bias, in fp32 but for operands of f64. */
-static double biased(const query *at, double product, double bias) {
-    const bool in_double = at->call->in[ATTENTION_Q]->format == DW_FORMAT_f64 || at->call->in[ATTENTION_BIAS]->format == DW_FORMAT_f64;
-    if (bias <= OP_ATTENTION_HIDES) return bias;
-    return in_double ? product + bias : (float)(product + bias);
-}
-
-/* Where the key of a position begins in k or v. */
-static int64_t begin_of(const query *at, const dw_tensor *x, op_cache_slot place) {
-    int64_t steps[DW_MAX_RANK];
-    op_strides(x, steps);
-    return place.row * steps[0] + at->group * steps[1] + place.slot * steps[2];
-}
-
-/* From one element of a row of k or v to the next. */
-static int64_t step_of(const dw_tensor *x) { return op_is_block(x->format) ? 1 : x->strides[3]; }
-
-/* The score of a key before the softmax, -inf when the mask hides it or its page is not there. */
-static double score(const query *at, int64_t key) {
-    const dw_tensor *q = at->call->in[ATTENTION_Q], *k = at->call->in[ATTENTION_K], *mask = op_operand(at->call, ATTENTION_MASK), *bias = op_operand(at->call, ATTENTION_BIAS);
-    if (mask != NULL && !op_load_int_at(mask, at->mask + key * at->mask_stride)) return -INFINITY;
-    const op_cache_slot place = op_attention_key(at->view, at->row, key);
-    if (place.row == OP_NOWHERE) return -INFINITY;
-    double sum = 0, of_q[CHUNK], of_k[CHUNK];
-    for (int64_t begin = 0; begin < q->dims[3]; begin += CHUNK) {
-        int64_t count = q->dims[3] - begin < CHUNK ? q->dims[3] - begin : CHUNK;
-        op_load_row(q, at->q + begin * q->strides[3], q->strides[3], count, of_q);
-        op_load_row(k, begin_of(at, k, place) + begin * step_of(k), step_of(k), count, of_k);
-        for (int64_t i = 0; i < count; i++) sum += of_q[i] * of_k[i];
-    }
-    sum *= at->scale;
-    if (at->softcap > 0) sum = at->softcap * tanh(sum / at->softcap);
-    return bias != NULL ? biased(at, sum, op_load_at(bias, at->bias + key * at->bias_stride)) : sum;
-}
-
 /* The largest score of the keys and the sink (NaN if any is NaN), and the sum of e^(score - largest), which is scaled down whenever a larger score comes. */
-static void measure(const query *at, op_attention_span seen, double sink, double *max, double *sum) {
+static void measure(const op_attention_query *at, op_attention_span seen, double sink, double *max, double *sum) {
     *max = sink;
     *sum = sink > -INFINITY ? 1 : 0;
     for (int64_t key = seen.begin; key < seen.end && !isnan(*max); key++) {
-        double value = score(at, key);
+        double value = op_attention_score(at, key, NULL);
         if (value == -INFINITY) continue;
         if (value > *max || isnan(value)) {
             *sum = *sum * exp(*max - value) + 1;
@@ -206,7 +159,7 @@ static void measure(const query *at, op_attention_span seen, double sink, double
 }
 
 /* Columns [first, end) of v, the first of them at out_offset. */
-static void attend(const query *at, int64_t first, int64_t end, const dw_tensor *out, int64_t out_offset, int64_t out_stride) {
+static void attend(const op_attention_query *at, int64_t first, int64_t end, const dw_tensor *out, int64_t out_offset, int64_t out_stride) {
     const dw_tensor *v = at->call->in[ATTENTION_V];
     const op_attention_span seen = at->seen;
     double max, sum, sums[CHUNK], values[CHUNK];
@@ -215,44 +168,19 @@ static void attend(const query *at, int64_t first, int64_t end, const dw_tensor 
         int64_t count = end - begin < CHUNK ? end - begin : CHUNK;
         for (int64_t i = 0; i < count; i++) sums[i] = max < INFINITY ? 0 : NAN;
         for (int64_t key = seen.begin; key < seen.end && isfinite(max); key++) {
-            double weight = exp(score(at, key) - max) / sum;
+            double weight = exp(op_attention_score(at, key, NULL) - max) / sum;
             if (weight == 0) continue;
-            op_load_row(v, begin_of(at, v, op_attention_key(at->view, at->row, key)) + begin * step_of(v), step_of(v), count, values);
+            op_load_row(v, op_attention_begin(at, v, op_attention_key(at->view, at->row, key)) + begin * op_attention_step(v), op_attention_step(v), count, values);
             for (int64_t i = 0; i < count; i++) sums[i] += weight * values[i];
         }
         for (int64_t i = 0; i < count; i++) op_store_at(out, out_offset + (begin - first + i) * out_stride, sums[i]);
     }
 }
 
-static double lse_of(const query *at) {
+static double lse_of(const op_attention_query *at) {
     double max, sum;
     measure(at, at->seen, at->sink, &max, &sum);
     return max < INFINITY ? max + log(sum) : NAN;      /* of no key -inf + -inf */
-}
-
-/* Offset of a mask or bias at key 0 of a query. */
-static int64_t offset_of(const int64_t strides[4], int64_t row, int64_t head, int64_t query) { return row * strides[0] + head * strides[1] + query * strides[2]; }
-
-static dw_status find_query(const op_call *call, const op_attention_view *view, int64_t batch, int64_t head, int64_t index, query *at) {
-    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K], *sink = op_operand(call, ATTENTION_SINK);
-    const int64_t row = op_attention_row(view, batch, index), shared = q->dims[1] / k->dims[1];
-    TRY(op_attention_check(call, view, batch, index));
-    *at = (query){
-        .call = call,
-        .scale = op_attr_real(call->attrs, OP_ATTR_scale),
-        .softcap = op_attr_real(call->attrs, OP_ATTR_softcap),
-        .q = batch * q->strides[0] + head * q->strides[1] + index * q->strides[2],
-        .mask = offset_of(view->mask_strides, row, head, index),
-        .bias = offset_of(view->bias_strides, row, head, index),
-        .mask_stride = view->mask_strides[3],
-        .bias_stride = view->bias_strides[3],
-        .view = view,
-        .row = row,
-        .group = head / shared,
-        .seen = op_attention_seen(view, index),
-        .sink = sink != NULL ? op_load_at(sink, head * sink->strides[0]) : -INFINITY,
-    };
-    return DW_OK;
 }
 
 /* Columns of a head for one query, in the format that is quantised. */
@@ -272,8 +200,8 @@ static float rounded_at(void *argument, int64_t line, int64_t col) {
     const int64_t head = joined ? col / width : above % heads, column = joined ? col % width : col, first = column / CHUNK * CHUNK;
     if (part->status != DW_OK) return 0;
     if (line != part->line || head != part->head || first != part->first) {
-        query at;
-        part->status = find_query(part->call, part->view, joined ? above : above / heads, head, line % queries, &at);
+        op_attention_query at;
+        part->status = op_attention_query_of(part->call, part->view, joined ? above : above / heads, head, line % queries, &at);
         if (part->status != DW_OK) return 0;
         attend(&at, first, first + CHUNK < width ? first + CHUNK : width, &part->values, 0, 1);
         part->line = line;
@@ -303,8 +231,8 @@ dw_status attention_reference(const op_call *call) {
     walk_start(&w, 3, q->dims);
     int at_out = walk_add_strides(&w, out.strides);
     for (; w.left > 0; walk_next(&w)) {
-        query at;
-        TRY(find_query(call, &view, w.index[0], w.index[1], w.index[2], &at));
+        op_attention_query at;
+        TRY(op_attention_query_of(call, &view, w.index[0], w.index[1], w.index[2], &at));
         attend(&at, 0, v->dims[3], &out, w.offset[at_out], out.strides[3]);
         if (call->n_out > 1) op_tensor_store(call->out[1], w.index, lse_of(&at));
     }
@@ -335,7 +263,7 @@ static veil veil_of(const op_call *call, const op_attention_view *view) {
 static int64_t count_shown(veil *v, int64_t row, int64_t head, int64_t query, op_attention_span seen) {
     if (v->mask == NULL) return seen.end - seen.begin;
     if (!v->by_head && !v->by_query && v->row == row && v->counted.begin == seen.begin && v->counted.end == seen.end) return v->shown;
-    const int64_t stride = v->strides[3], offset = offset_of(v->strides, row, head, query);
+    const int64_t stride = v->strides[3], offset = row * v->strides[0] + head * v->strides[1] + query * v->strides[2];
     v->counted = seen;
     v->row = row;
     v->shown = 0;

@@ -121,6 +121,28 @@ void op_turn_row(const op_turn *turn, const int64_t at[4]);
 /* Element i of it, rounded to the format of x; at[0] is not read. */
 double op_turned_at(const op_turn *turn, const int64_t at[4], int64_t i);
 
+/* ---- attention (attention_query.c) ---- */
+
+/* One query, and where it, its mask and its bias begin. */
+typedef struct op_attention_query {
+    const op_call *call;
+    double scale, softcap;
+    const op_attention_view *view;
+    int64_t row, group;                 /* of k and v, or of the table */
+    int64_t q, mask, bias;
+    int64_t mask_stride, bias_stride;   /* along keys; 0 when broadcast */
+    op_attention_span seen;
+    double sink;                        /* -inf: there is none */
+} op_attention_query;
+/* INVALID or MISMATCH as op_attention_check. */
+dw_status op_attention_query_of(const op_call *call, const op_attention_view *view, int64_t batch, int64_t head, int64_t index, op_attention_query *at);
+/* Where the key of a position begins in k or v. */
+int64_t op_attention_begin(const op_attention_query *at, const dw_tensor *x, op_cache_slot place);
+/* From one element of a row of k or v to the next. */
+int64_t op_attention_step(const dw_tensor *x);
+/* The score of a key before the softmax, -inf when the mask hides it or its page is not there. slope: NULL, or the derivative of the score by q . k. */
+double op_attention_score(const op_attention_query *at, int64_t key, double *slope);
+
 /* ---- contractions (contract.c) ---- */
 
 /* Rows of k numbers inside a tensor: number i of row r lies at offset + r * row_stride + i * k_stride. */

@@ -1,16 +1,21 @@
-/* grouped_matmul: rows of a in consecutive groups, each times its own matrix of b, as the experts of a mixture do. */
+/* grouped_matmul: rows of a in consecutive groups, each times its own matrix of b, as the experts of a mixture do. grouped_outer: for each group the product of its rows of a, transposed, with
+ * its rows of b, as the gradients of the experts' weights are; rows in no group have no part, and a group without rows gives 0. */
 #include "op/family.h"
 
 #include <math.h>
 
-dw_status grouped_infer(op_infer *infer) {
+static dw_status check_offsets(op_infer *infer, const op_type *offsets) {
+    TRY(op_check_rank(infer, "offsets", offsets, 1, 1));
+    if (offsets->format == DW_FORMAT_i32) return DW_OK;
+    return base_fail(infer->context, DW_MISMATCH, "%s: offsets is %s, it must be i32", infer->op->name, dw_format_name(offsets->format));
+}
+
+static dw_status infer_matmul(op_infer *infer) {
     const op_type *a = infer->in[0], *b = infer->in[1], *offsets = infer->in[2];
     bool bt = op_attr_bool(infer->attrs, OP_ATTR_bt);
     TRY(op_check_rank(infer, "a", a, 2, 2));
     TRY(op_check_rank(infer, "b", b, 3, 3));
-    TRY(op_check_rank(infer, "offsets", offsets, 1, 1));
-    if (offsets->format != DW_FORMAT_i32)
-        return base_fail(infer->context, DW_MISMATCH, "grouped_matmul: offsets is %s, it must be i32", dw_format_name(offsets->format));
+    TRY(check_offsets(infer, offsets));
     TRY(op_check_factors(infer, a, b, true, bt));
     TRY(op_check_same(infer, "k of a", a->dims[1], "k of b", b->dims[bt ? 2 : 1]));
     TRY(op_check_same(infer, "the number of groups of b", b->dims[0], "that of offsets", offsets->dims[0]));
@@ -20,8 +25,38 @@ dw_status grouped_infer(op_infer *infer) {
     return op_post_infer(infer, 3, b->dims[0], infer->out);
 }
 
-dw_status grouped_reference(const op_call *call) {
-    const dw_tensor *a = call->in[0], *b = call->in[1], *offsets = call->in[2], *out = call->out[0];
+static dw_status infer_outer(op_infer *infer) {
+    const op_type *a = infer->in[0], *b = infer->in[1], *offsets = infer->in[2];
+    const dw_format to = op_attr_format(infer->attrs, OP_ATTR_to);
+    for (int i = 0; i < 2; i++) {
+        TRY(op_check_rank(infer, i == 0 ? "a" : "b", infer->in[i], 2, 2));
+        TRY(op_check_number(infer, i == 0 ? "a" : "b", infer->in[i]));
+        TRY(op_check_float(infer, i == 0 ? "a" : "b", infer->in[i]));
+    }
+    TRY(check_offsets(infer, offsets));
+    TRY(op_check_same(infer, "rows of a", a->dims[0], "rows of b", b->dims[0]));
+    if (to != DW_FORMAT_COUNT) TRY(op_check_to(infer, to));
+    infer->out->format = to != DW_FORMAT_COUNT ? to : a->format;
+    TRY(op_check_float(infer, "the result", infer->out));
+    TRY(op_add_axis(infer, infer->out, offsets->dims[0]));
+    TRY(op_add_axis(infer, infer->out, a->dims[1]));
+    return op_add_axis(infer, infer->out, b->dims[1]);
+}
+
+dw_status grouped_infer(op_infer *infer) { return infer->op->id == OP_grouped_matmul ? infer_matmul(infer) : infer_outer(infer); }
+
+/* Where the rows of a group end, which begin at begin. */
+static dw_status group_end(const op_call *call, int64_t group, int64_t begin, int64_t *end) {
+    const dw_tensor *offsets = call->in[2];
+    const int64_t rows = call->in[0]->dims[0];
+    *end = op_load_int_at(offsets, group * offsets->strides[0]);
+    if (*end >= begin && *end <= rows) return DW_OK;
+    return base_fail(call->context, DW_INVALID, "%s: offsets[%lld] is %lld; it must be from %lld (the one before) to %lld (the rows of a)", call->op->name, (long long)group,
+                     (long long)*end, (long long)begin, (long long)rows);
+}
+
+static dw_status make_rows(const op_call *call) {
+    const dw_tensor *a = call->in[0], *b = call->in[1], *out = call->out[0];
     bool bt = op_attr_bool(call->attrs, OP_ATTR_bt);
     int64_t begin = 0, rows = a->dims[0], b_strides[DW_MAX_RANK] = {0};
     op_strides(b, b_strides);
@@ -30,10 +65,8 @@ dw_status grouped_reference(const op_call *call) {
     op_post_run post;
     TRY(op_post_run_start(call, 3, b->dims[bt ? 1 : 2], &w, &post));
     for (int64_t group = 0; group < b->dims[0]; group++) {
-        int64_t end = op_load_int_at(offsets, group * offsets->strides[0]);
-        if (end < begin || end > rows)
-            return base_fail(call->context, DW_INVALID, "grouped_matmul: offsets[%lld] is %lld; it must be from %lld (the one before) to %lld (the rows of a)",
-                             (long long)group, (long long)end, (long long)begin, (long long)rows);
+        int64_t end;
+        TRY(group_end(call, group, begin, &end));
         op_product product = {
             .a = op_rows_of(a, 0, true),
             .b = op_rows_of(b, group * b_strides[0], bt),
@@ -52,13 +85,56 @@ dw_status grouped_reference(const op_call *call) {
     return DW_OK;
 }
 
+static dw_status make_matrices(const op_call *call) {
+    const dw_tensor *a = call->in[0], *b = call->in[1], *out = call->out[0];
+    static const op_attrs none = {0};
+    int64_t begin = 0;
+    walk w;
+    op_call plain = *call;
+    op_post_run post;
+    plain.attrs = &none;
+    plain.n_in = 3;
+    walk_start(&w, 3, out->dims);
+    TRY(op_post_run_start(&plain, 3, b->dims[1], &w, &post));
+    for (int64_t group = 0; group < out->dims[0]; group++) {
+        int64_t end;
+        TRY(group_end(call, group, begin, &end));
+        op_product product = {
+            .a = op_rows_of(a, begin * a->strides[0], false),
+            .b = op_rows_of(b, begin * b->strides[0], false),
+            .k = end - begin,
+            .post = &post,
+            .out = out,
+            .out_offset = group * out->strides[0],
+            .out_row_stride = out->strides[1],
+            .out_col_stride = out->strides[2],
+        };
+        op_product_rows(&product, 0, out->dims[1], 0, out->dims[2]);
+        begin = end;
+    }
+    return DW_OK;
+}
+
+dw_status grouped_reference(const op_call *call) { return call->op->id == OP_grouped_matmul ? make_rows(call) : make_matrices(call); }
+
+static void work_of_outer(const op_call *call, op_work *work) {
+    const dw_tensor *a = call->in[0], *b = call->in[1];
+    op_work_each(call, 0, work);
+    work->flops = 2.0 * (double)a->dims[0] * (double)a->dims[1] * (double)b->dims[1];
+}
+
 /* 2 t n k: as if every row were in a group, which is known from the data alone; and so are the groups that have any rows, whose matrices are read: as many as rows that fall
  * into groups at random fill on average. */
-void grouped_work(const op_call *call, op_work *work) {
+static void work_of_matmul(const op_call *call, op_work *work) {
     const dw_tensor *a = call->in[0], *b = call->in[1];
     const double rows = (double)a->dims[0], groups = (double)b->dims[0], filled = groups > 1 ? 1 - pow(1 - 1 / groups, rows) : 1;
     bool bt = op_attr_bool(call->attrs, OP_ATTR_bt);
     op_work_each(call, 0, work);
     op_work_reads(call, 1, filled * op_tensor_bytes(b), work);
     work->flops = 2.0 * rows * (double)a->dims[1] * (double)b->dims[bt ? 1 : 2];
+}
+
+void grouped_work(const op_call *call, op_work *work) {
+    if (call->op->id == OP_grouped_matmul) work_of_matmul(call, work);
+    else work_of_outer(call, work);
 }

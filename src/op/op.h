@@ -197,6 +197,7 @@ static inline const dw_tensor *op_operand(const op_call *call, int index) { retu
 
 /* Operands by name, of ops that have many. */
 enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_BIAS, ATTENTION_SINK, ATTENTION_ROW, ATTENTION_POSITION, ATTENTION_TABLE, ATTENTION_OPERANDS };
+enum { ATTENTION_BACKWARD_Q, ATTENTION_BACKWARD_K, ATTENTION_BACKWARD_V, ATTENTION_BACKWARD_OUT, ATTENTION_BACKWARD_LSE, ATTENTION_BACKWARD_DOUT, ATTENTION_BACKWARD_MASK, ATTENTION_BACKWARD_BIAS };
 enum { CACHE_X, CACHE_Y, CACHE_ROW, CACHE_POSITION, CACHE_TABLE, CACHE_OPERANDS };
 enum { UPDATE_X, UPDATE_Y, UPDATE_KEYS, UPDATE_VALUES, UPDATE_ROW, UPDATE_POSITION, UPDATE_COS, UPDATE_SIN, UPDATE_QUERIES, UPDATE_TABLE, UPDATE_OPERANDS };
 
@@ -235,7 +236,7 @@ op_id op_find(const char *name);          /* OP_COUNT when there is none */
 bool op_has(op_id id, unsigned traits);   /* any of them */
 /* Checks counts and attributes against the row, then infers. The message names the op and the operand. */
 dw_status op_infer_types(op_infer *infer);
-/* How many results a call with these operands has (norms: 2 when there is a residual; cache_update: 3 when there are queries; attention: 2 with lse). */
+/* How many results a call with these operands has (norms: 2 when there is a residual; cache_update: 3 when there are queries; attention: 2 with lse; attention_backward: 4 with dbias). */
 int op_result_count(op_id id, const op_attrs *attrs, int n_in, const bool *present);
 
 /* ---- tensors, for references and kernels (tensor.c) ---- */
@@ -268,6 +269,8 @@ typedef struct op_attention_view {
     int64_t mask_strides[4], bias_strides[4];   /* over [b,h,s,t]; 0 where they repeat */
     int64_t mask_keys, bias_keys;     /* positions that they have; 0: any */
 } op_attention_view;
+/* The call of attention whose gradients a call of attention_backward makes, its operands in in. */
+op_call op_attention_forward(const op_call *call, const dw_tensor *in[ATTENTION_OPERANDS]);
 /* MISMATCH when the heads of k do not divide those of q; where it fails all but offset is there. */
 dw_status op_attention_view_of(const op_call *call, op_attention_view *view);
 /* The row of mask, bias, table and (where there is no table) of k and v that a query of a batch reads, -1: it sees nothing; and its position. */

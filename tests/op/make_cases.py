@@ -592,6 +592,21 @@ def grouped():
     c.add("grouped_matmul", [(q, "mxfp8"), (w, "mxfp4"), two], product(q, w.transpose(1, 2), two).float(), bt=True)
     q, w = exact_in("nvfp4", 4, 64), exact_in("nvfp4_row", 2, 3, 64)
     c.add("grouped_matmul", [(q, "nvfp4"), (w, "nvfp4_row"), two], product(q, w.transpose(1, 2), two).float(), tolerance=1e-6, bt=True)
+    with apart("grouped_outer"):
+        def outer(a, b, offsets):
+            begins = [0] + offsets.tolist()
+            return torch.stack([a[x:y].double().T @ b[x:y].double() for x, y in zip(begins, begins[1:])])
+
+        a, b, offsets = normal(7, 3), normal(7, 5), torch.tensor([2, 2, 5, 6], dtype=torch.int32)
+        c.add("grouped_outer", [a, b, offsets], outer(a, b, offsets).float())
+        for dtype in FLOATS[1:]:
+            h, g = a.to(dtype), b.to(dtype)
+            c.add("grouped_outer", [h, g, offsets], outer(h, g, offsets).to(dtype))
+        h, g = a.to(torch.bfloat16), b.to(torch.bfloat16)
+        c.add("grouped_outer", [h, g, offsets], outer(h, g, offsets).float(), to=torch.float32)
+        c.add("grouped_outer", [normal(0, 3), normal(0, 5), torch.zeros(2, dtype=torch.int32)], torch.zeros(2, 3, 5))
+        long_a, long_b, one = normal(300, 2), normal(300, 40), torch.tensor([290], dtype=torch.int32)
+        c.add("grouped_outer", [long_a, long_b, one], outer(long_a, long_b, one).float(), tolerance=2e-6)
     c.write()
 
 
@@ -774,6 +789,157 @@ def attention_blocks(c, expected):
         c.add("attention", [q, (k, name), (v, name)], expected(q, k, v, 0.001, causal=True, offset=2).float(), tolerance=near, scale=0.001, causal=True, offset=2)
 
 
+def gradients(function, dout, *inputs):
+    """Of the inputs, in f64, of what function makes of them in f64, whose gradients are dout."""
+    with torch.enable_grad():
+        wide = [x.double().clone().requires_grad_() for x in inputs]
+        return torch.autograd.grad(function(*wide), wide, dout.double(), materialize_grads=True)
+
+
+def attention_backward():
+    c = Cases("attention_backward")
+
+    def scores(q, k, scale, bias, mask, causal, window, ahead, offset, softcap):
+        s = q @ k.repeat_interleave(q.shape[1] // k.shape[1], 1).transpose(2, 3) * scale
+        if softcap:
+            s = softcap * torch.tanh(s / softcap)
+        if bias is not None:
+            s = s + bias
+        i, j = torch.arange(s.shape[2])[:, None] + offset, torch.arange(s.shape[3])[None]
+        seen = torch.ones(s.shape, dtype=torch.bool)
+        seen &= j <= i if causal else True
+        seen &= i - j < window if window else True
+        seen &= j - i < ahead if ahead else True
+        seen &= mask if mask is not None else True
+        return s.masked_fill(~seen, -inf), seen
+
+    def case(q, k, v, mask=None, bias=None, sink=None, dbias=False, tolerance=None, scale=0.7, causal=False, window=0, ahead=0, offset=0, softcap=0.0):
+        form = dict(causal=causal, window=window, ahead=ahead, offset=offset, softcap=softcap)
+
+        def result(q, k, v, bias=None):
+            s, seen = scores(q, k, scale, bias, mask, **form)
+            if sink is not None:
+                s = torch.cat([s, sink.double().reshape(1, -1, 1, 1).expand(*s.shape[:3], 1)], 3)
+            p = torch.softmax(s.where((s > -inf).any(3, keepdim=True), 0.0), 3)[..., : k.shape[2]].where(seen, 0.0)   # a row that sees nothing: 0, not NaN
+            return p @ v.repeat_interleave(q.shape[1] // k.shape[1], 1)
+
+        wide = [x.double() for x in (q, k, v)] + ([] if bias is None else [bias.double()])
+        out = result(*wide)
+        dout = normal(*out.shape, dtype=q.dtype)
+        s, _ = scores(wide[0], wide[1], scale, None if bias is None else wide[3], mask, **form)
+        if sink is not None:
+            s = torch.cat([s, sink.double().reshape(1, -1, 1, 1).expand(*s.shape[:3], 1)], 3)
+        grads = gradients(result, dout, q, k, v, *([] if bias is None else [bias]))
+        outputs = [g.to(x.dtype) for g, x in zip(grads, (q, k, v, bias))][: 4 if dbias else 3]
+        inputs = [q, k, v, out.to(q.dtype), s.logsumexp(3).float(), dout] + ([mask, bias] if bias is not None else [mask] if mask is not None else [])
+        said = {name: value for name, value in form.items() if value} | ({"dbias": True} if dbias else {})
+        c.add("attention_backward", inputs, outputs, tolerance=tolerance or {torch.bfloat16: 0.05, torch.float16: 0.005}.get(q.dtype, 2e-6), scale=scale, **said)   # out and lse are rounded
+
+    for dtype in FLOATS:
+        q, k, v = normal(2, 4, 3, 6, dtype=dtype), normal(2, 2, 5, 6, dtype=dtype), normal(2, 2, 5, 3, dtype=dtype)
+        case(q, k, v)
+        case(q, k, v, causal=True, offset=2)
+    q, k, v = normal(1, 2, 4, 3), normal(1, 1, 6, 3), normal(1, 1, 6, 2)
+    for form in (dict(causal=True), dict(causal=True, window=2, offset=2), dict(ahead=2, offset=1), dict(window=2, ahead=3), dict(softcap=1.5), dict(causal=True, offset=-2), dict(window=1, offset=7)):
+        case(q, k, v, **form)
+    c.note("mask, bias and sink; rows that see nothing have no part")
+    mask = torch.rand(1, 1, 4, 6) < 0.6
+    mask[0, 0, 1] = False
+    case(q, k, v, mask=mask)
+    case(q, k, v, mask=mask, sink=normal(2))
+    for shape in ((1, 2, 4, 6), (4, 6), (2, 1, 1), (1, 6), (1,), ()):
+        case(q, k, v, bias=normal(*shape), dbias=True)
+        case(q, k, v, mask=mask, bias=normal(*shape), dbias=True, softcap=2.0, causal=True, offset=3)
+    case(q, k, v, bias=normal(4, 6))
+    case(normal(2, 2, 3, 300, scale=0.2), normal(2, 2, 2, 300, scale=0.2), normal(2, 2, 2, 270, scale=0.2))
+    case(normal(1, 2, 0, 3), k, v)
+    case(normal(1, 2, 3, 3), normal(1, 2, 0, 3), normal(1, 2, 0, 2))
+    c.write()
+
+
+def norm_backward():
+    c = Cases("norm_backward")
+    layer = lambda x, w, b: F.layer_norm(x, [x.shape[-1]], w, b, 1e-5)
+    rms = lambda x, w: F.rms_norm(x, [x.shape[-1]], w, 1e-5)
+
+    def case(x, dy, weight=None, plus=None, tolerance=None):
+        w = torch.ones(x.shape[-1], dtype=weight.dtype if weight is not None else x.dtype) if weight is None else weight
+        more = 0 if plus is None else plus.double()
+        inputs = [x, dy, weight, plus] if plus is not None else [x, dy] if weight is None else [x, dy, weight]
+        dx, dw, db = gradients(layer, dy, x, w, torch.zeros_like(w))
+        c.add("layer_norm_backward", inputs, [(dx + more).to(x.dtype), dw.to(w.dtype), db.to(w.dtype)], tolerance=tolerance, eps=1e-5)
+        dx, dw = gradients(rms, dy, x, w)
+        c.add("rms_norm_backward", inputs, [(dx + more).to(x.dtype), dw.to(w.dtype)], tolerance=tolerance, eps=1e-5)
+
+    for dtype in FLOATS:
+        x, dy, plus, w = normal(2, 3, 5, dtype=dtype), normal(2, 3, 5, dtype=dtype), normal(2, 3, 5, dtype=dtype), normal(5, dtype=dtype)
+        t = {torch.float64: 2e-14, torch.float32: 5e-7}.get(dtype)
+        case(x, dy, tolerance=t)
+        case(x, dy, w, tolerance=t)
+        case(x, dy, w, plus, tolerance=t)
+        case(x, dy, None, plus, tolerance=t)
+    case(normal(2, 4, dtype=torch.bfloat16), normal(2, 4), normal(4), tolerance=None)
+    case(normal(1, 300), normal(1, 300), normal(300), tolerance=1e-6)
+    case(normal(7), normal(7), normal(7), tolerance=1e-6)
+    case(torch.zeros(2, 4), normal(2, 4), normal(4), tolerance=2e-6)
+    case(torch.zeros(0, 4), torch.zeros(0, 4), normal(4))
+    case(normal(3, 1), normal(3, 1), normal(1), tolerance=1e-6)
+    c.write()
+
+
+def cross_entropy():
+    c = Cases("cross_entropy")
+
+    def case(logits, labels, ignore=None, smoothing=0.0, tolerance=1e-6):
+        said = ({} if ignore is None else {"ignore": ignore}) | ({"smoothing": smoothing} if smoothing else {})
+        rows, of_rows = logits.double().reshape(-1, logits.shape[-1]), torch.float64 if logits.dtype == torch.float64 else torch.float32
+        loss = lambda x: F.cross_entropy(x, labels.flatten().long(), reduction="none", label_smoothing=smoothing, ignore_index=-100 if ignore is None else ignore)
+        lse = rows.logsumexp(1).reshape(labels.shape).to(of_rows)
+        c.add("cross_entropy", [logits, labels], [loss(rows).reshape(labels.shape).to(of_rows), lse], **said)
+        d = normal(*labels.shape)
+        c.add("cross_entropy_backward", [logits, labels, lse, d], gradients(loss, d.flatten(), rows)[0].reshape(logits.shape).to(logits.dtype),
+              tolerance=tolerance, **said)
+
+    for dtype in FLOATS:
+        logits = normal(2, 3, 7, dtype=dtype, scale=3)
+        case(logits, integers(0, 7, 2, 3))
+        case(logits, torch.tensor([[0, -100, 6], [-100, 1, 1]]), ignore=-100)
+        case(logits, torch.tensor([[0, 2, 6], [5, 1, 2]], dtype=torch.int32), ignore=2, smoothing=0.1)
+    case(normal(5), torch.tensor(3), smoothing=0.3)
+    case(normal(4, 1), torch.zeros(4, dtype=torch.int64))
+    case(torch.zeros(0, 4), torch.zeros(0, dtype=torch.int64))
+    case(torch.tensor([[1000.0, 999.0, -inf], [-1000.0, 0.0, 1000.0]]), torch.tensor([1, 0]), tolerance=1e-4)   # lse is a number of fp32
+    c.note("NaN and infinities; what is ignored has none")
+    odd = torch.tensor([[nan, 1.0], [nan, 1.0], [-inf, 1.0], [-inf, 0.0]])
+    labels = torch.tensor([0, -1, 0, 1])
+    c.add("cross_entropy", [odd, labels], [torch.tensor([nan, 0.0, inf, 0.0]), torch.tensor([nan, nan, 1.0, 0.0])], ignore=-1)
+    c.add("cross_entropy_backward", [odd, labels, torch.tensor([nan, nan, 1.0, 0.0]), torch.tensor([1.0, nan, 1.0, 2.0])],
+          torch.tensor([[nan, nan], [0.0, 0.0], [-1.0, 1.0], [0.0, 0.0]]), ignore=-1)
+    c.write()
+
+
+def dropout():
+    c = Cases("dropout")
+
+    def case(x, seed, step, site, probability):
+        count = x.numel()
+        words = torch.tensor([philox(seed % 2**64, (g, 0, site, step % 2**32)) for g in range(-(-count // 4))], dtype=torch.int64).flatten()[:count].reshape(x.shape)
+        grown = 1 / (1 - probability) if probability < 1 else 0.0
+        factor = torch.where(words >= round(probability * 2**32), torch.tensor(grown, dtype=torch.float64), 0.0)
+        y = x * factor if x.dtype == torch.float64 else (x.float() * factor.float()).to(x.dtype)   # one of fp32, and rounded
+        c.add("dropout", [x, torch.tensor([seed, step])], y, tolerance=0, probability=probability, site=site)
+
+    for dtype in FLOATS:
+        case(normal(3, 7, dtype=dtype), 1, 0, 0, 0.1)
+        case(normal(5, dtype=dtype), -5, 2**40 + 3, 2**32 - 1, 0.5)
+    case(normal(2, 3, 4), 2**62 + 12345, -1, 7, 0.9)
+    case(normal(9), 3, 4, 1, 0.0)
+    case(torch.tensor([1.0, inf, nan, -2.0]), 3, 4, 1, 1.0)
+    case(torch.zeros(0, 3), 3, 4, 1, 0.3)
+    case(torch.tensor(2.0), 3, 4, 1, 0.3)
+    c.write()
+
+
 def halves(x, cosine, sine, width):
     t, rest = x[..., :width].double(), x[..., width:].double()
     a, b = t.chunk(2, -1)
@@ -923,9 +1089,9 @@ def quantize():
     c.write()
 
 
-def philox(seed, draw, group):
-    """Philox4x32-10, by its paper: four words of 32 bits."""
-    word, key, most = [group, draw & 0xFFFFFFFF, draw >> 32, 0], [seed & 0xFFFFFFFF, seed >> 32], 0xFFFFFFFF
+def philox(seed, counter):
+    """Philox4x32-10, by its paper: four words of 32 bits, of a counter of four."""
+    word, key, most = list(counter), [seed & 0xFFFFFFFF, seed >> 32], 0xFFFFFFFF
     for _ in range(10):
         a, b = 0xD2511F53 * word[0], 0xCD9E8D57 * word[2]
         word = [(b >> 32) ^ word[1] ^ key[0], b & most, (a >> 32) ^ word[3] ^ key[1], a & most]
@@ -962,7 +1128,7 @@ def token_of(logits, settings, seed, draw, counts=None, bias=None, mask=None):
     if min_p > 0:
         assert (torch.exp(heat[order]) / min_p - 1).abs().min() > 1e-5
         order = [i for i in order if torch.exp(heat[i]) >= min_p]
-    score = {i: heat[i].item() - float(np.log(-np.log1p(-((philox(seed, draw, i // 4)[i % 4] >> 1) + 0.5) / 2**31))) for i in order}
+    score = {i: heat[i].item() - float(np.log(-np.log1p(-((philox(seed, (i // 4, draw & 0xFFFFFFFF, draw >> 32, 0))[i % 4] >> 1) + 0.5) / 2**31))) for i in order}
     best = sorted(score, key=lambda i: -score[i])
     assert len(best) == 1 or score[best[0]] - score[best[1]] > 1e-4
     return best[0]
@@ -1051,6 +1217,6 @@ def optimizer():
 
 
 if __name__ == "__main__":
-    for family in (pointwise, create, view, move, index, reduce, scan, route, norm, matmul, grouped, attention, cache, rotary, conv, quantize, sample, optimizer):
+    for family in (pointwise, create, view, move, index, reduce, scan, route, norm, matmul, grouped, attention, attention_backward, norm_backward, cross_entropy, dropout, cache, rotary, conv, quantize, sample, optimizer):
         torch.manual_seed(1)
         family()
