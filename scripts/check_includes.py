@@ -102,7 +102,7 @@ ROOMS = {
 }
 
 # Headers of pure arithmetic that device code compiles, too: any file of kernels may include them, and they each other.
-SHARED = {"num/small.h", "num/philox.h", "num/rules.h", "op/scores.h", "op/sampling.h", "op/pointwise.h", "op/optimizer.h"}
+SHARED = {"num/small.h", "num/philox.h", "num/rules.h", "op/scores.h", "op/sampling.h", "op/pointwise.h", "op/optimizer.h", "op/dropping.h"}
 
 INCLUDE = re.compile(r'^\s*#\s*include\s+"([^"]+)"')
 

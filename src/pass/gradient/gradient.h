@@ -21,8 +21,9 @@
  *     }
  *
  * d has the type of the result it is the gradient of. The phase of what a rule emits follows from the value it is added to: dgrad, or wgrad where that is a weight; what is shared by
- * several operands belongs to the first. A rule reads operands and results of the forward graph as values; it changes no node. What it cannot do it refuses by gradient_refuse,
- * with the reason; an operand that is wanted and gets nothing is an error. Each row has lines in tests/pass/gradients.txt, by which its gradient is held against central differences. */
+ * several operands belongs to the first. A rule reads operands and results of the forward graph as values; it changes no node, but that it may put one with more results in its place, as
+ * attention's does. What it cannot do it refuses by gradient_refuse, with the reason; an operand that is wanted and gets nothing is an error. Each row has lines in
+ * tests/pass/gradients.txt, by which its gradient is held against central differences. */
 #ifndef PASS_GRADIENT_GRADIENT_H
 #define PASS_GRADIENT_GRADIENT_H
 

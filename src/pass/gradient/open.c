@@ -69,6 +69,44 @@ static dw_status emit_step(ir_graph *graph, op_post step, ir_value *y, ir_value 
     return ir_emit_2(graph, OP_mul, y, u, result);
 }
 
+/* Of grouped_matmul: the group of each row, [t] or what broadcasts to it; the number of groups for rows in none. */
+static dw_status emit_groups(ir_graph *graph, const ir_node *node, ir_value **result) {
+    static const int64_t axis[] = {1};
+    ir_value *offsets = ir_in(node, 2), *rows;
+    dim shape[] = {ir_in(node, 0)->type.dims[0], NULL}, zero;
+    TRY_DIM(graph->context, shape[1], dim_constant(graph->dims, 1));
+    TRY_DIM(graph->context, zero, dim_constant(graph->dims, 0));
+    const op_attr attrs[] = {op_set_dim(OP_ATTR_start, zero), op_set_int(OP_ATTR_step, 1), op_set_dim(OP_ATTR_length, shape[0]), op_set_format(OP_ATTR_to, DW_FORMAT_i32)}, axes = op_set_ints(OP_ATTR_axes, 1, axis);
+    TRY(ir_emit(graph, OP_iota, 0, NULL, COUNT_OF(attrs), attrs, &rows));
+    TRY(ir_emit_reshape(graph, rows, 2, shape, &rows));
+    TRY(ir_emit_2(graph, OP_ge, rows, offsets, &rows));
+    return ir_emit(graph, OP_sum, 1, &rows, 1, &axes, result);      /* how many groups end in front of it */
+}
+
+/* A row of a matrix with one for each group, for each row of the product. */
+static dw_status emit_of_group(ir_graph *graph, ir_value *groups, ir_value *operand, ir_value **result) {
+    const op_attr axis = op_set_int(OP_ATTR_axis, 0);
+    ir_value *last;
+    dim size = operand->type.dims[0], one;
+    TRY_DIM(graph->context, one, dim_constant(graph->dims, 1));
+    TRY_DIM(graph->context, size, dim_sub(graph->dims, size, one));
+    TRY(ir_emit_size(graph, size, &last));
+    TRY(ir_emit_2(graph, OP_minimum, groups, last, &groups));
+    return ir_emit(graph, OP_take, 2, (ir_value *[]){operand, groups}, 1, &axis, result);
+}
+
+/* Rows in no group are 0, whatever steps would make of them. */
+static dw_status emit_in_groups(ir_graph *graph, ir_value *groups, const ir_value *offsets, ir_value *y, ir_value **result) {
+    dim shape[] = {y->type.dims[0], NULL};
+    ir_value *is, *count, *zero;
+    TRY_DIM(graph->context, shape[1], dim_constant(graph->dims, 1));
+    TRY(ir_emit_size(graph, offsets->type.dims[0], &count));
+    TRY(ir_emit_2(graph, OP_lt, groups, count, &is));
+    TRY(ir_emit_reshape(graph, is, 2, shape, &is));
+    TRY(ir_emit_scalar(graph, y->type.format, 0, &zero));
+    return ir_emit(graph, OP_where, 3, (ir_value *[]){is, y, zero}, 0, NULL, result);
+}
+
 /* Steps compute with the sums, so a narrow result is rounded behind them. */
 static dw_status open_post(ir_graph *graph, ir_node *node) {
     const int operands = node->op == OP_matmul ? 2 : 3;
@@ -76,9 +114,10 @@ static dw_status open_post(ir_graph *graph, ir_node *node) {
     op_post_list list;
     TRY(op_post_parse(graph->context, ir_attr_text(node, OP_ATTR_post), &list));
     if (list.count == 0 || dw_format_is_block(format)) return DW_OK;
-    ir_value *in[3], *made;
+    ir_value *in[3], *made, *groups = NULL;
     op_attr attrs[OP_ATTR_COUNT];
     int count = 0, next = operands;
+    if (node->op == OP_grouped_matmul) TRY(emit_groups(graph, node, &groups));
     for (int i = 0; i < operands; i++) in[i] = ir_in(node, i);
     for (int i = 0; i < node->attrs.count; i++) {
         const op_attr_id id = node->attrs.items[i].id;
@@ -88,10 +127,11 @@ static dw_status open_post(ir_graph *graph, ir_node *node) {
     TRY(ir_emit(graph, node->op, operands, in, count, attrs, &made));
     for (int i = 0; i < list.count; i++) {
         ir_value *operand = op_post_operand_of(list.steps[i]) != OP_POST_NONE ? ir_in(node, next++) : NULL;
-        if (operand != NULL && node->op == OP_grouped_matmul && op_post_operand_of(list.steps[i]) == OP_POST_COLUMN && operand->type.rank == 2) return DW_OK;   /* a row of each group: its rule's */
+        if (operand != NULL && groups != NULL && op_post_operand_of(list.steps[i]) == OP_POST_COLUMN && operand->type.rank == 2) TRY(emit_of_group(graph, groups, operand, &operand));
         TRY(emit_step(graph, list.steps[i], made, operand, &made));
     }
     TRY(ir_emit_cast(graph, made, format, &made));
+    if (groups != NULL) TRY(emit_in_groups(graph, groups, ir_in(node, 2), made, &made));
     replace_node(graph, node, made);
     return ir_remove(graph, node);
 }
