@@ -25,6 +25,7 @@ LAYERS = {
     "plan": "base num chip op ir pass kernel",
     "engine": "base num chip op ir pass kernel capture device plan",
     "serve": "base num chip op ir pass kernel device plan engine",
+    "train": "base num chip op ir pass kernel capture device plan engine",
     "lab": "base num chip op ir pass kernel capture device plan engine serve",
     "cli": "",
     "python": "cli",

@@ -237,6 +237,8 @@ TABLES = {
     "training-ops": ops("optimizer"),
     "contraction-ops": ops("matmul", "grouped", "route", "attention", "cache", "rotary", "conv"),
     "quantize-ops": ops("quantize"),
+    "optimizers": Table("src/train/optimizer.def", "OPTIMIZER", "name settings matrices meaning", {
+        "optimiser": "`{name}`", "settings and their defaults": "`{settings}`", "what a step does": "{meaning}"}),
     "attributes": Table("src/op/attr.def", "OP_ATTR", "name kind meaning", {
         "attribute": "`{name}`", "kind": lambda row: row["kind"].lower(), "meaning": "{meaning}",
     }),

@@ -9,6 +9,7 @@
 #include "deepwell/device.h"
 #include "deepwell/model.h"
 #include "deepwell/serve.h"
+#include "deepwell/train.h"
 #include "deepwell/tensors.h"
 #include "deepwell/ops.h"
 

@@ -1,22 +1,9 @@
 /* The command line: parses, makes a context, runs one command. */
 #include "cli.h"
 
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-static volatile sig_atomic_t interrupted;
-
-static void interrupt(int signal) {
-    (void)signal;
-    interrupted = 1;
-}
-
-static int is_cancelled(void *user) {
-    (void)user;
-    return interrupted;
-}
 
 static void print_log(void *user, dw_log_level level, const char *text) {
     if (level == DW_LOG_WARNING || user != NULL) fprintf(stderr, "deepwell: %s\n", text);
@@ -46,17 +33,12 @@ static int finish(int code) {
 
 int cli_main(int argc, char **argv) {
     cli cli = {0};
-    interrupted = 0;
     int code = cli_parse(argc, argv, &cli);
     if (code >= 0) return finish(code);
     long long threads = 0;
     if (cli.threads != NULL && !cli_integer("threads", cli.threads, 1, 1024, &threads)) return CLI_USAGE;
-    dw_context_options options = {.threads = (int)threads, .log = print_log, .log_user = cli.verbose ? &cli : NULL, .cancelled = is_cancelled};
-    struct sigaction action;
-    memset(&action, 0, sizeof action);
-    action.sa_handler = interrupt;
-    sigaction(SIGINT, &action, NULL);
-    sigaction(SIGTERM, &action, NULL);
+    dw_context_options options = {.threads = (int)threads, .log = print_log, .log_user = cli.verbose ? &cli : NULL, .cancelled = cli_is_cancelled};
+    cli_catch_interrupts();
     dw_status status = dw_context_create(&options, &cli.context);
     if (status != DW_OK) {
         fprintf(stderr, "deepwell: no context: %s\n", dw_status_meaning(status));

@@ -37,6 +37,12 @@ int cli_ids(const char *option, const char *value, int64_t **ids, int64_t *count
 /* cli.c */
 int cli_main(int argc, char **argv);                        /* the whole command; its exit code. Handles SIGINT and SIGTERM from then on */
 
+/* interrupt.c: SIGINT and SIGTERM end a run at once; or, where patient, the first one is only counted */
+void cli_catch_interrupts(void);
+int cli_is_cancelled(void *user);                           /* a dw_context_options.cancelled */
+void cli_set_patient(int patient);
+int cli_interrupts(void);
+
 /* common.c */
 int cli_fail(const cli *cli);                               /* prints the context's message; CLI_FAILED */
 int cli_no_memory(void);                                    /* says so; CLI_FAILED */

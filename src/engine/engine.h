@@ -164,10 +164,14 @@ typedef struct engine_runner {
     void **inputs, **outputs;  /* the memory of that run; on a device an output that is NULL stays there */
     void **states;
     size_t *state_bytes;
+    bool *lent;                /* by state: the memory is that of another session's state */
     engine_stage *staged_inputs, *staged_outputs;   /* on a device; else NULL */
     engine_parcel parcel;
     engine_flight flights[ENGINE_FLIGHTS];   /* mark NULL: nobody looks ahead */
+    int reached;               /* steps that the last run on the host has begun */
     double *profile;           /* by step: seconds are added up here; NULL: not wanted */
+    bool (*watch)(void *user, const plan_step *step, const op_call *call);   /* called after each step of a run on the host, which ends where it says true; NULL: nobody looks */
+    void *watcher;
 } engine_runner;
 
 /* Of caches in pages. */
@@ -196,6 +200,7 @@ struct dw_session {
     size_t generation_bytes;
     void *serving;             /* src/serve's, of a session that a caller made */
     engine_paging paging;
+    const dw_session *lender;  /* whole runs have its states, where names and types are the same; NULL: all states are the session's own */
     unsigned flags;            /* of dw_session_flags */
     bool enqueued;             /* there were runs on streams */
     bool captured;             /* a graph of the caller's runs on its memory, which stays until the end */
@@ -205,6 +210,8 @@ struct dw_session {
 
 /* A session whose caches are as paging says. */
 dw_status engine_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, const engine_paging *paging, dw_session **session);
+/* A session of another model, of the same device, whose whole runs read and write the states of lender's under the same names. lender outlives it, and has it reset no state. */
+dw_status engine_session_beside(dw_context *context, const dw_model *model, const dw_session_options *options, const dw_session *lender, dw_session **session);
 void engine_session_destroy(dw_session *session);   /* NULL is allowed; session->serving is the caller's */
 
 /* runner.c: one plan at work in a session */
@@ -218,6 +225,20 @@ void engine_memory_free(dw_session *session, void *memory, size_t bytes);
 dw_status engine_states_create(dw_session *session, engine_runner *runner);
 /* States as the export had them. */
 dw_status engine_states_reset(dw_session *session, engine_runner *runner);
+/* states.c: states of whole runs by number; contiguous */
+int engine_state_count(const dw_session *session);
+/* Its name, and its shape without data. */
+dw_status engine_state_at(const dw_session *session, int index, dw_named_tensor *state);
+int engine_state_find(const dw_session *session, const char *name);   /* -1: there is none */
+/* Between the memory of the host and the state's, all of it. */
+dw_status engine_state_read(dw_session *session, int index, void *to);
+dw_status engine_state_write(dw_session *session, int index, const void *from);
+dw_status engine_state_clear(dw_session *session, int index);         /* zeros */
+/* Has the session's last run changed a state, or may it have? */
+bool engine_run_wrote(const dw_session *session);
+/* A run on the CPU that is looked at: after each step watch is called with what it has made, until that says true. INVALID for a session on a device. */
+dw_status engine_run_watched(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs,
+                             bool (*watch)(void *user, const plan_step *step, const op_call *call), void *user);
 /* LIMIT when a run needs more workspace than the session has. */
 dw_status engine_check_workspace(dw_session *session, const plan_binding *binding);
 /* The binding for runner->symbols: one that is kept, or the least recently used bound anew. LIMIT when the workspace is too small. */

@@ -15,6 +15,7 @@ dw_status engine_runner_create(dw_session *session, const engine_program *progra
     TRY_NEW(runner->outputs, &session->arena, graph->output_count);
     TRY_NEW(runner->states, &session->arena, graph->state_count);
     TRY_NEW(runner->state_bytes, &session->arena, graph->state_count);
+    TRY_NEW(runner->lent, &session->arena, graph->state_count);
     if (session->device != NULL && !(session->flags & DW_SESSION_DEVICE_MEMORY)) {
         TRY_NEW(runner->staged_inputs, &session->arena, graph->input_count);
         TRY_NEW(runner->staged_outputs, &session->arena, graph->output_count);
@@ -35,6 +36,14 @@ void engine_memory_free(dw_session *session, void *memory, size_t bytes) {
     else base_release(session->context, memory, bytes, ENGINE_ALIGN);
 }
 
+/* The memory that lender's whole runs have for the state; NULL: none. */
+static void *lent_state(const dw_session *lender, const ir_value *state, size_t bytes) {
+    const ir_graph *graph = lender->full.program->plan->graph;
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (strcmp(graph->states[i]->name, state->name) == 0 && graph->states[i]->type.format == state->type.format && lender->full.state_bytes[i] == bytes) return lender->full.states[i];
+    return NULL;
+}
+
 dw_status engine_states_create(dw_session *session, engine_runner *runner) {
     const ir_graph *graph = runner->program->plan->graph;
     for (size_t i = 0; i < graph->state_count; i++) {
@@ -43,8 +52,10 @@ dw_status engine_states_create(dw_session *session, engine_runner *runner) {
         TRY(op_tensor_bind(session->context, &graph->states[i]->type, runner->symbols, NULL, &tensor));
         if (!num_layout(tensor.format, tensor.scale_layout, tensor.rank, tensor.dims, &parts))
             return base_fail(session->context, DW_LIMIT, "the bytes of state %s overflow", graph->states[i]->name);
-        TRY(engine_memory_create(session, parts.total_bytes + 1, &runner->states[i]));
         runner->state_bytes[i] = parts.total_bytes;
+        if (session->lender != NULL) runner->states[i] = lent_state(session->lender, graph->states[i], parts.total_bytes);
+        runner->lent[i] = runner->states[i] != NULL;
+        if (!runner->lent[i]) TRY(engine_memory_create(session, parts.total_bytes + 1, &runner->states[i]));
     }
     return DW_OK;
 }
@@ -92,6 +103,7 @@ dw_status engine_states_reset(dw_session *session, engine_runner *runner) {
         const ir_weight *initial = graph->states[i]->weight;
         void *state = runner->states[i];
         size_t bytes = runner->state_bytes[i];
+        if (runner->lent[i]) continue;
         TRY(check_initial(session, graph->states[i]));
         if (initial != NULL && initial->place != NULL) TRY(begin_there(session, initial, state, bytes));
         else if (initial != NULL && !dw_format_is_block(initial->tensor.format) && !op_tensor_is_contiguous(&initial->tensor)) TRY(begin_strided(session, initial, state, bytes));
@@ -107,8 +119,8 @@ dw_status engine_states_reset(dw_session *session, engine_runner *runner) {
 void engine_runner_free(dw_session *session, engine_runner *runner) {
     if (runner->program == NULL) return;
     size_t count = runner->program->plan->graph->state_count;
-    for (size_t i = 0; runner->states != NULL && i < count; i++)
-        engine_memory_free(session, runner->states[i], runner->state_bytes[i] + 1);
+    for (size_t i = 0; runner->lent != NULL && i < count; i++)
+        if (!runner->lent[i]) engine_memory_free(session, runner->states[i], runner->state_bytes[i] + 1);
     engine_stage_free(session, runner);
     for (int i = 0; i < runner->slot_count; i++) plan_binding_destroy(&runner->slots[i].binding);
 }
@@ -147,6 +159,7 @@ dw_status engine_check_workspace(dw_session *session, const plan_binding *bindin
 dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding) {
     const plan *plan = runner->program->plan;
     TRY(engine_check_workspace(session, binding));
+    runner->reached = plan->load_count + (session->device != NULL);
     if (session->device != NULL) return engine_execute_on_device(session, runner, binding);
     plan_bases bases = {.workspace = session->workspace,
                         .inputs = runner->inputs,
@@ -159,12 +172,14 @@ dw_status engine_execute(dw_session *session, engine_runner *runner, plan_bindin
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;
         run->call.context = session->context;
+        runner->reached = i + 1;
         double start = runner->profile ? base_now() : 0;
         dw_status status = kernel_execute(plan->steps[i].row, run);
         if (runner->profile) runner->profile[i] += base_now() - start;
         if (status != DW_OK)
             return base_fail_at(session->context, status, "step %d, %%%d %s", i - plan->load_count + 1, plan->steps[i].node->out[0]->id,
                                 plan->steps[i].row->name);
+        if (runner->watch != NULL && runner->watch(runner->watcher, &plan->steps[i], &run->call)) return DW_OK;
         TRY(base_poll(session->context));
     }
     return DW_OK;

@@ -69,7 +69,7 @@ static dw_status build(dw_session *session, const dw_session_options *options) {
     return options->max_tokens > 0 ? generation_make_ready(session) : DW_OK;
 }
 
-dw_status engine_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, const engine_paging *paging, dw_session **result) {
+static dw_status create(dw_context *context, const dw_model *model, const dw_session_options *options, const engine_paging *paging, const dw_session *lender, dw_session **result) {
     static const dw_session_options none = {0};
     void *memory;
     *result = NULL;
@@ -77,7 +77,7 @@ dw_status engine_session_create(dw_context *context, const dw_model *model, cons
         return base_fail(context, DW_INVALID, "the model was opened for planning only: open it without DW_MODEL_PLAN_ONLY to run it");
     TRY(base_alloc(context, sizeof(dw_session), _Alignof(max_align_t), &memory));
     dw_session *session = memory;
-    *session = (dw_session){.context = context, .model = model, .paging = *paging};
+    *session = (dw_session){.context = context, .model = model, .paging = *paging, .lender = lender};
     arena_init(&session->arena, context);
     dw_status status = build(session, options ? options : &none);
     if (status != DW_OK) {
@@ -86,6 +86,14 @@ dw_status engine_session_create(dw_context *context, const dw_model *model, cons
     }
     *result = session;
     return DW_OK;
+}
+
+dw_status engine_session_create(dw_context *context, const dw_model *model, const dw_session_options *options, const engine_paging *paging, dw_session **result) {
+    return create(context, model, options, paging, NULL, result);
+}
+
+dw_status engine_session_beside(dw_context *context, const dw_model *model, const dw_session_options *options, const dw_session *lender, dw_session **result) {
+    return create(context, model, options, &(engine_paging){0}, lender, result);
 }
 
 void engine_session_destroy(dw_session *session) {
@@ -221,9 +229,20 @@ dw_status dw_session_run(dw_session *session, int input_count, const dw_named_te
     plan_binding *binding;
     if (session->flags & DW_SESSION_DEVICE_MEMORY)
         return base_fail(session->context, DW_INVALID, "the session was made for tensors in the device's memory: run it by dw_session_enqueue");
+    session->full.reached = 0;
     TRY(prepare(session, input_count, inputs, &binding));
     TRY(set_outputs(session, binding, output_count, outputs));
     return engine_execute(session, &session->full, binding);
+}
+
+dw_status engine_run_watched(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs,
+                             bool (*watch)(void *user, const plan_step *step, const op_call *call), void *user) {
+    if (session->device != NULL) return base_fail(session->context, DW_INVALID, "steps are looked at on the CPU alone");
+    session->full.watch = watch;
+    session->full.watcher = user;
+    dw_status status = dw_session_run(session, input_count, inputs, output_count, outputs);
+    session->full.watch = NULL;
+    return status;
 }
 
 dw_status dw_session_enqueue(dw_session *session, void *stream, int input_count, const dw_named_tensor *inputs, int output_count,

@@ -1,0 +1,412 @@
+/* The graphs of a trainer: the loss, its gradients, and what a step makes of them.
+ *
+ *     accumulate 1:   micro   inputs -> loss, norm; parameters and what optimisers keep change in the same run
+ *     else:           micro   inputs -> loss; states grad.<parameter> become sums
+ *                     update  those states -> norm; parameters change
+ *     optimiser none: micro   inputs -> loss, norm; states grad.<parameter> are for the caller
+ *
+ * A step changes nothing where the norm or the loss is not finite: its factor is NaN then, and optimisers keep what was. */
+#include "train/train.h"
+
+#include <math.h>
+#include <string.h>
+
+/* A parameter that is trained. */
+typedef struct pair { ir_value *param, *gradient; } pair;
+typedef struct pairs { size_t count; pair *items; } pairs;
+
+static bool is_gradient(const char *output) { return strncmp(output, TRAIN_GRADIENT, strlen(TRAIN_GRADIENT)) == 0; }
+
+/* ---- masters ---- */
+
+static bool is_half(const ir_value *param, const char *trained) {
+    const bool is_16_bits = param->type.format == DW_FORMAT_bf16 || param->type.format == DW_FORMAT_f16;
+    return is_16_bits && !ir_is_made(param) && param->weight != NULL && !param->weight->buffer && (trained == NULL || train_is_listed(trained, param->name));
+}
+
+static dw_status widen(ir_weights *masters, const ir_weight *from, ir_weight **master) {
+    const dw_tensor *tensor = &from->tensor;
+    int64_t index[DW_MAX_RANK] = {0};
+    if (from->place != NULL) return base_fail(masters->context, DW_UNSUPPORTED, "parameter %s lies in the memory of %s: give it in the host's memory to train it", from->name, from->place);
+    TRY(ir_weights_new(masters, from->name, DW_FORMAT_f32, tensor->rank, tensor->dims, master));
+    for (int64_t left = op_tensor_count(tensor); left > 0; left--, op_tensor_next(tensor, index)) op_tensor_store(&(*master)->tensor, index, op_tensor_load(tensor, index));
+    return DW_OK;
+}
+
+/* param w bf16[..]          param w f32[..]
+ * .. w ..             ->    %1 = cast w {to=bf16}; .. %1 .. */
+static dw_status add_master(ir_graph *graph, ir_value *param, ir_weights *masters) {
+    const dw_format format = param->type.format;
+    ir_weight *master;
+    ir_value *rounded;
+    const op_attr to = op_set_format(OP_ATTR_to, format);
+    TRY(widen(masters, param->weight, &master));
+    param->type.format = DW_FORMAT_f32;
+    param->weight = master;
+    if (graph->first != NULL) ir_cursor_before(graph, graph->first);
+    graph->origin = (ir_origin){0};
+    TRY(ir_emit(graph, OP_cast, 1, &param, 1, &to, &rounded));
+    ir_replace(graph, param, rounded);
+    ir_set_operand(rounded->node, 0, param);
+    ir_cursor_end(graph);
+    return DW_OK;
+}
+
+static dw_status add_masters(ir_graph *graph, const dw_trainer_options *options, ir_weights *masters, bool *has_f16) {
+    *has_f16 = false;
+    for (size_t i = 0; i < graph->param_count; i++) {
+        ir_value *param = graph->params[i];
+        if (!is_half(param, options->trained)) continue;
+        *has_f16 = *has_f16 || param->type.format == DW_FORMAT_f16;
+        TRY(add_master(graph, param, masters));
+    }
+    ir_renumber(graph);
+    return DW_OK;
+}
+
+/* ---- the loss ---- */
+
+static bool is_real(const ir_value *value) { return num_info(value->type.format)->class == NUM_FLOAT && dw_format_bits(value->type.format) >= 16; }
+
+static bool is_number(const ir_value *value) {
+    int64_t size;
+    for (int i = 0; i < value->type.rank; i++)
+        if (!dim_is_constant(value->type.dims[i], &size) || size != 1) return false;
+    return is_real(value);
+}
+
+static dw_status fail_loss(const ir_graph *graph, dw_status code, const char *what) {
+    text words;
+    text_init(&words, graph->context);
+    for (size_t i = 0; i < graph->output_count; i++) {
+        text_printf(&words, "%s%s ", i > 0 ? ", " : "", graph->outputs[i].name);
+        op_type_print(&words, graph->dims, &graph->outputs[i].value->type);
+    }
+    const dw_status status = base_fail(graph->context, code, "graph '%s' %s; its outputs are %s", graph->name, what, graph->output_count > 0 ? text_string(&words) : "none");
+    text_free(&words);
+    return status;
+}
+
+static dw_status find_loss(const ir_graph *graph, const char *name, const char **loss) {
+    int count = 0;
+    for (size_t i = 0; i < graph->output_count; i++) {
+        const ir_output *output = &graph->outputs[i];
+        const bool is_it = name != NULL ? strcmp(output->name, name) == 0 : is_number(output->value) && !is_gradient(output->name);
+        if (!is_it) continue;
+        if (!is_number(output->value)) return fail_loss(graph, DW_INVALID, "has more than one number, or none that is floating-point, in what is named as the loss");
+        *loss = output->name;
+        count++;
+    }
+    if (count == 1) return DW_OK;
+    if (count > 1) return fail_loss(graph, DW_INVALID, "has several outputs that are one floating-point number: name the loss");
+    if (name != NULL) return fail_loss(graph, DW_NOT_FOUND, "has no output of the name that the loss was given");
+    return fail_loss(graph, DW_INVALID, "has no loss, an output that is one floating-point number: export the model with its loss, or ask for next-token");
+}
+
+/* The only floating-point output, at least [..,v]. */
+static dw_status find_logits(const ir_graph *graph, ir_value **logits) {
+    *logits = NULL;
+    for (size_t i = 0; i < graph->output_count; i++) {
+        ir_value *value = graph->outputs[i].value;
+        if (!is_real(value)) continue;
+        if (*logits != NULL) return fail_loss(graph, DW_INVALID, "has several floating-point outputs, and the loss next-token is of the only one, logits");
+        *logits = value;
+    }
+    if (*logits == NULL || (*logits)->type.rank < 2) return fail_loss(graph, DW_INVALID, "has no logits [..,v], a floating-point output, to take the loss next-token of");
+    return DW_OK;
+}
+
+/* x - max - log(sum e^(x - max)) along an axis */
+static dw_status emit_log_softmax(ir_graph *graph, ir_value *x, int64_t axis, ir_value **result) {
+    const op_attr over[] = {op_set_ints(OP_ATTR_axes, 1, &axis), op_set_bool(OP_ATTR_keep, true)};
+    ir_value *largest, *shifted, *sum;
+    TRY(ir_emit(graph, OP_amax, 1, &x, COUNT_OF(over), over, &largest));
+    TRY(ir_emit_2(graph, OP_sub, x, largest, &shifted));
+    TRY(ir_emit_1(graph, OP_exp, shifted, &sum));
+    TRY(ir_emit(graph, OP_sum, 1, (ir_value *[]){sum}, COUNT_OF(over), over, &sum));
+    TRY(ir_emit_1(graph, OP_log, sum, &sum));
+    return ir_emit_2(graph, OP_sub, shifted, sum, result);
+}
+
+/* mean over labels >= 0 of -log softmax(logits)[label], in f32 */
+static dw_status add_next_token(ir_graph *graph, const char **name) {
+    ir_value *logits, *labels, *zero, *counts, *index, *chances, *picked, *none, *sum, *count, *one, *loss;
+    TRY(find_logits(graph, &logits));
+    const int last = logits->type.rank - 1;
+    op_type type = {.format = DW_FORMAT_i64, .rank = last}, column = {.rank = last + 1};
+    int64_t axes[DW_MAX_RANK];
+    for (int i = 0; i < last; i++) {
+        type.dims[i] = column.dims[i] = logits->type.dims[i];
+        axes[i] = i;
+    }
+    TRY_DIM(graph->context, column.dims[last], dim_constant(graph->dims, 1));
+    ir_cursor_end(graph);
+    graph->origin = (ir_origin){0};
+    TRY(ir_intern(graph, "next_token", &graph->origin.module));
+    TRY(ir_add_input(graph, "labels", &type, &labels));
+    TRY(ir_emit_cast(graph, logits, DW_FORMAT_f32, &logits));
+    const op_attr axis = op_set_int(OP_ATTR_axis, last), over = op_set_ints(OP_ATTR_axes, last, axes);
+    TRY(emit_log_softmax(graph, logits, last, &chances));
+    TRY(ir_emit_scalar(graph, DW_FORMAT_i64, 0, &zero));
+    TRY(ir_emit_2(graph, OP_ge, labels, zero, &counts));
+    TRY(ir_emit_2(graph, OP_maximum, labels, zero, &index));
+    TRY(ir_emit_reshape(graph, index, last + 1, column.dims, &index));
+    TRY(ir_emit(graph, OP_gather, 2, (ir_value *[]){chances, index}, 1, &axis, &picked));
+    TRY(ir_emit_reshape(graph, picked, last, type.dims, &picked));
+    TRY(ir_emit_1(graph, OP_neg, picked, &picked));
+    TRY(ir_emit_scalar(graph, DW_FORMAT_f32, 0, &none));
+    TRY(ir_emit(graph, OP_where, 3, (ir_value *[]){counts, picked, none}, 0, NULL, &picked));
+    TRY(ir_emit(graph, OP_sum, 1, &picked, 1, &over, &sum));
+    TRY(ir_emit_cast(graph, counts, DW_FORMAT_f32, &counts));
+    TRY(ir_emit(graph, OP_sum, 1, &counts, 1, &over, &count));
+    TRY(ir_emit_scalar(graph, DW_FORMAT_f32, 1, &one));
+    TRY(ir_emit_2(graph, OP_maximum, count, one, &count));
+    TRY(ir_emit_2(graph, OP_div, sum, count, &loss));
+    graph->origin = (ir_origin){0};
+    *name = "next_token.loss";
+    return ir_add_output(graph, *name, loss);
+}
+
+static ir_value *output_of(const ir_graph *graph, const char *name) {
+    for (size_t i = 0; i < graph->output_count; i++)
+        if (strcmp(graph->outputs[i].name, name) == 0) return graph->outputs[i].value;
+    return NULL;
+}
+
+/* A scalar input of the trainer's. */
+static dw_status add_scalar(ir_graph *graph, const char *name, dw_format format, ir_value **value) {
+    return ir_add_input(graph, name, &(op_type){.format = format}, value);
+}
+
+/* The loss times what comes in as TRAIN_SCALE, as an output of its own. */
+static dw_status add_scaled(ir_graph *graph, const char *loss, const char *name) {
+    ir_value *scale, *value = output_of(graph, loss);
+    TRY(add_scalar(graph, TRAIN_SCALE, DW_FORMAT_f32, &scale));
+    ir_cursor_end(graph);
+    graph->origin = (ir_origin){0};
+    TRY(ir_emit_cast(graph, value, DW_FORMAT_f32, &value));
+    TRY(ir_emit_2(graph, OP_mul, value, scale, &value));
+    return ir_add_output(graph, name, value);
+}
+
+/* ---- gradients ---- */
+
+static dw_status drop_outputs(ir_graph *graph, const char *loss, bool gradients_too) {
+    for (size_t i = graph->output_count; i-- > 0;) {
+        const char *name = graph->outputs[i].name;
+        if (strcmp(name, loss) != 0 && (gradients_too || !is_gradient(name))) TRY(ir_remove_output(graph, i));
+    }
+    return DW_OK;
+}
+
+static bool has_gradients(const ir_graph *graph) {
+    for (size_t i = 0; i < graph->output_count; i++)
+        if (is_gradient(graph->outputs[i].name)) return true;
+    return false;
+}
+
+/* Of a graph without gradients, the loss in *loss: the same with them. */
+static dw_status derive(const ir_graph *source, const dw_trainer_options *options, ir_weights *masters, train_graphs *graphs, ir_graph **joint) {
+    static const char scaled[] = "train.scaled_loss";
+    ir_graph *graph;
+    bool has_f16;
+    TRY(ir_graph_clone(source, &graph));
+    dw_status status = add_masters(graph, options, masters, &has_f16);
+    const bool next_token = options->loss != NULL && strcmp(options->loss, "next-token") == 0;
+    if (status == DW_OK) status = next_token ? add_next_token(graph, &graphs->loss) : find_loss(graph, options->loss, &graphs->loss);
+    graphs->loss_scale = options->loss_scale > 0 ? options->loss_scale : has_f16 ? 65536 : 0;
+    if (status == DW_OK) status = drop_outputs(graph, graphs->loss, true);
+    if (status == DW_OK && graphs->loss_scale > 0) status = add_scaled(graph, graphs->loss, scaled);
+    const dw_gradient_options wanted = {.loss = graphs->loss_scale > 0 ? scaled : graphs->loss, .trained = options->trained};
+    if (status == DW_OK) status = dw_graph_gradient(graph, &wanted, joint);
+    if (status == DW_OK) status = drop_outputs(*joint, graphs->loss, false);
+    if (status == DW_OK) status = find_loss(*joint, graphs->loss, &graphs->loss);   /* whose name is the joint graph's from now on */
+    ir_graph_destroy(graph);
+    return status;
+}
+
+/* The outputs grad.<state> as pairs; they are no outputs from now on. */
+static dw_status take_gradients(ir_graph *graph, pairs *pairs) {
+    TRY_NEW(pairs->items, &graph->arena, graph->output_count);
+    for (size_t i = 0; i < graph->output_count; i++) {
+        const ir_output *output = &graph->outputs[i];
+        if (!is_gradient(output->name)) continue;
+        ir_value *param = map_find(&graph->names, output->name + strlen(TRAIN_GRADIENT));
+        if (param == NULL || param->kind != IR_STATE) return base_fail(graph->context, DW_INVALID, "output %s is the gradient of no state of the graph", output->name);
+        if (param->weight == NULL) return base_fail(graph->context, DW_INVALID, "parameter %s has no data to begin with: give it by dw_graph_bind", param->name);
+        if (param->next != param) return base_fail(graph->context, DW_INVALID, "state %s changes in the graph, so it is no parameter to train", param->name);
+        pairs->items[pairs->count++] = (pair){param, output->value};
+    }
+    if (pairs->count == 0) return base_fail(graph->context, DW_INVALID, "graph '%s' has no parameter to train", graph->name);
+    for (size_t i = graph->output_count; i-- > 0;)
+        if (is_gradient(graph->outputs[i].name)) TRY(ir_remove_output(graph, i));
+    return DW_OK;
+}
+
+/* ---- a step ---- */
+
+/* The square root of the sum of the squares of all, in f32, in their order. */
+static dw_status add_norm(ir_graph *graph, const pairs *pairs, ir_value **norm) {
+    int64_t axes[DW_MAX_RANK];
+    ir_value *total = NULL;
+    for (int i = 0; i < DW_MAX_RANK; i++) axes[i] = i;
+    for (size_t i = 0; i < pairs->count; i++) {
+        ir_value *g, *square;
+        TRY(ir_emit_cast(graph, pairs->items[i].gradient, DW_FORMAT_f32, &g));
+        TRY(ir_emit_2(graph, OP_mul, g, g, &square));
+        const op_attr over = op_set_ints(OP_ATTR_axes, square->type.rank, axes);
+        if (square->type.rank > 0) TRY(ir_emit(graph, OP_sum, 1, (ir_value *[]){square}, 1, &over, &square));
+        if (total == NULL) total = square;
+        else TRY(ir_emit_2(graph, OP_add, total, square, &total));
+    }
+    return ir_emit_1(graph, OP_sqrt, total, norm);
+}
+
+static dw_status add_is_finite(ir_graph *graph, ir_value *x, ir_value **result) {
+    ir_value *nan, *infinite;
+    TRY(ir_emit_1(graph, OP_isnan, x, &nan));
+    TRY(ir_emit_1(graph, OP_isinf, x, &infinite));
+    TRY(ir_emit_2(graph, OP_or, nan, infinite, result));
+    return ir_emit_1(graph, OP_not, *result, result);
+}
+
+/* factor times what clips the norm; NaN where nothing may change. loss: NULL, or what has to be finite, too. */
+static dw_status add_scale(train_emitter *e, ir_value *factor, ir_value *norm, ir_value *loss, double clip) {
+    ir_graph *graph = e->graph;
+    ir_value *scale = factor, *nothing;
+    TRY(add_is_finite(graph, norm, &e->may_change));
+    if (loss != NULL) {
+        ir_value *is_finite;
+        TRY(ir_emit_cast(graph, loss, DW_FORMAT_f32, &loss));
+        TRY(ir_emit_reshape(graph, loss, 0, NULL, &loss));
+        TRY(add_is_finite(graph, loss, &is_finite));
+        TRY(ir_emit_2(graph, OP_and, e->may_change, is_finite, &e->may_change));
+    }
+    if (clip > 0) {   /* as torch.nn.utils.clip_grad_norm_ */
+        ir_value *small, *most, *one, *share;
+        TRY(ir_emit_scalar(graph, DW_FORMAT_f32, 1e-6, &small));
+        TRY(ir_emit_scalar(graph, DW_FORMAT_f32, clip, &most));
+        TRY(ir_emit_scalar(graph, DW_FORMAT_f32, 1, &one));
+        TRY(ir_emit_2(graph, OP_add, norm, small, &share));
+        TRY(ir_emit_2(graph, OP_div, most, share, &share));
+        TRY(ir_emit_2(graph, OP_minimum, share, one, &share));
+        TRY(ir_emit_2(graph, OP_mul, factor, share, &scale));
+    }
+    TRY(ir_emit_scalar(graph, DW_FORMAT_f32, NAN, &nothing));
+    return ir_emit(graph, OP_where, 3, (ir_value *[]){e->may_change, scale, nothing}, 0, NULL, &e->scale);
+}
+
+static dw_status add_update(ir_graph *graph, const pairs *pairs, ir_value *loss, const dw_trainer_options *options, const train_rules *rules) {
+    train_emitter e = {.graph = graph};
+    ir_value *factor, *norm;
+    ir_cursor_end(graph);
+    graph->origin = (ir_origin){0};
+    TRY(add_scalar(graph, TRAIN_RATE, DW_FORMAT_f32, &e.rate));
+    TRY(add_scalar(graph, TRAIN_STEP, DW_FORMAT_i64, &e.step));
+    TRY(add_scalar(graph, TRAIN_FACTOR, DW_FORMAT_f32, &factor));
+    TRY(ir_intern(graph, "optimizer", &graph->origin.module));
+    TRY(add_norm(graph, pairs, &norm));
+    TRY(ir_emit_2(graph, OP_mul, norm, factor, &norm));
+    TRY(add_scale(&e, factor, norm, loss, options->clip));
+    TRY(ir_add_output(graph, TRAIN_NORM, norm));
+    for (size_t i = 0; i < pairs->count; i++) {
+        ir_value *param = pairs->items[i].param;
+        const train_rule *rule;
+        const bool decayed = options->decayed != NULL ? train_is_listed(options->decayed, param->name) : param->type.rank >= 2;
+        TRY(train_rule_of(graph->context, rules, param->name, &param->type, &rule));
+        TRY(rule->optimizer->emit(&e, rule, decayed, param, pairs->items[i].gradient));
+    }
+    graph->origin = (ir_origin){0};
+    ir_renumber(graph);
+    return DW_OK;
+}
+
+static dw_status name_sum(ir_graph *graph, const ir_value *param, const char **name) {
+    *name = arena_printf(&graph->arena, TRAIN_GRADIENT "%s", param->name);
+    return *name != NULL ? DW_OK : DW_NO_MEMORY;
+}
+
+static dw_format sum_format(const ir_value *param) { return param->type.format == DW_FORMAT_f64 ? DW_FORMAT_f64 : DW_FORMAT_f32; }
+
+/* Gradients times TRAIN_FACTOR are added to states. norms: the norm of these gradients is an output, or where sums: of the sums. */
+static dw_status add_sums(ir_graph *graph, const pairs *pairs, bool norms, bool of_sums) {
+    struct pairs normed = {.count = pairs->count};
+    ir_value *factor, *norm;
+    TRY_NEW(normed.items, &graph->arena, pairs->count);
+    ir_cursor_end(graph);
+    graph->origin = (ir_origin){0};
+    TRY(add_scalar(graph, TRAIN_FACTOR, DW_FORMAT_f32, &factor));
+    for (size_t i = 0; i < pairs->count; i++) {
+        const ir_value *param = pairs->items[i].param;
+        op_type type = param->type;
+        ir_value *sum, *g = pairs->items[i].gradient, *share, *next;
+        const char *name;
+        type.format = sum_format(param);
+        TRY(name_sum(graph, param, &name));
+        TRY(ir_add_state(graph, name, &type, NULL, &sum));
+        TRY(ir_emit_cast(graph, g, type.format, &g));
+        TRY(ir_emit_cast(graph, factor, type.format, &share));
+        TRY(ir_emit_2(graph, OP_mul, g, share, &g));
+        TRY(ir_emit_2(graph, OP_add, sum, g, &next));
+        ir_set_next(sum, next);
+        normed.items[i] = (pair){pairs->items[i].param, of_sums ? next : g};
+    }
+    if (norms) {
+        TRY(add_norm(graph, &normed, &norm));
+        TRY(ir_add_output(graph, TRAIN_NORM, norm));
+    }
+    ir_renumber(graph);
+    return DW_OK;
+}
+
+/* The update of sums, as a graph of its own. */
+static dw_status make_update(const ir_graph *micro, const pairs *of, const dw_trainer_options *options, const train_rules *rules, ir_graph **result) {
+    ir_graph *graph;
+    pairs own = {.count = of->count};
+    TRY(ir_graph_create(micro->context, "update", &graph));
+    *result = graph;
+    graph->weights = micro->weights;
+    TRY_NEW(own.items, &graph->arena, of->count);
+    for (size_t i = 0; i < of->count; i++) {
+        const ir_value *param = of->items[i].param;
+        op_type type = param->type;
+        const char *name;
+        for (int axis = 0; axis < type.rank; axis++) TRY_DIM(graph->context, type.dims[axis], dim_rewrite(graph->dims, micro->dims, type.dims[axis], NULL));
+        TRY(ir_add_state(graph, param->name, &type, param->weight, &own.items[i].param));
+        type.format = sum_format(param);
+        TRY(name_sum(graph, param, &name));
+        TRY(ir_add_state(graph, name, &type, NULL, &own.items[i].gradient));
+    }
+    return add_update(graph, &own, NULL, options, rules);
+}
+
+static dw_status build(const dw_trainer_options *options, const train_rules *rules, train_graphs *graphs) {
+    const bool callers = rules->items[0].optimizer == NULL;
+    pairs pairs = {0};
+    ir_value *loss = output_of(graphs->micro, graphs->loss);
+    TRY(take_gradients(graphs->micro, &pairs));
+    graphs->sums = callers || options->accumulate > 1;
+    graphs->has_norm = !graphs->sums || callers || (options->flags & DW_TRAINER_RAISE) != 0;
+    if (!graphs->sums) return add_update(graphs->micro, &pairs, loss, options, rules);
+    TRY(add_sums(graphs->micro, &pairs, graphs->has_norm, callers));
+    return callers ? DW_OK : make_update(graphs->micro, &pairs, options, rules, &graphs->update);
+}
+
+dw_status train_build(const ir_graph *source, const dw_trainer_options *options, const train_rules *rules, ir_weights *masters, train_graphs *graphs) {
+    *graphs = (train_graphs){0};
+    dw_status status = DW_OK;
+    if (has_gradients(source)) {
+        if (options->loss_scale > 0) return base_fail(source->context, DW_INVALID, "graph '%s' has gradients of its own, whose loss is not scaled: leave loss_scale out", source->name);
+        status = ir_graph_clone(source, &graphs->micro);
+        if (status == DW_OK) status = find_loss(graphs->micro, options->loss, &graphs->loss);
+        if (status == DW_OK) status = drop_outputs(graphs->micro, graphs->loss, false);
+    } else {
+        status = derive(source, options, masters, graphs, &graphs->micro);
+    }
+    if (status == DW_OK) status = build(options, rules, graphs);
+    if (status == DW_OK) return DW_OK;
+    ir_graph_destroy(graphs->micro);
+    ir_graph_destroy(graphs->update);
+    *graphs = (train_graphs){0};
+    return status;
+}
