@@ -1,5 +1,5 @@
 /* Fuzzes the text form of graphs: any bytes are either refused with a message, or give a graph that passes its checks, prints and parses
- * to itself, clones, hashes, and stays whole under the cleaning passes. */
+ * to itself, clones, hashes, stays whole under the cleaning passes, and has gradients or says why not. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -40,6 +40,16 @@ static void clone_and_clean(dw_context *context, const ir_graph *graph) {
     ir_graph_destroy(clone);
 }
 
+static void derive_gradients(dw_context *context, const ir_graph *graph) {
+    ir_graph *gradients;
+    const dw_status status = dw_graph_gradient(graph, NULL, &gradients);
+    require(context, status != DW_INTERNAL, "gradients make us contradict ourselves");
+    if (status != DW_OK) return;
+    require(context, ir_check(gradients) == DW_OK, "a graph of gradients fails its check");
+    print_and_parse_again(context, gradients);
+    ir_graph_destroy(gradients);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
     dw_context *context;
     ir_graph *graph;
@@ -49,6 +59,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
         require(context, ir_check(graph) == DW_OK, "a parsed graph fails its check");
         print_and_parse_again(context, graph);
         clone_and_clean(context, graph);
+        derive_gradients(context, graph);
     } else {
         require(context, status != DW_INTERNAL, "a text makes us contradict ourselves");
         const char *message = dw_context_error(context);

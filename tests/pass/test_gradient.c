@@ -16,6 +16,7 @@
 #include "pass/gradient/gradient.h"
 #include "support/evaluate.h"
 #include "support/lines.h"
+#include "support/random_graph.h"
 
 enum { MOST_MUTANTS = 1 << 14 };
 
@@ -616,6 +617,49 @@ static void what_cannot_be_derived_is_named(void **state) {
           NULL, DW_UNSUPPORTED, "op cache_write of module block.cache, exported as write");
 }
 
+/* Random graphs, whose loss is the sum of all outputs: what comes out passes its checks before and behind all passes, and runs. */
+static void random_graphs_have_gradients(void **state) {
+    enum { GRAPHS = 400 };
+    int derived = 0;
+    (void)state;
+    for (uint64_t seed = 1; seed <= GRAPHS; seed++) {
+        dw_context *context;
+        ir_graph *graph, *gradients;
+        ir_value *loss = NULL, *part;
+        assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+        assert_int_equal(random_graph(context, seed, 0, &graph), DW_OK);
+        for (size_t i = 0; i < graph->output_count; i++) {
+            static const int64_t axes[] = {0, 1, 2, 3, 4, 5, 6, 7};
+            ir_value *y = graph->outputs[i].value;
+            const op_attr over = op_set_ints(OP_ATTR_axes, y->type.rank, axes);
+            assert_int_equal(ir_emit_cast(graph, y, DW_FORMAT_f64, &part), DW_OK);
+            if (y->type.rank > 0) assert_int_equal(ir_emit(graph, OP_sum, 1, (ir_value *[]){part}, 1, &over, &part), DW_OK);
+            if (loss != NULL) assert_int_equal(ir_emit_2(graph, OP_add, loss, part, &part), DW_OK);
+            loss = part;
+        }
+        assert_int_equal(ir_add_output(graph, "the.loss", loss), DW_OK);
+        const dw_status status = dw_graph_gradient(graph, &(dw_gradient_options){.loss = "the.loss"}, &gradients);
+        if (status == DW_INVALID) test_assert_fails(context, status, DW_INVALID, "no");     /* nothing of it is trained */
+        else if (status != DW_OK) fail_msg("seed %d: %s", (int)seed, dw_context_error(context));
+        if (status == DW_OK) {
+            evaluation *run;
+            derived++;
+            if (ir_check(gradients) != DW_OK) fail_msg("seed %d: %s", (int)seed, dw_context_error(context));
+            if (pass_run(gradients, PASS_STAGE_ALL & ~PASS_STAGE_INCREMENTAL, &(pass_options){.check = true}) != DW_OK) fail_msg("seed %d: %s", (int)seed, dw_context_error(context));
+            dw_status ran = evaluation_create(gradients, &run);
+            if (ran == DW_OK) ran = evaluation_bind_random(run, seed);
+            if (ran == DW_OK) ran = evaluation_run(run);
+            if (ran != DW_OK) fail_msg("seed %d: %s", (int)seed, dw_context_error(context));
+            evaluation_destroy(run);
+        }
+        ir_graph_destroy(gradients);
+        ir_graph_destroy(graph);
+        dw_context_destroy(context);
+    }
+    print_message("%d of %d graphs have a parameter\n", derived, GRAPHS);
+    assert_true(derived > 50);
+}
+
 static dw_status derive_once(dw_context *context, void *argument) {
     dw_graph *graph, *gradients;
     (void)argument;
@@ -639,6 +683,7 @@ int main(void) {
         cmocka_unit_test(quantisers_are_passed_straight), cmocka_unit_test(a_graph_gives_its_outputs_and_gradients),
         cmocka_unit_test(pieces_are_put_together),
         cmocka_unit_test(what_cannot_be_derived_is_named),
+        cmocka_unit_test(random_graphs_have_gradients),
         cmocka_unit_test(every_allocation_may_fail),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
