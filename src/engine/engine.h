@@ -318,6 +318,9 @@ dw_status engine_run_again(dw_session *session);
 dw_status engine_prelude_create(dw_session *session, const char *dims, const char *batch);
 /* Sizes of the prelude's last run, or the largest ones where there was none, into those of the same names of runner. */
 void engine_prelude_sizes(const dw_session *session, const engine_runner *runner, int64_t *sizes);
+/* The least that they may be, and at least so much that what a text is given fits, as far as the session has room: for the runs of one call. */
+void engine_prelude_least(const dw_session *session, const engine_runner *runner, int64_t *sizes);
+dw_status engine_prelude_widen(dw_session *session, int count, const dw_named_tensor *inputs, const engine_runner *runner, int64_t *sizes);
 /* Runs it on inputs by name; its outputs are where session->prelude.outputs says, of the sizes in made. */
 dw_status engine_prelude_run(dw_session *session, int input_count, const dw_named_tensor *inputs, plan_binding **made);
 

@@ -57,9 +57,12 @@ typedef struct generation {
     bool reads_logits;              /* of the call at work: are rows of the logits looked at? */
     dw_format logits_format;
     int64_t texts;                  /* how many may be at work at a time */
+    int64_t cache_most;             /* tokens of a row that there is memory for */
+    int64_t cache_rows, cache_tokens;   /* of that memory what runs see, of a call by what it asks for: what a session had room for before changes no run's sizes */
     int64_t rungs[ENGINE_LADDER];   /* the numbers of new tokens that runs have, in order: what a run has more is of row -1; */
     int rung_count;                 /* 0: runs have as many as there are */
     int64_t chunk, run_most;        /* the most new tokens of one text, and of all, in a run */
+    int64_t asked;                  /* the former, where the caller said it; 0 */
     int64_t fixed;                  /* the number of tokens that the token input has; 0: any */
     bool by_text;                   /* what is given has a row for each text */
     int64_t room;                   /* tokens that the graph's own state holds */
@@ -91,7 +94,12 @@ bool generation_tells_apart(const ir_graph *step);
 void generation_store(dw_format format, void *buffer, int64_t index, int64_t value);
 
 /* generation_memory.c: sizes of a run. */
-void generation_set_sizes(const dw_session *session, engine_runner *runner, const generation *g, int64_t fresh, int64_t ends, int64_t total);
+void generation_set_sizes(engine_runner *runner, const generation *g, int64_t fresh, int64_t ends, int64_t total);
+
+/* For the texts of a call, so many at a time, none longer than tokens; nothing is cached then. Pages and caches of the host stay whole: their size changes no bit. */
+dw_status generation_fit(dw_session *session, int64_t texts, int64_t tokens);
+/* And for what one of them is given, behind it. */
+dw_status generation_fit_inputs(dw_session *session, int count, const dw_named_tensor *inputs);
 
 /* generation_run.c: the inputs and sizes of a run of the new tokens of every text, text->count of them from text->past on; and that run. */
 void generation_prepare(dw_session *session);

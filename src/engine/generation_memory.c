@@ -19,13 +19,13 @@ static void set(int64_t *symbols, int symbol, int64_t value) {
     if (symbol >= 0) symbols[symbol] = value;
 }
 
-void generation_set_sizes(const dw_session *session, engine_runner *runner, const generation *g, int64_t fresh, int64_t ends, int64_t total) {
+void generation_set_sizes(engine_runner *runner, const generation *g, int64_t fresh, int64_t ends, int64_t total) {
     memcpy(runner->symbols, g->sizes, (size_t)dim_symbol_count(runner->program->plan->graph->dims) * sizeof *runner->symbols);
     set(runner->symbols, g->batch, 1);
     set(runner->symbols, g->fresh, fresh);
     if (g->mode != GENERATION_STEP) return;
-    set(runner->symbols, g->rows, g->texts);
-    set(runner->symbols, g->max, session->max_tokens);
+    set(runner->symbols, g->rows, g->cache_rows);
+    set(runner->symbols, g->max, g->cache_tokens);
     set(runner->symbols, g->ring, g->chunk);
     set(runner->symbols, g->ends, ends);
     set(runner->symbols, g->total, total);
@@ -83,20 +83,44 @@ static bool is_used(const ir_graph *graph, int symbol) {
 
 static bool runs_are_long(const dw_session *session, const generation *g) { return session->device != NULL && g->mode == GENERATION_STEP; }
 
-/* Is a cache a ring, of one window and one piece of a text, that pieces of this size would make larger than usual ones? */
+/* Is a cache that runs see a ring, of one window and one piece of a text, that pieces of this size would make larger than usual ones? */
 static dw_status widens_rings(dw_session *session, engine_runner *runner, generation *g, int64_t piece, bool *widens) {
     const ir_graph *graph = runner->program->plan->graph;
     *widens = false;
     for (size_t i = 0; i < graph->state_count; i++) {
         dw_tensor usual, wide;
         g->chunk = CHUNK;
-        generation_set_sizes(session, runner, g, 1, 1, session->max_tokens);
+        generation_set_sizes(runner, g, 1, 1, g->cache_tokens);
         TRY(op_tensor_bind(session->context, &graph->states[i]->type, runner->symbols, NULL, &usual));
         g->chunk = piece;
-        generation_set_sizes(session, runner, g, 1, 1, session->max_tokens);
+        generation_set_sizes(runner, g, 1, 1, g->cache_tokens);
         TRY(op_tensor_bind(session->context, &graph->states[i]->type, runner->symbols, NULL, &wide));
         *widens = *widens || op_tensor_count(&wide) != op_tensor_count(&usual);
     }
+    return DW_OK;
+}
+
+/* Are the caches that runs see made for each call? */
+static bool fits_calls(const dw_session *session, const generation *g) { return runs_are_long(session, g) && !session->paging.is_shared && g->group_count == 0; }
+
+/* Tokens of a row that holds so many: in four steps from one power of two to the next, of 64 at least, so that a few sizes serve all calls. */
+static int64_t row_tokens(const ir_graph *graph, const generation *g, int64_t tokens) {
+    int64_t step = 64;
+    if (tokens > INT64_MAX / 2) return tokens;
+    while (step <= tokens / 8) step *= 2;
+    return least(base_ceil_div(tokens, step) * step, least(most_of(graph, g->max), most_of(graph, g->total)));
+}
+
+/* How many tokens of a text a run reads at once. */
+static dw_status choose_piece(dw_session *session, engine_runner *runner, generation *g) {
+    const int64_t usual = runs_are_long(session, g) ? DEVICE_RUN : CHUNK, most = most_of(runner->program->plan->graph, g->fresh);
+    const int64_t asked = g->asked > 0 ? g->asked : usual;
+    bool widens = false;
+    if (g->asked == 0 && usual > CHUNK) TRY(widens_rings(session, runner, g, usual, &widens));
+    g->chunk = least(widens ? CHUNK : asked, most);
+    g->chunk = least(g->chunk, g->cache_tokens);
+    if (g->mode == GENERATION_WHOLE) g->chunk = session->max_tokens;
+    if (g->fixed > 0) g->chunk = g->fixed;
     return DW_OK;
 }
 
@@ -117,15 +141,31 @@ static dw_status choose_sizes(dw_session *session, engine_runner *runner, const 
     if (session->max_tokens > g->room)
         return base_fail(session->context, DW_LIMIT, "the model's own cache holds %lld tokens, max_tokens is %lld: take fewer", (long long)g->room,
                          (long long)session->max_tokens);
-    bool widens = false;
-    if (options->chunk == 0 && usual > CHUNK) TRY(widens_rings(session, runner, g, usual, &widens));
-    g->chunk = g->mode == GENERATION_WHOLE ? session->max_tokens : least(least(widens ? CHUNK : asked, session->max_tokens), most);
-    if (g->fixed > 0) g->chunk = g->fixed;
     if (session->max_tokens > INT64_MAX / g->texts) return base_fail(session->context, DW_LIMIT, "%lld prompts of %lld tokens overflow", (long long)g->texts, (long long)session->max_tokens);
     if (!is_used(graph, g->total)) g->total = -1;   /* so that a run with more of them is bound already */
+    g->cache_most = fits_calls(session, g) ? row_tokens(graph, g, session->max_tokens) : session->max_tokens;
+    g->cache_rows = g->texts;
+    g->cache_tokens = g->cache_most;
+    g->asked = options->chunk;
+    TRY(choose_piece(session, runner, g));
     g->run_most = least(least(asked > g->texts ? asked : g->texts, session->max_tokens * g->texts), most);
-    if (g->texts == 1) g->run_most = g->chunk;
+    if (g->texts == 1 && !fits_calls(session, g)) g->run_most = g->chunk;
     return DW_OK;
+}
+
+dw_status generation_fit(dw_session *session, int64_t texts, int64_t tokens) {
+    engine_runner *runner = generation_runner(session);
+    generation *g = session->generation;
+    if (!fits_calls(session, g)) return DW_OK;
+    if (g->by_text) engine_prelude_least(session, runner, g->sizes);
+    g->cache_rows = least(texts > 0 ? texts : 1, g->texts);
+    g->cache_tokens = least(row_tokens(runner->program->plan->graph, g, tokens > 0 ? tokens : 1), g->cache_most);
+    return choose_piece(session, runner, g);
+}
+
+dw_status generation_fit_inputs(dw_session *session, int count, const dw_named_tensor *inputs) {
+    generation *g = session->generation;
+    return fits_calls(session, g) && g->by_text && count > 0 ? engine_prelude_widen(session, count, inputs, generation_runner(session), g->sizes) : DW_OK;
 }
 
 static bool has_rung(const generation *g, int64_t size) {
@@ -155,7 +195,7 @@ static void choose_rungs(const dw_session *session, const ir_graph *graph, gener
 static dw_status fit_runs(dw_session *session, engine_runner *runner, const dw_session_options *options, generation *g) {
     plan_binding *binding;
     while (runs_are_long(session, g) && options->chunk == 0 && g->run_most / 2 >= CHUNK && g->run_most / 2 >= g->texts) {
-        generation_set_sizes(session, runner, g, g->run_most, g->texts, session->max_tokens);
+        generation_set_sizes(runner, g, g->run_most, g->texts, g->cache_most);
         TRY(engine_bind(session, runner, &binding));
         if (binding->value_bytes + binding->scratch_bytes <= session->device->caps.memory_bytes / WORKSPACE_SHARE) break;
         g->run_most /= 2;
@@ -196,7 +236,7 @@ static dw_status usual_bytes(dw_session *session, engine_runner *runner, const g
     *bytes = HOST_CACHE;
     *is_most = device == NULL || device->calls->left == NULL || device_is_simulated(device);
     if (*is_most) return DW_OK;
-    generation_set_sizes(session, runner, g, g->run_most, g->texts, session->max_tokens);
+    generation_set_sizes(runner, g, g->run_most, g->texts, g->cache_most);
     TRY(engine_bind(session, runner, &binding));
     TRY(device->calls->left(session->device, &left));
     const double room = DEVICE_SHARE * (double)left - (double)(binding->value_bytes + binding->scratch_bytes);
@@ -211,7 +251,7 @@ static dw_status fill_bytes(dw_session *session, engine_runner *runner, generati
     if (room == 0) TRY(usual_bytes(session, runner, g, &room, &is_most));
     const int64_t whole = INT32_MAX / 8, twice = 2 * g->texts * g->row_pages + 1;   /* beyond what texts need pages are kept for those that come again */
     int64_t low = 0, high = is_most && twice < whole ? twice : whole;
-    generation_set_sizes(session, runner, g, 1, 1, 1);
+    generation_set_sizes(runner, g, 1, 1, 1);
     for (int i = 0; i < g->group_count; i++) TRY(page_bytes(session, runner, g, i, &bytes[i]));
     while (high - low > 1) {
         const int64_t middle = low + (high - low) / 2;
@@ -280,7 +320,7 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
     const size_t given = prelude != NULL ? prelude->output_count : 0;
     if (given > GENERATION_TENSORS) return base_fail(session->context, DW_LIMIT, "generation with more than %d given tensors", GENERATION_TENSORS);
     carve(region, sizeof *g);
-    generation_set_sizes(session, runner, g, g->run_most, g->texts, session->max_tokens);
+    generation_set_sizes(runner, g, g->run_most, g->texts, g->cache_most);
     for (size_t i = 0; i < graph->input_count; i++) {
         if (g->feeds[i] == FEED_CALLER) continue;
         TRY(carve_tensor(session, runner, &graph->inputs[i]->type, region, &g->buffers[i]));
@@ -302,11 +342,11 @@ static dw_status lay_out(dw_session *session, engine_runner *runner, generation 
 
 /* A kernel's scratch is largest where each size is at one of its ends. */
 static dw_status reserve_runs(dw_session *session, engine_runner *runner, const generation *g) {
-    const int64_t fresh[] = {1, g->run_most}, ends[] = {1, g->texts}, total[] = {1, session->max_tokens};
+    const int64_t fresh[] = {1, g->run_most}, ends[] = {1, g->texts}, total[] = {1, g->cache_most};
     for (int i = 0; i < 8; i++) {
         if ((i & 2 && g->ends < 0) || (i & 4 && g->total < 0)) continue;
         if (ends[i >> 1 & 1] > fresh[i & 1]) continue;
-        generation_set_sizes(session, runner, g, fresh[i & 1], ends[i >> 1 & 1], total[i >> 2 & 1]);
+        generation_set_sizes(runner, g, fresh[i & 1], ends[i >> 1 & 1], total[i >> 2 & 1]);
         TRY(engine_reserve(session, runner));
     }
     return DW_OK;
@@ -329,7 +369,7 @@ static dw_status reserve_given(dw_session *session, engine_runner *runner, const
 
 static dw_status reserve(dw_session *session, engine_runner *runner, const generation *g) {
     if (g->mode == GENERATION_WHOLE) {
-        generation_set_sizes(session, runner, g, session->max_tokens, 1, session->max_tokens);
+        generation_set_sizes(runner, g, session->max_tokens, 1, session->max_tokens);
         return engine_reserve_up_to(session, runner);
     }
     if (session->prelude.program != NULL && !g->by_text) TRY(reserve_given(session, runner, g));
@@ -392,11 +432,11 @@ dw_status engine_generation_create(dw_session *session, const dw_session_options
     TRY(lay_out(session, runner, &measured, &region));
     *g = measured;
     generation_own_pages(session);
-    generation_fill_constants(graph, g, g->buffers, g->mode == GENERATION_STATE ? g->run_most : session->max_tokens);
+    generation_fill_constants(graph, g, g->buffers, g->mode == GENERATION_STATE ? g->run_most : g->cache_most);
     TRY(connect_given(session, graph, g));
     for (size_t i = 0; i < graph->input_count && g->mode == GENERATION_STEP; i++)   /* whole runs of other callers have the whole graph's inputs, too */
         if (is_lasting(g->feeds[i])) engine_stage_keep(runner, i);
     TRY(reserve(session, runner, g));
-    generation_set_sizes(session, runner, g, 1, 1, 1);   /* the caches are made at these sizes */
+    generation_set_sizes(runner, g, 1, 1, 1);   /* the caches are made at these sizes */
     return DW_OK;
 }

@@ -60,13 +60,13 @@ static int64_t rung_of(const generation *g, int64_t tokens) {
 }
 
 /* Positions that inputs over the sequence need. */
-static int64_t total_of(const dw_session *session, const generation *g) {
+static int64_t total_of(const generation *g) {
     int64_t total = 1;
     for (int64_t i = 0; i < g->texts; i++)
         if (g->text[i].count > 0 && g->text[i].past + g->text[i].count > total) total = g->text[i].past + g->text[i].count;
-    if (g->rung_count > 0) return session->max_tokens;
+    if (g->rung_count > 0) return g->cache_tokens;
     const int64_t rounded = total / TOTAL_STEP * TOTAL_STEP + (total % TOTAL_STEP > 0 ? TOTAL_STEP : 0);
-    return rounded < session->max_tokens ? rounded : session->max_tokens;
+    return rounded < g->cache_tokens ? rounded : g->cache_tokens;
 }
 
 /* The whole graph gives a row of logits for each token: the last of them is looked at, and alone comes from a device. */
@@ -105,7 +105,7 @@ static void prepare(dw_session *session, int64_t least) {
         const bool is_read = g->mode == GENERATION_STEP && (int)i == (g->reads_logits ? g->output : g->next);
         runner->outputs[i] = is_read || session->device == NULL ? g->results[i] : NULL;
     }
-    generation_set_sizes(session, runner, g, tokens, ends, total_of(session, g));
+    generation_set_sizes(runner, g, tokens, ends, total_of(g));
 }
 
 void generation_prepare(dw_session *session) { prepare(session, 1); }
@@ -228,7 +228,7 @@ static void copy_row(const dw_tensor *to, int64_t row, const dw_tensor *from) {
 static dw_status place_given(dw_session *session, generation_text *text, const plan_binding *made) {
     generation *g = session->generation;
     const ir_graph *graph = session->step.program->plan->graph, *prelude = session->prelude.program->plan->graph;
-    generation_set_sizes(session, &session->step, g, 1, 1, 1);
+    generation_set_sizes(&session->step, g, 1, 1, 1);
     for (size_t i = 0; i < graph->input_count; i++) {
         if (g->feeds[i] != FEED_GIVEN) continue;
         engine_stage_changed(&session->step, i);

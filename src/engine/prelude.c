@@ -40,6 +40,31 @@ void engine_prelude_sizes(const dw_session *session, const engine_runner *runner
     }
 }
 
+void engine_prelude_least(const dw_session *session, const engine_runner *runner, int64_t *sizes) {
+    if (session->prelude.program == NULL) return;
+    const dim_table *given = session->prelude.program->plan->graph->dims, *dims = runner->program->plan->graph->dims;
+    int64_t most;
+    for (int i = 0; i < dim_symbol_count(given); i++) {
+        const int symbol = dim_symbol_find(dims, dim_symbol_name(given, i));
+        if (symbol >= 0) dim_symbol_range(dims, symbol, &sizes[symbol], &most);
+    }
+}
+
+dw_status engine_prelude_widen(dw_session *session, int count, const dw_named_tensor *inputs, const engine_runner *runner, int64_t *sizes) {
+    if (session->prelude.program == NULL) return DW_OK;
+    const plan *plan = session->prelude.program->plan;
+    const dw_tensor *ordered[ENGINE_MAX_INPUTS];
+    int64_t own[ENGINE_MAX_SYMBOLS];
+    memcpy(own, session->prelude_most, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *own);
+    TRY(engine_match(session->context, plan, count, inputs, ordered, own));
+    for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++) {
+        int64_t *size = size_by_name(runner, dim_symbol_name(plan->graph->dims, i), sizes);
+        const int64_t here = own[i] < session->prelude_most[i] ? own[i] : session->prelude_most[i];   /* what is more is refused when it is read */
+        if (size != NULL && here > *size) *size = here;
+    }
+    return DW_OK;
+}
+
 /* Do the inputs' sizes give the symbol its value? Others, the number of tokens, are nothing to the prelude. */
 static bool is_told(const ir_graph *graph, int symbol) {
     for (size_t i = 0; i < graph->input_count; i++) {

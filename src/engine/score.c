@@ -28,7 +28,7 @@ static dw_status score_window(dw_session *session, const generation *g, int64_t 
     fill_text(graph, g, count, ids, buffers);
     for (size_t i = 0; i < graph->input_count; i++) runner->inputs[i] = buffers[i];
     runner->outputs[g->output] = logits;
-    generation_set_sizes(session, runner, g, count, 1, count);
+    generation_set_sizes(runner, g, count, 1, count);
     TRY(engine_bind(session, runner, &binding));
     TRY(engine_execute(session, runner, binding));
     for (int64_t i = 0; i + 1 < count; i++) *nats += surprise(logits + i * g->vocabulary, g->vocabulary, ids[i + 1]);
@@ -56,7 +56,7 @@ dw_status engine_text_inputs(dw_session *session, arena *arena, int64_t count, c
     void *buffers[GENERATION_TENSORS] = {0};
     TRY(find_feeds(session, &g));
     const ir_graph *graph = session->full.program->plan->graph;
-    generation_set_sizes(session, &session->full, &g, count, 1, count);
+    generation_set_sizes(&session->full, &g, count, 1, count);
     for (size_t i = 0; i < graph->input_count; i++) {
         TRY(op_tensor_bind(session->context, &graph->inputs[i]->type, session->full.symbols, NULL, &inputs[i].tensor));
         buffers[i] = inputs[i].tensor.data = arena_new(arena, (size_t)op_tensor_count(&inputs[i].tensor) * 8 + 8, 8);

@@ -84,12 +84,24 @@ static void begin_prompts(serving *serving) {
     }
 }
 
+/* Caches of a GPU are as the call's texts need them, so what a text gets does not depend on what else the session has room for. */
+static dw_status fit(dw_session *session, const batch *batch) {
+    int64_t longest = 0;
+    for (int i = 0; i < batch->count; i++) longest = batch->prompts[i].count > longest ? batch->prompts[i].count : longest;
+    TRY(generation_fit(session, batch->count, longest + batch->options->tokens));
+    for (int i = 0; i < batch->count; i++) {
+        const serve_text text = text_of(batch, i);
+        TRY(generation_fit_inputs(session, text.input_count, text.inputs));
+    }
+    return DW_OK;
+}
+
 static dw_status run_prompts(serving *serving) {
     batch *batch = serving->batch;
     scheduler *s = &serving->scheduler;
     bool busy = true;
-    dw_status status = DW_OK;
     scheduler_clear(s);
+    dw_status status = fit(s->session, batch);
     s->counted = base_now();
     s->spent[false] = s->spent[true] = 0;
     for (int64_t i = 0; i < s->g->texts; i++) serving->texts[i].user = NULL;
