@@ -116,50 +116,30 @@ static dw_status find_logits(const ir_graph *graph, ir_value **logits) {
     return DW_OK;
 }
 
-/* x - max - log(sum e^(x - max)) along an axis */
-static dw_status emit_log_softmax(ir_graph *graph, ir_value *x, int64_t axis, ir_value **result) {
-    const op_attr over[] = {op_set_ints(OP_ATTR_axes, 1, &axis), op_set_bool(OP_ATTR_keep, true)};
-    ir_value *largest, *shifted, *sum;
-    TRY(ir_emit(graph, OP_amax, 1, &x, COUNT_OF(over), over, &largest));
-    TRY(ir_emit_2(graph, OP_sub, x, largest, &shifted));
-    TRY(ir_emit_1(graph, OP_exp, shifted, &sum));
-    TRY(ir_emit(graph, OP_sum, 1, (ir_value *[]){sum}, COUNT_OF(over), over, &sum));
-    TRY(ir_emit_1(graph, OP_log, sum, &sum));
-    return ir_emit_2(graph, OP_sub, shifted, sum, result);
-}
-
-/* mean over labels >= 0 of -log softmax(logits)[label], in f32 */
+/* The mean cross entropy over labels from 0 on; others are ignored. */
 static dw_status add_next_token(ir_graph *graph, const char **name) {
-    ir_value *logits, *labels, *zero, *counts, *index, *chances, *picked, *none, *sum, *count, *one, *loss;
+    ir_value *logits, *labels, *zero, *hidden, *counts, *index, *rows, *sum, *count, *one, *loss;
     TRY(find_logits(graph, &logits));
-    const int last = logits->type.rank - 1;
-    op_type type = {.format = DW_FORMAT_i64, .rank = last}, column = {.rank = last + 1};
+    op_type type = {.format = DW_FORMAT_i64, .rank = logits->type.rank - 1};
     int64_t axes[DW_MAX_RANK];
-    for (int i = 0; i < last; i++) {
-        type.dims[i] = column.dims[i] = logits->type.dims[i];
+    for (int i = 0; i < type.rank; i++) {
+        type.dims[i] = logits->type.dims[i];
         axes[i] = i;
     }
-    TRY_DIM(graph->context, column.dims[last], dim_constant(graph->dims, 1));
     ir_cursor_end(graph);
     graph->origin = (ir_origin){0};
     TRY(ir_intern(graph, "next_token", &graph->origin.module));
     TRY(ir_add_input(graph, "labels", &type, &labels));
-    TRY(ir_emit_cast(graph, logits, DW_FORMAT_f32, &logits));
-    const op_attr axis = op_set_int(OP_ATTR_axis, last), over = op_set_ints(OP_ATTR_axes, last, axes);
-    TRY(emit_log_softmax(graph, logits, last, &chances));
+    const op_attr ignore = op_set_int(OP_ATTR_ignore, -1), over = op_set_ints(OP_ATTR_axes, type.rank, axes);
+    TRY(ir_emit_scalar(graph, DW_FORMAT_i64, -1, &hidden));
+    TRY(ir_emit_2(graph, OP_maximum, labels, hidden, &index));
+    TRY(ir_emit(graph, OP_cross_entropy, 2, (ir_value *[]){logits, index}, 1, &ignore, &rows));
+    TRY(ir_emit(graph, OP_sum, 1, &rows, 1, &over, &sum));
     TRY(ir_emit_scalar(graph, DW_FORMAT_i64, 0, &zero));
     TRY(ir_emit_2(graph, OP_ge, labels, zero, &counts));
-    TRY(ir_emit_2(graph, OP_maximum, labels, zero, &index));
-    TRY(ir_emit_reshape(graph, index, last + 1, column.dims, &index));
-    TRY(ir_emit(graph, OP_gather, 2, (ir_value *[]){chances, index}, 1, &axis, &picked));
-    TRY(ir_emit_reshape(graph, picked, last, type.dims, &picked));
-    TRY(ir_emit_1(graph, OP_neg, picked, &picked));
-    TRY(ir_emit_scalar(graph, DW_FORMAT_f32, 0, &none));
-    TRY(ir_emit(graph, OP_where, 3, (ir_value *[]){counts, picked, none}, 0, NULL, &picked));
-    TRY(ir_emit(graph, OP_sum, 1, &picked, 1, &over, &sum));
-    TRY(ir_emit_cast(graph, counts, DW_FORMAT_f32, &counts));
+    TRY(ir_emit_cast(graph, counts, rows->type.format, &counts));
     TRY(ir_emit(graph, OP_sum, 1, &counts, 1, &over, &count));
-    TRY(ir_emit_scalar(graph, DW_FORMAT_f32, 1, &one));
+    TRY(ir_emit_scalar(graph, rows->type.format, 1, &one));
     TRY(ir_emit_2(graph, OP_maximum, count, one, &count));
     TRY(ir_emit_2(graph, OP_div, sum, count, &loss));
     graph->origin = (ir_origin){0};
