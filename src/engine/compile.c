@@ -17,18 +17,36 @@ static dw_status capture_text(dw_model *model, const char *file, const file_map 
     return ir_parse(model->context, file, (const char *)bytes->bytes, bytes->length, &model->weights, &model->captured);
 }
 
+static bool has_shape_of(const dw_tensor *a, const dw_tensor *b)
+{
+    bool same = a->format == b->format && a->rank == b->rank;
+    for (int i = 0; same && i < a->rank; i++) same = a->dims[i] == b->dims[i];
+    return same;
+}
+
+/* Parameters of an archive take their numbers from tensors of the same names, as training writes them. */
+static dw_status replace_weights(dw_model *model, const char *file, const char *path)
+{
+    TRY(safetensors_open(model->context, path, &model->replaced));
+    for (size_t i = 0; i < model->replaced.by_name.count; i++) {
+        const ir_weight *from = model->replaced.by_name.entries[i].value;
+        ir_value *value = map_find(&model->captured->names, from->name);
+        if (value == NULL || (value->kind != IR_PARAM && value->kind != IR_STATE) || value->weight == NULL)
+            return base_fail(model->context, DW_NOT_FOUND, "%s has no parameter named '%s', which %s has", file, from->name, path);
+        if (!has_shape_of(&from->tensor, &value->weight->tensor))
+            return base_fail(model->context, DW_MISMATCH, "%s: tensor '%s' is of another format or shape than the parameter of %s", path, from->name, file);
+        value->weight->tensor = from->tensor;
+    }
+    return DW_OK;
+}
+
 dw_status engine_capture(dw_model *model, const char *file, const dw_model_options *options)
 {
     file_map bytes;
     TRY(file_map_open(model->context, file, &bytes));
     bool zip = is_zip(bytes.bytes, bytes.length);
-    dw_status status;
-    if (zip && options->weights != NULL)
-        status = base_fail(model->context, DW_INVALID, "%s holds its own weights; a weights file goes with a graph in text form", file);
-    else if (zip)
-        status = capture_pt2(model->context, file, NULL, &model->weights, &model->captured);
-    else
-        status = capture_text(model, file, &bytes, options);
+    dw_status status = zip ? capture_pt2(model->context, file, NULL, &model->weights, &model->captured) : capture_text(model, file, &bytes, options);
+    if (status == DW_OK && zip && options->weights != NULL) status = replace_weights(model, file, options->weights);
     file_map_close(&bytes);
     return status;
 }

@@ -58,6 +58,7 @@ struct dw_model {
     arena arena;
     const char *file;
     ir_weights weights;
+    ir_weights replaced;       /* from a file beside the archive: its parameters' numbers lie there */
     ir_graph *captured;        /* as the file has it; NULL in a model from a .dw */
     ir_graph *fused;           /* after structural fusion, before precision; NULL in a model from a .dw */
     engine_constants constants;

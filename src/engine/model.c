@@ -28,6 +28,7 @@ static dw_status create_empty(dw_context *context, const dw_model_options *optio
                         .registry = engine_registry_rows(options->registry)};
     arena_init(&model->arena, context);
     ir_weights_init(&model->weights, context);
+    ir_weights_init(&model->replaced, context);
     engine_constants_init(&model->constants, context);
     dw_status status = keep_options(model, options);
     if (status == DW_OK) *result = model;
@@ -48,6 +49,7 @@ void dw_model_destroy(dw_model *model)
     engine_constants_free(&model->constants);
     device_close(model->device);
     ir_weights_free(&model->weights);
+    ir_weights_free(&model->replaced);
     file_map_close(&model->package);
     arena_free(&model->arena);
     base_release(context, model, sizeof *model, _Alignof(max_align_t));

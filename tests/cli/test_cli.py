@@ -150,7 +150,7 @@ def test_failures_exit_with_1_and_say_file_and_cause(folder):
     fails(1, "size s is 0, outside its range 1..", "explain", KJV, "--dim", "s=0")
     fails(1, "expected name=size", "explain", KJV, "--dim", "s")
     fails(1, "kernel 'foo' is not one of its kernels", "explain", KJV, "--kernels", "matmul=foo")
-    fails(1, "holds its own weights", "explain", KJV, "--weights", KJV)
+    fails(1, "CORRUPT: ", "explain", KJV, "--weights", KJV)
     fails(1, ["nothing.policy", "No such file"], "explain", KJV, "--policy", os.path.join(folder, "nothing.policy"))
     fails(1, "outside the vocabulary of 256", "generate", KJV, "--ids", "1,999")
     fails(1, "at least one token", "generate", KJV, "--prompt", "")

@@ -9,6 +9,9 @@ printf '73 110 32 116 104 101 32 98 101 103 105 110 110 105 110\n999\n' | "$exam
 grep -qx '1: 103' "${TMPDIR:-/tmp}/serve.$$"
 grep -q '^2: (INVALID: prompt id 999 at 0' "${TMPDIR:-/tmp}/serve.$$"
 rm "${TMPDIR:-/tmp}/serve.$$"
+"$examples/train" models/kjv.pt2 models/kjv.heldout.txt 1 "${TMPDIR:-/tmp}/train.$$" | grep -q '^step 1: loss 1\.'
+test -s "${TMPDIR:-/tmp}/train.$$"
+rm "${TMPDIR:-/tmp}/train.$$"
 # What the demo says to try next runs as it stands there.
 place=$(mktemp -d)
 trap 'rm -rf "$place"' EXIT
