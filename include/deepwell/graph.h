@@ -51,6 +51,10 @@ DW_API dw_status dw_graph_output(dw_graph *graph, const char *name, dw_value *va
 /* The text form, to a sink that is called with pieces of it. */
 DW_API dw_status dw_graph_print(const dw_graph *graph, void (*sink)(void *user, const char *text, size_t length), void *user);
 
+/* The input i64[2] of a graph that draws, as dropout of a model exported in train mode does: the seed, and a number that is another one for each run that shall draw others. The same two draw the same
+ * on every device. A trainer gives it on its own. */
+#define DW_RANDOM_DRAW "random.draw"
+
 /* Zero-initialise, then set what matters. */
 typedef struct dw_gradient_options {
     const char *loss;       /* the output whose gradient is taken: one floating-point number; NULL: the only such output */

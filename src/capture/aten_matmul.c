@@ -349,6 +349,52 @@ static dw_status read_heads(capture_call *call, ir_value *in[3], op_type *result
     return DW_OK;
 }
 
+/* k or v [b,g,t,d] as q has heads. */
+static dw_status repeat_heads(ir_graph *graph, const ir_value *q, ir_value *x, ir_value **result) {
+    dim dims[5] = {x->type.dims[0], x->type.dims[1], NULL, x->type.dims[2], x->type.dims[3]}, whole[4] = {x->type.dims[0], q->type.dims[1], x->type.dims[2], x->type.dims[3]};
+    *result = x;
+    if (q->type.dims[1] == x->type.dims[1]) return DW_OK;
+    TRY_DIM(graph->context, dims[2], dim_constant(graph->dims, 1));
+    TRY(ir_emit_reshape(graph, x, 5, dims, result));
+    TRY_DIM(graph->context, dims[2], dim_floordiv(graph->dims, q->type.dims[1], x->type.dims[1]));
+    TRY(ir_emit_broadcast(graph, *result, 5, dims, result));
+    return ir_emit_reshape(graph, *result, 4, whole, result);
+}
+
+/* Scores that are not seen are -inf: a row that sees nothing gives zeros. */
+static dw_status hide(ir_graph *graph, ir_value *mask, ir_value *scores, ir_value **result) {
+    ir_value *none;
+    TRY(ir_emit_scalar(graph, scores->type.format, -INFINITY, &none));
+    return ir_emit(graph, OP_where, 3, (ir_value *[]){mask, scores, none}, 0, NULL, result);
+}
+
+/* In training weights are dropped, so attention is spelled out: in is q, k, v, mask, bias. */
+static dw_status emit_dropping(capture_call *call, ir_value *const in[5], double scale, bool causal, double p, ir_value **result) {
+    ir_graph *graph = call->graph;
+    const dw_format format = in[0]->type.format, wide = dw_format_bits(format) < 32 ? DW_FORMAT_f32 : format;
+    const op_attr product[] = {op_set_bool(OP_ATTR_bt, true), op_set_format(OP_ATTR_to, wide)}, last = op_set_int(OP_ATTR_axis, 3);
+    ir_value *k, *v, *scores, *query, *key;
+    TRY(repeat_heads(graph, in[0], in[1], &k));
+    TRY(repeat_heads(graph, in[0], in[2], &v));
+    TRY(ir_emit(graph, OP_matmul, 2, (ir_value *[]){in[0], k}, COUNT_OF(product), product, &scores));
+    TRY(capture_emit_number(graph, OP_mul, scores, scale, &scores));
+    if (in[4] != NULL) {
+        TRY(ir_emit_cast(graph, in[4], wide, &key));
+        TRY(ir_emit_2(graph, OP_add, scores, key, &scores));
+    }
+    if (in[3] != NULL) TRY(hide(graph, in[3], scores, &scores));
+    if (causal) {
+        TRY(capture_emit_index(graph, 4, 2, in[0]->type.dims[2], DW_FORMAT_i64, &query));
+        TRY(capture_emit_index(graph, 4, 3, k->type.dims[2], DW_FORMAT_i64, &key));
+        TRY(ir_emit_2(graph, OP_ge, query, key, &key));
+        TRY(hide(graph, key, scores, &scores));
+    }
+    TRY(ir_emit(graph, OP_softmax, 1, (ir_value *[]){scores}, 1, &last, &scores));
+    TRY(capture_emit_dropout(call, scores, p, &scores));
+    TRY(ir_emit_cast(graph, scores, format, &scores));
+    return ir_emit_2(graph, OP_matmul, scores, v, result);
+}
+
 dw_status capture_rule_attention(capture_call *call) {
     ir_value *in[5] = {NULL}, *mask, *out;
     op_type result;
@@ -358,13 +404,13 @@ dw_status capture_rule_attention(capture_call *call) {
     TRY(capture_real_arg(call, "dropout_p", &dropout));
     TRY(capture_bool_arg(call, "is_causal", &causal));
     TRY(read_scale(call, in[0], &scale));
-    if (dropout != 0) return capture_fail(call, DW_UNSUPPORTED, "dropout in attention: call .eval() before torch.export.export");
-    if (capture_has(call, "dropout_mask")) return capture_fail(call, DW_UNSUPPORTED, "dropout in attention: call .eval() before torch.export.export");
+    if (capture_has(call, "dropout_mask")) return capture_fail(call, DW_UNSUPPORTED, "a mask of what attention drops; call .eval() before torch.export.export");
     TRY(capture_optional_arg(call, capture_find_arg(call, "attn_bias") != NULL ? "attn_bias" : "attn_mask", &mask));
     if (mask != NULL) TRY(mask_to_heads(call->graph, in[0], mask, &in[mask->type.format == DW_FORMAT_bool ? 3 : 4]));
     for (int i = 0; i < 3; i++) TRY(to_heads(call->graph, in[i], &in[i]));
     op_attr attrs[] = {op_set_real(OP_ATTR_scale, scale), op_set_bool(OP_ATTR_causal, true)};
-    TRY(ir_emit(call->graph, OP_attention, in[4] != NULL ? 5 : in[3] != NULL ? 4 : 3, in, causal ? 2 : 1, attrs, &out));
+    if (dropout != 0) TRY(emit_dropping(call, in, scale, causal, dropout, &out));
+    else TRY(ir_emit(call->graph, OP_attention, in[4] != NULL ? 5 : in[3] != NULL ? 4 : 3, in, causal ? 2 : 1, attrs, &out));
     TRY(ir_emit_reshape(call->graph, out, result.rank, result.dims, &out));
     return capture_result(call, 0, out);
 }

@@ -415,15 +415,6 @@ dw_status capture_rule_to(capture_call *call) {
     return format == x->type.format && !copy ? capture_rule_alias(call) : capture_rule_clone(call);
 }
 
-dw_status capture_rule_dropout(capture_call *call) {
-    double p;
-    bool train;
-    TRY(capture_real_arg(call, "p", &p));
-    TRY(capture_bool_arg(call, "train", &train));
-    if (train && p != 0) return capture_fail(call, DW_UNSUPPORTED, "the module was exported in training mode; call .eval() before torch.export.export");
-    return capture_rule_alias(call);
-}
-
 /* The other tensor in self's dtype and shape: what copy_ leaves in self. */
 dw_status capture_rule_copy(capture_call *call) {
     ir_value *x, *from;

@@ -96,6 +96,8 @@ typedef struct capture {
     size_t unsupported_count;
     map missing;                        /* unknown target -> capture_missing */
     int depth;                          /* of nested graphs */
+    ir_value *draw;                     /* the input random.draw; NULL before anything is drawn */
+    int64_t draws;                      /* places that draw, so far */
 } capture;
 
 struct capture_call {
@@ -206,7 +208,10 @@ dw_format capture_result_format(const capture_call *call, int index, dw_format f
 dw_status capture_is_contiguous(capture_call *call, const capture_tensor *x, bool *contiguous);
 /* pad with mode reflect, replicate or circular. */
 dw_status capture_pad_by_mode(capture_call *call, const char *mode);
+dw_status capture_rule_alias(capture_call *call);
 dw_status capture_rule_batch_norm(capture_call *call);
+/* Elements of x dropped at random, at a site of their own. (aten_train.c) */
+dw_status capture_emit_dropout(capture_call *call, ir_value *x, double p, ir_value **result);
 /* Refuses: the size of the result depends on the data. */
 dw_status capture_rule_data_size(capture_call *call);
 

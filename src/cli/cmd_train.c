@@ -73,16 +73,20 @@ static int read_type(const char *type, input *in) {
     return 1;
 }
 
+/* Those that data are for: what a graph draws by is the trainer's. */
 static int read_inputs(feed *feed, const dw_graph *graph) {
-    feed->input_count = dw_graph_input_count(graph);
-    feed->inputs = calloc((size_t)feed->input_count + 1, sizeof *feed->inputs);
+    const int count = dw_graph_input_count(graph);
+    feed->inputs = calloc((size_t)count + 1, sizeof *feed->inputs);
     if (feed->inputs == NULL) return cli_no_memory();
-    for (int i = 0; i < feed->input_count; i++) {
+    for (int i = 0; i < count; i++) {
         const char *name;
         char type[512];
+        input *in = &feed->inputs[feed->input_count];
         if (dw_graph_input_at(graph, i, &name, type, sizeof type) != DW_OK) return cli_fail(feed->cli);
-        if (strlen(name) >= NAME || !read_type(type, &feed->inputs[i])) return cli_refuse("input %s of type %s is not one that batches are made for", name, type);
-        snprintf(feed->inputs[i].name, NAME, "%s", name);
+        if (strcmp(name, DW_RANDOM_DRAW) == 0) continue;
+        if (strlen(name) >= NAME || !read_type(type, in)) return cli_refuse("input %s of type %s is not one that batches are made for", name, type);
+        snprintf(in->name, NAME, "%s", name);
+        feed->input_count++;
     }
     return -1;
 }

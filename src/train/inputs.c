@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-enum { OWN_INPUTS = 5 };   /* at most */
+enum { OWN_INPUTS = 6 };   /* at most */
 
 static bool reads(const dw_session *session, const char *name) {
     const ir_graph *graph = session->full.program->plan->graph;
@@ -16,6 +16,15 @@ static void give(const dw_session *session, const char *name, dw_format format, 
     if (reads(session, name)) inputs[(*count)++] = (dw_named_tensor){name, {.format = format, .data = data}};
 }
 
+/* What the run draws by: other numbers for each micro-batch, the same after a checkpoint. A caller may give it, to draw what it wants. */
+static void give_draw(const dw_trainer *trainer, const dw_session *session, train_exchange *x, int *count, dw_named_tensor *inputs) {
+    for (int i = 0; i < *count; i++)
+        if (strcmp(inputs[i].name, DW_RANDOM_DRAW) == 0) return;
+    x->draw[0] = (int64_t)trainer->options.seed;
+    x->draw[1] = trainer->calls;
+    if (reads(session, DW_RANDOM_DRAW)) inputs[(*count)++] = (dw_named_tensor){DW_RANDOM_DRAW, {.format = DW_FORMAT_i64, .rank = 1, .dims = {2}, .strides = {1}, .data = x->draw}};
+}
+
 dw_status train_gather(const dw_trainer *trainer, arena *arena, const dw_session *session, int given, const dw_named_tensor *inputs, train_exchange *x, int *count, dw_named_tensor **all) {
     TRY_NEW(*all, arena, (size_t)given + OWN_INPUTS);
     for (int i = 0; i < given; i++) (*all)[i] = inputs[i];
@@ -26,5 +35,6 @@ dw_status train_gather(const dw_trainer *trainer, arena *arena, const dw_session
     give(session, TRAIN_STEP, DW_FORMAT_i64, &x->step, count, *all);
     give(session, TRAIN_FACTOR, DW_FORMAT_f32, &x->factor, count, *all);
     give(session, TRAIN_SCALE, DW_FORMAT_f32, &x->scale, count, *all);
+    give_draw(trainer, session, x, count, *all);
     return DW_OK;
 }

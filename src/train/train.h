@@ -103,7 +103,7 @@ dw_status train_blame(dw_trainer *trainer, int input_count, const dw_named_tenso
 /* inputs.c: scalars that are given to a run, and what comes of it. */
 typedef struct train_exchange {
     float rate, factor, scale;
-    int64_t step;
+    int64_t step, draw[2];       /* draw: the seed, and which micro-batch it is */
     double loss[1];              /* in the loss's format */
     float norm;
 } train_exchange;

@@ -219,7 +219,7 @@ static void what_is_not_supported_is_listed_at_once(void **state) {
     text_free(&changed);
     text_free(&both);
     fails(f, program("torch.ops.aten.add_.Tensor", "torch.ops.aten.nonsense_.Tensor"), DW_UNSUPPORTED, "aten.nonsense_.Tensor");
-    fails(f, program("\"is_causal\",\"arg\":{\"as_bool\":true}", "\"dropout_p\",\"arg\":{\"as_float\":0.5}"), DW_UNSUPPORTED, "eval()");
+    fails(f, program("\"is_causal\",\"arg\":{\"as_bool\":true}", "\"dropout_p\",\"arg\":{\"as_float\":1.5}"), DW_INVALID, "probability of 1.5");
 }
 
 static void deep_nesting_is_an_error(void **state) {
