@@ -91,9 +91,11 @@ def tcgen05_tile(pair, n, boxes, scale_tiles):
 
 def tcgen05_tiles_of(kind, elements):
     found = {}
-    for row in rows("kernels/gemm/tcgen05/tiles.def", f"TILES_{kind}", "name pair n boxes".split()):
-        for element, scale_tiles in elements.items():
-            found[f"matmul_tcgen05_{element}_{row['name']}"] = tcgen05_tile(int(row["pair"]), int(row["n"]), int(row["boxes"]), scale_tiles)
+    for suffix in ("", "_groups"):
+        for row in rows("kernels/gemm/tcgen05/tiles.def", f"TILES_{kind}{suffix.upper()}", "name pair n boxes".split()):
+            for element, scale_tiles in elements.items():
+                tile = tcgen05_tile(int(row["pair"]), int(row["n"]), int(row["boxes"]), scale_tiles)
+                found[f"matmul_tcgen05_{element}_{row['name']}{suffix}"] = tile._replace(loads=None) if suffix else tile      # boxes of a, as many as a group's rows need
     return found
 
 

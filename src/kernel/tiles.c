@@ -23,7 +23,8 @@ typedef struct problem {
     const chip_caps *chip;
     double clock, at_once;        /* tiles that the chip computes at once */
     int blocks, splits, rows, unit_rows;   /* rows of a block's part of a tile; of a matrix instruction in it */
-    double down, across;          /* tiles */
+    double groups;                /* or 1 */
+    double down, across;          /* tiles, of all groups */
     double k_bytes, k_blocks, steps;       /* of k in shared memory; k-blocks of a tile, matrix instructions of a tile for each of its unit_rows */
     double a_bytes, b_bytes;      /* of a row in memory, scales and all */
 } problem;
@@ -44,6 +45,12 @@ static int bits_there(const kernel_product *p) {
     return bits > 4 && bits < 8 ? 8 : bits;
 }
 
+/* Of each group half a tile at its end is empty on average. */
+static double tiles_down(const kernel_tiles *t, const kernel_product *p, double groups) {
+    const double tiles = (double)p->m / t->m;
+    return groups > 1 ? groups * most(1, (tiles / groups) + t->lead / t->m + 0.5) : ceil(tiles);
+}
+
 static problem problem_of(const kernel_tiles *t, const kernel_product *p, const chip_caps *chip) {
     const int instruction = p->k96 ? 48 : 32;
     problem x = {.t = t, .p = p, .chip = chip, .clock = rate(chip, CHIP_RATE_clock), .blocks = or_one(t->blocks), .splits = or_one(t->splits)};
@@ -51,7 +58,8 @@ static problem problem_of(const kernel_tiles *t, const kernel_product *p, const 
     x.unit_rows = chip_has(chip, CHIP_wgmma) ? 64 : 128;
     x.rows = t->m / x.blocks;
     x.at_once = floor((double)chip->units / x.blocks);
-    x.down = ceil((double)p->m / t->m);
+    x.groups = p->groups > 1 ? p->groups : 1;
+    x.down = tiles_down(t, p, x.groups);
     x.across = ceil((double)p->n / t->n);
     x.k_blocks = ceil(ceil(x.k_bytes / KERNEL_K_BLOCK) / x.splits);
     x.steps = ceil(x.k_bytes / x.splits / instruction);
@@ -107,16 +115,17 @@ static double behind_cycles(const problem *x) {
 /* Rows and columns beyond the operands' are not read. */
 static double l2_bytes(const problem *x) {
     const double share_a = least(or_one(x->t->share_a), x->across), share_b = least(or_one(x->t->share_b), x->down);
-    return x->p->m * x->across / share_a * x->a_bytes + x->p->n * x->down / share_b * x->b_bytes;
+    return (x->p->m + (x->groups > 1 ? x->groups * x->t->lead : 0)) * x->across / share_a * x->a_bytes + x->p->n * x->down / share_b * x->b_bytes;
 }
 
-/* Each wave of tiles reads its rows of a and columns of b. What both operands have stays in the cache if it fits; else a wave finds nothing of the one before. */
+/* Each wave of tiles reads its rows of a and columns of b. What both operands have stays in the cache if it fits, of groups those of one; else a wave finds nothing of the one before. */
 static double memory_bytes(const problem *x) {
-    const double all = x->p->m * x->a_bytes + x->p->n * x->b_bytes, result = (double)x->p->m * x->p->n * x->p->result_bytes;
-    if (all <= (double)x->chip->cache_bytes || x->at_once < 1) return all + result;
-    double down = least(x->t->raster > 0 ? x->t->raster : x->down, least(x->down, x->at_once));
+    const double of_group = x->p->m / x->groups * x->a_bytes + x->p->n * x->b_bytes, all = of_group * x->groups, result = (double)x->p->m * x->p->n * x->p->result_bytes;
+    const double tiles_down = x->down / x->groups;
+    if (of_group <= (double)x->chip->cache_bytes || x->at_once < 1) return all + result;
+    double down = least(x->t->raster > 0 ? x->t->raster : tiles_down, least(tiles_down, x->at_once));
     const double across = least(x->across, x->at_once / down);
-    down = least(x->down, x->at_once / across);
+    down = least(tiles_down, x->at_once / across);
     const double wave = down * x->t->m * x->a_bytes + across * x->t->n * x->b_bytes;
     return most(all, least(wave * x->down * x->across / x->at_once, l2_bytes(x))) + result;
 }

@@ -29,6 +29,7 @@ typedef struct kernel_tiles {
     double sums_cycles;           /* of a tile that its products wait for the epilogue before, where two accumulators have columns in common */
     bool streams;                 /* stream-K: each multiprocessor has the same number of k-blocks, and what of a tile another one has is added */
     bool restarts;                /* thread blocks begin anew for each tile, rather than stay */
+    double lead;                  /* rows of others that a group's tiles begin with, on average */
     bool trims;                   /* the last tile of a row multiplies only the sixteens of columns that are there */
     int raster;                   /* tiles down, before the next column of them begins; 0: all */
     double multiply, load;        /* machine instructions of a k-block: of the warp that multiplies, of the one that loads */
@@ -36,9 +37,10 @@ typedef struct kernel_tiles {
     double epilogue_cycles;       /* of a tile besides what is counted here, of each multiprocessor: arithmetic, stores that are not whole lines */
 } kernel_tiles;
 
-/* out [m,n] = a [m,k] b [n,k]^T. */
+/* out [m,n] = a [m,k] b [n,k]^T. With groups, m rows of a fall into so many of about even size, each with a matrix of b of its own. */
 typedef struct kernel_product {
     int64_t m, n, k;
+    double groups;                /* that have rows; 0: no groups */
     int bits[2];                  /* of elements of a and of b; where one has more than 4, both lie in bytes in shared memory */
     int scale_block;              /* elements of k with a scale of one byte; 0: none */
     bool k96;                     /* 4 bits by instructions of K = 96 */

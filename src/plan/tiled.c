@@ -100,7 +100,7 @@ dw_status plan_tile_scales(plan *plan)
     for (ir_node *node = graph->first; node != NULL; node = node->next) {
         bool wanted = false;
         node->mark = NULL;
-        if (node->op == OP_matmul && is_ours(graph, ir_in(node, 0)) && (is_weight(ir_in(node, 1)) || is_ours(graph, ir_in(node, 1)))) TRY(is_wanted(plan, node, &wanted));
+        if ((node->op == OP_matmul || node->op == OP_grouped_matmul) && is_ours(graph, ir_in(node, 0)) && (is_weight(ir_in(node, 1)) || is_ours(graph, ir_in(node, 1)))) TRY(is_wanted(plan, node, &wanted));
         if (wanted) node->mark = &product_mark;
     }
     while (again) {

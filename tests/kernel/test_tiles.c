@@ -226,6 +226,8 @@ static const way_claim ways[] = {
     {"cuda_matmul_tcgen05_tiles", "matmul bf16[8192,8192] bf16[8192,8192] bt=true", KERNEL_RESOURCE_mma, 0.95, 1},
     {"cuda_matmul_tcgen05_tiles", "matmul mxfp8@tile128x4[8192,8192] mxfp8@tile128x4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_mma, 0.95, 1},
     {"cuda_matmul_tcgen05_tiles", "matmul nvfp4@tile128x4[8192,8192] nvfp4@tile128x4[8192,8192] bt=true to=bf16", KERNEL_RESOURCE_l2, 0.85, 1},
+    {"cuda_grouped_tcgen05", "grouped_matmul bf16[4096,2048] bf16[128,1536,2048] i32[128] bt=true", KERNEL_RESOURCE_memory, 0, 0.12},
+    {"cuda_grouped_tcgen05", "grouped_matmul bf16[65536,4096] bf16[8,14336,4096] i32[8] bt=true", KERNEL_RESOURCE_mma, 0.9, 1},
 };
 
 static void ways_of_tiles_say_what_binds_them(void **state) {
@@ -238,6 +240,25 @@ static void ways_of_tiles_say_what_binds_them(void **state) {
             fail_msg("%s: %s binds, %.1f %% of the matrix rate; expected %s, %.1f to %.1f %%", w->line, kernel_resource_words(b.limit), 100 * b.part, kernel_resource_words(w->limit), 100 * w->least_part,
                      100 * w->most_part);
     }
+}
+
+/* Of groups each matrix of b is read once where a group's rows are a tile's, and half a tile at a group's end is empty; products of one group are those without groups. */
+static void groups_are_products_side_by_side(void **state) {
+    const kernel_tiles tiles = {.m = 128, .n = 128, .accumulators = 2}, led = {.m = 128, .n = 128, .accumulators = 2, .lead = 64};
+    kernel_product product = {.m = 4096, .n = 1536, .k = 2048, .bits = {16, 16}, .result_bytes = 2};
+    (void)state;
+    const kernel_tiles_bound alone = bound_of("b200", &tiles, &product);
+    product.groups = 1;
+    const kernel_tiles_bound one = bound_of("b200", &tiles, &product);
+    assert_memory_equal(&one, &alone, sizeof one);
+    product.groups = 128;      /* of 32 rows */
+    const kernel_tiles_bound small = bound_of("b200", &tiles, &product);
+    assert_float_equal(small.memory_bytes, 2.0 * (4096 * 2048 + 128.0 * 1536 * 2048 + 4096 * 1536), 1);
+    assert_float_equal(small.tiles, 128 * 12, 1e-9);
+    assert_int_equal(small.limit, KERNEL_RESOURCE_memory);
+    product.groups = 16;       /* of 256 rows: two tiles, and half a one */
+    assert_float_equal(bound_of("b200", &tiles, &product).tiles, 16 * 2.5 * 12, 1e-9);
+    assert_float_equal(bound_of("b200", &led, &product).tiles, 16 * 3 * 12, 1e-9);
 }
 
 /* Our tiles by wgmma on an H200, by themselves (bench/results/h200/matmul.md), whose sizes nothing was fitted to: here the tile is known. */
@@ -306,6 +327,7 @@ int main(void) {
         cmocka_unit_test(constants_fit_the_rows_that_they_were_fitted_to),
         cmocka_unit_test(what_binds_a_pair_of_a_b300_is_what_counting_by_hand_found),
         cmocka_unit_test(ways_of_tiles_say_what_binds_them),
+        cmocka_unit_test(groups_are_products_side_by_side),
         cmocka_unit_test(our_tiles_on_an_h200_take_what_bounds_them),
         cmocka_unit_test(stages_that_fit_cover_the_latency_of_loads),
         cmocka_unit_test(products_that_main_memory_bounds_want_stages_for_what_it_has_on_its_way),

@@ -10,8 +10,9 @@ enum { TCGEN05_CHUNK = 16 };
 
 #define EACH_COLUMN _Pragma("unroll") for (int i = 0; i < TCGEN05_CHUNK; i++)
 
-/* A row of the result and the first of the thread's columns; rows, end: of the result. What is outside is computed, from operands taken as 0, and not stored. */
-typedef struct row_place { int row, rows, col, end; } row_place;
+/* A row of the result and the first of the thread's columns; rows, end: of the result, or the row behind the group's last. What is outside is computed, from operands taken as 0, and not
+ * stored. bias: the row of a bias that has several: the result's, or the group's number; factors: number of column 0's factor. */
+typedef struct row_place { int row, rows, col, end, bias, factors; } row_place;
 
 /* ---- operands ---- */
 
@@ -39,7 +40,8 @@ INLINE void load_words(const int format, uint64_t from, float *x) {
 
 INLINE void row_operand(const matmul_step *step, float *values, const row_place p) {
     const int size = step->format == MATMUL_f32 ? 4 : 2;
-    const uint64_t from = step->data + (p.row * step->row_stride + p.col) * size;
+    const int row = step->step == MATMUL_POST_bias ? p.bias : p.row;
+    const uint64_t from = step->data + (row * step->row_stride + p.col) * size;
     float x[TCGEN05_CHUNK];
     if (p.row >= p.rows) return;
     if (step->col_stride == 1 && lies_in_words(from, p.col, p.end)) {
@@ -47,7 +49,7 @@ INLINE void row_operand(const matmul_step *step, float *values, const row_place 
         else if (step->format == MATMUL_bf16) load_words(MATMUL_bf16, from, x);
         else load_words(MATMUL_f16, from, x);
     } else {
-        EACH_COLUMN x[i] = p.col + i < p.end ? load_operand(step, p.row * step->row_stride + (p.col + i) * step->col_stride) : 0;
+        EACH_COLUMN x[i] = p.col + i < p.end ? load_operand(step, row * step->row_stride + (p.col + i) * step->col_stride) : 0;
     }
     combine(step, TCGEN05_CHUNK, values, x);
 }
@@ -80,12 +82,12 @@ INLINE float row_factor(const matmul_epilogue *e, int row, int rows) {
 }
 
 INLINE void multiply_factors(const matmul_epilogue *e, float factor, float *values, const row_place p) {
-    const uint64_t from = e->col_factors + p.col * 4ll;
+    const uint64_t from = e->col_factors + (p.factors + p.col) * 4ll;
     float x[TCGEN05_CHUNK];
     EACH_COLUMN values[i] *= factor;
     if (e->col_factors == 0) return;
     if (lies_in_words(from, p.col, p.end)) load_words(MATMUL_f32, from, x);
-    else EACH_COLUMN x[i] = factor_at(e->col_factors, p.col + i, p.col + i < p.end);
+    else EACH_COLUMN x[i] = factor_at(e->col_factors, p.factors + p.col + i, p.col + i < p.end);
     EACH_COLUMN values[i] *= x[i];
 }
 

@@ -3,6 +3,7 @@
 
 #include "kernels/gemm/host.h"
 #include "kernels/gpu/host/host.h"
+#include "kernels/gemm/tcgen05/tiles.h"
 
 static bool is_one_scale(dw_format format) { return format == DW_FORMAT_fp8_tensor || format == DW_FORMAT_fp8_row; }
 static bool is_mxfp8(dw_format format) { return format == DW_FORMAT_mxfp8 || format == DW_FORMAT_mxfp8_e5m2; }
@@ -24,7 +25,7 @@ bool tcgen05_product_of(dw_format a, dw_format b, tcgen05_product *p) {
     return taken;
 }
 
-const char *tcgen05_refuses(const kernel_problem *problem, tcgen05_product *product, text *why) {
+const char *tcgen05_refuses_operands(const kernel_problem *problem, tcgen05_product *product, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
     int64_t k, n;
     if (!tcgen05_product_of(a->format, b->format, product)) {
@@ -33,10 +34,25 @@ const char *tcgen05_refuses(const kernel_problem *problem, tcgen05_product *prod
     }
     if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
     if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    const char *reason = matmul_reject_result(problem, why);
-    if (reason != NULL) return reason;
     if (!dim_is_constant(a->dims[a->rank - 1], &k) || !dim_is_constant(b->dims[b->rank - 2], &n)) return "k or n is not known at plan time";
     return k == 0 || n == 0 ? "k or n is 0" : NULL;
+}
+
+const char *tcgen05_refuses_layout(const kernel_problem *problem, const tcgen05_product *product, text *why) {
+    const op_type *a = problem->in[0], *b = problem->in[1];
+    int64_t k = 0;
+    (void)dim_is_constant(a->dims[a->rank - 1], &k);
+    if (tcgen05_row_bytes(product, k) % 16 != 0) {
+        text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
+        return text_string(why);
+    }
+    if (product->scale_block > 0 && (a->scale_layout != DW_SCALE_tile128x4 || b->scale_layout != DW_SCALE_tile128x4)) return "scales do not lie as tile128x4";
+    return NULL;
+}
+
+const char *tcgen05_refuses(const kernel_problem *problem, tcgen05_product *product, text *why) {
+    const char *reason = tcgen05_refuses_operands(problem, product, why);
+    return reason != NULL ? reason : matmul_reject_result(problem, why);
 }
 
 void tcgen05_take_map(kernel_launch *launch, int operand, const tcgen05_product *product, int64_t rows, int64_t row_bytes, int box_rows, const void *field) {
@@ -51,6 +67,41 @@ void tcgen05_take_map(kernel_launch *launch, int operand, const tcgen05_product 
         .dims = {(uint64_t)(row_bytes / bytes), (uint64_t)rows},
         .strides = {(uint64_t)row_bytes},
         .box = {(uint32_t)(BOX_BYTES / bytes), (uint32_t)box_rows},
+    };
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
+/* A tile of scales as 256 elements of 16 bits. */
+void tcgen05_take_scales(kernel_launch *launch, const kernel_run *run, int operand, int64_t row_tiles, int box_tiles, const void *field) {
+    num_parts parts;
+    const dw_tensor *x = run->call.in[operand];
+    num_layout(x->format, x->scale_layout, x->rank, x->dims, &parts);
+    const int64_t tiles_of_row = parts.scale_cols / 4;
+    launch->maps[launch->map_count] = (kernel_map){
+        .operand = (uint16_t)operand,
+        .of_scales = true,
+        .type = KERNEL_MAP_F16,   /* only the size counts */
+        .rank = 3,
+        .swizzle = KERNEL_SWIZZLE_NONE,
+        .promotion = KERNEL_PROMOTION_256,
+        .dims = {TILES_SCALE_TILE / 2, (uint64_t)tiles_of_row, (uint64_t)row_tiles},
+        .strides = {TILES_SCALE_TILE, (uint64_t)(tiles_of_row * TILES_SCALE_TILE)},
+        .box = {TILES_SCALE_TILE / 2, (uint32_t)box_tiles, 1},
+    };
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
+}
+
+void tcgen05_take_result(kernel_launch *launch, const kernel_run *run, int64_t m, int64_t n, const void *field) {
+    const int bytes = dw_format_bits(run->call.out[0]->format) / 8;
+    launch->maps[launch->map_count] = (kernel_map){
+        .operand = KERNEL_RESULT,
+        .type = bytes == 4 ? KERNEL_MAP_F32 : KERNEL_MAP_F16,
+        .rank = 2,
+        .swizzle = KERNEL_SWIZZLE_128,
+        .promotion = KERNEL_PROMOTION_256,
+        .dims = {(uint64_t)n, (uint64_t)m},
+        .strides = {(uint64_t)(n * bytes)},
+        .box = {(uint32_t)(128 / bytes), 32},
     };
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
 }

@@ -1,4 +1,4 @@
-/* Kinds of products by tcgen05: what the two host halves ask of formats. The kinds themselves are for device code, too. */
+/* Kinds of products by tcgen05: what the host halves ask of formats, and their tensor maps. The kinds themselves are for device code, too. */
 #ifndef KERNELS_GEMM_TCGEN05_KINDS_H
 #define KERNELS_GEMM_TCGEN05_KINDS_H
 
@@ -17,12 +17,20 @@ typedef struct tcgen05_product {
 
 /* false: there is no such product. */
 bool tcgen05_product_of(dw_format a, dw_format b, tcgen05_product *product);
-/* Why neither kernel takes it, whatever its sizes; NULL: they do. */
+/* Why no kernel multiplies these operands, whatever their sizes; NULL: some do. */
+const char *tcgen05_refuses_operands(const kernel_problem *problem, tcgen05_product *product, text *why);
+/* Why tiles by TMA do not: of rows of k, and of how scales lie. */
+const char *tcgen05_refuses_layout(const kernel_problem *problem, const tcgen05_product *product, text *why);
+/* tcgen05_refuses_operands of a matmul, or why not its result and post list. */
 const char *tcgen05_refuses(const kernel_problem *problem, tcgen05_product *product, text *why);
 /* Bytes of a row of k elements. */
 static inline int64_t tcgen05_row_bytes(const tcgen05_product *product, int64_t k) { return (k * product->element_bits + 7) / 8; }
 /* A tensor map of operand 0 or 1 into a field of the arguments: boxes of 128 bytes by box_rows, swizzled by 128 bytes. */
 void tcgen05_take_map(kernel_launch *launch, int operand, const tcgen05_product *product, int64_t rows, int64_t row_bytes, int box_rows, const void *field);
+/* Of the scales of operand 0 or 1, in tiles of 128 rows by 4 (512 bytes), of which row_tiles lie one below the other: boxes of box_tiles side by side. */
+void tcgen05_take_scales(kernel_launch *launch, const kernel_run *run, int operand, int64_t row_tiles, int box_tiles, const void *field);
+/* Of a result [m,n]: boxes of 128 bytes by a warp's 32 rows. */
+void tcgen05_take_result(kernel_launch *launch, const kernel_run *run, int64_t m, int64_t n, const void *field);
 #endif
 
 #endif

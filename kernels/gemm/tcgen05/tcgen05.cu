@@ -133,7 +133,8 @@ INLINE void multiply_stage(const matmul_tcgen05_arguments *g, const tcgen05_shap
 INLINE void store_tile(const matmul_tcgen05_arguments *g, const tcgen05_place *p) {
     const matmul_epilogue *e = &g->epilogue;
     const int lanes = threadIdx.x / 32 % 4 * 32, columns = e->halving >= 0 ? HALF_TILE : TCGEN05_TILE;
-    row_place place = {p->row + lanes + (int)threadIdx.x % 32, g->a.rows, 0, p->end};
+    const int row = p->row + lanes + (int)threadIdx.x % 32;
+    row_place place = {row, g->a.rows, 0, p->end, row, 0};
     const float factor = row_factor(e, place.row, place.rows);
 #pragma unroll 1
     for (int col = 0; col < columns; col += TCGEN05_CHUNK) {

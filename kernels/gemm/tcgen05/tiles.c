@@ -53,10 +53,11 @@ static const tile_row tiles[] = {
 };
 
 /* A step that joins columns: one half of the tile's are n / 2 further on, and results come in parts of 16. Scales come by whole tiles of 128 columns, so each half is one of them. */
-static bool runs(const tile_row *t, tcgen05_kind kind, bool halves, int64_t half) {
-    if (t->kind != kind || (halves && t->sizes.n < 32)) return false;
-    return !halves || t->sizes.scale_tiles == 0 || (t->sizes.n == 256 && half % 128 == 0);
+bool tcgen05_tile_runs(const tiles_sizes *s, bool halves, int64_t half) {
+    if (!halves) return true;
+    return s->n >= 32 && (s->scale_tiles == 0 || (s->n == 256 && half % 128 == 0));
 }
+static bool runs(const tile_row *t, tcgen05_kind kind, bool halves, int64_t half) { return t->kind == kind && tcgen05_tile_runs(&t->sizes, halves, half); }
 
 /* ---- what is taken ---- */
 
@@ -76,18 +77,11 @@ static bool has_tile(tcgen05_kind kind, bool blocks, bool halves, int64_t n) {
 }
 
 static const char *refuses(const kernel_problem *problem, bool blocks, text *why) {
-    const op_type *a = problem->in[0], *b = problem->in[1];
     const bool halves = matmul_halves_columns(&problem->post);
     tcgen05_product product;
-    int64_t k = 0;
     const char *reason = tcgen05_refuses(problem, &product, why);
+    if (reason == NULL) reason = tcgen05_refuses_layout(problem, &product, why);
     if (reason != NULL) return reason;
-    (void)dim_is_constant(a->dims[a->rank - 1], &k);
-    if (tcgen05_row_bytes(&product, k) % 16 != 0) {
-        text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
-        return text_string(why);
-    }
-    if (product.scale_block > 0 && (a->scale_layout != DW_SCALE_tile128x4 || b->scale_layout != DW_SCALE_tile128x4)) return "scales do not lie as tile128x4";
     if (!has_tile(product.kind, blocks, halves, columns_of_b(problem))) return "half of n is not a multiple of 128, and scales come for 128 columns together";
     return NULL;
 }
@@ -122,35 +116,35 @@ static void size_units(tiles_call *c, const tile_row *t) {
 static int64_t blocks_of(const tiles_call *c) { return base_ceil_div(tcgen05_row_bytes(&c->product, c->k), TILES_ROW_BYTES); }
 static int64_t units_at_a_time(const tile_row *t, const chip_caps *chip) { return chip->units > t->sizes.pair ? chip->units / t->sizes.pair : 1; }
 
-/* Of the units that are computed at a time, the height at which they read the fewest rows of a and b. */
-static int64_t band_of(const tiles_call *c, const chip_caps *chip) {
-    const int64_t at_a_time = units_at_a_time(c->tile, chip);
+int64_t tcgen05_band(const tiles_sizes *s, int64_t units_m, int64_t units_n, int64_t at_a_time) {
     int64_t best = 1, least = 0;
-    for (int64_t band = 1; band <= c->units_m && band <= at_a_time; band++) {
-        const int64_t across = base_ceil_div(at_a_time, band), rows = band * TILES_ROWS * c->tile->sizes.pair + (across < c->units_n ? across : c->units_n) * c->tile->sizes.n;
+    for (int64_t band = 1; band <= units_m && band <= at_a_time; band++) {
+        const int64_t across = base_ceil_div(at_a_time, band), rows = band * TILES_ROWS * s->pair + (across < units_n ? across : units_n) * s->n;
         if (band > 1 && rows >= least) continue;
         best = band;
         least = rows;
     }
     return best;
 }
+static int64_t band_of(const tiles_call *c, const chip_caps *chip) { return tcgen05_band(&c->tile->sizes, c->units_m, c->units_n, units_at_a_time(c->tile, chip)); }
 
 /* As counted in machine code (README.md): instructions of a k-block of the warps that multiply and load, 3 for each copy of scales; issue cycles of a warp's part of 16 columns, and of a step of the post
  * list on it; cycles from the last product of a tile to the release of the columns that the next tile's sums share, a guess by the latencies of chip.def. */
 enum { MULTIPLY_INSTRUCTIONS = 42, COPY_INSTRUCTIONS = 3, LOAD_INSTRUCTIONS = 30, PART_CYCLES = 100, STEP_CYCLES = 100, SUMS_CYCLES = 500 };
 
-static kernel_tiles tiles_of(const tiles_call *c, const kernel_run *run) {
-    const tiles_sizes s = c->tile->sizes;
+kernel_tiles tcgen05_tiles(const tiles_sizes *sizes, int steps) {
+    const tiles_sizes s = *sizes;
     const int copies = (1 + tiles_b_scale_tiles(s)) * s.scale_tiles;
-    return (kernel_tiles){.m = TILES_ROWS * s.pair, .n = s.n, .blocks = s.pair, .stages = tiles_stages(s), .accumulators = 2, .raster = (int)band_of(c, run->chip),
+    return (kernel_tiles){.m = TILES_ROWS * s.pair, .n = s.n, .blocks = s.pair, .stages = tiles_stages(s), .accumulators = 2,
                           .multiply = MULTIPLY_INSTRUCTIONS + COPY_INSTRUCTIONS * (copies + (copies > 0)), .load = LOAD_INSTRUCTIONS,
-                          .epilogue_cycles = s.n / TILES_PART * (double)(PART_CYCLES + STEP_CYCLES * run->post.count), .sums_cycles = tiles_overlap(s) > 0 ? SUMS_CYCLES : 0};
+                          .epilogue_cycles = s.n / TILES_PART * (double)(PART_CYCLES + STEP_CYCLES * steps), .sums_cycles = tiles_overlap(s) > 0 ? SUMS_CYCLES : 0};
 }
 
 static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bound *bound) {
     const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .bits = {c->product.element_bits, c->product.element_bits}, .scale_block = c->product.scale_block,
                                     .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
-    const kernel_tiles t = tiles_of(c, run);
+    kernel_tiles t = tcgen05_tiles(&c->tile->sizes, run->post.count);
+    t.raster = (int)band_of(c, run->chip);
     kernel_tiles_bound_of(&t, &product, run->chip, bound);
 }
 
@@ -225,42 +219,6 @@ const char *matmul_tcgen05_tiles_blocks_variant(const kernel_problem *problem, i
 
 /* ---- the launch ---- */
 
-/* Scales as tiles of 512 bytes: 256 elements of 16 bits, the tiles of a row, tiles of 128 rows. */
-static void take_scales(kernel_launch *launch, const kernel_run *run, int operand, const tiles_call *c, const void *field) {
-    num_parts parts;
-    const dw_tensor *x = run->call.in[operand];
-    num_layout(x->format, x->scale_layout, x->rank, x->dims, &parts);
-    const int64_t tiles_of_row = parts.scale_cols / 4, rows = base_ceil_div(operand == 0 ? c->m : c->n, 128);
-    launch->maps[launch->map_count] = (kernel_map){
-        .operand = (uint16_t)operand,
-        .of_scales = true,
-        .type = KERNEL_MAP_F16,   /* only the size counts */
-        .rank = 3,
-        .swizzle = KERNEL_SWIZZLE_NONE,
-        .promotion = KERNEL_PROMOTION_256,
-        .dims = {TILES_SCALE_TILE / 2, (uint64_t)tiles_of_row, (uint64_t)rows},
-        .strides = {TILES_SCALE_TILE, (uint64_t)(tiles_of_row * TILES_SCALE_TILE)},
-        .box = {TILES_SCALE_TILE / 2, (uint32_t)c->tile->sizes.scale_tiles, 1},
-    };
-    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
-}
-
-/* The result: boxes of 128 bytes by a warp's rows. */
-static void take_result(kernel_launch *launch, const kernel_run *run, const tiles_call *c, const void *field) {
-    const int bytes = dw_format_bits(run->call.out[0]->format) / 8;
-    launch->maps[launch->map_count] = (kernel_map){
-        .operand = KERNEL_RESULT,
-        .type = bytes == 4 ? KERNEL_MAP_F32 : KERNEL_MAP_F16,
-        .rank = 2,
-        .swizzle = KERNEL_SWIZZLE_128,
-        .promotion = KERNEL_PROMOTION_256,
-        .dims = {(uint64_t)c->n_out, (uint64_t)c->m},
-        .strides = {(uint64_t)(c->n_out * bytes)},
-        .box = {(uint32_t)(128 / bytes), 32},
-    };
-    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);
-}
-
 /* A result in blocks, and where its scales lie. */
 static void take_result_blocks(const kernel_run *run, const tiles_call *c, matmul_tiles_arguments *g) {
     const dw_tensor *out = run->call.out[0];
@@ -288,10 +246,10 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     if (c.blocks) take_result_blocks(run, &c, g);
     tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, TILES_ROWS, g->map_a);
     tcgen05_take_map(&launch, 1, &c.product, c.n, row_bytes, t->sizes.n / 2, g->map_b);
-    if (g->epilogue.by_tma) take_result(&launch, run, &c, g->map_out);
+    if (g->epilogue.by_tma) tcgen05_take_result(&launch, run, c.m, c.n_out, g->map_out);
     if (c.product.scale_tiles > 0) {
-        take_scales(&launch, run, 0, &c, g->map_a_scales);
-        take_scales(&launch, run, 1, &c, g->map_b_scales);
+        tcgen05_take_scales(&launch, run, 0, base_ceil_div(c.m, 128), t->sizes.scale_tiles, g->map_a_scales);
+        tcgen05_take_scales(&launch, run, 1, base_ceil_div(c.n, 128), t->sizes.scale_tiles, g->map_b_scales);
     }
     cuda_grid(&launch, (units < most || t->claims ? units : most) * t->sizes.pair, 1, 1);
     launch.block[0] = TILES_THREADS;

@@ -7,10 +7,12 @@
 #define TILES_NAMED(name, ...) MATMUL_TILES_ENTRY(name, __VA_ARGS__)
 
 #if defined(DENSE)
-#define TILES_DENSE(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
-#define TILES_DENSE_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), 1, KIND, __VA_ARGS__)
+#define TILES_DENSE(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, 0, KIND, __VA_ARGS__)
+#define TILES_DENSE_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), 1, 0, KIND, __VA_ARGS__)
+#define TILES_DENSE_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), 0, 1, KIND, __VA_ARGS__)
 #elif defined(SCALED)
-#define TILES_SCALED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, KIND, __VA_ARGS__)
-#define TILES_SCALED_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), 1, KIND, __VA_ARGS__)
+#define TILES_SCALED(name, ...) TILES_NAMED(NAMED(ENTRIES, name), 0, 0, KIND, __VA_ARGS__)
+#define TILES_SCALED_BLOCKS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_blocks), 1, 0, KIND, __VA_ARGS__)
+#define TILES_SCALED_GROUPS(name, ...) TILES_NAMED(NAMED(ENTRIES, name##_groups), 0, 1, KIND, __VA_ARGS__)
 #endif
 #include "kernels/gemm/tcgen05/tiles.def"

@@ -6,6 +6,7 @@
  *   warp 1, one thread    sums_empty -> (full[s], scales[s] -> tcgen05.cp scales smem -> tmem, 4 tcgen05.mma -> commit empty[s]) .. -> commit sums_full
  *   warps 4 to 7          sums_full -> tmem -> registers -> sums_empty;  epilogue -> smem -> TMA out
  *   warp 3, one thread    claims_empty -> asks for the unit of a cluster that was not launched yet -> claims_full, which all other warps read; only where arguments.claims says so
+ *   or, all of it         offsets of groups -> claims_empty -> publishes the block's tiles -> claims_full; then rows of no group become zeros; only of groups
  *
  * Persistent: a block, or a pair of them, takes tiles until there are none. The rings run on from tile to tile, and there are two sums in tensor memory, so loads and products of the next
  * tile overlap the epilogue of this one.
@@ -15,117 +16,46 @@
 #ifndef KERNELS_GEMM_TCGEN05_TILES_CUH
 #define KERNELS_GEMM_TCGEN05_TILES_CUH
 
-#include "kernels/gpu/ptx/cluster.cuh"
-#include "kernels/gpu/ptx/launch_control.cuh"
 #include "kernels/gpu/ptx/tcgen05.cuh"
 #include "kernels/gpu/ptx/tma_boxes.cuh"
 #include "kernels/gpu/ptx/tma_pair.cuh"
-#include "kernels/gpu/pipe/schedule.cuh"
-#include "kernels/gemm/tcgen05/kinds.h"
-#include "kernels/gemm/tcgen05/store.cuh"
-
-enum { LOAD_WARP, MULTIPLY_WARP, SCALE_WARP, CLAIM_WARP, FIRST_STORE_WARP };
-enum { STEPS = 4, BOTH_BLOCKS = 3 };
-
-TILES_FORMULA int scale_tiles_of(const int kind) { return kind == KIND_MXFP8 ? 1 : kind == KIND_MXFP4 ? 2 : kind == KIND_NVFP4 ? 4 : 0; }
-
-/* The constants of an entry; everything in here is known to the compiler. */
-typedef struct tiles_shape {
-    int kind;
-    tiles_sizes sizes;
-    int pair, n, scale_tiles, stages;   /* of the sizes */
-    int blocks;                   /* 1: the result is in blocks */
-} tiles_shape;
-
-/* Turns of the barriers of sums: where the two overlap, the next products wait for the columns that they share with those before. */
-TILES_FORMULA int sums_turns(const tiles_shape s) { return tiles_overlap(s.sizes) > 0 ? 1 : 2; }
-
-typedef struct tiles_place {
-    uint32_t data, staging;       /* smem */
-    ring_barriers ring, sums, claims;
-    uint32_t scales_full;         /* barriers of the ring's stages */
-    uint32_t responses;           /* smem [TILES_CLAIMS][16 bytes] */
-    uint32_t tmem;
-    int rank;                     /* of the block in its pair */
-} tiles_place;
-
-typedef struct tiles_tile { int row, col, up; } tiles_tile;   /* first row of the block; first columns of the tile's two halves */
-
-INLINE tiles_tile tile_at(const matmul_tiles_arguments *g, const tiles_shape s, int unit, int rank) {
-    const bool halves = g->epilogue.halving >= 0;
-    const schedule_place place = schedule_in_bands(unit, g->units_m, g->units_n, g->band);
-    tiles_tile tile;
-    tile.row = (place.row * s.pair + rank) * TILES_ROWS;
-    tile.col = place.col * (halves ? s.n / 2 : s.n);
-    tile.up = halves ? tile.col + g->epilogue.half : tile.col + s.n / 2;
-    return tile;
-}
-
-INLINE uint32_t stage_at(const tiles_place *p, const tiles_shape s, int stage) { return p->data + stage * tiles_stage_bytes(s.sizes); }
-
-/* The barrier that counts what is brought for the products: of a pair the first block's. */
-INLINE uint32_t counting(const tiles_shape s, uint32_t barrier) { return s.pair > 1 ? cluster_map(barrier, 0) : barrier; }
+#include "kernels/gemm/tcgen05/tile.cuh"
 
 /* Each of these warps runs its loop as a whole, and one thread issues: what a loop needs is then the same in all threads, and lies in uniform registers, where the instructions want it. */
 
-/* ---- which units ---- */
-
-/* A warp's unit, and its turn in the ring of claims. */
-typedef struct tiles_turn { int unit; ring_turn claim; } tiles_turn;
-
-INLINE tiles_turn first_turn(const tiles_shape s) {
-    const tiles_turn turn = {(int)blockIdx.x / s.pair, ring_reader()};
-    return turn;
-}
-
-/* Warps that read a claim: of each block those that load and store, and the first block's that multiplies. */
-INLINE constexpr int claim_readers(const tiles_shape s) { return s.pair * (1 + (s.scale_tiles > 0) + TILES_STORE_WARPS) + 1; }
-
-/* By a whole warp. false: there is none. A claim's place is handed back at once; the engine writes there next, and ordinary loads have read it. */
-INLINE bool next_turn(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, tiles_turn *turn) {
-    if (!g->claims) {
-        turn->unit += gridDim.x / s.pair;
-        return turn->unit < g->units_m * g->units_n;
-    }
-    ring_wait_full(p->claims, turn->claim);
-    const int first = launch_claimed(p->responses + turn->claim.stage * 16);
-    fence_proxy_async();
-    __syncwarp();
-    if (threadIdx.x % 32 == 0) mbarrier_arrive_cluster(counting(s, ring_empty(p->claims, turn->claim.stage)));
-    ring_next(&turn->claim, TILES_CLAIMS);
-    turn->unit = first / s.pair;
-    return first >= 0;
-}
-
-/* Warp 3 of the first block asks for units, up to the first that is not granted: then this block, or pair, has no more. It waits for each answer, so none is under way when it ends. */
-INLINE void claim_units(const tiles_shape s, const tiles_place *p) {
-    ring_turn turn = ring_writer(), answer = ring_reader();
-    if (!elect_one()) return;
-    for (int first = 0; first >= 0;) {
-        const uint32_t full = ring_full(p->claims, turn.stage), response = p->responses + turn.stage * 16;
-        ring_wait_empty(p->claims, turn);
-        for (int rank = 0; rank < s.pair; rank++) mbarrier_arrive_expect_cluster(s.pair > 1 ? cluster_map(full, rank) : full, 16);
-        launch_claim(response, full);
-        ring_wait_full(p->claims, answer);
-        first = launch_claimed(response);
-        ring_next(&turn, TILES_CLAIMS);
-        ring_next(&answer, TILES_CLAIMS);
-    }
-}
-
 /* ---- warp 0: operands ---- */
 
+/* What a warp loads of a tile. col, up: rows of the map of b. boxes: of a, that hold rows of the tile's group: little is brought that no row of the group needs. bytes: of all boxes of a
+ * stage, of a pair both blocks'; rows that are not brought keep what was there before, and give results that nobody stores. */
+typedef struct tiles_loads { int row, col, up, boxes; uint32_t bytes; } tiles_loads;
+
+INLINE int a_boxes(const matmul_tiles_arguments *g, int row, int end) { return max(0, min(ceil_div(end - row, g->a_rows), TILES_ROWS / g->a_rows)); }
+
+INLINE tiles_loads loads_of(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int rank) {
+    const int first = b_row(g, s, tile), up = first + tile->up;
+    tiles_loads loads = {tile->row, rank == 1 ? up : first + tile->col, up, 1, (uint32_t)(s.pair * tiles_operand_bytes(s.sizes))};
+    if (!s.groups) return loads;
+    loads.boxes = a_boxes(g, tile->row, tile->end);
+    const int boxes = loads.boxes + (s.pair > 1 && rank == 0 ? a_boxes(g, tile->row + TILES_ROWS, tile->end) : 0);
+    loads.bytes = (uint32_t)((s.n + boxes * g->a_rows) * TILES_ROW_BYTES);
+    return loads;
+}
+
 /* A stage, from column x of the operands on. Of a pair the first block has the tile's first columns of b, the second one the others. */
-INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, uint32_t a, uint32_t full, int x) {
+INLINE void load_stage(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_loads *loads, uint32_t a, uint32_t full, int x) {
     const tensor_map *map_a = (const tensor_map *)g->map_a, *map_b = (const tensor_map *)g->map_b;
     const uint32_t b = a + TILES_ROWS * TILES_ROW_BYTES;
+#pragma unroll 1
+    for (int i = 0; i < (s.groups ? loads->boxes : 1); i++) {
+        const int down = s.groups ? i * g->a_rows : 0;
+        if (s.pair > 1) tma_pair_load_2d(a + down * TILES_ROW_BYTES, map_a, full, x, loads->row + down, TMA_EVICT_NORMAL);
+        else tma_load_2d(a + down * TILES_ROW_BYTES, map_a, full, x, loads->row + down, TMA_EVICT_NORMAL);
+    }
     if (s.pair > 1) {
-        tma_pair_load_2d(a, map_a, full, x, tile->row, TMA_EVICT_NORMAL);
-        tma_pair_load_2d(b, map_b, full, x, tile->col, TMA_EVICT_NORMAL);
+        tma_pair_load_2d(b, map_b, full, x, loads->col, TMA_EVICT_NORMAL);
     } else {
-        tma_load_2d(a, map_a, full, x, tile->row, TMA_EVICT_NORMAL);
-        tma_load_2d(b, map_b, full, x, tile->col, TMA_EVICT_NORMAL);
-        tma_load_2d(b + s.n / 2 * TILES_ROW_BYTES, map_b, full, x, tile->up, TMA_EVICT_NORMAL);
+        tma_load_2d(b, map_b, full, x, loads->col, TMA_EVICT_NORMAL);
+        tma_load_2d(b + s.n / 2 * TILES_ROW_BYTES, map_b, full, x, loads->up, TMA_EVICT_NORMAL);
     }
 }
 
@@ -134,20 +64,20 @@ INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, con
     const int depth = s.kind == KIND_HALF ? TILES_ROW_BYTES / 2 : TILES_ROW_BYTES, end = g->blocks * depth;
     const uint32_t full = counting(s, p->ring.full);
     ring_turn turn = ring_writer();
-    tiles_turn at = first_turn(s);
-    do {
-        tiles_tile tile = tile_at(g, s, at.unit, p->rank);
-        if (p->rank == 1) tile.col = tile.up;
+    tiles_turn at;
+    for (bool more = first_turn(s, p, &at); more; more = next_turn(g, s, p, &at)) {
+        const tiles_tile tile = tile_at(g, s, &at, p->rank);
+        const tiles_loads loads = loads_of(g, s, &tile, p->rank);
 #pragma unroll 1
         for (int x = 0; x < end; x += depth) {
             ring_wait_empty(p->ring, turn);
             if (issues) {
-                if (p->rank == 0) ring_expect_full(p->ring, turn, s.pair * tiles_operand_bytes(s.sizes));
-                load_stage(g, s, &tile, stage_at(p, s, turn.stage), full + turn.stage * BARRIER_BYTES, x);
+                if (p->rank == 0) ring_expect_full(p->ring, turn, loads.bytes);
+                load_stage(g, s, &loads, stage_at(p, s, turn.stage), full + turn.stage * BARRIER_BYTES, x);
             }
             ring_next(&turn, s.stages);
         }
-    } while (next_turn(g, s, p, &at));
+    }
     /* Until all stages are handed back: what the first block still says to the second one's barriers has come before that ends. */
     for (int i = 0; i < s.stages && s.pair > 1; i++) {
         ring_wait_empty(p->ring, turn);
@@ -162,8 +92,8 @@ INLINE void load_tiles(const matmul_tiles_arguments *g, const tiles_shape s, con
 typedef struct scale_places { int a, b, up; } scale_places;
 
 INLINE scale_places scales_at(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, const tiles_tile *tile) {
-    const int up = (g->epilogue.halving >= 0 ? tile->up : tile->col + 128) / 128;
-    const scale_places places = {tile->row / 128, s.pair > 1 && p->rank == 1 ? up : tile->col / 128, up};
+    const int first = s.groups ? (tile->group - g->groups.first) * ceil_div(g->n, 128) : 0, up = first + (g->epilogue.halving >= 0 ? tile->up : tile->col + 128) / 128;
+    const scale_places places = {tile->row / 128, s.pair > 1 && p->rank == 1 ? up : first + tile->col / 128, up};
     return places;
 }
 
@@ -186,9 +116,9 @@ INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, co
     const int end = g->blocks * s.scale_tiles;
     const uint32_t of_b = (1 + p->rank) * s.scale_tiles * TILES_SCALE_TILE, full = counting(s, p->scales_full);
     ring_turn turn = ring_writer();
-    tiles_turn unit = first_turn(s);
-    do {
-        const tiles_tile tile = tile_at(g, s, unit.unit, p->rank);
+    tiles_turn unit;
+    for (bool more = first_turn(s, p, &unit); more; more = next_turn(g, s, p, &unit)) {
+        const tiles_tile tile = tile_at(g, s, &unit, p->rank);
         const scale_places places = scales_at(g, s, p, &tile);
 #pragma unroll 1
         for (int at = 0; at < end; at += s.scale_tiles) {
@@ -199,7 +129,7 @@ INLINE void load_scales(const matmul_tiles_arguments *g, const tiles_shape s, co
             }
             ring_next(&turn, s.stages);
         }
-    } while (next_turn(g, s, p, &unit));
+    }
 }
 
 /* ---- warp 1: products ---- */
@@ -264,15 +194,15 @@ INLINE void multiply_stage(const tiles_shape s, const tiles_products *p, uint32_
 INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     const bool issues = elect_one();
     ring_turn turn = ring_reader(), sums = ring_writer();
-    tiles_turn at = first_turn(s);
+    tiles_turn at;
     int second = 0;
     tiles_products products;
     products.scales = p->tmem + tiles_scales_at(s.sizes);
     products.formats = g->formats;
-    do {
+    for (bool more = first_turn(s, p, &at); more; more = next_turn(g, s, p, &at)) {
         products.sums = p->tmem + (second ? tiles_second_sums(s.sizes) : 0);
         /* Scales are copied by whole tiles of 128 columns: a tile that begins inside of one begins at a later column. */
-        products.scales_b = products.scales + 4 * s.scale_tiles + (s.scale_tiles > 0 && s.n % 128 != 0 ? tile_at(g, s, at.unit, 0).col % 128 / 32 : 0);
+        products.scales_b = products.scales + 4 * s.scale_tiles + (s.scale_tiles > 0 && s.n % 128 != 0 ? tile_at(g, s, &at, 0).col % 128 / 32 : 0);
         ring_wait_empty(p->sums, sums);
         tcgen05_fence_after();
 #pragma unroll 1
@@ -288,7 +218,7 @@ INLINE void multiply_tiles(const matmul_tiles_arguments *g, const tiles_shape s,
         if (issues) commit(s, ring_full(p->sums, sums.stage));
         ring_next(&sums, sums_turns(s));
         second ^= 1;
-    } while (next_turn(g, s, p, &at));
+    }
 }
 
 /* ---- warps 4 to 7: results ---- */
@@ -299,15 +229,19 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
     const matmul_epilogue *e = &g->epilogue;
     const bool halves = e->halving >= 0;
     const int columns = halves ? s.n / 2 : s.n, parts = columns / TILES_PART, shared = tiles_overlap(s.sizes) > 0 ? tiles_overlap(s.sizes) / TILES_PART : parts;
-    const bool staged = store_is_staged(e, columns), in_blocks = s.blocks;
+    const bool in_blocks = s.blocks, staged = store_is_staged(e, columns) && (!s.groups || (row >= tile->begin && row + 32 <= tile->end));
     float held[TILES_PART];
     int held_col = 0;
-    row_place place = {row + (int)threadIdx.x % 32, g->m, 0, halves ? e->half : g->n};
-    if (row >= (in_blocks ? g->scale_rows : g->m)) {
+    row_place place = {row + (int)threadIdx.x % 32, tile->end, 0, halves ? e->half : g->n, row + (int)threadIdx.x % 32, b_row(g, s, tile)};
+    if (row >= (in_blocks ? g->scale_rows : tile->end) || row + 32 <= tile->begin) {
         release_sums(release);
         return;
     }
-    const float factor = row_factor(e, place.row, g->m);
+    if (s.groups) {
+        if (place.row < tile->begin) place.row = tile->end;   /* not one of the group's */
+        place.bias = tile->group;
+    }
+    const float factor = row_factor(e, place.row, tile->end);
 #pragma unroll 1
     for (int turn = 0; turn < parts; turn++) {
         const int part = downwards ? parts - 1 - turn : turn;
@@ -325,25 +259,25 @@ INLINE void store_tile(const matmul_tiles_arguments *g, const tiles_shape s, con
             continue;
         }
         if (staged) store_part(e, (const tensor_map *)g->map_out, boxes, values, turn, part, row, tile->col);
-        else if (place.row < g->m) row_store(e, values, place);
+        else if (place.row < tile->end) row_store(e, values, place);
     }
 }
 
 INLINE void store_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
     const int warp = threadIdx.x / 32 - FIRST_STORE_WARP;
-    tiles_turn at = first_turn(s);
+    tiles_turn at;
     ring_turn turn = ring_reader();
     int second = 0;
     store_boxes boxes = {s.sizes.boxes, 0, p->staging + warp * s.sizes.boxes * TILES_BOX_BYTES};
-    do {
-        const tiles_tile tile = tile_at(g, s, at.unit, p->rank);
+    for (bool more = first_turn(s, p, &at); more; more = next_turn(g, s, p, &at)) {
+        const tiles_tile tile = tile_at(g, s, &at, p->rank);
         const uint32_t sums = p->tmem + (second ? tiles_second_sums(s.sizes) : 0) + (warp * 32 << 16);
         ring_wait_full(p->sums, turn);
         tcgen05_fence_after();
         store_tile(g, s, &tile, tile.row + warp * 32, sums, tiles_overlap(s.sizes) > 0 && !second, counting(s, ring_empty(p->sums, turn.stage)), &boxes);
         ring_next(&turn, sums_turns(s));
         second ^= 1;
-    } while (next_turn(g, s, p, &at));
+    }
     if (threadIdx.x % 32 == 0) tma_wait_read(0);
 }
 
@@ -364,7 +298,7 @@ INLINE tiles_place place_of(const tiles_shape s, uint32_t shared) {
 
 /* By one thread. Sums are handed back by a thread of each warp that stores, of both blocks. */
 INLINE void init_barriers(const tiles_shape s, const tiles_place *p) {
-    ring_init(p->claims, TILES_CLAIMS, 1, claim_readers(s));
+    ring_init(p->claims, TILES_CLAIMS, 1, s.groups ? tile_readers(s, p->rank) : claim_readers(s));
     ring_init(p->ring, s.stages, 1, 1);
     for (int i = 0; i < s.stages && s.scale_tiles > 0; i++) mbarrier_init(p->scales_full + i * BARRIER_BYTES, 1);
     ring_init(p->sums, sums_turns(s), 1, s.pair * TILES_STORE_WARPS);
@@ -414,7 +348,12 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     } else if (warp == SCALE_WARP) {
         if (s.scale_tiles > 0) load_scales(g, s, &p);
     } else if (warp == CLAIM_WARP) {
-        if (g->claims && p.rank == 0) claim_units(s, &p);
+        if (s.groups) {
+            publish_tiles(g, s, &p);
+            clear_rest(&g->epilogue, &g->groups, g->m);
+        } else if (g->claims && p.rank == 0) {
+            claim_units(s, &p);
+        }
         __syncwarp();
     } else {
         store_tiles(g, s, &p);
@@ -425,14 +364,14 @@ INLINE void matmul_tiles(const matmul_tiles_arguments *g, const tiles_shape s) {
     else tmem_dealloc(p.tmem, columns);
 }
 
-#define MATMUL_TILES_ENTRY(name, blocks, kind, ...)                                                                                                  \
+#define MATMUL_TILES_ENTRY(name, blocks, groups, kind, ...)                                                                                                  \
     static constexpr tiles_sizes name##_sizes = {__VA_ARGS__, scale_tiles_of(kind)};                                                               \
     static_assert(tiles_used_columns(name##_sizes) <= TILES_TMEM, "sums and scales fit in tensor memory");                                         \
     static_assert(tiles_stages(name##_sizes) >= 3 && tiles_shared_bytes(name##_sizes) <= TILES_SHARED_BYTES, "three stages fit in shared memory");  \
     extern "C" __global__ void __cluster_dims__(name##_sizes.pair, 1, 1) __launch_bounds__(TILES_THREADS, 1)                                       \
         name(const __grid_constant__ matmul_tiles_arguments arguments) {                                                                           \
         constexpr tiles_sizes sizes = name##_sizes;                                                                                                \
-        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, tiles_stages(sizes), blocks};                                \
+        const tiles_shape shape = {kind, sizes, sizes.pair, sizes.n, sizes.scale_tiles, tiles_stages(sizes), blocks, groups};                        \
         matmul_tiles(&arguments, shape);                                                                                                           \
     }
 

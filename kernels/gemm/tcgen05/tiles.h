@@ -8,8 +8,8 @@
 enum { TILES_ROWS = 128, TILES_ROW_BYTES = 128, TILES_THREADS = 256, TILES_STORE_WARPS = 4 };
 /* A tile of scales: 128 rows by 4 scales of a byte. A box of results: 32 rows by 128 bytes. */
 enum { TILES_SCALE_TILE = 512, TILES_BOX_BYTES = 4096, TILES_SHARED_BYTES = 227 * 1024, TILES_MOST_STAGES = 12 };
-/* Units that are asked for ahead. */
-enum { TILES_CLAIMS = 3 };
+/* Units that are asked for, or published, ahead; groups that a published tile counts to. */
+enum { TILES_CLAIMS = 3, TILES_MOST_GROUPS = 1 << 24 };
 
 /* Formulas, of numbers that device code knows when it is compiled. */
 #ifdef __CUDACC__
@@ -64,7 +64,8 @@ TILES_FORMULA int tiles_tmem_columns(const tiles_sizes s) {
 }
 
 /* out [m,n] = epilogue(a [m,k] b [n,k]^T). Maps: boxes of 128 bytes of k by 128 rows of a, and by the half of a tile's columns of b, bytes or elements of 16 bits; of results 128 bytes by 32
- * rows; of scales [tiles of 128 rows][tiles of a row][256 of 16 bits], boxes of scale_tiles tiles. */
+ * rows; of scales [tiles of 128 rows][tiles of a row][256 of 16 bits], boxes of scale_tiles tiles. With groups out's rows of
+ * a group are those of a times its matrix of b [groups, n, k]; maps of b and its scales hold all matrices one below the other, and boxes of a have a_rows rows. */
 typedef struct matmul_tiles_arguments {
     MATMUL_ALIGNED(128) uint64_t map_a[16];           /* tensor maps */
     uint64_t map_b[16], map_out[16], map_a_scales[16], map_b_scales[16];
@@ -75,8 +76,20 @@ typedef struct matmul_tiles_arguments {
     int32_t band;                 /* units are taken in bands so many of them high */
     uint32_t formats;             /* the instruction descriptor's types of a and b */
     int32_t scale_rows, scale_step;   /* of a result in blocks: rows that have scales, padded ones too; 0: scales lie plainly, else tiles of a row that lie in tiles of 128 x 4 */
+    int32_t a_rows;               /* rows of a's boxes, with groups: 16, 32, 64 or 128 */
     int32_t result_bits;          /* of an element of a result in blocks: 8 or 4 */
     int32_t claims;               /* 0: block or pair number i takes units i, i + their number, ..; 1: there is one for each unit, and those that run claim the units of those that were not launched yet */
+    matmul_groups groups;         /* of the entries for groups */
 } matmul_tiles_arguments;
+
+#ifndef __CUDACC__
+#include "kernel/kernel.h"
+/* A tile for the bound (src/kernel/tiles.h), with so many steps in the post list; its raster is the caller's. */
+kernel_tiles tcgen05_tiles(const tiles_sizes *s, int steps);
+/* Of the units that are computed at a time, the height at which they read the fewest rows of a and b. */
+int64_t tcgen05_band(const tiles_sizes *s, int64_t units_m, int64_t units_n, int64_t at_a_time);
+/* Does the tile run a step that joins columns c and c + half, where there is one? */
+bool tcgen05_tile_runs(const tiles_sizes *s, bool halves, int64_t half);
+#endif
 
 #endif

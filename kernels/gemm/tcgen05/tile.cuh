@@ -1,0 +1,168 @@
+/* What the warps of tiles.cuh have in common: an entry's constants, places in shared memory, and which units a block, or a pair of them, computes. */
+#ifndef KERNELS_GEMM_TCGEN05_TILE_CUH
+#define KERNELS_GEMM_TCGEN05_TILE_CUH
+
+#include "kernels/gpu/ptx/cluster.cuh"
+#include "kernels/gpu/ptx/launch_control.cuh"
+#include "kernels/gpu/pipe/schedule.cuh"
+#include "kernels/gemm/group_rows.cuh"
+#include "kernels/gemm/tcgen05/kinds.h"
+#include "kernels/gemm/tcgen05/store.cuh"
+
+enum { LOAD_WARP, MULTIPLY_WARP, SCALE_WARP, CLAIM_WARP, FIRST_STORE_WARP };
+enum { STEPS = 4, BOTH_BLOCKS = 3 };
+
+TILES_FORMULA int scale_tiles_of(const int kind) { return kind == KIND_MXFP8 ? 1 : kind == KIND_MXFP4 ? 2 : kind == KIND_NVFP4 ? 4 : 0; }
+
+/* The constants of an entry; everything in here is known to the compiler. */
+typedef struct tiles_shape {
+    int kind;
+    tiles_sizes sizes;
+    int pair, n, scale_tiles, stages;   /* of the sizes */
+    int blocks;                   /* 1: the result is in blocks */
+    int groups;                   /* 1: rows of a come in groups, each with a matrix of b of its own */
+} tiles_shape;
+
+/* Turns of the barriers of sums: where the two overlap, the next products wait for the columns that they share with those before. */
+TILES_FORMULA int sums_turns(const tiles_shape s) { return tiles_overlap(s.sizes) > 0 ? 1 : 2; }
+
+typedef struct tiles_place {
+    uint32_t data, staging;       /* smem */
+    ring_barriers ring, sums, claims;
+    uint32_t scales_full;         /* barriers of the ring's stages */
+    uint32_t responses;           /* smem [TILES_CLAIMS][16 bytes] */
+    uint32_t tmem;
+    int rank;                     /* of the block in its pair */
+} tiles_place;
+
+/* row: the first one of the block; begin, end: the rows that are the tile's; col, up: first columns of its two halves; group: whose matrix of b it multiplies by, 0 without groups. */
+typedef struct tiles_tile { int row, begin, end, col, up, group; } tiles_tile;
+
+/* Unit number unit of so many units_m, in an order in which those at a time read few rows; rows are counted from the first unit's on. */
+INLINE tiles_tile tile_of_unit(const matmul_tiles_arguments *g, const tiles_shape s, int unit, int units_m, int rank) {
+    const bool halves = g->epilogue.halving >= 0;
+    const schedule_place place = schedule_in_bands(unit, units_m, g->units_n, g->band);
+    tiles_tile tile;
+    tile.row = (place.row * s.pair + rank) * TILES_ROWS;
+    tile.begin = 0, tile.end = g->m, tile.group = 0;
+    tile.col = place.col * (halves ? s.n / 2 : s.n);
+    tile.up = halves ? tile.col + g->epilogue.half : tile.col + s.n / 2;
+    return tile;
+}
+
+/* Where the matrix of a tile's group begins, counted in rows of the map of b. */
+INLINE int b_row(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile) { return s.groups ? (tile->group - g->groups.first) * g->n : 0; }
+
+INLINE uint32_t stage_at(const tiles_place *p, const tiles_shape s, int stage) { return p->data + stage * tiles_stage_bytes(s.sizes); }
+
+/* The barrier that counts what is brought for the products: of a pair the first block's. */
+INLINE uint32_t counting(const tiles_shape s, uint32_t barrier) { return s.pair > 1 ? cluster_map(barrier, 0) : barrier; }
+
+/* ---- which units ---- */
+
+/* A warp's unit, and its turn in the ring of claims. With groups: how many tiles came before it, and its tile as it was published. */
+typedef struct tiles_turn { int unit; ring_turn claim; uint4 published; } tiles_turn;
+
+/* Warps that read a claim: of each block those that load and store, and the first block's that multiplies. Published tiles each block reads by itself. */
+INLINE constexpr int claim_readers(const tiles_shape s) { return s.pair * (1 + (s.scale_tiles > 0) + TILES_STORE_WARPS) + 1; }
+INLINE int tile_readers(const tiles_shape s, int rank) { return 1 + (s.scale_tiles > 0) + TILES_STORE_WARPS + (rank == 0); }
+
+/* The ring of claims, as one of published tiles. */
+INLINE tile_schedule schedule_of(const tiles_shape s, const tiles_place *p) { return schedule_at(1, s.pair, TILES_CLAIMS, p->responses); }
+
+/* A published tile: its first row, the row behind its group's last, its column, its group and how many of its first rows are not the group's. */
+enum { SKIP_BITS = 7 };
+INLINE uint4 publication_of(const tiles_tile *tile) {
+    return make_uint4((uint32_t)tile->row, (uint32_t)tile->end, (uint32_t)tile->col, (uint32_t)tile->group << SKIP_BITS | (uint32_t)max(0, tile->begin - tile->row));
+}
+
+/* Published tile number turn->unit, whose place is handed back at once. By a whole warp. false: there is none. */
+INLINE bool read_published(const tiles_shape s, const tiles_place *p, tiles_turn *turn) {
+    const tile_schedule schedule = schedule_of(s, p);
+    turn->published = schedule_wait(schedule, turn->unit);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) schedule_release(schedule, turn->unit);
+    return !schedule_is_end(turn->published);
+}
+
+/* false: there is none, which only groups know. */
+INLINE bool first_turn(const tiles_shape s, const tiles_place *p, tiles_turn *turn) {
+    turn->unit = s.groups ? 0 : (int)blockIdx.x / s.pair;
+    turn->claim = ring_reader();
+    return !s.groups || read_published(s, p, turn);
+}
+
+/* By a whole warp. false: there is none. A claim's place is handed back at once; the engine writes there next, and ordinary loads have read it. */
+INLINE bool next_turn(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p, tiles_turn *turn) {
+    if (s.groups) {
+        turn->unit++;
+        return read_published(s, p, turn);
+    }
+    if (!g->claims) {
+        turn->unit += gridDim.x / s.pair;
+        return turn->unit < g->units_m * g->units_n;
+    }
+    ring_wait_full(p->claims, turn->claim);
+    const int first = launch_claimed(p->responses + turn->claim.stage * 16);
+    fence_proxy_async();
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive_cluster(counting(s, ring_empty(p->claims, turn->claim.stage)));
+    ring_next(&turn->claim, TILES_CLAIMS);
+    turn->unit = first / s.pair;
+    return first >= 0;
+}
+
+INLINE tiles_tile tile_at(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_turn *turn, int rank) {
+    if (!s.groups) return tile_of_unit(g, s, turn->unit, g->units_m, rank);
+    tiles_tile tile;
+    tile.row = (int)turn->published.x, tile.end = (int)turn->published.y, tile.col = (int)turn->published.z;
+    tile.begin = tile.row + (int)(turn->published.w & ((1u << SKIP_BITS) - 1)), tile.group = (int)(turn->published.w >> SKIP_BITS);
+    tile.up = tile.col + (g->epilogue.halving >= 0 ? g->epilogue.half : s.n / 2);
+    return tile;
+}
+
+/* Warp 3 of the first block asks for units, up to the first that is not granted: then this block, or pair, has no more. It waits for each answer, so none is under way when it ends. */
+INLINE void claim_units(const tiles_shape s, const tiles_place *p) {
+    ring_turn turn = ring_writer(), answer = ring_reader();
+    if (!elect_one()) return;
+    for (int first = 0; first >= 0;) {
+        const uint32_t full = ring_full(p->claims, turn.stage), response = p->responses + turn.stage * 16;
+        ring_wait_empty(p->claims, turn);
+        for (int rank = 0; rank < s.pair; rank++) mbarrier_arrive_expect_cluster(s.pair > 1 ? cluster_map(full, rank) : full, 16);
+        launch_claim(response, full);
+        ring_wait_full(p->claims, answer);
+        first = launch_claimed(response);
+        ring_next(&turn, TILES_CLAIMS);
+        ring_next(&answer, TILES_CLAIMS);
+    }
+}
+
+/* ---- rows in groups ----
+ *
+ * Warp 3 of each block reads the offsets, 32 groups at a time, one a lane, and publishes the tiles of its block; both blocks of a pair find the same units. Units are counted group after group, so a
+ * group without rows has none. Scales of a come by whole tiles of 128 rows: there a group's units begin at the last multiple of 128 that is not behind its first row, else at that row. Rows in
+ * front of the group's first and behind its last are loaded and multiplied, as others' or as zeros, and not stored. Offsets that do not ascend within m end all tiles. */
+INLINE void publish_tiles(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_place *p) {
+    const int unit_rows = TILES_ROWS * s.pair, lane = threadIdx.x % 32;
+    const tile_schedule schedule = schedule_of(s, p);
+    int turn = 0, unit = blockIdx.x / s.pair;     /* units are counted from group base on */
+    for (int base = g->groups.first; base < g->groups.end; base += 32) {
+        int begin = 0, end = 0;
+        const bool right = base + lane >= g->groups.end || rows_of_group(&g->groups, base + lane, g->m, &begin, &end);
+        if (!__all_sync(0xffffffff, right)) break;
+        const schedule_groups groups = schedule_groups_of(s.scale_tiles > 0 && end > begin ? begin / 128 * 128 : begin, end, unit_rows, g->units_n);
+        const int all = schedule_groups_tiles(&groups);
+        for (; unit < all; unit += gridDim.x / s.pair) {
+            const schedule_group own = schedule_group_of(&groups, unit);
+            const int units_m = ceil_div(own.end - own.begin, unit_rows);
+            tiles_tile tile = tile_of_unit(g, s, unit - (own.upto - units_m * g->units_n), units_m, p->rank);
+            tile.row += own.begin;
+            tile.begin = __shfl_sync(0xffffffff, begin, own.lane), tile.end = own.end, tile.group = base + own.lane;
+            schedule_publish(schedule, turn++, publication_of(&tile));
+        }
+        unit -= all;
+    }
+    schedule_publish_end(schedule, turn);
+}
+
+#endif
