@@ -85,19 +85,19 @@ dw_status dw_trainer_save(dw_trainer *trainer, const char *file, int64_t place) 
 
 /* ---- resuming: all is checked before anything changes ---- */
 
-static dw_status check_counts(const dw_trainer *trainer, const char *file, const ir_weights *weights, const int64_t **counts, double *scale) {
+static dw_status check_counts(const dw_trainer *trainer, const char *file, const ir_weights *weights, int64_t counts[COUNT_COUNT], double *scale) {
     const ir_weight *numbers = ir_weights_find(weights, COUNTS), *factor = ir_weights_find(weights, SCALE);
     if (numbers == NULL || factor == NULL || numbers->tensor.format != DW_FORMAT_i64 || numbers->tensor.rank != 1 || numbers->tensor.dims[0] != COUNT_COUNT || factor->tensor.format != DW_FORMAT_f64 ||
         factor->tensor.rank != 0)
         return base_fail(trainer->context, DW_MISMATCH, "%s: is no checkpoint of a trainer, which has tensors " COUNTS " and " SCALE, file);
-    *counts = numbers->tensor.data;
+    memcpy(counts, numbers->tensor.data, COUNT_COUNT * sizeof *counts);   /* which lie at any address of the file */
     *scale = op_tensor_load(&factor->tensor, NULL);
-    if ((*counts)[COUNT_VERSION] != VERSION)
-        return base_fail(trainer->context, DW_MISMATCH, "%s: is a checkpoint of version %lld, this build reads %d", file, (long long)(*counts)[COUNT_VERSION], VERSION);
-    if ((uint64_t)(*counts)[COUNT_HASH] != trainer->hash)
-        return base_fail(trainer->context, DW_MISMATCH, "%s: is a checkpoint of another graph than %s (hash %016llx, here %016llx)", file, trainer->source->name, (unsigned long long)(*counts)[COUNT_HASH],
+    if (counts[COUNT_VERSION] != VERSION)
+        return base_fail(trainer->context, DW_MISMATCH, "%s: is a checkpoint of version %lld, this build reads %d", file, (long long)counts[COUNT_VERSION], VERSION);
+    if ((uint64_t)counts[COUNT_HASH] != trainer->hash)
+        return base_fail(trainer->context, DW_MISMATCH, "%s: is a checkpoint of another graph than %s (hash %016llx, here %016llx)", file, trainer->source->name, (unsigned long long)counts[COUNT_HASH],
                          (unsigned long long)trainer->hash);
-    if ((*counts)[COUNT_STEP] < 0 || (*counts)[COUNT_CALLS] < 0 || (*counts)[COUNT_GOOD] < 0 || !(*scale >= 0 && *scale < 1e38))
+    if (counts[COUNT_STEP] < 0 || counts[COUNT_CALLS] < 0 || counts[COUNT_GOOD] < 0 || !(*scale >= 0 && *scale < 1e38))
         return base_fail(trainer->context, DW_CORRUPT, "%s: its step, its micro-batches or its loss scale are no such numbers", file);
     if ((*scale > 0) != (trainer->loss_scale > 0))
         return base_fail(trainer->context, DW_MISMATCH, "%s: its loss is %s, and this trainer's is %s: give the loss_scale that it had", file, *scale > 0 ? "scaled" : "not scaled", trainer->loss_scale > 0 ? "scaled" : "not");
@@ -116,12 +116,12 @@ static dw_status find_kept(const dw_trainer *trainer, const char *file, const ir
 }
 
 static dw_status take(dw_trainer *trainer, const char *file, const ir_weights *weights, int64_t *place) {
-    const int64_t *counts = NULL;
+    int64_t counts[COUNT_COUNT];
     const ir_weight *weight;
     train_kept kept;
     double scale = 0;
     size_t expected = 2;
-    TRY(check_counts(trainer, file, weights, &counts, &scale));
+    TRY(check_counts(trainer, file, weights, counts, &scale));
     for (int i = 0; i < train_count(trainer); i++) {
         TRY(train_at(trainer, i, &kept));
         if (!is_kept_in_files(&kept)) continue;

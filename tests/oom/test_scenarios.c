@@ -276,6 +276,53 @@ static int remove_scratch(void **state) {
     return rmdir(scratch);   /* fails when a file stayed behind */
 }
 
+/* Steps of two micro-batches, a checkpoint and back, the parameters in a file, and a model of them. */
+static dw_status train_on(dw_trainer *trainer) {
+    static float x[2 * 3], t[2 * 2];
+    const dw_named_tensor inputs[] = {{"x", {.format = DW_FORMAT_f32, .rank = 2, .dims = {2, 3}, .strides = {3, 1}, .data = x}},
+                                      {"t", {.format = DW_FORMAT_f32, .rank = 2, .dims = {2, 2}, .strides = {2, 1}, .data = t}}};
+    dw_model *model;
+    double loss;
+    dw_status status = DW_OK;
+    for (int i = 0; status == DW_OK && i < 4; i++) status = dw_trainer_step(trainer, 2, inputs, 0.1, NULL);
+    if (status == DW_OK) status = dw_trainer_loss(trainer, 2, inputs, &loss);
+    if (status == DW_OK) status = dw_trainer_save(trainer, in_scratch("checkpoint"), 4);
+    if (status == DW_OK) status = dw_trainer_resume(trainer, in_scratch("checkpoint"), NULL);
+    if (status == DW_OK) status = dw_trainer_export(trainer, in_scratch("weights"));
+    if (status == DW_OK) status = dw_trainer_model(trainer, NULL, &model);
+    if (status == DW_OK) dw_model_destroy(model);
+    remove(in_scratch("checkpoint"));
+    remove(in_scratch("weights"));
+    return status;
+}
+
+static dw_status train_a_graph(dw_context *context, void *optimizer) {
+    static const char text[] = "graph g\n  symbol b 1..8\n  input x f32[b,3]\n  input t f32[b,2]\n  param w f32[3,2]\n  %1 = matmul x, w\n  %2 = sub %1, t\n  %3 = mul %2, %2\n  %4 = mean %3 {axes=[0,1]}\n"
+                               "  output loss %4\n";
+    static float w[3 * 2] = {1, 2, 3, 4, 5, 6};
+    const dw_named_tensor weight = {"w", {.format = DW_FORMAT_f32, .rank = 2, .dims = {3, 2}, .strides = {2, 1}, .data = w}};
+    dw_graph *graph;
+    dw_trainer *trainer;
+    dw_status status = dw_graph_parse(context, "g", text, strlen(text), &graph);
+    if (status != DW_OK) return status;
+    status = dw_graph_bind(graph, 1, &weight);
+    if (status != DW_OK) {
+        dw_graph_destroy(graph);
+        return status;
+    }
+    status = dw_trainer_create(context, graph, &(dw_trainer_options){.optimizer = optimizer, .accumulate = 2, .clip = 1}, &trainer);
+    if (status != DW_OK) return status;
+    status = train_on(trainer);
+    dw_trainer_destroy(trainer);
+    return status;
+}
+
+static void a_graph_trained(void **state) {
+    (void)state;
+    test_every_allocation(train_a_graph, "adamw");
+    test_every_allocation(train_a_graph, "muon");
+}
+
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(one_op),
@@ -284,6 +331,7 @@ int main(void) {
         cmocka_unit_test(an_exported_model_printed_in_every_form),
         cmocka_unit_test(a_model_saved_and_opened_again),
         cmocka_unit_test(generation_with_a_cache),
+        cmocka_unit_test(a_graph_trained),
         cmocka_unit_test(accuracy_beside_fp32),
         cmocka_unit_test(models_captured_fused_and_planned),
     };

@@ -249,8 +249,28 @@ def what_was_trained_is_read_again():
         expect(refused.returncode == 1, "tensors of another shape or name are refused", refused)
 
 
+def on_a_simulated_gpu_it_is_the_same():
+    """Another order of sums: 1e-6 of losses near 0.02."""
+    build = os.environ.get("DEEPWELL_BUILD", os.path.join(ROOT, "build"))
+    with open(os.path.join(build, "images", "images.def")) as file:
+        if "IMAGE(" not in file.read() or not os.path.exists(os.path.join(build, "libdeepwell-sim.so")):
+            print("skipped: on_a_simulated_gpu_it_is_the_same: this build has no GPU code, or no simulator")
+            return
+    small = ["--batch", 3, "--steps", 2, "--json", "--clip", 0.1]
+    with Place() as place:
+        for more in ((), ("--accumulate", 2, "--optimizer", "sgd(momentum=0.9)")):
+            here = place.train(*small, *more, of="loss")
+            there = [place.train(*small, *more, "--device", "sim:h200", "--out", place / f"w{i}", of="loss") for i in range(2)]
+            expect(there[0].returncode == 0 and len(losses_of(there[0])) == 2, "it trains", there[0])
+            expect(all(abs(a - b) < 1e-6 for a, b in zip(losses_of(here), losses_of(there[0]))), f"{losses_of(here)} beside", there[0])
+            expect(load(place / "w0") == load(place / "w1"), "the same bits from run to run", there[1])
+        save(place / "bad", {"x": ("F32", [3, 4], struct.pack("<12f", *[3e38] * 12)), "t": ("F32", [3, 2], floats(6, 1))})
+        result = place.train("--steps", 1, "--data", place / "bad", "--batch", 2, "--device", "sim:h200", "--not-finite", "raise", of="loss")
+        expect(result.returncode == 1 and b"the first result that is not finite is that of op " in result.stderr, "the op is named", result)
+
+
 TESTS = [a_resumed_run_is_the_run, threads_change_no_bit, killed_at_any_moment_the_last_checkpoint_loads, an_interrupt_saves, not_finite_is_skipped_or_raised, ids_may_be_tensors,
-         what_does_not_fit_is_refused, what_was_trained_is_read_again]
+         what_does_not_fit_is_refused, what_was_trained_is_read_again, on_a_simulated_gpu_it_is_the_same]
 for test in TESTS:
     start, before = time.time(), len(failures)
     test()
