@@ -50,6 +50,18 @@ const char *attention_reject_fp32(const kernel_problem *problem, text *why) {
     return NULL;
 }
 
+kernel_problem attention_without_blocks(const kernel_problem *problem, op_type *types, const op_type **in) {
+    kernel_problem plain = *problem;
+    for (int i = 0; i < problem->n_in; i++) in[i] = problem->in[i];
+    for (int i = ATTENTION_K; i <= ATTENTION_V && op_is_cache_format(problem->in[ATTENTION_K]->format); i++) {
+        types[i - ATTENTION_K] = *problem->in[i];
+        types[i - ATTENTION_K].format = DW_FORMAT_f32;
+        in[i] = &types[i - ATTENTION_K];
+    }
+    plain.in = in;
+    return plain;
+}
+
 int64_t attention_slots(const op_call *call) {
     op_attention_view view;
     return op_attention_view_of(call, &view) == DW_OK ? view.slots : 0;
@@ -145,6 +157,22 @@ dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention
     take_operands(launch, run, &view, arguments);
     take_places(launch, run, &view, arguments);
     return DW_OK;
+}
+
+/* Elements in the order in which they lie. */
+static void lie_as_a_whole(const dw_tensor *x, int64_t strides[4]) {
+    strides[3] = 1;
+    for (int axis = 2; axis >= 0; axis--) strides[axis] = strides[axis + 1] * x->dims[axis + 1];
+}
+
+void attention_take_blocks(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments, attention_blocks *blocks) {
+    const dw_tensor *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
+    blocks->in_blocks = dw_format_is_block(k->format);
+    if (!blocks->in_blocks) return;
+    cuda_take_rows(launch, run, ATTENTION_K, true, &blocks->k);
+    cuda_take_rows(launch, run, ATTENTION_V, true, &blocks->v);
+    lie_as_a_whole(k, arguments->k_strides);
+    lie_as_a_whole(v, arguments->v_strides);
 }
 
 /* ---- tensor maps ---- */

@@ -4,9 +4,14 @@
 
 #include "kernel/kernel.h"
 #include "kernels/attention/arguments.h"
+#include "kernels/attention/in_blocks.h"
 
 /* Operands, attributes and slots of a call; arguments lie in the launch's. MISMATCH when the heads of k do not divide those of q. */
 dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments);
+/* The same of keys and values in blocks, where they are; strides of k and v then are those of the elements, whatever the tensors say. */
+void attention_take_blocks(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments, attention_blocks *blocks);
+/* The problem with k and v that are in blocks as numbers of fp32, for what refuses by formats: as they are where a kernel reads no blocks. types holds two types, in the operands. */
+kernel_problem attention_without_blocks(const kernel_problem *problem, op_type *types, const op_type **in);
 /* Keys that a row of the cache, or of the table, has room for. */
 int64_t attention_slots(const op_call *call);
 /* Rows of the cache, or of the table. */

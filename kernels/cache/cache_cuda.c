@@ -1,11 +1,22 @@
-/* cache_write and cache_update on a GPU: the host half of cache_vectors.cu, and of cache.cu for the parts whose rows do not lie so. */
+/* cache_write and cache_update on a GPU: the host half of cache_vectors.cu, of cache.cu for the parts whose rows do not lie so, and of cache_blocks.cu for caches in blocks. */
 #include "kernels/cache/cache_cuda.h"
 
 #include "kernels/gpu/host/host.h"
 #include "kernels/move/parts.h"
 #include "kernels/kernels.h"
 
-const char *cache_cuda_reject(const kernel_problem *problem, text *why) { return cuda_reject_packed(problem, why); }
+/* Caches may be in blocks; tokens, angles and queries lie plain. */
+const char *cache_cuda_reject(const kernel_problem *problem, text *why) {
+    const int caches = problem->op->id == OP_cache_update ? 2 : 1;
+    const op_type *in[UPDATE_OPERANDS], *out[CACHE_PARTS];
+    kernel_problem plain = *problem;
+    if (!dw_format_is_block(problem->out[0]->format)) return cuda_reject_packed(problem, why);
+    for (int i = 0; i < problem->n_in; i++) in[i] = i < caches ? NULL : problem->in[i];
+    for (int i = 0; i < problem->n_out; i++) out[i] = i < caches ? NULL : problem->out[i];
+    plain.in = in;
+    plain.out = out;
+    return cuda_reject_packed(&plain, why);
+}
 
 /* start: in a model's step on an H200 (bench/results/h200/models.md), where the places of tokens are read first. */
 double cache_cuda_cost(const kernel_problem *problem) {
@@ -55,8 +66,11 @@ static bool turns_in_vectors(const op_call *call) {
     return (op_attr_bool(call->attrs, OP_ATTR_interleaved) ? width : width / 2) % CUDA_VECTOR == 0;
 }
 
+static bool is_in_blocks(const kernel_run *run, const cache_way *way) { return dw_format_is_block(run->call.out[way->to]->format); }
+
 static bool lies_in_vectors(const kernel_run *run, const cache_way *way) {
     const dw_tensor *from = run->call.in[way->from], *to = run->call.out[way->to];
+    if (is_in_blocks(run, way)) return false;
     const int64_t bytes = dw_format_bits(to->format) / 8, elements = way->turned ? CUDA_VECTOR : 16 / bytes;
     if (!chip_has(run->chip, CHIP_tma) || from->dims[3] % elements != 0) return false;
     if (way->turned && (!is_wide(from->format) || !turns_in_vectors(&run->call))) return false;
@@ -123,7 +137,7 @@ static dw_status launch_parts(const kernel_run *run, kernel_launcher *launcher, 
     const int64_t full = 2 * (int64_t)run->chip->units;
     cache_arguments *a = cuda_launch(&launch, in_vectors ? "cache_vectors" : "cache", in_vectors ? "cache_vectors" : "cache_elements", sizeof *a);
     for (int i = 0; i < count; i++) {
-        if (lies_in_vectors(run, &ways[i]) != in_vectors) continue;
+        if (is_in_blocks(run, &ways[i]) || lies_in_vectors(run, &ways[i]) != in_vectors) continue;
         cache_part *part = &a->parts[a->count++];
         take_part(&launch, run, &ways[i], in_vectors, part);
         a->units += part->heads * part->units;
@@ -139,6 +153,57 @@ static dw_status launch_parts(const kernel_run *run, kernel_launcher *launcher, 
     return launcher->add(launcher, &launch);
 }
 
+/* ---- caches in blocks ---- */
+
+static void take_block_part(kernel_launch *launch, const kernel_run *run, const cache_way *way, cache_part *part, cuda_rows *to) {
+    const dw_tensor *cache = run->call.out[way->to];
+    take_part(launch, run, way, false, part);
+    cuda_take_rows(launch, run, KERNEL_RESULT + way->to, true, to);
+    part->units = 32 * base_ceil_div(part->cols, CACHE_CHUNK);
+    part->to_step = 1;
+    part->to_token = cache->dims[3];
+    part->to_head = part->to_token * cache->dims[2];
+    part->to_row = part->to_head * cache->dims[1];
+}
+
+static dw_status launch_blocks(const kernel_run *run, kernel_launcher *launcher, int count, const cache_way *ways) {
+    kernel_launch launch;
+    cache_blocks_arguments *arguments = cuda_launch(&launch, "cache_blocks", "cache_blocks", sizeof *arguments);
+    cache_arguments *a = &arguments->call;
+    for (int i = 0; i < count; i++) {
+        if (!is_in_blocks(run, &ways[i])) continue;
+        take_block_part(&launch, run, &ways[i], &a->parts[a->count], &arguments->to[a->count]);
+        a->units += a->parts[a->count].heads * a->parts[a->count].units;
+        a->count++;
+    }
+    if (a->units == 0) return DW_OK;
+    take_places(&launch, run, a);
+    const int64_t together = base_ceil_div(a->tokens, 2 * (int64_t)run->chip->units);
+    a->together = (int32_t)(together < CACHE_TOKENS ? together : CACHE_TOKENS);
+    cuda_grid(&launch, base_ceil_div(a->tokens, a->together), 1, 1);
+    return launcher->add(launcher, &launch);
+}
+
+/* Elements, scales and second level, where the result is not the cache. */
+static dw_status copy_blocks(const kernel_run *run, kernel_launcher *launcher, int index) {
+    static const kernel_slot_kind kinds[CACHE_COPIES] = {KERNEL_SLOT_DATA, KERNEL_SLOT_SCALES, KERNEL_SLOT_SECOND};
+    const dw_tensor *to = run->call.out[index];
+    num_parts parts;
+    kernel_launch launch;
+    if (!num_layout(to->format, to->scale_layout, to->rank, to->dims, &parts)) return base_fail(run->call.context, DW_LIMIT, "%s: a cache is too large to address", run->call.op->name);
+    cache_copy_arguments *a = cuda_launch(&launch, "cache_blocks", "cache_copy_blocks", sizeof *a);
+    const size_t bytes[CACHE_COPIES] = {parts.data_bytes, parts.scale_bytes, parts.second_bytes};
+    for (int i = 0; i < CACHE_COPIES; i++) {
+        a->bytes[i] = (int64_t)bytes[i];
+        if (bytes[i] == 0) continue;
+        cuda_slot(&launch, kinds[i], KERNEL_RESULT + index, &a->to[i], 0);
+        cuda_slot(&launch, kinds[i], index, &a->from[i], 0);
+    }
+    if (bytes[0] == 0) return DW_OK;
+    cuda_grid_items(&launch, (int64_t)bytes[0]);
+    return launcher->add(launcher, &launch);
+}
+
 dw_status cache_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
     const op_call *call = &run->call;
     cache_way ways[CACHE_PARTS];
@@ -148,11 +213,16 @@ dw_status cache_cuda_shape(const kernel_run *run, kernel_launcher *launcher) {
                          (long long)call->in[ways[0].from]->dims[3]);
     for (int i = 0; i < count; i++) {
         if (!ways[i].cached || cuda_is_in_place(run, i)) continue;
+        if (is_in_blocks(run, &ways[i])) {
+            TRY(copy_blocks(run, launcher, i));
+            continue;
+        }
         const cuda_part to = cuda_whole(run, KERNEL_RESULT + i), from = cuda_whole(run, i);
         TRY(cuda_copy_part(run, launcher, &to, &from));
     }
     if (call->in[ways[0].from]->dims[2] == 0) return DW_OK;
     if (call->out[0]->dims[2] == 0) return base_fail(call->context, DW_INVALID, "%s: the cache has no place for a token", call->op->name);
+    TRY(launch_blocks(run, launcher, count, ways));
     TRY(launch_parts(run, launcher, count, ways, true));
     return launch_parts(run, launcher, count, ways, false);
 }

@@ -26,4 +26,14 @@ typedef struct cache_arguments {
     cuda_fault_place fault;
 } cache_arguments;
 
+/* Parts that go into caches in blocks: units are lanes, 32 for each CACHE_CHUNK columns of a head; strides of `to` count elements of a cache that lies as a whole. */
+enum { CACHE_CHUNK = 128, CACHE_COPIES = 3 };
+typedef struct cache_blocks_arguments {
+    cache_arguments call;
+    cuda_rows to[CACHE_PARTS];    /* of each part */
+} cache_blocks_arguments;
+
+/* Elements, scales and second levels. */
+typedef struct cache_copy_arguments { uint64_t to[CACHE_COPIES], from[CACHE_COPIES]; int64_t bytes[CACHE_COPIES]; } cache_copy_arguments;
+
 #endif

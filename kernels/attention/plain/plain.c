@@ -7,9 +7,12 @@
 #include "kernels/kernels.h"
 
 const char *attention_plain_refuses(const kernel_problem *problem, text *why) {
+    op_type types[2];
+    const op_type *in[ATTENTION_OPERANDS];
+    const kernel_problem plain = attention_without_blocks(problem, types, in);
     for (int i = 0; i < problem->n_in; i++)
         if (problem->in[i] != NULL && problem->in[i]->format == DW_FORMAT_f64) return "an operand is f64, and this kernel computes in fp32";
-    return cuda_reject_packed(problem, why);
+    return cuda_reject_packed(&plain, why);
 }
 
 const char *attention_plain_takes(const kernel_run *run, text *why) {
@@ -36,6 +39,7 @@ dw_status attention_plain_shape(const kernel_run *run, kernel_launcher *launcher
     attention_plain_arguments *arguments = cuda_launch(&launch, "attention_plain", "attention_plain", sizeof *arguments);
     const dw_tensor *q = run->call.in[ATTENTION_Q], *v = run->call.in[ATTENTION_V];
     TRY(attention_take(&launch, run, &arguments->call));
+    attention_take_blocks(&launch, run, &arguments->call, &arguments->blocks);
     if (run->call.n_out > 1) {
         cuda_take_array(&launch, run, KERNEL_RESULT + 1, &arguments->lse);
         for (int axis = 0; axis < 3; axis++) arguments->lse_strides[axis] = run->call.out[1]->strides[axis];

@@ -43,7 +43,13 @@ DEVICE attention_key key_of(const attention_arguments *p, const attention_place 
     return key;
 }
 
-DEVICE float score(const attention_arguments *p, const attention_place *place, const float *query, int64_t key) {
+/* Element `at` of keys or values. */
+DEVICE float cached(const attention_blocks *blocks, const cuda_rows *rows, const cuda_array *array, int64_t width, int64_t at) {
+    if (!blocks->in_blocks) return load_float(array, at);
+    return rows_scaled(rows, at / width, at % width) * rows_second(rows, 0);
+}
+
+DEVICE float score(const attention_arguments *p, const attention_blocks *blocks, const attention_place *place, const float *query, int64_t key) {
     if (p->has_mask && !load_int(&p->mask, place->mask + key * p->mask_strides[3])) return -INFINITE;
     attention_key lies = key_of(p, place, key);
     if (lies.row < 0) return -INFINITE;
@@ -51,7 +57,7 @@ DEVICE float score(const attention_arguments *p, const attention_place *place, c
     int64_t at = place->k + lies.row * p->k_strides[0] + lies.slot * p->k_strides[2];
     for (int64_t i = 0; i < p->width; i++) {
         float q = i < ATTENTION_WIDTH ? query[i] : load_float(&p->q, place->q + i * p->q_strides[3]);
-        sum = fmaf(q, load_float(&p->k, at + i * p->k_strides[3]), sum);
+        sum = fmaf(q, cached(blocks, &blocks->k, &p->k, p->width, at + i * p->k_strides[3]), sum);
     }
     sum *= p->scale;
     if (p->softcap > 0) sum = p->softcap * tanhf(sum / p->softcap);
@@ -97,7 +103,7 @@ KERNEL(attention_plain, attention_plain_arguments) {
         __syncthreads();
         for (int64_t chunk = begin; chunk < end; chunk += CUDA_THREADS) {
             int64_t key = chunk + thread, count = end - chunk < CUDA_THREADS ? end - chunk : CUDA_THREADS;
-            float mine = key < end ? score(p, &place, query_shared, key) : -INFINITE;
+            float mine = key < end ? score(p, &arguments.blocks, &place, query_shared, key) : -INFINITE;
             float largest = block_max(mine), next = max != max || max > largest ? max : largest;
             if (next == -INFINITE) continue;
             float down = max == -INFINITE ? 0 : expf(max - next), weight = mine == -INFINITE ? 0 : expf(mine - next);
@@ -111,7 +117,7 @@ KERNEL(attention_plain, attention_plain_arguments) {
                 for (int64_t j = 0; j < count; j++) {
                     if (weights[j] == 0) continue;
                     attention_key lies = key_of(p, &place, chunk + j);
-                    of_col = fmaf(weights[j], load_float(&p->v, place.v + lies.row * p->v_strides[0] + lies.slot * p->v_strides[2] + col * p->v_strides[3]), of_col);
+                    of_col = fmaf(weights[j], cached(&arguments.blocks, &arguments.blocks.v, &p->v, p->value_width, place.v + lies.row * p->v_strides[0] + lies.slot * p->v_strides[2] + col * p->v_strides[3]), of_col);
                 }
                 sums[c] = of_col;
             }

@@ -3,9 +3,11 @@
 #define KERNELS_ATTENTION_PLAIN_PLAIN_H
 
 #include "kernels/attention/arguments.h"
+#include "kernels/attention/in_blocks.h"
 
 typedef struct attention_plain_arguments {
     attention_arguments call;
+    attention_blocks blocks;
     cuda_array lse;               /* [b,h,s], where has_lse */
     int64_t lse_strides[3];
     int32_t has_lse;

@@ -8,7 +8,12 @@
 
 /* ---- what is taken, how long ---- */
 
-const char *attention_tile_refuses(const kernel_problem *problem, text *why) { return attention_reject_fp32(problem, why); }
+const char *attention_tile_refuses(const kernel_problem *problem, text *why) {
+    op_type types[2];
+    const op_type *in[ATTENTION_OPERANDS];
+    const kernel_problem plain = attention_without_blocks(problem, types, in);
+    return attention_reject_fp32(&plain, why);
+}
 
 /* Tiles of 64 queries go through their blocks of keys at about 0.4 of the chip's rate. */
 double attention_tile_seconds(const kernel_run *run) {
@@ -46,6 +51,7 @@ dw_status attention_tile_shape(const kernel_run *run, kernel_launcher *launcher)
     kernel_launch launch;
     attention_tile_arguments *g = cuda_launch(&launch, "attention_tile", columns == 64 ? "attention_tile_64" : columns == 128 ? "attention_tile_128" : "attention_tile_256", sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
+    attention_take_blocks(&launch, run, &g->call, &g->blocks);
     g->tiles = (int32_t)tiles_of(q);
     cuda_grid(&launch, q->dims[0] * q->dims[1] * g->tiles, 1, 1);
     launch.block[0] = TILE_THREADS;

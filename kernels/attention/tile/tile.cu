@@ -22,14 +22,20 @@ typedef struct tile_place {
     int batch, head, group, first;
 } tile_place;
 
-/* A matrix [rows,width] of the rows of q, or of keys or values, in memory: row i lies at `at` + i row strides, or, where there are slots, at the row (or page) and slot of each. */
-typedef struct tile_matrix { const cuda_array *array; const attention_slot *slots; const int64_t *strides; int64_t at; int first, rows, width; } tile_matrix;
+/* A matrix [rows,width] of the rows of q, or of keys or values, in memory: row i lies at `at` + i row strides, or, where there are slots, at the row (or page) and slot of each. blocks: NULL, or what they
+ * are made of. */
+typedef struct tile_matrix { const cuda_array *array; const cuda_rows *blocks; const attention_slot *slots; const int64_t *strides; int64_t at; int first, rows, width; } tile_matrix;
 
 INLINE float element(const tile_matrix *m, int row, int col) {
+    int64_t at = m->at + (m->first + row) * m->strides[2];
     if (m->first + row >= m->rows || col >= m->width) return 0;
-    if (m->slots == NULL) return load_float(m->array, m->at + (m->first + row) * m->strides[2] + col * m->strides[3]);
-    const attention_slot slot = m->slots[row];
-    return slot.row < 0 ? 0 : load_float(m->array, m->at + slot.row * m->strides[0] + slot.slot * m->strides[2] + col * m->strides[3]);
+    if (m->slots != NULL) {
+        const attention_slot slot = m->slots[row];
+        if (slot.row < 0) return 0;
+        at = m->at + slot.row * m->strides[0] + slot.slot * m->strides[2];
+    }
+    if (m->blocks != NULL) return rows_scaled(m->blocks, at / m->width, col) * rows_second(m->blocks, 0);
+    return load_float(m->array, at + col * m->strides[3]);
 }
 
 /* 64 rows, turned into [width][64] or as they lie into [64][pitch]; what is not there is zero. The latter tells whether this thread's part is finite. */
@@ -190,7 +196,7 @@ INLINE void attention_tile(const attention_tile_arguments *g, const int columns)
     grid_wait();
     if (threadIdx.x < TILE_QUERIES) views[threadIdx.x] = view_of(p, place.batch, place.first + (int)threadIdx.x);
     int queries = (int)min((int64_t)TILE_QUERIES, p->queries - place.first);
-    load_turned((tile_matrix){&p->q, NULL, p->q_strides, place.batch * p->q_strides[0] + place.head * p->q_strides[1] + place.first * p->q_strides[2], 0, queries, width}, place.q);
+    load_turned((tile_matrix){&p->q, NULL, NULL, p->q_strides, place.batch * p->q_strides[0] + place.head * p->q_strides[1] + place.first * p->q_strides[2], 0, queries, width}, place.q);
     __syncthreads();
     for (int first_query = 0; first_query < TILE_QUERIES;) {
         tile_run run = run_of(&place, first_query, slots);
@@ -198,8 +204,8 @@ INLINE void attention_tile(const attention_tile_arguments *g, const int columns)
         const int64_t row = paged != NULL ? 0 : run.cache, k = row * p->k_strides[0] + place.group * p->k_strides[1], v = row * p->v_strides[0] + place.group * p->v_strides[1];
         for (int first = run.low / TILE_KEYS * TILE_KEYS; first < run.high; first += TILE_KEYS) {
             if (paged != NULL) find_slots(p, &run, first, slots, places);
-            load_turned((tile_matrix){&p->k, paged, p->k_strides, k, first, slots, width}, place.k);
-            bool finite = load_straight((tile_matrix){&p->v, paged, p->v_strides, v, first, slots, (int)p->value_width}, columns * 16, place.v);
+            load_turned((tile_matrix){&p->k, g->blocks.in_blocks ? &g->blocks.k : NULL, paged, p->k_strides, k, first, slots, width}, place.k);
+            bool finite = load_straight((tile_matrix){&p->v, g->blocks.in_blocks ? &g->blocks.v : NULL, paged, p->v_strides, v, first, slots, (int)p->value_width}, columns * 16, place.v);
             finite = __syncthreads_and(finite);
             score_keys(p, &place, &run, first_query, first, general, scores);
             soften(&place, scores, max, sum, down);
