@@ -10,7 +10,7 @@ typedef struct decode_entry {
     dw_format format;
     const char *entry;
     int width, value_width, stages, blocks;
-    bool general;
+    bool general, codes;
 } decode_entry;
 
 /* Of a format narrower ones first. */
@@ -24,17 +24,18 @@ static const decode_entry entries[] = {
 };
 
 static uint32_t shared_bytes(const decode_entry *e) {
-    return (uint32_t)(DECODE_WARPS * e->stages * DECODE_KEYS * (e->width + e->value_width) * 2 + e->width / 16 * 512 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
+    const int stage = e->codes ? 2 * DECODE_KEYS * DECODE_CODES + DECODE_SCALE_BYTES : DECODE_KEYS * (e->width + e->value_width) * 2;
+    return (uint32_t)(DECODE_WARPS * e->stages * stage + e->width / 16 * 512 + DECODE_BARRIER_BYTES + DECODE_STATE_BYTES);
 }
 
 /* The first whose ring finds room on the chip; else, so that what it lacks is said, the first. */
 static const decode_entry *find_entry(const op_call *call, const chip_caps *chip) {
     const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
-    const bool general = attention_is_general(call);
+    const bool general = attention_is_general(call), codes = dw_format_is_block(call->in[ATTENTION_K]->format);
     const decode_entry *first = NULL;
     for (size_t i = 0; i < COUNT_OF(entries); i++) {
         const decode_entry *e = &entries[i];
-        if (e->format != q->format || e->general != general || q->dims[3] > e->width || v->dims[3] > e->value_width) continue;
+        if (e->format != q->format || e->general != general || e->codes != codes || q->dims[3] > e->width || v->dims[3] > e->value_width) continue;
         if (shared_bytes(e) <= chip->shared_bytes) return e;
         if (first == NULL) first = e;
     }
@@ -43,7 +44,24 @@ static const decode_entry *find_entry(const op_call *call, const chip_caps *chip
 
 /* ---- what is taken ---- */
 
-const char *attention_decode_refuses(const kernel_problem *problem, text *why) { return attention_reject_halves(problem, why); }
+/* Of keys and values in blocks those whose row of a head has one scale, and lies in pieces of 16 bytes. */
+const char *attention_decode_refuses(const kernel_problem *problem, text *why) {
+    op_type types[2];
+    const op_type *in[ATTENTION_OPERANDS], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V];
+    int64_t width, value_width;
+    if (!dw_format_is_block(k->format)) return attention_reject_halves(problem, why);
+    if (k->format != DW_FORMAT_fp8_1x128) {
+        text_printf(why, "k and v are %s; of blocks it reads fp8_1x128", dw_format_name(k->format));
+        return text_string(why);
+    }
+    kernel_problem plain = attention_without_blocks(problem, types, in);
+    types[0].format = types[1].format = problem->in[ATTENTION_Q]->format;
+    const char *reason = attention_reject_halves(&plain, why);
+    if (reason != NULL || !dim_is_constant(k->dims[3], &width) || !dim_is_constant(v->dims[3], &value_width)) return reason;
+    if (width % 16 == 0 && value_width % 16 == 0 && width <= DECODE_CODES && value_width <= DECODE_CODES) return NULL;
+    text_printf(why, "heads are %lld and %lld wide; of fp8_1x128 it takes multiples of 16 up to %d", (long long)width, (long long)value_width, DECODE_CODES);
+    return text_string(why);
+}
 
 /* ---- how long ---- */
 
@@ -63,13 +81,15 @@ static decode_division divide(const op_call *call) {
 /* Every tile reads its keys and values again. The start is that of a model's step on an H200 (bench/results/h200/models.md). */
 double attention_decode_seconds(const kernel_run *run) {
     const dw_tensor *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
-    return 7.8e-6 + (double)divide(&run->call).tiles * (double)(k->dims[3] + v->dims[3]) * 2 * (double)attention_slots(&run->call) / (0.83 * chip_bytes_per_s(run->chip));
+    const double bytes = dw_format_is_block(k->format) ? (double)(k->dims[3] + v->dims[3]) + 8 : (double)(k->dims[3] + v->dims[3]) * 2;
+    return 7.8e-6 + (double)divide(&run->call).tiles * bytes * (double)attention_slots(&run->call) / (0.83 * chip_bytes_per_s(run->chip));
 }
 
 const char *attention_decode_takes(const kernel_run *run, text *why) {
     const int64_t keys = attention_slots(&run->call), page = run->call.in[ATTENTION_K]->dims[2];
     const char *reason = attention_lacks_maps(&run->call, why);
     if (reason != NULL) return reason;
+    if (dw_format_is_block(run->call.in[ATTENTION_K]->format) && page % 4 != 0) return kernel_because(why, "rows or pages hold %lld keys; their scales lie in pieces of 16 bytes where that is a multiple of 4", (long long)page);
     if (op_operand(&run->call, ATTENTION_TABLE) != NULL && page % DECODE_KEYS != 0) return kernel_because(why, "pages hold %lld keys; it reads %d at a time", (long long)page, DECODE_KEYS);
     if (keys <= INT32_MAX / 2 && divide(&run->call).tiles <= INT32_MAX / DECODE_SPLITS) return NULL;
     return kernel_because(why, "%lld keys, or %lld tiles of queries, are more than it counts to", (long long)keys, (long long)divide(&run->call).tiles);
@@ -84,6 +104,22 @@ int64_t attention_decode_rows(const kernel_run *run) {
 }
 
 /* ---- the launch ---- */
+
+/* The maps of codes in boxes of DECODE_CODES columns, and of their scales, one to a row. */
+static void take_code_maps(kernel_launch *launch, const kernel_run *run, int index, const void *of_codes, const void *of_scales) {
+    const dw_tensor *x = run->call.in[index];
+    const uint64_t width = (uint64_t)x->dims[3], slots = (uint64_t)x->dims[2], heads = (uint64_t)x->dims[1], rows = (uint64_t)x->dims[0];
+    launch->maps[launch->map_count] = (kernel_map){
+        .operand = (uint16_t)index, .type = KERNEL_MAP_BYTE, .rank = 4, .swizzle = KERNEL_SWIZZLE_128, .promotion = KERNEL_PROMOTION_256,
+        .dims = {width, slots, heads, rows}, .strides = {width, width * slots, width * slots * heads}, .box = {DECODE_CODES, DECODE_KEYS, 1, 1},
+    };
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, of_codes, 0);
+    launch->maps[launch->map_count] = (kernel_map){
+        .operand = (uint16_t)index, .of_scales = true, .type = KERNEL_MAP_F32, .rank = 4, .swizzle = KERNEL_SWIZZLE_NONE, .promotion = KERNEL_PROMOTION_NONE,
+        .dims = {slots, heads, rows, 1}, .strides = {slots * 4, slots * heads * 4, slots * heads * rows * 4}, .box = {DECODE_KEYS, 1, 1, 1},
+    };
+    cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, of_scales, 0);
+}
 
 /* Hundredths of the multiprocessors' places that clusters of so many blocks fill: an H200 has places for 132, 132, 120, 120 and 112 blocks in clusters of 1, 2,
  * 4, 8 and 16, one to a multiprocessor, and for 264, 264, 248, 240 and 224, two to each. Sizes that are no powers of two only where two find room. */
@@ -113,8 +149,14 @@ dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launche
     g->splits = splits_of(e, run->chip, d.tiles, attention_slots(&run->call));
     g->parts = (int32_t)d.parts;
     g->queries = (int32_t)d.together;
-    attention_take_map(&launch, run, ATTENTION_K, DECODE_KEYS, g->map_k);
-    attention_take_map(&launch, run, ATTENTION_V, DECODE_KEYS, g->map_v);
+    attention_take_blocks(&launch, run, &g->call, &g->blocks);
+    if (e->codes) {
+        take_code_maps(&launch, run, ATTENTION_K, g->map_k, g->map_k_scales);
+        take_code_maps(&launch, run, ATTENTION_V, g->map_v, g->map_v_scales);
+    } else {
+        attention_take_map(&launch, run, ATTENTION_K, DECODE_KEYS, g->map_k);
+        attention_take_map(&launch, run, ATTENTION_V, DECODE_KEYS, g->map_v);
+    }
     cuda_grid(&launch, d.tiles * g->splits, 1, 1);
     launch.block[0] = DECODE_WARPS * 32;
     launch.overlaps = true;

@@ -6,6 +6,9 @@
  *               scores [16 rows, 16 keys] = q (reg) k^T by mma.sync -> online softmax -> sums [16 rows, value_width] += weights (reg) v by mma.sync
  *   at the end  sums of warps through smem, of blocks through each other's smem, always in the same order
  *
+ * Keys and values in fp8_1x128 come as codes, of which each lane makes the pairs of its products in registers: of keys in an order along the width that q has, too, of values with columns that are
+ * put in order at the end. Scales of keys are factors of scores, those of values of weights.
+ *
  * Scores, softmax and sums in fp32; weights are rounded to the operands' format for the second product, their sum is not. Only keys that a row of the tile
  * sees by position are read, in blocks of 16 slots, each of one page where there are pages. A hidden key may hold anything: a result that is NaN while its row's sum is none is made again without
  * the keys of no weight. What bounds it is memory: of 16 rows any number may be empty. Registers and speed: README.md. */
@@ -22,22 +25,26 @@ enum { ROWS = DECODE_ROWS, KEYS = DECODE_KEYS, WARPS = DECODE_WARPS, SPLITS = DE
 typedef struct decode_shape {
     int element, width, value_width, stages;
     int general;                  /* scores are capped, hidden by a mask or have a bias, or the scale is not positive */
+    int codes;                    /* keys and values are in fp8_1x128, a block to a row */
 } decode_shape;
 
 enum { MOST_WIDTH = 256, Q_BYTES = 32 * 16 };
 
-INLINE int stage_bytes(const decode_shape s) { return KEYS * (s.width + s.value_width) * 2; }
+INLINE int key_bytes(const decode_shape s) { return s.codes ? KEYS * DECODE_CODES : KEYS * s.width * 2; }
+INLINE int stage_bytes(const decode_shape s) { return s.codes ? 2 * KEYS * DECODE_CODES : KEYS * (s.width + s.value_width) * 2; }
+INLINE int scale_bytes(const decode_shape s) { return s.codes ? DECODE_SCALE_BYTES : 0; }
 INLINE int pitch(const decode_shape s) { return s.value_width + DECODE_PAD; }
 
 /* Addresses in smem. q as the first operand of products: 16 bytes of each lane for each 16 columns. Sums [warps][rows][pitch] come to lie where the rings were; of
  * maxes and totals [warps + 1][rows] the last ones are the block's; factors [rows][splits]; ends [rows][2]: largest score and sum of weights, of the whole row. */
-typedef struct decode_smem { uint32_t ring, q, full, maxes, totals, factors, ends; } decode_smem;
+typedef struct decode_smem { uint32_t ring, q, scales, full, maxes, totals, factors, ends; } decode_smem;
 
 INLINE decode_smem smem_of(const decode_shape s, uint32_t base) {
     decode_smem m;
     m.ring = base;
     m.q = m.ring + WARPS * s.stages * stage_bytes(s);
-    m.full = m.q + s.width / 16 * Q_BYTES;
+    m.scales = m.q + s.width / 16 * Q_BYTES;      /* of keys and of values: [warps][stages][2], DECODE_SCALES bytes each */
+    m.full = m.scales + WARPS * s.stages * scale_bytes(s);
     m.maxes = m.full + DECODE_BARRIER_BYTES;
     m.totals = m.maxes + (WARPS + 1) * ROWS * 4;
     m.factors = m.totals + (WARPS + 1) * ROWS * 4;
@@ -113,19 +120,19 @@ INLINE decode_rows rows_of(const attention_decode_arguments *g, const decode_til
     return rows;
 }
 
-/* Of each 16 columns a lane has pairs 2 (lane % 4), and 8 further, of both its rows. */
+/* Of each 16 columns a lane has pairs 2 (lane % 4), and 8 further, of both its rows; beside codes, of which a lane reads 16 at once, of each 64 columns those 16 (lane % 4) + 4 step and 2 further. */
 INLINE void load_q(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile) {
     int lane = threadIdx.x % 32;
     uint64_t low = q_of_row(&g->call, tile, lane / 4), high = q_of_row(&g->call, tile, lane / 4 + 8);
 #pragma unroll
     for (int step = threadIdx.x / 32; step < s.width / 16; step += WARPS) {
-        int col = step * 16 + lane % 4 * 2;
-        bool near = col < g->call.width, far = col + 8 < g->call.width, has_low = lane / 4 < tile->rows, has_high = lane / 4 + 8 < tile->rows;
+        const int beyond = s.codes ? 2 : 8, col = s.codes ? step / 4 * 64 + lane % 4 * 16 + step % 4 * 4 : step * 16 + lane % 4 * 2;
+        bool near = col < g->call.width, far = col + beyond < g->call.width, has_low = lane / 4 < tile->rows, has_high = lane / 4 + 8 < tile->rows;
         uint4 q = {0, 0, 0, 0};
         if (has_low && near) q.x = *(const uint32_t *)(low + col * 2);
         if (has_high && near) q.y = *(const uint32_t *)(high + col * 2);
-        if (has_low && far) q.z = *(const uint32_t *)(low + col * 2 + 16);
-        if (has_high && far) q.w = *(const uint32_t *)(high + col * 2 + 16);
+        if (has_low && far) q.z = *(const uint32_t *)(low + (col + beyond) * 2);
+        if (has_high && far) q.w = *(const uint32_t *)(high + (col + beyond) * 2);
         st_shared_u32x4(m.q + step * Q_BYTES + lane * 16, q);
     }
 }
@@ -156,9 +163,16 @@ INLINE int first_slot(const decode_walk *walk, int step) {
 INLINE attention_slot block_at(const attention_arguments *p, const decode_tile *tile, int slot) { return slot_of(p, tile->view.cache, slot); }
 
 /* By one lane. Behind the last page, of one that is not there, are zeros. */
-INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, uint32_t stage, uint32_t full, attention_slot at) {
+INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, uint32_t stage, uint32_t scales, uint32_t full, attention_slot at) {
     const int row = at.row < 0 ? g->call.pages : at.row, slot = at.slot;
-    mbarrier_arrive_expect(full, stage_bytes(s));
+    mbarrier_arrive_expect(full, s.codes ? stage_bytes(s) + 2 * KEYS * 4 : stage_bytes(s));
+    if (s.codes) {
+        tma_load_4d(stage, (const tensor_map *)g->map_k, full, 0, slot, tile->group, row, TMA_EVICT_FIRST);
+        tma_load_4d(scales, (const tensor_map *)g->map_k_scales, full, slot, tile->group, row, 0, TMA_EVICT_FIRST);
+        tma_load_4d(stage + key_bytes(s), (const tensor_map *)g->map_v, full, 0, slot, tile->group, row, TMA_EVICT_FIRST);
+        tma_load_4d(scales + DECODE_SCALES, (const tensor_map *)g->map_v_scales, full, slot, tile->group, row, 0, TMA_EVICT_FIRST);
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < s.width / CHUNK_COLS; i++)
         tma_load_4d(stage + i * CHUNK_BYTES, (const tensor_map *)g->map_k, full, i * CHUNK_COLS, slot, tile->group, row, TMA_EVICT_FIRST);
@@ -172,6 +186,69 @@ INLINE void load_keys(const attention_decode_arguments *g, const decode_shape s,
 INLINE void multiply(const decode_shape s, float *d, uint4 a, uint32_t b_low, uint32_t b_high) {
     if (s.element == ELEMENT_BF16) mma_bf16(d, a.x, a.y, a.z, a.w, b_low, b_high);
     else mma_f16(d, a.x, a.y, a.z, a.w, b_low, b_high);
+}
+
+/* ---- codes of e4m3 ---- */
+
+/* Bytes `low` and `high` of a word as a pair of numbers. As bf16 a code is 2^-120 times its number, those below the normal ones too, which the product makes up for. */
+INLINE uint32_t pair_of(const decode_shape s, uint32_t codes, const int low, const int high) {
+    if (s.element == ELEMENT_F16) return cvt_f16x2_e4m3x2((uint16_t)__byte_perm(codes, 0, 0x4400 | high << 4 | low));
+    const uint32_t spread = __byte_perm(codes, 0, 0x0404 | high << 12 | low << 4);
+    return mul_bf16x2((spread & 0x80008000) | (spread & 0x7f007f00) >> 4, 0x7b807b80);
+}
+
+/* The same as multiply_keys of codes: a lane reads 16 of a key at once, which are four steps. */
+INLINE void multiply_codes(const decode_shape s, uint32_t q, uint32_t k, uint32_t scales, float (*scores)[4]) {
+    const int lane = threadIdx.x % 32;
+#pragma unroll
+    for (int i = 0; i < 8; i++) scores[i / 4][i % 4] = 0;
+#pragma unroll
+    for (int part = 0; part < s.width / 64; part++) {
+        uint4 codes[2];
+#pragma unroll
+        for (int half = 0; half < 2; half++) {
+            const int key = half * 8 + lane / 4;
+            codes[half] = ld_shared_u32x4(k + key * DECODE_CODES + ((part * 4 + lane % 4 ^ key % 8) << 4));
+        }
+#pragma unroll
+        for (int step = 0; step < 4; step++) {
+            const uint4 a = ld_shared_u32x4(q + (part * 4 + step) * Q_BYTES + lane * 16);
+#pragma unroll
+            for (int half = 0; half < 2; half++) {
+                const uint32_t words[4] = {codes[half].x, codes[half].y, codes[half].z, codes[half].w};
+                multiply(s, scores[half], a, pair_of(s, words[step], 0, 1), pair_of(s, words[step], 2, 3));
+            }
+        }
+    }
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float2 scale = ld_shared_f32x2(scales + (half * 8 + lane % 4 * 2) * 4);
+#pragma unroll
+        for (int i = 0; i < 4; i++) scores[half][i] *= i % 2 ? scale.y : scale.x;
+    }
+}
+
+/* Weights times the scales of values. */
+INLINE void scale_weights(uint32_t scales, float (*weights)[4]) {
+#pragma unroll
+    for (int half = 0; half < 2; half++) {
+        const float2 scale = ld_shared_f32x2(scales + (half * 8 + threadIdx.x % 4 * 2) * 4);
+#pragma unroll
+        for (int i = 0; i < 4; i++) weights[half][i] *= i % 2 ? scale.y : scale.x;
+    }
+}
+
+/* v: codes [16, 128] smem. Two columns lie in the 16 bits that are turned together: of each 16 the even ones go to one product, the odd ones to the next. */
+INLINE void add_codes(const decode_shape s, uint4 weights, uint32_t v, float (*sums)[4]) {
+    const int lane = threadIdx.x % 32, key = lane / 8 % 2 * 8 + lane % 8;
+#pragma unroll
+    for (int step = 0; step < s.value_width / 32; step++) {
+        const uint4 b = ldmatrix_x4_transposed(v + key * DECODE_CODES + ((step * 2 + lane / 16 ^ key % 8) << 4));
+        multiply(s, sums[4 * step], weights, pair_of(s, b.x, 0, 2), pair_of(s, b.y, 0, 2));
+        multiply(s, sums[4 * step + 1], weights, pair_of(s, b.x, 1, 3), pair_of(s, b.y, 1, 3));
+        multiply(s, sums[4 * step + 2], weights, pair_of(s, b.z, 0, 2), pair_of(s, b.w, 0, 2));
+        multiply(s, sums[4 * step + 3], weights, pair_of(s, b.z, 1, 3), pair_of(s, b.w, 1, 3));
+    }
 }
 
 /* scores [2][4]: of keys 8 n + 2 (lane % 4) and the next, of both rows. k: [16, width] smem. */
@@ -251,14 +328,14 @@ INLINE uint32_t pack_pair(const decode_shape s, const float *x) { return s.eleme
 INLINE void attend(const attention_decode_arguments *g, const decode_shape s, decode_smem m, const decode_tile *tile, const decode_walk *walk, decode_rows *rows, float (*sums)[4]) {
     int warp = threadIdx.x / 32, steps = max(walk->end - walk->begin - warp + WARPS - 1, 0) / WARPS, first = walk->begin + warp;
     const ring_barriers ring = ring_of(s, m, warp);
-    uint32_t data = m.ring + warp * s.stages * stage_bytes(s);
+    uint32_t data = m.ring + warp * s.stages * stage_bytes(s), scales = m.scales + warp * s.stages * scale_bytes(s);
     bool loads = threadIdx.x % 32 == 0;
     uint32_t gone = 0;            /* bit i: the page of the block i turns ahead is not there */
 #pragma unroll 1
     for (int i = 0; i < min(s.stages, steps); i++) {
         attention_slot at = block_at(&g->call, tile, first_slot(walk, first + i * WARPS));
         gone |= (uint32_t)(at.row < 0) << i;
-        if (loads) load_keys(g, s, tile, data + i * stage_bytes(s), ring_full(ring, i), at);
+        if (loads) load_keys(g, s, tile, data + i * stage_bytes(s), scales + i * scale_bytes(s), ring_full(ring, i), at);
     }
     load_q(g, s, m, tile);
     *rows = rows_of(g, tile);
@@ -269,18 +346,21 @@ INLINE void attend(const attention_decode_arguments *g, const decode_shape s, de
 #pragma unroll 1
     for (int i = 0; i < steps; i++) {
         float scores[2][4];
-        uint32_t at = data + turn.stage * stage_bytes(s);
+        uint32_t at = data + turn.stage * stage_bytes(s), of_keys = scales + turn.stage * scale_bytes(s);
         attention_slot next = {0, 0};
         if (i + s.stages < steps) next = block_at(&g->call, tile, first_slot(walk, first + (i + s.stages) * WARPS));
         ring_wait_full(ring, turn);
-        multiply_keys(s, m.q, at, scores);
+        if (s.codes) multiply_codes(s, m.q, at, of_keys, scores);
+        else multiply_keys(s, m.q, at, scores);
         finish_scores(g, s, tile, rows, first_slot(walk, first + i * WARPS), gone & 1, scores);
         gone = gone >> 1 | (uint32_t)(next.row < 0) << (s.stages - 1);
         soften(s, rows, scores, sums);
+        if (s.codes) scale_weights(of_keys + DECODE_SCALES, scores);
         uint4 weights = {pack_pair(s, scores[0]), pack_pair(s, scores[0] + 2), pack_pair(s, scores[1]), pack_pair(s, scores[1] + 2)};
-        add_values(s, weights, at + KEYS * s.width * 2, sums);
+        if (s.codes) add_codes(s, weights, at + key_bytes(s), sums);
+        else add_values(s, weights, at + key_bytes(s), sums);
         __syncwarp();
-        if (loads && i + s.stages < steps) load_keys(g, s, tile, at, ring_full(ring, turn.stage), next);
+        if (loads && i + s.stages < steps) load_keys(g, s, tile, at, of_keys, ring_full(ring, turn.stage), next);
         ring_next(&turn, s.stages);
     }
 }
@@ -302,7 +382,11 @@ INLINE void join_warps(const decode_shape s, decode_smem m, const decode_tile *t
             st_shared_f32(m.totals + at * 4, sum);
         }
 #pragma unroll
-        for (int i = 0; i < s.value_width / 8; i++) st_shared_f32x2(m.ring + (at * pitch(s) + i * 8 + lane % 4 * 2) * 4, sums[i][2 * half], sums[i][2 * half + 1]);
+        for (int i = 0; i < s.value_width / 8; i++) {
+            const int col = s.codes ? i / 2 * 16 + lane % 4 * 4 + i % 2 * 2 : i * 8 + lane % 4 * 2;
+            const float low = s.codes ? sums[i / 2 * 2][2 * half + i % 2] : sums[i][2 * half], high = s.codes ? sums[i / 2 * 2 + 1][2 * half + i % 2] : sums[i][2 * half + 1];
+            st_shared_f32x2(m.ring + (at * pitch(s) + col) * 4, low, high);
+        }
     }
     __syncthreads();
     for (int item = threadIdx.x; item < tile->rows * s.value_width; item += THREADS) {
@@ -359,13 +443,18 @@ INLINE void weigh_blocks(const attention_decode_arguments *g, const decode_shape
     __syncthreads();
 }
 
+/* Element `at` of keys or values, whose rows are so wide. */
+INLINE float cached_at(const attention_decode_arguments *g, const decode_shape s, const cuda_array *array, const cuda_rows *rows, int64_t width, int64_t at) {
+    return s.codes ? rows_scaled(rows, at / width, at % width) : load_half(s.element, array->data + 2 * at);
+}
+
 /* A sum once more, by one thread, straight from memory and without the keys of no weight. */
 INLINE float repeat_sum(const attention_decode_arguments *g, const decode_shape s, const decode_tile *tile, int row, int col, float max) {
     const attention_arguments *p = &g->call;
     attention_view view = view_of_row(g, tile, row);
     attention_extra extra = extra_of(p, view.cache, head_of(tile, row), query_of(tile, row));
     uint64_t q = q_of_row(p, tile, row);
-    uint64_t k = p->k.data + 2 * tile->group * p->k_strides[1], v = p->v.data + 2 * tile->group * p->v_strides[1];
+    const int64_t k = tile->group * p->k_strides[1], v = tile->group * p->v_strides[1];
     float sum = 0, shift = max == -INFINITE ? 0 : max;
 #pragma unroll 1
     for (int from = 0; from < view.count; from++) {
@@ -374,9 +463,9 @@ INLINE float repeat_sum(const attention_decode_arguments *g, const decode_shape 
         if (at.row < 0) continue;
         float product = 0;
 #pragma unroll 1
-        for (int i = 0; i < p->width; i++) product = fmaf(load_half(s.element, q + 2 * i), load_half(s.element, k + 2 * (at.row * p->k_strides[0] + at.slot * p->k_strides[2] + i)), product);
+        for (int i = 0; i < p->width; i++) product = fmaf(load_half(s.element, q + 2 * i), cached_at(g, s, &p->k, &g->blocks.k, p->width, k + at.row * p->k_strides[0] + at.slot * p->k_strides[2] + i), product);
         float score = s.general ? score_of(p, product, extra, view.base + from) : product * p->scale * LOG2_E, weight = weight_of(score, shift, unit_of(s));
-        if (weight != 0) sum = fmaf(weight, load_half(s.element, v + 2 * (at.row * p->v_strides[0] + at.slot * p->v_strides[2] + col)), sum);
+        if (weight != 0) sum = fmaf(weight, cached_at(g, s, &p->v, &g->blocks.v, p->value_width, v + at.row * p->v_strides[0] + at.slot * p->v_strides[2] + col), sum);
     }
     return sum;
 }
@@ -412,6 +501,8 @@ INLINE void attention_decode(const attention_decode_arguments *g, const decode_s
     if (threadIdx.x % 32 == 0) {
         tma_prefetch((const tensor_map *)g->map_k);
         tma_prefetch((const tensor_map *)g->map_v);
+        if (s.codes) tma_prefetch((const tensor_map *)g->map_k_scales);
+        if (s.codes) tma_prefetch((const tensor_map *)g->map_v_scales);
         ring_init(ring_of(s, m, warp), s.stages, 1, 0);
         fence_mbarrier_init();
     }
@@ -432,9 +523,9 @@ INLINE void attention_decode(const attention_decode_arguments *g, const decode_s
     }
 }
 
-#define DECODE(name, element, width, value_width, stages, blocks, general)                                                                                  \
+#define DECODE(name, element, width, value_width, stages, blocks, general, codes)                                                                                  \
     extern "C" __global__ void __launch_bounds__(THREADS, blocks) attention_decode_##name(const __grid_constant__ attention_decode_arguments arguments) { \
-        const decode_shape shape = {element, width, value_width, stages, general};                                                                          \
+        const decode_shape shape = {element, width, value_width, stages, general, codes};                                                                          \
         attention_decode(&arguments, shape);                                                                                                       \
     }
 

@@ -3,6 +3,7 @@
 #define KERNELS_ATTENTION_DECODE_DECODE_H
 
 #include "kernels/attention/arguments.h"
+#include "kernels/attention/in_blocks.h"
 
 /* Of a block: warps, rows (queries x heads), keys of a warp at a time; blocks that share a tile's keys at most. */
 enum { DECODE_WARPS = 4, DECODE_ROWS = 16, DECODE_KEYS = 16, DECODE_SPLITS = 16 };
@@ -12,11 +13,16 @@ enum { DECODE_PAD = 8 };
  * much its rows count; the ends of rows. */
 enum { DECODE_STATE_BYTES = 4 * DECODE_ROWS * (2 * (DECODE_WARPS + 1) + DECODE_SPLITS + 2), DECODE_BARRIER_BYTES = 8 * DECODE_WARPS * 8 };
 
-/* Maps: axes width, sequence, heads, batches; boxes of 64 columns by DECODE_KEYS. */
+/* Of keys and values in fp8_1x128: bytes of a row of codes in shared memory, and of the scales of a stage, a box of them for keys and one for values. */
+enum { DECODE_CODES = 128, DECODE_SCALES = 128, DECODE_SCALE_BYTES = 2 * DECODE_SCALES };
+
+/* Maps: axes width, sequence, heads, batches; boxes of 64 columns by DECODE_KEYS. Of keys and values in blocks boxes of 128 codes by DECODE_KEYS, and maps of scales: axes sequence, heads, batches, boxes
+ * of DECODE_KEYS. */
 typedef struct attention_decode_arguments {
     ATTENTION_ALIGNED(128) uint64_t map_k[16];
-    uint64_t map_v[16];
+    uint64_t map_v[16], map_k_scales[16], map_v_scales[16];
     attention_arguments call;
+    attention_blocks blocks;
     int32_t splits;               /* blocks of a cluster */
     int32_t parts;                /* blocks, by heads, of the heads that share k and v */
     int32_t queries;              /* taken together, with all heads that share k and v; 1 where queries have rows or positions */
