@@ -1,9 +1,9 @@
 """Texts together on a GPU: what a token of all of them takes by the clock, in a service of Deepwell (deepwell.serve) and in engine.generate, on random weights, in turns.
 
-    python bench/gpu_serve.py [--model llama-1b] [--precision bf16] [--texts 1,16,64] [--prompt 512] [--tokens 96] [--rounds 3] [--device cuda] [--small]
+    python bench/gpu_serve.py [--model llama-1b] [--precision bf16] [--beside 'role:cache=fp8,bf16'] [--texts 1,16,64] [--prompt 512] [--tokens 96] [--rounds 3] [--device cuda] [--small]
 
 Milliseconds a step: of the text that begins last the time of its last token less that of its first, over the tokens between, so no prompt is read meanwhile. "waits" is the service without lookahead;
-"draws" has texts at temperature 0.8 with top_p 0.95. first: milliseconds until each text has its first token;
+"draws" has texts at temperature 0.8 with top_p 0.95. --beside: another precision of the same weights, in turns; then of both the service alone. first: milliseconds until each text has its first token;
 run: what the service says is the median of its runs. Shapes are those of bench/model_rows.py.
 """
 import argparse
@@ -43,6 +43,16 @@ class Served:
         return step_and_first(stamps)
 
 
+class Beside(Served):
+    """The service of another engine."""
+    def __init__(self, engine, name):
+        super().__init__(name)
+        self.engine = engine
+
+    def turn(self, engine, prompts, tokens):
+        return super().turn(self.engine, prompts, tokens)
+
+
 class Generated:
     name, facts = "engine.generate", {}
 
@@ -57,6 +67,7 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--model", default="llama-1b")
     parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--beside", default=None)
     parser.add_argument("--texts", default="1,16,64")
     parser.add_argument("--prompt", type=int, default=512)
     parser.add_argument("--tokens", type=int, default=96)
@@ -78,12 +89,16 @@ def main():
     model.generation_config.eos_token_id = None
     ids = torch.randint(0, model.config.vocab_size, (max(map(int, arguments.texts.split(","))), arguments.prompt), generator=torch.Generator().manual_seed(1))
     start = time.perf_counter()
-    engine = deepwell.compile(deepwell.capture(model, {"input_ids": ids[:2, :24].to(model.device)}), precision=arguments.precision, device=arguments.device)
+    captured = deepwell.capture(model, {"input_ids": ids[:2, :24].to(model.device)})
+    engine = deepwell.compile(captured, precision=arguments.precision, device=arguments.device)
+    beside = deepwell.compile(captured, precision=arguments.beside, device=arguments.device) if arguments.beside else None
     print(f"{arguments.model} {arguments.precision} on {arguments.device}, compiled in {time.perf_counter() - start:.1f} s; prompts of {arguments.prompt} ids, {arguments.tokens} new ones, "
           f"medians of {arguments.rounds} rounds in turns", flush=True)
-    print(f"{'texts':>5} {'way':16} {'ms a step':>10} {'first ms':>9} {'tokens/s':>9} {'run ms':>8}")
+    print(f"{'texts':>5} {'way':20} {'ms a step':>10} {'first ms':>9} {'tokens/s':>9} {'run ms':>8}")
     for count in map(int, arguments.texts.split(",")):
         ways = [Served("service"), Served("service waits", lookahead=False), Served("service draws", {"temperature": 0.8, "top_p": 0.95}), Generated()]
+        if beside is not None:
+            ways = [Served(arguments.precision[:16]), Beside(beside, arguments.beside)]
         prompts, times = ids[:count].tolist(), {way.name: [] for way in ways}
         for way in ways:
             way.turn(engine, prompts, 4)
@@ -92,7 +107,7 @@ def main():
                 times[way.name].append(way.turn(engine, prompts, arguments.tokens))
         for way in ways:
             step, first = (statistics.median(column) for column in zip(*times[way.name]))
-            print(f"{count:5} {way.name:16} {step:10.3f} {first:9.1f} {1e3 * count / step:9.0f} {1e3 * way.facts.get("run_s_median", 0):8.3f}", flush=True)
+            print(f"{count:5} {way.name:20} {step:10.3f} {first:9.1f} {1e3 * count / step:9.0f} {1e3 * way.facts.get("run_s_median", 0):8.3f}", flush=True)
 
 
 if __name__ == "__main__":

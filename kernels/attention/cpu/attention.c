@@ -186,17 +186,31 @@ static const flash_next *next_of(const tile *t, const dw_tensor *tensor, const b
     return next;
 }
 
+/* count rows in blocks, as below, as bf16, stretch by stretch. */
+static void load_blocks(const tile *t, const dw_tensor *tensor, const block *b, int first, int count, int64_t column, int64_t width, int64_t stride, uint16_t *codes) {
+    for (int i = 0, rows; i < count; i += rows) {
+        const stretch *keys = stretch_at(b, first + i);
+        rows = (int)least(count - i, keys->key + keys->count - first - i);
+        if (keys->row == OP_NOWHERE || width < stride) memset(codes + i * stride, 0, (size_t)(rows * stride) * sizeof *codes);
+        if (keys->row == OP_NOWHERE) continue;
+        blocks_codes(t->call->isa->pairs, tensor, at3(tensor, keys->row, t->at.group, keys->slot + first + i - keys->key) + column, rows, width, codes + i * stride, stride);
+    }
+}
+
 /* count rows of k or v from a key of the block on, 0 where a page is not there: as floats, or where they are multiplied in pairs as they are. */
 static void load_rows(const tile *t, const dw_tensor *tensor, const block *b, int first, int count, int64_t column, int64_t width, int64_t stride, float *floats, uint16_t *codes) {
     const bool pairs = t->call->isa->pairs != NULL;
+    if (pairs && t->call->in_blocks) {
+        load_blocks(t, tensor, b, first, count, column, width, stride, codes);
+        return;
+    }
     for (int i = 0; i < count; i++) {
         const stretch *keys = stretch_at(b, first + i);
         const int64_t offset = keys->row == OP_NOWHERE ? 0 : at3(tensor, keys->row, t->at.group, keys->slot + first + i - keys->key) + column * tensor->strides[3];
         if (pairs && (keys->row == OP_NOWHERE || width < stride)) memset(codes + i * stride, 0, (size_t)stride * sizeof *codes);
         else if (keys->row == OP_NOWHERE || width < stride) memset(floats + i * stride, 0, (size_t)stride * sizeof *floats);
         if (keys->row == OP_NOWHERE) continue;
-        if (pairs && t->call->in_blocks) blocks_codes(t->call->isa->pairs, tensor, offset, width, codes + i * stride);
-        else if (pairs) load_codes(tensor, offset, tensor->strides[3], width, codes + i * stride);
+        if (pairs) load_codes(tensor, offset, tensor->strides[3], width, codes + i * stride);
         else load(tensor, offset, tensor->strides[3], width, floats + i * stride);
     }
 }
@@ -233,7 +247,7 @@ static void load_scales(tile *t, const dw_tensor *tensor, const block *b, int64_
     memset(t->scales, 0, sizeof t->scales);
     for (int i = 0; i < b->count; i++) {
         const stretch *keys = &b->stretches[i];
-        for (int j = 0; j < keys->count && keys->row != OP_NOWHERE; j++) t->scales[keys->key + j] = blocks_factor(tensor, at3(tensor, keys->row, t->at.group, keys->slot + j) + column);
+        if (keys->row != OP_NOWHERE) blocks_factors(tensor, at3(tensor, keys->row, t->at.group, keys->slot) + column, keys->count, t->scales + keys->key);
     }
 }
 

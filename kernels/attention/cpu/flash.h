@@ -31,6 +31,9 @@ typedef struct flash_row {
  * and blocks are too short for the hardware to run ahead. stride: in bytes; rows: those that are left when the product's own are done come at once. NULL: nothing. */
 typedef struct flash_next { const char *data; int64_t stride, bytes; int rows; } flash_next;
 
+/* Rows of codes from a byte on, those of each `block` times their scale, of a byte each; scales NULL: alone. Strides in bytes. */
+typedef struct flash_codes { dw_format element, scale; const uint8_t *codes, *scales; int64_t code_stride, scale_stride, block; } flash_codes;
+
 /* Products of bf16, two elements of a sum at a time, in fp32. Pairs of neighbours along the sum lie in words, the first one low. v's columns come out in the order of flash_pair_column. */
 typedef struct flash_pairs {
     /* scores [rows][FLASH_KEYS] = or, with add, += q [rows][words] times keys [words][FLASH_KEYS]. */
@@ -43,8 +46,8 @@ typedef struct flash_pairs {
     void (*transpose)(int keys, int64_t words, const uint16_t *k, int64_t k_stride, const flash_next *next, int first, uint32_t *transposed);
     /* weights [FLASH_KEYS], rounded, in pairs. */
     void (*round)(const float *weights, uint32_t *pairs);
-    /* count elements of e4m3 or e2m1 from a byte on become bf16, those of each `block` times its scale; scales NULL: alone. false: it does not unpack the format. */
-    bool (*unpack)(dw_format element, const uint8_t *codes, const float *scales, int64_t block, int64_t count, uint16_t *to);
+    /* count elements of each of `rows` rows of e4m3 or e2m1 become bf16, to_stride apart. count is at most 256. false: it does not unpack the format. */
+    bool (*unpack)(const flash_codes *from, int64_t rows, int64_t count, uint16_t *to, int64_t to_stride);
 } flash_pairs;
 
 /* The column of v that place i of a row of sums holds. */

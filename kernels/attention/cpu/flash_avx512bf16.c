@@ -93,20 +93,56 @@ SIMD_INLINE __m512 times(__m256i codes, float factor) {
     return _mm512_mul_ps(_mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(codes), 16)), _mm512_set1_ps(factor));
 }
 
-static bool unpack(dw_format element, const uint8_t *codes, const float *scales, int64_t block, int64_t count, uint16_t *to) {
-    if (element != DW_FORMAT_e4m3 && element != DW_FORMAT_e2m1) return false;
-    const int64_t bytes = element == DW_FORMAT_e4m3 ? 32 : 16;
-    for (int64_t at = 0; at < count; at += 32, codes += bytes) {
-        const int64_t left = count - at < 32 ? count - at : 32;
-        const __mmask32 there = (__mmask32)(UINT64_C(0xffffffff) >> (32 - left)), read = (__mmask32)(UINT64_C(0xffffffff) >> (32 - (element == DW_FORMAT_e4m3 ? left : (left + 1) / 2)));
-        const __m256i some = _mm256_maskz_loadu_epi8(read, codes);
-        __m512i bits = element == DW_FORMAT_e4m3 ? e4m3_32(some) : e2m1_32(_mm256_castsi256_si128(some));
-        if (scales != NULL) {
-            const float low = scales[at / block], high = left > 16 ? scales[(at + 16) / block] : 0;
-            bits = (__m512i)_mm512_cvtne2ps_pbh(times(_mm512_extracti64x4_epi64(bits, 1), high), times(_mm512_castsi512_si256(bits), low));
-        }
-        _mm512_mask_storeu_epi16(to + at, there, bits);
+/* 16 scales of a byte as floats. */
+SIMD_INLINE __m512 scales_16(dw_format format, __m128i codes) {
+    const __m512i all = _mm512_cvtepu8_epi32(codes), magnitude = _mm512_and_si512(all, _mm512_set1_epi32(0x7f));
+    if (format == DW_FORMAT_e8m0) {
+        __m512i bits = _mm512_slli_epi32(all, 23);
+        bits = _mm512_mask_mov_epi32(bits, _mm512_testn_epi32_mask(all, all), _mm512_set1_epi32(1 << 22));                       /* 2^-127 */
+        return _mm512_castsi512_ps(_mm512_mask_mov_epi32(bits, _mm512_cmpeq_epi32_mask(all, _mm512_set1_epi32(255)), _mm512_set1_epi32(0x7fffffff)));
     }
+    const __m512 small = _mm512_mul_ps(_mm512_cvtepi32_ps(magnitude), _mm512_set1_ps(0x1p-9f));
+    __m512i bits = _mm512_add_epi32(_mm512_slli_epi32(magnitude, 20), _mm512_set1_epi32(120 << 23));
+    bits = _mm512_mask_mov_epi32(bits, _mm512_cmplt_epi32_mask(magnitude, _mm512_set1_epi32(8)), _mm512_castps_si512(small));
+    bits = _mm512_mask_mov_epi32(bits, _mm512_cmpeq_epi32_mask(magnitude, _mm512_set1_epi32(0x7f)), _mm512_set1_epi32(0x7fffffff));
+    return _mm512_castsi512_ps(_mm512_or_si512(bits, _mm512_slli_epi32(_mm512_andnot_si512(_mm512_set1_epi32(0x7f), all), 24)));
+}
+
+/* Rows by 32 elements; what lies behind a row is not read. */
+SIMD_INLINE void unpack_rows(const int is_e4m3, const int scaled, const flash_codes *from, int64_t rows, int64_t count, uint16_t *to, int64_t to_stride) {
+    const int64_t bytes = is_e4m3 ? 32 : 16, blocks = (count + from->block - 1) / from->block, shift = from->block == 32 ? 5 : 4;
+    const uint8_t *codes = from->codes, *scale_codes = from->scales;
+    for (int64_t row = 0; row < rows; row++, codes += from->code_stride, to += to_stride) {
+        float scales[16];
+        if (scaled) {
+            _mm512_storeu_ps(scales, scales_16(from->scale, _mm_maskz_loadu_epi8((__mmask16)(0xffffu >> (16 - blocks)), scale_codes)));
+            scale_codes += from->scale_stride;
+        }
+        int64_t at = 0;
+        for (; at + 32 <= count; at += 32) {
+            __m512i bits = is_e4m3 ? e4m3_32(_mm256_loadu_si256((const __m256i *)(const void *)(codes + at))) : e2m1_32(_mm_loadu_si128((const __m128i *)(const void *)(codes + at / 2)));
+            if (scaled) bits = (__m512i)_mm512_cvtne2ps_pbh(times(_mm512_extracti64x4_epi64(bits, 1), scales[(at + 16) >> shift]), times(_mm512_castsi512_si256(bits), scales[at >> shift]));
+            _mm512_storeu_si512(to + at, bits);
+        }
+        for (; at < count; at += 32) {
+            const int64_t left = count - at < 32 ? count - at : 32;
+            const __mmask32 there = (__mmask32)(UINT64_C(0xffffffff) >> (32 - left)), read = is_e4m3 ? there : (__mmask32)(UINT64_C(0xffffffff) >> (32 - (left + 1) / 2));
+            const __m256i some = _mm256_maskz_loadu_epi8(read, codes + at / 32 * bytes);
+            __m512i bits = is_e4m3 ? e4m3_32(some) : e2m1_32(_mm256_castsi256_si128(some));
+            if (scaled) {
+                const float low = scales[at >> shift], high = left > 16 ? scales[(at + 16) >> shift] : 0;
+                bits = (__m512i)_mm512_cvtne2ps_pbh(times(_mm512_extracti64x4_epi64(bits, 1), high), times(_mm512_castsi512_si256(bits), low));
+            }
+            _mm512_mask_storeu_epi16(to + at, there, bits);
+        }
+    }
+}
+
+static bool unpack(const flash_codes *from, int64_t rows, int64_t count, uint16_t *to, int64_t to_stride) {
+    if (from->element != DW_FORMAT_e4m3 && from->element != DW_FORMAT_e2m1) return false;
+    if (from->scales == NULL) unpack_rows(1, 0, from, rows, count, to, to_stride);      /* fp8_1x128 */
+    else if (from->element == DW_FORMAT_e4m3) unpack_rows(1, 1, from, rows, count, to, to_stride);
+    else unpack_rows(0, 1, from, rows, count, to, to_stride);
     return true;
 }
 
