@@ -442,6 +442,73 @@ static void parameters_are_updated_where_they_lie(void **state) {
     dw_trainer_destroy(trainer);
 }
 
+/* The same with a parameter in 16 bits. */
+static dw_trainer *halves_of(dw_context *context, dw_format format, const dw_trainer_options *options) {
+    static uint16_t w[WEIGHTS];
+    char text[1024];
+    dw_graph *graph;
+    dw_trainer *trainer;
+    const char *name = dw_format_name(format);
+    fill();
+    for (int i = 0; i < WEIGHTS; i++) w[i] = format == DW_FORMAT_bf16 ? 0x3e80 : 0x3400;   /* 0.25 */
+    snprintf(text, sizeof text, "graph halves\n  symbol b 1..64\n  input x f32[b,5]\n  input t f32[b,3]\n  param w %s[5,3]\n  %%1 = cast x {to=%s}\n  %%2 = matmul %%1, w\n  %%3 = cast %%2 {to=f32}\n"
+             "  %%4 = sub %%3, t\n  %%5 = mul %%4, %%4\n  %%6 = mean %%5 {axes=[0,1]}\n  output loss %%6\n", name, name);
+    const dw_named_tensor weight = {"w", {.format = format, .rank = 2, .dims = {IN, OUT}, .strides = {OUT, 1}, .data = w}};
+    assert_int_equal(dw_graph_parse(context, "halves", text, strlen(text), &graph), DW_OK);
+    assert_int_equal(dw_graph_bind(graph, 1, &weight), DW_OK);
+    assert_int_equal(dw_trainer_create(context, graph, options, &trainer), DW_OK);
+    return trainer;
+}
+
+/* Steps of 1e-5 are below half a place of 0.25 in either format. */
+static void small_steps_add_up_in_masters(void **state) {
+    static const dw_format formats[] = {DW_FORMAT_bf16, DW_FORMAT_f16};
+    for (int k = 0; k < 2; k++) {
+        dw_trainer *trainer = halves_of(*state, formats[k], &(dw_trainer_options){.optimizer = "adamw(decay=0)"});
+        float w[WEIGHTS];
+        dw_named_tensor kept;
+        dw_tensors *file;
+        int moved = 0;
+        for (int t = 0; t < 200; t++) assert_false(step(*state, trainer, 0, ROWS, 1e-5).skipped);
+        assert_int_equal(dw_trainer_tensor_at(trainer, 0, &kept), DW_OK);
+        assert_int_equal(kept.tensor.format, DW_FORMAT_f32);
+        assert_int_equal(dw_trainer_read(trainer, "w", w, sizeof w), DW_OK);
+        for (int i = 0; i < WEIGHTS; i++) moved += fabs(w[i] - 0.25) > 1e-3;
+        assert_true(moved > WEIGHTS / 2);
+        assert_int_equal(dw_trainer_export(trainer, in_scratch("e")), DW_OK);
+        assert_int_equal(dw_tensors_open(*state, in_scratch("e"), &file), DW_OK);
+        assert_int_equal(dw_tensors_at(file, 0).tensor.format, formats[k]);
+        dw_tensors_close(file);
+        dw_trainer_destroy(trainer);
+    }
+    remove(in_scratch("e"));
+}
+
+/* A factor that is far too large is halved until gradients are finite, and from then on nothing is skipped; the scale is in the checkpoint. */
+static void a_loss_scale_finds_its_size(void **state) {
+    const dw_trainer_options options = {.loss_scale = 1e12};
+    dw_trainer *trainer = halves_of(*state, DW_FORMAT_f16, &options), *after = halves_of(*state, DW_FORMAT_f16, &options);
+    float w[2][WEIGHTS];
+    int skipped = 0;
+    dw_train_result made;
+    for (int t = 0; t < 60; t++) {
+        made = step(*state, trainer, 0, ROWS, 1e-3);
+        assert_true(isfinite(made.loss));
+        if (made.skipped) assert_int_equal(skipped++, t);
+    }
+    assert_true(skipped > 5 && skipped < 40 && made.step == 60 - skipped && made.norm > 0 && made.norm < 100);
+    assert_int_equal(dw_trainer_save(trainer, in_scratch("f"), 0), DW_OK);
+    assert_int_equal(dw_trainer_resume(after, in_scratch("f"), NULL), DW_OK);
+    assert_false(step(*state, after, 0, ROWS, 1e-3).skipped);
+    step(*state, trainer, 0, ROWS, 1e-3);
+    assert_int_equal(dw_trainer_read(trainer, "w", w[0], sizeof w[0]), DW_OK);
+    assert_int_equal(dw_trainer_read(after, "w", w[1], sizeof w[1]), DW_OK);
+    assert_memory_equal(w[0], w[1], sizeof w[0]);
+    remove(in_scratch("f"));
+    dw_trainer_destroy(trainer);
+    dw_trainer_destroy(after);
+}
+
 static void a_bad_option_is_refused(void **state) {
     static const struct { dw_trainer_options options; dw_status status; const char *words; } bad[] = {
         {{.optimizer = "adam"}, DW_NOT_FOUND, "there is no optimiser 'adam'; there are sgd, adamw, muon, and none"},
@@ -517,6 +584,8 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_model_has_what_was_trained, setup, teardown),
         cmocka_unit_test_setup_teardown(batches_may_have_any_size, setup, teardown),
         cmocka_unit_test_setup_teardown(parameters_are_updated_where_they_lie, setup, teardown),
+        cmocka_unit_test_setup_teardown(small_steps_add_up_in_masters, setup, teardown),
+        cmocka_unit_test_setup_teardown(a_loss_scale_finds_its_size, setup, teardown),
         cmocka_unit_test_setup_teardown(a_bad_option_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_bad_step_is_refused_and_changes_nothing, setup, teardown),
     };
