@@ -4,17 +4,23 @@ Usage: train.py [--out models/kjv] [--text FILE] [--steps N] [--weights FILE.pt]
 
 The archive holds bf16 weights, and the last lines of the log are of those, computed in fp32. Training takes two or three minutes on a
 large GPU and a night on two cores. With --weights nothing is trained: the archive is written from an earlier run's weights (NAME.pt).
+
+With --command build/deepwell the steps are those of `deepwell train`: the model is exported as it begins, with its dropout, and the command runs the same batches' sizes, optimisers and rates without
+Python. It has the parameters of the last step, as nothing is evaluated on the way; NAME.start.pt2, NAME.train.txt and NAME.safetensors stay.
 """
 import argparse
 import datetime
+import json
 import math
 import platform
+import subprocess
 import sys
 import time
 from pathlib import Path
 
 import torch
 import torch.nn.functional as F
+from safetensors.torch import load_file
 
 import kjv
 from bytegpt import ByteGpt, to_bf16
@@ -25,6 +31,8 @@ def arguments():
     p.add_argument("--out", type=Path, default=Path(__file__).resolve().parent / "kjv")
     p.add_argument("--text", type=Path, help="the text, where the Debian package is not installed")
     p.add_argument("--weights", type=Path, help="write the archive from these weights; train nothing")
+    p.add_argument("--command", type=Path, help="train by this deepwell, not by PyTorch")
+    p.add_argument("--device", default="cpu", help="of --command")
     p.add_argument("--steps", type=int, default=4857)
     p.add_argument("--batch", type=int, default=32)
     p.add_argument("--context", type=int, default=1024)
@@ -101,6 +109,34 @@ def train(args, text, valid, device, log):
     return best_state
 
 
+def export_to_train(model, path):
+    """As it trains: what drops at random is in the archive."""
+    dims = {"input_ids": {0: torch.export.Dim("b"), 1: torch.export.Dim("s")}}
+    torch.export.save(torch.export.export(model.train(), (), kwargs={"input_ids": torch.randint(0, 256, (3, 21))}, dynamic_shapes=dims), path)
+
+
+def train_by_command(args, text, log):
+    """What `deepwell train` makes of the same beginning, by the same optimisers and rates; a line of the log for each --every steps."""
+    torch.manual_seed(args.seed)
+    start, data, out = (Path(f"{args.out}.{end}") for end in ("start.pt2", "train.txt", "safetensors"))
+    export_to_train(ByteGpt(dropout=args.dropout), start)
+    data.write_bytes(text)
+    run = subprocess.Popen([str(a) for a in (
+        args.command, "train", start, "--data", data, "--loss", "next-token", "--steps", args.steps, "--batch", args.batch, "--length", args.context, "--rate", args.lr, "--schedule", "cosine",
+        "--warmup", min(100, args.steps), "--clip", 1, "--seed", args.seed, "--device", args.device, "--precision", "bf16", "--out", out, "--json",
+        "--optimizer", f"adamw(beta2=0.95,decay=0); muon(decay={args.decay},match_rms=1) for blocks.*.weight")], stdout=subprocess.PIPE, text=True)
+    seen = []
+    for line in run.stdout:
+        step = json.loads(line)
+        seen.append(step["loss"])
+        if step["step"] % args.every == 0 or step["step"] == args.steps:
+            log(f"{step['step']} {sum(seen) / len(seen) / math.log(2):.4f} - {step['rate']:.2e} {step['seconds']:.0f}")
+            seen.clear()
+    if run.wait() != 0:
+        sys.exit(run.returncode)
+    return {k: v.to(torch.bfloat16) for k, v in load_file(out).items()}
+
+
 def sample(model, prompt, count, seed=7, top_k=40, temperature=0.8):
     """Text by plain recomputation."""
     g = torch.Generator().manual_seed(seed)
@@ -138,10 +174,10 @@ def main():
                 print(line, file=f, flush=True)
                 print(line, flush=True)
             log(f"# {datetime.date.today()}, {name}, torch {torch.__version__}")
-            log("# " + " ".join(f"{k}={v}" for k, v in vars(args).items() if k not in ("out", "text", "weights", "every")))
+            log("# " + " ".join(f"{k}={v}" for k, v in vars(args).items() if k not in ("out", "text", "weights", "every", "command")))
             log(f"# {len(text)} bytes to train, {len(valid)} to choose the checkpoint, {len(held_out)} held out")
             log("# step, bits per byte: training (with dropout, since the line before), validation; learning rate; seconds")
-            state = train(args, text, valid, device, log)
+            state = train_by_command(args, text, log) if args.command else train(args, text, valid, device, log)
         torch.save(state, f"{args.out}.pt")
 
     torch.set_float32_matmul_precision("highest")
