@@ -48,7 +48,7 @@ DW_API void dw_trainer_destroy(dw_trainer *trainer);                            
 /* One micro-batch, inputs by name, contiguous, of any sizes; every options.accumulate-th call updates, at that rate. INVALID, with DW_TRAINER_RAISE: a number is not finite; parameters are as
  * they were, and the step begins anew. result may be NULL. */
 DW_API dw_status dw_trainer_step(dw_trainer *trainer, int input_count, const dw_named_tensor *inputs, double rate, dw_train_result *result);
-/* The loss on these inputs, as dw_trainer_step computes it; nothing changes. INVALID between the micro-batches of a step. */
+/* The loss on these inputs, as dw_trainer_step computes it; nothing changes, but for gradients that are kept, where these are not finite. INVALID between the micro-batches of a step. */
 DW_API dw_status dw_trainer_loss(dw_trainer *trainer, int input_count, const dw_named_tensor *inputs, double *loss);
 
 /* What it keeps between steps: parameters and what its graph changes under their names, "adamw.m.<parameter>" and the like, and "grad.<parameter>" where gradients are kept: of the last step, with

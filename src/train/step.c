@@ -121,7 +121,7 @@ dw_status dw_trainer_step(dw_trainer *trainer, int input_count, const dw_named_t
 }
 
 dw_status dw_trainer_loss(dw_trainer *trainer, int input_count, const dw_named_tensor *inputs, double *loss) {
-    train_exchange x = {.factor = NAN};
+    train_exchange x = {.factor = trainer->sums ? 0 : NAN};   /* nothing is added to gradients that the caller may still read */
     TRY(check_whole(trainer));
     TRY(train_check_between(trainer, "computes a loss"));
     dw_status status = run_micro(trainer, input_count, inputs, &x, loss);

@@ -317,6 +317,9 @@ static void gradients_go_to_the_caller(void **state) {
             const double norm = gradients(&m, 0, 8 * accumulate, &loss);
             dw_train_result made = {0};
             for (int i = 0; i < accumulate; i++) made = step(*state, trainer, 8 * i, 8, 0);
+            dw_named_tensor inputs[2];
+            at(3, 8, inputs);
+            assert_int_equal(dw_trainer_loss(trainer, 2, inputs, &(double){0}), DW_OK);   /* which leaves gradients as they are */
             assert_int_equal(dw_trainer_read(trainer, "grad.w", g, sizeof g), DW_OK);
             assert_true(made.updated && fabs(made.norm - norm) < 1e-5 * (1 + norm) && fabs(made.mean_loss - loss) < 1e-5 * (1 + loss));
             for (int i = 0; i < WEIGHTS; i++) {
@@ -509,6 +512,25 @@ static void a_loss_scale_finds_its_size(void **state) {
     dw_trainer_destroy(after);
 }
 
+/* All memory is taken when a trainer is made: a step borrows a list of its inputs, and nothing stays. */
+static void steps_take_no_memory(void **state) {
+    for (int accumulate = 1; accumulate <= 2; accumulate++) {
+        test_memory memory = {0};
+        dw_context *context = test_context_create(&memory, 2);
+        dw_trainer *trainer = trainer_of(context, &(dw_trainer_options){.dims = "b=32", .accumulate = accumulate, .clip = 1});
+        step(context, trainer, 0, 32, 0.01);
+        const size_t live = memory.live_bytes;
+        memory.peak_bytes = live;
+        for (int t = 0; t < 9; t++) step(context, trainer, 0, t % 2 ? 32 : 8, 0.01);
+        assert_int_equal(memory.live_bytes, live);
+        assert_true(memory.peak_bytes <= live + 16384);
+        dw_trainer_destroy(trainer);
+        dw_context_destroy(context);
+        assert_int_equal(memory.live_bytes, 0);
+    }
+    (void)state;
+}
+
 static void a_bad_option_is_refused(void **state) {
     static const struct { dw_trainer_options options; dw_status status; const char *words; } bad[] = {
         {{.optimizer = "adam"}, DW_NOT_FOUND, "there is no optimiser 'adam'; there are sgd, adamw, muon, and none"},
@@ -586,6 +608,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(parameters_are_updated_where_they_lie, setup, teardown),
         cmocka_unit_test_setup_teardown(small_steps_add_up_in_masters, setup, teardown),
         cmocka_unit_test_setup_teardown(a_loss_scale_finds_its_size, setup, teardown),
+        cmocka_unit_test(steps_take_no_memory),
         cmocka_unit_test_setup_teardown(a_bad_option_is_refused, setup, teardown),
         cmocka_unit_test_setup_teardown(a_bad_step_is_refused_and_changes_nothing, setup, teardown),
     };
