@@ -1,11 +1,11 @@
 """From a model's file to its first output on an NVIDIA GPU, as a process of its own: loading of the library, the driver's and a context's start, the file, its weights, GPU code, and one run.
 
-    python bench/gpu_start.py [--shape gpt2|llama-8b] [--command build/deepwell] [--precision bf16,fp8,mxfp8] [--rounds 5] [--device cuda] [--folder build/bench]
+    python bench/gpu_start.py [--shape gpt2|llama-8b] [--command build/deepwell] [--precision bf16,fp8,mxfp8] [--rounds 5] [--device cuda] [--folder build/bench] [--warm-alone]
 
 The model has random weights, in fp32 of GPT-2's shape and in bf16 of Llama-3.1-8B's; it is exported once and compiled once per precision. Told is the wall time of `deepwell generate` of one
 token behind 64 and of `deepwell run` over as many, from the compiled `.dw` and from the exported `.pt2`, median [least, most] of the rounds in seconds: with the file and the library put out of
 the system's cache of files before each start (cold), with them in it (warm), and warm without the driver's cache of compiled code. Beside them `deepwell probe`, which starts the driver and no
-more. Needs torch for the export alone.
+more. Needs torch for the export alone. --warm-alone: `generate` with the file in the system's cache and nothing else, which for 8 to 16 GB takes minutes less.
 """
 import argparse
 import os
@@ -138,10 +138,11 @@ def tell(name, times):
 
 def tell_starts(name, command, files, args, usual):
     cold = []
-    for _ in range(args.rounds):
+    for _ in range(0 if args.warm_alone else args.rounds):
         put_out(*files)
         cold.append(spent(command, usual))
-    tell(f"{name}, cold", cold)
+    if cold:
+        tell(f"{name}, cold", cold)
     tell(f"{name}, warm", [spent(command, usual) for _ in range(args.rounds)])
 
 
@@ -153,6 +154,7 @@ def main():
     p.add_argument("--rounds", type=int, default=5)
     p.add_argument("--device", default="cuda")
     p.add_argument("--folder", type=Path, default=Path("build/bench"))
+    p.add_argument("--warm-alone", action="store_true")
     args = p.parse_args()
     args.folder.mkdir(parents=True, exist_ok=True)
     archive, ids = args.folder / f"gpu_start.{args.shape}.pt2", args.folder / "gpu_start.safetensors"
@@ -171,8 +173,9 @@ def main():
         generate = [args.command, "generate", compiled, *behind, "--device", args.device]
         run = [args.command, "run", compiled, "--in", ids, "--out", args.folder / "gpu_start.out.safetensors", "--device", args.device]
         tell_starts(f"{precision} generate", generate, [compiled, *libraries], args, usual)
-        tell_starts(f"{precision} run", run, [compiled, *libraries], args, usual)
-        tell(f"{precision} generate, warm, no code cache", [spent(generate, uncached) for _ in range(args.rounds)])
+        if not args.warm_alone:
+            tell_starts(f"{precision} run", run, [compiled, *libraries], args, usual)
+            tell(f"{precision} generate, warm, no code cache", [spent(generate, uncached) for _ in range(args.rounds)])
         tell_starts(f"{precision} generate of the .pt2", [args.command, "generate", archive, *behind, *chosen], [archive, *libraries], args, usual)
 
 

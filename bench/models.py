@@ -81,25 +81,31 @@ class Bench:
             name: tensor[:count] for name, tensor in self.source(4).items()}
 
     def exact(self, works):
-        """What fp32 gives with the same weights, by work: the tensors that are compared, of two rows; of generation the last logits, of up to four texts."""
+        """What fp32 gives with the same weights, by work: the tensors that are compared, of two rows; of generation the last logits, of up to four texts. Nothing, where it does not fit."""
         torch, kept = self.torch, {}
-        tensors = [*self.module.parameters(), *self.module.buffers()]
-        low = [t for t in tensors if t.dtype == torch.bfloat16]
-        for tensor in low:
-            tensor.data = tensor.data.float()
-        for work in works:
-            given = self.given(work)
-            if work.inputs is not None:
-                few = {name: tensor[:2].float() if tensor.is_floating_point() else tensor[:2] for name, tensor in given.items()}
-                kept[work.name] = [t.float() for t in model_ways.picked(model_ways.part_of(self.module, work.part)(**few), work)]
-            elif self.model.source:
-                source = {name: tensor[:len(given[:4])].float() if tensor.is_floating_point() else tensor[:len(given[:4])] for name, tensor in self.source(4).items()}
-                kept[work.name] = [self.module(**source, decoder_input_ids=given[:4]).logits[:, -1]]
-            else:
-                kept[work.name] = [self.module(given[:4], use_cache=False, logits_to_keep=1).logits[:, -1]]
+        low = [t for t in [*self.module.parameters(), *self.module.buffers()] if t.dtype == torch.bfloat16]
+        try:
+            for tensor in low:
+                tensor.data = tensor.data.float()
+            for work in works:
+                kept[work.name] = self.exact_of(work)
+        except torch.OutOfMemoryError:      # weights in fp32 take twice the memory: those works are not compared
+            pass
         for tensor in low:
             tensor.data = tensor.data.to(torch.bfloat16)
+        if self.clock.cuda:
+            torch.cuda.empty_cache()
         return kept
+
+    def exact_of(self, work):
+        given = self.given(work)
+        if work.inputs is not None:
+            few = {name: tensor[:2].float() if tensor.is_floating_point() else tensor[:2] for name, tensor in given.items()}
+            return [t.float() for t in model_ways.picked(model_ways.part_of(self.module, work.part)(**few), work)]
+        if self.model.source:
+            source = {name: tensor[:len(given[:4])].float() if tensor.is_floating_point() else tensor[:len(given[:4])] for name, tensor in self.source(4).items()}
+            return [self.module(**source, decoder_input_ids=given[:4]).logits[:, -1]]
+        return [self.module(given[:4], use_cache=False, logits_to_keep=1).logits[:, -1]]
 
     def errors(self, work, running, exact):
         told, torch = {}, self.torch
@@ -120,7 +126,7 @@ class Bench:
     def run(self, work, say):
         """One row: each way is made, then all are measured in turns."""
         torch, names = self.torch, self.arguments.ways.split(",")
-        exact = None if self.arguments.prepare else self.exact([work])[work.name]
+        exact = None if self.arguments.prepare else self.exact([work]).get(work.name)
         given, made, running = self.given(work), {}, {}
         torch._dynamo.reset()
         for name in names:
@@ -202,11 +208,12 @@ def child_of(name, works, arguments, without, prepare):
 
 
 def last_words(words):
-    """Of a process that ran out of time where it was, innermost call first; of others what it said last."""
+    """Of a process that ran out of time where its main thread was, which is told of last, innermost call first; of others what it said last."""
     late = next((i for i, line in enumerate(words) if line.startswith("Timeout")), None)
     if late is None:
         return words[-1]
-    frames = [line.strip().replace(os.path.dirname(os.path.abspath(__file__)) + os.sep, "") for line in words[late + 1:] if line.lstrip().startswith("File ")]
+    begins = [i for i, line in enumerate(words) if line.startswith("Thread ") and i > late] or [late]
+    frames = [line.strip().replace(os.path.dirname(os.path.abspath(__file__)) + os.sep, "") for line in words[begins[-1] + 1:] if line.lstrip().startswith("File ")]
     return " < ".join([words[late], *frames[:4]])
 
 

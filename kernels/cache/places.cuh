@@ -8,6 +8,9 @@
 /* A row that tokens of no text have, an entry of a table whose page is not there; and what lies outside of the cache. */
 enum { NOWHERE = -1, OUTSIDE = -2 };
 
+/* Later tokens of the run that a thread brings at a time. */
+enum { CACHE_BROUGHT = 4 };
+
 /* row: of the cache, or the page; NOWHERE; OUTSIDE. position: of the text, or the slot in the page. */
 typedef struct cache_token { int64_t row, position; } cache_token;
 
@@ -68,15 +71,22 @@ DEVICE int cache_may_meet(const cache_range *range, const cache_token *token, in
     return 1;
 }
 
-/* Which of the block's tokens from first on a later one of the run overtakes, by bits, as far as this thread's share of the later ones says. */
+/* Which of the block's tokens from first on a later one of the run overtakes, by bits, as far as this thread's share of the later ones says. Several of these are brought at a time. */
 DEVICE unsigned cache_overtaken(const cache_arguments *a, const cache_token *tokens, int64_t first) {
     const cache_range range = cache_range_of(tokens, a->together);
     unsigned seen = 0;
-    for (int64_t later = first + 1 + threadIdx.x; later < a->tokens; later += CUDA_THREADS) {
-        cache_token other = cache_token_at(a, later);
-        if (other.row < 0 || !cache_may_meet(&range, &other, a->slots)) continue;
-        for (int k = 0; k < a->together && first + k < later; k++)
-            if (cache_same_slot(&tokens[k], &other, a->slots)) seen |= 1u << k;
+    for (int64_t from = first + 1 + threadIdx.x; from < a->tokens; from += CACHE_BROUGHT * CUDA_THREADS) {
+        cache_token others[CACHE_BROUGHT];
+        for (int i = 0; i < CACHE_BROUGHT; i++) {
+            const int64_t later = from + i * CUDA_THREADS;
+            others[i].row = NOWHERE;
+            if (later < a->tokens) others[i] = cache_token_at(a, later);
+        }
+        for (int i = 0; i < CACHE_BROUGHT; i++) {
+            if (others[i].row < 0 || !cache_may_meet(&range, &others[i], a->slots)) continue;
+            for (int k = 0; k < a->together && first + k < from + i * CUDA_THREADS; k++)
+                if (cache_same_slot(&tokens[k], &others[i], a->slots)) seen |= 1u << k;
+        }
     }
     return seen;
 }

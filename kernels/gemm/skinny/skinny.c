@@ -261,15 +261,18 @@ static start_us start_of(dw_format b) {
     return dw_format_bits(b) == 16 ? halves : num_info(b)->scale == DW_FORMAT_f32 ? floats : codes;
 }
 
-/* The start, the bytes of b at shares of an H200's bandwidth, and what a block takes for its part of a, which it converts; all measured there (README.md). narrow: by the entries in f16. */
+/* The start, the bytes of b at shares of an H200's bandwidth, and what a block takes for its part of a, which it converts; all measured there (README.md). narrow: by the entries in f16. more_rows: of 9 and
+ * more rows between the launches of a step, as those of GPT-2 and T5-large take it with 16 and 64 texts (bench/results/h200/models.md). */
 static double skinny_us(const chip_caps *chip, dw_format a, dw_format b, int64_t m, int64_t n, int64_t k, bool narrow, double start) {
     const int64_t rows = narrow ? m : m * planes_of(a, b);
     const int bits = dw_format_bits(b), splits = divide(b, m, narrow ? 1 : planes_of(a, b), n, false, k, 0, 0, chip).splits;
-    const double bytes = (double)n * (double)num_row_bytes(b, k);
-    if (rows > 16) return start + 1e6 * bytes / (chip_bytes_per_s(chip) * 0.064);
-    const double share = bits == 16 ? (rows <= 2 ? 0.917 : 0.8) : bits == 8 ? (rows <= 2 ? 0.917 : 0.66) : rows <= 2 ? 0.704 : 0.448;
+    const double bytes = (double)n * (double)num_row_bytes(b, k), more_rows = 2.5;
     const double thousand_us = bits == 16 ? 0.085 : bits == 8 ? 0.19 : 0.1;      /* of a, for a thousand elements */
-    return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + thousand_us * 1e-3 * (double)(rows * base_ceil_div(k, splits));
+    const double converted = thousand_us * 1e-3 * (double)(rows * base_ceil_div(k, splits));
+    if (rows > 8) start += more_rows;
+    if (rows > 16) return start + 1e6 * bytes / (chip_bytes_per_s(chip) * 0.064) + (bits == 16 ? 0 : converted);
+    const double share = bits == 16 ? (rows <= 2 ? 0.917 : 0.8) : bits == 8 ? (rows <= 2 ? 0.917 : 0.66) : rows <= 2 ? 0.704 : 0.448;
+    return start + 1e6 * bytes / (chip_bytes_per_s(chip) * share) + converted;
 }
 
 /* What of a each block does itself, in microseconds by elements. Of quantising: measured, blocks with 2048 and 8192 elements, rows with 8192, searches with 2048 and 8192. Of a norm in front of weights of
