@@ -60,6 +60,8 @@ ROOMS = {
         "quantize": "cpu gpu",
         "norm": "cpu gpu quantize",
         "softmax": "cpu gpu",
+        "loss": "cpu gpu",
+        "dropout": "cpu gpu",
         "pointwise": "cpu gpu",
         "rotary": "cpu gpu",
         "cache": "cpu gpu move quantize rotary",
