@@ -262,6 +262,8 @@ def on_a_simulated_gpu_it_is_the_same():
             here = place.train(*small, *more, of="loss")
             there = [place.train(*small, *more, "--device", "sim:h200", "--out", place / f"w{i}", of="loss") for i in range(2)]
             expect(there[0].returncode == 0 and len(losses_of(there[0])) == 2, "it trains", there[0])
+            if there[0].returncode != 0:
+                continue
             expect(all(abs(a - b) < 1e-6 for a, b in zip(losses_of(here), losses_of(there[0]))), f"{losses_of(here)} beside", there[0])
             expect(load(place / "w0") == load(place / "w1"), "the same bits from run to run", there[1])
         save(place / "bad", {"x": ("F32", [3, 4], struct.pack("<12f", *[3e38] * 12)), "t": ("F32", [3, 2], floats(6, 1))})
