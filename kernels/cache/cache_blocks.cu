@@ -1,6 +1,6 @@
 /* Tokens into caches in blocks (fp8_1x128, MX, nvfp4), turned on the way: 32 threads for each 128 columns of a head of a token, four columns each. Each column is turned in double and rounded to the
  * tokens' format, as rotary and cache_write do it one after the other; the largest magnitude of a block is found over the threads that hold it, through shared memory; scales and codes follow num's own text (rules.h, small.h),
- * so the bits are those of quantize. Any format, any strides of tokens. Speed: bench/results/h200/attention.md. */
+ * so the bits are those of quantize. Any format, any strides of tokens. Speed: not measured. */
 #include "kernels/cache/places.cuh"
 
 enum { LANE_COLUMNS = CACHE_CHUNK / 32 };

@@ -78,11 +78,12 @@ static decode_division divide(const op_call *call) {
     return d;
 }
 
-/* Every tile reads its keys and values again. The start is that of a model's step on an H200 (bench/results/h200/models.md). */
+/* Every tile reads its keys and values again, codes at a smaller part of the rate (measured on an H100: bench/results/h200/attention.md). The start is that of a model's step on an H200 (bench/results/h200/models.md). */
 double attention_decode_seconds(const kernel_run *run) {
     const dw_tensor *k = run->call.in[ATTENTION_K], *v = run->call.in[ATTENTION_V];
-    const double bytes = dw_format_is_block(k->format) ? (double)(k->dims[3] + v->dims[3]) + 8 : (double)(k->dims[3] + v->dims[3]) * 2;
-    return 7.8e-6 + (double)divide(&run->call).tiles * bytes * (double)attention_slots(&run->call) / (0.83 * chip_bytes_per_s(run->chip));
+    const bool codes = dw_format_is_block(k->format);
+    const double bytes = codes ? (double)(k->dims[3] + v->dims[3]) + 8 : (double)(k->dims[3] + v->dims[3]) * 2, part = codes ? 0.65 : 0.83;
+    return 7.8e-6 + (double)divide(&run->call).tiles * bytes * (double)attention_slots(&run->call) / (part * chip_bytes_per_s(run->chip));
 }
 
 const char *attention_decode_takes(const kernel_run *run, text *why) {
