@@ -216,7 +216,12 @@ dw_status capture_rule_embedding(capture_call *call) {
     ir_value *weight, *index;
     TRY(capture_value_arg(call, "weight", &weight));
     TRY(capture_value_arg(call, "indices", &index));
-    TRY(take(call->graph, weight, index, 0, &index));
+    int64_t padding, rows;
+    TRY(capture_int_arg(call, "padding_idx", &padding));
+    if (padding < 0 && padding != -1 && dim_is_constant(weight->type.dims[0], &rows)) padding += rows;     /* torch.export writes none as -1 */
+    TRY(integer_index(call, index, &index));
+    const op_attr attrs[] = {op_set_int(OP_ATTR_axis, 0), op_set_int(OP_ATTR_frozen, padding)};
+    TRY(ir_emit(call->graph, OP_take, 2, (ir_value *[]){weight, index}, padding < 0 ? 1 : 2, attrs, &index));
     return capture_result(call, 0, index);
 }
 

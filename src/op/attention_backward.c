@@ -1,5 +1,5 @@
 /* attention_backward: the gradients of attention's operands from that of its result. Nothing of the size [s,t] is stored: the weight of a key is e^(score - lse) again.
- *     p_ij = e^(score_ij - lse_i)          weight of key j for query i
+ *     p_ij = e^(score_ij - lse_i)          weight of key j for query i; where lse_i is -1e30 or less, which is finite masks alone, its part of the sum of all of them
  *     D_i  = dout_i . out_i
  *     ds_ij = p_ij (dout_i . v_j - D_i)    gradient of the score, and of the bias
  *     dv_j = sum_i p_ij dout_i,  dq_i = sum_j ds_ij slope_ij k_j,  dk_j = sum_i ds_ij slope_ij q_i
@@ -85,13 +85,21 @@ static double dot(const dw_tensor *x, int64_t x_begin, const dw_tensor *y, int64
 static int64_t begin_of(const dw_tensor *x, int64_t batch, int64_t head, int64_t row) { return batch * x->strides[0] + head * x->strides[1] + row * x->strides[2]; }
 
 /* A query, the logarithm of its sum, and D. */
-typedef struct row { op_attention_query at; int64_t batch, head, query; double lse, share; } row;
+typedef struct row { op_attention_query at; int64_t batch, head, query; double lse, part, share; } row;
+
+/* What e^(score - lse) are together, where all keys are hidden by finite numbers: those are so large that lse has lost how many there are of them. */
+static double sum_of_hidden(const row *r) {
+    double slope, sum = 0;
+    for (int64_t key = r->at.seen.begin; key < r->at.seen.end; key++) sum += exp(op_attention_score(&r->at, key, &slope) - r->lse);
+    return sum;
+}
 
 static dw_status start_row(const backward *b, int64_t batch, int64_t head, int64_t query, row *r) {
     const dw_tensor *out = b->call->in[ATTENTION_BACKWARD_OUT], *dout = b->call->in[ATTENTION_BACKWARD_DOUT], *lse = b->call->in[ATTENTION_BACKWARD_LSE];
     *r = (row){.batch = batch, .head = head, .query = query};
     TRY(op_attention_query_of(b->forward, b->view, batch, head, query, &r->at));
     r->lse = op_load_at(lse, batch * lse->strides[0] + head * lse->strides[1] + query * lse->strides[2]);
+    r->part = isfinite(r->lse) && r->lse <= OP_ATTENTION_HIDES ? 1 / sum_of_hidden(r) : 1;
     r->share = dot(out, begin_of(out, batch, head, query), dout, begin_of(dout, batch, head, query), out->dims[3]);
     return DW_OK;
 }
@@ -105,7 +113,7 @@ static bool pull_of(const backward *b, const row *r, int64_t key, pull *p) {
     if (key < r->at.seen.begin || key >= r->at.seen.end) return false;
     const double score = op_attention_score(&r->at, key, &slope);
     if (score == -INFINITY) return false;
-    p->weight = exp(score - r->lse);
+    p->weight = exp(score - r->lse) * r->part;
     p->score = p->weight * (dot(dout, begin_of(dout, r->batch, r->head, r->query), v, begin_of(v, r->batch, r->at.group, key), v->dims[3]) - r->share);
     p->product = p->score * slope;
     return true;

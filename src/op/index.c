@@ -10,6 +10,7 @@ static dw_status infer_take(op_infer *infer) {
     int64_t axis = op_attr_int(infer->attrs, OP_ATTR_axis);
     TRY(op_check_axis(infer, axis, x->rank));
     TRY(op_check_integer(infer, "i", i));
+    if (op_attr_int(infer->attrs, OP_ATTR_frozen) < 0) return base_fail(infer->context, DW_INVALID, "take: frozen is %lld; count rows from the front", (long long)op_attr_int(infer->attrs, OP_ATTR_frozen));
     for (int a = 0; a < axis; a++) TRY(op_add_axis(infer, infer->out, x->dims[a]));
     for (int a = 0; a < i->rank; a++) TRY(op_add_axis(infer, infer->out, i->dims[a]));
     for (int a = (int)axis + 1; a < x->rank; a++) TRY(op_add_axis(infer, infer->out, x->dims[a]));

@@ -81,10 +81,10 @@ def modules_of(model):
 
 
 def autograd(module, given, numbers):
+    parameters = dict(module.named_parameters(remove_duplicate=False))
+    trained = {name: p for name, p in parameters.items() if p.requires_grad}      # the file does not say which are frozen
     outputs = export.flat_tensors(module(**given))
     loss = sum((y * r.to(y.dtype)).sum(dtype=torch.promote_types(y.dtype, torch.float32)) for y, r in zip(outputs, numbers) if y.is_floating_point())
-    parameters = dict(module.named_parameters(remove_duplicate=False))
-    trained = {name: p for name, p in parameters.items() if p.is_floating_point()}
     made = torch.autograd.grad(loss, list(trained.values()), allow_unused=True)
     return {name: torch.zeros_like(p) if d is None else d for (name, p), d in zip(trained.items(), made)}
 
@@ -108,10 +108,12 @@ def check(command, fixtures, model, entry, scratch):
     wanted = load_file(fixtures / case["out"])
     g = torch.Generator().manual_seed(7)
     numbers = {name: torch.randn(wanted[name].shape, generator=g).to(wanted[name].dtype) for name in floats}
+    names = set(re.findall(r"^  (?:param|const)\s+(\S+) ", text, re.M))
+    trained = [name for name, p in module.named_parameters(remove_duplicate=False) if p.requires_grad and name in names]
     (scratch / "graph.txt").write_text(text)
     save_file(tensors_of(module, text, path), scratch / "weights.safetensors")
     save_file(given | {f"cotangent.{i}": numbers[name] for i, name in enumerate(floats)}, scratch / "in.safetensors")
-    call(command, "gradients", scratch / "graph.txt", "--loss", "the.loss", "--weights", scratch / "weights.safetensors", "--in", scratch / "in.safetensors",
+    call(command, "gradients", scratch / "graph.txt", "--loss", "the.loss", "--trained", ",".join(trained), "--weights", scratch / "weights.safetensors", "--in", scratch / "in.safetensors",
          "--out", scratch / "out.safetensors")
     made = {name.removeprefix("grad."): value for name, value in load_file(scratch / "out.safetensors").items() if name != "loss"}
     of_outputs = [numbers[name] if name in numbers else torch.zeros(()) for name in entry["outputs"]]

@@ -12,10 +12,9 @@ static dw_status emit_target(gradient *g, const ir_value *x, ir_value **zeros, i
 }
 
 /* take with one index tensor and index with several read alike. */
-static dw_status add_at_places(gradient *g, const ir_node *node) {
+static dw_status add_at_places(gradient *g, const ir_node *node, ir_value *d) {
     ir_value *x = ir_in(node, 0), *in[MAX_OPERANDS], *made;
-    if (!gradient_wants(g, x)) return DW_OK;
-    in[1] = gradient_of(g, node, 0);
+    in[1] = d;
     TRY(emit_target(g, x, &in[0], &in[1]));
     for (int i = 1; i < node->n_in; i++) in[i + 1] = ir_in(node, i);
     const op_attr attrs[] = {op_set_int(OP_ATTR_axis, ir_int(node, OP_ATTR_axis)), op_set_bool(OP_ATTR_accumulate, true)};
@@ -23,9 +22,34 @@ static dw_status add_at_places(gradient *g, const ir_node *node) {
     return gradient_add(g, x, made);
 }
 
-dw_status gradient_take(gradient *g, const ir_node *node) { return add_at_places(g, node); }
+/* d without what was read of the frozen row. */
+static dw_status emit_thawed(gradient *g, const ir_node *node, ir_value *d, ir_value **result) {
+    ir_graph *graph = g->graph;
+    const op_attr *frozen = op_attrs_get(&node->attrs, OP_ATTR_frozen);
+    const int axis = (int)ir_int(node, OP_ATTR_axis);
+    ir_value *places = ir_in(node, 1), *row, *zero, *is;
+    dim dims[DW_MAX_RANK];
+    *result = d;
+    if (frozen == NULL) return DW_OK;
+    for (int i = 0; i < d->type.rank; i++) {
+        if (i >= axis && i < axis + places->type.rank) dims[i] = places->type.dims[i - axis];
+        else TRY_DIM(graph->context, dims[i], dim_constant(graph->dims, 1));
+    }
+    TRY(ir_emit_scalar(graph, places->type.format, (double)frozen->integer, &row));
+    TRY(ir_emit_2(graph, OP_eq, places, row, &is));
+    TRY(ir_emit_reshape(graph, is, d->type.rank, dims, &is));
+    TRY(ir_emit_scalar(graph, d->type.format, 0, &zero));
+    return ir_emit(graph, OP_where, 3, (ir_value *[]){is, zero, d}, 0, NULL, result);
+}
 
-dw_status gradient_index(gradient *g, const ir_node *node) { return add_at_places(g, node); }
+dw_status gradient_take(gradient *g, const ir_node *node) {
+    ir_value *d = gradient_of(g, node, 0);
+    if (!gradient_wants(g, ir_in(node, 0))) return DW_OK;
+    TRY(emit_thawed(g, node, d, &d));
+    return add_at_places(g, node, d);
+}
+
+dw_status gradient_index(gradient *g, const ir_node *node) { return gradient_wants(g, ir_in(node, 0)) ? add_at_places(g, node, gradient_of(g, node, 0)) : DW_OK; }
 
 dw_status gradient_gather(gradient *g, const ir_node *node) {
     ir_value *x = ir_in(node, 0), *d = gradient_of(g, node, 0), *zeros, *made;
