@@ -63,6 +63,7 @@ typedef struct dw_gradient_options {
 /* A new graph that computes gradients: the outputs of graph, and behind them grad.<parameter> for each trained one, of its shape and format; its note "loss" names the loss. A trained parameter is a state of
  * the new graph, which begins with the parameter's data and stays as it is; so no numbers of it are built into a plan. graph stays as it is, and outlives the new one, as it has the data.
  * INVALID or NOT_FOUND: there is no such loss or parameter. UNSUPPORTED names an op between a trained parameter and the loss whose gradient is not known, with its module.
+ * Where the exported program detaches values, gradients flow through them all the same: then the context's log gets a warning that names the first.
  * options may be NULL. */
 DW_API dw_status dw_graph_gradient(const dw_graph *graph, const dw_gradient_options *options, dw_graph **gradients);
 

@@ -109,10 +109,18 @@ static dw_status check_first(const ir_graph *graph) {
     return DW_OK;
 }
 
+static void warn_of_detached(const ir_graph *graph) {
+    const char *name = map_find(&graph->notes, "detached");
+    if (name == NULL) return;
+    base_log(graph->context, DW_LOG_WARNING, "graph '%s': the exported program detaches values (%s is the first); gradients flow through them all the same, which is another gradient "
+             "than PyTorch's where the loss reads them", graph->name, name);
+}
+
 static dw_status make(ir_graph *graph, const dw_gradient_options *options) {
     const pass_options passes = {0};
     const ir_output *loss;
     TRY(check_first(graph));
+    warn_of_detached(graph);
     TRY(find_loss(graph, options->loss, &loss));
     TRY(train(graph, options->trained));
     TRY(gradient_open(graph));
