@@ -30,7 +30,7 @@ typedef struct backward {
 typedef struct tiles {
     float *k, *k_turned, *v_turned, *v, *dk, *dv, *q, *dout;
     float *weights, *pulls, *turned;     /* [BLOCK][BLOCK]; pulls: dweights, then the gradients of q . k */
-    float *lse, *share;                  /* [shared,s] */
+    float *lse, *share, *part;           /* [shared,s]; part: what weights are of e^(score - lse) */
     uint8_t seen[BLOCK][BLOCK];
     float ones[FLASH_ROWS];
     bool is_finite;
@@ -39,7 +39,7 @@ typedef struct tiles {
 static int64_t room_of(int64_t width) { return base_ceil_div(width, 16) * 16; }
 static int64_t least(int64_t a, int64_t b) { return a < b ? a : b; }
 
-static size_t tile_floats_of(const backward *b) { return (size_t)(BLOCK * (5 * b->d_room + 5 * b->e_room) + 3 * BLOCK * BLOCK + 2 * room_of(b->shared * b->queries)); }
+static size_t tile_floats_of(const backward *b) { return (size_t)(BLOCK * (5 * b->d_room + 5 * b->e_room) + 3 * BLOCK * BLOCK + 3 * room_of(b->shared * b->queries)); }
 
 static void place_tiles(const backward *b, int worker, tiles *t) {
     float *at = b->tiles + (size_t)worker * b->tile_floats;
@@ -49,6 +49,7 @@ static void place_tiles(const backward *b, int worker, tiles *t) {
     for (size_t i = 0; i < COUNT_OF(square); i++, at += BLOCK * BLOCK) *square[i] = at;
     t->lse = at;
     t->share = at + room_of(b->shared * b->queries);
+    t->part = t->share + room_of(b->shared * b->queries);
     for (int i = 0; i < FLASH_ROWS; i++) t->ones[i] = 1;
 }
 
@@ -150,7 +151,7 @@ static void load_bias(const backward *b, const place *at, int64_t r, int64_t beg
 static void pull_row(const backward *b, const place *at, int64_t r, int64_t begin, int64_t end, tiles *t) {
     float *score = t->weights + r * BLOCK, *pull = t->pulls + r * BLOCK, bias[BLOCK], slope[BLOCK];
     const uint8_t *seen = t->seen[r];
-    const float lse = t->lse[at->row + r], share = t->share[at->row + r], scale = b->scale;
+    const float lse = t->lse[at->row + r], share = t->share[at->row + r], part = t->part[at->row + r], scale = b->scale;
     for (int64_t i = begin; i < end; i++) score[i] *= scale;
     for (int64_t i = begin; i < end; i++) slope[i] = scale;
     for (int64_t i = begin; i < end && b->softcap > 0; i++) {
@@ -165,7 +166,7 @@ static void pull_row(const backward *b, const place *at, int64_t r, int64_t begi
     b->rows->exp_sum(score + begin, lse, score + begin, end - begin);
     for (int64_t i = 0; i < BLOCK; i++) {
         const bool is_seen = seen[i] != 0 && i >= begin && i < end;
-        score[i] = is_seen ? score[i] : 0;
+        score[i] = is_seen ? score[i] * part : 0;
         pull[i] = is_seen ? score[i] * (pull[i] - share) * slope[i >= begin && i < end ? i : begin] : 0;
     }
 }
@@ -203,6 +204,21 @@ static void run_pair(const backward *b, const place *at, tiles *t) {
 
 /* ---- a task ---- */
 
+/* Of a query whose keys are all hidden by finite numbers, whose lse has lost how many they are: 1 over the sum of e^(score - lse). Their scores are the bias. 1 for any other. */
+static float part_of(const backward *b, int64_t batch, int64_t head, int64_t query, float lse) {
+    if (b->view.bias == NULL || !isfinite(lse) || lse > OP_ATTENTION_HIDES) return 1;
+    const op_attention_span span = op_attention_seen(&b->view, query);
+    const int64_t *of_bias = b->view.bias_strides, *of_mask = b->view.mask_strides;
+    const int64_t bias = batch * of_bias[0] + head * of_bias[1] + query * of_bias[2], mask = batch * of_mask[0] + head * of_mask[1] + query * of_mask[2];
+    float sum = 0, value;
+    for (int64_t key = span.begin; key < span.end; key++) {
+        if (b->view.mask != NULL && ((const uint8_t *)b->view.mask->data)[mask + key * of_mask[3]] == 0) continue;
+        const float *from = cpu_load(b->rows, b->view.bias, bias + key * of_bias[3], of_bias[3], 1, &value);
+        sum += expf(*from - lse);
+    }
+    return 1 / sum;
+}
+
 /* lse, and dout . out, of all queries of the heads. */
 static void measure(const backward *b, int64_t batch, int64_t group, tiles *t) {
     const op_call *call = b->call;
@@ -219,6 +235,7 @@ static void measure(const backward *b, int64_t batch, int64_t group, tiles *t) {
         }
         t->share[i] = (float)sum;
         t->lse[i] = ((const float *)lse->data)[batch * lse->strides[0] + head * lse->strides[1] + query * lse->strides[2]];
+        t->part[i] = part_of(b, batch, head, query, t->lse[i]);
     }
 }
 
