@@ -51,7 +51,7 @@ static void measure(dw_context *context, const device *device, dw_format format,
     for (size_t i = 0; i < parts.data_bytes; i++) raw[i] = (uint8_t)((num_random(7, i) & 0x3b) | 8);   /* normal numbers, of any format: others take longer */
     if (weight.scales != NULL) memset(weight.scales, 120, parts.scale_bytes);
     size_t step = base_align_up(pack.bytes, 64);
-    gemm_pack_run(&pack, &weight, device->pool, packed);
+    gemm_pack_run(&pack, NULL, &weight, device->pool, packed);
     for (int i = 1; i < copies; i++) memcpy(packed + step * (size_t)i, packed, pack.bytes);
     product p = {.slice = {.rows = m, .a = a, .out = c}};
     gemm_job job = {.isa = gemm_isa_of(&device->caps), .compute = compute, .pack = pack, .a_stride = k, .slices = 1, .rows_max = m, .slice = slice_of,

@@ -181,7 +181,7 @@ dw_status conv_gemm_run(const kernel_run *run) {
         const int64_t dims[3] = {s.shape.groups, s.shape.outputs, s.pack.k};
         if (!op_tensor_init(&weight, s.shape.weight->format, DW_SCALE_plain, 3, dims, s.shape.weight->data))
             return base_fail(run->call.context, DW_LIMIT, "conv: w is too large to address");
-        gemm_pack_run(&s.pack, &weight, run->pool, product + s.product_bytes);
+        gemm_pack_run(&s.pack, gemm_isa_of(run->chip), &weight, run->pool, product + s.product_bytes);
         packed = product + s.product_bytes;
     }
     for (int64_t first = 0; first < s.rows; first += s.piece_rows) {
@@ -236,7 +236,7 @@ static dw_status run_packing(const kernel_packing *packing, dw_context *context,
     const int64_t dims[3] = {pack.batches, pack.n, pack.k};   /* w [o,c,taps..] by groups */
     if (!op_tensor_is_contiguous(weight) || !op_tensor_init(&matrix, weight->format, DW_SCALE_plain, 3, dims, weight->data))
         return base_fail(context, DW_INTERNAL, "conv: w has no packed form");
-    gemm_pack_run(&pack, &matrix, pool, packed);
+    gemm_pack_run(&pack, NULL, &matrix, pool, packed);
     return DW_OK;
 }
 

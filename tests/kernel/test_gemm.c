@@ -54,7 +54,7 @@ static void decoders_have_the_exact_bits(dw_format format, unsigned nan_from, un
     assert_true(op_tensor_init(&weight, format, DW_SCALE_plain, 2, dims, raw));
     fill(&weight, parts.data_bytes, dw_format_bits(format), nan_from, least, most);
     for (int i = 0; i < ROWS * DEPTH; i++) a[i] = num_f32_to_bf16(num_random_normal(4, (uint64_t)i));
-    gemm_pack_run(&pack, &weight, device->pool, packed);
+    gemm_pack_run(&pack, NULL, &weight, device->pool, packed);
     assert_int_equal(((const gemm_header *)(const void *)packed)->special, 0);
     multiply(device, &pack, packed, a, ROWS, true, exact);
     for (int rows = 1; rows <= ROWS; rows++) {

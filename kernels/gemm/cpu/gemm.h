@@ -111,6 +111,10 @@ typedef struct gemm_isa {
     void (*post)(op_post step, float *y, const float *x, int64_t count);
     void (*to_bf16)(const float *x, uint16_t *y, int64_t count);
     void (*from_bf16)(const uint16_t *x, float *y, int64_t count);
+    /* to [cols][rows] = from [rows][cols] turned, of elements of 4 bytes. Rows lie so many bytes apart and need no alignment. */
+    void (*turn)(const void *from, ptrdiff_t from_bytes, int64_t rows, int64_t cols, void *to, ptrdiff_t to_bytes);
+    /* to [count][2] = even and odd in turns. */
+    void (*pair)(const uint16_t *even, const uint16_t *odd, int64_t count, uint16_t *to);
 } gemm_isa;
 
 extern const gemm_isa gemm_isa_portable;
@@ -129,8 +133,9 @@ enum {
     GEMM_HALVES = 2,              /* a post step takes both halves of the columns */
     GEMM_A_SCALES = 4             /* A has fp32 scales for every 128 of k: chunks as deep */
 };
-/* Packs weight [.., k, n] or, transposed, [.., n, k] (its leading axes are the batches, any strides for element formats) into packed, pack->bytes long and aligned to 64. */
-void gemm_pack_run(const gemm_pack *pack, const dw_tensor *weight, pool *pool, void *packed);
+/* Packs weight [.., k, n] or, transposed, [.., n, k] (its leading axes are the batches, any strides for element formats) into packed, pack->bytes long and aligned to 64.
+ * isa: what packs, and multiplies; NULL: any may multiply. */
+void gemm_pack_run(const gemm_pack *pack, const gemm_isa *isa, const dw_tensor *weight, pool *pool, void *packed);
 /* The same as a row's packing, whose run is gemm_pack_run; and the pack that a packing's numbers are of. */
 void gemm_packing(const gemm_pack *pack, kernel_packing *packing);
 void gemm_pack_of(const kernel_packing *packing, gemm_pack *pack);

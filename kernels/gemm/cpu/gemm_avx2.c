@@ -185,6 +185,51 @@ static void decode_BF16_F32(const uint8_t *source, int64_t k, void *chunk) {
     }
 DECODERS(DEFINE)
 
+/* ---- moves ---- */
+
+/* 8 x 8 elements. */
+SIMD_INLINE void turn_block(const uint8_t *from, ptrdiff_t from_bytes, uint8_t *to, ptrdiff_t to_bytes) {
+    __m256 in[8], turned[8];      /* turned: [2][4 columns of each half]: columns c and 4 + c of rows 4 q .. */
+    SIMD_UNROLL
+    for (int i = 0; i < 8; i++) in[i] = _mm256_loadu_ps((const float *)(const void *)(from + i * from_bytes));
+    SIMD_UNROLL
+    for (int q = 0; q < 2; q++) {
+        const __m256 *r = in + 4 * q;
+        const __m256d low01 = _mm256_castps_pd(_mm256_unpacklo_ps(r[0], r[1])), high01 = _mm256_castps_pd(_mm256_unpackhi_ps(r[0], r[1]));
+        const __m256d low23 = _mm256_castps_pd(_mm256_unpacklo_ps(r[2], r[3])), high23 = _mm256_castps_pd(_mm256_unpackhi_ps(r[2], r[3]));
+        turned[4 * q] = _mm256_castpd_ps(_mm256_unpacklo_pd(low01, low23));
+        turned[4 * q + 1] = _mm256_castpd_ps(_mm256_unpackhi_pd(low01, low23));
+        turned[4 * q + 2] = _mm256_castpd_ps(_mm256_unpacklo_pd(high01, high23));
+        turned[4 * q + 3] = _mm256_castpd_ps(_mm256_unpackhi_pd(high01, high23));
+    }
+    SIMD_UNROLL
+    for (int c = 0; c < 4; c++) {
+        _mm256_storeu_ps((float *)(void *)(to + c * to_bytes), _mm256_permute2f128_ps(turned[c], turned[4 + c], 0x20));
+        _mm256_storeu_ps((float *)(void *)(to + (4 + c) * to_bytes), _mm256_permute2f128_ps(turned[c], turned[4 + c], 0x31));
+    }
+}
+
+static void turn(const void *from, ptrdiff_t from_bytes, int64_t rows, int64_t cols, void *to, ptrdiff_t to_bytes) {
+    for (int64_t c0 = 0; c0 < cols; c0 += 8) {
+        for (int64_t r0 = 0; r0 < rows; r0 += 8) {
+            const uint8_t *source = (const uint8_t *)from + r0 * from_bytes + 4 * c0;
+            uint8_t *target = (uint8_t *)to + c0 * to_bytes + 4 * r0;
+            if (rows - r0 >= 8 && cols - c0 >= 8) turn_block(source, from_bytes, target, to_bytes);
+            else gemm_isa_portable.turn(source, from_bytes, rows - r0 < 8 ? rows - r0 : 8, cols - c0 < 8 ? cols - c0 : 8, target, to_bytes);
+        }
+    }
+}
+
+static void pair_rows(const uint16_t *even, const uint16_t *odd, int64_t count, uint16_t *to) {
+    int64_t i = 0;
+    for (; i + 8 <= count; i += 8) {
+        const __m128i low = _mm_loadu_si128((const __m128i *)(even + i)), high = _mm_loadu_si128((const __m128i *)(odd + i));
+        _mm_storeu_si128((__m128i *)(to + 2 * i), _mm_unpacklo_epi16(low, high));
+        _mm_storeu_si128((__m128i *)(to + 2 * i + 8), _mm_unpackhi_epi16(low, high));
+    }
+    gemm_isa_portable.pair(even + i, odd + i, count - i, to + 2 * i);
+}
+
 #define ENTRY(panel, compute) [GEMM_PANEL_##panel][GEMM_##compute] = decode_##panel##_##compute,
 const gemm_isa gemm_isa_avx2 = {
     .name = "avx2",
@@ -195,4 +240,6 @@ const gemm_isa gemm_isa_avx2 = {
     .post = post_steps,
     .to_bf16 = narrow_bf16,
     .from_bf16 = widen_bf16,
+    .turn = turn,
+    .pair = pair_rows,
 };

@@ -218,6 +218,69 @@ void gemm_avx512_post(op_post step, float *y, const float *x, int64_t count) { p
 void gemm_avx512_to_bf16(const float *x, uint16_t *y, int64_t count) { narrow_bf16(x, y, count); }
 void gemm_avx512_from_bf16(const uint16_t *x, float *y, int64_t count) { widen_bf16(x, y, count); }
 
+/* ---- moves ---- */
+
+/* The four 128-bit parts of a, b, c, d turned as a matrix of parts: first of all, second of all .. */
+SIMD_INLINE void turn_parts(__m512 a, __m512 b, __m512 c, __m512 d, __m512 *to, const int step) {
+    const __m512 ab_low = _mm512_shuffle_f32x4(a, b, 0x44), ab_high = _mm512_shuffle_f32x4(a, b, 0xee);
+    const __m512 cd_low = _mm512_shuffle_f32x4(c, d, 0x44), cd_high = _mm512_shuffle_f32x4(c, d, 0xee);
+    to[0] = _mm512_shuffle_f32x4(ab_low, cd_low, 0x88);
+    to[step] = _mm512_shuffle_f32x4(ab_low, cd_low, 0xdd);
+    to[2 * step] = _mm512_shuffle_f32x4(ab_high, cd_high, 0x88);
+    to[3 * step] = _mm512_shuffle_f32x4(ab_high, cd_high, 0xdd);
+}
+
+/* 16 x 16 elements. */
+SIMD_INLINE void turn_block(const __m512 in[16], __m512 out[16]) {
+    __m512 turned[16];            /* [4 rows in][4 columns of each part]: row r of parts holds columns 4 p + c of rows 4 q .. */
+    SIMD_UNROLL
+    for (int q = 0; q < 4; q++) {
+        const __m512 *r = in + 4 * q;
+        const __m512d low01 = _mm512_castps_pd(_mm512_unpacklo_ps(r[0], r[1])), high01 = _mm512_castps_pd(_mm512_unpackhi_ps(r[0], r[1]));
+        const __m512d low23 = _mm512_castps_pd(_mm512_unpacklo_ps(r[2], r[3])), high23 = _mm512_castps_pd(_mm512_unpackhi_ps(r[2], r[3]));
+        turned[4 * q] = _mm512_castpd_ps(_mm512_unpacklo_pd(low01, low23));
+        turned[4 * q + 1] = _mm512_castpd_ps(_mm512_unpackhi_pd(low01, low23));
+        turned[4 * q + 2] = _mm512_castpd_ps(_mm512_unpacklo_pd(high01, high23));
+        turned[4 * q + 3] = _mm512_castpd_ps(_mm512_unpackhi_pd(high01, high23));
+    }
+    SIMD_UNROLL
+    for (int c = 0; c < 4; c++) turn_parts(turned[c], turned[4 + c], turned[8 + c], turned[12 + c], out + c, 4);
+}
+
+static __mmask16 first_of(int64_t count) { return count >= 16 ? (__mmask16)0xffff : (__mmask16)((1u << count) - 1); }
+
+void gemm_avx512_turn(const void *from, ptrdiff_t from_bytes, int64_t rows, int64_t cols, void *to, ptrdiff_t to_bytes) {
+    for (int64_t c0 = 0; c0 < cols; c0 += 16) {
+        const int64_t width = cols - c0 < 16 ? cols - c0 : 16;
+        for (int64_t r0 = 0; r0 < rows; r0 += 16) {
+            const uint8_t *source = (const uint8_t *)from + r0 * from_bytes + 4 * c0;
+            uint8_t *target = (uint8_t *)to + c0 * to_bytes + 4 * r0;
+            const int64_t height = rows - r0 < 16 ? rows - r0 : 16;
+            __m512 in[16], out[16];
+            if (height == 16 && width == 16) {
+                SIMD_UNROLL
+                for (int i = 0; i < 16; i++) in[i] = _mm512_loadu_ps(source + i * from_bytes);
+                turn_block(in, out);
+                SIMD_UNROLL
+                for (int i = 0; i < 16; i++) _mm512_storeu_ps(target + i * to_bytes, out[i]);
+                continue;
+            }
+            for (int i = 0; i < 16; i++) in[i] = i < height ? _mm512_maskz_loadu_ps(first_of(width), source + i * from_bytes) : _mm512_setzero_ps();
+            turn_block(in, out);
+            for (int i = 0; i < width; i++) _mm512_mask_storeu_ps(target + i * to_bytes, first_of(height), out[i]);
+        }
+    }
+}
+
+void gemm_avx512_pair(const uint16_t *even, const uint16_t *odd, int64_t count, uint16_t *to) {
+    for (int64_t i = 0; i < count; i += 16, to += 32) {
+        const __mmask16 some = first_of(count - i);
+        const __m512i low = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, even + i));
+        const __m512i high = _mm512_cvtepu16_epi32(_mm256_maskz_loadu_epi16(some, odd + i));
+        _mm512_mask_storeu_epi32(to, some, _mm512_or_si512(low, _mm512_slli_epi32(high, 16)));
+    }
+}
+
 #define ENTRY(panel, compute) [GEMM_PANEL_##panel][GEMM_##compute] = gemm_avx512_decode_##panel##_##compute,
 const gemm_isa gemm_isa_avx512 = {
     .name = "avx512",
@@ -230,4 +293,6 @@ const gemm_isa gemm_isa_avx512 = {
     .post = gemm_avx512_post,
     .to_bf16 = gemm_avx512_to_bf16,
     .from_bf16 = gemm_avx512_from_bf16,
+    .turn = gemm_avx512_turn,
+    .pair = gemm_avx512_pair,
 };

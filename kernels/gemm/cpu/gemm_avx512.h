@@ -140,6 +140,8 @@ extern int64_t gemm_avx512_decode_row(const gemm_codes *row);
 extern void gemm_avx512_post(op_post step, float *y, const float *x, int64_t count);
 extern void gemm_avx512_to_bf16(const float *x, uint16_t *y, int64_t count);
 extern void gemm_avx512_from_bf16(const uint16_t *x, float *y, int64_t count);
+extern void gemm_avx512_turn(const void *from, ptrdiff_t from_bytes, int64_t rows, int64_t cols, void *to, ptrdiff_t to_bytes);
+extern void gemm_avx512_pair(const uint16_t *even, const uint16_t *odd, int64_t count, uint16_t *to);
 #define GEMM_AVX512_DECODERS(X)                                                                                             \
     X(E4M3, F32) X(E4M3, BF16) X(E5M2, F32) X(E5M2, BF16) X(E2M1_E8M0, F32) X(E2M1_E8M0, BF16) X(E2M1_E4M3, F32) X(E2M1_E4M3, BF16) X(BF16, F32)
 #define GEMM_AVX512_DECLARE(panel, compute) extern void gemm_avx512_decode_##panel##_##compute(const uint8_t *source, int64_t k, void *chunk);

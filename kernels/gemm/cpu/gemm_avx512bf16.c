@@ -181,4 +181,6 @@ const gemm_isa gemm_isa_avx512bf16 = {
     .post = gemm_avx512_post,
     .to_bf16 = gemm_avx512_to_bf16,
     .from_bf16 = gemm_avx512_from_bf16,
+    .turn = gemm_avx512_turn,
+    .pair = gemm_avx512_pair,
 };

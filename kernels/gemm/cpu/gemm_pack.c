@@ -6,6 +6,7 @@
 
 enum { HALF = 16 };   /* columns of one half of a panel: the 32-bit lanes of a 512-bit register */
 enum { FLAG_BYTES = 64 };
+enum { PACK_TOGETHER = 4 };   /* panels of elements that a task packs at most */
 
 static int64_t round_up(int64_t value, int64_t unit) { return base_ceil_div(value, unit) * unit; }
 
@@ -66,22 +67,25 @@ bool gemm_pack_init(gemm_pack *pack, dw_format format, gemm_compute compute, int
 
 typedef struct pack_job {
     const gemm_pack *pack;
+    const gemm_isa *isa;          /* NULL: any may multiply */
     const dw_tensor *weight;
     uint8_t *panels;
     uint8_t *special;             /* [batches * panels] of the current span */
     uint8_t rewrite[64];          /* FP6 codes as E4M3 */
-    int64_t first;
+    int64_t first;                /* of the current span */
+    int64_t together;             /* panels of elements to a task */
 } pack_job;
 
-/* The column of B that column c of a panel holds; -1: padding. */
-static int64_t source_column(const gemm_pack *pack, int64_t panel, int c) {
-    if (!pack->halves) {
-        int64_t column = panel * GEMM_COLS + c;
-        return column < pack->n ? column : -1;
-    }
-    int64_t column = panel / 2 * GEMM_COLS + c;
-    return column < pack->n / 2 ? column + (panel % 2) * (pack->n / 2) : -1;
+/* The columns of B that a panel holds: from one on, so many; the others are padding. */
+static int64_t first_column(const gemm_pack *pack, int64_t panel) { return pack->halves ? panel / 2 * GEMM_COLS + panel % 2 * (pack->n / 2) : panel * GEMM_COLS; }
+
+static int64_t column_count(const gemm_pack *pack, int64_t panel) {
+    int64_t left = pack->halves ? pack->n / 2 - panel / 2 * GEMM_COLS : pack->n - panel * GEMM_COLS;
+    return left < GEMM_COLS ? left : GEMM_COLS;
 }
+
+/* The column of B that column c of a panel holds; -1: padding. */
+static int64_t source_column(const gemm_pack *pack, int64_t panel, int c) { return c < column_count(pack, panel) ? first_column(pack, panel) + c : -1; }
 
 /* First element of a batch: leading axes by their strides. */
 static int64_t batch_offset(const dw_tensor *weight, int64_t batch) {
@@ -101,37 +105,94 @@ static float load_f32(dw_format format, const void *data, int64_t index) {
 
 static uint32_t is_subnormal(uint16_t bf16) { return (bf16 & 0x7fff) - 1u < 0x7f; }
 
-static void pack_elements(const pack_job *job, int64_t batch, int64_t panel, uint8_t *to) {
+/* Elements k [0, depth) of columns [0, columns) of B, of which `at` is the first, into the part of a panel that begins with them. depth is even but at the end of k. */
+typedef struct pack_part {
+    const uint8_t *at;
+    dw_format format;
+    int64_t k_stride, n_stride, columns, depth;
+    void *to;
+} pack_part;
+
+static void pack_f32(const gemm_isa *isa, const pack_part *part) {
+    float *to = part->to;
+    if (part->columns < GEMM_COLS) memset(to, 0, (size_t)part->depth * GEMM_COLS * sizeof *to);
+    if (part->format == DW_FORMAT_f32 && part->n_stride == 1) {
+        const float *from = (const float *)(const void *)part->at;
+        for (int64_t k = 0; k < part->depth; k++, from += part->k_stride, to += GEMM_COLS) {
+            if (part->columns == GEMM_COLS) memcpy(to, from, GEMM_COLS * sizeof *to);   /* of a size that needs no call */
+            else memcpy(to, from, (size_t)part->columns * sizeof *to);
+        }
+    } else if (part->format == DW_FORMAT_f32 && part->k_stride == 1) {
+        isa->turn(part->at, part->n_stride * (ptrdiff_t)sizeof *to, part->columns, part->depth, to, GEMM_COLS * sizeof *to);
+    } else {
+        for (int64_t k = 0; k < part->depth; k++, to += GEMM_COLS) {
+            for (int64_t c = 0; c < part->columns; c++) to[c] = load_f32(part->format, part->at, c * part->n_stride + k * part->k_stride);
+        }
+    }
+}
+
+static void pack_pairs(const gemm_isa *isa, const pack_part *part) {
+    static const uint16_t zeros[GEMM_COLS];
+    uint16_t *to = part->to;
+    const uint16_t *from = (const uint16_t *)(const void *)part->at;
+    const int64_t k_stride = part->k_stride, n_stride = part->n_stride, whole = part->depth / 2 * 2;
+    if (part->columns < GEMM_COLS) memset(to, 0, (size_t)(part->depth + part->depth % 2) * GEMM_COLS * sizeof *to);
+    if (k_stride == 1) {
+        isa->turn(from, n_stride * (ptrdiff_t)sizeof *from, part->columns, whole / 2, to, 2 * GEMM_COLS * sizeof *to);
+    } else if (n_stride == 1) {
+        for (int64_t k = 0; k < whole; k += 2) isa->pair(from + k * k_stride, from + (k + 1) * k_stride, part->columns, to + k * GEMM_COLS);
+    } else {
+        for (int64_t k = 0; k < whole; k++) {
+            for (int64_t c = 0; c < part->columns; c++) to[(k / 2 * GEMM_COLS + c) * 2 + k % 2] = from[k * k_stride + c * n_stride];
+        }
+    }
+    if (whole == part->depth) return;
+    uint16_t last[GEMM_COLS];
+    for (int64_t c = 0; c < part->columns; c++) last[c] = from[whole * k_stride + c * n_stride];
+    isa->pair(last, zeros, part->columns, to + whole * GEMM_COLS);
+}
+
+/* Are there subnormal numbers, where that changes what multiplies? */
+static bool holds_subnormal(const gemm_isa *isa, bool any_isa, const uint16_t *x, int64_t count) {
+    if (!any_isa) return isa->exact_tile != NULL && isa->has_subnormal(x, count);
+    uint32_t found = 0;
+    for (int64_t i = 0; i < count; i++) found |= is_subnormal(x[i]);
+    return found != 0;
+}
+
+/* Panels [first, end) of B's batch, k by k: what lies side by side is read side by side. */
+static void pack_elements(const pack_job *job, int64_t batch, int64_t first, int64_t end, uint8_t *panels) {
+    enum { DEPTH = 64 };          /* of k at a time */
     const gemm_pack *pack = job->pack;
     const dw_tensor *w = job->weight;
-    int64_t k_stride = w->strides[w->rank - (pack->transposed ? 1 : 2)], n_stride = w->strides[w->rank - (pack->transposed ? 2 : 1)];
-    int64_t base = batch_offset(w, batch);
-    int64_t offsets[GEMM_COLS];
-    for (int c = 0; c < GEMM_COLS; c++) {
-        int64_t column = source_column(pack, panel, c);
-        offsets[c] = column < 0 ? -1 : base + column * n_stride;
-    }
-    for (int c = 0; c < GEMM_COLS; c++) ((float *)(to + pack->factor_offset))[c] = 1.0f;
-    if (pack->panel == GEMM_PANEL_F32) {
-        float *out = (float *)to;
-        for (int64_t k = 0; k < pack->k; k++, out += GEMM_COLS) {
-            for (int c = 0; c < GEMM_COLS; c++) out[c] = offsets[c] < 0 ? 0.0f : load_f32(w->format, w->data, offsets[c] + k * k_stride);
-        }
-        return;
-    }
-    uint16_t *out = (uint16_t *)to;
-    const uint16_t *data = w->data;
-    uint32_t subnormal = 0;
-    for (int64_t k = 0; k < pack->k; k += 2, out += 2 * GEMM_COLS) {
-        for (int c = 0; c < GEMM_COLS; c++) {
-            bool real = offsets[c] >= 0;
-            out[2 * c] = real ? data[offsets[c] + k * k_stride] : 0;
-            out[2 * c + 1] = real && k + 1 < pack->k ? data[offsets[c] + (k + 1) * k_stride] : 0;
-            subnormal |= is_subnormal(out[2 * c]) | is_subnormal(out[2 * c + 1]);
+    const gemm_isa *isa = job->isa != NULL ? job->isa : &gemm_isa_portable;
+    const size_t element = (size_t)dw_format_bits(w->format) / 8;
+    const bool is_f32 = pack->panel == GEMM_PANEL_F32;
+    const size_t k_bytes = GEMM_COLS * (is_f32 ? sizeof(float) : sizeof(uint16_t));
+    pack_part part = {
+        .format = w->format,
+        .k_stride = w->strides[w->rank - (pack->transposed ? 1 : 2)],
+        .n_stride = w->strides[w->rank - (pack->transposed ? 2 : 1)],
+    };
+    const int64_t base = batch_offset(w, batch);
+    uint32_t subnormal[PACK_TOGETHER] = {0};
+    for (int64_t k = 0; k < pack->k; k += DEPTH) {
+        part.depth = pack->k - k < DEPTH ? pack->k - k : DEPTH;
+        for (int64_t panel = first; panel < end; panel++) {
+            part.columns = column_count(pack, panel);
+            part.at = (const uint8_t *)w->data + (base + first_column(pack, panel) * part.n_stride + k * part.k_stride) * (int64_t)element;
+            part.to = panels + (size_t)(panel - first) * pack->panel_bytes + (size_t)k * k_bytes;
+            if (is_f32) pack_f32(isa, &part);
+            else pack_pairs(isa, &part);
+            if (!is_f32 && holds_subnormal(isa, job->isa == NULL, part.to, (part.depth + 1) / 2 * 2 * GEMM_COLS)) subnormal[panel - first] = 1;
         }
     }
-    memset(to + pack->flag_offset, 0, FLAG_BYTES);
-    memcpy(to + pack->flag_offset, &subnormal, sizeof subnormal);
+    for (int64_t panel = first; panel < end; panel++, panels += pack->panel_bytes) {
+        for (int c = 0; c < GEMM_COLS; c++) ((float *)(panels + pack->factor_offset))[c] = 1.0f;
+        if (is_f32) continue;
+        memset(panels + pack->flag_offset, 0, FLAG_BYTES);
+        memcpy(panels + pack->flag_offset, &subnormal[panel - first], sizeof subnormal[0]);
+    }
 }
 
 /* The code of element k of a packed row. */
@@ -235,30 +296,40 @@ static bool pack_codes(const pack_job *job, int64_t batch, int64_t panel, uint8_
     return special;
 }
 
-static void pack_task(void *argument, int64_t task, int worker) {
+static void pack_codes_task(void *argument, int64_t task, int worker) {
     (void)worker;
     pack_job *job = argument;
-    int64_t index = job->first + task, batch = index / job->pack->panels, panel = index % job->pack->panels;
-    uint8_t *to = job->panels + (size_t)index * job->pack->panel_bytes;
-    job->special[task] = false;
-    if (dw_format_is_block(job->pack->format)) job->special[task] = pack_codes(job, batch, panel, to);
-    else pack_elements(job, batch, panel, to);
+    int64_t index = job->first + task;
+    job->special[task] = pack_codes(job, index / job->pack->panels, index % job->pack->panels, job->panels + (size_t)index * job->pack->panel_bytes);
 }
 
-void gemm_pack_run(const gemm_pack *pack, const dw_tensor *weight, pool *pool, void *packed) {
+static void pack_elements_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    const pack_job *job = argument;
+    const gemm_pack *pack = job->pack;
+    int64_t per_batch = base_ceil_div(pack->panels, job->together), batch = task / per_batch, first = task % per_batch * job->together;
+    int64_t end = first + job->together < pack->panels ? first + job->together : pack->panels;
+    pack_elements(job, batch, first, end, job->panels + (size_t)batch * pack->batch_bytes + (size_t)first * pack->panel_bytes);
+}
+
+void gemm_pack_run(const gemm_pack *pack, const gemm_isa *isa, const dw_tensor *weight, pool *pool, void *packed) {
     enum { SPAN = 4096 };
     uint8_t special[SPAN];
     gemm_header *header = packed;
     memset(packed, 0, GEMM_HEADER_BYTES);
-    pack_job job = {.pack = pack, .weight = weight, .panels = (uint8_t *)packed + GEMM_HEADER_BYTES, .special = special};
-    if (dw_format_is_block(pack->format) && dw_format_bits(pack->format) == 6) {
+    pack_job job = {.pack = pack, .isa = isa, .weight = weight, .panels = (uint8_t *)packed + GEMM_HEADER_BYTES, .special = special, .together = PACK_TOGETHER};
+    if (!dw_format_is_block(pack->format)) {
+        pool_run(pool, pack->batches * base_ceil_div(pack->panels, job.together), pack_elements_task, &job);
+        return;
+    }
+    if (dw_format_bits(pack->format) == 6) {
         dw_format element = num_info(pack->format)->element;
         for (unsigned code = 0; code < 64; code++) job.rewrite[code] = num_f32_to_e4m3((float)num_decode(element, code));
     }
     int64_t total = pack->batches * pack->panels;
     for (job.first = 0; job.first < total; job.first += SPAN) {
         int64_t count = total - job.first < SPAN ? total - job.first : SPAN;
-        pool_run(pool, count, pack_task, &job);
+        pool_run(pool, count, pack_codes_task, &job);
         for (int64_t i = 0; i < count; i++) header->special |= special[i];
     }
 }
@@ -271,7 +342,7 @@ static dw_status run_packing(const kernel_packing *packing, dw_context *context,
     (void)context;
     gemm_pack pack;
     gemm_pack_of(packing, &pack);
-    gemm_pack_run(&pack, weight, pool, packed);
+    gemm_pack_run(&pack, NULL, weight, pool, packed);
     return DW_OK;
 }
 

@@ -101,7 +101,7 @@ static dw_status run_on(const kernel_run *run, const gemm_isa *isa) {
     const void *packed = run->packed;
     if (packed == NULL) {
         packed = workspace + s.rows.bytes;
-        gemm_pack_run(&s.pack, call->in[1], run->pool, workspace + s.rows.bytes);
+        gemm_pack_run(&s.pack, isa, call->in[1], run->pool, workspace + s.rows.bytes);
     }
     g.panels = (const uint8_t *)packed + GEMM_HEADER_BYTES;
     g.special = ((const gemm_header *)packed)->special != 0;

@@ -156,7 +156,7 @@ static dw_status run_on(const kernel_run *run, const gemm_isa *isa) {
     }
     const void *packed = run->packed;
     if (packed == NULL) {
-        gemm_pack_run(&s.pack, run->call.in[1], run->pool, workspace + s.rows.bytes);
+        gemm_pack_run(&s.pack, isa, run->call.in[1], run->pool, workspace + s.rows.bytes);
         packed = workspace + s.rows.bytes;
     }
     b.panels = (const uint8_t *)packed + GEMM_HEADER_BYTES;

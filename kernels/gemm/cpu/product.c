@@ -4,6 +4,7 @@
 #include <string.h>
 
 enum { ROWS_PER_TASK = 16 };   /* that one task brings into form */
+enum { ROWS_TURNED = 64 };     /* .. where rows lie side by side */
 
 bool product_has_operand_format(dw_format format) { return format == DW_FORMAT_f32 || format == DW_FORMAT_bf16 || format == DW_FORMAT_f16; }
 
@@ -81,10 +82,22 @@ typedef struct rows_job {
     size_t scale_row_bytes;
 } rows_job;
 
+/* A row that lies in one piece. */
+static bool cast_dense_row(const rows_job *job, const uint8_t *from, uint8_t *to) {
+    const dw_format format = job->a->format;
+    const int64_t k = job->rows->k;
+    if (job->a->strides[job->k_axis] != 1) return false;
+    if ((job->rows->compute == GEMM_BF16) == (format == DW_FORMAT_bf16) && format != DW_FORMAT_f16) memcpy(to, from, (size_t)k * product_element_bytes(format));
+    else if (format == DW_FORMAT_bf16) job->isa->from_bf16((const uint16_t *)(const void *)from, (float *)(void *)to, k);
+    else return false;
+    return true;
+}
+
 static void cast_row(const rows_job *job, int64_t row, uint8_t *to) {
     const dw_tensor *a = job->a;
     int64_t m = a->dims[job->row_axis], k_stride = a->strides[job->k_axis], k = job->rows->k;
     int64_t offset = batch_offset(a, row / m, job->row_axis, job->k_axis) + row % m * a->strides[job->row_axis];
+    if (cast_dense_row(job, (const uint8_t *)a->data + offset * (int64_t)product_element_bytes(a->format), to)) return;
     if (job->rows->compute == GEMM_BF16) {
         const uint16_t *from = (const uint16_t *)a->data + offset;
         for (int64_t i = 0; i < k; i++) ((uint16_t *)to)[i] = from[i * k_stride];
@@ -101,6 +114,50 @@ static void cast_row(const rows_job *job, int64_t row, uint8_t *to) {
         const uint16_t *from = (const uint16_t *)a->data + offset;
         for (int64_t i = 0; i < k; i++) out[i] = num_f16_to_f32(from[i * k_stride]);
     }
+}
+
+/* Rows [row, row + count) of one matrix, which lie side by side: k is turned in blocks of few columns. */
+static void turn_rows(const rows_job *job, int64_t row, int64_t count, uint8_t *to) {
+    enum { DEPTH = 32 };          /* of k at a time */
+    const dw_tensor *a = job->a;
+    const product_rows *rows = job->rows;
+    const int64_t m = a->dims[job->row_axis], k_stride = a->strides[job->k_axis], offset = batch_offset(a, row / m, job->row_axis, job->k_axis) + row % m;
+    const gemm_isa *isa = job->isa;
+    if (a->format == DW_FORMAT_f32) {
+        isa->turn((const float *)a->data + offset, k_stride * (ptrdiff_t)sizeof(float), rows->k, count, to, rows->stride * (ptrdiff_t)sizeof(float));
+        return;
+    }
+    const uint16_t *from = (const uint16_t *)a->data + offset;
+    for (int64_t k = 0; k < rows->k; k += DEPTH) {
+        const int64_t depth = rows->k - k < DEPTH ? rows->k - k : DEPTH;
+        if (rows->compute == GEMM_F32) {
+            _Alignas(64) float wide[DEPTH][ROWS_TURNED];
+            for (int64_t i = 0; i < depth; i++) isa->from_bf16(from + (k + i) * k_stride, wide[i], count);
+            isa->turn(wide, sizeof wide[0], depth, count, to + (size_t)k * sizeof(float), rows->stride * (ptrdiff_t)sizeof(float));
+        } else {
+            static const uint16_t zeros[ROWS_TURNED];
+            _Alignas(64) uint16_t pairs[DEPTH / 2][2 * ROWS_TURNED];
+            for (int64_t i = 0; i < depth; i += 2) isa->pair(from + (k + i) * k_stride, i + 1 < depth ? from + (k + i + 1) * k_stride : zeros, count, pairs[i / 2]);
+            isa->turn(pairs, sizeof pairs[0], (depth + 1) / 2, count, to + (size_t)k * sizeof(uint16_t), rows->stride * (ptrdiff_t)sizeof(uint16_t));
+        }
+    }
+}
+
+static void turn_task(void *argument, int64_t task, int worker) {
+    (void)worker;
+    const rows_job *job = argument;
+    const product_rows *rows = job->rows;
+    const int64_t m = job->a->dims[job->row_axis], per_matrix = base_ceil_div(m, ROWS_TURNED), first = task % per_matrix * ROWS_TURNED;
+    const int64_t row = task / per_matrix * m + first, count = m - first < ROWS_TURNED ? m - first : ROWS_TURNED;
+    const size_t size = rows->compute == GEMM_F32 ? sizeof(float) : sizeof(uint16_t), row_bytes = (size_t)rows->stride * size, used = (size_t)rows->k * size;
+    uint8_t *to = job->to + (size_t)row * row_bytes;
+    turn_rows(job, row, count, to);
+    for (int64_t i = 0; i < count; i++) memset(to + (size_t)i * row_bytes + used, 0, row_bytes - used);
+}
+
+/* Are neighbouring rows neighbouring elements? */
+static bool lies_turned(const dw_tensor *a, int row_axis, int k_axis) {
+    return !dw_format_is_block(a->format) && a->format != DW_FORMAT_f16 && a->strides[row_axis] == 1 && a->strides[k_axis] != 1 && a->dims[row_axis] > 1;
 }
 
 /* By the instruction set's decoder as far as that goes, group by group with num's where it stops. */
@@ -167,7 +224,8 @@ void product_rows_run(const product_rows *rows, const gemm_isa *isa, const dw_te
         /* One scale for the whole tensor is not part of the bf16 operand. */
         job.scale_row_bytes = info->rows == 0 ? 0 : (size_t)blocks * (size_t)dw_format_bits(info->scale) / 8;
     }
-    pool_run(pool, base_ceil_div(rows->rows, ROWS_PER_TASK), rows_task, &job);
+    if (lies_turned(a, row_axis, k_axis)) pool_run(pool, rows->rows / a->dims[row_axis] * base_ceil_div(a->dims[row_axis], ROWS_TURNED), turn_task, &job);
+    else pool_run(pool, base_ceil_div(rows->rows, ROWS_PER_TASK), rows_task, &job);
 }
 
 /* ---- choosing and packing ---- */
