@@ -26,7 +26,7 @@
 #undef PACKED
 
 #define WAY(name, needs, flags, shared, rank, dequantised, most_rows, workspace, variants, functions)                \
-    unsigned dequantised(dw_format a, dw_format b, int64_t k);                                                       \
+    unsigned dequantised(const dw_format formats[2], const int64_t rows[2]);                                         \
     const char *functions##_refuses(const kernel_problem *problem, text *why);                                       \
     const char *functions##_takes(const kernel_run *run, text *why);                                                 \
     double functions##_seconds(const kernel_run *run);                                                               \

@@ -2,15 +2,17 @@
  * applies none of are ops of the graph by then (plan/split.c). Pure: no device, no measurement. */
 #include "kernel/compose.h"
 
-unsigned kernel_as_they_lie(dw_format a, dw_format b, int64_t k) {
-    (void)a, (void)b, (void)k;
+unsigned kernel_as_they_lie(const dw_format formats[2], const int64_t rows[2]) {
+    (void)formats, (void)rows;
     return 0;
 }
 
 static bool is_in_blocks(int n_out, dw_format format) { return n_out > 0 && dw_format_is_block(format); }
 
-/* Operands are dequantised along k, which lies last. */
-static bool has_k_last(const op_attrs *attrs) { return !op_attr_bool(attrs, OP_ATTR_at) && op_attr_bool(attrs, OP_ATTR_bt); }
+/* Operands are dequantised along k, which lies last; those in bf16 may lie in any way, as their rows are only moved. */
+static bool are_rows(const op_attrs *attrs, const dw_format formats[2]) {
+    return (!op_attr_bool(attrs, OP_ATTR_at) && op_attr_bool(attrs, OP_ATTR_bt)) || (formats[0] == DW_FORMAT_bf16 && formats[1] == DW_FORMAT_bf16);
+}
 
 /* ---- a run ---- */
 
@@ -20,7 +22,9 @@ void compose(const kernel_way *way, const kernel_run *run, composed *c) {
     c->quantises = kernel_way_is(way, KERNEL_WAY_QUANTISED) && is_in_blocks(run->call.n_out, run->call.out[0]->format);
     if (c->quantises) quantised_split(run, &c->result);
     c->product = c->kernel = c->quantises ? &c->result.first : run;
-    c->dequantises = has_k_last(run->call.attrs) ? way->dequantised(a->format, b->format, a->dims[a->rank - 1]) : 0;
+    const dw_format formats[2] = {a->format, b->format};
+    const int64_t rows[2] = {a->dims[a->rank - 1], b->dims[b->rank - 1]};
+    c->dequantises = are_rows(run->call.attrs, formats) ? way->dequantised(formats, rows) : 0;
     if (c->dequantises == 0) return;
     dequantised_split(c->product, c->dequantises, &c->operands);
     c->kernel = &c->operands.product;
@@ -67,11 +71,12 @@ void composed_describe(const composed *c, text *words) {
 
 void compose_problem(const kernel_way *way, const kernel_problem *problem, composed_problem *c) {
     const op_type *a = problem->in[0], *b = problem->in[1];
-    int64_t k;
+    const dw_format formats[2] = {a->format, b->format};
+    int64_t rows[2];
     c->kernel = *problem;
     if (kernel_way_is(way, KERNEL_WAY_QUANTISED) && is_in_blocks(problem->n_out, problem->out[0]->format)) c->kernel = quantised_plain(problem, &c->result, &c->out);
-    if (!has_k_last(problem->attrs) || !dim_is_constant(a->dims[a->rank - 1], &k)) return;
-    c->kernel.dequantised = way->dequantised(a->format, b->format, k);
+    if (!are_rows(problem->attrs, formats) || !dim_is_constant(a->dims[a->rank - 1], &rows[0]) || !dim_is_constant(b->dims[b->rank - 1], &rows[1])) return;
+    c->kernel.dequantised = way->dequantised(formats, rows);
     if (c->kernel.dequantised == 0) return;
     for (int i = 0; i < problem->n_in; i++) c->in[i] = problem->in[i];
     for (int i = 0; i < 2; i++) {

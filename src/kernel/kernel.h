@@ -239,8 +239,8 @@ struct kernel_way {
     unsigned flags;
     size_t shared_bytes;              /* of shared memory that its launches ask for at least: chips that have less are refused. What more a call of some sizes asks for its launches say */
     int rank;                         /* the least first: ways of a higher rank are for what no way of a lower one takes */
-    /* Which of the operands of a product with k last it wants as rows of bf16, bit i: operand i. */
-    unsigned (*dequantised)(dw_format a, dw_format b, int64_t k);
+    /* Which of the operands of a product it wants as rows of bf16, bit i: operand i. rows: how many elements a row of each has: k, or m and n of operands in bf16 that lie turned. */
+    unsigned (*dequantised)(const dw_format formats[2], const int64_t rows[2]);
     /* NULL, or why it runs no call of the problem, whatever the sizes in range. */
     const char *(*refuses)(const kernel_problem *problem, text *why);
     /* NULL, or why it does not run this call of a problem that it does not refuse: sizes, strides, the first byte's alignment. why may be NULL (kernel_because). */
@@ -259,7 +259,7 @@ static inline bool kernel_way_is(const kernel_way *way, kernel_way_flag flag) { 
 const char *kernel_way_variant(const kernel_way *way, const kernel_problem *problem, int index);
 
 /* What ways say that have nothing to say. */
-unsigned kernel_as_they_lie(dw_format a, dw_format b, int64_t k);
+unsigned kernel_as_they_lie(const dw_format formats[2], const int64_t rows[2]);
 int64_t kernel_any_rows(const kernel_run *run);
 size_t kernel_no_workspace(const kernel_run *run);
 const char *kernel_no_variants(const kernel_problem *problem, int index);

@@ -117,6 +117,10 @@ typedef struct gemm_isa {
     void (*pair)(const uint16_t *even, const uint16_t *odd, int64_t count, uint16_t *to);
 } gemm_isa;
 
+/* turn and pair in plain C (gemm_moves.c). */
+void gemm_turn(const void *from, ptrdiff_t from_bytes, int64_t rows, int64_t cols, void *to, ptrdiff_t to_bytes);
+void gemm_pair_rows(const uint16_t *even, const uint16_t *odd, int64_t count, uint16_t *to);
+
 extern const gemm_isa gemm_isa_portable;
 #if defined(__x86_64__)
 extern const gemm_isa gemm_isa_avx2, gemm_isa_avx512, gemm_isa_avx512bf16;

@@ -215,7 +215,7 @@ static void turn(const void *from, ptrdiff_t from_bytes, int64_t rows, int64_t c
             const uint8_t *source = (const uint8_t *)from + r0 * from_bytes + 4 * c0;
             uint8_t *target = (uint8_t *)to + c0 * to_bytes + 4 * r0;
             if (rows - r0 >= 8 && cols - c0 >= 8) turn_block(source, from_bytes, target, to_bytes);
-            else gemm_isa_portable.turn(source, from_bytes, rows - r0 < 8 ? rows - r0 : 8, cols - c0 < 8 ? cols - c0 : 8, target, to_bytes);
+            else gemm_turn(source, from_bytes, rows - r0 < 8 ? rows - r0 : 8, cols - c0 < 8 ? cols - c0 : 8, target, to_bytes);
         }
     }
 }
@@ -227,7 +227,7 @@ static void pair_rows(const uint16_t *even, const uint16_t *odd, int64_t count, 
         _mm_storeu_si128((__m128i *)(to + 2 * i), _mm_unpacklo_epi16(low, high));
         _mm_storeu_si128((__m128i *)(to + 2 * i + 8), _mm_unpackhi_epi16(low, high));
     }
-    gemm_isa_portable.pair(even + i, odd + i, count - i, to + 2 * i);
+    gemm_pair_rows(even + i, odd + i, count - i, to + 2 * i);
 }
 
 #define ENTRY(panel, compute) [GEMM_PANEL_##panel][GEMM_##compute] = decode_##panel##_##compute,

@@ -105,6 +105,11 @@ static float load_f32(dw_format format, const void *data, int64_t index) {
 
 static uint32_t is_subnormal(uint16_t bf16) { return (bf16 & 0x7fff) - 1u < 0x7f; }
 
+typedef struct moves {
+    void (*turn)(const void *from, ptrdiff_t from_bytes, int64_t rows, int64_t cols, void *to, ptrdiff_t to_bytes);
+    void (*pair)(const uint16_t *even, const uint16_t *odd, int64_t count, uint16_t *to);
+} moves;
+
 /* Elements k [0, depth) of columns [0, columns) of B, of which `at` is the first, into the part of a panel that begins with them. depth is even but at the end of k. */
 typedef struct pack_part {
     const uint8_t *at;
@@ -113,7 +118,7 @@ typedef struct pack_part {
     void *to;
 } pack_part;
 
-static void pack_f32(const gemm_isa *isa, const pack_part *part) {
+static void pack_f32(const moves *move, const pack_part *part) {
     float *to = part->to;
     if (part->columns < GEMM_COLS) memset(to, 0, (size_t)part->depth * GEMM_COLS * sizeof *to);
     if (part->format == DW_FORMAT_f32 && part->n_stride == 1) {
@@ -123,7 +128,7 @@ static void pack_f32(const gemm_isa *isa, const pack_part *part) {
             else memcpy(to, from, (size_t)part->columns * sizeof *to);
         }
     } else if (part->format == DW_FORMAT_f32 && part->k_stride == 1) {
-        isa->turn(part->at, part->n_stride * (ptrdiff_t)sizeof *to, part->columns, part->depth, to, GEMM_COLS * sizeof *to);
+        move->turn(part->at, part->n_stride * (ptrdiff_t)sizeof *to, part->columns, part->depth, to, GEMM_COLS * sizeof *to);
     } else {
         for (int64_t k = 0; k < part->depth; k++, to += GEMM_COLS) {
             for (int64_t c = 0; c < part->columns; c++) to[c] = load_f32(part->format, part->at, c * part->n_stride + k * part->k_stride);
@@ -131,16 +136,16 @@ static void pack_f32(const gemm_isa *isa, const pack_part *part) {
     }
 }
 
-static void pack_pairs(const gemm_isa *isa, const pack_part *part) {
+static void pack_pairs(const moves *move, const pack_part *part) {
     static const uint16_t zeros[GEMM_COLS];
     uint16_t *to = part->to;
     const uint16_t *from = (const uint16_t *)(const void *)part->at;
     const int64_t k_stride = part->k_stride, n_stride = part->n_stride, whole = part->depth / 2 * 2;
     if (part->columns < GEMM_COLS) memset(to, 0, (size_t)(part->depth + part->depth % 2) * GEMM_COLS * sizeof *to);
     if (k_stride == 1) {
-        isa->turn(from, n_stride * (ptrdiff_t)sizeof *from, part->columns, whole / 2, to, 2 * GEMM_COLS * sizeof *to);
+        move->turn(from, n_stride * (ptrdiff_t)sizeof *from, part->columns, whole / 2, to, 2 * GEMM_COLS * sizeof *to);
     } else if (n_stride == 1) {
-        for (int64_t k = 0; k < whole; k += 2) isa->pair(from + k * k_stride, from + (k + 1) * k_stride, part->columns, to + k * GEMM_COLS);
+        for (int64_t k = 0; k < whole; k += 2) move->pair(from + k * k_stride, from + (k + 1) * k_stride, part->columns, to + k * GEMM_COLS);
     } else {
         for (int64_t k = 0; k < whole; k++) {
             for (int64_t c = 0; c < part->columns; c++) to[(k / 2 * GEMM_COLS + c) * 2 + k % 2] = from[k * k_stride + c * n_stride];
@@ -149,12 +154,12 @@ static void pack_pairs(const gemm_isa *isa, const pack_part *part) {
     if (whole == part->depth) return;
     uint16_t last[GEMM_COLS];
     for (int64_t c = 0; c < part->columns; c++) last[c] = from[whole * k_stride + c * n_stride];
-    isa->pair(last, zeros, part->columns, to + whole * GEMM_COLS);
+    move->pair(last, zeros, part->columns, to + whole * GEMM_COLS);
 }
 
 /* Are there subnormal numbers, where that changes what multiplies? */
-static bool holds_subnormal(const gemm_isa *isa, bool any_isa, const uint16_t *x, int64_t count) {
-    if (!any_isa) return isa->exact_tile != NULL && isa->has_subnormal(x, count);
+static bool holds_subnormal(const gemm_isa *isa, const uint16_t *x, int64_t count) {
+    if (isa != NULL) return isa->exact_tile != NULL && isa->has_subnormal(x, count);
     uint32_t found = 0;
     for (int64_t i = 0; i < count; i++) found |= is_subnormal(x[i]);
     return found != 0;
@@ -165,7 +170,7 @@ static void pack_elements(const pack_job *job, int64_t batch, int64_t first, int
     enum { DEPTH = 64 };          /* of k at a time */
     const gemm_pack *pack = job->pack;
     const dw_tensor *w = job->weight;
-    const gemm_isa *isa = job->isa != NULL ? job->isa : &gemm_isa_portable;
+    const moves move = job->isa != NULL ? (moves){job->isa->turn, job->isa->pair} : (moves){gemm_turn, gemm_pair_rows};
     const size_t element = (size_t)dw_format_bits(w->format) / 8;
     const bool is_f32 = pack->panel == GEMM_PANEL_F32;
     const size_t k_bytes = GEMM_COLS * (is_f32 ? sizeof(float) : sizeof(uint16_t));
@@ -182,9 +187,9 @@ static void pack_elements(const pack_job *job, int64_t batch, int64_t first, int
             part.columns = column_count(pack, panel);
             part.at = (const uint8_t *)w->data + (base + first_column(pack, panel) * part.n_stride + k * part.k_stride) * (int64_t)element;
             part.to = panels + (size_t)(panel - first) * pack->panel_bytes + (size_t)k * k_bytes;
-            if (is_f32) pack_f32(isa, &part);
-            else pack_pairs(isa, &part);
-            if (!is_f32 && holds_subnormal(isa, job->isa == NULL, part.to, (part.depth + 1) / 2 * 2 * GEMM_COLS)) subnormal[panel - first] = 1;
+            if (is_f32) pack_f32(&move, &part);
+            else pack_pairs(&move, &part);
+            if (!is_f32 && holds_subnormal(job->isa, part.to, (part.depth + 1) / 2 * 2 * GEMM_COLS)) subnormal[panel - first] = 1;
         }
     }
     for (int64_t panel = first; panel < end; panel++, panels += pack->panel_bytes) {

@@ -1,6 +1,5 @@
 /* The product core in plain C, for processors without AVX2: the meaning of each entry, and no speed. */
 #include <math.h>
-#include <string.h>
 
 #include "kernels/gemm/cpu/gemm.h"
 
@@ -71,25 +70,6 @@ static void to_bf16(const float *x, uint16_t *y, int64_t count) {
     for (int64_t i = 0; i < count; i++) y[i] = num_f32_to_bf16(x[i]);
 }
 
-/* By blocks, so that lines of both sides are used while they are near. */
-static void turn(const void *from, ptrdiff_t from_bytes, int64_t rows, int64_t cols, void *to, ptrdiff_t to_bytes) {
-    enum { BLOCK = 16 };
-    for (int64_t c0 = 0; c0 < cols; c0 += BLOCK) {
-        int64_t c1 = c0 + BLOCK < cols ? c0 + BLOCK : cols;
-        for (int64_t r = 0; r < rows; r++) {
-            const uint8_t *source = (const uint8_t *)from + r * from_bytes;
-            for (int64_t c = c0; c < c1; c++) memcpy((uint8_t *)to + c * to_bytes + 4 * r, source + 4 * c, 4);
-        }
-    }
-}
-
-static void pair(const uint16_t *even, const uint16_t *odd, int64_t count, uint16_t *to) {
-    for (int64_t i = 0; i < count; i++) {
-        to[2 * i] = even[i];
-        to[2 * i + 1] = odd[i];
-    }
-}
-
 const gemm_isa gemm_isa_portable = {
     .name = "portable",
     .rows_max = {4, 4},
@@ -102,6 +82,6 @@ const gemm_isa gemm_isa_portable = {
     .post = post,
     .to_bf16 = to_bf16,
     .from_bf16 = from_bf16,
-    .turn = turn,
-    .pair = pair,
+    .turn = gemm_turn,
+    .pair = gemm_pair_rows,
 };

@@ -15,7 +15,8 @@ bool dequantised_takes(dw_format format) {
 /* ---- what a run comes to ---- */
 
 static int64_t units_of(int64_t k) { return base_ceil_div(k, DEQUANTISE_UNIT); }
-static int64_t k_of(const dequantised_runs *runs) { return runs->asked->call.in[0]->dims[runs->asked->call.in[0]->rank - 1]; }
+/* Elements of an operand's rows: k, or of operands that lie turned m or n. */
+static int64_t row_of(const dequantised_runs *runs, int operand) { return runs->asked->call.in[operand]->dims[runs->asked->call.in[operand]->rank - 1]; }
 static int64_t cols_of(const dequantised_runs *runs) { return runs->asked->call.in[1]->dims[runs->asked->call.in[1]->rank - 2]; }
 static bool is_dequantised(const dequantised_runs *runs, int operand) { return (runs->operands >> operand & 1) != 0; }
 
@@ -27,18 +28,18 @@ static int64_t rows_of(const dw_tensor *x) {
 
 /* Bytes of so many rows; parts of the workspace begin at multiples of 128. */
 static size_t bytes_of(const dequantised_runs *runs, int operand, int64_t rows) {
-    return is_dequantised(runs, operand) ? ((size_t)rows * (size_t)units_of(k_of(runs)) * DEQUANTISE_UNIT * 2 + 127) / 128 * 128 : 0;
+    return is_dequantised(runs, operand) ? ((size_t)rows * (size_t)units_of(row_of(runs, operand)) * DEQUANTISE_UNIT * 2 + 127) / 128 * 128 : 0;
 }
 
 static size_t a_bytes(const dequantised_runs *runs) { return bytes_of(runs, 0, rows_of(runs->asked->call.in[0])); }
 static size_t b_bytes(const dequantised_runs *runs, int64_t groups) { return bytes_of(runs, 1, groups * cols_of(runs)); }
 
-/* The tensor that the product reads, whose rows are as long as k rounded up to whole units. */
+/* The tensor that the product reads, whose rows are as long as they were, rounded up to whole units. */
 static void split_operand(dequantised_runs *runs, int operand) {
     const dw_tensor *x = runs->asked->call.in[operand];
     dw_tensor *rows = &runs->tensors[operand];
     op_tensor_init(rows, DW_FORMAT_bf16, DW_SCALE_plain, x->rank, x->dims, NULL);
-    int64_t stride = units_of(k_of(runs)) * DEQUANTISE_UNIT;
+    int64_t stride = units_of(row_of(runs, operand)) * DEQUANTISE_UNIT;
     for (int axis = x->rank - 2; axis >= 0; axis--) {
         rows->strides[axis] = stride;
         stride *= x->dims[axis];
@@ -96,16 +97,24 @@ static void take_operand(kernel_launch *launch, dequantise_arguments *g, const d
     g->blocks[operand] = (int32_t)(base_ceil_div(rows, down) < MOST_BLOCKS ? base_ceil_div(rows, down) : MOST_BLOCKS);
 }
 
-static dw_status launch_rows(const dequantised_runs *runs, const part *p, kernel_launcher *launcher) {
+/* operands: of those whose rows are as long as this one's. */
+static dw_status launch_rows(const dequantised_runs *runs, const part *p, unsigned operands, kernel_launcher *launcher) {
     kernel_launch launch;
     dequantise_arguments *g = cuda_launch(&launch, "matmul_decode", "matmul_decode", sizeof *g);
-    g->k = (int32_t)k_of(runs);
+    g->k = (int32_t)row_of(runs, operands & 1 ? 0 : 1);
     while (g->across < 8 && 1 << g->across < units_of(g->k)) g->across++;
     for (int i = 0; i < 2; i++)
-        if (is_in(runs, p, i)) take_operand(&launch, g, runs, p, i);
+        if ((operands >> i & 1) != 0) take_operand(&launch, g, runs, p, i);
     cuda_grid(&launch, g->blocks[0] + g->blocks[1], 1, 1);
     launch.block[0] = DEQUANTISE_THREADS;
     return launcher->add(launcher, &launch);
+}
+
+static dw_status launch_part(const dequantised_runs *runs, const part *p, kernel_launcher *launcher) {
+    const unsigned a = is_in(runs, p, 0) ? 1 : 0, b = is_in(runs, p, 1) ? 2 : 0;
+    if ((a | b) == 3 && row_of(runs, 0) == row_of(runs, 1)) return launch_rows(runs, p, 3, launcher);
+    if (a != 0) TRY(launch_rows(runs, p, a, launcher));
+    return b != 0 ? launch_rows(runs, p, b, launcher) : DW_OK;
 }
 
 dw_status dequantised_shape(const dequantised_runs *runs, size_t own, kernel_launcher *launcher, dw_status (*product)(const kernel_run *run, kernel_launcher *launcher)) {
@@ -122,7 +131,7 @@ dw_status dequantised_shape(const dequantised_runs *runs, size_t own, kernel_lau
         here.product.first_group = first;
         if (is_dequantised(runs, 1)) here.in[1] = &here.tensors[1];
         if (runs->at_a_time < runs->groups) here.tensors[1].dims[0] = p.end - first;
-        if (is_in(runs, &p, 0) || is_in(runs, &p, 1)) TRY(launch_rows(runs, &p, launcher));
+        TRY(launch_part(runs, &p, launcher));
         TRY(product(&here.product, &mover.launcher));
     }
     return DW_OK;

@@ -107,9 +107,11 @@ static const char *reject_rows(const kernel_problem *problem) {
 static const char *reject_sizes(const kernel_problem *problem, const lt_mode *mode) {
     const op_type *a = problem->in[0], *out = problem->out[0];
     const bool at = op_attr_bool(problem->attrs, OP_ATTR_at);
-    int64_t k, n, rows = 1, size;
-    if (!dim_is_constant(a->dims[a->rank - (at ? 2 : 1)], &k) || !dim_is_constant(out->dims[out->rank - 1], &n)) return "k or n is not known at plan time";
-    if (k == 0 || n == 0) return "k or n is 0";
+    int64_t k = 1, n, rows = 1, size;
+    const bool has_k = dim_is_constant(a->dims[a->rank - (at ? 2 : 1)], &k);
+    if (!dim_is_constant(out->dims[out->rank - 1], &n)) return "n is not known at plan time";
+    if (mode->scaled && !has_k) return "k is not known at plan time, and scales are for parts of it";
+    if ((has_k && k == 0) || n == 0) return "k or n is 0";
     if (mode->scaled && (k % 16 != 0 || n % 16 != 0)) return "k or n is not a multiple of 16";
     if (!mode->scaled && out->format != DW_FORMAT_f32 && reject_rows(problem) != NULL) return reject_rows(problem);
     for (int i = 0; i < a->rank - 1 && mode->mode_a == CUBLASLT_SCALE_1X128; i++) {
@@ -168,6 +170,7 @@ const char *matmul_cublaslt_takes(const kernel_run *run, text *why) {
     const int64_t m = kernel_result_rows(&run->call), n = out->dims[out->rank - 1], k = a->dims[a->rank - (op_attr_bool(run->call.attrs, OP_ATTR_at) ? 2 : 1)];
     int64_t batches = 1;
     for (int i = 0; i < b->rank - 2; i++) batches *= b->dims[i];
+    if (k == 0) return "k is 0";
     if (m / batches <= INT32_MAX && n <= INT32_MAX && k <= INT32_MAX && batches <= INT32_MAX) return NULL;
     return kernel_because(why, "%lld x %lld x %lld, %lld times, is more than cuBLASLt counts to", (long long)(m / batches), (long long)n, (long long)k, (long long)batches);
 }

@@ -11,7 +11,7 @@
 enum { TMA_BF16, TMA_F16, TMA_E4M3 };
 /* Barriers of warpgroups: 1 and 2 are those of team_sync and of sums that are joined. */
 enum { HEAD_BARRIER = 3, TURN_BARRIER = 6 };
-enum { ROW_BYTES = 128, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048, MOST_VALUES = 128 };
+enum { ROW_BYTES = 128, CHUNK = 64, CHUNK_BYTES = CHUNK * ROW_BYTES, BOX_COLS = 64, PART_VALUES = 16, GROUP_ROWS = 2048, MOST_VALUES = 128 };
 
 /* The constants of an entry; everything in here is known to the compiler. */
 typedef struct tma_shape {
@@ -20,6 +20,7 @@ typedef struct tma_shape {
     int groups;                   /* 1: rows come in groups (groups.cuh) */
     int blocks;                   /* 1: the result is in blocks (blocks_wgmma.cuh) */
     int turns;                    /* 1: a warpgroup multiplies whole tiles, in turns with the other one */
+    int a_turned, b_turned;       /* 1: a lies as [k,m], b as [k,n]: their boxes are 64 of k by 128 bytes of m or n */
 } tma_shape;
 
 /* Places in shared memory, the rings of barriers (stages of tiles, slots of scales), and the tile scheduler. */

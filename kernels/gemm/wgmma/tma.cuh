@@ -1,4 +1,4 @@
-/* out [m,n] = epilogue(a [m,k] b [n,k]^T) by wgmma, operands both brought by TMA: bf16, f16 and e4m3 with fp32 scales. The body of the entries of
+/* out [m,n] = epilogue(a [m,k] b [n,k]^T) by wgmma, operands both brought by TMA: bf16, f16 and e4m3 with fp32 scales. Operands of 16 bits may lie turned, a as [k,m], b as [k,n]. The body of the entries of
  * wgmma.cu, which gives it its constants.
  *
  *   warpgroup 0, one thread   empty[s] -> TMA a box [tile_m, 128 B], b boxes 2 x [tile_n / 2, 128 B] -> full[s]      ring of stages in smem
@@ -25,6 +25,25 @@
 
 /* ---- loads: one thread ---- */
 
+/* Boxes of turned operands: 64 of k by 64 of m or n, one behind the other, each as many bytes as 64 rows of k. What hangs over an edge of the tensor is zeros. */
+INLINE void load_turned_a(const tma_shape s, uint32_t a, const tensor_map *map, uint32_t full, int block, int row) {
+#pragma unroll
+    for (int i = 0; i < s.tile_m / CHUNK; i++) tma_load_2d(a + i * CHUNK_BYTES, map, full, row + i * CHUNK, block * CHUNK, TMA_EVICT_NORMAL);
+}
+
+INLINE void load_turned_b(const tma_shape s, uint32_t b, const tensor_map *map, uint32_t full, int block, const tma_tile *tile, int rank) {
+    const int half = s.tile_n / 2 / CHUNK;
+    if (s.pair > 1) {
+#pragma unroll
+        for (int i = 0; i < half; i++)
+            tma_load_2d_multicast(b + (rank * half + i) * CHUNK_BYTES, map, full, (rank == 0 ? tile->col : tile->up) + i * CHUNK, block * CHUNK, 3, TMA_EVICT_NORMAL);
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < s.tile_n / CHUNK; i++)
+        tma_load_2d(b + i * CHUNK_BYTES, map, full, (half == 0 || i < half ? tile->col + i * CHUNK : tile->up + (i - half) * CHUNK), block * CHUNK, TMA_EVICT_NORMAL);
+}
+
 /* Boxes of a have g->a_rows rows: of few rows those that are there, as boxes that hang over an edge cost more. What lies in the rest of the tile's rows is
  * never stored. */
 INLINE void load_tiles(const matmul_wgmma_arguments *g, const tma_shape s, tma_ring ring, int rank) {
@@ -42,9 +61,12 @@ INLINE void load_tiles(const matmul_wgmma_arguments *g, const tma_shape s, tma_r
         for (int block = range.first; block < range.end; block++) {
             const uint32_t a = ring.data + at.stage * stage_bytes, b = a + a_bytes;
             ring_wait_empty(ring.stages, at);
-            const uint32_t full = ring_expect_full(ring.stages, at, boxes * g->a_rows * ROW_BYTES + 2 * half_bytes);
-            for (int i = 0; i < boxes; i++) tma_load_2d(a + i * g->a_rows * ROW_BYTES, map_a, full, block * depth, tile.row + i * g->a_rows, TMA_EVICT_NORMAL);
-            if (s.pair > 1) {
+            const uint32_t full = ring_expect_full(ring.stages, at, (s.a_turned ? a_bytes : boxes * g->a_rows * ROW_BYTES) + 2 * half_bytes);
+            if (s.a_turned) load_turned_a(s, a, map_a, full, block, tile.row);
+            for (int i = 0; i < boxes && !s.a_turned; i++) tma_load_2d(a + i * g->a_rows * ROW_BYTES, map_a, full, block * depth, tile.row + i * g->a_rows, TMA_EVICT_NORMAL);
+            if (s.b_turned) {
+                load_turned_b(s, b, map_b, full, block, &tile, rank);
+            } else if (s.pair > 1) {
                 tma_load_2d_multicast(b + rank * half_bytes, map_b, full, block * depth, rank == 0 ? tile.col : tile.up, 3, TMA_EVICT_NORMAL);
             } else {
                 tma_load_2d(b, map_b, full, block * depth, tile.col, TMA_EVICT_NORMAL);
@@ -99,10 +121,12 @@ INLINE void load_scales(const matmul_wgmma_arguments *g, const tma_shape s, tma_
 
 /* ---- products: two warpgroups ---- */
 
+INLINE constexpr bool is_turned(const tma_shape s) { return s.a_turned || s.b_turned; }
+
 INLINE void multiply(const tma_shape s, float *d, uint64_t a, uint64_t b, int accumulate) {
 #define SHAPE(n)                                                                                   \
-    if (wave_cols(s) == n && s.element == TMA_BF16) wgmma_n##n##_bf16(d, a, b, accumulate);        \
-    if (wave_cols(s) == n && s.element == TMA_F16) wgmma_n##n##_f16(d, a, b, accumulate);          \
+    if (wave_cols(s) == n && s.element == TMA_BF16 && !is_turned(s)) wgmma_n##n##_bf16(d, a, b, accumulate); \
+    if (wave_cols(s) == n && s.element == TMA_F16 && !is_turned(s)) wgmma_n##n##_f16(d, a, b, accumulate);   \
     if (wave_cols(s) == n && s.element == TMA_E4M3) wgmma_n##n##_e4m3(d, a, b, accumulate);
     SHAPE(32)
     SHAPE(64)
@@ -110,6 +134,15 @@ INLINE void multiply(const tma_shape s, float *d, uint64_t a, uint64_t b, int ac
     SHAPE(192)
     SHAPE(256)
 #undef SHAPE
+#define TURNED_AS(n, a_is, b_is, name)                                                                                                                         \
+    if (wave_cols(s) == n && s.element == TMA_BF16 && s.a_turned == a_is && s.b_turned == b_is) wgmma_n##n##_bf16_##name##_turned(d, a, b, accumulate); \
+    if (wave_cols(s) == n && s.element == TMA_F16 && s.a_turned == a_is && s.b_turned == b_is) wgmma_n##n##_f16_##name##_turned(d, a, b, accumulate);
+#define TURNED_SHAPE(n) TURNED_AS(n, 1, 0, a) TURNED_AS(n, 0, 1, b) TURNED_AS(n, 1, 1, both)
+    TURNED_SHAPE(64)
+    TURNED_SHAPE(128)
+    TURNED_SHAPE(256)
+#undef TURNED_SHAPE
+#undef TURNED_AS
 }
 
 /* Where a consumer stands in the ring: addresses are carried along rather than computed from the stage, which costs the loop more than its products. */
@@ -151,14 +184,14 @@ INLINE void hand_back(tma_reader *reader, const tma_shape s) {
 
 /* One block of k into d, as one wgmma group; nothing is waited for but the block's arrival. */
 INLINE void issue_block(const tma_shape s, tma_reader *reader, float *d, int accumulate) {
-    const int waves = s.turns ? wave_count(s) : 1;
+    const int waves = s.turns ? wave_count(s) : 1, a_step = s.a_turned ? CHUNK_BYTES / 64 : 2, b_step = s.b_turned ? CHUNK_BYTES / 64 : 2;   /* 16 of k */
     uint64_t a = descriptor_of(reader->a), b = descriptor_of(reader->b);
     mbarrier_wait(reader->full, reader->turn.phase);
     wgmma_fence();
 #pragma unroll
     for (int step = 0; step < 4; step++)
 #pragma unroll
-        for (int wave = 0; wave < waves; wave++) multiply(s, d + wave * s.tile_n / 2, a + wave * (wave_rows(s) * ROW_BYTES / 16) + 2 * step, b + 2 * step, step > 0 || accumulate);
+        for (int wave = 0; wave < waves; wave++) multiply(s, d + wave * s.tile_n / 2, a + wave * (wave_rows(s) * ROW_BYTES / 16) + a_step * step, b + b_step * step, step > 0 || accumulate);
     wgmma_commit();
     next_stage(reader, s);
 }
@@ -378,6 +411,8 @@ INLINE void multiply_tiles(const matmul_wgmma_arguments *g, const tma_shape s, t
     tma_tile tile;
     reader.a = (uint32_t)wgmma_descriptor(ring.data + first_row * ROW_BYTES);
     reader.b = (uint32_t)wgmma_descriptor(ring.data + s.tile_m * ROW_BYTES);
+    if (s.a_turned) reader.a = (uint32_t)wgmma_descriptor_columns(ring.data + first_row * ROW_BYTES, CHUNK_BYTES);
+    if (s.b_turned) reader.b = (uint32_t)wgmma_descriptor_columns(ring.data + s.tile_m * ROW_BYTES, CHUNK_BYTES);
     if (s.pair > 1 && lane < s.pair) reader.empty = cluster_map(ring.stages.empty, lane);
     if (s.pair == 1 && lane == 0) reader.empty = ring.stages.empty;
     const schedule_range range = depth_range(g, s, rank);
@@ -483,10 +518,10 @@ INLINE void matmul_tma(const matmul_wgmma_arguments *g, const tma_shape s) {
     }
 }
 
-#define MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks, turns)                      \
+#define MATMUL_TMA_ENTRY(name, element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks, turns, a_turned, b_turned)  \
     extern "C" __global__ void __cluster_dims__((pair) * (splits), 1, 1) __launch_bounds__(MATMUL_THREADS, 1)                           \
         name(const __grid_constant__ matmul_wgmma_arguments arguments) {                                                          \
-        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks, turns};                   \
+        const tma_shape shape = {element, tile_m, tile_n, stages, boxes, pair, splits, parts, groups, blocks, turns, a_turned, b_turned}; \
         matmul_tma(&arguments, shape);                                                                                           \
     }
 

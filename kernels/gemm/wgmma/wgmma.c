@@ -15,36 +15,45 @@ typedef struct wgmma_tile {
     wgmma_kind kind;
     bool blocks;                  /* its result is in blocks of e4m3 along a row (blocks_wgmma.cuh) */
     bool turns;                   /* a tile's epilogue runs under the products of the next one */
+    bool at, bn;                  /* a is stored [k,m], b [k,n] */
     const char *image, *entry;
     int parts, tile_m, tile_n, stages, boxes, pair, splits;
     double block_us, tile_us;     /* measured: one block of k, and what a tile costs besides */
 } wgmma_tile;
 
 static const wgmma_tile tiles[] = {
-#define MATMUL_TILE_HALF(name, ...) {WGMMA_BF16, false, false, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, __VA_ARGS__},
+#define MATMUL_TILE_HALF(name, ...) {WGMMA_BF16, false, false, false, false, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, __VA_ARGS__},
 #define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
-    {WGMMA_BF16, false, true, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
+    {WGMMA_BF16, false, true, false, false, "matmul_bf16_sm90", "matmul_bf16_" #name, 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_HALF
 #undef MATMUL_TURNS_HALF
-#define MATMUL_TILE_HALF(name, ...) {WGMMA_F16, false, false, "matmul_f16_sm90", "matmul_f16_" #name, 0, __VA_ARGS__},
+#define MATMUL_TURNED_HALF(name, at, bn, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) \
+    {WGMMA_BF16, false, false, at, bn, "matmul_bf16_turned_sm90", "matmul_bf16_" #name, 0, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us},
+#include "kernels/gemm/wgmma/tiles.def"
+#undef MATMUL_TURNED_HALF
+#define MATMUL_TILE_HALF(name, ...) {WGMMA_F16, false, false, false, false, "matmul_f16_sm90", "matmul_f16_" #name, 0, __VA_ARGS__},
 #define MATMUL_TURNS_HALF(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
-    {WGMMA_F16, false, true, "matmul_f16_sm90", "matmul_f16_" #name, 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
+    {WGMMA_F16, false, true, false, false, "matmul_f16_sm90", "matmul_f16_" #name, 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_HALF
 #undef MATMUL_TURNS_HALF
-#define MATMUL_TILE_BYTE(name, ...) {WGMMA_E4M3, false, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name, 0, __VA_ARGS__},
+#define MATMUL_TURNED_HALF(name, at, bn, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us) \
+    {WGMMA_F16, false, false, at, bn, "matmul_f16_turned_sm90", "matmul_f16_" #name, 0, tile_m, tile_n, stages, boxes, pair, splits, block_us, tile_us},
+#include "kernels/gemm/wgmma/tiles.def"
+#undef MATMUL_TURNED_HALF
+#define MATMUL_TILE_BYTE(name, ...) {WGMMA_E4M3, false, false, false, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name, 0, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_BYTE
-#define MATMUL_TILE_SCALED(name, ...) {WGMMA_E4M3_BLOCK, false, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
+#define MATMUL_TILE_SCALED(name, ...) {WGMMA_E4M3_BLOCK, false, false, false, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name, __VA_ARGS__},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_TILE_SCALED
 #define MATMUL_BLOCKS_BYTE(name, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
-    {WGMMA_E4M3, true, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name "_blocks", 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
+    {WGMMA_E4M3, true, false, false, false, "matmul_e4m3_sm90", "matmul_e4m3_" #name "_blocks", 0, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_BLOCKS_BYTE
 #define MATMUL_BLOCKS_SCALED(name, parts, tile_m, tile_n, stages, boxes, pair, block_us, tile_us) \
-    {WGMMA_E4M3_BLOCK, true, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name "_blocks", parts, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
+    {WGMMA_E4M3_BLOCK, true, false, false, false, "matmul_e4m3_block_sm90", "matmul_e4m3_block_" #name "_blocks", parts, tile_m, tile_n, stages, boxes, pair, 1, block_us, tile_us},
 #include "kernels/gemm/wgmma/tiles.def"
 #undef MATMUL_BLOCKS_SCALED
 };
@@ -62,13 +71,12 @@ wgmma_kind wgmma_kind_of(dw_format a, dw_format b) {
 /* TMA reads rows of whole 16 bytes. */
 static bool has_whole_rows(dw_format format, int64_t k) { return k * dw_format_bits(format) / 8 % 16 == 0; }
 
-unsigned matmul_wgmma_dequantised(dw_format a, dw_format b, int64_t k) {
-    const dw_format formats[2] = {a, b};
+unsigned matmul_wgmma_dequantised(const dw_format formats[2], const int64_t rows[2]) {
     unsigned operands = 0;
-    if (wgmma_kind_of(a, b) != WGMMA_NONE && has_whole_rows(a, k)) return 0;
-    if (!dequantised_takes(a) || !dequantised_takes(b)) return 0;
+    if (wgmma_kind_of(formats[0], formats[1]) != WGMMA_NONE && has_whole_rows(formats[0], rows[0]) && has_whole_rows(formats[1], rows[1])) return 0;
+    if (!dequantised_takes(formats[0]) || !dequantised_takes(formats[1])) return 0;
     for (int i = 0; i < 2; i++)
-        if (formats[i] != DW_FORMAT_bf16 || !has_whole_rows(formats[i], k)) operands |= 1u << i;
+        if (formats[i] != DW_FORMAT_bf16 || !has_whole_rows(formats[i], rows[i])) operands |= 1u << i;
     return operands;
 }
 
@@ -128,11 +136,19 @@ static double microseconds(const wgmma_tile *t, int64_t m, int64_t n_out, int64_
     return 2 + (double)waves * ((double)blocks * t->block_us + t->tile_us + part * steps.all_us);
 }
 
+/* How operands lie. */
+typedef struct wgmma_layout { bool at, bn; } wgmma_layout;
+
+static wgmma_layout layout_of(const op_attrs *attrs) { return (wgmma_layout){op_attr_bool(attrs, OP_ATTR_at), !op_attr_bool(attrs, OP_ATTR_bt)}; }
+
 /* Columns that a step joins lie in the two halves of a tile, each of which is stored in boxes of 64, or in none, and has a scale by block of its own. */
-static bool takes_halves(const wgmma_tile *t) { return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1 || t->tile_n < 64); }
-static bool runs(const wgmma_tile *t, wgmma_kind kind, wgmma_halving halves) {
+static bool takes_halves(const wgmma_tile *t) {
+    if (t->bn) return t->tile_n / 2 % 64 == 0;
+    return (t->parts == 0 || t->parts == 2) && (t->tile_n / 2 % 64 == 0 || t->splits > 1 || t->tile_n < 64);
+}
+static bool runs(const wgmma_tile *t, wgmma_kind kind, wgmma_layout lies, wgmma_halving halves) {
     const bool at_once = t->blocks && t->tile_n > 128;
-    return t->kind == kind && (halves == HALVES_NOT ? !at_once : takes_halves(t) && (!at_once || halves == HALVES_FIRST));
+    return t->kind == kind && t->at == lies.at && t->bn == lies.bn && (halves == HALVES_NOT ? !at_once : takes_halves(t) && (!at_once || halves == HALVES_FIRST));
 }
 
 /* Results in blocks that tiles write themselves, where the result's columns of a tile are whole blocks. */
@@ -147,12 +163,12 @@ static bool gives(const wgmma_tile *t, dw_format blocks, bool halves) {
 enum { WRITTEN_ROWS = 512 };
 
 /* The tile of least estimated time among those that give a plain result, blocks COUNT, or one of this format, of which there may be none. */
-static const wgmma_tile *choose_tile(wgmma_kind kind, int64_t m, int64_t n_out, int64_t k, wgmma_halving halves, wgmma_steps steps, dw_format blocks, int multiprocessors) {
+static const wgmma_tile *choose_tile(wgmma_kind kind, wgmma_layout lies, int64_t m, int64_t n_out, int64_t k, wgmma_halving halves, wgmma_steps steps, dw_format blocks, int multiprocessors) {
     const wgmma_tile *best = NULL;
     double least = 0;
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         const wgmma_tile *t = &tiles[i];
-        if (!runs(t, kind, halves) || !gives(t, blocks, halves)) continue;
+        if (!runs(t, kind, lies, halves) || !gives(t, blocks, halves)) continue;
         double us = microseconds(t, m, n_out, k, halves, steps, multiprocessors);
         if (best == NULL || us < least) best = t, least = us;
     }
@@ -161,11 +177,24 @@ static const wgmma_tile *choose_tile(wgmma_kind kind, int64_t m, int64_t n_out, 
 
 const char *matmul_wgmma_entry(int element, int scaled, int64_t m, int64_t n_out, int64_t k, int halves, int multiprocessors) {
     wgmma_kind kind = element == MATMUL_bf16 ? WGMMA_BF16 : element == MATMUL_f16 ? WGMMA_F16 : element != MATMUL_e4m3 ? WGMMA_NONE : scaled ? WGMMA_E4M3_BLOCK : WGMMA_E4M3;
-    const wgmma_tile *tile = choose_tile(kind, m, n_out, k, halves ? HALVES_LATE : HALVES_NOT, (wgmma_steps){0, 0}, DW_FORMAT_COUNT, multiprocessors);
+    const wgmma_tile *tile = choose_tile(kind, (wgmma_layout){false, false}, m, n_out, k, halves ? HALVES_LATE : HALVES_NOT, (wgmma_steps){0, 0}, DW_FORMAT_COUNT, multiprocessors);
     return tile == NULL ? NULL : tile->entry;
 }
 
 /* ---- what is taken ---- */
+
+static const char *reject_kind(const kernel_problem *problem, wgmma_kind kind, text *why) {
+    if (kind != WGMMA_NONE) return NULL;
+    text_printf(why, "%s times %s is not one of its products", dw_format_name(problem->in[0]->format), dw_format_name(problem->in[1]->format));
+    return text_string(why);
+}
+
+/* Rows of an operand, of so many elements. */
+static const char *reject_row(const kernel_problem *problem, int operand, const char *name, int64_t size, text *why) {
+    if (has_whole_rows(problem->in[operand]->format, size) || problem->dequantised != 0) return NULL;
+    text_printf(why, "rows of %s = %lld elements are not multiples of 16 bytes", name, (long long)size);
+    return text_string(why);
+}
 
 const char *wgmma_reject_products(const kernel_problem *problem, text *why) {
     const op_type *a = problem->in[0], *b = problem->in[1];
@@ -173,36 +202,49 @@ const char *wgmma_reject_products(const kernel_problem *problem, text *why) {
     if (!dim_is_constant(a->dims[a->rank - 1], &k) || !dim_is_constant(b->dims[b->rank - 2], &n)) return "k or n is not known at plan time";
     if (k == 0 || n == 0) return "k or n is 0";
     const wgmma_kind kind = wgmma_kind_of(a->format, b->format);
-    if (kind == WGMMA_NONE) {
-        text_printf(why, "%s times %s is not one of its products", dw_format_name(a->format), dw_format_name(b->format));
-        return text_string(why);
-    }
-    if (!has_whole_rows(a->format, k) && problem->dequantised == 0) {
-        text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
-        return text_string(why);
-    }
+    const char *reason = reject_kind(problem, kind, why);
+    if (reason == NULL) reason = reject_row(problem, 0, "k", k, why);
+    if (reason != NULL) return reason;
     if (kind == WGMMA_E4M3_BLOCK && matmul_halves_columns(&problem->post) && n % 128 != 0) return "half of n is not a multiple of 64, and scales are for blocks of 128 columns";
     return NULL;
 }
 
+/* Operands that lie turned: what is asked of rows is asked of how long they are as they lie, and only n and rows have to be known. */
+static const char *reject_turned(const kernel_problem *problem, wgmma_layout lies, text *why) {
+    const op_type *a = problem->in[0], *b = problem->in[1], *out = problem->out[0];
+    int64_t row[2], n;
+    const wgmma_kind kind = wgmma_kind_of(a->format, b->format);
+    const char *reason = reject_kind(problem, kind, why);
+    if (reason != NULL) return reason;
+    if (kind != WGMMA_BF16 && kind != WGMMA_F16) return "operands of 8 bits are read with k last";
+    if (!dim_is_constant(a->dims[a->rank - 1], &row[0]) || !dim_is_constant(b->dims[b->rank - 1], &row[1]) || !dim_is_constant(b->dims[b->rank - (lies.bn ? 1 : 2)], &n))
+        return "n, or how long the operands' rows are, is not known at plan time";
+    if (row[0] == 0 || row[1] == 0 || n == 0) return "k, n or m is 0";
+    if (lies.at && a->rank > 2 && a->rank == out->rank)
+        for (int i = 0; i < a->rank - 2; i++)
+            if (!dim_is_constant(a->dims[i], &n) || n != 1) return "a has batches and is stored with k first";
+    reason = reject_row(problem, 0, lies.at ? "m" : "k", row[0], why);
+    return reason != NULL ? reason : reject_row(problem, 1, lies.bn ? "n" : "k", row[1], why);
+}
+
 const char *matmul_wgmma_refuses(const kernel_problem *problem, text *why) {
-    if (op_attr_bool(problem->attrs, OP_ATTR_at)) return "a is stored with k first";
-    if (!op_attr_bool(problem->attrs, OP_ATTR_bt)) return "b is stored with n last; it is read as [n,k]";
-    const char *reason = wgmma_reject_products(problem, why);
+    const wgmma_layout lies = layout_of(problem->attrs);
+    const char *reason = lies.at || lies.bn ? reject_turned(problem, lies, why) : wgmma_reject_products(problem, why);
     return reason != NULL ? reason : matmul_reject_result(problem, why);
 }
 
 /* n, which is known where products are not refused. */
 static int64_t columns_of(const kernel_problem *problem) {
+    const op_type *b = problem->in[1];
     int64_t n = 0;
-    (void)dim_is_constant(problem->in[1]->dims[problem->in[1]->rank - 2], &n);
+    (void)dim_is_constant(b->dims[b->rank - (layout_of(problem->attrs).bn ? 1 : 2)], &n);
     return n;
 }
 
 /* Does some tile write the result in blocks? */
-static bool has_writer(wgmma_kind kind, dw_format out, dw_scale_layout layout, wgmma_halving halves) {
+static bool has_writer(wgmma_kind kind, wgmma_layout lies, dw_format out, dw_scale_layout layout, wgmma_halving halves) {
     for (size_t i = 0; i < COUNT_OF(tiles) && is_written(out, layout); i++)
-        if (runs(&tiles[i], kind, halves) && gives(&tiles[i], out, halves)) return true;
+        if (runs(&tiles[i], kind, lies, halves) && gives(&tiles[i], out, halves)) return true;
     return false;
 }
 
@@ -214,7 +256,7 @@ const char *matmul_wgmma_blocks_refuses(const kernel_problem *problem, text *why
     const kernel_problem plain = quantised_plain(problem, &type, &result);
     const char *reason = matmul_wgmma_refuses(&plain, why);
     if (reason != NULL) return reason;
-    return has_writer(wgmma_kind_of(a->format, b->format), out->format, out->scale_layout, halving_of(&problem->post, columns_of(problem))) ? NULL : "no tile of its products writes such blocks";
+    return has_writer(wgmma_kind_of(a->format, b->format), layout_of(problem->attrs), out->format, out->scale_layout, halving_of(&problem->post, columns_of(problem))) ? NULL : "no tile of its products writes such blocks";
 }
 
 /* ---- which tile, how long ---- */
@@ -225,19 +267,22 @@ typedef struct wgmma_call {
     wgmma_halving halves;
     dw_format blocks;
     wgmma_kind kind;
+    wgmma_layout lies;
     wgmma_steps steps;
     const wgmma_tile *tile;
 } wgmma_call;
 
 static wgmma_call call_of(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    wgmma_call c = {.m = kernel_result_rows(&run->call), .n = b->dims[b->rank - 2], .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - 1],
-                   .halves = halving_of(&run->post, b->dims[b->rank - 2]), .blocks = dw_format_is_block(out->format) ? out->format : DW_FORMAT_COUNT};
+    const wgmma_layout lies = layout_of(run->call.attrs);
+    const int64_t n = b->dims[b->rank - (lies.bn ? 1 : 2)];
+    wgmma_call c = {.m = kernel_result_rows(&run->call), .n = n, .n_out = out->dims[out->rank - 1], .k = a->dims[a->rank - (lies.at ? 2 : 1)], .lies = lies,
+                   .halves = halving_of(&run->post, n), .blocks = dw_format_is_block(out->format) ? out->format : DW_FORMAT_COUNT};
     c.kind = wgmma_kind_of(a->format, b->format);
     c.steps = steps_of(&run->post);
     const wgmma_tile *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
-    const bool is_tile = measured != NULL && runs(measured, c.kind, c.halves) && gives(measured, c.blocks, c.halves);
-    c.tile = is_tile ? measured : choose_tile(c.kind, c.m, c.n_out, c.k, c.halves, c.steps, c.blocks, run->chip->units);
+    const bool is_tile = measured != NULL && runs(measured, c.kind, c.lies, c.halves) && gives(measured, c.blocks, c.halves);
+    c.tile = is_tile ? measured : choose_tile(c.kind, c.lies, c.m, c.n_out, c.k, c.halves, c.steps, c.blocks, run->chip->units);
     return c;
 }
 
@@ -269,12 +314,16 @@ bool matmul_wgmma_blocks_bound(const kernel_run *run, kernel_tiles_bound *bound)
 
 int64_t matmul_wgmma_rows(const kernel_run *run) {
     const dw_tensor *a = run->call.in[0], *b = run->call.in[1], *out = run->call.out[0];
-    const wgmma_kind kind = matmul_wgmma_dequantised(a->format, b->format, a->dims[a->rank - 1]) != 0 ? WGMMA_BF16 : wgmma_kind_of(a->format, b->format);
-    return has_writer(kind, out->format, out->scale_layout, halving_of(&run->post, b->dims[b->rank - 2])) ? WRITTEN_ROWS - 1 : INT64_MAX;
+    const wgmma_layout lies = layout_of(run->call.attrs);
+    const dw_format formats[2] = {a->format, b->format};
+    const int64_t rows[2] = {a->dims[a->rank - 1], b->dims[b->rank - 1]};
+    const wgmma_kind kind = matmul_wgmma_dequantised(formats, rows) != 0 ? WGMMA_BF16 : wgmma_kind_of(a->format, b->format);
+    return has_writer(kind, lies, out->format, out->scale_layout, halving_of(&run->post, b->dims[b->rank - (lies.bn ? 1 : 2)])) ? WRITTEN_ROWS - 1 : INT64_MAX;
 }
 
 static const char *takes(const kernel_run *run, text *why) {
     const wgmma_call c = call_of(run);
+    if (c.k == 0) return "k is 0";
     if (c.m <= INT32_MAX / 2 && c.n <= INT32_MAX / 2 && c.k <= INT32_MAX / 2) return NULL;
     return kernel_because(why, "%lld x %lld x %lld is more than it counts to", (long long)c.m, (long long)c.n, (long long)c.k);
 }
@@ -288,7 +337,7 @@ static const char *variant_of(const kernel_problem *problem, int index, bool blo
     const wgmma_halving halves = halving_of(&problem->post, columns_of(problem));
     if (index >= (int)COUNT_OF(tiles)) return NULL;
     const wgmma_tile *t = &tiles[index];
-    return runs(t, wgmma_kind_of(a->format, b->format), halves) && gives(t, blocks ? out->format : DW_FORMAT_COUNT, halves) ? t->entry : "";
+    return runs(t, wgmma_kind_of(a->format, b->format), layout_of(problem->attrs), halves) && gives(t, blocks ? out->format : DW_FORMAT_COUNT, halves) ? t->entry : "";
 }
 
 const char *matmul_wgmma_variant(const kernel_problem *problem, int index) { return variant_of(problem, index, false); }
@@ -332,6 +381,8 @@ static uint32_t shared_bytes(const wgmma_tile *t) {
     return (uint32_t)MATMUL_SHARED_BYTES(t->tile_m, t->tile_n, t->stages, t->boxes, t->kind == WGMMA_E4M3_BLOCK);
 }
 
+enum { TURNED_ROWS = 64 };       /* of k, in a box of an operand that lies turned */
+
 static dw_status shape(const kernel_run *run, kernel_launcher *launcher) {
     const wgmma_call call = call_of(run), *c = &call;
     const wgmma_tile *t = c->tile;
@@ -345,8 +396,8 @@ static dw_status shape(const kernel_run *run, kernel_launcher *launcher) {
     g->a_rows = c->m < t->tile_m ? (int32_t)base_ceil_div(c->m, 8) * 8 : t->tile_m;
     matmul_take_epilogue(&launch, run, 2, &g->epilogue);
     if (t->kind == WGMMA_E4M3_BLOCK) wgmma_take_block_scales(&launch, g);
-    wgmma_take_map(&launch, run, 0, c->m, g->a_rows, g->map_a);
-    wgmma_take_map(&launch, run, 1, c->n, t->tile_n / 2, g->map_b);
+    wgmma_take_map(&launch, run, 0, t->at ? c->k : c->m, t->at ? TURNED_ROWS : g->a_rows, g->map_a);
+    wgmma_take_map(&launch, run, 1, t->bn ? c->k : c->n, t->bn ? TURNED_ROWS : t->tile_n / 2, g->map_b);
     if (g->epilogue.by_tma) wgmma_take_map(&launch, run, KERNEL_RESULT, c->m, MATMUL_OUT_ROWS(false), g->map_out);
     int64_t units = units_down(t, c->m) * units_across(t, c->n_out, c->halves), most = t->splits > 1 ? units : run->chip->units / t->pair;
     cuda_grid(&launch, (units < most ? units : most) * t->pair * t->splits, 1, 1);

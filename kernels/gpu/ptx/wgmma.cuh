@@ -14,7 +14,7 @@ PTX void wgmma_commit(void) { asm volatile("wgmma.commit_group.sync.aligned;" ::
 /* PTX ISA, "Matrix Descriptor Format": address / 16, 1024 bytes from 8 rows to the next 8, swizzle of 128 bytes. One step of 32 bytes along k adds 2. */
 PTX uint64_t wgmma_descriptor(uint32_t address) { return (uint64_t)1 << 62 | (uint64_t)64 << 32 | (uint64_t)1 << 16 | (address & 0x3ffff) >> 4; }
 
-/* Of a b [k,n] whose rows are 128 bytes of n: columns chunk_bytes further from 64 to the next 64. One step of 16 rows of k adds 128. */
+/* Of an operand [k,n] whose rows are 128 bytes of n: columns chunk_bytes further from 64 to the next 64. One step of 16 rows of k adds 128. */
 PTX uint64_t wgmma_descriptor_columns(uint32_t address, uint32_t chunk_bytes) {
     return (uint64_t)1 << 62 | (uint64_t)64 << 32 | (uint64_t)(chunk_bytes >> 4) << 16 | (address & 0x3ffff) >> 4;
 }
@@ -71,6 +71,18 @@ WGMMA_SHARED_TYPES(64, 32, "%32", "%33", "%34")
 WGMMA_SHARED_TYPES(128, 64, "%64", "%65", "%66")
 WGMMA_SHARED_TYPES(192, 96, "%96", "%97", "%98")
 WGMMA_SHARED_TYPES(256, 128, "%128", "%129", "%130")
+
+/* Elements of 16 bits of which a lies as [k,m], b as [k,n], or both: see wgmma_descriptor_columns. */
+#define WGMMA_TURNED(n, count, a, b, accumulates)                                                                                       \
+    WGMMA_SHARED(n, 16, bf16_a_turned, "bf16", count, a, b, accumulates, ", 1, 0")                                                      \
+    WGMMA_SHARED(n, 16, bf16_b_turned, "bf16", count, a, b, accumulates, ", 0, 1")                                                      \
+    WGMMA_SHARED(n, 16, bf16_both_turned, "bf16", count, a, b, accumulates, ", 1, 1")                                                   \
+    WGMMA_SHARED(n, 16, f16_a_turned, "f16", count, a, b, accumulates, ", 1, 0")                                                        \
+    WGMMA_SHARED(n, 16, f16_b_turned, "f16", count, a, b, accumulates, ", 0, 1")                                                        \
+    WGMMA_SHARED(n, 16, f16_both_turned, "f16", count, a, b, accumulates, ", 1, 1")
+WGMMA_TURNED(64, 32, "%32", "%33", "%34")
+WGMMA_TURNED(128, 64, "%64", "%65", "%66")
+WGMMA_TURNED(256, 128, "%128", "%129", "%130")
 
 /* a in registers: of each k16 step, pairs of k 2 (t % 4) of the two rows of d, then pairs 8 further. */
 #define WGMMA_REGISTERS(n, count, a, b, accumulates)                                                                                    \
