@@ -1,113 +1,176 @@
-"""Texts together on a GPU: what a token of all of them takes by the clock, in a service of Deepwell (deepwell.serve) and in engine.generate, on random weights, in turns.
+"""Many texts on a GPU: a service of Deepwell (deepwell.serve) beside transformers' continuous batching (generate_batch), and engine.generate, in turns on the same random weights.
 
-    python bench/gpu_serve.py [--model llama-1b] [--precision bf16] [--beside 'role:cache=fp8,bf16'] [--texts 1,16,64] [--prompt 512] [--tokens 96] [--rounds 3] [--device cuda] [--small]
+    python bench/gpu_serve.py [--model llama-1b,gpt2] [--precision bf16] [--beside 'role:cache=fp8,bf16'] [--texts 1,16,64] [--prompt 512] [--tokens 96] [--rate 0] [--rounds 3] [--ways service,peer] [--for 0] [--device cuda] [--small]
 
-Milliseconds a step: of the text that begins last the time of its last token less that of its first, over the tokens between, so no prompt is read meanwhile. "waits" is the service without lookahead;
-"draws" has texts at temperature 0.8 with top_p 0.95. --beside: another precision of the same weights, in turns; then of both the service alone. first: milliseconds until each text has its first token;
-run: what the service says is the median of its runs. Shapes are those of bench/model_rows.py.
+All requests come at once, or with --rate N by a Poisson clock, N a second on average. A line for each way, medians of the rounds:
+
+    step      milliseconds a token, of the text that begins last, from its first token to its last, so where all come at once no prompt is read meanwhile
+    tokens/s  all tokens over the time from the first request to the last token
+    first     milliseconds from a request to its first token: median, 99th percentile
+    between   milliseconds between tokens of a text: median, 99th percentile
+    host us   what the loop of the service works for a run, without what it waits
+    busy      the share of runs that the host waited for: the next one was with the GPU before they ended, so it did not stand still between them
+
+The ways: "service"; "waits", without lookahead; "draws", at temperature 0.8 with top_p 0.95; "invariant", of an engine compiled so; "beside", of one in the precision --beside, which is then measured with the service alone unless --ways says more; "generate", engine.generate; "peer". Shapes are those of bench/model_rows.py and Qwen3-0.6B's.
+--for N: no way begins after so many seconds. Ids are random, so no text shares a beginning.
 """
 import argparse
 import asyncio
+import random
 import statistics
 import time
 
-
 RUN_TOKENS = 2048
+BEGIN = time.perf_counter()
 
 
-def stamps_of(serve, engine, prompts, tokens, run_tokens, how, options):
-    """The times at which each text's tokens came, from when all were submitted; and the service's facts."""
-    async def read(stream, begin):
-        return [time.perf_counter() - begin async for event in stream if event.id is not None]
+def qwen3_small(transformers, small):
+    sizes = dict(hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=16, vocab_size=512) if small else dict(
+        hidden_size=1024, intermediate_size=3072, num_hidden_layers=28, num_attention_heads=16, num_key_value_heads=8, head_dim=128, vocab_size=151936, tie_word_embeddings=True)
+    return transformers.Qwen3ForCausalLM, transformers.Qwen3Config(max_position_embeddings=8192, **sizes)
+
+
+def arrivals_of(count, rate):
+    clock, at, times = random.Random(5), 0.0, []
+    for _ in range(count):
+        times.append(at)
+        at += clock.expovariate(rate) if rate > 0 else 0.0
+    return times
+
+
+def served(engine, prompts, tokens, arrivals, how, options):
+    """The times at which each text's tokens came, from the first request on; and the service's facts."""
+    import deepwell.serve
+
+    async def read(service, prompt, begin, at):
+        await asyncio.sleep(max(0.0, begin + at - time.perf_counter()))
+        return [time.perf_counter() - begin async for event in service.submit(prompt, tokens, **how) if event.id is not None]
 
     async def run():
-        async with serve.Service(engine, rows=len(prompts), context=len(prompts[0]) + tokens, run_tokens=run_tokens, share=False, **options) as service:
-            begin = time.perf_counter()
-            stamps = await asyncio.gather(*[read(service.submit(prompt, tokens, **how), begin) for prompt in prompts])
-            return stamps, service.facts()
+        async with deepwell.serve.Service(engine, rows=len(prompts), context=len(prompts[0]) + tokens, run_tokens=RUN_TOKENS, share=False, **options) as service:
+            before, begin = service.facts(), time.perf_counter()
+            stamps = await asyncio.gather(*[read(service, prompt, begin, at) for prompt, at in zip(prompts, arrivals)])
+            after = service.facts()
+            return stamps, {name: after[name] - before[name] for name in ("host_s", "wait_s", "waited_runs", "runs")}
     return asyncio.run(run())
 
 
-def step_and_first(stamps):
-    last = max(stamps, key=lambda times: times[0])
-    return 1e3 * (last[-1] - last[0]) / (len(last) - 1), 1e3 * last[0]
-
-
-class Served:
-    def __init__(self, name, how=None, **options):
-        self.name, self.how, self.options, self.facts = name, how or {}, options, {}
-
-    def turn(self, engine, prompts, tokens):
-        import deepwell
-        stamps, self.facts = stamps_of(deepwell.serve, engine, prompts, tokens, RUN_TOKENS, self.how, self.options)
-        return step_and_first(stamps)
-
-
-class Beside(Served):
-    """The service of another engine."""
-    def __init__(self, engine, name):
-        super().__init__(name)
-        self.engine = engine
-
-    def turn(self, engine, prompts, tokens):
-        return super().turn(self.engine, prompts, tokens)
-
-
-class Generated:
-    name, facts = "engine.generate", {}
-
-    def turn(self, engine, prompts, tokens):
-        import torch
-        stamps, begin = [[] for _ in prompts], time.perf_counter()
-        engine.generate(torch.tensor(prompts), tokens, on_token=lambda row, id: stamps[row].append(time.perf_counter() - begin))
-        return step_and_first(stamps)
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--model", default="llama-1b")
-    parser.add_argument("--precision", default="bf16")
-    parser.add_argument("--beside", default=None)
-    parser.add_argument("--texts", default="1,16,64")
-    parser.add_argument("--prompt", type=int, default=512)
-    parser.add_argument("--tokens", type=int, default=96)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--device", default="cuda", help="cuda, or cpu, to try it")
-    parser.add_argument("--small", action="store_true", help="a model of the same kind that runs anywhere")
-    arguments = parser.parse_args()
-    import deepwell
-    import deepwell.serve
+def generated(engine, prompts, tokens):
     import torch
+    stamps, begin = [[] for _ in prompts], time.perf_counter()
+    engine.generate(torch.tensor(prompts), tokens, on_token=lambda row, id: stamps[row].append(time.perf_counter() - begin))
+    return stamps, {}
+
+
+def batched(model, prompts, tokens, arrivals):
+    """By transformers' manager of continuous batching, which generate_batch uses; its graphs are captured before the clock runs."""
     import transformers
+    config = transformers.GenerationConfig(max_new_tokens=tokens, do_sample=False, eos_token_id=-1, pad_token_id=0)
+    with model.continuous_batching_context_manager(generation_config=config, block=True, timeout=5, warmup=True) as manager:
+        begin, asked = time.perf_counter(), []
+        for prompt, at in zip(prompts, arrivals):
+            time.sleep(max(0.0, begin + at - time.perf_counter()))
+            asked.append(manager.add_request(prompt, max_new_tokens=tokens, record_timestamps=True, eos_token_id=-1))
+        done = {}
+        while len(done) < len(asked):
+            result = manager.get_result(timeout=1)
+            if result is not None and result.is_finished():
+                done[result.request_id] = result
+            elif result is None and not manager.is_running():
+                raise RuntimeError("transformers' loop ended")
+    for result in done.values():
+        if result.error is not None:
+            raise RuntimeError(result.error)
+    return [[stamp - begin for stamp in done[name].timestamps] for name in asked], {}
+
+
+def percentile(values, share):
+    values = sorted(values)
+    return values[min(len(values) - 1, int(share * len(values)))]
+
+
+def line_of(stamps, arrivals, facts):
+    last = max(stamps, key=lambda times: times[0])
+    first = [1e3 * (times[0] - at) for times, at in zip(stamps, arrivals)]
+    between = [1e3 * (b - a) for times in stamps for a, b in zip(times, times[1:])]
+    runs = facts.get("runs", 0)
+    return {"step": 1e3 * (last[-1] - last[0]) / (len(last) - 1), "tokens/s": sum(map(len, stamps)) / max(times[-1] for times in stamps), "first": percentile(first, 0.5), "first99": percentile(first, 0.99),
+            "between": percentile(between, 0.5), "between99": percentile(between, 0.99), "host us": 1e6 * facts["host_s"] / runs if runs else 0.0, "busy": facts["waited_runs"] / runs if runs else 0.0}
+
+
+def print_lines(name, count, lines):
+    mid = {key: statistics.median(line[key] for line in lines) for key in lines[0]}
+    print(f"{count:5} {name:10} {mid['step']:8.3f} {mid['tokens/s']:9.0f} {mid['first']:9.1f} {mid['first99']:9.1f} {mid['between']:8.3f} {mid['between99']:9.3f} "
+          + (f"{mid['host us']:8.1f} {mid['busy']:6.3f}" if mid["host us"] else f"{'':8} {'':6}") + f" {len(lines):3}", flush=True)
+
+
+def measure(name, arguments, transformers, torch, deepwell):
     from model_rows import MODELS
-    model_class, config = MODELS[arguments.model].make(transformers, arguments.small)
+    model_class, config = (qwen3_small if name == "qwen3-0.6b" else MODELS[name].make)(transformers, arguments.small)
     torch.manual_seed(0)
     torch.set_default_dtype(torch.bfloat16)
     with torch.device("cuda" if arguments.device == "cuda" else "cpu"):
         model = model_class(config).eval().requires_grad_(False)
     torch.set_default_dtype(torch.float32)
     model.generation_config.eos_token_id = None
-    ids = torch.randint(0, model.config.vocab_size, (max(map(int, arguments.texts.split(","))), arguments.prompt), generator=torch.Generator().manual_seed(1))
-    start = time.perf_counter()
-    captured = deepwell.capture(model, {"input_ids": ids[:2, :24].to(model.device)})
-    engine = deepwell.compile(captured, precision=arguments.precision, device=arguments.device)
-    beside = deepwell.compile(captured, precision=arguments.beside, device=arguments.device) if arguments.beside else None
-    print(f"{arguments.model} {arguments.precision} on {arguments.device}, compiled in {time.perf_counter() - start:.1f} s; prompts of {arguments.prompt} ids, {arguments.tokens} new ones, "
-          f"medians of {arguments.rounds} rounds in turns", flush=True)
-    print(f"{'texts':>5} {'way':20} {'ms a step':>10} {'first ms':>9} {'tokens/s':>9} {'run ms':>8}")
-    for count in map(int, arguments.texts.split(",")):
-        ways = [Served("service"), Served("service waits", lookahead=False), Served("service draws", {"temperature": 0.8, "top_p": 0.95}), Generated()]
-        if beside is not None:
-            ways = [Served(arguments.precision[:16]), Beside(beside, arguments.beside)]
-        prompts, times = ids[:count].tolist(), {way.name: [] for way in ways}
-        for way in ways:
-            way.turn(engine, prompts, 4)
-        for _ in range(arguments.rounds):
-            for way in ways:
-                times[way.name].append(way.turn(engine, prompts, arguments.tokens))
-        for way in ways:
-            step, first = (statistics.median(column) for column in zip(*times[way.name]))
-            print(f"{count:5} {way.name:20} {step:10.3f} {first:9.1f} {1e3 * count / step:9.0f} {1e3 * way.facts.get("run_s_median", 0):8.3f}", flush=True)
+    counts, chosen = list(map(int, arguments.texts.split(","))), arguments.ways.split(",")
+    ids = torch.randint(0, model.config.vocab_size, (max(counts), arguments.prompt), generator=torch.Generator().manual_seed(1))
+    start, engines = time.perf_counter(), {}
+    graph = deepwell.capture(model, {"input_ids": ids[:2, :24].to(model.device)})
+    for way in chosen:
+        kind = way if way in ("invariant", "beside") else "plain"
+        if way != "peer" and kind not in engines:
+            engines[kind] = deepwell.compile(graph, precision=arguments.beside if kind == "beside" else arguments.precision, device=arguments.device, invariant=kind == "invariant")
+    print(f"{name} {arguments.precision} on {torch.cuda.get_device_name() if arguments.device == 'cuda' else 'the CPU'}, compiled in {time.perf_counter() - start:.1f} s; prompts of {arguments.prompt} ids, "
+          f"{arguments.tokens} new ones, " + (f"{arguments.rate:g} requests a second" if arguments.rate else "requests at once"))
+    print(f"{'texts':>5} {'way':10} {'step':>8} {'tokens/s':>9} {'first':>9} {'.. p99':>9} {'between':>8} {'.. p99':>9} {'host us':>8} {'busy':>6} {'n':>3}", flush=True)
+    for count in counts:
+        prompts, arrivals = ids[:count].tolist(), arrivals_of(count, arguments.rate)
+        turns = {"service": lambda n: served(engines["plain"], prompts, n, arrivals, {}, {}), "waits": lambda n: served(engines["plain"], prompts, n, arrivals, {}, {"lookahead": False}),
+                 "draws": lambda n: served(engines["plain"], prompts, n, arrivals, {"temperature": 0.8, "top_p": 0.95}, {}), "invariant": lambda n: served(engines["invariant"], prompts, n, arrivals, {}, {}),
+                 "beside": lambda n: served(engines["beside"], prompts, n, arrivals, {}, {}), "generate": lambda n: generated(engines["plain"], prompts, n), "peer": lambda n: batched(model, prompts, n, arrivals)}
+        lines = {way: [] for way in chosen}
+        for turn in range(1 + arguments.rounds):
+            for way in chosen:
+                if way not in lines or (arguments.until and time.perf_counter() - BEGIN > arguments.until):
+                    continue
+                try:
+                    stamps, facts = turns[way](arguments.tokens if turn else 4)
+                except Exception as error:      # of the peer, or memory: the other ways go on
+                    print(f"{count:5} {way:10} {type(error).__name__}: {str(error)[:200]}", flush=True)
+                    del lines[way]
+                    continue
+                if turn:
+                    lines[way].append(line_of(stamps, [0.0] * count if way == "generate" else arrivals, facts))
+        for way, made in lines.items():
+            if made:
+                print_lines(way, count, made)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--model", default="llama-1b")
+    parser.add_argument("--precision", default="bf16")
+    parser.add_argument("--texts", default="1,16,64")
+    parser.add_argument("--prompt", type=int, default=512)
+    parser.add_argument("--tokens", type=int, default=96)
+    parser.add_argument("--rate", type=float, default=0)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--beside", help="another precision of the same weights")
+    parser.add_argument("--ways", help="default: service,waits,draws,generate,peer; with --beside service,beside")
+    parser.add_argument("--for", dest="until", type=float, default=0)
+    parser.add_argument("--device", default="cuda", help="cuda, or cpu, to try it")
+    parser.add_argument("--small", action="store_true", help="models of the same kind that run anywhere")
+    arguments = parser.parse_args()
+    arguments.ways = arguments.ways or ("service,beside" if arguments.beside else "service,waits,draws,generate,peer")
+    import deepwell
+    import torch
+    import transformers
+    transformers.logging.set_verbosity_error()
+    for name in arguments.model.split(","):
+        measure(name, arguments, transformers, torch, deepwell)
+        if arguments.device == "cuda":
+            torch.cuda.empty_cache()
 
 
 if __name__ == "__main__":

@@ -21,7 +21,9 @@ enum dw_model_flags {
     DW_MODEL_GENERATE = 1,      /* also plan the KV-cached step, where the model can be made incremental */
     DW_MODEL_PLAN_ONLY = 2,     /* plan, but load no weights onto a device: for explaining */
     DW_MODEL_GENERATE_ONLY = 4, /* plan the cached step alone */
-    DW_MODEL_VERIFY = 8         /* check the graph's invariants after every pass */
+    DW_MODEL_VERIFY = 8,        /* check the graph's invariants after every pass */
+    DW_MODEL_INVARIANT = 16     /* on a GPU a row of a result depends on what that row is made of alone: a text has the same bits beside any others and in any pieces, as it has on a CPU anyway. explain tells
+                                 * what that costs */
 };
 
 /* Zero-initialise, then set what matters. Strings are copied. */

@@ -91,6 +91,8 @@ typedef struct dw_service_facts {
     int64_t prefix_hits, prefix_tokens;                                /* texts that found a beginning of theirs, and the tokens that were not read again */
     int64_t read_tokens, made_tokens, runs;
     double run_s_median, run_s_90, run_s_99, run_s_most;               /* of the last 1024 runs */
+    double host_s, wait_s;                                             /* of all steps together: what the host worked, and what it waited for a device */
+    int64_t waited_runs;                                               /* the runs of a device that the host waited for: their next one was there before they ended */
     int64_t vocabulary;                                                /* ids that there are; a mask has a bit for each */
     const char *alone;                                                 /* why texts go one after another, or share no pages; NULL: they do neither. As long as the service */
 } dw_service_facts;

@@ -62,6 +62,20 @@ kernel_problem attention_without_blocks(const kernel_problem *problem, op_type *
     return plain;
 }
 
+static bool is_cached(const kernel_problem *problem) {
+    for (int i = ATTENTION_ROW; i <= ATTENTION_POSITION && i < problem->n_in; i++)
+        if (problem->in[i] != NULL) return true;
+    return false;
+}
+
+const char *attention_refuses_cached(const kernel_problem *problem) {
+    return problem->invariant && is_cached(problem) ? "its tiles are of many queries of a text, and the plan is invariant: a token has the same bits among few" : NULL;
+}
+
+const char *attention_refuses_uncached(const kernel_problem *problem) {
+    return problem->invariant && !is_cached(problem) ? "it takes few queries, and the plan is invariant: these have no positions and may be many" : NULL;
+}
+
 int64_t attention_slots(const op_call *call) {
     op_attention_view view;
     return op_attention_view_of(call, &view) == DW_OK ? view.slots : 0;

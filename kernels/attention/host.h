@@ -12,6 +12,9 @@ dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention
 void attention_take_blocks(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments, attention_blocks *blocks);
 /* The problem with k and v that are in blocks as numbers of fp32, for what refuses by formats: as they are where a kernel reads no blocks. types holds two types, in the operands. */
 kernel_problem attention_without_blocks(const kernel_problem *problem, op_type *types, const op_type **in);
+/* Of a plan that is invariant queries of a cache, which come few and many at a time, are for the kernels that take each by itself, and all others for tiles; why not, or NULL. */
+const char *attention_refuses_cached(const kernel_problem *problem);
+const char *attention_refuses_uncached(const kernel_problem *problem);
 /* Keys that a row of the cache, or of the table, has room for. */
 int64_t attention_slots(const op_call *call);
 /* Rows of the cache, or of the table. */

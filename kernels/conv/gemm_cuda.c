@@ -78,6 +78,7 @@ static void make_product(const kernel_run *run, const setup *s, int64_t rows, pr
         .constant_in = run->constant_in & ~1u,
         .pool = run->pool,
         .chip = run->chip,
+        .invariant = run->invariant,
         .ways = kernel_ways_of(s->row, s->by->ways, COUNT_OF(s->by->ways)),
     };
 }

@@ -127,7 +127,7 @@ dw_status norm_rows_cuda_shape(const kernel_run *run, kernel_launcher *launcher)
     if (arguments->division.nest.count == 0) return DW_OK;
     TRY(quantize_clear_padding(run, launcher));
     bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;
-    row_parts_divide(&launch, run->chip, x->format, out, true, searches ? search_entries : entries, &arguments->division);
+    row_parts_divide(&launch, run, x->format, out, true, searches ? search_entries : entries, &arguments->division);
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     arguments->x_step = steps[1];

@@ -42,6 +42,7 @@ void quantised_split(const kernel_run *run, quantised_runs *runs) {
                  .n_out = 1, .out = run->call.out},
         .pool = run->pool,
         .chip = run->chip,
+        .invariant = run->invariant,
     };
 }
 

@@ -90,7 +90,7 @@ dw_status quantize_rows_shape(const kernel_run *run, kernel_launcher *launcher) 
     if (is_whole(info) && row_is_long(x->dims[x->rank - 1])) return shape_long(run, launcher);
     TRY(quantize_clear_padding(run, launcher));
     bool searches = op_quantize_round(run->call.attrs) == NUM_ROUND_SEARCH;
-    row_parts_divide(&launch, run->chip, x->format, out, is_whole(info), searches ? search_entries : entries, &arguments->division);
+    row_parts_divide(&launch, run, x->format, out, is_whole(info), searches ? search_entries : entries, &arguments->division);
     row_parts_take_target(&launch, run, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     launch.overlaps = true;

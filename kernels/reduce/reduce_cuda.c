@@ -75,16 +75,17 @@ static int64_t parts_of(const chip_caps *chip, int64_t blocks, int64_t most) {
 
 static reduce_way plan_rows(const kernel_run *run, reduce_vector_arguments *a) {
     enum { WARP_LENGTH = 2048, LONG_WARP_LENGTH = 8192, WARPS_OF_UNIT = 32 };
-    const bool is_many = a->outer.count >= (int64_t)run->chip->units * WARPS_OF_UNIT;
+    const int64_t rows = kernel_rows_beside(run, a->outer.count);
+    const bool is_many = rows >= (int64_t)run->chip->units * WARPS_OF_UNIT;
     a->group = a->length <= (is_many ? LONG_WARP_LENGTH : WARP_LENGTH) ? 32 : CUDA_THREADS;
-    a->splits = a->group == 32 ? 1 : parts_of(run->chip, a->outer.count, base_ceil_div(a->length, ROW_PART));
+    a->splits = a->group == 32 ? 1 : parts_of(run->chip, rows, base_ceil_div(a->length, ROW_PART));
     a->part = base_ceil_div(base_ceil_div(a->length + CUDA_VECTOR - 1, a->splits), CUDA_VECTOR) * CUDA_VECTOR;   /* pieces begin where 16 bytes do, before the row at worst */
     return REDUCE_ROWS;
 }
 
 static reduce_way plan_columns(const kernel_run *run, reduce_vector_arguments *a) {
     const int64_t width = a->outer.dims[a->outer.rank - 1], tiles = base_ceil_div(a->outer.count / width * base_ceil_div(width, CUDA_VECTOR), COLUMNS_OF_BLOCK / CUDA_VECTOR);
-    a->splits = parts_of(run->chip, tiles, base_ceil_div(a->length, COLUMN_PART));
+    a->splits = parts_of(run->chip, kernel_rows_beside(run, tiles), base_ceil_div(a->length, COLUMN_PART));
     a->part = base_ceil_div(a->length, a->splits);
     return REDUCE_COLUMNS;
 }

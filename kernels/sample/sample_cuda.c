@@ -23,7 +23,7 @@ static int64_t cluster_of(const kernel_run *run, int32_t *chunk) {
     const int64_t rows = run->call.in[SAMPLE_LOGITS]->dims[0], count = run->call.in[SAMPLE_LOGITS]->dims[1];
     int64_t blocks = 1;
     if (!chip_has(run->chip, CHIP_tma) || count == 0) return 0;
-    while (blocks < SAMPLE_CLUSTER_BLOCKS && (count / blocks > SAMPLE_CLUSTER_MANY || (rows * blocks < run->chip->units && count / blocks > SAMPLE_CLUSTER_FEW))) blocks *= 2;
+    while (blocks < SAMPLE_CLUSTER_BLOCKS && (count / blocks > SAMPLE_CLUSTER_MANY || (kernel_rows_beside(run, rows) * blocks < run->chip->units && count / blocks > SAMPLE_CLUSTER_FEW))) blocks *= 2;
     const int64_t of_block = base_ceil_div(base_ceil_div(count, blocks), 8) * 8;
     if (of_block * (int64_t)sizeof(float) + SAMPLE_CLUSTER_ROOM > (int64_t)run->chip->shared_bytes) return 0;
     *chunk = (int32_t)of_block;

@@ -38,7 +38,7 @@ static dw_status shape_cumsum(const kernel_run *run, kernel_launcher *launcher) 
     if (arguments->nest.count == 0 || arguments->count == 0) return DW_OK;
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
-    const bool by_blocks = chip_has(run->chip, CHIP_tma) && arguments->count >= OF_BLOCK && (arguments->x_step == 1 || arguments->nest.count < MANY_LINES);
+    const bool by_blocks = chip_has(run->chip, CHIP_tma) && arguments->count >= OF_BLOCK && (arguments->x_step == 1 || kernel_rows_beside(run, arguments->nest.count) < MANY_LINES);
     if (by_blocks) {
         launch.image = "scan_blocks";
         launch.entry = num_info(tensors[1]->format)->class == NUM_FLOAT ? "scan_cumsum_real" : "scan_cumsum_whole";

@@ -60,7 +60,7 @@ dw_status softmax_rows_shape(const kernel_run *run, kernel_launcher *launcher) {
     if (x->dims[x->rank - 1] == 0) return DW_OK;
     cuda_nest_lines(&arguments->division.nest, x->rank - 1, 2, tensors, steps);
     if (arguments->division.nest.count == 0) return DW_OK;
-    row_parts_divide(&launch, run->chip, x->format, out, true, entries, &arguments->division);
+    row_parts_divide(&launch, run, x->format, out, true, entries, &arguments->division);
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->out);
     cuda_take_array(&launch, run, 0, &arguments->x);
     launch.overlaps = true;

@@ -60,14 +60,14 @@ static PyObject *source_of(PyObject *given) {
 }
 
 static PyObject *model_new(PyTypeObject *type, PyObject *arguments, PyObject *keywords) {
-    static char *names[] = {"source", "precision", "policy", "chip", "device", "dims", "kernels", "tuning", "tuning_name", "registry", "generate", "plan_only", "threads", NULL};
+    static char *names[] = {"source", "precision", "policy", "chip", "device", "dims", "kernels", "tuning", "tuning_name", "registry", "generate", "plan_only", "threads", "invariant", NULL};
     PyObject *source, *registry = Py_None;
-    int generate = 0, plan_only = 0, threads = 0;
+    int generate = 0, plan_only = 0, threads = 0, invariant = 0;
     dw_model_options given = {0}, *options = &given;
-    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$zzzzzzzzOppi", names, &source, &options->precision, &options->policy, &options->chip,
-                                     &options->device, &options->dims, &options->kernels, &options->tuning, &options->tuning_name, &registry, &generate, &plan_only, &threads))
+    if (!PyArg_ParseTupleAndKeywords(arguments, keywords, "O|$zzzzzzzzOppip", names, &source, &options->precision, &options->policy, &options->chip,
+                                     &options->device, &options->dims, &options->kernels, &options->tuning, &options->tuning_name, &registry, &generate, &plan_only, &threads, &invariant))
         return NULL;
-    options->flags = (generate ? DW_MODEL_GENERATE : 0u) | (plan_only ? DW_MODEL_PLAN_ONLY : 0u);
+    options->flags = (generate ? DW_MODEL_GENERATE : 0u) | (plan_only ? DW_MODEL_PLAN_ONLY : 0u) | (invariant ? DW_MODEL_INVARIANT : 0u);
     if (registry != Py_None && !PyObject_TypeCheck(registry, core_registry_type)) {
         PyErr_SetString(PyExc_TypeError, "registry is a Registry or None");
         return NULL;

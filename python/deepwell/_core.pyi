@@ -146,9 +146,11 @@ class Model:
         generate: bool = False,
         plan_only: bool = False,
         threads: int = 0,
+        invariant: bool = False,
     ) -> None:
         """source: a Graph, or the path of a .pt2, a graph's text or a compiled .dw. policy is the text of one (docs/precision.md). dims are typical
-        sizes, "b=1,s=128". kernels must be taken, "matmul=matmul_f32_avx2". tuning is a text that tune gave, tuning_name what messages call it. plan_only: for explaining, chip may be another than this machine's."""
+        sizes, "b=1,s=128". kernels must be taken, "matmul=matmul_f32_avx2". tuning is a text that tune gave, tuning_name what messages call it. plan_only: for explaining, chip may be another than this machine's.
+        invariant: on a GPU a row's bits depend on that row alone, as on a CPU."""
 
     @property
     def source(self) -> Graph: ...

@@ -263,7 +263,7 @@ class Engine:
 
 
 def _options(precision: str | None, policy: PrecisionPolicy | str | None, registry: KernelRegistry | None, threads: int,
-             sizes: dict[str, int | None], kernels: str | None = None, tuning: str | os.PathLike[str] | None = None) -> Any:
+             sizes: dict[str, int | None], kernels: str | None = None, tuning: str | os.PathLike[str] | None = None, invariant: bool = False) -> Any:
     from .region import Options
     words = None
     if tuning is not None:
@@ -275,7 +275,7 @@ def _options(precision: str | None, policy: PrecisionPolicy | str | None, regist
             raise Invalid(f"precision is '{precision}' and the policy's default '{policy.default}'; give one of them")
         precision = policy.default
     return Options(precision=precision, policy=policy if not isinstance(policy, PrecisionPolicy) or policy.rules else None, kernels=kernels, tuning=words,
-                   tuning_name=None if tuning is None else os.fspath(tuning), registry=None if registry is None or len(registry) == 0 else registry._core, threads=threads,
+                   tuning_name=None if tuning is None else os.fspath(tuning), registry=None if registry is None or len(registry) == 0 else registry._core, threads=threads, invariant=invariant,
                    sizes={k: int(v) for k, v in sizes.items() if v})
 
 
@@ -286,14 +286,14 @@ def warn_cutlass(use_cutlass: bool) -> None:
 
 def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | None = None, precision_policy: PrecisionPolicy | str | None = None,
             kernel_registry: KernelRegistry | None = None, use_cutlass: bool = False, batch_size: int | None = None, seq_len: int | None = None,
-            threads: int = 0, kernels: str | None = None, tuning: str | os.PathLike[str] | None = None, device: Any = None) -> Engine:
+            threads: int = 0, kernels: str | None = None, tuning: str | os.PathLike[str] | None = None, device: Any = None, invariant: bool = False) -> Engine:
     """Plans a captured model and loads its weights.
 
     ir: what ``capture`` gave, or a module or file to capture. hw: what ``probe`` gave (None: this machine), or the name of a chip such as "b200" to
     plan for it without running. precision: fp32, bf16, fp8, mxfp8, mxfp4, nvfp4, .. (docs/precision.md); None: as exported. precision_policy: by
     layer, and a text in the core's form. batch_size, seq_len: typical sizes, for estimates and the first reservation; any size runs.
     kernels: kernels that must be taken, "matmul=matmul_f32_avx2". tuning: a file that ``deepwell tune`` wrote; None: kernels are chosen by estimates. device: "cpu", "cuda:1" or a torch.device, where it runs and takes its inputs; None: where the
-    module's weights are, the CPU for a file. An engine of which something asked for cannot be had is an error."""
+    module's weights are, the CPU for a file. invariant: on a GPU a text has the same bits beside any others and in any pieces, as on a CPU; explain() tells what that costs. An engine of which something asked for cannot be had is an error."""
     from .placement import parse_device
     from .region import Region
     if not isinstance(ir, IR):
@@ -301,7 +301,7 @@ def compile(ir: IR | Any, hw: Hardware | str | None = None, *, precision: str | 
     warn_cutlass(use_cutlass)
     if hw is not None and not isinstance(hw, (Hardware, str)):
         raise Invalid(f"hw: what probe() gives, or the name of a chip, not a {type(hw).__name__}")
-    options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning)
+    options = _options(precision, precision_policy, kernel_registry, threads, {"b": batch_size, "s": seq_len}, kernels, tuning, invariant)
     region = Region(ir.source, ir.trace.program if ir.trace is not None else None, options, graph=ir.graph, device=parse_device(device))
     if isinstance(hw, str):
         return Engine(region, ir, options.model(region.graph, region.dims, region.text, chip=hw, generate=True, plan_only=True))

@@ -39,13 +39,14 @@ class Options:
     registry: Any = None
     device: str | None = None
     threads: int = 0
+    invariant: bool = False
     sizes: dict[str, int] = field(default_factory=dict)     # typical sizes by name, "b" and "s"
 
     def model(self, graph: Any, dims: str | None, text: str = "", **more: Any) -> Any:
         """text: the graph's, whose module paths complete the names in a policy."""
         policy = self.policy.text(_MODULE.findall(text)) if isinstance(self.policy, PrecisionPolicy) else self.policy
         known = {"precision": self.precision, "policy": policy, "kernels": self.kernels, "tuning": self.tuning, "tuning_name": self.tuning_name, "registry": self.registry, "device": self.device,
-                 "threads": self.threads, "dims": dims}
+                 "threads": self.threads, "invariant": self.invariant, "dims": dims}
         return _core.Model(graph, **{k: v for k, v in (known | more).items() if v})
 
 

@@ -69,7 +69,8 @@ int cli_model_options(cli *cli, dw_model_options *options, char **policy) {
                                   .weights = cli->weights,
                                   .kernels = cli->kernels,
                                   .tuning = cli->tuning_text,
-                                  .tuning_name = cli->tuning_name};
+                                  .tuning_name = cli->tuning_name,
+                                  .flags = cli->invariant != NULL ? DW_MODEL_INVARIANT : 0};
     return -1;
 }
 
@@ -78,7 +79,7 @@ int cli_open(cli *cli, unsigned flags, dw_model **model) {
     char *policy;
     int code = cli_model_options(cli, &options, &policy);
     if (code >= 0) return code;
-    options.flags = flags;
+    options.flags |= flags;
     dw_status status = dw_model_open(cli->context, cli->file, &options, model);
     free(policy);
     return status == DW_OK ? -1 : cli_fail(cli);

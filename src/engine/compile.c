@@ -164,7 +164,7 @@ static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_m
     TRY(engine_tuning_read(model, options->tuning, options->tuning_name, &tuning));
     TRY(engine_lower(model, fused, policy, PASS_PROBE_NONE, &lowered));
     return plan_compile(lowered, &(plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision,
-                                                .dims = options->dims, .kernels = options->kernels, .tuning = tuning, .alone = model->alone}, &program->plan);
+                                                .dims = options->dims, .kernels = options->kernels, .tuning = tuning, .invariant = (model->flags & DW_MODEL_INVARIANT) != 0, .alone = model->alone}, &program->plan);
 }
 
 static dw_status make_step(dw_model *model, step_cache cache, ir_graph **step, ir_graph **prelude)

@@ -23,6 +23,7 @@ typedef struct kernel_problem {
     const op_type *const *in;         /* NULL where absent */
     const op_type *const *out;
     unsigned constant_in;             /* bit i: operand i is known at load time, so it may be packed */
+    bool invariant;                   /* the bits of a result's row may depend on nothing but what that row is made of: not on how many others there are */
     unsigned dequantised;             /* bit i: operand i comes as rows of bf16 that begin at multiples of 16 bytes, made in front of the kernel */
     dim_table *dims;
     const int64_t *symbols;           /* typical values, for cost only; refusal must hold for all values in range */
@@ -73,11 +74,14 @@ typedef struct kernel_run {
     pool *pool;
     const chip_caps *chip;
     void *user;                       /* the row's */
+    bool invariant;                   /* as of the problem: how its sums are divided may not follow from the number of rows (kernel_rows_beside) */
     uint32_t ways;                    /* of a row with ways: which may be picked, by bits of their places in its table (kernel_choice.ways) */
     const kernel_tuned *tuned;        /* in ascending rows; NULL: all by estimate */
     int tuned_count;
     int variant;                      /* of the way that was picked: 1 + the variant that was measured to be the fastest; 0: by estimate */
 } kernel_run;
+/* By how many rows, of those that there are, a kernel divides the sums of one: beyond counting where it is to be invariant, as then none is divided for want of others. */
+static inline int64_t kernel_rows_beside(const kernel_run *run, int64_t rows) { return run->invariant ? INT64_C(1) << 24 : rows; }
 /* Rows of the first result: all of its axes but the last. */
 int64_t kernel_result_rows(const op_call *call);
 
@@ -225,6 +229,7 @@ typedef enum kernel_way_flag {
     KERNEL_WAY_APART = 8,             /* its seconds are those of a launch apart from others; kernel_in_step says what it takes between those of a run */
     KERNEL_WAY_QUANTISES = 16,        /* its kernel can quantise operand 0 itself (kernel_run.quantises), where it takes such a run */
     KERNEL_WAY_NORMALISES = 32,       /* and normalise it (kernel_run.norm) */
+    KERNEL_WAY_VARIES = 128,          /* how it divides a row's sums follows from how many rows there are: it refuses what is to be invariant */
     KERNEL_WAY_TILED = 64             /* a product that takes block scales in tiles (tile128x4) alone: where it would take one, plans have those of both operands so */
 } kernel_way_flag;
 /* Seconds between the launches of a run of what takes so many apart from others: code, maps and arguments come from memory again each time, and the clock is that of a chip at its limit of power.

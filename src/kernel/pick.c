@@ -48,7 +48,10 @@ static bool is_asked(const asked *a, int i) {
            (!a->run->leaves_plain || kernel_way_is(way, KERNEL_WAY_QUANTISED));
 }
 
-static bool may_pick(const asked *a, int i) { return is_asked(a, i) && (a->alone || !kernel_way_is(&a->row->ways[i], KERNEL_WAY_NAMED)); }
+static bool may_pick(const asked *a, int i) {
+    const kernel_way *way = &a->row->ways[i];
+    return is_asked(a, i) && (a->alone || !kernel_way_is(way, KERNEL_WAY_NAMED)) && !(a->run->invariant && kernel_way_is(way, KERNEL_WAY_VARIES));
+}
 
 /* ---- does the chip have room? ---- */
 
@@ -92,7 +95,9 @@ const char *kernel_size_refusal(const kernel_way *way, const kernel_run *run, te
     return size_refusal(&c, why);
 }
 
+/* What was measured follows from the number of rows, too. */
 static const kernel_tuned *tuned_of(const asked *a) {
+    if (a->run->invariant) return NULL;
     for (int i = 0; i < a->run->tuned_count; i++)
         if (a->rows <= a->run->tuned[i].rows || i + 1 == a->run->tuned_count) return &a->run->tuned[i];
     return NULL;
@@ -105,7 +110,7 @@ static const kernel_way *find_tuned(const asked *a) {
     return NULL;
 }
 
-/* Of the ways of least rank that take the call the one of least seconds. limited: within the rows that estimates may pick them for. */
+/* Of the ways of least rank that take the call the one of least seconds; where it is to be invariant the first of them, whatever its estimate. limited: within the rows that estimates may pick them for. */
 static const kernel_way *find_best(const asked *a, bool limited, double *seconds) {
     const kernel_way *best = NULL;
     for (int i = 0; i < a->row->way_count; i++) {
@@ -119,6 +124,7 @@ static const kernel_way *find_best(const asked *a, bool limited, double *seconds
         if ((best != NULL && s >= *seconds) || size_refusal(&c, NULL) != NULL) continue;
         best = way;
         *seconds = s;
+        if (a->run->invariant) break;
     }
     return best;
 }
@@ -131,7 +137,7 @@ static const kernel_way *find_way(const asked *a, double *seconds) {
         *seconds = composed_seconds(&c);
         return way;
     }
-    way = find_best(a, true, seconds);
+    way = a->run->invariant ? NULL : find_best(a, true, seconds);
     return way != NULL ? way : find_best(a, false, seconds);
 }
 
@@ -305,7 +311,7 @@ size_t kernel_workspace(const kernel_row *row, const kernel_run *run) {
     if (is_empty(run)) return 0;
     bool found;
     const asked a = ask(row, run);
-    const size_t limited = ways_workspace(&a, true, &found);
+    const size_t limited = ways_workspace(&a, !run->invariant, &found);
     return found ? limited : ways_workspace(&a, false, &found);
 }
 

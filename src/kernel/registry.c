@@ -34,6 +34,7 @@
 #define QUANTISES KERNEL_WAY_QUANTISES
 #define NORMALISES KERNEL_WAY_NORMALISES
 #define TILED KERNEL_WAY_TILED
+#define VARIES KERNEL_WAY_VARIES
 #define WAY(way, needs_features, said, shared, way_rank, operands, rows, scratch, variants, functions)                   \
     {.name = #way, .needs = needs_features, .flags = said, .shared_bytes = shared, .rank = way_rank,                     \
      .dequantised = operands, .refuses = functions##_refuses, .takes = functions##_takes, .seconds = functions##_seconds, \
@@ -53,6 +54,7 @@ static const kernel_way grouped_ways[] = {
 #undef QUANTISES
 #undef NORMALISES
 #undef TILED
+#undef VARIES
 #undef NAMED
 #undef APART
 static const kernel_row rows[] = {
@@ -127,6 +129,7 @@ static const char *way_refusal(const kernel_row *row, const kernel_way *way, con
     composed_problem c;
     const char *reason = may_be_of(row, way) ? chip_refusal(way, problem->chip, why) : "it does not take any strides";
     if (reason != NULL) return reason;
+    if (problem->invariant && kernel_way_is(way, KERNEL_WAY_VARIES)) return "how it divides a row's sums follows from how many rows there are, and the plan is invariant";
     compose_problem(way, problem, &c);
     return way->refuses(&c.kernel, why);
 }

@@ -50,7 +50,7 @@ double kernel_roofline(const kernel_problem *problem, dw_format multiplies, doub
 }
 
 bool kernel_at_typical(const kernel_problem *problem, uint32_t ways, kernel_typical *typical) {
-    typical->run = (kernel_run){.post = problem->post, .constant_in = problem->constant_in, .chip = problem->chip, .user = problem->user, .ways = ways};
+    typical->run = (kernel_run){.post = problem->post, .constant_in = problem->constant_in, .chip = problem->chip, .user = problem->user, .ways = ways, .invariant = problem->invariant};
     if (problem->symbols == NULL || problem->n_in > KERNEL_MAX_OPERANDS || problem->n_out > KERNEL_MAX_RESULTS) return false;
     return kernel_problem_call(problem, typical->in, typical->out, typical->in_pointers, typical->out_pointers, &typical->run.call) == DW_OK;
 }

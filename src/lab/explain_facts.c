@@ -142,6 +142,23 @@ static void add_members(json_t *row, const plan *plan, const ir_node *node) {
     text_free(&ops);
 }
 
+/* What the step would run if the plan were not invariant, and how much longer it takes because it is; nothing where that is the same. */
+static void add_passed_over(json_t *row, const plan *plan, const plan_step *step) {
+    const op_type *in[KERNEL_MAX_OPERANDS], *out[KERNEL_MAX_RESULTS];
+    kernel_problem problem;
+    kernel_choice free;
+    arena scratch;
+    if (!plan->invariant || step->at_load || step->way != NULL) return;
+    plan_problem(plan, step, in, out, &problem);
+    problem.invariant = false;
+    arena_init(&scratch, plan->context);
+    if (kernel_choose(&scratch, &problem, NULL, NULL, &free) == DW_OK && (free.row != step->row || free.way != step->picked || free.seconds < step->seconds * 0.999)) {
+        json_object_set_new(row, "passed_over", json_string(free.way != NULL ? free.way->name : free.row->name));
+        json_object_set_new(row, "invariant_us", json_real((step->seconds - free.seconds) * 1e6));
+    }
+    arena_free(&scratch);
+}
+
 static json_t *step_json(const plan *plan, const shared *shared, const plan_step *step) {
     op_work work = {0};
     const ir_node *node = step->node;
@@ -153,6 +170,7 @@ static json_t *step_json(const plan *plan, const shared *shared, const plan_step
                             word(shared, plan_place_name(plan_value_of(ir_out(node))->place)), "because", step->because, "others", verdicts_json(plan, shared, step));
     if (step->picked != NULL) json_object_set_new(row, "row", word(shared, step->row->name));
     if (node->op == OP_chain) add_members(row, plan, node);
+    add_passed_over(row, plan, step);
     return row;
 }
 

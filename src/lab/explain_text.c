@@ -65,6 +65,8 @@ static void print_choices(text *out, const json_t *steps) {
                 text_printf(&why, "      not %s: %s\n", member(other, "kernel"),
                             because != NULL ? "not what was chosen" : json_is_true(json_object_get(other, "by_name")) ? "taken only where it is asked for" : "slower by estimate");
         }
+        if (json_object_get(step, "passed_over") != NULL)
+            text_printf(&why, "      passed over, to be invariant: %s; by estimate %.1f us more for it\n", member(step, "passed_over"), json_real_value(json_object_get(step, "invariant_us")));
         char *key = NULL;
         json_t *joined = json_sprintf("%s %s\n%s", member(step, "kernel"), because ? because : "", text_string(&why));
         key = strdup(json_string_value(joined) ? json_string_value(joined) : "");

@@ -26,7 +26,7 @@ static dw_status make_call(plan_binding *binding, const plan_step *step, plan_ca
     call->run = (kernel_run){
         .call = {.context = binding->context, .op = op_get(node->op), .attrs = &node->attrs, .symbols = binding->symbols,
                  .n_in = node->n_in, .in = call->in, .n_out = node->n_out, .out = call->out},
-        .post = step->post, .constant_in = constant_operands(node), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->pack_key != NULL, .chip = &binding->plan->chip, .ways = step->ways, .user = step->row->user,
+        .post = step->post, .constant_in = constant_operands(node), .tuned = step->tuned, .tuned_count = step->tuned_count, .is_packed = step->pack_key != NULL, .chip = &binding->plan->chip, .ways = step->ways, .invariant = binding->plan->invariant, .user = step->row->user,
     };
     return DW_OK;
 }

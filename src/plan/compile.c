@@ -330,6 +330,7 @@ dw_status plan_compile(ir_graph *graph, const plan_options *options, plan **resu
     plan *plan;
     *result = NULL;
     TRY(plan_create(graph, options->chip, &plan));
+    plan->invariant = options->invariant;
     plan->precision = arena_text(&plan->arena, options->precision ? options->precision : "");
     int symbols = dim_symbol_count(graph->dims);
     plan->typical = arena_new(&plan->arena, (size_t)symbols + 1, sizeof *plan->typical);

@@ -99,7 +99,7 @@ static dw_status parse_steps(scanner *scan, named_steps *named)
     return DW_OK;
 }
 
-typedef struct plan_header { const char *name, *chip, *hash, *precision, *typical; } plan_header;
+typedef struct plan_header { const char *name, *chip, *hash, *precision, *typical; bool invariant; } plan_header;
 
 static dw_status parse_header(scanner *scan, plan_header *header)
 {
@@ -113,6 +113,8 @@ static dw_status parse_header(scanner *scan, plan_header *header)
     TRY(scan_expect(scan, "precision"));
     TRY(scan_string(scan, &header->precision));
     TRY(scan_end_of_line(scan));
+    TRY(scan_accept(scan, "invariant", &header->invariant));
+    if (header->invariant) TRY(scan_end_of_line(scan));
     TRY(scan_expect(scan, "typical"));
     TRY(scan_string(scan, &header->typical));
     return scan_end_of_line(scan);
@@ -164,6 +166,7 @@ static dw_status parse(scanner *scan, ir_weights *weights, const chip_caps *chip
     }
     plan *plan;
     TRY(plan_create(graph, chip, &plan));
+    plan->invariant = header.invariant;
     plan->precision = arena_text(&plan->arena, header.precision);
     plan->typical = arena_new(&plan->arena, (size_t)dim_symbol_count(graph->dims) + 1, sizeof *plan->typical);
     status = plan->precision && plan->typical ? DW_OK : DW_NO_MEMORY;

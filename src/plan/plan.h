@@ -70,6 +70,7 @@ typedef struct plan {
     chip_caps chip;
     chip_caps load_chip;              /* what steps at load are chosen for: chip, or for a GPU the plainest CPU, so that any host can run them */
     const char *precision;            /* the policy in words */
+    bool invariant;                   /* a row's bits depend on what that row is made of alone (kernel_problem) */
     const char *split;                /* post lists that became steps of their own, and why, a line for each; NULL: none */
     int64_t *typical;                 /* a value of each symbol, for estimates */
     plan_value *values;
@@ -111,6 +112,7 @@ typedef struct plan_options {
     const char *dims;                 /* "s=128,b=2": typical sizes; may be NULL */
     const char *kernels;              /* "matmul=matmul_f32_portable,..": kernels that must be taken; may be NULL */
     const plan_tuning *tuning;        /* measured choices; may be NULL */
+    bool invariant;
     const bool *alone;                /* by op: those that join no chain (pass_options); may be NULL */
 } plan_options;
 

@@ -83,6 +83,7 @@ dw_status plan_print(const plan *plan, text *text)
     const dim_table *dims = plan->graph->dims;
     text_printf(text, "plan %s\n  chip      \"%s\" \"%016" PRIx64 "\"\n  precision ", plan->graph->name, plan->chip.name, chip_hash(&plan->chip));
     text_json_string(text, plan->precision);
+    if (plan->invariant) text_add(text, "\n  invariant");
     text_add(text, "\n  typical   \"");
     for (int i = 0; i < dim_symbol_count(dims); i++)
         text_printf(text, "%s%s=%" PRId64, i ? "," : "", dim_symbol_name(dims, i), plan->typical[i]);

@@ -6,7 +6,7 @@ void plan_problem(const plan *plan, const plan_step *step, const op_type **in, c
     const ir_node *node = step->node;
     *problem = (kernel_problem){
         .op = op_get(node->op), .attrs = &node->attrs, .post = step->post, .n_in = node->n_in, .n_out = node->n_out,
-        .in = in, .out = out, .dims = plan->graph->dims, .symbols = plan->typical, .chip = step->at_load ? &plan->load_chip : &plan->chip,
+        .in = in, .out = out, .dims = plan->graph->dims, .symbols = plan->typical, .chip = step->at_load ? &plan->load_chip : &plan->chip, .invariant = plan->invariant,
     };
     for (int i = 0; i < node->n_in; i++) {
         const ir_value *value = ir_in(node, i);

@@ -66,14 +66,20 @@ static dw_status take_flown(scheduler *s, const scheduler_flown *flown, const in
     return scheduler_add_token(s, text, flown->is_guessed);
 }
 
+/* A run that is over takes less to be seen than this. */
+#define SOON_S 5e-6
+
 static dw_status land(scheduler *s, int which) {
     scheduler_flight *flight = &s->flights[which];
     const int64_t *ids;
     const float *logs;
     if (!flight->is_up) return DW_OK;
+    const double asked = base_now();
     TRY(generation_land(s->session, which, &ids, &logs));
     const double now = base_now(), begin = flight->begin > s->landed ? flight->begin : s->landed;
     s->landed = now;
+    s->facts.wait_s += now - asked;
+    s->facts.waited_runs += now - asked > SOON_S;
     flight->is_up = false;
     scheduler_note_time(s, now - begin, flight->is_prompt);
     for (int64_t k = 0; k < flight->count; k++)

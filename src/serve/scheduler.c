@@ -115,7 +115,7 @@ static bool reads_prompt(const scheduler *s) {
     return false;
 }
 
-dw_status scheduler_step(scheduler *s, bool *busy) {
+static dw_status step(scheduler *s, bool *busy) {
     bool any;
     *busy = false;
     TRY(notice_update(s));
@@ -126,6 +126,13 @@ dw_status scheduler_step(scheduler *s, bool *busy) {
     s->is_prompt = reads_prompt(s);
     const dw_status status = run_planned(s, any);
     return status == DW_OK || status == DW_CANCELLED || s->options.fails_whole ? status : execute_each(s);
+}
+
+dw_status scheduler_step(scheduler *s, bool *busy) {
+    const double begin = base_now(), waited = s->facts.wait_s;
+    const dw_status status = step(s, busy);
+    if (*busy) s->facts.host_s += base_now() - begin - (s->facts.wait_s - waited);
+    return status;
 }
 
 /* ---- life ---- */

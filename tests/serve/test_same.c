@@ -1,5 +1,6 @@
-/* A text's bits do not depend on what its session did before: calls in random order, and among them sessions of other room, give each prompt the logits and ids that it got the first time. On the
+/* A text's bits do not depend on what its session did before, and those of an invariant model on nothing but the text: calls in random order, and among them sessions of other room, give each prompt the logits and ids that it got the first time. On the
  * CPU, on the stand-in for the driver, and a few on a simulated H200, whose kernels divide keys by what a row of the cache holds. */
+#include "deepwell/serve.h"
 #include "engine/engine.h"
 
 #include <stdio.h>
@@ -21,7 +22,7 @@ static const char GRAPH[] =
 
 static uint64_t next(uint64_t *random) { return (*random = *random * UINT64_C(6364136223846793005) + UINT64_C(1442695040888963407)) >> 33; }
 
-static dw_model *make_model(dw_context *context, const char *device, dw_format format) {
+static dw_model *make_model(dw_context *context, const char *device, dw_format format, unsigned flags) {
     static uint8_t weights[32 * 128 * 4];
     char text[1400];
     dw_named_tensor weight = {"t", {.format = format, .rank = 2, .dims = {32, 128}, .strides = {128, 1}, .data = weights}};
@@ -32,7 +33,7 @@ static dw_model *make_model(dw_context *context, const char *device, dw_format f
     snprintf(text, sizeof text, GRAPH, dw_format_name(format));
     assert_ok(context, dw_graph_parse(context, "g", text, strlen(text), &graph));
     assert_ok(context, dw_graph_bind(graph, 1, &weight));
-    assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.device = device, .flags = DW_MODEL_GENERATE_ONLY}, &model));
+    assert_ok(context, dw_model_create(context, graph, &(dw_model_options){.device = device, .flags = DW_MODEL_GENERATE_ONLY | flags}, &model));
     return model;
 }
 
@@ -78,7 +79,7 @@ static void calls_in_any_order(const char *device, dw_format format, int count, 
     uint64_t random = 9;
     int64_t room = longest + 8, rows = MOST;
     assert_int_equal(dw_context_create(NULL, &context), DW_OK);
-    dw_model *model = make_model(context, device, format);
+    dw_model *model = make_model(context, device, format, 0);
     for (int i = 0; i < PROMPTS; i++) calls[i] = (call){.first = i, .count = i % 3 == 2 ? MOST : 1, .tokens = 1 + i % 4};
     for (int i = 0; i < count; i++) {
         if (i % (count / 4) == 0) {
@@ -92,6 +93,76 @@ static void calls_in_any_order(const char *device, dw_format format, int count, 
     dw_session_destroy(session);
     dw_model_destroy(model);
     dw_context_destroy(context);
+}
+
+/* ---- invariant ---- */
+
+enum { EVENTS = 256, MADE = 6 };
+typedef struct told { int64_t ids[MADE]; float logs[MADE]; int64_t made; } told;
+
+/* One schedule of a service: texts come in turns with runs, in any order, some of them twice. */
+static void run_schedule(dw_context *context, dw_model *model, int64_t longest, const dw_service_options *options, int count, const int *texts, uint64_t *random, told *first) {
+    static dw_event events[EVENTS];
+    static int64_t prompt[LONGEST];
+    dw_service *service;
+    uint64_t requests[PROMPTS];
+    told got[PROMPTS] = {0};
+    int begun = 0;
+    assert_ok(context, dw_service_create(context, model, options, &service));
+    for (int busy = 1; busy || begun < count;) {
+        while (begun < count && next(random) % 3 > 0) {
+            const int64_t length = length_of(texts[begun], longest);
+            for (int64_t k = 0; k < length; k++) prompt[k] = (int64_t)(num_random(k < 40 ? 7 : (uint64_t)texts[begun], (uint64_t)k) % VOCABULARY);   /* they begin alike */
+            const dw_request asked = {.count = length, .ids = prompt, .tokens = MADE, .temperature = texts[begun] % 2, .seed = (uint64_t)texts[begun], .logprobs = 1};
+            assert_ok(context, dw_service_submit(context, service, &asked, &requests[begun++]));
+        }
+        assert_ok(context, dw_service_step(context, service, &busy));
+        for (int i = dw_service_poll(service, events, EVENTS), at = 0; at < i; at++) {
+            int text = 0;
+            while (requests[text] != events[at].request) text++;
+            if (events[at].message != NULL) fail_msg("%s", events[at].message);
+            if (events[at].id < 0) continue;
+            got[text].ids[got[text].made] = events[at].id;
+            got[text].logs[got[text].made++] = events[at].logprob;
+        }
+    }
+    dw_service_destroy(service);
+    for (int i = 0; i < count; i++) {
+        told *known = &first[texts[i]];
+        assert_int_equal(got[i].made, MADE);
+        if (known->made == 0) *known = got[i];
+        if (memcmp(known, &got[i], sizeof *known) != 0) fail_msg("text %d has other ids or logprobs among %d in runs of %d than the first time", texts[i], count, (int)options->run_tokens);
+    }
+}
+
+static void schedules(const char *device, dw_format format, int count, int64_t longest) {
+    static const int64_t pages[] = {16, 32, 64, 128};
+    dw_context *context;
+    told first[PROMPTS] = {0};
+    uint64_t random = 3;
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    dw_model *model = make_model(context, device, format, DW_MODEL_INVARIANT);
+    for (int i = 0; i < count; i++) {
+        int texts[PROMPTS], most = 1 + (int)(next(&random) % (i % 2 ? PROMPTS : 2));
+        for (int k = 0; k < most; k++) texts[k] = (int)(next(&random) % PROMPTS);
+        const dw_service_options options = {.rows = 1 + (int64_t)(next(&random) % 6), .context = longest + MADE + (int64_t)(next(&random) % 600), .page_tokens = pages[next(&random) % 4],
+                                            .cache_bytes = 8 << 20, .run_tokens = 8 + (int64_t)(next(&random) % (i % 3 ? 20 : 500))};
+        run_schedule(context, model, longest, &options, most, texts, &random, first);
+    }
+    dw_model_destroy(model);
+    dw_context_destroy(context);
+}
+
+static void two_hundred_schedules_on_the_cpu(void **state) {
+    (void)state;
+    schedules(NULL, DW_FORMAT_f32, 200, 90);
+}
+
+static void invariant_schedules_on_a_simulated_gpu(void **state) {
+    (void)state;
+    if (kernel_lacks_images() != NULL) skip();
+    schedules("sim:h200", DW_FORMAT_bf16, 10, 150);
+    schedules("sim:h200", DW_FORMAT_f32, 6, 150);
 }
 
 static void a_thousand_calls_on_the_cpu_in_any_order(void **state) {
@@ -117,6 +188,8 @@ int main(void) {
         cmocka_unit_test(a_thousand_calls_on_the_cpu_in_any_order),
         cmocka_unit_test(a_thousand_calls_on_the_stand_in_in_any_order),
         cmocka_unit_test(calls_on_a_simulated_gpu_in_any_order),
+        cmocka_unit_test(two_hundred_schedules_on_the_cpu),
+        cmocka_unit_test(invariant_schedules_on_a_simulated_gpu),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
 }

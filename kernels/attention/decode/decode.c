@@ -49,6 +49,7 @@ const char *attention_decode_refuses(const kernel_problem *problem, text *why) {
     op_type types[2];
     const op_type *in[ATTENTION_OPERANDS], *k = problem->in[ATTENTION_K], *v = problem->in[ATTENTION_V];
     int64_t width, value_width;
+    if (attention_refuses_uncached(problem) != NULL) return attention_refuses_uncached(problem);
     if (!dw_format_is_block(k->format)) return attention_reject_halves(problem, why);
     if (k->format != DW_FORMAT_fp8_1x128) {
         text_printf(why, "k and v are %s; of blocks it reads fp8_1x128", dw_format_name(k->format));
@@ -147,7 +148,7 @@ dw_status attention_decode_shape(const kernel_run *run, kernel_launcher *launche
     kernel_launch launch;
     attention_decode_arguments *g = cuda_launch(&launch, "attention_decode", e->entry, sizeof *g);
     TRY(attention_take(&launch, run, &g->call));
-    g->splits = splits_of(e, run->chip, d.tiles, attention_slots(&run->call));
+    g->splits = run->invariant ? 1 : splits_of(e, run->chip, d.tiles, attention_slots(&run->call));
     g->parts = (int32_t)d.parts;
     g->queries = (int32_t)d.together;
     attention_take_blocks(&launch, run, &g->call, &g->blocks);

@@ -43,7 +43,10 @@ static const splitkv_entry *find_entry(dw_format format, int64_t width, int64_t 
 
 /* ---- what is taken, how long ---- */
 
-const char *attention_splitkv_refuses(const kernel_problem *problem, text *why) { return attention_reject_fp32(problem, why); }
+const char *attention_splitkv_refuses(const kernel_problem *problem, text *why) {
+    const char *reason = attention_refuses_uncached(problem);
+    return reason != NULL ? reason : attention_reject_fp32(problem, why);
+}
 
 /* Every query reads its keys and values again; the products of several heads go at a twelfth of the chip's rate. */
 double attention_splitkv_seconds(const kernel_run *run) {
@@ -104,7 +107,7 @@ dw_status attention_splitkv_shape(const kernel_run *run, kernel_launcher *launch
     TRY(attention_take(&launch, run, &g->call));
     g->parts = (int32_t)base_ceil_div(shared, e->heads);
     const int64_t items = splitkv_items(run, e);
-    g->splits = splits_of(run->chip, items, attention_slots(&run->call));
+    g->splits = run->invariant ? 1 : splits_of(run->chip, items, attention_slots(&run->call));
     cuda_grid(&launch, items * g->splits, 1, 1);
     launch.block[0] = SPLITKV_WARPS * 32;
     launch.overlaps = true;

@@ -12,7 +12,8 @@ const char *attention_tile_refuses(const kernel_problem *problem, text *why) {
     op_type types[2];
     const op_type *in[ATTENTION_OPERANDS];
     const kernel_problem plain = attention_without_blocks(problem, types, in);
-    return attention_reject_fp32(&plain, why);
+    const char *reason = attention_refuses_cached(problem);
+    return reason != NULL ? reason : attention_reject_fp32(&plain, why);
 }
 
 /* Tiles of 64 queries go through their blocks of keys at about 0.4 of the chip's rate. */

@@ -49,7 +49,10 @@ static const wgmma_entry *find_entry(const op_call *call, entry_kind kind) {
 
 /* ---- what is taken ---- */
 
-const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) { return attention_reject_half_operands(problem, why); }
+const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
+    const char *reason = attention_refuses_cached(problem);
+    return reason != NULL ? reason : attention_reject_half_operands(problem, why);
+}
 
 /* ---- which entry, how long ---- */
 
@@ -159,7 +162,7 @@ static const wgmma_entry *find_staying(const kernel_run *run, int scores) {
     const op_call *call = &run->call;
     const bool masked = scores == ATTENTION_KEYS && op_operand(call, ATTENTION_BIAS) == NULL;
     op_attention_view view;
-    if ((scores != ATTENTION_PLAIN && !masked) || op_attention_view_of(call, &view) != DW_OK || view.row != NULL || view.position != NULL || view.table != NULL) return NULL;
+    if (run->invariant || (scores != ATTENTION_PLAIN && !masked) || op_attention_view_of(call, &view) != DW_OK || view.row != NULL || view.position != NULL || view.table != NULL) return NULL;
     const wgmma_entry *e = find_entry(call, (entry_kind){masked ? ATTENTION_MASKED : ATTENTION_PLAIN, true, false});
     const bool moves = view.causal || view.ahead > 0 || view.window > 0, large = e != NULL && e->groups * 64 > e->keys;
     if (large && tiles_of(call, e) * call->in[ATTENTION_Q]->dims[0] * call->in[ATTENTION_Q]->dims[1] <= run->chip->units) return NULL;

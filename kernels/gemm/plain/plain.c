@@ -108,15 +108,16 @@ static matmul_arguments *take_matmul(kernel_launch *launch, const kernel_run *ru
     return arguments;
 }
 
-static bool has_few_rows(const matmul_arguments *arguments) { return arguments->m <= MATMUL_FEW && arguments->b.k_stride == 1; }
+/* Few rows have a kernel of their own, which divides k among threads. */
+static bool has_few_rows(const kernel_run *run, const matmul_arguments *arguments) { return !run->invariant && arguments->m <= MATMUL_FEW && arguments->b.k_stride == 1; }
 
-static dw_status launch_plain(kernel_launcher *launcher, kernel_launch *launch, const matmul_arguments *arguments, bool doubles) {
+static dw_status launch_plain(const kernel_run *run, kernel_launcher *launcher, kernel_launch *launch, const matmul_arguments *arguments, bool doubles) {
     int64_t items = arguments->batch.count * arguments->m * arguments->n;
     if (items == 0) return DW_OK;
     if (doubles) {
         launch->entry = "matmul_double";
         cuda_grid_items(launch, items);
-    } else if (has_few_rows(arguments)) {
+    } else if (has_few_rows(run, arguments)) {
         launch->entry = "matmul_few";
         cuda_grid_items(launch, arguments->batch.count * arguments->n * CUDA_THREADS);
     } else {
@@ -130,7 +131,7 @@ dw_status matmul_plain_shape(const kernel_run *run, kernel_launcher *launcher) {
     kernel_launch launch;
     const matmul_arguments *arguments = take_matmul(&launch, run);
     bool doubles = run->call.in[0]->format == DW_FORMAT_f64 || run->call.in[1]->format == DW_FORMAT_f64 || run->call.out[0]->format == DW_FORMAT_f64;
-    return launch_plain(launcher, &launch, arguments, doubles);
+    return launch_plain(run, launcher, &launch, arguments, doubles);
 }
 
 /* ---- many rows ---- */
@@ -201,7 +202,7 @@ const char *matmul_fp32_takes(const kernel_run *run, text *why) {
 /* Few rows of a past rows of b are the plain kernel's, which has an entry for them. */
 int64_t matmul_fp32_rows(const kernel_run *run) {
     kernel_launch launch;
-    return has_few_rows(take_matmul(&launch, run)) ? 0 : INT64_MAX;
+    return has_few_rows(run, take_matmul(&launch, run)) ? 0 : INT64_MAX;
 }
 
 dw_status matmul_fp32_shape(const kernel_run *run, kernel_launcher *launcher) {

@@ -313,7 +313,7 @@ enum { AHEAD_BYTES = 96 * 1024 };
 
 static void take_norm(kernel_launch *launch, const kernel_run *run, int64_t at, skinny_norm *norm) {
     const dw_tensor *a = run->call.in[0];
-    *norm = (skinny_norm){.at = (int32_t)at, .centred = run->norm->centred, .columns = matmul_format(column_format(run->norm)), .group = (int32_t)row_parts_threads(run->chip, kernel_result_rows(&run->call), a->dims[a->rank - 1]).group,
+    *norm = (skinny_norm){.at = (int32_t)at, .centred = run->norm->centred, .columns = matmul_format(column_format(run->norm)), .group = (int32_t)row_parts_threads(run, kernel_result_rows(&run->call), a->dims[a->rank - 1]).group,
                           .by_count = (float)(1.0 / (double)a->dims[a->rank - 1]), .eps = (float)run->norm->eps};
     if (run->norm->columns[0] != NULL) cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_NORM, &norm->weight, 0);
     if (run->norm->columns[1] != NULL) cuda_slot(launch, KERNEL_SLOT_DATA, KERNEL_NORM + 1, &norm->bias, 0);

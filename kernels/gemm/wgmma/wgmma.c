@@ -163,12 +163,13 @@ static bool gives(const wgmma_tile *t, dw_format blocks, bool halves) {
 enum { WRITTEN_ROWS = 512 };
 
 /* The tile of least estimated time among those that give a plain result, blocks COUNT, or one of this format, of which there may be none. */
-static const wgmma_tile *choose_tile(wgmma_kind kind, wgmma_layout lies, int64_t m, int64_t n_out, int64_t k, wgmma_halving halves, wgmma_steps steps, dw_format blocks, int multiprocessors) {
+/* whole: no tile whose k is split: sums of the others have one order, that of k, whatever they hold side by side. */
+static const wgmma_tile *choose_tile(wgmma_kind kind, wgmma_layout lies, int64_t m, int64_t n_out, int64_t k, wgmma_halving halves, wgmma_steps steps, dw_format blocks, bool whole, int multiprocessors) {
     const wgmma_tile *best = NULL;
     double least = 0;
     for (size_t i = 0; i < COUNT_OF(tiles); i++) {
         const wgmma_tile *t = &tiles[i];
-        if (!runs(t, kind, lies, halves) || !gives(t, blocks, halves)) continue;
+        if (!runs(t, kind, lies, halves) || !gives(t, blocks, halves) || (whole && t->splits > 1)) continue;
         double us = microseconds(t, m, n_out, k, halves, steps, multiprocessors);
         if (best == NULL || us < least) best = t, least = us;
     }
@@ -177,7 +178,7 @@ static const wgmma_tile *choose_tile(wgmma_kind kind, wgmma_layout lies, int64_t
 
 const char *matmul_wgmma_entry(int element, int scaled, int64_t m, int64_t n_out, int64_t k, int halves, int multiprocessors) {
     wgmma_kind kind = element == MATMUL_bf16 ? WGMMA_BF16 : element == MATMUL_f16 ? WGMMA_F16 : element != MATMUL_e4m3 ? WGMMA_NONE : scaled ? WGMMA_E4M3_BLOCK : WGMMA_E4M3;
-    const wgmma_tile *tile = choose_tile(kind, (wgmma_layout){false, false}, m, n_out, k, halves ? HALVES_LATE : HALVES_NOT, (wgmma_steps){0, 0}, DW_FORMAT_COUNT, multiprocessors);
+    const wgmma_tile *tile = choose_tile(kind, (wgmma_layout){false, false}, m, n_out, k, halves ? HALVES_LATE : HALVES_NOT, (wgmma_steps){0, 0}, DW_FORMAT_COUNT, false, multiprocessors);
     return tile == NULL ? NULL : tile->entry;
 }
 
@@ -282,7 +283,7 @@ static wgmma_call call_of(const kernel_run *run) {
     c.steps = steps_of(&run->post);
     const wgmma_tile *measured = run->variant > 0 ? &tiles[run->variant - 1] : NULL;
     const bool is_tile = measured != NULL && runs(measured, c.kind, c.lies, c.halves) && gives(measured, c.blocks, c.halves);
-    c.tile = is_tile ? measured : choose_tile(c.kind, c.lies, c.m, c.n_out, c.k, c.halves, c.steps, c.blocks, run->chip->units);
+    c.tile = is_tile ? measured : choose_tile(c.kind, c.lies, c.m, c.n_out, c.k, c.halves, c.steps, c.blocks, run->invariant, run->chip->units);
     return c;
 }
 

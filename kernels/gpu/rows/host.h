@@ -17,9 +17,9 @@ enum { ROW_FORMATS = 3, ROW_SIZES = 2 };
 typedef const char *const row_entries[ROW_FORMATS][ROW_SIZES];
 /* Threads that hold so many elements side by side, of so many parts in all: as many as have some, and as many as they are where several warps share them; many: they have up to PIECES_MOST pieces each. */
 typedef struct row_threads { int64_t needed, group; bool many; } row_threads;
-row_threads row_parts_threads(const chip_caps *chip, int64_t parts, int64_t cols);
+row_threads row_parts_threads(const kernel_run *run, int64_t parts, int64_t cols);
 /* Of the launch's grid, block and entry, for x of this format and a result like out. whole: what is done to a part depends on all of its row. */
-void row_parts_divide(kernel_launch *launch, const chip_caps *chip, dw_format x, const dw_tensor *out, bool whole, row_entries entries, row_division *division);
+void row_parts_divide(kernel_launch *launch, const kernel_run *run, dw_format x, const dw_tensor *out, bool whole, row_entries entries, row_division *division);
 /* The first result of the run. */
 void row_parts_take_target(kernel_launch *launch, const kernel_run *run, row_target *target);
 

@@ -16,7 +16,7 @@ dw_status row_chunks_divide(kernel_launch *launch, const kernel_run *run, const 
     const int64_t all = base_ceil_div(cols + PIECE - 1, PIECE);   /* pieces begin where memory's words do, so the first one may hold one element alone */
     if (cols > INT32_MAX / 2) return base_fail(run->call.context, DW_LIMIT, "%s of rows of %" PRId64 " elements: at most %d on a GPU", run->call.op->name, cols, INT32_MAX / 2);
     int64_t blocks = 1;
-    while (blocks < ROW_BLOCKS_MOST && (base_ceil_div(all, blocks) * piece_bytes > MANY_BYTES || (rows * blocks < chip->units && all / blocks > FEW_PIECES))) blocks *= 2;
+    while (blocks < ROW_BLOCKS_MOST && (base_ceil_div(all, blocks) * piece_bytes > MANY_BYTES || (kernel_rows_beside(run, rows) * blocks < chip->units && all / blocks > FEW_PIECES))) blocks *= 2;
     const int64_t pieces = base_ceil_div(base_ceil_div(all, blocks), WHOLE_PIECES) * WHOLE_PIECES;
     const int64_t turns = base_ceil_div(pieces, PIECES_MOST * CHUNK_THREADS_MOST), threads = base_ceil_div(base_ceil_div(pieces, turns * PIECES_MOST), 32) * 32;
     const int64_t kept_bytes = base_ceil_div(pieces, threads) * threads * piece_bytes;

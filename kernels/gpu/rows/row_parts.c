@@ -29,15 +29,15 @@ const char *row_parts_reject_width(dim width, text *why) {
 
 _Static_assert(ROUND_UP == (int)NUM_ROUND_UP && ROUND_FLOOR == (int)NUM_ROUND_FLOOR && ROUND_SEARCH == (int)NUM_ROUND_SEARCH, "one meaning in both halves");
 
-row_threads row_parts_threads(const chip_caps *chip, int64_t parts, int64_t cols) {
+row_threads row_parts_threads(const kernel_run *run, int64_t parts, int64_t cols) {
     enum { FULL = 2048 };         /* threads with one piece each that keep a multiprocessor busy */
     const int64_t pieces = base_ceil_div(cols, PIECE);
-    const bool many = pieces > ROW_THREADS_MOST || parts * pieces > (int64_t)chip->units * FULL;
+    const bool many = pieces > ROW_THREADS_MOST || kernel_rows_beside(run, parts) * pieces > (int64_t)run->chip->units * FULL;
     const int64_t needed = base_ceil_div(pieces, many ? PIECES_MOST : 1);
     return (row_threads){needed, base_ceil_div(needed, 32) * 32, many};
 }
 
-void row_parts_divide(kernel_launch *launch, const chip_caps *chip, dw_format x, const dw_tensor *out, bool whole, row_entries entries, row_division *division) {
+void row_parts_divide(kernel_launch *launch, const kernel_run *run, dw_format x, const dw_tensor *out, bool whole, row_entries entries, row_division *division) {
     enum { PART_COLS = 8192 };
     const num_format *info = num_info(out->format);
     int64_t cols = out->dims[out->rank - 1], rows = division->nest.count;
@@ -45,7 +45,7 @@ void row_parts_divide(kernel_launch *launch, const chip_caps *chip, dw_format x,
     division->cols = (int32_t)cols;
     division->part_cols = (int32_t)(whole || cols < PART_COLS ? cols : PART_COLS);
     division->parts = (int32_t)base_ceil_div(cols, division->part_cols);
-    const row_threads threads = row_parts_threads(chip, rows * division->parts, division->part_cols);
+    const row_threads threads = row_parts_threads(run, rows * division->parts, division->part_cols);
     int64_t group = info->class == NUM_BLOCK && info->cols > 0 ? info->cols / PIECE : 1;   /* threads that share a scale */
     while (group < threads.needed && group < 32) group *= 2;
     for (int64_t size = group; size > 1; size /= 2) division->group_log2++;
