@@ -96,7 +96,7 @@ static int64_t band_of(const groups_call *c, const groups_tile *t, const chip_ca
 enum { LOAD_INSTRUCTIONS = 45 };
 
 static void bound_of(const groups_call *c, const groups_tile *tile, const kernel_run *run, kernel_tiles_bound *bound) {
-    const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .groups = c->busy, .bits = {c->product.element_bits, c->product.element_bits}, .scale_block = c->product.scale_block,
+    const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .groups = c->busy, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
                                     .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
     kernel_tiles t = tcgen05_tiles(&tile->sizes, run->post.count);
     t.load = LOAD_INSTRUCTIONS;
@@ -193,6 +193,7 @@ dw_status grouped_tcgen05_shape(const kernel_run *run, kernel_launcher *launcher
     g->blocks = (int32_t)base_ceil_div(row_bytes, TILES_ROW_BYTES);
     g->units_n = (int32_t)units_of_row(&c, t);
     g->band = (int32_t)band_of(&c, t, run->chip);
+    g->b_row_bytes = TILES_ROW_BYTES * c.product.b_bits / c.product.element_bits;
     g->formats = c.product.formats;
     g->a_rows = box_rows(&c);
     tcgen05_take_map(&launch, 0, &c.product, c.m, row_bytes, g->a_rows, g->map_a);

@@ -11,16 +11,18 @@ static bool is_nvfp4(dw_format format) { return format == DW_FORMAT_nvfp4 || for
 
 /* PTX ISA, "Instruction descriptor": the bits of the types of a and b. */
 static uint32_t types(uint32_t a, uint32_t b) { return a << 7 | b << 10; }
+enum { E2M1_BESIDE_BYTES = 5 };   /* of the kinds f8f6f4; 1 in those of 4 bits alone */
 
 bool tcgen05_product_of(dw_format a, dw_format b, tcgen05_product *p) {
     bool taken = true;
     *p = (tcgen05_product){.kind = KIND_COUNT};
-    if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) *p = (tcgen05_product){KIND_HALF, 16, 0, 0, types(1, 1)};
-    else if (a == DW_FORMAT_f16 && b == DW_FORMAT_f16) *p = (tcgen05_product){KIND_HALF, 16, 0, 0, types(0, 0)};
-    else if (is_one_scale(a) && is_one_scale(b)) *p = (tcgen05_product){KIND_E4M3, 8, 0, 0, types(0, 0)};
-    else if (is_mxfp8(a) && is_mxfp8(b)) *p = (tcgen05_product){KIND_MXFP8, 8, 32, 1, types(a == DW_FORMAT_mxfp8_e5m2, b == DW_FORMAT_mxfp8_e5m2)};
-    else if (a == DW_FORMAT_mxfp4 && b == DW_FORMAT_mxfp4) *p = (tcgen05_product){KIND_MXFP4, 4, 32, 2, types(1, 1)};
-    else if (is_nvfp4(a) && is_nvfp4(b)) *p = (tcgen05_product){KIND_NVFP4, 4, 16, 4, types(1, 1)};
+    if (a == DW_FORMAT_bf16 && b == DW_FORMAT_bf16) *p = (tcgen05_product){KIND_HALF, 16, 16, 0, 0, types(1, 1)};
+    else if (a == DW_FORMAT_f16 && b == DW_FORMAT_f16) *p = (tcgen05_product){KIND_HALF, 16, 16, 0, 0, types(0, 0)};
+    else if (is_one_scale(a) && is_one_scale(b)) *p = (tcgen05_product){KIND_E4M3, 8, 8, 0, 0, types(0, 0)};
+    else if (is_mxfp8(a) && is_mxfp8(b)) *p = (tcgen05_product){KIND_MXFP8, 8, 8, 32, 1, types(a == DW_FORMAT_mxfp8_e5m2, b == DW_FORMAT_mxfp8_e5m2)};
+    else if (is_mxfp8(a) && b == DW_FORMAT_mxfp4) *p = (tcgen05_product){KIND_MXFP8, 8, 4, 32, 1, types(a == DW_FORMAT_mxfp8_e5m2, E2M1_BESIDE_BYTES)};
+    else if (a == DW_FORMAT_mxfp4 && b == DW_FORMAT_mxfp4) *p = (tcgen05_product){KIND_MXFP4, 4, 4, 32, 2, types(1, 1)};
+    else if (is_nvfp4(a) && is_nvfp4(b)) *p = (tcgen05_product){KIND_NVFP4, 4, 4, 16, 4, types(1, 1)};
     else taken = false;
     return taken;
 }
@@ -46,6 +48,10 @@ const char *tcgen05_refuses_layout(const kernel_problem *problem, const tcgen05_
         text_printf(why, "rows of k = %lld elements are not multiples of 16 bytes", (long long)k);
         return text_string(why);
     }
+    if (tcgen05_pads_b(product) && k % 128 != 0) {
+        text_printf(why, "k = %lld is not a multiple of 128, by which TMA pads mxfp4 to bytes", (long long)k);
+        return text_string(why);
+    }
     if (product->scale_block > 0 && (a->scale_layout != DW_SCALE_tile128x4 || b->scale_layout != DW_SCALE_tile128x4)) return "scales do not lie as tile128x4";
     return NULL;
 }
@@ -58,14 +64,15 @@ const char *tcgen05_refuses(const kernel_problem *problem, tcgen05_product *prod
 void tcgen05_take_map(kernel_launch *launch, int operand, const tcgen05_product *product, int64_t rows, int64_t row_bytes, int box_rows, const void *field) {
     enum { BOX_BYTES = 128 };
     const int bytes = product->element_bits == 16 ? 2 : 1;
+    const bool padded = operand == 1 && tcgen05_pads_b(product);
     launch->maps[launch->map_count] = (kernel_map){
         .operand = (uint16_t)operand,
-        .type = bytes == 2 ? KERNEL_MAP_F16 : KERNEL_MAP_BYTE,   /* only the size counts */
+        .type = padded ? KERNEL_MAP_PADDED_4 : bytes == 2 ? KERNEL_MAP_F16 : KERNEL_MAP_BYTE,   /* only the size counts */
         .rank = 2,
         .swizzle = KERNEL_SWIZZLE_128,
         .promotion = KERNEL_PROMOTION_256,
         .dims = {(uint64_t)(row_bytes / bytes), (uint64_t)rows},
-        .strides = {(uint64_t)row_bytes},
+        .strides = {(uint64_t)(padded ? row_bytes / 2 : row_bytes)},
         .box = {(uint32_t)(BOX_BYTES / bytes), (uint32_t)box_rows},
     };
     cuda_slot(launch, KERNEL_SLOT_MAP, launch->map_count++, field, 0);

@@ -8,10 +8,11 @@ typedef enum tcgen05_kind { KIND_HALF, KIND_E4M3, KIND_MXFP8, KIND_MXFP4, KIND_N
 #ifndef __CUDACC__
 #include "kernel/kernel.h"
 
-/* scale_block: elements of a scale, 0: there are no block scales; scale_tiles: tiles of 4 scales a row that a row's 128 bytes have; formats: types of the instruction descriptor. */
+/* element_bits: of a; b_bits: of b, which are fewer where mxfp4 is padded to bytes on its way to shared memory. scale_block: elements of a scale, 0: there are no block scales; scale_tiles: tiles of 4
+ * scales a row that a row's 128 bytes have; formats: types of the instruction descriptor. */
 typedef struct tcgen05_product {
     tcgen05_kind kind;
-    int element_bits, scale_block, scale_tiles;
+    int element_bits, b_bits, scale_block, scale_tiles;
     uint32_t formats;
 } tcgen05_product;
 
@@ -23,9 +24,10 @@ const char *tcgen05_refuses_operands(const kernel_problem *problem, tcgen05_prod
 const char *tcgen05_refuses_layout(const kernel_problem *problem, const tcgen05_product *product, text *why);
 /* tcgen05_refuses_operands of a matmul, or why not its result and post list. */
 const char *tcgen05_refuses(const kernel_problem *problem, tcgen05_product *product, text *why);
-/* Bytes of a row of k elements. */
+static inline bool tcgen05_pads_b(const tcgen05_product *product) { return product->b_bits < product->element_bits; }
+/* Bytes of a row of k elements of a. */
 static inline int64_t tcgen05_row_bytes(const tcgen05_product *product, int64_t k) { return (k * product->element_bits + 7) / 8; }
-/* A tensor map of operand 0 or 1 into a field of the arguments: boxes of 128 bytes by box_rows, swizzled by 128 bytes. */
+/* A tensor map of operand 0 or 1 into a field of the arguments: boxes of 128 bytes of shared memory by box_rows, swizzled by 128 bytes; row_bytes: of a. */
 void tcgen05_take_map(kernel_launch *launch, int operand, const tcgen05_product *product, int64_t rows, int64_t row_bytes, int box_rows, const void *field);
 /* Of the scales of operand 0 or 1, in tiles of 128 rows by 4 (512 bytes), of which row_tiles lie one below the other: boxes of box_tiles side by side. */
 void tcgen05_take_scales(kernel_launch *launch, const kernel_run *run, int operand, int64_t row_tiles, int box_tiles, const void *field);

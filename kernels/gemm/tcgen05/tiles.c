@@ -141,7 +141,7 @@ kernel_tiles tcgen05_tiles(const tiles_sizes *sizes, int steps) {
 }
 
 static void bound_of(const tiles_call *c, const kernel_run *run, kernel_tiles_bound *bound) {
-    const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .bits = {c->product.element_bits, c->product.element_bits}, .scale_block = c->product.scale_block,
+    const kernel_product product = {.m = c->m, .n = c->n, .k = c->k, .bits = {c->product.element_bits, c->product.b_bits}, .scale_block = c->product.scale_block,
                                     .result_bytes = dw_format_bits(run->call.out[0]->format) / 8.0};
     kernel_tiles t = tcgen05_tiles(&c->tile->sizes, run->post.count);
     t.raster = (int)band_of(c, run->chip);
@@ -241,6 +241,7 @@ dw_status matmul_tcgen05_tiles_shape(const kernel_run *run, kernel_launcher *lau
     g->units_m = (int32_t)c.units_m;
     g->units_n = (int32_t)c.units_n;
     g->band = (int32_t)band_of(&c, run->chip);
+    g->b_row_bytes = TILES_ROW_BYTES * c.product.b_bits / c.product.element_bits;
     g->formats = c.product.formats;
     g->claims = t->claims;
     if (c.blocks) take_result_blocks(run, &c, g);

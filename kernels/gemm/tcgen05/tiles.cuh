@@ -31,13 +31,15 @@ typedef struct tiles_loads { int row, col, up, boxes; uint32_t bytes; } tiles_lo
 
 INLINE int a_boxes(const matmul_tiles_arguments *g, int row, int end) { return max(0, min(ceil_div(end - row, g->a_rows), TILES_ROWS / g->a_rows)); }
 
+INLINE int b_row_bytes(const matmul_tiles_arguments *g, const tiles_shape s) { return s.kind == KIND_MXFP8 ? g->b_row_bytes : TILES_ROW_BYTES; }
+
 INLINE tiles_loads loads_of(const matmul_tiles_arguments *g, const tiles_shape s, const tiles_tile *tile, int rank) {
     const int first = b_row(g, s, tile), up = first + tile->up;
-    tiles_loads loads = {tile->row, rank == 1 ? up : first + tile->col, up, 1, (uint32_t)(s.pair * tiles_operand_bytes(s.sizes))};
+    tiles_loads loads = {tile->row, rank == 1 ? up : first + tile->col, up, 1, (uint32_t)(s.pair * TILES_ROWS * TILES_ROW_BYTES + s.n * b_row_bytes(g, s))};
     if (!s.groups) return loads;
     loads.boxes = a_boxes(g, tile->row, tile->end);
     const int boxes = loads.boxes + (s.pair > 1 && rank == 0 ? a_boxes(g, tile->row + TILES_ROWS, tile->end) : 0);
-    loads.bytes = (uint32_t)((s.n + boxes * g->a_rows) * TILES_ROW_BYTES);
+    loads.bytes = (uint32_t)(s.n * b_row_bytes(g, s) + boxes * g->a_rows * TILES_ROW_BYTES);
     return loads;
 }
 

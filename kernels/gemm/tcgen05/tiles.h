@@ -76,6 +76,7 @@ typedef struct matmul_tiles_arguments {
     int32_t band;                 /* units are taken in bands so many of them high */
     uint32_t formats;             /* the instruction descriptor's types of a and b */
     int32_t scale_rows, scale_step;   /* of a result in blocks: rows that have scales, padded ones too; 0: scales lie plainly, else tiles of a row that lie in tiles of 128 x 4 */
+    int32_t b_row_bytes;          /* of b's 128 bytes of a row in shared memory those that TMA counts: 128, or 64 of mxfp4 beside mxfp8 */
     int32_t a_rows;               /* rows of a's boxes, with groups: 16, 32, 64 or 128 */
     int32_t result_bits;          /* of an element of a result in blocks: 8 or 4 */
     int32_t claims;               /* 0: block or pair number i takes units i, i + their number, ..; 1: there is one for each unit, and those that run claim the units of those that were not launched yet */
