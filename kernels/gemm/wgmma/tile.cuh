@@ -50,8 +50,8 @@ INLINE constexpr int waves_across(const tma_shape s) { return s.tile_n / wave_co
 INLINE constexpr int wave_count(const tma_shape s) { return waves_down(s) * waves_across(s); }
 /* Of the first wave, this warpgroup's first row. */
 INLINE int group_row(const tma_shape s, int group) { return shares_rows(s) || s.turns ? 0 : group * 64; }
-/* Warps that read a stage, or a slot of scales. */
-INLINE constexpr int reading_warps(const tma_shape s) { return shares_rows(s) || s.turns ? 4 : 8; }
+/* Warps that hand back a stage, or a slot of scales: those that read it, and those that pass over it where warpgroups share rows. */
+INLINE constexpr int reading_warps(const tma_shape s) { return s.turns ? 4 : 8; }
 /* e4m3 tiles whose sums leave registers for one block's part alone. */
 INLINE constexpr bool is_large(const tma_shape s) { return s.element == TMA_E4M3 && s.tile_m * s.tile_n > 128 * 128; }
 

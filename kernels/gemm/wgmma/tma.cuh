@@ -377,17 +377,20 @@ INLINE void multiply_tile_promoted(const tma_shape s, const tma_ring *ring, tma_
     }
 }
 
-/* Past a run that the other warpgroup takes: its stages, and its slot of scales. Each is waited for all the same, as a wait that names a phase by its parity would take the end of
- * the phase two before it for that of its own, where the one between has not ended. */
+/* Past a run that the other warpgroup takes: its stages, and its slot of scales. Each is waited for and handed back all the same: a wait names a phase by its parity, so of a stage that came round twice
+ * meanwhile it would wait for ever. A stage is filled again only when both warpgroups have seen it. */
 INLINE void skip_run(const tma_shape s, const tma_ring *ring, tma_reader *reader, tma_scales *at, int blocks) {
 #pragma unroll 1
     for (int i = 0; i < blocks; i++) {
         mbarrier_wait(reader->full, reader->turn.phase);
+        __syncwarp();
         next_stage(reader, s);
-        next_behind(reader, s);
+        hand_back(reader, s);
     }
     if (s.parts == 0) return;
     ring_wait_full(ring->scale_slots, at->slot);
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) ring_arrive_empty(ring->scale_slots, at->slot);
     ring_next_if(&at->slot, MATMUL_SLOTS, true);
 }
 
