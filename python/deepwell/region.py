@@ -25,6 +25,7 @@ if hasattr(torch, "float8_e8m0fnu"):
 _TYPE = re.compile(r"(\w+)\[(.*)\]$")
 _SYMBOL = re.compile(r"^  symbol (\S+) (\d*)\.\.(\d*)", re.MULTILINE)
 _MODULE = re.compile(r' at "([^"]+)"')
+_DROPS = re.compile(r'^  %.* = dropout .* at "([^"]*)"', re.MULTILINE)
 _STATE = re.compile(r'^  state  "?([^\s"]+)"? ', re.MULTILINE)
 
 
@@ -99,7 +100,11 @@ def graph_of(source: str, program: Program, device: torch.device | None) -> Any:
     """The core's graph of a program, over its tensors, for models that run on device (None: the host): parameters of that GPU are read in place."""
     program.place = device if device is not None and device.type == "cuda" else None
     program.read = for_core(program.tensors, program.parameters, program.place)
-    return _core.Graph.program(source, program.json, program.read)
+    graph = _core.Graph.program(source, program.json, program.read)
+    if any(name == "random.draw" for name, _ in graph.inputs):      # what the trainer gives, and no call from Python
+        place = _DROPS.search(graph.print())
+        raise Unsupported(f"{source}: the module drops elements at random, as it was traced in training mode; call .eval() (op dropout, in {place[1] if place else source})")
+    return graph
 
 
 class Region:
