@@ -160,7 +160,7 @@ def killed_at_any_moment_the_last_checkpoint_loads():
 
 def an_interrupt_saves():
     with Place() as place:
-        started = subprocess.Popen(place.arguments("--steps", 1000000, "--json", "--save", place / "c"), stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        started = subprocess.Popen(place.arguments("--steps", 1000000, "--json", "--save", place / "c"), bufsize=0, stdout=subprocess.PIPE, stderr=subprocess.PIPE)   # a buffer would hold lines that communicate does not see
         for _ in range(5):
             started.stdout.readline()
         started.send_signal(signal.SIGINT)
