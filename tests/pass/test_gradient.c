@@ -591,7 +591,7 @@ static void pieces_are_put_together(void **state) {
     (void)state;
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         dw_context *context;
-        dw_graph *graph, *gradients;
+        dw_graph *graph, *gradients = NULL;
         char words[1024];
         snprintf(words, sizeof words, "graph g\n  symbol s 2..\n  input x f32[s,4]\n  param w f32[8,4]\n  %%1 = matmul x, w {bt=true}\n%s  output y %%12\n", cases[i].text);
         assert_int_equal(dw_context_create(NULL, &context), DW_OK);
