@@ -62,7 +62,7 @@ static const float *load(const job *j, const dw_tensor *x, int64_t begin, int64_
 
 static int64_t block_at(const job *j, int64_t at) { return j->cols - at < CPU_BLOCK ? j->cols - at : CPU_BLOCK; }
 
-/* mean in double, as of a row far from 0 fp32 has lost what is between its elements; those are subtracted in fp32. */
+/* mean in double, as of a row far from 0 fp32 has lost what is between its elements; those are subtracted in fp32, and behind them what the mean has lost of itself there. */
 static norm_row measure(const job *j, int64_t x) {
     float buffer[CPU_BLOCK];
     double sum = 0, squares = 0;
@@ -70,6 +70,7 @@ static norm_row measure(const job *j, int64_t x) {
     norm_row row = {.mean = (float)(sum / (double)j->cols)};
     const double low = sum / (double)j->cols - (double)row.mean;
     for (int64_t at = 0; at < j->cols; at += CPU_BLOCK) squares += j->rows->sum_squares(load(j, j->x, x, at, block_at(j, at), buffer), row.mean, block_at(j, at));
+    row.low = (float)low;
     row.rstd = (float)(1 / sqrt(squares / (double)j->cols - low * low + j->eps));
     return row;
 }

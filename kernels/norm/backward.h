@@ -4,8 +4,8 @@
 
 #include <stdint.h>
 
-/* Of one row: its statistics, and with g = dy * weight and n = (x - mean) * rstd the means of g (shift; of an rms_norm 0) and of g n (along). */
-typedef struct norm_row { float mean, rstd, shift, along; } norm_row;
+/* Of one row: its statistics, and with g = dy * weight and n = (x - mean - low) * rstd, low what mean has lost by rounding, the means of g (shift; of an rms_norm 0) and of g n (along). */
+typedef struct norm_row { float mean, low, rstd, shift, along; } norm_row;
 
 /* x, dy, weight, plus and what is written: count elements each, side by side; weight and plus are there always. */
 typedef struct norm_backward_loops {

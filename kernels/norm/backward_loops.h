@@ -11,33 +11,33 @@ static double fold(const float lanes[LANES]) {
 
 static void sums(const norm_row *row, const float *restrict x, const float *restrict dy, const float *restrict weight, int64_t count, double of[2]) {
     float plain[LANES] = {0}, along[LANES] = {0};
-    const float mean = row->mean, rstd = row->rstd;
+    const float mean = row->mean, low = row->low, rstd = row->rstd;
     int64_t i = 0;
     for (; i + LANES <= count; i += LANES) {
         for (int j = 0; j < LANES; j++) {
             const float g = dy[i + j] * weight[i + j];
             plain[j] += g;
-            along[j] += g * ((x[i + j] - mean) * rstd);
+            along[j] += g * ((x[i + j] - mean - low) * rstd);
         }
     }
     for (int j = 0; i < count; i++, j++) {
         const float g = dy[i] * weight[i];
         plain[j] += g;
-        along[j] += g * ((x[i] - mean) * rstd);
+        along[j] += g * ((x[i] - mean - low) * rstd);
     }
     of[0] += fold(plain);
     of[1] += fold(along);
 }
 
 static void write(const norm_row *row, const float *restrict x, const float *restrict dy, const float *restrict weight, const float *restrict plus, float *restrict dx, int64_t count) {
-    const float mean = row->mean, rstd = row->rstd, shift = row->shift, along = row->along;
-    for (int64_t i = 0; i < count; i++) dx[i] = rstd * (dy[i] * weight[i] - shift - (x[i] - mean) * rstd * along) + plus[i];
+    const float mean = row->mean, low = row->low, rstd = row->rstd, shift = row->shift, along = row->along;
+    for (int64_t i = 0; i < count; i++) dx[i] = rstd * (dy[i] * weight[i] - shift - (x[i] - mean - low) * rstd * along) + plus[i];
 }
 
 static void columns(const norm_row *row, const float *restrict x, const float *restrict dy, float *restrict dweight, float *restrict dbias, int64_t count) {
-    const float mean = row->mean, rstd = row->rstd;
+    const float mean = row->mean, low = row->low, rstd = row->rstd;
     for (int64_t i = 0; i < count; i++) {
-        dweight[i] += dy[i] * ((x[i] - mean) * rstd);
+        dweight[i] += dy[i] * ((x[i] - mean - low) * rstd);
         dbias[i] += dy[i];
     }
 }
