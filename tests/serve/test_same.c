@@ -158,13 +158,6 @@ static void two_hundred_schedules_on_the_cpu(void **state) {
     schedules(NULL, DW_FORMAT_f32, 200, 90);
 }
 
-static void invariant_schedules_on_a_simulated_gpu(void **state) {
-    (void)state;
-    if (kernel_lacks_images() != NULL) skip();
-    schedules("sim:h200", DW_FORMAT_bf16, 10, 150);
-    schedules("sim:h200", DW_FORMAT_f32, 6, 150);
-}
-
 static void a_thousand_calls_on_the_cpu_in_any_order(void **state) {
     (void)state;
     calls_in_any_order(NULL, DW_FORMAT_f32, 1000, 60);
@@ -189,7 +182,6 @@ int main(void) {
         cmocka_unit_test(a_thousand_calls_on_the_stand_in_in_any_order),
         cmocka_unit_test(calls_on_a_simulated_gpu_in_any_order),
         cmocka_unit_test(two_hundred_schedules_on_the_cpu),
-        cmocka_unit_test(invariant_schedules_on_a_simulated_gpu),
     };
     return cmocka_run_group_tests(tests, open_driver, NULL);
 }
