@@ -270,23 +270,22 @@ static double attention_tail(const ir_node *node, const dw_tensor *const *in) {
 /* The gradients of norms add squares, as norms do, and rows. */
 static bool is_norm_backward(const ir_node *node) { return node->op == OP_layer_norm_backward || node->op == OP_rms_norm_backward; }
 
-/* The gradient of a norm's operand is a difference of terms, which may cancel however the operands move: layer_norm of two elements has almost none. Terms of it are at most so large. */
-static double norm_terms(const ir_node *node, int result, const dw_tensor *const *in) {
-    if (!is_norm_backward(node) || result != 0) return 0;
+/* The gradient of a norm's operand is a difference of terms, which may cancel however the operands move: layer_norm of two elements has almost none. Each row may be off by a part of its terms. */
+static void add_norm_terms(const ir_node *node, int result, const dw_tensor *const *in, moved *m) {
+    if (!is_norm_backward(node) || result != 0) return;
     const int64_t count = op_tensor_count(in[0]), length = in[0]->dims[in[0]->rank - 1];
-    double least = INFINITY, sum = 0, squares = 0;       /* of the rows' variances, or mean squares */
+    const double dy = largest_of(in[1]) * (node->n_in > 2 && in[2] != NULL ? largest_of(in[2]) : 1);
+    double sum = 0, squares = 0;
     int64_t index[DW_MAX_RANK] = {0};
     for (int64_t i = 0; i < count; i++, op_tensor_next(in[0], index)) {
         const double x = op_tensor_load(in[0], index);
         sum += x;
         squares += x * x;
         if (i % length != length - 1) continue;
-        const double mean = node->op == OP_layer_norm_backward ? sum / (double)length : 0, spread = squares / (double)length - mean * mean;
-        least = fmin(least, fmax(spread, 0));
+        const double mean = node->op == OP_layer_norm_backward ? sum / (double)length : 0, variance = fmax(squares / (double)length - mean * mean, 0);
+        m->by[i / length] += ldexp(dy / sqrt(variance + ir_real(node, OP_ATTR_eps)), -24);       /* four times of which are allowed */
         sum = squares = 0;
     }
-    const double weight = node->n_in > 2 && in[2] != NULL ? largest_of(in[2]) : 1;
-    return count > 0 ? largest_of(in[1]) * weight / sqrt(least + ir_real(node, OP_ATTR_eps)) : 0;
 }
 
 /* The reference's result over moved operands: how far each row goes, and what becomes of each element. */
@@ -411,7 +410,8 @@ static bool agrees(stepping *s, const ir_node *node, int result, const dw_tensor
     dw_status status = measure_moved(s, &scratch, node, result, in, expected, amount, node->op != OP_chain, &m);
     if (status != DW_OK) status = measure_moved(s, &scratch, node, result, in, expected, amount, false, &m);
     const op_call call = {.op = op_get(node->op), .attrs = &node->attrs, .n_in = node->n_in, .in = in};
-    m.tail = evaluation_lost(&call) + ldexp(tail_of(s->c->context, node, in), -23) + (s->c->device != NULL ? attention_tail(node, in) : 0) + ldexp(norm_terms(node, result, in), -22);
+    m.tail = evaluation_lost(&call) + ldexp(tail_of(s->c->context, node, in), -23) + (s->c->device != NULL ? attention_tail(node, in) : 0);
+    if (status == DW_OK) add_norm_terms(node, result, in, &m);
     const bool held = status == DW_OK && within(s, node, got, expected, &m, words);
     if (status != DW_OK) text_add(words, dw_context_error(s->c->context));
     arena_free(&scratch);
