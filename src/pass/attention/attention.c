@@ -1,6 +1,6 @@
 /* Every spelling of attention becomes the attention op: written out in products and a softmax or called by name, with masks made of
  * positions, tables or inputs, with heads repeated for groups of queries. What stays explicit is noted with its reason.
- * The work is in spelled.c, heads.c and masks.c. Later, when precisions are fixed, attention takes in what quantises its result. */
+ * The work is in spelled.c, factors.c, heads.c and masks.c. Later, when precisions are fixed, attention takes in what quantises its result. */
 #include "pass/attention/attention.h"
 #include "pass/fuse/fuse.h"
 
@@ -57,12 +57,12 @@ static dw_status fuse_all(ir_graph *graph, value_analysis *analysis, bool *chang
     return DW_OK;
 }
 
-static dw_status narrow_all(ir_graph *graph, bool *changed) {
+static dw_status simplify(ir_graph *graph, const char *fusion, fuse_function run, bool *changed) {
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
         next = node->next;
         if (node->op != OP_attention) continue;
-        const fuse_attempt attempt = fuse_begin(graph, "attention_narrow", node);
-        TRY(fuse_end(&attempt, narrow(graph, node, changed)));
+        const fuse_attempt attempt = fuse_begin(graph, fusion, node);
+        TRY(fuse_end(&attempt, run(graph, node, changed)));
     }
     return DW_OK;
 }
@@ -110,7 +110,8 @@ dw_status pass_fuse_attention(ir_graph *graph, const pass_options *options, bool
     (void)options;
     *changed = false;
     TRY(attention_fuse_spelled(graph, changed));
-    TRY(narrow_all(graph, changed));
+    TRY(simplify(graph, "attention_factors", attention_take_factors, changed));
+    TRY(simplify(graph, "attention_narrow", narrow, changed));
     value_analysis *analysis;
     TRY(value_analyse(graph, &analysis));
     const dw_status status = fuse_all(graph, analysis, changed);

@@ -6,6 +6,8 @@
 
 /* matmul, scale, masks, softmax, matmul becomes attention with its masks and biases as operands (spelled.c). */
 dw_status attention_fuse_spelled(ir_graph *graph, bool *changed);
+/* Numbers that q and k are multiplied by become a part of the scale (factors.c). */
+dw_status attention_take_factors(ir_graph *graph, ir_node *node, bool *changed);
 /* k and v that repeat each head for a group of queries become the heads themselves (heads.c). */
 dw_status attention_ungroup_heads(value_analysis *analysis, ir_node *node, bool *changed);
 /* Mask and bias operands become attributes as far as their formulas allow; then another node takes the place of node (masks.c). */
