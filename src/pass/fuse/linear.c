@@ -149,6 +149,23 @@ dw_status fuse_matmul_repeated(ir_graph *graph, ir_node *node, bool *changed) {
     return fuse_replace(graph, ir_out(node), made, changed);
 }
 
+/* The value in 16 bits that one of f32 was cast from; NULL: there is none. */
+static ir_value *narrow_of(ir_value *value) {
+    ir_value *narrow = value->type.format == DW_FORMAT_f32 ? fuse_skip_widening(value) : value;
+    return narrow != value && num_info(narrow->type.format)->bits == 16 ? narrow : NULL;
+}
+
+/* Products of numbers of 16 bits are exact in f32, where they are added either way. */
+dw_status fuse_linear_widened(ir_graph *graph, ir_node *node, bool *changed) {
+    ir_value *a = is_linear(node) ? narrow_of(ir_in(node, 0)) : NULL, *b = a != NULL ? narrow_of(ir_in(node, 1)) : NULL;
+    if (b == NULL || a->type.format != b->type.format) return DW_OK;
+    ir_value *in[64], *made;
+    int n_in = copy_operands(node, in);
+    in[0] = a, in[1] = b;
+    TRY(emit_again(graph, node, node, n_in, in, op_set_format(OP_ATTR_to, ir_out(node)->type.format), &made));
+    return fuse_replace(graph, ir_out(node), made, changed);
+}
+
 dw_status fuse_linear_bias(ir_graph *graph, ir_node *node, bool *changed) {
     for (int i = 0; node->op == OP_add && i < 2; i++) {
         const ir_node *linear = fuse_linear(graph, ir_in(node, i));
