@@ -10,7 +10,7 @@
  *                                                      %6 = slice %4 {axis=2,start=256,end=384,step=1}
  *
  * No number changes: weights are put together before they are quantised, and only where the formats of their rows do not depend on each
- * other. FP8 blocks of 128 rows are merged only at multiples of 128. Where one factor serves a tensor, as NVFP4's second level does, weights are put together behind that, each row with the factor of
+ * other. A product without a bias beside others that have one gets one of -0.0. FP8 blocks of 128 rows are merged only at multiples of 128. Where one factor serves a tensor, as NVFP4's second level does, weights are put together behind that, each row with the factor of
  * its own (concat makes nvfp4_row of them, and fp8_row of fp8_tensor). Weights that something else uses stay apart too: they would be in memory twice. */
 #include "pass/attention/attention.h"
 #include "pass/fuse/fuse.h"
@@ -59,12 +59,12 @@ static bool is_candidate(ir_graph *graph, const ir_node *node) {
 }
 
 static bool has_same_formats(const ir_node *a, const ir_node *b) {
-    if (ir_in(a, 0) != ir_in(b, 0) || a->n_in != b->n_in || ir_out(a)->type.format != ir_out(b)->type.format) return false;
+    if (ir_in(a, 0) != ir_in(b, 0) || ir_out(a)->type.format != ir_out(b)->type.format) return false;
     if (ir_bool(a, OP_ATTR_at) != ir_bool(b, OP_ATTR_at) || ir_bool(a, OP_ATTR_bt) != ir_bool(b, OP_ATTR_bt)) return false;
     const ir_node *qa = ir_def(ir_in(a, 1), OP_quantize), *qb = ir_def(ir_in(b, 1), OP_quantize);
     if ((qa != NULL) != (qb != NULL) || (qa != NULL && !op_attrs_equal(&qa->attrs, &qb->attrs))) return false;
     if (ir_in(a, 1)->type.format != ir_in(b, 1)->type.format || source_of(a)->type.format != source_of(b)->type.format) return false;
-    for (int i = 2; i < a->n_in; i++) {
+    for (int i = 2; i < a->n_in && i < b->n_in; i++) {
         if (ir_in(a, i)->type.format != ir_in(b, i)->type.format) return false;
     }
     return true;
@@ -111,8 +111,16 @@ static dw_status merged_module(ir_graph *graph, int count, ir_node *const *produ
     return DW_OK;
 }
 
-/* The product of the common operand with all weights, before root, with that post list. */
-static dw_status emit_merged(ir_graph *graph, ir_node *root, int count, ir_node *const *products, const char *post, ir_value **result) {
+/* A bias that changes no bit, of as many columns as the product has: y + -0.0 is y, also where y is -0.0. */
+static dw_status emit_no_bias(ir_graph *graph, const ir_node *product, dw_format format, ir_value **bias) {
+    dim columns;
+    TRY_DIM(graph->context, columns, dim_constant(graph->dims, columns_of(product)));
+    const op_attr attrs[] = {op_set_dims(OP_ATTR_shape, 1, &columns), op_set_real(OP_ATTR_value, -0.0), op_set_format(OP_ATTR_to, format)};
+    return ir_emit(graph, OP_fill, 0, NULL, COUNT_OF(attrs), attrs, bias);
+}
+
+/* The product of the common operand with all weights, before root, with that post list, whose operands like has. */
+static dw_status emit_merged(ir_graph *graph, ir_node *root, int count, ir_node *const *products, const ir_node *like, const char *post, ir_value **result) {
     const ir_node *first = products[0];
     ir_value *in[64], *parts[MAX_MERGED];
     op_attr attrs[OP_ATTR_COUNT];
@@ -121,15 +129,18 @@ static dw_status emit_merged(ir_graph *graph, ir_node *root, int count, ir_node 
     TRY(merged_module(graph, count, products, &graph->origin.module));
     in[0] = ir_in(first, 0);
     TRY(emit_weight(graph, count, products, &in[1]));
-    for (int i = 2; i < first->n_in; i++) {
-        for (int j = 0; j < count; j++) parts[j] = ir_in(products[j], i);
+    for (int i = 2; i < like->n_in; i++) {
+        for (int j = 0; j < count; j++) {
+            if (i < products[j]->n_in) parts[j] = ir_in(products[j], i);
+            else TRY(emit_no_bias(graph, products[j], ir_in(like, i)->type.format, &parts[j]));
+        }
         TRY(emit_concat(graph, count, parts, 0, &in[i]));
     }
     for (int i = 0; i < first->attrs.count; i++) {
         if (first->attrs.items[i].id != OP_ATTR_post) attrs[attr_count++] = first->attrs.items[i];
     }
     if (*post != '\0') attrs[attr_count++] = op_set_text(OP_ATTR_post, post);
-    return ir_emit(graph, OP_matmul, first->n_in, in, attr_count, attrs, result);
+    return ir_emit(graph, OP_matmul, like->n_in, in, attr_count, attrs, result);
 }
 
 /* ---- weights as products of few rows read them ---- */
@@ -176,7 +187,7 @@ static dw_status merge_gated(ir_graph *graph, ir_node *node, bool *changed) {
         const char *before = ir_attr_text(pair[1], OP_ATTR_post);
         const char *post = arena_printf(&graph->arena, "%s%s%s", before, *before != '\0' ? "," : "", op_post_name(step));
         if (post == NULL) return DW_NO_MEMORY;
-        TRY(emit_merged(graph, node, 2, pair, post, &made));
+        TRY(emit_merged(graph, node, 2, pair, pair[0], post, &made));
         return fuse_replace(graph, ir_out(node), made, changed);
     }
     return DW_OK;
@@ -194,14 +205,27 @@ static dw_status merge_factor(ir_graph *graph, ir_node *node, bool *changed) {
 
 /* ---- products side by side ---- */
 
-/* node, and those of its kind with the same operand, in the order of the graph; their number. */
-static int collect(ir_graph *graph, ir_node *node, ir_node **products) {
+static bool has_post(const ir_node *node, const char *post) { return strcmp(ir_attr_text(node, OP_ATTR_post), post) == 0; }
+
+/* Of one kind with the same operand: the same post list, or one that lacks the bias that is all of like's. */
+static bool goes_with(ir_graph *graph, const ir_node *like, const ir_node *other) {
+    if (!is_candidate(graph, other) || !has_same_formats(like, other) || !has_same_parent(like, other)) return false;
+    return has_post(other, ir_attr_text(like, OP_ATTR_post)) || (has_post(like, "bias") && has_post(other, ""));
+}
+
+/* node, or where it has no post list, one that it goes with and that has a bias. */
+static const ir_node *find_like(ir_graph *graph, const ir_node *node) {
+    for (const ir_use *use = ir_in(node, 0)->uses; has_post(node, "") && use != NULL; use = use->next)
+        if (use->index == 0 && has_post(use->node, "bias") && is_candidate(graph, use->node) && goes_with(graph, use->node, node)) return use->node;
+    return node;
+}
+
+/* Those that go with like, in the order of the graph; their number. */
+static int collect(ir_graph *graph, const ir_node *like, ir_node **products) {
     int count = 0;
-    for (const ir_use *use = ir_in(node, 0)->uses; use != NULL; use = use->next) {
+    for (const ir_use *use = ir_in(like, 0)->uses; use != NULL; use = use->next) {
         ir_node *other = use->node;
-        bool fits = use->index == 0 && is_candidate(graph, other) && has_same_formats(node, other) && has_same_parent(node, other) &&
-                    strcmp(ir_attr_text(node, OP_ATTR_post), ir_attr_text(other, OP_ATTR_post)) == 0;
-        if (!fits) continue;
+        if (use->index != 0 || !goes_with(graph, like, other)) continue;
         if (count == MAX_MERGED) return 0;
         int at = count++;
         for (; at > 0 && products[at - 1]->order > other->order; at--) products[at] = products[at - 1];
@@ -214,9 +238,10 @@ static dw_status merge_siblings(ir_graph *graph, ir_node *node, bool *changed) {
     ir_node *products[MAX_MERGED];
     ir_value *made, *parts[MAX_MERGED];
     if (node->op != OP_matmul || !is_candidate(graph, node)) return DW_OK;
-    int count = collect(graph, node, products);
+    const ir_node *like = find_like(graph, node);
+    int count = collect(graph, like, products);
     if (count < 2) return DW_OK;
-    TRY(emit_merged(graph, products[0], count, products, ir_attr_text(node, OP_ATTR_post), &made));
+    TRY(emit_merged(graph, products[0], count, products, like, ir_attr_text(like, OP_ATTR_post), &made));
     int64_t start = 0;
     for (int i = 0; i < count; i++) {
         dim from, to;
