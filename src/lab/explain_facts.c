@@ -229,8 +229,7 @@ static void add_parts(const kernel_row *row, const kernel_run *run, const shared
     text_free(&words);
 }
 
-/* What is computed in place is seen to be by its address. Values have none here, so those that share memory get one for as long as launches are recorded; nobody reads there. */
-static void lend_addresses(const plan_binding *binding, bool lent) {
+void lab_lend_addresses(const plan_binding *binding, bool lent) {
     enum { APART = 4096 };
     const plan *plan = binding->plan;
     for (int i = 0; i < plan->value_count; i++) {
@@ -246,7 +245,7 @@ static void lend_addresses(const plan_binding *binding, bool lent) {
 /* The kernels that a GPU's steps launch at the sizes of the binding, in the order of the launches: which of its kernels a row launches is decided by the sizes. */
 static void add_launches(const plan_binding *binding, const shared *shared, json_t *steps) {
     const plan *plan = binding->plan;
-    lend_addresses(binding, true);
+    lab_lend_addresses(binding, true);
     for (int i = plan->load_count; i < plan->step_count; i++) {
         const kernel_row *row = plan->steps[i].row;
         recorder recorder = {{record_name}, json_array(), shared};
@@ -255,7 +254,7 @@ static void add_launches(const plan_binding *binding, const shared *shared, json
         json_decref(recorder.names);
         add_parts(row, &binding->calls[i].run, shared, json_array_get(steps, (size_t)i));
     }
-    lend_addresses(binding, false);
+    lab_lend_addresses(binding, false);
 }
 
 /* ---- which way, at which sizes ---- */

@@ -94,9 +94,8 @@ static json_t *step_json(const report_run *run, const plan_binding *binding, int
     text_init(&shapes, run->plan->context);
     print_kind(&kind, step->node);
     print_shapes(&shapes, &call->call);
-    json_t *facts = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:o, s:f, s:f, s:f, s:f, s:s, s:s, s:f, s:f}", "value", ir_out(step->node)->id, "op", text_string(&kind), "shapes", text_string(&shapes),
-                              "module", step->node->origin.module ? step->node->origin.module : "", "kernel", kernel_runs_as(step->row, call), "row", step->row->name, "why", why_of(step), "launches",
-                              launches_of(step->row, call), "flops", bound->work.flops, "bytes_read", bound->work.bytes_read, "bytes_written", bound->work.bytes_written, "far_bytes", bound->far_bytes,
+    json_t *facts = json_pack("{s:i, s:s, s:s, s:s, s:s, s:s, s:s, s:f, s:f, s:f, s:f, s:s, s:s, s:f, s:f}", "value", ir_out(step->node)->id, "op", text_string(&kind), "shapes", text_string(&shapes),
+                              "module", step->node->origin.module ? step->node->origin.module : "", "kernel", kernel_runs_as(step->row, call), "row", step->row->name, "why", why_of(step), "flops", bound->work.flops, "bytes_read", bound->work.bytes_read, "bytes_written", bound->work.bytes_written, "far_bytes", bound->far_bytes,
                               "multiplies", dw_format_name(bound->multiplies), "bound_by", kernel_limit_name(bound->limit), "bound_seconds", bound->seconds, "estimate_seconds",
                               estimate_of(run->plan, step, binding->symbols, call));
     if (times->measured) {
@@ -242,10 +241,18 @@ static void count_whole(const report_run *run, const plan_binding *binding, whol
     whole->in_cache = run->chip->rates[CHIP_RATE_l2].expected > 0 && bytes_of(run->plan, whole, &weights) + (double)binding->value_bytes <= (double)run->chip->cache_bytes;
 }
 
+static void add_launches(const report_run *run, const plan_binding *binding, json_t *steps, size_t first) {
+    lab_lend_addresses(binding, true);
+    for (int i = run->plan->load_count; i < run->plan->step_count; i++)
+        json_object_set_new(json_array_get(steps, first + (size_t)(i - run->plan->load_count)), "launches", launches_of(run->plan->steps[i].row, &binding->calls[i].run));
+    lab_lend_addresses(binding, false);
+}
+
 static dw_status add_steps(json_t *facts, const report_run *run, plan_binding *binding, const report_times *times) {
     whole all = {0};
     json_t *steps = json_object_get(facts, "steps");
     if (steps == NULL) json_object_set_new(facts, "steps", steps = json_array());
+    const size_t first = json_array_size(steps);
     TRY_NEW(all.reads, &binding->arena, run->plan->value_count + 1);
     TRY(plan_bind(binding, run->symbols));
     TRY(show_values(run, binding));
@@ -255,6 +262,7 @@ static dw_status add_steps(json_t *facts, const report_run *run, plan_binding *b
         bound_step(run, binding, i, all.in_cache, &bound);
         json_array_append_new(steps, step_json(run, binding, i, &bound, times));
     }
+    add_launches(run, binding, steps, first);
     add_whole(facts, run, &all);
     add_times(facts, times);
     return DW_OK;
