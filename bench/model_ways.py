@@ -79,6 +79,7 @@ class Deepwell:
             example = {"input_ids": ids[:, :24].expand(2, -1) if len(ids) == 1 else ids[:2, :24]}
             if self.source:
                 example = {**self.source(2), "decoder_input_ids": example["input_ids"]}
+            example["use_cache"] = False        # the engine has caches of its own; a window's that the model returned would end the lengths there
             self.captured = deepwell.capture(self.model, example)
         return deepwell.compile(self.captured, precision=self.precision, device=self.clock.device)
 

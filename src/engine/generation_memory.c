@@ -136,7 +136,8 @@ static dw_status choose_sizes(dw_session *session, engine_runner *runner, const 
     g->texts = g->mode == GENERATION_STEP && generation_tells_apart(graph) ? wanted : 1;
     const int64_t most = most_of(graph, g->fresh);
     if (session->max_tokens > least(most_of(graph, g->max), g->mode == GENERATION_STEP ? INT64_MAX : most) && g->mode != GENERATION_STATE)
-        return base_fail(session->context, DW_LIMIT, "the model takes texts of at most %lld tokens, max_tokens is %lld: take fewer",
+        return base_fail(session->context, DW_LIMIT, "the model takes texts of at most %lld tokens, max_tokens is %lld: take fewer, or export it for longer ones; "
+                         "a cache of a window that the model makes and returns ends there, and use_cache=False leaves it out",
                          (long long)least(most_of(graph, g->max), most), (long long)session->max_tokens);
     if (session->max_tokens > g->room)
         return base_fail(session->context, DW_LIMIT, "the model's own cache holds %lld tokens, max_tokens is %lld: take fewer", (long long)g->room,

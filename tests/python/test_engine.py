@@ -344,3 +344,20 @@ def test_every_public_name_is_there():
         warnings.simplefilter("error")
         assert callable(dw.optimize) and dw.optimize is dw.optimize_for_blackwell
     assert KernelRegistry is dw.KernelRegistry
+
+
+@torch.no_grad()
+def test_prompts_longer_than_a_window():
+    """The caches that the model makes and returns take another form there, so an export with them ends before; the engine's own are rings."""
+    tf = pytest.importorskip("transformers")
+    torch.manual_seed(4)
+    model = tf.Gemma2ForCausalLM(tf.Gemma2Config(vocab_size=64, hidden_size=32, intermediate_size=64, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+                                                 query_pre_attn_scalar=8, sliding_window=12, max_position_embeddings=96, attn_implementation="eager")).eval()
+    ids = torch.randint(3, 64, (1, 30))
+    with pytest.raises(dw.Limit, match="at most 10 tokens.*use_cache=False"):
+        dw.compile(dw.capture(model, {"input_ids": ids[:, :6].expand(2, -1)})).generate(ids, 8)
+    engine = dw.compile(dw.capture(model, {"input_ids": ids[:, :6].expand(2, -1), "use_cache": False}))
+    made = ids
+    for _ in range(8):
+        made = torch.cat([made, model(made, use_cache=False).logits[:, -1:].argmax(-1)], 1)
+    assert torch.equal(engine.generate(ids, 8), made)
