@@ -229,19 +229,6 @@ static void add_parts(const kernel_row *row, const kernel_run *run, const shared
     text_free(&words);
 }
 
-void lab_lend_addresses(const plan_binding *binding, bool lent) {
-    enum { APART = 4096 };
-    const plan *plan = binding->plan;
-    for (int i = 0; i < plan->value_count; i++) {
-        if (plan->values[i].base == NULL || plan->values[i].view) continue;
-        uint8_t *address = (uint8_t *)(uintptr_t)(((uint64_t)plan->values[i].root->index + 1) * APART);
-        for (const plan_value *v = &plan->values[i]; v != NULL; v = v->base) {
-            dw_tensor *tensor = &binding->tensors[v->index];
-            if (tensor->data == (lent ? NULL : address)) tensor->data = lent ? address : NULL;
-        }
-    }
-}
-
 /* The kernels that a GPU's steps launch at the sizes of the binding, in the order of the launches: which of its kernels a row launches is decided by the sizes. */
 static void add_launches(const plan_binding *binding, const shared *shared, json_t *steps) {
     const plan *plan = binding->plan;

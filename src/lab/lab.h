@@ -16,7 +16,7 @@ int64_t lab_step_room(const plan *step);
 /* report_facts.c: bits of a step's operands that come from main memory in each run, whatever was run before: weights, caches, inputs. For kernel_bound_of. */
 uint64_t lab_far_operands(const ir_node *node);
 
-/* explain_facts.c: what is computed in place is seen to be by its address. Values of a binding that is never run have none, so those that share memory get one for as long as launches are recorded;
+/* report_facts.c: what is computed in place is seen to be by its address. Values of a binding that is never run have none, so those that share memory get one for as long as launches are recorded;
  * nobody reads there. lent false: they have none again. */
 void lab_lend_addresses(const plan_binding *binding, bool lent);
 

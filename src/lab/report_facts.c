@@ -71,6 +71,19 @@ static double estimate_of(const plan *plan, const plan_step *step, const int64_t
     return kernel_run_seconds(step->row, &problem, run);
 }
 
+void lab_lend_addresses(const plan_binding *binding, bool lent) {
+    enum { APART = 4096 };
+    const plan *plan = binding->plan;
+    for (int i = 0; i < plan->value_count; i++) {
+        if (plan->values[i].base == NULL || plan->values[i].view) continue;
+        uint8_t *address = (uint8_t *)(uintptr_t)(((uint64_t)plan->values[i].root->index + 1) * APART);
+        for (const plan_value *v = &plan->values[i]; v != NULL; v = v->base) {
+            dw_tensor *tensor = &binding->tensors[v->index];
+            if (tensor->data == (lent ? NULL : address)) tensor->data = lent ? address : NULL;
+        }
+    }
+}
+
 /* A weight, also one of which only a packed form is kept. */
 static bool is_weight(const plan_value *v) { return v->root->place == PLAN_CONSTANT || v->root->key != NULL; }
 
