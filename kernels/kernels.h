@@ -34,7 +34,9 @@
     int64_t most_rows(const kernel_run *run);                                                                        \
     size_t workspace(const kernel_run *run);                                                                         \
     const char *variants(const kernel_problem *problem, int index);
+#include "kernels/attention/backward_ways.def"
 #include "kernels/attention/ways.def"
+#include "kernels/gemm/grouped_outer_ways.def"
 #include "kernels/gemm/grouped_ways.def"
 #include "kernels/gemm/ways.def"
 #undef WAY

@@ -319,7 +319,7 @@ dw_status kernel_choose(arena *arena, const kernel_problem *problem, const kerne
 /* ---- ways, once sizes are known (pick.c) ---- */
 
 /* The way that a run of the row takes: what was measured, else the one of least estimated seconds among those of run->ways that take the call and whose launches its chip has room
- * for. UNSUPPORTED lists every way's reason. NULL in *way: the result is empty. */
+ * for. UNSUPPORTED lists every way's reason. NULL in *way: the results are empty. */
 dw_status kernel_pick(const kernel_row *row, const kernel_run *run, const kernel_way **way);
 /* The name of what runs it: the way that is picked, or the row. */
 const char *kernel_runs_as(const kernel_row *row, const kernel_run *run);

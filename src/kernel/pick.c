@@ -36,7 +36,12 @@ typedef struct asked {
 
 static asked ask(const kernel_row *row, const kernel_run *run) { return (asked){row, run, kernel_result_rows(&run->call), (run->ways & (run->ways - 1)) == 0}; }
 
-static bool is_empty(const kernel_run *run) { return op_tensor_count(run->call.out[0]) == 0; }
+/* Nothing is to be written. */
+static bool is_empty(const kernel_run *run) {
+    for (int i = 0; i < run->call.n_out; i++)
+        if (op_tensor_count(run->call.out[i]) > 0) return false;
+    return true;
+}
 
 /* By estimate a way is picked for so many rows at most. */
 static int64_t most_rows(const asked *a, const kernel_way *way) { return a->alone ? INT64_MAX : way->most_rows(a->run); }

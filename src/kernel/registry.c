@@ -42,11 +42,17 @@
 static const kernel_way attention_ways[] = {
 #include "kernels/attention/ways.def"
 };
+static const kernel_way attention_backward_ways[] = {
+#include "kernels/attention/backward_ways.def"
+};
 static const kernel_way gemm_ways[] = {
 #include "kernels/gemm/ways.def"
 };
 static const kernel_way grouped_ways[] = {
 #include "kernels/gemm/grouped_ways.def"
+};
+static const kernel_way grouped_outer_ways[] = {
+#include "kernels/gemm/grouped_outer_ways.def"
 };
 #undef WAY
 #undef STRIDES

@@ -15,7 +15,7 @@ static const char *reject(const kernel_problem *problem, text *why) {
         return text_string(why);
     }
     if (!doubles) return NULL;
-    if (problem->op->id == OP_grouped_matmul) return "f64 is not taken in groups";
+    if (problem->op->id == OP_grouped_matmul || problem->op->id == OP_grouped_outer) return "f64 is not taken in groups";
     if (problem->post.count > 0) return "a post list is computed in fp32, and this is f64";
     bool plain = cuda_is_plain(problem->in[0]->format) && cuda_is_plain(problem->in[1]->format);
     return plain ? NULL : "f64 times a block format";
@@ -253,5 +253,36 @@ dw_status grouped_plain_shape(const kernel_run *run, kernel_launcher *launcher) 
     if (arguments->m == 0 || arguments->n == 0) return DW_OK;
     int64_t down = base_ceil_div(arguments->m, MATMUL_TILE);
     cuda_grid(&launch, base_ceil_div(arguments->n, MATMUL_TILE), down < MOST_GROUPS ? down : MOST_GROUPS, arguments->groups + 1);
+    return launcher->add(launcher, &launch);
+}
+
+/* ---- outer products of groups ---- */
+
+const char *grouped_outer_plain_refuses(const kernel_problem *problem, text *why) { return reject(problem, why); }
+
+const char *grouped_outer_plain_takes(const kernel_run *run, text *why) {
+    (void)run, (void)why;
+    return NULL;
+}
+
+double grouped_outer_plain_seconds(const kernel_run *run) { return plain_seconds(run); }
+
+/* The result's matrices are [m,n]; k is all rows, of which each group has its own. */
+dw_status grouped_outer_plain_shape(const kernel_run *run, kernel_launcher *launcher) {
+    kernel_launch launch;
+    matmul_arguments *arguments = cuda_launch(&launch, "matmul_plain", "matmul_outer", sizeof *arguments);
+    const dw_tensor *offsets = run->call.in[2], *out = run->call.out[0];
+    take_result(&launch, run, arguments);
+    arguments->k = run->call.in[0]->dims[0];
+    cuda_take_rows(&launch, run, 0, false, &arguments->a);
+    cuda_take_rows(&launch, run, 1, false, &arguments->b);
+    arguments->batch.count = 1;
+    arguments->groups = out->dims[0];
+    arguments->b_group = out->strides[0];
+    arguments->offsets_step = offsets->strides[0];
+    cuda_take_array(&launch, run, 2, &arguments->offsets);
+    cuda_take_fault(&launch, &arguments->fault);
+    const int64_t down = base_ceil_div(arguments->m, MATMUL_TILE);
+    cuda_grid(&launch, base_ceil_div(arguments->n, MATMUL_TILE), down < MOST_GROUPS ? down : MOST_GROUPS, arguments->groups < MOST_GROUPS ? arguments->groups : MOST_GROUPS);
     return launcher->add(launcher, &launch);
 }

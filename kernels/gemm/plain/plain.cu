@@ -1,7 +1,7 @@
 /* The plain matmul: any formats, strides and sizes. Operands are decoded to fp32 exactly (block scales applied, the second level on the sum), products are
  * fused multiply-adds in fp32. Tiles of 64 x 64 by 256 threads of 4 x 4 each, 16 of k at a time through shared memory:
  *     a [64,16] gmem -> smem [16,64]    b [64,16] gmem -> smem [16,64]    (a step that halves: b's second half, too)    sums in registers
- * matmul_few: up to 8 rows, a block for each column, threads along k. matmul_double: one thread an element. matmul_groups: tiles of a group's rows.
+ * matmul_few: up to 8 rows, a block for each column, threads along k. matmul_double: one thread an element. matmul_groups: tiles of a group's rows. matmul_outer: tiles of a group's matrix, k being its rows.
  * Resources: 12 KiB of shared memory. Speed: bench/results/h200/matmul_fp32.md. */
 #include "kernels/gpu/epilogue/post.cuh"
 #include "kernels/gemm/plain/plain.h"
@@ -10,7 +10,7 @@ enum { PAD = 1, SUMS = 4 };
 
 /* Where the operands of one batch begin. */
 typedef struct matmul_place {
-    int64_t out, a, b, post[CUDA_POST_OPERANDS];
+    int64_t out, a, b, k, post[CUDA_POST_OPERANDS];
     int64_t a_row, b_row;         /* of packed formats: rows in front */
 } matmul_place;
 
@@ -21,6 +21,7 @@ DEVICE matmul_place place_of(const matmul_arguments *p, int64_t batch) {
     place.out = at[0];
     place.a = at[1];
     place.b = at[2];
+    place.k = p->k;
     for (int i = 0; i < CUDA_POST_OPERANDS; i++) place.post[i] = at[3 + i];
     place.a_row = p->a.row_stride > 0 ? place.a / p->a.row_stride : 0;
     place.b_row = p->b.row_stride > 0 ? place.b / p->b.row_stride : 0;
@@ -50,11 +51,11 @@ DEVICE void multiply_tile(const matmul_arguments *p, const matmul_place *place, 
     int row = (int)threadIdx.x / 16, col = (int)threadIdx.x % 16, halves = p->post.half > 0;
     for (int i = 0; i < SUMS; i++)
         for (int j = 0; j < SUMS; j++) y[i][j] = u[i][j] = 0;
-    for (int64_t begin = 0; begin < p->k; begin += MATMUL_DEPTH) {
+    for (int64_t begin = 0; begin < place->k; begin += MATMUL_DEPTH) {
         __syncthreads();
-        load_tile(&p->a, place->a, place->a_row, top, end_row, begin, p->k, tile_a);
-        load_tile(&p->b, place->b, place->b_row, left, p->n, begin, p->k, tile_b);
-        if (halves) load_tile(&p->b, place->b, place->b_row, left + p->post.half, p->n + p->post.half, begin, p->k, tile_u);
+        load_tile(&p->a, place->a, place->a_row, top, end_row, begin, place->k, tile_a);
+        load_tile(&p->b, place->b, place->b_row, left, p->n, begin, place->k, tile_b);
+        if (halves) load_tile(&p->b, place->b, place->b_row, left + p->post.half, p->n + p->post.half, begin, place->k, tile_u);
         __syncthreads();
         for (int l = 0; l < MATMUL_DEPTH; l++)
             for (int i = 0; i < SUMS; i++) {
@@ -151,5 +152,23 @@ KERNEL(matmul_groups, matmul_arguments) {
             int64_t r = top + i / MATMUL_TILE, c = left + i % MATMUL_TILE;
             if (r < end && c < arguments.n) store_float(&arguments.out, place.out + r * arguments.out_row + c * arguments.out_col, 0);
         }
+    }
+}
+
+/* Block x: a tile of columns; y: a tile of rows; z: a group. Rows of the operands, [begin, end) of a group, are its k. */
+KERNEL(matmul_outer, matmul_arguments) {
+    const int64_t left = (int64_t)blockIdx.x * MATMUL_TILE;
+    for (int64_t group = blockIdx.z; group < arguments.groups; group += gridDim.z) {
+        const int64_t begin = group == 0 ? 0 : load_int(&arguments.offsets, (group - 1) * arguments.offsets_step), end = load_int(&arguments.offsets, group * arguments.offsets_step);
+        matmul_place place = place_of(&arguments, 0);
+        if (begin < 0 || end < begin || end > arguments.k) {
+            fault_raise(&arguments.fault, CUDA_FAULT_OFFSETS, end, arguments.k);
+            return;
+        }
+        place.a = begin * arguments.a.k_stride;
+        place.b = begin * arguments.b.k_stride;
+        place.out = group * arguments.b_group;
+        place.k = end - begin;
+        for (int64_t top = (int64_t)blockIdx.y * MATMUL_TILE; top < arguments.m; top += (int64_t)gridDim.y * MATMUL_TILE) multiply_tile(&arguments, &place, top, arguments.m, left, group);
     }
 }

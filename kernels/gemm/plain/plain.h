@@ -15,7 +15,8 @@ typedef struct matmul_arguments {
     cuda_post post;
     /* groups: rows [offsets[g-1], offsets[g]) of a times matrix g of b */
     cuda_array offsets;
-    int64_t groups, offsets_step, b_group;
+    int64_t groups, offsets_step;
+    int64_t b_group;              /* from one group's matrix to the next: of b, in matmul_outer of the result */
     cuda_fault_place fault;
 } matmul_arguments;
 
