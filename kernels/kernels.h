@@ -39,6 +39,7 @@
 #include "kernels/gemm/grouped_outer_ways.def"
 #include "kernels/gemm/grouped_ways.def"
 #include "kernels/gemm/ways.def"
+#include "kernels/mqa_logits/ways.def"
 #undef WAY
 #define BOUND(way, function) bool function(const kernel_run *run, kernel_tiles_bound *bound);
 #include "kernels/gemm/bounded_ways.def"

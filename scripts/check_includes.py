@@ -75,6 +75,7 @@ ROOMS = {
         "gemm": "cpu gpu move quantize library",
         "attention": "cpu gpu quantize library",
         "conv": "cpu gpu move gemm",
+        "mqa_logits": "cpu gpu attention",
     },
     "kernels/gpu": {
         "ptx": "",

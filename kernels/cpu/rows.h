@@ -22,6 +22,8 @@ typedef struct cpu_rows {
     void (*normalise)(const float *x, float mean, float low, float scale, const float *weight, const float *bias, float *y, int64_t count);
     double (*exp_sum)(const float *x, float max, float *y, int64_t count);   /* y = e^(x - max), returns the sum of y; y may be x */
     void (*scale_shift)(const float *x, float scale, float shift, float *y, int64_t count);   /* y = x * scale + shift; y may be x */
+    /* sum += weight * max(x * factor, 0), where a NaN is the larger; nothing overlaps */
+    void (*add_positive)(const float *x, const float *factor, float weight, float *sum, int64_t count);
     /* The rotation of pairs (a, b): y = a cos_a - b sin_a, z = b cos_b + a sin_b. Nothing overlaps. */
     void (*rotate)(const float *a, const float *b, const float *cos_a, const float *sin_a, const float *cos_b, const float *sin_b, float *y, float *z,
                    int64_t count);

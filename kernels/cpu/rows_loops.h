@@ -172,6 +172,13 @@ static void scale_shift(const float *x, float scale, float shift, float *y, int6
     for (; i < count; i++) y[i] = x[i] * scale + shift;
 }
 
+static void add_positive(const float *restrict x, const float *restrict factor, float weight, float *restrict sum, int64_t count) {
+    for (int64_t i = 0; i < count; i++) {
+        const float product = x[i] * factor[i];
+        sum[i] += weight * (product < 0 ? 0 : product);
+    }
+}
+
 static void rotate(const float *restrict a, const float *restrict b, const float *restrict cos_a, const float *restrict sin_a, const float *restrict cos_b,
                    const float *restrict sin_b, float *restrict y, float *restrict z, int64_t count) {
     for (int64_t i = 0; i < count; i++) {
@@ -189,5 +196,5 @@ static void rotate_pairs(const float *restrict x, const float *restrict c, const
 
 const cpu_rows CPU_ROWS = {
     .from_bf16 = from_bf16, .to_bf16 = to_bf16, .from_f16 = from_f16, .to_f16 = to_f16, .add = add, .sum = sum, .sum_squares = sum_squares,
-    .max = max, .min = min, .normalise = normalise, .exp_sum = exp_sum, .scale_shift = scale_shift, .rotate = rotate, .rotate_pairs = rotate_pairs,
+    .max = max, .min = min, .normalise = normalise, .exp_sum = exp_sum, .scale_shift = scale_shift, .add_positive = add_positive, .rotate = rotate, .rotate_pairs = rotate_pairs,
 };

@@ -54,6 +54,9 @@ static const kernel_way grouped_ways[] = {
 static const kernel_way grouped_outer_ways[] = {
 #include "kernels/gemm/grouped_outer_ways.def"
 };
+static const kernel_way mqa_logits_ways[] = {
+#include "kernels/mqa_logits/ways.def"
+};
 #undef WAY
 #undef STRIDES
 #undef QUANTISED

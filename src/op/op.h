@@ -198,6 +198,7 @@ static inline const dw_tensor *op_operand(const op_call *call, int index) { retu
 /* Operands by name, of ops that have many. */
 enum { ATTENTION_Q, ATTENTION_K, ATTENTION_V, ATTENTION_MASK, ATTENTION_BIAS, ATTENTION_SINK, ATTENTION_ROW, ATTENTION_POSITION, ATTENTION_TABLE, ATTENTION_OPERANDS };
 enum { ATTENTION_BACKWARD_Q, ATTENTION_BACKWARD_K, ATTENTION_BACKWARD_V, ATTENTION_BACKWARD_OUT, ATTENTION_BACKWARD_LSE, ATTENTION_BACKWARD_DOUT, ATTENTION_BACKWARD_MASK, ATTENTION_BACKWARD_BIAS };
+enum { MQA_Q, MQA_K, MQA_WEIGHTS, MQA_FACTOR, MQA_START, MQA_END, MQA_TABLE, MQA_OPERANDS };
 enum { CACHE_X, CACHE_Y, CACHE_ROW, CACHE_POSITION, CACHE_TABLE, CACHE_OPERANDS };
 enum { UPDATE_X, UPDATE_Y, UPDATE_KEYS, UPDATE_VALUES, UPDATE_ROW, UPDATE_POSITION, UPDATE_COS, UPDATE_SIN, UPDATE_QUERIES, UPDATE_TABLE, UPDATE_OPERANDS };
 
@@ -286,6 +287,23 @@ typedef struct op_cache_slot { int64_t row, slot; } op_cache_slot;
 op_cache_slot op_attention_key(const op_attention_view *view, int64_t row, int64_t position);
 /* INVALID or MISMATCH names what lies outside for a query: its row, its position (of mask, bias or table), or an entry of the table that it reads and that is no page. */
 dw_status op_attention_check(const op_call *call, const op_attention_view *view, int64_t batch, int64_t query);
+
+/* ---- logits of keys, for their reference and kernels (mqa_logits.c) ---- */
+
+/* Who sees what in a call of mqa_logits. */
+typedef struct op_mqa_view {
+    const dw_tensor *factor, *start, *end, *table;   /* NULL: none */
+    double scale;
+    int64_t keys;                     /* positions of a batch */
+    int64_t page, pages;              /* with a table: keys of a page, pages of k; else 0 */
+} op_mqa_view;
+op_mqa_view op_mqa_view_of(const op_call *call);
+/* The positions of a query's range, within those that there are; begin may be behind end. */
+op_attention_span op_mqa_seen(const op_mqa_view *view, int64_t batch, int64_t query);
+/* Where the key of a position lies in k and factor; row OP_NOWHERE: its page is not there. */
+op_cache_slot op_mqa_key(const op_mqa_view *view, int64_t batch, int64_t position);
+/* INVALID names an entry of the table that a query reads and that is no page. */
+dw_status op_mqa_check(const op_call *call, const op_mqa_view *view, int64_t batch, int64_t query);
 
 /* ---- tokens into caches (attention_view.c) ---- */
 

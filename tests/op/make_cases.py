@@ -918,6 +918,43 @@ def cross_entropy():
     c.write()
 
 
+def mqa_logits():
+    c = Cases("mqa_logits")
+
+    def logits(q, k, weights, factor=None, start=None, end=None, scale=1.0):
+        q, k, weights = q.double(), k.double(), weights.double()
+        scores = torch.einsum("bmhd,bnd->bmhn", q, k if factor is None else k * factor.double()[..., None]) * scale
+        sums = torch.einsum("bmhn,bmh->bmn", F.relu(scores), weights)
+        at = torch.arange(k.shape[1])
+        if start is not None:
+            sums = sums.masked_fill(at < start[..., None], -inf)
+        return sums if end is None else sums.masked_fill(at >= end[..., None], -inf)
+
+    start, end = torch.tensor([[0, -3, 4], [2, 9, 1]]), torch.tensor([[7, 2, 20], [2, 9, 5]], dtype=torch.int32)
+    for dtype in [*FLOATS, torch.float8_e4m3fn]:
+        q, k, weights, factor = normal(2, 3, 4, 5).to(dtype), normal(2, 7, 5).to(dtype), normal(2, 3, 4), normal(2, 7)
+        to = torch.float64 if dtype == torch.float64 else torch.float32
+        c.add("mqa_logits", [q, k, weights], logits(q, k, weights).to(to))
+        c.add("mqa_logits", [q, k, weights, factor, start, end], logits(q, k, weights, factor, start, end, 0.25).to(to), scale=0.25)
+    q, k, weights = normal(1, 2, 70, 130), normal(1, 40, 130), normal(1, 2, 70)
+    c.add("mqa_logits", [q, k, weights], logits(q, k, weights, scale=-0.1).bfloat16(), scale=-0.1, to=torch.bfloat16)
+    c.note("pages of 3 keys, one of which is not there")
+    q, pages, weights, factor = normal(2, 2, 3, 4), normal(5, 3, 4), normal(2, 2, 3), normal(5, 3)
+    table, end = torch.tensor([[4, 0, 2], [1, -1, 3]]), torch.tensor([[8, 9], [7, 2]])
+    paged = logits(q, pages[table].flatten(1, 2), weights, factor[table].flatten(1), None, end)
+    paged[1, :, 3:6] = -inf
+    c.add("mqa_logits", [q, pages, weights, factor, None, end, table], paged.float())
+    c.note("blocks along d")
+    q, k, weights = exact_in("mxfp8", 1, 2, 3, 64), exact_in("mxfp4", 1, 6, 64), normal(1, 2, 3)
+    c.add("mqa_logits", [(q, "mxfp8"), (k, "mxfp4"), weights], logits(q, k, weights).float())
+    c.note("NaN and infinities of keys that are seen alone; 0 heads")
+    q, k, weights = torch.tensor([[[[1.0], [-1.0]]]]), torch.tensor([[[nan], [inf], [-inf], [2.0]]]), torch.tensor([[[1.0, 3.0]]])
+    c.add("mqa_logits", [q, k, weights], torch.tensor([[[nan, inf, inf, 2.0]]]))
+    c.add("mqa_logits", [q, k, weights, None, torch.tensor([[3]])], torch.tensor([[[-inf, -inf, -inf, 2.0]]]))
+    c.add("mqa_logits", [torch.zeros(1, 2, 0, 3), torch.ones(1, 2, 3), torch.zeros(1, 2, 0)], torch.zeros(1, 2, 2))
+    c.write()
+
+
 def dropout():
     c = Cases("dropout")
 
@@ -1217,6 +1254,6 @@ def optimizer():
 
 
 if __name__ == "__main__":
-    for family in (pointwise, create, view, move, index, reduce, scan, route, norm, matmul, grouped, attention, attention_backward, norm_backward, cross_entropy, dropout, cache, rotary, conv, quantize, sample, optimizer):
+    for family in (pointwise, create, view, move, index, reduce, scan, route, norm, matmul, grouped, attention, attention_backward, mqa_logits, norm_backward, cross_entropy, dropout, cache, rotary, conv, quantize, sample, optimizer):
         torch.manual_seed(1)
         family()

@@ -362,7 +362,7 @@ static void run_file(const char *name, int *counts) {
 
 static const char *const files[] = {
     "pointwise.txt", "chain.txt", "create.txt", "view.txt", "move.txt", "index.txt", "reduce.txt", "scan.txt", "norm.txt", "matmul.txt", "grouped.txt", "route.txt",
-    "attention.txt", "attention_backward.txt", "norm_backward.txt", "cross_entropy.txt", "dropout.txt", "cache.txt", "rotary.txt", "conv.txt", "quantize.txt", "sample.txt", "optimizer.txt", "types.txt", "errors.txt",
+    "attention.txt", "attention_backward.txt", "mqa_logits.txt", "norm_backward.txt", "cross_entropy.txt", "dropout.txt", "cache.txt", "rotary.txt", "conv.txt", "quantize.txt", "sample.txt", "optimizer.txt", "types.txt", "errors.txt",
 };
 
 static void ops_compute_what_the_cases_say(void **state) {
