@@ -110,6 +110,7 @@ MODELS = [
     *(Model("mlp_" + name, lambda f=f: handmade.Mlp(64, 176, f), vectors(64), ("b", "s"), {"x": {0: "b", 1: "s"}}, LAYER_SIZES, "layer")
       for name, f in handmade.MLPS.items()),
     Model("mlp_gated", lambda: handmade.GatedMlp(72, 200), vectors(72), ("b", "s"), {"x": {0: "b", 1: "s"}}, LAYER_SIZES, "layer"),
+    Model("indexer", lambda: handmade.Indexer(96, 8, 64), vectors(96), ("b", "s"), {"x": {0: "b", 1: "s"}}, LAYER_SIZES, "layer"),
     Model("encoder_block", lambda: handmade.EncoderBlock(96, 6, 256), vectors_and_mask(96), ("b", "s"),
           {"x": {0: "b", 1: "s"}, "mask": {0: "b", 1: "s"}}, LAYER_SIZES, "encoder", attentions=1),
 

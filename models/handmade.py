@@ -149,6 +149,24 @@ class GatedMlp(nn.Module):
         return self.down(F.silu(self.gate(x)) * self.up(x))
 
 
+class Indexer(nn.Module):
+    """The logits by which DeepSeek's sparse attention picks keys for each query: few heads of queries over shared keys."""
+
+    def __init__(self, width, heads, head_width):
+        super().__init__()
+        self.heads, self.head_width = heads, head_width
+        self.query = nn.Linear(width, heads * head_width, bias=False)
+        self.key = nn.Linear(width, head_width, bias=False)
+        self.norm = nn.LayerNorm(head_width)
+        self.weights = nn.Linear(width, heads, bias=False)
+
+    def forward(self, x):
+        b, s, _ = x.shape
+        q = self.query(x).view(b, s, self.heads, self.head_width)
+        scores = torch.einsum("bshd,btd->bsht", q, self.norm(self.key(x))) * self.head_width**-0.5
+        return torch.einsum("bsht,bsh->bst", F.relu(scores), self.weights(x) * self.heads**-0.5)
+
+
 class OneLinear(nn.Module):
     def __init__(self, width, out):
         super().__init__()

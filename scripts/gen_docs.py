@@ -157,7 +157,7 @@ class Coverage:
     """Ops that run alike, by family, and what runs them: on the CPU, and on a GPU of each generation by the features of one chip. From the rows of kernel.def and of the ways.def below it."""
 
     CHIPS = {"Hopper": "h200", "Blackwell": "b200", "sm_120, sm_121": "rtx5090", "older GPUs": "rtx4090"}
-    BY_NAME = {"matmul": "cuda_matmul_", "grouped_matmul": "cuda_grouped_", "attention": "cuda_attention_"}   # whose kernels are listed by name
+    BY_NAME = {"matmul": "cuda_matmul_", "grouped_matmul": "cuda_grouped_", "attention": "cuda_attention_", "mqa_logits": "cuda_mqa_logits_"}   # whose kernels are listed by name
 
     @staticmethod
     def needs(text):
@@ -235,7 +235,7 @@ TABLES = {
     "norm-ops": ops("norm"),
     "sample-ops": ops("sample"),
     "training-ops": ops("optimizer"),
-    "contraction-ops": ops("matmul", "grouped", "route", "attention", "cache", "rotary", "conv"),
+    "contraction-ops": ops("matmul", "grouped", "route", "attention", "mqa_logits", "cache", "rotary", "conv"),
     "quantize-ops": ops("quantize"),
     "optimizers": Table("src/train/optimizer.def", "OPTIMIZER", "name settings matrices meaning", {
         "optimiser": "`{name}`", "settings and their defaults": "`{settings}`", "what a step does": "{meaning}"}),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import json
-from typing import Any, Optional, Sequence
+from typing import Any, Mapping, Optional, Sequence
 
 import torch
 from torch import Tensor
@@ -22,6 +22,8 @@ from .region import DTYPES, enqueue
 MAX_PLANS = 256
 
 _NAMES = {dtype: name for name, dtype in DTYPES.items() if not name.startswith("e")}
+# And those that mqa_logits multiplies besides.
+_MULTIPLIED = {dtype: name for name, dtype in DTYPES.items() if name in ("f64", "f32", "f16", "bf16", "e4m3", "e5m2")}
 ACTIVATIONS = ("none", "relu", "gelu", "gelu_tanh", "silu", "sigmoid", "tanh")
 
 
@@ -44,8 +46,8 @@ def _session(text: str, device: Optional[str]) -> Any:
 _captured: list[Any] = []
 
 
-def _check(name: str, tensor: Tensor) -> None:
-    if tensor.dtype not in _NAMES:
+def _check(name: str, tensor: Tensor, names: Mapping[torch.dtype, str] = _NAMES) -> None:
+    if tensor.dtype not in names:
         raise Invalid(f"deepwell op: '{name}' is {tensor.dtype}, which has no format here")
 
 
@@ -54,11 +56,11 @@ def _run(lines: list[str], inputs: dict[str, Tensor], result: str) -> Tensor:
     return _run_for(lines, inputs, [result])[0]
 
 
-def _run_for(lines: list[str], inputs: dict[str, Tensor], results: list[str]) -> list[Tensor]:
+def _run_for(lines: list[str], inputs: dict[str, Tensor], results: list[str], names: Mapping[torch.dtype, str] = _NAMES) -> list[Tensor]:
     text = ["graph op"]
     for name, tensor in inputs.items():
-        _check(name, tensor)
-        text.append(f"  input {name} {_NAMES[tensor.dtype]}[{','.join(map(str, tensor.shape))}]")
+        _check(name, tensor, names)
+        text.append(f"  input {name} {names[tensor.dtype]}[{','.join(map(str, tensor.shape))}]")
     text += [f"  {line}" for line in lines] + [f"  output y{i} {result}" for i, result in enumerate(results)] + [""]
     device = device_of(inputs.items()) or CPU
     session = _session("\n".join(text), core_device(device))
@@ -277,6 +279,45 @@ def attention_packed_lse(query: Tensor, key: Tensor, value: Tensor, query_starts
 def _(query: Tensor, key: Tensor, value: Tensor, query_starts: Tensor, key_starts: Optional[Tensor] = None, causal: bool = False, scale: Optional[float] = None,
       window: int = 0, softcap: float = 0.0, sink: Optional[Tensor] = None, longest: Optional[int] = None) -> tuple[Tensor, Tensor]:
     return query.new_empty((*query.shape[:-1], value.shape[-1])), query.new_empty(query.shape[:-1], dtype=torch.float32)
+
+
+# ---- the logits of sparse attention ----
+
+def _logits_shape(query: Tensor, key: Tensor, table: Optional[Tensor]) -> list[int]:
+    """Of the result; MISMATCH where the ranks fit no call."""
+    ranks = (4, 3, 2) if table is not None else (query.dim(), query.dim() - 1, 2)
+    if query.dim() not in (3, 4) or (query.dim(), key.dim(), table.dim() if table is not None else 2) != ranks:
+        raise Mismatch(f"mqa_logits: query is {list(query.shape)}, key {list(key.shape)}" + (f", table {list(table.shape)}" if table is not None else "") +
+                       "; it takes [m,h,d] and [n,d], [b,m,h,d] and [b,n,d], or with table [b,r] [b,m,h,d] and pages [p,t,d]")
+    return [*query.shape[:-2], key.shape[-2] * (table.shape[1] if table is not None else 1)]
+
+
+@torch.library.custom_op("deepwell::mqa_logits", mutates_args=())
+def mqa_logits(query: Tensor, key: Tensor, weights: Tensor, key_scale: Optional[Tensor] = None, start: Optional[Tensor] = None, end: Optional[Tensor] = None,
+               table: Optional[Tensor] = None, scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+    """The sum over heads of weights * relu(query . key * key_scale * scale), by which sparse attention picks keys: query [m,h,d], key [n,d], weights [m,h], key_scale [n] -> [m,n] in
+    dtype, accumulated in fp32. All may have a batch in front. query and key: float8, bfloat16, float16, float32.
+
+    start, end: integers [m]; a key below start or not below end has -inf. table: integers [b,r], then key is pages [p,t,d], key_scale [p,t], and the key of position i of batch b
+    lies in page table[b, i / t], slot i mod t; a key of page -1 has -inf. n is r*t then."""
+    shape = _logits_shape(query, key, table)
+    given = {"q": query, "k": key, "weights": weights, "factor": key_scale, "start": start, "end": end, "table": table}
+    if query.dim() == 3:
+        given = {name: None if x is None else x.unsqueeze(0) for name, x in given.items()}
+    present = [name if x is not None else "-" for name, x in given.items()]
+    while present[-1] == "-":
+        present.pop()
+    if dtype not in _NAMES:
+        raise Invalid(f"deepwell op: dtype is {dtype}, which has no format here")
+    names = _NAMES | _MULTIPLIED
+    line = f"%1 = mqa_logits {', '.join(present)} {{to={_NAMES[dtype]},scale={scale!r}}}"
+    return _run_for([line], {name: x for name, x in given.items() if x is not None}, ["%1"], names)[0].reshape(shape)
+
+
+@mqa_logits.register_fake
+def _(query: Tensor, key: Tensor, weights: Tensor, key_scale: Optional[Tensor] = None, start: Optional[Tensor] = None, end: Optional[Tensor] = None,
+      table: Optional[Tensor] = None, scale: float = 1.0, dtype: torch.dtype = torch.float32) -> Tensor:
+    return query.new_empty(_logits_shape(query, key, table), dtype=dtype)
 
 
 # ---- norms ----

@@ -65,6 +65,31 @@ def test_attention():
     assert close(dw.ops.attention(Q, K, V, causal=True, window=3), F.scaled_dot_product_attention(Q, k, v, attn_mask=windowed))
 
 
+def index_logits(q, k, weights, key_scale, start, end, scale):
+    scores = F.relu(torch.einsum("bmhd,bnd->bmhn", q.float(), k.float() * key_scale[..., None]) * scale)
+    at = torch.arange(k.shape[1])
+    return torch.einsum("bmhn,bmh->bmn", scores, weights).masked_fill((at < start[..., None]) | (at >= end[..., None]), -torch.inf)
+
+
+def test_mqa_logits():
+    for dtype in (torch.float32, torch.bfloat16, torch.float8_e4m3fn):
+        q, k, weights, key_scale = torch.randn(2, 5, 4, 64).to(dtype), torch.randn(2, 100, 64).to(dtype), torch.randn(2, 5, 4), torch.rand(2, 100)
+        start, end = torch.randint(0, 40, (2, 5)), torch.randint(30, 110, (2, 5), dtype=torch.int32)
+        wanted = index_logits(q, k, weights, key_scale, start, end, 0.5)
+        assert torch.allclose(dw.ops.mqa_logits(q, k, weights, key_scale, start, end, scale=0.5), wanted, atol=1e-4)
+        assert torch.allclose(dw.ops.mqa_logits(q[1], k[1], weights[1], key_scale[1], start[1], end[1], scale=0.5), wanted[1], atol=1e-4)
+        pages, factors, table = torch.randn(9, 16, 64).to(dtype), torch.rand(9, 16), torch.randperm(9)[:8].reshape(2, 4)
+        wanted = index_logits(q, pages.float()[table].flatten(1, 2), weights, factors[table].flatten(1), torch.zeros_like(start), end, 1.0)
+        assert torch.allclose(dw.ops.mqa_logits(q, pages, weights, factors, end=end, table=table), wanted, atol=1e-4)
+    assert dw.ops.mqa_logits(q, k, weights, dtype=torch.bfloat16).dtype == torch.bfloat16
+    with pytest.raises(dw.Mismatch, match="it takes"):
+        dw.ops.mqa_logits(q, k[0], weights)
+    with pytest.raises(dw.Error, match="d of q"):
+        dw.ops.mqa_logits(q, k[..., :8], weights)
+    with pytest.raises(dw.Error, match="table"):
+        dw.ops.mqa_logits(q, pages, weights, table=table + 7)
+
+
 def test_norms():
     assert close(dw.ops.rms_norm(X, WEIGHT), F.rms_norm(X, (64,), WEIGHT, 1e-6)) and close(dw.ops.rms_norm(X), F.rms_norm(X, (64,), None, 1e-6))
     assert close(dw.ops.layer_norm(X, WEIGHT, SHIFT), F.layer_norm(X, (64,), WEIGHT, SHIFT)) and close(dw.ops.layer_norm(X), F.layer_norm(X, (64,)))
@@ -72,7 +97,7 @@ def test_norms():
 
 @pytest.mark.parametrize("op, arguments", [
     ("gemm", (A, B, BIAS, "gelu", "mxfp8", False)), ("gemm", (A, B)), ("grouped_gemm", (X, EXPERTS, OFFSETS)), ("attention", (Q, K, V, MASK, False)),
-    ("attention", (Q, K, V)), ("rms_norm", (X, WEIGHT)), ("layer_norm", (X, WEIGHT, SHIFT)), ("fake_quantize", (X, "nvfp4"))])
+    ("attention", (Q, K, V)), ("mqa_logits", (Q.transpose(1, 2).contiguous(), K[:, 0].contiguous(), torch.randn(*Q.shape[:1], Q.shape[2], Q.shape[1]))), ("rms_norm", (X, WEIGHT)), ("layer_norm", (X, WEIGHT, SHIFT)), ("fake_quantize", (X, "nvfp4"))])
 def test_opcheck(op, arguments):
     torch.library.opcheck(getattr(torch.ops.deepwell, op).default, arguments)
 
