@@ -157,7 +157,7 @@ class Coverage:
     """Ops that run alike, by family, and what runs them: on the CPU, and on a GPU of each generation by the features of one chip. From the rows of kernel.def and of the ways.def below it."""
 
     CHIPS = {"Hopper": "h200", "Blackwell": "b200", "sm_120, sm_121": "rtx5090", "older GPUs": "rtx4090"}
-    BY_NAME = {"matmul": "cuda_matmul_", "grouped_matmul": "cuda_grouped_", "attention": "cuda_attention_", "mqa_logits": "cuda_mqa_logits_"}   # whose kernels are listed by name
+    BY_NAME = {"matmul": "cuda_matmul_", "grouped_matmul": "cuda_grouped_", "grouped_outer": "cuda_grouped_outer_", "attention": "cuda_attention_", "attention_backward": "cuda_attention_backward_", "mqa_logits": "cuda_mqa_logits_"}   # whose kernels are listed by name
 
     @staticmethod
     def needs(text):
@@ -171,7 +171,7 @@ class Coverage:
             for match in re.finditer(r"\b(KERNEL|PACKED|CUDA|TUNED|NAMED|WAY)\s*\(", text):
                 values = arguments(text, match.end())
                 if match[1] == "WAY":
-                    op = next(op for op, prefix in self.BY_NAME.items() if values[0].startswith(prefix))
+                    op = max((prefix, op) for op, prefix in self.BY_NAME.items() if values[0].startswith(prefix))[1]
                     yield values[0], op, self.needs(values[1])
                 else:
                     yield values[0], values[1], self.needs(values[2])

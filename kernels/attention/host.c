@@ -194,7 +194,7 @@ void attention_take_blocks(kernel_launch *launch, const kernel_run *run, attenti
 enum { COLUMN = 64 };   /* elements of 16 bits in the 128 bytes that a swizzle turns */
 
 /* Can a tensor map describe a 16-bit operand: have rows neighbouring elements, and steps each axis by multiples of 16 bytes? */
-static bool has_map(const dw_tensor *x) {
+bool attention_has_map(const dw_tensor *x) {
     if (x->dims[3] > 1 && x->strides[3] != 1) return false;
     for (int i = 0; i < 3; i++)
         if (x->dims[i] > 1 && (x->strides[i] <= 0 || x->strides[i] % 8 != 0)) return false;
@@ -225,6 +225,6 @@ const char *attention_lacks_maps(const op_call *call, text *why) {
     dw_tensor out;
     op_attention_by_heads(call, &out);
     if (attention_slots(call) == 0 || call->in[ATTENTION_K]->dims[0] == 0) return kernel_because(why, "there are no keys");
-    if (!has_map(call->in[ATTENTION_Q]) || !has_map(call->in[ATTENTION_K]) || !has_map(call->in[ATTENTION_V])) return kernel_because(why, "an operand does not lie in pieces of 16 bytes");
-    return dw_format_is_block(out.format) || has_map(&out) ? NULL : kernel_because(why, "the result does not lie in pieces of 16 bytes");
+    if (!attention_has_map(call->in[ATTENTION_Q]) || !attention_has_map(call->in[ATTENTION_K]) || !attention_has_map(call->in[ATTENTION_V])) return kernel_because(why, "an operand does not lie in pieces of 16 bytes");
+    return dw_format_is_block(out.format) || attention_has_map(&out) ? NULL : kernel_because(why, "the result does not lie in pieces of 16 bytes");
 }

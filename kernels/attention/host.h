@@ -25,6 +25,9 @@ bool attention_is_general(const op_call *call);
 /* The map of an operand of 16 bits in boxes of 64 columns x rows, at a field of the launch's arguments; four axes, of one element where it repeats or has none. */
 void attention_take_map(kernel_launch *launch, const kernel_run *run, int index, int rows, const void *field);
 
+/* Can a tensor map describe it: an operand of 16 bits and four axes, whose rows are neighbouring elements, and whose other axes step by multiples of 16 bytes? */
+bool attention_has_map(const dw_tensor *x);
+
 /* Why a call is not one of 16-bit operands and results whose heads are multiples of 8 up to 256 wide; NULL: it is one. The second: of one result. */
 const char *attention_reject_half_operands(const kernel_problem *problem, text *why);
 const char *attention_reject_halves(const kernel_problem *problem, text *why);

@@ -1,0 +1,23 @@
+/* The arguments of the gradients of attention by wgmma: read by their host half, which fills them in, and by the device half. Plain C that nvcc takes, too. */
+#ifndef KERNELS_ATTENTION_WGMMA_BACKWARD_H
+#define KERNELS_ATTENTION_WGMMA_BACKWARD_H
+
+#include "kernels/attention/arguments.h"
+#include "kernels/attention/backward.h"
+
+/* A thread block owns so many rows; statistics lie in rows of a multiple of it. */
+enum { BACKWARD_OWN = 128, BACKWARD_THREADS = 384, BACKWARD_BARRIER_BYTES = 128 };
+
+/* Maps: axes width, sequence, heads, batches; boxes of 64 columns by the rows that a thread block owns, or by those of a block of the others. */
+typedef struct attention_backward_wgmma_arguments {
+    ATTENTION_ALIGNED(128) uint64_t map_q[16];
+    uint64_t map_k[16], map_v[16], map_dout[16];
+    attention_backward_arguments call;
+    int32_t tiles;                /* of the rows of a head that thread blocks own */
+    int32_t heads_together;       /* heads, of all batches, whose tiles are in flight at a time */
+    int32_t begin_shift, end_shift;   /* query i sees keys from i + begin_shift up to i + end_shift, of those that there are */
+    int32_t padded;               /* queries, up to a multiple of BACKWARD_OWN */
+    uint64_t lse, share;          /* [b,h,padded] fp32 gmem: lse in powers of 2, +inf of rows that there are not or that see nothing; dout . out */
+} attention_backward_wgmma_arguments;
+
+#endif
