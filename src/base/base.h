@@ -253,7 +253,7 @@ dw_status dim_symbol_set_range(dim_table *table, int index, int64_t min, int64_t
 
 bool dim_is_constant(dim d, int64_t *value);        /* value may be NULL */
 bool dim_is_symbol(dim d, int *index);              /* index may be NULL */
-/* Bounds by interval arithmetic over the symbols' ranges (saturating at INT64_MIN, INT64_MAX). */
+/* Bounds by interval arithmetic over the symbols' ranges (saturating at INT64_MIN, INT64_MAX), and tighter ones of sums of one product and of floors of it. */
 void dim_range(const dim_table *table, dim d, int64_t *min, int64_t *max);
 /* Is a <= b (a < b) for every value of the symbols? false when unknown. */
 bool dim_always_le(dim_table *table, dim a, dim b);

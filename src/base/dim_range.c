@@ -111,8 +111,86 @@ static range range_of(const dim_table *table, dim d) {
     return sum;
 }
 
+/* ---- sums of one product and of floors of it ---- */
+
+/* slope * product + [low, high], each over scale. */
+typedef struct slanted { const product *product; int64_t scale, slope, low, high; } slanted;
+
+static bool add_scaled(int64_t *sum, int64_t a, int64_t b) {
+    int64_t part;
+    return base_mul_i64(a, b, &part) && base_add_i64(*sum, part, sum);
+}
+
+/* a = slope * product + rest; false where a is no such sum. */
+static bool split_line(dim a, slanted *line, int64_t *slope, int64_t *rest) {
+    *slope = *rest = 0;
+    for (int i = 0; i < a->term_count; i++) {
+        const product *product = a->terms[i].product;
+        if (product->degree == 0) {
+            *rest = a->terms[i].coefficient;
+            continue;
+        }
+        if (line->product == NULL) line->product = product;
+        if (line->product != product) return false;
+        *slope = a->terms[i].coefficient;
+    }
+    return true;
+}
+
+static bool is_floor(const product *product, int64_t *divisor) {
+    const atom *atom = product->degree == 1 ? product->atoms[0] : NULL;
+    return atom != NULL && atom->kind == DIM_FLOORDIV && dim_is_constant(atom->b, divisor) && *divisor > 0;
+}
+
+/* A floor has the linear bounds (a - (divisor - 1)) / divisor <= . <= a / divisor. */
+static bool add_floor(slanted *line, const product *floor, int64_t coefficient, int64_t divisor) {
+    int64_t slope, rest, least, most;
+    if (line->scale % divisor != 0 || !split_line(floor->atoms[0]->a, line, &slope, &rest)) return false;
+    const int64_t share = line->scale / divisor;
+    if (!base_mul_i64(coefficient, share, &coefficient) || !base_add_i64(rest, -(divisor - 1), &least)) return false;
+    most = rest;
+    return add_scaled(&line->slope, coefficient, slope) && add_scaled(&line->low, coefficient, coefficient > 0 ? least : most) && add_scaled(&line->high, coefficient, coefficient > 0 ? most : least);
+}
+
+static bool find_slanted(dim d, slanted *line) {
+    enum { MOST = 1 << 20 };
+    bool has_floor = false;
+    int64_t divisor;
+    *line = (slanted){.scale = 1};
+    for (int i = 0; i < d->term_count; i++) {
+        if (!is_floor(d->terms[i].product, &divisor)) continue;
+        has_floor = true;
+        if (line->scale % divisor != 0 && (divisor > MOST / line->scale)) return false;
+        if (line->scale % divisor != 0) line->scale *= divisor;
+    }
+    for (int i = 0; has_floor && i < d->term_count; i++) {
+        const product *product = d->terms[i].product;
+        const int64_t coefficient = d->terms[i].coefficient;
+        if (is_floor(product, &divisor)) {
+            if (!add_floor(line, product, coefficient, divisor)) return false;
+        } else if (product->degree == 0) {
+            if (!add_scaled(&line->low, coefficient, line->scale) || !add_scaled(&line->high, coefficient, line->scale)) return false;
+        } else {
+            if (line->product == NULL) line->product = product;
+            if (line->product != product || !add_scaled(&line->slope, coefficient, line->scale)) return false;
+        }
+    }
+    return has_floor && line->product != NULL;
+}
+
+/* n - floor(7 n / 8), where what is taken off goes with what it is taken off from: at most (n + 7) / 8, not n. */
+static range slanted_range(const dim_table *table, dim d, range wide) {
+    slanted line;
+    if (!find_slanted(d, &line)) return wide;
+    const range n = range_of(table, &line.product->dim), product = multiply_ranges(n, (range){line.slope, line.slope});
+    const range all = add_ranges(product, (range){line.low, line.high});
+    if (all.min != INT64_MIN) wide.min = larger(wide.min, negated(floor_divide(negated(all.min), line.scale)));
+    if (all.max != INT64_MAX) wide.max = smaller(wide.max, floor_divide(all.max, line.scale));
+    return wide;
+}
+
 void dim_range(const dim_table *table, dim d, int64_t *min, int64_t *max) {
-    range range = range_of(table, d);
+    range range = slanted_range(table, d, range_of(table, d));
     *min = range.min;
     *max = range.max;
 }

@@ -186,6 +186,11 @@ static void ranges_follow_interval_arithmetic(void **state) {
         {"s/(u+1)", 0, 4096},
         {"u%8", 0, 7},
         {"s*9000000000000000000", 9000000000000000000, INT64_MAX},
+        {"s-(7*s)/8", 1, 512},
+        {"(3*b*s)/8-(b*s)/4", 0, 32768},
+        {"(z+1)/2-z/2", 0, 1},
+        {"u-u/3", 0, INT64_MAX},
+        {"s/3-b", -64, 1364},
     };
     for (size_t i = 0; i < COUNT_OF(cases); i++) {
         int64_t min, max;
