@@ -26,7 +26,7 @@ LAYERS = {
     "engine": "base num chip op ir pass kernel capture device plan",
     "serve": "base num chip op ir pass kernel device plan engine",
     "train": "base num chip op ir pass kernel capture device plan engine",
-    "lab": "base num chip op ir pass kernel capture device plan engine serve",
+    "lab": "base num chip op ir pass kernel capture device plan engine serve train",
     "cli": "",
     "python": "cli",
     "sim": "base num chip",   # and the driver's interface, device/cuda.def and device/cuda_abi.h

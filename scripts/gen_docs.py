@@ -239,6 +239,7 @@ TABLES = {
     "quantize-ops": ops("quantize"),
     "optimizers": Table("src/train/optimizer.def", "OPTIMIZER", "name settings matrices meaning", {
         "optimiser": "`{name}`", "settings and their defaults": "`{settings}`", "what a step does": "{meaning}"}),
+    "recompute": Table("src/pass/gradient/recompute.def", "RECOMPUTE", "name meaning", {"level": "`{name}`", "what is made again": "{meaning}"}),
     "attributes": Table("src/op/attr.def", "OP_ATTR", "name kind meaning", {
         "attribute": "`{name}`", "kind": lambda row: row["kind"].lower(), "meaning": "{meaning}",
     }),

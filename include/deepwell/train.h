@@ -29,6 +29,9 @@ typedef struct dw_trainer_options {
     double loss_scale;          /* gradients are computed of the loss times this and divided by it; it is halved where they are not finite, and doubled after 2000 steps where they were.
                                  * 0: 65536 where a trained parameter is f16, else none */
     uint64_t seed;              /* of what the graph draws (dropout) */
+    const char *recompute;      /* what of the forward part is made again for gradients instead of being kept, as in dw_gradient_options; NULL: cheap. The bits of a step are the same whatever it is */
+    int chunks;                 /* parts of the rows in which logits that only a cross entropy reads are computed, as in dw_gradient_options; 1: whole; 0: parts of 1024 rows and more where logits and their
+                                 * gradient take more than 256 MiB at the sizes in dims */
     const char *precision, *policy, *device, *dims, *kernels;   /* as in dw_model_options; dims: the largest sizes, which grow as inputs do */
     unsigned flags;             /* of dw_trainer_flags */
 } dw_trainer_options;
@@ -72,6 +75,9 @@ DW_API dw_status dw_trainer_model(dw_trainer *trainer, const dw_model_options *o
 
 /* The plan of a micro-batch, and behind it that of the update where it is one of its own, in their text form. */
 DW_API dw_status dw_trainer_print(const dw_trainer *trainer, dw_sink sink, void *user);
+/* What a trainer of the graph would do, and nothing is run: its programs by phase (fprop, again, dgrad, wgrad, update) with their kernels and estimates, what is kept for gradients, what is made again, and the
+ * memory that a step takes, at the sizes in options.dims. chip: for this one instead of the device's; NULL: none. The graph is taken over, also on failure. options may be NULL. */
+DW_API dw_status dw_trainer_explain(dw_context *context, dw_graph *graph, const dw_trainer_options *options, const char *chip, int json, dw_sink sink, void *user);
 /* Bytes of what it keeps, and of the workspace of its runs. */
 DW_API void dw_trainer_bytes(const dw_trainer *trainer, uint64_t *kept, uint64_t *workspace);
 

@@ -54,9 +54,16 @@ int cli_read_text(const char *option, const char *path, char **text);
 /* model.c */
 /* Model options from the command line; *policy (malloc) holds the policy file's text and outlives the options. */
 int cli_model_options(cli *cli, dw_model_options *options, char **policy);
+/* What --loss, --trained, --recompute and --chunks say of gradients; -1, or an exit code. */
+int cli_gradient_options(const cli *cli, dw_gradient_options *options);
+/* --weights for a graph: its data, or other numbers. *file, NULL before, stays open as long as the graph lives. */
+dw_status cli_bind_weights(const cli *cli, dw_graph *graph, dw_tensors **file);
 int cli_open(cli *cli, unsigned flags, dw_model **model);
 /* The file of what was tuned for the device; -1, or the exit code. */
 int cli_tuning_file(cli *cli, char *path, size_t size);
+
+/* cmd_train.c: what the options say of a trainer; -1, or an exit code. model is what cli_model_options gave. */
+int cli_trainer_options(const cli *cli, const dw_model_options *model, dw_trainer_options *options);
 
 /* cmd_run.c */
 /* One run on these inputs; write gets all outputs. */

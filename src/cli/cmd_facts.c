@@ -2,6 +2,7 @@
 #include "cli.h"
 
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 int cli_probe(cli *cli) {
@@ -13,8 +14,11 @@ int cli_probe(cli *cli) {
 /* The graph that the command gradients runs. */
 static int print_gradients(cli *cli) {
     dw_graph *graph = NULL, *gradients = NULL;
+    dw_gradient_options wanted;
+    const int code = cli_gradient_options(cli, &wanted);
+    if (code >= 0) return code;
     dw_status status = dw_graph_open(cli->context, cli->file, &graph);
-    if (status == DW_OK) status = dw_graph_gradient(graph, &(dw_gradient_options){.loss = cli->loss, .trained = cli->trained}, &gradients);
+    if (status == DW_OK) status = dw_graph_gradient(graph, &wanted, &gradients);
     if (status == DW_OK) status = dw_graph_print(gradients, cli_print, NULL);
     dw_graph_destroy(gradients);
     dw_graph_destroy(graph);
@@ -46,8 +50,30 @@ int cli_inspect(cli *cli) {
     return status == DW_OK ? CLI_DONE : cli_fail(cli);
 }
 
+/* What the command train would do. */
+static int explain_training(cli *cli) {
+    dw_model_options model;
+    dw_trainer_options options;
+    dw_graph *graph = NULL;
+    dw_tensors *weights = NULL;
+    char *policy = NULL;
+    if (cli->memory != NULL) return cli_refuse("--memory prints the workspace of a run: leave it out with --train");
+    int code = cli_model_options(cli, &model, &policy);
+    if (code < 0) code = cli_trainer_options(cli, &model, &options);
+    if (code < 0 && dw_graph_open(cli->context, cli->file, &graph) != DW_OK) code = cli_fail(cli);
+    if (code < 0 && cli_bind_weights(cli, graph, &weights) != DW_OK) code = cli_fail(cli);
+    if (code >= 0) dw_graph_destroy(graph);
+    else if (dw_trainer_explain(cli->context, graph, &options, cli->chip, cli->json != NULL, cli_print, NULL) != DW_OK) code = cli_fail(cli);   /* which takes the graph over */
+    dw_tensors_close(weights);
+    free(policy);
+    return code < 0 ? CLI_DONE : code;
+}
+
 int cli_explain(cli *cli) {
     dw_model *model;
+    if (cli->train != NULL) return explain_training(cli);
+    if (cli->loss != NULL || cli->trained != NULL || cli->recompute != NULL || cli->chunks != NULL || cli->optimizer != NULL || cli->decayed != NULL || cli->accumulate != NULL || cli->clip != NULL)
+        return cli_refuse("--loss, --trained, --recompute, --chunks, --optimizer, --decayed, --accumulate and --clip are of training: explain --train");
     if (cli->memory != NULL && cli->json != NULL) return cli_refuse("--memory prints text: leave out --json");
     int code = cli_open(cli, DW_MODEL_PLAN_ONLY | DW_MODEL_GENERATE, &model);
     if (code >= 0) return code;

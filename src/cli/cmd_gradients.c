@@ -5,18 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The weights of a graph in text form. The file stays open as long as the graph lives. */
-static dw_status bind_weights(cli *cli, dw_graph *graph, dw_tensors **file) {
-    int count;
-    if (cli->weights == NULL) return DW_OK;
-    dw_status status = dw_tensors_open(cli->context, cli->weights, file);
-    if (status != DW_OK) return status;
-    dw_named_tensor *weights = cli_inputs(*file, &count);
-    status = weights != NULL ? dw_graph_bind(graph, count, weights) : DW_NO_MEMORY;
-    free(weights);
-    return status;
-}
-
 /* Of all outputs the loss, under that name, and the gradients. */
 static int choose(const dw_model *model, const dw_named_tensor *outputs, int count, dw_named_tensor *written) {
     static const char gradient[] = "grad.";
@@ -40,10 +28,10 @@ static dw_status write_outputs(cli *cli, const dw_model *model, const dw_named_t
     return status;
 }
 
-static dw_status run(cli *cli, const dw_graph *graph, const dw_model_options *options, int count, const dw_named_tensor *inputs) {
+static dw_status run(cli *cli, const dw_graph *graph, const dw_gradient_options *wanted, const dw_model_options *options, int count, const dw_named_tensor *inputs) {
     dw_graph *gradients;
     dw_model *model;
-    dw_status status = dw_graph_gradient(graph, &(dw_gradient_options){.loss = cli->loss, .trained = cli->trained}, &gradients);
+    dw_status status = dw_graph_gradient(graph, wanted, &gradients);
     if (status == DW_OK) status = dw_model_create(cli->context, gradients, options, &model);
     if (status != DW_OK) return status;
     status = cli_run_on(cli, model, count, inputs, write_outputs);
@@ -54,18 +42,20 @@ static dw_status run(cli *cli, const dw_graph *graph, const dw_model_options *op
 int cli_gradients(cli *cli) {
     if (cli->in == NULL || cli->out == NULL) return cli_refuse("gradients needs --in FILE and --out FILE");
     dw_model_options options;
+    dw_gradient_options wanted;
     dw_tensors *file = NULL, *weights = NULL;
     dw_graph *graph = NULL;
     char *policy;
-    int count, code = cli_model_options(cli, &options, &policy);
+    int count, code = cli_gradient_options(cli, &wanted);
+    if (code < 0) code = cli_model_options(cli, &options, &policy);
     if (code >= 0) return code;
     options.weights = NULL;
     dw_status status = dw_tensors_open(cli->context, cli->in, &file);
     if (status == DW_OK) status = dw_graph_open(cli->context, cli->file, &graph);
-    if (status == DW_OK) status = bind_weights(cli, graph, &weights);
+    if (status == DW_OK) status = cli_bind_weights(cli, graph, &weights);
     if (status == DW_OK) {
         dw_named_tensor *inputs = cli_inputs(file, &count);
-        status = inputs != NULL ? run(cli, graph, &options, count, inputs) : DW_NO_MEMORY;
+        status = inputs != NULL ? run(cli, graph, &wanted, &options, count, inputs) : DW_NO_MEMORY;
         free(inputs);
     }
     code = status == DW_OK ? CLI_DONE : cli_fail(cli);

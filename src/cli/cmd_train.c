@@ -15,7 +15,8 @@ enum { BATCH = 8, LENGTH = 128, AXES = DW_MAX_RANK, NAME = 128 };
 typedef struct input {
     char name[NAME], format[16];
     int rank;
-    int64_t dims[AXES];          /* -1: a symbol */
+    int64_t dims[AXES];          /* -1: a symbol, */
+    char symbols[AXES][NAME];    /* which has this name, where it is one alone */
 } input;
 
 typedef enum source { SOURCE_BYTES, SOURCE_IDS, SOURCE_EXAMPLES } source;
@@ -35,6 +36,7 @@ typedef struct feed {
     uint64_t seed;
     dw_named_tensor *given;      /* the batch, by input */
     int given_count;
+    char dims[1024];             /* its sizes, "b=8,s=256" */
 } feed;
 
 typedef struct plan {
@@ -66,8 +68,10 @@ static int read_type(const char *type, input *in) {
         if (in->rank == AXES) return 0;
         const long long size = strtoll(at, &end, 10);
         const int is_number = end != at && (*end == ',' || *end == ']');
+        const size_t length = strcspn(at, ",]");
+        if (!is_number && length < NAME && strcspn(at, "+-*/%()") >= length) memcpy(in->symbols[in->rank], at, length);
         in->dims[in->rank++] = is_number ? size : -1;
-        at += strcspn(at, ",]");
+        at += length;
         if (*at == ',') at++;
     }
     return 1;
@@ -246,6 +250,20 @@ static int make_batch(feed *feed) {
     return -1;
 }
 
+/* What the trainer plans for. A size whose name is none alone, or that does not fit, keeps its usual one. */
+static void name_sizes(feed *feed) {
+    size_t used = 0;
+    for (int i = 0; i < feed->input_count; i++)
+        for (int axis = 0; axis < feed->inputs[i].rank; axis++) {
+            char words[NAME + 32];
+            const char *symbol = feed->inputs[i].symbols[axis];
+            if (feed->inputs[i].dims[axis] >= 0 || symbol[0] == '\0') continue;
+            snprintf(words, sizeof words, "%s%s=%lld", used > 0 ? "," : "", symbol, (long long)feed->given[i].tensor.dims[axis]);
+            if (used + strlen(words) >= sizeof feed->dims) return;
+            used += (size_t)snprintf(feed->dims + used, sizeof feed->dims - used, "%s", words);
+        }
+}
+
 static int open_feed(feed *feed, const dw_graph *graph) {
     const cli *cli = feed->cli;
     int code = read_inputs(feed, graph);
@@ -258,7 +276,9 @@ static int open_feed(feed *feed, const dw_graph *graph) {
     if (code < 0 && feed->source == SOURCE_EXAMPLES && cli->length != NULL) code = cli_refuse("--length is for text and ids; the examples of --data have theirs");
     if (code < 0 && feed->source != SOURCE_EXAMPLES && feed->count < feed->length + 1)
         code = cli_refuse("--data %s: has %lld tokens, a row needs %lld and the one behind them", cli->data, (long long)feed->count, (long long)feed->length);
-    return code < 0 ? make_batch(feed) : code;
+    if (code < 0) code = make_batch(feed);
+    if (code < 0) name_sizes(feed);
+    return code;
 }
 
 static void close_feed(feed *feed) {
@@ -426,19 +446,14 @@ static int run(const cli *cli, dw_trainer *trainer, feed *feed, const plan *plan
 
 /* ---- the trainer ---- */
 
-static int bind_weights(const cli *cli, dw_graph *graph, dw_tensors **weights) {
-    if (cli->weights == NULL) return -1;
-    if (dw_tensors_open(cli->context, cli->weights, weights) != DW_OK) return cli_fail(cli);
-    for (int i = 0; i < dw_tensors_count(*weights); i++) {
-        const dw_named_tensor one = dw_tensors_at(*weights, i);
-        if (dw_graph_bind(graph, 1, &one) != DW_OK) return cli_fail(cli);
-    }
-    return -1;
-}
-
-static int read_options(cli *cli, const plan *plan, const dw_model_options *model, uint64_t seed, dw_trainer_options *options) {
-    *options = (dw_trainer_options){.loss = cli->loss, .trained = cli->trained, .optimizer = cli->optimizer, .decayed = cli->decayed, .accumulate = (int)plan->accumulate, .seed = seed,
-                                    .precision = model->precision, .policy = model->policy, .device = model->device, .dims = model->dims, .kernels = model->kernels};
+int cli_trainer_options(const cli *cli, const dw_model_options *model, dw_trainer_options *options) {
+    dw_gradient_options gradients;
+    long long accumulate = 1;
+    if (cli->accumulate != NULL && !cli_integer("accumulate", cli->accumulate, 1, 1 << 20, &accumulate)) return CLI_USAGE;
+    const int code = cli_gradient_options(cli, &gradients);
+    if (code >= 0) return code;
+    *options = (dw_trainer_options){.loss = cli->loss, .trained = cli->trained, .optimizer = cli->optimizer, .decayed = cli->decayed, .accumulate = (int)accumulate, .recompute = gradients.recompute,
+                                    .chunks = gradients.chunks, .precision = model->precision, .policy = model->policy, .device = model->device, .dims = model->dims, .kernels = model->kernels};
     if (cli->clip != NULL && !cli_real("clip", cli->clip, 1e30, &options->clip)) return CLI_USAGE;
     if (cli->not_finite == NULL || strcmp(cli->not_finite, "skip") == 0) return -1;
     if (strcmp(cli->not_finite, "raise") != 0) return cli_refuse("--not-finite %s: expected skip or raise", cli->not_finite);
@@ -453,7 +468,9 @@ static int train(cli *cli, const plan *plan, dw_graph *graph, feed *feed) {
     char *policy = NULL;
     int64_t place = 0;
     int code = cli_model_options(cli, &model, &policy);
-    if (code < 0) code = read_options(cli, plan, &model, feed->seed, &options);
+    if (code < 0 && model.dims == NULL && feed->dims[0] != '\0') model.dims = feed->dims;
+    if (code < 0) code = cli_trainer_options(cli, &model, &options);
+    if (code < 0) options.seed = feed->seed;
     if (code >= 0) dw_graph_destroy(graph);
     else if (dw_trainer_create(cli->context, graph, &options, &trainer) != DW_OK) code = cli_fail(cli);
     free(policy);
@@ -480,7 +497,7 @@ int cli_train(cli *cli) {
     feed.seed = (uint64_t)seed;
     if (code < 0 && dw_graph_open(cli->context, cli->file, &graph) != DW_OK) code = cli_fail(cli);
     if (code < 0) code = open_feed(&feed, graph);
-    if (code < 0) code = bind_weights(cli, graph, &weights);
+    if (code < 0 && cli_bind_weights(cli, graph, &weights) != DW_OK) code = cli_fail(cli);
     if (code < 0) code = train(cli, &plan, graph, &feed);   /* which takes the graph over */
     else dw_graph_destroy(graph);
     close_feed(&feed);

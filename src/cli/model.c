@@ -84,3 +84,20 @@ int cli_open(cli *cli, unsigned flags, dw_model **model) {
     free(policy);
     return status == DW_OK ? -1 : cli_fail(cli);
 }
+
+int cli_gradient_options(const cli *cli, dw_gradient_options *options) {
+    long long chunks = 0;
+    *options = (dw_gradient_options){.loss = cli->loss, .trained = cli->trained, .recompute = cli->recompute};
+    if (cli->chunks != NULL && !cli_integer("chunks", cli->chunks, 1, 64, &chunks)) return CLI_USAGE;
+    options->chunks = (int)chunks;
+    return -1;
+}
+
+dw_status cli_bind_weights(const cli *cli, dw_graph *graph, dw_tensors **file) {
+    dw_status status = cli->weights != NULL ? dw_tensors_open(cli->context, cli->weights, file) : DW_OK;
+    for (int i = 0; status == DW_OK && i < (*file != NULL ? dw_tensors_count(*file) : 0); i++) {
+        const dw_named_tensor one = dw_tensors_at(*file, i);
+        status = dw_graph_bind(graph, 1, &one);
+    }
+    return status;
+}

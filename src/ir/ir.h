@@ -94,7 +94,8 @@ typedef struct ir_origin {
     const char *type;               /* the module's class, "Linear" */
     const char *name;               /* the exported name, "linear_4" */
     const char *role;               /* attention, mlp, embedding, norm, lm_head, router, expert, convolution */
-    const char *phase;              /* of what computes gradients: dgrad (of values), wgrad (of weights); NULL: the graph as it was exported */
+    const char *phase;              /* of what computes gradients: dgrad (of values), wgrad (of weights), again (of the forward part, computed a second time); update: an optimiser's; NULL: the graph as it
+                                     * was exported */
 } ir_origin;
 
 struct ir_node {
@@ -207,6 +208,8 @@ bool ir_is_constant(const ir_value *value);
 /* Does the value depend on no input of a run: is it a constant, or made of trained states? Whoever asks which operand of a product is its weight asks this;
  * whoever reads numbers asks ir_is_constant. */
 bool ir_is_weight(const ir_value *value);
+/* Is the node made again for gradients (its phase)? Then it stays apart from what it is a copy of, and both are computed alike. */
+bool ir_is_again(const ir_node *node);
 /* Is the param a constant of our own making (ir_add_constant)? */
 bool ir_is_made(const ir_value *param);
 /* The parameter or buffer of the model that a param holds or was computed from; NULL: made of nothing but the program, as the matrix of a Fourier transform is. */

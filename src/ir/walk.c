@@ -22,6 +22,8 @@ bool ir_is_constant(const ir_value *value) { return value->rate == IR_RATE_LOAD;
 
 bool ir_is_weight(const ir_value *value) { return value->rate < IR_RATE_RUN; }
 
+bool ir_is_again(const ir_node *node) { return node->origin.phase != NULL && strcmp(node->origin.phase, "again") == 0; }
+
 /* What follows "const.<n>" in the name of a constant of our own making; NULL of any other name. */
 static const char *behind_number(const char *name) {
     static const char made[] = "const.";

@@ -34,8 +34,7 @@ static int write_page(const char *bytes, size_t length, void *user) {
     return 0;
 }
 
-/* Takes facts, which may be NULL. */
-static dw_status emit_json(dw_context *context, json_t *facts, dw_sink sink, void *user) {
+dw_status explain_emit_json(dw_context *context, json_t *facts, dw_sink sink, void *user) {
     page page = {.sink = sink, .user = user};
     bool done = facts != NULL && json_dump_callback(facts, write_page, &page, JSON_INDENT(2) | JSON_REAL_PRECISION(9)) == 0;
     json_decref(facts);
@@ -84,7 +83,7 @@ static dw_status print_text(const dw_model *model, dw_print what, text *out) {
 }
 
 dw_status dw_model_print(const dw_model *model, dw_print what, int json, dw_sink sink, void *user) {
-    if (json && (what == DW_PRINT_SUMMARY || what == DW_PRINT_EXPLAIN)) return emit_json(model->context, facts_of(model, what), sink, user);
+    if (json && (what == DW_PRINT_SUMMARY || what == DW_PRINT_EXPLAIN)) return explain_emit_json(model->context, facts_of(model, what), sink, user);
     text out;
     text_init(&out, model->context);
     dw_status status = print_text(model, what, &out);
@@ -103,7 +102,7 @@ dw_status dw_operators(dw_context *context, int json, dw_sink sink, void *user) 
                                               "in_place", row.in_place));
         text_printf(&out, "%-48s %s%s\n", row.target, row.becomes, row.in_place ? " (in place too)" : "");
     }
-    dw_status status = json ? emit_json(context, json_incref(rows), sink, user) : emit(&out, sink, user);
+    dw_status status = json ? explain_emit_json(context, json_incref(rows), sink, user) : emit(&out, sink, user);
     json_decref(rows);
     text_free(&out);
     return status;
@@ -119,7 +118,7 @@ dw_status dw_precisions(dw_context *context, int json, dw_sink sink, void *user)
         json_array_append_new(rows, json_pack("{s:s, s:s, s:s, s:s}", "name", row->name, "weight", weight, "activation", activation, "meaning", row->meaning));
         text_printf(&out, "%-20s %-12s %-12s %s\n", row->name, weight, activation, row->meaning);
     }
-    dw_status status = json ? emit_json(context, json_incref(rows), sink, user) : emit(&out, sink, user);
+    dw_status status = json ? explain_emit_json(context, json_incref(rows), sink, user) : emit(&out, sink, user);
     json_decref(rows);
     text_free(&out);
     return status;
@@ -188,7 +187,7 @@ dw_status dw_chip(dw_context *context, const char *name, int json, dw_device_sin
     if (json) {
         json_t *facts = json_pack("{s:s, s:i, s:i, s:o, s:I, s:o, s:o}", "level", caps.name, "arch", caps.arch, "multiprocessors", caps.units, "features", features_json(&caps), "memory_bytes",
                                   (json_int_t)caps.memory_bytes, "rates", rates_json(&caps), "measurements", measurements_json(&caps));
-        return emit_json(context, facts, sink, user);
+        return explain_emit_json(context, facts, sink, user);
     }
     text_init(&out, context);
     chip_print(&out, &caps);
@@ -208,7 +207,7 @@ dw_status dw_probe(dw_context *context, int json, dw_device_sink sink, void *use
         json_t *cpu = json_pack("{s:s, s:s, s:i, s:o, s:I}", "level", caps.name, "model", caps.model, "threads", caps.units, "features", features,
                                 "memory_bytes", (json_int_t)caps.memory_bytes);
         json_t *facts = json_pack("{s:s, s:o, s:o, s:b}", "version", dw_version(), "cpu", cpu, "gpus", gpus, "gpu_code", kernel_lacks_images() == NULL);
-        if (status == DW_OK) return emit_json(context, facts, sink, user);
+        if (status == DW_OK) return explain_emit_json(context, facts, sink, user);
         json_decref(facts);
         return status;
     }

@@ -12,9 +12,17 @@ json_t *facts_of(const dw_model *model, dw_print what);
 /* explain_beside.c: of a quantised model [{"precision": "fp8", "plan": {"us": .., "quantize_us": ..}, "step_plan": {..}}, {"precision": "bf16", ..}, ..], itself first; or "refused": why it could
  * not be planned. NULL for others, and for compiled files, which hold no graph before precision. */
 json_t *explain_beside(const dw_model *model);
+/* explain_facts.c: a plan's steps with kernels and reasons, its sizes, estimates and workspace. */
+json_t *explain_plan(const plan *plan);
+/* explain_train.c: {"programs": [{"name": "micro", "plan": {..}, "phases": [..]}, ..], "kept": {..}, "memory": {..}, ..} as words (explain_train_text.c). */
+void words_print_training(text *out, const json_t *facts);
+/* explain.c: takes facts, which may be NULL. */
+dw_status explain_emit_json(dw_context *context, json_t *facts, dw_sink sink, void *user);
 /* What a step is estimated to take at the sizes of the binding, with the launches that are saved there. */
 double explain_seconds(const plan_binding *binding, int step);
 
+/* A plan under a title (explain_text.c). */
+void words_print_plan(text *out, const char *title, const json_t *facts);
 void words_print_summary(text *out, const json_t *facts);
 void words_print_explain(text *out, const json_t *facts);
 

@@ -169,6 +169,7 @@ static json_t *step_json(const plan *plan, const shared *shared, const plan_step
                             "at_load", step->at_load, "us", step->seconds * 1e6, "flops", work.flops, "memory",
                             word(shared, plan_place_name(plan_value_of(ir_out(node))->place)), "because", step->because, "others", verdicts_json(plan, shared, step));
     if (step->picked != NULL) json_object_set_new(row, "row", word(shared, step->row->name));
+    if (node->origin.phase != NULL) json_object_set_new(row, "phase", word(shared, node->origin.phase));
     if (node->op == OP_chain) add_members(row, plan, node);
     add_passed_over(row, plan, step);
     return row;
@@ -285,7 +286,7 @@ static void add_ways(plan_binding *binding, const shared *shared, json_t *steps)
         if (json_array_size(json_object_get(json_array_get(steps, i), "ways")) == 1) json_object_del(json_array_get(steps, i), "ways");
 }
 
-static json_t *plan_json(const plan *plan) {
+json_t *explain_plan(const plan *plan) {
     const shared shared = {.words = json_object(), .refusals = json_object()};
     json_t *steps = json_array();
     double seconds = 0, flops = 0, reference = 0;
@@ -361,9 +362,9 @@ static json_t *explain_json(const dw_model *model) {
         json_object_set_new(facts, "padding", json_string(map_find(&model->fused->notes, PASS_PADDING)));
     if (model->captured != NULL) json_object_set_new(facts, "captured_ops", ops_json(model->captured));
     if (model->fused != NULL) json_object_set_new(facts, "fused_ops", ops_json(model->fused));
-    if (model->full.plan != NULL) json_object_set_new(facts, "plan", plan_json(model->full.plan));
-    if (model->prelude.plan != NULL) json_object_set_new(facts, "prelude_plan", plan_json(model->prelude.plan));
-    if (model->step.plan != NULL) json_object_set_new(facts, "step_plan", plan_json(model->step.plan));
+    if (model->full.plan != NULL) json_object_set_new(facts, "plan", explain_plan(model->full.plan));
+    if (model->prelude.plan != NULL) json_object_set_new(facts, "prelude_plan", explain_plan(model->prelude.plan));
+    if (model->step.plan != NULL) json_object_set_new(facts, "step_plan", explain_plan(model->step.plan));
     if (model->step.plan != NULL) json_object_set_new(facts, "caches", caches_json(model->step.plan));
     json_t *beside = explain_beside(model);
     if (beside != NULL) json_object_set_new(facts, "beside", beside);

@@ -105,7 +105,7 @@ static void print_ways(text *out, const json_t *step) {
         text_printf(out, "%s%" PRId64 ".. %s", i == 0 ? "; by sizes " : ", ", (int64_t)json_integer_value(json_object_get(way, "sizes")), member(way, "kernel"));
 }
 
-static void print_plan(text *out, const char *title, const json_t *facts) {
+void words_print_plan(text *out, const char *title, const json_t *facts) {
     size_t i;
     json_t *step;
     text_printf(out, "%s at ", title);
@@ -125,6 +125,7 @@ static void print_plan(text *out, const char *title, const json_t *facts) {
         if (load) text_printf(out, "%9s %9s  %s", "at load", "", member(step, "module"));
         else text_printf(out, "%9.1f %9.2f  %s", json_real_value(json_object_get(step, "us")), json_real_value(json_object_get(step, "bound_us")), member(step, "module"));
         if (json_object_get(step, "members") != NULL) text_printf(out, "%s(%s)", member(step, "module")[0] != '\0' ? " " : "", member(step, "members"));
+        if (member(step, "phase")[0] != '\0') text_printf(out, " [%s]", member(step, "phase"));
         print_launches(out, step);
         if (json_object_get(step, "around") != NULL) text_printf(out, " (%s)", member(step, "around"));
         print_ways(out, step);
@@ -201,10 +202,10 @@ void words_print_explain(text *out, const json_t *facts) {
     if (member(facts, "not_fused")[0] != '\0') text_printf(out, "not fused\n%s", member(facts, "not_fused"));
     if (json_object_get(facts, "padding")) text_printf(out, "padding: %s\n", member(facts, "padding"));
     if (member(facts, "policy")[0] != '\0') text_printf(out, "precision by layer\n%s", member(facts, "policy"));
-    if (json_object_get(facts, "plan")) print_plan(out, "plan of a whole run", json_object_get(facts, "plan"));
+    if (json_object_get(facts, "plan")) words_print_plan(out, "plan of a whole run", json_object_get(facts, "plan"));
     if (json_object_get(facts, "prelude_plan"))
-        print_plan(out, "plan of what is computed once for each text, before its first token", json_object_get(facts, "prelude_plan"));
-    if (json_object_get(facts, "step_plan")) print_plan(out, "plan of the cached step", json_object_get(facts, "step_plan"));
+        words_print_plan(out, "plan of what is computed once for each text, before its first token", json_object_get(facts, "prelude_plan"));
+    if (json_object_get(facts, "step_plan")) words_print_plan(out, "plan of the cached step", json_object_get(facts, "step_plan"));
     if (json_array_size(json_object_get(facts, "caches")) > 0) print_caches(out, json_object_get(facts, "caches"));
     if (json_object_get(facts, "beside") != NULL) print_besides(out, json_object_get(facts, "beside"));
     print_weights(out, json_object_get(facts, "weights"));

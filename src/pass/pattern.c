@@ -1,5 +1,7 @@
-/* Patterns over names, as policies and lists of parameters have them. */
+/* Patterns over names, as policies and lists of parameters have them, and which layer a module is in. */
 #include "pass/pass.h"
+
+#include <string.h>
 
 /* Goes back to the last '*' only: linear in practice, never exponential. */
 bool pass_matches(const char *pattern, size_t length, const char *name) {
@@ -21,4 +23,13 @@ bool pass_matches(const char *pattern, size_t length, const char *name) {
     }
     while (pattern < end && *pattern == '*') pattern++;
     return pattern == end;
+}
+
+size_t pass_layer_length(const char *module) {
+    for (const char *at = module; *at != '\0';) {
+        const size_t length = strcspn(at, ".");
+        if (length > 0 && strspn(at, "0123456789") >= length) return (size_t)(at + length - module);
+        at += length + (at[length] == '.');
+    }
+    return 0;
 }

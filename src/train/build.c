@@ -197,7 +197,9 @@ static dw_status derive(const ir_graph *source, const dw_trainer_options *option
     graphs->loss_scale = options->loss_scale > 0 ? options->loss_scale : has_f16 ? 65536 : 0;
     if (status == DW_OK) status = drop_outputs(graph, graphs->loss, true);
     if (status == DW_OK && graphs->loss_scale > 0) status = add_scaled(graph, graphs->loss, scaled);
-    const dw_gradient_options wanted = {.loss = graphs->loss_scale > 0 ? scaled : graphs->loss, .trained = options->trained};
+    if (status == DW_OK) status = train_choose_chunks(graph, options, &graphs->chunks);
+    const dw_gradient_options wanted = {.loss = graphs->loss_scale > 0 ? scaled : graphs->loss, .trained = options->trained, .recompute = options->recompute,
+                                        .chunks = graphs->chunks.count};
     if (status == DW_OK) status = dw_graph_gradient(graph, &wanted, joint);
     if (status == DW_OK) status = drop_outputs(*joint, graphs->loss, false);
     if (status == DW_OK) status = find_loss(*joint, graphs->loss, &graphs->loss);   /* whose name is the joint graph's from now on */
@@ -281,6 +283,7 @@ static dw_status add_update(ir_graph *graph, const pairs *pairs, ir_value *loss,
     ir_value *factor, *norm;
     ir_cursor_end(graph);
     graph->origin = (ir_origin){0};
+    TRY(ir_intern(graph, "update", &graph->origin.phase));
     TRY(add_scalar(graph, TRAIN_RATE, DW_FORMAT_f32, &e.rate));
     TRY(add_scalar(graph, TRAIN_STEP, DW_FORMAT_i64, &e.step));
     TRY(add_scalar(graph, TRAIN_FACTOR, DW_FORMAT_f32, &factor));
@@ -315,6 +318,7 @@ static dw_status add_sums(ir_graph *graph, const pairs *pairs, bool norms, bool 
     TRY_NEW(normed.items, &graph->arena, pairs->count);
     ir_cursor_end(graph);
     graph->origin = (ir_origin){0};
+    TRY(ir_intern(graph, "update", &graph->origin.phase));
     TRY(add_scalar(graph, TRAIN_FACTOR, DW_FORMAT_f32, &factor));
     for (size_t i = 0; i < pairs->count; i++) {
         const ir_value *param = pairs->items[i].param;
@@ -377,6 +381,8 @@ dw_status train_build(const ir_graph *source, const dw_trainer_options *options,
     dw_status status = DW_OK;
     if (has_gradients(source)) {
         if (options->loss_scale > 0) return base_fail(source->context, DW_INVALID, "graph '%s' has gradients of its own, whose loss is not scaled: leave loss_scale out", source->name);
+        if (strcmp(options->recompute, TRAIN_RECOMPUTE) != 0 || options->chunks > 1)
+            return base_fail(source->context, DW_INVALID, "graph '%s' has gradients of its own, so what they keep is decided: leave recompute and chunks out", source->name);
         status = ir_graph_clone(source, &graphs->micro);
         if (status == DW_OK) status = find_loss(graphs->micro, options->loss, &graphs->loss);
         if (status == DW_OK) status = drop_outputs(graphs->micro, graphs->loss, false);

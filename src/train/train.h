@@ -14,6 +14,7 @@
 #define TRAIN_FACTOR "train.factor"      /* f32[]: what gradients are multiplied by before they are looked at */
 #define TRAIN_SCALE "train.loss_scale"   /* f32[]: the loss is multiplied by it; there only where losses are scaled */
 #define TRAIN_NORM "train.norm"          /* f32[] */
+#define TRAIN_RECOMPUTE "cheap"          /* where nothing was asked for */
 #define TRAIN_GRADIENT "grad."           /* a gradient, or the state that gradients are added up in, is this and the parameter's name */
 
 /* ---- rules.c: which optimiser a parameter has ---- */
@@ -55,6 +56,16 @@ struct train_emitter {
     ir_value *rate, *step, *scale, *may_change;   /* may_change: bool [] */
 };
 
+/* ---- chunks.c: parts of logits ---- */
+
+typedef struct train_chunks {
+    int count;                   /* of parts; 1: whole */
+    int64_t rows, cols;          /* of the largest logits at the sizes of the options; 0: there is no cross entropy */
+    double bytes;                /* of these and their gradient as a whole */
+} train_chunks;
+/* As options.chunks says, else by size. graph has its loss. */
+dw_status train_choose_chunks(const ir_graph *graph, const dw_trainer_options *options, train_chunks *chosen);
+
 /* ---- build.c: graphs ---- */
 
 typedef struct train_graphs {
@@ -64,10 +75,14 @@ typedef struct train_graphs {
     bool has_norm;               /* micro has the output TRAIN_NORM */
     bool sums;                   /* gradients are states of micro */
     double loss_scale;           /* the first; 0: losses are not scaled */
+    train_chunks chunks;
 } train_graphs;
 
 /* source stays as it is and outlives what is made; masters: where weights of f32 masters go. */
 dw_status train_build(const ir_graph *source, const dw_trainer_options *options, const train_rules *rules, ir_weights *masters, train_graphs *graphs);
+
+/* trainer.c: INVALID for numbers that are none; fills in what was left out, but for dims. */
+dw_status train_check_options(dw_context *context, dw_trainer_options *options);
 
 /* ---- the trainer ---- */
 

@@ -6,14 +6,21 @@
 
 /* ---- making ---- */
 
+dw_status train_check_options(dw_context *context, dw_trainer_options *options) {
+    if (!(options->clip >= 0 && options->clip < 1e30)) return base_fail(context, DW_INVALID, "clip is %g: give the largest norm of gradients, or 0 for none", options->clip);
+    if (options->accumulate < 0 || options->accumulate > 1 << 20) return base_fail(context, DW_INVALID, "accumulate is %d: give the micro-batches of a step, 1 to 1048576", options->accumulate);
+    if (!(options->loss_scale >= 0 && options->loss_scale < 1e30)) return base_fail(context, DW_INVALID, "loss_scale is %g: give a factor above 0, or 0 for the usual", options->loss_scale);
+    if (options->chunks < 0 || options->chunks > 64) return base_fail(context, DW_INVALID, "chunks is %d: give the parts of the logits, 1 to 64, or 0 for as many as their size asks for", options->chunks);
+    if (options->accumulate == 0) options->accumulate = 1;
+    if (options->recompute == NULL) options->recompute = TRAIN_RECOMPUTE;
+    return DW_OK;
+}
+
 static dw_status keep_options(dw_trainer *trainer, const dw_trainer_options *options) {
     dw_trainer_options *kept = &trainer->options;
-    const char **const strings[] = {&kept->loss, &kept->trained, &kept->optimizer, &kept->decayed, &kept->precision, &kept->policy, &kept->device, &kept->dims, &kept->kernels};
+    const char **const strings[] = {&kept->loss, &kept->trained, &kept->optimizer, &kept->decayed, &kept->recompute, &kept->precision, &kept->policy, &kept->device, &kept->dims, &kept->kernels};
     *kept = *options;
-    if (!(kept->clip >= 0 && kept->clip < 1e30)) return base_fail(trainer->context, DW_INVALID, "clip is %g: give the largest norm of gradients, or 0 for none", kept->clip);
-    if (kept->accumulate < 0 || kept->accumulate > 1 << 20) return base_fail(trainer->context, DW_INVALID, "accumulate is %d: give the micro-batches of a step, 1 to 1048576", kept->accumulate);
-    if (!(kept->loss_scale >= 0 && kept->loss_scale < 1e30)) return base_fail(trainer->context, DW_INVALID, "loss_scale is %g: give a factor above 0, or 0 for the usual", kept->loss_scale);
-    if (kept->accumulate == 0) kept->accumulate = 1;
+    TRY(train_check_options(trainer->context, kept));
     trainer->accumulate = kept->accumulate;
     for (size_t i = 0; i < COUNT_OF(strings); i++) {
         if (*strings[i] == NULL) continue;

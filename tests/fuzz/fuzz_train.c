@@ -1,4 +1,4 @@
-/* Fuzzes what a trainer reads. 'o': a text of optimisers, which is refused with its place, or gives a parameter one. 'c': a checkpoint, after which the trainer is what it was, or of that checkpoint, and takes
+/* Fuzzes what a trainer reads. 'o': a text of optimisers, which is refused with its place, or gives a parameter one. 'r': a text of what is made again, which is refused, or gives a node a level. 'c': a checkpoint, after which the trainer is what it was, or of that checkpoint, and takes
  * a step. */
 #include <fcntl.h>
 #include <stdio.h>
@@ -7,6 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include "pass/gradient/gradient.h"
 #include "train/train.h"
 
 int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length);
@@ -25,6 +26,17 @@ static void read_optimizers(dw_context *context, const char *text) {
     dw_status status = train_rules_parse(&arena, text, &rules);
     check(context, status);
     for (int rank = 0; status == DW_OK && rank < 3; rank++) check(context, train_rule_of(context, &rules, "blocks.0.weight", &(op_type){.rank = rank}, &rule));
+    arena_free(&arena);
+}
+
+static void read_recompute(dw_context *context, const char *text) {
+    gradient_recompute rules;
+    arena arena;
+    arena_init(&arena, context);
+    const dw_status status = gradient_read_recompute(&arena, text, &rules);
+    const ir_node node = {.origin = {.module = "blocks.0.attn", .role = "attention"}};
+    check(context, status);
+    if (status == DW_OK && gradient_recompute_of(&rules, &node) > GRADIENT_RECOMPUTE_block) abort();
     arena_free(&arena);
 }
 
@@ -67,7 +79,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *bytes, size_t length) {
         if (text == NULL) abort();
         memcpy(text, bytes + 1, length - 1);
         text[length - 1] = '\0';
-        read_optimizers(context, text);
+        (bytes[0] == 'r' ? read_recompute : read_optimizers)(context, text);
         free(text);
     }
     dw_context_destroy(context);

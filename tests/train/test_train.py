@@ -249,6 +249,25 @@ def what_was_trained_is_read_again():
         expect(refused.returncode == 1, "tensors of another shape or name are refused", refused)
 
 
+def explain_tells_what_a_step_keeps():
+    def facts(*more):
+        result = subprocess.run([COMMAND, "explain", "--train", os.path.join(ROOT, "models", "kjv.pt2"), "--loss", "next-token", "--dim", "b=8,s=128", "--json", *map(str, more)], capture_output=True, timeout=300)
+        expect(result.returncode == 0, "training is explained", result)
+        return json.loads(result.stdout)
+    kept = []
+    for level in ("none", "cheap", "attention", "block"):
+        told = facts("--recompute", level)
+        program = told["programs"][0]
+        phases = [row["phase"] for row in program["phases"]]
+        expect(phases == (["fprop"] if level == "none" else ["fprop", "again"]) + ["dgrad", "wgrad", "update"], f"{level}: phases {phases}")
+        expect(sum(row["kept_bytes"] for row in program["kept"]["layers"]) == program["kept"]["bytes"], "layers have all that is kept")
+        expect(told["memory"]["bytes"] == told["memory"]["workspace_bytes"] + sum(told["memory"]["states"].values()), "memory adds up")
+        kept.append(program["kept"]["bytes"])
+    expect(kept == sorted(kept, reverse=True) and kept[3] <= 0.3 * kept[0], f"kept by level: {kept}")
+    expect(facts("--chunks", 2)["logits"]["parts"] == 2 and facts()["logits"]["parts"] == 1, "logits in parts")
+    expect([program["name"] for program in facts("--accumulate", 2, "--chip", "h200")["programs"]] == ["micro", "update"], "programs, for another chip")
+
+
 def on_a_simulated_gpu_it_is_the_same():
     """Another order of sums: 1e-6 of losses near 0.02."""
     build = os.environ.get("DEEPWELL_BUILD", os.path.join(ROOT, "build"))
@@ -272,7 +291,7 @@ def on_a_simulated_gpu_it_is_the_same():
 
 
 TESTS = [a_resumed_run_is_the_run, threads_change_no_bit, killed_at_any_moment_the_last_checkpoint_loads, an_interrupt_saves, not_finite_is_skipped_or_raised, ids_may_be_tensors,
-         what_does_not_fit_is_refused, what_was_trained_is_read_again, on_a_simulated_gpu_it_is_the_same]
+         what_does_not_fit_is_refused, what_was_trained_is_read_again, explain_tells_what_a_step_keeps, on_a_simulated_gpu_it_is_the_same]
 for test in TESTS:
     start, before = time.time(), len(failures)
     test()

@@ -1,5 +1,5 @@
 /* Common subexpressions: of nodes with the same op, attributes and operands the first stays, with its origin, and of constants with the
- * same bytes. The operands of ops that commute may stand in either order.
+ * same bytes. The operands of ops that commute may stand in either order. What is made again for gradients is another thing than what it is a copy of.
  *
  *     %1 = add x, y                      %1 = add x, y
  *     %2 = add y, x               ->     %2 = mul %1, %1
@@ -69,7 +69,7 @@ static bool has_same_reals(const op_attrs *a, const op_attrs *b) {
 }
 
 static bool is_same_node(const ir_node *a, const ir_node *b) {
-    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out) return false;
+    if (a->op != b->op || a->n_in != b->n_in || a->n_out != b->n_out || ir_is_again(a) != ir_is_again(b)) return false;
     if (!op_attrs_equal(&a->attrs, &b->attrs) || !has_same_reals(&a->attrs, &b->attrs)) return false;
     if (may_swap(a) && a->in[0].value == b->in[1].value && a->in[1].value == b->in[0].value) return true;
     for (int i = 0; i < a->n_in; i++) {

@@ -233,10 +233,17 @@ op_post fuse_gated_step(op_post activation) {
     return is_plain ? op_post_of(op_post_op(activation), true) : OP_POST_COUNT;
 }
 
+/* Is the product computed again for gradients, which read its plain result? Then it stays without the step, so that both have the same bits. */
+static bool has_copy(const ir_node *linear) {
+    for (const ir_use *use = ir_in(linear, 1)->uses; use != NULL; use = use->next)
+        if (use->node != linear && use->node->op == linear->op && use->index == 1 && ir_is_again(use->node)) return true;
+    return false;
+}
+
 dw_status fuse_linear_activation(ir_graph *graph, ir_node *node, bool *changed) {
     const op_post step = op_post_of(node->op, false);
     const ir_node *linear = step != OP_POST_COUNT ? fuse_linear(graph, ir_in(node, 0)) : NULL;
-    return linear != NULL ? fuse_post_step(graph, linear, node, step, NULL, changed) : DW_OK;
+    return linear != NULL && !has_copy(linear) ? fuse_post_step(graph, linear, node, step, NULL, changed) : DW_OK;
 }
 
 /* The half of a product's columns that value is, of which only value's user makes use. */
@@ -256,7 +263,7 @@ dw_status fuse_linear_gated(ir_graph *graph, ir_node *node, bool *changed) {
         const ir_node *activation = gated != OP_POST_COUNT ? fuse_def_single(graph, gate, gate->node->op) : NULL;
         if (activation == NULL) continue;
         const ir_node *linear = half_of(graph, ir_in(activation, 0), false);
-        if (linear == NULL || half_of(graph, ir_in(node, 1 - i), true) != linear || !fuse_has_plain_post(graph, linear)) continue;
+        if (linear == NULL || half_of(graph, ir_in(node, 1 - i), true) != linear || !fuse_has_plain_post(graph, linear) || has_copy(linear)) continue;
         return fuse_post_step(graph, linear, node, gated, NULL, changed);
     }
     return DW_OK;

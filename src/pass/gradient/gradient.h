@@ -103,6 +103,53 @@ const gradient_row *gradient_row_of(op_id op);
 #undef GRADIENT_RULE
 #undef GRADIENT_REFUSED
 
+/* ---- what is kept (recompute.c, again.c) ---- */
+
+typedef enum gradient_level {
+#define RECOMPUTE(name, meaning) GRADIENT_RECOMPUTE_##name,
+#include "pass/gradient/recompute.def"
+#undef RECOMPUTE
+} gradient_level;
+
+typedef struct gradient_recompute_rule { const char *pattern; gradient_level level; } gradient_recompute_rule;
+typedef struct gradient_recompute {
+    gradient_level rest;            /* of what no rule matches */
+    size_t count;
+    gradient_recompute_rule *items;
+} gradient_recompute;
+
+/* Of "blocks.0.* = none, block" in the arena; NULL: none. SYNTAX and NOT_FOUND quote what they are about. */
+dw_status gradient_read_recompute(arena *arena, const char *words, gradient_recompute *rules);
+/* NOT_FOUND: a pattern matches no node. */
+dw_status gradient_check_recompute(const ir_graph *graph, const gradient_recompute *rules);
+gradient_level gradient_recompute_of(const gradient_recompute *rules, const ir_node *node);
+/* Of a graph with its backward part: what the rules let be made again is, and what is forced. Ids and orders are not dense then. */
+dw_status gradient_make_again(ir_graph *graph, const gradient_recompute *rules, ir_node *const *forced, size_t forced_count);
+
+/* ---- logits in parts (chunk.c) ---- */
+
+enum { GRADIENT_CHUNKS = 64 };      /* at most */
+
+typedef struct gradient_part {
+    ir_node *loss, **made;          /* the cross_entropy of the rows, and what is made of them in front of it, from the product on */
+    int made_count;
+} gradient_part;
+typedef struct gradient_chunked { int count; gradient_part *parts; } gradient_chunked;
+typedef struct gradient_chunks {
+    size_t count;
+    gradient_chunked *items;        /* a loss each */
+    ir_node **again;                /* what has to be made again, as the whole loss is needed before its gradient */
+    size_t again_count, again_capacity;
+} gradient_chunks;
+
+/* Each cross_entropy that alone reads a product with a matrix becomes count of them; where it cannot, the graph's note GRADIENT_LOGITS_WHOLE says why. */
+#define GRADIENT_LOGITS_WHOLE "logits.whole"
+dw_status gradient_chunk(ir_graph *graph, int count, arena *scratch, gradient_chunks *chunks);
+/* Is the part of a gradient one product or sum of the gradient of logits? */
+bool gradient_is_of_logits(const ir_value *part);
+/* Each part's gradient comes directly behind its loss. Orders are dense, ids are not. */
+dw_status gradient_order_chunks(ir_graph *graph, arena *scratch, gradient_chunks *chunks);
+
 /* ---- the pass ---- */
 
 /* Nodes with post lists, chains and norms with a residual become the ops that they are made of (open.c). Ids and orders are left dense. */

@@ -39,14 +39,28 @@ dw_status gradient_add(gradient *g, ir_value *value, ir_value *d) {
     return DW_OK;
 }
 
+static dw_status add_part(gradient *g, wanted *of, ir_value *part) {
+    if (of->sum != NULL) return ir_emit_2(g->graph, OP_add, of->sum, part, &of->sum);
+    of->sum = part;
+    return DW_OK;
+}
+
+/* In the order of the value's uses, but what is made of the logits' gradient first: where logits come in parts, one after the other, each part is added to those before it as soon as it is there, also
+ * to a weight that an embedding has, too. */
+static dw_status add_parts(gradient *g, wanted *of) {
+    for (size_t i = of->count; i-- > 0;)
+        if (gradient_is_of_logits(of->parts[i])) TRY(add_part(g, of, of->parts[i]));
+    for (size_t i = of->count; i-- > 0;)
+        if (!gradient_is_of_logits(of->parts[i])) TRY(add_part(g, of, of->parts[i]));
+    return DW_OK;
+}
+
 dw_status gradient_sum_parts(gradient *g, const ir_value *value, ir_value **sum) {
     wanted *of = value->mark;
     *sum = NULL;
     if (of->count == 0) return DW_OK;
     TRY(gradient_emit_tiles(g, value, of->parts, of->count, &of->sum));
-    if (of->sum == NULL) of->sum = of->parts[of->count - 1];
-    else of->count = 1;
-    for (size_t i = of->count - 1; i-- > 0;) TRY(ir_emit_2(g->graph, OP_add, of->sum, of->parts[i], &of->sum));
+    if (of->sum == NULL) TRY(add_parts(g, of));
     gradient_set_phase(g, ir_is_weight(value) ? g->wgrad : g->dgrad);
     *sum = of->sum;
     return DW_OK;

@@ -116,9 +116,27 @@ static void warn_of_detached(const ir_graph *graph) {
              "than PyTorch's where the loss reads them", graph->name, name);
 }
 
+/* From the graph with its loss, its structure found, to gradients: logits in parts before, what is made again afterwards. */
+static dw_status derive(ir_graph *graph, const dw_gradient_options *options, const char **name, arena *scratch) {
+    gradient_recompute rules;
+    gradient_chunks chunks = {0};
+    const ir_output *loss;
+    TRY(gradient_read_recompute(scratch, options->recompute, &rules));
+    TRY(gradient_check_recompute(graph, &rules));
+    if (options->chunks > 1) TRY(gradient_chunk(graph, options->chunks, scratch, &chunks));
+    TRY(find_loss(graph, options->loss, &loss));
+    *name = loss->name;
+    TRY(gradient_derive(graph, loss));
+    TRY(gradient_order_chunks(graph, scratch, &chunks));
+    return gradient_make_again(graph, &rules, chunks.again, chunks.again_count);
+}
+
 static dw_status make(ir_graph *graph, const dw_gradient_options *options) {
     const pass_options passes = {0};
     const ir_output *loss;
+    const char *name;
+    arena scratch;
+    if (options->chunks < 0 || options->chunks > GRADIENT_CHUNKS) return base_fail(graph->context, DW_INVALID, "chunks is %d: give a number of parts of the logits, 1 to %d", options->chunks, GRADIENT_CHUNKS);
     TRY(check_first(graph));
     warn_of_detached(graph);
     TRY(find_loss(graph, options->loss, &loss));
@@ -126,9 +144,10 @@ static dw_status make(ir_graph *graph, const dw_gradient_options *options) {
     TRY(gradient_open(graph));
     TRY(pass_run(graph, PASS_STAGE_CLEAN | PASS_STAGE_STRUCTURE, &passes));
     TRY(gradient_open(graph));      /* what became a product by its structure has its bias again */
-    TRY(find_loss(graph, options->loss, &loss));
-    const char *name = loss->name;
-    TRY(gradient_derive(graph, loss));
+    arena_init(&scratch, graph->context);
+    const dw_status status = derive(graph, options, &name, &scratch);
+    arena_free(&scratch);
+    TRY(status);
     ir_renumber(graph);
     TRY(pass_run(graph, PASS_STAGE_CLEAN, &passes));
     return ir_set_note(graph, "loss", name);
