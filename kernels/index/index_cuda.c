@@ -142,22 +142,32 @@ typedef struct write_space {
 
 enum { MOST_COMBINATIONS = 1 << 24 };
 
-/* Combinations of indices of an index_put whose places are written all together; 0: of one that is written in order, as sums are, or whose places are few. of_more: where there are more than
+static int64_t place_count(const kernel_run *run) {
+    int64_t dims[CUDA_RANK], places = 1;
+    const int rank = places_of(run, 2, dims);
+    for (int a = 0; a < rank; a++) places *= dims[a];
+    return places;
+}
+
+/* Combinations of indices of an index_put whose places are written all together; 0: of one that is written in order, as its places are few. of_more: where there are more than
  * MOST_COMBINATIONS, which is also written in order. */
 static int64_t combinations(const kernel_run *run, int64_t of_more) {
     enum { FEW_PLACES = 8 };
     const int axis = (int)op_attr_int(run->call.attrs, OP_ATTR_axis), indices = run->call.n_in - 2;
-    int64_t dims[CUDA_RANK], places = 1, all = 1;
-    const int rank = places_of(run, 2, dims);
-    if (!chip_has(run->chip, CHIP_tma) || op_attr_bool(run->call.attrs, OP_ATTR_accumulate)) return 0;
-    for (int a = 0; a < rank; a++) places *= dims[a];
+    const int64_t places = place_count(run);
+    int64_t all = 1;
+    if (!chip_has(run->chip, CHIP_tma)) return 0;
     for (int k = 0; k < indices && all <= MOST_COMBINATIONS; k++) all *= run->call.in[0]->dims[axis + k];
     if (places < FEW_PLACES || places >= UINT32_MAX) return 0;
     return all <= MOST_COMBINATIONS ? all : of_more;
 }
 
 /* Enough for smaller sizes too, of which there may be as many as are written all together. */
-size_t index_cuda_workspace(const kernel_run *run) { return run->call.op->id == OP_index_put ? (size_t)combinations(run, MOST_COMBINATIONS) * sizeof(uint32_t) : 0; }
+size_t index_cuda_workspace(const kernel_run *run) {
+    const int64_t all = run->call.op->id == OP_index_put ? combinations(run, MOST_COMBINATIONS) : 0;
+    if (all == 0 || !op_attr_bool(run->call.attrs, OP_ATTR_accumulate)) return (size_t)all * sizeof(uint32_t);
+    return (size_t)(all * (int64_t)(2 * sizeof(uint32_t)) + place_count(run) * (int64_t)sizeof(index_place));
+}
 
 /* Items of out and values in words of 16 bytes; false, and nothing changed: they do not lie so. */
 static bool writes_words(const kernel_run *run, write_arguments *a) {
@@ -175,26 +185,31 @@ static bool writes_words(const kernel_run *run, write_arguments *a) {
     return true;
 }
 
-/* All places together: the last one of each combination of indices is found, then each place writes that is one. */
+/* All places together: the last one of each combination of indices is found, then each place writes that is one. Of sums the first ones, each of which adds all that have its combination. */
 static dw_status add_places(const kernel_run *run, kernel_launcher *launcher, const write_arguments *write, int64_t all) {
+    const int64_t bytes = all * (int64_t)sizeof(uint32_t);
+    const bool sums = write->accumulate != 0;
     kernel_launch launch;
     clear_arguments *cleared = cuda_launch(&launch, "quantize", "quantize_clear", sizeof *cleared);
-    cleared->count = all * (int64_t)sizeof(uint32_t);
+    cleared->count = sums ? 2 * bytes : bytes;
     cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &cleared->bytes, 0);
     cuda_grid_items(&launch, cleared->count);
     TRY(launcher->add(launcher, &launch));
-    place_arguments *arguments = cuda_launch(&launch, "index_vectors", "index_last_places", sizeof *arguments);
+    place_arguments *arguments = cuda_launch(&launch, "index_vectors", sums ? "index_count_places" : "index_last_places", sizeof *arguments);
     arguments->write = *write;
-    arguments->in_words = writes_words(run, &arguments->write);
+    arguments->in_words = (!sums || (run->call.out[0]->format == DW_FORMAT_f32 && arguments->write.items.rank <= 1)) && writes_words(run, &arguments->write);
     cuda_take_array(&launch, run, KERNEL_RESULT, &arguments->write.out);
     cuda_take_array(&launch, run, 1, &arguments->write.values);
     for (int k = 0; k < write->indices; k++) cuda_take_array(&launch, run, 2 + k, &arguments->write.index[k]);
     cuda_take_fault(&launch, &arguments->write.fault);
     cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &arguments->last, 0);
+    cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &arguments->counts, sums ? bytes : 0);
+    cuda_slot(&launch, KERNEL_SLOT_WORKSPACE, 0, &arguments->places, sums ? 2 * bytes : 0);
     cuda_grid_items(&launch, write->places.count);
     TRY(launcher->add(launcher, &launch));
-    launch.entry = "index_write_places";
-    cuda_grid_items(&launch, arguments->write.places.count * arguments->write.items.count);
+    const bool rows = sums && arguments->in_words;
+    launch.entry = rows ? "index_add_rows" : sums ? "index_add_places" : "index_write_places";
+    cuda_grid_items(&launch, arguments->write.places.count * (rows ? CUDA_THREADS : arguments->write.items.count));
     return launcher->add(launcher, &launch);
 }
 

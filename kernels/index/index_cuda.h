@@ -24,10 +24,15 @@ typedef struct write_arguments {
     cuda_fault_place fault;
 } write_arguments;
 
-/* The same for places that share no element in the end: of those that write to one the last stays, whose number is found first. */
+/* Where the elements that a place adds to begin, and its values; and its combination of indices, UINT32_MAX where one lies outside. */
+typedef struct index_place { int64_t to, values; uint32_t key, unused; } index_place;
+
+/* The same for all places together. Of those that write to one element the last stays, whose number is found first; of sums the first place adds up all that have its combination of indices. */
 typedef struct place_arguments {
     write_arguments write;        /* of words: strides of out and values are those of words of 16 bytes */
-    uint64_t last;                /* uint32, for each combination of indices: number + 1 of the last place that has it; zeros at first */
+    uint64_t last;                /* uint32, for each combination of indices: number + 1 of the last place that has it, of sums the count of places less the number of the first; zeros at first */
+    uint64_t counts;              /* of sums: uint32, how many places have it; zeros at first */
+    uint64_t places;              /* of sums: index_place, for each place */
     int32_t in_words;
 } place_arguments;
 

@@ -1,5 +1,6 @@
 /* take and index of rows: 16 bytes at a time, where they lie side by side in x and in the result, four of them a thread. index_put, all places together: which place is the last one that
- * writes to an element is found first. Resources: no shared memory. Speed: README.md. */
+ * writes to an element is found first. Sums of all places together: the first place of each combination of indices adds up all that have it, in their order. Resources: 2 KiB of shared memory.
+ * Speed: README.md; of sums not measured. */
 #include "kernels/gpu/ptx/cluster.cuh"
 #include "kernels/index/index.cuh"
 
@@ -89,5 +90,101 @@ extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_write_places(co
         const int64_t from = at[1] + item[1];
         if (arguments.in_words) ((uint4 *)a->out.data)[to] = ((const uint4 *)a->values.data)[from];
         else copy_element(&a->out, to, &a->values, from);
+    }
+}
+
+/* ---- sums ---- */
+
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_count_places(const __grid_constant__ place_arguments arguments) {
+    const write_arguments *a = &arguments.write;
+    for (int64_t place = item_first(); place < a->places.count; place += item_step()) {
+        int64_t at[2 + INDEX_MOST], to;
+        const int64_t key = place_key(a, place, at, &to);
+        const index_place found = {to, at[1], (uint32_t)key, 0};
+        ((index_place *)arguments.places)[place] = found;
+        if (key < 0) continue;
+        atomicMax((uint32_t *)arguments.last + key, (uint32_t)(a->places.count - place));
+        atomicAdd((uint32_t *)arguments.counts + key, 1u);
+    }
+}
+
+/* How many places have the combination of this one, if it is the first of them; else 0. */
+static __device__ __forceinline__ int count_of(const place_arguments *p, int64_t place, uint32_t key) {
+    if (key == UINT32_MAX || ((const uint32_t *)p->last)[key] != (uint32_t)(p->write.places.count - place)) return 0;
+    return (int)((const uint32_t *)p->counts)[key];
+}
+
+/* Where the values of those of CUDA_THREADS places from `from` on begin that have the key, in their order; returns how many they are. */
+static __device__ __forceinline__ int list_places(const place_arguments *p, int64_t from, uint32_t key, int64_t *list) {
+    __shared__ int counts[CUDA_THREADS / 32];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32;
+    const index_place *place = (const index_place *)p->places + from + threadIdx.x;
+    const bool is_of_key = from + threadIdx.x < p->write.places.count && place->key == key;
+    const uint32_t bits = __ballot_sync(0xffffffff, is_of_key);
+    int before = __popc(bits & ((1u << lane) - 1)), all = 0;
+    if (lane == 0) counts[warp] = __popc(bits);
+    __syncthreads();
+    for (int i = 0; i < CUDA_THREADS / 32; i++) {
+        before += i < warp ? counts[i] : 0;
+        all += counts[i];
+    }
+    if (is_of_key) list[before] = place->values;
+    __syncthreads();
+    return all;
+}
+
+static __device__ __forceinline__ float4 add_four(float4 x, float4 y) { return make_float4(x.x + y.x, x.y + y.y, x.z + y.z, x.w + y.w); }
+
+/* out += the values of the listed places, one after another, in words of four f32. */
+static __device__ __forceinline__ void add_listed(const place_arguments *p, int64_t to, const int64_t *list, int count) {
+    const write_arguments *a = &p->write;
+    const int64_t out_step = a->items.strides[0][0], step = a->items.strides[1][0];
+    for (int i = threadIdx.x; i < (int)a->items.count; i += CUDA_THREADS) {
+        const float4 *values = (const float4 *)a->values.data + i * step;
+        float4 *const out = (float4 *)a->out.data + to + i * out_step, sum = *out;
+        int k = 0;
+        for (; k + WORDS_AT_ONCE <= count; k += WORDS_AT_ONCE) {
+            float4 x[WORDS_AT_ONCE];
+#pragma unroll
+            for (int j = 0; j < WORDS_AT_ONCE; j++) x[j] = values[list[k + j]];
+#pragma unroll
+            for (int j = 0; j < WORDS_AT_ONCE; j++) sum = add_four(sum, x[j]);
+        }
+        for (; k < count; k++) sum = add_four(sum, values[list[k]]);
+        *out = sum;
+    }
+}
+
+/* Rows of f32 in words, of which the items are one: a block for each place. Those that are not the first of their combination have nothing to do. */
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_add_rows(const __grid_constant__ place_arguments arguments) {
+    __shared__ int64_t list[CUDA_THREADS];
+    for (int64_t place = blockIdx.x; place < arguments.write.places.count; place += gridDim.x) {
+        const index_place first = ((const index_place *)arguments.places)[place];
+        int left = count_of(&arguments, place, first.key);
+        for (int64_t from = place; left > 0; from += CUDA_THREADS) {
+            const int count = list_places(&arguments, from, first.key, list);
+            add_listed(&arguments, first.to, list, count);
+            left -= count;
+            __syncthreads();
+        }
+    }
+}
+
+/* Anything else: a thread for each item of each place, rounded after each sum. */
+extern "C" __global__ void __launch_bounds__(CUDA_THREADS) index_add_places(const __grid_constant__ place_arguments arguments) {
+    const write_arguments *a = &arguments.write;
+    const index_place *places = (const index_place *)arguments.places;
+    for (int64_t i = item_first(); i < a->places.count * a->items.count; i += item_step()) {
+        int64_t item[2 + INDEX_MOST];
+        const int64_t place = i / a->items.count;
+        const uint32_t key = places[place].key;
+        int left = count_of(&arguments, place, key);
+        if (left == 0) continue;
+        nest_offsets(&a->items, i - place * a->items.count, 2, item);
+        for (int64_t other = place; left > 0; other++) {
+            if (places[other].key != key) continue;
+            add_element(&a->out, places[place].to + item[0], &a->values, places[other].values + item[1]);
+            left--;
+        }
     }
 }

@@ -8,6 +8,13 @@
  *                                            %3 = matmul %1, %2 {to=f32,bt=true}
  *                                            output y %3
  *
+ * In a graph with gradients the products of weights' gradients have no weight, and attention has products too, which its gradient makes again: where the policy says bf16 of their layer, they get operands in bf16
+ * and give back the formats that they had. Other precisions leave them as they are.
+ *
+ *     %1, %2 = attention q, k, v {lse=true}               %1 = cast q {to=bf16}; ..
+ *     ..                                            ->    %4, %5 = attention %1, %2, %3 {lse=true}; %6 = cast %4 {to=f32}
+ *     %3 = matmul x, d {at=true} phase wgrad              %9 = matmul %7, %8 {at=true,to=f32} phase wgrad
+ *
  * Blocks run along k, so a weight stored [k,n] is transposed first; both are computed once, at load. In four bits scales are searched for the least
  * error, those of activations too, which lose more than weights do by the plain rule. Equal quantisations of one activation become one by cse. The graph's note "precision" says the policy, and that this pass is done. */
 #include "pass/fuse/fuse.h"
@@ -33,7 +40,7 @@ static const char *weight_name(const ir_value *value) {
     return value->kind == IR_PARAM ? value->name : NULL;
 }
 
-/* The module path, else the weight's name without ".weight", else a number; equal names get "#2" behind them. */
+/* The module path, else the weight's name without ".weight", else a number; equal names get "#2" behind them, but for those of gradients, which go as their layer does. */
 static dw_status name_layer(lowering *lowering, const ir_node *node, const char **name) {
     const char *base = node->origin.module;
     lowering->ordinal++;
@@ -44,6 +51,7 @@ static dw_status name_layer(lowering *lowering, const ir_node *node, const char 
         else if (base == NULL) base = arena_printf(&lowering->scratch, "%s.%d", op_get(node->op)->name, lowering->ordinal);
     }
     *name = base;
+    if (node->origin.phase != NULL) return base != NULL ? DW_OK : DW_NO_MEMORY;
     for (int i = 2; *name != NULL && map_find(&lowering->layers, *name) != NULL; i++) *name = arena_printf(&lowering->scratch, "%s#%d", base, i);
     return *name != NULL ? map_set(&lowering->layers, *name, lowering) : DW_NO_MEMORY;
 }
@@ -66,12 +74,20 @@ static dw_status emit_at_most_f32(ir_graph *graph, ir_value **value) {
     return *value != NULL ? ir_emit_cast(graph, *value, at_most_f32((*value)->type.format), value) : DW_OK;
 }
 
+/* A cast, behind which reshapes go, so that a value which one product reads in its shape and another as rows is cast once. */
+static dw_status emit_cast(ir_graph *graph, ir_value *value, dw_format to, ir_value **made) {
+    const ir_node *reshape = ir_def(value, OP_reshape);
+    if (reshape == NULL || value->type.format == to) return ir_emit_cast(graph, value, to, made);
+    TRY(emit_cast(graph, ir_in(reshape, 0), to, made));
+    return ir_emit_reshape(graph, *made, value->type.rank, value->type.dims, made);
+}
+
 /* value in that format: a cast or a quantisation of it before it was widened. */
 static dw_status emit_as(ir_graph *graph, ir_value *value, dw_format to, ir_value **made) {
     op_attr attrs[2] = {op_set_format(OP_ATTR_to, to), op_set_bool(OP_ATTR_search, true)};
     value = fuse_skip_widening(value);
     TRY(emit_at_most_f32(graph, &value));
-    if (!dw_format_is_block(to)) return ir_emit_cast(graph, value, to, made);
+    if (!dw_format_is_block(to)) return emit_cast(graph, value, to, made);
     return ir_emit(graph, OP_quantize, 1, &value, num_can_search(to) ? 2 : 1, attrs, made);
 }
 
@@ -162,6 +178,63 @@ static dw_status split_residual(ir_graph *graph, ir_node **node) {
     return split_residual(graph, node);
 }
 
+/* ---- what gradients have besides ---- */
+
+static bool is_plain_bf16(const pass_precision_row *precision) { return precision->weight == DW_FORMAT_bf16 && precision->activation == DW_FORMAT_bf16; }
+
+/* A product of two values of a run, the gradient of a weight. */
+static bool is_of_weight(const ir_node *node) {
+    return (node->op == OP_matmul || node->op == OP_grouped_outer) && node->origin.phase != NULL && !ir_is_weight(ir_in(node, 0)) && !ir_is_weight(ir_in(node, 1)) &&
+           fuse_is_float(ir_in(node, 0)->type.format) && fuse_is_float(ir_in(node, 1)->type.format);
+}
+
+/* Attention whose gradient is taken, and that gradient. */
+static bool is_trained_attention(const ir_node *node) {
+    return (node->op == OP_attention && node->n_out > 1 && fuse_is_float(ir_in(node, ATTENTION_K)->type.format)) || node->op == OP_attention_backward;
+}
+
+/* Which operands are multiplied, bit i: operand i. */
+static unsigned multiplied_by(op_id op) {
+    const unsigned of_forward = 1u << ATTENTION_Q | 1u << ATTENTION_K | 1u << ATTENTION_V;
+    return op == OP_attention ? of_forward : of_forward | 1u << ATTENTION_BACKWARD_OUT | 1u << ATTENTION_BACKWARD_DOUT;
+}
+
+/* The call with bf16 operands; its results have the formats that follow, and are cast to those that they had. */
+static dw_status replace_attention(ir_graph *graph, ir_node *node) {
+    ir_value *in[ATTENTION_OPERANDS], *made, *same;
+    op_attr attrs[OP_ATTR_COUNT];
+    int count = 0;
+    bool changed = false;
+    ir_cursor_before(graph, node);
+    for (int i = 0; i < node->n_in; i++) {
+        in[i] = ir_in(node, i);
+        if ((multiplied_by(node->op) >> i & 1) != 0) TRY(emit_as(graph, in[i], DW_FORMAT_bf16, &in[i]));
+    }
+    for (int i = 0; i < node->attrs.count; i++)
+        if (node->attrs.items[i].id != OP_ATTR_to) attrs[count++] = node->attrs.items[i];
+    TRY(ir_emit(graph, node->op, node->n_in, in, count, attrs, &made));
+    ir_node *const narrow = made->node;
+    for (int i = 0; i < node->n_out; i++) {
+        TRY(ir_emit_cast(graph, narrow->out[i], node->out[i]->type.format, &same));
+        TRY(fuse_replace(graph, node->out[i], same, &changed));
+    }
+    return DW_OK;
+}
+
+static dw_status lower_gradient(lowering *lowering, ir_node *node) {
+    const char *layer, *rule, *role = node->origin.role;
+    ir_value *made;
+    bool changed = false;
+    if (lowering->options->probe != PASS_PROBE_NONE) return DW_OK;
+    TRY(name_layer(lowering, node, &layer));
+    const pass_precision_row *precision = pass_policy_choose(lowering->options->policy, layer, role, &rule);
+    if (!is_plain_bf16(precision)) return DW_OK;
+    precision_report(lowering->options, layer, role, precision->name, rule);
+    if (is_trained_attention(node)) return replace_attention(lowering->graph, node);
+    TRY(emit_product(lowering->graph, node, precision, &made));
+    return fuse_replace(lowering->graph, ir_out(node), made, &changed);
+}
+
 /* ---- layers ---- */
 
 static dw_status lower_layer(lowering *lowering, ir_node *node) {
@@ -193,6 +266,7 @@ static dw_status lower_layers(lowering *lowering) {
     for (ir_node *node = graph->first, *next; node != NULL; node = next) {
         next = node->next;
         if (is_weighted(node)) TRY(lower_layer(lowering, node));
+        else if (is_of_weight(node) || is_trained_attention(node)) TRY(lower_gradient(lowering, node));
     }
     TRY(precision_caches(graph, lowering->options));
     pass_policy_warn(lowering->options->policy);
