@@ -1,0 +1,64 @@
+"""The logits of sparse attention (mqa_logits) on an NVIDIA GPU: Deepwell's kernels beside DeepGEMM's fp8_mqa_logits, where that can be imported.
+
+    python bench/gpu_mqa_logits.py [--kernels build/bench/cuda_kernels] [--rounds 7]
+
+Queries are the last of the keys, and each sees those up to its own. Ours by cuda_kernels, a process of its own, which times calls with ranges drawn at random between the same ends, in ascending order, and writes
+-inf wherever no key is seen; DeepGEMM's in CUDA graphs, without its kernel that does so and with it. TFLOP/s are those of the products of the pairs that are seen. Needs torch with CUDA.
+"""
+import argparse
+import re
+import statistics
+import subprocess
+
+import torch
+
+from gpu_graphs import capture, replay
+
+# queries, keys, heads, width
+CASES = [(m, n, h, d) for m in (2048, 8192) for n in (8192, 65536) for h, d in ((32, 128), (64, 128), (64, 64))]
+CALLS = 3
+
+
+def peer_us(case, clean, rounds):
+    import deep_gemm
+    m, n, h, d = case
+    q = torch.randn(m, h, d, device="cuda").to(torch.float8_e4m3fn)
+    k = torch.randn(n, d, device="cuda").to(torch.float8_e4m3fn), torch.rand(n, device="cuda") + 0.5
+    weights, start = torch.randn(m, h, device="cuda"), torch.zeros(m, dtype=torch.int32, device="cuda")
+    end = torch.arange(m, dtype=torch.int32, device="cuda") + (n - m)
+    graph, kept = capture([lambda: deep_gemm.fp8_mqa_logits(q, k, weights, start, end, clean_logits=clean)] * CALLS)
+    count = max(1, int(20000 / replay(graph, 2)))
+    return statistics.median(replay(graph, count) / CALLS for _ in range(rounds))
+
+
+def our_us(program, case):
+    """Of each kernel but the plain one, by its name."""
+    m, n, h, d = case
+    line = f"mqa_logits e4m3[1,{m},{h},{d}] e4m3[1,{n},{d}] f32[1,{m},{h}] f32[1,{n}] - i32[1,{m}] range=3:0.5:1.5 range=5:{n - m}:{n - 1} ascending=5"
+    result = subprocess.run([program, "--only", "wgmma", line], capture_output=True, text=True, timeout=300)
+    found = re.findall(r"^ *([0-9.]+) us .* (cuda_\w+) ", result.stdout, re.M)
+    if not found:
+        print((result.stdout + result.stderr).strip()[:300])
+    return {name: float(us) for us, name in found}
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kernels", help="the program cuda_kernels")
+    parser.add_argument("--rounds", type=int, default=7)
+    arguments = parser.parse_args()
+    print(f"{torch.cuda.get_device_name()}, torch {torch.__version__}")
+    for case in CASES:
+        m, n, h, d = case
+        us = our_us(arguments.kernels, case) if arguments.kernels else {}
+        try:
+            us |= {"deep_gemm": peer_us(case, False, arguments.rounds), "deep_gemm, -inf": peer_us(case, True, arguments.rounds)}
+        except ImportError:
+            pass
+        flops = 2 * h * d * (m * (n - m) + m * (m - 1) / 2)
+        shown = "   ".join(f"{name} {x:8.1f} us {flops / x / 1e6:5.0f}" for name, x in us.items())
+        print(f"{m:5d} x {n:6d}, {h:2d} heads of {d:3d}   {shown}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
