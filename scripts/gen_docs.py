@@ -234,6 +234,7 @@ TABLES = {
     "reduce-ops": ops("reduce", "scan"),
     "norm-ops": ops("norm"),
     "sample-ops": ops("sample"),
+    "collective-ops": ops("collective"),
     "training-ops": ops("optimizer"),
     "contraction-ops": ops("matmul", "grouped", "route", "attention", "mqa_logits", "cache", "rotary", "conv"),
     "quantize-ops": ops("quantize"),

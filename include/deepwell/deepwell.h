@@ -7,6 +7,7 @@
 #include "deepwell/format.h"
 #include "deepwell/graph.h"
 #include "deepwell/device.h"
+#include "deepwell/comm.h"
 #include "deepwell/model.h"
 #include "deepwell/serve.h"
 #include "deepwell/train.h"

@@ -3,6 +3,7 @@
 #ifndef DEEPWELL_MODEL_H
 #define DEEPWELL_MODEL_H
 
+#include "deepwell/comm.h"
 #include "deepwell/device.h"
 #include "deepwell/format.h"
 #include "deepwell/graph.h"
@@ -38,6 +39,8 @@ typedef struct dw_model_options {
     const char *tuning;         /* text that dw_tune gave: measured choices among kernels of a GPU; NULL: by estimates. MISMATCH for another chip, driver or build */
     const char *tuning_name;    /* what messages call that text, such as its file; NULL: tuning */
     const dw_registry *registry;/* the caller's kernels; must outlive the model */
+    dw_comm *comm;              /* the ranks that run the model together, of which this is one's part; must outlive the model. NULL: one rank. All ranks make the model, and run its sessions alike.
+                                 * MISMATCH, on each of them, names the first rank and fact in which they differ: build, options, graph, plan; where the making fails on one, it fails on all */
     unsigned flags;
 } dw_model_options;
 

@@ -5,6 +5,7 @@
 
 const char *reference_reject(const kernel_problem *problem, text *why) {
     (void)why;
+    if (op_has(problem->op->id, OP_TRAIT_COLLECTIVE)) return "other ranks are reached by the kernels of collectives alone";
     return problem->op->reference != NULL ? NULL : "the op has no reference implementation";
 }
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from ._core import version as _version
 from .capture import IR, capture
 from .engine import Benchmark, Engine, compile, load
-from .errors import (Cancelled, Corrupt, DeepwellWarning, Error, Internal, Invalid, Io, Limit, Mismatch, NoMemory, NotFound, Syntax, Unsupported)
+from .errors import (Cancelled, Corrupt, DeepwellWarning, Error, Internal, Invalid, Io, Limit, Lost, Mismatch, NoMemory, NotFound, Syntax, Unsupported)
 from .kernels import KernelRegistry
 from .precision import PrecisionPolicy
 from .probe import Hardware, probe
@@ -29,7 +29,7 @@ _LAZY = {"optimize": "optimized", "optimize_for_blackwell": "optimized", "handle
          "register_attention": "attention"}
 
 __all__ = ["IR", "Benchmark", "Cancelled", "Corrupt", "DeepwellWarning", "Engine", "Error", "Hardware", "Internal", "Invalid", "Io", "KernelRegistry",
-           "Limit", "Mismatch", "NoMemory", "NotFound", "Optimized", "PrecisionPolicy", "Report", "Row", "Syntax", "Unsupported", "capture", "compile", "handle",
+           "Limit", "Lost", "Mismatch", "NoMemory", "NotFound", "Optimized", "PrecisionPolicy", "Report", "Row", "Syntax", "Unsupported", "capture", "compile", "handle",
            "load", "ops", "optimize", "optimize_for_blackwell", "probe", "register_attention", "serve"]
 
 

@@ -2,7 +2,7 @@
 
 ``Error`` is the base; ``error.status`` is the name of the status (docs: ``status.def``). Warnings are ``DeepwellWarning``.
 """
-from ._core import (Cancelled, Corrupt, DeepwellWarning, Error, Internal, Invalid, Io, Limit, Mismatch, NoMemory, NotFound, Syntax, Unsupported)
+from ._core import (Cancelled, Corrupt, DeepwellWarning, Error, Internal, Invalid, Io, Limit, Lost, Mismatch, NoMemory, NotFound, Syntax, Unsupported)
 
-__all__ = ["Cancelled", "Corrupt", "DeepwellWarning", "Error", "Internal", "Invalid", "Io", "Limit", "Mismatch", "NoMemory", "NotFound", "Syntax",
+__all__ = ["Cancelled", "Corrupt", "DeepwellWarning", "Error", "Internal", "Invalid", "Io", "Limit", "Lost", "Mismatch", "NoMemory", "NotFound", "Syntax",
            "Unsupported"]

@@ -54,6 +54,11 @@ dw_status base_poll(dw_context *context);
 /* Seconds of a monotonic clock (clock.c). */
 double base_now(void);
 
+/* What a context destroys when it is destroyed, the last that was kept first. In memory of its allocator. */
+typedef struct base_kept base_kept;
+struct base_kept { base_kept *before; void (*close)(dw_context *context, base_kept *kept); };
+void base_keep(dw_context *context, base_kept *kept);
+
 /* A context of its own for another thread: with context's allocator, log and number of threads (context.c). Where context borrows its threads, so does it. */
 dw_status base_context_like(const dw_context *context, dw_context **made);
 

@@ -58,8 +58,17 @@ dw_status base_context_like(const dw_context *context, dw_context **made) {
     return DW_OK;
 }
 
+void base_keep(dw_context *context, base_kept *kept) {
+    kept->before = context->kept;
+    context->kept = kept;
+}
+
 void dw_context_destroy(dw_context *context) {
     if (context == NULL) return;
+    for (base_kept *kept = context->kept, *before; kept != NULL; kept = before) {
+        before = kept->before;
+        kept->close(context, kept);
+    }
     if (!context->shares_pool) pool_destroy(context->pool);
     context->allocator.release(context->allocator.user, context, sizeof *context, _Alignof(dw_context));
 }

@@ -15,6 +15,7 @@ struct dw_context {
     void *cancelled_user;
     pool *pool;                 /* NULL until base_pool */
     bool shares_pool;           /* it is another context's */
+    base_kept *kept;
     size_t failed_allocations;
     dw_status status;           /* of error */
     char error[ERROR_BYTES];

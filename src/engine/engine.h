@@ -5,6 +5,7 @@
 
 #include "deepwell/model.h"
 #include "deepwell/ops.h"
+#include "comm/comm.h"
 #include "device/device.h"
 #include "pass/pass.h"
 #include "plan/plan.h"
@@ -97,6 +98,9 @@ bool engine_is_package(const uint8_t *bytes, size_t length);
 dw_status engine_package_open(dw_model *model, const char *file, const dw_model_options *options);
 /* Its plans of generation enter the model, too. */
 dw_status engine_package_add_generation(dw_model *model);
+
+/* tuning.c: of the names of all kernels and the bytes of all images */
+uint64_t engine_build_hash(void);
 
 /* registry.c */
 const kernel_registry *engine_registry_rows(const dw_registry *registry);   /* NULL for NULL */
@@ -240,6 +244,8 @@ bool engine_run_wrote(const dw_session *session);
 /* A run on the CPU that is looked at: after each step watch is called with what it has made, until that says true. INVALID for a session on a device. */
 dw_status engine_run_watched(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs,
                              bool (*watch)(void *user, const plan_step *step, const op_call *call), void *user);
+/* A run fails before it begins: other ranks, which may be in theirs, are told. Returns status. */
+dw_status engine_cannot_run(dw_session *session, const engine_runner *runner, dw_status status);
 /* LIMIT when a run needs more workspace than the session has. */
 dw_status engine_check_workspace(dw_session *session, const plan_binding *binding);
 /* The binding for runner->symbols: one that is kept, or the least recently used bound anew. LIMIT when the workspace is too small. */

@@ -103,6 +103,81 @@ static dw_status describe(dw_model *model) {
     return DW_OK;
 }
 
+/* ---- ranks ---- */
+
+/* Every collective of the plan is over an axis that the communicator's mesh has. */
+static dw_status check_collectives(const dw_model *model, const plan *plan)
+{
+    const dw_comm *comm = model->options.comm;
+    for (int i = plan != NULL ? plan->load_count : 0; plan != NULL && i < plan->step_count; i++) {
+        const ir_node *node = plan->steps[i].node;
+        const long long ranks = (long long)op_attr_int(&node->attrs, OP_ATTR_ranks);
+        const char *over = op_attr_text(&node->attrs, OP_ATTR_over), *name = op_get(node->op)->name;
+        if (!op_has(node->op, OP_TRAIT_COLLECTIVE) || (comm == NULL && (ranks == 1 || (model->flags & DW_MODEL_PLAN_ONLY)))) continue;
+        if (comm == NULL)
+            return base_fail(model->context, DW_INVALID, "%s %%%d is over %lld ranks of %s, and this rank is alone: give the model a communicator of such a mesh (dw_model_options.comm)", name,
+                             ir_out(node)->id, ranks, over);
+        const int axis = op_mesh_find(comm_mesh(comm), over);
+        if (axis < 0) return base_fail(model->context, DW_MISMATCH, "%s %%%d is over '%s', which is no axis of the mesh %s", name, ir_out(node)->id, over, dw_comm_mesh(comm));
+        if (comm_mesh(comm)->axes[axis].size != ranks)
+            return base_fail(model->context, DW_MISMATCH, "%s %%%d is over %lld ranks of %s, and the mesh is %s", name, ir_out(node)->id, ranks, over, dw_comm_mesh(comm));
+    }
+    return DW_OK;
+}
+
+static dw_status hash_plan(const plan *plan, uint64_t *hash)
+{
+    text words;
+    *hash = 0;
+    if (plan == NULL) return DW_OK;
+    text_init(&words, plan->context);
+    dw_status status = plan_print(plan, &words);
+    if (status == DW_OK) status = text_status(&words);
+    if (status == DW_OK) *hash = base_hash(text_string(&words), words.length, 0);
+    text_free(&words);
+    return status;
+}
+
+static uint64_t hash_word(const char *word, uint64_t seed) { return word != NULL ? base_hash(word, strlen(word), seed) : base_hash("", 1, seed); }
+
+static uint64_t hash_options(const dw_model_options *options)
+{
+    const char *const words[] = {options->precision, options->policy, options->dims, options->kernels, options->tuning};
+    uint64_t hash = options->flags;
+    for (size_t i = 0; i < COUNT_OF(words); i++) hash = hash_word(words[i], hash);
+    return hash;
+}
+
+static dw_status find_facts(const dw_model *model, comm_fact facts[COMM_FACTS])
+{
+    facts[0] = (comm_fact){"build of the library", engine_build_hash()};
+    facts[1] = (comm_fact){"options of the model", hash_options(&model->options)};
+    facts[2] = (comm_fact){"graph", 0};
+    facts[3] = (comm_fact){"plan", 0};
+    facts[4] = (comm_fact){"plan of the cached step", 0};
+    facts[5] = (comm_fact){"plan of the prelude", 0};
+    if (model->captured != NULL) TRY(ir_hash(model->captured, &facts[2].hash));
+    TRY(hash_plan(model->full.plan, &facts[3].hash));
+    TRY(hash_plan(model->step.plan, &facts[4].hash));
+    return hash_plan(model->prelude.plan, &facts[5].hash);
+}
+
+static dw_status check_plans(const dw_model *model)
+{
+    TRY(check_collectives(model, model->full.plan));
+    TRY(check_collectives(model, model->step.plan));
+    return check_collectives(model, model->prelude.plan);
+}
+
+/* All ranks have the same plans, or all have an error. One plan, one order of collectives: nothing else holds it. */
+static dw_status agree(dw_context *context, const dw_model *model, dw_comm *comm, dw_status status)
+{
+    comm_fact facts[COMM_FACTS] = {{0}};
+    if (status == DW_OK) status = check_plans(model);
+    if (status == DW_OK && comm != NULL) status = find_facts(model, facts);
+    return comm != NULL ? comm_agree(comm, context, "model", status, COMM_FACTS, facts) : status;
+}
+
 /* The model, or none if its making failed. An allocation that failed counts even if some proof or choice did without it: the model would not be the one
  * that enough memory gives. */
 static dw_status finish(dw_model **model, dw_status status, size_t failed_before)
@@ -112,6 +187,7 @@ static dw_status finish(dw_model **model, dw_status status, size_t failed_before
     if (status == DW_OK && base_failed_allocations(context) != failed_before) {
         status = base_fail(context, DW_NO_MEMORY, "memory ran out while %s was compiled; free memory or take a smaller model", (*model)->file);
     }
+    status = agree(context, *model, (*model)->options.comm, status);
     if (status == DW_OK) return DW_OK;
     dw_model_destroy(*model);
     *model = NULL;
@@ -137,7 +213,8 @@ dw_status dw_model_open(dw_context *context, const char *file, const dw_model_op
     static const dw_model_options none = {0};
     if (options == NULL) options = &none;
     size_t failed = base_failed_allocations(context);
-    TRY(create_empty(context, options, model));
+    const dw_status status = create_empty(context, options, model);
+    if (status != DW_OK) return agree(context, NULL, options->comm, status);
     return finish(model, open_file(*model, file, options), failed);
 }
 
@@ -149,7 +226,7 @@ dw_status dw_model_create(dw_context *context, dw_graph *graph, const dw_model_o
     dw_status status = create_empty(context, options, model);
     if (status != DW_OK) {
         ir_graph_destroy(graph);
-        return status;
+        return agree(context, NULL, options->comm, status);
     }
     (*model)->captured = graph;
     (*model)->file = graph->name;
@@ -187,6 +264,7 @@ dw_status dw_model_add_generation(dw_model *model)
     if (model->flags & (DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY)) return DW_OK;
     dw_status status = model->captured != NULL ? engine_compile_generation(model) : engine_package_add_generation(model);
     if (status == DW_OK && base_failed_allocations(context) != failed) status = base_fail(context, DW_NO_MEMORY, "memory ran out while generation was added to %s; free memory", model->file);
+    status = agree(context, model, model->options.comm, status);
     if (status == DW_OK) {
         model->flags |= DW_MODEL_GENERATE;
         return DW_OK;

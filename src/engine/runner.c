@@ -125,6 +125,26 @@ void engine_runner_free(dw_session *session, engine_runner *runner) {
     for (int i = 0; i < runner->slot_count; i++) plan_binding_destroy(&runner->slots[i].binding);
 }
 
+static kernel_comm *comm_of(const dw_session *session) { return session->model->options.comm != NULL ? comm_kernels(session->model->options.comm) : NULL; }
+
+static bool is_collective(const plan_step *step) { return op_has(step->node->op, OP_TRAIT_COLLECTIVE); }
+
+/* The other ranks get to know of a failure in front of step from, or at it, where they meet next. */
+static void tell_ranks(dw_session *session, const engine_runner *runner, int from, dw_status status) {
+    const plan *plan = runner->program->plan;
+    dw_comm *comm = session->model->options.comm;
+    for (int i = from; comm != NULL && i < plan->step_count; i++)
+        if (is_collective(&plan->steps[i])) comm_tell(comm, session->context, op_attr_text(&plan->steps[i].node->attrs, OP_ATTR_over), (uint32_t)(from - plan->load_count + 1), status);
+}
+
+dw_status engine_cannot_run(dw_session *session, const engine_runner *runner, dw_status status) {
+    dw_comm *comm = session->model->options.comm;
+    if (comm == NULL || runner->program == NULL) return status;
+    comm_begin(comm);
+    tell_ranks(session, runner, runner->program->plan->load_count, status);
+    return status;
+}
+
 dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding **binding) {
     size_t symbols = (size_t)dim_symbol_count(runner->program->plan->graph->dims);
     engine_slot *oldest = &runner->slots[0];
@@ -140,7 +160,7 @@ dw_status engine_bind(dw_session *session, engine_runner *runner, plan_binding *
     if (*binding == NULL) {
         oldest->is_recorded = false;
         TRY(plan_bind(&oldest->binding, runner->symbols));
-        plan_size_scratch(&oldest->binding, session->pool);
+        plan_size_scratch(&oldest->binding, session->pool, comm_of(session));
         *binding = &oldest->binding;
     }
     return DW_OK;
@@ -156,8 +176,35 @@ dw_status engine_check_workspace(dw_session *session, const plan_binding *bindin
                      workspace_of(binding), session->workspace_bytes);
 }
 
+/* Where the run stopped: the step, and of what ranks do together the layer. */
+static dw_status fail_step(dw_session *session, const plan *plan, int index, dw_status status) {
+    const plan_step *step = &plan->steps[index];
+    const char *module = is_collective(step) ? step->node->origin.module : NULL;
+    return base_fail_at(session->context, status, "step %d, %%%d %s%s%s", index - plan->load_count + 1, step->node->out[0]->id, step->row->name, module != NULL ? ", " : "", module != NULL ? module : "");
+}
+
+/* *stopped: the step that failed, or in front of which the run was cancelled. */
+static dw_status run_steps(dw_session *session, engine_runner *runner, plan_binding *binding, int *stopped) {
+    const plan *plan = runner->program->plan;
+    for (int i = plan->load_count; i < plan->step_count; i++) {
+        kernel_run *run = &binding->calls[i].run;
+        run->call.context = session->context;
+        runner->reached = i + 1;
+        double start = runner->profile ? base_now() : 0;
+        dw_status status = kernel_execute(plan->steps[i].row, run);
+        if (runner->profile) runner->profile[i] += base_now() - start;
+        *stopped = i;
+        if (status != DW_OK) return fail_step(session, plan, i, status);
+        *stopped = i + 1;
+        if (runner->watch != NULL && runner->watch(runner->watcher, &plan->steps[i], &run->call)) return DW_OK;
+        TRY(base_poll(session->context));
+    }
+    return DW_OK;
+}
+
 dw_status engine_execute(dw_session *session, engine_runner *runner, plan_binding *binding) {
     const plan *plan = runner->program->plan;
+    int stopped = plan->load_count;
     TRY(engine_check_workspace(session, binding));
     runner->reached = plan->load_count + (session->device != NULL);
     if (session->device != NULL) return engine_execute_on_device(session, runner, binding);
@@ -169,20 +216,10 @@ dw_status engine_execute(dw_session *session, engine_runner *runner, plan_bindin
                         .packed = runner->program->packed,
                         .pool = session->pool};
     plan_attach(binding, &bases);
-    for (int i = plan->load_count; i < plan->step_count; i++) {
-        kernel_run *run = &binding->calls[i].run;
-        run->call.context = session->context;
-        runner->reached = i + 1;
-        double start = runner->profile ? base_now() : 0;
-        dw_status status = kernel_execute(plan->steps[i].row, run);
-        if (runner->profile) runner->profile[i] += base_now() - start;
-        if (status != DW_OK)
-            return base_fail_at(session->context, status, "step %d, %%%d %s", i - plan->load_count + 1, plan->steps[i].node->out[0]->id,
-                                plan->steps[i].row->name);
-        if (runner->watch != NULL && runner->watch(runner->watcher, &plan->steps[i], &run->call)) return DW_OK;
-        TRY(base_poll(session->context));
-    }
-    return DW_OK;
+    if (session->model->options.comm != NULL) comm_begin(session->model->options.comm);
+    const dw_status status = run_steps(session, runner, binding, &stopped);
+    if (status != DW_OK) tell_ranks(session, runner, stopped, status);
+    return status;
 }
 
 dw_status engine_reserve(dw_session *session, engine_runner *runner) {

@@ -230,9 +230,10 @@ dw_status dw_session_run(dw_session *session, int input_count, const dw_named_te
     if (session->flags & DW_SESSION_DEVICE_MEMORY)
         return base_fail(session->context, DW_INVALID, "the session was made for tensors in the device's memory: run it by dw_session_enqueue");
     session->full.reached = 0;
-    TRY(prepare(session, input_count, inputs, &binding));
-    TRY(set_outputs(session, binding, output_count, outputs));
-    return engine_execute(session, &session->full, binding);
+    dw_status status = prepare(session, input_count, inputs, &binding);
+    if (status == DW_OK) status = set_outputs(session, binding, output_count, outputs);
+    if (status == DW_OK) status = engine_check_workspace(session, binding);
+    return status == DW_OK ? engine_execute(session, &session->full, binding) : engine_cannot_run(session, &session->full, status);
 }
 
 dw_status engine_run_watched(dw_session *session, int input_count, const dw_named_tensor *inputs, int output_count, const dw_named_tensor *outputs,

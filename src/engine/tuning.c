@@ -4,7 +4,7 @@
 
 #include "engine/engine.h"
 
-static uint64_t hash_kernels(void) {
+uint64_t engine_build_hash(void) {
     uint64_t hash = 0;
     for (int i = 0; i < kernel_count(); i++) {
         const kernel_row *row = kernel_at(i);
@@ -30,7 +30,7 @@ dw_status engine_tuning_key(const dw_model *model, arena *arena, plan_tuning *ke
         return base_fail(model->context, DW_UNSUPPORTED, "%s is simulated, and a simulation says nothing of time: tune on the GPU itself", device->caps.model);
     key->chip = arena_text(arena, device->caps.model);
     key->driver = arena_text(arena, driver);
-    key->kernels = arena_printf(arena, "%016" PRIx64, hash_kernels());
+    key->kernels = arena_printf(arena, "%016" PRIx64, engine_build_hash());
     return key->chip && key->driver && key->kernels ? DW_OK : DW_NO_MEMORY;
 }
 

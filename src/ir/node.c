@@ -98,7 +98,7 @@ static bool has_symbol(int count, const dim *dims) {
 }
 
 ir_rate ir_rate_of(const ir_node *node) {
-    ir_rate rate = IR_RATE_LOAD;
+    ir_rate rate = op_has(node->op, OP_TRAIT_COLLECTIVE) ? IR_RATE_RUN : IR_RATE_LOAD;
     for (int i = 0; i < node->n_in; i++) {
         if (node->in[i].value != NULL && node->in[i].value->rate > rate) rate = node->in[i].value->rate;
     }

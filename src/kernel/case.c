@@ -169,6 +169,10 @@ static dw_status read_word(reader *r, char *word) {
         r->c->variants = value;
         return DW_OK;
     }
+    if (strcmp(word, "world") == 0) {
+        r->c->world = (int)strtol(value, NULL, 10);
+        return r->c->world > 0 && op_has(r->c->op->id, OP_TRAIT_COLLECTIVE) ? DW_OK : fail(r, "world=N is expected, of a collective", value);
+    }
     if (strcmp(word, "bound") == 0) {
         r->c->bound = strtod(value, NULL);
         return DW_OK;

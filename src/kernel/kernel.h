@@ -54,6 +54,27 @@ typedef struct kernel_norm {
     double eps;
 } kernel_norm;
 
+/* ---- ranks: how a kernel of a collective reaches the operands of the others (src/comm) ---- */
+
+/* One rank among those that run the same plan. A kernel meets the others over an axis of their mesh, reads what theirs are, and leaves. */
+typedef struct kernel_comm kernel_comm;
+struct kernel_run;
+typedef struct kernel_comm_calls {
+    /* Who takes part in run's op: this rank's place among how many. INVALID or MISMATCH where the mesh has no such axis, or it has another size. */
+    dw_status (*place)(kernel_comm *comm, const struct kernel_run *run, int *rank, int *count);
+    /* Waits till all of them are here, with tensors of one shape, mine contiguous. theirs[i]: that of rank i of the axis, in memory that is read till leave. The first room bytes of
+     * run->workspace are the communicator's. On failure nobody reads mine. */
+    dw_status (*meet)(kernel_comm *comm, const struct kernel_run *run, const dw_tensor *mine, dw_tensor *theirs);
+    /* Waits till none of them reads mine any more. Of several meetings of a run the last one's is enough. */
+    dw_status (*leave)(kernel_comm *comm, const struct kernel_run *run);
+    /* Bytes that a meeting of so many ranks with such tensors needs; a multiple of 64. */
+    size_t (*room)(const kernel_comm *comm, int count, const dw_tensor *mine);
+} kernel_comm_calls;
+struct kernel_comm {
+    const kernel_comm_calls *calls;
+    bool shares_memory;               /* theirs are the other ranks' own memory: what they write into it between two meetings is seen behind the second */
+};
+
 /* What a run is given. */
 typedef struct kernel_run {
     op_call call;                     /* tensors and attributes; a packed operand's tensor has data NULL */
@@ -72,6 +93,8 @@ typedef struct kernel_run {
     const void *packed;               /* the packed operand, when the row packs one */
     void *workspace;                  /* at least workspace() bytes, aligned to 64, uninitialised */
     pool *pool;
+    kernel_comm *comm;                /* of collectives: the ranks; NULL: there is one rank */
+    uint32_t step;                    /* of its plan, from 1: what all ranks are at; 0: of none */
     const chip_caps *chip;
     void *user;                       /* the row's */
     bool invariant;                   /* as of the problem: how its sums are divided may not follow from the number of rows (kernel_rows_beside) */
@@ -407,6 +430,7 @@ dw_status kernel_problem_call(const kernel_problem *problem, dw_tensor *in, dw_t
  *     column=I:C:X,.. the same of column C of operand I alone, behind what else is said of it
  *     tail=I:X       rows of operand I end in X: from anywhere on; of four rows one has nothing else, one no such end
  *     bound=X        of the error beside the largest result, where 1e-5 is not it
+ *     world=N        of a collective: all ranks there are, which lie apart as in a mesh whose outermost axis is its own; absent: those that take part
  *     variant=N,..   it is for these variants alone, which are named by the ends of their names: m256n256 is matmul_tcgen05_half_m256n256 */
 enum { KERNEL_CASE_OPERANDS = 16, KERNEL_CASE_ATTRS = 16, KERNEL_CASE_RESULTS = 4, KERNEL_CASE_CHOICES = 8, KERNEL_CASE_COLUMNS = 8 };
 
@@ -427,6 +451,7 @@ typedef struct kernel_case {
     op_attrs attrs;
     op_post_list post;
     unsigned constant, ascending, strided, special;
+    int world;                    /* 0: as many as take part */
     kernel_range ranges[KERNEL_CASE_OPERANDS];
     kernel_choices choices[KERNEL_CASE_OPERANDS];
     kernel_tail tails[KERNEL_CASE_OPERANDS];

@@ -154,7 +154,7 @@ static dw_status program_json(training *t, const program *p, json_t **result) {
     TRY(plan_binding_create(t->context, plan, &binding));
     dw_status status = plan_bind(&binding, plan->typical);
     if (status == DW_OK) {
-        plan_size_scratch(&binding, pool);
+        plan_size_scratch(&binding, pool, NULL);
         mark_logits(plan, is_logits);
         add_kept(kept, layers, &binding, is_logits);
         add_again(kept, layers, &binding);

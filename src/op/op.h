@@ -31,7 +31,8 @@ enum op_trait {
     OP_TRAIT_ACTIVATION = 8192, /* what reads a product in the first half of an mlp */
     OP_TRAIT_NORM = 16384,      /* rows are shifted and scaled by their own statistics */
     OP_TRAIT_PAIRED = 32768,    /* what the first result is to the first operand the second is to the second: both are updated */
-    OP_TRAIT_UPDATES = 65536    /* each result is the new value of the operand of its number */
+    OP_TRAIT_UPDATES = 65536,   /* each result is the new value of the operand of its number */
+    OP_TRAIT_COLLECTIVE = 131072 /* it reads the operand of other ranks as well, so all of them run it, in one order */
 };
 
 /* ---- types ---- */
@@ -187,7 +188,11 @@ typedef struct op_call {
     int n_out;
     const dw_tensor *const *out;          /* shapes set, data to be written; strides may be any */
     unsigned known_in;                    /* bit i: the elements of operand i are in the memory of the host, so work may look at them */
+    const struct op_group *group;         /* of a collective: the ranks that take part; NULL: the rank alone */
 } op_call;
+
+/* The ranks along one axis of a mesh as one of them sees it: operand 0 of each, in order of ranks, its own among them. */
+typedef struct op_group { int rank, count; const dw_tensor *in; } op_group;
 
 /* What a pointwise op makes of real numbers, in double. false: it takes no real numbers, or another count of them. */
 bool op_pointwise_value(op_id op, int count, const double *x, double *value);
@@ -239,6 +244,30 @@ bool op_has(op_id id, unsigned traits);   /* any of them */
 dw_status op_infer_types(op_infer *infer);
 /* How many results a call with these operands has (norms: 2 when there is a residual; cache_update: 3 when there are queries; attention: 2 with lse; attention_backward: 4 with dbias). */
 int op_result_count(op_id id, const op_attrs *attrs, int n_in, const bool *present);
+
+/* ---- ranks (mesh.c, collective.c) ---- */
+
+/* How ranks lie: axes by name and size, the outermost first, so that rank = (place on the first * size of the second + place on the second) .. */
+enum { OP_MESH_AXES = 5, OP_MESH_NAME = 16, OP_MESH_RANKS = 4096 };
+typedef struct op_mesh_axis { char name[OP_MESH_NAME]; int size; } op_mesh_axis;
+typedef struct op_mesh { int count; op_mesh_axis axes[OP_MESH_AXES]; } op_mesh;
+/* "dp=2,tp=4". SYNTAX, INVALID or LIMIT with what would do. */
+dw_status op_mesh_parse(dw_context *context, const char *text, op_mesh *mesh);
+void op_mesh_print(text *text, const op_mesh *mesh);
+int op_mesh_find(const op_mesh *mesh, const char *name);           /* -1: there is no such axis */
+int op_mesh_world(const op_mesh *mesh);                            /* how many ranks it has */
+int op_mesh_place(const op_mesh *mesh, int rank, int axis);        /* the rank's place on the axis */
+/* Ranks of the axis are so far apart: those beside a rank are rank + (i - its place) * op_mesh_stride. */
+int op_mesh_stride(const op_mesh *mesh, int axis);
+
+/* Is the collective by sum, rather than by max? */
+bool op_collective_sums(const op_attrs *attrs);
+/* What the ranks' elements become: values[0..count) in order of ranks, of a format that is computed with, as real numbers, and as integers. */
+double op_collective_real(dw_format format, bool sums, int count, const double *values);
+int64_t op_collective_int(dw_format format, bool sums, int count, const int64_t *values);
+/* The box of a call of all_gather or all_to_all that comes of one rank: so many elements along each axis, from first_in of its operand to first_out of the result, offsets in elements. */
+typedef struct op_collective_box { int64_t dims[DW_MAX_RANK], first_in, first_out; } op_collective_box;
+void op_collective_box_of(const op_call *call, int rank, int from, const dw_tensor *in, op_collective_box *box);
 
 /* ---- tensors, for references and kernels (tensor.c) ---- */
 

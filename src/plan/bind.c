@@ -192,13 +192,15 @@ void plan_attach(plan_binding *binding, const plan_bases *bases)
     }
 }
 
-void plan_size_scratch(plan_binding *binding, pool *pool)
+void plan_size_scratch(plan_binding *binding, pool *pool, kernel_comm *comm)
 {
     const plan *plan = binding->plan;
     binding->scratch_bytes = 0;
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;
         run->pool = pool;
+        run->comm = comm;
+        run->step = (uint32_t)(i - plan->load_count + 1);
         const size_t bytes = kernel_workspace(plan->steps[i].row, run);
         if (bytes > binding->scratch_bytes) binding->scratch_bytes = bytes;
     }

@@ -186,7 +186,7 @@ void plan_binding_destroy(plan_binding *binding);
 /* Shapes, strides and offsets for these sizes. INVALID names a symbol out of its range. */
 dw_status plan_bind(plan_binding *binding, const int64_t *symbols);
 /* Sets scratch_bytes, which may depend on the number of threads. */
-void plan_size_scratch(plan_binding *binding, pool *pool);
+void plan_size_scratch(plan_binding *binding, pool *pool, kernel_comm *comm);
 /* Fills in the data pointers of everything that a run touches. Call again whenever a base changes. */
 void plan_attach(plan_binding *binding, const plan_bases *bases);
 /* Places workspace values by their lives and bytes; sets offsets (of those values alone) and value_bytes. order is scratch, one per value. */

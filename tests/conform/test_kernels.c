@@ -8,12 +8,15 @@
  * two builds beside each other; --unwritten: device memory of results and workspace is not filled, which tools that look for reads of such memory want (results have no gaps then, and
  * what lies between their parts is not compared).
  *
+ * A line of a collective is run by as many ranks as take part (or world=N), threads of this program, each of which has the bits of its reference.
+ *
  * Bounds: fp32 results may differ from the reference's sums in double by the order and rounding of fp32 sums: 1e-5 of the largest result covers
  * 4096 terms of random sign eight times over. Products may lose what docs/formats.md says: 2^-126 for each term, and operands of MX formats below that. Results in bf16 and f16 add half a step of their format. Integers, bools and quantised
  * results must be equal. What a norm, a product or attention quantises is a computed number, and its codes are held to what they are of: to the bits that quantize makes
  * of the same kernel's plain result, and the reference's to those of the reference's. */
 #include "support/evaluate.h"
 #include "support/lines.h"
+#include "support/ranks.h"
 #include "support/support.h"
 
 #include <dirent.h>
@@ -807,8 +810,107 @@ static bool run_ways(program *p, const kernel_case *c, int i, const chip_caps *l
     return any;
 }
 
+/* ---- collectives ---- */
+
+/* A line of a collective: all ranks run the row at the same time, with operands of their own, and each has to have its reference's bits. */
+typedef struct world {
+    program *p;
+    const kernel_case *c;
+    const kernel_row *row;
+    const char *mesh;
+    int count, ranks;             /* of all; of those that take part together */
+    uint64_t seed;
+    int threads;
+    const dw_tensor *operands;    /* by rank */
+    result *references, *results;
+} world;
+
+/* Ranks that take part together are so far apart. */
+static int apart_of(const world *w) { return w->count / w->ranks; }
+
+static void run_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
+    const world *w = user;
+    const dw_tensor *in = &w->operands[rank], *out = &w->results[rank].tensor;
+    pool *pool;
+    rank_ok(context, pool_create(context, w->threads, &pool));
+    kernel_run run = {.call = {.context = context, .op = w->c->op, .attrs = &w->c->attrs, .n_in = 1, .in = &in, .n_out = 1, .out = &out}, .pool = pool, .comm = comm_kernels(comm), .step = 1,
+                      .chip = &w->p->levels[0]};
+    for (int turn = 0; turn < 2; turn++) {   /* again, over what the first run left */
+        block workspace = block_create(kernel_workspace(w->row, &run), 0xff);
+        run.workspace = workspace.bytes;
+        rank_ok(context, kernel_execute(w->row, &run));
+        rank_assert(context, block_is_whole(&workspace));
+        free(workspace.bytes);
+    }
+    pool_destroy(pool);
+}
+
+static void check_rank(const world *w, int rank) {
+    const result *got = &w->results[rank], *want = &w->references[rank];
+    char text[256], what[300];
+    if (!block_is_whole(&got->memory)) report(w->p, w->c, w->row, "all levels", w->seed, w->threads, "wrote outside of its result");
+    if (!differs(w->c, got, want, text, sizeof text) && (w->c->special != 0 || memcmp(got->memory.bytes, want->memory.bytes, want->memory.length) == 0)) return;
+    snprintf(what, sizeof what, "rank %d of %d: %s", rank, w->count, differs(w->c, got, want, text, sizeof text) ? text : "other bits than the reference's");
+    report(w->p, w->c, w->row, "all levels", w->seed, w->threads, what);
+}
+
+static void reference_of_rank(const world *w, int rank) {
+    const dw_tensor *in = &w->operands[rank], *out = &w->references[rank].tensor;
+    dw_tensor theirs[RANKS_MOST];
+    const op_group group = {rank / apart_of(w), w->ranks, theirs};
+    for (int i = 0; i < w->ranks; i++) theirs[i] = w->operands[rank % apart_of(w) + i * apart_of(w)];
+    const op_call call = {.context = w->p->context, .op = w->c->op, .attrs = &w->c->attrs, .n_in = 1, .in = &in, .n_out = 1, .out = &out, .group = &group};
+    if (w->c->op->reference(&call) != DW_OK) fail_msg("%s:%d: the reference: %s", w->c->source, w->c->number, dw_context_error(w->p->context));
+}
+
+static void run_world(world *w) {
+    operand operands[RANKS_MOST];
+    dw_tensor dense[RANKS_MOST];
+    result references[RANKS_MOST], results[RANKS_MOST];
+    w->operands = dense;
+    w->references = references;
+    w->results = results;
+    for (int i = 0; i < w->count; i++) {
+        operand_create(w->c, 0, w->seed * RANKS_MOST + (uint64_t)i, &operands[i]);
+        dense[i] = operands[i].dense;
+        result_create(w->c, 0, false, &references[i]);
+        result_create(w->c, 0, false, &results[i]);
+    }
+    for (int i = 0; i < w->count; i++) reference_of_rank(w, i);
+    w->p->runs++;
+    ranks_run(&(ranks){.world = w->count, .mesh = w->mesh, .user = w}, run_rank);
+    for (int i = 0; i < w->count; i++) {
+        check_rank(w, i);
+        operand_destroy(&operands[i]);
+        free(references[i].memory.bytes);
+        free(results[i].memory.bytes);
+    }
+}
+
+static void run_collective(program *p, const kernel_case *c) {
+    char mesh[64];
+    world w = {.p = p, .c = c, .mesh = mesh, .ranks = (int)op_attr_int(&c->attrs, OP_ATTR_ranks)};
+    w.count = c->world > 0 ? c->world : w.ranks;
+    if (p->device != NULL) return;   /* of no device yet: plans refuse it by name */
+    if (w.count > RANKS_MOST || w.count % w.ranks != 0) fail_msg("%s:%d: a world of %d ranks, of which %d take part", c->source, c->number, w.count, w.ranks);
+    snprintf(mesh, sizeof mesh, "%s=%d,others=%d", op_attr_text(&c->attrs, OP_ATTR_over), w.ranks, apart_of(&w));
+    for (int i = 0; i < kernel_count(); i++) {
+        const kernel_problem problem = problem_of(p, c, 0);
+        const kernel_row *row = kernel_at(i);
+        if (row->op != c->op->id || row->reference || row->device != CHIP_CPU || !takes(p, i, NULL, &problem)) continue;
+        p->reached[i] = true;
+        w.row = row;
+        for (w.seed = 1; w.seed <= seeds; w.seed++)
+            for (w.threads = 1; w.threads <= runs_each; w.threads++) run_world(&w);
+    }
+}
+
 static void run_case(program *p, const kernel_case *c) {
     bool any = false;
+    if (op_has(c->op->id, OP_TRAIT_COLLECTIVE)) {
+        run_collective(p, c);
+        return;
+    }
     if (is_of_another_op(c) || !is_wanted(p, c) || (c->variants != NULL && kernel_name == NULL && !has_variants(p, c))) return;
     for (uint64_t seed = 1; seed <= seeds; seed++) {
         operand operands[KERNEL_CASE_OPERANDS];

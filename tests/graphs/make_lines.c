@@ -43,6 +43,12 @@ static const char *with_other_size(maker *m, const char *line) {
     return kept;
 }
 
+/* Graphs run here as one rank. */
+static void leave_alone(kernel_case *c) {
+    for (int i = 0; i < c->n_attrs; i++)
+        if (c->items[i].id == OP_ATTR_ranks) c->items[i].integer = 1;
+}
+
 static bool is_small(maker *m, const kernel_case *c) {
     dw_tensor in[KERNEL_CASE_OPERANDS], out[KERNEL_CASE_RESULTS];
     const dw_tensor *ins[KERNEL_CASE_OPERANDS] = {0}, *outs[KERNEL_CASE_RESULTS];
@@ -91,6 +97,7 @@ dw_status make_line(maker *m) {
     if (chance(m, 50)) line = with_other_size(m, line);
     if (line == NULL) return DW_NO_MEMORY;
     TRY(kernel_case_parse(&m->arena, m->graph->dims, "line", 1, line, &c));
+    leave_alone(&c);
     return is_small(m, &c) ? emit_case(m, &c) : DW_LIMIT;
 }
 

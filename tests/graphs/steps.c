@@ -647,7 +647,7 @@ static dw_status bind(stepping *s) {
     TRY(plan_binding_create(s->c->context, s->plan, &s->binding));
     s->binding.holds_values = true;   /* whole runs, whose outputs are compared with these, may leave some plain: to the same bits */
     TRY(plan_bind(&s->binding, s->symbols));
-    plan_size_scratch(&s->binding, s->c->pool);
+    plan_size_scratch(&s->binding, s->c->pool, NULL);
     s->workspace_bytes = base_align_up(s->binding.value_bytes, ALIGN) + s->binding.scratch_bytes;
     TRY(new_region(s, s->workspace_bytes, &s->workspace, &there));
     plan_attach(&s->binding, &(plan_bases){.workspace = there, .inputs = s->input_data, .outputs = s->output_data, .states = s->state_data,

@@ -4,6 +4,7 @@
  *     concat {axis=0} f32[s0,4] f32[s1,4] -> f32[s0+s1,4]                                only types: inference
  *     take {axis=0} f32[2](1,2) i64[1](5) -> INVALID "take: index 5 is outside axis 0, which has size 2"
  *     slice {axis=0,start=0,end=s0,step=1} f32[2](1,2) with s0=3 -> INVALID "slice: start or end lies outside the axis, which has size 2"
+ *     all_gather {axis=0,over="tp",ranks=2} among f32[1](1) f32[1](2) at 1 -> f32[2](1,2)   the operands of all ranks, and which of them it is
  * '-' is an absent operand. Values are in row-major order; those of block formats are quantised by num, those of results are what is decoded.
  * "~ e": |result - expected| <= e * max(1, |expected|); without it they are equal. Each case with values runs twice: with contiguous tensors,
  * and with tensors whose axes lie in reverse order with gaps. */
@@ -15,7 +16,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { MAX_OPERANDS = 64, MAX_RESULTS = 4, MAX_SYMBOLS = 16 };
+enum { MAX_OPERANDS = 64, MAX_RESULTS = 4, MAX_SYMBOLS = 16, MAX_RANKS = 8 };
 
 typedef struct number { int64_t integer; double real; } number;
 
@@ -35,6 +36,9 @@ typedef struct test_case {
     op_attrs list;
     operand in[MAX_OPERANDS], out[MAX_RESULTS];
     int n_in, n_out;
+    operand among[MAX_RANKS];     /* of a collective: by rank */
+    int ranks;
+    int64_t rank;
     int64_t symbols[MAX_SYMBOLS];
     dw_status status;
     const char *message;
@@ -161,6 +165,23 @@ static dw_status read_expected(scanner *scanner, test_case *t) {
     return accepted ? scan_real(scanner, &t->tolerance) : DW_OK;
 }
 
+/* The operands of all ranks; the case is of one of them. */
+static dw_status read_ranks(scanner *scanner, test_case *t) {
+    bool accepted;
+    TRY(scan_accept(scanner, "among", &accepted));
+    if (!accepted) return DW_OK;
+    TRY(scan_accept(scanner, "at", &accepted));
+    while (!accepted) {
+        assert_true(t->ranks < MAX_RANKS);
+        TRY(read_operand(scanner, t->dims, &t->among[t->ranks++]));
+        TRY(scan_accept(scanner, "at", &accepted));
+    }
+    TRY(scan_integer(scanner, &t->rank));
+    assert_true(t->rank >= 0 && t->rank < t->ranks);
+    t->in[t->n_in++] = t->among[t->rank];
+    return DW_OK;
+}
+
 static dw_status read_case(scanner *scanner, test_case *t) {
     const char *name;
     t->source = scanner->source;
@@ -169,6 +190,7 @@ static dw_status read_case(scanner *scanner, test_case *t) {
     if (op_find(name) == OP_COUNT) return scan_fail(scanner, "there is no op %s", name);
     t->op = op_get(op_find(name));
     TRY(read_attrs(scanner, t));
+    TRY(read_ranks(scanner, t));
     for (bool arrow = false; !arrow;) {
         if (scan_is(scanner, "with")) TRY(read_symbols(scanner, t));
         /* "->" is a minus that is followed by '>' */
@@ -276,12 +298,19 @@ static bool run_values(dw_context *context, const test_case *t, const op_type *o
         in[i] = make_tensor(context, t, &t->in[i], &t->in[i].type, strided);
         in_tensors[i] = &in[i].tensor;
     }
+    stored among[MAX_RANKS];
+    dw_tensor theirs[MAX_RANKS];
+    const op_group group = {(int)t->rank, t->ranks, theirs};
+    for (int i = 0; i < t->ranks; i++) {
+        among[i] = make_tensor(context, t, &t->among[i], &t->among[i].type, strided);
+        theirs[i] = among[i].tensor;
+    }
     int n_out = t->status == DW_OK ? t->n_out : t->op->max_out;
     for (int i = 0; i < n_out; i++) {
         out[i] = make_tensor(context, t, NULL, &out_types[i], strided);
         out_tensors[i] = &out[i].tensor;
     }
-    op_call call = {.context = context, .op = t->op, .attrs = &t->list, .symbols = t->symbols, .n_in = t->n_in, .in = in_tensors, .n_out = n_out, .out = out_tensors};
+    op_call call = {.context = context, .op = t->op, .attrs = &t->list, .symbols = t->symbols, .n_in = t->n_in, .in = in_tensors, .n_out = n_out, .out = out_tensors, .group = t->ranks > 0 ? &group : NULL};
     check_work(t, &call);
     dw_status status = t->op->reference(&call);
     if (t->status != DW_OK) check_failure(context, t, status);
@@ -291,6 +320,7 @@ static bool run_values(dw_context *context, const test_case *t, const op_type *o
     if ((t->op->traits & OP_TRAIT_VIEW) && t->status == DW_OK && op_tensor_view(&call, &view)) check_values(t, "as a view", 0, &t->out[0], &view);
     else if ((t->op->traits & OP_TRAIT_VIEW) && t->status == DW_OK && !strided) fail_msg("%s:%d: no view of a contiguous tensor", t->source, t->line);
     for (int i = 0; i < t->n_in; i++) free(in[i].memory);
+    for (int i = 0; i < t->ranks; i++) free(among[i].memory);
     for (int i = 0; i < n_out; i++) free(out[i].memory);
     return t->status == DW_OK;
 }
@@ -362,7 +392,7 @@ static void run_file(const char *name, int *counts) {
 
 static const char *const files[] = {
     "pointwise.txt", "chain.txt", "create.txt", "view.txt", "move.txt", "index.txt", "reduce.txt", "scan.txt", "norm.txt", "matmul.txt", "grouped.txt", "route.txt",
-    "attention.txt", "attention_backward.txt", "mqa_logits.txt", "norm_backward.txt", "cross_entropy.txt", "dropout.txt", "cache.txt", "rotary.txt", "conv.txt", "quantize.txt", "sample.txt", "optimizer.txt", "types.txt", "errors.txt",
+    "attention.txt", "attention_backward.txt", "mqa_logits.txt", "norm_backward.txt", "cross_entropy.txt", "dropout.txt", "cache.txt", "rotary.txt", "conv.txt", "quantize.txt", "sample.txt", "optimizer.txt", "collective.txt", "types.txt", "errors.txt",
 };
 
 static void ops_compute_what_the_cases_say(void **state) {

@@ -248,12 +248,12 @@ static void workspace_of_the_largest_sizes_serves_smaller_ones(void **state) {
     ok(context, plan_binding_create(context, made, &binding));
     for (int64_t m = 1; m <= 8192; m = m < 700 ? m + 37 : 2 * m) {
         ok(context, plan_bind(&binding, &m));
-        plan_size_scratch(&binding, NULL);
+        plan_size_scratch(&binding, NULL, NULL);
         if (binding.scratch_bytes > most) most = binding.scratch_bytes;
     }
     const int64_t largest = 8192;
     ok(context, plan_bind(&binding, &largest));
-    plan_size_scratch(&binding, NULL);
+    plan_size_scratch(&binding, NULL, NULL);
     assert_int_equal(binding.scratch_bytes, most);
     assert_true(most > 0 && most <= (size_t)512 * 4096 * 4 + 4096);
     plan_binding_destroy(&binding);
