@@ -26,9 +26,14 @@ static int64_t fed_of(const generation *g, feed feed, int given, const generatio
     return 0;
 }
 
-/* Of tokens that are no text's, and of rows of logits that nobody wants. */
+/* Of tokens that are no text's. */
 static void fill_rest(const ir_graph *graph, const generation *g, size_t index, int64_t from, int64_t to) {
     for (int64_t i = from; i < to; i++) generation_store(graph->inputs[index]->type.format, g->buffers[index], i, g->feeds[index] == FEED_ROWS ? -1 : 0);
+}
+
+/* Each row of the logits is some token's, wanted or not; where there are as many as tokens row i is that of token i. */
+static void fill_ends(const ir_graph *graph, const generation *g, size_t index, int64_t ends, int64_t tokens) {
+    for (int64_t i = 0; i < ends; i++) generation_store(graph->inputs[index]->type.format, g->buffers[index], i, ends == tokens ? i : 0);
 }
 
 static void fill_input(const ir_graph *graph, const generation *g, size_t index) {
@@ -94,9 +99,11 @@ static void prepare(dw_session *session, int64_t least) {
     const int64_t tokens = rung_of(g, g->new_tokens > least ? g->new_tokens : least);
     int64_t ends = g->rung_count == 0 ? picks : tokens < g->texts ? tokens : g->texts;
     if (ends == 0) ends = 1;   /* a run that only reads prompts gives one that nobody looks at */
+    for (int64_t i = 0; i < g->texts && ends == tokens; i++)
+        if (g->text[i].picked >= 0) g->text[i].picked = g->text[i].first + g->text[i].count - 1;
     for (size_t i = 0; i < graph->input_count; i++) {
         const feed feed = g->feeds[i];
-        if (feed == FEED_LAST) fill_rest(graph, g, i, picks, ends);
+        if (feed == FEED_LAST) fill_ends(graph, g, i, ends, tokens);
         else if (feed == FEED_IDS || feed == FEED_PLACES || feed == FEED_ROWS || feed == FEED_LIMIT) fill_rest(graph, g, i, g->new_tokens, tokens);
         if (feed == FEED_IDS || feed == FEED_PLACES || feed == FEED_ROWS || feed == FEED_LIMIT || feed == FEED_LAST) fill_input(graph, g, i);
         runner->inputs[i] = g->buffers[i];

@@ -189,7 +189,8 @@ void kernel_describe_parts(const kernel_row *row, const kernel_run *run, text *w
     double seconds;
     composed c;
     if (is_empty(run)) return;
-    if (run->passes || run->leaves_plain) text_add(words, run->passes ? "left to the product that reads it" : "result quantised by the product that reads it");
+    if (run->passes) text_add(words, run->call.op->id == OP_take ? "all there is: nothing is taken" : "left to the product that reads it");
+    if (run->leaves_plain) text_add(words, "result quantised by the product that reads it");
     if (run->passes) return;
     if (run->quantises || run->norm != NULL)
         text_printf(words, "%s%s operand 0", run->leaves_plain ? ", " : "", run->norm == NULL ? "quantises" : run->quantises ? "normalises and quantises" : "normalises");

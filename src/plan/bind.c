@@ -145,9 +145,10 @@ dw_status plan_bind(plan_binding *binding, const int64_t *symbols)
     return DW_OK;
 }
 
-/* The first byte of the memory that v is in, or NULL when v is nowhere. Its base, which comes before it, is attached already. */
+/* The first byte of the memory that v is in, or NULL when v is nowhere. Its base, which comes before it, is attached already, and so is what all of it is taken of. */
 static uint8_t *memory_of(const plan_binding *binding, const plan_bases *bases, const plan_value *v)
 {
+    if (v->taken != NULL && binding->calls[v->taken->made].run.passes) return binding->tensors[v->taken->source->index].data;
     if (v->base != NULL) {
         uint8_t *memory = binding->tensors[v->base->index].data;
         return memory && v->view ? memory + binding->offsets[v->index] : memory;
@@ -182,7 +183,7 @@ void plan_attach(plan_binding *binding, const plan_bases *bases)
     }
     for (int i = 0; i < plan->plain_count; i++) {
         const plan_plain *plain = &plan->plains[i];
-        if (binding->calls[plain->made].run.passes) binding->tensors[plain->value->index].data = binding->tensors[plain->source->index].data;
+        if (!plain->takes && binding->calls[plain->made].run.passes) binding->tensors[plain->value->index].data = binding->tensors[plain->source->index].data;
     }
     for (int i = plan->load_count; i < plan->step_count; i++) {
         kernel_run *run = &binding->calls[i].run;

@@ -233,7 +233,7 @@ static void reuse_operand(const plan *plan, const plan_step *step, int number)
     int slot = kernel_in_place(step->row, number);
     if (slot < 0 || slot >= step->node->n_in || ir_in(step->node, slot) == NULL) return;
     plan_value *result = plan_value_of(step->node->out[number]), *operand = plan_value_of(ir_in(step->node, slot));
-    if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view) return;
+    if (result->place != PLAN_WORKSPACE || operand->place != PLAN_WORKSPACE || operand->view || operand->taken != NULL) return;
     if (!result->contiguous || !operand->contiguous || !op_type_equal(&result->value->type, &operand->value->type)) return;
     if (plan_is_result(plan->graph, operand->value) || !dies_at(operand->value, step->node, slot)) return;
     result->base = operand;
@@ -268,7 +268,8 @@ static void mark_lives(plan *plan)
     }
     for (int i = 0; i < plan->plain_count; i++) {
         const plan_plain *plain = &plan->plains[i];
-        if (plain->source != NULL && plain->source->root->last < plain->read) plain->source->root->last = plain->read;
+        const int last = plain->takes && plain->value->root->last > plain->read ? plain->value->root->last : plain->read;
+        if (plain->source != NULL && plain->source->root->last < last) plain->source->root->last = last;
     }
 }
 

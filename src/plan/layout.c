@@ -139,10 +139,34 @@ static void write_transposed(plan *plan)
     }
 }
 
+/* What only one take reads is written in the order in which that writes: the taken rows lie as they did, and where all are taken they need not move. */
+static void write_as_taken(plan *plan)
+{
+    for (int i = plan->step_count; i-- > plan->load_count;) {
+        const plan_step *step = &plan->steps[i];
+        ir_value *result = ir_out(step->node);
+        if (is_view(step->node) || !step->row->strided_out || must_be_contiguous(plan, result)) continue;
+        if (result->uses == NULL || result->uses->next != NULL || dw_format_is_block(result->type.format)) continue;
+        const ir_node *take = result->uses->node;
+        const plan_value *taken = plan_value_of(ir_out(take));
+        if (take->op != OP_take || result->uses->index != 0 || taken->layout == NULL || taken->value->type.rank != result->type.rank || !readers_accept_strides(plan, result)) continue;
+        plan_value_of(result)->layout = taken->layout;
+        plan_value_of(result)->contiguous = false;
+    }
+}
+
+/* Was the transpose copied after all that the value is laid out for, or that what is taken of it is? */
+static bool is_in_vain(const plan_value *v)
+{
+    const ir_value *read = ir_out(v->value->uses->node);
+    return read->node->op == OP_take ? plan_value_of(read)->layout == NULL : !plan_value_of(read)->view;
+}
+
 void plan_lay_out(plan *plan)
 {
     alias_forward(plan);
     write_transposed(plan);
+    write_as_taken(plan);
     alias_forward(plan);
     refuse_backward(plan);
     for (ir_node *node = plan->graph->first; node != NULL; node = node->next) {
@@ -155,10 +179,9 @@ void plan_lay_out(plan *plan)
             v->base = operand;
         }
     }
-    /* a layout whose transpose had to be copied after all is given up */
-    for (int i = 0; i < plan->value_count; i++) {
+    for (int i = plan->value_count; i-- > 0;) {
         plan_value *v = &plan->values[i];
-        if (v->layout != NULL && !plan_value_of(ir_out(v->value->uses->node))->view) {
+        if (v->layout != NULL && is_in_vain(v)) {
             v->layout = NULL;
             v->contiguous = true;
         }

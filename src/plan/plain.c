@@ -1,6 +1,10 @@
 /* Values that stay what they are made of between two steps: with few rows a product quantises its operand by itself, and does the norm in front of it, and the launch that would have done it
- * before is saved. It is said of runs, not in the graph: which numbers are multiplied is the same. */
+ * before is saved. So is that which would have taken the tokens that outputs are wanted of, where these are all. It is said of runs, not in the graph: which numbers are multiplied is the same. */
 #include "plan/internal.h"
+
+#include <string.h>
+
+#include "pass/pass.h"
 
 /* The step of a value's node; NULL: it has none. */
 static const plan_step *maker_of(const ir_value *value) { return value->kind == IR_RESULT ? value->node->mark : NULL; }
@@ -77,24 +81,54 @@ static bool find_plain(plan *plan, int read, plan_plain *plain) {
     return find_made(made, product, plain);
 }
 
+/* ---- what is taken of tokens ---- */
+
+/* The last step that reads value or a view of it; -1: none. */
+static int last_reader(const plan *plan, const ir_value *value) {
+    int last = -1;
+    for (const ir_use *use = value->uses; use != NULL; use = use->next) {
+        const plan_step *step = use->node->mark;
+        const int read = step != NULL ? (int)(step - plan->steps) : last_reader(plan, ir_out(use->node));
+        if (read > last) last = read;
+    }
+    return last;
+}
+
+/* Is the step a take of the tokens that outputs are wanted of, which lists all in their order where it lists as many as there are? */
+static bool find_taken(const plan *plan, int made, plan_plain *plain) {
+    const ir_node *node = plan->steps[made].node;
+    if (node->op != OP_take || ir_in(node, 1)->kind != IR_INPUT || strcmp(ir_in(node, 1)->name, STEP_INPUT_LAST) != 0) return false;
+    if (dw_format_is_block(ir_out(node)->type.format) || plan_is_result(plan->graph, ir_out(node))) return false;
+    *plain = (plan_plain){.value = plan_value_of(ir_out(node)), .source = plan_value_of(ir_in(node, 0)), .made = made, .takes = true};
+    plain->format = plain->source->value->type.format;
+    plain->read = last_reader(plan, ir_out(node));
+    return plain->read >= 0 && is_kept(plain->source);
+}
+
 dw_status plan_find_plains(plan *plan) {
     plan->plain_count = 0;
     if (plan->chip.kind != CHIP_GPU) return DW_OK;
-    TRY_NEW(plan->plains, &plan->arena, plan->step_count);
-    for (int i = plan->load_count; i < plan->step_count; i++) {
+    TRY_NEW(plan->plains, &plan->arena, 2 * (size_t)plan->step_count + 1);
+    for (int i = plan->step_count; i-- > plan->load_count;) {
         plan_plain plain;
-        if (!find_plain(plan, i, &plain)) continue;
-        plain.value->may_be_plain = true;
-        plan->plains[plan->plain_count++] = plain;
+        if (find_plain(plan, i, &plain)) {
+            plain.value->may_be_plain = true;
+            plan->plains[plan->plain_count++] = plain;
+        }
+        if (find_taken(plan, i, &plain)) {
+            plan->plains[plan->plain_count] = plain;
+            plain.value->taken = &plan->plains[plan->plain_count++];
+        }
     }
     return DW_OK;
 }
 
-/* Sources are read by the product, too; and so is what they are views of. */
+/* Sources are read by the product, too, or by who reads what is taken of them; and so is what they are views of. Those that are read later are looked at first, as they may be made of others. */
 void plan_keep_sources(plan *plan) {
     for (int i = 0; i < plan->plain_count; i++) {
-        const int order = plan->steps[plan->plains[i].read].node->order;
-        for (plan_value *v = plan->plains[i].source; v != NULL; v = v->view ? v->base : NULL)
+        const plan_plain *plain = &plan->plains[i];
+        const int reads = plan->steps[plain->read].node->order, order = plain->takes && plain->value->last_read > reads ? plain->value->last_read : reads;
+        for (plan_value *v = plain->source; v != NULL; v = v->view ? v->base : NULL)
             if (v->last_read < order) v->last_read = order;
     }
 }
@@ -151,9 +185,21 @@ static void leave_plain(plan_binding *binding, const plan_plain *plain, dw_tenso
     op_tensor_init(tensor, plain->format, DW_SCALE_plain, tensor->rank, tensor->dims, NULL);
 }
 
+/* Is what is taken all of its source, and does it lie as that does? */
+static bool takes_all(const plan_binding *binding, const plan_plain *plain) {
+    const dw_tensor *all = &binding->tensors[plain->source->index], *taken = &binding->tensors[plain->value->index];
+    if (binding->holds_values || all->rank != taken->rank) return false;
+    for (int i = 0; i < all->rank; i++)
+        if (all->dims[i] != taken->dims[i] || (all->dims[i] != 1 && all->strides[i] != taken->strides[i])) return false;
+    return true;
+}
+
 dw_status plan_bind_plains(plan_binding *binding, bool *moved) {
+    for (int i = 0; i < binding->plan->plain_count; i++)
+        if (binding->plan->plains[i].takes) binding->calls[binding->plan->plains[i].made].run.passes = takes_all(binding, &binding->plan->plains[i]);
     for (int i = 0; i < binding->plan->plain_count; i++) {
         const plan_plain *plain = &binding->plan->plains[i];
+        if (plain->takes) continue;
         plan_call *made = &binding->calls[plain->made], *read = &binding->calls[plain->read];
         dw_tensor *tensor = &binding->tensors[plain->value->index], other;
         size_t bytes = 0;

@@ -31,7 +31,8 @@ struct plan_value {
     bool contiguous;                  /* row-major without gaps at all sizes */
     const int64_t *layout;            /* axes in the order in which memory runs, when not row-major; else NULL */
     int first, last;                  /* of bases in the workspace: the steps during which it is alive */
-    bool may_be_plain;                /* there is a plan_plain for it */
+    bool may_be_plain;                /* there is a plan_plain for it, of other bytes */
+    const struct plan_plain *taken;   /* the plan_plain that it is all of its source by; NULL: none */
     const char *key;                  /* of constants: the expression over weights that it is, the same in every plan of a model */
 };
 
@@ -53,14 +54,15 @@ typedef struct plan_step {
     const kernel_verdict *verdicts;   /* every row that was considered */
 } plan_step;
 
-/* A value between two steps, which may stay what it is made of where that saves a launch: the product that reads it quantises it, or does the norm that makes it. Whether it does is known once
- * sizes are bound (plain.c). */
+/* A value between two steps, which may stay what it is made of where that saves a launch: the product that reads it quantises it, or does the norm that makes it; or outputs are wanted of all tokens
+ * that there are, so that what is taken of them is all of it. Whether it does is known once sizes are bound (plain.c). */
 typedef struct plan_plain {
-    plan_value *value, *source;       /* source: what a quantize or a norm makes it of; NULL: the step that makes it leaves it in format */
-    int made, read;                   /* steps */
+    plan_value *value, *source;       /* source: what a quantize, a norm or a take makes it of; NULL: the step that makes it leaves it in format */
+    int made, read;                   /* steps; of what is taken the last that reads it */
     dw_format format;                 /* of source, and of a norm's result before it is quantised */
     bool quantises, searches;         /* value is in blocks; its scales are searched for */
     bool normalises;                  /* a norm makes it */
+    bool takes;                       /* a take of the tokens that step.last lists makes it */
 } plan_plain;
 
 typedef struct plan {

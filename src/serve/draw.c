@@ -153,20 +153,23 @@ static void take(const scheduler *s, serve_text *text, int64_t first) {
     text->drawn.top_logprobs = sampler->best_logs + at * sampler->length;
 }
 
+/* The rows of the logits from the first that a text wants to the last; between them may be some that nobody does. */
 dw_status scheduler_draw(scheduler *s) {
     const generation *g = s->g;
-    int64_t first = INT64_MAX, count = 0, top = 0;
+    const sampling_settings greedy = engine_sampler_settings(0, 0, 0);
+    int64_t first = INT64_MAX, last = -1, top = 0;
     for (int64_t row = 0; row < g->texts; row++) {
         if (!is_picked(s, row)) continue;
         if (g->text[row].picked < first) first = g->text[row].picked;
-        count++;
+        if (g->text[row].picked > last) last = g->text[row].picked;
     }
-    if (count == 0) return DW_OK;
+    if (last < 0) return DW_OK;
     const bool samples = scheduler_reads_logits(s);
+    for (int64_t i = first; i <= last && samples; i++) engine_sampler_ask(s->session->sampler, i - first, &greedy, 0, 0, -1);
     for (int64_t row = 0; row < g->texts && samples; row++)
         if (is_picked(s, row)) ask(s, s->rows[row], first, &top);
     if (samples) TRY(engine_sampler_tell(s->session->sampler, top));
-    if (samples) TRY(engine_sampler_run(s->session->sampler, (const uint8_t *)g->results[g->output] + (size_t)first * num_row_bytes(g->logits_format, g->vocabulary), count));
+    if (samples) TRY(engine_sampler_run(s->session->sampler, (const uint8_t *)g->results[g->output] + (size_t)first * num_row_bytes(g->logits_format, g->vocabulary), last - first + 1));
     for (int64_t row = 0; row < g->texts; row++)
         if (is_picked(s, row)) take(s, s->rows[row], first);
     return DW_OK;

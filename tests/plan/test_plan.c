@@ -368,6 +368,52 @@ static void few_rows_are_normalised_by_the_product(void **state) {
     }
 }
 
+/* Where outputs are wanted of all tokens that there are, nothing is launched to take them: who reads what is taken reads what it is taken of, which stays what it is for so long. */
+static void what_is_taken_of_all_tokens_is_not_moved(void **state) {
+    dw_context *context = *state;
+    static const char graph[] = "graph t\n  symbol s 1..64\n  symbol e 1..64\n  input q bf16[1,2,s,64]\n  input r bf16[1,s,128]\n  input step.last i64[e]\n  input other i64[e]\n"
+                                "  param w bf16[128,128]\n  %1 = neg r\n  %2 = attention q, q, q {scale=0.125,causal=true}\n  %3 = take %2, step.last {axis=2}\n"
+                                "  %4 = transpose %3 {order=[0,2,1,3]}\n  %5 = reshape %4 {shape=[1,e,128]}\n  %6 = take %1, step.last {axis=1}\n  %7 = matmul %5, w, %6 {bt=true,post=\"add\"}\n"
+                                "  %8 = exp %6\n  %9 = add %7, %8\n  %10 = take %1, other {axis=1}\n  %11 = add %9, %10\n  output y %11\n";
+    static const struct { int64_t sizes[2]; int launches, taken; } cases[] = {{{4, 4}, 7, 2}, {{1, 1}, 7, 2}, {{8, 4}, 9, 0}};
+    for (size_t i = 0; i < COUNT_OF(cases); i++) {
+        const chip_caps chip = chip_of(context, "h200");
+        plan *made = plan_for_chip(context, graph, &chip, NULL);
+        plan_binding binding;
+        int taken = 0;
+        uint8_t *memory = (uint8_t *)(uintptr_t)4096;
+        void *inputs[] = {memory, memory, memory, memory}, *outputs[] = {memory};
+        dw_tensor *constants;
+        ok(context, plan_binding_create(context, made, &binding));
+        constants = arena_new(&binding.arena, (size_t)made->value_count, sizeof *constants);
+        assert_non_null(constants);
+        ok(context, plan_bind(&binding, cases[i].sizes));
+        const int launches = launches_of(context, made, &binding);
+        plan_attach(&binding, &(plan_bases){.workspace = memory, .inputs = inputs, .outputs = outputs, .constants = constants});
+        for (int k = made->load_count; k < made->step_count; k++) {
+            if (!binding.calls[k].run.passes) continue;
+            const ir_node *node = made->steps[k].node;
+            const plan_value *source = plan_value_of(ir_in(node, 0)), *value = plan_value_of(ir_out(node));
+            taken++;
+            assert_ptr_equal(binding.tensors[value->index].data, binding.tensors[source->index].data);
+            for (int j = k; j < made->step_count; j++)
+                for (int n = 0; n < made->steps[j].node->n_in; n++) {
+                    const plan_value *read = plan_value_of(ir_in(made->steps[j].node, n));
+                    while (read->view) read = read->base;
+                    if (read == value) assert_true(source->root->last >= j);
+                    assert_true(made->steps[j].node->n_out == 0 || plan_value_of(ir_out(made->steps[j].node))->base != value);
+                }
+        }
+        if (launches != cases[i].launches || taken != cases[i].taken) fail_msg("case %zu: %d launches, %d are taken", i, launches, taken);
+        assert_apart(&binding, i);
+        binding.holds_values = true;
+        ok(context, plan_bind(&binding, cases[i].sizes));
+        for (int k = made->load_count; k < made->step_count; k++) assert_false(binding.calls[k].run.passes);
+        plan_binding_destroy(&binding);
+        plan_destroy(made);
+    }
+}
+
 static const char GATED[] =
     "graph gated\n  symbol m 1..128\n  input x bf16[m,64]\n  param w bf16[64,64]\n  param b bf16[64]\n"
     "  %1 = matmul x, w, b {bt=true,post=\"bias,swiglu\"} at \"mlp.gate\"\n  output y %1\n";
@@ -527,6 +573,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(a_way_is_picked_when_sizes_are_known, setup, teardown),
         cmocka_unit_test_setup_teardown(few_rows_are_quantised_by_the_product, setup, teardown),
         cmocka_unit_test_setup_teardown(few_rows_are_normalised_by_the_product, setup, teardown),
+        cmocka_unit_test_setup_teardown(what_is_taken_of_all_tokens_is_not_moved, setup, teardown),
         cmocka_unit_test_setup_teardown(values_that_are_alive_together_lie_apart, setup, teardown),
         cmocka_unit_test_setup_teardown(memory_is_used_again, setup, teardown),
         cmocka_unit_test_setup_teardown(a_value_that_shrinks_as_its_symbol_grows_has_room, setup, teardown),
