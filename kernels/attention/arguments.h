@@ -11,8 +11,9 @@
 #define ATTENTION_ALIGNED(bytes) _Alignas(bytes)
 #endif
 
-/* What becomes of products before they are scores: nothing but a positive scale; a bool mask of keys, or a mask or bias, which queries share; a bias that comes in tiles, and a mask of keys; anything. */
-enum { ATTENTION_PLAIN, ATTENTION_MASKED, ATTENTION_KEYS, ATTENTION_TILED, ATTENTION_GENERAL };
+/* What becomes of products before they are scores: nothing but a positive scale; a bool mask of keys, or a mask or bias, which queries share; a bias that comes in tiles, and a mask of keys; a cap and no
+ * mask or bias; anything. */
+enum { ATTENTION_PLAIN, ATTENTION_MASKED, ATTENTION_KEYS, ATTENTION_TILED, ATTENTION_CAPPED, ATTENTION_GENERAL };
 
 enum { ATTENTION_WIDTH = 1024 };  /* columns of v that a block makes; of q that it keeps in shared memory */
 

@@ -1,11 +1,12 @@
 /* sample on GPUs with clusters: the blocks of one share a row, each reads its chunk once and keeps it in shared memory.
  *
- *     gmem -> smem   logits as bias, mask and counts make them, in fp32; on the way the largest and the sum of e^x of the logits as they come
+ *     gmem -> smem   logits as bias, mask and counts make them, in fp32, or where there is none of these as they come; on the way the likeliest, and the largest and the sum of e^x of the logits
+ *                    as they come. The likeliest alone needs no more
  *     cuts           11 bits of the ordered logit at a time: a histogram of counts or masses in each block, which all blocks add up and walk down; equal ones at the cut by their ids
  *     draw           4 ids a thread and Philox counter; noise only where a word could be enough beside the noise of the likeliest
  *
  * Counts and masses are integers, so any order of adding gives the same, and ids are those of op/sampling.h. Masses have 30 bits and are added in two halves of 15, as a block has fewer than 2^16 ids.
- * Resources: 4 bytes an id of the chunk and 18 KiB. Speed: README.md. */
+ * Resources: 4 bytes an id of the chunk, or 2, and 18 KiB. Speed: README.md; of this form, which finds the likeliest as it reads, not measured. */
 #include "kernels/gpu/ptx/warp.cuh"
 #include "kernels/gpu/rows/row_parts.cuh"
 #include "kernels/sample/sample_cuda.h"
@@ -20,6 +21,9 @@ static_assert(OF_THREAD == 4, "a thread reads its buckets as one vector");
 /* What a block shows the others; each is written once between two meetings of the cluster. */
 typedef struct shown { float largest, sum; uint32_t bad, high, low, count; } shown;
 
+/* What was read: the largest logit and the sum of e^x as they come, the likeliest as they are kept, and its id; bad: some are NaN or +inf. */
+typedef struct reading { float largest, sum, best; int id; uint32_t bad; } reading;
+
 /* Where a cut lies, and what is in front of its bucket. */
 typedef struct found { int bucket; unsigned long long before, inside; } found;
 
@@ -27,6 +31,8 @@ typedef struct cluster_room {
     __align__(16) uint32_t low[BUCKETS], high[BUCKETS];
     unsigned long long of_warp[WARPS];
     float warp_largest[WARPS], warp_sum[WARPS];
+    reading all;
+    unsigned long long best;
     shown show[4];
     found cut;
     int last;
@@ -34,7 +40,8 @@ typedef struct cluster_room {
 
 /* A block's part of a row. */
 typedef struct sample_chunk {
-    float *x;                     /* smem [here] */
+    void *kept;                   /* smem [here] */
+    int format;                   /* of kept */
     cluster_room *room;
     int64_t row, picked;
     int first, here;              /* ids */
@@ -82,16 +89,54 @@ INLINE unsigned long long cluster_most(const sample_chunk *c, unsigned long long
 
 /* ---- reading ---- */
 
-typedef struct reading { float largest, sum; uint32_t bad; } reading;
+INLINE bool adjusts_logits(const sample_arguments *a) { return a->bias.data != 0 || a->mask.data != 0 || a->counts.data != 0; }
+
+INLINE float kept_at(const sample_chunk *c, int i) {
+    if (c->format == CUDA_f32) return ((const float *)c->kept)[i];
+    const uint16_t bits = ((const uint16_t *)c->kept)[i];
+    return c->format == CUDA_bf16 ? __uint_as_float((uint32_t)bits << 16) : cvt_f32_f16(bits);
+}
+
+INLINE void keep(const sample_chunk *c, int i, float x) {
+    if (c->format == CUDA_f32) ((float *)c->kept)[i] = x;
+    else ((uint16_t *)c->kept)[i] = (uint16_t)pack_pair(c->format, x, 0);
+}
+
+INLINE void keep_four(const sample_chunk *c, int at, const float *x) {
+    if (c->format == CUDA_f32) ((float4 *)c->kept)[at / WORDS] = make_float4(x[0], x[1], x[2], x[3]);
+    else ((uint2 *)c->kept)[at / WORDS] = make_uint2(pack_pair(c->format, x[0], x[1]), pack_pair(c->format, x[2], x[3]));
+}
+
+INLINE void raise_to(reading *r, float most) {
+    if (!(most > r->largest)) return;
+    r->sum *= ex2((r->largest - most) * LOG2_E);
+    r->largest = most;
+}
+
+/* Four logits that are all there, kept as they come. NaN and +inf are seen in the sum and the largest, behind all. */
+INLINE void take_plain(const sample_chunk *c, int at, const float *x, reading *r) {
+    const float most = fmaxf(fmaxf(x[0], x[1]), fmaxf(x[2], x[3]));
+    keep_four(c, at, x);
+    raise_to(r, most);
+    if (r->largest == -INFINITE) {
+        r->sum += x[0] + x[1] + x[2] + x[3] == -INFINITE ? 0 : NOT_A_NUMBER;
+        return;
+    }
+#pragma unroll
+    for (int i = 0; i < WORDS; i++) r->sum += ex2((x[i] - r->largest) * LOG2_E);
+    if (!(most > r->best)) return;
+    r->best = most;
+    r->id = c->first + at + (x[0] == most ? 0 : x[1] == most ? 1 : x[2] == most ? 2 : 3);
+}
 
 /* Four logits from id on, those that are there. */
 INLINE void take_four(const sample_arguments *a, const sample_chunk *c, int at, const float *raw, reading *r) {
-    const bool adjusts = c->picked >= 0 && (a->bias.data != 0 || a->mask.data != 0 || a->counts.data != 0);
-    const float most = fmaxf(fmaxf(raw[0], raw[1]), fmaxf(raw[2], raw[3]));
-    if (most > r->largest) {
-        r->sum *= ex2((r->largest - most) * LOG2_E);
-        r->largest = most;
+    const bool adjusts = c->picked >= 0 && adjusts_logits(a);
+    if (!adjusts && at + WORDS <= c->here) {
+        take_plain(c, at, raw, r);
+        return;
     }
+    raise_to(r, fmaxf(fmaxf(raw[0], raw[1]), fmaxf(raw[2], raw[3])));
 #pragma unroll
     for (int i = 0; i < WORDS; i++) {
         float x = raw[i];
@@ -105,7 +150,8 @@ INLINE void take_four(const sample_arguments *a, const sample_chunk *c, int at, 
             else if (a->counts.data != 0) x = sampling_penalise(x, ((const int32_t *)a->counts.data)[c->picked * a->count + id], &c->settings);
             r->bad |= !(x < INFINITE);
         }
-        c->x[at + i] = x;
+        keep(c, at + i, x);
+        if (x > r->best) r->best = x, r->id = c->first + at + i;
     }
 }
 
@@ -138,37 +184,61 @@ INLINE void read_chunk(const int format, const sample_arguments *a, const sample
     }
 }
 
-/* The largest and the sum of what several have read; -inf and 0 of nothing. */
+/* The largest and the sum of what several have read; -inf and 0 of nothing, and NaN of what has one. */
 INLINE void add_reading(reading *r, float largest, float sum) {
     const float most = fmaxf(r->largest, largest);
-    if (most == -INFINITE) return;
+    if (most == -INFINITE) {
+        r->sum += sum;
+        return;
+    }
     r->sum = r->sum * ex2((r->largest - most) * LOG2_E) + sum * ex2((largest - most) * LOG2_E);
     r->largest = most;
 }
 
+/* Of what the first so many lanes hold, to all lanes of the warp. */
+INLINE unsigned long long warp_reading(const int lanes, reading *r, unsigned long long best) {
+#pragma unroll
+    for (int step = lanes / 2; step > 0; step /= 2) {
+        add_reading(r, __shfl_xor_sync(~0u, r->largest, step), __shfl_xor_sync(~0u, r->sum, step));
+        r->bad |= __shfl_xor_sync(~0u, r->bad, step);
+    }
+    return warp_most(best);
+}
+
+/* What all blocks have read, to all their threads. */
 INLINE void gather_readings(const sample_chunk *c, reading *r) {
     cluster_room *room = c->room;
-#pragma unroll
-    for (int step = 16; step > 0; step /= 2) add_reading(r, __shfl_xor_sync(~0u, r->largest, step), __shfl_xor_sync(~0u, r->sum, step));
-    if (threadIdx.x % 32 == 0) {
+    const int lane = (int)threadIdx.x % 32;
+    r->bad |= !(r->largest < INFINITE) || r->sum != r->sum;
+    unsigned long long best = warp_reading(32, r, r->best > -INFINITE ? rank_of(r->best, r->id) : 0);
+    if (lane == 0) {
         room->warp_largest[threadIdx.x / 32] = r->largest;
         room->warp_sum[threadIdx.x / 32] = r->sum;
+        room->of_warp[threadIdx.x / 32] = best;
     }
-    r->bad = (uint32_t)__syncthreads_or((int)r->bad);
-    reading all = {-INFINITE, 0, 0};
-    for (int i = 0; i < WARPS; i++) add_reading(&all, room->warp_largest[i], room->warp_sum[i]);
-    if (threadIdx.x == 0) {
-        room->show[0].largest = all.largest;
-        room->show[0].sum = all.sum;
-        room->show[0].bad = r->bad;
+    const uint32_t bad = (uint32_t)__syncthreads_or((int)r->bad);
+    if (threadIdx.x < 32) {
+        reading all = {lane < WARPS ? room->warp_largest[lane] : -INFINITE, lane < WARPS ? room->warp_sum[lane] : 0, 0, 0, bad};
+        best = warp_reading(WARPS, &all, lane < WARPS ? room->of_warp[lane] : 0);
+        const shown mine = {all.largest, all.sum, bad, (uint32_t)(best >> 32), (uint32_t)best, 0};
+        if (lane == 0) room->show[0] = mine;
     }
     meet();
-    all.largest = -INFINITE, all.sum = 0, all.bad = 0;
-    for (uint32_t i = 0; i < c->blocks; i++) {
-        add_reading(&all, __uint_as_float(word_of_block(&room->show[0].largest, i)), __uint_as_float(word_of_block(&room->show[0].sum, i)));
-        all.bad |= word_of_block(&room->show[0].bad, i);
+    if (threadIdx.x < 32) {
+        reading all = {-INFINITE, 0, 0, 0, 0};
+        best = 0;
+        if (lane < (int)c->blocks) {
+            const shown *other = &room->show[0];
+            all.largest = __uint_as_float(word_of_block(&other->largest, lane));
+            all.sum = __uint_as_float(word_of_block(&other->sum, lane));
+            all.bad = word_of_block(&other->bad, lane);
+            best = (unsigned long long)word_of_block(&other->high, lane) << 32 | word_of_block(&other->low, lane);
+        }
+        best = warp_reading(SAMPLE_CLUSTER_BLOCKS, &all, best);
+        if (lane == 0) room->all = all, room->best = best;
     }
-    *r = all;
+    __syncthreads();
+    *r = room->all;
 }
 
 /* ---- cuts ---- */
@@ -188,7 +258,7 @@ INLINE void fill_buckets(const sample_chunk *c, int bits, uint32_t order, const 
     __syncthreads();
 #pragma unroll 2
     for (int i = threadIdx.x; i < c->here; i += THREADS) {
-        const float x = c->x[i];
+        const float x = kept_at(c, i);
         const uint32_t own = sampling_order(x);
         if (!is_kept(c, x, c->first + i) || (bits < ORDER && (own ^ order) >> bits != 0)) continue;
         const uint32_t weight = weight_of(c, x, masses), bucket = own >> shift & (BUCKETS - 1);
@@ -238,7 +308,7 @@ INLINE unsigned long long in_front(const sample_chunk *c, unsigned long long own
 INLINE int find_tie(const sample_chunk *c, uint32_t order, unsigned long long wanted) {
     const int stretch = (c->here + THREADS - 1) / THREADS, first = (int)threadIdx.x * stretch, end = min(c->here, first + stretch);
     unsigned long long own = 0, all, before;
-    for (int i = first; i < end; i++) own += is_kept(c, c->x[i], c->first + i) && sampling_order(c->x[i]) == order;
+    for (int i = first; i < end; i++) own += is_kept(c, kept_at(c, i), c->first + i) && sampling_order(kept_at(c, i)) == order;
     before = in_front(c, own, &all);
     if (threadIdx.x == 0) {
         c->room->show[2].count = (uint32_t)all;
@@ -249,7 +319,7 @@ INLINE int find_tie(const sample_chunk *c, uint32_t order, unsigned long long wa
     if (before < wanted && before + own >= wanted) {
         int last = first;
         for (int i = first; before < wanted; i++) {
-            before += is_kept(c, c->x[i], c->first + i) && sampling_order(c->x[i]) == order;
+            before += is_kept(c, kept_at(c, i), c->first + i) && sampling_order(kept_at(c, i)) == order;
             last = c->first + i;
         }
         c->room->last = last;
@@ -310,7 +380,7 @@ INLINE int draw_among(const sample_arguments *a, const sample_chunk *c, int like
         float heat[WORDS];
 #pragma unroll
         for (int i = 0; i < WORDS; i++) {
-            const float x = at + i < c->here ? c->x[at + i] : -INFINITE;
+            const float x = at + i < c->here ? kept_at(c, at + i) : -INFINITE;
             heat[i] = is_kept(c, x, c->first + at + i) ? sampling_heat(x, c->largest, c->settings.temperature) : -INFINITE;
             if (heat[i] < least) heat[i] = -INFINITE;
             any = any || heat[i] + SAMPLING_MOST_NOISE >= most;
@@ -350,12 +420,7 @@ INLINE void store_best(const int format, const sample_arguments *a, const sample
 
 INLINE int choose(const sample_arguments *a, sample_chunk *c) {
     const sampling_settings *s = &c->settings;
-    unsigned long long best = 0;
-    for (int i = threadIdx.x; i < c->here; i += THREADS) {
-        const unsigned long long rank = rank_of(c->x[i], c->first + i);
-        best = rank > best ? rank : best;
-    }
-    best = cluster_most(c, best, 1);
+    const unsigned long long best = c->room->best;
     const uint32_t order = (uint32_t)(best >> 32);
     c->largest = small_float((int32_t)(order ^ (order >> 31 != 0 ? 0x80000000u : 0xffffffffu)));
     if (best == 0 || c->largest == -INFINITE) return SAMPLING_NOTHING_LEFT;
@@ -373,8 +438,8 @@ INLINE bool read_settings(const sample_arguments *a, sample_chunk *c) {
 
 INLINE void sample_chunked(const int format, const sample_arguments *a, cluster_room *room) {
     extern __shared__ __align__(16) float kept[];
-    sample_chunk c = {kept, room};
-    reading all = {-INFINITE, 0, 0};
+    sample_chunk c = {kept, format == CUDA_f32 || adjusts_logits(a) ? CUDA_f32 : format, room};
+    reading all = {-INFINITE, 0, -INFINITE, NONE, 0};
     int id = SAMPLING_BAD_SETTINGS;
     float log_sum = 0;
     c.rank = cluster_rank();
@@ -391,7 +456,7 @@ INLINE void sample_chunked(const int format, const sample_arguments *a, cluster_
         log_sum = all.largest + logf(all.sum);
         id = all.bad ? (int)SAMPLING_NOT_FINITE : choose(a, &c);
     }
-    meet();
+    if (a->length > 0) meet();
     store_best(format, a, &c, log_sum, id < 0);
     if (c.rank == 0 && threadIdx.x == 0) {
         ((int64_t *)a->ids.data)[c.row] = id;

@@ -58,7 +58,8 @@ const char *attention_wgmma_refuses(const kernel_problem *problem, text *why) {
 
 /* What a tile of 64 x groups queries takes on an H200, fitted to calls by themselves (bench/results/h200/attention.md): the share of the chip's rate of products at which it goes through
  * its blocks of keys, microseconds of a tile besides, and of a call besides. Narrow heads take as many exponentials for fewer products, and other tiles run beside theirs.
- * Those of general entries are of biases by query. Not measured: 256 wide but plain. width: of heads at most. */
+ * Those of general entries are of biases by query. Not measured: 256 wide but plain, and capped ones. Those are predicted: a score's
+ * three functions take longer than its products. width: of heads at most. */
 typedef struct tile_rate { int scores, stays, width; double share, tile_us, start_us; } tile_rate;
 static const tile_rate tile_rates[] = {
     {ATTENTION_PLAIN, 0, 64, 0.57, 1.1, 2.8},
@@ -73,6 +74,9 @@ static const tile_rate tile_rates[] = {
     {ATTENTION_KEYS, 0, 256, 0.75, 5, 0},
     {ATTENTION_TILED, 0, 64, 0.36, 1.1, 2.8},
     {ATTENTION_TILED, 0, 128, 0.436, 5, 0},
+    {ATTENTION_CAPPED, 0, 64, 0.2, 5, 0},
+    {ATTENTION_CAPPED, 0, 192, 0.3, 5, 0},
+    {ATTENTION_CAPPED, 0, 256, 0.45, 5, 0},
     {ATTENTION_GENERAL, 0, 64, 0.09, 5, 0},
     {ATTENTION_GENERAL, 0, 192, 0.155, 5, 0},
     {ATTENTION_GENERAL, 0, 256, 0.75, 5, 0},
@@ -126,7 +130,9 @@ static bool is_tiled(const op_call *call, const dw_tensor *bias) {
 static int scores_of(const op_call *call) {
     const dw_tensor *bias = op_operand(call, ATTENTION_BIAS);
     if (!attention_is_general(call)) return ATTENTION_PLAIN;
-    if (op_attr_real(call->attrs, OP_ATTR_softcap) > 0 || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0)) return ATTENTION_GENERAL;
+    const bool is_capped = op_attr_real(call->attrs, OP_ATTR_softcap) > 0;
+    if (is_capped && op_operand(call, ATTENTION_MASK) == NULL && bias == NULL) return ATTENTION_CAPPED;
+    if (is_capped || !(op_attr_real(call->attrs, OP_ATTR_scale) > 0)) return ATTENTION_GENERAL;
     for (int i = ATTENTION_ROW; i < call->n_in; i++)
         if (call->in[i] != NULL) return ATTENTION_GENERAL;
     if (varies_by_query(op_operand(call, ATTENTION_MASK))) return ATTENTION_GENERAL;
@@ -195,7 +201,7 @@ const char *attention_wgmma_blocks_refuses(const kernel_problem *problem, text *
 /* ---- the launch ---- */
 
 static uint32_t shared_bytes(const wgmma_entry *e) {
-    const bool has_notes = e->scores != ATTENTION_PLAIN && e->scores != ATTENTION_GENERAL;
+    const bool has_notes = e->scores != ATTENTION_PLAIN && e->scores != ATTENTION_CAPPED && e->scores != ATTENTION_GENERAL;
     const int rows = e->groups * 64, operands = e->q_stages * rows * e->width + e->stages * e->keys * (e->width + e->value_width), results = e->stays ? rows * e->value_width : 0;
     const int tiles = e->scores == ATTENTION_TILED ? e->stages * rows * e->keys : 0, biases = has_notes ? ATTENTION_BIAS_STAGES * e->keys : 0;
     const int views = e->stays ? 0 : rows * ATTENTION_ROW_BYTES + (rows + 1) * ATTENTION_SEGMENT_BYTES;

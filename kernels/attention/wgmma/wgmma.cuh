@@ -41,7 +41,7 @@ enum { ROW_BYTES = 128, CHUNK_COLS = 64 };
 /* The constants of an entry; everything in here is known to the compiler. width, value_width: multiples of 64 that the operands are padded to. */
 typedef struct attention_shape {
     int element, groups, width, value_width, keys, stages, q_stages, blocks;
-    int scores;                   /* ATTENTION_PLAIN, _MASKED, _KEYS, _TILED, or _GENERAL: capped, hidden by a mask or with a bias, or the scale is not positive */
+    int scores;                   /* ATTENTION_PLAIN, _MASKED, _KEYS, _TILED, _CAPPED, or _GENERAL: capped, hidden by a mask or with a bias, or the scale is not positive */
     int paged;                    /* keys may lie in pages */
     int stays;                    /* thread blocks make several tiles: persistent.cuh */
     int quantised;                /* results are in blocks of e4m3 */
@@ -532,13 +532,20 @@ INLINE void add_tile(const attention_shape s, float scale, uint32_t tile, int ro
     }
 }
 
+/* cap x tanh(product x scale / cap): two functions and three other instructions a score. */
+INLINE void cap_products(const attention_arguments *p, const attention_shape s, float *scores) {
+    const float unit = p->scale / p->softcap * (2 * LOG2_E), cap = p->softcap;
+#pragma unroll
+    for (int i = 0; i < s.keys / 2; i++) scores[i] = fmaf(-2 * cap, rcp(1 + ex2(scores[i] * unit)), cap);
+}
+
 INLINE void scale_products(const attention_arguments *p, const attention_shape s, float *scores) {
+    if (p->softcap > 0) {
+        cap_products(p, s, scores);
+        return;
+    }
 #pragma unroll
     for (int i = 0; i < s.keys / 2; i++) scores[i] *= p->scale;
-    if (p->softcap > 0) {
-#pragma unroll
-        for (int i = 0; i < s.keys / 2; i++) scores[i] = capped(scores[i], p->softcap);
-    }
 }
 
 /* Biases and masks in memory, of one format that the compiler knows, two keys at a time. rows: where the thread's two rows begin; first: the block's first key. */
@@ -743,7 +750,12 @@ INLINE void score(const attention_wgmma_arguments *g, const attention_shape s, a
         all = all && distance(rows->start[half], first, slots) + s.keys <= counts[half];
     }
     all = __all_sync(0xffffffff, all);
-    if (s.scores == ATTENTION_GENERAL) {
+    if (s.scores == ATTENTION_CAPPED) {
+        cap_products(p, s, scores);
+        hide_keys(p, s, rows, counts, first, all, scores);
+        if (s.paged && p->page != 0) hide_absent(p, s, walk->note, scores);
+        raise_rows_by_scores(s, rows, scores, exponents);
+    } else if (s.scores == ATTENTION_GENERAL) {
         attention_extra extra[2] = {extra_of(p, walk->segment.cache, tile.head, tile.first + row), extra_of(p, walk->segment.cache, tile.head, tile.first + row + 8)};
         finish_general(p, s, rows, counts, extra, first, scores);
         hide_keys(p, s, rows, counts, first, all, scores);
