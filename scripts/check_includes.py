@@ -27,7 +27,7 @@ LAYERS = {
     "engine": "base num chip op ir pass kernel comm capture device plan",
     "serve": "base num chip op ir pass kernel device plan engine",
     "train": "base num chip op ir pass kernel capture device plan engine",
-    "lab": "base num chip op ir pass kernel capture device plan engine serve train",
+    "lab": "base num chip op ir pass kernel comm capture device plan engine serve train",
     "cli": "",
     "python": "cli",
     "sim": "base num chip",   # and the driver's interface, device/cuda.def and device/cuda_abi.h
@@ -40,6 +40,7 @@ ROOMS = {
         "attention": "clean fuse",
         "precision": "fuse attention",
         "step": "clean attention",
+        "shard": "fuse",
         "gradient": "",
     },
     "sim": {

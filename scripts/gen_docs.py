@@ -247,6 +247,8 @@ TABLES = {
     "aten-operators": Table("src/capture/aten.def", "ATEN", "target arguments in_place rule op becomes", {
         "operator": "`{target}`", "arguments": "`{arguments}`", "in place": lambda row: {"0": "", "1": "yes"}[row["in_place"]], "becomes": "{becomes}",
     }),
+    "splits": Table("src/pass/shard/split.def", "SPLIT", "name meaning", {
+        "split": "`{name}`", "what it means": "{meaning}"}),
     "precisions": Table("src/pass/precision/precision.def", "PRECISION", "name weight activation cache head meaning", {
         "precision": "`{name}`", "weight": lambda row: as_exported(row, "weight"), "activation": lambda row: as_exported(row, "activation"),
         "weights alone": lambda row: f"`{row['name']}-weights`" if has_weights_form(row) else "", "cache": lambda row: "" if row["cache"] == "COUNT" else as_exported(row, "cache"), "`lm_head`": "`{head}`", "meaning": "{meaning}",

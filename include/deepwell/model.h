@@ -38,6 +38,8 @@ typedef struct dw_model_options {
     const char *kernels;        /* kernels that must be taken: "matmul=matmul_f32_avx2"; such a kernel runs at all sizes, or is refused with the reason */
     const char *tuning;         /* text that dw_tune gave: measured choices among kernels of a GPU; NULL: by estimates. MISMATCH for another chip, driver or build */
     const char *tuning_name;    /* what messages call that text, such as its file; NULL: tuning */
+    const char *mesh;           /* of a plan alone (DW_MODEL_PLAN_ONLY) the ranks that it is for: "tp=4"; what runs takes the mesh of its communicator */
+    const char *shard;          /* how layers are cut over ranks (docs/ranks.md): lines "pattern = column|row|heads|vocabulary|experts|whole"; NULL: all are chosen */
     const dw_registry *registry;/* the caller's kernels; must outlive the model */
     dw_comm *comm;              /* the ranks that run the model together, of which this is one's part; must outlive the model. NULL: one rank. All ranks make the model, and run its sessions alike.
                                  * MISMATCH, on each of them, names the first rank and fact in which they differ: build, options, graph, plan; where the making fails on one, it fails on all */
@@ -261,7 +263,8 @@ DW_API dw_status dw_tuning_key(dw_context *context, const char *device, char *ke
  *   text        the same wherever the margin is above ten times what the perturbations do to the logits (root mean square) */
 DW_API dw_status dw_check_device(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs,
                                  int json, dw_sink sink, void *user);
-/* Runs the file's fp32 form beside the options' precision on these inputs (count 0: random ones) and reports per layer and at the outputs. */
+/* Runs the file's fp32 form beside the options' precision on these inputs (count 0: random ones) and reports per layer and at the outputs. With a communicator, which all ranks call it with, it runs the
+ * model on the ranks beside the whole one instead, in the options' precision, and the first rank reports the outputs: MISMATCH where nothing is quantised and they are off by more than 1e-5. */
 DW_API dw_status dw_check(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs,
                           int json, dw_sink sink, void *user);
 /* The same of a graph, which is taken over, also on failure. */

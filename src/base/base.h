@@ -258,6 +258,9 @@ dw_status dim_symbol_set_range(dim_table *table, int index, int64_t min, int64_t
 
 bool dim_is_constant(dim d, int64_t *value);        /* value may be NULL */
 bool dim_is_symbol(dim d, int *index);              /* index may be NULL */
+/* Are all symbols in d known when a model is loaded? Such are the places of a rank along the axes of a mesh, DIM_RANK "tp": one text serves all ranks. */
+#define DIM_RANK "rank."
+bool dim_is_settled(dim d);
 /* Bounds by interval arithmetic over the symbols' ranges (saturating at INT64_MIN, INT64_MAX), and tighter ones of sums of one product and of floors of it. */
 void dim_range(const dim_table *table, dim d, int64_t *min, int64_t *max);
 /* Is a <= b (a < b) for every value of the symbols? false when unknown. */

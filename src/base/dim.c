@@ -449,6 +449,17 @@ bool dim_is_symbol(dim d, int *index) {
     return true;
 }
 
+bool dim_is_settled(dim d) {
+    for (int i = 0; i < d->term_count; i++) {
+        const product *product = d->terms[i].product;
+        for (int k = 0; k < product->degree; k++) {
+            const atom *atom = product->atoms[k];
+            if (atom->kind == DIM_SYMBOL ? strncmp(atom->name, DIM_RANK, strlen(DIM_RANK)) != 0 : !dim_is_settled(atom->a) || !dim_is_settled(atom->b)) return false;
+        }
+    }
+    return true;
+}
+
 dim_kind dim_kind_of(dim d) {
     if (dim_is_constant(d, NULL)) return DIM_CONSTANT;
     const atom *atom = dim_as_atom(d);

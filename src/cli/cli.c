@@ -19,8 +19,10 @@ static const struct {
 };
 
 static int run_command(cli *cli) {
+    const int ranks = cli_count_ranks(cli);
+    if (ranks < 1) return CLI_USAGE;
     for (size_t i = 0; i < sizeof commands / sizeof commands[0]; i++)
-        if (strcmp(commands[i].name, cli->command) == 0) return commands[i].run(cli);
+        if (strcmp(commands[i].name, cli->command) == 0) return ranks > 1 ? cli_run_ranks(cli, ranks, commands[i].run) : commands[i].run(cli);
     return CLI_USAGE;
 }
 
@@ -46,6 +48,7 @@ int cli_main(int argc, char **argv) {
     }
     code = run_command(&cli);
     free(cli.tuning_text);
+    free(cli.split_text);
     dw_context_destroy(cli.context);
     return finish(code);
 }

@@ -19,7 +19,10 @@ typedef struct cli {
     int prompt_count;
     char *tuning_text;                       /* of --tuning, or of what tune has kept for the device; NULL: none */
     char tuning_name[4096];                  /* its file */
+    char *split_text;                        /* of --shard; NULL: none */
     dw_context *context;
+    int rank, ranks;                         /* of a command on several ranks which one this is, of how many; ranks 0: it is alone */
+    dw_comm *comm;
 } cli;
 
 #define CLI_COMMAND(name, letter, operand, meaning) int cli_##name(cli *cli);
@@ -47,6 +50,7 @@ int cli_interrupts(void);
 int cli_fail(const cli *cli);                               /* prints the context's message; CLI_FAILED */
 int cli_no_memory(void);                                    /* says so; CLI_FAILED */
 int cli_refuse(const char *format, ...);                    /* prints a usage message; CLI_USAGE */
+void cli_be_quiet(void);                                    /* of this thread usage messages are not printed */
 void cli_print(void *user, const char *text, size_t length);/* a dw_sink to stdout */
 /* A file of at most 1 MiB as a text (malloc); -1: it is read, else the exit code. option names it in messages. */
 int cli_read_text(const char *option, const char *path, char **text);
@@ -64,6 +68,10 @@ int cli_tuning_file(cli *cli, char *path, size_t size);
 
 /* cmd_train.c: what the options say of a trainer; -1, or an exit code. model is what cli_model_options gave. */
 int cli_trainer_options(const cli *cli, const dw_model_options *model, dw_trainer_options *options);
+
+/* ranks.c: --world and --mesh */
+int cli_count_ranks(const cli *cli);                        /* 1: the command is alone; 0: a usage error, which is printed */
+int cli_run_ranks(cli *cli, int count, int (*run)(struct cli *cli));
 
 /* cmd_run.c */
 /* One run on these inputs; write gets all outputs. */

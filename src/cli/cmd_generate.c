@@ -147,15 +147,15 @@ static dw_status generate(work *work, cli *cli, const dw_model *model) {
     int64_t longest = 0;
     dw_status status = DW_OK;
     for (int i = 0; i < work->count; i++) longest = work->prompts[i].count > longest ? work->prompts[i].count : longest;
-    if (!dw_model_can_generate(model, &reason)) fprintf(stderr, "deepwell: no cached step (%s): every token recomputes the whole sequence\n", reason);
+    if (!dw_model_can_generate(model, &reason) && cli->rank == 0) fprintf(stderr, "deepwell: no cached step (%s): every token recomputes the whole sequence\n", reason);
     const dw_generate_options *options = &work->options;
     if (work->rows != NULL) status = dw_model_sizes(model, options->input_count, work->rows, dims, sizeof dims);
     else if (options->input_count > 0) status = dw_model_sizes(model, options->input_count, options->inputs, dims, sizeof dims);
     if (status != DW_OK) return status;
     status = dw_session_create(cli->context, model, &(dw_session_options){.dims = dims, .max_tokens = longest + options->tokens, .rows = work->count}, &session);
     if (status == DW_OK) status = dw_session_generate_batch(session, work->count, work->prompts, options, &times);
-    finish_output(work, status);
-    if (status == DW_OK && cli->verbose != NULL) report_times(&times);
+    if (cli->rank == 0) finish_output(work, status);
+    if (status == DW_OK && cli->rank == 0 && cli->verbose != NULL) report_times(&times);
     dw_session_destroy(session);
     return status;
 }
@@ -199,6 +199,7 @@ int cli_generate(cli *cli) {
     work work = {.cli = cli, .options = {.tokens = 64, .on_prompt_token = print_token, .user = &work}};
     dw_model *model = NULL;
     if ((cli->ids != NULL) == (cli->prompt != NULL)) return cli_refuse("generate needs either --prompt TEXT or --ids N,..");
+    if (cli->rank > 0) work.options.on_prompt_token = NULL;
     int code = read_sampling(cli, &work.options, &work.stop);
     if (code < 0) code = cli_open(cli, DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY, &model);
     if (code < 0) code = read_prompts(model, &work);

@@ -7,7 +7,13 @@
 #include <stdlib.h>
 #include <string.h>
 
+static _Thread_local int is_quiet;   /* a rank that is not the first: that one says what is wrong with the options */
+
+void cli_be_quiet(void) { is_quiet = 1; }
+
+/* Of a rank the failure is printed once all have ended (ranks.c). */
 int cli_fail(const cli *cli) {
+    if (cli->ranks > 0) return CLI_FAILED;
     const char *error = dw_context_error(cli->context);
     fprintf(stderr, "deepwell: %s\n", error[0] != '\0' ? error : "out of memory");   /* memory of our own: no call has failed */
     return CLI_FAILED;
@@ -20,6 +26,7 @@ int cli_no_memory(void) {
 
 int cli_refuse(const char *format, ...) {
     va_list arguments;
+    if (is_quiet) return CLI_USAGE;
     va_start(arguments, format);
     fputs("deepwell: ", stderr);
     vfprintf(stderr, format, arguments);
@@ -39,7 +46,7 @@ int cli_read_text(const char *option, const char *path, char **text) {
     FILE *file = fopen(path, "rb");
     *text = NULL;
     if (file == NULL) {
-        fprintf(stderr, "deepwell: --%s %s: cannot open: %s\n", option, path, strerror(errno));
+        if (!is_quiet) fprintf(stderr, "deepwell: --%s %s: cannot open: %s\n", option, path, strerror(errno));
         return CLI_FAILED;
     }
     *text = malloc(TEXT_BYTES + 1);
@@ -51,7 +58,7 @@ int cli_read_text(const char *option, const char *path, char **text) {
         (*text)[length] = '\0';
         return -1;
     }
-    fprintf(stderr, "deepwell: --%s %s: %s\n", option, path, failed ? "cannot be read" : "is no text of at most 1 MiB");
+    if (!is_quiet) fprintf(stderr, "deepwell: --%s %s: %s\n", option, path, failed ? "cannot be read" : "is no text of at most 1 MiB");
     free(*text);
     *text = NULL;
     return CLI_FAILED;

@@ -55,6 +55,7 @@ static int find_tuning(cli *cli) {
 int cli_model_options(cli *cli, dw_model_options *options, char **policy) {
     *policy = NULL;
     int code = cli->policy != NULL ? cli_read_text("policy", cli->policy, policy) : -1;
+    if (code < 0 && cli->shard != NULL && cli->split_text == NULL) code = cli_read_text("shard", cli->shard, &cli->split_text);
     if (code < 0 && cli->tuning_text == NULL) code = find_tuning(cli);
     if (code >= 0) {
         free(*policy);
@@ -70,6 +71,9 @@ int cli_model_options(cli *cli, dw_model_options *options, char **policy) {
                                   .kernels = cli->kernels,
                                   .tuning = cli->tuning_text,
                                   .tuning_name = cli->tuning_name,
+                                  .comm = cli->comm,
+                                  .mesh = cli->comm == NULL ? cli->mesh : NULL,
+                                  .shard = cli->split_text,
                                   .flags = cli->invariant != NULL ? DW_MODEL_INVARIANT : 0};
     return -1;
 }

@@ -104,6 +104,14 @@ static dw_status keep_report(dw_model *model, const text *report)
     return model->policy_report != NULL ? DW_OK : DW_NO_MEMORY;
 }
 
+static dw_status keep_splits(dw_model *model, const text *told)
+{
+    TRY(text_status(told));
+    if (model->split_report[0] != '\0') return DW_OK;
+    model->split_report = arena_text(&model->arena, text_string(told));
+    return model->split_report != NULL ? DW_OK : DW_NO_MEMORY;
+}
+
 /* Did the caller register kernels for that op? */
 static bool has_own(const dw_model *model, op_id op)
 {
@@ -115,19 +123,24 @@ static bool has_own(const dw_model *model, op_id op)
 dw_status engine_lower(dw_model *model, const ir_graph *fused, pass_policy *policy, pass_probe probe, ir_graph **lowered)
 {
     pass_options pass = options_of(model);
-    text report;
+    text report, told;
     text_init(&report, model->context);
+    text_init(&told, model->context);
     pass.policy = policy;
+    pass.splits = model->splits;
+    pass.told = &told;
     pass.probe = probe;
     pass.report = &report;
     pass.alone = model->alone;
     pass.plain_products = has_own(model, OP_matmul);
     pass.plain_attention = has_own(model, OP_attention);
     dw_status status = ir_graph_clone(fused, lowered);
-    if (status == DW_OK) status = pass_run(*lowered, PASS_STAGE_PRECISION | PASS_STAGE_MERGE | PASS_STAGE_CLEAN | PASS_STAGE_CHAIN, &pass);
+    if (status == DW_OK) status = pass_run(*lowered, PASS_STAGE_PRECISION | PASS_STAGE_SHARD | PASS_STAGE_MERGE | PASS_STAGE_CLEAN | PASS_STAGE_CHAIN, &pass);
     if (status == DW_OK) status = keep_report(model, &report);
+    if (status == DW_OK) status = keep_splits(model, &told);
     if (status == DW_OK) status = gather_notes(model, *lowered);
     text_free(&report);
+    text_free(&told);
     if (status == DW_OK) return DW_OK;
     ir_graph_destroy(*lowered);
     *lowered = NULL;
@@ -163,8 +176,9 @@ static dw_status plan_program(dw_model *model, const ir_graph *fused, const dw_m
     plan_tuning *tuning;
     TRY(engine_tuning_read(model, options->tuning, options->tuning_name, &tuning));
     TRY(engine_lower(model, fused, policy, PASS_PROBE_NONE, &lowered));
-    return plan_compile(lowered, &(plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision,
-                                                .dims = options->dims, .kernels = options->kernels, .tuning = tuning, .invariant = (model->flags & DW_MODEL_INVARIANT) != 0, .alone = model->alone}, &program->plan);
+    TRY(plan_compile(lowered, &(plan_options){.chip = &model->chip, .registry = model->registry, .precision = model->precision,
+                                                .dims = options->dims, .kernels = options->kernels, .tuning = tuning, .invariant = (model->flags & DW_MODEL_INVARIANT) != 0, .alone = model->alone}, &program->plan));
+    return engine_place(model, program->plan);
 }
 
 static dw_status make_step(dw_model *model, step_cache cache, ir_graph **step, ir_graph **prelude)
@@ -240,7 +254,10 @@ static dw_status plan_by_policy(dw_model *model, const dw_model_options *options
     bool asked = options->precision != NULL || options->policy != NULL;
     if (asked) TRY(pass_policy_create(model->context, options->precision, "policy", options->policy, &policy));
     model->precision = arena_text(&model->arena, asked ? pass_policy_words(policy) : "as exported");
-    dw_status status = model->precision != NULL ? make(model, options, policy) : DW_NO_MEMORY;
+    dw_status status = model->precision != NULL ? engine_splits_create(model, &model->splits) : DW_NO_MEMORY;
+    if (status == DW_OK) status = make(model, options, policy);
+    pass_splits_destroy(model->splits);
+    model->splits = NULL;
     pass_policy_destroy(policy);
     return status;
 }

@@ -74,6 +74,8 @@ struct dw_model {
     const char *precision;     /* in words, for print */
     const char *fusion_notes;  /* what fusion left alone, and why; "" */
     const char *policy_report; /* which precision each layer got by which rule; "" */
+    const char *split_report;  /* how each layer is cut over ranks, and why; "" */
+    pass_splits *splits;       /* while it is planned; NULL: it is not cut */
     const char **input_names, **input_shapes;     /* what callers pass: "f32[b,s,256]" */
     const char **output_names, **output_shapes;
     int input_count, output_count;
@@ -104,6 +106,12 @@ uint64_t engine_build_hash(void);
 
 /* registry.c */
 const kernel_registry *engine_registry_rows(const dw_registry *registry);   /* NULL for NULL */
+
+/* ranks.c */
+/* How the model's graphs are cut, by its communicator's mesh, or by that of a plan alone; NULL: they are not. INVALID for an axis that no model is cut over. */
+dw_status engine_splits_create(const dw_model *model, pass_splits **splits);
+/* This rank's place, for loading and runs of the plan. */
+dw_status engine_place(const dw_model *model, plan *plan);
 
 /* compile.c: file -> graph -> passes -> plans */
 dw_status engine_capture(dw_model *model, const char *file, const dw_model_options *options);

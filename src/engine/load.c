@@ -217,6 +217,7 @@ static dw_status make_arrays(loading *load)
     TRY_NEW(load->owned_bytes, &load->arena, plan->value_count);
     TRY_NEW(load->last_read, &load->arena, plan->value_count);
     TRY_NEW(load->symbols, &load->arena, dim_symbol_count(plan->graph->dims) + 1);
+    memcpy(load->symbols, plan->typical, (size_t)dim_symbol_count(plan->graph->dims) * sizeof *load->symbols);   /* of which constants have the rank's place alone */
     TRY_NEW(load->owned, &load->arena, plan->value_count);
     return DW_OK;
 }

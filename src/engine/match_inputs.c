@@ -117,8 +117,10 @@ dw_status dw_model_sizes(const dw_model *model, int input_count, const dw_named_
     const bool generates = (model->flags & DW_MODEL_GENERATE_ONLY) != 0;
     TRY((generates && model->full.plan != NULL ? engine_match_some : engine_match)(model->context, plan, input_count, inputs, ordered, symbols));
     text_init(&words, model->context);
-    for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++)
-        text_printf(&words, "%s%s=%" PRId64, i ? "," : "", dim_symbol_name(plan->graph->dims, i), symbols[i]);
+    for (int i = 0, sizes = 0; i < dim_symbol_count(plan->graph->dims); i++) {
+        const char *name = dim_symbol_name(plan->graph->dims, i);
+        if (strncmp(name, DIM_RANK, strlen(DIM_RANK)) != 0) text_printf(&words, "%s%s=%" PRId64, sizes++ ? "," : "", name, symbols[i]);
+    }
     dw_status status = text_status(&words);
     if (status == DW_OK && words.length >= size)
         status = base_fail(model->context, DW_LIMIT, "the sizes need %zu bytes, there are %zu", words.length + 1, size);

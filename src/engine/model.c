@@ -7,7 +7,7 @@
 static dw_status keep_options(dw_model *model, const dw_model_options *options)
 {
     dw_model_options *kept = &model->options;
-    const char **const strings[] = {&kept->precision, &kept->policy, &kept->dims, &kept->kernels, &kept->tuning, &kept->tuning_name};
+    const char **const strings[] = {&kept->precision, &kept->policy, &kept->dims, &kept->kernels, &kept->tuning, &kept->tuning_name, &kept->mesh, &kept->shard};
     *kept = *options;
     kept->device = kept->chip = kept->weights = NULL;
     for (size_t i = 0; i < COUNT_OF(strings); i++) {
@@ -24,7 +24,7 @@ static dw_status create_empty(dw_context *context, const dw_model_options *optio
     *result = NULL;
     TRY(base_alloc(context, sizeof(dw_model), _Alignof(max_align_t), &memory));
     dw_model *model = memory;
-    *model = (dw_model){.context = context, .flags = options->flags, .no_step = ENGINE_NOT_ASKED, .precision = "", .fusion_notes = "", .policy_report = "",
+    *model = (dw_model){.context = context, .flags = options->flags, .no_step = ENGINE_NOT_ASKED, .precision = "", .fusion_notes = "", .policy_report = "", .split_report = "",
                         .registry = engine_registry_rows(options->registry)};
     arena_init(&model->arena, context);
     ir_weights_init(&model->weights, context);
@@ -142,7 +142,7 @@ static uint64_t hash_word(const char *word, uint64_t seed) { return word != NULL
 
 static uint64_t hash_options(const dw_model_options *options)
 {
-    const char *const words[] = {options->precision, options->policy, options->dims, options->kernels, options->tuning};
+    const char *const words[] = {options->precision, options->policy, options->dims, options->kernels, options->tuning, options->shard};
     uint64_t hash = options->flags;
     for (size_t i = 0; i < COUNT_OF(words); i++) hash = hash_word(words[i], hash);
     return hash;

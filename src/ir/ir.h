@@ -56,7 +56,8 @@ typedef struct dw_graph ir_graph;
 
 typedef enum ir_kind { IR_INPUT, IR_PARAM, IR_STATE, IR_RESULT } ir_kind;
 
-/* When a value is known. Of a result: the latest of its operands', RUN where a symbol is in its shape or attributes, and of a collective, in which other ranks take part. */
+/* When a value is known. Of a result: the latest of its operands', RUN where a symbol is in its shape or attributes, but for symbols of attributes that loading knows (dim_is_settled), and of a
+ * collective, in which other ranks take part. */
 typedef enum ir_rate {
     IR_RATE_LOAD,                   /* when the model is loaded: made of params, constants and shapes without symbols alone */
     IR_RATE_UPDATE,                 /* after an update of weights: made of these and of trained states. Its numbers change, so no pass reads them */

@@ -97,6 +97,15 @@ static bool has_symbol(int count, const dim *dims) {
     return false;
 }
 
+static bool is_settled(const op_attr *attr) {
+    const op_attr_kind kind = op_attr_kind_of(attr->id);
+    if (kind == OP_KIND_DIM) return dim_is_settled(attr->dim);
+    for (int i = 0; kind == OP_KIND_DIMS && i < attr->count; i++) {
+        if (!dim_is_settled(attr->dims[i])) return false;
+    }
+    return true;
+}
+
 ir_rate ir_rate_of(const ir_node *node) {
     ir_rate rate = op_has(node->op, OP_TRAIT_COLLECTIVE) ? IR_RATE_RUN : IR_RATE_LOAD;
     for (int i = 0; i < node->n_in; i++) {
@@ -106,10 +115,7 @@ ir_rate ir_rate_of(const ir_node *node) {
         if (has_symbol(node->out[i]->type.rank, node->out[i]->type.dims)) rate = IR_RATE_RUN;
     }
     for (int i = 0; rate < IR_RATE_RUN && i < node->attrs.count; i++) {
-        const op_attr *attr = &node->attrs.items[i];
-        const op_attr_kind kind = op_attr_kind_of(attr->id);
-        if (kind == OP_KIND_DIM && has_symbol(1, &attr->dim)) rate = IR_RATE_RUN;
-        if (kind == OP_KIND_DIMS && has_symbol(attr->count, attr->dims)) rate = IR_RATE_RUN;
+        if (!is_settled(&node->attrs.items[i])) rate = IR_RATE_RUN;
     }
     return rate;
 }

@@ -385,6 +385,7 @@ dw_status dw_check(dw_context *context, const char *file, const dw_model_options
     check check = {.context = context};
     dw_model_options asked = *options;
     asked.flags |= DW_MODEL_PLAN_ONLY;
+    if (options->comm != NULL) return lab_check_ranks(context, file, options, input_count, inputs, json, sink, user);
     TRY(need_precision(context, options));
     TRY(dw_model_open(context, file, &asked, &check.model));
     dw_status status = check_model(&check, options, input_count, inputs, json, sink, user);

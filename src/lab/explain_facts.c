@@ -16,6 +16,7 @@ static json_t *symbols_json(const plan *plan) {
     json_t *symbols = json_array();
     for (int i = 0; i < dim_symbol_count(plan->graph->dims); i++) {
         int64_t min, max;
+        if (strncmp(dim_symbol_name(plan->graph->dims, i), DIM_RANK, strlen(DIM_RANK)) == 0) continue;   /* a place, no size */
         dim_symbol_range(plan->graph->dims, i, &min, &max);
         json_t *row = json_pack("{s:s, s:I, s:I}", "name", dim_symbol_name(plan->graph->dims, i), "min", (json_int_t)min, "typical",
                                 (json_int_t)plan->typical[i]);
@@ -372,6 +373,8 @@ static json_t *explain_json(const dw_model *model) {
     json_object_set_new(facts, "shared_generation", sharing_json(model));
     json_object_set_new(facts, "weights", weights_json(model));
     json_object_set_new(facts, "policy", json_string(model->policy_report));
+    json_t *ranks = explain_ranks(model);
+    if (ranks != NULL) json_object_set_new(facts, "ranks", ranks);
     return facts;
 }
 

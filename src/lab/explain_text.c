@@ -202,6 +202,7 @@ void words_print_explain(text *out, const json_t *facts) {
     if (member(facts, "not_fused")[0] != '\0') text_printf(out, "not fused\n%s", member(facts, "not_fused"));
     if (json_object_get(facts, "padding")) text_printf(out, "padding: %s\n", member(facts, "padding"));
     if (member(facts, "policy")[0] != '\0') text_printf(out, "precision by layer\n%s", member(facts, "policy"));
+    if (json_object_get(facts, "ranks")) words_print_ranks(out, json_object_get(facts, "ranks"));
     if (json_object_get(facts, "plan")) words_print_plan(out, "plan of a whole run", json_object_get(facts, "plan"));
     if (json_object_get(facts, "prelude_plan"))
         words_print_plan(out, "plan of what is computed once for each text, before its first token", json_object_get(facts, "prelude_plan"));

@@ -24,6 +24,9 @@ void lab_lend_addresses(const plan_binding *binding, bool lent);
 bool lab_is_op_line(const char *line);
 dw_status lab_bench_op(dw_context *context, const char *line, const char *device, int json, dw_sink sink, void *user);
 
+/* check_ranks.c: dw_check of a model with a communicator. */
+dw_status lab_check_ranks(dw_context *context, const char *file, const dw_model_options *options, int input_count, const dw_named_tensor *inputs, int json, dw_sink sink, void *user);
+
 /* profile.c: where the time of one plan goes, by kernel and format: calls, share, rates. */
 struct json_t;
 struct json_t *lab_profile_json(const plan *plan, const double *seconds, int runs, const int64_t *symbols);

@@ -78,10 +78,44 @@ static bool keeps_shape(const op_infer *infer) {
     return true;
 }
 
+static dw_status check_whole_blocks(op_infer *infer, const char *what, dim at, int64_t block) {
+    dim by, rest;
+    int64_t number;
+    TRY_DIM(infer->context, by, dim_constant(infer->dims, block));
+    TRY_DIM(infer->context, rest, dim_mod(infer->dims, at, by));
+    if (dim_is_constant(rest, &number) && number == 0) return DW_OK;
+    text words;
+    text_init(&words, infer->context);
+    dim_print(&words, infer->dims, at);
+    base_fail(infer->context, DW_INVALID, "slice: %s is %s, which does not always lie between two blocks of %s, which are of %lld elements along axis %lld; cut at a multiple of that", what, text_string(&words),
+              dw_format_name(infer->in[0]->format), (long long)block, (long long)op_attr_int(infer->attrs, OP_ATTR_axis));
+    text_free(&words);
+    return DW_INVALID;
+}
+
+/* Of a tensor in blocks: whole blocks, every one of them, with the scales that they have. */
+static dw_status check_blocks(op_infer *infer) {
+    const op_type *x = infer->in[0];
+    const num_format *info = num_info(x->format);
+    const int64_t axis = op_attr_int(infer->attrs, OP_ATTR_axis), step = op_attr_int(infer->attrs, OP_ATTR_step);
+    const dim end = op_attr_dim(infer->attrs, OP_ATTR_end);
+    TRY(op_check_axis(infer, axis, x->rank));
+    if (step != 1) return base_fail(infer->context, DW_INVALID, "slice: step is %lld, of a tensor in blocks it must be 1", (long long)step);
+    if (x->scale_layout != DW_SCALE_plain) return base_fail(infer->context, DW_INVALID, "slice: the scales of x lie in tiles; slice it before they do");
+    const int64_t block = axis == x->rank - 1 ? info->cols : axis == x->rank - 2 ? info->rows : 1;
+    if (block <= 1) return DW_OK;
+    TRY(check_whole_blocks(infer, "start", op_attr_dim(infer->attrs, OP_ATTR_start), block));
+    return end == x->dims[axis] ? DW_OK : check_whole_blocks(infer, "end", end, block);
+}
+
 dw_status view_infer(op_infer *infer) {
     if (keeps_shape(infer)) {
         *infer->out = *infer->in[0];
         return DW_OK;
+    }
+    if (infer->op->id == OP_slice && op_is_block(infer->in[0]->format)) {
+        TRY(check_blocks(infer));
+        return infer_slice(infer);
     }
     TRY(op_check_element(infer, "x", infer->in[0]));
     infer->out->format = infer->in[0]->format;
@@ -187,8 +221,50 @@ static void copy_packed(const dw_tensor *to, const dw_tensor *from) {
     copy_bytes(to->second, from->second, parts.second_bytes);
 }
 
+/* count items of so many bytes each, out of groups of from_count of them, into groups of count: from item start of each group on. */
+static void copy_groups(void *to, const void *from, size_t bytes, int64_t groups, int64_t start, int64_t count, int64_t from_count) {
+    for (int64_t i = 0; i < groups; i++)
+        copy_bytes((uint8_t *)to + (size_t)(i * count) * bytes, (const uint8_t *)from + (size_t)(i * from_count + start) * bytes, (size_t)count * bytes);
+}
+
+/* Rows, or whole blocks of all rows, of a tensor in blocks. Of one row of blocks or of scales the bytes follow each other, and so do rows, and matrices. */
+static dw_status slice_blocks(const op_call *call) {
+    const dw_tensor *x = call->in[0], *out = call->out[0];
+    const num_format *info = num_info(x->format);
+    const num_matrix from = op_tensor_matrix(x), to = op_tensor_matrix(out);
+    const int64_t axis = op_attr_int(call->attrs, OP_ATTR_axis), size = x->dims[axis], count = out->dims[axis];
+    const size_t scale = (size_t)num_info(info->scale)->bits / 8;
+    int64_t start, groups = 1;
+    num_parts of_x, of_out;
+    TRY(dim_eval(call->context, op_attr_dim(call->attrs, OP_ATTR_start), call->symbols, &start));
+    if (start < 0 || count > size || start > size - count) return base_fail(call->context, DW_INVALID, "slice: start or end lies outside the axis, which has size %lld", (long long)size);
+    if (!num_layout(x->format, x->scale_layout, x->rank, x->dims, &of_x) || !num_layout(out->format, out->scale_layout, out->rank, out->dims, &of_out))
+        return base_fail(call->context, DW_LIMIT, "slice: x is too large to address");
+    for (int64_t i = 0; i < axis && i < x->rank - 1; i++) groups *= x->dims[i];
+    if (axis == x->rank - 1) {
+        const int64_t rows = from.batches * from.rows;
+        for (int64_t row = 0; row < rows; row++)
+            copy_bytes(to.data + (size_t)row * num_row_bytes(to.format, to.cols), from.data + (size_t)row * num_row_bytes(from.format, from.cols) + num_row_bytes(from.format, start), num_row_bytes(to.format, to.cols));
+        if (info->cols > 0) copy_groups(to.scales, from.scales, scale, from.batches * of_x.scale_rows, start / info->cols, of_out.scale_cols, of_x.scale_cols);
+        else copy_bytes(to.scales, from.scales, of_out.scale_bytes);
+        copy_bytes(to.second, from.second, of_out.second_bytes);
+        return DW_OK;
+    }
+    int64_t lines = 1;   /* rows behind the axis */
+    for (int64_t i = axis + 1; i < x->rank - 1; i++) lines *= x->dims[i];
+    copy_groups(to.data, from.data, num_row_bytes(from.format, from.cols) * (size_t)lines, groups, start, count, size);
+    const int64_t block = axis == x->rank - 2 && info->rows > 1 ? info->rows : 1;
+    const size_t line = scale * (size_t)of_x.scale_cols * (axis == x->rank - 2 ? 1 : (size_t)(of_x.scale_rows * (lines / (from.rows > 0 ? from.rows : 1))));
+    if (info->rows == 0) copy_bytes(to.scales, from.scales, of_out.scale_bytes);
+    else copy_groups(to.scales, from.scales, line, groups, start / block, base_ceil_div(count, block), base_ceil_div(size, block));
+    if (info->second == 2) copy_groups(to.second, from.second, sizeof(float) * (size_t)lines, groups, start, count, size);
+    else copy_bytes(to.second, from.second, of_out.second_bytes);
+    return DW_OK;
+}
+
 dw_status view_reference(const op_call *call) {
     dw_tensor view;
+    if (call->op->id == OP_slice && op_is_block(call->in[0]->format)) return slice_blocks(call);
     if (is_packed(call->in[0])) copy_packed(call->out[0], call->in[0]);
     else if (call->op->id == OP_reshape) copy_in_order(call->out[0], call->in[0]);
     else if (op_tensor_view(call, &view)) copy_all(call->out[0], &view);

@@ -12,9 +12,10 @@ typedef enum pass_stage {
     PASS_STAGE_FUSE = 4,            /* the same, and products and norms with what they take in */
     PASS_STAGE_INCREMENTAL = 8,     /* the step with cached keys and values, before its outputs are restricted to last tokens; asked for by generation alone */
     PASS_STAGE_PRECISION = 16,      /* quantisation by policy */
-    PASS_STAGE_MERGE = 32,          /* projections of one precision, quantisers */
-    PASS_STAGE_CHAIN = 64,          /* pointwise ops that are left, several at a time */
-    PASS_STAGE_ALL = 127 - PASS_STAGE_STRUCTURE
+    PASS_STAGE_SHARD = 32,          /* the way to experts and back; the part of a rank, where there are several */
+    PASS_STAGE_MERGE = 64,          /* projections of one precision, quantisers */
+    PASS_STAGE_CHAIN = 128,         /* pointwise ops that are left, several at a time */
+    PASS_STAGE_ALL = 255 - PASS_STAGE_STRUCTURE
 } pass_stage;
 
 /* ---- precision policies (policy.c) ---- */
@@ -63,6 +64,29 @@ bool pass_matches(const char *pattern, size_t length, const char *name);
 /* The layer of a module, the outermost numbered one: the length of its path, "transformer.h.3" of "transformer.h.3.attn"; 0: it is in none. */
 size_t pass_layer_length(const char *module);
 
+/* ---- policies of splits (shard/policy.c) ---- */
+
+/* How a layer is cut over ranks; a row of split.def each. */
+typedef enum pass_split {
+    PASS_SPLIT_chosen,              /* no line names the layer: by what reads its result */
+#define SPLIT(name, meaning) PASS_SPLIT_##name,
+#include "pass/shard/split.def"
+#undef SPLIT
+} pass_split;
+const char *pass_split_name(pass_split split);
+
+/* Over which axis of a mesh of how many ranks graphs are cut, and rules as those of a precision policy: lines "pattern = split", the first that matches wins. */
+typedef struct pass_splits pass_splits;
+/* rules: NULL: none; source names them in messages. SYNTAX and NOT_FOUND name the place, and the splits that there are. */
+dw_status pass_splits_create(dw_context *context, const char *over, int ranks, const char *source, const char *rules, pass_splits **splits);
+void pass_splits_destroy(pass_splits *splits);                  /* NULL is allowed */
+/* The split of a layer, either name NULL when it has none, and the rule that gave it, NULL: none. */
+pass_split pass_splits_choose(pass_splits *splits, const char *module, const char *role, const char **rule);
+/* INVALID: a pattern has matched no layer of the graphs that were cut. */
+dw_status pass_splits_check(pass_splits *splits);
+const char *pass_splits_over(const pass_splits *splits);
+int pass_splits_ranks(const pass_splits *splits);
+
 /* ---- running ---- */
 
 /* Of a rewrite that was undone, as what it makes does not check, the graph keeps a note: "undone.<fusion>.<module>", with the reason. */
@@ -83,6 +107,8 @@ typedef struct pass_options {
     pass_probe probe;
     bool plain_products, plain_attention;   /* they keep results in element formats: kernels of the caller's know no others */
     text *report;                   /* the precision pass appends a line per layer: name, precision, role, rule; may be NULL */
+    pass_splits *splits;            /* of the pass that cuts a graph over ranks; NULL: it does nothing */
+    text *told;                     /* it appends a line per layer: name, split, reason; may be NULL */
 } pass_options;
 
 /* *changed: was anything rewritten? A pass that runs again on its own result changes nothing. Nodes are left in an order where operands

@@ -44,7 +44,7 @@ dw_status plan_read_dims(dw_context *context, const ir_graph *graph, const char 
         if (errno != 0 || end == equals + 1 || (*end != '\0' && *end != ','))
             return base_fail(context, DW_INVALID, "dims \"%s\": the size of %s is not an integer", words, name);
         int index = dim_symbol_find(dims, name);
-        if (index < 0) return fail_unknown(context, graph, words, name);
+        if (index < 0 || strncmp(name, DIM_RANK, strlen(DIM_RANK)) == 0) return fail_unknown(context, graph, words, name);
         TRY(plan_check_size(context, graph, index, value));
         symbols[index] = value;
         at = *end == ',' ? end + 1 : end;

@@ -13,6 +13,7 @@
 #include "plan/internal.h"
 
 #include <inttypes.h>
+#include <string.h>
 
 void plan_attrs_print(text *text, const dim_table *dims, const op_attrs *attrs)
 {
@@ -85,8 +86,8 @@ dw_status plan_print(const plan *plan, text *text)
     text_json_string(text, plan->precision);
     if (plan->invariant) text_add(text, "\n  invariant");
     text_add(text, "\n  typical   \"");
-    for (int i = 0; i < dim_symbol_count(dims); i++)
-        text_printf(text, "%s%s=%" PRId64, i ? "," : "", dim_symbol_name(dims, i), plan->typical[i]);
+    for (int i = 0, count = 0; i < dim_symbol_count(dims); i++)   /* a rank's place is no size, and the same text is all ranks' */
+        if (strncmp(dim_symbol_name(dims, i), DIM_RANK, strlen(DIM_RANK)) != 0) text_printf(text, "%s%s=%" PRId64, count++ ? "," : "", dim_symbol_name(dims, i), plan->typical[i]);
     text_add(text, "\"\n");
     TRY(ir_print(plan->graph, text));
     text_add(text, "steps\n");

@@ -34,15 +34,16 @@ static bool has_symbols(const op_type *type)
     return false;
 }
 
+/* Those of a rank's place are no symbols here: they are known at load. */
 static bool attrs_have_symbols(const op_attrs *attrs)
 {
     for (int i = 0; i < attrs->count; i++) {
         const op_attr *attr = &attrs->items[i];
         op_attr_kind kind = op_attr_kind_of(attr->id);
-        if (kind == OP_KIND_DIM && !dim_is_constant(attr->dim, NULL)) return true;
+        if (kind == OP_KIND_DIM && !dim_is_settled(attr->dim)) return true;
         if (kind == OP_KIND_DIMS)
             for (int d = 0; d < attr->count; d++)
-                if (!dim_is_constant(attr->dims[d], NULL)) return true;
+                if (!dim_is_settled(attr->dims[d])) return true;
     }
     return false;
 }

@@ -266,6 +266,53 @@ static void a_slice_that_begins_behind_the_end_has_no_view(void **state) {
     assert_true(op_tensor_view(&call, &view));
 }
 
+/* A tensor of that shape in memory of the C library, full of normal numbers, quantised. */
+static dw_tensor quantised(fixture *f, dw_format format, const int64_t *dims) {
+    dw_tensor x, y;
+    num_parts parts;
+    const dw_tensor *in[] = {&x}, *results[] = {&y};
+    const op_attr to = op_set_format(OP_ATTR_to, format);
+    assert_true(num_layout(format, DW_SCALE_plain, 3, dims, &parts));
+    assert_true(op_tensor_init(&x, DW_FORMAT_f32, DW_SCALE_plain, 3, dims, malloc((size_t)(dims[0] * dims[1] * dims[2]) * sizeof(float))));
+    assert_true(op_tensor_init(&y, format, DW_SCALE_plain, 3, dims, malloc(parts.total_bytes)));
+    for (int64_t i = 0; i < dims[0] * dims[1] * dims[2]; i++) ((float *)x.data)[i] = num_random_normal(1, (uint64_t)i) * (float)(1 + i % 7);
+    const op_call call = {.context = f->context, .op = op_get(OP_quantize), .attrs = &(op_attrs){1, &to}, .n_in = 1, .in = in, .n_out = 1, .out = results};
+    assert_int_equal(call.op->reference(&call), DW_OK);
+    free(x.data);
+    return y;
+}
+
+/* Codes and scales of the blocks that it takes, so each number is what it was. */
+static void a_slice_of_blocks_has_their_numbers(void **state) {
+    static const struct { int64_t axis, start, end; } cuts[] = {{0, 1, 3}, {1, 128, 256}, {1, 0, 128}, {2, 128, 300}, {2, 0, 128}, {2, 256, 300}, {0, 0, 0}};
+    const int64_t dims[] = {3, 300, 300};
+    fixture *f = *state;
+    for (int format = 0; format < DW_FORMAT_COUNT; format++) {
+        if (!dw_format_is_block((dw_format)format)) continue;
+        dw_tensor x = quantised(f, (dw_format)format, dims);
+        for (size_t i = 0; i < COUNT_OF(cuts); i++) {
+            int64_t sizes[] = {3, 300, 300};
+            dw_tensor y;
+            num_parts parts;
+            const dw_tensor *in[] = {&x}, *results[] = {&y};
+            const op_attr attrs[] = {op_set_int(OP_ATTR_axis, cuts[i].axis), op_set_dim(OP_ATTR_start, dim_constant(f->dims, cuts[i].start)), op_set_dim(OP_ATTR_end, dim_constant(f->dims, cuts[i].end)), op_set_int(OP_ATTR_step, 1)};
+            sizes[cuts[i].axis] = cuts[i].end - cuts[i].start;
+            assert_true(num_layout(x.format, DW_SCALE_plain, 3, sizes, &parts));
+            assert_true(op_tensor_init(&y, x.format, DW_SCALE_plain, 3, sizes, malloc(parts.total_bytes + 1)));
+            const op_call call = {.context = f->context, .op = op_get(OP_slice), .attrs = &(op_attrs){COUNT_OF(attrs), attrs}, .n_in = 1, .in = in, .n_out = 1, .out = results};
+            if (call.op->reference(&call) != DW_OK) fail_msg("%s: %s", dw_format_name(x.format), dw_context_error(f->context));
+            int64_t at[3] = {0};
+            for (int64_t k = 0; k < op_tensor_count(&y); k++, op_tensor_next(&y, at)) {
+                int64_t there[] = {at[0], at[1], at[2]};
+                there[cuts[i].axis] += cuts[i].start;
+                if (op_tensor_load(&y, at) != op_tensor_load(&x, there)) fail_msg("%s, axis %d from %d: another number at %d", dw_format_name(x.format), (int)cuts[i].axis, (int)cuts[i].start, (int)k);
+            }
+            free(y.data);
+        }
+        free(x.data);
+    }
+}
+
 /* ---- work ---- */
 
 static op_work work_of(fixture *f, op_id id, const op_attrs *attrs, int n_in, const dw_tensor *const *in, const dw_tensor *out) {
@@ -328,6 +375,7 @@ int main(void) {
         cmocka_unit_test_setup_teardown(binding_a_negative_size_is_an_error, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_reshape_that_crosses_a_gap_has_no_view, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_slice_that_begins_behind_the_end_has_no_view, set_up, tear_down),
+        cmocka_unit_test_setup_teardown(a_slice_of_blocks_has_their_numbers, set_up, tear_down),
         cmocka_unit_test_setup_teardown(a_matmul_costs_two_m_n_k, set_up, tear_down),
         cmocka_unit_test_setup_teardown(causal_attention_counts_the_pairs_it_sees, set_up, tear_down),
         cmocka_unit_test_setup_teardown(take_reads_only_what_it_takes, set_up, tear_down),

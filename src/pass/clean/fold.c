@@ -58,6 +58,20 @@ static dw_status evaluate(folder *folder, const ir_node *node, const dw_tensor *
     return def->reference(&call);
 }
 
+/* Has the node the place of a rank in its attributes? It is known at load, and not before. */
+static bool needs_rank(const ir_node *node) {
+    for (int i = 0; i < node->attrs.count; i++) {
+        const op_attr *attr = &node->attrs.items[i];
+        const op_attr_kind kind = op_attr_kind_of(attr->id);
+        const dim *dims = kind == OP_KIND_DIM ? &attr->dim : attr->dims;
+        const int count = kind == OP_KIND_DIM ? 1 : kind == OP_KIND_DIMS ? attr->count : 0;
+        for (int k = 0; k < count; k++) {
+            if (!dim_is_constant(dims[k], NULL)) return true;
+        }
+    }
+    return false;
+}
+
 /* The data of a value that is a constant of this graph and small: NULL when it is not. */
 static dw_status read_constant(folder *folder, const ir_value *value, const dw_tensor **tensor) {
     *tensor = NULL;
@@ -68,7 +82,7 @@ static dw_status read_constant(folder *folder, const ir_value *value, const dw_t
         if (*tensor != NULL) ir_rely_on(value);
         return DW_OK;
     }
-    if (value->kind != IR_RESULT || (op_get(value->node->op)->traits & OP_TRAIT_CREATE) == 0) return DW_OK;
+    if (value->kind != IR_RESULT || (op_get(value->node->op)->traits & OP_TRAIT_CREATE) == 0 || needs_rank(value->node)) return DW_OK;
     dw_tensor *made;
     TRY(new_tensor(folder, &value->type, &made));
     TRY(evaluate(folder, value->node, NULL, &made));
@@ -137,7 +151,7 @@ static bool spend(const folder *folder, const ir_node *node) {
 static dw_status fold_constants(folder *folder, const ir_node *node, ir_value **same) {
     const dw_tensor *in[FOLD_MAX_IN] = {NULL};
     dw_tensor *out[FOLD_MAX_OUT];
-    bool is_constant = node->n_in > 0;
+    bool is_constant = node->n_in > 0 && !needs_rank(node);
     for (int i = 0; i < node->n_out; i++) is_constant = is_constant && ir_is_constant(node->out[i]) && fits(folder, &node->out[i]->type);
     for (int i = 0; is_constant && i < node->n_in; i++) {
         if (node->in[i].value == NULL) continue;

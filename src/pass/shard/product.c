@@ -1,0 +1,225 @@
+/* Products with weights: cut into columns, of which each rank computes some, or along k, of which each rank sums up some:
+ *
+ *     %1 = matmul x, w {bt=true,post="bias"}      x whole       ->    each rank's rows of w and of the bias; the result is split
+ *     %2 = matmul y, w {bt=true,post="bias,add"}  y split       ->    %1 = matmul (part of y), (columns of w); %2 = all_reduce %1; then bias and add */
+#include "pass/shard/shard.h"
+
+#include <string.h>
+
+#include "pass/fuse/fuse.h"
+
+typedef struct product {
+    ir_node *node;
+    op_post_list post;
+    int operands;                   /* besides those of post */
+    bool halves;
+} product;
+
+static dw_status read(sharding *sharding, ir_node *node, product *product) {
+    product->node = node;
+    product->operands = node->op == OP_matmul ? 2 : 3;
+    TRY(op_post_parse(sharding->graph->context, ir_attr_text(node, OP_ATTR_post), &product->post));
+    product->halves = false;
+    for (int i = 0; i < product->post.count; i++) product->halves = product->halves || op_post_halves(product->post.steps[i]);
+    return DW_OK;
+}
+
+/* ---- columns ---- */
+
+/* An operand of post that lies along the columns has its part, what is one number for all of them is whole. */
+static dw_status post_operand(sharding *sharding, ir_value *value, const shard_place *columns, ir_value **part) {
+    int64_t size;
+    shard_place place = *columns;
+    place.axis = value->type.rank - 1;
+    if (!shard_constant_size(value, place.axis, &size)) return shard_whole(sharding, value, part);
+    return shard_part(sharding, value, &place, part);
+}
+
+static dw_status emit_columns(sharding *sharding, const product *product, const shard_place *columns) {
+    const ir_node *node = product->node;
+    ir_value *in[64], *made;
+    shard_place of_weight = *columns, of_result = *columns;
+    of_weight.axis = shard_n_axis(node);
+    of_result.axis = ir_out(node)->type.rank - 1;
+    TRY(shard_whole(sharding, ir_in(node, 0), &in[0]));
+    TRY(shard_part(sharding, ir_in(node, 1), &of_weight, &in[1]));
+    for (int i = 2; i < product->operands; i++) TRY(shard_whole(sharding, ir_in(node, i), &in[i]));
+    for (int i = product->operands; i < node->n_in; i++) TRY(post_operand(sharding, ir_in(node, i), columns, &in[i]));
+    TRY(ir_emit(sharding->graph, node->op, node->n_in, in, node->attrs.count, node->attrs.items, &made));
+    return shard_replace(sharding, product->node, &of_result, made->node);
+}
+
+/* ---- along k ---- */
+
+/* What the list does, on the sum of all ranks. */
+static dw_status emit_post(sharding *sharding, const product *product, ir_value *y, ir_value **result) {
+    ir_graph *graph = sharding->graph;
+    const ir_node *node = product->node;
+    const dw_format format = y->type.format;
+    int next = product->operands;
+    if (format != DW_FORMAT_f64) TRY(ir_emit_cast(graph, y, DW_FORMAT_f32, &y));
+    for (int i = 0; i < product->post.count; i++) {
+        const op_post step = product->post.steps[i];
+        ir_value *x;
+        if (op_post_operand_of(step) == OP_POST_NONE) {
+            TRY(ir_emit_1(graph, op_post_op(step), y, &y));
+            continue;
+        }
+        TRY(shard_whole(sharding, ir_in(node, next++), &x));
+        TRY(ir_emit_cast(graph, x, y->type.format, &x));
+        TRY(ir_emit_2(graph, op_post_op(step), y, x, &y));
+    }
+    return ir_emit_cast(graph, y, format, result);
+}
+
+static dw_status emit_rows(sharding *sharding, const product *product, const shard_place *k) {
+    ir_graph *graph = sharding->graph;
+    const ir_node *node = product->node;
+    ir_value *in[3], *made, *sum;
+    op_attr attrs[OP_ATTR_COUNT];
+    int count = 0;
+    shard_place of_a = *k, of_weight = *k;
+    const shard_place whole = {.kind = SHARD_WHOLE, .repeat = 1}, partial = {.kind = SHARD_PARTIAL, .repeat = 1};
+    of_a.axis = ir_in(node, 0)->type.rank - 1;
+    of_weight.axis = shard_k_axis(node);
+    TRY(shard_part(sharding, ir_in(node, 0), &of_a, &in[0]));
+    TRY(shard_part(sharding, ir_in(node, 1), &of_weight, &in[1]));
+    for (int i = 2; i < product->operands; i++) TRY(shard_whole(sharding, ir_in(node, i), &in[i]));
+    for (int i = 0; i < node->attrs.count; i++)
+        if (node->attrs.items[i].id != OP_ATTR_post) attrs[count++] = node->attrs.items[i];
+    TRY(ir_emit(graph, node->op, product->operands, in, count, attrs, &made));
+    if (product->post.count == 0) return shard_replace(sharding, product->node, &partial, made->node);
+    TRY(shard_sum(sharding, made, "sum", &sum));
+    TRY(emit_post(sharding, product, sum, &sum));
+    return shard_replace(sharding, product->node, &whole, sum->node);
+}
+
+/* Steps of groups, and those that halve, are the product's alone. */
+static bool has_steps_of_its_own(const product *product) {
+    const ir_node *node = product->node;
+    if (product->halves) return true;
+    for (int i = product->operands; node->op == OP_grouped_matmul && i < node->n_in; i++)
+        if (ir_in(node, i)->type.rank > 1) return true;
+    return false;
+}
+
+/* ---- the choice ---- */
+
+/* Does the result, through steps on each element, come out of the graph? */
+static bool comes_out(const ir_value *value, int steps) {
+    if (value->output_count > 0) return true;
+    for (const ir_use *use = value->uses; use != NULL && steps > 0; use = use->next) {
+        const unsigned traits = op_get(use->node->op)->traits;
+        if (((traits & (OP_TRAIT_POINTWISE | OP_TRAIT_VIEW)) != 0 || use->node->op == OP_argmax) && comes_out(ir_out(use->node), steps - 1)) return true;
+    }
+    return false;
+}
+
+static double bytes_of(const ir_value *value) {
+    int64_t size, count = 1;
+    for (int i = 0; i < value->type.rank; i++) count *= dim_is_constant(value->type.dims[i], &size) ? size : 1;
+    return (double)count * dw_format_bits(value->type.format) / 8;
+}
+
+bool shard_is_logits(const sharding *sharding, const ir_node *node) {
+    enum { STEPS = 8, SHARE = 32 };
+    return node->op == OP_matmul && comes_out(ir_out(node), STEPS) && bytes_of(ir_in(node, 1)) * SHARE >= sharding->weight_bytes;
+}
+
+static dw_status fail_split(sharding *sharding, const ir_node *node, const char *split, const char *rule, const char *why, long long size, long long unit, const char *todo) {
+    const char *module = node->origin.module != NULL && node->origin.module[0] != '\0' ? node->origin.module : op_get(node->op)->name;
+    return base_fail(sharding->graph->context, DW_INVALID, "shard: %s cannot be cut by %s over %d ranks (%s): %s (%lld elements, in units of %lld); %s", module, split, sharding->ranks, rule, why, size, unit, todo);
+}
+
+/* Columns in units of whole heads and blocks. place->local 0: they are not cut. */
+static dw_status choose_columns(sharding *sharding, const product *product, pass_split split, const char *rule, shard_place *place, const char **because) {
+    ir_node *node = product->node;
+    const int last = ir_out(node)->type.rank - 1;
+    const shard_wish wish = shard_wish_of(sharding, ir_out(node), last);
+    const bool logits = shard_is_logits(sharding, node), asked = split != PASS_SPLIT_chosen;
+    int64_t size, unit = wish.good ? wish.unit : 1;
+    *place = (shard_place){0};
+    *because = product->halves ? "its steps take pairs of columns" : "what reads it needs all of it";
+    if (!shard_constant_size(ir_out(node), last, &size) || product->halves || (!asked && !wish.good && !logits)) {
+        return asked ? fail_split(sharding, node, pass_split_name(split), rule, *because, 0, 1, "leave it whole") : DW_OK;
+    }
+    const int64_t rows = shard_n_unit(sharding, node);
+    if (unit % rows != 0 && rows % unit == 0) unit = rows;
+    else if (unit % rows != 0) unit *= rows;
+    const int64_t parts = sharding->ranks / (wish.good ? wish.repeat : 1);
+    if (base_ceil_div(size, unit) < parts) {
+        *because = "there are fewer units than ranks";
+        return asked ? fail_split(sharding, node, pass_split_name(split), rule, *because, size, unit, "take a smaller mesh, or leave it whole") : DW_OK;
+    }
+    *place = shard_place_of(sharding, shard_n_axis(node), size, unit, wish.good ? wish.repeat : 1);
+    if (!shard_can_be_cut(sharding, ir_in(node, 1), place)) {
+        place->local = 0;
+        *because = "its weight comes in blocks, and ranks do not divide it";
+        return asked ? fail_split(sharding, node, pass_split_name(split), rule, *because, size, unit, "take a mesh that does, or leave it whole") : DW_OK;
+    }
+    *because = logits && !wish.good ? "logits: by vocabulary" : wish.repeat > 1 ? "ranks beside each other share it" : "its readers go on with their part";
+    place->axis = last;
+    return DW_OK;
+}
+
+/* Along k: the operand is split so already, or it is asked for. */
+static dw_status find_rows(sharding *sharding, const product *product, pass_split split, const char *rule, shard_place *place) {
+    const ir_node *node = product->node;
+    const shard_record *a = shard_of(sharding, ir_in(node, 0));
+    const int last = ir_in(node, 0)->type.rank - 1;
+    const int64_t unit = shard_k_unit(node);
+    int64_t size;
+    const bool is_split = a->place.kind == SHARD_SPLIT && a->place.axis == last && a->place.repeat == 1;
+    *place = (shard_place){0};
+    if (has_steps_of_its_own(product)) return split == PASS_SPLIT_row ? fail_split(sharding, node, "row", rule, "its steps belong to groups or take pairs of columns", 0, 1, "leave it whole") : DW_OK;
+    if (is_split && a->place.local % unit == 0) return *place = a->place, DW_OK;
+    /* One scale a row is of all ranks' parts together: the whole is quantised, and each rank takes its part of that. */
+    const shard_place *source = &a->source;
+    if (source->kind == SHARD_SPLIT && source->axis == last && source->repeat == 1 && source->local % unit == 0) return *place = *source, DW_OK;
+    if (split != PASS_SPLIT_row) return DW_OK;
+    if (!shard_constant_size(ir_in(node, 0), last, &size)) return fail_split(sharding, node, "row", rule, "k is no fixed size", 0, unit, "leave it whole");
+    if (base_ceil_div(size, unit) < sharding->ranks) return fail_split(sharding, node, "row", rule, "there are fewer blocks along k than ranks", size, unit, "take a smaller mesh, or leave it whole");
+    *place = shard_place_of(sharding, last, size, unit, 1);
+    return DW_OK;
+}
+
+static dw_status choose_rows(sharding *sharding, const product *product, pass_split split, const char *rule, shard_place *place) {
+    ir_node *node = product->node;
+    TRY(find_rows(sharding, product, split, rule, place));
+    shard_place of_weight = *place;
+    of_weight.axis = shard_k_axis(node);
+    if (place->local == 0 || shard_can_be_cut(sharding, ir_in(node, 1), &of_weight)) return DW_OK;
+    place->local = 0;
+    return split == PASS_SPLIT_row ? fail_split(sharding, node, "row", rule, "its weight comes in blocks, and ranks do not divide it", place->size, shard_k_unit(node), "take a mesh that does, or leave it whole") : DW_OK;
+}
+
+dw_status shard_product(sharding *sharding, ir_node *node, bool *done) {
+    product product;
+    shard_place place;
+    const char *rule, *because;
+    if (!shard_is_weighted(node)) return DW_OK;
+    TRY(read(sharding, node, &product));
+    const shard_record *a = shard_of(sharding, ir_in(node, 0));
+    if (a->place.kind == SHARD_EXPERTS) return DW_OK;
+    const pass_split split = pass_splits_choose(sharding->splits, node->origin.module, node->origin.role, &rule);
+    if (split != PASS_SPLIT_whole && split != PASS_SPLIT_column) {
+        TRY(choose_rows(sharding, &product, split, rule, &place));
+        if (place.local > 0) {
+            *done = true;
+            shard_tell(sharding, node, "row", rule != NULL ? rule : "its operand is split along k");
+            return emit_rows(sharding, &product, &place);
+        }
+    }
+    because = rule;
+    if (split != PASS_SPLIT_whole) {
+        if (a->place.kind == SHARD_SPLIT && a->place.axis < ir_in(node, 0)->type.rank - 1) return DW_OK;   /* rows of it are other ranks' */
+        TRY(choose_columns(sharding, &product, split, rule, &place, &because));
+        if (place.local > 0) {
+            *done = true;
+            shard_tell(sharding, node, shard_is_logits(sharding, node) ? "vocabulary" : "column", rule != NULL ? rule : because);
+            return emit_columns(sharding, &product, &place);
+        }
+    }
+    shard_tell(sharding, node, "whole", rule != NULL ? rule : because);
+    return DW_OK;
+}

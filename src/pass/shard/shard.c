@@ -1,0 +1,285 @@
+/* Cuts a graph for the ranks of one axis of a mesh. Behind it the graph has local sizes and collectives, and the place of a rank as a symbol; nothing else knows of ranks.
+ *
+ *     %1 = matmul x, up {bt=true,post="silu"}         %1 = slice up {axis=0,start=512*rank.tp,end=512*rank.tp+512}; %2 = matmul x, %1 {bt=true,post="silu"}
+ *     %2 = matmul %1, down {bt=true}             ->   %3 = slice down {axis=1,start=512*rank.tp,end=512*rank.tp+512}; %4 = matmul %2, %3 {bt=true}
+ *     output y %2                                     %5 = all_reduce %4 {over="tp",ranks=2,by="sum"}
+ *
+ * It goes through the nodes in order. Each operand is whole, split or partial; the node goes on with that where its row of shard.def or a rule of its own says how, else it is given what is whole. Formats are
+ * chosen by then, and products are not merged yet. The note "mesh" says that it is done, and for which. */
+#include "pass/shard/shard.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define NOTE "mesh"
+
+/* ---- sums that stay apart ---- */
+
+static bool is_partial(sharding *sharding, ir_value *value) { return value != NULL && shard_of(sharding, value)->place.kind == SHARD_PARTIAL; }
+
+/* What can be done with a term of a sum: moved, cast, added to another, multiplied by a number. */
+static bool keeps_terms(sharding *sharding, const ir_node *node) {
+    double number;
+    switch (node->op) {
+    case OP_reshape:
+    case OP_transpose:
+    case OP_slice: return is_partial(sharding, ir_in(node, 0));
+    case OP_cast: return is_partial(sharding, ir_in(node, 0)) && num_info(ir_out(node)->type.format)->class == NUM_FLOAT;
+    case OP_add: return is_partial(sharding, ir_in(node, 0)) && is_partial(sharding, ir_in(node, 1)) && op_type_equal(&ir_in(node, 0)->type, &ir_in(node, 1)->type);
+    case OP_mul:
+        for (int i = 0; i < 2; i++)
+            if (is_partial(sharding, ir_in(node, i)) && ir_is_scalar(ir_in(node, 1 - i), &number)) return true;
+        return false;
+    default: return false;
+    }
+}
+
+static dw_status add_terms(sharding *sharding, ir_node *node, bool *done) {
+    const shard_place partial = {.kind = SHARD_PARTIAL, .repeat = 1};
+    ir_value *in[2], *made;
+    if (node->n_in < 1 || node->n_in > 2 || !keeps_terms(sharding, node)) return DW_OK;
+    for (int i = 0; i < node->n_in; i++) in[i] = shard_of(sharding, ir_in(node, i))->local;
+    TRY(ir_emit(sharding->graph, node->op, node->n_in, in, node->attrs.count, node->attrs.items, &made));
+    *done = true;
+    return shard_replace(sharding, node, &partial, made->node);
+}
+
+/* ---- nodes that go on with parts ---- */
+
+/* The result's place where operand i is split as it is. false: the node cannot go on with that. */
+static bool place_of_result(sharding *sharding, const ir_node *node, int index, shard_place *place) {
+    const shard_record *record = shard_of(sharding, ir_in(node, index));
+    if (record->place.kind != SHARD_SPLIT) return false;
+    const shard_step step = shard_follow(node, index, record->place.axis);
+    const bool padded = record->place.local * (sharding->ranks / record->place.repeat) != record->place.size;
+    if (step.axis < 0 || record->place.local * step.times % step.per != 0 || record->place.size * step.times % step.per != 0 || (padded && !shard_keeps_padding(node->op))) return false;
+    *place = record->place;
+    place->axis = step.axis;
+    place->local = record->place.local * step.times / step.per;
+    place->size = record->place.size * step.times / step.per;
+    return true;
+}
+
+/* Where a fewer heads of keys than ranks are, ranks beside each other share one, and place is that of the queries. */
+static bool shares_heads(sharding *sharding, const ir_node *node, int index, const shard_step *step, const shard_place *place, shard_place *of_operand) {
+    const shard_record *record = shard_of(sharding, ir_in(node, index));
+    if (node->op != OP_attention || (index != ATTENTION_K && index != ATTENTION_V) || record->place.kind != SHARD_SPLIT || record->place.repeat == 1) return false;
+    *of_operand = record->place;
+    return record->place.axis == 1 && record->place.local == 1 && place->repeat == 1 && place->local * place->repeat * record->place.repeat == step->times * record->place.local && place->local * sharding->ranks == place->size;
+}
+
+/* Of an operand the place that goes with the result's; whole where it does not lie along that axis. false: there is none. */
+static bool place_of_operand(sharding *sharding, const ir_node *node, int index, const shard_place *place, shard_place *of_operand) {
+    shard_step step;
+    const int axis = shard_axis_to(node, index, place->axis, &step);
+    *of_operand = (shard_place){.kind = SHARD_WHOLE, .repeat = 1};
+    if (axis < 0) return true;
+    if (shares_heads(sharding, node, index, &step, place, of_operand)) return true;
+    if (place->local * step.per % step.times != 0) return false;
+    *of_operand = *place;
+    of_operand->axis = axis;
+    of_operand->local = place->local * step.per / step.times;
+    return dim_is_constant(ir_in(node, index)->type.dims[axis], &of_operand->size);
+}
+
+/* Shapes in attributes have the size of a part. */
+static dw_status local_attrs(sharding *sharding, const ir_node *node, const shard_place *place, op_attr *attrs) {
+    ir_graph *graph = sharding->graph;
+    for (int i = 0; i < node->attrs.count; i++) {
+        attrs[i] = node->attrs.items[i];
+        if (attrs[i].id != OP_ATTR_shape) continue;
+        dim *dims;
+        TRY_NEW(dims, &sharding->arena, attrs[i].count);
+        memcpy(dims, attrs[i].dims, (size_t)attrs[i].count * sizeof *dims);
+        TRY_DIM(graph->context, dims[place->axis], dim_constant(graph->dims, place->local));
+        attrs[i].dims = dims;
+    }
+    return DW_OK;
+}
+
+/* A cache holds the heads of its rank: its state has their number. */
+static dw_status cut_cache(sharding *sharding, ir_node *node, const shard_place *place, ir_value **cache) {
+    ir_graph *graph = sharding->graph;
+    ir_value *state = ir_in(node, CACHE_X);
+    TRY_DIM(graph->context, state->type.dims[place->axis], dim_constant(graph->dims, place->local));
+    shard_set(sharding, state, place, state);
+    *cache = state;
+    return DW_OK;
+}
+
+static bool is_cache(const ir_node *node) {
+    const ir_value *state = ir_in(node, CACHE_X);
+    return node->op == OP_cache_write && state->kind == IR_STATE && state->next == ir_out(node) && state->uses != NULL && state->uses->next == NULL && state->output_count == 0 && state->weight == NULL;
+}
+
+static dw_status emit_local(sharding *sharding, ir_node *node, const shard_place *place, bool *done) {
+    ir_value *in[64], *made;
+    op_attr attrs[OP_ATTR_COUNT];
+    shard_place places[64];
+    for (int i = 0; i < node->n_in; i++)
+        if (ir_in(node, i) != NULL && !place_of_operand(sharding, node, i, place, &places[i])) return DW_OK;
+    if (node->op == OP_cache_write && !is_cache(node)) return DW_OK;
+    for (int i = 0; i < node->n_in; i++) {
+        in[i] = NULL;
+        if (ir_in(node, i) == NULL) continue;
+        if (node->op == OP_cache_write && i == CACHE_X) TRY(cut_cache(sharding, node, place, &in[i]));
+        else if (places[i].kind == SHARD_SPLIT) TRY(shard_part(sharding, ir_in(node, i), &places[i], &in[i]));
+        else TRY(shard_whole(sharding, ir_in(node, i), &in[i]));
+    }
+    TRY(local_attrs(sharding, node, place, attrs));
+    TRY(ir_emit(sharding->graph, node->op, node->n_in, in, node->attrs.count, attrs, &made));
+    if (node->op == OP_cache_write) ir_set_next(ir_in(node, CACHE_X), made);
+    *done = true;
+    return shard_replace(sharding, node, place, made->node);
+}
+
+/* With the first of its operands that is split and can stay so. */
+static dw_status go_on(sharding *sharding, ir_node *node, bool *done) {
+    shard_place place;
+    for (int i = 0; i < node->n_in && !*done; i++) {
+        if (ir_in(node, i) == NULL || !place_of_result(sharding, node, i, &place)) continue;
+        if (node->op == OP_attention && (i == ATTENTION_K || i == ATTENTION_V) && place.repeat > 1) continue;
+        TRY(emit_local(sharding, node, &place, done));
+        if (*done && node->op == OP_attention) shard_tell(sharding, node, "heads", place.local * sharding->ranks == place.size ? "each rank has as many" : "zeros fill up the last rank's");
+    }
+    return DW_OK;
+}
+
+/* ---- nodes that are computed whole ---- */
+
+static bool has_part(sharding *sharding, const ir_node *node) {
+    for (int i = 0; i < node->n_in; i++)
+        if (ir_in(node, i) != NULL && shard_of(sharding, ir_in(node, i))->local != ir_in(node, i)) return true;
+    return false;
+}
+
+static bool was_split(sharding *sharding, const ir_node *node) {
+    for (int i = 0; i < node->n_in; i++)
+        if (ir_in(node, i) != NULL && shard_of(sharding, ir_in(node, i))->place.kind == SHARD_SPLIT) return true;
+    return false;
+}
+
+static dw_status compute_whole(sharding *sharding, ir_node *node) {
+    if (!has_part(sharding, node)) return DW_OK;
+    if (node->op == OP_quantize) shard_of(sharding, ir_out(node))->source = shard_of(sharding, ir_in(node, 0))->place;
+    if (was_split(sharding, node)) shard_tell(sharding, node, "whole", shard_has_rule(node->op) ? "its parts are put together: it reads across them" : "its parts are put together: the op has no rule for them");
+    for (int i = 0; i < node->n_in; i++) {
+        ir_value *whole;
+        if (ir_in(node, i) == NULL) continue;
+        TRY(shard_whole(sharding, ir_in(node, i), &whole));
+        ir_set_operand(node, i, whole);
+    }
+    return DW_OK;
+}
+
+static dw_status cut_node(sharding *sharding, ir_node *node) {
+    static dw_status (*const rules[])(struct sharding *, ir_node *, bool *) = {shard_experts, shard_product, shard_lookup, shard_likeliest, add_terms, go_on};
+    bool done = false;
+    if (ir_is_constant(ir_out(node))) return DW_OK;
+    ir_cursor_before(sharding->graph, node);
+    for (size_t i = 0; i < COUNT_OF(rules) && !done; i++) TRY(rules[i](sharding, node, &done));
+    return done ? DW_OK : compute_whole(sharding, node);
+}
+
+/* ---- the pass ---- */
+
+static void clear_marks(ir_graph *graph) {
+    for (size_t i = 0; i < graph->input_count; i++) graph->inputs[i]->mark = NULL;
+    for (size_t i = 0; i < graph->param_count; i++) graph->params[i]->mark = NULL;
+    for (size_t i = 0; i < graph->state_count; i++) graph->states[i]->mark = NULL;
+    for (ir_node *node = graph->first; node != NULL; node = node->next)
+        for (int i = 0; i < node->n_out; i++) node->out[i]->mark = NULL;
+}
+
+static dw_status add_records(sharding *sharding) {
+    ir_graph *graph = sharding->graph;
+    int count = 0;
+    clear_marks(graph);
+    for (size_t i = 0; i < graph->state_count; i++)
+        if (shard_of(sharding, graph->states[i]) == NULL) return DW_NO_MEMORY;
+    for (ir_node *node = graph->first; node != NULL; node = node->next) {
+        count++;
+        for (int i = 0; i < node->n_out; i++)
+            if (shard_of(sharding, node->out[i]) == NULL) return DW_NO_MEMORY;
+    }
+    for (size_t i = 0; i < graph->input_count + graph->param_count; i++)
+        if (shard_of(sharding, i < graph->input_count ? graph->inputs[i] : graph->params[i - graph->input_count]) == NULL) return DW_NO_MEMORY;
+    for (ir_node *node = graph->last; node != NULL; node = node->previous)
+        for (int i = 0; i < node->n_out; i++)
+            for (int axis = 0; axis < node->out[i]->type.rank; axis++) shard_wish_of(sharding, node->out[i], axis);
+    TRY_NEW(sharding->replaced, &sharding->arena, count + 1);
+    return DW_OK;
+}
+
+static void look_at_weights(sharding *sharding) {
+    const ir_graph *graph = sharding->graph;
+    sharding->rows = 1;
+    for (const ir_node *node = graph->first; node != NULL; node = node->next) {
+        if (!shard_is_weighted(node)) continue;
+        const int64_t rows = shard_n_unit(sharding, node);
+        if (rows > sharding->rows) sharding->rows = rows;
+    }
+    for (size_t i = 0; i < graph->param_count; i++) {
+        int64_t size, count = 1;
+        const op_type *type = &graph->params[i]->type;
+        for (int k = 0; k < type->rank; k++) count *= dim_is_constant(type->dims[k], &size) ? size : 1;
+        sharding->weight_bytes += (double)count * dw_format_bits(type->format) / 8;
+    }
+}
+
+/* Outputs are whole; so are states that are no caches. */
+static dw_status finish(sharding *sharding) {
+    ir_graph *graph = sharding->graph;
+    ir_value *whole;
+    ir_cursor_end(graph);
+    for (size_t i = 0; i < graph->output_count; i++) {
+        ir_value *value = graph->outputs[i].value;
+        graph->origin = value->kind == IR_RESULT ? value->node->origin : (ir_origin){0};
+        TRY(shard_whole(sharding, value, &whole));
+        ir_set_output(graph, i, whole);
+    }
+    for (size_t i = 0; i < graph->state_count; i++) {
+        ir_value *state = graph->states[i];
+        if (state->next == state || shard_of(sharding, state)->place.kind == SHARD_SPLIT) continue;
+        TRY(shard_whole(sharding, state->next, &whole));
+        ir_set_next(state, whole);
+    }
+    for (int i = sharding->replaced_count - 1; i >= 0; i--) TRY(ir_remove(graph, sharding->replaced[i]));
+    return DW_OK;
+}
+
+static dw_status cut_graph(sharding *sharding) {
+    ir_graph *graph = sharding->graph;
+    bool changed = false;
+    char name[OP_MESH_NAME + sizeof DIM_RANK];
+    snprintf(name, sizeof name, DIM_RANK "%s", sharding->over);
+    TRY_DIM(graph->context, sharding->rank, dim_symbol(graph->dims, name, 0, sharding->ranks - 1));
+    look_at_weights(sharding);
+    TRY(add_records(sharding));
+    TRY(shard_cut_packed(sharding, &changed));
+    if (changed) {
+        ir_renumber(graph);
+        TRY(add_records(sharding));
+    }
+    for (ir_node *node = graph->first, *next; node != NULL; node = next) {
+        next = node->next;
+        TRY(cut_node(sharding, node));
+    }
+    TRY(finish(sharding));
+    return pass_splits_check(sharding->splits);
+}
+
+dw_status pass_shard(ir_graph *graph, const pass_options *options, bool *changed) {
+    *changed = false;
+    if (options->splits == NULL || pass_splits_ranks(options->splits) < 2 || map_find(&graph->notes, NOTE) != NULL) return DW_OK;
+    sharding sharding = {.graph = graph, .options = options, .splits = options->splits, .over = pass_splits_over(options->splits), .ranks = pass_splits_ranks(options->splits), .report = options->told};
+    arena_init(&sharding.arena, graph->context);
+    dw_status status = cut_graph(&sharding);
+    char note[64];
+    snprintf(note, sizeof note, "%s=%d", sharding.over, sharding.ranks);
+    if (status == DW_OK) status = ir_set_note(graph, NOTE, note);
+    clear_marks(graph);
+    arena_free(&sharding.arena);
+    *changed = true;
+    return status;
+}

@@ -1,0 +1,104 @@
+/* One model on many ranks: the parts of the pass that cuts a graph (shard.c), and what they share.
+ *
+ * Inside the pass a value is whole on each rank, split along an axis, or partial: then it is the sum of what the ranks have. Behind the pass the graph is plain: sizes are those of a part, the place of a rank
+ * is the symbol rank.<axis>, which loading knows and which stands in slices of weights, and what ranks have to tell each other are collectives. So one text serves all ranks. */
+#ifndef PASS_SHARD_SHARD_H
+#define PASS_SHARD_SHARD_H
+
+#include "pass/pass.h"
+
+typedef enum shard_kind {
+    SHARD_WHOLE,
+    SHARD_SPLIT,                    /* of local elements along axis each rank has those from (rank / repeat) * local on */
+    SHARD_PARTIAL,                  /* each rank has a term of the sum */
+    SHARD_EXPERTS                   /* rows of the rank's own experts come first, in an order of its own; only combine makes something of it that others know */
+} shard_kind;
+
+typedef struct shard_place {
+    shard_kind kind;
+    int axis;
+    int64_t size, local;            /* of the whole axis; of a part. local * (ranks / repeat) >= size: what is over is zeros of weights, and what they give */
+    int repeat;                     /* ranks beside each other that have the same part: keys and values of fewer heads than ranks */
+} shard_place;
+
+/* How a value may be split along an axis, so that all that reads it goes on with its part until a product takes that along k. */
+typedef struct shard_wish { bool good; int64_t unit; int repeat; } shard_wish;
+
+enum { SHARD_PARTS = 4 };
+
+/* Of each value that the graph had, in its mark. */
+typedef struct shard_record {
+    shard_place place;
+    ir_value *local;                /* what the rank has of it by place */
+    ir_value *whole;                /* all of it; NULL: nobody wanted that so far */
+    struct { shard_place place; ir_value *value; } parts[SHARD_PARTS];   /* of a whole one, as they were wanted */
+    int part_count;
+    shard_place source;             /* of what is quantised whole, since a scale sees more than a part: where what it is made of is */
+    bool is_by_rows;                /* scratch (experts.c) */
+    bool known[DW_MAX_RANK];        /* is wishes[axis] there? */
+    shard_wish wishes[DW_MAX_RANK];
+} shard_record;
+
+typedef struct sharding {
+    ir_graph *graph;
+    const pass_options *options;
+    pass_splits *splits;
+    arena arena;
+    const char *over;               /* the axis of the mesh, */
+    int ranks;                      /* and how many it has */
+    dim rank;                       /* the place on it */
+    int64_t rows;                   /* the rows of blocks that formats of weights have: columns are cut between them */
+    double weight_bytes;            /* of all params */
+    ir_node **replaced;             /* nodes whose part took their place, in order */
+    int replaced_count;
+    text *report;
+} sharding;
+
+/* Where the elements lie that an operand's part gives: along axis of the results, times / per as many as along the operand's. axis -1: none. */
+typedef struct shard_step { int axis; int64_t times, per; } shard_step;
+
+/* ---- follow.c: axes ---- */
+shard_step shard_follow(const ir_node *node, int index, int axis);
+/* The axis of an operand that is followed to that of the results; -1: it has none, and is whole. */
+int shard_axis_to(const ir_node *node, int index, int axis, shard_step *step);
+bool shard_has_rule(op_id op);
+bool shard_keeps_padding(op_id op);
+bool shard_constant_size(const ir_value *value, int axis, int64_t *size);   /* above 1 */
+
+/* ---- wish.c: what reads a value ---- */
+shard_wish shard_wish_of(sharding *sharding, ir_value *value, int axis);
+bool shard_is_weighted(const ir_node *node);                /* a product with a weight that may be cut */
+int shard_k_axis(const ir_node *product), shard_n_axis(const ir_node *product);   /* of operand 1 */
+/* The least number of elements between which the weight of a product may be cut along k, and along n. */
+int64_t shard_k_unit(const ir_node *product);
+int64_t shard_n_unit(const sharding *sharding, const ir_node *product);
+
+/* ---- parts.c: from one place to another ---- */
+shard_record *shard_of(sharding *sharding, ir_value *value);
+dw_status shard_whole(sharding *sharding, ir_value *value, ir_value **whole);
+/* The part of a value that lies so. */
+dw_status shard_part(sharding *sharding, ir_value *value, const shard_place *place, ir_value **part);
+/* Elements of a constant or of a value that is whole on each rank. */
+dw_status shard_slice(sharding *sharding, ir_value *value, const shard_place *place, ir_value **part);
+bool shard_can_be_cut(const sharding *sharding, const ir_value *value, const shard_place *place);
+bool shard_same_place(const shard_place *a, const shard_place *b);
+/* So many elements in parts that begin at multiples of unit; local 0: there are fewer than parts. */
+shard_place shard_place_of(const sharding *sharding, int axis, int64_t size, int64_t unit, int repeat);
+void shard_set(sharding *sharding, ir_value *value, const shard_place *place, ir_value *local);
+dw_status shard_replace(sharding *sharding, ir_node *node, const shard_place *place, ir_node *made);
+dw_status shard_sum(sharding *sharding, ir_value *value, const char *by, ir_value **sum);
+/* The number of the rank's first element of such a place. */
+dw_status shard_start(sharding *sharding, const shard_place *place, dim *start);
+
+/* ---- rules: each makes a node's part before it, and says in *done whether it did ---- */
+dw_status shard_product(sharding *sharding, ir_node *node, bool *done);       /* product.c */
+bool shard_is_logits(const sharding *sharding, const ir_node *product);       /* does its result come out, and is its weight a large part of all? */
+dw_status shard_lookup(sharding *sharding, ir_node *node, bool *done);        /* lookup.c */
+dw_status shard_likeliest(sharding *sharding, ir_node *node, bool *done);
+dw_status shard_experts(sharding *sharding, ir_node *node, bool *done);       /* experts.c */
+dw_status shard_cut_packed(sharding *sharding, bool *changed);                /* packed.c: products whose results are taken apart become a product for each part */
+
+/* ---- policy.c ---- */
+void shard_tell(sharding *sharding, const ir_node *node, const char *choice, const char *reason);
+
+#endif

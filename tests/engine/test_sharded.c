@@ -1,0 +1,400 @@
+/* Models cut over ranks, threads of this process, beside the same whole: outputs, texts, weights, the one text of all plans, policies of splits, and what is refused. */
+#include "engine/engine.h"
+#include "support/ranks.h"
+#include "support/session.h"
+#include "support/support.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "capture/capture.h"
+
+/* fp32 sums in another order. */
+#define BOUND 1e-5
+
+enum { MOST_OUTPUTS = 8, TOKENS = 12 };
+
+/* ---- a run of a fixture: outputs of the whole model, and of each rank ---- */
+
+typedef struct run {
+    const char *file, *inputs, *precision, *shard;
+    int world, count;
+    run_io io;                      /* inputs */
+    dw_named_tensor expected[MOST_OUTPUTS];
+    double error[RANKS_MOST];
+    uint64_t hash[RANKS_MOST];      /* of a rank's outputs */
+    uint64_t plans[RANKS_MOST];     /* of its plans' texts */
+} run;
+
+static dw_named_tensor *run_model(dw_context *context, const dw_model *model, const run *run, dw_named_tensor *outputs) {
+    dw_session *session;
+    char dims[512];
+    const int count = dw_model_output_count(model);
+    rank_assert(context, count <= MOST_OUTPUTS);
+    rank_ok(context, dw_model_sizes(model, run->io.input_count, run->io.inputs, dims, sizeof dims));
+    rank_ok(context, dw_session_create(context, model, &(dw_session_options){.dims = dims}, &session));
+    rank_ok(context, dw_session_shapes(session, run->io.input_count, run->io.inputs, outputs));
+    for (int i = 0; i < count; i++) {
+        uint64_t bytes;
+        rank_ok(context, dw_tensor_bytes(context, &outputs[i].tensor, &bytes));
+        outputs[i].tensor.data = calloc(1, (size_t)bytes + 1);
+    }
+    rank_ok(context, dw_session_run(session, run->io.input_count, run->io.inputs, count, outputs));
+    dw_session_destroy(session);
+    return outputs;
+}
+
+static uint64_t hash_outputs(dw_context *context, const dw_named_tensor *outputs, int count) {
+    uint64_t hash = 0;
+    for (int i = 0; i < count; i++) {
+        uint64_t bytes;
+        rank_ok(context, dw_tensor_bytes(context, &outputs[i].tensor, &bytes));
+        hash = base_hash(outputs[i].tensor.data, (size_t)bytes, hash);
+    }
+    return hash;
+}
+
+static uint64_t hash_plans(dw_context *context, const dw_model *model) {
+    const plan *const plans[] = {model->full.plan, model->step.plan, model->prelude.plan};
+    uint64_t hash = 0;
+    for (size_t i = 0; i < COUNT_OF(plans); i++) {
+        text words;
+        if (plans[i] == NULL) continue;
+        text_init(&words, context);
+        rank_ok(context, plan_print(plans[i], &words));
+        hash = base_hash(text_string(&words), words.length, hash);
+        text_free(&words);
+    }
+    return hash;
+}
+
+static void run_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
+    run *run = user;
+    dw_model *model;
+    dw_named_tensor outputs[MOST_OUTPUTS];
+    const dw_model_options options = {.comm = comm, .precision = run->precision, .shard = run->shard, .flags = DW_MODEL_GENERATE | DW_MODEL_VERIFY};
+    rank_ok(context, dw_model_open(context, run->file, &options, &model));
+    run_model(context, model, run, outputs);
+    run->error[rank] = 0;
+    for (int i = 0; i < run->count; i++) {
+        const double error = tensor_error(&outputs[i].tensor, &run->expected[i].tensor);
+        if (!(error <= run->error[rank])) run->error[rank] = error;
+    }
+    run->hash[rank] = hash_outputs(context, outputs, run->count);
+    run->plans[rank] = hash_plans(context, model);
+    for (int i = 0; i < run->count; i++) free(outputs[i].tensor.data);
+    dw_model_destroy(model);
+}
+
+static void whole_run(dw_context *context, run *run) {
+    dw_model *model;
+    assert_ok(context, dw_model_open(context, run->file, &(dw_model_options){.precision = run->precision}, &model));
+    run->count = dw_model_output_count(model);
+    run_model(context, model, run, run->expected);
+    dw_model_destroy(model);
+}
+
+/* By so many ranks: each is as far off as that at most, and all have one another's bits, those of the run before, and one text of plans. */
+static void assert_ranks(run *run, int world, double bound) {
+    uint64_t before = 0;
+    for (int again = 0; again < 2; again++) {
+        ranks_run(&(ranks){.world = world, .user = run}, run_rank);
+        for (int rank = 0; rank < world; rank++) {
+            if (!(run->error[rank] <= bound)) fail_msg("%s on %d ranks: rank %d is off by %.2e, allowed %.0e", run->file, world, rank, run->error[rank], bound);
+            if (run->hash[rank] != run->hash[0]) fail_msg("%s on %d ranks: rank %d has other outputs than rank 0", run->file, world, rank);
+            if (run->plans[rank] != run->plans[0]) fail_msg("%s on %d ranks: rank %d has another plan than rank 0", run->file, world, rank);
+        }
+        if (again > 0 && before != run->hash[0]) fail_msg("%s on %d ranks: the second run has other bits", run->file, world);
+        before = run->hash[0];
+    }
+}
+
+static void check_fixture(const char *name, const char *sizes, const char *precision, const char *shard, double bound, int most) {
+    char file[4096], inputs[4096];
+    dw_context *context;
+    ir_weights given;
+    run run = {.file = file, .inputs = inputs, .precision = precision, .shard = shard};
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 2}, &context), DW_OK);
+    snprintf(file, sizeof file, "%s/%s.pt2", TEST_FIXTURES_DIR, name);
+    snprintf(inputs, sizeof inputs, "%s/%s.cases/%s.in.safetensors", TEST_FIXTURES_DIR, name, sizes);
+    ir_weights_init(&given, context);
+    assert_ok(context, safetensors_open(context, inputs, &given));
+    for (size_t i = 0; i < given.by_name.count; i++) {
+        const ir_weight *input = given.by_name.entries[i].value;
+        run.io.inputs[run.io.input_count++] = (dw_named_tensor){input->name, input->tensor};
+    }
+    whole_run(context, &run);
+    for (int world = 2; world <= most; world++) assert_ranks(&run, world, bound);
+    for (int i = 0; i < run.count; i++) free(run.expected[i].tensor.data);
+    ir_weights_free(&given);
+    dw_context_destroy(context);
+}
+
+static bool has_fixtures(void) {
+    FILE *file = fopen(TEST_FIXTURES_DIR "/manifest.json", "rb");
+    if (file != NULL) fclose(file);
+    return file != NULL;
+}
+
+static void need_fixtures(void) {
+    if (has_fixtures()) return;
+    printf("skipped: there are no fixtures; scripts/fixtures.sh makes them\n");
+    skip();
+}
+
+static void models_give_the_outputs_of_the_whole(void **state) {
+    static const char *const models[][2] = {
+        {"kjv", "b2_s16"},     {"llama", "b2_s16"}, {"gpt2", "b2_s16"}, {"gemma2", "b2_s16"}, {"mixtral", "b2_s16"}, {"qwen3_moe", "b2_s16"}, {"deepseek_v3", "b2_s16"},
+        {"gpt_oss", "b2_s16"}, {"t5", "b2_e16_s9"}, {"bert", "b2_s16"}, {"vit", "b2"},        {"phi3", "b2_s16"},    {"falcon", "b2_s16"},    {"gpt_bigcode", "b2_s16"},
+    };
+    (void)state;
+    need_fixtures();
+    for (size_t i = 0; i < COUNT_OF(models); i++) check_fixture(models[i][0], models[i][1], NULL, NULL, BOUND, 4);
+}
+
+/* One code in thousands may round the other way, which the next layers enlarge. */
+static void models_of_few_bits_stay_near_the_whole(void **state) {
+    static const char *const precisions[] = {"mxfp8", "nvfp4", "fp8"};
+    (void)state;
+    need_fixtures();
+    for (size_t i = 0; i < COUNT_OF(precisions); i++) {
+        check_fixture("kjv", "b2_s16", precisions[i], NULL, 0.02, 3);
+        check_fixture("mixtral", "b2_s16", precisions[i], NULL, 0.02, 3);
+    }
+}
+
+static void named_splits_give_the_outputs_of_the_whole(void **state) {
+    static const char *const splits[] = {
+        "* = whole", "*.mlp.* = whole", "*self_attn* = whole", "lm_head = whole\n*embed* = whole", "*.down_proj = whole", "*.o_proj = row\nrole:mlp = column", "*.down_proj = column", "*.gate_proj = row\n*.up_proj = row",
+        "role:attention = heads", "*embed_tokens = vocabulary",
+    };
+    (void)state;
+    need_fixtures();
+    for (size_t i = 0; i < COUNT_OF(splits); i++) check_fixture("llama", "b1_s7", NULL, splits[i], BOUND, 2);
+    check_fixture("mixtral", "b2_s16", NULL, "*experts* = whole", BOUND, 2);
+}
+
+/* ---- weights ---- */
+
+/* Two products, of which one is cut by columns and one along k, at sizes that no number of ranks divides. */
+static const char PRODUCTS[] =
+    "graph products\n"
+    "  symbol s 1..64\n"
+    "  input x f32[s,64]\n"
+    "  param up f32[320,64]\n"
+    "  param down f32[64,320]\n"
+    "  %1 = matmul x, up {bt=true,post=\"gelu\"} at \"mlp.up\"\n"
+    "  %2 = matmul %1, down {bt=true} at \"mlp.down\"\n"
+    "  output y %2\n";
+
+static dw_status open_products(dw_context *context, const dw_model_options *options, dw_model **model) {
+    ir_weights *weights;
+    ir_graph *graph;
+    ir_weight *up, *down;
+    const int64_t dims[2][2] = {{320, 64}, {64, 320}};
+    TRY(ir_weights_create(context, &weights));
+    TRY(ir_weights_new(weights, "up", DW_FORMAT_f32, 2, dims[0], &up));
+    TRY(ir_weights_new(weights, "down", DW_FORMAT_f32, 2, dims[1], &down));
+    for (int64_t i = 0; i < 320 * 64; i++) {
+        ((float *)up->tensor.data)[i] = num_random_normal(1, (uint64_t)i) * (i % 64 < 16 ? 4.0f : 1.0f);
+        ((float *)down->tensor.data)[i] = num_random_normal(2, (uint64_t)i) * (i / 320 % 3 == 0 ? 0.1f : 1.0f);
+    }
+    TRY(ir_parse(context, "products", PRODUCTS, strlen(PRODUCTS), weights, &graph));
+    graph->own_weights = weights;
+    return dw_model_create(context, graph, options, model);
+}
+
+/* The constant of that format with so many columns (or rows) as the other weight has not. */
+static const dw_tensor *find_weight(const dw_model *model, dw_format format, bool is_down) {
+    for (int i = 0; i < model->full.plan->value_count; i++) {
+        const plan_value *v = &model->full.plan->values[i];
+        const dw_tensor *tensor = &model->full.constants[i];
+        if (v->key == NULL || !v->read_plain || tensor->data == NULL || tensor->format != format || tensor->rank != 2 || v->value->kind != IR_RESULT) continue;
+        if ((tensor->dims[0] == 64) == is_down && v->value->uses != NULL && v->value->uses->node->op == OP_matmul) return tensor;
+    }
+    return NULL;
+}
+
+/* A kernel that reads weights as they are, and packs none. */
+#define PLAIN "matmul=reference_matmul"
+
+typedef struct weights_run { const char *precision; dw_format format; dw_tensor up, down; int world; } weights_run;
+
+/* Rows (or columns) from start on are those of the whole, code for code and scale for scale; what is behind its end is zeros. */
+static bool is_slice(const dw_tensor *part, const dw_tensor *whole, int axis, int64_t start) {
+    for (int64_t row = 0; row < part->dims[0]; row++) {
+        for (int64_t col = 0; col < part->dims[1]; col++) {
+            int64_t here[2] = {row, col}, there[2] = {row, col};
+            there[axis] += start;
+            const double expected = there[axis] < whole->dims[axis] ? op_tensor_load(whole, there) : 0, made = op_tensor_load(part, here);
+            if (made != expected) return false;
+        }
+    }
+    return true;
+}
+
+static void check_weights(int rank, dw_context *context, dw_comm *comm, void *user) {
+    const weights_run *run = user;
+    dw_model *model;
+    rank_ok(context, open_products(context, &(dw_model_options){.comm = comm, .precision = run->precision, .kernels = PLAIN, .flags = DW_MODEL_VERIFY}, &model));
+    const dw_tensor *up = find_weight(model, run->format, false), *down = find_weight(model, run->format, true);
+    rank_assert(context, up != NULL && down != NULL);
+    rank_assert(context, up->dims[0] < 320 && down->dims[1] == up->dims[0]);
+    rank_assert(context, is_slice(up, &run->up, 0, rank * up->dims[0]));
+    rank_assert(context, is_slice(down, &run->down, 1, rank * down->dims[1]));
+    dw_model_destroy(model);
+}
+
+static void quantised_weights_are_slices_of_the_whole_ones(void **state) {
+    static const weights_run runs[] = {
+        {.precision = "mxfp8", .format = DW_FORMAT_mxfp8}, {.precision = "mxfp4", .format = DW_FORMAT_mxfp4}, {.precision = "nvfp4", .format = DW_FORMAT_nvfp4}, {.precision = "fp8-row", .format = DW_FORMAT_fp8_row}, {.precision = "fp8-tensor", .format = DW_FORMAT_fp8_tensor},
+    };
+    (void)state;
+    for (size_t i = 0; i < COUNT_OF(runs); i++) {
+        for (int world = 2; world <= 4; world++) {
+            dw_context *context;
+            dw_model *whole;
+            weights_run run = runs[i];
+            assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+            assert_ok(context, open_products(context, &(dw_model_options){.precision = run.precision, .kernels = PLAIN}, &whole));
+            if (find_weight(whole, run.format, false) == NULL) fail_msg("%s has no weight of that format here", run.precision);
+            run.up = *find_weight(whole, run.format, false);
+            run.down = *find_weight(whole, run.format, true);
+            run.world = world;
+            ranks_run(&(ranks){.world = world, .user = &run}, check_weights);
+            dw_model_destroy(whole);
+            dw_context_destroy(context);
+        }
+    }
+}
+
+/* ---- texts ---- */
+
+typedef struct text_run { const char *file; double temperature; int64_t ids[2][TOKENS], made[RANKS_MOST][2][TOKENS]; } text_run;
+
+static const int64_t prompt_a[] = {5, 17, 101, 3, 25}, prompt_b[] = {7, 9};
+
+static void generate(dw_context *context, const dw_model *model, double temperature, int64_t ids[2][TOKENS]) {
+    dw_session *session;
+    dw_generate_times times;
+    dw_prompt prompts[2] = {{.count = COUNT_OF(prompt_a), .ids = prompt_a, .seed = 1, .made_ids = ids[0]}, {.count = COUNT_OF(prompt_b), .ids = prompt_b, .seed = 2, .made_ids = ids[1]}};
+    rank_ok(context, dw_session_create(context, model, &(dw_session_options){.max_tokens = TOKENS + 8, .rows = 2}, &session));
+    rank_ok(context, dw_session_generate_batch(session, 2, prompts, &(dw_generate_options){.tokens = TOKENS, .temperature = temperature, .top_k = 20}, &times));
+    dw_session_destroy(session);
+}
+
+static void generate_rank(int rank, dw_context *context, dw_comm *comm, void *user) {
+    text_run *run = user;
+    dw_model *model;
+    rank_ok(context, dw_model_open(context, run->file, &(dw_model_options){.comm = comm, .flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &model));
+    generate(context, model, run->temperature, run->made[rank]);
+    dw_model_destroy(model);
+}
+
+static void texts_are_those_of_the_whole(void **state) {
+    static const char *const names[] = {"kjv", "llama", "gpt2", "gpt_oss", "deepseek_v3", "gemma2", "shifted_gpt"};
+    (void)state;
+    need_fixtures();
+    for (size_t i = 0; i < 2 * COUNT_OF(names); i++) {
+        char file[4096];
+        dw_context *context;
+        dw_model *whole;
+        text_run run = {.file = file, .temperature = i % 2 == 0 ? 0 : 0.9};
+        snprintf(file, sizeof file, "%s/%s.pt2", TEST_FIXTURES_DIR, names[i / 2]);
+        assert_int_equal(dw_context_create(&(dw_context_options){.threads = 2}, &context), DW_OK);
+        assert_ok(context, dw_model_open(context, file, &(dw_model_options){.flags = DW_MODEL_GENERATE | DW_MODEL_GENERATE_ONLY}, &whole));
+        generate(context, whole, run.temperature, run.ids);
+        for (int world = 2; world <= 3; world++) {
+            ranks_run(&(ranks){.world = world, .user = &run}, generate_rank);
+            for (int rank = 0; rank < world; rank++)
+                if (memcmp(run.made[rank], run.ids, sizeof run.ids) != 0) fail_msg("%s at temperature %g on %d ranks: rank %d makes another text", names[i / 2], run.temperature, world, rank);
+        }
+        dw_model_destroy(whole);
+        dw_context_destroy(context);
+    }
+}
+
+/* ---- plans alone, and what is refused ---- */
+
+static dw_status plan_products(dw_context *context, const char *mesh, const char *shard, const char *precision) {
+    dw_model *model = NULL;
+    const dw_status status = open_products(context, &(dw_model_options){.mesh = mesh, .shard = shard, .precision = precision, .flags = DW_MODEL_PLAN_ONLY | DW_MODEL_VERIFY}, &model);
+    dw_model_destroy(model);
+    return status;
+}
+
+static void what_cannot_be_is_refused_with_the_numbers(void **state) {
+    dw_context *context;
+    dw_model *model;
+    (void)state;
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+    test_assert_fails(context, plan_products(context, "ep=2", NULL, NULL), DW_INVALID, "no model is cut over axis 'ep' (2 ranks); there are tp");
+    test_assert_fails(context, plan_products(context, "tp=2", "mlp.side = row", NULL), DW_INVALID, "the pattern of 'mlp.side = row (shard:1)' matches no layer");
+    test_assert_fails(context, plan_products(context, "tp=2", "mlp.up = rows", NULL), DW_NOT_FOUND, "shard:1: there is no split 'rows'; there are column, row, heads, vocabulary, experts, whole");
+    test_assert_fails(context, plan_products(context, "tp=2", "# none\nmlp.up row", NULL), DW_SYNTAX, "shard:2: a line is 'pattern = split', found 'mlp.up row'");
+    test_assert_fails(context, plan_products(context, "tp=11", "mlp.down = row", "mxfp8"), DW_INVALID, "there are fewer blocks along k than ranks (320 elements, in units of 32)");
+    test_assert_fails(context, plan_products(context, "tp=400", "mlp.up = column", NULL), DW_INVALID, "there are fewer units than ranks (320 elements, in units of 1)");
+    test_assert_fails(context, plan_products(context, NULL, "mlp.up = row", NULL), DW_INVALID, "there is one rank, and nothing to cut");
+    test_assert_fails(context, open_products(context, &(dw_model_options){.mesh = "tp=2"}, &model), DW_INVALID, "a mesh alone is for plans that are not run");
+    assert_int_equal(plan_products(context, "dp=2,tp=4", NULL, NULL), DW_OK);
+    assert_int_equal(plan_products(context, "dp=8", NULL, NULL), DW_OK);
+    assert_int_equal(plan_products(context, "tp=1", NULL, NULL), DW_OK);
+    dw_context_destroy(context);
+}
+
+static void more_ranks_than_heads_are_refused_where_heads_are_asked_for(void **state) {
+    dw_context *context;
+    dw_model *model;
+    (void)state;
+    need_fixtures();
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+    const dw_model_options options = {.mesh = "tp=16", .shard = "*self_attn.q_proj = heads", .flags = DW_MODEL_PLAN_ONLY};
+    test_assert_fails(context, dw_model_open(context, TEST_FIXTURES_DIR "/llama.pt2", &options, &model), DW_INVALID, "model.layers.0.self_attn.q_proj cannot be cut by heads over 16 ranks");
+    dw_context_destroy(context);
+}
+
+/* Lines of any splits over any layers: a plan that checks, or a refusal by name. */
+static void any_policy_plans_or_is_refused(void **state) {
+    static const char *const patterns[] = {"*", "*.q_proj", "*.k_proj", "*.v_proj", "*.o_proj", "*.up_proj", "*.gate_proj", "*.down_proj", "lm_head", "*embed*", "*self_attn", "*experts*", "role:attention", "role:mlp", "*.1.*", "*.mlp*"};
+    static const char *const splits[] = {"column", "row", "heads", "vocabulary", "experts", "whole"};
+    static const char *const precisions[] = {NULL, "mxfp8", "nvfp4", "fp8"};
+    static const char *const names[] = {"llama", "mixtral"};
+    dw_context *context;
+    int planned = 0, refused = 0;
+    (void)state;
+    need_fixtures();
+    assert_int_equal(dw_context_create(&(dw_context_options){.threads = 1}, &context), DW_OK);
+    for (uint64_t seed = 0; seed < 120; seed++) {
+        char rules[512] = "", mesh[16], file[4096];
+        dw_model *model = NULL;
+        size_t at = 0;
+        for (uint64_t i = 0; i <= num_random(seed, 0) % 3; i++)
+            at += (size_t)snprintf(rules + at, sizeof rules - at, "%s = %s\n", patterns[num_random(seed, 2 * i + 1) % COUNT_OF(patterns)], splits[num_random(seed, 2 * i + 2) % COUNT_OF(splits)]);
+        snprintf(mesh, sizeof mesh, "tp=%d", 2 + (int)(num_random(seed, 20) % 7));
+        snprintf(file, sizeof file, "%s/%s.pt2", TEST_FIXTURES_DIR, names[num_random(seed, 21) % COUNT_OF(names)]);
+        const dw_model_options options = {.mesh = mesh, .shard = rules, .precision = precisions[num_random(seed, 22) % COUNT_OF(precisions)], .flags = DW_MODEL_PLAN_ONLY | DW_MODEL_VERIFY | DW_MODEL_GENERATE};
+        const dw_status status = dw_model_open(context, file, &options, &model);
+        if (status != DW_OK && (status != DW_INVALID || strstr(dw_context_error(context), "shard: ") == NULL)) fail_msg("seed %d, %s, %s: %s\n%s", (int)seed, file, mesh, dw_context_error(context), rules);
+        planned += status == DW_OK;
+        refused += status != DW_OK;
+        dw_model_destroy(model);
+    }
+    assert_true(planned > 20 && refused > 20);
+    dw_context_destroy(context);
+}
+
+int main(int argc, char **argv) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(models_give_the_outputs_of_the_whole),
+        cmocka_unit_test(models_of_few_bits_stay_near_the_whole),
+        cmocka_unit_test(named_splits_give_the_outputs_of_the_whole),
+        cmocka_unit_test(quantised_weights_are_slices_of_the_whole_ones),
+        cmocka_unit_test(texts_are_those_of_the_whole),
+        cmocka_unit_test(what_cannot_be_is_refused_with_the_numbers),
+        cmocka_unit_test(more_ranks_than_heads_are_refused_where_heads_are_asked_for),
+        cmocka_unit_test(any_policy_plans_or_is_refused),
+    };
+    if (argc > 1) cmocka_set_test_filter(argv[1]);   /* of one test alone */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
