@@ -42,6 +42,7 @@
 #include "kernels/mqa_logits/ways.def"
 #undef WAY
 #define BOUND(way, function) bool function(const kernel_run *run, kernel_tiles_bound *bound);
+#include "kernels/attention/bounded_ways.def"
 #include "kernels/gemm/bounded_ways.def"
 #undef BOUND
 

@@ -103,6 +103,7 @@ ROOMS = {
         "splitkv": "plain",
         "tile": "plain",
         "wgmma": "plain",
+        "tcgen05": "plain",
         "decode": "plain",
         "library": "plain",
     },

@@ -173,6 +173,18 @@ dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention
     return DW_OK;
 }
 
+/* The offset of the queries, bounded by op_attention_view_of, and so much more, as far as queries and keys are counted. */
+static int32_t shift_of(int64_t offset, int64_t more) {
+    const int64_t far = INT64_C(1) << 61, bound = INT32_MAX / 2, shift = offset + (more > far ? far : more < -far ? -far : more);
+    return (int32_t)(shift > bound ? bound : shift < -bound ? -bound : shift);
+}
+
+void attention_shifts(const attention_arguments *arguments, int32_t *begin, int32_t *end) {
+    const attention_arguments *p = arguments;
+    *end = p->causal ? shift_of(p->offset, 1) : p->ahead > 0 ? shift_of(p->offset, p->ahead) : INT32_MAX / 2;
+    *begin = p->window > 0 ? shift_of(p->offset, 1 - p->window) : -INT32_MAX / 2;
+}
+
 /* Elements in the order in which they lie. */
 static void lie_as_a_whole(const dw_tensor *x, int64_t strides[4]) {
     strides[3] = 1;

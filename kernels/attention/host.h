@@ -8,6 +8,8 @@
 
 /* Operands, attributes and slots of a call; arguments lie in the launch's. MISMATCH when the heads of k do not divide those of q. */
 dw_status attention_take(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments);
+/* Without rows and positions: query i sees keys from i + begin up to i + end, of those that there are. */
+void attention_shifts(const attention_arguments *arguments, int32_t *begin, int32_t *end);
 /* The same of keys and values in blocks, where they are; strides of k and v then are those of the elements, whatever the tensors say. */
 void attention_take_blocks(kernel_launch *launch, const kernel_run *run, attention_arguments *arguments, attention_blocks *blocks);
 /* The problem with k and v that are in blocks as numbers of fp32, for what refuses by formats: as they are where a kernel reads no blocks. types holds two types, in the operands. */

@@ -5,7 +5,7 @@
 #define KERNEL_H
 
 #include "chip/chip.h"
-#include "kernel/tiles.h"
+#include "kernel/attend.h"
 #include "op/op.h"
 
 typedef struct kernel_row kernel_row;
@@ -405,7 +405,7 @@ void kernel_bound_of(const kernel_run *run, uint64_t far, kernel_bound *bound);
 /* Of a product the slower of its factors' formats, else f32. */
 dw_format kernel_multiplies(const op_call *call, const chip_caps *chip);
 const char *kernel_limit_name(kernel_limit limit);
-/* What bounds the kernel that is picked for the run, if its way says so (kernels/gemm/bounded_ways.def) and the chip's rates are known; else false. */
+/* What bounds the kernel that is picked for the run, if its way says so (bounded_ways.def of its family) and the chip's rates are known; else false. */
 bool kernel_pick_bound(const kernel_row *row, const kernel_run *run, kernel_tiles_bound *bound);
 
 /* max(flops / (rate of the format * efficiency), bytes / (bandwidth * efficiency)) + launch, for the problem at its typical sizes, and for a run. */

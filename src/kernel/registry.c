@@ -361,6 +361,7 @@ uint32_t kernel_accepted_ways(const kernel_row *row, const kernel_problem *probl
 typedef struct bounded_way { const char *name; bool (*bound)(const kernel_run *run, kernel_tiles_bound *bound); } bounded_way;
 static const bounded_way bounded_ways[] = {
 #define BOUND(way, function) {#way, function},
+#include "kernels/attention/bounded_ways.def"
 #include "kernels/gemm/bounded_ways.def"
 #undef BOUND
 };

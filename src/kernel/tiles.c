@@ -147,6 +147,8 @@ static kernel_resource longest(const kernel_tiles_bound *b, resource_scope of) {
     return (kernel_resource)found;
 }
 
+kernel_resource kernel_longest_of_unit(const kernel_tiles_bound *bound) { return longest(bound, OF_UNIT); }
+
 static void count_tile(const problem *x, kernel_tiles_bound *b) {
     b->cycles[KERNEL_RESOURCE_mma] = mma_cycles(x) + promotion_cycles(x);
     b->cycles[KERNEL_RESOURCE_shared] = shared_cycles(x);

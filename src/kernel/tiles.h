@@ -71,6 +71,8 @@ typedef struct kernel_tiles_bound {
     double part;                  /* of seconds the part that the matrix instructions would need if all of them were always busy: 2 m n k FLOPs at their rate */
 } kernel_tiles_bound;
 
+/* Of a multiprocessor's own resources the one that takes longest. */
+kernel_resource kernel_longest_of_unit(const kernel_tiles_bound *bound);
 /* Does the chip have what the bound is made of: tensor units, whose rate and clock are known? */
 bool kernel_tiles_known(const chip_caps *chip);
 void kernel_tiles_bound_of(const kernel_tiles *tiles, const kernel_product *product, const chip_caps *chip, kernel_tiles_bound *bound);

@@ -217,7 +217,7 @@ static void a_way_is_picked_when_sizes_are_known(void **state) {
         {attend, "h200", {1, 8192}, "attention=cuda_attention_wgmma", "cuda_attention_wgmma"},
         {attend, "h200", {512, 512}, "attention=cuda_attention_decode", "cuda_attention_decode"},
         {attend, "b200", {1, 8192}, NULL, "cuda_attention_decode"},
-        {attend, "b200", {512, 512}, NULL, "cuda_attention_tile"},
+        {attend, "b200", {512, 512}, NULL, "cuda_attention_tcgen05"},
         {attend, "rtx5090", {1, 8192}, NULL, "cuda_attention_decode"},       /* by a ring of its own, as there are 99 KB */
         {multiply, "h200", {1, 1}, NULL, "cuda_matmul_skinny"},
         {multiply, "h200", {4096, 1}, NULL, "cuda_matmul_wgmma"},

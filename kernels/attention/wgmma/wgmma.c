@@ -215,17 +215,10 @@ static int64_t heads_together(const kernel_run *run, const wgmma_entry *e, int64
     return base_ceil_div(heads, base_ceil_div(heads, together));
 }
 
-/* The offset of the queries, bounded by attention_take, and so much more, as far as queries and keys are counted. */
-static int32_t shift_of(int64_t offset, int64_t more) {
-    const int64_t far = INT64_C(1) << 61, bound = INT32_MAX / 2, shift = offset + (more > far ? far : more < -far ? -far : more);
-    return (int32_t)(shift > bound ? bound : shift < -bound ? -bound : shift);
-}
-
 /* Which tiles there are, what they see, and in which order they are made. */
 static void take_tiles(const kernel_run *run, const wgmma_entry *e, int64_t heads, int64_t tiles, attention_wgmma_arguments *g) {
     const attention_arguments *p = &g->call;
-    g->end_shift = p->causal ? shift_of(p->offset, 1) : p->ahead > 0 ? shift_of(p->offset, p->ahead) : INT32_MAX / 2;
-    g->begin_shift = p->window > 0 ? shift_of(p->offset, 1 - p->window) : -INT32_MAX / 2;
+    attention_shifts(p, &g->begin_shift, &g->end_shift);
     g->tiles = (int32_t)tiles;
     g->heads_together = (int32_t)heads_together(run, e, heads, tiles);
     g->last_tiles = p->causal || p->ahead > 0 ? (int32_t)(tiles / 4) : 0;

@@ -1,0 +1,173 @@
+/* Of attention by tcgen05: the warps that correct sums in tensor memory, a thread a row: they scale them where a row's largest score has grown, and make results of them. */
+#ifndef KERNELS_ATTENTION_TCGEN05_CORRECT_CUH
+#define KERNELS_ATTENTION_TCGEN05_CORRECT_CUH
+
+#include "kernels/attention/tcgen05/place.cuh"
+
+enum { PART = 32 };               /* columns of sums that are in registers at a time */
+
+/* What softmax says: read at once, so that it may say the next. */
+INLINE float2 listen(const attend_place *p, int tile, int row, uint32_t phase) {
+    mbarrier_wait(ring_full(p->said_ring, tile), phase);
+    const float2 said = ld_shared_f32x2(p->said + (tile * ATTEND_ROWS + row) * 8);
+    arrive(ring_empty(p->said_ring, tile));
+    return said;
+}
+
+/* Sums of the thread's row. Products of the block before have ended, as scores that were issued behind them have come. */
+INLINE void scale_sums(const attend_shape s, uint32_t sums, float factor) {
+    if (!agreed(factor != 1)) return;
+    tcgen05_fence_after();
+#pragma unroll 1
+    for (int i = 0; i < s.value_width; i += PART) {
+        uint32_t raw[PART];
+        tmem_load_x32(raw, sums + i);
+        tmem_wait_load();
+#pragma unroll
+        for (int k = 0; k < PART; k++) raw[k] = __float_as_uint(shrunk(__uint_as_float(raw[k]), factor));
+        tmem_store_x32(sums + i, raw);
+    }
+    tmem_wait_store();
+}
+
+/* ---- rows that are done once more ---- */
+
+/* What a row sees, and came to. */
+typedef struct seen_row { int query, begin, end; float max, sum; } seen_row;
+
+INLINE seen_row row_of_lane(const seen_row *row, int lane) {
+    const seen_row other = {__shfl_sync(0xffffffff, row->query, lane), __shfl_sync(0xffffffff, row->begin, lane), __shfl_sync(0xffffffff, row->end, lane),
+                            __shfl_sync(0xffffffff, row->max, lane), __shfl_sync(0xffffffff, row->sum, lane)};
+    return other;
+}
+
+/* Of a product of q and one key all lanes' parts. */
+INLINE float product_of(const attention_arguments *p, const int element, uint64_t q, uint64_t key) {
+    float product = 0;
+#pragma unroll 1
+    for (int i = threadIdx.x % 32; i < (int)p->width; i += 32) product = fmaf(load_half(element, q + 2 * i), load_half(element, key + 2 * i), product);
+#pragma unroll 1
+    for (int step = 16; step > 0; step /= 2) product += __shfl_xor_sync(0xffffffff, product, step);
+    return product;
+}
+
+/* A row by one warp, straight from memory and without the keys of no weight, into its place among the results. */
+INLINE void repeat_row(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const seen_row *row, uint32_t out, int row_of_tile) {
+    const attention_arguments *p = &g->call;
+    const int batch = batch_of(g, u), head = head_of(g, u), lane = threadIdx.x % 32;
+    const int64_t shared = head / (int)p->shared_heads;
+    const uint64_t q = p->q.data + 2 * (batch * p->q_strides[0] + head * p->q_strides[1] + row->query * p->q_strides[2]);
+    const uint64_t k = p->k.data + 2 * (batch * p->k_strides[0] + shared * p->k_strides[1]), v = p->v.data + 2 * (batch * p->v_strides[0] + shared * p->v_strides[1]);
+    const float unit = p->scale * LOG2_E, shift = row->max == -INFINITE ? 0 : row->max * unit;
+#pragma unroll 1
+    for (int col = lane; agreed(col < (int)p->value_width); col += 32) {
+        float total = 0;
+#pragma unroll 1
+        for (int key = row->begin; key < row->end; key++) {
+            const float weight = ex2(fmaf(product_of(p, s.element, q, k + 2 * key * p->k_strides[2]), unit, -shift));
+            if (weight != 0 && col < (int)p->value_width) total = fmaf(weight, load_half(s.element, v + 2 * (key * p->v_strides[2] + col)), total);
+        }
+        const float y = row->sum == 0 ? 0 : total / row->sum;   /* a row that sees nothing is 0 */
+        const uint32_t at = out + col / ATTEND_COLUMN * ATTEND_COLUMN_BYTES + row_of_tile * ROW_BYTES + ((col % ATTEND_COLUMN / 8 ^ row_of_tile % 8) << 4) + col % 8 * 2;
+        if (col < (int)p->value_width) st_shared_u16(at, (uint16_t)(p->out.format == CUDA_bf16 ? cvt_bf16x2(y, 0) : cvt_f16x2(y, 0)));
+    }
+}
+
+/* ---- results ---- */
+
+/* Sums over their row's sum to the staging; true where one is NaN while their row's sum is not: a key of no weight holds one, or an infinity. */
+INLINE bool stage_results(const attention_tcgen05_arguments *g, const attend_shape s, uint32_t sums, bool any, float sum, uint32_t out, int row_of_tile) {
+    const bool is_bf16 = g->call.out.format == CUDA_bf16;
+    const float factor = sum == 0 ? 0 : 1 / sum;
+    bool wrong = false;
+#pragma unroll 1
+    for (int part = 0; part < s.value_width; part += PART) {
+        uint32_t raw[PART];
+#pragma unroll
+        for (int i = 0; i < PART; i++) raw[i] = 0;
+        if (any) {
+            tmem_load_x32(raw, sums + part);
+            tmem_wait_load();
+        }
+#pragma unroll
+        for (int i = 0; i < PART; i += 8) {
+            uint32_t words[4];
+#pragma unroll
+            for (int k = 0; k < 4; k++) {
+                const float x = __uint_as_float(raw[i + 2 * k]), y = __uint_as_float(raw[i + 2 * k + 1]);
+                wrong = wrong || x != x || y != y;
+                words[k] = is_bf16 ? cvt_bf16x2(x * factor, y * factor) : cvt_f16x2(x * factor, y * factor);
+            }
+            const int chunk = (part + i) / 8;
+            st_shared_u32x4(out + chunk / 8 * ATTEND_COLUMN_BYTES + row_of_tile * ROW_BYTES + ((chunk % 8 ^ row_of_tile % 8) << 4), make_uint4(words[0], words[1], words[2], words[3]));
+        }
+    }
+    return wrong && sum == sum;
+}
+
+/* The logarithm of the sum of e^score. */
+INLINE void store_lse(const attention_tcgen05_arguments *g, const attend_unit *u, const seen_row *row) {
+    if (!g->has_lse || row->query >= (int)g->call.queries) return;
+    const int64_t at = batch_of(g, u) * g->lse_strides[0] + head_of(g, u) * g->lse_strides[1] + row->query * g->lse_strides[2];
+    const float max = row->max * g->call.scale;
+    store_float(&g->lse, at, max < INFINITE ? max + logf(row->sum) : NOT_A_NUMBER);
+}
+
+INLINE void repeat_rows(const attention_tcgen05_arguments *g, const attend_shape s, const attend_unit *u, const seen_row *row, uint32_t out, int first_row, bool wrong) {
+    uint32_t left = __ballot_sync(0xffffffff, wrong && row->query < (int)g->call.queries);
+    __syncwarp();
+#pragma unroll 1
+    while (left != 0) {
+        const int lane = __ffs((int)left) - 1;
+        const seen_row other = row_of_lane(row, lane);
+        repeat_row(g, s, u, &other, out, first_row + lane);
+        left &= left - 1;
+    }
+}
+
+/* ---- units ---- */
+
+INLINE void correct_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
+    const int warp = threadIdx.x / 32 % TILE_WARPS, row_of_tile = warp * 32 + threadIdx.x % 32;
+    const uint32_t sums = p->tmem + ATTEND_SUMS + (warp * 32 << 16);
+    uint32_t said[ATTEND_TILES] = {0, 0}, whole[ATTEND_TILES] = {0, 0}, out_phase[ATTEND_TILES] = {1, 1};
+    attend_unit u;
+    for (int number = 0; next_unit(g, p, number, &u); number++) {
+        const bool any = u.begin < u.end;
+#pragma unroll 1
+        for (int block = u.begin; block < u.end; block++) {
+#pragma unroll
+            for (int tile = 0; tile < ATTEND_TILES; tile++) {
+                if (tile >= u.tiles) break;
+                if (block > u.begin) {
+                    const float factor = listen(p, tile, row_of_tile, said[tile]).x;
+                    said[tile] ^= 1;
+                    scale_sums(s, sums + tile * ATTEND_SUMS_STEP, factor);
+                }
+                arrive_behind_tmem(p->ready + tile * BARRIER_BYTES);
+            }
+        }
+#pragma unroll
+        for (int tile = 0; tile < ATTEND_TILES; tile++) {
+            if (tile >= u.tiles) break;
+            const int query = u.first + tile * ATTEND_ROWS + row_of_tile;
+            const uint32_t out = p->out + tile * attend_out_bytes(s.sizes);
+            const float2 end = listen(p, tile, row_of_tile, said[tile]);
+            said[tile] ^= 1;
+            const seen_row row = {query, keys_begin(g, query), keys_end(g, query), end.y, end.y != end.y ? NOT_A_NUMBER : end.x};
+            if (any) {
+                wait_for_tmem(p->sums + tile * BARRIER_BYTES, whole[tile]);
+                whole[tile] ^= 1;
+            }
+            mbarrier_wait(ring_empty(p->out_ring, tile), out_phase[tile]);
+            out_phase[tile] ^= 1;
+            const bool wrong = stage_results(g, s, sums + tile * ATTEND_SUMS_STEP, any, row.sum, out, row_of_tile);
+            store_lse(g, &u, &row);
+            if (agreed(wrong)) repeat_rows(g, s, &u, &row, out, warp * 32, wrong);
+            fence_proxy_async();
+            arrive(ring_full(p->out_ring, tile));
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,181 @@
+/* Of attention by tcgen05: the warps that load operands, multiply and store results. Each runs its loop as a whole, and one thread issues. */
+#ifndef KERNELS_ATTENTION_TCGEN05_PRODUCTS_CUH
+#define KERNELS_ATTENTION_TCGEN05_PRODUCTS_CUH
+
+#include "kernels/attention/tcgen05/place.cuh"
+
+/* ---- loads ---- */
+
+/* 128 rows, in columns of 64. */
+INLINE void load_rows(const tensor_map *map, uint32_t to, uint32_t full, const int columns, int row, int head, int batch, uint64_t cache) {
+#pragma unroll
+    for (int i = 0; i < columns; i++) tma_load_4d(to + i * ATTEND_COLUMN_BYTES, map, full, i * ATTEND_COLUMN, row, head, batch, cache);
+}
+
+INLINE void load_block(const attend_shape s, const attend_place *p, const tensor_map *map, const int columns, ring_turn *turn, bool issues, int block, int head, int batch) {
+    ring_wait_empty(p->kv_ring, *turn);
+    if (issues) {
+        const uint32_t full = ring_expect_full(p->kv_ring, *turn, columns * ATTEND_COLUMN_BYTES);
+        load_rows(map, p->kv + turn->stage * attend_stage_bytes(s.sizes), full, columns, block * ATTEND_KEYS, head, batch, TMA_EVICT_LAST);
+    }
+    ring_next(turn, s.stages);
+}
+
+/* In the order in which products read: keys 0, then values i and keys i + 1. Queries come behind the first keys, as they wait for the end of the unit before. */
+INLINE void load_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
+    const tensor_map *map_q = (const tensor_map *)g->map_q, *map_k = (const tensor_map *)g->map_k, *map_v = (const tensor_map *)g->map_v;
+    const int columns = attend_columns(s.width), value_columns = attend_columns(s.value_width);
+    const bool issues = elect_one();
+    ring_turn turn = ring_writer();
+    uint32_t q_phase[ATTEND_TILES] = {1, 1};
+    attend_unit unit;
+    for (int number = 0; next_unit(g, p, number, &unit); number++) {
+        const int head = head_of(g, &unit), batch = batch_of(g, &unit), shared = head / (int)g->call.shared_heads;
+        if (unit.begin == unit.end) continue;
+        load_block(s, p, map_k, columns, &turn, issues, unit.begin, shared, batch);
+#pragma unroll
+        for (int tile = 0; tile < ATTEND_TILES; tile++) {
+            if (tile >= unit.tiles) break;
+            const ring_turn q_turn = {tile, q_phase[tile]};
+            ring_wait_empty(p->q_ring, q_turn);
+            q_phase[tile] ^= 1;
+            if (!issues) continue;
+            const uint32_t full = ring_expect_full(p->q_ring, q_turn, attend_q_bytes(s.sizes));
+            load_rows(map_q, p->q + tile * attend_q_bytes(s.sizes), full, columns, unit.first + tile * ATTEND_ROWS, head, batch, TMA_EVICT_FIRST);
+        }
+#pragma unroll 1
+        for (int block = unit.begin; block < unit.end; block++) {
+            load_block(s, p, map_v, value_columns, &turn, issues, block, shared, batch);
+            if (block + 1 < unit.end) load_block(s, p, map_k, columns, &turn, issues, block + 1, shared, batch);
+        }
+    }
+}
+
+/* ---- products ---- */
+
+/* PTX ISA, "Instruction descriptor": fp32 sums, M = 128, N; and whether b's rows are k. */
+INLINE constexpr uint32_t descriptor_of(const int n, const int b_in_columns) { return (uint32_t)n / 8 << 17 | 1u << 4 | (uint32_t)(ATTEND_ROWS / 16) << 24 | (uint32_t)b_in_columns << 16; }
+
+/* scores [128, 128] = q k^T of a tile; of heads narrower than the entry only the columns that there are. */
+INLINE void multiply_keys(const attend_shape s, uint32_t scores, uint32_t q, uint32_t k, uint32_t formats) {
+    const uint64_t rows = tcgen05_descriptor(0);
+    const uint32_t a = q >> 4, b = k >> 4;
+#pragma unroll
+    for (int step = 0; step < s.width / 16; step++) {
+        const int at = step / 4 * (ATTEND_COLUMN_BYTES / 16) + step % 4 * 2;
+        tcgen05_mma_f16(scores, rows | (a + at), rows | (b + at), formats | descriptor_of(ATTEND_KEYS, 0), step > 0);
+    }
+}
+
+/* sums [128, value_width] += weights v, of 16 keys each step; `first`: of the unit's first block, which begins them. */
+INLINE void add_values(const attend_shape s, uint32_t sums, uint32_t weights, uint32_t v, uint32_t formats, const int from, const int upto, bool first) {
+    const uint64_t columns = tcgen05_descriptor_columns(0, ATTEND_COLUMN_BYTES);
+#pragma unroll
+    for (int step = from; step < upto; step++)
+        tcgen05_mma_f16_rows(sums, weights + 8 * step, columns | ((v >> 4) + step * (16 * ROW_BYTES / 16)), formats | descriptor_of(s.value_width, 1), step > 0 || !first);
+}
+
+/* The scores of a tile; those of its last block free its queries. */
+INLINE void issue_scores(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, bool issues, const int tile, int stage, bool last) {
+    if (!issues) return;
+    multiply_keys(s, p->tmem + tile * ATTEND_KEYS, p->q + tile * attend_q_bytes(s.sizes), p->kv + stage * attend_stage_bytes(s.sizes), g->formats);
+    tcgen05_commit(p->scores + tile * BARRIER_BYTES);
+    if (last) tcgen05_commit(ring_empty(p->q_ring, tile));
+}
+
+/* The values' product of a tile: three quarters of the keys, and then the last one. */
+INLINE void issue_values(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p, bool issues, const int tile, int stage, bool first, bool last, uint32_t phase) {
+    const uint32_t sums = p->tmem + ATTEND_SUMS + tile * ATTEND_SUMS_STEP, weights = p->tmem + tile * ATTEND_KEYS, v = p->kv + stage * attend_stage_bytes(s.sizes);
+    wait_for_tmem(p->ready + tile * BARRIER_BYTES, phase);
+    if (issues) add_values(s, sums, weights, v, g->formats, 0, 6, first);
+    wait_for_tmem(p->rest + tile * BARRIER_BYTES, phase);
+    if (issues) add_values(s, sums, weights, v, g->formats, 6, 8, first);
+    if (issues && last) tcgen05_commit(p->sums + tile * BARRIER_BYTES);
+}
+
+/* The blocks of all units that have some, one after the other. */
+typedef struct block_walk { attend_unit unit; int block, number; bool there; } block_walk;
+
+INLINE void next_with_blocks(const attention_tcgen05_arguments *g, const attend_place *p, block_walk *walk) {
+    do walk->there = next_unit(g, p, walk->number++, &walk->unit);
+    while (walk->there && walk->unit.begin == walk->unit.end);
+    walk->block = walk->unit.begin;
+}
+INLINE void next_block(const attention_tcgen05_arguments *g, const attend_place *p, block_walk *walk) {
+    if (++walk->block == walk->unit.end) next_with_blocks(g, p, walk);
+}
+
+/* Values of a block and scores of the next one of tile 0, the same of tile 1, and so on, from unit to unit: a tile's softmax runs under the other's products. Products are done in the order of
+ * their issue, so a tile's next scores may be written over its weights. */
+INLINE void multiply_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
+    const bool issues = elect_one();
+    ring_turn turn = ring_reader();
+    uint32_t q_phase[ATTEND_TILES] = {0, 0}, phase[ATTEND_TILES] = {0, 0};
+    block_walk now = {{0, 0, 0, 0, 0}, 0, 0, false}, next;
+    next_with_blocks(g, p, &now);
+    next = now;
+    now.unit.tiles = 0;           /* before the first block there are no values */
+    while (now.there) {
+        const bool first = now.block == now.unit.begin, last = now.block + 1 == now.unit.end, begins = next.block == next.unit.begin;
+        const int values = turn.stage;
+        if (now.unit.tiles > 0) {
+            ring_wait_full(p->kv_ring, turn);
+            ring_next(&turn, s.stages);
+        }
+#pragma unroll
+        for (int tile = 0; tile < ATTEND_TILES; tile++) {
+            if (tile < now.unit.tiles) {
+                issue_values(g, s, p, issues, tile, values, first, last, phase[tile]);
+                phase[tile] ^= 1;
+                if (issues && tile + 1 == now.unit.tiles) tcgen05_commit(ring_empty(p->kv_ring, values));
+            }
+            if (!next.there) continue;
+            if (tile == 0) ring_wait_full(p->kv_ring, turn);
+            if (tile >= next.unit.tiles) continue;
+            if (begins) {
+                mbarrier_wait(ring_full(p->q_ring, tile), q_phase[tile]);
+                q_phase[tile] ^= 1;
+            }
+            issue_scores(g, s, p, issues, tile, turn.stage, next.block + 1 == next.unit.end);
+        }
+        now = next;
+        if (!next.there) continue;
+        if (issues) tcgen05_commit(ring_empty(p->kv_ring, turn.stage));
+        ring_next(&turn, s.stages);
+        next_block(g, p, &next);
+    }
+}
+
+/* ---- stores ---- */
+
+/* Staged results to memory, as many rows as there are. */
+INLINE void store_units(const attention_tcgen05_arguments *g, const attend_shape s, const attend_place *p) {
+    const bool issues = elect_one();
+    uint32_t phase[ATTEND_TILES] = {0, 0};
+    attend_unit unit;
+    for (int number = 0; next_unit(g, p, number, &unit); number++) {
+#pragma unroll
+        for (int tile = 0; tile < ATTEND_TILES; tile++) {
+            if (tile >= unit.tiles) break;
+            mbarrier_wait(ring_full(p->out_ring, tile), phase[tile]);
+            phase[tile] ^= 1;
+            if (!issues) continue;
+#pragma unroll
+            for (int i = 0; i < attend_columns(s.value_width); i++)
+                tma_store_4d((const tensor_map *)g->map_out, p->out + tile * attend_out_bytes(s.sizes) + i * ATTEND_COLUMN_BYTES, i * ATTEND_COLUMN, unit.first + tile * ATTEND_ROWS, head_of(g, &unit), batch_of(g, &unit));
+            tma_commit();
+        }
+        if (!issues) continue;
+        if (unit.tiles > 1) {
+            tma_wait_read(1);
+            mbarrier_arrive(ring_empty(p->out_ring, 0));
+            tma_wait_read(0);
+            mbarrier_arrive(ring_empty(p->out_ring, 1));
+        } else {
+            tma_wait_read(0);
+            mbarrier_arrive(ring_empty(p->out_ring, 0));
+        }
+    }
+}
+
+#endif

@@ -1,0 +1,151 @@
+/* Attention by tcgen05: the host half of tcgen05.cu. Which calls it takes, which entry a call gets, and the launch. Pure: knows no driver. */
+#include "kernels/attention/tcgen05/tcgen05.h"
+
+#include "kernels/attention/host.h"
+#include "kernels/attention/results.h"
+#include "kernels/gpu/host/host.h"
+#include "kernels/kernels.h"
+
+/* ---- entries ---- */
+
+typedef struct tcgen05_entry {
+    dw_format format;
+    const char *image, *entry;
+    attend_sizes sizes;
+} tcgen05_entry;
+
+static const tcgen05_entry entries[] = {
+#define ATTENTION_TILE(name, ...) {DW_FORMAT_bf16, "attention_bf16_sm100", "attention_tcgen05_bf16_" #name, {__VA_ARGS__}},
+#include "kernels/attention/tcgen05/tiles.def"
+#undef ATTENTION_TILE
+#define ATTENTION_TILE(name, ...) {DW_FORMAT_f16, "attention_f16_sm100", "attention_tcgen05_f16_" #name, {__VA_ARGS__}},
+#include "kernels/attention/tcgen05/tiles.def"
+#undef ATTENTION_TILE
+};
+
+enum { MOST_WIDTH = 128 };
+
+/* ---- what is taken ---- */
+
+const char *attention_tcgen05_refuses(const kernel_problem *problem, text *why) {
+    static const struct { int operand; const char *name; } others[] = {{ATTENTION_MASK, "mask"}, {ATTENTION_BIAS, "bias"}, {ATTENTION_ROW, "row"}, {ATTENTION_POSITION, "position"}, {ATTENTION_TABLE, "table"}};
+    int64_t width, value_width;
+    const char *reason = attention_reject_half_operands(problem, why);
+    if (reason != NULL) return reason;
+    for (size_t i = 0; i < COUNT_OF(others); i++) {
+        if (others[i].operand >= problem->n_in || problem->in[others[i].operand] == NULL) continue;
+        text_printf(why, "there is an operand %s, and queries see all that their position lets them see", others[i].name);
+        return text_string(why);
+    }
+    if (op_attr_real(problem->attrs, OP_ATTR_softcap) > 0) return "scores are capped, and it takes products times a scale";
+    if (!(op_attr_real(problem->attrs, OP_ATTR_scale) > 0)) return "the scale is not positive, and largest scores are those of largest products";
+    if (!dim_is_constant(problem->in[ATTENTION_Q]->dims[3], &width) || !dim_is_constant(problem->in[ATTENTION_V]->dims[3], &value_width)) return "the heads' widths are not known at plan time";
+    if (width <= MOST_WIDTH && value_width <= MOST_WIDTH) return NULL;
+    text_printf(why, "heads are %lld and %lld wide; it takes up to %d", (long long)width, (long long)value_width, MOST_WIDTH);
+    return text_string(why);
+}
+
+const char *attention_tcgen05_takes(const kernel_run *run, text *why) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q];
+    const int64_t heads = q->dims[0] * q->dims[1], keys = attention_slots(&run->call), units = base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
+    const char *reason = attention_lacks_maps(&run->call, why);
+    if (reason != NULL) return reason;
+    if (keys <= INT32_MAX / 2 && q->dims[2] <= INT32_MAX / 2 && heads <= INT32_MAX / (units > 0 ? units : 1)) return NULL;
+    return kernel_because(why, "%lld keys, or %lld queries of %lld heads, are more than it counts to", (long long)keys, (long long)q->dims[2], (long long)heads);
+}
+
+/* ---- which entry, how long ---- */
+
+/* As counted in machine code (README.md), of a block: instructions of a softmax warp, and those that a pair of powers of 2 costs more by multiplying and adding; of a tile, of the warps that
+ * correct and multiply, which share a scheduler with them. */
+enum { SOFTEN_INSTRUCTIONS = 472, EMULATED_INSTRUCTIONS = 8, CORRECT_INSTRUCTIONS = 22, MULTIPLY_INSTRUCTIONS = 43, STEP_INSTRUCTIONS = 7 };
+
+/* Keys that a query sees, on average. */
+static double seen_of(const op_call *call) {
+    const dw_tensor *q = call->in[ATTENTION_Q], *v = call->in[ATTENTION_V];
+    const double each = 2.0 * (double)(q->dims[3] + v->dims[3]) * (double)(q->dims[0] * q->dims[1] * q->dims[2]);
+    op_work work;
+    call->op->work(call, &work);
+    return each > 0 ? work.flops / each : 0;
+}
+
+static void bound_of(const kernel_run *run, const tcgen05_entry *e, kernel_tiles_bound *bound) {
+    const op_call *call = &run->call;
+    const dw_tensor *q = call->in[ATTENTION_Q], *k = call->in[ATTENTION_K];
+    const double pairs = ATTEND_KEYS / 16.0 * e->sizes.emulated, steps = e->sizes.width / 16.0 + ATTEND_KEYS / 16.0;
+    const kernel_attend kernel = {.rows = ATTEND_ROWS, .keys = ATTEND_KEYS, .tiles = ATTEND_TILES, .width = e->sizes.width, .value_width = e->sizes.value_width, .emulated = e->sizes.emulated / 8.0,
+                                  .instructions = SOFTEN_INSTRUCTIONS + EMULATED_INSTRUCTIONS * pairs + CORRECT_INSTRUCTIONS + MULTIPLY_INSTRUCTIONS + STEP_INSTRUCTIONS * steps, .stages = attend_stages(e->sizes)};
+    const kernel_attention size = {.heads = (double)(q->dims[0] * q->dims[1]), .shared = (double)q->dims[1] / (double)k->dims[1], .queries = (double)q->dims[2], .keys = (double)k->dims[2],
+                                   .seen = seen_of(call), .bits = 16, .result_bytes = dw_format_bits(call->out[0]->format) / 8.0};
+    kernel_attend_bound_of(&kernel, &size, run->chip, bound);
+}
+
+/* Of the entries of the least widths that suffice the one of least bound. */
+static const tcgen05_entry *find_entry(const kernel_run *run) {
+    const dw_tensor *q = run->call.in[ATTENTION_Q], *v = run->call.in[ATTENTION_V];
+    const tcgen05_entry *best = NULL;
+    kernel_tiles_bound least, bound;
+    for (size_t i = 0; i < COUNT_OF(entries); i++) {
+        const tcgen05_entry *e = &entries[i];
+        if (e->format != q->format || q->dims[3] > e->sizes.width || v->dims[3] > e->sizes.value_width) continue;
+        if (best != NULL && (e->sizes.width != best->sizes.width || e->sizes.value_width != best->sizes.value_width)) break;
+        bound_of(run, e, &bound);
+        if (best != NULL && !(bound.seconds < least.seconds)) continue;
+        best = e;
+        least = bound;
+    }
+    return best;
+}
+
+double attention_tcgen05_seconds(const kernel_run *run) {
+    kernel_tiles_bound bound;
+    bound_of(run, find_entry(run), &bound);
+    return bound.seconds;
+}
+
+bool attention_tcgen05_bound(const kernel_run *run, kernel_tiles_bound *bound) {
+    if (!kernel_tiles_known(run->chip)) return false;
+    bound_of(run, find_entry(run), bound);
+    return true;
+}
+
+/* ---- the launch ---- */
+
+/* Heads whose units fill half of the chip: the more of them read the same keys and values at a time, the less the L2 has to give. In bunches that are about alike. */
+static int64_t heads_together(const kernel_run *run, int64_t heads, int64_t units) {
+    const int64_t shared = run->call.in[ATTENTION_Q]->dims[1] / run->call.in[ATTENTION_K]->dims[1], few = (int64_t)run->chip->units / (2 * units);
+    const int64_t together = base_ceil_div(few > 0 ? few : 1, shared) * shared;
+    return base_ceil_div(heads, base_ceil_div(heads, together));
+}
+
+static void take_lse(kernel_launch *launch, const kernel_run *run, attention_tcgen05_arguments *g) {
+    if (run->call.n_out < 2) return;
+    cuda_take_array(launch, run, KERNEL_RESULT + 1, &g->lse);
+    for (int axis = 0; axis < 3; axis++) g->lse_strides[axis] = run->call.out[1]->strides[axis];
+    g->has_lse = true;
+}
+
+dw_status attention_tcgen05_shape(const kernel_run *given, kernel_launcher *launcher) {
+    attention_heads by_heads;
+    const kernel_run *run = attention_by_heads(given, &by_heads);
+    const tcgen05_entry *e = find_entry(run);
+    const dw_tensor *q = run->call.in[ATTENTION_Q];
+    const int64_t heads = q->dims[0] * q->dims[1], units = base_ceil_div(q->dims[2], ATTEND_TILES * ATTEND_ROWS);
+    kernel_launch launch;
+    attention_tcgen05_arguments *g = cuda_launch(&launch, e->image, e->entry, sizeof *g);
+    TRY(attention_take(&launch, run, &g->call));
+    attention_take_map(&launch, run, ATTENTION_Q, ATTEND_ROWS, g->map_q);
+    attention_take_map(&launch, run, ATTENTION_K, ATTEND_KEYS, g->map_k);
+    attention_take_map(&launch, run, ATTENTION_V, ATTEND_KEYS, g->map_v);
+    attention_take_map(&launch, run, KERNEL_RESULT, ATTEND_ROWS, g->map_out);
+    take_lse(&launch, run, g);
+    attention_shifts(&g->call, &g->begin_shift, &g->end_shift);
+    g->units = (int32_t)units;
+    g->heads_together = (int32_t)heads_together(run, heads, units);
+    g->formats = q->format == DW_FORMAT_bf16 ? 1u << 7 | 1u << 10 : 0;
+    cuda_grid(&launch, heads * units < run->chip->units ? heads * units : run->chip->units, 1, 1);
+    launch.block[0] = ATTEND_THREADS;
+    launch.overlaps = true;
+    launch.shared_bytes = (uint32_t)attend_shared_bytes(e->sizes);
+    return launcher->add(launcher, &launch);
+}

@@ -1,0 +1,70 @@
+/* Attention by tcgen05 of one format: the entries of tiles.def, by the constants of the image's row: ENTRIES: their names are attention_<ENTRIES>_..; ELEMENT: one of scores.cuh.
+ *
+ *   warp 14       q_empty, kv_empty -> TMA: q [128, width] of two tiles, k, v [128, width] of a block -> q_full, kv_full
+ *   warp 12       scores = q k^T (smem x smem, into tmem) -> scores;  ready, rest -> sums += weights v (tmem x smem) -> kv_empty, at last sums
+ *   warps 0-3, 4-7    of a tile: scores -> registers, largest, factor -> said_full;  weights -> tmem -> ready, rest;  at last sum and largest -> said_full
+ *   warps 8-11    said_full -> sums scaled in tmem where a largest score has grown -> ready;  at last sums -> registers -> results in smem -> out_full
+ *   warp 13       out_full -> TMA out -> out_empty
+ *   warp 15       which units: a head's 256 queries and the blocks of keys that they see
+ *
+ * Persistent: a thread block takes unit after unit, and its rings run on. Scores, softmax and sums are fp32, weights are rounded to the operands' format, their sum is not.
+ * Which keys a query sees is an interval that moves with it; blocks that none of a unit's queries sees are left out. A hidden key may hold anything: a row with a NaN among its results while its
+ * sum is none is done again without the keys of no weight.
+ *
+ * Resources: 1 block a multiprocessor, 512 threads; registers 184 (softmax), 88 (corrections), 56 (others); all columns of tensor memory. Speed: not measured; README.md has what is predicted. */
+#include "kernels/attention/tcgen05/correct.cuh"
+#include "kernels/attention/tcgen05/products.cuh"
+#include "kernels/attention/tcgen05/soften.cuh"
+
+/* All threads have come here. */
+INLINE void meet(void) {
+    tcgen05_fence_before();
+    __syncthreads();
+    tcgen05_fence_after();
+}
+
+INLINE void attend_units(const attention_tcgen05_arguments *g, const attend_shape s) {
+    extern __shared__ __align__(1024) uint8_t shared[];
+    const int warp = __shfl_sync(0xffffffff, threadIdx.x / 32, 0);
+    attend_place p = place_of(s, shared_address(shared));
+    if (threadIdx.x == LOAD_WARP * 32) {
+        init_barriers(s, &p);
+        tma_prefetch((const tensor_map *)g->map_q);
+        tma_prefetch((const tensor_map *)g->map_k);
+        tma_prefetch((const tensor_map *)g->map_v);
+        tma_prefetch((const tensor_map *)g->map_out);
+    }
+    if (warp == MULTIPLY_WARP) tmem_alloc(p.tmem_at, ATTEND_TMEM), tmem_relinquish();
+    meet();
+    p.tmem = ld_shared_u32(p.tmem_at);
+    grid_release();
+    grid_wait();
+    if (warp < CORRECT_WARP) {
+        setmaxnreg_inc(184);
+        soften_units(g, s, &p, warp / TILE_WARPS);
+    } else if (warp < MULTIPLY_WARP) {
+        setmaxnreg_dec(88);
+        correct_units(g, s, &p);
+    } else {
+        setmaxnreg_dec(56);
+        if (warp == MULTIPLY_WARP) multiply_units(g, s, &p);
+        else if (warp == LOAD_WARP) load_units(g, s, &p);
+        else if (warp == STORE_WARP) store_units(g, s, &p);
+        else publish_units(g, &p);
+        __syncwarp();
+    }
+    meet();
+    if (warp == MULTIPLY_WARP) tmem_dealloc(p.tmem, ATTEND_TMEM);
+}
+
+#define JOIN(entries, name) attention_##entries##_##name
+#define NAMED(entries, name) JOIN(entries, name)
+#define ATTENTION_TILE(name, ...)                                                                                                                                 \
+    static constexpr attend_sizes name##_sizes = {__VA_ARGS__};                                                                                                   \
+    static_assert(attend_stages(name##_sizes) >= 3 && attend_shared_bytes(name##_sizes) <= ATTEND_SHARED_BYTES, "three stages fit in shared memory");              \
+    extern "C" __global__ void __launch_bounds__(ATTEND_THREADS, 1) NAMED(ENTRIES, name)(const __grid_constant__ attention_tcgen05_arguments arguments) {           \
+        constexpr attend_sizes sizes = name##_sizes;                                                                                                               \
+        const attend_shape shape = {ELEMENT, sizes, sizes.width, sizes.value_width, attend_stages(sizes)};                                                         \
+        attend_units(&arguments, shape);                                                                                                                           \
+    }
+#include "kernels/attention/tcgen05/tiles.def"

@@ -1,0 +1,29 @@
+/* What attention by tiles takes at least: cycles of each resource of a chip, which of them binds, seconds; what tiles.h is to products. A pure function of a kernel's variant, a call's size and a chip,
+ * whose constants are the rates "of a unit" of chip.def. It is of kernels of the tcgen05 kind, whose scores and sums lie in tensor memory. Estimates, explain and bench/predictions use it. A resource
+ * whose rate nobody knows counts as 0. */
+#ifndef KERNEL_ATTEND_H
+#define KERNEL_ATTEND_H
+
+#include "kernel/tiles.h"
+
+/* A variant of a kernel. Widths are those that it multiplies. */
+typedef struct kernel_attend {
+    int rows, keys;               /* of a tile of queries, and of a block of keys */
+    int tiles;                    /* of a unit: those that share the reading of a block */
+    int width, value_width;
+    double emulated;              /* the part of the powers of 2 that is made by multiplying and adding */
+    double instructions;          /* machine instructions that a tile's block costs the busiest scheduler: those of a softmax warp, and of what shares it */
+    int stages;                   /* blocks of keys or values that may be on their way; 0: enough */
+} kernel_attend;
+
+/* heads: of all batches; shared: of these that read the same keys. */
+typedef struct kernel_attention {
+    double heads, shared, queries, keys;
+    double seen;                  /* keys that a query sees, on average */
+    int bits;                     /* of an element of the operands */
+    double result_bytes;
+} kernel_attention;
+
+void kernel_attend_bound_of(const kernel_attend *kernel, const kernel_attention *call, const chip_caps *chip, kernel_tiles_bound *bound);
+
+#endif

@@ -1,0 +1,107 @@
+/* The bound of attention by tiles (src/kernel/attend.h): what binds which heads on which chip, and that no public time is shorter than it. */
+#include "support/support.h"
+
+#include <string.h>
+
+#include "kernel/kernel.h"
+
+/* What a chip's call comes to, and the entry that runs it. */
+typedef struct bounded { kernel_tiles_bound bound; double tflops; char entry[64]; } bounded;
+typedef struct recorder { kernel_launcher launcher; bounded *of; } recorder;
+
+static dw_status record(kernel_launcher *launcher, const kernel_launch *launch) {
+    const recorder *r = (const recorder *)launcher;
+    snprintf(r->of->entry, sizeof r->of->entry, "%s", launch->entry);
+    return DW_OK;
+}
+
+static bounded bounded_of(const char *name, const char *line) {
+    static const int64_t no_symbols[1] = {0};
+    dw_context *context;
+    chip_caps chip;
+    arena arena;
+    dim_table *dims;
+    kernel_case c;
+    kernel_choice choice;
+    kernel_typical typical;
+    bounded b;
+    recorder recorder = {{record}, &b};
+    assert_int_equal(dw_context_create(NULL, &context), DW_OK);
+    assert_int_equal(chip_find(context, name, 0, &chip), DW_OK);
+    arena_init(&arena, context);
+    assert_int_equal(dim_table_create(context, &dims), DW_OK);
+    assert_int_equal(kernel_case_parse(&arena, dims, "test", 1, line, &c), DW_OK);
+    const kernel_problem problem = {.context = context, .op = c.op, .attrs = &c.attrs, .post = c.post, .n_in = c.n_in, .n_out = c.n_out, .in = c.in, .out = c.out, .constant_in = c.constant,
+                                    .dims = c.dims, .symbols = no_symbols, .chip = &chip};
+    assert_int_equal(kernel_choose(&arena, &problem, NULL, "cuda_attention_tcgen05", &choice), DW_OK);
+    assert_true(kernel_at_typical(&problem, choice.ways, &typical) && kernel_pick_bound(choice.row, &typical.run, &b.bound));
+    assert_int_equal(kernel_shape(choice.row, &typical.run, &recorder.launcher), DW_OK);
+    op_work work;
+    c.op->work(&typical.run.call, &work);
+    b.tflops = 1e-12 * work.flops / b.bound.seconds;
+    dim_table_destroy(dims);
+    arena_free(&arena);
+    dw_context_destroy(context);
+    return b;
+}
+
+static const char narrow[] = "attention bf16[4,32,8192,64] bf16[4,32,8192,64] bf16[4,32,8192,64] scale=0.125", wide[] = "attention bf16[4,32,8192,128] bf16[4,32,8192,128] bf16[4,32,8192,128] scale=0.09";
+
+static void powers_of_2_bind_narrow_heads(void **state) {
+    (void)state;
+    const bounded b = bounded_of("b200", narrow);
+    print_message("b200, d64: %.1f %% of the matrix rate, %s\n", 100 * b.bound.part, kernel_resource_words(b.bound.limit));
+    assert_int_equal(b.bound.limit, KERNEL_RESOURCE_powers);
+    assert_true(b.bound.part >= 0.65);
+    assert_string_equal(b.entry, "attention_tcgen05_bf16_d64");
+}
+
+static void products_bind_wide_heads(void **state) {
+    (void)state;
+    const bounded b = bounded_of("b200", wide);
+    print_message("b200, d128: %.1f %% of the matrix rate, %s\n", 100 * b.bound.part, kernel_resource_words(b.bound.limit));
+    assert_int_equal(b.bound.limit, KERNEL_RESOURCE_mma);
+    assert_true(b.bound.part >= 0.90);
+}
+
+/* Multiplying and adding buys nothing where powers of 2 come at twice the rate. */
+static void a_chip_of_fast_powers_emulates_none(void **state) {
+    (void)state;
+    const bounded n = bounded_of("b300", narrow), w = bounded_of("b300", wide);
+    print_message("b300, d64: %.1f %% of the matrix rate, %s\n", 100 * n.bound.part, kernel_resource_words(n.bound.limit));
+    assert_string_equal(n.entry, "attention_tcgen05_bf16_d64_ex2");
+    assert_string_equal(w.entry, "attention_tcgen05_bf16_d128_ex2");
+    assert_true(n.bound.part > bounded_of("b200", narrow).bound.part);
+}
+
+/* FlashAttention 4 on a B200, as its authors publish it: full attention of 16384 keys. A bound above which a kernel runs is none; one of which it reaches less than half says little. */
+static void no_public_time_is_shorter(void **state) {
+    (void)state;
+    static const struct { const char *line; double tflops; } peers[] = {
+        {"attention bf16[2,16,16384,128] bf16[2,16,16384,128] bf16[2,16,16384,128] scale=0.09", 1330},
+        {"attention bf16[2,32,16384,64] bf16[2,32,16384,64] bf16[2,32,16384,64] scale=0.125", 879},
+    };
+    for (size_t i = 0; i < COUNT_OF(peers); i++) {
+        const bounded b = bounded_of("b200", peers[i].line);
+        print_message("predicted at most %.0f TFLOP/s, reached %.0f: %s\n", b.tflops, peers[i].tflops, peers[i].line);
+        assert_true(peers[i].tflops < b.tflops && peers[i].tflops > 0.5 * b.tflops);
+    }
+}
+
+/* Half of the keys are seen; blocks on the diagonal count whole. */
+static void a_causal_mask_takes_about_half(void **state) {
+    (void)state;
+    const double full = bounded_of("b200", wide).bound.seconds, causal = bounded_of("b200", "attention bf16[4,32,8192,128] bf16[4,32,8192,128] bf16[4,32,8192,128] scale=0.09 causal=true").bound.seconds;
+    assert_true(causal > 0.5 * full && causal < 0.56 * full);
+}
+
+int main(void) {
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(powers_of_2_bind_narrow_heads),
+        cmocka_unit_test(products_bind_wide_heads),
+        cmocka_unit_test(a_chip_of_fast_powers_emulates_none),
+        cmocka_unit_test(no_public_time_is_shorter),
+        cmocka_unit_test(a_causal_mask_takes_about_half),
+    };
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
