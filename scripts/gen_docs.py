@@ -235,7 +235,7 @@ TABLES = {
     "norm-ops": ops("norm"),
     "sample-ops": ops("sample"),
     "collective-ops": ops("collective"),
-    "training-ops": ops("optimizer"),
+    "training-ops": ops("optimizer", "squares"),
     "contraction-ops": ops("matmul", "grouped", "route", "attention", "mqa_logits", "cache", "rotary", "conv"),
     "quantize-ops": ops("quantize"),
     "optimizers": Table("src/train/optimizer.def", "OPTIMIZER", "name settings matrices meaning", {

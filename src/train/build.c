@@ -227,19 +227,17 @@ static dw_status take_gradients(ir_graph *graph, pairs *pairs) {
 
 /* ---- a step ---- */
 
-/* The square root of the sum of the squares of all, in f32, in their order. */
+/* The square root of the sum of the squares of all, so many at a time, in f32. */
 static dw_status add_norm(ir_graph *graph, const pairs *pairs, ir_value **norm) {
-    int64_t axes[DW_MAX_RANK];
-    ir_value *total = NULL;
-    for (int i = 0; i < DW_MAX_RANK; i++) axes[i] = i;
-    for (size_t i = 0; i < pairs->count; i++) {
-        ir_value *g, *square;
-        TRY(ir_emit_cast(graph, pairs->items[i].gradient, DW_FORMAT_f32, &g));
-        TRY(ir_emit_2(graph, OP_mul, g, g, &square));
-        const op_attr over = op_set_ints(OP_ATTR_axes, square->type.rank, axes);
-        if (square->type.rank > 0) TRY(ir_emit(graph, OP_sum, 1, (ir_value *[]){square}, 1, &over, &square));
-        if (total == NULL) total = square;
-        else TRY(ir_emit_2(graph, OP_add, total, square, &total));
+    enum { TOGETHER = 32 };
+    ir_value *total = NULL, *in[TOGETHER], *squares;
+    for (size_t first = 0; first < pairs->count; first += TOGETHER) {
+        const size_t left = pairs->count - first, count = left < TOGETHER ? left : TOGETHER;
+        for (size_t i = 0; i < count; i++) in[i] = pairs->items[first + i].gradient;
+        TRY(ir_emit(graph, OP_sum_squares, (int)count, in, 0, NULL, &squares));
+        TRY(ir_emit_cast(graph, squares, DW_FORMAT_f32, &squares));
+        if (total == NULL) total = squares;
+        else TRY(ir_emit_2(graph, OP_add, total, squares, &total));
     }
     return ir_emit_1(graph, OP_sqrt, total, norm);
 }

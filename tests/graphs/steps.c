@@ -378,7 +378,7 @@ static bool multiplies_8_bits(const ir_node *node) {
 static bool sums_too_much(const ir_node *node, const dw_tensor *const *in) {
     if (node->op == OP_attention)
         return largest_of(in[ATTENTION_Q]) * largest_of(in[ATTENTION_K]) * (double)in[ATTENTION_Q]->dims[3] > FLT_MAX || largest_of(in[ATTENTION_V]) > 1e30;   /* biases may be as large as they like */
-    if ((op_get(node->op)->traits & (OP_TRAIT_CONTRACTION | OP_TRAIT_REDUCE | OP_TRAIT_ROWWISE)) == 0 && !is_norm_backward(node)) return false;
+    if ((op_get(node->op)->traits & (OP_TRAIT_CONTRACTION | OP_TRAIT_REDUCE | OP_TRAIT_ROWWISE)) == 0 && !is_norm_backward(node) && node->op != OP_sum_squares) return false;
     for (int k = 0; k < node->n_in; k++) {
         int64_t index[DW_MAX_RANK] = {0};
         for (int64_t i = 0, count = in[k] != NULL && is_number(in[k]->format) ? op_tensor_count(in[k]) : 0; i < count; i++, op_tensor_next(in[k], index)) {

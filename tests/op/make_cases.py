@@ -1251,6 +1251,14 @@ def optimizer():
     scalars = [torch.tensor(0.5), torch.tensor(1, dtype=torch.int32), torch.tensor(nan)]
     c.note("a scale of NaN leaves all as it is")
     c.add("adamw", [p, m, v, special(torch.float32)[9:], *scalars], [p, m, v], beta1=0.9, beta2=0.99, eps=1e-8, tolerance=0)
+    with apart("sum_squares"):
+        def squares(*xs):
+            c.add("sum_squares", list(xs), torch.stack([x.double().square().sum() for x in xs]).sum().to(torch.float64 if any(x.dtype == torch.float64 for x in xs) else torch.float32), tolerance=2e-7)
+
+        for dtype in FLOATS:
+            squares(normal(3, 5, dtype=dtype))
+        squares(normal(2, 3), normal(), normal(4, dtype=torch.bfloat16), normal(0, 2), normal(5, dtype=torch.float16))
+        squares(normal(300), torch.tensor([inf]))
     c.write()
 
 
