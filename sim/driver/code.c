@@ -138,6 +138,7 @@ cuda_result cuLibraryLoadData(cuda_library *library, const void *code, int *jit_
 cuda_result cuLibraryUnload(cuda_library library) {
     pthread_mutex_lock(&sim_driver.lock);
     if (library == NULL) return driver_leave(CUDA_INVALID_HANDLE);
+    driver_finish();
     unload(library);
     return driver_leave(CUDA_OK);
 }
@@ -431,16 +432,30 @@ cuda_result driver_execute(const driver_launch *launch, const driver_overlap *ov
     return result;
 }
 
+static cuda_result run_launch(void *data) { return driver_execute(data, NULL); }
+
+static void drop_launch(void *data) {
+    driver_launch *launch = data;
+    free(launch->params);
+    free(launch);
+}
+
+static cuda_result ask_launch(const driver_launch *launch) {
+    driver_launch *copy = malloc(sizeof *copy);
+    if (copy == NULL) {
+        free(launch->params);
+        return CUDA_OUT_OF_MEMORY;
+    }
+    *copy = *launch;
+    return driver_ask(&(driver_work){run_launch, drop_launch, copy});
+}
+
 cuda_result cuLaunchKernelEx(const cuda_launch_config *config, cuda_function function, void **parameters, void **extra) {
     driver_launch launch;
     cuda_result result = driver_enter();
     if (result == CUDA_OK && (config == NULL || function == NULL || (config->attribute_count > 0 && config->attributes == NULL))) result = CUDA_INVALID_VALUE;
     if (result == CUDA_OK) result = driver_prepare(config, function, parameters, extra, &launch);
-    if (result == CUDA_OK) {
-        result = driver_execute(&launch, NULL);
-        free(launch.params);
-    }
-    return driver_leave(result);
+    return driver_leave(result == CUDA_OK ? ask_launch(&launch) : result);
 }
 
 cuda_result cuLaunchKernel(cuda_function function, unsigned grid_x, unsigned grid_y, unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,

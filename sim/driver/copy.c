@@ -1,6 +1,8 @@
 /* The driver's calls that copy and fill memory: bytes, rows of a pitch, boxes of three dimensions. What was never written stays so in the copy. */
 #include "driver.h"
 
+#include <stdlib.h>
+
 static sim_allocation *range(cuda_pointer address, size_t bytes, const char *what) {
     sim_allocation *a = sim_memory_range(&sim_driver.memory, address, bytes);
     if (a == NULL) {
@@ -71,16 +73,66 @@ cuda_result driver_set_rows(const cuda_memset_node *s) {
     return CUDA_OK;
 }
 
-/* ---- the calls ---- */
+/* ---- put off ---- */
+
+typedef struct late_copy { cuda_pointer to_device, from_device; void *to_host; const void *from_host; size_t bytes; uint8_t staged[]; } late_copy;
+typedef struct late_set { cuda_pointer to; uint32_t value; int element_bytes; size_t count; } late_set;
+
+static cuda_result run_copy(void *data) {
+    const late_copy *c = data;
+    return driver_copy(c->to_device, c->to_host, c->from_device, c->from_host, c->bytes);
+}
+
+static cuda_result run_set(void *data) {
+    const late_set *s = data;
+    return driver_set(s->to, s->value, s->element_bytes, s->count);
+}
+
+static bool is_pinned(const void *host) {
+    const sim_allocation *a = sim_memory_find(&sim_driver.memory, (cuda_pointer)(uintptr_t)host);
+    return a != NULL && a->origin != SIM_OF_DEVICE;
+}
+
+/* Pinned memory is read and written when the copy is done. Other memory of the host is read when it is asked for, and written before the call returns, so all before it is done then. */
+static cuda_result ask_copy(cuda_pointer to_device, void *to_host, cuda_pointer from_device, const void *from_host, size_t bytes) {
+    cuda_result result = driver_enter();
+    if (result != CUDA_OK) return driver_leave(result);
+    if (!sim_driver.late || (to_host != NULL && !is_pinned(to_host))) {
+        result = driver_finish();
+        return driver_leave(result == CUDA_OK ? driver_copy(to_device, to_host, from_device, from_host, bytes) : result);
+    }
+    const bool stages = from_host != NULL && !is_pinned(from_host);
+    if (bytes > 0 && ((to_host == NULL && range(to_device, bytes, "a copy writes") == NULL) || (from_host == NULL && range(from_device, bytes, "a copy reads") == NULL)))
+        return driver_leave(CUDA_INVALID_VALUE);
+    late_copy *c = malloc(sizeof *c + (stages ? bytes : 0));
+    if (c == NULL) return driver_leave(CUDA_OUT_OF_MEMORY);
+    *c = (late_copy){to_device, from_device, to_host, stages ? c->staged : from_host, bytes};
+    if (stages) memcpy(c->staged, from_host, bytes);
+    return driver_leave(driver_ask(&(driver_work){run_copy, free, c}));
+}
+
+static cuda_result ask_set(cuda_pointer to, uint32_t value, int element_bytes, size_t count) {
+    cuda_result result = driver_enter();
+    if (result != CUDA_OK) return driver_leave(result);
+    if (!sim_driver.late) return driver_leave(driver_set(to, value, element_bytes, count));
+    late_set *s = malloc(sizeof *s);
+    if (s == NULL) return driver_leave(CUDA_OUT_OF_MEMORY);
+    *s = (late_set){to, value, element_bytes, count};
+    return driver_leave(driver_ask(&(driver_work){run_set, free, s}));
+}
+
+/* ---- the calls: those of no stream are done behind all that was put off ---- */
 
 static cuda_result copy(cuda_pointer to_device, void *to_host, cuda_pointer from_device, const void *from_host, size_t bytes) {
     cuda_result result = driver_enter();
+    if (result == CUDA_OK) result = driver_finish();
     if (result == CUDA_OK) result = driver_copy(to_device, to_host, from_device, from_host, bytes);
     return driver_leave(result);
 }
 
 cuda_result cuMemcpy(cuda_pointer to, cuda_pointer from, size_t bytes) {
     cuda_result result = driver_enter();
+    if (result == CUDA_OK) result = driver_finish();
     if (result == CUDA_OK) result = copy_unified(to, from, bytes);
     return driver_leave(result);
 }
@@ -96,21 +148,22 @@ cuda_result cuMemcpyDtoD_v2(cuda_pointer to, cuda_pointer from, size_t bytes) { 
 
 cuda_result cuMemcpyHtoDAsync_v2(cuda_pointer to, const void *from, size_t bytes, cuda_stream stream) {
     (void)stream;
-    return cuMemcpyHtoD_v2(to, from, bytes);
+    return from != NULL || bytes == 0 ? ask_copy(to, NULL, 0, from, bytes) : CUDA_INVALID_VALUE;
 }
 
 cuda_result cuMemcpyDtoHAsync_v2(void *to, cuda_pointer from, size_t bytes, cuda_stream stream) {
     (void)stream;
-    return cuMemcpyDtoH_v2(to, from, bytes);
+    return to != NULL || bytes == 0 ? ask_copy(0, to, from, NULL, bytes) : CUDA_INVALID_VALUE;
 }
 
 cuda_result cuMemcpyDtoDAsync_v2(cuda_pointer to, cuda_pointer from, size_t bytes, cuda_stream stream) {
     (void)stream;
-    return copy(to, NULL, from, NULL, bytes);
+    return ask_copy(to, NULL, from, NULL, bytes);
 }
 
 cuda_result cuMemcpy3D_v2(const cuda_copy *c) {
     cuda_result result = driver_enter();
+    if (result == CUDA_OK) result = driver_finish();
     if (result == CUDA_OK && c == NULL) result = CUDA_INVALID_VALUE;
     if (result == CUDA_OK && c->width_bytes > 0 && c->height > 0 && c->depth > 0) result = driver_copy_box(c);
     return driver_leave(result);
@@ -140,6 +193,7 @@ cuda_result cuMemcpy2DAsync_v2(const cuda_copy_2d *c, cuda_stream stream) {
 
 static cuda_result set(cuda_pointer to, uint32_t value, int element_bytes, size_t count) {
     cuda_result result = driver_enter();
+    if (result == CUDA_OK) result = driver_finish();
     if (result == CUDA_OK) result = driver_set(to, value, element_bytes, count);
     return driver_leave(result);
 }
@@ -147,6 +201,7 @@ static cuda_result set(cuda_pointer to, uint32_t value, int element_bytes, size_
 static cuda_result set_rows(cuda_pointer to, size_t pitch, uint32_t value, unsigned element_bytes, size_t width, size_t height) {
     const cuda_memset_node rows = {.to = to, .pitch = pitch, .value = value, .element_bytes = element_bytes, .width = width, .height = height};
     cuda_result result = driver_enter();
+    if (result == CUDA_OK) result = driver_finish();
     if (result == CUDA_OK && height > 1 && pitch / element_bytes < width) result = CUDA_INVALID_VALUE;
     if (result == CUDA_OK && width > 0 && height > 0) result = driver_set_rows(&rows);
     return driver_leave(result);
@@ -161,17 +216,17 @@ cuda_result cuMemsetD2D32_v2(cuda_pointer to, size_t pitch, unsigned value, size
 
 cuda_result cuMemsetD8Async(cuda_pointer to, unsigned char value, size_t count, cuda_stream stream) {
     (void)stream;
-    return set(to, value, 1, count);
+    return ask_set(to, value, 1, count);
 }
 
 cuda_result cuMemsetD16Async(cuda_pointer to, unsigned short value, size_t count, cuda_stream stream) {
     (void)stream;
-    return set(to, value, 2, count);
+    return ask_set(to, value, 2, count);
 }
 
 cuda_result cuMemsetD32Async(cuda_pointer to, unsigned value, size_t count, cuda_stream stream) {
     (void)stream;
-    return set(to, value, 4, count);
+    return ask_set(to, value, 4, count);
 }
 
 cuda_result cuMemsetD2D8Async(cuda_pointer to, size_t pitch, unsigned char value, size_t width, size_t height, cuda_stream stream) {

@@ -137,11 +137,12 @@ static cuda_result read_option(char *option, sim_options *o) {
     else if (strcmp(option, "clusters") == 0 && (strcmp(value, "mixed") == 0 || strcmp(value, "preferred") == 0 || strcmp(value, "regular") == 0)) {
         o->clusters = value[0] == 'm' ? SIM_CLUSTERS_MIXED : value[0] == 'p' ? SIM_CLUSTERS_PREFERRED : SIM_CLUSTERS_REGULAR;
     }
+    else if (strcmp(option, "late") == 0 && is_number) sim_driver.late = true, sim_driver.late_seed = number;
     else if (strcmp(option, "times") == 0 && (strcmp(value, "zero") == 0 || strcmp(value, "refused") == 0)) sim_driver.times_zero = strcmp(value, "zero") == 0;
     else if (strcmp(option, "fail_alloc") == 0 && is_number) sim_driver.fail_alloc = (int64_t)number;
     else if (strcmp(option, "fail_launch") == 0 && is_number) sim_driver.fail_launch = (int64_t)number;
     else {
-        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, sums=units|fp32, loads=strict|done, stores=strict|done, exit=strict|early, phases=strict|unseen, inits=strict|unfenced, proxies=strict|one, fences=strict|implied, declines=N, clusters=mixed|preferred|regular, times=refused|zero, units=N, ptx=FILE, digest=FILE, trace=LAUNCH, trace_cta=X:Y:Z, trace_warp=N, trace_lines=N, trace_file=FILE, fail_alloc=N, fail_launch=N",
+        return driver_say(CUDA_INVALID_VALUE, "option '%s=%s' is not understood; there are seed=N, budget=N, threads=N, races=on|off, uninitialised=on|off, lanes=strict|routed, sums=units|fp32, loads=strict|done, stores=strict|done, exit=strict|early, phases=strict|unseen, inits=strict|unfenced, proxies=strict|one, fences=strict|implied, declines=N, clusters=mixed|preferred|regular, late=N, times=refused|zero, units=N, ptx=FILE, digest=FILE, trace=LAUNCH, trace_cta=X:Y:Z, trace_warp=N, trace_lines=N, trace_file=FILE, fail_alloc=N, fail_launch=N",
                           option, value);
     }
     return CUDA_OK;
@@ -179,6 +180,7 @@ static cuda_result start(void) {
     sim_driver.trace = (sim_trace){0};
     sim_driver.epoch = 0;
     sim_driver.times_zero = false;
+    sim_driver.late = false;
     panel_set_plain(false);
     sim_options o = {.budget = 1ull << 32, .races = true, .uninitialised = true, .declines = -1};
     for (char *option = strtok_r(NULL, ",", &rest); option != NULL; option = strtok_r(NULL, ",", &rest)) {
@@ -342,7 +344,6 @@ cuda_result cuCtxPopCurrent_v2(cuda_context *context) { return context != NULL ?
 cuda_result cuCtxPushCurrent_v2(cuda_context context) { return accept_context(context); }
 cuda_result cuCtxSetCurrent(cuda_context context) { return accept_context(context); }
 cuda_result cuCtxDestroy_v2(cuda_context context) { return accept_context(context); }
-cuda_result cuCtxSynchronize(void) { return accept_context(NULL); }
 
 cuda_result cuCtxCreate_v2(cuda_context *context, unsigned flags, cuda_device device) {
     (void)flags;

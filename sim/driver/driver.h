@@ -1,5 +1,5 @@
 /* The simulated driver's state and what its files share. One process has one driver, as it has one libcuda; a lock makes its calls take turns. All
- * work is done when it is asked for: streams and events are always complete. */
+ * work is done when it is asked for, or with option late=N some time later (late.c). */
 #ifndef SIM_DRIVER_DRIVER_H
 #define SIM_DRIVER_DRIVER_H
 
@@ -35,6 +35,8 @@ typedef struct driver {
     sim_spares spares;
     uint64_t epoch;
     int64_t fail_alloc, fail_launch;   /* the n-th from now fails; 0: none */
+    bool late;                         /* what is asked of streams is put off, */
+    uint64_t late_seed;                /* .. and by this done by itself */
     bool times_zero;                   /* between events lies no time, instead of none that is known */
     sim_trace trace;
     cuda_result broken;                /* what a finding left behind: every later call returns it */
@@ -72,6 +74,22 @@ typedef struct driver_launch {
 } driver_launch;
 /* Of launches that overlap others: whether it begins early, and the number of the first of them, 0 if it is the first. */
 typedef struct driver_overlap { bool early; uint64_t chain; } driver_overlap;
+
+/* Something asked of a stream. drop: gives data back, also of what is never run; NULL: there is nothing to give back. */
+typedef struct driver_work {
+    cuda_result (*run)(void *data);
+    void (*drop)(void *data);
+    void *data;
+} driver_work;
+/* Under the lock (late.c). Does it, or puts it off. */
+cuda_result driver_ask(const driver_work *work);
+/* Does some of what was put off, as a device does that nobody waits for. */
+void driver_go_on(void);
+/* How much was asked for so far; is so much done? Does so much, or all, and returns what came of it. */
+uint64_t driver_ticket(void);
+bool driver_is_done(uint64_t ticket);
+cuda_result driver_wait(uint64_t ticket);
+cuda_result driver_finish(void);
 
 /* Takes the lock; the call goes on only with CUDA_OK. */
 cuda_result driver_enter(void);

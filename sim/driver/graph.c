@@ -92,6 +92,27 @@ static cuda_result run_graph(struct cuda_graph_st *graph) {
     return CUDA_OK;
 }
 
+static cuda_result run_late(void *data) { return run_graph(data); }
+
+static void drop_late(void *data) {
+    empty(data);
+    free(data);
+}
+
+/* What is put off stays as it is now, whatever becomes of the executable graph. */
+static cuda_result ask_graph(struct cuda_graph_st *graph) {
+    if (!sim_driver.late) return run_graph(graph);
+    struct cuda_graph_st *copy = malloc(sizeof *copy);
+    if (copy == NULL) return CUDA_OUT_OF_MEMORY;
+    init(copy);
+    const cuda_result result = copy_graph(copy, graph);
+    if (result != CUDA_OK) {
+        drop_late(copy);
+        return result;
+    }
+    return driver_ask(&(driver_work){run_late, drop_late, copy});
+}
+
 /* ---- graphs ---- */
 
 cuda_result cuGraphCreate(cuda_graph *graph, unsigned flags) {
@@ -202,7 +223,7 @@ cuda_result cuGraphLaunch(cuda_graph_exec exec, cuda_stream stream) {
     (void)stream;
     cuda_result result = driver_enter();
     if (result == CUDA_OK && exec == NULL) result = CUDA_INVALID_HANDLE;
-    return driver_leave(result == CUDA_OK ? run_graph(&exec->graph) : result);
+    return driver_leave(result == CUDA_OK ? ask_graph(&exec->graph) : result);
 }
 
 static struct cuda_node_st *find_node(cuda_graph_exec exec, cuda_node node, cuda_node_type type) {

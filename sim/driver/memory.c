@@ -23,6 +23,7 @@ static cuda_result allocate(cuda_pointer *memory, size_t bytes) {
 static cuda_result release(cuda_pointer memory, sim_origin origin, sim_origin other) {
     pthread_mutex_lock(&sim_driver.lock);
     if (memory == 0 || !sim_driver.started) return driver_leave(CUDA_OK);
+    driver_finish();
     const sim_allocation *a = sim_memory_find(&sim_driver.memory, memory);
     if (a != NULL && a->origin != origin && a->origin != other) {
         return driver_leave(driver_say(CUDA_INVALID_VALUE, "0x%llx is freed by a call for memory of another kind than its own", (unsigned long long)memory));
@@ -94,6 +95,7 @@ cuda_result cuMemHostRegister_v2(void *memory, size_t bytes, unsigned flags) {
 cuda_result cuMemHostUnregister(void *memory) {
     const cuda_pointer address = (cuda_pointer)(uintptr_t)memory;
     pthread_mutex_lock(&sim_driver.lock);
+    driver_finish();
     const sim_allocation *a = sim_memory_find(&sim_driver.memory, address);
     bool known = a != NULL && a->origin == SIM_REGISTERED && sim_memory_release(&sim_driver.memory, address);
     return driver_leave(known ? CUDA_OK : CUDA_NOT_REGISTERED);

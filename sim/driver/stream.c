@@ -1,13 +1,27 @@
-/* The driver's calls on streams and events. Work is done when it is asked for, so all of them are complete at once, in an order that every program
- * must accept. Nothing has a duration; asking for one is an error. */
+/* The driver's calls on streams and events. Work is done when it is asked for, or with option late=N later, in an order that every program must accept (late.c). Nothing has a duration; asking for one
+ * is an error. */
 #include "driver.h"
 
 #include <stdlib.h>
 
 struct cuda_stream_st { unsigned flags; };
-struct cuda_event_st { bool recorded; };
+struct cuda_event_st { bool recorded; uint64_t ticket; };   /* ticket: complete when so much is done */
 
 static cuda_result check(void) { return driver_leave(driver_enter()); }
+
+/* UINT64_MAX: all. */
+static cuda_result wait_for(uint64_t ticket) {
+    cuda_result result = driver_enter();
+    return driver_leave(result == CUDA_OK ? driver_wait(ticket) : result);
+}
+
+static cuda_result query(uint64_t ticket) {
+    cuda_result result = driver_enter();
+    if (result != CUDA_OK) return driver_leave(result);
+    driver_go_on();
+    result = sim_driver.broken;
+    return driver_leave(result != CUDA_OK || driver_is_done(ticket) ? result : CUDA_NOT_READY);
+}
 
 cuda_result cuStreamCreateWithPriority(cuda_stream *stream, unsigned flags, int priority) {
     (void)priority;
@@ -23,18 +37,21 @@ cuda_result cuStreamCreate(cuda_stream *stream, unsigned flags) { return cuStrea
 
 cuda_result cuStreamDestroy_v2(cuda_stream stream) {
     if (stream == NULL) return CUDA_INVALID_HANDLE;
+    wait_for(UINT64_MAX);
     free(stream);
     return CUDA_OK;
 }
 
 cuda_result cuStreamSynchronize(cuda_stream stream) {
     (void)stream;
-    return check();
+    return wait_for(UINT64_MAX);
 }
+
+cuda_result cuCtxSynchronize(void) { return wait_for(UINT64_MAX); }
 
 cuda_result cuStreamQuery(cuda_stream stream) {
     (void)stream;
-    return check();
+    return query(UINT64_MAX);
 }
 
 cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned flags) {
@@ -43,17 +60,17 @@ cuda_result cuStreamWaitEvent(cuda_stream stream, cuda_event event, unsigned fla
     return event != NULL ? check() : CUDA_INVALID_HANDLE;
 }
 
-/* A host function in a stream is called at once, as all before it is done. */
+/* A host function in a stream is called at once, behind all that was asked for before. */
 cuda_result cuLaunchHostFunc(cuda_stream stream, cuda_host_function function, void *user) {
     (void)stream;
-    cuda_result result = check();
+    cuda_result result = wait_for(UINT64_MAX);
     if (result != CUDA_OK || function == NULL) return result != CUDA_OK ? result : CUDA_INVALID_VALUE;
     function(user);
     return CUDA_OK;
 }
 
 cuda_result cuStreamAddCallback(cuda_stream stream, cuda_stream_callback function, void *user, unsigned flags) {
-    cuda_result result = check();
+    cuda_result result = wait_for(UINT64_MAX);
     if (result == CUDA_OK && (function == NULL || flags != 0)) result = CUDA_INVALID_VALUE;
     if (result == CUDA_OK) function(stream, CUDA_OK, user);
     return result;
@@ -130,8 +147,10 @@ cuda_result cuEventCreate(cuda_event *event, unsigned flags) {
 cuda_result cuEventRecord(cuda_event event, cuda_stream stream) {
     (void)stream;
     if (event == NULL) return CUDA_INVALID_HANDLE;
+    const cuda_result result = driver_enter();
     event->recorded = true;
-    return check();
+    event->ticket = driver_ticket();
+    return driver_leave(result);
 }
 
 cuda_result cuEventRecordWithFlags(cuda_event event, cuda_stream stream, unsigned flags) {
@@ -139,15 +158,15 @@ cuda_result cuEventRecordWithFlags(cuda_event event, cuda_stream stream, unsigne
     return cuEventRecord(event, stream);
 }
 
-cuda_result cuEventSynchronize(cuda_event event) { return event != NULL ? check() : CUDA_INVALID_HANDLE; }
-cuda_result cuEventQuery(cuda_event event) { return event != NULL ? check() : CUDA_INVALID_HANDLE; }
+cuda_result cuEventSynchronize(cuda_event event) { return event != NULL ? wait_for(event->ticket) : CUDA_INVALID_HANDLE; }
+cuda_result cuEventQuery(cuda_event event) { return event != NULL ? query(event->ticket) : CUDA_INVALID_HANDLE; }
 
 cuda_result cuEventElapsedTime(float *milliseconds, cuda_event start, cuda_event end) {
     if (!sim_driver.times_zero) return driver_say(CUDA_NOT_SUPPORTED, "the simulator is no model of time: it has no elapsed time (option times=zero: say 0, for programs that go on only then)");
     if (milliseconds == NULL) return CUDA_INVALID_VALUE;
     if (start == NULL || end == NULL || !start->recorded || !end->recorded) return CUDA_INVALID_HANDLE;
     *milliseconds = 0;
-    return check();
+    return query(start->ticket > end->ticket ? start->ticket : end->ticket);
 }
 
 cuda_result cuEventElapsedTime_v2(float *milliseconds, cuda_event start, cuda_event end) { return cuEventElapsedTime(milliseconds, start, end); }

@@ -96,6 +96,19 @@ static void texts_share_pages_on_a_gpu(void **state) {
     assert_int_equal(there.facts.pages_used, 0);
 }
 
+/* Two runs are on their way, and their memory is used again. On a device that does all of it late, and that does it by itself now and then, ids are the same. */
+static void a_slow_device_gives_the_same_ids(void **state) {
+    static const char *const devices[] = {"sim:h200,late=0", "sim:h200,late=1", "sim:h200,late=2"};
+    (void)state;
+    if (kernel_lacks_images() != NULL) skip();
+    const dw_service_options options = {.rows = 4, .context = 64, .page_tokens = 16, .cache_bytes = 1 << 20};
+    const outcome here = serve(NULL, &options);
+    for (size_t i = 0; i < sizeof devices / sizeof *devices; i++) {
+        const outcome there = serve(devices[i], &options);
+        check_same(&there, &here);
+    }
+}
+
 static void texts_give_pages_back_on_a_gpu(void **state) {
     (void)state;
     if (kernel_lacks_images() != NULL) skip();
@@ -141,6 +154,7 @@ static void logits_that_are_no_numbers_end_a_text_on_a_gpu(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(texts_share_pages_on_a_gpu),
+        cmocka_unit_test(a_slow_device_gives_the_same_ids),
         cmocka_unit_test(texts_give_pages_back_on_a_gpu),
         cmocka_unit_test(logits_that_are_no_numbers_end_a_text_on_a_gpu),
     };
