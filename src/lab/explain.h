@@ -21,7 +21,8 @@ dw_status explain_emit_json(dw_context *context, json_t *facts, dw_sink sink, vo
 /* What a step is estimated to take at the sizes of the binding, with the launches that are saved there. */
 double explain_seconds(const plan_binding *binding, int step);
 
-/* explain_ranks.c: {"mesh": "tp=2", "splits": lines, "sent": [{"of": "a whole run", "collectives": 8, "sent_bytes": .., "us": ..}, ..]}; NULL: the model is not cut. */
+/* explain_ranks.c: {"mesh": "tp=2", "splits": [{"layers": "blocks.*.mlp.up", "split": "column", "reason": .., "count": 4}, ..], "runs": [{"of": "a whole run", "us": .., "whole_us": ..}, ..], "times": by layers, ..};
+ * NULL: the model is not cut. */
 json_t *explain_ranks(const dw_model *model);
 void words_print_ranks(text *out, const json_t *facts);
 

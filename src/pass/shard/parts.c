@@ -115,9 +115,12 @@ dw_status shard_whole(sharding *sharding, ir_value *value, ir_value **whole) {
     shard_record *record = shard_of(sharding, value);
     if (record == NULL) return DW_NO_MEMORY;
     if (record->whole == NULL) {
+        const ir_origin reader = sharding->graph->origin;
+        if (value->kind == IR_RESULT) sharding->graph->origin = value->node->origin;   /* what is sent is the maker's, whoever reads it first */
         if (record->place.kind == SHARD_PARTIAL) TRY(shard_sum(sharding, record->local, "sum", &record->whole));
         else if (record->place.kind == SHARD_SPLIT) TRY(gather_whole(sharding, value, record, &record->whole));
         else return base_fail(sharding->graph->context, DW_INTERNAL, "rows of experts have no order that ranks share");
+        sharding->graph->origin = reader;
     }
     *whole = record->whole;
     return DW_OK;
